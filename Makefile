@@ -1,0 +1,100 @@
+# Every target is one or two commands: what is too long for that is in tools/.
+# The tools are built once into .bin/, in the versions that tools/go.mod names.
+
+GO ?= go
+CORPUS ?= testdata/corpus
+FUZZTIME ?= 10s
+BENCH ?= .
+MONGO_VERSIONS ?= 5.0,6.0,7.0,8.0
+
+TOOLS := .bin/.built
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: build
+build: ## build the commands into bin/
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/...
+
+.PHONY: test
+test: corpus ## apply every recorded scenario, by name, then run all tests
+	$(GO) test ./...
+
+.PHONY: race
+race: ## run all tests with the race detector, in random order
+	$(GO) test -race -shuffle=on ./...
+
+.PHONY: lint
+lint: $(TOOLS) ## run golangci-lint
+	.bin/golangci-lint run
+
+.PHONY: fmt
+fmt: $(TOOLS) ## rewrite sources: gofumpt, import order, go fix
+	.bin/golangci-lint fmt
+	$(GO) fix ./...
+
+.PHONY: check
+check: format vet lint tidy-diff fix-diff race vuln ## everything that CI runs, in order of speed
+
+.PHONY: demo
+demo: ## run the main job on an embedded replica set (not built yet)
+	@echo "make demo: there is no demo yet, because there is no replication to show yet" >&2; exit 1
+
+.PHONY: corpus
+corpus: build ## apply the recordings under CORPUS=DIR, one line per scenario
+	bin/replicator corpus "$(CORPUS)"
+
+.PHONY: bench
+bench: ## run the benchmarks; BENCH=REGEXP picks some
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+.PHONY: fuzz
+fuzz: ## run every fuzz test for FUZZTIME (10s)
+	FUZZTIME=$(FUZZTIME) bash tools/fuzz.sh
+
+.PHONY: cover
+cover: ## show the coverage of oplog/ by all tests, the total last
+	@mkdir -p bin
+	$(GO) test -coverpkg=./oplog/... -coverprofile=bin/cover.out ./...
+	$(GO) tool cover -func=bin/cover.out
+
+.PHONY: test-mongod
+test-mongod: ## run the end-to-end tests on a local server; MONGOD=/path/to/mongod
+	@test -n "$(MONGOD)" || { echo "make test-mongod: set MONGOD=/path/to/mongod" >&2; exit 2; }
+	MONGOD="$(MONGOD)" $(GO) test -count=1 ./test/e2e/...
+
+.PHONY: test-docker
+test-docker: ## run the end-to-end tests on server images; MONGO_VERSIONS=5.0,8.0
+	REPLICATOR_DOCKER=1 MONGO_VERSIONS="$(MONGO_VERSIONS)" $(GO) test -count=1 -timeout 30m ./test/e2e/...
+
+.PHONY: vuln
+vuln: $(TOOLS) ## look for known vulnerabilities that the code can reach
+	@bash tools/vuln.sh
+
+.PHONY: tidy
+tidy: ## tidy go.mod and go.sum of both modules
+	$(GO) mod tidy
+	$(GO) -C tools mod tidy
+
+.PHONY: format vet tidy-diff fix-diff
+format: $(TOOLS)
+	@echo ".bin/gofumpt -l ."
+	@out=$$(.bin/gofumpt -l .) && test -z "$$out" || { echo "not formatted, run make fmt:"; echo "$$out"; exit 1; }
+
+vet:
+	$(GO) vet ./...
+
+tidy-diff:
+	$(GO) mod tidy -diff
+	$(GO) -C tools mod tidy -diff
+
+fix-diff:
+	$(GO) fix -diff ./...
+
+$(TOOLS): tools/go.mod tools/go.sum
+	$(GO) build -C tools -o ../.bin/ tool
+	@touch $@
