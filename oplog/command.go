@@ -1,0 +1,302 @@
+package oplog
+
+import (
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+// Create makes a collection.
+type Create struct {
+	NS Namespace
+	// Options are the collection's options as listCollections shows them,
+	// without its UUID: a document of its own, not a view.
+	Options bson.Raw
+	// IDIndex is the spec of the index on _id, nil where the entry has none.
+	IDIndex bson.Raw
+}
+
+// CreateIndexes makes one index on a collection, at once.
+type CreateIndexes struct {
+	NS Namespace
+	// Spec is the index as listIndexes shows it: a document of its own.
+	Spec bson.Raw
+}
+
+// IndexBuild starts, commits or aborts the building of indexes. They are in
+// effect from the commit on.
+type IndexBuild struct {
+	NS Namespace
+	// Build is what the start and the end of a build have in common.
+	Build UUID
+	// Specs are the indexes as listIndexes shows them.
+	Specs []bson.Raw
+	// Cause says why a build was aborted, nil for the other commands.
+	Cause bson.Raw
+}
+
+// DropIndexes removes one index.
+type DropIndexes struct {
+	NS Namespace
+	// Name is the index's name.
+	Name string
+}
+
+// CollMod changes options of a collection or of one of its indexes.
+type CollMod struct {
+	NS Namespace
+	// Changes are the options as they were given, with "index" for the change
+	// of an index, which is named by its "name": a document of its own.
+	Changes bson.Raw
+}
+
+// Drop removes a collection.
+type Drop struct {
+	NS Namespace
+}
+
+// RenameCollection gives a collection another name in the same database.
+type RenameCollection struct {
+	From, To Namespace
+	// StayTemp keeps the mark of a temporary collection.
+	StayTemp bool
+	// DropTarget is the collection that held the new name and goes away, zero
+	// where there was none.
+	DropTarget UUID
+}
+
+// payload reads a command's o. The first field names the command and its
+// target; take is called for each further one.
+func (o *Op) payload(want Command, target func(f *rawbson.Elem) bool, take func(f *rawbson.Elem) error) error {
+	if o.Command != want {
+		return o.bad("o", "the operation is %s, not %s", o.what(), want)
+	}
+	it := rawbson.NewIter(o.O)
+	if it.Next() && !target(&it.Elem) {
+		return o.bad("o."+it.Name(), "it is %s", describe(&it.Elem))
+	}
+	for it.Next() {
+		if err := take(&it.Elem); err != nil {
+			return err
+		}
+	}
+	if err := it.Err(); err != nil {
+		return o.corrupt("o", err)
+	}
+	return nil
+}
+
+func (o *Op) what() string {
+	if o.Kind == KindCommand {
+		return o.Command.String()
+	}
+	return o.Kind.String()
+}
+
+// collection returns a target reader that takes a collection's name.
+func (o *Op) collection(ns *Namespace) func(f *rawbson.Elem) bool {
+	return func(f *rawbson.Elem) bool {
+		coll, ok := f.Text()
+		*ns = NewNamespace(o.NS.DB(), coll)
+		return ok && coll != ""
+	}
+}
+
+func nothing(*rawbson.Elem) error { return nil }
+
+// splitter copies the fields of a command that are not its own into a document.
+type splitter struct{ doc []byte }
+
+func newSplitter() splitter { return splitter{doc: make([]byte, 4, 64)} }
+
+func (s *splitter) add(f *rawbson.Elem) {
+	s.doc = bsoncore.AppendHeader(s.doc, bsoncore.Type(f.Type), f.Name())
+	s.doc = append(s.doc, f.Value...)
+}
+
+func (s *splitter) document() bson.Raw {
+	s.doc = append(s.doc, 0)
+	return bson.Raw(bsoncore.UpdateLength(s.doc, 0, int32(len(s.doc))))
+}
+
+// Create reads a create command.
+func (o *Op) Create() (Create, error) {
+	c := Create{}
+	options := newSplitter()
+	err := o.payload(CommandCreate, o.collection(&c.NS), func(f *rawbson.Elem) error {
+		switch f.Name() {
+		case "idIndex":
+			return o.document(f, &c.IDIndex)
+		case "uuid":
+			return nil
+		default:
+			options.add(f)
+			return nil
+		}
+	})
+	c.Options = options.document()
+	return c, err
+}
+
+// CreateIndexes reads a createIndexes command.
+func (o *Op) CreateIndexes() (CreateIndexes, error) {
+	c := CreateIndexes{}
+	spec := newSplitter()
+	err := o.payload(CommandCreateIndexes, o.collection(&c.NS), func(f *rawbson.Elem) error {
+		spec.add(f)
+		return nil
+	})
+	c.Spec = spec.document()
+	return c, err
+}
+
+// IndexBuild reads startIndexBuild, commitIndexBuild and abortIndexBuild.
+func (o *Op) IndexBuild() (IndexBuild, error) {
+	b := IndexBuild{}
+	switch o.Command {
+	case CommandStartIndexBuild, CommandCommitIndexBuild, CommandAbortIndexBuild:
+	default:
+		return b, o.bad("o", "the operation is %s, not an index build", o.what())
+	}
+	var hasUUID, hasSpecs bool
+	err := o.payload(o.Command, o.collection(&b.NS), func(f *rawbson.Elem) error {
+		switch f.Name() {
+		case "indexBuildUUID":
+			if b.Build, hasUUID = uuidOf(f); !hasUUID {
+				return o.bad("o.indexBuildUUID", "it is %s", describe(f))
+			}
+		case "indexes":
+			hasSpecs = true
+			return o.documents(f, &b.Specs)
+		case "cause":
+			return o.document(f, &b.Cause)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return b, err
+	case !hasUUID:
+		return b, o.missing("o.indexBuildUUID")
+	case !hasSpecs:
+		return b, o.missing("o.indexes")
+	}
+	return b, nil
+}
+
+// DropIndexes reads a dropIndexes command.
+func (o *Op) DropIndexes() (DropIndexes, error) {
+	d := DropIndexes{}
+	err := o.payload(CommandDropIndexes, o.collection(&d.NS), func(f *rawbson.Elem) error {
+		if !f.Is("index") {
+			return nil
+		}
+		var ok bool
+		if d.Name, ok = f.Text(); !ok {
+			return o.bad("o.index", "it is %s", describe(f))
+		}
+		return nil
+	})
+	if err == nil && d.Name == "" {
+		err = o.missing("o.index")
+	}
+	return d, err
+}
+
+// CollMod reads a collMod command.
+func (o *Op) CollMod() (CollMod, error) {
+	c := CollMod{}
+	changes := newSplitter()
+	err := o.payload(CommandCollMod, o.collection(&c.NS), func(f *rawbson.Elem) error {
+		changes.add(f)
+		return nil
+	})
+	c.Changes = changes.document()
+	return c, err
+}
+
+// Drop reads a drop command.
+func (o *Op) Drop() (Drop, error) {
+	d := Drop{}
+	return d, o.payload(CommandDrop, o.collection(&d.NS), nothing)
+}
+
+// EmptyCapped reads an emptycapped command and returns the collection that
+// loses all its documents.
+func (o *Op) EmptyCapped() (Namespace, error) {
+	var ns Namespace
+	err := o.payload(CommandEmptyCapped, o.collection(&ns), nothing)
+	return ns, err
+}
+
+// RenameCollection reads a renameCollection command.
+func (o *Op) RenameCollection() (RenameCollection, error) {
+	r := RenameCollection{}
+	from := func(f *rawbson.Elem) bool {
+		ns, ok := f.Text()
+		r.From = Namespace(ns)
+		return ok && r.From.IsCollection()
+	}
+	err := o.payload(CommandRenameCollection, from, func(f *rawbson.Elem) error {
+		ok := true
+		switch f.Name() {
+		case "to":
+			var ns string
+			ns, ok = f.Text()
+			r.To = Namespace(ns)
+			ok = ok && r.To.IsCollection()
+		case "stayTemp":
+			r.StayTemp, ok = f.Bool()
+		case "dropTarget":
+			// Before 3.6 a boolean; a target to drop is always named since.
+			if drop, isBool := f.Bool(); isBool && !drop {
+				return nil
+			}
+			r.DropTarget, ok = uuidOf(f)
+		}
+		if !ok {
+			return o.bad("o."+f.Name(), "it is %s", describe(f))
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return r, err
+	case r.To == "":
+		return r, o.missing("o.to")
+	case r.From.DB() != r.To.DB():
+		return r, o.fault("o.to", fmt.Errorf("%w: a rename from %s to %s, another database", ErrUnsupported, r.From, r.To))
+	}
+	return r, nil
+}
+
+func (o *Op) document(f *rawbson.Elem, into *bson.Raw) error {
+	doc, ok := f.Document()
+	if !ok {
+		return o.bad("o."+f.Name(), "it is %s", describe(f))
+	}
+	*into = doc
+	return nil
+}
+
+func (o *Op) documents(f *rawbson.Elem, into *[]bson.Raw) error {
+	array, ok := f.Array()
+	if !ok {
+		return o.bad("o."+f.Name(), "it is %s", describe(f))
+	}
+	it := rawbson.NewIter(array)
+	for it.Next() {
+		doc, ok := it.Document()
+		if !ok {
+			return o.bad("o."+f.Name()+"."+it.Name(), "it is %s", describe(&it.Elem))
+		}
+		*into = append(*into, doc)
+	}
+	if err := it.Err(); err != nil {
+		return o.corrupt("o."+f.Name(), err)
+	}
+	return nil
+}

@@ -1,0 +1,288 @@
+package oplog_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// readPayload calls the reader of every command on op and returns what the one
+// of op's own command says.
+func readPayload(op *oplog.Op) (payload any, err error) {
+	own := func(c oplog.Command, v any, e error) {
+		if op.Command == c {
+			payload, err = v, e
+		}
+	}
+	create, e := op.Create()
+	own(oplog.CommandCreate, create, e)
+	index, e := op.CreateIndexes()
+	own(oplog.CommandCreateIndexes, index, e)
+	build, e := op.IndexBuild()
+	own(oplog.CommandStartIndexBuild, build, e)
+	own(oplog.CommandCommitIndexBuild, build, e)
+	own(oplog.CommandAbortIndexBuild, build, e)
+	dropIndexes, e := op.DropIndexes()
+	own(oplog.CommandDropIndexes, dropIndexes, e)
+	collMod, e := op.CollMod()
+	own(oplog.CommandCollMod, collMod, e)
+	drop, e := op.Drop()
+	own(oplog.CommandDrop, drop, e)
+	rename, e := op.RenameCollection()
+	own(oplog.CommandRenameCollection, rename, e)
+	empty, e := op.EmptyCapped()
+	own(oplog.CommandEmptyCapped, empty, e)
+	ts, e := op.CommitTimestamp()
+	own(oplog.CommandCommitTransaction, ts, e)
+	applyOps, e := op.ApplyOps()
+	if e == nil {
+		var ops []oplog.Op
+		for inner, err := range applyOps.Ops() {
+			if err != nil {
+				e = err
+				break
+			}
+			ops = append(ops, inner)
+		}
+		own(oplog.CommandApplyOps, ops, e)
+	} else {
+		own(oplog.CommandApplyOps, nil, e)
+	}
+	return payload, err
+}
+
+func command(t testing.TB, o string) oplog.Op {
+	t.Helper()
+	e, err := oplog.ParseEntry(entry(t, `"op":"c","ns":"db.$cmd","o":`+o))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.Op
+}
+
+func TestCommandPayloads(t *testing.T) {
+	uuid, err := oplog.ParseUUID("000102030405060708090a0b0c0d0e0f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const index = `{"v":2,"key":{"x":1},"name":"x_1"}`
+	for _, tc := range []struct {
+		o    string
+		want any
+	}{
+		{
+			`{"create":"c.d","capped":true,"size":8192,"idIndex":` + index + `}`,
+			oplog.Create{NS: "db.c.d", Options: doc(t, `{"capped":true,"size":8192}`), IDIndex: doc(t, index)},
+		},
+		{`{"create":"c"}`, oplog.Create{NS: "db.c", Options: doc(t, `{}`)}},
+		{
+			`{"createIndexes":"c","v":2,"key":{"x":1},"name":"x_1"}`,
+			oplog.CreateIndexes{NS: "db.c", Spec: doc(t, index)},
+		},
+		{
+			`{"startIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":[` + index + `,{"v":2}]}`,
+			oplog.IndexBuild{NS: "db.c", Build: uuid, Specs: []bson.Raw{doc(t, index), doc(t, `{"v":2}`)}},
+		},
+		{
+			`{"commitIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":[]}`,
+			oplog.IndexBuild{NS: "db.c", Build: uuid},
+		},
+		{
+			`{"abortIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":[],"cause":{"ok":false,"code":11000}}`,
+			oplog.IndexBuild{NS: "db.c", Build: uuid, Cause: doc(t, `{"ok":false,"code":11000}`)},
+		},
+		{`{"dropIndexes":"c","index":"x_1"}`, oplog.DropIndexes{NS: "db.c", Name: "x_1"}},
+		{`{"deleteIndexes":"c","index":"x_1"}`, oplog.DropIndexes{NS: "db.c", Name: "x_1"}},
+		{
+			`{"collMod":"c","index":{"name":"x_1","hidden":true}}`,
+			oplog.CollMod{NS: "db.c", Changes: doc(t, `{"index":{"name":"x_1","hidden":true}}`)},
+		},
+		{`{"drop":"c"}`, oplog.Drop{NS: "db.c"}},
+		{`{"emptycapped":"c"}`, oplog.Namespace("db.c")},
+		{
+			`{"renameCollection":"db.a","to":"db.b","stayTemp":true,"dropTarget":` + someUUID + `}`,
+			oplog.RenameCollection{From: "db.a", To: "db.b", StayTemp: true, DropTarget: uuid},
+		},
+		{
+			`{"renameCollection":"db.a","to":"db.b","dropTarget":false}`,
+			oplog.RenameCollection{From: "db.a", To: "db.b"},
+		},
+		{
+			`{"commitTransaction":1,"commitTimestamp":{"$timestamp":{"t":7,"i":8}}}`,
+			bson.Timestamp{T: 7, I: 8},
+		},
+	} {
+		op := command(t, tc.o)
+		got, err := readPayload(&op)
+		if err != nil {
+			t.Errorf("%s: %v", tc.o, err)
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: -want +got\n%s", tc.o, diff)
+		}
+	}
+}
+
+func TestCommandPayloadsRefuse(t *testing.T) {
+	for _, tc := range []struct {
+		o, field string
+		want     error
+	}{
+		{`{"create":1}`, "o.create", oplog.ErrBadField},
+		{`{"create":""}`, "o.create", oplog.ErrBadField},
+		{`{"create":"c","idIndex":1}`, "o.idIndex", oplog.ErrBadField},
+		{`{"startIndexBuild":"c","indexes":[]}`, "o.indexBuildUUID", oplog.ErrMissingField},
+		{`{"startIndexBuild":"c","indexBuildUUID":1,"indexes":[]}`, "o.indexBuildUUID", oplog.ErrBadField},
+		{`{"startIndexBuild":"c","indexBuildUUID":` + someUUID + `}`, "o.indexes", oplog.ErrMissingField},
+		{`{"startIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":{}}`, "o.indexes", oplog.ErrBadField},
+		{`{"startIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":[1]}`, "o.indexes.0", oplog.ErrBadField},
+		{`{"abortIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":[],"cause":1}`, "o.cause", oplog.ErrBadField},
+		{`{"dropIndexes":"c"}`, "o.index", oplog.ErrMissingField},
+		{`{"dropIndexes":"c","index":1}`, "o.index", oplog.ErrBadField},
+		{`{"renameCollection":"db.a"}`, "o.to", oplog.ErrMissingField},
+		{`{"renameCollection":"a","to":"db.b"}`, "o.renameCollection", oplog.ErrBadField},
+		{`{"renameCollection":"db.a","to":"b"}`, "o.to", oplog.ErrBadField},
+		{`{"renameCollection":"db.a","to":"other.b"}`, "o.to", oplog.ErrUnsupported},
+		{`{"renameCollection":"db.a","to":"db.b","stayTemp":1}`, "o.stayTemp", oplog.ErrBadField},
+		{`{"renameCollection":"db.a","to":"db.b","dropTarget":true}`, "o.dropTarget", oplog.ErrBadField},
+		{`{"commitTransaction":1}`, "o.commitTimestamp", oplog.ErrMissingField},
+		{`{"commitTransaction":1,"commitTimestamp":1}`, "o.commitTimestamp", oplog.ErrBadField},
+		{`{"applyOps":{}}`, "o.applyOps", oplog.ErrBadField},
+		{`{"applyOps":[],"prepare":1}`, "o.prepare", oplog.ErrBadField},
+		{`{"applyOps":[],"partialTxn":1}`, "o.partialTxn", oplog.ErrBadField},
+		{`{"applyOps":[],"count":"1"}`, "o.count", oplog.ErrBadField},
+		{`{"applyOps":[],"alwaysUpsert":1}`, "o.alwaysUpsert", oplog.ErrBadField},
+		{`{"applyOps":[],"prepare":true,"partialTxn":true}`, "o", oplog.ErrBadField},
+		{`{"applyOps":[1]}`, "o.applyOps.0", oplog.ErrBadField},
+		{`{"applyOps":[{"op":"i","ns":"a.b"}]}`, "o.applyOps.0.o", oplog.ErrMissingField},
+		{`{"applyOps":[{"op":"i","ns":"a.b","o":{"_id":1}},{"op":"u","ns":"a.b","o":{}}]}`, "o.applyOps.1.o2", oplog.ErrMissingField},
+		{`{"applyOps":[{"op":"c","ns":"a.$cmd","o":{"shutdown":1}}]}`, "o.applyOps.0.o", oplog.ErrUnknownCommand},
+		{`{"applyOps":[{"op":"?","ns":"a.b","o":{}}]}`, "o.applyOps.0.op", oplog.ErrUnknownOp},
+		{`{"applyOps":[{"op":"i","v":1,"ns":"a.b","o":{"_id":1}}]}`, "o.applyOps.0.v", oplog.ErrVersion},
+	} {
+		op := command(t, tc.o)
+		_, err := readPayload(&op)
+		fault, ok := errors.AsType[*oplog.EntryError](err)
+		if !ok || !errors.Is(err, tc.want) || fault.Field != tc.field || fault.OpTime != op.OpTime {
+			t.Errorf("%s: error is %v, want %v at %s", tc.o, err, tc.want, tc.field)
+		}
+	}
+}
+
+func TestPayloadOfAnotherCommand(t *testing.T) {
+	drop := command(t, `{"drop":"c"}`)
+	if _, err := drop.Create(); err == nil || !strings.Contains(err.Error(), "is drop, not create") {
+		t.Errorf("Create of a drop gives %v", err)
+	}
+	if _, err := drop.IndexBuild(); err == nil || !strings.Contains(err.Error(), "is drop, not an index build") {
+		t.Errorf("IndexBuild of a drop gives %v", err)
+	}
+	e, err := oplog.ParseEntry(crudEntry(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.ApplyOps(); err == nil || !strings.Contains(err.Error(), "is insert, not applyOps") {
+		t.Errorf("ApplyOps of an insert gives %v", err)
+	}
+}
+
+func TestCorruptPayload(t *testing.T) {
+	raw := entry(t, `"op":"c","ns":"db.$cmd","o":{"create":"c","zzz":1}`)
+	raw[strings.Index(string(raw), "\x10zzz")] = 0x55
+	e, err := oplog.ParseEntry(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Create(); !errors.Is(err, oplog.ErrCorrupt) {
+		t.Errorf("Create gives %v", err)
+	}
+	raw = entry(t, `"op":"c","ns":"db.$cmd","o":{"applyOps":[{"op":"i","ns":"a.b","zzz":1}]}`)
+	raw[strings.Index(string(raw), "\x10zzz")] = 0x55
+	if e, err = oplog.ParseEntry(raw); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readPayload(&e.Op); !errors.Is(err, oplog.ErrCorrupt) {
+		t.Errorf("Ops gives %v", err)
+	}
+	raw = entry(t, `"op":"c","ns":"db.$cmd","o":{"applyOps":[{"op":"i","ns":"a.b","o":{"_id":1}}]}`)
+	raw[strings.Index(string(raw), "\x030\x00")] = 0x55
+	if e, err = oplog.ParseEntry(raw); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readPayload(&e.Op); !errors.Is(err, oplog.ErrCorrupt) {
+		t.Errorf("Ops of a corrupt array gives %v", err)
+	}
+	raw = entry(t, `"op":"c","ns":"db.$cmd","o":{"commitIndexBuild":"c","indexBuildUUID":`+someUUID+`,"indexes":[{"v":2}]}`)
+	raw[strings.Index(string(raw), "\x030\x00")] = 0x55
+	if e, err = oplog.ParseEntry(raw); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.IndexBuild(); !errors.Is(err, oplog.ErrCorrupt) {
+		t.Errorf("IndexBuild of a corrupt array gives %v", err)
+	}
+}
+
+func TestApplyOpsYieldsOperationsInOrder(t *testing.T) {
+	op := command(t, `{"applyOps":[
+		{"op":"i","ns":"a.b","ui":`+someUUID+`,"o":{"_id":1}},
+		{"op":"u","ns":"a.b","o":{"$v":2,"diff":{"u":{"x":1}}},"o2":{"_id":1},"b":true},
+		{"op":"c","ns":"a.$cmd","o":{"create":"d"}},
+		{"op":"n","ns":"","o":{}},
+		{"op":"d","ns":"a.b","o":{"_id":1},"ts":"ignored here"}],
+		"prepare":true,"count":5,"alwaysUpsert":false,"lsid":{},"$db":"admin"}`)
+	a, err := op.ApplyOps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !a.Prepare || a.PartialTxn || a.Count != 5 || a.AlwaysUpsert || a.Size() == 0 {
+		t.Errorf("applyOps is %+v", a)
+	}
+	var kinds []string
+	for inner, err := range a.Ops() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if inner.OpTime != op.OpTime {
+			t.Errorf("inner optime is %s", inner.OpTime)
+		}
+		kinds = append(kinds, inner.Kind.String()+inner.Command.String())
+	}
+	if diff := cmp.Diff([]string{"insert", "update", "commandcreate", "noop", "delete"}, kinds); diff != "" {
+		t.Error(diff)
+	}
+	for _, err := range a.Ops() {
+		if err != nil {
+			t.Error(err)
+		}
+		break // an early end must not trouble the iterator
+	}
+	if plain, err := func() (oplog.ApplyOps, error) { o := command(t, `{"applyOps":[]}`); return o.ApplyOps() }(); err != nil || !plain.AlwaysUpsert {
+		t.Errorf("alwaysUpsert defaults to %t, error %v", plain.AlwaysUpsert, err)
+	}
+}
+
+func TestImportIsRefusedWithAdvice(t *testing.T) {
+	op := command(t, `{"importCollection":"db.c"}`)
+	if err := op.ImportError(); !errors.Is(err, oplog.ErrUnsupported) || !strings.Contains(err.Error(), "copy the collection anew") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestEveryCommandIsKnownByName(t *testing.T) {
+	for c := oplog.CommandCreate; c <= oplog.CommandImportCollection; c++ {
+		if got := command(t, `{"`+c.String()+`":"c"}`); got.Command != c {
+			t.Errorf("%s parses as %s", c, got.Command)
+		}
+	}
+	if s := oplog.Command(200).String(); s != "Command(200)" {
+		t.Error(s)
+	}
+	if s := oplog.Kind(200).String(); s != "Kind(200)" {
+		t.Error(s)
+	}
+}

@@ -1,0 +1,205 @@
+package oplog
+
+import (
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+// Entry is one entry of the oplog, as views into the bytes that it was parsed
+// from. Pre- and post-image optimes, retry images, resharding and sharding
+// fields are not kept: nothing that follows a replica set needs them.
+type Entry struct {
+	// Op is what the entry does. Op.OpTime is the entry's own.
+	Op
+	// Wall is the primary's clock when it wrote the entry, in milliseconds
+	// since the epoch.
+	Wall bson.DateTime
+	// LSID is the logical session, nil where there is none.
+	LSID bson.Raw
+	// TxnNumber is the session's transaction or retryable write; see
+	// HasTxnNumber.
+	TxnNumber int64
+	// StmtID is the statement's number, or an array of them, of a retryable
+	// write. Its type is zero where there is none.
+	StmtID bson.RawValue
+	// PrevOpTime is the entry that this one continues: of the same transaction,
+	// or the previous write of the session. It is null at a beginning; see
+	// HasPrevOpTime.
+	PrevOpTime OpTime
+	// MultiOpType is 1 for an applyOps that stands for several retryable
+	// writes, and so is not part of a transaction (since 7.0).
+	MultiOpType int32
+	// HasTxnNumber and HasPrevOpTime tell a zero from an absent field.
+	HasTxnNumber, HasPrevOpTime bool
+	// Raw is the entry itself.
+	Raw bson.Raw
+}
+
+// ParseEntry parses one entry.
+func ParseEntry(raw bson.Raw) (Entry, error) {
+	var e Entry
+	err := e.Parse(raw)
+	return e, err
+}
+
+// Parse sets e to what raw says, in one pass and without copying: raw must stay
+// unchanged while e is in use. After an error, an [*EntryError], e is not to be
+// used. Parse looks at every field of the entry and at the key of the document,
+// not into the rest of the payload: bytes from a file should be checked with
+// Validate first.
+func (e *Entry) Parse(raw bson.Raw) error {
+	*e = Entry{Raw: raw, Op: Op{OpTime: OpTime{Term: UninitializedTerm}}}
+	err := e.parse()
+	if err != nil {
+		// The optime stands behind most other fields: look for it again, so
+		// that the error can name it whatever came first.
+		at := peekOpTime(raw)
+		if f, ok := err.(*EntryError); ok { //nolint:errorlint // made by parse and never wrapped
+			f.OpTime = at
+		}
+	}
+	return err
+}
+
+func (e *Entry) parse() error {
+	var seen fields
+	it := rawbson.NewIter(e.Raw)
+	for it.Next() {
+		known, err := e.field(&it.Elem, &seen)
+		if !known {
+			err = e.ownField(&it.Elem, &seen)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := it.Err(); err != nil {
+		return e.corrupt("", err)
+	}
+	switch {
+	case seen&fieldTS == 0:
+		return e.missing("ts")
+	case seen&fieldWall == 0:
+		return e.missing("wall")
+	case e.OpTime.IsNull():
+		return e.bad("ts", "it is zero")
+	}
+	return e.check(seen)
+}
+
+// ownField takes the fields that only entries have, not elements of applyOps.
+func (e *Entry) ownField(f *rawbson.Elem, seen *fields) error {
+	var bit fields
+	var ok bool
+	switch f.Name() {
+	case "ts":
+		bit = fieldTS
+		e.OpTime.TS, ok = f.Timestamp()
+	case "t":
+		bit = fieldT
+		e.OpTime.Term, ok = f.Int64()
+	case "wall":
+		bit = fieldWall
+		var ms int64
+		ms, ok = f.DateTime()
+		e.Wall = bson.DateTime(ms)
+	case "lsid":
+		bit = fieldLSID
+		e.LSID, ok = f.Document()
+	case "txnNumber":
+		bit = fieldTxnNumber
+		e.TxnNumber, ok = f.Int64()
+		e.HasTxnNumber = true
+	case "stmtId":
+		bit = fieldStmtID
+		e.StmtID = f.Raw()
+		ok = f.Type == bson.TypeInt32 || f.Type == bson.TypeArray
+	case "prevOpTime":
+		bit = fieldPrevOpTime
+		e.PrevOpTime, ok = opTimeOf(f)
+		e.HasPrevOpTime = true
+	case "multiOpType":
+		bit = fieldMultiOpType
+		var n int64
+		n, ok = f.Int64()
+		if ok && n != 0 && n != 1 {
+			return e.fault("multiOpType", fmt.Errorf("%w: a value of %d", ErrUnsupported, n))
+		}
+		e.MultiOpType = int32(n)
+	default:
+		return nil
+	}
+	if !ok {
+		return e.bad(f.Name(), "it is %s", describe(f))
+	}
+	return seen.add(bit, &e.Op, f)
+}
+
+// Validate checks the whole payload, at every depth. Parse does not: what a
+// server sends has been checked by it.
+func (e *Entry) Validate() error {
+	if err := rawbson.Validate(e.Raw); err != nil {
+		return e.corrupt("", err)
+	}
+	return nil
+}
+
+// WallTime returns Wall as a time.
+func (e *Entry) WallTime() time.Time { return e.Wall.Time() }
+
+// InTransaction tells whether the entry is part of a transaction, or of another
+// chain of entries that takes effect as a whole: its PrevOpTime links it to the
+// chain's other parts. Retryable writes have a PrevOpTime too, but it links them
+// to other writes of their session; so has an applyOps of MultiOpType 1.
+func (e *Entry) InTransaction() bool {
+	switch e.Command {
+	case CommandApplyOps, CommandCommitTransaction, CommandAbortTransaction:
+		return e.HasPrevOpTime && e.MultiOpType != 1
+	default:
+		return false
+	}
+}
+
+func opTimeOf(f *rawbson.Elem) (OpTime, bool) {
+	doc, ok := f.Document()
+	if !ok {
+		return OpTime{}, false
+	}
+	o := OpTime{Term: UninitializedTerm}
+	var hasTS bool
+	it := rawbson.NewIter(doc)
+	for it.Next() {
+		switch it.Name() {
+		case "ts":
+			o.TS, hasTS = it.Timestamp()
+			ok = ok && hasTS
+		case "t":
+			var isTerm bool
+			o.Term, isTerm = it.Int64()
+			ok = ok && isTerm
+		}
+	}
+	return o, ok && hasTS && it.Err() == nil
+}
+
+// peekOpTime reads the optime of an entry that may be broken elsewhere. It is
+// null where there is none to be read.
+func peekOpTime(raw bson.Raw) OpTime {
+	o := OpTime{Term: UninitializedTerm}
+	it := rawbson.NewIter(raw)
+	for it.Next() {
+		switch it.Name() {
+		case "ts":
+			o.TS, _ = it.Timestamp()
+		case "t":
+			if t, ok := it.Int64(); ok {
+				o.Term = t
+			}
+		}
+	}
+	return o
+}

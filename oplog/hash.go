@@ -1,0 +1,121 @@
+package oplog
+
+import (
+	"encoding/binary"
+	"math"
+	"strconv"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+// HashNamespace returns the seed for the documents of a namespace, and the hash
+// of operations that keep to one writer per namespace: murmur3, 32 bits. Unlike
+// the server's, it is the same in every process.
+func HashNamespace(ns Namespace) uint32 {
+	return murmur32([]byte(ns), 0)
+}
+
+// HashID returns the murmur3 hash of a document's _id, seeded with the hash of
+// its namespace. Two _ids that the server treats as one, under simple
+// collation, hash alike whatever their types: int32 1, int64 1, double 1.0 and
+// decimal 1, also inside documents. Under any other collation strings that
+// differ may be one: there the whole collection has to share a hash.
+func HashID(seed uint32, id bson.RawValue) uint32 {
+	if isNested(id.Type) {
+		return murmur32(AppendIDKey(make([]byte, 0, 128), id), seed)
+	}
+	var buf [96]byte // on the stack, as nothing recursive gets to see it
+	return murmur32(appendScalar(buf[:0], id.Type, id.Value), seed)
+}
+
+// AppendIDKey appends bytes that are the same for two _ids that the server
+// treats as one under simple collation. Different _ids may have the same bytes,
+// though only beyond the precision of a double.
+func AppendIDKey(dst []byte, id bson.RawValue) []byte {
+	return appendKey(dst, id.Type, id.Value, 1)
+}
+
+// The types that the server compares with one another share a tag. Numbers are
+// reduced to a double, as the server does for its own hash: two that are equal
+// stay equal, and two whole numbers above 2^53 may fall together.
+const (
+	tagNumber = 10
+	tagString = 15
+	tagObject = 20
+	tagArray  = 25
+	tagCode   = 65
+)
+
+func isNested(t bson.Type) bool {
+	return t == bson.TypeEmbeddedDocument || t == bson.TypeArray || t == bson.TypeCodeWithScope
+}
+
+func appendKey(dst []byte, t bson.Type, v []byte, depth int) []byte {
+	switch t {
+	case bson.TypeEmbeddedDocument:
+		return appendFields(append(dst, tagObject), v, true, depth+1)
+	case bson.TypeArray:
+		return appendFields(append(dst, tagArray), v, false, depth+1)
+	case bson.TypeCodeWithScope:
+		scope := rawbson.Scope(v)
+		dst = append(append(dst, tagCode), v[4:len(v)-len(scope)]...)
+		return appendFields(dst, scope, true, depth+1)
+	default:
+		return appendScalar(dst, t, v)
+	}
+}
+
+func appendScalar(dst []byte, t bson.Type, v []byte) []byte {
+	switch t {
+	case bson.TypeInt32:
+		return appendNumber(dst, float64(int32(binary.LittleEndian.Uint32(v))))
+	case bson.TypeInt64:
+		return appendNumber(dst, float64(int64(binary.LittleEndian.Uint64(v))))
+	case bson.TypeDouble:
+		return appendNumber(dst, math.Float64frombits(binary.LittleEndian.Uint64(v)))
+	case bson.TypeDecimal128:
+		return appendNumber(dst, decimalToDouble(v))
+	case bson.TypeString, bson.TypeSymbol:
+		return append(append(dst, tagString), v...)
+	default:
+		// Equal values of the other types are equal bytes. Their type numbers
+		// are offset so as not to meet the tags.
+		return append(append(dst, 128+byte(t)), v...)
+	}
+}
+
+func appendFields(dst, doc []byte, names bool, depth int) []byte {
+	if depth > rawbson.MaxDepth {
+		return dst
+	}
+	it := rawbson.NewIter(doc)
+	for it.Next() {
+		if names {
+			dst = append(append(dst, it.Key...), 0)
+		}
+		dst = appendKey(dst, it.Type, it.Value, depth)
+	}
+	return append(dst, 0)
+}
+
+func appendNumber(dst []byte, f float64) []byte {
+	switch {
+	case f == 0:
+		f = 0 // so that -0 is 0
+	case f != f:
+		f = math.NaN() // one of the many
+	}
+	return binary.LittleEndian.AppendUint64(append(dst, tagNumber), math.Float64bits(f))
+}
+
+func decimalToDouble(v []byte) float64 {
+	low := binary.LittleEndian.Uint64(v)
+	high := binary.LittleEndian.Uint64(v[8:])
+	f, err := strconv.ParseFloat(bson.NewDecimal128(high, low).String(), 64)
+	if err != nil && f == 0 {
+		return math.NaN()
+	}
+	return f
+}

@@ -1,0 +1,51 @@
+package oplog
+
+import "strings"
+
+// Namespace is a database and a collection with a dot in between, as in
+// "shop.orders". The database's name holds no dot, the collection's may. For a
+// command it is the database with "$cmd" behind it, and no-ops may have none.
+type Namespace string
+
+// NewNamespace joins a database's and a collection's name.
+func NewNamespace(db, collection string) Namespace {
+	return Namespace(db + "." + collection)
+}
+
+// DB returns the part before the first dot.
+func (n Namespace) DB() string {
+	db, _, _ := strings.Cut(string(n), ".")
+	return db
+}
+
+// Collection returns the part behind the first dot.
+func (n Namespace) Collection() string {
+	_, coll, _ := strings.Cut(string(n), ".")
+	return coll
+}
+
+// IsCollection tells whether n names a collection: both parts are there.
+func (n Namespace) IsCollection() bool {
+	db, coll, _ := strings.Cut(string(n), ".")
+	return db != "" && coll != ""
+}
+
+// IsCommand tells whether n is where a database's commands are logged.
+func (n Namespace) IsCommand() bool {
+	db, coll, _ := strings.Cut(string(n), ".")
+	return db != "" && coll == "$cmd"
+}
+
+// IsSystemViews tells whether n holds a database's view definitions. A write to
+// it creates, changes or drops a view.
+func (n Namespace) IsSystemViews() bool { return n.Collection() == "system.views" }
+
+const bucketsPrefix = "system.buckets."
+
+// IsBuckets tells whether n holds the buckets of a time-series collection.
+func (n Namespace) IsBuckets() bool { return strings.HasPrefix(n.Collection(), bucketsPrefix) }
+
+// Buckets returns where the buckets of the time-series collection n are.
+func (n Namespace) Buckets() Namespace {
+	return NewNamespace(n.DB(), bucketsPrefix+n.Collection())
+}

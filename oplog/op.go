@@ -1,0 +1,200 @@
+package oplog
+
+import (
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+// Op is one operation on one namespace. Its fields are views into the entry
+// that it was parsed from.
+type Op struct {
+	// OpTime is the optime of the entry that holds the operation. For the
+	// operations of a transaction package txn sets it to where it took effect.
+	OpTime OpTime
+	// Kind is never zero in a parsed operation.
+	Kind Kind
+	// Command is set for KindCommand only.
+	Command Command
+	// Upsert is the field b: the update inserts where there is no document.
+	Upsert bool
+	// FromMigrate marks what a chunk migration wrote between shards.
+	FromMigrate bool
+	// NS is the collection, or DB.$cmd for a command.
+	NS Namespace
+	// UI is the collection's UUID, zero where the entry has none.
+	UI UUID
+	// O is the payload: the new document (insert), the change (update), the
+	// document's key (delete), the command, or a note (noop).
+	O bson.Raw
+	// O2 is the key of the document that an update changes; for some commands,
+	// what was there before. It is nil where the entry has none.
+	O2 bson.Raw
+	// ID is the _id of the document that a CRUD operation writes.
+	ID bson.RawValue
+}
+
+// field takes the fields that entries and elements of applyOps share. It tells
+// whether it knew the field.
+func (o *Op) field(f *rawbson.Elem, seen *fields) (known bool, err error) {
+	var bit fields
+	ok := true
+	switch f.Name() {
+	case "op":
+		bit = fieldOp
+		var name string
+		if name, ok = f.Text(); ok {
+			var isKind bool
+			if o.Kind, isKind = kindOf(name); !isKind {
+				return true, o.fault("op", fmt.Errorf("%w %q", ErrUnknownOp, name))
+			}
+		}
+	case "ns":
+		bit = fieldNS
+		var ns string
+		ns, ok = f.Text()
+		o.NS = Namespace(ns)
+	case "ui":
+		bit = fieldUI
+		o.UI, ok = uuidOf(f)
+	case "o":
+		bit = fieldO
+		o.O, ok = f.Document()
+	case "o2":
+		bit = fieldO2
+		o.O2, ok = f.Document()
+	case "b":
+		bit = fieldB
+		o.Upsert, ok = f.Bool()
+	case "fromMigrate":
+		bit = fieldFromMigrate
+		o.FromMigrate, ok = f.Bool()
+	case "v":
+		bit = fieldV
+		version, isWhole := f.Int64()
+		if !isWhole || version != 2 {
+			return true, o.fault("v", fmt.Errorf("%w: it is %s", ErrVersion, f.Raw()))
+		}
+	case "tid":
+		// A tenant's namespaces mean nothing without the tenant.
+		return true, o.fault("tid", fmt.Errorf("%w: the source is a multitenant server", ErrUnsupported))
+	default:
+		return false, nil
+	}
+	if !ok {
+		return true, o.bad(f.Name(), "it is %s", describe(f))
+	}
+	return true, seen.add(bit, o, f)
+}
+
+// check tells whether the operation has all that its kind needs, and finds the
+// _id and the command's name.
+func (o *Op) check(seen fields) error {
+	switch {
+	case seen&fieldOp == 0:
+		return o.missing("op")
+	case seen&fieldNS == 0:
+		return o.missing("ns")
+	case seen&fieldO == 0:
+		return o.missing("o")
+	}
+	switch o.Kind {
+	case KindNoop:
+		return nil
+	case KindCommand:
+		return o.checkCommand()
+	case KindUpdate:
+		if seen&fieldO2 == 0 {
+			return o.missing("o2")
+		}
+		return o.checkCRUD("o2", o.O2)
+	default:
+		return o.checkCRUD("o", o.O)
+	}
+}
+
+func (o *Op) checkCRUD(keyField string, key bson.Raw) error {
+	if !o.NS.IsCollection() {
+		return o.bad("ns", "%q is no collection", string(o.NS))
+	}
+	it := rawbson.NewIter(key)
+	for it.Next() {
+		if it.Is("_id") {
+			o.ID = it.Raw()
+			return nil
+		}
+	}
+	if err := it.Err(); err != nil {
+		return o.corrupt(keyField, err)
+	}
+	return o.missing(keyField + "._id")
+}
+
+func (o *Op) checkCommand() error {
+	if !o.NS.IsCommand() {
+		return o.bad("ns", "%q is not where commands are logged", string(o.NS))
+	}
+	it := rawbson.NewIter(o.O)
+	if !it.Next() {
+		if err := it.Err(); err != nil {
+			return o.corrupt("o", err)
+		}
+		return o.bad("o", "a command without a name")
+	}
+	var ok bool
+	if o.Command, ok = commandOf(it.Name()); !ok {
+		return o.fault("o", fmt.Errorf("%w %q", ErrUnknownCommand, it.Name()))
+	}
+	return nil
+}
+
+// fields is the set of fields that were seen.
+type fields uint32
+
+const (
+	fieldOp fields = 1 << iota
+	fieldNS
+	fieldUI
+	fieldO
+	fieldO2
+	fieldB
+	fieldFromMigrate
+	fieldV
+	fieldTS
+	fieldT
+	fieldWall
+	fieldLSID
+	fieldTxnNumber
+	fieldStmtID
+	fieldPrevOpTime
+	fieldMultiOpType
+)
+
+// add records a field. The server writes each once, so a second one means that
+// the entry cannot be trusted.
+func (s *fields) add(bit fields, o *Op, f *rawbson.Elem) error {
+	if *s&bit != 0 {
+		return o.bad(f.Name(), "it is there twice")
+	}
+	*s |= bit
+	return nil
+}
+
+func uuidOf(f *rawbson.Elem) (UUID, bool) {
+	subtype, data, ok := f.Binary()
+	if !ok || subtype != bson.TypeBinaryUUID || len(data) != len(UUID{}) {
+		return UUID{}, false
+	}
+	return UUID(data), true
+}
+
+// describe says what a field holds instead of what it should.
+func describe(f *rawbson.Elem) string {
+	const long = 64
+	if f.Type == bson.TypeEmbeddedDocument || f.Type == bson.TypeArray || len(f.Value) > long {
+		return "of type " + f.Type.String()
+	}
+	return fmt.Sprintf("%s, of type %s", f.Raw(), f.Type)
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package oplog_test
+
+const raceEnabled = true

@@ -1,0 +1,37 @@
+package oplog
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// UUID names a collection or an index build, independent of its present name.
+// The zero value stands for none: the server never gives it out.
+type UUID [16]byte
+
+// ParseUUID reads the form that String writes, with or without dashes.
+func ParseUUID(s string) (UUID, error) {
+	var u UUID
+	b, err := hex.DecodeString(strings.ReplaceAll(s, "-", ""))
+	if err != nil || len(b) != len(u) {
+		return UUID{}, fmt.Errorf("parse UUID %q: want 32 hexadecimal digits", s)
+	}
+	copy(u[:], b)
+	return u, nil
+}
+
+// IsZero tells whether u stands for none.
+func (u UUID) IsZero() bool { return u == UUID{} }
+
+// String returns u in the usual form of five groups.
+func (u UUID) String() string {
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+}
+
+// Binary returns u as BSON binary data of subtype 4.
+func (u UUID) Binary() bson.Binary {
+	return bson.Binary{Subtype: bson.TypeBinaryUUID, Data: u[:]}
+}
