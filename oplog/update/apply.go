@@ -1,0 +1,440 @@
+package update
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+// MaxResult is the size in bytes beyond which applying an update is given up
+// with [ErrTooLarge]. It is four times what a collection takes; the server's
+// document builder stops at the same size.
+const MaxResult = 64 << 20
+
+var (
+	// ErrTooLarge is an update whose result would be larger than [MaxResult],
+	// or whose array would have to grow by too many nulls at once.
+	ErrTooLarge = errors.New("result too large")
+	// ErrBinaryDiff is a binary diff that meets a field of another type. What to
+	// do then is not defined: the server stops.
+	ErrBinaryDiff = errors.New("binary diff of a field that is not binary data")
+	// ErrIDChanged is a replacement or a modifier that would change _id.
+	ErrIDChanged = errors.New("update changes _id")
+	// ErrUnknownForm is an o field that is none of the three forms of update.
+	ErrUnknownForm = errors.New("unknown form of update")
+)
+
+// Form tells how the o field of an update entry says what to do.
+type Form int
+
+// The forms of an update entry's o field.
+const (
+	// FormReplacement is the whole new document.
+	FormReplacement Form = iota + 1
+	// FormDelta is {$v: 2, diff: …}.
+	FormDelta
+	// FormModifiers is {$v: 1, $set: …, $unset: …}, where $v may be missing.
+	FormModifiers
+)
+
+func (f Form) String() string {
+	switch f {
+	case FormReplacement:
+		return "replacement"
+	case FormDelta:
+		return "delta"
+	case FormModifiers:
+		return "modifiers"
+	}
+	return "Form(" + strconv.Itoa(int(f)) + ")"
+}
+
+// Classify tells the form of the o field of an update entry, by the server's
+// rule: with an _id it is a replacement, even if it has a field $v too; else $v
+// decides, and a missing $v counts as 1. It looks at nothing else. Any other $v
+// is an [ErrUnknownForm].
+func Classify(o bson.Raw) (Form, error) {
+	form := FormModifiers
+	var fault error
+	it := rawbson.NewIter(o)
+	for it.Next() {
+		switch it.Name() {
+		case "_id":
+			return FormReplacement, nil
+		case "$v":
+			switch n, ok := it.Int64(); {
+			case ok && n == 1:
+			case ok && n == 2:
+				form = FormDelta
+			default:
+				fault = fmt.Errorf("classify update: $v of type %s is neither 1 nor 2: %w", it.Type, ErrUnknownForm)
+			}
+		}
+	}
+	if err := it.Err(); err != nil {
+		return 0, fmt.Errorf("classify update: %w", err)
+	}
+	if fault != nil {
+		return 0, fault
+	}
+	return form, nil
+}
+
+// DeltaOf returns the diff of the o field of a delta update entry, as a view.
+// What else is in o is checked, the diff is not: that is [ParseDelta]. An error
+// is a [*DeltaError].
+func DeltaOf(o bson.Raw) (bson.Raw, error) {
+	var diff bson.Raw
+	version := false
+	it := rawbson.NewIter(o)
+	for it.Next() {
+		var ok bool
+		switch {
+		case it.Is("$v") && !version:
+			n, isInt := it.Int64()
+			version, ok = true, isInt && n == 2
+		case it.Is("diff") && diff == nil:
+			diff, ok = it.Document()
+		default:
+			return nil, &DeltaError{Path: "o", What: fmt.Sprintf("field %q unknown or twice", it.Key)}
+		}
+		if !ok {
+			return nil, &DeltaError{Path: "o", What: fmt.Sprintf("field %q of type %s with a value that is out of place", it.Key, it.Type)}
+		}
+	}
+	switch err := it.Err(); {
+	case err != nil:
+		return nil, &DeltaError{Path: "o", What: err.Error(), Err: err}
+	case diff == nil:
+		return nil, &DeltaError{Path: "o", What: "no diff"}
+	case !version:
+		return nil, &DeltaError{Path: "o", What: "no $v"}
+	}
+	return diff, nil
+}
+
+// Apply returns the document that the o field of an update entry makes of doc,
+// in a buffer of its own. As in the server, _id comes out first wherever it
+// stood. Doc must be a valid document; o is checked.
+//
+// Errors are [ErrUnknownForm], [ErrBadDelta], [ErrBadModifiers], [ErrIDChanged],
+// [ErrBinaryDiff], [ErrTooLarge], or a [*rawbson.CorruptError].
+func Apply(doc, o bson.Raw) (bson.Raw, error) {
+	return AppendApply(make([]byte, 0, len(doc)+len(o)), doc, o)
+}
+
+// AppendApply appends what [Apply] returns to dst and returns the longer buffer.
+// Doc and o must not share memory with dst. With an error it returns nil.
+func AppendApply(dst []byte, doc, o bson.Raw) ([]byte, error) {
+	form, err := Classify(o)
+	if err != nil {
+		return nil, err
+	}
+	start := len(dst)
+	switch form {
+	case FormReplacement:
+		dst, err = appendReplacement(dst, doc, o)
+	case FormDelta:
+		var diff bson.Raw
+		if diff, err = DeltaOf(o); err == nil {
+			var d *ObjectDiff
+			if d, err = ParseDelta(diff); err == nil {
+				dst, err = d.AppendApply(dst, doc)
+			}
+		}
+	case FormModifiers:
+		dst, err = appendModified(dst, doc, o)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("apply %s: %w", form, err)
+	}
+	moveIDFirst(dst[start:])
+	return dst, nil
+}
+
+// ApplyDelta returns the document that a diff, as [DeltaOf] gives it, makes of
+// doc, in a buffer of its own. Doc must be a valid document; the diff is
+// checked. For errors see [Apply].
+func ApplyDelta(doc, diff bson.Raw) (bson.Raw, error) {
+	d, err := ParseDelta(diff)
+	if err != nil {
+		return nil, err
+	}
+	return d.AppendApply(make([]byte, 0, len(doc)+len(diff)), doc)
+}
+
+func appendReplacement(dst []byte, doc, o bson.Raw) ([]byte, error) {
+	if err := rawbson.Validate(o); err != nil {
+		return nil, err
+	}
+	id, _ := rawbson.Lookup(o, "_id")
+	old, ok := rawbson.Lookup(doc, "_id")
+	if ok && !sameID(&old, &id) {
+		return nil, ErrIDChanged
+	}
+	return append(dst, o...), nil
+}
+
+// moveIDFirst moves the _id of a valid document before its other fields.
+func moveIDFirst(doc []byte) {
+	it := rawbson.NewIter(doc)
+	for from := it.Offset(); it.Next(); from = it.Offset() {
+		if !it.Is("_id") {
+			continue
+		}
+		if from > 4 {
+			id := slices.Clone(doc[from:it.Offset()])
+			copy(doc[4+len(id):], doc[4:from])
+			copy(doc[4:], id)
+		}
+		return
+	}
+}
+
+// AppendApply appends to dst the document that the diff makes of doc, and
+// returns the longer buffer. Doc must be a valid document and must not share
+// memory with dst. The errors are [ErrBinaryDiff], [ErrTooLarge] and a
+// [*rawbson.CorruptError] in doc; with an error it returns nil.
+//
+// The rules are those of the server's applier. Where doc is not what the diff
+// was computed from: a field to update that is missing is appended, one to
+// insert that is there moves to the end, one to change inside that is missing
+// stays missing, and one of another type becomes null, to be overwritten by a
+// later entry. Each field of a name that occurs several times is treated alike.
+func (d *ObjectDiff) AppendApply(dst []byte, doc bson.Raw) ([]byte, error) {
+	a := applier{limit: len(dst) + MaxResult}
+	return a.object(dst, doc, d)
+}
+
+// applier holds what stays the same while one diff is applied.
+type applier struct {
+	// limit is how long the buffer may get, in bytes.
+	limit int
+}
+
+func (a *applier) object(dst []byte, pre []byte, d *ObjectDiff) ([]byte, error) {
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	updates := len(d.Deletes)
+	inserts := updates + len(d.Updates)
+	binaries := inserts + len(d.Inserts)
+	subs := binaries + len(d.Binaries)
+	var few [2]uint64
+	seen := bitset(few[:])
+	if len(d.Updates) > 64*len(few) {
+		seen = make(bitset, (len(d.Updates)+63)/64)
+	}
+
+	it := rawbson.NewIter(pre)
+	copied := it.Offset()
+	var err error
+	for from := copied; it.Next(); from = it.Offset() {
+		place := d.place(it.Name())
+		if place < 0 {
+			continue
+		}
+		dst = append(dst, pre[copied:from]...)
+		copied = it.Offset()
+		switch {
+		case place < updates:
+		case place < inserts:
+			seen.set(place - updates)
+			dst = appendField(dst, &d.Updates[place-updates])
+		case place < binaries:
+		case place < subs:
+			dst, err = appendBinary(dst, &it.Elem, &d.Binaries[place-binaries])
+		default:
+			dst = appendHeader(dst, it.Type, it.Name())
+			dst, err = a.inside(dst, &it.Elem, &d.Subs[place-subs].SubDiff, len(dst)-len(it.Key)-2)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("field %q: %w", it.Key, err)
+		}
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("read document: %w", err)
+	}
+	dst = append(dst, pre[copied:it.Offset()]...)
+	for i := range d.Updates {
+		if !seen.has(i) {
+			dst = appendField(dst, &d.Updates[i])
+		}
+	}
+	for i := range d.Inserts {
+		dst = appendField(dst, &d.Inserts[i])
+	}
+	return a.end(dst, start)
+}
+
+// inside appends the value that sub makes of e's. The type byte at typeAt is
+// corrected where the types do not fit.
+func (a *applier) inside(dst []byte, e *rawbson.Elem, sub *SubDiff, typeAt int) ([]byte, error) {
+	switch {
+	case sub.Object != nil && e.Type == bson.TypeEmbeddedDocument:
+		return a.object(dst, e.Value, sub.Object)
+	case sub.Array != nil && e.Type == bson.TypeArray:
+		return a.array(dst, e.Value, sub.Array)
+	}
+	dst[typeAt] = byte(bson.TypeNull)
+	return dst, nil
+}
+
+func (a *applier) array(dst []byte, pre []byte, d *ArrayDiff) ([]byte, error) {
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	mods := d.Mods
+	w := arrayWriter{dst: dst, pre: pre}
+	it := rawbson.NewIter(pre)
+	for (!d.HasLength || w.next < d.Length) && it.Next() {
+		if len(mods) == 0 || mods[0].Index != w.next {
+			w.keep(&it)
+			continue
+		}
+		mod := &mods[0]
+		mods = mods[1:]
+		if !mod.IsSub() {
+			w.set(mod.Value.Type, mod.Value.Value)
+			continue
+		}
+		typeAt := w.header(it.Type)
+		var err error
+		if w.dst, err = a.inside(w.dst, &it.Elem, &mod.SubDiff, typeAt); err != nil {
+			return nil, fmt.Errorf("element %d: %w", mod.Index, err)
+		}
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("read array: %w", err)
+	}
+	end := d.Length
+	if !d.HasLength && len(mods) > 0 {
+		end = mods[len(mods)-1].Index + 1
+	}
+	if end-w.next > MaxResult/sizeOfNull {
+		return nil, ErrTooLarge
+	}
+	for w.next < end {
+		if len(mods) == 0 || mods[0].Index != w.next {
+			w.set(bson.TypeNull, nil)
+			continue
+		}
+		if mod := &mods[0]; mod.IsSub() {
+			w.set(bson.TypeNull, nil)
+		} else {
+			w.set(mod.Value.Type, mod.Value.Value)
+		}
+		mods = mods[1:]
+	}
+	w.flush()
+	return a.end(w.dst, start)
+}
+
+// end closes the document that starts at start.
+func (a *applier) end(dst []byte, start int) ([]byte, error) {
+	if len(dst) >= a.limit {
+		return nil, ErrTooLarge
+	}
+	return closeDocument(dst, start), nil
+}
+
+// closeDocument terminates the document that starts at start and fills in its
+// length.
+func closeDocument(dst []byte, start int) []byte {
+	dst = append(dst, 0)
+	binary.LittleEndian.PutUint32(dst[start:], uint32(len(dst)-start))
+	return dst
+}
+
+// sizeOfNull is the least that a null in an array takes, in bytes.
+const sizeOfNull = 3
+
+// arrayWriter appends the elements of an array to dst, numbering them anew as
+// the server's builder does. Elements that stay and have the right number
+// already are copied in runs.
+type arrayWriter struct {
+	dst []byte
+	// pre is the old array. Its bytes [from, to) are still to be copied.
+	pre      []byte
+	from, to int
+	// next is the number of the next element.
+	next int
+}
+
+func (w *arrayWriter) flush() {
+	w.dst = append(w.dst, w.pre[w.from:w.to]...)
+	w.from = w.to
+}
+
+// keep copies the element that the iterator over pre has stepped over.
+func (w *arrayWriter) keep(it *rawbson.Iter) {
+	var buf [20]byte
+	name := strconv.AppendInt(buf[:0], int64(w.next), 10)
+	if string(name) != string(it.Key) {
+		w.set(it.Type, it.Value)
+		return
+	}
+	from := it.Offset() - len(it.Value) - len(it.Key) - 2
+	if w.to != from {
+		w.flush()
+		w.from = from
+	}
+	w.to = it.Offset()
+	w.next++
+}
+
+// header appends type and number of the next element and returns where the
+// type is.
+func (w *arrayWriter) header(t bson.Type) (typeAt int) {
+	w.flush()
+	typeAt = len(w.dst)
+	w.dst = append(w.dst, byte(t))
+	w.dst = strconv.AppendInt(w.dst, int64(w.next), 10)
+	w.dst = append(w.dst, 0)
+	w.next++
+	return typeAt
+}
+
+func (w *arrayWriter) set(t bson.Type, value []byte) {
+	w.header(t)
+	w.dst = append(w.dst, value...)
+}
+
+func appendHeader(dst []byte, t bson.Type, name string) []byte {
+	dst = append(dst, byte(t))
+	dst = append(dst, name...)
+	return append(dst, 0)
+}
+
+func appendField(dst []byte, f *Field) []byte {
+	dst = appendHeader(dst, f.Value.Type, f.Name)
+	return append(dst, f.Value.Value...)
+}
+
+// appendBinary appends e with the tail that b gives it. Where e is too short for
+// that, b has been applied before and a later entry shortens e again, so e stays
+// as it is.
+func appendBinary(dst []byte, e *rawbson.Elem, b *BinaryField) ([]byte, error) {
+	subtype, old, ok := e.Binary()
+	if !ok {
+		return nil, fmt.Errorf("%w but %s", ErrBinaryDiff, e.Type)
+	}
+	dst = appendHeader(dst, e.Type, e.Name())
+	if len(old) < b.Offset {
+		return append(dst, e.Value...), nil
+	}
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(b.Offset+len(b.Data)))
+	dst = append(dst, subtype)
+	dst = append(dst, old[:b.Offset]...)
+	return append(dst, b.Data...), nil
+}
+
+// bitset is a set of small numbers.
+type bitset []uint64
+
+func (s bitset) set(i int)      { s[i/64] |= 1 << (i % 64) }
+func (s bitset) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }

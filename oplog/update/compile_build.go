@@ -1,0 +1,99 @@
+package update
+
+import (
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+// builder writes a compiled update. Every method that takes a key writes one
+// element under that key into the innermost open document or array.
+type builder struct {
+	buf []byte
+	// guarantee decides whether types are asked for, and whether what is
+	// inserted is removed first.
+	guarantee Guarantee
+	// depth is how many documents and arrays are open, deepest the most levels
+	// that were ever needed.
+	depth, deepest int
+	// vars counts the variables that are bound so far.
+	vars int
+}
+
+// level is an open document or array.
+type level int32
+
+func (b *builder) open() level {
+	b.depth++
+	b.deepest = max(b.deepest, b.depth)
+	at, buf := bsoncore.ReserveLength(b.buf)
+	b.buf = buf
+	return level(at)
+}
+
+func (b *builder) document(key string) level {
+	b.buf = bsoncore.AppendHeader(b.buf, bsoncore.TypeEmbeddedDocument, key)
+	return b.open()
+}
+
+func (b *builder) array(key string) level {
+	b.buf = bsoncore.AppendHeader(b.buf, bsoncore.TypeArray, key)
+	return b.open()
+}
+
+func (b *builder) end(at level) {
+	b.buf = append(b.buf, 0)
+	b.buf = bsoncore.UpdateLength(b.buf, int32(at), int32(len(b.buf)-int(at)))
+	b.depth--
+}
+
+func (b *builder) text(key, s string) { b.buf = bsoncore.AppendStringElement(b.buf, key, s) }
+
+func (b *builder) number(key string, n int) {
+	b.buf = bsoncore.AppendInt32Element(b.buf, key, int32(n))
+}
+
+func (b *builder) null(key string) { b.buf = bsoncore.AppendNullElement(b.buf, key) }
+
+// raw writes a value as it is.
+func (b *builder) raw(key string, v bson.RawValue) {
+	b.buf = bsoncore.AppendHeader(b.buf, bsoncore.Type(v.Type), key)
+	b.buf = append(b.buf, v.Value...)
+	b.deepest = max(b.deepest, b.depth+nesting(v.Type, v.Value))
+}
+
+// constant writes an expression whose value is v.
+func (b *builder) constant(key string, v bson.RawValue) {
+	switch v.Type {
+	case bson.TypeDouble, bson.TypeInt32, bson.TypeInt64, bson.TypeDecimal128, bson.TypeBoolean,
+		bson.TypeDateTime, bson.TypeTimestamp, bson.TypeObjectID, bson.TypeNull, bson.TypeBinary:
+		b.raw(key, v)
+		return
+	case bson.TypeString:
+		if v.Value[4] != '$' { // no field path; the byte is there even if the string is empty
+			b.raw(key, v)
+			return
+		}
+	}
+	at := b.document(key)
+	b.raw("$literal", v)
+	b.end(at)
+}
+
+// nesting returns how many levels of documents and arrays a valid value has.
+func nesting(t bson.Type, v []byte) int {
+	switch t {
+	case bson.TypeEmbeddedDocument, bson.TypeArray:
+	case bson.TypeCodeWithScope:
+		v = rawbson.Scope(v)
+	default:
+		return 0
+	}
+	deepest := 0
+	it := rawbson.NewIter(v)
+	for it.Next() {
+		deepest = max(deepest, nesting(it.Type, it.Value))
+	}
+	return deepest + 1
+}

@@ -1,0 +1,382 @@
+package update
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+// MaxPadding is how many nulls a $set beyond the end of an array may put before
+// its element. The server refuses to add more.
+const MaxPadding = 1_500_000
+
+// ErrBadModifiers is what every [*ModifierError] is, for errors.Is.
+var ErrBadModifiers = errors.New("not a $v:1 update")
+
+// ModifierError is a $set and $unset update that is not one a server logs.
+type ModifierError struct {
+	// Operator is the field of o that holds the fault, empty if it is not one
+	// field.
+	Operator string
+	// Path is the modifier's path, empty if it is not one path.
+	Path string
+	// What says which rule is broken.
+	What string
+	// Err is the fault in the BSON, nil if the BSON is valid.
+	Err error
+}
+
+func (e *ModifierError) Error() string {
+	var b strings.Builder
+	b.WriteString("modifiers: ")
+	if e.Operator != "" {
+		b.WriteString(strconv.Quote(e.Operator) + ": ")
+	}
+	if e.Path != "" {
+		b.WriteString(strconv.Quote(e.Path) + ": ")
+	}
+	b.WriteString(e.What)
+	return b.String()
+}
+
+// Is makes the error an [ErrBadModifiers].
+func (e *ModifierError) Is(target error) bool { return target == ErrBadModifiers }
+
+func (e *ModifierError) Unwrap() error { return e.Err }
+
+// modNode is a part of one or more modifier paths. Paths that begin alike share
+// nodes, so that each object and array is rebuilt once. A tree is used for one
+// document only.
+type modNode struct {
+	name string
+	// value is what $set sets, at the end of a path.
+	value bson.RawValue
+	// action says what this node is.
+	action modAction
+	// sets tells whether there is a $set here or further inside.
+	sets bool
+	// done tells that the document had this field.
+	done bool
+	// children are the next parts in the order in which the server applies
+	// them, see comparePart.
+	children []*modNode
+}
+
+type modAction int
+
+const (
+	modInside modAction = iota
+	modSet
+	modUnset
+)
+
+// appendModified appends to dst what the modifiers in o make of doc.
+//
+// The rules are those of the server when it applies an oplog entry. Paths lead
+// through objects by name and through arrays by number. What exists is changed
+// in its place; what is created in one object is created in the order of
+// comparePart, and parents that are missing are created as objects. A path
+// through anything else is ignored: a later entry has changed the shape, and the
+// other modifiers still have to take effect.
+func appendModified(dst []byte, doc, o bson.Raw) ([]byte, error) {
+	root, err := parseModifiers(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkID(doc, root); err != nil {
+		return nil, err
+	}
+	m := modifier{applier{limit: len(dst) + MaxResult}}
+	return m.object(dst, doc, root)
+}
+
+func parseModifiers(o bson.Raw) (*modNode, error) {
+	if err := rawbson.Validate(o); err != nil {
+		return nil, &ModifierError{What: err.Error(), Err: err}
+	}
+	root := &modNode{}
+	var version, set, unset bool
+	it := rawbson.NewIter(o)
+	for it.Next() {
+		name := string(it.Key)
+		var seen *bool
+		action := modSet
+		switch name {
+		case "$v":
+			seen = &version
+		case "$set":
+			seen = &set
+		case "$unset":
+			seen, action = &unset, modUnset
+		default:
+			return nil, &ModifierError{Operator: name, What: "unknown operator"}
+		}
+		if *seen {
+			return nil, &ModifierError{Operator: name, What: "given twice"}
+		}
+		*seen = true
+		if seen == &version {
+			continue
+		}
+		paths, ok := it.Document()
+		if !ok {
+			return nil, &ModifierError{Operator: name, What: fmt.Sprintf("type %s instead of a document", it.Type)}
+		}
+		for in := rawbson.NewIter(paths); in.Next(); {
+			if what := root.add(in.Name(), action, in.Raw()); what != "" {
+				return nil, &ModifierError{Operator: name, Path: string(in.Key), What: what}
+			}
+		}
+	}
+	if !set && !unset {
+		return nil, &ModifierError{What: "neither $set nor $unset"}
+	}
+	return root, nil
+}
+
+// add puts one modifier into the tree under n, or says what is wrong with it.
+func (n *modNode) add(path string, action modAction, value bson.RawValue) (what string) {
+	depth := 1 + strings.Count(path, ".")
+	if action == modSet {
+		depth += levels(value.Type, value.Value)
+	}
+	if depth > rawbson.MaxDepth {
+		return fmt.Sprintf("leads deeper than %d levels", rawbson.MaxDepth)
+	}
+	for more := true; more; {
+		var part string
+		part, path, more = strings.Cut(path, ".")
+		switch {
+		case part == "":
+			return "an empty part of a path"
+		case part == "$" || strings.HasPrefix(part, "$["):
+			return "a positional part of a path, which is never logged"
+		}
+		i, found := n.find(part)
+		switch {
+		case !found:
+			n.children = slices.Insert(n.children, i, &modNode{name: part})
+		case !more || n.children[i].action != modInside:
+			return "in conflict with another path"
+		}
+		n.sets = n.sets || action == modSet
+		n = n.children[i]
+	}
+	n.action, n.value, n.sets = action, value, action == modSet
+	return ""
+}
+
+func (n *modNode) find(part string) (int, bool) {
+	return slices.BinarySearchFunc(n.children, part, func(c *modNode, part string) int {
+		return comparePart(c.name, part)
+	})
+}
+
+// comparePart is the order in which the server applies the modifiers of one
+// object: by bytes, but what begins with a digit other than a leading zero by
+// length first, so that array indexes come in ascending order.
+func comparePart(a, b string) int {
+	if isIndexLike(a) && isIndexLike(b) && len(a) != len(b) {
+		return len(a) - len(b)
+	}
+	return strings.Compare(a, b)
+}
+
+func isIndexLike(s string) bool {
+	return s != "" && s[0] >= '0' && s[0] <= '9' && (s[0] != '0' || len(s) == 1)
+}
+
+// levels returns how many levels of nesting a valid value has, 0 for what does
+// not nest.
+func levels(t bson.Type, value []byte) int {
+	switch t {
+	case bson.TypeEmbeddedDocument, bson.TypeArray:
+	case bson.TypeCodeWithScope:
+		value = rawbson.Scope(value)
+	default:
+		return 0
+	}
+	deepest := 0
+	for it := rawbson.NewIter(value); it.Next(); {
+		deepest = max(deepest, levels(it.Type, it.Value))
+	}
+	return 1 + deepest
+}
+
+// checkID refuses every modifier of _id but one that sets it to what it is.
+func checkID(doc bson.Raw, root *modNode) error {
+	i, found := root.find("_id")
+	if !found {
+		return nil
+	}
+	n := root.children[i]
+	old, ok := rawbson.Lookup(doc, "_id")
+	e := rawbson.Elem{Type: n.value.Type, Value: n.value.Value}
+	if n.action != modSet || ok && !sameID(&old, &e) {
+		return ErrIDChanged
+	}
+	return nil
+}
+
+// modifier applies one tree of modifiers.
+type modifier struct{ applier }
+
+func (m *modifier) object(dst []byte, pre []byte, n *modNode) ([]byte, error) {
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	it := rawbson.NewIter(pre)
+	copied := it.Offset()
+	for from := copied; it.Next(); from = it.Offset() {
+		i, found := n.find(it.Name())
+		if !found || n.children[i].done {
+			// Of several fields with one name the server changes the first.
+			continue
+		}
+		child := n.children[i]
+		child.done = true
+		if child.action == modInside && !nests(it.Type) {
+			continue
+		}
+		dst = append(dst, pre[copied:from]...)
+		copied = it.Offset()
+		switch child.action {
+		case modUnset:
+		case modSet:
+			dst = appendHeader(dst, child.value.Type, child.name)
+			dst = append(dst, child.value.Value...)
+		case modInside:
+			dst = appendHeader(dst, it.Type, child.name)
+			var err error
+			if dst, err = m.inside(dst, &it.Elem, child); err != nil {
+				return nil, fmt.Errorf("field %q: %w", child.name, err)
+			}
+		}
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("read document: %w", err)
+	}
+	dst = append(dst, pre[copied:it.Offset()]...)
+	for _, child := range n.children {
+		if child.sets && !child.done {
+			dst = appendHeader(dst, child.newType(), child.name)
+			dst = child.appendNew(dst)
+		}
+	}
+	return m.end(dst, start)
+}
+
+func nests(t bson.Type) bool { return t == bson.TypeEmbeddedDocument || t == bson.TypeArray }
+
+func (m *modifier) inside(dst []byte, e *rawbson.Elem, n *modNode) ([]byte, error) {
+	if e.Type == bson.TypeArray {
+		return m.array(dst, e.Value, n)
+	}
+	return m.object(dst, e.Value, n)
+}
+
+// indexed is a modifier of one array element.
+type indexed struct {
+	index uint64
+	*modNode
+}
+
+// elements returns the children that name array elements, by ascending index.
+func (n *modNode) elements() ([]indexed, error) {
+	var all []indexed
+	for _, child := range n.children {
+		index, err := strconv.ParseUint(child.name, 10, 64)
+		if err != nil {
+			// Not an index, so the path is not viable here.
+			continue
+		}
+		if len(all) > 0 && all[len(all)-1].index >= index {
+			return nil, &ModifierError{Path: child.name, What: "an array index written in two ways"}
+		}
+		all = append(all, indexed{index, child})
+	}
+	return all, nil
+}
+
+func (m *modifier) array(dst []byte, pre []byte, n *modNode) ([]byte, error) {
+	mods, err := n.elements()
+	if err != nil {
+		return nil, err
+	}
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	w := arrayWriter{dst: dst, pre: pre}
+	it := rawbson.NewIter(pre)
+	for it.Next() {
+		if len(mods) == 0 || mods[0].index != uint64(w.next) {
+			w.keep(&it)
+			continue
+		}
+		mod := mods[0].modNode
+		mods = mods[1:]
+		switch {
+		case mod.action == modSet:
+			w.set(mod.value.Type, mod.value.Value)
+		case mod.action == modUnset:
+			// Taking the element out would move the others.
+			w.set(bson.TypeNull, nil)
+		case nests(it.Type):
+			w.header(it.Type)
+			if w.dst, err = m.inside(w.dst, &it.Elem, mod); err != nil {
+				return nil, fmt.Errorf("element %s: %w", mod.name, err)
+			}
+		default:
+			w.keep(&it)
+		}
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("read array: %w", err)
+	}
+	for _, mod := range mods {
+		if !mod.sets {
+			continue
+		}
+		if mod.index-uint64(w.next) > MaxPadding {
+			return nil, fmt.Errorf("element %s of an array of %d: %w", mod.name, w.next, ErrTooLarge)
+		}
+		for uint64(w.next) < mod.index {
+			w.set(bson.TypeNull, nil)
+		}
+		w.header(mod.newType())
+		w.dst = mod.appendNew(w.dst)
+		if len(w.dst) > m.limit {
+			return nil, ErrTooLarge
+		}
+	}
+	w.flush()
+	return m.end(w.dst, start)
+}
+
+// newType returns the type of what appendNew appends.
+func (n *modNode) newType() bson.Type {
+	if n.action == modSet {
+		return n.value.Type
+	}
+	return bson.TypeEmbeddedDocument
+}
+
+// appendNew appends the value of a field that has to be created.
+func (n *modNode) appendNew(dst []byte) []byte {
+	if n.action == modSet {
+		return append(dst, n.value.Value...)
+	}
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	for _, child := range n.children {
+		if child.sets {
+			dst = appendHeader(dst, child.newType(), child.name)
+			dst = child.appendNew(dst)
+		}
+	}
+	return closeDocument(dst, start)
+}

@@ -1,0 +1,185 @@
+package update_test
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"github.com/oplogrep/replicator/internal/bsongen"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog/update"
+)
+
+// entry is the o field that a server logs for the step from pre to post.
+func entry(tb interface{ Fatal(...any) }, pre, post bson.Raw) (o bson.Raw, isDelta bool) {
+	diff, ok := update.Diff(pre, post, update.EnvelopePadding)
+	if !ok {
+		return post, false
+	}
+	if len(diff) == rawbson.MinSize {
+		if !bytes.Equal(pre, post) {
+			tb.Fatal("an empty diff of documents that differ")
+		}
+		// Nothing to log; a replacement by the same says nothing too.
+		return post, false
+	}
+	o, err := bson.Marshal(bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: diff}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return o, true
+}
+
+// large makes deltas of a document worth while.
+func large(doc bson.Raw) bson.Raw {
+	out := append([]byte{}, doc[:len(doc)-1]...)
+	out = append(out, parsePad...)
+	out = append(out, 0)
+	out[0], out[1] = byte(len(out)), byte(len(out)>>8)
+	out[2], out[3] = byte(len(out)>>16), 0
+	return out
+}
+
+var parsePad = func() []byte {
+	raw, _ := bson.Marshal(bson.D{{Key: "large", Value: bytes.Repeat([]byte("p"), 5000)}})
+	return raw[4 : len(raw)-1]
+}()
+
+func TestDiffApplied(t *testing.T) {
+	deltas, replacements := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		pre := bsongen.Document(t)
+		if rapid.Bool().Draw(t, "large") {
+			pre = large(pre)
+		}
+		post := bsongen.Mutate(t, pre)
+		o, isDelta := entry(t, pre, post)
+		if isDelta {
+			deltas++
+		} else {
+			replacements++
+		}
+		got, err := update.Apply(pre, o)
+		if err != nil {
+			t.Fatalf("%v: pre %s o %s", err, pre, o)
+		}
+		if !bytes.Equal(got, post) {
+			t.Fatalf("pre  %s\no    %s\ngot  %s\nwant %s", pre, o, got, post)
+		}
+		again, err := update.Apply(got, o)
+		if err != nil || !bytes.Equal(again, post) {
+			t.Fatalf("applied again: %v\no    %s\ngot  %s\nwant %s", err, o, again, post)
+		}
+	})
+	if deltas < 10 || replacements < 10 {
+		t.Errorf("%d deltas and %d replacements", deltas, replacements)
+	}
+}
+
+// The server's method for its own idempotency tests: apply a sequence of updates,
+// then any prefix of it on the result, the whole of it, and any suffix. Each time
+// the same document must come out.
+func TestSequencesConverge(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		first := bsongen.Document(t)
+		if rapid.Bool().Draw(t, "large") {
+			first = large(first)
+		}
+		var entries []bson.Raw
+		doc := first
+		for range rapid.IntRange(1, 8).Draw(t, "updates") {
+			next := bsongen.Mutate(t, doc)
+			o, _ := entry(t, doc, next)
+			entries = append(entries, o)
+			doc = next
+		}
+		apply := func(doc bson.Raw, entries []bson.Raw) bson.Raw {
+			for _, o := range entries {
+				var err error
+				if doc, err = update.Apply(doc, o); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return doc
+		}
+		want := apply(first, entries)
+		if !bytes.Equal(want, doc) {
+			t.Fatalf("got  %s\nwant %s", want, doc)
+		}
+		for i := range entries {
+			got := apply(want, entries[:i+1])
+			for _, part := range [][]bson.Raw{entries, entries[i:]} {
+				got = apply(got, part)
+				if !bytes.Equal(got, want) {
+					t.Fatalf("prefix or suffix at %d of %s\ngot  %s\nwant %s", i, entries, got, want)
+				}
+			}
+		}
+	})
+}
+
+func TestDeltasFollowTheModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		doc := bsongen.Document(t)
+		if rapid.Bool().Draw(t, "repeat") {
+			doc = bsongen.Repeat(t, doc)
+		}
+		diff := bsongen.Delta(t)
+		if rapid.IntRange(0, 3).Draw(t, "binary") == 0 {
+			diff = bsongen.BinaryDelta(t)
+		}
+		got, err := update.ApplyDelta(doc, diff)
+		if errors.Is(err, update.ErrBinaryDiff) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		model := modelDelta(docTree(doc), docTree(diff))
+		if want := model.bytes(); !bytes.Equal(got, want) {
+			t.Fatalf("doc  %s\ndiff %s\ngot  %s\nwant %s", doc, diff, got, bson.Raw(want))
+		}
+		if err := rawbson.Validate(got); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func FuzzApply(f *testing.F) {
+	docs := []string{
+		`{"_id": 1, "a": {"b": [1, {"c": 2}]}, "f": {"$binary": {"base64": "YWJj", "subType": "07"}}}`,
+		`{"a": [[], {}], "_id": 1}`,
+	}
+	updates := []string{
+		`{"$v": 2, "diff": {"d": {"x": false}, "u": {"y": 1}, "i": {"z": 1}, "sa": {"sb": {"a": true, "l": 3, "s1": {"u": {"c": 3}}}}}}`,
+		`{"$v": 2, "diff": ` + binaryDiff(2) + `}`,
+		`{"$v": 2, "diff": {"sa": {"a": true, "u5": 1}}}`,
+		`{"$v": 1, "$set": {"a.b.5.c": 1, "a.b.0": 2, "x.y": 3}, "$unset": {"a.b.1.c": true}}`,
+		`{"b": 1, "_id": 1}`,
+	}
+	for _, doc := range docs {
+		for _, o := range updates {
+			f.Add([]byte(parse(f, doc)), []byte(parse(f, o)))
+		}
+	}
+	f.Fuzz(func(t *testing.T, doc, o []byte) {
+		if _, ok := update.Diff(doc, o, 0); ok && (rawbson.Validate(doc) != nil || rawbson.Validate(o) != nil) {
+			t.Fatal("a diff of what is not BSON")
+		}
+		got, err := update.Apply(doc, o)
+		if err != nil {
+			if got != nil {
+				t.Fatal("a document and an error")
+			}
+			return
+		}
+		if rawbson.Validate(doc) == nil {
+			if err := rawbson.Validate(got); err != nil {
+				t.Fatalf("%v: %x", err, got)
+			}
+		}
+	})
+}
