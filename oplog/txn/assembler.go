@@ -1,0 +1,350 @@
+package txn
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"strconv"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// DefaultMemoryBytes is the budget for held parts where Config names none.
+const DefaultMemoryBytes = 64 << 20
+
+// Config says where an Assembler starts and what it may use.
+type Config struct {
+	// MemoryBytes bounds what held parts take in memory, in bytes, including
+	// those of transactions that were given out and not closed yet. Beyond it
+	// parts go to files. Zero means DefaultMemoryBytes.
+	MemoryBytes int64
+	// SpillDir is where these files are. Empty means the system's directory for
+	// temporary files.
+	SpillDir string
+	// ApplyAfter is the entry up to which everything was applied before; see
+	// Restarts in the package's documentation. Null means that the first entry
+	// added is the first to be applied, and that no chain reaches behind it.
+	ApplyAfter oplog.OpTime
+}
+
+func (c *Config) setDefaults() {
+	if c.MemoryBytes == 0 {
+		c.MemoryBytes = DefaultMemoryBytes
+	}
+	if c.SpillDir == "" {
+		c.SpillDir = os.TempDir()
+	}
+}
+
+func (c *Config) validate() error {
+	var faults []error
+	if c.MemoryBytes < 0 {
+		faults = append(faults, fmt.Errorf("memory for held transactions: %d bytes", c.MemoryBytes))
+	}
+	return errors.Join(faults...)
+}
+
+// Outcome is what an entry means for whoever applies the log.
+type Outcome uint8
+
+const (
+	// Pass is an entry that is no part of anything: apply it as it is.
+	Pass Outcome = iota + 1
+	// Held is a part of a transaction: nothing to apply yet.
+	Held
+	// Committed is the end of a transaction, or all of it: apply Result.Txn.
+	Committed
+	// Aborted is the end of a transaction that has no effect: nothing to apply.
+	Aborted
+	// Past is an entry up to Config.ApplyAfter, whatever it is: nothing to
+	// apply.
+	Past
+)
+
+// String returns the outcome's name.
+func (o Outcome) String() string {
+	switch o {
+	case Pass:
+		return "pass"
+	case Held:
+		return "held"
+	case Committed:
+		return "committed"
+	case Aborted:
+		return "aborted"
+	case Past:
+		return "past"
+	}
+	return "Outcome(" + strconv.Itoa(int(o)) + ")"
+}
+
+// Result says what became of an entry.
+type Result struct {
+	Outcome Outcome
+	// Txn is set for Committed only. Whoever gets it closes it.
+	Txn *Transaction
+	// Parts is how many held parts an abort dropped: none where the transaction
+	// logged nothing before it.
+	Parts int
+	// Dropped is how many unprepared transactions were given up because the
+	// entry, whatever else it is, shows that their session has moved on.
+	Dropped int
+}
+
+// Assembler puts transactions together. Make one with New.
+type Assembler struct {
+	cfg    Config
+	budget *budget
+	err    error // that of an earlier Add
+
+	// first and last are the entries added, null before the first.
+	first, last oplog.OpTime
+	// behind is set from the first entry behind Config.ApplyAfter on.
+	behind bool
+
+	// byLast finds a chain by its last part's timestamp, which is unique in one
+	// history; the term is compared after that.
+	byLast map[bson.Timestamp]*chain
+	// sessions has the chains of each session.
+	sessions map[string][]*chain
+	// oldest and newest are the ends of the list of open chains by start. They
+	// begin in log order, so a new one is always the newest.
+	oldest, newest *chain
+}
+
+// New returns an Assembler without open transactions. It touches no file.
+func New(cfg Config) (*Assembler, error) {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("set up the assembly of transactions: %w", err)
+	}
+	return &Assembler{
+		cfg: cfg, budget: &budget{limit: cfg.MemoryBytes},
+		byLast: map[bson.Timestamp]*chain{}, sessions: map[string][]*chain{},
+	}, nil
+}
+
+// Add takes the next entry of the log and says what to do. The entry is not
+// kept, except that a Transaction is a view into the bytes of the entry that
+// completed it. The errors are those of the package's documentation; after one
+// every further Add returns it again.
+func (a *Assembler) Add(e *oplog.Entry) (Result, error) {
+	if a.err != nil {
+		return Result{}, a.err
+	}
+	r, err := a.add(e)
+	if err != nil {
+		a.err = err
+		return Result{}, err
+	}
+	return r, nil
+}
+
+func (a *Assembler) add(e *oplog.Entry) (Result, error) {
+	// By timestamp too: after a change of term the term alone would do for the
+	// order of optimes, but timestamps ascend through the whole log.
+	if !a.last.IsNull() && (oplog.CompareTimestamps(e.OpTime.TS, a.last.TS) <= 0 || e.OpTime.Before(a.last)) {
+		return Result{}, fmt.Errorf("assemble transactions: entry %s after %s: %w", e.OpTime, a.last, ErrOutOfOrder)
+	}
+	if a.first.IsNull() {
+		a.first = e.OpTime
+	}
+	a.last = e.OpTime
+	if !a.behind && (a.cfg.ApplyAfter.IsNull() || e.OpTime.After(a.cfg.ApplyAfter)) {
+		a.behind = true
+		// A chain without its operations must not go on from here.
+		maps.DeleteFunc(a.byLast, func(_ bson.Timestamp, c *chain) bool { return c.ghost })
+	}
+
+	r := Result{Outcome: Pass}
+	var err error
+	switch e.Command {
+	case oplog.CommandApplyOps:
+		r, err = a.applyOps(e)
+	case oplog.CommandCommitTransaction:
+		r, err = a.commit(e)
+	case oplog.CommandAbortTransaction:
+		r, err = a.abort(e)
+	default:
+		// Everything else stands for itself.
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	if r.Dropped, err = a.moveOn(e); err != nil {
+		return Result{}, err
+	}
+	if !a.behind {
+		r.Outcome = Past
+		if r.Txn != nil {
+			err = r.Txn.Close()
+			r.Txn = nil
+		}
+	}
+	return r, err
+}
+
+// moveOn drops what a session left open when it started something newer. The
+// server ends such transactions by an abort after a failover, so this is a net
+// below a net; a prepared one is never given up.
+func (a *Assembler) moveOn(e *oplog.Entry) (dropped int, err error) {
+	var old []*chain
+	for _, c := range a.sessionChains(e) {
+		if !c.prepared && c.txnNumber < e.TxnNumber {
+			old = append(old, c)
+		}
+	}
+	_, err = a.dropAll(old)
+	return len(old), err
+}
+
+// find returns the chain that an entry continues, by a link that is not null.
+// It is a ghost where the chain began before the first entry added and must have
+// ended up to Config.ApplyAfter.
+func (a *Assembler) find(e *oplog.Entry) (*chain, error) {
+	c := a.byLast[e.PrevOpTime.TS]
+	if c != nil && c.last.Equal(e.PrevOpTime) {
+		return c, c.belongs(e)
+	}
+	if !a.behind && e.PrevOpTime.Before(a.first) {
+		return a.begin(e, true), nil
+	}
+	return nil, &BrokenChainError{OpTime: e.OpTime, Prev: e.PrevOpTime}
+}
+
+func (a *Assembler) applyOps(e *oplog.Entry) (Result, error) {
+	group, err := e.ApplyOps()
+	if err != nil {
+		return Result{}, err
+	}
+	isPart := group.Prepare || group.PartialTxn
+	if !e.InTransaction() {
+		if isPart {
+			return Result{}, bad(e, "o", "a part of a transaction that does not link to the others")
+		}
+		return a.single(e, &group)
+	}
+	var c *chain
+	if !e.PrevOpTime.IsNull() {
+		if c, err = a.find(e); err != nil {
+			return Result{}, err
+		}
+		if c.prepared {
+			return Result{}, bad(e, "prevOpTime", "it continues %s, which is prepared and can only be committed or aborted", c.last)
+		}
+	}
+	switch {
+	case isPart:
+		if c == nil {
+			c = a.begin(e, false)
+		}
+		return Result{Outcome: Held}, a.extend(c, e, &group)
+	case c == nil:
+		return a.single(e, &group)
+	default:
+		return a.finish(c, e, &group)
+	}
+}
+
+// single is a group in one entry.
+func (a *Assembler) single(e *oplog.Entry, group *oplog.ApplyOps) (Result, error) {
+	if !a.behind {
+		return Result{Outcome: Past}, nil
+	}
+	c := chain{
+		start: e.OpTime, flat: newFlattener(e),
+		lsid: e.LSID, txnNumber: e.TxnNumber, hasTxnNumber: e.HasTxnNumber,
+		store: store{budget: a.budget},
+	}
+	if err := c.take(group); err != nil {
+		return Result{}, err
+	}
+	// A user's command may have a count, which means nothing.
+	if e.InTransaction() {
+		if err := c.checkCount(e); err != nil {
+			return Result{}, err
+		}
+	}
+	t := c.transaction(e)
+	t.tail = e.O
+	return Result{Outcome: Committed, Txn: t}, nil
+}
+
+// finish ends an unprepared chain by its last part.
+func (a *Assembler) finish(c *chain, e *oplog.Entry, group *oplog.ApplyOps) (Result, error) {
+	if c.ghost {
+		a.end(c)
+		return Result{Outcome: Past}, nil
+	}
+	if err := c.take(group); err != nil {
+		return Result{}, err
+	}
+	if err := c.checkCount(e); err != nil {
+		return Result{}, err
+	}
+	a.end(c)
+	t := c.transaction(e)
+	t.tail = e.O
+	return Result{Outcome: Committed, Txn: t}, nil
+}
+
+// commit ends a prepared chain.
+func (a *Assembler) commit(e *oplog.Entry) (Result, error) {
+	at, err := e.CommitTimestamp()
+	switch {
+	case err != nil:
+		return Result{}, err
+	case !e.HasPrevOpTime || e.PrevOpTime.IsNull():
+		return Result{}, bad(e, "prevOpTime", "a commit of no transaction")
+	case oplog.CompareTimestamps(at, e.OpTime.TS) > 0:
+		return Result{}, bad(e, "o.commitTimestamp", "it is %d:%d, later than its own entry", at.T, at.I)
+	case oplog.CompareTimestamps(at, e.PrevOpTime.TS) < 0:
+		return Result{}, bad(e, "o.commitTimestamp", "it is %d:%d, earlier than the prepared entry %s", at.T, at.I, e.PrevOpTime)
+	}
+	c, err := a.find(e)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case c.ghost:
+		a.end(c)
+		return Result{Outcome: Past}, nil
+	case !c.prepared:
+		return Result{}, bad(e, "prevOpTime", "a commit of %s, which is not prepared", c.last)
+	}
+	a.end(c)
+	t := c.transaction(e)
+	t.CommitTimestamp = at
+	return Result{Outcome: Committed, Txn: t}, nil
+}
+
+// abort ends a chain without effect. It need not find one: a transaction may
+// have logged nothing, or have begun before the first entry added, and in either
+// case there is nothing to apply.
+func (a *Assembler) abort(e *oplog.Entry) (Result, error) {
+	r := Result{Outcome: Aborted}
+	if c := a.byLast[e.PrevOpTime.TS]; c != nil && e.HasPrevOpTime && c.last.Equal(e.PrevOpTime) {
+		err := c.belongs(e)
+		if err == nil {
+			r.Parts, err = a.drop(c)
+		}
+		return r, err
+	}
+	// The session tells what the link does not: the server's applier forgets
+	// the parts of the aborting session.
+	var same []*chain
+	for _, c := range a.sessionChains(e) {
+		switch {
+		case c.txnNumber != e.TxnNumber:
+		case c.prepared:
+			return r, bad(e, "prevOpTime", "the abort of %s, prepared, links to %s", c.last, e.PrevOpTime)
+		default:
+			same = append(same, c)
+		}
+	}
+	var err error
+	r.Parts, err = a.dropAll(same)
+	return r, err
+}

@@ -1,0 +1,234 @@
+package txn
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// chain is a transaction whose end has not been added yet.
+type chain struct {
+	// start is its first entry, last the one that the next has to link to.
+	start, last oplog.OpTime
+
+	lsid         bson.Raw // a copy
+	txnNumber    int64
+	hasTxnNumber bool
+
+	prepared bool
+	// ghost marks a chain that began before the first entry added: its parts
+	// are followed and not kept.
+	ghost bool
+
+	flat       flattener
+	parts      int
+	count      int
+	bytes      int64
+	hasCommand bool
+	store      store
+
+	older, newer *chain // in the order of start; ghosts are not in it
+}
+
+func (c *chain) hasSession() bool { return c.hasTxnNumber && c.lsid != nil }
+
+// belongs checks that an entry is of the chain's session. Links alone decide
+// which chain is meant, so a difference means that the log cannot be trusted.
+func (c *chain) belongs(e *oplog.Entry) error {
+	if c.ghost || c.hasTxnNumber == e.HasTxnNumber && c.txnNumber == e.TxnNumber && bytes.Equal(c.lsid, e.LSID) {
+		return nil
+	}
+	return bad(e, "prevOpTime", "it links to %s of another session or transaction", c.last)
+}
+
+// tally counts operations.
+type tally struct {
+	count      int
+	hasCommand bool
+	err        error
+}
+
+func (y *tally) add(op oplog.Op, err error) bool {
+	y.count++
+	y.hasCommand = y.hasCommand || op.Kind == oplog.KindCommand
+	y.err = err
+	return true
+}
+
+// take counts a part in. It reads it to the end: faults have to show now, while
+// the entry is at hand, not when the transaction is applied.
+func (c *chain) take(group *oplog.ApplyOps) error {
+	var y tally
+	c.flat.group(group, 0, y.add)
+	if y.err != nil {
+		return y.err
+	}
+	c.parts++
+	c.count += y.count
+	c.hasCommand = c.hasCommand || y.hasCommand
+	c.bytes += int64(group.Size())
+	return nil
+}
+
+// checkCount compares the number of operations with what the last part says.
+func (c *chain) checkCount(e *oplog.Entry) error {
+	f, ok := rawbson.Lookup(e.O, "count")
+	if !ok {
+		return nil
+	}
+	if n, isWhole := f.Int64(); !isWhole || n != int64(c.count) {
+		return bad(e, "o.count", "it is %s where the transaction's %d entries have %d operations", f.Raw(), c.parts, c.count)
+	}
+	return nil
+}
+
+// transaction hands the chain's parts over to what the entry completes.
+func (c *chain) transaction(e *oplog.Entry) *Transaction {
+	return &Transaction{
+		Kind: c.flat.kind, OpTime: e.OpTime, Start: c.start, Wall: e.Wall,
+		LSID: c.lsid, TxnNumber: c.txnNumber, HasTxnNumber: c.hasTxnNumber,
+		Prepared: c.prepared, Parts: c.parts, Count: c.count, Bytes: c.bytes, HasCommand: c.hasCommand,
+		flat: c.flat, store: c.store,
+	}
+}
+
+// begin makes a chain that has no parts yet.
+func (a *Assembler) begin(e *oplog.Entry, ghost bool) *chain {
+	return &chain{
+		start: e.OpTime, ghost: ghost, flat: newFlattener(e),
+		lsid: bytes.Clone(e.LSID), txnNumber: e.TxnNumber, hasTxnNumber: e.HasTxnNumber,
+		store: store{budget: a.budget, dir: a.cfg.SpillDir, start: e.OpTime},
+	}
+}
+
+// extend makes the entry the chain's last part. What can fail comes first, so
+// that after an error the books are as before the entry.
+func (a *Assembler) extend(c *chain, e *oplog.Entry, group *oplog.ApplyOps) error {
+	isNew := c.parts == 0
+	if !c.ghost {
+		if err := a.takePart(c, e, group); err != nil {
+			if isNew {
+				err = errors.Join(err, c.store.release())
+			}
+			return err
+		}
+		if isNew {
+			a.enter(c)
+		}
+	}
+	delete(a.byLast, c.last.TS)
+	c.last = e.OpTime
+	c.prepared = group.Prepare
+	a.byLast[c.last.TS] = c
+	return nil
+}
+
+func (a *Assembler) takePart(c *chain, e *oplog.Entry, group *oplog.ApplyOps) error {
+	if err := c.take(group); err != nil {
+		return err
+	}
+	if group.Prepare {
+		if err := c.checkCount(e); err != nil {
+			return err
+		}
+	}
+	return a.hold(c, e.O)
+}
+
+// enter puts a chain on the books: the list by start, and its session.
+func (a *Assembler) enter(c *chain) {
+	c.older = a.newest
+	if c.older != nil {
+		c.older.newer = c
+	} else {
+		a.oldest = c
+	}
+	a.newest = c
+	if c.hasSession() {
+		a.sessions[string(c.lsid)] = append(a.sessions[string(c.lsid)], c)
+	}
+}
+
+// hold keeps a part. Where the budget does not allow that, the chain with most
+// bytes in memory goes to its file, the growing one with its new part.
+func (a *Assembler) hold(c *chain, part bson.Raw) error {
+	for a.budget.used.Load()+int64(len(part)) > a.budget.limit {
+		largest := c
+		most := c.store.memBytes + int64(len(part))
+		for d := a.oldest; d != nil; d = d.newer {
+			if d != c && d.store.memBytes > most {
+				largest, most = d, d.store.memBytes
+			}
+		}
+		if err := largest.store.spill(); err != nil {
+			return err
+		}
+		if largest == c {
+			return c.store.write(part)
+		}
+	}
+	c.store.keep(part)
+	return nil
+}
+
+// end takes a chain off the books. Its parts stay with it.
+func (a *Assembler) end(c *chain) {
+	delete(a.byLast, c.last.TS)
+	if c.ghost {
+		return
+	}
+	if c.older != nil {
+		c.older.newer = c.newer
+	} else {
+		a.oldest = c.newer
+	}
+	if c.newer != nil {
+		c.newer.older = c.older
+	} else {
+		a.newest = c.older
+	}
+	if !c.hasSession() {
+		return
+	}
+	others := slices.DeleteFunc(a.sessions[string(c.lsid)], func(d *chain) bool { return d == c })
+	if len(others) == 0 {
+		delete(a.sessions, string(c.lsid))
+	} else {
+		a.sessions[string(c.lsid)] = others
+	}
+}
+
+// drop ends a chain without effect and returns how many parts it had.
+func (a *Assembler) drop(c *chain) (parts int, err error) {
+	if err := c.store.release(); err != nil {
+		return 0, err
+	}
+	a.end(c)
+	return c.parts, nil
+}
+
+// sessionChains returns the open chains of an entry's session.
+func (a *Assembler) sessionChains(e *oplog.Entry) []*chain {
+	if len(a.sessions) == 0 || !e.HasTxnNumber || e.LSID == nil {
+		return nil
+	}
+	return a.sessions[string(e.LSID)]
+}
+
+// dropAll drops chains and returns how many parts they had. The slice must not
+// be the one that sessionChains returned: dropping changes it.
+func (a *Assembler) dropAll(chains []*chain) (parts int, err error) {
+	for _, c := range chains {
+		n, err := a.drop(c)
+		if err != nil {
+			return parts, err
+		}
+		parts += n
+	}
+	return parts, nil
+}

@@ -1,0 +1,379 @@
+package txn
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"pgregory.net/rapid"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// event is an entry of a random log, with the truth about it.
+type event struct {
+	line
+	ops   []string // as they are to be read back
+	chain int      // 0 for none
+	fate  Outcome  // what the entry is, seen alone
+	ends  []int    // chains that it ends
+	drops int
+}
+
+// history writes a random log. It knows what it writes; an Assembler has to
+// find out.
+type history struct {
+	t        *rapid.T
+	events   []event
+	now      int
+	last     int // id of the last operation
+	chains   int
+	sessions int64 // number of the last transaction of any session
+	open     []*openChain
+}
+
+type openChain struct {
+	id       int
+	session  byte // 0 for none
+	number   int64
+	last     int // timestamp of its last part
+	parts    int
+	count    int
+	prepared bool
+}
+
+func (h *history) chance(percent int) bool {
+	return rapid.IntRange(1, 100).Draw(h.t, "chance") <= percent
+}
+
+func (h *history) emit(e event) {
+	h.now += rapid.IntRange(1, 3).Draw(h.t, "gap")
+	e.at = h.now
+	h.events = append(h.events, e)
+}
+
+// newOps returns some operations with ids of their own.
+func (h *history) newOps(letters string) []string {
+	var all []string
+	for range rapid.IntRange(0, 4).Draw(h.t, "operations") {
+		h.last++
+		letter := letters[rapid.IntRange(0, len(letters)-1).Draw(h.t, "kind")]
+		all = append(all, string(letter)+strconv.Itoa(h.last))
+	}
+	return all
+}
+
+func upserting(all []string) []string {
+	var as []string
+	for _, op := range all {
+		if op[0] == 'u' {
+			op += "+"
+		}
+		as = append(as, op)
+	}
+	return as
+}
+
+// session returns one that no open chain has, and a number that is its highest.
+func (h *history) session() (byte, int64) {
+	h.sessions++
+	var free []byte
+	for s := byte(1); len(free) < 3; s++ {
+		if !slices.ContainsFunc(h.open, func(c *openChain) bool { return c.session == s }) {
+			free = append(free, s)
+		}
+	}
+	return rapid.SampledFrom(free).Draw(h.t, "session"), h.sessions
+}
+
+func (h *history) single() {
+	s, number := h.session()
+	switch rapid.IntRange(0, 6).Draw(h.t, "single") {
+	case 0:
+		h.last++
+		h.emit(event{line: line{prev: none, op: fmt.Sprint("i", h.last)}, fate: Pass})
+	case 1: // a retryable write, linked to whatever is before it
+		h.last++
+		h.emit(event{line: line{prev: h.now, session: s, number: number, op: fmt.Sprint("u", h.last)}, fate: Pass})
+	case 2:
+		all := h.newOps("iudcn")
+		h.emit(event{line: line{prev: none, cmd: list(all)}, ops: upserting(all), fate: Committed})
+	case 3: // nested
+		a, b := h.newOps("iud"), h.newOps("iud")
+		elements := []bsoncore.Document{nested(list(a))}
+		for _, op := range b {
+			elements = append(elements, element(op))
+		}
+		h.emit(event{line: line{prev: none, cmd: listOf(elements)}, ops: append(upserting(a), upserting(b)...), fate: Committed})
+	case 4: // retryable writes in a group
+		all := h.newOps("iud")
+		h.emit(event{line: line{prev: h.now, session: s, number: number, multi: 1, cmd: list(all)}, ops: all, fate: Committed})
+	case 5:
+		all := h.newOps("iudc")
+		h.emit(event{line: line{prev: null, session: s, number: number, cmd: list(all)}, ops: all, fate: Committed})
+	case 6:
+		h.emit(event{line: line{prev: null, session: s, number: number, cmd: abortCmd}, fate: Aborted})
+	}
+}
+
+func (h *history) close(i int) { h.open = append(h.open[:i:i], h.open[i+1:]...) }
+
+func (h *history) part(c *openChain, final bool, more ...func(*bsoncore.DocumentBuilder)) event {
+	all := h.newOps("iudc")
+	c.count += len(all)
+	if final && h.chance(50) {
+		more = append(more, count(int64(c.count)))
+	}
+	e := event{
+		line: line{prev: c.last, session: c.session, number: c.number, cmd: list(all, more...)},
+		ops:  all, chain: c.id, fate: Held,
+	}
+	if c.session == 0 {
+		e.ops = upserting(all)
+	}
+	c.parts++
+	return e
+}
+
+func (h *history) begin() {
+	h.chains++
+	c := &openChain{id: h.chains, last: null}
+	if h.chance(75) {
+		c.session, c.number = h.session()
+	}
+	if c.prepared = c.session != 0 && h.chance(30); c.prepared {
+		h.emit(h.part(c, true, prepare))
+	} else {
+		h.emit(h.part(c, false, partial))
+	}
+	c.last = h.now
+	h.open = append(h.open, c)
+}
+
+func (h *history) proceed() {
+	i := rapid.IntRange(0, len(h.open)-1).Draw(h.t, "chain")
+	c := h.open[i]
+	abort := c.session != 0 && h.chance(25)
+	switch {
+	case abort:
+		h.emit(event{line: part(0, c.last, c.session, c.number, abortCmd), chain: c.id, fate: Aborted, ends: []int{c.id}})
+		h.close(i)
+	case c.prepared:
+		h.emit(event{
+			line:  part(0, c.last, c.session, c.number, commitAt(rapid.IntRange(c.last, h.now).Draw(h.t, "commit timestamp"))),
+			chain: c.id, fate: Committed, ends: []int{c.id},
+		})
+		h.close(i)
+	case h.chance(50):
+		h.emit(h.part(c, false, partial))
+		c.last = h.now
+	case c.session != 0 && h.chance(40):
+		h.emit(h.part(c, true, prepare))
+		c.last, c.prepared = h.now, true
+	default:
+		e := h.part(c, true)
+		e.fate, e.ends = Committed, []int{c.id}
+		h.emit(e)
+		h.close(i)
+	}
+}
+
+// moveOn writes something newer in the session of an open chain.
+func (h *history) moveOn() {
+	i := rapid.IntRange(0, len(h.open)-1).Draw(h.t, "chain")
+	c := h.open[i]
+	if c.session == 0 {
+		return
+	}
+	h.sessions++
+	h.last++
+	e := event{line: line{prev: null, session: c.session, number: h.sessions, op: fmt.Sprint("d", h.last)}, fate: Pass}
+	if !c.prepared {
+		e.ends, e.drops = []int{c.id}, 1
+		h.close(i)
+	}
+	h.emit(e)
+}
+
+func randomHistory(t *rapid.T) []event {
+	h := &history{t: t, now: 1}
+	for range rapid.IntRange(1, 60).Draw(t, "entries") {
+		switch n := rapid.IntRange(0, 9).Draw(t, "what"); {
+		case n < 3 || len(h.open) == 0 && n > 5:
+			h.single()
+		case n < 6:
+			h.begin()
+		case n < 9:
+			h.proceed()
+		default:
+			h.moveOn()
+		}
+	}
+	return h.events
+}
+
+// truth says what must be told of entry i, slowly: by going through the log.
+func truth(log []event, i int) string {
+	e := log[i]
+	s := e.fate.String()
+	switch e.fate {
+	case Committed:
+		kind := KindApplyOps
+		if e.session != 0 && e.multi == 0 {
+			kind = KindTransaction
+		}
+		all := e.ops
+		if e.chain != 0 {
+			all = nil
+			for _, f := range log[:i+1] {
+				if f.chain == e.chain {
+					all = append(all, f.ops...)
+				}
+			}
+		}
+		s = strings.Join(append([]string{s, kind.String()}, all...), " ")
+	case Aborted:
+		parts := 0
+		for _, f := range log[:i] {
+			if e.chain != 0 && f.chain == e.chain {
+				parts++
+			}
+		}
+		s += fmt.Sprintf(" %d parts", parts)
+	default:
+	}
+	if e.drops > 0 {
+		s += fmt.Sprintf(", dropped %d", e.drops)
+	}
+	return s
+}
+
+// oldest returns when the oldest chain began that is open after entry i, 0 for
+// none.
+func oldest(log []event, i int) int {
+	for _, start := range log[:i+1] {
+		if start.chain == 0 {
+			continue
+		}
+		ended := false
+		for _, f := range log[:i+1] {
+			for _, c := range f.ends {
+				ended = ended || c == start.chain
+			}
+		}
+		if !ended {
+			return start.at
+		}
+	}
+	return 0
+}
+
+// Any interleaving of transactions comes out as it went in, with any budget,
+// and the same again from any checkpoint.
+func TestAssemblerModel(t *testing.T) {
+	dir := t.TempDir()
+	rapid.Check(t, func(rt *rapid.T) {
+		log := randomHistory(rt)
+		budget := rapid.SampledFrom([]int64{1, 300, 1000, 0}).Draw(rt, "memory")
+		a, err := New(Config{MemoryBytes: budget, SpillDir: dir})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		run(rt, t, a, log, 0, -1)
+
+		// A checkpoint belongs to an entry; a run from there gives what is left.
+		p := rapid.IntRange(0, len(log)-1).Draw(rt, "checkpoint")
+		from := p
+		if at := oldest(log, p); at != 0 {
+			for log[from].at > at {
+				from--
+			}
+		}
+		again, err := New(Config{MemoryBytes: budget, SpillDir: dir, ApplyAfter: optime(log[p].at)})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		run(rt, t, again, log, from, p)
+	})
+}
+
+// run adds the log from an entry on. Up to applied everything is past.
+func run(rt *rapid.T, t *testing.T, a *Assembler, log []event, from, applied int) {
+	rt.Helper()
+	var held []*Transaction
+	for i := from; i < len(log); i++ {
+		r, err := add(t, a, log[i].line)
+		if err != nil {
+			rt.Fatalf("entry %d: %v", log[i].at, err)
+		}
+		want := truth(log, i)
+		if i <= applied {
+			want = Past.String()
+			r.Parts, r.Dropped = 0, 0
+		}
+		if diff := cmp.Diff(want, tell(t, r)); diff != "" {
+			rt.Fatalf("entry %d (-want +got):\n%s", log[i].at, diff)
+		}
+		if r.Txn != nil {
+			held = append(held, r.Txn)
+			checkTransaction(rt, r.Txn, log, i)
+		}
+		if len(held) > 2 { // as a pipeline does, later and in order
+			if err := held[0].Close(); err != nil {
+				rt.Fatal(err)
+			}
+			held = held[1:]
+		}
+		at, ok := a.OldestOpen()
+		// While chains from before the first entry are followed, they are not
+		// open.
+		if want := oldest(log, i); i >= applied && (ok != (want != 0) || ok && at != optime(want)) {
+			rt.Fatalf("after entry %d the oldest open chain began at %s, %v, want %d", log[i].at, at, ok, want)
+		}
+		if used := a.HeldBytes(); used > a.budget.limit || used < 0 {
+			rt.Fatalf("after entry %d %d bytes are held, of %d", log[i].at, used, a.budget.limit)
+		}
+	}
+	for _, txn := range held {
+		if err := txn.Close(); err != nil {
+			rt.Fatal(err)
+		}
+	}
+	if open := a.Open(); len(a.byLast) != len(open) && applied < len(log)-1 {
+		rt.Fatalf("%d links for %d open chains", len(a.byLast), len(open))
+	}
+	if err := a.Close(); err != nil {
+		rt.Fatal(err)
+	}
+	if a.HeldBytes() != 0 || len(a.sessions) != 0 || len(a.byLast) != 0 && applied < len(log)-1 {
+		rt.Fatalf("left behind: %d bytes, %d sessions, %d links", a.HeldBytes(), len(a.sessions), len(a.byLast))
+	}
+}
+
+func checkTransaction(rt *rapid.T, txn *Transaction, log []event, i int) {
+	rt.Helper()
+	e := log[i]
+	start, prepared := e.at, e.cmd.Index(0).Key() == "commitTransaction"
+	var size int64
+	parts := 0
+	for j := i; j >= 0; j-- {
+		if log[j].chain == e.chain && (e.chain != 0 || j == i) {
+			start = log[j].at
+			if array, err := log[j].cmd.LookupErr("applyOps"); err == nil {
+				size += int64(len(array.Value))
+				parts++
+			}
+		}
+	}
+	if txn.OpTime != optime(e.at) || txn.Start != optime(start) || int64(txn.Wall) != wallOf(e.at) ||
+		txn.Prepared != prepared || txn.Bytes != size || txn.Parts != parts || txn.TxnNumber != e.number {
+		rt.Fatalf("entry %d: transaction %+v, want start %d, prepared %v, %d bytes in %d parts", e.at, txn, start, prepared, size, parts)
+	}
+	if prepared != (oplog.CompareTimestamps(txn.CommitTimestamp, optime(0).TS) > 0) {
+		rt.Fatalf("entry %d: commit timestamp %v", e.at, txn.CommitTimestamp)
+	}
+}

@@ -1,0 +1,67 @@
+package txn
+
+import (
+	"bytes"
+	"errors"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// OldestOpen returns the first entry of the open chain that began first, as of
+// the entry that was added last. It is false where no chain is open.
+func (a *Assembler) OldestOpen() (oplog.OpTime, bool) {
+	if a.oldest == nil {
+		return oplog.OpTime{}, false
+	}
+	return a.oldest.start, true
+}
+
+// HeldBytes returns how much memory held parts take, in bytes, including those
+// of transactions that were given out and not closed yet.
+func (a *Assembler) HeldBytes() int64 { return a.budget.used.Load() }
+
+// OpenInfo is what is known of a transaction whose end has not been added yet.
+type OpenInfo struct {
+	// Start and Last are its first and its latest entry.
+	Start, Last oplog.OpTime
+	// LSID is the session, nil where there is none.
+	LSID bson.Raw
+	// TxnNumber is the session's transaction, 0 where there is no session.
+	TxnNumber int64
+	// Prepared tells that only its commit or abort is missing.
+	Prepared bool
+	// Parts is how many entries there are so far, Count how many operations in
+	// them.
+	Parts, Count int
+	// Bytes is what the operations take in the log, Spilled the size of the
+	// chain's file, 0 where it has none.
+	Bytes, Spilled int64
+}
+
+// Open returns the open transactions, the oldest first.
+func (a *Assembler) Open() []OpenInfo {
+	var infos []OpenInfo
+	for c := a.oldest; c != nil; c = c.newer {
+		infos = append(infos, OpenInfo{
+			Start: c.start, Last: c.last, LSID: bytes.Clone(c.lsid), TxnNumber: c.txnNumber,
+			Prepared: c.prepared, Parts: c.parts, Count: c.count, Bytes: c.bytes, Spilled: c.store.spilled(),
+		})
+	}
+	return infos
+}
+
+// Close drops all open transactions, with their memory and files. Transactions
+// that were given out are not affected. It may be called again.
+func (a *Assembler) Close() error {
+	var faults []error
+	for a.oldest != nil {
+		_, err := a.drop(a.oldest)
+		faults = append(faults, err)
+	}
+	if a.err == nil {
+		a.err = ErrClosed
+	}
+	return errors.Join(faults...)
+}
