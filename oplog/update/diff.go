@@ -36,7 +36,7 @@ func Diff(pre, post bson.Raw, padding int) (diff bson.Raw, ok bool) {
 	if bytes.Equal(pre, post) {
 		return closeDocument([]byte{0, 0, 0, 0}, 0), true
 	}
-	d := diffObject(pre, post, padding)
+	d := diffObject(pre, post, max(padding, 0))
 	if d == nil || d.touches("_id") {
 		return nil, false
 	}
