@@ -1,0 +1,306 @@
+package serverupdate
+
+import (
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+func parseCond(elem rawbson.Elem, vars *scope) (*expr, error) {
+	if elem.Type != bson.TypeEmbeddedDocument {
+		return positional(3, 3, func(ev *evaluation, vars *scope, args []*expr) (value, error) {
+			return choose(ev, vars, args[0], args[1], args[2])
+		})(elem, vars)
+	}
+	args, err := namedArguments(elem, argCodes{unknown: 17083}, "if", "then", "else")
+	if err != nil {
+		return nil, err
+	}
+	var parts [3]*expr
+	for i, name := range []string{"if", "then", "else"} {
+		if parts[i], err = required("$cond", args, name, 17080+i, vars); err != nil {
+			return nil, err
+		}
+	}
+	return compute(func(ev *evaluation, vars *scope) (value, error) {
+		return choose(ev, vars, parts[0], parts[1], parts[2])
+	}), nil
+}
+
+func choose(ev *evaluation, vars *scope, test, yes, no *expr) (value, error) {
+	v, err := test.eval(ev, vars)
+	if err != nil {
+		return value{}, err
+	}
+	if v.truth() {
+		return yes.eval(ev, vars)
+	}
+	return no.eval(ev, vars)
+}
+
+func parseSwitch(elem rawbson.Elem, vars *scope) (*expr, error) {
+	args, err := namedArguments(elem, argCodes{40060, 40067}, "branches", "default")
+	if err != nil {
+		return nil, err
+	}
+	var branches [][2]*expr
+	if list, ok := args["branches"]; ok {
+		doc, ok := list.Array()
+		if !ok {
+			return nil, refuse(40061, "parse expression $switch: branches is of type %s, not array", typeName(list.Type))
+		}
+		for _, branch := range elems(doc) {
+			b, err := parseBranch(branch, vars)
+			if err != nil {
+				return nil, err
+			}
+			branches = append(branches, b)
+		}
+	}
+	var otherwise *expr
+	if def, ok := args["default"]; ok {
+		if otherwise, err = parseOperand(def, vars); err != nil {
+			return nil, err
+		}
+	}
+	if len(branches) == 0 {
+		return nil, refuse(40068, "parse expression $switch: there is no branch")
+	}
+	return compute(func(ev *evaluation, vars *scope) (value, error) {
+		for _, b := range branches {
+			v, err := b[0].eval(ev, vars)
+			if err != nil {
+				return value{}, err
+			}
+			if v.truth() {
+				return b[1].eval(ev, vars)
+			}
+		}
+		if otherwise == nil {
+			return value{}, refuse(40066, "evaluate $switch: no branch matches and there is no default")
+		}
+		return otherwise.eval(ev, vars)
+	}), nil
+}
+
+func parseBranch(elem rawbson.Elem, vars *scope) (b [2]*expr, err error) {
+	doc, ok := elem.Document()
+	if !ok {
+		return b, refuse(40062, "parse expression $switch: a branch is of type %s, not object", typeName(elem.Type))
+	}
+	for _, f := range elems(doc) {
+		i := 0
+		switch f.Name() {
+		case "case":
+		case "then":
+			i = 1
+		default:
+			return b, refuse(40063, "parse expression $switch: unknown argument %q of a branch", f.Name())
+		}
+		if b[i], err = parseOperand(f, vars); err != nil {
+			return b, err
+		}
+	}
+	if b[0] == nil {
+		return b, refuse(40064, "parse expression $switch: a branch without case")
+	}
+	if b[1] == nil {
+		return b, refuse(40065, "parse expression $switch: a branch without then")
+	}
+	return b, nil
+}
+
+func parseIfNull(elem rawbson.Elem, vars *scope) (*expr, error) {
+	args, err := arguments(elem, vars)
+	if err != nil {
+		return nil, err
+	}
+	if len(args) < 2 {
+		return nil, refuse(1257300, "parse expression $ifNull: it has %d arguments, at least 2 are needed", len(args))
+	}
+	return compute(func(ev *evaluation, vars *scope) (v value, err error) {
+		for _, arg := range args {
+			if v, err = arg.eval(ev, vars); err != nil || !v.nullish() {
+				break
+			}
+		}
+		return v, err
+	}), nil
+}
+
+func parseLet(elem rawbson.Elem, vars *scope) (*expr, error) {
+	args, err := namedArguments(elem, argCodes{16874, 16875}, "vars", "in")
+	if err != nil {
+		return nil, err
+	}
+	defs, ok := args["vars"]
+	if !ok {
+		return nil, refuse(16876, "parse expression $let: argument \"vars\" is not there")
+	}
+	body, ok := args["in"]
+	if !ok {
+		return nil, refuse(16877, "parse expression $let: argument \"in\" is not there")
+	}
+	doc, ok := defs.Document()
+	if !ok {
+		return nil, refuse(10065, "parse expression $let: vars is of type %s, not object", typeName(defs.Type))
+	}
+	list := elems(doc)
+	values, err := parseAll(list, vars) // they see the outer variables only
+	if err != nil {
+		return nil, err
+	}
+	inner := vars
+	for _, def := range list {
+		if err := checkVariableWrite(def.Name()); err != nil {
+			return nil, err
+		}
+		inner = inner.with(def.Name(), value{})
+	}
+	in, err := parseOperand(body, inner)
+	if err != nil {
+		return nil, err
+	}
+	return compute(func(ev *evaluation, vars *scope) (value, error) {
+		inner := vars
+		for i, def := range list {
+			v, err := values[i].eval(ev, vars)
+			if err != nil {
+				return value{}, err
+			}
+			inner = inner.with(def.Name(), v)
+		}
+		return in.eval(ev, inner)
+	}), nil
+}
+
+// loop is what $map and $filter have in common: an input array, the name of
+// the variable that stands for the element, and an expression that sees it.
+type loop struct {
+	input, body *expr
+	variable    string
+}
+
+func parseLoop(elem rawbson.Elem, codes argCodes, body string, noInput, noBody int, vars *scope) (l loop, err error) {
+	args, err := namedArguments(elem, codes, "input", "as", body)
+	if err != nil {
+		return l, err
+	}
+	if _, ok := args[body]; !ok {
+		if _, ok := args["input"]; ok {
+			return l, refuse(noBody, "parse expression %s: argument %q is not there", elem.Name(), body)
+		}
+	}
+	if l.input, err = required(elem.Name(), args, "input", noInput, vars); err != nil {
+		return l, err
+	}
+	l.variable = "this"
+	if as, ok := args["as"]; ok {
+		if l.variable, ok = as.Text(); !ok {
+			// A value that is no string reads as the empty name on the server.
+			l.variable = ""
+		}
+	}
+	if err := checkVariableWrite(l.variable); err != nil {
+		return l, err
+	}
+	l.body, err = parseOperand(args[body], vars.with(l.variable, value{}))
+	return l, err
+}
+
+// each evaluates the input and hands every element with the body's value to
+// take. It returns a value that ends the evaluation early: null for no input.
+func (l loop) each(ev *evaluation, vars *scope, op string, notArray int, take func(elem, result value)) (value, bool, error) {
+	input, err := l.input.eval(ev, vars)
+	if err != nil || input.nullish() {
+		return null, true, err
+	}
+	if err := wantArray(notArray, op, input); err != nil {
+		return value{}, true, err
+	}
+	for _, elem := range input.arr {
+		result, err := l.body.eval(ev, vars.with(l.variable, elem))
+		if err != nil {
+			return value{}, true, err
+		}
+		take(elem, result)
+	}
+	return value{}, false, nil
+}
+
+func parseMap(elem rawbson.Elem, vars *scope) (*expr, error) {
+	l, err := parseLoop(elem, argCodes{16878, 16879}, "in", 16880, 16882, vars)
+	if err != nil {
+		return nil, err
+	}
+	return compute(func(ev *evaluation, vars *scope) (value, error) {
+		out := []value{}
+		v, done, err := l.each(ev, vars, "$map", 16883, func(_, result value) {
+			if result.missing() {
+				result = null
+			}
+			out = append(out, result)
+		})
+		if done {
+			return v, err
+		}
+		return arrayValue(out), nil
+	}), nil
+}
+
+func parseFilter(elem rawbson.Elem, vars *scope) (*expr, error) {
+	l, err := parseLoop(elem, argCodes{28646, 28647}, "cond", 28648, 28650, vars)
+	if err != nil {
+		return nil, err
+	}
+	return compute(func(ev *evaluation, vars *scope) (value, error) {
+		out := []value{}
+		v, done, err := l.each(ev, vars, "$filter", 28651, func(elem, result value) {
+			if result.truth() {
+				out = append(out, elem)
+			}
+		})
+		if done {
+			return v, err
+		}
+		return arrayValue(out), nil
+	}), nil
+}
+
+func parseReduce(elem rawbson.Elem, vars *scope) (*expr, error) {
+	args, err := namedArguments(elem, argCodes{40075, 40076}, "input", "initialValue", "in")
+	if err != nil {
+		return nil, err
+	}
+	input, err := required("$reduce", args, "input", 40077, vars)
+	if err != nil {
+		return nil, err
+	}
+	initial, err := required("$reduce", args, "initialValue", 40078, vars)
+	if err != nil {
+		return nil, err
+	}
+	body, err := required("$reduce", args, "in", 40079, vars.with("this", value{}).with("value", value{}))
+	if err != nil {
+		return nil, err
+	}
+	return compute(func(ev *evaluation, vars *scope) (value, error) {
+		list, err := input.eval(ev, vars)
+		if err != nil || list.nullish() {
+			return null, err
+		}
+		if err := wantArray(40080, "$reduce", list); err != nil {
+			return value{}, err
+		}
+		acc, err := initial.eval(ev, vars)
+		if err != nil {
+			return value{}, err
+		}
+		for _, elem := range list.arr {
+			if acc, err = body.eval(ev, vars.with("this", elem).with("value", acc)); err != nil {
+				return value{}, err
+			}
+		}
+		return acc, nil
+	}), nil
+}

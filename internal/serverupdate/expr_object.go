@@ -1,0 +1,220 @@
+package serverupdate
+
+import (
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+func objectToArray(ev *evaluation, vars *scope, args []*expr) (value, error) {
+	v, err := args[0].eval(ev, vars)
+	if err != nil || v.nullish() {
+		return null, err
+	}
+	if !v.isObject() {
+		return value{}, refuse(40390, "evaluate $objectToArray: its input is of type %s, not object", typeName(v.typ))
+	}
+	out := []value{}
+	for _, f := range v.doc.fields() {
+		pair := fresh()
+		pair.set("k", stringValue(f.name))
+		pair.set("v", f.val)
+		out = append(out, pair.value())
+	}
+	return arrayValue(out), ev.spend(len(out))
+}
+
+func arrayToObject(ev *evaluation, vars *scope, args []*expr) (value, error) {
+	v, err := args[0].eval(ev, vars)
+	if err != nil || v.nullish() {
+		return null, err
+	}
+	if err := wantArray(40386, "$arrayToObject", v); err != nil {
+		return value{}, err
+	}
+	if err := ev.spend(len(v.arr)); err != nil {
+		return value{}, err
+	}
+	out := fresh()
+	for _, elem := range v.arr {
+		var key, val value
+		// The first element says which of the two forms all of them have.
+		switch form := v.arr[0].typ; form {
+		case bson.TypeArray:
+			key, val, err = pairFromArray(elem)
+		case bson.TypeEmbeddedDocument:
+			key, val, err = pairFromObject(elem)
+		default:
+			err = refuse(40398, "evaluate $arrayToObject: an element is of type %s, neither array nor object", typeName(form))
+		}
+		if err != nil {
+			return value{}, err
+		}
+		name := key.text()
+		if strings.IndexByte(name, 0) >= 0 {
+			return value{}, refuse(4940400, "evaluate $arrayToObject: key %q contains a zero byte", name)
+		}
+		out.set(name, val)
+	}
+	return out.value(), nil
+}
+
+func pairFromArray(elem value) (key, val value, err error) {
+	switch {
+	case !elem.isArray():
+		return key, val, refuse(40396, "evaluate $arrayToObject: an element is of type %s, those before are arrays", typeName(elem.typ))
+	case len(elem.arr) != 2:
+		return key, val, refuse(40397, "evaluate $arrayToObject: an element has %d parts, not 2", len(elem.arr))
+	case elem.arr[0].typ != bson.TypeString:
+		return key, val, refuse(40395, "evaluate $arrayToObject: a key is of type %s, not string", typeName(elem.arr[0].typ))
+	}
+	return elem.arr[0], elem.arr[1], nil
+}
+
+func pairFromObject(elem value) (key, val value, err error) {
+	if !elem.isObject() {
+		return key, val, refuse(40391, "evaluate $arrayToObject: an element is of type %s, those before are objects", typeName(elem.typ))
+	}
+	if n := len(elem.doc.places()); n != 2 {
+		return key, val, refuse(40392, "evaluate $arrayToObject: an element has %d fields, not 2", n)
+	}
+	key, val = elem.doc.get("k"), elem.doc.get("v")
+	switch {
+	case key.missing() || val.missing():
+		return key, val, refuse(40393, "evaluate $arrayToObject: an element has not both k and v")
+	case key.typ != bson.TypeString:
+		return key, val, refuse(40394, "evaluate $arrayToObject: k is of type %s, not string", typeName(key.typ))
+	}
+	return key, val, nil
+}
+
+func mergeObjects(ev *evaluation, vars *scope, args []*expr) (value, error) {
+	out := fresh()
+	err := accumulate(ev, vars, args, func(v value) error {
+		if v.nullish() {
+			return nil
+		}
+		if !v.isObject() {
+			return refuse(40400, "evaluate $mergeObjects: an input is of type %s, not object", typeName(v.typ))
+		}
+		fields := v.doc.fields()
+		for _, f := range fields {
+			out.set(f.name, f.val)
+		}
+		return ev.spend(len(fields))
+	})
+	if err != nil {
+		return value{}, err
+	}
+	return out.value(), nil
+}
+
+// constantName returns the constant string that the field argument has to be.
+func constantName(op string, field *expr, reference, notConstant, notString int) (string, error) {
+	switch {
+	case field.reference:
+		return "", refuse(reference, "parse expression %s: field is a field path, not a constant", op)
+	case field.literal == nil:
+		return "", refuse(notConstant, "parse expression %s: field is not a constant", op)
+	case field.literal.typ != bson.TypeString:
+		return "", refuse(notString, "parse expression %s: field is of type %s, not string", op, typeName(field.literal.typ))
+	}
+	return field.literal.text(), nil
+}
+
+func parseGetField(elem rawbson.Elem, vars *scope) (*expr, error) {
+	var field, input *expr
+	var err error
+	short := true
+	if doc, ok := elem.Document(); ok {
+		list := elems(doc)
+		// {$getField: {$literal: "a"}} is the short form, {$getField: {}} is not.
+		short = len(list) > 0 && strings.HasPrefix(list[0].Name(), "$")
+	}
+	if short {
+		if field, err = parseOperand(elem, vars); err != nil {
+			return nil, err
+		}
+		if input, err = parseFieldPath("$$CURRENT", vars); err != nil {
+			return nil, err
+		}
+	} else {
+		args, err := namedArguments(elem, argCodes{unknown: 3041701}, "field", "input")
+		if err != nil {
+			return nil, err
+		}
+		if field, err = required("$getField", args, "field", 3041702, vars); err != nil {
+			return nil, err
+		}
+		if input, err = required("$getField", args, "input", 3041703, vars); err != nil {
+			return nil, err
+		}
+	}
+	name, err := constantName("$getField", field, 5654600, 5654601, 5654602)
+	if err != nil {
+		return nil, err
+	}
+	return compute(func(ev *evaluation, vars *scope) (value, error) {
+		v, err := input.eval(ev, vars)
+		switch {
+		case err != nil:
+			return value{}, err
+		case v.isObject():
+			return v.doc.get(name), nil
+		case v.nullish() && !v.missing():
+			return null, nil
+		default:
+			return value{}, nil
+		}
+	}), nil
+}
+
+func parseSetField(elem rawbson.Elem, vars *scope) (*expr, error) {
+	op, known := elem.Name(), []string{"field", "input"}
+	if op == "$setField" {
+		known = append(known, "value")
+	}
+	args, err := namedArguments(elem, argCodes{4161100, 4161101}, known...)
+	if err != nil {
+		return nil, err
+	}
+	field, err := required(op, args, "field", 4161102, vars)
+	if err != nil {
+		return nil, err
+	}
+	to := constant(value{}) // $unsetField sets to missing
+	if op == "$setField" {
+		if to, err = required(op, args, "value", 4161103, vars); err != nil {
+			return nil, err
+		}
+	}
+	input, err := required(op, args, "input", 4161109, vars)
+	if err != nil {
+		return nil, err
+	}
+	name, err := constantName(op, field, 4161108, 4161106, 4161107)
+	if err != nil {
+		return nil, err
+	}
+	if strings.IndexByte(name, 0) >= 0 {
+		return nil, refuse(codeBadValue, "parse expression %s: field %q contains a zero byte", op, name)
+	}
+	return compute(func(ev *evaluation, vars *scope) (value, error) {
+		v, err := input.eval(ev, vars)
+		if err != nil || v.nullish() {
+			return null, err
+		}
+		if !v.isObject() {
+			return value{}, refuse(4161105, "evaluate %s: its input is of type %s, not object", op, typeName(v.typ))
+		}
+		val, err := to.eval(ev, vars)
+		if err != nil {
+			return value{}, err
+		}
+		out := edit(v.doc)
+		out.set(name, val)
+		return out.value(), ev.spend(len(v.doc.cache))
+	}), nil
+}
