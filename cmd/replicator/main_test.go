@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const recordings = "../../testdata/corpus"
+
+// asProgram makes the test binary the program itself.
+const asProgram = "REPLICATOR_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// damaged returns a folder of two recordings with one file changed or removed.
+func damaged(t *testing.T, file string, change func(data []byte) []byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"types", "retryable"} {
+		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join(recordings, name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, file)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data = change(data); data == nil {
+		err = os.Remove(path)
+	} else {
+		err = os.WriteFile(path, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestExitCodes(t *testing.T) {
+	half := func(data []byte) []byte { return data[:len(data)/2] }
+	none := func([]byte) []byte { return nil }
+	firstDocument := func(data []byte) []byte { return data[:binary.LittleEndian.Uint32(data)] }
+	cut := damaged(t, "types/oplog.bson", half)
+	missing := damaged(t, "types/oplog.bson", none)
+	noMeta := damaged(t, "types/meta.json", none)
+	wrong := damaged(t, "types/after/types.a.bson", firstDocument)
+	tests := []struct {
+		name           string
+		args           []string
+		code           int
+		stdout, stderr string // what has to be in there
+	}{
+		{"help", []string{"--help"}, exitOK, "Usage: replicator", ""},
+		{"help of a command", []string{"corpus", "--help"}, exitOK, "--only", ""},
+		{"version", []string{"version"}, exitOK, "replicator ", ""},
+		{"one recording", []string{"corpus", filepath.Join(recordings, "types")}, exitOK, "ok   types ", ""},
+		{"some recordings", []string{"corpus", recordings, "--only=types", "--only=ddl"}, exitOK, "ok   ddl ", ""},
+		{"no command", nil, exitUsage, "", "--help"},
+		{"unknown command", []string{"frobnicate"}, exitUsage, "", "frobnicate"},
+		{"unknown flag", []string{"corpus", "--frobnicate"}, exitUsage, "", "--frobnicate"},
+		{"bad value", []string{"corpus", "--seed=x"}, exitUsage, "", "--seed"},
+		{"unknown recording", []string{"corpus", recordings, "--only=nope"}, exitUsage, "", "update-v1"},
+		{"no such folder", []string{"corpus", "nowhere"}, exitBadInput, "", "nowhere"},
+		{"log cut off", []string{"corpus", cut}, exitBadInput, "FAIL types", filepath.Join(cut, "types", "oplog.bson") + " at byte "},
+		{"the others are tried all the same", []string{"corpus", cut}, exitBadInput, "ok   retryable", "types"},
+		{"log missing", []string{"corpus", missing}, exitBadInput, "FAIL types", "no such file"},
+		{"meta.json missing", []string{"corpus", noMeta}, exitBadInput, "", "meta.json"},
+		{"wrong data", []string{"corpus", wrong}, exitFailed, "FAIL types", "1 of 2 recordings failed"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			code := run(t.Context(), tt.args, &stdout, &stderr)
+			if code != tt.code {
+				t.Errorf("got exit code %d, want %d", code, tt.code)
+			}
+			if !strings.Contains(stdout.String(), tt.stdout) {
+				t.Errorf("standard output: %q is not in\n%s", tt.stdout, &stdout)
+			}
+			if !strings.Contains(stderr.String(), tt.stderr) {
+				t.Errorf("standard error: %q is not in\n%s", tt.stderr, &stderr)
+			}
+			if (code == exitOK) != (stderr.Len() == 0) {
+				t.Errorf("exit code %d with the complaint %q", code, &stderr)
+			}
+		})
+	}
+}
+
+func TestStopped(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(context.Canceled)
+	var stdout, stderr bytes.Buffer
+	if code := run(ctx, []string{"corpus", recordings}, &stdout, &stderr); code != exitUnexpected {
+		t.Errorf("got exit code %d, want %d", code, exitUnexpected)
+	}
+	if !strings.Contains(stderr.String(), "stopped") || stdout.Len() > 0 {
+		t.Errorf("got %q and %q", &stdout, &stderr)
+	}
+}
+
+func TestUnexpectedError(t *testing.T) {
+	if code := exitCode(fs.ErrPermission); code != exitUnexpected {
+		t.Errorf("got %d, want %d", code, exitUnexpected)
+	}
+	if hint := hintOf(fs.ErrPermission); hint != "" {
+		t.Errorf("got the hint %q", hint)
+	}
+}
+
+// program is the program as a process, for what the shell sees.
+func program(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	return cmd
+}
+
+func exitCodeOf(t *testing.T, err error) int {
+	t.Helper()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.ExitCode()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exitOK
+}
+
+func TestProgram(t *testing.T) {
+	for arg, want := range map[string]int{"version": exitOK, "frobnicate": exitUsage} {
+		if got := exitCodeOf(t, program(t, arg).Run()); got != want {
+			t.Errorf("%s: got exit code %d, want %d", arg, got, want)
+		}
+	}
+}
+
+// TestInterrupt presses Ctrl-C when the first result is out: many are to come.
+func TestInterrupt(t *testing.T) {
+	cmd := program(t, "corpus", recordings)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	results, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(results).ReadString('\n'); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Error(err)
+	}
+	if got := exitCodeOf(t, cmd.Wait()); got != exitUnexpected {
+		t.Errorf("got exit code %d, want %d", got, exitUnexpected)
+	}
+	if !strings.Contains(stderr.String(), "stopped before it was done") {
+		t.Errorf("got %q", &stderr)
+	}
+}

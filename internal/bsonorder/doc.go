@@ -1,0 +1,16 @@
+// Package bsonorder compares BSON values as the server does.
+//
+// Two documents of a collection may not have equal _ids, and the server's idea
+// of equal is wider than equal bytes: the int32 1, the int64 1, the double 1.0
+// and the decimal 1.00 are one number, and under a collation "a" and "A" may be
+// one string. [Compare] is that order, for values of all types: a total order,
+// of which an ordered map can be made.
+//
+// Values are views into raw BSON that somebody has validated. Malformed bytes
+// cannot make Compare panic, but it may then call different values equal.
+//
+// A [Collator] stands for a collation. It takes what can be expressed with the
+// tables of golang.org/x/text and refuses the rest with a [*CollationError]. The
+// tables are older than the server's, so the order of strings may differ from
+// the server's in rare scripts; which strings are equal hardly does.
+package bsonorder

@@ -1,0 +1,155 @@
+package memstore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Config says how a store differs from the usual one.
+type Config struct {
+	// Ignore tells which namespaces are left alone: operations on them do
+	// nothing. Commands are asked for under DB.$cmd. Nil means
+	// [IgnoreSystemDatabases].
+	Ignore func(ns oplog.Namespace) bool
+	// TrimCapped makes capped collections drop their oldest documents
+	// themselves, as members do up to feature compatibility version 4.4. From
+	// 5.0 on those deletes are in the log. Zero means that they are.
+	TrimCapped bool
+	// OnUpdate is told of each update of a document that is there: what it was,
+	// the operation, and what it became. Nil means that nobody wants to know.
+	OnUpdate func(pre bson.Raw, op *oplog.Op, post bson.Raw)
+}
+
+func (c *Config) setDefaults() {
+	if c.Ignore == nil {
+		c.Ignore = IgnoreSystemDatabases
+	}
+}
+
+// IgnoreSystemDatabases tells whether ns is in local, admin or config: what is
+// there belongs to the replica set that wrote it.
+func IgnoreSystemDatabases(ns oplog.Namespace) bool {
+	switch ns.DB() {
+	case "local", "admin", "config":
+		return true
+	}
+	return false
+}
+
+// Counters says how often something was tolerated.
+type Counters struct {
+	// InsertOnExistingDoc are inserts that replaced a document.
+	InsertOnExistingDoc int
+	// UpdateOnMissingDoc are updates that found no document. In Steady mode they
+	// made one.
+	UpdateOnMissingDoc int
+	// DeleteWasEmpty are deletes that found no document or no collection.
+	DeleteWasEmpty int
+	// MissingNamespace are inserts and updates that found no collection, in
+	// InitialSync mode.
+	MissingNamespace int
+	// CreateOnExisting are creates that found their collection there already.
+	CreateOnExisting int
+	// AcceptableErrors are commands that failed in a way that the server
+	// tolerates.
+	AcceptableErrors int
+}
+
+// Store is a catalog and its collections.
+type Store struct {
+	cfg      Config
+	counters Counters
+	byName   map[oplog.Namespace]*Collection
+	byUUID   map[oplog.UUID]*Collection
+	// made counts names and UUIDs that the store made up.
+	made uint64
+}
+
+// New returns an empty store.
+func New(cfg Config) *Store {
+	cfg.setDefaults()
+	return &Store{
+		cfg:    cfg,
+		byName: make(map[oplog.Namespace]*Collection),
+		byUUID: make(map[oplog.UUID]*Collection),
+	}
+}
+
+// Clone returns a copy of the store that changes independently.
+func (s *Store) Clone() *Store {
+	c := New(s.cfg)
+	c.counters, c.made = s.counters, s.made
+	for _, coll := range s.byName {
+		c.add(coll.clone())
+	}
+	return c
+}
+
+// Counters returns what was tolerated up to now.
+func (s *Store) Counters() Counters { return s.counters }
+
+// Collection returns the collection of that name. There is none for a view.
+func (s *Store) Collection(ns oplog.Namespace) (*Collection, bool) {
+	c, ok := s.byName[ns]
+	return c, ok
+}
+
+// CollectionByUUID returns the collection of that UUID.
+func (s *Store) CollectionByUUID(u oplog.UUID) (*Collection, bool) {
+	c, ok := s.byUUID[u]
+	return c, ok
+}
+
+// Collections returns all collections by name.
+func (s *Store) Collections() []*Collection {
+	all := make([]*Collection, 0, len(s.byName))
+	for _, c := range s.byName {
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b *Collection) int { return strings.Compare(string(a.ns), string(b.ns)) })
+	return all
+}
+
+func (s *Store) add(c *Collection) {
+	s.byName[c.ns] = c
+	s.byUUID[c.uuid] = c
+}
+
+func (s *Store) remove(c *Collection) {
+	delete(s.byName, c.ns)
+	delete(s.byUUID, c.uuid)
+}
+
+// move gives a collection a name that nothing holds.
+func (s *Store) move(c *Collection, ns oplog.Namespace) {
+	delete(s.byName, c.ns)
+	c.ns = ns
+	s.byName[ns] = c
+}
+
+// moveAway gives a collection a temporary name, as the server's applier does
+// with a collection that is in the way of an older operation.
+func (s *Store) moveAway(c *Collection, why string) {
+	for {
+		s.made++
+		ns := oplog.NewNamespace(c.ns.DB(), fmt.Sprintf("tmp%05d.%s", s.made, why))
+		if _, taken := s.byName[ns]; !taken {
+			s.move(c, ns)
+			return
+		}
+	}
+}
+
+// newUUID makes up a UUID that no server gives out.
+func (s *Store) newUUID() oplog.UUID {
+	s.made++
+	u := oplog.UUID{0: 0xff}
+	binary.BigEndian.PutUint64(u[8:], s.made)
+	return u
+}
