@@ -1,0 +1,20 @@
+// Package mongotest starts real MongoDB replica sets for tests.
+//
+// A test asks for a set and gets one, or is skipped with a line that says what
+// to set. Where the servers come from is decided by the environment alone:
+//
+//	MONGOD=/path/to/mongod   processes of this binary on loopback
+//	REPLICATOR_DOCKER=1      one container per set; MONGO_VERSIONS chooses the
+//	                         images, as in MONGO_VERSIONS=5.0,8.0
+//
+// MONGOD wins where both are set. Once one of them is set nothing is skipped
+// quietly: a binary that does not run, a Docker engine that does not answer or
+// a set that does not elect a primary fails the test, with the end of the
+// server's log.
+//
+// A set is ready when [Start] returns: one member is a writable primary and all
+// others are secondaries. It lives in the test's temporary folder and ends with
+// the test. A test binary that is killed, or that panics at its time limit, runs
+// no cleanup: a container is then removed by Testcontainers' reaper, a process
+// stays until it is killed by hand.
+package mongotest
