@@ -22,10 +22,12 @@ build: ## build the commands into bin/
 
 .PHONY: test
 test: corpus ## apply every recorded scenario, by name, then run all tests
+	@$(MAKE) -s skipped
 	$(GO) test ./...
 
 .PHONY: race
 race: ## run all tests with the race detector, in random order
+	@$(MAKE) -s skipped
 	$(GO) test -race -shuffle=on ./...
 
 .PHONY: lint
@@ -80,7 +82,12 @@ tidy: ## tidy go.mod and go.sum of both modules
 	$(GO) mod tidy
 	$(GO) -C tools mod tidy
 
-.PHONY: format vet tidy-diff fix-diff
+# The tests that need a server say so themselves, but only under go test -v.
+.PHONY: format vet tidy-diff fix-diff skipped
+skipped:
+	@test -n "$(MONGOD)$(REPLICATOR_DOCKER)" || \
+		echo "SKIP test/e2e: it needs a real server: make test-mongod MONGOD=/path/to/mongod, or make test-docker"
+
 format: $(TOOLS)
 	@echo ".bin/gofumpt -l ."
 	@out=$$(.bin/gofumpt -l .) && test -z "$$out" || { echo "not formatted, run make fmt:"; echo "$$out"; exit 1; }
