@@ -34,6 +34,11 @@ func (j *judge) update(pre bson.Raw, op *oplog.Op, post bson.Raw) {
 	j.judged++
 	j.wrong = j.compile(j.wrong, pre, op, post, update.GuaranteeNone)
 	j.wrongOnPreImage = j.compile(j.wrongOnPreImage, pre, op, post, update.GuaranteePreImage)
+	if diff, err := update.DeltaOf(op.O); err == nil {
+		if d, err := update.ParseDelta(diff); err == nil && d.AddsTo(pre) {
+			j.wrongOnPreImage = j.compile(j.wrongOnPreImage, pre, op, post, update.GuaranteeNewFields)
+		}
+	}
 }
 
 func (j *judge) compile(wrong []string, pre bson.Raw, op *oplog.Op, post bson.Raw, g update.Guarantee) []string {

@@ -20,14 +20,16 @@ const (
 	// a log is applied to a copy that is newer in places.
 	GuaranteeNone Guarantee = iota
 	// GuaranteePreImage is the knowledge that the document is exactly the one
-	// from which the source computed the delta: what the delta updates or goes
-	// into is there and of that type. It does not follow that what it inserts is
-	// new: a field that was moved to the end is logged as an insert and nothing
-	// else.
+	// that the source logged the delta for: the fields that the delta updates or
+	// goes into are there, and of that type. It does not follow that what it
+	// inserts is new, as a field that was moved to the end is logged as an insert
+	// and nothing else; nor that an array reaches up to an element that is set,
+	// as an update beyond the end is logged without the nulls in between.
 	GuaranteePreImage
 	// GuaranteeNewFields is GuaranteePreImage and the knowledge that no field
-	// that the delta inserts is there yet. Who has the document, or asks for the
-	// absence of the fields in the statement's filter, can give it.
+	// that the delta inserts is there yet. Who has the document finds out by
+	// [ObjectDiff.AddsTo]; others may ask for the absence of the fields in the
+	// statement's filter.
 	GuaranteeNewFields
 )
 
@@ -56,7 +58,7 @@ type CompileOptions struct {
 type CompiledForm uint8
 
 const (
-	// CompiledModifiers is a document of $set, $unset and $push.
+	// CompiledModifiers is a document of $set and $unset.
 	CompiledModifiers CompiledForm = iota + 1
 	// CompiledPipeline is an array of aggregation stages.
 	CompiledPipeline
@@ -93,15 +95,20 @@ func (e *NotCompilableError) Error() string {
 func (e *NotCompilableError) Is(target error) bool { return target == ErrNotCompilable }
 
 // CompileDelta turns the diff of a $v:2 update into an update that any client
-// with the privilege to update can send to MongoDB 5.0 or newer, outside and
-// inside of transactions, and that gives the same document as [ApplyDelta], byte
-// for byte, whatever the field names. Without a guarantee that holds for every
-// shape of the document, with the one exception of a document that has one
-// field name twice, which the server's pipelines cannot keep.
+// with the privilege to update can send to MongoDB 5.0 or newer (by feature
+// compatibility version too), outside and inside of transactions, and that gives
+// the same document as [ApplyDelta], byte for byte, whatever the field names.
+// Without a guarantee that holds for every shape of the document. Two oddities
+// that no driver writes are outside of it: in a document with one field name
+// twice in one place updates change one of the two or both, and arrays whose
+// elements are not numbered from 0 come out of a pipeline numbered anew.
 //
 // It compiles to modifiers where they are provably the same: they are the
-// fastest to execute. Otherwise it compiles to a pipeline. Errors are a
-// [*DeltaError] for what is no delta, and a [*NotCompilableError].
+// fastest to execute. Otherwise it compiles to a pipeline, which a client that
+// insists on the stable API (apiStrict) cannot send where a name is no path.
+// Errors are a [*DeltaError] for what is no delta, and a [*NotCompilableError].
+// A server may still refuse the update when it meets a document that makes it
+// too large; then too the document has to be read, changed and written.
 func CompileDelta(diff bson.Raw, opt CompileOptions) (Compiled, error) {
 	d, err := ParseDelta(diff)
 	if err != nil {
@@ -120,8 +127,13 @@ func CompileDiff(d *ObjectDiff, opt CompileOptions) (Compiled, error) {
 	}
 	s := survey{guarantee: opt.Guarantee}
 	s.root(d)
-	if s.binary {
+	switch {
+	case s.binary:
 		return Compiled{}, &NotCompilableError{Reason: "it changes binary data in part, for which there is no operator"}
+	case s.reach > maxElements:
+		return Compiled{}, &NotCompilableError{
+			Reason: fmt.Sprintf("it makes an array of %d elements, and no document holds more than %d", s.reach, maxElements),
+		}
 	}
 	b := builder{buf: make([]byte, 0, s.bytes+256), guarantee: opt.Guarantee}
 	var c Compiled
@@ -159,16 +171,19 @@ func CompileDiff(d *ObjectDiff, opt CompileOptions) (Compiled, error) {
 // delta does nothing or writes null.
 //
 // On the pre-image itself all parents are there, so modifiers do for anything
-// but the cutting of an array together with another change of it (cutting is a
-// $push of nothing), and but for inserts: $set would leave a field that is there
-// already in its place instead of moving it to the end. Where inserts are known
-// to be new, only their order matters.
+// but inserts, since $set would leave a field that is there already in its place
+// instead of moving it to the end, and the cutting of arrays: a $push of nothing
+// with a $slice does that, but takes time in proportion to the length times the
+// number of elements cut. Where inserts are known to be new, only their order
+// matters.
 type survey struct {
 	guarantee Guarantee
 	// modifiers is whether they do.
 	modifiers bool
 	// binary is whether there is a change that nothing can be compiled to.
 	binary bool
+	// reach is the most elements that an array is made to have.
+	reach int
 	// bytes estimates the size of names and values.
 	bytes int
 }
@@ -208,11 +223,16 @@ func (s *survey) sub(d *SubDiff, depth int) {
 		s.object(d.Object, depth)
 		return
 	}
-	if d.Array.HasLength && len(d.Array.Mods) > 0 || depth > maxPath {
+	s.reach = max(s.reach, d.Array.Length)
+	if d.Array.HasLength || len(d.Array.Mods) > maxMods || depth > maxPath {
 		s.modifiers = false
 	}
 	for i := range d.Array.Mods {
 		m := &d.Array.Mods[i]
+		s.reach = max(s.reach, m.Index+1)
+		if m.Index > MaxPadding {
+			s.modifiers = false
+		}
 		s.bytes += 16
 		if m.IsSub() {
 			s.sub(&m.SubDiff, depth+1)
@@ -222,9 +242,16 @@ func (s *survey) sub(d *SubDiff, depth int) {
 	}
 }
 
-// maxPath is how many names a modifier's path may have. The server's limit is
-// that of nesting; a path that long is not worth finding out its edge.
-const maxPath = 100
+const (
+	// maxPath is how many names a modifier's path may have. The server's limit
+	// is that of nesting; a path that long is not worth finding out its edge.
+	maxPath = 100
+	// maxMods is how many elements of one array are changed by modifiers: each
+	// walks there from the start.
+	maxMods = 64
+	// maxElements is more elements than a document of 16 MiB can have.
+	maxElements = 4 << 20
+)
 
 func (s *survey) name(name string) {
 	s.bytes += len(name) + 32
@@ -243,6 +270,43 @@ func (s *survey) value(v bson.RawValue) {
 	if zero || hasDollarName(v.Type, v.Value) {
 		s.modifiers = false
 	}
+}
+
+// AddsTo tells whether doc, at every depth, has none of the fields that the diff
+// inserts. For the document that the diff was computed from it tells whether
+// [GuaranteeNewFields] holds.
+func (d *ObjectDiff) AddsTo(doc bson.Raw) bool {
+	for i := range d.Inserts {
+		if _, ok := rawbson.Lookup(doc, d.Inserts[i].Name); ok {
+			return false
+		}
+	}
+	for i := range d.Subs {
+		if e, ok := rawbson.Lookup(doc, d.Subs[i].Name); ok && !d.Subs[i].addsTo(&e) {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *SubDiff) addsTo(e *rawbson.Elem) bool {
+	if d.Object != nil {
+		doc, ok := e.Document()
+		return !ok || d.Object.AddsTo(doc)
+	}
+	array, _ := e.Array()
+	mods := d.Array.Mods
+	it := rawbson.NewIter(array)
+	for i := 0; len(mods) > 0 && it.Next(); i++ {
+		if mods[0].Index != i {
+			continue
+		}
+		if mods[0].IsSub() && !mods[0].addsTo(&it.Elem) {
+			return false
+		}
+		mods = mods[1:]
+	}
+	return true
 }
 
 func hasDollarName(t bson.Type, v []byte) bool {

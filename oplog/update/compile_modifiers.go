@@ -7,7 +7,7 @@ import "strconv"
 // be a replacement by nothing.
 func (b *builder) modifiers(d *ObjectDiff) bool {
 	top := b.open()
-	for _, op := range [...]string{"$set", "$unset", "$push"} {
+	for _, op := range [...]string{"$set", "$unset"} {
 		before := len(b.buf)
 		at := b.document(op)
 		empty := len(b.buf)
@@ -48,12 +48,6 @@ func (b *builder) subPaths(op, path string, d *SubDiff) {
 	if d.Object != nil {
 		b.objectPaths(op, path+".", d.Object)
 		return
-	}
-	if d.Array.HasLength && op == "$push" {
-		at := b.document(path)
-		b.end(b.array("$each"))
-		b.number("$slice", d.Array.Length)
-		b.end(at)
 	}
 	for i := range d.Array.Mods {
 		m := &d.Array.Mods[i]

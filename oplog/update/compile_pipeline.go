@@ -11,11 +11,12 @@ const root = "$$ROOT"
 
 // pipeline writes a delta as aggregation stages.
 //
-// One trap decides the shape. Inside a pipeline the server keeps a removed
+// One trap decides the shape. Inside a pipeline the server may keep a removed
 // field as a hole, and setting it again puts it back into its old place, in the
-// same stage and in later ones. An insert, which must end up last, therefore
-// cannot be a removal followed by a set. $mergeObjects builds its result anew
-// from what is there, so a removal followed by a merge is exact.
+// same stage and in later ones. (Whether it does depends on the version and on
+// what else the stages do.) An insert, which must end up last, therefore cannot
+// be a removal followed by a set. $mergeObjects builds its result anew from what
+// is there, so a removal followed by a merge is exact.
 func (b *builder) pipeline(d *ObjectDiff) {
 	top := b.open()
 	defer b.end(top)
@@ -234,9 +235,11 @@ func (b *builder) removed(d *ObjectDiff) []string {
 }
 
 // elements writes the expression for an array. Where it may be shorter than the
-// delta expects it is first filled up with nulls.
+// delta expects it is first filled up with nulls. That is not so for a pre-image
+// that is cut, or whose last changed element changes inside.
 func (b *builder) elements(key, ref string, d *ArrayDiff) {
 	full := d.Length
+	long := d.HasLength
 	switch {
 	case d.HasLength && d.Length == 0:
 		b.end(b.array(key))
@@ -245,9 +248,11 @@ func (b *builder) elements(key, ref string, d *ArrayDiff) {
 		b.text(key, ref)
 		return
 	case !d.HasLength:
-		full = d.Mods[len(d.Mods)-1].Index
+		last := &d.Mods[len(d.Mods)-1]
+		full = last.Index
+		long = last.IsSub()
 	}
-	if b.guarantee >= GuaranteePreImage || full == 0 {
+	if full == 0 || long && b.guarantee >= GuaranteePreImage {
 		b.pieces(key, ref, ref, d)
 		return
 	}

@@ -3,6 +3,7 @@ package update_test
 import (
 	"errors"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,9 +42,20 @@ func TestCompileForms(t *testing.T) {
 		{"updates, known to be there", `{"u":{"b":1,"a":1}}`, preImage, `{"$set":{"b":1,"a":1}}`},
 		{"inside, known", `{"sa":{"d":{"x":false},"u":{"y":1},"sb":{"i":{"z":1}}}}`, newFields, `{"$set":{"a.y":1,"a.b.z":1},"$unset":{"a.x":""}}`},
 		{"inside an array, known", `{"sa":{"a":true,"u0":1,"s2":{"u":{"x":1}}}}`, preImage, `{"$set":{"a.0":1,"a.2.x":1}}`},
-		{"a cut array, known", `{"u":{"b":1},"sa":{"a":true,"l":2}}`, preImage, `{"$set":{"b":1},"$push":{"a":{"$each":[],"$slice":2}}}`},
+		{"a cut array, known", `{"u":{"b":1},"sa":{"a":true,"l":2}}`, preImage, `[{"$set":{"a":{"$concatArrays":[{"$slice":["$$ROOT.a",0,2]}]},"b":1}}]`},
 		{"a cut and changed array, known", `{"sa":{"a":true,"l":2,"u0":1}}`, preImage, `[{"$set":{"a":{"$concatArrays":[[1],{"$slice":["$$ROOT.a",1,1]}]}}}]`},
-		{"an emptied array", `{"sa":{"a":true,"l":0}}`, preImage, `{"$push":{"a":{"$each":[],"$slice":0}}}`},
+		{"an emptied array", `{"sa":{"a":true,"l":0}}`, preImage, `[{"$set":{"a":[]}}]`},
+		{
+			"an array that may have a gap, known", `{"sa":{"a":true,"u2":{"$x":1}}}`, preImage,
+			`[{"$set":{"a":{"$let":{"vars":{"v1":{"$concatArrays":["$$ROOT.a",{"$map":{"input":{"$range":[{"$size":"$$ROOT.a"},2]},"in":null}}]}},
+				"in":{"$concatArrays":[{"$slice":["$$v1",0,2]},[{"$literal":{"$x":1}}],{"$slice":["$$v1",3,2147483647]}]}}}}}]`,
+		},
+		{
+			"an array that cannot have a gap, known", `{"sa":{"a":true,"s1":{"u":{"$x":1}}}}`, preImage,
+			`[{"$set":{"a":{"$concatArrays":[{"$slice":["$$ROOT.a",0,1]},
+				[{"$let":{"vars":{"v1":{"$arrayElemAt":["$$ROOT.a",1]}},"in":{"$mergeObjects":["$$v1",{"$literal":{"$x":1}}]}}}],
+				{"$slice":["$$ROOT.a",2,2147483647]}]}}}]`,
+		},
 		{
 			"inside, unknown", `{"sa":{"u":{"b":1}}}`,
 			update.CompileOptions{},
@@ -177,41 +189,13 @@ func TestCompileDiffsOnTheirPreImage(t *testing.T) {
 		}
 		compiles(rt, pre, diff, update.CompileOptions{})
 		compiles(rt, pre, diff, preImage)
-		if addsOnly(pre, diff) {
+		if d, err := update.ParseDelta(diff); err == nil && d.AddsTo(pre) {
 			compiles(rt, pre, diff, newFields)
 		}
 		// And on a document that is already past it, as when a log is read again.
 		compiles(rt, post, diff, update.CompileOptions{})
 		compiles(rt, bsongen.Mutate(rt, post), diff, update.CompileOptions{})
 	})
-}
-
-// addsOnly tells whether no field that diff inserts is in doc.
-func addsOnly(doc, diff bson.Raw) bool {
-	elems, _ := diff.Elements()
-	for _, e := range elems {
-		inner, isDoc := e.Value().DocumentOK()
-		if !isDoc {
-			continue
-		}
-		if e.Key() == "i" {
-			fields, _ := inner.Elements()
-			for _, f := range fields {
-				if _, err := doc.LookupErr(f.Key()); err == nil {
-					return false
-				}
-			}
-			continue
-		}
-		if !strings.HasPrefix(e.Key(), "s") {
-			continue
-		}
-		v, err := doc.LookupErr(e.Key()[1:])
-		if err == nil && len(v.Value) >= 5 && !addsOnly(bson.Raw(v.Value), inner) {
-			return false
-		}
-	}
-	return true
 }
 
 // repeats tells whether a document, or one inside it, has a field name twice.
@@ -244,6 +228,8 @@ func TestCompileRefuses(t *testing.T) {
 	}{
 		{"binary diffs", `{"b":{"f":{"o":1,"d":{"$binary":{"base64":"AA==","subType":"00"}}}}}`, "binary data", update.CompileOptions{}},
 		{"binary diffs inside", `{"sx":{"b":{"f":{"o":1,"d":{"$binary":{"base64":"AA==","subType":"00"}}}}}}`, "binary data", preImage},
+		{"an element that no array has", `{"sa":{"a":true,"u2147483647":1}}`, "an array of 2147483648 elements", preImage},
+		{"a length that no array has", `{"sa":{"a":true,"l":5000000}}`, "an array of 5000000 elements", update.CompileOptions{}},
 		{"what is too deep", nestedDelta(40), "levels deep, and 190 is", update.CompileOptions{}},
 		{"what is too deep for the caller", nestedDelta(2), "levels deep, and 10 is", update.CompileOptions{MaxDepth: 10}},
 		{"what is too big", `{"u":{"a":"` + strings.Repeat("x", 100) + `"}}`, "bytes, and 100 is", update.CompileOptions{MaxSize: 100}},
@@ -264,13 +250,112 @@ func TestCompileRefuses(t *testing.T) {
 	if _, err := update.CompileDelta(parse(t, nestedDelta(40)), preImage); err != nil {
 		t.Errorf("a deep path on the pre-image: %v", err)
 	}
-	if c, err := update.CompileDelta(parse(t, nestedDelta(120)), preImage); err == nil && c.Form == update.CompiledModifiers {
-		t.Error("a path of 121 names is compiled to modifiers")
+	many := `{"sa":{"a":true,` + strings.TrimSuffix(strings.Join(manyMods(), ","), ",") + `}}`
+	for name, diff := range map[string]string{
+		"a path of 121 names": nestedDelta(120), "many elements": many, "a far element": `{"sa":{"a":true,"u1600000":1}}`,
+	} {
+		if c, err := update.CompileDelta(parse(t, diff), preImage); err == nil && c.Form == update.CompiledModifiers {
+			t.Errorf("%s: modifiers", name)
+		}
 	}
 }
 
 // hugeIndex finds array indexes and lengths that make documents too big to try.
 var hugeIndex = regexp.MustCompile(`[us][0-9]{4}|\x10l\x00..?.?[^\x00]`).Match
+
+func manyMods() []string {
+	mods := make([]string, 65)
+	for i := range mods {
+		mods[i] = `"u` + strconv.Itoa(2*i) + `":1`
+	}
+	return mods
+}
+
+// A server logs an update by operators as a delta that it did not compute from
+// two documents: it goes only through what is there, and sets array elements
+// wherever the operators do, beyond the end too.
+func TestCompileLoggedOperators(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		pre := bsongen.Document(rt)
+		diff := operatorDelta(rt, pre, 1)
+		d, err := update.ParseDelta(diff)
+		if err != nil {
+			rt.Fatalf("%s: %v", diff, err)
+		}
+		compiles(rt, pre, diff, preImage)
+		if !d.AddsTo(pre) {
+			rt.Fatalf("%s inserts into %s what is there", diff, pre)
+		}
+		compiles(rt, pre, diff, newFields)
+	})
+}
+
+func operatorDelta(rt *rapid.T, doc bson.Raw, depth int) bson.Raw {
+	var d, u, i, subs bson.D
+	elems, _ := doc.Elements()
+	for _, e := range elems {
+		if e.Key() == "_id" && depth == 1 {
+			continue
+		}
+		switch rapid.IntRange(0, 4).Draw(rt, "operator") {
+		case 0:
+			d = append(d, bson.E{Key: e.Key(), Value: false})
+		case 1:
+			u = append(u, bson.E{Key: e.Key(), Value: bsongen.Value(rt, 3)})
+		case 2, 3:
+			if inner := operatorSubDelta(rt, e.Value(), depth); inner != nil {
+				subs = append(subs, bson.E{Key: "s" + e.Key(), Value: inner})
+			}
+		}
+	}
+	for range rapid.IntRange(0, 2).Draw(rt, "new fields") {
+		name := bsongen.Name(rt)
+		_, err := doc.LookupErr(name)
+		if err != nil && !slices.ContainsFunc(i, func(e bson.E) bool { return e.Key == name }) {
+			i = append(i, bson.E{Key: name, Value: bsongen.Value(rt, 3)})
+		}
+	}
+	var all bson.D
+	for _, section := range []bson.E{{Key: "d", Value: d}, {Key: "u", Value: u}, {Key: "i", Value: i}} {
+		if len(section.Value.(bson.D)) > 0 {
+			all = append(all, section)
+		}
+	}
+	if all = append(all, subs...); len(all) == 0 {
+		all = bson.D{{Key: "d", Value: bson.D{{Key: "not there", Value: false}}}}
+	}
+	raw, err := bson.Marshal(all)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	return raw
+}
+
+// operatorSubDelta is a delta of a container, nil for any other value.
+func operatorSubDelta(rt *rapid.T, v bson.RawValue, depth int) any {
+	switch v.Type {
+	case bson.TypeEmbeddedDocument:
+		return operatorDelta(rt, v.Value, depth+1)
+	case bson.TypeArray:
+	default:
+		return nil
+	}
+	elems, _ := bson.Raw(v.Value).Elements()
+	all := bson.D{{Key: "a", Value: true}}
+	for n := range len(elems) + 4 {
+		if !rapid.Bool().Draw(rt, "element") {
+			continue
+		}
+		if n < len(elems) {
+			if inner := operatorSubDelta(rt, elems[n].Value(), depth); inner != nil {
+				all = append(all, bson.E{Key: "s" + strconv.Itoa(n), Value: inner})
+				continue
+			}
+		}
+		all = append(all, bson.E{Key: "u" + strconv.Itoa(n), Value: bsongen.Value(rt, 3)})
+	}
+	return all
+}
 
 func FuzzCompileDelta(f *testing.F) {
 	doc := parse(f, `{"_id":1,"a":{"a":[0,{"b":1}],"b":1},"b":[{},[]],"":{"":0},"x.y":1,"$d":{"$d":1}}`)
