@@ -85,8 +85,14 @@ func judgeDeltas(t *testing.T, draw func(rt *rapid.T) (pre, diff bson.Raw, guara
 					c.judge(rt, "compiled for new fields", c.compile(update.GuaranteeNewFields))
 				}
 			}
-			c.judge(rt, "applyOps", c.applyOps)
-			if rs.Version().AtLeast(6, 0) {
+			// Where a delta meets another type than it expects, 5.0 writes null.
+			// Later servers may leave the value alone, depending on how they write
+			// the document: either way a later entry sets it.
+			newer := rs.Version().AtLeast(6, 0)
+			if guaranteed || !newer {
+				c.judge(rt, "applyOps", c.applyOps)
+			}
+			if guaranteed && newer {
 				c.judge(rt, "$_internalApplyOplogUpdate", c.internalStage)
 			}
 		})
