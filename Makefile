@@ -40,7 +40,7 @@ fmt: $(TOOLS) ## rewrite sources: gofumpt, import order, go fix
 	$(GO) fix ./...
 
 .PHONY: check
-check: format vet lint tidy-diff fix-diff race vuln ## everything that CI runs, in order of speed
+check: format vet lint tidy-diff fix-diff race vuln ## every check, in order of speed
 
 .PHONY: demo
 demo: ## run the main job on an embedded replica set (not built yet)
@@ -63,9 +63,10 @@ cover: ## show the coverage of oplog/ by all tests, the total last
 	@mkdir -p bin
 	$(GO) test -coverpkg=./oplog/... -coverprofile=bin/cover.out ./...
 	$(GO) tool cover -func=bin/cover.out
+	@$(GO) tool cover -func=bin/cover.out | awk '/^total:/ && $$3 + 0 < 90 {print "less than 90 %"; exit 1}'
 
 .PHONY: test-mongod
-test-mongod: ## run the end-to-end tests on a local server; MONGOD=/path/to/mongod
+test-mongod: ## run the end-to-end tests on a local server; MONGOD=/absolute/path
 	@test -n "$(MONGOD)" || { echo "make test-mongod: set MONGOD=/path/to/mongod" >&2; exit 2; }
 	MONGOD="$(MONGOD)" $(GO) test -count=1 ./test/e2e/...
 

@@ -49,8 +49,8 @@ func ParseEntry(raw bson.Raw) (Entry, error) {
 // Parse sets e to what raw says, in one pass and without copying: raw must stay
 // unchanged while e is in use. After an error, an [*EntryError], e is not to be
 // used. Parse looks at every field of the entry and at the key of the document,
-// not into the rest of the payload: bytes from a file should be checked with
-// Validate first.
+// not into the rest of the payload: a server has checked what it sends, and
+// bytes from a file have to be checked before.
 func (e *Entry) Parse(raw bson.Raw) error {
 	*e = Entry{Raw: raw, Op: Op{OpTime: OpTime{Term: UninitializedTerm}}}
 	err := e.parse()
@@ -137,15 +137,6 @@ func (e *Entry) ownField(f *rawbson.Elem, seen *fields) error {
 		return e.bad(f.Name(), "it is %s", describe(f))
 	}
 	return seen.add(bit, &e.Op, f)
-}
-
-// Validate checks the whole payload, at every depth. Parse does not: what a
-// server sends has been checked by it.
-func (e *Entry) Validate() error {
-	if err := rawbson.Validate(e.Raw); err != nil {
-		return e.corrupt("", err)
-	}
-	return nil
 }
 
 // WallTime returns Wall as a time.

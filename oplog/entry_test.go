@@ -44,9 +44,6 @@ func TestParseKinds(t *testing.T) {
 			if want := time.Date(2026, 11, 20, 9, 44, 39, 555e6, time.UTC); !e.WallTime().Equal(want) {
 				t.Errorf("wall clock is %s, want %s", e.WallTime(), want)
 			}
-			if err := e.Validate(); err != nil {
-				t.Error(err)
-			}
 		})
 	}
 }
@@ -197,12 +194,8 @@ func TestCorruptEntryNamesOffsetAndOpTime(t *testing.T) {
 	}
 	deep := doc(t, `{`+someTS+`,"op":"i","ns":"a.b","o":{"_id":1,"x":{"y":1}},`+someWall+`}`)
 	deep[strings.Index(string(deep), "\x10y\x00")] = 0x55
-	e, err := oplog.ParseEntry(deep)
-	if err != nil {
-		t.Fatalf("Parse looks into the payload: %v", err)
-	}
-	if err := e.Validate(); !errors.Is(err, oplog.ErrCorrupt) {
-		t.Errorf("Validate gives %v", err)
+	if _, err := oplog.ParseEntry(deep); err != nil {
+		t.Errorf("Parse looks into the payload: %v", err)
 	}
 }
 

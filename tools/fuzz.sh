@@ -21,6 +21,7 @@ awk '/^Fuzz/ {names[n++] = $1} $1 == "ok" {for (i = 0; i < n; i++) print $2, nam
 				echo "the deadline, not a finding: once more"
 				fuzz "$pkg" "$name"
 			else
+				rm -f "$log"
 				exit 1
 			fi
 		fi

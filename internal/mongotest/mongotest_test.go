@@ -156,7 +156,9 @@ func TestWhatIsSetButDoesNotWorkFails(t *testing.T) {
 
 func TestDockerThatDoesNotWorkFails(t *testing.T) {
 	with(t, "", "1")
-	// An image that no engine can get, where there is an engine at all.
+	// No engine is there, and if one is found all the same, it cannot get the
+	// image.
+	t.Setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
 	const image = "127.0.0.1:1/none:none"
 	p := run(t, func(t testing.TB) { Start(t, Options{Image: image}) })
 	if !p.failed || p.skipped || !strings.Contains(p.log.String(), image) {
