@@ -19,9 +19,11 @@ type ApplyOps struct {
 	Prepare bool
 	// PartialTxn marks a part that others follow.
 	PartialTxn bool
-	// Count is how many operations all parts have together. Only the last of
-	// several parts has it; 0 elsewhere.
+	// Count is how many operations all parts have together, see HasCount.
 	Count int64
+	// HasCount tells a zero from an absent count. Only the last of several parts
+	// has one.
+	HasCount bool
 	// AlwaysUpsert makes updates insert where there is no document: true unless
 	// the command said otherwise. Transactions do not use it.
 	AlwaysUpsert bool
@@ -47,6 +49,7 @@ func (o *Op) ApplyOps() (ApplyOps, error) {
 			a.PartialTxn, ok = f.Bool()
 		case "count":
 			a.Count, ok = f.Int64()
+			a.HasCount = true
 		case "alwaysUpsert":
 			a.AlwaysUpsert, ok = f.Bool()
 		}
@@ -74,7 +77,7 @@ func (a *ApplyOps) Ops() iter.Seq2[Op, error] {
 			op := Op{OpTime: a.entry.OpTime}
 			err := op.parse(&it.Elem)
 			if f, ok := err.(*EntryError); ok { //nolint:errorlint // made by parse and never wrapped
-				f.Field = joinField("o.applyOps."+strconv.Itoa(n), f.Field)
+				err = f.Within("o.applyOps." + strconv.Itoa(n))
 			}
 			if !yield(op, err) || err != nil {
 				return
@@ -105,13 +108,6 @@ func (o *Op) parse(f *rawbson.Elem) error {
 	return o.check(seen)
 }
 
-func joinField(a, b string) string {
-	if b == "" {
-		return a
-	}
-	return a + "." + b
-}
-
 // CommitTimestamp reads a commitTransaction command: the timestamp as of which
 // the prepared transaction is visible.
 func (o *Op) CommitTimestamp() (bson.Timestamp, error) {
@@ -135,5 +131,5 @@ func (o *Op) CommitTimestamp() (bson.Timestamp, error) {
 // ImportError is the refusal of an importCollection command: it brings in data
 // files that are not in the log, so the collection has to be copied anew.
 func (o *Op) ImportError() error {
-	return o.fault("o", fmt.Errorf("%w: %s brings in data that is not in the log; copy the collection anew", ErrUnsupported, o.Command))
+	return o.Fault("o", fmt.Errorf("%w: %s brings in data that is not in the log; copy the collection anew", ErrUnsupported, o.Command))
 }

@@ -2,12 +2,17 @@ package oplog
 
 import (
 	"fmt"
+	"strconv"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
+
+// The payloads of commands. Names and documents in them are views into the entry,
+// unless they are said to be documents of their own; namespaces that a command
+// puts together from a database and a collection are strings of their own.
 
 // Create makes a collection.
 type Create struct {
@@ -74,6 +79,9 @@ func (o *Op) payload(want Command, target func(f *rawbson.Elem) bool, take func(
 	if o.Command != want {
 		return o.bad("o", "the operation is %s, not %s", o.what(), want)
 	}
+	if name, twice := repeated(o.O); twice {
+		return o.bad("o."+name, "it is there twice")
+	}
 	it := rawbson.NewIter(o.O)
 	if it.Next() && !target(&it.Elem) {
 		return o.bad("o."+it.Name(), "it is %s", describe(&it.Elem))
@@ -87,6 +95,39 @@ func (o *Op) payload(want Command, target func(f *rawbson.Elem) bool, take func(
 		return o.corrupt("o", err)
 	}
 	return nil
+}
+
+// repeated finds a field name that a document has twice. The server writes each
+// field of a command once, so such a command cannot be trusted.
+func repeated(doc []byte) (name string, twice bool) {
+	const few = 16
+	n := 0
+	var seen map[string]bool
+	for it := rawbson.NewIter(doc); it.Next(); n++ {
+		if n == few {
+			seen = make(map[string]bool)
+			before := rawbson.NewIter(doc)
+			for range few {
+				before.Next()
+				seen[before.Name()] = true
+			}
+		}
+		if seen != nil {
+			if seen[it.Name()] {
+				return string(it.Key), true
+			}
+			seen[it.Name()] = true
+			continue
+		}
+		before := rawbson.NewIter(doc)
+		for range n {
+			before.Next()
+			if string(before.Key) == string(it.Key) {
+				return string(it.Key), true
+			}
+		}
+	}
+	return "", false
 }
 
 func (o *Op) what() string {
@@ -150,7 +191,29 @@ func (o *Op) CreateIndexes() (CreateIndexes, error) {
 		return nil
 	})
 	c.Spec = spec.document()
+	if err == nil {
+		err = o.checkIndex("o", c.Spec)
+	}
 	return c, err
+}
+
+// checkIndex checks that an index has what all indexes have.
+func (o *Op) checkIndex(field string, spec bson.Raw) error {
+	key, ok := rawbson.Lookup(spec, "key")
+	if _, isDoc := key.Document(); !isDoc {
+		if !ok {
+			return o.missing(field + ".key")
+		}
+		return o.bad(field+".key", "it is %s", describe(&key))
+	}
+	name, ok := rawbson.Lookup(spec, "name")
+	if text, _ := name.Text(); text == "" {
+		if !ok {
+			return o.missing(field + ".name")
+		}
+		return o.bad(field+".name", "it is %s", describe(&name))
+	}
+	return nil
 }
 
 // IndexBuild reads startIndexBuild, commitIndexBuild and abortIndexBuild.
@@ -181,8 +244,13 @@ func (o *Op) IndexBuild() (IndexBuild, error) {
 		return b, err
 	case !hasUUID:
 		return b, o.missing("o.indexBuildUUID")
-	case !hasSpecs:
+	case !hasSpecs || len(b.Specs) == 0:
 		return b, o.missing("o.indexes")
+	}
+	for i, spec := range b.Specs {
+		if err := o.checkIndex("o.indexes."+strconv.Itoa(i), spec); err != nil {
+			return b, err
+		}
 	}
 	return b, nil
 }
@@ -222,6 +290,41 @@ func (o *Op) CollMod() (CollMod, error) {
 func (o *Op) Drop() (Drop, error) {
 	d := Drop{}
 	return d, o.payload(CommandDrop, o.collection(&d.NS), nothing)
+}
+
+// Target returns the collection that the operation concerns, which for a rename
+// is the old name, with the new one in to. For a dropDatabase it is the
+// database's name alone, and for no-ops and groups of operations there is none.
+func (o *Op) Target() (ns, to Namespace, err error) {
+	switch {
+	case o.Kind.IsCRUD():
+		return o.NS, "", nil
+	case o.Kind != KindCommand:
+		return "", "", nil
+	}
+	switch o.Command {
+	case CommandApplyOps, CommandCommitTransaction, CommandAbortTransaction:
+		return "", "", nil
+	case CommandDropDatabase:
+		return Namespace(o.NS.DB()), "", nil
+	case CommandRenameCollection:
+		r, err := o.RenameCollection()
+		return r.From, r.To, err
+	case CommandDBCheck, CommandImportCollection:
+		read := o.collection(&ns)
+		if o.Command == CommandImportCollection {
+			read = func(f *rawbson.Elem) bool {
+				full, ok := f.Text()
+				ns = Namespace(full)
+				return ok && ns.IsCollection()
+			}
+		}
+		err = o.payload(o.Command, read, nothing)
+		return ns, "", err
+	default:
+		err = o.payload(o.Command, o.collection(&ns), nothing)
+		return ns, "", err
+	}
 }
 
 // EmptyCapped reads an emptycapped command and returns the collection that
@@ -267,8 +370,11 @@ func (o *Op) RenameCollection() (RenameCollection, error) {
 		return r, err
 	case r.To == "":
 		return r, o.missing("o.to")
+	case r.From.DB() != o.NS.DB():
+		return r, o.bad("o.renameCollection", "%s is in another database than %s", quoted(string(r.From)), quoted(string(o.NS)))
 	case r.From.DB() != r.To.DB():
-		return r, o.fault("o.to", fmt.Errorf("%w: a rename from %s to %s, another database", ErrUnsupported, r.From, r.To))
+		return r, o.Fault("o.to", fmt.Errorf("%w: a rename from %s to %s, another database",
+			ErrUnsupported, quoted(string(r.From)), quoted(string(r.To))))
 	}
 	return r, nil
 }

@@ -2,6 +2,7 @@ package oplog_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -85,16 +86,16 @@ func TestCommandPayloads(t *testing.T) {
 			oplog.CreateIndexes{NS: "db.c", Spec: doc(t, index)},
 		},
 		{
-			`{"startIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":[` + index + `,{"v":2}]}`,
-			oplog.IndexBuild{NS: "db.c", Build: uuid, Specs: []bson.Raw{doc(t, index), doc(t, `{"v":2}`)}},
+			`{"startIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":[` + index + `,` + index + `]}`,
+			oplog.IndexBuild{NS: "db.c", Build: uuid, Specs: []bson.Raw{doc(t, index), doc(t, index)}},
 		},
 		{
-			`{"commitIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":[]}`,
-			oplog.IndexBuild{NS: "db.c", Build: uuid},
+			`{"commitIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":[` + index + `]}`,
+			oplog.IndexBuild{NS: "db.c", Build: uuid, Specs: []bson.Raw{doc(t, index)}},
 		},
 		{
-			`{"abortIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":[],"cause":{"ok":false,"code":11000}}`,
-			oplog.IndexBuild{NS: "db.c", Build: uuid, Cause: doc(t, `{"ok":false,"code":11000}`)},
+			`{"abortIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":[` + index + `],"cause":{"ok":false,"code":11000}}`,
+			oplog.IndexBuild{NS: "db.c", Build: uuid, Specs: []bson.Raw{doc(t, index)}, Cause: doc(t, `{"ok":false,"code":11000}`)},
 		},
 		{`{"dropIndexes":"c","index":"x_1"}`, oplog.DropIndexes{NS: "db.c", Name: "x_1"}},
 		{`{"deleteIndexes":"c","index":"x_1"}`, oplog.DropIndexes{NS: "db.c", Name: "x_1"}},
@@ -140,8 +141,23 @@ func TestCommandPayloadsRefuse(t *testing.T) {
 		{`{"startIndexBuild":"c","indexBuildUUID":1,"indexes":[]}`, "o.indexBuildUUID", oplog.ErrBadField},
 		{`{"startIndexBuild":"c","indexBuildUUID":` + someUUID + `}`, "o.indexes", oplog.ErrMissingField},
 		{`{"startIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":{}}`, "o.indexes", oplog.ErrBadField},
+		{`{"startIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":[]}`, "o.indexes", oplog.ErrMissingField},
+		{`{"startIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":[{"name":"x"}]}`, "o.indexes.0.key", oplog.ErrMissingField},
+		{`{"createIndexes":"c"}`, "o.key", oplog.ErrMissingField},
+		{`{"createIndexes":"c","key":1,"name":"x"}`, "o.key", oplog.ErrBadField},
+		{`{"createIndexes":"c","key":{"x":1}}`, "o.name", oplog.ErrMissingField},
+		{`{"createIndexes":"c","key":{"x":1},"name":1}`, "o.name", oplog.ErrBadField},
+		{`{"createIndexes":"c","key":{"x":1},"name":""}`, "o.name", oplog.ErrBadField},
+		{`{"create":"c","create":"d"}`, "o.create", oplog.ErrBadField},
+		{`{"applyOps":[],"applyOps":[{"op":"n","ns":"","o":{}}]}`, "o.applyOps", oplog.ErrBadField},
+		{`{"applyOps":[],"prepare":true,"prepare":false}`, "o.prepare", oplog.ErrBadField},
+		{`{"applyOps":[],"count":1,"count":2}`, "o.count", oplog.ErrBadField},
+		{`{"renameCollection":"db.a","to":"db.b","to":"db.c"}`, "o.to", oplog.ErrBadField},
+		{`{"renameCollection":"other.a","to":"other.b"}`, "o.renameCollection", oplog.ErrBadField},
+		{`{"collMod":"c",` + numbered(40) + `,"f39":1}`, "o.f39", oplog.ErrBadField},
+		{`{"collMod":"c",` + numbered(40) + `,"f3":1}`, "o.f3", oplog.ErrBadField},
 		{`{"startIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":[1]}`, "o.indexes.0", oplog.ErrBadField},
-		{`{"abortIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":[],"cause":1}`, "o.cause", oplog.ErrBadField},
+		{`{"abortIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":[{"key":{},"name":"x"}],"cause":1}`, "o.cause", oplog.ErrBadField},
 		{`{"dropIndexes":"c"}`, "o.index", oplog.ErrMissingField},
 		{`{"dropIndexes":"c","index":1}`, "o.index", oplog.ErrBadField},
 		{`{"renameCollection":"db.a"}`, "o.to", oplog.ErrMissingField},
@@ -170,6 +186,72 @@ func TestCommandPayloadsRefuse(t *testing.T) {
 		fault, ok := errors.AsType[*oplog.EntryError](err)
 		if !ok || !errors.Is(err, tc.want) || fault.Field != tc.field || fault.OpTime != op.OpTime {
 			t.Errorf("%s: error is %v, want %v at %s", tc.o, err, tc.want, tc.field)
+		}
+	}
+}
+
+// numbered returns n fields.
+func numbered(n int) string {
+	fields := make([]string, n)
+	for i := range fields {
+		fields[i] = fmt.Sprintf(`"f%d":1`, i)
+	}
+	return strings.Join(fields, ",")
+}
+
+func TestManyFieldsAreNoRepeat(t *testing.T) {
+	for _, n := range []int{1, 14, 15, 16, 17, 40} {
+		op := command(t, `{"collMod":"c",`+numbered(n)+`}`)
+		if _, err := op.CollMod(); err != nil {
+			t.Errorf("%d fields: %v", n, err)
+		}
+	}
+}
+
+func TestTarget(t *testing.T) {
+	const index = `"key":{"x":1},"name":"x_1"`
+	for o, want := range map[string][2]oplog.Namespace{
+		`{"create":"c"}`:                          {"db.c"},
+		`{"createIndexes":"c",` + index + `}`:     {"db.c"},
+		`{"startIndexBuild":"c"}`:                 {"db.c"},
+		`{"commitIndexBuild":"c"}`:                {"db.c"},
+		`{"abortIndexBuild":"c"}`:                 {"db.c"},
+		`{"dropIndexes":"c"}`:                     {"db.c"},
+		`{"collMod":"c"}`:                         {"db.c"},
+		`{"drop":"c"}`:                            {"db.c"},
+		`{"emptycapped":"c"}`:                     {"db.c"},
+		`{"dbCheck":"c"}`:                         {"db.c"},
+		`{"importCollection":"db.c"}`:             {"db.c"},
+		`{"dropDatabase":1}`:                      {"db"},
+		`{"renameCollection":"db.c","to":"db.d"}`: {"db.c", "db.d"},
+		`{"applyOps":[]}`:                         {},
+		`{"commitTransaction":1}`:                 {},
+		`{"abortTransaction":1}`:                  {},
+	} {
+		op := command(t, o)
+		ns, to, err := op.Target()
+		if err != nil || ns != want[0] || to != want[1] {
+			t.Errorf("%s: %q, %q, %v, want %q", o, ns, to, err, want)
+		}
+	}
+	for _, o := range []string{`{"drop":1}`, `{"importCollection":"c"}`, `{"renameCollection":"db.c"}`} {
+		op := command(t, o)
+		if ns, to, err := op.Target(); err == nil {
+			t.Errorf("%s: %q, %q", o, ns, to)
+		}
+	}
+	for fields, want := range map[string]oplog.Namespace{
+		`"op":"i","ns":"a.b","o":{"_id":1}`:                "a.b",
+		`"op":"u","ns":"a.b","o":{"_id":1},"o2":{"_id":1}`: "a.b",
+		`"op":"d","ns":"a.b","o":{"_id":1}`:                "a.b",
+		`"op":"n","ns":"a.b","o":{}`:                       "",
+	} {
+		e, err := oplog.ParseEntry(entry(t, fields))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ns, to, err := e.Target(); err != nil || ns != want || to != "" {
+			t.Errorf("%s: %q, %q, %v", fields, ns, to, err)
 		}
 	}
 }
@@ -217,7 +299,7 @@ func TestCorruptPayload(t *testing.T) {
 	if _, err := readPayload(&e.Op); !errors.Is(err, oplog.ErrCorrupt) {
 		t.Errorf("Ops of a corrupt array gives %v", err)
 	}
-	raw = entry(t, `"op":"c","ns":"db.$cmd","o":{"commitIndexBuild":"c","indexBuildUUID":`+someUUID+`,"indexes":[{"v":2}]}`)
+	raw = entry(t, `"op":"c","ns":"db.$cmd","o":{"commitIndexBuild":"c","indexBuildUUID":`+someUUID+`,"indexes":[{"key":{},"name":"x"}]}`)
 	raw[strings.Index(string(raw), "\x030\x00")] = 0x55
 	if e, err = oplog.ParseEntry(raw); err != nil {
 		t.Fatal(err)
@@ -239,7 +321,7 @@ func TestApplyOpsYieldsOperationsInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !a.Prepare || a.PartialTxn || a.Count != 5 || a.AlwaysUpsert || a.Size() == 0 {
+	if !a.Prepare || a.PartialTxn || a.Count != 5 || !a.HasCount || a.AlwaysUpsert || a.Size() == 0 {
 		t.Errorf("applyOps is %+v", a)
 	}
 	var kinds []string

@@ -127,7 +127,7 @@ func (e *Entry) ownField(f *rawbson.Elem, seen *fields) error {
 		var n int64
 		n, ok = f.Int64()
 		if ok && n != 0 && n != 1 {
-			return e.fault("multiOpType", fmt.Errorf("%w: a value of %d", ErrUnsupported, n))
+			return e.Fault("multiOpType", fmt.Errorf("%w: a value of %d", ErrUnsupported, n))
 		}
 		e.MultiOpType = int32(n)
 	default:

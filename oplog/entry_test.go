@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/oplog"
@@ -16,13 +17,13 @@ func TestParseKinds(t *testing.T) {
 		name, fields string
 		kind         oplog.Kind
 		ns           oplog.Namespace
-		id           string
+		id           any
 	}{
-		{"insert", `"op":"i","ns":"a.b","ui":` + someUUID + `,"o":{"x":1,"_id":7}`, oplog.KindInsert, "a.b", "7"},
-		{"update", `"op":"u","ns":"a.b.c","o":{"$v":2,"diff":{"d":{"x":false}}},"o2":{"_id":"k"}`, oplog.KindUpdate, "a.b.c", `"k"`},
-		{"delete", `"op":"d","ns":"a.b","o":{"_id":{"n":1}}`, oplog.KindDelete, "a.b", `{"n":1}`},
-		{"noop", `"op":"n","ns":"","o":{"msg":"periodic noop"}`, oplog.KindNoop, "", ""},
-		{"noop in a collection", `"op":"n","ns":"a.b","o":{}`, oplog.KindNoop, "a.b", ""},
+		{"insert", `"op":"i","ns":"a.b","ui":` + someUUID + `,"o":{"x":1,"_id":7}`, oplog.KindInsert, "a.b", int32(7)},
+		{"update", `"op":"u","ns":"a.b.c","o":{"$v":2,"diff":{"d":{"x":false}}},"o2":{"k":1,"_id":"k"}`, oplog.KindUpdate, "a.b.c", "k"},
+		{"delete", `"op":"d","ns":"a.b","o":{"_id":{"n":1}}`, oplog.KindDelete, "a.b", bson.D{{Key: "n", Value: int32(1)}}},
+		{"noop", `"op":"n","ns":"","o":{"msg":"periodic noop"}`, oplog.KindNoop, "", nil},
+		{"noop in a collection", `"op":"n","ns":"a.b","o":{}`, oplog.KindNoop, "a.b", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			e, err := oplog.ParseEntry(entry(t, tc.fields))
@@ -32,11 +33,12 @@ func TestParseKinds(t *testing.T) {
 			if e.Kind != tc.kind || e.NS != tc.ns || e.Command != 0 {
 				t.Errorf("kind %s, ns %q, command %q", e.Kind, e.NS, e.Command)
 			}
-			if got := e.ID.String(); tc.id != "" && strings.NewReplacer(`"$numberInt":"`, "", `"}`, "}").Replace(got) == "" {
-				t.Errorf("_id is %s, want %s", got, tc.id)
+			want := bson.RawValue{}
+			if tc.id != nil {
+				want = value(t, tc.id)
 			}
-			if (e.ID.Type != 0) != (tc.id != "") {
-				t.Errorf("_id has type %s", e.ID.Type)
+			if !e.ID.Equal(want) {
+				t.Errorf("_id is %s of type %s, want %s", e.ID, e.ID.Type, want)
 			}
 			if want := oplog.NewOpTime(1700000000, 3, 5); e.OpTime != want {
 				t.Errorf("optime is %s, want %s", e.OpTime, want)
@@ -100,6 +102,10 @@ func TestParseRefuses(t *testing.T) {
 		{"no wall", `{` + ok + `,` + someTS + `}`, "wall", oplog.ErrMissingField},
 		{"null ts", `{` + ok + `,"ts":{"$timestamp":{"t":0,"i":0}},` + someWall + `}`, "ts", oplog.ErrBadField},
 		{"version 1", `{` + ok + `,"v":1,` + someTS + `,` + someWall + `}`, "v", oplog.ErrVersion},
+		{"version 0", `{` + ok + `,"v":0,` + someTS + `,` + someWall + `}`, "v", oplog.ErrVersion},
+		{"version 3", `{` + ok + `,"v":3,` + someTS + `,` + someWall + `}`, "v", oplog.ErrVersion},
+		{"version 2.5", `{` + ok + `,"v":2.5,` + someTS + `,` + someWall + `}`, "v", oplog.ErrVersion},
+		{"version that is 2 in its low half", `{` + ok + `,"v":{"$numberLong":"8589934594"},` + someTS + `,` + someWall + `}`, "v", oplog.ErrVersion},
 		{"version of a wrong type", `{` + ok + `,"v":"2",` + someTS + `,` + someWall + `}`, "v", oplog.ErrVersion},
 		{"unknown op", frame(`"op":"xi","ns":"a.b","o":{"_id":1}`), "op", oplog.ErrUnknownOp},
 		{"unknown command", frame(cmd + `{"convertToCapped":"x"}`), "o", oplog.ErrUnknownCommand},
@@ -107,6 +113,7 @@ func TestParseRefuses(t *testing.T) {
 		{"nameless command", frame(cmd + `{}`), "o", oplog.ErrBadField},
 		{"command elsewhere", frame(`"op":"c","ns":"a.b","o":{"drop":"b"}`), "ns", oplog.ErrBadField},
 		{"insert without a collection", frame(`"op":"i","ns":"a","o":{"_id":1}`), "ns", oplog.ErrBadField},
+		{"insert where commands are logged", frame(`"op":"i","ns":"a.$cmd","o":{"_id":1}`), "ns", oplog.ErrBadField},
 		{"insert into nothing", frame(`"op":"i","ns":"a.","o":{"_id":1}`), "ns", oplog.ErrBadField},
 		{"op of a wrong type", frame(`"op":1,"ns":"a.b","o":{"_id":1}`), "op", oplog.ErrBadField},
 		{"ns of a wrong type", frame(`"op":"i","ns":1,"o":{"_id":1}`), "ns", oplog.ErrBadField},
@@ -129,6 +136,7 @@ func TestParseRefuses(t *testing.T) {
 		{"prevOpTime with a bad t", frame(ok + `,"prevOpTime":{"ts":{"$timestamp":{"t":0,"i":0}},"t":"x"}`), "prevOpTime", oplog.ErrBadField},
 		{"multiOpType of a wrong type", frame(ok + `,"multiOpType":"x"`), "multiOpType", oplog.ErrBadField},
 		{"unknown multiOpType", frame(ok + `,"multiOpType":2`), "multiOpType", oplog.ErrUnsupported},
+		{"negative multiOpType", frame(ok + `,"multiOpType":-1`), "multiOpType", oplog.ErrUnsupported},
 		{"a tenant", frame(ok + `,"tid":{"$oid":"000000000000000000000000"}`), "tid", oplog.ErrUnsupported},
 		{"o twice", frame(ok + `,"o":{"_id":2}`), "o", oplog.ErrBadField},
 		{"ts twice", frame(ok + `,"ts":{"$timestamp":{"t":1700000000,"i":3}}`), "ts", oplog.ErrBadField},
@@ -147,6 +155,51 @@ func TestParseRefuses(t *testing.T) {
 				t.Errorf("error names optime %s: %v", fault.OpTime, err)
 			}
 		})
+	}
+}
+
+// Entries are parsed into the same memory again and again.
+func TestParseForgetsThePreviousEntry(t *testing.T) {
+	rich := entry(t, `"op":"c","ns":"a.$cmd","ui":`+someUUID+`,"o":{"drop":"x"},"o2":{"numRecords":1},"b":true,"fromMigrate":true,
+		"lsid":{"id":1},"txnNumber":{"$numberLong":"9"},"stmtId":[1,2],"multiOpType":1,
+		"prevOpTime":{"ts":{"$timestamp":{"t":2,"i":1}}}`)
+	poor := doc(t, `{"op":"n","ns":"","o":{},"ts":{"$timestamp":{"t":1,"i":1}},`+someWall+`}`)
+	want, err := oplog.ParseEntry(poor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e oplog.Entry
+	if err := e.Parse(rich); err != nil {
+		t.Fatal(err)
+	}
+	if e.StmtID.Type != bson.TypeArray || e.PrevOpTime != oplog.NewOpTime(2, 1, oplog.UninitializedTerm) || e.MultiOpType != 1 {
+		t.Errorf("stmtId %s, previous optime %s, multiOpType %d", e.StmtID, e.PrevOpTime, e.MultiOpType)
+	}
+	if err := e.Parse(poor); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, e, cmp.Comparer(func(a, b bson.RawValue) bool { return a.Equal(b) })); diff != "" {
+		t.Errorf("-fresh +used\n%s", diff)
+	}
+}
+
+func TestErrorsAreShort(t *testing.T) {
+	deep := `1`
+	for range 100 {
+		deep = `{"a":` + deep + `}`
+	}
+	long := strings.Repeat("x", 1<<16)
+	for name, fields := range map[string]string{
+		"version": `"op":"i","ns":"a.b","o":{"_id":1},"v":` + deep,
+		"op":      `"op":"` + long + `","ns":"a.b","o":{}`,
+		"command": `"op":"c","ns":"a.$cmd","o":{"` + long + `":1}`,
+		"ns":      `"op":"i","ns":"` + long + `","o":{"_id":1}`,
+		"value":   `"op":"i","ns":"a.b","o":"` + long + `"`,
+	} {
+		_, err := oplog.ParseEntry(doc(t, `{`+fields+`,`+someTS+`,`+someWall+`}`))
+		if err == nil || len(err.Error()) > 300 {
+			t.Errorf("%s: the error has %d bytes", name, len(err.Error()))
+		}
 	}
 }
 

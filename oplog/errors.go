@@ -3,6 +3,11 @@ package oplog
 import (
 	"errors"
 	"fmt"
+	"strconv"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
 // What can be wrong with an entry, to be tested with errors.Is.
@@ -48,16 +53,48 @@ func (e *EntryError) Error() string {
 
 func (e *EntryError) Unwrap() error { return e.Err }
 
-func (o *Op) fault(field string, err error) error {
+// Within returns the error of a field inside of another one: path comes before
+// its own.
+func (e *EntryError) Within(path string) *EntryError {
+	if e.Field != "" {
+		path += "." + e.Field
+	}
+	return &EntryError{OpTime: e.OpTime, Field: path, Err: e.Err}
+}
+
+// Fault returns an [*EntryError] of the operation. Field is "" for all of it.
+func (o *Op) Fault(field string, err error) error {
 	return &EntryError{OpTime: o.OpTime, Field: field, Err: err}
 }
 
-func (o *Op) missing(field string) error { return o.fault(field, ErrMissingField) }
+func (o *Op) missing(field string) error { return o.Fault(field, ErrMissingField) }
 
 func (o *Op) bad(field, format string, args ...any) error {
-	return o.fault(field, fmt.Errorf("%w: %s", ErrBadField, fmt.Sprintf(format, args...)))
+	return o.Fault(field, fmt.Errorf("%w: %s", ErrBadField, fmt.Sprintf(format, args...)))
 }
 
 func (o *Op) corrupt(field string, err error) error {
-	return o.fault(field, fmt.Errorf("%w: %w", ErrCorrupt, err))
+	return o.Fault(field, fmt.Errorf("%w: %w", ErrCorrupt, err))
+}
+
+// longest is how many bytes of a name or value from an entry an error shows.
+const longest = 64
+
+// quoted returns a name from an entry for an error.
+func quoted(name string) string {
+	if len(name) > longest {
+		return fmt.Sprintf("%q... (%d bytes)", name[:longest], len(name))
+	}
+	return strconv.Quote(name)
+}
+
+// describe says what a field holds instead of what it should.
+func describe(f *rawbson.Elem) string {
+	switch {
+	case f.Type == bson.TypeEmbeddedDocument, f.Type == bson.TypeArray, f.Type == bson.TypeCodeWithScope,
+		len(f.Value) > longest:
+		return "of type " + f.Type.String()
+	default:
+		return fmt.Sprintf("%s, of type %s", f.Raw(), f.Type)
+	}
 }

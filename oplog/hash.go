@@ -110,9 +110,22 @@ func appendNumber(dst []byte, f float64) []byte {
 	return binary.LittleEndian.AppendUint64(append(dst, tagNumber), math.Float64bits(f))
 }
 
+// The most that the 34 digits of a decimal can say. A coefficient above it is no
+// number that anyone writes, and stands for zero.
+const (
+	maxCoefficientHigh = 0x1ed09bead87c0
+	maxCoefficientLow  = 0x378d8e63ffffffff
+)
+
 func decimalToDouble(v []byte) float64 {
 	low := binary.LittleEndian.Uint64(v)
 	high := binary.LittleEndian.Uint64(v[8:])
+	if high>>61&3 != 3 {
+		coefficient := high & (1<<49 - 1)
+		if coefficient > maxCoefficientHigh || coefficient == maxCoefficientHigh && low > maxCoefficientLow {
+			return 0
+		}
+	}
 	f, err := strconv.ParseFloat(bson.NewDecimal128(high, low).String(), 64)
 	if err != nil && f == 0 {
 		return math.NaN()

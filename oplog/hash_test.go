@@ -149,6 +149,24 @@ func TestHashIsStable(t *testing.T) {
 	}
 }
 
+// Coefficients beyond 34 digits stand for zero.
+func TestDecimalsThatNobodyWrites(t *testing.T) {
+	zero := oplog.AppendIDKey(nil, value(t, int32(0)))
+	const most = 0x1ed09bead87c0
+	for _, d := range []bson.Decimal128{
+		bson.NewDecimal128(0x3041ffffffffffff, 0xffffffffffffffff),
+		bson.NewDecimal128(0x3040000000000000|most, 0x378d8e6400000000),
+		bson.NewDecimal128(0x3040000000000000|most+1, 0),
+	} {
+		if !bytes.Equal(oplog.AppendIDKey(nil, value(t, d)), zero) {
+			t.Errorf("%v is not zero", d)
+		}
+	}
+	if bytes.Equal(oplog.AppendIDKey(nil, value(t, bson.NewDecimal128(0x3040000000000000|most, 0x378d8e63ffffffff))), zero) {
+		t.Error("the greatest coefficient is zero")
+	}
+}
+
 func TestHashDependsOnTheNamespace(t *testing.T) {
 	id := value(t, int32(1))
 	if oplog.HashID(oplog.HashNamespace("a.b"), id) == oplog.HashID(oplog.HashNamespace("a.c"), id) {

@@ -12,6 +12,10 @@ func NewNamespace(db, collection string) Namespace {
 	return Namespace(db + "." + collection)
 }
 
+// Clone returns a namespace that is no view: one to keep after the entry that it
+// came with.
+func (n Namespace) Clone() Namespace { return Namespace(strings.Clone(string(n))) }
+
 // DB returns the part before the first dot.
 func (n Namespace) DB() string {
 	db, _, _ := strings.Cut(string(n), ".")

@@ -48,7 +48,7 @@ func (o *Op) field(f *rawbson.Elem, seen *fields) (known bool, err error) {
 		if name, ok = f.Text(); ok {
 			var isKind bool
 			if o.Kind, isKind = kindOf(name); !isKind {
-				return true, o.fault("op", fmt.Errorf("%w %q", ErrUnknownOp, name))
+				return true, o.Fault("op", fmt.Errorf("%w %s", ErrUnknownOp, quoted(name)))
 			}
 		}
 	case "ns":
@@ -75,11 +75,11 @@ func (o *Op) field(f *rawbson.Elem, seen *fields) (known bool, err error) {
 		bit = fieldV
 		version, isWhole := f.Int64()
 		if !isWhole || version != 2 {
-			return true, o.fault("v", fmt.Errorf("%w: it is %s", ErrVersion, f.Raw()))
+			return true, o.Fault("v", fmt.Errorf("%w: it is %s", ErrVersion, describe(f)))
 		}
 	case "tid":
 		// A tenant's namespaces mean nothing without the tenant.
-		return true, o.fault("tid", fmt.Errorf("%w: the source is a multitenant server", ErrUnsupported))
+		return true, o.Fault("tid", fmt.Errorf("%w: the source is a multitenant server", ErrUnsupported))
 	default:
 		return false, nil
 	}
@@ -116,8 +116,8 @@ func (o *Op) check(seen fields) error {
 }
 
 func (o *Op) checkCRUD(keyField string, key bson.Raw) error {
-	if !o.NS.IsCollection() {
-		return o.bad("ns", "%q is no collection", string(o.NS))
+	if !o.NS.IsCollection() || o.NS.IsCommand() {
+		return o.bad("ns", "%s is no collection", quoted(string(o.NS)))
 	}
 	it := rawbson.NewIter(key)
 	for it.Next() {
@@ -134,7 +134,7 @@ func (o *Op) checkCRUD(keyField string, key bson.Raw) error {
 
 func (o *Op) checkCommand() error {
 	if !o.NS.IsCommand() {
-		return o.bad("ns", "%q is not where commands are logged", string(o.NS))
+		return o.bad("ns", "%s is not where commands are logged", quoted(string(o.NS)))
 	}
 	it := rawbson.NewIter(o.O)
 	if !it.Next() {
@@ -145,7 +145,7 @@ func (o *Op) checkCommand() error {
 	}
 	var ok bool
 	if o.Command, ok = commandOf(it.Name()); !ok {
-		return o.fault("o", fmt.Errorf("%w %q", ErrUnknownCommand, it.Name()))
+		return o.Fault("o", fmt.Errorf("%w %s", ErrUnknownCommand, quoted(it.Name())))
 	}
 	return nil
 }
@@ -188,13 +188,4 @@ func uuidOf(f *rawbson.Elem) (UUID, bool) {
 		return UUID{}, false
 	}
 	return UUID(data), true
-}
-
-// describe says what a field holds instead of what it should.
-func describe(f *rawbson.Elem) string {
-	const long = 64
-	if f.Type == bson.TypeEmbeddedDocument || f.Type == bson.TypeArray || len(f.Value) > long {
-		return "of type " + f.Type.String()
-	}
-	return fmt.Sprintf("%s, of type %s", f.Raw(), f.Type)
 }

@@ -108,6 +108,9 @@ func TestNamespace(t *testing.T) {
 			t.Errorf("%q: %q %q %t %t %t %t", n, n.DB(), n.Collection(), n.IsCollection(), n.IsCommand(), n.IsSystemViews(), n.IsBuckets())
 		}
 	}
+	if n := oplog.Namespace("a.b"); n.Clone() != n {
+		t.Error("a clone differs")
+	}
 	if n := oplog.NewNamespace("a", "m").Buckets(); n != "a.system.buckets.m" {
 		t.Error(n)
 	}

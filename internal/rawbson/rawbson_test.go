@@ -51,6 +51,9 @@ func TestIterYieldsEveryElementInOrder(t *testing.T) {
 	it := rawbson.NewIter(doc)
 	n := 0
 	for it.Next() {
+		if cap(it.Key) != len(it.Key) || cap(it.Value) != len(it.Value) {
+			t.Errorf("element %d: appending to a view would write into the document", n)
+		}
 		if it.Name() != want[n].Key() || !it.Raw().Equal(want[n].Value()) {
 			t.Errorf("element %d is %s %v, want %s", n, it.Name(), it.Raw(), want[n])
 		}
