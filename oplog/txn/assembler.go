@@ -19,14 +19,19 @@ const DefaultMemoryBytes = 64 << 20
 type Config struct {
 	// MemoryBytes bounds what held parts take in memory, in bytes, including
 	// those of transactions that were given out and not closed yet. Beyond it
-	// parts go to files. Zero means DefaultMemoryBytes.
+	// parts go to files. Zero means DefaultMemoryBytes. A closed transaction no
+	// longer counts, but an operation that was taken from it and is still in use
+	// keeps its part in memory: the bound holds if Close comes after the last of
+	// them. What describes chains comes on top: some hundred bytes for each, and
+	// some tens for each part in a file.
 	MemoryBytes int64
 	// SpillDir is where these files are. Empty means the system's directory for
 	// temporary files.
 	SpillDir string
 	// ApplyAfter is the entry up to which everything was applied before; see
-	// Restarts in the package's documentation. Null means that the first entry
-	// added is the first to be applied, and that no chain reaches behind it.
+	// Restarts in the package's documentation. The log has to have it, or Add
+	// returns a [*ResumeError]. Null means that the first entry added is the
+	// first to be applied, and that no chain reaches behind it.
 	ApplyAfter oplog.OpTime
 }
 
@@ -59,8 +64,8 @@ const (
 	Committed
 	// Aborted is the end of a transaction that has no effect: nothing to apply.
 	Aborted
-	// Past is an entry up to Config.ApplyAfter, whatever it is: nothing to
-	// apply.
+	// Past is an entry up to Config.ApplyAfter, that one included, whatever it
+	// is: nothing to apply.
 	Past
 )
 
@@ -84,6 +89,11 @@ func (o Outcome) String() string {
 // Result says what became of an entry.
 type Result struct {
 	Outcome Outcome
+	// FetchFrom is where reading has to begin again once everything up to this
+	// entry has been applied: at the entry itself, or at the first entry of the
+	// oldest chain that is open behind it. It is null for entries before
+	// Config.ApplyAfter, where there is no checkpoint to take.
+	FetchFrom oplog.OpTime
 	// Txn is set for Committed only. Whoever gets it closes it.
 	Txn *Transaction
 	// Parts is how many held parts an abort dropped: none where the transaction
@@ -96,13 +106,15 @@ type Result struct {
 
 // Assembler puts transactions together. Make one with New.
 type Assembler struct {
-	cfg    Config
-	budget *budget
-	err    error // that of an earlier Add
+	cfg      Config
+	budget   *budget
+	segments *segments
+	err      error // that of an earlier Add
 
 	// first and last are the entries added, null before the first.
 	first, last oplog.OpTime
-	// behind is set from the first entry behind Config.ApplyAfter on.
+	// behind is set once Config.ApplyAfter was added: what comes now is to be
+	// applied.
 	behind bool
 
 	// byLast finds a chain by its last part's timestamp, which is unique in one
@@ -113,6 +125,8 @@ type Assembler struct {
 	// oldest and newest are the ends of the list of open chains by start. They
 	// begin in log order, so a new one is always the newest.
 	oldest, newest *chain
+	// inMemory has those that hold memory, the largest first.
+	inMemory byMemory
 }
 
 // New returns an Assembler without open transactions. It touches no file.
@@ -123,7 +137,9 @@ func New(cfg Config) (*Assembler, error) {
 	}
 	return &Assembler{
 		cfg: cfg, budget: &budget{limit: cfg.MemoryBytes},
-		byLast: map[bson.Timestamp]*chain{}, sessions: map[string][]*chain{},
+		segments: &segments{dir: cfg.SpillDir, limit: segmentBytes},
+		behind:   cfg.ApplyAfter.IsNull(),
+		byLast:   map[bson.Timestamp]*chain{}, sessions: map[string][]*chain{},
 	}, nil
 }
 
@@ -149,15 +165,13 @@ func (a *Assembler) add(e *oplog.Entry) (Result, error) {
 	if !a.last.IsNull() && (oplog.CompareTimestamps(e.OpTime.TS, a.last.TS) <= 0 || e.OpTime.Before(a.last)) {
 		return Result{}, fmt.Errorf("assemble transactions: entry %s after %s: %w", e.OpTime, a.last, ErrOutOfOrder)
 	}
+	if err := a.checkResume(e.OpTime); err != nil {
+		return Result{}, err
+	}
 	if a.first.IsNull() {
 		a.first = e.OpTime
 	}
 	a.last = e.OpTime
-	if !a.behind && (a.cfg.ApplyAfter.IsNull() || e.OpTime.After(a.cfg.ApplyAfter)) {
-		a.behind = true
-		// A chain without its operations must not go on from here.
-		maps.DeleteFunc(a.byLast, func(_ bson.Timestamp, c *chain) bool { return c.ghost })
-	}
 
 	r := Result{Outcome: Pass}
 	var err error
@@ -183,8 +197,29 @@ func (a *Assembler) add(e *oplog.Entry) (Result, error) {
 			err = r.Txn.Close()
 			r.Txn = nil
 		}
+		if !e.OpTime.Equal(a.cfg.ApplyAfter) {
+			return r, err
+		}
+		a.behind = true
+		// A chain without its operations must not go on from here.
+		maps.DeleteFunc(a.byLast, func(_ bson.Timestamp, c *chain) bool { return c.ghost })
+	}
+	r.FetchFrom = e.OpTime
+	if a.oldest != nil {
+		r.FetchFrom = a.oldest.start
 	}
 	return r, err
+}
+
+// checkResume checks that the log does not miss Config.ApplyAfter. Its order by
+// term alone would not do: a later timestamp of an earlier term is of another
+// history, and would be taken for applied.
+func (a *Assembler) checkResume(at oplog.OpTime) error {
+	want := a.cfg.ApplyAfter
+	if a.behind || at.Equal(want) || at.Before(want) && oplog.CompareTimestamps(at.TS, want.TS) < 0 {
+		return nil
+	}
+	return &ResumeError{Want: want, Got: at}
 }
 
 // moveOn drops what a session left open when it started something newer. The
@@ -262,9 +297,10 @@ func (a *Assembler) single(e *oplog.Entry, group *oplog.ApplyOps) (Result, error
 	if err := c.take(group); err != nil {
 		return Result{}, err
 	}
-	// A user's command may have a count, which means nothing.
+	// A count in a user's command means nothing: servers from 4.4 on refuse it,
+	// older ones ignored it.
 	if e.InTransaction() {
-		if err := c.checkCount(e); err != nil {
+		if err := c.checkCount(e, group); err != nil {
 			return Result{}, err
 		}
 	}
@@ -282,7 +318,7 @@ func (a *Assembler) finish(c *chain, e *oplog.Entry, group *oplog.ApplyOps) (Res
 	if err := c.take(group); err != nil {
 		return Result{}, err
 	}
-	if err := c.checkCount(e); err != nil {
+	if err := c.checkCount(e, group); err != nil {
 		return Result{}, err
 	}
 	a.end(c)

@@ -72,14 +72,14 @@ func TestAdd(t *testing.T) {
 			{at: 1, prev: null, cmd: list(ops("d1 u1"), partial)},
 			{at: 2, prev: null, cmd: list(ops("d2"), partial)},
 			{at: 3, prev: 1, cmd: list(ops("d3"), count(3))},
-			{at: 4, prev: 2, cmd: list(ops("d4"))},
+			{at: 4, prev: 2, cmd: list(ops("d4"), count(2))},
 		},
 		want: []string{"held", "held", "committed applyOps d1 u1+ d3", "committed applyOps d2 d4"},
 	}, {
 		name: "chains of one session at once are told apart by their links",
 		log: []line{
 			part(1, null, 1, 1, list(ops("i1"), partial)), part(2, null, 1, 1, list(ops("i2"), partial)),
-			part(3, 1, 1, 1, list(ops("i3"))), part(4, 2, 1, 1, list(ops("i4"))),
+			part(3, 1, 1, 1, list(ops("i3"), count(2))), part(4, 2, 1, 1, list(ops("i4"), count(2))),
 		},
 		want: []string{"held", "held", "committed transaction i1 i3", "committed transaction i2 i4"},
 	}, {
@@ -90,7 +90,7 @@ func TestAdd(t *testing.T) {
 			{at: 4, prev: null, session: 1, number: 5, op: "i3"},                  // the same: no reason
 			{at: 5, prev: none, session: 1, op: "i3", noTxn: true},                // no transaction
 			{at: 6, prev: null, session: 1, number: 6, op: "i3"},                  // newer
-			part(7, 2, 2, 5, list(ops("i4"))),                                     // another session
+			part(7, 2, 2, 5, list(ops("i4"), count(2))),                           // another session
 			part(8, null, 1, 7, list(ops("i5"), partial)),                         // left open again, twice
 			part(9, null, 1, 7, list(ops("i6"), partial)),                         //
 			part(10, null, 1, 8, list(ops("i7"))),                                 // a transaction that is newer
@@ -115,19 +115,26 @@ func TestAdd(t *testing.T) {
 		log: []line{
 			part(1, null, 1, 1, list(ops("i1"), partial)), part(2, null, 2, 1, list(ops("i2"), partial)),
 			part(3, 1, 1, 1, list(ops("i3"), partial)), part(4, null, 1, 1, abortCmd),
-			part(5, 2, 2, 1, list(ops("i4"))),
+			part(5, 2, 2, 1, list(ops("i4"), count(2))),
 		},
 		want: []string{"held", "held", "held", "aborted 2 parts", "committed transaction i2 i4"},
 	}, {
 		name: "an abort of another number leaves the transaction alone",
 		log: []line{
-			part(1, null, 1, 2, list(ops("i1"), partial)), part(2, null, 1, 1, abortCmd), part(3, 1, 1, 2, list(ops("i2"))),
+			part(1, null, 1, 2, list(ops("i1"), partial)), part(2, null, 1, 1, abortCmd), part(3, 1, 1, 2, list(ops("i2"), count(2))),
 		},
 		want: []string{"held", "aborted 0 parts", "committed transaction i1 i2"},
 	}, {
 		name: "a transaction with commands inside",
 		log:  []line{part(1, null, 1, 1, list(ops("c1 i1")))},
 		want: []string{"committed transaction c1 i1"},
+	}, {
+		name: "a count that is not needed",
+		log: []line{
+			part(1, null, 1, 1, list(ops("i1 i2"), count(2))), part(2, null, 1, 2, list(ops("i3"), prepare, count(1))),
+			part(3, 2, 1, 2, commitAt(2)),
+		},
+		want: []string{"committed transaction i1 i2", "held", "committed transaction i3"},
 	}, {
 		name: "a chain over a change of term",
 		log: []line{
@@ -204,6 +211,11 @@ func TestAddErrors(t *testing.T) {
 		{"count too low", open, part(3, 2, 1, 1, list(ops("i3"), count(2))), badField, "o.count"},
 		{"count zero", open, part(3, 2, 1, 1, list(ops("i3"), count(0))), badField, "o.count"},
 		{"count of a prepared transaction", open, part(3, 2, 1, 1, list(nil, prepare, count(3))), badField, "o.count"},
+		{"no count", open, part(3, 2, 1, 1, list(ops("i3"))), is(oplog.ErrMissingField), "1000:3 t1: o.count: missing"},
+		{"no count of a prepared transaction", open, part(3, 2, 1, 1, list(nil, prepare)), is(oplog.ErrMissingField), "o.count"},
+		{"no count without a session", []line{{at: 1, prev: null, cmd: list(nil, partial)}}, line{at: 2, prev: 1, cmd: list(nil)}, is(oplog.ErrMissingField), "o.count"},
+		{"count twice", open, part(3, 2, 1, 1, list(ops("i3"), count(3), count(9))), badField, "o.count"},
+		{"count of a single prepared entry", nil, part(3, null, 1, 1, list(ops("i3"), prepare, count(2))), badField, "o.count"},
 		{"count of a single entry", nil, part(3, null, 1, 1, list(ops("i3"), count(2))), badField, "o.count"},
 		{"part behind prepare", prepared, part(3, 1, 1, 1, list(nil, partial)), badField, "is prepared"},
 		{"end behind prepare", prepared, part(3, 1, 1, 1, list(nil)), badField, "is prepared"},
@@ -349,9 +361,9 @@ func TestOpen(t *testing.T) {
 	}
 	step(part(5, 2, 2, 5, abortCmd)) // from the middle
 	oldest(1)
-	step(part(6, 4, 1, 1, list(nil)))
+	step(part(6, 4, 1, 1, list(nil, count(2))))
 	oldest(3)
-	step(line{at: 7, prev: 3, cmd: list(nil)})
+	step(line{at: 7, prev: 3, cmd: list(nil, count(2))})
 	oldest(0)
 	if open := a.Open(); open != nil {
 		t.Errorf("open transactions at the end: %+v", open)
@@ -369,7 +381,7 @@ func TestClose(t *testing.T) {
 	var txn *Transaction
 	for _, l := range []line{
 		part(1, null, 1, 1, list(ops("i1"), partial)), part(2, null, 2, 1, list(ops("i2"), partial)),
-		part(3, 1, 1, 1, list(ops("i3"))),
+		part(3, 1, 1, 1, list(ops("i3"), count(2))),
 	} {
 		r, err := add(t, a, l)
 		if err != nil {
@@ -421,7 +433,7 @@ func TestOpsLeftEarly(t *testing.T) {
 	}, partial)
 	a := newAssembler(t, Config{MemoryBytes: int64(len(tree))})
 	var r Result
-	for i, cmd := range []bson.Raw{tree, tree, tree, list(ops("i6"))} { // in the file, and in memory
+	for i, cmd := range []bson.Raw{tree, tree, tree, list(ops("i6"), count(16))} { // in the file, and in memory
 		var err error
 		if r, err = add(t, a, line{at: i + 1, prev: i, cmd: cmd}); err != nil {
 			t.Fatal(err)

@@ -118,3 +118,28 @@ func BenchmarkChain(b *testing.B) {
 		})
 	}
 }
+
+// Thousands of chains open at once, each growing in turn, over the budget.
+func BenchmarkManyChains(b *testing.B) {
+	const chains = 4000
+	a := newAssembler(b, Config{MemoryBytes: 1 << 20})
+	e := part(1, null, 1, 1, list(ops("i1 i2 i3 i4"), partial)).entry(b)
+	e.LSID, e.HasTxnNumber = nil, false
+	last := make([]oplog.OpTime, chains)
+	var n uint32
+	next := func(c int) {
+		tick(&e, &n)
+		e.PrevOpTime = last[c]
+		last[c] = e.OpTime
+		if _, err := a.Add(&e); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for c := range chains {
+		next(c)
+	}
+	b.ReportAllocs()
+	for c := 0; b.Loop(); c = (c + 1) % chains {
+		next(c)
+	}
+}

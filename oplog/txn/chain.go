@@ -3,11 +3,11 @@ package txn
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -33,6 +33,7 @@ type chain struct {
 	store      store
 
 	older, newer *chain // in the order of start; ghosts are not in it
+	place        int    // in Assembler.inMemory, or nowhere
 }
 
 func (c *chain) hasSession() bool { return c.hasTxnNumber && c.lsid != nil }
@@ -75,16 +76,17 @@ func (c *chain) take(group *oplog.ApplyOps) error {
 	return nil
 }
 
-// checkCount compares the number of operations with what the last part says.
-func (c *chain) checkCount(e *oplog.Entry) error {
-	f, ok := rawbson.Lookup(e.O, "count")
-	if !ok {
+// checkCount compares the number of operations with what the last part says. The
+// server writes a count where there are several parts, and only there.
+func (c *chain) checkCount(e *oplog.Entry, last *oplog.ApplyOps) error {
+	switch {
+	case !last.HasCount && c.parts > 1:
+		return e.Fault("o.count", fmt.Errorf("%w: the last of several entries says how many operations they have", oplog.ErrMissingField))
+	case last.HasCount && last.Count != int64(c.count):
+		return bad(e, "o.count", "it is %d where the transaction's %d entries have %d operations", last.Count, c.parts, c.count)
+	default:
 		return nil
 	}
-	if n, isWhole := f.Int64(); !isWhole || n != int64(c.count) {
-		return bad(e, "o.count", "it is %s where the transaction's %d entries have %d operations", f.Raw(), c.parts, c.count)
-	}
-	return nil
 }
 
 // transaction hands the chain's parts over to what the entry completes.
@@ -100,9 +102,9 @@ func (c *chain) transaction(e *oplog.Entry) *Transaction {
 // begin makes a chain that has no parts yet.
 func (a *Assembler) begin(e *oplog.Entry, ghost bool) *chain {
 	return &chain{
-		start: e.OpTime, ghost: ghost, flat: newFlattener(e),
+		start: e.OpTime, ghost: ghost, flat: newFlattener(e), place: nowhere,
 		lsid: bytes.Clone(e.LSID), txnNumber: e.TxnNumber, hasTxnNumber: e.HasTxnNumber,
-		store: store{budget: a.budget, dir: a.cfg.SpillDir, start: e.OpTime},
+		store: store{budget: a.budget, segments: a.segments, start: e.OpTime},
 	}
 }
 
@@ -133,7 +135,7 @@ func (a *Assembler) takePart(c *chain, e *oplog.Entry, group *oplog.ApplyOps) er
 		return err
 	}
 	if group.Prepare {
-		if err := c.checkCount(e); err != nil {
+		if err := c.checkCount(e, group); err != nil {
 			return err
 		}
 	}
@@ -154,34 +156,13 @@ func (a *Assembler) enter(c *chain) {
 	}
 }
 
-// hold keeps a part. Where the budget does not allow that, the chain with most
-// bytes in memory goes to its file, the growing one with its new part.
-func (a *Assembler) hold(c *chain, part bson.Raw) error {
-	for a.budget.used.Load()+int64(len(part)) > a.budget.limit {
-		largest := c
-		most := c.store.memBytes + int64(len(part))
-		for d := a.oldest; d != nil; d = d.newer {
-			if d != c && d.store.memBytes > most {
-				largest, most = d, d.store.memBytes
-			}
-		}
-		if err := largest.store.spill(); err != nil {
-			return err
-		}
-		if largest == c {
-			return c.store.write(part)
-		}
-	}
-	c.store.keep(part)
-	return nil
-}
-
 // end takes a chain off the books. Its parts stay with it.
 func (a *Assembler) end(c *chain) {
 	delete(a.byLast, c.last.TS)
 	if c.ghost {
 		return
 	}
+	a.inMemory.remove(c)
 	if c.older != nil {
 		c.older.newer = c.newer
 	} else {

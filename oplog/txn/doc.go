@@ -36,27 +36,37 @@
 // could have been missed. Entries out of order are [ErrOutOfOrder]; anything
 // else that a server does not write is an [*oplog.EntryError]. Each part is
 // read to the end when it is added, so that a fault names the entry that has
-// it, and reading a transaction later can fail on its spill file only. After an
+// it, and reading a transaction later can fail on its files only. After an
 // error the Assembler takes no more entries, and OldestOpen still stands for
 // the last entry that it took.
 //
 // Parts are copied, so no buffer of the source is kept from one Add to the
 // next. What is held in memory stays within Config.MemoryBytes: beyond it the
-// largest chain goes to a file of its own, with a checksum for each part. The
-// file has no name in the file system from the start where that is possible, so
-// that a crash leaves none behind.
+// largest chain goes to a file, with a checksum for each part. Chains share
+// files of some 64 MiB, and a file is closed and its disk free when the last
+// transaction with parts in it has ended or was closed, so that one that stays
+// open keeps more of the disk than its size. Files have no name in the file
+// system from the start where that is possible, so that a crash leaves none
+// behind.
 //
 // # Restarts
 //
 // Open chains are not saved. They are read again: a checkpoint is a pair of
-// optimes, to fetch from and to apply after. It belongs to one entry, P. To
-// apply after is P itself, to fetch from is the earlier of P and what
-// OldestOpen says right after P was added (not when P has been applied: by then
-// chains may have ended that were open at P). A new Assembler gets the entry to
-// apply after as Config.ApplyAfter, and then every entry from the one to fetch
-// from on, that one included. Up to ApplyAfter it follows the chains and has
-// nothing to apply, which it calls [Past], and so there is no new checkpoint to
-// take there, and what is not needed for that is not looked into.
+// optimes, to fetch from and to apply after. It belongs to one entry, P, and is
+// right once everything up to P has been applied. To apply after is P itself, to
+// fetch from is the Result.FetchFrom that adding P gave (not what OldestOpen says
+// when P has been applied: by then chains may have ended that were open at P).
+//
+// A new Assembler gets the entry to apply after as Config.ApplyAfter, and then
+// every entry from the one to fetch from on, that one included. Up to and with
+// ApplyAfter it follows the chains and has nothing to apply, which it calls
+// [Past], and what is not needed for that is not looked into. There is no new
+// checkpoint to take before ApplyAfter, and so FetchFrom is null there.
+//
+// The entry ApplyAfter has to be in the log, with its timestamp and term (with
+// its timestamp, if either has no term). A log that comes to a later one without
+// it, or to one of a later term, is a [*ResumeError]: what was applied is not
+// part of its history.
 //
 // Chains that began before the entry to fetch from and ended up to ApplyAfter
 // show only their later parts then. The rule: an entry up to ApplyAfter whose link

@@ -34,7 +34,22 @@ func (e *BrokenChainError) Error() string {
 		"read the log from before that transaction's first entry", e.OpTime, e.Prev)
 }
 
-// SpillError is a fault of the file that keeps a chain's parts.
+// ResumeError is a log without the entry Config.ApplyAfter: it goes on behind it
+// without having it, or begins there, or its terms tell that it cannot follow.
+// The source's history is not the one that was applied, or the log was cut.
+type ResumeError struct {
+	// Want is Config.ApplyAfter.
+	Want oplog.OpTime
+	// Got is the entry that shows it.
+	Got oplog.OpTime
+}
+
+func (e *ResumeError) Error() string {
+	return fmt.Sprintf("resume behind entry %s: the log comes to %s without it, so its history diverged from what was applied, or was cut; "+
+		"read from a source that has the entry, or copy the data anew", e.Want, e.Got)
+}
+
+// SpillError is a fault of a file that keeps a chain's parts.
 type SpillError struct {
 	// Path is the file's name, which may have been removed already.
 	Path string
@@ -59,6 +74,5 @@ func (e *SpillError) Unwrap() error { return e.Err }
 
 // bad is an entry that a server would not write.
 func bad(e *oplog.Entry, field, format string, args ...any) error {
-	err := fmt.Errorf("%w: %s", oplog.ErrBadField, fmt.Sprintf(format, args...))
-	return &oplog.EntryError{OpTime: e.OpTime, Field: field, Err: err}
+	return e.Fault(field, fmt.Errorf("%w: %s", oplog.ErrBadField, fmt.Sprintf(format, args...)))
 }

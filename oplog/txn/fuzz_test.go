@@ -37,7 +37,11 @@ func FuzzAdd(f *testing.F) {
 	}
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, data []byte, applied uint32) {
-		a, err := New(Config{MemoryBytes: 100, SpillDir: dir, ApplyAfter: oplog.NewOpTime(1000, applied, 1)})
+		cfg := Config{MemoryBytes: 100, SpillDir: dir}
+		if applied != 0 {
+			cfg.ApplyAfter = oplog.NewOpTime(1000, applied, 1)
+		}
+		a, err := New(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,6 +66,20 @@ func FuzzAdd(f *testing.F) {
 				break
 			}
 			last = e.OpTime
+			from := e.OpTime
+			if at, open := a.OldestOpen(); open {
+				from = at
+			}
+			order := oplog.CompareTimestamps(e.OpTime.TS, cfg.ApplyAfter.TS)
+			if order < 0 {
+				from = oplog.OpTime{}
+			}
+			if r.FetchFrom != from {
+				t.Fatalf("reading begins again at %s, want %s", r.FetchFrom, from)
+			}
+			if (r.Outcome == Past) != (order <= 0) {
+				t.Fatalf("entry %s is %s", e.OpTime, r.Outcome)
+			}
 			if (r.Txn != nil) != (r.Outcome == Committed) {
 				t.Fatalf("%s with transaction %v", r.Outcome, r.Txn)
 			}

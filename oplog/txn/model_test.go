@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -125,7 +126,7 @@ func (h *history) close(i int) { h.open = append(h.open[:i:i], h.open[i+1:]...) 
 func (h *history) part(c *openChain, final bool, more ...func(*bsoncore.DocumentBuilder)) event {
 	all := h.newOps("iudc")
 	c.count += len(all)
-	if final && h.chance(50) {
+	if final && (c.parts > 0 || h.chance(50)) { // one entry needs none
 		more = append(more, count(int64(c.count)))
 	}
 	e := event{
@@ -283,27 +284,44 @@ func TestAssemblerModel(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		run(rt, t, a, log, 0, -1)
+		fetchFrom := run(rt, t, a, log, 0, -1)
 
 		// A checkpoint belongs to an entry; a run from there gives what is left.
 		p := rapid.IntRange(0, len(log)-1).Draw(rt, "checkpoint")
-		from := p
-		if at := oldest(log, p); at != 0 {
-			for log[from].at > at {
-				from--
-			}
-		}
+		from := slices.IndexFunc(log, func(e event) bool { return optime(e.at) == fetchFrom[p] })
 		again, err := New(Config{MemoryBytes: budget, SpillDir: dir, ApplyAfter: optime(log[p].at)})
 		if err != nil {
 			rt.Fatal(err)
 		}
 		run(rt, t, again, log, from, p)
+
+		// Without the entry of the checkpoint there is no going on from it.
+		gone := slices.Delete(slices.Clone(log), p, p+1)
+		if p == len(gone) {
+			return
+		}
+		cut, err := New(Config{MemoryBytes: budget, SpillDir: dir, ApplyAfter: optime(log[p].at)})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		for i := min(from, p); i <= p; i++ {
+			r, err := add(t, cut, gone[i].line)
+			f, ok := errors.AsType[*ResumeError](err)
+			if i < p && (err != nil || r.Outcome != Past) || i == p && (!ok || f.Want != optime(log[p].at) || f.Got != optime(gone[p].at)) {
+				rt.Fatalf("entry %d without entry %d: %s, %v", gone[i].at, log[p].at, r.Outcome, err)
+			}
+		}
+		if err := cut.Close(); err != nil {
+			rt.Fatal(err)
+		}
 	})
 }
 
-// run adds the log from an entry on. Up to applied everything is past.
-func run(rt *rapid.T, t *testing.T, a *Assembler, log []event, from, applied int) {
+// run adds the log from an entry on. Up to applied everything is past. It
+// returns where reading begins again, for each entry.
+func run(rt *rapid.T, t *testing.T, a *Assembler, log []event, from, applied int) []oplog.OpTime {
 	rt.Helper()
+	fetchFrom := make([]oplog.OpTime, len(log))
 	var held []*Transaction
 	for i := from; i < len(log); i++ {
 		r, err := add(t, a, log[i].line)
@@ -331,8 +349,33 @@ func run(rt *rapid.T, t *testing.T, a *Assembler, log []event, from, applied int
 		at, ok := a.OldestOpen()
 		// While chains from before the first entry are followed, they are not
 		// open.
-		if want := oldest(log, i); i >= applied && (ok != (want != 0) || ok && at != optime(want)) {
-			rt.Fatalf("after entry %d the oldest open chain began at %s, %v, want %d", log[i].at, at, ok, want)
+		start := oldest(log, i)
+		if i >= applied && (ok != (start != 0) || ok && at != optime(start)) {
+			rt.Fatalf("after entry %d the oldest open chain began at %s, %v, want %d", log[i].at, at, ok, start)
+		}
+		var again oplog.OpTime
+		switch {
+		case i < applied:
+		case start != 0:
+			again = optime(start)
+		default:
+			again = optime(log[i].at)
+		}
+		fetchFrom[i] = r.FetchFrom
+		if r.FetchFrom != again {
+			rt.Fatalf("after entry %d reading begins again at %s, want %s", log[i].at, r.FetchFrom, again)
+		}
+		inMemory := 0
+		for c := a.oldest; c != nil; c = c.newer {
+			if c.store.memBytes > 0 {
+				inMemory++
+			}
+			if c.store.memBytes > 0 != (c.place != nowhere) || c.place > 0 && a.inMemory.Less(c.place, (c.place-1)/2) {
+				rt.Fatalf("after entry %d the chain of %s with %d bytes in memory is at %d", log[i].at, c.start, c.store.memBytes, c.place)
+			}
+		}
+		if inMemory != len(a.inMemory) {
+			rt.Fatalf("after entry %d %d chains have parts in memory, not %d", log[i].at, inMemory, len(a.inMemory))
 		}
 		if used := a.HeldBytes(); used > a.budget.limit || used < 0 {
 			rt.Fatalf("after entry %d %d bytes are held, of %d", log[i].at, used, a.budget.limit)
@@ -343,15 +386,17 @@ func run(rt *rapid.T, t *testing.T, a *Assembler, log []event, from, applied int
 			rt.Fatal(err)
 		}
 	}
-	if open := a.Open(); len(a.byLast) != len(open) && applied < len(log)-1 {
+	if open := a.Open(); len(a.byLast) != len(open) {
 		rt.Fatalf("%d links for %d open chains", len(a.byLast), len(open))
 	}
 	if err := a.Close(); err != nil {
 		rt.Fatal(err)
 	}
-	if a.HeldBytes() != 0 || len(a.sessions) != 0 || len(a.byLast) != 0 && applied < len(log)-1 {
-		rt.Fatalf("left behind: %d bytes, %d sessions, %d links", a.HeldBytes(), len(a.sessions), len(a.byLast))
+	if a.HeldBytes() != 0 || len(a.sessions) != 0 || len(a.byLast) != 0 || len(a.inMemory) != 0 || a.segments.current != nil {
+		rt.Fatalf("left behind: %d bytes, %d sessions, %d links, %d chains in memory, file %v",
+			a.HeldBytes(), len(a.sessions), len(a.byLast), len(a.inMemory), a.segments.current)
 	}
+	return fetchFrom
 }
 
 func checkTransaction(rt *rapid.T, txn *Transaction, log []event, i int) {

@@ -10,7 +10,8 @@ import (
 )
 
 // OldestOpen returns the first entry of the open chain that began first, as of
-// the entry that was added last. It is false where no chain is open.
+// the entry that was added last. It is false where no chain is open. Checkpoints
+// are taken from Result.FetchFrom.
 func (a *Assembler) OldestOpen() (oplog.OpTime, bool) {
 	if a.oldest == nil {
 		return oplog.OpTime{}, false
@@ -35,8 +36,8 @@ type OpenInfo struct {
 	// Parts is how many entries there are so far, Count how many operations in
 	// them.
 	Parts, Count int
-	// Bytes is what the operations take in the log, Spilled the size of the
-	// chain's file, 0 where it has none.
+	// Bytes is what the operations take in the log, Spilled what the parts take
+	// in files, 0 where all of them are in memory.
 	Bytes, Spilled int64
 }
 

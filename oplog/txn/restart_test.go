@@ -2,9 +2,12 @@ package txn
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/oplogrep/replicator/oplog"
 )
 
 // How chains that began before the first entry are treated.
@@ -21,9 +24,9 @@ func TestApplyAfter(t *testing.T) {
 			{at: 10, prev: none, op: "i1"},
 			{at: 11, prev: none, cmd: list(ops("i2"))},
 			part(12, null, 1, 1, list(ops("i3"))),
-			part(13, null, 1, 2, list(ops("i4"), partial)), part(14, 13, 1, 2, list(ops("i5"), prepare)),
+			part(13, null, 1, 2, list(ops("i4"), partial)), part(14, 13, 1, 2, list(ops("i5"), prepare, count(2))),
 			part(15, 14, 1, 2, commitAt(14)), part(16, null, 1, 3, list(nil, prepare)), part(17, 16, 1, 3, abortCmd),
-			part(18, null, 1, 4, list(ops("i6"), partial)), part(19, 18, 1, 4, list(ops("i7"))),
+			part(18, null, 1, 4, list(ops("i6"), partial)), part(19, 18, 1, 4, list(ops("i7"), count(2))),
 			{at: 20, prev: none, op: "i8"},
 			{at: 21, prev: none, op: "i9"},
 		},
@@ -47,27 +50,27 @@ func TestApplyAfter(t *testing.T) {
 		want: []string{"past", "past", "past", "past", "past", "past", "past", "past", "past", "past", "pass"},
 	}, {
 		name:   "the end of a chain from before, behind it",
-		log:    []line{{at: 10, prev: none, op: "i1"}, part(21, 1, 1, 1, list(nil))},
+		log:    []line{{at: 20, prev: none, op: "i1"}, part(21, 1, 1, 1, list(nil))},
 		want:   []string{"past"},
 		broken: 21,
 	}, {
 		name:   "the end of a followed chain, behind it",
-		log:    []line{part(10, 1, 1, 1, list(nil, partial)), part(21, 10, 1, 1, list(nil))},
+		log:    []line{part(20, 1, 1, 1, list(nil, partial)), part(21, 20, 1, 1, list(nil))},
 		want:   []string{"past"},
 		broken: 21,
 	}, {
 		name:   "a part of a followed chain, behind it",
-		log:    []line{part(10, 1, 1, 1, list(nil, partial)), part(21, 10, 1, 1, list(nil, partial))},
-		want:   []string{"past"},
+		log:    []line{part(10, 1, 1, 1, list(nil, partial)), {at: 20, prev: none, op: "i1"}, part(21, 10, 1, 1, list(nil, partial))},
+		want:   []string{"past", "past"},
 		broken: 21,
 	}, {
 		name:   "the commit of a followed chain, behind it",
-		log:    []line{part(10, 1, 1, 1, list(nil, prepare)), part(21, 10, 1, 1, commitAt(10))},
+		log:    []line{part(20, 1, 1, 1, list(nil, prepare)), part(21, 20, 1, 1, commitAt(20))},
 		want:   []string{"past"},
 		broken: 21,
 	}, {
 		name: "the abort of a followed chain, behind it",
-		log:  []line{part(10, 1, 1, 1, list(nil, prepare)), part(21, 10, 1, 1, abortCmd)},
+		log:  []line{part(20, 1, 1, 1, list(nil, prepare)), part(21, 20, 1, 1, abortCmd)},
 		want: []string{"past", "aborted 0 parts"},
 	}, {
 		name:   "a link to an entry that was added and is no chain's end",
@@ -98,12 +101,14 @@ func TestApplyAfter(t *testing.T) {
 		log:  []line{part(10, 1, 1, 1, list(nil, partial)), part(11, null, 1, 2, list(nil, partial))},
 		want: []string{"past", "past"},
 	}, {
-		name: "another term",
+		name: "the next term",
 		log: []line{
-			part(10, null, 1, 1, list(ops("i1"), partial)), {at: 19, term: 2, prev: none, op: "n1"}, // behind 20 of term 1
-			{at: 20, term: 2, prev: 10, session: 1, number: 1, cmd: list(ops("i2"))},
+			part(10, null, 1, 1, list(ops("i1"), partial)),
+			{at: 20, prev: none, op: "i1"},
+			{at: 21, term: 2, prev: none, op: "n1"},
+			{at: 22, term: 2, prev: 10, session: 1, number: 1, cmd: list(ops("i2"), count(2))},
 		},
-		want: []string{"past", "pass", "committed transaction i1 i2"},
+		want: []string{"past", "past", "pass", "committed transaction i1 i2"},
 	}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -130,6 +135,80 @@ func TestApplyAfter(t *testing.T) {
 				t.Errorf("entry %d: %v", tt.broken, err)
 			}
 		})
+	}
+}
+
+// The log has to have the entry up to which everything was applied.
+func TestApplyAfterMissing(t *testing.T) {
+	insert := func(at, term int) line { return line{at: at, term: term, prev: none, op: "i1"} }
+	tests := []struct {
+		name  string
+		after oplog.OpTime
+		log   []line // the last entry shows it
+	}{
+		{"passed", oplog.NewOpTime(1000, 20, 1), []line{insert(10, 1), insert(19, 1), insert(21, 1)}},
+		{"passed in the next term", oplog.NewOpTime(1000, 20, 1), []line{insert(10, 1), insert(21, 2)}},
+		{"the first entry is behind it", oplog.NewOpTime(1000, 20, 1), []line{insert(21, 1)}},
+		{"the first entry is behind it, of an earlier term", oplog.NewOpTime(1000, 10, 5), []line{insert(12, 4)}},
+		{"passed in an earlier term", oplog.NewOpTime(1000, 10, 5), []line{insert(9, 4), insert(12, 4)}},
+		{"its timestamp in an earlier term", oplog.NewOpTime(1000, 20, 5), []line{insert(12, 4), insert(20, 4)}},
+		{"its timestamp in a later term", oplog.NewOpTime(1000, 20, 1), []line{insert(10, 1), insert(20, 2)}},
+		{"a later term before it", oplog.NewOpTime(1000, 20, 4), []line{insert(10, 5)}},
+		{"passed, without a term", oplog.NewOpTime(1000, 20, oplog.UninitializedTerm), []line{insert(10, 4), insert(21, 4)}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := newAssembler(t, Config{ApplyAfter: tt.after})
+			last := len(tt.log) - 1
+			for _, l := range tt.log[:last] {
+				if r, err := add(t, a, l); err != nil || r != (Result{Outcome: Past}) {
+					t.Fatalf("entry %d: %+v, %v", l.at, r, err)
+				}
+			}
+			r, err := add(t, a, tt.log[last])
+			f, ok := errors.AsType[*ResumeError](err)
+			if !ok || *f != (ResumeError{Want: tt.after, Got: tt.log[last].optime()}) || r != (Result{}) {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			for _, part := range []string{tt.after.String(), f.Got.String(), "diverged", "copy the data anew"} {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%q does not say %q", err, part)
+				}
+			}
+			if _, again := add(t, a, insert(99, 9)); again != err { //nolint:errorlint // the very same
+				t.Errorf("the next entry: %v", again)
+			}
+		})
+	}
+	t.Run("a term that goes back before it", func(t *testing.T) {
+		a := newAssembler(t, Config{ApplyAfter: oplog.NewOpTime(1000, 20, 5)})
+		if _, err := add(t, a, insert(10, 5)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := add(t, a, insert(12, 4)); !errors.Is(err, ErrOutOfOrder) {
+			t.Errorf("entry 12: %v", err)
+		}
+	})
+}
+
+// The entry itself is the last that is past, whatever it is.
+func TestApplyAfterHit(t *testing.T) {
+	for _, term := range []int64{3, oplog.UninitializedTerm} {
+		after := Config{ApplyAfter: oplog.NewOpTime(1000, 20, term)}
+		for _, hit := range []line{
+			{at: 20, term: 3, prev: none, op: "i1"},
+			{at: 20, term: 3, prev: none, cmd: list(ops("i1"))},
+			{at: 20, term: 3, prev: 19, prevT: 3, session: 1, number: 1, cmd: list(ops("i3"), count(2))},
+		} {
+			got := play(t, after, []line{
+				{at: 19, term: 3, prev: null, session: 1, number: 1, cmd: list(ops("i2"), partial)},
+				hit,
+				{at: 21, term: 3, prev: none, op: "i1"},
+			})
+			if diff := cmp.Diff([]string{"past", "past", "pass"}, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		}
 	}
 }
 

@@ -66,7 +66,7 @@ func TestServerTransactionTests(t *testing.T) {
 		names: []string{"CommitTwoUnpreparedTransactionsWithPartialTxnOpsAtOnce"},
 		log: []line{
 			part(1, null, s1, 1, list(ops("i1"), partial)), part(2, null, s2, 1, list(ops("i2"), partial)),
-			part(3, 2, s2, 1, list(ops("i3"))), part(4, 1, s1, 1, list(ops("i4"))),
+			part(3, 2, s2, 1, list(ops("i3"), count(2))), part(4, 1, s1, 1, list(ops("i4"), count(2))),
 		},
 		want: []string{"held", "held", "committed transaction i2 i3", "committed transaction i1 i4"},
 	}, {
@@ -82,7 +82,7 @@ func TestServerTransactionTests(t *testing.T) {
 		names: []string{"CommitAndAbortTwoTransactionsWithPartialTxnOpsAtOnce"},
 		log: []line{
 			part(1, null, s1, 1, list(ops("i1"), partial)), part(2, null, s2, 1, list(ops("i2"), partial)),
-			part(3, 2, s2, 1, abortCmd), part(4, 1, s1, 1, list(ops("i4"))),
+			part(3, 2, s2, 1, abortCmd), part(4, 1, s1, 1, list(ops("i4"), count(2))),
 		},
 		want: []string{"held", "held", "aborted 1 parts", "committed transaction i1 i4"},
 	}, {
@@ -105,7 +105,7 @@ func TestServerTransactionTests(t *testing.T) {
 		names: []string{"CommitTwoPreparedTransactionsWithPartialTxnOpsAtOnce"},
 		log: []line{
 			part(1, null, s1, 1, list(ops("i1"), partial)), part(2, null, s2, 1, list(ops("i2"), partial)),
-			part(3, 1, s1, 1, list(ops("i3"), prepare)), part(4, 2, s2, 1, list(ops("i4"), prepare)),
+			part(3, 1, s1, 1, list(ops("i3"), prepare, count(2))), part(4, 2, s2, 1, list(ops("i4"), prepare, count(2))),
 			part(5, 4, s2, 1, commitAt(4)), part(6, 3, s1, 1, commitAt(4)),
 		},
 		want: []string{"held", "held", "held", "held", "committed transaction i2 i4", "committed transaction i1 i3"},

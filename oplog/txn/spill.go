@@ -1,12 +1,9 @@
 package txn
 
 import (
-	"encoding/binary"
+	"container/heap"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
-	"os"
 	"sync/atomic"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -21,17 +18,24 @@ type budget struct {
 	used  atomic.Int64
 }
 
-// store keeps the parts of one chain in order: first those in the file, then
-// those in memory. A part is the o of its entry.
+// store keeps the parts of one chain in order: first those in files, then those
+// in memory. A part is the o of its entry.
 type store struct {
-	budget *budget
-	dir    string
+	budget   *budget
+	segments *segments
 	// start is the chain's first entry, for errors.
 	start oplog.OpTime
 
+	extents  []extent
 	mem      []bson.Raw
 	memBytes int64
-	file     *spillFile
+}
+
+// extent is a stretch of a segment with parts of one store, from byte at to
+// byte end.
+type extent struct {
+	file    *segment
+	at, end int64
 }
 
 // keep takes a copy of a part.
@@ -41,8 +45,8 @@ func (s *store) keep(part bson.Raw) {
 	s.budget.used.Add(int64(len(part)))
 }
 
-// spill moves what is in memory to the file. After an error some parts are in
-// both places, and the store must not be read.
+// spill moves what is in memory to files. After an error some parts are in both
+// places, and the store must not be read.
 func (s *store) spill() error {
 	for _, part := range s.mem {
 		if err := s.write(part); err != nil {
@@ -53,18 +57,23 @@ func (s *store) spill() error {
 	return nil
 }
 
-// write adds a part to the file, behind which nothing may be in memory.
+// write adds a part to the files, behind which nothing may be in memory.
 func (s *store) write(part bson.Raw) error {
-	if s.file == nil {
-		f, err := createSpillFile(s.dir)
-		if err != nil {
-			return s.fault(s.dir, true, err)
-		}
-		s.file = f
+	var last extent
+	if n := len(s.extents); n > 0 {
+		last = s.extents[n-1]
 	}
-	if err := s.file.append(part); err != nil {
-		return s.fault(s.file.Name(), true, err)
+	f, err := s.segments.use(last.file)
+	if err != nil {
+		return s.fault(s.segments.dir, true, err)
 	}
+	if f != last.file || f.size != last.end {
+		s.extents = append(s.extents, extent{file: f, at: f.size, end: f.size})
+	}
+	if err := f.append(part); err != nil {
+		return s.fault(f.Name(), true, err)
+	}
+	s.extents[len(s.extents)-1].end = f.size
 	return nil
 }
 
@@ -72,25 +81,28 @@ func (s *store) fault(path string, writing bool, err error) error {
 	return &SpillError{Path: path, OpTime: s.start, Err: err, Writing: writing}
 }
 
-// spilled returns how many bytes the file has.
+// spilled returns how many bytes the parts take in files.
 func (s *store) spilled() int64 {
-	if s.file == nil {
-		return 0
+	var n int64
+	for _, x := range s.extents {
+		n += x.end - x.at
 	}
-	return s.file.size
+	return n
 }
 
 // parts calls yield for each part, until it returns false.
 func (s *store) parts(yield func(bson.Raw) bool) (more bool, err error) {
-	for at := int64(0); at < s.spilled(); {
-		part, err := s.file.read(at)
-		if err != nil {
-			return false, s.fault(s.file.Name(), false, err)
+	for _, x := range s.extents {
+		for at := x.at; at < x.end; {
+			part, err := x.file.read(at, x.end)
+			if err != nil {
+				return false, s.fault(x.file.Name(), false, err)
+			}
+			if !yield(part) {
+				return false, nil
+			}
+			at += headerSize + int64(len(part))
 		}
-		if !yield(part) {
-			return false, nil
-		}
-		at += headerSize + int64(len(part))
 	}
 	for _, part := range s.mem {
 		if !yield(part) {
@@ -107,101 +119,97 @@ func (s *store) forget() {
 	s.mem, s.memBytes = nil, 0
 }
 
-// release gives back memory and file. It may be called again.
+// release gives back memory and files. It may be called again.
 func (s *store) release() error {
 	s.forget()
-	f := s.file
-	s.file = nil
-	if f == nil {
-		return nil
+	extents := s.extents
+	s.extents = nil
+	var faults []error
+	var last *segment
+	for _, x := range extents {
+		if x.file == last { // one user, however many extents
+			continue
+		}
+		last = x.file
+		if err := s.segments.leave(x.file); err != nil {
+			faults = append(faults, fmt.Errorf("remove %s of the spilled transaction that starts at %s: %w", x.file.Name(), s.start, err))
+		}
 	}
-	if err := f.close(); err != nil {
-		return fmt.Errorf("remove the spilled transaction %s: %w", f.Name(), err)
+	return errors.Join(faults...)
+}
+
+// hold keeps a part. Where the budget does not allow that, the chain with most
+// bytes in memory goes to a file, the growing one with its new part. That frees
+// most for one run of writes, and leaves small transactions, which are likely to
+// end soon, in memory: one that grows without end becomes the largest itself. No
+// part is written twice.
+func (a *Assembler) hold(c *chain, part bson.Raw) error {
+	size := int64(len(part))
+	for a.budget.used.Load()+size > a.budget.limit {
+		largest := c
+		if len(a.inMemory) > 0 && a.inMemory[0].store.memBytes > c.store.memBytes+size {
+			largest = a.inMemory[0]
+		}
+		if err := largest.store.spill(); err != nil {
+			return err
+		}
+		a.inMemory.remove(largest)
+		if largest == c {
+			return c.store.write(part)
+		}
 	}
+	c.store.keep(part)
+	a.inMemory.grown(c)
 	return nil
 }
 
-// headerSize is what precedes each part in a spill file, in bytes: its length
-// and the CRC-32C of length and part, both little-endian.
-const headerSize = 8
+// byMemory is a heap of the open chains that have parts in memory, the one with
+// most bytes first.
+type byMemory []*chain
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// nowhere is the place of a chain that is not in the heap.
+const nowhere = -1
 
-// spillFile keeps parts one behind the other. It is read at offsets, so any
-// number of readers do not disturb each other.
-type spillFile struct {
-	*os.File
-	// size is where the next part goes, in bytes.
-	size int64
-	// named is set where the name could not be removed at once.
-	named bool
-}
-
-func createSpillFile(dir string) (*spillFile, error) {
-	f, err := os.CreateTemp(dir, "replicator-txn-*.spill")
-	if err != nil {
-		return nil, err
-	}
-	// Without a name the file vanishes with the process, however that ends.
-	// Windows refuses to remove an open file: there close does it.
-	err = os.Remove(f.Name())
-	return &spillFile{File: f, named: err != nil}, nil
-}
-
-func (f *spillFile) append(part bson.Raw) error {
-	var header [headerSize]byte
-	binary.LittleEndian.PutUint32(header[:], uint32(len(part)))
-	binary.LittleEndian.PutUint32(header[4:], checksum(header[:4], part))
-	if _, err := f.WriteAt(header[:], f.size); err != nil {
-		return err
-	}
-	if _, err := f.WriteAt(part, f.size+headerSize); err != nil {
-		return err
-	}
-	f.size += headerSize + int64(len(part))
-	return nil
-}
-
-// read returns the part at an offset, in memory of its own.
-func (f *spillFile) read(at int64) (bson.Raw, error) {
-	var header [headerSize]byte
-	if err := f.readFull(header[:], at); err != nil {
-		return nil, err
-	}
-	n := int64(binary.LittleEndian.Uint32(header[:]))
-	if n > f.size-at-headerSize {
-		return nil, fmt.Errorf("%w: a part of %d bytes at byte %d of %d", ErrSpillCorrupt, n, at, f.size)
-	}
-	part := make(bson.Raw, n)
-	if err := f.readFull(part, at+headerSize); err != nil {
-		return nil, err
-	}
-	if checksum(header[:4], part) != binary.LittleEndian.Uint32(header[4:]) {
-		return nil, fmt.Errorf("%w: the checksum of the part at byte %d differs", ErrSpillCorrupt, at)
-	}
-	return part, nil
-}
-
-func (f *spillFile) readFull(b []byte, at int64) error {
-	n, err := f.ReadAt(b, at)
-	switch {
-	case n == len(b):
-		return nil
-	case errors.Is(err, io.EOF):
-		return fmt.Errorf("%w: it ends at byte %d of %d", ErrSpillCorrupt, at+int64(n), f.size)
-	default:
-		return err
+// grown puts a chain in its place, which may be its first.
+func (h *byMemory) grown(c *chain) {
+	if c.place == nowhere {
+		heap.Push(h, c)
+	} else {
+		heap.Fix(h, c.place)
 	}
 }
 
-func (f *spillFile) close() error {
-	err := f.Close()
-	if f.named {
-		err = errors.Join(err, os.Remove(f.Name()))
+// remove takes a chain out, if it is there. Its size may have changed already:
+// only the others are compared.
+func (h *byMemory) remove(c *chain) {
+	if c.place != nowhere {
+		heap.Remove(h, c.place)
 	}
-	return err
 }
 
-func checksum(length []byte, part bson.Raw) uint32 {
-	return crc32.Update(crc32.Checksum(length, castagnoli), castagnoli, part)
+// Len, Less, Swap, Push and Pop are for package heap.
+func (h byMemory) Len() int { return len(h) }
+
+func (h byMemory) Less(i, j int) bool { return h[i].store.memBytes > h[j].store.memBytes }
+
+func (h byMemory) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+// Push takes a *chain.
+func (h *byMemory) Push(x any) {
+	c := x.(*chain)
+	c.place = len(*h)
+	*h = append(*h, c)
+}
+
+// Pop returns a *chain.
+func (h *byMemory) Pop() any {
+	last := len(*h) - 1
+	c := (*h)[last]
+	c.place = nowhere
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return c
 }

@@ -60,7 +60,7 @@ func TestSpillKeepsToBudget(t *testing.T) {
 	if infos[0].Spilled != 3*frame || infos[1].Spilled != 3*frame || infos[2].Spilled != 0 {
 		t.Fatalf("files of %d, %d and %d bytes", infos[0].Spilled, infos[1].Spilled, infos[2].Spilled)
 	}
-	r, err := add(t, a, part(20, 8, 2, 1, list(ops("i9"))))
+	r, err := add(t, a, part(20, 8, 2, 1, list(ops("i9"), count(11))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,12 +86,13 @@ func TestSpillFilesAreGone(t *testing.T) {
 			t.Skip("an open file keeps its name here")
 		}
 		if named { // as where an open file cannot be removed
-			if err := os.WriteFile(c.store.file.Name(), nil, 0o600); err != nil {
+			file := c.store.extents[0].file
+			if err := os.WriteFile(file.Name(), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			c.store.file.named = true
+			file.named = true
 		}
-		r, err := add(t, a, part(9, 2, 1, 1, list(nil)))
+		r, err := add(t, a, part(9, 2, 1, 1, list(nil, count(2))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,38 +109,38 @@ func TestSpillReadErrors(t *testing.T) {
 	first := int64(len(list(ops("i1"), partial)))
 	tests := []struct {
 		name string
-		harm func(f *spillFile) error
+		harm func(f *segment) error
 		want error
 		says string
 	}{
-		{"a changed byte", func(f *spillFile) error {
+		{"a changed byte", func(f *segment) error {
 			_, err := f.WriteAt([]byte{0xff}, headerSize+10)
 			return err
 		}, ErrSpillCorrupt, "part at byte 0 differs"},
-		{"a changed byte in the second part", func(f *spillFile) error {
+		{"a changed byte in the second part", func(f *segment) error {
 			_, err := f.WriteAt([]byte{0xff}, f.size-1)
 			return err
 		}, ErrSpillCorrupt, "differs"},
-		{"a changed checksum", func(f *spillFile) error {
+		{"a changed checksum", func(f *segment) error {
 			_, err := f.WriteAt([]byte{1, 2, 3, 4}, 4)
 			return err
 		}, ErrSpillCorrupt, "differs"},
-		{"a length beyond the file", func(f *spillFile) error {
+		{"a length beyond the file", func(f *segment) error {
 			_, err := f.WriteAt([]byte{0xff, 0xff, 0xff, 0xff}, 0)
 			return err
-		}, ErrSpillCorrupt, "a part of 4294967295 bytes at byte 0"},
-		{"a wrong length", func(f *spillFile) error {
+		}, ErrSpillCorrupt, "a part of 4294967295 bytes at byte 0, where they end at byte"},
+		{"a wrong length", func(f *segment) error {
 			_, err := f.WriteAt([]byte{byte(first - 1)}, 0)
 			return err
 		}, ErrSpillCorrupt, "differs"},
-		{"cut off in a part", func(f *spillFile) error { return f.Truncate(f.size - 1) }, ErrSpillCorrupt, "it ends at byte"},
-		{"cut off in a header", func(f *spillFile) error { return f.Truncate(3) }, ErrSpillCorrupt, "it ends at byte 3"},
-		{"closed", func(f *spillFile) error { return f.Close() }, os.ErrClosed, "file already closed"},
+		{"cut off in a part", func(f *segment) error { return f.Truncate(f.size - 1) }, ErrSpillCorrupt, "it ends at byte"},
+		{"cut off in a header", func(f *segment) error { return f.Truncate(3) }, ErrSpillCorrupt, "it ends at byte 3"},
+		{"closed", func(f *segment) error { return f.Close() }, os.ErrClosed, "file already closed"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			a, c := startChain(t, Config{MemoryBytes: 1}, "i1", "i2")
-			file := c.store.file
+			file := c.store.extents[0].file
 			r, err := add(t, a, part(9, 2, 1, 1, list(nil, count(2))))
 			if err != nil {
 				t.Fatal(err)
@@ -183,10 +184,11 @@ func TestSpillWriteErrors(t *testing.T) {
 	})
 	t.Run("closed", func(t *testing.T) {
 		a, c := startChain(t, Config{MemoryBytes: 1}, "i1")
-		if err := c.store.file.Close(); err != nil {
+		file := c.store.extents[0].file
+		if err := file.Close(); err != nil {
 			t.Fatal(err)
 		}
-		path := c.store.file.Name()
+		path := file.Name()
 		_, err := add(t, a, part(2, 1, 1, 1, list(nil, partial)))
 		check(t, err, os.ErrClosed, path)
 		if err := a.Close(); err == nil {
@@ -199,16 +201,16 @@ func TestSpillWriteErrors(t *testing.T) {
 			t.Skip("there is no full device")
 		}
 		size := int64(len(list(ops("i1"), partial)))
-		a, c := startChain(t, Config{MemoryBytes: size}, "i1")
-		c.store.file = &spillFile{File: full}
+		a, _ := startChain(t, Config{MemoryBytes: size}, "i1")
+		a.segments.current = &segment{File: full}
 		_, err = add(t, a, part(2, 1, 1, 1, list(ops("i1"), partial)))
 		check(t, err, syscall.ENOSPC, "/dev/full")
 	})
 	t.Run("another chain", func(t *testing.T) {
-		a, c := startChain(t, Config{MemoryBytes: 300}, "i1 i2 i3")
-		c.store.dir = filepath.Join(t.TempDir(), "missing")
+		a, _ := startChain(t, Config{MemoryBytes: 300}, "i1 i2 i3")
+		a.segments.dir = filepath.Join(t.TempDir(), "missing")
 		_, err := add(t, a, part(2, null, 2, 1, list(ops("i1"), partial)))
-		check(t, err, os.ErrNotExist, c.store.dir)
+		check(t, err, os.ErrNotExist, a.segments.dir)
 	})
 }
 
@@ -219,7 +221,7 @@ func TestSpillDropErrors(t *testing.T) {
 		"abort":            part(9, 1, 1, 1, abortCmd),
 		"abort by session": part(9, null, 1, 1, abortCmd),
 		"session goes on":  {at: 9, prev: null, session: 1, number: 2, op: "i1"},
-		"past":             part(9, 1, 1, 1, list(nil)),
+		"past":             part(9, 1, 1, 1, list(nil, count(1))),
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := Config{MemoryBytes: 1}
@@ -227,11 +229,12 @@ func TestSpillDropErrors(t *testing.T) {
 				cfg.ApplyAfter = optime(9)
 			}
 			a, c := startChain(t, cfg, "i1")
-			file := c.store.file
+			file := c.store.extents[0].file
 			if err := file.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := add(t, a, last); !errors.Is(err, os.ErrClosed) || !strings.Contains(err.Error(), file.Name()) {
+			if _, err := add(t, a, last); !errors.Is(err, os.ErrClosed) || !strings.Contains(err.Error(), file.Name()) ||
+				!strings.Contains(err.Error(), "starts at 1000:1 t1") {
 				t.Errorf("closing the closed file: %v", err)
 			}
 		})
@@ -242,7 +245,7 @@ func TestSpillDropErrors(t *testing.T) {
 // were read back from a file.
 func TestSpilledOpsStayValid(t *testing.T) {
 	a, _ := startChain(t, Config{MemoryBytes: 1}, "i1 i2", "i3", "i4 c5")
-	r, err := add(t, a, part(9, 3, 1, 1, list(ops("i6"))))
+	r, err := add(t, a, part(9, 3, 1, 1, list(ops("i6"), count(6))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +271,7 @@ func TestSpilledOpsStayValid(t *testing.T) {
 // Two readers of one transaction do not disturb each other.
 func TestSpillTwoReaders(t *testing.T) {
 	a, _ := startChain(t, Config{MemoryBytes: 1}, "i1", "i2", "i3")
-	r, err := add(t, a, part(9, 3, 1, 1, list(nil)))
+	r, err := add(t, a, part(9, 3, 1, 1, list(nil, count(3))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,8 +291,8 @@ func TestSpillTwoReaders(t *testing.T) {
 	}
 }
 
-func TestSpillFileParts(t *testing.T) {
-	f, err := createSpillFile(t.TempDir())
+func TestSegmentParts(t *testing.T) {
+	f, err := createSegment(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +301,7 @@ func TestSpillFileParts(t *testing.T) {
 		if err := f.append(part); err != nil {
 			t.Fatal(err)
 		}
-		got, err := f.read(at)
+		got, err := f.read(at, f.size)
 		if err != nil || string(got) != string(part) {
 			t.Errorf("a part of %d bytes comes back as %d, %v", len(part), len(got), err)
 		}

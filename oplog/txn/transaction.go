@@ -107,8 +107,10 @@ func (t *Transaction) Ops() iter.Seq2[oplog.Op, error] {
 	}
 }
 
-// Close gives back the transaction's memory and file. Operations that were
-// taken out of it stay valid. It may be called again.
+// Close gives back the transaction's memory and files. It is to come after the
+// last operation that was taken out of it has been dropped: operations stay valid
+// beyond it, but what they pin no longer counts towards Config.MemoryBytes. It
+// may be called again.
 func (t *Transaction) Close() error {
 	t.closed, t.tail = true, nil
 	return t.store.release()
@@ -140,7 +142,7 @@ func newFlattener(e *oplog.Entry) flattener {
 func (f flattener) entry(op *oplog.Op, depth int, yield func(oplog.Op, error) bool) bool {
 	group, err := op.ApplyOps()
 	if err == nil && depth > 0 && (group.Prepare || group.PartialTxn) {
-		err = fault(op, fmt.Errorf("%w: a part of a transaction inside another group", oplog.ErrBadField))
+		err = op.Fault("o", fmt.Errorf("%w: a part of a transaction inside another group", oplog.ErrBadField))
 	}
 	if err != nil {
 		yield(oplog.Op{}, err)
@@ -184,13 +186,13 @@ func (f flattener) group(group *oplog.ApplyOps, depth int, yield func(oplog.Op, 
 func (f flattener) check(op *oplog.Op, depth int) error {
 	switch op.Command {
 	case oplog.CommandCommitTransaction, oplog.CommandAbortTransaction:
-		return fault(op, fmt.Errorf("%w: a %s inside a group of operations", oplog.ErrBadField, op.Command))
+		return op.Fault("o", fmt.Errorf("%w: a %s inside a group of operations", oplog.ErrBadField, op.Command))
 	case oplog.CommandApplyOps:
 		if f.kind == KindTransaction {
-			return fault(op, fmt.Errorf("%w: an applyOps inside a transaction", oplog.ErrBadField))
+			return op.Fault("o", fmt.Errorf("%w: an applyOps inside a transaction", oplog.ErrBadField))
 		}
 		if depth == maxDepth {
-			return fault(op, fmt.Errorf("%w: more than %d levels of applyOps", oplog.ErrUnsupported, maxDepth))
+			return op.Fault("o", fmt.Errorf("%w: more than %d levels of applyOps", oplog.ErrUnsupported, maxDepth))
 		}
 	default:
 		// Whether the target can follow the others is for whoever applies them.
@@ -198,14 +200,10 @@ func (f flattener) check(op *oplog.Op, depth int) error {
 	return nil
 }
 
-func fault(op *oplog.Op, err error) error {
-	return &oplog.EntryError{OpTime: op.OpTime, Field: "o", Err: err}
-}
-
 // within puts the path of operation n before the field of an error.
 func within(err error, n int) error {
 	if f, ok := errors.AsType[*oplog.EntryError](err); ok {
-		return &oplog.EntryError{OpTime: f.OpTime, Field: "o.applyOps." + strconv.Itoa(n) + "." + f.Field, Err: f.Err}
+		return f.Within("o.applyOps." + strconv.Itoa(n))
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package update
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ const MaxResult = 64 << 20
 
 var (
 	// ErrTooLarge is an update whose result would be larger than [MaxResult],
-	// or whose array would have to grow by too many nulls at once.
+	// or whose $set would put more than [MaxPadding] nulls before an element.
 	ErrTooLarge = errors.New("result too large")
 	// ErrBinaryDiff is a binary diff that meets a field of another type. What to
 	// do then is not defined: the server stops.
@@ -43,6 +44,7 @@ const (
 	FormModifiers
 )
 
+// String names the form, for messages.
 func (f Form) String() string {
 	switch f {
 	case FormReplacement:
@@ -121,7 +123,8 @@ func DeltaOf(o bson.Raw) (bson.Raw, error) {
 
 // Apply returns the document that the o field of an update entry makes of doc,
 // in a buffer of its own. As in the server, _id comes out first wherever it
-// stood. Doc must be a valid document; o is checked.
+// stood, unless the update changes nothing at all. Doc must be a valid document;
+// o is checked.
 //
 // Errors are [ErrUnknownForm], [ErrBadDelta], [ErrBadModifiers], [ErrIDChanged],
 // [ErrBinaryDiff], [ErrTooLarge], or a [*rawbson.CorruptError].
@@ -154,19 +157,25 @@ func AppendApply(dst []byte, doc, o bson.Raw) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("apply %s: %w", form, err)
 	}
-	moveIDFirst(dst[start:])
+	finish(dst[start:], doc)
 	return dst, nil
 }
 
 // ApplyDelta returns the document that a diff, as [DeltaOf] gives it, makes of
-// doc, in a buffer of its own. Doc must be a valid document; the diff is
-// checked. For errors see [Apply].
+// doc, in a buffer of its own. It is what [Apply] returns for the whole o field,
+// _id first included. Doc must be a valid document; the diff is checked. For
+// errors see [Apply].
 func ApplyDelta(doc, diff bson.Raw) (bson.Raw, error) {
 	d, err := ParseDelta(diff)
 	if err != nil {
 		return nil, err
 	}
-	return d.AppendApply(make([]byte, 0, len(doc)+len(diff)), doc)
+	post, err := d.AppendApply(make([]byte, 0, len(doc)+len(diff)), doc)
+	if err != nil {
+		return nil, err
+	}
+	finish(post, doc)
+	return post, nil
 }
 
 func appendReplacement(dst []byte, doc, o bson.Raw) ([]byte, error) {
@@ -179,6 +188,15 @@ func appendReplacement(dst []byte, doc, o bson.Raw) ([]byte, error) {
 		return nil, ErrIDChanged
 	}
 	return append(dst, o...), nil
+}
+
+// finish does to post, which an update made of doc, what the server does before
+// it writes: _id comes first. The server does not write what is equal to doc, so
+// that stays as it is.
+func finish(post, doc []byte) {
+	if !bytes.Equal(post, doc) {
+		moveIDFirst(post)
+	}
 }
 
 // moveIDFirst moves the _id of a valid document before its other fields.
@@ -198,8 +216,9 @@ func moveIDFirst(doc []byte) {
 }
 
 // AppendApply appends to dst the document that the diff makes of doc, and
-// returns the longer buffer. Doc must be a valid document and must not share
-// memory with dst. The errors are [ErrBinaryDiff], [ErrTooLarge] and a
+// returns the longer buffer. It leaves _id where it stands in doc; that it comes
+// first is seen to by [Apply] and [ApplyDelta]. Doc must be a valid document and
+// must not share memory with dst. The errors are [ErrBinaryDiff], [ErrTooLarge] and a
 // [*rawbson.CorruptError] in doc; with an error it returns nil.
 //
 // The rules are those of the server's applier. Where doc is not what the diff
@@ -315,8 +334,8 @@ func (a *applier) array(dst []byte, pre []byte, d *ArrayDiff) ([]byte, error) {
 	if !d.HasLength && len(mods) > 0 {
 		end = mods[len(mods)-1].Index + 1
 	}
-	if end-w.next > MaxResult/sizeOfNull {
-		return nil, ErrTooLarge
+	if err := w.reserve(end, a.limit); err != nil {
+		return nil, err
 	}
 	for w.next < end {
 		if len(mods) == 0 || mods[0].Index != w.next {
@@ -350,9 +369,6 @@ func closeDocument(dst []byte, start int) []byte {
 	return dst
 }
 
-// sizeOfNull is the least that a null in an array takes, in bytes.
-const sizeOfNull = 3
-
 // arrayWriter appends the elements of an array to dst, numbering them anew as
 // the server's builder does. Elements that stay and have the right number
 // already are copied in runs.
@@ -368,6 +384,31 @@ type arrayWriter struct {
 func (w *arrayWriter) flush() {
 	w.dst = append(w.dst, w.pre[w.from:w.to]...)
 	w.from = w.to
+}
+
+// reserve makes room for the elements before number end, each of which takes at
+// least what a null does. It is an [ErrTooLarge] if already the nulls make the
+// buffer as long as limit, in bytes; nothing is allocated then.
+func (w *arrayWriter) reserve(end, limit int) error {
+	size := nullsSize(w.next, end)
+	if size >= limit-len(w.dst)-(w.to-w.from) {
+		return ErrTooLarge
+	}
+	w.flush()
+	w.dst = slices.Grow(w.dst, size)
+	return nil
+}
+
+// nullsSize returns what the elements of an array numbered from up to, but not
+// including, end take if they are nulls, in bytes.
+func nullsSize(from, end int) int {
+	size := 0
+	for digits, limit := 1, 10; from < end; digits, limit = digits+1, limit*10 {
+		n := max(min(end, limit)-from, 0)
+		size += n * (sizeOfHeader + digits)
+		from += n
+	}
+	return size
 }
 
 // keep copies the element that the iterator over pre has stepped over.

@@ -2,6 +2,7 @@ package update_test
 
 import (
 	"errors"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -187,6 +188,30 @@ func TestApplyDeltaLimitsTheResult(t *testing.T) {
 	}
 }
 
+// A few bytes can ask for a large array. One that is too large is refused before
+// any memory is taken for it.
+func TestPaddingIsLimitedBeforeItIsWritten(t *testing.T) {
+	set := make([]string, 20)
+	for i := range set {
+		set[i] = `"a.` + strconv.Itoa((i+1)*update.MaxPadding) + `": 1`
+	}
+	for _, o := range []string{
+		`{"$v": 2, "diff": {"sa": {"a": true, "l": 22369600}}}`,
+		`{"$v": 2, "diff": {"sa": {"a": true, "l": 2147483647, "u2147483646": 1}}}`,
+		`{"$v": 2, "diff": {"sa": {"a": true, "u1": 1, "s22369600": {"u": {"x": 1}}}}}`,
+		`{"$set": {` + strings.Join(set, ", ") + `}}`,
+	} {
+		doc, o := parse(t, `{"_id": 1, "a": [1]}`), parse(t, o)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := update.Apply(doc, o)
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, update.ErrTooLarge) || took > 1<<20 {
+			t.Errorf("%.60s: took %d bytes, %v", o, took, err)
+		}
+	}
+}
+
 func TestClassify(t *testing.T) {
 	for _, c := range []struct {
 		o    string
@@ -232,6 +257,11 @@ func TestApply(t *testing.T) {
 		{"replacement moves _id", pre, `{"b": 2, "c": [3], "_id": 1, "d": 4}`, `{"_id": 1, "b": 2, "c": [3], "d": 4}`},
 		{"replacement by an equal _id", pre, `{"_id": 1.0}`, `{"_id": 1.0}`},
 		{"delta moves _id", `{"a": 1, "_id": 1}`, `{"$v": 2, "diff": {"u": {"a": 2}}}`, `{"_id": 1, "a": 2}`},
+		{"delta moves the first _id", `{"a": 1, "_id": 1, "b": 1, "_id": 2}`, `{"$v": 2, "diff": {"u": {"a": 2}}}`, `{"_id": 1, "a": 2, "b": 1, "_id": 2}`},
+		{"modifiers move _id", `{"a": 1, "_id": 1}`, `{"$set": {"a": 2}}`, `{"_id": 1, "a": 2}`},
+		{"delta of nothing", `{"a": 1, "_id": 1}`, `{"$v": 2, "diff": {"u": {"a": 1}}}`, `{"a": 1, "_id": 1}`},
+		{"modifiers of nothing", `{"a": 1, "_id": 1}`, `{"$set": {"a": 1}}`, `{"a": 1, "_id": 1}`},
+		{"replacement by the same", `{"a": 1, "_id": 1}`, `{"a": 1, "_id": 1}`, `{"a": 1, "_id": 1}`},
 		{"no _id", `{"a": 1}`, `{"$v": 2, "diff": {"u": {"a": 2}}}`, `{"a": 2}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -244,6 +274,13 @@ func TestApply(t *testing.T) {
 			same(t, got, parse(t, c.post))
 			if string(o) != before {
 				t.Error("o was changed")
+			}
+			if diff, err := update.DeltaOf(o); err == nil {
+				got, err := update.ApplyDelta(parse(t, c.pre), diff)
+				if err != nil {
+					t.Fatal(err)
+				}
+				same(t, got, parse(t, c.post))
 			}
 		})
 	}

@@ -22,8 +22,9 @@ const EnvelopePadding = 15
 // a number of bytes, not negative, to be reckoned on top.
 //
 // For equal documents the diff is the empty document: there is nothing to log,
-// and [ParseDelta] refuses it. Otherwise the diff applied to pre gives post, byte
-// for byte.
+// and [ParseDelta] refuses it. Otherwise [ObjectDiff.AppendApply] makes post of
+// pre with it, byte for byte. So does [Apply] where no other field stands before
+// _id in post.
 //
 // It is also false where no delta can say the difference: if _id changes, if a
 // document in which something changes has two fields of one name (the server

@@ -162,12 +162,13 @@ func modelModifiers(doc, o tree) tree {
 	return doc
 }
 
-// comparePart orders whole numbers by value and all else by bytes. It is meant
-// for names that are whole numbers or have no leading digit.
+// comparePart orders whole numbers by value, if they have no leading zero, and
+// all else by bytes. It is meant for names that are whole numbers or have no
+// leading digit.
 func comparePart(a, b string) int {
-	x, errX := strconv.Atoi(a)
-	y, errY := strconv.Atoi(b)
-	if errX == nil && errY == nil {
+	x, _ := strconv.Atoi(a)
+	y, _ := strconv.Atoi(b)
+	if strconv.Itoa(x) == a && strconv.Itoa(y) == b {
 		return x - y
 	}
 	return strings.Compare(a, b)

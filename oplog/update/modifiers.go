@@ -1,6 +1,7 @@
 package update
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -63,9 +64,12 @@ type modNode struct {
 	sets bool
 	// done tells that the document had this field.
 	done bool
-	// children are the next parts in the order in which the server applies
-	// them, see comparePart.
+	// children are the next parts: in the order in which they are added, then
+	// in that in which the server applies them, see comparePart.
 	children []*modNode
+	// byName finds a child. It is nil where there are so few that a scan is
+	// faster.
+	byName map[string]*modNode
 }
 
 type modAction int
@@ -137,6 +141,7 @@ func parseModifiers(o bson.Raw) (*modNode, error) {
 	if !set && !unset {
 		return nil, &ModifierError{What: "neither $set nor $unset"}
 	}
+	root.sort()
 	return root, nil
 }
 
@@ -158,24 +163,54 @@ func (n *modNode) add(path string, action modAction, value bson.RawValue) (what 
 		case part == "$" || strings.HasPrefix(part, "$["):
 			return "a positional part of a path, which is never logged"
 		}
-		i, found := n.find(part)
+		child := n.child(part)
 		switch {
-		case !found:
-			n.children = slices.Insert(n.children, i, &modNode{name: part})
-		case !more || n.children[i].action != modInside:
+		case child == nil:
+			child = n.newChild(part)
+		case !more || child.action != modInside:
 			return "in conflict with another path"
 		}
 		n.sets = n.sets || action == modSet
-		n = n.children[i]
+		n = child
 	}
 	n.action, n.value, n.sets = action, value, action == modSet
 	return ""
 }
 
-func (n *modNode) find(part string) (int, bool) {
-	return slices.BinarySearchFunc(n.children, part, func(c *modNode, part string) int {
-		return comparePart(c.name, part)
-	})
+// child returns the child of this name, nil if there is none.
+func (n *modNode) child(name string) *modNode {
+	if n.byName != nil {
+		return n.byName[name]
+	}
+	for _, c := range n.children {
+		if c.name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+func (n *modNode) newChild(name string) *modNode {
+	c := &modNode{name: name}
+	n.children = append(n.children, c)
+	switch {
+	case n.byName != nil:
+		n.byName[name] = c
+	case len(n.children) > scanLimit:
+		n.byName = make(map[string]*modNode, 2*len(n.children))
+		for _, c := range n.children {
+			n.byName[c.name] = c
+		}
+	}
+	return c
+}
+
+// sort puts the children at every level into the order of comparePart.
+func (n *modNode) sort() {
+	slices.SortFunc(n.children, func(a, b *modNode) int { return comparePart(a.name, b.name) })
+	for _, c := range n.children {
+		c.sort()
+	}
 }
 
 // comparePart is the order in which the server applies the modifiers of one
@@ -211,11 +246,10 @@ func levels(t bson.Type, value []byte) int {
 
 // checkID refuses every modifier of _id but one that sets it to what it is.
 func checkID(doc bson.Raw, root *modNode) error {
-	i, found := root.find("_id")
-	if !found {
+	n := root.child("_id")
+	if n == nil {
 		return nil
 	}
-	n := root.children[i]
 	old, ok := rawbson.Lookup(doc, "_id")
 	e := rawbson.Elem{Type: n.value.Type, Value: n.value.Value}
 	if n.action != modSet || ok && !sameID(&old, &e) {
@@ -233,12 +267,11 @@ func (m *modifier) object(dst []byte, pre []byte, n *modNode) ([]byte, error) {
 	it := rawbson.NewIter(pre)
 	copied := it.Offset()
 	for from := copied; it.Next(); from = it.Offset() {
-		i, found := n.find(it.Name())
-		if !found || n.children[i].done {
+		child := n.child(it.Name())
+		if child == nil || child.done {
 			// Of several fields with one name the server changes the first.
 			continue
 		}
-		child := n.children[i]
 		child.done = true
 		if child.action == modInside && !nests(it.Type) {
 			continue
@@ -283,24 +316,55 @@ func (m *modifier) inside(dst []byte, e *rawbson.Elem, n *modNode) ([]byte, erro
 // indexed is a modifier of one array element.
 type indexed struct {
 	index uint64
+	// padded tells that the server has applied a $set further behind by the time
+	// it comes to this modifier. If the array ends before index, that $set has
+	// put a null there.
+	padded bool
 	*modNode
 }
 
 // elements returns the children that name array elements, by ascending index.
+// That is the order in which the server applies them, but for indexes with
+// leading zeros, which it applies first.
 func (n *modNode) elements() ([]indexed, error) {
 	var all []indexed
+	furthest := uint64(0)
 	for _, child := range n.children {
 		index, err := strconv.ParseUint(child.name, 10, 64)
 		if err != nil {
 			// Not an index, so the path is not viable here.
 			continue
 		}
-		if len(all) > 0 && all[len(all)-1].index >= index {
-			return nil, &ModifierError{Path: child.name, What: "an array index written in two ways"}
+		all = append(all, indexed{index, index < furthest, child})
+		if child.sets {
+			furthest = max(furthest, index)
 		}
-		all = append(all, indexed{index, child})
+	}
+	slices.SortStableFunc(all, func(a, b indexed) int { return cmp.Compare(a.index, b.index) })
+	for i := 1; i < len(all); i++ {
+		if all[i].index == all[i-1].index {
+			return nil, &ModifierError{Path: all[i].name, What: "an array index written in two ways"}
+		}
 	}
 	return all, nil
+}
+
+// paddedLength returns the length of an array of this many elements once mods
+// have been applied, all of them behind its end. It is an [ErrTooLarge] where
+// one would have to put more than [MaxPadding] nulls before its element.
+func paddedLength(length int, mods []indexed) (int, error) {
+	end := uint64(length)
+	for i := range mods {
+		mod := &mods[i]
+		if !mod.sets || mod.padded {
+			continue
+		}
+		if mod.index-end > MaxPadding {
+			return 0, fmt.Errorf("element %s of an array of %d: %w", mod.name, end, ErrTooLarge)
+		}
+		end = mod.index + 1
+	}
+	return int(end), nil
 }
 
 func (m *modifier) array(dst []byte, pre []byte, n *modNode) ([]byte, error) {
@@ -337,21 +401,23 @@ func (m *modifier) array(dst []byte, pre []byte, n *modNode) ([]byte, error) {
 	if err := it.Err(); err != nil {
 		return nil, fmt.Errorf("read array: %w", err)
 	}
+	end, err := paddedLength(w.next, mods)
+	if err == nil {
+		err = w.reserve(end, m.limit)
+	}
+	if err != nil {
+		return nil, err
+	}
 	for _, mod := range mods {
-		if !mod.sets {
+		if !mod.sets || mod.padded && mod.action == modInside {
+			// The latter is a path through a null, so it is not viable.
 			continue
-		}
-		if mod.index-uint64(w.next) > MaxPadding {
-			return nil, fmt.Errorf("element %s of an array of %d: %w", mod.name, w.next, ErrTooLarge)
 		}
 		for uint64(w.next) < mod.index {
 			w.set(bson.TypeNull, nil)
 		}
 		w.header(mod.newType())
 		w.dst = mod.appendNew(w.dst)
-		if len(w.dst) > m.limit {
-			return nil, ErrTooLarge
-		}
 	}
 	w.flush()
 	return m.end(w.dst, start)

@@ -1,9 +1,13 @@
 package update_test
 
 import (
+	"bytes"
 	"errors"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
@@ -31,6 +35,12 @@ func TestModifiers(t *testing.T) {
 		{"array append inside", `{"a": []}`, `{"$set": {"a.2.b": 1, "a.2.c": 2}}`, `{"a": [null, null, {"b": 1, "c": 2}]}`},
 		{"array unset", `{"a": [1, 2, {"b": 3}]}`, `{"$unset": {"a.1": true, "a.2.b": true, "a.7": true, "a.8.b": true}}`, `{"a": [1, null, {}]}`},
 		{"name in an array", `{"a": [1]}`, `{"$set": {"a.b": 1, "a.-1": 2, "a.0": 3, "a.99999999999999999999": 4}, "$unset": {"a.c": true}}`, `{"a": [3]}`},
+		{"zeros before an index", `{"a": [0, 1, 2]}`, `{"$set": {"a.002": "c", "a.00": "a", "a.1": "b"}}`, `{"a": ["a", "b", "c"]}`},
+		{"zeros before an index beyond the end", `{"a": [0]}`, `{"$set": {"a.5": "b", "a.007": "a"}}`, `{"a": [0, null, null, null, null, "b", null, "a"]}`},
+		{"inside what is padded by then", `{"a": [0]}`, `{"$set": {"a.2.x": 1, "a.04": "a", "a.5.x": 2}, "$unset": {"a.3": true}}`, `{"a": [0, null, null, null, "a", {"x": 2}]}`},
+		{"an $unset pads nothing", `{"a": [0]}`, `{"$set": {"a.2.x": 1}, "$unset": {"a.04": true}}`, `{"a": [0, null, {"x": 1}]}`},
+		{"inside what is there by then", `{"a": [{}, {}]}`, `{"$set": {"a.1.x": 1, "a.03": "a"}}`, `{"a": [{}, {"x": 1}, null, "a"]}`},
+		{"zeros before a name", `{}`, `{"$set": {"a.0": 1, "a.00": 2}}`, `{"a": {"0": 1, "00": 2}}`},
 		{"through a scalar", `{"a": 1, "b": null}`, `{"$set": {"a.b": 1, "b.0": 2, "c": 3}}`, `{"a": 1, "b": null, "c": 3}`},
 		{"through a scalar in an array", `{"a": [1]}`, `{"$set": {"a.0.b": 1, "c": 3}}`, `{"a": [1], "c": 3}`},
 		{"first of duplicate fields", `{"a": 1, "b": {"c": 1}, "a": 2, "b": {"c": 2}, "d": 1, "d": 2}`, `{"$set": {"a": 3, "b.c": 3}, "$unset": {"d": true}}`, `{"a": 3, "b": {"c": 3}, "a": 2, "b": {"c": 2}, "d": 2}`},
@@ -78,6 +88,8 @@ func TestModifiersRefuse(t *testing.T) {
 		{"value too deep", `{}`, deepValue, update.ErrBadModifiers},
 		{"index written in two ways", `{"a": [1]}`, `{"$set": {"a.0": 1, "a.00": 2}}`, update.ErrBadModifiers},
 		{"index written in two ways inside", `{"b": [{"a": [[1]]}]}`, `{"$set": {"b.0.a.0.0": 1, "b.0.a.0.00": 2}}`, update.ErrBadModifiers},
+		{"index beyond the end written in two ways", `{"a": [1]}`, `{"$set": {"a.9": 1, "a.007": 1, "a.8": 1, "a.09": 2}}`, update.ErrBadModifiers},
+		{"too much padding, with zeros", `{"a": [1]}`, `{"$set": {"a.02000000": 1, "a.1000000": 1}}`, update.ErrTooLarge},
 		{"changes _id", `{"_id": 1}`, `{"$set": {"_id": 2}}`, update.ErrIDChanged},
 		{"removes _id", `{"_id": 1}`, `{"$unset": {"_id": true}}`, update.ErrIDChanged},
 		{"changes inside _id", `{"_id": {"a": 1}}`, `{"$set": {"_id.a": 1}}`, update.ErrIDChanged},
@@ -93,6 +105,60 @@ func TestModifiersRefuse(t *testing.T) {
 	got, err := update.Apply(parse(t, `{"a": [1]}`), parse(t, `{"$set": {"a.1500001": 1}}`))
 	if err != nil || len(got) < 3*update.MaxPadding {
 		t.Errorf("as much padding as may be: got %d bytes, %v", len(got), err)
+	}
+}
+
+// The order in which many paths are written makes no difference, neither to the
+// document nor to the time it takes: that is a few times what a delta takes that
+// inserts the same fields. To put each path in its place among the others as it
+// comes would take more than fifty times as long.
+func TestModifiersTakeAnyOrder(t *testing.T) {
+	const fields = 100_000
+	set := make(bson.D, fields)
+	for i := range set {
+		set[i] = bson.E{Key: "k" + strconv.Itoa(fields+i), Value: int32(i)}
+	}
+	pre := parse(t, `{"_id": 1}`)
+	apply := func(o bson.D) (post bson.Raw, took time.Duration) {
+		raw, err := bson.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			start := time.Now()
+			if post, err = update.Apply(pre, raw); err != nil {
+				t.Fatal(err)
+			}
+			if d := time.Since(start); took == 0 || d < took {
+				took = d
+			}
+		}
+		return post, took
+	}
+	want, delta := apply(bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: bson.D{{Key: "i", Value: set}}}})
+	for _, order := range []string{"ascending", "descending"} {
+		got, took := apply(bson.D{{Key: "$set", Value: set}})
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s: another document than that of the delta", order)
+		}
+		if took > 30*delta {
+			t.Errorf("%s: %s, the delta takes %s", order, took, delta)
+		}
+		slices.Reverse(set)
+	}
+}
+
+func TestModifiersRefuseConflictsOfMany(t *testing.T) {
+	paths := make([]string, 50)
+	for i := range paths {
+		paths[i] = "k" + strconv.Itoa(i) + ".a"
+	}
+	for _, path := range []string{"k3", "k3.a", "k3.a.b", "k49", "k49.a", "k49.a.b"} {
+		o := parse(t, `{"$set": {"`+strings.Join(paths, `": 1, "`)+`": 1}, "$unset": {"`+path+`": true}}`)
+		_, err := update.Apply(parse(t, `{}`), o)
+		if fault, ok := errors.AsType[*update.ModifierError](err); !ok || fault.Path != path || fault.Operator != "$unset" {
+			t.Errorf("%s: got %v", path, err)
+		}
 	}
 }
 
@@ -123,7 +189,7 @@ func TestModifiersRefuseBadBSON(t *testing.T) {
 }
 
 func TestModifiersFollowTheModel(t *testing.T) {
-	names := []string{"a", "b", "c", "0", "1", "2", "10", "é", "A", "-1"}
+	names := []string{"a", "b", "c", "0", "1", "2", "10", "é", "A", "-1", "003", "06"}
 	part := rapid.SampledFrom(names)
 	rapid.Check(t, func(t *rapid.T) {
 		doc := bsongen.Document(t)

@@ -3,9 +3,11 @@ package update_test
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/internal/bsongen"
@@ -146,6 +148,48 @@ func TestDeltasFollowTheModel(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// Wherever _id stands, a delta, the entry that holds it and what it compiles to
+// lead to one document, with _id first once anything has changed.
+func TestDeltasPutIDFirst(t *testing.T) {
+	moved := 0
+	rapid.Check(t, func(t *rapid.T) {
+		doc := bsongen.Document(t)
+		elems, err := doc.Elements()
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := elems[0]
+		elems = slices.Insert(elems[1:], rapid.IntRange(0, len(elems)-1).Draw(t, "place"), id)
+		pre := bson.Raw{0, 0, 0, 0}
+		for _, e := range elems {
+			pre = append(pre, e...)
+		}
+		pre = bsoncore.UpdateLength(append(pre, 0), 0, int32(len(pre)+1))
+		diff := bsongen.Delta(t)
+		got, err := update.ApplyDelta(pre, diff)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := bson.Marshal(bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: diff}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if whole, err := update.Apply(pre, o); err != nil || !bytes.Equal(whole, got) {
+			t.Fatalf("the entry gives %s, %v\nthe delta %s", whole, err, got)
+		}
+		if first, err := got.IndexErr(0); !bytes.Equal(got, pre) && (err != nil || first.Key() != "_id") {
+			t.Fatalf("of %s comes %s", pre, got)
+		}
+		compiles(t, pre, diff, update.CompileOptions{})
+		if elems[0].Key() != "_id" && !bytes.Equal(got, pre) {
+			moved++
+		}
+	})
+	if moved == 0 {
+		t.Error("_id was never moved")
+	}
 }
 
 func FuzzApply(f *testing.F) {
