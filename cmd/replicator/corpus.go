@@ -17,7 +17,7 @@ type corpusCommand struct {
 }
 
 // Run proves the recordings one after the other. All of them are tried, whatever
-// comes of the first.
+// comes of the first: one that cannot be read gets its line too.
 func (c *corpusCommand) Run(ctx context.Context, out output) error {
 	scenarios, err := corpus.Open(c.Dir)
 	if err != nil {

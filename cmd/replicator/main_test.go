@@ -60,6 +60,14 @@ func TestExitCodes(t *testing.T) {
 	missing := damaged(t, "types/oplog.bson", none)
 	noMeta := damaged(t, "types/meta.json", none)
 	wrong := damaged(t, "types/after/types.a.bson", firstDocument)
+	addNotes := func(dir string) string {
+		if err := os.Mkdir(filepath.Join(dir, "notes"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	withNotes := addNotes(damaged(t, "types/meta.json", func(data []byte) []byte { return data }))
+	wrongAndNotes := addNotes(damaged(t, "types/after/types.a.bson", firstDocument))
 	tests := []struct {
 		name           string
 		args           []string
@@ -80,7 +88,13 @@ func TestExitCodes(t *testing.T) {
 		{"log cut off", []string{"corpus", cut}, exitBadInput, "FAIL types", filepath.Join(cut, "types", "oplog.bson") + " at byte "},
 		{"the others are tried all the same", []string{"corpus", cut}, exitBadInput, "ok   retryable", "types"},
 		{"log missing", []string{"corpus", missing}, exitBadInput, "FAIL types", "no such file"},
-		{"meta.json missing", []string{"corpus", noMeta}, exitBadInput, "", "meta.json"},
+		{"meta.json missing", []string{"corpus", noMeta}, exitBadInput, "FAIL types: read ", "meta.json"},
+		{"the others are tried without it too", []string{"corpus", noMeta}, exitBadInput, "ok   retryable", "meta.json"},
+		{"a folder that is no recording", []string{"corpus", withNotes}, exitBadInput, "FAIL notes: read ", "notes/meta.json"},
+		{"the others are tried next to it", []string{"corpus", withNotes}, exitBadInput, "ok   types", "notes/meta.json"},
+		{"bad input goes before wrong data", []string{"corpus", wrongAndNotes}, exitBadInput, "FAIL types ", "1 of 3 recordings failed"},
+		{"only a good one", []string{"corpus", withNotes, "--only=types"}, exitOK, "ok   types", ""},
+		{"only a bad one", []string{"corpus", withNotes, "--only=notes"}, exitBadInput, "FAIL notes", "notes"},
 		{"wrong data", []string{"corpus", wrong}, exitFailed, "FAIL types", "1 of 2 recordings failed"},
 	}
 	for _, tt := range tests {

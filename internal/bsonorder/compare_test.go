@@ -264,3 +264,16 @@ func BenchmarkCompare(b *testing.B) {
 		})
 	}
 }
+
+// Coefficients beyond 34 digits stand for zero, here and for the hash.
+func TestDecimalsThatNobodyWrites(t *testing.T) {
+	zero := value(t, int32(0))
+	odd := value(t, bson.NewDecimal128(0x3041ffffffffffff, 0xffffffffffffffff))
+	if c := Compare(odd, zero, nil); c != 0 {
+		t.Errorf("it compares as %d with zero", c)
+	}
+	most := value(t, decimal(t, "9999999999999999999999999999999999"))
+	if c := Compare(most, zero, nil); c != 1 {
+		t.Errorf("the greatest coefficient compares as %d with zero", c)
+	}
+}

@@ -67,6 +67,9 @@ const (
 	classInfinity
 )
 
+// maxCoefficient is the most that the 34 digits of a decimal can say.
+var maxCoefficient = new(big.Int).Sub(new(big.Int).Exp(big.NewInt(10), big.NewInt(34), nil), big.NewInt(1))
+
 func exactOf(t bson.Type, v []byte) exact {
 	if n, ok := whole(t, v); ok {
 		return exact{classFinite, new(big.Rat).SetInt64(n)}
@@ -93,6 +96,9 @@ func exactOf(t bson.Type, v []byte) exact {
 	coefficient, exponent, err := d.BigInt()
 	if err != nil {
 		return exact{class: classNaN}
+	}
+	if coefficient.CmpAbs(maxCoefficient) > 0 {
+		return exact{classFinite, new(big.Rat)} // no number that anyone writes stands for zero
 	}
 	power := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(exponent, -exponent))), nil)
 	if exponent < 0 {

@@ -16,6 +16,13 @@ import (
 // document as the delta.
 type judge struct {
 	on bool
+	// exact is set while documents are said to be the pre-images.
+	exact bool
+	// written is how much all updates wrote, in bytes of documents, bytes how
+	// much those that were judged read and wrote.
+	written, bytes int64
+	// misfits are deltas that were not computed from the document that they met.
+	misfits int
 	// judged is how many deltas met a document, compiled or not.
 	judged int
 	// wrong are updates that made another document, wrongOnPreImage those that
@@ -28,16 +35,30 @@ type judge struct {
 const maxWrong = 20
 
 func (j *judge) update(pre bson.Raw, op *oplog.Op, post bson.Raw) {
+	j.written += int64(len(post))
 	if form, err := update.Classify(op.O); !j.on || err != nil || form != update.FormDelta {
 		return
 	}
 	j.judged++
+	j.bytes += int64(len(pre) + len(post))
 	j.wrong = j.compile(j.wrong, pre, op, post, update.GuaranteeNone)
+	if !j.exact {
+		return
+	}
 	j.wrongOnPreImage = j.compile(j.wrongOnPreImage, pre, op, post, update.GuaranteePreImage)
-	if diff, err := update.DeltaOf(op.O); err == nil {
-		if d, err := update.ParseDelta(diff); err == nil && d.AddsTo(pre) {
-			j.wrongOnPreImage = j.compile(j.wrongOnPreImage, pre, op, post, update.GuaranteeNewFields)
-		}
+	diff, err := update.DeltaOf(op.O)
+	if err != nil {
+		return
+	}
+	d, err := update.ParseDelta(diff)
+	if err != nil {
+		return
+	}
+	if d.AddsTo(pre) {
+		j.wrongOnPreImage = j.compile(j.wrongOnPreImage, pre, op, post, update.GuaranteeNewFields)
+	}
+	if !fits(d, pre) {
+		j.misfits++
 	}
 }
 

@@ -30,9 +30,9 @@ func TestJudge(t *testing.T) {
 	if j.judged != 0 || j.wrong != nil {
 		t.Error("it judges while it is off")
 	}
-	j.on = true
+	j.on, j.exact = true, true
 	j.update(pre, set, post)
-	if j.judged != 1 || j.wrong != nil || j.wrongOnPreImage != nil {
+	if j.judged != 1 || j.wrong != nil || j.wrongOnPreImage != nil || j.misfits != 0 {
 		t.Errorf("a right update: %+v", j)
 	}
 	j.update(pre, &oplog.Op{O: post}, post)
@@ -45,12 +45,23 @@ func TestJudge(t *testing.T) {
 	if j.judged != 2 || j.wrong != nil {
 		t.Errorf("what cannot be compiled: %+v", j)
 	}
+	if want := int64(2*len(pre) + len(post) + len(pre)); j.bytes != want || j.written != int64(2*len(pre)+2*len(post)) {
+		t.Errorf("%d bytes judged, %d written, want %d and %d", j.bytes, j.written, want, 2*len(pre)+2*len(post))
+	}
 	for range maxWrong + 1 {
 		j.update(pre, set, long)
 	}
 	if len(j.wrong) != maxWrong || len(j.wrongOnPreImage) != maxWrong || len(j.wrong[0]) > 1000 ||
 		!strings.Contains(j.wrong[0], `d.c: _id`) || !strings.Contains(j.wrong[0], `gives {"_id"`) {
 		t.Errorf("a wrong update: %d and %d complaints: %.2000s", len(j.wrong), len(j.wrongOnPreImage), j.wrong[:1])
+	}
+	if j.misfits != 1 { // the binary section, which needs binary data
+		t.Errorf("%d misfits, want 1", j.misfits)
+	}
+	j = judge{on: true}
+	j.update(pre, set, long)
+	if len(j.wrong) != 1 || j.wrongOnPreImage != nil {
+		t.Errorf("judged for the pre-image, which nobody says it is: %q", j.wrongOnPreImage)
 	}
 	j = judge{on: true}
 	j.update(pre, delta(bson.D{{Key: "x", Value: 1}}), pre)

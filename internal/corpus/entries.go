@@ -15,6 +15,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
+const logFile = "oplog.bson"
+
 // reader reads concatenated BSON documents and knows where they are.
 type reader struct {
 	file   string
@@ -89,9 +91,30 @@ func (r *reader) close() error { return r.f.Close() }
 // be parsed or is out of order, a log that is not the part that meta.json says.
 func (s *Scenario) Oplog() iter.Seq2[*oplog.Entry, error] {
 	return func(yield func(*oplog.Entry, error) bool) {
-		r, err := newReader(s.path("oplog.bson"))
+		for at, err := range s.placed() {
+			if !yield(at.entry, err) {
+				return
+			}
+		}
+	}
+}
+
+// placed is an entry and where it begins in its file, in bytes. The entry is nil
+// where there was a fault instead.
+type placed struct {
+	entry  *oplog.Entry
+	offset int64
+}
+
+func (s *Scenario) placed() iter.Seq2[placed, error] {
+	return func(yield func(placed, error) bool) {
+		if s.Err != nil {
+			yield(placed{}, s.Err)
+			return
+		}
+		r, err := newReader(s.path(logFile))
 		if err != nil {
-			yield(nil, err)
+			yield(placed{}, err)
 			return
 		}
 		defer r.close() //nolint:errcheck // it was only read
@@ -101,7 +124,7 @@ func (s *Scenario) Oplog() iter.Seq2[*oplog.Entry, error] {
 			if errors.Is(err, io.EOF) {
 				return
 			}
-			if !yield(e, err) || err != nil {
+			if !yield(placed{e, r.start}, err) || err != nil {
 				return
 			}
 		}

@@ -296,8 +296,14 @@ func TestOpen(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			writeFile(t, filepath.Join(dir, metaFile), []byte(tt.meta))
-			_, err := Open(dir)
-			wantFileError(t, err, tt.want, metaFile)
+			all, err := Open(dir)
+			if err != nil || len(all) != 1 {
+				t.Fatalf("got %v, %v", all, err)
+			}
+			wantFileError(t, all[0].Err, tt.want, metaFile)
+			wantFileError(t, readLog(&all[0]), tt.want, metaFile)
+			r := Verify(t.Context(), &all[0], Options{})
+			wantFileError(t, r.Err, tt.want, metaFile)
 		})
 	}
 	t.Run("no such folder", func(t *testing.T) {
@@ -314,8 +320,16 @@ func TestOpen(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(dir, "x"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Open(dir)
-		wantFileError(t, err, fs.ErrNotExist, metaFile)
+		writeFile(t, filepath.Join(dir, "x", "notes"), nil)
+		if err := os.Mkdir(filepath.Join(dir, "y"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, filepath.Join(dir, "y", metaFile), []byte(good))
+		all, err := Open(dir)
+		if err != nil || len(all) != 2 || all[0].Name != "x" || all[1].Err != nil {
+			t.Fatalf("got %v, %v", all, err)
+		}
+		wantFileError(t, all[0].Err, fs.ErrNotExist, metaFile)
 	})
 	t.Run("named after its folder", func(t *testing.T) {
 		dir := t.TempDir()

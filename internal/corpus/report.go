@@ -23,8 +23,8 @@ type Report struct {
 	// NotReapplied says why the log need not converge when it is applied again,
 	// and was not found to, empty if it does: the feature compatibility version
 	// changes in it, it has updates of the older form ($v: 1) of array elements,
-	// or its capped collections trim themselves or get an _id twice; or the
-	// recording says so.
+	// its capped collections trim themselves or get an _id twice, or a name is that
+	// of a view and of a collection in turn; or the recording says so.
 	NotReapplied string
 	// Notes say what was done otherwise than for most recordings.
 	Notes []string
@@ -58,12 +58,13 @@ func (r *Report) fail(way string, differences []string) {
 // shownDifferences is how many differences String gives for each failure.
 const shownDifferences = 5
 
-// String is one line, and one more for each difference.
+// String is one line, and one more for each difference, whatever bytes there are
+// in names and documents.
 func (r *Report) String() string {
 	var b strings.Builder
 	switch {
 	case r.Err != nil:
-		fmt.Fprintf(&b, "FAIL %s: %v", r.Name, r.Err)
+		fmt.Fprintf(&b, "FAIL %s: %s", printable(r.Name), printable(r.Err.Error()))
 		return b.String()
 	case r.OK():
 		b.WriteString("ok   ")
@@ -75,13 +76,13 @@ func (r *Report) String() string {
 		again = "applied once"
 	}
 	fmt.Fprintf(&b, "%-22s %6d entries %4d txns %6d deltas compiled   %-20s %7.2fs",
-		r.Name, r.Entries, r.Transactions, r.Deltas, again, r.Elapsed.Seconds())
+		printable(r.Name), r.Entries, r.Transactions, r.Deltas, again, r.Elapsed.Seconds())
 	notes := r.Notes
 	if r.NotReapplied != "" {
 		notes = append([]string{r.NotReapplied}, notes...)
 	}
 	if len(notes) > 0 {
-		fmt.Fprintf(&b, "   (%s)", strings.Join(notes, "; "))
+		fmt.Fprintf(&b, "   (%s)", printable(strings.Join(notes, "; ")))
 	}
 	for _, f := range r.Failures {
 		for i, d := range f.Differences {
@@ -89,7 +90,7 @@ func (r *Report) String() string {
 				fmt.Fprintf(&b, "\n     %s: and more", f.Way)
 				break
 			}
-			fmt.Fprintf(&b, "\n     %s: %s", f.Way, d)
+			fmt.Fprintf(&b, "\n     %s: %s", f.Way, printable(d))
 		}
 	}
 	return b.String()

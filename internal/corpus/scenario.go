@@ -20,6 +20,9 @@ type Scenario struct {
 	// Dir is the folder.
 	Dir  string
 	Meta Meta
+	// Err is why meta.json cannot be used, a [*FileError], nil if it can. Then
+	// there is no Meta, Oplog yields just Err, and Verify reports it.
+	Err error
 }
 
 // Meta is what a recording says about itself.
@@ -28,7 +31,8 @@ type Meta struct {
 	What string `json:"what"`
 	// ServerVersion is the version that wrote the log, as in "5.0.7".
 	ServerVersion string `json:"serverVersion"`
-	// FCV is the feature compatibility version, empty for the server's own.
+	// FCV is the feature compatibility version at the start of the log, empty for
+	// that of ServerVersion.
 	FCV string `json:"featureCompatibilityVersion"`
 	// Entries is how many entries the log has.
 	Entries int `json:"entries"`
@@ -46,12 +50,11 @@ type Meta struct {
 const metaFile = "meta.json"
 
 // Open returns the recordings in dir by name: dir itself if it is one, or else
-// its folders. A folder without meta.json is an error, as is a dir without
-// recordings. Only the meta.json files are read.
+// its folders. One whose meta.json is missing or cannot be used says so in its
+// Err. A dir without folders is an error. Only the meta.json files are read.
 func Open(dir string) ([]Scenario, error) {
 	if _, err := os.Stat(filepath.Join(dir, metaFile)); err == nil {
-		s, err := open(dir)
-		return []Scenario{s}, err
+		return []Scenario{open(dir)}, nil
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -63,11 +66,7 @@ func Open(dir string) ([]Scenario, error) {
 		if info, err := os.Stat(path); err != nil || !info.IsDir() || strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		s, err := open(path)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, s)
+		all = append(all, open(path))
 	}
 	if len(all) == 0 {
 		return nil, fileError(dir, fmt.Errorf("%w: it holds no recording (a folder with %s)", fs.ErrNotExist, metaFile))
@@ -75,37 +74,56 @@ func Open(dir string) ([]Scenario, error) {
 	return all, nil
 }
 
-func open(dir string) (Scenario, error) {
-	s := Scenario{Dir: dir, Name: filepath.Base(dir)}
-	file := filepath.Join(dir, metaFile)
+func open(dir string) Scenario {
+	s := Scenario{Dir: dir, Name: printable(filepath.Base(dir))}
+	meta, err := readMeta(filepath.Join(dir, metaFile))
+	if err != nil {
+		s.Err = err
+		return s
+	}
+	s.Meta = meta
+	if meta.Name != "" {
+		s.Name = printable(meta.Name)
+	}
+	return s
+}
+
+func readMeta(file string) (Meta, error) {
+	var meta Meta
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return s, fileError(file, plain(err))
+		return meta, fileError(file, plain(err))
 	}
-	if err := json.Unmarshal(data, &s.Meta); err != nil {
-		return s, &FileError{File: file, Offset: jsonOffset(err), Err: fmt.Errorf("%w: %w", ErrCorrupt, err)}
+	if err := json.Unmarshal(data, &meta); err != nil {
+		return meta, &FileError{File: file, Offset: jsonOffset(err), Err: fmt.Errorf("%w: %w", ErrCorrupt, err)}
 	}
 	for _, stamp := range []struct {
 		name, value string
 		into        *oplog.OpTime
-	}{{"first", s.Meta.First, &s.Meta.first}, {"last", s.Meta.Last, &s.Meta.last}} {
+	}{{"first", meta.First, &meta.first}, {"last", meta.Last, &meta.last}} {
 		if *stamp.into, err = oplog.ParseOpTime(stamp.value); err != nil {
-			return s, fileError(file, fmt.Errorf("%w: %s: %w", ErrCorrupt, stamp.name, err))
+			return meta, fileError(file, fmt.Errorf("%w: %s: %w", ErrCorrupt, stamp.name, err))
 		}
 	}
-	if s.Meta.Entries <= 0 {
-		return s, fileError(file, fmt.Errorf("%w: entries: %d", ErrCorrupt, s.Meta.Entries))
+	if meta.Entries <= 0 {
+		return meta, fileError(file, fmt.Errorf("%w: entries: %d", ErrCorrupt, meta.Entries))
 	}
-	if s.Meta.Name != "" {
-		s.Name = s.Meta.Name
-	}
-	return s, nil
+	return meta, nil
 }
 
 // trimsCapped tells whether members trimmed capped collections by themselves
 // when the log was written: up to feature compatibility version 4.4.
 func (s *Scenario) trimsCapped() bool {
-	major, _, _ := strings.Cut(s.Meta.FCV, ".")
+	if s.Meta.FCV != "" {
+		return trims(s.Meta.FCV)
+	}
+	return trims(s.Meta.ServerVersion)
+}
+
+// trims tells whether members of a version, such as "4.4", trim capped
+// collections by themselves.
+func trims(version string) bool {
+	major, _, _ := strings.Cut(version, ".")
 	n, err := strconv.Atoi(major)
 	return err == nil && n < 5
 }

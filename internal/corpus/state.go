@@ -1,6 +1,7 @@
 package corpus
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/bsonorder"
 	"github.com/oplogrep/replicator/internal/memstore"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
@@ -21,15 +23,70 @@ import (
 // Before returns the data that the log has to be applied to: none where the
 // recording has no folder before. Errors are [*FileError]s.
 func (s *Scenario) Before() (memstore.State, error) {
-	dir := s.path("before")
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+	if !s.hasBefore() {
 		return memstore.State{}, nil
 	}
-	return readState(dir)
+	return readState(s.path("before"))
 }
 
-// After returns the data that must result. Errors are [*FileError]s.
-func (s *Scenario) After() (memstore.State, error) { return readState(s.path("after")) }
+// hasBefore tells whether there is a folder before, if only with an empty
+// catalog.
+func (s *Scenario) hasBefore() bool {
+	_, err := os.Stat(s.path("before"))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// After returns the data that must result. Errors are [*FileError]s; one is that
+// two documents of a collection have one _id, or two indexes one name, which may
+// be in a copy that was taken while writes went on, but is no result.
+func (s *Scenario) After() (memstore.State, error) {
+	dir := s.path("after")
+	state, err := readState(dir)
+	if err != nil {
+		return state, err
+	}
+	for i := range state.Collections {
+		if err := twice(dir, &state.Collections[i]); err != nil {
+			return state, err
+		}
+	}
+	return state, nil
+}
+
+// twice returns a fault if the collection has a document or an index twice.
+func twice(dir string, c *memstore.CollectionState) error {
+	names := map[string]bool{}
+	for _, spec := range c.Indexes {
+		e, _ := rawbson.Lookup(spec, "name")
+		name, _ := e.Text()
+		if names[name] {
+			return fileError(filepath.Join(dir, catalogFile), fmt.Errorf("%w: %s has two indexes %q", ErrMismatch, c.NS, name))
+		}
+		names[name] = true
+	}
+	type placedID struct {
+		id     bson.RawValue
+		offset int64
+	}
+	ids := make([]placedID, len(c.Documents))
+	var offset int64
+	for i, doc := range c.Documents {
+		e, _ := rawbson.Lookup(doc, "_id")
+		ids[i] = placedID{e.Raw(), offset}
+		offset += int64(len(doc))
+	}
+	compare := func(a, b placedID) int { return bsonorder.Compare(a.id, b.id, nil) }
+	slices.SortStableFunc(ids, compare)
+	for i := 1; i < len(ids); i++ {
+		if compare(ids[i-1], ids[i]) == 0 {
+			err := fmt.Errorf("%w: two documents have the _id %s", ErrMismatch, ids[i].id)
+			return &FileError{File: filepath.Join(dir, documentsFile(c.NS)), Offset: ids[i].offset, Err: err}
+		}
+	}
+	return nil
+}
+
+func documentsFile(ns oplog.Namespace) string { return string(ns) + ".bson" }
 
 const catalogFile = "catalog.json"
 
@@ -46,7 +103,7 @@ func readState(dir string) (memstore.State, error) {
 		if c.Type != memstore.TypeCollection {
 			continue
 		}
-		name := string(c.NS) + ".bson"
+		name := documentsFile(c.NS)
 		known[name] = true
 		if c.Documents, err = readDocuments(filepath.Join(dir, name)); err != nil {
 			return state, err
@@ -88,12 +145,11 @@ func readDocuments(file string) (docs []bson.Raw, err error) {
 // readCatalog reads what listCollections and listIndexes showed.
 func readCatalog(file string) (memstore.State, error) {
 	var state memstore.State
-	f, err := os.Open(file)
+	data, err := os.ReadFile(file)
 	if err != nil {
 		return state, fileError(file, plain(err))
 	}
-	defer f.Close() //nolint:errcheck // it was only read
-	dec := json.NewDecoder(f)
+	dec := json.NewDecoder(bytes.NewReader(data))
 	fault := func(offset int64, err error) (memstore.State, error) {
 		return state, &FileError{File: file, Offset: offset, Err: fmt.Errorf("%w: %w", ErrCorrupt, err)}
 	}
@@ -102,14 +158,16 @@ func readCatalog(file string) (memstore.State, error) {
 	}
 	seen := map[oplog.Namespace]bool{}
 	for dec.More() {
-		offset := dec.InputOffset()
+		offset := dec.InputOffset() // behind the item before, a comma is to come
+		rest := data[offset:]
+		offset += int64(len(rest) - len(bytes.TrimLeft(rest, ", \t\r\n")))
 		var item json.RawMessage
 		if err := dec.Decode(&item); err != nil {
 			return fault(max(jsonOffset(err), offset), err)
 		}
 		c, err := catalogItem(item)
 		if err != nil {
-			return fault(offset, err)
+			return fault(offset, fmt.Errorf("%s%w", whose(item), err))
 		}
 		if seen[c.NS] {
 			return fault(offset, fmt.Errorf("%s is there twice", c.NS))
@@ -129,6 +187,18 @@ func readCatalog(file string) (memstore.State, error) {
 	return state, nil
 }
 
+// whose returns the beginning of a message about an item of a catalog: its name,
+// as far as it can be read.
+func whose(item []byte) string {
+	var head struct {
+		NS string `json:"ns"`
+	}
+	if err := json.Unmarshal(item, &head); err != nil || head.NS == "" {
+		return ""
+	}
+	return head.NS + ": "
+}
+
 func catalogItem(item []byte) (memstore.CollectionState, error) {
 	var c memstore.CollectionState
 	doc, err := fromJSON(item)
@@ -144,7 +214,7 @@ func catalogItem(item []byte) (memstore.CollectionState, error) {
 			ns, ok = it.Text()
 			c.NS = oplog.Namespace(ns)
 			// The name becomes that of a file.
-			ok = ok && c.NS.IsCollection() && !strings.ContainsAny(ns, "/\\\x00")
+			ok = ok && c.NS.IsCollection() && !strings.ContainsAny(ns, "/\x00") && filepath.IsLocal(documentsFile(c.NS))
 		case "type":
 			c.Type, ok = it.Text()
 		case "options":
@@ -171,7 +241,7 @@ func catalogItem(item []byte) (memstore.CollectionState, error) {
 	switch c.Type {
 	case memstore.TypeCollection, memstore.TypeView, memstore.TypeTimeseries:
 	default:
-		return c, fmt.Errorf("%s: an unknown type %q", c.NS, c.Type)
+		return c, fmt.Errorf("an unknown type %q", c.Type)
 	}
 	if c.NS == "" || c.Options == nil {
 		return c, errors.New("no ns, or no options")

@@ -3,7 +3,6 @@ package corpus
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -78,13 +77,13 @@ func TestVerifyFinds(t *testing.T) {
 		}, "ddl.capped: document 0 in natural order"},
 		{"another option", "ddl", func(t *testing.T, s *Scenario) {
 			replaceInCatalog(t, s, `"moderate"`, `"strict"`)
-		}, "ddl.valid: options"},
+		}, "ddl.valid: option validationLevel: "},
 		{"another index", "ddl", func(t *testing.T, s *Scenario) {
 			replaceInCatalog(t, s, `"268435456"`, `"268435457"`)
 		}, "other.moved: index ttl_1"},
 		{"another view", "ddl", func(t *testing.T, s *Scenario) {
 			replaceInCatalog(t, s, `"viewOn":"plain"`, `"viewOn":"other"`)
-		}, "ddl.view1: options"},
+		}, "ddl.view1: option viewOn: "},
 		{"a document after a moving copy", "fuzzy-clone", func(t *testing.T, s *Scenario) {
 			file := filepath.Join(s.path("after"), "rnd0.c0.bson")
 			writeFile(t, file, join(split(t, readFile(t, file))[1:]...))
@@ -120,16 +119,6 @@ func TestSteadyIsStricter(t *testing.T) {
 	r := Verify(t.Context(), &s, Options{})
 	if len(r.Failures) != 1 || r.Failures[0].Way != "steady" || !strings.Contains(r.String(), "NamespaceNotFound") {
 		t.Errorf("got %s", &r)
-	}
-}
-
-// TestMovingCopy has data that is newer than the beginning of its log.
-func TestMovingCopy(t *testing.T) {
-	const catalog = `[{"ns": "d.c", "type": "collection", "options": {}, "indexes": []}]`
-	doc := bson.D{{Key: "_id", Value: 1}}
-	s := record(t, catalog, []bson.D{doc}, []bson.D{doc}, bson.D{{Key: "op", Value: "i"}, {Key: "ns", Value: "d.c"}, {Key: "o", Value: doc}})
-	if r := Verify(t.Context(), &s, Options{}); !r.OK() || len(r.Notes) != 1 {
-		t.Errorf("got %s, want a note", &r)
 	}
 }
 
@@ -189,44 +178,6 @@ func cappedTwice(t *testing.T) Scenario {
 	)
 }
 
-// record writes a recording.
-func record(t *testing.T, catalog string, before, after []bson.D, entries ...bson.D) Scenario {
-	t.Helper()
-	dir := t.TempDir()
-	var log []bson.D
-	for i, e := range entries {
-		log = append(log, append(e,
-			bson.E{Key: "ts", Value: bson.Timestamp{T: 1, I: uint32(i + 1)}}, bson.E{Key: "t", Value: int64(1)},
-			bson.E{Key: "v", Value: int64(2)}, bson.E{Key: "wall", Value: bson.DateTime(1)}))
-	}
-	documents := func(name string, docs []bson.D) {
-		var data []byte
-		for _, d := range docs {
-			raw, err := bson.Marshal(d)
-			if err != nil {
-				t.Fatal(err)
-			}
-			data = append(data, raw...)
-		}
-		writeFile(t, filepath.Join(dir, name), data)
-	}
-	for part, docs := range map[string][]bson.D{"before": before, "after": after} {
-		if err := os.Mkdir(filepath.Join(dir, part), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		writeFile(t, filepath.Join(dir, part, catalogFile), []byte(catalog))
-		documents(filepath.Join(part, "d.c.bson"), docs)
-	}
-	documents("oplog.bson", log)
-	meta := fmt.Sprintf(`{"entries": %d, "first": "1:0", "last": "1:%d"}`, len(log), len(log))
-	writeFile(t, filepath.Join(dir, metaFile), []byte(meta))
-	all, err := Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all[0]
-}
-
 func TestFeatureCompatibilityVersion(t *testing.T) {
 	s := record(t, "[]", nil, nil, bson.D{
 		{Key: "op", Value: "u"},
@@ -247,6 +198,16 @@ func TestFeatureCompatibilityVersion(t *testing.T) {
 		s.Meta.FCV = fcv
 		if s.trimsCapped() != want {
 			t.Errorf("feature compatibility version %q trims: %v", fcv, !want)
+		}
+	}
+	for version, want := range map[string]bool{"": false, "4.4.10": true, "5.0.7": false, "8.0.0-rc1": false} {
+		s.Meta.FCV, s.Meta.ServerVersion = "", version
+		if s.trimsCapped() != want {
+			t.Errorf("server version %q trims: %v", version, !want)
+		}
+		s.Meta.FCV = "5.0"
+		if s.trimsCapped() {
+			t.Errorf("server version %q with feature compatibility version 5.0 trims", version)
 		}
 	}
 }
@@ -277,6 +238,17 @@ func TestRounds(t *testing.T) {
 	p.groups = make([]memstore.Group, 100_000)
 	if n := len(p.rounds()); n != minRounds {
 		t.Errorf("got %d rounds for many groups, want %d", n, minRounds)
+	}
+	for _, n := range []int{3, 1000} {
+		p.groups = make([]memstore.Group, n)
+		p.bytesPerRound = bytesPerScenario / 10
+		if got := len(p.rounds()); got != 10 {
+			t.Errorf("got %d rounds for %d groups with large documents, want 10", got, n)
+		}
+		p.bytesPerRound = 10 * bytesPerScenario
+		if got := len(p.rounds()); got != minRoundsOfBytes {
+			t.Errorf("got %d rounds for %d groups with documents too large, want %d", got, n, minRoundsOfBytes)
+		}
 	}
 	p.options = Options{Seed: 7, Rounds: 5}
 	first := p.rounds()

@@ -66,7 +66,7 @@ func opError(op *oplog.Op, err error) error {
 }
 
 func (s *Store) apply(op *oplog.Op, mode Mode) error {
-	if mode == InitialSync && changesFCV(op) {
+	if mode == InitialSync && ChangesFCV(op) {
 		return OplogOperationUnsupported.because("the feature compatibility version changes; start the copy again")
 	}
 	if op.Kind == oplog.KindNoop {
@@ -86,7 +86,9 @@ func (s *Store) apply(op *oplog.Op, mode Mode) error {
 	}
 }
 
-func changesFCV(op *oplog.Op) bool {
+// ChangesFCV tells whether an operation writes to, or drops, what holds the
+// feature compatibility version.
+func ChangesFCV(op *oplog.Op) bool {
 	const ns = "admin.system.version"
 	switch {
 	case op.Command == oplog.CommandDrop:
@@ -131,9 +133,7 @@ func (s *Store) write(op *oplog.Op, mode Mode) error {
 		}
 		return err
 	}
-	if err := c.checkID(op.ID); err != nil {
-		return err
-	}
+	s.noteID(c, op.ID)
 	old, exists := c.get(op.ID)
 	switch op.Kind {
 	case oplog.KindInsert:

@@ -6,6 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/bsonorder"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/update"
 )
@@ -289,14 +290,24 @@ func TestCollation(t *testing.T) {
 	}
 	wantEqual(t, "by _id", all, []string{`{"_id":"A","x":1}`, `{"_id":"b"}`})
 
-	shifted := bson.D{{Key: "locale", Value: "fr"}, {Key: "alternate", Value: "shifted"}}
+	wantEqual(t, "collections without their collation", len(s.Uncollated()), 0)
+
+	// A collation that cannot be followed: _ids compare by bytes, and that is told.
+	shifted := bson.D{{Key: "locale", Value: "fr"}, {Key: "strength", Value: 2}, {Key: "alternate", Value: "shifted"}}
 	mustApply(t, s, Steady, l.create("d.e", 2, bson.E{Key: "collation", Value: shifted}), l.insert("d.e", 2, bson.D{{Key: "_id", Value: 1}}))
-	for _, id := range []any{"a", bson.D{{Key: "k", Value: bson.A{"a"}}}} {
-		err := apply(t, s, Steady, l.insert("d.e", 2, bson.D{{Key: "_id", Value: id}}))
-		if !errors.Is(err, UnsupportedCollation) {
-			t.Errorf("_id %v under a collation that cannot be followed: got %v, want UnsupportedCollation", id, err)
+	wantEqual(t, "while no _id is text", len(s.Uncollated()), 0)
+	mustApply(t, s, Steady, l.insert("d.e", 2, bson.D{{Key: "_id", Value: bson.D{{Key: "k", Value: bson.A{"a"}}}}}))
+	clone := s.Clone()
+	mustApply(t, clone, Steady, l.create("d.f", 3, bson.E{Key: "collation", Value: shifted}),
+		l.insert("d.f", 3, bson.D{{Key: "_id", Value: "a"}}), l.insert("d.f", 3, bson.D{{Key: "_id", Value: "A"}}), l.delete("d.f", 3, "a"))
+	wantEqual(t, "what is left", docs(clone, "d.f"), []string{`{"_id":"A"}`})
+	for ns, err := range clone.Uncollated() {
+		if c, ok := errors.AsType[*bsonorder.CollationError](err); !ok || c.Field != "alternate" {
+			t.Errorf("%s: got %v, want the option alternate", ns, err)
 		}
 	}
+	wantEqual(t, "collections of the clone", len(clone.Uncollated()), 2)
+	wantEqual(t, "collections of the origin", len(s.Uncollated()), 1)
 }
 
 func TestClone(t *testing.T) {

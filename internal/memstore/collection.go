@@ -23,8 +23,8 @@ type Collection struct {
 	// Read from the options.
 	capped, clustered     bool
 	cappedSize, cappedMax int64
-	// collator is how _ids compare. Where collationErr is set it is nil, and
-	// _ids that hold text are refused.
+	// collator is how _ids compare. Where collationErr is set it is nil: the
+	// collation cannot be followed, and _ids compare by bytes.
 	collator     *bsonorder.Collator
 	collationErr error
 
@@ -171,14 +171,6 @@ func (c *Collection) trim() {
 		oldest, _ := c.byRecord.Min()
 		c.drop(oldest)
 	}
-}
-
-// checkID tells whether the collection's order is defined for id.
-func (c *Collection) checkID(id bson.RawValue) error {
-	if c.collationErr == nil || !hasText(id) {
-		return nil
-	}
-	return UnsupportedCollation.because("an _id with text in a collection with a collation: %v", c.collationErr)
 }
 
 func hasText(v bson.RawValue) bool {

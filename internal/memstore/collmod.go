@@ -72,12 +72,14 @@ func (m *changes) take(name string, v bson.RawValue) error {
 	return nil
 }
 
-// isGeneric tells whether a field is one that any command may have. The server
-// logs a collMod as it was sent.
+// isGeneric tells whether a field is one that any command may have, or one that
+// collMod has ignored for long. The server logs a collMod as it was sent.
 func isGeneric(name string) bool {
 	switch name {
 	case "lsid", "txnNumber", "writeConcern", "readConcern", "comment", "maxTimeMS", "apiVersion", "apiStrict",
-		"apiDeprecationErrors", "databaseVersion", "shardVersion":
+		"apiDeprecationErrors", "databaseVersion", "shardVersion", "maxTimeMSOpOnly", "autocommit", "startTransaction",
+		"stmtId", "coordinator", "clientOperationKey", "mayBypassWriteBlocking", "rawData", "help",
+		"usePowerOf2Sizes", "noPadding": // the last two of the storage engine before 4.2
 		return true
 	}
 	return strings.HasPrefix(name, "$")

@@ -26,6 +26,18 @@ func TestCollMod(t *testing.T) {
 	}{
 		{"nothing", nil, nil, nil, `{}`, ""},
 		{"what any command may have", nil, nil, []bson.E{{Key: "$db", Value: "d"}, {Key: "writeConcern", Value: bson.D{}}}, `{}`, ""},
+		{"what any command may have since", nil, nil, []bson.E{
+			{Key: "maxTimeMSOpOnly", Value: 5},
+			{Key: "autocommit", Value: false},
+			{Key: "startTransaction", Value: true},
+			{Key: "stmtId", Value: 1},
+			{Key: "coordinator", Value: true},
+			{Key: "clientOperationKey", Value: "x"},
+			{Key: "mayBypassWriteBlocking", Value: true},
+			{Key: "rawData", Value: true},
+			{Key: "help", Value: false},
+		}, `{}`, ""},
+		{"what is ignored for long", nil, nil, []bson.E{{Key: "usePowerOf2Sizes", Value: true}, {Key: "noPadding", Value: false}}, `{}`, ""},
 		{"a validator brings its defaults", nil, nil, []bson.E{validator}, `{"validator":{"x":1},"validationLevel":"strict","validationAction":"error"}`, ""},
 		{
 			"what was set stays",

@@ -68,7 +68,7 @@ func TestRefused(t *testing.T) {
 		}, InvalidOptions},
 		{"index without a name", func(l *log) *oplog.Entry {
 			return l.createIndex("d.c", 1, bson.D{{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "y", Value: 1}}}})
-		}, InvalidOptions},
+		}, oplog.ErrMissingField},
 		{"build of an unknown index field", func(l *log) *oplog.Entry {
 			return l.build("startIndexBuild", 1, 50, indexSpec("y", bson.E{Key: "novel", Value: 1}))
 		}, InvalidOptions},
@@ -352,6 +352,28 @@ func TestIndexBuilds(t *testing.T) {
 	wantNames("aborted, started before the log, dropped", "_id_", "slow2", "quick", "now", "late")
 	mustApply(t, s, Steady, l.createIndex("d.c", 1, indexSpec("never")))
 	wantNames("an aborted build is forgotten", "_id_", "slow2", "quick", "now", "late", "never")
+
+	// A copy shows indexes that are being built like any other; what builds them
+	// is not known.
+	for _, mode := range []Mode{Steady, InitialSync} {
+		copied, err := Load(s.Snapshot(), Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustApply(t, copied, mode,
+			l.build("startIndexBuild", 1, 55, indexSpec("slow3")),
+			l.build("abortIndexBuild", 1, 54, indexSpec("quick"), indexSpec("late"), indexSpec("slow3")))
+		c, _ := copied.Collection("d.c")
+		if c.find("slow3") < 0 {
+			t.Error("an index that another build builds is gone")
+		}
+		mustApply(t, copied, mode, l.build("commitIndexBuild", 1, 55, indexSpec("slow3")))
+		got := []string{}
+		for _, spec := range c.Indexes() {
+			got = append(got, indexName(spec))
+		}
+		wantEqual(t, "aborted in a copy, "+mode.String(), got, []string{"_id_", "slow2", "now", "never", "slow3"})
+	}
 }
 
 func TestListedIndex(t *testing.T) {

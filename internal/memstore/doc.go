@@ -24,7 +24,9 @@
 // memory. Nothing is safe for concurrent use. [Store.Clone] is cheap, and the
 // clone shares documents, and collators, with its origin.
 //
-// What differs from a server: unique indexes are not enforced, which the server
-// does not do either while it applies a log; indexes are specs and nothing else;
-// and a prepared transaction is applied when it commits.
+// What differs from a server: _ids under a collation that cannot be followed here
+// compare by bytes, which [Store.Uncollated] tells; unique indexes are not
+// enforced, which the server does not do either while it applies a log; indexes
+// are specs and nothing else; and a prepared transaction is applied when it
+// commits.
 package memstore

@@ -20,7 +20,6 @@ const (
 	InvalidOptions            Code = "InvalidOptions"
 	InvalidNamespace          Code = "InvalidNamespace"
 	CommandNotSupportedOnView Code = "CommandNotSupportedOnView"
-	UnsupportedCollation      Code = "UnsupportedCollation"
 	UpdateFailed              Code = "UpdateFailed"
 	DuplicateKey              Code = "DuplicateKey"
 	// OplogOperationUnsupported is a change of the feature compatibility version

@@ -148,12 +148,19 @@ func (s *Store) commitIndexBuild(op *oplog.Op) error {
 	return nil
 }
 
+// abortIndexBuild removes the indexes of a build. Those that have its names but
+// not its UUID go too: listIndexes shows an index that is still being built like
+// any other, and that is where a copy has it from. In data that is exact a build
+// does not start where one of its names is taken; in data that is newer than the
+// log, the log makes the index again.
 func (s *Store) abortIndexBuild(op *oplog.Op) error {
-	c, entry, _, err := s.build(op)
+	c, entry, aborted, err := s.build(op)
 	if err != nil {
 		return err
 	}
-	c.indexes = slices.DeleteFunc(c.indexes, func(i index) bool { return i.build == entry.Build })
+	c.indexes = slices.DeleteFunc(c.indexes, func(i index) bool {
+		return i.build == entry.Build || i.build.IsZero() && slices.ContainsFunc(aborted, func(a index) bool { return a.name == i.name })
+	})
 	return nil
 }
 

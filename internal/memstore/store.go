@@ -3,6 +3,7 @@ package memstore
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -61,6 +62,27 @@ type Counters struct {
 	AcceptableErrors int
 }
 
+// String names the counters that are not zero: "updates of missing documents: 2".
+func (c Counters) String() string {
+	var parts []string
+	for _, part := range []struct {
+		what string
+		n    int
+	}{
+		{"inserts of existing documents", c.InsertOnExistingDoc},
+		{"updates of missing documents", c.UpdateOnMissingDoc},
+		{"deletes of missing documents", c.DeleteWasEmpty},
+		{"writes to missing collections", c.MissingNamespace},
+		{"creates of existing collections", c.CreateOnExisting},
+		{"commands with an error that is accepted", c.AcceptableErrors},
+	} {
+		if part.n != 0 {
+			parts = append(parts, fmt.Sprintf("%s: %d", part.what, part.n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
 // Store is a catalog and its collections.
 type Store struct {
 	cfg      Config
@@ -69,6 +91,9 @@ type Store struct {
 	byUUID   map[oplog.UUID]*Collection
 	// made counts names and UUIDs that the store made up.
 	made uint64
+	// uncollated are the collections with _ids of text, and a collation that
+	// cannot be followed.
+	uncollated map[oplog.Namespace]error
 }
 
 // New returns an empty store.
@@ -78,6 +103,8 @@ func New(cfg Config) *Store {
 		cfg:    cfg,
 		byName: make(map[oplog.Namespace]*Collection),
 		byUUID: make(map[oplog.UUID]*Collection),
+
+		uncollated: make(map[oplog.Namespace]error),
 	}
 }
 
@@ -85,6 +112,7 @@ func New(cfg Config) *Store {
 func (s *Store) Clone() *Store {
 	c := New(s.cfg)
 	c.counters, c.made = s.counters, s.made
+	c.uncollated = maps.Clone(s.uncollated)
 	for _, coll := range s.byName {
 		c.add(coll.clone())
 	}
@@ -93,6 +121,19 @@ func (s *Store) Clone() *Store {
 
 // Counters returns what was tolerated up to now.
 func (s *Store) Counters() Counters { return s.counters }
+
+// Uncollated returns the collections, by the names that they had then, in which
+// an _id with text was met under a collation that cannot be followed here, and
+// why it cannot: a [*bsonorder.CollationError]. Their _ids are compared by bytes,
+// so that two may be different that the server takes for one.
+func (s *Store) Uncollated() map[oplog.Namespace]error { return maps.Clone(s.uncollated) }
+
+// noteID keeps in mind that an _id is compared without the collation.
+func (s *Store) noteID(c *Collection, id bson.RawValue) {
+	if c.collationErr != nil && s.uncollated[c.ns] == nil && hasText(id) {
+		s.uncollated[c.ns] = c.collationErr
+	}
+}
 
 // Collection returns the collection of that name. There is none for a view.
 func (s *Store) Collection(ns oplog.Namespace) (*Collection, bool) {

@@ -11,7 +11,7 @@ import (
 //
 //	{_id: "DB.VIEW", viewOn: COLLECTION, pipeline: [...], collation: {...}}
 //
-// A time-series collection is a view on its buckets.
+// A time-series collection is a view on its own buckets: DB.X on DB.system.buckets.X.
 
 func (s *Store) view(ns oplog.Namespace) (bson.Raw, bool) {
 	views, ok := s.byName[oplog.NewNamespace(ns.DB(), "system.views")]
@@ -67,7 +67,7 @@ func (s *Store) views(db string) []CollectionState {
 		state := CollectionState{NS: oplog.Namespace(ns), Type: TypeView}
 		buckets := oplog.NewNamespace(db, target)
 		var options []field
-		if buckets.IsBuckets() {
+		if buckets == state.NS.Buckets() {
 			state.Type = TypeTimeseries
 			if c, ok := s.byName[buckets]; ok {
 				for _, f := range split(c.options) {
