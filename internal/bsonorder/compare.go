@@ -19,9 +19,9 @@ func Compare(a, b bson.RawValue, coll *Collator) int {
 	return compare(a.Type, a.Value, b.Type, b.Value, coll, 1)
 }
 
-// rank returns the place of a type among the others. Types that share one are
+// Rank returns the place of a type among the others. Types that share one are
 // compared by value.
-func rank(t bson.Type) int {
+func Rank(t bson.Type) int {
 	switch t {
 	case bson.TypeMinKey:
 		return -1
@@ -63,7 +63,7 @@ func rank(t bson.Type) int {
 }
 
 func compare(at bson.Type, a []byte, bt bson.Type, b []byte, coll *Collator, depth int) int {
-	if c := cmp.Compare(rank(at), rank(bt)); c != 0 {
+	if c := cmp.Compare(Rank(at), Rank(bt)); c != 0 {
 		return c
 	}
 	if len(a) < fixedSize(at) || len(b) < fixedSize(bt) {
@@ -151,7 +151,7 @@ func compareFields(a, b []byte, names bool, coll *Collator, depth int) int {
 		case !bMore:
 			return 1
 		}
-		if c := cmp.Compare(rank(ai.Type), rank(bi.Type)); c != 0 {
+		if c := cmp.Compare(Rank(ai.Type), Rank(bi.Type)); c != 0 {
 			return c
 		}
 		if names {

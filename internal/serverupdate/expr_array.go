@@ -199,7 +199,7 @@ func add(ev *evaluation, vars *scope, args []*expr) (value, error) {
 		default:
 			return value{}, refuse(16554, "evaluate $add: an argument is of type %s", typeName(v.typ))
 		}
-		if r, class := v.rational(); class == finite {
+		if r, finite := v.rational(); finite {
 			exact.Add(exact, r)
 		} else {
 			special = true

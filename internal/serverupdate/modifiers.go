@@ -142,8 +142,8 @@ func sliceBound(e rawbson.Elem) (int64, bool) {
 	if !v.numeric() {
 		return 0, false
 	}
-	r, class := v.rational()
-	if class != finite || !r.IsInt() || !r.Num().IsInt64() {
+	r, finite := v.rational()
+	if !finite || !r.IsInt() || !r.Num().IsInt64() {
 		return 0, false
 	}
 	return r.Num().Int64(), true

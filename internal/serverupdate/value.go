@@ -120,10 +120,6 @@ func (v value) float() float64 {
 	return math.Float64frombits(binary.LittleEndian.Uint64(v.raw))
 }
 
-func (v value) decimal() bson.Decimal128 {
-	return bson.NewDecimal128(binary.LittleEndian.Uint64(v.raw[8:]), binary.LittleEndian.Uint64(v.raw))
-}
-
 // integral returns a number that is exactly an int32, whatever its type.
 func (v value) integral() (int, bool) {
 	switch v.typ {
@@ -138,8 +134,8 @@ func (v value) integral() (int, bool) {
 			return int(f), true
 		}
 	case bson.TypeDecimal128:
-		r, class := v.rational()
-		if class == finite && r.IsInt() && r.Num().IsInt64() {
+		r, finite := v.rational()
+		if finite && r.IsInt() && r.Num().IsInt64() {
 			n := r.Num().Int64()
 			return int(n), n >= math.MinInt32 && n <= math.MaxInt32
 		}
@@ -162,8 +158,8 @@ func (v value) truth() bool {
 	case bson.TypeDouble:
 		return v.float() != 0
 	case bson.TypeDecimal128:
-		r, class := v.rational()
-		return class != finite || r.Sign() != 0
+		r, finite := v.rational()
+		return !finite || r.Sign() != 0
 	default:
 		return true
 	}

@@ -3,8 +3,6 @@ package update
 import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
-
-	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
 // builder writes a compiled update. Every method that takes a key writes one
@@ -60,7 +58,7 @@ func (b *builder) null(key string) { b.buf = bsoncore.AppendNullElement(b.buf, k
 func (b *builder) raw(key string, v bson.RawValue) {
 	b.buf = bsoncore.AppendHeader(b.buf, bsoncore.Type(v.Type), key)
 	b.buf = append(b.buf, v.Value...)
-	b.deepest = max(b.deepest, b.depth+nesting(v.Type, v.Value))
+	b.deepest = max(b.deepest, b.depth+levels(v.Type, v.Value))
 }
 
 // constant writes an expression whose value is v.
@@ -79,21 +77,4 @@ func (b *builder) constant(key string, v bson.RawValue) {
 	at := b.document(key)
 	b.raw("$literal", v)
 	b.end(at)
-}
-
-// nesting returns how many levels of documents and arrays a valid value has.
-func nesting(t bson.Type, v []byte) int {
-	switch t {
-	case bson.TypeEmbeddedDocument, bson.TypeArray:
-	case bson.TypeCodeWithScope:
-		v = rawbson.Scope(v)
-	default:
-		return 0
-	}
-	deepest := 0
-	it := rawbson.NewIter(v)
-	for it.Next() {
-		deepest = max(deepest, nesting(it.Type, it.Value))
-	}
-	return deepest + 1
 }
