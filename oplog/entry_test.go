@@ -308,6 +308,10 @@ func TestParseAllocatesNothing(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("hashing makes %v allocations, want none", n)
 	}
+	nested := value(t, bson.D{{Key: "a", Value: int32(1)}, {Key: "b", Value: strings.Repeat("x", 200)}})
+	if n := testing.AllocsPerRun(200, func() { oplog.HashID(1, nested) }); n >= 1 {
+		t.Errorf("hashing a document makes %v allocations, want none", n)
+	}
 }
 
 func FuzzParseEntry(f *testing.F) {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"strconv"
+	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -23,12 +24,18 @@ func HashNamespace(ns Namespace) uint32 {
 // decimal 1, also inside documents. Under any other collation strings that
 // differ may be one: there the whole collection has to share a hash.
 func HashID(seed uint32, id bson.RawValue) uint32 {
-	if isNested(id.Type) {
-		return murmur32(AppendIDKey(make([]byte, 0, 128), id), seed)
+	if !isNested(id.Type) {
+		var buf [96]byte // on the stack, as nothing recursive gets to see it
+		return murmur32(appendScalar(buf[:0], id.Type, id.Value), seed)
 	}
-	var buf [96]byte // on the stack, as nothing recursive gets to see it
-	return murmur32(appendScalar(buf[:0], id.Type, id.Value), seed)
+	buf := keyBuffers.Get().(*[]byte)
+	*buf = AppendIDKey((*buf)[:0], id)
+	h := murmur32(*buf, seed)
+	keyBuffers.Put(buf)
+	return h
 }
+
+var keyBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // AppendIDKey appends bytes that are the same for two _ids that the server
 // treats as one under simple collation. Different _ids may have the same bytes,
