@@ -21,7 +21,8 @@ type judge struct {
 	// written is how much all updates wrote, in bytes of documents, bytes how
 	// much those that were judged read and wrote.
 	written, bytes int64
-	// misfits are deltas that were not computed from the document that they met.
+	// misfits are deltas that were not computed from the document that they met,
+	// which therefore was no pre-image.
 	misfits int
 	// judged is how many deltas met a document, compiled or not.
 	judged int
@@ -45,7 +46,6 @@ func (j *judge) update(pre bson.Raw, op *oplog.Op, post bson.Raw) {
 	if !j.exact {
 		return
 	}
-	j.wrongOnPreImage = j.compile(j.wrongOnPreImage, pre, op, post, update.GuaranteePreImage)
 	diff, err := update.DeltaOf(op.O)
 	if err != nil {
 		return
@@ -54,11 +54,13 @@ func (j *judge) update(pre bson.Raw, op *oplog.Op, post bson.Raw) {
 	if err != nil {
 		return
 	}
-	if d.AddsTo(pre) {
-		j.wrongOnPreImage = j.compile(j.wrongOnPreImage, pre, op, post, update.GuaranteeNewFields)
-	}
 	if !fits(d, pre) {
 		j.misfits++
+		return
+	}
+	j.wrongOnPreImage = j.compile(j.wrongOnPreImage, pre, op, post, update.GuaranteePreImage)
+	if d.AddsTo(pre) {
+		j.wrongOnPreImage = j.compile(j.wrongOnPreImage, pre, op, post, update.GuaranteeNewFields)
 	}
 }
 

@@ -30,15 +30,20 @@ func (p *proof) steady() *memstore.Store {
 	p.judge.exact = false
 	differences := p.compare(store, err)
 	counters := store.Counters()
-	if len(differences)+len(p.judge.wrongOnPreImage) > 0 && p.scenario.hasBefore() {
-		code, _ := errors.AsType[memstore.Code](err)
-		p.fuzzy = counters != memstore.Counters{} || p.judge.misfits > 0 || slices.Contains(newerData, code)
+	tolerated := counters
+	tolerated.DeleteWasEmpty = 0 // both modes take that alike
+	switch code, _ := errors.AsType[memstore.Code](err); {
+	case !p.scenario.hasBefore():
+	case len(differences) > 0:
+		p.fuzzy = tolerated != memstore.Counters{} || p.judge.misfits > 0 || slices.Contains(newerData, code)
+	case len(p.judge.wrongOnPreImage) > 0:
+		p.fuzzy = p.judge.misfits > 0
 	}
 	if p.fuzzy {
 		p.report.note("before/ is a moving copy: initial sync only")
 		return store
 	}
-	if counters != (memstore.Counters{DeleteWasEmpty: counters.DeleteWasEmpty}) {
+	if tolerated != (memstore.Counters{}) {
 		// Not wrong, but no recording of a server so far has needed it.
 		p.report.note("tolerated: " + counters.String())
 	}

@@ -104,8 +104,14 @@ func TestTrimming(t *testing.T) {
 			}
 		})
 	}
+	// No trimming makes documents up.
+	invented := dataOf(after.catalog, doc(77), doc(4))
+	s := (&recording{meta: meta("5.0.7", ""), after: invented, log: append([]bson.D{fcv(set("4.4"))}, filled...)}).write(t)
+	if r := Verify(t.Context(), &s, Options{}); r.OK() || !strings.Contains(r.String(), "77") {
+		t.Errorf("got %s", &r)
+	}
 	// All else is compared.
-	s := (&recording{
+	s = (&recording{
 		meta:  meta("5.0.7", ""),
 		after: &data{after.catalog[:len(after.catalog)-1] + "," + listed("d.d", 2, "{}", idIndex) + "]", map[string][]bson.D{"d.c": {doc(4)}, "d.d": {doc(1)}}},
 		log:   append([]bson.D{fcv(set("4.4")), create("d", 2)}, filled...),
@@ -196,8 +202,8 @@ func jsonText(t *testing.T, text string) string {
 	return string(bytes.TrimSuffix(bytes.TrimPrefix(quoted, []byte(`{"x":`)), []byte("}")))
 }
 
-// TestTwice has documents and indexes of one name: in a result they are wrong, in
-// a copy they may be.
+// TestTwice has documents of one _id, which are wrong in a result and may be in a
+// copy, and indexes of one name, which are wrong in both.
 func TestTwice(t *testing.T) {
 	plain := catalogOf(listed("d.c", 1, "{}", idIndex))
 	s := record(t, plain, []bson.D{doc(1), doc(2), doc(1.0)}, []bson.D{doc(1), doc(2)}, insert(1), insert(2))
@@ -218,6 +224,12 @@ func TestTwice(t *testing.T) {
 	if !strings.Contains(err.Error(), `d.c has two indexes "x"`) {
 		t.Errorf("got %v", err)
 	}
+	s = (&recording{
+		before: dataOf(catalogOf(listed("d.c", 1, "{}", x, idIndex, x))),
+		after:  dataOf(catalogOf(listed("d.c", 1, "{}", x, idIndex)), doc(1)),
+		log:    []bson.D{insert(1)},
+	}).write(t)
+	wantFileError(t, Verify(t.Context(), &s, Options{}).Err, ErrMismatch, catalogFile)
 }
 
 // TestCatalogFault says which item it is, and where.
