@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/bsongen"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -78,30 +79,30 @@ func TestCommandPayloads(t *testing.T) {
 	}{
 		{
 			`{"create":"c.d","capped":true,"size":8192,"idIndex":` + index + `}`,
-			oplog.Create{NS: "db.c.d", Options: doc(t, `{"capped":true,"size":8192}`), IDIndex: doc(t, index)},
+			oplog.Create{NS: "db.c.d", Options: bsongen.FromJSON(t, `{"capped":true,"size":8192}`), IDIndex: bsongen.FromJSON(t, index)},
 		},
-		{`{"create":"c"}`, oplog.Create{NS: "db.c", Options: doc(t, `{}`)}},
+		{`{"create":"c"}`, oplog.Create{NS: "db.c", Options: bsongen.FromJSON(t, `{}`)}},
 		{
 			`{"createIndexes":"c","v":2,"key":{"x":1},"name":"x_1"}`,
-			oplog.CreateIndexes{NS: "db.c", Spec: doc(t, index)},
+			oplog.CreateIndexes{NS: "db.c", Spec: bsongen.FromJSON(t, index)},
 		},
 		{
 			`{"startIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":[` + index + `,` + index + `]}`,
-			oplog.IndexBuild{NS: "db.c", Build: uuid, Specs: []bson.Raw{doc(t, index), doc(t, index)}},
+			oplog.IndexBuild{NS: "db.c", Build: uuid, Specs: []bson.Raw{bsongen.FromJSON(t, index), bsongen.FromJSON(t, index)}},
 		},
 		{
 			`{"commitIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":[` + index + `]}`,
-			oplog.IndexBuild{NS: "db.c", Build: uuid, Specs: []bson.Raw{doc(t, index)}},
+			oplog.IndexBuild{NS: "db.c", Build: uuid, Specs: []bson.Raw{bsongen.FromJSON(t, index)}},
 		},
 		{
 			`{"abortIndexBuild":"c","indexBuildUUID":` + someUUID + `,"indexes":[` + index + `],"cause":{"ok":false,"code":11000}}`,
-			oplog.IndexBuild{NS: "db.c", Build: uuid, Specs: []bson.Raw{doc(t, index)}, Cause: doc(t, `{"ok":false,"code":11000}`)},
+			oplog.IndexBuild{NS: "db.c", Build: uuid, Specs: []bson.Raw{bsongen.FromJSON(t, index)}, Cause: bsongen.FromJSON(t, `{"ok":false,"code":11000}`)},
 		},
 		{`{"dropIndexes":"c","index":"x_1"}`, oplog.DropIndexes{NS: "db.c", Name: "x_1"}},
 		{`{"deleteIndexes":"c","index":"x_1"}`, oplog.DropIndexes{NS: "db.c", Name: "x_1"}},
 		{
 			`{"collMod":"c","index":{"name":"x_1","hidden":true}}`,
-			oplog.CollMod{NS: "db.c", Changes: doc(t, `{"index":{"name":"x_1","hidden":true}}`)},
+			oplog.CollMod{NS: "db.c", Changes: bsongen.FromJSON(t, `{"index":{"name":"x_1","hidden":true}}`)},
 		},
 		{`{"drop":"c"}`, oplog.Drop{NS: "db.c"}},
 		{`{"emptycapped":"c"}`, oplog.Namespace("db.c")},

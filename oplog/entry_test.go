@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/bsongen"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -35,7 +36,7 @@ func TestParseKinds(t *testing.T) {
 			}
 			want := bson.RawValue{}
 			if tc.id != nil {
-				want = value(t, tc.id)
+				want = bsongen.Of(t, tc.id)
 			}
 			if !e.ID.Equal(want) {
 				t.Errorf("_id is %s of type %s, want %s", e.ID, e.ID.Type, want)
@@ -73,7 +74,7 @@ func TestParseKeepsSessionFields(t *testing.T) {
 }
 
 func TestParseAcceptsOldAndExtraFields(t *testing.T) {
-	e, err := oplog.ParseEntry(doc(t, `{"ts":{"$timestamp":{"t":1,"i":1}},"h":{"$numberLong":"123"},"op":"i","ns":"a.b",`+
+	e, err := oplog.ParseEntry(bsongen.FromJSON(t, `{"ts":{"$timestamp":{"t":1,"i":1}},"h":{"$numberLong":"123"},"op":"i","ns":"a.b",`+
 		`"o":{"_id":1},"`+`wall":{"$date":"2026-11-20T09:44:39Z"},"somethingNew":{"a":1},"destinedRecipient":"s1"}`))
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +143,7 @@ func TestParseRefuses(t *testing.T) {
 		{"ts twice", frame(ok + `,"ts":{"$timestamp":{"t":1700000000,"i":3}}`), "ts", oplog.ErrBadField},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := oplog.ParseEntry(doc(t, tc.entry))
+			_, err := oplog.ParseEntry(bsongen.FromJSON(t, tc.entry))
 			fault, ok := errors.AsType[*oplog.EntryError](err)
 			if !ok || !errors.Is(err, tc.want) {
 				t.Fatalf("error is %v, want %v", err, tc.want)
@@ -163,7 +164,7 @@ func TestParseForgetsThePreviousEntry(t *testing.T) {
 	rich := entry(t, `"op":"c","ns":"a.$cmd","ui":`+someUUID+`,"o":{"drop":"x"},"o2":{"numRecords":1},"b":true,"fromMigrate":true,
 		"lsid":{"id":1},"txnNumber":{"$numberLong":"9"},"stmtId":[1,2],"multiOpType":1,
 		"prevOpTime":{"ts":{"$timestamp":{"t":2,"i":1}}}`)
-	poor := doc(t, `{"op":"n","ns":"","o":{},"ts":{"$timestamp":{"t":1,"i":1}},`+someWall+`}`)
+	poor := bsongen.FromJSON(t, `{"op":"n","ns":"","o":{},"ts":{"$timestamp":{"t":1,"i":1}},`+someWall+`}`)
 	want, err := oplog.ParseEntry(poor)
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +197,7 @@ func TestErrorsAreShort(t *testing.T) {
 		"ns":      `"op":"i","ns":"` + long + `","o":{"_id":1}`,
 		"value":   `"op":"i","ns":"a.b","o":"` + long + `"`,
 	} {
-		_, err := oplog.ParseEntry(doc(t, `{`+fields+`,`+someTS+`,`+someWall+`}`))
+		_, err := oplog.ParseEntry(bsongen.FromJSON(t, `{`+fields+`,`+someTS+`,`+someWall+`}`))
 		if err == nil || len(err.Error()) > 300 {
 			t.Errorf("%s: the error has %d bytes", name, len(err.Error()))
 		}
@@ -222,14 +223,14 @@ func TestErrorsReadWell(t *testing.T) {
 			`oplog entry 1700000000:3 t5: o: not valid: it is of type array`,
 		},
 	} {
-		if _, err := oplog.ParseEntry(doc(t, tc.entry)); err == nil || err.Error() != tc.want {
+		if _, err := oplog.ParseEntry(bsongen.FromJSON(t, tc.entry)); err == nil || err.Error() != tc.want {
 			t.Errorf("error is\n%v, want\n%s", err, tc.want)
 		}
 	}
 }
 
 func TestCorruptEntryNamesOffsetAndOpTime(t *testing.T) {
-	raw := doc(t, `{`+someTS+`,"op":"i","ns":"a.b","o":{"_id":1},`+someWall+`}`)
+	raw := bsongen.FromJSON(t, `{`+someTS+`,"op":"i","ns":"a.b","o":{"_id":1},`+someWall+`}`)
 	cut := append(bson.Raw{}, raw...)
 	at := strings.Index(string(cut), "\x02ns\x00")
 	cut[at] = 0x55
@@ -245,7 +246,7 @@ func TestCorruptEntryNamesOffsetAndOpTime(t *testing.T) {
 	if _, err := oplog.ParseEntry(inner); !errors.Is(err, oplog.ErrCorrupt) || !strings.Contains(err.Error(), " o: ") {
 		t.Errorf("a corrupt key gives %v", err)
 	}
-	deep := doc(t, `{`+someTS+`,"op":"i","ns":"a.b","o":{"_id":1,"x":{"y":1}},`+someWall+`}`)
+	deep := bsongen.FromJSON(t, `{`+someTS+`,"op":"i","ns":"a.b","o":{"_id":1,"x":{"y":1}},`+someWall+`}`)
 	deep[strings.Index(string(deep), "\x10y\x00")] = 0x55
 	if _, err := oplog.ParseEntry(deep); err != nil {
 		t.Errorf("Parse looks into the payload: %v", err)
@@ -308,7 +309,7 @@ func TestParseAllocatesNothing(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("hashing makes %v allocations, want none", n)
 	}
-	nested := value(t, bson.D{{Key: "a", Value: int32(1)}, {Key: "b", Value: strings.Repeat("x", 200)}})
+	nested := bsongen.Of(t, bson.D{{Key: "a", Value: int32(1)}, {Key: "b", Value: strings.Repeat("x", 200)}})
 	if n := testing.AllocsPerRun(200, func() { oplog.HashID(1, nested) }); n >= 1 {
 		t.Errorf("hashing a document makes %v allocations, want none", n)
 	}

@@ -11,45 +11,28 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
+	"github.com/oplogrep/replicator/internal/bsongen"
 	"github.com/oplogrep/replicator/oplog"
 )
-
-func value(t testing.TB, v any) bson.RawValue {
-	t.Helper()
-	typ, data, err := bson.MarshalValue(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bson.RawValue{Type: typ, Value: data}
-}
-
-func decimal(t testing.TB, s string) bson.Decimal128 {
-	t.Helper()
-	d, err := bson.ParseDecimal128(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
 
 // classes are values that the server holds for one _id each, and for different
 // ones between the lines.
 func classes(t testing.TB) [][]any {
 	return [][]any{
-		{int32(1), int64(1), 1.0, decimal(t, "1"), decimal(t, "1.000"), decimal(t, "1E0"), decimal(t, "0.1E1")},
-		{int32(0), int64(0), 0.0, math.Copysign(0, -1), decimal(t, "0"), decimal(t, "-0"), decimal(t, "0E+3")},
-		{int32(-1), int64(-1), -1.0, decimal(t, "-1")},
-		{int64(1) << 40, float64(1 << 40), decimal(t, "1099511627776")},
-		{1.5, decimal(t, "1.5"), decimal(t, "1.50")},
-		{math.NaN(), math.Float64frombits(0x7ff8000000000001), decimal(t, "NaN")},
-		{math.Inf(1), decimal(t, "Infinity")},
-		{math.Inf(-1), decimal(t, "-Infinity")},
+		{int32(1), int64(1), 1.0, bsongen.Decimal(t, "1"), bsongen.Decimal(t, "1.000"), bsongen.Decimal(t, "1E0"), bsongen.Decimal(t, "0.1E1")},
+		{int32(0), int64(0), 0.0, math.Copysign(0, -1), bsongen.Decimal(t, "0"), bsongen.Decimal(t, "-0"), bsongen.Decimal(t, "0E+3")},
+		{int32(-1), int64(-1), -1.0, bsongen.Decimal(t, "-1")},
+		{int64(1) << 40, float64(1 << 40), bsongen.Decimal(t, "1099511627776")},
+		{1.5, bsongen.Decimal(t, "1.5"), bsongen.Decimal(t, "1.50")},
+		{math.NaN(), math.Float64frombits(0x7ff8000000000001), bsongen.Decimal(t, "NaN")},
+		{math.Inf(1), bsongen.Decimal(t, "Infinity")},
+		{math.Inf(-1), bsongen.Decimal(t, "-Infinity")},
 		{"a", bson.Symbol("a")},
 		{"b"},
 		{""},
 		{"1"},
 		{bson.JavaScript("a")},
-		{bson.D{{Key: "x", Value: int32(1)}}, bson.D{{Key: "x", Value: 1.0}}, bson.D{{Key: "x", Value: decimal(t, "1.0")}}},
+		{bson.D{{Key: "x", Value: int32(1)}}, bson.D{{Key: "x", Value: 1.0}}, bson.D{{Key: "x", Value: bsongen.Decimal(t, "1.0")}}},
 		{bson.D{{Key: "y", Value: int32(1)}}},
 		{bson.D{{Key: "x", Value: bson.D{{Key: "x", Value: int32(1)}}}}, bson.D{{Key: "x", Value: bson.D{{Key: "x", Value: int64(1)}}}}},
 		{bson.D{{Key: "x", Value: bson.A{int32(1), "s"}}}, bson.D{{Key: "x", Value: bson.A{1.0, bson.Symbol("s")}}}},
@@ -79,14 +62,14 @@ func TestEqualIDsHashAlike(t *testing.T) {
 	seed := oplog.HashNamespace("a.b")
 	keys := map[string]string{}
 	for _, class := range classes(t) {
-		first := value(t, class[0])
+		first := bsongen.Of(t, class[0])
 		key := oplog.AppendIDKey(nil, first)
 		if other, taken := keys[string(key)]; taken {
 			t.Errorf("%v and %s have the same key", class[0], other)
 		}
 		keys[string(key)] = fmt.Sprintf("%T %v", class[0], class[0])
 		for _, v := range class[1:] {
-			id := value(t, v)
+			id := bsongen.Of(t, v)
 			if !bytes.Equal(oplog.AppendIDKey(nil, id), key) {
 				t.Errorf("%T %v and %T %v are one _id with two keys", class[0], class[0], v, v)
 			}
@@ -100,8 +83,8 @@ func TestEqualIDsHashAlike(t *testing.T) {
 func TestWholeNumbersHashAlikeAcrossTypes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.Int64().Draw(rt, "n")
-		want := oplog.AppendIDKey(nil, value(t, n))
-		forms := []any{decimal(t, strconv.FormatInt(n, 10))}
+		want := oplog.AppendIDKey(nil, bsongen.Of(t, n))
+		forms := []any{bsongen.Decimal(t, strconv.FormatInt(n, 10))}
 		if n >= -1<<53 && n <= 1<<53 {
 			forms = append(forms, float64(n))
 		}
@@ -109,7 +92,7 @@ func TestWholeNumbersHashAlikeAcrossTypes(t *testing.T) {
 			forms = append(forms, int32(n))
 		}
 		for _, form := range forms {
-			if got := oplog.AppendIDKey(nil, value(t, form)); !bytes.Equal(got, want) {
+			if got := oplog.AppendIDKey(nil, bsongen.Of(t, form)); !bytes.Equal(got, want) {
 				rt.Fatalf("int64 %d and %T %v differ", n, form, form)
 			}
 		}
@@ -118,7 +101,7 @@ func TestWholeNumbersHashAlikeAcrossTypes(t *testing.T) {
 
 func TestDecimalsBeyondDoubles(t *testing.T) {
 	for _, s := range []string{"9.99E+6144", "-9.99E+6144", "1E-6176", "9999999999999999999999999999999999"} {
-		if key := oplog.AppendIDKey(nil, value(t, decimal(t, s))); len(key) != 9 {
+		if key := oplog.AppendIDKey(nil, bsongen.Of(t, bsongen.Decimal(t, s))); len(key) != 9 {
 			t.Errorf("the key of %s has %d bytes", s, len(key))
 		}
 	}
@@ -138,11 +121,11 @@ func TestHashIsStable(t *testing.T) {
 		{"shop.orders", bson.D{{Key: "x", Value: int64(5)}}, 0xfe7b9b93},
 	} {
 		seed := oplog.HashNamespace(tc.ns)
-		if got := oplog.HashID(seed, value(t, tc.id)); got != tc.want {
+		if got := oplog.HashID(seed, bsongen.Of(t, tc.id)); got != tc.want {
 			t.Errorf("the hash of %v in %s is %#x, want %#x", tc.id, tc.ns, got, tc.want)
 		}
 		h := murmur3.New32WithSeed(seed)
-		h.Write(oplog.AppendIDKey(nil, value(t, tc.id)))
+		h.Write(oplog.AppendIDKey(nil, bsongen.Of(t, tc.id)))
 		if got := h.Sum32(); got != tc.want {
 			t.Errorf("murmur3 of the key of %v is %#x, want %#x", tc.id, got, tc.want)
 		}
@@ -151,24 +134,24 @@ func TestHashIsStable(t *testing.T) {
 
 // Coefficients beyond 34 digits stand for zero.
 func TestDecimalsThatNobodyWrites(t *testing.T) {
-	zero := oplog.AppendIDKey(nil, value(t, int32(0)))
+	zero := oplog.AppendIDKey(nil, bsongen.Of(t, int32(0)))
 	const most = 0x1ed09bead87c0
 	for _, d := range []bson.Decimal128{
 		bson.NewDecimal128(0x3041ffffffffffff, 0xffffffffffffffff),
 		bson.NewDecimal128(0x3040000000000000|most, 0x378d8e6400000000),
 		bson.NewDecimal128(0x3040000000000000|most+1, 0),
 	} {
-		if !bytes.Equal(oplog.AppendIDKey(nil, value(t, d)), zero) {
+		if !bytes.Equal(oplog.AppendIDKey(nil, bsongen.Of(t, d)), zero) {
 			t.Errorf("%v is not zero", d)
 		}
 	}
-	if bytes.Equal(oplog.AppendIDKey(nil, value(t, bson.NewDecimal128(0x3040000000000000|most, 0x378d8e63ffffffff))), zero) {
+	if bytes.Equal(oplog.AppendIDKey(nil, bsongen.Of(t, bson.NewDecimal128(0x3040000000000000|most, 0x378d8e63ffffffff))), zero) {
 		t.Error("the greatest coefficient is zero")
 	}
 }
 
 func TestHashDependsOnTheNamespace(t *testing.T) {
-	id := value(t, int32(1))
+	id := bsongen.Of(t, int32(1))
 	if oplog.HashID(oplog.HashNamespace("a.b"), id) == oplog.HashID(oplog.HashNamespace("a.c"), id) {
 		t.Error("the namespace does not change the hash")
 	}
@@ -186,7 +169,7 @@ func TestHashSpreads(t *testing.T) {
 	} {
 		var counts [writers]int
 		for i := range ids {
-			counts[oplog.HashID(seed, value(t, newID(i)))%writers]++
+			counts[oplog.HashID(seed, bsongen.Of(t, newID(i)))%writers]++
 		}
 		for w, n := range counts {
 			if n < ids/writers*8/10 || n > ids/writers*12/10 {
@@ -201,7 +184,7 @@ func TestHashOfADeepIDEnds(t *testing.T) {
 	for range 2000 {
 		v = bson.D{{Key: "d", Value: v}}
 	}
-	oplog.HashID(0, value(t, v))
+	oplog.HashID(0, bsongen.Of(t, v))
 }
 
 func BenchmarkHash(b *testing.B) {
@@ -211,7 +194,7 @@ func BenchmarkHash(b *testing.B) {
 		"a string of some length",
 		bson.D{{Key: "a", Value: int32(1)}, {Key: "b", Value: "x"}},
 	} {
-		id := value(b, v)
+		id := bsongen.Of(b, v)
 		b.Run(id.Type.String(), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

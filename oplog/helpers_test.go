@@ -5,22 +5,9 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-)
 
-// doc turns relaxed extended JSON into raw BSON. Canonical extended JSON is a
-// part of it.
-func doc(t testing.TB, json string) bson.Raw {
-	t.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(json), false, &d); err != nil {
-		t.Fatalf("%v in %s", err, json)
-	}
-	raw, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
-}
+	"github.com/oplogrep/replicator/internal/bsongen"
+)
 
 const (
 	someUUID  = `{"$binary":{"base64":"AAECAwQFBgcICQoLDA0ODw==","subType":"04"}}`
@@ -32,5 +19,5 @@ const (
 // entry completes the fields of an entry with optime, version and wall clock.
 func entry(t testing.TB, fields string) bson.Raw {
 	t.Helper()
-	return doc(t, "{"+strings.TrimSuffix(strings.TrimSpace(fields), ",")+someFrame+"}")
+	return bsongen.FromJSON(t, "{"+strings.TrimSuffix(strings.TrimSpace(fields), ",")+someFrame+"}")
 }

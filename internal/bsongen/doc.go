@@ -7,5 +7,7 @@
 // them to pay. Names come from a small pool, so that documents and deltas that
 // are drawn apart still meet.
 //
+// It also writes documents and values out of what tests spell them in.
+//
 // It is for tests only. Nothing but tests imports it.
 package bsongen

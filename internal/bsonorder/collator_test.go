@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/bsongen"
 )
 
 // stored is a collation as the server writes it, with changes.
@@ -63,7 +65,7 @@ func TestCollator(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := Compare(value(t, tt.a), value(t, tt.b), coll); got != tt.want {
+			if got := Compare(bsongen.Of(t, tt.a), bsongen.Of(t, tt.b), coll); got != tt.want {
 				t.Errorf("Compare(%v, %v) = %d, want %d", tt.a, tt.b, got, tt.want)
 			}
 		})

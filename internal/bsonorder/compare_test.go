@@ -9,26 +9,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
+	"github.com/oplogrep/replicator/internal/bsongen"
 	"github.com/oplogrep/replicator/oplog"
 )
-
-func value(t testing.TB, v any) bson.RawValue {
-	t.Helper()
-	typ, data, err := bson.MarshalValue(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bson.RawValue{Type: typ, Value: data}
-}
-
-func decimal(t testing.TB, s string) bson.Decimal128 {
-	t.Helper()
-	d, err := bson.ParseDecimal128(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
 
 // TestOrder has one list in ascending order; the values of one line are equal.
 func TestOrder(t *testing.T) {
@@ -37,29 +20,29 @@ func TestOrder(t *testing.T) {
 		{bson.MinKey{}},
 		{bson.Undefined{}},
 		{bson.Null{}},
-		{math.NaN(), decimal(t, "NaN"), math.Float64frombits(0x7ff8000000000001)},
-		{math.Inf(-1), decimal(t, "-Infinity")},
-		{decimal(t, "-1E6000")},
+		{math.NaN(), bsongen.Decimal(t, "NaN"), math.Float64frombits(0x7ff8000000000001)},
+		{math.Inf(-1), bsongen.Decimal(t, "-Infinity")},
+		{bsongen.Decimal(t, "-1E6000")},
 		{-math.MaxFloat64},
-		{int64(math.MinInt64), float64(math.MinInt64), decimal(t, "-9223372036854775808")},
+		{int64(math.MinInt64), float64(math.MinInt64), bsongen.Decimal(t, "-9223372036854775808")},
 		{int64(math.MinInt64 + 1)},
-		{int32(-1), int64(-1), -1.0, decimal(t, "-1.0")},
-		{-0.5, decimal(t, "-0.50")},
-		{int32(0), int64(0), 0.0, math.Copysign(0, -1), decimal(t, "0"), decimal(t, "-0E10")},
-		{decimal(t, "1E-6176")},
+		{int32(-1), int64(-1), -1.0, bsongen.Decimal(t, "-1.0")},
+		{-0.5, bsongen.Decimal(t, "-0.50")},
+		{int32(0), int64(0), 0.0, math.Copysign(0, -1), bsongen.Decimal(t, "0"), bsongen.Decimal(t, "-0E10")},
+		{bsongen.Decimal(t, "1E-6176")},
 		{math.SmallestNonzeroFloat64},
-		{decimal(t, "0.1")},
+		{bsongen.Decimal(t, "0.1")},
 		{0.1}, // a little more than a tenth
-		{int32(1), int64(1), 1.0, decimal(t, "1"), decimal(t, "1.000"), decimal(t, "10E-1")},
-		{1.5, decimal(t, "1.5")},
-		{long, float64(long), decimal(t, "9007199254740992")},
-		{long + 1, decimal(t, "9007199254740993")},
+		{int32(1), int64(1), 1.0, bsongen.Decimal(t, "1"), bsongen.Decimal(t, "1.000"), bsongen.Decimal(t, "10E-1")},
+		{1.5, bsongen.Decimal(t, "1.5")},
+		{long, float64(long), bsongen.Decimal(t, "9007199254740992")},
+		{long + 1, bsongen.Decimal(t, "9007199254740993")},
 		{long + 2, float64(long + 2)},
 		{int64(math.MaxInt64)},
 		{float64(math.MaxInt64)},
 		{math.MaxFloat64},
-		{decimal(t, "1E6000")},
-		{math.Inf(1), decimal(t, "Infinity")},
+		{bsongen.Decimal(t, "1E6000")},
+		{math.Inf(1), bsongen.Decimal(t, "Infinity")},
 		{"", bson.Symbol("")},
 		{"A", bson.Symbol("A")},
 		{"A\x00"},
@@ -106,7 +89,7 @@ func TestOrder(t *testing.T) {
 			for j, other := range lines {
 				for _, b := range other {
 					want := min(max(i-j, -1), 1)
-					if got := Compare(value(t, a), value(t, b), nil); got != want {
+					if got := Compare(bsongen.Of(t, a), bsongen.Of(t, b), nil); got != want {
 						t.Errorf("Compare(%T %v, %T %v) = %d, want %d", a, a, b, b, got, want)
 					}
 				}
@@ -188,7 +171,7 @@ func TestTotalOrder(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
 				v := make([]bson.RawValue, 3)
 				for i := range v {
-					v[i] = value(t, drawValue(rt, 0))
+					v[i] = bsongen.Of(t, drawValue(rt, 0))
 				}
 				a, b, c := v[0], v[1], v[2]
 				ab, bc, ac := Compare(a, b, coll), Compare(b, c, coll), Compare(a, c, coll)
@@ -211,7 +194,7 @@ func TestTotalOrder(t *testing.T) {
 func TestAgreesWithHash(t *testing.T) {
 	var equal int
 	rapid.Check(t, func(rt *rapid.T) {
-		a, b := value(t, drawValue(rt, 0)), value(t, drawValue(rt, 0))
+		a, b := bsongen.Of(t, drawValue(rt, 0)), bsongen.Of(t, drawValue(rt, 0))
 		if Compare(a, b, nil) != 0 {
 			return
 		}
@@ -254,9 +237,9 @@ func FuzzCompare(f *testing.F) {
 }
 
 func BenchmarkCompare(b *testing.B) {
-	for _, v := range []any{int32(1), "a string of some length", bson.ObjectID{1}, decimal(b, "1.5"), bson.D{{Key: "a", Value: int32(1)}, {Key: "b", Value: "x"}}} {
+	for _, v := range []any{int32(1), "a string of some length", bson.ObjectID{1}, bsongen.Decimal(b, "1.5"), bson.D{{Key: "a", Value: int32(1)}, {Key: "b", Value: "x"}}} {
 		b.Run(fmt.Sprintf("%T", v), func(b *testing.B) {
-			x, y := value(b, v), value(b, v)
+			x, y := bsongen.Of(b, v), bsongen.Of(b, v)
 			b.ReportAllocs()
 			for b.Loop() {
 				Compare(x, y, nil)
@@ -267,12 +250,12 @@ func BenchmarkCompare(b *testing.B) {
 
 // Coefficients beyond 34 digits stand for zero, here and for the hash.
 func TestDecimalsThatNobodyWrites(t *testing.T) {
-	zero := value(t, int32(0))
-	odd := value(t, bson.NewDecimal128(0x3041ffffffffffff, 0xffffffffffffffff))
+	zero := bsongen.Of(t, int32(0))
+	odd := bsongen.Of(t, bson.NewDecimal128(0x3041ffffffffffff, 0xffffffffffffffff))
 	if c := Compare(odd, zero, nil); c != 0 {
 		t.Errorf("it compares as %d with zero", c)
 	}
-	most := value(t, decimal(t, "9999999999999999999999999999999999"))
+	most := bsongen.Of(t, bsongen.Decimal(t, "9999999999999999999999999999999999"))
 	if c := Compare(most, zero, nil); c != 1 {
 		t.Errorf("the greatest coefficient compares as %d with zero", c)
 	}

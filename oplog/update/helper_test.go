@@ -5,21 +5,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/bsongen"
 )
 
-// parse turns extended JSON into a raw document. Field order and duplicate
-// fields survive.
+// parse turns extended JSON into a raw document.
 func parse(tb testing.TB, json string) bson.Raw {
 	tb.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(json), false, &d); err != nil {
-		tb.Fatalf("%v: %s", err, json)
-	}
-	raw, err := bson.Marshal(d)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return raw
+	return bsongen.FromJSON(tb, json)
 }
 
 // same fails the test if two documents differ in a byte.
