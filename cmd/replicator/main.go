@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	out := output{stdout, stderr}
 	parser, err := kong.New(&cli{},
 		kong.Name("replicator"),
-		kong.Description("Follows the oplog of a MongoDB replica set. Exit codes are in docs/exit-codes.md."),
+		kong.Description("Follows the oplog of a MongoDB replica set: recorded ones so far. Exit codes are in docs/exit-codes.md."),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
