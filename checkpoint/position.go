@@ -1,0 +1,54 @@
+package checkpoint
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// AllOps is the Op of a Position behind the last operation of its entry.
+const AllOps = math.MaxInt64
+
+// Position is a place in the log that is finer than an entry: the operation Op,
+// from 0, of the transaction, or of the plain entry, at OpTime. As the position
+// of a lane it says that all of the lane's operations up to it, that one
+// included, are in the target, and none behind it.
+type Position struct {
+	OpTime oplog.OpTime
+	Op     int64
+}
+
+// Compare orders positions.
+func (p Position) Compare(q Position) int {
+	if c := p.OpTime.Compare(q.OpTime); c != 0 {
+		return c
+	}
+	return cmp.Compare(p.Op, q.Op)
+}
+
+// String returns the position as TIMESTAMP tTERM and, inside of an entry, #OP.
+func (p Position) String() string {
+	if p.Op == AllOps {
+		return p.OpTime.String()
+	}
+	return fmt.Sprintf("%s#%d", p.OpTime, p.Op)
+}
+
+// Progress is how far a link has come.
+type Progress struct {
+	// Applied is the last entry up to which everything has been acknowledged by
+	// the target, AppliedWall its primary's clock.
+	Applied     oplog.OpTime
+	AppliedWall int64 // milliseconds since the epoch
+	// FetchFrom belongs to Applied: where reading has to begin again.
+	FetchFrom oplog.OpTime
+	// Durable is the last entry up to which everything is committed by a
+	// majority of the target. Durable <= Applied.
+	Durable     oplog.OpTime
+	DurableWall int64 // milliseconds since the epoch
+	// Ops is how many operations have been applied since the start: it moves
+	// only with entries that change something.
+	Ops int64
+}

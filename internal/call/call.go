@@ -1,0 +1,52 @@
+package call
+
+import (
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Caller runs commands on a server, or on whichever member of a set is primary.
+// It may be used by several goroutines at once, and the order between their
+// calls is not defined. Nothing is ever sent twice by a Caller: who wants a
+// retry asks again.
+type Caller interface {
+	// Call runs one command and returns its reply, which is the caller's to
+	// keep. The reply is that of a command that was carried out (ok: 1).
+	// Errors are *servererr.Error and *LostError, and the cause of ctx.
+	Call(ctx context.Context, cmd Command) (bson.Raw, error)
+}
+
+// Command is one command.
+type Command struct {
+	// DB is the database it runs on.
+	DB string
+	// Body is the command without $db. Its first field is the command's name.
+	Body bson.Raw
+	// Sequence, if not empty, is the name of an array field of the command that
+	// travels beside the body, so that it is not bound by the size of one
+	// document: "documents", "updates", "deletes".
+	Sequence string
+	// Docs are that array's elements.
+	Docs []bson.Raw
+}
+
+// LostError is a command without an answer: it may have been carried out, or may
+// still be.
+type LostError struct {
+	// Host is the server, empty where none could be chosen.
+	Host string
+	// Err is what the network, or the choice of a server, said.
+	Err error
+}
+
+func (e *LostError) Error() string {
+	if e.Host == "" {
+		return fmt.Sprintf("no server to ask: %v", e.Err)
+	}
+	return fmt.Sprintf("no answer from %s: %v", e.Host, e.Err)
+}
+
+// Unwrap returns what the network said.
+func (e *LostError) Unwrap() error { return e.Err }

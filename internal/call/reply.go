@@ -1,0 +1,86 @@
+package call
+
+import (
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
+)
+
+// WriteError is the refusal of one statement of a write command.
+type WriteError struct {
+	// Index is the statement's place in the command, from 0.
+	Index int
+	servererr.Error
+}
+
+// Check returns the *servererr.Error that a reply stands for, nil if it is that
+// of a command that was carried out.
+func Check(reply bson.Raw) error {
+	if ok, found := rawbson.Lookup(reply, "ok"); found && ok.Truth() {
+		return nil
+	}
+	return readError(reply, "errmsg")
+}
+
+// WriteErrors returns the statements of a write command that were refused.
+func WriteErrors(reply bson.Raw) ([]WriteError, error) {
+	v, err := reply.LookupErr("writeErrors")
+	if err != nil {
+		return nil, nil //nolint:nilerr // The field is absent where nothing was refused.
+	}
+	list, ok := v.ArrayOK()
+	if !ok {
+		return nil, fmt.Errorf("read writeErrors of a reply: not an array but %s", v.Type)
+	}
+	values, err := list.Values()
+	if err != nil {
+		return nil, fmt.Errorf("read writeErrors of a reply: %w", err)
+	}
+	out := make([]WriteError, 0, len(values))
+	for _, v := range values {
+		doc, ok := v.DocumentOK()
+		if !ok {
+			return nil, fmt.Errorf("read writeErrors of a reply: an element is %s", v.Type)
+		}
+		index, ok := doc.Lookup("index").AsInt64OK()
+		if !ok {
+			return nil, fmt.Errorf("read writeErrors of a reply: an element has no index")
+		}
+		out = append(out, WriteError{Index: int(index), Error: *readError(doc, "errmsg")})
+	}
+	return out, nil
+}
+
+// ConcernError returns the write concern error of a reply, nil if there is none.
+// The write was carried out, but is not known to be where it was wanted.
+func ConcernError(reply bson.Raw) *servererr.Error {
+	doc, ok := reply.Lookup("writeConcernError").DocumentOK()
+	if !ok {
+		return nil
+	}
+	return readError(doc, "errmsg")
+}
+
+// readError reads the code, message and labels of a document.
+func readError(doc bson.Raw, message string) *servererr.Error {
+	e := &servererr.Error{}
+	if code, ok := doc.Lookup("code").AsInt64OK(); ok {
+		e.Code = servererr.Code(code)
+	}
+	e.Message, _ = doc.Lookup(message).StringValueOK()
+	if info, ok := doc.Lookup("errInfo").DocumentOK(); ok {
+		e.Info = info
+	}
+	if labels, ok := doc.Lookup("errorLabels").ArrayOK(); ok {
+		values, _ := labels.Values()
+		for _, v := range values {
+			if s, ok := v.StringValueOK(); ok {
+				e.Labels = append(e.Labels, s)
+			}
+		}
+	}
+	return e
+}
