@@ -2,7 +2,14 @@ package applier
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
@@ -12,7 +19,6 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Scope decides what is mirrored, and under which name.
@@ -21,55 +27,229 @@ type Scope interface {
 	Target(ns oplog.Namespace) (oplog.Namespace, bool)
 }
 
-// Commands carries out what is alone: *ddl.Executor.
+// Collections is what is known of the target: *catalog.Catalog.
+type Collections interface {
+	// Get returns what is known of a namespace; false where it does not exist.
+	Get(ctx context.Context, ns oplog.Namespace) (*catalog.Collection, bool, error)
+}
+
+// Commands carries out what is alone: *ddl.Executor. One call at a time.
 type Commands interface {
+	// InScope tells whether op does anything on the target.
 	InScope(op *oplog.Op) (bool, error)
+	// Apply carries op out. What it does is committed by a majority when it
+	// returns.
 	Apply(ctx context.Context, op *oplog.Op, again ddl.Again) error
 }
 
-// Config says how the log is applied. (Contract: the owner completes it.)
+// Config says how the log is applied.
 type Config struct {
-	Target  call.Caller
-	Hold    *checkpoint.Hold
-	Catalog *catalog.Catalog
-	Scope   Scope
+	// Target runs commands on the target's primary. The applier only reads
+	// through it; it writes through the sessions of Hold.
+	Target call.Caller
+	// Hold has the lanes. There are as many writers as its State says.
+	Hold *checkpoint.Hold
+	// Catalog, Scope and Commands are those of the link.
+	Catalog  Collections
+	Scope    Scope
+	Commands Commands
 	// Relaxed applies a source transaction as ordinary operations; otherwise it
 	// reaches the target in one transaction where the target can take it.
 	Relaxed bool
 	// ReportDivergence goes on after a divergence; otherwise it ends the run.
 	ReportDivergence bool
-	// CopiedUntil is the entry up to which the log meets a moving copy.
+	// CopiedUntil is the entry up to which the log meets a moving copy. Null
+	// where the target is exact.
 	CopiedUntil oplog.OpTime
-	Plan        plan.Options
-	// FlushDocs, FlushBytes, CoalesceWindow bound one transaction of a writer.
-	FlushDocs, FlushBytes, CoalesceWindow int
-	// WindowBytes bounds what was handed to writers and is not applied yet.
+	// Plan says what the target can do.
+	Plan plan.Options
+	// FlushDocs is how many documents a writer changes in one transaction at
+	// most. Zero means 2,000.
+	FlushDocs int
+	// FlushBytes is how many bytes of operations go into one transaction at
+	// most, one operation or transaction excepted. Zero means 8 MiB.
+	FlushBytes int
+	// CoalesceWindow is how many operations go into one transaction at most:
+	// more than FlushDocs where several change one document. Zero means 10,000.
+	CoalesceWindow int
+	// FlushTarget is what a flush may take before writers make them smaller.
+	// Zero means a second.
+	FlushTarget time.Duration
+	// RetryFor is for how long a flush is tried again after a conflict. Zero
+	// means 30 seconds.
+	RetryFor time.Duration
+	// WindowBytes bounds what was handed to writers and is not applied yet, in
+	// bytes; one operation or transaction may be larger. Zero means 32 MiB.
 	WindowBytes int64
-	// Release is told the Bytes of each batch once all of it is applied.
+	// Release is told the Bytes of each batch once all of it is applied. Nil
+	// tells nobody. It must not block.
 	Release func(bytes int64)
-	// Positions of Progress start here: the checkpoint.
+	// Start is the checkpoint: where Progress starts.
 	Start checkpoint.Progress
 
+	// Observer is told of events, by several goroutines. Nil is nobody.
 	Observer event.Observer
+	// Registry takes the metrics. Nil is nobody.
 	Registry prometheus.Registerer
-	Log      *slog.Logger
+	// Log is kept for what is no event. Nil discards it.
+	Log *slog.Logger
+}
+
+const (
+	defaultFlushDocs      = 2_000
+	defaultFlushBytes     = 8 << 20
+	defaultCoalesceWindow = 10_000
+	defaultWindowBytes    = 32 << 20
+	defaultFlushTarget    = time.Second
+	defaultRetryFor       = 30 * time.Second
+)
+
+func (c *Config) setDefaults() {
+	setDefault(&c.FlushDocs, defaultFlushDocs)
+	setDefault(&c.FlushBytes, defaultFlushBytes)
+	setDefault(&c.CoalesceWindow, defaultCoalesceWindow)
+	setDefault(&c.WindowBytes, defaultWindowBytes)
+	setDefault(&c.FlushTarget, defaultFlushTarget)
+	setDefault(&c.RetryFor, defaultRetryFor)
+	if c.Release == nil {
+		c.Release = func(int64) {}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func (c *Config) validate() error {
+	var faults []error
+	for _, f := range []struct {
+		is   bool
+		what string
+	}{
+		{c.Target == nil, "no target"},
+		{c.Catalog == nil, "no catalog"},
+		{c.Scope == nil, "no scope"},
+		{c.Commands == nil, "nobody to carry out commands"},
+		{c.FlushDocs < 1, fmt.Sprintf("documents of a flush: %d", c.FlushDocs)},
+		{c.FlushBytes < 1, fmt.Sprintf("bytes of a flush: %d", c.FlushBytes)},
+		{c.CoalesceWindow < 1, fmt.Sprintf("operations to coalesce: %d", c.CoalesceWindow)},
+		{c.WindowBytes < 1, fmt.Sprintf("bytes of the writers' window: %d", c.WindowBytes)},
+		{c.FlushTarget < 0, fmt.Sprintf("time that a flush may take: %s", c.FlushTarget)},
+		{c.RetryFor < 0, fmt.Sprintf("time to try a flush again: %s", c.RetryFor)},
+	} {
+		if f.is {
+			faults = append(faults, errors.New(f.what))
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // Applier applies batches through the lanes of a Hold.
-type Applier struct{}
+type Applier struct {
+	cfg     Config
+	hold    hold
+	metrics *metrics
+	stats   stats
+	tracker *tracker
+	window  *window
+	writers []*laneWriter
+	barrier *writer
+}
 
 // New checks cfg. It does no I/O and starts nothing.
-func New(cfg Config) (*Applier, error) { panic("not written yet") }
+func New(cfg Config) (*Applier, error) {
+	if cfg.Hold == nil {
+		return nil, errors.New("set up the applier: no hold on the link")
+	}
+	return newApplier(cfg, realHold{cfg.Hold})
+}
 
-// Run applies batches from in until it is closed, or ctx is done, and sends on
-// out how far everything has been applied: only the newest state, whenever out
-// takes it, and the last one before it returns nil. It closes out.
-func (a *Applier) Run(ctx context.Context, in <-chan batch.Batch, out chan<- Applied) error {
-	panic("not written yet")
+func newApplier(cfg Config, h hold) (*Applier, error) {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("set up the applier: %w", err)
+	}
+	n := h.State().Writers
+	if n < 1 {
+		return nil, fmt.Errorf("set up the applier: %d writers", n)
+	}
+	a := &Applier{cfg: cfg, hold: h, metrics: newMetrics(cfg.Registry)}
+	a.window = newWindow(cfg.WindowBytes, a.metrics.window)
+	a.writers = make([]*laneWriter, n)
+	lanes := make([]checkpoint.Position, n)
+	for i := range a.writers {
+		a.writers[i] = newLaneWriter(a, i, h.Lane(i))
+		lanes[i] = a.writers[i].lane.Position()
+	}
+	a.barrier = newWriter(a, "barrier", h.Barrier())
+	a.barrier.verify = true
+	a.tracker = newTracker(cfg.Start, lanes, cfg.Release)
+	return a, nil
 }
 
 // Applied is a watermark, with what the writers' lanes had acknowledged then.
 type Applied struct {
 	checkpoint.Progress
+	// Lanes are the positions of the writers' lanes.
 	Lanes []checkpoint.Position
 }
+
+// Run applies batches from in until it is closed, or ctx is done, and sends on
+// out how far everything has been applied: only the newest state, whenever out
+// takes it, and the last one before it returns nil. It closes out. It closes the
+// transactions of all batches that it has received.
+func (a *Applier) Run(ctx context.Context, in <-chan batch.Batch, out chan<- Applied) error {
+	defer close(out)
+	defer a.tracker.abandon()
+	g, ctx := errgroup.WithContext(ctx)
+	for i, w := range a.writers {
+		g.Go(func() error {
+			if err := w.run(ctx); err != nil {
+				return within(ctx, "writer "+strconv.Itoa(i), err)
+			}
+			return nil
+		})
+	}
+	g.Go(func() error { return a.tracker.publishLoop(ctx, out) })
+	g.Go(func() error { return newDispatcher(a).run(ctx, in) })
+	return g.Wait()
+}
+
+// within names a goroutine in its error, unless that is only why all were told
+// to end.
+func within(ctx context.Context, who string, err error) error {
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
+		return cause
+	}
+	return fmt.Errorf("%s: %w", who, err)
+}
+
+// hold is what the applier needs of a *checkpoint.Hold.
+type hold interface {
+	State() checkpoint.State
+	Lane(i int) lane
+	Barrier() lane
+	Verify(ctx context.Context, txn *call.Txn, lanes []checkpoint.Position) error
+}
+
+// lane is a *checkpoint.Lane.
+type lane interface {
+	Session() *call.Session
+	Position() checkpoint.Position
+	Begun() checkpoint.Position
+	Move(ctx context.Context, txn *call.Txn, next checkpoint.Position) error
+	Moved(next checkpoint.Position)
+	BeginAlone(ctx context.Context, next checkpoint.Position, lanes []checkpoint.Position) error
+	EndAlone(ctx context.Context, next checkpoint.Position) error
+}
+
+type realHold struct{ *checkpoint.Hold }
+
+func (h realHold) Lane(i int) lane { return h.Hold.Lane(i) }
+func (h realHold) Barrier() lane   { return h.Hold.Barrier() }

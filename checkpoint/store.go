@@ -2,62 +2,17 @@ package checkpoint
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/servererr"
 )
-
-var (
-	// ErrFenced is a link whose term was raised by another process: this one
-	// must write no more.
-	ErrFenced = errors.New("another process has taken over the link")
-	// ErrRewound is a target that no longer has what it had acknowledged, after
-	// a failover: the attempt has to begin again from what the lanes say.
-	ErrRewound = errors.New("the target lost acknowledged writes")
-)
-
-// Source says which replica set a link follows.
-type Source struct {
-	// ReplicaSetID is settings.replicaSetId of its config, nil where it could
-	// not be learned. A set with another one is another set.
-	ReplicaSetID bson.RawValue
-	SetName      string
-	// RBID is the rollback id of Host, the member that was read last, -1 where
-	// it is not known.
-	RBID int64
-	Host string
-}
-
-// State is what is known of a link.
-type State struct {
-	// Term counts the starts of the link, from 1.
-	Term    int64
-	Source  Source
-	Writers int
-	// Fingerprint is of the settings that must not change while a link lives
-	// (filters, renames, policies).
-	Fingerprint string
-	// Applied, AppliedWall and FetchFrom are the checkpoint: everything up to
-	// Applied is in the target, reading begins at FetchFrom.
-	Applied     oplog.OpTime
-	AppliedWall int64
-	FetchFrom   oplog.OpTime
-	// CopiedUntil: up to it the log meets a copy that was taken while writes
-	// went on. Null where the data were exact from the start.
-	CopiedUntil oplog.OpTime
-	// Lanes are the positions of the writers' lanes; a lane that has not moved
-	// yet has the position {Applied of the link's creation, AllOps}.
-	Lanes []Position
-	// Barrier is the position of the lane for what has to be alone: everything
-	// before it, in any lane, is in the target. Begun, if not the zero Position,
-	// is a command that was begun behind it and may or may not have been carried
-	// out.
-	Barrier Position
-	Begun   Position
-}
 
 // Config says where a link is kept.
 type Config struct {
@@ -65,98 +20,200 @@ type Config struct {
 	Target call.Caller
 	// DB is the metadata database. Empty means "replicator".
 	DB string
-	// Link is the link's name.
+	// Link is the link's name: letters, digits, dot, _ and -, 64 at most.
 	Link string
+	// Observer is told of what happens to the link. May be nil.
+	Observer event.Observer
+	// Registry gets the metrics. May be nil.
+	Registry prometheus.Registerer
 }
 
-// Store reads links and takes hold of one.
-type Store struct{ cfg Config }
+func (c *Config) setDefaults() {
+	if c.DB == "" {
+		c.DB = "replicator"
+	}
+}
+
+func (c *Config) validate() error {
+	var faults []error
+	if c.Target == nil {
+		faults = append(faults, errors.New("no target"))
+	}
+	if !linkName.MatchString(c.Link) {
+		faults = append(faults, fmt.Errorf("link %q: want letters, digits, dot, _ and -, 64 at most", c.Link))
+	}
+	return errors.Join(append(faults, checkDB(c.DB))...)
+}
+
+// Store reads a link and takes hold of it. One process keeps one Store for a
+// link, over all of its attempts: it knows by it which terms are its own. It is
+// for one goroutine at a time.
+type Store struct {
+	cfg     Config
+	holder  string // of all Stores of all processes, this one
+	metrics *metrics
+}
 
 // New checks cfg. It does no I/O.
-func New(cfg Config) (*Store, error) { panic("not written yet") }
+func New(cfg Config) (*Store, error) {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	m, err := newMetrics(cfg.Registry, cfg.Link)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: register metrics of link %q: %w", cfg.Link, err)
+	}
+	return &Store{cfg: cfg, holder: rand.Text(), metrics: m}, nil
+}
+
+// wrap says what was attempted on which link.
+func (s *Store) wrap(err error, format string, args ...any) error {
+	return fmt.Errorf("checkpoint: link %q: %s: %w", s.cfg.Link, fmt.Sprintf(format, args...), err)
+}
 
 // Load reads the link, false where there is none. What it says may be rolled
 // back by the target until Begin has returned.
-func (s *Store) Load(ctx context.Context) (State, bool, error) { panic("not written yet") }
+func (s *Store) Load(ctx context.Context) (State, bool, error) {
+	link, err := s.readLink(ctx)
+	if errors.Is(err, ErrNoLink) {
+		return State{}, false, nil
+	}
+	if err == nil {
+		err = s.readLanes(ctx, &link)
+	}
+	if err != nil {
+		return State{}, false, s.wrap(err, "read it")
+	}
+	return link.State, true, nil
+}
+
+// readLink reads the link's document, without the lanes.
+func (s *Store) readLink(ctx context.Context) (linkDoc, error) {
+	reply, err := s.cfg.Target.Call(ctx, findCommand(s.cfg.DB, linksCollection, 1, byID(s.cfg.Link)))
+	if err != nil {
+		return linkDoc{}, err
+	}
+	docs, err := found(reply)
+	if err != nil {
+		return linkDoc{}, err
+	}
+	if len(docs) == 0 {
+		return linkDoc{}, ErrNoLink
+	}
+	return readLink(s.cfg.Link, docs[0])
+}
+
+// readLanes reads the positions of the link's lanes into it.
+func (s *Store) readLanes(ctx context.Context, link *linkDoc) error {
+	reply, err := s.cfg.Target.Call(ctx, lanesCommand(s.cfg.DB, s.cfg.Link, link.Writers))
+	if err != nil {
+		return err
+	}
+	lanes, err := readLanes(s.cfg.Link, link.Writers, reply)
+	if err != nil {
+		return err
+	}
+	link.Lanes, link.LanesBegun = make([]Position, link.Writers), make([]Position, link.Writers)
+	for i, l := range lanes[:link.Writers] {
+		link.Lanes[i], link.LanesBegun[i] = l.position, l.begun
+	}
+	barrier := lanes[link.Writers]
+	link.Barrier, link.Begun = barrier.position, barrier.begun
+	link.lowest, link.highest = barrier.term, barrier.term
+	for _, l := range lanes {
+		link.lowest, link.highest = min(link.lowest, l.term), max(link.highest, l.term)
+	}
+	return nil
+}
+
+// Prepare makes the metadata collections that are missing: not every server makes
+// them inside of a transaction. Create calls it.
+func (s *Store) Prepare(ctx context.Context) error {
+	for _, name := range []string{linksCollection, lanesCollection, heldCollection} {
+		body := document(func(dst []byte) []byte {
+			return appendMajority(bsoncore.AppendStringElement(dst, "create", name))
+		})
+		reply, err := s.cfg.Target.Call(ctx, call.Command{DB: s.cfg.DB, Body: body})
+		if errors.Is(err, &servererr.Error{Code: servererr.NamespaceExists}) {
+			continue
+		}
+		if err == nil {
+			if e := call.ConcernError(reply); e != nil {
+				err = &call.UnconfirmedError{Err: e}
+			}
+		}
+		if err != nil {
+			return s.wrap(err, "create the collection %s.%s", s.cfg.DB, name)
+		}
+	}
+	return nil
+}
 
 // Create makes the link with first (Term is ignored, Lanes, Barrier and Begun
-// too). That it exists already is an error.
-func (s *Store) Create(ctx context.Context, first State) error { panic("not written yet") }
-
-// Begin raises the link's term by one and then fences every lane with it: after
-// it returns no write of an older term can succeed any more, and everything that
-// State says is committed by a majority. If after is not 0 it is the term that
-// this process had before, and any other term is ErrFenced.
-func (s *Store) Begin(ctx context.Context, after int64) (*Hold, error) { panic("not written yet") }
-
-// Hold is a link under one term. Its methods are safe for concurrent use, its
-// Lanes are each for one goroutine.
-type Hold struct{}
-
-// State returns what was found when the term was raised.
-func (h *Hold) State() State { panic("not written yet") }
-
-// Term returns the term.
-func (h *Hold) Term() int64 { panic("not written yet") }
-
-// Lane returns writer i's lane. It is the same one each time.
-func (h *Hold) Lane(i int) *Lane { panic("not written yet") }
-
-// Barrier returns the lane for what has to be alone.
-func (h *Hold) Barrier() *Lane { panic("not written yet") }
-
-// Advance moves the link's checkpoint to cp once all lanes are found at or
-// behind... that is, not before, the positions given, in one transaction that is
-// committed with majority. Lanes holds the positions that the lanes had
-// acknowledged when cp was the watermark, or later ones. The error is ErrFenced,
-// ErrRewound, or that of the target.
-func (h *Hold) Advance(ctx context.Context, cp Progress, lanes []Position, src Source) error {
-	panic("not written yet")
+// too). That it exists already is ErrExists.
+func (s *Store) Create(ctx context.Context, first State) error {
+	if err := first.validate(); err != nil {
+		return s.wrap(err, "create it")
+	}
+	if err := s.Prepare(ctx); err != nil {
+		return err
+	}
+	instance := rand.Text()
+	link := linkDoc{State: first, instance: instance}
+	link.Term = 0
+	session := call.NewSession(s.cfg.Target, call.SessionID(s.cfg.DB, s.cfg.Link, instance, "create"), 1)
+	txn := session.Begin()
+	if err := s.create(ctx, txn, &link); err != nil {
+		txn.Abort(ctx)
+		if errors.Is(err, &servererr.Error{Code: servererr.DuplicateKey}) {
+			err = fmt.Errorf("%w: %w", ErrExists, err)
+		}
+		return s.wrap(err, "create it")
+	}
+	if _, err := txn.Commit(ctx, true); err != nil {
+		return s.wrap(err, "create it")
+	}
+	s.cfg.Observer.Tell(Created{Link: s.cfg.Link, Writers: first.Writers, Applied: first.Applied})
+	return nil
 }
 
-// Resize changes the number of lanes, at the checkpoint cp that all of the log up
-// to it has been applied to and nothing behind it. The Hold is spent: Begin anew.
-func (h *Hold) Resize(ctx context.Context, cp Progress, writers int) error { panic("not written yet") }
-
-// Lane is a lane of the target: a document with a position, and a session.
-type Lane struct{}
-
-// Session returns the lane's session, to write with.
-func (l *Lane) Session() *call.Session { panic("not written yet") }
-
-// Position returns the position that the target acknowledged last.
-func (l *Lane) Position() Position { panic("not written yet") }
-
-// Move is to be the first thing in a transaction: it moves the lane's document
-// from Position to next, with a filter on the term and the position. If nothing
-// matches it finds out why: ErrFenced or ErrRewound. Moved is to be called once
-// the transaction has committed.
-func (l *Lane) Move(ctx context.Context, txn *call.Txn, next Position) error {
-	panic("not written yet")
+func (s *Store) create(ctx context.Context, txn *call.Txn, link *linkDoc) error {
+	insert := writeCommand(s.cfg.DB, "insert", linksCollection, "documents", false, link.marshal(s.cfg.Link))
+	if err := run(ctx, txn, insert, 1); err != nil {
+		return err
+	}
+	// Lanes without a link are what is left where somebody removed the link.
+	from, to := laneBounds(s.cfg.Link)
+	leftover := deleteCommand(s.cfg.DB, lanesCollection, func(dst []byte) []byte {
+		return appendDoc(dst, "_id", func(dst []byte) []byte {
+			dst = bsoncore.AppendStringElement(dst, "$gte", from)
+			return bsoncore.AppendStringElement(dst, "$lt", to)
+		})
+	})
+	if err := run(ctx, txn, leftover, -1); err != nil {
+		return err
+	}
+	start := Position{OpTime: link.Applied, Op: AllOps}
+	lanes := laneDocs(s.cfg.Link, 0, link.Writers, link.Term, start)
+	barrier := laneDoc{id: barrierID(s.cfg.Link), term: link.Term, position: start}
+	lanes = append(lanes, barrier.marshal())
+	return run(ctx, txn, writeCommand(s.cfg.DB, "insert", lanesCollection, "documents", false, lanes...), int64(len(lanes)))
 }
 
-// Moved says that the transaction with Move to next has committed.
-func (l *Lane) Moved(next Position) { panic("not written yet") }
-
-// Verify, inside of a transaction, finds all writers' lanes not before the given
-// positions, or returns ErrRewound (ErrFenced if their term is not ours).
-func (h *Hold) Verify(ctx context.Context, txn *call.Txn, lanes []Position) error {
-	panic("not written yet")
+// run runs a write command in a transaction. It has to match or insert want
+// documents; -1 is any number.
+func run(ctx context.Context, txn *call.Txn, cmd call.Command, want int64) error {
+	reply, err := txn.Call(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	n, err := written(reply)
+	if err != nil {
+		return err
+	}
+	if want >= 0 && n != want {
+		return fmt.Errorf("a write of the transaction met %d documents, not %d", n, want)
+	}
+	return nil
 }
-
-// BeginAlone records, with majority, that what is at next is being carried out
-// by the lane outside of a transaction (a command, or writes that transactions
-// refuse). For the barrier lane lanes are verified in the same transaction; a
-// writer's lane gives nil. Everything acknowledged before is committed by a
-// majority when it returns.
-func (l *Lane) BeginAlone(ctx context.Context, next Position, lanes []Position) error {
-	panic("not written yet")
-}
-
-// EndAlone records that what BeginAlone announced is done, and moves the lane.
-// What was done has to be committed by a majority before.
-func (l *Lane) EndAlone(ctx context.Context, next Position) error { panic("not written yet") }
-
-// Begun returns what was begun by an earlier term and not ended: it may or may
-// not have been carried out. The zero Position stands for nothing.
-func (l *Lane) Begun() Position { panic("not written yet") }

@@ -1,58 +1,177 @@
-// Package catalog is what is known of the target's collections while a link
-// writes to it. Nobody else changes them meanwhile, so it is read once and then
-// kept up by what is applied.
 package catalog
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Type is what a namespace is.
-type Type uint8
+// Catalog is the target's collections. It is safe for concurrent use. A Get that
+// runs at the same time as a Refresh of its namespace may answer either way.
+type Catalog struct {
+	target call.Caller
 
-// The types of a namespace.
-const (
-	TypeCollection Type = iota + 1
-	TypeView
-	TypeTimeseries // the view over a time-series collection's buckets
-)
-
-// Collection is one namespace of the target. It is immutable: a change makes a
-// new one.
-type Collection struct {
-	NS   oplog.Namespace
-	Type Type
-	// UUID is the target's own, zero for a view.
-	UUID oplog.UUID
-	// Options are those of listCollections.
-	Options bson.Raw
-	// Ordered tells that operations have to reach it in the log's order, all
-	// through one writer: it is capped, has a collation that makes one of
-	// different _ids, or has a unique index besides that on _id.
-	Ordered bool
-	// Capped tells that it is capped.
-	Capped bool
-	// Direct tells that transactions cannot write to it: capped collections,
-	// buckets of time-series collections, system collections.
-	Direct bool
+	// mu guards what follows. No I/O is done while it is held.
+	mu sync.RWMutex
+	// dbs are the databases that were read.
+	dbs map[string]bool
+	// known are their collections. A namespace of such a database that is not in
+	// it does not exist, unless it is in stale: then it has to be read first.
+	known map[oplog.Namespace]*Collection
+	stale map[oplog.Namespace]bool
 }
-
-// Catalog is the target's collections. It is safe for concurrent use.
-type Catalog struct{}
 
 // Load reads the collections, and whether they have unique indexes, of the
 // databases given.
 func Load(ctx context.Context, target call.Caller, dbs []string) (*Catalog, error) {
-	panic("not written yet")
+	c := &Catalog{
+		target: target, dbs: map[string]bool{},
+		known: map[oplog.Namespace]*Collection{}, stale: map[oplog.Namespace]bool{},
+	}
+	for _, db := range dbs {
+		if err := c.load(ctx, db); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
 }
 
 // Get returns what is known of a namespace; false where it does not exist. A
 // database that was not loaded is read on the first question about it.
 func (c *Catalog) Get(ctx context.Context, ns oplog.Namespace) (*Collection, bool, error) {
-	panic("not written yet")
+	c.mu.RLock()
+	loaded, stale, coll := c.dbs[ns.DB()], c.stale[ns], c.known[ns]
+	c.mu.RUnlock()
+	if loaded && !stale {
+		return coll, coll != nil, nil
+	}
+	var err error
+	if loaded {
+		err = c.reread(ctx, ns)
+	} else {
+		err = c.load(ctx, ns.DB())
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	coll = c.known[ns]
+	return coll, coll != nil, nil
+}
+
+// Refresh reads namespaces anew, after a command that created, changed, renamed
+// or dropped them. After an error the next Get reads them.
+func (c *Catalog) Refresh(ctx context.Context, names ...oplog.Namespace) error {
+	c.mu.Lock()
+	for _, ns := range names {
+		c.stale[ns.Clone()] = true
+	}
+	c.mu.Unlock()
+	for _, ns := range names {
+		if err := c.reread(ctx, ns); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Database returns what is known of all namespaces of a database, by name. It
+// reads the database if that was not done yet.
+func (c *Catalog) Database(ctx context.Context, db string) ([]*Collection, error) {
+	// No collection has an empty name: this only makes sure that db is read.
+	if _, _, err := c.Get(ctx, oplog.NewNamespace(db, "")); err != nil {
+		return nil, err
+	}
+	return c.all(func(ns oplog.Namespace) bool { return ns.DB() == db }), nil
+}
+
+// Databases returns the databases that were read, sorted.
+func (c *Catalog) Databases() []string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.Sorted(maps.Keys(c.dbs))
+}
+
+func (c *Catalog) all(want func(oplog.Namespace) bool) []*Collection {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var list []*Collection
+	for ns, coll := range c.known {
+		if want(ns) {
+			list = append(list, coll)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Collection) int { return cmp.Compare(a.NS, b.NS) })
+	return list
+}
+
+// parallel is how many collections are read at a time: thousands of them one by
+// one take long over a slow line.
+const parallel = 16
+
+// load reads a database. If somebody else was faster, theirs counts: it may have
+// been refreshed since.
+func (c *Catalog) load(ctx context.Context, db string) error {
+	db = strings.Clone(db) // it may be a view
+	docs, err := List(ctx, c.target, db, "")
+	if err != nil {
+		return err
+	}
+	found := make([]*Collection, len(docs))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	for i, doc := range docs {
+		g.Go(func() (err error) {
+			found[i], err = c.read(ctx, db, doc)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dbs[db] {
+		return nil
+	}
+	c.dbs[db] = true
+	for _, coll := range found {
+		if coll != nil {
+			c.known[coll.NS] = coll
+		}
+	}
+	return nil
+}
+
+// reread reads one namespace.
+func (c *Catalog) reread(ctx context.Context, ns oplog.Namespace) error {
+	ns = ns.Clone()
+	docs, err := List(ctx, c.target, ns.DB(), ns.Collection())
+	if err != nil {
+		return err
+	}
+	var coll *Collection
+	for _, doc := range docs {
+		if coll, err = c.read(ctx, ns.DB(), doc); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.stale, ns)
+	if coll == nil {
+		delete(c.known, ns)
+	} else {
+		c.known[ns] = coll
+	}
+	return nil
 }

@@ -1,10 +1,9 @@
-// Package ddl carries out the commands of the log, and the writes to system.views,
-// on the target. It is always alone: whoever calls it has waited for everything
-// ahead in the log and lets nothing behind it start.
 package ddl
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/internal/call"
@@ -14,8 +13,13 @@ import (
 
 // Scope decides what is mirrored, and under which name.
 type Scope interface {
-	// Target returns where ns goes, false where it is not mirrored.
+	// Target returns where ns goes, false where it is not mirrored. Different
+	// namespaces go to different ones.
 	Target(ns oplog.Namespace) (oplog.Namespace, bool)
+	// Source is the inverse of Target.
+	Source(target oplog.Namespace) (oplog.Namespace, bool)
+	// TargetDBs returns all databases that collections of a database go to.
+	TargetDBs(db string) []string
 }
 
 // UniqueIndexes is what is done with unique indexes.
@@ -31,20 +35,67 @@ const (
 
 // Config says how commands are carried out.
 type Config struct {
-	Target  call.Caller
+	// Target runs commands on the target's primary.
+	Target call.Caller
+	// Catalog is what is known of the target. It is kept up here.
 	Catalog *catalog.Catalog
 	Scope   Scope
-	// MetaDB and Link say where held index specs are kept: collection "held".
-	MetaDB, Link  string
+	// MetaDB and Link say where held specs are kept: collection "held". An empty
+	// MetaDB means "replicator".
+	MetaDB, Link string
+	// UniqueIndexes is Relaxed by default.
 	UniqueIndexes UniqueIndexes
-	Observer      event.Observer
+	// Observer is told what was done; nil is fine.
+	Observer event.Observer
 }
 
-// Executor carries out commands, one at a time.
-type Executor struct{}
+func (c *Config) setDefaults() {
+	if c.MetaDB == "" {
+		c.MetaDB = "replicator"
+	}
+	if c.UniqueIndexes == 0 {
+		c.UniqueIndexes = Relaxed
+	}
+}
+
+func (c *Config) validate() error {
+	var faults []error
+	if c.Target == nil {
+		faults = append(faults, errors.New("ddl: no target"))
+	}
+	if c.Catalog == nil {
+		faults = append(faults, errors.New("ddl: no catalog"))
+	}
+	if c.Scope == nil {
+		faults = append(faults, errors.New("ddl: no scope"))
+	}
+	if c.Link == "" {
+		faults = append(faults, errors.New("ddl: the link has no name"))
+	}
+	if c.UniqueIndexes != Relaxed && c.UniqueIndexes != Serialized {
+		faults = append(faults, fmt.Errorf("ddl: unknown policy %d for unique indexes", c.UniqueIndexes))
+	}
+	return errors.Join(faults...)
+}
+
+// Executor carries out commands, one at a time. It is for one goroutine.
+type Executor struct {
+	cfg Config
+	// made are collections that the log made while it met a copy: their UUID at
+	// the source, and the target's.
+	made map[oplog.UUID]oplog.UUID
+	// owed are the new names of renames that a copy had neither name of.
+	owed map[oplog.Namespace]oplog.OpTime
+}
 
 // New checks cfg. It does no I/O.
-func New(cfg Config) (*Executor, error) { panic("not written yet") }
+func New(cfg Config) (*Executor, error) {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Executor{cfg: cfg, made: map[oplog.UUID]oplog.UUID{}, owed: map[oplog.Namespace]oplog.OpTime{}}, nil
+}
 
 // Again says what an operation may meet.
 type Again uint8
@@ -55,18 +106,165 @@ const (
 	// Maybe: the operation may have been carried out before, as a whole or in
 	// part; nothing behind it has been.
 	Maybe
-	// Copied: the target is a copy taken while writes went on.
+	// Copied: the target is a copy taken while writes went on. The operation may
+	// have been carried out before as well.
 	Copied
 )
 
+// String returns the name.
+func (a Again) String() string {
+	switch a {
+	case Once:
+		return "once"
+	case Maybe:
+		return "maybe"
+	case Copied:
+		return "copied"
+	}
+	return fmt.Sprintf("Again(%d)", uint8(a))
+}
+
 // InScope tells whether op does anything on the target.
-func (e *Executor) InScope(op *oplog.Op) (bool, error) { panic("not written yet") }
+func (e *Executor) InScope(op *oplog.Op) (bool, error) {
+	if op.Kind != oplog.KindCommand {
+		if !op.Kind.IsCRUD() || !op.NS.IsSystemViews() {
+			return false, nil
+		}
+		ns, err := viewName(op)
+		if err != nil {
+			return false, err
+		}
+		_, in := e.cfg.Scope.Target(ns)
+		return in, nil
+	}
+	switch op.Command {
+	case oplog.CommandApplyOps, oplog.CommandCommitTransaction, oplog.CommandAbortTransaction,
+		oplog.CommandStartIndexBuild, oplog.CommandAbortIndexBuild, oplog.CommandDBCheck:
+		return false, nil
+	case oplog.CommandDropDatabase:
+		return len(e.cfg.Scope.TargetDBs(op.NS.DB())) > 0, nil
+	}
+	ns, to, err := op.Target()
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case ns.DB() == "admin":
+		return false, nil // what may be mirrored of it, the target has made itself
+	case op.Command == oplog.CommandCreate && ns.IsSystemViews():
+		return false, nil // the target makes its own with the first view
+	}
+	_, in := e.target(ns)
+	if to != "" && !in {
+		_, in = e.target(to)
+	}
+	return in, nil
+}
+
+// target returns where a namespace goes. The buckets of a time-series collection
+// go where it goes.
+func (e *Executor) target(ns oplog.Namespace) (oplog.Namespace, bool) {
+	if ns.IsBuckets() {
+		to, in := e.cfg.Scope.Target(seriesOf(ns))
+		return to.Buckets(), in
+	}
+	to, in := e.cfg.Scope.Target(ns)
+	return to.Clone(), in
+}
+
+// seriesOf returns the time-series collection that buckets belong to.
+func seriesOf(buckets oplog.Namespace) oplog.Namespace {
+	empty := oplog.NewNamespace("", "").Buckets() // ".system.buckets."
+	return oplog.NewNamespace(buckets.DB(), buckets.Collection()[len(empty)-1:])
+}
+
+// step is the carrying out of one operation.
+type step struct {
+	*Executor
+	op    *oplog.Op
+	again Again
+}
 
 // Apply carries out one command (not applyOps, commitTransaction or
 // abortTransaction) or one write to a system.views. What it does is committed by
 // a majority of the target when it returns. Errors: *oplog.EntryError for what
 // cannot be mirrored, *DivergedError for a target that is not what was left,
-// *ResyncError for a collection that has to be copied, and the target's.
+// *ResyncError for a collection that has to be copied, *UniqueError for a unique
+// index that cannot be built, and the target's.
 func (e *Executor) Apply(ctx context.Context, op *oplog.Op, again Again) error {
-	panic("not written yet")
+	if again != Once && again != Maybe && again != Copied {
+		return fmt.Errorf("ddl: apply %s: unknown state %d of the target", op.OpTime, again)
+	}
+	if again != Copied {
+		if err := e.settle(ctx); err != nil {
+			return err
+		}
+	}
+	in, err := e.InScope(op)
+	if err != nil {
+		return err
+	}
+	if !in {
+		return nil
+	}
+	s := &step{Executor: e, op: op, again: again}
+	ns, err := s.apply(ctx)
+	if err != nil {
+		return s.wrap(ns, err)
+	}
+	e.cfg.Observer.Tell(CommandApplied{OpTime: op.OpTime, Name: s.name(), NS: ns})
+	return nil
+}
+
+// apply returns the namespace of the target that it was about, as far as that
+// is known.
+func (s *step) apply(ctx context.Context) (oplog.Namespace, error) {
+	if s.op.Kind.IsCRUD() {
+		return s.view(ctx)
+	}
+	switch s.op.Command {
+	case oplog.CommandCreate:
+		return s.create(ctx)
+	case oplog.CommandCreateIndexes, oplog.CommandCommitIndexBuild:
+		return s.createIndexes(ctx)
+	case oplog.CommandDropIndexes:
+		return s.dropIndexes(ctx)
+	case oplog.CommandCollMod:
+		return s.collMod(ctx)
+	case oplog.CommandDrop:
+		return s.drop(ctx)
+	case oplog.CommandDropDatabase:
+		return s.dropDatabase(ctx)
+	case oplog.CommandRenameCollection:
+		return s.rename(ctx)
+	case oplog.CommandEmptyCapped:
+		return s.emptyCapped(ctx)
+	case oplog.CommandImportCollection:
+		ns, _, err := s.op.Target()
+		if err != nil {
+			return "", err
+		}
+		return ns, s.resync(ns, "it was imported as files, which are not in the log")
+	default:
+		return s.op.NS, s.op.Fault("o", fmt.Errorf("%w: no rule for %s", oplog.ErrUnsupported, s.name()))
+	}
+}
+
+// name is what the operation is called in messages.
+func (s *step) name() string {
+	if s.op.Kind == oplog.KindCommand {
+		return s.op.Command.String()
+	}
+	return s.op.Kind.String() + " of a view"
+}
+
+// wrap adds what was attempted to an error that does not say it.
+func (s *step) wrap(ns oplog.Namespace, err error) error {
+	switch {
+	case isTyped(err):
+		return err
+	case ns == "":
+		return fmt.Errorf("ddl: %s of %s: %w", s.name(), s.op.OpTime, err)
+	}
+	return fmt.Errorf("ddl: %s %s of %s: %w", s.name(), ns, s.op.OpTime, err)
 }

@@ -1,7 +1,3 @@
-// Package plan turns what a writer has to apply into the commands that it sends:
-// runs on one document are reduced to their net effect where that is provably
-// the same, deltas become updates that a client may send, and what is left is
-// grouped by namespace and kind.
 package plan
 
 import (
@@ -38,8 +34,7 @@ type Op struct {
 	Collection *catalog.Collection
 	Mode       Mode
 	// Grouped marks an operation of an applyOps that is no transaction: its
-	// inserts replace what is there, in either mode, and its updates insert
-	// where there is nothing if Upsert says so.
+	// inserts replace what is there, in either mode.
 	Grouped bool
 }
 
@@ -47,8 +42,13 @@ type Op struct {
 type Options struct {
 	// InternalApply: it has $_internalApplyOplogUpdate (6.0 and newer).
 	InternalApply bool
-	// Coalesce allows runs on one document to be reduced.
+	// Coalesce allows runs on one document to be reduced. Collections that are
+	// capped are left as they are.
 	Coalesce bool
+	// NoGuards forbids statements that find their document only if the fields
+	// that they insert are absent: for a log that moves fields, where they fail
+	// too often.
+	NoGuards bool
 	// MaxDocs and MaxBytes bound one command. Zero means 10,000 and 8 MiB.
 	MaxDocs, MaxBytes int
 }
@@ -60,7 +60,7 @@ type Kind uint8
 const (
 	// Insert: Docs are documents.
 	Insert Kind = iota + 1
-	// Update: Docs are statements {q, u, upsert, multi: false}.
+	// Update: Docs are statements {q, u} or {q, u, upsert: true}.
 	Update
 	// Delete: Docs are statements {q, limit: 1}.
 	Delete
@@ -81,27 +81,21 @@ type Write struct {
 	// Ordered tells that a statement must not be tried before those ahead of it
 	// in the same command are done.
 	Ordered bool
-	// MustMatch tells, for updates in ModeExact, that every statement has to
-	// find a document, so that n of the reply is len(Docs).
+	// MustMatch tells, for updates and Modify in ModeExact, that every statement
+	// has to find a document, so that n of the reply is len(Docs).
 	MustMatch bool
+	// Guarded tells that some statements also ask for the absence of fields. One
+	// that finds nothing is then no divergence: the operations have to be done
+	// again, after what the command did is undone, with One.
+	Guarded bool
 }
 
-// Build plans operations, in the log's order, of one writer. The Writes are to
-// be sent in order. Nothing of one _id ever changes its order, and nothing at
-// all of a namespace that is Ordered. The result holds views into the operations.
-// An error names the operation that cannot be planned.
-func Build(ops []Op, opt Options) ([]Write, error) { panic("not written yet") }
-
-// One plans a single operation, in the form that does the least in one step, for
-// finding out which operation of a failed flush is at fault, and for doing the
-// others. Strict tells the modes apart as Build does.
-func One(op Op, opt Options) (Write, error) { panic("not written yet") }
-
-// Replace returns the update statement that makes the document with this _id
-// exactly doc, whatever its field names and timestamps. With upsert it makes it
-// where there is none.
-func Replace(id bson.RawValue, doc bson.Raw, upsert bool) bson.Raw { panic("not written yet") }
-
-// Command returns the body of the command for a Write: without its documents,
-// which go beside it under the name that sequence says.
-func (w *Write) Command() (body bson.Raw, sequence string) { panic("not written yet") }
+// Plan is what operations come to.
+type Plan struct {
+	// Writes are to be sent in order.
+	Writes []Write
+	// Dropped are the operations that need nothing to be sent, ascending: those
+	// of documents that were inserted and deleted again. Every other operation is
+	// in the Ops of exactly one Write.
+	Dropped []int
+}

@@ -170,7 +170,12 @@ func ApplyDelta(doc, diff bson.Raw) (bson.Raw, error) {
 	if err != nil {
 		return nil, err
 	}
-	post, err := d.AppendApply(make([]byte, 0, len(doc)+len(diff)), doc)
+	return d.Apply(doc)
+}
+
+// Apply is [ApplyDelta] for a delta that has been parsed.
+func (d *ObjectDiff) Apply(doc bson.Raw) (bson.Raw, error) {
+	post, err := d.AppendApply(make([]byte, 0, len(doc)+len(doc)/8+64), doc)
 	if err != nil {
 		return nil, err
 	}

@@ -263,13 +263,13 @@ func (s *survey) name(name string) {
 // timestamp, which it replaces in some updates by the time of day.
 func (s *survey) value(v bson.RawValue) {
 	s.bytes += len(v.Value)
-	if !s.modifiers {
-		return
-	}
+	s.modifiers = s.modifiers && asTold(v)
+}
+
+// asTold tells whether $set stores a value as it is.
+func asTold(v bson.RawValue) bool {
 	zero := v.Type == bson.TypeTimestamp && strings.Trim(rawbson.View(v.Value), "\x00") == ""
-	if zero || hasDollarName(v.Type, v.Value) {
-		s.modifiers = false
-	}
+	return !zero && !hasDollarName(v.Type, v.Value)
 }
 
 // AddsTo tells whether doc, at every depth, has none of the fields that the diff

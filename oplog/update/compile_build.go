@@ -15,6 +15,9 @@ type builder struct {
 	// depth is how many documents and arrays are open, deepest the most levels
 	// that were ever needed.
 	depth, deepest int
+	// path is where modifiers are being written: the path of a document or array
+	// with a dot behind it, empty for the whole document.
+	path []byte
 	// vars counts the variables that are bound so far.
 	vars int
 }

@@ -1,6 +1,27 @@
 package update
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+// AppendModifiers appends the document of $set and $unset that does to a document
+// what d does, byte for byte, under the guarantee given, and returns the longer
+// buffer. It is false, with dst as it was, where modifiers are not provably the
+// same, or would be nested too deep: [CompileDiff] knows what else there is.
+func (d *ObjectDiff) AppendModifiers(dst []byte, g Guarantee) ([]byte, bool) {
+	s := survey{guarantee: g}
+	s.root(d)
+	if !s.modifiers || s.binary {
+		return dst, false
+	}
+	b := builder{buf: dst, guarantee: g}
+	if !b.modifiers(d) || b.deepest > DefaultMaxDepth || len(b.buf)-len(dst) > DefaultMaxSize {
+		return dst, false
+	}
+	return b.buf, true
+}
 
 // modifiers writes a delta for which the survey has found modifiers to do. It
 // tells whether there was anything to write: an update without modifiers would
@@ -11,7 +32,7 @@ func (b *builder) modifiers(d *ObjectDiff) bool {
 		before := len(b.buf)
 		at := b.document(op)
 		empty := len(b.buf)
-		b.objectPaths(op, "", d)
+		b.objectPaths(op, d)
 		if len(b.buf) == empty {
 			b.depth--
 			b.buf = b.buf[:before]
@@ -24,38 +45,56 @@ func (b *builder) modifiers(d *ObjectDiff) bool {
 	return some
 }
 
-// objectPaths writes what op has to do with a document and what is in it.
-func (b *builder) objectPaths(op, prefix string, d *ObjectDiff) {
+// objectPaths writes what op has to do with a document and what is in it. The
+// document's own path, with a dot behind it, is b.path.
+func (b *builder) objectPaths(op string, d *ObjectDiff) {
 	switch op {
 	case "$set":
 		for _, f := range d.Updates {
-			b.raw(prefix+f.Name, f.Value)
+			b.raw(b.under(f.Name), f.Value)
 		}
 		for _, f := range d.Inserts {
-			b.raw(prefix+f.Name, f.Value)
+			b.raw(b.under(f.Name), f.Value)
 		}
 	case "$unset":
 		for _, name := range d.Deletes {
-			b.text(prefix+name, "")
+			b.text(b.under(name), "")
 		}
 	}
+	outer := len(b.path)
 	for i := range d.Subs {
-		b.subPaths(op, prefix+d.Subs[i].Name, &d.Subs[i].SubDiff)
+		b.path = append(append(b.path, d.Subs[i].Name...), '.')
+		b.subPaths(op, &d.Subs[i].SubDiff)
+		b.path = b.path[:outer]
 	}
 }
 
-func (b *builder) subPaths(op, path string, d *SubDiff) {
+// under returns the path of a field of the document at b.path, until the next
+// call.
+func (b *builder) under(name string) string {
+	if len(b.path) == 0 {
+		return name
+	}
+	path := append(b.path, name...)
+	b.path = path[:len(b.path)]
+	return rawbson.View(path)
+}
+
+func (b *builder) subPaths(op string, d *SubDiff) {
 	if d.Object != nil {
-		b.objectPaths(op, path+".", d.Object)
+		b.objectPaths(op, d.Object)
 		return
 	}
+	outer := len(b.path)
 	for i := range d.Array.Mods {
 		m := &d.Array.Mods[i]
-		elem := path + "." + strconv.Itoa(m.Index)
+		b.path = strconv.AppendInt(b.path, int64(m.Index), 10)
 		if m.IsSub() {
-			b.subPaths(op, elem, &m.SubDiff)
+			b.path = append(b.path, '.')
+			b.subPaths(op, &m.SubDiff)
 		} else if op == "$set" {
-			b.raw(elem, m.Value)
+			b.raw(rawbson.View(b.path), m.Value)
 		}
+		b.path = b.path[:outer]
 	}
 }

@@ -277,7 +277,7 @@ func manyMods() []string {
 func TestCompileLoggedOperators(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		pre := bsongen.Document(rt)
-		diff := operatorDelta(rt, pre, 1)
+		diff := bsongen.OperatorDelta(rt, pre)
 		d, err := update.ParseDelta(diff)
 		if err != nil {
 			rt.Fatalf("%s: %v", diff, err)
@@ -288,73 +288,6 @@ func TestCompileLoggedOperators(t *testing.T) {
 		}
 		compiles(rt, pre, diff, newFields)
 	})
-}
-
-func operatorDelta(rt *rapid.T, doc bson.Raw, depth int) bson.Raw {
-	var d, u, i, subs bson.D
-	elems, _ := doc.Elements()
-	for _, e := range elems {
-		if e.Key() == "_id" && depth == 1 {
-			continue
-		}
-		switch rapid.IntRange(0, 4).Draw(rt, "operator") {
-		case 0:
-			d = append(d, bson.E{Key: e.Key(), Value: false})
-		case 1:
-			u = append(u, bson.E{Key: e.Key(), Value: bsongen.Value(rt, 3)})
-		case 2, 3:
-			if inner := operatorSubDelta(rt, e.Value(), depth); inner != nil {
-				subs = append(subs, bson.E{Key: "s" + e.Key(), Value: inner})
-			}
-		}
-	}
-	for range rapid.IntRange(0, 2).Draw(rt, "new fields") {
-		name := bsongen.Name(rt)
-		_, err := doc.LookupErr(name)
-		if err != nil && !slices.ContainsFunc(i, func(e bson.E) bool { return e.Key == name }) {
-			i = append(i, bson.E{Key: name, Value: bsongen.Value(rt, 3)})
-		}
-	}
-	var all bson.D
-	for _, section := range []bson.E{{Key: "d", Value: d}, {Key: "u", Value: u}, {Key: "i", Value: i}} {
-		if len(section.Value.(bson.D)) > 0 {
-			all = append(all, section)
-		}
-	}
-	if all = append(all, subs...); len(all) == 0 {
-		all = bson.D{{Key: "d", Value: bson.D{{Key: "not there", Value: false}}}}
-	}
-	raw, err := bson.Marshal(all)
-	if err != nil {
-		rt.Fatal(err)
-	}
-	return raw
-}
-
-// operatorSubDelta is a delta of a container, nil for any other value.
-func operatorSubDelta(rt *rapid.T, v bson.RawValue, depth int) any {
-	switch v.Type {
-	case bson.TypeEmbeddedDocument:
-		return operatorDelta(rt, v.Value, depth+1)
-	case bson.TypeArray:
-	default:
-		return nil
-	}
-	elems, _ := bson.Raw(v.Value).Elements()
-	all := bson.D{{Key: "a", Value: true}}
-	for n := range len(elems) + 4 {
-		if !rapid.Bool().Draw(rt, "element") {
-			continue
-		}
-		if n < len(elems) {
-			if inner := operatorSubDelta(rt, elems[n].Value(), depth); inner != nil {
-				all = append(all, bson.E{Key: "s" + strconv.Itoa(n), Value: inner})
-				continue
-			}
-		}
-		all = append(all, bson.E{Key: "u" + strconv.Itoa(n), Value: bsongen.Value(rt, 3)})
-	}
-	return all
 }
 
 func FuzzCompileDelta(f *testing.F) {

@@ -56,6 +56,8 @@ type ObjectDiff struct {
 	// places maps a name to its place in names. It is nil where there are so
 	// few that a scan is faster.
 	places map[string]int
+	// moves is set by Compose, see Moves.
+	moves bool
 }
 
 // Field is a field with its new value.
@@ -117,13 +119,18 @@ func (m *ArrayMod) IsSub() bool { return m.Object != nil || m.Array != nil }
 // zeros in an index, and indexes in any order (on some of which its applier
 // aborts). It never writes such a thing, so here they are errors.
 func ParseDelta(diff bson.Raw) (*ObjectDiff, error) {
+	var a Arena
+	return a.parse(diff)
+}
+
+func (a *Arena) parse(diff bson.Raw) (*ObjectDiff, error) {
 	if err := rawbson.Validate(diff); err != nil {
 		return nil, &DeltaError{Path: "diff", What: err.Error(), Err: err}
 	}
 	if first := firstKey(diff); string(first) == "a" {
 		return nil, &DeltaError{Path: "diff", What: "an array diff of a whole document"}
 	}
-	d, fault := parseObject(diff)
+	d, fault := a.object(diff)
 	if fault == nil && d.place("_id") >= 0 {
 		fault = &DeltaError{What: "a change of _id"}
 	}
@@ -196,8 +203,8 @@ func sectionOf(name []byte) int {
 	return noSection
 }
 
-// parseObject reads an object diff. It trusts the BSON.
-func parseObject(diff []byte) (*ObjectDiff, *DeltaError) {
+// object reads an object diff. It trusts the BSON.
+func (a *Arena) object(diff []byte) (*ObjectDiff, *DeltaError) {
 	counts, fault := countSections(diff)
 	if fault != nil {
 		return nil, fault
@@ -206,17 +213,18 @@ func parseObject(diff []byte) (*ObjectDiff, *DeltaError) {
 	for _, n := range counts {
 		total += n
 	}
-	d := &ObjectDiff{names: make([]string, 0, total)}
-	fields := make([]Field, 0, counts[updateSection]+counts[insertSection])
+	d := a.diffs.one(a.kept)
+	d.names = a.names.take(total, a.kept)
+	fields := a.fields.take(counts[updateSection]+counts[insertSection], a.kept)
 	if n := counts[subSections]; n > 0 {
-		d.Subs = make([]SubField, 0, n)
+		d.Subs = a.subs.take(n, a.kept)
 	}
 	it := rawbson.NewIter(diff)
 	for it.Next() {
 		section := sectionOf(it.Key)
 		if section == subSections {
 			name := rawbson.View(it.Key[1:])
-			sub, fault := parseSub(it.Value)
+			sub, fault := a.sub(it.Value)
 			if fault != nil {
 				return nil, fault.in(string(it.Key))
 			}
@@ -329,18 +337,18 @@ func (d *ObjectDiff) place(name string) int {
 	return -1
 }
 
-func parseSub(diff []byte) (sub SubDiff, fault *DeltaError) {
+func (a *Arena) sub(diff []byte) (sub SubDiff, fault *DeltaError) {
 	if string(firstKey(diff)) == "a" {
-		sub.Array, fault = parseArray(diff)
+		sub.Array, fault = a.array(diff)
 	} else {
-		sub.Object, fault = parseObject(diff)
+		sub.Object, fault = a.object(diff)
 	}
 	return sub, fault
 }
 
-// parseArray reads an array diff, whose first field is known to be "a".
-func parseArray(diff []byte) (*ArrayDiff, *DeltaError) {
-	d := &ArrayDiff{}
+// array reads an array diff, whose first field is known to be "a".
+func (a *Arena) array(diff []byte) (*ArrayDiff, *DeltaError) {
+	d := a.arrays.one(a.kept)
 	it := rawbson.NewIter(diff)
 	it.Next()
 	if v, ok := it.Bool(); !ok || !v {
@@ -350,7 +358,7 @@ func parseArray(diff []byte) (*ArrayDiff, *DeltaError) {
 	for fork := it; fork.Next(); {
 		count++
 	}
-	d.Mods = make([]ArrayMod, 0, count)
+	d.Mods = a.mods.take(count, a.kept)
 	last := -1
 	for first := true; it.Next(); first = false {
 		name := it.Name()
@@ -384,7 +392,7 @@ func parseArray(diff []byte) (*ArrayDiff, *DeltaError) {
 				return nil, (&DeltaError{What: fmt.Sprintf("type %s instead of a document", it.Type)}).in(string(it.Key))
 			}
 			var fault *DeltaError
-			if mod.SubDiff, fault = parseSub(doc); fault != nil {
+			if mod.SubDiff, fault = a.sub(doc); fault != nil {
 				return nil, fault.in(string(it.Key))
 			}
 		}

@@ -145,6 +145,51 @@ func parseModifiers(o bson.Raw) (*modNode, error) {
 	return root, nil
 }
 
+// AppendClientModifiers appends the $set and $unset of the o field of a
+// [FormModifiers] entry as an update that a client may send, and returns the
+// longer buffer. It is false, with dst as it was, where what a client's update
+// does may differ: where the server would look into a value or a name, where
+// nothing would be changed, and, unless the document is the one that the entry
+// was logged for (exact), where a path leads inside. Errors are a
+// [*ModifierError].
+func AppendClientModifiers(dst []byte, o bson.Raw, exact bool) ([]byte, bool, error) {
+	root, err := parseModifiers(o)
+	if err != nil {
+		return dst, false, err
+	}
+	if len(root.children) == 0 || !root.forClients(exact, 1) {
+		return dst, false, nil
+	}
+	start := len(dst)
+	out := append(dst, 0, 0, 0, 0)
+	for it := rawbson.NewIter(o); it.Next(); {
+		if !it.Is("$v") && len(it.Value) > rawbson.MinSize {
+			out = append(appendHeader(out, it.Type, it.Name()), it.Value...)
+		}
+	}
+	return closeDocument(out, start), true, nil
+}
+
+// forClients tells whether a client's modifiers do the same as these.
+func (n *modNode) forClients(exact bool, depth int) bool {
+	for _, c := range n.children {
+		if !plain(c.name) || depth > maxPath {
+			return false
+		}
+		switch c.action {
+		case modInside:
+			if !exact || !c.forClients(exact, depth+1) {
+				return false
+			}
+		case modSet:
+			if !asTold(c.value) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // add puts one modifier into the tree under n, or says what is wrong with it.
 func (n *modNode) add(path string, action modAction, value bson.RawValue) (what string) {
 	depth := 1 + strings.Count(path, ".")
@@ -446,3 +491,7 @@ func (n *modNode) appendNew(dst []byte) []byte {
 	}
 	return closeDocument(dst, start)
 }
+
+// Levels returns how many levels of nesting a valid document has, itself being the
+// first.
+func Levels(doc bson.Raw) int { return levels(bson.TypeEmbeddedDocument, doc) }

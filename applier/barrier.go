@@ -1,0 +1,349 @@
+package applier
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/batch"
+	"github.com/oplogrep/replicator/oplog/txn"
+)
+
+// longBarrier is after which wait for the lanes, and then every how often, it is
+// announced.
+const longBarrier = 10 * time.Second
+
+// quiesce waits until everything that was handed out is in the target. There is
+// no end to it but that, or ctx.
+func (d *dispatcher) quiesce(ctx context.Context, at oplog.OpTime) error {
+	d.handOver()
+	for _, w := range d.writers {
+		w.pass()
+	}
+	if d.tracker.quiet() {
+		return nil
+	}
+	start := time.Now()
+	ticker := time.NewTicker(longBarrier)
+	defer ticker.Stop()
+	for !d.tracker.quiet() {
+		select {
+		case <-d.tracker.idle:
+		case <-ticker.C:
+			d.tell(BarrierWait{For: at, Waited: time.Since(start)})
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	d.stats.barrier.Add(1)
+	d.metrics.barrierSec.Observe(time.Since(start).Seconds())
+	return nil
+}
+
+// behindBarrier writes a stretch when all lanes are empty.
+func (d *dispatcher) behindBarrier(ctx context.Context, s stretch) error {
+	if len(s.ops) == 0 {
+		return nil
+	}
+	if err := d.quiesce(ctx, s.ops[0].At.OpTime); err != nil {
+		return err
+	}
+	if err := d.barrier.write(ctx, s); err != nil {
+		return within(ctx, "barrier", err)
+	}
+	d.rise(s.last())
+	d.tracker.applied(d.current, len(s.ops))
+	return nil
+}
+
+// rise lifts the floor: all up to it is in the target.
+func (d *dispatcher) rise(to checkpoint.Position) {
+	if to.Compare(d.floor) > 0 {
+		d.floor = to
+	}
+}
+
+// gathered is a transaction of the source, or a plain entry, ready to be written.
+type gathered struct {
+	ops    []routed
+	bytes  int64
+	lane   int
+	spans  bool // several lanes
+	direct bool // some cannot be in a transaction
+	atomic bool // it was a transaction at the source
+	begun  bool // some may be in the target, by their lane
+}
+
+// transaction deals with the first of items, which is to be atomic. If it spans
+// lanes, what stands behind it goes behind the same barrier up to the last one
+// that does too, as much as fits: so that a log full of such transactions does not
+// wait at each.
+func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, error) {
+	t := items[0].Txn
+	if t.Bytes > d.cfg.WindowBytes {
+		if slices.ContainsFunc(d.begun, func(p checkpoint.Position) bool { return !t.OpTime.After(p.OpTime) }) {
+			return 1, d.loose(ctx, t)
+		}
+		d.tell(NotAtomic{OpTime: t.OpTime, Ops: t.Count, Why: "it is larger than the writers' window"})
+		return 1, d.chunks(ctx, t, nil)
+	}
+	first, err := d.gather(ctx, &items[0], true)
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case len(first.ops) == 0:
+		return 1, nil
+	case first.begun:
+		// It was begun by lanes, while transactions were relaxed, and what of it
+		// is in the target can be told there only.
+		return 1, d.loose(ctx, t)
+	case first.direct:
+		d.tell(NotAtomic{OpTime: t.OpTime, Ops: t.Count, Why: "it writes to collections that transactions cannot write to"})
+		return 1, d.chunks(ctx, t, nil)
+	case !first.spans && len(first.ops) <= d.cfg.CoalesceWindow && first.bytes <= int64(d.cfg.FlushBytes):
+		return 1, d.whole(ctx, &first)
+	}
+	run := d.collect(stretch{}, &first)
+	size, upTo := first.bytes, 1
+	behind := run
+	for i := 1; i < len(items) && len(behind.ops) < d.cfg.FlushDocs && size < int64(d.cfg.FlushBytes); i++ {
+		if tx := items[i].Txn; tx != nil && tx.Bytes > int64(d.cfg.FlushBytes) {
+			break
+		}
+		next, err := d.gather(ctx, &items[i], false)
+		size += next.bytes
+		other := len(next.ops) > 0 && next.ops[0].op.Mode != first.ops[0].op.Mode
+		if err != nil || next.direct || next.begun || other || len(behind.ops)+len(next.ops) > d.cfg.FlushDocs || size > int64(d.cfg.FlushBytes) {
+			break // an error is met again when it is this one's turn
+		}
+		behind = d.collect(behind, &next)
+		if next.spans && next.atomic {
+			run, upTo = behind, i+1
+		}
+	}
+	return upTo, d.behindBarrier(ctx, run)
+}
+
+// errApart is an item that is not for the barrier of another one.
+var errApart = errors.New("not to be gathered")
+
+// gather routes the operations of an item. Those that need nothing are left out,
+// and counted if the item is the first to be gathered: the others may be met
+// again, and so what would be reported sets them apart.
+func (d *dispatcher) gather(ctx context.Context, item *batch.Item, first bool) (gathered, error) {
+	g := gathered{lane: -1}
+	t := item.Txn
+	if t == nil {
+		op := &item.Entry.Op
+		switch {
+		case op.Kind == oplog.KindNoop:
+			return g, nil
+		case !op.Kind.IsCRUD() || op.NS.IsSystemViews():
+			return g, errApart
+		}
+		var o routed
+		if err := d.route(ctx, op, checkpoint.Position{OpTime: op.OpTime}, false, &o); err != nil {
+			return g, err
+		}
+		return g, d.gatherOne(&g, &o, first)
+	}
+	if t.HasCommand {
+		return g, errApart
+	}
+	g.atomic = t.Kind == txn.KindTransaction
+	n := int64(0)
+	var o routed
+	for op, err := range t.Ops() {
+		if err == nil {
+			err = d.routeInner(ctx, t, &op, n, &o)
+		}
+		if err == nil {
+			err = d.gatherOne(&g, &o, first)
+		}
+		if err != nil {
+			return g, err
+		}
+		n++
+	}
+	return g, nil
+}
+
+func (d *dispatcher) gatherOne(g *gathered, o *routed, first bool) error {
+	switch {
+	case o.fate == fateApply:
+		g.spans = g.spans || g.lane >= 0 && g.lane != o.lane
+		g.lane = o.lane
+		g.bytes += o.bytes
+		g.direct = g.direct || isDirect(&o.op)
+		g.begun = g.begun || o.op.At.Compare(d.begun[o.lane]) <= 0
+		g.ops = append(g.ops, *o)
+		return nil
+	case first:
+		return d.settle(o)
+	case o.fate == fateMissing:
+		return errApart
+	default:
+		return nil
+	}
+}
+
+// collect appends a gathered item to a stretch, as a group.
+func (d *dispatcher) collect(s stretch, g *gathered) stretch {
+	group := uint32(0)
+	if g.atomic {
+		d.nextGroup()
+		group = d.group
+	}
+	for i := range g.ops {
+		s.ops = append(s.ops, g.ops[i].op)
+		s.groups = append(s.groups, group)
+	}
+	return s
+}
+
+func (d *dispatcher) nextGroup() {
+	d.group++
+	if d.group == 0 { // it stands for none
+		d.group = 1
+	}
+}
+
+// whole hands a transaction to the one lane that it concerns.
+func (d *dispatcher) whole(ctx context.Context, g *gathered) error {
+	if err := d.reserve(ctx, g.bytes); err != nil {
+		return err
+	}
+	d.nextGroup()
+	for i := range g.ops {
+		g.ops[i].group = d.group
+		d.append(&g.ops[i])
+	}
+	return nil
+}
+
+// chunks applies the operations of a transaction behind the barrier, in as many
+// transactions as it takes, and hands those that are no writes of documents to
+// command.
+func (d *dispatcher) chunks(
+	ctx context.Context, t *txn.Transaction, command func(context.Context, *oplog.Op, checkpoint.Position) error,
+) error {
+	var s stretch
+	size := int64(0)
+	write := func() error {
+		err := d.behindBarrier(ctx, s)
+		s, size = stretch{}, 0
+		return err
+	}
+	n := int64(-1)
+	var o routed
+	for op, err := range t.Ops() {
+		if err != nil {
+			return err
+		}
+		if n++; op.Kind == oplog.KindNoop {
+			continue
+		}
+		at := checkpoint.Position{OpTime: t.OpTime, Op: n}
+		if command != nil && (!op.Kind.IsCRUD() || op.NS.IsSystemViews()) {
+			if err := write(); err != nil {
+				return err
+			}
+			if err := command(ctx, &op, at); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := d.routeInner(ctx, t, &op, n, &o); err != nil {
+			return err
+		}
+		if o.fate != fateApply {
+			if err := d.settle(&o); err != nil {
+				return err
+			}
+			continue
+		}
+		// What an earlier term had begun is one chunk again, as what of it is in
+		// the target is told from all of it.
+		uncertain := at.Compare(d.barrierBegun) <= 0
+		full := len(s.ops) >= d.barrier.limit || size+o.bytes > int64(d.cfg.FlushBytes)
+		if len(s.ops) > 0 && (uncertain != s.uncertain || !uncertain && (full || isDirect(&o.op) != isDirect(&s.ops[0]))) {
+			if err := write(); err != nil {
+				return err
+			}
+		}
+		s.uncertain = uncertain
+		s.ops, s.groups = append(s.ops, o.op), append(s.groups, 0)
+		size += o.bytes
+	}
+	return write()
+}
+
+// alone applies what has a batch of its own.
+func (d *dispatcher) alone(ctx context.Context, item *batch.Item) error {
+	if t := item.Txn; t != nil {
+		return d.chunks(ctx, t, d.command)
+	}
+	op := &item.Entry.Op
+	switch {
+	case op.Kind == oplog.KindNoop:
+		return nil
+	case op.Kind.IsCRUD() && !op.NS.IsSystemViews():
+		// Privileges and the like.
+		var o routed
+		if err := d.route(ctx, op, checkpoint.Position{OpTime: op.OpTime}, false, &o); err != nil {
+			return err
+		}
+		if o.fate != fateApply {
+			return d.settle(&o)
+		}
+		s := stretch{ops: []plan.Op{o.op}, groups: []uint32{0}, uncertain: o.op.At.Compare(d.barrierBegun) <= 0}
+		return d.behindBarrier(ctx, s)
+	default:
+		return d.command(ctx, op, checkpoint.Position{OpTime: op.OpTime})
+	}
+}
+
+// command carries out a command, or a write to system.views.
+func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Position) error {
+	if at.Compare(d.floor) <= 0 {
+		d.metrics.skipped.Inc()
+		d.stats.skipped.Add(1)
+		return nil
+	}
+	inScope, err := d.cfg.Commands.InScope(op)
+	if err != nil || !inScope {
+		return err
+	}
+	if err := d.quiesce(ctx, at.OpTime); err != nil {
+		return err
+	}
+	s := stretch{ops: []plan.Op{{Op: *op, At: at}}}
+	again := ddl.Once
+	switch {
+	case !d.cfg.CopiedUntil.IsNull() && !at.OpTime.After(d.cfg.CopiedUntil):
+		again = ddl.Copied
+	case d.barrierBegun == at:
+		again = ddl.Maybe
+	}
+	if err := d.barrier.beginAlone(ctx, s); err != nil {
+		return err
+	}
+	if err := d.cfg.Commands.Apply(ctx, op, again); err != nil {
+		return err
+	}
+	if err := d.barrier.endAlone(ctx, s); err != nil {
+		return err
+	}
+	d.rise(at)
+	d.routes.forget()
+	d.metrics.ops[oplog.KindCommand].Inc()
+	d.stats.commands.Add(1)
+	d.tracker.applied(d.current, 1)
+	return nil
+}

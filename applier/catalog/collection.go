@@ -1,0 +1,162 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Type is what a namespace is.
+type Type uint8
+
+// The types of a namespace.
+const (
+	TypeCollection Type = iota + 1
+	TypeView
+	TypeTimeseries // the view over a time-series collection's buckets
+)
+
+// String returns the type as listCollections names it.
+func (t Type) String() string {
+	switch t {
+	case TypeCollection:
+		return "collection"
+	case TypeView:
+		return "view"
+	case TypeTimeseries:
+		return "timeseries"
+	}
+	return fmt.Sprintf("Type(%d)", uint8(t))
+}
+
+// Collection is one namespace of the target. It is immutable: a change makes a
+// new one.
+type Collection struct {
+	NS   oplog.Namespace
+	Type Type
+	// UUID is the target's own, zero for a view.
+	UUID oplog.UUID
+	// Options are those of listCollections.
+	Options bson.Raw
+	// Ordered tells that operations have to reach it in the log's order, all
+	// through one writer: it is capped, has a collation that may make one of
+	// different _ids, or has a unique index besides that on _id.
+	Ordered bool
+	// Capped tells that it is capped.
+	Capped bool
+	// Direct tells that transactions cannot write to it: capped collections,
+	// buckets of time-series collections, system collections.
+	Direct bool
+}
+
+// read makes a Collection of what listCollections shows, and asks for the
+// indexes of what has some. It returns nil for what is gone meanwhile.
+func (c *Catalog) read(ctx context.Context, db string, doc bson.Raw) (*Collection, error) {
+	coll, err := listed(db, doc)
+	if err != nil || coll.Type != TypeCollection || coll.Ordered {
+		return coll, err
+	}
+	specs, err := Indexes(ctx, c.target, coll.NS)
+	if e, ok := errors.AsType[*servererr.Error](err); ok && e.Code == servererr.NamespaceNotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, spec := range specs {
+		if constrains(spec) {
+			coll.Ordered = true
+		}
+	}
+	return coll, nil
+}
+
+// listed reads one document of listCollections. Ordered lacks what only the
+// indexes tell.
+func listed(db string, doc bson.Raw) (*Collection, error) {
+	fault := func(field string) error {
+		return fmt.Errorf("read the collections of %s: one without a usable %s: %s", db, field, doc)
+	}
+	name, _ := rawbson.Lookup(doc, "name")
+	text, ok := name.Text()
+	if !ok || text == "" {
+		return nil, fault("name")
+	}
+	coll := &Collection{NS: oplog.NewNamespace(db, text)}
+	kind, _ := rawbson.Lookup(doc, "type")
+	switch t, _ := kind.Text(); t {
+	case "collection":
+		coll.Type = TypeCollection
+	case "view":
+		coll.Type = TypeView
+	case "timeseries":
+		coll.Type = TypeTimeseries
+	default:
+		return nil, fault("type")
+	}
+	options, _ := rawbson.Lookup(doc, "options")
+	if coll.Options, ok = options.Document(); !ok {
+		return nil, fault("options")
+	}
+	if coll.Type != TypeCollection {
+		return coll, nil
+	}
+	info, _ := rawbson.Lookup(doc, "info")
+	inner, _ := info.Document()
+	uuid, _ := rawbson.Lookup(inner, "uuid")
+	subtype, data, ok := uuid.Binary()
+	if !ok || subtype != bson.TypeBinaryUUID || len(data) != len(coll.UUID) {
+		return nil, fault("info.uuid")
+	}
+	coll.UUID = oplog.UUID(data)
+	capped, _ := rawbson.Lookup(coll.Options, "capped")
+	coll.Capped = capped.Truth()
+	coll.Ordered = coll.Capped || collated(coll.Options)
+	coll.Direct = coll.Capped || system(coll.NS)
+	return coll, nil
+}
+
+// collated tells whether a collection's collation is not the simple one. The
+// server shows none for that.
+func collated(options bson.Raw) bool {
+	e, ok := rawbson.Lookup(options, "collation")
+	if !ok {
+		return false
+	}
+	collation, _ := e.Document()
+	locale, _ := rawbson.Lookup(collation, "locale")
+	name, isText := locale.Text()
+	return !isText || name != "simple"
+}
+
+// system tells whether transactions are kept out of a collection for what it is
+// called.
+func system(ns oplog.Namespace) bool {
+	switch ns.DB() {
+	case "admin", "config", "local":
+		return true
+	}
+	return strings.HasPrefix(ns.Collection(), "system.")
+}
+
+// constrains tells whether an index makes the server refuse documents for what
+// is in others: unique ones besides that on _id, and those that are about to
+// become unique.
+func constrains(spec bson.Raw) bool {
+	unique, _ := rawbson.Lookup(spec, "unique")
+	prepare, _ := rawbson.Lookup(spec, "prepareUnique")
+	if !unique.Truth() && !prepare.Truth() {
+		return false
+	}
+	key, _ := rawbson.Lookup(spec, "key")
+	fields, _ := key.Document()
+	it := rawbson.NewIter(fields)
+	return !it.Next() || !it.Is("_id") || it.Next()
+}

@@ -1,0 +1,93 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// List returns what listCollections shows of a database, or of one collection of
+// it if a name is given.
+func List(ctx context.Context, target call.Caller, db, collection string) ([]bson.Raw, error) {
+	cmd := bsoncore.NewDocumentBuilder().AppendInt32("listCollections", 1)
+	if collection != "" {
+		cmd = cmd.AppendDocument("filter", bsoncore.NewDocumentBuilder().AppendString("name", collection).Build())
+	}
+	docs, err := ReadAll(ctx, target, db, bson.Raw(cmd.AppendDocument("cursor", wholeBatch()).Build()))
+	if err != nil {
+		return nil, fmt.Errorf("read the collections of %s: %w", db, err)
+	}
+	return docs, nil
+}
+
+// Indexes returns what listIndexes shows of a collection.
+func Indexes(ctx context.Context, target call.Caller, ns oplog.Namespace) ([]bson.Raw, error) {
+	cmd := bsoncore.NewDocumentBuilder().AppendString("listIndexes", ns.Collection()).AppendDocument("cursor", wholeBatch()).Build()
+	specs, err := ReadAll(ctx, target, ns.DB(), bson.Raw(cmd))
+	if err != nil {
+		return nil, fmt.Errorf("read the indexes of %s: %w", ns, err)
+	}
+	return specs, nil
+}
+
+// wholeBatch asks for as much as fits a reply, so that a cursor seldom remains.
+func wholeBatch() bsoncore.Document {
+	return bsoncore.NewDocumentBuilder().AppendInt32("batchSize", 1_000_000).Build()
+}
+
+var errNoCursor = errors.New("a reply without a usable cursor")
+
+// ReadAll runs a command that answers with a cursor and returns all of its
+// documents. They are views into the replies.
+func ReadAll(ctx context.Context, target call.Caller, db string, cmd bson.Raw) ([]bson.Raw, error) {
+	reply, err := target.Call(ctx, call.Command{DB: db, Body: cmd})
+	if err != nil {
+		return nil, err
+	}
+	id, ns, docs, err := cursorOf(reply, "firstBatch", nil)
+	for err == nil && id != 0 {
+		more := bsoncore.NewDocumentBuilder().
+			AppendInt64("getMore", id).
+			AppendString("collection", ns.Collection()).
+			Build()
+		if reply, err = target.Call(ctx, call.Command{DB: ns.DB(), Body: bson.Raw(more)}); err != nil {
+			return nil, err
+		}
+		id, ns, docs, err = cursorOf(reply, "nextBatch", docs)
+	}
+	return docs, err
+}
+
+// cursorOf reads the cursor of a reply and appends its batch to docs.
+func cursorOf(reply bson.Raw, batch string, docs []bson.Raw) (int64, oplog.Namespace, []bson.Raw, error) {
+	e, _ := rawbson.Lookup(reply, "cursor")
+	cursor, ok := e.Document()
+	if !ok {
+		return 0, "", nil, fmt.Errorf("%w: no cursor in it", errNoCursor)
+	}
+	idElem, _ := rawbson.Lookup(cursor, "id")
+	id, hasID := idElem.Int64()
+	nsElem, _ := rawbson.Lookup(cursor, "ns")
+	ns, hasNS := nsElem.Text()
+	batchElem, _ := rawbson.Lookup(cursor, batch)
+	array, hasBatch := batchElem.Array()
+	if !hasID || !hasNS || !hasBatch {
+		return 0, "", nil, fmt.Errorf("%w: id, ns or %s is missing", errNoCursor, batch)
+	}
+	it := rawbson.NewIter(array)
+	for it.Next() {
+		doc, ok := it.Document()
+		if !ok {
+			return 0, "", nil, fmt.Errorf("%w: %s.%s is of type %s", errNoCursor, batch, it.Name(), it.Type)
+		}
+		docs = append(docs, doc)
+	}
+	return id, oplog.Namespace(ns), docs, it.Err()
+}

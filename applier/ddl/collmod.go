@@ -1,0 +1,186 @@
+package ddl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// collMod changes options and an index, each on the target or, if it is held, in
+// what is kept. All of it sets things to what they are to be, so it can be
+// repeated.
+func (s *step) collMod(ctx context.Context) (oplog.Namespace, error) {
+	entry, err := s.op.CollMod()
+	if err != nil {
+		return "", err
+	}
+	ns, _ := s.target(entry.NS)
+	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
+	switch {
+	case err != nil:
+		return ns, err
+	case !exists || coll.Type != catalog.TypeCollection:
+		return ns, s.absent(ns, "there is no such collection")
+	}
+	held, err := s.held(ctx, ns)
+	if err != nil {
+		return ns, err
+	}
+	m := modification{step: s, coll: coll, held: held}
+	for _, f := range split(entry.Changes) {
+		if err := m.take(ctx, f); err != nil {
+			return ns, err
+		}
+	}
+	if len(m.send) > 0 {
+		name := ns
+		if ns.IsBuckets() {
+			name = seriesOf(ns)
+		}
+		if _, err := s.send(ctx, ns.DB(), m.send.appendTo(command("collMod", name.Collection()))); err != nil {
+			return ns, m.refused(err)
+		}
+	}
+	for i := range m.keepers {
+		_, was := held.find(m.keepers[i].Index)
+		if err := s.keep(ctx, &m.keepers[i], was); err != nil {
+			return ns, err
+		}
+	}
+	names := []oplog.Namespace{ns}
+	if ns.IsBuckets() {
+		names = append(names, seriesOf(ns))
+	}
+	return ns, s.cfg.Catalog.Refresh(ctx, names...)
+}
+
+// modification is a collMod while it is taken apart.
+type modification struct {
+	*step
+	coll *catalog.Collection
+	held Specs
+	// send is what goes to the target, keepers what is held from now on.
+	send    fields
+	keepers []HeldSpec
+	// index is the name of the index that changes.
+	index string
+}
+
+func (m *modification) take(ctx context.Context, f field) error {
+	switch {
+	case f.name == "index":
+		return m.takeIndex(ctx, f.value)
+	case f.name == optionExpire:
+		m.takeExpire(f.value)
+	case !generic(f.name):
+		m.send = append(m.send, f)
+	}
+	return nil
+}
+
+// generic tells whether a field is one that any command may have: servers have
+// logged collMod as it was sent.
+func generic(name string) bool {
+	switch name {
+	case "lsid", "txnNumber", "writeConcern", "readConcern", "comment", "maxTimeMS", "apiVersion", "apiStrict",
+		"apiDeprecationErrors", "databaseVersion", "shardVersion", "maxTimeMSOpOnly", "autocommit", "startTransaction",
+		"stmtId", "coordinator", "clientOperationKey", "mayBypassWriteBlocking", "rawData", "help",
+		"usePowerOf2Sizes", "noPadding": // the last two of the storage engine before 4.2
+		return true
+	}
+	return strings.HasPrefix(name, "$")
+}
+
+// takeExpire changes the age at which the documents of a clustered or time-series
+// collection expire; "off" ends that.
+func (m *modification) takeExpire(v bson.RawValue) {
+	h, _ := m.held.find("")
+	spec := split(h.Spec)
+	if text, isText := v.StringValueOK(); isText && text == "off" {
+		spec = spec.without(optionExpire)
+	} else {
+		spec = spec.set(optionExpire, v)
+	}
+	m.keepers = append(m.keepers, HeldSpec{NS: m.coll.NS, UUID: m.coll.UUID, Fields: spec.names(), Spec: spec.document()})
+}
+
+// takeIndex changes an index.
+func (m *modification) takeIndex(ctx context.Context, v bson.RawValue) error {
+	change, ok := v.DocumentOK()
+	if !ok {
+		return m.op.Fault("o.index", fmt.Errorf("%w: it is %s", oplog.ErrBadField, v))
+	}
+	name, err := nameOf(change)
+	if err != nil {
+		return m.op.Fault("o.index.name", fmt.Errorf("%w: %w", oplog.ErrBadField, err))
+	}
+	m.index = name
+	present, err := catalog.Indexes(ctx, m.cfg.Target, m.coll.NS)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(present, func(doc bson.Raw) bool { return textOf(doc, "name") == name })
+	h, wasHeld := m.held.find(name)
+	switch {
+	case at < 0 && !h.Absent:
+		return m.absent(m.coll.NS, "there is no index "+name)
+	case !wasHeld:
+		h = HeldSpec{NS: m.coll.NS, UUID: m.coll.UUID, Index: name, Spec: present[at]}
+	}
+	spec := split(h.Spec)
+	send := fields{{"name", stringValue(name)}}
+	for _, f := range split(change).without("name") {
+		switch f.name {
+		case optionExpire:
+			spec = spec.set(f.name, f.value)
+		case "hidden", "prepareUnique", "unique":
+			on := fields{f}.truth(f.name)
+			spec = spec.setFlag(f.name, on)
+			if f.name == "unique" {
+				spec = spec.without("prepareUnique")
+			}
+		default:
+			return m.op.Fault("o.index."+f.name, fmt.Errorf("%w: a change of an index with an unknown field", oplog.ErrUnsupported))
+		}
+		if !slices.Contains(m.heldFields(), f.name) {
+			send = append(send, f)
+		}
+	}
+	h.Spec, h.Fields = spec.document(), m.heldOf(spec)
+	if slices.Contains(h.Fields, optionExpire) || wasHeld || len(h.Fields) > 0 {
+		m.keepers = append(m.keepers, h)
+	}
+	if len(send) > 1 && !h.Absent {
+		m.send = append(m.send, field{"index", documentValue(send.document())})
+	}
+	return nil
+}
+
+var errNoName = errors.New("without a name")
+
+// nameOf returns the name of an index in a command.
+func nameOf(index bson.Raw) (string, error) {
+	e, _ := rawbson.Lookup(index, "name")
+	name, ok := e.Text()
+	if !ok || name == "" {
+		return "", errNoName
+	}
+	return name, nil
+}
+
+// refused words the target's refusal.
+func (m *modification) refused(err error) error {
+	if codeOf(err) == servererr.CannotConvertIndexToUnique {
+		return &UniqueError{OpTime: m.op.OpTime, NS: m.coll.NS, Index: m.index, Err: err}
+	}
+	return err
+}

@@ -1,0 +1,166 @@
+package ddl
+
+import (
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// The options of a collection that are held.
+const (
+	optionTemp   = "temp"
+	optionExpire = "expireAfterSeconds"
+)
+
+// create makes a collection, or the time-series collection whose buckets the log
+// has.
+func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
+	entry, err := s.op.Create()
+	if err != nil {
+		return "", err
+	}
+	ns, _ := s.target(entry.NS)
+	options := split(entry.Options)
+	if _, isView := options.get("viewOn"); isView { // as servers before 3.6 logged it
+		def, err := s.whole(entry.NS, options.without("idIndex"))
+		if err != nil {
+			return ns, err
+		}
+		return ns, s.createView(ctx, ns, def)
+	}
+	name, cmd := ns, command("create", ns.Collection())
+	if ns.IsBuckets() {
+		name = seriesOf(ns)
+		cmd, err = s.seriesCommand(name, options)
+	} else {
+		cmd, err = s.createCommand(ns, options, entry.IDIndex)
+	}
+	if err != nil {
+		return name, err
+	}
+	there, err := s.occupied(ctx, name, ns)
+	if err != nil {
+		return name, err
+	}
+	if !there {
+		_, err := s.send(ctx, ns.DB(), cmd)
+		if codeOf(err) == servererr.NamespaceExists {
+			err = s.diverged(name, "%v", err)
+		}
+		if err != nil {
+			return name, err
+		}
+	}
+	if err := s.cfg.Catalog.Refresh(ctx, name, ns); err != nil {
+		return name, err
+	}
+	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
+	if err != nil {
+		return name, err
+	}
+	if !exists {
+		return name, s.diverged(name, "it is not there after it was created")
+	}
+	delete(s.owed, ns)
+	if !there && s.again == Copied {
+		s.made[s.op.UI] = coll.UUID
+	}
+	held := heldOptions(options)
+	h := HeldSpec{NS: ns, UUID: coll.UUID, Fields: held.names(), Spec: held.document()}
+	return name, s.keep(ctx, &h, there)
+}
+
+// occupied tells whether there is already what is to be made. That it is there,
+// or that something else is, may be an error.
+func (s *step) occupied(ctx context.Context, name, ns oplog.Namespace) (bool, error) {
+	coll, exists, err := s.cfg.Catalog.Get(ctx, name)
+	if err != nil || !exists {
+		return false, err
+	}
+	wanted := catalog.TypeCollection
+	if name != ns {
+		wanted = catalog.TypeTimeseries
+	}
+	switch {
+	case s.again == Once:
+		return false, s.diverged(name, "there is a %s already", coll.Type)
+	case coll.Type == wanted:
+		if s.again == Copied {
+			s.tolerate(name, "it exists")
+		}
+		return true, nil
+	case s.again == Maybe:
+		return false, s.diverged(name, "there is a %s already", coll.Type)
+	case coll.Type == catalog.TypeView:
+		// The view is of a later time, and the log makes it again.
+		s.tolerate(name, "there is a view")
+		return false, s.dropNow(ctx, name)
+	}
+	return false, s.resync(name, "the copy has a %s in its place", coll.Type)
+}
+
+// heldOptions returns the options of a collection that the target does not get.
+func heldOptions(options fields) fields {
+	held := options.only(optionTemp, optionExpire)
+	if !options.truth(optionTemp) {
+		held = held.without(optionTemp)
+	}
+	return held
+}
+
+// createCommand builds the command that makes a collection.
+func (s *step) createCommand(ns oplog.Namespace, options fields, idIndex bson.Raw) (*bsoncore.DocumentBuilder, error) {
+	send := options.without(optionTemp, optionExpire, "flags") // flags: the storage engine's before 4.2
+	if !send.truth("capped") {
+		send = send.without("capped", "size", "max")
+	}
+	if send.truth("autoIndexId") {
+		send = send.without("autoIndexId") // the default, which does not go with idIndex
+	}
+	_, clustered := send.get("clusteredIndex")
+	if _, none := send.get("autoIndexId"); !clustered && !none {
+		spec := s.idIndex(send, idIndex)
+		send = send.set("idIndex", documentValue(spec.document()))
+	}
+	return send.appendTo(command("create", ns.Collection())), nil
+}
+
+// idIndex returns the spec of the index on _id. Where the log has none, a member
+// makes the oldest version of it that there may be.
+func (s *step) idIndex(options fields, given bson.Raw) fields {
+	if given != nil {
+		return split(given).without("ns")
+	}
+	version := int32(1)
+	collation, collated := options.get("collation")
+	if collated {
+		version = 2
+	}
+	spec := fields{
+		{"v", bson.RawValue{Type: bson.TypeInt32, Value: bsoncore.AppendInt32(nil, version)}},
+		{"key", documentValue(bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("_id", 1).Build()))},
+		{"name", stringValue("_id_")},
+	}
+	if collated {
+		spec = append(spec, field{"collation", collation})
+	}
+	return spec
+}
+
+// seriesCommand builds the command that makes a time-series collection, from the
+// options of its buckets. What makes them buckets comes with it.
+func (s *step) seriesCommand(name oplog.Namespace, options fields) (*bsoncore.DocumentBuilder, error) {
+	if _, ok := options.get("timeseries"); !ok {
+		return nil, s.op.Fault("o.timeseries", fmt.Errorf("%w: buckets without it", oplog.ErrMissingField))
+	}
+	derived := []string{"validator", "validationLevel", "validationAction", "clusteredIndex"}
+	send := options.without(optionTemp, optionExpire).without(derived...)
+	return send.appendTo(command("create", name.Collection())), nil
+}
+

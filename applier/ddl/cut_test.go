@@ -1,0 +1,94 @@
+package ddl_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/memstore"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// history has commands whose parts are many, or whose names come again.
+const history = `
+c db.$cmd {"create": "a", "idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}}
+c db.$cmd {"createIndexes": "a", "v": 2, "key": {"x": 1}, "name": "plain"}
+c db.$cmd {"commitIndexBuild": "a", "indexBuildUUID": {"$uuid": "00000000-0000-4000-8000-000000000001"}, "indexes": [{"v": 2, "key": {"x": 1}, "name": "unique", "unique": true}, {"v": 2, "key": {"y": 1}, "name": "y_1", "unique": true}, {"v": 2, "key": {"t": 1}, "name": "t_1", "expireAfterSeconds": 5}]}
+c db.$cmd {"collMod": "a", "index": {"name": "y_1", "hidden": true}}
+c db.$cmd {"collMod": "a", "index": {"name": "t_1", "expireAfterSeconds": 6}}
+c db.$cmd {"create": "b", "temp": true, "idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}}
+c db.$cmd {"createIndexes": "b", "v": 2, "key": {"x": 1}, "name": "unique", "unique": true}
+c db.$cmd {"createIndexes": "b", "v": 2, "key": {"z": 1}, "name": "z_1", "unique": true}
+c db.$cmd {"renameCollection": "db.b", "to": "db.a", "dropTarget": {"$uuid": "00000000-0000-4000-8000-000000000001"}}
+c db.$cmd {"create": "b", "idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}}
+c db.$cmd {"createIndexes": "b", "v": 2, "key": {"w": 1}, "name": "w_1", "unique": true}
+c db.$cmd {"createIndexes": "b", "v": 2, "key": {"w": 1}, "name": "w_plain"}
+c db.$cmd {"dropIndexes": "b", "index": "w_1"}
+c db.$cmd {"renameCollection": "db.a", "to": "db.c"}
+c db.$cmd {"renameCollection": "db.b", "to": "db.a"}
+i db.system.views {"_id": "db.v", "viewOn": "a", "pipeline": []}
+i db.system.views {"_id": "db.w", "viewOn": "a", "pipeline": []}
+u db.system.views {"_id": "db.v", "viewOn": "a", "pipeline": [], "collation": {"locale": "en", "strength": 2}} {"_id": "db.v"}
+d db.system.views {"_id": "db.w"}
+c db.$cmd {"create": "system.buckets.m", "validator": {}, "clusteredIndex": true, "expireAfterSeconds": {"$numberLong": "100"}, "timeseries": {"timeField": "t", "granularity": "seconds", "bucketMaxSpanSeconds": 3600}}
+i db.system.views {"_id": "db.m", "viewOn": "system.buckets.m", "pipeline": []}
+c db.$cmd {"collMod": "system.buckets.m", "expireAfterSeconds": {"$numberLong": "200"}, "timeseries": {"granularity": "minutes"}}
+c gone.$cmd {"create": "x", "idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}}
+c gone.$cmd {"createIndexes": "x", "v": 2, "key": {"x": 1}, "name": "x_1", "unique": true}
+i gone.system.views {"_id": "gone.v", "viewOn": "x", "pipeline": []}
+c gone.$cmd {"create": "system.buckets.m", "validator": {}, "clusteredIndex": true, "expireAfterSeconds": {"$numberLong": "100"}, "timeseries": {"timeField": "t", "granularity": "seconds", "bucketMaxSpanSeconds": 3600}}
+i gone.system.views {"_id": "gone.m", "viewOn": "system.buckets.m", "pipeline": []}
+c gone.$cmd {"dropDatabase": 1}
+`
+
+func (b *bench) history(t *testing.T) []*oplog.Op {
+	t.Helper()
+	var ops []*oplog.Op
+	for line := range strings.Lines(strings.TrimSpace(history)) {
+		ops = append(ops, b.operation(t, strings.TrimSpace(line)))
+	}
+	return ops
+}
+
+// TestCutHistory compares every interrupted run with one that was not.
+func TestCutHistory(t *testing.T) {
+	t.Parallel()
+	whole := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
+	for _, op := range whole.history(t) {
+		if err := whole.exec.Apply(t.Context(), op, ddl.Once); err != nil {
+			t.Fatalf("%s: %v", op.O, err)
+		}
+	}
+	want, wantHeld := whole.state(t, false), whole.heldSpecs(t)
+	if len(wantHeld) == 0 {
+		t.Fatal("nothing is held")
+	}
+	for seed := range uint64(30) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
+			b.applyCut(t, b.history(t), ddl.Once, rand.New(rand.NewPCG(seed, 1)))
+			for _, what := range memstore.Diff(want, b.state(t, false)) {
+				t.Error(what)
+			}
+			if diff := cmp.Diff(wantHeld, b.heldSpecs(t), cmpopts.IgnoreFields(ddl.HeldSpec{}, "UUID")); diff != "" {
+				t.Errorf("held (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func (b *bench) heldSpecs(t *testing.T) ddl.Specs {
+	t.Helper()
+	held, err := ddl.Held(t.Context(), b, "replicator", "link")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return held
+}

@@ -1,0 +1,80 @@
+// Package ddl carries out the commands of the log, and the writes to
+// system.views, on the target. It is always alone: whoever calls it has waited
+// for everything ahead in the log and lets nothing behind it start.
+//
+// # Names
+//
+// The log says which collection a command means twice: by the name that it had
+// then, and by its UUID. The target's collections have UUIDs of their own, so
+// commands are followed by name. Where the target is exactly what the log
+// describes that is right: everything ahead has been applied, renames included,
+// so a name stands for the same collection there as it did at the source.
+//
+// A copy that was taken while writes went on may be ahead of the log, and a name
+// in it may already be that of another collection. What the server's own members
+// tolerate then is tolerated here too: a collection to create that exists, one to
+// drop that does not, a rename that has happened. Two things are not taken from
+// names there. A rename over a collection that both names have is carried out
+// only where the collection to rename is known to be the one meant: because the
+// log made it, or because nothing else ever has its name; otherwise it is a
+// [ResyncError]. And where a rename finds neither name, the collection behind it
+// was not copied, or is gone again by the end of the copy: [Executor.Owed] lists
+// those, and the first command behind the copy refuses to go on while one is
+// missing. That list is in memory, a restart forgets it.
+//
+// # Again
+//
+//	Once     the target must be as the log expects it: else DivergedError
+//	Maybe    the same command may have been carried out already, as a whole or
+//	         in part, and nothing behind it: what it would make may be there,
+//	         what it would remove may be gone
+//	Copied   the target may be ahead of the log: all that, and what is said above
+//
+// Each command is a row of steps of which every one may be repeated: the command
+// on the target first, then what is kept about it in the metadata. Everything is
+// written with the write concern majority. A refusal that says that something
+// else is at work on the collection is waited out; every other error is handed
+// back, and whoever begins anew calls with Maybe.
+//
+// # What is held back
+//
+// Some of what a collection has at the source must not work on the target before
+// cutover:
+//
+//	expireAfterSeconds     the deletes come through the log; the target's own
+//	                       would come at other times
+//	temp                   the source's drops come through the log; a client
+//	                       cannot set it either
+//	unique, prepareUnique  (Relaxed) writers that run side by side would meet
+//	                       duplicates that were never there
+//
+// They are left out on the target and kept in the collection "held" of the
+// metadata database, one document for an index or (index: "") a collection:
+//
+//	{_id: {link, ns, index}, uuid, held: [names], absent, spec: binary BSON}
+//
+// ns is the target's name, uuid the target's collection, spec the whole index as
+// the source has it, or the collection's options that are held. It is binary,
+// since servers up to 4.4 do not store field names that begin with a dollar. An
+// index that without its uniqueness would be equal to another one cannot be
+// built: it is absent, and is built once that one is dropped. [Held] reads them
+// all, and [Specs.Overlay] shows a collection as the source has it.
+//
+// # Scope
+//
+// A rename out of what is mirrored drops the collection. A rename into it needs
+// data that was never copied and is a [ResyncError], as is a rename that the
+// renames of --map send to another database. A view keeps its name for what it
+// reads if that is the same on the target; viewOn is mapped within a database;
+// everything else is an error that names the view.
+//
+// # Time series
+//
+// A time-series collection X is logged as system.buckets.X and a view X. A client
+// makes, changes and drops both through X, so the entries of the buckets do that,
+// and those of the view do nothing, unless only it is there. Indexes go to the
+// buckets, as the log has them.
+//
+// The package trusts that nobody else changes the target's collections, and that
+// the catalog it is given is the one that everybody uses.
+package ddl

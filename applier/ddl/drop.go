@@ -1,0 +1,195 @@
+package ddl
+
+import (
+	"context"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// emptyCapped removes all documents of a capped collection. Servers have a
+// command for that only where test commands are on. Newer ones can do it by a
+// delete without a filter.
+func (s *step) emptyCapped(ctx context.Context) (oplog.Namespace, error) {
+	source, err := s.op.EmptyCapped()
+	if err != nil {
+		return "", err
+	}
+	ns, _ := s.target(source)
+	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
+	switch {
+	case err != nil:
+		return ns, err
+	case !exists || coll.Type != catalog.TypeCollection:
+		return ns, s.absent(ns, "there is no such collection")
+	}
+	_, err = s.send(ctx, ns.DB(), command("emptycapped", ns.Collection()))
+	if codeOf(err) != servererr.CommandNotFound {
+		return ns, err
+	}
+	statement := bsoncore.NewDocumentBuilder().
+		AppendDocument("q", bsoncore.NewDocumentBuilder().Build()).AppendInt32("limit", 0).Build()
+	return ns, s.write(ctx, ns.DB(), command("delete", ns.Collection()).
+		AppendArray("deletes", bsoncore.NewArrayBuilder().AppendDocument(statement).Build()))
+}
+
+// drop removes a collection, a time-series collection, or, as system.views, all
+// views of a database.
+func (s *step) drop(ctx context.Context) (oplog.Namespace, error) {
+	entry, err := s.op.Drop()
+	if err != nil {
+		return "", err
+	}
+	if entry.NS.IsSystemViews() {
+		return entry.NS, s.dropViews(ctx, entry.NS.DB())
+	}
+	ns, _ := s.target(entry.NS)
+	return ns, s.dropOne(ctx, ns)
+}
+
+// dropOne removes a collection, or the time-series collection of buckets, and
+// what is held of it.
+func (s *step) dropOne(ctx context.Context, ns oplog.Namespace) error {
+	delete(s.owed, ns)
+	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
+	switch {
+	case err != nil:
+		return err
+	case exists && coll.Type != catalog.TypeCollection && s.again == Copied:
+		s.tolerate(ns, "it is a "+coll.Type.String())
+		return nil
+	case exists && coll.Type != catalog.TypeCollection:
+		return s.diverged(ns, "it is a %s", coll.Type)
+	case exists:
+		if err := s.dropNow(ctx, ns); err != nil {
+			return err
+		}
+	case s.again == Once:
+		return s.diverged(ns, "there is no such collection")
+	case s.again == Copied:
+		s.tolerate(ns, "there is no such collection")
+	}
+	return s.release(ctx, s.heldFilter(ns))
+}
+
+// dropNow drops what has the name, which is known to be there. Buckets go with
+// the time-series collection, as long as it is there.
+func (s *step) dropNow(ctx context.Context, ns oplog.Namespace) error {
+	names := []oplog.Namespace{ns}
+	if ns.IsBuckets() {
+		series := seriesOf(ns)
+		names = append(names, series)
+		if coll, exists, err := s.cfg.Catalog.Get(ctx, series); err != nil {
+			return err
+		} else if exists && coll.Type == catalog.TypeTimeseries {
+			ns = series
+		}
+	}
+	_, err := s.send(ctx, ns.DB(), command("drop", ns.Collection()))
+	if codeOf(err) == servererr.NamespaceNotFound && s.again == Once {
+		return s.diverged(ns, "%v", err)
+	}
+	if err != nil && codeOf(err) != servererr.NamespaceNotFound {
+		return err
+	}
+	return s.cfg.Catalog.Refresh(ctx, names...)
+}
+
+// dropViews removes the views that come from a database of the source. The time
+// series are no views to speak of: they go with their buckets.
+func (s *step) dropViews(ctx context.Context, db string) error {
+	left, err := s.left(ctx, db)
+	if err != nil {
+		return err
+	}
+	for _, coll := range left {
+		if coll.Type != catalog.TypeView {
+			continue
+		}
+		if err := s.dropNow(ctx, coll.NS); err != nil {
+			return err
+		}
+	}
+	return s.dropDefinitions(ctx, db)
+}
+
+// dropDefinitions removes the collection that views are defined in, where no view
+// and no time series is left in a database of the target.
+func (s *step) dropDefinitions(ctx context.Context, db string) error {
+	for _, to := range s.cfg.Scope.TargetDBs(db) {
+		ns := oplog.NewNamespace(to, "system.views")
+		if err := s.cfg.Catalog.Refresh(ctx, ns); err != nil {
+			return err
+		}
+		all, err := s.cfg.Catalog.Database(ctx, to)
+		if err != nil {
+			return err
+		}
+		there, inUse := false, false
+		for _, coll := range all {
+			there = there || coll.NS == ns
+			inUse = inUse || coll.Type != catalog.TypeCollection
+		}
+		if !there || inUse {
+			continue
+		}
+		err = s.dropNow(ctx, ns)
+		if code := codeOf(err); code == servererr.Unauthorized || code == servererr.IllegalOperation {
+			// It is empty, and nobody's data.
+			s.cfg.Observer.Tell(DefinitionsLeft{OpTime: s.op.OpTime, NS: ns, Err: err})
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropDatabase removes what is left on the target of a database of the source.
+// The log has dropped its collections one by one before. The target's database
+// may hold other things, so it is not dropped itself.
+func (s *step) dropDatabase(ctx context.Context) (oplog.Namespace, error) {
+	db := s.op.NS.DB()
+	left, err := s.left(ctx, db)
+	if err != nil {
+		return "", err
+	}
+	for _, coll := range left {
+		if coll.NS.IsSystemViews() || coll.NS.IsBuckets() {
+			continue // they go with their views and their series
+		}
+		if err := s.dropNow(ctx, coll.NS); err != nil {
+			return coll.NS, err
+		}
+		ns := coll.NS
+		if coll.Type == catalog.TypeTimeseries {
+			ns = ns.Buckets()
+		}
+		if err := s.release(ctx, s.heldFilter(ns)); err != nil {
+			return coll.NS, err
+		}
+	}
+	return oplog.Namespace(strings.Clone(db)), s.dropDefinitions(ctx, db)
+}
+
+// left returns what the target has of a database of the source.
+func (s *step) left(ctx context.Context, db string) ([]*catalog.Collection, error) {
+	var left []*catalog.Collection
+	for _, to := range s.cfg.Scope.TargetDBs(db) {
+		all, err := s.cfg.Catalog.Database(ctx, to)
+		if err != nil {
+			return nil, err
+		}
+		for _, coll := range all {
+			if ns, in := s.cfg.Scope.Source(coll.NS); in && ns.DB() == db {
+				left = append(left, coll)
+			}
+		}
+	}
+	return left, nil
+}

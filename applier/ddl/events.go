@@ -1,0 +1,170 @@
+package ddl
+
+import (
+	"log/slog"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+const (
+	keyOpTime  = "optime"
+	keyCommand = "command"
+	keyNS      = "ns"
+	keyIndex   = "index"
+	keyFields  = "fields"
+	keyWhat    = "what"
+	keyError   = "error"
+)
+
+// CommandApplied is a command of the log that was carried out.
+type CommandApplied struct {
+	OpTime oplog.OpTime
+	// Name is the command's name, NS the target's namespace.
+	Name string
+	NS   oplog.Namespace
+}
+
+// LogValue implements slog.LogValuer.
+func (e CommandApplied) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.String(keyCommand, e.Name), slog.String(keyNS, string(e.NS)))
+}
+
+// Message implements event.Event.
+func (CommandApplied) Message() string { return "command applied" }
+
+// Level implements event.Event.
+func (CommandApplied) Level() slog.Level { return slog.LevelInfo }
+
+// SpecHeld is a part of a collection or index that is kept back until cutover.
+type SpecHeld struct {
+	OpTime oplog.OpTime
+	NS     oplog.Namespace
+	// Index is the index's name, empty for the collection.
+	Index string
+	// Fields are what is kept back.
+	Fields []string
+	// Absent tells that the index as a whole is.
+	Absent bool
+}
+
+// LogValue implements slog.LogValuer.
+func (e SpecHeld) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.String(keyNS, string(e.NS)),
+		slog.String(keyIndex, e.Index), slog.Any(keyFields, e.Fields), slog.Bool("absent", e.Absent))
+}
+
+// Message implements event.Event.
+func (e SpecHeld) Message() string {
+	if e.Absent {
+		return "index held back until cutover"
+	}
+	return "options held back until cutover"
+}
+
+// Level implements event.Event.
+func (SpecHeld) Level() slog.Level { return slog.LevelInfo }
+
+// Violation is a unique index that the target's data does not allow. It is held
+// as one that is not unique.
+type Violation struct {
+	OpTime oplog.OpTime
+	NS     oplog.Namespace
+	Index  string
+	// Err is the target's refusal.
+	Err error
+}
+
+// LogValue implements slog.LogValuer.
+func (e Violation) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.String(keyNS, string(e.NS)),
+		slog.String(keyIndex, e.Index), slog.Any(keyError, e.Err))
+}
+
+// Message implements event.Event.
+func (Violation) Message() string { return "unique index violated by the target's data" }
+
+// Level implements event.Event.
+func (Violation) Level() slog.Level { return slog.LevelWarn }
+
+// Tolerated is a command that a copy was ahead of, as a whole or in part.
+type Tolerated struct {
+	OpTime oplog.OpTime
+	Name   string
+	NS     oplog.Namespace
+	// What the target has instead.
+	What string
+}
+
+// LogValue implements slog.LogValuer.
+func (e Tolerated) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.String(keyCommand, e.Name),
+		slog.String(keyNS, string(e.NS)), slog.String(keyWhat, e.What))
+}
+
+// Message implements event.Event.
+func (Tolerated) Message() string { return "command passed over: the copy is ahead of the log" }
+
+// Level implements event.Event.
+func (Tolerated) Level() slog.Level { return slog.LevelDebug }
+
+// ViewUnmirrored is a view that reads something that is not mirrored: on the
+// target it shows less, or what is there under that name.
+type ViewUnmirrored struct {
+	OpTime oplog.OpTime
+	// NS is the target's view, Reads the source's namespace that it reads.
+	NS, Reads oplog.Namespace
+}
+
+// LogValue implements slog.LogValuer.
+func (e ViewUnmirrored) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.String(keyNS, string(e.NS)), slog.String("reads", string(e.Reads)))
+}
+
+// Message implements event.Event.
+func (ViewUnmirrored) Message() string { return "view reads a collection that is not mirrored" }
+
+// Level implements event.Event.
+func (ViewUnmirrored) Level() slog.Level { return slog.LevelWarn }
+
+// DefinitionsLeft is an empty system.views that the target did not let go.
+type DefinitionsLeft struct {
+	OpTime oplog.OpTime
+	NS     oplog.Namespace
+	// Err is the target's refusal.
+	Err error
+}
+
+// LogValue implements slog.LogValuer.
+func (e DefinitionsLeft) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.String(keyNS, string(e.NS)), slog.Any(keyError, e.Err))
+}
+
+// Message implements event.Event.
+func (DefinitionsLeft) Message() string { return "empty collection of view definitions left" }
+
+// Level implements event.Event.
+func (DefinitionsLeft) Level() slog.Level { return slog.LevelInfo }
+
+// Waiting is a command that waits for something else that the target does.
+type Waiting struct {
+	OpTime oplog.OpTime
+	Name   string
+	// Err is the target's refusal.
+	Err error
+}
+
+// LogValue implements slog.LogValuer.
+func (e Waiting) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.String(keyCommand, e.Name), slog.Any(keyError, e.Err))
+}
+
+// Message implements event.Event.
+func (Waiting) Message() string { return "command waits for other work of the target" }
+
+// Level implements event.Event.
+func (Waiting) Level() slog.Level { return slog.LevelInfo }
+
+// tolerate announces that a copy is ahead.
+func (s *step) tolerate(ns oplog.Namespace, what string) {
+	s.cfg.Observer.Tell(Tolerated{OpTime: s.op.OpTime, Name: s.name(), NS: ns, What: what})
+}

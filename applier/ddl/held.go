@@ -1,0 +1,271 @@
+package ddl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// HeldSpec is what of a collection, or of one of its indexes, is kept back until
+// cutover.
+type HeldSpec struct {
+	// NS is the target's collection, UUID its own there.
+	NS   oplog.Namespace
+	UUID oplog.UUID
+	// Index is the index's name, empty for the collection itself.
+	Index string
+	// Fields are the names of what is kept back.
+	Fields []string
+	// Absent tells that there is no such index on the target at all.
+	Absent bool
+	// Spec is the whole index as the source has it, or the collection's options
+	// that are kept back.
+	Spec bson.Raw
+}
+
+// Specs are all held specs of a link.
+type Specs []HeldSpec
+
+// heldCollection is where held specs are, in the metadata database.
+const heldCollection = "held"
+
+// Held reads what a link keeps back.
+func Held(ctx context.Context, target call.Caller, metaDB, link string) (Specs, error) {
+	filter := bsoncore.NewDocumentBuilder().AppendString("_id.link", link).Build()
+	return readHeld(ctx, target, metaDB, filter)
+}
+
+func readHeld(ctx context.Context, target call.Caller, metaDB string, filter bsoncore.Document) (Specs, error) {
+	cmd := command("find", heldCollection).AppendDocument("filter", filter).
+		AppendDocument("sort", bsoncore.NewDocumentBuilder().AppendInt32("_id", 1).Build())
+	docs, err := catalog.ReadAll(ctx, target, metaDB, bson.Raw(cmd.Build()))
+	if err != nil {
+		return nil, fmt.Errorf("read held specs of %s.%s: %w", metaDB, heldCollection, err)
+	}
+	specs := make(Specs, len(docs))
+	for i, doc := range docs {
+		if specs[i], err = parseHeld(doc); err != nil {
+			return nil, fmt.Errorf("read held specs of %s.%s: %w: %s", metaDB, heldCollection, err, doc)
+		}
+	}
+	return specs, nil
+}
+
+var errHeld = errors.New("a document that is no held spec")
+
+func parseHeld(doc bson.Raw) (HeldSpec, error) {
+	var h HeldSpec
+	id, _ := doc.Lookup("_id").DocumentOK()
+	ns := textOf(id, "ns")
+	h.NS, h.Index = oplog.Namespace(ns), textOf(id, "index")
+	h.Absent, _ = doc.Lookup("absent").BooleanOK()
+	_, spec, hasSpec := doc.Lookup("spec").BinaryOK()
+	h.Spec = spec
+	subtype, uuid, hasUUID := doc.Lookup("uuid").BinaryOK()
+	if !h.NS.IsCollection() || !hasSpec || !hasUUID || subtype != bson.TypeBinaryUUID || len(uuid) != len(h.UUID) {
+		return h, errHeld
+	}
+	h.UUID = oplog.UUID(uuid)
+	names, _ := doc.Lookup("held").ArrayOK()
+	it := rawbson.NewIter(names)
+	for it.Next() {
+		name, _ := it.Text()
+		h.Fields = append(h.Fields, name)
+	}
+	return h, rawbson.Validate(h.Spec)
+}
+
+// heldFilter selects the held specs of a collection.
+func (s *step) heldFilter(ns oplog.Namespace) *bsoncore.DocumentBuilder {
+	return bsoncore.NewDocumentBuilder().AppendString("_id.link", s.cfg.Link).AppendString("_id.ns", string(ns))
+}
+
+// held reads what is held of a collection.
+func (s *step) held(ctx context.Context, ns oplog.Namespace) (Specs, error) {
+	return readHeld(ctx, s.cfg.Target, s.cfg.MetaDB, s.heldFilter(ns).Build())
+}
+
+func (h Specs) find(index string) (HeldSpec, bool) {
+	i := slices.IndexFunc(h, func(x HeldSpec) bool { return x.Index == index })
+	if i < 0 {
+		return HeldSpec{}, false
+	}
+	return h[i], true
+}
+
+func (s *step) heldID(h *HeldSpec) bsoncore.Document {
+	return bsoncore.NewDocumentBuilder().
+		AppendString("link", s.cfg.Link).AppendString("ns", string(h.NS)).AppendString("index", h.Index).Build()
+}
+
+// hold keeps a spec, in place of what was kept of it before.
+func (s *step) hold(ctx context.Context, h *HeldSpec) error {
+	id := s.heldID(h)
+	names := bsoncore.NewArrayBuilder()
+	for _, name := range h.Fields {
+		names.AppendString(name)
+	}
+	doc := bsoncore.NewDocumentBuilder().
+		AppendDocument("_id", id).
+		AppendBinary("uuid", bson.TypeBinaryUUID, h.UUID[:]).
+		AppendArray("held", names.Build())
+	if h.Absent {
+		doc.AppendBoolean("absent", true)
+	}
+	doc.AppendBinary("spec", 0, h.Spec)
+	update := bsoncore.NewDocumentBuilder().
+		AppendDocument("q", bsoncore.NewDocumentBuilder().AppendDocument("_id", id).Build()).
+		AppendDocument("u", doc.Build()).
+		AppendBoolean("upsert", true).
+		Build()
+	cmd := command("update", heldCollection).AppendArray("updates", bsoncore.NewArrayBuilder().AppendDocument(update).Build())
+	if err := s.write(ctx, s.cfg.MetaDB, cmd); err != nil {
+		return fmt.Errorf("keep what is held of %s: %w", h.NS, err)
+	}
+	s.cfg.Observer.Tell(SpecHeld{OpTime: s.op.OpTime, NS: h.NS, Index: h.Index, Fields: h.Fields, Absent: h.Absent})
+	return nil
+}
+
+// release forgets what is held by a filter.
+func (s *step) release(ctx context.Context, filter *bsoncore.DocumentBuilder) error {
+	statement := bsoncore.NewDocumentBuilder().AppendDocument("q", filter.Build()).AppendInt32("limit", 0).Build()
+	cmd := command("delete", heldCollection).AppendArray("deletes", bsoncore.NewArrayBuilder().AppendDocument(statement).Build())
+	if err := s.write(ctx, s.cfg.MetaDB, cmd); err != nil {
+		return fmt.Errorf("forget what is held: %w", err)
+	}
+	return nil
+}
+
+// releaseIndex forgets what is held of one index, or, without a name, of the
+// collection's options.
+func (s *step) releaseIndex(ctx context.Context, ns oplog.Namespace, index string) error {
+	return s.release(ctx, s.heldFilter(ns).AppendString("_id.index", index))
+}
+
+// keep holds what is to be held of a spec, and forgets what was held where there
+// is nothing (any more).
+func (s *step) keep(ctx context.Context, h *HeldSpec, was bool) error {
+	switch {
+	case len(h.Fields) > 0 || h.Absent:
+		return s.hold(ctx, h)
+	case was:
+		return s.releaseIndex(ctx, h.NS, h.Index)
+	}
+	return nil
+}
+
+// moveHeld lets what is held follow a rename that has been carried out. The
+// target's UUID tells the collection that was renamed from the one that it
+// replaced, so it can be repeated from any point.
+func (s *step) moveHeld(ctx context.Context, from, to oplog.Namespace, uuid oplog.UUID, stayTemp bool) error {
+	other := bsoncore.NewDocumentBuilder().AppendBinary("$ne", bson.TypeBinaryUUID, uuid[:]).Build()
+	if err := s.release(ctx, s.heldFilter(to).AppendDocument("uuid", other)); err != nil {
+		return err
+	}
+	specs, err := s.held(ctx, from)
+	if err != nil {
+		return err
+	}
+	for _, h := range specs {
+		if h.UUID != uuid {
+			continue
+		}
+		h.NS = to
+		if h.Index == "" && !stayTemp {
+			spec := split(h.Spec).without(optionTemp)
+			h.Spec, h.Fields = spec.document(), spec.names()
+		}
+		if err := s.keep(ctx, &h, false); err != nil {
+			return err
+		}
+	}
+	return s.release(ctx, s.heldFilter(from)) // nothing has that name now
+}
+
+// Overlay shows the options and indexes of a collection of the target as the
+// source has them: with what is held of them. The order of an index's fields and
+// of the options is that of a server since 5.0.
+func (h Specs) Overlay(ns oplog.Namespace, options bson.Raw, indexes []bson.Raw) (bson.Raw, []bson.Raw) {
+	shown := slices.Clone(indexes)
+	for _, spec := range h {
+		switch {
+		case spec.NS == ns && spec.Index == "":
+			options = arrange(overlaid(split(options), spec.Spec, split(spec.Spec).names()), optionNames)
+		case spec.NS == ns.Buckets() && spec.Index == "":
+			// The time-series collection shows the age of its buckets, not their temp.
+			options = arrange(overlaid(split(options), spec.Spec, []string{optionExpire}), optionNames)
+		case spec.NS != ns:
+		case spec.Absent:
+			shown = append(shown, arrange(listedIndex(split(spec.Spec)), indexNames))
+		default:
+			i := slices.IndexFunc(shown, func(doc bson.Raw) bool { return textOf(doc, "name") == spec.Index })
+			if i >= 0 {
+				shown[i] = arrange(listedIndex(overlaid(split(shown[i]), spec.Spec, spec.Fields)), indexNames)
+			}
+		}
+	}
+	return options, shown
+}
+
+// overlaid sets fields to what spec has for them.
+func overlaid(f fields, spec bson.Raw, names []string) fields {
+	for _, x := range split(spec).only(names...) {
+		f = f.set(x.name, x.value)
+	}
+	return f
+}
+
+// listedIndex gives the fields that may be held the types that listIndexes shows.
+func listedIndex(f fields) fields {
+	f = f.without("ns")
+	for i := range f {
+		switch e := (rawbson.Elem{Type: f[i].value.Type, Value: f[i].value.Value}); f[i].name {
+		case optionExpire:
+			if n, ok := e.Int64(); ok && n == int64(int32(n)) {
+				f[i].value = bson.RawValue{Type: bson.TypeInt32, Value: bsoncore.AppendInt32(nil, int32(n))}
+			}
+		case "unique", "prepareUnique", "hidden", "sparse", "background":
+			f[i].value = boolValue(e.Truth())
+		}
+	}
+	return f
+}
+
+// optionNames and indexNames are the orders in which listCollections and
+// listIndexes show fields.
+var (
+	optionNames = []string{
+		"capped", "size", "max", "autoIndexId", "temp", "recordPreImages", "changeStreamPreAndPostImages", "storageEngine",
+		"indexOptionDefaults", "validator", "validationLevel", "validationAction", "collation", "clusteredIndex",
+		"expireAfterSeconds", "viewOn", "pipeline", "timeseries", "encryptedFields",
+	}
+	indexNames = []string{
+		"v", "key", "name", "background", "unique", "hidden", "partialFilterExpression", "sparse", "expireAfterSeconds",
+		"storageEngine", "weights", "default_language", "language_override", "textIndexVersion", "2dsphereIndexVersion",
+		"bits", "min", "max", "bucketSize", "collation", "wildcardProjection", "columnstoreProjection",
+		"columnstoreCompressor", "coarsestIndexedLevel", "finestIndexedLevel", "dropDups", "originalSpec", "clustered",
+		"prepareUnique",
+	}
+)
+
+// arrange puts fields in an order; those that it does not have come last.
+func arrange(f fields, order []string) bson.Raw {
+	place := func(x field) int {
+		if i := slices.Index(order, x.name); i >= 0 {
+			return i
+		}
+		return len(order)
+	}
+	f = slices.Clone(f)
+	slices.SortStableFunc(f, func(a, b field) int { return place(a) - place(b) })
+	return f.document()
+}

@@ -1,0 +1,251 @@
+package ddl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"go.uber.org/goleak"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/memstore"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/mongosim/wire"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/scope"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// server is a target over a connection, as an ordinary client has it.
+type server struct {
+	mu     sync.Mutex
+	client *wire.Client
+	// before and after, if set, are called around each command.
+	before, after func(cmd call.Command) error
+	sent          int
+}
+
+func connect(t testing.TB, dialect string) *server {
+	t.Helper()
+	set := mongosim.StartTest(t, mongosim.Options{
+		Dialect: dialect, Seed: 1, HeartbeatInterval: 20 * time.Millisecond, ElectionTimeout: 200 * time.Millisecond,
+		TTLInterval: -1,
+	})
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(t.Context(), "tcp", set.Primary().Host())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := wire.NewClient(conn)
+	t.Cleanup(func() { _ = client.Close() })
+	return &server{client: client}
+}
+
+// Call implements call.Caller.
+func (s *server) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sent++
+	if s.before != nil {
+		if err := s.before(cmd); err != nil {
+			return nil, err
+		}
+	}
+	body := slices.Clone(cmd.Body[:len(cmd.Body)-1])
+	body = bsoncore.AppendStringElement(body, "$db", cmd.DB)
+	body = append(body, 0)
+	body = bson.Raw(bsoncore.UpdateLength(body, 0, int32(len(body))))
+	reply, err := s.client.Call(ctx, bson.Raw(body))
+	if err != nil {
+		return nil, &call.LostError{Host: "target", Err: err}
+	}
+	if s.after != nil {
+		if err := s.after(cmd); err != nil {
+			return nil, err
+		}
+	}
+	return reply, call.Check(reply)
+}
+
+// must runs a command in extended JSON.
+func (s *server) must(t testing.TB, db, cmd string) bson.Raw {
+	t.Helper()
+	reply, err := s.Call(t.Context(), call.Command{DB: db, Body: doc(t, cmd)})
+	if err != nil {
+		t.Fatalf("%s: %v", cmd, err)
+	}
+	if refused, err := call.WriteErrors(reply); err != nil || len(refused) > 0 {
+		t.Fatalf("%s: %v %v", cmd, refused, err)
+	}
+	return reply
+}
+
+func doc(t testing.TB, text string) bson.Raw {
+	t.Helper()
+	var d bson.D
+	if err := bson.UnmarshalExtJSON([]byte(text), false, &d); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return marshal(t, d)
+}
+
+func marshal(t testing.TB, d bson.D) bson.Raw {
+	t.Helper()
+	raw, err := bson.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// databases returns those that may be mirrored to.
+func (s *server) databases(t testing.TB) []string {
+	t.Helper()
+	var names []string
+	list, _ := s.must(t, "admin", `{"listDatabases": 1, "nameOnly": true}`).Lookup("databases").Array().Values()
+	for _, v := range list {
+		switch name := v.Document().Lookup("name").StringValue(); name {
+		case "local", "admin", "config", "replicator":
+		default:
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// state returns the target's catalog, overlaid with what is held if that is
+// wanted.
+func (s *server) state(t testing.TB, overlay bool) memstore.State {
+	t.Helper()
+	held, err := ddl.Held(t.Context(), s, "replicator", "link")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var state memstore.State
+	for _, db := range s.databases(t) {
+		docs, err := catalog.List(t.Context(), s, db, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range docs {
+			c := memstore.CollectionState{
+				NS:      oplog.NewNamespace(db, d.Lookup("name").StringValue()),
+				Type:    d.Lookup("type").StringValue(),
+				Options: d.Lookup("options").Document(),
+			}
+			if c.Type == memstore.TypeCollection {
+				if c.Indexes, err = catalog.Indexes(t.Context(), s, c.NS); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if overlay {
+				c.Options, c.Indexes = held.Overlay(c.NS, c.Options, c.Indexes)
+			}
+			state.Collections = append(state.Collections, c)
+		}
+	}
+	slices.SortFunc(state.Collections, func(a, b memstore.CollectionState) int { return strings.Compare(string(a.NS), string(b.NS)) })
+	return state
+}
+
+// bench is a target with what is needed to carry out commands on it.
+type bench struct {
+	*server
+	cfg    ddl.Config
+	exec   *ddl.Executor
+	events []event.Event
+	optime uint32
+}
+
+func newBench(t testing.TB, dialect string, unique ddl.UniqueIndexes, names scope.Config) *bench {
+	t.Helper()
+	sc, err := scope.New(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{server: connect(t, dialect)}
+	b.cfg = ddl.Config{
+		Target: b.server, Scope: sc, Link: "link", UniqueIndexes: unique,
+		Observer: func(e event.Event) { b.events = append(b.events, e) },
+	}
+	b.restart(t)
+	return b
+}
+
+// restart begins with nothing in memory.
+func (b *bench) restart(t testing.TB) {
+	t.Helper()
+	var err error
+	if b.cfg.Catalog, err = catalog.Load(t.Context(), b.server, nil); err != nil {
+		t.Fatal(err)
+	}
+	if b.exec, err = ddl.New(b.cfg); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// operation reads "KIND NS {o} {o2}".
+func (b *bench) operation(t testing.TB, line string) *oplog.Op {
+	t.Helper()
+	kind, rest, _ := strings.Cut(line, " ")
+	ns, rest, _ := strings.Cut(rest, " ")
+	b.optime++
+	e := bson.D{
+		{Key: "op", Value: kind},
+		{Key: "ns", Value: ns},
+		{Key: "ts", Value: bson.Timestamp{T: 100, I: b.optime}},
+		{Key: "t", Value: int64(1)},
+		{Key: "v", Value: int64(2)},
+		{Key: "wall", Value: bson.DateTime(0)},
+	}
+	var parts []any
+	if err := bson.UnmarshalExtJSON([]byte(`{"p": [`+strings.ReplaceAll(rest, "} {", "}, {")+`]}`), false, &struct {
+		P *[]any `bson:"p"`
+	}{&parts}); err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	e = append(e, bson.E{Key: "o", Value: parts[0]})
+	if len(parts) > 1 {
+		e = append(e, bson.E{Key: "o2", Value: parts[1]})
+	}
+	entry, err := oplog.ParseEntry(marshal(t, e))
+	if err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	return &entry.Op
+}
+
+// told returns the events since the last call.
+func (b *bench) told() string {
+	var text strings.Builder
+	for _, e := range b.events {
+		fmt.Fprintf(&text, "  %s: %s:", e.Level(), e.Message())
+		for _, a := range e.LogValue().Group() {
+			if a.Key != "optime" {
+				fmt.Fprintf(&text, " %s=%v", a.Key, a.Value)
+			}
+		}
+		text.WriteByte('\n')
+	}
+	b.events = nil
+	return text.String()
+}
+
+var errCut = errors.New("the line was cut")
+
+func isCut(err error) bool {
+	lost, ok := errors.AsType[*call.LostError](err)
+	return ok && errors.Is(lost, errCut)
+}

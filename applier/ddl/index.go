@@ -1,0 +1,305 @@
+package ddl
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// createIndexes makes the indexes of a createIndexes or commitIndexBuild.
+func (s *step) createIndexes(ctx context.Context) (oplog.Namespace, error) {
+	source, specs, err := s.indexSpecs()
+	if err != nil {
+		return "", err
+	}
+	ns, _ := s.target(source)
+	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
+	switch {
+	case err != nil:
+		return ns, err
+	case !exists || coll.Type != catalog.TypeCollection:
+		return ns, s.absent(ns, "there is no such collection")
+	}
+	present, err := catalog.Indexes(ctx, s.cfg.Target, ns)
+	if err != nil {
+		return ns, err
+	}
+	held, err := s.held(ctx, ns)
+	if err != nil {
+		return ns, err
+	}
+	b := build{step: s, coll: coll, present: present, held: held}
+	for _, spec := range specs {
+		if err := b.add(split(spec).without("ns", "dropDups")); err != nil {
+			return ns, err
+		}
+	}
+	if err := b.run(ctx); err != nil {
+		return ns, err
+	}
+	return ns, s.cfg.Catalog.Refresh(ctx, ns)
+}
+
+func (s *step) indexSpecs() (oplog.Namespace, []bson.Raw, error) {
+	if s.op.Command == oplog.CommandCreateIndexes {
+		entry, err := s.op.CreateIndexes()
+		return entry.NS, []bson.Raw{entry.Spec}, err
+	}
+	entry, err := s.op.IndexBuild()
+	return entry.NS, entry.Specs, err
+}
+
+// absent is what it means that the collection, or index, of a command is not
+// there: a copy may be ahead, nothing else may be.
+func (s *step) absent(ns oplog.Namespace, what string) error {
+	if s.again == Copied {
+		s.tolerate(ns, what)
+		return nil
+	}
+	return s.diverged(ns, "%s", what)
+}
+
+// heldFields are the fields of an index that the target does not get.
+func (e *Executor) heldFields() []string {
+	if e.cfg.UniqueIndexes == Serialized {
+		return []string{optionExpire}
+	}
+	return []string{optionExpire, "unique", "prepareUnique"}
+}
+
+// heldOf returns which fields of a spec are held.
+func (e *Executor) heldOf(spec fields) []string {
+	held := spec.only(e.heldFields()...)
+	for _, flag := range []string{"unique", "prepareUnique"} {
+		if !held.truth(flag) {
+			held = held.without(flag)
+		}
+	}
+	return held.names()
+}
+
+// build is the building of some indexes of a collection.
+type build struct {
+	*step
+	coll    *catalog.Collection
+	present []bson.Raw
+	held    Specs
+	// wanted are those to hold something of or to build, missing which of them
+	// are to be built.
+	wanted  []HeldSpec
+	missing []bool
+}
+
+func hasIndex(specs []bson.Raw, name string) bool {
+	return slices.ContainsFunc(specs, func(doc bson.Raw) bool { return textOf(doc, "name") == name })
+}
+
+// add takes one index.
+func (b *build) add(spec fields) error {
+	doc := spec.document()
+	h := HeldSpec{
+		NS: b.coll.NS, UUID: b.coll.UUID, Index: strings.Clone(textOf(doc, "name")), Fields: b.heldOf(spec), Spec: doc,
+	}
+	there := hasIndex(b.present, h.Index)
+	old, wasHeld := b.held.find(h.Index)
+	switch {
+	case !there && !(wasHeld && old.Absent):
+	case b.again == Once:
+		return b.diverged(h.NS, "there is an index %s already", h.Index)
+	case b.again == Copied && (wasHeld || !sameKey(b.present, &h)):
+		// It is a later one of that name, or was made before: the log drops and
+		// makes it again, or has nothing to add to what is held.
+		b.tolerate(h.NS, "it has an index "+h.Index)
+		return nil
+	case !there:
+		h.Absent = true
+	}
+	b.wanted = append(b.wanted, h)
+	b.missing = append(b.missing, !there && !h.Absent)
+	return nil
+}
+
+// sameKey tells whether the index of that name that is there has the same key.
+func sameKey(present []bson.Raw, h *HeldSpec) bool {
+	i := slices.IndexFunc(present, func(doc bson.Raw) bool { return textOf(doc, "name") == h.Index })
+	if i < 0 {
+		return false
+	}
+	a, _ := rawbson.Lookup(present[i], "key")
+	b, _ := rawbson.Lookup(h.Spec, "key")
+	return bytes.Equal(a.Value, b.Value)
+}
+
+// run builds what is missing: all at once, as one scan of the collection serves
+// them all, and one by one if that is refused.
+func (b *build) run(ctx context.Context) error {
+	var all []*HeldSpec
+	for i := range b.wanted {
+		if b.missing[i] {
+			all = append(all, &b.wanted[i])
+		}
+	}
+	if len(all) > 0 {
+		err := b.make(ctx, all)
+		switch {
+		case err != nil && len(all) > 1 && (conflicts(err) || codeOf(err) == servererr.DuplicateKey):
+			for _, h := range all {
+				if err := b.makeOne(ctx, h, b.make(ctx, []*HeldSpec{h})); err != nil {
+					return err
+				}
+			}
+		case err != nil:
+			if err := b.makeOne(ctx, all[0], err); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range b.wanted {
+		if _, was := b.held.find(b.wanted[i].Index); len(b.wanted[i].Fields) > 0 || b.wanted[i].Absent || was {
+			if err := b.keep(ctx, &b.wanted[i], was); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// make builds indexes without what is held of them.
+func (s *step) make(ctx context.Context, specs []*HeldSpec) error {
+	list := bsoncore.NewArrayBuilder()
+	for _, h := range specs {
+		list.AppendDocument(bsoncore.Document(split(h.Spec).without(h.Fields...).document()))
+	}
+	ns := specs[0].NS
+	// By default the build would wait for every member that votes, even one that
+	// is down.
+	_, err := s.send(ctx, ns.DB(), command("createIndexes", ns.Collection()).
+		AppendArray("indexes", list.Build()).AppendString("commitQuorum", "majority"))
+	return err
+}
+
+func conflicts(err error) bool {
+	code := codeOf(err)
+	return code == servererr.IndexOptionsConflict || code == servererr.IndexKeySpecsConflict
+}
+
+// makeOne decides what to do about the outcome of building one index.
+func (b *build) makeOne(ctx context.Context, h *HeldSpec, err error) error {
+	switch code := codeOf(err); {
+	case err == nil:
+		return nil
+	case code == servererr.IndexAlreadyExists && b.again != Once:
+		return nil
+	case conflicts(err) && b.lostUnique(h):
+		// Without uniqueness two indexes may be one: the source tells them apart
+		// by it. One of them has to do.
+		h.Absent = true
+		return nil
+	case conflicts(err) && b.again == Copied:
+		b.tolerate(h.NS, "it has an index like "+h.Index)
+		h.Fields = nil
+		return nil
+	case code == servererr.DuplicateKey && b.again == Copied:
+		b.cfg.Observer.Tell(Violation{OpTime: b.op.OpTime, NS: h.NS, Index: h.Index, Err: err})
+		h.Fields = append(h.Fields, "unique")
+		return b.make(ctx, []*HeldSpec{h})
+	case code == servererr.DuplicateKey:
+		return &UniqueError{OpTime: b.op.OpTime, NS: h.NS, Index: h.Index, Err: err}
+	}
+	return fmt.Errorf("build the index %s: %w", h.Index, err)
+}
+
+// lostUnique tells whether the index, or another one of the collection, is
+// without the uniqueness that it has at the source.
+func (b *build) lostUnique(h *HeldSpec) bool {
+	for _, other := range slices.Concat(Specs{*h}, b.held, b.wanted) {
+		if slices.Contains(other.Fields, "unique") || slices.Contains(other.Fields, "prepareUnique") {
+			return true
+		}
+	}
+	return false
+}
+
+// revive builds the indexes of a collection that were absent, as far as nothing
+// stands in their way any more.
+func (s *step) revive(ctx context.Context, ns oplog.Namespace) error {
+	specs, err := s.held(ctx, ns)
+	if err != nil {
+		return err
+	}
+	for _, h := range specs {
+		if !h.Absent {
+			continue
+		}
+		err := s.make(ctx, []*HeldSpec{&h})
+		if conflicts(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("build the index %s: %w", h.Index, err)
+		}
+		h.Absent = false
+		if err := s.keep(ctx, &h, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropIndexes removes an index.
+func (s *step) dropIndexes(ctx context.Context) (oplog.Namespace, error) {
+	entry, err := s.op.DropIndexes()
+	if err != nil {
+		return "", err
+	}
+	ns, _ := s.target(entry.NS)
+	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
+	switch {
+	case err != nil:
+		return ns, err
+	case !exists || coll.Type != catalog.TypeCollection:
+		return ns, s.absent(ns, "there is no such collection")
+	}
+	present, err := catalog.Indexes(ctx, s.cfg.Target, ns)
+	if err != nil {
+		return ns, err
+	}
+	held, err := s.held(ctx, ns)
+	if err != nil {
+		return ns, err
+	}
+	h, wasHeld := held.find(entry.Name)
+	switch {
+	case hasIndex(present, entry.Name):
+		if _, err := s.send(ctx, ns.DB(), command("dropIndexes", ns.Collection()).AppendString("index", entry.Name)); err != nil {
+			return ns, err
+		}
+	case h.Absent:
+	case s.again == Maybe:
+	default:
+		if err := s.absent(ns, "there is no index "+entry.Name); err != nil {
+			return ns, err
+		}
+	}
+	if wasHeld {
+		if err := s.releaseIndex(ctx, ns, entry.Name); err != nil {
+			return ns, err
+		}
+	}
+	if slices.ContainsFunc(held, func(h HeldSpec) bool { return h.Absent && h.Index != entry.Name }) {
+		if err := s.revive(ctx, ns); err != nil {
+			return ns, err
+		}
+	}
+	return ns, s.cfg.Catalog.Refresh(ctx, ns)
+}

@@ -1,0 +1,176 @@
+package ddl
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// rename gives a collection another name, in place of the collection that has
+// it, if the log says so.
+func (s *step) rename(ctx context.Context) (oplog.Namespace, error) {
+	entry, err := s.op.RenameCollection()
+	if err != nil {
+		return "", err
+	}
+	from, fromIn := s.target(entry.From)
+	to, toIn := s.target(entry.To)
+	switch {
+	case !toIn:
+		return from, s.dropOne(ctx, from)
+	case !fromIn:
+		return to, s.resync(entry.To, "it was renamed from %s, which is not mirrored; copy it, or include %s from the start",
+			entry.From, entry.From)
+	case from.DB() != to.DB():
+		return from, s.resync(entry.To, "it was renamed from %s, which goes to another database of the target (%s, not %s); "+
+			"map both to one", entry.From, from.DB(), to.DB())
+	case from.IsBuckets() || to.IsBuckets():
+		return from, s.resync(entry.To, "it was renamed from %s, and a client cannot rename buckets of time series", entry.From)
+	}
+	r := renaming{step: s, source: entry.To, from: from, to: to, drops: !entry.DropTarget.IsZero(), stayTemp: entry.StayTemp}
+	return from, r.run(ctx)
+}
+
+// renaming is a rename within a database of the target.
+type renaming struct {
+	*step
+	// source is the new name at the source.
+	source, from, to oplog.Namespace
+	// drops tells that the log has a collection with the new name go away.
+	drops, stayTemp bool
+}
+
+// run looks at what there is, does what is to be done, and lets what is held
+// follow.
+func (r *renaming) run(ctx context.Context) error {
+	src, hasSrc, err := r.cfg.Catalog.Get(ctx, r.from)
+	if err != nil {
+		return err
+	}
+	dst, hasDst, err := r.cfg.Catalog.Get(ctx, r.to)
+	if err != nil {
+		return err
+	}
+	hasSrc = hasSrc && src.Type == catalog.TypeCollection
+	delete(r.owed, r.from)
+	switch {
+	case hasSrc && !hasDst:
+		if r.drops && r.again == Once {
+			return r.diverged(r.from, "there is no %s to be replaced", r.to)
+		}
+		err = r.move(ctx, false)
+	case hasSrc:
+		err = r.onto(ctx, src, dst)
+	case !hasDst && r.again == Copied:
+		r.tolerate(r.from, "there is neither it nor "+string(r.to))
+		r.owed[r.to] = r.op.OpTime
+		return nil
+	case !hasDst || r.again == Once || dst.Type != catalog.TypeCollection:
+		return r.absent(r.from, "there is no such collection to be renamed to "+string(r.to))
+	case r.again == Copied:
+		r.tolerate(r.from, "there is "+string(r.to)+" already")
+	}
+	if err != nil {
+		return err
+	}
+	return r.follow(ctx)
+}
+
+// onto renames where the new name is in use.
+func (r *renaming) onto(ctx context.Context, src, dst *catalog.Collection) error {
+	own := r.again == Copied && (r.made[r.op.UI] == src.UUID || passing(r.from))
+	switch {
+	case dst.Type != catalog.TypeCollection && r.again == Copied:
+		// The view is of a later time, and the log makes it again.
+		r.tolerate(r.to, "it is a "+dst.Type.String())
+		if err := r.dropNow(ctx, r.to); err != nil {
+			return err
+		}
+		return r.move(ctx, false)
+	case dst.Type != catalog.TypeCollection:
+		return r.diverged(r.from, "%s is a %s", r.to, dst.Type)
+	case r.drops && (r.again != Copied || own), own:
+		return r.move(ctx, true)
+	case r.drops:
+		return r.resync(r.source, "the copy has both %s and %s, and which of them is the one that was renamed cannot be told",
+			r.from, r.to)
+	case r.again == Copied:
+		// At the source nothing had the new name then. So what has it here was
+		// copied later: it is what the rename made, or newer. What has the old
+		// name is gone there, or is newer too, and the log makes it again.
+		r.tolerate(r.from, "there is "+string(r.to)+" already")
+		return r.dropNow(ctx, r.from)
+	}
+	return r.diverged(r.from, "%s exists, and the log does not replace it", r.to)
+}
+
+// move renames on the target.
+func (r *renaming) move(ctx context.Context, replace bool) error {
+	cmd := bsoncore.NewDocumentBuilder().AppendString("renameCollection", string(r.from)).AppendString("to", string(r.to))
+	if replace {
+		cmd.AppendBoolean("dropTarget", true)
+	}
+	_, err := r.send(ctx, "admin", cmd)
+	return err
+}
+
+// follow brings what is known and what is held up to a rename that is done.
+func (r *renaming) follow(ctx context.Context) error {
+	if err := r.cfg.Catalog.Refresh(ctx, r.from, r.to); err != nil {
+		return err
+	}
+	coll, exists, err := r.cfg.Catalog.Get(ctx, r.to)
+	if err != nil {
+		return err
+	}
+	if !exists || coll.Type != catalog.TypeCollection {
+		return r.diverged(r.to, "it is not there after the rename of %s", r.from)
+	}
+	delete(r.owed, r.to)
+	return r.moveHeld(ctx, r.from, r.to, coll.UUID, r.stayTemp)
+}
+
+// passing tells whether a collection has a name that is made up for one command
+// of the server and never used again, so that it can stand for one collection
+// only: $out, mapReduce, convertToCapped, renames between databases.
+func passing(ns oplog.Namespace) bool {
+	coll := ns.Collection()
+	if strings.HasPrefix(coll, "tmp.agg_out.") || strings.HasPrefix(coll, "tmp.mr.") {
+		return true
+	}
+	prefix, rest, found := strings.Cut(coll, ".")
+	const random = 5 // characters behind tmp
+	if !found || len(prefix) != len("tmp")+random || !strings.HasPrefix(prefix, "tmp") {
+		return false
+	}
+	return rest == "renameCollection" || strings.HasPrefix(rest, "convertToCapped.") || rest == "create" || rest == "rename"
+}
+
+// Owed returns the names that collections were renamed to which a copy had
+// neither under the old name nor under the new one, sorted. Where one of them is
+// still missing when the log has passed the end of the copy, it was not copied.
+func (e *Executor) Owed() []oplog.Namespace { return slices.Sorted(maps.Keys(e.owed)) }
+
+// settle refuses to go on behind a copy that lacks a collection.
+func (e *Executor) settle(ctx context.Context) error {
+	for _, ns := range e.Owed() {
+		_, exists, err := e.cfg.Catalog.Get(ctx, ns)
+		if err != nil {
+			return err
+		}
+		if !exists {
+			return &ResyncError{
+				OpTime: e.owed[ns], Name: oplog.CommandRenameCollection.String(), NS: ns,
+				Why: "the copy has it neither under this name nor under the one that it had before",
+			}
+		}
+		delete(e.owed, ns)
+	}
+	return nil
+}

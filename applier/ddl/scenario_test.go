@@ -1,0 +1,171 @@
+package ddl_test
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// TestScenarios carries out commands on a target and compares what there is then.
+//
+//	start [dialect=V] [unique=serialized] [include=…] [exclude=…] [map=…]
+//	log [once|maybe|copied|twice]   a line each: KIND NS {o} {o2}
+//	run DB                          a command of the target each line
+//	show [overlay]                  the target's catalog, and what is held
+//	owed
+//
+// "log twice" carries each operation out once, and then again as one that may
+// have been carried out, by somebody who knows nothing of the first time. A file
+// that names no dialect is run with two.
+func TestScenarios(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"5.0", "7.0"} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
+				var b *bench
+				datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+					if d.Cmd == "start" {
+						b = start(t, d, dialect)
+						return ""
+					}
+					return anyUUID.ReplaceAllString(b.scenario(t, d), "UUID")
+				})
+			})
+		})
+	}
+}
+
+var anyUUID = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
+func start(t *testing.T, d *datadriven.TestData, dialect string) *bench {
+	t.Helper()
+	var names scope.Config
+	unique := ddl.Relaxed
+	for _, arg := range d.CmdArgs {
+		switch arg.Key {
+		case "dialect":
+			dialect = arg.Vals[0]
+		case "unique":
+			unique = ddl.Serialized
+		case "include":
+			names.Include = arg.Vals
+		case "exclude":
+			names.Exclude = arg.Vals
+		case "map":
+			for _, v := range arg.Vals {
+				names.Map = append(names.Map, strings.Replace(v, ">", "=", 1))
+			}
+		default:
+			d.Fatalf(t, "unknown argument %s", arg.Key)
+		}
+	}
+	return newBench(t, dialect, unique, names)
+}
+
+func (b *bench) scenario(t *testing.T, d *datadriven.TestData) string {
+	t.Helper()
+	var out strings.Builder
+	switch d.Cmd {
+	case "log":
+		again := ddl.Once
+		if d.HasArg("maybe") {
+			again = ddl.Maybe
+		}
+		if d.HasArg("copied") {
+			again = ddl.Copied
+		}
+		for line := range strings.Lines(d.Input) {
+			op := b.operation(t, strings.TrimSpace(line))
+			if in, err := b.exec.InScope(op); err == nil && !in {
+				out.WriteString("  out of scope\n")
+			}
+			if err := b.exec.Apply(t.Context(), op, again); err != nil {
+				fmt.Fprintf(&out, "  %T: %v\n", err, err)
+			}
+			out.WriteString(b.told())
+			if d.HasArg("twice") {
+				b.restart(t)
+				if err := b.exec.Apply(t.Context(), op, ddl.Maybe); err != nil {
+					fmt.Fprintf(&out, "  again: %T: %v\n", err, err)
+				}
+				b.events = nil
+			}
+		}
+	case "run":
+		for line := range strings.Lines(d.Input) {
+			reply, err := b.Call(t.Context(), call.Command{DB: d.CmdArgs[0].Key, Body: doc(t, line)})
+			if err == nil {
+				var refused []call.WriteError
+				if refused, err = call.WriteErrors(reply); len(refused) > 0 {
+					err = &refused[0].Error
+				}
+			}
+			if err != nil {
+				fmt.Fprintf(&out, "%v\n", err)
+			}
+		}
+		b.restart(t)
+	case "show":
+		b.show(t, &out, d.HasArg("overlay"))
+	case "owed":
+		fmt.Fprintln(&out, b.exec.Owed())
+	default:
+		d.Fatalf(t, "unknown command %s", d.Cmd)
+	}
+	return out.String()
+}
+
+func (b *bench) show(t *testing.T, out *strings.Builder, overlay bool) {
+	t.Helper()
+	for _, c := range b.state(t, overlay).Collections {
+		if c.NS.IsSystemViews() {
+			continue
+		}
+		options := c.Options
+		if c.NS.IsBuckets() { // their validator is long, and the server's own
+			var d bson.D
+			if err := bson.Unmarshal(options, &d); err != nil {
+				t.Fatal(err)
+			}
+			options = marshal(t, slices.DeleteFunc(d, func(e bson.E) bool { return e.Key == "validator" }))
+		}
+		fmt.Fprintf(out, "%s %s %s\n", c.Type, c.NS, relaxed(options))
+		for _, spec := range c.Indexes {
+			if spec.Lookup("name").StringValue() != "_id_" {
+				fmt.Fprintf(out, "  %s\n", relaxed(spec))
+			}
+		}
+	}
+	if overlay {
+		return
+	}
+	held, err := ddl.Held(t.Context(), b, "replicator", "link")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range held {
+		absent := ""
+		if h.Absent {
+			absent = " absent"
+		}
+		fmt.Fprintf(out, "held %s %q %v%s %s\n", h.NS, h.Index, h.Fields, absent, relaxed(h.Spec))
+	}
+}
+
+func relaxed(d bson.Raw) string {
+	text, err := bson.MarshalExtJSON(d, false, false)
+	if err != nil {
+		return d.String()
+	}
+	return string(text)
+}

@@ -1,0 +1,295 @@
+package ddl
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/update"
+)
+
+// A view is a document in the collection system.views of its database:
+//
+//	{_id: "DB.VIEW", viewOn: COLLECTION, pipeline: [...], collation: {...}}
+
+// viewDef is the definition of a view on the target.
+type viewDef struct {
+	// on is the collection that it stands on, in the target's words. buckets
+	// tells that it is a time-series collection's buckets.
+	on      string
+	buckets bool
+	// pipeline is an array, collation nil where there is none.
+	pipeline, collation bson.Raw
+}
+
+// viewName returns the view that a write to system.views is about.
+func viewName(op *oplog.Op) (oplog.Namespace, error) {
+	id, ok := op.ID.StringValueOK()
+	ns := oplog.Namespace(id)
+	if !ok || !ns.IsCollection() || ns.DB() != op.NS.DB() {
+		return "", op.Fault("o._id", fmt.Errorf("%w: no view of %s: %s", oplog.ErrBadField, op.NS.DB(), op.ID))
+	}
+	return ns, nil
+}
+
+// view applies a write to system.views.
+func (s *step) view(ctx context.Context) (oplog.Namespace, error) {
+	source, err := viewName(s.op)
+	if err != nil {
+		return "", err
+	}
+	ns, _ := s.target(source)
+	switch s.op.Kind {
+	case oplog.KindDelete:
+		return ns, s.dropView(ctx, ns)
+	case oplog.KindUpdate:
+		return ns, s.updateView(ctx, source, ns)
+	}
+	def, err := s.whole(source, split(s.op.O).without("_id"))
+	if err != nil {
+		return ns, err
+	}
+	return ns, s.createView(ctx, ns, def)
+}
+
+// whole is definition for one that has to be complete.
+func (s *step) whole(source oplog.Namespace, f fields) (viewDef, error) {
+	def, err := s.definition(source, f)
+	if err == nil && def.on == "" {
+		err = s.op.Fault("o.viewOn", oplog.ErrMissingField)
+	}
+	return def, err
+}
+
+// definition reads a definition and says it in the target's words. What is not
+// there stays empty.
+func (s *step) definition(source oplog.Namespace, f fields) (viewDef, error) {
+	var def viewDef
+	empty := bson.Raw{rawbson.MinSize, 0, 0, 0, 0}
+	def.pipeline = empty
+	for _, x := range f {
+		e := rawbson.Elem{Type: x.value.Type, Value: x.value.Value}
+		ok := true
+		switch x.name {
+		case "viewOn":
+			def.on, ok = e.Text()
+			ok = ok && def.on != ""
+		case "pipeline":
+			def.pipeline, ok = e.Array()
+		case "collation":
+			def.collation, ok = e.Document()
+		case "timeseries": // as 4.9 wrote it
+		default:
+			return def, s.op.Fault("o."+x.name, fmt.Errorf("%w: a view with an unknown field", oplog.ErrUnsupported))
+		}
+		if !ok {
+			return def, s.op.Fault("o."+x.name, fmt.Errorf("%w: it is %s", oplog.ErrBadField, x.value))
+		}
+	}
+	on := oplog.NewNamespace(source.DB(), def.on)
+	if def.buckets = on.IsBuckets(); def.buckets {
+		return def, nil
+	}
+	ns, _ := s.target(source)
+	if def.on != "" {
+		var err error
+		if def.on, err = s.reads(source, ns, on); err != nil {
+			return def, err
+		}
+	}
+	for _, name := range readFrom(def.pipeline) {
+		on := oplog.NewNamespace(source.DB(), name)
+		shown, err := s.reads(source, ns, on)
+		if err == nil && shown != name {
+			err = s.op.Fault("o.pipeline", fmt.Errorf("%w: the view %s reads %s, which is %s.%s on the target; exclude the view",
+				oplog.ErrUnsupported, source, on, ns.DB(), shown))
+		}
+		if err != nil {
+			return def, err
+		}
+	}
+	return def, nil
+}
+
+// reads returns what a collection that a view reads is called in the view's
+// database of the target.
+func (s *step) reads(source, ns, on oplog.Namespace) (string, error) {
+	to, in := s.target(on)
+	switch {
+	case !in:
+		s.cfg.Observer.Tell(ViewUnmirrored{OpTime: s.op.OpTime, NS: ns, Reads: on})
+		return on.Collection(), nil
+	case to.DB() != ns.DB():
+		return "", s.op.Fault("o.viewOn", fmt.Errorf("%w: the view %s goes to the database %s of the target, and %s, which it reads, to %s; "+
+			"map both to one, or exclude the view", oplog.ErrUnsupported, source, ns.DB(), on, to.DB()))
+	}
+	return to.Collection(), nil
+}
+
+// createView makes a view. That of a time-series collection comes with its
+// buckets.
+func (s *step) createView(ctx context.Context, ns oplog.Namespace, def viewDef) error {
+	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
+	switch {
+	case err != nil:
+		return err
+	case def.buckets && exists && coll.Type == catalog.TypeTimeseries:
+		return nil
+	case def.buckets && s.again != Copied:
+		return s.diverged(ns, "there is no time-series collection for its view")
+	case def.buckets:
+		s.tolerate(ns, "there is no such time-series collection")
+		return nil
+	case exists && (s.again == Copied || s.again == Maybe && coll.Type == catalog.TypeView):
+		if s.again == Copied {
+			s.tolerate(ns, "there is a "+coll.Type.String())
+		}
+		return nil
+	case exists:
+		return s.diverged(ns, "there is a %s already", coll.Type)
+	}
+	f := fields{{"viewOn", stringValue(def.on)}, {"pipeline", bson.RawValue{Type: bson.TypeArray, Value: def.pipeline}}}
+	if def.collation != nil {
+		f = append(f, field{"collation", documentValue(def.collation)})
+	}
+	if _, err := s.send(ctx, ns.DB(), f.appendTo(command("create", ns.Collection()))); err != nil {
+		return err
+	}
+	return s.cfg.Catalog.Refresh(ctx, ns)
+}
+
+// dropView removes a view. One that is not there was that of a time-series
+// collection, which has gone with its buckets.
+func (s *step) dropView(ctx context.Context, ns oplog.Namespace) error {
+	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
+	switch {
+	case err != nil:
+		return err
+	case !exists || coll.Type == catalog.TypeTimeseries:
+		return nil
+	case coll.Type == catalog.TypeView:
+		return s.dropNow(ctx, ns)
+	case s.again == Copied:
+		s.tolerate(ns, "it is a "+coll.Type.String())
+		return nil
+	}
+	return s.diverged(ns, "it is a %s", coll.Type)
+}
+
+// updateView gives a view another definition.
+func (s *step) updateView(ctx context.Context, source, ns oplog.Namespace) error {
+	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
+	if err != nil {
+		return err
+	}
+	form, err := update.Classify(s.op.O)
+	if err != nil {
+		return s.op.Fault("o", err)
+	}
+	switch {
+	case exists && coll.Type == catalog.TypeTimeseries:
+		return nil // the collMod of its buckets does it
+	case exists && coll.Type == catalog.TypeCollection && s.again == Copied:
+		s.tolerate(ns, "it is a collection")
+		return nil
+	case exists && coll.Type == catalog.TypeCollection:
+		return s.diverged(ns, "it is a collection")
+	case !exists && (s.again == Once || form != update.FormReplacement):
+		return s.absent(ns, "there is no such view")
+	}
+	def, err := s.changed(source, coll, form)
+	if err != nil {
+		return err
+	}
+	if !exists {
+		return s.createView(ctx, ns, def)
+	}
+	options := split(coll.Options)
+	had, _ := options.get("collation")
+	if !bytes.Equal(had.Value, def.collation) {
+		// Only a new view can have another collation.
+		if err := s.dropNow(ctx, ns); err != nil {
+			return err
+		}
+		return s.createView(ctx, ns, def)
+	}
+	f := fields{{"viewOn", stringValue(def.on)}, {"pipeline", bson.RawValue{Type: bson.TypeArray, Value: def.pipeline}}}
+	if _, err := s.send(ctx, ns.DB(), f.appendTo(command("collMod", ns.Collection()))); err != nil {
+		return err
+	}
+	return s.cfg.Catalog.Refresh(ctx, ns)
+}
+
+// changed returns the definition that an update makes. Anything but a
+// replacement changes the one that the target has, whose viewOn is in its own
+// words already.
+func (s *step) changed(source oplog.Namespace, coll *catalog.Collection, form update.Form) (viewDef, error) {
+	if form == update.FormReplacement {
+		return s.whole(source, split(s.op.O).without("_id"))
+	}
+	pre := append(fields{{"_id", s.op.ID}}, split(coll.Options)...)
+	post, err := update.Apply(pre.document(), s.op.O)
+	if err != nil {
+		return viewDef{}, s.op.Fault("o", err)
+	}
+	f := split(post).without("_id")
+	before, _ := pre.get("viewOn")
+	after, _ := f.get("viewOn")
+	if !before.Equal(after) {
+		return s.whole(source, f)
+	}
+	def, err := s.definition(source, f.without("viewOn"))
+	if err != nil {
+		return def, err
+	}
+	def.on, _ = after.StringValueOK()
+	return def, nil
+}
+
+// maxNested is how deep pipelines are followed into pipelines: deeper than any
+// server takes.
+const maxNested = 50
+
+// readFrom returns the collections and views that the stages of a pipeline name.
+func readFrom(pipeline bson.Raw) []string { return appendReads(nil, pipeline, 0) }
+
+func appendReads(names []string, array bson.Raw, depth int) []string {
+	stages := rawbson.NewIter(array)
+	for depth < maxNested && stages.Next() {
+		doc, _ := stages.Document()
+		stage := rawbson.NewIter(doc)
+		if !stage.Next() {
+			continue
+		}
+		spec, isDoc := stage.Document()
+		switch stage.Name() {
+		case "$unionWith", "$lookup", "$graphLookup":
+			if text, ok := stage.Text(); ok {
+				names = append(names, text)
+			}
+			for _, name := range []string{"from", "coll"} {
+				if text := textOf(spec, name); text != "" {
+					names = append(names, text)
+				}
+			}
+			inner, _ := rawbson.Lookup(spec, "pipeline")
+			nested, _ := inner.Array()
+			names = appendReads(names, nested, depth+1)
+		case "$facet":
+			if !isDoc {
+				continue
+			}
+			parts := rawbson.NewIter(spec)
+			for parts.Next() {
+				nested, _ := parts.Array()
+				names = appendReads(names, nested, depth+1)
+			}
+		}
+	}
+	return names
+}

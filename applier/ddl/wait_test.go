@@ -1,0 +1,156 @@
+package ddl_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// player answers one command name after another.
+type player func(name string) (bson.D, error)
+
+func (p player) Call(_ context.Context, cmd call.Command) (bson.Raw, error) {
+	elems, err := cmd.Body.Elements()
+	if err != nil {
+		return nil, err
+	}
+	reply, err := p(elems[0].Key())
+	if err != nil {
+		return nil, err
+	}
+	return bson.Marshal(reply)
+}
+
+// emptyDatabase answers what a target without collections does; drops and creates
+// are given to refuse.
+func emptyDatabase(refuse func() (bson.D, error)) player {
+	return func(name string) (bson.D, error) {
+		switch name {
+		case "listCollections", "find":
+			return bson.D{{Key: "cursor", Value: bson.D{
+				{Key: "id", Value: int64(0)},
+				{Key: "ns", Value: "db.$cmd.listCollections"},
+				{Key: "firstBatch", Value: bson.A{}},
+			}}}, nil
+		case "create":
+			return refuse()
+		}
+		return bson.D{{Key: "ok", Value: 1}}, nil
+	}
+}
+
+func create(t *testing.T, target call.Caller, observer event.Observer) (*ddl.Executor, *oplog.Op) {
+	t.Helper()
+	cat, err := catalog.Load(t.Context(), target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc, err := scope.New(scope.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec, err := ddl.New(ddl.Config{Target: target, Catalog: cat, Scope: sc, Link: "link", Observer: observer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exec, (&bench{}).operation(t, `c db.$cmd {"create": "a"}`)
+}
+
+// TestWaits: what stands in the way and ends by itself is waited out, nothing
+// else is.
+func TestWaits(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		code  servererr.Code
+		waits bool
+	}{
+		{servererr.LockTimeout, true},
+		{servererr.ConflictingOperationInProgress, true},
+		{servererr.BackgroundOperationInProgressForDatabase, true},
+		{servererr.BackgroundOperationInProgressForNamespace, true},
+		{servererr.NotWritablePrimary, false},
+		{servererr.WriteConflict, false},
+		{servererr.Interrupted, false},
+		{servererr.MaxTimeMSExpired, false},
+	} {
+		t.Run(c.code.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				n, stop := 0, errors.New("enough")
+				target := emptyDatabase(func() (bson.D, error) {
+					if n++; n == 5 {
+						return nil, stop
+					}
+					return nil, servererr.New(c.code, "no")
+				})
+				waiting := 0
+				exec, op := create(t, target, func(e event.Event) {
+					if _, ok := e.(ddl.Waiting); ok {
+						waiting++
+					}
+				})
+				begin := time.Now()
+				err := exec.Apply(t.Context(), op, ddl.Once)
+				if took := time.Since(begin); c.waits != errors.Is(err, stop) || c.waits != (waiting == 1) ||
+					c.waits && (took < 500*time.Millisecond || took > 2*time.Second) {
+					t.Errorf("%v after %s and %d tries, said %d times", err, took, n, waiting)
+				}
+				if e, ok := errors.AsType[*servererr.Error](err); !c.waits && (!ok || e.Code != c.code || n != 1) {
+					t.Errorf("%v after %d tries", err, n)
+				}
+			})
+		})
+	}
+}
+
+// TestWaitEnds: whoever waits can be stopped.
+func TestWaitEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		target := emptyDatabase(func() (bson.D, error) { return nil, servererr.New(servererr.LockTimeout, "no") })
+		exec, op := create(t, target, nil)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		enough := errors.New("enough")
+		time.AfterFunc(time.Minute, func() { cancel(enough) })
+		if err := exec.Apply(ctx, op, ddl.Once); !errors.Is(err, enough) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestConcern: what a majority does not have is not done.
+func TestConcern(t *testing.T) {
+	t.Parallel()
+	target := emptyDatabase(func() (bson.D, error) {
+		return bson.D{
+			{Key: "ok", Value: 1},
+			{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 189}, {Key: "errmsg", Value: "stepped down"}}},
+		}, nil
+	})
+	exec, op := create(t, target, nil)
+	err := exec.Apply(t.Context(), op, ddl.Once)
+	if e, ok := errors.AsType[*servererr.Error](err); !ok || e.Code != servererr.PrimarySteppedDown {
+		t.Error(err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	_, err := ddl.New(ddl.Config{UniqueIndexes: 7})
+	const want = "ddl: no target\nddl: no catalog\nddl: no scope\nddl: the link has no name\nddl: unknown policy 7 for unique indexes"
+	if err == nil || err.Error() != want {
+		t.Error(err)
+	}
+}

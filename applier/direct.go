@@ -1,0 +1,363 @@
+package applier
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// besideTxn sends writes as retryable commands of the lane's session. They are
+// committed by a majority when they return.
+type besideTxn struct {
+	w     *writer
+	first *plan.Op // for errors
+}
+
+func (c besideTxn) read(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	return c.w.cfg.Target.Call(ctx, cmd)
+}
+
+func (c besideTxn) write(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	cmd.Body = withElement(cmd.Body, majority)
+	session := c.w.lane.Session()
+	start := time.Now()
+	send, asked := session.Write, false
+	for wait := firstWait; ; wait = min(2*wait, longestWait) {
+		reply, err := send(ctx, cmd)
+		// The same number again: what was done of the command is not done twice.
+		send = session.Again
+		if err == nil {
+			if e := call.ConcernError(reply); e != nil {
+				return nil, fmt.Errorf("write to %s: not confirmed by a majority: %w", c.first.Target, &call.UnconfirmedError{Err: e})
+			}
+			return reply, nil
+		}
+		_, lost := errors.AsType[*call.LostError](err)
+		switch {
+		case lost && !asked && ctx.Err() == nil:
+			asked = true
+			continue
+		case lost || judge(err) != again:
+			return nil, err
+		}
+		if tried := time.Since(start); tried >= c.w.cfg.RetryFor {
+			return nil, &StuckError{Lane: c.w.name, At: c.first.At, Ops: len(cmd.Docs), Tried: tried, Err: err}
+		}
+		c.w.metrics.retries.Inc()
+		c.w.stats.retries.Add(1)
+		if err := pause(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// direct writes a stretch of operations that transactions refuse, all of one
+// lane, in the log's order for each collection.
+func (w *writer) direct(ctx context.Context, s stretch) error {
+	start := time.Now()
+	if err := w.beginAlone(ctx, s); err != nil {
+		return err
+	}
+	var t tally
+	c := besideTxn{w: w, first: &s.ops[0]}
+	ops := s.ops
+	if s.uncertain {
+		var err error
+		if ops, err = w.undone(ctx, c, ops); err != nil {
+			return err
+		}
+	}
+	if err := w.directWrites(ctx, c, ops, s.uncertain, &t); err != nil {
+		return err
+	}
+	if err := w.endAlone(ctx, s); err != nil {
+		return err
+	}
+	w.record(s.ops, &t, time.Since(start))
+	return nil
+}
+
+// directWrites sends the operations. They are planned as for a moving copy, since
+// a part of them may be done again; whether they met what they should is looked
+// at afterwards.
+func (w *writer) directWrites(ctx context.Context, c besideTxn, ops []plan.Op, uncertain bool, t *tally) error {
+	if len(ops) == 0 {
+		return nil
+	}
+	tolerant := slices.Clone(ops)
+	for i := range tolerant {
+		if !(tolerant[i].Kind == oplog.KindInsert && tolerant[i].Collection.Capped) {
+			tolerant[i].Mode = plan.ModeCopied
+		} else {
+			tolerant[i].Mode, tolerant[i].Grouped = plan.ModeExact, false
+		}
+	}
+	p, err := w.planner.Build(tolerant)
+	if err != nil {
+		return err
+	}
+	for i := range p.Writes {
+		if err := w.directWrite(ctx, c, &p.Writes[i], ops, uncertain, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) directWrite(ctx context.Context, c besideTxn, pw *plan.Write, ops []plan.Op, uncertain bool, t *tally) error {
+	if pw.Kind == plan.Modify {
+		op := &ops[pw.Ops[0][0]]
+		t.docs++
+		found, err := w.modify(ctx, c, op)
+		if err == nil && !found {
+			err = w.missing(op, uncertain, t)
+		}
+		return err
+	}
+	if pw.Kind == plan.Insert {
+		return w.cappedInserts(ctx, c, pw, ops, t)
+	}
+	body, sequence := pw.Command()
+	reply, err := c.write(ctx, call.Command{DB: pw.NS.DB(), Body: body, Sequence: sequence, Docs: pw.Docs})
+	if err != nil {
+		return directError(&ops[pw.Ops[0][0]], err)
+	}
+	refused, err := call.WriteErrors(reply)
+	if err != nil {
+		return err
+	}
+	if len(refused) > 0 {
+		e := &refused[0]
+		if e.Index < 0 || e.Index >= len(pw.Ops) {
+			return fmt.Errorf("write to %s: statement %d of %d: %w", pw.NS, e.Index, len(pw.Ops), &e.Error)
+		}
+		return w.refused(ctx, &ops[pw.Ops[e.Index][0]], &e.Error)
+	}
+	n, err := affected(reply)
+	if err != nil {
+		return err
+	}
+	t.docs += len(pw.Docs)
+	short := len(pw.Docs) - int(n)
+	if pw.Kind == plan.Delete {
+		t.deletesEmpty += short
+		return nil
+	}
+	return w.checkUpdates(ctx, c, pw, ops, reply, short, uncertain, t)
+}
+
+// directError keeps what ends an attempt as it is, and names the operation that
+// a command began with where the server refused all of it.
+func directError(op *plan.Op, err error) error {
+	if _, ok := asServerError(err); ok && judge(err) == single {
+		return opError(op, err)
+	}
+	return err
+}
+
+// checkUpdates looks for statements that met what they cannot have met at the
+// source: inserts, which were sent as upserts, that found a document, and updates
+// that found none.
+func (w *writer) checkUpdates(
+	ctx context.Context, c besideTxn, pw *plan.Write, ops []plan.Op, reply bson.Raw, short int, uncertain bool, t *tally,
+) error {
+	made := upserted(reply)
+	for i, of := range pw.Ops {
+		op := &ops[of[0]]
+		switch {
+		case op.Kind == oplog.KindInsert:
+			if !uncertain && op.Mode == plan.ModeExact && !op.Grouped && !made[int64(i)] {
+				if err := w.divergence(divergence(op, "the insert met another document of that _id, which it has replaced"), t); err != nil {
+					return err
+				}
+			}
+		case op.Kind == oplog.KindUpdate && short > 0:
+			_, found, err := look(ctx, c, op.Target, op.ID)
+			if err != nil {
+				return err
+			}
+			if !found {
+				short--
+				if err := w.missing(op, uncertain, t); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func upserted(reply bson.Raw) map[int64]bool {
+	list, ok := reply.Lookup("upserted").ArrayOK()
+	if !ok {
+		return nil
+	}
+	values, _ := list.Values()
+	made := make(map[int64]bool, len(values))
+	for _, v := range values {
+		if doc, ok := v.DocumentOK(); ok {
+			if i, ok := doc.Lookup("index").AsInt64OK(); ok {
+				made[i] = true
+			}
+		}
+	}
+	return made
+}
+
+// missing judges an update that found no document.
+func (w *writer) missing(op *plan.Op, uncertain bool, t *tally) error {
+	if uncertain || op.Mode != plan.ModeExact || op.Collection.Capped {
+		t.ignored++
+		return nil
+	}
+	return w.divergence(divergence(op, "the update found no document"), t)
+}
+
+// cappedInserts appends to a capped collection. What it refuses is left out only
+// if divergences are to be reported.
+func (w *writer) cappedInserts(ctx context.Context, c besideTxn, pw *plan.Write, ops []plan.Op, t *tally) error {
+	body, sequence := pw.Command()
+	for from := 0; from < len(pw.Docs); {
+		reply, err := c.write(ctx, call.Command{DB: pw.NS.DB(), Body: body, Sequence: sequence, Docs: pw.Docs[from:]})
+		if err != nil {
+			return directError(&ops[pw.Ops[from][0]], err)
+		}
+		refused, err := call.WriteErrors(reply)
+		if err != nil {
+			return err
+		}
+		if len(refused) == 0 {
+			n, err := affected(reply)
+			if err == nil && int(n) != len(pw.Docs)-from {
+				err = fmt.Errorf("insert %d documents into %s: %d were", len(pw.Docs)-from, pw.NS, n)
+			}
+			t.docs += len(pw.Docs) - from
+			return err
+		}
+		e := &refused[0]
+		at := from + e.Index
+		if e.Index < 0 || at >= len(pw.Docs) {
+			return fmt.Errorf("insert into %s: document %d of %d: %w", pw.NS, e.Index, len(pw.Docs)-from, &e.Error)
+		}
+		op := &ops[pw.Ops[at][0]]
+		_, found, err := look(ctx, c, op.Target, op.ID)
+		if err != nil {
+			return err
+		}
+		if e.Code != servererr.DuplicateKey || !found {
+			return w.refused(ctx, op, &e.Error)
+		}
+		switch {
+		case op.Mode == plan.ModeCopied:
+			// The copy has it already, in its place in the order.
+			t.ignored++
+		default:
+			if err := w.divergence(divergence(op, "the insert into a capped collection met another document of that _id"), t); err != nil {
+				return err
+			}
+		}
+		if !pw.Ordered {
+			return fmt.Errorf("insert into %s: an unordered insert into a capped collection", pw.NS)
+		}
+		t.docs += e.Index
+		from = at + 1
+	}
+	return nil
+}
+
+// undone leaves out the inserts into capped collections that are in the target
+// already. They went there in order, so they are the first ones, up to the newest
+// document that is there.
+func (w *writer) undone(ctx context.Context, c besideTxn, ops []plan.Op) ([]plan.Op, error) {
+	inserts := map[oplog.Namespace][]int{}
+	for i := range ops {
+		if ops[i].Kind == oplog.KindInsert && ops[i].Collection.Capped {
+			inserts[ops[i].Target] = append(inserts[ops[i].Target], i)
+		}
+	}
+	done := map[int]bool{}
+	for ns, pending := range inserts {
+		have, err := w.tail(ctx, c, ns, len(pending))
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range pending[:alreadyIn(ops, pending, have)] {
+			done[i] = true
+		}
+	}
+	if len(done) == 0 {
+		return ops, nil
+	}
+	left := make([]plan.Op, 0, len(ops)-len(done))
+	for i := range ops {
+		if !done[i] {
+			left = append(left, ops[i])
+		}
+	}
+	return left, nil
+}
+
+// alreadyIn returns how many of the pending inserts a capped collection has whose
+// newest documents are have, the newest first.
+func alreadyIn(ops []plan.Op, pending []int, have []bson.Raw) int {
+	// A document may have been changed, or be gone, by an operation behind its
+	// insert.
+	later := func(i int, kind oplog.Kind) bool {
+		return slices.ContainsFunc(ops[i+1:], func(op plan.Op) bool {
+			return op.Kind == kind && op.Target == ops[i].Target && op.ID.Equal(ops[i].ID)
+		})
+	}
+	same := func(i int, doc bson.Raw) bool {
+		return bytes.Equal(ops[i].O, doc) || doc.Lookup("_id").Equal(ops[i].ID) && later(i, oplog.KindUpdate)
+	}
+	fits := func(k int) bool {
+		if len(have) == 0 || !same(pending[k-1], have[0]) {
+			return false
+		}
+		d := 1
+		for j := k - 2; j >= 0 && d < len(have); j-- { // what is beyond have was trimmed
+			switch {
+			case same(pending[j], have[d]):
+				d++
+			case !later(pending[j], oplog.KindDelete):
+				return false
+			}
+		}
+		return true
+	}
+	for k := len(pending); k > 0; k-- {
+		if fits(k) {
+			return k
+		}
+	}
+	return 0
+}
+
+// tail reads the n newest documents of a capped collection, the newest first.
+func (w *writer) tail(ctx context.Context, c besideTxn, ns oplog.Namespace, n int) ([]bson.Raw, error) {
+	reply, err := c.read(ctx, newest(ns, n))
+	var docs []bson.Raw
+	for err == nil {
+		var got []bson.Raw
+		var cursor int64
+		if got, cursor, err = batchOf(reply); err != nil {
+			break
+		}
+		docs = append(docs, got...)
+		if cursor == 0 || len(docs) >= n {
+			return docs, nil
+		}
+		reply, err = c.read(ctx, getMore(ns, cursor))
+	}
+	return nil, fmt.Errorf("read the newest %d documents of %s: %w", n, ns, err)
+}

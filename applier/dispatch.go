@@ -1,0 +1,400 @@
+package applier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/batch"
+	"github.com/oplogrep/replicator/oplog/txn"
+)
+
+// dispatcher hands the operations of batches to lanes, and is who does what has
+// to be alone. It is one goroutine.
+type dispatcher struct {
+	*Applier
+	// floor: everything at or before it is in the target, whatever its lane.
+	floor checkpoint.Position
+	// starts are the lanes' positions as of the start. Nothing is handed out
+	// twice after that.
+	starts []checkpoint.Position
+	// begun are how far the lanes had begun something outside of transactions
+	// as of the start, and barrierBegun is the barrier's. The zero Position
+	// stands for nothing.
+	begun        []checkpoint.Position
+	barrierBegun checkpoint.Position
+	routes       routes
+	// ready are operations for each lane that have not been handed over yet, all
+	// of the batch current.
+	ready   [][]work
+	current *pending
+	group   uint32
+}
+
+// opOverhead is what an operation takes besides its documents, in bytes.
+const opOverhead = 512
+
+func newDispatcher(a *Applier) *dispatcher {
+	d := &dispatcher{
+		Applier: a, ready: make([][]work, len(a.writers)), starts: a.tracker.positions(),
+		floor: a.hold.State().Barrier,
+	}
+	if at := a.barrier.lane.Position(); at.Compare(d.floor) > 0 {
+		d.floor = at
+	}
+	// What was begun alone had waited for everything before its entry.
+	for _, w := range a.writers {
+		d.begun = append(d.begun, w.lane.Begun())
+	}
+	d.barrierBegun = a.barrier.lane.Begun()
+	if begun := d.barrierBegun; begun != (checkpoint.Position{}) {
+		if before := (checkpoint.Position{OpTime: begun.OpTime, Op: -1}); before.Compare(d.floor) > 0 {
+			d.floor = before
+		}
+	}
+	d.routes.init(a)
+	return d
+}
+
+func (d *dispatcher) run(ctx context.Context, in <-chan batch.Batch) (err error) {
+	defer func() {
+		if err != nil {
+			drop(in)
+		}
+	}()
+	for {
+		select {
+		case b, ok := <-in:
+			if !ok {
+				return d.drain(ctx)
+			}
+			if err := d.batch(ctx, &b); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// drop closes the transactions of what has been sent and will not be applied.
+func drop(in <-chan batch.Batch) {
+	for {
+		select {
+		case b, ok := <-in:
+			if !ok {
+				return
+			}
+			for i := range b.Items {
+				if tx := b.Items[i].Txn; tx != nil {
+					_ = tx.Close()
+				}
+			}
+		default:
+			return
+		}
+	}
+}
+
+// drain lets the lanes finish.
+func (d *dispatcher) drain(ctx context.Context) error {
+	if err := d.quiesce(ctx, oplog.OpTime{}); err != nil {
+		return err
+	}
+	for _, w := range d.writers {
+		w.end()
+	}
+	d.tracker.finish()
+	return nil
+}
+
+func (d *dispatcher) batch(ctx context.Context, b *batch.Batch) error {
+	d.current = d.tracker.open(b)
+	var err error
+	if b.Alone {
+		for i := range b.Items {
+			if err = d.alone(ctx, &b.Items[i]); err != nil {
+				return err
+			}
+		}
+	} else if err = d.items(ctx, b.Items); err != nil {
+		return err
+	}
+	d.handOver()
+	return d.tracker.close(d.current)
+}
+
+func (d *dispatcher) items(ctx context.Context, items []batch.Item) error {
+	for i := 0; i < len(items); {
+		n, err := d.item(ctx, items[i:])
+		if err != nil {
+			return err
+		}
+		i += n
+	}
+	return nil
+}
+
+// item hands out the first of items, and tells how many it has dealt with: more
+// than one where several share a barrier.
+func (d *dispatcher) item(ctx context.Context, items []batch.Item) (int, error) {
+	item := &items[0]
+	if t := item.Txn; t != nil {
+		switch {
+		case t.HasCommand:
+			return 0, item.Entry.Fault("o", errors.New("a transaction with a command is not alone in its batch"))
+		case t.OpTime == d.barrierBegun.OpTime:
+			// It was begun behind the barrier, whatever was set then, and what of
+			// it is in the target can be told there only.
+			return 1, d.chunks(ctx, t, nil)
+		case t.Kind == txn.KindTransaction && !d.cfg.Relaxed:
+			return d.transaction(ctx, items)
+		default:
+			return 1, d.loose(ctx, t)
+		}
+	}
+	op := &item.Entry.Op
+	switch {
+	case op.Kind == oplog.KindNoop:
+		return 1, nil
+	case !op.Kind.IsCRUD() || op.NS.IsSystemViews():
+		return 0, op.Fault("", fmt.Errorf("%s is not alone in its batch", op.Kind))
+	}
+	var o routed
+	if err := d.route(ctx, op, checkpoint.Position{OpTime: op.OpTime}, false, &o); err != nil {
+		return 0, err
+	}
+	return 1, d.dispatch(ctx, &o)
+}
+
+// loose hands out the operations of a group that need not be atomic, one by one:
+// they may be more than fit into memory.
+func (d *dispatcher) loose(ctx context.Context, t *txn.Transaction) error {
+	n := int64(0)
+	var o routed
+	for op, err := range t.Ops() {
+		if err != nil {
+			return err
+		}
+		if err := d.routeInner(ctx, t, &op, n, &o); err != nil {
+			return err
+		}
+		if err := d.dispatch(ctx, &o); err != nil {
+			return err
+		}
+		n++
+	}
+	return nil
+}
+
+// routeInner routes operation n of a transaction.
+func (d *dispatcher) routeInner(ctx context.Context, t *txn.Transaction, op *oplog.Op, n int64, o *routed) error {
+	switch {
+	case op.Kind == oplog.KindNoop:
+		o.fate = fateNone
+		return nil
+	case !op.Kind.IsCRUD() || op.NS.IsSystemViews():
+		return op.Fault("", fmt.Errorf("%s in a transaction is not alone in its batch", op.Kind))
+	}
+	at := checkpoint.Position{OpTime: t.OpTime, Op: n}
+	return d.route(ctx, op, at, t.Kind == txn.KindApplyOps, o)
+}
+
+// fate is what is to be done about an operation.
+type fate uint8
+
+const (
+	fateApply   fate = iota + 1
+	fateNone         // it is not mirrored
+	fateDone         // it is in the target
+	fateMissing      // its collection is not there
+)
+
+// routed is an operation with what is to be done about it.
+type routed struct {
+	work
+	fate fate
+	lane int
+	what string // for fateMissing
+}
+
+// route finds out where an operation goes.
+func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Position, grouped bool, o *routed) error {
+	r, err := d.routes.of(ctx, op.NS)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !r.inScope:
+		o.fate = fateNone
+		return nil
+	case at.Compare(d.floor) <= 0:
+		o.fate = fateDone
+		return nil
+	}
+	// No field is set by way of a literal: the value is large, and this is done
+	// for every operation of the log.
+	o.op.Op, o.op.At, o.op.Target, o.op.Collection, o.op.Grouped = *op, at, r.target, r.collection, grouped
+	o.op.Mode = plan.ModeExact
+	if !d.cfg.CopiedUntil.IsNull() && !at.OpTime.After(d.cfg.CopiedUntil) {
+		o.op.Mode = plan.ModeCopied
+	}
+	switch {
+	case r.collection == nil:
+		o.fate, o.what = fateMissing, "the collection does not exist"
+		return nil
+	case r.collection.Type != catalog.TypeCollection:
+		o.fate, o.what = fateMissing, "it is a view"
+		return nil
+	}
+	h := r.seed
+	o.hash = 0
+	if !r.collection.Ordered {
+		h = oplog.HashID(r.seed, op.ID)
+		o.hash = h | 1
+	}
+	o.lane = int(h % uint32(len(d.writers)))
+	o.fate = fateApply
+	if at.Compare(d.starts[o.lane]) <= 0 {
+		o.fate = fateDone
+	}
+	o.bytes = int64(len(op.O)+len(op.O2)) + opOverhead
+	o.group = 0
+	return nil
+}
+
+// dispatch does with an operation what is to be done.
+func (d *dispatcher) dispatch(ctx context.Context, o *routed) error {
+	switch o.fate {
+	case fateApply:
+		if err := d.reserve(ctx, o.bytes); err != nil {
+			return err
+		}
+		d.append(o)
+		return nil
+	default:
+		return d.settle(o)
+	}
+}
+
+// settle counts an operation that nothing is done for.
+func (d *dispatcher) settle(o *routed) error {
+	switch o.fate {
+	case fateDone:
+		d.metrics.skipped.Inc()
+		d.stats.skipped.Add(1)
+	case fateMissing:
+		if o.op.Mode == plan.ModeCopied {
+			d.metrics.ignored.Inc()
+			d.stats.ignored.Add(1)
+			return nil
+		}
+		diverged := divergence(&o.op, o.what)
+		if !d.cfg.ReportDivergence {
+			return diverged
+		}
+		d.diverged(diverged)
+	}
+	return nil
+}
+
+// append adds an operation to what is handed over next. Its room in the window
+// has been taken.
+func (d *dispatcher) append(o *routed) {
+	o.p = d.current
+	d.ready[o.lane] = append(d.ready[o.lane], o.work)
+}
+
+// reserve takes room in the window. While it waits, the lanes have all there is.
+func (d *dispatcher) reserve(ctx context.Context, bytes int64) error {
+	if d.window.try(bytes) {
+		return nil
+	}
+	d.handOver()
+	return d.window.acquire(ctx, bytes)
+}
+
+// handOver gives the lanes what is ready.
+func (d *dispatcher) handOver() {
+	n := 0
+	for i := range d.ready {
+		n += len(d.ready[i])
+	}
+	if n == 0 {
+		return
+	}
+	d.tracker.add(d.current, n)
+	d.metrics.window.Set(float64(d.window.used.Load()))
+	for i := range d.ready {
+		if len(d.ready[i]) > 0 {
+			d.writers[i].push(d.ready[i])
+			clear(d.ready[i])
+			d.ready[i] = d.ready[i][:0]
+		}
+	}
+}
+
+// routes remembers where namespaces go, until a command changes the catalog.
+type routes struct {
+	a     *Applier
+	known map[oplog.Namespace]*route
+	last  *route
+}
+
+type route struct {
+	source     oplog.Namespace // no view
+	inScope    bool
+	target     oplog.Namespace
+	collection *catalog.Collection // nil where it does not exist
+	seed       uint32              // of the hashes of its documents
+}
+
+// maxRoutes bounds what is remembered.
+const maxRoutes = 50_000
+
+func (r *routes) init(a *Applier) {
+	r.a = a
+	r.forget()
+}
+
+// forget is for when the catalog has changed.
+func (r *routes) forget() {
+	r.known, r.last = make(map[oplog.Namespace]*route), nil
+}
+
+func (r *routes) of(ctx context.Context, ns oplog.Namespace) (*route, error) {
+	if r.last != nil && ns == r.last.source {
+		return r.last, nil
+	}
+	to, ok := r.known[ns]
+	if !ok {
+		var err error
+		if to, err = r.find(ctx, ns.Clone()); err != nil {
+			return nil, err
+		}
+		if len(r.known) >= maxRoutes {
+			r.forget()
+		}
+		r.known[to.source] = to
+	}
+	r.last = to
+	return to, nil
+}
+
+func (r *routes) find(ctx context.Context, ns oplog.Namespace) (*route, error) {
+	target, ok := r.a.cfg.Scope.Target(ns)
+	if !ok {
+		return &route{source: ns}, nil
+	}
+	to := &route{source: ns, inScope: true, target: target.Clone(), seed: oplog.HashNamespace(target)}
+	var err error
+	to.collection, _, err = r.a.cfg.Catalog.Get(ctx, to.target)
+	if err != nil {
+		return nil, fmt.Errorf("look up %s in the target's catalog: %w", target, err)
+	}
+	return to, nil
+}

@@ -1,0 +1,72 @@
+// Package applier brings the log to the target: in order where order matters, in
+// parallel where it does not, and exactly once.
+//
+//	            ┌────────────── lane 0 ──┐
+//	batch ──▶ dispatch ────── lane 1 ──┤──▶ tracker ──▶ Applied
+//	            │ └────────── lane n ──┘        ▲
+//	            └── barrier: commands, ─────────┘
+//	                transactions that span lanes
+//
+// # What keeps the order
+//
+// All operations of one document go through one lane, chosen by a hash of its
+// namespace and _id; all of a collection that is Ordered (capped, with a
+// collation, with a unique index) go through one lane by its namespace alone. A
+// lane does its operations in the log's order. Nothing else depends on anything
+// but through the barrier: what stands alone in the log, or spans lanes and has to
+// be atomic, waits until every lane is empty, and nothing behind it starts before
+// it is done. The wait has no end of its own: an index build may take hours.
+//
+// # What makes it exactly once
+//
+// A flush is one transaction on the lane's session. It moves the lane's document
+// to the position of its last operation, and writes. So the lanes' documents say
+// exactly what is in the target, and operations at or before the position of
+// their lane are skipped after a restart. Which lane that is depends on the
+// catalog, and what the catalog was before a command is not known any more: so
+// what is behind the barrier's position is all that is looked at. Everything
+// before a command was in the target when it began.
+//
+//	operation at            is
+//	<= barrier              in the target
+//	<  entry that was begun in the target, as it was waited for
+//	<= its lane             in the target
+//	else                    not in the target, and done now
+//
+// A flush behind the barrier finds, in its transaction, that the target still has
+// what the lanes had acknowledged; and the first flush of each lane after it finds
+// the barrier's. So a target that fails over and loses the one cannot take the
+// other. Flushes need no majority then: that is waited for by the checkpoint.
+//
+// Transactions cannot write to capped collections, buckets and system
+// collections. A stretch of operations of those is announced in the lane's
+// document, written with retryable commands and majority, and then noted as done.
+// After a crash in between it is done again in a way that bears what was done
+// already: documents are replaced, updates meet any shape, and the inserts of a
+// capped collection begin behind the newest one that is there.
+//
+// # What becomes of a flush
+//
+//	flush ─┬─ committed ────────────────────────────────▶ acknowledged
+//	       ├─ conflict, lock timeout ── wait ──┐
+//	       │  ▲──────────────────────────────┘          for RetryFor
+//	       ├─ too large, too slow ─── in two halves
+//	       ├─ one operation refused ── in two halves ─┬─▶ fast again
+//	       │                                          └─▶ one by one, with reads
+//	       └─ no primary, no answer, fenced, rewound ───▶ Run returns
+//
+// One by one is where a divergence is told from what only looked like one. The
+// target is never left with an operation passed over in silence: it is applied,
+// or it is a *DivergenceError, a *UniqueError or an *OpError, or it had nothing
+// to do and is counted.
+//
+// After Run has returned an error nothing of it goes on, but a command whose
+// answer was lost may still be carried out. Who begins again raises the term of
+// the checkpoint first, which fences it.
+//
+// # Trust
+//
+// Positions ascend with the log. The catalog is what the target has, and only
+// package ddl changes it. The operations' memory stays as it is until their batch
+// is released; transactions are closed then.
+package applier

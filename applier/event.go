@@ -1,0 +1,84 @@
+package applier
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Divergence is a divergence that the run goes on after.
+type Divergence struct{ Err *DivergenceError }
+
+// Message implements event.Event.
+func (Divergence) Message() string { return "target diverged" }
+
+// Level implements event.Event.
+func (Divergence) Level() slog.Level { return slog.LevelWarn }
+
+// LogValue implements slog.LogValuer.
+func (e Divergence) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("ns", string(e.Err.NS)), slog.String("id", showID(e.Err.ID)),
+		slog.String("optime", e.Err.OpTime.String()), slog.String("what", e.Err.What))
+}
+
+// SlowPath is a flush whose operations are done one by one.
+type SlowPath struct {
+	Lane string
+	Ops  int
+	// From is the first one's place.
+	From  checkpoint.Position
+	Cause error
+}
+
+// Message implements event.Event.
+func (SlowPath) Message() string { return "operations are applied one by one" }
+
+// Level implements event.Event.
+func (SlowPath) Level() slog.Level { return slog.LevelDebug }
+
+// LogValue implements slog.LogValuer.
+func (e SlowPath) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("lane", e.Lane), slog.Int("ops", e.Ops),
+		slog.String("from", e.From.String()), slog.String("cause", e.Cause.Error()))
+}
+
+// NotAtomic is a source transaction that the target cannot take in one.
+type NotAtomic struct {
+	OpTime oplog.OpTime
+	Ops    int
+	Why    string
+}
+
+// Message implements event.Event.
+func (NotAtomic) Message() string { return "a transaction is applied in several" }
+
+// Level implements event.Event.
+func (NotAtomic) Level() slog.Level { return slog.LevelInfo }
+
+// LogValue implements slog.LogValuer.
+func (e NotAtomic) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("optime", e.OpTime.String()), slog.Int("ops", e.Ops), slog.String("why", e.Why))
+}
+
+// BarrierWait is a wait for all lanes that takes long.
+type BarrierWait struct {
+	// For is what waits.
+	For    oplog.OpTime
+	Waited time.Duration
+}
+
+// Message implements event.Event.
+func (BarrierWait) Message() string { return "still waiting for earlier operations" }
+
+// Level implements event.Event.
+func (BarrierWait) Level() slog.Level { return slog.LevelInfo }
+
+// LogValue implements slog.LogValuer.
+func (e BarrierWait) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("optime", e.For.String()), slog.Duration("waited", e.Waited))
+}
+
+func (a *Applier) tell(e event.Event) { a.cfg.Observer.Tell(e) }

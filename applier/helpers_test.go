@@ -1,0 +1,422 @@
+package applier
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"go.uber.org/goleak"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/batch"
+	"github.com/oplogrep/replicator/oplog/txn"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fataler is a *testing.T or a *rapid.T.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+func must[V any](t fataler) func(v V, err error) V {
+	t.Helper()
+	return func(v V, err error) V {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		return v
+	}
+}
+
+func succeed(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
+// simTarget is a Caller of a set's primary.
+type simTarget struct {
+	set *mongosim.Set
+	mu  sync.Mutex
+	// before, if set, is asked for each command: an error is what its sender
+	// gets, and sent tells whether the server gets the command all the same.
+	before func(cmd call.Command) (err error, sent bool)
+}
+
+func (g *simTarget) intercept(before func(cmd call.Command) (error, bool)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.before = before
+}
+
+func (g *simTarget) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	g.mu.Lock()
+	before := g.before
+	g.mu.Unlock()
+	if before != nil {
+		if err, sent := before(cmd); err != nil {
+			if sent {
+				_, _ = g.send(context.WithoutCancel(ctx), cmd)
+			}
+			return nil, err
+		}
+	}
+	return g.send(ctx, cmd)
+}
+
+func (g *simTarget) send(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	to, err := g.set.AwaitPrimary(ctx)
+	if err != nil {
+		return nil, &call.LostError{Err: err}
+	}
+	reply, err := to.Call(ctx, wholeCommand(cmd))
+	if err != nil {
+		return nil, &call.LostError{Host: to.Host(), Err: err}
+	}
+	return reply, call.Check(reply)
+}
+
+func wholeCommand(cmd call.Command) bson.Raw {
+	i, dst := bsoncore.AppendDocumentStart(nil)
+	dst = append(dst, cmd.Body[4:len(cmd.Body)-1]...)
+	if cmd.Sequence != "" {
+		var a int32
+		a, dst = bsoncore.AppendArrayElementStart(dst, cmd.Sequence)
+		for j, d := range cmd.Docs {
+			dst = bsoncore.AppendDocumentElement(dst, strconv.Itoa(j), d)
+		}
+		dst, _ = bsoncore.AppendArrayEnd(dst, a)
+	}
+	dst = bsoncore.AppendStringElement(dst, "$db", cmd.DB)
+	dst, _ = bsoncore.AppendDocumentEnd(dst, i)
+	return dst
+}
+
+// commandName is a command's first field.
+func commandName(cmd call.Command) string {
+	it := rawbson.NewIter(cmd.Body)
+	it.Next()
+	return string(it.Key)
+}
+
+// run sends a command that has to succeed, write errors included.
+func (g *simTarget) run(t fataler, db string, cmd bson.D) bson.Raw {
+	t.Helper()
+	body := must[[]byte](t)(bson.Marshal(cmd))
+	reply, err := g.send(context.Background(), call.Command{DB: db, Body: body})
+	if err == nil {
+		var refused []call.WriteError
+		if refused, err = call.WriteErrors(reply); len(refused) > 0 {
+			err = &refused[0].Error
+		}
+	}
+	if err != nil {
+		t.Fatalf("run %v: %v", cmd, err)
+	}
+	return reply
+}
+
+// documents reads a collection in its natural order.
+func (g *simTarget) documents(t fataler, ns oplog.Namespace) []bson.Raw {
+	t.Helper()
+	reply := g.run(t, ns.DB(), bson.D{{Key: "find", Value: ns.Collection()}, {Key: "batchSize", Value: 100_000}})
+	docs, cursor, err := batchOf(reply)
+	if err != nil || cursor != 0 {
+		t.Fatalf("read %s: cursor %d, %v", ns, cursor, err)
+	}
+	return docs
+}
+
+// everything mirrors all namespaces under their own names.
+type everything struct{}
+
+func (everything) Target(ns oplog.Namespace) (oplog.Namespace, bool) {
+	return ns, ns.DB() != "out"
+}
+
+// commands is a Commands that creates and drops collections.
+type commands struct {
+	target  *simTarget
+	catalog *catalog.Catalog
+	applied []string
+}
+
+func (c *commands) InScope(op *oplog.Op) (bool, error) { return op.NS.DB() != "out", nil }
+
+func (c *commands) Apply(ctx context.Context, op *oplog.Op, again ddl.Again) error {
+	it := rawbson.NewIter(op.O)
+	it.Next()
+	coll, _ := it.Text()
+	c.applied = append(c.applied, fmt.Sprintf("%s %s.%s %d", op.Command, op.NS.DB(), coll, again))
+	body := withElement(op.O, majority)
+	_, err := c.target.Call(ctx, call.Command{DB: op.NS.DB(), Body: body})
+	if e, ok := asServerError(err); ok && again != ddl.Once && (e.Code == 48 || e.Code == 26) {
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	return c.catalog.Refresh(ctx, oplog.NewNamespace(op.NS.DB(), coll))
+}
+
+// rig is a link on an embedded target.
+type rig struct {
+	target  *simTarget
+	store   *checkpoint.Store
+	term    int64
+	events  []string
+	catalog *catalog.Catalog
+	db      string
+}
+
+var start = oplog.NewOpTime(1000, 1, 1)
+
+func newRig(t testing.TB, writers int, opts mongosim.Options) *rig {
+	t.Helper()
+	return rigOn(t, &simTarget{set: mongosim.StartTest(t, opts)}, "link", writers)
+}
+
+func rigOn(t fataler, target *simTarget, link string, writers int) *rig {
+	t.Helper()
+	ctx := context.Background()
+	r := &rig{target: target, db: "db"}
+	r.store = must[*checkpoint.Store](t)(checkpoint.New(checkpoint.Config{Target: target, Link: link}))
+	succeed(t, r.store.Create(ctx, checkpoint.State{
+		Writers: writers, Applied: start, FetchFrom: start, Source: checkpoint.Source{SetName: "rs0", RBID: 1},
+	}))
+	return r
+}
+
+// attempt is one run of an applier.
+type attempt struct {
+	*Applier
+	hold     *checkpoint.Hold
+	commands *commands
+	// seen are the watermarks that were sent, released the bytes given back.
+	seen     []Applied
+	released int64
+}
+
+// begin takes hold of the link and makes an applier.
+func (r *rig) begin(ctx context.Context, set func(*Config)) (*attempt, error) {
+	hold, err := r.store.Begin(ctx, r.term)
+	if err != nil {
+		return nil, err
+	}
+	r.term = hold.Term()
+	state := hold.State()
+	if r.catalog, err = catalog.Load(ctx, r.target, []string{r.db}); err != nil {
+		return nil, err
+	}
+	a := &attempt{hold: hold, commands: &commands{target: r.target, catalog: r.catalog}}
+	cfg := Config{
+		Target: r.target, Hold: hold, Catalog: r.catalog, Scope: everything{}, Commands: a.commands,
+		Plan:    plan.Options{Coalesce: true},
+		Start:   checkpoint.Progress{Applied: state.Applied, FetchFrom: state.FetchFrom},
+		Release: func(n int64) { a.released += n },
+	}
+	if set != nil {
+		set(&cfg)
+	}
+	a.Applier, err = New(cfg)
+	return a, err
+}
+
+var errAdvance = errors.New("advance")
+
+// run applies batches and advances the checkpoint to each nth watermark.
+func (a *attempt) run(ctx context.Context, batches []batch.Batch, nth int) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	in, out := make(chan batch.Batch), make(chan Applied)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer close(in)
+		for i := range batches {
+			select {
+			case in <- batches[i]:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	wg.Go(func() {
+		for applied := range out {
+			a.seen = append(a.seen, applied)
+			if nth > 0 && len(a.seen)%nth == 0 {
+				if err := a.hold.Advance(ctx, applied.Progress, applied.Lanes, checkpoint.Source{SetName: "rs0", RBID: 1}); err != nil {
+					cancel(fmt.Errorf("%w: %w", errAdvance, err))
+				}
+			}
+		}
+	})
+	err := a.Run(ctx, in, out)
+	if err != nil {
+		cancel(errors.New("the applier has ended"))
+	}
+	wg.Wait()
+	return err
+}
+
+// apply runs an applier that has to drain.
+func (r *rig) apply(t testing.TB, batches []batch.Batch, set func(*Config)) *attempt {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	a := must[*attempt](t)(r.begin(ctx, set))
+	succeed(t, a.run(ctx, batches, 0))
+	return a
+}
+
+// sourceLog is a log, and where its batches end.
+type sourceLog struct {
+	t       fataler
+	entries []logged
+	// txns counts transaction numbers.
+	txns int64
+}
+
+type logged struct {
+	raw bson.Raw
+	// last ends a batch, of which it is all if alone.
+	last, alone bool
+}
+
+func newLog(t fataler) *sourceLog { return &sourceLog{t: t} }
+
+func optimeOf(entry int) oplog.OpTime { return oplog.NewOpTime(start.TS.T+1+uint32(entry), 1, 1) }
+
+// optime is the last entry's.
+func (l *sourceLog) optime() oplog.OpTime { return optimeOf(len(l.entries) - 1) }
+
+// add logs an entry.
+func (l *sourceLog) add(fields bson.D) {
+	l.t.Helper()
+	at := optimeOf(len(l.entries))
+	head := bson.D{
+		{Key: "ts", Value: at.TS},
+		{Key: "t", Value: at.Term},
+		{Key: "v", Value: int64(2)},
+		{Key: "wall", Value: bson.DateTime(int64(at.TS.T) * 1000)},
+	}
+	l.entries = append(l.entries, logged{raw: must[[]byte](l.t)(bson.Marshal(append(head, fields...)))})
+}
+
+// end ends a batch.
+func (l *sourceLog) end() {
+	if n := len(l.entries); n > 0 {
+		l.entries[n-1].last = true
+	}
+}
+
+// alone logs an entry that has a batch of its own.
+func (l *sourceLog) alone(fields bson.D) {
+	l.end()
+	l.add(fields)
+	l.end()
+	l.entries[len(l.entries)-1].alone = true
+}
+
+// after returns the batches behind an optime, made anew.
+func (l *sourceLog) after(after oplog.OpTime) []batch.Batch {
+	l.t.Helper()
+	l.end()
+	asm := must[*txn.Assembler](l.t)(txn.New(txn.Config{}))
+	var cut []batch.Batch
+	var b batch.Batch
+	for i := range l.entries {
+		e := must[oplog.Entry](l.t)(oplog.ParseEntry(l.entries[i].raw))
+		r := must[txn.Result](l.t)(asm.Add(&e))
+		if e.OpTime.Compare(after) <= 0 {
+			continue
+		}
+		b.Entries++
+		switch {
+		case r.Outcome == txn.Committed:
+			b.Items = append(b.Items, batch.Item{Entry: e, Txn: r.Txn})
+		case r.Outcome == txn.Pass && e.Kind != oplog.KindNoop:
+			b.Items = append(b.Items, batch.Item{Entry: e})
+		}
+		if l.entries[i].last {
+			b.Alone, b.Last, b.Wall, b.FetchFrom, b.Bytes = l.entries[i].alone, e.OpTime, e.Wall, r.FetchFrom, 100
+			cut = append(cut, b)
+			b = batch.Batch{}
+		}
+	}
+	return cut
+}
+
+func (l *sourceLog) batches() []batch.Batch { return l.after(start) }
+
+func insertOp(ns string, doc bson.D) bson.D {
+	return bson.D{{Key: "op", Value: "i"}, {Key: "ns", Value: ns}, {Key: "o", Value: doc}}
+}
+
+// setOp is a delta that sets the field v.
+func setOp(ns string, id, v any) bson.D {
+	diff := bson.D{{Key: "u", Value: bson.D{{Key: "v", Value: v}}}}
+	return bson.D{
+		{Key: "op", Value: "u"},
+		{Key: "ns", Value: ns},
+		{Key: "o", Value: bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: diff}}},
+		{Key: "o2", Value: bson.D{{Key: "_id", Value: id}}},
+	}
+}
+
+func deleteOp(ns string, id any) bson.D {
+	return bson.D{{Key: "op", Value: "d"}, {Key: "ns", Value: ns}, {Key: "o", Value: bson.D{{Key: "_id", Value: id}}}}
+}
+
+func commandOp(db string, o bson.D) bson.D {
+	return bson.D{{Key: "op", Value: "c"}, {Key: "ns", Value: db + ".$cmd"}, {Key: "o", Value: o}}
+}
+
+// transactionOp is a transaction in one entry.
+func (l *sourceLog) transactionOp(ops ...bson.D) bson.D {
+	l.txns++
+	return bson.D{
+		{Key: "op", Value: "c"},
+		{Key: "ns", Value: "admin.$cmd"},
+		{Key: "o", Value: bson.D{{Key: "applyOps", Value: ops}}},
+		{Key: "lsid", Value: bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: bytes.Repeat([]byte{7}, 16)}}}},
+		{Key: "txnNumber", Value: l.txns},
+		{Key: "prevOpTime", Value: bson.D{{Key: "ts", Value: bson.Timestamp{}}, {Key: "t", Value: int64(-1)}}},
+	}
+}
+
+// groupOp is an applyOps that is no transaction.
+func groupOp(ops ...bson.D) bson.D {
+	return commandOp("admin", bson.D{{Key: "applyOps", Value: ops}})
+}
+
+func doc(id, v any) bson.D { return bson.D{{Key: "_id", Value: id}, {Key: "v", Value: v}} }
+
+// texts are documents in a form that is easy to compare.
+func texts(docs []bson.Raw) []string {
+	out := make([]string, len(docs))
+	for i, d := range docs {
+		out[i] = d.String()
+	}
+	return out
+}

@@ -1,0 +1,308 @@
+package applier
+
+import (
+	"context"
+	"strconv"
+	"sync"
+
+	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/checkpoint"
+)
+
+// work is an operation for a lane.
+type work struct {
+	op plan.Op
+	meta
+}
+
+// meta is what the applier knows of an operation beside what the plan needs.
+type meta struct {
+	p *pending
+	// bytes is its share of the window.
+	bytes int64
+	// group numbers the transactions that must not be split, from 1. Operations
+	// without one have 0.
+	group uint32
+	// hash is that of the document, 0 where the collection is Ordered.
+	hash uint32
+}
+
+// stretch is a part of a lane's operations, in order.
+type stretch struct {
+	ops    []plan.Op
+	groups []uint32
+	// uncertain: they may have been carried out before.
+	uncertain bool
+}
+
+func (s stretch) last() checkpoint.Position { return s.ops[len(s.ops)-1].At }
+
+// split cuts a stretch near its middle, but not inside of a group.
+func (s stretch) split() (a, b stretch, ok bool) {
+	n := len(s.ops)
+	for d := range n {
+		for _, m := range [2]int{n/2 - d, n/2 + d} {
+			if m > 0 && m < n && (s.groups[m] == 0 || s.groups[m] != s.groups[m-1]) {
+				return s.part(0, m), s.part(m, n), true
+			}
+		}
+	}
+	return s, stretch{}, false
+}
+
+func (s stretch) part(from, to int) stretch {
+	return stretch{ops: s.ops[from:to], groups: s.groups[from:to], uncertain: s.uncertain}
+}
+
+// dissolve forgets the groups.
+func (s stretch) dissolve() { clear(s.groups) }
+
+// laneWriter is a lane with its queue. The dispatcher appends to it, its own
+// goroutine takes.
+type laneWriter struct {
+	*writer
+	index int
+	wake  chan struct{}
+
+	mu     sync.Mutex // guards queue, head, passed and closed
+	queue  []work
+	head   int
+	closed bool
+	// passed: nothing of the range that an earlier term had begun will come any
+	// more.
+	passed bool
+
+	// The rest is the goroutine's own.
+	stretch stretch
+	metas   []meta
+	shares  []share
+	docs    docSet
+}
+
+func newLaneWriter(a *Applier, index int, l lane) *laneWriter {
+	return &laneWriter{
+		writer: newWriter(a, laneName(index), l), index: index, wake: make(chan struct{}, 1),
+	}
+}
+
+// push appends operations, in order. Those of a group come in one call.
+func (w *laneWriter) push(items []work) {
+	w.mu.Lock()
+	if w.head > 0 && w.head >= len(w.queue)-w.head {
+		n := copy(w.queue, w.queue[w.head:])
+		clear(w.queue[n:]) // so that what they are views into can go
+		w.queue, w.head = w.queue[:n], 0
+	}
+	w.queue = append(w.queue, items...)
+	w.mu.Unlock()
+	signal(w.wake)
+}
+
+// pass says that nothing of what an earlier term had begun will come any more.
+func (w *laneWriter) pass() {
+	w.mu.Lock()
+	w.passed = true
+	w.mu.Unlock()
+	signal(w.wake)
+}
+
+// end says that nothing more will come.
+func (w *laneWriter) end() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	signal(w.wake)
+}
+
+// run writes what comes until end.
+func (w *laneWriter) run(ctx context.Context) error {
+	for {
+		more, err := w.take(ctx)
+		if err != nil || !more {
+			return err
+		}
+		if err := w.write(ctx, w.stretch); err != nil {
+			return err
+		}
+		if err := w.done(); err != nil {
+			return err
+		}
+	}
+}
+
+// take waits for operations and moves as many as may go into one flush to the
+// stretch. It is false when there will be none.
+func (w *laneWriter) take(ctx context.Context) (bool, error) {
+	for {
+		w.mu.Lock()
+		queued, closed := w.queue[w.head:], w.closed
+		n, ready := w.fit(queued, closed, closed || w.passed)
+		if ready && n > 0 {
+			w.keep(queued[:n])
+			clear(queued[:n])
+			w.head += n
+		}
+		w.mu.Unlock()
+		switch {
+		case ready && n > 0:
+			return true, nil
+		case ready && closed:
+			return false, nil
+		}
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+}
+
+// fit tells how many of the queued operations go into the next flush. It is not
+// ready while the range that an earlier term had begun is not complete: what of
+// it is in the target can be told only from all of it.
+func (w *laneWriter) fit(queued []work, closed, passed bool) (n int, ready bool) {
+	if len(queued) == 0 {
+		return 0, closed
+	}
+	first := &queued[0]
+	if w.isBegun(first.op.At) {
+		for n < len(queued) && w.isBegun(queued[n].op.At) {
+			n++
+		}
+		last := queued[n-1].op.At
+		complete := n < len(queued) || last.Compare(w.lane.Begun()) == 0 || passed
+		w.uncounted(queued[:n])
+		return n, complete
+	}
+	w.docs.reset()
+	size := int64(0)
+	for n < len(queued) {
+		q := &queued[n]
+		whole := n > 0 && q.group != 0 && q.group == queued[n-1].group
+		if n > 0 && !whole {
+			if q.op.Mode != first.op.Mode || isDirect(&q.op) != isDirect(&first.op) {
+				break
+			}
+			// A group goes as a whole: what it brings is counted before its
+			// first operation is taken.
+			g := w.groupAt(queued[n:])
+			if n+g.ops > w.cfg.CoalesceWindow || w.docs.n+g.docs > w.limit || size+g.bytes > int64(w.cfg.FlushBytes) {
+				break
+			}
+		}
+		size += q.bytes
+		w.docs.add(q.hash)
+		n++
+	}
+	return n, true
+}
+
+type extent struct {
+	ops, docs int
+	bytes     int64
+}
+
+// groupAt measures the group at the head of queued, or the one operation.
+func (w *laneWriter) groupAt(queued []work) extent {
+	g := queued[0].group
+	if g == 0 {
+		e := extent{ops: 1, docs: 1, bytes: queued[0].bytes}
+		if w.docs.has(queued[0].hash) {
+			e.docs = 0
+		}
+		return e
+	}
+	var e extent
+	for i := range queued {
+		if queued[i].group != g {
+			break
+		}
+		e.ops++
+		e.docs++
+		e.bytes += queued[i].bytes
+	}
+	return e
+}
+
+// uncounted gives the window back what operations that have to wait for others
+// hold: those others may need the room.
+func (w *laneWriter) uncounted(queued []work) {
+	var bytes int64
+	for i := range queued {
+		bytes += queued[i].bytes
+		queued[i].bytes = 0
+	}
+	if bytes > 0 {
+		w.window.release(bytes)
+	}
+}
+
+// keep copies operations to the stretch.
+func (w *laneWriter) keep(items []work) {
+	w.stretch.uncertain = w.isBegun(items[0].op.At)
+	w.stretch.ops, w.stretch.groups, w.metas = w.stretch.ops[:0], w.stretch.groups[:0], w.metas[:0]
+	for i := range items {
+		w.stretch.ops = append(w.stretch.ops, items[i].op)
+		w.stretch.groups = append(w.stretch.groups, items[i].group)
+		w.metas = append(w.metas, items[i].meta)
+	}
+}
+
+// done acknowledges the stretch.
+func (w *laneWriter) done() error {
+	at := w.stretch.last()
+	w.shares = w.shares[:0]
+	var bytes int64
+	for i := range w.metas {
+		m := &w.metas[i]
+		bytes += m.bytes
+		if n := len(w.shares); n > 0 && w.shares[n-1].p == m.p {
+			w.shares[n-1].n++
+		} else {
+			w.shares = append(w.shares, share{p: m.p, n: 1})
+		}
+	}
+	clear(w.stretch.ops)
+	clear(w.metas)
+	w.window.release(bytes)
+	err := w.tracker.acknowledge(w.index, at, w.shares)
+	clear(w.shares)
+	return err
+}
+
+// docSet counts different documents, by their hashes. Two that fall together
+// count as one: it bounds a flush, nothing more.
+type docSet struct {
+	seen  [docSlots]uint32 // the round in which a slot was taken
+	round uint32
+	n     int
+}
+
+const docSlots = 1 << 14
+
+func slotOf(hash uint32) uint32 { return hash % docSlots }
+
+func (d *docSet) reset() {
+	d.round++
+	if d.round == 0 { // it went around
+		clear(d.seen[:])
+		d.round = 1
+	}
+	d.n = 0
+}
+
+func (d *docSet) has(hash uint32) bool {
+	return hash != 0 && d.seen[slotOf(hash)] == d.round
+}
+
+func (d *docSet) add(hash uint32) {
+	switch {
+	case hash == 0:
+		d.n++
+	case d.seen[slotOf(hash)] != d.round:
+		d.seen[slotOf(hash)] = d.round
+		d.n++
+	}
+}
+
+func laneName(i int) string { return strconv.Itoa(i) }

@@ -1,0 +1,123 @@
+package applier
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+type metrics struct {
+	ops                                 [oplog.KindCommand + 1]prometheus.Counter
+	flushes, coalesced, retries         prometheus.Counter
+	divergences, deletesEmpty, ignored  prometheus.Counter
+	skipped                             prometheus.Counter
+	flushSeconds, flushDocs, barrierSec prometheus.Histogram
+	window                              prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: "replicator_applier_" + name, Help: help}))
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		return register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "replicator_applier_" + name, Help: help, Buckets: buckets,
+		}))
+	}
+	seconds := prometheus.ExponentialBuckets(0.001, 4, 8)
+	m := &metrics{
+		flushes:      counter("flushes_total", "Transactions and direct writes that were acknowledged."),
+		coalesced:    counter("coalesced_ops_total", "Operations that needed no statement of their own."),
+		retries:      counter("retries_total", "Flushes that were tried again after a conflict."),
+		divergences:  counter("divergences_total", "Operations that met what they cannot have met at the source."),
+		deletesEmpty: counter("deletes_empty_total", "Deletes that found no document."),
+		ignored:      counter("ignored_ops_total", "Operations on documents or collections that are not there, where that is normal."),
+		skipped:      counter("skipped_ops_total", "Operations that were in the target already."),
+		flushSeconds: histogram("flush_seconds", "How long a flush takes, in seconds.", seconds),
+		flushDocs:    histogram("flush_docs", "How many statements a flush has.", prometheus.ExponentialBuckets(1, 4, 8)),
+		barrierSec:   histogram("barrier_wait_seconds", "How long what stands alone waits for the lanes, in seconds.", seconds),
+		window: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "replicator_applier_window_bytes", Help: "What was handed to writers and is not applied yet, in bytes.",
+		})),
+	}
+	ops := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "replicator_applier_ops_total", Help: "Operations applied, by kind.",
+	}, []string{"kind"}))
+	for _, kind := range []oplog.Kind{oplog.KindInsert, oplog.KindUpdate, oplog.KindDelete, oplog.KindCommand} {
+		m.ops[kind] = ops.WithLabelValues(kind.String())
+	}
+	return m
+}
+
+// register registers a collector, or finds the one of an earlier attempt.
+func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
+	if reg == nil {
+		return c
+	}
+	err := reg.Register(c)
+	if known, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if c, ok := known.ExistingCollector.(C); ok {
+			return c
+		}
+	}
+	if err != nil {
+		panic(err) // two metrics of one name are a fault of this program
+	}
+	return c
+}
+
+// count counts operations by kind.
+func (m *metrics) count(ops []plan.Op) {
+	var n [oplog.KindCommand + 1]int
+	for i := range ops {
+		n[ops[i].Kind]++
+	}
+	for kind, n := range n {
+		if n > 0 {
+			m.ops[kind].Add(float64(n))
+		}
+	}
+}
+
+type stats struct {
+	ops, flushes, coalesced, retries    atomic.Int64
+	divergences, deletesEmpty           atomic.Int64
+	ignored, skipped, commands, barrier atomic.Int64
+}
+
+// Stats are what was done since the start.
+type Stats struct {
+	// Ops were applied, in Flushes; Coalesced of them needed no statement.
+	Ops, Flushes, Coalesced int64
+	// Retries are flushes that were tried again.
+	Retries int64
+	// Divergences were reported, and gone on after.
+	Divergences int64
+	// DeletesEmpty found nothing to delete.
+	DeletesEmpty int64
+	// Ignored had nothing to meet, where that is normal.
+	Ignored int64
+	// Skipped were in the target already.
+	Skipped int64
+	// Commands were carried out. Barriers is how often all lanes were waited for.
+	Commands, Barriers int64
+	// WindowBytes is what was handed to writers and is not applied yet.
+	WindowBytes int64
+	// Writers is how many there are.
+	Writers int
+}
+
+// Stats returns what was done so far.
+func (a *Applier) Stats() Stats {
+	s := &a.stats
+	return Stats{
+		Ops: s.ops.Load(), Flushes: s.flushes.Load(), Coalesced: s.coalesced.Load(), Retries: s.retries.Load(),
+		Divergences: s.divergences.Load(), DeletesEmpty: s.deletesEmpty.Load(), Ignored: s.ignored.Load(),
+		Skipped: s.skipped.Load(), Commands: s.commands.Load(), Barriers: s.barrier.Load(),
+		WindowBytes: a.window.used.Load(), Writers: len(a.writers),
+	}
+}

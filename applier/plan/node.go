@@ -1,0 +1,362 @@
+package plan
+
+import (
+	"errors"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/update"
+)
+
+// node is the net effect of one or more operations on one _id.
+type node struct {
+	effect effect
+	// must tells that the operations need to have met a document, orMake that an
+	// update makes one where there is none, exact that it meets the document that
+	// it was logged for.
+	must, orMake, exact bool
+	space               int32
+	hash                uint32
+	id                  bson.RawValue
+	// doc is what insert, upsert and replace leave behind.
+	doc bson.Raw
+	// diff is of a delta, nil until it is needed.
+	diff *update.ObjectDiff
+	// first and last are the operations, linked by Planner.nextOp.
+	first, last int32
+	// prev and next are the neighbours on the same _id, -1 for none.
+	prev, next int32
+	// folded tells that the deltas behind it have been composed as far as it goes.
+	folded bool
+	// round and rank are where the last statement of it went.
+	round, rank int32
+}
+
+// effect is what a node does to its _id.
+type effect uint8
+
+const (
+	// gone is a node whose operations are in another one.
+	gone effect = iota
+	// insert makes doc where there is nothing.
+	insert
+	// upsert makes doc, whatever there is.
+	upsert
+	// replace makes doc where there is a document.
+	replace
+	// delta and modifiers change a document.
+	delta
+	modifiers
+	// remove leaves nothing, whatever there is.
+	remove
+	// nothing does nothing, where there is nothing.
+	nothing
+)
+
+var (
+	errNoMode = errors.New("neither ModeExact nor ModeCopied")
+	errNoCRUD = errors.New("not an insert, update or delete")
+)
+
+func newNode(op *Op) (node, error) {
+	n := node{id: op.ID, exact: op.Mode == ModeExact}
+	if !n.exact && op.Mode != ModeCopied {
+		return n, op.Fault("op", errNoMode)
+	}
+	switch op.Kind {
+	case oplog.KindInsert:
+		n.doc, n.effect = op.O, upsert
+		if n.exact && !op.Grouped {
+			n.effect = insert
+		}
+	case oplog.KindDelete:
+		n.effect = remove
+	case oplog.KindUpdate:
+		form, err := update.Classify(op.O)
+		if err != nil {
+			return n, op.Fault("o", err)
+		}
+		n.orMake, n.must = op.Upsert, n.exact && !op.Upsert
+		switch form {
+		case update.FormReplacement:
+			n.doc, n.effect = op.O, replace
+			if op.Upsert {
+				n.effect, n.orMake = upsert, false
+			}
+		case update.FormDelta:
+			n.effect = delta
+		case update.FormModifiers:
+			n.effect = modifiers
+		}
+	default:
+		return n, op.Fault("op", errNoCRUD)
+	}
+	return n, nil
+}
+
+// absorb puts the operation of n into the last node of its _id, if the two have a
+// net effect that is known without looking at documents, and goes on with what is
+// in front of that. It returns the node that holds it, -1 if there is none.
+func (p *Planner) absorb(tail int32, n *node) int32 {
+	holder := int32(-1)
+	for at := tail; at >= 0 && p.spaces[n.space].coalesce; {
+		a := &p.nodes[at]
+		if !sameBytes(a.id, n.id) || !a.supersede(n) {
+			break
+		}
+		p.nextOp[a.last] = n.first
+		a.last = n.last
+		if holder >= 0 {
+			p.nodes[holder].effect = gone
+		}
+		a.next = -1
+		holder, n, at = at, a, a.prev
+	}
+	return holder
+}
+
+// supersede makes a what a and then b come to, if it can tell.
+func (a *node) supersede(b *node) bool {
+	switch b.effect {
+	case remove:
+		switch a.effect {
+		case insert, nothing:
+			*a = a.become(nothing, nil)
+		default:
+			*a = a.become(remove, nil)
+		}
+		return true
+	case insert:
+		switch a.effect {
+		case remove:
+			*a = a.become(upsert, b.doc)
+			return true
+		case nothing:
+			*a = a.become(insert, b.doc)
+			return true
+		}
+	case upsert:
+		switch a.effect {
+		case insert, nothing:
+			*a = a.become(insert, b.doc)
+			return true
+		case upsert, remove:
+			*a = a.become(upsert, b.doc)
+			return true
+		case replace, delta, modifiers:
+			if !a.must {
+				*a = a.become(upsert, b.doc)
+				return true
+			}
+		}
+	case replace:
+		switch a.effect {
+		case insert, upsert:
+			*a = a.become(a.effect, b.doc)
+			return true
+		case replace, delta, modifiers:
+			if a.orMake { // so there is a document by now
+				*a = a.become(upsert, b.doc)
+				return true
+			}
+			must := a.must || b.must
+			*a = a.become(replace, b.doc)
+			a.must = must
+			return true
+		case remove:
+			return !b.must // it finds nothing
+		}
+	case delta, modifiers:
+		return a.effect == remove && !b.must && !b.orMake // it finds nothing
+	}
+	return false
+}
+
+// become returns a with another effect, on the same place.
+func (a *node) become(e effect, doc bson.Raw) node {
+	b := *a
+	b.effect, b.doc, b.diff = e, doc, nil
+	b.must, b.orMake = false, false
+	return b
+}
+
+// fold reduces the updates that follow a node on the same _id.
+func (p *Planner) fold(at int32) error {
+	a := &p.nodes[at]
+	if !p.spaces[a.space].coalesce || a.next < 0 {
+		return nil
+	}
+	switch a.effect {
+	case insert, upsert, replace:
+		return p.foldInto(at)
+	case delta:
+		if !a.folded {
+			return p.foldDeltas(at)
+		}
+	}
+	return nil
+}
+
+// foldInto applies the updates behind a document to it.
+func (p *Planner) foldInto(at int32) error {
+	a := &p.nodes[at]
+	for a.next >= 0 {
+		p.run = p.run[:0]
+		for i := a.next; i >= 0; i = p.nodes[i].next {
+			b := &p.nodes[i]
+			if b.effect != delta || !sameBytes(a.id, b.id) || b.orMake && a.effect == replace && !a.must {
+				break
+			}
+			p.run = append(p.run, i)
+		}
+		doc, err := p.foldRun(a.doc)
+		if err != nil {
+			return err
+		}
+		if len(p.run) == 0 {
+			b := &p.nodes[a.next]
+			if b.effect != modifiers || !sameBytes(a.id, b.id) || b.orMake && a.effect == replace && !a.must {
+				return nil
+			}
+			p.run = append(p.run, a.next)
+			doc, err = update.Apply(a.doc, p.ops[b.first].O)
+			if err != nil {
+				doc = nil
+			}
+		}
+		if doc == nil || len(doc) > maxDocument {
+			return nil // the target says what is wrong with it
+		}
+		a.doc = doc
+		must := a.must
+		for _, i := range p.run {
+			must = must || p.nodes[i].must
+			p.take(a, i)
+		}
+		a.must = must && a.effect == replace
+	}
+	return nil
+}
+
+// maxDocument is the largest document that a server stores, in bytes.
+const maxDocument = 16 << 20
+
+// foldRun returns what the deltas in p.run make of doc, nil if that cannot be
+// said. The log's deltas fit one another whatever the mode is, since each was
+// logged for what those before it had made of doc.
+func (p *Planner) foldRun(doc bson.Raw) (bson.Raw, error) {
+	if len(p.run) == 0 {
+		return nil, nil
+	}
+	groups := p.groups[:0]
+	for _, i := range p.run {
+		d, err := p.diff(i)
+		if err != nil {
+			return nil, err
+		}
+		groups = append(groups, group{i, d})
+	}
+	p.groups = groups
+	if firstName(doc) == "_id" {
+		groups = compose(groups)
+	}
+	for _, g := range groups {
+		var err error
+		if doc, err = g.diff.Apply(doc); err != nil {
+			return nil, nil //nolint:nilerr // The target says what is wrong with it.
+		}
+	}
+	return doc, nil
+}
+
+// compose reduces neighbours of a list of deltas to one each, as far as it goes.
+// It halves the list, since composing takes time in proportion to both.
+func compose(list []group) []group {
+	if len(list) < 2 {
+		return list
+	}
+	left, right := compose(list[:len(list)/2]), compose(list[len(list)/2:])
+	if d, ok := update.Compose(left[len(left)-1].diff, right[0].diff); ok {
+		left[len(left)-1].diff = d
+		right = right[1:]
+	}
+	return append(left, right...)
+}
+
+// foldDeltas composes the deltas from a node on.
+func (p *Planner) foldDeltas(at int32) error {
+	a := &p.nodes[at]
+	p.run = p.run[:0]
+	for i := at; i >= 0; i = p.nodes[i].next {
+		b := &p.nodes[i]
+		if b.effect != delta || !b.exact || b.orMake || !sameBytes(a.id, b.id) {
+			break
+		}
+		p.run = append(p.run, i)
+	}
+	if len(p.run) < 2 {
+		return nil
+	}
+	groups := p.groups[:0]
+	for _, i := range p.run {
+		d, err := p.diff(i)
+		if err != nil {
+			return err
+		}
+		groups = append(groups, group{i, d})
+	}
+	p.groups = groups
+	groups = compose(groups)
+	for k, g := range groups {
+		p.nodes[g.first].diff, p.nodes[g.first].folded = g.diff, true
+		for a := &p.nodes[g.first]; a.next >= 0 && (k+1 == len(groups) || a.next != groups[k+1].first); {
+			if b := &p.nodes[a.next]; b.effect != delta || !b.exact || b.orMake || !sameBytes(a.id, b.id) {
+				break
+			}
+			p.take(a, a.next)
+		}
+	}
+	return nil
+}
+
+// take puts the operations of the node behind a into a.
+func (p *Planner) take(a *node, i int32) {
+	b := &p.nodes[i]
+	p.nextOp[a.last] = b.first
+	a.last, a.next = b.last, b.next
+	if b.next >= 0 {
+		p.nodes[b.next].prev = b.prev
+	}
+	b.effect = gone
+}
+
+// diff returns the delta of a node.
+func (p *Planner) diff(i int32) (*update.ObjectDiff, error) {
+	n := &p.nodes[i]
+	if n.diff == nil {
+		op := &p.ops[n.first]
+		diff, err := update.DeltaOf(op.O)
+		if err == nil {
+			n.diff, err = p.arena.Parse(diff)
+		}
+		if err != nil {
+			return nil, op.Fault("o", err)
+		}
+	}
+	return n.diff, nil
+}
+
+// group is a delta that stands for those of the nodes from first up to the next
+// group's.
+type group struct {
+	first int32
+	diff  *update.ObjectDiff
+}
+
+func firstName(doc bson.Raw) string {
+	it := rawbson.NewIter(doc)
+	it.Next()
+	return it.Name()
+}

@@ -1,0 +1,250 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/update"
+)
+
+const (
+	defaultMaxDocs  = 10_000
+	defaultMaxBytes = 8 << 20
+	// maxOps is how many operations one plan may have: places in it are packed
+	// into bits to be sorted.
+	maxOps = 1 << 20
+	// maxKept is the most memory for statements that is kept from one plan to the
+	// next, in bytes.
+	maxKept = 16 << 20
+)
+
+// Planner plans operations in memory that it uses again. It is for one goroutine.
+type Planner struct {
+	opt Options
+
+	ops    []Op
+	spaces []space
+	byNS   map[oplog.Namespace]int32
+	// slots is a hash table: each holds 1 and the last node of an _id, or 0.
+	slots []int32
+	nodes []node
+	// nextOp links the operations of a node.
+	nextOp []int32
+	stmts  []stmt
+	order  []uint64
+	buf    []byte
+	arena  update.Arena
+	path   []byte
+	keys   [2][]byte
+	run    []int32
+	groups []group
+
+	// What the Plan is made of.
+	writes  []Write
+	docs    []bson.Raw
+	opLists [][]int
+	opList  []int
+	dropped []int
+}
+
+// space is a namespace of the operations.
+type space struct {
+	ns      oplog.Namespace
+	seed    uint32
+	ordered bool
+	// coalesce and guard tell what may be done to its operations.
+	coalesce, guard bool
+	// tail is the last node, round and rank those of the last statement: for a
+	// namespace that is Ordered.
+	tail        int32
+	round, rank int32
+}
+
+// NewPlanner returns a Planner. It is ready after SetOptions again, too.
+func NewPlanner(opt Options) *Planner {
+	p := &Planner{byNS: map[oplog.Namespace]int32{}}
+	p.SetOptions(opt)
+	return p
+}
+
+// SetOptions changes the options for what is planned from now on.
+func (p *Planner) SetOptions(opt Options) {
+	if opt.MaxDocs <= 0 {
+		opt.MaxDocs = defaultMaxDocs
+	}
+	if opt.MaxBytes <= 0 {
+		opt.MaxBytes = defaultMaxBytes
+	}
+	p.opt = opt
+}
+
+// Build plans operations, in the log's order, of one writer. Nothing of one _id
+// ever changes its order, and nothing at all of a namespace that is Ordered. The
+// Plan holds views into the operations and into the Planner: it is valid until
+// the next Build. An error is an *oplog.EntryError that names the operation that
+// cannot be planned. An operation that a later one leaves without effect is only
+// looked at as far as that needs.
+func (p *Planner) Build(ops []Op) (Plan, error) {
+	p.reset(ops)
+	if len(ops) >= maxOps {
+		return Plan{}, fmt.Errorf("plan %d operations: at most %d at once", len(ops), maxOps-1)
+	}
+	for i := range ops {
+		if err := p.add(int32(i)); err != nil {
+			return Plan{}, err
+		}
+	}
+	for i := range p.nodes {
+		if err := p.fold(int32(i)); err != nil {
+			return Plan{}, err
+		}
+	}
+	for i := range p.nodes {
+		if err := p.send(int32(i)); err != nil {
+			return Plan{}, err
+		}
+	}
+	p.assemble()
+	slices.Sort(p.dropped)
+	return Plan{Writes: p.writes, Dropped: p.dropped}, nil
+}
+
+// One plans a single operation, in the form that does the least in one step, for
+// finding out which operation of a failed flush is at fault, and for doing the
+// others. It is told the modes apart as Build does, and nothing is guarded.
+func One(op Op, opt Options) (Write, error) {
+	opt.NoGuards, opt.Coalesce = true, false
+	p, err := NewPlanner(opt).Build([]Op{op})
+	if err != nil {
+		return Write{}, err
+	}
+	return p.Writes[0], nil
+}
+
+func (p *Planner) reset(ops []Op) {
+	p.ops = ops
+	clear(p.byNS)
+	clear(p.spaces)
+	p.spaces = p.spaces[:0]
+	clear(p.nodes)
+	p.nodes = p.nodes[:0]
+	size := 16
+	for size < 2*len(ops) {
+		size *= 2
+	}
+	p.slots = slices.Grow(p.slots[:0], size)[:size]
+	clear(p.slots)
+	p.nextOp = slices.Grow(p.nextOp[:0], len(ops))[:len(ops)]
+	clear(p.stmts)
+	p.stmts = p.stmts[:0]
+	p.order = p.order[:0]
+	if p.buf = p.buf[:0]; cap(p.buf) > maxKept {
+		p.buf = nil
+	}
+	p.arena.Reset()
+	clear(p.groups[:cap(p.groups)])
+	clear(p.writes)
+	p.writes = p.writes[:0]
+	clear(p.docs)
+	p.docs, p.opLists, p.opList, p.dropped = p.docs[:0], p.opLists[:0], p.opList[:0], p.dropped[:0]
+}
+
+// space returns the place of the namespace that op goes to.
+func (p *Planner) space(op *Op) int32 {
+	if n := len(p.spaces); n > 0 && p.spaces[n-1].ns == op.Target {
+		return int32(n - 1)
+	}
+	if i, ok := p.byNS[op.Target]; ok {
+		return i
+	}
+	s := space{
+		ns: op.Target, seed: oplog.HashNamespace(op.Target), tail: -1, rank: -1,
+		coalesce: p.opt.Coalesce, guard: !p.opt.NoGuards,
+	}
+	if c := op.Collection; c != nil {
+		s.ordered = c.Ordered || c.Capped
+		s.coalesce = s.coalesce && !c.Capped
+		// Outside of a transaction nothing undoes what came behind a statement
+		// whose guard failed.
+		s.guard = s.guard && !c.Direct
+	}
+	i := int32(len(p.spaces))
+	p.spaces = append(p.spaces, s)
+	p.byNS[op.Target] = i
+	return i
+}
+
+// add takes one operation: as a node of its own behind the last one of its _id,
+// or into that node.
+func (p *Planner) add(i int32) error {
+	op := &p.ops[i]
+	at := p.space(op)
+	s := &p.spaces[at]
+	n, err := newNode(op)
+	if err != nil {
+		return err
+	}
+	n.space, n.first, n.last, n.prev, n.next = at, i, i, -1, -1
+	p.nextOp[i] = -1
+	slot := &s.tail
+	if !s.ordered {
+		n.hash = oplog.HashID(s.seed, op.ID)
+		slot = p.slot(&n)
+	}
+	tail := *slot - 1
+	if s.ordered {
+		tail = *slot
+	}
+	if s.ordered && tail >= 0 && !sameBytes(p.nodes[tail].id, n.id) {
+		tail = -1 // a run ends with the first operation on another document
+	}
+	if tail >= 0 {
+		if last := p.absorb(tail, &n); last >= 0 {
+			p.setTail(slot, s.ordered, last)
+			return nil
+		}
+		n.prev = tail
+		p.nodes[tail].next = int32(len(p.nodes))
+	}
+	p.setTail(slot, s.ordered, int32(len(p.nodes)))
+	p.nodes = append(p.nodes, n)
+	return nil
+}
+
+func (p *Planner) setTail(slot *int32, ordered bool, n int32) {
+	if !ordered {
+		n++
+	}
+	*slot = n
+}
+
+// slot returns where the last node of n's _id is kept.
+func (p *Planner) slot(n *node) *int32 {
+	mask := uint32(len(p.slots) - 1)
+	for i := n.hash & mask; ; i = (i + 1) & mask {
+		k := p.slots[i]
+		if k == 0 {
+			return &p.slots[i]
+		}
+		if other := &p.nodes[k-1]; other.hash == n.hash && other.space == n.space && p.sameKey(other.id, n.id) {
+			return &p.slots[i]
+		}
+	}
+}
+
+// sameKey tells whether the server may take two _ids for one.
+func (p *Planner) sameKey(a, b bson.RawValue) bool {
+	if sameBytes(a, b) {
+		return true
+	}
+	p.keys[0] = oplog.AppendIDKey(p.keys[0][:0], a)
+	p.keys[1] = oplog.AppendIDKey(p.keys[1][:0], b)
+	return string(p.keys[0]) == string(p.keys[1])
+}
+
+func sameBytes(a, b bson.RawValue) bool {
+	return a.Type == b.Type && string(a.Value) == string(b.Value)
+}

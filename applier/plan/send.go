@@ -1,0 +1,322 @@
+package plan
+
+import (
+	"errors"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/oplog/update"
+)
+
+// stmt is a document or a statement of a command, or an operation to be done by
+// reading and writing.
+type stmt struct {
+	// doc is the document of an insert. Otherwise the statement is from and to in
+	// Planner.buf, and nothing for rankModify.
+	doc      bson.Raw
+	from, to int
+	space    int32
+	// first and last are the operations it stands for, linked by Planner.nextOp.
+	first, last int32
+	// behind tells that another statement of the same command has to be done
+	// before, guarded that its filter asks for the absence of fields.
+	behind, guarded bool
+}
+
+// The ranks of statements are their order within a round.
+const (
+	rankInsert int32 = iota
+	// rankUpdate need not find a document, rankMatch has to.
+	rankUpdate
+	rankMatch
+	// rankModify and rankMustModify are the same for Modify.
+	rankModify
+	rankMustModify
+	rankDelete
+	// ranks is how many there are.
+	ranks
+)
+
+func updateRank(must bool) int32 {
+	if must {
+		return rankMatch
+	}
+	return rankUpdate
+}
+
+// send makes the statements of a node.
+func (p *Planner) send(at int32) error {
+	n := &p.nodes[at]
+	switch n.effect {
+	case gone:
+	case nothing:
+		for i := n.first; i >= 0; i = p.nextOp[i] {
+			p.dropped = append(p.dropped, int(i))
+		}
+		p.skip(n)
+	case insert:
+		how, err := p.inspect(n)
+		if err != nil {
+			return err
+		}
+		if how.insert {
+			p.place(n, rankInsert, stmt{doc: n.doc, first: n.first, last: n.last})
+			return nil
+		}
+		p.sendWhole(n, how, true, rankUpdate)
+	case upsert, replace:
+		how, err := p.inspect(n)
+		if err != nil {
+			return err
+		}
+		p.sendWhole(n, how, n.effect == upsert, updateRank(n.must))
+	case remove:
+		from := len(p.buf)
+		p.buf = appendDelete(p.buf, n.id)
+		p.place(n, rankDelete, stmt{from: from, to: len(p.buf), first: n.first, last: n.last})
+	case delta:
+		return p.sendDelta(at)
+	case modifiers:
+		return p.sendModifiers(n)
+	}
+	return nil
+}
+
+// inspect looks at the document that a node leaves behind.
+func (p *Planner) inspect(n *node) (whole, error) {
+	how, err := inspect(n.doc)
+	if err != nil {
+		return how, p.ops[n.last].Fault("o", err)
+	}
+	return how, nil
+}
+
+// sendWhole makes the statement that replaces a document.
+func (p *Planner) sendWhole(n *node, how whole, orMake bool, rank int32) {
+	from := len(p.buf)
+	p.buf = appendReplace(p.buf, n.id, n.doc, how, orMake)
+	p.place(n, rank, stmt{from: from, to: len(p.buf), first: n.first, last: n.last})
+}
+
+// sendDelta makes the statement of a delta. Where a composed delta has none, each
+// of those that it is composed of is sent.
+func (p *Planner) sendDelta(at int32) error {
+	n := &p.nodes[at]
+	d, err := p.diff(at)
+	if err != nil {
+		return err
+	}
+	from := len(p.buf)
+	guarded, ok, err := p.appendDelta(n, d)
+	switch {
+	case err != nil:
+		return err
+	case ok:
+		p.place(n, updateRank(n.must), stmt{from: from, to: len(p.buf), first: n.first, last: n.last, guarded: guarded})
+		return nil
+	}
+	if n.first == n.last {
+		p.modify(n)
+		return nil
+	}
+	first, last := n.first, n.last
+	for i := first; i >= 0; {
+		next := p.nextOp[i]
+		p.nextOp[i] = -1
+		n.first, n.last, n.diff = i, i, nil
+		if err := p.sendDelta(at); err != nil {
+			return err
+		}
+		i = next
+	}
+	n.first, n.last = first, last
+	return nil
+}
+
+// appendDelta appends the statement for a delta to p.buf. It is false, with
+// nothing appended, where there is none.
+func (p *Planner) appendDelta(n *node, d *update.ObjectDiff) (guarded, ok bool, err error) {
+	pre := update.GuaranteeNone
+	if n.exact && !n.orMake {
+		pre = update.GuaranteePreImage
+	}
+	from := len(p.buf)
+	u := p.openUpdate(n.id, nil)
+	buf, ok := d.AppendModifiers(p.buf, pre)
+	if !ok && pre == update.GuaranteePreImage && p.spaces[n.space].guard && !d.Moves() && inserts(d) <= maxGuards {
+		p.buf = p.buf[:from]
+		u = p.openUpdate(n.id, d)
+		buf, ok = d.AppendModifiers(p.buf, update.GuaranteeNewFields)
+		guarded = ok
+		if !ok {
+			p.buf = p.buf[:from]
+			u = p.openUpdate(n.id, nil)
+		}
+	}
+	if ok {
+		p.buf = buf
+		return guarded, p.closeUpdate(u, from, bson.TypeEmbeddedDocument, n.orMake), nil
+	}
+	if p.opt.InternalApply {
+		if p.appendInternal(n, d) && p.closeUpdate(u, from, bson.TypeArray, n.orMake) {
+			return false, true, nil
+		}
+		p.buf = p.buf[:from]
+		u = p.openUpdate(n.id, nil)
+	}
+	c, err := update.CompileDiff(d, update.CompileOptions{Guarantee: pre})
+	switch {
+	case errors.Is(err, update.ErrNotCompilable):
+		p.buf = p.buf[:from]
+		return false, false, nil
+	case err != nil:
+		return false, false, p.ops[n.first].Fault("o", err)
+	}
+	p.buf = append(p.buf, c.U.Value...)
+	return false, p.closeUpdate(u, from, c.U.Type, n.orMake), nil
+}
+
+// maxGuards is how many fields a statement asks for the absence of.
+const maxGuards = 32
+
+// inserts counts the fields that a delta inserts, at every depth.
+func inserts(d *update.ObjectDiff) int {
+	n := len(d.Inserts)
+	for i := range d.Subs {
+		n += subInserts(&d.Subs[i].SubDiff)
+	}
+	return n
+}
+
+func subInserts(d *update.SubDiff) int {
+	if d.Object != nil {
+		return inserts(d.Object)
+	}
+	n := 0
+	for i := range d.Array.Mods {
+		if m := &d.Array.Mods[i]; m.IsSub() {
+			n += subInserts(&m.SubDiff)
+		}
+	}
+	return n
+}
+
+// sendModifiers makes the statement of an update in the older form.
+func (p *Planner) sendModifiers(n *node) error {
+	o := p.ops[n.first].O
+	from := len(p.buf)
+	u := p.openUpdate(n.id, nil)
+	// Paths lead where they led at the source if the document is the one they were
+	// logged for, and also if there is none: then they make it.
+	buf, ok, err := update.AppendClientModifiers(p.buf, o, n.exact)
+	if err != nil {
+		return p.ops[n.first].Fault("o", err)
+	}
+	typ := bson.TypeEmbeddedDocument
+	if p.buf = buf; !ok && p.opt.InternalApply {
+		typ = bson.TypeArray
+		ok = p.appendInternal(n, nil)
+	}
+	if ok && p.closeUpdate(u, from, typ, n.orMake) {
+		p.place(n, updateRank(n.must), stmt{from: from, to: len(p.buf), first: n.first, last: n.last})
+		return nil
+	}
+	p.buf = p.buf[:from]
+	p.modify(n)
+	return nil
+}
+
+func (p *Planner) modify(n *node) {
+	rank := rankModify
+	if n.must {
+		rank = rankMustModify
+	}
+	p.place(n, rank, stmt{first: n.first, last: n.last})
+}
+
+// place finds out when a statement of n has its turn: behind the last one on the
+// same _id, or in its namespace if that is Ordered.
+func (p *Planner) place(n *node, rank int32, s stmt) {
+	s.space = n.space
+	space := &p.spaces[n.space]
+	round, last := n.round, n.rank
+	if space.ordered {
+		round, last = space.round, space.rank
+		s.behind = true
+		if last >= 0 && last != rank {
+			round++
+		}
+		space.round, space.rank = round, rank
+	} else {
+		if last == noRank && n.prev >= 0 {
+			round, last = p.nodes[n.prev].round, p.nodes[n.prev].rank
+		}
+		switch {
+		case last == noRank:
+		case rank < last-1:
+			round++
+		case rank == last-1:
+			s.behind = true
+		}
+		n.round, n.rank = round, rank+1
+	}
+	p.order = append(p.order, uint64(s.space)<<44|uint64(round)<<24|uint64(rank)<<20|uint64(len(p.stmts)))
+	p.stmts = append(p.stmts, s)
+}
+
+// noRank is the rank of a node without statements so far; others have theirs plus
+// one.
+const noRank = 0
+
+// skip passes on to n what is known of the nodes in front of it.
+func (p *Planner) skip(n *node) {
+	if n.prev >= 0 {
+		n.round, n.rank = p.nodes[n.prev].round, p.nodes[n.prev].rank
+	}
+}
+
+// assemble puts the statements into commands.
+func (p *Planner) assemble() {
+	slices.Sort(p.order)
+	p.docs = slices.Grow(p.docs, len(p.stmts))
+	p.opLists = slices.Grow(p.opLists, len(p.stmts))
+	p.opList = slices.Grow(p.opList, len(p.ops))
+	last, bytes := ^uint64(0), 0
+	for _, key := range p.order {
+		s := &p.stmts[key&(1<<20-1)]
+		rank := int32(key >> 20 & 15)
+		doc := s.doc
+		if doc == nil {
+			doc = p.buf[s.from:s.to:s.to]
+		}
+		alone := rank == rankModify || rank == rankMustModify
+		if n := len(p.writes); n == 0 || alone || key>>20 != last || len(p.writes[n-1].Docs) >= p.opt.MaxDocs || bytes+len(doc) > p.opt.MaxBytes {
+			bytes = 0
+			p.writes = append(p.writes, Write{
+				Kind: rankKinds[rank], NS: p.spaces[s.space].ns, Ordered: p.spaces[s.space].ordered,
+				MustMatch: rank == rankMatch || rank == rankMustModify,
+				Docs:      p.docs[len(p.docs):], Ops: p.opLists[len(p.opLists):],
+			})
+		}
+		last = key >> 20
+		bytes += len(doc)
+		start := len(p.opList)
+		for i := s.first; i >= 0; i = p.nextOp[i] {
+			p.opList = append(p.opList, int(i))
+		}
+		w := &p.writes[len(p.writes)-1]
+		p.opLists = append(p.opLists, p.opList[start:len(p.opList):len(p.opList)])
+		w.Ops = w.Ops[:len(w.Ops)+1]
+		if !alone {
+			p.docs = append(p.docs, doc)
+			w.Docs = w.Docs[:len(w.Docs)+1]
+		}
+		w.Ordered = w.Ordered || s.behind
+		w.Guarded = w.Guarded || s.guarded
+	}
+}
+
+var rankKinds = [ranks]Kind{
+	rankInsert: Insert, rankUpdate: Update, rankMatch: Update, rankModify: Modify, rankMustModify: Modify, rankDelete: Delete,
+}

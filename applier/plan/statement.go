@@ -1,0 +1,236 @@
+package plan
+
+import (
+	"encoding/binary"
+	"strconv"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog/update"
+)
+
+// maxStatement is the largest statement that a server reads, in bytes.
+const maxStatement = 16<<20 + 16<<10
+
+// whole is how a whole document can be sent.
+type whole struct {
+	// insert tells that an insert stores it as it is, classic that a replacement
+	// does.
+	insert, classic bool
+}
+
+// inspect looks for what a server changes or refuses in a document: it puts the
+// time of day in place of zero timestamps, and takes no second _id; in a
+// replacement it takes no names with a dollar. All that is about the top level
+// only.
+func inspect(doc bson.Raw) (whole, error) {
+	how := whole{insert: true, classic: true}
+	ids := 0
+	it := rawbson.NewIter(doc)
+	for it.Next() {
+		switch {
+		case it.Is("_id"):
+			ids++
+		case it.Type == bson.TypeTimestamp && binary.LittleEndian.Uint64(it.Value) == 0:
+			how = whole{}
+		case len(it.Key) > 0 && it.Key[0] == '$':
+			how.classic = false
+		}
+	}
+	if ids != 1 {
+		how = whole{}
+	}
+	return how, it.Err()
+}
+
+func appendDocument(dst []byte, key string, t bson.Type) (at int32, _ []byte) {
+	return bsoncore.ReserveLength(bsoncore.AppendHeader(dst, bsoncore.Type(t), key))
+}
+
+func closeDocument(dst []byte, at int32) []byte {
+	dst = append(dst, 0)
+	return bsoncore.UpdateLength(dst, at, int32(len(dst))-at)
+}
+
+func appendValue(dst []byte, key string, v bson.RawValue) []byte {
+	return append(bsoncore.AppendHeader(dst, bsoncore.Type(v.Type), key), v.Value...)
+}
+
+// appendID appends the condition that _id equals id. A regular expression, or a
+// document whose names have dollars, would be a condition of its own otherwise.
+func appendID(dst []byte, id bson.RawValue) []byte {
+	if id.Type != bson.TypeRegex && (id.Type != bson.TypeEmbeddedDocument || !hasDollarName(id.Value)) {
+		return appendValue(dst, "_id", id)
+	}
+	at, dst := appendDocument(dst, "_id", bson.TypeEmbeddedDocument)
+	return closeDocument(appendValue(dst, "$eq", id), at)
+}
+
+func hasDollarName(doc []byte) bool {
+	for it := rawbson.NewIter(doc); it.Next(); {
+		if strings.HasPrefix(it.Name(), "$") {
+			return true
+		}
+	}
+	return false
+}
+
+func appendDelete(dst []byte, id bson.RawValue) []byte {
+	at, dst := bsoncore.ReserveLength(dst)
+	q, dst := appendDocument(dst, "q", bson.TypeEmbeddedDocument)
+	dst = closeDocument(appendID(dst, id), q)
+	return closeDocument(bsoncore.AppendInt32Element(dst, "limit", 1), at)
+}
+
+// Replace returns the update statement that makes the document with this _id
+// exactly doc, whatever its field names and timestamps. With upsert it makes it
+// where there is none.
+func Replace(id bson.RawValue, doc bson.Raw, upsert bool) bson.Raw {
+	how, err := inspect(doc)
+	if err != nil {
+		how = whole{} // for the server to say what is wrong
+	}
+	return appendReplace(make([]byte, 0, len(id.Value)+len(doc)+128), id, doc, how, upsert)
+}
+
+func appendReplace(dst []byte, id bson.RawValue, doc bson.Raw, how whole, upsert bool) []byte {
+	at, dst := bsoncore.ReserveLength(dst)
+	q, dst := appendDocument(dst, "q", bson.TypeEmbeddedDocument)
+	dst = closeDocument(appendID(dst, id), q)
+	if how.classic {
+		dst = append(bsoncore.AppendHeader(dst, bsoncore.TypeEmbeddedDocument, "u"), doc...)
+	} else {
+		u, b := appendDocument(dst, "u", bson.TypeArray)
+		stage, b := appendDocument(b, "0", bson.TypeEmbeddedDocument)
+		expr, b := appendDocument(b, "$replaceWith", bson.TypeEmbeddedDocument)
+		b = append(bsoncore.AppendHeader(b, bsoncore.TypeEmbeddedDocument, "$literal"), doc...)
+		dst = closeDocument(closeDocument(closeDocument(b, expr), stage), u)
+	}
+	if upsert {
+		dst = bsoncore.AppendBooleanElement(dst, "upsert", true)
+	}
+	return closeDocument(dst, at)
+}
+
+// openUpdate begins an update statement in p.buf, up to where the value of u has
+// to be appended. The filter asks for the absence of what guard inserts. It
+// returns where the type of u stands.
+func (p *Planner) openUpdate(id bson.RawValue, guard *update.ObjectDiff) (u int) {
+	_, b := bsoncore.ReserveLength(p.buf)
+	q, b := appendDocument(b, "q", bson.TypeEmbeddedDocument)
+	b = appendID(b, id)
+	if guard != nil {
+		p.buf, p.path = b, p.path[:0]
+		p.appendGuards(guard)
+		b = p.buf
+	}
+	b = closeDocument(b, q)
+	u = len(b)
+	p.buf = append(b, 0, 'u', 0)
+	return u
+}
+
+// closeUpdate ends the update statement that was begun at from and whose u, of
+// this type, has been appended. It is false, with the statement taken away again,
+// if it is too large to be sent.
+func (p *Planner) closeUpdate(u, from int, t bson.Type, upsert bool) bool {
+	p.buf[u] = byte(t)
+	if upsert {
+		p.buf = bsoncore.AppendBooleanElement(p.buf, "upsert", true)
+	}
+	p.buf = closeDocument(p.buf, int32(from))
+	if len(p.buf)-from > maxStatement {
+		p.buf = p.buf[:from]
+		return false
+	}
+	return true
+}
+
+// appendGuards appends, to a filter in p.buf, {path: {$exists: false}} for every
+// field that d inserts. The document that d is of is at p.path. Modifiers go
+// along the same paths; in an array a filter may see more than that, and then it
+// finds nothing, which is safe.
+func (p *Planner) appendGuards(d *update.ObjectDiff) {
+	outer := len(p.path)
+	for i := range d.Inserts {
+		p.path = append(p.path, d.Inserts[i].Name...)
+		at, b := appendDocument(p.buf, rawbson.View(p.path), bson.TypeEmbeddedDocument)
+		p.buf = closeDocument(bsoncore.AppendBooleanElement(b, "$exists", false), at)
+		p.path = p.path[:outer]
+	}
+	for i := range d.Subs {
+		p.path = append(append(p.path, d.Subs[i].Name...), '.')
+		p.appendSubGuards(&d.Subs[i].SubDiff)
+		p.path = p.path[:outer]
+	}
+}
+
+func (p *Planner) appendSubGuards(d *update.SubDiff) {
+	if d.Object != nil {
+		p.appendGuards(d.Object)
+		return
+	}
+	outer := len(p.path)
+	for i := range d.Array.Mods {
+		m := &d.Array.Mods[i]
+		if !m.IsSub() {
+			continue
+		}
+		p.path = append(strconv.AppendInt(p.path, int64(m.Index), 10), '.')
+		p.appendSubGuards(&m.SubDiff)
+		p.path = p.path[:outer]
+	}
+}
+
+// appendInternal appends the pipeline that has the target apply an update entry:
+// d, or what the node's one operation says. It is false where that would be
+// nested too deep.
+func (p *Planner) appendInternal(n *node, d *update.ObjectDiff) bool {
+	before := len(p.buf)
+	pipeline, b := bsoncore.ReserveLength(p.buf)
+	stage, b := appendDocument(b, "0", bson.TypeEmbeddedDocument)
+	args, b := appendDocument(b, "$_internalApplyOplogUpdate", bson.TypeEmbeddedDocument)
+	b = bsoncore.AppendHeader(b, bsoncore.TypeEmbeddedDocument, "oplogUpdate")
+	o := len(b)
+	if n.first == n.last {
+		b = append(b, p.ops[n.first].O...)
+	} else {
+		entry, e := bsoncore.ReserveLength(b)
+		e = bsoncore.AppendInt32Element(e, "$v", 2)
+		e = bsoncore.AppendHeader(e, bsoncore.TypeEmbeddedDocument, "diff")
+		b = closeDocument(d.AppendDiff(e), entry)
+	}
+	if update.Levels(b[o:])+3 > update.DefaultMaxDepth {
+		p.buf = b[:before]
+		return false
+	}
+	p.buf = closeDocument(closeDocument(closeDocument(b, args), stage), pipeline)
+	return true
+}
+
+// Command returns the body of the command for a Write: without its documents,
+// which go beside it under the name that sequence says. A Modify has none.
+func (w *Write) Command() (body bson.Raw, sequence string) {
+	name := ""
+	switch w.Kind {
+	case Insert:
+		name, sequence = "insert", "documents"
+	case Update:
+		name, sequence = "update", "updates"
+	case Delete:
+		name, sequence = "delete", "deletes"
+	default:
+		return nil, ""
+	}
+	coll := w.NS.Collection()
+	at, b := bsoncore.ReserveLength(make([]byte, 0, len(coll)+80))
+	b = bsoncore.AppendStringElement(b, name, coll)
+	b = bsoncore.AppendBooleanElement(b, "ordered", w.Ordered)
+	if w.Kind != Delete {
+		b = bsoncore.AppendBooleanElement(b, "bypassDocumentValidation", true)
+	}
+	return closeDocument(b, at), sequence
+}

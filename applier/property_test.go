@@ -1,0 +1,292 @@
+package applier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// model is what the log says of the data: for each document all that it ever was.
+type model struct {
+	*sourceLog
+	db string
+	// versions are by namespace and _id, in order.
+	versions map[string][]version
+	live     map[string]map[int]bool
+	capped   []int // the _ids of db.cap, in order
+	v        int
+}
+
+type version struct {
+	entry int // that made it
+	v     int // 0 where there is no document
+}
+
+func key(ns string, id int) string { return fmt.Sprintf("%s/%d", ns, id) }
+
+// op makes an operation that can follow, and notes what it does.
+func (m *model) op(t *rapid.T) bson.D {
+	coll := rapid.SampledFrom([]string{"a", "a", "b", "o", "cap"}).Draw(t, "collection")
+	ns := m.db + "." + coll
+	m.v++
+	if coll == "cap" {
+		id := len(m.capped)
+		if id > 0 && rapid.IntRange(0, 5).Draw(t, "change") == 0 {
+			id = rapid.IntRange(0, id-1).Draw(t, "id")
+			m.note(ns, id, m.v)
+			return setOp(ns, id, m.v)
+		}
+		m.capped = append(m.capped, id)
+		m.note(ns, id, m.v)
+		return insertOp(ns, doc(id, m.v))
+	}
+	id := rapid.IntRange(0, 5).Draw(t, "id")
+	if !m.live[ns][id] {
+		m.live[ns][id] = true
+		m.note(ns, id, m.v)
+		return insertOp(ns, doc(id, m.v))
+	}
+	switch rapid.IntRange(0, 3).Draw(t, "kind") {
+	case 0:
+		m.live[ns][id] = false
+		m.note(ns, id, 0)
+		return deleteOp(ns, id)
+	case 1: // a replacement
+		m.note(ns, id, m.v)
+		return bson.D{
+			{Key: "op", Value: "u"},
+			{Key: "ns", Value: ns},
+			{Key: "o", Value: doc(id, m.v)},
+			{Key: "o2", Value: bson.D{{Key: "_id", Value: id}}},
+		}
+	default:
+		m.note(ns, id, m.v)
+		return setOp(ns, id, m.v)
+	}
+}
+
+func (m *model) note(ns string, id, v int) {
+	k := key(ns, id)
+	m.versions[k] = append(m.versions[k], version{len(m.entries), v})
+}
+
+func drawModel(t *rapid.T, db string) *model {
+	m := &model{sourceLog: newLog(t), db: db, versions: map[string][]version{}, live: map[string]map[int]bool{}}
+	for _, c := range []string{"a", "b", "o"} {
+		m.live[db+"."+c] = map[int]bool{}
+	}
+	for range rapid.IntRange(5, 40).Draw(t, "entries") {
+		switch rapid.IntRange(0, 11).Draw(t, "entry") {
+		case 0, 1:
+			var ops []bson.D
+			for range rapid.IntRange(1, 5).Draw(t, "ops") {
+				ops = append(ops, m.op(t))
+			}
+			m.add(m.transactionOp(ops...))
+		case 2:
+			m.add(groupOp(m.op(t), m.op(t)))
+		case 3:
+			m.end()
+		case 4:
+			name := fmt.Sprintf("made%d", len(m.entries))
+			m.alone(commandOp(m.db, bson.D{{Key: "create", Value: name}}))
+			m.versions[m.db+"/"+name] = []version{{len(m.entries) - 1, 1}}
+		default:
+			m.add(m.op(t))
+		}
+	}
+	m.add(bson.D{{Key: "op", Value: "n"}, {Key: "ns", Value: ""}, {Key: "o", Value: bson.D{}}})
+	return m
+}
+
+// check tells whether what the target has of each document is at or behind what
+// the log says at an optime.
+func (m *model) check(t *rapid.T, target *simTarget, at oplog.OpTime, final bool) {
+	entry := int(at.TS.T) - int(start.TS.T) - 1
+	have := map[string]int{}
+	for _, c := range []string{"a", "b", "o", "cap"} {
+		ns := m.db + "." + c
+		order := []int{}
+		for _, d := range target.documents(t, oplog.Namespace(ns)) {
+			id, _ := d.Lookup("_id").AsInt64OK()
+			v, _ := d.Lookup("v").AsInt64OK()
+			have[key(ns, int(id))] = int(v)
+			order = append(order, int(id))
+		}
+		if c == "cap" && (len(order) > len(m.capped) || !slices.Equal(order, m.capped[:len(order)])) {
+			t.Fatalf("order of the capped collection: %v, want it to begin like %v", order, m.capped)
+		}
+	}
+	for k, versions := range m.versions {
+		least := -1
+		for i, v := range versions {
+			if v.entry <= entry {
+				least = i
+			}
+		}
+		if _, isDoc := have[k]; !isDoc && versions[0].v == 1 && k[len(m.db)] == '/' {
+			continue // a collection
+		}
+		if final && least != len(versions)-1 {
+			t.Fatalf("the watermark is %s at the end", at)
+		}
+		ok := least < 0 && have[k] == 0
+		for i := max(least, 0); i < len(versions); i++ {
+			ok = ok || have[k] == versions[i].v
+		}
+		if !ok {
+			t.Fatalf("at %s (entry %d): %s is at version %d; it had %v", at, entry, k, have[k], versions)
+		}
+	}
+	for k := range have {
+		if m.versions[k] == nil {
+			t.Fatalf("%s is in the target and not in the log", k)
+		}
+	}
+}
+
+// mishap is something that happens to the target's commands.
+type mishap struct {
+	at   int64 // the number of the command
+	kind string
+}
+
+var errCrash = errors.New("crash")
+
+// hurt carries mishaps out. What it keeps comes late.
+func hurt(target *simTarget, mishaps []mishap, cancel context.CancelCauseFunc) (late func()) {
+	var n atomic.Int64
+	var dead atomic.Bool
+	var kept []call.Command
+	target.intercept(func(cmd call.Command) (error, bool) {
+		if dead.Load() {
+			return &call.LostError{Err: errCrash}, false
+		}
+		i := n.Add(1)
+		for _, m := range mishaps {
+			if m.at != i {
+				continue
+			}
+			switch m.kind {
+			case "conflict":
+				switch commandName(cmd) {
+				case "insert", "update", "delete":
+					if cmd.Sequence != "" || cmd.Body.Lookup("autocommit").Type != 0 {
+						e := servererr.New(servererr.WriteConflict, "conflict")
+						if cmd.Body.Lookup("autocommit").Type != 0 {
+							e = e.WithLabels(labelTransient)
+						}
+						return e, false
+					}
+				}
+			case "lost before":
+				dead.Store(true)
+				return &call.LostError{Err: errCrash}, false
+			case "lost after":
+				dead.Store(true)
+				return &call.LostError{Err: errCrash}, true
+			case "once lost after":
+				return &call.LostError{Err: errCrash}, true
+			case "late":
+				dead.Store(true)
+				kept = append(kept, cmd)
+				return &call.LostError{Err: errCrash}, false
+			case "cancel":
+				cancel(errCrash)
+			}
+		}
+		return nil, false
+	})
+	return func() {
+		for _, cmd := range kept {
+			_, _ = target.send(context.Background(), cmd)
+		}
+	}
+}
+
+// TestProperty: for any log, crash and restart, the target is the log's prefix at
+// the watermark, or what comes of it, and nothing is applied twice with effect.
+func TestProperty(t *testing.T) {
+	target := &simTarget{set: mongosim.StartTest(t, mongosim.Options{Members: 1})}
+	links := 0
+	rapid.Check(t, func(t *rapid.T) {
+		links++
+		target.intercept(nil)
+		link := fmt.Sprintf("link%d", links)
+		r := rigOn(t, target, link, rapid.SampledFrom([]int{1, 2, 4, 16}).Draw(t, "writers"))
+		r.db = "db" + link
+		for _, c := range []string{"a", "b", "o"} {
+			target.run(t, r.db, bson.D{{Key: "create", Value: c}})
+		}
+		target.run(t, r.db, bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})
+		target.run(t, r.db, bson.D{{Key: "createIndexes", Value: "o"}, {Key: "indexes", Value: bson.A{
+			bson.D{{Key: "key", Value: bson.D{{Key: "v", Value: 1}}}, {Key: "name", Value: "v_1"}, {Key: "unique", Value: true}},
+		}}})
+		m := drawModel(t, r.db)
+		kinds := []string{"conflict", "lost before", "lost after", "once lost after", "late", "cancel"}
+		late := func() {}
+		for attempts := 0; ; attempts++ {
+			ctx, cancel := context.WithCancelCause(context.Background())
+			ctx, stop := context.WithTimeout(ctx, 20*time.Second)
+			target.intercept(nil)
+			a, err := r.begin(ctx, func(c *Config) {
+				c.Relaxed = rapid.Bool().Draw(t, "relaxed")
+				c.Plan.Coalesce = rapid.Bool().Draw(t, "coalesce")
+				c.FlushDocs = rapid.IntRange(1, 8).Draw(t, "docs")
+				c.CoalesceWindow = rapid.IntRange(1, 20).Draw(t, "window")
+				c.WindowBytes = int64(rapid.IntRange(1, 20_000).Draw(t, "bytes"))
+				c.RetryFor = 10 * time.Second
+			})
+			succeed(t, err)
+			late()
+			var mishaps []mishap
+			if attempts < 4 {
+				for range rapid.IntRange(0, 3).Draw(t, "mishaps") {
+					mishaps = append(mishaps, mishap{
+						at: int64(rapid.IntRange(1, 120).Draw(t, "at")), kind: rapid.SampledFrom(kinds).Draw(t, "mishap"),
+					})
+				}
+			}
+			state := a.hold.State()
+			late = hurt(target, mishaps, cancel)
+			err = a.run(ctx, m.after(state.Applied), rapid.IntRange(0, 3).Draw(t, "advance"))
+			stop()
+			cancel(nil)
+			target.intercept(nil)
+			at := state.Applied
+			if len(a.seen) > 0 {
+				at = a.seen[len(a.seen)-1].Applied
+			}
+			if err == nil {
+				if at != m.optime() {
+					t.Fatalf("drained at %s, want %s", at, m.optime())
+				}
+				m.check(t, target, at, true)
+				return
+			}
+			if !isMishap(err) {
+				t.Fatalf("attempt %d: %v", attempts, err)
+			}
+			m.check(t, target, at, false)
+		}
+	})
+}
+
+func isMishap(err error) bool {
+	_, lost := errors.AsType[*call.LostError](err)
+	return lost || errors.Is(err, errCrash) || errors.Is(err, checkpoint.ErrRewound) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, errAdvance)
+}

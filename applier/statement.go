@@ -1,0 +1,204 @@
+package applier
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/update"
+)
+
+// send carries out a planned write of a transaction. Any statement that does not
+// do what it should is an error.
+func (w *writer) send(ctx context.Context, c conn, pw *plan.Write, ops []plan.Op, t *tally) error {
+	if pw.Kind == plan.Modify {
+		t.docs++
+		found, err := w.modify(ctx, c, &ops[pw.Ops[0][0]])
+		switch {
+		case err != nil:
+			return err
+		case !found && pw.MustMatch:
+			return &shortError{want: 1}
+		case !found:
+			t.ignored++
+		}
+		return nil
+	}
+	want := int64(len(pw.Docs))
+	t.docs += len(pw.Docs)
+	n, err := w.statements(ctx, c, pw)
+	switch {
+	case err != nil:
+		return err
+	case n > want:
+		return fmt.Errorf("write to %s: %d statements took effect %d times", pw.NS, want, n)
+	case n == want:
+		return nil
+	}
+	switch {
+	case pw.Kind == plan.Delete:
+		t.deletesEmpty += int(want - n)
+	case pw.Kind == plan.Update && pw.Guarded:
+		return &shortError{want: want, got: n, guarded: true}
+	case pw.Kind == plan.Insert, pw.MustMatch:
+		return &shortError{want: want, got: n}
+	default:
+		t.ignored += int(want - n)
+	}
+	return nil
+}
+
+// statements sends a write and returns its n.
+func (w *writer) statements(ctx context.Context, c conn, pw *plan.Write) (int64, error) {
+	body, sequence := pw.Command()
+	reply, err := c.write(ctx, call.Command{DB: pw.NS.DB(), Body: body, Sequence: sequence, Docs: pw.Docs})
+	if err != nil {
+		return 0, err
+	}
+	refused, err := call.WriteErrors(reply)
+	if err != nil {
+		return 0, err
+	}
+	if len(refused) > 0 {
+		return 0, &refused[0].Error
+	}
+	return affected(reply)
+}
+
+// modify changes a document by reading it, applying the update, and writing what
+// comes out. It tells whether there was a document, or one was to be made.
+func (w *writer) modify(ctx context.Context, c conn, op *plan.Op) (found bool, err error) {
+	doc, found, err := look(ctx, c, op.Target, op.ID)
+	if err != nil {
+		return false, err
+	}
+	if !found {
+		if !op.Upsert {
+			return false, nil
+		}
+		doc = bson.Raw(bsoncore.BuildDocument(nil,
+			bsoncore.AppendValueElement(nil, "_id", bsoncore.Value{Type: bsoncore.Type(op.ID.Type), Data: op.ID.Value})))
+	}
+	changed, err := update.Apply(doc, op.O)
+	if err != nil {
+		return false, opError(op, err)
+	}
+	if found && bytes.Equal(changed, doc) {
+		return true, nil
+	}
+	return true, w.replace(ctx, c, op, changed, op.Upsert)
+}
+
+// replace makes the document of op exactly doc.
+func (w *writer) replace(ctx context.Context, c conn, op *plan.Op, doc bson.Raw, upsert bool) error {
+	n, err := w.statements(ctx, c, &plan.Write{
+		Kind: plan.Update, NS: op.Target, Ordered: true, Docs: []bson.Raw{plan.Replace(op.ID, doc, upsert)},
+	})
+	if err != nil {
+		return w.refused(ctx, op, err)
+	}
+	if n != 1 {
+		return opError(op, fmt.Errorf("replace the document: %d were found", n))
+	}
+	return nil
+}
+
+// one carries out one operation, with a look at what it meets.
+func (w *writer) one(ctx context.Context, c conn, op *plan.Op, t *tally) error {
+	if op.Kind == oplog.KindInsert && op.Mode == plan.ModeExact && !op.Grouped {
+		have, found, err := look(ctx, c, op.Target, op.ID)
+		switch {
+		case err != nil:
+			return w.refused(ctx, op, err)
+		case found && bytes.Equal(have, op.O):
+			return nil
+		case found:
+			if err := w.divergence(divergence(op, "the insert met another document of that _id"), t); err != nil {
+				return err
+			}
+			t.docs++
+			return w.replace(ctx, c, op, op.O, true)
+		}
+	}
+	pw, err := plan.One(*op, w.cfg.Plan)
+	if err != nil {
+		return err
+	}
+	t.docs++
+	var n int64
+	if pw.Kind == plan.Modify {
+		found, err := w.modify(ctx, c, op)
+		if err != nil {
+			return w.refused(ctx, op, err)
+		}
+		if found {
+			n = 1
+		}
+	} else if n, err = w.statements(ctx, c, &pw); err != nil {
+		return w.refused(ctx, op, err)
+	}
+	return w.met(op, &pw, n, t)
+}
+
+// met judges how many documents one operation found.
+func (w *writer) met(op *plan.Op, pw *plan.Write, n int64, t *tally) error {
+	switch {
+	case n == 1:
+		return nil
+	case n != 0:
+		return opError(op, fmt.Errorf("%d documents were found by _id", n))
+	case op.Kind == oplog.KindDelete:
+		t.deletesEmpty++
+		return nil
+	case op.Kind == oplog.KindInsert:
+		return opError(op, fmt.Errorf("the insert did nothing"))
+	case pw.MustMatch && !op.Collection.Capped:
+		return w.divergence(divergence(op, "the update found no document"), t)
+	default:
+		// A capped collection trims itself by a reckoning of its own.
+		t.ignored++
+		return nil
+	}
+}
+
+// refused makes of a server's refusal of op what the caller is to be told: what
+// goes by itself stays as it is.
+func (w *writer) refused(ctx context.Context, op *plan.Op, err error) error {
+	if judge(err) != single {
+		return err
+	}
+	if e, ok := asServerError(err); ok && e.Code == servererr.DuplicateKey {
+		return w.uniqueError(ctx, op, e)
+	}
+	return opError(op, err)
+}
+
+// uniqueError says as much as can be known of a refusal by a unique index.
+func (w *writer) uniqueError(ctx context.Context, op *plan.Op, e *servererr.Error) error {
+	u := &UniqueError{
+		NS: op.Target, ID: cloneValue(op.ID), OpTime: op.At.OpTime, Index: indexOf(e.Message), Err: e,
+	}
+	key, ok := e.Info.Lookup("keyValue").DocumentOK()
+	if !ok {
+		return u
+	}
+	u.Key = bytes.Clone(key)
+	// Best effort, and beside the transaction, which the server has aborted.
+	cmd := call.Command{DB: op.Target.DB(), Body: bson.Raw(bsoncore.NewDocumentBuilder().
+		AppendString("find", op.Target.Collection()).
+		AppendDocument("filter", bsoncore.Document(key)).
+		AppendInt32("limit", 1).AppendBoolean("singleBatch", true).Build())}
+	if reply, err := w.cfg.Target.Call(ctx, cmd); err == nil {
+		if docs, _, err := batchOf(reply); err == nil && len(docs) == 1 {
+			u.Other = docs[0].Lookup("_id")
+		}
+	}
+	return u
+}

@@ -1,0 +1,47 @@
+package applier
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// window bounds what the lanes hold. One goroutine acquires, any may release.
+type window struct {
+	limit int64
+	used  atomic.Int64 // bytes
+	freed chan struct{}
+	gauge prometheus.Gauge
+}
+
+func newWindow(limit int64, gauge prometheus.Gauge) *window {
+	return &window{limit: limit, freed: make(chan struct{}, 1), gauge: gauge}
+}
+
+// try takes n bytes if there is room, or if nobody has any: so what is larger
+// than the window passes alone.
+func (w *window) try(n int64) bool {
+	if used := w.used.Load(); used > 0 && used+n > w.limit {
+		return false
+	}
+	w.used.Add(n)
+	return true
+}
+
+// acquire takes n bytes, and waits for room.
+func (w *window) acquire(ctx context.Context, n int64) error {
+	for !w.try(n) {
+		select {
+		case <-w.freed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+func (w *window) release(n int64) {
+	w.gauge.Set(float64(w.used.Add(-n)))
+	signal(w.freed)
+}

@@ -1,0 +1,319 @@
+package applier
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+)
+
+const (
+	// slowOps is how many operations are done one by one at most, where they can
+	// be cut into flushes that small.
+	slowOps = 64
+	// smallest is what FlushTarget makes of a flush at least, in documents.
+	smallest = 16
+	// abortTimeout bounds giving up a transaction when all is ending.
+	abortTimeout = 2 * time.Second
+	// unguardedFlushes is for how many flushes guards are left out after one has
+	// failed: in a log that moves fields they fail again and again.
+	unguardedFlushes = 64
+	// longTxn is how long a transaction has lasted of which the server says that
+	// it does not know it, if that is for its age.
+	longTxn = 20 * time.Second
+	// The waits between two tries of a flush.
+	firstWait, longestWait = 5 * time.Millisecond, time.Second
+)
+
+// writer writes through one lane. It is for one goroutine at a time.
+type writer struct {
+	*Applier
+	name string
+	lane lane
+	// verify: flushes find all other lanes where they should be.
+	verify bool
+	// limit is how many documents a flush should change at present.
+	limit   int
+	planner *plan.Planner
+	// unguarded is for how many more flushes guards are switched off.
+	unguarded int
+}
+
+func newWriter(a *Applier, name string, l lane) *writer {
+	return &writer{Applier: a, name: name, lane: l, limit: a.cfg.FlushDocs, planner: plan.NewPlanner(a.cfg.Plan)}
+}
+
+// isBegun tells whether an earlier term had begun what is at a position, outside
+// of a transaction.
+func (w *writer) isBegun(at checkpoint.Position) bool {
+	begun := w.lane.Begun()
+	return begun != (checkpoint.Position{}) && at.Compare(begun) <= 0
+}
+
+func isDirect(op *plan.Op) bool { return op.Collection != nil && op.Collection.Direct }
+
+// write brings a stretch to the target and moves the lane behind it.
+func (w *writer) write(ctx context.Context, s stretch) error {
+	for from := 0; from < len(s.ops); {
+		to := from + 1
+		for to < len(s.ops) && isDirect(&s.ops[to]) == isDirect(&s.ops[from]) {
+			to++
+		}
+		part := s.part(from, to)
+		var err error
+		if isDirect(&s.ops[from]) {
+			err = w.direct(ctx, part)
+		} else {
+			err = w.transact(ctx, part)
+		}
+		if err != nil {
+			return err
+		}
+		from = to
+	}
+	return nil
+}
+
+// transact writes a stretch in one transaction, or in several where one does not
+// do.
+func (w *writer) transact(ctx context.Context, s stretch) error {
+	start := time.Now()
+	err := w.flush(ctx, s)
+	if err == nil {
+		w.adapt(time.Since(start), len(s.ops))
+		return nil
+	}
+	switch judge(err) {
+	case smaller:
+		w.limit = max(1, min(w.limit, len(s.ops))/2)
+		return w.halves(ctx, s, err, w.transact)
+	case single:
+		if len(s.ops) > slowOps {
+			if a, b, ok := s.split(); ok {
+				if err := w.transact(ctx, a); err != nil {
+					return err
+				}
+				return w.transact(ctx, b)
+			}
+		}
+		w.tell(SlowPath{Lane: w.name, Ops: len(s.ops), From: s.ops[0].At, Cause: err})
+		return w.slow(ctx, s)
+	default:
+		return err
+	}
+}
+
+// slow writes a stretch one by one, in as few transactions as the target takes.
+func (w *writer) slow(ctx context.Context, s stretch) error {
+	err := w.retry(ctx, s, func() error { return w.oneByOne(ctx, s) })
+	if err != nil && judge(err) == smaller {
+		return w.halves(ctx, s, err, w.slow)
+	}
+	return err
+}
+
+// halves writes a stretch in two transactions, as one was too much. A source
+// transaction is no obstacle then: that it is atomic is a nicety, that it is
+// there is not.
+func (w *writer) halves(ctx context.Context, s stretch, cause error, write func(context.Context, stretch) error) error {
+	if len(s.ops) == 1 {
+		return opError(&s.ops[0], cause)
+	}
+	a, b, ok := s.split()
+	if !ok {
+		w.tell(NotAtomic{OpTime: s.ops[0].At.OpTime, Ops: len(s.ops), Why: cause.Error()})
+		s.dissolve()
+		a, b, _ = s.split()
+	}
+	if err := write(ctx, a); err != nil {
+		return err
+	}
+	return write(ctx, b)
+}
+
+// adapt changes how much goes into a flush, by how long the last one took.
+func (w *writer) adapt(took time.Duration, ops int) {
+	switch {
+	case took > w.cfg.FlushTarget && ops > smallest:
+		w.limit = max(smallest, min(w.limit, ops)/2)
+		w.limit = min(w.limit, w.cfg.FlushDocs)
+	case took < w.cfg.FlushTarget/4 && w.limit < w.cfg.FlushDocs:
+		w.limit = min(w.cfg.FlushDocs, w.limit+w.limit/4+1)
+	}
+}
+
+// flush writes a stretch as planned, in one transaction.
+func (w *writer) flush(ctx context.Context, s stretch) error {
+	opt := w.cfg.Plan
+	if w.unguarded > 0 {
+		w.unguarded--
+		opt.NoGuards = true
+	}
+	err := w.flushWith(ctx, s, opt)
+	if short, ok := errors.AsType[*shortError](err); ok && short.guarded {
+		w.unguarded = unguardedFlushes
+		opt.NoGuards = true
+		err = w.flushWith(ctx, s, opt)
+	}
+	return err
+}
+
+func (w *writer) flushWith(ctx context.Context, s stretch, opt plan.Options) error {
+	w.planner.SetOptions(opt)
+	p, err := w.planner.Build(s.ops)
+	if err != nil {
+		return err
+	}
+	return w.retry(ctx, s, func() error {
+		return w.commit(ctx, s, func(txn *call.Txn, t *tally) error {
+			for i := range p.Writes {
+				if err := w.send(ctx, inTxn{txn}, &p.Writes[i], s.ops, t); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// oneByOne writes a stretch in one transaction, with a look at what each
+// operation meets.
+func (w *writer) oneByOne(ctx context.Context, s stretch) error {
+	return w.commit(ctx, s, func(txn *call.Txn, t *tally) error {
+		for i := range s.ops {
+			if err := w.one(ctx, inTxn{txn}, &s.ops[i], t); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// commit runs body in a transaction that moves the lane behind the stretch.
+func (w *writer) commit(ctx context.Context, s stretch, body func(*call.Txn, *tally) error) error {
+	start := time.Now()
+	next := s.last()
+	var t tally
+	txn := w.lane.Session().Begin()
+	err := w.lane.Move(ctx, txn, next)
+	if err == nil && w.verify {
+		err = w.hold.Verify(ctx, txn, w.tracker.positions())
+	}
+	if err == nil {
+		err = body(txn, &t)
+	}
+	if err != nil {
+		if judge(err) != end || ctx.Err() != nil {
+			w.abort(ctx, txn)
+		}
+		return aged(err, time.Since(start))
+	}
+	if _, err := txn.Commit(ctx, false); err != nil {
+		return aged(&commitError{err}, time.Since(start))
+	}
+	w.lane.Moved(next)
+	w.record(s.ops, &t, time.Since(start))
+	return nil
+}
+
+// beginAlone and endAlone are those of the lane.
+func (w *writer) beginAlone(ctx context.Context, s stretch) error {
+	var others []checkpoint.Position
+	if w.verify {
+		others = w.tracker.positions()
+	}
+	return w.retry(ctx, s, func() error { return w.lane.BeginAlone(ctx, s.last(), others) })
+}
+
+func (w *writer) endAlone(ctx context.Context, s stretch) error {
+	return w.retry(ctx, s, func() error { return w.lane.EndAlone(ctx, s.last()) })
+}
+
+// abort gives a transaction up, so that its locks do not outlast it.
+func (w *writer) abort(ctx context.Context, txn *call.Txn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
+	defer cancel()
+	txn.Abort(ctx)
+}
+
+// retry tries something again, for a stretch, while what is in its way goes by
+// itself.
+func (w *writer) retry(ctx context.Context, s stretch, try func() error) error {
+	start := time.Now()
+	for wait := firstWait; ; wait = min(2*wait, longestWait) {
+		err := try()
+		if err == nil || judge(err) != again {
+			return err
+		}
+		if tried := time.Since(start); tried >= w.cfg.RetryFor {
+			return &StuckError{Lane: w.name, At: s.ops[0].At, Ops: len(s.ops), Tried: tried, Err: err}
+		}
+		w.metrics.retries.Inc()
+		w.stats.retries.Add(1)
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits for about d.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d/2 + rand.N(d))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// tally is what a transaction did besides, to be counted once it has committed.
+type tally struct {
+	docs, deletesEmpty, ignored int
+	diverged                    []*DivergenceError
+}
+
+func (w *writer) record(ops []plan.Op, t *tally, took time.Duration) {
+	w.metrics.flushes.Inc()
+	w.metrics.flushSeconds.Observe(took.Seconds())
+	w.metrics.flushDocs.Observe(float64(t.docs))
+	w.metrics.count(ops)
+	w.stats.flushes.Add(1)
+	w.stats.ops.Add(int64(len(ops)))
+	if n := len(ops) - t.docs; n > 0 {
+		w.metrics.coalesced.Add(float64(n))
+		w.stats.coalesced.Add(int64(n))
+	}
+	w.recordTally(t)
+}
+
+func (w *writer) recordTally(t *tally) {
+	w.metrics.deletesEmpty.Add(float64(t.deletesEmpty))
+	w.stats.deletesEmpty.Add(int64(t.deletesEmpty))
+	w.metrics.ignored.Add(float64(t.ignored))
+	w.stats.ignored.Add(int64(t.ignored))
+	for _, d := range t.diverged {
+		w.diverged(d)
+	}
+}
+
+// diverged reports a divergence that the run goes on after.
+func (a *Applier) diverged(d *DivergenceError) {
+	a.metrics.divergences.Inc()
+	a.stats.divergences.Add(1)
+	a.tell(Divergence{d})
+}
+
+// divergence returns d if it ends the run, and keeps it for the report if not.
+func (w *writer) divergence(d *DivergenceError, t *tally) error {
+	if !w.cfg.ReportDivergence {
+		return d
+	}
+	t.diverged = append(t.diverged, d)
+	return nil
+}

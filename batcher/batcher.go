@@ -1,0 +1,300 @@
+package batcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/batch"
+	"github.com/oplogrep/replicator/oplog/txn"
+)
+
+const (
+	// DefaultMaxOps and DefaultMaxBytes are the limits where Config names none:
+	// those of a server.
+	DefaultMaxOps   = 5000
+	DefaultMaxBytes = 100 << 20
+	// MostOps is the highest limit of operations, that of a server.
+	MostOps = 1_000_000
+)
+
+// Config says where batches end.
+type Config struct {
+	// MaxOps bounds the operations of a batch. Zero means DefaultMaxOps.
+	MaxOps int
+	// MaxBytes bounds what a batch's entries take in the log, in bytes. Zero
+	// means DefaultMaxBytes.
+	MaxBytes int64
+	// Delay keeps each entry back until it is that old, to the second. Zero means
+	// that none is.
+	Delay time.Duration
+	// Fill is how long a batch that has something to apply, and room, waits for
+	// more. Zero means not at all.
+	Fill time.Duration
+
+	// ApplyAfter, SpillDir and MemoryBytes are for the transactions; see
+	// txn.Config.
+	ApplyAfter  oplog.OpTime
+	SpillDir    string
+	MemoryBytes int64
+
+	// Release is told of the bytes of replies that no batch has. Nil means that
+	// nobody counts them.
+	Release  func(bytes int64)
+	Observer event.Observer
+	Registry prometheus.Registerer
+}
+
+func (c *Config) setDefaults() {
+	if c.MaxOps == 0 {
+		c.MaxOps = DefaultMaxOps
+	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = DefaultMaxBytes
+	}
+	if c.Release == nil {
+		c.Release = func(int64) {}
+	}
+}
+
+func (c *Config) validate() error {
+	var faults []error
+	if c.MaxOps < 1 || c.MaxOps > MostOps {
+		faults = append(faults, fmt.Errorf("operations of a batch: %d, possible are 1 to %d", c.MaxOps, MostOps))
+	}
+	if c.MaxBytes < 1 {
+		faults = append(faults, fmt.Errorf("bytes of a batch: %d", c.MaxBytes))
+	}
+	if c.Delay < 0 {
+		faults = append(faults, fmt.Errorf("delay: %s", c.Delay))
+	}
+	if c.Fill < 0 {
+		faults = append(faults, fmt.Errorf("wait for a batch to fill: %s", c.Fill))
+	}
+	return errors.Join(faults...)
+}
+
+// Batcher cuts batches. Make one with New.
+type Batcher struct {
+	cfg       Config
+	metrics   *metrics
+	assembler *txn.Assembler
+	suspects  suspects
+	current   draft
+}
+
+// New checks cfg. It does no I/O and starts nothing.
+func New(cfg Config) (*Batcher, error) {
+	cfg.setDefaults()
+	faults := []error{cfg.validate()}
+	assembler, err := txn.New(txn.Config{ApplyAfter: cfg.ApplyAfter, SpillDir: cfg.SpillDir, MemoryBytes: cfg.MemoryBytes})
+	if err := errors.Join(append(faults, err)...); err != nil {
+		return nil, fmt.Errorf("set up the batcher: %w", err)
+	}
+	return &Batcher{cfg: cfg, metrics: newMetrics(cfg.Registry), assembler: assembler}, nil
+}
+
+// Run cuts what comes from in into batches and sends them on out, in order. It
+// closes out, and returns nil once in is closed and everything has been handed on,
+// the cause once ctx is done. Whoever receives a batch closes its transactions;
+// those that nobody has received are closed by Run. It is called once.
+func (b *Batcher) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- batch.Batch) (err error) {
+	defer close(out)
+	defer func() {
+		if fault := errors.Join(b.current.discard(), b.assembler.Close()); fault != nil {
+			err = errors.Join(err, fault)
+		}
+	}()
+	for {
+		r, more, err := b.receive(ctx, in, out)
+		if err != nil {
+			return err
+		}
+		if !more {
+			return b.flush(ctx, out)
+		}
+		if err := b.reply(ctx, r, out); err != nil {
+			return err
+		}
+	}
+}
+
+// reply takes a reply.
+func (b *Batcher) reply(ctx context.Context, r oplog.Reply, out chan<- batch.Batch) error {
+	defer b.metrics.flush()
+	last := len(r.Entries) - 1
+	if last < 0 {
+		b.account(r.Bytes)
+	}
+	for i := range r.Entries {
+		e := &r.Entries[i]
+		if err := b.keepBack(ctx, e, out); err != nil {
+			return err
+		}
+		var bytes int64
+		if i == 0 {
+			bytes = r.Bytes
+		}
+		// What is left of the reply is room enough for most.
+		if err := b.take(ctx, e, bytes, last-i+1, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// account adds bytes to the current batch, or gives them back where there is
+// none.
+func (b *Batcher) account(bytes int64) {
+	switch {
+	case !b.current.isEmpty():
+		b.current.Bytes += bytes
+	case bytes > 0:
+		b.cfg.Release(bytes)
+	}
+}
+
+// take takes the next entry. Bytes is what has to be given back behind it, room
+// how many more entries there may be at once.
+func (b *Batcher) take(ctx context.Context, e *oplog.Entry, bytes int64, room int, out chan<- batch.Batch) error {
+	r, err := b.assembler.Add(e)
+	if err != nil {
+		// It is the next attempt's first problem: let this one get that far.
+		if lost := b.flush(ctx, out); lost != nil {
+			return lost
+		}
+		return err
+	}
+	if r.Dropped > 0 {
+		b.cfg.Observer.Tell(TransactionsDropped{OpTime: e.OpTime, Transactions: r.Dropped})
+	}
+	p, err := b.piece(e, &r)
+	if err != nil {
+		return err
+	}
+	b.metrics.outcomes[r.Outcome]++
+	if r.Outcome == txn.Past {
+		b.account(bytes)
+		return nil
+	}
+	if !b.current.fits(&p, &b.cfg) {
+		if err := b.send(ctx, out); err != nil {
+			return closing(err, p.txn)
+		}
+	}
+	b.current.add(&p, bytes, min(room, b.cfg.MaxOps))
+	if b.current.isFull(&b.cfg) {
+		return b.send(ctx, out)
+	}
+	return nil
+}
+
+// closing closes a transaction that nobody gets, because of err.
+func closing(err error, t *txn.Transaction) error {
+	if t != nil {
+		if fault := t.Close(); fault != nil {
+			return errors.Join(err, fault)
+		}
+	}
+	return err
+}
+
+// receive returns the next reply, false where there is none any more. While
+// nothing comes it passes on what there is.
+func (b *Batcher) receive(ctx context.Context, in <-chan oplog.Reply, out chan<- batch.Batch) (oplog.Reply, bool, error) {
+	select {
+	case r, ok := <-in:
+		return r, ok, nil
+	case <-ctx.Done():
+		return oplog.Reply{}, false, context.Cause(ctx)
+	default:
+	}
+	var full <-chan time.Time
+	if wait := time.Until(b.current.since.Add(b.cfg.Fill)); b.cfg.Fill > 0 && len(b.current.Items) > 0 && wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		full = timer.C
+	}
+	for {
+		offer := out
+		if full != nil || b.current.isEmpty() {
+			offer = nil
+		}
+		select {
+		case r, ok := <-in:
+			return r, ok, nil
+		case offer <- b.current.Batch:
+			b.sent()
+		case <-full:
+			full = nil
+		case <-ctx.Done():
+			return oplog.Reply{}, false, context.Cause(ctx)
+		}
+	}
+}
+
+// recheck is how often the clock is looked at while an entry is kept back: a
+// timer alone would not notice that it was set.
+const recheck = time.Second
+
+// keepBack waits until an entry is old enough. Meanwhile it passes on what there
+// is.
+func (b *Batcher) keepBack(ctx context.Context, e *oplog.Entry, out chan<- batch.Batch) error {
+	if b.cfg.Delay == 0 {
+		return nil
+	}
+	due := time.Unix(int64(e.OpTime.TS.T), 0).Add(b.cfg.Delay)
+	wait := time.Until(due)
+	if wait <= 0 {
+		return nil
+	}
+	b.metrics.keptBack.Inc()
+	timer := time.NewTimer(min(wait, recheck))
+	defer timer.Stop()
+	for {
+		offer := out
+		if b.current.isEmpty() {
+			offer = nil
+		}
+		select {
+		case offer <- b.current.Batch:
+			b.sent()
+		case <-timer.C:
+			if wait = time.Until(due); wait <= 0 {
+				return nil
+			}
+			timer.Reset(min(wait, recheck))
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// flush sends the current batch, if there is one.
+func (b *Batcher) flush(ctx context.Context, out chan<- batch.Batch) error {
+	if b.current.isEmpty() {
+		return nil
+	}
+	return b.send(ctx, out)
+}
+
+func (b *Batcher) send(ctx context.Context, out chan<- batch.Batch) error {
+	select {
+	case out <- b.current.Batch:
+		b.sent()
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// sent begins another batch behind one that was handed over.
+func (b *Batcher) sent() {
+	b.metrics.sent(&b.current, b.assembler.HeldBytes(), b.current.isFull(&b.cfg))
+	b.current = draft{}
+}

@@ -1,0 +1,108 @@
+package batcher
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/batch"
+)
+
+func TestConfig(t *testing.T) {
+	_, err := New(Config{MaxOps: MostOps + 1, MaxBytes: -1, Delay: -time.Second, Fill: -1, MemoryBytes: -5})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, part := range []string{
+		"set up the batcher: ", "operations of a batch: 1000001, possible are 1 to 1000000", "bytes of a batch: -1",
+		"delay: -1s", "wait for a batch to fill: -1ns", "memory for held transactions: -5 bytes",
+	} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is not in %v", part, err)
+		}
+	}
+	b, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.cfg.MaxOps != 5000 || b.cfg.MaxBytes != 100<<20 || b.cfg.Delay != 0 {
+		t.Errorf("defaults: %+v", b.cfg)
+	}
+}
+
+// The cause comes back as it is, so that it can be compared.
+func TestCause(t *testing.T) {
+	b, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cause := errors.New("why")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	in := make(chan oplog.Reply, 1)
+	in <- oplog.Reply{Entries: []oplog.Entry{newLog().entry(t, 1, "t(i1)")}}
+	out := make(chan batch.Batch)
+	if err := b.Run(ctx, in, out); err != cause { //nolint:errorlint // itself is meant
+		t.Errorf("the end is %v", err)
+	}
+	if _, open := <-out; open {
+		t.Error("a batch after the stop")
+	}
+}
+
+// The second Batcher of a process goes on with the metrics of the first.
+func TestMetrics(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	for range 2 {
+		b, err := New(Config{MaxOps: 2, Registry: reg, SpillDir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newLog()
+		var r oplog.Reply
+		for _, token := range strings.Fields("i1 i2 p1(i3) n1 c:drop t(i4) e1(i5) p2(i6) n2 n3 x2") {
+			r.Entries = append(r.Entries, l.entry(t, 100+l.n, token))
+		}
+		in := make(chan oplog.Reply, 1)
+		in <- r
+		close(in)
+		out := make(chan batch.Batch, 100)
+		if err := b.Run(t.Context(), in, out); err != nil {
+			t.Fatal(err)
+		}
+		for x := range out {
+			l.describe(t, &x)
+		}
+	}
+	want := `
+# HELP replicator_batcher_batches_total Batches, by why they ended: full, partial (nothing more was there), alone, empty (nothing to apply).
+# TYPE replicator_batcher_batches_total counter
+replicator_batcher_batches_total{kind="alone"} 2
+replicator_batcher_batches_total{kind="empty"} 6
+replicator_batcher_batches_total{kind="full"} 4
+replicator_batcher_batches_total{kind="partial"} 2
+# HELP replicator_batcher_entries_total Oplog entries, by what came of them: pass, held, committed, aborted, past.
+# TYPE replicator_batcher_entries_total counter
+replicator_batcher_entries_total{outcome="aborted"} 2
+replicator_batcher_entries_total{outcome="committed"} 4
+replicator_batcher_entries_total{outcome="held"} 4
+replicator_batcher_entries_total{outcome="past"} 0
+replicator_batcher_entries_total{outcome="pass"} 12
+# HELP replicator_batcher_oldest_transaction_age_seconds How much earlier than the newest entry the oldest open transaction began.
+# TYPE replicator_batcher_oldest_transaction_age_seconds gauge
+replicator_batcher_oldest_transaction_age_seconds 0
+# HELP replicator_batcher_operations_total Operations in batches.
+# TYPE replicator_batcher_operations_total counter
+replicator_batcher_operations_total 12
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "replicator_batcher_batches_total",
+		"replicator_batcher_entries_total", "replicator_batcher_operations_total", "replicator_batcher_oldest_transaction_age_seconds"); err != nil {
+		t.Error(err)
+	}
+}

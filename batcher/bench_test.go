@@ -1,0 +1,107 @@
+package batcher
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/batch"
+)
+
+// line is a running Batcher, and a log of one reply that is read again and again.
+type line struct {
+	in      chan oplog.Reply
+	reply   oplog.Reply
+	at      oplog.OpTime
+	done    chan error
+	batches chan batch.Batch
+}
+
+func newLine(t testing.TB, token string, entries int) *line {
+	t.Helper()
+	b, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &line{
+		in: make(chan oplog.Reply), done: make(chan error, 1), batches: make(chan batch.Batch, 1),
+		at: oplog.NewOpTime(1000, 0, 1),
+	}
+	log := newLog()
+	for i := range entries {
+		l.reply.Entries = append(l.reply.Entries, log.entry(t, 1, strings.ReplaceAll(token, "#", strconv.Itoa(i))))
+	}
+	l.reply.Bytes = 1
+	go func() { l.done <- b.Run(t.Context(), l.in, l.batches) }()
+	return l
+}
+
+// pass sends the reply and takes all of its batches.
+func (l *line) pass(t testing.TB) {
+	for i := range l.reply.Entries {
+		e := &l.reply.Entries[i]
+		l.at.TS.I++
+		e.OpTime = l.at
+	}
+	l.in <- l.reply
+	for {
+		b := <-l.batches
+		for i := range b.Items {
+			if txn := b.Items[i].Txn; txn != nil {
+				if err := txn.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if b.Bytes > 0 {
+			return
+		}
+	}
+}
+
+func (l *line) stop(t testing.TB) {
+	close(l.in)
+	if err := <-l.done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An entry costs its place in a batch, and no allocation of its own.
+func TestAllocs(t *testing.T) {
+	for _, tt := range []struct {
+		name, token string
+		most        float64 // per entry
+	}{
+		{"inserts", "i#*100", 0.01},
+		{"no-ops", "n#", 0.01},
+		{"transactions in one entry", "t(i#,u2,u3)", 5},
+	} {
+		const entries = 2000
+		l := newLine(t, tt.token, entries)
+		got := testing.AllocsPerRun(20, func() { l.pass(t) }) / entries
+		l.stop(t)
+		if got > tt.most {
+			t.Errorf("%s: %v allocations per entry, at most %v wanted", tt.name, got, tt.most)
+		}
+	}
+}
+
+// The time is that of one entry.
+func BenchmarkRun(b *testing.B) {
+	for _, bm := range []struct{ name, token string }{
+		{"insert", "i#*100"}, {"update", "u#"}, {"no-op", "n#"}, {"transaction of 4", "t(i#,u2,u3,d4)"}, {"command", "c:drop"},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			const entries = 1000
+			l := newLine(b, bm.token, entries)
+			b.ReportAllocs()
+			for n := 0; b.Loop(); n++ {
+				if n%entries == 0 {
+					l.pass(b)
+				}
+			}
+			l.stop(b)
+		})
+	}
+}

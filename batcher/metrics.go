@@ -1,0 +1,101 @@
+package batcher
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/oplogrep/replicator/oplog/txn"
+)
+
+type metrics struct {
+	// outcomes counts entries since the last flush: a shared counter for each of
+	// them would cost more than cutting does.
+	outcomes [txn.Past + 1]int
+
+	entries                     [txn.Past + 1]prometheus.Counter
+	full, partial, alone, empty prometheus.Counter
+	operations                  prometheus.Counter
+	perBatch                    prometheus.Histogram
+	keptBack                    prometheus.Counter
+	heldBytes, behind           prometheus.Gauge
+}
+
+// newMetrics registers what a Batcher counts. Where a Batcher before it has done
+// so already, the same metrics go on.
+func newMetrics(reg prometheus.Registerer) *metrics {
+	entries := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "replicator_batcher_entries_total",
+		Help: "Oplog entries, by what came of them: pass, held, committed, aborted, past.",
+	}, []string{"outcome"}))
+	batches := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "replicator_batcher_batches_total",
+		Help: "Batches, by why they ended: full, partial (nothing more was there), alone, empty (nothing to apply).",
+	}, []string{"kind"}))
+	m := &metrics{
+		full: batches.WithLabelValues("full"), partial: batches.WithLabelValues("partial"),
+		alone: batches.WithLabelValues("alone"), empty: batches.WithLabelValues("empty"),
+		operations: register(reg, prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "replicator_batcher_operations_total", Help: "Operations in batches.",
+		})),
+		perBatch: register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "replicator_batcher_batch_operations", Help: "Operations of a batch.",
+			Buckets: prometheus.ExponentialBuckets(1, 4, 9),
+		})),
+		keptBack: register(reg, prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "replicator_batcher_kept_back_total", Help: "Entries that had to wait for the delay.",
+		})),
+		heldBytes: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "replicator_batcher_transactions_bytes", Help: "Memory that parts of transactions take, in bytes.",
+		})),
+		behind: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "replicator_batcher_oldest_transaction_age_seconds",
+			Help: "How much earlier than the newest entry the oldest open transaction began.",
+		})),
+	}
+	for o := txn.Pass; o <= txn.Past; o++ {
+		m.entries[o] = entries.WithLabelValues(o.String())
+	}
+	return m
+}
+
+func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
+	if reg == nil {
+		return c
+	}
+	err := reg.Register(c)
+	if before, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if existing, ok := before.ExistingCollector.(C); ok {
+			return existing
+		}
+	}
+	return c
+}
+
+// flush counts entries.
+func (m *metrics) flush() {
+	for o, n := range m.outcomes {
+		if n > 0 {
+			m.entries[o].Add(float64(n))
+			m.outcomes[o] = 0
+		}
+	}
+}
+
+// sent counts a batch.
+func (m *metrics) sent(d *draft, heldBytes int64, isFull bool) {
+	switch {
+	case d.Alone:
+		m.alone.Inc()
+	case len(d.Items) == 0:
+		m.empty.Inc()
+	case isFull:
+		m.full.Inc()
+	default:
+		m.partial.Inc()
+	}
+	m.operations.Add(float64(d.Weight))
+	m.perBatch.Observe(float64(d.Weight))
+	m.heldBytes.Set(float64(heldBytes))
+	m.behind.Set(float64(d.Last.TS.T) - float64(d.FetchFrom.TS.T))
+}

@@ -1,0 +1,155 @@
+package batcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/batch"
+)
+
+var errStopped = errors.New("stopped by the test")
+
+// A scenario is a line per reply: when it comes, and its entries in the notation
+// of log. It ends with "close", or "cancel", or by itself. Entries carry the
+// second in which they come, or another one that "TIME at TIME" gives. Each reply
+// has 100 bytes. Arguments: the limits; out, how many batches may wait; busy, how
+// long the receiver takes for each; after, the entry that was applied.
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			var s string
+			synctest.Test(t, func(t *testing.T) { s = play(t, d) })
+			return s
+		})
+	})
+}
+
+// journal is what a scenario prints.
+type journal struct {
+	mu    sync.Mutex // guards lines
+	start time.Time
+	lines []string
+}
+
+func (j *journal) note(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, fmt.Sprintf("%s %s", time.Since(j.start), fmt.Sprintf(format, args...)))
+}
+
+func play(t *testing.T, d *datadriven.TestData) string {
+	j := &journal{start: time.Now()}
+	var cfg Config
+	var out, busy, after string
+	for _, arg := range d.CmdArgs {
+		var err error
+		switch v := arg.Vals[0]; arg.Key {
+		case "max-ops":
+			cfg.MaxOps, err = strconv.Atoi(v)
+		case "max-bytes":
+			cfg.MaxBytes, err = strconv.ParseInt(v, 10, 64)
+		case "delay":
+			cfg.Delay, err = time.ParseDuration(v)
+		case "fill":
+			cfg.Fill, err = time.ParseDuration(v)
+		case "out":
+			out = v
+		case "busy":
+			busy = v
+		case "after":
+			after = v
+		default:
+			t.Fatalf("unknown argument %s", arg.Key)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after != "" {
+		n, err := strconv.Atoi(after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.ApplyAfter = oplog.NewOpTime(uint32(j.start.Unix()), uint32(n), 1)
+	}
+	waiting, _ := strconv.Atoi(out)
+	pause, _ := time.ParseDuration(busy)
+	cfg.Release = func(bytes int64) { j.note("release %d", bytes) }
+	cfg.Observer = func(e event.Event) { j.note("event %T %s", e, e.LogValue()) }
+	cfg.SpillDir = t.TempDir()
+	b, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	in := make(chan oplog.Reply, 100)
+	batches := make(chan batch.Batch, waiting)
+	log := newLog()
+	var wg sync.WaitGroup
+	var end string
+	wg.Go(func() {
+		err := b.Run(ctx, in, batches)
+		end = fmt.Sprintf("%s end %v", time.Since(j.start), err)
+	})
+	wg.Go(func() {
+		for got := range batches {
+			j.note("%s", log.describe(t, &got))
+			if pause > 0 {
+				<-time.After(pause)
+			}
+		}
+	})
+	closed := false
+	for line := range strings.Lines(d.Input) {
+		fields := strings.Fields(line)
+		at, err := time.ParseDuration(fields[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Until(j.start.Add(at)))
+		synctest.Wait()
+		fields = fields[1:]
+		written := at
+		if len(fields) > 1 && fields[0] == "at" {
+			if written, err = time.ParseDuration(fields[1]); err != nil {
+				t.Fatal(err)
+			}
+			fields = fields[2:]
+		}
+		switch {
+		case len(fields) == 1 && fields[0] == "cancel":
+			cancel(errStopped)
+		case len(fields) == 1 && fields[0] == "close":
+			close(in)
+			closed = true
+		default:
+			r := oplog.Reply{Bytes: 100}
+			for _, token := range fields {
+				r.Entries = append(r.Entries, log.entry(t, uint32(j.start.Add(written).Unix()), token))
+			}
+			in <- r
+		}
+	}
+	if !closed {
+		close(in)
+	}
+	wg.Wait()
+	j.lines = append(j.lines, end) // it may come before the receiver's last line
+	if n := b.assembler.HeldBytes(); n != 0 {
+		j.note("%d bytes are still held", n)
+	}
+	return strings.Join(j.lines, "\n") + "\n"
+}

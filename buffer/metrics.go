@@ -1,0 +1,78 @@
+package buffer
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	waits, waited prometheus.Counter
+}
+
+// newMetrics registers what a Queue counts. Where a Queue before it has done so
+// already, its counters go on, and the gauges are those of the new one.
+func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: "replicator_buffer_" + name, Help: help}))
+	}
+	if reg != nil {
+		c := &collector{q}
+		reg.Unregister(c) // that of a Queue before
+		_ = reg.Register(c)
+	}
+	return &metrics{
+		waits:  counter("waits_total", "How often the source was not read for want of room."),
+		waited: counter("wait_seconds_total", "How long the source was not read for want of room."),
+	}
+}
+
+func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
+	if reg == nil {
+		return c
+	}
+	err := reg.Register(c)
+	if before, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if existing, ok := before.ExistingCollector.(C); ok {
+			return existing
+		}
+	}
+	return c
+}
+
+// collector reads the state when it is asked for it: the age of what waits
+// changes although nothing happens.
+type collector struct{ queue *Queue }
+
+var (
+	heldDesc    = prometheus.NewDesc("replicator_buffer_bytes", "Bytes fetched and not applied.", nil, nil)
+	queuedDesc  = prometheus.NewDesc("replicator_buffer_queued_bytes", "Bytes fetched and not sent on.", nil, nil)
+	repliesDesc = prometheus.NewDesc("replicator_buffer_replies", "Replies fetched and not sent on.", nil, nil)
+	limitDesc   = prometheus.NewDesc("replicator_buffer_limit_bytes", "How many bytes may be fetched and not applied.", nil, nil)
+	ageDesc     = prometheus.NewDesc("replicator_buffer_oldest_age_seconds", "How long ago the oldest of what is not applied was fetched.", nil, nil)
+)
+
+// Describe sends the descriptions.
+func (c *collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{heldDesc, queuedDesc, repliesDesc, limitDesc, ageDesc} {
+		out <- d
+	}
+}
+
+// Collect sends the values.
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	s := c.queue.Stats()
+	gauge := func(d *prometheus.Desc, v float64) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	}
+	gauge(heldDesc, float64(s.Held))
+	gauge(queuedDesc, float64(s.Queued))
+	gauge(repliesDesc, float64(s.Replies))
+	gauge(limitDesc, float64(s.Limit))
+	age := 0.0
+	if !s.Oldest.IsZero() {
+		age = time.Since(s.Oldest).Seconds()
+	}
+	gauge(ageDesc, age)
+}

@@ -1,0 +1,240 @@
+package buffer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+const (
+	// DefaultLimit and MinLimit are the default of [Config.Limit], and the least
+	// that it can be, in bytes.
+	DefaultLimit = 256 << 20
+	MinLimit     = 64 << 20
+
+	defaultHeadroom = 64 << 20
+	defaultReplies  = 10_000
+)
+
+// Config says how much may be held.
+type Config struct {
+	// Limit is the budget of everything fetched and not applied, in bytes. Zero
+	// means 256 MiB; at least 64 MiB.
+	Limit int64
+	// Headroom is the part of Limit that is kept free for the replies that are on
+	// their way in, in bytes. Zero means 64 MiB, but at most half of Limit.
+	Headroom int64
+	// Replies is how many replies may wait to be sent on. Zero means 10,000.
+	Replies int
+
+	Registry prometheus.Registerer
+}
+
+func (c *Config) setDefaults() {
+	if c.Limit == 0 {
+		c.Limit = DefaultLimit
+	}
+	if c.Headroom == 0 {
+		c.Headroom = min(defaultHeadroom, c.Limit/2)
+	}
+	if c.Replies == 0 {
+		c.Replies = defaultReplies
+	}
+}
+
+func (c *Config) validate() error {
+	var faults []error
+	if c.Limit < MinLimit {
+		faults = append(faults, fmt.Errorf("buffer: a limit of %d bytes: want %d or more", c.Limit, MinLimit))
+	}
+	if c.Headroom < 0 || c.Headroom > c.Limit {
+		faults = append(faults, fmt.Errorf("buffer: a headroom of %d bytes: want 0 to %d, the limit", c.Headroom, c.Limit))
+	}
+	if c.Replies < 1 {
+		faults = append(faults, fmt.Errorf("buffer: at most %d replies: want 1 or more", c.Replies))
+	}
+	return errors.Join(faults...)
+}
+
+// Queue holds replies between the fetcher and what applies them.
+type Queue struct {
+	// room is how much may be held, in bytes; replies how many may wait.
+	room    int64
+	replies int
+	metrics *metrics
+	// freed wakes Run after a Release. It has room for one wake-up.
+	freed chan struct{}
+
+	mu sync.Mutex
+	// The rest is guarded by mu.
+	account
+	// waiting is since when in is not taken from for want of room, zero while it is.
+	waiting time.Time
+	waits   int64
+}
+
+// Stats is the state of a Queue at one moment.
+type Stats struct {
+	// Held is what was taken in and has not been released, in bytes; Queued the
+	// part of it that has not been sent on.
+	Held, Queued int64
+	// Replies is how many wait to be sent on.
+	Replies int
+	// Oldest is when the oldest reply that is not wholly released was received,
+	// zero if there is none.
+	Oldest time.Time
+	// Waits is how often there was no room, Waiting whether there is none now.
+	Waits   int64
+	Waiting bool
+	// Limit is how much may be held, in bytes, the headroom not counted.
+	Limit int64
+}
+
+// New checks cfg. It does no I/O and starts nothing.
+func New(cfg Config) (*Queue, error) {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	q := &Queue{
+		room: cfg.Limit - cfg.Headroom, replies: cfg.Replies,
+		freed: make(chan struct{}, 1),
+	}
+	q.metrics = newMetrics(cfg.Registry, q)
+	return q, nil
+}
+
+// Run moves replies from in to out, in order, and takes no more than there is room
+// for. It closes out before it returns: nil once in is closed and all of it sent,
+// the cause once ctx is done. It may be called again, for another attempt, when it
+// has returned and nobody is going to release what was held: it begins empty.
+func (q *Queue) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- oplog.Reply) error {
+	defer close(out)
+	q.reset()
+	// next has been taken in, but has to wait for room.
+	var next oplog.Reply
+	waits := false
+	for {
+		if waits && q.admit(next) {
+			next, waits = oplog.Reply{}, false
+		}
+		from := in
+		if waits || !q.mayTake() {
+			from = nil
+		}
+		head, any := q.head()
+		to := out
+		if !any {
+			if in == nil && !waits {
+				return nil
+			}
+			to = nil
+		}
+		select {
+		case r, ok := <-from:
+			if !ok {
+				in = nil
+				break
+			}
+			next, waits = r, true
+		case to <- head:
+			q.sent()
+		case <-q.freed:
+		case <-ctx.Done():
+			q.drop()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Release gives back bytes of what was sent on: what was made of them has been
+// applied. It does not block.
+func (q *Queue) Release(bytes int64) {
+	q.mu.Lock()
+	q.release(bytes)
+	q.mu.Unlock()
+	select {
+	case q.freed <- struct{}{}:
+	default: // Run will be woken, and look, anyway.
+	}
+}
+
+// Stats returns the state of the moment.
+func (q *Queue) Stats() Stats {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return Stats{
+		Held: q.held, Queued: q.queued, Replies: q.queue.len(), Oldest: q.oldest(),
+		Waits: q.waits, Waiting: !q.waiting.IsZero(), Limit: q.room,
+	}
+}
+
+func (q *Queue) reset() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.account = account{}
+	q.waiting = time.Time{}
+}
+
+// drop forgets what waits. The rest is still going to be released.
+func (q *Queue) drop() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queue = fifo[oplog.Reply]{}
+	q.held -= q.queued
+	q.queued = 0
+}
+
+// admit takes r in if there is room, or nothing else is held.
+func (q *Queue) admit(r oplog.Reply) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.held > 0 && q.held+r.Bytes > q.room {
+		q.wait()
+		return false
+	}
+	q.add(r)
+	return true
+}
+
+// mayTake tells whether another reply may be taken from in.
+func (q *Queue) mayTake() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.queue.len() >= q.replies || q.held > 0 && q.held >= q.room {
+		q.wait()
+		return false
+	}
+	if !q.waiting.IsZero() {
+		q.metrics.waited.Add(time.Since(q.waiting).Seconds())
+		q.waiting = time.Time{}
+	}
+	return true
+}
+
+// wait notes that there is no room. mu is held.
+func (q *Queue) wait() {
+	if q.waiting.IsZero() {
+		q.waiting = time.Now()
+		q.waits++
+		q.metrics.waits.Inc()
+	}
+}
+
+func (q *Queue) head() (oplog.Reply, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.queue.first()
+}
+
+func (q *Queue) sent() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.account.sent()
+}

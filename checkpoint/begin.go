@@ -1,0 +1,181 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/oplogrep/replicator/internal/call"
+)
+
+// raiseTries is how often Begin takes the next term where a server has seen the
+// number of one that the link's document does not have: somebody's start was cut
+// off, or rolled back, after it had reached that server.
+const raiseTries = 8
+
+// errBehind is an answer of a server that was primary once.
+var errBehind = errors.New("the server that answered is behind the target's primary")
+
+// Begin raises the link's term and then fences every lane with it: after it
+// returns no write of an older term can succeed any more, and everything that
+// State says is committed by a majority. If after is not 0 it is the term that
+// this process had before, and any other term that is not of this Store is
+// ErrFenced.
+func (s *Store) Begin(ctx context.Context, after int64) (*Hold, error) {
+	before, err := s.readLink(ctx)
+	if err != nil {
+		return nil, s.wrap(err, "begin it")
+	}
+	// A term above after is ours where the answer to an earlier Begin was lost.
+	if after != 0 && before.Term > after && before.holder != s.holder {
+		return nil, s.wrap(ErrFenced, "begin it after term %d, found term %d", after, before.Term)
+	}
+	if before.Term < after {
+		return nil, s.wrap(errBehind, "begin it after term %d, found term %d", after, before.Term)
+	}
+	link, session, err := s.raise(ctx, before)
+	if err != nil {
+		return nil, s.wrap(err, "begin it after term %d", before.Term)
+	}
+	h := newHold(s, link, session)
+	if err := h.fence(ctx); err != nil {
+		return nil, s.wrap(err, "fence its lanes with term %d", link.Term)
+	}
+	if err := s.readLanes(ctx, &link); err != nil {
+		return nil, s.wrap(err, "read its lanes in term %d", link.Term)
+	}
+	switch {
+	case link.highest > link.Term:
+		return nil, s.wrap(ErrFenced, "read its lanes in term %d, found term %d", link.Term, link.highest)
+	case link.lowest < link.Term:
+		return nil, s.wrap(errBehind, "read its lanes in term %d, found term %d", link.Term, link.lowest)
+	}
+	h.found(link)
+	s.metrics.term.Set(float64(link.Term))
+	s.metrics.began.Inc()
+	s.cfg.Observer.Tell(Began{Link: s.cfg.Link, Term: link.Term, Applied: link.Applied, FetchFrom: link.FetchFrom})
+	return h, nil
+}
+
+// raise makes this Store the holder of the next term, and returns the link as it
+// is then, with its session.
+func (s *Store) raise(ctx context.Context, before linkDoc) (linkDoc, *call.Session, error) {
+	id := s.sessionID(before.instance, "link")
+	for term := before.Term + 1; ; term++ {
+		number, err := call.FirstNumber(term)
+		if err != nil {
+			return linkDoc{}, nil, fmt.Errorf("raise the term to %d: %w", term, err)
+		}
+		session := call.NewSession(s.cfg.Target, id, number)
+		n, err := s.raiseTo(ctx, session, before.Term, term)
+		if err != nil && !tooOld(err) {
+			return linkDoc{}, nil, fmt.Errorf("raise the term to %d: %w", term, err)
+		}
+		// Whatever the answer was: it may be that of another process's write
+		// under the same number, which is not carried out twice.
+		after, errRead := s.readLink(ctx)
+		switch {
+		case errRead != nil:
+			return linkDoc{}, nil, errRead
+		case after.Term == term && after.holder == s.holder && after.instance == before.instance:
+			return after, session, nil
+		case after.Term != before.Term || after.holder != before.holder || after.instance != before.instance:
+			return linkDoc{}, nil, fmt.Errorf("raise the term to %d: it is at term %d, by another process: %w", term, after.Term, ErrFenced)
+		case err == nil:
+			return linkDoc{}, nil, fmt.Errorf("raise the term to %d: %d documents met, and it is at term %d still", term, n, after.Term)
+		case term >= before.Term+raiseTries:
+			return linkDoc{}, nil, fmt.Errorf("raise the term to %d: %w", term, err)
+		}
+	}
+}
+
+// raiseTo raises the term from one to another.
+func (s *Store) raiseTo(ctx context.Context, session *call.Session, from, to int64) (int64, error) {
+	reply, err := session.Write(ctx, updateCommand(s.cfg.DB, linksCollection, true, statement{
+		filter: func(dst []byte) []byte {
+			dst = bsoncore.AppendStringElement(dst, "_id", s.cfg.Link)
+			return bsoncore.AppendInt64Element(dst, "term", from)
+		},
+		change: func(dst []byte) []byte {
+			return appendDoc(dst, "$set", func(dst []byte) []byte {
+				dst = bsoncore.AppendInt64Element(dst, "term", to)
+				return bsoncore.AppendStringElement(dst, "holder", s.holder)
+			})
+		},
+	}))
+	if err != nil {
+		return 0, err
+	}
+	return written(reply)
+}
+
+// sessionID returns the id of a session of the link.
+func (s *Store) sessionID(instance, lane string) []byte {
+	return call.SessionID(s.cfg.DB, s.cfg.Link, instance, lane)
+}
+
+// fence raises the term of every lane, each on its own session.
+func (h *Hold) fence(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, l := range append(h.lanes[:len(h.lanes):len(h.lanes)], h.barrier) {
+		g.Go(func() error { return l.fence(ctx) })
+	}
+	return g.Wait()
+}
+
+func (l *Lane) fence(ctx context.Context) error {
+	term := l.hold.state.Term
+	reply, err := l.session.Write(ctx, updateCommand(l.hold.store.cfg.DB, lanesCollection, true, statement{
+		filter: func(dst []byte) []byte {
+			dst = bsoncore.AppendStringElement(dst, "_id", l.id)
+			return appendDoc(dst, "term", func(dst []byte) []byte {
+				return bsoncore.AppendInt64Element(dst, "$lt", term)
+			})
+		},
+		change: func(dst []byte) []byte {
+			return appendDoc(dst, "$set", func(dst []byte) []byte {
+				return bsoncore.AppendInt64Element(dst, "term", term)
+			})
+		},
+	}))
+	if tooOld(err) {
+		return fmt.Errorf("lane %s: %w: %w", l.id, ErrFenced, err)
+	}
+	if err != nil {
+		return fmt.Errorf("lane %s: %w", l.id, err)
+	}
+	n, err := written(reply)
+	if err != nil {
+		return fmt.Errorf("lane %s: %w", l.id, err)
+	}
+	if n == 1 {
+		return nil
+	}
+	return l.hold.store.whyNotFenced(ctx, l.id, term)
+}
+
+// whyNotFenced says why a lane did not take a term.
+func (s *Store) whyNotFenced(ctx context.Context, id string, term int64) error {
+	reply, err := s.cfg.Target.Call(ctx, findCommand(s.cfg.DB, lanesCollection, 1, byID(id)))
+	if err != nil {
+		return fmt.Errorf("lane %s: %w", id, err)
+	}
+	docs, err := found(reply)
+	if err != nil {
+		return fmt.Errorf("lane %s: %w", id, err)
+	}
+	if len(docs) == 0 {
+		return &DamagedError{Link: s.cfg.Link, What: fmt.Sprintf("there is no document %q in %s", id, lanesCollection)}
+	}
+	lane, err := readLane(s.cfg.Link, docs[0])
+	if err != nil {
+		return err
+	}
+	if lane.term > term {
+		return fmt.Errorf("lane %s has term %d, not %d: %w", id, lane.term, term, ErrFenced)
+	}
+	return fmt.Errorf("lane %s did not take term %d, it has %d", id, term, lane.term)
+}

@@ -1,0 +1,290 @@
+package checkpoint
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
+)
+
+// TestBeginFences: everything that an older term can still send is refused, on
+// the primary that saw Begin and on the one after it.
+func TestBeginFences(t *testing.T) {
+	t.Parallel()
+	for _, stepDown := range []bool{false, true} {
+		name := "same primary"
+		if stepDown {
+			name = "next primary"
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := within(t)
+			g, _, old := begun(t, mongosim.Options{Members: 3, Seed: 1}, 4)
+			flush(ctx, t, old.Lane(0), at(101, 0), "kept")
+
+			// Open: on a lane, on the barrier, and on the link itself.
+			opened := open(ctx, t, old.Lane(0), at(102, 0), "open")
+			barrier := open(ctx, t, old.Barrier(), at(102, 0), "open-barrier")
+			late := old.Lane(1).Session().Begin()
+			succeed(t, old.Lane(1).Move(ctx, late, at(102, 0)))
+			advance := old.txns.Begin()
+			succeed(t, old.moveLink(ctx, advance, progress(101), func(dst []byte) []byte { return dst }))
+
+			started := time.Now()
+			h := must[*Hold](t)(link(t, g).Begin(ctx, 0))
+			if took := time.Since(started); took > 10*time.Second {
+				t.Errorf("Begin waited %v for transactions of the older term", took)
+			}
+			if h.Term() != old.Term()+1 {
+				t.Errorf("term %d after %d", h.Term(), old.Term())
+			}
+			if stepDown {
+				succeed(t, g.set.StepDown(ctx))
+			}
+			st := h.State()
+			if st.Lanes[0] != at(101, 0) || st.Lanes[1] != at(100, AllOps) || st.Barrier != at(100, AllOps) {
+				t.Errorf("lanes %v, barrier %v", st.Lanes, st.Barrier)
+			}
+
+			for what, txn := range map[string]*call.Txn{"a lane": opened, "the barrier": barrier, "the link": advance} {
+				if _, err := txn.Commit(ctx, false); !tooOld(err) {
+					t.Errorf("late commit on %s: %v", what, err)
+				}
+			}
+			if _, err := late.Call(ctx, insert("late")); !tooOld(err) {
+				t.Errorf("late statement: %v", err)
+			}
+			if _, err := old.Lane(2).Session().Write(ctx, insert("retryable")); !tooOld(err) {
+				t.Errorf("late retryable write: %v", err)
+			}
+			if _, err := old.Barrier().Session().Write(ctx, insert("retryable-barrier")); !tooOld(err) {
+				t.Errorf("late retryable write on the barrier: %v", err)
+			}
+			txn := old.Lane(3).Session().Begin()
+			wantError(t, old.Lane(3).Move(ctx, txn, at(103, 0)), ErrFenced)
+			wantError(t, old.Lane(3).BeginAlone(ctx, at(103, 0), nil), ErrFenced)
+			wantError(t, old.Barrier().BeginAlone(ctx, at(103, 0), positions(old)), ErrFenced)
+			wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), ErrFenced)
+			wantError(t, old.Resize(ctx, progress(101), 2), ErrFenced)
+			_, err := old.store.Begin(ctx, old.Term())
+			wantError(t, err, ErrFenced)
+			for _, id := range []string{"open", "open-barrier", "late", "retryable", "retryable-barrier"} {
+				if has(t, g, id) {
+					t.Errorf("%q of the older term is in the target", id)
+				}
+			}
+
+			// And the new one goes on.
+			flush(ctx, t, h.Lane(0), at(102, 0), "new")
+			flush(ctx, t, h.Barrier(), at(103, 0), "new-barrier")
+			succeed(t, h.Advance(ctx, progress(103), positions(h), Source{}))
+			if !has(t, g, "kept") || !has(t, g, "new") {
+				t.Error("the new term's data are missing")
+			}
+		})
+	}
+}
+
+// TestForgottenSessions: where the server has forgotten the sessions, the terms
+// in the documents fence alone.
+func TestForgottenSessions(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, _, old := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	must[*Hold](t)(link(t, g).Begin(ctx, 0))
+	// The same lanes under ids that the server has never seen stand for it.
+	for i, l := range append(old.lanes, old.barrier) {
+		l.session = call.NewSession(g, call.SessionID("forgotten", l.id), old.Term()<<call.NumberBits)
+		txn := l.session.Begin()
+		err := l.Move(ctx, txn, at(102, 0))
+		wantError(t, err, ErrFenced)
+		if i == 0 && !strings.Contains(err.Error(), "term 2") {
+			t.Errorf("the error does not say which term: %v", err)
+		}
+		txn.Abort(ctx)
+	}
+	old.txns = call.NewSession(g, call.SessionID("forgotten"), 1)
+	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), ErrFenced)
+}
+
+// TestDelayedCommit: a commit that was sent before Begin and arrives during or
+// after it either is in what Begin found, or has no effect.
+func TestDelayedCommit(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, _, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	for round := range 40 {
+		next := at(uint32(101+round), 0)
+		id := next.String()
+		txn := open(ctx, t, h.Lane(0), next, id)
+		var committed error
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for range round * 20 {
+				_, _ = g.Call(ctx, call.Command{DB: "admin", Body: ping})
+			}
+			_, committed = txn.Commit(ctx, false)
+		})
+		later := must[*Hold](t)(link(t, g).Begin(ctx, 0))
+		wg.Wait()
+		in := later.State().Lanes[0] == next
+		if in != (committed == nil) || in != has(t, g, id) {
+			t.Fatalf("round %d: commit says %v, the lane is at %v, the document is there: %v",
+				round, committed, later.State().Lanes[0], has(t, g, id))
+		}
+		h = later
+	}
+}
+
+var ping = document(func(dst []byte) []byte { return append(dst, "\x10ping\x00\x01\x00\x00\x00"...) })
+
+// TestTwoBegins: of two processes that begin at once one has each term, and the
+// other one knows that it has not.
+func TestTwoBegins(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, _, _ := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	terms := map[int64]int{1: 1}
+	fencedOnes := 0
+	for range 30 {
+		var wg sync.WaitGroup
+		holds, errs := make([]*Hold, 3), make([]error, 3)
+		for i := range holds {
+			s := link(t, g)
+			wg.Go(func() { holds[i], errs[i] = s.Begin(ctx, 0) })
+		}
+		wg.Wait()
+		usable := 0
+		for i, h := range holds {
+			if errs[i] != nil {
+				wantError(t, errs[i], ErrFenced)
+				fencedOnes++
+				continue
+			}
+			terms[h.Term()]++
+			txn := h.Lane(0).Session().Begin()
+			next := h.Lane(0).Position()
+			next.OpTime.TS.T++
+			if h.Lane(0).Move(ctx, txn, next) == nil {
+				if _, err := txn.Commit(ctx, false); err == nil {
+					usable++
+				}
+			}
+		}
+		if usable > 1 {
+			t.Fatalf("%d processes hold the link", usable)
+		}
+	}
+	for term, n := range terms {
+		if n != 1 {
+			t.Errorf("term %d was held %d times", term, n)
+		}
+	}
+	if fencedOnes == 0 {
+		t.Error("no two processes ever met: the test shows nothing")
+	}
+}
+
+// TestOneNumberTwoProcesses: two processes that send the raise of the same term
+// are both told that it was done, and only one of them goes on.
+func TestOneNumberTwoProcesses(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, _, _ := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	slow, quick := &target{set: g.set}, &target{set: g.set}
+	slow.intercept(func(cmd call.Command) (error, bool) {
+		if name(cmd) == "update" {
+			slow.intercept(nil)
+			must[*Hold](t)(link(t, quick).Begin(ctx, 0))
+		}
+		return nil, false
+	})
+	_, err := link(t, slow).Begin(ctx, 0)
+	wantError(t, err, ErrFenced)
+}
+
+var errCut = &call.LostError{Err: errors.New("cut")}
+
+// TestBeginCutOff: after a Begin that was cut off at any of its commands, heard
+// or not heard by the server, the same process and another one can begin.
+func TestBeginCutOff(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, _, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	s, last := h.store, h.Term()
+	for cut := 1; ; cut++ {
+		for _, sent := range []bool{false, true} {
+			for _, restart := range []bool{false, true} {
+				if restart {
+					s, last = link(t, g), 0
+				}
+				opened := open(ctx, t, h.Lane(0), at(uint32(101+cut), 0), "x")
+				n := 0
+				var mu sync.Mutex
+				g.intercept(func(call.Command) (error, bool) {
+					mu.Lock()
+					defer mu.Unlock()
+					if n++; n >= cut {
+						return errCut, sent
+					}
+					return nil, false
+				})
+				_, err := s.Begin(ctx, last)
+				g.intercept(nil)
+				if err == nil {
+					if cut < 6 {
+						t.Fatalf("Begin was not cut at command %d", cut)
+					}
+					return
+				}
+				wantError(t, err, errCut)
+				if h, err = s.Begin(ctx, last); err != nil {
+					t.Fatalf("after a cut at command %d (sent: %v, restarted: %v): %v", cut, sent, restart, err)
+				}
+				last = h.Term()
+				if _, err := opened.Commit(ctx, false); err == nil {
+					t.Fatal("an older term committed")
+				}
+				if st := h.State(); st.Lanes[0] != at(100, AllOps) {
+					t.Fatalf("lane 0 is at %s", st.Lanes[0])
+				}
+			}
+		}
+	}
+}
+
+// TestSeenNumber: a term whose number a server has seen, but which the link's
+// document does not have, is passed over.
+func TestSeenNumber(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 1)
+	doc := must[linkDoc](t)(s.readLink(ctx))
+	seen := call.NewSession(g, s.sessionID(doc.instance, "link"), (h.Term()+1)<<call.NumberBits+5)
+	must[bson.Raw](t)(seen.Write(ctx, insert("seen")))
+	h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+	if h.Term() != 3 {
+		t.Errorf("term %d", h.Term())
+	}
+	flush(ctx, t, h.Lane(0), at(101, 0), "x")
+}
+
+// TestAfter: a process that knows its term notices another one, and its own.
+func TestAfter(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 1)
+	h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+	if _, err := s.Begin(ctx, h.Term()+1); !errors.Is(err, errBehind) {
+		t.Errorf("a term that has not been: %v", err)
+	}
+	must[*Hold](t)(link(t, g).Begin(ctx, 0))
+	_, err := s.Begin(ctx, h.Term())
+	wantError(t, err, ErrFenced)
+}

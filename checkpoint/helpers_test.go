@@ -1,0 +1,217 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"go.uber.org/goleak"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what has to happen.
+const patience = 30 * time.Second
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func must[V any](t testing.TB) func(v V, err error) V {
+	t.Helper()
+	return func(v V, err error) V {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func succeed(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantError fails the test unless err is want.
+func wantError(t testing.TB, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("error %v, want %v", err, want)
+	}
+}
+
+// target is a Caller of a set's primary, or of one member.
+type target struct {
+	set *mongosim.Set
+	// mu guards what follows.
+	mu sync.Mutex
+	to *mongosim.Member // nil means the primary
+	// before, if set, is asked for each command: an error is what its sender
+	// gets, and sent tells whether the server gets the command all the same.
+	before func(cmd call.Command) (err error, sent bool)
+}
+
+func (g *target) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	g.mu.Lock()
+	to, before := g.to, g.before
+	g.mu.Unlock()
+	if before != nil {
+		if err, sent := before(cmd); err != nil {
+			if sent {
+				_, _ = g.send(ctx, to, cmd)
+			}
+			return nil, err
+		}
+	}
+	return g.send(ctx, to, cmd)
+}
+
+func (g *target) send(ctx context.Context, to *mongosim.Member, cmd call.Command) (bson.Raw, error) {
+	if to == nil {
+		var err error
+		if to, err = g.set.AwaitPrimary(ctx); err != nil {
+			return nil, &call.LostError{Err: err}
+		}
+	}
+	reply, err := to.Call(ctx, whole(cmd))
+	if err != nil {
+		return nil, &call.LostError{Host: to.Host(), Err: err}
+	}
+	return reply, call.Check(reply)
+}
+
+// whole is a command in one document.
+func whole(cmd call.Command) bson.Raw {
+	return document(func(dst []byte) []byte {
+		dst = append(dst, cmd.Body[4:len(cmd.Body)-1]...)
+		if cmd.Sequence != "" {
+			i, array := bsoncore.AppendArrayElementStart(dst, cmd.Sequence)
+			for j, d := range cmd.Docs {
+				array = bsoncore.AppendDocumentElement(array, strconv.Itoa(j), d)
+			}
+			dst = closeDoc(array, i)
+		}
+		return bsoncore.AppendStringElement(dst, "$db", cmd.DB)
+	})
+}
+
+func (g *target) intercept(before func(cmd call.Command) (error, bool)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.before = before
+}
+
+func (g *target) direct(m *mongosim.Member) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.to = m
+}
+
+// name is a command's first field.
+func name(cmd call.Command) string {
+	it := rawbson.NewIter(cmd.Body)
+	it.Next()
+	return string(it.Key)
+}
+
+func ot(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 1) }
+
+func at(seconds uint32, op int64) Position { return Position{OpTime: ot(seconds), Op: op} }
+
+// first is a link that begins behind 100.
+func first(writers int) State {
+	return State{
+		Source: Source{SetName: "rs0", RBID: 1, Host: "a:1", ReplicaSetID: setID}, Writers: writers,
+		Fingerprint: "f", Applied: ot(100), AppliedWall: 100_000, FetchFrom: ot(90), CopiedUntil: ot(120),
+	}
+}
+
+var setID = bson.RawValue{Type: bson.TypeObjectID, Value: []byte("123456789012")}
+
+// progress is a checkpoint.
+func progress(seconds uint32) Progress {
+	return Progress{Applied: ot(seconds), AppliedWall: int64(seconds) * 1000, FetchFrom: ot(seconds - 5)}
+}
+
+// link is a store of a link on a set.
+func link(t testing.TB, g *target) *Store {
+	t.Helper()
+	return must[*Store](t)(New(Config{Target: g, Link: "a"}))
+}
+
+// begun creates a link and begins it.
+func begun(t *testing.T, opts mongosim.Options, writers int) (*target, *Store, *Hold) {
+	t.Helper()
+	ctx := within(t)
+	if opts.ElectionTimeout == 0 {
+		opts.HeartbeatInterval, opts.ElectionTimeout = 50*time.Millisecond, 500*time.Millisecond
+	}
+	g := &target{set: mongosim.StartTest(t, opts)}
+	createData(t, g)
+	s := link(t, g)
+	succeed(t, s.Create(ctx, first(writers)))
+	return g, s, must[*Hold](t)(s.Begin(ctx, 0))
+}
+
+// createData makes the collection that tests write data to.
+func createData(t testing.TB, g *target) {
+	t.Helper()
+	body := document(func(dst []byte) []byte {
+		return appendMajority(bsoncore.AppendStringElement(dst, "create", "c"))
+	})
+	must[bson.Raw](t)(g.Call(t.Context(), call.Command{DB: "data", Body: body}))
+}
+
+// insert is an insert of a document into the data.
+func insert(id string) call.Command {
+	return writeCommand("data", "insert", "c", "documents", false, document(byID(id)))
+}
+
+// has tells whether the data have a document.
+func has(t testing.TB, g *target, id string) bool {
+	t.Helper()
+	reply := must[bson.Raw](t)(g.Call(t.Context(), findCommand("data", "c", 1, byID(id))))
+	return len(must[[]bson.Raw](t)(found(reply))) > 0
+}
+
+// open starts a flush and leaves it open.
+func open(ctx context.Context, t testing.TB, l *Lane, next Position, id string) *call.Txn {
+	t.Helper()
+	txn := l.Session().Begin()
+	succeed(t, l.Move(ctx, txn, next))
+	must[bson.Raw](t)(txn.Call(ctx, insert(id)))
+	return txn
+}
+
+// flush makes a whole flush.
+func flush(ctx context.Context, t testing.TB, l *Lane, next Position, id string) {
+	t.Helper()
+	txn := open(ctx, t, l, next, id)
+	must[bson.Raw](t)(txn.Commit(ctx, false))
+	l.Moved(next)
+}
+
+// positions are what the lanes have acknowledged.
+func positions(h *Hold) []Position {
+	var all []Position
+	for _, l := range h.lanes {
+		all = append(all, l.Position())
+	}
+	return all
+}

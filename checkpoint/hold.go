@@ -1,0 +1,304 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// TouchEvery is how often Touch is to be called: a server writes down the use of
+// sessions every 5 minutes, and forgets those unused for 30.
+const TouchEvery = 5 * time.Minute
+
+// Hold is a link under one term. Its methods are safe for concurrent use, its
+// Lanes are each for one goroutine.
+type Hold struct {
+	store   *Store
+	state   State
+	session []byte // the id of the link's session
+	lanes   []*Lane
+	barrier *Lane
+
+	// mu guards barrierAt, the position of the barrier that the target
+	// acknowledged last.
+	mu        sync.Mutex
+	barrierAt Position
+
+	// link is held by who uses the link's session and what follows.
+	link    chan struct{}
+	txns    *call.Session
+	applied oplog.OpTime // as the link's document has it
+	source  Source       // likewise
+	spent   bool
+}
+
+// newHold makes the Hold of a link whose term was raised, with lanes that have
+// no position yet.
+func newHold(s *Store, link linkDoc, session *call.Session) *Hold {
+	h := &Hold{
+		store: s, state: link.State, session: session.ID(),
+		link: make(chan struct{}, 1), txns: session, applied: link.Applied, source: link.Source,
+	}
+	first := link.Term << call.NumberBits
+	for i, id := range laneIDs(s.cfg.Link, link.Writers) {
+		l := &Lane{hold: h, id: id, session: call.NewSession(s.cfg.Target, s.sessionID(link.instance, id), first)}
+		if i == link.Writers {
+			h.barrier = l
+		} else {
+			h.lanes = append(h.lanes, l)
+		}
+	}
+	return h
+}
+
+// found gives the lanes the positions that were read.
+func (h *Hold) found(link linkDoc) {
+	h.state, h.barrierAt = link.State, link.Barrier
+	for i, l := range h.lanes {
+		l.position, l.begun = link.Lanes[i], link.LanesBegun[i]
+		// What was read after all lanes were fenced is committed by a majority.
+		l.barrierSeen = link.Barrier
+	}
+	h.barrier.position, h.barrier.begun = link.Barrier, link.Begun
+}
+
+// State returns what was found when the term was raised.
+func (h *Hold) State() State {
+	st := h.state
+	st.Lanes, st.LanesBegun = slices.Clone(st.Lanes), slices.Clone(st.LanesBegun)
+	return st
+}
+
+// Term returns the term.
+func (h *Hold) Term() int64 { return h.state.Term }
+
+// Lane returns writer i's lane. It is the same one each time.
+func (h *Hold) Lane(i int) *Lane { return h.lanes[i] }
+
+// Barrier returns the lane for what has to be alone.
+func (h *Hold) Barrier() *Lane { return h.barrier }
+
+func (h *Hold) barrierPosition() Position {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.barrierAt
+}
+
+// own waits for the link's session; release gives it back.
+func (h *Hold) own(ctx context.Context) (release func(), err error) {
+	select {
+	case h.link <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if h.spent {
+		<-h.link
+		return nil, ErrSpent
+	}
+	return func() { <-h.link }, nil
+}
+
+// Touch keeps the link's sessions from being forgotten by the server. It is to be
+// called every TouchEvery.
+func (h *Hold) Touch(ctx context.Context) error {
+	body := document(func(dst []byte) []byte {
+		i, dst := bsoncore.AppendArrayElementStart(dst, "refreshSessions")
+		dst = bsoncore.AppendDocumentElement(dst, "0", h.session)
+		for j, l := range append(h.lanes[:len(h.lanes):len(h.lanes)], h.barrier) {
+			dst = bsoncore.AppendDocumentElement(dst, fmt.Sprint(j+1), l.session.ID())
+		}
+		return closeDoc(dst, i)
+	})
+	if _, err := h.store.cfg.Target.Call(ctx, call.Command{DB: "admin", Body: body}); err != nil {
+		return h.store.wrap(err, "refresh its %d sessions", len(h.lanes)+2)
+	}
+	return nil
+}
+
+// Advance moves the link's checkpoint to cp once no lane is found before the
+// position given, in one transaction that is committed with majority. Lanes holds
+// the positions that the writers' lanes had acknowledged when cp was the
+// watermark, or later ones; the barrier's is known. The error is ErrFenced,
+// ErrRewound, ErrOtherSource, or that of the target.
+func (h *Hold) Advance(ctx context.Context, cp Progress, lanes []Position, src Source) error {
+	release, err := h.own(ctx)
+	if err != nil {
+		return h.store.wrap(err, "advance it to %s", cp.Applied)
+	}
+	defer release()
+	started := time.Now()
+	err = h.advance(ctx, cp, lanes, src)
+	h.store.metrics.advanced(time.Since(started), cp, err)
+	if err != nil {
+		h.tell(err)
+		return h.store.wrap(err, "advance it from %s to %s in term %d", h.applied, cp.Applied, h.state.Term)
+	}
+	h.applied = cp.Applied
+	h.store.cfg.Observer.Tell(Advanced{Link: h.store.cfg.Link, Applied: cp.Applied, FetchFrom: cp.FetchFrom})
+	return nil
+}
+
+func (h *Hold) advance(ctx context.Context, cp Progress, lanes []Position, src Source) error {
+	if err := h.checkProgress(cp); err != nil {
+		return err
+	}
+	if !sameSet(src.ReplicaSetID, h.source.ReplicaSetID) {
+		return fmt.Errorf("%w: it has %s, the link has %s", ErrOtherSource, src.ReplicaSetID, h.source.ReplicaSetID)
+	}
+	if src.ReplicaSetID.IsZero() {
+		src.ReplicaSetID = h.source.ReplicaSetID
+	}
+	// The barrier may go on meanwhile: only what it had acknowledged before the
+	// transaction's first statement is sure to be in what that sees.
+	barrier := h.barrierPosition()
+	err := h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
+		if err := h.moveLink(ctx, txn, cp, func(dst []byte) []byte { return appendSource(dst, src) }); err != nil {
+			return err
+		}
+		return h.verify(ctx, txn, lanes, barrier)
+	})
+	if err == nil {
+		h.source = src
+	}
+	return err
+}
+
+// checkProgress checks what the link's document is to be moved to.
+func (h *Hold) checkProgress(cp Progress) error {
+	switch {
+	case cp.Applied.IsNull() || cp.FetchFrom.IsNull():
+		return errors.New("it has no optime to go to")
+	case cp.Applied.Before(h.applied):
+		return errors.New("a checkpoint does not go back")
+	case cp.FetchFrom.After(cp.Applied):
+		return fmt.Errorf("reading from %s would miss what follows it", cp.FetchFrom)
+	}
+	return nil
+}
+
+// inTxn runs work in a transaction of a session and commits it with majority.
+func (h *Hold) inTxn(ctx context.Context, session *call.Session, work func(txn *call.Txn) error) error {
+	txn := session.Begin()
+	err := work(txn)
+	if err == nil {
+		_, err = txn.Commit(ctx, true)
+	} else {
+		txn.Abort(ctx)
+	}
+	return fenced(err)
+}
+
+// fenced makes the refusal of a number ErrFenced: only a newer term has others.
+func fenced(err error) error {
+	if tooOld(err) && !errors.Is(err, ErrFenced) {
+		return fmt.Errorf("%w: %w", ErrFenced, err)
+	}
+	return err
+}
+
+// tell announces what only an operator can make sense of.
+func (h *Hold) tell(err error) {
+	switch {
+	case errors.Is(err, ErrFenced):
+		h.store.cfg.Observer.Tell(Fenced{Link: h.store.cfg.Link, Term: h.state.Term, Err: err})
+	case errors.Is(err, ErrRewound):
+		h.store.metrics.rewound.Inc()
+		h.store.cfg.Observer.Tell(Rewound{Link: h.store.cfg.Link, Term: h.state.Term, Err: err})
+	}
+}
+
+// moveLink moves the link's document in a transaction, from where this Hold left
+// it.
+func (h *Hold) moveLink(ctx context.Context, txn *call.Txn, cp Progress, more func(dst []byte) []byte) error {
+	cfg := &h.store.cfg
+	reply, err := txn.Call(ctx, updateCommand(cfg.DB, linksCollection, false, statement{
+		filter: func(dst []byte) []byte {
+			dst = bsoncore.AppendStringElement(dst, "_id", cfg.Link)
+			dst = bsoncore.AppendInt64Element(dst, "term", h.state.Term)
+			dst = bsoncore.AppendTimestampElement(dst, "applied.ts", h.applied.TS.T, h.applied.TS.I)
+			return bsoncore.AppendInt64Element(dst, "applied.t", h.applied.Term)
+		},
+		change: func(dst []byte) []byte {
+			dst = appendDoc(dst, "$set", func(dst []byte) []byte {
+				return more(appendCheckpoint(dst, cp.Applied, cp.AppliedWall, cp.FetchFrom))
+			})
+			// A transaction that changes nothing is not logged, and its commit
+			// would say nothing of what was there before.
+			return appendDoc(dst, "$inc", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "advances", 1) })
+		},
+	}))
+	if err != nil {
+		return err
+	}
+	n, err := written(reply)
+	if err != nil || n == 1 {
+		return err
+	}
+	reply, err = txn.Call(ctx, findCommand(cfg.DB, linksCollection, 1, byID(cfg.Link)))
+	if err != nil {
+		return err
+	}
+	return h.whyNotMoved(reply)
+}
+
+// whyNotMoved says why the link's document, as a find gave it, did not move.
+func (h *Hold) whyNotMoved(reply bson.Raw) error {
+	docs, err := found(reply)
+	if err != nil {
+		return err
+	}
+	if len(docs) == 0 {
+		return fmt.Errorf("its document is gone: %w", ErrRewound)
+	}
+	link, err := readLink(h.store.cfg.Link, docs[0])
+	switch {
+	case err != nil:
+		return err
+	case link.Term > h.state.Term:
+		return fmt.Errorf("it has term %d: %w", link.Term, ErrFenced)
+	case link.Term < h.state.Term:
+		return fmt.Errorf("it has term %d: %w", link.Term, ErrRewound)
+	case link.Applied.Before(h.applied):
+		return fmt.Errorf("it is at %s: %w", link.Applied, ErrRewound)
+	}
+	return fmt.Errorf("it is at %s, by a transaction whose end was not heard of", link.Applied)
+}
+
+// Verify, inside of a transaction, finds all writers' lanes not before the given
+// positions, nor the barrier before what it had acknowledged, or returns
+// ErrRewound (ErrFenced if their term is not ours). What is asked for has to be
+// acknowledged before the transaction's first statement; so the barrier must not
+// be moving but in this transaction.
+func (h *Hold) Verify(ctx context.Context, txn *call.Txn, lanes []Position) error {
+	return h.verify(ctx, txn, lanes, h.barrierPosition())
+}
+
+func (h *Hold) verify(ctx context.Context, txn *call.Txn, lanes []Position, barrier Position) error {
+	if len(lanes) != len(h.lanes) {
+		return fmt.Errorf("find the lanes at their positions: %d positions for %d lanes", len(lanes), len(h.lanes))
+	}
+	cfg := &h.store.cfg
+	reply, err := txn.Call(ctx, lanesCommand(cfg.DB, cfg.Link, len(lanes)))
+	if err != nil {
+		return fmt.Errorf("read the lanes: %w", fenced(err))
+	}
+	docs, err := readLanes(cfg.Link, len(lanes), reply)
+	if err != nil {
+		return err
+	}
+	for i, want := range lanes {
+		if err := h.notBefore(&docs[i], want); err != nil {
+			return err
+		}
+	}
+	return h.notBefore(&docs[len(lanes)], barrier)
+}

@@ -1,0 +1,207 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/call"
+)
+
+var errNotForward = errors.New("a lane only goes forward")
+
+// Lane is a lane of the target: a document with a position, and a session.
+type Lane struct {
+	hold    *Hold
+	id      string // of the document
+	session *call.Session
+	// position is what the target acknowledged last. Begun, if not the zero
+	// Position, is how far something outside of transactions was begun.
+	//
+	// Invariant: begun is zero or position < begun.
+	position, begun Position
+	// barrierSeen is where the barrier was found last by a transaction that has
+	// committed, barrierRead by the last one that Move was called for.
+	barrierSeen, barrierRead Position
+}
+
+// Session returns the lane's session, to write with.
+func (l *Lane) Session() *call.Session { return l.session }
+
+// Position returns the position that the target acknowledged last.
+func (l *Lane) Position() Position { return l.position }
+
+// Begun returns how far something was begun outside of transactions, by an
+// earlier term, and not ended: everything behind Position up to it may or may not
+// have been carried out. The zero Position stands for nothing; it is that again
+// once the lane has moved there.
+func (l *Lane) Begun() Position { return l.begun }
+
+// Move is to be the first thing in a transaction: it moves the lane's document
+// from Position to next, with a filter on the term and the position. If nothing
+// matches it finds out why: ErrFenced or ErrRewound. Moved is to be called once
+// the transaction has committed.
+func (l *Lane) Move(ctx context.Context, txn *call.Txn, next Position) error {
+	err := l.move(ctx, txn, next)
+	if err != nil {
+		return l.fail(err, "move it from %s to %s", l.position, next)
+	}
+	return nil
+}
+
+// fail tells of an error, and says what was attempted.
+func (l *Lane) fail(err error, format string, args ...any) error {
+	err = fenced(err)
+	l.hold.tell(err)
+	return fmt.Errorf("checkpoint: lane %s of term %d: %s: %w", l.id, l.hold.state.Term, fmt.Sprintf(format, args...), err)
+}
+
+func (l *Lane) move(ctx context.Context, txn *call.Txn, next Position) error {
+	if next.Compare(l.position) <= 0 {
+		return errNotForward
+	}
+	return l.change(ctx, txn, func(dst []byte) []byte {
+		dst = appendDoc(dst, "$set", func(dst []byte) []byte { return appendPosition(dst, next) })
+		if l.begun != (Position{}) && next.Compare(l.begun) >= 0 {
+			dst = appendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "begun", "") })
+		}
+		return dst
+	})
+}
+
+// change updates the lane's document, where it is at its position, and finds the
+// barrier where it has to be.
+func (l *Lane) change(ctx context.Context, txn *call.Txn, change func(dst []byte) []byte) error {
+	cfg := &l.hold.store.cfg
+	barrier := l.hold.barrierPosition()
+	reply, err := txn.Call(ctx, updateCommand(cfg.DB, lanesCollection, false, statement{
+		filter: func(dst []byte) []byte {
+			dst = bsoncore.AppendStringElement(dst, "_id", l.id)
+			dst = bsoncore.AppendInt64Element(dst, "term", l.hold.state.Term)
+			return appendPosition(dst, l.position)
+		},
+		change: change,
+	}))
+	if err != nil {
+		return err
+	}
+	n, err := written(reply)
+	if err != nil {
+		return err
+	}
+	if n != 1 {
+		return l.whyNotMoved(ctx, txn)
+	}
+	return l.findBarrier(ctx, txn, barrier)
+}
+
+// whyNotMoved says why the lane's document did not match.
+func (l *Lane) whyNotMoved(ctx context.Context, txn *call.Txn) error {
+	doc, err := l.hold.readLane(ctx, txn, l.id)
+	if err != nil {
+		return err
+	}
+	if err := l.hold.notBefore(&doc, l.position); err != nil {
+		return err
+	}
+	return fmt.Errorf("it is at %s, by a transaction whose end was not heard of", doc.position)
+}
+
+// findBarrier finds the barrier not before want, which it had acknowledged, if
+// this lane has not done so yet.
+func (l *Lane) findBarrier(ctx context.Context, txn *call.Txn, want Position) error {
+	if l == l.hold.barrier {
+		return nil
+	}
+	if want.Compare(l.barrierSeen) > 0 {
+		doc, err := l.hold.readLane(ctx, txn, l.hold.barrier.id)
+		if err != nil {
+			return err
+		}
+		if err := l.hold.notBefore(&doc, want); err != nil {
+			return err
+		}
+	}
+	l.barrierRead = want
+	return nil
+}
+
+// Moved says that the transaction with Move to next has committed.
+func (l *Lane) Moved(next Position) {
+	l.position, l.barrierSeen = next, l.barrierRead
+	if next.Compare(l.begun) >= 0 {
+		l.begun = Position{}
+	}
+	if h := l.hold; l == h.barrier {
+		h.mu.Lock()
+		h.barrierAt = next
+		h.mu.Unlock()
+	}
+}
+
+// BeginAlone records, with majority, that what is at next is being carried out
+// by the lane outside of a transaction (a command, or writes that transactions
+// refuse). For the barrier lane lanes are verified in the same transaction; a
+// writer's lane gives nil. Everything acknowledged before is committed by a
+// majority when it returns. Where an earlier term had begun something further
+// on, that stays begun.
+func (l *Lane) BeginAlone(ctx context.Context, next Position, lanes []Position) error {
+	begun := next
+	if l.begun.Compare(begun) > 0 {
+		begun = l.begun
+	}
+	err := l.beginAlone(ctx, next, begun, lanes)
+	if err != nil {
+		return l.fail(err, "begin what is at %s, behind %s", next, l.position)
+	}
+	l.begun, l.barrierSeen = begun, l.barrierRead
+	return nil
+}
+
+func (l *Lane) beginAlone(ctx context.Context, next, begun Position, lanes []Position) error {
+	if next.Compare(l.position) <= 0 {
+		return errNotForward
+	}
+	if l == l.hold.barrier && lanes == nil {
+		return errors.New("the barrier is to wait for all lanes")
+	}
+	return l.hold.inTxn(ctx, l.session, func(txn *call.Txn) error {
+		err := l.change(ctx, txn, func(dst []byte) []byte {
+			dst = appendDoc(dst, "$set", func(dst []byte) []byte {
+				return appendDoc(dst, "begun", func(dst []byte) []byte { return appendPosition(dst, begun) })
+			})
+			// An update that changes nothing is not logged, and its commit
+			// would say nothing of what was there before.
+			return appendDoc(dst, "$inc", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "begins", 1) })
+		})
+		if err != nil || lanes == nil {
+			return err
+		}
+		return l.hold.Verify(ctx, txn, lanes)
+	})
+}
+
+// EndAlone records, with majority, that what BeginAlone announced is done, and
+// moves the lane. What was done has to be committed by a majority before. Moved
+// need not be called.
+func (l *Lane) EndAlone(ctx context.Context, next Position) error {
+	if err := l.endAlone(ctx, next); err != nil {
+		return l.fail(err, "end what is at %s, behind %s", next, l.position)
+	}
+	l.Moved(next)
+	return nil
+}
+
+func (l *Lane) endAlone(ctx context.Context, next Position) error {
+	switch {
+	case next.Compare(l.position) <= 0:
+		return errNotForward
+	case next.Compare(l.begun) > 0:
+		return errors.New("it was not begun")
+	}
+	return l.hold.inTxn(ctx, l.session, func(txn *call.Txn) error {
+		return l.move(ctx, txn, next)
+	})
+}

@@ -1,0 +1,105 @@
+package checkpoint
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/call"
+)
+
+// laneIDs are the _ids of all lanes of a link: the writers', then the barrier's.
+func laneIDs(link string, writers int) []string {
+	ids := make([]string, 0, writers+1)
+	for i := range writers {
+		ids = append(ids, laneID(link, i))
+	}
+	return append(ids, barrierID(link))
+}
+
+// laneDocs are new documents of the writers' lanes from..to-1.
+func laneDocs(link string, from, to int, term int64, at Position) []bson.Raw {
+	var docs []bson.Raw
+	for i := from; i < to; i++ {
+		l := laneDoc{id: laneID(link, i), term: term, position: at}
+		docs = append(docs, l.marshal())
+	}
+	return docs
+}
+
+// anyOf is the filter {_id: {$in: ids}}.
+func anyOf(ids []string) func(dst []byte) []byte {
+	return func(dst []byte) []byte {
+		return appendDoc(dst, "_id", func(dst []byte) []byte {
+			i, dst := bsoncore.AppendArrayElementStart(dst, "$in")
+			for j, id := range ids {
+				dst = bsoncore.AppendStringElement(dst, strconv.Itoa(j), id)
+			}
+			return closeDoc(dst, i)
+		})
+	}
+}
+
+// lanesCommand reads all lanes of a link.
+func lanesCommand(db, link string, writers int) call.Command {
+	return findCommand(db, lanesCollection, writers+1, anyOf(laneIDs(link, writers)))
+}
+
+// readLanes reads the reply to lanesCommand: the writers' lanes in order, then
+// the barrier's.
+func readLanes(link string, writers int, reply bson.Raw) ([]laneDoc, error) {
+	docs, err := found(reply)
+	if err != nil {
+		return nil, err
+	}
+	byName := make(map[string]laneDoc, len(docs))
+	for _, doc := range docs {
+		l, err := readLane(link, doc)
+		if err != nil {
+			return nil, err
+		}
+		byName[l.id] = l
+	}
+	lanes := make([]laneDoc, 0, writers+1)
+	for _, id := range laneIDs(link, writers) {
+		l, ok := byName[id]
+		if !ok {
+			return nil, &DamagedError{Link: link, What: fmt.Sprintf("there is no document %q in %s", id, lanesCollection)}
+		}
+		lanes = append(lanes, l)
+	}
+	return lanes, nil
+}
+
+// readLane reads one lane in a transaction that is not to go on.
+func (h *Hold) readLane(ctx context.Context, txn *call.Txn, id string) (laneDoc, error) {
+	reply, err := txn.Call(ctx, findCommand(h.store.cfg.DB, lanesCollection, 1, byID(id)))
+	if err != nil {
+		return laneDoc{}, err
+	}
+	docs, err := found(reply)
+	if err != nil {
+		return laneDoc{}, err
+	}
+	if len(docs) == 0 {
+		return laneDoc{}, fmt.Errorf("lane %s: its document is gone: %w", id, ErrRewound)
+	}
+	return readLane(h.store.cfg.Link, docs[0])
+}
+
+// notBefore checks that a lane is of our term and not before what it had
+// acknowledged.
+func (h *Hold) notBefore(l *laneDoc, want Position) error {
+	switch {
+	case l.term > h.state.Term:
+		return fmt.Errorf("lane %s has term %d, not %d: %w", l.id, l.term, h.state.Term, ErrFenced)
+	case l.term < h.state.Term:
+		return fmt.Errorf("lane %s has term %d, not %d: %w", l.id, l.term, h.state.Term, ErrRewound)
+	case l.position.Compare(want) < 0:
+		return fmt.Errorf("lane %s is at %s, not %s: %w", l.id, l.position, want, ErrRewound)
+	}
+	return nil
+}

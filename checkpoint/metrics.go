@@ -1,0 +1,61 @@
+package checkpoint
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are those of one link.
+type metrics struct {
+	began, rewound, failed prometheus.Counter
+	seconds                prometheus.Histogram
+	term, applied          prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer, link string) (*metrics, error) {
+	name := func(noun, help string) prometheus.Opts {
+		return prometheus.Opts{
+			Namespace: "replicator", Subsystem: "checkpoint", Name: noun, Help: help,
+			ConstLabels: prometheus.Labels{"link": link},
+		}
+	}
+	counter := func(noun, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts(name(noun, help)))
+	}
+	gauge := func(noun, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts(name(noun, help)))
+	}
+	m := &metrics{
+		began:   counter("begins_total", "Times that the link was taken hold of."),
+		rewound: counter("rewinds_total", "Times that the target was found without what it had acknowledged."),
+		failed:  counter("failures_total", "Checkpoints that could not be written."),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "replicator", Subsystem: "checkpoint", Name: "write_seconds",
+			Help:        "Time to write a checkpoint, until it is committed by a majority.",
+			ConstLabels: prometheus.Labels{"link": link},
+			Buckets:     prometheus.ExponentialBuckets(0.001, 2, 14),
+		}),
+		term:    gauge("term", "The link's term: how often it was started."),
+		applied: gauge("timestamp_seconds", "Source time of the newest checkpoint, in seconds since the epoch."),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	var faults []error
+	for _, c := range []prometheus.Collector{m.began, m.rewound, m.failed, m.seconds, m.term, m.applied} {
+		faults = append(faults, reg.Register(c))
+	}
+	return m, errors.Join(faults...)
+}
+
+// advanced counts one Advance.
+func (m *metrics) advanced(took time.Duration, cp Progress, err error) {
+	if err != nil {
+		m.failed.Inc()
+		return
+	}
+	m.seconds.Observe(took.Seconds())
+	m.applied.Set(float64(cp.AppliedWall) / 1000)
+}

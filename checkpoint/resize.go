@@ -1,0 +1,92 @@
+package checkpoint
+
+import (
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/call"
+)
+
+// Resize changes the number of lanes, at the checkpoint cp that all of the log up
+// to it has been applied to and nothing behind it. No lane may be in use. The
+// Hold is spent: Begin anew.
+func (h *Hold) Resize(ctx context.Context, cp Progress, writers int) error {
+	release, err := h.own(ctx)
+	if err != nil {
+		return h.store.wrap(err, "change its writers to %d", writers)
+	}
+	defer release()
+	if writers < 1 || writers > MaxWriters {
+		err = fmt.Errorf("not between 1 and %d", MaxWriters)
+	}
+	if err == nil {
+		err = h.checkProgress(cp)
+	}
+	if err == nil {
+		err = h.resize(ctx, cp, writers)
+	}
+	if err != nil {
+		h.tell(err)
+		return h.store.wrap(err, "change its writers from %d to %d at %s", len(h.lanes), writers, cp.Applied)
+	}
+	h.spent = true
+	h.store.cfg.Observer.Tell(Resized{Link: h.store.cfg.Link, From: len(h.lanes), To: writers, Applied: cp.Applied})
+	return nil
+}
+
+func (h *Hold) resize(ctx context.Context, cp Progress, writers int) error {
+	at := Position{OpTime: cp.Applied, Op: AllOps}
+	lanes := make([]Position, len(h.lanes))
+	for i, l := range append(h.lanes[:len(h.lanes):len(h.lanes)], h.barrier) {
+		switch {
+		case l.position.Compare(at) > 0:
+			return fmt.Errorf("lane %s is at %s already", l.id, l.position)
+		case l.begun != (Position{}):
+			return fmt.Errorf("lane %s has begun what is at %s and not ended it", l.id, l.begun)
+		case i < len(lanes):
+			lanes[i] = l.position
+		}
+	}
+	return h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
+		err := h.moveLink(ctx, txn, cp, func(dst []byte) []byte {
+			return bsoncore.AppendInt32Element(dst, "writers", int32(writers))
+		})
+		if err != nil {
+			return err
+		}
+		if err := h.Verify(ctx, txn, lanes); err != nil {
+			return err
+		}
+		return h.replaceLanes(ctx, txn, at, writers)
+	})
+}
+
+// replaceLanes puts those lanes that stay at one position, and removes or adds
+// the others.
+func (h *Hold) replaceLanes(ctx context.Context, txn *call.Txn, at Position, writers int) error {
+	cfg := &h.store.cfg
+	had := len(h.lanes)
+	keep := laneIDs(cfg.Link, min(had, writers))
+	err := run(ctx, txn, updateCommand(cfg.DB, lanesCollection, false, statement{
+		filter: anyOf(keep),
+		change: func(dst []byte) []byte {
+			return appendDoc(dst, "$set", func(dst []byte) []byte { return appendPosition(dst, at) })
+		},
+		multi: true,
+	}), int64(len(keep)))
+	if err != nil {
+		return err
+	}
+	switch {
+	case writers < had:
+		gone := laneIDs(cfg.Link, had)[writers:had]
+		return run(ctx, txn, deleteCommand(cfg.DB, lanesCollection, anyOf(gone)), int64(len(gone)))
+	case writers > had:
+		docs := laneDocs(cfg.Link, had, writers, h.state.Term, at)
+		insert := writeCommand(cfg.DB, "insert", lanesCollection, "documents", false, docs...)
+		return run(ctx, txn, insert, int64(len(docs)))
+	}
+	return nil
+}

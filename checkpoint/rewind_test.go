@@ -1,0 +1,138 @@
+package checkpoint
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/oplogrep/replicator/internal/mongosim"
+)
+
+// loseFlush flushes on a lane with w: 1 on a primary that is cut off, and makes
+// another member primary, so that the flush is rolled back.
+func loseFlush(ctx context.Context, t *testing.T, g *target, l *Lane, next Position) {
+	t.Helper()
+	succeed(t, g.set.AwaitSynced(ctx))
+	old := must[*mongosim.Member](t)(g.set.AwaitPrimary(ctx))
+	for _, m := range g.set.Members() {
+		if m != old {
+			g.set.Cut(old.ID(), m.ID())
+		}
+	}
+	g.direct(old)
+	flush(ctx, t, l, next, "lost")
+	g.direct(nil)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for p := g.set.Primary(); p == nil || p == old; p = g.set.Primary() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("no other primary")
+		}
+	}
+	g.set.HealAll()
+	succeed(t, g.set.AwaitReady(ctx))
+	if has(t, g, "lost") {
+		t.Fatal("the flush was not rolled back")
+	}
+}
+
+// TestRewound: whatever finds out first that the target lost a flush says so, and
+// after the next Begin it is written again.
+func TestRewound(t *testing.T) {
+	t.Parallel()
+	barrier := func(h *Hold) *Lane { return h.Barrier() }
+	idle := func(h *Hold) *Lane { return h.Lane(1) }
+	for name, c := range map[string]struct {
+		lost  func(h *Hold) *Lane
+		found func(ctx context.Context, h *Hold) error
+	}{
+		"the lane's next flush": {idle, func(ctx context.Context, h *Hold) error {
+			return h.Lane(1).Move(ctx, h.Lane(1).Session().Begin(), at(106, 0))
+		}},
+		"the checkpoint, while the lane is idle": {idle, func(ctx context.Context, h *Hold) error {
+			return h.Advance(ctx, progress(105), positions(h), Source{})
+		}},
+		"a barrier transaction": {idle, func(ctx context.Context, h *Hold) error {
+			txn := h.Barrier().Session().Begin()
+			if err := h.Barrier().Move(ctx, txn, at(106, 0)); err != nil {
+				return err
+			}
+			return h.Verify(ctx, txn, positions(h))
+		}},
+		"a barrier command": {idle, func(ctx context.Context, h *Hold) error {
+			return h.Barrier().BeginAlone(ctx, at(106, 0), positions(h))
+		}},
+		"the lane's own command": {idle, func(ctx context.Context, h *Hold) error {
+			return h.Lane(1).BeginAlone(ctx, at(106, 0), nil)
+		}},
+		"resizing": {idle, func(ctx context.Context, h *Hold) error {
+			return h.Resize(ctx, progress(105), 4)
+		}},
+		"a flush of a writer that waited for the lost barrier": {barrier, func(ctx context.Context, h *Hold) error {
+			return h.Lane(0).Move(ctx, h.Lane(0).Session().Begin(), at(106, 0))
+		}},
+		"a command of a writer that waited for the lost barrier": {barrier, func(ctx context.Context, h *Hold) error {
+			return h.Lane(0).BeginAlone(ctx, at(106, 0), nil)
+		}},
+		"the checkpoint, behind a lost barrier": {barrier, func(ctx context.Context, h *Hold) error {
+			return h.Advance(ctx, progress(105), positions(h), Source{})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := within(t)
+			g, s, h := begun(t, mongosim.Options{Members: 3, Seed: 1}, 2)
+			flush(ctx, t, h.Lane(0), at(101, 0), "kept-0")
+			flush(ctx, t, h.Lane(1), at(102, 0), "kept-1")
+			flush(ctx, t, h.Barrier(), at(103, AllOps), "kept-barrier")
+			flush(ctx, t, h.Lane(0), at(104, 0), "kept-2") // has seen the barrier
+			succeed(t, h.Advance(ctx, progress(103), positions(h), Source{}))
+			lane := c.lost(h)
+			was := lane.Position()
+			loseFlush(ctx, t, g, lane, at(105, 0))
+
+			wantError(t, c.found(ctx, h), ErrRewound)
+			again := must[*Hold](t)(s.Begin(ctx, h.Term()))
+			if got := c.lost(again).Position(); got != was {
+				t.Fatalf("the lane is at %s, it was at %s before the lost flush", got, was)
+			}
+			if got := again.State().Applied; got != ot(103) {
+				t.Errorf("the checkpoint is at %s", got)
+			}
+			flush(ctx, t, c.lost(again), at(105, 0), "lost")
+			flush(ctx, t, again.Lane(0), at(106, 0), "next")
+			succeed(t, again.Advance(ctx, progress(106), positions(again), Source{}))
+		})
+	}
+}
+
+// TestSeenBarrier: a writer that has flushed behind the barrier does not look for
+// it again, and one that has not does so once.
+func TestSeenBarrier(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, _, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	finds := 0
+	g.intercept(counting("find", &finds))
+	l := h.Lane(0)
+	flush(ctx, t, l, at(101, 0), "a")
+	if finds != 0 {
+		t.Errorf("%d finds before the barrier moved", finds)
+	}
+	flush(ctx, t, h.Barrier(), at(102, 0), "b")
+	aborted := open(ctx, t, l, at(103, 0), "c")
+	aborted.Abort(ctx)
+	if finds != 1 {
+		t.Errorf("%d finds after the barrier moved", finds)
+	}
+	flush(ctx, t, l, at(103, 0), "c")
+	if finds != 2 {
+		t.Errorf("%d finds after a transaction that was not committed", finds)
+	}
+	flush(ctx, t, l, at(104, 0), "d")
+	if finds != 2 {
+		t.Errorf("%d finds after one that was", finds)
+	}
+}

@@ -1,0 +1,144 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+var (
+	// ErrFenced is a link whose term was raised by another process: this one
+	// must write no more.
+	ErrFenced = errors.New("another process has taken over the link")
+	// ErrRewound is a target that no longer has what it had acknowledged, after
+	// a failover: the attempt has to begin again from what the lanes say.
+	ErrRewound = errors.New("the target lost acknowledged writes")
+	// ErrNoLink is a link that Begin does not find.
+	ErrNoLink = errors.New("there is no such link in the target's metadata")
+	// ErrExists is a link that Create finds.
+	ErrExists = errors.New("the link exists already")
+	// ErrOtherSource is a source that is another replica set than the link's.
+	ErrOtherSource = errors.New("the source is another replica set than the link was made for")
+	// ErrSpent is a Hold that was resized: Begin anew.
+	ErrSpent = errors.New("the number of writers was changed, the link has to be begun again")
+)
+
+// Version is the format of the documents that this package writes, and the only
+// one that it reads.
+const Version = 1
+
+// MaxWriters is the largest number of writers of a link.
+const MaxWriters = 256
+
+// VersionError is a link whose documents have another format.
+type VersionError struct {
+	Link string
+	// Found is the format's number.
+	Found int64
+}
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("link %q has format %d and this program knows %d: use the version of the program that wrote it",
+		e.Link, e.Found, Version)
+}
+
+// DamagedError is metadata that were not written by this program, or changed by
+// someone else.
+type DamagedError struct {
+	Link string
+	// What says what is wrong.
+	What string
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("the metadata of link %q are damaged: %s; the link has to be made again with a new copy of the data",
+		e.Link, e.What)
+}
+
+// Source says which replica set a link follows.
+type Source struct {
+	// ReplicaSetID is settings.replicaSetId of its config, nil where it could
+	// not be learned. A set with another one is another set.
+	ReplicaSetID bson.RawValue
+	SetName      string
+	// RBID is the rollback id of Host, the member that was read last, -1 where
+	// it is not known.
+	RBID int64
+	Host string
+}
+
+// State is what is known of a link.
+type State struct {
+	// Term counts the starts of the link, from 1.
+	Term    int64
+	Source  Source
+	Writers int
+	// Fingerprint is of the settings that must not change while a link lives
+	// (filters, renames, policies).
+	Fingerprint string
+	// Applied, AppliedWall and FetchFrom are the checkpoint: everything up to
+	// Applied is in the target, reading begins at FetchFrom.
+	Applied     oplog.OpTime
+	AppliedWall int64 // milliseconds since the epoch
+	FetchFrom   oplog.OpTime
+	// CopiedUntil: up to it the log meets a copy that was taken while writes
+	// went on. Null where the data were exact from the start.
+	CopiedUntil oplog.OpTime
+	// Lanes are the positions of the writers' lanes; a lane that has not moved
+	// yet has the position {Applied of the link's creation, AllOps}.
+	Lanes []Position
+	// LanesBegun are, for each lane, how far something outside of transactions
+	// was begun and may or may not have been done; the zero Position stands for
+	// nothing.
+	LanesBegun []Position
+	// Barrier is the position of the lane for what has to be alone: everything
+	// before it, in any lane, is in the target. Begun, if not the zero Position,
+	// is a command that was begun behind it and may or may not have been carried
+	// out.
+	Barrier Position
+	Begun   Position
+}
+
+// validate checks what Create is given.
+func (s *State) validate() error {
+	var faults []error
+	if s.Writers < 1 || s.Writers > MaxWriters {
+		faults = append(faults, fmt.Errorf("%d writers: not between 1 and %d", s.Writers, MaxWriters))
+	}
+	if s.Applied.IsNull() {
+		faults = append(faults, errors.New("no optime to begin behind"))
+	}
+	if s.FetchFrom.IsNull() {
+		faults = append(faults, errors.New("no optime to read from"))
+	}
+	if s.FetchFrom.After(s.Applied) {
+		faults = append(faults, fmt.Errorf("reading from %s would miss what follows %s", s.FetchFrom, s.Applied))
+	}
+	return errors.Join(faults...)
+}
+
+// sameSet tells whether two ids of a replica set may be of one set; an unknown
+// one may be of any.
+func sameSet(a, b bson.RawValue) bool {
+	return a.IsZero() || b.IsZero() || a.Equal(b)
+}
+
+// linkName excludes what separates a link from its lanes.
+var linkName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+// dbName excludes what a server refuses, and what belongs to it.
+var dbName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
+
+func checkDB(name string) error {
+	switch {
+	case name == "admin" || name == "local" || name == "config":
+		return fmt.Errorf("metadata database %q: it belongs to the server", name)
+	case !dbName.MatchString(name):
+		return fmt.Errorf("metadata database %q: want letters, digits, _ and -, 63 at most", name)
+	}
+	return nil
+}

@@ -1,0 +1,347 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongosim"
+)
+
+// counting counts commands of a name.
+func counting(what string, n *int) func(call.Command) (error, bool) {
+	return func(cmd call.Command) (error, bool) {
+		if name(cmd) == what {
+			*n++
+		}
+		return nil, false
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	g := &target{}
+	reg := prometheus.NewRegistry()
+	must[*Store](t)(New(Config{Target: g, Link: "a", Registry: reg}))
+	for what, cfg := range map[string]Config{
+		"no target":                 {Link: "a"},
+		"link \"\"":                 {Target: g},
+		"link \"a/b\"":              {Target: g, Link: "a/b"},
+		"belongs to the server":     {Target: g, Link: "a", DB: "local"},
+		"metadata database \"a.b\"": {Target: g, Link: "a", DB: "a.b"},
+		"register metrics":          {Target: g, Link: "a", Registry: reg},
+	} {
+		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%+v: %v, want %q", cfg, err, what)
+		}
+	}
+}
+
+func TestLink(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	createData(t, g)
+	var events []string
+	s := must[*Store](t)(New(Config{Target: g, Link: "a", Observer: func(e event.Event) {
+		events = append(events, fmt.Sprintf("%s %s", e.Message(), e.LogValue()))
+	}}))
+	if _, found, err := s.Load(ctx); err != nil || found {
+		t.Fatalf("before Create: %v, %v", found, err)
+	}
+	_, err := s.Begin(ctx, 0)
+	wantError(t, err, ErrNoLink)
+	if err := s.Create(ctx, State{}); err == nil || !strings.Contains(err.Error(), "0 writers") {
+		t.Errorf("Create of nothing: %v", err)
+	}
+	succeed(t, s.Create(ctx, first(3)))
+	wantError(t, s.Create(ctx, first(3)), ErrExists)
+
+	want := first(3)
+	start := at(100, AllOps)
+	want.Lanes, want.LanesBegun = []Position{start, start, start}, make([]Position, 3)
+	want.Barrier = start
+	got, _, err := s.Load(ctx)
+	succeed(t, err)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("after Create: %s", diff)
+	}
+	h := must[*Hold](t)(s.Begin(ctx, 0))
+	want.Term = 1
+	if diff := cmp.Diff(want, h.State()); diff != "" {
+		t.Errorf("after Begin: %s", diff)
+	}
+
+	flush(ctx, t, h.Lane(1), at(101, 4), "x")
+	succeed(t, h.Touch(ctx))
+	src := Source{SetName: "rs0", RBID: 2, Host: "b:1"}
+	succeed(t, h.Advance(ctx, progress(102), positions(h), src))
+	want.Source = src
+	want.Source.ReplicaSetID = setID // is not forgotten
+	want.Applied, want.AppliedWall, want.FetchFrom = ot(102), 102_000, ot(97)
+	want.Lanes[1] = at(101, 4)
+	got, _, err = s.Load(ctx)
+	succeed(t, err)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("after Advance: %s", diff)
+	}
+	// The same again is no error: it makes what was applied before durable.
+	succeed(t, h.Advance(ctx, progress(102), positions(h), src))
+
+	src.ReplicaSetID = bson.RawValue{Type: bson.TypeObjectID, Value: []byte("another one.")}
+	wantError(t, h.Advance(ctx, progress(103), positions(h), src), ErrOtherSource)
+	for what, err := range map[string]error{
+		"does not go back":  h.Advance(ctx, progress(101), positions(h), Source{}),
+		"no optime":         h.Advance(ctx, Progress{}, positions(h), Source{}),
+		"would miss":        h.Advance(ctx, Progress{Applied: ot(103), FetchFrom: ot(104)}, positions(h), Source{}),
+		"1 positions for 3": h.Advance(ctx, progress(103), positions(h)[:1], Source{}),
+		"only goes forward": h.Lane(1).Move(ctx, h.Lane(1).Session().Begin(), at(101, 4)),
+	} {
+		if err == nil || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), "checkpoint: ") {
+			t.Errorf("error %v, want %q", err, what)
+		}
+	}
+	wantError(t, h.Advance(ctx, progress(103), []Position{start, at(101, 5), start}, Source{}), ErrRewound)
+	if got, _, _ := s.Load(ctx); got.Applied != ot(102) {
+		t.Errorf("a refused Advance moved it to %s", got.Applied)
+	}
+
+	other := must[*Store](t)(New(Config{Target: g, Link: "b"}))
+	succeed(t, other.Create(ctx, first(1)))
+	list := must[[]Listed](t)(List(ctx, g, ""))
+	if len(list) != 2 || list[0].Link != "a" || list[1].Link != "b" || list[0].State.Applied != ot(102) || list[1].Err != nil {
+		t.Errorf("list: %+v", list)
+	}
+	wantEvents := []string{
+		"link created in the target [link=a writers=3 applied=100:1 t1]",
+		"link held under a new term [link=a term=1 applied=100:1 t1 fetch_from=90:1 t1]",
+		"checkpoint written [link=a applied=102:1 t1 fetch_from=97:1 t1]",
+		"checkpoint written [link=a applied=102:1 t1 fetch_from=97:1 t1]",
+	}
+	if diff := cmp.Diff(wantEvents, events[:4]); diff != "" {
+		t.Errorf("events: %s", diff)
+	}
+	if last := events[len(events)-1]; !strings.Contains(last, "lost acknowledged writes") {
+		t.Errorf("last event: %s", last)
+	}
+}
+
+// TestCreateOnce: of processes that create a link at once one does.
+func TestCreateOnce(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	var wg sync.WaitGroup
+	errs := make([]error, 4)
+	for i := range errs {
+		s := link(t, g)
+		wg.Go(func() { errs[i] = s.Create(ctx, first(i+1)) })
+	}
+	wg.Wait()
+	writers := slices.Index(errs, nil) + 1
+	made := 0
+	for _, err := range errs {
+		if err == nil {
+			made++
+		}
+	}
+	if made != 1 {
+		t.Fatalf("created %d times: %v", made, errs)
+	}
+	h := must[*Hold](t)(link(t, g).Begin(ctx, 0))
+	if len(h.State().Lanes) != writers {
+		t.Errorf("%d lanes for %d writers", len(h.State().Lanes), writers)
+	}
+}
+
+// TestRemovedLink: a link that somebody removed by hand can be made again, and
+// does not mind what the sessions of the earlier one have seen.
+func TestRemovedLink(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 4)
+	for range 20 {
+		h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+	}
+	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", linksCollection, byID("a"))))
+	wantError(t, h.Advance(ctx, progress(101), positions(h), Source{}), ErrRewound)
+	_, err := s.Begin(ctx, h.Term())
+	wantError(t, err, ErrNoLink)
+	succeed(t, s.Create(ctx, first(2)))
+	again := must[*Hold](t)(s.Begin(ctx, 0))
+	flush(ctx, t, again.Lane(1), at(101, 0), "x")
+	// The other lanes are gone.
+	reply := must[bson.Raw](t)(g.Call(ctx, findCommand("replicator", lanesCollection, 100, func(dst []byte) []byte { return dst })))
+	if docs := must[[]bson.Raw](t)(found(reply)); len(docs) != 3 {
+		t.Errorf("%d lanes", len(docs))
+	}
+}
+
+// TestDamaged: documents that this program would not write are refused, saying
+// what is wrong with them.
+func TestDamaged(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, _ := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	set := func(collection, id, operator string, change func(dst []byte) []byte) {
+		t.Helper()
+		must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", collection, true, statement{
+			filter: byID(id), change: func(dst []byte) []byte { return appendDoc(dst, operator, change) },
+		})))
+	}
+	set(lanesCollection, "a/1", "$set", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "op", "x") })
+	_, err := s.Begin(ctx, 0)
+	if e, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(e.What, `lane "a/1": field op`) {
+		t.Errorf("a lane without op: %v", err)
+	}
+	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", lanesCollection, byID("a/1"))))
+	_, err = s.Begin(ctx, 0)
+	if e, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(e.What, `no document "a/1"`) {
+		t.Errorf("no lane: %v", err)
+	}
+	set(linksCollection, "a", "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "fetchFrom.ts", "") })
+	_, _, err = s.Load(ctx)
+	if e, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(e.What, "fetchFrom.ts") {
+		t.Errorf("no fetchFrom: %v", err)
+	}
+	set(linksCollection, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", 2) })
+	_, err = s.Begin(ctx, 0)
+	if e, ok := errors.AsType[*VersionError](err); !ok || e.Found != 2 || !strings.Contains(err.Error(), "use the version") {
+		t.Errorf("another format: %v", err)
+	}
+	set(linksCollection, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", 1) })
+	set(linksCollection, "a", "$set", func(dst []byte) []byte { return appendOpTime(dst, "fetchFrom", ot(90)) })
+	set(linksCollection, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", call.MaxPrefix) })
+	if _, err = s.Begin(ctx, 0); err == nil || !strings.Contains(err.Error(), "not between 0 and") {
+		t.Errorf("the last term: %v", err)
+	}
+	if list := must[[]Listed](t)(List(ctx, g, "replicator")); len(list) != 1 || list[0].Err == nil {
+		t.Errorf("list: %+v", list)
+	}
+}
+
+// TestAlone: what was begun and not ended is known to the next term, until the
+// lane has passed it.
+func TestAlone(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	flush(ctx, t, h.Lane(0), at(101, 0), "x")
+	if err := h.Barrier().BeginAlone(ctx, at(102, AllOps), nil); err == nil {
+		t.Error("a barrier that waits for nobody")
+	}
+	if err := h.Barrier().EndAlone(ctx, at(102, AllOps)); err == nil {
+		t.Error("ended what was not begun")
+	}
+	succeed(t, h.Barrier().BeginAlone(ctx, at(102, AllOps), positions(h)))
+	succeed(t, h.Barrier().EndAlone(ctx, at(102, AllOps)))
+	if b := h.Barrier(); b.Position() != at(102, AllOps) || b.Begun() != (Position{}) {
+		t.Errorf("the barrier is at %s, begun %s", b.Position(), b.Begun())
+	}
+	succeed(t, h.Barrier().BeginAlone(ctx, at(103, AllOps), positions(h)))
+	succeed(t, h.Lane(1).BeginAlone(ctx, at(109, 3), nil))
+	if err := h.Resize(ctx, progress(110), 1); err == nil || !strings.Contains(err.Error(), "not ended") {
+		t.Errorf("Resize in the middle: %v", err)
+	}
+
+	h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+	st := h.State()
+	if st.Begun != at(103, AllOps) || st.LanesBegun[1] != at(109, 3) || st.LanesBegun[0] != (Position{}) {
+		t.Errorf("begun %s, %v", st.Begun, st.LanesBegun)
+	}
+	succeed(t, h.Barrier().BeginAlone(ctx, at(103, AllOps), positions(h)))
+	succeed(t, h.Barrier().EndAlone(ctx, at(103, AllOps)))
+
+	// The lane's batches are cut elsewhere now.
+	l := h.Lane(1)
+	succeed(t, l.BeginAlone(ctx, at(105, 0), nil))
+	succeed(t, l.EndAlone(ctx, at(105, 0)))
+	if l.Begun() != at(109, 3) {
+		t.Errorf("begun %s: an earlier term's is forgotten too soon", l.Begun())
+	}
+	flush(ctx, t, l, at(108, 0), "y")
+	if st, _, _ := s.Load(ctx); st.LanesBegun[1] != at(109, 3) || l.Begun() != at(109, 3) {
+		t.Errorf("begun %s, %s: an earlier term's is forgotten too soon", st.LanesBegun[1], l.Begun())
+	}
+	flush(ctx, t, l, at(110, 0), "z")
+	if st, _, _ := s.Load(ctx); st.LanesBegun[1] != (Position{}) || l.Begun() != (Position{}) {
+		t.Errorf("begun %s, %s behind it", st.LanesBegun[1], l.Begun())
+	}
+	_ = g
+}
+
+// TestResize: lanes come and go at a watermark, and none keeps an older position.
+func TestResize(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 3)
+	now := uint32(101)
+	for _, writers := range []int{8, 2, 2, 5} {
+		flush(ctx, t, h.Lane(0), at(now, 2), fmt.Sprint(now))
+		flush(ctx, t, h.Barrier(), at(now, 3), fmt.Sprint("b", now))
+		if err := h.Resize(ctx, progress(now-1), writers); err == nil || !strings.Contains(err.Error(), "already") {
+			t.Fatalf("Resize before what was applied: %v", err)
+		}
+		succeed(t, h.Resize(ctx, progress(now), writers))
+		wantError(t, h.Advance(ctx, progress(now), positions(h), Source{}), ErrSpent)
+		h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+		st := h.State()
+		want := slices.Repeat([]Position{at(now, AllOps)}, writers)
+		if diff := cmp.Diff(want, st.Lanes); diff != "" || st.Writers != writers || st.Barrier != at(now, AllOps) || st.Applied != ot(now) {
+			t.Fatalf("%d writers, barrier %s, applied %s, lanes %s", st.Writers, st.Barrier, st.Applied, diff)
+		}
+		reply := must[bson.Raw](t)(g.Call(ctx, findCommand("replicator", lanesCollection, 100, func(dst []byte) []byte { return dst })))
+		if docs := must[[]bson.Raw](t)(found(reply)); len(docs) != writers+1 {
+			t.Errorf("%d lanes for %d writers", len(docs), writers)
+		}
+		now++
+	}
+	if err := h.Resize(context.Background(), progress(now), 0); err == nil {
+		t.Error("no writers")
+	}
+}
+
+// TestLostCommit: a commit whose answer was lost is in the next term's lanes or
+// it is not, and the hold that lost it does not go on.
+func TestLostCommit(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 1)
+	for _, sent := range []bool{true, false} {
+		next := h.Lane(0).Position()
+		next.OpTime.TS.T++
+		txn := open(ctx, t, h.Lane(0), next, next.String())
+		g.intercept(func(cmd call.Command) (error, bool) {
+			if name(cmd) == "commitTransaction" {
+				return errCut, sent
+			}
+			return nil, false
+		})
+		_, err := txn.Commit(ctx, false)
+		wantError(t, err, errCut)
+		g.intercept(nil)
+		if sent {
+			later := next
+			later.OpTime.TS.T++
+			err := h.Lane(0).Move(ctx, h.Lane(0).Session().Begin(), later)
+			if err == nil || errors.Is(err, ErrRewound) || errors.Is(err, ErrFenced) || !strings.Contains(err.Error(), "not heard of") {
+				t.Errorf("the next move: %v", err)
+			}
+		}
+		h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+		if got := h.Lane(0).Position() == next; got != sent || has(t, g, next.String()) != sent {
+			t.Errorf("sent: %v; the lane has moved: %v", sent, got)
+		}
+	}
+}

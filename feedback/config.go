@@ -1,0 +1,143 @@
+package feedback
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Mode is the way in which the source is told.
+type Mode uint8
+
+const (
+	// None: the source is not told.
+	None Mode = iota
+	// Member: by replSetUpdatePosition, for a configured member.
+	Member
+	// Document: by a document in a collection of the source.
+	Document
+)
+
+// String returns the mode's name.
+func (m Mode) String() string {
+	switch m {
+	case None:
+		return "none"
+	case Member:
+		return "member"
+	case Document:
+		return "document"
+	}
+	return fmt.Sprintf("Mode(%d)", uint8(m))
+}
+
+// Source is the member of the source that is read from.
+type Source struct {
+	// Host is its address.
+	Host string
+	// Caller runs commands on it.
+	Caller call.Caller
+	// Committed is the newest commit point that it has told, null if it has not,
+	// and CommittedWall its entry's wall time in milliseconds since the epoch, 0
+	// where that is not known.
+	Committed     oplog.OpTime
+	CommittedWall int64
+	// ConfigVersion is the version of the set's configuration, -1 where it is not
+	// known.
+	ConfigVersion int64
+}
+
+// Upstream knows which member is read from.
+type Upstream interface {
+	// Upstream returns that member, false if there is none just now. It is called
+	// before each report, and must not block.
+	Upstream() (Source, bool)
+}
+
+// Config says how the source is told.
+type Config struct {
+	Mode Mode
+	// MemberID is the _id of the configured member, for Member.
+	MemberID int
+	// Upstream is whom Member reports to.
+	Upstream Upstream
+	// Primary runs commands on the source's primary, for Document.
+	Primary call.Caller
+	// DB and Collection are where the documents are, by default
+	// "replicator.positions". They must not be mirrored.
+	DB, Collection string
+	// Link is the document's _id.
+	Link string
+	// KeepAlive is how long nothing is reported at most, by default 5 s for
+	// Member, which should be half of the source's election timeout, and 10 s for
+	// Document.
+	KeepAlive time.Duration
+	// Every is how often a document is written at most, by default once a second.
+	Every time.Duration
+	// Timeout is how long an answer is waited for, by default 30 s.
+	Timeout time.Duration
+	// Consistent is the entry from which on the target is consistent: nothing is
+	// reported before. Null means from the start.
+	Consistent oplog.OpTime
+
+	// Observer is told when reporting begins, fails, and works again. May be nil.
+	Observer event.Observer
+	// Registry gets the metrics. May be nil.
+	Registry prometheus.Registerer
+}
+
+func (c *Config) setDefaults() {
+	if c.DB == "" {
+		c.DB = "replicator"
+	}
+	if c.Collection == "" {
+		c.Collection = "positions"
+	}
+	if c.KeepAlive == 0 {
+		c.KeepAlive = 5 * time.Second
+		if c.Mode == Document {
+			c.KeepAlive = 10 * time.Second
+		}
+	}
+	if c.Every == 0 {
+		c.Every = time.Second
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 30 * time.Second
+	}
+}
+
+func (c *Config) validate() error {
+	var faults []error
+	switch c.Mode {
+	case None:
+	case Member:
+		if c.Upstream == nil {
+			faults = append(faults, errors.New("no member to report to"))
+		}
+		if c.MemberID < 0 {
+			faults = append(faults, fmt.Errorf("member id %d: want 0 or more", c.MemberID))
+		}
+	case Document:
+		if c.Primary == nil {
+			faults = append(faults, errors.New("no primary to write a document to"))
+		}
+		if c.Link == "" {
+			faults = append(faults, errors.New("no name of a link for the document"))
+		}
+	default:
+		faults = append(faults, fmt.Errorf("unknown mode %s", c.Mode))
+	}
+	for name, d := range map[string]time.Duration{"keep-alive": c.KeepAlive, "interval of documents": c.Every, "timeout": c.Timeout} {
+		if d < 0 {
+			faults = append(faults, fmt.Errorf("%s of %v: want more than 0", name, d))
+		}
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,92 @@
+package feedback
+
+import (
+	"errors"
+	"log/slog"
+	"strconv"
+
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Keys of the events' attributes.
+const (
+	keyMode    = "mode"
+	keyHost    = "host"
+	keyMember  = "member"
+	keyApplied = "applied"
+	keyError   = "error"
+	keyHint    = "hint"
+)
+
+// Reporting is the first report that the source took, or the first after errors.
+type Reporting struct {
+	Mode    Mode
+	Host    string
+	Applied oplog.OpTime
+}
+
+// Message implements event.Event.
+func (Reporting) Message() string { return "progress is reported to the source" }
+
+// Level implements event.Event.
+func (Reporting) Level() slog.Level { return slog.LevelInfo }
+
+// LogValue implements slog.LogValuer.
+func (e Reporting) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyMode, e.Mode.String()), slog.String(keyHost, e.Host),
+		slog.String(keyApplied, e.Applied.String()))
+}
+
+// Failed is a report that the source did not take, or may not have. It is
+// announced once for a row of the same errors.
+type Failed struct {
+	Mode     Mode
+	MemberID int
+	Host     string
+	Err      error
+}
+
+// Message implements event.Event.
+func (Failed) Message() string { return "progress could not be reported to the source" }
+
+// Level implements event.Event.
+func (Failed) Level() slog.Level { return slog.LevelWarn }
+
+// LogValue implements slog.LogValuer.
+func (e Failed) LogValue() slog.Value {
+	attrs := []slog.Attr{slog.String(keyMode, e.Mode.String()), slog.String(keyHost, e.Host)}
+	if e.Mode == Member {
+		attrs = append(attrs, slog.Int(keyMember, e.MemberID))
+	}
+	attrs = append(attrs, slog.String(keyError, e.Err.Error()))
+	if hint := e.hint(); hint != "" {
+		attrs = append(attrs, slog.String(keyHint, hint))
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// hint says what to do about errors that stay.
+func (e Failed) hint() string {
+	refusal, ok := errors.AsType[*servererr.Error](e.Err)
+	switch {
+	case !ok:
+		return ""
+	case refusal.Code == servererr.NodeNotFound:
+		return "add the member to the source's configuration, or report by a document, or not at all"
+	case refusal.Code == servererr.Unauthorized && e.Mode == Member:
+		return "grant the source's user the action internal on the cluster, or report by a document, or not at all"
+	case refusal.Code == servererr.Unauthorized:
+		return "grant the source's user readWrite on the database of the positions, or do not report"
+	}
+	return ""
+}
+
+// faultText tells errors apart that are worth another event.
+func faultText(j *job, err error) string {
+	if e, ok := errors.AsType[*servererr.Error](err); ok {
+		// Messages may carry optimes, which are never the same.
+		return j.host + " " + strconv.Itoa(int(e.Code))
+	}
+	return j.host
+}

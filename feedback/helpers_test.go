@@ -1,0 +1,170 @@
+package feedback
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"go.uber.org/goleak"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must[V any](t testing.TB) func(v V, err error) V {
+	t.Helper()
+	return func(v V, err error) V {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func succeed(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func ot(n uint32) oplog.OpTime { return oplog.NewOpTime(n, 0, 1) }
+
+// progress is applied and durable with the walls 1000 times as large, and as many
+// operations as ops says.
+func progress(applied, durable uint32, ops int64) checkpoint.Progress {
+	return checkpoint.Progress{
+		Applied: ot(applied), AppliedWall: int64(applied) * 1000,
+		Durable: ot(durable), DurableWall: int64(durable) * 1000, Ops: ops,
+	}
+}
+
+// source is an Upstream and a Caller that notes what it is told.
+type source struct {
+	// mu guards what follows.
+	mu      sync.Mutex
+	up      Source
+	down    bool
+	latency time.Duration
+	err     error
+	reports []told
+	flying  int
+	most    int // reports in flight at once
+	note    func(told)
+}
+
+// told is one report as it came.
+type told struct {
+	applied, durable         oplog.OpTime
+	appliedWall, durableWall int64
+	member                   int64
+}
+
+func (s *source) Upstream() (Source, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	up := s.up
+	up.Caller = s
+	return up, !s.down
+}
+
+func (s *source) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	r, err := read(cmd)
+	if err != nil {
+		panic(err)
+	}
+	s.mu.Lock()
+	s.reports = append(s.reports, r)
+	s.flying++
+	s.most = max(s.most, s.flying)
+	latency, err, note := s.latency, s.err, s.note
+	s.mu.Unlock()
+	if note != nil {
+		note(r)
+	}
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.flying--
+	}()
+	select {
+	case <-time.After(latency):
+		return nil, err
+	case <-ctx.Done():
+		return nil, &call.LostError{Host: "h", Err: context.Cause(ctx)}
+	}
+}
+
+func (s *source) set(change func(s *source)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s)
+}
+
+// read reads a report of either form.
+func read(cmd call.Command) (told, error) {
+	doc, names := cmd.Body, [4]string{"appliedOpTime", "appliedWallTime", "durableOpTime", "durableWallTime"}
+	r := told{}
+	if cmd.Sequence == "" {
+		if _, err := doc.LookupErr("$replData"); err == nil {
+			return r, fmt.Errorf("the report has $replData: %s", doc)
+		}
+		doc = doc.Lookup("optimes", "0").Document()
+		r.member = doc.Lookup("memberId").AsInt64()
+		doc.Lookup("cfgver").AsInt64()
+	} else {
+		doc = cmd.Docs[0].Lookup("u", "$set").Document()
+		names = [4]string{"applied", "appliedWall", "durable", "durableWall"}
+		doc.Lookup("at").DateTime()
+	}
+	opTime := func(name string) oplog.OpTime {
+		ts, i := doc.Lookup(name, "ts").Timestamp()
+		return oplog.NewOpTime(ts, i, doc.Lookup(name, "t").Int64())
+	}
+	r.applied, r.appliedWall = opTime(names[0]), doc.Lookup(names[1]).DateTime()
+	r.durable, r.durableWall = opTime(names[2]), doc.Lookup(names[3]).DateTime()
+	return r, nil
+}
+
+// primary is a Caller of a set's primary.
+type primary struct{ set *mongosim.Set }
+
+func (p *primary) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	m, err := p.set.AwaitPrimary(ctx)
+	if err != nil {
+		return nil, &call.LostError{Err: err}
+	}
+	return member0{m}.Call(ctx, cmd)
+}
+
+// member0 is a Caller of one member.
+type member0 struct{ m *mongosim.Member }
+
+func (c member0) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	body := document(func(dst []byte) []byte {
+		dst = append(dst, inside(cmd.Body)...)
+		if cmd.Sequence != "" {
+			i, array := bsoncore.AppendArrayElementStart(dst, cmd.Sequence)
+			for j, d := range cmd.Docs {
+				array = bsoncore.AppendDocumentElement(array, strconv.Itoa(j), d)
+			}
+			dst = closeDoc(array, i)
+		}
+		return bsoncore.AppendStringElement(dst, "$db", cmd.DB)
+	})
+	reply, err := c.m.Call(ctx, body)
+	if err != nil {
+		return nil, &call.LostError{Host: c.m.Host(), Err: err}
+	}
+	return reply, call.Check(reply)
+}

@@ -1,0 +1,48 @@
+package feedback
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	reports, failures prometheus.Counter
+	seconds           prometheus.Histogram
+	applied, durable  prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	const prefix = "replicator_feedback_"
+	m := &metrics{
+		reports:  prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "reports_total", Help: "Reports that the source took."}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "failures_total", Help: "Reports that the source did not take, or did not answer."}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: prefix + "report_seconds", Help: "Time until the source answered a report.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
+		}),
+		applied: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "applied_timestamp_seconds", Help: "Wall time of the last entry reported as applied, in seconds since the epoch."}),
+		durable: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "durable_timestamp_seconds", Help: "Wall time of the last entry reported as durable, in seconds since the epoch."}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	var faults []error
+	for _, c := range []prometheus.Collector{m.reports, m.failures, m.seconds, m.applied, m.durable} {
+		faults = append(faults, reg.Register(c))
+	}
+	return m, errors.Join(faults...)
+}
+
+// reported counts one report.
+func (m *metrics) reported(j *job, took time.Duration, err error) {
+	if err != nil {
+		m.failures.Inc()
+		return
+	}
+	m.reports.Inc()
+	m.seconds.Observe(took.Seconds())
+	m.applied.Set(float64(j.report.applied.wall) / 1000)
+	m.durable.Set(float64(j.report.durable.wall) / 1000)
+}

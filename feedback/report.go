@@ -1,0 +1,193 @@
+package feedback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// moment is an entry: its optime, and its wall time in milliseconds since the
+// epoch.
+type moment struct {
+	at   oplog.OpTime
+	wall int64
+}
+
+// null is no entry as the protocol writes it.
+var null = moment{at: oplog.OpTime{Term: oplog.UninitializedTerm}}
+
+// valid tells whether m may be told to a server: it ends itself over an optime
+// without a time.
+func (m moment) valid() bool { return m.at.IsNull() || m.wall > 0 }
+
+// later returns the later one of two moments.
+func later(a, b moment) moment {
+	if a.at.IsNull() || b.at.After(a.at) {
+		return b
+	}
+	return a
+}
+
+// report is what is told.
+type report struct {
+	applied, durable moment
+}
+
+// of returns what p allows to be told after what was told before, by a member
+// that knows of the commit point limit, if there is one. Held says that it is
+// less than what p has.
+func (r report) of(p checkpoint.Progress, limit *moment) (next report, held bool) {
+	applied := moment{p.Applied, p.AppliedWall}
+	durable := moment{p.Durable, p.DurableWall}
+	if durable.at.After(applied.at) {
+		durable = applied
+	}
+	next.applied, held = r.applied.upTo(applied, limit)
+	var heldToo bool
+	next.durable, heldToo = r.durable.upTo(durable, limit)
+	// Invariant: durable <= applied. Both only go forward, and so does the limit
+	// but for a change of the source; then applied stays where it was.
+	if next.durable.at.After(next.applied.at) {
+		next.durable = next.applied
+	}
+	return next, held || heldToo
+}
+
+// upTo returns the moment to tell after before: to, or the limit if that is
+// earlier, but nothing that is earlier than before.
+func (before moment) upTo(to moment, limit *moment) (next moment, held bool) {
+	if limit != nil && to.at.After(limit.at) {
+		to, held = *limit, true
+	}
+	if to.at.IsNull() || !to.valid() {
+		return before, held
+	}
+	return later(before, to), held
+}
+
+func appendMoment(dst []byte, opTime, wall string, m moment) []byte {
+	if m.at.IsNull() {
+		m = null
+	}
+	dst = appendOpTime(dst, opTime, m.at)
+	return bsoncore.AppendDateTimeElement(dst, wall, m.wall)
+}
+
+func appendOpTime(dst []byte, name string, o oplog.OpTime) []byte {
+	return appendDoc(dst, name, func(dst []byte) []byte {
+		dst = bsoncore.AppendTimestampElement(dst, "ts", o.TS.T, o.TS.I)
+		return bsoncore.AppendInt64Element(dst, "t", o.Term)
+	})
+}
+
+// appendDoc appends an embedded document that fill appends the elements of.
+func appendDoc(dst []byte, name string, fill func(dst []byte) []byte) []byte {
+	i, dst := bsoncore.AppendDocumentElementStart(dst, name)
+	return closeDoc(fill(dst), i)
+}
+
+func document(fill func(dst []byte) []byte) bson.Raw {
+	i, dst := bsoncore.AppendDocumentStart(nil)
+	return closeDoc(fill(dst), i)
+}
+
+// closeDoc ends the document or array that was started at i. It cannot fail: i is
+// what the start gave.
+func closeDoc(dst []byte, i int32) []byte {
+	dst, err := bsoncore.AppendDocumentEnd(dst, i)
+	if err != nil {
+		panic("feedback: invariant broken: a document ends where it began: " + err.Error())
+	}
+	return dst
+}
+
+// positionCommand is replSetUpdatePosition. There is no $replData: a term in it
+// could make a primary step down.
+func positionCommand(member int, configVersion int64, r report) call.Command {
+	body := document(func(dst []byte) []byte {
+		dst = bsoncore.AppendInt32Element(dst, "replSetUpdatePosition", 1)
+		i, dst := bsoncore.AppendArrayElementStart(dst, "optimes")
+		dst = appendDoc(dst, "0", func(dst []byte) []byte {
+			dst = appendMoment(dst, "durableOpTime", "durableWallTime", r.durable)
+			dst = appendMoment(dst, "appliedOpTime", "appliedWallTime", r.applied)
+			dst = bsoncore.AppendInt64Element(dst, "memberId", int64(member))
+			return bsoncore.AppendInt64Element(dst, "cfgver", configVersion)
+		})
+		return closeDoc(dst, i)
+	})
+	return call.Command{DB: "admin", Body: body}
+}
+
+// documentCommand writes the position document.
+func documentCommand(cfg *Config, r report, now time.Time) call.Command {
+	update := document(func(dst []byte) []byte {
+		dst = appendDoc(dst, "q", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id", cfg.Link) })
+		dst = appendDoc(dst, "u", func(dst []byte) []byte {
+			return appendDoc(dst, "$set", func(dst []byte) []byte {
+				dst = appendMoment(dst, "applied", "appliedWall", r.applied)
+				dst = appendMoment(dst, "durable", "durableWall", r.durable)
+				return bsoncore.AppendDateTimeElement(dst, "at", now.UnixMilli())
+			})
+		})
+		return bsoncore.AppendBooleanElement(dst, "upsert", true)
+	})
+	body := document(func(dst []byte) []byte {
+		dst = bsoncore.AppendStringElement(dst, "update", cfg.Collection)
+		return appendDoc(dst, "writeConcern", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "w", 1) })
+	})
+	return call.Command{DB: cfg.DB, Body: body, Sequence: "updates", Docs: []bson.Raw{update}}
+}
+
+// refusal returns the first error in the reply of a write.
+func refusal(reply bson.Raw) error {
+	refused, err := call.WriteErrors(reply)
+	if err != nil {
+		return err
+	}
+	if len(refused) > 0 {
+		return &refused[0].Error
+	}
+	return nil
+}
+
+// job is one report to be sent.
+type job struct {
+	report  report
+	command call.Command
+	to      call.Caller
+	host    string
+	timeout time.Duration
+	config  int64 // version of the source's configuration
+}
+
+var errTimeout = errors.New("no answer in time")
+
+// send sends one report.
+func (j *job) send(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, j.timeout, errTimeout)
+	defer cancel()
+	reply, err := j.to.Call(ctx, j.command)
+	if err == nil && j.command.Sequence != "" {
+		err = refusal(reply)
+	}
+	if err != nil {
+		return fmt.Errorf("report applied %s to %s: %w", j.report.applied.at, j.host, err)
+	}
+	return nil
+}
+
+// lasting tells whether an error stays until somebody changes something at the
+// source.
+func lasting(err error) bool {
+	e, ok := errors.AsType[*servererr.Error](err)
+	return ok && (e.Code == servererr.NodeNotFound || e.Code == servererr.Unauthorized)
+}

@@ -1,0 +1,144 @@
+package fetcher
+
+import (
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+var (
+	// ErrSourceBehind is a member that does not show the entry to start from yet:
+	// another one has to be read, or this one later.
+	ErrSourceBehind = errors.New("the member is behind")
+	// ErrTooStale is a member that no longer has the entry to start from.
+	ErrTooStale = errors.New("too stale to read from the member")
+	// ErrStartMissing is a member with a history that the entry to start from is
+	// not part of: one of the two was rolled back.
+	ErrStartMissing = errors.New("the entry to start from is not in the member's oplog")
+	// ErrOutOfOrder is an oplog whose entries do not ascend.
+	ErrOutOfOrder = errors.New("the oplog is out of order")
+	// ErrRolledBack is a member that was rolled back while it was read.
+	ErrRolledBack = errors.New("the member was rolled back")
+	// ErrMetadata is a reply that does not tell of the member.
+	ErrMetadata = errors.New("metadata of the reply")
+	// ErrForeignSet is a member of another replica set than the one followed.
+	ErrForeignSet = errors.New("the member is of another replica set")
+	// ErrEmptyOplog is a member without a single entry.
+	ErrEmptyOplog = errors.New("the member's oplog is empty")
+)
+
+// TooStaleError is an [ErrTooStale].
+type TooStaleError struct {
+	// Want is the entry to start from, Oldest the oldest one that there is.
+	Want, Oldest oplog.OpTime
+}
+
+func (e *TooStaleError) Error() string {
+	return fmt.Sprintf("%v: its oldest entry is %s, wanted is %s", ErrTooStale, e.Oldest, e.Want)
+}
+
+// Is tells whether target is ErrTooStale.
+func (e *TooStaleError) Is(target error) bool { return target == ErrTooStale }
+
+// StartMissingError is an [ErrStartMissing].
+type StartMissingError struct {
+	// Want is the entry to start from, Got what is at its place or behind it,
+	// null where nothing is.
+	Want, Got oplog.OpTime
+}
+
+func (e *StartMissingError) Error() string {
+	if e.Got.IsNull() {
+		return fmt.Sprintf("%v: %s is not there, and nothing behind it", ErrStartMissing, e.Want)
+	}
+	return fmt.Sprintf("%v: %s is not there, but %s", ErrStartMissing, e.Want, e.Got)
+}
+
+// Is tells whether target is ErrStartMissing.
+func (e *StartMissingError) Is(target error) bool { return target == ErrStartMissing }
+
+// OutOfOrderError is an [ErrOutOfOrder].
+type OutOfOrderError struct {
+	// Before is the entry that Got stood behind.
+	Before, Got oplog.OpTime
+}
+
+func (e *OutOfOrderError) Error() string {
+	return fmt.Sprintf("%v: %s stands behind %s", ErrOutOfOrder, e.Got, e.Before)
+}
+
+// Is tells whether target is ErrOutOfOrder.
+func (e *OutOfOrderError) Is(target error) bool { return target == ErrOutOfOrder }
+
+// RolledBackError is an [ErrRolledBack].
+type RolledBackError struct {
+	// Was and Is are the member's rollback ids.
+	Was, Now int64
+}
+
+func (e *RolledBackError) Error() string {
+	return fmt.Sprintf("%v: its rollback id went from %d to %d", ErrRolledBack, e.Was, e.Now)
+}
+
+// Is tells whether target is ErrRolledBack.
+func (e *RolledBackError) Is(target error) bool { return target == ErrRolledBack }
+
+// MetadataError is an [ErrMetadata].
+type MetadataError struct {
+	// Field is the path of the field in question.
+	Field string
+	// What says what is wrong with it.
+	What string
+}
+
+func (e *MetadataError) Error() string { return fmt.Sprintf("%v: %s: %s", ErrMetadata, e.Field, e.What) }
+
+// Is tells whether target is ErrMetadata.
+func (e *MetadataError) Is(target error) bool { return target == ErrMetadata }
+
+// ForeignSetError is an [ErrForeignSet].
+type ForeignSetError struct {
+	// Want is the set that is followed, Got that of the member.
+	Want, Got bson.ObjectID
+}
+
+func (e *ForeignSetError) Error() string {
+	return fmt.Sprintf("%v: its id is %s, wanted is %s", ErrForeignSet, e.Got.Hex(), e.Want.Hex())
+}
+
+// Is tells whether target is ErrForeignSet.
+func (e *ForeignSetError) Is(target error) bool { return target == ErrForeignSet }
+
+// ReplyError is a reply that does not have the form of a cursor's.
+type ReplyError struct {
+	// Field is the path of the field in question, What what is wrong with it.
+	Field, What string
+}
+
+func (e *ReplyError) Error() string { return fmt.Sprintf("reply of a cursor: %s: %s", e.Field, e.What) }
+
+// restartable tells whether opening the cursor again may help: what the server
+// or the network said, but not what we found wrong with what was read.
+func restartable(err error) bool {
+	if refused, ok := errors.AsType[*servererr.Error](err); ok {
+		switch refused.Code {
+		case servererr.ShutdownInProgress, servererr.InterruptedAtShutdown, // it is going away
+			servererr.Unauthorized, servererr.AuthenticationFailed: // asking again does not help
+			return false
+		default:
+			return true
+		}
+	}
+	return isLost(err) || errors.Is(err, ErrRolledBack)
+}
+
+// isLost tells whether no answer came.
+func isLost(err error) bool {
+	_, lost := errors.AsType[*call.LostError](err)
+	return lost
+}

@@ -1,0 +1,150 @@
+package fetcher
+
+import (
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+const (
+	replData  = "$replData"
+	oplogData = "$oplogQueryData"
+)
+
+// parseMetadata reads what a reply says of the member. Both parts have to be
+// there.
+func parseMetadata(raw bson.Raw) (Metadata, error) {
+	m := Metadata{PrimaryIndex: -1, SyncSourceIndex: -1}
+	var hasRepl, hasOplog bool
+	it := rawbson.NewIter(raw)
+	for it.Next() {
+		var err error
+		switch it.Name() {
+		case replData:
+			hasRepl = true
+			err = m.parseRepl(&it.Elem)
+		case oplogData:
+			hasOplog = true
+			err = m.parseOplog(&it.Elem)
+		}
+		if err != nil {
+			return m, err
+		}
+	}
+	switch err := it.Err(); {
+	case err != nil:
+		return m, &MetadataError{"the reply", err.Error()}
+	case !hasRepl:
+		return m, &MetadataError{replData, "missing"}
+	case !hasOplog:
+		return m, &MetadataError{oplogData, "missing"}
+	}
+	return m, nil
+}
+
+// parseRepl reads what a member says of the set.
+func (m *Metadata) parseRepl(part *rawbson.Elem) error {
+	return parsePart(part, []string{"term", "configVersion", "isPrimary"}, func(e *rawbson.Elem) (ok bool) {
+		switch e.Name() {
+		case "term":
+			m.Term, ok = e.Int64()
+		case "configVersion":
+			m.ConfigVersion, ok = e.Int64()
+		case "configTerm": // since 4.4
+			m.ConfigTerm, ok = e.Int64()
+		case "isPrimary":
+			m.IsPrimary, ok = e.Bool()
+		case "replicaSetId":
+			if ok = e.Type == bson.TypeObjectID; ok {
+				copy(m.ReplicaSetID[:], e.Value)
+			}
+		default:
+			return true
+		}
+		return ok
+	})
+}
+
+// parseOplog reads what a member says of its oplog.
+func (m *Metadata) parseOplog(part *rawbson.Elem) error {
+	return parsePart(part, []string{"lastOpCommitted", "lastOpApplied", "rbid"}, func(e *rawbson.Elem) (ok bool) {
+		switch e.Name() {
+		case "lastOpCommitted":
+			m.Committed, ok = opTimeOf(e)
+		case "lastCommittedWall":
+			var ms int64
+			ms, ok = e.DateTime()
+			m.CommittedWall = bson.DateTime(ms)
+		case "lastOpApplied":
+			m.Applied, ok = opTimeOf(e)
+		case "rbid":
+			m.RBID, ok = e.Int64()
+		case "primaryIndex":
+			m.PrimaryIndex, ok = e.Int64()
+		case "syncSourceIndex":
+			m.SyncSourceIndex, ok = e.Int64()
+		case "syncSourceHost":
+			var host string
+			host, ok = e.Text()
+			m.SyncSourceHost = string([]byte(host)) // not a view: it outlives the reply
+		default:
+			return true
+		}
+		return ok
+	})
+}
+
+// parsePart gives read each field of a part, which says whether it has a type
+// that it can have. The fields needed must all be there.
+func parsePart(part *rawbson.Elem, needed []string, read func(e *rawbson.Elem) bool) error {
+	doc, ok := part.Document()
+	if !ok {
+		return &MetadataError{part.Name(), "not a document but " + part.Type.String()}
+	}
+	path := func(field string) string { return part.Name() + "." + field }
+	missing := 0
+	for i := range needed {
+		missing |= 1 << i
+	}
+	it := rawbson.NewIter(doc)
+	for it.Next() {
+		if !read(&it.Elem) {
+			return &MetadataError{path(it.Name()), "of type " + it.Type.String()}
+		}
+		for i, name := range needed {
+			if it.Is(name) {
+				missing &^= 1 << i
+			}
+		}
+	}
+	if err := it.Err(); err != nil {
+		return &MetadataError{part.Name(), err.Error()}
+	}
+	for i, name := range needed {
+		if missing&(1<<i) != 0 {
+			return &MetadataError{path(name), "missing"}
+		}
+	}
+	return nil
+}
+
+// opTimeOf reads {ts, t}. Both have to be there.
+func opTimeOf(e *rawbson.Elem) (oplog.OpTime, bool) {
+	at := oplog.OpTime{Term: oplog.UninitializedTerm}
+	doc, ok := e.Document()
+	if !ok {
+		return at, false
+	}
+	var hasTS, hasTerm bool
+	it := rawbson.NewIter(doc)
+	for it.Next() {
+		switch it.Name() {
+		case "ts":
+			at.TS, hasTS = it.Timestamp()
+		case "t":
+			at.Term, hasTerm = it.Int64()
+		}
+	}
+	return at, hasTS && hasTerm && it.Err() == nil
+}

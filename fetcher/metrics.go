@@ -1,0 +1,50 @@
+package fetcher
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	entries, bytes, restarts prometheus.Counter
+	full, empty              prometheus.Counter
+	held, last, committed    prometheus.Gauge
+}
+
+// newMetrics registers what a Fetcher counts. Where a Fetcher before it has done
+// so already, the same metrics go on.
+func newMetrics(reg prometheus.Registerer) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: "replicator_fetcher_" + name, Help: help}))
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: "replicator_fetcher_" + name, Help: help}))
+	}
+	replies := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "replicator_fetcher_replies_total", Help: "Replies of cursors on the source's oplog that passed all checks.",
+	}, []string{"kind"}))
+	return &metrics{
+		entries:   counter("entries_total", "Oplog entries handed on."),
+		bytes:     counter("bytes_total", "Bytes of oplog entries handed on."),
+		restarts:  counter("restarts_total", "Cursors on the source's oplog that were opened again."),
+		full:      replies.WithLabelValues("entries"),
+		empty:     replies.WithLabelValues("empty"),
+		held:      gauge("held_bytes", "Bytes held back because a majority of the source does not have them."),
+		last:      gauge("last_entry_time_seconds", "When the last entry handed on was written, by its primary's clock."),
+		committed: gauge("committed_time_seconds", "When the source's newest majority-committed entry was written."),
+	}
+}
+
+func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
+	if reg == nil {
+		return c
+	}
+	err := reg.Register(c)
+	if before, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if existing, ok := before.ExistingCollector.(C); ok {
+			return existing
+		}
+	}
+	return c
+}

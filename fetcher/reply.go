@@ -1,0 +1,167 @@
+package fetcher
+
+import (
+	"fmt"
+	"unsafe"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// entrySize is what an entry takes beside its bytes, in bytes.
+const entrySize = int64(unsafe.Sizeof(oplog.Entry{}))
+
+// The names of the array of documents in a cursor's replies.
+const (
+	firstBatch = "firstBatch"
+	nextBatch  = "nextBatch"
+)
+
+// page is one reply of a cursor, as views into it.
+type page struct {
+	raw bson.Raw
+	// cursor is the cursor's id, 0 if it has ended.
+	cursor int64
+	// docs is the array of documents, n how many there are.
+	docs bson.Raw
+	n    int
+}
+
+// parsePage reads a reply of a cursor, whose documents are in the array batch.
+func parsePage(raw bson.Raw, batch string) (page, error) {
+	p := page{raw: raw}
+	var cursor bson.Raw
+	found := false
+	it := rawbson.NewIter(raw)
+	for it.Next() {
+		if !it.Is("cursor") {
+			continue
+		}
+		if cursor, found = it.Document(); !found {
+			return p, &ReplyError{"cursor", "not a document but " + it.Type.String()}
+		}
+	}
+	if err := it.Err(); err != nil {
+		return p, &ReplyError{"the reply", err.Error()}
+	}
+	if !found {
+		return p, &ReplyError{"cursor", "missing"}
+	}
+	var hasID, hasDocs bool
+	it = rawbson.NewIter(cursor)
+	for it.Next() {
+		switch it.Name() {
+		case "id":
+			if p.cursor, hasID = it.Int64(); !hasID {
+				return p, &ReplyError{"cursor.id", "not a number but " + it.Type.String()}
+			}
+		case batch:
+			if p.docs, hasDocs = it.Array(); !hasDocs {
+				return p, &ReplyError{"cursor." + batch, "not an array but " + it.Type.String()}
+			}
+		}
+	}
+	switch err := it.Err(); {
+	case err != nil:
+		return p, &ReplyError{"cursor", err.Error()}
+	case !hasID:
+		return p, &ReplyError{"cursor.id", "missing"}
+	case !hasDocs:
+		return p, &ReplyError{"cursor." + batch, "missing"}
+	}
+	docs := rawbson.NewIter(p.docs)
+	for docs.Next() {
+		if _, ok := docs.Document(); !ok {
+			return p, &ReplyError{fmt.Sprintf("cursor.%s.%d", batch, p.n), "not a document but " + docs.Type.String()}
+		}
+		p.n++
+	}
+	if err := docs.Err(); err != nil {
+		return p, &ReplyError{"cursor." + batch, err.Error()}
+	}
+	return p, nil
+}
+
+// entries parses the documents but for the first skip. They have to ascend from
+// after on.
+func (p *page) entries(skip int, after oplog.OpTime) ([]oplog.Entry, error) {
+	if p.n <= skip {
+		return nil, nil
+	}
+	list := make([]oplog.Entry, p.n-skip)
+	i := -skip
+	docs := rawbson.NewIter(p.docs)
+	for ; docs.Next(); i++ {
+		if i < 0 {
+			continue
+		}
+		e := &list[i]
+		if err := e.Parse(docs.Value); err != nil {
+			return nil, err
+		}
+		at := e.OpTime
+		if oplog.CompareTimestamps(at.TS, after.TS) <= 0 || regresses(at.Term, after.Term) {
+			return nil, &OutOfOrderError{Before: after, Got: at}
+		}
+		after = at
+	}
+	return list, nil
+}
+
+// regresses tells whether a term stands behind one that it cannot stand behind.
+func regresses(term, before int64) bool {
+	return term < before && term != oplog.UninitializedTerm
+}
+
+// bounds are the optimes of the first and the last document. The last one is null
+// if it cannot be read: then it proves nothing.
+func (p *page) bounds() (first, last oplog.OpTime, err error) {
+	var doc bson.Raw
+	docs := rawbson.NewIter(p.docs)
+	for n := 0; docs.Next(); n++ {
+		doc = docs.Value
+		if n == 0 {
+			if first, err = optimeOf(doc); err != nil {
+				return first, last, err
+			}
+		}
+	}
+	last, err = optimeOf(doc)
+	if err != nil {
+		last = oplog.OpTime{Term: oplog.UninitializedTerm}
+	}
+	return first, last, nil
+}
+
+// optimeOf reads the optime of an entry, whatever else it holds.
+func optimeOf(doc bson.Raw) (oplog.OpTime, error) {
+	at := oplog.OpTime{Term: oplog.UninitializedTerm}
+	fault := func(field string, err error) error { return &oplog.EntryError{OpTime: at, Field: field, Err: err} }
+	it := rawbson.NewIter(doc)
+	for it.Next() {
+		var ok bool
+		switch it.Name() {
+		case "ts":
+			at.TS, ok = it.Timestamp()
+		case "t":
+			at.Term, ok = it.Int64()
+		default:
+			continue
+		}
+		if !ok {
+			return at, fault(it.Name(), fmt.Errorf("%w: it is of type %s", oplog.ErrBadField, it.Type))
+		}
+	}
+	switch err := it.Err(); {
+	case err != nil:
+		return at, fault("", fmt.Errorf("%w: %w", oplog.ErrCorrupt, err))
+	case at.IsNull():
+		return at, fault("ts", oplog.ErrMissingField)
+	}
+	return at, nil
+}
+
+// bytes is the memory that the reply takes with n entries.
+func (p *page) bytes(n int) int64 { return int64(cap(p.raw)) + int64(n)*entrySize }

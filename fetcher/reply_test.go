@@ -1,0 +1,255 @@
+package fetcher
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// recorded is a reply with all entries of a recorded oplog.
+func recorded(t testing.TB, scenario string) (reply bson.Raw, n int) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("..", "testdata", "corpus", scenario, "oplog.bson"))
+	succeed(t, err)
+	docs := bson.A{}
+	var last oplog.OpTime
+	for len(raw) > 0 {
+		size := binary.LittleEndian.Uint32(raw)
+		docs = append(docs, bson.Raw(raw[:size]))
+		last, err = optimeOf(bson.Raw(raw[:size]))
+		succeed(t, err)
+		raw = raw[size:]
+	}
+	f := &fake{rbid: 1, commit: last, applied: last}
+	return marshal(bson.D{
+		{Key: "cursor", Value: bson.D{{Key: nextBatch, Value: docs}, {Key: "id", Value: int64(7)}, {Key: "ns", Value: "local.oplog.rs"}}},
+		{Key: "ok", Value: 1.0}, {Key: replData, Value: f.replData("")}, {Key: oplogData, Value: f.oplogData("")},
+	}), len(docs)
+}
+
+// replayer answers every find with its first reply, every getMore with more, and
+// cancels when those have been given so often.
+type replayer struct {
+	first, more bson.Raw
+	times       int
+	cancel      func()
+}
+
+func (r *replayer) Host() string { return "db1:27017" }
+
+func (r *replayer) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	switch cmd.Body[5] {
+	case 'f':
+		return r.first, nil
+	case 'g':
+		if r.times--; r.times < 0 {
+			r.cancel()
+			return nil, context.Cause(ctx)
+		}
+		return r.more, nil
+	default:
+		return nil, errors.New("not here")
+	}
+}
+
+// TestRecorded: every recorded oplog comes through as it is, as views into the reply.
+func TestRecorded(t *testing.T) {
+	logs, err := filepath.Glob("../testdata/corpus/*/oplog.bson")
+	succeed(t, err)
+	if len(logs) == 0 {
+		t.Fatal("no recordings")
+	}
+	for _, path := range logs {
+		name := filepath.Base(filepath.Dir(path))
+		reply, n := recorded(t, name)
+		p, err := parsePage(reply, nextBatch)
+		succeed(t, err)
+		entries, err := p.entries(0, oplog.OpTime{Term: oplog.UninitializedTerm})
+		if err != nil || len(entries) != n || p.n != n {
+			t.Errorf("%s: %d entries of %d: %v", name, len(entries), n, err)
+			continue
+		}
+		if !inside(reply, entries[0].Raw) || !inside(reply, entries[n-1].Raw) {
+			t.Errorf("%s: the entries are not views into the reply", name)
+		}
+		if want := int64(cap(reply)) + int64(n)*entrySize; p.bytes(n) != want {
+			t.Errorf("%s takes %d bytes, want %d", name, p.bytes(n), want)
+		}
+	}
+}
+
+// TestAllocs is the budget of a reply: nothing for a single entry.
+func TestAllocs(t *testing.T) {
+	reply, n := recorded(t, "mass")
+	got := testing.AllocsPerRun(10, func() {
+		p, err := parsePage(reply, nextBatch)
+		if err == nil {
+			_, err = parseMetadata(reply)
+		}
+		if err == nil {
+			_, err = p.entries(0, oplog.OpTime{Term: oplog.UninitializedTerm})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	if most := 0.05 * float64(n); got > most {
+		t.Errorf("%v allocations for %d entries, at most %v wanted", got, n, most)
+	}
+	if got > 10 {
+		t.Errorf("%v allocations for a reply, whatever it holds", got)
+	}
+}
+
+// TestMetrics counts what is handed on, in Fetchers one after the other.
+func TestMetrics(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	from := oplog.NewOpTime(1000, 1, 1)
+	for range 2 {
+		f, err := New(Config{}, Deps{Registry: reg})
+		succeed(t, err)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		src := &replayer{
+			first: cursorReply(firstBatch, from, oplog.NewOpTime(1000, 2, 1)), more: cursorReply(nextBatch, oplog.NewOpTime(1000, 3, 1)),
+			times: 1, cancel: func() { cancel(errOver) },
+		}
+		var received time.Time
+		_, err = f.Tail(ctx, src, from, false, func(_ context.Context, r oplog.Reply) error {
+			received = r.Received
+			return nil
+		})
+		if !errors.Is(err, errOver) || time.Since(received) > time.Minute {
+			t.Errorf("%v, received %s", err, received)
+		}
+	}
+	families, err := reg.Gather()
+	succeed(t, err)
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			got[f.GetName()] += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	size := float64(len(marshal(entry(from, ""))))
+	for name, want := range map[string]float64{
+		"entries_total": 4, "bytes_total": 4 * size, "replies_total": 4, "restarts_total": 0, "held_bytes": 0,
+		"last_entry_time_seconds": 5, "committed_time_seconds": 1,
+	} {
+		if got["replicator_fetcher_"+name] != want {
+			t.Errorf("%s is %v, want %v", name, got["replicator_fetcher_"+name], want)
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for _, tt := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{}, ""},
+		{Config{Mode: 7}, "unknown read mode 7"},
+		{Config{AwaitTime: 31 * time.Second}, "an await time of 31s: want 1ms to 30s"},
+		{Config{AwaitTime: time.Microsecond}, "an await time of 1µs"},
+		{Config{FindTime: -1, RefindTime: -1}, "a find time of -1ns: want 1ms or more\nfetcher: a find time of -1ns for cursors opened again"},
+		{Config{NetworkTime: -1}, "a network time"},
+		{Config{SmallPause: -1}, "a pause of"},
+		{Config{BatchSize: -1}, "a batch size of -1"},
+		{Config{HeldBytes: -1}, "-1 bytes to hold back"},
+	} {
+		_, err := New(tt.cfg, Deps{})
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%+v: %v, want %q", tt.cfg, err, tt.want)
+		}
+	}
+}
+
+// TestNoStart: there has to be an entry to start from.
+func TestNoStart(t *testing.T) {
+	f, err := New(Config{}, Deps{})
+	succeed(t, err)
+	if _, err := f.Tail(t.Context(), &replayer{}, oplog.OpTime{}, false, nil); err == nil {
+		t.Error("a tail from nowhere")
+	}
+}
+
+// FuzzReply: no reply makes the parser panic, hand out what is not ascending, or what
+// is not inside of the reply.
+func FuzzReply(f *testing.F) {
+	at := oplog.NewOpTime(1000, 3, 1)
+	f.Add([]byte(cursorReply(nextBatch, at, oplog.NewOpTime(1000, 4, 1))), false, 0)
+	f.Add([]byte(cursorReply(firstBatch, at)), true, 1)
+	f.Add([]byte(cursorReply(firstBatch)), true, 1)
+	reply, _ := recorded(f, "ddl")
+	f.Add([]byte(reply), false, 0)
+	f.Fuzz(func(t *testing.T, raw []byte, first bool, skip int) {
+		batch := nextBatch
+		if first {
+			batch = firstBatch
+		}
+		_, _ = parseMetadata(raw)
+		p, err := parsePage(raw, batch)
+		if err != nil {
+			return
+		}
+		if p.n > 0 {
+			_, _, _ = p.bounds()
+		}
+		skip &= 1
+		entries, err := p.entries(skip, oplog.OpTime{Term: oplog.UninitializedTerm})
+		if err != nil {
+			return
+		}
+		if len(entries) != max(p.n-skip, 0) {
+			t.Fatalf("%d entries of %d documents, %d skipped", len(entries), p.n, skip)
+		}
+		for i := range entries {
+			if i > 0 && oplog.CompareTimestamps(entries[i-1].OpTime.TS, entries[i].OpTime.TS) >= 0 {
+				t.Fatalf("%s behind %s", entries[i].OpTime, entries[i-1].OpTime)
+			}
+			if !inside(raw, entries[i].Raw) {
+				t.Fatal("an entry outside of the reply")
+			}
+		}
+	})
+}
+
+// BenchmarkTail measures what the fetcher itself costs: checking, parsing and handing
+// on a reply of recorded entries.
+func BenchmarkTail(b *testing.B) {
+	for _, name := range []string{"mass", "random"} {
+		b.Run(name, func(b *testing.B) {
+			reply, n := recorded(b, name)
+			b.SetBytes(int64(len(reply)))
+			b.ReportAllocs()
+			for b.Loop() {
+				p, err := parsePage(reply, nextBatch)
+				succeed(b, err)
+				meta, err := parseMetadata(reply)
+				succeed(b, err)
+				entries, err := p.entries(0, oplog.OpTime{Term: oplog.UninitializedTerm})
+				succeed(b, err)
+				var h held
+				h.push(oplog.Reply{Entries: entries, Bytes: p.bytes(len(entries))})
+				if _, ok := h.pop(meta.Committed); !ok {
+					b.Fatal("nothing is handed on")
+				}
+			}
+			b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "entries/s")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/entry")
+		})
+	}
+}

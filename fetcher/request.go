@@ -1,0 +1,153 @@
+package fetcher
+
+import (
+	"crypto/rand"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+const (
+	oplogDB         = "local"
+	oplogCollection = "oplog.rs"
+)
+
+// newSessionID returns the id of a session of our own: a cursor can be used only
+// in the session that it was made in.
+func newSessionID() bson.Raw {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // It never fails.
+	id[6] = id[6]&0x0f | 0x40
+	id[8] = id[8]&0x3f | 0x80
+	i, doc := bsoncore.AppendDocumentStart(nil)
+	doc = bsoncore.AppendBinaryElement(doc, "id", bson.TypeBinaryUUID, id[:])
+	doc, _ = bsoncore.AppendDocumentEnd(doc, i)
+	return doc
+}
+
+// command finishes a body: the session, the wish for metadata, and the consent to
+// be served by a secondary.
+func (t *tail) command(db string, start int32, body []byte) call.Command {
+	body = bsoncore.AppendDocumentElement(body, "lsid", t.lsid)
+	body = bsoncore.AppendInt32Element(body, "$replData", 1)
+	body = bsoncore.AppendInt32Element(body, "$oplogQueryData", 1)
+	i, body := bsoncore.AppendDocumentElementStart(body, "$readPreference")
+	body = bsoncore.AppendStringElement(body, "mode", "secondaryPreferred")
+	body, _ = bsoncore.AppendDocumentEnd(body, i)
+	body, _ = bsoncore.AppendDocumentEnd(body, start)
+	return call.Command{DB: db, Body: body}
+}
+
+// find starts a find on the entries from at on.
+func find(at bson.Timestamp) (start int32, body []byte) {
+	start, body = bsoncore.AppendDocumentStart(make([]byte, 0, 512))
+	body = bsoncore.AppendStringElement(body, "find", oplogCollection)
+	i, body := bsoncore.AppendDocumentElementStart(body, "filter")
+	j, body := bsoncore.AppendDocumentElementStart(body, "ts")
+	body = bsoncore.AppendTimestampElement(body, "$gte", at.T, at.I)
+	body, _ = bsoncore.AppendDocumentEnd(body, j)
+	body, _ = bsoncore.AppendDocumentEnd(body, i)
+	return start, body
+}
+
+// appendConcern appends the read concern of the mode. A local read waits until
+// there are no holes: entries that are not visible yet, behind those that are.
+func appendConcern(body []byte, mode ReadMode) []byte {
+	i, body := bsoncore.AppendDocumentElementStart(body, "readConcern")
+	if mode == ReadMajority {
+		body = bsoncore.AppendStringElement(body, "level", "majority")
+	} else {
+		body = bsoncore.AppendStringElement(body, "level", "local")
+		body = bsoncore.AppendTimestampElement(body, "afterClusterTime", 0, 1)
+	}
+	body, _ = bsoncore.AppendDocumentEnd(body, i)
+	return body
+}
+
+func (t *tail) findCommand(at bson.Timestamp, maxTimeMS int64) call.Command {
+	start, body := find(at)
+	body = bsoncore.AppendBooleanElement(body, "tailable", true)
+	body = bsoncore.AppendBooleanElement(body, "awaitData", true)
+	body = bsoncore.AppendInt32Element(body, "batchSize", t.cfg.BatchSize)
+	body = bsoncore.AppendInt64Element(body, "maxTimeMS", maxTimeMS)
+	return t.command(oplogDB, start, appendConcern(body, t.cfg.Mode))
+}
+
+func (t *tail) getMoreCommand() call.Command {
+	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 512))
+	body = bsoncore.AppendInt64Element(body, "getMore", t.cursor)
+	body = bsoncore.AppendStringElement(body, "collection", oplogCollection)
+	body = bsoncore.AppendInt32Element(body, "batchSize", t.cfg.BatchSize)
+	body = bsoncore.AppendInt64Element(body, "maxTimeMS", t.cfg.AwaitTime.Milliseconds())
+	if known := t.meta.Committed; !known.IsNull() {
+		// The reply is to come as soon as the commit point moves, too.
+		body = appendOpTime(body, "lastKnownCommittedOpTime", known)
+	}
+	return t.command(oplogDB, start, body)
+}
+
+func appendOpTime(body []byte, name string, at oplog.OpTime) []byte {
+	i, body := bsoncore.AppendDocumentElementStart(body, name)
+	body = bsoncore.AppendTimestampElement(body, "ts", at.TS.T, at.TS.I)
+	body = bsoncore.AppendInt64Element(body, "t", at.Term)
+	body, _ = bsoncore.AppendDocumentEnd(body, i)
+	return body
+}
+
+// oldestCommand asks for the oldest entry, whatever the defaults of the set say
+// of read concerns.
+func (t *tail) oldestCommand() call.Command {
+	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 256))
+	body = bsoncore.AppendStringElement(body, "find", oplogCollection)
+	i, body := bsoncore.AppendDocumentElementStart(body, "sort")
+	body = bsoncore.AppendInt32Element(body, "$natural", 1)
+	body, _ = bsoncore.AppendDocumentEnd(body, i)
+	i, body = bsoncore.AppendDocumentElementStart(body, "readConcern")
+	body, _ = bsoncore.AppendDocumentEnd(body, i)
+	return t.command(oplogDB, start, appendOne(body))
+}
+
+// lookCommand asks for the first entry from at on, as far as the mode shows it.
+func (t *tail) lookCommand(at bson.Timestamp) call.Command {
+	start, body := find(at)
+	return t.command(oplogDB, start, appendConcern(appendOne(body), t.cfg.Mode))
+}
+
+// appendOne limits a find to one entry, of which only the optime is wanted.
+func appendOne(body []byte) []byte {
+	body = bsoncore.AppendInt32Element(body, "limit", 1)
+	body = bsoncore.AppendBooleanElement(body, "singleBatch", true)
+	i, body := bsoncore.AppendDocumentElementStart(body, "projection")
+	body = bsoncore.AppendInt32Element(body, "ts", 1)
+	body = bsoncore.AppendInt32Element(body, "t", 1)
+	body, _ = bsoncore.AppendDocumentEnd(body, i)
+	return body
+}
+
+// probeCommand asks for metadata alone.
+func (t *tail) probeCommand() call.Command {
+	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 256))
+	body = bsoncore.AppendInt32Element(body, "ping", 1)
+	return t.command("admin", start, body)
+}
+
+func (t *tail) killCommand() call.Command {
+	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 256))
+	body = bsoncore.AppendStringElement(body, "killCursors", oplogCollection)
+	i, body := bsoncore.AppendArrayElementStart(body, "cursors")
+	body = bsoncore.AppendInt64Element(body, "0", t.cursor)
+	body, _ = bsoncore.AppendArrayEnd(body, i)
+	return t.command(oplogDB, start, body)
+}
+
+func (t *tail) endCommand() call.Command {
+	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 128))
+	i, body := bsoncore.AppendArrayElementStart(body, "endSessions")
+	body = bsoncore.AppendDocumentElement(body, "0", t.lsid)
+	body, _ = bsoncore.AppendArrayEnd(body, i)
+	body, _ = bsoncore.AppendDocumentEnd(body, start)
+	return call.Command{DB: "admin", Body: body}
+}

@@ -1,0 +1,585 @@
+package fetcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/xdg-go/scram"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/mongosim/wire"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// patience is how long a test waits for what has to happen.
+const patience = 20 * time.Second
+
+// member is a Source over TCP.
+type member struct {
+	host, user, password string
+
+	mu   sync.Mutex
+	idle []*wire.Client
+	done bool
+}
+
+func connect(t testing.TB, m *mongosim.Member) *member {
+	src := &member{host: m.Host()}
+	t.Cleanup(src.close)
+	return src
+}
+
+func (m *member) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.done = true
+	for _, c := range m.idle {
+		_ = c.Close()
+	}
+}
+
+func (m *member) Host() string { return m.host }
+
+func (m *member) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	c, err := m.client(ctx)
+	if err == nil {
+		var reply bson.Raw
+		body := append(slices.Clone(cmd.Body[:len(cmd.Body)-1]), marshal(bson.D{{Key: "$db", Value: cmd.DB}})[4:]...)
+		body[0], body[1], body[2], body[3] = byte(len(body)), byte(len(body)>>8), byte(len(body)>>16), byte(len(body)>>24)
+		if reply, err = c.Call(ctx, body); err == nil {
+			m.giveBack(c)
+			return reply, call.Check(reply)
+		}
+		_ = c.Close()
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return nil, &call.LostError{Host: m.host, Err: err}
+}
+
+func (m *member) giveBack(c *wire.Client) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.done {
+		_ = c.Close()
+		return
+	}
+	m.idle = append(m.idle, c)
+}
+
+func (m *member) client(ctx context.Context) (*wire.Client, error) {
+	m.mu.Lock()
+	if n := len(m.idle); n > 0 {
+		c := m.idle[n-1]
+		m.idle = m.idle[:n-1]
+		m.mu.Unlock()
+		return c, nil
+	}
+	m.mu.Unlock()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", m.host)
+	if err != nil {
+		return nil, err
+	}
+	c := wire.NewClient(conn)
+	if m.user != "" {
+		if err := m.login(ctx, c); err != nil {
+			_ = c.Close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (m *member) login(ctx context.Context, c *wire.Client) error {
+	client, err := scram.SHA256.NewClient(m.user, m.password, "")
+	if err != nil {
+		return err
+	}
+	talk := client.NewConversation()
+	step := bson.D{{Key: "saslStart", Value: 1}, {Key: "mechanism", Value: "SCRAM-SHA-256"}}
+	challenge := ""
+	for {
+		answer, err := talk.Step(challenge)
+		if err != nil {
+			return err
+		}
+		reply, err := c.Call(ctx, marshal(append(step, bson.E{Key: "payload", Value: []byte(answer)}, bson.E{Key: "$db", Value: "admin"})))
+		if err == nil {
+			err = call.Check(reply)
+		}
+		if err != nil {
+			return err
+		}
+		if reply.Lookup("done").Boolean() {
+			return nil
+		}
+		_, payload := reply.Lookup("payload").Binary()
+		challenge = string(payload)
+		step = bson.D{{Key: "saslContinue", Value: 1}, {Key: "conversationId", Value: reply.Lookup("conversationId").Int32()}}
+	}
+}
+
+// insert writes {_id: id} into app.c and waits for w members.
+func insert(ctx context.Context, m *mongosim.Member, id, w any) error {
+	reply, err := m.Call(ctx, marshal(bson.D{
+		{Key: "insert", Value: "c"},
+		{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: id}}}},
+		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: w}}},
+		{Key: "$db", Value: "app"},
+	}))
+	if err == nil {
+		err = call.Check(reply)
+	}
+	if err == nil {
+		if refused, _ := call.WriteErrors(reply); len(refused) > 0 {
+			err = &refused[0].Error
+		} else if e := call.ConcernError(reply); e != nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// newest is the last entry that a member has applied.
+func newest(t testing.TB, m *mongosim.Member) oplog.OpTime {
+	t.Helper()
+	v, ok := m.View()
+	if !ok {
+		t.Fatalf("member %d is down", m.ID())
+	}
+	return v.Applied
+}
+
+func succeed(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reading is a Tail that runs beside the test.
+type reading struct {
+	t    testing.TB
+	stop context.CancelCauseFunc
+	done chan struct{}
+	res  Result
+	err  error
+
+	mu      sync.Mutex
+	ids     []string
+	last    oplog.OpTime
+	changed chan struct{}
+}
+
+func read(t testing.TB, cfg Config, deps Deps, src Source, from oplog.OpTime) *reading {
+	t.Helper()
+	f, err := New(cfg, deps)
+	succeed(t, err)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	r := &reading{t: t, stop: cancel, done: make(chan struct{}), changed: make(chan struct{}), last: from}
+	var g errgroup.Group
+	g.Go(func() error {
+		defer close(r.done)
+		r.res, r.err = f.Tail(ctx, src, from, false, r.take)
+		return nil
+	})
+	t.Cleanup(func() { r.end() })
+	return r
+}
+
+func (r *reading) take(_ context.Context, reply oplog.Reply) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range reply.Entries {
+		e := &reply.Entries[i]
+		if !e.OpTime.After(r.last) {
+			r.t.Errorf("%s comes behind %s", e.OpTime, r.last)
+		}
+		r.last = e.OpTime
+		if e.NS == "app.c" {
+			if id, ok := e.Raw.Lookup("o", "_id").StringValueOK(); ok {
+				r.ids = append(r.ids, id)
+			}
+		}
+	}
+	close(r.changed)
+	r.changed = make(chan struct{})
+	return nil
+}
+
+// await waits until so many documents of app.c have come.
+func (r *reading) await(n int) []string {
+	r.t.Helper()
+	timeout := time.After(patience)
+	for {
+		r.mu.Lock()
+		ids, changed := slices.Clone(r.ids), r.changed
+		r.mu.Unlock()
+		if len(ids) >= n {
+			return ids
+		}
+		select {
+		case <-changed:
+		case <-timeout:
+			r.t.Fatalf("%d documents came, want %d", len(ids), n)
+		case <-r.done:
+			r.t.Fatalf("the tail has ended after %d documents, want %d: %v", len(ids), n, r.err)
+		}
+	}
+}
+
+// end cancels and returns how it ended.
+func (r *reading) end() (Result, error) {
+	r.stop(errOver)
+	<-r.done
+	return r.res, r.err
+}
+
+// wait returns how it ended by itself.
+func (r *reading) wait() (Result, error) {
+	r.t.Helper()
+	select {
+	case <-r.done:
+	case <-time.After(patience):
+		r.t.Fatal("the tail does not end")
+	}
+	return r.res, r.err
+}
+
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func eachMode(t *testing.T, f func(t *testing.T, mode ReadMode)) {
+	for _, mode := range []ReadMode{ReadMajority, ReadHoldBack} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			f(t, mode)
+		})
+	}
+}
+
+// TestTailWire follows writes on a primary and on a secondary at once.
+func TestTailWire(t *testing.T) {
+	eachMode(t, func(t *testing.T, mode ReadMode) {
+		set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 1})
+		ctx := within(t)
+		p := set.Primary()
+		succeed(t, insert(ctx, p, "first", "majority"))
+		succeed(t, set.AwaitSynced(ctx))
+		from := newest(t, p)
+		var tails []*reading
+		for _, m := range set.Members() {
+			tails = append(tails, read(t, Config{Mode: mode}, Deps{}, connect(t, m), from))
+		}
+		var want []string
+		for i := range 50 {
+			id := fmt.Sprint("d", i)
+			want = append(want, id)
+			succeed(t, insert(ctx, p, id, 1))
+		}
+		for i, r := range tails {
+			got := r.await(len(want))
+			if i < 3 && !slices.Equal(got, want) {
+				t.Errorf("member %d gave %s", i, got)
+			}
+			res, err := r.end()
+			if !errors.Is(err, errOver) || res.Last != r.last || !res.Emitted || !res.HasMetadata || res.Metadata.ReplicaSetID.IsZero() {
+				t.Errorf("the end: %+v, %v", res, err)
+			}
+		}
+	})
+}
+
+// TestLeastPrivilege reads as a user that may read local and monitor, and may not do
+// anything else.
+func TestLeastPrivilege(t *testing.T) {
+	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 2, Users: []mongosim.User{
+		{Name: "mirror", Password: "secret", Roles: []mongosim.Role{{Name: "read", DB: "local"}, {Name: "clusterMonitor", DB: "admin"}}},
+		{Name: "nobody", Password: "secret"},
+	}})
+	ctx := within(t)
+	p := set.Primary()
+	from := newest(t, p)
+	for _, mode := range []ReadMode{ReadMajority, ReadHoldBack} {
+		src := connect(t, p)
+		src.user, src.password = "mirror", "secret"
+		r := read(t, Config{Mode: mode}, Deps{}, src, from)
+		succeed(t, insert(ctx, p, "one-"+mode.String(), 1))
+		r.await(1)
+		if _, err := r.end(); !errors.Is(err, errOver) {
+			t.Errorf("%s: %v", mode, err)
+		}
+		_, err := src.Call(ctx, call.Command{DB: "app", Body: marshal(bson.D{{Key: "find", Value: "c"}})})
+		if err == nil {
+			t.Error("the user can read more than local")
+		}
+	}
+	src := connect(t, p)
+	src.user, src.password = "nobody", "secret"
+	if _, err := read(t, Config{}, Deps{}, src, from).wait(); err == nil || errors.Is(err, errOver) {
+		t.Errorf("without a role: %v", err)
+	}
+}
+
+// TestRollbackWire repeats what a real set was seen doing: a primary that is cut off
+// writes what nobody else has, and is rolled back. None of that is ever handed on.
+func TestRollbackWire(t *testing.T) {
+	eachMode(t, func(t *testing.T, mode ReadMode) {
+		set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 3})
+		ctx := within(t)
+		old := set.Primary()
+		succeed(t, insert(ctx, old, "common", "majority"))
+		succeed(t, set.AwaitSynced(ctx))
+		from := newest(t, old)
+		r := read(t, Config{Mode: mode, Restarts: 3}, Deps{}, connect(t, old), from)
+		succeed(t, insert(ctx, old, "known", "majority"))
+		r.await(1)
+		for _, m := range set.Members() {
+			if m != old {
+				set.Cut(old.ID(), m.ID())
+			}
+		}
+		for i := range 6 {
+			succeed(t, insert(ctx, old, fmt.Sprint("lost-", i), 1))
+		}
+		now, err := awaitOther(ctx, set, old)
+		succeed(t, err)
+		var kept []string
+		for i := range 4 {
+			kept = append(kept, fmt.Sprint("kept-", i))
+			succeed(t, insert(ctx, now, kept[i], "majority"))
+		}
+		set.HealAll()
+		// The member is restarted from, or left for another one, as the attempt would.
+		start, ids := r.last, []string(nil)
+		for len(ids) < 1+len(kept) {
+			select {
+			case <-r.done:
+				var lost *call.LostError
+				if !errors.As(r.err, &lost) && !errors.Is(r.err, ErrSourceBehind) && !errors.Is(r.err, ErrRolledBack) && !isRefusal(r.err) {
+					t.Fatalf("the tail has ended: %v", r.err)
+				}
+				start = r.res.Last
+				next := read(t, Config{Mode: mode}, Deps{}, connect(t, old), start)
+				next.ids = r.ids
+				r = next
+			case <-time.After(20 * time.Millisecond):
+			}
+			r.mu.Lock()
+			ids = slices.Clone(r.ids)
+			r.mu.Unlock()
+			succeed(t, ctx.Err())
+		}
+		if want := append([]string{"known"}, kept...); !slices.Equal(ids, want) {
+			t.Errorf("handed on were %s, want %s", ids, want)
+		}
+		if v, _ := old.View(); v.RBID < 2 {
+			t.Errorf("rbid %d: nothing was rolled back", v.RBID)
+		}
+	})
+}
+
+func isRefusal(err error) bool { return restartable(err) }
+
+func awaitOther(ctx context.Context, set *mongosim.Set, old *mongosim.Member) (*mongosim.Member, error) {
+	for ctx.Err() == nil {
+		if p := set.Primary(); p != nil && p != old {
+			return p, nil
+		}
+		_ = pause(ctx, 5*time.Millisecond)
+	}
+	return nil, ctx.Err()
+}
+
+// TestForeignHistory: an entry that was rolled back is not in any member's oplog.
+func TestForeignHistory(t *testing.T) {
+	eachMode(t, func(t *testing.T, mode ReadMode) {
+		set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 4})
+		ctx := within(t)
+		p := set.Primary()
+		succeed(t, insert(ctx, p, "a", 1))
+		from := newest(t, p)
+		succeed(t, insert(ctx, p, "b", 1))
+		for what, bad := range map[string]oplog.OpTime{
+			"another term":      {TS: from.TS, Term: from.Term - 1},
+			"another increment": oplog.NewOpTime(from.TS.T-1, 99, from.Term),
+		} {
+			_, err := read(t, Config{Mode: mode}, Deps{}, connect(t, p), bad).wait()
+			missing, ok := errors.AsType[*StartMissingError](err)
+			stale, isStale := errors.AsType[*TooStaleError](err)
+			if !ok && !isStale {
+				t.Errorf("%s: %v", what, err)
+			}
+			if ok && missing.Want != bad || isStale && stale.Want != bad {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		ahead := oplog.NewOpTime(from.TS.T+1000, 1, from.Term)
+		if _, err := read(t, Config{Mode: mode}, Deps{}, connect(t, p), ahead).wait(); !errors.Is(err, ErrSourceBehind) {
+			t.Errorf("ahead of the member: %v", err)
+		}
+	})
+}
+
+// TestRollover: an oplog that is too small for a reader that pauses.
+func TestRollover(t *testing.T) {
+	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 5, OplogBytes: 64 << 10})
+	ctx := within(t)
+	p := set.Primary()
+	from := newest(t, p)
+	for i := range 1500 {
+		succeed(t, insert(ctx, p, fmt.Sprint("d", i), 1))
+	}
+	_, err := read(t, Config{}, Deps{}, connect(t, p), from).wait()
+	stale, ok := errors.AsType[*TooStaleError](err)
+	if !ok || stale.Want != from || !stale.Oldest.After(from) || !errors.Is(err, ErrTooStale) {
+		t.Errorf("after the rollover: %v", err)
+	}
+}
+
+// TestStepDown: a step-down does not end a tail, on whichever member.
+func TestStepDown(t *testing.T) {
+	eachMode(t, func(t *testing.T, mode ReadMode) {
+		set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 6})
+		ctx := within(t)
+		succeed(t, set.AwaitSynced(ctx))
+		from := newest(t, set.Primary())
+		var tails []*reading
+		for _, m := range set.Members() {
+			tails = append(tails, read(t, Config{Mode: mode}, Deps{}, connect(t, m), from))
+		}
+		succeed(t, insert(ctx, set.Primary(), "before", "majority"))
+		succeed(t, set.StepDown(ctx))
+		p, err := set.AwaitPrimary(ctx)
+		succeed(t, err)
+		succeed(t, insert(ctx, p, "after", "majority"))
+		for _, r := range tails {
+			if got := r.await(2); !slices.Equal(got, []string{"before", "after"}) {
+				t.Errorf("came %s", got)
+			}
+		}
+	})
+}
+
+// TestKillWire: a member that dies ends its tail, and the next one goes on with
+// another member from there.
+func TestKillWire(t *testing.T) {
+	eachMode(t, func(t *testing.T, mode ReadMode) {
+		set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 7})
+		ctx := within(t)
+		succeed(t, set.AwaitSynced(ctx))
+		p := set.Primary()
+		r := read(t, Config{Mode: mode}, Deps{}, connect(t, p), newest(t, p))
+		succeed(t, insert(ctx, p, "before", "majority"))
+		r.await(1)
+		succeed(t, p.Kill())
+		res, err := r.wait()
+		if !isLost(err) && !isRefusal(err) && err == nil {
+			t.Errorf("the tail of a dead member: %v", err)
+		}
+		now, err := awaitOther(ctx, set, p)
+		succeed(t, err)
+		succeed(t, insert(ctx, now, "after", "majority"))
+		next := read(t, Config{Mode: mode}, Deps{}, connect(t, now), res.Last)
+		if got := next.await(1); !slices.Equal(got, []string{"after"}) {
+			t.Errorf("the next member gave %s", got)
+		}
+	})
+}
+
+// TestFreeze: a member that does not answer any more.
+func TestFreeze(t *testing.T) {
+	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 8})
+	ctx := within(t)
+	p := set.Primary()
+	cfg := Config{AwaitTime: 100 * time.Millisecond, NetworkTime: 100 * time.Millisecond, RefindTime: 50 * time.Millisecond}
+	r := read(t, cfg, Deps{}, connect(t, p), newest(t, p))
+	succeed(t, insert(ctx, p, "before", 1))
+	r.await(1)
+	p.Freeze()
+	defer p.Thaw()
+	if _, err := r.wait(); !isLost(err) {
+		t.Errorf("the tail of a frozen member: %v", err)
+	}
+}
+
+// TestLeavesNothing: a tail that ends leaves no cursor open.
+func TestLeavesNothing(t *testing.T) {
+	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 9})
+	ctx := within(t)
+	p := set.Primary()
+	r := read(t, Config{}, Deps{}, connect(t, p), newest(t, p))
+	succeed(t, insert(ctx, p, "one", 1))
+	r.await(1)
+	if open := openCursors(ctx, t, p); open != 1 {
+		t.Errorf("%d cursors are open while it reads", open)
+	}
+	start := time.Now()
+	r.end()
+	if took := time.Since(start); took > leaveTime/2 {
+		t.Errorf("it took %s to leave", took)
+	}
+	if open := openCursors(ctx, t, p); open != 0 {
+		t.Errorf("%d cursors are open after the end", open)
+	}
+}
+
+func openCursors(ctx context.Context, t *testing.T, m *mongosim.Member) int64 {
+	t.Helper()
+	reply, err := m.Call(ctx, marshal(bson.D{{Key: "serverStatus", Value: 1}, {Key: "$db", Value: "admin"}}))
+	succeed(t, err)
+	n, ok := reply.Lookup("metrics", "cursor", "open", "total").AsInt64OK()
+	if !ok {
+		t.Skip("the embedded set does not count cursors")
+	}
+	return n
+}
+
+// BenchmarkDelay measures the time from sending a write until it is handed on, with a
+// write that waits for a majority, and how many replies that takes.
+func BenchmarkDelay(b *testing.B) {
+	for _, mode := range []ReadMode{ReadMajority, ReadHoldBack} {
+		for _, role := range []string{"primary", "secondary"} {
+			for _, pause := range []time.Duration{0, 2 * time.Millisecond} {
+				b.Run(fmt.Sprintf("%s/%s/pause=%s", mode, role, pause), func(b *testing.B) {
+					set := mongosim.StartTest(b, mongosim.Options{Members: 3, Seed: 10})
+					ctx := b.Context()
+					p := set.Primary()
+					m := p
+					for _, other := range set.Members() {
+						if role == "secondary" && other != p {
+							m = other
+						}
+					}
+					succeed(b, set.AwaitSynced(ctx))
+					replies := 0
+					deps := Deps{OnReply: func(Metadata) Decision { replies++; return GoOn }}
+					r := read(b, Config{Mode: mode, SmallPause: pause}, deps, connect(b, m), newest(b, p))
+					succeed(b, insert(ctx, p, "first", "majority"))
+					r.await(1)
+					n := 1
+					for b.Loop() {
+						succeed(b, insert(ctx, p, fmt.Sprint("d", n), 1))
+						n++
+						r.await(n)
+					}
+					r.end()
+					b.ReportMetric(float64(replies)/float64(n), "replies/write")
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,305 @@
+package update
+
+import (
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Compose returns the delta that does to a document what a and then b do, byte
+// for byte, where a was logged for that document and b for what a makes of it:
+// see [GuaranteePreImage], which the result keeps, so that it may be compiled
+// with it and composed again. It is false where that cannot be shown: for binary
+// diffs of one document, for arrays that may have been padded and then cut, and
+// where b does not fit a, so that it cannot have been logged behind it. The
+// document is one whose first field is _id.
+//
+// Neither argument is changed, and the result has views into both.
+func Compose(a, b *ObjectDiff) (*ObjectDiff, bool) {
+	if len(a.Binaries)+len(b.Binaries) > 0 {
+		return nil, false
+	}
+	c := composer{ok: true}
+	d := c.object(a, b)
+	return d, c.ok
+}
+
+// Moves tells whether a delta made by [Compose] is known to insert a field that
+// the document has, so that [GuaranteeNewFields] cannot hold. That it is false
+// says nothing.
+func (d *ObjectDiff) Moves() bool {
+	if d.moves {
+		return true
+	}
+	for i := range d.Subs {
+		if d.Subs[i].moves() {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *SubDiff) moves() bool {
+	if d.Object != nil {
+		return d.Object.Moves()
+	}
+	for i := range d.Array.Mods {
+		if m := &d.Array.Mods[i]; m.IsSub() && m.moves() {
+			return true
+		}
+	}
+	return false
+}
+
+// composer notes that something could not be composed. What it has returned by
+// then is of no use.
+type composer struct{ ok bool }
+
+// section returns what an object diff does with a field: the section, and the
+// place in it.
+func (d *ObjectDiff) section(name string) (section, index int) {
+	i := d.place(name)
+	if i < 0 {
+		return noSection, 0
+	}
+	for section = deleteSection; section < subSections; section++ {
+		n := d.length(section)
+		if i < n {
+			return section, i
+		}
+		i -= n
+	}
+	return subSections, i
+}
+
+func (d *ObjectDiff) length(section int) int {
+	switch section {
+	case deleteSection:
+		return len(d.Deletes)
+	case updateSection:
+		return len(d.Updates)
+	case insertSection:
+		return len(d.Inserts)
+	case binarySection:
+		return len(d.Binaries)
+	}
+	return len(d.Subs)
+}
+
+// object goes through the fields of a, in its order, and then through those of b
+// that a leaves alone. A document ends with the fields that a inserted and b left
+// where they were, and then with those that b inserted; so do the inserts of the
+// result.
+func (c *composer) object(a, b *ObjectDiff) *ObjectDiff {
+	if len(a.Binaries)+len(b.Binaries) > 0 {
+		c.ok = false
+		return nil
+	}
+	d := &ObjectDiff{moves: a.moves || b.moves}
+	d.Deletes = make([]string, 0, len(a.Deletes)+len(b.Deletes))
+	d.Updates = make([]Field, 0, len(a.Updates)+len(b.Updates))
+	d.Inserts = make([]Field, 0, len(a.Inserts)+len(b.Inserts))
+	for _, name := range a.Deletes {
+		switch section, _ := b.section(name); section {
+		case noSection, deleteSection:
+			d.Deletes = append(d.Deletes, name)
+		case insertSection:
+			d.moves = true
+		default:
+			c.ok = false // of what is not there
+		}
+	}
+	d.Updates = c.fields(d, d.Updates, a.Updates, b, true)
+	d.Inserts = c.fields(d, d.Inserts, a.Inserts, b, false)
+	for i := range a.Subs {
+		f := &a.Subs[i]
+		switch section, k := b.section(f.Name); section {
+		case noSection:
+			d.Subs = append(d.Subs, *f)
+		case deleteSection:
+			d.Deletes = append(d.Deletes, f.Name)
+		case updateSection:
+			d.Updates = append(d.Updates, b.Updates[k])
+		case insertSection:
+			d.moves = true
+		default:
+			d.Subs = append(d.Subs, SubField{f.Name, c.sub(&f.SubDiff, &b.Subs[k].SubDiff)})
+		}
+	}
+	for _, name := range b.Deletes {
+		if a.place(name) < 0 {
+			d.Deletes = append(d.Deletes, name)
+		}
+	}
+	for i := range b.Updates {
+		if a.place(b.Updates[i].Name) < 0 {
+			d.Updates = append(d.Updates, b.Updates[i])
+		}
+	}
+	d.Inserts = append(d.Inserts, b.Inserts...)
+	for i := range b.Subs {
+		if a.place(b.Subs[i].Name) < 0 {
+			d.Subs = append(d.Subs, b.Subs[i])
+		}
+	}
+	d.index()
+	return d
+}
+
+// fields appends to dst what b makes of fields that have a value: updates of a
+// fields that are there, inserts of a others.
+func (c *composer) fields(d *ObjectDiff, dst, fields []Field, b *ObjectDiff, there bool) []Field {
+	for i := range fields {
+		f := fields[i]
+		switch section, k := b.section(f.Name); section {
+		case noSection:
+			dst = append(dst, f)
+		case deleteSection:
+			d.Deletes = append(d.Deletes, f.Name)
+		case updateSection:
+			dst = append(dst, b.Updates[k])
+		case insertSection:
+			d.moves = d.moves || there
+		default:
+			dst = append(dst, Field{f.Name, c.inside(f.Value, &b.Subs[k].SubDiff)})
+		}
+	}
+	return dst
+}
+
+// index makes the names of a diff that was put together.
+func (d *ObjectDiff) index() {
+	d.names = make([]string, 0, len(d.Deletes)+len(d.Updates)+len(d.Inserts)+len(d.Subs))
+	d.names = append(d.names, d.Deletes...)
+	for i := range d.Updates {
+		d.names = append(d.names, d.Updates[i].Name)
+	}
+	for i := range d.Inserts {
+		d.names = append(d.names, d.Inserts[i].Name)
+	}
+	for i := range d.Subs {
+		d.names = append(d.names, d.Subs[i].Name)
+	}
+	if fault := d.checkNames(); fault != nil {
+		panic("update: invariant broken: no name twice in a composed delta: " + fault.What)
+	}
+}
+
+// inside returns the value that sub makes of v.
+func (c *composer) inside(v bson.RawValue, sub *SubDiff) bson.RawValue {
+	a := applier{limit: MaxResult}
+	var err error
+	dst := make([]byte, 0, len(v.Value)+len(v.Value)/8+64)
+	switch {
+	case sub.Object != nil && v.Type == bson.TypeEmbeddedDocument:
+		dst, err = a.object(dst, v.Value, sub.Object)
+	case sub.Array != nil && v.Type == bson.TypeArray:
+		dst, err = a.array(dst, v.Value, sub.Array)
+	default:
+		c.ok = false
+	}
+	if err != nil {
+		c.ok = false
+	}
+	return bson.RawValue{Type: v.Type, Value: dst}
+}
+
+func (c *composer) sub(a, b *SubDiff) SubDiff {
+	switch {
+	case a.Object != nil && b.Object != nil:
+		return SubDiff{Object: c.object(a.Object, b.Object)}
+	case a.Array != nil && b.Array != nil:
+		return SubDiff{Array: c.array(a.Array, b.Array)}
+	}
+	c.ok = false
+	return SubDiff{}
+}
+
+// maxNulls is how many elements without a value a composed array diff names.
+const maxNulls = 1000
+
+// array composes the diffs of one array.
+//
+// Invariant: of an array diff with a length, every element below it that the diff
+// does not name is in the array that it was logged for. A server logs a length
+// only where it cuts, so it holds there; the compiler relies on it, and here it
+// is kept: where elements may be padding, they are named with their null, or it
+// is given up.
+func (c *composer) array(a, b *ArrayDiff) *ArrayDiff {
+	d := &ArrayDiff{Mods: make([]ArrayMod, 0, len(a.Mods)+len(b.Mods))}
+	first := a.Mods
+	switch {
+	case b.HasLength:
+		d.HasLength, d.Length = true, b.Length
+		for len(first) > 0 && first[len(first)-1].Index >= b.Length {
+			first = first[:len(first)-1]
+		}
+		if !a.HasLength && !reaches(a, b) {
+			c.ok = false
+			return d
+		}
+	case a.HasLength:
+		d.HasLength, d.Length = true, a.Length
+		if n := len(b.Mods); n > 0 {
+			d.Length = max(d.Length, b.Mods[n-1].Index+1)
+		}
+	}
+	if a.HasLength && d.Length-a.Length > maxNulls+len(b.Mods) {
+		c.ok = false
+		return d
+	}
+	second := b.Mods
+	// next is the next element that, if neither names it, is padding.
+	next := a.Length
+	pad := func(until int) {
+		for ; a.HasLength && next < until; next++ {
+			d.Mods = append(d.Mods, ArrayMod{Index: next, Value: bson.RawValue{Type: bson.TypeNull}})
+		}
+	}
+	for len(first) > 0 || len(second) > 0 {
+		var mod ArrayMod
+		switch {
+		case len(second) == 0 || len(first) > 0 && first[0].Index < second[0].Index:
+			mod, first = first[0], first[1:]
+		case len(first) == 0 || second[0].Index < first[0].Index:
+			mod, second = second[0], second[1:]
+			if a.HasLength && mod.Index >= a.Length && mod.IsSub() {
+				c.ok = false // of what is not there
+			}
+		default:
+			mod = c.mod(&first[0], &second[0])
+			first, second = first[1:], second[1:]
+		}
+		pad(mod.Index)
+		next = max(next, mod.Index+1)
+		d.Mods = append(d.Mods, mod)
+	}
+	pad(d.Length)
+	return d
+}
+
+// reaches tells whether an array that a, without a length, was logged for has
+// every element below b's length that neither of the two names.
+func reaches(a, b *ArrayDiff) bool {
+	// known is the last element below the length that b does not name. It is
+	// there once a is done.
+	known := b.Length - 1
+	for i := len(b.Mods) - 1; i >= 0 && b.Mods[i].Index == known; i-- {
+		known--
+	}
+	// If a sets something there or behind, it may have padded what is in front.
+	last := slices.IndexFunc(a.Mods, func(m ArrayMod) bool { return !m.IsSub() && m.Index >= known })
+	return known < 0 || last < 0
+}
+
+// mod composes the changes of one element.
+func (c *composer) mod(a, b *ArrayMod) ArrayMod {
+	switch {
+	case !b.IsSub():
+		return *b
+	case a.IsSub():
+		return ArrayMod{Index: a.Index, SubDiff: c.sub(&a.SubDiff, &b.SubDiff)}
+	default:
+		return ArrayMod{Index: a.Index, Value: c.inside(a.Value, &b.SubDiff)}
+	}
+}

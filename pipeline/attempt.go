@@ -1,0 +1,197 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/batcher"
+	"github.com/oplogrep/replicator/buffer"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/batch"
+)
+
+// attempt is one hold of the link, with the stages that work under it.
+type attempt struct {
+	p        *Pipeline
+	hold     *checkpoint.Hold
+	source   checkpoint.Source
+	upstream *upstream
+	queue    *buffer.Queue
+	batcher  *batcher.Batcher
+	applier  *applier.Applier
+	feedback *feedback.Feedback
+}
+
+// newAttempt makes the stages for a hold.
+func (p *Pipeline) newAttempt(ctx context.Context, hold *checkpoint.Hold, src checkpoint.Source, until oplog.OpTime) (*attempt, error) {
+	st := hold.State()
+	a := &attempt{p: p, hold: hold, source: src}
+	from := st.FetchFrom
+	if !p.earlier.IsNull() && p.earlier.Before(from) {
+		from = p.earlier
+	}
+	var err error
+	if a.upstream, err = p.newUpstream(src, from, until); err != nil {
+		return nil, err
+	}
+	if a.queue, err = buffer.New(buffer.Config{Limit: p.cfg.BufferBytes, Registry: p.cfg.Registry}); err != nil {
+		return nil, err
+	}
+	a.batcher, err = batcher.New(batcher.Config{
+		MaxOps: p.cfg.BatchOps, MaxBytes: p.cfg.BatchBytes, Delay: p.cfg.Delay,
+		ApplyAfter: st.Applied, SpillDir: p.cfg.SpillDir, MemoryBytes: p.cfg.TxnBytes,
+		Release: a.queue.Release, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	cat, err := catalog.Load(ctx, p.target, nil)
+	if err != nil {
+		return nil, fmt.Errorf("read the target's collections: %w", err)
+	}
+	commands, err := ddl.New(ddl.Config{
+		Target: p.target, Catalog: cat, Scope: p.cfg.Scope, MetaDB: p.cfg.MetaDB, Link: p.cfg.Link,
+		UniqueIndexes: p.cfg.UniqueIndexes, Observer: p.cfg.Observer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	internal, err := p.internalApply(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if a.feedback, err = p.reporter(st); err != nil {
+		return nil, err
+	}
+	start := checkpoint.Progress{
+		Applied: st.Applied, AppliedWall: st.AppliedWall, FetchFrom: st.FetchFrom,
+		Durable: st.Applied, DurableWall: st.AppliedWall, Ops: p.progress().Ops,
+	}
+	a.applier, err = applier.New(applier.Config{
+		Target: p.target, Hold: hold, Catalog: cat, Scope: p.cfg.Scope, Commands: commands,
+		Relaxed: p.cfg.Relaxed, ReportDivergence: p.cfg.ReportDivergence, CopiedUntil: st.CopiedUntil,
+		Plan:      plan.Options{InternalApply: internal, Coalesce: true},
+		FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, CoalesceWindow: p.cfg.CoalesceWindow,
+		WindowBytes: p.cfg.WindowBytes, Release: a.queue.Release, Start: start,
+		Observer: p.cfg.Observer, Registry: p.cfg.Registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.begin(a, st, start)
+	p.cfg.Observer.Tell(AttemptBegan{
+		Link: p.cfg.Link, Term: hold.Term(), Applied: st.Applied, FetchFrom: from, Writers: st.Writers,
+	})
+	return a, nil
+}
+
+// newUpstream makes what reads the source from an entry on.
+func (p *Pipeline) newUpstream(src checkpoint.Source, from, until oplog.OpTime) (*upstream, error) {
+	u := &upstream{
+		p: p, resolver: p.resolver, watcher: p.watcher, until: until,
+		last: from, first: true, missing: map[string]bool{},
+	}
+	cfg := fetcher.Config{AwaitTime: p.cfg.Await}
+	if p.cfg.ReadConcern == ReadLocal {
+		cfg.Mode = fetcher.ReadHoldBack
+	}
+	if id, ok := src.ReplicaSetID.ObjectIDOK(); ok {
+		cfg.ReplicaSetID = id
+	}
+	var err error
+	u.fetcher, err = fetcher.New(cfg, fetcher.Deps{
+		OnReply:  u.onReply,
+		OnError:  func(string, error) bool { return p.resolver.OnError(u.last).Change },
+		Observer: p.cfg.Observer, Registry: p.cfg.Registry,
+	})
+	return u, err
+}
+
+// run runs the stages until soft is done and they are drained, or one of them
+// fails, or ctx is done.
+func (a *attempt) run(ctx, soft context.Context) error {
+	// What only accompanies the stages ends when they have.
+	beside, endBeside := context.WithCancelCause(ctx)
+	side, beside := errgroup.WithContext(beside)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	side.Go(func() error {
+		err := a.touchLoop(beside)
+		if err != nil {
+			stop(err)
+		}
+		return err
+	})
+
+	err := a.stages(ctx, soft)
+	if cause := context.Cause(ctx); err == nil && cause != nil {
+		err = cause
+	}
+	endBeside(nil)
+	return errors.Join(err, side.Wait())
+}
+
+// stages runs the data's way through the link.
+func (a *attempt) stages(ctx, soft context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	head, stopHead := context.WithCancelCause(ctx)
+	defer stopHead(nil)
+	defer context.AfterFunc(soft, func() { stopHead(errDrain) })()
+
+	fetched := make(chan oplog.Reply)
+	queued := make(chan oplog.Reply)
+	batches := make(chan batch.Batch, 1) // one is cut while another is applied
+	applied := make(chan applier.Applied)
+	progress := make(chan checkpoint.Progress)
+	check := &checkpointer{
+		interval: a.p.cfg.CheckpointInterval,
+		advance: func(ctx context.Context, w applier.Applied) error {
+			return a.hold.Advance(ctx, w.Progress, w.Lanes, a.p.sourceNow(a.source))
+		},
+		observe: a.p.moved,
+	}
+	g.Go(named("upstream", func() error { return a.upstream.run(head, fetched) }))
+	g.Go(named("buffer", func() error { return a.queue.Run(ctx, fetched, queued) }))
+	g.Go(named("batcher", func() error { return a.batcher.Run(ctx, queued, batches) }))
+	g.Go(named("applier", func() error { return a.applier.Run(ctx, batches, applied) }))
+	g.Go(named("checkpoint", func() error { return check.run(ctx, applied, progress) }))
+	g.Go(named("feedback", func() error { return a.report(ctx, progress) }))
+	return g.Wait()
+}
+
+// touchLoop keeps the link's sessions alive.
+func (a *attempt) touchLoop(ctx context.Context) error {
+	beat := time.NewTicker(checkpoint.TouchEvery)
+	defer beat.Stop()
+	for {
+		select {
+		case <-beat.C:
+			if err := a.hold.Touch(ctx); err != nil && ctx.Err() == nil {
+				return fmt.Errorf("keep the link's sessions: %w", err)
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// named says which stage an error is of.
+func named(stage string, run func() error) func() error {
+	return func() error {
+		if err := run(); err != nil {
+			return fmt.Errorf("%s: %w", stage, err)
+		}
+		return nil
+	}
+}

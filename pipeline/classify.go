@@ -1,0 +1,185 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/txn"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// Action is what is done about an error.
+type Action uint8
+
+const (
+	// Retry begins a new attempt, after a pause.
+	Retry Action = iota + 1
+	// NewSource leaves the member that is read, and chooses again.
+	NewSource
+	// Resync ends the run: the log alone cannot bring the target forward.
+	Resync
+	// Exit ends the run for another reason.
+	Exit
+)
+
+// String returns the action's name.
+func (a Action) String() string {
+	return [...]string{"none", "retry", "new source", "resync", "exit"}[a]
+}
+
+// The exit codes that a run can end with, as in docs/exit-codes.md.
+const (
+	ExitUnexpected  = 1
+	ExitFenced      = 5
+	ExitResync      = 6
+	ExitDiverged    = 7
+	ExitConnect     = 8
+	ExitCheck       = 9
+	ExitNotDrained  = 10
+	ExitUnsupported = 11
+)
+
+// Verdict is what an error means.
+type Verdict struct {
+	Action Action
+	// Code is the exit code, for Resync and Exit.
+	Code int
+	// Deny is for how long the member is not to be read from, for NewSource.
+	Deny time.Duration
+	// Hint says what an operator can do, for Resync and Exit.
+	Hint string
+}
+
+var (
+	// ErrStopped is the cause of a context that ends a run at once.
+	ErrStopped = errors.New("stopped before everything was applied; nothing is lost, the next start goes on from the checkpoint")
+	// ErrOtherHistory is a source none of whose members has the link's position.
+	ErrOtherHistory = errors.New("no member of the source has the link's position in its history")
+	// ErrSettings is a link that was made with other settings.
+	ErrSettings = errors.New("the link was made with other settings")
+	// errDrain is why reading ends when a run is to be drained.
+	errDrain = errors.New("draining")
+)
+
+const (
+	resyncHint = "The target cannot be brought forward by the log. Copy the data anew under a new link (or empty the target), " +
+		"or give the source a larger oplog before the next copy."
+	divergedHint = "Something else writes to the target, or it was not an exact copy. Compare source and target; " +
+		"--on-divergence=report goes on and reports each case."
+)
+
+// rules are tried in order; the first that fits an error decides.
+var rules = []struct {
+	name    string
+	fits    func(error) bool
+	verdict Verdict
+}{
+	{"stopped", is(ErrStopped), Verdict{Action: Exit, Code: ExitNotDrained, Hint: "Start it again with the same link: it goes on from the checkpoint."}},
+	{"fenced", is(checkpoint.ErrFenced), Verdict{Action: Exit, Code: ExitFenced, Hint: "Another process runs this link now. If that is not meant, stop it first, or use another --link."}},
+	{"target rewound", is(checkpoint.ErrRewound), Verdict{Action: Retry}},
+	{"resized", is(checkpoint.ErrSpent), Verdict{Action: Retry}},
+	{"other source", is(checkpoint.ErrOtherSource), Verdict{Action: Resync, Code: ExitResync, Hint: "Check --source and --link: the link belongs to another replica set."}},
+	{"settings", is(ErrSettings), Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the settings that the link was made with, or a new --link over a new copy."}},
+	{"metadata format", as[*checkpoint.VersionError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the release that wrote the link, or a newer one."}},
+	{"metadata damaged", as[*checkpoint.DamagedError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
+	{"start too old", is(ErrStartTooOld), Verdict{Action: Resync, Code: ExitResync, Hint: "Choose a later --start-at with a newer copy, or give the source a larger oplog."}},
+
+	{"too stale everywhere", as[*syncsource.TooStaleError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
+	{"other history", is(ErrOtherHistory), Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
+	{"log without the position", as[*txn.ResumeError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
+	{"transaction without its beginning", as[*txn.BrokenChainError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
+
+	{"collection to be copied", as[*ddl.ResyncError], Verdict{Action: Resync, Code: ExitResync, Hint: "Copy that collection anew, or change the filters so that it is mirrored from the start."}},
+	{"diverged, by a command", as[*ddl.DivergedError], Verdict{Action: Exit, Code: ExitDiverged, Hint: divergedHint}},
+	{"diverged", as[*applier.DivergenceError], Verdict{Action: Exit, Code: ExitDiverged, Hint: divergedHint}},
+	{"unique index", as[*applier.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Build unique indexes on the target at cutover, or use --unique-indexes=serialized."}},
+	{"unique index, by a command", as[*ddl.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Use --unique-indexes=relaxed, or remove what only the target has."}},
+	{"disk of the spill folder", as[*txn.SpillError], Verdict{Action: Exit, Code: ExitUnexpected, Hint: "Give --spill-dir a disk with room; nothing is lost."}},
+
+	{"member too stale", is(fetcher.ErrTooStale), Verdict{Action: NewSource, Deny: syncsource.DenyFetched}},
+	{"member without the start", is(fetcher.ErrStartMissing), Verdict{Action: NewSource, Deny: syncsource.DenyFetched}},
+	{"member behind", is(fetcher.ErrSourceBehind), Verdict{Action: NewSource}},
+	{"member rolled back", is(fetcher.ErrRolledBack), Verdict{Action: NewSource}},
+	{"member out of order", is(fetcher.ErrOutOfOrder), Verdict{Action: NewSource}},
+	{"member's metadata", is(fetcher.ErrMetadata), Verdict{Action: NewSource, Deny: syncsource.DenyBadOplog}},
+	{"member's oplog empty", is(fetcher.ErrEmptyOplog), Verdict{Action: NewSource, Deny: syncsource.DenyBadOplog}},
+	{"member of another set", is(fetcher.ErrForeignSet), Verdict{Action: NewSource, Deny: syncsource.DenyFetched}},
+	{"member's bytes", is(oplog.ErrCorrupt), Verdict{Action: NewSource, Deny: syncsource.DenyFetched}},
+	{"entry not understood", as[*oplog.EntryError], Verdict{Action: Exit, Code: ExitUnsupported, Hint: "This release cannot follow that entry. Nothing behind it was applied; a newer release may know it."}},
+
+	{"login", as[*mdb.AuthError], Verdict{Action: Exit, Code: ExitConnect, Hint: "Check user name, password, authSource and the TLS files."}},
+	{"privileges", codes(servererr.Unauthorized, servererr.AuthenticationFailed), Verdict{Action: Exit, Code: ExitConnect, Hint: "Grant what the message names; docs/privileges.md lists what each side needs."}},
+	{"no answer", as[*call.LostError], Verdict{Action: Retry}},
+	{"outcome not known", as[*call.UnconfirmedError], Verdict{Action: Retry}},
+	{"conflict that stays", as[*applier.StuckError], Verdict{Action: Retry}},
+	{"passing refusal", codes(
+		servererr.HostUnreachable, servererr.LockTimeout, servererr.MaxTimeMSExpired, servererr.NetworkTimeout,
+		servererr.ShutdownInProgress, servererr.NotYetInitialized, servererr.NotSecondary, servererr.WriteConcernTimeout,
+		servererr.UnsatisfiableWriteConcern, servererr.WriteConflict, servererr.ConflictingOperationInProgress,
+		servererr.ReadConcernMajorityNotAvailableYet, servererr.InitialSyncActive, servererr.QueryPlanKilled,
+		servererr.CursorNotFound, servererr.CappedPositionLost, servererr.CursorKilled,
+		servererr.PrimarySteppedDown, servererr.NoSuchSession, servererr.DatabaseDropPending, servererr.TransactionTooOld,
+		servererr.SnapshotTooOld, servererr.SnapshotUnavailable, servererr.NoSuchTransaction, servererr.ExceededTimeLimit,
+		servererr.PreparedTransactionInProgress, servererr.NotWritablePrimary, servererr.InterruptedAtShutdown,
+		servererr.Interrupted, servererr.InterruptedDueToReplStateChange, servererr.NotPrimaryNoSecondaryOk,
+		servererr.NotPrimaryOrSecondary, servererr.OutOfDiskSpace,
+	), Verdict{Action: Retry}},
+	{"labelled as passing", labels("TransientTransactionError", "RetryableWriteError", "UnknownTransactionCommitResult", "ResumableChangeStreamError"), Verdict{Action: Retry}},
+	{"deadline", is(context.DeadlineExceeded), Verdict{Action: Retry}},
+}
+
+// Classify says what an error means: the one place where that is decided.
+func Classify(err error) Verdict {
+	for _, r := range rules {
+		if r.fits(err) {
+			return r.verdict
+		}
+	}
+	return Verdict{Action: Exit, Code: ExitUnexpected, Hint: "Nothing behind the checkpoint counts as applied. If the message makes no sense, report it."}
+}
+
+// onMember says what an error of reading a member means: what would otherwise
+// end the attempt is a reason to try another member.
+func onMember(err error) Verdict {
+	v := Classify(err)
+	if v.Action == Retry {
+		return Verdict{Action: NewSource, Deny: syncsource.DenyNetwork}
+	}
+	if _, ok := errors.AsType[*servererr.Error](err); ok && v.Action == Exit {
+		return Verdict{Action: NewSource, Deny: syncsource.DenyNetwork}
+	}
+	return v
+}
+
+func is(target error) func(error) bool {
+	return func(err error) bool { return errors.Is(err, target) }
+}
+
+func as[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
+}
+
+func codes(list ...servererr.Code) func(error) bool {
+	return func(err error) bool {
+		e, ok := errors.AsType[*servererr.Error](err)
+		return ok && slices.Contains(list, e.Code)
+	}
+}
+
+func labels(list ...string) func(error) bool {
+	return func(err error) bool {
+		e, ok := errors.AsType[*servererr.Error](err)
+		return ok && slices.ContainsFunc(e.Labels, func(l string) bool { return slices.Contains(list, l) })
+	}
+}

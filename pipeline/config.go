@@ -1,0 +1,156 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/scope"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// Cluster is a replica set to talk to: *mdb.Set, by way of its adapter. Call
+// runs commands on its primary.
+type Cluster interface {
+	call.Caller
+	// Member returns what runs commands on one member, whatever its state.
+	Member(host string) (call.Caller, error)
+	// Hosts returns the members that are known.
+	Hosts() []string
+}
+
+// ReadConcern says how the source's log is read; either way nothing that is not
+// committed by a majority of the source is ever applied.
+type ReadConcern uint8
+
+const (
+	// ReadMajority lets the source hold back what is not committed.
+	ReadMajority ReadConcern = iota + 1
+	// ReadLocal reads everything and holds it back here until the same member
+	// says that it is committed.
+	ReadLocal
+)
+
+// Config says what a link does. Zero values mean the defaults given.
+type Config struct {
+	// Link is the link's name; it has to be given.
+	Link string
+	// MetaDB is the metadata database of the target. Default "replicator".
+	MetaDB string
+	// Scope says what is mirrored and under which names; it has to be given.
+	Scope *scope.Scope
+
+	// StartAt is where a new link begins. Default: now.
+	StartAt StartAt
+	// CopiedUntil: the target holds a copy that was taken while writes went on,
+	// until this time. It counts for a new link only.
+	CopiedUntil oplog.OpTime
+
+	// ReadConcern is ReadMajority by default.
+	ReadConcern ReadConcern
+	// Await is how long a member waits for new entries before it answers with
+	// none. Default 5 s.
+	Await time.Duration
+	// Rules are those of the choice of a sync source.
+	Rules syncsource.Rules
+	// BufferBytes bounds what was fetched and is not applied yet. Default
+	// 256 MiB.
+	BufferBytes int64
+
+	// BatchOps and BatchBytes bound a batch. Defaults 5,000 and 100 MiB.
+	BatchOps   int
+	BatchBytes int64
+	// Delay keeps the target this far behind. Default 0.
+	Delay time.Duration
+	// SpillDir is where large open transactions go. Default: the system's
+	// folder for temporary files.
+	SpillDir string
+	// TxnBytes bounds the memory of open transactions. Default 64 MiB.
+	TxnBytes int64
+
+	// Writers is the number of lanes. Default 16.
+	Writers int
+	// Relaxed applies the source's transactions as ordinary operations.
+	Relaxed bool
+	// ReportDivergence goes on after a divergence.
+	ReportDivergence bool
+	// UniqueIndexes is ddl.Relaxed by default.
+	UniqueIndexes ddl.UniqueIndexes
+	// FlushDocs, FlushBytes and CoalesceWindow bound one transaction of a
+	// writer; see applier.Config.
+	FlushDocs, FlushBytes, CoalesceWindow int
+	// WindowBytes bounds what is handed to writers. Default 32 MiB.
+	WindowBytes int64
+
+	// CheckpointInterval is the least time between two checkpoints. Default
+	// 100 ms.
+	CheckpointInterval time.Duration
+
+	// Feedback is how the source is told how far the link is. Default:
+	// feedback.None.
+	Feedback feedback.Mode
+	// MemberID is the member to report as, for feedback.Member.
+	MemberID int
+	// KeepAlive is how long nothing is reported at most; see feedback.Config.
+	KeepAlive time.Duration
+
+	// RetryMin and RetryMax bound the pause between two attempts, which doubles
+	// from one to the next. Defaults 100 ms and 30 s.
+	RetryMin, RetryMax time.Duration
+
+	Observer event.Observer
+	Registry prometheus.Registerer
+}
+
+func (c *Config) setDefaults() {
+	def(&c.MetaDB, "replicator")
+	def(&c.ReadConcern, ReadMajority)
+	def(&c.Await, 5*time.Second)
+	// Nobody reads from a mirror, so it cannot close a circle.
+	c.Rules.AcceptEqual = true
+	def(&c.BufferBytes, 256<<20)
+	def(&c.BatchOps, 5000)
+	def(&c.BatchBytes, 100<<20)
+	def(&c.TxnBytes, 64<<20)
+	def(&c.Writers, 16)
+	def(&c.UniqueIndexes, ddl.Relaxed)
+	def(&c.WindowBytes, 32<<20)
+	def(&c.CheckpointInterval, 100*time.Millisecond)
+	def(&c.RetryMin, 100*time.Millisecond)
+	def(&c.RetryMax, 30*time.Second)
+}
+
+func (c *Config) validate() error {
+	var errs []error
+	if c.Link == "" {
+		errs = append(errs, errors.New("link: a name is needed"))
+	}
+	if c.Scope == nil {
+		errs = append(errs, errors.New("scope: missing"))
+	}
+	if c.Writers < 1 || c.Writers > 256 {
+		errs = append(errs, fmt.Errorf("writers: %d is not from 1 to 256", c.Writers))
+	}
+	if c.Delay < 0 {
+		errs = append(errs, fmt.Errorf("delay: %s is negative", c.Delay))
+	}
+	if c.RetryMin > c.RetryMax {
+		errs = append(errs, fmt.Errorf("retry: the shortest pause, %s, is longer than the longest, %s", c.RetryMin, c.RetryMax))
+	}
+	return errors.Join(errs...)
+}
+
+// def sets *p to value if it is zero.
+func def[T comparable](p *T, value T) {
+	var zero T
+	if *p == zero {
+		*p = value
+	}
+}

@@ -1,0 +1,37 @@
+// Package pipeline runs a link: it owns every goroutine between a source's oplog
+// and a target, begins again what can be begun again, and is the one place that
+// decides what an error means.
+//
+// # An attempt
+//
+//	       ┌────────────── hold of the link: one term ──────────────┐
+//	source │ upstream ─▶ buffer ─▶ batcher ─▶ applier ─▶ checkpoint │ ─▶ feedback
+//	       │ (syncsource,             (txn)     (lanes)   (Advance) │
+//	       │  fetcher)                                              │
+//	       └─────────────────────────────────────────────────────────┘
+//
+// It begins with [checkpoint.Store.Begin], which fences every earlier one, also of
+// this process. The log is read from the checkpoint's FetchFrom; what a lane has is
+// skipped. When the target changes its primary, an answer does not come, or a lane
+// is not where it was left, the attempt ends as a whole and the next one begins: no
+// stage repairs anything across a failover, because what is in the target is said
+// by the target alone.
+//
+// # Ends
+//
+//	soft done    reading stops, everything fetched is applied, the last checkpoint
+//	             is written, Run returns nil
+//	ctx done     everything stops where it is, Run returns the cause
+//	an error     Classify: a new source, a new attempt after a pause, or the end
+//
+// # States
+//
+//	starting ──▶ initial-sync ──▶ catching-up ◀──▶ steady
+//	   ▲  │                          │    │           │
+//	   │  └──────────────────────────┤    └─▶ stale ◀─┘   no member has the position
+//	   └── an attempt ended, another ┘
+//	any ──▶ stopped (as told)     any ──▶ failed (an error ended it)
+//
+// What is trusted: that nobody else writes to what is mirrored in the target, and
+// nobody at all to the metadata database.
+package pipeline

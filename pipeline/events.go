@@ -1,0 +1,106 @@
+package pipeline
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// LinkCreated says that a link was made, and where it begins.
+type LinkCreated struct {
+	Link string
+	// After is the last entry that the target already has, FetchFrom where
+	// reading begins.
+	After, FetchFrom oplog.OpTime
+}
+
+// Message implements event.Event.
+func (LinkCreated) Message() string { return "link created" }
+
+// Level implements event.Event.
+func (LinkCreated) Level() slog.Level { return slog.LevelInfo }
+
+// LogValue implements slog.LogValuer.
+func (e LinkCreated) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("link", e.Link), slog.String("after", e.After.String()),
+		slog.String("fetchFrom", e.FetchFrom.String()))
+}
+
+// AttemptBegan says that the link is held and the log is about to be read.
+type AttemptBegan struct {
+	Link string
+	Term int64
+	// Applied is the checkpoint, FetchFrom where reading begins.
+	Applied, FetchFrom oplog.OpTime
+	Writers            int
+}
+
+// Message implements event.Event.
+func (AttemptBegan) Message() string { return "link held" }
+
+// Level implements event.Event.
+func (AttemptBegan) Level() slog.Level { return slog.LevelInfo }
+
+// LogValue implements slog.LogValuer.
+func (e AttemptBegan) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("link", e.Link), slog.Int64("term", e.Term), slog.String("applied", e.Applied.String()),
+		slog.String("fetchFrom", e.FetchFrom.String()), slog.Int("writers", e.Writers))
+}
+
+// AttemptEnded says that an attempt ended with an error that another one may not
+// meet.
+type AttemptEnded struct {
+	Attempt int
+	Err     error
+	// Wait is the pause before the next.
+	Wait time.Duration
+}
+
+// Message implements event.Event.
+func (AttemptEnded) Message() string { return "attempt ended, trying again" }
+
+// Level implements event.Event.
+func (AttemptEnded) Level() slog.Level { return slog.LevelWarn }
+
+// LogValue implements slog.LogValuer.
+func (e AttemptEnded) LogValue() slog.Value {
+	return slog.GroupValue(slog.Int("attempt", e.Attempt), slog.String("error", e.Err.Error()), slog.Duration("wait", e.Wait))
+}
+
+// SourceFailed says that a member could not be read any further.
+type SourceFailed struct {
+	Host string
+	Err  error
+}
+
+// Message implements event.Event.
+func (SourceFailed) Message() string { return "source failed" }
+
+// Level implements event.Event.
+func (SourceFailed) Level() slog.Level { return slog.LevelWarn }
+
+// LogValue implements slog.LogValuer.
+func (e SourceFailed) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("host", e.Host), slog.String("error", e.Err.Error()))
+}
+
+// ReadEarlier says that a transaction began before the entry that reading began
+// with, and that it begins earlier now.
+type ReadEarlier struct {
+	// From is the transaction's first entry, For the one that needs it.
+	From, For oplog.OpTime
+}
+
+// Message implements event.Event.
+func (ReadEarlier) Message() string {
+	return "reading from an earlier entry, where a transaction began"
+}
+
+// Level implements event.Event.
+func (ReadEarlier) Level() slog.Level { return slog.LevelInfo }
+
+// LogValue implements slog.LogValuer.
+func (e ReadEarlier) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("from", e.From.String()), slog.String("for", e.For.String()))
+}

@@ -1,0 +1,234 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/buffer"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// behind is by how much a link that was steady may lag before it counts as
+// catching up again.
+const behind = 10 * time.Second
+
+// Snapshot is what a link is doing, at one moment.
+type Snapshot struct {
+	Link   string
+	State  State
+	Reason string
+	Since  time.Time
+	// Attempts counts the holds of the link since the start, Term is the last.
+	Attempts int
+	Term     int64
+	// Progress is how far the link is.
+	Progress checkpoint.Progress
+	// CopiedUntil is where the target becomes consistent, null where it always
+	// was.
+	CopiedUntil oplog.OpTime
+	// Fetched is the last entry that was read, at FetchedAt.
+	Fetched   oplog.OpTime
+	FetchedAt time.Time
+	// SourceSet and SourceHost are the set, and the member that is read, empty
+	// where none is. Source is what it said last, at HeardAt.
+	SourceSet  string
+	SourceHost string
+	Source     fetcher.Metadata
+	HeardAt    time.Time
+	// Lag is by how much the target is behind what the source has committed,
+	// by the source's clock; 0 where nothing is missing.
+	Lag time.Duration
+
+	Buffer   buffer.Stats
+	Applier  applier.Stats
+	Resolver syncsource.Status
+	View     syncsource.View
+	// TargetHosts are the target's members.
+	TargetHosts []string
+	// LastError is why the last attempt ended, empty where none has.
+	LastError   string
+	LastErrorAt time.Time
+}
+
+// live is what of a Snapshot changes from entry to entry.
+type live struct {
+	attempt     *attempt
+	attempts    int
+	progress    checkpoint.Progress
+	copiedUntil oplog.OpTime
+	fetched     oplog.OpTime
+	fetchedAt   time.Time
+	set         string
+	host        string
+	caller      call.Caller
+	meta        fetcher.Metadata
+	heard       time.Time
+	err         string
+	errAt       time.Time
+}
+
+// Snapshot returns what the link is doing now.
+func (p *Pipeline) Snapshot() Snapshot {
+	p.mu.Lock()
+	l := p.live
+	p.mu.Unlock()
+	s := Snapshot{
+		Link: p.cfg.Link, Attempts: l.attempts, Progress: l.progress, CopiedUntil: l.copiedUntil,
+		Fetched: l.fetched, FetchedAt: l.fetchedAt, SourceSet: l.set, SourceHost: l.host, Source: l.meta, HeardAt: l.heard,
+		Lag: l.lag(), LastError: l.err, LastErrorAt: l.errAt,
+		Resolver: p.resolver.Status(), View: p.watcher.View(), TargetHosts: p.target.Hosts(),
+	}
+	s.State, s.Reason, s.Since = p.state.get()
+	if l.attempt != nil {
+		s.Term = l.attempt.hold.Term()
+		s.Buffer, s.Applier = l.attempt.queue.Stats(), l.attempt.applier.Stats()
+	}
+	return s
+}
+
+// lag is what Snapshot.Lag says.
+func (l *live) lag() time.Duration {
+	if l.heard.IsZero() || !l.meta.Committed.After(l.progress.Applied) {
+		return 0
+	}
+	return max(0, time.Duration(int64(l.meta.CommittedWall)-l.progress.AppliedWall)*time.Millisecond)
+}
+
+// begin notes a new attempt.
+func (p *Pipeline) begin(a *attempt, st checkpoint.State, start checkpoint.Progress) {
+	p.mu.Lock()
+	p.live.attempt, p.live.progress, p.live.copiedUntil = a, start, st.CopiedUntil
+	p.live.attempts++
+	p.live.set = a.source.SetName
+	p.live.fetched = oplog.OpTime{}
+	p.live.heard = time.Time{}
+	p.mu.Unlock()
+}
+
+// moved notes progress.
+func (p *Pipeline) moved(progress checkpoint.Progress) {
+	p.mu.Lock()
+	p.live.progress = progress
+	p.mu.Unlock()
+	p.judgeState()
+}
+
+// fetched notes the entry that was read last.
+func (p *Pipeline) fetched(last oplog.OpTime) {
+	p.mu.Lock()
+	p.live.fetched, p.live.fetchedAt = last, time.Now()
+	p.mu.Unlock()
+}
+
+// sourceIs notes the member that is read from now on; none is empty.
+func (p *Pipeline) sourceIs(host string, caller call.Caller) {
+	p.mu.Lock()
+	p.live.host, p.live.caller = host, caller
+	p.mu.Unlock()
+}
+
+// failed notes why an attempt ended.
+func (p *Pipeline) failed(err error) {
+	p.mu.Lock()
+	p.live.err, p.live.errAt = err.Error(), time.Now()
+	p.live.host, p.live.caller = "", nil
+	p.mu.Unlock()
+}
+
+// onReply is told of each reply of the member that is read.
+func (u *upstream) onReply(m fetcher.Metadata) fetcher.Decision {
+	u.p.mu.Lock()
+	u.p.live.meta, u.p.live.heard = m, time.Now()
+	u.p.mu.Unlock()
+	u.p.judgeState()
+	v := u.resolver.OnReply(m.LastFetched, syncsource.Said{
+		Primary: m.IsPrimary, Applied: m.Applied, HasSource: m.SyncSourceIndex >= 0,
+	})
+	switch {
+	case v.Change && v.Drop:
+		return fetcher.StopBefore
+	case v.Change:
+		return fetcher.StopAfter
+	}
+	return fetcher.GoOn
+}
+
+// judgeState tells catching up from being steady, by what the source said last.
+func (p *Pipeline) judgeState() {
+	p.mu.Lock()
+	l := p.live
+	p.mu.Unlock()
+	if l.heard.IsZero() {
+		return
+	}
+	now, _, _ := p.state.get()
+	switch {
+	case now == Paused || now == Stopped || now == Failed:
+	case l.progress.Applied.Before(l.copiedUntil):
+		p.state.set(InitialSync, "")
+	case !l.meta.Committed.After(l.progress.Applied):
+		p.state.set(Steady, "")
+	case now != Steady || l.lag() > behind:
+		p.state.set(CatchingUp, "")
+	}
+}
+
+// sourceNow is src with what was learned of the member since.
+func (p *Pipeline) sourceNow(src checkpoint.Source) checkpoint.Source {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.live.meta.Host != "" {
+		src.Host, src.RBID = p.live.meta.Host, p.live.meta.RBID
+	}
+	return src
+}
+
+// sourceOf asks the source's primary which set it is.
+func sourceOf(ctx context.Context, source call.Caller) (checkpoint.Source, error) {
+	src := checkpoint.Source{RBID: -1}
+	body, err := bson.Marshal(bson.D{{Key: "hello", Value: 1}, {Key: "$replData", Value: 1}, {Key: "$oplogQueryData", Value: 1}})
+	if err != nil {
+		return src, fmt.Errorf("build hello: %w", err)
+	}
+	reply, err := source.Call(ctx, call.Command{DB: "admin", Body: body})
+	if err != nil {
+		return src, err
+	}
+	name, ok := reply.Lookup("setName").StringValueOK()
+	if !ok {
+		return src, errors.New("it is no member of a replica set, so it has no oplog: start it as a set of one")
+	}
+	src.SetName = name
+	src.Host, _ = reply.Lookup("me").StringValueOK()
+	if id, err := reply.LookupErr("$replData", "replicaSetId"); err == nil {
+		src.ReplicaSetID = id
+	}
+	if rbid, ok := reply.Lookup("$oplogQueryData", "rbid").AsInt64OK(); ok {
+		src.RBID = rbid
+	}
+	return src, nil
+}
+
+// internalApply tells whether the target's primary can apply deltas itself: 6.0
+// and newer can. After a failover the question is asked again.
+func (p *Pipeline) internalApply(ctx context.Context) (bool, error) {
+	body, err := bson.Marshal(bson.D{{Key: "buildInfo", Value: 1}})
+	if err != nil {
+		return false, fmt.Errorf("build buildInfo: %w", err)
+	}
+	reply, err := p.target.Call(ctx, call.Command{DB: "admin", Body: body})
+	if err != nil {
+		return false, fmt.Errorf("ask the target for its version: %w", err)
+	}
+	major, ok := reply.Lookup("versionArray", "0").AsInt64OK()
+	return ok && major >= 6, nil
+}

@@ -1,0 +1,251 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/txn"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// Pipeline runs one link. Make one with New.
+type Pipeline struct {
+	cfg    Config
+	source Cluster
+	target Cluster
+	store  *checkpoint.Store
+	state  stateBox
+
+	watcher  *syncsource.Watcher
+	resolver *syncsource.Resolver
+
+	// The rest belongs to Run, but for what snap guards.
+
+	// term is the one that this process had last, 0 before the first.
+	term int64
+	// earlier, if not null, is an entry before the checkpoint's FetchFrom to
+	// read from: a transaction turned out to begin there.
+	earlier  oplog.OpTime
+	feedback *feedback.Feedback
+
+	mu   sync.Mutex // guards live
+	live live
+}
+
+// New checks cfg. It does no I/O and starts nothing.
+func New(cfg Config, source, target Cluster) (*Pipeline, error) {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("set up the pipeline: %w", err)
+	}
+	store, err := checkpoint.New(checkpoint.Config{
+		Target: target, DB: cfg.MetaDB, Link: cfg.Link, Observer: cfg.Observer, Registry: cfg.Registry,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set up the pipeline: %w", err)
+	}
+	p := &Pipeline{cfg: cfg, source: source, target: target, store: store}
+	p.state.observer = cfg.Observer
+	p.watcher, err = syncsource.NewWatcher(syncsource.WatcherConfig{
+		Seeds: source.Hosts(), Observer: cfg.Observer, Registry: cfg.Registry,
+	}, source)
+	if err != nil {
+		return nil, fmt.Errorf("set up the pipeline: %w", err)
+	}
+	p.resolver, err = syncsource.NewResolver(syncsource.ResolverConfig{
+		Rules: cfg.Rules, Observer: cfg.Observer, Registry: cfg.Registry,
+	}, p.watcher, source)
+	if err != nil {
+		return nil, fmt.Errorf("set up the pipeline: %w", err)
+	}
+	return p, nil
+}
+
+// Run takes hold of the link and follows the source until soft is done, then
+// applies what was fetched, writes the last checkpoint and returns nil. When ctx
+// is done it returns its cause at once. Any other error is one that Classify says
+// to end with; what can be tried again is tried again.
+func (p *Pipeline) Run(ctx, soft context.Context) error {
+	watching, endWatch := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { _ = p.watcher.Run(watching) }) // it returns why it was ended, by us
+	err := p.attempts(ctx, soft)
+	endWatch(nil)
+	watch.Wait()
+	switch v := Classify(err); {
+	case err == nil:
+		p.state.set(Stopped, "drained")
+	case ctx.Err() != nil:
+		p.state.set(Stopped, context.Cause(ctx).Error())
+	case v.Action == Resync:
+		p.state.set(Stale, err.Error())
+	default:
+		p.state.set(Failed, err.Error())
+	}
+	return err
+}
+
+// attempts begins one attempt after the other, until one says how the run ends.
+func (p *Pipeline) attempts(ctx, soft context.Context) error {
+	pause := p.cfg.RetryMin
+	for n := 1; ; n++ {
+		before := p.progress().Applied
+		err := p.attempt(ctx, soft)
+		switch {
+		case err == nil && soft.Err() != nil:
+			return nil
+		case err == nil:
+			continue // the lanes were drained, to have another number of them
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		}
+		if broken, ok := errors.AsType[*txn.BrokenChainError](err); ok && p.earlier.IsNull() {
+			start, walk := chainStart(ctx, p.source, broken.Prev)
+			if walk == nil {
+				p.earlier = start
+				p.cfg.Observer.Tell(ReadEarlier{From: start, For: broken.OpTime})
+				continue
+			}
+			err = errors.Join(err, walk)
+		}
+		if Classify(err).Action != Retry {
+			return err
+		}
+		p.failed(err)
+		if p.progress().Applied.After(before) {
+			pause = p.cfg.RetryMin
+		}
+		// Somewhere in the upper half, so that links do not retry in step.
+		wait := pause/2 + rand.N(pause/2+1)
+		p.state.set(Starting, "trying again: "+err.Error())
+		p.cfg.Observer.Tell(AttemptEnded{Attempt: n, Err: err, Wait: wait})
+		pause = min(2*pause, p.cfg.RetryMax)
+		select {
+		case <-time.After(wait):
+		case <-soft.Done():
+			// Everything that is acknowledged is in the target, and what is not
+			// is read again by the next start.
+			return fmt.Errorf("%w: %w", ErrStopped, err)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// attempt takes hold of the link and runs its stages until they end.
+func (p *Pipeline) attempt(ctx, soft context.Context) error {
+	if state, _, _ := p.state.get(); state == "" {
+		p.state.set(Starting, "")
+	}
+	src, err := sourceOf(ctx, p.source)
+	if err != nil {
+		return fmt.Errorf("ask the source for its set: %w", err)
+	}
+	if err := p.ensureLink(ctx, src); err != nil {
+		return err
+	}
+	hold, err := p.store.Begin(ctx, p.term)
+	if err != nil {
+		return err
+	}
+	p.term = hold.Term()
+	st := hold.State()
+	if err := p.checkLink(st, src); err != nil {
+		return err
+	}
+	until, err := p.resize(ctx, hold)
+	if err != nil {
+		return err
+	}
+	a, err := p.newAttempt(ctx, hold, src, until)
+	if err != nil {
+		return err
+	}
+	return a.run(ctx, soft)
+}
+
+// ensureLink makes the link if it does not exist.
+func (p *Pipeline) ensureLink(ctx context.Context, src checkpoint.Source) error {
+	if p.term != 0 {
+		return nil
+	}
+	_, found, err := p.store.Load(ctx)
+	if err != nil || found {
+		return err
+	}
+	start, err := resolveStart(ctx, p.source, p.cfg.StartAt)
+	if err != nil {
+		return err
+	}
+	p.cfg.Observer.Tell(LinkCreated{Link: p.cfg.Link, After: start.applied, FetchFrom: start.fetchFrom})
+	return p.store.Create(ctx, checkpoint.State{
+		Source: src, Writers: p.cfg.Writers, Fingerprint: p.fingerprint(),
+		Applied: start.applied, AppliedWall: start.wall, FetchFrom: start.fetchFrom,
+		CopiedUntil: p.cfg.CopiedUntil,
+	})
+}
+
+// checkLink refuses a link that is not the one that was meant.
+func (p *Pipeline) checkLink(st checkpoint.State, src checkpoint.Source) error {
+	if src.ReplicaSetID.Type != 0 && st.Source.ReplicaSetID.Type != 0 && !src.ReplicaSetID.Equal(st.Source.ReplicaSetID) {
+		return fmt.Errorf("link %q follows set %s (%s), the source is %s (%s): %w", p.cfg.Link,
+			st.Source.SetName, st.Source.ReplicaSetID, src.SetName, src.ReplicaSetID, checkpoint.ErrOtherSource)
+	}
+	if want := p.fingerprint(); st.Fingerprint != want {
+		return fmt.Errorf("link %q: %w: with %s, now %s", p.cfg.Link, ErrSettings, st.Fingerprint, want)
+	}
+	return nil
+}
+
+// fingerprint is of the settings that decide what is in the target.
+func (p *Pipeline) fingerprint() string {
+	unique := "relaxed"
+	if p.cfg.UniqueIndexes == ddl.Serialized {
+		unique = "serialized"
+	}
+	return p.cfg.Scope.Fingerprint() + ";unique=" + unique
+}
+
+// resize gives the link the configured number of lanes. While its lanes are not
+// all at the checkpoint it returns the entry up to which the old number of them
+// has to go on.
+func (p *Pipeline) resize(ctx context.Context, hold *checkpoint.Hold) (until oplog.OpTime, err error) {
+	st := hold.State()
+	if st.Writers == p.cfg.Writers {
+		return oplog.OpTime{}, nil
+	}
+	ahead := st.Applied
+	for _, l := range append(st.Lanes, st.Barrier, st.Begun) {
+		if l.OpTime.After(ahead) {
+			ahead = l.OpTime
+		}
+	}
+	for _, l := range st.LanesBegun {
+		if l.OpTime.After(ahead) {
+			ahead = l.OpTime
+		}
+	}
+	if ahead.After(st.Applied) {
+		return ahead, nil
+	}
+	cp := checkpoint.Progress{Applied: st.Applied, AppliedWall: st.AppliedWall, FetchFrom: st.FetchFrom}
+	if err := hold.Resize(ctx, cp, p.cfg.Writers); err != nil {
+		return oplog.OpTime{}, err
+	}
+	return oplog.OpTime{}, checkpoint.ErrSpent
+}
+
+// progress returns how far the link is.
+func (p *Pipeline) progress() checkpoint.Progress {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.live.progress
+}

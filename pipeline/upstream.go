@@ -1,0 +1,199 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// upstream reads the source's log from one member after the other.
+type upstream struct {
+	p        *Pipeline
+	resolver *syncsource.Resolver
+	watcher  *syncsource.Watcher
+	fetcher  *fetcher.Fetcher
+	// until, if not null, is the entry after which reading ends.
+	until oplog.OpTime
+	// last is the entry that was handed on last, or the one to start from, which
+	// is still to be handed on while first is true.
+	last  oplog.OpTime
+	first bool
+	// missing are the members that do not have last in their history.
+	missing map[string]bool
+}
+
+// errUntil is why reading ends at until.
+var errUntil = errors.New("read as far as wanted")
+
+// member is a source for the fetcher.
+type member struct {
+	call.Caller
+	host string
+}
+
+func (m member) Host() string { return m.host }
+
+// run sends replies on out until ctx is done or nobody can be read from for a
+// reason that does not pass. It closes out. It returns nil when it is to drain.
+func (u *upstream) run(ctx context.Context, out chan<- oplog.Reply) error {
+	defer close(out)
+	for {
+		err := u.readOne(ctx, out)
+		switch cause := context.Cause(ctx); {
+		case errors.Is(cause, errDrain), errors.Is(err, errUntil):
+			return nil
+		case cause != nil:
+			return cause
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// readOne chooses a member and reads it. Nil means to choose again.
+func (u *upstream) readOne(ctx context.Context, out chan<- oplog.Reply) error {
+	src, err := u.resolver.Resolve(ctx, u.last, oplog.OpTime{})
+	if err != nil {
+		return u.noSource(ctx, err)
+	}
+	if src.Same {
+		if err := u.wait(ctx, syncsource.RetryInterval, false); err != nil {
+			return err
+		}
+	}
+	u.p.sourceIs(src.Host, src.Caller)
+	res, err := u.fetcher.Tail(ctx, member{src.Caller, src.Host}, u.last, u.first,
+		func(ctx context.Context, r oplog.Reply) error {
+			select {
+			case out <- r:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			last := r.Entries[len(r.Entries)-1].OpTime
+			u.p.fetched(last)
+			if !u.until.IsNull() && !last.Before(u.until) {
+				return errUntil
+			}
+			return nil
+		})
+	if res.Emitted {
+		u.first = false
+	}
+	if res.Last.After(u.last) {
+		clear(u.missing)
+	}
+	u.last = res.Last
+	u.p.sourceIs("", nil)
+	if err == nil || ctx.Err() != nil || errors.Is(err, errUntil) {
+		return err
+	}
+	return u.judge(ctx, src, err)
+}
+
+// judge says what an error of reading a member means.
+func (u *upstream) judge(ctx context.Context, src syncsource.Source, err error) error {
+	v := onMember(err)
+	if v.Action != NewSource {
+		return err
+	}
+	u.p.cfg.Observer.Tell(SourceFailed{Host: src.Host, Err: err})
+	if errors.Is(err, fetcher.ErrStartMissing) {
+		u.missing[src.Host] = true
+		if u.missingEverywhere() {
+			return fmt.Errorf("%w: %w", ErrOtherHistory, err)
+		}
+	}
+	if e, ok := errors.AsType[*fetcher.TooStaleError](err); ok {
+		u.resolver.DenyStale(src.Host, e.Oldest)
+		return nil
+	}
+	if e, ok := errors.AsType[*servererr.Error](err); ok {
+		if quiet, ok := syncsource.QuietTime(e); ok {
+			v.Deny = quiet
+		}
+	}
+	if v.Deny > 0 {
+		u.resolver.Deny(src.Host, v.Deny, "could not be read from: "+err.Error())
+		return nil
+	}
+	return u.wait(ctx, syncsource.RetryInterval, false)
+}
+
+// missingEverywhere tells whether all members that could have the position are
+// without it. Members that cannot be asked now may have it.
+func (u *upstream) missingEverywhere() bool {
+	view := u.watcher.View()
+	readable := 0
+	for i := range view.Members {
+		m := &view.Members[i]
+		if m.Arbiter || m.Stranger {
+			continue
+		}
+		if !m.Up() || !m.State.Readable() {
+			return false
+		}
+		if !u.missing[m.Host] {
+			return false
+		}
+		readable++
+	}
+	return readable > 0
+}
+
+// noSource waits where that can help.
+func (u *upstream) noSource(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	pause := syncsource.RetryInterval
+	if _, ok := errors.AsType[*syncsource.TooStaleError](err); ok {
+		if u.allSeen() {
+			return err
+		}
+		// A member that is away now may have more of the log.
+		u.p.state.set(Stale, err.Error())
+		pause = 10 * syncsource.RetryInterval
+	} else if !errors.Is(err, syncsource.ErrNoSource) {
+		return err
+	} else if state, _, _ := u.p.state.get(); state != Starting {
+		u.p.state.set(CatchingUp, err.Error())
+	}
+	return u.wait(ctx, pause, true)
+}
+
+// allSeen tells whether every member of the set has been asked and serves.
+func (u *upstream) allSeen() bool {
+	view := u.watcher.View()
+	for i := range view.Members {
+		m := &view.Members[i]
+		if !m.Arbiter && !m.Stranger && (!m.Up() || !m.State.Readable()) {
+			return false
+		}
+	}
+	return true
+}
+
+// wait waits for d, or until more is known of the members if that is enough.
+func (u *upstream) wait(ctx context.Context, d time.Duration, orNews bool) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	var news <-chan struct{}
+	if orNews {
+		news = u.watcher.Changed()
+	}
+	select {
+	case <-timer.C:
+		return nil
+	case <-news:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

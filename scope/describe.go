@@ -1,0 +1,55 @@
+package scope
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+// Fingerprint is the same for all lists that differ in form only: in order, in
+// repetitions, in elements that others make superfluous. Where regular expressions
+// differ it differs, whatever they mean.
+func (s *Scope) Fingerprint() string {
+	var b []byte
+	list := func(name string, texts []string) {
+		b = fmt.Appendf(b, "%s %d\n", name, len(texts))
+		for _, t := range texts {
+			b = fmt.Appendf(b, "%q\n", t)
+		}
+	}
+	list("include", s.include.texts)
+	list("exclude", s.exclude.texts)
+	list("map", s.maps.texts())
+	b = fmt.Appendf(b, "users and roles %v\nmetadata %q\n", s.cfg.UsersAndRoles, s.cfg.MetaDB)
+	const enough = 16 // bytes; nobody looks for collisions
+	sum := sha256.Sum256(b)
+	return "1:" + hex.EncodeToString(sum[:enough])
+}
+
+// Describe says in one line what is mirrored.
+func (s *Scope) Describe() string {
+	text := "everything"
+	if !s.include.empty() {
+		text = some(s.include.texts)
+	}
+	if !s.exclude.empty() {
+		text += " except " + some(s.exclude.texts)
+	}
+	if m := s.maps.texts(); len(m) > 0 {
+		text += ", renamed " + some(m)
+	}
+	if s.cfg.UsersAndRoles {
+		text += ", with users and roles"
+	}
+	return text
+}
+
+// some lists a few of texts.
+func some(texts []string) string {
+	const few = 8
+	if len(texts) <= few {
+		return strings.Join(texts, " ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(texts[:few], " "), len(texts)-few)
+}

@@ -1,0 +1,163 @@
+package scope
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+const (
+	bucketsPrefix = "system.buckets."
+	systemPrefix  = "system."
+	systemViews   = "system.views"
+	systemProfile = "system.profile"
+	systemJS      = "system.js"
+	commands      = "$cmd"
+)
+
+// maxDB and maxNamespace are the longest names that a server takes, in bytes.
+const (
+	maxDB        = 63
+	maxNamespace = 255
+)
+
+// isSystemDB tells whether a database is the server's own.
+func isSystemDB(db string) bool { return db == "local" || db == "config" || db == "admin" }
+
+// isPrivileges tells whether users or roles are kept there.
+func isPrivileges(ns oplog.Namespace) bool {
+	return ns == "admin.system.users" || ns == "admin.system.roles"
+}
+
+// followsDB tells whether a collection is in scope as soon as its database is.
+func followsDB(coll string) bool {
+	return coll == commands || coll == systemViews || isTemporary(coll)
+}
+
+// isTemporary tells whether the server makes such names for collections that are
+// renamed into place when they are complete.
+func isTemporary(coll string) bool {
+	rest, ok := strings.CutPrefix(coll, "tmp")
+	if !ok {
+		return false
+	}
+	if strings.HasPrefix(rest, ".agg_out.") || strings.HasPrefix(rest, ".mr.") {
+		return true
+	}
+	const random = 5 // letters and digits
+	if len(rest) <= random || strings.ContainsFunc(rest[:random], isNoAlphanumeric) {
+		return false
+	}
+	switch rest = rest[random:]; rest {
+	case ".create", ".rename", ".renameCollection":
+		return true
+	default:
+		return strings.HasPrefix(rest, ".convertToCapped.")
+	}
+}
+
+func isNoAlphanumeric(r rune) bool {
+	return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+}
+
+// checkDB checks the name of a database.
+func checkDB(db string) error {
+	switch {
+	case db == "":
+		return errors.New("the database has no name")
+	case len(db) > maxDB:
+		return fmt.Errorf("the name of the database has %d bytes, %d are possible", len(db), maxDB)
+	}
+	if i := strings.IndexAny(db, "/\\. \"$\x00"); i >= 0 {
+		return fmt.Errorf("the name of a database cannot have %q in it", db[i])
+	}
+	return nil
+}
+
+// checkCollection checks the name of a collection.
+func checkCollection(coll string) error {
+	switch {
+	case coll == "":
+		return errors.New("the collection has no name")
+	case coll[0] == '.':
+		return errors.New("the name of a collection cannot begin with a dot")
+	case strings.Contains(coll, "\x00"):
+		return errors.New("the name of a collection cannot have a zero byte in it")
+	case strings.Contains(coll, "$"):
+		return errors.New("the name of a collection cannot have a $ in it")
+	default:
+		return nil
+	}
+}
+
+// checkIncluded refuses the inclusion of what is not decided by the lists.
+func (s *Scope) checkIncluded(p *pattern) error {
+	db, coll, ok := p.names()
+	switch {
+	case !ok:
+		return nil
+	case isPrivileges(oplog.NewNamespace(db, coll)):
+		return errors.New("users and roles are asked for by an option of their own, and as a whole")
+	case isSystemDB(db):
+		return fmt.Errorf("the database %s is never mirrored", db)
+	case db == s.cfg.MetaDB:
+		return fmt.Errorf("the database %s is for metadata and is never mirrored", db)
+	case coll == systemProfile:
+		return errors.New("profiles are never mirrored")
+	default:
+		return checkFollowing(coll)
+	}
+}
+
+// checkExcluded refuses exclusions that would have no effect.
+func (s *Scope) checkExcluded(p *pattern) error {
+	_, coll, ok := p.names()
+	if !ok {
+		return nil
+	}
+	return checkFollowing(coll)
+}
+
+// checkFollowing refuses a collection that is decided by something else.
+func checkFollowing(coll string) error {
+	switch {
+	case coll == systemViews:
+		return errors.New("name the views themselves")
+	case coll == commands:
+		return errors.New("name the collections that the commands are about")
+	case strings.HasPrefix(coll, bucketsPrefix):
+		return fmt.Errorf("name the time-series collection, %s, not its buckets", coll[len(bucketsPrefix):])
+	case isTemporary(coll):
+		return errors.New("a temporary collection of the server follows its database")
+	default:
+		return nil
+	}
+}
+
+// checkRenamed checks either side of a renaming. Coll is "" for a database.
+func (s *Scope) checkRenamed(db, coll string) error {
+	if err := checkDB(db); err != nil {
+		return err
+	}
+	switch {
+	case isSystemDB(db):
+		return fmt.Errorf("the database %s is the server's own", db)
+	case db == s.cfg.MetaDB:
+		return fmt.Errorf("the database %s is for metadata", db)
+	case coll == "":
+		return nil
+	case len(db)+len(".")+len(coll) > maxNamespace:
+		return fmt.Errorf("the name has %d bytes, %d are possible", len(db)+len(".")+len(coll), maxNamespace)
+	case coll == systemJS:
+		return fmt.Errorf("%s follows its database", coll)
+	}
+	if err := checkFollowing(coll); err != nil {
+		return err
+	}
+	if strings.HasPrefix(coll, systemPrefix) {
+		return errors.New("it is a system collection")
+	}
+	return checkCollection(coll)
+}

@@ -1,0 +1,196 @@
+package syncsource
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Said is what the source said of itself with a reply.
+type Said struct {
+	// Primary is $replData.isPrimary.
+	Primary bool
+	// Applied is $oplogQueryData.lastOpApplied.
+	Applied oplog.OpTime
+	// HasSource tells that it syncs from somebody: its syncSourceIndex is not -1.
+	HasSource bool
+}
+
+// Verdict is whether to leave the source.
+type Verdict struct {
+	Change bool
+	// Drop tells that the reply at hand is not to be used: the next source is asked
+	// for it again.
+	Drop bool
+	// Reason says why, as a sentence. It is empty where there is no change.
+	Reason string
+}
+
+func change(format string, args ...any) Verdict {
+	return Verdict{Change: true, Reason: fmt.Sprintf(format, args...)}
+}
+
+// ShouldChange is asked with every reply of the source that was good. The reply is
+// used in any case.
+func ShouldChange(v View, q Query, said Said) Verdict {
+	c := newChange(&v, &q)
+	if verdict := c.gone(said.Primary); verdict.Change {
+		return verdict
+	}
+	if q.Rules.Pinned == q.Current {
+		return Verdict{}
+	}
+	current, _ := v.Find(q.Current)
+	newest := said.Applied
+	if current.Applied.After(newest) {
+		newest = current.Applied
+	}
+	// Where such a source was accepted there has to be a better one to go to.
+	if !said.HasSource && !said.Primary && !newest.After(q.LastFetched) && (!q.Rules.AcceptEqual || c.anyOther(current)) {
+		return change("%s syncs from nobody, is not the primary, and has nothing newer than %s", q.Current, q.LastFetched)
+	}
+	for i := range v.Members {
+		m := &v.Members[i]
+		lag := lagSeconds(newest.TS, m.Applied.TS)
+		if lag > int64(q.Rules.MaxLag/time.Second) && c.candidate(m) {
+			return change("%s is %d s behind %s, %s are allowed", q.Current, lag, m.Host, inSeconds(q.Rules.MaxLag))
+		}
+	}
+	return c.better(current)
+}
+
+// ShouldChangeOnError is asked when the source could not be read from; if it says
+// no, the source is tried again.
+func ShouldChangeOnError(v View, q Query) Verdict {
+	c := newChange(&v, &q)
+	current, known := v.Find(q.Current)
+	verdict := c.gone(known && current.State == oplog.MemberPrimary)
+	if !verdict.Change && q.Rules.Pinned != q.Current {
+		verdict = c.better(current)
+	}
+	if !verdict.Change {
+		verdict = PingShouldChange(v, q)
+	}
+	verdict.Drop = verdict.Change
+	return verdict
+}
+
+// PingShouldChange tells whether another member is so much nearer than the source
+// that it is worth a change. A reply that has just come is dropped then.
+func PingShouldChange(v View, q Query) Verdict {
+	c := newChange(&v, &q)
+	rules := &q.Rules
+	current, known := v.Find(q.Current)
+	switch {
+	case !known, current.Pings == 0:
+		return Verdict{}
+	case q.CurrentForced, rules.Pinned != "", q.Copying, rules.Delay > 0, rules.PingThreshold < 0:
+		return Verdict{}
+	case c.mode == ModePrimary, c.mode == ModePrimaryPreferred && current.State == oplog.MemberPrimary:
+		return Verdict{}
+	case v.Answers < 5*v.members(), q.History.TooOften(q.Now, rules.MaxChangesPerHour):
+		return Verdict{}
+	}
+	for i := range v.Members {
+		m := &v.Members[i]
+		if m == current || m.Pings == 0 || roundPing(current)-roundPing(m) <= rules.PingThreshold || !c.candidate(m) {
+			continue
+		}
+		// The choice would not go to one with tags that are wanted less.
+		if c.tagRank(m) > c.tagRank(current) {
+			continue
+		}
+		verdict := change("%s answers in %s, %s in %s", m.Host, inPing(m), q.Current, inPing(current))
+		verdict.Drop = true
+		return verdict
+	}
+	return Verdict{}
+}
+
+func newChange(v *View, q *Query) *chooser {
+	q.Rules.setDefaults()
+	return &chooser{view: v, q: q, mode: q.Rules.mode(v)}
+}
+
+// gone tells whether the source may not be read any more, or another one was
+// asked for.
+func (c *chooser) gone(isPrimary bool) Verdict {
+	m, known := c.view.Find(c.q.Current)
+	switch {
+	case c.q.Forced != "":
+		return change("%s was asked for", c.q.Forced)
+	case !known || m.Stranger:
+		return change("%s is not in the set's configuration", c.q.Current)
+	case c.mode != ModePrimary, isPrimary, c.q.CurrentForced, c.q.Rules.Pinned == c.q.Current:
+		return Verdict{}
+	}
+	if primary, ok := c.view.Primary(); ok && primary.Host != c.q.Current {
+		return change("%s is not the primary, which alone may be read (%s): %s is", c.q.Current, c.whyPrimary(), primary.Host)
+	}
+	return Verdict{}
+}
+
+// better tells whether the source would not be chosen in the first pass, be it as
+// new as it may, and another one would.
+func (c *chooser) better(current *Member) Verdict {
+	// Nothing is known against a source that has not been asked yet.
+	if !current.Asked {
+		return Verdict{}
+	}
+	reason := c.unfit(current, 1)
+	if reason == "" && !c.anyTags(current) {
+		reason = "has none of the wanted sets of tags"
+	}
+	if c.q.CurrentForced {
+		reason = c.unreadable(current)
+	}
+	if reason == "" {
+		return Verdict{}
+	}
+	for i := range c.view.Members {
+		if m := &c.view.Members[i]; m != current && c.candidate(m) {
+			return change("%s %s; %s would do", current.Host, reason, m.Host)
+		}
+	}
+	return Verdict{}
+}
+
+// anyOther tells whether a member but the source could be chosen in the first pass.
+func (c *chooser) anyOther(current *Member) bool {
+	for i := range c.view.Members {
+		if m := &c.view.Members[i]; m != current && c.candidate(m) {
+			return true
+		}
+	}
+	return false
+}
+
+// candidate tells whether a member could be chosen in the first pass. Where the
+// primary alone may be read it has to be that.
+func (c *chooser) candidate(m *Member) bool {
+	if c.mode == ModePrimary {
+		primary, ok := c.view.Primary()
+		return ok && primary == m && c.refuse(m, 1) == ""
+	}
+	return c.refuse(m, 1) == "" && c.anyTags(m)
+}
+
+// anyTags tells whether a member has one of the wanted sets of tags.
+func (c *chooser) anyTags(m *Member) bool {
+	return len(c.q.Rules.TagSets) == 0 || c.tagRank(m) < len(c.q.Rules.TagSets)
+}
+
+// tagRank is the first of the wanted sets of tags that a member has. A primary that
+// is preferred need not have any.
+func (c *chooser) tagRank(m *Member) int {
+	if c.mode == ModePrimaryPreferred && m.State == oplog.MemberPrimary {
+		return 0
+	}
+	for i, want := range c.q.Rules.TagSets {
+		if c.matches(m, want) {
+			return i
+		}
+	}
+	return len(c.q.Rules.TagSets)
+}

@@ -1,0 +1,328 @@
+package syncsource
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Query is what a choice depends on beside the View.
+type Query struct {
+	// Now is the time.
+	Now time.Time
+	// LastFetched is the newest entry that was fetched.
+	LastFetched oplog.OpTime
+	// Rules say what is asked of a source.
+	Rules Rules
+	// Denied are the members that are not to be read from for now.
+	Denied Denylist
+	// Forced is a source that was asked for and has not been chosen yet.
+	Forced string
+
+	// What follows is for the questions whether to leave a source.
+
+	// Current is the source.
+	Current string
+	// CurrentForced tells that the source was chosen because it was asked for. It is
+	// kept then for as long as it can be read and is not far behind, whatever kind
+	// of member it is.
+	CurrentForced bool
+	// History is when the source was set.
+	History History
+	// Copying tells that data are being copied, so that the oplog is read beside
+	// it: there are no changes because of the ping.
+	Copying bool
+}
+
+// Choice is the member to read from, and why it is none of the others.
+type Choice struct {
+	// Host is the member's name, empty if there is none to read from.
+	Host string
+	// Member is what is known of it. A member that was forced may not be known.
+	Member Member
+	// Reason says why it is this one, or none.
+	Reason string
+	// Forced tells that it was asked for and not held against the rules.
+	Forced bool
+	// Equal tells that it has nothing newer than what was fetched.
+	Equal bool
+	// Candidates is how many would have done.
+	Candidates int
+	// Refused has every other member once, in the order of the View.
+	Refused []Refusal
+}
+
+// Refusal is why a member was not chosen.
+type Refusal struct {
+	Host string
+	// Pass is the pass in which it was refused last, 1 or 2. 0 means that it would
+	// have done, but another one was better.
+	Pass int
+	// Reason follows the member's name in a sentence.
+	Reason string
+}
+
+// String returns the refusal as a sentence.
+func (r Refusal) String() string { return r.Host + " " + r.Reason }
+
+// Choose chooses the member to read from. Members are passed through twice, the
+// second time with less asked of them, and the nearest of those left is taken.
+func Choose(v View, q Query) Choice {
+	q.Rules.setDefaults()
+	c := chooser{view: &v, q: &q, mode: q.Rules.mode(&v)}
+	switch {
+	case q.Forced != "":
+		choice := c.only(q.Forced, "it was asked for", "was not asked for: "+q.Forced+" was")
+		choice.Forced = true
+		return choice
+	case q.Rules.Pinned != "":
+		if d, denied := q.Denied.Denied(q.Rules.Pinned, q.Now); denied {
+			choice := c.none("the source is pinned to " + q.Rules.Pinned + ", which is denied")
+			for i := range v.Members {
+				choice.Refused = append(choice.Refused, Refusal{v.Members[i].Host, 1, c.notPinned(&v.Members[i], d)})
+			}
+			return choice
+		}
+		choice := c.only(q.Rules.Pinned, "the source is pinned to it", "is not "+q.Rules.Pinned+", to which the source is pinned")
+		choice.Forced = true
+		return choice
+	case !v.comparable():
+		choice := c.none("members have not answered often enough yet to be compared")
+		for i := range v.Members {
+			reason := c.unusable(&v.Members[i])
+			if reason == "" {
+				reason = "is not known well enough yet"
+			}
+			choice.Refused = append(choice.Refused, Refusal{v.Members[i].Host, 1, reason})
+		}
+		return choice
+	case c.mode == ModePrimary:
+		return c.primary()
+	}
+	if c.mode == ModePrimaryPreferred {
+		if choice := c.primary(); choice.Host != "" {
+			return choice
+		}
+	}
+	choice := c.nearby()
+	if choice.Host == "" && q.Rules.AcceptEqual {
+		c.equal = true
+		choice = c.nearby()
+		choice.Equal = choice.Host != "" && !choice.Member.Applied.After(q.LastFetched)
+	}
+	return choice
+}
+
+// chooser makes one choice.
+type chooser struct {
+	view *View
+	q    *Query
+	mode Mode
+	// equal takes members that are not ahead of what was fetched.
+	equal bool
+}
+
+func (c *chooser) none(reason string) Choice { return Choice{Reason: reason} }
+
+// only takes host without a question.
+func (c *chooser) only(host, reason, others string) Choice {
+	choice := Choice{Host: host, Reason: reason, Member: Member{Host: host, ID: -1, RBID: -1, Term: oplog.UninitializedTerm}, Candidates: 1}
+	for i := range c.view.Members {
+		if m := &c.view.Members[i]; m.Host == host {
+			choice.Member = *m
+		} else {
+			choice.Refused = append(choice.Refused, Refusal{m.Host, 1, others})
+		}
+	}
+	return choice
+}
+
+func (c *chooser) notPinned(m *Member, d Denial) string {
+	if m.Host == c.q.Rules.Pinned {
+		return c.denied(d)
+	}
+	return "is not " + c.q.Rules.Pinned + ", to which the source is pinned"
+}
+
+// primary takes the primary or nobody. It need not be ahead: there is nobody else
+// to wait for.
+func (c *chooser) primary() Choice {
+	others := "is not the primary, which alone may be read: " + c.whyPrimary()
+	primary, known := c.view.Primary()
+	why := ""
+	if known {
+		why = c.refusePrimary(primary)
+	}
+	if !known || why != "" {
+		choice := c.none("there is no primary")
+		if known {
+			choice.Reason = "the primary " + primary.Host + " " + why
+		}
+		for i := range c.view.Members {
+			m := &c.view.Members[i]
+			reason := others
+			if m == primary {
+				reason = why
+			} else if fault := c.unusable(m); fault != "" {
+				reason = fault
+			}
+			choice.Refused = append(choice.Refused, Refusal{m.Host, 1, reason})
+		}
+		return choice
+	}
+	if c.mode == ModePrimaryPreferred {
+		others = "is not the primary, which is preferred"
+	}
+	choice := c.only(primary.Host, "it is the primary", others)
+	choice.Equal = !primary.Applied.After(c.q.LastFetched)
+	return choice
+}
+
+func (c *chooser) refusePrimary(m *Member) string {
+	if m.Applied.Before(c.q.LastFetched) {
+		return c.behind(m)
+	}
+	if d, denied := c.q.Denied.Denied(m.Host, c.q.Now); denied {
+		return c.denied(d)
+	}
+	return ""
+}
+
+func (c *chooser) whyPrimary() string {
+	if c.q.Rules.Mode == "" {
+		return "the set's configuration does not allow chaining"
+	}
+	return "that is the read preference"
+}
+
+// nearby takes the nearest of the first pass that leaves anybody.
+func (c *chooser) nearby() Choice {
+	reasons := make([]string, len(c.view.Members))
+	for pass := 1; pass <= 2; pass++ {
+		var left []int
+		for i := range c.view.Members {
+			reasons[i] = c.refuse(&c.view.Members[i], pass)
+			if reasons[i] == "" {
+				left = append(left, i)
+			}
+		}
+		left = c.tagged(left, reasons)
+		if len(left) > 0 {
+			return c.nearest(left, pass, reasons)
+		}
+	}
+	choice := c.none("no member will do")
+	for i := range c.view.Members {
+		choice.Refused = append(choice.Refused, Refusal{c.view.Members[i].Host, 2, reasons[i]})
+	}
+	return choice
+}
+
+// tagged leaves those of the first tag set that matches any.
+func (c *chooser) tagged(left []int, reasons []string) []int {
+	if len(c.q.Rules.TagSets) == 0 {
+		return left
+	}
+	for _, want := range c.q.Rules.TagSets {
+		var match []int
+		for _, i := range left {
+			if c.matches(&c.view.Members[i], want) {
+				match = append(match, i)
+			}
+		}
+		if len(match) == 0 {
+			continue
+		}
+		for _, i := range left {
+			if !c.matches(&c.view.Members[i], want) {
+				reasons[i] = "does not have the tags that are wanted first"
+			}
+		}
+		return match
+	}
+	for _, i := range left {
+		reasons[i] = "has none of the wanted sets of tags"
+	}
+	return nil
+}
+
+// matches tells whether a member has all the wanted tags. A primary that is taken
+// because there is no secondary need not.
+func (c *chooser) matches(m *Member, want map[string]string) bool {
+	if c.mode == ModeSecondaryPreferred && m.State == oplog.MemberPrimary {
+		return true
+	}
+	return hasTags(m, want)
+}
+
+func hasTags(m *Member, want map[string]string) bool {
+	for name, value := range want {
+		if got, ok := m.Tags[name]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+// nearest takes the one with the lowest ping, of equal ones the last; but the
+// primary, if it is hardly farther.
+func (c *chooser) nearest(left []int, pass int, reasons []string) Choice {
+	members := c.view.Members
+	best := left[0]
+	for _, i := range left[1:] {
+		if !farther(&members[i], &members[best]) {
+			best = i
+		}
+	}
+	choice := Choice{Candidates: len(left), Reason: "it is the only one that will do"}
+	if len(left) > 1 {
+		choice.Reason = fmt.Sprintf("it is the nearest of %d, at %s", len(left), inPing(&members[best]))
+	}
+	if primary, ok := c.view.Primary(); ok {
+		for _, i := range left {
+			if &members[i] != primary || i == best || primary.Pings == 0 || members[best].Pings == 0 {
+				continue
+			}
+			if roundPing(primary)-roundPing(&members[best]) <= max(0, c.q.Rules.PingThreshold) {
+				choice.Reason = fmt.Sprintf("it is the primary, and hardly farther than %s: %s, not %s",
+					members[best].Host, inPing(primary), inPing(&members[best]))
+				best = i
+			}
+		}
+	}
+	if pass == 2 {
+		choice.Reason += ", once less is asked"
+	}
+	choice.Host, choice.Member = members[best].Host, members[best]
+	for i := range members {
+		switch {
+		case i == best:
+		case reasons[i] != "":
+			choice.Refused = append(choice.Refused, Refusal{members[i].Host, pass, reasons[i]})
+		default:
+			choice.Refused = append(choice.Refused, Refusal{members[i].Host, 0, fmt.Sprintf("would do, at %s", inPing(&members[i]))})
+		}
+	}
+	return choice
+}
+
+// roundPing is a member's ping in whole milliseconds: less is noise, and a server
+// does not look closer.
+func roundPing(m *Member) time.Duration { return m.Ping.Truncate(time.Millisecond) }
+
+// farther tells whether a takes longer to answer than b. One whose ping is not
+// known is the farthest.
+func farther(a, b *Member) bool {
+	if a.Pings == 0 || b.Pings == 0 {
+		return a.Pings == 0 && b.Pings > 0
+	}
+	return roundPing(a) > roundPing(b)
+}
+
+func inPing(m *Member) string {
+	if m.Pings == 0 {
+		return "an unknown distance"
+	}
+	return fmt.Sprintf("%d ms", m.Ping.Milliseconds())
+}

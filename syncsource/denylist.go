@@ -1,0 +1,114 @@
+package syncsource
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// For how long a member is denied, by what was wrong with it. A member that is
+// shutting down is denied for as long as it says that this takes: see QuietTime.
+const (
+	// DenyNetwork is for a member that did not answer, or refused to.
+	DenyNetwork = 10 * time.Second
+	// DenyBadOplog is for a member whose oldest entry does not exist or has no
+	// timestamp.
+	DenyBadOplog = 10 * time.Second
+	// DenyTooStale is for a member whose oplog begins after what was fetched.
+	DenyTooStale = time.Minute
+	// DenyRequired is for a member that lacks an entry that has to be there.
+	DenyRequired = time.Minute
+	// DenyFetched is for a member whose oplog, once it was read, turned out to
+	// begin too late or to hold what is no BSON.
+	DenyFetched = time.Minute
+)
+
+// RetryInterval is how long to wait before the next try where there was no source,
+// or where the same one was chosen again.
+const RetryInterval = time.Second
+
+// Denial is a member that is not to be read from for a while.
+type Denial struct {
+	// Until is when it ends. It no longer holds at that time.
+	Until time.Time
+	// Reason says why, as something that follows the member's name.
+	Reason string
+	// Oldest is the member's oldest entry, if it is denied because that is newer
+	// than what was fetched; else the null optime.
+	Oldest oplog.OpTime
+}
+
+// Denylist holds the denials by host.
+type Denylist map[string]Denial
+
+// Denied returns the denial of a host that holds at this time.
+func (d Denylist) Denied(host string, now time.Time) (Denial, bool) {
+	denial, ok := d[host]
+	if !ok || !denial.Until.After(now) {
+		return Denial{}, false
+	}
+	return denial, true
+}
+
+// expire removes what has ended.
+func (d Denylist) expire(now time.Time) {
+	for host, denial := range d {
+		if !denial.Until.After(now) {
+			delete(d, host)
+		}
+	}
+}
+
+// QuietTime returns for how long a member will not serve, if the error says that
+// it is shutting down and how long it takes.
+func QuietTime(err *servererr.Error) (time.Duration, bool) {
+	if err.Code != servererr.ShutdownInProgress {
+		return 0, false
+	}
+	e, ok := rawbson.Lookup(err.Info, "remainingQuiesceTimeMillis")
+	ms, isNumber := e.Int64()
+	if !ok || !isNumber || ms < 0 || ms > (24*time.Hour).Milliseconds() {
+		return 0, false
+	}
+	return time.Duration(ms) * time.Millisecond, true
+}
+
+// History is when the source was set, oldest first: no more of it than the limit
+// on changes needs.
+type History []time.Time
+
+// Add returns the history with a change at now, cut to what limit needs.
+func (h History) Add(now time.Time, limit int) History {
+	return append(slices.Clone(h), now).cut(limit)
+}
+
+// TooOften tells whether the source was set limit times within the last hour.
+func (h History) TooOften(now time.Time, limit int) bool {
+	if limit <= 0 {
+		return true
+	}
+	h = h.cut(limit)
+	return len(h) == limit && h[0].After(now.Add(-time.Hour))
+}
+
+// cut leaves the newest limit times.
+func (h History) cut(limit int) History {
+	return h[max(0, len(h)-max(0, limit)):]
+}
+
+// inSeconds writes a duration for people.
+func inSeconds(d time.Duration) string {
+	if d < time.Second {
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%d s", int64((d+time.Second/2)/time.Second))
+}
+
+// lagSeconds is how many seconds a is behind b.
+func lagSeconds(a, b bson.Timestamp) int64 { return int64(b.T) - int64(a.T) }

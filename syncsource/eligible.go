@@ -1,0 +1,120 @@
+package syncsource
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// unusable returns why nobody could read from a member, whatever is asked of it,
+// empty if somebody could.
+func (c *chooser) unusable(m *Member) string {
+	switch {
+	case m.Stranger && m.Fault == "":
+		return "is not in the set's configuration"
+	case m.Arbiter || m.State == oplog.MemberArbiter:
+		return "is an arbiter and has no data"
+	case !m.Asked:
+		return "has not been asked yet"
+	case m.Fault != "":
+		return m.Fault
+	case m.State == oplog.MemberUnknown:
+		return "is neither primary nor secondary: it is starting, recovering or rolling back"
+	case !m.State.Readable():
+		return fmt.Sprintf("is %s, neither primary nor secondary", m.State)
+	}
+	return ""
+}
+
+// unreadable returns why a member may not be read now, whatever else it is.
+func (c *chooser) unreadable(m *Member) string {
+	if reason := c.unusable(m); reason != "" {
+		return reason
+	}
+	if d, denied := c.q.Denied.Denied(m.Host, c.q.Now); denied {
+		return c.denied(d)
+	}
+	return ""
+}
+
+// refuse returns why a member is no candidate in a pass, empty if it is one. Tags
+// are looked at by who calls.
+func (c *chooser) refuse(m *Member, pass int) string {
+	if reason := c.unfit(m, pass); reason != "" {
+		return reason
+	}
+	return c.stale(m, pass)
+}
+
+// unfit is refuse without the question how new the member's oplog is.
+func (c *chooser) unfit(m *Member, pass int) string {
+	if reason := c.unusable(m); reason != "" {
+		return reason
+	}
+	isPrimary := m.State == oplog.MemberPrimary
+	switch {
+	case isPrimary && c.mode == ModeSecondary:
+		return "is the primary, and the read preference is secondary"
+	case isPrimary && c.mode == ModeSecondaryPreferred && pass == 1:
+		return "is the primary, and the read preference is secondaryPreferred"
+	case m.NoIndexes && !c.q.Rules.NoIndexes:
+		return "does not build indexes"
+	}
+	if d, denied := c.q.Denied.Denied(m.Host, c.q.Now); denied {
+		return c.denied(d)
+	}
+	if pass == 2 {
+		return ""
+	}
+	switch {
+	case c.q.Rules.Voter && m.NonVoting:
+		return "has no vote, and the reader has one"
+	case m.Hidden:
+		return "is hidden"
+	case m.Delay > c.q.Rules.Delay:
+		return fmt.Sprintf("is delayed by %s", inSeconds(m.Delay))
+	}
+	return ""
+}
+
+// stale returns why a member's oplog is not new enough.
+func (c *chooser) stale(m *Member, pass int) string {
+	last := c.q.LastFetched
+	if c.equal && m.Applied.Before(last) || !c.equal && !m.Applied.After(last) {
+		return c.behind(m)
+	}
+	if pass == 2 {
+		return ""
+	}
+	primary, known := c.view.Primary()
+	if !known || !m.Applied.Before(c.oldestAllowed(primary.Applied)) {
+		return ""
+	}
+	if lag := lagSeconds(m.Applied.TS, primary.Applied.TS); lag > int64(c.q.Rules.MaxLag/time.Second) {
+		return fmt.Sprintf("is %d s behind the primary, %s are allowed", lag, inSeconds(c.q.Rules.MaxLag))
+	}
+	return fmt.Sprintf("has nothing of the primary's term yet: %s, not t%d", m.Applied, primary.Applied.Term)
+}
+
+// oldestAllowed is the oldest entry that a member may end with, given the
+// primary's newest.
+func (c *chooser) oldestAllowed(newest oplog.OpTime) oplog.OpTime {
+	seconds := max(0, int64(newest.TS.T)-int64(c.q.Rules.MaxLag/time.Second))
+	return oplog.NewOpTime(uint32(seconds), 0, newest.Term)
+}
+
+func (c *chooser) behind(m *Member) string {
+	last := c.q.LastFetched
+	switch {
+	case m.Applied.Equal(last):
+		return fmt.Sprintf("has nothing newer than %s, which was fetched", last)
+	case m.Applied.Term < last.Term && m.Applied.Term != oplog.UninitializedTerm:
+		return fmt.Sprintf("ends at %s, in an older term than %s, which was fetched", m.Applied, last)
+	}
+	return fmt.Sprintf("ends at %s, before %s, which was fetched", m.Applied, last)
+}
+
+func (c *chooser) denied(d Denial) string {
+	return fmt.Sprintf("is denied for another %s: it %s", inSeconds(d.Until.Sub(c.q.Now)), d.Reason)
+}

@@ -1,0 +1,253 @@
+package syncsource
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// hello is what a member says of itself and of its set.
+type hello struct {
+	setName, me string
+	// hosts are the members that clients may know of, in the reply's order.
+	hosts         []string
+	configTerm    int64
+	configVersion int64
+	replicaSetID  bson.RawValue
+	// member has what the member says of itself.
+	member Member
+	// fault says why this is no member of a replica set, empty if it is.
+	fault string
+}
+
+// helloCommand asks a member for what it is. Members before 4.4.2 know the command
+// by its old name alone.
+func helloCommand(name string) bson.Raw {
+	i, doc := bsoncore.AppendDocumentStart(nil)
+	doc = bsoncore.AppendInt32Element(doc, name, 1)
+	doc = bsoncore.AppendInt32Element(doc, "$replData", 1)
+	doc = bsoncore.AppendInt32Element(doc, "$oplogQueryData", 1)
+	doc, _ = bsoncore.AppendDocumentEnd(doc, i)
+	return doc
+}
+
+// reader reads fields that, if they are there, have to be of one kind. It keeps
+// the first fault.
+type reader struct{ err error }
+
+func (r *reader) wrong(e *rawbson.Elem, want string) {
+	if r.err == nil {
+		r.err = fmt.Errorf("the field %q is not %s but %s", e.Name(), want, e.Type)
+	}
+}
+
+func (r *reader) text(e *rawbson.Elem) string {
+	s, ok := e.Text()
+	if !ok {
+		r.wrong(e, "a string")
+	}
+	return strings.Clone(s)
+}
+
+func (r *reader) number(e *rawbson.Elem) int64 {
+	n, ok := e.Int64()
+	if !ok {
+		r.wrong(e, "a whole number")
+	}
+	return n
+}
+
+// seconds is a number of seconds; an absurd one is cut to what a set may have.
+func (r *reader) seconds(e *rawbson.Elem) time.Duration {
+	const most = 1 << 31
+	return time.Duration(min(max(0, r.number(e)), most)) * time.Second
+}
+
+func (r *reader) document(e *rawbson.Elem) bson.Raw {
+	doc, ok := e.Document()
+	if !ok {
+		r.wrong(e, "a document")
+		return nil
+	}
+	return doc
+}
+
+// each calls f with the fields of a document.
+func (r *reader) each(doc bson.Raw, f func(e *rawbson.Elem)) {
+	if doc == nil {
+		return
+	}
+	it := rawbson.NewIter(doc)
+	for it.Next() {
+		f(&it.Elem)
+	}
+	if err := it.Err(); err != nil && r.err == nil {
+		r.err = err
+	}
+}
+
+func (r *reader) optime(e *rawbson.Elem) oplog.OpTime {
+	o := oplog.OpTime{Term: oplog.UninitializedTerm}
+	// The oldest protocol has a timestamp in place of a document.
+	if ts, ok := e.Timestamp(); ok {
+		o.TS = ts
+		return o
+	}
+	r.each(r.document(e), func(e *rawbson.Elem) {
+		switch e.Name() {
+		case "ts":
+			ts, ok := e.Timestamp()
+			if !ok {
+				r.wrong(e, "a timestamp")
+			}
+			o.TS = ts
+		case "t":
+			o.Term = r.number(e)
+		}
+	})
+	return o
+}
+
+func (r *reader) texts(e *rawbson.Elem) (list []string) {
+	array, ok := e.Array()
+	if !ok {
+		r.wrong(e, "an array")
+		return nil
+	}
+	r.each(array, func(e *rawbson.Elem) { list = append(list, r.text(e)) })
+	return list
+}
+
+func (r *reader) tags(e *rawbson.Elem) map[string]string {
+	tags := map[string]string{}
+	r.each(r.document(e), func(e *rawbson.Elem) { tags[strings.Clone(e.Name())] = r.text(e) })
+	return tags
+}
+
+// parseHello reads a reply to hello, or to isMaster. What it does not know it
+// passes over: members say more with each version.
+func parseHello(reply bson.Raw) (*hello, error) {
+	h := &hello{configTerm: oplog.UninitializedTerm}
+	h.member = Member{ID: -1, Term: oplog.UninitializedTerm, RBID: -1, Priority: 1, State: oplog.MemberUnknown}
+	var r reader
+	var primary, secondary, router bool
+	r.each(reply, func(e *rawbson.Elem) {
+		m := &h.member
+		switch e.Name() {
+		case "setName":
+			h.setName = r.text(e)
+		case "me":
+			h.me = r.text(e)
+		case "hosts", "passives", "arbiters":
+			h.hosts = append(h.hosts, r.texts(e)...)
+		case "setVersion":
+			h.configVersion = r.number(e)
+		case "msg":
+			router = r.text(e) == "isdbgrid"
+		case "isWritablePrimary", "ismaster":
+			primary = e.Truth()
+		case "secondary":
+			secondary = e.Truth()
+		case "arbiterOnly":
+			m.Arbiter = e.Truth()
+		case "passive":
+			if e.Truth() {
+				m.Priority = 0
+			}
+		case "hidden":
+			m.Hidden = e.Truth()
+		case "buildIndexes":
+			m.NoIndexes = !e.Truth()
+		case "secondaryDelaySecs", "slaveDelay":
+			m.Delay = r.seconds(e)
+		case "tags":
+			m.Tags = r.tags(e)
+		case "lastWrite":
+			r.lastWrite(r.document(e), m)
+		case "$replData":
+			primary = r.replData(r.document(e), h) || primary
+		case "$oplogQueryData":
+			r.queryData(r.document(e), m)
+		}
+	})
+	if r.err != nil {
+		return nil, fmt.Errorf("read the reply to hello: %w", r.err)
+	}
+	switch {
+	case router:
+		h.fault = "is a mongos, not a member of a replica set"
+	case h.setName == "":
+		h.fault = "is not a member of a replica set, or has no valid configuration of one"
+	}
+	switch {
+	case h.member.Arbiter:
+		h.member.State = oplog.MemberArbiter
+	case primary:
+		h.member.State = oplog.MemberPrimary
+	case secondary:
+		h.member.State = oplog.MemberSecondary
+	}
+	return h, nil
+}
+
+func (r *reader) lastWrite(doc bson.Raw, m *Member) {
+	r.each(doc, func(e *rawbson.Elem) {
+		switch e.Name() {
+		case "opTime":
+			// lastOpApplied may have come already, and is the same or newer.
+			if o := r.optime(e); m.Applied.IsNull() || o.After(m.Applied) {
+				m.Applied = o
+			}
+		case "majorityOpTime":
+			m.Committed = r.optime(e)
+		}
+	})
+}
+
+// replData reads $replData and returns whether the member is primary, be it one
+// that does not accept writes yet.
+func (r *reader) replData(doc bson.Raw, h *hello) (primary bool) {
+	r.each(doc, func(e *rawbson.Elem) {
+		switch e.Name() {
+		case "term":
+			h.member.Term = r.number(e)
+		case "configVersion":
+			h.configVersion = r.number(e)
+		case "configTerm":
+			h.configTerm = r.number(e)
+		case "replicaSetId":
+			h.replicaSetID = bson.RawValue{Type: e.Type, Value: append([]byte(nil), e.Value...)}
+		case "isPrimary":
+			primary = e.Truth()
+		}
+	})
+	return primary
+}
+
+func (r *reader) queryData(doc bson.Raw, m *Member) {
+	syncs := false
+	r.each(doc, func(e *rawbson.Elem) {
+		switch e.Name() {
+		case "lastOpApplied":
+			if o := r.optime(e); m.Applied.IsNull() || o.After(m.Applied) {
+				m.Applied = o
+			}
+		case "rbid":
+			m.RBID = r.number(e)
+		case "syncSourceIndex":
+			syncs = r.number(e) >= 0
+		case "syncSourceHost":
+			m.Source = r.text(e)
+		}
+	})
+	// A member that syncs from nobody has the name ":27017" for it.
+	if !syncs {
+		m.Source = ""
+	}
+}

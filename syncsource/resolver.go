@@ -1,0 +1,339 @@
+package syncsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// ErrNoSource is that no member can be read from now. Try again after
+// RetryInterval.
+var ErrNoSource = errors.New("no member to read from")
+
+// NoSourceError is an ErrNoSource that says why. It also wraps what members
+// answered when they were asked in vain.
+type NoSourceError struct {
+	Reason  string
+	Refused []Refusal
+	// Asked are the errors of members that were asked.
+	Asked []error
+}
+
+func (e *NoSourceError) Error() string {
+	return fmt.Sprintf("%v: %s%s", ErrNoSource, e.Reason, list(e.Refused))
+}
+
+// Unwrap returns ErrNoSource and the errors of members.
+func (e *NoSourceError) Unwrap() []error { return append([]error{ErrNoSource}, e.Asked...) }
+
+// TooStaleError is that members would do, but begin after what was fetched: what
+// is between is lost, unless a member that is away now has it.
+type TooStaleError struct {
+	// LastFetched is what was fetched, Earliest the oldest entry that a member has.
+	LastFetched, Earliest oplog.OpTime
+	// Refused has all members, with those that may still have it.
+	Refused []Refusal
+}
+
+func (e *TooStaleError) Error() string {
+	return fmt.Sprintf("the source's oplog does not go back to %s any more, but to %s%s", e.LastFetched, e.Earliest, list(e.Refused))
+}
+
+// list writes refusals behind a sentence.
+func list(refusals []Refusal) string {
+	var b strings.Builder
+	for i, r := range refusals {
+		if i == 0 {
+			b.WriteString(": ")
+		} else {
+			b.WriteString("; ")
+		}
+		b.WriteString(r.String())
+	}
+	return b.String()
+}
+
+// Views is where the Resolver gets its views from: a *Watcher.
+type Views interface {
+	// View returns what is known now. It may be called at any time.
+	View() View
+	// Seek says whether a source is being looked for.
+	Seek(on bool)
+}
+
+// ResolverConfig says how a source is looked for.
+type ResolverConfig struct {
+	Rules    Rules
+	Observer event.Observer
+	Registry prometheus.Registerer
+}
+
+// Resolver looks for sources, and remembers which members are denied and how
+// often the source was changed. It is to live as long as the link. Its methods may
+// be called by several goroutines, but one Resolve at a time.
+type Resolver struct {
+	cfg     ResolverConfig
+	views   Views
+	dial    Dialer
+	metrics *metrics
+
+	// mu guards what follows.
+	mu            sync.Mutex
+	denied        Denylist
+	history       History
+	forced        string // asked for, and not chosen yet
+	current       string // empty before the first
+	currentForced bool
+	copying       bool
+	// why is the reason of the last NoSource that was announced, empty once there
+	// is a source.
+	why string
+}
+
+// NewResolver checks cfg. It does no I/O.
+func NewResolver(cfg ResolverConfig, views Views, dial Dialer) (*Resolver, error) {
+	cfg.Rules.setDefaults()
+	if err := cfg.Rules.validate(); err != nil {
+		return nil, err
+	}
+	return &Resolver{cfg: cfg, views: views, dial: dial, metrics: newMetrics(cfg.Registry), denied: Denylist{}}, nil
+}
+
+// Source is a member to read from.
+type Source struct {
+	Host   string
+	Caller call.Caller
+	// Member is what is known of it.
+	Member Member
+	// RBID is its rollback id before it was asked for its entries, -1 if it does
+	// not say.
+	RBID int64
+	// Oldest is its oldest entry.
+	Oldest oplog.OpTime
+	// Equal tells that it may have nothing newer than what was fetched.
+	Equal bool
+	// Forced tells that it was asked for, and may be behind.
+	Forced bool
+	// Same tells that it is the one of the last time: wait for RetryInterval before
+	// it is read, lest the two of you go round in circles.
+	Same bool
+}
+
+// Resolve finds a member that has lastFetched and what follows and, unless it is
+// null, exactly the entry required, which has to be after lastFetched. The error
+// is a *NoSourceError, a *TooStaleError, both of which may pass, or the cause of
+// ctx.
+func (r *Resolver) Resolve(ctx context.Context, lastFetched, required oplog.OpTime) (Source, error) {
+	if lastFetched.IsNull() {
+		return Source{}, errors.New("syncsource: resolve a source after the null optime")
+	}
+	if !required.IsNull() && !required.After(lastFetched) {
+		return Source{}, fmt.Errorf("syncsource: resolve a source: the required entry %s is not after %s", required, lastFetched)
+	}
+	r.views.Seek(true)
+	var asked []error
+	tried := map[string]bool{}
+	for {
+		if ctx.Err() != nil {
+			return Source{}, context.Cause(ctx)
+		}
+		choice := r.choose(lastFetched)
+		if tried[choice.Host] {
+			// Its denial ended while others were asked.
+			choice = Choice{Reason: "all members were asked in vain", Refused: choice.Refused}
+		}
+		if choice.Host == "" {
+			return Source{}, r.none(choice, lastFetched, asked)
+		}
+		tried[choice.Host] = true
+		caller, err := r.dial.Member(choice.Host)
+		var found probed
+		var refused *denied
+		if err != nil {
+			refused = refusedProbe("could not be asked", err)
+		} else {
+			found, refused = probe(ctx, caller, lastFetched, required)
+		}
+		// What a probe says that was cut off says nothing of the member.
+		if ctx.Err() != nil {
+			return Source{}, context.Cause(ctx)
+		}
+		if refused != nil {
+			if refused.err != nil {
+				asked = append(asked, fmt.Errorf("%s: %w", choice.Host, refused.err))
+			}
+			r.deny(choice.Host, refused.Denial, refused.lasts)
+			continue
+		}
+		source := Source{
+			Host: choice.Host, Caller: caller, Member: choice.Member, RBID: found.rbid,
+			Oldest: found.oldest, Equal: choice.Equal, Forced: choice.Forced,
+		}
+		source.Same = r.set(choice)
+		r.views.Seek(false)
+		return source, nil
+	}
+}
+
+// choose takes the forced source, if there is one: it is chosen once.
+func (r *Resolver) choose(lastFetched oplog.OpTime) Choice {
+	v := r.views.View()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	choice := Choose(v, r.query(lastFetched))
+	r.forced = ""
+	r.metrics.candidates.Set(float64(choice.Candidates))
+	return choice
+}
+
+// query is what is known, for the caller that holds mu. Nobody changes what it
+// refers to while it is in use.
+func (r *Resolver) query(lastFetched oplog.OpTime) Query {
+	now := time.Now()
+	r.denied.expire(now)
+	return Query{
+		Now: now, LastFetched: lastFetched, Rules: r.cfg.Rules, Denied: maps.Clone(r.denied), Forced: r.forced,
+		Current: r.current, CurrentForced: r.currentForced, History: r.history, Copying: r.copying,
+	}
+}
+
+// set notes a source and tells whether it is the same as before.
+func (r *Resolver) set(choice Choice) (same bool) {
+	r.mu.Lock()
+	from := r.current
+	r.current, r.currentForced = choice.Host, choice.Forced
+	r.history = r.history.Add(time.Now(), r.cfg.Rules.MaxChangesPerHour)
+	r.why = ""
+	r.mu.Unlock()
+	if from != choice.Host {
+		r.metrics.changes.Inc()
+	}
+	r.cfg.Observer.Tell(SourceChosen{From: from, To: choice.Host, Reason: choice.Reason, Refused: choice.Refused, Equal: choice.Equal})
+	return from == choice.Host
+}
+
+// none makes the error of a search that found nobody.
+func (r *Resolver) none(choice Choice, lastFetched oplog.OpTime, asked []error) error {
+	r.mu.Lock()
+	now := time.Now()
+	var earliest oplog.OpTime
+	for host := range r.denied {
+		d, holds := r.denied.Denied(host, now)
+		if !holds || d.Oldest.IsNull() || oplog.CompareTimestamps(lastFetched.TS, d.Oldest.TS) >= 0 {
+			continue
+		}
+		if earliest.IsNull() || oplog.CompareTimestamps(d.Oldest.TS, earliest.TS) < 0 {
+			earliest = d.Oldest
+		}
+	}
+	var err error = &NoSourceError{Reason: choice.Reason, Refused: choice.Refused, Asked: asked}
+	reason := choice.Reason
+	if !earliest.IsNull() {
+		err = &TooStaleError{LastFetched: lastFetched, Earliest: earliest, Refused: choice.Refused}
+		reason = "the oplog has rolled over"
+	}
+	announce := reason != r.why
+	r.why = reason
+	r.mu.Unlock()
+	if announce {
+		r.cfg.Observer.Tell(NoSource{Reason: reason, Refused: choice.Refused})
+	}
+	return err
+}
+
+// Deny keeps a member from being chosen for a while: see the constants. A denial
+// takes the place of an earlier one. The reason follows the member's name.
+func (r *Resolver) Deny(host string, lasts time.Duration, reason string) {
+	r.deny(host, Denial{Reason: reason}, lasts)
+}
+
+// DenyStale denies a member whose oplog, once it was read, turned out to begin at
+// oldest, after what was fetched.
+func (r *Resolver) DenyStale(host string, oldest oplog.OpTime) {
+	r.deny(host, Denial{Reason: "has nothing before " + oldest.String() + " any more", Oldest: oldest}, DenyFetched)
+}
+
+func (r *Resolver) deny(host string, d Denial, lasts time.Duration) {
+	r.mu.Lock()
+	d.Until = time.Now().Add(lasts)
+	r.denied[host] = d
+	r.mu.Unlock()
+	r.metrics.denials.Inc()
+	r.cfg.Observer.Tell(SourceDenied{Host: host, For: lasts, Reason: d.Reason})
+}
+
+// OnReply tells whether to leave the source, after a reply of it that was good.
+func (r *Resolver) OnReply(lastFetched oplog.OpTime, said Said) Verdict {
+	return r.judge(lastFetched, func(v View, q Query) Verdict {
+		if verdict := ShouldChange(v, q, said); verdict.Change {
+			return verdict
+		}
+		return PingShouldChange(v, q)
+	})
+}
+
+// OnError tells whether to leave the source, after it could not be read from, or
+// to try it again.
+func (r *Resolver) OnError(lastFetched oplog.OpTime) Verdict {
+	return r.judge(lastFetched, ShouldChangeOnError)
+}
+
+func (r *Resolver) judge(lastFetched oplog.OpTime, ask func(v View, q Query) Verdict) Verdict {
+	v := r.views.View()
+	r.mu.Lock()
+	q := r.query(lastFetched)
+	r.mu.Unlock()
+	verdict := ask(v, q)
+	if verdict.Change {
+		r.cfg.Observer.Tell(SourceLeft{Host: q.Current, Reason: verdict.Reason})
+	}
+	return verdict
+}
+
+// Force asks for a source. It is left to OnReply to end the use of the present
+// one, and to the next Resolve to take this one, once.
+func (r *Resolver) Force(host string, lastFetched oplog.OpTime) (warning string, err error) {
+	v := r.views.View()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	warning, err = CheckForce(v, r.query(lastFetched), host)
+	if err == nil {
+		r.forced = host
+	}
+	return warning, err
+}
+
+// Copying says whether data are being copied beside the log.
+func (r *Resolver) Copying(on bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.copying = on
+}
+
+// Status is what a Resolver remembers.
+type Status struct {
+	// Current is the source, empty before the first; Forced tells that it was asked
+	// for.
+	Current string
+	Forced  bool
+	// Denied are the denials that hold.
+	Denied Denylist
+}
+
+// Status returns what is remembered now.
+func (r *Resolver) Status() Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.denied.expire(time.Now())
+	return Status{Current: r.current, Forced: r.currentForced, Denied: maps.Clone(r.denied)}
+}

@@ -1,0 +1,495 @@
+package syncsource
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// optime reads SECONDS:INCREMENT@TERM, where @TERM may be left out.
+func optime(t testing.TB, s string) oplog.OpTime {
+	t.Helper()
+	o, err := oplog.ParseOpTime(strings.Replace(s, "@", " t", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func duration(t testing.TB, s string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// tagsOf reads NAME:VALUE+NAME:VALUE.
+func tagsOf(s string) map[string]string {
+	tags := map[string]string{}
+	for pair := range strings.SplitSeq(s, "+") {
+		if name, value, ok := strings.Cut(pair, ":"); ok {
+			tags[name] = value
+		}
+	}
+	return tags
+}
+
+// parseMember reads HOST WORD…: a state, an optime, and what the member is.
+func parseMember(t testing.TB, line string) Member {
+	t.Helper()
+	words := strings.Fields(line)
+	m := Member{Host: words[0], Asked: true, State: oplog.MemberSecondary, Priority: 1, Pings: 5, Term: -1}
+	for _, word := range words[1:] {
+		name, value, _ := strings.Cut(word, "=")
+		switch name {
+		case "primary":
+			m.State = oplog.MemberPrimary
+		case "secondary":
+		case "recovering":
+			m.State = oplog.MemberRecovering
+		case "unknown":
+			m.State = oplog.MemberUnknown
+		case "arbiter":
+			m.Arbiter, m.State = true, oplog.MemberArbiter
+		case "hidden":
+			m.Hidden = true
+		case "nonvoter":
+			m.NonVoting = true
+		case "noindexes":
+			m.NoIndexes = true
+		case "stranger":
+			m.Stranger = true
+		case "unasked":
+			m.Asked, m.Pings, m.State = false, 0, oplog.MemberUnknown
+		case "down":
+			m.Fault, m.State = "cannot be reached: connection refused", oplog.MemberDown
+		case "unauthorized":
+			m.Fault = "refuses to answer: not authorized (Unauthorized, code 13)"
+		case "noping":
+			m.Pings = 0
+		case "delay":
+			m.Delay = duration(t, value)
+		case "ping":
+			m.Ping = duration(t, value)
+		case "term":
+			n, err := strconv.ParseInt(value, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Term = n
+		case "tags":
+			m.Tags = tagsOf(value)
+		default:
+			m.Applied = optime(t, word)
+		}
+	}
+	return m
+}
+
+// scenario is what one directive of a scenario file says.
+type scenario struct {
+	view View
+	q    Query
+	said Said
+	// hosts has what each host answers when it is probed.
+	hosts map[string]*fakeOplog
+}
+
+var scenarioNow = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func parseScenario(t testing.TB, td *datadriven.TestData, now time.Time) *scenario {
+	t.Helper()
+	s := &scenario{q: Query{Now: now, Denied: Denylist{}}, hosts: map[string]*fakeOplog{}, said: Said{HasSource: true}}
+	for line := range strings.SplitSeq(td.Input, "\n") {
+		line = strings.TrimSpace(line)
+		if rest, ok := strings.CutPrefix(line, "> "); ok {
+			host, answers, _ := strings.Cut(rest, " ")
+			s.hosts[host] = &fakeOplog{words: strings.Fields(answers)}
+		} else if line != "" {
+			s.view.Members = append(s.view.Members, parseMember(t, line))
+		}
+	}
+	s.view.Answers = 5 * len(s.view.Members)
+	for _, arg := range td.CmdArgs {
+		value := strings.Join(arg.Vals, ",")
+		switch arg.Key {
+		case "test", "required", "times", "wait", "host":
+		case "fetched":
+			s.q.LastFetched = optime(t, value)
+		case "answers":
+			s.view.Answers, _ = strconv.Atoi(value)
+		case "nochaining":
+			s.view.NoChaining = true
+		case "ignorechaining":
+			s.q.Rules.IgnoreChaining = true
+		case "equal":
+			s.q.Rules.AcceptEqual = true
+		case "voter":
+			s.q.Rules.Voter = true
+		case "noindexes":
+			s.q.Rules.NoIndexes = true
+		case "mode":
+			s.q.Rules.Mode = Mode(value)
+		case "tagsets":
+			for _, set := range arg.Vals {
+				s.q.Rules.TagSets = append(s.q.Rules.TagSets, tagsOf(set))
+			}
+		case "maxlag":
+			s.q.Rules.MaxLag = duration(t, value)
+		case "threshold":
+			s.q.Rules.PingThreshold = duration(t, value)
+		case "delay":
+			s.q.Rules.Delay = duration(t, value)
+		case "perhour":
+			s.q.Rules.MaxChangesPerHour, _ = strconv.Atoi(value)
+		case "pinned":
+			s.q.Rules.Pinned = value
+		case "forced":
+			s.q.Forced = value
+		case "current":
+			s.q.Current = value
+		case "currentforced":
+			s.q.CurrentForced = true
+		case "copying":
+			s.q.Copying = true
+		case "denied":
+			for _, entry := range arg.Vals {
+				host, lasts, _ := strings.Cut(entry, ":")
+				s.q.Denied[host] = Denial{Until: now.Add(duration(t, lasts)), Reason: "did not answer"}
+			}
+		case "history":
+			for _, ago := range arg.Vals {
+				s.q.History = append(s.q.History, now.Add(-duration(t, ago)))
+			}
+		case "saysprimary":
+			s.said.Primary = true
+		case "says":
+			s.said.Applied = optime(t, value)
+		case "nosource":
+			s.said.HasSource = false
+		default:
+			td.Fatalf(t, "unknown argument %q", arg.Key)
+		}
+	}
+	return s
+}
+
+func choiceText(c Choice) string {
+	var b strings.Builder
+	host := c.Host
+	if host == "" {
+		host = "none"
+	}
+	fmt.Fprintf(&b, "%s: %s", host, c.Reason)
+	if c.Forced {
+		b.WriteString(" (forced)")
+	}
+	if c.Equal {
+		b.WriteString(" (nothing newer)")
+	}
+	b.WriteString("\n")
+	for _, r := range c.Refused {
+		fmt.Fprintf(&b, "  pass %d: %s\n", r.Pass, r)
+	}
+	return b.String()
+}
+
+func verdictText(v Verdict) string {
+	switch {
+	case !v.Change:
+		return "stay\n"
+	case v.Drop:
+		return "drop and change: " + v.Reason + "\n"
+	}
+	return "change: " + v.Reason + "\n"
+}
+
+// TestScenarios runs testdata/*.txt. A directive is a question, its arguments are
+// what is asked of the source, its lines the members, and, with ">", what their
+// oplogs hold.
+func TestScenarios(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scenarios", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				datadriven.RunTest(t, file, runScenario)
+			})
+		})
+	}
+}
+
+func runScenario(t *testing.T, td *datadriven.TestData) string {
+	t.Helper()
+	switch td.Cmd {
+	case "resolve":
+		return resolveScenario(t, td)
+	case "history":
+		return historyScenario(t, td)
+	}
+	s := parseScenario(t, td, scenarioNow)
+	switch td.Cmd {
+	case "choose":
+		return choiceText(Choose(s.view, s.q))
+	case "change":
+		return verdictText(ShouldChange(s.view, s.q, s.said))
+	case "error":
+		return verdictText(ShouldChangeOnError(s.view, s.q))
+	case "ping":
+		return verdictText(PingShouldChange(s.view, s.q))
+	case "force":
+		var host string
+		td.ScanArgs(t, "host", &host)
+		warning, err := CheckForce(s.view, s.q, host)
+		if err != nil {
+			return "refused: " + err.Error() + "\n"
+		}
+		return strings.TrimSpace("ok "+warning) + "\n"
+	}
+	td.Fatalf(t, "unknown directive %q", td.Cmd)
+	return ""
+}
+
+// historyScenario adds the times of its lines one after the other: AGE limit=N.
+func historyScenario(t *testing.T, td *datadriven.TestData) string {
+	t.Helper()
+	var h History
+	var out strings.Builder
+	for line := range strings.SplitSeq(td.Input, "\n") {
+		words := strings.Fields(line)
+		limit, err := strconv.Atoi(strings.TrimPrefix(words[2], "limit="))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := scenarioNow.Add(duration(t, words[1]))
+		switch words[0] {
+		case "add":
+			h = h.Add(at, limit)
+			fmt.Fprintf(&out, "%d kept\n", len(h))
+		case "ask":
+			fmt.Fprintf(&out, "too often: %t\n", h.TooOften(at, limit))
+		default:
+			td.Fatalf(t, "unknown word %q", words[0])
+		}
+	}
+	return out.String()
+}
+
+// fakeOplog answers probes as its words say.
+type fakeOplog struct {
+	words []string
+	asked []string
+}
+
+func (f *fakeOplog) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if cmd.DB != "local" {
+		return nil, fmt.Errorf("database %s", cmd.DB)
+	}
+	second := cmd.Body.Lookup("filter", "ts").Type != 0
+	entry := bson.A{}
+	data := bson.D{{Key: "rbid", Value: int32(7)}}
+	for i, word := range f.words {
+		name, value, _ := strings.Cut(word, "=")
+		hit := name == "oldest" && !second || name == "has" && second
+		switch {
+		case hit && value == "empty":
+		case hit && value == "{}":
+			entry = bson.A{bson.D{}}
+		case hit && value == "null":
+			entry = bson.A{bson.D{{Key: "ts", Value: bson.Timestamp{}}, {Key: "t", Value: int64(1)}}}
+		case hit && value == "text":
+			entry = bson.A{bson.D{{Key: "ts", Value: "x"}, {Key: "t", Value: int64(1)}}}
+		case hit && value == "badterm":
+			entry = bson.A{bson.D{{Key: "ts", Value: bson.Timestamp{T: 1}}, {Key: "t", Value: "x"}}}
+		case hit && value == "silent":
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		case hit && value == "network":
+			return nil, &call.LostError{Host: "it", Err: errors.New("connection reset")}
+		case hit && strings.HasPrefix(value, "code"):
+			n, _ := strconv.Atoi(value[4:])
+			e := servererr.New(servererr.Code(n), "no")
+			if i+1 < len(f.words) && strings.HasPrefix(f.words[i+1], "quiet=") {
+				ms, _ := strconv.Atoi(f.words[i+1][6:])
+				e.Info, _ = bson.Marshal(bson.D{{Key: "remainingQuiesceTimeMillis", Value: int64(ms)}})
+			}
+			return nil, e
+		case hit:
+			o, err := oplog.ParseOpTime(strings.Replace(value, "@", " t", 1))
+			if err != nil {
+				return nil, err
+			}
+			doc := bson.D{{Key: "ts", Value: o.TS}, {Key: "t", Value: o.Term}}
+			if slices.Contains(f.words, "extra") {
+				doc = append(bson.D{{Key: "op", Value: "n"}}, doc...)
+			}
+			entry = bson.A{doc}
+		case name == "norbid":
+			data = bson.D{}
+		}
+	}
+	if second {
+		ts := cmd.Body.Lookup("filter", "ts")
+		f.asked = append(f.asked, "entry "+ts.String())
+	} else {
+		f.asked = append(f.asked, "oldest")
+	}
+	return bson.Marshal(bson.D{
+		{Key: "cursor", Value: bson.D{{Key: "firstBatch", Value: entry}, {Key: "id", Value: int64(0)}, {Key: "ns", Value: "local.oplog.rs"}}},
+		{Key: "ok", Value: 1.0}, {Key: "$oplogQueryData", Value: data},
+	})
+}
+
+// fixedViews is a Views that never changes.
+type fixedViews struct {
+	view    View
+	seeking bool
+}
+
+func (f *fixedViews) View() View   { return f.view }
+func (f *fixedViews) Seek(on bool) { f.seeking = on }
+
+// Member makes a scenario the Dialer of its hosts.
+func (s *scenario) Member(host string) (call.Caller, error) {
+	if f := s.hosts[host]; f != nil {
+		return f, nil
+	}
+	return nil, errors.New("not dialled: no such host")
+}
+
+func eventText(e event.Event) string {
+	attrs := e.LogValue().Group()
+	parts := []string{e.Message()}
+	for _, a := range attrs {
+		if a.Value.Kind() != slog.KindGroup {
+			parts = append(parts, a.String())
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// resolveScenario resolves times over, waiting in between.
+func resolveScenario(t *testing.T, td *datadriven.TestData) string {
+	t.Helper()
+	s := parseScenario(t, td, time.Now())
+	var out strings.Builder
+	views := &fixedViews{view: s.view}
+	r, err := NewResolver(ResolverConfig{Rules: s.q.Rules, Observer: func(e event.Event) {
+		fmt.Fprintf(&out, "  %s\n", eventText(e))
+	}}, views, s)
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	r.forced = s.q.Forced
+	times, wait, required := 1, time.Second, oplog.OpTime{}
+	if arg, ok := td.Arg("times"); ok {
+		times, _ = strconv.Atoi(arg.Vals[0])
+	}
+	if arg, ok := td.Arg("wait"); ok {
+		wait = duration(t, arg.Vals[0])
+	}
+	if arg, ok := td.Arg("required"); ok {
+		required = optime(t, arg.Vals[0])
+	}
+	for i := range times {
+		if i > 0 {
+			<-time.After(wait)
+		}
+		source, err := r.Resolve(t.Context(), s.q.LastFetched, required)
+		stale, isStale := errors.AsType[*TooStaleError](err)
+		switch {
+		case isStale:
+			fmt.Fprintf(&out, "too stale, earliest %s: %v\n", stale.Earliest, err)
+		case errors.Is(err, ErrNoSource):
+			fmt.Fprintf(&out, "no source: %v\n", err)
+		case err != nil:
+			fmt.Fprintf(&out, "error: %v\n", err)
+		default:
+			fmt.Fprintf(&out, "%s rbid=%d oldest=%s forced=%t same=%t\n", source.Host, source.RBID, source.Oldest, source.Forced, source.Same)
+		}
+		if seeking := err != nil && !strings.Contains(err.Error(), "syncsource: resolve"); views.seeking != seeking {
+			fmt.Fprintf(&out, "seeking: %t\n", views.seeking)
+		}
+	}
+	return out.String()
+}
+
+// TestServersTests holds the scenarios against the list of the server's own tests:
+// each has a scenario, or a reason why it cannot have one.
+func TestServersTests(t *testing.T) {
+	t.Parallel()
+	have := map[string]bool{}
+	files, _ := filepath.Glob("testdata/*.txt")
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(data)) {
+			for _, word := range strings.Fields(line) {
+				if names, ok := strings.CutPrefix(word, "test="); ok {
+					have[names] = true
+				}
+			}
+		}
+	}
+	list, err := os.Open("testdata/server-tests.list")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = list.Close() }()
+	n := 0
+	lines := bufio.NewScanner(list)
+	for lines.Scan() {
+		line := lines.Text()
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		n++
+		name, why, none := strings.Cut(line, ": ")
+		switch {
+		case none && have[name]:
+			t.Errorf("%s has a scenario and a reason to have none", name)
+		case !none && !have[name]:
+			t.Errorf("%s has neither a scenario nor a reason to have none", name)
+		case none && len(why) < 10:
+			t.Errorf("%s: the reason %q says nothing", name, why)
+		}
+		delete(have, name)
+	}
+	if n != 108 {
+		t.Errorf("%d names, the server has 108", n)
+	}
+	for name := range have {
+		if strings.ToLower(name[:1]) != name[:1] {
+			t.Errorf("%s is no test of the server", name)
+		}
+	}
+}

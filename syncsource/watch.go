@@ -1,0 +1,330 @@
+package syncsource
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// watch is what a Watcher's Run has learned. It belongs to Run's goroutine alone.
+type watch struct {
+	w    *Watcher
+	seen map[string]*seen
+	// setName and replicaSetID are the set's, once they are known.
+	setName      string
+	replicaSetID bson.RawValue
+	// listed are the hosts that hello told of, and term and version those of the
+	// newest configuration that was spoken of.
+	listed        []string
+	term, version int64
+	horizon       string
+	answers       int
+
+	config       *setConfig
+	configFault  string
+	configRetry  bool // the configuration may be readable soon
+	configAsking bool
+	configAsked  time.Time
+
+	primary string
+}
+
+// seen is what is known of a host that is asked.
+type seen struct {
+	asked bool
+	fault string
+	hello *hello // the last one, nil before the first
+	// itself tells that it once answered as a member of this name.
+	itself bool
+	ping  time.Duration
+	pings int
+	heard time.Time
+}
+
+func newWatch(w *Watcher) *watch {
+	return &watch{
+		w: w, seen: map[string]*seen{}, setName: w.cfg.SetName, replicaSetID: w.cfg.ReplicaSetID,
+		term: oplog.UninitializedTerm,
+	}
+}
+
+func (s *watch) at(host string) *seen {
+	if s.seen[host] == nil {
+		s.seen[host] = &seen{}
+	}
+	return s.seen[host]
+}
+
+func (s *watch) forget(host string) {
+	delete(s.seen, host)
+	s.w.metrics.ping.DeleteLabelValues(host)
+	s.w.metrics.up.DeleteLabelValues(host)
+}
+
+// members are those of the set, in the order of its configuration, with what that
+// says of them; before any is known the seeds.
+func (s *watch) members() []Member {
+	var members []Member
+	if s.config != nil && !s.w.cfg.Direct {
+		members = s.config.in(s.horizon)
+	}
+	add := func(host string) {
+		same := func(m Member) bool { return strings.EqualFold(m.Host, host) }
+		if !slices.ContainsFunc(members, same) {
+			members = append(members, s.unlisted(host))
+		}
+	}
+	if !s.w.cfg.Direct && (s.config == nil || newer(s.term, s.version, s.config.term, s.config.version)) {
+		for _, host := range s.listed {
+			add(host)
+		}
+	}
+	for _, host := range s.w.cfg.Seeds {
+		// A hidden member is in no list but that of the configuration. It knows
+		// itself that it is one.
+		own := s.seen[host]
+		itself := own != nil && own.itself
+		if s.w.cfg.Direct || len(s.listed) == 0 && s.config == nil || s.config == nil && itself {
+			add(host)
+		}
+	}
+	return members
+}
+
+// unlisted is a member of which the configuration says nothing: what there is to
+// know it says itself.
+func (s *watch) unlisted(host string) Member {
+	m := Member{ID: -1, Priority: 1, State: oplog.MemberUnknown, Term: oplog.UninitializedTerm, RBID: -1}
+	if own := s.seen[host]; own != nil && own.hello != nil {
+		m = own.hello.member
+		if s.config != nil {
+			for _, known := range s.config.in("") {
+				if strings.EqualFold(known.Host, own.hello.me) {
+					m = known
+				}
+			}
+		}
+	}
+	m.Host = host
+	return m
+}
+
+// hosts are those to be asked: the members and, as long as none of them answers,
+// the seeds.
+func (s *watch) hosts() map[string]bool {
+	hosts := map[string]bool{}
+	up := false
+	for _, m := range s.members() {
+		hosts[m.Host] = true
+		own := s.seen[m.Host]
+		up = up || own != nil && own.asked && own.fault == ""
+	}
+	if !up {
+		for _, host := range s.w.cfg.Seeds {
+			hosts[host] = true
+		}
+	}
+	return hosts
+}
+
+// heard takes in an answer.
+func (s *watch) heard(a answer) {
+	own := s.at(a.host)
+	before, first := own.fault, !own.asked
+	own.asked = true
+	if a.err != nil {
+		own.fault = faultOf(a.err)
+	} else {
+		own.fault = s.judge(a.host, a.hello)
+		own.hello, own.heard = a.hello, a.at
+		if a.timed {
+			// The average is the server's: a new sample counts for a fifth.
+			if own.pings++; own.pings == 1 {
+				own.ping = a.ping
+			} else {
+				own.ping = (4*own.ping + a.ping) / 5
+			}
+			s.w.metrics.ping.WithLabelValues(a.host).Set(own.ping.Seconds())
+		}
+	}
+	if own.fault == "" {
+		own.itself = own.itself || strings.EqualFold(a.hello.me, a.host)
+		s.learn(a.hello)
+		s.answers++
+		s.w.metrics.up.WithLabelValues(a.host).Set(1)
+		if first || before != "" {
+			s.w.cfg.Observer.Tell(MemberUp{Host: a.host})
+		}
+		return
+	}
+	s.w.metrics.up.WithLabelValues(a.host).Set(0)
+	if before == "" {
+		s.w.cfg.Observer.Tell(MemberDown{Host: a.host, Reason: own.fault})
+	}
+}
+
+// judge returns why a host that answered is no member of the set, empty if it is.
+func (s *watch) judge(host string, h *hello) string {
+	known := s.listed
+	if s.config != nil {
+		known = nil
+		for _, m := range s.config.in(s.horizon) {
+			known = append(known, m.Host)
+		}
+	}
+	isListed := slices.ContainsFunc(known, func(name string) bool { return strings.EqualFold(name, host) })
+	switch {
+	case h.fault != "":
+		return h.fault
+	case s.setName != "" && h.setName != s.setName:
+		return fmt.Sprintf("is a member of the set %q, not of %q", h.setName, s.setName)
+	case s.replicaSetID.Type != 0 && h.replicaSetID.Type != 0 && !s.replicaSetID.Equal(h.replicaSetID):
+		return fmt.Sprintf("is a member of another set of the name %q: its id is %s, not %s", h.setName, h.replicaSetID, s.replicaSetID)
+	case isListed && !s.w.cfg.Direct && h.me != "" && !strings.EqualFold(h.me, host):
+		return fmt.Sprintf("is not who answers at that address: that is %s", h.me)
+	}
+	return ""
+}
+
+// learn takes over what a member says of its set.
+func (s *watch) learn(h *hello) {
+	s.setName = h.setName
+	if s.replicaSetID.Type == 0 {
+		s.replicaSetID = h.replicaSetID
+	}
+	if s.config != nil {
+		s.horizon = s.config.horizon(h.me)
+	}
+	if s.listed == nil || newer(h.configTerm, h.configVersion, s.term, s.version) {
+		s.listed = h.hosts
+		s.reached(h.configTerm, h.configVersion)
+	}
+}
+
+// reached notes the newest configuration. Members are known anew with each.
+func (s *watch) reached(term, version int64) {
+	if term != s.term || version != s.version {
+		s.answers = 0
+	}
+	s.term, s.version = term, version
+}
+
+// configDue returns whom to ask for the configuration now, empty for nobody. It
+// takes for granted that the question is asked.
+func (s *watch) configDue(now time.Time) string {
+	since := now.Sub(s.configAsked)
+	missing := s.config == nil && s.configFault == "" ||
+		s.config != nil && newer(s.term, s.version, s.config.term, s.config.version)
+	switch {
+	case s.configAsking:
+		return ""
+	case s.configAsked.IsZero():
+	case since >= s.w.cfg.ConfigInterval:
+	case since >= s.w.cfg.HeartbeatInterval && (missing && s.configFault == "" || s.configRetry):
+	default:
+		return ""
+	}
+	host := ""
+	for name, own := range s.seen {
+		if !own.asked || own.fault != "" || own.hello.member.Arbiter {
+			continue
+		}
+		if own.hello.member.State == oplog.MemberPrimary || host == "" || s.seen[host].hello.member.State != oplog.MemberPrimary && name < host {
+			host = name
+		}
+	}
+	if host != "" {
+		s.configAsking, s.configAsked = true, now
+	}
+	return host
+}
+
+// configured takes in a configuration.
+func (s *watch) configured(a configAnswer) {
+	s.configAsking, s.configRetry = false, false
+	fault := ""
+	switch {
+	case a.err != nil:
+		fault = a.err.Error()
+		refused, ok := errors.AsType[*servererr.Error](a.err)
+		s.configRetry = !ok || refused.Code != servererr.Unauthorized
+	case s.setName != "" && a.config.name != s.setName:
+		fault = fmt.Sprintf("%s has the configuration of the set %q, not of %q", a.host, a.config.name, s.setName)
+		s.configRetry = true
+	default:
+		if s.config == nil || !newer(s.config.term, s.config.version, a.config.term, a.config.version) {
+			s.config = a.config
+			if s.replicaSetID.Type == 0 {
+				s.replicaSetID = a.config.replicaSetID
+			}
+			if own := s.seen[a.host]; own != nil && own.hello != nil {
+				s.horizon = s.config.horizon(own.hello.me)
+			}
+			if newer(s.config.term, s.config.version, s.term, s.version) {
+				s.reached(s.config.term, s.config.version)
+			}
+		}
+	}
+	if fault != "" && fault != s.configFault {
+		s.w.cfg.Observer.Tell(ConfigUnreadable{Reason: fault})
+	}
+	s.configFault = fault
+}
+
+// look makes a View of it all.
+func (s *watch) look() View {
+	v := View{
+		SetName: s.setName, ReplicaSetID: s.replicaSetID, ConfigTerm: s.term, ConfigVersion: s.version,
+		ConfigFault: s.configFault, Answers: s.answers, Members: s.members(),
+	}
+	if s.config != nil {
+		v.NoChaining = s.config.noChaining
+	}
+	for _, host := range s.w.cfg.Seeds {
+		if own := s.seen[host]; own == nil {
+			continue
+		}
+		if _, known := v.Find(host); !known {
+			m := s.unlisted(host)
+			m.Stranger = true
+			v.Members = append(v.Members, m)
+		}
+	}
+	for i := range v.Members {
+		s.fill(&v.Members[i])
+	}
+	primary, term := "", oplog.UninitializedTerm
+	if m, ok := v.Primary(); ok {
+		primary, term = m.Host, m.Term
+	}
+	if primary != s.primary {
+		s.w.cfg.Observer.Tell(PrimaryChanged{From: s.primary, To: primary, Term: term})
+		s.primary = primary
+	}
+	return v
+}
+
+// fill adds what was observed of a member to what is configured.
+func (s *watch) fill(m *Member) {
+	own := s.seen[m.Host]
+	if own == nil {
+		return
+	}
+	m.Asked, m.Fault, m.Heard = own.asked, own.fault, own.heard
+	m.Ping, m.Pings = own.ping, own.pings
+	if own.hello != nil {
+		said := &own.hello.member
+		m.State, m.Term, m.Applied, m.Committed = said.State, said.Term, said.Applied, said.Committed
+		m.RBID, m.Source = said.RBID, said.Source
+	}
+	if m.Fault != "" {
+		m.State = oplog.MemberDown
+	}
+}

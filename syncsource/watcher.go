@@ -1,0 +1,345 @@
+package syncsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/servererr"
+)
+
+// Dialer gives the way to ask one host itself, whatever it is.
+type Dialer interface {
+	// Member returns a Caller for a host. It does no I/O, and returns the same
+	// connections for the same host each time; they stay the Dialer's.
+	Member(host string) (call.Caller, error)
+}
+
+// WatcherConfig says which set is watched, and how.
+type WatcherConfig struct {
+	// Seeds are the hosts to begin with. The set's own list takes their place.
+	Seeds []string
+	// SetName is the set's name. Empty means that of the first seed to answer.
+	SetName string
+	// ReplicaSetID is settings.replicaSetId of the set, if that is known already:
+	// a host of another set with the same name is refused.
+	ReplicaSetID bson.RawValue
+	// Direct watches the seeds alone, under these names, whatever the set's own list
+	// says.
+	Direct bool
+	// HeartbeatInterval is the time between two questions to a member; 0 means 2 s.
+	// While there is no source it is a quarter of that.
+	HeartbeatInterval time.Duration
+	// HeartbeatTimeout is how long a member has to answer, three tries included; 0
+	// means 10 s.
+	HeartbeatTimeout time.Duration
+	// ConfigInterval is the time between two readings of the configuration; 0 means
+	// 30 s. One that members speak of is read at once.
+	ConfigInterval time.Duration
+
+	Observer event.Observer
+	Registry prometheus.Registerer
+}
+
+// heartbeatTries is how often a member is asked before it counts as down.
+const heartbeatTries = 3
+
+func (c *WatcherConfig) setDefaults() {
+	if c.HeartbeatInterval == 0 {
+		c.HeartbeatInterval = 2 * time.Second
+	}
+	if c.HeartbeatTimeout == 0 {
+		c.HeartbeatTimeout = 10 * time.Second
+	}
+	if c.ConfigInterval == 0 {
+		c.ConfigInterval = 30 * time.Second
+	}
+}
+
+func (c *WatcherConfig) validate() error {
+	var faults []error
+	if len(c.Seeds) == 0 {
+		faults = append(faults, errors.New("syncsource: no seeds"))
+	}
+	seen := map[string]bool{}
+	for _, host := range c.Seeds {
+		if host == "" || seen[host] {
+			faults = append(faults, fmt.Errorf("syncsource: seed %q is empty or there twice", host))
+		}
+		seen[host] = true
+	}
+	if c.HeartbeatInterval < 4*time.Millisecond {
+		faults = append(faults, fmt.Errorf("syncsource: heartbeat interval %s is below 4 ms", c.HeartbeatInterval))
+	}
+	if c.HeartbeatTimeout < time.Millisecond {
+		faults = append(faults, fmt.Errorf("syncsource: heartbeat timeout %s is below a millisecond", c.HeartbeatTimeout))
+	}
+	if c.ConfigInterval < c.HeartbeatInterval {
+		faults = append(faults, fmt.Errorf("syncsource: configuration interval %s is below the heartbeat interval %s", c.ConfigInterval, c.HeartbeatInterval))
+	}
+	return errors.Join(faults...)
+}
+
+// Watcher keeps a View of a set up to date.
+type Watcher struct {
+	cfg     WatcherConfig
+	dial    Dialer
+	metrics *metrics
+
+	// mu guards what follows.
+	mu      sync.Mutex
+	view    View
+	changed chan struct{} // closed when view is replaced
+	seeking bool
+	wake    chan struct{} // closed to end the pauses of all members
+}
+
+// NewWatcher checks cfg. It does no I/O.
+func NewWatcher(cfg WatcherConfig, dial Dialer) (*Watcher, error) {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	w := &Watcher{
+		cfg: cfg, dial: dial, metrics: newMetrics(cfg.Registry),
+		changed: make(chan struct{}), wake: make(chan struct{}),
+	}
+	w.view = newWatch(w).look()
+	return w, nil
+}
+
+// View returns what is known now.
+func (w *Watcher) View() View {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.view
+}
+
+// Changed returns a channel that is closed when there is a newer View than that of
+// the last call of View: take the channel first, then the View.
+func (w *Watcher) Changed() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.changed
+}
+
+// Ready waits until members have answered often enough for a choice, which soon
+// after Run began is a matter of round trips. It returns the cause of ctx if that
+// is done first.
+func (w *Watcher) Ready(ctx context.Context) error {
+	for {
+		changed := w.Changed()
+		if v := w.View(); v.comparable() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Seek says whether a source is being looked for. Members are asked more often
+// then, beginning at once.
+func (w *Watcher) Seek(on bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if on && !w.seeking {
+		close(w.wake)
+		w.wake = make(chan struct{})
+	}
+	w.seeking = on
+}
+
+// pause returns how long to wait before the next question, and what ends the wait
+// early.
+func (w *Watcher) pause() (time.Duration, <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.seeking {
+		return w.cfg.HeartbeatInterval / 4, w.wake
+	}
+	return w.cfg.HeartbeatInterval, w.wake
+}
+
+func (w *Watcher) publish(v View) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.view = v
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// Run watches until ctx is done, and returns its cause.
+func (w *Watcher) Run(ctx context.Context) error {
+	var group sync.WaitGroup
+	defer group.Wait()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+
+	answers := make(chan answer)
+	configs := make(chan configAnswer)
+	s := newWatch(w)
+	stops := map[string]context.CancelCauseFunc{}
+	for {
+		// One loop per host that is to be asked, and none for any other.
+		asked := s.hosts()
+		for host, stop := range stops {
+			if !asked[host] {
+				stop(errNotAsked)
+				delete(stops, host)
+				s.forget(host)
+			}
+		}
+		for host := range asked {
+			if stops[host] == nil {
+				hostCtx, stop := context.WithCancelCause(ctx)
+				stops[host] = stop
+				group.Go(func() { w.askLoop(hostCtx, host, answers) })
+			}
+		}
+		if host := s.configDue(time.Now()); host != "" {
+			group.Go(func() { w.askConfig(ctx, host, configs) })
+		}
+		w.publish(s.look())
+		select {
+		case a := <-answers:
+			if stops[a.host] != nil {
+				s.heard(a)
+			}
+		case a := <-configs:
+			s.configured(a)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+var errNotAsked = errors.New("the host is not asked any more")
+
+// answer is what came of asking a member.
+type answer struct {
+	host  string
+	hello *hello
+	err   error
+	// ping is how long it took. It counts only if timed is true: a first answer
+	// took as long as it takes to connect.
+	ping  time.Duration
+	timed bool
+	at    time.Time
+}
+
+// askLoop asks one host again and again.
+func (w *Watcher) askLoop(ctx context.Context, host string, out chan<- answer) {
+	connected := false
+	for {
+		a := w.ask(ctx, host)
+		// What a question says that was cut off says nothing of the host.
+		if ctx.Err() != nil {
+			return
+		}
+		a.timed = connected && a.err == nil
+		again := !connected && a.err == nil
+		connected = a.err == nil
+		select {
+		case out <- a:
+		case <-ctx.Done():
+			return
+		}
+		// The first answer is followed by a question whose time is a ping.
+		if again {
+			continue
+		}
+		wait, wake := w.pause()
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-wake:
+			timer.Stop()
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// ask asks a host, three times if it has to, and within the timeout.
+func (w *Watcher) ask(ctx context.Context, host string) answer {
+	a := answer{host: host}
+	late := fmt.Errorf("no answer within %s", inSeconds(w.cfg.HeartbeatTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.HeartbeatTimeout, late)
+	defer cancel()
+	for range heartbeatTries {
+		start := time.Now()
+		a.hello, a.err = w.hello(ctx, host)
+		a.at = time.Now()
+		a.ping = a.at.Sub(start)
+		_, refused := errors.AsType[*servererr.Error](a.err)
+		if a.err == nil || refused || ctx.Err() != nil {
+			break
+		}
+	}
+	return a
+}
+
+func (w *Watcher) hello(ctx context.Context, host string) (*hello, error) {
+	caller, err := w.dial.Member(host)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := caller.Call(ctx, call.Command{DB: "admin", Body: helloCommand("hello")})
+	if errors.Is(err, &servererr.Error{Code: servererr.CommandNotFound}) {
+		reply, err = caller.Call(ctx, call.Command{DB: "admin", Body: helloCommand("isMaster")})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parseHello(reply)
+}
+
+// configAnswer is what came of asking for the configuration.
+type configAnswer struct {
+	host   string
+	config *setConfig
+	err    error
+}
+
+func (w *Watcher) askConfig(ctx context.Context, host string, out chan<- configAnswer) {
+	a := configAnswer{host: host}
+	late := fmt.Errorf("no answer within %s", inSeconds(w.cfg.HeartbeatTimeout))
+	asking, cancel := context.WithTimeoutCause(ctx, w.cfg.HeartbeatTimeout, late)
+	defer cancel()
+	caller, err := w.dial.Member(host)
+	if err == nil {
+		var reply bson.Raw
+		if reply, err = caller.Call(asking, call.Command{DB: "admin", Body: configCommand()}); err == nil {
+			a.config, err = parseConfig(reply)
+		}
+	}
+	a.err = err
+	select {
+	case out <- a:
+	case <-ctx.Done():
+	}
+}
+
+// faultOf says what an error of asking a member means, as something that follows
+// the member's name.
+func faultOf(err error) string {
+	if refused, ok := errors.AsType[*servererr.Error](err); ok {
+		return "refuses to answer: " + refused.Error()
+	}
+	if lost, ok := errors.AsType[*call.LostError](err); ok {
+		return "cannot be reached: " + lost.Err.Error()
+	}
+	return "cannot be asked: " + strings.TrimPrefix(err.Error(), "syncsource: ")
+}
