@@ -131,6 +131,18 @@ func affected(reply bson.Raw) (int64, error) {
 	return n, nil
 }
 
+// refusals returns the statements of a write that were refused. Info of the first
+// is its element as the server sent it: the key of a duplicate stands there.
+func refusals(reply bson.Raw) ([]call.WriteError, error) {
+	refused, err := call.WriteErrors(reply)
+	if len(refused) > 0 {
+		if doc, ok := reply.Lookup("writeErrors", "0").DocumentOK(); ok {
+			refused[0].Info = doc
+		}
+	}
+	return refused, err
+}
+
 // indexOf finds the name of the index in the message of a duplicate key.
 func indexOf(message string) string {
 	_, rest, ok := strings.Cut(message, " index: ")

@@ -132,7 +132,7 @@ func (w *writer) directWrite(ctx context.Context, c besideTxn, pw *plan.Write, o
 	if err != nil {
 		return directError(&ops[pw.Ops[0][0]], err)
 	}
-	refused, err := call.WriteErrors(reply)
+	refused, err := refusals(reply)
 	if err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func (w *writer) cappedInserts(ctx context.Context, c besideTxn, pw *plan.Write,
 		if err != nil {
 			return directError(&ops[pw.Ops[from][0]], err)
 		}
-		refused, err := call.WriteErrors(reply)
+		refused, err := refusals(reply)
 		if err != nil {
 			return err
 		}

@@ -62,7 +62,7 @@ func (w *writer) statements(ctx context.Context, c conn, pw *plan.Write) (int64,
 	if err != nil {
 		return 0, err
 	}
-	refused, err := call.WriteErrors(reply)
+	refused, err := refusals(reply)
 	if err != nil {
 		return 0, err
 	}

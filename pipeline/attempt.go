@@ -90,9 +90,6 @@ func (p *Pipeline) newAttempt(ctx context.Context, hold *checkpoint.Hold, src ch
 		return nil, err
 	}
 	p.begin(a, st, start)
-	p.cfg.Observer.Tell(AttemptBegan{
-		Link: p.cfg.Link, Term: hold.Term(), Applied: st.Applied, FetchFrom: from, Writers: st.Writers,
-	})
 	return a, nil
 }
 

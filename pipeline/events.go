@@ -7,47 +7,6 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// LinkCreated says that a link was made, and where it begins.
-type LinkCreated struct {
-	Link string
-	// After is the last entry that the target already has, FetchFrom where
-	// reading begins.
-	After, FetchFrom oplog.OpTime
-}
-
-// Message implements event.Event.
-func (LinkCreated) Message() string { return "link created" }
-
-// Level implements event.Event.
-func (LinkCreated) Level() slog.Level { return slog.LevelInfo }
-
-// LogValue implements slog.LogValuer.
-func (e LinkCreated) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("link", e.Link), slog.String("after", e.After.String()),
-		slog.String("fetchFrom", e.FetchFrom.String()))
-}
-
-// AttemptBegan says that the link is held and the log is about to be read.
-type AttemptBegan struct {
-	Link string
-	Term int64
-	// Applied is the checkpoint, FetchFrom where reading begins.
-	Applied, FetchFrom oplog.OpTime
-	Writers            int
-}
-
-// Message implements event.Event.
-func (AttemptBegan) Message() string { return "link held" }
-
-// Level implements event.Event.
-func (AttemptBegan) Level() slog.Level { return slog.LevelInfo }
-
-// LogValue implements slog.LogValuer.
-func (e AttemptBegan) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("link", e.Link), slog.Int64("term", e.Term), slog.String("applied", e.Applied.String()),
-		slog.String("fetchFrom", e.FetchFrom.String()), slog.Int("writers", e.Writers))
-}
-
 // AttemptEnded says that an attempt ended with an error that another one may not
 // meet.
 type AttemptEnded struct {

@@ -185,7 +185,6 @@ func (p *Pipeline) ensureLink(ctx context.Context, src checkpoint.Source) error 
 	if err != nil {
 		return err
 	}
-	p.cfg.Observer.Tell(LinkCreated{Link: p.cfg.Link, After: start.applied, FetchFrom: start.fetchFrom})
 	return p.store.Create(ctx, checkpoint.State{
 		Source: src, Writers: p.cfg.Writers, Fingerprint: p.fingerprint(),
 		Applied: start.applied, AppliedWall: start.wall, FetchFrom: start.fetchFrom,

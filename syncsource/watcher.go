@@ -280,7 +280,12 @@ func (w *Watcher) ask(ctx context.Context, host string) answer {
 	defer cancel()
 	for range heartbeatTries {
 		start := time.Now()
+		before := a.err
 		a.hello, a.err = w.hello(ctx, host)
+		if before != nil && errors.Is(a.err, late) {
+			// What was said before says more than that the time was up.
+			a.err = before
+		}
 		a.at = time.Now()
 		a.ping = a.at.Sub(start)
 		_, refused := errors.AsType[*servererr.Error](a.err)

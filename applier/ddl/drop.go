@@ -166,12 +166,18 @@ func (s *step) dropDatabase(ctx context.Context) (oplog.Namespace, error) {
 		if err := s.dropNow(ctx, coll.NS); err != nil {
 			return coll.NS, err
 		}
-		ns := coll.NS
-		if coll.Type == catalog.TypeTimeseries {
-			ns = ns.Buckets()
+	}
+	// Not by what was dropped just now: an interrupted attempt may have dropped more.
+	held, err := Held(ctx, s.cfg.Target, s.cfg.MetaDB, s.cfg.Link)
+	if err != nil {
+		return "", err
+	}
+	for _, h := range held {
+		if ns, in := s.cfg.Scope.Source(h.NS); !in || ns.DB() != db {
+			continue
 		}
-		if err := s.release(ctx, s.heldFilter(ns)); err != nil {
-			return coll.NS, err
+		if err := s.releaseIndex(ctx, h.NS, h.Index); err != nil {
+			return h.NS, err
 		}
 	}
 	return oplog.Namespace(strings.Clone(db)), s.dropDefinitions(ctx, db)

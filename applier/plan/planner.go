@@ -28,6 +28,7 @@ type Planner struct {
 	ops    []Op
 	spaces []space
 	byNS   map[oplog.Namespace]int32
+	at     int32 // in spaces, of the last operation
 	// slots is a hash table: each holds 1 and the last node of an _id, or 0.
 	slots []int32
 	nodes []node
@@ -154,10 +155,11 @@ func (p *Planner) reset(ops []Op) {
 
 // space returns the place of the namespace that op goes to.
 func (p *Planner) space(op *Op) int32 {
-	if n := len(p.spaces); n > 0 && p.spaces[n-1].ns == op.Target {
-		return int32(n - 1)
+	if len(p.spaces) > 0 && p.spaces[p.at].ns == op.Target {
+		return p.at
 	}
 	if i, ok := p.byNS[op.Target]; ok {
+		p.at = i
 		return i
 	}
 	s := space{
@@ -173,7 +175,7 @@ func (p *Planner) space(op *Op) int32 {
 	}
 	i := int32(len(p.spaces))
 	p.spaces = append(p.spaces, s)
-	p.byNS[op.Target] = i
+	p.byNS[op.Target], p.at = i, i
 	return i
 }
 

@@ -52,7 +52,7 @@ func (s *slab[T]) take(n int, kept bool) []T {
 	}
 	at := len(s.buf)
 	s.buf = s.buf[:at+n]
-	return s.buf[at:at:at+n]
+	return s.buf[at : at : at+n]
 }
 
 func (s *slab[T]) one(kept bool) *T {

@@ -3,7 +3,6 @@ package update_test
 import (
 	"errors"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"

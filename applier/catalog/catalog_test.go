@@ -1,0 +1,299 @@
+package catalog_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"go.uber.org/goleak"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/mongosim/wire"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// server is a target over a connection. It gives lists a few documents at a time.
+type server struct {
+	mu     sync.Mutex
+	client *wire.Client
+	sent   []string
+	fail   string // the command that is to fail
+}
+
+var errCut = errors.New("the line was cut")
+
+func connect(t *testing.T, dialect string) *server {
+	t.Helper()
+	set := mongosim.StartTest(t, mongosim.Options{
+		Dialect: dialect, Seed: 1, HeartbeatInterval: 20 * time.Millisecond, ElectionTimeout: 200 * time.Millisecond,
+	})
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(t.Context(), "tcp", set.Primary().Host())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := wire.NewClient(conn)
+	t.Cleanup(func() { _ = client.Close() })
+	return &server{client: client}
+}
+
+// Call implements call.Caller.
+func (s *server) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	elems, err := cmd.Body.Elements()
+	if err != nil {
+		return nil, err
+	}
+	name := elems[0].Key()
+	s.sent = append(s.sent, name)
+	if name == s.fail {
+		return nil, &call.LostError{Host: "target", Err: errCut}
+	}
+	i, body := bsoncore.AppendDocumentStart(nil)
+	for _, e := range elems {
+		if e.Key() == "cursor" {
+			body = bsoncore.AppendDocumentElement(body, "cursor", bsoncore.NewDocumentBuilder().AppendInt32("batchSize", 2).Build())
+			continue
+		}
+		body = append(body, e...)
+	}
+	if name == "getMore" {
+		body = bsoncore.AppendInt32Element(body, "batchSize", 1)
+	}
+	body = bsoncore.AppendStringElement(body, "$db", cmd.DB)
+	if body, err = bsoncore.AppendDocumentEnd(body, i); err != nil {
+		return nil, err
+	}
+	reply, err := s.client.Call(ctx, bson.Raw(body))
+	if err != nil {
+		return nil, err
+	}
+	return reply, call.Check(reply)
+}
+
+func (s *server) must(t *testing.T, db, cmd string) {
+	t.Helper()
+	var d bson.D
+	if err := bson.UnmarshalExtJSON([]byte(cmd), false, &d); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := bson.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Call(t.Context(), call.Command{DB: db, Body: raw}); err != nil {
+		t.Fatalf("%s: %v", cmd, err)
+	}
+}
+
+// kind says what a collection is, in a few words.
+func kind(c *catalog.Collection) string {
+	words := []string{c.Type.String()}
+	for _, f := range []struct {
+		name string
+		on   bool
+	}{{"ordered", c.Ordered}, {"capped", c.Capped}, {"direct", c.Direct}, {"uuid", !c.UUID.IsZero()}} {
+		if f.on {
+			words = append(words, f.name)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	s := connect(t, "7.0")
+	for _, cmd := range []string{
+		`{"create": "plain"}`,
+		`{"create": "capped", "capped": true, "size": 4096}`,
+		`{"create": "collated", "collation": {"locale": "en", "strength": 3}}`,
+		`{"create": "simple", "collation": {"locale": "simple"}}`,
+		`{"createIndexes": "indexed", "indexes": [{"key": {"x": 1}, "name": "x"}, {"key": {"y": 1}, "name": "y"}, {"key": {"_id": "hashed"}, "name": "h"}]}`,
+		`{"createIndexes": "unique", "indexes": [{"key": {"x": 1}, "name": "x"}, {"key": {"y": 1}, "name": "y"}, {"key": {"z": 1}, "name": "z", "unique": true}]}`,
+		`{"createIndexes": "compound", "indexes": [{"key": {"_id": 1, "y": 1}, "name": "y", "unique": true}]}`,
+		`{"createIndexes": "prepared", "indexes": [{"key": {"z": 1}, "name": "z", "prepareUnique": true}]}`,
+		`{"create": "clustered", "clusteredIndex": {"key": {"_id": 1}, "name": "c", "unique": true}}`,
+		`{"create": "series", "timeseries": {"timeField": "t"}}`,
+		`{"create": "view", "viewOn": "plain", "pipeline": []}`,
+		`{"create": "system.js"}`,
+	} {
+		s.must(t, "db", cmd)
+	}
+	want := map[string]string{
+		"plain":                 "collection uuid",
+		"capped":                "collection ordered capped direct uuid",
+		"collated":              "collection ordered uuid",
+		"simple":                "collection uuid",
+		"indexed":               "collection uuid",
+		"unique":                "collection ordered uuid",
+		"compound":              "collection ordered uuid",
+		"prepared":              "collection ordered uuid",
+		"clustered":             "collection uuid",
+		"series":                "timeseries",
+		"system.buckets.series": "collection direct uuid",
+		"view":                  "view",
+		"system.views":          "collection direct uuid",
+		"system.js":             "collection direct uuid",
+	}
+	c, err := catalog.Load(t.Context(), s, []string{"db"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(s.sent, "getMore") {
+		t.Error("no list was too long for one reply")
+	}
+	all, err := c.Database(t.Context(), "db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, coll := range all {
+		got[coll.NS.Collection()] = kind(coll)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestDemandAndRefresh(t *testing.T) {
+	t.Parallel()
+	s := connect(t, "5.0")
+	ctx := t.Context()
+	c, err := catalog.Load(ctx, s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(ns oplog.Namespace, want string) {
+		t.Helper()
+		coll, ok, err := c.Get(ctx, ns)
+		got := "none"
+		if ok {
+			got = kind(coll)
+		}
+		if err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", ns, got, err, want)
+		}
+	}
+	s.must(t, "db", `{"create": "a"}`)
+	get("db.a", "collection uuid")
+	get("db.b", "none")
+	if dbs := c.Databases(); !slices.Equal(dbs, []string{"db"}) {
+		t.Error(dbs)
+	}
+
+	// Nothing is asked twice, and nothing is known of what nobody announces.
+	before := len(s.sent)
+	s.must(t, "db", `{"create": "b", "capped": true, "size": 4096}`)
+	get("db.a", "collection uuid")
+	get("db.b", "none")
+	if asked := s.sent[before+1:]; len(asked) > 0 {
+		t.Error(asked)
+	}
+	if err := c.Refresh(ctx, "db.b"); err != nil {
+		t.Fatal(err)
+	}
+	get("db.b", "collection ordered capped direct uuid")
+
+	s.must(t, "db", `{"createIndexes": "a", "indexes": [{"key": {"x": 1}, "name": "x", "unique": true}]}`)
+	s.must(t, "db", `{"drop": "b"}`)
+	// What could not be read is not known: the next question reads it.
+	for _, fail := range []string{"listCollections", "listIndexes"} {
+		s.fail = fail
+		if err := c.Refresh(ctx, "db.a", "db.b"); !errors.Is(err, errCut) {
+			t.Errorf("%s: %v", fail, err)
+		}
+		if _, _, err := c.Get(ctx, "db.a"); !errors.Is(err, errCut) {
+			t.Errorf("%s: %v", fail, err)
+		}
+	}
+	s.fail = ""
+	get("db.a", "collection ordered uuid")
+	get("db.b", "none")
+
+	s.fail = "listCollections"
+	if _, err := catalog.Load(ctx, s, []string{"db"}); !errors.Is(err, errCut) {
+		t.Error(err)
+	}
+}
+
+func TestConcurrent(t *testing.T) {
+	t.Parallel()
+	s := connect(t, "5.0")
+	s.must(t, "db", `{"create": "a"}`)
+	c, err := catalog.Load(t.Context(), s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for range 20 {
+				if i == 0 {
+					if err := c.Refresh(t.Context(), "db.a"); err != nil {
+						t.Error(err)
+					}
+				}
+				if _, ok, err := c.Get(t.Context(), "db.a"); !ok || err != nil {
+					t.Error(ok, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// liar is a target whose replies are anything.
+type liar []byte
+
+func (l liar) Call(context.Context, call.Command) (bson.Raw, error) { return bson.Raw(l), nil }
+
+// FuzzReplies gives a catalog any reply: it says what is wrong, or knows of
+// collections that have a name and a type.
+func FuzzReplies(f *testing.F) {
+	for _, d := range []bson.D{
+		{},
+		{{Key: "cursor", Value: bson.D{{Key: "id", Value: int64(0)}, {Key: "ns", Value: "db.$cmd"}, {Key: "firstBatch", Value: bson.A{}}}}},
+		{{Key: "cursor", Value: bson.D{{Key: "id", Value: int64(0)}, {Key: "ns", Value: "db.$cmd"}, {Key: "firstBatch", Value: bson.A{
+			bson.D{
+				{Key: "name", Value: "a"},
+				{Key: "type", Value: "collection"},
+				{Key: "options", Value: bson.D{{Key: "capped", Value: true}}},
+				{Key: "info", Value: bson.D{{Key: "uuid", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}}}},
+			},
+		}}}}},
+	} {
+		raw, err := bson.Marshal(d)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add([]byte(raw))
+	}
+	f.Fuzz(func(t *testing.T, reply []byte) {
+		c, err := catalog.Load(t.Context(), liar(reply), []string{"db"})
+		if err != nil {
+			return
+		}
+		all, err := c.Database(t.Context(), "db")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, coll := range all {
+			if !coll.NS.IsCollection() || coll.Type < catalog.TypeCollection || coll.Type > catalog.TypeTimeseries {
+				t.Errorf("%+v", coll)
+			}
+		}
+	})
+}

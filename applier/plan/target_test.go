@@ -1,0 +1,288 @@
+package plan_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/internal/bsonorder"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/serverquery"
+	"github.com/oplogrep/replicator/internal/serverupdate"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/update"
+)
+
+// target is the data of a server: slow, and easy to check.
+type target struct {
+	docs map[oplog.Namespace][]bson.Raw
+}
+
+func newTarget() *target { return &target{docs: map[oplog.Namespace][]bson.Raw{}} }
+
+func (t *target) clone() *target {
+	c := newTarget()
+	for ns, docs := range t.docs {
+		c.docs[ns] = slices.Clone(docs)
+	}
+	return c
+}
+
+// String lists the documents by namespace and _id, with their bytes.
+func (t *target) String() string {
+	var lines []string
+	for ns, docs := range t.docs {
+		for _, doc := range docs {
+			lines = append(lines, fmt.Sprintf("%s %s %x", ns, doc, []byte(doc)))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func idOf(doc bson.Raw) bson.RawValue {
+	e, _ := rawbson.Lookup(doc, "_id")
+	return e.Raw()
+}
+
+func (t *target) find(ns oplog.Namespace, id bson.RawValue) int {
+	return slices.IndexFunc(t.docs[ns], func(doc bson.Raw) bool { return bsonorder.Compare(idOf(doc), id, nil) == 0 })
+}
+
+func (t *target) get(ns oplog.Namespace, id bson.RawValue) (bson.Raw, bool) {
+	if i := t.find(ns, id); i >= 0 {
+		return t.docs[ns][i], true
+	}
+	return nil, false
+}
+
+func (t *target) put(ns oplog.Namespace, doc bson.Raw) {
+	if i := t.find(ns, idOf(doc)); i >= 0 {
+		t.docs[ns][i] = doc
+		return
+	}
+	t.docs[ns] = append(t.docs[ns], doc)
+}
+
+func (t *target) remove(ns oplog.Namespace, id bson.RawValue) {
+	if i := t.find(ns, id); i >= 0 {
+		t.docs[ns] = slices.Delete(t.docs[ns], i, i+1)
+	}
+}
+
+// apply does one operation by the rules of a member that follows.
+func (t *target) apply(op *plan.Op) error {
+	doc, ok := t.get(op.Target, op.ID)
+	switch op.Kind {
+	case oplog.KindInsert:
+		if ok && op.Mode == plan.ModeExact && !op.Grouped {
+			return fmt.Errorf("insert of %s, which is there", op.ID)
+		}
+		t.put(op.Target, op.O)
+	case oplog.KindDelete:
+		t.remove(op.Target, op.ID)
+	case oplog.KindUpdate:
+		switch {
+		case ok:
+		case op.Upsert:
+			doc = document("_id", op.ID)
+		case op.Mode == plan.ModeExact:
+			return fmt.Errorf("update of %s, which is not there", op.ID)
+		default:
+			return nil
+		}
+		doc, err := update.Apply(doc, op.O)
+		if err != nil {
+			return err
+		}
+		t.put(op.Target, doc)
+	}
+	return nil
+}
+
+func document(name string, v bson.RawValue) bson.Raw {
+	at, b := bsoncore.ReserveLength(nil)
+	b = append(append(append(b, byte(v.Type)), name...), 0)
+	b = append(append(b, v.Value...), 0)
+	return bsoncore.UpdateLength(b, at, int32(len(b)))
+}
+
+var (
+	errGuard    = errors.New("a guarded statement found nothing")
+	errDiverged = errors.New("a statement found nothing")
+)
+
+// clock is what a server puts in the place of zero timestamps: nothing that is
+// drawn.
+var server = serverupdate.Options{Tick: func() bson.Timestamp { return bson.Timestamp{T: 0x7fffffff, I: 0x7fffffff} }}
+
+// run carries out a Write as a server in a transaction: the first statement that
+// fails ends it.
+func (t *target) run(w *plan.Write, ops []plan.Op) error {
+	switch w.Kind {
+	case plan.Insert:
+		for _, doc := range w.Docs {
+			if _, ok := t.get(w.NS, idOf(doc)); ok {
+				return fmt.Errorf("insert of %s: duplicate key", idOf(doc))
+			}
+			stored, err := server.CheckInsert(doc)
+			if err != nil {
+				return err
+			}
+			t.put(w.NS, stored)
+		}
+	case plan.Update:
+		n := 0
+		for _, s := range w.Docs {
+			found, err := t.update(w.NS, s)
+			if err != nil {
+				return fmt.Errorf("%s: %w", s, err)
+			}
+			if found {
+				n++
+			}
+		}
+		if w.MustMatch && n < len(w.Docs) {
+			if w.Guarded {
+				return errGuard
+			}
+			return errDiverged
+		}
+	case plan.Delete:
+		for _, s := range w.Docs {
+			i, err := t.match(w.NS, s)
+			if err != nil {
+				return err
+			}
+			if i >= 0 {
+				t.docs[w.NS] = slices.Delete(t.docs[w.NS], i, i+1)
+			}
+		}
+	case plan.Modify:
+		op := &ops[w.Ops[0][0]]
+		doc, ok := t.get(op.Target, op.ID)
+		switch {
+		case !ok && op.Upsert:
+			doc = document("_id", op.ID)
+		case !ok && w.MustMatch:
+			return errDiverged
+		case !ok:
+			return nil
+		}
+		doc, err := update.Apply(doc, op.O)
+		if err != nil {
+			return err
+		}
+		if _, err := t.update(w.NS, plan.Replace(op.ID, doc, op.Upsert)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// match returns which document a statement's q finds, -1 for none.
+func (t *target) match(ns oplog.Namespace, s bson.Raw) (int, error) {
+	q, _ := rawbson.Lookup(s, "q")
+	m, err := serverquery.Compile(q.Value, serverquery.Options{})
+	if err != nil {
+		return -1, err
+	}
+	for i, doc := range t.docs[ns] {
+		if ok, err := m.Match(doc); ok || err != nil {
+			return i, err
+		}
+	}
+	return -1, nil
+}
+
+func (t *target) update(ns oplog.Namespace, s bson.Raw) (found bool, err error) {
+	u, _ := rawbson.Lookup(s, "u")
+	upsert, _ := rawbson.Lookup(s, "upsert")
+	i, err := t.match(ns, s)
+	if err != nil || i < 0 && !upsert.Truth() {
+		return false, err
+	}
+	if entry, ok := internalApply(u.Raw()); ok {
+		doc := document("_id", upsertID(s))
+		if i >= 0 {
+			doc = t.docs[ns][i]
+		}
+		if doc, err = update.Apply(doc, entry); err == nil {
+			t.put(ns, doc)
+		}
+		return true, err
+	}
+	if err := serverupdate.CheckStatement(u.Raw()); err != nil {
+		return false, err
+	}
+	st, err := serverupdate.Compile(u.Raw(), server)
+	if err != nil {
+		return false, err
+	}
+	if i < 0 {
+		doc, err := st.Upsert([]serverupdate.Equality{{Path: "_id", Value: upsertID(s)}})
+		if err == nil {
+			t.put(ns, doc)
+		}
+		return true, err
+	}
+	r, err := st.Apply(t.docs[ns][i], serverupdate.NoMatch)
+	if err == nil {
+		t.docs[ns][i] = r.Doc
+	}
+	return true, err
+}
+
+// upsertID returns the _id that a statement's filter asks for.
+func upsertID(s bson.Raw) bson.RawValue {
+	q, _ := rawbson.Lookup(s, "q")
+	id, _ := rawbson.Lookup(q.Value, "_id")
+	if eq, ok := rawbson.Lookup(id.Value, "$eq"); id.Type == bson.TypeEmbeddedDocument && ok {
+		return eq.Raw()
+	}
+	return id.Raw()
+}
+
+// internalApply returns the entry of a pipeline that applies one.
+func internalApply(u bson.RawValue) (bson.Raw, bool) {
+	if u.Type != bson.TypeArray {
+		return nil, false
+	}
+	v, err := bson.Raw(u.Value).LookupErr("0", "$_internalApplyOplogUpdate", "oplogUpdate")
+	return v.Value, err == nil
+}
+
+// flush does what a writer does with a plan: all of it, or, where a guard fails,
+// one operation after the other.
+func (t *target) flush(p plan.Plan, ops []plan.Op, opt plan.Options) (slow bool, err error) {
+	before := t.clone()
+	for i := range p.Writes {
+		err := t.run(&p.Writes[i], ops)
+		if errors.Is(err, errGuard) {
+			slow = true
+			break
+		}
+		if err != nil {
+			return false, fmt.Errorf("write %d, of %v: %w", i, p.Writes[i].Ops, err)
+		}
+	}
+	if !slow {
+		return false, nil
+	}
+	*t = *before
+	for i := range ops {
+		w, err := plan.One(ops[i], opt)
+		if err != nil {
+			return true, err
+		}
+		if err := t.run(&w, ops[i:i+1]); err != nil {
+			return true, fmt.Errorf("operation %d alone: %w", i, err)
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,244 @@
+package applier
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// prepared is a rig with the collection db.a, which has some documents.
+func prepared(t *testing.T, writers int, docs ...bson.D) *rig {
+	t.Helper()
+	r := newRig(t, writers, mongosim.Options{Members: 1})
+	r.target.run(t, "db", bson.D{{Key: "create", Value: "a"}})
+	if len(docs) > 0 {
+		r.target.run(t, "db", bson.D{{Key: "insert", Value: "a"}, {Key: "documents", Value: docs}})
+	}
+	return r
+}
+
+// fails runs an applier that has to fail.
+func (r *rig) fails(t *testing.T, l *sourceLog, set func(*Config)) error {
+	t.Helper()
+	a := must[*attempt](t)(r.begin(t.Context(), set))
+	err := a.run(t.Context(), l.batches(), 0)
+	if err == nil {
+		t.Fatal("it was applied")
+	}
+	return err
+}
+
+func TestDivergence(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		op   bson.D
+		what string
+		// after is what going on after it leaves, of documents 1 and 2 with v 0.
+		after []bson.D
+	}{
+		{"insert meets another", insertOp("db.a", doc(1, 5)), "the insert met", []bson.D{doc(1, 5), doc(2, 9)}},
+		{"delta meets nothing", setOp("db.a", 7, 5), "found no document", []bson.D{doc(1, 0), doc(2, 9)}},
+		{"no collection", insertOp("db.b", doc(7, 5)), "does not exist", []bson.D{doc(1, 0), doc(2, 9)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := prepared(t, 4, doc(1, 0), doc(2, 0))
+			l := newLog(t)
+			for i := range 200 {
+				l.add(insertOp("db.a", doc(fmt.Sprint("x", i), 1)))
+				l.add(deleteOp("db.a", fmt.Sprint("x", i)))
+			}
+			l.add(c.op)
+			l.add(setOp("db.a", 2, 9))
+			err := r.fails(t, l, nil)
+			d, ok := errors.AsType[*DivergenceError](err)
+			if !ok || !strings.Contains(d.What, c.what) || d.OpTime != optimeOf(400) {
+				t.Fatalf("error %v, want a divergence at %s: %s", err, optimeOf(400), c.what)
+			}
+			var told []event.Event
+			a := r.apply(t, l.after(start), func(cfg *Config) {
+				cfg.ReportDivergence = true
+				cfg.Observer = func(e event.Event) {
+					if _, ok := e.(Divergence); ok {
+						told = append(told, e)
+					}
+				}
+			})
+			if n := a.Stats().Divergences; n != 1 || len(told) != 1 {
+				t.Errorf("%d divergences counted, %d told, want 1", n, len(told))
+			}
+			wantDocs(t, r.target, "db.a", c.after...)
+		})
+	}
+}
+
+func TestEqualInsertIsNoDivergence(t *testing.T) {
+	r := prepared(t, 2, doc(1, 0))
+	l := newLog(t)
+	l.add(insertOp("db.a", doc(1, 0)))
+	l.add(deleteOp("db.a", 5))
+	if s := r.apply(t, l.batches(), nil).Stats(); s.Divergences != 0 || s.DeletesEmpty != 1 {
+		t.Errorf("stats %+v, want one empty delete", s)
+	}
+}
+
+// Over a copy that was taken while writes went on, all of it is normal.
+func TestCopied(t *testing.T) {
+	r := prepared(t, 4, doc(1, 0), doc(2, 0))
+	l := newLog(t)
+	l.add(insertOp("db.a", doc(1, 5)))
+	l.add(setOp("db.a", 7, 5))
+	l.add(deleteOp("db.a", 8))
+	l.add(insertOp("db.gone", doc(7, 5)))
+	l.end()
+	copied := l.optime()
+	l.add(setOp("db.a", 2, 9))
+	if s := r.apply(t, l.batches(), func(c *Config) { c.CopiedUntil = copied }).Stats(); s.Divergences != 0 || s.Ignored != 2 {
+		t.Errorf("stats %+v, want 2 ignored", s)
+	}
+	wantDocs(t, r.target, "db.a", doc(1, 5), doc(2, 9))
+}
+
+func TestUniqueError(t *testing.T) {
+	r := prepared(t, 4, doc("old", 7))
+	r.target.run(t, "db", bson.D{{Key: "createIndexes", Value: "a"}, {Key: "indexes", Value: bson.A{
+		bson.D{{Key: "key", Value: bson.D{{Key: "v", Value: 1}}}, {Key: "name", Value: "v_1"}, {Key: "unique", Value: true}},
+	}}})
+	l := newLog(t)
+	l.add(insertOp("db.a", doc("new", 7)))
+	for _, report := range []bool{false, true} {
+		err := r.fails(t, l, func(c *Config) { c.ReportDivergence = report })
+		u, ok := errors.AsType[*UniqueError](err)
+		if !ok || u.Index != "v_1" || u.ID.StringValue() != "new" || u.Other.Type == 0 || u.Other.StringValue() != "old" || len(u.Key) == 0 {
+			t.Fatalf("error %v (%+v), want all that can be known of index v_1", err, u)
+		}
+	}
+	wantDocs(t, r.target, "db.a", doc("old", 7))
+}
+
+// refuse makes the next commands of a name fail.
+func refuse(g *simTarget, name string, times int, e *servererr.Error) {
+	g.intercept(func(cmd call.Command) (error, bool) {
+		if commandName(cmd) == name && cmd.DB == "db" && times > 0 {
+			times--
+			return e, false
+		}
+		return nil, false
+	})
+}
+
+func inserts(t *testing.T, n int) *sourceLog {
+	t.Helper()
+	l := newLog(t)
+	for i := range n {
+		l.add(insertOp("db.a", doc(i, i)))
+	}
+	return l
+}
+
+func TestConflictIsTriedAgain(t *testing.T) {
+	r := prepared(t, 1)
+	l := inserts(t, 10)
+	refuse(r.target, "insert", 3, servererr.New(servererr.WriteConflict, "conflict").WithLabels(labelTransient))
+	if s := r.apply(t, l.batches(), nil).Stats(); s.Retries != 3 || s.Flushes != 1 {
+		t.Errorf("stats %+v, want 3 retries of one flush", s)
+	}
+}
+
+func TestConflictForTooLong(t *testing.T) {
+	r := prepared(t, 1)
+	refuse(r.target, "insert", 1000, servererr.New(servererr.LockTimeout, "locked").WithLabels(labelTransient))
+	err := r.fails(t, inserts(t, 10), func(c *Config) { c.RetryFor = 50 * time.Millisecond })
+	if _, ok := errors.AsType[*StuckError](err); !ok {
+		t.Fatalf("error %v, want a *StuckError", err)
+	}
+	r.target.intercept(nil)
+	wantDocs(t, r.target, "db.a")
+}
+
+func TestTooLargeIsHalved(t *testing.T) {
+	for _, atomic := range []bool{false, true} {
+		t.Run(fmt.Sprint(atomic), func(t *testing.T) {
+			r := prepared(t, 1)
+			l := newLog(t)
+			var ops, want []bson.D
+			for i := range 40 {
+				ops, want = append(ops, insertOp("db.a", doc(i, i))), append(want, doc(i, i))
+			}
+			if atomic {
+				l.add(l.transactionOp(ops...))
+			} else {
+				for _, op := range ops {
+					l.add(op)
+				}
+			}
+			r.target.intercept(func(cmd call.Command) (error, bool) {
+				if commandName(cmd) == "insert" && len(cmd.Docs) > 12 {
+					return servererr.New(servererr.TransactionTooLarge, "too large"), false
+				}
+				return nil, false
+			})
+			told := 0
+			s := r.apply(t, l.batches(), func(c *Config) {
+				c.Observer = func(e event.Event) {
+					if _, ok := e.(NotAtomic); ok {
+						told++
+					}
+				}
+			}).Stats()
+			if s.Flushes != 4 || (told > 0) != atomic {
+				t.Errorf("stats %+v, told %d times, want 4 flushes", s, told)
+			}
+			r.target.intercept(nil)
+			wantDocs(t, r.target, "db.a", want...)
+		})
+	}
+}
+
+// What is not about one operation ends the attempt at once.
+func TestEnds(t *testing.T) {
+	for _, code := range []servererr.Code{
+		servererr.NotWritablePrimary, servererr.NoSuchTransaction, servererr.InterruptedDueToReplStateChange, servererr.Unauthorized,
+	} {
+		t.Run(code.String(), func(t *testing.T) {
+			r := prepared(t, 2)
+			refuse(r.target, "insert", 1, servererr.New(code, "no").WithLabels(labelTransient))
+			err := r.fails(t, inserts(t, 10), nil)
+			if e, ok := asServerError(err); !ok || e.Code != code {
+				t.Fatalf("error %v, want %s", err, code)
+			}
+			r.apply(t, inserts(t, 10).batches(), nil)
+		})
+	}
+}
+
+func TestOpErrorNamesTheOperation(t *testing.T) {
+	r := prepared(t, 2)
+	l := inserts(t, 300)
+	bad := int32(137)
+	r.target.intercept(func(cmd call.Command) (error, bool) {
+		if commandName(cmd) != "insert" {
+			return nil, false
+		}
+		for _, d := range cmd.Docs {
+			if d.Lookup("_id").Int32() == bad {
+				return servererr.New(servererr.BSONObjectTooLarge, "too large"), false
+			}
+		}
+		return nil, false
+	})
+	err := r.fails(t, l, nil)
+	e, ok := errors.AsType[*OpError](err)
+	if !ok || e.ID.Int32() != bad || e.OpTime != optimeOf(int(bad)) || e.NS != oplog.Namespace("db.a") {
+		t.Fatalf("error %v, want an *OpError of _id %d", err, bad)
+	}
+}

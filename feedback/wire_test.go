@@ -1,0 +1,331 @@
+package feedback
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/servererr"
+)
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func command(t testing.TB, db string, doc bson.D) call.Command {
+	t.Helper()
+	return call.Command{DB: db, Body: must[[]byte](t)(bson.Marshal(doc))}
+}
+
+// upstream is a member of a set as it would be learned from its replies.
+type upstream struct{ m *mongosim.Member }
+
+func (u upstream) Upstream() (Source, bool) {
+	v, ok := u.m.View()
+	return Source{
+		Host: u.m.Host(), Caller: member0{u.m},
+		Committed: v.Committed, CommittedWall: time.Now().UnixMilli(), ConfigVersion: v.ConfigVersion,
+	}, ok
+}
+
+// mirrored inserts with the write concern of the mirror.
+func mirrored(ctx context.Context, t testing.TB, p *primary, id int, wait time.Duration) error {
+	t.Helper()
+	reply, err := p.Call(ctx, command(t, "db", bson.D{
+		{Key: "insert", Value: "c"},
+		{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: id}}}},
+		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "mirror"}, {Key: "wtimeout", Value: wait.Milliseconds()}}},
+	}))
+	if err != nil {
+		return err
+	}
+	if e := call.ConcernError(reply); e != nil {
+		return e
+	}
+	return refusal(reply)
+}
+
+// addMirror adds a member that nobody runs, and returns its _id.
+func addMirror(ctx context.Context, t testing.TB, p *primary) int {
+	t.Helper()
+	config := must[bson.Raw](t)(ReadConfig(ctx, p))
+	next, id, err := AddMember(config, NewMember{ID: -1, Host: "mirror.invalid:27017"})
+	succeed(t, err)
+	succeed(t, Reconfigure(ctx, p, next))
+	return id
+}
+
+// TestWaitsForTheMirror: writes with w: "mirror" are acknowledged once the mirror
+// has them, and only then, whichever member is reported to.
+func TestWaitsForTheMirror(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 1})
+	p := &primary{set}
+	id := addMirror(ctx, t, p)
+	if id != 3 {
+		t.Errorf("the new member has _id %d", id)
+	}
+	if err := mirrored(ctx, t, p, 0, 100*time.Millisecond); !errors.Is(err, &servererr.Error{Code: servererr.WriteConcernTimeout}) {
+		t.Fatalf("acknowledged without a report: %v", err)
+	}
+	first := must[*mongosim.Member](t)(set.AwaitPrimary(ctx))
+	for i, m := range set.Members() {
+		events := make(chan event.Event, 100)
+		f := must[*Feedback](t)(New(Config{
+			Mode: Member, MemberID: id, Upstream: upstream{m}, KeepAlive: 50 * time.Millisecond,
+			Observer: func(e event.Event) {
+				select {
+				case events <- e:
+				default:
+				}
+			},
+		}))
+		in := make(chan checkpoint.Progress)
+		mirror, stop := context.WithCancelCause(ctx)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			mirrorLoop(mirror, m, in)
+		}()
+		ended := make(chan error, 1)
+		go func() { ended <- f.Run(ctx, in) }()
+		for n := range 10 {
+			if err := mirrored(ctx, t, p, 100*(i+1)+n, 10*time.Second); err != nil {
+				t.Fatalf("write %d, reported to member %d: %v", n, m.ID(), err)
+			}
+		}
+		stop(errors.New("enough"))
+		<-done
+		close(in)
+		succeed(t, <-ended)
+		if e, ok := (<-events).(Reporting); !ok || e.Host != m.Host() {
+			t.Errorf("first event of member %d: %v", m.ID(), e)
+		}
+		if err := mirrored(ctx, t, p, 100*(i+1)+50, 100*time.Millisecond); err == nil {
+			t.Error("acknowledged without a report")
+		}
+	}
+	if now := set.Primary(); now != first {
+		t.Error("reporting changed the primary")
+	}
+}
+
+// mirrorLoop is a mirror that has applied what a member has committed.
+func mirrorLoop(ctx context.Context, m *mongosim.Member, in chan<- checkpoint.Progress) {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for ops := int64(0); ; ops++ {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		v, _ := m.View()
+		wall := time.Now().UnixMilli()
+		p := checkpoint.Progress{Applied: v.Committed, AppliedWall: wall, Durable: v.Committed, DurableWall: wall, Ops: ops}
+		select {
+		case in <- p:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// TestRemovedMember: a member that is no more in the configuration is an event,
+// and its removal leaves the configuration as it was.
+func TestRemovedMember(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})
+	p := &primary{set}
+	before := must[bson.Raw](t)(ReadConfig(ctx, p))
+	id := addMirror(ctx, t, p)
+	m := set.Member(0)
+	var events []event.Event
+	f := must[*Feedback](t)(New(Config{
+		Mode: Member, MemberID: id, Upstream: upstream{m},
+		Observer: func(e event.Event) { events = append(events, e) },
+	}))
+	report := func() {
+		v, _ := m.View()
+		in := make(chan checkpoint.Progress, 1)
+		in <- checkpoint.Progress{Applied: v.Committed, AppliedWall: time.Now().UnixMilli()}
+		close(in)
+		succeed(t, f.Run(ctx, in))
+	}
+	report()
+	config := must[bson.Raw](t)(ReadConfig(ctx, p))
+	if _, err := RemoveMember(config, 0); !errors.Is(err, ErrNotOurs) {
+		t.Errorf("removing a member with data: %v", err)
+	}
+	next := must[bson.Raw](t)(RemoveMember(config, id))
+	succeed(t, Reconfigure(ctx, p, next))
+	must[bson.Raw](t)(p.Call(ctx, command(t, "db", bson.D{{Key: "create", Value: "c"}})))
+	succeed(t, set.AwaitSynced(ctx))
+	report()
+	if len(events) != 2 {
+		t.Fatalf("events: %v", events)
+	}
+	failed, ok := events[1].(Failed)
+	if !ok || !errors.Is(failed.Err, &servererr.Error{Code: servererr.NodeNotFound}) || !strings.Contains(failed.hint(), "add the member") {
+		t.Errorf("event: %v", events[1].LogValue())
+	}
+	after := must[bson.Raw](t)(ReadConfig(ctx, p))
+	for _, config := range []*bson.Raw{&before, &after} {
+		var doc bson.D
+		succeed(t, bson.Unmarshal(*config, &doc))
+		doc[1].Value = 0 // the version
+		*config = must[[]byte](t)(bson.Marshal(doc))
+	}
+	if !bytes.Equal(before, after) {
+		t.Errorf("before: %s\nafter: %s", before, after)
+	}
+}
+
+// TestDocumentOnTheSource: the document is on the source's primary, also on the
+// one after a step-down.
+func TestDocumentOnTheSource(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 1})
+	p := &primary{set}
+	f := must[*Feedback](t)(New(Config{Mode: Document, Link: "a", Primary: p}))
+	for n := uint32(1); n <= 2; n++ {
+		in := make(chan checkpoint.Progress, 1)
+		in <- progress(10*n, 10*n-1, int64(n))
+		close(in)
+		succeed(t, f.Run(ctx, in))
+		reply := must[bson.Raw](t)(p.Call(ctx, command(t, "replicator", bson.D{{Key: "find", Value: "positions"}})))
+		doc := reply.Lookup("cursor", "firstBatch", "0").Document()
+		at := doc.Lookup("at").Time()
+		if since := time.Since(at); since < -time.Second || since > time.Minute {
+			t.Errorf("at %v", at)
+		}
+		var got bson.M
+		succeed(t, bson.Unmarshal(doc, &got))
+		delete(got, "at")
+		opTime := func(seconds uint32) bson.D {
+			return bson.D{{Key: "ts", Value: bson.Timestamp{T: seconds}}, {Key: "t", Value: int64(1)}}
+		}
+		want := bson.M{
+			"_id": "a", "applied": opTime(10 * n), "appliedWall": bson.DateTime(10_000 * n),
+			"durable": opTime(10*n - 1), "durableWall": bson.DateTime(10_000*n - 1000),
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+		succeed(t, set.AwaitSynced(ctx))
+		succeed(t, set.StepDown(ctx))
+	}
+}
+
+func TestAddMember(t *testing.T) {
+	t.Parallel()
+	config := func(change func(bson.D) bson.D) bson.Raw {
+		doc := bson.D{
+			{Key: "_id", Value: "rs0"},
+			{Key: "version", Value: int64(4)},
+			{Key: "term", Value: int64(2)},
+			{Key: "members", Value: bson.A{
+				bson.D{{Key: "_id", Value: 0}, {Key: "host", Value: "a:1"}, {Key: "tags", Value: bson.D{{Key: "dc", Value: "x"}}}},
+				bson.D{{Key: "_id", Value: 90}, {Key: "host", Value: "b:1"}, {Key: "unknown", Value: true}},
+			}},
+			{Key: "settings", Value: bson.D{{Key: "getLastErrorModes", Value: bson.D{{Key: "dc", Value: bson.D{{Key: "dc", Value: 1}}}}}, {Key: "x", Value: 1}}},
+		}
+		if change != nil {
+			doc = change(doc)
+		}
+		return must[[]byte](t)(bson.Marshal(doc))
+	}
+	text := func(raw bson.Raw) string { return string(must[[]byte](t)(bson.MarshalExtJSON(raw, false, false))) }
+	added, id, err := AddMember(config(nil), NewMember{ID: -1, Host: "m:1"})
+	succeed(t, err)
+	want := `{"_id":"rs0","version":5,"term":2,"members":[` +
+		`{"_id":0,"host":"a:1","tags":{"dc":"x"}},{"_id":90,"host":"b:1","unknown":true},` +
+		`{"_id":91,"host":"m:1","buildIndexes":false,"hidden":true,"priority":0,"votes":0,"tags":{"mirror":"m:1"}}],` +
+		`"settings":{"getLastErrorModes":{"dc":{"dc":1},"mirror":{"mirror":1}},"x":1}}`
+	if diff := cmp.Diff(want, text(added)); diff != "" || id != 91 {
+		t.Errorf("id %d: %s", id, diff)
+	}
+	twice, id, err := AddMember(added, NewMember{ID: 7, Host: "n:1"})
+	succeed(t, err)
+	if id != 7 || strings.Count(text(twice), `"mirror":{"mirror":1}`) != 1 {
+		t.Errorf("a second one, id %d: %s", id, text(twice))
+	}
+	once := must[bson.Raw](t)(RemoveMember(twice, 91))
+	if !strings.Contains(text(once), `"mirror":{"mirror":1}`) {
+		t.Errorf("the mode is gone with the first of two: %s", text(once))
+	}
+	none := must[bson.Raw](t)(RemoveMember(once, 7))
+	if got := text(none); got != strings.Replace(text(config(nil)), `"version":4`, `"version":8`, 1) {
+		t.Errorf("after removing both: %s", got)
+	}
+
+	modes := func(d bson.D) bson.D {
+		d[4].Value = bson.D{{Key: "getLastErrorModes", Value: bson.D{{Key: "mirror", Value: bson.D{{Key: "dc", Value: 1}}}}}}
+		return d
+	}
+	for what, try := range map[string]func() error{
+		"no host":          func() error { _, _, err := AddMember(config(nil), NewMember{}); return err },
+		"has a member b:1": func() error { _, _, err := AddMember(config(nil), NewMember{Host: "b:1", ID: -1}); return err },
+		"_id 90 is taken":  func() error { _, _, err := AddMember(config(nil), NewMember{Host: "m:1", ID: 90}); return err },
+		"is another one":   func() error { _, _, err := AddMember(config(modes), NewMember{Host: "m:1", ID: -1}); return err },
+		"there is no such": func() error { _, err := RemoveMember(config(nil), 5); return err },
+		"without vote":     func() error { _, err := RemoveMember(config(nil), 90); return err },
+		"has no members":   func() error { _, err := RemoveMember(noFields, 90); return err },
+		"has no version": func() error {
+			_, _, err := AddMember(config(func(d bson.D) bson.D { return append(d[:1], d[3:]...) }), NewMember{Host: "m:1", ID: -1})
+			return err
+		},
+		"not a number": func() error {
+			_, _, err := AddMember(config(func(d bson.D) bson.D { d[1].Value = "x"; return d }), NewMember{Host: "m:1", ID: -1})
+			return err
+		},
+		"length": func() error { _, err := RemoveMember(bson.Raw{1, 2, 3}, 90); return err },
+	} {
+		if err := try(); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("error %v, want %q", err, what)
+		}
+	}
+	bare, _, err := AddMember(config(func(d bson.D) bson.D { return d[:4] }), NewMember{Host: "m:1", ID: -1})
+	succeed(t, err)
+	if !strings.HasSuffix(text(bare), `"settings":{"getLastErrorModes":{"mirror":{"mirror":1}}}}`) {
+		t.Errorf("without settings: %s", text(bare))
+	}
+}
+
+// FuzzConfig: what is no configuration is refused, and what is changed is BSON.
+func FuzzConfig(f *testing.F) {
+	f.Add([]byte(noFields))
+	f.Add([]byte(document(func(dst []byte) []byte {
+		dst = bsoncore.AppendInt32Element(dst, "version", 1)
+		i, dst := bsoncore.AppendArrayElementStart(dst, "members")
+		dst = appendDoc(dst, "0", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "_id", 1) })
+		return closeDoc(dst, i)
+	})))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		next, id, err := AddMember(data, NewMember{ID: -1, Host: "m:1"})
+		if err != nil {
+			return
+		}
+		succeed(t, next.Validate())
+		back, err := RemoveMember(next, id)
+		succeed(t, err)
+		succeed(t, back.Validate())
+	})
+}

@@ -1,0 +1,152 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/txn"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write docs/errors.md anew")
+
+// samples has an error for each rule, wrapped as it is on its way up.
+var samples = map[string]error{
+	"stopped":                           ErrStopped,
+	"fenced":                            checkpoint.ErrFenced,
+	"target rewound":                    checkpoint.ErrRewound,
+	"resized":                           checkpoint.ErrSpent,
+	"other source":                      checkpoint.ErrOtherSource,
+	"settings":                          ErrSettings,
+	"metadata format":                   &checkpoint.VersionError{},
+	"metadata damaged":                  &checkpoint.DamagedError{},
+	"start too old":                     ErrStartTooOld,
+	"too stale everywhere":              &syncsource.TooStaleError{},
+	"other history":                     fmt.Errorf("%w: %w", ErrOtherHistory, &fetcher.StartMissingError{}),
+	"log without the position":          &txn.ResumeError{},
+	"transaction without its beginning": &txn.BrokenChainError{},
+	"collection to be copied":           &ddl.ResyncError{},
+	"diverged, by a command":            &ddl.DivergedError{},
+	"diverged":                          &applier.DivergenceError{},
+	"unique index":                      &applier.UniqueError{Err: servererr.New(11000, "E11000")},
+	"unique index, by a command":        &ddl.UniqueError{Err: servererr.New(11000, "E11000")},
+	"disk of the spill folder":          &txn.SpillError{Err: errors.New("no space left on device")},
+	"member too stale":                  &fetcher.TooStaleError{},
+	"member without the start":          &fetcher.StartMissingError{},
+	"member behind":                     fetcher.ErrSourceBehind,
+	"member rolled back":                fetcher.ErrRolledBack,
+	"member out of order":               &fetcher.OutOfOrderError{},
+	"member's metadata":                 &fetcher.MetadataError{},
+	"member's oplog empty":              fetcher.ErrEmptyOplog,
+	"member of another set":             &fetcher.ForeignSetError{},
+	"member's bytes":                    &oplog.EntryError{Err: oplog.ErrCorrupt},
+	"entry not understood":              &oplog.EntryError{Err: oplog.ErrUnknownOp},
+	"login":                             &call.LostError{Err: &mdb.AuthError{Err: errors.New("wrong password")}},
+	"privileges":                        servererr.New(servererr.Unauthorized, "not authorized"),
+	"no answer":                         &call.LostError{Host: "db1:27017", Err: errors.New("connection reset")},
+	"outcome not known":                 &call.UnconfirmedError{Err: servererr.New(servererr.WriteConcernTimeout, "waiting")},
+	"conflict that stays":               &applier.StuckError{Err: servererr.New(servererr.WriteConflict, "conflict")},
+	"passing refusal":                   servererr.New(servererr.NotWritablePrimary, "not primary"),
+	"labelled as passing":               &servererr.Error{Code: 99999, Labels: []string{"TransientTransactionError"}},
+	"deadline":                          context.DeadlineExceeded,
+}
+
+func TestClassify(t *testing.T) {
+	for _, r := range rules {
+		err, ok := samples[r.name]
+		if !ok {
+			t.Errorf("%s: no sample", r.name)
+			continue
+		}
+		got := Classify(fmt.Errorf("stage: do this to that: %w", err))
+		if got != r.verdict {
+			t.Errorf("%s: %+v, want %+v: another rule came first", r.name, got, r.verdict)
+		}
+		switch v := r.verdict; v.Action {
+		case Resync, Exit:
+			if v.Code == 0 || v.Hint == "" {
+				t.Errorf("%s: ends the run without a code or a hint", r.name)
+			}
+		case Retry, NewSource:
+			if v.Code != 0 {
+				t.Errorf("%s: has an exit code but does not end the run", r.name)
+			}
+		default:
+			t.Errorf("%s: no action", r.name)
+		}
+	}
+	if len(samples) != len(rules) {
+		t.Errorf("%d samples for %d rules", len(samples), len(rules))
+	}
+	if got := Classify(errors.New("unheard of")); got.Action != Exit || got.Code != ExitUnexpected {
+		t.Errorf("an unknown error: %+v, want the end", got)
+	}
+}
+
+// What a member answers must not end a run that another member can serve.
+func TestOnMember(t *testing.T) {
+	for name, want := range map[string]Action{
+		"no answer": NewSource, "passing refusal": NewSource, "privileges": NewSource, "member behind": NewSource,
+		"entry not understood": Exit, "login": Exit,
+	} {
+		if got := onMember(samples[name]); got.Action != want {
+			t.Errorf("%s: %s, want %s", name, got.Action, want)
+		}
+	}
+}
+
+// The table of errors is made of the rules, so that it says what is done.
+func TestErrorTable(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(`# What becomes of an error
+
+Every error of a running link is given to one function, ` + "`pipeline.Classify`" + `, which tries these rules in order; the first
+that fits decides. This table is made of them (` + "`go test ./pipeline -run TestErrorTable -rewrite`" + `).
+
+- **retry**: a new attempt begins, after a pause that grows up to 30 s. It raises the link's term, reads the lanes and
+  reads the log again from the checkpoint: nothing is lost, nothing applied twice.
+- **new source**: the member that is read is left, and another one is chosen; it is not chosen again for the time given.
+- **resync**, **exit**: the run ends with the exit code given. Nothing behind the checkpoint counts as applied.
+
+| what | action | code | what to do |
+|---|---|---|---|
+`)
+	for _, r := range rules {
+		code, hint := "", r.verdict.Hint
+		if r.verdict.Code != 0 {
+			code = fmt.Sprint(r.verdict.Code)
+		}
+		if r.verdict.Deny != 0 {
+			hint = "not chosen again for " + r.verdict.Deny.String()
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.name, r.verdict.Action, code, hint)
+	}
+	last := Classify(errors.New("anything else"))
+	fmt.Fprintf(&b, "| anything else | %s | %d | %s |\n", last.Action, last.Code, last.Hint)
+	const path = "../docs/errors.md"
+	if *rewrite {
+		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != b.String() {
+		t.Errorf("%s is not what the rules say: run this test with -rewrite", path)
+	}
+}
