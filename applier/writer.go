@@ -22,6 +22,9 @@ const (
 	// unguardedFlushes is for how many flushes guards are left out after one has
 	// failed: in a log that moves fields they fail again and again.
 	unguardedFlushes = 64
+	// patientFlushes is for how many flushes it is not tried again to make them
+	// faster after less was not.
+	patientFlushes = 256
 	// longTxn is how long a transaction has lasted of which the server says that
 	// it does not know it, if that is for its age.
 	longTxn = 20 * time.Second
@@ -41,6 +44,10 @@ type writer struct {
 	planner *plan.Planner
 	// unguarded is for how many more flushes guards are switched off.
 	unguarded int
+	// slowest is the last flush that took too long, patience for how many more
+	// they are let take their time.
+	slowest  flushed
+	patience int
 }
 
 func newWriter(a *Applier, name string, l lane) *writer {
@@ -135,15 +142,33 @@ func (w *writer) halves(ctx context.Context, s stretch, cause error, write func(
 	return write(ctx, b)
 }
 
-// adapt changes how much goes into a flush, by how long the last one took.
+// adapt changes how much goes into a flush, by how long the last one took. Where
+// less is not faster the way to the target is long, and little flushes would make
+// it longer.
 func (w *writer) adapt(took time.Duration, ops int) {
 	switch {
 	case took > w.cfg.FlushTarget && ops > smallest:
+		if w.patience > 0 {
+			w.patience--
+			return
+		}
+		if was := w.slowest; ops*3 <= was.ops*2 && took*4 >= was.took*3 {
+			w.limit, w.patience, w.slowest = w.cfg.FlushDocs, patientFlushes, flushed{}
+			return
+		}
+		w.slowest = flushed{took, ops}
 		w.limit = max(smallest, min(w.limit, ops)/2)
 		w.limit = min(w.limit, w.cfg.FlushDocs)
 	case took < w.cfg.FlushTarget/4 && w.limit < w.cfg.FlushDocs:
+		w.slowest = flushed{}
 		w.limit = min(w.cfg.FlushDocs, w.limit+w.limit/4+1)
 	}
+}
+
+// flushed is how long a flush took.
+type flushed struct {
+	took time.Duration
+	ops  int
 }
 
 // flush writes a stretch as planned, in one transaction.

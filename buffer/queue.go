@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// DefaultLimit and MinLimit are the default of [Config.Limit], and the least
-	// that it can be, in bytes.
+	// DefaultLimit is the default of [Config.Limit], in bytes.
 	DefaultLimit = 256 << 20
-	MinLimit     = 64 << 20
+	// MinLimit is the least that [Config.Limit] can be, in bytes.
+	MinLimit = 64 << 20
 
 	defaultHeadroom = 64 << 20
 	defaultReplies  = 10_000
@@ -128,9 +128,9 @@ func (q *Queue) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- oplog
 		if waits || !q.mayTake() {
 			from = nil
 		}
-		head, any := q.head()
+		head, queued := q.head()
 		to := out
-		if !any {
+		if !queued {
 			if in == nil && !waits {
 				return nil
 			}

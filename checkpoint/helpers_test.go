@@ -30,7 +30,15 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-func must[V any](t testing.TB) func(v V, err error) V {
+// tester is a *testing.T or a *rapid.T.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Context() context.Context
+}
+
+func must[V any](t tester) func(v V, err error) V {
 	t.Helper()
 	return func(v V, err error) V {
 		t.Helper()
@@ -41,7 +49,7 @@ func must[V any](t testing.TB) func(v V, err error) V {
 	}
 }
 
-func succeed(t testing.TB, err error) {
+func succeed(t tester, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +57,7 @@ func succeed(t testing.TB, err error) {
 }
 
 // wantError fails the test unless err is want.
-func wantError(t testing.TB, err, want error) {
+func wantError(t tester, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Fatalf("error %v, want %v", err, want)
@@ -150,7 +158,7 @@ func progress(seconds uint32) Progress {
 }
 
 // link is a store of a link on a set.
-func link(t testing.TB, g *target) *Store {
+func link(t tester, g *target) *Store {
 	t.Helper()
 	return must[*Store](t)(New(Config{Target: g, Link: "a"}))
 }
@@ -170,7 +178,7 @@ func begun(t *testing.T, opts mongosim.Options, writers int) (*target, *Store, *
 }
 
 // createData makes the collection that tests write data to.
-func createData(t testing.TB, g *target) {
+func createData(t tester, g *target) {
 	t.Helper()
 	body := document(func(dst []byte) []byte {
 		return appendMajority(bsoncore.AppendStringElement(dst, "create", "c"))
@@ -184,14 +192,14 @@ func insert(id string) call.Command {
 }
 
 // has tells whether the data have a document.
-func has(t testing.TB, g *target, id string) bool {
+func has(t tester, g *target, id string) bool {
 	t.Helper()
 	reply := must[bson.Raw](t)(g.Call(t.Context(), findCommand("data", "c", 1, byID(id))))
 	return len(must[[]bson.Raw](t)(found(reply))) > 0
 }
 
 // open starts a flush and leaves it open.
-func open(ctx context.Context, t testing.TB, l *Lane, next Position, id string) *call.Txn {
+func open(ctx context.Context, t tester, l *Lane, next Position, id string) *call.Txn {
 	t.Helper()
 	txn := l.Session().Begin()
 	succeed(t, l.Move(ctx, txn, next))
@@ -200,7 +208,7 @@ func open(ctx context.Context, t testing.TB, l *Lane, next Position, id string) 
 }
 
 // flush makes a whole flush.
-func flush(ctx context.Context, t testing.TB, l *Lane, next Position, id string) {
+func flush(ctx context.Context, t tester, l *Lane, next Position, id string) {
 	t.Helper()
 	txn := open(ctx, t, l, next, id)
 	must[bson.Raw](t)(txn.Commit(ctx, false))

@@ -296,7 +296,7 @@ func TestAddMember(t *testing.T) {
 			_, _, err := AddMember(config(func(d bson.D) bson.D { d[1].Value = "x"; return d }), NewMember{Host: "m:1", ID: -1})
 			return err
 		},
-		"length": func() error { _, err := RemoveMember(bson.Raw{1, 2, 3}, 90); return err },
+		"too few bytes": func() error { _, err := RemoveMember(bson.Raw{1, 2, 3}, 90); return err },
 	} {
 		if err := try(); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("error %v, want %q", err, what)

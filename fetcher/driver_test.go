@@ -3,7 +3,7 @@ package fetcher_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -57,7 +57,7 @@ func TestDriver(t *testing.T) {
 			_, err = f.Tail(ctx, source.Member(p.Host()), v.Applied, false, func(_ context.Context, r oplog.Reply) error {
 				for i := range r.Entries {
 					if e := &r.Entries[i]; e.NS == "app.c" {
-						got = append(got, fmt.Sprint(e.Raw.Lookup("o", "_id").Int32()))
+						got = append(got, strconv.Itoa(int(e.Raw.Lookup("o", "_id").Int32())))
 					}
 				}
 				if len(got) == 20 {

@@ -77,7 +77,7 @@ func (e *OutOfOrderError) Is(target error) bool { return target == ErrOutOfOrder
 
 // RolledBackError is an [ErrRolledBack].
 type RolledBackError struct {
-	// Was and Is are the member's rollback ids.
+	// Was and Now are the member's rollback ids.
 	Was, Now int64
 }
 
@@ -96,7 +96,9 @@ type MetadataError struct {
 	What string
 }
 
-func (e *MetadataError) Error() string { return fmt.Sprintf("%v: %s: %s", ErrMetadata, e.Field, e.What) }
+func (e *MetadataError) Error() string {
+	return fmt.Sprintf("%v: %s: %s", ErrMetadata, e.Field, e.What)
+}
 
 // Is tells whether target is ErrMetadata.
 func (e *MetadataError) Is(target error) bool { return target == ErrMetadata }

@@ -2,18 +2,17 @@ package fetcher
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -209,8 +208,12 @@ func (f *fake) answer(ctx context.Context, kind string, words []string) (bson.Ra
 
 func (f *fake) replData(broken string) bson.D {
 	d := bson.D{
-		{Key: "term", Value: f.applied.Term}, {Key: "lastOpCommitted", Value: f.commit}, {Key: "configVersion", Value: int64(1)},
-		{Key: "configTerm", Value: int64(1)}, {Key: "syncSourceIndex", Value: int32(-1)}, {Key: "isPrimary", Value: true},
+		{Key: "term", Value: f.applied.Term},
+		{Key: "lastOpCommitted", Value: f.commit},
+		{Key: "configVersion", Value: int64(1)},
+		{Key: "configTerm", Value: int64(1)},
+		{Key: "syncSourceIndex", Value: int32(-1)},
+		{Key: "isPrimary", Value: true},
 	}
 	if f.set != 0 {
 		d = append(d, bson.E{Key: "replicaSetId", Value: bson.ObjectID{f.set}})
@@ -223,9 +226,13 @@ func (f *fake) replData(broken string) bson.D {
 
 func (f *fake) oplogData(broken string) bson.D {
 	d := bson.D{
-		{Key: "lastOpCommitted", Value: f.commit}, {Key: "lastCommittedWall", Value: bson.DateTime(1000)},
-		{Key: "lastOpApplied", Value: f.applied}, {Key: "rbid", Value: int32(f.rbid)},
-		{Key: "primaryIndex", Value: int32(0)}, {Key: "syncSourceIndex", Value: int32(-1)}, {Key: "syncSourceHost", Value: ":27017"},
+		{Key: "lastOpCommitted", Value: f.commit},
+		{Key: "lastCommittedWall", Value: bson.DateTime(1000)},
+		{Key: "lastOpApplied", Value: f.applied},
+		{Key: "rbid", Value: int32(f.rbid)},
+		{Key: "primaryIndex", Value: int32(0)},
+		{Key: "syncSourceIndex", Value: int32(-1)},
+		{Key: "syncSourceHost", Value: ":27017"},
 	}
 	switch broken {
 	case "rbid":
@@ -262,8 +269,13 @@ func parseOpTime(s string) (oplog.OpTime, error) {
 // entry is a noop, or something with a fault.
 func entry(at oplog.OpTime, fault string) bson.D {
 	e := bson.D{
-		{Key: "op", Value: "n"}, {Key: "ns", Value: ""}, {Key: "o", Value: bson.D{{Key: "msg", Value: "x"}}},
-		{Key: "ts", Value: at.TS}, {Key: "t", Value: at.Term}, {Key: "v", Value: int64(2)}, {Key: "wall", Value: bson.DateTime(5000)},
+		{Key: "op", Value: "n"},
+		{Key: "ns", Value: ""},
+		{Key: "o", Value: bson.D{{Key: "msg", Value: "x"}}},
+		{Key: "ts", Value: at.TS},
+		{Key: "t", Value: at.Term},
+		{Key: "v", Value: int64(2)},
+		{Key: "wall", Value: bson.DateTime(5000)},
 	}
 	switch fault {
 	case "op":
@@ -300,19 +312,17 @@ func cursorReply(batch string, entries ...oplog.OpTime) bson.Raw {
 	}
 	return marshal(bson.D{
 		{Key: "cursor", Value: bson.D{{Key: batch, Value: docs}, {Key: "id", Value: int64(7)}, {Key: "ns", Value: "local.oplog.rs"}}},
-		{Key: "ok", Value: 1.0}, {Key: replData, Value: f.replData("")}, {Key: oplogData, Value: f.oplogData("")},
+		{Key: "ok", Value: 1.0},
+		{Key: replData, Value: f.replData("")},
+		{Key: oplogData, Value: f.oplogData("")},
 	})
 }
 
 // inside tells whether a view lies in a buffer.
 func inside(buf, view []byte) bool {
-	if len(view) == 0 {
+	if len(view) == 0 || len(buf) == 0 {
 		return false
 	}
-	for i := range buf {
-		if &buf[i] == &view[0] {
-			return len(view) <= len(buf)-i && binary.LittleEndian.Uint32(view) >= rawbson.MinSize
-		}
-	}
-	return false
+	low, at := uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&view[0]))
+	return at >= low && at+uintptr(len(view)) <= low+uintptr(len(buf))
 }

@@ -136,7 +136,9 @@ func (m *shaky) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	}
 	return marshal(bson.D{
 		{Key: "cursor", Value: bson.D{{Key: batch, Value: docs}, {Key: "id", Value: m.cursor}}},
-		{Key: "ok", Value: 1.0}, {Key: replData, Value: f.replData("")}, {Key: oplogData, Value: f.oplogData("")},
+		{Key: "ok", Value: 1.0},
+		{Key: replData, Value: f.replData("")},
+		{Key: oplogData, Value: f.oplogData("")},
 	}), nil
 }
 

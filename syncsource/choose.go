@@ -301,7 +301,7 @@ func (c *chooser) nearest(left []int, pass int, reasons []string) Choice {
 		case reasons[i] != "":
 			choice.Refused = append(choice.Refused, Refusal{members[i].Host, pass, reasons[i]})
 		default:
-			choice.Refused = append(choice.Refused, Refusal{members[i].Host, 0, fmt.Sprintf("would do, at %s", inPing(&members[i]))})
+			choice.Refused = append(choice.Refused, Refusal{members[i].Host, 0, "would do, at " + inPing(&members[i])})
 		}
 	}
 	return choice

@@ -6,10 +6,10 @@
 // nearest may be none of the set at all. Who reads the wrong one falls behind or,
 // worse, takes a member that lacks the entry it stopped at for a rollback.
 //
-//	               View                      Choice                Source
-//	 Watcher ──▶ of all members ──▶ Choose ──▶ a member ──▶ probes ──▶ to read
-//	    ▲                            ▲                        │
-//	    └ hello, every 2 s           └──── Denylist ◀─────────┘ Resolver
+//	              View                      Choice                Source
+//	Watcher ──▶ of all members ──▶ Choose ──▶ a member ──▶ probes ──▶ to read
+//	   ▲                            ▲                        │
+//	   └ hello, every 2 s           └──── Denylist ◀─────────┘ Resolver
 //
 // [Choose], [ShouldChange], [ShouldChangeOnError] and [PingShouldChange] are pure:
 // they do no I/O and know no clock; the time comes in with the [Query]. They follow

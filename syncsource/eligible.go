@@ -73,7 +73,7 @@ func (c *chooser) unfit(m *Member, pass int) string {
 	case m.Hidden:
 		return "is hidden"
 	case m.Delay > c.q.Rules.Delay:
-		return fmt.Sprintf("is delayed by %s", inSeconds(m.Delay))
+		return "is delayed by " + inSeconds(m.Delay)
 	}
 	return ""
 }

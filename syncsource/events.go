@@ -14,6 +14,8 @@ const (
 	keyTerm   = "term"
 	keyFor    = "for"
 	keyEqual  = "nothing_newer"
+
+	keyRefused = "refused"
 )
 
 // SourceChosen is a source that was set, be it the same as before.
@@ -152,14 +154,14 @@ func (e ConfigUnreadable) LogValue() slog.Value {
 	return slog.GroupValue(slog.String(keyReason, e.Reason))
 }
 
-// refused gives each refusal as an attribute, with the host as its key.
+// refused gives the refusals as sentences.
 func refused(refusals []Refusal) []slog.Attr {
-	attrs := make([]any, 0, len(refusals))
-	for _, r := range refusals {
-		attrs = append(attrs, slog.String(r.Host, r.Reason))
-	}
-	if len(attrs) == 0 {
+	if len(refusals) == 0 {
 		return nil
 	}
-	return []slog.Attr{slog.Group("refused", attrs...)}
+	sentences := make([]string, 0, len(refusals))
+	for _, r := range refusals {
+		sentences = append(sentences, r.String())
+	}
+	return []slog.Attr{slog.Any(keyRefused, sentences)}
 }

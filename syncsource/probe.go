@@ -149,7 +149,7 @@ func entryTime(reply bson.Raw) (o oplog.OpTime, problem string) {
 		}
 		return o, "has an empty oplog"
 	}
-	entry, ok := it.Elem.Document()
+	entry, ok := it.Document()
 	if !ok {
 		return o, "has an entry that is no document"
 	}

@@ -43,9 +43,9 @@ type seen struct {
 	hello *hello // the last one, nil before the first
 	// itself tells that it once answered as a member of this name.
 	itself bool
-	ping  time.Duration
-	pings int
-	heard time.Time
+	ping   time.Duration
+	pings  int
+	heard  time.Time
 }
 
 func newWatch(w *Watcher) *watch {
@@ -188,7 +188,7 @@ func (s *watch) judge(host string, h *hello) string {
 	case s.replicaSetID.Type != 0 && h.replicaSetID.Type != 0 && !s.replicaSetID.Equal(h.replicaSetID):
 		return fmt.Sprintf("is a member of another set of the name %q: its id is %s, not %s", h.setName, h.replicaSetID, s.replicaSetID)
 	case isListed && !s.w.cfg.Direct && h.me != "" && !strings.EqualFold(h.me, host):
-		return fmt.Sprintf("is not who answers at that address: that is %s", h.me)
+		return "is not who answers at that address: that is " + h.me
 	}
 	return ""
 }

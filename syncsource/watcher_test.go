@@ -107,8 +107,12 @@ func (c fakeCaller) Call(ctx context.Context, cmd call.Command) (bson.Raw, error
 	doc := slices.Concat(bson.D{}, m.extra)
 	if m.setName != "" {
 		doc = append(doc, bson.D{
-			{Key: "setName", Value: m.setName}, {Key: "hosts", Value: m.hosts}, {Key: "me", Value: m.me},
-			{Key: "setVersion", Value: m.version}, {Key: "isWritablePrimary", Value: m.primary}, {Key: "secondary", Value: !m.primary},
+			{Key: "setName", Value: m.setName},
+			{Key: "hosts", Value: m.hosts},
+			{Key: "me", Value: m.me},
+			{Key: "setVersion", Value: m.version},
+			{Key: "isWritablePrimary", Value: m.primary},
+			{Key: "secondary", Value: !m.primary},
 			{Key: "lastWrite", Value: bson.D{{Key: "opTime", Value: optime}, {Key: "majorityOpTime", Value: optime}}},
 		}...)
 	}
@@ -152,15 +156,16 @@ func describe(v View) []string {
 	var lines []string
 	for i := range v.Members {
 		m := &v.Members[i]
-		line := fmt.Sprintf("%s %s %s", m.Host, m.State, m.Applied)
+		words := []string{m.Host, m.State.String(), m.Applied.String()}
 		for _, word := range []struct {
 			text string
 			on   bool
 		}{{"hidden", m.Hidden}, {"nonvoting", m.NonVoting}, {"stranger", m.Stranger}, {"unasked", !m.Asked}} {
 			if word.on {
-				line += " " + word.text
+				words = append(words, word.text)
 			}
 		}
+		line := strings.Join(words, " ")
 		if m.Fault != "" {
 			line += ": " + m.Fault
 		}
@@ -254,7 +259,8 @@ func TestWatcherConfig(t *testing.T) {
 		f.refuse = nil
 		hidden := bson.D{{Key: "hidden", Value: true}, {Key: "votes", Value: int32(0)}, {Key: "tags", Value: bson.D{{Key: "dc", Value: "x"}}}}
 		f.config = bson.D{
-			{Key: "_id", Value: "rs0"}, {Key: "version", Value: int32(1)},
+			{Key: "_id", Value: "rs0"},
+			{Key: "version", Value: int32(1)},
 			{Key: "members", Value: bson.A{member(0, "a:1"), member(7, "c:1", hidden...), member(1, "b:1", bson.E{Key: "secondaryDelaySecs", Value: int64(5)})}},
 			{Key: "settings", Value: bson.D{{Key: "chainingAllowed", Value: false}, {Key: "replicaSetId", Value: bson.ObjectID{1}}}},
 		}
@@ -380,9 +386,12 @@ func TestWatcherHorizons(t *testing.T) {
 func TestWatcherConfigChecked(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []WatcherConfig{
-		{}, {Seeds: []string{"a", "a"}}, {Seeds: []string{""}},
+		{},
+		{Seeds: []string{"a", "a"}},
+		{Seeds: []string{""}},
 		{Seeds: []string{"a"}, HeartbeatInterval: time.Millisecond},
-		{Seeds: []string{"a"}, HeartbeatTimeout: -1}, {Seeds: []string{"a"}, ConfigInterval: time.Second},
+		{Seeds: []string{"a"}, HeartbeatTimeout: -1},
+		{Seeds: []string{"a"}, ConfigInterval: time.Second},
 	} {
 		if _, err := NewWatcher(cfg, nil); err == nil {
 			t.Errorf("%+v was accepted", cfg)

@@ -34,15 +34,12 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 		}
 		return ns, s.createView(ctx, ns, def)
 	}
-	name, cmd := ns, command("create", ns.Collection())
+	name, cmd := ns, s.createCommand(ns, options, entry.IDIndex)
 	if ns.IsBuckets() {
 		name = seriesOf(ns)
-		cmd, err = s.seriesCommand(name, options)
-	} else {
-		cmd, err = s.createCommand(ns, options, entry.IDIndex)
-	}
-	if err != nil {
-		return name, err
+		if cmd, err = s.seriesCommand(name, options); err != nil {
+			return name, err
+		}
 	}
 	there, err := s.occupied(ctx, name, ns)
 	if err != nil {
@@ -115,7 +112,7 @@ func heldOptions(options fields) fields {
 }
 
 // createCommand builds the command that makes a collection.
-func (s *step) createCommand(ns oplog.Namespace, options fields, idIndex bson.Raw) (*bsoncore.DocumentBuilder, error) {
+func (s *step) createCommand(ns oplog.Namespace, options fields, idIndex bson.Raw) *bsoncore.DocumentBuilder {
 	send := options.without(optionTemp, optionExpire, "flags") // flags: the storage engine's before 4.2
 	if !send.truth("capped") {
 		send = send.without("capped", "size", "max")
@@ -128,7 +125,7 @@ func (s *step) createCommand(ns oplog.Namespace, options fields, idIndex bson.Ra
 		spec := s.idIndex(send, idIndex)
 		send = send.set("idIndex", documentValue(spec.document()))
 	}
-	return send.appendTo(command("create", ns.Collection())), nil
+	return send.appendTo(command("create", ns.Collection()))
 }
 
 // idIndex returns the spec of the index on _id. Where the log has none, a member
@@ -163,4 +160,3 @@ func (s *step) seriesCommand(name oplog.Namespace, options fields) (*bsoncore.Do
 	send := options.without(optionTemp, optionExpire).without(derived...)
 	return send.appendTo(command("create", name.Collection())), nil
 }
-

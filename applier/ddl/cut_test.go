@@ -3,13 +3,16 @@ package ddl_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/memstore"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
@@ -60,6 +63,7 @@ func (b *bench) history(t *testing.T) []*oplog.Op {
 func TestCutHistory(t *testing.T) {
 	t.Parallel()
 	whole := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
+	whole.before = func(cmd call.Command) error { return safe(cmd.Body) }
 	for _, op := range whole.history(t) {
 		if err := whole.exec.Apply(t.Context(), op, ddl.Once); err != nil {
 			t.Fatalf("%s: %v", op.O, err)
@@ -70,7 +74,7 @@ func TestCutHistory(t *testing.T) {
 		t.Fatal("nothing is held")
 	}
 	for seed := range uint64(30) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
 			b.applyCut(t, b.history(t), ddl.Once, rand.New(rand.NewPCG(seed, 1)))
@@ -82,6 +86,30 @@ func TestCutHistory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// safe tells whether a command that changes something waits for a majority, and
+// no longer than it takes.
+func safe(cmd bson.Raw) error {
+	elems, err := cmd.Elements()
+	if err != nil {
+		return err
+	}
+	name := elems[0].Key()
+	switch name {
+	case "find", "getMore", "listCollections", "listIndexes", "listDatabases":
+		return nil
+	}
+	if w := cmd.Lookup("writeConcern").String(); w != `{"w": "majority"}` {
+		return fmt.Errorf("%s with the write concern %s", name, w)
+	}
+	if _, err := cmd.LookupErr("maxTimeMS"); err == nil {
+		return fmt.Errorf("%s with a time limit", name)
+	}
+	if quorum := cmd.Lookup("commitQuorum").String(); name == "createIndexes" && quorum != `"majority"` {
+		return fmt.Errorf("%s with the quorum %s", name, quorum)
+	}
+	return nil
 }
 
 func (b *bench) heldSpecs(t *testing.T) ddl.Specs {

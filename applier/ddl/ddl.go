@@ -101,13 +101,13 @@ func New(cfg Config) (*Executor, error) {
 type Again uint8
 
 const (
-	// Once: the target is exactly what was left.
+	// Once says that the target is exactly what was left.
 	Once Again = iota + 1
-	// Maybe: the operation may have been carried out before, as a whole or in
-	// part; nothing behind it has been.
+	// Maybe says that the operation may have been carried out before, as a whole
+	// or in part; nothing behind it has been.
 	Maybe
-	// Copied: the target is a copy taken while writes went on. The operation may
-	// have been carried out before as well.
+	// Copied says that the target is a copy taken while writes went on. The
+	// operation may have been carried out before as well.
 	Copied
 )
 
@@ -143,6 +143,7 @@ func (e *Executor) InScope(op *oplog.Op) (bool, error) {
 		return false, nil
 	case oplog.CommandDropDatabase:
 		return len(e.cfg.Scope.TargetDBs(op.NS.DB())) > 0, nil
+	default:
 	}
 	ns, to, err := op.Target()
 	if err != nil {

@@ -14,6 +14,8 @@ const (
 	keyFields  = "fields"
 	keyWhat    = "what"
 	keyError   = "error"
+	keyAbsent  = "absent"
+	keyReads   = "reads"
 )
 
 // CommandApplied is a command of the log that was carried out.
@@ -50,7 +52,7 @@ type SpecHeld struct {
 // LogValue implements slog.LogValuer.
 func (e SpecHeld) LogValue() slog.Value {
 	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.String(keyNS, string(e.NS)),
-		slog.String(keyIndex, e.Index), slog.Any(keyFields, e.Fields), slog.Bool("absent", e.Absent))
+		slog.String(keyIndex, e.Index), slog.Any(keyFields, e.Fields), slog.Bool(keyAbsent, e.Absent))
 }
 
 // Message implements event.Event.
@@ -117,7 +119,7 @@ type ViewUnmirrored struct {
 
 // LogValue implements slog.LogValuer.
 func (e ViewUnmirrored) LogValue() slog.Value {
-	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.String(keyNS, string(e.NS)), slog.String("reads", string(e.Reads)))
+	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.String(keyNS, string(e.NS)), slog.String(keyReads, string(e.Reads)))
 }
 
 // Message implements event.Event.

@@ -41,7 +41,7 @@ func FuzzHeld(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add([]byte(d))
+		f.Add(d)
 	}
 	f.Fuzz(func(t *testing.T, d []byte) {
 		if rawbson.Validate(d) != nil {

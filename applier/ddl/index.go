@@ -113,7 +113,7 @@ func (b *build) add(spec fields) error {
 	there := hasIndex(b.present, h.Index)
 	old, wasHeld := b.held.find(h.Index)
 	switch {
-	case !there && !(wasHeld && old.Absent):
+	case !there && !old.Absent:
 	case b.again == Once:
 		return b.diverged(h.NS, "there is an index %s already", h.Index)
 	case b.again == Copied && (wasHeld || !sameKey(b.present, &h)):

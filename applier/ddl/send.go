@@ -57,8 +57,9 @@ func busy(err error) bool {
 	case servererr.BackgroundOperationInProgressForDatabase, servererr.BackgroundOperationInProgressForNamespace,
 		servererr.LockTimeout, servererr.ConflictingOperationInProgress:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // codeOf returns the code of a target's refusal, 0 for any other error.

@@ -49,12 +49,13 @@ func (s *step) view(ctx context.Context) (oplog.Namespace, error) {
 		return ns, s.dropView(ctx, ns)
 	case oplog.KindUpdate:
 		return ns, s.updateView(ctx, source, ns)
+	default:
+		def, err := s.whole(source, split(s.op.O).without("_id"))
+		if err != nil {
+			return ns, err
+		}
+		return ns, s.createView(ctx, ns, def)
 	}
-	def, err := s.whole(source, split(s.op.O).without("_id"))
-	if err != nil {
-		return ns, err
-	}
-	return ns, s.createView(ctx, ns, def)
 }
 
 // whole is definition for one that has to be complete.
@@ -98,13 +99,13 @@ func (s *step) definition(source oplog.Namespace, f fields) (viewDef, error) {
 	ns, _ := s.target(source)
 	if def.on != "" {
 		var err error
-		if def.on, err = s.reads(source, ns, on); err != nil {
+		if def.on, err = s.reads("o.viewOn", source, ns, on); err != nil {
 			return def, err
 		}
 	}
 	for _, name := range readFrom(def.pipeline) {
 		on := oplog.NewNamespace(source.DB(), name)
-		shown, err := s.reads(source, ns, on)
+		shown, err := s.reads("o.pipeline", source, ns, on)
 		if err == nil && shown != name {
 			err = s.op.Fault("o.pipeline", fmt.Errorf("%w: the view %s reads %s, which is %s.%s on the target; exclude the view",
 				oplog.ErrUnsupported, source, on, ns.DB(), shown))
@@ -117,18 +118,23 @@ func (s *step) definition(source oplog.Namespace, f fields) (viewDef, error) {
 }
 
 // reads returns what a collection that a view reads is called in the view's
-// database of the target.
-func (s *step) reads(source, ns, on oplog.Namespace) (string, error) {
+// database of the target. Field is where the view says so.
+func (s *step) reads(field string, source, ns, on oplog.Namespace) (string, error) {
+	refuse := func(format string, args ...any) (string, error) {
+		return "", s.op.Fault(field, fmt.Errorf("%w: the view %s reads %s, which %s", oplog.ErrUnsupported, source, on, fmt.Sprintf(format, args...)))
+	}
 	to, in := s.target(on)
 	switch {
-	case !in:
-		s.cfg.Observer.Tell(ViewUnmirrored{OpTime: s.op.OpTime, NS: ns, Reads: on})
-		return on.Collection(), nil
-	case to.DB() != ns.DB():
-		return "", s.op.Fault("o.viewOn", fmt.Errorf("%w: the view %s goes to the database %s of the target, and %s, which it reads, to %s; "+
-			"map both to one, or exclude the view", oplog.ErrUnsupported, source, ns.DB(), on, to.DB()))
+	case in && to.DB() != ns.DB():
+		return refuse("goes to the database %s of the target, and the view to %s; map both to one, or exclude the view", to.DB(), ns.DB())
+	case in:
+		return to.Collection(), nil
 	}
-	return to.Collection(), nil
+	if other, taken := s.cfg.Scope.Source(oplog.NewNamespace(ns.DB(), on.Collection())); taken {
+		return refuse("is not mirrored, and %s has its name on the target; exclude the view", other)
+	}
+	s.cfg.Observer.Tell(ViewUnmirrored{OpTime: s.op.OpTime, NS: ns, Reads: on})
+	return on.Collection(), nil
 }
 
 // createView makes a view. That of a time-series collection comes with its

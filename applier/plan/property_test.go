@@ -276,6 +276,22 @@ func checkPlan(t *rapid.T, p plan.Plan, ops []plan.Op, opt plan.Options) {
 	}
 }
 
+// difference shows the documents that are not what they should be.
+func difference(from, got, want *target) string {
+	s := ""
+	for _, coll := range collections {
+		for _, id := range ids {
+			a, _ := got.get(coll.NS, id)
+			b, _ := want.get(coll.NS, id)
+			if string(a) != string(b) {
+				pre, _ := from.get(coll.NS, id)
+				s += fmt.Sprintf("%s %s\nwas  %s\ngot  %s\nwant %s\n", coll.NS, id, pre, a, b)
+			}
+		}
+	}
+	return s
+}
+
 func describe(ops []plan.Op) string {
 	s := ""
 	for i := range ops {
@@ -324,7 +340,7 @@ func TestExactHistories(t *testing.T) {
 			fast++
 		}
 		if got.String() != h.state.String() {
-			t.Fatalf("got\n%s\nwant\n%s\nfrom\n%s\nby\n%s", got, h.state, h.after[0], describe(h.ops))
+			t.Fatalf("%s\nby\n%s", difference(h.after[0], got, h.state), describe(h.ops))
 		}
 	})
 	if fast < slow {
@@ -375,7 +391,7 @@ func TestCopiedHistories(t *testing.T) {
 		got := from.clone()
 		build(t, p, got, ops, options(t))
 		if got.String() != want.String() {
-			t.Fatalf("got\n%s\nwant\n%s\nfrom\n%s\nby\n%s", got, want, from, describe(ops))
+			t.Fatalf("%s\nby\n%s", difference(from, got, want), describe(ops))
 		}
 	})
 }
@@ -400,7 +416,7 @@ func TestOneByOne(t *testing.T) {
 				t.Fatalf("operation %d: %v", i, err)
 			}
 			if got.String() != h.after[i+1].String() {
-				t.Fatalf("got\n%s\nwant\n%s\nby\n%s", got, h.after[i+1], describe(h.ops[:i+1]))
+				t.Fatalf("%s\nby\n%s", difference(h.after[i], got, h.after[i+1]), describe(h.ops[:i+1]))
 			}
 		}
 	})

@@ -61,7 +61,9 @@ func (t *target) get(ns oplog.Namespace, id bson.RawValue) (bson.Raw, bool) {
 	return nil, false
 }
 
+// put stores a copy: what a Planner has made is gone with its next plan.
 func (t *target) put(ns oplog.Namespace, doc bson.Raw) {
+	doc = slices.Clone(doc)
 	if i := t.find(ns, idOf(doc)); i >= 0 {
 		t.docs[ns][i] = doc
 		return
@@ -233,7 +235,7 @@ func (t *target) update(ns oplog.Namespace, s bson.Raw) (found bool, err error) 
 	}
 	r, err := st.Apply(t.docs[ns][i], serverupdate.NoMatch)
 	if err == nil {
-		t.docs[ns][i] = r.Doc
+		t.docs[ns][i] = slices.Clone(r.Doc)
 	}
 	return true, err
 }

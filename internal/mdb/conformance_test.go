@@ -83,6 +83,6 @@ var root = mongosim.User{Name: "root", Password: "s3cr3t pass/word:@?", Roles: [
 
 // calm starts a set that does not elect anew because the machine is busy.
 func calm(t *testing.T, o mongosim.Options) *mongosim.Set {
-	o.HeartbeatInterval, o.ElectionTimeout = 100*time.Millisecond, 10*time.Second
+	o.HeartbeatInterval, o.ElectionTimeout = 100*time.Millisecond, 2*time.Second
 	return start(t, o)
 }

@@ -38,14 +38,16 @@ type Config struct {
 	ConnectTimeout time.Duration
 	// SelectionTimeout is how long a call waits for a primary, default 30 s.
 	SelectionTimeout time.Duration
-	// HeartbeatInterval is how often a server is looked at that does not report its
-	// changes by itself, and when one that says nothing is asked; default 10 s.
+	// HeartbeatInterval is how often a server says hello that has nothing to report,
+	// default 1 s, at least 500 ms. The driver has 10 s; but after some errors its
+	// monitor still waits for a hello, and the server is unknown until that comes.
 	HeartbeatInterval time.Duration
 }
 
 const (
-	defaultConnectTimeout   = 10 * time.Second
-	defaultSelectionTimeout = 30 * time.Second
+	defaultConnectTimeout    = 10 * time.Second
+	defaultSelectionTimeout  = 30 * time.Second
+	defaultHeartbeatInterval = time.Second
 )
 
 func (c *Config) validate() error {
@@ -143,6 +145,7 @@ func (c *Config) apply(u *uri) error {
 	}
 	u.setDefault("appName", "replicator")
 	u.setDefault("connectTimeoutMS", milliseconds(defaultConnectTimeout))
+	u.setDefault("heartbeatFrequencyMS", milliseconds(defaultHeartbeatInterval))
 	for _, s := range []struct {
 		key   string
 		value time.Duration

@@ -413,7 +413,7 @@ func testStepDown(t *testing.T, dep *Deployment) {
 	if dep.StepDown == nil {
 		t.Skip("the primary cannot be made to step down")
 	}
-	for i := range 3 {
+	for i := range 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if err := dep.StepDown(ctx); err != nil {
 			t.Fatal(err)

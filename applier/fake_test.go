@@ -1,0 +1,130 @@
+package applier
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// nullTarget accepts everything, and takes its time for it.
+type nullTarget struct {
+	delay  time.Duration // of each command
+	perDoc time.Duration
+	mu     sync.Mutex
+	// answer, if set, may say something else.
+	answer func(cmd call.Command) error
+	docs   []int // of each write command
+}
+
+func (g *nullTarget) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	if delay := g.delay + time.Duration(len(cmd.Docs))*g.perDoc; delay > 0 {
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if cmd.Sequence != "" {
+		g.docs = append(g.docs, len(cmd.Docs))
+		if g.answer != nil {
+			if err := g.answer(cmd); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("n", int32(len(cmd.Docs))).AppendInt32("ok", 1).Build()), nil
+}
+
+// fakeLane is a lane without a document.
+type fakeLane struct {
+	session  *call.Session
+	position checkpoint.Position
+}
+
+func (l *fakeLane) Session() *call.Session        { return l.session }
+func (l *fakeLane) Position() checkpoint.Position { return l.position }
+func (l *fakeLane) Begun() checkpoint.Position    { return checkpoint.Position{} }
+func (l *fakeLane) Move(context.Context, *call.Txn, checkpoint.Position) error {
+	return nil
+}
+func (l *fakeLane) Moved(next checkpoint.Position) { l.position = next }
+
+func (l *fakeLane) BeginAlone(context.Context, checkpoint.Position, []checkpoint.Position) error {
+	return nil
+}
+
+func (l *fakeLane) EndAlone(_ context.Context, next checkpoint.Position) error {
+	l.position = next
+	return nil
+}
+
+type fakeHold struct {
+	lanes   []*fakeLane
+	barrier *fakeLane
+}
+
+func newFakeHold(target call.Caller, writers int) *fakeHold {
+	h := &fakeHold{}
+	for i := range writers + 1 {
+		l := &fakeLane{
+			session:  call.NewSession(target, call.SessionID("test", laneName(i)), 1),
+			position: checkpoint.Position{OpTime: start, Op: checkpoint.AllOps},
+		}
+		if i < writers {
+			h.lanes = append(h.lanes, l)
+		} else {
+			h.barrier = l
+		}
+	}
+	return h
+}
+
+func (h *fakeHold) State() checkpoint.State { return checkpoint.State{Writers: len(h.lanes)} }
+func (h *fakeHold) Lane(i int) lane         { return h.lanes[i] }
+func (h *fakeHold) Barrier() lane           { return h.barrier }
+func (h *fakeHold) Verify(context.Context, *call.Txn, []checkpoint.Position) error {
+	return nil
+}
+
+// allThere is a catalog that has every collection.
+type allThere struct{}
+
+var anyCollection = &catalog.Collection{Type: catalog.TypeCollection}
+
+func (allThere) Get(context.Context, oplog.Namespace) (*catalog.Collection, bool, error) {
+	return anyCollection, true, nil
+}
+
+// slowCommands take their time.
+type slowCommands struct{ takes time.Duration }
+
+func (slowCommands) InScope(*oplog.Op) (bool, error) { return true, nil }
+
+func (c slowCommands) Apply(ctx context.Context, _ *oplog.Op, _ ddl.Again) error {
+	return pause(ctx, c.takes)
+}
+
+func fakeApplier(t fataler, target call.Caller, writers int, set func(*Config)) *Applier {
+	t.Helper()
+	cfg := Config{
+		Target: target, Catalog: allThere{}, Scope: everything{}, Commands: slowCommands{time.Second},
+		Plan:  plan.Options{Coalesce: true},
+		Start: checkpoint.Progress{Applied: start, FetchFrom: start},
+	}
+	if set != nil {
+		set(&cfg)
+	}
+	return must[*Applier](t)(newApplier(cfg, newFakeHold(target, writers)))
+}

@@ -1,0 +1,329 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// model is what a link has to be after any course of two processes.
+type model struct {
+	term    int64
+	applied oplog.OpTime
+	lanes   []Position // the last one is the barrier
+	begun   []Position
+	data    map[string]bool
+}
+
+// process is one that uses the link.
+type process struct {
+	store *Store
+	hold  *Hold
+	// lost: a command's end was not heard of, so the process begins again.
+	lost bool
+	// late is a transaction that was left open, and what it would do.
+	late     *call.Txn
+	lateTerm int64
+	lateLane int
+	lateTo   Position
+	lateData string
+}
+
+// course is one run of the property.
+type course struct {
+	t     *rapid.T
+	g     *target
+	model model
+	procs [2]*process
+	clock uint32
+}
+
+// TestCourses: whatever two processes do on one link, in whichever order, with
+// commits that are lost or late, the target has exactly the flushes that were
+// committed under the newest term, and each Begin finds where they ended.
+func TestCourses(t *testing.T) {
+	t.Parallel()
+	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	createData(t, g)
+	n := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		n++
+		c := &course{t: rt, g: g, clock: 100}
+		name := fmt.Sprintf("link-%d", n)
+		writers := rapid.IntRange(1, 3).Draw(rt, "writers")
+		for i := range c.procs {
+			c.procs[i] = &process{store: must[*Store](rt)(New(Config{Target: g, Link: name}))}
+		}
+		succeed(rt, c.procs[0].store.Create(t.Context(), first(writers)))
+		start := at(100, AllOps)
+		c.model = model{
+			applied: ot(100), lanes: slices.Repeat([]Position{start}, writers+1),
+			begun: make([]Position, writers+1), data: map[string]bool{},
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"begin":   func(rt *rapid.T) { c.begin(rt) },
+			"flush":   func(rt *rapid.T) { c.flush(rt, name) },
+			"late":    func(rt *rapid.T) { c.commitLate(rt) },
+			"advance": func(rt *rapid.T) { c.advance(rt) },
+			"alone":   func(rt *rapid.T) { c.alone(rt) },
+			"resize":  func(rt *rapid.T) { c.resize(rt) },
+			"":        func(rt *rapid.T) { c.check(rt) },
+		})
+		for id := range c.model.data {
+			if !has(rt, g, id) {
+				rt.Errorf("%s is not in the target", id)
+			}
+		}
+	})
+}
+
+// pick draws a process that has a hold.
+func (c *course) pick(rt *rapid.T) *process {
+	p := c.procs[rapid.IntRange(0, 1).Draw(rt, "process")]
+	if p.hold == nil || p.lost {
+		rt.Skip("it has no hold")
+	}
+	return p
+}
+
+// stale tells whether another term has begun since.
+func (c *course) stale(p *process) bool { return p.hold.Term() != c.model.term }
+
+func (c *course) lane(p *process, i int) *Lane {
+	if i == len(p.hold.lanes) {
+		return p.hold.Barrier()
+	}
+	return p.hold.Lane(i)
+}
+
+func (c *course) begin(rt *rapid.T) {
+	p := c.procs[rapid.IntRange(0, 1).Draw(rt, "process")]
+	after := int64(0)
+	if p.hold != nil && rapid.Bool().Draw(rt, "again") {
+		after = p.hold.Term()
+	}
+	cut := rapid.IntRange(0, 8).Draw(rt, "cut")
+	if cut > 0 {
+		// The command that raises the term is answered, or never sent.
+		n := 0
+		c.g.intercept(func(cmd call.Command) (error, bool) {
+			if n++; n == cut && name(cmd) == "find" {
+				return errCut, true
+			}
+			return nil, false
+		})
+	}
+	h, err := p.store.Begin(c.t.Context(), after)
+	c.g.intercept(nil)
+	mine := p.hold != nil && c.model.term == p.hold.Term()
+	switch {
+	case errors.Is(err, errCut):
+		// It may have raised the term: nobody holds the link then.
+		link := must[linkDoc](rt)(p.store.readLink(c.t.Context()))
+		if link.Term != c.model.term {
+			c.model.term = link.Term
+			p.lost = true
+		}
+		return
+	case errors.Is(err, ErrFenced):
+		link := must[linkDoc](rt)(p.store.readLink(c.t.Context()))
+		if after == 0 || mine || link.holder == p.store.holder {
+			rt.Fatalf("fenced by nobody: %v", err)
+		}
+		return
+	case err != nil:
+		rt.Fatal(err)
+	case after != 0 && !mine && h.Term() != c.model.term+1:
+		rt.Fatalf("began term %d behind %d", h.Term(), c.model.term)
+	}
+	if h.Term() != c.model.term+1 {
+		rt.Fatalf("term %d after %d", h.Term(), c.model.term)
+	}
+	c.model.term, p.hold, p.lost = h.Term(), h, false
+	st := h.State()
+	if diff := cmp.Diff(c.model.lanes, append(st.Lanes, st.Barrier)); diff != "" {
+		rt.Fatalf("lanes: %s", diff)
+	}
+	if diff := cmp.Diff(c.model.begun, append(st.LanesBegun, st.Begun)); diff != "" {
+		rt.Fatalf("begun: %s", diff)
+	}
+	if st.Applied != c.model.applied {
+		rt.Fatalf("applied %s, want %s", st.Applied, c.model.applied)
+	}
+}
+
+func (c *course) flush(rt *rapid.T, link string) {
+	p := c.pick(rt)
+	i := rapid.IntRange(0, len(p.hold.lanes)).Draw(rt, "lane")
+	l := c.lane(p, i)
+	c.clock++
+	next, id := at(c.clock, int64(c.clock%3)), fmt.Sprintf("%s %d", link, c.clock)
+	txn := l.Session().Begin()
+	if c.stale(p) {
+		if err := l.Move(c.t.Context(), txn, next); !errors.Is(err, ErrFenced) {
+			rt.Fatalf("a move of term %d in term %d: %v", p.hold.Term(), c.model.term, err)
+		}
+		txn.Abort(c.t.Context())
+		return
+	}
+	succeed(rt, l.Move(c.t.Context(), txn, next))
+	must[bson.Raw](rt)(txn.Call(c.t.Context(), insert(id)))
+	switch rapid.SampledFrom([]string{"commit", "commit", "abort", "lost", "unsent", "open"}).Draw(rt, "end") {
+	case "commit":
+		must[bson.Raw](rt)(txn.Commit(c.t.Context(), rapid.Bool().Draw(rt, "majority")))
+		l.Moved(next)
+		c.moved(i, next, id)
+	case "abort":
+		txn.Abort(c.t.Context())
+	case "lost":
+		c.lose(txn, true)
+		p.lost = true
+		c.moved(i, next, id)
+	case "unsent":
+		c.lose(txn, false)
+		p.lost = true
+	case "open":
+		p.lost = true
+		p.late, p.lateTerm, p.lateLane, p.lateTo, p.lateData = txn, p.hold.Term(), i, next, id
+	}
+}
+
+// lose commits without hearing of it; sent tells whether the server does.
+func (c *course) lose(txn *call.Txn, sent bool) {
+	c.g.intercept(func(call.Command) (error, bool) { return errCut, sent })
+	_, _ = txn.Commit(c.t.Context(), false)
+	c.g.intercept(nil)
+}
+
+// commitLate commits what was left open.
+func (c *course) commitLate(rt *rapid.T) {
+	p := c.procs[rapid.IntRange(0, 1).Draw(rt, "process")]
+	if p.late == nil {
+		rt.Skip("nothing is open")
+	}
+	_, err := p.late.Commit(c.t.Context(), false)
+	switch {
+	case p.lateTerm != c.model.term:
+		// A Begin that was cut off may not have reached the lane: then the
+		// commit still counts, for the term has not begun.
+		if err == nil && c.begunSince(p) {
+			rt.Fatalf("a commit of term %d in term %d", p.lateTerm, c.model.term)
+		}
+		if err == nil {
+			c.moved(p.lateLane, p.lateTo, p.lateData)
+		}
+	case err != nil:
+		rt.Fatal(err)
+	default:
+		c.moved(p.lateLane, p.lateTo, p.lateData)
+	}
+	p.late = nil
+}
+
+// begunSince tells whether a Begin has returned since p left its transaction open.
+func (c *course) begunSince(p *process) bool {
+	for _, o := range c.procs {
+		if o.hold != nil && o.hold.Term() > p.lateTerm {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *course) moved(i int, to Position, id string) {
+	c.model.lanes[i] = to
+	c.model.data[id] = true
+	if to.Compare(c.model.begun[i]) >= 0 {
+		c.model.begun[i] = Position{}
+	}
+}
+
+func (c *course) advance(rt *rapid.T) {
+	p := c.pick(rt)
+	c.clock++
+	err := p.hold.Advance(c.t.Context(), progress(c.clock), positions(p.hold), Source{})
+	switch {
+	case c.stale(p):
+		wantError(rt, err, ErrFenced)
+	case err != nil:
+		rt.Fatal(err)
+	default:
+		c.model.applied = ot(c.clock)
+	}
+}
+
+func (c *course) alone(rt *rapid.T) {
+	p := c.pick(rt)
+	i := rapid.IntRange(0, len(p.hold.lanes)).Draw(rt, "lane")
+	l := c.lane(p, i)
+	c.clock++
+	next := at(c.clock, AllOps)
+	var lanes []Position
+	if l == p.hold.Barrier() {
+		lanes = positions(p.hold)
+	}
+	if err := l.BeginAlone(c.t.Context(), next, lanes); c.stale(p) || err != nil {
+		if !c.stale(p) || !errors.Is(err, ErrFenced) {
+			rt.Fatalf("begin alone in term %d of %d: %v", p.hold.Term(), c.model.term, err)
+		}
+		return
+	}
+	c.model.begun[i] = next
+	if rapid.Bool().Draw(rt, "end") {
+		succeed(rt, l.EndAlone(c.t.Context(), next))
+		c.moved(i, next, "")
+		delete(c.model.data, "")
+	} else {
+		p.lost = true
+	}
+}
+
+func (c *course) resize(rt *rapid.T) {
+	p := c.pick(rt)
+	c.clock++
+	writers := rapid.IntRange(1, 4).Draw(rt, "writers")
+	for i := range len(p.hold.lanes) + 1 {
+		if c.lane(p, i).Begun() != (Position{}) {
+			rt.Skip("something is begun")
+		}
+	}
+	err := p.hold.Resize(c.t.Context(), progress(c.clock), writers)
+	if c.stale(p) {
+		wantError(rt, err, ErrFenced)
+		return
+	}
+	succeed(rt, err)
+	p.lost = true
+	c.model.applied = ot(c.clock)
+	c.model.lanes = slices.Repeat([]Position{at(c.clock, AllOps)}, writers+1)
+	c.model.begun = make([]Position, writers+1)
+	for _, o := range c.procs {
+		if o.late != nil && o.lateTerm != c.model.term {
+			o.late = nil // its lane may be gone
+		}
+	}
+}
+
+// check compares the data.
+func (c *course) check(rt *rapid.T) {
+	for _, id := range slices.Sorted(maps.Keys(c.model.data)) {
+		if !has(rt, c.g, id) {
+			rt.Fatalf("%s is not in the target", id)
+		}
+	}
+	for _, p := range c.procs {
+		if p.late != nil && has(rt, c.g, p.lateData) {
+			rt.Fatalf("%s of an open transaction is in the target", p.lateData)
+		}
+	}
+}
