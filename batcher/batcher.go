@@ -15,9 +15,11 @@ import (
 )
 
 const (
-	// DefaultMaxOps and DefaultMaxBytes are the limits where Config names none:
-	// those of a server.
-	DefaultMaxOps   = 5000
+	// DefaultMaxOps is the limit of operations where Config names none, that of a
+	// server.
+	DefaultMaxOps = 5000
+	// DefaultMaxBytes is the limit of bytes where Config names none, that of a
+	// server.
 	DefaultMaxBytes = 100 << 20
 	// MostOps is the highest limit of operations, that of a server.
 	MostOps = 1_000_000
@@ -137,7 +139,7 @@ func (b *Batcher) reply(ctx context.Context, r oplog.Reply, out chan<- batch.Bat
 			return err
 		}
 		var bytes int64
-		if i == 0 {
+		if i == last {
 			bytes = r.Bytes
 		}
 		// What is left of the reply is room enough for most.

@@ -66,7 +66,7 @@ func TestMetrics(t *testing.T) {
 		}
 		l := newLog()
 		var r oplog.Reply
-		for _, token := range strings.Fields("i1 i2 p1(i3) n1 c:drop t(i4) e1(i5) p2(i6) n2 n3 x2") {
+		for token := range strings.FieldsSeq("i1 i2 p1(i3) n1 c:drop t(i4) e1(i5) p2(i6) n2 n3 x2") {
 			r.Entries = append(r.Entries, l.entry(t, 100+l.n, token))
 		}
 		in := make(chan oplog.Reply, 1)

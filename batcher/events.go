@@ -6,6 +6,12 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
+// The keys of what is logged.
+const (
+	keyOpTime       = "optime"
+	keyTransactions = "transactions"
+)
+
 // TransactionsDropped is told when transactions without an end were given up,
 // because the source's log shows that their sessions have gone on.
 type TransactionsDropped struct {
@@ -23,5 +29,5 @@ func (TransactionsDropped) Level() slog.Level { return slog.LevelWarn }
 
 // LogValue returns the fields.
 func (e TransactionsDropped) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("optime", e.OpTime.String()), slog.Int("transactions", e.Transactions))
+	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.Int(keyTransactions, e.Transactions))
 }

@@ -45,10 +45,8 @@ func (l *log) entry(t testing.TB, second uint32, token string) oplog.Entry {
 	b := bsoncore.NewDocumentBuilder().
 		AppendTimestamp("ts", at.TS.T, at.TS.I).AppendInt64("t", 1).AppendInt64("v", 2).
 		AppendDateTime("wall", int64(second)*1000)
-	body, args := token, ""
-	if i := strings.IndexByte(token, '('); i >= 0 {
-		body, args = token[:i], strings.TrimSuffix(token[i+1:], ")")
-	}
+	body, args, _ := strings.Cut(token, "(")
+	args = strings.TrimSuffix(args, ")")
 	switch body[0] {
 	case 'i', 'u', 'd', 'n':
 		return parse(t, appendFields(b.Build(), element(t, token)))
@@ -211,12 +209,11 @@ func closeTxn(t testing.TB, item *batch.Item) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		switch {
-		case op.Kind == oplog.KindCommand:
+		if op.Kind == oplog.KindCommand {
 			ops = append(ops, op.Command.String())
-		default:
-			ops = append(ops, fmt.Sprintf("%c%d", op.Kind.String()[0], op.O.Lookup("_id").Int32()))
+			continue
 		}
+		ops = append(ops, fmt.Sprintf("%c%d", op.Kind.String()[0], op.O.Lookup("_id").Int32()))
 	}
 	if err := item.Txn.Close(); err != nil {
 		t.Fatal(err)

@@ -200,8 +200,8 @@ func drawTokens(t *rapid.T) []string {
 		"i1", "u2", "d3", "i4*300", "i5@a.b", "i6*50", "u7", "i8", "i9", "d10", "n1",
 		"i1@db.system.views", "u2@admin.system.users", "c:create",
 	})
-	list := func(least int) string {
-		return "(" + strings.Join(rapid.SliceOfN(element, least, 4).Draw(t, "ops"), ",") + ")"
+	list := func() string {
+		return "(" + strings.Join(rapid.SliceOfN(element, 1, 4).Draw(t, "ops"), ",") + ")"
 	}
 	for range rapid.IntRange(1, 40).Draw(t, "entries") {
 		id := rapid.IntRange(1, 3).Draw(t, "transaction")
@@ -209,9 +209,9 @@ func drawTokens(t *rapid.T) []string {
 		case k < 5:
 			tokens = append(tokens, element.Draw(t, "op"))
 		case k == 5:
-			tokens = append(tokens, "t"+list(1))
+			tokens = append(tokens, "t"+list())
 		case k == 6:
-			tokens = append(tokens, "a"+list(1))
+			tokens = append(tokens, "a"+list())
 		case parts[id] == 2 && k%2 == 0:
 			tokens = append(tokens, fmt.Sprintf("k%d", id))
 			delete(parts, id)
@@ -219,13 +219,13 @@ func drawTokens(t *rapid.T) []string {
 			tokens = append(tokens, fmt.Sprintf("x%d", id))
 			delete(parts, id)
 		case k == 8:
-			tokens = append(tokens, fmt.Sprintf("q%d%s", id, list(1)))
+			tokens = append(tokens, fmt.Sprintf("q%d%s", id, list()))
 			parts[id] = 2
 		case parts[id] == 1 && k == 9:
-			tokens = append(tokens, fmt.Sprintf("e%d%s", id, list(1)))
+			tokens = append(tokens, fmt.Sprintf("e%d%s", id, list()))
 			delete(parts, id)
 		default:
-			tokens = append(tokens, fmt.Sprintf("p%d%s", id, list(1)))
+			tokens = append(tokens, fmt.Sprintf("p%d%s", id, list()))
 			parts[id] = 1
 		}
 	}

@@ -45,7 +45,7 @@ func (p *Pipeline) newAttempt(ctx context.Context, hold *checkpoint.Hold, src ch
 	if a.upstream, err = p.newUpstream(src, from, until); err != nil {
 		return nil, err
 	}
-	if a.queue, err = buffer.New(buffer.Config{Limit: p.cfg.BufferBytes, Registry: p.cfg.Registry}); err != nil {
+	if a.queue, err = buffer.New(buffer.Config{Limit: p.cfg.BufferBytes - p.heldBytes(), Registry: p.cfg.Registry}); err != nil {
 		return nil, err
 	}
 	a.batcher, err = batcher.New(batcher.Config{
@@ -93,6 +93,15 @@ func (p *Pipeline) newAttempt(ctx context.Context, hold *checkpoint.Hold, src ch
 	return a, nil
 }
 
+// heldBytes is the part of the budget for what was read and is not known to be
+// committed at the source yet.
+func (p *Pipeline) heldBytes() int64 {
+	if p.cfg.ReadConcern == ReadLocal {
+		return p.cfg.BufferBytes / 4
+	}
+	return 0
+}
+
 // newUpstream makes what reads the source from an entry on.
 func (p *Pipeline) newUpstream(src checkpoint.Source, from, until oplog.OpTime) (*upstream, error) {
 	u := &upstream{
@@ -101,7 +110,7 @@ func (p *Pipeline) newUpstream(src checkpoint.Source, from, until oplog.OpTime) 
 	}
 	cfg := fetcher.Config{AwaitTime: p.cfg.Await}
 	if p.cfg.ReadConcern == ReadLocal {
-		cfg.Mode = fetcher.ReadHoldBack
+		cfg.Mode, cfg.HeldBytes = fetcher.ReadHoldBack, p.heldBytes()
 	}
 	if id, ok := src.ReplicaSetID.ObjectIDOK(); ok {
 		cfg.ReplicaSetID = id

@@ -77,7 +77,10 @@ func (p *Pipeline) Run(ctx, soft context.Context) error {
 	watching, endWatch := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() { _ = p.watcher.Run(watching) }) // it returns why it was ended, by us
-	err := p.attempts(ctx, soft)
+	err := p.watcher.Ready(ctx)
+	if err == nil {
+		err = p.attempts(ctx, soft)
+	}
 	endWatch(nil)
 	watch.Wait()
 	switch v := Classify(err); {

@@ -25,6 +25,9 @@ type upstream struct {
 	// is still to be handed on while first is true.
 	last  oplog.OpTime
 	first bool
+	// left is set once a member has been left: the same one is not to be read
+	// again at once then.
+	left bool
 	// missing are the members that do not have last in their history.
 	missing map[string]bool
 }
@@ -63,7 +66,7 @@ func (u *upstream) readOne(ctx context.Context, out chan<- oplog.Reply) error {
 	if err != nil {
 		return u.noSource(ctx, err)
 	}
-	if src.Same {
+	if src.Same && u.left {
 		if err := u.wait(ctx, syncsource.RetryInterval, false); err != nil {
 			return err
 		}
@@ -83,6 +86,7 @@ func (u *upstream) readOne(ctx context.Context, out chan<- oplog.Reply) error {
 			}
 			return nil
 		})
+	u.left = true
 	if res.Emitted {
 		u.first = false
 	}

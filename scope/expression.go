@@ -201,8 +201,8 @@ func takesOther(inst *syntax.Inst, not rune) bool {
 	return slices.ContainsFunc(classes(nil, inst), func(r rune) bool { return r != not && inst.MatchRune(r) })
 }
 
-// maxWork bounds the search of cover, in instructions tried: beyond it, which
-// takes some milliseconds, the question is left undecided.
+// maxWork bounds the search of cover, in instructions tried: beyond it, after some
+// 20 ms, the question is left undecided.
 const maxWork = 1 << 19
 
 // cover tells whether the expression matches every collection of db. Where that

@@ -278,11 +278,11 @@ func TestFingerprint(t *testing.T) {
 			to, _ := s.Target(ns)
 			said.WriteString(string(to) + "\n")
 		}
-		print := s.Fingerprint()
-		if before, ok := seen[print]; ok && before != said.String() {
+		mark := s.Fingerprint()
+		if before, ok := seen[mark]; ok && before != said.String() {
 			t.Fatalf("%+v has the fingerprint of one that means something else", cfg)
 		}
-		seen[print] = said.String()
+		seen[mark] = said.String()
 		slices.Reverse(cfg.Include)
 		slices.Reverse(cfg.Exclude)
 		cfg.Include = append(cfg.Include, cfg.Include...)
@@ -291,7 +291,7 @@ func TestFingerprint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again.Fingerprint() != print || again.Describe() != s.Describe() {
+		if again.Fingerprint() != mark || again.Describe() != s.Describe() {
 			t.Fatalf("another order gives another fingerprint: %s, %s", s.Describe(), again.Describe())
 		}
 	})
@@ -299,7 +299,7 @@ func TestFingerprint(t *testing.T) {
 
 func TestFingerprintForms(t *testing.T) {
 	base := Config{Include: []string{"shop", "a.b"}, Exclude: []string{"shop.x"}, Map: []string{"shop=store"}}
-	print := func(change func(*Config)) string {
+	mark := func(change func(*Config)) string {
 		t.Helper()
 		cfg := base
 		change(&cfg)
@@ -309,14 +309,14 @@ func TestFingerprintForms(t *testing.T) {
 		}
 		return s.Fingerprint()
 	}
-	want := print(func(*Config) {})
+	want := mark(func(*Config) {})
 	for name, change := range map[string]func(*Config){
 		"another form": func(c *Config) { c.Include = []string{"a.b", "shop.**", "shop.?*"} },
 		"superfluous":  func(c *Config) { c.Include = append(c.Include, "shop.k") },
 		"no renaming":  func(c *Config) { c.Map = append(c.Map, "shop.k=store.k", "a.b=a.b") },
 		"the default":  func(c *Config) { c.MetaDB = DefaultMetaDB },
 	} {
-		if print(change) != want {
+		if mark(change) != want {
 			t.Errorf("%s: another fingerprint", name)
 		}
 	}
@@ -330,7 +330,7 @@ func TestFingerprintForms(t *testing.T) {
 		"users":         func(c *Config) { c.UsersAndRoles = true },
 		"metadata":      func(c *Config) { c.MetaDB = "m" },
 	} {
-		got := print(change)
+		got := mark(change)
 		if other, ok := seen[got]; ok {
 			t.Errorf("%s has the fingerprint of %s", name, other)
 		}

@@ -8,7 +8,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/applier/catalog"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -46,11 +45,7 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 		return name, err
 	}
 	if !there {
-		_, err := s.send(ctx, ns.DB(), cmd)
-		if codeOf(err) == servererr.NamespaceExists {
-			err = s.diverged(name, "%v", err)
-		}
-		if err != nil {
+		if _, err := s.send(ctx, ns.DB(), cmd); err != nil {
 			return name, err
 		}
 	}
@@ -66,7 +61,7 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 	}
 	delete(s.owed, ns)
 	if !there && s.again == Copied {
-		s.made[s.op.UI] = coll.UUID
+		s.made[coll.UUID] = true
 	}
 	held := heldOptions(options)
 	h := HeldSpec{NS: ns, UUID: coll.UUID, Fields: held.names(), Spec: held.document()}

@@ -73,7 +73,7 @@ func TestCutHistory(t *testing.T) {
 	if len(wantHeld) == 0 {
 		t.Fatal("nothing is held")
 	}
-	for seed := range uint64(30) {
+	for seed := range uint64(16) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})

@@ -81,9 +81,9 @@ func (c *Config) validate() error {
 // Executor carries out commands, one at a time. It is for one goroutine.
 type Executor struct {
 	cfg Config
-	// made are collections that the log made while it met a copy: their UUID at
-	// the source, and the target's.
-	made map[oplog.UUID]oplog.UUID
+	// made are the target's UUIDs of collections that the log made while it met a
+	// copy: they are the ones that it means, whatever else was copied.
+	made map[oplog.UUID]bool
 	// owed are the new names of renames that a copy had neither name of.
 	owed map[oplog.Namespace]oplog.OpTime
 }
@@ -94,7 +94,7 @@ func New(cfg Config) (*Executor, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Executor{cfg: cfg, made: map[oplog.UUID]oplog.UUID{}, owed: map[oplog.Namespace]oplog.OpTime{}}, nil
+	return &Executor{cfg: cfg, made: map[oplog.UUID]bool{}, owed: map[oplog.Namespace]oplog.OpTime{}}, nil
 }
 
 // Again says what an operation may meet.
@@ -210,6 +210,13 @@ func (e *Executor) Apply(ctx context.Context, op *oplog.Op, again Again) error {
 	}
 	s := &step{Executor: e, op: op, again: again}
 	ns, err := s.apply(ctx)
+	// What an earlier attempt sent may take effect only now, between a look and
+	// the deed: then another look shows it.
+	for looks := 0; again != Once && contradicts(err) && looks < maxLooks; looks++ {
+		if err = s.lookAgain(ctx); err == nil {
+			ns, err = s.apply(ctx)
+		}
+	}
 	if err != nil {
 		return s.wrap(ns, err)
 	}
@@ -259,11 +266,15 @@ func (s *step) name() string {
 	return s.op.Kind.String() + " of a view"
 }
 
-// wrap adds what was attempted to an error that does not say it.
+// wrap adds what was attempted to an error that does not say it. What the catalog
+// has, and the target does not know, or the other way round, was changed by
+// somebody else.
 func (s *step) wrap(ns oplog.Namespace, err error) error {
 	switch {
 	case isTyped(err):
 		return err
+	case contradicts(err):
+		return s.diverged(ns, "%v", err)
 	case ns == "":
 		return fmt.Errorf("ddl: %s of %s: %w", s.name(), s.op.OpTime, err)
 	}

@@ -33,8 +33,15 @@
 // Each command is a row of steps of which every one may be repeated: the command
 // on the target first, then what is kept about it in the metadata. Everything is
 // written with the write concern majority. A refusal that says that something
-// else is at work on the collection is waited out; every other error is handed
-// back, and whoever begins anew calls with Maybe.
+// else is at work on the collection is waited out. Under Maybe and Copied, a
+// refusal that contradicts the catalog is met by another look, as what an earlier
+// attempt sent may take effect only then. Every other error is handed back, and
+// whoever begins anew calls with Maybe, with a catalog that is read anew.
+//
+// A command is not fenced as writes are: one that was lost, and is still waiting
+// in the target when its repetition has been carried out, could take effect after
+// it. Servers end the commands of connections that are gone, and so do members
+// that step down; that is trusted here.
 //
 // # What is held back
 //

@@ -90,10 +90,7 @@ func (s *step) dropNow(ctx context.Context, ns oplog.Namespace) error {
 		}
 	}
 	_, err := s.send(ctx, ns.DB(), command("drop", ns.Collection()))
-	if codeOf(err) == servererr.NamespaceNotFound && s.again == Once {
-		return s.diverged(ns, "%v", err)
-	}
-	if err != nil && codeOf(err) != servererr.NamespaceNotFound {
+	if err != nil {
 		return err
 	}
 	return s.cfg.Catalog.Refresh(ctx, names...)

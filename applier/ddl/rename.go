@@ -84,7 +84,7 @@ func (r *renaming) run(ctx context.Context) error {
 
 // onto renames where the new name is in use.
 func (r *renaming) onto(ctx context.Context, src, dst *catalog.Collection) error {
-	own := r.again == Copied && (r.made[r.op.UI] == src.UUID || passing(r.from))
+	own := r.again == Copied && (r.made[src.UUID] || passing(r.from))
 	switch {
 	case dst.Type != catalog.TypeCollection && r.again == Copied:
 		// The view is of a later time, and the log makes it again.

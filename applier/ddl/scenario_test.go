@@ -19,7 +19,8 @@ import (
 //
 //	start [dialect=V] [unique=serialized] [include=…] [exclude=…] [map=…]
 //	log [once|maybe|copied|twice]   a line each: KIND NS {o} {o2}
-//	run DB                          a command of the target each line
+//	run DB [behind]                 a command of the target each line, maybe behind
+//	                                the back of whoever knows the catalog
 //	show [overlay]                  the target's catalog, and what is held
 //	owed
 //
@@ -114,7 +115,9 @@ func (b *bench) scenario(t *testing.T, d *datadriven.TestData) string {
 				fmt.Fprintf(&out, "%v\n", err)
 			}
 		}
-		b.restart(t)
+		if !d.HasArg("behind") {
+			b.restart(t)
+		}
 	case "show":
 		b.show(t, &out, d.HasArg("overlay"))
 	case "owed":

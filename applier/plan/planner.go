@@ -231,7 +231,7 @@ func (p *Planner) slot(n *node) *int32 {
 		if k == 0 {
 			return &p.slots[i]
 		}
-		if other := &p.nodes[k-1]; other.hash == n.hash && other.space == n.space && p.sameKey(other.id, n.id) {
+		if other := &p.nodes[k-1]; other.hash == n.hash && p.sameKey(other.id, n.id) {
 			return &p.slots[i]
 		}
 	}

@@ -314,10 +314,9 @@ func build(t *rapid.T, p *plan.Planner, tg *target, ops []plan.Op, opt plan.Opti
 			t.Fatal(err)
 		}
 		checkPlan(t, plan, ops[:n], opt)
-		before := tg.clone()
 		isSlow, err := tg.flush(plan, ops[:n], opt)
 		if err != nil {
-			t.Fatalf("%v\noptions %+v\nbefore\n%s\noperations\n%s\nwrites %v", err, opt, before, describe(ops[:n]), plan.Writes)
+			t.Fatalf("%v\noptions %+v\noperations\n%s", err, opt, describe(ops[:n]))
 		}
 		slow = slow || isSlow
 		ops = ops[n:]

@@ -158,7 +158,8 @@ func (p *Planner) appendDelta(n *node, d *update.ObjectDiff) (guarded, ok bool, 
 		p.buf = buf
 		return guarded, p.closeUpdate(u, from, bson.TypeEmbeddedDocument, n.orMake), nil
 	}
-	if p.opt.InternalApply {
+	// Servers before 8.0 know no binary diffs.
+	if p.opt.InternalApply && !d.HasBinary() {
 		if p.appendInternal(n, d) && p.closeUpdate(u, from, bson.TypeArray, n.orMake) {
 			return false, true, nil
 		}

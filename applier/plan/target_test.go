@@ -114,13 +114,9 @@ func document(name string, v bson.RawValue) bson.Raw {
 	return bsoncore.UpdateLength(b, at, int32(len(b)))
 }
 
-var (
-	errGuard    = errors.New("a guarded statement found nothing")
-	errDiverged = errors.New("a statement found nothing")
-)
+var errDiverged = errors.New("a statement found nothing")
 
-// clock is what a server puts in the place of zero timestamps: nothing that is
-// drawn.
+// server puts this in the place of zero timestamps: nothing that is drawn.
 var server = serverupdate.Options{Tick: func() bson.Timestamp { return bson.Timestamp{T: 0x7fffffff, I: 0x7fffffff} }}
 
 // run carries out a Write as a server in a transaction: the first statement that
@@ -150,9 +146,6 @@ func (t *target) run(w *plan.Write, ops []plan.Op) error {
 			}
 		}
 		if w.MustMatch && n < len(w.Docs) {
-			if w.Guarded {
-				return errGuard
-			}
 			return errDiverged
 		}
 	case plan.Delete:
@@ -263,10 +256,12 @@ func internalApply(u bson.RawValue) (bson.Raw, bool) {
 // one operation after the other.
 func (t *target) flush(p plan.Plan, ops []plan.Op, opt plan.Options) (slow bool, err error) {
 	before := t.clone()
+	guarded := false
 	for i := range p.Writes {
+		guarded = guarded || p.Writes[i].Guarded
 		err := t.run(&p.Writes[i], ops)
-		if errors.Is(err, errGuard) {
-			slow = true
+		if err != nil && guarded {
+			slow = true // what came behind may not have met what it was made for
 			break
 		}
 		if err != nil {

@@ -77,16 +77,20 @@ func (m *Member) lookAgain(ctx context.Context) (*mnet.Connection, error) {
 		m.srv.RequestImmediateCheck()
 		timer := time.NewTimer(m.patience)
 		defer timer.Stop()
-		var open bool
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-timer.C:
-			return nil, errors.New("it does not answer")
-		case d, open = <-sub.C:
-			if !open {
-				return nil, ErrClosed
+		for seen := false; !seen; {
+			var open bool
+			select {
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			case <-timer.C:
+				return nil, errors.New("it does not answer")
+			case d, open = <-sub.C:
+				if !open {
+					return nil, ErrClosed
+				}
 			}
+			// A look that another call's fault broke off says nothing.
+			seen = d.Kind != description.Unknown || !errors.Is(d.LastError, context.Canceled)
 		}
 	}
 	if d.Kind == description.Unknown {

@@ -49,6 +49,11 @@ type Member struct {
 func newMember(set *Set, id int, opts MemberOptions) (*Member, error) {
 	m := &Member{set: set, id: id, opts: opts, name: "m" + strconv.Itoa(id)}
 	m.store = storage.New(m.storage())
+	if r := set.opts.Recording; r != nil {
+		if err := r.fill(m.store); err != nil {
+			return nil, err
+		}
+	}
 	var err error
 	if m.port, err = reservePort(set.ctx); err != nil {
 		return nil, fmt.Errorf("mongosim: reserve a port for %s: %w", m.name, err)
@@ -171,6 +176,9 @@ func (m *Member) Wipe() error {
 	defer m.mu.Unlock()
 	if m.run != nil {
 		return fmt.Errorf("mongosim: wipe %s: it is running", m.Host())
+	}
+	if m.set.opts.Recording != nil {
+		return fmt.Errorf("mongosim: wipe %s: %w", m.Host(), errRecorded)
 	}
 	m.store = storage.New(m.storage())
 	return nil

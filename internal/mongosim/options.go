@@ -49,6 +49,8 @@ type Options struct {
 	// WriteConcernModes are settings.getLastErrorModes: mode → tag → how many
 	// different values of the tag have to acknowledge.
 	WriteConcernModes map[string]map[string]int
+	// Recording makes the set, which must have one member, show a recorded log.
+	Recording *Recording
 	// Users switch access control on.
 	Users []User
 	// Keyfile, if set, is the password of the user __system, as a keyfile's content
@@ -176,6 +178,9 @@ func (o *Options) validate() error {
 	}
 	if o.OplogBytes < 0 {
 		faults = append(faults, fmt.Errorf("mongosim: oplog of %d bytes is below 0", o.OplogBytes))
+	}
+	if o.Recording != nil {
+		faults = append(faults, o.Recording.validate(o.Members))
 	}
 	if o.Members < 0 {
 		faults = append(faults, fmt.Errorf("mongosim: %d members is below 0", o.Members))

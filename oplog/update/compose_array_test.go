@@ -21,7 +21,7 @@ func arrayStep(rt *rapid.T, array []bson.D) (diff bson.D, after []bson.D) {
 		n = rapid.IntRange(0, n-1).Draw(rt, "length")
 		diff = append(diff, bson.E{Key: "l", Value: int32(n)})
 	}
-	after = append(after, array[:n]...)
+	after = append([]bson.D{}, array[:n]...)
 	set := func(i int) {
 		for len(after) <= i {
 			after = append(after, nil)

@@ -337,6 +337,19 @@ func (d *ObjectDiff) place(name string) int {
 	return -1
 }
 
+// HasBinary tells whether the diff changes binary data in part, at any depth: what
+// only 8.0 and newer understand.
+func (d *ObjectDiff) HasBinary() bool {
+	return len(d.Binaries) > 0 || slices.ContainsFunc(d.Subs, func(f SubField) bool { return f.hasBinary() })
+}
+
+func (d *SubDiff) hasBinary() bool {
+	if d.Object != nil {
+		return d.Object.HasBinary()
+	}
+	return slices.ContainsFunc(d.Array.Mods, func(m ArrayMod) bool { return m.IsSub() && m.hasBinary() })
+}
+
 func (a *Arena) sub(diff []byte) (sub SubDiff, fault *DeltaError) {
 	if string(firstKey(diff)) == "a" {
 		sub.Array, fault = a.array(diff)

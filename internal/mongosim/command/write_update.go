@@ -46,6 +46,9 @@ type updateStatement struct {
 	arrayFilters  bson.Raw
 	multi, upsert bool
 
+	// entry is the o of an update entry that is to be applied, nil for any other u.
+	entry bson.Raw
+
 	compiled *serverupdate.Statement
 	// found are the documents of a multi-update that are left.
 	found   []storage.RecordID
@@ -101,6 +104,12 @@ func (s *updateStatement) parse(r *request, doc bson.Raw) error {
 	if s.filter == nil {
 		return missingField(name, "q")
 	}
+	if r.srv.atLeast(6, 0) {
+		var err error
+		if s.entry, err = entryToApply(s.u); err != nil {
+			return err
+		}
+	}
 	return s.checkModification(name + ".u")
 }
 
@@ -117,7 +126,7 @@ func (s *updateStatement) checkModification(name string) error {
 	if err := serverupdate.CheckStatement(s.u); err != nil {
 		return err
 	}
-	if s.u.Type == bson.TypeArray {
+	if s.u.Type == bson.TypeArray && s.entry == nil {
 		_, err := serverupdate.Compile(s.u, serverupdate.Options{Multi: s.multi, ArrayFilters: s.arrayFilters})
 		if e, ok := errors.AsType[*servererr.Error](err); ok && e.Code == unknownStage {
 			return err
@@ -153,8 +162,12 @@ func (s *updateStatement) compile(w *writer, coll *storage.Collection) error {
 	if srv.fcv[0] < 5 {
 		opts.Log = serverupdate.LogModifiers
 	}
+	u := s.u
+	if s.entry != nil {
+		u.Value = emptyPipeline
+	}
 	var err error
-	s.compiled, err = serverupdate.Compile(s.u, opts)
+	s.compiled, err = serverupdate.Compile(u, opts)
 	return err
 }
 
@@ -254,7 +267,7 @@ func (w *writer) updateMany(ops opwrite.Ops, coll *storage.Collection, s *update
 func (w *writer) updateRecord(ops opwrite.Ops, coll *storage.Collection, rec storage.Record, index int,
 	s *updateStatement, stmt opwrite.Stmt, image opwrite.Image,
 ) (post bson.Raw, changed int, err error) {
-	res, err := s.compiled.Apply(rec.Doc, index)
+	res, err := s.apply(rec.Doc, index)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -296,6 +309,9 @@ func (w *writer) upsert(ops opwrite.Ops, s *updateStatement, i int, stmt opwrite
 		from[n] = serverupdate.Equality{Path: e.Path, Value: e.Value}
 	}
 	doc, err := s.compiled.Upsert(from)
+	if err == nil && s.entry != nil {
+		doc, err = applyEntry(doc, s.entry)
+	}
 	if err != nil {
 		return nil, err
 	}

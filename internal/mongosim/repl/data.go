@@ -158,6 +158,11 @@ func (n *Node) finishStepUp(ctx context.Context) {
 	n.mu.Lock()
 	term, epoch := n.term, n.epoch
 	n.mu.Unlock()
+	if n.cfg.Played != nil {
+		n.beginPlaying(epoch)
+		n.settle()
+		return
+	}
 	caughtUp := n.catchUp(ctx, epoch)
 	if ctx.Err() != nil && (!n.leads(epoch) || !errors.Is(context.Cause(ctx), errSourceChanged)) {
 		return

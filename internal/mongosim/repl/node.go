@@ -58,6 +58,11 @@ type Config struct {
 	// host holds now, its oplog included (storage.Store.CloneAt). Without it, a
 	// member whose store is empty stays in STARTUP2.
 	Clone func(ctx context.Context, host string) (*storage.Store, error)
+	// Played, if not nil, is for a set of one member that shows a log which another
+	// set wrote: the store holds the log's first entry, at least, from the start,
+	// Node.Play brings the others, and nothing else is ever logged. It says how they
+	// are applied.
+	Played *replay.Options
 	// Hooks tell the rest of the member what happens. All may be nil.
 	Hooks Hooks
 }
@@ -106,6 +111,11 @@ type impl struct {
 	// store; mu is never held while calling into the store, because the store calls
 	// WriteTerm.
 	saving sync.Mutex
+	// playing lets one Play at a time, and guards player. It is taken before the
+	// store and mu.
+	playing sync.Mutex
+	player  *replay.Applier
+
 	// background is Run's goroutines.
 	background sync.WaitGroup
 	stepUps    chan stepUpRequest

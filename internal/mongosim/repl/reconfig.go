@@ -59,14 +59,7 @@ func (n *Node) Initiate(ctx context.Context, doc bson.Raw) error {
 	if err := n.quorum(ctx, c, "replSetInitiate", len(c.members)); err != nil {
 		return err
 	}
-	first, err := n.writeNoop(noopInitiate, func() (int64, error) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		if n.conf != nil { // another member's set has taken this one in meanwhile
-			return 0, alreadyInitialized()
-		}
-		return oplog.UninitializedTerm, nil
-	})
+	first, err := n.firstEntry()
 	if err != nil {
 		return err
 	}
@@ -82,6 +75,22 @@ func (n *Node) Initiate(ctx context.Context, doc bson.Raw) error {
 	n.install(c)
 	n.mu.Unlock()
 	return errors.Join(n.saveConfig(), n.saveOrigin())
+}
+
+// firstEntry writes the first entry of a new set, which a log that is played has
+// already.
+func (n *Node) firstEntry() (moment, error) {
+	if n.cfg.Played != nil {
+		return n.newestEntry()
+	}
+	return n.writeNoop(noopInitiate, func() (int64, error) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.conf != nil { // another member's set has taken this one in meanwhile
+			return 0, alreadyInitialized()
+		}
+		return oplog.UninitializedTerm, nil
+	})
 }
 
 func alreadyInitialized() error {

@@ -249,6 +249,9 @@ func (n *Node) Wrote(at oplog.OpTime, wall time.Time) {
 // has caught up. That is so while Hooks.SteppedUp runs already, which may write;
 // clients have to wait for View.Writable.
 func (n *Node) WriteTerm() (int64, error) {
+	if n.cfg.Played != nil {
+		return 0, errPlays
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.role != leader || n.termStart.IsNull() || n.attempting {

@@ -1,0 +1,72 @@
+package ddl
+
+import (
+	"context"
+	"slices"
+
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// maxLooks is how often the target may contradict the catalog.
+const maxLooks = 3
+
+// contradicts tells whether the target refused because it has something else than
+// the catalog.
+func contradicts(err error) bool {
+	switch codeOf(err) {
+	case servererr.NamespaceNotFound, servererr.NamespaceExists, servererr.IndexNotFound:
+		return !isTyped(err)
+	default:
+		return false
+	}
+}
+
+// lookAgain reads anew what the operation is about.
+func (s *step) lookAgain(ctx context.Context) error {
+	var names []oplog.Namespace
+	if s.op.Kind.IsCRUD() {
+		ns, err := viewName(s.op)
+		if err != nil {
+			return err
+		}
+		names = append(names, ns)
+	} else {
+		ns, to, err := s.op.Target()
+		if err != nil {
+			return err
+		}
+		names = append(names, ns, to)
+	}
+	for _, source := range names {
+		if !source.IsCollection() {
+			continue
+		}
+		ns, in := s.target(source)
+		if !in {
+			continue
+		}
+		if err := s.cfg.Catalog.Refresh(ctx, ns); err != nil {
+			return err
+		}
+		if !ns.IsBuckets() {
+			continue
+		}
+		if err := s.cfg.Catalog.Refresh(ctx, seriesOf(ns)); err != nil {
+			return err
+		}
+	}
+	if s.op.Command != oplog.CommandDropDatabase && !slices.ContainsFunc(names, oplog.Namespace.IsSystemViews) {
+		return nil
+	}
+	left, err := s.left(ctx, s.op.NS.DB())
+	if err != nil {
+		return err
+	}
+	for _, coll := range left {
+		if err := s.cfg.Catalog.Refresh(ctx, coll.NS); err != nil {
+			return err
+		}
+	}
+	return nil
+}

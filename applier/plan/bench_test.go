@@ -1,0 +1,81 @@
+package plan_test
+
+import (
+	"fmt"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/internal/bsongen"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+const flushSize = 2000
+
+// benchOps are operations of a usual size on as many documents as keys says.
+func benchOps(tb testing.TB, kind oplog.Kind, o string, keys int) []plan.Op {
+	ops := make([]plan.Op, flushSize)
+	payload := bsongen.FromJSON(tb, o)
+	for i := range ops {
+		id := value(bson.ObjectID{1, 2, 3, 11: byte(i % keys), 10: byte(i % keys >> 8)})
+		op := &ops[i]
+		op.Kind, op.ID, op.O = kind, id, payload
+		switch kind {
+		case oplog.KindInsert:
+			op.O = withID(payload, id)
+		case oplog.KindDelete:
+			op.O = document("_id", id)
+		}
+		op.Target = oplog.Namespace(fmt.Sprintf("shop.orders%d", i/100%4))
+		op.NS, op.Mode = op.Target, plan.ModeExact
+	}
+	return ops
+}
+
+var benchCases = []struct {
+	name   string
+	kind   oplog.Kind
+	o      string
+	keys   int
+	allocs float64 // at most so many for each operation
+}{
+	{"insert", oplog.KindInsert, `{"_id":1,"name":"somebody","address":{"street":"Long Street 17","city":"Somewhere","zip":"12345"},"tags":["a","b","c"],"count":1,"note":"a note that is long enough to make this a document of an ordinary size"}`, flushSize, 0.1},
+	{"set", oplog.KindUpdate, `{"$v":2,"diff":{"u":{"count":2,"name":"somebody else"}}}`, flushSize, 0.1},
+	{"set-inside", oplog.KindUpdate, `{"$v":2,"diff":{"u":{"count":2},"saddress":{"u":{"zip":"54321"}},"stags":{"a":true,"u1":"x"}}}`, flushSize, 2},
+	{"guarded", oplog.KindUpdate, `{"$v":2,"diff":{"i":{"new":1}}}`, flushSize, 0.1},
+	{"pipeline", oplog.KindUpdate, `{"$v":2,"diff":{"stags":{"a":true,"l":2}}}`, flushSize, 3},
+	{"delete", oplog.KindDelete, `{"_id":1}`, flushSize, 0.1},
+	{"hot", oplog.KindUpdate, `{"$v":2,"diff":{"u":{"count":2,"name":"somebody else"}}}`, 20, 6},
+}
+
+func BenchmarkBuild(b *testing.B) {
+	for _, tc := range benchCases {
+		b.Run(tc.name, func(b *testing.B) {
+			ops := benchOps(b, tc.kind, tc.o, tc.keys)
+			p := plan.NewPlanner(plan.Options{Coalesce: true})
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := p.Build(ops); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/flushSize, "ns/entry")
+		})
+	}
+}
+
+func TestAllocations(t *testing.T) {
+	for _, tc := range benchCases {
+		ops := benchOps(t, tc.kind, tc.o, tc.keys)
+		p := plan.NewPlanner(plan.Options{Coalesce: true})
+		n := testing.AllocsPerRun(5, func() {
+			if _, err := p.Build(ops); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if each := n / flushSize; each > tc.allocs {
+			t.Errorf("%s: %.2f allocations for each operation, at most %v", tc.name, each, tc.allocs)
+		}
+	}
+}

@@ -1,0 +1,285 @@
+package syncsource
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// dialer gives members of a set that is reached over TCP.
+type dialer struct{ set *mdb.Set }
+
+func (d dialer) Member(host string) (call.Caller, error) { return d.set.Member(host), nil }
+
+// wired is a Watcher and a Resolver on an embedded set.
+type wired struct {
+	t   *testing.T
+	ctx context.Context
+	set *mongosim.Set
+	mdb *mdb.Set
+	w   *Watcher
+	r   *Resolver
+
+	mu     sync.Mutex
+	events []string
+}
+
+func startWired(t *testing.T, opts mongosim.Options, rules Rules, user string) *wired {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	x := &wired{t: t, ctx: ctx, set: mongosim.StartTest(t, opts)}
+	if err := x.set.AwaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	uri := x.set.URI()
+	if user != "" {
+		uri = x.set.URIFor(user)
+	}
+	options, err := mdb.Parse(mdb.Config{URI: uri})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x.mdb, err = mdb.Open(ctx, options); err != nil {
+		t.Fatal(err)
+	}
+	observe := func(e event.Event) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.events = append(x.events, eventText(e))
+	}
+	x.w, err = NewWatcher(WatcherConfig{
+		Seeds: []string{x.set.Member(0).Host()}, SetName: "rs0", HeartbeatInterval: 40 * time.Millisecond,
+		HeartbeatTimeout: 3 * time.Second, ConfigInterval: time.Second, Observer: observe,
+	}, dialer{x.mdb})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x.r, err = NewResolver(ResolverConfig{Rules: rules, Observer: observe}, x.w, dialer{x.mdb}); err != nil {
+		t.Fatal(err)
+	}
+	over := errors.New("the test is over")
+	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	var group sync.WaitGroup
+	group.Go(func() { _ = x.w.Run(running) })
+	t.Cleanup(func() {
+		stop(over)
+		group.Wait()
+		x.mdb.Close()
+	})
+	if err := x.w.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// write inserts on the primary, over the wire.
+func (x *wired) write() {
+	x.t.Helper()
+	body, err := bson.Marshal(bson.D{
+		{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "a", Value: 1}}}},
+	})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	if _, err := x.mdb.Call(x.ctx, call.Command{DB: "db", Body: body}); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// oldest returns the oldest entry of a member.
+func (x *wired) oldest(id int) oplog.OpTime {
+	x.t.Helper()
+	p, refused := probe(x.ctx, x.mdb.Member(x.set.Member(id).Host()), oplog.NewOpTime(1<<31, 1, 1), oplog.OpTime{})
+	if refused != nil {
+		x.t.Fatal(refused.Reason)
+	}
+	return p.oldest
+}
+
+// await looks at each view until one is as wanted.
+func (x *wired) await(what string, ok func(v *View) bool) {
+	x.t.Helper()
+	for {
+		changed := x.w.Changed()
+		v := x.w.View()
+		if ok(&v) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-x.ctx.Done():
+			x.t.Fatalf("%s: %q, configuration %q", what, describe(v), v.ConfigFault)
+		}
+	}
+}
+
+// resolve resolves until the choice is as wanted.
+func (x *wired) resolve(what string, last oplog.OpTime, ok func(s Source) bool) Source {
+	x.t.Helper()
+	for {
+		changed := x.w.Changed()
+		source, err := x.r.Resolve(x.ctx, last, oplog.OpTime{})
+		if err == nil && ok(source) {
+			return source
+		}
+		select {
+		case <-changed:
+		case <-x.ctx.Done():
+			x.t.Fatalf("%s: %q, %v", what, source.Host, err)
+		}
+	}
+}
+
+func TestOverTheWire(t *testing.T) {
+	t.Parallel()
+	x := startWired(t, mongosim.Options{
+		Seed: 1, ElectionTimeout: 10 * time.Second,
+		MemberOptions: []mongosim.MemberOptions{{}, {}, {Tags: map[string]string{"dc": "x"}}, {NonVoting: true, NoPriority: true, Hidden: true}},
+	}, Rules{MaxLag: time.Second, TagSets: []map[string]string{{"dc": "x"}, {}}, PingThreshold: -time.Millisecond, AcceptEqual: true}, "")
+	host := func(id int) string { return x.set.Member(id).Host() }
+
+	// The hidden member is known, and the set's id.
+	x.await("all members", func(v *View) bool {
+		hidden, ok := v.Find(host(3))
+		_, primary := v.Primary()
+		return ok && hidden.Hidden && hidden.NonVoting && hidden.Up() && hidden.Pings > 0 && hidden.RBID > 0 && primary &&
+			len(v.Members) == 4 && v.ReplicaSetID.Type == bson.TypeObjectID
+	})
+
+	// The tagged member is wanted, but begins after an entry that was never written.
+	x.write()
+	if err := x.set.AwaitSynced(x.ctx); err != nil {
+		t.Fatal(err)
+	}
+	oldest := x.oldest(2)
+	source := x.resolve("the tagged one", oldest, func(s Source) bool { return s.Host == host(2) })
+	if source.RBID < 1 || source.Oldest != oldest {
+		t.Errorf("%+v", source)
+	}
+	before := oplog.OpTime{TS: bson.Timestamp{T: oldest.TS.T - 1, I: 1}, Term: oldest.Term}
+	_, err := x.r.Resolve(x.ctx, before, oplog.OpTime{})
+	if stale, ok := errors.AsType[*TooStaleError](err); !ok || stale.Earliest.TS != oldest.TS {
+		t.Fatalf("an entry before the oldest: %v", err)
+	}
+	x.r.mu.Lock()
+	clear(x.r.denied)
+	x.r.mu.Unlock()
+
+	// A member that is stopped is left, and says why.
+	x.resolve("the tagged one again", oldest, func(s Source) bool { return s.Host == host(2) })
+	if err := x.set.Member(2).Stop(x.ctx); err != nil {
+		t.Fatal(err)
+	}
+	x.await("member 2 down", func(v *View) bool { m, ok := v.Find(host(2)); return ok && m.Fault != "" })
+	if verdict := x.r.OnError(oldest); !verdict.Change || !strings.Contains(verdict.Reason, "cannot be reached") {
+		t.Errorf("the source is down: %+v", verdict)
+	}
+	x.resolve("another one", oldest, func(s Source) bool { return s.Host != host(2) && s.Host != host(3) })
+	if err := x.set.Member(2).Start(); err != nil {
+		t.Fatal(err)
+	}
+
+	// A member that no other one reaches lags.
+	for _, id := range []int{0, 1, 3} {
+		x.set.Cut(2, id)
+	}
+	for tick := time.NewTicker(20 * time.Millisecond); ; {
+		x.write()
+		v := x.w.View()
+		choice := Choose(v, x.r.query(oldest))
+		i := slices.IndexFunc(choice.Refused, func(r Refusal) bool { return r.Host == host(2) })
+		if i >= 0 && strings.Contains(choice.Refused[i].Reason, "s behind the primary, 1 s are allowed") && choice.Host != "" {
+			tick.Stop()
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-x.ctx.Done():
+			t.Fatalf("member 2 does not lag: %q", describe(v))
+		}
+	}
+	for _, id := range []int{0, 1, 3} {
+		x.set.Heal(2, id)
+	}
+
+	// Without chaining the primary alone is read.
+	x.reconfig(func(config bson.D) bson.D {
+		for i := range config {
+			if settings, ok := config[i].Value.(bson.D); ok && config[i].Key == "settings" {
+				for j := range settings {
+					if settings[j].Key == "chainingAllowed" {
+						settings[j].Value = false
+					}
+				}
+			}
+		}
+		return config
+	})
+	x.await("no chaining", func(v *View) bool { return v.NoChaining && v.comparable() })
+	primary := x.resolve("the primary", oldest, func(s Source) bool { return s.Member.State == oplog.MemberPrimary })
+	if primary.Host != x.set.Primary().Host() {
+		t.Errorf("read from %s, the primary is %s", primary.Host, x.set.Primary().Host())
+	}
+	if err := x.set.StepDown(x.ctx); err != nil {
+		t.Fatal(err)
+	}
+	x.await("another primary", func(v *View) bool { m, ok := v.Primary(); return ok && m.Host != primary.Host })
+	if verdict := x.r.OnReply(oldest, Said{Applied: oldest, HasSource: true}); !verdict.Change || !strings.Contains(verdict.Reason, "is not the primary") {
+		t.Errorf("the source is primary no more: %+v", verdict)
+	}
+}
+
+func (x *wired) reconfig(change func(config bson.D) bson.D) {
+	x.t.Helper()
+	reply, err := x.mdb.Call(x.ctx, call.Command{DB: "admin", Body: configCommand()})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	e, _ := rawbson.Lookup(reply, "config")
+	var config bson.D
+	doc, _ := e.Document()
+	if err := bson.Unmarshal(doc, &config); err != nil {
+		x.t.Fatal(err)
+	}
+	for i := range config {
+		if config[i].Key == "version" {
+			config[i].Value = config[i].Value.(int32) + 1
+		}
+	}
+	body, err := bson.Marshal(bson.D{{Key: "replSetReconfig", Value: change(config)}})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	if _, err := x.mdb.Call(x.ctx, call.Command{DB: "admin", Body: body}); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// TestOverTheWireWithoutRights: who may read local but not the configuration finds
+// a source all the same.
+func TestOverTheWireWithoutRights(t *testing.T) {
+	t.Parallel()
+	x := startWired(t, mongosim.Options{
+		Seed: 1, MemberOptions: []mongosim.MemberOptions{{}, {NoPriority: true}, {NoPriority: true, Hidden: true}},
+		Users: []mongosim.User{{Name: "reader", Password: "pw", Roles: []mongosim.Role{{Name: "read", DB: "local"}}}},
+	}, Rules{AcceptEqual: true}, "reader")
+	x.await("the configuration's refusal", func(v *View) bool {
+		return strings.Contains(v.ConfigFault, "Unauthorized") && len(v.Members) == 2 && v.Members[1].Pings > 0
+	})
+	oldest := x.oldest(0)
+	x.resolve("a source", oldest, func(s Source) bool { return s.RBID >= 1 })
+}
