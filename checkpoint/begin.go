@@ -120,7 +120,7 @@ func (s *Store) sessionID(instance, lane string) []byte {
 // fence raises the term of every lane, each on its own session.
 func (h *Hold) fence(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, l := range append(h.lanes[:len(h.lanes):len(h.lanes)], h.barrier) {
+	for _, l := range h.all() {
 		g.Go(func() error { return l.fence(ctx) })
 	}
 	return g.Wait()

@@ -75,7 +75,7 @@ func TestBeginFences(t *testing.T) {
 			_, err := old.store.Begin(ctx, old.Term())
 			wantError(t, err, ErrFenced)
 			for _, id := range []string{"open", "open-barrier", "late", "retryable", "retryable-barrier"} {
-				if has(t, g, id) {
+				if has(ctx, t, g, id) {
 					t.Errorf("%q of the older term is in the target", id)
 				}
 			}
@@ -84,7 +84,7 @@ func TestBeginFences(t *testing.T) {
 			flush(ctx, t, h.Lane(0), at(102, 0), "new")
 			flush(ctx, t, h.Barrier(), at(103, 0), "new-barrier")
 			succeed(t, h.Advance(ctx, progress(103), positions(h), Source{}))
-			if !has(t, g, "kept") || !has(t, g, "new") {
+			if !has(ctx, t, g, "kept") || !has(ctx, t, g, "new") {
 				t.Error("the new term's data are missing")
 			}
 		})
@@ -113,6 +113,26 @@ func TestForgottenSessions(t *testing.T) {
 	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), ErrFenced)
 }
 
+// TestRaisedOnly: once the link's term is raised an older one moves the checkpoint
+// no more, although the lanes are still its own.
+func TestRaisedOnly(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, _, old := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	raising := &target{set: g.set}
+	raising.intercept(func(cmd call.Command) (error, bool) {
+		if v, _ := cmd.Body.Lookup("update").StringValueOK(); v == lanesCollection {
+			return errCut, false
+		}
+		return nil, false
+	})
+	_, err := link(t, raising).Begin(ctx, 0)
+	wantError(t, err, errCut)
+	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), ErrFenced)
+	old.txns = call.NewSession(g, call.SessionID("forgotten"), 1)
+	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), ErrFenced)
+}
+
 // TestDelayedCommit: a commit that was sent before Begin and arrives during or
 // after it either is in what Begin found, or has no effect.
 func TestDelayedCommit(t *testing.T) {
@@ -134,9 +154,9 @@ func TestDelayedCommit(t *testing.T) {
 		later := must[*Hold](t)(link(t, g).Begin(ctx, 0))
 		wg.Wait()
 		in := later.State().Lanes[0] == next
-		if in != (committed == nil) || in != has(t, g, id) {
+		if in != (committed == nil) || in != has(ctx, t, g, id) {
 			t.Fatalf("round %d: commit says %v, the lane is at %v, the document is there: %v",
-				round, committed, later.State().Lanes[0], has(t, g, id))
+				round, committed, later.State().Lanes[0], has(ctx, t, g, id))
 		}
 		h = later
 	}

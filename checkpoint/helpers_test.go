@@ -192,9 +192,9 @@ func insert(id string) call.Command {
 }
 
 // has tells whether the data have a document.
-func has(t tester, g *target, id string) bool {
+func has(ctx context.Context, t tester, g *target, id string) bool {
 	t.Helper()
-	reply := must[bson.Raw](t)(g.Call(t.Context(), findCommand("data", "c", 1, byID(id))))
+	reply := must[bson.Raw](t)(g.Call(ctx, findCommand("data", "c", 1, byID(id))))
 	return len(must[[]bson.Raw](t)(found(reply))) > 0
 }
 

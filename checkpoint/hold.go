@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -84,6 +85,9 @@ func (h *Hold) Term() int64 { return h.state.Term }
 // Lane returns writer i's lane. It is the same one each time.
 func (h *Hold) Lane(i int) *Lane { return h.lanes[i] }
 
+// all returns the writers' lanes and the barrier's.
+func (h *Hold) all() []*Lane { return append(slices.Clip(h.lanes), h.barrier) }
+
 // Barrier returns the lane for what has to be alone.
 func (h *Hold) Barrier() *Lane { return h.barrier }
 
@@ -113,8 +117,8 @@ func (h *Hold) Touch(ctx context.Context) error {
 	body := document(func(dst []byte) []byte {
 		i, dst := bsoncore.AppendArrayElementStart(dst, "refreshSessions")
 		dst = bsoncore.AppendDocumentElement(dst, "0", h.session)
-		for j, l := range append(h.lanes[:len(h.lanes):len(h.lanes)], h.barrier) {
-			dst = bsoncore.AppendDocumentElement(dst, fmt.Sprint(j+1), l.session.ID())
+		for j, l := range h.all() {
+			dst = bsoncore.AppendDocumentElement(dst, strconv.Itoa(j+1), l.session.ID())
 		}
 		return closeDoc(dst, i)
 	})
@@ -273,7 +277,7 @@ func (h *Hold) whyNotMoved(reply bson.Raw) error {
 	return fmt.Errorf("it is at %s, by a transaction whose end was not heard of", link.Applied)
 }
 
-// Verify, inside of a transaction, finds all writers' lanes not before the given
+// Verify finds, inside of a transaction, all writers' lanes not before the given
 // positions, nor the barrier before what it had acknowledged, or returns
 // ErrRewound (ErrFenced if their term is not ours). What is asked for has to be
 // acknowledged before the transaction's first statement; so the barrier must not

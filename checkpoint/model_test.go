@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -58,6 +59,7 @@ func TestCourses(t *testing.T) {
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
+		defer func() { t.Log(counts) }()
 		c := &course{t: rt, g: g, clock: 100}
 		name := fmt.Sprintf("link-%d", n)
 		writers := rapid.IntRange(1, 3).Draw(rt, "writers")
@@ -80,7 +82,7 @@ func TestCourses(t *testing.T) {
 			"":        func(rt *rapid.T) { c.check(rt) },
 		})
 		for id := range c.model.data {
-			if !has(rt, g, id) {
+			if !has(t.Context(), rt, g, id) {
 				rt.Errorf("%s is not in the target", id)
 			}
 		}
@@ -106,6 +108,8 @@ func (c *course) lane(p *process, i int) *Lane {
 	return p.hold.Lane(i)
 }
 
+var counts = map[string]int{}
+
 func (c *course) begin(rt *rapid.T) {
 	p := c.procs[rapid.IntRange(0, 1).Draw(rt, "process")]
 	after := int64(0)
@@ -115,9 +119,9 @@ func (c *course) begin(rt *rapid.T) {
 	cut := rapid.IntRange(0, 8).Draw(rt, "cut")
 	if cut > 0 {
 		// The command that raises the term is answered, or never sent.
-		n := 0
+		var n atomic.Int64 // the lanes are fenced at once
 		c.g.intercept(func(cmd call.Command) (error, bool) {
-			if n++; n == cut && name(cmd) == "find" {
+			if n.Add(1) == int64(cut) && name(cmd) == "find" {
 				return errCut, true
 			}
 			return nil, false
@@ -149,6 +153,7 @@ func (c *course) begin(rt *rapid.T) {
 	if h.Term() != c.model.term+1 {
 		rt.Fatalf("term %d after %d", h.Term(), c.model.term)
 	}
+	counts["begin"]++
 	c.model.term, p.hold, p.lost = h.Term(), h, false
 	st := h.State()
 	if diff := cmp.Diff(c.model.lanes, append(st.Lanes, st.Barrier)); diff != "" {
@@ -176,6 +181,7 @@ func (c *course) flush(rt *rapid.T, link string) {
 		txn.Abort(c.t.Context())
 		return
 	}
+	counts["flush"]++
 	succeed(rt, l.Move(c.t.Context(), txn, next))
 	must[bson.Raw](rt)(txn.Call(c.t.Context(), insert(id)))
 	switch rapid.SampledFrom([]string{"commit", "commit", "abort", "lost", "unsent", "open"}).Draw(rt, "end") {
@@ -211,6 +217,7 @@ func (c *course) commitLate(rt *rapid.T) {
 	if p.late == nil {
 		rt.Skip("nothing is open")
 	}
+	counts["late"]++
 	_, err := p.late.Commit(c.t.Context(), false)
 	switch {
 	case p.lateTerm != c.model.term:
@@ -254,10 +261,12 @@ func (c *course) advance(rt *rapid.T) {
 	err := p.hold.Advance(c.t.Context(), progress(c.clock), positions(p.hold), Source{})
 	switch {
 	case c.stale(p):
+		counts["fenced"]++
 		wantError(rt, err, ErrFenced)
 	case err != nil:
 		rt.Fatal(err)
 	default:
+		counts["advance"]++
 		c.model.applied = ot(c.clock)
 	}
 }
@@ -299,6 +308,7 @@ func (c *course) resize(rt *rapid.T) {
 	}
 	err := p.hold.Resize(c.t.Context(), progress(c.clock), writers)
 	if c.stale(p) {
+		counts["fenced"]++
 		wantError(rt, err, ErrFenced)
 		return
 	}
@@ -317,12 +327,12 @@ func (c *course) resize(rt *rapid.T) {
 // check compares the data.
 func (c *course) check(rt *rapid.T) {
 	for _, id := range slices.Sorted(maps.Keys(c.model.data)) {
-		if !has(rt, c.g, id) {
+		if !has(c.t.Context(), rt, c.g, id) {
 			rt.Fatalf("%s is not in the target", id)
 		}
 	}
 	for _, p := range c.procs {
-		if p.late != nil && has(rt, c.g, p.lateData) {
+		if p.late != nil && has(c.t.Context(), rt, c.g, p.lateData) {
 			rt.Fatalf("%s of an open transaction is in the target", p.lateData)
 		}
 	}

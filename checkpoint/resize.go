@@ -39,7 +39,7 @@ func (h *Hold) Resize(ctx context.Context, cp Progress, writers int) error {
 func (h *Hold) resize(ctx context.Context, cp Progress, writers int) error {
 	at := Position{OpTime: cp.Applied, Op: AllOps}
 	lanes := make([]Position, len(h.lanes))
-	for i, l := range append(h.lanes[:len(h.lanes):len(h.lanes)], h.barrier) {
+	for i, l := range h.all() {
 		switch {
 		case l.position.Compare(at) > 0:
 			return fmt.Errorf("lane %s is at %s already", l.id, l.position)

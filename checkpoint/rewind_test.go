@@ -33,7 +33,7 @@ func loseFlush(ctx context.Context, t *testing.T, g *target, l *Lane, next Posit
 	}
 	g.set.HealAll()
 	succeed(t, g.set.AwaitReady(ctx))
-	if has(t, g, "lost") {
+	if has(ctx, t, g, "lost") {
 		t.Fatal("the flush was not rolled back")
 	}
 }

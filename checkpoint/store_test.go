@@ -288,7 +288,7 @@ func TestResize(t *testing.T) {
 	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 3)
 	now := uint32(101)
 	for _, writers := range []int{8, 2, 2, 5} {
-		flush(ctx, t, h.Lane(0), at(now, 2), fmt.Sprint(now))
+		flush(ctx, t, h.Lane(0), at(now, 2), at(now, 2).String())
 		flush(ctx, t, h.Barrier(), at(now, 3), fmt.Sprint("b", now))
 		if err := h.Resize(ctx, progress(now-1), writers); err == nil || !strings.Contains(err.Error(), "already") {
 			t.Fatalf("Resize before what was applied: %v", err)
@@ -340,7 +340,7 @@ func TestLostCommit(t *testing.T) {
 			}
 		}
 		h = must[*Hold](t)(s.Begin(ctx, h.Term()))
-		if got := h.Lane(0).Position() == next; got != sent || has(t, g, next.String()) != sent {
+		if got := h.Lane(0).Position() == next; got != sent || has(ctx, t, g, next.String()) != sent {
 			t.Errorf("sent: %v; the lane has moved: %v", sent, got)
 		}
 	}

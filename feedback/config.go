@@ -16,11 +16,11 @@ import (
 type Mode uint8
 
 const (
-	// None: the source is not told.
+	// None is no way: the source is not told.
 	None Mode = iota
-	// Member: by replSetUpdatePosition, for a configured member.
+	// Member is replSetUpdatePosition, for a configured member.
 	Member
-	// Document: by a document in a collection of the source.
+	// Document is a document in a collection of the source.
 	Document
 )
 

@@ -21,11 +21,11 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TestScenarios runs the scenarios of testdata: what happens when, one line each,
+// TestScenarios runs the scenarios of testdata/when: what happens when, one line each,
 // and what the source was told when.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/when", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			var out string
 			synctest.Test(t, func(t *testing.T) { out = scenario(t, d) })

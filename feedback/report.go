@@ -62,16 +62,16 @@ func (r report) of(p checkpoint.Progress, limit *moment) (next report, held bool
 	return next, held || heldToo
 }
 
-// upTo returns the moment to tell after before: to, or the limit if that is
-// earlier, but nothing that is earlier than before.
-func (before moment) upTo(to moment, limit *moment) (next moment, held bool) {
+// upTo returns the moment to tell after m: to, or the limit if that is earlier,
+// but nothing that is earlier than m.
+func (m moment) upTo(to moment, limit *moment) (next moment, held bool) {
 	if limit != nil && to.at.After(limit.at) {
 		to, held = *limit, true
 	}
 	if to.at.IsNull() || !to.valid() {
-		return before, held
+		return m, held
 	}
-	return later(before, to), held
+	return later(m, to), held
 }
 
 func appendMoment(dst []byte, opTime, wall string, m moment) []byte {

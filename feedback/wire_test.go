@@ -37,7 +37,7 @@ type upstream struct{ m *mongosim.Member }
 func (u upstream) Upstream() (Source, bool) {
 	v, ok := u.m.View()
 	return Source{
-		Host: u.m.Host(), Caller: member0{u.m},
+		Host: u.m.Host(), Caller: member0(u),
 		Committed: v.Committed, CommittedWall: time.Now().UnixMilli(), ConfigVersion: v.ConfigVersion,
 	}, ok
 }

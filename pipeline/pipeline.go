@@ -77,7 +77,7 @@ func (p *Pipeline) Run(ctx, soft context.Context) error {
 	watching, endWatch := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() { _ = p.watcher.Run(watching) }) // it returns why it was ended, by us
-	err := p.watcher.Ready(ctx)
+	err := p.ready(ctx, soft)
 	if err == nil {
 		err = p.attempts(ctx, soft)
 	}
@@ -96,6 +96,15 @@ func (p *Pipeline) Run(ctx, soft context.Context) error {
 	return err
 }
 
+// ready waits until the source's members are known well enough to choose from.
+func (p *Pipeline) ready(ctx, soft context.Context) error {
+	p.state.set(Starting, "")
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(soft, func() { stop(ErrStopped) })()
+	return p.watcher.Ready(ctx)
+}
+
 // attempts begins one attempt after the other, until one says how the run ends.
 func (p *Pipeline) attempts(ctx, soft context.Context) error {
 	pause := p.cfg.RetryMin
@@ -105,8 +114,8 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		switch {
 		case err == nil && soft.Err() != nil:
 			return nil
-		case err == nil:
-			continue // the lanes were drained, to have another number of them
+		case err == nil, errors.Is(err, checkpoint.ErrSpent):
+			continue // the lanes were drained, or have another number now
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		}
@@ -145,9 +154,6 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 
 // attempt takes hold of the link and runs its stages until they end.
 func (p *Pipeline) attempt(ctx, soft context.Context) error {
-	if state, _, _ := p.state.get(); state == "" {
-		p.state.set(Starting, "")
-	}
 	src, err := sourceOf(ctx, p.source)
 	if err != nil {
 		return fmt.Errorf("ask the source for its set: %w", err)

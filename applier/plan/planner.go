@@ -58,8 +58,8 @@ type space struct {
 	ordered bool
 	// coalesce and guard tell what may be done to its operations.
 	coalesce, guard bool
-	// tail is the last node, round and rank those of the last statement: for a
-	// namespace that is Ordered.
+	// tail is 1 and the last node, or 0, and round and rank are those of the last
+	// statement: for a namespace that is Ordered.
 	tail        int32
 	round, rank int32
 }
@@ -163,7 +163,7 @@ func (p *Planner) space(op *Op) int32 {
 		return i
 	}
 	s := space{
-		ns: op.Target, seed: oplog.HashNamespace(op.Target), tail: -1, rank: -1,
+		ns: op.Target, seed: oplog.HashNamespace(op.Target), rank: -1,
 		coalesce: p.opt.Coalesce, guard: !p.opt.NoGuards,
 	}
 	if c := op.Collection; c != nil {
@@ -191,36 +191,24 @@ func (p *Planner) add(i int32) error {
 	}
 	n.space, n.first, n.last, n.prev, n.next = at, i, i, -1, -1
 	p.nextOp[i] = -1
+	// In a namespace that is Ordered a run ends with the first operation on another
+	// document, so there its last node is all that matters.
 	slot := &s.tail
 	if !s.ordered {
 		n.hash = oplog.HashID(s.seed, op.ID)
 		slot = p.slot(&n)
 	}
-	tail := *slot - 1
-	if s.ordered {
-		tail = *slot
-	}
-	if s.ordered && tail >= 0 && !sameBytes(p.nodes[tail].id, n.id) {
-		tail = -1 // a run ends with the first operation on another document
-	}
-	if tail >= 0 {
+	if tail := *slot - 1; tail >= 0 {
 		if last := p.absorb(tail, &n); last >= 0 {
-			p.setTail(slot, s.ordered, last)
+			*slot = last + 1
 			return nil
 		}
 		n.prev = tail
 		p.nodes[tail].next = int32(len(p.nodes))
 	}
-	p.setTail(slot, s.ordered, int32(len(p.nodes)))
 	p.nodes = append(p.nodes, n)
+	*slot = int32(len(p.nodes))
 	return nil
-}
-
-func (p *Planner) setTail(slot *int32, ordered bool, n int32) {
-	if !ordered {
-		n++
-	}
-	*slot = n
 }
 
 // slot returns where the last node of n's _id is kept.
@@ -231,7 +219,7 @@ func (p *Planner) slot(n *node) *int32 {
 		if k == 0 {
 			return &p.slots[i]
 		}
-		if other := &p.nodes[k-1]; other.hash == n.hash && p.sameKey(other.id, n.id) {
+		if other := &p.nodes[k-1]; other.hash == n.hash && other.space == n.space && p.sameKey(other.id, n.id) {
 			return &p.slots[i]
 		}
 	}

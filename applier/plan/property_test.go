@@ -46,7 +46,9 @@ type history struct {
 	t       *rapid.T
 	state   *target
 	ops     []plan.Op
-	strange int
+	// collections and ids are what it is about: the fewer, the longer are runs.
+	collections []*catalog.Collection
+	ids         []bson.RawValue
 	// after are the states behind each operation, the first before all.
 	after []*target
 }
@@ -97,8 +99,8 @@ func repeats(doc []byte) bool {
 
 func (h *history) next() {
 	t := h.t
-	coll := rapid.SampledFrom(collections).Draw(t, "collection")
-	id := rapid.SampledFrom(ids).Draw(t, "id")
+	coll := rapid.SampledFrom(h.collections).Draw(t, "collection")
+	id := rapid.SampledFrom(h.ids).Draw(t, "id")
 	op := plan.Op{Mode: plan.ModeExact, Target: coll.NS, Collection: coll}
 	op.NS = "source.x"
 	old, exists := h.state.get(coll.NS, id)
@@ -189,9 +191,12 @@ func v1(t *rapid.T, doc bson.Raw) bson.Raw {
 	return o
 }
 
-// start draws what there is before a history.
+// newHistory draws what there is before a history.
 func newHistory(t *rapid.T) *history {
 	h := &history{t: t, state: newTarget()}
+	first := rapid.IntRange(0, len(collections)-1).Draw(t, "first collection")
+	h.collections = collections[first:rapid.IntRange(first+1, len(collections)).Draw(t, "collections")]
+	h.ids = ids[:rapid.IntRange(1, len(ids)).Draw(t, "ids")]
 	for _, coll := range collections {
 		for _, id := range ids {
 			if _, ok := h.state.get(coll.NS, id); !ok && rapid.IntRange(0, 2).Draw(t, "there") == 0 {

@@ -1,9 +1,11 @@
 package call
 
 import (
+	"errors"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
@@ -16,13 +18,23 @@ type WriteError struct {
 	servererr.Error
 }
 
+// quietField is how long a server that is shutting down still answers, in
+// milliseconds.
+const quietField = "remainingQuiesceTimeMillis"
+
 // Check returns the *servererr.Error that a reply stands for, nil if it is that
 // of a command that was carried out.
 func Check(reply bson.Raw) error {
 	if ok, found := rawbson.Lookup(reply, "ok"); found && ok.Truth() {
 		return nil
 	}
-	return readError(reply, "errmsg")
+	e := readError(reply, "errmsg")
+	// A member that is shutting down says for how long, beside the error.
+	if quiet, err := reply.LookupErr(quietField); err == nil && e.Info == nil {
+		e.Info = bsoncore.BuildDocument(nil, bsoncore.AppendValueElement(nil, quietField,
+			bsoncore.Value{Type: bsoncore.Type(quiet.Type), Data: quiet.Value}))
+	}
+	return e
 }
 
 // WriteErrors returns the statements of a write command that were refused.
@@ -47,7 +59,7 @@ func WriteErrors(reply bson.Raw) ([]WriteError, error) {
 		}
 		index, ok := doc.Lookup("index").AsInt64OK()
 		if !ok {
-			return nil, fmt.Errorf("read writeErrors of a reply: an element has no index")
+			return nil, errors.New("read writeErrors of a reply: an element has no index")
 		}
 		out = append(out, WriteError{Index: int(index), Error: *readError(doc, "errmsg")})
 	}

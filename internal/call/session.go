@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -167,7 +168,7 @@ type Txn struct {
 var (
 	// startFields and fields are what the first and every other command of a
 	// transaction carries besides the session.
-	startFields = bsoncore.AppendBooleanElement(fields[:len(fields):len(fields)], "startTransaction", true)
+	startFields = bsoncore.AppendBooleanElement(slices.Clip(fields), "startTransaction", true)
 	fields      = bsoncore.AppendBooleanElement(nil, "autocommit", false)
 )
 

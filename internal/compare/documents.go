@@ -8,7 +8,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/bsonorder"
-	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -207,11 +206,12 @@ func byID(a, b bson.Raw) int { return bsonorder.Compare(idOf(a), idOf(b), nil) }
 // longest is how much of a document is shown, in bytes of text.
 const longest = 300
 
-func shown(doc bson.Raw) string { return shorten(bsontext.Document(doc), len(doc)) }
+// shown is a document with the types of its values.
+func shown(doc bson.Raw) string { return shorten(doc.String(), len(doc)) }
 
 func shownID(doc bson.Raw) string {
 	id := idOf(doc)
-	return shorten(bsontext.Value(id), len(id.Value))
+	return shorten(id.String(), len(id.Value))
 }
 
 func shorten(text string, size int) string {
