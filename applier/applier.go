@@ -81,8 +81,8 @@ type Config struct {
 	// WindowBytes bounds what was handed to writers and is not applied yet, in
 	// bytes; one operation or transaction may be larger. Zero means 32 MiB.
 	WindowBytes int64
-	// Release is told the Bytes of each batch once all of it is applied. Nil
-	// tells nobody. It must not block.
+	// Release is told the Bytes of each batch once all of it is applied, by
+	// several goroutines. Nil tells nobody. It must not block.
 	Release func(bytes int64)
 	// Start is the checkpoint: where Progress starts.
 	Start checkpoint.Progress
@@ -251,5 +251,8 @@ type lane interface {
 
 type realHold struct{ *checkpoint.Hold }
 
+// Lane is that of the Hold.
 func (h realHold) Lane(i int) lane { return h.Hold.Lane(i) }
-func (h realHold) Barrier() lane   { return h.Hold.Barrier() }
+
+// Barrier is that of the Hold.
+func (h realHold) Barrier() lane { return h.Hold.Barrier() }

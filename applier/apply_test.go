@@ -1,8 +1,8 @@
 package applier
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,7 +29,7 @@ func wantDocs(t fataler, g *simTarget, ns oplog.Namespace, want ...bson.D) {
 
 func TestApply(t *testing.T) {
 	for _, writers := range []int{1, 4, 16} {
-		t.Run(fmt.Sprint(writers), func(t *testing.T) {
+		t.Run(strconv.Itoa(writers), func(t *testing.T) {
 			r := newRig(t, writers, mongosim.Options{Members: 1})
 			l := newLog(t)
 			l.alone(commandOp("db", bson.D{{Key: "create", Value: "a"}}))
@@ -56,8 +56,8 @@ func TestApply(t *testing.T) {
 			if last.Applied != l.optime() || last.FetchFrom != l.optime() || last.AppliedWall != int64(l.optime().TS.T)*1000 || last.Ops != 108 {
 				t.Errorf("watermark %+v, want %s and 108 operations", last, l.optime())
 			}
-			if a.released != 400 {
-				t.Errorf("released %d bytes, want 400", a.released)
+			if n := a.released.Load(); n != 400 {
+				t.Errorf("released %d bytes, want 400", n)
 			}
 			if s := a.Stats(); s.WindowBytes != 0 || s.Commands != 1 {
 				t.Errorf("stats %+v", s)

@@ -47,7 +47,7 @@ func BenchmarkApply(b *testing.B) {
 				ops += n
 			}
 			close(in)
-			for range out { //nolint:revive // it waits
+			for range out {
 			}
 			if err := <-end; err != nil {
 				b.Fatal(err)

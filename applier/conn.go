@@ -2,6 +2,7 @@ package applier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -68,7 +69,7 @@ func getMore(ns oplog.Namespace, cursor int64) call.Command {
 func batchOf(reply bson.Raw) (docs []bson.Raw, cursor int64, err error) {
 	c, ok := reply.Lookup("cursor").DocumentOK()
 	if !ok {
-		return nil, 0, fmt.Errorf("read a reply: it has no cursor")
+		return nil, 0, errors.New("read a reply: it has no cursor")
 	}
 	cursor, _ = c.Lookup("id").AsInt64OK()
 	list, ok := c.Lookup("firstBatch").ArrayOK()
@@ -76,7 +77,7 @@ func batchOf(reply bson.Raw) (docs []bson.Raw, cursor int64, err error) {
 		list, ok = c.Lookup("nextBatch").ArrayOK()
 	}
 	if !ok {
-		return nil, 0, fmt.Errorf("read a reply: its cursor has no batch")
+		return nil, 0, errors.New("read a reply: its cursor has no batch")
 	}
 	it := rawbson.NewIter(list)
 	for it.Next() {
@@ -102,16 +103,7 @@ func look(ctx context.Context, c conn, ns oplog.Namespace, id bson.RawValue) (bs
 	return docs[0], true, nil
 }
 
-// updateBody is the body of an update of one statement, which goes beside it.
-func updateBody(ns oplog.Namespace) bson.Raw {
-	return bson.Raw(bsoncore.NewDocumentBuilder().
-		AppendString("update", ns.Collection()).
-		AppendBoolean("bypassDocumentValidation", true).
-		AppendBoolean("ordered", true).
-		Build())
-}
-
-// withField returns a document with one more element, which is encoded already.
+// withElement returns a document with one more element, which is encoded already.
 func withElement(doc bson.Raw, element []byte) bson.Raw {
 	out := make([]byte, 0, len(doc)+len(element))
 	out = append(out, doc[:len(doc)-1]...)
@@ -126,7 +118,7 @@ var majority = bsoncore.AppendDocumentElement(nil, "writeConcern",
 func affected(reply bson.Raw) (int64, error) {
 	n, ok := reply.Lookup("n").AsInt64OK()
 	if !ok {
-		return 0, fmt.Errorf("read the reply to a write: it has no n")
+		return 0, errors.New("read the reply to a write: it has no n")
 	}
 	return n, nil
 }

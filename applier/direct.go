@@ -78,6 +78,10 @@ func (w *writer) direct(ctx context.Context, s stretch) error {
 		}
 	}
 	if err := w.directWrites(ctx, c, ops, s.uncertain, &t); err != nil {
+		// What was met has been put right already: nobody will meet it again.
+		for _, d := range t.diverged {
+			w.diverged(d)
+		}
 		return err
 	}
 	if err := w.endAlone(ctx, s); err != nil {
@@ -96,10 +100,10 @@ func (w *writer) directWrites(ctx context.Context, c besideTxn, ops []plan.Op, u
 	}
 	tolerant := slices.Clone(ops)
 	for i := range tolerant {
-		if !(tolerant[i].Kind == oplog.KindInsert && tolerant[i].Collection.Capped) {
-			tolerant[i].Mode = plan.ModeCopied
-		} else {
+		if tolerant[i].Kind == oplog.KindInsert && tolerant[i].Collection.Capped {
 			tolerant[i].Mode, tolerant[i].Grouped = plan.ModeExact, false
+		} else {
+			tolerant[i].Mode = plan.ModeCopied
 		}
 	}
 	p, err := w.planner.Build(tolerant)
@@ -257,11 +261,10 @@ func (w *writer) cappedInserts(ctx context.Context, c besideTxn, pw *plan.Write,
 		if e.Code != servererr.DuplicateKey || !found {
 			return w.refused(ctx, op, &e.Error)
 		}
-		switch {
-		case op.Mode == plan.ModeCopied:
+		if op.Mode == plan.ModeCopied {
 			// The copy has it already, in its place in the order.
 			t.ignored++
-		default:
+		} else {
 			if err := w.divergence(divergence(op, "the insert into a capped collection met another document of that _id"), t); err != nil {
 				return err
 			}

@@ -298,6 +298,8 @@ func (d *dispatcher) settle(o *routed) error {
 			return diverged
 		}
 		d.diverged(diverged)
+	default:
+		// It is nobody's business, or somebody else's.
 	}
 	return nil
 }

@@ -9,6 +9,20 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
+// The keys of events.
+const (
+	keyNS     = "ns"
+	keyOpTime = "optime"
+	keyLane   = "lane"
+	keyFrom   = "from"
+	keyID     = "id"
+	keyWhat   = "what"
+	keyOps    = "ops"
+	keyCause  = "cause"
+	keyWhy    = "why"
+	keyWaited = "waited"
+)
+
 // Divergence is a divergence that the run goes on after.
 type Divergence struct{ Err *DivergenceError }
 
@@ -20,8 +34,8 @@ func (Divergence) Level() slog.Level { return slog.LevelWarn }
 
 // LogValue implements slog.LogValuer.
 func (e Divergence) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("ns", string(e.Err.NS)), slog.String("id", showID(e.Err.ID)),
-		slog.String("optime", e.Err.OpTime.String()), slog.String("what", e.Err.What))
+	return slog.GroupValue(slog.String(keyNS, string(e.Err.NS)), slog.String(keyID, showID(e.Err.ID)),
+		slog.String(keyOpTime, e.Err.OpTime.String()), slog.String(keyWhat, e.Err.What))
 }
 
 // SlowPath is a flush whose operations are done one by one.
@@ -41,8 +55,8 @@ func (SlowPath) Level() slog.Level { return slog.LevelDebug }
 
 // LogValue implements slog.LogValuer.
 func (e SlowPath) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("lane", e.Lane), slog.Int("ops", e.Ops),
-		slog.String("from", e.From.String()), slog.String("cause", e.Cause.Error()))
+	return slog.GroupValue(slog.String(keyLane, e.Lane), slog.Int(keyOps, e.Ops),
+		slog.String(keyFrom, e.From.String()), slog.String(keyCause, e.Cause.Error()))
 }
 
 // NotAtomic is a source transaction that the target cannot take in one.
@@ -60,7 +74,7 @@ func (NotAtomic) Level() slog.Level { return slog.LevelInfo }
 
 // LogValue implements slog.LogValuer.
 func (e NotAtomic) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("optime", e.OpTime.String()), slog.Int("ops", e.Ops), slog.String("why", e.Why))
+	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.Int(keyOps, e.Ops), slog.String(keyWhy, e.Why))
 }
 
 // BarrierWait is a wait for all lanes that takes long.
@@ -78,7 +92,7 @@ func (BarrierWait) Level() slog.Level { return slog.LevelInfo }
 
 // LogValue implements slog.LogValuer.
 func (e BarrierWait) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("optime", e.For.String()), slog.Duration("waited", e.Waited))
+	return slog.GroupValue(slog.String(keyOpTime, e.For.String()), slog.Duration(keyWaited, e.Waited))
 }
 
 func (a *Applier) tell(e event.Event) { a.cfg.Observer.Tell(e) }

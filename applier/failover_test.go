@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ import (
 // from what the lanes say.
 func TestStepDown(t *testing.T) {
 	for _, writers := range []int{1, 4, 16} {
-		t.Run(fmt.Sprint(writers), func(t *testing.T) {
+		t.Run(strconv.Itoa(writers), func(t *testing.T) {
 			r := newRig(t, writers, mongosim.Options{Members: 3})
 			r.target.run(t, "db", bson.D{{Key: "create", Value: "a"}, {Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}})
 			l := newLog(t)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -185,7 +186,6 @@ type rig struct {
 	target  *simTarget
 	store   *checkpoint.Store
 	term    int64
-	events  []string
 	catalog *catalog.Catalog
 	db      string
 }
@@ -215,7 +215,7 @@ type attempt struct {
 	commands *commands
 	// seen are the watermarks that were sent, released the bytes given back.
 	seen     []Applied
-	released int64
+	released atomic.Int64
 }
 
 // begin takes hold of the link and makes an applier.
@@ -234,7 +234,7 @@ func (r *rig) begin(ctx context.Context, set func(*Config)) (*attempt, error) {
 		Target: r.target, Hold: hold, Catalog: r.catalog, Scope: everything{}, Commands: a.commands,
 		Plan:    plan.Options{Coalesce: true},
 		Start:   checkpoint.Progress{Applied: state.Applied, FetchFrom: state.FetchFrom},
-		Release: func(n int64) { a.released += n },
+		Release: func(n int64) { a.released.Add(n) },
 	}
 	if set != nil {
 		set(&cfg)

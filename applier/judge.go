@@ -117,9 +117,10 @@ func judgeCode(e *servererr.Error) verdict {
 		servererr.OutOfDiskSpace, servererr.CommandNotFound, servererr.ClientDisconnect,
 		servererr.UnsatisfiableWriteConcern, servererr.UnknownReplWriteConcern, servererr.WriteConcernTimeout:
 		return end
+	default:
+		if slices.Contains(e.Labels, labelTransient) {
+			return again
+		}
+		return single
 	}
-	if slices.Contains(e.Labels, labelTransient) {
-		return again
-	}
-	return single
 }

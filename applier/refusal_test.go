@@ -3,6 +3,7 @@ package applier
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -167,7 +168,7 @@ func TestConflictForTooLong(t *testing.T) {
 
 func TestTooLargeIsHalved(t *testing.T) {
 	for _, atomic := range []bool{false, true} {
-		t.Run(fmt.Sprint(atomic), func(t *testing.T) {
+		t.Run(strconv.FormatBool(atomic), func(t *testing.T) {
 			r := prepared(t, 1)
 			l := newLog(t)
 			var ops, want []bson.D

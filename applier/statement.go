@@ -3,6 +3,7 @@ package applier
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -158,7 +159,7 @@ func (w *writer) met(op *plan.Op, pw *plan.Write, n int64, t *tally) error {
 		t.deletesEmpty++
 		return nil
 	case op.Kind == oplog.KindInsert:
-		return opError(op, fmt.Errorf("the insert did nothing"))
+		return opError(op, errors.New("the insert did nothing"))
 	case pw.MustMatch && !op.Collection.Capped:
 		return w.divergence(divergence(op, "the update found no document"), t)
 	default:

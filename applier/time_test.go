@@ -150,7 +150,7 @@ func TestAdapts(t *testing.T) {
 			}
 			send(s, l.batches())
 			close(s.in)
-			for range s.out { //nolint:revive // it waits
+			for range s.out {
 			}
 			if err := <-s.end; err != nil {
 				t.Fatal(err)
@@ -223,7 +223,7 @@ func TestWindow(t *testing.T) {
 		send(s, l.batches())
 		close(s.in)
 		var last Applied
-		for last = range s.out { //nolint:revive // it waits
+		for last = range s.out {
 		}
 		if err := <-s.end; err != nil {
 			t.Fatal(err)

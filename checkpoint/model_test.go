@@ -19,11 +19,13 @@ import (
 
 // model is what a link has to be after any course of two processes.
 type model struct {
-	term    int64
-	applied oplog.OpTime
-	lanes   []Position // the last one is the barrier
-	begun   []Position
-	data    map[string]bool
+	// term is the link's, began the last one that a Begin has returned with: if
+	// it is lower, a Begin was cut off, and the lanes may be fenced or not.
+	term, began int64
+	applied     oplog.OpTime
+	lanes       []Position // the last one is the barrier
+	begun       []Position
+	data        map[string]bool
 }
 
 // process is one that uses the link.
@@ -59,7 +61,6 @@ func TestCourses(t *testing.T) {
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
-		defer func() { t.Log(counts) }()
 		c := &course{t: rt, g: g, clock: 100}
 		name := fmt.Sprintf("link-%d", n)
 		writers := rapid.IntRange(1, 3).Draw(rt, "writers")
@@ -75,6 +76,9 @@ func TestCourses(t *testing.T) {
 		rt.Repeat(map[string]func(*rapid.T){
 			"begin":   func(rt *rapid.T) { c.begin(rt) },
 			"flush":   func(rt *rapid.T) { c.flush(rt, name) },
+			"flush 2": func(rt *rapid.T) { c.flush(rt, name) },
+			"flush 3": func(rt *rapid.T) { c.flush(rt, name) },
+			"late 2":  func(rt *rapid.T) { c.commitLate(rt) },
 			"late":    func(rt *rapid.T) { c.commitLate(rt) },
 			"advance": func(rt *rapid.T) { c.advance(rt) },
 			"alone":   func(rt *rapid.T) { c.alone(rt) },
@@ -89,17 +93,30 @@ func TestCourses(t *testing.T) {
 	})
 }
 
-// pick draws a process that has a hold.
+// pick draws a process that has a hold, or nil. Rapid gives up a course in which
+// many actions are skipped, so none is.
 func (c *course) pick(rt *rapid.T) *process {
-	p := c.procs[rapid.IntRange(0, 1).Draw(rt, "process")]
-	if p.hold == nil || p.lost {
-		rt.Skip("it has no hold")
+	var can []*process
+	for _, p := range c.procs {
+		if p.hold != nil && !p.lost {
+			can = append(can, p)
+		}
 	}
-	return p
+	if len(can) == 0 {
+		c.begin(rt)
+		return nil
+	}
+	return rapid.SampledFrom(can).Draw(rt, "process")
 }
 
 // stale tells whether another term has begun since.
-func (c *course) stale(p *process) bool { return p.hold.Term() != c.model.term }
+func (c *course) stale(p *process) bool { return p.hold.Term() != c.model.began }
+
+// between tells whether a lane of p may be fenced without another term having
+// begun.
+func (c *course) between(p *process, err error) bool {
+	return errors.Is(err, ErrFenced) && !c.stale(p) && c.model.began != c.model.term
+}
 
 func (c *course) lane(p *process, i int) *Lane {
 	if i == len(p.hold.lanes) {
@@ -107,8 +124,6 @@ func (c *course) lane(p *process, i int) *Lane {
 	}
 	return p.hold.Lane(i)
 }
-
-var counts = map[string]int{}
 
 func (c *course) begin(rt *rapid.T) {
 	p := c.procs[rapid.IntRange(0, 1).Draw(rt, "process")]
@@ -153,8 +168,7 @@ func (c *course) begin(rt *rapid.T) {
 	if h.Term() != c.model.term+1 {
 		rt.Fatalf("term %d after %d", h.Term(), c.model.term)
 	}
-	counts["begin"]++
-	c.model.term, p.hold, p.lost = h.Term(), h, false
+	c.model.term, c.model.began, p.hold, p.lost = h.Term(), h.Term(), h, false
 	st := h.State()
 	if diff := cmp.Diff(c.model.lanes, append(st.Lanes, st.Barrier)); diff != "" {
 		rt.Fatalf("lanes: %s", diff)
@@ -169,6 +183,9 @@ func (c *course) begin(rt *rapid.T) {
 
 func (c *course) flush(rt *rapid.T, link string) {
 	p := c.pick(rt)
+	if p == nil {
+		return
+	}
 	i := rapid.IntRange(0, len(p.hold.lanes)).Draw(rt, "lane")
 	l := c.lane(p, i)
 	c.clock++
@@ -181,8 +198,11 @@ func (c *course) flush(rt *rapid.T, link string) {
 		txn.Abort(c.t.Context())
 		return
 	}
-	counts["flush"]++
-	succeed(rt, l.Move(c.t.Context(), txn, next))
+	err := l.Move(c.t.Context(), txn, next)
+	if c.between(p, err) {
+		return
+	}
+	succeed(rt, err)
 	must[bson.Raw](rt)(txn.Call(c.t.Context(), insert(id)))
 	switch rapid.SampledFrom([]string{"commit", "commit", "abort", "lost", "unsent", "open"}).Draw(rt, "end") {
 	case "commit":
@@ -215,9 +235,8 @@ func (c *course) lose(txn *call.Txn, sent bool) {
 func (c *course) commitLate(rt *rapid.T) {
 	p := c.procs[rapid.IntRange(0, 1).Draw(rt, "process")]
 	if p.late == nil {
-		rt.Skip("nothing is open")
+		return
 	}
-	counts["late"]++
 	_, err := p.late.Commit(c.t.Context(), false)
 	switch {
 	case p.lateTerm != c.model.term:
@@ -257,39 +276,50 @@ func (c *course) moved(i int, to Position, id string) {
 
 func (c *course) advance(rt *rapid.T) {
 	p := c.pick(rt)
+	if p == nil {
+		return
+	}
 	c.clock++
 	err := p.hold.Advance(c.t.Context(), progress(c.clock), positions(p.hold), Source{})
 	switch {
-	case c.stale(p):
-		counts["fenced"]++
+	case c.stale(p) || c.model.began != c.model.term:
 		wantError(rt, err, ErrFenced)
 	case err != nil:
 		rt.Fatal(err)
 	default:
-		counts["advance"]++
 		c.model.applied = ot(c.clock)
 	}
 }
 
 func (c *course) alone(rt *rapid.T) {
 	p := c.pick(rt)
+	if p == nil {
+		return
+	}
 	i := rapid.IntRange(0, len(p.hold.lanes)).Draw(rt, "lane")
 	l := c.lane(p, i)
 	c.clock++
-	next := at(c.clock, AllOps)
+	far := c.clock + rapid.Uint32Range(0, 4).Draw(rt, "far")
+	next := at(far, AllOps)
 	var lanes []Position
 	if l == p.hold.Barrier() {
 		lanes = positions(p.hold)
 	}
 	if err := l.BeginAlone(c.t.Context(), next, lanes); c.stale(p) || err != nil {
+		if c.between(p, err) {
+			return
+		}
 		if !c.stale(p) || !errors.Is(err, ErrFenced) {
 			rt.Fatalf("begin alone in term %d of %d: %v", p.hold.Term(), c.model.term, err)
 		}
 		return
 	}
-	c.model.begun[i] = next
+	if next.Compare(c.model.begun[i]) > 0 {
+		c.model.begun[i] = next
+	}
 	if rapid.Bool().Draw(rt, "end") {
 		succeed(rt, l.EndAlone(c.t.Context(), next))
+		c.clock = far
 		c.moved(i, next, "")
 		delete(c.model.data, "")
 	} else {
@@ -299,16 +329,18 @@ func (c *course) alone(rt *rapid.T) {
 
 func (c *course) resize(rt *rapid.T) {
 	p := c.pick(rt)
+	if p == nil {
+		return
+	}
 	c.clock++
 	writers := rapid.IntRange(1, 4).Draw(rt, "writers")
 	for i := range len(p.hold.lanes) + 1 {
 		if c.lane(p, i).Begun() != (Position{}) {
-			rt.Skip("something is begun")
+			return
 		}
 	}
 	err := p.hold.Resize(c.t.Context(), progress(c.clock), writers)
-	if c.stale(p) {
-		counts["fenced"]++
+	if c.stale(p) || c.model.began != c.model.term {
 		wantError(rt, err, ErrFenced)
 		return
 	}

@@ -21,11 +21,8 @@ func benchOps(tb testing.TB, kind oplog.Kind, o string, keys int) []plan.Op {
 		id := value(bson.ObjectID{1, 2, 3, 11: byte(i % keys), 10: byte(i % keys >> 8)})
 		op := &ops[i]
 		op.Kind, op.ID, op.O = kind, id, payload
-		switch kind {
-		case oplog.KindInsert:
+		if kind == oplog.KindInsert {
 			op.O = withID(payload, id)
-		case oplog.KindDelete:
-			op.O = document("_id", id)
 		}
 		op.Target = oplog.Namespace(fmt.Sprintf("shop.orders%d", i/100%4))
 		op.NS, op.Mode = op.Target, plan.ModeExact
@@ -62,20 +59,5 @@ func BenchmarkBuild(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/flushSize, "ns/entry")
 		})
-	}
-}
-
-func TestAllocations(t *testing.T) {
-	for _, tc := range benchCases {
-		ops := benchOps(t, tc.kind, tc.o, tc.keys)
-		p := plan.NewPlanner(plan.Options{Coalesce: true})
-		n := testing.AllocsPerRun(5, func() {
-			if _, err := p.Build(ops); err != nil {
-				t.Fatal(err)
-			}
-		})
-		if each := n / flushSize; each > tc.allocs {
-			t.Errorf("%s: %.2f allocations for each operation, at most %v", tc.name, each, tc.allocs)
-		}
 	}
 }

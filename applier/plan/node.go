@@ -119,59 +119,40 @@ func (p *Planner) absorb(tail int32, n *node) int32 {
 
 // supersede makes a what a and then b come to, if it can tell.
 func (a *node) supersede(b *node) bool {
-	switch b.effect {
-	case remove:
-		switch a.effect {
-		case insert, nothing:
-			*a = a.become(nothing, nil)
-		default:
-			*a = a.become(remove, nil)
+	type pair struct{ first, second effect }
+	switch (pair{a.effect, b.effect}) {
+	case pair{insert, remove}, pair{nothing, remove}:
+		*a = a.become(nothing, nil)
+	case pair{upsert, remove}, pair{replace, remove}, pair{delta, remove}, pair{modifiers, remove}, pair{remove, remove}:
+		*a = a.become(remove, nil)
+
+	case pair{remove, insert}, pair{remove, upsert}, pair{upsert, upsert}:
+		*a = a.become(upsert, b.doc)
+	case pair{nothing, insert}, pair{nothing, upsert}, pair{insert, upsert}:
+		*a = a.become(insert, b.doc)
+	case pair{replace, upsert}, pair{delta, upsert}, pair{modifiers, upsert}:
+		if a.must {
+			return false
 		}
-		return true
-	case insert:
-		switch a.effect {
-		case remove:
+		*a = a.become(upsert, b.doc)
+
+	case pair{insert, replace}, pair{upsert, replace}:
+		*a = a.become(a.effect, b.doc)
+	case pair{replace, replace}, pair{delta, replace}, pair{modifiers, replace}:
+		if a.orMake { // so there is a document by now
 			*a = a.become(upsert, b.doc)
 			return true
-		case nothing:
-			*a = a.become(insert, b.doc)
-			return true
 		}
-	case upsert:
-		switch a.effect {
-		case insert, nothing:
-			*a = a.become(insert, b.doc)
-			return true
-		case upsert, remove:
-			*a = a.become(upsert, b.doc)
-			return true
-		case replace, delta, modifiers:
-			if !a.must {
-				*a = a.become(upsert, b.doc)
-				return true
-			}
-		}
-	case replace:
-		switch a.effect {
-		case insert, upsert:
-			*a = a.become(a.effect, b.doc)
-			return true
-		case replace, delta, modifiers:
-			if a.orMake { // so there is a document by now
-				*a = a.become(upsert, b.doc)
-				return true
-			}
-			must := a.must || b.must
-			*a = a.become(replace, b.doc)
-			a.must = must
-			return true
-		case remove:
-			return !b.must // it finds nothing
-		}
-	case delta, modifiers:
-		return a.effect == remove && !b.must && !b.orMake // it finds nothing
+		must := a.must || b.must
+		*a = a.become(replace, b.doc)
+		a.must = must
+
+	case pair{remove, replace}, pair{remove, delta}, pair{remove, modifiers}:
+		return !b.must && !b.orMake // it finds nothing
+	default:
+		return false
 	}
-	return false
+	return true
 }
 
 // become returns a with another effect, on the same place.
@@ -188,13 +169,11 @@ func (p *Planner) fold(at int32) error {
 	if !p.spaces[a.space].coalesce || a.next < 0 {
 		return nil
 	}
-	switch a.effect {
-	case insert, upsert, replace:
+	switch {
+	case a.effect == insert || a.effect == upsert || a.effect == replace:
 		return p.foldInto(at)
-	case delta:
-		if !a.folded {
-			return p.foldDeltas(at)
-		}
+	case a.effect == delta && !a.folded:
+		return p.foldDeltas(at)
 	}
 	return nil
 }

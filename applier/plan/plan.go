@@ -12,12 +12,12 @@ import (
 type Mode uint8
 
 const (
-	// ModeExact: the target is exactly what the log describes. An update of what
+	// ModeExact says that the target is exactly what the log describes. An update of what
 	// is not there, or an insert of what is, is a divergence.
 	ModeExact Mode = iota + 1
-	// ModeCopied: the target is a copy that was taken while writes went on. What
-	// is not there is ignored, an insert of what is there replaces it, a delta
-	// meets whatever shape there is.
+	// ModeCopied says that the target is a copy that was taken while writes went
+	// on. What is not there is ignored, an insert of what is there replaces it, a
+	// delta meets whatever shape there is.
 	ModeCopied
 )
 

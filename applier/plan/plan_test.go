@@ -39,14 +39,14 @@ func TestPlans(t *testing.T) {
 			if err != nil {
 				return "error: " + err.Error()
 			}
-			out := ""
+			var out strings.Builder
 			for i := range p.Writes {
-				out += show(&p.Writes[i])
+				out.WriteString(show(&p.Writes[i]))
 			}
 			if len(p.Dropped) > 0 {
-				out += fmt.Sprintf("dropped %v\n", p.Dropped)
+				fmt.Fprintf(&out, "dropped %v\n", p.Dropped)
 			}
-			return out
+			return out.String()
 		})
 	})
 }
@@ -68,7 +68,7 @@ func parseOp(t *testing.T, line string) plan.Op {
 		t.Fatal(line)
 	}
 	op.ID = e.Raw()
-	if op.O = document("_id", op.ID); len(f) > 4 {
+	if op.O = document(op.ID); len(f) > 4 {
 		op.O = bsongen.FromJSON(t, f[4])
 	}
 	return op
@@ -76,24 +76,25 @@ func parseOp(t *testing.T, line string) plan.Op {
 
 func show(w *plan.Write) string {
 	kind := [...]string{plan.Insert: "insert", plan.Update: "update", plan.Delete: "delete", plan.Modify: "modify"}[w.Kind]
-	out := kind + " " + string(w.NS)
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s %s", kind, w.NS)
 	for _, flag := range []struct {
 		on   bool
 		name string
 	}{{w.Ordered, " ordered"}, {w.MustMatch, " must-match"}, {w.Guarded, " guarded"}} {
 		if flag.on {
-			out += flag.name
+			out.WriteString(flag.name)
 		}
 	}
-	out += "\n"
+	out.WriteByte('\n')
 	for i, list := range w.Ops {
-		out += fmt.Sprintf("  %v", list)
+		fmt.Fprintf(&out, "  %v", list)
 		if w.Kind != plan.Modify {
-			out += " " + w.Docs[i].String()
+			out.WriteString(" " + w.Docs[i].String())
 		}
-		out += "\n"
+		out.WriteByte('\n')
 	}
-	return strings.NewReplacer(`{"$numberInt":"1"}`, "1", `{"$numberInt":"2"}`, "2", `{"$numberInt":"3"}`, "3", `{"$numberInt":"4"}`, "4").Replace(out)
+	return strings.NewReplacer(`{"$numberInt":"1"}`, "1", `{"$numberInt":"2"}`, "2", `{"$numberInt":"3"}`, "3", `{"$numberInt":"4"}`, "4").Replace(out.String())
 }
 
 func TestCommand(t *testing.T) {

@@ -3,6 +3,7 @@ package plan_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -43,9 +44,9 @@ var collections = []*catalog.Collection{
 
 // history draws operations as a source logs them, and applies them to state.
 type history struct {
-	t       *rapid.T
-	state   *target
-	ops     []plan.Op
+	t     *rapid.T
+	state *target
+	ops   []plan.Op
 	// collections and ids are what it is about: the fewer, the longer are runs.
 	collections []*catalog.Collection
 	ids         []bson.RawValue
@@ -112,11 +113,11 @@ func (h *history) next() {
 	switch action := rapid.IntRange(0, 11).Draw(t, "action"); {
 	case !exists && op.Grouped && action < 3:
 		op.Kind, op.Upsert = oplog.KindUpdate, true
-		op.O = o2(t, document("_id", id), id)
+		op.O = o2(t, document(id), id)
 	case !exists, op.Grouped && action < 3:
 		op.Kind, op.O = oplog.KindInsert, h.newDocument(id)
 	case action < 2:
-		op.Kind, op.O = oplog.KindDelete, document("_id", id)
+		op.Kind, op.O = oplog.KindDelete, document(id)
 	default:
 		op.Kind = oplog.KindUpdate
 		op.Upsert = rapid.IntRange(0, 9).Draw(t, "upsert") == 0
@@ -283,27 +284,27 @@ func checkPlan(t *rapid.T, p plan.Plan, ops []plan.Op, opt plan.Options) {
 
 // difference shows the documents that are not what they should be.
 func difference(from, got, want *target) string {
-	s := ""
+	var s strings.Builder
 	for _, coll := range collections {
 		for _, id := range ids {
 			a, _ := got.get(coll.NS, id)
 			b, _ := want.get(coll.NS, id)
 			if string(a) != string(b) {
 				pre, _ := from.get(coll.NS, id)
-				s += fmt.Sprintf("%s %s\nwas  %s\ngot  %s\nwant %s\n", coll.NS, id, pre, a, b)
+				fmt.Fprintf(&s, "%s %s\nwas  %s\ngot  %s\nwant %s\n", coll.NS, id, pre, a, b)
 			}
 		}
 	}
-	return s
+	return s.String()
 }
 
 func describe(ops []plan.Op) string {
-	s := ""
+	var s strings.Builder
 	for i := range ops {
 		op := &ops[i]
-		s += fmt.Sprintf("%d %s %s _id %s mode %d grouped %v b %v: %s\n", i, op.Kind, op.Target, op.ID, op.Mode, op.Grouped, op.Upsert, op.O)
+		fmt.Fprintf(&s, "%d %s %s _id %s mode %d grouped %v b %v: %s\n", i, op.Kind, op.Target, op.ID, op.Mode, op.Grouped, op.Upsert, op.O)
 	}
-	return s
+	return s.String()
 }
 
 // build plans ops in pieces, as flushes come, and runs them.

@@ -129,7 +129,8 @@ func (p *Planner) openUpdate(id bson.RawValue, guard *update.ObjectDiff) (u int)
 	}
 	b = closeDocument(b, q)
 	u = len(b)
-	p.buf = append(b, 0, 'u', 0)
+	b = append(b, 0, 'u', 0)
+	p.buf = b
 	return u
 }
 

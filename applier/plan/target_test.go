@@ -92,7 +92,7 @@ func (t *target) apply(op *plan.Op) error {
 		switch {
 		case ok:
 		case op.Upsert:
-			doc = document("_id", op.ID)
+			doc = document(op.ID)
 		case op.Mode == plan.ModeExact:
 			return fmt.Errorf("update of %s, which is not there", op.ID)
 		default:
@@ -103,13 +103,16 @@ func (t *target) apply(op *plan.Op) error {
 			return err
 		}
 		t.put(op.Target, doc)
+	default:
+		return fmt.Errorf("apply %s", op.Kind)
 	}
 	return nil
 }
 
-func document(name string, v bson.RawValue) bson.Raw {
+// document is {_id: v}.
+func document(v bson.RawValue) bson.Raw {
 	at, b := bsoncore.ReserveLength(nil)
-	b = append(append(append(b, byte(v.Type)), name...), 0)
+	b = append(append(b, byte(v.Type)), "_id\x00"...)
 	b = append(append(b, v.Value...), 0)
 	return bsoncore.UpdateLength(b, at, int32(len(b)))
 }
@@ -163,7 +166,7 @@ func (t *target) run(w *plan.Write, ops []plan.Op) error {
 		doc, ok := t.get(op.Target, op.ID)
 		switch {
 		case !ok && op.Upsert:
-			doc = document("_id", op.ID)
+			doc = document(op.ID)
 		case !ok && w.MustMatch:
 			return errDiverged
 		case !ok:
@@ -203,7 +206,7 @@ func (t *target) update(ns oplog.Namespace, s bson.Raw) (found bool, err error) 
 		return false, err
 	}
 	if entry, ok := internalApply(u.Raw()); ok {
-		doc := document("_id", upsertID(s))
+		doc := document(upsertID(s))
 		if i >= 0 {
 			doc = t.docs[ns][i]
 		}

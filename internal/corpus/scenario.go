@@ -111,6 +111,10 @@ func readMeta(file string) (Meta, error) {
 	return meta, nil
 }
 
+// Span returns the timestamp before the log's first entry and that of its last
+// one, as optimes without a term.
+func (s *Scenario) Span() (first, last oplog.OpTime) { return s.Meta.first, s.Meta.last }
+
 // trimsCapped tells whether members trimmed capped collections by themselves
 // when the log was written: up to feature compatibility version 4.4.
 func (s *Scenario) trimsCapped() bool {

@@ -57,6 +57,23 @@ func Verify(ctx context.Context, s *Scenario, options Options) Report {
 	return p.report
 }
 
+// Moving tells whether before/ is a copy that was taken while writes went on, by
+// applying the log to it.
+func Moving(ctx context.Context, s *Scenario) (bool, error) {
+	if s.Err != nil {
+		return false, s.Err
+	}
+	if !s.hasBefore() {
+		return false, nil
+	}
+	p := proof{scenario: s}
+	if err := p.load(ctx); err != nil {
+		return false, err
+	}
+	p.steady()
+	return p.fuzzy, context.Cause(ctx)
+}
+
 // run returns what keeps the proof from being made. What it disproves is in the
 // report.
 func (p *proof) run(ctx context.Context) error {

@@ -42,6 +42,7 @@ type received struct {
 	sections   map[string][]bson.Raw
 	compressed bool
 	wire       []byte
+	conn       net.Conn
 }
 
 func newFake(t *testing.T) *fake {
@@ -121,7 +122,7 @@ func (f *fake) serve(conn net.Conn) {
 		if _, err := io.ReadFull(conn, frame[4:]); err != nil {
 			return
 		}
-		out := f.handle(frame)
+		out := f.handle(conn, frame)
 		if out == nil {
 			return
 		}
@@ -131,8 +132,8 @@ func (f *fake) serve(conn net.Conn) {
 	}
 }
 
-func (f *fake) handle(frame []byte) []byte {
-	m := received{wire: frame, sections: map[string][]bson.Raw{}}
+func (f *fake) handle(conn net.Conn, frame []byte) []byte {
+	m := received{conn: conn, wire: frame, sections: map[string][]bson.Raw{}}
 	_, id, _, op, rest, _ := wiremessage.ReadHeader(frame)
 	m.id = id
 	if op == wiremessage.OpCompressed {

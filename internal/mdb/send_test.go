@@ -229,8 +229,50 @@ func TestOneSend(t *testing.T) {
 			if n := f.sent(); n != 1 {
 				t.Errorf("it was sent %d times", n)
 			}
+			used := f.last().conn
 			f.say(nil)
 			must(t, s, "ping", 1)
+			if test.code == 0 && f.last().conn == used {
+				t.Error("the connection was used again")
+			}
+		})
+	}
+}
+
+// TestToldAtOnce: a refusal or a fault that says that a primary is none, or is gone,
+// is believed before the call returns.
+func TestToldAtOnce(t *testing.T) {
+	t.Parallel()
+	reply := func(pairs ...bson.E) func(received) (bson.Raw, []byte) {
+		return func(received) (bson.Raw, []byte) { return mustDoc(bson.D(pairs)), nil }
+	}
+	for name, test := range map[string]struct {
+		answer func(received) (bson.Raw, []byte)
+		gone   bool
+	}{
+		"not primary":   {reply(bson.E{Key: "ok", Value: 0}, bson.E{Key: "code", Value: 10107}), true},
+		"shutdown":      {reply(bson.E{Key: "ok", Value: 0}, bson.E{Key: "code", Value: 91}), true},
+		"in a concern":  {reply(bson.E{Key: "ok", Value: 1}, bson.E{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 11602}}}), true},
+		"network":       {func(received) (bson.Raw, []byte) { return nil, nil }, true},
+		"duplicate key": {reply(bson.E{Key: "ok", Value: 0}, bson.E{Key: "code", Value: 11000}), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			f.hello = bson.D{{Key: "setName", Value: "rs0"}, {Key: "hosts", Value: bson.A{f.host()}}, {Key: "me", Value: f.host()}}
+			f.start()
+			s := open(t, mdb.Config{URI: f.uri(), HeartbeatInterval: time.Minute})
+			must(t, s, "ping", 1)
+			f.say(test.answer)
+			_, _ = try(t, s, "insert", "c")
+			if host, _ := s.Primary(); (host == "") != test.gone {
+				t.Errorf("the primary is %q", host)
+			}
+			f.say(nil)
+			began := time.Now()
+			must(t, s, "ping", 1)
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("it took %v", took)
+			}
 		})
 	}
 }

@@ -75,9 +75,11 @@ func (b *builder) under(name string) string {
 	if len(b.path) == 0 {
 		return name
 	}
-	path := append(b.path, name...)
-	b.path = path[:len(b.path)]
-	return rawbson.View(path)
+	outer := len(b.path)
+	b.path = append(b.path, name...)
+	path := rawbson.View(b.path)
+	b.path = b.path[:outer]
+	return path
 }
 
 func (b *builder) subPaths(op string, d *SubDiff) {

@@ -52,7 +52,9 @@ func arrayStep(rt *rapid.T, array []bson.D) (diff bson.D, after []bson.D) {
 	return diff, after
 }
 
-func key(letter string, i int) string { return letter + string(rune('0'+i/10)) + string(rune('0'+i%10)) }
+func key(letter string, i int) string {
+	return letter + string(rune('0'+i/10)) + string(rune('0'+i%10))
+}
 
 func TestComposeArrays(t *testing.T) {
 	composed, refused := 0, 0

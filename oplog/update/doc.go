@@ -12,8 +12,9 @@
 //	              ├─ delta ──ParseDelta──▶ ObjectDiff ──▶ │ ──▶ new document
 //	              └─ modifiers ──────────▶ tree of paths  ┘
 //
-// [Diff] goes the other way: from two documents to the delta that a server would
-// log for them.
+// [Compose] makes one delta of two that follow one another, and [CompileDelta] an
+// update that a client may send. [Diff] goes the other way: from two documents to
+// the delta that a server would log for them.
 //
 // What a delta or a modifier meets may be newer than what it was computed from,
 // since a log is applied again after a restart and over a copy that was taken

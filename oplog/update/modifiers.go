@@ -161,13 +161,13 @@ func AppendClientModifiers(dst []byte, o bson.Raw, exact bool) ([]byte, bool, er
 		return dst, false, nil
 	}
 	start := len(dst)
-	out := append(dst, 0, 0, 0, 0)
+	dst = append(dst, 0, 0, 0, 0)
 	for it := rawbson.NewIter(o); it.Next(); {
 		if !it.Is("$v") && len(it.Value) > rawbson.MinSize {
-			out = append(appendHeader(out, it.Type, it.Name()), it.Value...)
+			dst = append(appendHeader(dst, it.Type, it.Name()), it.Value...)
 		}
 	}
-	return closeDocument(out, start), true, nil
+	return closeDocument(dst, start), true, nil
 }
 
 // forClients tells whether a client's modifiers do the same as these.
@@ -176,15 +176,8 @@ func (n *modNode) forClients(exact bool, depth int) bool {
 		if !plain(c.name) || depth > maxPath {
 			return false
 		}
-		switch c.action {
-		case modInside:
-			if !exact || !c.forClients(exact, depth+1) {
-				return false
-			}
-		case modSet:
-			if !asTold(c.value) {
-				return false
-			}
+		if c.action == modInside && (!exact || !c.forClients(exact, depth+1)) || c.action == modSet && !asTold(c.value) {
+			return false
 		}
 	}
 	return true

@@ -1,0 +1,24 @@
+//go:build !race
+
+package plan_test
+
+import (
+	"testing"
+
+	"github.com/oplogrep/replicator/applier/plan"
+)
+
+func TestAllocations(t *testing.T) {
+	for _, tc := range benchCases {
+		ops := benchOps(t, tc.kind, tc.o, tc.keys)
+		p := plan.NewPlanner(plan.Options{Coalesce: true})
+		n := testing.AllocsPerRun(5, func() {
+			if _, err := p.Build(ops); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if each := n / flushSize; each > tc.allocs {
+			t.Errorf("%s: %.2f allocations for each operation, at most %v", tc.name, each, tc.allocs)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package applier
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// commits counts the transactions that write to db.a, and how many operations each
+// has.
+func commits(g *simTarget) *[]int {
+	var sizes []int
+	now := map[string]int{}
+	g.intercept(func(cmd call.Command) (error, bool) {
+		session := cmd.Body.Lookup("lsid").String()
+		switch name := commandName(cmd); {
+		case name == "commitTransaction" && now[session] > 0:
+			sizes = append(sizes, now[session])
+			now[session] = 0
+		case cmd.DB == "db" && cmd.Sequence != "" && cmd.Body.Lookup("autocommit").Type != 0:
+			now[session] += len(cmd.Docs)
+		}
+		return nil, false
+	})
+	return &sizes
+}
+
+func manyInserts(from, to int) (ops, docs []bson.D) {
+	for i := from; i < to; i++ {
+		ops, docs = append(ops, insertOp("db.a", doc(i, i))), append(docs, doc(i, i))
+	}
+	return ops, docs
+}
+
+// A transaction that spans lanes is one transaction of the target, and so are
+// several in a row; relaxed, it is spread over the lanes.
+func TestTransactionSpansLanes(t *testing.T) {
+	for _, relaxed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("relaxed=%t", relaxed), func(t *testing.T) {
+			r := prepared(t, 4)
+			l := newLog(t)
+			one, want := manyInserts(0, 50)
+			two, more := manyInserts(50, 80)
+			l.add(l.transactionOp(one...))
+			l.add(insertOp("db.a", doc("between", 1)))
+			l.add(l.transactionOp(two...))
+			l.add(insertOp("db.a", doc("behind", 1)))
+			sizes := commits(r.target)
+			r.apply(t, l.batches(), func(c *Config) { c.Relaxed = relaxed })
+			r.target.intercept(nil)
+			wantDocs(t, r.target, "db.a", append(append(want, more...), doc("between", 1), doc("behind", 1))...)
+			if diff := cmp.Diff([]int{81, 1}, *sizes); (diff == "") == relaxed {
+				t.Errorf("sizes of transactions: %v", *sizes)
+			}
+		})
+	}
+}
+
+// A transaction larger than the window is never in memory as a whole.
+func TestLargeTransaction(t *testing.T) {
+	r := prepared(t, 4)
+	l := newLog(t)
+	ops, want := manyInserts(0, 100)
+	l.add(l.transactionOp(ops...))
+	told := 0
+	sizes := commits(r.target)
+	r.apply(t, l.batches(), func(c *Config) {
+		c.WindowBytes, c.FlushDocs = 2000, 30
+		c.Observer = func(e event.Event) {
+			if n, ok := e.(NotAtomic); ok && n.Ops == 100 {
+				told++
+			}
+		}
+	})
+	r.target.intercept(nil)
+	wantDocs(t, r.target, "db.a", want...)
+	if diff := cmp.Diff([]int{30, 30, 30, 10}, *sizes); diff != "" || told != 1 {
+		t.Errorf("sizes of transactions: %v, told %d times", *sizes, told)
+	}
+}
+
+func TestTransactionWithCommands(t *testing.T) {
+	r := prepared(t, 4)
+	l := newLog(t)
+	l.add(insertOp("db.a", doc(1, 0)))
+	l.alone(l.transactionOp(
+		setOp("db.a", 1, 1),
+		commandOp("db", bson.D{{Key: "create", Value: "b"}}),
+		insertOp("db.b", doc(1, 2)),
+		commandOp("out", bson.D{{Key: "create", Value: "b"}}),
+		insertOp("db.a", doc(3, 3)),
+	))
+	a := r.apply(t, l.batches(), nil)
+	wantDocs(t, r.target, "db.a", doc(1, 1), doc(3, 3))
+	wantDocs(t, r.target, "db.b", doc(1, 2))
+	if diff := cmp.Diff([]string{"create db.b 1"}, a.commands.applied); diff != "" {
+		t.Errorf("commands (-want +got):\n%s", diff)
+	}
+	// All of it is in the target, and nothing is done again.
+	a = r.apply(t, l.batches(), nil)
+	if s := a.Stats(); s.Ops != 0 || s.Commands != 0 || s.Skipped != 6 {
+		t.Errorf("stats %+v, want all 6 skipped", s)
+	}
+}
+
+func TestDirectTransaction(t *testing.T) {
+	r := prepared(t, 4)
+	r.target.run(t, "db", bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})
+	l := newLog(t)
+	l.add(l.transactionOp(
+		insertOp("db.a", doc(1, 1)), insertOp("db.cap", doc(1, 1)), insertOp("db.cap", doc(2, 1)), insertOp("db.a", doc(2, 1)),
+	))
+	told := 0
+	r.apply(t, l.batches(), func(c *Config) {
+		c.Observer = func(e event.Event) {
+			if _, ok := e.(NotAtomic); ok {
+				told++
+			}
+		}
+	})
+	wantDocs(t, r.target, "db.a", doc(1, 1), doc(2, 1))
+	wantDocs(t, r.target, "db.cap", doc(1, 1), doc(2, 1))
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+}
+
+// System collections that are written to alone go behind the barrier.
+func TestAloneWrite(t *testing.T) {
+	r := newRig(t, 4, mongosim.Options{Members: 1})
+	r.target.run(t, "db", bson.D{{Key: "create", Value: "system.js"}})
+	l := newLog(t)
+	l.alone(insertOp("db.system.js", doc("f", 1)))
+	r.apply(t, l.batches(), nil)
+	wantDocs(t, r.target, "db.system.js", doc("f", 1))
+}
+
+func TestNotAlone(t *testing.T) {
+	for _, op := range []bson.D{
+		commandOp("db", bson.D{{Key: "create", Value: "b"}}),
+		insertOp("db.system.views", doc("db.v", 1)),
+	} {
+		r := prepared(t, 2)
+		l := newLog(t)
+		l.add(op)
+		if err := r.fails(t, l, nil); !strings.Contains(err.Error(), "not alone") {
+			t.Errorf("error %v", err)
+		}
+	}
+}
+
+func TestAlreadyIn(t *testing.T) {
+	entry := func(op bson.D) plan.Op {
+		l := newLog(t)
+		l.add(op)
+		e := l.batches()[0].Items[0].Entry
+		return plan.Op{Op: e.Op, Target: e.NS}
+	}
+	ins := func(id int) plan.Op { return entry(insertOp("db.c", doc(id, id))) }
+	set := func(id int) plan.Op { return entry(setOp("db.c", id, -1)) }
+	del := func(id int) plan.Op { return entry(deleteOp("db.c", id)) }
+	for _, c := range []struct {
+		name string
+		ops  []plan.Op
+		have []bson.D // the newest first
+		want int
+	}{
+		{"empty", []plan.Op{ins(1), ins(2)}, nil, 0},
+		{"none", []plan.Op{ins(1), ins(2)}, []bson.D{doc(0, 0)}, 0},
+		{"one", []plan.Op{ins(1), ins(2)}, []bson.D{doc(1, 1), doc(0, 0)}, 1},
+		{"all", []plan.Op{ins(1), ins(2)}, []bson.D{doc(2, 2), doc(1, 1)}, 2},
+		{"trimmed", []plan.Op{ins(1), ins(2), ins(3)}, []bson.D{doc(2, 2)}, 2},
+		{"changed since", []plan.Op{ins(1), set(1), ins(2)}, []bson.D{doc(1, -1), doc(0, 0)}, 1},
+		{"another one of that _id", []plan.Op{ins(1), ins(2)}, []bson.D{doc(1, 7)}, 0},
+		{"one of them deleted", []plan.Op{ins(1), ins(2), del(1), ins(3)}, []bson.D{doc(3, 3), doc(2, 2), doc(0, 0)}, 3},
+		{"the same twice", []plan.Op{ins(1), ins(1), ins(2)}, []bson.D{doc(1, 1), doc(1, 1)}, 2},
+	} {
+		var pending []int
+		for i := range c.ops {
+			if c.ops[i].Kind == oplog.KindInsert {
+				pending = append(pending, i)
+			}
+		}
+		var have []bson.Raw
+		for _, d := range c.have {
+			have = append(have, must[[]byte](t)(bson.Marshal(d)))
+		}
+		if got := alreadyIn(c.ops, pending, have); got != c.want {
+			t.Errorf("%s: %d are in, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+func TestMetricsTwice(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	newMetrics(reg).flushes.Inc()
+	newMetrics(reg).flushes.Inc()
+	families, err := reg.Gather()
+	succeed(t, err)
+	for _, f := range families {
+		if f.GetName() == "replicator_applier_flushes_total" && f.GetMetric()[0].GetCounter().GetValue() != 2 {
+			t.Errorf("two attempts counted %s, want 2", f)
+		}
+	}
+}

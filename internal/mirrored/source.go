@@ -1,0 +1,129 @@
+package mirrored
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/corpus"
+	"github.com/oplogrep/replicator/internal/memstore"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// ErrUnplayed is a recording of a server version that the embedded set cannot
+// play.
+var ErrUnplayed = errors.New("the embedded set does not play version")
+
+// Source is an embedded set of one member that plays a recording.
+type Source struct {
+	*mongosim.Set
+
+	// First is the optime of the entry before the recorded ones, Last that of the
+	// last one.
+	First, Last oplog.OpTime
+	// Moving tells that before/ was copied while writes went on.
+	Moving bool
+	// Before and After are the recording's data.
+	Before, After memstore.State
+
+	entries []bson.Raw
+}
+
+// Start starts a set that holds what the recording begins with. Nothing is
+// played yet. Close the set when it is done with.
+func Start(ctx context.Context, s *corpus.Scenario) (*Source, error) {
+	src, extra, err := load(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	dialect := dialectOf(s)
+	if !slices.Contains(mongosim.Dialects(), dialect) {
+		return nil, fmt.Errorf("%w %s", ErrUnplayed, s.Meta.ServerVersion)
+	}
+	src.Set, err = mongosim.Start(ctx, mongosim.Options{
+		SetName: "recorded", Dialect: dialect, FCV: s.Meta.FCV, TTLInterval: -1, OplogBytes: 1 << 30,
+		Recording: &mongosim.Recording{First: src.First, Collections: stored(src.Before, extra), Moving: src.Moving},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start a source that plays %s: %w", s.Name, err)
+	}
+	return src, nil
+}
+
+// dialectOf is the server version of a recording without its last number.
+func dialectOf(s *corpus.Scenario) string {
+	parts := strings.SplitN(s.Meta.ServerVersion, ".", 3)
+	return strings.Join(parts[:min(2, len(parts))], ".")
+}
+
+// Entries is how many entries are left to be played.
+func (s *Source) Entries() int { return len(s.entries) }
+
+// Play plays the next n entries, or what is left.
+func (s *Source) Play(n int) error {
+	n = min(n, len(s.entries))
+	if err := s.Member(0).Play(s.entries[:n]); err != nil {
+		return err
+	}
+	s.entries = s.entries[n:]
+	return nil
+}
+
+// load reads a recording. The collections that it returns are those of the
+// server's own databases that the log writes to without creating them.
+func load(ctx context.Context, s *corpus.Scenario) (*Source, map[oplog.Namespace]oplog.UUID, error) {
+	src := &Source{}
+	var err error
+	if src.Moving, err = corpus.Moving(ctx, s); err != nil {
+		return nil, nil, err
+	}
+	if src.Before, err = s.Before(); err != nil {
+		return nil, nil, err
+	}
+	if src.After, err = s.After(); err != nil {
+		return nil, nil, err
+	}
+	src.First, _ = s.Span()
+	created, extra := map[oplog.UUID]bool{}, map[oplog.Namespace]oplog.UUID{}
+	for e, err := range s.Oplog() {
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(src.entries) == 0 {
+			src.First.Term = e.OpTime.Term
+		}
+		src.Last = e.OpTime
+		src.entries = append(src.entries, slices.Clone(e.Raw))
+		if e.Command == oplog.CommandCreate {
+			created[e.UI] = true
+		}
+		if db := e.NS.DB(); (db == "config" || db == "admin") && e.Kind.IsCRUD() && !created[e.UI] {
+			extra[e.NS.Clone()] = e.UI
+		}
+	}
+	return src, extra, nil
+}
+
+// stored is what the source has to hold at first.
+func stored(before memstore.State, extra map[oplog.Namespace]oplog.UUID) []mongosim.StoredCollection {
+	var all []mongosim.StoredCollection
+	for i := range before.Collections {
+		c := &before.Collections[i]
+		if c.Type != memstore.TypeCollection {
+			continue
+		}
+		delete(extra, c.NS)
+		all = append(all, mongosim.StoredCollection{
+			NS: c.NS, UUID: c.UUID, Options: c.Options, Indexes: c.Indexes, Documents: c.Documents,
+		})
+	}
+	for ns, id := range extra {
+		all = append(all, mongosim.StoredCollection{NS: ns, UUID: id, Options: bson.Raw{5, 0, 0, 0, 0}})
+	}
+	return all
+}

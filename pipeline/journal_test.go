@@ -1,0 +1,191 @@
+package pipeline_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog/txn"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// Message, Level and LogValue make ended an event.
+func (ended) Message() string        { return "ended" }
+func (ended) Level() slog.Level      { return slog.LevelInfo }
+func (e ended) LogValue() slog.Value { return slog.StringValue(verdict(e.err)) }
+
+// verdict is how a run ended, in words that are the same each time.
+func verdict(err error) string {
+	if err == nil {
+		return "drained"
+	}
+	v := pipeline.Classify(err)
+	return fmt.Sprintf("%s %d: %s", v.Action, v.Code, kind(err))
+}
+
+// kind names what is at the bottom of an error.
+func kind(err error) string {
+	for name, sentinel := range map[string]error{
+		"stopped": pipeline.ErrStopped, "other history": pipeline.ErrOtherHistory, "other settings": pipeline.ErrSettings,
+		"other source": checkpoint.ErrOtherSource, "fenced": checkpoint.ErrFenced, "start too old": pipeline.ErrStartTooOld,
+		"member behind": fetcher.ErrSourceBehind, "member too stale": fetcher.ErrTooStale, "start missing": fetcher.ErrStartMissing,
+		"member rolled back": fetcher.ErrRolledBack, "member of another set": fetcher.ErrForeignSet, "rewound": checkpoint.ErrRewound,
+	} {
+		if errors.Is(err, sentinel) && !(name == "start missing" && errors.Is(err, pipeline.ErrOtherHistory)) {
+			return name
+		}
+	}
+	if e, ok := errors.AsType[*applier.DivergenceError](err); ok {
+		return fmt.Sprintf("diverged at %s %s, %s", e.NS, e.ID, e.What)
+	}
+	if e, ok := errors.AsType[*applier.UniqueError](err); ok {
+		return fmt.Sprintf("unique index %s of %s, _id %s", e.Index, e.NS, e.ID)
+	}
+	if e, ok := errors.AsType[*applier.StuckError](err); ok {
+		return "stuck: " + kind(e.Err)
+	}
+	switch {
+	case as[*syncsource.TooStaleError](err):
+		return "too stale everywhere"
+	case as[*txn.ResumeError](err):
+		return "log without the position"
+	case as[*txn.BrokenChainError](err):
+		return "transaction without its beginning"
+	case as[*call.LostError](err):
+		return "no answer"
+	case as[*call.UnconfirmedError](err):
+		return "not confirmed"
+	}
+	prefix := ""
+	if as[*applier.OpError](err) {
+		prefix = "operation refused, "
+	}
+	if e, ok := errors.AsType[*servererr.Error](err); ok {
+		return prefix + e.Code.String()
+	}
+	return err.Error()
+}
+
+func as[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
+}
+
+// rare are the events that a scenario sees only if it asks: when they come, or
+// whether, is a matter of time.
+var rare = map[string]bool{
+	"denied": true, "left": true, "rewound": true, "slow": true, "reading": true, "no-source": true, "error": true, "source": true,
+}
+
+// line is an event as scenarios have it, and which of the rare ones it is; empty
+// where it is none of their business.
+func (w *world) line(e told) (text, is string) {
+	switch e := e.event.(type) {
+	case pipeline.StateChanged:
+		return "state " + word(e.To), ""
+	case pipeline.AttemptEnded:
+		return "attempt ended", ""
+	case pipeline.SourceFailed:
+		return "source failed: " + kind(e.Err), "denied"
+	case pipeline.ReadEarlier:
+		return "reading earlier", ""
+	case syncsource.SourceChosen:
+		if e.From == e.To {
+			return "", ""
+		}
+		from := ""
+		if e.From != "" {
+			from = w.name(e.From) + " "
+		}
+		return "source " + from + "-> " + w.name(e.To), "source"
+	case syncsource.SourceDenied:
+		return "denied " + w.name(e.Host), "denied"
+	case syncsource.SourceLeft:
+		return "source left: " + e.Reason, "left"
+	case syncsource.NoSource:
+		return "no source: " + e.Reason, "no-source"
+	case fetcher.Opened:
+		return "reading " + w.name(e.Host), "reading"
+	case checkpoint.Created:
+		return "link created", ""
+	case checkpoint.Began:
+		return "link held", ""
+	case checkpoint.Resized:
+		return fmt.Sprintf("writers %d -> %d", e.From, e.To), ""
+	case checkpoint.Fenced:
+		return "fenced", "rewound"
+	case checkpoint.Rewound:
+		return "rewound", "rewound"
+	case applier.Divergence:
+		return fmt.Sprintf("diverged: %s %s, %s", e.Err.NS, e.Err.ID, e.Err.What), ""
+	case applier.NotAtomic:
+		return fmt.Sprintf("not atomic: %d operations", e.Ops), ""
+	case applier.SlowPath:
+		return "one by one: " + kind(e.Cause), "slow"
+	case ddl.CommandApplied, ddl.Violation, ddl.SpecHeld:
+		return e.(interface{ Message() string }).Message(), "command"
+	case ended:
+		return "ended: " + verdict(e.err), ""
+	}
+	return "", ""
+}
+
+// word is a state, where the two that change into each other all the time are
+// one.
+func word(s pipeline.State) string {
+	if s == pipeline.CatchingUp || s == pipeline.Steady {
+		return "running"
+	}
+	return string(s)
+}
+
+// name calls a host by a letter.
+func (w *world) name(host string) string {
+	if w.names[host] == "" {
+		w.names[host] = string(rune('A' + len(w.names)))
+	}
+	return w.names[host]
+}
+
+// journal returns the events since the last call, each line once, where it came
+// first: how often a step is repeated is a matter of time.
+func (w *world) journal(show []string) []string {
+	w.mu.Lock()
+	events := w.events
+	w.events = nil
+	w.mu.Unlock()
+	var lines []string
+	for _, e := range events {
+		line, is := w.line(e)
+		if a, ok := e.event.(pipeline.AttemptEnded); ok && slices.Contains(show, "error") {
+			line += ": " + kind(a.Err)
+		}
+		if line == "" || is == "command" && !slices.Contains(show, is) || rare[is] && !slices.Contains(show, is) {
+			continue
+		}
+		if e.link != "a" {
+			line = e.link + ": " + line
+		}
+		if !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func (w *world) output(show, said []string) string {
+	lines := append(w.journal(show), said...)
+	if len(lines) == 0 {
+		return "ok\n"
+	}
+	return strings.Join(lines, "\n") + "\n"
+}

@@ -1,0 +1,358 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/compare"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/workload"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// patience is how long a scenario waits for what it expects.
+const patience = 60 * time.Second
+
+// cluster is an embedded set with a connection to it.
+type cluster struct {
+	*mongosim.Set
+	conn *mdb.Set
+}
+
+func startCluster(t *testing.T, opts mongosim.Options) *cluster {
+	t.Helper()
+	set := mongosim.StartTest(t, opts)
+	return &cluster{Set: set, conn: connect(t, set)}
+}
+
+func connect(t *testing.T, set *mongosim.Set) *mdb.Set {
+	t.Helper()
+	o, err := mdb.Parse(mdb.Config{URI: set.URI(), SelectionTimeout: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := mdb.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// world is what a scenario acts on.
+type world struct {
+	t              *testing.T
+	source, target *cluster
+	links          map[string]*link
+	load           *load
+	// names are what members are called, in the order in which they were chosen.
+	names map[string]string
+
+	mu      sync.Mutex // guards what follows
+	events  []told
+	changed chan struct{} // closed with the next event
+}
+
+// told is an event of a link.
+type told struct {
+	link  string
+	event event.Event
+}
+
+// link is a pipeline that was started.
+type link struct {
+	name        string
+	p           *pipeline.Pipeline
+	scope       *scope.Scope
+	stop, drain context.CancelCauseFunc
+	// done is closed once err is what Run returned.
+	done chan struct{}
+	err  error
+
+	// reached is the newest checkpoint, guarded by world.mu.
+	reached oplog.OpTime
+}
+
+// load is a workload that runs.
+type load struct {
+	*workload.Workload
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+func newWorld(t *testing.T, source, target mongosim.Options) *world {
+	t.Helper()
+	w := &world{t: t, links: map[string]*link{}, names: map[string]string{}, changed: make(chan struct{})}
+	var g sync.WaitGroup
+	g.Go(func() { w.source = startCluster(t, source) })
+	g.Go(func() { w.target = startCluster(t, target) })
+	g.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	t.Cleanup(func() {
+		if w.load != nil {
+			w.endLoad()
+		}
+		for _, l := range w.links {
+			l.stop(pipeline.ErrStopped)
+			<-l.done
+		}
+	})
+	return w
+}
+
+// start runs a pipeline with a connection of its own to each set, as another
+// process would have.
+func (w *world) start(name string, cfg pipeline.Config, sc scope.Config) error {
+	s, err := scope.New(sc)
+	if err != nil {
+		return err
+	}
+	l := &link{name: name, scope: s, done: make(chan struct{})}
+	cfg.Scope = s
+	cfg.Observer = func(e event.Event) { w.tell(l, e) }
+	if cfg.Link == "" {
+		cfg.Link = "mirror"
+	}
+	source, target := connect(w.t, w.source.Set), connect(w.t, w.target.Set)
+	if l.p, err = pipeline.New(cfg, pipeline.Connected(source), pipeline.Connected(target)); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(w.t.Context())
+	soft, drain := context.WithCancelCause(context.Background())
+	l.stop, l.drain = stop, drain
+	if old := w.links[name]; old != nil {
+		<-old.done
+	}
+	w.links[name] = l
+	go func() {
+		defer close(l.done)
+		l.err = l.p.Run(ctx, soft)
+		w.tell(l, ended{l.err})
+	}()
+	return nil
+}
+
+// ended is how a run ended.
+type ended struct{ err error }
+
+func (w *world) tell(l *link, e event.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = append(w.events, told{l.name, e})
+	switch e := e.(type) {
+	case checkpoint.Created:
+		l.reached = e.Applied
+	case checkpoint.Began:
+		l.reached = e.Applied
+	case checkpoint.Advanced:
+		l.reached = e.Applied
+	}
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// until waits for a condition that an event may bring about, or something that
+// tells nobody.
+func (w *world) until(what string, met func() bool) error {
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		w.mu.Lock()
+		changed := w.changed
+		w.mu.Unlock()
+		if met() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("waited in vain for %s", what)
+		}
+	}
+}
+
+// newest is the newest entry of the source.
+func (w *world) newest() oplog.OpTime {
+	var newest oplog.OpTime
+	if m := w.source.Primary(); m != nil {
+		if v, ok := m.View(); ok {
+			newest = v.Applied
+		}
+	}
+	return newest
+}
+
+// caughtUp waits until a checkpoint has what the source has now.
+func (w *world) caughtUp(l *link) error {
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	if err := w.source.AwaitSynced(ctx); err != nil {
+		return err
+	}
+	want := w.newest()
+	return w.until(fmt.Sprintf("the checkpoint at %s: %s", want, l.p.Snapshot().LastError), func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return !l.reached.Before(want)
+	})
+}
+
+// equal compares the sets; both are at rest.
+func (w *world) equal(l *link) (string, error) {
+	held, err := ddl.Held(w.t.Context(), w.target.conn, "replicator", "mirror")
+	if err != nil {
+		return "", err
+	}
+	report, err := compare.Compare(w.t.Context(), compare.Cluster(w.source.conn), compare.Cluster(w.target.conn),
+		compare.Options{Map: l.scope.Target, Held: held})
+	if err != nil {
+		return "", err
+	}
+	if report.Equal() {
+		return "equal", nil
+	}
+	return report.String(), nil
+}
+
+// passing tells whether a command that was refused may be sent again.
+func passing(err error) bool {
+	if _, lost := errors.AsType[*call.LostError](err); lost {
+		return true
+	}
+	v := pipeline.Classify(err)
+	return v.Action == pipeline.Retry
+}
+
+// write sends a command that may be sent twice until it is carried out.
+func (c *cluster) write(ctx context.Context, db string, cmd bson.D) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	body, err := bson.Marshal(cmd)
+	if err != nil {
+		return err
+	}
+	for {
+		reply, err := c.conn.Call(ctx, call.Command{DB: db, Body: body})
+		if err == nil {
+			return refusal(reply)
+		}
+		if !passing(err) {
+			return fmt.Errorf("%s: %w", cmd[0].Key, err)
+		}
+		if _, err := c.AwaitPrimary(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// refusal is what a reply to a write says that was not done. What is there
+// already was put there by an earlier try.
+func refusal(reply bson.Raw) error {
+	refused, err := call.WriteErrors(reply)
+	if err != nil {
+		return err
+	}
+	for i := range refused {
+		if refused[i].Code != servererr.DuplicateKey {
+			return &refused[i].Error
+		}
+	}
+	return nil
+}
+
+// on runs a command on one member, whatever links are cut.
+func (c *cluster) on(ctx context.Context, member int, db string, cmd bson.D) (bson.Raw, error) {
+	body, err := bson.Marshal(append(slices.Clone(cmd), bson.E{Key: "$db", Value: db}))
+	if err != nil {
+		return nil, err
+	}
+	reply, err := c.Member(member).Call(ctx, body)
+	if err != nil {
+		return nil, err
+	}
+	if err := call.Check(reply); err != nil {
+		return nil, fmt.Errorf("%s: %w", cmd[0].Key, err)
+	}
+	return reply, refusal(reply)
+}
+
+func (w *world) beginLoad(cfg workload.Config) error {
+	cfg.Primary = w.source.conn
+	wl, err := workload.New(cfg)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(w.t.Context())
+	l := &load{Workload: wl, stop: stop, done: make(chan struct{})}
+	w.load = l
+	go func() {
+		defer close(l.done)
+		l.Run(ctx)
+	}()
+	return nil
+}
+
+func (w *world) endLoad() {
+	w.load.stop()
+	<-w.load.done
+	w.load = nil
+}
+
+// memberOf returns the number of the member that a word means.
+func (w *world) memberOf(c *cluster, word string) (int, error) {
+	var host string
+	switch {
+	case word == "current":
+		host = w.links["a"].p.Snapshot().SourceHost
+		if host == "" {
+			return 0, errors.New("nobody is read from")
+		}
+	case len(word) == 1 && strings.Contains("ABCDEFG", word):
+		for h, name := range w.names {
+			if name == word {
+				host = h
+			}
+		}
+	case word == "primary":
+		p := c.Primary()
+		if p == nil {
+			return 0, mongosim.ErrNoPrimary
+		}
+		return p.ID(), nil
+	case word == "secondary":
+		p := c.Primary()
+		for _, m := range c.Members() {
+			if v, ok := m.View(); ok && m != p && v.State == oplog.MemberSecondary {
+				return m.ID(), nil
+			}
+		}
+		return 0, errors.New("no secondary")
+	}
+	for _, m := range c.Members() {
+		if m.Host() == host {
+			return m.ID(), nil
+		}
+	}
+	return 0, fmt.Errorf("no member %q", word)
+}

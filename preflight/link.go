@@ -1,0 +1,225 @@
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// link looks for the link's checkpoint.
+func (c *checker) link(ctx context.Context, s *server) error {
+	const check = "link"
+	store, err := checkpoint.New(checkpoint.Config{Target: s.caller, DB: c.cfg.MetaDB, Link: c.cfg.Link})
+	if err != nil {
+		c.fail(check, "Choose another --link or --metadata-db.", "%v", err)
+		return nil
+	}
+	err = again(ctx, func() error {
+		c.report.Link, c.report.Found, err = store.Load(ctx)
+		return err
+	})
+	switch _, refused := refusal(err); {
+	case isDenied(err):
+		c.denied(Fail, check, "Grant find on the database "+c.cfg.MetaDB+".", "%v", err)
+		return nil
+	case refused, unreadable(err):
+		c.fail(check, "Use the release that wrote the link; or a new --link, with a new copy.", "%v", err)
+		return nil
+	case err != nil:
+		return err
+	}
+	if !c.report.Found {
+		c.ok(check, "%q is new", c.cfg.Link)
+		return nil
+	}
+	c.ok(check, "%q goes on after %s, of %s", c.cfg.Link, c.report.Link.Applied,
+		time.UnixMilli(c.report.Link.AppliedWall).UTC().Format(time.RFC3339))
+	return nil
+}
+
+// unreadable tells whether the link is there and cannot be used.
+func unreadable(err error) bool {
+	if _, ok := errors.AsType[*checkpoint.VersionError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[*checkpoint.DamagedError](err)
+	return ok
+}
+
+// shortWindow is the time that an oplog should reach back at least.
+const shortWindow = time.Hour
+
+// window checks how far the source's oplog reaches back.
+func (c *checker) window(ctx context.Context, s *server) error {
+	const check = "source oplog window"
+	first, err := c.entryTime(ctx, s, 1)
+	if err == nil {
+		var last bson.Timestamp
+		if last, err = c.entryTime(ctx, s, -1); err == nil {
+			c.judgeWindow(check, first, last)
+			return nil
+		}
+	}
+	if _, ok := refusal(err); ok {
+		return nil // the privileges have said it
+	}
+	return err
+}
+
+func (c *checker) judgeWindow(check string, first, last bson.Timestamp) {
+	if first.T == 0 {
+		c.fail(check, "", "the oplog is empty")
+		return
+	}
+	long := between(first, last)
+	text := fmt.Sprintf("%s, since %s", long, time.Unix(int64(first.T), 0).UTC().Format(time.RFC3339))
+	switch from := c.report.Link.FetchFrom.TS; {
+	case c.report.Found && oplog.CompareTimestamps(from, first) < 0:
+		c.warn(check, "If no member has more of it, the link ends: the data have to be copied anew.",
+			"%s; it does not reach back to the link's %s", text, c.report.Link.FetchFrom)
+	case c.report.Found && between(first, from) < shortWindow && between(from, last) > long/2:
+		c.warn(check, "Start the link now, or give the source a larger oplog (replSetResizeOplog).",
+			"%s; the link's entry falls off in about %s", text, between(first, from))
+	case !c.report.Found && c.cfg.StartAt.T != 0 && oplog.CompareTimestamps(c.cfg.StartAt, first) < 0:
+		c.fail(check, "Choose a later --start-at with a newer copy, or give the source a larger oplog.",
+			"%s; it does not reach back to --start-at", text)
+	case long < shortWindow:
+		c.warn(check, "A pause of the link longer than that means to copy everything anew. A new set has no older entries; otherwise give the source a larger oplog (replSetResizeOplog).",
+			"%s", text)
+	case c.report.Found:
+		c.ok(check, "%s; the link's entry is in it for about %s more", text, between(first, from))
+	default:
+		c.ok(check, "%s", text)
+	}
+}
+
+func between(a, b bson.Timestamp) time.Duration {
+	return time.Duration(int64(b.T)-int64(a.T)) * time.Second
+}
+
+// entryTime returns the timestamp of the oldest entry (1) or the newest (-1), zero
+// if there is none.
+func (c *checker) entryTime(ctx context.Context, s *server, order int32) (bson.Timestamp, error) {
+	reply, err := ask(ctx, s.caller, "local", bson.D{
+		{Key: "find", Value: "oplog.rs"}, {Key: "sort", Value: bson.D{{Key: "$natural", Value: order}}},
+		{Key: "limit", Value: 1}, {Key: "projection", Value: bson.D{{Key: "ts", Value: 1}}},
+	})
+	if err != nil {
+		return bson.Timestamp{}, err
+	}
+	t, i, _ := reply.Lookup("cursor", "firstBatch", "0", "ts").TimestampOK()
+	return bson.Timestamp{T: t, I: i}, nil
+}
+
+// existing looks at what is in the target already.
+func (c *checker) existing(ctx context.Context, s *server) error {
+	const check = "target data"
+	if c.report.Found {
+		c.ok(check, "as the link left them")
+		return nil
+	}
+	names, err := c.mirrored(ctx, s)
+	if isDenied(err) {
+		c.denied(Fail, check, "Grant listDatabases (role clusterMonitor) and listCollections. "+seePrivileges, "%v", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(names) == 0:
+		c.ok(check, "nothing is where the link will write")
+		return nil
+	case !c.cfg.AllowExisting:
+		c.fail(check, "Drop them, choose other names with --map, or say --allow-existing if they are a copy of the source.",
+			"%d collections are where the link will write: %s", len(names), some(names))
+		return nil
+	case !c.cfg.Copied:
+		c.warn(check, "If the copy was taken while writes went on, give --copied-until too.",
+			"%d collections are there and taken for exactly what the source had at --start-at", len(names))
+	default:
+		c.ok(check, "%d collections are there, a copy taken while writes went on", len(names))
+	}
+	return c.constraints(ctx, s, names)
+}
+
+// mirrored returns the collections of the target that something is mirrored to.
+func (c *checker) mirrored(ctx context.Context, s *server) ([]string, error) {
+	reply, err := ask(ctx, s.caller, "admin", bson.D{{Key: "listDatabases", Value: 1}, {Key: "nameOnly", Value: true}})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, doc := range documents(reply, "databases") {
+		db, _ := doc.Lookup("name").StringValueOK()
+		if db == "admin" || db == "local" || db == "config" || db == c.cfg.MetaDB {
+			continue
+		}
+		var list []bson.Raw
+		err := again(ctx, func() error {
+			list, err = catalog.List(ctx, s.caller, db, "")
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, coll := range list {
+			name, _ := coll.Lookup("name").StringValueOK()
+			ns := oplog.NewNamespace(db, name)
+			// The definitions of views and the buckets go with what they are of.
+			if ns.IsSystemViews() || ns.IsBuckets() {
+				continue
+			}
+			if _, ok := c.cfg.Scope.Source(ns); ok {
+				names = append(names, string(ns))
+			}
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// constraints names the indexes that would interfere with what is mirrored.
+func (c *checker) constraints(ctx context.Context, s *server, names []string) error {
+	var unique, expiring []string
+	for _, name := range names {
+		var specs []bson.Raw
+		var err error
+		err = again(ctx, func() error {
+			specs, err = catalog.Indexes(ctx, s.caller, oplog.Namespace(name))
+			return err
+		})
+		if _, ok := refusal(err); ok {
+			continue // a view, or a collection that is gone
+		}
+		if err != nil {
+			return err
+		}
+		for _, spec := range specs {
+			index, _ := spec.Lookup("name").StringValueOK()
+			if on, _ := spec.Lookup("unique").BooleanOK(); on {
+				unique = append(unique, name+" "+index)
+			}
+			if _, err := spec.LookupErr("expireAfterSeconds"); err == nil {
+				expiring = append(expiring, name+" "+index)
+			}
+		}
+	}
+	if len(unique) > 0 {
+		c.warn("target unique indexes", "Drop them until cutover: writers run ahead of each other, and a value that moves between documents ends the link.",
+			"%s", some(unique))
+	}
+	if len(expiring) > 0 {
+		c.warn("target TTL indexes", "Drop them until cutover, or run collMod: the target would remove documents by its own clock.",
+			"%s", some(expiring))
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// Config says what is checked.
+type Config struct {
+	// Source and Target run commands on the primary of each.
+	Source, Target call.Caller
+	// Scope says what is mirrored; Include is the list that it was made of, and
+	// UsersAndRoles whether these are mirrored too.
+	Scope         *scope.Scope
+	Include       []string
+	UsersAndRoles bool
+	// Link is the link's name, and MetaDB the metadata database. Default
+	// "replicator".
+	Link, MetaDB string
+	// StartAt is where a new link begins, zero for now.
+	StartAt bson.Timestamp
+	// AllowExisting accepts a target that has documents already. Copied tells that
+	// it is known until when they were copied.
+	AllowExisting, Copied bool
+	// Feedback is how the source is told of the progress.
+	Feedback feedback.Mode
+	// Now is the clock. Default time.Now.
+	Now func() time.Time
+}
+
+func (c *Config) setDefaults() {
+	if c.MetaDB == "" {
+		c.MetaDB = scope.DefaultMetaDB
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+}
+
+// Report is what was found.
+type Report struct {
+	// Findings are in the order of the checks.
+	Findings []Finding
+	// Link is the link's checkpoint, if Found.
+	Link  checkpoint.State
+	Found bool
+	// SourceConfig is the source's configuration, nil where it cannot be read.
+	SourceConfig bson.Raw
+	// MayReport tells whether the source lets us report as a member.
+	MayReport bool
+}
+
+// Err returns a *FailedError if any check failed.
+func (r *Report) Err() error {
+	e := &FailedError{}
+	for _, f := range r.Findings {
+		if f.Level == Fail {
+			e.Findings = append(e.Findings, f)
+		}
+	}
+	if len(e.Findings) == 0 {
+		return nil
+	}
+	return e
+}
+
+// Run makes all checks. Each finding is told to observe, if that is not nil, as
+// soon as it is there. An error is a server that cannot be talked to, or the cause
+// of ctx; what was found by then is in the Report.
+func Run(ctx context.Context, cfg Config, observe func(Finding)) (Report, error) {
+	cfg.setDefaults()
+	c := &checker{cfg: cfg, observe: observe}
+	err := c.run(ctx)
+	return c.report, err
+}
+
+// checker makes the checks, one after the other.
+type checker struct {
+	cfg     Config
+	observe func(Finding)
+	report  Report
+}
+
+func (c *checker) run(ctx context.Context) error {
+	source := &server{side: "source", caller: c.cfg.Source}
+	target := &server{side: "target", caller: c.cfg.Target}
+	for _, step := range []struct {
+		what string
+		run  func(context.Context, *server) error
+		on   *server
+	}{
+		{"source", c.server, source},
+		{"source's privileges", c.sourcePrivileges, source},
+		{"target", c.server, target},
+		{"target's privileges", c.targetPrivileges, target},
+		{"link", c.link, target},
+		{"source's oplog", c.window, source},
+	} {
+		if !step.on.usable() {
+			continue
+		}
+		if err := step.run(ctx, step.on); err != nil {
+			return fmt.Errorf("check the %s: %w", step.what, err)
+		}
+	}
+	if !source.usable() || !target.usable() {
+		return nil
+	}
+	c.compare(source, target)
+	if err := c.existing(ctx, target); err != nil {
+		return fmt.Errorf("check what is in the target: %w", err)
+	}
+	return nil
+}
+
+func (c *checker) found(f Finding) {
+	c.report.Findings = append(c.report.Findings, f)
+	if c.observe != nil {
+		c.observe(f)
+	}
+}
+
+func (c *checker) ok(check, format string, args ...any) {
+	c.found(Finding{Level: OK, Check: check, Detail: fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) warn(check, do, format string, args ...any) {
+	c.found(Finding{Level: Warn, Check: check, Detail: fmt.Sprintf(format, args...), Do: do})
+}
+
+func (c *checker) fail(check, do, format string, args ...any) {
+	c.found(Finding{Level: Fail, Check: check, Detail: fmt.Sprintf(format, args...), Do: do})
+}
+
+// denied reports missing privileges.
+func (c *checker) denied(level Level, check, do, format string, args ...any) {
+	c.found(Finding{Level: level, Check: check, Detail: fmt.Sprintf(format, args...), Do: do, Denied: true})
+}
+
+const (
+	askTimes = 4
+	askPause = 300 * time.Millisecond
+)
+
+// ask runs one command. What passes by itself, such as a primary that has just
+// stepped down, is tried again a few times.
+func ask(ctx context.Context, caller call.Caller, db string, cmd bson.D) (bson.Raw, error) {
+	body, err := bson.Marshal(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("build %s: %w", cmd[0].Key, err)
+	}
+	var reply bson.Raw
+	err = again(ctx, func() error {
+		reply, err = caller.Call(ctx, call.Command{DB: db, Body: body})
+		return err
+	})
+	return reply, err
+}
+
+// again does something, and does it again a few times where it failed for a
+// reason that passes.
+func again(ctx context.Context, do func() error) error {
+	for n := 1; ; n++ {
+		err := do()
+		if err == nil || n == askTimes || !passing(err) {
+			return err
+		}
+		timer := time.NewTimer(askPause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// passing tells whether asking again may help. Where no server could be chosen
+// that was waited for already.
+func passing(err error) bool {
+	if lost, ok := errors.AsType[*call.LostError](err); ok && lost.Host == "" {
+		return false
+	}
+	return pipeline.Classify(err).Action == pipeline.Retry
+}
+
+// refusal returns what a server said, false where err is anything else.
+func refusal(err error) (*servererr.Error, bool) {
+	return errors.AsType[*servererr.Error](err)
+}
+
+// isDenied tells whether a server refused for want of a privilege.
+func isDenied(err error) bool {
+	e, ok := refusal(err)
+	return ok && e.Code == servererr.Unauthorized
+}

@@ -1,0 +1,257 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/feedback"
+)
+
+const seePrivileges = "docs/privileges.md lists what each side needs."
+
+// grants is what the user that is logged in may do.
+type grants struct {
+	// open: there is no access control.
+	open bool
+	user string
+	list []grant
+}
+
+type grant struct {
+	any, cluster, buckets, named bool
+	db, collection               string
+	actions                      map[string]bool
+}
+
+// anyDB stands for a database that nobody has named.
+const anyDB = ""
+
+// may tells whether an action is allowed on all ordinary collections of a
+// database.
+func (g *grants) may(db, action string) bool {
+	return g.open || slices.ContainsFunc(g.list, func(p grant) bool {
+		return p.actions[action] && (p.any || p.named && p.collection == "" && (p.db == "" || p.db == db))
+	})
+}
+
+// mayOn tells whether an action is allowed on one collection.
+func (g *grants) mayOn(db, collection, action string) bool {
+	return g.may(db, action) || slices.ContainsFunc(g.list, func(p grant) bool {
+		return p.actions[action] && p.named && p.collection == collection && (p.db == "" || p.db == db)
+	})
+}
+
+// mayCluster tells whether an action on the cluster is allowed.
+func (g *grants) mayCluster(action string) bool {
+	return g.open || slices.ContainsFunc(g.list, func(p grant) bool { return p.actions[action] && (p.any || p.cluster) })
+}
+
+// mayBuckets tells whether an action on buckets of time-series collections is
+// allowed.
+func (g *grants) mayBuckets(action string) bool {
+	return g.open || slices.ContainsFunc(g.list, func(p grant) bool { return p.actions[action] && (p.any || p.buckets) })
+}
+
+func readGrants(ctx context.Context, s *server) (*grants, error) {
+	reply, err := ask(ctx, s.caller, "admin", bson.D{{Key: "connectionStatus", Value: 1}, {Key: "showPrivileges", Value: true}})
+	if err != nil {
+		return nil, err
+	}
+	info, _ := reply.Lookup("authInfo").DocumentOK()
+	g := &grants{open: true}
+	for _, u := range documents(info, "authenticatedUsers") {
+		g.open = false
+		user, _ := u.Lookup("user").StringValueOK()
+		db, _ := u.Lookup("db").StringValueOK()
+		g.user = db + "." + user
+	}
+	for _, p := range documents(info, "authenticatedUserPrivileges") {
+		on, _ := p.Lookup("resource").DocumentOK()
+		one := grant{actions: map[string]bool{}}
+		one.any, _ = on.Lookup("anyResource").BooleanOK()
+		one.cluster, _ = on.Lookup("cluster").BooleanOK()
+		_, err := on.LookupErr("system_buckets")
+		one.buckets = err == nil
+		one.db, _ = on.Lookup("db").StringValueOK()
+		one.collection, one.named = on.Lookup("collection").StringValueOK()
+		actions, _ := p.Lookup("actions").ArrayOK()
+		values, _ := actions.Values()
+		for _, v := range values {
+			if action, ok := v.StringValueOK(); ok {
+				one.actions[action] = true
+			}
+		}
+		g.list = append(g.list, one)
+	}
+	return g, nil
+}
+
+func documents(doc bson.Raw, field string) []bson.Raw {
+	a, ok := doc.Lookup(field).ArrayOK()
+	if !ok {
+		return nil
+	}
+	values, _ := a.Values()
+	var all []bson.Raw
+	for _, v := range values {
+		if d, ok := v.DocumentOK(); ok {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// sourcePrivileges tries what will be read, and looks up what will be written.
+func (c *checker) sourcePrivileges(ctx context.Context, s *server) error {
+	c.report.MayReport = true
+	checks := []struct {
+		what, db string
+		cmd      bson.D
+		needed   bool
+		without  string
+	}{
+		{"local.oplog.rs", "local", bson.D{{Key: "find", Value: "oplog.rs"}, {Key: "limit", Value: 1}, {Key: "projection", Value: bson.D{{Key: "ts", Value: 1}}}}, true, ""},
+		{"config.transactions", "config", bson.D{{Key: "find", Value: "transactions"}, {Key: "limit", Value: 1}, {Key: "projection", Value: bson.D{{Key: "_id", Value: 1}}}},
+			true, ""},
+		{"replSetGetConfig", "admin", bson.D{{Key: "replSetGetConfig", Value: 1}}, false, "hidden members, tags, votes and delays are not known"},
+		{"replSetGetStatus", "admin", bson.D{{Key: "replSetGetStatus", Value: 1}}, false, "less can be shown of the members"},
+	}
+	for _, check := range checks {
+		name := "source privilege to read " + check.what
+		if strings.HasPrefix(check.what, "replSet") {
+			name = "source privilege " + check.what
+		}
+		reply, err := ask(ctx, s.caller, check.db, check.cmd)
+		if err != nil {
+			e, ok := refusal(err)
+			switch {
+			case !ok:
+				return err
+			case check.needed && isDenied(err):
+				c.denied(Fail, name, "Grant the role clusterMonitor, or find on it.", "%s", e.Message)
+			case check.needed:
+				c.fail(name, "", "%s", e.Message)
+			default:
+				c.denied(Warn, name, "Grant the role clusterMonitor.", "none: %s", check.without)
+			}
+			continue
+		}
+		c.ok(name, "granted")
+		if check.what == "replSetGetConfig" {
+			c.report.SourceConfig, _ = reply.Lookup("config").DocumentOK()
+		}
+	}
+	g, err := readGrants(ctx, s)
+	if err != nil {
+		if e, ok := refusal(err); ok {
+			c.warn("source user", "", "not known: %s", e.Message)
+			return nil
+		}
+		return err
+	}
+	c.report.MayReport = g.mayCluster("internal")
+	switch c.cfg.Feedback {
+	case feedback.None:
+	case feedback.Member:
+		if !c.report.MayReport {
+			c.denied(Fail, "source privilege to report as a member", "Grant internal on the cluster by a role of your own, or use another --feedback.",
+				"user %s has no privilege internal on the cluster", g.user)
+			return nil
+		}
+		c.ok("source privilege to report as a member", "granted")
+	case feedback.Document:
+		if missing := c.missing(g, c.cfg.MetaDB, "positions", "insert", "update"); missing != "" {
+			c.denied(Fail, "source privilege to write positions", "Grant readWrite on the database "+c.cfg.MetaDB+" of the source.",
+				"user %s may not %s", g.user, missing)
+			return nil
+		}
+		c.ok("source privilege to write positions", "granted")
+	}
+	return nil
+}
+
+// missing lists the actions that are not allowed on a collection.
+func (c *checker) missing(g *grants, db, collection string, actions ...string) string {
+	var none []string
+	for _, a := range actions {
+		if !g.mayOn(db, collection, a) {
+			none = append(none, a)
+		}
+	}
+	return strings.Join(none, ", ")
+}
+
+// What a link does on the target.
+var (
+	writes = []string{
+		"find", "insert", "update", "remove", "bypassDocumentValidation", "createCollection", "dropCollection",
+		"renameCollectionSameDB", "createIndex", "dropIndex", "collMod", "listCollections", "listIndexes",
+	}
+	keeps = []string{"find", "insert", "update", "remove", "createCollection"}
+)
+
+func (c *checker) targetPrivileges(ctx context.Context, s *server) error {
+	const check = "target privileges"
+	g, err := readGrants(ctx, s)
+	if e, ok := refusal(err); ok {
+		c.warn(check, "", "not known: %s", e.Message)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if g.open {
+		c.ok(check, "the target has no access control")
+		return nil
+	}
+	type need struct {
+		db, name string
+		actions  []string
+	}
+	needs := []need{{c.cfg.MetaDB, c.cfg.MetaDB, keeps}}
+	if dbs, ok := c.targetDBs(); ok {
+		for _, db := range dbs {
+			needs = append(needs, need{db, db, writes})
+		}
+	} else {
+		needs = append(needs, need{anyDB, "any database", writes})
+	}
+	if c.cfg.UsersAndRoles && !g.mayOn("admin", "system.users", "insert") {
+		c.denied(Fail, check, seePrivileges, "user %s may not write admin.system.users, as --users-and-roles needs", g.user)
+	}
+	good := true
+	for _, n := range needs {
+		var none []string
+		for _, a := range n.actions {
+			if !g.may(n.db, a) {
+				none = append(none, a)
+			}
+		}
+		if len(none) > 0 {
+			good = false
+			c.denied(Fail, check, "Grant readWriteAnyDatabase and dbAdminAnyDatabase, or both roles on that database. "+seePrivileges,
+				"user %s may not %s on %s", g.user, strings.Join(none, ", "), n.name)
+		}
+	}
+	if good {
+		c.ok(check, "user %s may write and run DDL", g.user)
+	}
+	if !g.mayBuckets("insert") {
+		c.denied(Warn, "target privileges for time series", "Grant the role restore if the source has time-series collections: without it the first write to one ends the link.",
+			"user %s may not write to system.buckets", g.user)
+	}
+	return nil
+}
+
+// some lists a few of many names.
+func some(names []string) string {
+	const few = 10
+	if len(names) <= few {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+}

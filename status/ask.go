@@ -1,0 +1,80 @@
+package status
+
+import (
+	"context"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/call"
+)
+
+// staleAnswers is after how many questions without an answer the last one is
+// forgotten.
+const staleAnswers = 3
+
+// askLoop asks both sides until ctx is done. What cannot be answered is not known:
+// that the side is away is the pipeline's to say.
+func (t *Tracker) askLoop(ctx context.Context) {
+	tick := time.NewTicker(t.cfg.AskEvery)
+	defer tick.Stop()
+	for {
+		t.askSource(ctx)
+		t.askTarget(ctx)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+var (
+	oldestEntry = bson.Raw(bsoncore.NewDocumentBuilder().
+			AppendString("find", "oplog.rs").
+			AppendDocument("sort", bsoncore.NewDocumentBuilder().AppendInt32("$natural", 1).Build()).
+			AppendDocument("projection", bsoncore.NewDocumentBuilder().AppendInt32("ts", 1).Build()).
+			AppendInt32("limit", 1).AppendBoolean("singleBatch", true).Build())
+	hello = bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("hello", 1).Build())
+)
+
+// askSource asks for the oldest entry of the oplog.
+func (t *Tracker) askSource(ctx context.Context) {
+	reply, ok := t.ask(ctx, t.cfg.Source, "local", oldestEntry)
+	if !ok {
+		return
+	}
+	seconds, i, ok := reply.Lookup("cursor", "firstBatch", "0", "ts").TimestampOK()
+	if !ok {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.oldest, t.asked = bson.Timestamp{T: seconds, I: i}, time.Now()
+}
+
+// askTarget asks for the set and its primary.
+func (t *Tracker) askTarget(ctx context.Context) {
+	reply, ok := t.ask(ctx, t.cfg.Target, "admin", hello)
+	if !ok {
+		return
+	}
+	set, _ := reply.Lookup("setName").StringValueOK()
+	host, _ := reply.Lookup("primary").StringValueOK()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.targetSet, t.targetHost = set, host
+}
+
+// ask runs one command, for no longer than until the next one is due.
+func (t *Tracker) ask(ctx context.Context, c call.Caller, db string, cmd bson.Raw) (bson.Raw, bool) {
+	if c == nil {
+		return nil, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.cfg.AskEvery)
+	defer cancel()
+	reply, err := c.Call(ctx, call.Command{DB: db, Body: cmd})
+	return reply, err == nil
+}

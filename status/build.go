@@ -1,0 +1,146 @@
+package status
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// Snapshot returns what the link is doing now.
+func (t *Tracker) Snapshot() Snapshot {
+	var p pipeline.Snapshot
+	if live := t.follows(); live != nil {
+		p = live() // it has locks of its own
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	s := Snapshot{
+		Version: t.cfg.Version, StartedAt: t.started.UTC(), At: now.UTC(),
+		Link: t.cfg.Link, State: string(p.State), Since: p.Since.UTC(), Reason: p.Reason,
+		Consistent: !p.Progress.Applied.IsNull() && !p.Progress.Applied.Before(p.CopiedUntil),
+		Attempts:   p.Attempts, Term: p.Term,
+		OpTimes: OpTimes{
+			Fetched:         opTime(p.Fetched, 0),
+			Applied:         opTime(p.Progress.Applied, p.Progress.AppliedWall),
+			Durable:         opTime(p.Progress.Durable, p.Progress.DurableWall),
+			SourceNewest:    opTime(p.Source.Applied, 0),
+			SourceCommitted: opTime(p.Source.Committed, int64(p.Source.CommittedWall)),
+			CopiedUntil:     opTime(p.CopiedUntil, 0),
+		},
+		Buffer: Buffer{
+			Bytes: p.Buffer.Held, LimitBytes: p.Buffer.Limit, Count: p.Buffer.Replies, Full: p.Buffer.Waiting,
+		},
+		Checkpoint: Checkpoint{Applied: opTime(t.point.Applied, 0), FetchFrom: opTime(t.point.FetchFrom, 0), At: known(t.at)},
+		Feedback:   t.report,
+		Problems:   t.problemList(),
+	}
+	if s.State == "" {
+		s.State, s.Since = string(pipeline.Starting), s.StartedAt
+	}
+	if !p.Buffer.Oldest.IsZero() {
+		s.Buffer.OldestAgeSeconds = seconds(now.Sub(p.Buffer.Oldest))
+	}
+	if p.LastError != "" {
+		s.LastError = &Failure{At: p.LastErrorAt.UTC(), Error: p.LastError}
+	}
+	t.addLag(&s, &p, now)
+	t.addSource(&s, &p, now)
+	t.addTarget(&s, &p)
+	t.addApplier(&s, &p)
+	return s
+}
+
+// addLag says how far behind the target is, where both ends are known.
+func (t *Tracker) addLag(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
+	if from := p.Progress.FetchFrom; !from.IsNull() && !t.asked.IsZero() && now.Sub(t.asked) <= staleAnswers*t.cfg.AskEvery {
+		left := max(0, float64(from.TS.T)-float64(t.oldest.T))
+		s.OplogWindowLeftSeconds = &left
+	}
+	if p.HeardAt.IsZero() || p.Progress.Applied.IsNull() {
+		return
+	}
+	lag, age := seconds(p.Lag), 0.0
+	if p.Source.Committed.After(p.Progress.Applied) {
+		age = seconds(p.Lag + now.Sub(p.HeardAt))
+	}
+	s.LagSeconds, s.AgeOfOldestUnappliedSeconds = &lag, &age
+}
+
+func (t *Tracker) addSource(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
+	s.Source = Source{
+		Set: p.SourceSet, Host: p.SourceHost, Why: t.why, HeardAt: known(p.HeardAt),
+		Refused: make([]Refused, 0, len(t.refused)), Denied: make([]Denied, 0, len(p.Resolver.Denied)),
+	}
+	if !p.HeardAt.IsZero() {
+		age := seconds(now.Sub(p.HeardAt))
+		s.Source.DataAgeSeconds = &age
+	}
+	for _, r := range t.refused {
+		s.Source.Refused = append(s.Source.Refused, Refused{r.Host, r.Reason})
+	}
+	for host, d := range p.Resolver.Denied {
+		s.Source.Denied = append(s.Source.Denied, Denied{host, d.Reason, d.Until.UTC()})
+	}
+	slices.SortFunc(s.Source.Denied, func(a, b Denied) int { return cmp.Compare(a.Host, b.Host) })
+}
+
+func (t *Tracker) addTarget(s *Snapshot, p *pipeline.Snapshot) {
+	s.Target = Target{Set: t.targetSet, Primary: t.targetHost, Hosts: slices.Clone(p.TargetHosts)}
+	if t.cfg.TargetPrimary != nil {
+		s.Target.Primary, _ = t.cfg.TargetPrimary()
+	}
+	if s.Target.Hosts == nil {
+		s.Target.Hosts = []string{}
+	}
+}
+
+func (t *Tracker) addApplier(s *Snapshot, p *pipeline.Snapshot) {
+	c := t.banked
+	if p.Attempts > t.bankedTo {
+		c = sum(c, p.Applier)
+	}
+	s.Applier = Applier{
+		Writers: c.Writers, OpsApplied: p.Progress.Ops, Flushes: c.Flushes, Coalesced: c.Coalesced,
+		Commands: c.Commands, Barriers: c.Barriers, Divergences: c.Divergences,
+		DeletesEmpty: c.DeletesEmpty, Retries: c.Retries, Skipped: c.Skipped,
+	}
+	if n := len(t.rate); n >= 2 {
+		first, last := t.rate[0], t.rate[n-1]
+		perSecond := round(max(0, float64(last.ops-first.ops)/last.at.Sub(first.at).Seconds()))
+		s.Applier.OpsPerSecond = &perSecond
+	}
+}
+
+// problemList returns the problems, the newest first.
+func (t *Tracker) problemList() []Problem {
+	list := make([]Problem, 0, len(t.problems))
+	for _, p := range t.problems {
+		// Fields are made anew for each event, so that they can be shared.
+		q := *p
+		q.FirstAt, q.LastAt = p.FirstAt.UTC(), p.LastAt.UTC()
+		list = append(list, q)
+	}
+	slices.SortFunc(list, func(a, b Problem) int {
+		return cmp.Or(b.LastAt.Compare(a.LastAt), strings.Compare(a.Message, b.Message))
+	})
+	return list
+}
+
+// known returns nil for the zero time.
+func known(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// seconds is d to the millisecond.
+func seconds(d time.Duration) float64 { return round(d.Seconds()) }
+
+func round(f float64) float64 { return math.Round(f*1000) / 1000 }

@@ -1,0 +1,110 @@
+package status
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+const index = `replicator
+
+/status    what the link is doing, as JSON; /status?pretty for people
+/healthz   200 while it does what it should, 503 and why while it does not
+/metrics   for Prometheus
+`
+
+// Handler serves what a Tracker knows, and the metrics of a registry, which is the
+// one that the Tracker was given. It answers GET alone.
+func Handler(t *Tracker, metrics prometheus.Gatherer) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
+		text(w, http.StatusOK, index)
+	})
+	mux.HandleFunc("/status", t.serveStatus)
+	mux.HandleFunc("/healthz", t.serveHealth)
+	mux.Handle("/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			w.Header().Set("Allow", http.MethodGet)
+			text(w, http.StatusMethodNotAllowed, "only GET is answered\n")
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// text answers with a text. A client that is gone is nobody's error.
+func text(w http.ResponseWriter, code int, body string) {
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	_, _ = io.WriteString(w, body)
+}
+
+func (t *Tracker) serveStatus(w http.ResponseWriter, r *http.Request) {
+	s := t.Snapshot()
+	var body []byte
+	var err error
+	if r.URL.Query().Has("pretty") {
+		body, err = json.MarshalIndent(s, "", "  ")
+	} else {
+		body, err = json.Marshal(s)
+	}
+	if err != nil {
+		text(w, http.StatusInternalServerError, fmt.Sprintf("write the status as JSON: %v\n", err))
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	_, _ = w.Write(append(body, '\n'))
+}
+
+func (t *Tracker) serveHealth(w http.ResponseWriter, _ *http.Request) {
+	s := t.Snapshot()
+	code := http.StatusOK
+	if !t.healthy(&s) {
+		code = http.StatusServiceUnavailable
+	}
+	text(w, code, s.sentence())
+}
+
+// healthy tells whether the link does what it should.
+func (t *Tracker) healthy(s *Snapshot) bool {
+	switch pipeline.State(s.State) {
+	case pipeline.InitialSync, pipeline.CatchingUp, pipeline.Steady:
+		return true
+	case pipeline.Starting:
+		return s.At.Sub(s.Since) < t.cfg.StartingGrace
+	default:
+		return false
+	}
+}
+
+// sentence says in a few lines how the link is.
+func (s *Snapshot) sentence() string {
+	out := fmt.Sprintf("%s for %s", s.State, s.At.Sub(s.Since).Round(time.Second))
+	if s.Reason != "" {
+		out += ": " + s.Reason
+	}
+	out += "\n"
+	if s.LagSeconds != nil {
+		out += fmt.Sprintf("lag %.3f s, heard of the source %.1f s ago\n", *s.LagSeconds, *s.Source.DataAgeSeconds)
+	} else {
+		out += "lag not known: nothing was heard of the source in this attempt\n"
+	}
+	if s.LastError != nil {
+		out += fmt.Sprintf("last error, %s ago: %s\n", s.At.Sub(s.LastError.At).Round(time.Second), s.LastError.Error)
+	}
+	return out
+}

@@ -1,0 +1,194 @@
+package status
+
+import (
+	"time"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Snapshot is what a link is doing, at one moment. Pointers are nil where
+// something is not known.
+type Snapshot struct {
+	Version   string    `json:"version"`
+	StartedAt time.Time `json:"startedAt"`
+	At        time.Time `json:"at"`
+	Link      string    `json:"link"`
+
+	// State is the pipeline's, Since when it began, Reason why where the state
+	// alone does not say it.
+	State  string    `json:"state"`
+	Since  time.Time `json:"since"`
+	Reason string    `json:"reason,omitempty"`
+	// Consistent is false while the target is a copy that was taken while writes
+	// went on and that the log has not caught up with.
+	Consistent bool `json:"consistent"`
+	// Attempts counts the holds of the link since the start, Term is the last.
+	Attempts int   `json:"attempts"`
+	Term     int64 `json:"term"`
+
+	Source  Source  `json:"source"`
+	Target  Target  `json:"target"`
+	OpTimes OpTimes `json:"optimes"`
+
+	// LagSeconds is by how much the target is behind what the source had committed
+	// when it was heard of last, by the source's clock; 0 where nothing was missing.
+	LagSeconds *float64 `json:"lagSeconds"`
+	// AgeOfOldestUnappliedSeconds is how long, at most, the oldest entry that is
+	// known of and not applied has waited; 0 where there is none.
+	AgeOfOldestUnappliedSeconds *float64 `json:"ageOfOldestUnappliedSeconds"`
+	// OplogWindowLeftSeconds is how much of the source's oplog, by its primary, is
+	// older than what a restart would begin to read with. At 0 the link is stale.
+	OplogWindowLeftSeconds *float64 `json:"oplogWindowLeftSeconds"`
+
+	Buffer     Buffer     `json:"buffer"`
+	Applier    Applier    `json:"applier"`
+	Checkpoint Checkpoint `json:"checkpoint"`
+	Feedback   Feedback   `json:"feedback"`
+
+	// LastError is why the last attempt ended.
+	LastError *Failure `json:"lastError"`
+	// Problems are the warnings and errors since the start, one for each kind, the
+	// newest first.
+	Problems []Problem `json:"problems"`
+}
+
+// Source is what is read.
+type Source struct {
+	Set string `json:"set"`
+	// Host is the member that is read, empty while there is none, and Why the
+	// reason that it was chosen for, or that none was.
+	Host string `json:"host"`
+	Why  string `json:"why"`
+	// HeardAt is its last answer, DataAgeSeconds how long ago that was.
+	HeardAt        *time.Time `json:"heardAt"`
+	DataAgeSeconds *float64   `json:"dataAgeSeconds"`
+	// Refused are the members that were not chosen in the last search, Denied those
+	// that are not to be read from for a while.
+	Refused []Refused `json:"refused"`
+	Denied  []Denied  `json:"denied"`
+}
+
+// Refused is a member that was not chosen.
+type Refused struct {
+	Host   string `json:"host"`
+	Reason string `json:"reason"`
+}
+
+// Denied is a member that is not to be read from until then.
+type Denied struct {
+	Host   string    `json:"host"`
+	Reason string    `json:"reason"`
+	Until  time.Time `json:"until"`
+}
+
+// Target is what is written.
+type Target struct {
+	Set     string   `json:"set"`
+	Primary string   `json:"primary"`
+	Hosts   []string `json:"hosts"`
+}
+
+// OpTimes is how far everything is.
+type OpTimes struct {
+	// Fetched is the last entry that was read in this attempt.
+	Fetched *OpTime `json:"fetched"`
+	// Applied is acknowledged by the target, Durable committed by its majority.
+	Applied *OpTime `json:"applied"`
+	Durable *OpTime `json:"durable"`
+	// SourceNewest is what the member that is read has, SourceCommitted what it
+	// knows a majority to have.
+	SourceNewest    *OpTime `json:"sourceNewest"`
+	SourceCommitted *OpTime `json:"sourceCommitted"`
+	// CopiedUntil is where the target becomes consistent, nil where it always was.
+	CopiedUntil *OpTime `json:"copiedUntil,omitempty"`
+}
+
+// OpTime is an optime.
+type OpTime struct {
+	// T is in seconds since the epoch, I counts within it.
+	T    uint32 `json:"t"`
+	I    uint32 `json:"i"`
+	Term int64  `json:"term"`
+	// Wall is the clock of the primary that wrote it.
+	Wall *time.Time `json:"wall,omitempty"`
+}
+
+// opTime returns nil for the null optime. wall is in milliseconds since the epoch,
+// 0 where it is not known.
+func opTime(o oplog.OpTime, wall int64) *OpTime {
+	if o.IsNull() {
+		return nil
+	}
+	t := &OpTime{T: o.TS.T, I: o.TS.I, Term: o.Term}
+	if wall != 0 {
+		at := time.UnixMilli(wall).UTC()
+		t.Wall = &at
+	}
+	return t
+}
+
+// Buffer is what was fetched and is not applied.
+type Buffer struct {
+	Bytes      int64 `json:"bytes"`
+	LimitBytes int64 `json:"limitBytes"`
+	// Count is how many replies of the source wait to be cut into batches.
+	Count            int     `json:"count"`
+	OldestAgeSeconds float64 `json:"oldestAgeSeconds"`
+	// Full tells that reading waits for room.
+	Full bool `json:"full"`
+}
+
+// Applier is what was done to the target since the start. What was done again
+// because an attempt ended counts again.
+type Applier struct {
+	Writers    int   `json:"writers"`
+	OpsApplied int64 `json:"opsApplied"`
+	// OpsPerSecond is the mean of the last ten seconds.
+	OpsPerSecond *float64 `json:"opsPerSecond"`
+	Flushes      int64    `json:"flushes"`
+	Coalesced    int64    `json:"coalesced"`
+	Commands     int64    `json:"commands"`
+	Barriers     int64    `json:"barriers"`
+	Divergences  int64    `json:"divergences"`
+	DeletesEmpty int64    `json:"deletesEmpty"`
+	Retries      int64    `json:"retries"`
+	// Skipped were in the target already.
+	Skipped int64 `json:"skipped"`
+}
+
+// Checkpoint is what a restart begins with.
+type Checkpoint struct {
+	Applied   *OpTime `json:"applied"`
+	FetchFrom *OpTime `json:"fetchFrom"`
+	// At is when it was written, nil where that was before the start.
+	At *time.Time `json:"at"`
+}
+
+// Feedback is how the source is told.
+type Feedback struct {
+	// Mode is none, member or document.
+	Mode string `json:"mode"`
+	// State is off, waiting for the first report, reporting, or failing.
+	State string `json:"state"`
+	// Host takes the reports, or does not, Since then.
+	Host  string     `json:"host,omitempty"`
+	Since *time.Time `json:"since,omitempty"`
+	Error string     `json:"error,omitempty"`
+}
+
+// Failure is an error.
+type Failure struct {
+	At    time.Time `json:"at"`
+	Error string    `json:"error"`
+}
+
+// Problem is one kind of warning or error.
+type Problem struct {
+	Level   string    `json:"level"`
+	Message string    `json:"message"`
+	Count   int       `json:"count"`
+	FirstAt time.Time `json:"firstAt"`
+	LastAt  time.Time `json:"lastAt"`
+	// Fields are those of the last one.
+	Fields map[string]string `json:"fields"`
+}

@@ -1,0 +1,251 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// Config says what a Tracker is told and whom it asks.
+type Config struct {
+	// Version is the program's.
+	Version string
+	// Link is the link's name.
+	Link string
+	// Feedback is how the source is told.
+	Feedback feedback.Mode
+	// Source and Target are asked now and then, for the oldest entry of the oplog
+	// and for the set's name. May be nil: then that is not known.
+	Source, Target call.Caller
+	// TargetPrimary returns the target's primary as it is known just now; may be
+	// nil. (*mdb.Set).Primary is one.
+	TargetPrimary func() (host string, election bson.ObjectID)
+	// StartingGrace is how long a link may be starting and count as healthy.
+	// Default 1 minute.
+	StartingGrace time.Duration
+	// AskEvery is how often Source and Target are asked. Default 10 s.
+	AskEvery time.Duration
+	// Registry gets the metrics. May be nil.
+	Registry prometheus.Registerer
+}
+
+func (c *Config) setDefaults() {
+	if c.StartingGrace == 0 {
+		c.StartingGrace = time.Minute
+	}
+	if c.AskEvery == 0 {
+		c.AskEvery = 10 * time.Second
+	}
+}
+
+func (c *Config) validate() error {
+	var faults []error
+	if c.StartingGrace < 0 {
+		faults = append(faults, fmt.Errorf("status: starting for %s: want 0 or more", c.StartingGrace))
+	}
+	if c.AskEvery < 0 {
+		faults = append(faults, fmt.Errorf("status: ask every %s: want 0 or more", c.AskEvery))
+	}
+	return errors.Join(faults...)
+}
+
+const (
+	// sampleEvery is how often the operations are counted, and samples how many of
+	// the counts are kept, for the rate.
+	sampleEvery = time.Second
+	samples     = 11
+)
+
+// Tracker knows what a link is doing. It is safe for concurrent use.
+type Tracker struct {
+	cfg     Config
+	started time.Time
+
+	mu sync.Mutex // guards the rest
+	// live is the pipeline's, nil before Follow.
+	live func() pipeline.Snapshot
+	// chosen is the last choice of a sync source.
+	why     string
+	refused []syncsource.Refusal
+	// point is the last checkpoint, at when it was written, zero if not by us.
+	point checkpoint.Progress
+	at    time.Time
+	// report is the last news of the feedback.
+	report Feedback
+	// problems are by message.
+	problems map[string]*Problem
+	// banked are the counts of the attempts up to number bankedTo.
+	banked   applier.Stats
+	bankedTo int
+	rate     []sample
+	// oldest is the first entry of the source's oplog, as of asked.
+	oldest    bson.Timestamp
+	asked     time.Time
+	targetSet string
+	// targetHost is the target's primary, as of the last question.
+	targetHost string
+}
+
+// sample is how many operations there were at a time.
+type sample struct {
+	at  time.Time
+	ops int64
+}
+
+// New checks cfg and registers metrics. It does no I/O and starts nothing.
+func New(cfg Config) (*Tracker, error) {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	t := &Tracker{cfg: cfg, started: time.Now(), problems: map[string]*Problem{}}
+	t.report = Feedback{Mode: cfg.Feedback.String(), State: "off"}
+	if cfg.Feedback != feedback.None {
+		t.report.State = "waiting"
+	}
+	if cfg.Registry != nil {
+		if err := cfg.Registry.Register(newCollector(t)); err != nil {
+			return nil, fmt.Errorf("status: register metrics: %w", err)
+		}
+	}
+	return t, nil
+}
+
+// Follow takes the state from a pipeline from now on: its Snapshot method.
+func (t *Tracker) Follow(live func() pipeline.Snapshot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.live = live
+}
+
+// Observe is an event.Observer: it takes in what the stages announce.
+func (t *Tracker) Observe(e event.Event) {
+	// Counts of an attempt are gone when the next one begins.
+	switch e.(type) {
+	case pipeline.AttemptEnded, pipeline.ReadEarlier:
+		t.bank()
+	}
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch e := e.(type) {
+	case syncsource.SourceChosen:
+		t.why, t.refused = e.Reason, e.Refused
+	case syncsource.NoSource:
+		t.why, t.refused = e.Reason, e.Refused
+	case checkpoint.Began:
+		t.point.Applied, t.point.FetchFrom = e.Applied, e.FetchFrom
+	case checkpoint.Advanced:
+		t.point.Applied, t.point.FetchFrom, t.at = e.Applied, e.FetchFrom, now
+	case feedback.Reporting:
+		t.report = Feedback{Mode: e.Mode.String(), State: "reporting", Host: e.Host, Since: &now}
+	case feedback.Failed:
+		t.report = Feedback{Mode: e.Mode.String(), State: "failing", Host: e.Host, Since: &now, Error: e.Err.Error()}
+	}
+	if e.Level() < slog.LevelWarn {
+		return
+	}
+	p := t.problems[e.Message()]
+	if p == nil {
+		p = &Problem{Message: e.Message(), FirstAt: now}
+		t.problems[e.Message()] = p
+	}
+	p.Count++
+	p.Level, p.LastAt, p.Fields = e.Level().String(), now, map[string]string{}
+	addFields(p.Fields, "", e.LogValue())
+}
+
+// addFields adds the attributes of a group, with dots between nested keys.
+func addFields(fields map[string]string, prefix string, v slog.Value) {
+	v = v.Resolve()
+	if v.Kind() != slog.KindGroup {
+		fields[prefix] = v.String()
+		return
+	}
+	for _, a := range v.Group() {
+		key := a.Key
+		if prefix != "" {
+			key = prefix + "." + key
+		}
+		addFields(fields, key, a.Value)
+	}
+}
+
+// bank adds the counts of an attempt that has ended to those of the ones before.
+func (t *Tracker) bank() {
+	live := t.follows()
+	if live == nil {
+		return
+	}
+	s := live() // it has locks of its own
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s.Attempts > t.bankedTo {
+		t.banked, t.bankedTo = sum(t.banked, s.Applier), s.Attempts
+	}
+}
+
+func (t *Tracker) follows() func() pipeline.Snapshot {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.live
+}
+
+// sum adds the counts of two attempts.
+func sum(a, b applier.Stats) applier.Stats {
+	b.Flushes += a.Flushes
+	b.Coalesced += a.Coalesced
+	b.Retries += a.Retries
+	b.Divergences += a.Divergences
+	b.DeletesEmpty += a.DeletesEmpty
+	b.Skipped += a.Skipped
+	b.Commands += a.Commands
+	b.Barriers += a.Barriers
+	return b
+}
+
+// Run counts operations, and asks the source and the target, until ctx is done; it
+// returns its cause.
+func (t *Tracker) Run(ctx context.Context) error {
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	asking.Go(func() { t.askLoop(ctx) })
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		t.sample()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// sample counts the operations.
+func (t *Tracker) sample() {
+	live := t.follows()
+	if live == nil {
+		return
+	}
+	s := sample{time.Now(), live().Progress.Ops}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.rate = append(t.rate, s); len(t.rate) > samples {
+		t.rate = t.rate[1:]
+	}
+}
