@@ -78,3 +78,88 @@ func TestStepDown(t *testing.T) {
 		})
 	}
 }
+
+// A target that fails over loses what only its old primary had acknowledged: in
+// the middle of an attempt the lanes find out, and in either case the next attempt
+// does again what was lost, and nothing else.
+func TestLostFlushes(t *testing.T) {
+	for _, drained := range []bool{true, false} {
+		t.Run(fmt.Sprintf("drained=%t", drained), func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			r := newRig(t, 4, mongosim.Options{Members: 3})
+			r.target.run(t, "db", bson.D{{Key: "create", Value: "a"}, {Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}})
+			l := newLog(t)
+			var want []bson.D
+			for i := range 100 {
+				l.add(insertOp("db.a", doc(i, 0)))
+				want = append(want, doc(i, 1))
+			}
+			l.end()
+			one, _ := manyInserts(200, 220)
+			l.add(l.transactionOp(one...))
+			l.end()
+			for i := range 100 {
+				l.add(setOp("db.a", i, 1))
+			}
+			l.end()
+			for i := 200; i < 220; i++ {
+				l.add(setOp("db.a", i, 2))
+				want = append(want, doc(i, 2))
+			}
+			a := must[*attempt](t)(r.begin(ctx, nil))
+			old := must[*mongosim.Member](t)(r.target.set.AwaitPrimary(ctx))
+			r.target.direct(old)
+			for i := range 3 {
+				if i != old.ID() {
+					r.target.set.Cut(old.ID(), i)
+				}
+			}
+			var n atomic.Int64
+			if !drained {
+				r.target.intercept(func(cmd call.Command) (error, bool) {
+					if commandName(cmd) == "commitTransaction" && n.Add(1) == 6 {
+						failOver(ctx, t, r.target, old)
+					}
+					return nil, false
+				})
+			}
+			err := a.run(ctx, l.batches(), 0)
+			if (err == nil) != drained {
+				t.Fatalf("the first attempt ended with %v", err)
+			}
+			r.target.intercept(nil)
+			if drained {
+				failOver(ctx, t, r.target, old)
+			}
+			b := must[*attempt](t)(r.begin(ctx, nil))
+			succeed(t, b.run(ctx, l.after(b.hold.State().Applied), 0))
+			if s := b.Stats(); s.Ops != 240 {
+				t.Errorf("%d operations were done again, want all 240", s.Ops)
+			}
+			wantDocs(t, r.target, "db.a", want...)
+		})
+	}
+}
+
+// failOver waits until the other members have a primary of their own, and joins
+// the old one to them again.
+func failOver(ctx context.Context, t *testing.T, target *simTarget, old *mongosim.Member) {
+	t.Helper()
+	for {
+		now, err := target.set.AwaitPrimary(ctx)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if now.ID() != old.ID() {
+			break
+		}
+		if pause(ctx, 10*time.Millisecond) != nil {
+			t.Error("no other primary")
+			return
+		}
+	}
+	target.set.HealAll()
+	target.direct(nil)
+}

@@ -57,6 +57,7 @@ func succeed(t fataler, err error) {
 type simTarget struct {
 	set *mongosim.Set
 	mu  sync.Mutex
+	to  *mongosim.Member // nil means the primary
 	// before, if set, is asked for each command: an error is what its sender
 	// gets, and sent tells whether the server gets the command all the same.
 	before func(cmd call.Command) (err error, sent bool)
@@ -66,6 +67,13 @@ func (g *simTarget) intercept(before func(cmd call.Command) (error, bool)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.before = before
+}
+
+// direct sends everything to one member; nil means the primary.
+func (g *simTarget) direct(to *mongosim.Member) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.to = to
 }
 
 func (g *simTarget) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
@@ -87,9 +95,14 @@ func (g *simTarget) Call(ctx context.Context, cmd call.Command) (bson.Raw, error
 }
 
 func (g *simTarget) send(ctx context.Context, cmd call.Command) (bson.Raw, error) {
-	to, err := g.set.AwaitPrimary(ctx)
-	if err != nil {
-		return nil, &call.LostError{Err: err}
+	g.mu.Lock()
+	to := g.to
+	g.mu.Unlock()
+	if to == nil {
+		var err error
+		if to, err = g.set.AwaitPrimary(ctx); err != nil {
+			return nil, &call.LostError{Err: err}
+		}
 	}
 	reply, err := to.Call(ctx, wholeCommand(cmd))
 	if err != nil {

@@ -39,7 +39,7 @@ func key(ns string, id int) string { return fmt.Sprintf("%s/%d", ns, id) }
 
 // op makes an operation that can follow, and notes what it does.
 func (m *model) op(t *rapid.T) bson.D {
-	coll := rapid.SampledFrom([]string{"a", "a", "b", "o", "cap"}).Draw(t, "collection")
+	coll := rapid.SampledFrom([]string{"a", "a", "b", "o", "cap", "system.js"}).Draw(t, "collection")
 	ns := m.db + "." + coll
 	m.v++
 	if coll == "cap" {
@@ -85,7 +85,7 @@ func (m *model) note(ns string, id, v int) {
 
 func drawModel(t *rapid.T, db string) *model {
 	m := &model{sourceLog: newLog(t), db: db, versions: map[string][]version{}, live: map[string]map[int]bool{}}
-	for _, c := range []string{"a", "b", "o"} {
+	for _, c := range []string{"a", "b", "o", "system.js"} {
 		m.live[db+"."+c] = map[int]bool{}
 	}
 	for range rapid.IntRange(5, 40).Draw(t, "entries") {
@@ -117,7 +117,7 @@ func drawModel(t *rapid.T, db string) *model {
 func (m *model) check(t *rapid.T, target *simTarget, at oplog.OpTime, final bool) {
 	entry := int(at.TS.T) - int(start.TS.T) - 1
 	have := map[string]int{}
-	for _, c := range []string{"a", "b", "o", "cap"} {
+	for _, c := range []string{"a", "b", "o", "system.js", "cap"} {
 		ns := m.db + "." + c
 		order := []int{}
 		for _, d := range target.documents(t, oplog.Namespace(ns)) {
@@ -228,7 +228,7 @@ func TestProperty(t *testing.T) {
 		link := fmt.Sprintf("link%d", links)
 		r := rigOn(t, target, link, rapid.SampledFrom([]int{1, 2, 4, 16}).Draw(t, "writers"))
 		r.db = "db" + link
-		for _, c := range []string{"a", "b", "o"} {
+		for _, c := range []string{"a", "b", "o", "system.js"} {
 			target.run(t, r.db, bson.D{{Key: "create", Value: c}})
 		}
 		target.run(t, r.db, bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})

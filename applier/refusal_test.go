@@ -82,6 +82,59 @@ func TestDivergence(t *testing.T) {
 	}
 }
 
+// Where transactions cannot write, divergences are found all the same.
+func TestDirectDivergence(t *testing.T) {
+	for _, op := range []bson.D{
+		insertOp("db.system.js", doc(1, 5)), setOp("db.system.js", 7, 5), insertOp("db.cap", doc(1, 5)),
+	} {
+		r := prepared(t, 4)
+		r.target.run(t, "db", bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})
+		for _, c := range []string{"system.js", "cap"} {
+			r.target.run(t, "db", bson.D{{Key: "insert", Value: c}, {Key: "documents", Value: bson.A{doc(1, 0), doc(2, 0)}}})
+		}
+		l := newLog(t)
+		l.add(setOp("db.system.js", 2, 3))
+		l.add(op)
+		l.add(setOp("db.system.js", 2, 4))
+		a := r.apply(t, l.batches(), func(c *Config) { c.ReportDivergence = true })
+		if n := a.Stats().Divergences; n != 1 {
+			t.Errorf("%d divergences, want 1", n)
+		}
+		if docs := r.target.documents(t, "db.system.js"); len(docs) != 2 || docs[1].Lookup("v").Int32() != 4 {
+			t.Errorf("documents %s", docs)
+		}
+	}
+}
+
+// A field that moves is inserted where it is already, which a guarded statement
+// does not find.
+func TestGuard(t *testing.T) {
+	r := prepared(t, 1, bson.D{{Key: "_id", Value: 1}, {Key: "v", Value: 1}, {Key: "w", Value: 2}})
+	l := newLog(t)
+	diff := bson.D{{Key: "i", Value: bson.D{{Key: "v", Value: 5}}}}
+	l.add(bson.D{
+		{Key: "op", Value: "u"},
+		{Key: "ns", Value: "db.a"},
+		{Key: "o", Value: bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: diff}}},
+		{Key: "o2", Value: bson.D{{Key: "_id", Value: 1}}},
+	})
+	var filters []string
+	r.target.intercept(func(cmd call.Command) (error, bool) {
+		if commandName(cmd) == "update" && cmd.DB == "db" {
+			filters = append(filters, cmd.Docs[0].Lookup("q").String())
+		}
+		return nil, false
+	})
+	if s := r.apply(t, l.batches(), nil).Stats(); s.Divergences != 0 || s.Flushes != 1 {
+		t.Errorf("stats %+v", s)
+	}
+	r.target.intercept(nil)
+	if len(filters) != 2 || !strings.Contains(filters[0], "$exists") || strings.Contains(filters[1], "$exists") {
+		t.Errorf("filters %v, want one with a guard, then one without", filters)
+	}
+	wantDocs(t, r.target, "db.a", bson.D{{Key: "_id", Value: 1}, {Key: "w", Value: 2}, {Key: "v", Value: 5}})
+}
+
 func TestEqualInsertIsNoDivergence(t *testing.T) {
 	r := prepared(t, 2, doc(1, 0))
 	l := newLog(t)
@@ -241,5 +294,18 @@ func TestOpErrorNamesTheOperation(t *testing.T) {
 	e, ok := errors.AsType[*OpError](err)
 	if !ok || e.ID.Int32() != bad || e.OpTime != optimeOf(int(bad)) || e.NS != oplog.Namespace("db.a") {
 		t.Fatalf("error %v, want an *OpError of _id %d", err, bad)
+	}
+}
+
+// What a command has changed is not remembered as it was.
+func TestDropped(t *testing.T) {
+	r := prepared(t, 2)
+	l := newLog(t)
+	l.add(insertOp("db.a", doc(1, 1)))
+	l.alone(commandOp("db", bson.D{{Key: "drop", Value: "a"}}))
+	l.add(insertOp("db.a", doc(2, 1)))
+	err := r.fails(t, l, nil)
+	if d, ok := errors.AsType[*DivergenceError](err); !ok || !strings.Contains(d.What, "does not exist") {
+		t.Fatalf("error %v, want the collection not to exist", err)
 	}
 }

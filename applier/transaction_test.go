@@ -213,3 +213,23 @@ func TestMetricsTwice(t *testing.T) {
 		}
 	}
 }
+
+// A transaction of one lane is not split by what a flush should have.
+func TestTransactionOfOneLane(t *testing.T) {
+	r := prepared(t, 1)
+	l := newLog(t)
+	before, want := manyInserts(0, 5)
+	one, more := manyInserts(5, 55)
+	for _, op := range before {
+		l.add(op)
+	}
+	l.add(l.transactionOp(one...))
+	l.add(setOp("db.a", 0, 0))
+	sizes := commits(r.target)
+	r.apply(t, l.batches(), func(c *Config) { c.FlushDocs = 10 })
+	r.target.intercept(nil)
+	wantDocs(t, r.target, "db.a", append(want, more...)...)
+	if diff := cmp.Diff([]int{5, 50, 1}, *sizes); diff != "" {
+		t.Errorf("sizes of transactions: %v", *sizes)
+	}
+}

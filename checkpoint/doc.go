@@ -8,11 +8,13 @@
 //	links   {_id: LINK, version, instance, term, holder, source: {...}, writers,
 //	         fingerprint, applied: {ts, t}, wall, fetchFrom: {ts, t},
 //	         copiedUntil: {ts, t} or absent, advances}
-//	lanes   {_id: "LINK/3", term, ts, t, op, begun: {ts, t, op} or absent}
+//	lanes   {_id: "LINK/3", term, ts, t, op, begun: {ts, t, op} or absent,
+//	         begins or absent}
 //	lanes   {_id: "LINK/barrier", the same}
 //
 // Every start of a link raises its term by one. Holder is the process that did
-// it, instance tells a link from an earlier one of the same name.
+// it, instance tells a link from an earlier one of the same name. Advances and
+// begins count, so that no update is one that changes nothing.
 //
 // # Lanes
 //

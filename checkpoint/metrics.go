@@ -14,7 +14,7 @@ type metrics struct {
 	term, applied          prometheus.Gauge
 }
 
-func newMetrics(reg prometheus.Registerer, link string) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, link string) *metrics {
 	name := func(noun, help string) prometheus.Opts {
 		return prometheus.Opts{
 			Namespace: "replicator", Subsystem: "checkpoint", Name: noun, Help: help,
@@ -22,32 +22,39 @@ func newMetrics(reg prometheus.Registerer, link string) (*metrics, error) {
 		}
 	}
 	counter := func(noun, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts(name(noun, help)))
+		return register(reg, prometheus.NewCounter(prometheus.CounterOpts(name(noun, help))))
 	}
 	gauge := func(noun, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts(name(noun, help)))
+		return register(reg, prometheus.NewGauge(prometheus.GaugeOpts(name(noun, help))))
 	}
-	m := &metrics{
+	return &metrics{
 		began:   counter("begins_total", "Times that the link was taken hold of."),
 		rewound: counter("rewinds_total", "Times that the target was found without what it had acknowledged."),
 		failed:  counter("failures_total", "Checkpoints that could not be written."),
-		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+		seconds: register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "replicator", Subsystem: "checkpoint", Name: "write_seconds",
 			Help:        "Time to write a checkpoint, until it is committed by a majority.",
 			ConstLabels: prometheus.Labels{"link": link},
 			Buckets:     prometheus.ExponentialBuckets(0.001, 2, 14),
-		}),
+		})),
 		term:    gauge("term", "The link's term: how often it was started."),
 		applied: gauge("timestamp_seconds", "Source time of the newest checkpoint, in seconds since the epoch."),
 	}
+}
+
+// register registers c, or returns what an earlier attempt has registered for the
+// same.
+func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 	if reg == nil {
-		return m, nil
+		return c
 	}
-	var faults []error
-	for _, c := range []prometheus.Collector{m.began, m.rewound, m.failed, m.seconds, m.term, m.applied} {
-		faults = append(faults, reg.Register(c))
+	err := reg.Register(c)
+	if before, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if existing, ok := before.ExistingCollector.(C); ok {
+			return existing
+		}
 	}
-	return m, errors.Join(faults...)
+	return c
 }
 
 // advanced counts one Advance.

@@ -60,11 +60,7 @@ func New(cfg Config) (*Store, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
-	m, err := newMetrics(cfg.Registry, cfg.Link)
-	if err != nil {
-		return nil, fmt.Errorf("checkpoint: register metrics of link %q: %w", cfg.Link, err)
-	}
-	return &Store{cfg: cfg, holder: rand.Text(), metrics: m}, nil
+	return &Store{cfg: cfg, holder: rand.Text(), metrics: newMetrics(cfg.Registry, cfg.Link)}, nil
 }
 
 // wrap says what was attempted on which link.

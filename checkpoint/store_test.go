@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
@@ -33,14 +34,20 @@ func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	g := &target{}
 	reg := prometheus.NewRegistry()
-	must[*Store](t)(New(Config{Target: g, Link: "a", Registry: reg}))
+	for range 2 {
+		// The metrics of an earlier one go on.
+		s := must[*Store](t)(New(Config{Target: g, Link: "a", Registry: reg}))
+		s.metrics.began.Inc()
+	}
+	if n := testutil.ToFloat64(newMetrics(reg, "a").began); n != 2 {
+		t.Errorf("%v begins", n)
+	}
 	for what, cfg := range map[string]Config{
 		"no target":                 {Link: "a"},
 		"link \"\"":                 {Target: g},
 		"link \"a/b\"":              {Target: g, Link: "a/b"},
 		"belongs to the server":     {Target: g, Link: "a", DB: "local"},
 		"metadata database \"a.b\"": {Target: g, Link: "a", DB: "a.b"},
-		"register metrics":          {Target: g, Link: "a", Registry: reg},
 	} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%+v: %v, want %q", cfg, err, what)

@@ -46,17 +46,15 @@ func New(cfg Config) (*Feedback, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("feedback: %w", err)
 	}
-	m, err := newMetrics(cfg.Registry)
-	if err != nil {
-		return nil, fmt.Errorf("feedback: register metrics: %w", err)
-	}
-	return &Feedback{cfg: cfg, metrics: m, ops: -1, seenOps: -1}, nil
+	return &Feedback{cfg: cfg, metrics: newMetrics(cfg.Registry), ops: -1, seenOps: -1}, nil
 }
 
 // Run reports the progress that in brings, always the newest, until in is closed,
 // or ctx is done. Errors of the source are events. It may be called again after it
 // has returned: what was reported once stays the least that is reported.
 func (f *Feedback) Run(ctx context.Context, in <-chan checkpoint.Progress) error {
+	// Operations are counted anew, and somebody may have changed the source.
+	f.ops, f.seenOps, f.quiet = -1, -1, false
 	g, ctx := errgroup.WithContext(ctx)
 	todo := make(chan job)
 	done := make(chan error)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/checkpoint"
@@ -216,6 +218,25 @@ func TestRunAgain(t *testing.T) {
 		}
 		if want := []uint32{10, 9, 11, 9}; !slices.Equal(applied, want) {
 			t.Errorf("told %v, want %v", applied, want)
+		}
+	})
+}
+
+// TestMetricsGoOn: a Feedback that is made anew counts on.
+func TestMetricsGoOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, reg := &source{up: Source{Host: "h", Committed: ot(100)}}, prometheus.NewRegistry()
+		var f *Feedback
+		for range 2 {
+			f = must[*Feedback](t)(New(Config{Mode: Member, Upstream: s, Registry: reg}))
+			in := make(chan checkpoint.Progress, 1)
+			in <- progress(10, 9, 1)
+			close(in)
+			succeed(t, f.Run(t.Context(), in))
+		}
+		if n := testutil.ToFloat64(f.metrics.reports); n != 2 {
+			t.Errorf("%v reports", n)
 		}
 	})
 }

@@ -13,26 +13,33 @@ type metrics struct {
 	applied, durable  prometheus.Gauge
 }
 
-func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer) *metrics {
 	const prefix = "replicator_feedback_"
-	m := &metrics{
-		reports:  prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "reports_total", Help: "Reports that the source took."}),
-		failures: prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "failures_total", Help: "Reports that the source did not take, or did not answer."}),
-		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+	return &metrics{
+		reports:  register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "reports_total", Help: "Reports that the source took."})),
+		failures: register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "failures_total", Help: "Reports that the source did not take, or did not answer."})),
+		seconds: register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: prefix + "report_seconds", Help: "Time until the source answered a report.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
-		}),
-		applied: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "applied_timestamp_seconds", Help: "Wall time of the last entry reported as applied, in seconds since the epoch."}),
-		durable: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "durable_timestamp_seconds", Help: "Wall time of the last entry reported as durable, in seconds since the epoch."}),
+		})),
+		applied: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "applied_timestamp_seconds", Help: "Wall time of the last entry reported as applied, in seconds since the epoch."})),
+		durable: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "durable_timestamp_seconds", Help: "Wall time of the last entry reported as durable, in seconds since the epoch."})),
 	}
+}
+
+// register registers c, or returns what an earlier attempt has registered for the
+// same.
+func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 	if reg == nil {
-		return m, nil
+		return c
 	}
-	var faults []error
-	for _, c := range []prometheus.Collector{m.reports, m.failures, m.seconds, m.applied, m.durable} {
-		faults = append(faults, reg.Register(c))
+	err := reg.Register(c)
+	if before, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if existing, ok := before.ExistingCollector.(C); ok {
+			return existing
+		}
 	}
-	return m, errors.Join(faults...)
+	return c
 }
 
 // reported counts one report.

@@ -63,7 +63,7 @@ func mirrored(ctx context.Context, t testing.TB, p *primary, id int, wait time.D
 func addMirror(ctx context.Context, t testing.TB, p *primary) int {
 	t.Helper()
 	config := must[bson.Raw](t)(ReadConfig(ctx, p))
-	next, id, err := AddMember(config, NewMember{ID: -1, Host: "mirror.invalid:27017"})
+	next, id, err := AddMember(config, NewMember{ID: -1, Host: "127.0.0.1:1"})
 	succeed(t, err)
 	succeed(t, Reconfigure(ctx, p, next))
 	return id

@@ -21,7 +21,9 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write docs/errors.md anew")
+// rewrite tells whether docs/errors.md is to be written anew. The flag is that of
+// package datadriven, which the scenarios use.
+func rewrite() bool { return flag.Lookup("rewrite").Value.String() == "true" }
 
 // samples has an error for each rule, wrapped as it is on its way up.
 var samples = map[string]error{
@@ -137,7 +139,7 @@ that fits decides. This table is made of them (` + "`go test ./pipeline -run Tes
 	last := Classify(errors.New("anything else"))
 	fmt.Fprintf(&b, "| anything else | %s | %d | %s |\n", last.Action, last.Code, last.Hint)
 	const path = "../docs/errors.md"
-	if *rewrite {
+	if rewrite() {
 		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}

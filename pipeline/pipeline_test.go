@@ -11,25 +11,10 @@ import (
 
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
 )
-
-func connect(t *testing.T, set *mongosim.Set) *mdb.Set {
-	t.Helper()
-	o, err := mdb.Parse(mdb.Config{URI: set.URI()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := mdb.Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	return s
-}
 
 func run(t *testing.T, c call.Caller, db string, cmd bson.D) bson.Raw {
 	t.Helper()

@@ -20,7 +20,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/internal/servererr"
-	"github.com/oplogrep/replicator/internal/workload"
+	"github.com/oplogrep/replicator/internal/traffic"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
@@ -33,6 +33,8 @@ const patience = 60 * time.Second
 type cluster struct {
 	*mongosim.Set
 	conn *mdb.Set
+	// prepared are the commands that commit prepared transactions, by name.
+	prepared map[string]bson.D
 }
 
 func startCluster(t *testing.T, opts mongosim.Options) *cluster {
@@ -63,6 +65,8 @@ type world struct {
 	load           *load
 	// names are what members are called, in the order in which they were chosen.
 	names map[string]string
+	// marks are times to start at, by name.
+	marks map[string]bson.Timestamp
 
 	mu      sync.Mutex // guards what follows
 	events  []told
@@ -91,7 +95,7 @@ type link struct {
 
 // load is a workload that runs.
 type load struct {
-	*workload.Workload
+	*traffic.Traffic
 	stop context.CancelFunc
 	done chan struct{}
 }
@@ -186,10 +190,25 @@ func (w *world) until(what string, met func() bool) error {
 		select {
 		case <-changed:
 		case <-look.C:
+			if w.allEnded() && !met() {
+				return fmt.Errorf("waited for %s when every link had ended", what)
+			}
 		case <-ctx.Done():
 			return fmt.Errorf("waited in vain for %s", what)
 		}
 	}
+}
+
+// allEnded tells whether there are links, but none that runs.
+func (w *world) allEnded() bool {
+	for _, l := range w.links {
+		select {
+		case <-l.done:
+		default:
+			return false
+		}
+	}
+	return len(w.links) > 0
 }
 
 // newest is the newest entry of the source.
@@ -205,13 +224,8 @@ func (w *world) newest() oplog.OpTime {
 
 // caughtUp waits until a checkpoint has what the source has now.
 func (w *world) caughtUp(l *link) error {
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
-	defer cancel()
-	if err := w.source.AwaitSynced(ctx); err != nil {
-		return err
-	}
 	want := w.newest()
-	return w.until(fmt.Sprintf("the checkpoint at %s: %s", want, l.p.Snapshot().LastError), func() bool {
+	return w.until("a checkpoint at "+want.String(), func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return !l.reached.Before(want)
@@ -297,9 +311,9 @@ func (c *cluster) on(ctx context.Context, member int, db string, cmd bson.D) (bs
 	return reply, refusal(reply)
 }
 
-func (w *world) beginLoad(cfg workload.Config) error {
+func (w *world) beginLoad(cfg traffic.Config) error {
 	cfg.Primary = w.source.conn
-	wl, err := workload.New(cfg)
+	wl, err := traffic.New(cfg)
 	if err != nil {
 		return err
 	}

@@ -8,18 +8,24 @@ import (
 	"strings"
 
 	"github.com/oplogrep/replicator/internal/corpus"
+	"github.com/oplogrep/replicator/internal/mirrored"
 	"github.com/oplogrep/replicator/internal/mongosim/transcript"
 )
+
+// mirrorWork bounds how many settings a recording is mirrored with: all of them
+// for one of a few thousand entries, fewer for one of many.
+const mirrorWork = 100_000
 
 type corpusCommand struct {
 	Dir  string   `arg:"" optional:"" default:"testdata/corpus" help:"Folder of recordings, or one recording."`
 	Only []string `placeholder:"NAME" help:"Only the recording of this name. May be given again."`
-	Seed uint64   `default:"1" help:"Seed for which parts of a long log are applied again."`
+	Seed uint64   `default:"1" help:"Seed for which parts of a long log are applied again, and with which settings it is mirrored."`
 }
 
-// Run proves the recordings one after the other: what their logs do to data, and
-// that the embedded replica set answers as the recorded one did. All of them are
-// tried, whatever comes of the first: one that cannot be read gets its line too.
+// Run proves the recordings one after the other: what their logs do to data, that
+// the embedded replica set answers as the recorded one did, and that the pipeline
+// mirrors them from one such set into another. All of them are tried, whatever
+// comes of the first: one that cannot be read gets its line too.
 func (c *corpusCommand) Run(ctx context.Context, out output) error {
 	scenarios, err := corpus.Open(c.Dir)
 	if err != nil {
@@ -46,7 +52,7 @@ func (c *corpusCommand) Run(ctx context.Context, out output) error {
 	return errors.Join(broken, err)
 }
 
-// prove proves one recording and prints a line for each of the two ways. An error
+// prove proves one recording and prints a line for each of the three ways. An error
 // says why it could not be proved.
 func (c *corpusCommand) prove(ctx context.Context, s *corpus.Scenario, out output) (bad bool, err error) {
 	applied := corpus.Verify(ctx, s, corpus.Options{Seed: c.Seed})
@@ -63,7 +69,11 @@ func (c *corpusCommand) prove(ctx context.Context, s *corpus.Scenario, out outpu
 	if file, ok := errors.AsType[*corpus.FileError](replayed.Err); ok {
 		return false, fmt.Errorf("replay %s: %w", s.Name, file)
 	}
-	return !applied.OK() || !replayed.OK(), nil
+	ended := mirrored.Prove(ctx, s, mirrored.Options{Work: mirrorWork, Seed: c.Seed})
+	if err := c.print(ctx, s, out, ended.String()); err != nil {
+		return false, err
+	}
+	return !applied.OK() || !replayed.OK() || !ended.OK(), nil
 }
 
 func (c *corpusCommand) print(ctx context.Context, s *corpus.Scenario, out output, line string) error {

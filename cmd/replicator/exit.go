@@ -1,20 +1,30 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 
+	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/corpus"
+	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/preflight"
 )
 
-// The exit codes, as in docs/exit-codes.md. They are fixed.
+// The exit codes, as in docs/exit-codes.md. They are fixed. Those from 5 on are
+// what package pipeline says of an error.
 const (
 	exitOK         = 0
-	exitUnexpected = 1
+	exitUnexpected = pipeline.ExitUnexpected
 	exitUsage      = 2
 	exitBadInput   = 3
 	exitFailed     = 4
+	exitConnect    = pipeline.ExitConnect
+	exitCheck      = pipeline.ExitCheck
 )
 
 // output is where a command writes: results and complaints.
@@ -22,8 +32,16 @@ type output struct{ results, complaints io.Writer }
 
 // complain writes a line. There is nowhere to say that it could not be written.
 func (o output) complain(format string, args ...any) {
-	_, _ = fmt.Fprintf(o.complaints, format+"\n", args...)
+	_, _ = fmt.Fprintln(o.complaints, withoutPasswords(fmt.Sprintf(format, args...)))
 }
+
+// login is a user and password in a connection string.
+var login = regexp.MustCompile(`(mongodb(?:\+srv)?://[^\s:/@"']*:)[^\s"']*@`)
+
+// withoutPasswords hides the passwords of connection strings. No message of ours
+// has one, but the library for command lines quotes arguments that it does not
+// understand.
+func withoutPasswords(text string) string { return login.ReplaceAllString(text, "${1}***@") }
 
 // usageError is a command line that parses but cannot be meant.
 type usageError struct{ error }
@@ -34,31 +52,72 @@ type failedError struct{ error }
 // stoppedError is work that was stopped before it was done.
 type stoppedError struct{ error }
 
+// listenError is an address that cannot be listened on.
+type listenError struct{ error }
+
+// loggedError is an error that was said already, to the log.
+type loggedError struct{ error }
+
+func (e usageError) Unwrap() error   { return e.error }
+func (e failedError) Unwrap() error  { return e.error }
+func (e stoppedError) Unwrap() error { return e.error }
+func (e listenError) Unwrap() error  { return e.error }
+func (e loggedError) Unwrap() error  { return e.error }
+
 // exitCode maps an error to what the program ends with.
 func exitCode(err error) int {
-	if _, ok := errors.AsType[*corpus.FileError](err); ok {
-		return exitBadInput
-	}
-	if _, ok := errors.AsType[usageError](err); ok {
-		return exitUsage
-	}
-	if _, ok := errors.AsType[failedError](err); ok {
-		return exitFailed
-	}
-	return exitUnexpected
+	code, _ := explain(err)
+	return code
 }
 
 // hintOf says what to do about an error.
 func hintOf(err error) string {
-	if _, ok := errors.AsType[stoppedError](err); ok {
-		return "It was stopped before it was done; nothing is left behind."
+	_, hint := explain(err)
+	return hint
+}
+
+// explain maps an error to the exit code and to what an operator can do. What
+// comes of a running link is for package pipeline to judge.
+func explain(err error) (code int, hint string) {
+	if is[*corpus.FileError](err) {
+		return exitBadInput, "Get the recording anew, or name a folder of recordings: a folder per recording, with meta.json, oplog.bson and after/."
 	}
-	switch exitCode(err) {
-	case exitBadInput:
-		return "Get the recording anew, or name a folder of recordings: a folder per recording, with meta.json, oplog.bson and after/."
-	case exitFailed:
-		return "The lines that begin with FAIL, and those below them, say what differs; --only NAME repeats one recording."
-	default:
-		return ""
+	if is[*logFileError](err) {
+		return exitBadInput, "Everything before that byte was read. Get the file anew: an oplog as mongodump writes it, documents one after the other."
 	}
+	if is[usageError](err) {
+		return exitUsage, "Run replicator --help, or replicator COMMAND --help, for what there is."
+	}
+	if is[failedError](err) {
+		return exitFailed, "The lines that begin with FAIL, and those below them, say what differs; --only NAME repeats one recording."
+	}
+	if is[stoppedError](err) {
+		return exitUnexpected, "It was stopped before it was done; nothing is left behind."
+	}
+	if is[listenError](err) {
+		return exitCheck, "Choose another --listen address: that one is taken, or is none of this machine. Nothing was written."
+	}
+	if e, ok := errors.AsType[*preflight.FailedError](err); ok {
+		if e.Denied() {
+			return exitConnect, "Each line that begins with FAIL names a privilege; docs/privileges.md lists what each side needs. Nothing was written."
+		}
+		return exitCheck, "Each line that begins with FAIL says what to do. Nothing was written."
+	}
+	if errors.Is(err, feedback.ErrNotOurs) {
+		return exitUnexpected, "Remove it with rs.remove() if that is meant."
+	}
+	v := pipeline.Classify(err)
+	if v.Code != exitUnexpected && v.Code != 0 {
+		return v.Code, v.Hint
+	}
+	// Where a link is running these are tried again; elsewhere they end the work.
+	if is[*mdb.NoServerError](err) || is[*call.LostError](err) || errors.Is(err, context.DeadlineExceeded) {
+		return exitConnect, "Check the addresses, that the servers run and can be reached from here, and TLS. --selection-timeout says how long is waited."
+	}
+	return exitUnexpected, v.Hint
+}
+
+func is[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
 }

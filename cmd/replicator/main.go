@@ -2,30 +2,37 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/alecthomas/kong"
 )
 
 // cli is the command line.
 type cli struct {
+	Run     runCommand     `cmd:"" help:"Mirror a replica set into another one: the target follows the source's oplog."`
+	Oplog   oplogCommand   `cmd:"" help:"Print or follow an oplog, of a server or in a BSON file."`
+	Member  memberCommand  `cmd:"" help:"Give the mirror a place in the source's configuration, so that write concerns can wait for it."`
 	Corpus  corpusCommand  `cmd:"" help:"Apply recorded oplogs, send recorded commands to an embedded set, and compare with what the server did: two lines per recording."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
+	ends, release := awaitSignals()
+	code := execute(ends, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
+	release()
 	os.Exit(code)
 }
 
-// run runs one command line and returns its exit code.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int) {
-	// Kong ends the program after printing the help; here it ends run.
+// run runs one command line, until ctx is done, and returns its exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return execute(ends{soft: ctx, hard: context.WithoutCancel(ctx)}, args, os.Environ(), stdout, stderr)
+}
+
+// execute runs one command line and returns its exit code.
+func execute(e ends, args, environ []string, stdout, stderr io.Writer) (code int) {
+	// Kong ends the program after printing the help; here it ends execute.
 	type exit int
 	defer func() {
 		if r := recover(); r != nil {
@@ -37,13 +44,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		}
 	}()
 	out := output{stdout, stderr}
+	known := newSettings(environ)
 	parser, err := kong.New(&cli{},
 		kong.Name("replicator"),
-		kong.Description("Follows the oplog of a MongoDB replica set: recorded ones so far. Exit codes are in docs/exit-codes.md."),
+		kong.Description("Mirrors MongoDB replica sets by following their oplog. Exit codes are in docs/exit-codes.md."),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exit(code)) }),
-		kong.BindTo(ctx, (*context.Context)(nil)),
-		kong.Bind(out),
+		kong.BindTo(e.soft, (*context.Context)(nil)),
+		kong.Bind(out, known, e),
+		kong.Resolvers(known),
+		kong.ExplicitGroups(groups),
 	)
 	if err != nil {
 		out.complain("replicator: set up the command line: %v", err)
@@ -55,9 +65,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		return exitUsage
 	}
 	if err := command.Run(); err != nil {
-		out.complain("replicator %s: %v", command.Selected().Name, err)
-		if hint := hintOf(err); hint != "" {
-			out.complain("%s", hint)
+		if _, logged := errors.AsType[loggedError](err); !logged {
+			out.complain("replicator %s: %v", command.Command(), err)
+			if hint := hintOf(err); hint != "" {
+				out.complain("%s", hint)
+			}
 		}
 		return exitCode(err)
 	}

@@ -85,6 +85,7 @@ func TestExitCodes(t *testing.T) {
 		{"version", []string{"version"}, exitOK, "replicator ", ""},
 		{"one recording", []string{"corpus", filepath.Join(recordings, "types")}, exitOK, "ok   types ", ""},
 		{"one recording replayed", []string{"corpus", filepath.Join(recordings, "types")}, exitOK, "replay:     6/6 replies", ""},
+		{"one recording mirrored", []string{"corpus", filepath.Join(recordings, "types")}, exitOK, "mirror:    13/13 variants equal", ""},
 		{"transcript cut off", []string{"corpus", cutTranscript}, exitBadInput, "FAIL types                  replay: read ", "commands.jsonl at byte "},
 		{"wrong reply", []string{"corpus", wrongReply}, exitFailed, "line 2: n: ", "1 of 2 recordings failed"},
 		{"some recordings", []string{"corpus", recordings, "--only=types", "--only=ddl"}, exitOK, "ok   ddl ", ""},
@@ -104,6 +105,7 @@ func TestExitCodes(t *testing.T) {
 		{"bad input goes before wrong data", []string{"corpus", wrongAndNotes}, exitBadInput, "FAIL types ", "1 of 3 recordings failed"},
 		{"only a good one", []string{"corpus", withNotes, "--only=types"}, exitOK, "ok   types", ""},
 		{"only a bad one", []string{"corpus", withNotes, "--only=notes"}, exitBadInput, "FAIL notes", "notes"},
+		{"wrong data is not mirrored either", []string{"corpus", wrong}, exitFailed, "types.a: _id ", "1 of 2 recordings failed"},
 		{"wrong data", []string{"corpus", wrong}, exitFailed, "FAIL types", "1 of 2 recordings failed"},
 	}
 	for _, tt := range tests {

@@ -22,6 +22,10 @@ func TestCheck(t *testing.T) {
 	if !ok || e.Code != servererr.WriteConflict || e.Message != "no" || strings.Join(e.Labels, " ") != "TransientTransactionError x" || len(e.Info) == 0 {
 		t.Errorf("%+v", err)
 	}
+	err = Check(raw(t, `{"ok": 0, "errmsg": "no", "code": 91, "remainingQuiesceTimeMillis": {"$numberLong": "7"}}`))
+	if e, ok := errors.AsType[*servererr.Error](err); !ok || e.Info.Lookup("remainingQuiesceTimeMillis").AsInt64() != 7 {
+		t.Errorf("a member that shuts down: %+v", err)
+	}
 	for _, json := range []string{`{}`, `{"ok": 0}`, `{"ok": 0, "code": "x", "errmsg": 1, "errorLabels": [1]}`} {
 		if Check(raw(t, json)) == nil {
 			t.Errorf("%s is a success", json)

@@ -2,21 +2,16 @@ package mirrored
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 
-	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/internal/compare"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mdb"
-	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
-	"github.com/oplogrep/replicator/scope"
 )
 
 // Connect opens a connection as the program does.
@@ -27,9 +22,6 @@ func Connect(ctx context.Context, uri string) (*mdb.Set, error) {
 	}
 	return mdb.Open(ctx, o)
 }
-
-// errTooLong is the cause of a run that does not end.
-var errTooLong = errors.New("it took too long")
 
 // glance is how often it is looked how far a run is.
 const glance = 2 * time.Millisecond
@@ -103,74 +95,3 @@ func (w *warnings) explain(err error, s pipeline.Snapshot) error {
 	}
 	return err
 }
-
-// Variant is with which settings a recording is mirrored.
-type Variant struct {
-	// Writers is the number of lanes, BatchOps the limit of a batch in operations.
-	Writers, BatchOps int
-	// Relaxed is how transactions are applied.
-	Relaxed bool
-	// Unique is what is done with unique indexes.
-	Unique ddl.UniqueIndexes
-}
-
-// String names the variant.
-func (v Variant) String() string {
-	txns, unique := "atomic", "serialized"
-	if v.Relaxed {
-		txns = "relaxed"
-	}
-	if v.Unique == ddl.Relaxed {
-		unique = "relaxed"
-	}
-	return fmt.Sprintf("writers=%d batch=%d transactions=%s unique=%s", v.Writers, v.BatchOps, txns, unique)
-}
-
-// linkName is that of all links here.
-const linkName = "mirrored"
-
-// Mirror mirrors all that the source has played, or will have, into a new target,
-// and compares that with the recording. A run that takes longer than limit is an
-// error.
-func (s *Source) Mirror(ctx context.Context, v Variant, limit time.Duration, observer event.Observer) (compare.Report, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTooLong)
-	defer cancel()
-	set, err := mongosim.Start(ctx, mongosim.Options{SetName: "target", TTLInterval: -1})
-	if err != nil {
-		return compare.Report{}, err
-	}
-	defer set.Close()
-	from, err := Connect(ctx, s.URI())
-	if err != nil {
-		return compare.Report{}, err
-	}
-	defer from.Close()
-	to, err := Connect(ctx, set.URI())
-	if err != nil {
-		return compare.Report{}, err
-	}
-	defer to.Close()
-	if err := Fill(ctx, to, s.Before); err != nil {
-		return compare.Report{}, err
-	}
-	everything, err := scope.New(scope.Config{})
-	if err != nil {
-		return compare.Report{}, err
-	}
-	cfg := pipeline.Config{
-		Link: linkName, Scope: everything, StartAt: pipeline.StartAt{Timestamp: s.First.TS},
-		Writers: v.Writers, BatchOps: v.BatchOps, Relaxed: v.Relaxed, UniqueIndexes: v.Unique, Observer: observer,
-	}
-	if s.Moving {
-		cfg.CopiedUntil = s.Last
-	}
-	if _, err := Follow(ctx, cfg, pipeline.Connected(from), pipeline.Connected(to), s.Last); err != nil {
-		return compare.Report{}, err
-	}
-	held, err := ddl.Held(ctx, to, scope.DefaultMetaDB, linkName)
-	if err != nil {
-		return compare.Report{}, err
-	}
-	return compare.Compare(ctx, compare.Recorded(s.After), compare.Cluster(to), compare.Options{Held: held})
-}
-

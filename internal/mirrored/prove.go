@@ -8,20 +8,16 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/corpus"
-	"github.com/oplogrep/replicator/internal/event"
 )
 
 // Options are how thorough the proof is.
 type Options struct {
+	// Work bounds what is done for one recording: the weight of its log times the
+	// number of variants, see Choose. Zero means no bound: all variants.
+	Work int
 	// Seed chooses among the variants where not all are tried.
 	Seed uint64
-	// Most is the most variants that are tried of a recording; zero means as many
-	// as its size allows, see Choose.
-	Most int
-	// Limit is how long one run may take. Default one minute.
-	Limit time.Duration
-	// Observer is told of what the pipeline announces; nil is fine.
-	Observer event.Observer
+	Run  RunOptions
 }
 
 // Variants returns all settings that a recording is mirrored with.
@@ -37,30 +33,28 @@ func Variants() []Variant {
 	return append(all, Variant{16, 5000, false, ddl.Relaxed})
 }
 
-// Choose returns the variants to try with a recording of so many entries: all for
-// one that is small, and for others fewer the larger they are, chosen by the
-// seed. Those of the program's own defaults, the last two ways of treating unique
-// indexes, are always among them.
-func Choose(entries, most int, seed uint64) []Variant {
+// fewest is how many variants are tried at least.
+const fewest = 3
+
+// Choose returns the variants to try with a log of a weight: as many as make no
+// more than work, chosen by the seed, but at least three, of which two are what
+// the program does by itself, with unique indexes serialized and relaxed. Work of
+// zero means all.
+func Choose(weight, work int, seed uint64) []Variant {
 	all := Variants()
-	if most == 0 {
-		most = max(3, 4000/max(entries, 1))
-	}
-	if most >= len(all) {
+	most := max(fewest, work/max(weight, 1))
+	if work == 0 || most >= len(all) {
 		return all
 	}
 	usual := Variant{16, 5000, false, ddl.Serialized}
 	chosen := []Variant{all[len(all)-1], usual}
-	rng := rand.New(rand.NewPCG(seed, uint64(entries))) //nolint:gosec // a sample needs no secrets
+	rng := rand.New(rand.NewPCG(seed, uint64(weight))) //nolint:gosec // a sample needs no secrets
 	for _, i := range rng.Perm(len(all) - 1) {
-		if len(chosen) >= most {
-			break
-		}
-		if all[i] != usual {
+		if len(chosen) < most && all[i] != usual {
 			chosen = append(chosen, all[i])
 		}
 	}
-	return chosen[:min(most, len(chosen))]
+	return chosen
 }
 
 // Prove mirrors a recording with each of its variants and compares. It stops when
@@ -77,20 +71,18 @@ func Prove(ctx context.Context, s *corpus.Scenario, o Options) Report {
 }
 
 func prove(ctx context.Context, s *corpus.Scenario, o Options, r *Report) error {
-	if o.Limit == 0 {
-		o.Limit = time.Minute
-	}
 	src, err := Start(ctx, s)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
 	r.Entries, r.Moving = src.Entries(), src.Moving
+	variants := Choose(src.Weight(), o.Work, o.Seed)
 	if err := src.Play(r.Entries); err != nil {
 		return err
 	}
-	for _, v := range Choose(r.Entries, o.Most, o.Seed) {
-		found, err := src.Mirror(ctx, v, o.Limit, o.Observer)
+	for _, v := range variants {
+		found, err := src.Mirror(ctx, v, o.Run)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

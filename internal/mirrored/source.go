@@ -64,6 +64,19 @@ func dialectOf(s *corpus.Scenario) string {
 // Entries is how many entries are left to be played.
 func (s *Source) Entries() int { return len(s.entries) }
 
+// bytesPerEntry is how many bytes of a log weigh as much as one entry more.
+const bytesPerEntry = 10_000
+
+// Weight is about how much work it is to mirror what is left to be played, in
+// small entries.
+func (s *Source) Weight() int {
+	bytes := 0
+	for _, e := range s.entries {
+		bytes += len(e)
+	}
+	return len(s.entries) + bytes/bytesPerEntry
+}
+
 // Play plays the next n entries, or what is left.
 func (s *Source) Play(n int) error {
 	n = min(n, len(s.entries))

@@ -1,0 +1,292 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/scope"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// loginFlags say how to log in to a deployment. They go before what its
+// connection string says.
+type loginFlags struct {
+	Username              string `placeholder:"NAME" help:"User name."`
+	PasswordFile          string `placeholder:"FILE" help:"File with the password."`
+	AuthSource            string `placeholder:"DB" help:"Database that knows the user."`
+	TLS                   bool   `name:"tls" help:"Use TLS."`
+	TLSCAFile             string `name:"tls-ca-file" placeholder:"FILE" help:"Authorities to believe, as PEM."`
+	TLSCertificateKeyFile string `name:"tls-certificate-key-file" placeholder:"FILE" help:"Our certificate and its key, as PEM."`
+}
+
+// sourceFlags say where the source is.
+type sourceFlags struct {
+	Source           string        `placeholder:"URI" help:"The source: connection string of a replica set."`
+	SourceLogin      loginFlags    `embed:"" prefix:"source-"`
+	SelectionTimeout time.Duration `default:"30s" help:"How long to wait for a server that can be asked."`
+}
+
+// config makes what package mdb wants of one side.
+func (l *loginFlags) config(uri string, wait time.Duration) mdb.Config {
+	return mdb.Config{
+		URI: uri, Username: l.Username, PasswordFile: l.PasswordFile, AuthSource: l.AuthSource,
+		TLS: l.TLS, CAFile: l.TLSCAFile, CertificateKeyFile: l.TLSCertificateKeyFile, SelectionTimeout: wait,
+	}
+}
+
+// parse checks where the source is, and how to log in.
+func (s *sourceFlags) parse() (*mdb.Options, error) {
+	return parseDeployment("source", s.SourceLogin.config(s.Source, s.SelectionTimeout))
+}
+
+func parseDeployment(side string, cfg mdb.Config) (*mdb.Options, error) {
+	if cfg.URI == "" {
+		return nil, fmt.Errorf("--%s is missing: the connection string of a replica set, or its environment variable %s", side, envName(side))
+	}
+	o, err := mdb.Parse(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %w", side, err)
+	}
+	return o, nil
+}
+
+// runFlags are the settings of a link.
+type runFlags struct {
+	sourceFlags `group:"Where"`
+	Target      string     `group:"Where" placeholder:"URI" help:"The target: connection string of a replica set."`
+	TargetLogin loginFlags `group:"Where" embed:"" prefix:"target-"`
+	Link        string     `group:"Where" placeholder:"NAME" help:"Name of the link. Its position is kept in the target under it."`
+	MetadataDB  string     `group:"Where" name:"metadata-db" default:"replicator" help:"Database of the target for the link's own documents."`
+
+	Include       []string `group:"What" sep:"none" placeholder:"PATTERN" help:"Mirror these: shop, shop.orders, shop.log*, /regexp/. Default: everything."`
+	Exclude       []string `group:"What" sep:"none" placeholder:"PATTERN" help:"But not these."`
+	Map           []string `group:"What" sep:"none" placeholder:"A=B" help:"Give another name on the target: shop=store, shop.a=store.b."`
+	UsersAndRoles bool     `group:"What" help:"Mirror users and roles too."`
+
+	StartAt       moment `group:"Start" default:"now" placeholder:"T" help:"Where a new link begins: now, unix seconds, SECONDS,INCREMENT or RFC 3339."`
+	AllowExisting bool   `group:"Start" help:"The target holds a copy of the source already."`
+	CopiedUntil   moment `group:"Start" placeholder:"T" help:"That copy was taken while writes went on, until then."`
+
+	Transactions  string        `group:"Writing" default:"atomic" enum:"atomic,relaxed" help:"Apply the source's transactions as a whole (atomic), or as ordinary writes (relaxed)."`
+	OnDivergence  string        `group:"Writing" default:"stop" enum:"stop,report" help:"Where the target is not what was left there: stop, or report it and go on."`
+	UniqueIndexes string        `group:"Writing" default:"relaxed" enum:"relaxed,serialized" help:"Build unique indexes without uniqueness until cutover (relaxed), or write their collections in order (serialized)."`
+	Writers       int           `group:"Writing" default:"16" help:"Number of writers."`
+	BatchOps      int           `group:"Writing" default:"5000" help:"Operations in a batch."`
+	BatchBytes    size          `group:"Writing" default:"100MiB" help:"Bytes in a batch."`
+	FlushDocs     int           `group:"Writing" default:"2000" help:"Documents that a writer changes in one transaction."`
+	FlushBytes    size          `group:"Writing" default:"8MiB" help:"Bytes that a writer sends in one transaction."`
+	//nolint:lll // A tag cannot be broken.
+	CoalesceWindow     int           `group:"Writing" default:"10000" help:"Operations in one transaction where several change one document."`
+	Delay              time.Duration `group:"Writing" default:"0s" help:"Stay this far behind the source."`
+	CheckpointInterval time.Duration `group:"Writing" default:"100ms" help:"Least time between two checkpoints."`
+
+	ReadConcern    string        `group:"Reading" default:"majority" enum:"majority,local" help:"Let the source hold back what is not committed (majority), or do it here (local)."`
+	ReadPreference string        `group:"Reading" default:"auto" enum:"auto,primary,primaryPreferred,secondary,secondaryPreferred,nearest" help:"Which member to read from. auto: as the connection string says, else the nearest."`
+	ReadTags       []tags        `group:"Reading" sep:"none" placeholder:"K=V,…" help:"Read from members with these tags. Given again: the next best."`
+	SyncSource     string        `group:"Reading" placeholder:"HOST:PORT" help:"Read from this member and no other."`
+	MaxLag         time.Duration `group:"Reading" default:"30s" help:"How far behind the primary a member may be to be read from."`
+	Await          time.Duration `group:"Reading" default:"5s" help:"How long a member waits for new entries before it answers with none."`
+
+	BufferBytes size   `group:"Limits" default:"256MiB" help:"Budget for what was read and is not applied yet."`
+	SpillDir    string `group:"Limits" placeholder:"DIR" help:"Where large open transactions go. Default: the folder for temporary files."`
+
+	Feedback       string `group:"Feedback" default:"auto" enum:"auto,member,document,none" help:"How to tell the source how far the link is. auto: as a member, if there is one for this link (replicator member add)."`
+	FeedbackMember int    `group:"Feedback" default:"-1" placeholder:"ID" help:"_id of the member to report as."`
+
+	DrainTimeout time.Duration `group:"Running" default:"1m" help:"After a signal, how long to go on with what was read already."`
+	Listen       string        `group:"Running" placeholder:"HOST:PORT" help:"Serve /status, /healthz and /metrics there."`
+	LogFormat    string        `group:"Running" default:"auto" enum:"auto,text,json" help:"auto: text on a terminal, JSON otherwise."`
+	LogLevel     string        `group:"Running" default:"info" enum:"debug,info,warn,error" help:"Least level to log."`
+}
+
+// plan is a checked set of runFlags.
+type plan struct {
+	source, target *mdb.Options
+	scope          *scope.Scope
+	pipeline       pipeline.Config
+}
+
+// check turns the flags into what is to be run. The error has all faults.
+func (f *runFlags) check() (*plan, error) {
+	p := &plan{}
+	var faults []error
+	keep := func(err error) {
+		if err != nil {
+			faults = append(faults, err)
+		}
+	}
+	var err error
+	p.source, err = f.parse()
+	keep(err)
+	p.target, err = parseDeployment("target", f.TargetLogin.config(f.Target, f.SelectionTimeout))
+	keep(err)
+	if f.Link == "" {
+		keep(errors.New("--link is missing: a name for the link, which it keeps for its life"))
+	}
+	p.scope, err = scope.New(scope.Config{
+		Include: f.Include, Exclude: f.Exclude, Map: f.Map, UsersAndRoles: f.UsersAndRoles, MetaDB: f.MetadataDB,
+	})
+	keep(err)
+	keep(f.checkNumbers())
+	keep(f.checkStart())
+	if f.Listen != "" {
+		keep(checkAddress("--listen", f.Listen))
+	}
+	if f.SyncSource != "" {
+		keep(checkAddress("--sync-source", f.SyncSource))
+	}
+	if f.Feedback == "member" && f.FeedbackMember < 0 {
+		keep(errors.New("--feedback=member needs --feedback-member; replicator member add makes one"))
+	}
+	if f.FeedbackMember >= 0 && (f.Feedback == "document" || f.Feedback == "none") {
+		keep(fmt.Errorf("--feedback-member is given, and --feedback is %s", f.Feedback))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	p.pipeline = f.pipeline(p)
+	return p, nil
+}
+
+func (f *runFlags) checkNumbers() error {
+	var faults []error
+	for _, n := range []struct {
+		flag     string
+		n        int64
+		from, to int64
+	}{
+		{"writers", int64(f.Writers), 1, 256},
+		{"batch-ops", int64(f.BatchOps), 1, 1_000_000},
+		{"flush-docs", int64(f.FlushDocs), 1, 100_000},
+		{"coalesce-window", int64(f.CoalesceWindow), 1, 10_000_000},
+		{"feedback-member", int64(f.FeedbackMember), -1, 255},
+	} {
+		if n.n < n.from || n.n > n.to {
+			faults = append(faults, fmt.Errorf("--%s: %d is not from %d to %d", n.flag, n.n, n.from, n.to))
+		}
+	}
+	for _, n := range []struct {
+		flag     string
+		n        size
+		from, to size
+	}{
+		{"batch-bytes", f.BatchBytes, 1, 1 << 40},
+		{"flush-bytes", f.FlushBytes, 1, 1 << 30},
+		{"buffer-bytes", f.BufferBytes, 32 << 20, 1 << 45},
+	} {
+		if n.n < n.from || n.n > n.to {
+			faults = append(faults, fmt.Errorf("--%s: %s is not from %s to %s", n.flag, n.n, n.from, n.to))
+		}
+	}
+	for _, d := range []struct {
+		flag string
+		d    time.Duration
+		from time.Duration
+	}{
+		{"delay", f.Delay, 0},
+		{"checkpoint-interval", f.CheckpointInterval, time.Millisecond},
+		{"max-lag", f.MaxLag, time.Second},
+		{"await", f.Await, 10 * time.Millisecond},
+		{"drain-timeout", f.DrainTimeout, 0},
+		{"selection-timeout", f.SelectionTimeout, time.Millisecond},
+	} {
+		if d.d < d.from {
+			faults = append(faults, fmt.Errorf("--%s: %s is less than %s", d.flag, d.d, d.from))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func (f *runFlags) checkStart() error {
+	if f.StartAt.text == "" {
+		return errors.New("--start-at is empty: say now, or a point in time")
+	}
+	ahead := time.Now().Add(time.Minute)
+	for flag, m := range map[string]moment{"start-at": f.StartAt, "copied-until": f.CopiedUntil} {
+		if m.given() && time.Unix(int64(m.at.T), 0).After(ahead) {
+			return fmt.Errorf("--%s: %s is in the future", flag, m)
+		}
+	}
+	switch {
+	case f.CopiedUntil.now:
+		return errors.New("--copied-until: say when the copy was finished; the link may be started again later")
+	case f.CopiedUntil.given() && !f.StartAt.given():
+		return errors.New("--copied-until needs --start-at: when that copy was begun")
+	case f.CopiedUntil.given() && !f.AllowExisting:
+		return errors.New("--copied-until needs --allow-existing")
+	case f.CopiedUntil.given() && oplog.CompareTimestamps(f.CopiedUntil.last(), f.StartAt.at) < 0:
+		return errors.New("--copied-until is before --start-at")
+	}
+	return nil
+}
+
+func checkAddress(flag, address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %q is not of the form HOST:PORT", flag, address)
+	}
+	return nil
+}
+
+// pipeline makes the pipeline's settings, without what needs a connection.
+func (f *runFlags) pipeline(p *plan) pipeline.Config {
+	cfg := pipeline.Config{
+		Link: f.Link, MetaDB: f.MetadataDB, Scope: p.scope,
+		StartAt:     pipeline.StartAt{Timestamp: f.StartAt.at},
+		ReadConcern: pipeline.ReadMajority, Await: f.Await, Rules: f.rules(p.source),
+		BufferBytes: int64(f.BufferBytes), BatchOps: f.BatchOps, BatchBytes: int64(f.BatchBytes), Delay: f.Delay, SpillDir: f.SpillDir,
+		Writers: f.Writers, Relaxed: f.Transactions == "relaxed", ReportDivergence: f.OnDivergence == "report",
+		UniqueIndexes: ddl.Relaxed,
+		FlushDocs:     f.FlushDocs, FlushBytes: int(f.FlushBytes), CoalesceWindow: f.CoalesceWindow,
+		CheckpointInterval: f.CheckpointInterval,
+	}
+	if f.ReadConcern == "local" {
+		cfg.ReadConcern = pipeline.ReadLocal
+	}
+	if f.UniqueIndexes == "serialized" {
+		cfg.UniqueIndexes = ddl.Serialized
+	}
+	if f.CopiedUntil.given() {
+		// The entry that has the term need not be there yet.
+		cfg.CopiedUntil = oplog.OpTime{TS: f.CopiedUntil.last(), Term: oplog.UninitializedTerm}
+	}
+	return cfg
+}
+
+// rules makes those of the choice of a member. What the connection string says
+// counts where no flag says otherwise.
+func (f *runFlags) rules(source *mdb.Options) syncsource.Rules {
+	r := syncsource.Rules{MaxLag: f.MaxLag, Pinned: f.SyncSource, Delay: f.Delay}
+	said := source.ReadPreference()
+	switch {
+	case f.ReadPreference != "auto":
+		r.Mode = syncsource.Mode(f.ReadPreference)
+	case said.Mode != "primary": // which is also what nothing means
+		r.Mode = syncsource.Mode(said.Mode)
+	}
+	r.TagSets = said.Tags
+	if len(f.ReadTags) > 0 {
+		r.TagSets = nil
+		for _, t := range f.ReadTags {
+			r.TagSets = append(r.TagSets, t)
+		}
+	}
+	return r
+}
+
+// timestamp is the log's text form of one.
+func timestamp(ts bson.Timestamp) string {
+	return strconv.FormatUint(uint64(ts.T), 10) + ":" + strconv.FormatUint(uint64(ts.I), 10)
+}

@@ -1,0 +1,15 @@
+package main
+
+import "github.com/alecthomas/kong"
+
+// groups are the sections of run's flags in the help.
+var groups = []kong.Group{
+	{Key: "Where", Title: "Where:"},
+	{Key: "What", Title: "What is mirrored:"},
+	{Key: "Start", Title: "Where a new link starts:"},
+	{Key: "Writing", Title: "Writing to the target:"},
+	{Key: "Reading", Title: "Reading from the source:"},
+	{Key: "Limits", Title: "Limits:"},
+	{Key: "Feedback", Title: "Telling the source:"},
+	{Key: "Running", Title: "Running:"},
+}

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"go.yaml.in/yaml/v3"
+)
+
+// envPrefix begins the environment variables that stand for flags.
+const envPrefix = "REPLICATOR_"
+
+// configFile is the flag that names a file of settings. It is read before the
+// other flags get their values.
+type configFile string
+
+// BeforeResolve is called by kong where the flag is on the command line.
+func (configFile) BeforeResolve(ctx *kong.Context, trace *kong.Path, s *settings) error {
+	name, _ := ctx.FlagValue(trace.Flag).(configFile)
+	s.file, s.fileFrom = string(name), "flag"
+	return nil
+}
+
+// settings finds the values of flags that are not on the command line. The one
+// rule of precedence is: flag, then environment, then file, then default. It holds
+// for the flags of run, and for flags of other commands that run has too.
+type settings struct {
+	environ  []string
+	file     string
+	fileFrom string
+	known    map[string]bool
+
+	loaded bool
+	values map[string]*yaml.Node
+	origin map[string]string // by flag
+}
+
+var _ kong.Resolver = (*settings)(nil)
+
+func newSettings(environ []string) *settings {
+	return &settings{environ: environ, known: map[string]bool{}, values: map[string]*yaml.Node{}, origin: map[string]string{}}
+}
+
+// envName returns the variable that stands for a flag.
+func envName(flag string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// env looks a variable up. One that is set to nothing counts as not set.
+func (s *settings) env(flag string) (string, bool) {
+	for _, pair := range slices.Backward(s.environ) {
+		if value, ok := strings.CutPrefix(pair, envName(flag)+"="); ok {
+			return value, value != ""
+		}
+	}
+	return "", false
+}
+
+// strays returns the variables with our prefix that stand for no flag.
+func (s *settings) strays() []string {
+	var names []string
+	for _, pair := range s.environ {
+		name, _, _ := strings.Cut(pair, "=")
+		if strings.HasPrefix(name, envPrefix) && !slices.ContainsFunc(s.flags(), func(f string) bool { return envName(f) == name }) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (s *settings) flags() []string {
+	names := make([]string, 0, len(s.known))
+	for name := range s.known {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Validate implements kong.Resolver. It is called with the whole command line's
+// model, before anything is resolved.
+func (s *settings) Validate(app *kong.Application) error {
+	for _, node := range app.Children {
+		if node.Name != "run" {
+			continue
+		}
+		for _, f := range node.Flags {
+			// These concern one command line.
+			if !slices.Contains([]string{"help", "check", "print-config"}, f.Name) {
+				s.known[f.Name] = true
+			}
+		}
+	}
+	return nil
+}
+
+// Resolve implements kong.Resolver.
+func (s *settings) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	if len(s.known) == 0 {
+		if err := s.Validate(ctx.Model); err != nil {
+			return nil, err
+		}
+	}
+	if !s.known[flag.Name] {
+		return nil, nil
+	}
+	if flag.Name == "config" {
+		name, ok := s.env("config")
+		if ok && s.file == "" {
+			s.file, s.fileFrom = name, "env"
+			s.origin["config"] = "environment " + envName("config")
+		}
+		if !ok {
+			return nil, nil
+		}
+		return name, nil
+	}
+	if text, ok := s.env(flag.Name); ok {
+		value, err := fromEnv(text, flag)
+		return s.take(flag, value, "environment "+envName(flag.Name), err)
+	}
+	if err := s.load(ctx); err != nil {
+		return nil, err
+	}
+	node, ok := s.values[flag.Name]
+	if !ok {
+		return nil, nil
+	}
+	value, err := fromNode(node, flag)
+	return s.take(flag, value, fmt.Sprintf("%s line %d", s.file, node.Line), err)
+}
+
+// take tries a value, so that an error can say where it stands.
+func (s *settings) take(flag *kong.Flag, value any, origin string, err error) (any, error) {
+	if err == nil {
+		trial := reflect.New(flag.Target.Type()).Elem()
+		err = flag.Mapper.Decode(&kong.DecodeContext{Value: flag.Value, Scan: kong.Scan().PushTyped(value, kong.FlagValueToken)}, trial)
+	}
+	if text, ok := value.(string); ok && err == nil && flag.Enum != "" && !slices.Contains(flag.EnumSlice(), text) {
+		err = fmt.Errorf("%q is not one of %s", text, strings.Join(flag.EnumSlice(), ", "))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", origin, err)
+	}
+	s.origin[flag.Name] = origin
+	return value, nil
+}
+
+// fromEnv reads the value of a variable. A list is separated by commas, or is a
+// list as YAML writes it: [a, "b,c"].
+func fromEnv(text string, flag *kong.Flag) (any, error) {
+	if !flag.IsSlice() {
+		return text, nil
+	}
+	if strings.HasPrefix(text, "[") {
+		var doc yaml.Node
+		if err := yaml.Unmarshal([]byte(text), &doc); err != nil || len(doc.Content) != 1 {
+			return nil, errors.New("the list is not as YAML writes it")
+		}
+		return fromNode(doc.Content[0], flag)
+	}
+	var list []any
+	for item := range strings.SplitSeq(text, ",") {
+		list = append(list, strings.TrimSpace(item))
+	}
+	return list, nil
+}
+
+func fromNode(node *yaml.Node, flag *kong.Flag) (any, error) {
+	switch {
+	case node.Kind == yaml.ScalarNode && node.Tag != "!!null" && flag.IsSlice():
+		return []any{node.Value}, nil
+	case node.Kind == yaml.ScalarNode && node.Tag != "!!null":
+		return node.Value, nil
+	case node.Kind == yaml.SequenceNode && flag.IsSlice():
+		list := []any{}
+		for _, item := range node.Content {
+			if item.Kind != yaml.ScalarNode || item.Tag == "!!null" {
+				return nil, fmt.Errorf("an element in line %d is no text", item.Line)
+			}
+			list = append(list, item.Value)
+		}
+		return list, nil
+	case flag.IsSlice():
+		return nil, errors.New("a list is wanted")
+	}
+	return nil, errors.New("one value is wanted")
+}
+
+// load reads the file, once. Its keys are the names of flags.
+func (s *settings) load(ctx *kong.Context) error {
+	if s.loaded {
+		return nil
+	}
+	s.loaded = true
+	if s.file == "" {
+		// The variable may not have been asked for yet, nor belong to the command.
+		name, ok := s.env("config")
+		if !ok || ctx.Selected() == nil || ctx.Selected().Name != "run" {
+			return nil
+		}
+		s.file, s.fileFrom = name, "env"
+	}
+	data, err := os.ReadFile(s.file)
+	if err != nil {
+		if e, ok := errors.AsType[*fs.PathError](err); ok {
+			err = e.Err
+		}
+		return fmt.Errorf("read the settings in %s: %w", s.file, err)
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return fmt.Errorf("read the settings in %s: %w", s.file, err)
+	}
+	if len(doc.Content) == 0 {
+		return nil
+	}
+	top := doc.Content[0]
+	if top.Kind != yaml.MappingNode {
+		return fmt.Errorf("read the settings in %s: line %d: want lines of the form NAME: VALUE", s.file, top.Line)
+	}
+	var faults []error
+	for i := 0; i+1 < len(top.Content); i += 2 {
+		key, value := top.Content[i], top.Content[i+1]
+		switch {
+		case !s.known[key.Value] || key.Value == "config":
+			faults = append(faults, fmt.Errorf("%s line %d: there is no setting %q%s", s.file, key.Line, key.Value, s.meant(key.Value)))
+		case s.values[key.Value] != nil:
+			faults = append(faults, fmt.Errorf("%s line %d: %q is there twice, first in line %d", s.file, key.Line, key.Value, s.values[key.Value].Line))
+		default:
+			s.values[key.Value] = value
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// meant suggests a name for one that does not exist.
+func (s *settings) meant(name string) string {
+	plain := func(s string) string { return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(s)) }
+	for _, f := range s.flags() {
+		if distance(plain(f), plain(name)) <= 2 {
+			return fmt.Sprintf("; did you mean %q?", f)
+		}
+	}
+	return ""
+}
+
+// distance counts the letters to insert, remove or change to get from a to b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		above := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := above
+			if a[i] != b[j] {
+				change++
+			}
+			above = row[j+1]
+			row[j+1] = min(change, above+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// size is a number of bytes, written as 65536, 64KiB, 256MiB or 1.5GiB.
+type size int64
+
+var sizeUnits = []struct {
+	suffix string
+	bytes  float64
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}, {"", 1}}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *size) UnmarshalText(text []byte) error {
+	for _, u := range sizeUnits {
+		number, ok := strings.CutSuffix(string(text), u.suffix)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if n *= u.bytes; err != nil || !(n >= 0 && n < math.MaxInt64) {
+			break
+		}
+		*s = size(n)
+		return nil
+	}
+	return fmt.Errorf("%q is no size: write a number of bytes, or one with KiB, MiB or GiB behind it", text)
+}
+
+// String writes what UnmarshalText reads.
+func (s size) String() string {
+	for _, u := range sizeUnits[:3] {
+		if unit := size(u.bytes); s != 0 && s%unit == 0 {
+			return strconv.FormatInt(int64(s/unit), 10) + u.suffix
+		}
+	}
+	return strconv.FormatInt(int64(s), 10)
+}
+
+// moment is a point in a log, or in time: now, unix seconds, "seconds,increment",
+// "Timestamp(seconds, increment)", "seconds:increment", or RFC 3339. The zero value
+// is none.
+type moment struct {
+	text string
+	now  bool
+	at   bson.Timestamp
+	// whole tells that no increment was given: a second, not an entry.
+	whole bool
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (m *moment) UnmarshalText(text []byte) error {
+	*m = moment{text: string(text)}
+	switch m.text {
+	case "":
+		return nil
+	case "now":
+		m.now = true
+		return nil
+	}
+	if t, err := time.Parse(time.RFC3339, m.text); err == nil {
+		m.whole = true
+		return m.set(t.Unix())
+	}
+	inner := m.text
+	if s, ok := strings.CutPrefix(inner, "Timestamp("); ok {
+		if inner, ok = strings.CutSuffix(s, ")"); !ok {
+			return m.fault()
+		}
+	}
+	inner = strings.Replace(inner, ":", ",", 1)
+	seconds, increment, both := strings.Cut(inner, ",")
+	t, err := strconv.ParseUint(strings.TrimSpace(seconds), 10, 32)
+	if err != nil {
+		return m.fault()
+	}
+	if m.whole = !both; both {
+		i, err := strconv.ParseUint(strings.TrimSpace(increment), 10, 32)
+		if err != nil {
+			return m.fault()
+		}
+		m.at.I = uint32(i)
+	}
+	return m.set(int64(t))
+}
+
+func (m *moment) set(seconds int64) error {
+	if seconds <= 0 || seconds > math.MaxUint32 {
+		return m.fault()
+	}
+	m.at.T = uint32(seconds)
+	return nil
+}
+
+func (m *moment) fault() error {
+	return fmt.Errorf("%q is no point in time: write now, unix seconds, 1700000000,3, Timestamp(1700000000, 3) or 2023-11-14T22:13:20Z", m.text)
+}
+
+// String writes what UnmarshalText reads.
+func (m moment) String() string { return m.text }
+
+// given tells whether there is a point in time, other than now.
+func (m moment) given() bool { return m.at.T != 0 }
+
+// last is the last timestamp that the moment stands for: of a whole second, that
+// second's last.
+func (m moment) last() bson.Timestamp {
+	if m.whole {
+		return bson.Timestamp{T: m.at.T, I: math.MaxUint32}
+	}
+	return m.at
+}
+
+// tags are a set of tags of members, written as dc=east,disk=ssd.
+type tags map[string]string
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (t *tags) UnmarshalText(text []byte) error {
+	*t = tags{}
+	for pair := range strings.SplitSeq(string(text), ",") {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return fmt.Errorf("%q is no set of tags: write NAME=VALUE, or several with commas", text)
+		}
+		(*t)[name] = value
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package mirrored
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/compare"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// Variant is with which settings a recording is mirrored.
+type Variant struct {
+	// Writers is the number of lanes, BatchOps the limit of a batch in operations.
+	Writers, BatchOps int
+	// Relaxed is how transactions are applied.
+	Relaxed bool
+	// Unique is what is done with unique indexes.
+	Unique ddl.UniqueIndexes
+}
+
+// String names the variant.
+func (v Variant) String() string {
+	txns, unique := "atomic", "serialized"
+	if v.Relaxed {
+		txns = "relaxed"
+	}
+	if v.Unique == ddl.Relaxed {
+		unique = "relaxed"
+	}
+	return fmt.Sprintf("writers=%d batch=%d transactions=%s unique=%s", v.Writers, v.BatchOps, txns, unique)
+}
+
+// RunOptions are how one run is made.
+type RunOptions struct {
+	// Members is how many members the target has. Default 1.
+	Members int
+	// Limit is how long a run may take. Default one minute.
+	Limit time.Duration
+	// Observer is told of what the pipeline announces; nil is fine.
+	Observer event.Observer
+}
+
+func (o *RunOptions) setDefaults() {
+	o.Members = max(o.Members, 1)
+	if o.Limit == 0 {
+		o.Limit = time.Minute
+	}
+}
+
+// errTooLong is the cause of a run that does not end.
+var errTooLong = errors.New("it took too long")
+
+// linkName is that of all links here.
+const linkName = "mirrored"
+
+// Mirror mirrors the whole recording into a new target, and compares that with
+// what the recording ends with. What is not played yet has to be played
+// meanwhile.
+func (s *Source) Mirror(ctx context.Context, v Variant, o RunOptions) (compare.Report, error) {
+	o.setDefaults()
+	ctx, cancel := context.WithTimeoutCause(ctx, o.Limit, errTooLong)
+	defer cancel()
+	set, err := mongosim.Start(ctx, mongosim.Options{SetName: "target", Members: o.Members, TTLInterval: -1})
+	if err != nil {
+		return compare.Report{}, err
+	}
+	defer set.Close()
+	from, err := Connect(ctx, s.URI())
+	if err != nil {
+		return compare.Report{}, err
+	}
+	defer from.Close()
+	to, err := Connect(ctx, set.URI())
+	if err != nil {
+		return compare.Report{}, err
+	}
+	defer to.Close()
+	if err := Fill(ctx, to, s.Before); err != nil {
+		return compare.Report{}, err
+	}
+	everything, err := scope.New(scope.Config{})
+	if err != nil {
+		return compare.Report{}, err
+	}
+	cfg := pipeline.Config{
+		Link: linkName, Scope: everything, StartAt: pipeline.StartAt{Timestamp: s.First.TS},
+		Writers: v.Writers, BatchOps: v.BatchOps, Relaxed: v.Relaxed, UniqueIndexes: v.Unique, Observer: o.Observer,
+	}
+	if s.Moving {
+		cfg.CopiedUntil = s.Last
+	}
+	if _, err := Follow(ctx, cfg, pipeline.Connected(from), pipeline.Connected(to), s.Last); err != nil {
+		return compare.Report{}, err
+	}
+	held, err := ddl.Held(ctx, to, scope.DefaultMetaDB, linkName)
+	if err != nil {
+		return compare.Report{}, err
+	}
+	return compare.Compare(ctx, compare.Recorded(s.After), compare.Cluster(to), compare.Options{Held: held})
+}

@@ -1,0 +1,189 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
+)
+
+// client is one that writes, and waits for each answer.
+type client struct {
+	w       *Traffic
+	no      int // -1 is the keeper
+	cfg     *Config
+	cluster call.Caller
+	rnd     *rand.Rand
+	// session is for transactions, nil before the first.
+	session *call.Session
+	// serial numbers what has to be new.
+	serial  int
+	chained bool
+}
+
+// loop takes one step after the other until soft is done.
+func (c *client) loop(ctx, soft context.Context, pause time.Duration, step func(context.Context) error) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for soft.Err() == nil {
+		if err := step(ctx); err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return err
+		}
+		if pause <= 0 {
+			continue
+		}
+		timer.Reset(time.Duration(c.rnd.Int64N(2 * int64(pause))))
+		select {
+		case <-timer.C:
+		case <-soft.Done():
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// retryPause is how long a client waits before it repeats what was lost, and
+// retries how often it does so where the reason is another client.
+const (
+	retryPause = 50 * time.Millisecond
+	retries    = 5
+)
+
+// away are refusals of a member that is no primary any more, or not for long.
+var away = []servererr.Code{
+	servererr.NotWritablePrimary, servererr.NotPrimaryNoSecondaryOk, servererr.NotPrimaryOrSecondary,
+	servererr.PrimarySteppedDown, servererr.InterruptedDueToReplStateChange, servererr.InterruptedAtShutdown,
+	servererr.ShutdownInProgress, servererr.HostUnreachable, servererr.NetworkTimeout, servererr.NotYetInitialized,
+}
+
+// busy are refusals that another client is the reason of.
+var busy = []servererr.Code{
+	servererr.WriteConflict, servererr.LockTimeout, servererr.MaxTimeMSExpired, servererr.ExceededTimeLimit,
+	servererr.ConflictingOperationInProgress, servererr.DatabaseDropPending, servererr.SnapshotUnavailable,
+	servererr.SnapshotTooOld, servererr.Interrupted, servererr.IndexBuildAborted, servererr.QueryPlanKilled,
+	servererr.PreparedTransactionInProgress,
+}
+
+// normal are refusals that a mixture of clients who know nothing of each other has
+// to expect.
+var normal = []servererr.Code{
+	servererr.DuplicateKey, servererr.NamespaceNotFound, servererr.NamespaceExists, servererr.IndexNotFound,
+	servererr.IndexOptionsConflict, servererr.IndexKeySpecsConflict, servererr.IndexAlreadyExists,
+	servererr.DocumentValidationFailure, servererr.CannotIndexParallelArrays, servererr.PathNotViable,
+	servererr.TypeMismatch, servererr.BadValue, servererr.CommandNotSupportedOnView, servererr.NoSuchTransaction,
+	servererr.OperationNotSupportedInTransaction, servererr.TransactionTooOld, servererr.CannotCreateIndex,
+	servererr.IllegalOperation, servererr.InvalidOptions,
+}
+
+// errRefused is a command that was refused, as can be expected.
+var errRefused = errors.New("refused")
+
+// fate is what is to be made of an error.
+type fate int
+
+const (
+	fatal fate = iota
+	lost
+	conflict
+	refused
+)
+
+func fateOf(err error) fate {
+	if _, ok := errors.AsType[*call.LostError](err); ok {
+		return lost
+	}
+	if _, ok := errors.AsType[*call.UnconfirmedError](err); ok {
+		return lost
+	}
+	e, ok := errors.AsType[*servererr.Error](err)
+	switch {
+	case !ok:
+		return fatal
+	case slices.Contains(away, e.Code):
+		return lost
+	case slices.Contains(busy, e.Code):
+		return conflict
+	case slices.Contains(normal, e.Code):
+		return refused
+	}
+	return fatal
+}
+
+// do runs a command until it was carried out or refused for good: errRefused if
+// that can be expected.
+func (c *client) do(ctx context.Context, db string, cmd bson.D) (bson.Raw, error) {
+	body, err := bson.Marshal(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("traffic: build %s: %w", cmd[0].Key, err)
+	}
+	for conflicts := 0; ; {
+		reply, err := c.cluster.Call(ctx, call.Command{DB: db, Body: body})
+		if err == nil {
+			err = c.checkWrites(reply)
+		}
+		if err == nil {
+			return reply, nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		switch fateOf(err) {
+		case lost:
+			c.w.stats.lost.Add(1)
+		case conflict:
+			if conflicts++; conflicts > retries {
+				c.w.stats.refused.Add(1)
+				return reply, errRefused
+			}
+		case refused:
+			c.w.stats.refused.Add(1)
+			return reply, errRefused
+		default:
+			return nil, fmt.Errorf("traffic: %s on %s: %w", cmd[0].Key, db, err)
+		}
+		if err := c.wait(ctx, retryPause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// checkWrites returns the first write error of a reply. The write concern error is
+// none: what is wanted is load, not that it is kept.
+func (c *client) checkWrites(reply bson.Raw) error {
+	list, err := call.WriteErrors(reply)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	return &list[0].Error
+}
+
+// try is do for whom a refusal is no news.
+func (c *client) try(ctx context.Context, db string, cmd bson.D) (ok bool, err error) {
+	_, err = c.do(ctx, db, cmd)
+	if errors.Is(err, errRefused) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (c *client) wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

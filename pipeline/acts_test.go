@@ -1,0 +1,98 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
+)
+
+// inTxn adds the fields of a transaction of the session called name.
+func inTxn(cmd bson.D, name string, first bool) bson.D {
+	cmd = append(cmd, bson.E{Key: "lsid", Value: call.SessionID("scenario", name)},
+		bson.E{Key: "txnNumber", Value: time.Now().UnixNano()}, bson.E{Key: "autocommit", Value: false})
+	if first {
+		cmd = append(cmd, bson.E{Key: "startTransaction", Value: true})
+	}
+	return cmd
+}
+
+// transaction inserts FROM..TO into NS in a transaction, and ends it, or prepares
+// it, with a command.
+func (c *cluster) transaction(ctx context.Context, name string, args []string, end string) error {
+	db, coll, _ := strings.Cut(args[0], ".")
+	from, to, err := span(args[1])
+	if err != nil {
+		return err
+	}
+	first := inTxn(statements("insert", coll, from, to, 0), name, true)
+	number := first[3]
+	last := inTxn(bson.D{{Key: end, Value: 1}, {Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}}, name, false)
+	last[3] = number
+	p := c.Primary()
+	if p == nil {
+		return mongosim.ErrNoPrimary
+	}
+	if _, err := c.on(ctx, p.ID(), db, first); err != nil {
+		return err
+	}
+	reply, err := c.on(ctx, p.ID(), "admin", last)
+	if err != nil {
+		return err
+	}
+	if c.prepared == nil {
+		c.prepared = map[string]bson.D{}
+	}
+	if end == "prepareTransaction" {
+		at, err := reply.LookupErr("prepareTimestamp")
+		if err != nil {
+			return err
+		}
+		last[0] = bson.E{Key: "commitTransaction", Value: 1}
+		c.prepared[name] = append(last, bson.E{Key: "commitTimestamp", Value: at})
+	}
+	return nil
+}
+
+// commitPrepared commits a transaction that was prepared.
+func (c *cluster) commitPrepared(ctx context.Context, name string) error {
+	cmd, ok := c.prepared[name]
+	if !ok {
+		return errors.New("no such transaction is prepared")
+	}
+	p, err := c.AwaitPrimary(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = c.on(ctx, p.ID(), "admin", cmd)
+	return err
+}
+
+func (c *cluster) count(ctx context.Context, ns string) (int64, error) {
+	db, coll, _ := strings.Cut(ns, ".")
+	body, err := bson.Marshal(bson.D{{Key: "count", Value: coll}})
+	if err != nil {
+		return 0, err
+	}
+	reply, err := c.conn.Call(ctx, call.Command{DB: db, Body: body})
+	if err != nil {
+		return 0, err
+	}
+	return reply.Lookup("n").AsInt64(), nil
+}
+
+// replace puts a new set of the same name in the source's place.
+func (w *world) replace() error {
+	other, err := mongosim.Start(w.t.Context(), mongosim.Options{Members: 3, Seed: 99})
+	if err != nil {
+		return err
+	}
+	w.t.Cleanup(other.Close)
+	w.source = &cluster{Set: other, conn: connect(w.t, other)}
+	return nil
+}
