@@ -47,7 +47,7 @@ demo: ## run the main job on an embedded replica set (not built yet)
 	@echo "make demo: there is no demo yet, because there is no replication to show yet" >&2; exit 1
 
 .PHONY: corpus
-corpus: build ## apply and replay the recordings under CORPUS=DIR, two lines per scenario
+corpus: build ## apply, replay and mirror the recordings under CORPUS=DIR, three lines per scenario
 	bin/replicator corpus "$(CORPUS)"
 
 .PHONY: bench

@@ -86,7 +86,7 @@ type gathered struct {
 func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, error) {
 	t := items[0].Txn
 	if t.Bytes > d.cfg.WindowBytes {
-		if slices.ContainsFunc(d.begun, func(p checkpoint.Position) bool { return !t.OpTime.After(p.OpTime) }) {
+		if d.isCrossed(t.OpTime) {
 			return 1, d.loose(ctx, t)
 		}
 		d.tell(NotAtomic{OpTime: t.OpTime, Ops: t.Count, Why: "it is larger than the writers' window"})
@@ -103,11 +103,14 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 		// It was begun by lanes, while transactions were relaxed, and what of it
 		// is in the target can be told there only.
 		return 1, d.loose(ctx, t)
+	case !first.direct && !first.spans && len(first.ops) <= d.cfg.CoalesceWindow && first.bytes <= int64(d.cfg.FlushBytes):
+		return 1, d.whole(ctx, &first)
+	case d.isCrossed(t.OpTime):
+		d.tell(NotAtomic{OpTime: t.OpTime, Ops: t.Count, Why: "what an earlier attempt had begun reaches beyond it"})
+		return 1, d.loose(ctx, t)
 	case first.direct:
 		d.tell(NotAtomic{OpTime: t.OpTime, Ops: t.Count, Why: "it writes to collections that transactions cannot write to"})
 		return 1, d.chunks(ctx, t, nil)
-	case !first.spans && len(first.ops) <= d.cfg.CoalesceWindow && first.bytes <= int64(d.cfg.FlushBytes):
-		return 1, d.whole(ctx, &first)
 	}
 	run := d.collect(stretch{}, &first)
 	size, upTo := first.bytes, 1
@@ -128,6 +131,24 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 		}
 	}
 	return upTo, d.behindBarrier(ctx, run)
+}
+
+// isCrossed tells whether a lane had begun, as of the start, something that
+// reaches as far as an entry. No barrier stood there then, and there must be none
+// now: what of it is in the target can be told only from all of it.
+func (d *dispatcher) isCrossed(at oplog.OpTime) bool {
+	return slices.ContainsFunc(d.begun, func(p checkpoint.Position) bool { return !at.After(p.OpTime) })
+}
+
+// isCut tells whether a lane has a part of what it had begun as of the start, and
+// not all of it.
+func (d *dispatcher) isCut() bool {
+	for i, at := range d.handed {
+		if at != (checkpoint.Position{}) && at.Compare(d.begun[i]) < 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // errApart is an item that is not for the barrier of another one.

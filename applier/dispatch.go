@@ -27,7 +27,10 @@ type dispatcher struct {
 	// stands for nothing.
 	begun        []checkpoint.Position
 	barrierBegun checkpoint.Position
-	routes       routes
+	// handed are the last operations that each lane was given that had begun
+	// something.
+	handed []checkpoint.Position
+	routes routes
 	// ready are operations for each lane that have not been handed over yet, all
 	// of the batch current.
 	ready   [][]work
@@ -50,6 +53,7 @@ func newDispatcher(a *Applier) *dispatcher {
 	for _, w := range a.writers {
 		d.begun = append(d.begun, w.lane.Begun())
 	}
+	d.handed = make([]checkpoint.Position, len(d.begun))
 	d.barrierBegun = a.barrier.lane.Begun()
 	if begun := d.barrierBegun; begun != (checkpoint.Position{}) {
 		if before := (checkpoint.Position{OpTime: begun.OpTime, Op: -1}); before.Compare(d.floor) > 0 {
@@ -102,6 +106,9 @@ func drop(in <-chan batch.Batch) {
 
 // drain lets the lanes finish.
 func (d *dispatcher) drain(ctx context.Context) error {
+	if d.isCut() {
+		return ErrCut
+	}
 	if err := d.quiesce(ctx, oplog.OpTime{}); err != nil {
 		return err
 	}
@@ -308,6 +315,9 @@ func (d *dispatcher) settle(o *routed) error {
 // has been taken.
 func (d *dispatcher) append(o *routed) {
 	o.p = d.current
+	if begun := d.begun[o.lane]; begun != (checkpoint.Position{}) {
+		d.handed[o.lane] = o.op.At
+	}
 	d.ready[o.lane] = append(d.ready[o.lane], o.work)
 }
 

@@ -2,6 +2,7 @@ package applier
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,6 +12,11 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/oplog"
 )
+
+// ErrCut is a log that ends inside of what an earlier attempt had begun outside of
+// transactions: what of that is in the target can be told only from all of it. It
+// is left as it is, for the next attempt.
+var ErrCut = errors.New("the log was not read to the end of what an earlier attempt had begun")
 
 // DivergenceError is a target that is not what was left: an operation met
 // something that it cannot have met at the source.

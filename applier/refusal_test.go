@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -181,9 +182,9 @@ func TestUniqueError(t *testing.T) {
 
 // refuse makes the next commands of a name fail.
 func refuse(g *simTarget, name string, times int, e *servererr.Error) {
+	var n atomic.Int64
 	g.intercept(func(cmd call.Command) (error, bool) {
-		if commandName(cmd) == name && cmd.DB == "db" && times > 0 {
-			times--
+		if commandName(cmd) == name && cmd.DB == "db" && n.Add(1) <= int64(times) {
 			return e, false
 		}
 		return nil, false

@@ -3,6 +3,7 @@ package applier
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,7 +22,10 @@ import (
 func commits(g *simTarget) *[]int {
 	var sizes []int
 	now := map[string]int{}
+	var mu sync.Mutex // guards both
 	g.intercept(func(cmd call.Command) (error, bool) {
+		mu.Lock()
+		defer mu.Unlock()
 		session := cmd.Body.Lookup("lsid").String()
 		switch name := commandName(cmd); {
 		case name == "commitTransaction" && now[session] > 0:

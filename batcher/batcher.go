@@ -35,6 +35,9 @@ type Config struct {
 	// Delay keeps each entry back until it is that old, to the second. Zero means
 	// that none is.
 	Delay time.Duration
+	// Drain, once it is closed, ends the waiting for Delay: what is not due then is
+	// given up, and Run returns nil when in is closed. Nil is never closed.
+	Drain <-chan struct{}
 	// Fill is how long a batch that has something to apply, and room, waits for
 	// more. Zero means not at all.
 	Fill time.Duration
@@ -102,8 +105,8 @@ func New(cfg Config) (*Batcher, error) {
 }
 
 // Run cuts what comes from in into batches and sends them on out, in order. It
-// closes out, and returns nil once in is closed and everything has been handed on,
-// the cause once ctx is done. Whoever receives a batch closes its transactions;
+// closes out, and returns nil once in is closed and everything has been handed on
+// that Config.Delay does not keep back, the cause once ctx is done. Whoever receives a batch closes its transactions;
 // those that nobody has received are closed by Run. It is called once.
 func (b *Batcher) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- batch.Batch) (err error) {
 	defer close(out)
@@ -120,14 +123,34 @@ func (b *Batcher) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- bat
 		if !more {
 			return b.flush(ctx, out)
 		}
-		if err := b.reply(ctx, r, out); err != nil {
+		due, err := b.reply(ctx, r, out)
+		if err != nil {
 			return err
+		}
+		if !due {
+			return errors.Join(b.flush(ctx, out), b.giveUp(ctx, in))
 		}
 	}
 }
 
-// reply takes a reply.
-func (b *Batcher) reply(ctx context.Context, r oplog.Reply, out chan<- batch.Batch) error {
+// giveUp takes what nobody is to have.
+func (b *Batcher) giveUp(ctx context.Context, in <-chan oplog.Reply) error {
+	for {
+		select {
+		case r, ok := <-in:
+			if !ok {
+				return nil
+			}
+			b.cfg.Release(r.Bytes)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// reply takes a reply, false if an entry of it is to be given up with all that
+// follows.
+func (b *Batcher) reply(ctx context.Context, r oplog.Reply, out chan<- batch.Batch) (due bool, err error) {
 	defer b.metrics.flush()
 	last := len(r.Entries) - 1
 	if last < 0 {
@@ -135,8 +158,13 @@ func (b *Batcher) reply(ctx context.Context, r oplog.Reply, out chan<- batch.Bat
 	}
 	for i := range r.Entries {
 		e := &r.Entries[i]
-		if err := b.keepBack(ctx, e, out); err != nil {
-			return err
+		due, err := b.keepBack(ctx, e, out)
+		if err != nil {
+			return false, err
+		}
+		if !due {
+			b.cfg.Release(r.Bytes)
+			return false, nil
 		}
 		var bytes int64
 		if i == last {
@@ -144,10 +172,10 @@ func (b *Batcher) reply(ctx context.Context, r oplog.Reply, out chan<- batch.Bat
 		}
 		// What is left of the reply is room enough for most.
 		if err := b.take(ctx, e, bytes, last-i+1, out); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // account adds bytes to the current batch, or gives them back where there is
@@ -244,16 +272,16 @@ func (b *Batcher) receive(ctx context.Context, in <-chan oplog.Reply, out chan<-
 // timer alone would not notice that it was set.
 const recheck = time.Second
 
-// keepBack waits until an entry is old enough. Meanwhile it passes on what there
-// is.
-func (b *Batcher) keepBack(ctx context.Context, e *oplog.Entry, out chan<- batch.Batch) error {
+// keepBack waits until an entry is old enough, false if it is given up instead.
+// Meanwhile it passes on what there is.
+func (b *Batcher) keepBack(ctx context.Context, e *oplog.Entry, out chan<- batch.Batch) (due bool, err error) {
 	if b.cfg.Delay == 0 {
-		return nil
+		return true, nil
 	}
-	due := time.Unix(int64(e.OpTime.TS.T), 0).Add(b.cfg.Delay)
-	wait := time.Until(due)
+	at := time.Unix(int64(e.OpTime.TS.T), 0).Add(b.cfg.Delay)
+	wait := time.Until(at)
 	if wait <= 0 {
-		return nil
+		return true, nil
 	}
 	b.metrics.keptBack.Inc()
 	timer := time.NewTimer(min(wait, recheck))
@@ -267,12 +295,14 @@ func (b *Batcher) keepBack(ctx context.Context, e *oplog.Entry, out chan<- batch
 		case offer <- b.current.Batch:
 			b.sent()
 		case <-timer.C:
-			if wait = time.Until(due); wait <= 0 {
-				return nil
+			if wait = time.Until(at); wait <= 0 {
+				return true, nil
 			}
 			timer.Reset(min(wait, recheck))
+		case <-b.cfg.Drain:
+			return false, nil
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return false, context.Cause(ctx)
 		}
 	}
 }

@@ -20,7 +20,8 @@
 //   - With the last entry that has come: what is there is passed on at once. While
 //     the applier is busy, and out takes nothing, the batch goes on growing.
 //     Config.Fill makes it wait for more.
-//   - Before an entry that Config.Delay keeps back.
+//   - Before an entry that Config.Delay keeps back. Once Config.Drain is closed,
+//     such an entry is given up, with all that follow.
 //
 // # Entries that change nothing
 //

@@ -21,7 +21,8 @@ import (
 var errStopped = errors.New("stopped by the test")
 
 // A scenario is a line per reply: when it comes, and its entries in the notation
-// of log. It ends with "close", or "cancel", or by itself. Entries carry the
+// of log. It ends with "close", or "cancel", or by itself; "drain" closes
+// Config.Drain. Entries carry the
 // second in which they come, or another one that "TIME at TIME" gives. Each reply
 // has 100 bytes. Arguments: the limits; out, how many batches may wait; busy, how
 // long the receiver takes for each; after, the entry that was applied.
@@ -88,6 +89,8 @@ func play(t *testing.T, d *datadriven.TestData) string {
 	cfg.Release = func(bytes int64) { j.note("release %d", bytes) }
 	cfg.Observer = func(e event.Event) { j.note("event %T %s", e, e.LogValue()) }
 	cfg.SpillDir = t.TempDir()
+	drain := make(chan struct{})
+	cfg.Drain = drain
 	b, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -135,6 +138,8 @@ func play(t *testing.T, d *datadriven.TestData) string {
 		case len(fields) == 1 && fields[0] == "close":
 			close(in)
 			closed = true
+		case len(fields) == 1 && fields[0] == "drain":
+			close(drain)
 		default:
 			r := oplog.Reply{Bytes: 100}
 			for _, token := range fields {

@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -15,9 +14,6 @@ import (
 // number of one that the link's document does not have: somebody's start was cut
 // off, or rolled back, after it had reached that server.
 const raiseTries = 8
-
-// errBehind is an answer of a server that was primary once.
-var errBehind = errors.New("the server that answered is behind the target's primary")
 
 // Begin raises the link's term and then fences every lane with it: after it
 // returns no write of an older term can succeed any more, and everything that
@@ -34,7 +30,7 @@ func (s *Store) Begin(ctx context.Context, after int64) (*Hold, error) {
 		return nil, s.wrap(ErrFenced, "begin it after term %d, found term %d", after, before.Term)
 	}
 	if before.Term < after {
-		return nil, s.wrap(errBehind, "begin it after term %d, found term %d", after, before.Term)
+		return nil, s.wrap(ErrBehind, "begin it after term %d, found term %d", after, before.Term)
 	}
 	link, session, err := s.raise(ctx, before)
 	if err != nil {
@@ -51,7 +47,7 @@ func (s *Store) Begin(ctx context.Context, after int64) (*Hold, error) {
 	case link.highest > link.Term:
 		return nil, s.wrap(ErrFenced, "read its lanes in term %d, found term %d", link.Term, link.highest)
 	case link.lowest < link.Term:
-		return nil, s.wrap(errBehind, "read its lanes in term %d, found term %d", link.Term, link.lowest)
+		return nil, s.wrap(ErrBehind, "read its lanes in term %d, found term %d", link.Term, link.lowest)
 	}
 	h.found(link)
 	s.metrics.term.Set(float64(link.Term))
@@ -85,7 +81,7 @@ func (s *Store) raise(ctx context.Context, before linkDoc) (linkDoc, *call.Sessi
 		case after.Term != before.Term || after.holder != before.holder || after.instance != before.instance:
 			return linkDoc{}, nil, fmt.Errorf("raise the term to %d: it is at term %d, by another process: %w", term, after.Term, ErrFenced)
 		case err == nil:
-			return linkDoc{}, nil, fmt.Errorf("raise the term to %d: %d documents met, and it is at term %d still", term, n, after.Term)
+			return linkDoc{}, nil, fmt.Errorf("raise the term to %d: %d documents met, and it is at term %d still: %w", term, n, after.Term, ErrBehind)
 		case term >= before.Term+raiseTries:
 			return linkDoc{}, nil, fmt.Errorf("raise the term to %d: %w", term, err)
 		}
@@ -177,5 +173,5 @@ func (s *Store) whyNotFenced(ctx context.Context, id string, term int64) error {
 	if lane.term > term {
 		return fmt.Errorf("lane %s has term %d, not %d: %w", id, lane.term, term, ErrFenced)
 	}
-	return fmt.Errorf("lane %s did not take term %d, it has %d", id, term, lane.term)
+	return fmt.Errorf("lane %s did not take term %d, it has %d: %w", id, term, lane.term, ErrBehind)
 }

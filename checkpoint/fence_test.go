@@ -301,7 +301,7 @@ func TestAfter(t *testing.T) {
 	ctx := within(t)
 	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 1)
 	h = must[*Hold](t)(s.Begin(ctx, h.Term()))
-	if _, err := s.Begin(ctx, h.Term()+1); !errors.Is(err, errBehind) {
+	if _, err := s.Begin(ctx, h.Term()+1); !errors.Is(err, ErrBehind) {
 		t.Errorf("a term that has not been: %v", err)
 	}
 	must[*Hold](t)(link(t, g).Begin(ctx, 0))

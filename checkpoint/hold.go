@@ -274,7 +274,7 @@ func (h *Hold) whyNotMoved(reply bson.Raw) error {
 	case link.Applied.Before(h.applied):
 		return fmt.Errorf("it is at %s: %w", link.Applied, ErrRewound)
 	}
-	return fmt.Errorf("it is at %s, by a transaction whose end was not heard of", link.Applied)
+	return fmt.Errorf("it is at %s: %w", link.Applied, ErrUnheard)
 }
 
 // Verify finds, inside of a transaction, all writers' lanes not before the given

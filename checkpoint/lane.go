@@ -106,7 +106,7 @@ func (l *Lane) whyNotMoved(ctx context.Context, txn *call.Txn) error {
 	if err := l.hold.notBefore(&doc, l.position); err != nil {
 		return err
 	}
-	return fmt.Errorf("it is at %s, by a transaction whose end was not heard of", doc.position)
+	return fmt.Errorf("it is at %s: %w", doc.position, ErrUnheard)
 }
 
 // findBarrier finds the barrier not before want, which it had acknowledged, if

@@ -17,6 +17,12 @@ var (
 	// ErrRewound is a target that no longer has what it had acknowledged, after
 	// a failover: the attempt has to begin again from what the lanes say.
 	ErrRewound = errors.New("the target lost acknowledged writes")
+	// ErrBehind is an answer of a server that was the target's primary once, and
+	// does not know yet that it is not any more.
+	ErrBehind = errors.New("the server that answered is behind the target's primary")
+	// ErrUnheard is a target that has a write of this Hold whose answer was an
+	// error, or got lost: what is in the target has to be read anew.
+	ErrUnheard = errors.New("the target has a write whose end was not heard of")
 	// ErrNoLink is a link that Begin does not find.
 	ErrNoLink = errors.New("there is no such link in the target's metadata")
 	// ErrExists is a link that Create finds.

@@ -96,3 +96,14 @@ func (w *world) replace() error {
 	w.source = &cluster{Set: other, conn: connect(w.t, other)}
 	return nil
 }
+
+// forge moves the link's checkpoint to an entry that the source could have had,
+// just behind its newest.
+func (w *world) forge(ctx context.Context) error {
+	ts := w.newest().TS
+	ts.I += 1000
+	return w.target.write(ctx, "replicator", bson.D{{Key: "update", Value: "links"}, {Key: "updates", Value: bson.A{bson.D{
+		{Key: "q", Value: bson.D{{Key: "_id", Value: "mirror"}}},
+		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "applied.ts", Value: ts}, {Key: "fetchFrom.ts", Value: ts}}}}},
+	}}}})
+}

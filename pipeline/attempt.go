@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -33,23 +32,20 @@ type attempt struct {
 	feedback *feedback.Feedback
 }
 
-// newAttempt makes the stages for a hold.
-func (p *Pipeline) newAttempt(ctx context.Context, hold *checkpoint.Hold, src checkpoint.Source, until oplog.OpTime) (*attempt, error) {
+// newAttempt makes the stages for a hold. Once soft is done, what is not due is
+// given up.
+func (p *Pipeline) newAttempt(ctx, soft context.Context, hold *checkpoint.Hold, src checkpoint.Source, until oplog.OpTime) (*attempt, error) {
 	st := hold.State()
 	a := &attempt{p: p, hold: hold, source: src}
-	from := st.FetchFrom
-	if !p.earlier.IsNull() && p.earlier.Before(from) {
-		from = p.earlier
-	}
 	var err error
-	if a.upstream, err = p.newUpstream(src, from, until); err != nil {
+	if a.upstream, err = p.newUpstream(src, p.readFrom(st), until); err != nil {
 		return nil, err
 	}
 	if a.queue, err = buffer.New(buffer.Config{Limit: p.cfg.BufferBytes - p.heldBytes(), Registry: p.cfg.Registry}); err != nil {
 		return nil, err
 	}
 	a.batcher, err = batcher.New(batcher.Config{
-		MaxOps: p.cfg.BatchOps, MaxBytes: p.cfg.BatchBytes, Delay: p.cfg.Delay,
+		MaxOps: p.cfg.BatchOps, MaxBytes: p.cfg.BatchBytes, Delay: p.cfg.Delay, Drain: soft.Done(),
 		ApplyAfter: st.Applied, SpillDir: p.cfg.SpillDir, MemoryBytes: p.cfg.TxnBytes,
 		Release: a.queue.Release, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
 	})
@@ -91,6 +87,18 @@ func (p *Pipeline) newAttempt(ctx context.Context, hold *checkpoint.Hold, src ch
 	}
 	p.begin(a, st, start)
 	return a, nil
+}
+
+// readFrom returns the entry to read from.
+func (p *Pipeline) readFrom(st checkpoint.State) oplog.OpTime {
+	if !p.earlier.IsNull() && !st.Applied.Before(p.earlierFor) {
+		// The source need not keep it for longer than that.
+		p.earlier, p.earlierFor = oplog.OpTime{}, oplog.OpTime{}
+	}
+	if !p.earlier.IsNull() && p.earlier.Before(st.FetchFrom) {
+		return p.earlier
+	}
+	return st.FetchFrom
 }
 
 // heldBytes is the part of the budget for what was read and is not known to be
@@ -145,7 +153,10 @@ func (a *attempt) run(ctx, soft context.Context) error {
 		err = cause
 	}
 	endBeside(nil)
-	return errors.Join(err, side.Wait())
+	if beat := side.Wait(); err == nil {
+		err = beat
+	}
+	return err
 }
 
 // stages runs the data's way through the link.

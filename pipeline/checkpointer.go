@@ -65,7 +65,8 @@ func (c *checkpointer) loop(ctx context.Context, in <-chan applier.Applied, todo
 	for {
 		// The last checkpoint does not wait for the interval.
 		write := todo
-		if writing || !(rested || in == nil) || !c.applied.Applied.After(c.progress.Durable) {
+		resting := !rested && in != nil
+		if writing || resting || !c.applied.Applied.After(c.progress.Durable) {
 			write = nil
 		}
 		if in == nil && !writing && write == nil && send == nil {

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -30,6 +31,9 @@ var samples = map[string]error{
 	"stopped":                           ErrStopped,
 	"fenced":                            checkpoint.ErrFenced,
 	"target rewound":                    checkpoint.ErrRewound,
+	"target behind":                     checkpoint.ErrBehind,
+	"target ahead":                      checkpoint.ErrUnheard,
+	"begun and not read to its end":     applier.ErrCut,
 	"resized":                           checkpoint.ErrSpent,
 	"other source":                      checkpoint.ErrOtherSource,
 	"settings":                          ErrSettings,
@@ -129,7 +133,7 @@ that fits decides. This table is made of them (` + "`go test ./pipeline -run Tes
 	for _, r := range rules {
 		code, hint := "", r.verdict.Hint
 		if r.verdict.Code != 0 {
-			code = fmt.Sprint(r.verdict.Code)
+			code = strconv.Itoa(r.verdict.Code)
 		}
 		if r.verdict.Deny != 0 {
 			hint = "not chosen again for " + r.verdict.Deny.String()

@@ -7,6 +7,18 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
+// The keys of what events say.
+const (
+	keyAttempt = "attempt"
+	keyError   = "error"
+	keyFor     = "for"
+	keyFrom    = "from"
+	keyHost    = "host"
+	keyReason  = "reason"
+	keyTo      = "to"
+	keyWait    = "wait"
+)
+
 // AttemptEnded says that an attempt ended with an error that another one may not
 // meet.
 type AttemptEnded struct {
@@ -24,7 +36,7 @@ func (AttemptEnded) Level() slog.Level { return slog.LevelWarn }
 
 // LogValue implements slog.LogValuer.
 func (e AttemptEnded) LogValue() slog.Value {
-	return slog.GroupValue(slog.Int("attempt", e.Attempt), slog.String("error", e.Err.Error()), slog.Duration("wait", e.Wait))
+	return slog.GroupValue(slog.Int(keyAttempt, e.Attempt), slog.String(keyError, e.Err.Error()), slog.Duration(keyWait, e.Wait))
 }
 
 // SourceFailed says that a member could not be read any further.
@@ -41,7 +53,7 @@ func (SourceFailed) Level() slog.Level { return slog.LevelWarn }
 
 // LogValue implements slog.LogValuer.
 func (e SourceFailed) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("host", e.Host), slog.String("error", e.Err.Error()))
+	return slog.GroupValue(slog.String(keyHost, e.Host), slog.String(keyError, e.Err.Error()))
 }
 
 // ReadEarlier says that a transaction began before the entry that reading began
@@ -61,5 +73,5 @@ func (ReadEarlier) Level() slog.Level { return slog.LevelInfo }
 
 // LogValue implements slog.LogValuer.
 func (e ReadEarlier) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("from", e.From.String()), slog.String("for", e.For.String()))
+	return slog.GroupValue(slog.String(keyFrom, e.From.String()), slog.String(keyFor, e.For.String()))
 }

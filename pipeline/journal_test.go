@@ -150,6 +150,8 @@ func word(s pipeline.State) string {
 
 // name calls a host by a letter.
 func (w *world) name(host string) string {
+	w.naming.Lock()
+	defer w.naming.Unlock()
 	if w.names[host] == "" {
 		w.names[host] = string(rune('A' + len(w.names)))
 	}
@@ -171,6 +173,12 @@ func (w *world) journal(show []string) []string {
 		}
 		if line == "" || is == "command" && !slices.Contains(show, is) || rare[is] && !slices.Contains(show, is) {
 			continue
+		}
+		if s, ok := e.event.(pipeline.StateChanged); ok {
+			if w.shown[e.link] == word(s.To) {
+				continue
+			}
+			w.shown[e.link] = word(s.To)
 		}
 		if e.link != "a" {
 			line = e.link + ": " + line

@@ -103,6 +103,20 @@ func (l *live) lag() time.Duration {
 	return max(0, time.Duration(int64(l.meta.CommittedWall)-l.progress.AppliedWall)*time.Millisecond)
 }
 
+// unheard is by how much the target may be behind: by what is known, and by what
+// the source did since it was heard last, as that is because nothing more is taken
+// from it.
+func (l *live) unheard() time.Duration { return l.lag() + time.Since(l.heard) }
+
+// undurable is by how much what is applied is ahead of what a majority of the
+// target has.
+func (l *live) undurable() time.Duration {
+	if !l.progress.Applied.After(l.progress.Durable) {
+		return 0
+	}
+	return time.Duration(l.progress.AppliedWall-l.progress.DurableWall) * time.Millisecond
+}
+
 // begin notes a new attempt.
 func (p *Pipeline) begin(a *attempt, st checkpoint.State, start checkpoint.Progress) {
 	p.mu.Lock()
@@ -167,17 +181,19 @@ func (p *Pipeline) judgeState() {
 	p.mu.Lock()
 	l := p.live
 	p.mu.Unlock()
-	if l.heard.IsZero() {
-		return
+	if l.heard.IsZero() || l.host == "" {
+		return // nothing is known of what the source has now
 	}
 	now, _, _ := p.state.get()
 	switch {
 	case now == Paused || now == Stopped || now == Failed:
 	case l.progress.Applied.Before(l.copiedUntil):
 		p.state.set(InitialSync, "")
+	case l.undurable() > behind:
+		p.state.set(CatchingUp, "no majority of the target has what was applied")
 	case !l.meta.Committed.After(l.progress.Applied):
 		p.state.set(Steady, "")
-	case now != Steady || l.lag() > behind:
+	case now != Steady || l.unheard() > behind:
 		p.state.set(CatchingUp, "")
 	}
 }

@@ -33,8 +33,11 @@ type Pipeline struct {
 	term int64
 	// earlier, if not null, is an entry before the checkpoint's FetchFrom to
 	// read from: a transaction turned out to begin there.
-	earlier  oplog.OpTime
-	feedback *feedback.Feedback
+	earlier oplog.OpTime
+	// earlierFor is the entry that needs it: once it has been applied, the
+	// checkpoint knows where to read from.
+	earlierFor oplog.OpTime
+	feedback   *feedback.Feedback
 
 	mu   sync.Mutex // guards live
 	live live
@@ -119,14 +122,14 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		}
-		if broken, ok := errors.AsType[*txn.BrokenChainError](err); ok && p.earlier.IsNull() {
-			start, walk := chainStart(ctx, p.source, broken.Prev)
-			if walk == nil {
-				p.earlier = start
-				p.cfg.Observer.Tell(ReadEarlier{From: start, For: broken.OpTime})
+		if broken, ok := errors.AsType[*txn.BrokenChainError](err); ok {
+			found, walk := p.readEarlier(ctx, broken)
+			if found {
 				continue
 			}
-			err = errors.Join(err, walk)
+			if walk != nil {
+				err = walk
+			}
 		}
 		if Classify(err).Action != Retry {
 			return err
@@ -152,6 +155,27 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 	}
 }
 
+// readEarlier makes the next attempt begin where a transaction does whose
+// beginning was not read. There may be several: each begins before what was read
+// so far, or reading earlier is of no use.
+func (p *Pipeline) readEarlier(ctx context.Context, broken *txn.BrokenChainError) (found bool, err error) {
+	start, err := chainStart(ctx, p.source, broken.Prev)
+	switch {
+	case err != nil && Classify(err).Action == Retry:
+		return false, err // the source could not be asked
+	case err != nil:
+		return false, errors.Join(broken, err)
+	case !p.earlier.IsNull() && !start.Before(p.earlier):
+		return false, nil
+	}
+	p.earlier = start
+	if broken.OpTime.After(p.earlierFor) {
+		p.earlierFor = broken.OpTime
+	}
+	p.cfg.Observer.Tell(ReadEarlier{From: start, For: broken.OpTime})
+	return true, nil
+}
+
 // attempt takes hold of the link and runs its stages until they end.
 func (p *Pipeline) attempt(ctx, soft context.Context) error {
 	src, err := sourceOf(ctx, p.source)
@@ -174,7 +198,7 @@ func (p *Pipeline) attempt(ctx, soft context.Context) error {
 	if err != nil {
 		return err
 	}
-	a, err := p.newAttempt(ctx, hold, src, until)
+	a, err := p.newAttempt(ctx, soft, hold, src, until)
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func setOptions(t *testing.T, d *datadriven.TestData, which string) mongosim.Opt
 		"":         func() { o.Members = n },
 		"-oplog":   func() { o.OplogBytes = int64(n) },
 		"-journal": func() { o.JournalDelay = time.Duration(n) * time.Millisecond },
-		"-seed":    func() { o.Seed = int64(n) },
+		"-election": func() { o.ElectionTimeout = time.Duration(n) * time.Millisecond },
 	} {
 		if d.HasArg(which + name) {
 			d.ScanArgs(t, which+name, &n)
@@ -123,6 +123,7 @@ func (w *world) fail(pos, line string, err error) {
 //	await told TEXT                  an event whose line begins so
 //	equal                            compare the sets
 //	state [NAME]                     say it
+//	durable [NAME]                   say whether all that is applied is durable
 //	drained [NAME]                   check that the last checkpoint is at what was fetched
 //	late MARK SECONDS                check that so much time has passed since
 //	load [SEED] | load stop          a workload on the source
@@ -137,16 +138,15 @@ func (w *world) act(line string) (string, error) {
 		return w.onSet(w.target, args, line)
 	case "start":
 		name := "a"
-		if len(args) > 0 && !strings.Contains(args[0], "=") {
+		if len(args) > 0 && len(args[0]) == 1 {
 			name, args = args[0], args[1:]
 		}
 		return "", w.configure(name, args)
 	case "load":
 		if len(args) > 0 && args[0] == "stop" {
-			w.endLoad()
-			return "", nil
+			return "", w.endLoad()
 		}
-		return "", w.beginLoad(traffic.Config{Commands: true, Pause: 2 * time.Millisecond, Seed: 1})
+		return "", w.beginLoad(traffic.Config{DB: "shop", Seed: 1})
 	case "equal":
 		return w.equal(w.link(args))
 	case "drain", "stop", "ended":
@@ -157,6 +157,9 @@ func (w *world) act(line string) (string, error) {
 			return "", fmt.Errorf("the checkpoint is at %s, fetched is %s", got, want)
 		}
 		return "", nil
+	case "durable":
+		p := w.link(args).p.Snapshot().Progress
+		return fmt.Sprintf("everything applied is durable: %t", p.Durable.Equal(p.Applied)), nil
 	case "late":
 		seconds, err := strconv.Atoi(args[1])
 		if now, want := time.Now().Unix(), int64(w.marks[args[0]].T)+int64(seconds); err == nil && now < want {
@@ -203,7 +206,8 @@ func (w *world) await(args []string) error {
 		return w.caughtUp(l)
 	case "told":
 		text := strings.Join(args[1:], " ")
-		return w.until(text, func() bool {
+		l := w.links["a"]
+		return w.untilOf(l, text, func() bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			for _, e := range w.events {
@@ -215,15 +219,15 @@ func (w *world) await(args []string) error {
 		})
 	case "applied": // not only what is durable
 		want := w.newest()
-		return w.until("everything applied", func() bool { return !l.p.Snapshot().Progress.Applied.Before(want) })
+		return w.untilOf(l, "everything applied", func() bool { return !l.p.Snapshot().Progress.Applied.Before(want) })
 	case "fetched":
 		want := w.newest()
-		return w.until("everything fetched", func() bool { return !l.p.Snapshot().Fetched.Before(want) })
+		return w.untilOf(l, "everything fetched", func() bool { return !l.p.Snapshot().Fetched.Before(want) })
 	case "busy": // something is being applied
 		before := l.p.Snapshot().Progress.Ops
-		return w.until("operations", func() bool { return l.p.Snapshot().Progress.Ops > before+20 })
+		return w.untilOf(l, "operations", func() bool { return l.p.Snapshot().Progress.Ops > before+20 })
 	}
-	return w.until("the state "+what, func() bool {
+	return w.untilOf(l, "the state "+what, func() bool {
 		s := l.p.Snapshot().State
 		return string(s) == what || word(s) == what
 	})
@@ -320,6 +324,7 @@ func (w *world) onSet(c *cluster, args []string, line string) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		w.isolated = n + 1
 		for _, m := range c.Members() {
 			if m.ID() != n {
 				c.Cut(n, m.ID())
@@ -343,6 +348,8 @@ func (w *world) onSet(c *cluster, args []string, line string) (string, error) {
 			}
 			return "", w.until("another primary", func() bool { p := c.Primary(); return p != nil && p.ID() != n })
 		}
+	case "forge": // a checkpoint behind the source's newest entry
+		return "", w.forge(ctx)
 	case "replace": // all of its data by another set of the same name
 		return "", w.replace()
 	}

@@ -57,9 +57,9 @@ func (e StateChanged) Level() slog.Level {
 
 // LogValue implements slog.LogValuer.
 func (e StateChanged) LogValue() slog.Value {
-	attrs := []slog.Attr{slog.String("from", string(e.From)), slog.String("to", string(e.To))}
+	attrs := []slog.Attr{slog.String(keyFrom, string(e.From)), slog.String(keyTo, string(e.To))}
 	if e.Reason != "" {
-		attrs = append(attrs, slog.String("reason", e.Reason))
+		attrs = append(attrs, slog.String(keyReason, e.Reason))
 	}
 	return slog.GroupValue(attrs...)
 }

@@ -41,6 +41,7 @@ type member struct {
 	host string
 }
 
+// Host implements fetcher.Source.
 func (m member) Host() string { return m.host }
 
 // run sends replies on out until ctx is done or nobody can be read from for a
@@ -74,10 +75,9 @@ func (u *upstream) readOne(ctx context.Context, out chan<- oplog.Reply) error {
 	u.p.sourceIs(src.Host, src.Caller)
 	res, err := u.fetcher.Tail(ctx, member{src.Caller, src.Host}, u.last, u.first,
 		func(ctx context.Context, r oplog.Reply) error {
-			select {
-			case out <- r:
-			case <-ctx.Done():
-				return context.Cause(ctx)
+			u.cut(&r)
+			if err := u.hand(ctx, out, r); err != nil {
+				return err
 			}
 			last := r.Entries[len(r.Entries)-1].OpTime
 			u.p.fetched(last)
@@ -101,6 +101,41 @@ func (u *upstream) readOne(ctx context.Context, out chan<- oplog.Reply) error {
 	return u.judge(ctx, src, err)
 }
 
+// cut leaves out of a reply what is behind until: it may not be due for long.
+func (u *upstream) cut(r *oplog.Reply) {
+	if u.until.IsNull() {
+		return
+	}
+	for i := range r.Entries {
+		if !r.Entries[i].OpTime.Before(u.until) {
+			r.Entries = r.Entries[: i+1 : i+1]
+			return
+		}
+	}
+}
+
+// hand hands on a reply. The longer nobody takes it, the further behind the target
+// is.
+func (u *upstream) hand(ctx context.Context, out chan<- oplog.Reply, r oplog.Reply) error {
+	select {
+	case out <- r:
+		return nil
+	default:
+	}
+	look := time.NewTicker(syncsource.RetryInterval)
+	defer look.Stop()
+	for {
+		select {
+		case out <- r:
+			return nil
+		case <-look.C:
+			u.p.judgeState()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
 // judge says what an error of reading a member means.
 func (u *upstream) judge(ctx context.Context, src syncsource.Source, err error) error {
 	v := onMember(err)
@@ -108,10 +143,16 @@ func (u *upstream) judge(ctx context.Context, src syncsource.Source, err error) 
 		return err
 	}
 	u.p.cfg.Observer.Tell(SourceFailed{Host: src.Host, Err: err})
-	if errors.Is(err, fetcher.ErrStartMissing) {
+	// A member that shows nothing from the position on may only be slow to show it:
+	// it is no proof before there is something else at its place.
+	if e, ok := errors.AsType[*fetcher.StartMissingError](err); ok && !e.Got.IsNull() {
 		u.missing[src.Host] = true
-		if u.missingEverywhere() {
-			return fmt.Errorf("%w: %w", ErrOtherHistory, err)
+		if missing, all := u.missingEverywhere(); missing {
+			if all {
+				return fmt.Errorf("%w: %w", ErrOtherHistory, err)
+			}
+			// A member that is away now may have it.
+			u.p.state.set(Stale, err.Error())
 		}
 	}
 	if e, ok := errors.AsType[*fetcher.TooStaleError](err); ok {
@@ -130,25 +171,25 @@ func (u *upstream) judge(ctx context.Context, src syncsource.Source, err error) 
 	return u.wait(ctx, syncsource.RetryInterval, false)
 }
 
-// missingEverywhere tells whether all members that could have the position are
-// without it. Members that cannot be asked now may have it.
-func (u *upstream) missingEverywhere() bool {
+// missingEverywhere tells whether every member that can be asked now is without
+// the position, and whether that is all of them.
+func (u *upstream) missingEverywhere() (missing, all bool) {
 	view := u.watcher.View()
 	readable := 0
+	all = true
 	for i := range view.Members {
 		m := &view.Members[i]
-		if m.Arbiter || m.Stranger {
-			continue
+		switch {
+		case m.Arbiter || m.Stranger:
+		case !m.Up() || !m.State.Readable():
+			all = false
+		case !u.missing[m.Host]:
+			return false, false
+		default:
+			readable++
 		}
-		if !m.Up() || !m.State.Readable() {
-			return false
-		}
-		if !u.missing[m.Host] {
-			return false
-		}
-		readable++
 	}
-	return readable > 0
+	return readable > 0, all && readable > 0
 }
 
 // noSource waits where that can help.
@@ -166,18 +207,24 @@ func (u *upstream) noSource(ctx context.Context, err error) error {
 		pause = 10 * syncsource.RetryInterval
 	} else if !errors.Is(err, syncsource.ErrNoSource) {
 		return err
-	} else if state, _, _ := u.p.state.get(); state != Starting {
+	} else if state, _, _ := u.p.state.get(); state != Starting && state != Stale {
+		// What is stale stays so until somebody has the position.
 		u.p.state.set(CatchingUp, err.Error())
 	}
 	return u.wait(ctx, pause, true)
 }
 
-// allSeen tells whether every member of the set has been asked and serves.
+// allSeen tells whether every member of the set serves, and that none of them is
+// passed over for a reason that may pass.
 func (u *upstream) allSeen() bool {
-	view := u.watcher.View()
+	view, denied := u.watcher.View(), u.resolver.Status().Denied
 	for i := range view.Members {
 		m := &view.Members[i]
-		if !m.Arbiter && !m.Stranger && (!m.Up() || !m.State.Readable()) {
+		if m.Arbiter || m.Stranger {
+			continue
+		}
+		d, ok := denied[m.Host]
+		if !m.Up() || !m.State.Readable() || ok && d.Oldest.IsNull() {
 			return false
 		}
 	}

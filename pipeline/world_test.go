@@ -24,6 +24,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
+	"github.com/oplogrep/replicator/syncsource"
 )
 
 // patience is how long a scenario waits for what it expects.
@@ -63,8 +64,14 @@ type world struct {
 	source, target *cluster
 	links          map[string]*link
 	load           *load
-	// names are what members are called, in the order in which they were chosen.
-	names map[string]string
+	// naming guards names: what members are called, in the order in which they
+	// were chosen.
+	naming sync.Mutex
+	names  map[string]string
+	// isolated is one more than the number of the member that was isolated last.
+	isolated int
+	// shown is the state of each link that was printed last.
+	shown map[string]string
 	// marks are times to start at, by name.
 	marks map[string]bson.Timestamp
 
@@ -97,12 +104,14 @@ type link struct {
 type load struct {
 	*traffic.Traffic
 	stop context.CancelFunc
+	// done is closed once err is what Run returned.
 	done chan struct{}
+	err  error
 }
 
 func newWorld(t *testing.T, source, target mongosim.Options) *world {
 	t.Helper()
-	w := &world{t: t, links: map[string]*link{}, names: map[string]string{}, changed: make(chan struct{})}
+	w := &world{t: t, links: map[string]*link{}, names: map[string]string{}, shown: map[string]string{}, changed: make(chan struct{})}
 	var g sync.WaitGroup
 	g.Go(func() { w.source = startCluster(t, source) })
 	g.Go(func() { w.target = startCluster(t, target) })
@@ -112,7 +121,7 @@ func newWorld(t *testing.T, source, target mongosim.Options) *world {
 	}
 	t.Cleanup(func() {
 		if w.load != nil {
-			w.endLoad()
+			_ = w.endLoad() // its context has ended
 		}
 		for _, l := range w.links {
 			l.stop(pipeline.ErrStopped)
@@ -162,6 +171,8 @@ func (w *world) tell(l *link, e event.Event) {
 	defer w.mu.Unlock()
 	w.events = append(w.events, told{l.name, e})
 	switch e := e.(type) {
+	case syncsource.SourceChosen:
+		w.name(e.To)
 	case checkpoint.Created:
 		l.reached = e.Applied
 	case checkpoint.Began:
@@ -190,25 +201,27 @@ func (w *world) until(what string, met func() bool) error {
 		select {
 		case <-changed:
 		case <-look.C:
-			if w.allEnded() && !met() {
-				return fmt.Errorf("waited for %s when every link had ended", what)
-			}
 		case <-ctx.Done():
 			return fmt.Errorf("waited in vain for %s", what)
 		}
 	}
 }
 
-// allEnded tells whether there are links, but none that runs.
-func (w *world) allEnded() bool {
-	for _, l := range w.links {
+// untilOf waits for something that only a link that runs can bring about.
+func (w *world) untilOf(l *link, what string, met func() bool) error {
+	over := false
+	err := w.until(what, func() bool {
 		select {
 		case <-l.done:
+			over = true
 		default:
-			return false
 		}
+		return met() || over
+	})
+	if err == nil && over && !met() {
+		err = fmt.Errorf("waited for %s, but the link ended: %w", what, l.err)
 	}
-	return len(w.links) > 0
+	return err
 }
 
 // newest is the newest entry of the source.
@@ -225,7 +238,7 @@ func (w *world) newest() oplog.OpTime {
 // caughtUp waits until a checkpoint has what the source has now.
 func (w *world) caughtUp(l *link) error {
 	want := w.newest()
-	return w.until("a checkpoint at "+want.String(), func() bool {
+	return w.untilOf(l, "a checkpoint at "+want.String(), func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return !l.reached.Before(want)
@@ -312,25 +325,28 @@ func (c *cluster) on(ctx context.Context, member int, db string, cmd bson.D) (bs
 }
 
 func (w *world) beginLoad(cfg traffic.Config) error {
-	cfg.Primary = w.source.conn
-	wl, err := traffic.New(cfg)
+	cfg.Cluster = w.source.conn
+	clients, err := traffic.New(cfg)
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(w.t.Context())
-	l := &load{Workload: wl, stop: stop, done: make(chan struct{})}
+	soft, stop := context.WithCancel(w.t.Context())
+	l := &load{Traffic: clients, stop: stop, done: make(chan struct{})}
 	w.load = l
 	go func() {
 		defer close(l.done)
-		l.Run(ctx)
+		l.err = l.Run(w.t.Context(), soft)
 	}()
 	return nil
 }
 
-func (w *world) endLoad() {
+// endLoad lets every client end what it is at.
+func (w *world) endLoad() error {
 	w.load.stop()
 	<-w.load.done
+	err := w.load.err
 	w.load = nil
+	return err
 }
 
 // memberOf returns the number of the member that a word means.
@@ -343,6 +359,8 @@ func (w *world) memberOf(c *cluster, word string) (int, error) {
 			return 0, errors.New("nobody is read from")
 		}
 	case len(word) == 1 && strings.Contains("ABCDEFG", word):
+		w.naming.Lock()
+		defer w.naming.Unlock()
 		for h, name := range w.names {
 			if name == word {
 				host = h
@@ -354,6 +372,18 @@ func (w *world) memberOf(c *cluster, word string) (int, error) {
 			return 0, mongosim.ErrNoPrimary
 		}
 		return p.ID(), nil
+	case word == "down":
+		for _, m := range c.Members() {
+			if _, up := m.View(); !up {
+				return m.ID(), nil
+			}
+		}
+		return 0, errors.New("nobody is down")
+	case word == "isolated":
+		if w.isolated == 0 {
+			return 0, errors.New("nobody was isolated")
+		}
+		return w.isolated - 1, nil
 	case word == "secondary":
 		p := c.Primary()
 		for _, m := range c.Members() {

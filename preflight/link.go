@@ -109,8 +109,10 @@ func between(a, b bson.Timestamp) time.Duration {
 // if there is none.
 func (c *checker) entryTime(ctx context.Context, s *server, order int32) (bson.Timestamp, error) {
 	reply, err := ask(ctx, s.caller, "local", bson.D{
-		{Key: "find", Value: "oplog.rs"}, {Key: "sort", Value: bson.D{{Key: "$natural", Value: order}}},
-		{Key: "limit", Value: 1}, {Key: "projection", Value: bson.D{{Key: "ts", Value: 1}}},
+		{Key: "find", Value: "oplog.rs"},
+		{Key: "sort", Value: bson.D{{Key: "$natural", Value: order}}},
+		{Key: "limit", Value: 1},
+		{Key: "projection", Value: bson.D{{Key: "ts", Value: 1}}},
 	})
 	if err != nil {
 		return bson.Timestamp{}, err

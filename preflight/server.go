@@ -34,6 +34,7 @@ type server struct {
 	setID    bson.RawValue
 	version  version
 	fcv      version // zero where it is not known
+	grants   *grants // nil where they are not known
 }
 
 // usable tells whether there is anything to check: not of a deployment that has
@@ -60,7 +61,43 @@ func (c *checker) server(ctx context.Context, s *server) error {
 	if err := c.versions(ctx, s); err != nil {
 		return err
 	}
+	if err := c.login(ctx, s); err != nil || !s.set {
+		return err
+	}
 	return c.compatibility(ctx, s)
+}
+
+// login learns who we are. Where we are nobody, and should be somebody, all else
+// would only be refused.
+func (c *checker) login(ctx context.Context, s *server) error {
+	check := s.side + " login"
+	g, err := readGrants(ctx, s)
+	if e, ok := refusal(err); ok {
+		c.warn(check, "", "not known: %s", e.Message)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s.grants = g
+	if !g.open {
+		c.ok(check, "as %s", g.user)
+		return nil
+	}
+	_, err = ask(ctx, s.caller, "admin", bson.D{{Key: "getParameter", Value: 1}, {Key: "featureCompatibilityVersion", Value: 1}})
+	switch {
+	case isDenied(err):
+		c.denied(Fail, check, fmt.Sprintf("Give --%s-username and --%s-password-file, or a user in the connection string.", s.side, s.side),
+			"no user is given, and the %s has access control", s.side)
+		s.set = false
+		return nil
+	case err != nil:
+		if _, ok := refusal(err); !ok {
+			return err
+		}
+	}
+	c.ok(check, "none is needed: the %s has no access control", s.side)
+	return nil
 }
 
 func (c *checker) topology(s *server, hello bson.Raw) {

@@ -57,7 +57,11 @@ func (t *Tracker) Snapshot() Snapshot {
 
 // addLag says how far behind the target is, where both ends are known.
 func (t *Tracker) addLag(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
-	if from := p.Progress.FetchFrom; !from.IsNull() && !t.asked.IsZero() && now.Sub(t.asked) <= staleAnswers*t.cfg.AskEvery {
+	from := t.point.FetchFrom
+	if from.IsNull() {
+		from = p.Progress.FetchFrom
+	}
+	if !from.IsNull() && !t.asked.IsZero() && now.Sub(t.asked) <= staleAnswers*t.cfg.AskEvery {
 		left := max(0, float64(from.TS.T)-float64(t.oldest.T))
 		s.OplogWindowLeftSeconds = &left
 	}

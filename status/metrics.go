@@ -76,8 +76,10 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		kind string
 		at   *OpTime
 	}{
-		{"fetched", s.OpTimes.Fetched}, {"applied", s.OpTimes.Applied},
-		{"durable", s.OpTimes.Durable}, {"source", s.OpTimes.SourceCommitted},
+		{"fetched", s.OpTimes.Fetched},
+		{"applied", s.OpTimes.Applied},
+		{"durable", s.OpTimes.Durable},
+		{"source", s.OpTimes.SourceCommitted},
 	} {
 		if o.at != nil {
 			gauge(c.optime, float64(o.at.T), o.kind)

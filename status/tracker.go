@@ -139,7 +139,7 @@ func (t *Tracker) Observe(e event.Event) {
 	case pipeline.AttemptEnded, pipeline.ReadEarlier:
 		t.bank()
 	}
-	now := time.Now()
+	now := time.Now().UTC()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch e := e.(type) {

@@ -60,7 +60,9 @@ type Collection struct {
 // indexes of what has some. It returns nil for what is gone meanwhile.
 func (c *Catalog) read(ctx context.Context, db string, doc bson.Raw) (*Collection, error) {
 	coll, err := listed(db, doc)
-	if err != nil || coll.Type != TypeCollection || coll.Ordered {
+	// Views' definitions have no index but that on _id, and no role of those that
+	// write to any database may ask for it.
+	if err != nil || coll.Type != TypeCollection || coll.Ordered || coll.NS.IsSystemViews() {
 		return coll, err
 	}
 	specs, err := Indexes(ctx, c.target, coll.NS)

@@ -1,7 +1,19 @@
-// Command replicator follows the oplog of a MongoDB replica set. What it can do
-// so far is to prove itself against recordings of what a real server wrote:
+// Command replicator mirrors a MongoDB replica set into another one by following
+// its oplog.
 //
+//	replicator run --source URI --target URI --link NAME
+//	replicator oplog --source URI | FILE.bson
+//	replicator member add|remove --source URI --host NAME:PORT
 //	replicator corpus [DIR]
 //
-// Its exit codes are in docs/exit-codes.md.
+// This package reads settings, connects, makes the startup checks and hands over
+// to package pipeline, which runs the link and says what an error means:
+//
+//	flag ┐
+//	env  ├─▶ settings ─▶ runFlags ─▶ plan ─▶ preflight ─▶ pipeline ─▶ exit code
+//	file ┘                                                   │
+//	                              log, /status, /metrics ◀───┘
+//
+// The first signal makes a run drain, the second stops it. Exit codes are in
+// docs/exit-codes.md, settings in docs/configuration.md.
 package main

@@ -35,13 +35,22 @@ func (o output) complain(format string, args ...any) {
 	_, _ = fmt.Fprintln(o.complaints, withoutPasswords(fmt.Sprintf(format, args...)))
 }
 
-// login is a user and password in a connection string.
-var login = regexp.MustCompile(`(mongodb(?:\+srv)?://[^\s:/@"']*:)[^\s"']*@`)
+// secrets are what must not be shown of a connection string, behind what comes
+// before it.
+var secrets = regexp.MustCompile(`(mongodb(?:\+srv)?://[^\s:/@"']*:)[^\s"']*@` +
+	`|((?i:CertificateKeyFilePassword|CertificateKeyPassword|authMechanismProperties)=)[^\s&;"']*`)
 
 // withoutPasswords hides the passwords of connection strings. No message of ours
 // has one, but the library for command lines quotes arguments that it does not
 // understand.
-func withoutPasswords(text string) string { return login.ReplaceAllString(text, "${1}***@") }
+func withoutPasswords(text string) string {
+	return secrets.ReplaceAllStringFunc(text, func(found string) string {
+		if part := secrets.FindStringSubmatch(found); part[1] != "" {
+			return part[1] + "***@"
+		}
+		return secrets.FindStringSubmatch(found)[2] + "***"
+	})
+}
 
 // usageError is a command line that parses but cannot be meant.
 type usageError struct{ error }
@@ -82,14 +91,16 @@ func explain(err error) (code int, hint string) {
 	if is[*corpus.FileError](err) {
 		return exitBadInput, "Get the recording anew, or name a folder of recordings: a folder per recording, with meta.json, oplog.bson and after/."
 	}
-	if is[*logFileError](err) {
+	if e, ok := errors.AsType[*logFileError](err); ok && e.offset < 0 {
+		return exitBadInput, "Name a file as mongodump writes it, documents one after the other; or read a server with --source."
+	} else if ok {
 		return exitBadInput, "Everything before that byte was read. Get the file anew: an oplog as mongodump writes it, documents one after the other."
 	}
 	if is[usageError](err) {
 		return exitUsage, "Run replicator --help, or replicator COMMAND --help, for what there is."
 	}
 	if is[failedError](err) {
-		return exitFailed, "The lines that begin with FAIL, and those below them, say what differs; --only NAME repeats one recording."
+		return exitFailed, "What was printed before says what differs; corpus --only NAME repeats one recording, demo --seed N one demo."
 	}
 	if is[stoppedError](err) {
 		return exitUnexpected, "It was stopped before it was done; nothing is left behind."

@@ -76,14 +76,14 @@ type runFlags struct {
 	AllowExisting bool   `group:"Start" help:"The target holds a copy of the source already."`
 	CopiedUntil   moment `group:"Start" placeholder:"T" help:"That copy was taken while writes went on, until then."`
 
-	Transactions  string        `group:"Writing" default:"atomic" enum:"atomic,relaxed" help:"Apply the source's transactions as a whole (atomic), or as ordinary writes (relaxed)."`
-	OnDivergence  string        `group:"Writing" default:"stop" enum:"stop,report" help:"Where the target is not what was left there: stop, or report it and go on."`
-	UniqueIndexes string        `group:"Writing" default:"relaxed" enum:"relaxed,serialized" help:"Build unique indexes without uniqueness until cutover (relaxed), or write their collections in order (serialized)."`
-	Writers       int           `group:"Writing" default:"16" help:"Number of writers."`
-	BatchOps      int           `group:"Writing" default:"5000" help:"Operations in a batch."`
-	BatchBytes    size          `group:"Writing" default:"100MiB" help:"Bytes in a batch."`
-	FlushDocs     int           `group:"Writing" default:"2000" help:"Documents that a writer changes in one transaction."`
-	FlushBytes    size          `group:"Writing" default:"8MiB" help:"Bytes that a writer sends in one transaction."`
+	Transactions  string `group:"Writing" default:"atomic" enum:"atomic,relaxed" help:"Apply the source's transactions as a whole (atomic), or as ordinary writes (relaxed)."`
+	OnDivergence  string `group:"Writing" default:"stop" enum:"stop,report" help:"Where the target is not what was left there: stop, or report it and go on."`
+	UniqueIndexes string `group:"Writing" default:"relaxed" enum:"relaxed,serialized" help:"Build unique indexes without uniqueness until cutover (relaxed), or write their collections in order (serialized)."`
+	Writers       int    `group:"Writing" default:"16" help:"Number of writers."`
+	BatchOps      int    `group:"Writing" default:"5000" help:"Operations in a batch."`
+	BatchBytes    size   `group:"Writing" default:"100MiB" help:"Bytes in a batch."`
+	FlushDocs     int    `group:"Writing" default:"2000" help:"Documents that a writer changes in one transaction."`
+	FlushBytes    size   `group:"Writing" default:"8MiB" help:"Bytes that a writer sends in one transaction."`
 	//nolint:lll // A tag cannot be broken.
 	CoalesceWindow     int           `group:"Writing" default:"10000" help:"Operations in one transaction where several change one document."`
 	Delay              time.Duration `group:"Writing" default:"0s" help:"Stay this far behind the source."`

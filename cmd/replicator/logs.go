@@ -37,6 +37,7 @@ const (
 	keyLevel   = "result"
 	keyDo      = "do"
 	keyTimeout = "timeout"
+	keyMember  = "member"
 )
 
 // jsonLogs tells whether logs are JSON. auto means: not on a terminal.
@@ -77,7 +78,11 @@ func logEvents(ctx context.Context, log *slog.Logger) event.Observer {
 		}
 		r := slog.NewRecord(time.Now(), e.Level(), e.Message(), 0)
 		if v := e.LogValue().Resolve(); v.Kind() == slog.KindGroup {
-			r.AddAttrs(v.Group()...)
+			for _, a := range v.Group() {
+				if a.Key != keyLink { // every line has it
+					r.AddAttrs(a)
+				}
+			}
 		}
 		// There is nowhere to say that a line could not be written.
 		_ = h.Handle(ctx, r)
@@ -128,7 +133,7 @@ func progressLoop(ctx context.Context, log *slog.Logger, snapshot func() pipelin
 			slog.String(keyDurable, s.Progress.Durable.String()),
 			slog.Int64(keyOps, ops),
 			slog.Int64(keyRate, int64(float64(ops)/max(now.Sub(at), time.Millisecond).Seconds())),
-			slog.Int64(keyBuffer, s.Buffer.Bytes),
+			slog.Int64(keyBuffer, s.Buffer.Held),
 			slog.String(keyHost, s.SourceHost),
 		)
 		last, at = s, now

@@ -14,7 +14,8 @@ type cli struct {
 	Run     runCommand     `cmd:"" help:"Mirror a replica set into another one: the target follows the source's oplog."`
 	Oplog   oplogCommand   `cmd:"" help:"Print or follow an oplog, of a server or in a BSON file."`
 	Member  memberCommand  `cmd:"" help:"Give the mirror a place in the source's configuration, so that write concerns can wait for it."`
-	Corpus  corpusCommand  `cmd:"" help:"Apply recorded oplogs, send recorded commands to an embedded set, and compare with what the server did: two lines per recording."`
+	Corpus  corpusCommand  `cmd:"" help:"Apply recorded oplogs, send recorded commands to an embedded set, mirror them from set to set, and compare with what the server did: three lines per recording."`
+	Demo    demoCommand    `cmd:"" help:"Mirror one embedded replica set into another one, under load and through failovers, and compare them."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
 
@@ -66,7 +67,7 @@ func execute(e ends, args, environ []string, stdout, stderr io.Writer) (code int
 	}
 	if err := command.Run(); err != nil {
 		if _, logged := errors.AsType[loggedError](err); !logged {
-			out.complain("replicator %s: %v", command.Command(), err)
+			out.complain("replicator %s: %v", command.Selected().Path(), err)
 			if hint := hintOf(err); hint != "" {
 				out.complain("%s", hint)
 			}

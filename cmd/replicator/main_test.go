@@ -140,15 +140,6 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-func TestUnexpectedError(t *testing.T) {
-	if code := exitCode(fs.ErrPermission); code != exitUnexpected {
-		t.Errorf("got %d, want %d", code, exitUnexpected)
-	}
-	if hint := hintOf(fs.ErrPermission); hint != "" {
-		t.Errorf("got the hint %q", hint)
-	}
-}
-
 // program is the program as a process, for what the shell sees.
 func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()

@@ -23,7 +23,7 @@ type configFile string
 // BeforeResolve is called by kong where the flag is on the command line.
 func (configFile) BeforeResolve(ctx *kong.Context, trace *kong.Path, s *settings) error {
 	name, _ := ctx.FlagValue(trace.Flag).(configFile)
-	s.file, s.fileFrom = string(name), "flag"
+	s.file = string(name)
 	return nil
 }
 
@@ -31,12 +31,12 @@ func (configFile) BeforeResolve(ctx *kong.Context, trace *kong.Path, s *settings
 // rule of precedence is: flag, then environment, then file, then default. It holds
 // for the flags of run, and for flags of other commands that run has too.
 type settings struct {
-	environ  []string
-	file     string
-	fileFrom string
-	known    map[string]bool
+	environ []string
+	file    string
+	known   map[string]bool
 
 	loaded bool
+	fault  error // of the file
 	values map[string]*yaml.Node
 	origin map[string]string // by flag
 }
@@ -84,9 +84,11 @@ func (s *settings) flags() []string {
 	return names
 }
 
-// Validate implements kong.Resolver. It is called with the whole command line's
-// model, before anything is resolved.
-func (s *settings) Validate(app *kong.Application) error {
+// Validate implements kong.Resolver. It is called when all flags are resolved.
+func (s *settings) Validate(*kong.Application) error { return s.fault }
+
+// learn finds out which flags there are settings for.
+func (s *settings) learn(app *kong.Application) {
 	for _, node := range app.Children {
 		if node.Name != "run" {
 			continue
@@ -98,15 +100,12 @@ func (s *settings) Validate(app *kong.Application) error {
 			}
 		}
 	}
-	return nil
 }
 
 // Resolve implements kong.Resolver.
 func (s *settings) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	if len(s.known) == 0 {
-		if err := s.Validate(ctx.Model); err != nil {
-			return nil, err
-		}
+		s.learn(ctx.Model)
 	}
 	if !s.known[flag.Name] {
 		return nil, nil
@@ -114,7 +113,7 @@ func (s *settings) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 	if flag.Name == "config" {
 		name, ok := s.env("config")
 		if ok && s.file == "" {
-			s.file, s.fileFrom = name, "env"
+			s.file = name
 			s.origin["config"] = "environment " + envName("config")
 		}
 		if !ok {
@@ -126,8 +125,12 @@ func (s *settings) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 		value, err := fromEnv(text, flag)
 		return s.take(flag, value, "environment "+envName(flag.Name), err)
 	}
-	if err := s.load(ctx); err != nil {
-		return nil, err
+	if !s.loaded {
+		// An error of the file is none of the flag that happens to be the first.
+		s.loaded = true
+		if s.fault = s.load(ctx); s.fault != nil {
+			clear(s.values)
+		}
 	}
 	node, ok := s.values[flag.Name]
 	if !ok {
@@ -194,19 +197,15 @@ func fromNode(node *yaml.Node, flag *kong.Flag) (any, error) {
 	return nil, errors.New("one value is wanted")
 }
 
-// load reads the file, once. Its keys are the names of flags.
+// load reads the file. Its keys are the names of flags.
 func (s *settings) load(ctx *kong.Context) error {
-	if s.loaded {
-		return nil
-	}
-	s.loaded = true
 	if s.file == "" {
 		// The variable may not have been asked for yet, nor belong to the command.
 		name, ok := s.env("config")
 		if !ok || ctx.Selected() == nil || ctx.Selected().Name != "run" {
 			return nil
 		}
-		s.file, s.fileFrom = name, "env"
+		s.file = name
 	}
 	data, err := os.ReadFile(s.file)
 	if err != nil {

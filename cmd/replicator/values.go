@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -133,4 +135,13 @@ func (t *tags) UnmarshalText(text []byte) error {
 		(*t)[name] = value
 	}
 	return nil
+}
+
+// String writes what UnmarshalText reads.
+func (t tags) String() string {
+	var pairs []string
+	for _, name := range slices.Sorted(maps.Keys(t)) {
+		pairs = append(pairs, name+"="+t[name])
+	}
+	return strings.Join(pairs, ",")
 }

@@ -24,3 +24,11 @@ func (versionCommand) Run(out output) error {
 	_, err := fmt.Fprintf(out.results, "replicator %s (%s) %s\n", info.Main.Version, revision, info.GoVersion)
 	return err
 }
+
+// version is the module's version.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
+}

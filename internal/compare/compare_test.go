@@ -146,7 +146,7 @@ func TestCompare(t *testing.T) {
 			name: "only the first of many differences, and shortened",
 			a:    state(coll(t, "d.a", `{}`, long, `{"_id": 2}`, `{"_id": 3}`, `{"_id": 4}`, `{"_id": 5}`), coll(t, "d.b", `{}`, `{"_id": 1}`)),
 			b:    state(coll(t, "d.a", `{}`), coll(t, "d.b", `{}`)),
-			want: []string{"... (1019 bytes of BSON)", "_id", "_id", "d.b: _id"}, more: 2,
+			want: []string{"... (1022 bytes of BSON)", "_id", "_id", "d.b: _id"}, more: 2,
 		},
 		{
 			name: "capped: order matters",
@@ -213,7 +213,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	r.Differences, r.More = []Difference{{"d.a", "line\none\xff"}}, 4
-	if got, want := r.String(), "5 differences: 2 collections, 3 documents, 40 bytes alike\nd.a: line\\none\\ufffd\nand 4 more"; got != want {
+	if got, want := r.String(), "5 differences: 2 collections, 3 documents, 40 bytes alike\nd.a: line\\none\uFFFD\nand 4 more"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -235,8 +235,8 @@ func (s brokenSide) collections(ctx context.Context) ([]memstore.CollectionState
 
 func (s brokenSide) documents(ctx context.Context, c *memstore.CollectionState) iter.Seq2[bson.Raw, error] {
 	return func(yield func(bson.Raw, error) bool) {
-		for doc := range s.recorded.documents(ctx, c) {
-			if !yield(doc, nil) {
+		for doc, err := range s.recorded.documents(ctx, c) {
+			if !yield(doc, err) {
 				return
 			}
 		}

@@ -213,4 +213,3 @@ func (recorded) documents(_ context.Context, c *memstore.CollectionState) iter.S
 		}
 	}
 }
-

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/oplog"

@@ -9,6 +9,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/compare"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/memstore"
 	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
@@ -42,6 +43,9 @@ type RunOptions struct {
 	Members int
 	// Limit is how long a run may take. Default one minute.
 	Limit time.Duration
+	// Change, if not nil, changes the link's settings, such as what is mirrored and
+	// under which names.
+	Change func(cfg *pipeline.Config)
 	// Observer is told of what the pipeline announces; nil is fine.
 	Observer event.Observer
 }
@@ -81,9 +85,6 @@ func (s *Source) Mirror(ctx context.Context, v Variant, o RunOptions) (compare.R
 		return compare.Report{}, err
 	}
 	defer to.Close()
-	if err := Fill(ctx, to, s.Before); err != nil {
-		return compare.Report{}, err
-	}
 	everything, err := scope.New(scope.Config{})
 	if err != nil {
 		return compare.Report{}, err
@@ -95,6 +96,12 @@ func (s *Source) Mirror(ctx context.Context, v Variant, o RunOptions) (compare.R
 	if s.Moving {
 		cfg.CopiedUntil = s.Last
 	}
+	if o.Change != nil {
+		o.Change(&cfg)
+	}
+	if err := Fill(ctx, to, renamed(s.Before, cfg.Scope)); err != nil {
+		return compare.Report{}, err
+	}
 	if _, err := Follow(ctx, cfg, pipeline.Connected(from), pipeline.Connected(to), s.Last); err != nil {
 		return compare.Report{}, err
 	}
@@ -102,5 +109,18 @@ func (s *Source) Mirror(ctx context.Context, v Variant, o RunOptions) (compare.R
 	if err != nil {
 		return compare.Report{}, err
 	}
-	return compare.Compare(ctx, compare.Recorded(s.After), compare.Cluster(to), compare.Options{Held: held})
+	return compare.Compare(ctx, compare.Recorded(s.After), compare.Cluster(to), compare.Options{Map: cfg.Scope.Target, Held: held})
+}
+
+// renamed is what of a state a scope has, under the names of the target. What
+// views read has to keep its name.
+func renamed(state memstore.State, names *scope.Scope) memstore.State {
+	var in memstore.State
+	for _, c := range state.Collections {
+		var ok bool
+		if c.NS, ok = names.Target(c.NS); ok {
+			in.Collections = append(in.Collections, c)
+		}
+	}
+	return in
 }

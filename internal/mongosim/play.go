@@ -89,9 +89,12 @@ var emptyDocument = bson.Raw{5, 0, 0, 0, 0}
 // noop is the entry that the log begins with.
 func (r *Recording) noop() bson.Raw {
 	return marshal(bson.D{
-		{Key: "op", Value: "n"}, {Key: "ns", Value: ""},
+		{Key: "op", Value: "n"},
+		{Key: "ns", Value: ""},
 		{Key: "o", Value: bson.D{{Key: "msg", Value: "a recorded log begins"}}},
-		{Key: "ts", Value: r.First.TS}, {Key: "t", Value: r.First.Term}, {Key: "v", Value: int64(2)},
+		{Key: "ts", Value: r.First.TS},
+		{Key: "t", Value: r.First.Term},
+		{Key: "v", Value: int64(2)},
 		{Key: "wall", Value: bson.NewDateTimeFromTime(time.Unix(int64(r.First.TS.T), 0))},
 	})
 }

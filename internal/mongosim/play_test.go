@@ -42,7 +42,9 @@ func entryAt(seconds uint32, term int64, fields bson.D) bson.Raw {
 
 func insertAt(seconds uint32, term int64, id int32) bson.Raw {
 	return entryAt(seconds, term, bson.D{
-		{Key: "op", Value: "i"}, {Key: "ns", Value: "db.c"}, {Key: "ui", Value: bson.Binary{Subtype: 4, Data: playedID[:]}},
+		{Key: "op", Value: "i"},
+		{Key: "ns", Value: "db.c"},
+		{Key: "ui", Value: bson.Binary{Subtype: 4, Data: playedID[:]}},
 		{Key: "o", Value: bson.D{{Key: "_id", Value: id}}},
 	})
 }
@@ -67,7 +69,9 @@ func TestPlay(t *testing.T) {
 	m := s.Member(0)
 	c := dial(t, m)
 	reply := must[bson.Raw](t)(c.call(ctx, "local", bson.D{
-		{Key: "find", Value: "oplog.rs"}, {Key: "tailable", Value: true}, {Key: "awaitData", Value: true},
+		{Key: "find", Value: "oplog.rs"},
+		{Key: "tailable", Value: true},
+		{Key: "awaitData", Value: true},
 		{Key: "readConcern", Value: bson.D{{Key: "level", Value: "majority"}}},
 	}))
 	docs, cursor := batchOf(t, reply, "firstBatch")
@@ -172,14 +176,20 @@ func TestPlayAfterARestart(t *testing.T) {
 	lsid := bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}}, {Key: "uid", Value: bson.Binary{Data: make([]byte, 32)}}}
 	inTxn := func(seconds uint32, prev bson.D, o bson.D) bson.Raw {
 		return entryAt(seconds, 3, bson.D{
-			{Key: "lsid", Value: lsid}, {Key: "txnNumber", Value: int64(1)}, {Key: "op", Value: "c"}, {Key: "ns", Value: "admin.$cmd"},
-			{Key: "o", Value: o}, {Key: "prevOpTime", Value: prev},
+			{Key: "lsid", Value: lsid},
+			{Key: "txnNumber", Value: int64(1)},
+			{Key: "op", Value: "c"},
+			{Key: "ns", Value: "admin.$cmd"},
+			{Key: "o", Value: o},
+			{Key: "prevOpTime", Value: prev},
 		})
 	}
 	null := bson.D{{Key: "ts", Value: bson.Timestamp{}}, {Key: "t", Value: int64(-1)}}
 	prepare := inTxn(1, null, bson.D{
 		{Key: "applyOps", Value: bson.A{bson.D{
-			{Key: "op", Value: "i"}, {Key: "ns", Value: "db.c"}, {Key: "ui", Value: bson.Binary{Subtype: 4, Data: playedID[:]}},
+			{Key: "op", Value: "i"},
+			{Key: "ns", Value: "db.c"},
+			{Key: "ui", Value: bson.Binary{Subtype: 4, Data: playedID[:]}},
 			{Key: "o", Value: bson.D{{Key: "_id", Value: int32(20)}}},
 		}}},
 		{Key: "prepare", Value: true},

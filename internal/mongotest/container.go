@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/testcontainers/testcontainers-go"
@@ -32,8 +33,8 @@ func startContainer(t testing.TB, opts Options) *ReplicaSet {
 	if err != nil {
 		t.Fatalf("find the port of the container of %s: %v", opts.Image, err)
 	}
-	rs := &ReplicaSet{uri: direct(endpoint)}
-	if rs.version, err = waitReady(ctx, rs.uri, 1); err != nil {
+	rs := &ReplicaSet{opts: opts, address: strings.TrimPrefix(direct(endpoint), "mongodb://")}
+	if rs.version, err = waitReady(ctx, rs.URI(), opts.SetName, 1); err != nil {
 		t.Fatalf("start a replica set of %s at %s: %v", opts.Image, endpoint, err)
 	}
 	return rs
@@ -49,14 +50,14 @@ func runImage(ctx context.Context, opts Options) (c *mongodb.MongoDBContainer, e
 		}
 	}()
 	return mongodb.Run(ctx, opts.Image,
-		mongodb.WithReplicaSet(setName),
+		mongodb.WithReplicaSet(opts.SetName),
 		testcontainers.WithCmdArgs(opts.args()...),
 	)
 }
 
 // containerTail returns the last lines of a container's log, or why there are
 // none.
-func containerTail(t testing.TB, c *mongodb.MongoDBContainer) string {
+func containerTail(t testing.TB, c testcontainers.Container) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), disconnectTime)
 	defer cancel()
 	logs, err := c.Logs(ctx)

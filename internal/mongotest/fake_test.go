@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -61,7 +62,8 @@ func fakeMain(mode string, args []string) int {
 		}
 		return 48
 	}
-	f := &fake{mode: mode, host: "127.0.0.1:" + flags["--port"]}
+	f := &fake{mode: mode, host: "127.0.0.1:" + flags["--port"], disk: filepath.Join(flags["--dbpath"], "config.bson")}
+	f.config, _ = os.ReadFile(f.disk)
 	l, err := net.Listen("tcp", f.host)
 	if err != nil {
 		say(err)
@@ -83,6 +85,7 @@ func say(line ...any) { _, _ = fmt.Fprintln(os.Stdout, line...) }
 // fake is the little of a server that a start needs.
 type fake struct {
 	mode, host string
+	disk       string // path of what outlives the process
 	mu         sync.Mutex
 	config     bson.Raw // guarded by mu; nil until the set is initiated
 }
@@ -130,15 +133,15 @@ func (f *fake) answer(cmd bson.Raw) []byte {
 		add("maxMessageSizeBytes", 48_000_000)
 		add("maxWriteBatchSize", 100_000)
 		hosts := f.hosts()
-		first := len(hosts) > 0 && hosts[0] == f.host
+		first := f.primary() == f.host
 		add("isWritablePrimary", first)
 		add("ismaster", first)
 		add("secondary", len(hosts) > 0 && !first)
 		if len(hosts) > 0 {
-			add("setName", setName)
+			add("setName", defaultSetName)
 			add("setVersion", 1)
 			add("hosts", hosts)
-			add("primary", hosts[0])
+			add("primary", f.primary())
 			add("me", f.host)
 		} else {
 			add("isreplicaset", true)
@@ -147,18 +150,26 @@ func (f *fake) answer(cmd bson.Raw) []byte {
 		if f.mode == fakeRefuses {
 			return marshal(bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: 93}, {Key: "errmsg", Value: "refused by the fake"}})
 		}
-		f.config = elems[0].Value().Document()
-		for _, host := range f.hosts()[1:] {
-			if err := tellConfig(host, f.config); err != nil {
-				say(err)
-			}
-		}
+		f.adopt(elems[0].Value().Document())
+		f.tell()
 	case "fakeConfig":
-		f.config = elems[0].Value().Document()
+		f.adopt(elems[0].Value().Document())
+	case "replSetStepDown":
+		// The version decides who is primary.
+		doc := bson.D{}
+		if err := bson.Unmarshal(f.config, &doc); err != nil {
+			say(err)
+		}
+		f.adopt(marshal(append(bson.D{{Key: "turn", Value: f.turn() + 1}}, slices.DeleteFunc(doc, func(e bson.E) bool { return e.Key == "turn" })...)))
+		f.tell()
 	case "replSetGetStatus":
 		members := bson.A{}
 		for i, host := range f.hosts() {
-			members = append(members, bson.D{{Key: "name", Value: host}, {Key: "state", Value: 1 + min(i, 1)}})
+			state := 2
+			if host == f.primary() {
+				state = 1
+			}
+			members = append(members, bson.D{{Key: "_id", Value: i}, {Key: "name", Value: host}, {Key: "state", Value: state}})
 		}
 		add("members", members)
 	case "buildInfo":
@@ -169,6 +180,40 @@ func (f *fake) answer(cmd bson.Raw) []byte {
 	}
 	add("ok", 1)
 	return marshal(reply)
+}
+
+// adopt keeps a configuration, also for the next start.
+func (f *fake) adopt(config bson.Raw) {
+	f.config = slices.Clone(config)
+	if err := os.WriteFile(f.disk, config, 0o600); err != nil {
+		say(err)
+	}
+}
+
+// tell tells the others of the configuration.
+func (f *fake) tell() {
+	for _, host := range f.hosts() {
+		if host == f.host {
+			continue
+		}
+		if err := tellConfig(host, f.config); err != nil {
+			say(err)
+		}
+	}
+}
+
+func (f *fake) turn() int {
+	n, _ := f.config.Lookup("turn").AsInt64OK()
+	return int(n)
+}
+
+// primary is the member whose turn it is, as nobody is elected.
+func (f *fake) primary() string {
+	hosts := f.hosts()
+	if len(hosts) == 0 {
+		return ""
+	}
+	return hosts[f.turn()%len(hosts)]
 }
 
 func (f *fake) hosts() []string {

@@ -1,16 +1,13 @@
 package mongotest
 
 import (
-	"context"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
 // The environment variables that this package reads.
@@ -25,13 +22,14 @@ const (
 )
 
 const (
-	setName         = "rs0"
+	defaultSetName  = "rs0"
 	defaultVersions = "5.0,6.0,7.0,8.0"
 	defaultOplogMB  = 128
 
 	skipLine = "needs a real MongoDB: set " + EnvMongod + "=/path/to/mongod, or " +
 		EnvDocker + "=1 (and " + EnvVersions + "=" + defaultVersions + ") where Docker runs"
-	skipMembersLine = "needs several members, which Docker is not used for: set " + EnvMongod + "=/path/to/mongod"
+	skipNetworkLine = "needs several members, whose containers have to share this machine's network, which only Linux lets them: set " +
+		EnvMongod + "=/path/to/mongod"
 
 	// A container's time includes pulling its image.
 	processStart   = 90 * time.Second
@@ -40,13 +38,19 @@ const (
 )
 
 // Options describe the replica set that a test wants. The zero value is a set
-// of one member.
+// of one member without access control.
 type Options struct {
-	// Members is how many voting members the set has. Zero means 1. Several
-	// need a local binary; with Docker the test is skipped.
+	// SetName is the set's name. Empty means rs0.
+	SetName string
+	// Members is how many voting members the set has. Zero means 1.
 	Members int
 	// OplogMB is the size of each member's oplog in megabytes. Zero means 128.
 	OplogMB int
+	// ElectionTimeout is the set's electionTimeoutMillis. Zero leaves it to the
+	// server, which has 10 s.
+	ElectionTimeout time.Duration
+	// Users switch access control on. The members know each other by a keyfile.
+	Users []User
 	// Parameters are server parameters by name, set when a member starts.
 	Parameters map[string]string
 	// Image is the Docker image. Empty means the first of MONGO_VERSIONS. It is
@@ -54,7 +58,16 @@ type Options struct {
 	Image string
 }
 
+// User is a user of the database admin, with roles of that database.
+type User struct {
+	Name, Password string
+	Roles          []string
+}
+
 func (o *Options) setDefaults() {
+	if o.SetName == "" {
+		o.SetName = defaultSetName
+	}
 	if o.Members == 0 {
 		o.Members = 1
 	}
@@ -77,41 +90,6 @@ func (o *Options) args() []string {
 	return args
 }
 
-// ReplicaSet is a running replica set.
-type ReplicaSet struct {
-	uri     string
-	version Version
-}
-
-// URI returns a connection string for the whole set, without credentials. With
-// Docker it asks for a direct connection, because a container's member knows
-// itself by an address that may only mean something inside.
-func (rs *ReplicaSet) URI() string { return rs.uri }
-
-// Version returns the version of the server.
-func (rs *ReplicaSet) Version() Version { return rs.version }
-
-// Client returns a new client of the set that is disconnected when t ends.
-func (rs *ReplicaSet) Client(t testing.TB) *mongo.Client {
-	t.Helper()
-	client, err := mongo.Connect(options.Client().ApplyURI(rs.uri))
-	if err != nil {
-		t.Fatalf("connect to %s: %v", rs.uri, err)
-	}
-	t.Cleanup(func() { disconnect(t.Context(), t, client) })
-	return client
-}
-
-// disconnect works with an ended context as well: the test's own has ended by the
-// time its cleanup runs.
-func disconnect(ctx context.Context, t testing.TB, client *mongo.Client) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), disconnectTime)
-	defer cancel()
-	if err := client.Disconnect(ctx); err != nil {
-		t.Logf("disconnect a client: %v", err)
-	}
-}
-
 // Start starts a replica set that ends with t. It skips t where the environment
 // names no server, and fails it where the named one cannot be started.
 func Start(t testing.TB, opts Options) *ReplicaSet {
@@ -124,13 +102,16 @@ func Start(t testing.TB, opts Options) *ReplicaSet {
 		checkBinary(t, bin)
 		return startProcesses(t, bin, opts)
 	case docker:
-		if opts.Members > 1 {
-			t.Skip(skipMembersLine)
-		}
 		if opts.Image == "" {
 			opts.Image = images(os.Getenv(EnvVersions))[0]
 		}
-		return startContainer(t, opts)
+		if opts.Members == 1 && len(opts.Users) == 0 {
+			return startContainer(t, opts)
+		}
+		if runtime.GOOS != "linux" {
+			t.Skip(skipNetworkLine)
+		}
+		return startContainers(t, opts)
 	}
 	t.Skip(skipLine)
 	return nil
@@ -141,16 +122,23 @@ func Start(t testing.TB, opts Options) *ReplicaSet {
 // Like [Start] it skips or fails t.
 func Versions(t *testing.T, opts Options, run func(t *testing.T, rs *ReplicaSet)) {
 	t.Helper()
+	EachVersion(t, opts, func(t *testing.T, opts Options) { run(t, Start(t, opts)) })
+}
+
+// EachVersion is Versions for tests that start sets themselves, with the options
+// that they are given, or others with the same Image.
+func EachVersion(t *testing.T, opts Options, run func(t *testing.T, opts Options)) {
+	t.Helper()
 	switch provider(t) {
 	case local:
 		name := checkBinary(t, os.Getenv(EnvMongod))
-		t.Run(name, func(t *testing.T) { run(t, Start(t, opts)) })
+		t.Run(name, func(t *testing.T) { run(t, opts) })
 	case docker:
 		for _, image := range images(os.Getenv(EnvVersions)) {
 			t.Run(image, func(t *testing.T) {
 				opts := opts
 				opts.Image = image
-				run(t, Start(t, opts))
+				run(t, opts)
 			})
 		}
 	default:

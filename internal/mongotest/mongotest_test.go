@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -124,14 +125,6 @@ func TestVersionsSkips(t *testing.T) {
 	}
 }
 
-func TestSeveralMembersNeedProcesses(t *testing.T) {
-	with(t, "", "1")
-	p := run(t, func(t testing.TB) { Start(t, Options{Members: 3}) })
-	if !p.skipped || !strings.Contains(p.log.String(), EnvMongod+"=/") {
-		t.Errorf("skipped %v with %q", p.skipped, p.log.String())
-	}
-}
-
 func TestWhatIsSetButDoesNotWorkFails(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "mongod")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\necho broken >&2\nexit 3\n"), 0o700); err != nil {
@@ -194,6 +187,60 @@ func TestProcesses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestHurtProcesses(t *testing.T) {
+	withFake(t, fakeGood)
+	p := run(t, func(t testing.TB) {
+		rs := Start(t, Options{Members: 3})
+		ctx := t.Context()
+		try := func(what string, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		want := func(primary int) {
+			t.Helper()
+			got, err := rs.Primary(ctx)
+			try("look for the primary", err)
+			if got != primary {
+				t.Errorf("member %d is primary, want %d", got, primary)
+			}
+		}
+		want(0)
+		try("step down", rs.StepDown(ctx))
+		want(1)
+		for range 2 {
+			try("kill", rs.Kill(ctx, 2))
+			if conn, err := net.Dial("tcp", rs.Members()[2]); err == nil {
+				_ = conn.Close()
+				t.Errorf("the server at %s outlives a kill", rs.Members()[2])
+			}
+			if err := rs.Kill(ctx, 2); err == nil || !strings.Contains(err.Error(), "signal: killed") {
+				t.Errorf("killed twice: %v", err)
+			}
+			try("start", rs.Start(ctx, 2))
+			if err := rs.Start(ctx, 2); err == nil {
+				t.Error("started twice")
+			}
+			try("wait", rs.AwaitReady(ctx))
+		}
+		if reply, err := rs.helloOf(ctx, rs.Members()[2]); err != nil || reply.SetName != defaultSetName {
+			t.Errorf("the server has forgotten its set: %+v, %v", reply, err)
+		}
+		try("freeze", rs.Freeze(ctx, 0))
+		short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		if reply, err := rs.helloOf(short, rs.Members()[0]); err == nil {
+			t.Errorf("a frozen server answers: %+v", reply)
+		}
+		try("thaw", rs.Thaw(ctx, 0))
+		try("wait", rs.AwaitReady(ctx))
+	})
+	if p.failed {
+		t.Error(p.log.String())
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -41,10 +42,19 @@ func checkBinary(t testing.TB, bin string) string {
 
 // process is one member's server process.
 type process struct {
-	host string
-	log  string // path
-	cmd  *exec.Cmd
-	wg   sync.WaitGroup
+	bin     string
+	args    []string
+	address string
+	log     string // path
+
+	mu   sync.Mutex // guards life
+	life *life
+}
+
+// life is a process from its start to its end.
+type life struct {
+	cmd *exec.Cmd
+	wg  sync.WaitGroup
 	// alive ends with the process; its cause says how.
 	alive context.Context
 }
@@ -54,53 +64,64 @@ func startProcesses(t testing.TB, bin string, opts Options) *ReplicaSet {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), processStart)
 	defer cancel()
-
+	var extra []string
+	if len(opts.Users) > 0 {
+		extra = []string{"--keyFile", writeKeyfile(t)}
+	}
+	rs := &ReplicaSet{opts: opts}
 	ctx, cancelSet := context.WithCancelCause(ctx)
 	defer cancelSet(nil)
-
-	hosts := make([]string, opts.Members)
-	for i := range hosts {
-		p := startMember(ctx, t, bin, opts)
-		hosts[i] = p.host
-		// Without this, a member that ends while the others wait for it would
-		// be noticed by time alone.
-		defer context.AfterFunc(p.alive, func() { cancelSet(context.Cause(p.alive)) })()
+	for range opts.Members {
+		p := startMember(ctx, t, bin, &opts, extra)
+		rs.members = append(rs.members, p)
+		// Without this, a member that ends while the others wait for it would be
+		// noticed by time alone.
+		alive := p.alive()
+		//nolint:contextcheck // alive is the life of the process, not of this call
+		defer context.AfterFunc(alive, func() { cancelSet(context.Cause(alive)) })()
 	}
-	first, err := connect(direct(hosts[0]))
-	if err != nil {
-		t.Fatalf("connect to %s: %v", hosts[0], err)
-	}
-	defer disconnect(ctx, t, first)
-	if err := initiate(ctx, first, hosts); err != nil {
-		t.Fatalf("%v (context: %v)", err, context.Cause(ctx))
-	}
-	rs := &ReplicaSet{uri: "mongodb://" + strings.Join(hosts, ",") + "/?replicaSet=" + setName}
-	if rs.version, err = waitReady(ctx, rs.uri, len(hosts)); err != nil {
-		t.Fatalf("start a replica set of %s at %s: %v", bin, strings.Join(hosts, ","), err)
+	if err := rs.form(ctx); err != nil {
+		t.Fatalf("start a replica set of %s at %s: %v (context: %v)", bin, strings.Join(rs.Members(), ","), err, context.Cause(ctx))
 	}
 	return rs
 }
 
+// keyfileText is what the members know each other by.
+const keyfileText = "bW9uZ290ZXN0bW9uZ290ZXN0bW9uZ290ZXN0"
+
+// writeKeyfile writes a keyfile as a server wants it: for its owner alone.
+func writeKeyfile(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "keyfile")
+	if err := os.WriteFile(path, []byte(keyfileText), 0o400); err != nil {
+		t.Fatalf("write a keyfile: %v", err)
+	}
+	return path
+}
+
 // startMember starts a process and returns once it answers.
-func startMember(ctx context.Context, t testing.TB, bin string, opts Options) *process {
+func startMember(ctx context.Context, t testing.TB, bin string, opts *Options, extra []string) *process {
 	t.Helper()
 	for attempt := 1; ; attempt++ {
-		p := launch(ctx, t, bin, opts)
+		p := newProcess(ctx, t, bin, opts, extra)
+		if err := p.start(ctx); err != nil {
+			t.Fatalf("start %s: %v", bin, err)
+		}
 		err := p.waitAnswering(ctx, t)
 		if err == nil {
 			return p
 		}
 		tail := logTail(p.log)
-		if attempt == portAttempts || p.alive.Err() == nil || !strings.Contains(strings.ToLower(tail), portTaken) {
-			t.Fatalf("start %s at %s: %v", bin, p.host, err)
+		if attempt == portAttempts || p.alive().Err() == nil || !strings.Contains(strings.ToLower(tail), portTaken) {
+			t.Fatalf("start %s at %s: %v", bin, p.address, err)
 		}
-		t.Logf("port of %s was taken in the meantime, trying another", p.host)
+		t.Logf("port of %s was taken in the meantime, trying another", p.address)
 	}
 }
 
-// launch starts a process on a free port. It is killed when t ends, and the end
-// of its log is shown if t has failed.
-func launch(ctx context.Context, t testing.TB, bin string, opts Options) *process {
+// newProcess prepares a process on a free port. What runs of it is killed when t
+// ends, and the end of its log is shown if t has failed.
+func newProcess(ctx context.Context, t testing.TB, bin string, opts *Options, extra []string) *process {
 	t.Helper()
 	// The folder is asked for before the cleanup that kills: cleanups run
 	// backwards, and the folder must outlive the process.
@@ -114,60 +135,102 @@ func launch(ctx context.Context, t testing.TB, bin string, opts Options) *proces
 		t.Fatalf("make a folder for the server's data: %v", err)
 	}
 	p := &process{
-		host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
-		log:  filepath.Join(dir, "mongod.log"),
+		bin:     bin,
+		address: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		log:     filepath.Join(dir, "mongod.log"),
 	}
-	log, err := os.Create(p.log)
+	p.args = append([]string{
+		"--replSet", opts.SetName, "--bind_ip", "127.0.0.1", "--port", strconv.Itoa(port), "--dbpath", data,
+		"--nounixsocket", "--wiredTigerCacheSizeGB", "0.25",
+	}, append(extra, opts.args()...)...)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("server at %s, end of its log:\n%s", p.address, logTail(p.log))
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.life == nil {
+			return
+		}
+		if err := p.life.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Errorf("kill the server at %s: %v", p.address, err)
+		}
+		p.life.wg.Wait()
+	})
+	return p
+}
+
+func (p *process) host() string { return p.address }
+
+// alive is done when the process that was started last has ended; its cause says
+// how.
+func (p *process) alive() context.Context {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.life.alive
+}
+
+// start implements server.
+func (p *process) start(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.life != nil && p.life.alive.Err() == nil {
+		return errors.New("it is running")
+	}
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		t.Fatalf("create the server's log: %v", err)
+		return fmt.Errorf("open the server's log: %w", err)
 	}
 	// The process has its own handle.
 	defer func() { _ = log.Close() }()
-
-	args := []string{
-		"--replSet", setName, "--bind_ip", "127.0.0.1", "--port", strconv.Itoa(port), "--dbpath", data,
-		"--nounixsocket", "--wiredTigerCacheSizeGB", "0.25",
-	}
+	r := &life{}
 	// Not bound to the test's context: the process is to outlive the test's
 	// body, so that cleanups registered later still find it.
-	p.cmd = exec.Command(bin, append(args, opts.args()...)...) //nolint:noctx // see above
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	if err := p.cmd.Start(); err != nil {
-		t.Fatalf("start %s: %v", bin, err)
+	r.cmd = exec.Command(p.bin, p.args...) //nolint:noctx // see above
+	r.cmd.Stdout, r.cmd.Stderr = log, log
+	if err := r.cmd.Start(); err != nil {
+		return err
 	}
 	alive, died := context.WithCancelCause(context.WithoutCancel(ctx))
-	p.alive = alive
-	p.wg.Go(func() {
-		if err := p.cmd.Wait(); err != nil {
-			died(fmt.Errorf("the server at %s ended: %w", p.host, err))
+	r.alive = alive
+	r.wg.Go(func() {
+		if err := r.cmd.Wait(); err != nil {
+			died(fmt.Errorf("the server at %s ended: %w", p.address, err))
 			return
 		}
-		died(fmt.Errorf("the server at %s ended by itself", p.host))
+		died(fmt.Errorf("the server at %s ended by itself", p.address))
 	})
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("server at %s, end of its log:\n%s", p.host, logTail(p.log))
-		}
-		if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			t.Errorf("kill the server at %s: %v", p.host, err)
-		}
-		p.wg.Wait()
-	})
-	return p
+	p.life = r
+	return nil
+}
+
+// signals are what the names stand for.
+var signals = map[signal]os.Signal{kill: syscall.SIGKILL, freeze: syscall.SIGSTOP, thaw: syscall.SIGCONT}
+
+// signal implements server.
+func (p *process) signal(_ context.Context, s signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.life.alive.Err() != nil {
+		return context.Cause(p.life.alive)
+	}
+	if err := p.life.cmd.Process.Signal(signals[s]); err != nil {
+		return err
+	}
+	if s == kill {
+		p.life.wg.Wait()
+	}
+	return nil
 }
 
 // waitAnswering returns once the process answers, or has ended.
 func (p *process) waitAnswering(ctx context.Context, t testing.TB) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	alive := p.alive()
 	//nolint:contextcheck // alive is the life of the process, not of this call
-	defer context.AfterFunc(p.alive, func() { cancel(context.Cause(p.alive)) })()
-	client, err := connect(direct(p.host))
-	if err != nil {
-		return err
-	}
-	defer disconnect(ctx, t, client)
-	return waitAnswering(ctx, client)
+	defer context.AfterFunc(alive, func() { cancel(context.Cause(alive)) })()
+	return waitAnswering(ctx, t, p.address)
 }
 
 // freePort returns a port of loopback that nobody listens on.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -55,8 +56,13 @@ func hello(ctx context.Context, client *mongo.Client) (helloReply, error) {
 	return reply, err
 }
 
-// waitAnswering returns once the server behind client answers.
-func waitAnswering(ctx context.Context, client *mongo.Client) error {
+// waitAnswering returns once the server at host answers.
+func waitAnswering(ctx context.Context, t testing.TB, host string) error {
+	client, err := connect(direct(host))
+	if err != nil {
+		return err
+	}
+	defer disconnect(ctx, t, client)
 	return poll(ctx, "the server answers", func(ctx context.Context) error {
 		_, err := hello(ctx, client)
 		return err
@@ -64,12 +70,15 @@ func waitAnswering(ctx context.Context, client *mongo.Client) error {
 }
 
 // initiate makes the members at hosts a replica set, by way of the first one.
-func initiate(ctx context.Context, first *mongo.Client, hosts []string) error {
+func initiate(ctx context.Context, first *mongo.Client, setName string, hosts []string, electionTimeout time.Duration) error {
 	members := make(bson.A, len(hosts))
 	for i, host := range hosts {
 		members[i] = bson.D{{Key: "_id", Value: i}, {Key: "host", Value: host}}
 	}
 	config := bson.D{{Key: "_id", Value: setName}, {Key: "members", Value: members}}
+	if electionTimeout > 0 {
+		config = append(config, bson.E{Key: "settings", Value: bson.D{{Key: "electionTimeoutMillis", Value: electionTimeout.Milliseconds()}}})
+	}
 	cmd := bson.D{{Key: "replSetInitiate", Value: config}}
 	if err := first.Database("admin").RunCommand(ctx, cmd).Err(); err != nil {
 		return fmt.Errorf("initiate replica set %s: %w", setName, err)
@@ -79,10 +88,10 @@ func initiate(ctx context.Context, first *mongo.Client, hosts []string) error {
 
 // waitReady returns once the set behind uri has a writable primary and count
 // members that can be read from, with the primary's version.
-func waitReady(ctx context.Context, uri string, count int) (v Version, err error) {
+func waitReady(ctx context.Context, uri, setName string, count int) (v Version, err error) {
 	client, err := connect(uri)
 	if err != nil {
-		return Version{}, fmt.Errorf("connect to %s: %w", uri, err)
+		return Version{}, fmt.Errorf("connect to %s: %w", setName, err)
 	}
 	defer func() { err = errors.Join(err, client.Disconnect(context.WithoutCancel(ctx))) }()
 

@@ -20,7 +20,7 @@ func (k *keeper) spareName() string { return fmt.Sprintf("s%d", k.rnd.IntN(spare
 // prepare makes what has to be there from the start.
 func (k *keeper) prepare(ctx context.Context) error {
 	list := []bson.D{
-		{{Key: "create", Value: log}, {Key: "capped", Value: true}, {Key: "size", Value: int32(1 << 16)}, {Key: "max", Value: int32(200)}},
+		{{Key: "create", Value: log}, {Key: "capped", Value: true}, {Key: "size", Value: int32(1 << 24)}},
 		{{Key: "create", Value: names}, {Key: "collation", Value: bson.D{{Key: "locale", Value: "en"}, {Key: "strength", Value: int32(2)}}}},
 	}
 	if !k.cfg.NoTimeSeries {
@@ -97,8 +97,12 @@ func (k *keeper) index(ctx context.Context) error {
 	spec := pick(k.client,
 		bson.D{{Key: "key", Value: one("k", int32(1))}, {Key: "name", Value: "k_1"}},
 		bson.D{{Key: "key", Value: bson.D{{Key: "n.x", Value: int32(1)}, {Key: "k", Value: int32(-1)}}}, {Key: "name", Value: "n.x_1_k_-1"}, {Key: "sparse", Value: true}},
-		bson.D{{Key: "key", Value: one("email", int32(1))}, {Key: "name", Value: "email_1"}, {Key: "unique", Value: true},
-			{Key: "partialFilterExpression", Value: one("email", one("$exists", true))}},
+		bson.D{
+			{Key: "key", Value: one("email", int32(1))},
+			{Key: "name", Value: "email_1"},
+			{Key: "unique", Value: true},
+			{Key: "partialFilterExpression", Value: one("email", one("$exists", true))},
+		},
 		// Nothing is as old as that, so that nothing expires.
 		bson.D{{Key: "key", Value: one("at", int32(1))}, {Key: "name", Value: "at_1"}, {Key: "expireAfterSeconds", Value: int32(1 << 30)}},
 	)

@@ -2,7 +2,6 @@ package traffic
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -15,9 +14,6 @@ import (
 
 // large is from how many statements on a transaction counts as one.
 const large = 100
-
-// errAborted is a transaction that was given up.
-var errAborted = errors.New("given up")
 
 // transaction writes statements to several collections at once. What is refused,
 // lost or in conflict gives up the transaction; it is not repeated.

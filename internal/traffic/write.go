@@ -73,7 +73,8 @@ func (c *client) statement() bson.D {
 	if c.rnd.IntN(12) == 0 {
 		return bson.D{
 			{Key: "q", Value: bson.D{{Key: "k", Value: bson.D{{Key: "$gte", Value: int32(key)}, {Key: "$lt", Value: int32(key + 20)}}}}},
-			{Key: "u", Value: c.modifier(key)}, {Key: "multi", Value: true},
+			{Key: "u", Value: c.modifier(key)},
+			{Key: "multi", Value: true},
 		}
 	}
 	s := bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: c.id(key)}}}}
@@ -158,7 +159,8 @@ func (c *client) heat(ctx context.Context) error {
 	list := bson.A{}
 	for range 1 + c.rnd.IntN(10) {
 		list = append(list, bson.D{
-			{Key: "q", Value: one("_id", int32(c.rnd.IntN(3)))}, {Key: "upsert", Value: true},
+			{Key: "q", Value: one("_id", int32(c.rnd.IntN(3)))},
+			{Key: "upsert", Value: true},
 			{Key: "u", Value: bson.D{
 				{Key: "$inc", Value: one("count", int32(1))},
 				{Key: "$set", Value: one(fmt.Sprintf("by.c%d", c.no), c.rnd.IntN(1000))},
@@ -204,7 +206,8 @@ func (c *client) measure(ctx context.Context) error {
 		c.serial++
 		docs = append(docs, bson.D{
 			{Key: "t", Value: time.UnixMilli(1_700_000_000_000 + c.rnd.Int64N(7_200_000)).UTC()},
-			{Key: "sensor", Value: pick(c, "a", "b")}, {Key: "_id", Value: fmt.Sprintf("%d-%d", c.no, c.serial)},
+			{Key: "sensor", Value: pick(c, "a", "b")},
+			{Key: "_id", Value: fmt.Sprintf("%d-%d", c.no, c.serial)},
 			{Key: "v", Value: c.rnd.NormFloat64()},
 		})
 	}

@@ -3,4 +3,7 @@
 //
 // They are skipped unless the environment names a server; see
 // internal/mongotest. Each runs once for every server version at hand.
+//
+// Those of mirror_test.go need no server: they mirror recordings of one, from one
+// embedded set into another.
 package e2e

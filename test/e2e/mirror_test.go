@@ -2,12 +2,15 @@ package e2e
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/corpus"
 	"github.com/oplogrep/replicator/internal/mirrored"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/scope"
 )
 
 const recordings = "../../testdata/corpus"
@@ -45,6 +48,62 @@ func TestMirrorCorpus(t *testing.T) {
 			}
 			if r.Moving != (r.Name == "fuzzy-clone") {
 				t.Errorf("a moving copy: %t", r.Moving)
+			}
+		})
+	}
+}
+
+// TestMirrorSettings mirrors under other names, parts only, read in the other way,
+// and cut into pieces of other sizes.
+func TestMirrorSettings(t *testing.T) {
+	scoped := func(c scope.Config) func(*pipeline.Config) {
+		return func(cfg *pipeline.Config) {
+			var err error
+			if cfg.Scope, err = scope.New(c); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	names := []string{"ddl", "fuzzy-clone", "mass", "random", "timeseries", "txn-prepared", "txn-small", "unique"}
+	settings := []struct {
+		name   string
+		change func(*pipeline.Config)
+	}{
+		{"databases renamed", scoped(scope.Config{
+			Include: []string{"ddl", "other", "gone", "mass", "rnd0", "rnd1", "ts", "prep", "txn", "txn2", "uniq"},
+			Map: []string{
+				"ddl=there", "other=elsewhere", "gone=away", "mass=m", "rnd0=r0", "rnd1=r1", "ts=series", "prep=p", "txn=t", "txn2=t2", "uniq=u",
+			},
+		})},
+		{"one database", scoped(scope.Config{Include: []string{"ddl", "rnd0", "txn", "ts", "prep"}})},
+		{"some collections", scoped(scope.Config{Include: []string{"rnd*.c*", "txn*.a", "uniq.*", "prep.b"}})},
+		{"read locally", func(cfg *pipeline.Config) { cfg.ReadConcern = pipeline.ReadLocal }},
+		{"small flushes", func(cfg *pipeline.Config) { cfg.FlushDocs, cfg.WindowBytes, cfg.BufferBytes = 3, 1000, 64<<20 }},
+		{"long runs", func(cfg *pipeline.Config) { cfg.CoalesceWindow, cfg.Writers = 10_000, 3 }},
+	}
+	all := scenarios(t)
+	for i := range all {
+		if !slices.Contains(names, all[i].Name) {
+			continue
+		}
+		t.Run(all[i].Name, func(t *testing.T) {
+			src, err := mirrored.Start(t.Context(), &all[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer src.Close()
+			if err := src.Play(src.Entries()); err != nil {
+				t.Fatal(err)
+			}
+			for j, s := range settings {
+				if (testing.Short() || raceEnabled) && (i+j)%3 > 0 {
+					continue
+				}
+				v := mirrored.Variant{Writers: 16, BatchOps: 5000, Relaxed: i%2 == 0, Unique: ddl.Serialized}
+				report, err := src.Mirror(t.Context(), v, mirrored.RunOptions{Change: s.change})
+				if err != nil || !report.Equal() {
+					t.Errorf("%s: %v\n%s", s.name, err, &report)
+				}
 			}
 		})
 	}

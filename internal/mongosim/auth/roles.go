@@ -245,16 +245,15 @@ func backup() []privilege {
 }
 
 func restore() []privilege {
-	write := one("bypassDocumentValidation", "collMod", "convertToCapped", "createCollection", "createIndex", "dropCollection",
-		"dropDatabase", "dropIndex", "insert", "listCollections", "listIndexes", "collStats", "find")
+	write := one("bypassDocumentValidation", "collMod", "convertToCapped", "createCollection", "createIndex", "dropCollection", "insert")
 	powers := []privilege{
+		on(resource{kind: anything}, one("listCollections")),
 		on(resource{kind: cluster}, one("forceUUID", "getParameter", "useUUID")),
 		on(resource{kind: anyNormal}, write, userAdminActions),
 		on(resource{kind: anyBuckets}, write),
 		on(resource{kind: database, db: "config"}, write),
 		on(resource{kind: database, db: "local"}, write),
 		on(resource{kind: collection, coll: "system.js"}, write),
-		on(resource{kind: collection, coll: "system.views"}, write),
 	}
 	for _, coll := range systemCollections {
 		powers = append(powers, on(resource{collection, "admin", coll}, readActions, writeActions))

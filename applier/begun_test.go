@@ -1,0 +1,88 @@
+package applier
+
+import (
+	"errors"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/batch"
+)
+
+// begunRig is a target with a capped collection, and a log of inserts into it with
+// a transaction in between that spans lanes. All of the inserts are in the target,
+// but their lane does not know it: the attempt was cut off before it could say so.
+func begunRig(t *testing.T) (*rig, *sourceLog) {
+	t.Helper()
+	r := prepared(t, 4)
+	r.target.run(t, "db", bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})
+	l := newLog(t)
+	for i := range 4 {
+		l.add(insertOp("db.cap", doc(i, i)))
+	}
+	l.end()
+	var ops []bson.D
+	own := oplog.HashNamespace("db.cap") % 4
+	for i := range int32(20) {
+		id := bson.RawValue{Type: bson.TypeInt32, Value: []byte{byte(i), 0, 0, 0}}
+		if oplog.HashID(oplog.HashNamespace("db.a"), id)%4 != own {
+			ops = append(ops, insertOp("db.a", doc(i, i)))
+		}
+	}
+	l.add(l.transactionOp(ops...))
+	for i := 4; i < 8; i++ {
+		l.add(insertOp("db.cap", doc(i, i)))
+	}
+	l.end()
+
+	wrote := false
+	r.target.intercept(func(cmd call.Command) (error, bool) {
+		if cmd.DB == "db" && commandName(cmd) == "insert" && cmd.Body.Lookup("insert").StringValue() == "cap" {
+			wrote = true
+		}
+		if wrote && commandName(cmd) == "update" && cmd.DB == "replicator" {
+			return &call.LostError{Host: "x", Err: errors.New("gone")}, false
+		}
+		return nil, false
+	})
+	all := l.batches()
+	one := batch.Batch{Last: all[1].Last, Wall: all[1].Wall, FetchFrom: all[1].FetchFrom, Entries: all[0].Entries + all[1].Entries, Bytes: 200}
+	one.Items = append(append(one.Items, all[0].Items...), all[1].Items...)
+	a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) { c.Relaxed = true }))
+	if err := a.run(t.Context(), []batch.Batch{one}, 0); err == nil {
+		t.Fatal("it was not cut off")
+	}
+	r.target.intercept(nil)
+	if n := len(r.target.documents(t, "db.cap")); n != 8 {
+		t.Fatalf("%d documents are in the target, want all 8", n)
+	}
+	return r, l
+}
+
+// A drain in the middle of what an earlier attempt had begun does nothing of it: what
+// of it is in the target is told from all of it.
+func TestDrainInsideOfWhatWasBegun(t *testing.T) {
+	r, l := begunRig(t)
+	a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) { c.Relaxed = true }))
+	err := a.run(t.Context(), l.batches()[:1], 0)
+	if !errors.Is(err, ErrCut) {
+		t.Errorf("the drain ended with %v, want %v", err, ErrCut)
+	}
+	b := must[*attempt](t)(r.begin(t.Context(), func(c *Config) { c.Relaxed = true }))
+	succeed(t, b.run(t.Context(), l.batches(), 0))
+	if n := len(r.target.documents(t, "db.cap")); n != 8 {
+		t.Errorf("%d documents are in the target, want all 8", n)
+	}
+}
+
+// Transactions that become atomic do not cut what an earlier attempt had begun.
+func TestAtomicInsideOfWhatWasBegun(t *testing.T) {
+	r, l := begunRig(t)
+	a := must[*attempt](t)(r.begin(t.Context(), nil))
+	succeed(t, a.run(t.Context(), l.batches(), 0))
+	if n := len(r.target.documents(t, "db.cap")); n != 8 {
+		t.Errorf("%d documents are in the target, want all 8", n)
+	}
+}

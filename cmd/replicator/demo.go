@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/oplogrep/replicator/internal/demo"
+)
+
+type demoCommand struct {
+	Seed    uint64 `default:"1" help:"Seed for what is written."`
+	Seconds int    `default:"12" help:"For how long is written, in seconds."`
+}
+
+// Run mirrors one embedded replica set into another one, and fails if they are not
+// equal in the end.
+func (c *demoCommand) Run(ctx context.Context, out output) error {
+	if c.Seconds < 1 {
+		return usageError{fmt.Errorf("--seconds=%d: want 1 or more", c.Seconds)}
+	}
+	d, err := demo.New(demo.Config{
+		Seed: c.Seed, Writing: time.Duration(c.Seconds) * time.Second, Out: out.results, InPlace: onTerminal(out.results),
+	})
+	if err != nil {
+		return err
+	}
+	res, err := d.Run(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return stoppedError{fmt.Errorf("show a link: %w", context.Cause(ctx))}
+	case err != nil:
+		return failedError{err}
+	case !res.Compared.Equal():
+		return failedError{fmt.Errorf("the target is not equal to the source, with seed %d", c.Seed)}
+	}
+	return nil
+}
+
+// onTerminal tells whether w is a terminal, where a line can be written again.
+func onTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}

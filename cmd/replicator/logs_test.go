@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// An idle link is silent but for a line every five minutes; a busy one has a line
+// every ten seconds.
+func TestProgressLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		var mu sync.Mutex
+		now := pipeline.Snapshot{State: pipeline.Steady, SourceHost: "a:1"}
+		change := func(f func(*pipeline.Snapshot)) { mu.Lock(); f(&now); mu.Unlock() }
+		ctx, end := context.WithCancel(t.Context())
+		var loop sync.WaitGroup
+		loop.Go(func() {
+			progressLoop(ctx, newLogger(&out, true, "info"), func() pipeline.Snapshot { mu.Lock(); defer mu.Unlock(); return now })
+		})
+		lines := func() int { synctest.Wait(); return strings.Count(out.String(), "\n") }
+		time.Sleep(4*time.Minute + time.Second)
+		if n := lines(); n != 0 {
+			t.Errorf("%d lines of an idle link", n)
+		}
+		time.Sleep(time.Minute)
+		if n := lines(); n != 1 {
+			t.Errorf("%d lines after five idle minutes", n)
+		}
+		out.Reset()
+		change(func(s *pipeline.Snapshot) {
+			s.Progress = checkpoint.Progress{Applied: oplog.OpTime{TS: bson.Timestamp{T: 5, I: 1}, Term: 2}, Ops: 2500}
+			s.Lag = 1234 * time.Millisecond
+		})
+		time.Sleep(10 * time.Second)
+		if n := lines(); n != 1 || !strings.Contains(out.String(), `"msg":"progress","state":"steady","lag":1234000000,"applied":"5:1 t2"`) ||
+			!strings.Contains(out.String(), `"ops":2500,"opsPerSecond":250`) {
+			t.Errorf("%d lines: %s", n, &out)
+		}
+		time.Sleep(10 * time.Second)
+		change(func(s *pipeline.Snapshot) { s.State = pipeline.CatchingUp })
+		time.Sleep(10 * time.Second)
+		if n := lines(); n != 2 {
+			t.Errorf("%d lines: %s", n, &out)
+		}
+		end()
+		loop.Wait()
+	})
+}
+
+type happened struct{ level slog.Level }
+
+func (happened) Message() string     { return "it happened" }
+func (h happened) Level() slog.Level { return h.level }
+func (happened) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("link", "l"), slog.Int("n", 3))
+}
+
+func TestEventsAreLogged(t *testing.T) {
+	for level, want := range map[string]int{"debug": 3, "info": 2, "warn": 1, "error": 0} {
+		var out bytes.Buffer
+		seen := 0
+		tell := observers(nil, logEvents(t.Context(), newLogger(&out, true, level).With(slog.String(keyLink, "l"))), func(event.Event) { seen++ })
+		for _, l := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn} {
+			tell(happened{l})
+		}
+		if n := strings.Count(out.String(), "\n"); n != want || seen != 3 {
+			t.Errorf("%s: %d lines, %d seen", level, n, seen)
+		}
+		if want > 0 && !strings.Contains(out.String(), `"msg":"it happened","link":"l","n":3}`) {
+			t.Errorf("got %s", &out)
+		}
+	}
+}
+
+func TestLogFormat(t *testing.T) {
+	file, err := os.Create(t.TempDir() + "/log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close() //nolint:errcheck // nothing was written
+	if !jsonLogs("auto", file) || !jsonLogs("auto", &bytes.Buffer{}) || jsonLogs("text", file) || !jsonLogs("json", file) {
+		t.Error("auto is text on a terminal, and JSON elsewhere")
+	}
+}
+
+func TestMemoryLimit(t *testing.T) {
+	for pair, want := range map[string]bool{"GOMEMLIMIT=1GiB": true, "GOMEMLIMIT=": false, "XGOMEMLIMIT=1": false} {
+		if got := hasMemoryLimit([]string{"A=b", pair}); got != want {
+			t.Errorf("%s: got %v", pair, got)
+		}
+	}
+}

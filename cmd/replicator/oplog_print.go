@@ -1,0 +1,199 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// payloadRunes is how much of a payload is shown to people.
+const payloadRunes = 160
+
+// printer prints the entries that are wanted.
+type printer struct {
+	w    io.Writer
+	json bool
+	want *chooser
+	// last is the optime of the last entry that was read, printed or not.
+	last oplog.OpTime
+}
+
+// print prints an entry if it is wanted, and tells whether it was. An entry behind
+// all that is wanted is errEnough.
+func (p *printer) print(raw bson.Raw) (bool, error) {
+	e, err := oplog.ParseEntry(raw)
+	if err != nil {
+		// Who looks at a log wants to see above all what nobody understands.
+		return p.printUnknown(raw, err)
+	}
+	p.last = e.OpTime
+	if p.want.over(e.OpTime.TS) {
+		return false, errEnough
+	}
+	if !p.want.when(e.OpTime.TS) {
+		return false, nil
+	}
+	inner, err := p.inner(&e)
+	if err != nil {
+		return p.printUnknown(raw, err)
+	}
+	if !p.want.what(&e.Op) && len(inner) == 0 {
+		return false, nil
+	}
+	if p.json {
+		return true, p.printJSON(raw)
+	}
+	text := line(&e) + "\n"
+	for i := range inner {
+		text += fmt.Sprintf("    %s  %s  %s\n", letter(inner[i].Kind), name(&inner[i]), payload(&inner[i]))
+	}
+	_, err = io.WriteString(p.w, text)
+	return true, err
+}
+
+// printUnknown prints an entry that cannot be read.
+func (p *printer) printUnknown(raw bson.Raw, err error) (bool, error) {
+	if p.json {
+		return true, p.printJSON(raw)
+	}
+	_, err = fmt.Fprintf(p.w, "?  %s  %s\n", printable(err.Error()), shorten(extended(raw)))
+	return true, err
+}
+
+func (p *printer) printJSON(raw bson.Raw) error {
+	text, err := bson.MarshalExtJSON(raw, true, false)
+	if err != nil {
+		return fmt.Errorf("print an entry as JSON: %w", err)
+	}
+	_, err = p.w.Write(append(text, '\n'))
+	return err
+}
+
+// inner returns the operations inside of an applyOps that are wanted.
+func (p *printer) inner(e *oplog.Entry) ([]oplog.Op, error) {
+	if e.Command != oplog.CommandApplyOps {
+		return nil, nil
+	}
+	group, err := e.ApplyOps()
+	if err != nil {
+		return nil, err
+	}
+	var ops []oplog.Op
+	for op, err := range group.Ops() {
+		if err != nil {
+			return nil, err
+		}
+		if p.want.what(&op) {
+			ops = append(ops, op)
+		}
+	}
+	return ops, nil
+}
+
+// line is an entry for people.
+func line(e *oplog.Entry) string {
+	return fmt.Sprintf("%s  %s  %s  %s  %s", e.OpTime, e.WallTime().UTC().Format("2006-01-02T15:04:05.000Z"),
+		letter(e.Kind), name(&e.Op), group(e))
+}
+
+// group is the payload of an entry, and for an applyOps what it is.
+func group(e *oplog.Entry) string {
+	if e.Command != oplog.CommandApplyOps {
+		return payload(&e.Op)
+	}
+	a, err := e.ApplyOps()
+	if err != nil {
+		return payload(&e.Op)
+	}
+	n := 0
+	for range a.Ops() {
+		n++
+	}
+	text := "applyOps of " + strconv.Itoa(n)
+	switch {
+	case e.InTransaction() && a.PartialTxn:
+		text = fmt.Sprintf("part of a transaction, %d operations", n)
+	case e.InTransaction() && a.Prepare:
+		text = fmt.Sprintf("transaction prepared, %d operations", n)
+	case e.InTransaction():
+		text = fmt.Sprintf("transaction, %d operations", n)
+	}
+	if e.HasPrevOpTime && !e.PrevOpTime.IsNull() {
+		text += ", after " + e.PrevOpTime.String()
+	}
+	return text
+}
+
+func letter(k oplog.Kind) string {
+	for text, kind := range kinds {
+		if kind == k {
+			return text
+		}
+	}
+	return "?"
+}
+
+// name is the namespace that an operation is of.
+func name(op *oplog.Op) string {
+	ns := op.NS
+	if op.Kind == oplog.KindCommand {
+		if of, _, err := op.Target(); err == nil && of != "" {
+			ns = of
+		}
+	}
+	if ns == "" {
+		return "-"
+	}
+	return printable(string(ns))
+}
+
+// payload is what an operation writes, cut to fit a line.
+func payload(op *oplog.Op) string {
+	if op.Kind == oplog.KindUpdate {
+		return shorten(extended(op.O2) + " " + extended(op.O))
+	}
+	return shorten(extended(op.O))
+}
+
+// extended is a document as relaxed extended JSON.
+func extended(doc bson.Raw) string {
+	if doc == nil {
+		return "-"
+	}
+	text, err := bson.MarshalExtJSON(doc, false, false)
+	if err != nil {
+		return fmt.Sprintf("(%d bytes: %v)", len(doc), err)
+	}
+	return string(text)
+}
+
+func shorten(s string) string {
+	s = printable(s)
+	n := 0
+	for i := range s {
+		if n++; n > payloadRunes {
+			return s[:i] + "…"
+		}
+	}
+	return s
+}
+
+// printable returns text that a terminal shows and does nothing else with,
+// whatever somebody has written to a database.
+func printable(text string) string {
+	var b strings.Builder
+	for _, r := range strings.ToValidUTF8(text, "\uFFFD") {
+		if strconv.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRuneToASCII(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/mongosim"
+)
+
+func TestOplogFollows(t *testing.T) {
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3})
+	insert(t, set, "shop", "a", bson.D{{Key: "_id", Value: 1}})
+	if err := set.AwaitSynced(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := invoke(t, nil, "oplog", "--source="+set.URI(), "--ns=shop.a", "--op=i", "--json")
+	if code != exitOK || strings.Count(stdout, "\n") != 1 || !strings.Contains(stdout, `"_id":{"$numberInt":"1"}`) {
+		t.Fatalf("code %d\n%s%s", code, stdout, stderr)
+	}
+
+	ctx, end := context.WithCancel(t.Context())
+	out, w := io.Pipe()
+	lines := bufio.NewScanner(out)
+	var log logLines
+	log.more = sync.NewCond(&log.mu)
+	done := make(chan int, 1)
+	var running sync.WaitGroup
+	running.Go(func() {
+		done <- execute(ends{ctx, context.WithoutCancel(ctx)}, []string{"oplog", "--follow", "--source=" + set.URI(), "--ns=shop.b", "--since=1"}, nil, w, &log)
+		_ = w.Close()
+	})
+	insert(t, set, "shop", "b", bson.D{{Key: "_id", Value: "before"}})
+	see := func(want string) {
+		t.Helper()
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), want) {
+				return
+			}
+		}
+		t.Fatalf("%q did not come; %s", want, &log)
+	}
+	see(`{"create":"b"`)
+	see(`i  shop.b  {"_id":"before"}`)
+	if err := set.StepDown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	insert(t, set, "shop", "b", bson.D{{Key: "_id", Value: "after"}})
+	see(`i  shop.b  {"_id":"after"}`)
+	if err := set.Primary().Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := set.AwaitPrimary(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	insert(t, set, "shop", "b", bson.D{{Key: "_id", Value: "much later"}})
+	see(`i  shop.b  {"_id":"much later"}`)
+	end()
+	if lines.Scan() {
+		t.Errorf("more came: %s", lines.Text())
+	}
+	if code := <-done; code != exitOK {
+		t.Errorf("code %d, %s", code, &log)
+	}
+	running.Wait()
+}
+
+func TestOplogWithoutOne(t *testing.T) {
+	set := mongosim.StartTest(t, mongosim.Options{Users: []mongosim.User{{Name: "u", Password: "sesame42", Roles: []mongosim.Role{{Name: "readWrite", DB: "shop"}}}}})
+	code, _, stderr := invoke(t, nil, "oplog", "--source="+set.URIFor("u"))
+	if code != exitConnect || !strings.Contains(stderr, "docs/privileges.md") {
+		t.Errorf("code %d, %s", code, stderr)
+	}
+}
+
+func TestPatterns(t *testing.T) {
+	for pattern, names := range map[string]struct{ in, out []string }{
+		"shop":           {[]string{"shop.a", "shop.a.b", "shop"}, []string{"shops.a", "ashop.a"}},
+		"shop.a":         {[]string{"shop.a"}, []string{"shop.ab", "shop.a.b", "shop"}},
+		"shop.*":         {[]string{"shop.a", "shop.a.b"}, []string{"shop", "shops.a"}},
+		"s*.l?g":         {[]string{"shop.log", "s.lag"}, []string{"shop.loog", "t.log", "s.x.log"}},
+		"*.system.*":     {[]string{"a.system.views"}, []string{"a.b.system.views"}},
+		"a+b":            {[]string{"a+b.c"}, []string{"aab.c"}},
+		`/shop\.(a|b)/`:  {[]string{"shop.a", "shop.b"}, []string{"shop.ab", "xshop.a"}},
+		`/(?i)SHOP\..*/`: {[]string{"shop.a"}, []string{"ship.a"}},
+	} {
+		re, err := parsePattern(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ns := range names.in {
+			if !re.MatchString(ns) {
+				t.Errorf("%s does not match %s", pattern, ns)
+			}
+		}
+		for _, ns := range names.out {
+			if re.MatchString(ns) {
+				t.Errorf("%s matches %s", pattern, ns)
+			}
+		}
+	}
+	for _, pattern := range []string{"", ".a", "a.", "/a", "//", "/(/", "/"} {
+		if _, err := parsePattern(pattern); err == nil {
+			t.Errorf("%q was read", pattern)
+		}
+	}
+}
+
+// Every entry of every recording can be printed both ways, one line of JSON each.
+func TestOplogPrintsAll(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(recordings, "*", "oplog.bson"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%v, %d files", err, len(files))
+	}
+	for _, file := range files {
+		if info, err := os.Stat(file); err != nil || info.Size() > 4<<20 {
+			continue
+		}
+		code, people, stderr := invoke(t, nil, "oplog", file)
+		if code != exitOK || strings.Contains(people, "\n?  ") {
+			t.Errorf("%s: code %d, %s", file, code, stderr)
+		}
+		code, lines, stderr := invoke(t, nil, "oplog", "--json", file)
+		if code != exitOK {
+			t.Errorf("%s: code %d, %s", file, code, stderr)
+		}
+		entries := 0
+		for line := range strings.Lines(lines) {
+			entries++
+			if !json.Valid([]byte(line)) {
+				t.Fatalf("%s: entry %d is no JSON: %s", file, entries, line)
+			}
+		}
+		outer := 0
+		for line := range strings.Lines(people) {
+			if !strings.HasPrefix(line, "    ") {
+				outer++
+			}
+		}
+		if entries == 0 || outer != entries {
+			t.Errorf("%s: %d lines for %d entries", file, outer, entries)
+		}
+	}
+}
+
+// A terminal must not be told what to do by what is in a database.
+func TestPrintable(t *testing.T) {
+	for text, want := range map[string]string{
+		"plain ü 日本": "plain ü 日本", "\x1b[31m": `\x1b[31m`, "a\nb": `a\nb`, "\u202e": `\u202e`, "\x9b": "\uFFFD", "\u009b": `\u009b`,
+	} {
+		if got := printable(text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+func FuzzReadDocument(f *testing.F) {
+	doc, err := bson.Marshal(bson.D{{Key: "a", Value: 1}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(append(doc, doc...))
+	f.Add([]byte{5, 0, 0, 0, 0, 1})
+	f.Add(binary.LittleEndian.AppendUint32(nil, 1<<30))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		in := bufio.NewReader(strings.NewReader(string(data)))
+		read := 0
+		for {
+			doc, err := readDocument(in)
+			if err != nil {
+				if errors.Is(err, io.EOF) != (read == len(data)) {
+					t.Errorf("%v after %d of %d bytes", err, read, len(data))
+				}
+				return
+			}
+			if err := doc.Validate(); err != nil {
+				t.Error(err)
+			}
+			read += len(doc)
+		}
+	})
+}

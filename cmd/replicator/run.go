@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/preflight"
+)
+
+type runCommand struct {
+	Config      configFile `placeholder:"FILE" help:"YAML file of settings, NAME: VALUE with the names of these flags. Before it go variables REPLICATOR_NAME, before them flags."`
+	PrintConfig bool       `help:"Print the settings as they are, with where each is from, and end."`
+	Check       bool       `help:"Only make the startup checks, a line for each, and end."`
+
+	runFlags
+}
+
+// Run mirrors the source into the target, until it is told to end or cannot go on.
+func (c *runCommand) Run(command *kong.Context, e ends, out output, known *settings) error {
+	if c.PrintConfig {
+		if err := c.printConfig(command, known, out.results); err != nil {
+			return err
+		}
+	}
+	p, err := c.check()
+	if err != nil {
+		return usageError{err}
+	}
+	if c.PrintConfig {
+		return nil
+	}
+	asJSON := jsonLogs(c.LogFormat, out.complaints)
+	log := newLogger(out.complaints, asJSON, c.LogLevel).With(slog.String(keyLink, c.Link))
+	err = c.run(e, p, log, asJSON, out, known)
+	if err == nil || !asJSON {
+		return err
+	}
+	// What reads the log should not have to read anything else.
+	code, hint := explain(err)
+	log.LogAttrs(e.hard, slog.LevelError, "ended with an error",
+		slog.String(keyError, withoutPasswords(err.Error())), slog.Int(keyCode, code), slog.String(keyHint, hint))
+	return loggedError{err}
+}
+
+// run connects, checks, and mirrors.
+func (c *runCommand) run(e ends, p *plan, log *slog.Logger, asJSON bool, out output, known *settings) error {
+	limitMemory(int64(c.BufferBytes), known.environ)
+	// An address that is taken must be known before anything is written.
+	var ln net.Listener
+	if c.Listen != "" {
+		var err error
+		if ln, err = new(net.ListenConfig).Listen(e.soft, "tcp", c.Listen); err != nil {
+			return listenError{fmt.Errorf("listen on %s for --listen: %w", c.Listen, err)}
+		}
+		defer ln.Close() //nolint:errcheck // who serves on it closes it; here it is a second time
+	}
+	log.LogAttrs(e.hard, slog.LevelInfo, "starting", slog.String(keyVersion, version()),
+		slog.String(keySource, strings.Join(p.source.Hosts(), ",")), slog.String(keyTarget, strings.Join(p.target.Hosts(), ",")),
+		slog.String(keyScope, p.scope.Describe()))
+	source, target, closeBoth, err := openBoth(e.soft, p)
+	if err != nil {
+		return err
+	}
+	defer closeBoth()
+	report, err := preflight.Run(e.soft, c.preflight(p, source, target), c.tell(e.hard, log, asJSON, out))
+	switch {
+	case e.soft.Err() != nil:
+		return fmt.Errorf("%w: it was making the startup checks", pipeline.ErrStopped)
+	case err != nil:
+		return err
+	}
+	if err := report.Err(); err != nil || c.Check {
+		return err
+	}
+	c.chooseFeedback(p, &report, log)
+	return c.mirror(e, p, ln, source, target, log)
+}
+
+func openBoth(ctx context.Context, p *plan) (source, target *mdb.Set, closeBoth func(), err error) {
+	if source, err = mdb.Open(ctx, p.source); err != nil {
+		return nil, nil, nil, fmt.Errorf("connect to the source: %w", err)
+	}
+	if target, err = mdb.Open(ctx, p.target); err != nil {
+		source.Close()
+		return nil, nil, nil, fmt.Errorf("connect to the target: %w", err)
+	}
+	return source, target, func() { source.Close(); target.Close() }, nil
+}
+
+func (c *runCommand) preflight(p *plan, source, target *mdb.Set) preflight.Config {
+	mode, _ := feedbackMode(c.Feedback)
+	return preflight.Config{
+		Source: source, Target: target, Scope: p.scope, Include: c.Include, UsersAndRoles: c.UsersAndRoles,
+		Link: c.Link, MetaDB: c.MetadataDB, StartAt: c.StartAt.at,
+		AllowExisting: c.AllowExisting, Copied: c.CopiedUntil.given(), Feedback: mode,
+	}
+}
+
+// tell returns what shows the result of each startup check: a line of text, or a
+// line of the log where that is JSON.
+func (c *runCommand) tell(ctx context.Context, log *slog.Logger, asJSON bool, out output) func(preflight.Finding) {
+	if c.Check {
+		return func(f preflight.Finding) { _, _ = fmt.Fprintln(out.results, printable(f.String())) }
+	}
+	if !asJSON {
+		return func(f preflight.Finding) { out.complain("%s", printable(f.String())) }
+	}
+	levels := map[preflight.Level]slog.Level{preflight.OK: slog.LevelInfo, preflight.Warn: slog.LevelWarn, preflight.Fail: slog.LevelError}
+	return func(f preflight.Finding) {
+		log.LogAttrs(ctx, levels[f.Level], "startup check", slog.String(keyLevel, f.Level.String()),
+			slog.String(keyCheck, f.Check), slog.String(keyDetail, f.Detail), slog.String(keyDo, f.Do))
+	}
+}
+
+// hasMemoryLimit tells whether the operator has set a limit for the memory.
+func hasMemoryLimit(environ []string) bool {
+	return slices.ContainsFunc(environ, func(pair string) bool {
+		value, ok := strings.CutPrefix(pair, "GOMEMLIMIT=")
+		return ok && value != ""
+	})
+}

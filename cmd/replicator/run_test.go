@@ -1,0 +1,325 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// tell runs a command on a set's primary.
+func tell(t *testing.T, set *mongosim.Set, db string, cmd bson.D) bson.Raw {
+	t.Helper()
+	body, err := bson.Marshal(append(cmd, bson.E{Key: "$db", Value: db}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := set.Primary().Call(t.Context(), body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, _ := reply.Lookup("ok").AsFloat64OK(); ok != 1 {
+		t.Fatalf("%s: %s", cmd[0].Key, reply)
+	}
+	return reply
+}
+
+func insert(t *testing.T, set *mongosim.Set, db, coll string, docs ...any) {
+	t.Helper()
+	tell(t, set, db, bson.D{{Key: "insert", Value: coll}, {Key: "documents", Value: bson.A(docs)}})
+}
+
+func count(t *testing.T, set *mongosim.Set, db, coll string) int64 {
+	t.Helper()
+	n, _ := tell(t, set, db, bson.D{{Key: "count", Value: coll}}).Lookup("n").AsInt64OK()
+	return n
+}
+
+// logLines takes a log, however much of it nobody has read yet.
+type logLines struct {
+	mu    sync.Mutex // guards the rest
+	more  *sync.Cond
+	text  bytes.Buffer
+	read  int // of text
+	ended bool
+}
+
+func (l *logLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.more.Broadcast()
+	return l.text.Write(p)
+}
+
+func (l *logLines) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	l.more.Broadcast()
+}
+
+// next waits for the next line; it is false behind the last.
+func (l *logLines) next() ([]byte, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		if i := bytes.IndexByte(l.text.Bytes()[l.read:], '\n'); i >= 0 {
+			line := bytes.Clone(l.text.Bytes()[l.read : l.read+i])
+			l.read += i + 1
+			return line, true
+		}
+		if l.ended {
+			return nil, false
+		}
+		l.more.Wait()
+	}
+}
+
+func (l *logLines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// runLink is a running link.
+type runLink struct {
+	t     *testing.T
+	drain context.CancelFunc
+	kill  context.CancelCauseFunc
+	code  chan int
+	log   logLines
+}
+
+// startLink starts a link with logs as JSON.
+func startLink(t *testing.T, args ...string) *runLink {
+	t.Helper()
+	soft, drain := context.WithCancel(t.Context())
+	hard, kill := context.WithCancelCause(t.Context())
+	l := &runLink{t: t, drain: drain, kill: kill, code: make(chan int, 1)}
+	l.log.more = sync.NewCond(&l.log.mu)
+	var running sync.WaitGroup
+	running.Go(func() {
+		l.code <- execute(ends{soft, hard}, append([]string{"run", "--log-format=json"}, args...), nil, io.Discard, &l.log)
+		l.log.end()
+	})
+	t.Cleanup(func() {
+		kill(pipeline.ErrStopped)
+		running.Wait()
+		drain()
+	})
+	return l
+}
+
+// await reads the log up to a line with a message and fields, and returns all of
+// its fields.
+func (l *runLink) await(message string, with ...string) map[string]any {
+	l.t.Helper()
+	for {
+		line, ok := l.log.next()
+		if !ok {
+			l.t.Fatalf("the log ended before %q came; it has\n%s", message, &l.log)
+		}
+		var fields map[string]any
+		if err := json.Unmarshal(line, &fields); err != nil {
+			l.t.Fatalf("no JSON in the log: %q", line)
+		}
+		match := fields["msg"] == message
+		for i := 0; i < len(with); i += 2 {
+			match = match && fields[with[i]] == with[i+1]
+		}
+		if match {
+			return fields
+		}
+	}
+}
+
+// end waits for the exit code.
+func (l *runLink) end() int { return <-l.code }
+
+func twoSets(t *testing.T) (source, target *mongosim.Set) {
+	t.Helper()
+	return mongosim.StartTest(t, mongosim.Options{SetName: "src", Seed: 1}), mongosim.StartTest(t, mongosim.Options{SetName: "dst", Seed: 2})
+}
+
+func uris(source, target *mongosim.Set) []string {
+	return []string{"--source=" + source.URI(), "--target=" + target.URI(), "--link=test", "--selection-timeout=5s"}
+}
+
+func TestRunMirrorsAndDrains(t *testing.T) {
+	source, target := twoSets(t)
+	l := startLink(t, append(uris(source, target), "--listen=127.0.0.1:0", "--await=100ms", "--include=shop", "--map=shop=store")...)
+	address, _ := l.await("serving status, health and metrics")["listen"].(string)
+	l.await("state changed", "to", "steady")
+	for path, want := range map[string]string{"/healthz": "steady", "/status": `"state":"`, "/metrics": "replicator_"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {
+			t.Errorf("%s: %d, %v, %s", path, resp.StatusCode, err, body)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: 1}}, bson.D{{Key: "_id", Value: 2}})
+	awaitCount(t, target, "store", "a", 2)
+	l.drain()
+	if code := l.end(); code != exitOK {
+		t.Fatalf("code %d\n%s", code, &l.log)
+	}
+	for _, want := range []string{`"msg":"startup check","link":"test","result":"OK","check":"source topology"`, `"msg":"draining`, `"msg":"drained`} {
+		if !strings.Contains(l.log.String(), want) {
+			t.Errorf("the log has no %s:\n%s", want, &l.log)
+		}
+	}
+
+	// The same link again: it goes on, and the target need not be empty.
+	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: 3}})
+	l = startLink(t, append(uris(source, target), "--await=100ms", "--include=shop", "--map=shop=store")...)
+	awaitLink(l)
+	awaitCount(t, target, "store", "a", 3)
+	// Other settings are not those of the link.
+	l.drain()
+	if code := l.end(); code != exitOK {
+		t.Fatalf("code %d\n%s", code, &l.log)
+	}
+	l = startLink(t, append(uris(source, target), "--include=shop", "--map=shop=other")...)
+	if code := l.end(); code != exitCheck || !strings.Contains(l.log.String(), "made with other settings") {
+		t.Errorf("code %d\n%s", code, &l.log)
+	}
+}
+
+func awaitLink(l *runLink) { l.await("state changed", "to", "steady") }
+
+func awaitCount(t *testing.T, set *mongosim.Set, db, coll string, want int64) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); count(t, set, db, coll) != want; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s.%s has %d documents, want %d", db, coll, count(t, set, db, coll), want)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func TestRunIsFenced(t *testing.T) {
+	source, target := twoSets(t)
+	first := startLink(t, append(uris(source, target), "--await=100ms")...)
+	awaitLink(first)
+	second := startLink(t, append(uris(source, target), "--await=100ms")...)
+	awaitLink(second)
+	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: 1}})
+	if code := first.end(); code != pipeline.ExitFenced {
+		t.Errorf("code %d\n%s", code, &first.log)
+	}
+	fields := map[string]any{}
+	lines := strings.Split(strings.TrimSpace(first.log.String()), "\n")
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &fields); err != nil || fields["msg"] != "ended with an error" ||
+		fields["exitCode"] != float64(pipeline.ExitFenced) || fields["hint"] == "" {
+		t.Errorf("last line: %v, %v", fields, err)
+	}
+	second.drain()
+	if code := second.end(); code != exitOK {
+		t.Errorf("code %d\n%s", code, &second.log)
+	}
+}
+
+func TestRunStops(t *testing.T) {
+	source, target := twoSets(t)
+	l := startLink(t, append(uris(source, target), "--await=100ms")...)
+	awaitLink(l)
+	l.kill(pipeline.ErrStopped)
+	if code := l.end(); code != pipeline.ExitNotDrained || !strings.Contains(l.log.String(), "goes on from the checkpoint") {
+		t.Errorf("code %d\n%s", code, &l.log)
+	}
+}
+
+// A target that does not answer cannot be drained to: the time for it runs out.
+func TestDrainTimeout(t *testing.T) {
+	source, target := twoSets(t)
+	l := startLink(t, append(uris(source, target), "--await=100ms", "--drain-timeout=50ms", "--checkpoint-interval=1h")...)
+	awaitLink(l)
+	target.Member(0).Freeze()
+	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: 1}})
+	time.Sleep(300 * time.Millisecond) // it is read within a few
+	l.drain()
+	if code := l.end(); code != pipeline.ExitNotDrained {
+		t.Errorf("code %d\n%s", code, &l.log)
+	}
+	target.Member(0).Thaw()
+}
+
+func TestRunRefuses(t *testing.T) {
+	source, target := twoSets(t)
+	insert(t, target, "shop", "a", bson.D{{Key: "_id", Value: 1}})
+	insert(t, target, "other", "b", bson.D{{Key: "_id", Value: 1}})
+	closed := mongosim.StartTest(t, mongosim.Options{SetName: "shut", Users: []mongosim.User{
+		{Name: "reader", Password: "sesame42", Roles: []mongosim.Role{{Name: "clusterMonitor", DB: "admin"}}},
+	}})
+	busy, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close() //nolint:errcheck // the test is over
+	wrong := strings.Replace(closed.URIFor("reader"), "sesame42", "sesame43", 1)
+	tests := []struct {
+		name string
+		args []string
+		code int
+		says []string
+	}{
+		{"target not empty", uris(source, target), exitCheck, []string{"FAIL target data: 2 collections are where the link will write: other.b, shop.a. Drop them", "--allow-existing", "OK   source version"}},
+		{"but not there", append(uris(source, target), "--include=elsewhere", "--check"), exitOK, nil},
+		{"same set", uris(source, source), exitCheck, []string{"FAIL two clusters: source and target are the same replica set", "--map DB=OTHER"}},
+		{"same set, other names", append(uris(source, source), "--include=shop", "--map=shop=store", "--check"), exitOK, nil},
+		{"nobody there", append(uris(source, target), "--source=mongodb://127.0.0.1:1/", "--selection-timeout=100ms"), exitConnect, []string{"no primary in", "127.0.0.1:1", "--selection-timeout"}},
+		{"wrong password", append(uris(source, target), "--source="+wrong), exitConnect, []string{"log in to", "Check user name, password"}},
+		{"wrong password, target", append(uris(source, target), "--target="+wrong), exitConnect, []string{"log in to", "check the target"}},
+		{"no login", append(uris(source, target), "--source="+closed.URI()), exitConnect, []string{"FAIL source login: no user is given", "--source-username", "docs/privileges.md"}},
+		{"may not write", append(uris(source, target), "--target="+closed.URIFor("reader")), exitConnect, []string{"FAIL target privileges: user admin.reader may not find, insert", "docs/privileges.md"}},
+		{"address taken", append(uris(source, target), "--listen="+busy.Addr().String()), exitCheck, []string{"address already in use", "Choose another --listen address"}},
+		{"link's name", append(uris(source, target), "--link=a/b"), exitCheck, []string{"FAIL link:"}},
+		{"too old", append(uris(source, target), "--start-at=1000000000"), exitCheck, []string{"FAIL source oplog window:", "does not reach back to --start-at"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			args := append([]string{"run", "--log-format=text"}, tt.args...)
+			code, stdout, stderr := invoke(t, nil, args...)
+			if code != tt.code {
+				t.Errorf("code %d, want %d\n%s%s", code, tt.code, stdout, stderr)
+			}
+			for _, want := range tt.says {
+				if !strings.Contains(stderr, want) {
+					t.Errorf("%q is not in\n%s", want, stderr)
+				}
+			}
+			if strings.Contains(stdout+stderr, "sesame") {
+				t.Errorf("a password is shown:\n%s%s", stdout, stderr)
+			}
+			if code == exitOK && (!strings.Contains(stdout, "OK   source version") || strings.Contains(stdout, "FAIL")) {
+				t.Errorf("the checks' lines are\n%s", stdout)
+			}
+		})
+	}
+	// Nothing of it has left anything behind.
+	for _, set := range []*mongosim.Set{source, target} {
+		if names := tell(t, set, "admin", bson.D{{Key: "listDatabases", Value: 1}, {Key: "nameOnly", Value: true}}).String(); strings.Contains(names, "replicator") {
+			t.Errorf("something was written: %s", names)
+		}
+	}
+}

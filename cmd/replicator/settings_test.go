@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// invoke runs a command line with an environment of its own.
+func invoke(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, complaints bytes.Buffer
+	code = execute(ends{t.Context(), context.WithoutCancel(t.Context())}, args, environ, &out, &complaints)
+	return code, out.String(), complaints.String()
+}
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "settings.yaml")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// where is enough for a link to have settings that hold together.
+const where = "source: mongodb://u:sesame42@a.example/\ntarget: mongodb://b.example/\nlink: l\n"
+
+// printed returns the lines that --print-config printed, by setting, and checks
+// that they can be read back.
+func printed(t *testing.T, stdout string) map[string]string {
+	t.Helper()
+	var doc map[string]any
+	if err := yaml.Unmarshal([]byte(stdout), &doc); err != nil {
+		t.Fatalf("%v in\n%s", err, stdout)
+	}
+	lines := map[string]string{}
+	for line := range strings.Lines(stdout) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
+			lines[name] = value
+		}
+	}
+	return lines
+}
+
+func TestPrecedence(t *testing.T) {
+	file := write(t, where+"writers: 3\ninclude: [a, 'b.c,d']\ndelay: 2s\nread-tags: [dc=east, 'dc=west,disk=ssd']\nusers-and-roles: true\nexclude: x.y\n")
+	tests := []struct {
+		name    string
+		environ []string
+		args    []string
+		want    map[string]string
+	}{
+		{"default and file", nil, nil, map[string]string{
+			"writers": "3 # " + file + " line 4", "batch-ops": "5000 # default", "delay": "2s # " + file + " line 6", "include": "[a, 'b.c,d'] # " + file + " line 5",
+			"users-and-roles": "true # " + file + " line 8", "exclude": "[x.y] # " + file + " line 9", "read-tags": "[dc=east, 'dc=west,disk=ssd'] # " + file + " line 7",
+		}},
+		{"environment goes before the file", []string{"REPLICATOR_WRITERS=4", "REPLICATOR_INCLUDE=e, f.g", "REPLICATOR_USERS_AND_ROLES=false"}, nil, map[string]string{
+			"writers": "4 # environment REPLICATOR_WRITERS", "include": "[e, f.g] # environment REPLICATOR_INCLUDE", "delay": "2s # " + file + " line 6",
+			"users-and-roles": "false # environment REPLICATOR_USERS_AND_ROLES",
+		}},
+		{"a flag goes before both", []string{"REPLICATOR_WRITERS=4"}, []string{"--writers=5", "--include=h", "--include=i,j"}, map[string]string{
+			"writers": "5 # flag", "include": "[h, 'i,j'] # flag",
+		}},
+		{"a flag that says the default", []string{"REPLICATOR_WRITERS=4"}, []string{"--writers=16"}, map[string]string{"writers": "16 # flag"}},
+		{"a variable set to nothing", []string{"REPLICATOR_WRITERS="}, nil, map[string]string{"writers": "3 # " + file + " line 4"}},
+		{"a list as YAML", []string{`REPLICATOR_INCLUDE=['/a{1,2}\..*/', b]`}, nil, map[string]string{"include": `['/a{1,2}\..*/', b] # environment REPLICATOR_INCLUDE`}},
+		{"a stray variable", []string{"REPLICATOR_PORT=tcp://10.0.0.1:80"}, nil, map[string]string{"# No setting": "REPLICATOR_PORT in the environment."}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, by := range []string{"flag", "environment"} {
+				args, environ := append([]string{"run", "--print-config"}, tt.args...), tt.environ
+				if by == "flag" {
+					args = append(args, "--config="+file)
+				} else {
+					environ = append(environ, "REPLICATOR_CONFIG="+file)
+				}
+				code, stdout, stderr := invoke(t, environ, args...)
+				if code != exitOK || stderr != "" {
+					t.Fatalf("file by %s: code %d, %s", by, code, stderr)
+				}
+				got := printed(t, stdout)
+				for name, want := range tt.want {
+					if got[name] != want {
+						t.Errorf("file by %s: %s: got %q, want %q", by, name, got[name], want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// What is printed holds again when it is read, except for the passwords.
+func TestPrintedConfigIsOne(t *testing.T) {
+	file := write(t, "source: mongodb://a.example/\ntarget: mongodb://b.example/\nlink: l\n")
+	_, first, _ := invoke(t, nil, "run", "--print-config", "--config="+file, "--include=yes", "--include=7", "--start-at=1700000000,4", "--buffer-bytes=1GiB",
+		"--allow-existing", "--read-tags=a=b", "--delay=1h30m", "--spill-dir=# no: comment")
+	code, second, stderr := invoke(t, nil, "run", "--print-config", "--config="+write(t, first))
+	if code != exitOK {
+		t.Fatal(stderr)
+	}
+	plain := func(lines map[string]string) map[string]string {
+		for name, line := range lines {
+			value, _, _ := strings.Cut(line, " # ")
+			lines[name] = value
+		}
+		return lines
+	}
+	a, b := plain(printed(t, first)), plain(printed(t, second))
+	for name := range a {
+		if a[name] != b[name] {
+			t.Errorf("%s: printed %q, and read back %q", name, a[name], b[name])
+		}
+	}
+	if a["start-at"] != "1700000000,4" || a["spill-dir"] != "'" && !strings.Contains(first, "'# no: comment'") {
+		t.Errorf("got %s", first)
+	}
+}
+
+func TestPasswordsAreNotShown(t *testing.T) {
+	secret := write(t, "sesame44\n")
+	const uri = "mongodb://u:sesame42@127.0.0.1:1/?tlsCertificateKeyFilePassword=sesame43"
+	tests := map[string]struct {
+		environ []string
+		args    []string
+	}{
+		"print-config":       {nil, []string{"run", "--print-config", "--link=l", "--source=" + uri, "--target=" + uri}},
+		"by file":            {nil, []string{"run", "--print-config", "--link=l", "--source=mongodb://u@a", "--source-password-file=" + secret, "--target=" + uri}},
+		"by environment":     {[]string{"REPLICATOR_SOURCE=" + uri}, []string{"run", "--print-config", "--link=l", "--target=" + uri}},
+		"not encoded":        {nil, []string{"run", "--print-config", "--link=l", "--source=mongodb://u:p/sesame42@a.example", "--target=" + uri}},
+		"no scheme":          {nil, []string{"run", "--print-config", "--link=l", "--source=u:sesame42@a.example", "--target=" + uri}},
+		"an argument":        {nil, []string{"run", uri}},
+		"an unknown flag":    {nil, []string{"run", "--sorce=" + uri}},
+		"unknown option":     {nil, []string{"run", "--link=l", "--source=" + uri + "&nope=1", "--target=" + uri}},
+		"oplog of nobody":    {nil, []string{"oplog", "--source=mongodb://u:sesame42@127.0.0.1:1/", "--selection-timeout=20ms"}},
+		"a value that fails": {[]string{"REPLICATOR_DELAY=" + uri}, []string{"run"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, stdout, stderr := invoke(t, tt.environ, tt.args...)
+			if strings.Contains(stdout+stderr, "sesame") {
+				t.Errorf("shown:\n%s\n%s", stdout, stderr)
+			}
+			if stdout+stderr == "" {
+				t.Error("nothing was said")
+			}
+		})
+	}
+}
+
+func TestWrongSettings(t *testing.T) {
+	file := func(text string) []string { return []string{"--config=" + write(t, text)} }
+	tests := []struct {
+		name    string
+		environ []string
+		args    []string
+		says    string
+	}{
+		{"typo in a flag", nil, []string{"--sorce=x"}, `did you mean "--source"?`},
+		{"nothing", nil, nil, "--source is missing"},
+		{"no link", nil, []string{"--source=mongodb://a", "--target=mongodb://b"}, "--link is missing"},
+		{"typo in the file", nil, file(where + "bufer-bytes: 1GiB\n"), `line 4: there is no setting "bufer-bytes"; did you mean "buffer-bytes"?`},
+		{"other spelling", nil, file(where + "batchOps: 1\n"), `did you mean "batch-ops"?`},
+		{"twice", nil, file(where + "link: m\n"), `line 4: "link" is there twice, first in line 3`},
+		{"a file in a file", nil, file("config: x\n"), `there is no setting "config"`},
+		{"no mapping", nil, file("- a\n"), "want lines of the form NAME: VALUE"},
+		{"not YAML", nil, file("a: [\n"), "read the settings in "},
+		{"no file", nil, []string{"--config=/nowhere/x.yaml"}, "read the settings in /nowhere/x.yaml: no such file"},
+		{"a list for one value", nil, file(where + "writers: [1]\n"), "line 4: one value is wanted"},
+		{"a mapping for a list", nil, file(where + "include: {a: b}\n"), "line 4: a list is wanted"},
+		{"a list in a list", nil, file(where + "include: [[a]]\n"), "an element in line 4 is no text"},
+		{"a bad number, in the file", nil, file(where + "writers: many\n"), "line 4: expected a valid 64 bit int"},
+		{"no such choice, in the file", nil, file(where + "transactions: maybe\n"), `line 4: "maybe" is not one of atomic, relaxed`},
+		{"no such choice, in the environment", []string{"REPLICATOR_LOG_LEVEL=loud"}, nil, "environment REPLICATOR_LOG_LEVEL"},
+		{"no such choice", nil, []string{"--log-level=loud"}, "--log-level must be one of"},
+		{"no size", nil, []string{"--buffer-bytes=much"}, "write a number of bytes"},
+		{"no time", nil, []string{"--start-at=yesterday"}, "write now, unix seconds"},
+		{"too few writers", nil, []string{"--writers=0"}, "--writers: 0 is not from 1 to 256"},
+		{"too small a buffer", nil, []string{"--buffer-bytes=1MiB"}, "--buffer-bytes: 1MiB is not from 32MiB"},
+		{"negative delay", nil, []string{"--delay=-1s"}, "--delay: -1s is less than 0s"},
+		{"the future", nil, []string{"--start-at=2100-01-01T00:00:00Z"}, "is in the future"},
+		{"copied until, from when", nil, []string{"--copied-until=1700000000"}, "--copied-until needs --start-at"},
+		{"copied until, and empty", nil, []string{"--start-at=1600000000", "--copied-until=1700000000"}, "--copied-until needs --allow-existing"},
+		{"copied backwards", nil, []string{"--allow-existing", "--start-at=1700000000", "--copied-until=1600000000"}, "--copied-until is before --start-at"},
+		{"copied until now", nil, []string{"--copied-until=now"}, "say when the copy was finished"},
+		{"bad pattern", nil, []string{"--include=/shop"}, "--include"},
+		{"bad address", nil, []string{"--listen=here"}, `--listen: "here" is not of the form HOST:PORT`},
+		{"bad port", nil, []string{"--listen=:99999"}, "is not of the form HOST:PORT"},
+		{"whose member", nil, []string{"--feedback=member"}, "--feedback=member needs --feedback-member"},
+		{"member for nothing", nil, []string{"--feedback=none", "--feedback-member=3"}, "--feedback-member is given"},
+		{"password file missing", nil, []string{"--source=mongodb://u@a", "--source-password-file=/nowhere/p"}, "/nowhere/p"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			code, stdout, stderr := invoke(t, tt.environ, append([]string{"run"}, tt.args...)...)
+			if code != exitUsage || !strings.Contains(stderr, tt.says) || stdout != "" {
+				t.Errorf("code %d, %q; want %q; printed %q", code, stderr, tt.says, stdout)
+			}
+			if !strings.Contains(stderr, "replicator --help") {
+				t.Errorf("no hint in %q", stderr)
+			}
+		})
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"abc", "abc", 0}, {"abc", "abd", 1}, {"abc", "ac", 1}, {"ac", "abc", 1}, {"kitten", "sitting", 3}, {"", "abc", 3}} {
+		if got := distance(tt.a, tt.b); got != tt.want {
+			t.Errorf("%q to %q: got %d, want %d", tt.a, tt.b, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/preflight"
+	"github.com/oplogrep/replicator/status"
+)
+
+// limitMemory tells the garbage collector how much memory there is to be used.
+// Without that it lets the heap grow to twice of what is in use, and so twice the
+// budget of the buffer. It is no hard limit: near it the collector only works
+// more. GOMEMLIMIT, which the runtime reads itself, goes before it.
+func limitMemory(buffer int64, environ []string) {
+	if hasMemoryLimit(environ) {
+		return
+	}
+	const (
+		transactions = 64 << 20     // open ones; beyond it they go to disk
+		windows      = 3 * 32 << 20 // what writers have: as read, as planned, as sent
+		rest         = 128 << 20    // the program, connections, a reply or two
+	)
+	debug.SetMemoryLimit(buffer + transactions + windows + rest)
+}
+
+// feedbackMode returns the mode that a flag names, false for auto.
+func feedbackMode(name string) (feedback.Mode, bool) {
+	switch name {
+	case "member":
+		return feedback.Member, true
+	case "document":
+		return feedback.Document, true
+	}
+	return feedback.None, name == "none"
+}
+
+// chooseFeedback decides how the source is told, now that it is known what it
+// allows. auto never writes documents to the source: that has to be asked for.
+func (c *runCommand) chooseFeedback(p *plan, r *preflight.Report, log *slog.Logger) {
+	cfg := &p.pipeline
+	mode, fixed := feedbackMode(c.Feedback)
+	cfg.Feedback, cfg.MemberID = mode, c.FeedbackMember
+	if !fixed && c.FeedbackMember < 0 {
+		cfg.MemberID = -1
+		if id, ok := mirrorMember(r.SourceConfig, c.Link); ok {
+			cfg.MemberID = id
+		}
+	}
+	if !fixed && cfg.MemberID >= 0 {
+		cfg.Feedback = feedback.Member
+		if !r.MayReport {
+			log.Warn("the source is not told of the progress: privilege internal on the cluster is missing", slog.Int(keyMember, cfg.MemberID))
+			cfg.Feedback = feedback.None
+		}
+	}
+	if cfg.Feedback != feedback.Member {
+		cfg.MemberID = 0
+	}
+}
+
+// mirrorMember finds the member of a configuration that stands for a link: one
+// that replicator member add made, with the link's name as the value of its tag.
+func mirrorMember(config bson.Raw, link string) (id int, ok bool) {
+	found := 0
+	for _, m := range configMembers(config) {
+		votes, _ := m.Lookup("votes").AsInt64OK()
+		priority, _ := m.Lookup("priority").AsFloat64OK()
+		hidden, _ := m.Lookup("hidden").BooleanOK()
+		if votes != 0 || priority != 0 || !hidden {
+			continue
+		}
+		tag, _ := m.Lookup("tags", "mirror").StringValueOK()
+		if n, isID := m.Lookup("_id").AsInt64OK(); isID && tag == link {
+			id = int(n)
+			found++
+		}
+	}
+	return id, found == 1
+}
+
+// configMembers returns the members of a replica set's configuration.
+func configMembers(config bson.Raw) []bson.Raw {
+	list, ok := config.Lookup("members").ArrayOK()
+	if !ok {
+		return nil
+	}
+	values, _ := list.Values()
+	var members []bson.Raw
+	for _, v := range values {
+		if doc, ok := v.DocumentOK(); ok {
+			members = append(members, doc)
+		}
+	}
+	return members
+}
+
+// mirror runs the pipeline, with what accompanies it, until it ends.
+func (c *runCommand) mirror(e ends, p *plan, ln net.Listener, source, target *mdb.Set, log *slog.Logger) error {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	cfg := p.pipeline
+	tracker, err := status.New(status.Config{
+		Version: version(), Link: c.Link, Feedback: cfg.Feedback, Source: source, Target: target,
+		TargetPrimary: target.Primary, Registry: registry,
+	})
+	if err != nil {
+		return fmt.Errorf("set up the status: %w", err)
+	}
+	cfg.Registry, cfg.Observer = registry, observers(logEvents(e.hard, log), tracker.Observe)
+	link, err := pipeline.New(cfg, pipeline.Connected(source), pipeline.Connected(target))
+	if err != nil {
+		return usageError{err}
+	}
+	tracker.Follow(link.Snapshot)
+
+	// The pipeline decides when all ends; the rest only goes along.
+	beside, endBeside := context.WithCancelCause(e.hard)
+	var along sync.WaitGroup
+	along.Go(func() { _ = tracker.Run(beside) }) // it returns why it was ended, by us
+	along.Go(func() { progressLoop(beside, log, link.Snapshot) })
+	if ln != nil {
+		log.LogAttrs(e.hard, slog.LevelInfo, "serving status, health and metrics", slog.String(keyListen, ln.Addr().String()))
+		along.Go(func() {
+			if err := status.Serve(beside, ln, status.Handler(tracker, registry)); err != nil {
+				log.LogAttrs(beside, slog.LevelError, "status is served no more", slog.String(keyError, err.Error()))
+			}
+		})
+	}
+	hard, stop := context.WithCancelCause(e.hard)
+	end := context.AfterFunc(e.soft, func() { c.drain(hard, stop, log) })
+	err = link.Run(hard, e.soft)
+	end()
+	stop(nil)
+	endBeside(nil)
+	along.Wait()
+	if err == nil {
+		log.LogAttrs(e.hard, slog.LevelInfo, "drained: everything that was read is applied",
+			slog.String(keyApplied, link.Snapshot().Progress.Applied.String()))
+	}
+	return err
+}

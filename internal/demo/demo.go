@@ -1,0 +1,257 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/oplogrep/replicator/internal/compare"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/traffic"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/scope"
+	"github.com/oplogrep/replicator/status"
+)
+
+const link = "demo"
+
+// noTimeSeries are the dialects without time series: 4.4 had none, and those of 8.0
+// are not played.
+var noTimeSeries = map[string]bool{"4.4": true, "8.0": true}
+
+// Config says what is shown.
+type Config struct {
+	// Seed decides what is written.
+	Seed uint64
+	// Writing is for how long. Default 12 s.
+	Writing time.Duration
+	// Catchup is how long the target may take after that. Default 20 s.
+	Catchup time.Duration
+	// Out is where it is shown. With InPlace it is a terminal: progress stays on
+	// one line. Otherwise there is a line each second.
+	Out     io.Writer
+	InPlace bool
+	// Dialect is the server version of both sets; see mongosim.Options.
+	Dialect string
+
+	// tamper, if not nil, may change the target before it is compared.
+	tamper func(ctx context.Context, target *mdb.Set) error
+}
+
+func (c *Config) setDefaults() {
+	if c.Writing == 0 {
+		c.Writing = 12 * time.Second
+	}
+	if c.Catchup == 0 {
+		c.Catchup = 20 * time.Second
+	}
+}
+
+func (c *Config) validate() error {
+	var faults []error
+	if c.Out == nil {
+		faults = append(faults, errors.New("demo: nowhere to show it"))
+	}
+	if c.Writing < 0 || c.Catchup < 0 {
+		faults = append(faults, fmt.Errorf("demo: write for %s, catch up for %s: want more than 0", c.Writing, c.Catchup))
+	}
+	return errors.Join(faults...)
+}
+
+// Demo shows a link. Make one with New.
+type Demo struct {
+	cfg    Config
+	screen *screen
+
+	sourceSet, targetSet *mongosim.Set
+	source, target       *mdb.Set
+	traffic              *traffic.Traffic
+	pipeline             *pipeline.Pipeline
+	tracker              *status.Tracker
+
+	// steady is closed when the link is steady for the first time.
+	steady     chan struct{}
+	steadyOnce sync.Once
+
+	result Result
+}
+
+// New checks cfg. It does no I/O and starts nothing.
+func New(cfg Config) (*Demo, error) {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Demo{
+		cfg: cfg, screen: &screen{out: cfg.Out, inPlace: cfg.InPlace}, steady: make(chan struct{}),
+	}, nil
+}
+
+// Run shows it and returns what came of it, which may be that the sets differ. When
+// ctx is done it ends at once and returns the cause.
+func (d *Demo) Run(ctx context.Context) (Result, error) {
+	began := time.Now()
+	defer d.screen.end()
+	d.screen.line("starting two replica sets of three members each")
+	err := d.start(ctx)
+	defer d.close()
+	if err != nil {
+		return d.result, err
+	}
+	if err := d.mirror(ctx); err != nil {
+		if ctx.Err() != nil {
+			return d.result, context.Cause(ctx)
+		}
+		return d.result, err
+	}
+	if err := d.compare(ctx); err != nil {
+		return d.result, err
+	}
+	d.result.Took = time.Since(began)
+	d.screen.line("%s", d.result.String())
+	return d.result, nil
+}
+
+// start starts both sets and connects to them.
+func (d *Demo) start(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	begin := func(name string, set **mongosim.Set, conn **mdb.Set) func() error {
+		return func() error {
+			s, err := mongosim.Start(ctx, mongosim.Options{
+				Members: 3, SetName: name, Dialect: d.cfg.Dialect, Seed: int64(d.cfg.Seed),
+			})
+			if err != nil {
+				return fmt.Errorf("demo: start the %s set: %w", name, err)
+			}
+			*set = s
+			if err := s.AwaitReady(ctx); err != nil {
+				return fmt.Errorf("demo: wait for the %s set: %w", name, err)
+			}
+			o, err := mdb.Parse(mdb.Config{URI: s.URI(), AppName: "replicator demo"})
+			if err != nil {
+				return fmt.Errorf("demo: %s: %w", name, err)
+			}
+			if *conn, err = mdb.Open(ctx, o); err != nil {
+				return fmt.Errorf("demo: connect to the %s set: %w", name, err)
+			}
+			return nil
+		}
+	}
+	g.Go(begin("source", &d.sourceSet, &d.source))
+	g.Go(begin("target", &d.targetSet, &d.target))
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return d.setUp()
+}
+
+// setUp makes the link and its clients.
+func (d *Demo) setUp() error {
+	sc, err := scope.New(scope.Config{})
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	registry := prometheus.NewRegistry()
+	d.tracker, err = status.New(status.Config{
+		Version: "demo", Link: link, Source: d.source, Target: d.target, TargetPrimary: d.target.Primary, Registry: registry,
+	})
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	d.pipeline, err = pipeline.New(pipeline.Config{
+		Link: link, Scope: sc, Observer: d.observe, Registry: registry,
+	}, pipeline.Connected(d.source), pipeline.Connected(d.target))
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	d.tracker.Follow(d.pipeline.Snapshot)
+	d.traffic, err = traffic.New(traffic.Config{
+		Cluster: d.source, Seed: d.cfg.Seed, ChainBytes: 17 << 20,
+		NoTimeSeries: noTimeSeries[d.cfg.Dialect],
+	})
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	return nil
+}
+
+func (d *Demo) observe(e event.Event) {
+	d.tracker.Observe(e)
+	if e, ok := e.(pipeline.StateChanged); ok && e.To == pipeline.Steady {
+		d.steadyOnce.Do(func() { close(d.steady) })
+	}
+}
+
+func (d *Demo) close() {
+	for _, conn := range []*mdb.Set{d.source, d.target} {
+		if conn != nil {
+			conn.Close()
+		}
+	}
+	for _, set := range []*mongosim.Set{d.sourceSet, d.targetSet} {
+		if set != nil {
+			set.Close()
+		}
+	}
+}
+
+var errOver = errors.New("the demo is over")
+
+// mirror runs the link, and all that is done to the sets meanwhile.
+func (d *Demo) mirror(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	soft, drain := context.WithCancelCause(ctx)
+	defer drain(errOver)
+	beside, endBeside := context.WithCancelCause(ctx)
+	defer endBeside(errOver)
+	g.Go(func() error {
+		if err := d.pipeline.Run(ctx, soft); err != nil {
+			return fmt.Errorf("demo: mirror: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		_ = d.tracker.Run(beside) // it returns why it was ended, by us
+		return nil
+	})
+	g.Go(func() error {
+		d.showLoop(beside)
+		return nil
+	})
+	g.Go(func() error {
+		defer drain(errOver)
+		defer endBeside(errOver)
+		return d.play(ctx)
+	})
+	err := g.Wait()
+	s := d.pipeline.Snapshot()
+	d.result.Ops, d.result.Attempts = s.Progress.Ops, s.Attempts
+	return err
+}
+
+// compare says whether the sets are equal.
+func (d *Demo) compare(ctx context.Context) error {
+	if d.cfg.tamper != nil {
+		if err := d.cfg.tamper(ctx, d.target); err != nil {
+			return err
+		}
+	}
+	d.screen.line("comparing every collection, index and document")
+	held, err := heldBack(ctx, d.target)
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	d.result.Compared, err = compare.Compare(ctx, compare.Cluster(d.source), compare.Cluster(d.target), compare.Options{Held: held})
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/goleak"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mdb"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func show(t *testing.T, cfg Config) (Result, string) {
+	t.Helper()
+	var out bytes.Buffer
+	cfg.Out = &out
+	d, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := d.Run(t.Context())
+	t.Log(out.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, out.String()
+}
+
+// TestStopped: it ends at once, from any of its steps, with why, and leaves nothing
+// behind; TestMain sees to that.
+func TestStopped(t *testing.T) {
+	for _, after := range []time.Duration{0, 60 * time.Millisecond, 1500 * time.Millisecond} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("enough")
+		timer := time.AfterFunc(after, func() { cancel(why) })
+		d, err := New(Config{Seed: 3, Out: io.Discard, InPlace: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Run(ctx); !errors.Is(err, why) {
+			t.Errorf("stopped after %s: %v", after, err)
+		}
+		timer.Stop()
+	}
+}
+
+// TestBehind: a target that cannot catch up is an error, not equality.
+func TestBehind(t *testing.T) {
+	d, err := New(Config{Seed: 4, Writing: 300 * time.Millisecond, Catchup: time.Nanosecond, Out: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Run(t.Context()); !errors.Is(err, ErrBehind) {
+		t.Error(err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	if _, err := New(Config{Writing: -1}); err == nil || strings.Count(err.Error(), "\n") != 1 {
+		t.Error(err)
+	}
+}
+
+// TestScreen: progress takes the place of itself, on a terminal; elsewhere there is
+// one line a second.
+func TestScreen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		s := screen{out: &out, inPlace: true}
+		s.line("a")
+		s.progress("b")
+		s.progress("c")
+		s.line("d")
+		s.progress(strings.Repeat("e", 200))
+		s.end()
+		want := "a\n" + wipeLine + "b" + wipeLine + "c" + wipeLine + "d\n" + wipeLine + strings.Repeat("e", columns) + wipeLine
+		if out.String() != want {
+			t.Errorf("%q", out.String())
+		}
+		out.Reset()
+		s = screen{out: &out}
+		for range 25 {
+			s.progress("b")
+			time.Sleep(100 * time.Millisecond)
+		}
+		s.line("d")
+		s.end()
+		if out.String() != "b\nb\nb\nd\n" {
+			t.Errorf("%q", out.String())
+		}
+	})
+}
+
+func TestGrouped(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1000: "-1,000", -999: "-999", 1234567: "1,234,567"} {
+		if got := grouped(n); got != want {
+			t.Errorf("%d is %s, want %s", n, got, want)
+		}
+	}
+}
+
+func TestEqual(t *testing.T) {
+	res, _ := show(t, Config{Seed: 1, Writing: 3 * time.Second})
+	if !res.Compared.Equal() || res.Compared.Documents == 0 || res.Ops == 0 || res.Written.Transactions == 0 ||
+		res.SourceFailovers != 1 || res.TargetFailovers != 1 {
+		t.Errorf("%+v", res)
+	}
+}
+
+// TestTampered: a document that was changed behind the mirror's back is found.
+func TestTampered(t *testing.T) {
+	tamper := func(ctx context.Context, target *mdb.Set) error {
+		body, err := bson.Marshal(bson.D{
+			{Key: "update", Value: "hot"},
+			{Key: "updates", Value: bson.A{bson.D{
+				{Key: "q", Value: bson.D{}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "count", Value: -1}}}}},
+			}}},
+		})
+		if err != nil {
+			return err
+		}
+		reply, err := target.Call(ctx, call.Command{DB: "demo", Body: body})
+		if n, _ := reply.Lookup("nModified").AsInt64OK(); err == nil && n != 1 {
+			t.Errorf("%d documents were changed", n)
+		}
+		return err
+	}
+	res, out := show(t, Config{Seed: 2, Writing: time.Second, tamper: tamper})
+	if len(res.Compared.Differences) != 1 || res.Compared.Differences[0].NS != "demo.hot" {
+		t.Errorf("%+v", res.Compared)
+	}
+	if !bytes.Contains([]byte(out), []byte("\nFAIL")) {
+		t.Error("the summary does not say so")
+	}
+}

@@ -1,0 +1,164 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/oplogrep/replicator/internal/compare"
+	"github.com/oplogrep/replicator/internal/traffic"
+)
+
+// screen is where it is shown. What cannot be written is not missed: the result is
+// returned too.
+type screen struct {
+	out     io.Writer
+	inPlace bool
+
+	mu sync.Mutex // guards the rest, and out
+	// open tells that the last line is one that the next takes the place of.
+	open bool
+	// told is when progress was last told.
+	told time.Time
+}
+
+// columns is what a line of progress may take, so that it stays one.
+const columns = 100
+
+// wipeLine takes away the line that is open.
+const wipeLine = "\r\x1b[K"
+
+// line writes lines that stay.
+func (s *screen) line(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wipe()
+	_, _ = fmt.Fprintf(s.out, format+"\n", args...)
+}
+
+// progress writes a line that the next one takes the place of; where that cannot
+// be, it writes one each second.
+func (s *screen) progress(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.inPlace {
+		if time.Since(s.told) >= time.Second {
+			s.told = time.Now()
+			_, _ = fmt.Fprintln(s.out, text)
+		}
+		return
+	}
+	if len(text) > columns {
+		text = text[:columns]
+	}
+	_, _ = io.WriteString(s.out, wipeLine+text)
+	s.open = true
+}
+
+func (s *screen) wipe() {
+	if s.open {
+		_, _ = io.WriteString(s.out, wipeLine)
+		s.open = false
+	}
+}
+
+// end leaves the screen as it should be.
+func (s *screen) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wipe()
+}
+
+// showEvery is how often progress is shown and the lag is taken.
+const showEvery = 100 * time.Millisecond
+
+// showLoop shows progress, and collects how large the lag is, until ctx is done.
+func (d *Demo) showLoop(ctx context.Context) {
+	began := time.Now()
+	tick := time.NewTicker(showEvery)
+	defer tick.Stop()
+	var lags []float64
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			d.result.addLags(lags)
+			return
+		}
+		s := d.tracker.Snapshot()
+		lag := "not known"
+		if s.LagSeconds != nil {
+			lags = append(lags, *s.LagSeconds)
+			lag = strconv.FormatFloat(*s.LagSeconds, 'f', 3, 64) + " s"
+		}
+		perSecond := 0.0
+		if s.Applier.OpsPerSecond != nil {
+			perSecond = *s.Applier.OpsPerSecond
+		}
+		host := s.Source.Host
+		if host == "" {
+			host = "nobody"
+		}
+		d.screen.progress(fmt.Sprintf("%4.1f s  %-11s  %s operations, %s/s, lag %s, from %s",
+			time.Since(began).Seconds(), s.State, grouped(s.Applier.OpsApplied), grouped(int64(perSecond)), lag, host))
+	}
+}
+
+// Result is what came of it.
+type Result struct {
+	// Written is what the clients did.
+	Written traffic.Stats
+	// Ops were applied to the target.
+	Ops int64
+	// LagMedian and LagMax are of the lag, taken ten times a second where it was
+	// known, in seconds.
+	LagMedian, LagMax float64
+	// SourceFailovers and TargetFailovers are how often the sets changed their
+	// primary, Attempts how often the link was taken hold of.
+	SourceFailovers, TargetFailovers, Attempts int
+	// CaughtUpIn is how long it took after the clients had ended, Took all of it.
+	CaughtUpIn, Took time.Duration
+	// Compared says whether the sets are equal.
+	Compared compare.Report
+}
+
+func (r *Result) addLags(lags []float64) {
+	if len(lags) == 0 {
+		return
+	}
+	slices.Sort(lags)
+	r.LagMedian, r.LagMax = lags[len(lags)/2], lags[len(lags)-1]
+}
+
+// String is a summary of a few lines.
+func (r *Result) String() string {
+	var b strings.Builder
+	w := &r.Written
+	fmt.Fprintf(&b, "\nmirrored   %s operations in %.1f s, %.1f s of it after the last write\n",
+		grouped(r.Ops), r.Took.Seconds(), r.CaughtUpIn.Seconds())
+	fmt.Fprintf(&b, "written    %s statements, %s transactions (%s of them large), %s changes of collections and indexes\n",
+		grouped(w.Writes), grouped(w.Transactions), grouped(w.Large), grouped(w.Commands))
+	fmt.Fprintf(&b, "lag        %.3f s in the median, %.3f s at most\n", r.LagMedian, r.LagMax)
+	fmt.Fprintf(&b, "failovers  %d of the source, %d of the target; the link was taken hold of %d times\n",
+		r.SourceFailovers, r.TargetFailovers, r.Attempts)
+	verdict := "OK  "
+	if !r.Compared.Equal() {
+		verdict = "FAIL"
+	}
+	fmt.Fprintf(&b, "%s       %s", verdict, r.Compared.String())
+	return b.String()
+}
+
+// grouped is a number with commas.
+func grouped(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}

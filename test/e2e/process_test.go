@@ -1,0 +1,176 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mirrored"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// errEnd is the cause of what a test ends at once.
+var errEnd = errors.New("ended by the test")
+
+// mirror is a pipeline that is started again and again, each time as another
+// process would be: with connections of its own.
+type mirror struct {
+	t              *testing.T
+	cfg            pipeline.Config
+	source, target string
+
+	p *pipeline.Pipeline
+	// stop ends the run at once, soft when it is drained; ended gets its error.
+	stop, soft context.CancelCauseFunc
+	ended      chan error
+	conns      []*mdb.Set
+	running    sync.WaitGroup
+
+	mu     sync.Mutex // guards events
+	events []string   // the last ones
+}
+
+// keptEvents is how many events are shown where a test fails.
+const keptEvents = 60
+
+func (m *mirror) observe(e event.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.events = append(m.events, time.Now().Format("05.000 ")+e.Message()+" "+e.LogValue().String())
+	if len(m.events) > 2*keptEvents {
+		m.events = append(m.events[:0], m.events[len(m.events)-keptEvents:]...)
+	}
+}
+
+// begin starts a run.
+func (m *mirror) begin() {
+	m.t.Helper()
+	m.conns = nil
+	for _, uri := range []string{m.source, m.target} {
+		conn, err := mirrored.Connect(m.t.Context(), uri)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		m.conns = append(m.conns, conn)
+	}
+	cfg := m.cfg
+	cfg.Observer = m.observe
+	p, err := pipeline.New(cfg, pipeline.Connected(m.conns[0]), pipeline.Connected(m.conns[1]))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.p, m.ended = p, make(chan error, 1)
+	ctx, stop := context.WithCancelCause(context.WithoutCancel(m.t.Context()))
+	soft, drain := context.WithCancelCause(ctx)
+	m.stop, m.soft = stop, drain
+	ended := m.ended
+	m.running.Go(func() { ended <- p.Run(ctx, soft) })
+}
+
+// end ends the run at once, if there is one: connections first, so that nobody can
+// be told.
+func (m *mirror) end(why error) {
+	m.t.Helper()
+	if m.stop == nil {
+		return
+	}
+	early := m.over()
+	for _, c := range m.conns {
+		c.Close()
+	}
+	m.stop(why)
+	m.running.Wait()
+	m.soft(nil)
+	m.stop = nil
+	if err := <-m.ended; early {
+		m.fail("the mirror had ended by itself: %v", err)
+	}
+}
+
+// over tells whether the run has ended.
+func (m *mirror) over() bool {
+	select {
+	case err := <-m.ended:
+		m.ended <- err
+		return true
+	default:
+		return false
+	}
+}
+
+// await waits until the run is where it is wanted.
+func (m *mirror) await(limit time.Duration, what string, reached func(pipeline.Snapshot) bool) {
+	m.t.Helper()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !reached(m.p.Snapshot()) {
+		select {
+		case err := <-m.ended:
+			m.ended <- err
+			m.fatal("waited until %s; the mirror has ended: %v", what, err)
+		case <-timer.C:
+			s := m.p.Snapshot()
+			m.fatal("waited until %s; the mirror is %s (%s), applied %s, fetched %s, last error %s",
+				what, s.State, s.Reason, s.Progress.Applied, s.Fetched, s.LastError)
+		case <-tick.C:
+		}
+	}
+}
+
+// drain waits until everything up to a time is applied, and ends the run in order.
+func (m *mirror) drain(limit time.Duration, until bson.Timestamp) {
+	m.t.Helper()
+	m.await(limit, "everything is applied", func(s pipeline.Snapshot) bool {
+		return !s.Progress.Applied.TS.Before(until)
+	})
+	m.soft(errEnd)
+	select {
+	case err := <-m.ended:
+		m.ended <- nil
+		if err != nil {
+			m.fatal("drain: %v", err)
+		}
+	case <-time.After(limit):
+		m.fatal("it does not drain")
+	}
+	s := m.p.Snapshot()
+	m.t.Logf("drained at %s; applied since the last start: %+v", s.Progress.Applied, s.Applier)
+	if s.Applier.Divergences != 0 || s.Progress.Durable != s.Progress.Applied {
+		m.fatal("%d divergences, durable %s of %s", s.Applier.Divergences, s.Progress.Durable, s.Progress.Applied)
+	}
+	m.stop(errEnd)
+	m.running.Wait()
+	for _, c := range m.conns {
+		c.Close()
+	}
+	m.stop = nil
+}
+
+func (m *mirror) show() {
+	m.t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range m.events[max(0, len(m.events)-keptEvents):] {
+		m.t.Log(e)
+	}
+}
+
+func (m *mirror) fail(format string, args ...any) {
+	m.t.Helper()
+	m.show()
+	m.t.Errorf(format, args...)
+}
+
+func (m *mirror) fatal(format string, args ...any) {
+	m.t.Helper()
+	m.show()
+	m.t.Fatalf(format, args...)
+}

@@ -1,0 +1,169 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/compare"
+	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// link is the link's name.
+const link = "kill"
+
+// harness is the two sets, and the program between them.
+type harness struct {
+	*testing.T
+	program        string
+	rnd            *rand.Rand
+	source, target *mongosim.Set
+	from, to       *mdb.Set
+	// changes are the step-downs under way.
+	changes sync.WaitGroup
+}
+
+// build builds the program as it is.
+func build(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "replicator")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/oplogrep/replicator/cmd/replicator").CombinedOutput()
+	if err != nil {
+		t.Fatalf("build the program: %v\n%s", err, out)
+	}
+	return path
+}
+
+func connect(t *testing.T, set *mongosim.Set) *mdb.Set {
+	t.Helper()
+	o, err := mdb.Parse(mdb.Config{URI: set.URI()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := mdb.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// newest is the newest entry of the source.
+func (h *harness) newest() oplog.OpTime {
+	p, err := h.source.AwaitPrimary(h.Context())
+	if err != nil {
+		h.Fatal(err)
+	}
+	v, _ := p.View()
+	return v.Applied
+}
+
+// reached is the link's checkpoint, null while there is none.
+func (h *harness) reached() oplog.OpTime {
+	store, err := checkpoint.New(checkpoint.Config{Target: h.to, Link: link})
+	if err != nil {
+		h.Fatal(err)
+	}
+	st, _, err := store.Load(h.Context())
+	if err != nil {
+		return oplog.OpTime{} // no primary just now
+	}
+	return st.Applied
+}
+
+func (h *harness) exists() bool { return !h.reached().IsNull() }
+
+// equal compares the sets.
+func (h *harness) equal() {
+	held, err := ddl.Held(h.Context(), h.to, "replicator", link)
+	if err != nil {
+		h.Fatal(err)
+	}
+	report, err := compare.Compare(h.Context(), compare.Cluster(h.from), compare.Cluster(h.to), compare.Options{Held: held})
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.Log(report.String())
+	if !report.Equal() {
+		h.Fail()
+	}
+}
+
+// life is a run of the program.
+type life struct {
+	h     *harness
+	cmd   *exec.Cmd
+	said  bytes.Buffer // to be read once it has ended
+	ended chan error
+}
+
+// start starts the program.
+func (h *harness) start(args ...string) *life {
+	l := &life{h: h, ended: make(chan error, 1)}
+	l.cmd = exec.CommandContext(h.Context(), h.program, append([]string{
+		"run", "--source", h.source.URI(), "--target", h.target.URI(), "--link", link,
+		"--await", "1s", "--log-format", "text", "--log-level", "info",
+	}, args...)...)
+	l.cmd.Stderr = &l.said
+	if err := l.cmd.Start(); err != nil {
+		h.Fatal(err)
+	}
+	go func() { l.ended <- l.cmd.Wait() }()
+	return l
+}
+
+// until waits for a time, or until done says so, which it must if it is not nil.
+// The program must not end by itself meanwhile.
+func (l *life) until(atMost time.Duration, done func() bool) {
+	timer := time.NewTimer(atMost)
+	defer timer.Stop()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for done == nil || !done() {
+		select {
+		case err := <-l.ended:
+			l.h.Fatalf("it ended by itself: %v\n%s", err, l.said.String())
+		case <-look.C:
+		case <-timer.C:
+			if done != nil {
+				_ = l.cmd.Process.Kill()
+				<-l.ended
+				l.h.Fatalf("it did not get there in %s\n%s", atMost, l.said.String())
+			}
+			return
+		}
+	}
+}
+
+// kill ends it at once.
+func (l *life) kill() {
+	_ = l.cmd.Process.Kill() // if it has ended, that shows now
+	err := <-l.ended
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if ok {
+		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+			return
+		}
+	}
+	l.h.Fatalf("it ended by itself: %v\n%s", err, l.said.String())
+}
+
+// end ends it in order.
+func (l *life) end() {
+	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		l.h.Fatal(err)
+	}
+	if err := <-l.ended; err != nil {
+		l.h.Fatalf("it did not end in order: %v\n%s", err, l.said.String())
+	}
+}
