@@ -43,8 +43,8 @@ fmt: $(TOOLS) ## rewrite sources: gofumpt, import order, go fix
 check: format vet lint tidy-diff fix-diff race vuln ## every check, in order of speed
 
 .PHONY: demo
-demo: ## run the main job on an embedded replica set (not built yet)
-	@echo "make demo: there is no demo yet, because there is no replication to show yet" >&2; exit 1
+demo: build ## mirror one embedded set into another, live, through failovers; compare
+	bin/replicator demo
 
 .PHONY: corpus
 corpus: build ## apply, replay and mirror the recordings under CORPUS=DIR, three lines per scenario
@@ -73,6 +73,12 @@ test-mongod: ## run the end-to-end tests on a local server; MONGOD=/absolute/pat
 .PHONY: test-docker
 test-docker: ## run the end-to-end tests on server images; MONGO_VERSIONS=5.0,8.0
 	REPLICATOR_DOCKER=1 MONGO_VERSIONS="$(MONGO_VERSIONS)" $(GO) test -count=1 -timeout 30m ./test/e2e/...
+
+KILLS ?= 200
+
+.PHONY: kills
+kills: ## kill the program KILLS (200) times while it mirrors; REPLICATOR_SEED picks other moments
+	REPLICATOR_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -run TestKill -v ./test/process
 
 .PHONY: vuln
 vuln: $(TOOLS) ## look for known vulnerabilities that the code can reach

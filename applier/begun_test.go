@@ -3,6 +3,7 @@ package applier
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -84,5 +85,37 @@ func TestAtomicInsideOfWhatWasBegun(t *testing.T) {
 	succeed(t, a.run(t.Context(), l.batches(), 0))
 	if n := len(r.target.documents(t, "db.cap")); n != 8 {
 		t.Errorf("%d documents are in the target, want all 8", n)
+	}
+}
+
+// While a lane waits for the rest of what an earlier attempt had begun, the batches
+// in between hold nothing of the memory budget: there might be no room for that rest.
+func TestBudgetWhileTheRestIsAwaited(t *testing.T) {
+	r, l := begunRig(t)
+	given := make(chan int64, 10)
+	a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) {
+		c.Relaxed = true
+		c.Release = func(n int64) { given <- n }
+	}))
+	in, out := make(chan batch.Batch), make(chan Applied)
+	end := make(chan error, 1)
+	go func() { end <- a.Run(t.Context(), in, out) }()
+	all := l.batches()
+	in <- all[0]
+	select {
+	case n := <-given:
+		if n != all[0].Bytes {
+			t.Errorf("%d bytes were given back, want %d", n, all[0].Bytes)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing was given back, and the rest cannot come")
+	}
+	in <- all[1]
+	close(in)
+	for range out {
+	}
+	succeed(t, <-end)
+	if len(given) != 1 || <-given != all[1].Bytes {
+		t.Error("the bytes of the second batch were not given back, or more than that")
 	}
 }

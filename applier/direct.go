@@ -145,6 +145,9 @@ func (w *writer) directWrite(ctx context.Context, c besideTxn, pw *plan.Write, o
 		if e.Index < 0 || e.Index >= len(pw.Ops) {
 			return fmt.Errorf("write to %s: statement %d of %d: %w", pw.NS, e.Index, len(pw.Ops), &e.Error)
 		}
+		if op := &ops[pw.Ops[e.Index][0]]; pw.Kind == plan.Delete && op.Collection.Capped && e.Code == servererr.IllegalOperation {
+			return w.trimmed(ctx, c, pw, ops, t)
+		}
 		return w.refused(ctx, &ops[pw.Ops[e.Index][0]], &e.Error)
 	}
 	n, err := affected(reply)

@@ -73,6 +73,10 @@ type laneWriter struct {
 	passed bool
 
 	// The rest is the goroutine's own.
+
+	// awaits: the tracker was told that the lane waits for the rest of what it had
+	// begun.
+	awaits  bool
 	stretch stretch
 	metas   []meta
 	shares  []share
@@ -143,6 +147,14 @@ func (w *laneWriter) take(ctx context.Context) (bool, error) {
 			w.head += n
 		}
 		w.mu.Unlock()
+		switch waits := n > 0 && !ready; {
+		case waits && !w.awaits:
+			w.tracker.await(1)
+			w.awaits = true
+		case !waits && w.awaits:
+			w.tracker.await(-1)
+			w.awaits = false
+		}
 		switch {
 		case ready && n > 0:
 			return true, nil

@@ -27,6 +27,7 @@ type model struct {
 	versions map[string][]version
 	live     map[string]map[int]bool
 	capped   []int // the _ids of db.cap, in order
+	most     int   // how many documents db.cap can have
 	v        int
 }
 
@@ -45,7 +46,7 @@ func (m *model) op(t *rapid.T) bson.D {
 	if coll == "cap" {
 		id := len(m.capped)
 		if id > 0 && rapid.IntRange(0, 5).Draw(t, "change") == 0 {
-			id = rapid.IntRange(0, id-1).Draw(t, "id")
+			id = rapid.IntRange(max(0, id-m.most), id-1).Draw(t, "id")
 			m.note(ns, id, m.v)
 			return setOp(ns, id, m.v)
 		}
@@ -83,8 +84,8 @@ func (m *model) note(ns string, id, v int) {
 	m.versions[k] = append(m.versions[k], version{len(m.entries), v})
 }
 
-func drawModel(t *rapid.T, db string) *model {
-	m := &model{sourceLog: newLog(t), db: db, versions: map[string][]version{}, live: map[string]map[int]bool{}}
+func drawModel(t *rapid.T, db string, most int) *model {
+	m := &model{most: most, sourceLog: newLog(t), db: db, versions: map[string][]version{}, live: map[string]map[int]bool{}}
 	for _, c := range []string{"a", "b", "o", "system.js"} {
 		m.live[db+"."+c] = map[int]bool{}
 	}
@@ -235,7 +236,7 @@ func TestProperty(t *testing.T) {
 		target.run(t, r.db, bson.D{{Key: "createIndexes", Value: "o"}, {Key: "indexes", Value: bson.A{
 			bson.D{{Key: "key", Value: bson.D{{Key: "v", Value: 1}}}, {Key: "name", Value: "v_1"}, {Key: "unique", Value: true}},
 		}}})
-		m := drawModel(t, r.db)
+		m := drawModel(t, r.db, 1000)
 		kinds := []string{"conflict", "lost before", "lost after", "once lost after", "late", "cancel"}
 		late := func() {}
 		for attempts := 0; ; attempts++ {

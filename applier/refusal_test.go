@@ -310,3 +310,19 @@ func TestDropped(t *testing.T) {
 		t.Fatalf("error %v, want the collection not to exist", err)
 	}
 }
+
+// What ends the run for one operation leaves no transaction open, in which the
+// others of its flush would be locked.
+func TestDivergenceLeavesNothingLocked(t *testing.T) {
+	r := prepared(t, 1, doc(1, 0), doc(2, 0))
+	l := newLog(t)
+	l.add(setOp("db.a", 1, 1))
+	l.add(insertOp("db.a", doc(2, 5)))
+	if err := r.fails(t, l, nil); !isStop(err) {
+		t.Fatal(err)
+	}
+	r.target.run(t, "db", bson.D{{Key: "update", Value: "a"}, {Key: "maxTimeMS", Value: 1000}, {Key: "updates", Value: bson.A{bson.D{
+		{Key: "q", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "v", Value: 7}}}}},
+	}}}})
+	wantDocs(t, r.target, "db.a", doc(1, 7), doc(2, 0))
+}

@@ -40,7 +40,9 @@ type tracker struct {
 	lanes    []checkpoint.Position
 	// inflight is how many operations the lanes have.
 	inflight int
-	version  uint64 // of progress
+	// patient is how many lanes wait for the rest of what they had begun.
+	patient int
+	version uint64 // of progress
 	finished bool
 }
 
@@ -61,9 +63,35 @@ func (t *tracker) open(b *batch.Batch) *pending {
 		}
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.queue = append(t.queue, p)
+	t.lend()
 	return p
+}
+
+// await says that one lane more, or less, waits for the rest of what it had begun.
+// As long as one does, batches give back what they hold of the memory budget at
+// once: their end does not come before that rest, which may need the room. It all
+// was in memory at once when it was begun.
+func (t *tracker) await(lanes int) {
+	t.mu.Lock()
+	t.patient += lanes
+	t.lend()
+}
+
+// lend gives back the bytes of all batches if a lane waits. It is called with the
+// mutex held and gives it up.
+func (t *tracker) lend() {
+	var bytes int64
+	if t.patient > 0 {
+		for _, p := range t.queue {
+			bytes += p.bytes
+			p.bytes = 0
+		}
+	}
+	t.mu.Unlock()
+	if bytes > 0 {
+		t.release(bytes)
+	}
 }
 
 // add counts n operations that are about to be handed to a lane.

@@ -9,6 +9,7 @@ import (
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/oplog"
 )
 
 const (
@@ -48,10 +49,12 @@ type writer struct {
 	// they are let take their time.
 	slowest  flushed
 	patience int
+	// kept are the capped collections for which CappedKept was told.
+	kept map[oplog.Namespace]bool
 }
 
 func newWriter(a *Applier, name string, l lane) *writer {
-	return &writer{Applier: a, name: name, lane: l, limit: a.cfg.FlushDocs, planner: plan.NewPlanner(a.cfg.Plan)}
+	return &writer{Applier: a, name: name, lane: l, limit: a.cfg.FlushDocs, planner: plan.NewPlanner(a.cfg.Plan), kept: map[oplog.Namespace]bool{}}
 }
 
 // isBegun tells whether an earlier term had begun what is at a position, outside
@@ -232,7 +235,7 @@ func (w *writer) commit(ctx context.Context, s stretch, body func(*call.Txn, *ta
 		err = body(txn, &t)
 	}
 	if err != nil {
-		if judge(err) != end || ctx.Err() != nil {
+		if judge(err) != end || isStop(err) || ctx.Err() != nil {
 			w.abort(ctx, txn)
 		}
 		return aged(err, time.Since(start))

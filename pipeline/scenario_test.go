@@ -47,7 +47,7 @@ func TestScenarios(t *testing.T) {
 			datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
 				switch d.Cmd {
 				case "sets":
-					w = newWorld(t, setOptions(t, d, "source"), setOptions(t, d, "target"))
+					w = newWorld(t, setOptions(t, d, "source", 1), setOptions(t, d, "target", 2))
 					return ""
 				case "do":
 					return w.do(d)
@@ -59,8 +59,9 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-func setOptions(t *testing.T, d *datadriven.TestData, which string) mongosim.Options {
-	o := mongosim.Options{Members: 3, Seed: 1, TTLInterval: -1}
+func setOptions(t *testing.T, d *datadriven.TestData, which string, seed int64) mongosim.Options {
+	// Sets of one seed would have one identity.
+	o := mongosim.Options{Members: 3, Seed: seed, TTLInterval: -1}
 	var n int
 	for name, set := range map[string]func(){
 		"":         func() { o.Members = n },

@@ -6,12 +6,12 @@
 // empty. Most of them would come up later anyway, one by one, some after hours.
 // Here they are all named at once, one line each.
 //
-//	         ┌ topology ┬ version, fCV, clock ┐
-//	source ──┤          ├ privileges          ├──┐
-//	         └          └ oplog window        ┘  │   same cluster?
-//	         ┌ topology ┬ version, fCV, clock ┐  ├── what is in the target?
-//	target ──┤          ├ privileges          ├──┘   the link's checkpoint
-//	         └          └ the link            ┘
+//	source ── topology, clock, version, login ──┐
+//	target ── topology, clock, version, login ──┤
+//	target ── privileges, the link's checkpoint ┤
+//	source ── privileges, the oplog's window ───┤
+//	          one cluster as both? ─────────────┤
+//	          what is in the target already? ───┴──▶ Report
 //
 // A check ends OK, WARN (the link can run, but somebody should know) or FAIL. What
 // cannot be looked at for want of a privilege that is not needed is a WARN. Run

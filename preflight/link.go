@@ -141,16 +141,24 @@ func (c *checker) existing(ctx context.Context, s *server) error {
 		c.ok(check, "nothing is where the link will write")
 		return nil
 	case !c.cfg.AllowExisting:
-		c.fail(check, "Drop them, choose other names with --map, or say --allow-existing if they are a copy of the source.",
-			"%d collections are where the link will write: %s", len(names), some(names))
+		c.fail(check, "Drop what is there, choose other names with --map, or say --allow-existing if they are a copy of the source.",
+			"where the link will write there is %s: %s", collections(names), some(names))
 		return nil
 	case !c.cfg.Copied:
 		c.warn(check, "If the copy was taken while writes went on, give --copied-until too.",
-			"%d collections are there and taken for exactly what the source had at --start-at", len(names))
+			"there is %s, taken for exactly what the source had at --start-at", collections(names))
 	default:
-		c.ok(check, "%d collections are there, a copy taken while writes went on", len(names))
+		c.ok(check, "there is %s, a copy taken while writes went on", collections(names))
 	}
 	return c.constraints(ctx, s, names)
+}
+
+// collections says how many.
+func collections(names []string) string {
+	if len(names) == 1 {
+		return "a collection"
+	}
+	return fmt.Sprintf("data in %d collections", len(names))
 }
 
 // mirrored returns the collections of the target that something is mirrored to.

@@ -101,10 +101,10 @@ func (c *checker) run(ctx context.Context) error {
 		on   *server
 	}{
 		{"source", c.server, source},
-		{"source's privileges", c.sourcePrivileges, source},
 		{"target", c.server, target},
 		{"target's privileges", c.targetPrivileges, target},
 		{"link", c.link, target},
+		{"source's privileges", c.sourcePrivileges, source},
 		{"source's oplog", c.window, source},
 	} {
 		if !step.on.usable() {

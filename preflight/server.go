@@ -181,8 +181,11 @@ func (c *checker) versions(ctx context.Context, s *server) error {
 	case s.version.before(oldest):
 		c.fail(check, "Upgrade it to "+oldest.String()+" or newer.", "%s", text)
 	case newest.before(s.version):
-		c.warn(check, "An entry of the oplog that is not understood will end the link, nothing is skipped.",
-			"%s is newer than %s, the newest that is known", text, newest)
+		do := "An entry of the oplog that is not understood will end the link, nothing is skipped."
+		if s.side == "target" {
+			do = "A write that it refuses will end the link, nothing is skipped."
+		}
+		c.warn(check, do, "%s is newer than %s, the newest that is known", text, newest)
 	default:
 		c.ok(check, "%s", text)
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -105,7 +104,7 @@ func TestExitCodes(t *testing.T) {
 		{"bad input goes before wrong data", []string{"corpus", wrongAndNotes}, exitBadInput, "FAIL types ", "1 of 3 recordings failed"},
 		{"only a good one", []string{"corpus", withNotes, "--only=types"}, exitOK, "ok   types", ""},
 		{"only a bad one", []string{"corpus", withNotes, "--only=notes"}, exitBadInput, "FAIL notes", "notes"},
-		{"wrong data is not mirrored either", []string{"corpus", wrong}, exitFailed, "types.a: _id ", "1 of 2 recordings failed"},
+		{"wrong data is not mirrored either", []string{"corpus", wrong}, exitFailed, "unique=serialized: types.a: _id ", "1 of 2 recordings failed"},
 		{"wrong data", []string{"corpus", wrong}, exitFailed, "FAIL types", "1 of 2 recordings failed"},
 	}
 	for _, tt := range tests {

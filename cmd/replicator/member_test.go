@@ -5,13 +5,11 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-
-	"github.com/oplogrep/replicator/internal/mongosim"
 )
 
 func TestMember(t *testing.T) {
 	source, target := twoSets(t)
-	flags := []string{"--source=" + source.URI(), "--host=mirror.invalid:1", "--selection-timeout=5s"}
+	flags := []string{"--source=" + source.URI(), "--host=127.0.0.1:1", "--selection-timeout=5s"}
 	member := func(code int, verb string, args ...string) (string, string) {
 		t.Helper()
 		got, stdout, stderr := invoke(t, nil, append(append([]string{"member", verb}, flags...), args...)...)
@@ -21,11 +19,12 @@ func TestMember(t *testing.T) {
 		return stdout, stderr
 	}
 	members := func() int {
-		return len(configMembers(tell(t, source, "admin", bson.D{{Key: "replSetGetConfig", Value: 1}}).Lookup("config").Document()))
+		config, _ := tell(t, source, "admin", bson.D{{Key: "replSetGetConfig", Value: 1}}).Lookup("config").DocumentOK()
+		return len(configMembers(config))
 	}
 
 	stdout, stderr := member(exitOK, "add", "--tag=mirror=test")
-	if !strings.Contains(stdout, `"host": "mirror.invalid:1"`) || !strings.Contains(stderr, "Nothing was changed") || members() != 1 {
+	if !strings.Contains(stdout, `"host": "127.0.0.1:1"`) || !strings.Contains(stderr, "Nothing was changed") || members() != 1 {
 		t.Errorf("printed %s\n%s", stdout, stderr)
 	}
 	if err := bson.UnmarshalExtJSON([]byte(stdout), false, &bson.D{}); err != nil {
@@ -35,13 +34,13 @@ func TestMember(t *testing.T) {
 	if !strings.Contains(stdout, `w: "mirror"`) || !strings.Contains(stdout, "--feedback-member=1") || members() != 2 {
 		t.Errorf("%d members, printed %s", members(), stdout)
 	}
-	if _, stderr = member(exitUnexpected, "add", "--apply"); !strings.Contains(stderr, "it has a member mirror.invalid:1") {
+	if _, stderr = member(exitUnexpected, "add", "--apply"); !strings.Contains(stderr, "it has a member 127.0.0.1:1") {
 		t.Error(stderr)
 	}
 
 	// A link of that name finds it by itself, and a write can wait for it.
 	l := startLink(t, append(uris(source, target), "--await=100ms")...)
-	l.await("progress is reported to the source")
+	awaitLink(l)
 	tell(t, source, "shop", bson.D{
 		{Key: "insert", Value: "a"},
 		{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}}}},
@@ -55,16 +54,16 @@ func TestMember(t *testing.T) {
 		t.Errorf("code %d\n%s", code, &l.log)
 	}
 
-	flags[1] = "--host=other.invalid:1"
-	if _, stderr = member(exitUsage, "remove"); !strings.Contains(stderr, "it has "+source.Member(0).Host()+", mirror.invalid:1") {
+	flags[1] = "--host=127.0.0.1:2"
+	if _, stderr = member(exitUsage, "remove"); !strings.Contains(stderr, "it has "+source.Member(0).Host()+", 127.0.0.1:1") {
 		t.Error(stderr)
 	}
 	flags[1] = "--host=" + source.Member(0).Host()
 	if _, stderr = member(exitUnexpected, "remove", "--apply"); !strings.Contains(stderr, "not a hidden member") || !strings.Contains(stderr, "rs.remove()") {
 		t.Error(stderr)
 	}
-	flags[1] = "--host=mirror.invalid:1"
-	if stdout, _ = member(exitOK, "remove", "--apply"); stdout != "Member 1, mirror.invalid:1, is removed.\n" || members() != 1 {
+	flags[1] = "--host=127.0.0.1:1"
+	if stdout, _ = member(exitOK, "remove", "--apply"); stdout != "Member 1, 127.0.0.1:1, is removed.\n" || members() != 1 {
 		t.Errorf("%d members, printed %s", members(), stdout)
 	}
 }

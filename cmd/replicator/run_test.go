@@ -1,14 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -189,6 +192,13 @@ func TestRunMirrorsAndDrains(t *testing.T) {
 		}
 	}
 
+	code, stdout, _ := invoke(t, nil, append([]string{"run", "--check", "--include=shop", "--map=shop=store"}, uris(source, target)...)...)
+	for _, want := range []string{`OK   link: "test" goes on after `, "OK   target data: as the link left them"} {
+		if code != exitOK || !strings.Contains(stdout, want) {
+			t.Errorf("code %d, %q is not in\n%s", code, want, stdout)
+		}
+	}
+
 	// The same link again: it goes on, and the target need not be empty.
 	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: 3}})
 	l = startLink(t, append(uris(source, target), "--await=100ms", "--include=shop", "--map=shop=store")...)
@@ -283,7 +293,7 @@ func TestRunRefuses(t *testing.T) {
 		code int
 		says []string
 	}{
-		{"target not empty", uris(source, target), exitCheck, []string{"FAIL target data: 2 collections are where the link will write: other.b, shop.a. Drop them", "--allow-existing", "OK   source version"}},
+		{"target not empty", uris(source, target), exitCheck, []string{"FAIL target data: where the link will write there is data in 2 collections: other.b, shop.a. Drop what is there", "--allow-existing", "OK   source version"}},
 		{"but not there", append(uris(source, target), "--include=elsewhere", "--check"), exitOK, nil},
 		{"same set", uris(source, source), exitCheck, []string{"FAIL two clusters: source and target are the same replica set", "--map DB=OTHER"}},
 		{"same set, other names", append(uris(source, source), "--include=shop", "--map=shop=store", "--check"), exitOK, nil},
@@ -321,5 +331,70 @@ func TestRunRefuses(t *testing.T) {
 		if names := tell(t, set, "admin", bson.D{{Key: "listDatabases", Value: 1}, {Key: "nameOnly", Value: true}}).String(); strings.Contains(names, "replicator") {
 			t.Errorf("something was written: %s", names)
 		}
+	}
+}
+
+// TestSignals sends a running program the signals that a supervisor sends.
+func TestSignals(t *testing.T) {
+	source, target := twoSets(t)
+	cmd := program(t, append([]string{"run", "--await=100ms"}, uris(source, target)...)...)
+	logs, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(logs)
+	see := func(want string) {
+		t.Helper()
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), want) {
+				return
+			}
+		}
+		t.Fatalf("%q did not come", want)
+	}
+	see(`"to":"steady"`)
+	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: 1}})
+	awaitCount(t, target, "shop", "a", 1)
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	see("drained: everything that was read is applied")
+	if code := exitCodeOf(t, cmd.Wait()); code != exitOK {
+		t.Errorf("code %d", code)
+	}
+}
+
+// A second signal stops what a first one cannot drain.
+func TestSecondSignal(t *testing.T) {
+	source, target := twoSets(t)
+	cmd := program(t, append([]string{"run", "--await=100ms"}, uris(source, target)...)...)
+	logs, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines, draining := bufio.NewScanner(logs), false
+	for lines.Scan() {
+		switch text := lines.Text(); {
+		case strings.Contains(text, `"to":"steady"`):
+			target.Member(0).Freeze()
+			insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: 1}})
+			time.Sleep(300 * time.Millisecond) // it is read within a few
+			fallthrough
+		case strings.Contains(text, `"draining:`) && !draining:
+			draining = strings.Contains(text, `"draining:`)
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	target.Member(0).Thaw()
+	if code := exitCodeOf(t, cmd.Wait()); code != pipeline.ExitNotDrained || !draining {
+		t.Errorf("code %d, was draining: %v", code, draining)
 	}
 }

@@ -132,7 +132,7 @@ func (d *Demo) start(ctx context.Context) error {
 				return fmt.Errorf("demo: start the %s set: %w", name, err)
 			}
 			*set = s
-			if err := s.AwaitReady(ctx); err != nil {
+			if err := s.AwaitSynced(ctx); err != nil {
 				return fmt.Errorf("demo: wait for the %s set: %w", name, err)
 			}
 			o, err := mdb.Parse(mdb.Config{URI: s.URI(), AppName: "replicator demo"})

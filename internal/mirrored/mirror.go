@@ -39,7 +39,10 @@ func (v Variant) String() string {
 
 // RunOptions are how one run is made.
 type RunOptions struct {
-	// Members is how many members the target has. Default 1.
+	// Target, if not nil, gives for each run the connection string of a set to
+	// mirror into that is empty, in place of an embedded one.
+	Target func(ctx context.Context) (string, error)
+	// Members is how many members an embedded target has. Default 1.
 	Members int
 	// Limit is how long a run may take. Default one minute.
 	Limit time.Duration
@@ -70,17 +73,24 @@ func (s *Source) Mirror(ctx context.Context, v Variant, o RunOptions) (compare.R
 	o.setDefaults()
 	ctx, cancel := context.WithTimeoutCause(ctx, o.Limit, errTooLong)
 	defer cancel()
-	set, err := mongosim.Start(ctx, mongosim.Options{SetName: "target", Members: o.Members, TTLInterval: -1})
+	if o.Target == nil {
+		set, err := mongosim.Start(ctx, mongosim.Options{SetName: "target", Members: o.Members, TTLInterval: -1})
+		if err != nil {
+			return compare.Report{}, err
+		}
+		defer set.Close()
+		o.Target = func(context.Context) (string, error) { return set.URI(), nil }
+	}
+	uri, err := o.Target(ctx)
 	if err != nil {
 		return compare.Report{}, err
 	}
-	defer set.Close()
 	from, err := Connect(ctx, s.URI())
 	if err != nil {
 		return compare.Report{}, err
 	}
 	defer from.Close()
-	to, err := Connect(ctx, set.URI())
+	to, err := Connect(ctx, uri)
 	if err != nil {
 		return compare.Report{}, err
 	}

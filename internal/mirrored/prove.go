@@ -71,17 +71,13 @@ func Prove(ctx context.Context, s *corpus.Scenario, o Options) Report {
 }
 
 func prove(ctx context.Context, s *corpus.Scenario, o Options, r *Report) error {
-	src, err := Start(ctx, s)
+	src, err := startPlayed(ctx, s)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	r.Entries, r.Moving = src.Entries(), src.Moving
-	variants := Choose(src.Weight(), o.Work, o.Seed)
-	if err := src.Play(r.Entries); err != nil {
-		return err
-	}
-	for _, v := range variants {
+	r.Entries, r.Moving = len(src.entries), src.Moving
+	for _, v := range Choose(src.Weight(), o.Work, o.Seed) {
 		found, err := src.Mirror(ctx, v, o.Run)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

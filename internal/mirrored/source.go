@@ -1,6 +1,7 @@
 package mirrored
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/corpus"
 	"github.com/oplogrep/replicator/internal/memstore"
@@ -19,7 +21,8 @@ import (
 // play.
 var ErrUnplayed = errors.New("the embedded set does not play version")
 
-// Source is an embedded set of one member that plays a recording.
+// Source is an embedded set of one member that plays a recording. Mirror may run
+// while somebody plays it.
 type Source struct {
 	*mongosim.Set
 
@@ -32,11 +35,36 @@ type Source struct {
 	Before, After memstore.State
 
 	entries []bson.Raw
+	// played is how many of them the set has.
+	played int
 }
 
 // Start starts a set that holds what the recording begins with. Nothing is
 // played yet. Close the set when it is done with.
 func Start(ctx context.Context, s *corpus.Scenario) (*Source, error) {
+	return start(ctx, s, false)
+}
+
+// startPlayed starts a set that has played everything. Where entries are about
+// data of the server's own databases that no recording has, they are passed over:
+// what a follower reads is the log.
+func startPlayed(ctx context.Context, s *corpus.Scenario) (*Source, error) {
+	var faults []error
+	for _, tolerant := range []bool{false, true} {
+		src, err := start(ctx, s, tolerant)
+		if err != nil {
+			return nil, err
+		}
+		if err = src.Play(src.Entries()); err == nil {
+			return src, nil
+		}
+		src.Close()
+		faults = append(faults, err)
+	}
+	return nil, errors.Join(faults...)
+}
+
+func start(ctx context.Context, s *corpus.Scenario, tolerant bool) (*Source, error) {
 	src, extra, err := load(ctx, s)
 	if err != nil {
 		return nil, err
@@ -47,7 +75,9 @@ func Start(ctx context.Context, s *corpus.Scenario) (*Source, error) {
 	}
 	src.Set, err = mongosim.Start(ctx, mongosim.Options{
 		SetName: "recorded", Dialect: dialect, FCV: s.Meta.FCV, TTLInterval: -1, OplogBytes: 1 << 30,
-		Recording: &mongosim.Recording{First: src.First, Collections: stored(src.Before, extra), Moving: src.Moving},
+		Recording: &mongosim.Recording{
+			First: src.First, Collections: stored(src.Before, extra, cmp.Or(s.Meta.FCV, dialect)), Moving: src.Moving || tolerant,
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start a source that plays %s: %w", s.Name, err)
@@ -62,13 +92,12 @@ func dialectOf(s *corpus.Scenario) string {
 }
 
 // Entries is how many entries are left to be played.
-func (s *Source) Entries() int { return len(s.entries) }
+func (s *Source) Entries() int { return len(s.entries) - s.played }
 
 // bytesPerEntry is how many bytes of a log weigh as much as one entry more.
 const bytesPerEntry = 10_000
 
-// Weight is about how much work it is to mirror what is left to be played, in
-// small entries.
+// Weight is about how much work it is to mirror the log, in small entries.
 func (s *Source) Weight() int {
 	bytes := 0
 	for _, e := range s.entries {
@@ -79,16 +108,18 @@ func (s *Source) Weight() int {
 
 // Play plays the next n entries, or what is left.
 func (s *Source) Play(n int) error {
-	n = min(n, len(s.entries))
-	if err := s.Member(0).Play(s.entries[:n]); err != nil {
+	end := s.played + min(n, s.Entries())
+	if err := s.Member(0).Play(s.entries[s.played:end]); err != nil {
 		return err
 	}
-	s.entries = s.entries[n:]
+	s.played = end
 	return nil
 }
 
 // load reads a recording. The collections that it returns are those of the
-// server's own databases that the log writes to without creating them.
+// server's own databases that the log writes to or changes, of which no recording
+// has the data. One that the log creates is there already when it does, which is
+// nothing new to a member that applies a log.
 func load(ctx context.Context, s *corpus.Scenario) (*Source, map[oplog.Namespace]oplog.UUID, error) {
 	src := &Source{}
 	var err error
@@ -102,7 +133,7 @@ func load(ctx context.Context, s *corpus.Scenario) (*Source, map[oplog.Namespace
 		return nil, nil, err
 	}
 	src.First, _ = s.Span()
-	created, extra := map[oplog.UUID]bool{}, map[oplog.Namespace]oplog.UUID{}
+	extra := map[oplog.Namespace]oplog.UUID{}
 	for e, err := range s.Oplog() {
 		if err != nil {
 			return nil, nil, err
@@ -112,18 +143,22 @@ func load(ctx context.Context, s *corpus.Scenario) (*Source, map[oplog.Namespace
 		}
 		src.Last = e.OpTime
 		src.entries = append(src.entries, slices.Clone(e.Raw))
-		if e.Command == oplog.CommandCreate {
-			created[e.UI] = true
+		ns, _, err := e.Target()
+		if err != nil {
+			return nil, nil, err
 		}
-		if db := e.NS.DB(); (db == "config" || db == "admin") && e.Kind.IsCRUD() && !created[e.UI] {
-			extra[e.NS.Clone()] = e.UI
+		if db := ns.DB(); (db == "config" || db == "admin") && ns.IsCollection() && !e.UI.IsZero() && extra[ns].IsZero() {
+			extra[ns.Clone()] = e.UI
 		}
 	}
 	return src, extra, nil
 }
 
+// versionNS holds the feature compatibility version.
+const versionNS = oplog.Namespace("admin.system.version")
+
 // stored is what the source has to hold at first.
-func stored(before memstore.State, extra map[oplog.Namespace]oplog.UUID) []mongosim.StoredCollection {
+func stored(before memstore.State, extra map[oplog.Namespace]oplog.UUID, fcv string) []mongosim.StoredCollection {
 	var all []mongosim.StoredCollection
 	for i := range before.Collections {
 		c := &before.Collections[i]
@@ -136,7 +171,12 @@ func stored(before memstore.State, extra map[oplog.Namespace]oplog.UUID) []mongo
 		})
 	}
 	for ns, id := range extra {
-		all = append(all, mongosim.StoredCollection{NS: ns, UUID: id, Options: bson.Raw{5, 0, 0, 0, 0}})
+		c := mongosim.StoredCollection{NS: ns, UUID: id, Options: bson.Raw(bsoncore.NewDocumentBuilder().Build())}
+		if ns == versionNS {
+			doc := bsoncore.NewDocumentBuilder().AppendString("_id", "featureCompatibilityVersion").AppendString("version", fcv)
+			c.Documents = []bson.Raw{bson.Raw(doc.Build())}
+		}
+		all = append(all, c)
 	}
 	return all
 }

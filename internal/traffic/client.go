@@ -140,7 +140,7 @@ func (c *client) do(ctx context.Context, db string, cmd bson.D) (bson.Raw, error
 		}
 		switch fateOf(err) {
 		case lost:
-			return nil, err
+			c.w.stats.lost.Add(1)
 		case conflict:
 			if conflicts++; conflicts > retries {
 				c.w.stats.refused.Add(1)

@@ -20,7 +20,7 @@ func (k *keeper) spareName() string { return fmt.Sprintf("s%d", k.rnd.IntN(spare
 // prepare makes what has to be there from the start.
 func (k *keeper) prepare(ctx context.Context) error {
 	list := []bson.D{
-		{{Key: "create", Value: log}, {Key: "capped", Value: true}, {Key: "size", Value: int32(1 << 24)}},
+		{{Key: "create", Value: log}, {Key: "capped", Value: true}, {Key: "size", Value: int32(1 << 16)}},
 		{{Key: "create", Value: names}, {Key: "collation", Value: bson.D{{Key: "locale", Value: "en"}, {Key: "strength", Value: int32(2)}}}},
 	}
 	if !k.cfg.NoTimeSeries {

@@ -101,8 +101,10 @@ func TestMirrorSettings(t *testing.T) {
 				}
 				v := mirrored.Variant{Writers: 16, BatchOps: 5000, Relaxed: i%2 == 0, Unique: ddl.Serialized}
 				report, err := src.Mirror(t.Context(), v, mirrored.RunOptions{Change: s.change})
-				if err != nil || !report.Equal() {
-					t.Errorf("%s: %v\n%s", s.name, err, &report)
+				if err != nil {
+					t.Errorf("%s: %v", s.name, err)
+				} else if !report.Equal() {
+					t.Errorf("%s: %s", s.name, &report)
 				}
 			}
 		})
@@ -139,8 +141,10 @@ func TestMirrorWhileWritten(t *testing.T) {
 				}
 			})
 			report, err := src.Mirror(ctx, mirrored.Variant{Writers: 16, BatchOps: 5000, Unique: ddl.Serialized}, mirrored.RunOptions{Members: 3})
-			if err != nil || !report.Equal() {
-				t.Errorf("%v\n%s", err, &report)
+			if err != nil {
+				t.Error(err)
+			} else if !report.Equal() {
+				t.Error(report.String())
 			}
 		})
 	}

@@ -27,10 +27,12 @@ func TestFrozenTarget(t *testing.T) {
 		// marginMB is for the program itself, for what is on its way between the
 		// stages and in the network's buffers, some of it twice, and for what the
 		// collector has not taken back yet.
-		marginMB = 192
+		marginMB = 256
 	)
-	opts := mongosim.Options{Members: 1, OplogBytes: 2 << 30, TTLInterval: -1}
-	h := &harness{T: t, program: build(t), source: mongosim.StartTest(t, opts), target: mongosim.StartTest(t, opts)}
+	set := func(seed int64) *mongosim.Set {
+		return mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: seed, OplogBytes: 2 << 30, TTLInterval: -1})
+	}
+	h := &harness{T: t, program: build(t), source: set(1), target: set(2)}
 	h.from, h.to = connect(t, h.source), connect(t, h.target)
 	l := h.start("--buffer-bytes", fmt.Sprintf("%dMiB", budgetMB), "--writers", "4")
 	l.until(time.Minute, h.exists)

@@ -1,0 +1,261 @@
+package preflight_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/goleak"
+
+	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/preflight"
+	"github.com/oplogrep/replicator/scope"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// server answers each command with a document that a scenario gives, in place of
+// the answers of a well-behaved replica set. It refuses what it does not know: the
+// checks must not write.
+type server struct {
+	t       *testing.T
+	answers map[string]string
+	ages    map[int32]int64 // of the newest and the oldest entry, in seconds, by order
+	asked   []string
+	faults  []error // for the next calls
+}
+
+// clock is what the time is in a bubble.
+func clock() int64 { return time.Now().Unix() }
+
+func newServer(t *testing.T, name string) *server {
+	id := map[string]string{"source": "64b000000000000000000001", "target": "64b000000000000000000002"}[name]
+	return &server{t: t, ages: map[int32]int64{1: 48 * 3600, -1: 1}, answers: map[string]string{
+		"hello": fmt.Sprintf(`{"ok": 1, "setName": %q, "me": "%s1:27017", "hosts": ["%[2]s1:27017", "%[2]s2:27017"], "isWritablePrimary": true,
+			"$replData": {"replicaSetId": {"$oid": %q}}}`, name+"Set", name, id),
+		"buildInfo":                   `{"ok": 1, "version": "5.0.7", "versionArray": [5, 0, 7, 0]}`,
+		"featureCompatibilityVersion": `{"ok": 1, "featureCompatibilityVersion": {"version": "5.0"}}`,
+		"connectionStatus":            `{"ok": 1, "authInfo": {"authenticatedUsers": [], "authenticatedUserPrivileges": []}}`,
+		"enableMajorityReadConcern":   `{"ok": 1, "enableMajorityReadConcern": true}`,
+		"config.transactions":         `{"ok": 1, "cursor": {"id": 0, "ns": "config.transactions", "firstBatch": []}}`,
+		"replSetGetConfig":            `{"ok": 1, "config": {"_id": "s", "members": []}}`,
+		"replSetGetStatus":            `{"ok": 1}`,
+		"listDatabases":               `{"ok": 1, "databases": [{"name": "admin"}, {"name": "local"}]}`,
+		"replicator.links":            `{"ok": 1, "cursor": {"id": 0, "ns": "replicator.links", "firstBatch": []}}`,
+	}}
+}
+
+func (s *server) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if len(s.faults) > 0 {
+		err := s.faults[0]
+		s.faults = s.faults[1:]
+		if err != nil {
+			return nil, err
+		}
+	}
+	key := s.key(cmd)
+	s.asked = append(s.asked, key)
+	if key == "local.oplog.rs" {
+		order, _ := cmd.Body.Lookup("sort", "$natural").AsInt64OK()
+		doc := bson.D{{Key: "ts", Value: bson.Timestamp{T: uint32(clock() - s.ages[int32(order)]), I: 1}}}
+		raw, err := bson.Marshal(bson.D{{Key: "ok", Value: 1}, {Key: "cursor", Value: bson.D{{Key: "id", Value: int64(0)}, {Key: "firstBatch", Value: bson.A{doc}}}}})
+		if answer, ok := s.answers[key]; ok {
+			return s.answer(answer)
+		}
+		return raw, err
+	}
+	answer, ok := s.answers[key]
+	if !ok {
+		s.t.Errorf("%s is not expected", key)
+	}
+	return s.answer(answer)
+}
+
+func (s *server) answer(text string) (bson.Raw, error) {
+	if message, ok := strings.CutPrefix(text, "denied "); ok {
+		return nil, &servererr.Error{Code: servererr.Unauthorized, Message: message}
+	}
+	if message, ok := strings.CutPrefix(text, "refused "); ok {
+		return nil, &servererr.Error{Code: servererr.InvalidOptions, Message: message}
+	}
+	var doc bson.D
+	if err := bson.UnmarshalExtJSON([]byte(text), false, &doc); err != nil {
+		s.t.Fatalf("%v in %s", err, text)
+	}
+	if doc[0].Key == "skew" {
+		by, err := time.ParseDuration(doc[0].Value.(string))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		doc = append(doc[1:], bson.E{Key: "localTime", Value: bson.NewDateTimeFromTime(time.Now().Add(by))})
+	}
+	return bson.Marshal(doc)
+}
+
+// key names a command: by the collection that is read, by the parameter, or by
+// itself.
+func (s *server) key(cmd call.Command) string {
+	elements, err := cmd.Body.Elements()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	switch name := elements[0].Key(); name {
+	case "find":
+		return cmd.DB + "." + elements[0].Value().StringValue()
+	case "getParameter":
+		return elements[1].Key()
+	case "listCollections":
+		return "listCollections " + cmd.DB
+	case "listIndexes":
+		return "listIndexes " + cmd.DB + "." + elements[0].Value().StringValue()
+	default:
+		return name
+	}
+}
+
+// TestScenarios runs the files in testdata. A line of input is "source KEY JSON",
+// "target KEY denied TEXT", "age 1 SECONDS" (of the oldest entry; -1 the newest), or
+// a setting. Checks that end OK are counted, unless "all" is said.
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) (out string) {
+			synctest.Test(t, func(t *testing.T) { out = runScenario(t, d) })
+			return out
+		})
+	})
+}
+
+func runScenario(t *testing.T, d *datadriven.TestData) string {
+	source, target := newServer(t, "source"), newServer(t, "target")
+	cfg := preflight.Config{Source: source, Target: target, Link: "l"}
+	var maps []string
+	all := false
+	for line := range strings.Lines(d.Input) {
+		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		key, value, _ := strings.Cut(rest, ": ")
+		switch word {
+		case "source":
+			source.answers[key] = value
+		case "target":
+			target.answers[key] = value
+		case "age":
+			var order int32
+			var age int64
+			if _, err := fmt.Sscan(rest, &order, &age); err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			source.ages[order] = age
+		case "include":
+			cfg.Include = append(cfg.Include, rest)
+		case "map":
+			maps = append(maps, rest)
+		case "allow-existing":
+			cfg.AllowExisting = true
+		case "copied":
+			cfg.Copied = true
+		case "users-and-roles":
+			cfg.UsersAndRoles = true
+		case "start-ago":
+			var ago int64
+			if _, err := fmt.Sscan(rest, &ago); err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			cfg.StartAt = bson.Timestamp{T: uint32(clock() - ago)}
+		case "feedback":
+			cfg.Feedback = map[string]feedback.Mode{"member": feedback.Member, "document": feedback.Document}[rest]
+		case "all":
+			all = true
+		default:
+			d.Fatalf(t, "what is %q?", word)
+		}
+	}
+	var err error
+	if cfg.Scope, err = scope.New(scope.Config{Include: cfg.Include, Map: maps, UsersAndRoles: cfg.UsersAndRoles}); err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	var told []preflight.Finding
+	report, err := preflight.Run(t.Context(), cfg, func(f preflight.Finding) { told = append(told, f) })
+	var b strings.Builder
+	fine := 0
+	for i, f := range report.Findings {
+		if told[i] != f {
+			t.Errorf("told %v, reported %v", told[i], f)
+		}
+		if f.Level == preflight.OK && !all {
+			fine++
+			continue
+		}
+		b.WriteString(f.String() + "\n")
+	}
+	if fine > 0 {
+		fmt.Fprintf(&b, "%d OK\n", fine)
+	}
+	if err != nil {
+		fmt.Fprintf(&b, "error: %v\n", err)
+	}
+	if failed, ok := errors.AsType[*preflight.FailedError](report.Err()); ok {
+		fmt.Fprintf(&b, "%v, denied %v\n", failed, failed.Denied())
+	}
+	return b.String()
+}
+
+// What passes by itself is waited for, but not for long; what does not is said at
+// once.
+func TestPatience(t *testing.T) {
+	passing := &servererr.Error{Code: servererr.NotWritablePrimary, Message: "not primary"}
+	for name, tt := range map[string]struct {
+		faults []error
+		ok     bool
+		took   time.Duration
+	}{
+		"a step-down":           {[]error{passing, passing}, true, 600 * time.Millisecond},
+		"a connection broke":    {[]error{&call.LostError{Host: "a", Err: errors.New("reset")}}, true, 300 * time.Millisecond},
+		"for ever":              {[]error{passing, passing, passing, passing}, false, 900 * time.Millisecond},
+		"nobody there":          {[]error{&call.LostError{Err: errors.New("no primary in 30s")}}, false, 0},
+		"refused for something": {[]error{&servererr.Error{Code: servererr.InvalidOptions}}, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				source, target := newServer(t, "source"), newServer(t, "target")
+				source.faults = tt.faults
+				sc, err := scope.New(scope.Config{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				begin := time.Now()
+				_, err = preflight.Run(t.Context(), preflight.Config{Source: source, Target: target, Scope: sc, Link: "l"}, nil)
+				if (err == nil) != tt.ok || time.Since(begin) != tt.took {
+					t.Errorf("%v after %s", err, time.Since(begin))
+				}
+			})
+		})
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source, target := newServer(t, "source"), newServer(t, "target")
+		source.faults = []error{&servererr.Error{Code: servererr.NotWritablePrimary}}
+		sc, err := scope.New(scope.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		why := errors.New("why")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Millisecond, func() { cancel(why) })
+		if _, err := preflight.Run(ctx, preflight.Config{Source: source, Target: target, Scope: sc, Link: "l"}, nil); !errors.Is(err, why) {
+			t.Errorf("got %v", err)
+		}
+	})
+}

@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongotest"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// TestWaitsForTheMirror: a member is added to the source that nobody runs, the
+// mirror reports in its place, and writes with w: "mirror" are acknowledged when
+// they are in the target, and not before.
+func TestWaitsForTheMirror(t *testing.T) {
+	eachProvider(t, []string{"5.0", "8.0"}, func(t *testing.T, p provider) {
+		source := p.open(t, clusterOptions{name: "source", members: 3, seed: 1})
+		target := p.open(t, clusterOptions{name: "target", members: 1, seed: 2})
+		from := connect(t, source.uriFor(admin))
+		config, err := feedback.ReadConfig(t.Context(), from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		with, id, err := feedback.AddMember(config, feedback.NewMember{ID: -1, Host: "127.0.0.1:1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := feedback.Reconfigure(t.Context(), from, with); err != nil {
+			t.Fatal(err)
+		}
+		everything, err := scope.New(scope.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &mirror{t: t, source: source.uriFor(admin), target: target.uriFor(admin), cfg: pipeline.Config{
+			Link: "feedback", Scope: everything, Await: time.Second, Feedback: feedback.Member, MemberID: id, KeepAlive: time.Second,
+		}}
+		if e := insertMirrored(t, from, -1, 500); e == nil || e.Code != servererr.WriteConcernTimeout {
+			t.Fatalf("acknowledged with no mirror: %v", e)
+		}
+		m.begin()
+		defer m.end(errEnd)
+		for n := range 20 {
+			if e := insertMirrored(t, from, n, 60_000); e != nil {
+				m.fatal("write %d is not acknowledged: %v", n, e)
+			}
+		}
+		if docs := natural(t, connect(t, target.uriFor(admin)), "feedback", "c"); len(docs) < 20 {
+			t.Errorf("the target has %d of 20 documents that were acknowledged", len(docs))
+		}
+		m.end(errEnd)
+		if e := insertMirrored(t, from, 20, 500); e == nil || e.Code != servererr.WriteConcernTimeout {
+			t.Errorf("acknowledged without the mirror: %v", e)
+		}
+		if config, err = feedback.ReadConfig(t.Context(), from); err != nil {
+			t.Fatal(err)
+		}
+		without, err := feedback.RemoveMember(config, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := feedback.Reconfigure(t.Context(), from, without); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// insertMirrored inserts a document and waits for the mirror, up to a number of
+// milliseconds.
+func insertMirrored(t *testing.T, c call.Caller, id, wait int) *servererr.Error {
+	t.Helper()
+	return call.ConcernError(command(t, c, "feedback", bson.D{
+		{Key: "insert", Value: "c"},
+		{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: id}}}},
+		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "mirror"}, {Key: "wtimeout", Value: wait}}},
+	}))
+}
+
+// TestRolesReadViews: with the roles of docs/privileges.md the target's collections
+// can be read also where there are views and time series, whose own collections
+// hardly anybody may look into.
+func TestRolesReadViews(t *testing.T) {
+	_, roles := rolesOnPage(t)
+	eachProvider(t, dialects("5.0", "8.0"), func(t *testing.T, p provider) {
+		c := p.open(t, clusterOptions{name: "target", members: 1, users: []mongotest.User{{Name: mirrorUser, Password: "p", Roles: roles}}})
+		conn := connect(t, c.uriFor(mirrorUser))
+		command(t, conn, "views", bson.D{{Key: "create", Value: "v"}, {Key: "viewOn", Value: "c"}, {Key: "pipeline", Value: bson.A{}}})
+		series := bson.D{{Key: "create", Value: "s"}, {Key: "timeseries", Value: bson.D{{Key: "timeField", Value: "t"}}}}
+		if p.real {
+			p.major = majorOf(t, c)
+		}
+		if p.major >= 5 {
+			command(t, conn, "views", series)
+		}
+		cat, err := catalog.Load(t.Context(), conn, []string{"views"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := cat.Database(t.Context(), "views")
+		if err != nil || len(all) < 2 {
+			t.Errorf("read %v, %v", all, err)
+		}
+	})
+}
