@@ -30,6 +30,8 @@ type attempt struct {
 	batcher  *batcher.Batcher
 	applier  *applier.Applier
 	feedback *feedback.Feedback
+	// start is how far the link was when the attempt began.
+	start checkpoint.Progress
 }
 
 // newAttempt makes the stages for a hold. Once soft is done, what is not due is
@@ -85,6 +87,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, hold *checkpoint.Hold, 
 	if err != nil {
 		return nil, err
 	}
+	a.start = start
 	p.begin(a, st, start)
 	return a, nil
 }
@@ -176,7 +179,8 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 		advance: func(ctx context.Context, w applier.Applied) error {
 			return a.hold.Advance(ctx, w.Progress, w.Lanes, a.p.sourceNow(a.source))
 		},
-		observe: a.p.moved,
+		observe:  a.p.moved,
+		progress: a.start,
 	}
 	g.Go(named("upstream", func() error { return a.upstream.run(head, fetched) }))
 	g.Go(named("buffer", func() error { return a.queue.Run(ctx, fetched, queued) }))

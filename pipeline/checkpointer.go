@@ -62,6 +62,10 @@ func (c *checkpointer) loop(ctx context.Context, in <-chan applier.Applied, todo
 	defer next.Stop()
 	rested, writing := false, false
 	var send chan<- checkpoint.Progress
+	if !c.progress.Applied.IsNull() {
+		// Where nothing is written any more, this is all that there is to tell.
+		send = out
+	}
 	for {
 		// The last checkpoint does not wait for the interval.
 		write := todo

@@ -208,7 +208,28 @@ func (p *Pipeline) sourceNow(src checkpoint.Source) checkpoint.Source {
 	return src
 }
 
-// sourceOf asks the source's primary which set it is.
+// askSource asks the source which set it is: any member that answers, as an
+// attempt does not need the primary.
+func (p *Pipeline) askSource(ctx context.Context) (checkpoint.Source, error) {
+	view := p.watcher.View()
+	for i := range view.Members {
+		m := &view.Members[i]
+		if !m.Up() || m.Arbiter || m.Stranger {
+			continue
+		}
+		caller, err := p.source.Member(m.Host)
+		if err != nil {
+			continue // the set knows better than the view
+		}
+		src, err := sourceOf(ctx, caller)
+		if err == nil || ctx.Err() != nil {
+			return src, err
+		}
+	}
+	return sourceOf(ctx, p.source)
+}
+
+// sourceOf asks a member which set it is of.
 func sourceOf(ctx context.Context, source call.Caller) (checkpoint.Source, error) {
 	src := checkpoint.Source{RBID: -1}
 	body, err := bson.Marshal(bson.D{{Key: "hello", Value: 1}, {Key: "$replData", Value: 1}, {Key: "$oplogQueryData", Value: 1}})

@@ -178,7 +178,7 @@ func (p *Pipeline) readEarlier(ctx context.Context, broken *txn.BrokenChainError
 
 // attempt takes hold of the link and runs its stages until they end.
 func (p *Pipeline) attempt(ctx, soft context.Context) error {
-	src, err := sourceOf(ctx, p.source)
+	src, err := p.askSource(ctx)
 	if err != nil {
 		return fmt.Errorf("ask the source for its set: %w", err)
 	}

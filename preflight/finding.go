@@ -9,11 +9,11 @@ import (
 type Level uint8
 
 const (
-	// OK: nothing is to be done.
+	// OK says that nothing is to be done.
 	OK Level = iota + 1
-	// Warn: the link can run, but somebody should know.
+	// Warn says that the link can run, but somebody should know.
 	Warn
-	// Fail: the link must not start.
+	// Fail says that the link must not start.
 	Fail
 )
 

@@ -23,11 +23,12 @@ import (
 // every ten seconds.
 func TestProgressLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out logLines
+		out.more = sync.NewCond(&out.mu)
 		var mu sync.Mutex
 		now := pipeline.Snapshot{State: pipeline.Steady, SourceHost: "a:1"}
 		change := func(f func(*pipeline.Snapshot)) { mu.Lock(); f(&now); mu.Unlock() }
-		ctx, end := context.WithCancel(t.Context())
+		ctx, end := context.WithCancelCause(t.Context())
 		var loop sync.WaitGroup
 		loop.Go(func() {
 			progressLoop(ctx, newLogger(&out, true, "info"), func() pipeline.Snapshot { mu.Lock(); defer mu.Unlock(); return now })
@@ -41,23 +42,22 @@ func TestProgressLoop(t *testing.T) {
 		if n := lines(); n != 1 {
 			t.Errorf("%d lines after five idle minutes", n)
 		}
-		out.Reset()
 		change(func(s *pipeline.Snapshot) {
 			s.Progress = checkpoint.Progress{Applied: oplog.OpTime{TS: bson.Timestamp{T: 5, I: 1}, Term: 2}, Ops: 2500}
 			s.Lag = 1234 * time.Millisecond
 		})
 		time.Sleep(10 * time.Second)
-		if n := lines(); n != 1 || !strings.Contains(out.String(), `"msg":"progress","state":"steady","lag":1234000000,"applied":"5:1 t2"`) ||
+		if n := lines(); n != 2 || !strings.Contains(out.String(), `"msg":"progress","state":"steady","lag":1234000000,"applied":"5:1 t2"`) ||
 			!strings.Contains(out.String(), `"ops":2500,"opsPerSecond":250`) {
 			t.Errorf("%d lines: %s", n, &out)
 		}
 		time.Sleep(10 * time.Second)
 		change(func(s *pipeline.Snapshot) { s.State = pipeline.CatchingUp })
 		time.Sleep(10 * time.Second)
-		if n := lines(); n != 2 {
+		if n := lines(); n != 3 {
 			t.Errorf("%d lines: %s", n, &out)
 		}
-		end()
+		end(nil)
 		loop.Wait()
 	})
 }
@@ -67,7 +67,7 @@ type happened struct{ level slog.Level }
 func (happened) Message() string     { return "it happened" }
 func (h happened) Level() slog.Level { return h.level }
 func (happened) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("link", "l"), slog.Int("n", 3))
+	return slog.GroupValue(slog.String(keyLink, "l"), slog.Int(keyOps, 3))
 }
 
 func TestEventsAreLogged(t *testing.T) {
@@ -81,7 +81,7 @@ func TestEventsAreLogged(t *testing.T) {
 		if n := strings.Count(out.String(), "\n"); n != want || seen != 3 {
 			t.Errorf("%s: %d lines, %d seen", level, n, seen)
 		}
-		if want > 0 && !strings.Contains(out.String(), `"msg":"it happened","link":"l","n":3}`) {
+		if want > 0 && !strings.Contains(out.String(), `"msg":"it happened","link":"l","ops":3}`) {
 			t.Errorf("got %s", &out)
 		}
 	}

@@ -32,9 +32,6 @@ func (c *chooser) over(ts bson.Timestamp) bool {
 	return c.until.T != 0 && oplog.CompareTimestamps(ts, c.until) > 0
 }
 
-// all tells whether every operation is wanted.
-func (c *chooser) all() bool { return len(c.kinds) == 0 && len(c.names) == 0 }
-
 // what tells whether an operation is wanted. A command is of the collection that
 // it names.
 func (c *chooser) what(op *oplog.Op) bool {
@@ -78,8 +75,8 @@ func parsePattern(text string) (*regexp.Regexp, error) {
 	if db == "" || dotted && coll == "" {
 		return nil, fmt.Errorf("%q is no namespace", text)
 	}
-	wild := func(s, any string) string {
-		return strings.NewReplacer(`\*`, any+"*", `\?`, any).Replace(regexp.QuoteMeta(s))
+	wild := func(s, one string) string {
+		return strings.NewReplacer(`\*`, one+"*", `\?`, one).Replace(regexp.QuoteMeta(s))
 	}
 	expression := "(?s)^" + wild(db, `[^.]`)
 	if dotted {

@@ -48,11 +48,12 @@ func (p *printer) print(raw bson.Raw) (bool, error) {
 	if p.json {
 		return true, p.printJSON(raw)
 	}
-	text := line(&e) + "\n"
+	var text strings.Builder
+	text.WriteString(line(&e) + "\n")
 	for i := range inner {
-		text += fmt.Sprintf("    %s  %s  %s\n", letter(inner[i].Kind), name(&inner[i]), payload(&inner[i]))
+		fmt.Fprintf(&text, "    %s  %s  %s\n", letter(inner[i].Kind), name(&inner[i]), payload(&inner[i]))
 	}
-	_, err = io.WriteString(p.w, text)
+	_, err = io.WriteString(p.w, text.String())
 	return true, err
 }
 
@@ -111,7 +112,7 @@ func group(e *oplog.Entry) string {
 		return payload(&e.Op)
 	}
 	n := 0
-	for range a.Ops() {
+	for range a.Ops() { //nolint:errcheck // They were read before without a fault.
 		n++
 	}
 	text := "applyOps of " + strconv.Itoa(n)

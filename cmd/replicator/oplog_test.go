@@ -29,7 +29,7 @@ func TestOplogFollows(t *testing.T) {
 		t.Fatalf("code %d\n%s%s", code, stdout, stderr)
 	}
 
-	ctx, end := context.WithCancel(t.Context())
+	ctx, end := context.WithCancelCause(t.Context())
 	out, w := io.Pipe()
 	lines := bufio.NewScanner(out)
 	var log logLines
@@ -65,7 +65,7 @@ func TestOplogFollows(t *testing.T) {
 	}
 	insert(t, set, "shop", "b", bson.D{{Key: "_id", Value: "much later"}})
 	see(`i  shop.b  {"_id":"much later"}`)
-	end()
+	end(nil)
 	if lines.Scan() {
 		t.Errorf("more came: %s", lines.Text())
 	}

@@ -98,7 +98,7 @@ func (l *logLines) String() string {
 // runLink is a running link.
 type runLink struct {
 	t     *testing.T
-	drain context.CancelFunc
+	drain func()
 	kill  context.CancelCauseFunc
 	code  chan int
 	log   logLines
@@ -107,9 +107,9 @@ type runLink struct {
 // startLink starts a link with logs as JSON.
 func startLink(t *testing.T, args ...string) *runLink {
 	t.Helper()
-	soft, drain := context.WithCancel(t.Context())
+	soft, drain := context.WithCancelCause(t.Context())
 	hard, kill := context.WithCancelCause(t.Context())
-	l := &runLink{t: t, drain: drain, kill: kill, code: make(chan int, 1)}
+	l := &runLink{t: t, drain: func() { drain(context.Canceled) }, kill: kill, code: make(chan int, 1)}
 	l.log.more = sync.NewCond(&l.log.mu)
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -119,7 +119,7 @@ func startLink(t *testing.T, args ...string) *runLink {
 	t.Cleanup(func() {
 		kill(pipeline.ErrStopped)
 		running.Wait()
-		drain()
+		drain(nil)
 	})
 	return l
 }

@@ -21,6 +21,8 @@ const envPrefix = "REPLICATOR_"
 type configFile string
 
 // BeforeResolve is called by kong where the flag is on the command line.
+//
+//nolint:unparam // Kong calls it, and wants an error of it.
 func (configFile) BeforeResolve(ctx *kong.Context, trace *kong.Path, s *settings) error {
 	name, _ := ctx.FlagValue(trace.Flag).(configFile)
 	s.file = string(name)

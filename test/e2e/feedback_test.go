@@ -41,13 +41,15 @@ func TestWaitsForTheMirror(t *testing.T) {
 		m := &mirror{t: t, source: source.uriFor(admin), target: target.uriFor(admin), cfg: pipeline.Config{
 			Link: "feedback", Scope: everything, Await: time.Second, Feedback: feedback.Member, MemberID: id, KeepAlive: time.Second,
 		}}
-		if e := insertMirrored(t, from, -1, 500); e == nil || e.Code != servererr.WriteConcernTimeout {
+		if e := insertMirrored(t, from, "before", 0, 500); e == nil || e.Code != servererr.WriteConcernTimeout {
 			t.Fatalf("acknowledged with no mirror: %v", e)
 		}
 		m.begin()
 		defer m.end(errEnd)
+		// The link begins behind what was written before it.
+		m.await(time.Minute, "the link exists", func(s pipeline.Snapshot) bool { return s.Attempts > 0 })
 		for n := range 20 {
-			if e := insertMirrored(t, from, n, 60_000); e != nil {
+			if e := insertMirrored(t, from, "c", n, 60_000); e != nil {
 				m.fatal("write %d is not acknowledged: %v", n, e)
 			}
 		}
@@ -55,7 +57,7 @@ func TestWaitsForTheMirror(t *testing.T) {
 			t.Errorf("the target has %d of 20 documents that were acknowledged", len(docs))
 		}
 		m.end(errEnd)
-		if e := insertMirrored(t, from, 20, 500); e == nil || e.Code != servererr.WriteConcernTimeout {
+		if e := insertMirrored(t, from, "c", 20, 500); e == nil || e.Code != servererr.WriteConcernTimeout {
 			t.Errorf("acknowledged without the mirror: %v", e)
 		}
 		if config, err = feedback.ReadConfig(t.Context(), from); err != nil {
@@ -73,7 +75,7 @@ func TestWaitsForTheMirror(t *testing.T) {
 
 // insertMirrored inserts a document and waits for the mirror, up to a number of
 // milliseconds.
-func insertMirrored(t *testing.T, c call.Caller, id, wait int) *servererr.Error {
+func insertMirrored(t *testing.T, c call.Caller, coll string, id, wait int) *servererr.Error {
 	t.Helper()
 	return call.ConcernError(command(t, c, "feedback", bson.D{
 		{Key: "insert", Value: "c"},

@@ -1,0 +1,107 @@
+package applier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
+)
+
+// TestPropertyForgetfulTarget is TestProperty with a target whose primary is cut
+// off at any command, takes more of them, and is then replaced by one that has
+// none of those.
+func TestPropertyForgetfulTarget(t *testing.T) {
+	if testing.Short() {
+		t.Skip("elections take their time")
+	}
+	outer := t
+	target := &simTarget{set: mongosim.StartTest(t, mongosim.Options{Members: 3})}
+	links := 0
+	rapid.Check(t, func(t *rapid.T) {
+		if links++; links > 70 {
+			return
+		}
+		target.intercept(nil)
+		target.direct(nil)
+		link := fmt.Sprintf("link%d", links)
+		r := rigOn(t, target, link, rapid.SampledFrom([]int{1, 4}).Draw(t, "writers"))
+		r.db = "db" + link
+		all := bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}
+		for _, c := range []string{"a", "b", "o", "system.js"} {
+			target.run(t, r.db, bson.D{{Key: "create", Value: c}, all})
+		}
+		target.run(t, r.db, bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}, all})
+		m := drawModel(t, r.db, 1000)
+		for attempts := 0; ; attempts++ {
+			ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+			a, err := r.begin(ctx, func(c *Config) {
+				c.Relaxed = rapid.Bool().Draw(t, "relaxed")
+				c.FlushDocs = rapid.IntRange(1, 4).Draw(t, "docs")
+				c.CoalesceWindow = rapid.IntRange(1, 8).Draw(t, "window")
+			})
+			if err != nil {
+				stop()
+				if attempts > 40 || errors.Is(err, checkpoint.ErrFenced) {
+					t.Fatal(err)
+				}
+				_ = pause(context.Background(), 20*time.Millisecond)
+				continue
+			}
+			var over sync.WaitGroup
+			if attempts == 0 {
+				old, err := target.set.AwaitPrimary(ctx)
+				succeed(t, err)
+				target.direct(old)
+				cut, more := rapid.IntRange(1, 40).Draw(t, "cut"), rapid.IntRange(0, 100).Draw(t, "more")
+				var n atomic.Int64
+				target.intercept(func(call.Command) (error, bool) {
+					if n.Add(1) == int64(cut) {
+						for i := range 3 {
+							if i != old.ID() {
+								target.set.Cut(old.ID(), i)
+							}
+						}
+						over.Go(func() {
+							_ = pause(ctx, time.Duration(more)*time.Millisecond+1)
+							failOver(ctx, outer, target, old)
+						})
+					}
+					return nil, false
+				})
+			}
+			state := a.hold.State()
+			err = a.run(ctx, m.after(state.Applied), rapid.IntRange(0, 3).Draw(t, "advance"))
+			over.Wait()
+			stop()
+			target.intercept(nil)
+			target.direct(nil)
+			if err == nil {
+				// What was acknowledged may be lost still: only a checkpoint says that it
+				// is not.
+				ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+				for _, last := range a.seen[max(0, len(a.seen)-1):] {
+					err = a.hold.Advance(ctx, last.Progress, last.Lanes, checkpoint.Source{SetName: "rs0", RBID: 1})
+				}
+				stop()
+				if err == nil {
+					m.check(t, target, m.optime(), true)
+					return
+				}
+			}
+			t.Logf("attempt %d: %v", attempts, err)
+			if errors.Is(err, checkpoint.ErrFenced) || isStop(err) {
+				t.Fatalf("attempt %d: %v", attempts, err)
+			}
+		}
+	})
+}
