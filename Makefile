@@ -65,14 +65,17 @@ cover: ## show the coverage of oplog/ by all tests, the total last
 	$(GO) tool cover -func=bin/cover.out
 	@$(GO) tool cover -func=bin/cover.out | awk '/^total:/ && $$3 + 0 < 90 {print "less than 90 %"; exit 1}'
 
+# One package at a time: each starts several servers.
+SERVER_TESTS = $(GO) test -count=1 -p 1 -timeout 60m ./test/e2e/... ./internal/mdb/...
+
 .PHONY: test-mongod
-test-mongod: ## run the end-to-end tests on a local server; MONGOD=/absolute/path
+test-mongod: ## run the end-to-end tests on a local server; MONGOD=/absolute/path, LIVE_SECONDS=60
 	@test -n "$(MONGOD)" || { echo "make test-mongod: set MONGOD=/path/to/mongod" >&2; exit 2; }
-	MONGOD="$(MONGOD)" $(GO) test -count=1 ./test/e2e/...
+	MONGOD="$(MONGOD)" $(SERVER_TESTS)
 
 .PHONY: test-docker
-test-docker: ## run the end-to-end tests on server images; MONGO_VERSIONS=5.0,8.0
-	REPLICATOR_DOCKER=1 MONGO_VERSIONS="$(MONGO_VERSIONS)" $(GO) test -count=1 -timeout 30m ./test/e2e/...
+test-docker: ## run the end-to-end tests on server images; MONGO_VERSIONS=5.0,8.0, LIVE_SECONDS=60
+	REPLICATOR_DOCKER=1 MONGO_VERSIONS="$(MONGO_VERSIONS)" $(SERVER_TESTS)
 
 KILLS ?= 200
 

@@ -140,15 +140,21 @@ func (d *dispatcher) isCrossed(at oplog.OpTime) bool {
 	return slices.ContainsFunc(d.begun, func(p checkpoint.Position) bool { return !at.After(p.OpTime) })
 }
 
+// pass tells the lanes that had begun something up to an entry that there is no
+// more of it to come.
+func (d *dispatcher) pass(last oplog.OpTime) {
+	for i := range d.handed {
+		if d.handed[i] != (checkpoint.Position{}) && !last.Before(d.begun[i].OpTime) {
+			d.writers[i].pass()
+			d.handed[i] = checkpoint.Position{}
+		}
+	}
+}
+
 // isCut tells whether a lane has a part of what it had begun as of the start, and
 // not all of it.
 func (d *dispatcher) isCut() bool {
-	for i, at := range d.handed {
-		if at != (checkpoint.Position{}) && at.Compare(d.begun[i]) < 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.handed, func(p checkpoint.Position) bool { return p != (checkpoint.Position{}) })
 }
 
 // errApart is an item that is not for the barrier of another one.

@@ -119,3 +119,18 @@ func TestBudgetWhileTheRestIsAwaited(t *testing.T) {
 		t.Error("the bytes of the second batch were not given back, or more than that")
 	}
 }
+
+// A lane does not wait for the rest of what was begun when the log has passed it.
+func TestRestThatDoesNotCome(t *testing.T) {
+	r, l := begunRig(t)
+	last := &l.entries[len(l.entries)-1]
+	other := newLog(t)
+	other.entries = make([]logged, len(l.entries)-1)
+	other.add(bson.D{{Key: "op", Value: "n"}, {Key: "ns", Value: ""}, {Key: "o", Value: bson.D{}}})
+	last.raw = other.entries[len(other.entries)-1].raw
+	a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) { c.Relaxed, c.ReportDivergence = true, true }))
+	succeed(t, a.run(t.Context(), l.batches(), 0))
+	if n := a.Stats().Divergences; n == 0 {
+		t.Error("nothing was found wrong")
+	}
+}

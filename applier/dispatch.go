@@ -27,8 +27,8 @@ type dispatcher struct {
 	// stands for nothing.
 	begun        []checkpoint.Position
 	barrierBegun checkpoint.Position
-	// handed are the last operations that each lane was given that had begun
-	// something.
+	// handed are the last operations that each lane was given of what it had begun,
+	// as long as there may be more of that to come.
 	handed []checkpoint.Position
 	routes routes
 	// ready are operations for each lane that have not been handed over yet, all
@@ -132,6 +132,7 @@ func (d *dispatcher) batch(ctx context.Context, b *batch.Batch) error {
 		return err
 	}
 	d.handOver()
+	d.pass(b.Last)
 	return d.tracker.close(d.current)
 }
 
@@ -315,7 +316,7 @@ func (d *dispatcher) settle(o *routed) error {
 // has been taken.
 func (d *dispatcher) append(o *routed) {
 	o.p = d.current
-	if begun := d.begun[o.lane]; begun != (checkpoint.Position{}) {
+	if o.op.At.Compare(d.begun[o.lane]) <= 0 {
 		d.handed[o.lane] = o.op.At
 	}
 	d.ready[o.lane] = append(d.ready[o.lane], o.work)

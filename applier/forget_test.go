@@ -28,7 +28,7 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 	target := &simTarget{set: mongosim.StartTest(t, mongosim.Options{Members: 3})}
 	links := 0
 	rapid.Check(t, func(t *rapid.T) {
-		if links++; links > 70 {
+		if links++; links > 6 {
 			return
 		}
 		target.intercept(nil)

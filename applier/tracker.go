@@ -41,8 +41,8 @@ type tracker struct {
 	// inflight is how many operations the lanes have.
 	inflight int
 	// patient is how many lanes wait for the rest of what they had begun.
-	patient int
-	version uint64 // of progress
+	patient  int
+	version  uint64 // of progress
 	finished bool
 }
 

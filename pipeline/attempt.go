@@ -43,7 +43,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, hold *checkpoint.Hold, 
 	if a.upstream, err = p.newUpstream(src, p.readFrom(st), until); err != nil {
 		return nil, err
 	}
-	if a.queue, err = buffer.New(buffer.Config{Limit: p.cfg.BufferBytes - p.heldBytes(), Registry: p.cfg.Registry}); err != nil {
+	if a.queue, err = buffer.New(buffer.Config{Limit: p.cfg.BufferBytes - p.cfg.heldBytes(), Registry: p.cfg.Registry}); err != nil {
 		return nil, err
 	}
 	a.batcher, err = batcher.New(batcher.Config{
@@ -106,9 +106,9 @@ func (p *Pipeline) readFrom(st checkpoint.State) oplog.OpTime {
 
 // heldBytes is the part of the budget for what was read and is not known to be
 // committed at the source yet.
-func (p *Pipeline) heldBytes() int64 {
-	if p.cfg.ReadConcern == ReadLocal {
-		return p.cfg.BufferBytes / 4
+func (c *Config) heldBytes() int64 {
+	if c.ReadConcern == ReadLocal {
+		return c.BufferBytes / 4
 	}
 	return 0
 }
@@ -121,7 +121,7 @@ func (p *Pipeline) newUpstream(src checkpoint.Source, from, until oplog.OpTime) 
 	}
 	cfg := fetcher.Config{AwaitTime: p.cfg.Await}
 	if p.cfg.ReadConcern == ReadLocal {
-		cfg.Mode, cfg.HeldBytes = fetcher.ReadHoldBack, p.heldBytes()
+		cfg.Mode, cfg.HeldBytes = fetcher.ReadHoldBack, p.cfg.heldBytes()
 	}
 	if id, ok := src.ReplicaSetID.ObjectIDOK(); ok {
 		cfg.ReplicaSetID = id

@@ -155,13 +155,20 @@ func Classify(err error) Verdict {
 // end the attempt is a reason to try another member.
 func onMember(err error) Verdict {
 	v := Classify(err)
-	if v.Action == Retry {
+	if v.Action == Retry || isLogin(err) {
 		return Verdict{Action: NewSource, Deny: syncsource.DenyNetwork}
 	}
 	if _, ok := errors.AsType[*servererr.Error](err); ok && v.Action == Exit {
 		return Verdict{Action: NewSource, Deny: syncsource.DenyNetwork}
 	}
 	return v
+}
+
+// isLogin tells whether a login was refused. A server that cannot read its users
+// says so too, and no more: during a rollback, a first copy, or its shutdown.
+func isLogin(err error) bool {
+	_, ok := errors.AsType[*mdb.AuthError](err)
+	return ok
 }
 
 func is(target error) func(error) bool {

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
@@ -137,6 +138,10 @@ func (c *Config) validate() error {
 	}
 	if c.Writers < 1 || c.Writers > 256 {
 		errs = append(errs, fmt.Errorf("writers: %d is not from 1 to 256", c.Writers))
+	}
+	if left := c.BufferBytes - c.heldBytes(); left < buffer.MinLimit {
+		errs = append(errs, fmt.Errorf("buffer: a budget of %d bytes leaves %d for what is committed: want %d or more",
+			c.BufferBytes, left, buffer.MinLimit))
 	}
 	if c.Delay < 0 {
 		errs = append(errs, fmt.Errorf("delay: %s is negative", c.Delay))

@@ -34,13 +34,16 @@ func verdict(err error) string {
 
 // kind names what is at the bottom of an error.
 func kind(err error) string {
+	if errors.Is(err, pipeline.ErrOtherHistory) {
+		return "other history" // because of what a member is without
+	}
 	for name, sentinel := range map[string]error{
-		"stopped": pipeline.ErrStopped, "other history": pipeline.ErrOtherHistory, "other settings": pipeline.ErrSettings,
+		"stopped": pipeline.ErrStopped, "other settings": pipeline.ErrSettings,
 		"other source": checkpoint.ErrOtherSource, "fenced": checkpoint.ErrFenced, "start too old": pipeline.ErrStartTooOld,
 		"member behind": fetcher.ErrSourceBehind, "member too stale": fetcher.ErrTooStale, "start missing": fetcher.ErrStartMissing,
 		"member rolled back": fetcher.ErrRolledBack, "member of another set": fetcher.ErrForeignSet, "rewound": checkpoint.ErrRewound,
 	} {
-		if errors.Is(err, sentinel) && !(name == "start missing" && errors.Is(err, pipeline.ErrOtherHistory)) {
+		if errors.Is(err, sentinel) {
 			return name
 		}
 	}

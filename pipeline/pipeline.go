@@ -91,6 +91,8 @@ func (p *Pipeline) Run(ctx, soft context.Context) error {
 		p.state.set(Stopped, "drained")
 	case ctx.Err() != nil:
 		p.state.set(Stopped, context.Cause(ctx).Error())
+	case errors.Is(err, ErrStopped):
+		p.state.set(Stopped, err.Error())
 	case v.Action == Resync:
 		p.state.set(Stale, err.Error())
 	default:
@@ -116,7 +118,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		err := p.attempt(ctx, soft)
 		switch {
 		case err == nil && soft.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // That soft is done is why it was drained.
 		case err == nil, errors.Is(err, checkpoint.ErrSpent):
 			continue // the lanes were drained, or have another number now
 		case ctx.Err() != nil:
@@ -131,7 +133,8 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 				err = walk
 			}
 		}
-		if Classify(err).Action != Retry {
+		// Who held the link has been let in before, so that will pass.
+		if Classify(err).Action != Retry && !(isLogin(err) && p.term != 0) {
 			return err
 		}
 		p.failed(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -64,9 +63,9 @@ func setOptions(t *testing.T, d *datadriven.TestData, which string, seed int64) 
 	o := mongosim.Options{Members: 3, Seed: seed, TTLInterval: -1}
 	var n int
 	for name, set := range map[string]func(){
-		"":         func() { o.Members = n },
-		"-oplog":   func() { o.OplogBytes = int64(n) },
-		"-journal": func() { o.JournalDelay = time.Duration(n) * time.Millisecond },
+		"":          func() { o.Members = n },
+		"-oplog":    func() { o.OplogBytes = int64(n) },
+		"-journal":  func() { o.JournalDelay = time.Duration(n) * time.Millisecond },
 		"-election": func() { o.ElectionTimeout = time.Duration(n) * time.Millisecond },
 	} {
 		if d.HasArg(which + name) {
@@ -445,8 +444,4 @@ func statements(verb, coll string, from, to, size int) bson.D {
 	}
 	field := map[string]string{"insert": "documents", "update": "updates", "delete": "deletes"}[verb]
 	return bson.D{{Key: verb, Value: coll}, {Key: field, Value: list}}
-}
-
-func TestMain(m *testing.M) {
-	os.Exit(m.Run())
 }

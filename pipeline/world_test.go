@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -103,7 +102,7 @@ type link struct {
 // load is a workload that runs.
 type load struct {
 	*traffic.Traffic
-	stop context.CancelFunc
+	stop context.CancelCauseFunc
 	// done is closed once err is what Run returned.
 	done chan struct{}
 	err  error
@@ -330,7 +329,7 @@ func (w *world) beginLoad(cfg traffic.Config) error {
 	if err != nil {
 		return err
 	}
-	soft, stop := context.WithCancel(w.t.Context())
+	soft, stop := context.WithCancelCause(w.t.Context())
 	l := &load{Traffic: clients, stop: stop, done: make(chan struct{})}
 	w.load = l
 	go func() {
@@ -342,7 +341,7 @@ func (w *world) beginLoad(cfg traffic.Config) error {
 
 // endLoad lets every client end what it is at.
 func (w *world) endLoad() error {
-	w.load.stop()
+	w.load.stop(nil)
 	<-w.load.done
 	err := w.load.err
 	w.load = nil
@@ -358,7 +357,7 @@ func (w *world) memberOf(c *cluster, word string) (int, error) {
 		if host == "" {
 			return 0, errors.New("nobody is read from")
 		}
-	case len(word) == 1 && strings.Contains("ABCDEFG", word):
+	case len(word) == 1 && word >= "A" && word <= "G":
 		w.naming.Lock()
 		defer w.naming.Unlock()
 		for h, name := range w.names {

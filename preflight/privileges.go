@@ -27,6 +27,10 @@ type grant struct {
 	actions                      map[string]bool
 }
 
+// allows tells whether an action is among those that are granted. A server's own
+// user is granted anyAction.
+func (p *grant) allows(action string) bool { return p.actions[action] || p.actions["anyAction"] }
+
 // anyDB stands for a database that nobody has named.
 const anyDB = ""
 
@@ -34,26 +38,26 @@ const anyDB = ""
 // database.
 func (g *grants) may(db, action string) bool {
 	return g.open || slices.ContainsFunc(g.list, func(p grant) bool {
-		return p.actions[action] && (p.any || p.named && p.collection == "" && (p.db == "" || p.db == db))
+		return p.allows(action) && (p.any || p.named && p.collection == "" && (p.db == "" || p.db == db))
 	})
 }
 
 // mayOn tells whether an action is allowed on one collection.
 func (g *grants) mayOn(db, collection, action string) bool {
 	return g.may(db, action) || slices.ContainsFunc(g.list, func(p grant) bool {
-		return p.actions[action] && p.named && p.collection == collection && (p.db == "" || p.db == db)
+		return p.allows(action) && p.named && p.collection == collection && (p.db == "" || p.db == db)
 	})
 }
 
 // mayCluster tells whether an action on the cluster is allowed.
 func (g *grants) mayCluster(action string) bool {
-	return g.open || slices.ContainsFunc(g.list, func(p grant) bool { return p.actions[action] && (p.any || p.cluster) })
+	return g.open || slices.ContainsFunc(g.list, func(p grant) bool { return p.allows(action) && (p.any || p.cluster) })
 }
 
 // mayBuckets tells whether an action on buckets of time-series collections is
 // allowed.
 func (g *grants) mayBuckets(action string) bool {
-	return g.open || slices.ContainsFunc(g.list, func(p grant) bool { return p.actions[action] && (p.any || p.buckets) })
+	return g.open || slices.ContainsFunc(g.list, func(p grant) bool { return p.allows(action) && (p.any || p.buckets) })
 }
 
 func readGrants(ctx context.Context, s *server) (*grants, error) {

@@ -120,3 +120,28 @@ func (b *bench) heldSpecs(t *testing.T) ddl.Specs {
 	}
 	return held
 }
+
+// An index that an earlier attempt asked for is shown from the start of its build
+// on. It is waited for.
+func TestIndexUnderWayIsAskedForAgain(t *testing.T) {
+	b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
+	ops := b.history(t)[:2]
+	for _, op := range ops {
+		if err := b.exec.Apply(t.Context(), op, ddl.Once); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked := 0
+	b.before = func(cmd call.Command) error {
+		if _, err := cmd.Body.LookupErr("createIndexes"); err == nil {
+			asked++
+		}
+		return nil
+	}
+	if err := b.exec.Apply(t.Context(), ops[1], ddl.Maybe); err != nil {
+		t.Fatal(err)
+	}
+	if asked != 1 {
+		t.Errorf("it was asked for %d times, want once", asked)
+	}
+}

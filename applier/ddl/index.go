@@ -125,7 +125,9 @@ func (b *build) add(spec fields) error {
 		h.Absent = true
 	}
 	b.wanted = append(b.wanted, h)
-	b.missing = append(b.missing, !there && !h.Absent)
+	// One that an earlier attempt asked for may be shown and still be under way: to
+	// ask once more waits for its end.
+	b.missing = append(b.missing, !h.Absent && (!there || b.again == Maybe))
 	return nil
 }
 

@@ -16,11 +16,19 @@ import (
 )
 
 type runCommand struct {
-	Config      configFile `placeholder:"FILE" help:"YAML file of settings, NAME: VALUE with the names of these flags. Before it go variables REPLICATOR_NAME, before them flags."`
+	Config      configFile `placeholder:"FILE" help:"YAML file of settings: lines NAME: VALUE, with the names of these flags."`
 	PrintConfig bool       `help:"Print the settings as they are, with where each is from, and end."`
 	Check       bool       `help:"Only make the startup checks, a line for each, and end."`
 
 	runFlags
+}
+
+// Help is what run --help says before the flags.
+func (*runCommand) Help() string {
+	return "Every flag can also be a variable of the environment (REPLICATOR_BUFFER_BYTES for --buffer-bytes), " +
+		"or a line of a YAML file (buffer-bytes: 1GiB, see --config). The first of flag, environment and file counts, then the default. " +
+		"Keep passwords out of the command line: everybody on the machine can see it. More is in docs/configuration.md.\n\n" +
+		"The first SIGTERM or SIGINT drains, the second stops; neither loses anything."
 }
 
 // Run mirrors the source into the target, until it is told to end or cannot go on.
@@ -79,6 +87,9 @@ func (c *runCommand) run(e ends, p *plan, log *slog.Logger, asJSON bool, out out
 	}
 	if err := report.Err(); err != nil || c.Check {
 		return err
+	}
+	if report.Found && (c.StartAt.given() || c.CopiedUntil.given()) {
+		log.LogAttrs(e.hard, slog.LevelInfo, "the link exists: --start-at and --copied-until have no effect")
 	}
 	c.chooseFeedback(p, &report, log)
 	return c.mirror(e, p, ln, source, target, log)

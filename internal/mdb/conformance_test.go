@@ -54,27 +54,28 @@ func TestConformanceOfServers(t *testing.T) {
 		})
 	})
 	t.Run("three members", func(t *testing.T) {
-		rs := mongotest.Start(t, mongotest.Options{Members: 3})
-		mdbtest.Run(t, func(t *testing.T) mdbtest.Deployment {
-			s := open(t, mdb.Config{URI: rs.URI()})
-			if _, err := s.Kind(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			must(t, s, "ping", 1)
-			d := mdbtest.Deployment{Primary: s}
-			primary, _ := s.Primary()
-			for _, host := range s.Hosts() {
-				if host != primary {
-					d.Secondary = s.Member(host)
+		mongotest.Versions(t, mongotest.Options{Members: 3}, func(t *testing.T, rs *mongotest.ReplicaSet) {
+			mdbtest.Run(t, func(t *testing.T) mdbtest.Deployment {
+				s := open(t, mdb.Config{URI: rs.URI()})
+				if _, err := s.Kind(t.Context()); err != nil {
+					t.Fatal(err)
 				}
-			}
-			d.StepDown = func(ctx context.Context) error {
-				cmd := command(t, "replSetStepDown", 5, "secondaryCatchUpPeriodSecs", 4)
-				cmd.DB = "admin"
-				_, err := call.Caller(s).Call(ctx, cmd)
-				return err
-			}
-			return d
+				must(t, s, "ping", 1)
+				d := mdbtest.Deployment{Primary: s}
+				primary, _ := s.Primary()
+				for _, host := range s.Hosts() {
+					if host != primary {
+						d.Secondary = s.Member(host)
+					}
+				}
+				d.StepDown = func(ctx context.Context) error {
+					cmd := command(t, "replSetStepDown", 5, "secondaryCatchUpPeriodSecs", 4)
+					cmd.DB = "admin"
+					_, err := call.Caller(s).Call(ctx, cmd)
+					return err
+				}
+				return d
+			})
 		})
 	})
 }

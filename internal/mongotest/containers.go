@@ -76,7 +76,7 @@ func startBoxed(ctx context.Context, t testing.TB, opts *Options) *boxed {
 	if container != nil {
 		b.container = container
 		testcontainers.CleanupContainer(t, container, testcontainers.StopTimeout(0))
-		t.Cleanup(func() {
+		t.Cleanup(func() { //nolint:contextcheck // that of the test has ended by then
 			if t.Failed() {
 				t.Logf("server in %s at %s, end of its log:\n%s", opts.Image, b.address, containerTail(t, container))
 			}
@@ -100,7 +100,7 @@ func runBoxed(ctx context.Context, image string, args []string, env map[string]s
 		testcontainers.WithCmd(args...),
 		testcontainers.WithEnv(env),
 		testcontainers.CustomizeRequestOption(func(req *testcontainers.GenericContainerRequest) error {
-			req.NetworkMode = "host" //nolint:staticcheck // its successor takes a type of a module that is not ours to import
+			req.NetworkMode = "host"
 			return nil
 		}),
 	)

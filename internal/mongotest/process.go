@@ -77,7 +77,6 @@ func startProcesses(t testing.TB, bin string, opts Options) *ReplicaSet {
 		// Without this, a member that ends while the others wait for it would be
 		// noticed by time alone.
 		alive := p.alive()
-		//nolint:contextcheck // alive is the life of the process, not of this call
 		defer context.AfterFunc(alive, func() { cancelSet(context.Cause(alive)) })()
 	}
 	if err := rs.form(ctx); err != nil {
@@ -212,7 +211,7 @@ func (p *process) signal(_ context.Context, s signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.life.alive.Err() != nil {
-		return context.Cause(p.life.alive)
+		return context.Cause(p.life.alive) //nolint:contextcheck // the life of the process
 	}
 	if err := p.life.cmd.Process.Signal(signals[s]); err != nil {
 		return err
@@ -224,11 +223,12 @@ func (p *process) signal(_ context.Context, s signal) error {
 }
 
 // waitAnswering returns once the process answers, or has ended.
+//
+//nolint:contextcheck // it also ends with the life of the process
 func (p *process) waitAnswering(ctx context.Context, t testing.TB) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	alive := p.alive()
-	//nolint:contextcheck // alive is the life of the process, not of this call
 	defer context.AfterFunc(alive, func() { cancel(context.Cause(alive)) })()
 	return waitAnswering(ctx, t, p.address)
 }

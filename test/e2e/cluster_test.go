@@ -90,7 +90,7 @@ func eachServer(t *testing.T, run func(t *testing.T, p provider)) {
 		p.open = func(t *testing.T, o clusterOptions) cluster {
 			opts := opts
 			opts.SetName, opts.Members, opts.Users = o.name, o.members, o.users
-			return real{mongotest.Start(t, opts)}
+			return server{mongotest.Start(t, opts)}
 		}
 		run(t, p)
 	})
@@ -109,21 +109,21 @@ func dialects(some ...string) []string {
 	}
 }
 
-// real is a set of real servers.
-type real struct{ *mongotest.ReplicaSet }
+// server is a set of real servers.
+type server struct{ *mongotest.ReplicaSet }
 
-func (c real) uriFor(user string) string {
+func (c server) uriFor(user string) string {
 	if user == admin {
 		return c.AdminURI()
 	}
 	return c.URIFor(user)
 }
-func (c real) size() int                                   { return len(c.Members()) }
-func (c real) primary(ctx context.Context) (int, error)    { return c.Primary(ctx) }
-func (c real) stepDown(ctx context.Context) error          { return c.StepDown(ctx) }
-func (c real) kill(ctx context.Context, member int) error  { return c.Kill(ctx, member) }
-func (c real) start(ctx context.Context, member int) error { return c.Start(ctx, member) }
-func (c real) ready(ctx context.Context) error             { return c.AwaitReady(ctx) }
+func (c server) size() int                                   { return len(c.Members()) }
+func (c server) primary(ctx context.Context) (int, error)    { return c.Primary(ctx) }
+func (c server) stepDown(ctx context.Context) error          { return c.StepDown(ctx) }
+func (c server) kill(ctx context.Context, member int) error  { return c.Kill(ctx, member) }
+func (c server) start(ctx context.Context, member int) error { return c.Start(ctx, member) }
+func (c server) ready(ctx context.Context) error             { return c.AwaitReady(ctx) }
 
 // embedded is a set inside of this process.
 type embedded struct {
@@ -164,7 +164,7 @@ func (c embedded) primary(ctx context.Context) (int, error) {
 func (c embedded) stepDown(ctx context.Context) error       { return c.StepDown(ctx) }
 func (c embedded) kill(_ context.Context, member int) error { return c.Member(member).Kill() }
 func (c embedded) start(_ context.Context, member int) error {
-	return c.Member(member).Start()
+	return c.Member(member).Start() //nolint:contextcheck // a member lives longer than this call
 }
 
 func (c embedded) ready(ctx context.Context) error {

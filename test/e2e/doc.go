@@ -1,9 +1,18 @@
-// Package e2e holds the tests that need a real MongoDB and nothing else: what
-// this program believes about the server, put to the server.
+// Package e2e holds the tests of all of it together, and those that put to a real
+// MongoDB what this program believes about it.
 //
-// They are skipped unless the environment names a server; see
-// internal/mongotest. Each runs once for every server version at hand.
+//	TestMirror…         recordings, mirrored by the pipeline and compared with
+//	                    what the recorded server had; also into a real server
+//	TestLive            two sets of three members and many clients, while members
+//	                    step down and are killed and the mirror is restarted; with
+//	                    access control
+//	TestWaitsForTheMirror, TestRolesReadViews
+//	                    progress reports; what the roles of docs/privileges.md allow
+//	TestDelta…, TestDiff…
+//	                    single updates, put to the server alone
 //
-// Those of mirror_test.go need no server: they mirror recordings of one, from one
-// embedded set into another.
+// What needs a real server is skipped unless the environment names one; see
+// internal/mongotest. It runs once for every server version at hand. Where a test
+// runs on the embedded set and on real servers it is the same code for both: they
+// differ in what is behind the type cluster, and in how long things take.
 package e2e

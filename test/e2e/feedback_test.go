@@ -48,6 +48,16 @@ func TestWaitsForTheMirror(t *testing.T) {
 		defer m.end(errEnd)
 		// The link begins behind what was written before it.
 		m.await(time.Minute, "the link exists", func(s pipeline.Snapshot) bool { return s.Attempts > 0 })
+		// What is in the target from the start is reported as well, though nothing
+		// new comes.
+		reply := command(t, from, "feedback", bson.D{
+			{Key: "delete", Value: "c"},
+			{Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{}}, {Key: "limit", Value: 0}}}},
+			{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "mirror"}, {Key: "wtimeout", Value: 8000}}},
+		})
+		if e := call.ConcernError(reply); e != nil {
+			m.fail("the beginning is not reported: %v", e)
+		}
 		for n := range 20 {
 			if e := insertMirrored(t, from, "c", n, 60_000); e != nil {
 				m.fatal("write %d is not acknowledged: %v", n, e)
@@ -77,11 +87,15 @@ func TestWaitsForTheMirror(t *testing.T) {
 // milliseconds.
 func insertMirrored(t *testing.T, c call.Caller, coll string, id, wait int) *servererr.Error {
 	t.Helper()
-	return call.ConcernError(command(t, c, "feedback", bson.D{
-		{Key: "insert", Value: "c"},
+	reply := command(t, c, "feedback", bson.D{
+		{Key: "insert", Value: coll},
 		{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: id}}}},
 		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "mirror"}, {Key: "wtimeout", Value: wait}}},
-	}))
+	})
+	if refused, err := call.WriteErrors(reply); err != nil || len(refused) > 0 {
+		t.Fatalf("insert %d into %s: %s", id, coll, reply)
+	}
+	return call.ConcernError(reply)
 }
 
 // TestRolesReadViews: with the roles of docs/privileges.md the target's collections

@@ -31,6 +31,7 @@ func TestMirrorCorpusIntoServer(t *testing.T) {
 			t.Skipf("the recordings are of %d.0, which a server of %d.x cannot hold", recordedMajor, major)
 		}
 		// Each run has the set to itself.
+		//nolint:unparam,contextcheck // a test fails by itself, and has its own context
 		empty := func(context.Context) (string, error) {
 			for _, db := range append(databasesOf(t, conn), "replicator") {
 				command(t, conn, db, bson.D{

@@ -137,7 +137,7 @@ func (l *life) until(atMost time.Duration, done func() bool) {
 		case <-timer.C:
 			if done != nil {
 				_ = l.cmd.Process.Kill()
-				<-l.ended
+				_ = <-l.ended // it was killed
 				l.h.Fatalf("it did not get there in %s\n%s", atMost, l.said.String())
 			}
 			return

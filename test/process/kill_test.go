@@ -40,8 +40,8 @@ func TestKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	soft, rest := context.WithCancel(t.Context())
-	defer rest()
+	soft, rest := context.WithCancelCause(t.Context())
+	defer rest(nil)
 	written := make(chan error, 1)
 	go func() { written <- clients.Run(t.Context(), soft) }()
 
@@ -60,7 +60,7 @@ func TestKill(t *testing.T) {
 		}
 	}
 
-	rest()
+	rest(nil)
 	if err := <-written; err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/mongotest"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// TestLoginRefusedForAWhile: a server that cannot read its users refuses every login
+// as if the password were wrong. A link that was let in before goes on when that is
+// over, on either side.
+func TestLoginRefusedForAWhile(t *testing.T) {
+	t.Parallel()
+	onSource, onTarget := rolesOnPage(t)
+	source := openEmbedded(t, "5.0", clusterOptions{
+		name: "source", members: 1, users: []mongotest.User{{Name: mirrorUser, Password: "p", Roles: onSource}},
+	})
+	target := openEmbedded(t, "5.0", clusterOptions{
+		name: "target", members: 1, users: []mongotest.User{{Name: mirrorUser, Password: "p", Roles: onTarget}},
+	})
+	everything, err := scope.New(scope.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &mirror{t: t, source: source.uriFor(mirrorUser), target: target.uriFor(mirrorUser), cfg: pipeline.Config{
+		Link: "login", Scope: everything, Await: 200 * time.Millisecond, RetryMax: 500 * time.Millisecond,
+	}}
+	m.begin()
+	defer m.end(errEnd)
+	m.await(time.Minute, "it is steady", func(s pipeline.Snapshot) bool { return s.State == pipeline.Steady })
+	writer := connect(t, source.uriFor(admin))
+	for _, side := range []cluster{source, target} {
+		set := side.(embedded).Set
+		refuse(t, set, bson.D{{Key: "mode", Value: "alwaysOn"}, {Key: "data", Value: bson.D{
+			{Key: "failCommands", Value: bson.A{"saslStart", "saslContinue"}}, {Key: "errorCode", Value: 18},
+		}}})
+		set.Cut(mongosim.Client, 0)
+		set.Heal(mongosim.Client, 0)
+		timer := time.NewTimer(3 * time.Second)
+		select {
+		case err := <-m.ended:
+			m.ended <- err
+			m.fatal("it has ended: %v", err)
+		case <-timer.C:
+		}
+		refuse(t, set, bson.D{{Key: "mode", Value: "off"}})
+	}
+	reply := command(t, writer, "db", bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}}}}})
+	seconds, i, _ := reply.Lookup("operationTime").TimestampOK()
+	m.drain(time.Minute, bson.Timestamp{T: seconds, I: i})
+}
+
+// refuse sets the fail point for commands.
+func refuse(t *testing.T, set *mongosim.Set, spec bson.D) {
+	t.Helper()
+	doc, err := bson.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := set.Member(0).FailCommand(t.Context(), doc); err != nil {
+		t.Fatal(err)
+	}
+}
