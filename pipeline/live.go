@@ -193,7 +193,7 @@ func (p *Pipeline) judgeState() {
 		p.state.set(CatchingUp, "no majority of the target has what was applied")
 	case !l.meta.Committed.After(l.progress.Applied):
 		p.state.set(Steady, "")
-	case now != Steady || l.lag() > behind:
+	case now != Steady || l.unheard() > behind:
 		p.state.set(CatchingUp, "")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/oplogrep/replicator/pipeline"
 )
@@ -14,8 +15,38 @@ import (
 // order, when hard is done it stops where it is.
 type ends struct{ soft, hard context.Context }
 
+// sameSignal is how long after a signal another one counts as the same: timeout(1)
+// and shells send one to a process and to its group.
+const sameSignal = 500 * time.Millisecond
+
+// oneSignal waits for a signal; it is false if done is first.
+func oneSignal(signals <-chan os.Signal, done <-chan struct{}) bool {
+	select {
+	case <-signals:
+		return true
+	case <-done:
+		return false
+	}
+}
+
+// quiet takes what belongs to the signal that has just come; it is false if done
+// is first.
+func quiet(signals <-chan os.Signal, done <-chan struct{}) bool {
+	same := time.NewTimer(sameSignal)
+	defer same.Stop()
+	for {
+		select {
+		case <-signals:
+		case <-same.C:
+			return true
+		case <-done:
+			return false
+		}
+	}
+}
+
 // awaitSignals returns ends that the first and the second SIGINT or SIGTERM bring
-// about. A third one kills the program, as it would without this.
+// about; one that follows within half a second is the same. A third one kills the program, as it would without this.
 func awaitSignals() (e ends, release func()) {
 	soft, endSoft := context.WithCancelCause(context.Background())
 	hard, endHard := context.WithCancelCause(context.Background())
@@ -24,14 +55,14 @@ func awaitSignals() (e ends, release func()) {
 	done := make(chan struct{})
 	var wait sync.WaitGroup
 	wait.Go(func() {
-		for _, end := range []func(){func() { endSoft(context.Canceled) }, func() { endHard(pipeline.ErrStopped) }} {
-			select {
-			case <-signals:
-				end()
-			case <-done:
-				return
-			}
+		if !oneSignal(signals, done) {
+			return
 		}
+		endSoft(context.Canceled)
+		if !quiet(signals, done) || !oneSignal(signals, done) {
+			return
+		}
+		endHard(pipeline.ErrStopped)
 		signal.Stop(signals)
 	})
 	return ends{soft, hard}, func() {

@@ -73,7 +73,16 @@ var busy = []servererr.Code{
 	servererr.ConflictingOperationInProgress, servererr.DatabaseDropPending, servererr.SnapshotUnavailable,
 	servererr.SnapshotTooOld, servererr.Interrupted, servererr.IndexBuildAborted, servererr.QueryPlanKilled,
 	servererr.PreparedTransactionInProgress,
+	// An index build goes on after a failover.
+	servererr.BackgroundOperationInProgressForDatabase, servererr.BackgroundOperationInProgressForNamespace,
+	temporarilyUnavailable, transactionTooLargeForCache,
 }
+
+// Codes of newer servers that are short of memory.
+const (
+	temporarilyUnavailable      servererr.Code = 365
+	transactionTooLargeForCache servererr.Code = 388
+)
 
 // normal are refusals that a mixture of clients who know nothing of each other has
 // to expect.

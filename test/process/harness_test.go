@@ -137,8 +137,8 @@ func (l *life) until(atMost time.Duration, done func() bool) {
 		case <-timer.C:
 			if done != nil {
 				_ = l.cmd.Process.Kill()
-				_ = <-l.ended // it was killed
-				l.h.Fatalf("it did not get there in %s\n%s", atMost, l.said.String())
+				err := <-l.ended
+				l.h.Fatalf("it did not get there in %s, and was ended: %v\n%s", atMost, err, l.said.String())
 			}
 			return
 		}
