@@ -106,7 +106,7 @@ func TestClassify(t *testing.T) {
 func TestOnMember(t *testing.T) {
 	for name, want := range map[string]Action{
 		"no answer": NewSource, "passing refusal": NewSource, "privileges": NewSource, "member behind": NewSource,
-		"entry not understood": Exit, "login": Exit,
+		"entry not understood": Exit, "login": NewSource,
 	} {
 		if got := onMember(samples[name]); got.Action != want {
 			t.Errorf("%s: %s, want %s", name, got.Action, want)

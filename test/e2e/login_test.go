@@ -34,26 +34,53 @@ func TestLoginRefusedForAWhile(t *testing.T) {
 	m.begin()
 	defer m.end(errEnd)
 	m.await(time.Minute, "it is steady", func(s pipeline.Snapshot) bool { return s.State == pipeline.Steady })
-	writer := connect(t, source.uriFor(admin))
-	for _, side := range []cluster{source, target} {
-		set := side.(embedded).Set
+	sides := []*mongosim.Set{source.(embedded).Set, target.(embedded).Set}
+	for _, set := range sides {
 		refuse(t, set, bson.D{{Key: "mode", Value: "alwaysOn"}, {Key: "data", Value: bson.D{
 			{Key: "failCommands", Value: bson.A{"saslStart", "saslContinue"}}, {Key: "errorCode", Value: 18},
 		}}})
 		set.Cut(mongosim.Client, 0)
 		set.Heal(mongosim.Client, 0)
-		timer := time.NewTimer(3 * time.Second)
+	}
+	// Each thing that is written makes the link ask for the target again. A member
+	// that did not answer is asked again after ten seconds.
+	over := time.NewTimer(13 * time.Second)
+	defer over.Stop()
+	var last bson.Raw
+	for n, done := 0, false; !done; n++ {
+		last = insertWithin(t, sides[0], n)
+		tick := time.NewTimer(200 * time.Millisecond)
 		select {
 		case err := <-m.ended:
 			m.ended <- err
 			m.fatal("it has ended: %v", err)
-		case <-timer.C:
+		case <-over.C:
+			done = true
+		case <-tick.C:
 		}
+		tick.Stop()
+	}
+	for _, set := range sides {
 		refuse(t, set, bson.D{{Key: "mode", Value: "off"}})
 	}
-	reply := command(t, writer, "db", bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}}}}})
-	seconds, i, _ := reply.Lookup("operationTime").TimestampOK()
+	seconds, i, _ := last.Lookup("operationTime").TimestampOK()
 	m.drain(time.Minute, bson.Timestamp{T: seconds, I: i})
+}
+
+// insertWithin inserts a document without a login.
+func insertWithin(t *testing.T, set *mongosim.Set, id int) bson.Raw {
+	t.Helper()
+	doc, err := bson.Marshal(bson.D{
+		{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: id}}}}, {Key: "$db", Value: "db"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := set.Member(0).Call(t.Context(), doc)
+	if n, _ := reply.Lookup("n").AsInt64OK(); err != nil || n != 1 {
+		t.Fatalf("insert: %s, %v", reply, err)
+	}
+	return reply
 }
 
 // refuse sets the fail point for commands.
