@@ -127,6 +127,9 @@ that fits decides. This table is made of them (` + "`go test ./pipeline -run Tes
 - **new source**: the member that is read is left, and another one is chosen; it is not chosen again for the time given.
 - **resync**, **exit**: the run ends with the exit code given. Nothing behind the checkpoint counts as applied.
 
+A refused login ends a run only before it holds the link for the first time. A server that cannot read its users just now
+refuses them as well: later on a member that does so is left for another one, and an attempt is made again.
+
 | what | action | code | what to do |
 |---|---|---|---|
 `)

@@ -134,7 +134,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 			}
 		}
 		// Who held the link has been let in before, so that will pass.
-		if Classify(err).Action != Retry && !(isLogin(err) && p.term != 0) {
+		if Classify(err).Action != Retry && (!isLogin(err) || p.term == 0) {
 			return err
 		}
 		p.failed(err)

@@ -146,7 +146,7 @@ func (w *world) act(line string) (string, error) {
 		if len(args) > 0 && args[0] == "stop" {
 			return "", w.endLoad()
 		}
-		return "", w.beginLoad(traffic.Config{DB: "shop", Seed: 1})
+		return "", w.beginLoad(traffic.Config{DB: "shop", Seed: 1, Pause: 15 * time.Millisecond})
 	case "equal":
 		return w.equal(w.link(args))
 	case "drain", "stop", "ended":
