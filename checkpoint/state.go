@@ -136,6 +136,10 @@ func sameSet(a, b bson.RawValue) bool {
 // linkName excludes what separates a link from its lanes.
 var linkName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
+// ValidLink tells whether a link can have this name: letters, digits, dot, _ and -,
+// 64 at most.
+func ValidLink(name string) bool { return linkName.MatchString(name) }
+
 // dbName excludes what a server refuses, and what belongs to it.
 var dbName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 

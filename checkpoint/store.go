@@ -39,7 +39,7 @@ func (c *Config) validate() error {
 	if c.Target == nil {
 		faults = append(faults, errors.New("no target"))
 	}
-	if !linkName.MatchString(c.Link) {
+	if !ValidLink(c.Link) {
 		faults = append(faults, fmt.Errorf("link %q: want letters, digits, dot, _ and -, 64 at most", c.Link))
 	}
 	return errors.Join(append(faults, checkDB(c.DB))...)

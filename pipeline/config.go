@@ -110,6 +110,16 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
+// Fingerprint is of the settings that decide what is in the target: they must not
+// change while a link lives.
+func (c *Config) Fingerprint() string {
+	unique := "relaxed"
+	if c.UniqueIndexes == ddl.Serialized {
+		unique = "serialized"
+	}
+	return c.Scope.Fingerprint() + ";unique=" + unique
+}
+
 func (c *Config) setDefaults() {
 	def(&c.MetaDB, "replicator")
 	def(&c.ReadConcern, ReadMajority)

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/oplog"
@@ -222,7 +221,7 @@ func (p *Pipeline) ensureLink(ctx context.Context, src checkpoint.Source) error 
 		return err
 	}
 	return p.store.Create(ctx, checkpoint.State{
-		Source: src, Writers: p.cfg.Writers, Fingerprint: p.fingerprint(),
+		Source: src, Writers: p.cfg.Writers, Fingerprint: p.cfg.Fingerprint(),
 		Applied: start.applied, AppliedWall: start.wall, FetchFrom: start.fetchFrom,
 		CopiedUntil: p.cfg.CopiedUntil,
 	})
@@ -234,19 +233,10 @@ func (p *Pipeline) checkLink(st checkpoint.State, src checkpoint.Source) error {
 		return fmt.Errorf("link %q follows set %s (%s), the source is %s (%s): %w", p.cfg.Link,
 			st.Source.SetName, st.Source.ReplicaSetID, src.SetName, src.ReplicaSetID, checkpoint.ErrOtherSource)
 	}
-	if want := p.fingerprint(); st.Fingerprint != want {
+	if want := p.cfg.Fingerprint(); st.Fingerprint != want {
 		return fmt.Errorf("link %q: %w: with %s, now %s", p.cfg.Link, ErrSettings, st.Fingerprint, want)
 	}
 	return nil
-}
-
-// fingerprint is of the settings that decide what is in the target.
-func (p *Pipeline) fingerprint() string {
-	unique := "relaxed"
-	if p.cfg.UniqueIndexes == ddl.Serialized {
-		unique = "serialized"
-	}
-	return p.cfg.Scope.Fingerprint() + ";unique=" + unique
 }
 
 // resize gives the link the configured number of lanes. While its lanes are not

@@ -9,13 +9,15 @@
 //	source ── topology, clock, version, login ──┐
 //	target ── topology, clock, version, login ──┤
 //	target ── privileges, the link's checkpoint ┤
-//	source ── privileges, the oplog's window ───┤
+//	source ── privileges, the oplog's window, ──┤
+//	          what is there and not copied      │
 //	          one cluster as both? ─────────────┤
 //	          what is in the target already? ───┴──▶ Report
 //
 // A check ends OK, WARN (the link can run, but somebody should know) or FAIL. What
 // cannot be looked at for want of a privilege that is not needed is a WARN. Run
-// returns an error, and no Report, only where a server cannot be talked to.
+// returns an error only where a server cannot be talked to, or where the link is one
+// of another source.
 //
 // Nothing is written, neither to the source nor to the target.
 //

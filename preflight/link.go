@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -28,7 +29,7 @@ func (c *checker) link(ctx context.Context, s *server) error {
 	})
 	switch _, refused := refusal(err); {
 	case isDenied(err):
-		c.denied(Fail, check, "Grant find on the database "+c.cfg.MetaDB+".", "%v", err)
+		c.denied(Fail, check, "Grant find on the database "+c.cfg.MetaDB+".", "%q cannot be looked up in %s", c.cfg.Link, c.cfg.MetaDB)
 		return nil
 	case refused, unreadable(err):
 		c.fail(check, "Use the release that wrote the link; or a new --link, with a new copy.", "%v", err)
@@ -38,10 +39,58 @@ func (c *checker) link(ctx context.Context, s *server) error {
 	}
 	if !c.report.Found {
 		c.ok(check, "%q is new", c.cfg.Link)
+		return c.twins(ctx, s)
+	}
+	if err := c.sameSource(); err != nil {
+		return err
+	}
+	if c.cfg.Fingerprint != "" && c.report.Link.Fingerprint != c.cfg.Fingerprint {
+		c.fail(check, "Use the settings that the link was made with, or a new --link over a new copy.",
+			"%q was made with other settings: filters, renames, or the policy for unique indexes", c.cfg.Link)
 		return nil
 	}
 	c.ok(check, "%q goes on after %s, of %s", c.cfg.Link, c.report.Link.Applied,
 		time.UnixMilli(c.report.Link.AppliedWall).UTC().Format(time.RFC3339))
+	return nil
+}
+
+// sameSource returns an error if the link follows another replica set.
+func (c *checker) sameSource() error {
+	was := c.report.Link.Source
+	if was.ReplicaSetID.IsZero() || c.source.setID.IsZero() || was.ReplicaSetID.Equal(c.source.setID) {
+		return nil
+	}
+	return fmt.Errorf("link %q follows set %s (%s), the source is %s (%s): %w",
+		c.cfg.Link, was.SetName, was.ReplicaSetID, c.source.name, c.source.setID, checkpoint.ErrOtherSource)
+}
+
+// twins looks for links that mirror the same from the same source: such as the
+// one that somebody has given up, or has not.
+func (c *checker) twins(ctx context.Context, s *server) error {
+	var links []checkpoint.Listed
+	err := again(ctx, func() error {
+		var err error
+		links, err = checkpoint.List(ctx, s.caller, c.cfg.MetaDB)
+		return err
+	})
+	if _, ok := refusal(err); ok {
+		return nil // nothing depends on it
+	}
+	if err != nil {
+		return err
+	}
+	var names []string
+	for i := range links {
+		was := &links[i].State
+		if c.cfg.Fingerprint != "" && was.Fingerprint == c.cfg.Fingerprint &&
+			!was.Source.ReplicaSetID.IsZero() && was.Source.ReplicaSetID.Equal(c.source.setID) {
+			names = append(names, strconv.Quote(links[i].Link))
+		}
+	}
+	if len(names) > 0 {
+		c.warn("other links", "Make sure that no process runs them: links that write to the same collections spoil each other's work.",
+			"%s of the target mirror the same from the same source", some(names))
+	}
 	return nil
 }
 
@@ -121,6 +170,36 @@ func (c *checker) entryTime(ctx context.Context, s *server, order int32) (bson.T
 	return bson.Timestamp{T: t, I: i}, nil
 }
 
+// uncopied looks at what the source has already, which a link that begins now
+// does not copy.
+func (c *checker) uncopied(ctx context.Context, s *server) error {
+	const check = "source data"
+	if c.report.Found || c.cfg.AllowExisting || c.cfg.StartAt.T != 0 {
+		return nil
+	}
+	reply, err := ask(ctx, s.caller, "admin", bson.D{{Key: "listDatabases", Value: 1}, {Key: "nameOnly", Value: true}})
+	if _, ok := refusal(err); ok {
+		return nil // it is only a warning, and needs no privilege
+	}
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, doc := range documents(reply, "databases") {
+		db, _ := doc.Lookup("name").StringValueOK()
+		if db != "admin" && db != "local" && db != "config" && len(c.cfg.Scope.TargetDBs(db)) > 0 {
+			names = append(names, db)
+		}
+	}
+	if len(names) == 0 {
+		c.ok(check, "nothing is there that would have to be copied")
+		return nil
+	}
+	c.warn(check, "They are not copied: the first change of a document that only the source has ends the link. Copy them, then use --allow-existing and --start-at (docs/configuration.md).",
+		"there is something in %s", some(names))
+	return nil
+}
+
 // existing looks at what is in the target already.
 func (c *checker) existing(ctx context.Context, s *server) error {
 	const check = "target data"
@@ -130,7 +209,7 @@ func (c *checker) existing(ctx context.Context, s *server) error {
 	}
 	names, err := c.mirrored(ctx, s)
 	if isDenied(err) {
-		c.denied(Fail, check, "Grant listDatabases (role clusterMonitor) and listCollections. "+seePrivileges, "%v", err)
+		c.denied(Fail, check, "Grant listDatabases (role clusterMonitor) and listCollections. "+seePrivileges, "its collections may not be listed")
 		return nil
 	}
 	if err != nil {

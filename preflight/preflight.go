@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -35,6 +36,9 @@ type Config struct {
 	AllowExisting, Copied bool
 	// Feedback is how the source is told of the progress.
 	Feedback feedback.Mode
+	// Fingerprint is of the settings that must not change while a link lives, empty
+	// if they are not to be compared.
+	Fingerprint string
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 }
@@ -76,8 +80,9 @@ func (r *Report) Err() error {
 }
 
 // Run makes all checks. Each finding is told to observe, if that is not nil, as
-// soon as it is there. An error is a server that cannot be talked to, or the cause
-// of ctx; what was found by then is in the Report.
+// soon as it is there. An error is a server that cannot be talked to, a link that
+// belongs to another source, or the cause of ctx; what was found by then is in the
+// Report.
 func Run(ctx context.Context, cfg Config, observe func(Finding)) (Report, error) {
 	cfg.setDefaults()
 	c := &checker{cfg: cfg, observe: observe}
@@ -90,11 +95,13 @@ type checker struct {
 	cfg     Config
 	observe func(Finding)
 	report  Report
+	source  *server
 }
 
 func (c *checker) run(ctx context.Context) error {
 	source := &server{side: "source", caller: c.cfg.Source}
 	target := &server{side: "target", caller: c.cfg.Target}
+	c.source = source
 	for _, step := range []struct {
 		what string
 		run  func(context.Context, *server) error
@@ -106,6 +113,7 @@ func (c *checker) run(ctx context.Context) error {
 		{"link", c.link, target},
 		{"source's privileges", c.sourcePrivileges, source},
 		{"source's oplog", c.window, source},
+		{"source's databases", c.uncopied, source},
 	} {
 		if !step.on.usable() {
 			continue
@@ -198,6 +206,12 @@ func passing(err error) bool {
 // refusal returns what a server said, false where err is anything else.
 func refusal(err error) (*servererr.Error, bool) {
 	return errors.AsType[*servererr.Error](err)
+}
+
+// told is what a server said, without the command that it repeats.
+func told(e *servererr.Error) string {
+	text, _, _ := strings.Cut(e.Message, " to execute command {")
+	return text
 }
 
 // isDenied tells whether a server refused for want of a privilege.

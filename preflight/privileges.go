@@ -141,9 +141,9 @@ func (c *checker) sourcePrivileges(ctx context.Context, s *server) error {
 			case !ok:
 				return err
 			case check.needed && isDenied(err):
-				c.denied(Fail, name, "Grant the role clusterMonitor, or find on it.", "%s", e.Message)
+				c.denied(Fail, name, "Grant the role clusterMonitor, or find on it.", "%s", told(e))
 			case check.needed:
-				c.fail(name, "", "%s", e.Message)
+				c.fail(name, "", "%s", told(e))
 			default:
 				c.denied(Warn, name, "Grant the role clusterMonitor.", "none: %s", check.without)
 			}

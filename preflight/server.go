@@ -73,7 +73,7 @@ func (c *checker) login(ctx context.Context, s *server) error {
 	check := s.side + " login"
 	g, err := readGrants(ctx, s)
 	if e, ok := refusal(err); ok {
-		c.warn(check, "", "not known: %s", e.Message)
+		c.warn(check, "", "not known: %s", told(e))
 		return nil
 	}
 	if err != nil {
@@ -198,7 +198,7 @@ func (c *checker) compatibility(ctx context.Context, s *server) error {
 	check := s.side + " feature compatibility version"
 	reply, err := ask(ctx, s.caller, "admin", bson.D{{Key: "getParameter", Value: 1}, {Key: "featureCompatibilityVersion", Value: 1}})
 	if e, ok := refusal(err); ok {
-		c.warn(check, "The role clusterMonitor lets us read it.", "not known: %s", e.Message)
+		c.warn(check, "The role clusterMonitor lets us read it.", "not known: %s", told(e))
 		return nil
 	}
 	if err != nil {
@@ -220,7 +220,7 @@ func (c *checker) compatibility(ctx context.Context, s *server) error {
 	check = "source read concern majority"
 	reply, err = ask(ctx, s.caller, "admin", bson.D{{Key: "getParameter", Value: 1}, {Key: "enableMajorityReadConcern", Value: 1}})
 	if e, ok := refusal(err); ok {
-		c.warn(check, "", "not known: %s", e.Message)
+		c.warn(check, "", "not known: %s", told(e))
 		return nil
 	}
 	if err != nil {

@@ -72,11 +72,15 @@ func (t *Tracker) serveStatus(w http.ResponseWriter, r *http.Request) {
 
 func (t *Tracker) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	s := t.Snapshot()
-	code := http.StatusOK
+	code, body := http.StatusOK, s.sentence()
 	if !t.healthy(&s) {
 		code = http.StatusServiceUnavailable
 	}
-	text(w, code, s.sentence())
+	if silent := t.silence(&s); silent > t.cfg.SilentGrace {
+		code = http.StatusServiceUnavailable
+		body += fmt.Sprintf("nothing was heard of the source for %s\n", silent.Round(time.Second))
+	}
+	text(w, code, body)
 }
 
 // healthy tells whether the link does what it should.
@@ -91,6 +95,18 @@ func (t *Tracker) healthy(s *Snapshot) bool {
 	}
 }
 
+// silence is how long nothing was heard of the source, in this attempt and in
+// earlier ones.
+func (t *Tracker) silence(s *Snapshot) time.Duration {
+	t.mu.Lock()
+	heard := t.heard
+	t.mu.Unlock()
+	if at := s.Source.HeardAt; at != nil && at.After(heard) {
+		heard = *at
+	}
+	return s.At.Sub(heard)
+}
+
 // sentence says in a few lines how the link is.
 func (s *Snapshot) sentence() string {
 	out := fmt.Sprintf("%s for %s", s.State, s.At.Sub(s.Since).Round(time.Second))
@@ -99,7 +115,7 @@ func (s *Snapshot) sentence() string {
 	}
 	out += "\n"
 	if s.LagSeconds != nil {
-		out += fmt.Sprintf("lag %.3f s, heard of the source %.1f s ago\n", *s.LagSeconds, *s.Source.DataAgeSeconds)
+		out += fmt.Sprintf("lag %.3f s when the source was last heard of, %.1f s ago\n", *s.LagSeconds, *s.Source.DataAgeSeconds)
 	} else {
 		out += "lag not known: nothing was heard of the source in this attempt\n"
 	}

@@ -404,6 +404,37 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// A link that hears nothing of its source for long is not well, whatever its state
+// is and however often it begins anew.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTracker(t, Config{})
+		var p fakePipeline
+		tr.Follow(p.Snapshot)
+		health := func() (int, string) {
+			code, _, body := get(t, Handler(tr, prometheus.NewRegistry()), http.MethodGet, "/healthz")
+			return code, body
+		}
+		time.Sleep(time.Hour)
+		p.set(func(s *pipeline.Snapshot) { s.State, s.Since, s.HeardAt = pipeline.CatchingUp, time.Now(), time.Now() })
+		tr.sample()
+		p.set(func(s *pipeline.Snapshot) { s.HeardAt = time.Time{} })
+		time.Sleep(time.Minute)
+		if code, body := health(); code != http.StatusOK {
+			t.Errorf("after a minute: %d %s", code, body)
+		}
+		time.Sleep(time.Second)
+		if code, body := health(); code != http.StatusServiceUnavailable || !strings.Contains(body, "nothing was heard of the source for 1m1s\n") {
+			t.Errorf("later: %d %s", code, body)
+		}
+		p.set(func(s *pipeline.Snapshot) { s.HeardAt = time.Now() })
+		if code, body := health(); code != http.StatusOK || strings.Contains(body, "nothing was heard of the source for") {
+			t.Errorf("heard again: %d %s", code, body)
+		}
+	})
+}
+
 // TestProblems: a flood of one kind takes the place of one problem.
 func TestProblems(t *testing.T) {
 	t.Parallel()

@@ -37,6 +37,9 @@ type Config struct {
 	// StartingGrace is how long a link may be starting and count as healthy.
 	// Default 1 minute.
 	StartingGrace time.Duration
+	// SilentGrace is for how long nothing need be heard of the source while the link
+	// counts as healthy. Default 1 minute.
+	SilentGrace time.Duration
 	// AskEvery is how often Source and Target are asked. Default 10 s.
 	AskEvery time.Duration
 	// Registry gets the metrics. May be nil.
@@ -47,6 +50,9 @@ func (c *Config) setDefaults() {
 	if c.StartingGrace == 0 {
 		c.StartingGrace = time.Minute
 	}
+	if c.SilentGrace == 0 {
+		c.SilentGrace = time.Minute
+	}
 	if c.AskEvery == 0 {
 		c.AskEvery = 10 * time.Second
 	}
@@ -56,6 +62,9 @@ func (c *Config) validate() error {
 	var faults []error
 	if c.StartingGrace < 0 {
 		faults = append(faults, fmt.Errorf("status: starting for %s: want 0 or more", c.StartingGrace))
+	}
+	if c.SilentGrace < 0 {
+		faults = append(faults, fmt.Errorf("status: silent for %s: want 0 or more", c.SilentGrace))
 	}
 	if c.AskEvery < 0 {
 		faults = append(faults, fmt.Errorf("status: ask every %s: want 0 or more", c.AskEvery))
@@ -92,6 +101,8 @@ type Tracker struct {
 	banked   applier.Stats
 	bankedTo int
 	rate     []sample
+	// heard is when the source was last heard of, in whichever attempt.
+	heard time.Time
 	// oldest is the first entry of the source's oplog, as of asked.
 	oldest    bson.Timestamp
 	asked     time.Time
@@ -112,7 +123,7 @@ func New(cfg Config) (*Tracker, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	t := &Tracker{cfg: cfg, started: time.Now(), problems: map[string]*Problem{}}
+	t := &Tracker{cfg: cfg, started: time.Now(), heard: time.Now(), problems: map[string]*Problem{}}
 	t.report = Feedback{Mode: cfg.Feedback.String(), State: "off"}
 	if cfg.Feedback != feedback.None {
 		t.report.State = "waiting"
@@ -242,9 +253,13 @@ func (t *Tracker) sample() {
 	if live == nil {
 		return
 	}
-	s := sample{time.Now(), live().Progress.Ops}
+	p := live()
+	s := sample{time.Now(), p.Progress.Ops}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if p.HeardAt.After(t.heard) {
+		t.heard = p.HeardAt
+	}
 	if t.rate = append(t.rate, s); len(t.rate) > samples {
 		t.rate = t.rate[1:]
 	}

@@ -64,6 +64,12 @@ type stoppedError struct{ error }
 // listenError is an address that cannot be listened on.
 type listenError struct{ error }
 
+// connectError is a deployment that cannot even be looked up.
+type connectError struct{ error }
+
+// linkError is what a running link ended with.
+type linkError struct{ error }
+
 // loggedError is an error that was said already, to the log.
 type loggedError struct{ error }
 
@@ -71,6 +77,8 @@ func (e usageError) Unwrap() error   { return e.error }
 func (e failedError) Unwrap() error  { return e.error }
 func (e stoppedError) Unwrap() error { return e.error }
 func (e listenError) Unwrap() error  { return e.error }
+func (e connectError) Unwrap() error { return e.error }
+func (e linkError) Unwrap() error    { return e.error }
 func (e loggedError) Unwrap() error  { return e.error }
 
 // exitCode maps an error to what the program ends with.
@@ -97,7 +105,7 @@ func explain(err error) (code int, hint string) {
 		return exitBadInput, "Everything before that byte was read. Get the file anew: an oplog as mongodump writes it, documents one after the other."
 	}
 	if is[usageError](err) {
-		return exitUsage, "Run replicator --help, or replicator COMMAND --help, for what there is."
+		return exitUsage, usageHint("replicator")
 	}
 	if is[failedError](err) {
 		return exitFailed, "What was printed before says what differs; corpus --only NAME repeats one recording, demo --seed N one demo."
@@ -110,7 +118,7 @@ func explain(err error) (code int, hint string) {
 	}
 	if e, ok := errors.AsType[*preflight.FailedError](err); ok {
 		if e.Denied() {
-			return exitConnect, "Each line that begins with FAIL names a privilege; docs/privileges.md lists what each side needs. Nothing was written."
+			return exitConnect, "Each line that begins with FAIL names what is not allowed; docs/privileges.md lists what each side needs. Nothing was written."
 		}
 		return exitCheck, "Each line that begins with FAIL says what to do. Nothing was written."
 	}
@@ -122,10 +130,13 @@ func explain(err error) (code int, hint string) {
 		return v.Code, v.Hint
 	}
 	// Where a link is running these are tried again; elsewhere they end the work.
-	if is[*mdb.NoServerError](err) || is[*call.LostError](err) || errors.Is(err, context.DeadlineExceeded) {
+	if is[connectError](err) || is[*mdb.NoServerError](err) || is[*call.LostError](err) || errors.Is(err, context.DeadlineExceeded) {
 		return exitConnect, "Check the addresses, that the servers run and can be reached from here, and TLS. --selection-timeout says how long is waited."
 	}
-	return exitUnexpected, v.Hint
+	if is[linkError](err) {
+		return exitUnexpected, v.Hint
+	}
+	return exitUnexpected, "If the message makes no sense, report it."
 }
 
 func is[T error](err error) bool {

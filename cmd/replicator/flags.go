@@ -4,12 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/buffer"
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
@@ -129,15 +133,20 @@ func (f *runFlags) check() (*plan, error) {
 	keep(err)
 	p.target, err = parseDeployment("target", f.TargetLogin.config(f.Target, f.SelectionTimeout))
 	keep(err)
-	if f.Link == "" {
+	switch {
+	case f.Link == "":
 		keep(errors.New("--link is missing: a name for the link, which it keeps for its life"))
+	case !checkpoint.ValidLink(f.Link):
+		keep(fmt.Errorf("--link: %q: a name has letters, digits, dots, _ and -, 64 at most", f.Link))
 	}
+	keep(f.checkPatterns())
 	p.scope, err = scope.New(scope.Config{
 		Include: f.Include, Exclude: f.Exclude, Map: f.Map, UsersAndRoles: f.UsersAndRoles, MetaDB: f.MetadataDB,
 	})
 	keep(err)
 	keep(f.checkNumbers())
 	keep(f.checkStart())
+	keep(f.checkSpillDir())
 	if f.Listen != "" {
 		keep(checkAddress("--listen", f.Listen))
 	}
@@ -155,6 +164,25 @@ func (f *runFlags) check() (*plan, error) {
 	}
 	p.pipeline = f.pipeline(p)
 	return p, nil
+}
+
+// checkPatterns finds lists in one value, where each element wants a flag of its
+// own. The name of a database may have a comma, but hardly ever does; a regular
+// expression can still name such a one.
+func (f *runFlags) checkPatterns() error {
+	var faults []error
+	for _, list := range []struct {
+		flag   string
+		values []string
+	}{{"include", f.Include}, {"exclude", f.Exclude}, {"map", f.Map}} {
+		for _, text := range list.values {
+			db, _, _ := strings.Cut(text, ".")
+			if !strings.HasPrefix(text, "/") && strings.Contains(db, ",") {
+				faults = append(faults, fmt.Errorf("--%s: %q is one pattern: give --%[1]s once for each", list.flag, text))
+			}
+		}
+	}
+	return errors.Join(faults...)
 }
 
 func (f *runFlags) checkNumbers() error {
@@ -181,7 +209,7 @@ func (f *runFlags) checkNumbers() error {
 	}{
 		{"batch-bytes", f.BatchBytes, 1, 1 << 40},
 		{"flush-bytes", f.FlushBytes, 1, 1 << 30},
-		{"buffer-bytes", f.BufferBytes, 32 << 20, 1 << 45},
+		{"buffer-bytes", f.BufferBytes, f.leastBuffer(), 1 << 45},
 	} {
 		if n.n < n.from || n.n > n.to {
 			faults = append(faults, fmt.Errorf("--%s: %s is not from %s to %s", n.flag, n.n, n.from, n.to))
@@ -204,6 +232,31 @@ func (f *runFlags) checkNumbers() error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// leastBuffer is the least budget that has room for one reply of the source, and
+// for what is held back here where the source does not do it.
+func (f *runFlags) leastBuffer() size {
+	if f.ReadConcern == "local" {
+		return 86 << 20
+	}
+	return buffer.MinLimit
+}
+
+// checkSpillDir tells early what would else come up with the first large
+// transaction.
+func (f *runFlags) checkSpillDir() error {
+	if f.SpillDir == "" {
+		return nil
+	}
+	info, err := os.Stat(f.SpillDir)
+	switch {
+	case err != nil:
+		return fmt.Errorf("--spill-dir: %w", err)
+	case !info.IsDir():
+		return fmt.Errorf("--spill-dir: %s is no folder", f.SpillDir)
+	}
+	return nil
 }
 
 func (f *runFlags) checkStart() error {

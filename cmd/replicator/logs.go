@@ -64,9 +64,18 @@ func newLogger(w io.Writer, asJSON bool, level string) *slog.Logger {
 		opts.Level = slog.LevelError
 	}
 	if asJSON {
+		opts.ReplaceAttr = readable
 		return slog.New(slog.NewJSONHandler(w, opts))
 	}
 	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+// readable writes durations in JSON as in text, "1m30s", not as nanoseconds.
+func readable(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
 
 // logEvents returns an observer that logs. The text of a line is the event's.

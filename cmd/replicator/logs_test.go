@@ -47,7 +47,7 @@ func TestProgressLoop(t *testing.T) {
 			s.Lag = 1234 * time.Millisecond
 		})
 		time.Sleep(10 * time.Second)
-		if n := lines(); n != 2 || !strings.Contains(out.String(), `"msg":"progress","state":"steady","lag":1234000000,"applied":"5:1 t2"`) ||
+		if n := lines(); n != 2 || !strings.Contains(out.String(), `"msg":"progress","state":"steady","lag":"1.234s","applied":"5:1 t2"`) ||
 			!strings.Contains(out.String(), `"ops":2500,"opsPerSecond":250`) {
 			t.Errorf("%d lines: %s", n, &out)
 		}

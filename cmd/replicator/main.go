@@ -62,13 +62,22 @@ func execute(e ends, args, environ []string, stdout, stderr io.Writer) (code int
 	}
 	command, err := parser.Parse(args)
 	if err != nil {
-		out.complain("replicator: %v\nRun replicator --help for how to use it.", err)
+		name := "replicator"
+		if e, ok := errors.AsType[*kong.ParseError](err); ok && e.Context != nil && e.Context.Selected() != nil {
+			name += " " + e.Context.Selected().Path()
+		}
+		out.complain("%s: %v\n%s", name, err, usageHint(name))
 		return exitUsage
 	}
 	if err := command.Run(); err != nil {
 		if _, logged := errors.AsType[loggedError](err); !logged {
-			out.complain("replicator %s: %v", command.Selected().Path(), err)
-			if hint := hintOf(err); hint != "" {
+			name := "replicator " + command.Selected().Path()
+			hint := hintOf(err)
+			if is[usageError](err) {
+				hint = usageHint(name)
+			}
+			out.complain("%s: %v", name, err)
+			if hint != "" {
 				out.complain("%s", hint)
 			}
 		}
@@ -76,3 +85,5 @@ func execute(e ends, args, environ []string, stdout, stderr io.Writer) (code int
 	}
 	return exitOK
 }
+
+func usageHint(command string) string { return "Run " + command + " --help for how to use it." }

@@ -80,7 +80,7 @@ func (c *memberFlags) change(ctx context.Context, out output, to func(bson.Raw) 
 	}
 	set, err := mdb.Open(ctx, options)
 	if err != nil {
-		return fmt.Errorf("connect to the source: %w", err)
+		return connectError{fmt.Errorf("connect to the source: %w", err)}
 	}
 	defer set.Close()
 	config, err := feedback.ReadConfig(ctx, set)

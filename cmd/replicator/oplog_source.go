@@ -29,7 +29,7 @@ func (c *oplogCommand) readSource(ctx context.Context, out output, each func(bso
 	}
 	set, err := mdb.Open(ctx, options)
 	if err != nil {
-		return fmt.Errorf("connect to the source: %w", err)
+		return connectError{fmt.Errorf("connect to the source: %w", err)}
 	}
 	defer set.Close()
 	t := &tail{follow: c.Follow, filter: bson.D{}, each: each}

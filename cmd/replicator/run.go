@@ -48,7 +48,8 @@ func (c *runCommand) Run(command *kong.Context, e ends, out output, known *setti
 	asJSON := jsonLogs(c.LogFormat, out.complaints)
 	log := newLogger(out.complaints, asJSON, c.LogLevel).With(slog.String(keyLink, c.Link))
 	err = c.run(e, p, log, asJSON, out, known)
-	if err == nil || !asJSON {
+	// What a check finds is text on standard output, and so is what is said of it.
+	if err == nil || !asJSON || c.Check {
 		return err
 	}
 	// What reads the log should not have to read anything else.
@@ -70,9 +71,11 @@ func (c *runCommand) run(e ends, p *plan, log *slog.Logger, asJSON bool, out out
 		}
 		defer ln.Close() //nolint:errcheck // who serves on it closes it; here it is a second time
 	}
-	log.LogAttrs(e.hard, slog.LevelInfo, "starting", slog.String(keyVersion, version()),
-		slog.String(keySource, strings.Join(p.source.Hosts(), ",")), slog.String(keyTarget, strings.Join(p.target.Hosts(), ",")),
-		slog.String(keyScope, p.scope.Describe()))
+	if !c.Check {
+		log.LogAttrs(e.hard, slog.LevelInfo, "starting", slog.String(keyVersion, version()),
+			slog.String(keySource, strings.Join(p.source.Hosts(), ",")), slog.String(keyTarget, strings.Join(p.target.Hosts(), ",")),
+			slog.String(keyScope, p.scope.Describe()))
+	}
 	source, target, closeBoth, err := openBoth(e.soft, p)
 	if err != nil {
 		return err
@@ -97,11 +100,11 @@ func (c *runCommand) run(e ends, p *plan, log *slog.Logger, asJSON bool, out out
 
 func openBoth(ctx context.Context, p *plan) (source, target *mdb.Set, closeBoth func(), err error) {
 	if source, err = mdb.Open(ctx, p.source); err != nil {
-		return nil, nil, nil, fmt.Errorf("connect to the source: %w", err)
+		return nil, nil, nil, connectError{fmt.Errorf("connect to the source: %w", err)}
 	}
 	if target, err = mdb.Open(ctx, p.target); err != nil {
 		source.Close()
-		return nil, nil, nil, fmt.Errorf("connect to the target: %w", err)
+		return nil, nil, nil, connectError{fmt.Errorf("connect to the target: %w", err)}
 	}
 	return source, target, func() { source.Close(); target.Close() }, nil
 }
@@ -112,6 +115,7 @@ func (c *runCommand) preflight(p *plan, source, target *mdb.Set) preflight.Confi
 		Source: source, Target: target, Scope: p.scope, Include: c.Include, UsersAndRoles: c.UsersAndRoles,
 		Link: c.Link, MetaDB: c.MetadataDB, StartAt: c.StartAt.at,
 		AllowExisting: c.AllowExisting, Copied: c.CopiedUntil.given(), Feedback: mode,
+		Fingerprint: p.pipeline.Fingerprint(),
 	}
 }
 
@@ -126,8 +130,11 @@ func (c *runCommand) tell(ctx context.Context, log *slog.Logger, asJSON bool, ou
 	}
 	levels := map[preflight.Level]slog.Level{preflight.OK: slog.LevelInfo, preflight.Warn: slog.LevelWarn, preflight.Fail: slog.LevelError}
 	return func(f preflight.Finding) {
-		log.LogAttrs(ctx, levels[f.Level], "startup check", slog.String(keyLevel, f.Level.String()),
-			slog.String(keyCheck, f.Check), slog.String(keyDetail, f.Detail), slog.String(keyDo, f.Do))
+		attrs := []slog.Attr{slog.String(keyLevel, f.Level.String()), slog.String(keyCheck, f.Check), slog.String(keyDetail, f.Detail)}
+		if f.Do != "" {
+			attrs = append(attrs, slog.String(keyDo, f.Do))
+		}
+		log.LogAttrs(ctx, levels[f.Level], "startup check", attrs...)
 	}
 }
 

@@ -199,6 +199,18 @@ func TestRunMirrorsAndDrains(t *testing.T) {
 		}
 	}
 
+	// Another link that does the same is suspicious, and the link is of one source.
+	code, stdout, _ = invoke(t, nil, append([]string{"run", "--check", "--include=shop", "--map=shop=store", "--allow-existing"},
+		append(uris(source, target), "--link=twin")...)...)
+	if want := `WARN other links: "test" of the target mirror the same`; code != exitOK || !strings.Contains(stdout, want) {
+		t.Errorf("code %d, %q is not in\n%s", code, want, stdout)
+	}
+	third := mongosim.StartTest(t, mongosim.Options{SetName: "third", Seed: 33})
+	code, _, stderr := invoke(t, nil, append([]string{"run", "--check", "--include=shop", "--map=shop=store"}, uris(third, target)...)...)
+	if code != pipeline.ExitResync || !strings.Contains(stderr, `link "test" follows set src`) || strings.Contains(stderr, `{"time"`) {
+		t.Errorf("code %d, %s", code, stderr)
+	}
+
 	// The same link again: it goes on, and the target need not be empty.
 	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: 3}})
 	l = startLink(t, append(uris(source, target), "--await=100ms", "--include=shop", "--map=shop=store")...)
@@ -303,7 +315,7 @@ func TestRunRefuses(t *testing.T) {
 		{"no login", append(uris(source, target), "--source="+closed.URI()), exitConnect, []string{"FAIL source login: no user is given", "--source-username", "docs/privileges.md"}},
 		{"may not write", append(uris(source, target), "--target="+closed.URIFor("reader")), exitConnect, []string{"FAIL target privileges: user admin.reader may not find, insert", "docs/privileges.md"}},
 		{"address taken", append(uris(source, target), "--listen="+busy.Addr().String()), exitCheck, []string{"address already in use", "Choose another --listen address"}},
-		{"link's name", append(uris(source, target), "--link=a/b"), exitCheck, []string{"FAIL link:"}},
+		{"no such domain", append(uris(source, target), "--source=mongodb+srv://nowhere.invalid/"), exitConnect, []string{"connect to the source", "Check the addresses"}},
 		{"too old", append(uris(source, target), "--start-at=1000000000"), exitCheck, []string{"FAIL source oplog window:", "does not reach back to --start-at"}},
 	}
 	for _, tt := range tests {

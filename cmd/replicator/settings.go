@@ -231,7 +231,9 @@ func (s *settings) load(ctx *kong.Context) error {
 	for i := 0; i+1 < len(top.Content); i += 2 {
 		key, value := top.Content[i], top.Content[i+1]
 		switch {
-		case !s.known[key.Value] || key.Value == "config":
+		case key.Value == "config":
+			faults = append(faults, fmt.Errorf("%s line %d: a file of settings names no other one", s.file, key.Line))
+		case !s.known[key.Value]:
 			faults = append(faults, fmt.Errorf("%s line %d: there is no setting %q%s", s.file, key.Line, key.Value, s.meant(key.Value)))
 		case s.values[key.Value] != nil:
 			faults = append(faults, fmt.Errorf("%s line %d: %q is there twice, first in line %d", s.file, key.Line, key.Value, s.values[key.Value].Line))

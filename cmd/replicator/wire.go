@@ -145,7 +145,13 @@ func (c *runCommand) mirror(e ends, p *plan, ln net.Listener, source, target *md
 	stop(nil)
 	endBeside(nil)
 	along.Wait()
-	if err == nil {
+	switch {
+	case err != nil:
+		err = linkError{err}
+	case c.Delay > 0:
+		log.LogAttrs(e.hard, slog.LevelInfo, "drained: everything that was due is applied",
+			slog.String(keyApplied, link.Snapshot().Progress.Applied.String()))
+	default:
 		log.LogAttrs(e.hard, slog.LevelInfo, "drained: everything that was read is applied",
 			slog.String(keyApplied, link.Snapshot().Progress.Applied.String()))
 	}
