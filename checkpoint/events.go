@@ -11,7 +11,7 @@ const (
 	keyLink      = "link"
 	keyTerm      = "term"
 	keyApplied   = "applied"
-	keyFetchFrom = "fetch_from"
+	keyFetchFrom = "fetchFrom"
 	keyWriters   = "writers"
 	keyFrom      = "from"
 	keyError     = "error"

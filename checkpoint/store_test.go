@@ -132,9 +132,9 @@ func TestLink(t *testing.T) {
 	}
 	wantEvents := []string{
 		"link created in the target [link=a writers=3 applied=100:1 t1]",
-		"link held under a new term [link=a term=1 applied=100:1 t1 fetch_from=90:1 t1]",
-		"checkpoint written [link=a applied=102:1 t1 fetch_from=97:1 t1]",
-		"checkpoint written [link=a applied=102:1 t1 fetch_from=97:1 t1]",
+		"link held under a new term [link=a term=1 applied=100:1 t1 fetchFrom=90:1 t1]",
+		"checkpoint written [link=a applied=102:1 t1 fetchFrom=97:1 t1]",
+		"checkpoint written [link=a applied=102:1 t1 fetchFrom=97:1 t1]",
 	}
 	if diff := cmp.Diff(wantEvents, events[:4]); diff != "" {
 		t.Errorf("events: %s", diff)

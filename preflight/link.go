@@ -61,7 +61,15 @@ func (c *checker) sameSource() error {
 		return nil
 	}
 	return fmt.Errorf("link %q follows set %s (%s), the source is %s (%s): %w",
-		c.cfg.Link, was.SetName, was.ReplicaSetID, c.source.name, c.source.setID, checkpoint.ErrOtherSource)
+		c.cfg.Link, was.SetName, idText(was.ReplicaSetID), c.source.name, idText(c.source.setID), checkpoint.ErrOtherSource)
+}
+
+// idText is a set's id as the shell shows it.
+func idText(id bson.RawValue) string {
+	if oid, ok := id.ObjectIDOK(); ok {
+		return oid.Hex()
+	}
+	return id.String()
 }
 
 // twins looks for links that mirror the same from the same source: such as the
@@ -195,8 +203,8 @@ func (c *checker) uncopied(ctx context.Context, s *server) error {
 		c.ok(check, "nothing is there that would have to be copied")
 		return nil
 	}
-	c.warn(check, "They are not copied: the first change of a document that only the source has ends the link. Copy them, then use --allow-existing and --start-at (docs/configuration.md).",
-		"there is something in %s", some(names))
+	c.warn(check, "The first change of a document that the target does not have ends the link. Copy the data, then use --allow-existing and --start-at (docs/configuration.md).",
+		"what is in %s already will not be copied", some(names))
 	return nil
 }
 
@@ -223,6 +231,9 @@ func (c *checker) existing(ctx context.Context, s *server) error {
 		c.fail(check, "Drop what is there, choose other names with --map, or say --allow-existing if they are a copy of the source.",
 			"where the link will write there is %s: %s", collections(names), some(names))
 		return nil
+	case !c.cfg.Copied && c.cfg.StartAt.T == 0:
+		c.warn(check, "If the source was written to since it was copied, give --start-at, and --copied-until if it was written to meanwhile.",
+			"there is %s, taken for exactly what the source has now", collections(names))
 	case !c.cfg.Copied:
 		c.warn(check, "If the copy was taken while writes went on, give --copied-until too.",
 			"there is %s, taken for exactly what the source had at --start-at", collections(names))

@@ -13,7 +13,7 @@ const (
 	keyReason = "reason"
 	keyTerm   = "term"
 	keyFor    = "for"
-	keyEqual  = "nothing_newer"
+	keyEqual  = "nothingNewer"
 
 	keyRefused = "refused"
 )

@@ -5,6 +5,7 @@
 //	replicator oplog --source URI | FILE.bson
 //	replicator member add|remove --source URI --host NAME:PORT
 //	replicator corpus [DIR]
+//	replicator demo
 //
 // This package reads settings, connects, makes the startup checks and hands over
 // to package pipeline, which runs the link and says what an error means:

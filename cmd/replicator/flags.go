@@ -176,13 +176,21 @@ func (f *runFlags) checkPatterns() error {
 		values []string
 	}{{"include", f.Include}, {"exclude", f.Exclude}, {"map", f.Map}} {
 		for _, text := range list.values {
-			db, _, _ := strings.Cut(text, ".")
-			if !strings.HasPrefix(text, "/") && strings.Contains(db, ",") {
-				faults = append(faults, fmt.Errorf("--%s: %q is one pattern: give --%[1]s once for each", list.flag, text))
+			if err := onePattern(list.flag, text); err != nil {
+				faults = append(faults, err)
 			}
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// onePattern refuses what is meant as a list of patterns.
+func onePattern(flag, text string) error {
+	db, _, _ := strings.Cut(text, ".")
+	if !strings.HasPrefix(text, "/") && strings.Contains(db, ",") {
+		return fmt.Errorf("--%s: %q is one pattern: give --%[1]s once for each", flag, text)
+	}
+	return nil
 }
 
 func (f *runFlags) checkNumbers() error {

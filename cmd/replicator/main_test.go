@@ -87,7 +87,7 @@ func TestExitCodes(t *testing.T) {
 		{"one recording mirrored", []string{"corpus", filepath.Join(recordings, "types")}, exitOK, "mirror:    13/13 variants equal", ""},
 		{"transcript cut off", []string{"corpus", cutTranscript}, exitBadInput, "FAIL types                  replay: read ", "commands.jsonl at byte "},
 		{"wrong reply", []string{"corpus", wrongReply}, exitFailed, "line 2: n: ", "1 of 2 recordings failed"},
-		{"some recordings", []string{"corpus", recordings, "--only=types", "--only=ddl"}, exitOK, "ok   ddl ", ""},
+		{"some recordings", []string{"corpus", recordings, "--only=types", "--only=ids"}, exitOK, "ok   ids ", ""},
 		{"no command", nil, exitUsage, "", "--help"},
 		{"unknown command", []string{"frobnicate"}, exitUsage, "", "frobnicate"},
 		{"unknown flag", []string{"corpus", "--frobnicate"}, exitUsage, "", "--frobnicate"},

@@ -16,7 +16,7 @@ type oplogCommand struct {
 	sourceFlags
 	Host   string   `placeholder:"HOST:PORT" help:"Read this member. Default: the primary."`
 	Follow bool     `short:"f" help:"Go on with new entries. Without --since it begins with the newest."`
-	JSON   bool     `name:"json" help:"Print entries as they are, a line of canonical extended JSON for each."`
+	JSON   bool     `name:"json" help:"Print entries whole and as they are, a line of canonical extended JSON for each. Without it long ones are cut."`
 	Ns     []string `sep:"none" placeholder:"PATTERN" help:"Only of these namespaces: shop, shop.orders, shop.log*, /regexp/."`
 	Op     []string `placeholder:"i,u,d,c,n" help:"Only of these kinds: inserts, updates, deletes, commands, no-ops."`
 	Since  moment   `placeholder:"T" help:"Not before: unix seconds, SECONDS,INCREMENT or RFC 3339."`
@@ -81,6 +81,9 @@ func (c *oplogCommand) check() (*chooser, error) {
 		want.kinds[kind] = true
 	}
 	for _, text := range c.Ns {
+		if err := onePattern("ns", text); err != nil {
+			faults = append(faults, err)
+		}
 		p, err := parsePattern(text)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("--ns: %w", err))

@@ -49,8 +49,11 @@ func timesOf(t *testing.T, p provider) liveTimes {
 		}
 	}
 	usual := int64(15)
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		usual = 4
+	case raceEnabled:
+		usual = 8
 	}
 	return liveTimes{
 		total:   time.Duration(number(t, envLiveSeconds, usual)) * time.Second,

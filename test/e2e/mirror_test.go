@@ -22,7 +22,7 @@ func work() int {
 	case testing.Short():
 		return 500
 	case raceEnabled:
-		return 8000
+		return 3000
 	}
 	return 0
 }

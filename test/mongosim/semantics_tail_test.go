@@ -334,9 +334,7 @@ func TestMembers(t *testing.T) {
 		if code, _ := r.Lookup("code").Int32OK(); code != 0 {
 			return false
 		}
-		if got := docs(t, r); len(got) != 2 {
-			t.Errorf("the copy shows %v", got)
-		}
-		return true
+		// What it knows of the commit point may be older than what it copied.
+		return len(docs(t, r)) == 2
 	})
 }

@@ -18,10 +18,10 @@ import (
 // budget, and all of them arrive once it answers again.
 func TestFrozenTarget(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it moves a gigabyte")
+		t.Skip("it moves hundreds of megabytes")
 	}
 	const (
-		documents = 60
+		documents = 24
 		size      = 15_000_000
 		budgetMB  = 64
 		// marginMB is for the program itself, for what is on its way between the
