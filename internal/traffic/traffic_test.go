@@ -44,7 +44,7 @@ func TestRun(t *testing.T) {
 		for n := 1; soft.Err() == nil && missing(); n++ {
 			<-look.C
 			if n%75 == 0 {
-				_ = set.StepDown(t.Context())
+				_ = set.StepDown(soft)
 			}
 		}
 		stop()
