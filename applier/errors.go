@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/bsontext"
+	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -32,8 +35,7 @@ type DivergenceError struct {
 }
 
 func (e *DivergenceError) Error() string {
-	return fmt.Sprintf("apply entry %s: %s, _id %s: the target is not what was left: %s; "+
-		"something else writes to it, or it was not copied exactly: compare it with the source, or copy the collection anew",
+	return fmt.Sprintf("apply entry %s: %s, _id %s: the target is not what was left: %s",
 		e.OpTime, e.NS, showID(e.ID), e.What)
 }
 
@@ -60,16 +62,18 @@ type UniqueError struct {
 }
 
 func (e *UniqueError) Error() string {
-	index, other := e.Index, ""
+	index, key, other := e.Index, "its key", ""
 	if index == "" {
-		index = "an index"
+		index = "without a known name"
+	}
+	if e.Key != nil {
+		key = "the key " + printable.Text(bsontext.Document(e.Key))
 	}
 	if e.Other.Type != 0 {
 		other = fmt.Sprintf(", which _id %s has", showID(e.Other))
 	}
-	return fmt.Sprintf("apply entry %s: %s, _id %s: unique index %s has the key %s already%s: "+
-		"drop the index, or make it not unique, on the target until cutover, or use --unique-indexes=serialized: %v",
-		e.OpTime, e.NS, showID(e.ID), index, e.Key, other, e.Err)
+	return fmt.Sprintf("apply entry %s: %s, _id %s: unique index %s has %s already%s: %v",
+		e.OpTime, e.NS, showID(e.ID), index, key, other, e.Err)
 }
 
 // Unwrap returns what the server said.
@@ -133,13 +137,14 @@ func cloneValue(v bson.RawValue) bson.RawValue {
 	return bson.RawValue{Type: v.Type, Value: bytes.Clone(v.Value)}
 }
 
-// longestID is how many bytes of an _id an error shows.
+// longestID is how many bytes of an _id, as text, an error shows.
 const longestID = 128
 
+// showID writes an _id as the server's messages do: 3, "x", ObjectId('...').
 func showID(v bson.RawValue) string {
-	s := v.String()
+	s := bsontext.Value(v)
 	if len(s) > longestID {
-		return fmt.Sprintf("%s... (%d bytes)", s[:longestID], len(v.Value))
+		s = fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(s[:longestID], ""), len(v.Value))
 	}
-	return s
+	return printable.Text(s)
 }

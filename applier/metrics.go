@@ -1,12 +1,12 @@
 package applier
 
 import (
-	"errors"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/internal/metric"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -21,10 +21,10 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	counter := func(name, help string) prometheus.Counter {
-		return register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: "replicator_applier_" + name, Help: help}))
+		return metric.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: "replicator_applier_" + name, Help: help}))
 	}
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
-		return register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
+		return metric.Register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "replicator_applier_" + name, Help: help, Buckets: buckets,
 		}))
 	}
@@ -40,34 +40,17 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		flushSeconds: histogram("flush_seconds", "How long a flush takes, in seconds.", seconds),
 		flushDocs:    histogram("flush_docs", "How many statements a flush has.", prometheus.ExponentialBuckets(1, 4, 8)),
 		barrierSec:   histogram("barrier_wait_seconds", "How long what stands alone waits for the lanes, in seconds.", seconds),
-		window: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
+		window: metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "replicator_applier_window_bytes", Help: "What was handed to writers and is not applied yet, in bytes.",
 		})),
 	}
-	ops := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+	ops := metric.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "replicator_applier_ops_total", Help: "Operations applied, by kind.",
 	}, []string{"kind"}))
 	for _, kind := range []oplog.Kind{oplog.KindInsert, oplog.KindUpdate, oplog.KindDelete, oplog.KindCommand} {
 		m.ops[kind] = ops.WithLabelValues(kind.String())
 	}
 	return m
-}
-
-// register registers a collector, or finds the one of an earlier attempt.
-func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
-	if reg == nil {
-		return c
-	}
-	err := reg.Register(c)
-	if known, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if c, ok := known.ExistingCollector.(C); ok {
-			return c
-		}
-	}
-	if err != nil {
-		panic(err) // two metrics of one name are a fault of this program
-	}
-	return c
 }
 
 // count counts operations by kind.

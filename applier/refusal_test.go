@@ -163,6 +163,36 @@ func TestCopied(t *testing.T) {
 	wantDocs(t, r.target, "db.a", doc(1, 5), doc(2, 9))
 }
 
+// TestErrorTexts: an error says what happened, in a line, with ids as the server
+// shows them. What to do about it is said elsewhere.
+func TestErrorTexts(t *testing.T) {
+	at, ns := oplog.NewOpTime(5, 1, 1), oplog.Namespace("db.a")
+	id := func(v any) bson.RawValue {
+		kind, data, err := bson.MarshalValue(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bson.RawValue{Type: kind, Value: data}
+	}
+	key, err := bson.Marshal(bson.D{{Key: "v", Value: 7}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := errors.New("no")
+	long := bson.D{{Key: "a", Value: bson.A{"x" + strings.Repeat("ü", 60), "z"}}}
+	for want, err := range map[string]error{
+		`apply entry 5:1 t1: db.a, _id 3: the target is not what was left: the update found no document`:                               &DivergenceError{NS: ns, ID: id(int32(3)), OpTime: at, What: "the update found no document"},
+		`apply entry 5:1 t1: db.a, _id "a\nb": the target is not what was left: gone`:                                                  &DivergenceError{NS: ns, ID: id("a\nb"), OpTime: at, What: "gone"},
+		`apply entry 5:1 t1: db.a, _id { a: [ "x` + strings.Repeat("ü", 59) + `... (151 bytes): the target is not what was left: gone`: &DivergenceError{NS: ns, ID: id(long), OpTime: at, What: "gone"},
+		`apply entry 5:1 t1: db.a, _id 1: unique index v_1 has the key { v: 7 } already, which _id 2.5 has: no`:                        &UniqueError{NS: ns, Index: "v_1", Key: key, ID: id(int64(1)), Other: id(2.5), OpTime: at, Err: refused},
+		`apply entry 5:1 t1: db.a, _id 1: unique index without a known name has its key already: no`:                                   &UniqueError{NS: ns, ID: id(int64(1)), OpTime: at, Err: refused},
+	} {
+		if got := err.Error(); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
 func TestUniqueError(t *testing.T) {
 	r := prepared(t, 4, doc("old", 7))
 	r.target.run(t, "db", bson.D{{Key: "createIndexes", Value: "a"}, {Key: "indexes", Value: bson.A{

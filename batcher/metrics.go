@@ -1,10 +1,9 @@
 package batcher
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/oplogrep/replicator/internal/metric"
 	"github.com/oplogrep/replicator/oplog/txn"
 )
 
@@ -24,31 +23,31 @@ type metrics struct {
 // newMetrics registers what a Batcher counts. Where a Batcher before it has done
 // so already, the same metrics go on.
 func newMetrics(reg prometheus.Registerer) *metrics {
-	entries := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+	entries := metric.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "replicator_batcher_entries_total",
 		Help: "Oplog entries, by what came of them: pass, held, committed, aborted, past.",
 	}, []string{"outcome"}))
-	batches := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+	batches := metric.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "replicator_batcher_batches_total",
 		Help: "Batches, by why they ended: full, partial (nothing more was there), alone, empty (nothing to apply).",
 	}, []string{"kind"}))
 	m := &metrics{
 		full: batches.WithLabelValues("full"), partial: batches.WithLabelValues("partial"),
 		alone: batches.WithLabelValues("alone"), empty: batches.WithLabelValues("empty"),
-		operations: register(reg, prometheus.NewCounter(prometheus.CounterOpts{
+		operations: metric.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "replicator_batcher_operations_total", Help: "Operations in batches.",
 		})),
-		perBatch: register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
+		perBatch: metric.Register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "replicator_batcher_batch_operations", Help: "Operations of a batch.",
 			Buckets: prometheus.ExponentialBuckets(1, 4, 9),
 		})),
-		keptBack: register(reg, prometheus.NewCounter(prometheus.CounterOpts{
+		keptBack: metric.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "replicator_batcher_kept_back_total", Help: "Entries that had to wait for the delay.",
 		})),
-		heldBytes: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
+		heldBytes: metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "replicator_batcher_transactions_bytes", Help: "Memory that parts of transactions take, in bytes.",
 		})),
-		behind: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
+		behind: metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "replicator_batcher_oldest_transaction_age_seconds",
 			Help: "How much earlier than the newest entry the oldest open transaction began.",
 		})),
@@ -57,19 +56,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.entries[o] = entries.WithLabelValues(o.String())
 	}
 	return m
-}
-
-func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
-	if reg == nil {
-		return c
-	}
-	err := reg.Register(c)
-	if before, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if existing, ok := before.ExistingCollector.(C); ok {
-			return existing
-		}
-	}
-	return c
 }
 
 // flush counts entries.

@@ -1,10 +1,11 @@
 package buffer
 
 import (
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/oplogrep/replicator/internal/metric"
 )
 
 type metrics struct {
@@ -15,7 +16,7 @@ type metrics struct {
 // already, its counters go on, and the gauges are those of the new one.
 func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 	counter := func(name, help string) prometheus.Counter {
-		return register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: "replicator_buffer_" + name, Help: help}))
+		return metric.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: "replicator_buffer_" + name, Help: help}))
 	}
 	if reg != nil {
 		c := &collector{q}
@@ -26,19 +27,6 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 		waits:  counter("waits_total", "How often the source was not read for want of room."),
 		waited: counter("wait_seconds_total", "How long the source was not read for want of room."),
 	}
-}
-
-func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
-	if reg == nil {
-		return c
-	}
-	err := reg.Register(c)
-	if before, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if existing, ok := before.ExistingCollector.(C); ok {
-			return existing
-		}
-	}
-	return c
 }
 
 // collector reads the state when it is asked for it: the age of what waits

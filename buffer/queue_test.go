@@ -85,7 +85,7 @@ func TestBackPressure(t *testing.T) {
 		q.want("waits", q.Stats(), Stats{
 			Held: 40 * mib, Queued: 40 * mib, Replies: 1, Oldest: time.Now().Add(-3 * time.Second), Waits: 1, Waiting: true, Limit: 64 * mib,
 		})
-		q.want("gauges", metric(t, reg, "replicator_buffer_oldest_age_seconds"), 3.0)
+		q.want("gauges", metricValue(t, reg, "replicator_buffer_oldest_age_seconds"), 3.0)
 		q.want("the first one", q.take(), 1)
 		q.want("what is sent but not applied counts", q.take(), 0)
 		q.Release(10 * mib)
@@ -96,7 +96,7 @@ func TestBackPressure(t *testing.T) {
 		q.Release(20 * mib)
 		q.want("when it is released", q.offer(1), true)
 		q.want("the third one", q.take(), 3)
-		q.want("waited", metric(t, reg, "replicator_buffer_wait_seconds_total"), 3.0)
+		q.want("waited", metricValue(t, reg, "replicator_buffer_wait_seconds_total"), 3.0)
 		close(q.in)
 		q.want("the end", <-q.done, nil)
 		if _, open := <-q.out; open {
@@ -107,7 +107,7 @@ func TestBackPressure(t *testing.T) {
 	})
 }
 
-func metric(t *testing.T, reg *prometheus.Registry, name string) float64 {
+func metricValue(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
 	if err != nil {
@@ -261,7 +261,7 @@ func TestRegistry(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := metric(t, reg, "replicator_buffer_limit_bytes"); n != 192*mib {
+	if n := metricValue(t, reg, "replicator_buffer_limit_bytes"); n != 192*mib {
 		t.Errorf("a limit of %v", n)
 	}
 }

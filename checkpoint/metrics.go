@@ -1,10 +1,11 @@
 package checkpoint
 
 import (
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/oplogrep/replicator/internal/metric"
 )
 
 // metrics are those of one link.
@@ -22,16 +23,16 @@ func newMetrics(reg prometheus.Registerer, link string) *metrics {
 		}
 	}
 	counter := func(noun, help string) prometheus.Counter {
-		return register(reg, prometheus.NewCounter(prometheus.CounterOpts(name(noun, help))))
+		return metric.Register(reg, prometheus.NewCounter(prometheus.CounterOpts(name(noun, help))))
 	}
 	gauge := func(noun, help string) prometheus.Gauge {
-		return register(reg, prometheus.NewGauge(prometheus.GaugeOpts(name(noun, help))))
+		return metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts(name(noun, help))))
 	}
 	return &metrics{
 		began:   counter("begins_total", "Times that the link was taken hold of."),
 		rewound: counter("rewinds_total", "Times that the target was found without what it had acknowledged."),
 		failed:  counter("failures_total", "Checkpoints that could not be written."),
-		seconds: register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
+		seconds: metric.Register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "replicator", Subsystem: "checkpoint", Name: "write_seconds",
 			Help:        "Time to write a checkpoint, until it is committed by a majority.",
 			ConstLabels: prometheus.Labels{"link": link},
@@ -40,21 +41,6 @@ func newMetrics(reg prometheus.Registerer, link string) *metrics {
 		term:    gauge("term", "The link's term: how often it was started."),
 		applied: gauge("timestamp_seconds", "Source time of the newest checkpoint, in seconds since the epoch."),
 	}
-}
-
-// register registers c, or returns what an earlier attempt has registered for the
-// same.
-func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
-	if reg == nil {
-		return c
-	}
-	err := reg.Register(c)
-	if before, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if existing, ok := before.ExistingCollector.(C); ok {
-			return existing
-		}
-	}
-	return c
 }
 
 // advanced counts one Advance.

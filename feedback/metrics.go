@@ -1,10 +1,11 @@
 package feedback
 
 import (
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/oplogrep/replicator/internal/metric"
 )
 
 type metrics struct {
@@ -16,30 +17,15 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	const prefix = "replicator_feedback_"
 	return &metrics{
-		reports:  register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "reports_total", Help: "Reports that the source took."})),
-		failures: register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "failures_total", Help: "Reports that the source did not take, or did not answer."})),
-		seconds: register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
+		reports:  metric.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "reports_total", Help: "Reports that the source took."})),
+		failures: metric.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "failures_total", Help: "Reports that the source did not take, or did not answer."})),
+		seconds: metric.Register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: prefix + "report_seconds", Help: "Time until the source answered a report.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
 		})),
-		applied: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "applied_timestamp_seconds", Help: "Wall time of the last entry reported as applied, in seconds since the epoch."})),
-		durable: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "durable_timestamp_seconds", Help: "Wall time of the last entry reported as durable, in seconds since the epoch."})),
+		applied: metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "applied_timestamp_seconds", Help: "Wall time of the last entry reported as applied, in seconds since the epoch."})),
+		durable: metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "durable_timestamp_seconds", Help: "Wall time of the last entry reported as durable, in seconds since the epoch."})),
 	}
-}
-
-// register registers c, or returns what an earlier attempt has registered for the
-// same.
-func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
-	if reg == nil {
-		return c
-	}
-	err := reg.Register(c)
-	if before, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if existing, ok := before.ExistingCollector.(C); ok {
-			return existing
-		}
-	}
-	return c
 }
 
 // reported counts one report.

@@ -1,9 +1,9 @@
 package fetcher
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/oplogrep/replicator/internal/metric"
 )
 
 type metrics struct {
@@ -16,12 +16,12 @@ type metrics struct {
 // so already, the same metrics go on.
 func newMetrics(reg prometheus.Registerer) *metrics {
 	counter := func(name, help string) prometheus.Counter {
-		return register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: "replicator_fetcher_" + name, Help: help}))
+		return metric.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: "replicator_fetcher_" + name, Help: help}))
 	}
 	gauge := func(name, help string) prometheus.Gauge {
-		return register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: "replicator_fetcher_" + name, Help: help}))
+		return metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: "replicator_fetcher_" + name, Help: help}))
 	}
-	replies := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+	replies := metric.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "replicator_fetcher_replies_total", Help: "Replies of cursors on the source's oplog that passed all checks.",
 	}, []string{"kind"}))
 	return &metrics{
@@ -34,17 +34,4 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		last:      gauge("last_entry_time_seconds", "When the last entry handed on was written, by its primary's clock."),
 		committed: gauge("committed_time_seconds", "When the source's newest majority-committed entry was written."),
 	}
-}
-
-func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
-	if reg == nil {
-		return c
-	}
-	err := reg.Register(c)
-	if before, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if existing, ok := before.ExistingCollector.(C); ok {
-			return existing
-		}
-	}
-	return c
 }

@@ -105,8 +105,8 @@ var rules = []struct {
 	{"collection to be copied", as[*ddl.ResyncError], Verdict{Action: Resync, Code: ExitResync, Hint: "Copy that collection anew, or change the filters so that it is mirrored from the start."}},
 	{"diverged, by a command", as[*ddl.DivergedError], Verdict{Action: Exit, Code: ExitDiverged, Hint: divergedHint}},
 	{"diverged", as[*applier.DivergenceError], Verdict{Action: Exit, Code: ExitDiverged, Hint: divergedHint}},
-	{"unique index", as[*applier.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Build unique indexes on the target at cutover, or use --unique-indexes=serialized."}},
-	{"unique index, by a command", as[*ddl.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Use --unique-indexes=relaxed, or remove what only the target has."}},
+	{"unique index", as[*applier.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Drop the index on the target, or make it not unique, until cutover; or use --unique-indexes=serialized."}},
+	{"unique index, by a command", as[*ddl.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Remove the documents that only the target has, or begin the link anew with --unique-indexes=relaxed."}},
 	{"disk of the spill folder", as[*txn.SpillError], Verdict{Action: Exit, Code: ExitUnexpected, Hint: "Give --spill-dir a disk with room; nothing is lost."}},
 
 	{"member too stale", is(fetcher.ErrTooStale), Verdict{Action: NewSource, Deny: syncsource.DenyFetched}},

@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog/txn"
@@ -48,10 +49,10 @@ func kind(err error) string {
 		}
 	}
 	if e, ok := errors.AsType[*applier.DivergenceError](err); ok {
-		return fmt.Sprintf("diverged at %s %s, %s", e.NS, e.ID, e.What)
+		return fmt.Sprintf("diverged at %s %s, %s", e.NS, bsontext.Value(e.ID), e.What)
 	}
 	if e, ok := errors.AsType[*applier.UniqueError](err); ok {
-		return fmt.Sprintf("unique index %s of %s, _id %s", e.Index, e.NS, e.ID)
+		return fmt.Sprintf("unique index %s of %s, _id %s", e.Index, e.NS, bsontext.Value(e.ID))
 	}
 	if e, ok := errors.AsType[*applier.StuckError](err); ok {
 		return "stuck: " + kind(e.Err)
@@ -129,7 +130,7 @@ func (w *world) line(e told) (text, is string) {
 	case checkpoint.Rewound:
 		return "rewound", "rewound"
 	case applier.Divergence:
-		return fmt.Sprintf("diverged: %s %s, %s", e.Err.NS, e.Err.ID, e.Err.What), ""
+		return fmt.Sprintf("diverged: %s %s, %s", e.Err.NS, bsontext.Value(e.Err.ID), e.Err.What), ""
 	case applier.NotAtomic:
 		return fmt.Sprintf("not atomic: %d operations", e.Ops), ""
 	case applier.SlowPath:

@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -72,8 +73,12 @@ type live struct {
 	caller      call.Caller
 	meta        fetcher.Metadata
 	heard       time.Time
-	err         string
-	errAt       time.Time
+	// caughtUp is when the source was last known to have nothing that was not
+	// applied, durable when everything applied was last found durable, or more of
+	// it was. Both are null before the first time in an attempt.
+	caughtUp, durable time.Time
+	err               string
+	errAt             time.Time
 }
 
 // Snapshot returns what the link is doing now.
@@ -95,12 +100,28 @@ func (p *Pipeline) Snapshot() Snapshot {
 	return s
 }
 
-// lag is what Snapshot.Lag says.
+// lag is what Snapshot.Lag says. After an idle time the clocks of two entries are
+// far apart although the later one has only just come: what was applied when the
+// source had no more counts as up to date until then.
 func (l *live) lag() time.Duration {
-	if l.heard.IsZero() || !l.meta.Committed.After(l.progress.Applied) {
+	if l.heard.IsZero() || l.isCaughtUp() {
 		return 0
 	}
-	return max(0, time.Duration(int64(l.meta.CommittedWall)-l.progress.AppliedWall)*time.Millisecond)
+	return within(l.caughtUp, int64(l.meta.CommittedWall)-l.progress.AppliedWall)
+}
+
+// isCaughtUp tells whether everything is applied that the source was heard to have
+// committed.
+func (l *live) isCaughtUp() bool { return !l.meta.Committed.After(l.progress.Applied) }
+
+// within returns a difference of two clocks in milliseconds, but no more than has
+// passed since a time, if there was one.
+func within(since time.Time, millis int64) time.Duration {
+	d := max(0, time.Duration(millis)*time.Millisecond)
+	if since.IsZero() {
+		return d
+	}
+	return min(d, time.Since(since))
 }
 
 // unheard is by how much the target may be behind: by what is known, and by what
@@ -114,7 +135,7 @@ func (l *live) undurable() time.Duration {
 	if !l.progress.Applied.After(l.progress.Durable) {
 		return 0
 	}
-	return time.Duration(l.progress.AppliedWall-l.progress.DurableWall) * time.Millisecond
+	return within(l.durable, l.progress.AppliedWall-l.progress.DurableWall)
 }
 
 // begin notes a new attempt.
@@ -124,14 +145,21 @@ func (p *Pipeline) begin(a *attempt, st checkpoint.State, start checkpoint.Progr
 	p.live.attempts++
 	p.live.set = a.source.SetName
 	p.live.fetched = oplog.OpTime{}
-	p.live.heard = time.Time{}
+	p.live.heard, p.live.caughtUp, p.live.durable = time.Time{}, time.Time{}, time.Time{}
 	p.mu.Unlock()
 }
 
 // moved notes progress.
 func (p *Pipeline) moved(progress checkpoint.Progress) {
 	p.mu.Lock()
-	p.live.progress = progress
+	l := &p.live
+	if !l.progress.Applied.After(l.progress.Durable) || progress.Durable.After(l.progress.Durable) {
+		l.durable = time.Now()
+	}
+	l.progress = progress
+	if !l.heard.IsZero() && l.isCaughtUp() {
+		l.caughtUp = time.Now()
+	}
 	p.mu.Unlock()
 	p.judgeState()
 }
@@ -158,12 +186,22 @@ func (p *Pipeline) failed(err error) {
 	p.mu.Unlock()
 }
 
+// hear notes what the member that is read says.
+func (p *Pipeline) hear(m fetcher.Metadata) {
+	p.mu.Lock()
+	l := &p.live
+	// It answers as soon as it has something: until now it had not.
+	if !l.heard.IsZero() && l.isCaughtUp() {
+		l.caughtUp = time.Now()
+	}
+	l.meta, l.heard = m, time.Now()
+	p.mu.Unlock()
+	p.judgeState()
+}
+
 // onReply is told of each reply of the member that is read.
 func (u *upstream) onReply(m fetcher.Metadata) fetcher.Decision {
-	u.p.mu.Lock()
-	u.p.live.meta, u.p.live.heard = m, time.Now()
-	u.p.mu.Unlock()
-	u.p.judgeState()
+	u.p.hear(m)
 	v := u.resolver.OnReply(m.LastFetched, syncsource.Said{
 		Primary: m.IsPrimary, Applied: m.Applied, HasSource: m.SyncSourceIndex >= 0,
 	})
@@ -191,9 +229,9 @@ func (p *Pipeline) judgeState() {
 		p.state.set(InitialSync, "")
 	case l.undurable() > behind:
 		p.state.set(CatchingUp, "no majority of the target has what was applied")
-	case !l.meta.Committed.After(l.progress.Applied):
+	case l.isCaughtUp() || p.cfg.Delay > 0 && l.unheard() <= p.cfg.Delay+behind:
 		p.state.set(Steady, "")
-	case now != Steady || l.unheard() > behind:
+	case now != Steady || l.unheard() > p.cfg.Delay+behind:
 		p.state.set(CatchingUp, "")
 	}
 }
@@ -256,16 +294,25 @@ func sourceOf(ctx context.Context, source call.Caller) (checkpoint.Source, error
 }
 
 // internalApply tells whether the target's primary can apply deltas itself: 6.0
-// and newer can. After a failover the question is asked again.
+// and newer can, unless something keeps clients from it. So it is tried, on a
+// document that does not exist. After a failover the question is asked again.
 func (p *Pipeline) internalApply(ctx context.Context) (bool, error) {
-	body, err := bson.Marshal(bson.D{{Key: "buildInfo", Value: 1}})
+	delta := bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: bson.D{{Key: "u", Value: bson.D{{Key: "x", Value: 1}}}}}}
+	stage := bson.D{{Key: "$_internalApplyOplogUpdate", Value: bson.D{{Key: "oplogUpdate", Value: delta}}}}
+	body, err := bson.Marshal(bson.D{{Key: "update", Value: "links"}, {Key: "updates", Value: bson.A{bson.D{
+		{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "nobody", Value: "has this"}}}}},
+		{Key: "u", Value: bson.A{stage}},
+	}}}})
 	if err != nil {
-		return false, fmt.Errorf("build buildInfo: %w", err)
+		return false, fmt.Errorf("build an update: %w", err)
 	}
-	reply, err := p.target.Call(ctx, call.Command{DB: "admin", Body: body})
+	reply, err := p.target.Call(ctx, call.Command{DB: p.cfg.MetaDB, Body: body})
+	if refusal, ok := errors.AsType[*servererr.Error](err); ok && Classify(refusal).Action == Exit {
+		return false, nil
+	}
 	if err != nil {
-		return false, fmt.Errorf("ask the target for its version: %w", err)
+		return false, fmt.Errorf("ask the target whether it can apply deltas: %w", err)
 	}
-	major, ok := reply.Lookup("versionArray", "0").AsInt64OK()
-	return ok && major >= 6, nil
+	refused, err := call.WriteErrors(reply)
+	return err == nil && len(refused) == 0, err
 }

@@ -56,7 +56,7 @@ type Snapshot struct {
 type Source struct {
 	Set string `json:"set"`
 	// Host is the member that is read, empty while there is none, and Why the
-	// reason that it was chosen for, or that none was.
+	// reason that it was chosen for, or that none was: as it was at that time.
 	Host string `json:"host"`
 	Why  string `json:"why"`
 	// HeardAt is its last answer, DataAgeSeconds how long ago that was.

@@ -287,6 +287,9 @@ func (c *chooser) nearest(left []int, pass int, reasons []string) Choice {
 			if roundPing(primary)-roundPing(&members[best]) <= max(0, c.q.Rules.PingThreshold) {
 				choice.Reason = fmt.Sprintf("it is the primary, and hardly farther than %s: %s, not %s",
 					members[best].Host, inPing(primary), inPing(&members[best]))
+				if roundPing(primary) == roundPing(&members[best]) {
+					choice.Reason = fmt.Sprintf("it is the primary, and no farther than %s: %s", members[best].Host, inPing(primary))
+				}
 				best = i
 			}
 		}
@@ -323,6 +326,9 @@ func farther(a, b *Member) bool {
 func inPing(m *Member) string {
 	if m.Pings == 0 {
 		return "an unknown distance"
+	}
+	if m.Ping < time.Millisecond {
+		return "under 1 ms"
 	}
 	return fmt.Sprintf("%d ms", m.Ping.Milliseconds())
 }

@@ -115,6 +115,11 @@ func (c *chooser) behind(m *Member) string {
 	return fmt.Sprintf("ends at %s, before %s, which was fetched", m.Applied, last)
 }
 
+// denied says why a denied member may not be read. That it begins too late is
+// enough: the denial ends, and that does not.
 func (c *chooser) denied(d Denial) string {
+	if !d.Oldest.IsNull() && oplog.CompareTimestamps(c.q.LastFetched.TS, d.Oldest.TS) < 0 {
+		return fmt.Sprintf("has an oplog that begins at %s", d.Oldest)
+	}
 	return fmt.Sprintf("is denied for another %s: it %s", inSeconds(d.Until.Sub(c.q.Now)), d.Reason)
 }

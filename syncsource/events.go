@@ -3,6 +3,8 @@ package syncsource
 import (
 	"log/slog"
 	"time"
+
+	"github.com/oplogrep/replicator/oplog"
 )
 
 // Keys of the events' attributes.
@@ -124,7 +126,7 @@ func (e MemberUp) LogValue() slog.Value { return slog.GroupValue(slog.String(key
 type PrimaryChanged struct {
 	// From and To are empty where there was, or is, no primary that we know of.
 	From, To string
-	// Term is that of To.
+	// Term is that of To. It is oplog.UninitializedTerm where that is not known.
 	Term int64
 }
 
@@ -136,7 +138,11 @@ func (PrimaryChanged) Level() slog.Level { return slog.LevelInfo }
 
 // LogValue implements slog.LogValuer.
 func (e PrimaryChanged) LogValue() slog.Value {
-	return slog.GroupValue(slog.String(keyFrom, e.From), slog.String(keyTo, e.To), slog.Int64(keyTerm, e.Term))
+	attrs := []slog.Attr{slog.String(keyFrom, e.From), slog.String(keyTo, e.To)}
+	if e.To != "" && e.Term != oplog.UninitializedTerm {
+		attrs = append(attrs, slog.Int64(keyTerm, e.Term))
+	}
+	return slog.GroupValue(attrs...)
 }
 
 // ConfigUnreadable is a configuration that cannot be read, so that hidden members

@@ -344,6 +344,9 @@ func faultOf(err error) string {
 		return "refuses to answer: " + refused.Error()
 	}
 	if lost, ok := errors.AsType[*call.LostError](err); ok {
+		if lost.Refused {
+			return "does not let us in: " + lost.Err.Error()
+		}
 		return "cannot be reached: " + lost.Err.Error()
 	}
 	return "cannot be asked: " + strings.TrimPrefix(err.Error(), "syncsource: ")

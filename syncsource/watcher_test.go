@@ -212,7 +212,7 @@ func TestWatcherBeatsAndPings(t *testing.T) {
 		w.Seek(false)
 		same(t, "events", sorted(f.events), []string{
 			"1ms member up host=a:1",
-			"1ms primary of the source changed from= to=a:1 term=-1",
+			"1ms primary of the source changed from= to=a:1",
 			"2ms member up host=b:1",
 			"2ms the source's configuration cannot be read reason=not authorized (Unauthorized, code 13)",
 		})
@@ -240,9 +240,9 @@ func TestWatcherMemberDown(t *testing.T) {
 		same(t, "events", sorted(f.events), []string{
 			"12002ms member at fault host=b:1 reason=cannot be asked: no answer within 10 s",
 			"16024ms member up host=a:1",
-			"16024ms primary of the source changed from= to=a:1 term=-1",
+			"16024ms primary of the source changed from= to=a:1",
 			"2005ms member at fault host=a:1 reason=cannot be reached: connection refused",
-			"2005ms primary of the source changed from=a:1 to= term=-1",
+			"2005ms primary of the source changed from=a:1 to=",
 			"26003ms member up host=b:1",
 		})
 	})
@@ -574,4 +574,16 @@ func TestResolverRemembers(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+func TestFaultOf(t *testing.T) {
+	inner := errors.New("inner")
+	for want, err := range map[string]error{
+		"refuses to answer: inner (Unauthorized, code 13)": servererr.New(servererr.Unauthorized, "inner"),
+		"cannot be reached: inner":                         &call.LostError{Host: "a:1", Err: inner},
+		"does not let us in: inner":                        &call.LostError{Host: "a:1", Err: inner, Refused: true},
+		"cannot be asked: inner":                           inner,
+	} {
+		same(t, "fault", faultOf(err), want)
+	}
 }

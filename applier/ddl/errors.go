@@ -50,8 +50,7 @@ type UniqueError struct {
 }
 
 func (e *UniqueError) Error() string {
-	return fmt.Sprintf("ddl: build the unique index %s of %s of %s: %v; remove the documents that the source does not have, "+
-		"or begin the link anew with relaxed unique indexes", e.Index, e.NS, e.OpTime, e.Err)
+	return fmt.Sprintf("ddl: build the unique index %s of %s of %s: %v", e.Index, e.NS, e.OpTime, e.Err)
 }
 
 // Unwrap returns the target's refusal.

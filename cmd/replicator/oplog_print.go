@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -62,7 +63,7 @@ func (p *printer) printUnknown(raw bson.Raw, err error) (bool, error) {
 	if p.json {
 		return true, p.printJSON(raw)
 	}
-	_, err = fmt.Fprintf(p.w, "?  %s  %s\n", printable(err.Error()), shorten(extended(raw)))
+	_, err = fmt.Fprintf(p.w, "?  %s  %s\n", printable.Text(err.Error()), shorten(extended(raw)))
 	return true, err
 }
 
@@ -150,7 +151,7 @@ func name(op *oplog.Op) string {
 	if ns == "" {
 		return "-"
 	}
-	return printable(string(ns))
+	return printable.Text(string(ns))
 }
 
 // payload is what an operation writes, cut to fit a line.
@@ -174,7 +175,7 @@ func extended(doc bson.Raw) string {
 }
 
 func shorten(s string) string {
-	s = printable(s)
+	s = printable.Text(s)
 	n := 0
 	for i := range s {
 		if n++; n > payloadRunes {
@@ -182,19 +183,4 @@ func shorten(s string) string {
 		}
 	}
 	return s
-}
-
-// printable returns text that a terminal shows and does nothing else with,
-// whatever somebody has written to a database.
-func printable(text string) string {
-	var b strings.Builder
-	for _, r := range strings.ToValidUTF8(text, "\uFFFD") {
-		if strconv.IsPrint(r) {
-			b.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRuneToASCII(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
-	}
-	return b.String()
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
 )
@@ -49,7 +50,7 @@ func (c *oplogCommand) readSource(ctx context.Context, out output, each func(bso
 		if !c.Follow || err == nil || ctx.Err() != nil || pipeline.Classify(err).Action != pipeline.Retry {
 			return err
 		}
-		out.complain("%s: reading goes on after %s", printable(err.Error()), timestamp(t.last))
+		out.complain("%s: reading goes on after %s", printable.Text(err.Error()), timestamp(t.last))
 		timer := time.NewTimer(logPause)
 		select {
 		case <-timer.C:

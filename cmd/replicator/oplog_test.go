@@ -153,17 +153,6 @@ func TestOplogPrintsAll(t *testing.T) {
 	}
 }
 
-// A terminal must not be told what to do by what is in a database.
-func TestPrintable(t *testing.T) {
-	for text, want := range map[string]string{
-		"plain ü 日本": "plain ü 日本", "\x1b[31m": `\x1b[31m`, "a\nb": `a\nb`, "\u202e": `\u202e`, "\x9b": "\uFFFD", "\u009b": `\u009b`,
-	} {
-		if got := printable(text); got != want {
-			t.Errorf("%q: got %q, want %q", text, got, want)
-		}
-	}
-}
-
 func FuzzReadDocument(f *testing.F) {
 	doc, err := bson.Marshal(bson.D{{Key: "a", Value: 1}})
 	if err != nil {

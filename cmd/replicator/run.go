@@ -11,6 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/preflight"
 )
@@ -123,10 +124,10 @@ func (c *runCommand) preflight(p *plan, source, target *mdb.Set) preflight.Confi
 // line of the log where that is JSON.
 func (c *runCommand) tell(ctx context.Context, log *slog.Logger, asJSON bool, out output) func(preflight.Finding) {
 	if c.Check {
-		return func(f preflight.Finding) { _, _ = fmt.Fprintln(out.results, printable(f.String())) }
+		return func(f preflight.Finding) { _, _ = fmt.Fprintln(out.results, printable.Text(f.String())) }
 	}
 	if !asJSON {
-		return func(f preflight.Finding) { out.complain("%s", printable(f.String())) }
+		return func(f preflight.Finding) { out.complain("%s", printable.Text(f.String())) }
 	}
 	levels := map[preflight.Level]slog.Level{preflight.OK: slog.LevelInfo, preflight.Warn: slog.LevelWarn, preflight.Fail: slog.LevelError}
 	return func(f preflight.Finding) {

@@ -310,7 +310,7 @@ func TestRunRefuses(t *testing.T) {
 		{"same set", uris(source, source), exitCheck, []string{"FAIL two clusters: source and target are the same replica set", "--map DB=OTHER"}},
 		{"same set, other names", append(uris(source, source), "--include=shop", "--map=shop=store", "--check"), exitOK, nil},
 		{"nobody there", append(uris(source, target), "--source=mongodb://127.0.0.1:1/", "--selection-timeout=100ms"), exitConnect, []string{"no primary in", "127.0.0.1:1", "--selection-timeout"}},
-		{"wrong password", append(uris(source, target), "--source="+wrong), exitConnect, []string{"log in to", "Check user name, password"}},
+		{"wrong password", append(uris(source, target), "--source="+wrong), exitConnect, []string{"check the source: log in to", "Check user name, password"}},
 		{"wrong password, target", append(uris(source, target), "--target="+wrong), exitConnect, []string{"log in to", "check the target"}},
 		{"no login", append(uris(source, target), "--source="+closed.URI()), exitConnect, []string{"FAIL source login: no user is given", "--source-username", "docs/privileges.md"}},
 		{"may not write", append(uris(source, target), "--target="+closed.URIFor("reader")), exitConnect, []string{"FAIL target privileges: user admin.reader may not find, insert", "docs/privileges.md"}},

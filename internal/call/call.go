@@ -39,9 +39,15 @@ type LostError struct {
 	Host string
 	// Err is what the network, or the choice of a server, said.
 	Err error
+	// Refused is a server that has answered, and did not let us in: the command was
+	// not sent. Err says so, and names the server.
+	Refused bool
 }
 
 func (e *LostError) Error() string {
+	if e.Refused {
+		return e.Err.Error()
+	}
 	if e.Host == "" {
 		return fmt.Sprintf("no server to ask: %v", e.Err)
 	}

@@ -66,6 +66,7 @@ func TestLostError(t *testing.T) {
 	for want, e := range map[string]*LostError{
 		"no answer from h:1: reset": {Host: "h:1", Err: inner},
 		"no server to ask: reset":   {Err: inner},
+		"reset":                     {Host: "h:1", Err: inner, Refused: true},
 	} {
 		if e.Error() != want || !errors.Is(e, inner) {
 			t.Errorf("%v, want %q", e, want)

@@ -2,9 +2,9 @@ package compare
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
+	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -46,24 +46,10 @@ func (r *Report) String() string {
 	}
 	fmt.Fprintf(&b, "%d collections, %d documents, %d bytes alike", r.Collections, r.Documents, r.Bytes)
 	for _, d := range r.Differences {
-		b.WriteString("\n" + printable(d.String()))
+		b.WriteString("\n" + printable.Text(d.String()))
 	}
 	if r.More > 0 {
 		fmt.Fprintf(&b, "\nand %d more", r.More)
-	}
-	return b.String()
-}
-
-// printable returns text that fits a line.
-func printable(text string) string {
-	var b strings.Builder
-	for _, r := range strings.ToValidUTF8(text, "\uFFFD") {
-		if strconv.IsPrint(r) {
-			b.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRuneToASCII(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
 	}
 	return b.String()
 }

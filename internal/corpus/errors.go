@@ -3,9 +3,9 @@ package corpus
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
+	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -50,25 +50,10 @@ func (e *FileError) Error() string {
 		fmt.Fprintf(&b, ", after entry %s", e.After)
 	}
 	fmt.Fprintf(&b, ": %v", e.Err)
-	return printable(b.String())
+	return printable.Text(b.String())
 }
 
 func (e *FileError) Unwrap() error { return e.Err }
-
-// printable returns text that fits a line, whatever it quotes: what cannot be
-// printed, such as a line feed, stands as it would in Go source.
-func printable(text string) string {
-	var b strings.Builder
-	for _, r := range strings.ToValidUTF8(text, "\uFFFD") {
-		if strconv.IsPrint(r) {
-			b.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRuneToASCII(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
-	}
-	return b.String()
-}
 
 func fileError(file string, err error) error {
 	return &FileError{File: file, Offset: -1, Err: err}

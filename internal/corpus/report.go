@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/oplogrep/replicator/internal/printable"
 )
 
 // Report is what came out of the proof of one recording.
@@ -64,7 +66,7 @@ func (r *Report) String() string {
 	var b strings.Builder
 	switch {
 	case r.Err != nil:
-		fmt.Fprintf(&b, "FAIL %s: %s", printable(r.Name), printable(r.Err.Error()))
+		fmt.Fprintf(&b, "FAIL %s: %s", printable.Text(r.Name), printable.Text(r.Err.Error()))
 		return b.String()
 	case r.OK():
 		b.WriteString("ok   ")
@@ -76,13 +78,13 @@ func (r *Report) String() string {
 		again = "applied once"
 	}
 	fmt.Fprintf(&b, "%-22s %6d entries %4d txns %6d deltas compiled   %-20s %7.2fs",
-		printable(r.Name), r.Entries, r.Transactions, r.Deltas, again, r.Elapsed.Seconds())
+		printable.Text(r.Name), r.Entries, r.Transactions, r.Deltas, again, r.Elapsed.Seconds())
 	notes := r.Notes
 	if r.NotReapplied != "" {
 		notes = append([]string{r.NotReapplied}, notes...)
 	}
 	if len(notes) > 0 {
-		fmt.Fprintf(&b, "   (%s)", printable(strings.Join(notes, "; ")))
+		fmt.Fprintf(&b, "   (%s)", printable.Text(strings.Join(notes, "; ")))
 	}
 	for _, f := range r.Failures {
 		for i, d := range f.Differences {
@@ -90,7 +92,7 @@ func (r *Report) String() string {
 				fmt.Fprintf(&b, "\n     %s: and more", f.Way)
 				break
 			}
-			fmt.Fprintf(&b, "\n     %s: %s", f.Way, printable(d))
+			fmt.Fprintf(&b, "\n     %s: %s", f.Way, printable.Text(d))
 		}
 	}
 	return b.String()

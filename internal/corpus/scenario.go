@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -75,7 +76,7 @@ func Open(dir string) ([]Scenario, error) {
 }
 
 func open(dir string) Scenario {
-	s := Scenario{Dir: dir, Name: printable(filepath.Base(dir))}
+	s := Scenario{Dir: dir, Name: printable.Text(filepath.Base(dir))}
 	meta, err := readMeta(filepath.Join(dir, metaFile))
 	if err != nil {
 		s.Err = err
@@ -83,7 +84,7 @@ func open(dir string) Scenario {
 	}
 	s.Meta = meta
 	if meta.Name != "" {
-		s.Name = printable(meta.Name)
+		s.Name = printable.Text(meta.Name)
 	}
 	return s
 }

@@ -88,10 +88,11 @@ func lost(ctx context.Context, host string, err error) error {
 	if errors.Is(err, topology.ErrPoolClosed) || errors.Is(err, topology.ErrServerClosed) || errors.Is(err, topology.ErrTopologyClosed) {
 		return &call.LostError{Host: host, Err: ErrClosed}
 	}
-	if _, ok := errors.AsType[*AuthError](err); !ok && denied(err) {
-		err = &AuthError{Host: host, Err: err}
+	_, refused := errors.AsType[*AuthError](err)
+	if !refused && denied(err) {
+		err, refused = &AuthError{Host: host, Err: err}, true
 	}
-	return &call.LostError{Host: host, Err: err}
+	return &call.LostError{Host: host, Err: err, Refused: refused}
 }
 
 // denied tells whether err is the end of a login or of a TLS handshake that would

@@ -30,8 +30,8 @@ import (
 func denied(t *testing.T, began time.Time, err error, want string) {
 	t.Helper()
 	isLost(t, err)
-	if e, ok := errors.AsType[*mdb.AuthError](err); !ok || e.Host == "" || !strings.Contains(err.Error(), want) {
-		t.Errorf("the error is %v, want an AuthError with %q", err, want)
+	if e, ok := errors.AsType[*mdb.AuthError](err); !ok || e.Host == "" || !strings.HasPrefix(err.Error(), want+" "+e.Host) {
+		t.Errorf("the error is %v, want an AuthError that begins with %q and the host", err, want)
 	}
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("it took %v", took)

@@ -2,11 +2,11 @@ package mirrored
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/oplogrep/replicator/internal/compare"
+	"github.com/oplogrep/replicator/internal/printable"
 )
 
 // Report is what came out of mirroring one recording.
@@ -71,10 +71,10 @@ func (r *Report) String() string {
 	var b strings.Builder
 	switch {
 	case r.Err != nil:
-		fmt.Fprintf(&b, "FAIL %-22s mirror: %s", printable(r.Name), printable(r.Err.Error()))
+		fmt.Fprintf(&b, "FAIL %-22s mirror: %s", printable.Text(r.Name), printable.Text(r.Err.Error()))
 		return b.String()
 	case r.Skipped != "":
-		fmt.Fprintf(&b, "skip %-22s mirror: %s", printable(r.Name), printable(r.Skipped))
+		fmt.Fprintf(&b, "skip %-22s mirror: %s", printable.Text(r.Name), printable.Text(r.Skipped))
 		return b.String()
 	}
 	verdict := "ok  "
@@ -82,7 +82,7 @@ func (r *Report) String() string {
 		verdict = "FAIL"
 	}
 	fmt.Fprintf(&b, "%s %-22s mirror: %5d/%d variants equal %9d documents %6d entries each   %.2fs",
-		verdict, printable(r.Name), r.Equal(), len(r.Runs), r.documents(), r.Entries, r.Elapsed.Seconds())
+		verdict, printable.Text(r.Name), r.Equal(), len(r.Runs), r.documents(), r.Entries, r.Elapsed.Seconds())
 	if r.Moving {
 		b.WriteString("   (onto a moving copy)")
 	}
@@ -92,29 +92,15 @@ func (r *Report) String() string {
 		case run.OK():
 			continue
 		case run.Err != nil:
-			fmt.Fprintf(&b, "\n     %s: %s", run.Variant, printable(run.Err.Error()))
+			fmt.Fprintf(&b, "\n     %s: %s", run.Variant, printable.Text(run.Err.Error()))
 		}
 		for j, d := range run.Report.Differences {
 			if j == shownDifferences {
 				fmt.Fprintf(&b, "\n     %s: and %d more", run.Variant, len(run.Report.Differences)-j+run.Report.More)
 				break
 			}
-			fmt.Fprintf(&b, "\n     %s: %s", run.Variant, printable(d.String()))
+			fmt.Fprintf(&b, "\n     %s: %s", run.Variant, printable.Text(d.String()))
 		}
-	}
-	return b.String()
-}
-
-// printable returns text that fits a line, whatever it quotes.
-func printable(text string) string {
-	var b strings.Builder
-	for _, r := range strings.ToValidUTF8(text, "\uFFFD") {
-		if strconv.IsPrint(r) {
-			b.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRuneToASCII(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
 	}
 	return b.String()
 }

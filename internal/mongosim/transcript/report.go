@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/oplogrep/replicator/internal/printable"
 )
 
 // Report is what came out of replaying one recording.
@@ -61,7 +63,7 @@ func (d Difference) String() string {
 	if d.Path != "" {
 		where += ": " + d.Path
 	}
-	return printable(where + ": " + d.What)
+	return printable.Text(where + ": " + d.What)
 }
 
 // OK tells whether everything was as recorded, or excepted.
@@ -89,16 +91,16 @@ func (r *Report) String() string {
 	var b strings.Builder
 	switch {
 	case r.Err != nil:
-		fmt.Fprintf(&b, "FAIL %-22s replay: %s", printable(r.Name), printable(r.Err.Error()))
+		fmt.Fprintf(&b, "FAIL %-22s replay: %s", printable.Text(r.Name), printable.Text(r.Err.Error()))
 	case r.Skipped != "":
-		fmt.Fprintf(&b, "skip %-22s replay: %s", printable(r.Name), printable(r.Skipped))
+		fmt.Fprintf(&b, "skip %-22s replay: %s", printable.Text(r.Name), printable.Text(r.Skipped))
 	default:
 		verdict := "ok  "
 		if !r.OK() {
 			verdict = "FAIL"
 		}
 		fmt.Fprintf(&b, "%s %-22s replay: %5d/%d replies (%d refusals) %5d/%d entries   exceptions: %d   %.2fs",
-			verdict, printable(r.Name), r.Equal, r.Commands, r.Refused, r.EqualEntries, r.Entries, r.Exceptions, r.Elapsed.Seconds())
+			verdict, printable.Text(r.Name), r.Equal, r.Commands, r.Refused, r.EqualEntries, r.Entries, r.Exceptions, r.Elapsed.Seconds())
 	}
 	for i, d := range r.Differences {
 		if i == shownDifferences {
@@ -106,20 +108,6 @@ func (r *Report) String() string {
 			break
 		}
 		b.WriteString("\n     " + d.String())
-	}
-	return b.String()
-}
-
-// printable returns text that fits a line, whatever it quotes.
-func printable(text string) string {
-	var b strings.Builder
-	for _, r := range strings.ToValidUTF8(text, "\uFFFD") {
-		if strconv.IsPrint(r) {
-			b.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRuneToASCII(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
 	}
 	return b.String()
 }

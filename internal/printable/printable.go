@@ -1,0 +1,21 @@
+package printable
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Text returns text with what cannot be printed, such as a line feed, written as
+// it would be in Go source. A byte that is no UTF-8 becomes U+FFFD.
+func Text(text string) string {
+	var b strings.Builder
+	for _, r := range strings.ToValidUTF8(text, "\uFFFD") {
+		if strconv.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRuneToASCII(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
+}

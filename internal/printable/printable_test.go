@@ -1,0 +1,15 @@
+package printable
+
+import "testing"
+
+// A terminal must not be told what to do by what is in a database.
+func TestText(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "plain ü 日本": "plain ü 日本", "\x1b[31m": `\x1b[31m`, "a\nb": `a\nb`, "\u202e": `\u202e`,
+		"\x9b": "\uFFFD", "\u009b": `\u009b`, `"q" \`: `"q" \`,
+	} {
+		if got := Text(text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}

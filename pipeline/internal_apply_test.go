@@ -1,0 +1,29 @@
+package pipeline
+
+import (
+	"testing"
+
+	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongosim"
+)
+
+// Whether the target applies deltas itself is tried out, not told by its version.
+func TestInternalApply(t *testing.T) {
+	for dialect, want := range map[string]bool{"4.4": false, "5.0": false, "6.0": true, "8.0": true} {
+		set := mongosim.StartTest(t, mongosim.Options{Members: 1, Dialect: dialect})
+		o, err := mdb.Parse(mdb.Config{URI: set.URI()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		target, err := mdb.Open(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(target.Close)
+		p := &Pipeline{cfg: Config{MetaDB: "replicator"}, target: Connected(target)}
+		got, err := p.internalApply(t.Context())
+		if err != nil || got != want {
+			t.Errorf("%s: %v, %v, want %v", dialect, got, err, want)
+		}
+	}
+}
