@@ -24,15 +24,8 @@ func (s *step) collMod(ctx context.Context) (oplog.Namespace, error) {
 		return "", err
 	}
 	ns, _ := s.target(entry.NS)
-	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
-	switch {
-	case err != nil:
-		return ns, err
-	case !exists || coll.Type != catalog.TypeCollection:
-		return ns, s.absent(ns, "there is no such collection")
-	}
-	held, err := s.held(ctx, ns)
-	if err != nil {
+	coll, held, err := s.existing(ctx, ns)
+	if err != nil || coll == nil {
 		return ns, err
 	}
 	m := modification{step: s, coll: coll, held: held}

@@ -23,18 +23,11 @@ func (s *step) createIndexes(ctx context.Context) (oplog.Namespace, error) {
 		return "", err
 	}
 	ns, _ := s.target(source)
-	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
-	switch {
-	case err != nil:
+	coll, held, err := s.existing(ctx, ns)
+	if err != nil || coll == nil {
 		return ns, err
-	case !exists || coll.Type != catalog.TypeCollection:
-		return ns, s.absent(ns, "there is no such collection")
 	}
 	present, err := catalog.Indexes(ctx, s.cfg.Target, ns)
-	if err != nil {
-		return ns, err
-	}
-	held, err := s.held(ctx, ns)
 	if err != nil {
 		return ns, err
 	}
@@ -57,6 +50,20 @@ func (s *step) indexSpecs() (oplog.Namespace, []bson.Raw, error) {
 	}
 	entry, err := s.op.IndexBuild()
 	return entry.NS, entry.Specs, err
+}
+
+// existing returns the collection of a command, and what is held of it. It is nil
+// where there is none and that is no error.
+func (s *step) existing(ctx context.Context, ns oplog.Namespace) (*catalog.Collection, Specs, error) {
+	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case !exists || coll.Type != catalog.TypeCollection:
+		return nil, nil, s.absent(ns, "there is no such collection")
+	}
+	held, err := s.held(ctx, ns)
+	return coll, held, err
 }
 
 // absent is what it means that the collection, or index, of a command is not
@@ -265,18 +272,11 @@ func (s *step) dropIndexes(ctx context.Context) (oplog.Namespace, error) {
 		return "", err
 	}
 	ns, _ := s.target(entry.NS)
-	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
-	switch {
-	case err != nil:
+	coll, held, err := s.existing(ctx, ns)
+	if err != nil || coll == nil {
 		return ns, err
-	case !exists || coll.Type != catalog.TypeCollection:
-		return ns, s.absent(ns, "there is no such collection")
 	}
 	present, err := catalog.Indexes(ctx, s.cfg.Target, ns)
-	if err != nil {
-		return ns, err
-	}
-	held, err := s.held(ctx, ns)
 	if err != nil {
 		return ns, err
 	}
