@@ -107,3 +107,24 @@ func (w *world) forge(ctx context.Context) error {
 		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "applied.ts", Value: ts}, {Key: "fetchFrom.ts", Value: ts}}}}},
 	}}}})
 }
+
+// unsettle makes primaries step down until an attempt of the link has ended by it:
+// one that happens between two flushes, with the next primary at once, does no harm.
+func (w *world) unsettle(ctx context.Context, c *cluster) error {
+	l := w.links["a"]
+	before := l.p.Snapshot().Attempts
+	for ctx.Err() == nil {
+		if err := c.StepDown(ctx); err != nil {
+			return err
+		}
+		ops := l.p.Snapshot().Progress.Ops
+		err := w.untilOf(l, "operations, or another attempt", func() bool {
+			s := l.p.Snapshot()
+			return s.Attempts > before || s.Progress.Ops > ops+20
+		})
+		if err != nil || l.p.Snapshot().Attempts > before {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}

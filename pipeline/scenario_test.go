@@ -287,6 +287,7 @@ func (w *world) configure(name string, args []string) error {
 //	prepare NAME NS FROM..TO            and leave it prepared; commit NAME
 //	run DB JSON                         a command on the primary
 //	count NS                            say how many documents there are
+//	unsettle                            step down until that ends an attempt
 //	mark NAME                           remember the time of the newest entry
 //	isolate MEMBER                      cut it off from the other members
 //	await primary|synced|rollback       wait for one, for all, or for a rollback
@@ -313,6 +314,8 @@ func (w *world) onSet(c *cluster, args []string, line string) (string, error) {
 	case "count":
 		n, err := c.count(ctx, args[1])
 		return fmt.Sprintf("%d documents in %s", n, args[1]), err
+	case "unsettle":
+		return "", w.unsettle(ctx, c)
 	case "mark":
 		if w.marks == nil {
 			w.marks = map[string]bson.Timestamp{}
