@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"time"
 
@@ -91,8 +90,6 @@ type Config struct {
 	Observer event.Observer
 	// Registry takes the metrics. Nil is nobody.
 	Registry prometheus.Registerer
-	// Log is kept for what is no event. Nil discards it.
-	Log *slog.Logger
 }
 
 const (
@@ -113,9 +110,6 @@ func (c *Config) setDefaults() {
 	setDefault(&c.RetryFor, defaultRetryFor)
 	if c.Release == nil {
 		c.Release = func(int64) {}
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
 	}
 }
 

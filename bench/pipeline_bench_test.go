@@ -4,6 +4,7 @@ package bench
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -58,7 +59,7 @@ func newLog(n int) *log {
 		l.last = bson.Timestamp{T: 1_700_000_000 + uint32(i/1000), I: uint32(i%1000) + 1}
 		docs = append(docs, entry(i, l.last))
 		if len(docs) == perReply || i == n-1 {
-			l.replies = append(l.replies, reply(docs, len(l.replies) == 0, l.last))
+			l.replies = append(l.replies, reply(docs, len(l.replies) == 0))
 			docs = docs[:0]
 		}
 	}
@@ -96,7 +97,7 @@ func entry(i int, ts bson.Timestamp) []byte {
 	return bsoncore.BuildDocument(nil, e)
 }
 
-func reply(docs [][]byte, first bool, _ bson.Timestamp) []byte {
+func reply(docs [][]byte, first bool) []byte {
 	field := "nextBatch"
 	if first {
 		field = "firstBatch"
@@ -106,7 +107,7 @@ func reply(docs [][]byte, first bool, _ bson.Timestamp) []byte {
 	cursor = bsoncore.AppendStringElement(cursor, "ns", "local.oplog.rs")
 	j, cursor := bsoncore.AppendArrayElementStart(cursor, field)
 	for k, d := range docs {
-		cursor = bsoncore.AppendDocumentElement(cursor, key(k), d)
+		cursor = bsoncore.AppendDocumentElement(cursor, strconv.Itoa(k), d)
 	}
 	cursor, _ = bsoncore.AppendArrayEnd(cursor, j)
 	cursor, _ = bsoncore.AppendDocumentEnd(cursor, i)
@@ -137,15 +138,6 @@ func withMetadata(body []byte, last bson.Timestamp) []byte {
 	body = bsoncore.AppendDocumentElement(body, "$replData", bsoncore.BuildDocument(nil, repl))
 	body = bsoncore.AppendDocumentElement(body, "$oplogQueryData", bsoncore.BuildDocument(nil, query))
 	return bsoncore.BuildDocument(nil, bsoncore.AppendDoubleElement(body, "ok", 1))
-}
-
-func key(i int) string { return string(appendDecimal(nil, i)) }
-
-func appendDecimal(dst []byte, i int) []byte {
-	if i >= 10 {
-		dst = appendDecimal(dst, i/10)
-	}
-	return append(dst, byte('0'+i%10))
 }
 
 // BenchmarkPipeline takes entries from memory through everything that comes

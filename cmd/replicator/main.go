@@ -26,11 +26,6 @@ func main() {
 	os.Exit(code)
 }
 
-// run runs one command line, until ctx is done, and returns its exit code.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	return execute(ends{soft: ctx, hard: context.WithoutCancel(ctx)}, args, os.Environ(), stdout, stderr)
-}
-
 // execute runs one command line and returns its exit code.
 func execute(e ends, args, environ []string, stdout, stderr io.Writer) (code int) {
 	// Kong ends the program after printing the help; here it ends execute.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +25,11 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(m.Run())
+}
+
+// run runs one command line, until ctx is done, and returns its exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return execute(ends{soft: ctx, hard: context.WithoutCancel(ctx)}, args, os.Environ(), stdout, stderr)
 }
 
 // damaged returns a folder of two recordings with one file changed or removed.
