@@ -94,6 +94,9 @@ type State struct {
 	// CopiedUntil: up to it the log meets a copy that was taken while writes
 	// went on. Null where the data were exact from the start.
 	CopiedUntil oplog.OpTime
+	// Copy is the copy that the link begins with, nil where somebody else made
+	// it or none is wanted. CopiedUntil is its Stop once that is known.
+	Copy *Copy
 	// Lanes are the positions of the writers' lanes; a lane that has not moved
 	// yet has the position {Applied of the link's creation, AllOps}.
 	Lanes []Position

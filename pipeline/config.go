@@ -54,6 +54,9 @@ type Config struct {
 	// until this time. It counts for a new link only.
 	CopiedUntil oplog.OpTime
 
+	// Copy says how a new link copies what is there.
+	Copy CopyConfig
+
 	// ReadConcern is ReadMajority by default.
 	ReadConcern ReadConcern
 	// Await is how long a member waits for new entries before it answers with
@@ -134,6 +137,7 @@ func (c *Config) setDefaults() {
 	def(&c.UniqueIndexes, ddl.Relaxed)
 	def(&c.WindowBytes, 32<<20)
 	def(&c.CheckpointInterval, 100*time.Millisecond)
+	c.Copy.setDefaults()
 	def(&c.RetryMin, 100*time.Millisecond)
 	def(&c.RetryMax, 30*time.Second)
 }
@@ -153,6 +157,7 @@ func (c *Config) validate() error {
 		errs = append(errs, fmt.Errorf("buffer: a budget of %d bytes leaves %d for what is committed: want %d or more",
 			c.BufferBytes, left, buffer.MinLimit))
 	}
+	errs = append(errs, c.Copy.validate())
 	if c.Delay < 0 {
 		errs = append(errs, fmt.Errorf("delay: %s is negative", c.Delay))
 	}

@@ -36,6 +36,10 @@ type Snapshot struct {
 	// CopiedUntil is where the target becomes consistent, null where it always
 	// was.
 	CopiedUntil oplog.OpTime
+	// Copy is the link's copy, nil where it has none.
+	Copy *CopySnapshot
+	// Window is the source's oplog, as far as it is known.
+	Window Window
 	// Fetched is the last entry that was read, at FetchedAt.
 	Fetched   oplog.OpTime
 	FetchedAt time.Time
