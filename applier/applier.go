@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/applier/catalog"
@@ -39,6 +40,9 @@ type Commands interface {
 	// Apply carries op out. What it does is committed by a majority when it
 	// returns.
 	Apply(ctx context.Context, op *oplog.Op, again ddl.Again) error
+	// HoldIndex goes on without an index of op that Apply could not build on a
+	// copy (*ddl.IndexError).
+	HoldIndex(ctx context.Context, op *oplog.Op, index string) error
 }
 
 // Config says how the log is applied.
@@ -60,6 +64,11 @@ type Config struct {
 	// CopiedUntil is the entry up to which the log meets a moving copy. Null
 	// where the target is exact.
 	CopiedUntil oplog.OpTime
+	// Whole returns, for a collection of the source, until when it was copied
+	// whole: everything that was inserted until then is in the copy, or was pushed
+	// out before it could be. Such inserts are passed over up to CopiedUntil; it is
+	// for capped collections, whose documents have an order. Nil knows of none.
+	Whole func(id oplog.UUID) (bson.Timestamp, bool)
 	// Plan says what the target can do.
 	Plan plan.Options
 	// FlushDocs is how many documents a writer changes in one transaction at

@@ -361,7 +361,9 @@ func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Po
 	if err := d.barrier.beginAlone(ctx, s); err != nil {
 		return err
 	}
-	if err := d.cfg.Commands.Apply(ctx, op, again); err != nil {
+	if again == ddl.Copied && d.isWhole(op, at) {
+		d.passedOver() // it was emptied, and filled again, before it was copied
+	} else if err := d.carryOut(ctx, op, again); err != nil {
 		return err
 	}
 	if err := d.barrier.endAlone(ctx, s); err != nil {
@@ -373,4 +375,23 @@ func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Po
 	d.stats.commands.Add(1)
 	d.tracker.applied(d.current, 1)
 	return nil
+}
+
+// carryOut carries out a command. What a copy has of a later time may stand in the
+// way of an index: it is held back then, as the log will drop it, or nothing will
+// be in its way any more.
+func (d *dispatcher) carryOut(ctx context.Context, op *oplog.Op, again ddl.Again) error {
+	held := map[string]bool{}
+	for {
+		err := d.cfg.Commands.Apply(ctx, op, again)
+		e, ok := errors.AsType[*ddl.IndexError](err)
+		if !ok || held[e.Index] {
+			return err
+		}
+		held[e.Index] = true
+		d.tell(IndexHeld{OpTime: e.OpTime, NS: e.NS, Index: e.Index, Err: e.Err})
+		if err := d.cfg.Commands.HoldIndex(ctx, op, e.Index); err != nil {
+			return err
+		}
+	}
 }

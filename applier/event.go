@@ -21,6 +21,7 @@ const (
 	keyCause  = "cause"
 	keyWhy    = "why"
 	keyWaited = "waited"
+	keyIndex  = "index"
 )
 
 // Divergence is a divergence that the run goes on after.
@@ -93,6 +94,28 @@ func (BarrierWait) Level() slog.Level { return slog.LevelInfo }
 // LogValue implements slog.LogValuer.
 func (e BarrierWait) LogValue() slog.Value {
 	return slog.GroupValue(slog.String(keyOpTime, e.For.String()), slog.Duration(keyWaited, e.Waited))
+}
+
+// IndexHeld is an index of the log that could not be built on a copy, whose
+// documents or other indexes may be of a later time. It is held back.
+type IndexHeld struct {
+	OpTime oplog.OpTime
+	NS     oplog.Namespace
+	Index  string
+	// Err is the target's refusal.
+	Err error
+}
+
+// Message implements event.Event.
+func (IndexHeld) Message() string { return "index cannot be built on the copy, and is held back" }
+
+// Level implements event.Event.
+func (IndexHeld) Level() slog.Level { return slog.LevelWarn }
+
+// LogValue implements slog.LogValuer.
+func (e IndexHeld) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.String(keyNS, string(e.NS)),
+		slog.String(keyIndex, e.Index), slog.String(keyCause, e.Err.Error()))
 }
 
 func (a *Applier) tell(e event.Event) { a.cfg.Observer.Tell(e) }

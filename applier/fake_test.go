@@ -116,6 +116,8 @@ func (c slowCommands) Apply(ctx context.Context, _ *oplog.Op, _ ddl.Again) error
 	return pause(ctx, c.takes)
 }
 
+func (slowCommands) HoldIndex(context.Context, *oplog.Op, string) error { return nil }
+
 func fakeApplier(t fataler, target call.Caller, writers int, set func(*Config)) *Applier {
 	t.Helper()
 	cfg := Config{

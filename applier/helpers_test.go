@@ -194,6 +194,11 @@ func (c *commands) Apply(ctx context.Context, op *oplog.Op, again ddl.Again) err
 	return c.catalog.Refresh(ctx, oplog.NewNamespace(op.NS.DB(), coll))
 }
 
+func (c *commands) HoldIndex(_ context.Context, op *oplog.Op, index string) error {
+	c.applied = append(c.applied, fmt.Sprintf("%s %s without %s", op.Command, op.NS.DB(), index))
+	return nil
+}
+
 // rig is a link on an embedded target.
 type rig struct {
 	target  *simTarget

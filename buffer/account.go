@@ -7,8 +7,9 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// account is what is held: replies that wait, and bytes of those sent on.
-type account struct {
+// Account is what is held: replies that wait, and bytes of those sent on. It has no
+// lock of its own. The zero value is empty.
+type Account struct {
 	queue fifo[oplog.Reply]
 	// held is what has not been released, queued what has not been sent on, in
 	// bytes.
@@ -25,7 +26,14 @@ type mark struct {
 	received time.Time
 }
 
-func (a *account) add(r oplog.Reply) {
+// Admits tells whether so many bytes more may be held, of at most room: always, if
+// nothing is.
+func (a *Account) Admits(bytes, room int64) bool {
+	return a.held == 0 || a.held+bytes <= room
+}
+
+// Add puts r behind the replies that wait.
+func (a *Account) Add(r oplog.Reply) {
 	a.queue.push(r)
 	a.held += r.Bytes
 	a.queued += r.Bytes
@@ -33,14 +41,31 @@ func (a *account) add(r oplog.Reply) {
 	a.marks.push(mark{a.added, r.Received})
 }
 
-// sent takes the first reply out of the queue. It stays held.
-func (a *account) sent() {
+// Head returns the reply that waits first, false if none does.
+func (a *Account) Head() (oplog.Reply, bool) { return a.queue.first() }
+
+// Sent takes the first reply out of the queue. It stays held.
+func (a *Account) Sent() {
 	r, _ := a.queue.first()
 	a.queue.pop()
 	a.queued -= r.Bytes
 }
 
-func (a *account) release(bytes int64) {
+// Drop forgets what waits. The rest is still going to be released.
+func (a *Account) Drop() {
+	a.queue = fifo[oplog.Reply]{}
+	a.held -= a.queued
+	a.queued = 0
+}
+
+// Stats returns what is held.
+func (a *Account) Stats() Stats {
+	m, _ := a.marks.first()
+	return Stats{Held: a.held, Queued: a.queued, Replies: a.queue.len(), Oldest: m.received}
+}
+
+// Release gives back bytes of what was sent on.
+func (a *Account) Release(bytes int64) {
 	// Invariant: released <= added. (Not sent: a reply may be applied before Run
 	// has taken note that it was sent.)
 	if bytes < 0 || bytes > a.held {
@@ -55,12 +80,6 @@ func (a *account) release(bytes int64) {
 		}
 		a.marks.pop()
 	}
-}
-
-// oldest is when the oldest reply that is not wholly released was received.
-func (a *account) oldest() time.Time {
-	m, _ := a.marks.first()
-	return m.received
 }
 
 // fifo is a queue whose room is used again.

@@ -73,7 +73,7 @@ type Queue struct {
 
 	mu sync.Mutex
 	// The rest is guarded by mu.
-	account
+	account Account
 	// waiting is since when in is not taken from for want of room, zero while it is.
 	waiting time.Time
 	waits   int64
@@ -157,7 +157,7 @@ func (q *Queue) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- oplog
 // applied. It does not block.
 func (q *Queue) Release(bytes int64) {
 	q.mu.Lock()
-	q.release(bytes)
+	q.account.Release(bytes)
 	q.mu.Unlock()
 	select {
 	case q.freed <- struct{}{}:
@@ -169,16 +169,15 @@ func (q *Queue) Release(bytes int64) {
 func (q *Queue) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return Stats{
-		Held: q.held, Queued: q.queued, Replies: q.queue.len(), Oldest: q.oldest(),
-		Waits: q.waits, Waiting: !q.waiting.IsZero(), Limit: q.room,
-	}
+	s := q.account.Stats()
+	s.Waits, s.Waiting, s.Limit = q.waits, !q.waiting.IsZero(), q.room
+	return s
 }
 
 func (q *Queue) reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.account = account{}
+	q.account = Account{}
 	q.waiting = time.Time{}
 }
 
@@ -186,20 +185,18 @@ func (q *Queue) reset() {
 func (q *Queue) drop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.queue = fifo[oplog.Reply]{}
-	q.held -= q.queued
-	q.queued = 0
+	q.account.Drop()
 }
 
 // admit takes r in if there is room, or nothing else is held.
 func (q *Queue) admit(r oplog.Reply) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.held > 0 && q.held+r.Bytes > q.room {
+	if !q.account.Admits(r.Bytes, q.room) {
 		q.wait()
 		return false
 	}
-	q.add(r)
+	q.account.Add(r)
 	return true
 }
 
@@ -207,7 +204,7 @@ func (q *Queue) admit(r oplog.Reply) bool {
 func (q *Queue) mayTake() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.queue.len() >= q.replies || q.held > 0 && q.held >= q.room {
+	if q.account.queue.len() >= q.replies || q.account.held > 0 && q.account.held >= q.room {
 		q.wait()
 		return false
 	}
@@ -230,11 +227,11 @@ func (q *Queue) wait() {
 func (q *Queue) head() (oplog.Reply, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.queue.first()
+	return q.account.Head()
 }
 
 func (q *Queue) sent() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.account.sent()
+	q.account.Sent()
 }

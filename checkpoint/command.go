@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -17,12 +18,17 @@ const (
 	linksCollection = "links"
 	lanesCollection = "lanes"
 	heldCollection  = "held"
+	// copiesCollection is of the collections and ranges of copies, and
+	// wishesCollection of what operators want.
+	copiesCollection = "copies"
+	wishesCollection = "wishes"
 )
 
 // statement is one statement of a write command.
 type statement struct {
 	filter, change func(dst []byte) []byte // change is nil for a delete
 	multi          bool
+	upsert         bool
 }
 
 // appendMajority appends the write concern of what must not be lost.
@@ -34,12 +40,19 @@ func appendMajority(dst []byte) []byte {
 
 // updateCommand builds an update; majority is for those outside of transactions.
 func updateCommand(db, collection string, majority bool, s statement) call.Command {
-	doc := document(func(dst []byte) []byte {
+	return writeCommand(db, "update", collection, "updates", majority, s.update())
+}
+
+// update is the statement as an update command holds it.
+func (s *statement) update() bson.Raw {
+	return document(func(dst []byte) []byte {
 		dst = appendDoc(dst, "q", s.filter)
 		dst = appendDoc(dst, "u", s.change)
+		if s.upsert {
+			dst = bsoncore.AppendBooleanElement(dst, "upsert", true)
+		}
 		return bsoncore.AppendBooleanElement(dst, "multi", s.multi)
 	})
-	return writeCommand(db, "update", collection, "updates", majority, doc)
 }
 
 // deleteCommand builds a delete of everything that the filter matches.
@@ -62,11 +75,20 @@ func writeCommand(db, name, collection, sequence string, majority bool, docs ...
 	return call.Command{DB: db, Body: body, Sequence: sequence, Docs: docs}
 }
 
-// findCommand builds a find whose whole result is in its reply.
-func findCommand(db, collection string, limit int, filter func(dst []byte) []byte) call.Command {
+// findCommand builds a find whose whole result is in its reply: of the fields
+// given and _id, or of all.
+func findCommand(db, collection string, limit int, filter func(dst []byte) []byte, fields ...string) call.Command {
 	return call.Command{DB: db, Body: document(func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, "find", collection)
 		dst = appendDoc(dst, "filter", filter)
+		if len(fields) > 0 {
+			dst = appendDoc(dst, "projection", func(dst []byte) []byte {
+				for _, f := range fields {
+					dst = bsoncore.AppendInt32Element(dst, f, 1)
+				}
+				return dst
+			})
+		}
 		dst = bsoncore.AppendInt64Element(dst, "limit", int64(limit))
 		dst = bsoncore.AppendInt64Element(dst, "batchSize", int64(limit))
 		return bsoncore.AppendBooleanElement(dst, "singleBatch", true)
@@ -78,14 +100,79 @@ func byID(id string) func(dst []byte) []byte {
 	return func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id", id) }
 }
 
-// found returns the documents of the reply to a find.
+// between is the filter on the _ids from one, included, to another, excluded.
+func between(from, to string) func(dst []byte) []byte {
+	return func(dst []byte) []byte {
+		return appendDoc(dst, "_id", func(dst []byte) []byte {
+			dst = bsoncore.AppendStringElement(dst, "$gte", from)
+			return bsoncore.AppendStringElement(dst, "$lt", to)
+		})
+	}
+}
+
+// readAll calls yield for each document of a collection that the filter matches,
+// as a majority has it: a view into a reply. Session is the id of the one that
+// the cursor is to belong to.
+func readAll(ctx context.Context, target call.Caller, session bson.Raw, db, collection string, filter func(dst []byte) []byte, yield func(doc bson.Raw) error) error {
+	cmd := call.Command{DB: db, Body: document(func(dst []byte) []byte {
+		dst = bsoncore.AppendStringElement(dst, "find", collection)
+		dst = appendDoc(dst, "filter", filter)
+		dst = appendDoc(dst, "readConcern", func(dst []byte) []byte {
+			return bsoncore.AppendStringElement(dst, "level", "majority")
+		})
+		return bsoncore.AppendDocumentElement(dst, "lsid", session)
+	})}
+	for batch := "firstBatch"; ; batch = "nextBatch" {
+		reply, err := target.Call(ctx, cmd)
+		if err != nil {
+			return err
+		}
+		cursor, docs, err := readBatch(reply, batch)
+		if err != nil {
+			return err
+		}
+		for _, doc := range docs {
+			if err := yield(doc); err != nil {
+				return err
+			}
+		}
+		if cursor == 0 {
+			return nil
+		}
+		cmd.Body = document(func(dst []byte) []byte {
+			dst = bsoncore.AppendInt64Element(dst, "getMore", cursor)
+			dst = bsoncore.AppendStringElement(dst, "collection", collection)
+			return bsoncore.AppendDocumentElement(dst, "lsid", session)
+		})
+	}
+}
+
+// readBatch returns the cursor's id, 0 at its end, and the documents of a reply.
+func readBatch(reply bson.Raw, name string) (int64, []bson.Raw, error) {
+	e, _ := rawbson.Lookup(reply, "cursor")
+	doc, _ := e.Document()
+	e, _ = rawbson.Lookup(doc, "id")
+	id, ok := e.Int64()
+	if !ok {
+		return 0, nil, errors.New("the reply of a find has no cursor.id")
+	}
+	docs, err := documents(doc, name)
+	return id, docs, err
+}
+
+// found returns the documents of the reply to a find whose whole result is in it.
 func found(reply bson.Raw) ([]bson.Raw, error) {
-	cursor, _ := rawbson.Lookup(reply, "cursor")
-	doc, _ := cursor.Document()
-	batch, _ := rawbson.Lookup(doc, "firstBatch")
+	e, _ := rawbson.Lookup(reply, "cursor")
+	doc, _ := e.Document()
+	return documents(doc, "firstBatch")
+}
+
+// documents returns those of a batch of a cursor.
+func documents(cursor bson.Raw, name string) ([]bson.Raw, error) {
+	batch, _ := rawbson.Lookup(cursor, name)
 	array, ok := batch.Array()
 	if !ok {
-		return nil, errors.New("the reply of a find has no cursor.firstBatch")
+		return nil, fmt.Errorf("the reply of a find has no cursor.%s", name)
 	}
 	var docs []bson.Raw
 	it := rawbson.NewIter(array)

@@ -1,14 +1,22 @@
 package checkpoint
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/oplog"
 )
+
+// errNoCopy is a link that begins with no copy.
+var errNoCopy = errors.New("the link has no copy")
 
 // CopyPhase is how far the copy of a link is.
 type CopyPhase string
@@ -110,49 +118,227 @@ type CopyRange struct {
 	Done  bool
 }
 
+// phases are in order.
+var phases = []CopyPhase{Copying, Replaying, Copied}
+
+// rank returns which one of the phases p is, -1 for none of them.
+func (p CopyPhase) rank() int { return slices.Index(phases, p) }
+
+// validate checks a copy by itself.
+func (c *Copy) validate() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if c.Number < 1 {
+		fault("copy %d: they count from 1", c.Number)
+	}
+	if c.Phase.rank() < 0 {
+		fault("phase %q: it is none", c.Phase)
+	}
+	if c.Begin.IsNull() || c.FetchFrom.IsNull() {
+		fault("no optime to begin behind, or to read from")
+	}
+	if c.FetchFrom.After(c.Begin) {
+		fault("reading from %s would miss what follows %s", c.FetchFrom, c.Begin)
+	}
+	switch {
+	case c.Stop.IsNull() != (c.Phase == Copying):
+		fault("phase %q with the optime %s to stop at", c.Phase, c.Stop)
+	case !c.Stop.IsNull() && c.Stop.Before(c.Begin):
+		fault("it stops at %s and begins behind %s", c.Stop, c.Begin)
+	}
+	return errors.Join(faults...)
+}
+
+// validateNew checks a copy that nothing was done for.
+func (c *Copy) validateNew() error {
+	if c.Phase != Copying || c.Listed {
+		return errors.New("a new copy begins with nothing done")
+	}
+	return c.validate()
+}
+
+// after tells whether c is further than was, or anew; nil is before all copies.
+func (c *Copy) after(was *Copy) bool {
+	switch {
+	case c == nil || was == nil:
+		return c != nil
+	case c.Number != was.Number:
+		return c.Number > was.Number
+	}
+	return c.Phase.rank() > was.Phase.rank() || c.Cleared && !was.Cleared || c.Listed && !was.Listed
+}
+
+// clone returns a copy of its own.
+func (c *Copy) clone() *Copy {
+	if c == nil {
+		return nil
+	}
+	d := *c
+	d.SyncID.Value = bytes.Clone(c.SyncID.Value)
+	return &d
+}
+
+// appendWhere appends, to a filter on the link's document, that its copy is as
+// far as c, or that it has none.
+func (c *Copy) appendWhere(dst []byte) []byte {
+	if c == nil {
+		return bsoncore.AppendNullElement(dst, "copy")
+	}
+	dst = bsoncore.AppendInt64Element(dst, "copy.number", c.Number)
+	dst = bsoncore.AppendStringElement(dst, "copy.phase", string(c.Phase))
+	dst = bsoncore.AppendBooleanElement(dst, "copy.cleared", c.Cleared)
+	return bsoncore.AppendBooleanElement(dst, "copy.listed", c.Listed)
+}
+
+// Copy returns the link's copy as UpdateCopy left it last, nil for none.
+func (h *Hold) Copy() *Copy {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.copy.clone()
+}
+
 // BeginCopy makes c the link's copy, in place of one that is void, and moves the
-// checkpoint to it: Applied is c.Begin, of wall, in milliseconds since the epoch.
-// It is committed by a majority when it returns. The Hold is spent then
-// (ErrSpent): Begin anew.
-func (h *Hold) BeginCopy(ctx context.Context, c Copy, wall int64) error { panic("not written yet") }
+// checkpoint to it, back as well as forward: Applied is c.Begin, of wall, in
+// milliseconds since the epoch. All lanes are put there too, so that none passes
+// over what it had applied to the void copy. None may be in use. It is committed
+// by a majority when it returns. The Hold is spent then (ErrSpent): Begin anew.
+func (h *Hold) BeginCopy(ctx context.Context, c Copy, wall int64) error {
+	release, err := h.own(ctx)
+	if err != nil {
+		return h.store.wrap(err, "begin copy %d", c.Number)
+	}
+	defer release()
+	if err := h.beginCopy(ctx, &c, wall); err != nil {
+		h.tell(err)
+		return h.store.wrap(err, "begin copy %d behind %s in term %d", c.Number, c.Begin, h.state.Term)
+	}
+	h.spent = true
+	h.store.cfg.Observer.Tell(CopyBegun{Link: h.store.cfg.Link, Number: c.Number, Host: c.Host, Begin: c.Begin, Why: c.Why})
+	return nil
+}
+
+func (h *Hold) beginCopy(ctx context.Context, c *Copy, wall int64) error {
+	if err := c.validateNew(); err != nil {
+		return err
+	}
+	if !c.after(h.copy) {
+		return fmt.Errorf("the link is at copy %d already", h.copy.Number)
+	}
+	// A link that was made by an earlier version lacks some.
+	if err := h.store.Prepare(ctx); err != nil {
+		return err
+	}
+	return h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
+		err := h.changeLink(ctx, txn, func(dst []byte) []byte {
+			dst = appendDoc(dst, "$set", func(dst []byte) []byte {
+				return appendCopy(appendCheckpoint(dst, c.Begin, wall, c.FetchFrom), c)
+			})
+			return appendDoc(dst, "$unset", func(dst []byte) []byte {
+				return bsoncore.AppendStringElement(dst, "copiedUntil", "")
+			})
+		})
+		if err != nil {
+			return err
+		}
+		// Whatever positions they lost, or have, belong to data that are void; only
+		// their term counts.
+		if err := h.verify(ctx, txn, make([]Position, len(h.lanes)), Position{}); err != nil {
+			return err
+		}
+		return h.resetLanes(ctx, txn, Position{OpTime: c.Begin, Op: AllOps})
+	})
+}
+
+// resetLanes puts all lanes at one position, with nothing begun.
+func (h *Hold) resetLanes(ctx context.Context, txn *call.Txn, at Position) error {
+	cfg := &h.store.cfg
+	ids := laneIDs(cfg.Link, len(h.lanes))
+	return run(ctx, txn, updateCommand(cfg.DB, lanesCollection, false, statement{
+		filter: anyOf(ids),
+		change: func(dst []byte) []byte {
+			dst = appendDoc(dst, "$set", func(dst []byte) []byte { return appendPosition(dst, at) })
+			return appendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "begun", "") })
+		},
+		multi: true,
+	}), int64(len(ids)))
+}
 
 // UpdateCopy writes the fields Phase, Stop, Cleared and Listed of the link's
-// copy, which has to have the same Number and must not go back. A change to
-// Replaying needs all ranges done and all collections CollectionDone, which is
-// looked for in the same transaction (ErrRewound if the target lost some); it
-// sets State.CopiedUntil to Stop. It is committed by a majority when it returns.
-func (h *Hold) UpdateCopy(ctx context.Context, c Copy) error { panic("not written yet") }
-
-// Copies returns the collections and ranges of the link's copy, in no order. What
-// an older number had is left out. It reads as a majority has it.
-func (h *Hold) Copies(ctx context.Context) ([]CopyCollection, []CopyRange, error) {
-	panic("not written yet")
+// copy, which has to have the same Number and must not go back; the phases follow
+// one another. A change to Replaying needs Stop, all collections CollectionDone
+// and all ranges done, but for those of collections that are Gone, which is looked
+// for in the same transaction (ErrRewound if the target lost some); it sets
+// State.CopiedUntil to Stop. A change to Copied needs a checkpoint at Stop or
+// behind it. It is committed by a majority when it returns.
+func (h *Hold) UpdateCopy(ctx context.Context, c Copy) error {
+	release, err := h.own(ctx)
+	if err != nil {
+		return h.store.wrap(err, "update copy %d", c.Number)
+	}
+	defer release()
+	if err := h.updateCopy(ctx, &c); err != nil {
+		h.tell(err)
+		return h.store.wrap(err, "update copy %d to phase %q in term %d", c.Number, c.Phase, h.state.Term)
+	}
+	return nil
 }
 
-// DropCopies removes the documents of collections and ranges of all copies of
-// the link with a number below the given one.
-func (h *Hold) DropCopies(ctx context.Context, below int64) error { panic("not written yet") }
-
-// AddCollections adds collections to the link's copy; one that is there already
-// is left as it is. It is committed by a majority when it returns. Thousands at a
-// time are fine.
-func (h *Hold) AddCollections(ctx context.Context, list []CopyCollection) error {
-	panic("not written yet")
+func (h *Hold) updateCopy(ctx context.Context, c *Copy) error {
+	if h.copy == nil {
+		return errNoCopy
+	}
+	was := *h.copy
+	next := was
+	next.Phase, next.Stop, next.Cleared, next.Listed = c.Phase, c.Stop, c.Cleared, c.Listed
+	if err := h.checkUpdate(c.Number, &was, &next); err != nil {
+		return err
+	}
+	err := h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
+		err := h.changeLink(ctx, txn, func(dst []byte) []byte {
+			return appendDoc(dst, "$set", func(dst []byte) []byte {
+				dst = appendCopy(dst, &next)
+				if next.Phase != Copying {
+					dst = appendOpTime(dst, "copiedUntil", next.Stop)
+				}
+				return dst
+			})
+		})
+		if err != nil || next.Phase == was.Phase || next.Phase != Replaying {
+			return err
+		}
+		return h.findNoneOpen(ctx, txn)
+	})
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	h.copy = &next
+	h.mu.Unlock()
+	if next.Phase != was.Phase {
+		h.store.cfg.Observer.Tell(CopyMoved{Link: h.store.cfg.Link, Number: next.Number, Phase: next.Phase, Stop: next.Stop})
+	}
+	return nil
 }
 
-// SaveCollection replaces the document of a collection of the link's copy, and
-// adds ranges to it, in one transaction of the lane that is committed by a
-// majority when it returns.
-func (l *Lane) SaveCollection(ctx context.Context, c *CopyCollection, ranges []CopyRange) error {
-	panic("not written yet")
-}
-
-// MoveRange is to be the first thing in a transaction of the lane's session: it
-// finds the lane's document with our term, at its position, and the range's with
-// the Steps that r has, and moves the range's to next (At, Docs, Bytes, Done;
-// Steps is one more than r's). If nothing matches it finds out why: ErrFenced,
-// ErrRewound, ErrUnheard. The caller takes next for r once the transaction has
-// committed.
-func (l *Lane) MoveRange(ctx context.Context, txn *call.Txn, r, next *CopyRange) error {
-	panic("not written yet")
+// checkUpdate checks whether the copy may go from was to next.
+func (h *Hold) checkUpdate(number int64, was, next *Copy) error {
+	if number != was.Number {
+		return fmt.Errorf("the link is at copy %d", was.Number)
+	}
+	if err := next.validate(); err != nil {
+		return err
+	}
+	switch steps := next.Phase.rank() - was.Phase.rank(); {
+	case steps < 0 || was.Cleared && !next.Cleared || was.Listed && !next.Listed:
+		return errors.New("a copy does not go back")
+	case steps > 1:
+		return fmt.Errorf("it is in phase %q", was.Phase)
+	case !was.Stop.IsNull() && next.Stop != was.Stop:
+		return fmt.Errorf("it stops at %s, not %s", was.Stop, next.Stop)
+	case next.Phase == Replaying && !(next.Cleared && next.Listed):
+		return errors.New("the target was not cleared, or the source was not listed")
+	case next.Phase == Copied && h.applied.Before(next.Stop):
+		return fmt.Errorf("the checkpoint is at %s and the copy stops at %s", h.applied, next.Stop)
+	}
+	return nil
 }

@@ -7,14 +7,23 @@
 //
 //	links   {_id: LINK, version, instance, term, holder, source: {...}, writers,
 //	         fingerprint, applied: {ts, t}, wall, fetchFrom: {ts, t},
-//	         copiedUntil: {ts, t} or absent, advances}
+//	         copiedUntil: {ts, t} or absent, advances, copy: {...} or absent,
+//	         consistent: false or true, absent without a copy}
 //	lanes   {_id: "LINK/3", term, ts, t, op, begun: {ts, t, op} or absent,
 //	         begins or absent}
 //	lanes   {_id: "LINK/barrier", the same}
+//	copies  {_id: "LINK/2/c/UUID", number, uuid, ns, options, idIndex, indexes,
+//	         docs, bytes, state, gone, complete or absent, failed}
+//	copies  {_id: "LINK/2/r/UUID/0003", number, uuid, index, spec, at, docs,
+//	         bytes, steps, done}
+//	wishes  {_id: LINK, bytesPerSecond or absent, opsPerSecond or absent}
+//	wishes  {_id: "LINK/NS", ns, asked, state, why}
 //
 // Every start of a link raises its term by one. Holder is the process that did
 // it, instance tells a link from an earlier one of the same name. Advances and
-// begins count, so that no update is one that changes nothing.
+// begins count, so that no update is one that changes nothing. What the source
+// wrote, or another package reads, is in copies as binary data, whatever its field
+// names are.
 //
 // # Lanes
 //
@@ -44,6 +53,42 @@
 // could still take the later one of a writer that has been idle. Therefore the
 // first Move of a lane after the barrier moved finds, in its transaction, that the
 // barrier is still where it was.
+//
+// # Copies
+//
+// A link may begin with a copy of what the source has. It is in the link's
+// document, with the entry Begin behind which the log is applied to it:
+//
+//	                    all collections           the checkpoint is
+//	                    and ranges done           at Stop or behind it
+//	          ┌─────────┐         ┌───────────┐         ┌──────┐
+//	Create ──▶│ copying ├────────▶│ replaying ├────────▶│ done │
+//	          └────┬────┘         └─────┬─────┘         └───┬──┘
+//	   ▲           │                    │                   │
+//	   └───────────┴────────────────────┴───────────────────┘
+//	    BeginCopy: copying, with a higher number and another Begin
+//
+// In copying the checkpoint stays at Begin. Only in done the target is consistent,
+// which the field consistent says to whoever reads the metadata.
+//
+// A range of a collection is copied in transactions on a lane's session. The first
+// statements of each (MoveRange) find the lane's document where it is, as a write,
+// so that a fence and the transaction cannot both succeed, and move the range's
+// from the step that it must have: the documents, and how far they are copied, are
+// there together or not at all, and no flush follows one that the target lost. Such
+// flushes are not waited for until a majority has them. So that nothing is built on
+// lost ones all the same, a collection that is said to be filled, and a copy that is
+// said to be complete, are found without an open range in the same transaction,
+// which is committed with majority.
+//
+// BeginCopy puts all lanes at the new Begin. A void copy may have left them further
+// on, and what the log has up to there would not be applied to the new one.
+//
+// # Wishes
+//
+// Whoever may write to the metadata can limit a link's copy, or have a collection
+// copied again, whatever process runs it. These documents are not fenced: they say
+// what is wanted, not what was done.
 //
 // # Durability
 //

@@ -32,8 +32,9 @@ func laneID(link string, i int) string { return link + "/" + strconv.Itoa(i) }
 // barrierID returns the _id of the lane for what has to be alone.
 func barrierID(link string) string { return link + "/barrier" }
 
-// Bounds of the _ids of a link's lanes: a name has no slash, and 0 follows it.
-func laneBounds(link string) (from, to string) { return link + "/", link + "0" }
+// bounds are those of the _ids that begin with prefix and a slash, which 0
+// follows. A link's name has no slash.
+func bounds(prefix string) (from, to string) { return prefix + "/", prefix + "0" }
 
 func appendOpTime(dst []byte, name string, o oplog.OpTime) []byte {
 	i, dst := bsoncore.AppendDocumentElementStart(dst, name)
@@ -104,6 +105,9 @@ func (l *linkDoc) marshal(name string) bson.Raw {
 		dst = appendCheckpoint(dst, l.Applied, l.AppliedWall, l.FetchFrom)
 		if !l.CopiedUntil.IsNull() {
 			dst = appendOpTime(dst, "copiedUntil", l.CopiedUntil)
+		}
+		if l.Copy != nil {
+			dst = appendCopy(dst, l.Copy)
 		}
 		return bsoncore.AppendInt64Element(dst, "advances", 0)
 	})
@@ -220,6 +224,7 @@ func readLink(name string, doc bson.Raw) (linkDoc, error) {
 	l.Applied, l.FetchFrom = r.opTime("applied", false), r.opTime("fetchFrom", false)
 	l.CopiedUntil = r.opTime("copiedUntil", true)
 	l.AppliedWall = r.date("wall")
+	l.Copy = r.copy("copy")
 	writers := r.int64("writers")
 	if writers < 1 || writers > MaxWriters {
 		r.fault("writers", fmt.Sprintf("a number between 1 and %d", MaxWriters))

@@ -2,9 +2,11 @@ package checkpoint
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/oplog"
@@ -31,6 +33,9 @@ func TestDocuments(t *testing.T) {
 		if rapid.Bool().Draw(t, "no id") {
 			want.Source.ReplicaSetID = bson.RawValue{}
 		}
+		if rapid.Bool().Draw(t, "copy") {
+			want.Copy = copyOf().Draw(t, "copy")
+		}
 		got := must[linkDoc](t)(readLink("a", want.marshal("a")))
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(linkDoc{})); diff != "" {
 			t.Error(diff)
@@ -42,6 +47,101 @@ func TestDocuments(t *testing.T) {
 		gotLane := must[laneDoc](t)(readLane("a", lane.marshal()))
 		if diff := cmp.Diff(lane, gotLane, cmp.AllowUnexported(laneDoc{})); diff != "" {
 			t.Error(diff)
+		}
+	})
+}
+
+// copyOf draws a copy as it may be.
+func copyOf() *rapid.Generator[*Copy] {
+	return rapid.Custom(func(t *rapid.T) *Copy {
+		seconds := rapid.Uint32Range(2, 1<<31)
+		c := &Copy{
+			Number: rapid.Int64Min(1).Draw(t, "number"), Phase: rapid.SampledFrom(phases).Draw(t, "phase"),
+			Host: rapid.String().Draw(t, "host"), RBID: rapid.Int64().Draw(t, "rbid"),
+			Cleared: rapid.Bool().Draw(t, "cleared"), Listed: rapid.Bool().Draw(t, "listed"),
+			Started: time.UnixMilli(rapid.Int64().Draw(t, "started")).UTC(), Why: rapid.String().Draw(t, "why"),
+		}
+		begin := seconds.Draw(t, "begin")
+		c.Begin, c.FetchFrom = ot(begin), ot(rapid.Uint32Range(1, begin).Draw(t, "from"))
+		if c.Phase != Copying {
+			c.Stop = ot(begin + seconds.Draw(t, "more"))
+		}
+		if rapid.Bool().Draw(t, "sync id") {
+			c.SyncID = setID
+		}
+		return c
+	})
+}
+
+// rawOrNil draws a document, which may have any names.
+func rawOrNil() *rapid.Generator[bson.Raw] {
+	return rapid.Custom(func(t *rapid.T) bson.Raw {
+		if rapid.Bool().Draw(t, "nil") {
+			return nil
+		}
+		return document(func(dst []byte) []byte {
+			for _, name := range rapid.SliceOf(rapid.StringMatching(`[$.a-z]{0,3}`)).Draw(t, "names") {
+				dst = bsoncore.AppendInt64Element(dst, name, rapid.Int64().Draw(t, "value"))
+			}
+			return dst
+		})
+	})
+}
+
+// collections draws collections of a copy as they may be.
+func collections() *rapid.Generator[CopyCollection] {
+	return rapid.Custom(func(t *rapid.T) CopyCollection {
+		states := []CollectionState{CollectionPlanned, CollectionCreated, CollectionFilled, CollectionDone}
+		c := CopyCollection{
+			UUID: uuid(rapid.IntRange(0, 1<<16-1).Draw(t, "uuid")), NS: oplog.Namespace(rapid.String().Draw(t, "ns")),
+			Options: rawOrNil().Draw(t, "options"), IDIndex: rawOrNil().Draw(t, "id index"),
+			Docs: rapid.Int64().Draw(t, "docs"), Bytes: rapid.Int64().Draw(t, "bytes"),
+			State: rapid.SampledFrom(states).Draw(t, "state"), Gone: rapid.Bool().Draw(t, "gone"),
+			Complete: bson.Timestamp{T: rapid.Uint32().Draw(t, "seconds"), I: rapid.Uint32().Draw(t, "increment")},
+		}
+		for range rapid.IntRange(0, 12).Draw(t, "indexes") {
+			c.Indexes = append(c.Indexes, dollars)
+			c.Failed = append(c.Failed, FailedIndex{Name: rapid.String().Draw(t, "name"), Why: rapid.String().Draw(t, "why")})
+		}
+		return c
+	})
+}
+
+// parts draws ranges of a copy as they may be.
+func parts() *rapid.Generator[CopyRange] {
+	return rapid.Custom(func(t *rapid.T) CopyRange {
+		return CopyRange{
+			UUID: uuid(rapid.IntRange(0, 1<<16-1).Draw(t, "uuid")), Index: rapid.IntRange(0, 20_000).Draw(t, "index"),
+			Spec: rawOrNil().Draw(t, "spec"), At: rawOrNil().Draw(t, "at"),
+			Docs: rapid.Int64().Draw(t, "docs"), Bytes: rapid.Int64().Draw(t, "bytes"),
+			Steps: rapid.Int64().Draw(t, "steps"), Done: rapid.Bool().Draw(t, "done"),
+		}
+	})
+}
+
+// withID is a document of copies as a server has it.
+func withID(id string, fields func(dst []byte) []byte) bson.Raw {
+	return document(func(dst []byte) []byte { return fields(bsoncore.AppendStringElement(dst, "_id", id)) })
+}
+
+// TestCopyDocuments: what is written of a copy is read again.
+func TestCopyDocuments(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		number := rapid.Int64Min(1).Draw(t, "number")
+		c, r := collections().Draw(t, "collection"), parts().Draw(t, "range")
+		doc := withID(collectionID("a", number, c.UUID), func(dst []byte) []byte { return appendCollection(dst, number, &c) })
+		got := must[copyDoc](t)(readCopyDoc("a", number, doc))
+		if diff := cmp.Diff(copyDoc{collection: &c}, got, cmp.AllowUnexported(copyDoc{})); diff != "" {
+			t.Error(diff)
+		}
+		doc = withID(rangeID("a", number, r.UUID, r.Index), func(dst []byte) []byte { return appendRange(dst, number, &r) })
+		got = must[copyDoc](t)(readCopyDoc("a", number, doc))
+		if diff := cmp.Diff(copyDoc{part: &r}, got, cmp.AllowUnexported(copyDoc{})); diff != "" {
+			t.Error(diff)
+		}
+		if _, err := readCopyDoc("a", number-1, doc); err == nil {
+			t.Error("a range of another copy was read")
 		}
 	})
 }
@@ -67,8 +167,18 @@ func cmpInts(i, j int) int { return min(1, max(-1, i-j)) }
 func FuzzDocuments(f *testing.F) {
 	link := linkDoc{State: first(2)}
 	f.Add([]byte(link.marshal("a")))
+	link.State = copyState(2)
+	f.Add([]byte(link.marshal("a")))
 	lane := laneDoc{id: "a/0", begun: at(1, 1)}
 	f.Add([]byte(lane.marshal()))
+	c, r := collection(1), part(1, 0)
+	f.Add([]byte(withID(collectionID("a", 1, c.UUID), func(dst []byte) []byte { return appendCollection(dst, 1, &c) })))
+	f.Add([]byte(withID(rangeID("a", 1, r.UUID, 0), func(dst []byte) []byte { return appendRange(dst, 1, &r) })))
+	f.Add([]byte(withID("a", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, bytesField, 5) })))
+	f.Add([]byte(withID("a/d.c", func(dst []byte) []byte {
+		dst = bsoncore.AppendStringElement(dst, "ns", "d.c")
+		return bsoncore.AppendStringElement(bsoncore.AppendDateTimeElement(dst, "asked", 1), "state", ResyncAsked)
+	})))
 	f.Add([]byte(document(func(dst []byte) []byte {
 		return appendDoc(dst, "cursor", func(dst []byte) []byte {
 			return appendDoc(dst, "firstBatch", func(dst []byte) []byte { return appendDoc(dst, "0", byID("a/0")) })
@@ -81,5 +191,10 @@ func FuzzDocuments(f *testing.F) {
 		_, _ = readLane("a", data)
 		_, _ = readLanes("a", 2, data)
 		_, _ = written(data)
+		_, _, _ = readBatch(data, "firstBatch")
+		_ = readWish("a", data, &Wishes{})
+		if d, err := readCopyDoc("a", 1, data); err == nil && (d.collection == nil) == (d.part == nil) {
+			t.Error("a document that is neither a collection nor a range, or both")
+		}
 	})
 }

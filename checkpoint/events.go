@@ -15,6 +15,12 @@ const (
 	keyWriters   = "writers"
 	keyFrom      = "from"
 	keyError     = "error"
+	keyNumber    = "number"
+	keyHost      = "host"
+	keyBegin     = "begin"
+	keyPhase     = "phase"
+	keyStop      = "stop"
+	keyWhy       = "why"
 )
 
 // Created is a link that was made.
@@ -128,4 +134,48 @@ func (Rewound) Level() slog.Level { return slog.LevelWarn }
 // LogValue implements slog.LogValuer.
 func (e Rewound) LogValue() slog.Value {
 	return slog.GroupValue(slog.String(keyLink, e.Link), slog.Int64(keyTerm, e.Term), slog.String(keyError, e.Err.Error()))
+}
+
+// CopyBegun is a copy that takes the place of one that is void, or the first one
+// of a link that was there.
+type CopyBegun struct {
+	Link   string
+	Number int64
+	// Host is the member that is copied.
+	Host  string
+	Begin oplog.OpTime
+	// Why says why the copy before was void.
+	Why string
+}
+
+// Message implements event.Event.
+func (CopyBegun) Message() string { return "new copy begun" }
+
+// Level implements event.Event.
+func (CopyBegun) Level() slog.Level { return slog.LevelWarn }
+
+// LogValue implements slog.LogValuer.
+func (e CopyBegun) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyLink, e.Link), slog.Int64(keyNumber, e.Number), slog.String(keyHost, e.Host),
+		slog.String(keyBegin, e.Begin.String()), slog.String(keyWhy, e.Why))
+}
+
+// CopyMoved is a copy that is in another phase.
+type CopyMoved struct {
+	Link   string
+	Number int64
+	Phase  CopyPhase
+	Stop   oplog.OpTime
+}
+
+// Message implements event.Event.
+func (CopyMoved) Message() string { return "copy in its next phase" }
+
+// Level implements event.Event.
+func (CopyMoved) Level() slog.Level { return slog.LevelInfo }
+
+// LogValue implements slog.LogValuer.
+func (e CopyMoved) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyLink, e.Link), slog.Int64(keyNumber, e.Number),
+		slog.String(keyPhase, string(e.Phase)), slog.String(keyStop, e.Stop.String()))
 }

@@ -30,7 +30,7 @@ type Hold struct {
 	barrier *Lane
 
 	// mu guards barrierAt, the position of the barrier that the target
-	// acknowledged last.
+	// acknowledged last, and who reads copy without the link's session.
 	mu        sync.Mutex
 	barrierAt Position
 
@@ -39,6 +39,7 @@ type Hold struct {
 	txns    *call.Session
 	applied oplog.OpTime // as the link's document has it
 	source  Source       // likewise
+	copy    *Copy        // likewise, nil for none
 	spent   bool
 }
 
@@ -63,7 +64,7 @@ func newHold(s *Store, link linkDoc, session *call.Session) *Hold {
 
 // found gives the lanes the positions that were read.
 func (h *Hold) found(link linkDoc) {
-	h.state, h.barrierAt = link.State, link.Barrier
+	h.state, h.barrierAt, h.copy = link.State, link.Barrier, link.Copy.clone()
 	for i, l := range h.lanes {
 		l.position, l.begun = link.Lanes[i], link.LanesBegun[i]
 		// What was read after all lanes were fenced is committed by a majority.
@@ -76,6 +77,7 @@ func (h *Hold) found(link linkDoc) {
 func (h *Hold) State() State {
 	st := h.state
 	st.Lanes, st.LanesBegun = slices.Clone(st.Lanes), slices.Clone(st.LanesBegun)
+	st.Copy = st.Copy.clone()
 	return st
 }
 
@@ -185,6 +187,8 @@ func (h *Hold) checkProgress(cp Progress) error {
 		return errors.New("a checkpoint does not go back")
 	case cp.FetchFrom.After(cp.Applied):
 		return fmt.Errorf("reading from %s would miss what follows it", cp.FetchFrom)
+	case h.copy != nil && h.copy.Phase == Copying && (cp.Applied != h.copy.Begin || cp.FetchFrom.After(h.copy.FetchFrom)):
+		return errors.New("a checkpoint stays where it is while documents are copied")
 	}
 	return nil
 }
@@ -220,24 +224,31 @@ func (h *Hold) tell(err error) {
 	}
 }
 
-// moveLink moves the link's document in a transaction, from where this Hold left
-// it.
+// moveLink moves the link's document in a transaction to a checkpoint.
 func (h *Hold) moveLink(ctx context.Context, txn *call.Txn, cp Progress, more func(dst []byte) []byte) error {
+	return h.changeLink(ctx, txn, func(dst []byte) []byte {
+		return appendDoc(dst, "$set", func(dst []byte) []byte {
+			return more(appendCheckpoint(dst, cp.Applied, cp.AppliedWall, cp.FetchFrom))
+		})
+	})
+}
+
+// changeLink changes the link's document in a transaction, from where this Hold
+// left it.
+func (h *Hold) changeLink(ctx context.Context, txn *call.Txn, change func(dst []byte) []byte) error {
 	cfg := &h.store.cfg
 	reply, err := txn.Call(ctx, updateCommand(cfg.DB, linksCollection, false, statement{
 		filter: func(dst []byte) []byte {
 			dst = bsoncore.AppendStringElement(dst, "_id", cfg.Link)
 			dst = bsoncore.AppendInt64Element(dst, "term", h.state.Term)
 			dst = bsoncore.AppendTimestampElement(dst, "applied.ts", h.applied.TS.T, h.applied.TS.I)
-			return bsoncore.AppendInt64Element(dst, "applied.t", h.applied.Term)
+			dst = bsoncore.AppendInt64Element(dst, "applied.t", h.applied.Term)
+			return h.copy.appendWhere(dst)
 		},
 		change: func(dst []byte) []byte {
-			dst = appendDoc(dst, "$set", func(dst []byte) []byte {
-				return more(appendCheckpoint(dst, cp.Applied, cp.AppliedWall, cp.FetchFrom))
-			})
 			// A transaction that changes nothing is not logged, and its commit
 			// would say nothing of what was there before.
-			return appendDoc(dst, "$inc", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "advances", 1) })
+			return appendDoc(change(dst), "$inc", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "advances", 1) })
 		},
 	}))
 	if err != nil {
@@ -271,6 +282,10 @@ func (h *Hold) whyNotMoved(reply bson.Raw) error {
 		return fmt.Errorf("it has term %d: %w", link.Term, ErrFenced)
 	case link.Term < h.state.Term:
 		return fmt.Errorf("it has term %d: %w", link.Term, ErrRewound)
+	case link.Copy.after(h.copy):
+		return fmt.Errorf("its copy is further, or another one: %w", ErrUnheard)
+	case h.copy.after(link.Copy):
+		return fmt.Errorf("its copy is not as far as it was: %w", ErrRewound)
 	case link.Applied.Before(h.applied):
 		return fmt.Errorf("it is at %s: %w", link.Applied, ErrRewound)
 	}

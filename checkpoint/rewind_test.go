@@ -12,6 +12,15 @@ import (
 // another member primary, so that the flush is rolled back.
 func loseFlush(ctx context.Context, t *testing.T, g *target, l *Lane, next Position) {
 	t.Helper()
+	lose(ctx, t, g, func() { flush(ctx, t, l, next, "lost") })
+	if has(ctx, t, g, "lost") {
+		t.Fatal("the flush was not rolled back")
+	}
+}
+
+// lose writes on a primary that is cut off, and makes another member primary.
+func lose(ctx context.Context, t *testing.T, g *target, write func()) {
+	t.Helper()
 	succeed(t, g.set.AwaitSynced(ctx))
 	old := must[*mongosim.Member](t)(g.set.AwaitPrimary(ctx))
 	for _, m := range g.set.Members() {
@@ -20,7 +29,7 @@ func loseFlush(ctx context.Context, t *testing.T, g *target, l *Lane, next Posit
 		}
 	}
 	g.direct(old)
-	flush(ctx, t, l, next, "lost")
+	write()
 	g.direct(nil)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -33,9 +42,6 @@ func loseFlush(ctx context.Context, t *testing.T, g *target, l *Lane, next Posit
 	}
 	g.set.HealAll()
 	succeed(t, g.set.AwaitReady(ctx))
-	if has(ctx, t, g, "lost") {
-		t.Fatal("the flush was not rolled back")
-	}
 }
 
 // TestRewound: whatever finds out first that the target lost a flush says so, and

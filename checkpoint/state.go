@@ -29,8 +29,8 @@ var (
 	ErrExists = errors.New("the link exists already")
 	// ErrOtherSource is a source that is another replica set than the link's.
 	ErrOtherSource = errors.New("the source is another replica set than the link was made for")
-	// ErrSpent is a Hold that was resized: Begin anew.
-	ErrSpent = errors.New("the number of writers was changed, the link has to be begun again")
+	// ErrSpent is a Hold that was resized, or that has begun a copy: Begin anew.
+	ErrSpent = errors.New("the number of writers was changed, or a copy begun: the link has to be begun again")
 )
 
 // Version is the format of the documents that this package writes, and the only
@@ -126,6 +126,16 @@ func (s *State) validate() error {
 	}
 	if s.FetchFrom.After(s.Applied) {
 		faults = append(faults, fmt.Errorf("reading from %s would miss what follows %s", s.FetchFrom, s.Applied))
+	}
+	if c := s.Copy; c != nil {
+		faults = append(faults, c.validateNew())
+		if c.Begin != s.Applied || c.FetchFrom != s.FetchFrom {
+			faults = append(faults, fmt.Errorf("a copy behind %s from %s, for a link behind %s from %s",
+				c.Begin, c.FetchFrom, s.Applied, s.FetchFrom))
+		}
+		if !s.CopiedUntil.IsNull() {
+			faults = append(faults, fmt.Errorf("a copy that ends at %s has not been begun", s.CopiedUntil))
+		}
 	}
 	return errors.Join(faults...)
 }

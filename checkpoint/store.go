@@ -47,7 +47,8 @@ func (c *Config) validate() error {
 
 // Store reads a link and takes hold of it. One process keeps one Store for a
 // link, over all of its attempts: it knows by it which terms are its own. It is
-// for one goroutine at a time.
+// for one goroutine at a time, but for what has to do with wishes: that is safe
+// for concurrent use.
 type Store struct {
 	cfg     Config
 	holder  string // of all Stores of all processes, this one
@@ -126,7 +127,7 @@ func (s *Store) readLanes(ctx context.Context, link *linkDoc) error {
 // Prepare makes the metadata collections that are missing: not every server makes
 // them inside of a transaction. Create calls it.
 func (s *Store) Prepare(ctx context.Context) error {
-	for _, name := range []string{linksCollection, lanesCollection, heldCollection} {
+	for _, name := range []string{linksCollection, lanesCollection, heldCollection, copiesCollection, wishesCollection} {
 		body := document(func(dst []byte) []byte {
 			return appendMajority(bsoncore.AppendStringElement(dst, "create", name))
 		})
@@ -179,16 +180,12 @@ func (s *Store) create(ctx context.Context, txn *call.Txn, link *linkDoc) error 
 	if err := run(ctx, txn, insert, 1); err != nil {
 		return err
 	}
-	// Lanes without a link are what is left where somebody removed the link.
-	from, to := laneBounds(s.cfg.Link)
-	leftover := deleteCommand(s.cfg.DB, lanesCollection, func(dst []byte) []byte {
-		return appendDoc(dst, "_id", func(dst []byte) []byte {
-			dst = bsoncore.AppendStringElement(dst, "$gte", from)
-			return bsoncore.AppendStringElement(dst, "$lt", to)
-		})
-	})
-	if err := run(ctx, txn, leftover, -1); err != nil {
-		return err
+	// Without a link they are what is left where somebody removed the link.
+	from, to := bounds(s.cfg.Link)
+	for _, collection := range []string{lanesCollection, copiesCollection, wishesCollection} {
+		if err := run(ctx, txn, deleteCommand(s.cfg.DB, collection, between(from, to)), -1); err != nil {
+			return err
+		}
 	}
 	start := Position{OpTime: link.Applied, Op: AllOps}
 	lanes := laneDocs(s.cfg.Link, 0, link.Writers, link.Term, start)

@@ -1,9 +1,20 @@
 package checkpoint
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -15,32 +26,191 @@ type Wishes struct {
 	// nothing said: what the process was started with counts.
 	BytesPerSecond, OpsPerSecond int64
 	// Resync are the collections, by the source's names, that are to be copied
-	// again, with when that was asked for.
+	// again, with when that was asked for; the oldest first.
 	Resync []ResyncWish
 }
+
+// What becomes of the wish to copy a collection again.
+const (
+	ResyncAsked   = "asked"
+	ResyncCopying = "copying"
+	ResyncJoining = "joining"
+	ResyncDone    = "done"
+	ResyncFailed  = "failed"
+)
 
 // ResyncWish is one collection to be copied again.
 type ResyncWish struct {
 	NS    oplog.Namespace
 	Asked time.Time
-	// State is what became of it, for who asked: "asked", "copying",
-	// "joining", "done" or "failed", with the reason of the latter.
+	// State is what became of it, for who asked: ResyncAsked, and so on. Why is
+	// the reason of ResyncFailed.
 	State, Why string
 }
 
+// Names of the limits in the metadata.
+const (
+	bytesField = "bytesPerSecond"
+	opsField   = "opsPerSecond"
+)
+
+// wishID returns the _id of a wish to copy a collection again. That of the
+// limits is the link's name.
+func wishID(link string, ns oplog.Namespace) string { return link + "/" + string(ns) }
+
 // ReadWishes reads what is wanted of the link.
-func (s *Store) ReadWishes(ctx context.Context) (Wishes, error) { panic("not written yet") }
+func (s *Store) ReadWishes(ctx context.Context) (Wishes, error) {
+	w := Wishes{BytesPerSecond: -1, OpsPerSecond: -1}
+	either := func(dst []byte) []byte {
+		i, dst := bsoncore.AppendArrayElementStart(dst, "$or")
+		dst = appendDoc(dst, "0", byID(s.cfg.Link))
+		dst = appendDoc(dst, "1", between(bounds(s.cfg.Link)))
+		return closeDoc(dst, i)
+	}
+	// It is read often: the server keeps one session in mind, not one for each.
+	session := call.SessionID(s.cfg.DB, s.cfg.Link, s.holder, "wishes")
+	err := readAll(ctx, s.cfg.Target, session, s.cfg.DB, wishesCollection, either, func(doc bson.Raw) error {
+		return readWish(s.cfg.Link, doc, &w)
+	})
+	if err != nil {
+		return Wishes{}, s.wrap(err, "read what is wanted of it")
+	}
+	slices.SortFunc(w.Resync, func(a, b ResyncWish) int {
+		return cmp.Or(a.Asked.Compare(b.Asked), cmp.Compare(a.NS, b.NS))
+	})
+	return w, nil
+}
+
+// readWish reads a document of wishes.
+func readWish(link string, doc bson.Raw, w *Wishes) error {
+	if err := doc.Validate(); err != nil {
+		return &DamagedError{Link: link, What: "a wish: " + err.Error()}
+	}
+	r := &reader{doc: doc}
+	id := r.text("_id")
+	if id == link {
+		w.BytesPerSecond, w.OpsPerSecond = r.limit(bytesField), r.limit(opsField)
+	} else {
+		wish := ResyncWish{
+			NS: oplog.Namespace(r.text("ns")), Asked: time.UnixMilli(r.date("asked")).UTC(),
+			State: r.text("state"), Why: r.text("why"),
+		}
+		if id != wishID(link, wish.NS) {
+			r.fault("_id", "that of its collection")
+		}
+		if !validResync(wish.State) {
+			r.fault("state", "one of a wish")
+		}
+		w.Resync = append(w.Resync, wish)
+	}
+	if r.err != nil {
+		return &DamagedError{Link: link, What: fmt.Sprintf("wish %q: field %v", id, r.err)}
+	}
+	return nil
+}
+
+// limit reads a limit, -1 where there is none.
+func (r *reader) limit(name string) int64 {
+	if _, ok := rawbson.Lookup(r.doc, name); !ok {
+		return -1
+	}
+	n := r.int64(name)
+	if n < 0 {
+		r.fault(name, "a limit")
+	}
+	return n
+}
+
+func validResync(state string) bool {
+	switch state {
+	case ResyncAsked, ResyncCopying, ResyncJoining, ResyncDone, ResyncFailed:
+		return true
+	}
+	return false
+}
 
 // WishLimits sets the limits; negative removes what was wished.
 func (s *Store) WishLimits(ctx context.Context, bytesPerSecond, opsPerSecond int64) error {
-	panic("not written yet")
+	_, err := s.wish(ctx, statement{
+		filter: byID(s.cfg.Link),
+		change: func(dst []byte) []byte {
+			if bytesPerSecond >= 0 {
+				dst = bsoncore.AppendInt64Element(dst, bytesField, bytesPerSecond)
+			}
+			if opsPerSecond >= 0 {
+				dst = bsoncore.AppendInt64Element(dst, opsField, opsPerSecond)
+			}
+			return dst
+		},
+		upsert: true,
+	})
+	if err != nil {
+		return s.wrap(err, "limit its copy to %d bytes and %d operations per second", bytesPerSecond, opsPerSecond)
+	}
+	return nil
 }
 
 // WishResync asks for a collection to be copied again. A wish for it that is not
 // done or failed stays as it is.
-func (s *Store) WishResync(ctx context.Context, ns oplog.Namespace) error { panic("not written yet") }
+func (s *Store) WishResync(ctx context.Context, ns oplog.Namespace) error {
+	if db, collection, ok := strings.Cut(string(ns), "."); !ok || db == "" || collection == "" {
+		return s.wrap(errors.New("it is not a database and a collection"), "ask for %q to be copied again", ns)
+	}
+	_, err := s.wish(ctx, statement{
+		filter: func(dst []byte) []byte {
+			dst = byID(wishID(s.cfg.Link, ns))(dst)
+			return appendDoc(dst, "state", func(dst []byte) []byte {
+				i, dst := bsoncore.AppendArrayElementStart(dst, "$in")
+				dst = bsoncore.AppendStringElement(dst, "0", ResyncDone)
+				dst = bsoncore.AppendStringElement(dst, "1", ResyncFailed)
+				return closeDoc(dst, i)
+			})
+		},
+		change: func(dst []byte) []byte {
+			return appendDoc(dst, "$set", func(dst []byte) []byte {
+				dst = bsoncore.AppendStringElement(dst, "ns", string(ns))
+				dst = bsoncore.AppendDateTimeElement(dst, "asked", time.Now().UnixMilli())
+				dst = bsoncore.AppendStringElement(dst, "state", ResyncAsked)
+				return bsoncore.AppendStringElement(dst, "why", "")
+			})
+		},
+		upsert: true,
+	})
+	// One that is there and does not match is still to be done.
+	if err != nil && !errors.Is(err, &servererr.Error{Code: servererr.DuplicateKey}) {
+		return s.wrap(err, "ask for %s to be copied again", ns)
+	}
+	return nil
+}
 
-// TellResync says what became of the wish.
+// TellResync says what became of the wish. One that somebody has removed stays
+// so.
 func (s *Store) TellResync(ctx context.Context, ns oplog.Namespace, state, why string) error {
-	panic("not written yet")
+	var err error
+	if !validResync(state) {
+		err = errors.New("it is no state of a wish")
+	} else {
+		_, err = s.wish(ctx, statement{
+			filter: byID(wishID(s.cfg.Link, ns)),
+			change: func(dst []byte) []byte {
+				return appendDoc(dst, "$set", func(dst []byte) []byte {
+					dst = bsoncore.AppendStringElement(dst, "state", state)
+					return bsoncore.AppendStringElement(dst, "why", why)
+				})
+			},
+		})
+	}
+	if err != nil {
+		return s.wrap(err, "say that copying %s again is %q", ns, state)
+	}
+	return nil
+}
+
+// wish changes a wish, and returns how many it met.
+func (s *Store) wish(ctx context.Context, change statement) (int64, error) {
+	reply, err := s.cfg.Target.Call(ctx, updateCommand(s.cfg.DB, wishesCollection, true, change))
+	if err != nil {
+		return 0, err
+	}
+	return written(reply)
 }

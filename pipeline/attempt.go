@@ -9,10 +9,10 @@ import (
 
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/applier/catalog"
-	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/batcher"
 	"github.com/oplogrep/replicator/buffer"
+	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/fetcher"
@@ -26,7 +26,14 @@ type attempt struct {
 	hold     *checkpoint.Hold
 	source   checkpoint.Source
 	upstream *upstream
-	queue    *buffer.Queue
+	queue    queue
+	// spool is the queue where that is on disk, nil otherwise. copy is the copy that
+	// is not known to be consistent yet, nil if there is none.
+	spool *spool.Spool
+	copy  *checkpoint.Copy
+	// ending is done once nothing more is to be read; end does that.
+	ending   context.Context //nolint:containedctx // It says when, for stages that are made before they run.
+	end      context.CancelCauseFunc
 	batcher  *batcher.Batcher
 	applier  *applier.Applier
 	feedback *feedback.Feedback
@@ -34,20 +41,28 @@ type attempt struct {
 	start checkpoint.Progress
 }
 
-// newAttempt makes the stages for a hold. Once soft is done, what is not due is
-// given up.
-func (p *Pipeline) newAttempt(ctx, soft context.Context, hold *checkpoint.Hold, src checkpoint.Source, until oplog.OpTime) (*attempt, error) {
+// queue holds what was fetched: in memory, or on disk until a copy is consistent
+// and the log has been caught up with.
+type queue interface {
+	Run(ctx context.Context, in <-chan oplog.Reply, out chan<- oplog.Reply) error
+	Release(bytes int64)
+	Stats() buffer.Stats
+}
+
+// newAttempt makes the stages for a hold.
+func (p *Pipeline) newAttempt(ctx context.Context, hold *checkpoint.Hold, src checkpoint.Source, until oplog.OpTime) (*attempt, error) {
 	st := hold.State()
 	a := &attempt{p: p, hold: hold, source: src}
+	a.ending, a.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	if st.Copy != nil && st.Copy.Phase != checkpoint.Copied {
+		a.copy = st.Copy
+	}
+	if err := a.openQueue(src, st, until); err != nil {
+		return nil, err
+	}
 	var err error
-	if a.upstream, err = p.newUpstream(src, p.readFrom(st), until); err != nil {
-		return nil, err
-	}
-	if a.queue, err = buffer.New(buffer.Config{Limit: p.cfg.BufferBytes - p.cfg.heldBytes(), Registry: p.cfg.Registry}); err != nil {
-		return nil, err
-	}
 	a.batcher, err = batcher.New(batcher.Config{
-		MaxOps: p.cfg.BatchOps, MaxBytes: p.cfg.BatchBytes, Delay: p.cfg.Delay, Drain: soft.Done(),
+		MaxOps: p.cfg.BatchOps, MaxBytes: p.cfg.BatchBytes, Delay: p.cfg.Delay, Drain: a.ending.Done(),
 		ApplyAfter: st.Applied, SpillDir: p.cfg.SpillDir, MemoryBytes: p.cfg.TxnBytes,
 		Release: a.queue.Release, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
 	})
@@ -58,10 +73,11 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, hold *checkpoint.Hold, 
 	if err != nil {
 		return nil, fmt.Errorf("read the target's collections: %w", err)
 	}
-	commands, err := ddl.New(ddl.Config{
-		Target: p.target, Catalog: cat, Scope: p.cfg.Scope, MetaDB: p.cfg.MetaDB, Link: p.cfg.Link,
-		UniqueIndexes: p.cfg.UniqueIndexes, Observer: p.cfg.Observer,
-	})
+	commands, err := p.commands(cat, st.Copy != nil)
+	if err != nil {
+		return nil, err
+	}
+	whole, err := a.wholeUntil(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -77,8 +93,8 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, hold *checkpoint.Hold, 
 		Durable: st.Applied, DurableWall: st.AppliedWall, Ops: p.progress().Ops,
 	}
 	a.applier, err = applier.New(applier.Config{
-		Target: p.target, Hold: hold, Catalog: cat, Scope: p.cfg.Scope, Commands: commands,
-		Relaxed: p.cfg.Relaxed, ReportDivergence: p.cfg.ReportDivergence, CopiedUntil: st.CopiedUntil,
+		Target: p.target, Hold: hold, Catalog: cat, Scope: p.names(), Commands: commands,
+		Relaxed: p.cfg.Relaxed, ReportDivergence: p.cfg.ReportDivergence, CopiedUntil: st.CopiedUntil, Whole: whole,
 		Plan:      plan.Options{InternalApply: internal, Coalesce: true},
 		FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, CoalesceWindow: p.cfg.CoalesceWindow,
 		WindowBytes: p.cfg.WindowBytes, Release: a.queue.Release, Start: start,
@@ -144,12 +160,14 @@ func (a *attempt) run(ctx, soft context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	side.Go(func() error {
-		err := a.touchLoop(beside)
+		err := a.p.touchLoop(beside, a.hold)
 		if err != nil {
 			stop(err)
 		}
 		return err
 	})
+	side.Go(func() error { return a.p.windowLoop(beside) })
+	side.Go(func() error { return a.p.resyncLoop(beside) })
 
 	err := a.stages(ctx, soft)
 	if cause := context.Cause(ctx); err == nil && cause != nil {
@@ -167,7 +185,14 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	head, stopHead := context.WithCancelCause(ctx)
 	defer stopHead(nil)
-	defer context.AfterFunc(soft, func() { stopHead(errDrain) })()
+	// What is not due then is given up.
+	defer context.AfterFunc(soft, func() { a.end(errDrain) })()
+	defer context.AfterFunc(a.ending, func() { stopHead(errDrain) })()
+	a.p.resyncs.onRegroup(a.end)
+	defer a.p.resyncs.onRegroup(nil)
+	if err := a.tryFinish(ctx, a.start.Applied); err != nil {
+		return err
+	}
 
 	fetched := make(chan oplog.Reply)
 	queued := make(chan oplog.Reply)
@@ -177,7 +202,10 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 	check := &checkpointer{
 		interval: a.p.cfg.CheckpointInterval,
 		advance: func(ctx context.Context, w applier.Applied) error {
-			return a.hold.Advance(ctx, w.Progress, w.Lanes, a.p.sourceNow(a.source))
+			if err := a.hold.Advance(ctx, w.Progress, w.Lanes, a.p.sourceNow(a.source)); err != nil {
+				return err
+			}
+			return a.advanced(ctx, w.Progress)
 		},
 		observe:  a.p.moved,
 		progress: a.start,
@@ -192,13 +220,13 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 }
 
 // touchLoop keeps the link's sessions alive.
-func (a *attempt) touchLoop(ctx context.Context) error {
+func (p *Pipeline) touchLoop(ctx context.Context, hold *checkpoint.Hold) error {
 	beat := time.NewTicker(checkpoint.TouchEvery)
 	defer beat.Stop()
 	for {
 		select {
 		case <-beat.C:
-			if err := a.hold.Touch(ctx); err != nil && ctx.Err() == nil {
+			if err := hold.Touch(ctx); err != nil && ctx.Err() == nil {
 				return fmt.Errorf("keep the link's sessions: %w", err)
 			}
 		case <-ctx.Done():

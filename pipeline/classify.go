@@ -8,8 +8,10 @@ import (
 
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/servererr"
@@ -96,6 +98,13 @@ var rules = []struct {
 	{"metadata format", as[*checkpoint.VersionError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the release that wrote the link, or a newer one."}},
 	{"metadata damaged", as[*checkpoint.DamagedError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
 	{"start too old", is(ErrStartTooOld), Verdict{Action: Resync, Code: ExitResync, Hint: "Choose a later --start-at with a newer copy, or give the source a larger oplog."}},
+
+	{"too many copies", is(ErrCopies), Verdict{Action: Resync, Code: ExitResync, Hint: "See why the copies failed (the reason is in the message and in the log). Start the link anew to try again."}},
+	{"copied member changed", void, Verdict{Action: Retry}},
+	{"feature compatibility version", as[*origin.FCVError], Verdict{Action: Retry}},
+	{"no spool", is(ErrNoSpool), Verdict{Action: Exit, Code: ExitCheck, Hint: "Give --spool-dir, best the one that the copy was begun with: what is in it need not be read again."}},
+	{"spool in use", is(spool.ErrInUse), Verdict{Action: Exit, Code: ExitCheck, Hint: "Another process has the folder of --spool-dir. Give each link a folder of its own."}},
+	{"spool damaged", as[*spool.DamagedError], Verdict{Action: Retry}},
 
 	{"too stale everywhere", as[*syncsource.TooStaleError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
 	{"other history", is(ErrOtherHistory), Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},

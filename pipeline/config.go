@@ -13,7 +13,6 @@ import (
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/scope"
 	"github.com/oplogrep/replicator/syncsource"
 )
 
@@ -39,6 +38,18 @@ const (
 	ReadLocal
 )
 
+// Scope decides what is mirrored, and under which name: *scope.Scope.
+type Scope interface {
+	// Target returns where ns goes, false where it is not mirrored.
+	Target(ns oplog.Namespace) (oplog.Namespace, bool)
+	// Source is the inverse of Target.
+	Source(target oplog.Namespace) (oplog.Namespace, bool)
+	// TargetDBs returns all databases that collections of a database go to.
+	TargetDBs(db string) []string
+	// Fingerprint is the same for all that decide the same.
+	Fingerprint() string
+}
+
 // Config says what a link does. Zero values mean the defaults given.
 type Config struct {
 	// Link is the link's name; it has to be given.
@@ -46,7 +57,7 @@ type Config struct {
 	// MetaDB is the metadata database of the target. Default "replicator".
 	MetaDB string
 	// Scope says what is mirrored and under which names; it has to be given.
-	Scope *scope.Scope
+	Scope Scope
 
 	// StartAt is where a new link begins. Default: now.
 	StartAt StartAt
@@ -111,6 +122,12 @@ type Config struct {
 
 	Observer event.Observer
 	Registry prometheus.Registerer
+
+	// part tells that the link is for a collection that is copied again, for
+	// another link: heldLink. It ends at until, if that is not null.
+	part     bool
+	heldLink string
+	until    oplog.OpTime
 }
 
 // Fingerprint is of the settings that decide what is in the target: they must not
@@ -125,6 +142,7 @@ func (c *Config) Fingerprint() string {
 
 func (c *Config) setDefaults() {
 	def(&c.MetaDB, "replicator")
+	def(&c.heldLink, c.Link)
 	def(&c.ReadConcern, ReadMajority)
 	def(&c.Await, 5*time.Second)
 	// Nobody reads from a mirror, so it cannot close a circle.

@@ -9,8 +9,11 @@ import (
 
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/initialsync"
+	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/servererr"
@@ -38,7 +41,14 @@ func kind(err error) string {
 	if errors.Is(err, pipeline.ErrOtherHistory) {
 		return "other history" // because of what a member is without
 	}
+	switch {
+	case as[*origin.ChangedError](err):
+		return "member changed"
+	case as[*pipeline.GoneError](err):
+		return "member gone"
+	}
 	for name, sentinel := range map[string]error{
+		"compatibility version": pipeline.ErrFCVChanged, "log lost": pipeline.ErrLogLost, "too many copies": pipeline.ErrCopies,
 		"stopped": pipeline.ErrStopped, "other settings": pipeline.ErrSettings,
 		"other source": checkpoint.ErrOtherSource, "fenced": checkpoint.ErrFenced, "start too old": pipeline.ErrStartTooOld,
 		"member behind": fetcher.ErrSourceBehind, "member too stale": fetcher.ErrTooStale, "start missing": fetcher.ErrStartMissing,
@@ -87,7 +97,7 @@ func as[T error](err error) bool {
 // rare are the events that a scenario sees only if it asks: when they come, or
 // whether, is a matter of time.
 var rare = map[string]bool{
-	"denied": true, "left": true, "rewound": true, "slow": true, "reading": true, "no-source": true, "error": true, "source": true,
+	"denied": true, "left": true, "rewound": true, "slow": true, "reading": true, "no-source": true, "error": true, "source": true, "copied": true, "gone": true,
 }
 
 // line is an event as scenarios have it, and which of the rare ones it is; empty
@@ -137,6 +147,37 @@ func (w *world) line(e told) (text, is string) {
 		return "one by one: " + kind(e.Cause), "slow"
 	case ddl.CommandApplied, ddl.Violation, ddl.SpecHeld:
 		return e.(interface{ Message() string }).Message(), "command"
+	case initialsync.StepChanged:
+		return "copy: " + string(e.Step), ""
+	case initialsync.CollectionCopied:
+		return "copied " + string(e.NS), "copied"
+	case initialsync.CollectionGone:
+		return "gone " + string(e.NS), "gone"
+	case initialsync.IndexFailed:
+		return "index failed: " + string(e.NS) + " " + e.Index, ""
+	case initialsync.ViewFailed:
+		return "view failed: " + string(e.NS), ""
+	case spool.Full:
+		return "spool full", ""
+	case spool.Room:
+		return "spool has room", ""
+	case pipeline.CopyEnded:
+		return "everything copied", ""
+	case pipeline.CopyVoid:
+		return "copy void: " + kind(e.Err), ""
+	case pipeline.Consistent:
+		return "consistent", ""
+	case pipeline.SpoolDiscarded:
+		return "spool discarded", ""
+	case pipeline.ResyncNeeded:
+		return "needs a copy: " + string(e.NS), ""
+	case pipeline.ResyncBegan:
+		return "copies again: " + string(e.NS), ""
+	case pipeline.ResyncEnded:
+		if e.Err != nil {
+			return "not copied again: " + string(e.NS) + ": " + kind(e.Err), ""
+		}
+		return "copied again: " + string(e.NS), ""
 	case ended:
 		return "ended: " + verdict(e.err), ""
 	}

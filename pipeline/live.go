@@ -66,8 +66,12 @@ type Snapshot struct {
 
 // live is what of a Snapshot changes from entry to entry.
 type live struct {
-	attempt     *attempt
-	attempts    int
+	attempt  *attempt
+	attempts int
+	term     int64
+	window   Window
+	// copying tells that the target is not consistent yet.
+	copying     bool
 	progress    checkpoint.Progress
 	copiedUntil oplog.OpTime
 	fetched     oplog.OpTime
@@ -91,15 +95,17 @@ func (p *Pipeline) Snapshot() Snapshot {
 	l := p.live
 	p.mu.Unlock()
 	s := Snapshot{
-		Link: p.cfg.Link, Attempts: l.attempts, Progress: l.progress, CopiedUntil: l.copiedUntil,
+		Link: p.cfg.Link, Attempts: l.attempts, Term: l.term, Window: l.window, Progress: l.progress, CopiedUntil: l.copiedUntil,
 		Fetched: l.fetched, FetchedAt: l.fetchedAt, SourceSet: l.set, SourceHost: l.host, Source: l.meta, HeardAt: l.heard,
 		Lag: l.lag(), LastError: l.err, LastErrorAt: l.errAt,
 		Resolver: p.resolver.Status(), View: p.watcher.View(), TargetHosts: p.target.Hosts(),
 	}
 	s.State, s.Reason, s.Since = p.state.get()
 	if l.attempt != nil {
-		s.Term = l.attempt.hold.Term()
 		s.Buffer, s.Applier = l.attempt.queue.Stats(), l.attempt.applier.Stats()
+	}
+	if c := p.shown.Load(); c != nil {
+		s.Copy = c.snapshot()
 	}
 	return s
 }
@@ -145,12 +151,49 @@ func (l *live) undurable() time.Duration {
 // begin notes a new attempt.
 func (p *Pipeline) begin(a *attempt, st checkpoint.State, start checkpoint.Progress) {
 	p.mu.Lock()
-	p.live.attempt, p.live.progress, p.live.copiedUntil = a, start, st.CopiedUntil
-	p.live.attempts++
-	p.live.set = a.source.SetName
-	p.live.fetched = oplog.OpTime{}
-	p.live.heard, p.live.caughtUp, p.live.durable = time.Time{}, time.Time{}, time.Time{}
+	p.live.attempt = a
+	p.live.copying = st.Copy != nil && st.Copy.Phase != checkpoint.Copied
+	p.beginLive(st, a.source, start)
 	p.mu.Unlock()
+	p.shown.Store(nil)
+	if st.Copy != nil {
+		p.shown.Store(&copyState{copy: *st.Copy, spool: a.spool})
+	}
+}
+
+// beginCopying notes a new attempt that copies.
+func (p *Pipeline) beginCopying(c *copying, st checkpoint.State, src checkpoint.Source) {
+	p.mu.Lock()
+	p.live.attempt, p.live.copying = nil, true
+	p.beginLive(st, src, checkpoint.Progress{
+		Applied: st.Applied, AppliedWall: st.AppliedWall, FetchFrom: st.FetchFrom,
+		Durable: st.Applied, DurableWall: st.AppliedWall,
+	})
+	p.mu.Unlock()
+	p.shown.Store(&copyState{copy: c.copy, copier: c.copier, pacer: c.pacer, spool: c.spool})
+	p.state.set(InitialSync, "")
+}
+
+// beginLive notes what all attempts begin with. mu is held.
+func (p *Pipeline) beginLive(st checkpoint.State, src checkpoint.Source, start checkpoint.Progress) {
+	l := &p.live
+	l.progress, l.copiedUntil, l.term = start, st.CopiedUntil, st.Term
+	l.attempts++
+	l.set = src.SetName
+	l.fetched = oplog.OpTime{}
+	l.heard, l.caughtUp, l.durable = time.Time{}, time.Time{}, time.Time{}
+}
+
+// consistent notes that the copy is consistent from now on.
+func (p *Pipeline) consistent(c checkpoint.Copy) {
+	p.mu.Lock()
+	p.live.copying = false
+	p.mu.Unlock()
+	if old := p.shown.Load(); old != nil {
+		now := *old
+		now.copy = c
+		p.shown.Store(&now)
+	}
 }
 
 // moved notes progress.
@@ -166,6 +209,13 @@ func (p *Pipeline) moved(progress checkpoint.Progress) {
 	}
 	p.mu.Unlock()
 	p.judgeState()
+}
+
+// isCopying tells whether the target is not consistent yet.
+func (p *Pipeline) isCopying() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.live.copying
 }
 
 // fetched notes the entry that was read last.
@@ -206,6 +256,9 @@ func (p *Pipeline) hear(m fetcher.Metadata) {
 // onReply is told of each reply of the member that is read.
 func (u *upstream) onReply(m fetcher.Metadata) fetcher.Decision {
 	u.p.hear(m)
+	if !u.checkReply(&m) {
+		return fetcher.StopBefore
+	}
 	v := u.resolver.OnReply(m.LastFetched, syncsource.Said{
 		Primary: m.IsPrimary, Applied: m.Applied, HasSource: m.SyncSourceIndex >= 0,
 	})
@@ -229,7 +282,7 @@ func (p *Pipeline) judgeState() {
 	now, _, _ := p.state.get()
 	switch {
 	case now == Paused || now == Stopped || now == Failed:
-	case l.progress.Applied.Before(l.copiedUntil):
+	case l.copying || l.progress.Applied.Before(l.copiedUntil):
 		p.state.set(InitialSync, "")
 	case l.undurable() > behind:
 		p.state.set(CatchingUp, "no majority of the target has what was applied")

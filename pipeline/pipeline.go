@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/oplog"
@@ -37,6 +38,22 @@ type Pipeline struct {
 	// checkpoint knows where to read from.
 	earlierFor oplog.OpTime
 	feedback   *feedback.Feedback
+	// spool has the log of a copy that is not consistent yet, or not drained;
+	// spoolID says of which. It is open from one attempt to the next.
+	spool   *spool.Spool
+	spoolID string
+	// drained tells that what is left of the spool fits into memory.
+	drained bool
+	// away is since when the member that is copied cannot be asked, zero while
+	// it can.
+	away time.Time
+	// wishes reads what operators want, beside everything else.
+	wishes  *checkpoint.Store
+	resyncs resyncs
+	// until, if not null, is the entry at which the present attempt ends.
+	until oplog.OpTime
+
+	shown shownCopy
 
 	mu   sync.Mutex // guards live
 	live live
@@ -54,7 +71,11 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
-	p := &Pipeline{cfg: cfg, source: source, target: target, store: store}
+	wishes, err := checkpoint.New(checkpoint.Config{Target: target, DB: cfg.MetaDB, Link: cfg.Link})
+	if err != nil {
+		return nil, fmt.Errorf("set up the pipeline: %w", err)
+	}
+	p := &Pipeline{cfg: cfg, source: source, target: target, store: store, wishes: wishes}
 	p.state.observer = cfg.Observer
 	p.watcher, err = syncsource.NewWatcher(syncsource.WatcherConfig{
 		Seeds: source.Hosts(), Observer: cfg.Observer, Registry: cfg.Registry,
@@ -85,6 +106,9 @@ func (p *Pipeline) Run(ctx, soft context.Context) error {
 	}
 	endWatch(nil)
 	watch.Wait()
+	if closing := p.closeSpool(); err == nil {
+		err = closing
+	}
 	switch v := Classify(err); {
 	case err == nil:
 		p.state.set(Stopped, "drained")
@@ -112,10 +136,25 @@ func (p *Pipeline) ready(ctx, soft context.Context) error {
 // attempts begins one attempt after the other, until one says how the run ends.
 func (p *Pipeline) attempts(ctx, soft context.Context) error {
 	pause := p.cfg.RetryMin
+	defer p.endResyncs()
 	for n := 1; ; n++ {
 		before := p.progress().Applied
-		err := p.attempt(ctx, soft)
+		err := p.takeBack(ctx, soft)
+		if err == nil {
+			err = p.attempt(ctx, soft)
+		}
+		asked := false
+		if err != nil && ctx.Err() == nil {
+			var failed error
+			if asked, failed = p.asksForCopy(ctx, err); failed != nil {
+				err = failed
+			}
+		}
 		switch {
+		case asked:
+			continue
+		case err == nil && !p.cfg.until.IsNull() && !p.progress().Applied.Before(p.cfg.until):
+			return nil
 		case err == nil && soft.Err() != nil:
 			return nil //nolint:nilerr // That soft is done is why it was drained.
 		case err == nil, errors.Is(err, checkpoint.ErrSpent):
@@ -200,7 +239,44 @@ func (p *Pipeline) attempt(ctx, soft context.Context) error {
 	if err != nil {
 		return err
 	}
-	a, err := p.newAttempt(ctx, soft, hold, src, until)
+	if until.IsNull() {
+		until = p.until
+	}
+	if until.IsNull() {
+		until = p.cfg.until
+	}
+	if err := p.leaveOut(ctx, st); err != nil {
+		return err
+	}
+	if err := p.startResyncs(ctx); err != nil {
+		return err
+	}
+	if st.Copy == nil {
+		return p.follow(ctx, soft, hold, src, until)
+	}
+	if st.Copy.Phase == checkpoint.Copying {
+		err = p.copy(ctx, soft, hold, src)
+	} else {
+		err = p.follow(ctx, soft, hold, src, until)
+	}
+	if void(err) && p.isCopying() {
+		return p.copyAnew(ctx, hold, st.Copy, err)
+	}
+	return err
+}
+
+// copy copies, and puts the log aside meanwhile.
+func (p *Pipeline) copy(ctx, soft context.Context, hold *checkpoint.Hold, src checkpoint.Source) error {
+	c, err := p.newCopying(ctx, hold, src)
+	if err != nil {
+		return err
+	}
+	return c.run(ctx, soft)
+}
+
+// follow applies the log.
+func (p *Pipeline) follow(ctx, soft context.Context, hold *checkpoint.Hold, src checkpoint.Source, until oplog.OpTime) error {
+	a, err := p.newAttempt(ctx, hold, src, until)
 	if err != nil {
 		return err
 	}
@@ -216,15 +292,21 @@ func (p *Pipeline) ensureLink(ctx context.Context, src checkpoint.Source) error 
 	if err != nil || found {
 		return err
 	}
+	st := checkpoint.State{Source: src, Writers: p.cfg.Writers, Fingerprint: p.cfg.Fingerprint()}
+	if p.cfg.Copy.Wanted {
+		c, wall, err := p.beginCopy(ctx)
+		if err != nil {
+			return err
+		}
+		st.Applied, st.AppliedWall, st.FetchFrom, st.Copy = c.Begin, wall, c.FetchFrom, &c
+		return p.store.Create(ctx, st)
+	}
 	start, err := resolveStart(ctx, p.source, p.cfg.StartAt)
 	if err != nil {
 		return err
 	}
-	return p.store.Create(ctx, checkpoint.State{
-		Source: src, Writers: p.cfg.Writers, Fingerprint: p.cfg.Fingerprint(),
-		Applied: start.applied, AppliedWall: start.wall, FetchFrom: start.fetchFrom,
-		CopiedUntil: p.cfg.CopiedUntil,
-	})
+	st.Applied, st.AppliedWall, st.FetchFrom, st.CopiedUntil = start.applied, start.wall, start.fetchFrom, p.cfg.CopiedUntil
+	return p.store.Create(ctx, st)
 }
 
 // checkLink refuses a link that is not the one that was meant.

@@ -35,7 +35,18 @@ import (
 // A, B, C in the order in which they were read.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("testdata/faults/*")
+	runScenarios(t, "testdata/faults/*")
+}
+
+// TestCopies plays those of testdata/copies: links that begin with a copy.
+func TestCopies(t *testing.T) {
+	t.Parallel()
+	runScenarios(t, "testdata/copies/*")
+}
+
+func runScenarios(t *testing.T, pattern string) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
@@ -127,6 +138,12 @@ func (w *world) fail(pos, line string, err error) {
 //	drained [NAME]                   check that the last checkpoint is at what was fetched
 //	late MARK SECONDS                check that so much time has passed since
 //	load [SEED] | load stop          a workload on the source
+//	hold TEXT | release              keep the link where it tells TEXT; let it go on
+//	limit OPS                        wish for a speed of the copy, in documents per second
+//	resync NS                        wish for a collection to be copied again
+//	await copied N                   until that many documents are copied
+//	await resync STATE NS            until a wish has come to that state
+//	consistent [NAME]                say whether the metadata say so
 //	source|target ...                see onSet
 func (w *world) act(line string) (string, error) {
 	words := strings.Fields(line)
@@ -147,6 +164,8 @@ func (w *world) act(line string) (string, error) {
 			return "", w.endLoad()
 		}
 		return "", w.beginLoad(traffic.Config{DB: "shop", Seed: 1, Pause: 15 * time.Millisecond})
+	case "hold", "release", "limit", "resync", "consistent":
+		return w.copyAct(verb, args)
 	case "equal":
 		return w.equal(w.link(args))
 	case "drain", "stop", "ended":
@@ -201,6 +220,9 @@ func (w *world) end(how string, l *link) error {
 func (w *world) await(args []string) error {
 	what := args[0]
 	l := w.link(args[1:])
+	if l == nil {
+		l = w.links["a"]
+	}
 	switch what {
 	case "caught-up":
 		return w.caughtUp(l)
@@ -217,6 +239,10 @@ func (w *world) await(args []string) error {
 			}
 			return false
 		})
+	case "copied":
+		return w.awaitCopied(args[1])
+	case "resync":
+		return w.awaitResync(args[1], args[2])
 	case "applied": // not only what is durable
 		want := w.newest()
 		return w.untilOf(l, "everything applied", func() bool { return !l.p.Snapshot().Progress.Applied.Before(want) })
@@ -241,6 +267,8 @@ func (w *world) configure(name string, args []string) error {
 		key, value, _ := strings.Cut(arg, "=")
 		n, _ := strconv.Atoi(value)
 		switch key {
+		case "link":
+			cfg.Link = value
 		case "writers":
 			cfg.Writers = n
 		case "relaxed":
@@ -274,7 +302,9 @@ func (w *world) configure(name string, args []string) error {
 		case "start-at":
 			cfg.StartAt.Timestamp = w.marks[value]
 		default:
-			return fmt.Errorf("unknown setting %s", key)
+			if err := w.configureCopy(&cfg, key, value); err != nil {
+				return err
+			}
 		}
 	}
 	return w.start(name, cfg, sc)

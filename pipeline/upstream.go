@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/servererr"
@@ -30,6 +32,12 @@ type upstream struct {
 	left bool
 	// missing are the members that do not have last in their history.
 	missing map[string]bool
+	// origin, if not nil, is the copy whose member is read, and no other: it has to
+	// stay what it was, and changed is how it did not. free lets it be read as any
+	// other.
+	origin  *checkpoint.Copy
+	changed error
+	free    atomic.Bool
 }
 
 // errUntil is why reading ends at until.
@@ -63,6 +71,7 @@ func (u *upstream) run(ctx context.Context, out chan<- oplog.Reply) error {
 
 // readOne chooses a member and reads it. Nil means to choose again.
 func (u *upstream) readOne(ctx context.Context, out chan<- oplog.Reply) error {
+	u.pin()
 	src, err := u.resolver.Resolve(ctx, u.last, oplog.OpTime{})
 	if err != nil {
 		return u.noSource(ctx, err)
@@ -72,10 +81,19 @@ func (u *upstream) readOne(ctx context.Context, out chan<- oplog.Reply) error {
 			return err
 		}
 	}
+	if c := u.pin(); c != nil {
+		// It may have been started anew since it was asked last.
+		if err := u.p.checkOrigin(ctx, src.Caller, c); err != nil {
+			return u.originError(ctx, err)
+		}
+	}
 	u.p.sourceIs(src.Host, src.Caller)
 	res, err := u.fetcher.Tail(ctx, member{src.Caller, src.Host}, u.last, u.first,
 		func(ctx context.Context, r oplog.Reply) error {
 			u.cut(&r)
+			if err := u.checkEntries(r.Entries); err != nil {
+				return err
+			}
 			if err := u.hand(ctx, out, r); err != nil {
 				return err
 			}
@@ -95,6 +113,9 @@ func (u *upstream) readOne(ctx context.Context, out chan<- oplog.Reply) error {
 	}
 	u.last = res.Last
 	u.p.sourceIs("", nil)
+	if u.changed != nil {
+		return u.changed
+	}
 	if err == nil || ctx.Err() != nil || errors.Is(err, errUntil) {
 		return err
 	}
@@ -143,6 +164,9 @@ func (u *upstream) judge(ctx context.Context, src syncsource.Source, err error) 
 		return err
 	}
 	u.p.cfg.Observer.Tell(SourceFailed{Host: src.Host, Err: err})
+	if u.pin() != nil && (errors.Is(err, fetcher.ErrTooStale) || errors.Is(err, fetcher.ErrStartMissing)) {
+		return fmt.Errorf("%w: %w", ErrLogLost, err)
+	}
 	// A member that shows nothing from the position on may only be slow to show it:
 	// it is no proof before there is something else at its place.
 	if e, ok := errors.AsType[*fetcher.StartMissingError](err); ok && !e.Got.IsNull() {
@@ -198,6 +222,9 @@ func (u *upstream) noSource(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	pause := syncsource.RetryInterval
+	if u.pin() != nil {
+		return u.originAway(ctx, err)
+	}
 	if _, ok := errors.AsType[*syncsource.TooStaleError](err); ok {
 		if u.allSeen() {
 			return err

@@ -1,6 +1,7 @@
 package pipeline_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,9 +75,16 @@ type world struct {
 	// marks are times to start at, by name.
 	marks map[string]bson.Timestamp
 
+	// spools are the folders of spools, by name.
+	spools map[string]string
+
 	mu      sync.Mutex // guards what follows
 	events  []told
 	changed chan struct{} // closed with the next event
+	// held, if not empty, is how the line of an event begins that keeps its link
+	// until free is closed.
+	held string
+	free chan struct{}
 }
 
 // told is an event of a link.
@@ -88,6 +96,7 @@ type told struct {
 // link is a pipeline that was started.
 type link struct {
 	name        string
+	linkName    string // in the metadata
 	p           *pipeline.Pipeline
 	scope       *scope.Scope
 	stop, drain context.CancelCauseFunc
@@ -122,6 +131,7 @@ func newWorld(t *testing.T, source, target mongosim.Options) *world {
 		if w.load != nil {
 			_ = w.endLoad() // its context has ended
 		}
+		w.release()
 		for _, l := range w.links {
 			l.stop(pipeline.ErrStopped)
 			<-l.done
@@ -137,7 +147,7 @@ func (w *world) start(name string, cfg pipeline.Config, sc scope.Config) error {
 	if err != nil {
 		return err
 	}
-	l := &link{name: name, scope: s, done: make(chan struct{})}
+	l := &link{name: name, linkName: cmp.Or(cfg.Link, "mirror"), scope: s, done: make(chan struct{})}
 	cfg.Scope = s
 	cfg.Observer = func(e event.Event) { w.tell(l, e) }
 	if cfg.Link == "" {
@@ -166,6 +176,7 @@ func (w *world) start(name string, cfg pipeline.Config, sc scope.Config) error {
 type ended struct{ err error }
 
 func (w *world) tell(l *link, e event.Event) {
+	defer w.keep(l, e)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events = append(w.events, told{l.name, e})
@@ -246,7 +257,7 @@ func (w *world) caughtUp(l *link) error {
 
 // equal compares the sets; both are at rest.
 func (w *world) equal(l *link) (string, error) {
-	held, err := ddl.Held(w.t.Context(), w.target.conn, "replicator", "mirror")
+	held, err := ddl.Held(w.t.Context(), w.target.conn, "replicator", l.linkName)
 	if err != nil {
 		return "", err
 	}

@@ -49,10 +49,19 @@ func (c *checker) link(ctx context.Context, s *server) error {
 			"%q was made with other settings: filters, renames, or the policy for unique indexes", c.cfg.Link)
 		return nil
 	}
-	c.ok(check, "%q goes on after %s, of %s", c.cfg.Link, c.report.Link.Applied,
-		time.UnixMilli(c.report.Link.AppliedWall).UTC().Format(time.RFC3339))
+	switch c.phase() {
+	case checkpoint.Copying:
+		return c.goesOn(ctx, store)
+	case checkpoint.Replaying:
+		c.ok(check, "%q goes on with its copy: everything is copied, the log is applied to it up to %s; it is at %s, of %s",
+			c.cfg.Link, c.report.Link.Copy.Stop, c.report.Link.Applied, wallText(c.report.Link.AppliedWall))
+	default:
+		c.ok(check, "%q goes on after %s, of %s", c.cfg.Link, c.report.Link.Applied, wallText(c.report.Link.AppliedWall))
+	}
 	return nil
 }
+
+func wallText(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
 
 // sameSource returns an error if the link follows another replica set.
 func (c *checker) sameSource() error {
@@ -139,9 +148,17 @@ func (c *checker) judgeWindow(check string, first, last bson.Timestamp) {
 	long := between(first, last)
 	text := fmt.Sprintf("%s, since %s", long, time.Unix(int64(first.T), 0).UTC().Format(time.RFC3339))
 	switch from := c.report.Link.FetchFrom.TS; {
+	case c.report.Found && c.spooling() && oplog.CompareTimestamps(from, first) < 0:
+		c.warn(check, "If the spool is not here, or does not have what is missing, the copy is begun anew.",
+			"%s; it does not reach back to %s, with which the link's copy began", text, c.report.Link.FetchFrom)
 	case c.report.Found && oplog.CompareTimestamps(from, first) < 0:
 		c.warn(check, "If no member has more of it, the link ends: the data have to be copied anew.",
 			"%s; it does not reach back to the link's %s", text, c.report.Link.FetchFrom)
+	case c.spooling() && long >= shortWindow:
+		c.ok(check, "%s; the copy may take longer, as the log is kept in the spool meanwhile: only reading must not pause for so long", text)
+	case c.spooling():
+		c.warn(check, "The copy may take longer, as the log is kept in the spool meanwhile. But a pause of the link longer than that means to begin it anew. A new set has no older entries; otherwise give the source a larger oplog (replSetResizeOplog).",
+			"%s", text)
 	case c.report.Found && between(first, from) < shortWindow && between(from, last) > long/2:
 		c.warn(check, "Start the link now, or give the source a larger oplog (replSetResizeOplog).",
 			"%s; the link's entry falls off in about %s", text, between(first, from))
@@ -178,16 +195,16 @@ func (c *checker) entryTime(ctx context.Context, s *server, order int32) (bson.T
 	return bson.Timestamp{T: t, I: i}, nil
 }
 
-// uncopied looks at what the source has already, which a link that begins now
-// does not copy.
+// uncopied looks at what the source has already, which a link copies first, or
+// does not if it begins now.
 func (c *checker) uncopied(ctx context.Context, s *server) error {
 	const check = "source data"
-	if c.report.Found || c.cfg.AllowExisting || c.cfg.StartAt.T != 0 {
+	if c.report.Found || !c.cfg.Copy && (c.cfg.AllowExisting || c.cfg.StartAt.T != 0) {
 		return nil
 	}
 	reply, err := ask(ctx, s.caller, "admin", bson.D{{Key: "listDatabases", Value: 1}, {Key: "nameOnly", Value: true}})
 	if _, ok := refusal(err); ok {
-		return nil // it is only a warning, and needs no privilege
+		return nil // it needs no privilege, or the privileges have said it
 	}
 	if err != nil {
 		return err
@@ -199,12 +216,17 @@ func (c *checker) uncopied(ctx context.Context, s *server) error {
 			names = append(names, db)
 		}
 	}
-	if len(names) == 0 {
+	switch {
+	case len(names) == 0:
 		c.ok(check, "nothing is there that would have to be copied")
-		return nil
+	case c.cfg.Copy && len(names) == 1:
+		c.ok(check, "a database will be copied: %s", names[0])
+	case c.cfg.Copy:
+		c.ok(check, "%d databases will be copied: %s", len(names), some(names))
+	default:
+		c.warn(check, "The first change of a document that the target does not have ends the link. Let the link copy it (--start-at=copy, the default), or see --allow-existing.",
+			"what is in %s already will not be copied", some(names))
 	}
-	c.warn(check, "The first change of a document that the target does not have ends the link. Copy the data, then use --allow-existing and --start-at (docs/configuration.md).",
-		"what is in %s already will not be copied", some(names))
 	return nil
 }
 
@@ -212,7 +234,11 @@ func (c *checker) uncopied(ctx context.Context, s *server) error {
 func (c *checker) existing(ctx context.Context, s *server) error {
 	const check = "target data"
 	if c.report.Found {
-		c.ok(check, "as the link left them")
+		if c.phase() == checkpoint.Copying && !c.report.Link.Copy.Cleared {
+			c.warn(check, "", "the link is about to drop what is where its copy goes")
+		} else {
+			c.ok(check, "as the link left them")
+		}
 		return nil
 	}
 	names, err := c.mirrored(ctx, s)
@@ -226,6 +252,14 @@ func (c *checker) existing(ctx context.Context, s *server) error {
 	switch {
 	case len(names) == 0:
 		c.ok(check, "nothing is where the link will write")
+		return nil
+	case c.cfg.Copy && c.cfg.DropExisting:
+		c.warn(check, "Make sure that nobody needs it: --drop-existing is given.",
+			"%s will be dropped before the copy: %s", collections(names), some(names))
+		return nil
+	case c.cfg.Copy:
+		c.fail(check, "Drop what is there, or say --drop-existing to have it dropped; choose other names with --map; or say --allow-existing if they are a copy of the source.",
+			"where the link will write there is %s: %s", collections(names), some(names))
 		return nil
 	case !c.cfg.AllowExisting:
 		c.fail(check, "Drop what is there, choose other names with --map, or say --allow-existing if they are a copy of the source.",

@@ -29,8 +29,16 @@ type Config struct {
 	// Link is the link's name, and MetaDB the metadata database. Default
 	// "replicator".
 	Link, MetaDB string
-	// StartAt is where a new link begins, zero for now.
+	// Copy tells that a new link begins with a copy; otherwise StartAt is where it
+	// begins, zero for now.
+	Copy    bool
 	StartAt bson.Timestamp
+	// DropExisting drops what the target has where the copy goes.
+	DropExisting bool
+	// SpoolDir is the folder for the log while there is a copy to make, SpoolBytes
+	// bounds what is in it, SpoolFree is what has to stay free on its disk.
+	SpoolDir              string
+	SpoolBytes, SpoolFree int64
 	// AllowExisting accepts a target that has documents already. Copied tells that
 	// it is known until when they were copied.
 	AllowExisting, Copied bool
@@ -112,8 +120,10 @@ func (c *checker) run(ctx context.Context) error {
 		{"target's privileges", c.targetPrivileges, target},
 		{"link", c.link, target},
 		{"source's privileges", c.sourcePrivileges, source},
+		{"source's privileges for a copy", c.copyPrivileges, source},
 		{"source's oplog", c.window, source},
 		{"source's databases", c.uncopied, source},
+		{"spool", c.spool, source},
 	} {
 		if !step.on.usable() {
 			continue

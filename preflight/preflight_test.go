@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -46,6 +49,9 @@ func newServer(t *testing.T, name string) *server {
 		"connectionStatus":            `{"ok": 1, "authInfo": {"authenticatedUsers": [], "authenticatedUserPrivileges": []}}`,
 		"enableMajorityReadConcern":   `{"ok": 1, "enableMajorityReadConcern": true}`,
 		"config.transactions":         `{"ok": 1, "cursor": {"id": 0, "ns": "config.transactions", "firstBatch": []}}`,
+		"local.system.rollback.id":    `{"ok": 1, "cursor": {"id": 0, "ns": "local.system.rollback.id", "firstBatch": []}}`,
+		"local.replset.initialSyncId": `{"ok": 1, "cursor": {"id": 0, "ns": "local.replset.initialSyncId", "firstBatch": []}}`,
+		"admin.system.version":        `{"ok": 1, "cursor": {"id": 0, "ns": "admin.system.version", "firstBatch": []}}`,
 		"replSetGetConfig":            `{"ok": 1, "config": {"_id": "s", "members": []}}`,
 		"replSetGetStatus":            `{"ok": 1}`,
 		"listDatabases":               `{"ok": 1, "databases": [{"name": "admin"}, {"name": "local"}]}`,
@@ -125,8 +131,8 @@ func (s *server) key(cmd call.Command) string {
 }
 
 // TestScenarios runs the files in testdata. A line of input is "source KEY JSON",
-// "target KEY denied TEXT", "age 1 SECONDS" (of the oldest entry; -1 the newest), or
-// a setting. Checks that end OK are counted, unless "all" is said.
+// "target KEY denied TEXT", "age 1 SECONDS" (of the oldest entry; -1 the newest), "file
+// NAME" (there is one in DIR), or a setting. Checks that end OK are counted, unless "all" is said.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) (out string) {
@@ -138,7 +144,8 @@ func TestScenarios(t *testing.T) {
 
 func runScenario(t *testing.T, d *datadriven.TestData) string {
 	source, target := newServer(t, "source"), newServer(t, "target")
-	cfg := preflight.Config{Source: source, Target: target, Link: "l"}
+	dir := t.TempDir()
+	cfg := preflight.Config{Source: source, Target: target, Link: "l", SpoolDir: filepath.Join(dir, "spool", "l"), SpoolBytes: 3 << 20}
 	var maps []string
 	all := false
 	for line := range strings.Lines(d.Input) {
@@ -160,6 +167,20 @@ func runScenario(t *testing.T, d *datadriven.TestData) string {
 			cfg.Include = append(cfg.Include, rest)
 		case "map":
 			maps = append(maps, rest)
+		case "copy":
+			cfg.Copy = true
+		case "drop-existing":
+			cfg.DropExisting = true
+		case "spool-free":
+			if _, err := fmt.Sscan(rest, &cfg.SpoolFree); err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+		case "spool-dir":
+			cfg.SpoolDir = strings.ReplaceAll(rest, "DIR", dir)
+		case "file":
+			if err := os.WriteFile(filepath.Join(dir, rest), nil, 0o600); err != nil {
+				d.Fatalf(t, "%v", err)
+			}
 		case "allow-existing":
 			cfg.AllowExisting = true
 		case "copied":
@@ -207,8 +228,15 @@ func runScenario(t *testing.T, d *datadriven.TestData) string {
 	if failed, ok := errors.AsType[*preflight.FailedError](report.Err()); ok {
 		fmt.Fprintf(&b, "%v, denied %v\n", failed, failed.Denied())
 	}
-	return b.String()
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(left) > strings.Count(d.Input, "file ") {
+		t.Errorf("left in the folder: %v, %v", left, err)
+	}
+	return diskFree.ReplaceAllString(strings.ReplaceAll(b.String(), dir, "DIR"), "has N free")
 }
+
+// diskFree is what depends on the machine.
+var diskFree = regexp.MustCompile(`has [0-9.]+ \S+ free`)
 
 // What passes by itself is waited for, but not for long; what does not is said at
 // once.

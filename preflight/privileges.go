@@ -113,7 +113,7 @@ func documents(doc bson.Raw, field string) []bson.Raw {
 func (c *checker) sourcePrivileges(ctx context.Context, s *server) error {
 	c.report.MayReport = true
 	// Transactions that are open now are looked for where a link begins with now.
-	begins := !c.report.Found && c.cfg.StartAt.T == 0
+	begins := c.copying() || !c.report.Found && c.cfg.StartAt.T == 0
 	checks := []struct {
 		what, db string
 		cmd      bson.D

@@ -33,6 +33,28 @@ func TestWindowOfALink(t *testing.T) {
 			}
 		})
 	}
+	for name, tt := range map[string]struct {
+		phase        checkpoint.CopyPhase
+		oldest, from time.Duration
+		level        Level
+		detail       string
+	}{
+		"copying":             {checkpoint.Copying, 48 * time.Hour, 24 * time.Hour, OK, "48h0m0s, since 2023-11-12T22:13:20Z; the copy may take longer, as the log is kept in the spool meanwhile: only reading must not pause for so long"},
+		"copying, and gone":   {checkpoint.Copying, 48 * time.Hour, 49 * time.Hour, Warn, "48h0m0s, since 2023-11-12T22:13:20Z; it does not reach back to 1699823600:1 t3, with which the link's copy began"},
+		"replaying, and gone": {checkpoint.Replaying, 48 * time.Hour, 49 * time.Hour, Warn, "48h0m0s, since 2023-11-12T22:13:20Z; it does not reach back to 1699823600:1 t3, with which the link's copy began"},
+		"copied, and gone":    {checkpoint.Copied, 48 * time.Hour, 49 * time.Hour, Warn, "48h0m0s, since 2023-11-12T22:13:20Z; it does not reach back to the link's 1699823600:1 t3"},
+		"copying, and short":  {checkpoint.Copying, 20 * time.Minute, time.Minute, Warn, "20m0s, since 2023-11-14T21:53:20Z"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &checker{report: Report{Found: true, Link: checkpoint.State{
+				FetchFrom: oplog.OpTime{TS: ago(tt.from), Term: 3}, Copy: &checkpoint.Copy{Phase: tt.phase},
+			}}}
+			c.judgeWindow("w", ago(tt.oldest), ago(0))
+			if f := c.report.Findings[0]; len(c.report.Findings) != 1 || f.Level != tt.level || f.Detail != tt.detail || (f.Level == OK) != (f.Do == "") {
+				t.Errorf("got %v", c.report.Findings)
+			}
+		})
+	}
 	c := &checker{}
 	if c.judgeWindow("w", bson.Timestamp{}, bson.Timestamp{}); c.report.Findings[0].Level != Fail {
 		t.Errorf("an empty oplog: %v", c.report.Findings)

@@ -39,8 +39,13 @@ var (
 	hello = bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("hello", 1).Build())
 )
 
-// askSource asks for the oldest entry of the oplog.
+// askSource asks for the oldest entry of the oplog, unless the pipeline knows it.
 func (t *Tracker) askSource(ctx context.Context) {
+	if live := t.follows(); live != nil {
+		if p := live(); knowsWindow(&p, time.Now()) {
+			return
+		}
+	}
 	reply, ok := t.ask(ctx, t.cfg.Source, "local", oldestEntry)
 	if !ok {
 		return

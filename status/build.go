@@ -22,8 +22,7 @@ func (t *Tracker) Snapshot() Snapshot {
 	s := Snapshot{
 		Version: t.cfg.Version, StartedAt: t.started.UTC(), At: now.UTC(),
 		Link: t.cfg.Link, State: string(p.State), Since: p.Since.UTC(), Reason: p.Reason,
-		Consistent: !p.Progress.Applied.IsNull() && !p.Progress.Applied.Before(p.CopiedUntil),
-		Attempts:   p.Attempts, Term: p.Term,
+		Attempts: p.Attempts, Term: p.Term,
 		OpTimes: OpTimes{
 			Fetched:         opTime(p.Fetched, 0),
 			Applied:         opTime(p.Progress.Applied, p.Progress.AppliedWall),
@@ -48,6 +47,8 @@ func (t *Tracker) Snapshot() Snapshot {
 	if p.LastError != "" {
 		s.LastError = &Failure{At: p.LastErrorAt.UTC(), Error: p.LastError}
 	}
+	t.addCopy(&s, &p, now)
+	t.addWindow(&s, &p, now)
 	t.addLag(&s, &p, now)
 	t.addSource(&s, &p, now)
 	t.addTarget(&s, &p)
@@ -57,14 +58,6 @@ func (t *Tracker) Snapshot() Snapshot {
 
 // addLag says how far behind the target is, where both ends are known.
 func (t *Tracker) addLag(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
-	from := t.point.FetchFrom
-	if from.IsNull() {
-		from = p.Progress.FetchFrom
-	}
-	if !from.IsNull() && !t.asked.IsZero() && now.Sub(t.asked) <= staleAnswers*t.cfg.AskEvery {
-		left := max(0, float64(from.TS.T)-float64(t.oldest.T))
-		s.OplogWindowLeftSeconds = &left
-	}
 	if p.HeardAt.IsZero() || p.Progress.Applied.IsNull() {
 		return
 	}

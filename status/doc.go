@@ -19,6 +19,12 @@
 //	starting                            for as long as Config.StartingGrace
 //	paused, stale, failed, stopped      no
 //
+// And not for long while nothing is heard of the source, while the spool of a copy
+// is full, and while the source's oplog is about to roll over: see Handler.
+//
+// A link that began with a copy is consistent (Snapshot.Consistent, and since which
+// entry) once the copy's phase is done, and not a moment earlier.
+//
 // Serving needs no login and shows names of hosts, namespaces and the texts of
 // errors: it belongs on an address that only operators reach.
 package status

@@ -22,6 +22,20 @@ const index = `replicator
 
 // Handler serves what a Tracker knows, and the metrics of a registry, which is the
 // one that the Tracker was given. It answers GET alone.
+//
+// /healthz answers 503, and says why, if
+//   - the link is paused, stale, failed or stopped, or starting for longer than
+//     Config.StartingGrace,
+//   - nothing was heard of the source for longer than Config.SilentGrace,
+//   - the spool of a copy is full for longer than Config.FullGrace: the log is not
+//     read meanwhile, and may roll over,
+//   - the source's oplog rolls over in less than Config.LeastRollover: that is, at
+//     the pace of its oldest entry, which passes over what a restart would begin to
+//     read with. So it does too where all of an oplog is shorter than that.
+//
+// The last two are for who is to be woken up; to start the program anew is of no
+// use, but does no harm to the copy either, which goes on where it was. A copy
+// that is slowed down, or not consistent yet, is healthy.
 func Handler(t *Tracker, metrics prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -80,6 +94,10 @@ func (t *Tracker) serveHealth(w http.ResponseWriter, _ *http.Request) {
 		code = http.StatusServiceUnavailable
 		body += fmt.Sprintf("nothing was heard of the source for %s\n", silent.Round(time.Second))
 	}
+	for _, fault := range t.shortages(&s) {
+		code = http.StatusServiceUnavailable
+		body += fault + "\n"
+	}
 	text(w, code, body)
 }
 
@@ -94,6 +112,24 @@ func (t *Tracker) healthy(s *Snapshot) bool {
 		return false
 	}
 }
+
+// shortages are what there is too little of.
+func (t *Tracker) shortages(s *Snapshot) []string {
+	var list []string
+	if s.Copy != nil && s.Copy.Spool != nil && s.Copy.Spool.FullSeconds != nil {
+		if full := ofSeconds(*s.Copy.Spool.FullSeconds); full > t.cfg.FullGrace {
+			list = append(list, fmt.Sprintf("the spool is full for %s: %s", full.Round(time.Second), s.Copy.Spool.Why))
+		}
+	}
+	if s.OplogRolloverSeconds != nil {
+		if left := ofSeconds(*s.OplogRolloverSeconds); left < t.cfg.LeastRollover {
+			list = append(list, fmt.Sprintf("the source's oplog rolls over in about %s", left.Round(time.Second)))
+		}
+	}
+	return list
+}
+
+func ofSeconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // silence is how long nothing was heard of the source, in this attempt and in
 // earlier ones.
@@ -114,6 +150,9 @@ func (s *Snapshot) sentence() string {
 		out += ": " + s.Reason
 	}
 	out += "\n"
+	if s.Copy != nil && !s.Consistent {
+		out += s.Copy.sentence()
+	}
 	if s.LagSeconds != nil {
 		out += fmt.Sprintf("lag %.3f s when the source was last heard of, %.1f s ago\n", *s.LagSeconds, *s.Source.DataAgeSeconds)
 	} else {

@@ -3,6 +3,7 @@ package status
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/pipeline"
 )
 
@@ -19,6 +20,10 @@ type collector struct {
 
 	info, state, consistent, attempts            *prometheus.Desc
 	lag, dataAge, unapplied, window, optime, ops *prometheus.Desc
+
+	rollover, consistentAt                          *prometheus.Desc
+	copyPhase, copyNumber, collections, docs, bytes *prometheus.Desc
+	docRate, byteRate, left, failedIndexes          *prometheus.Desc
 }
 
 func newCollector(t *Tracker) *collector {
@@ -36,8 +41,20 @@ func newCollector(t *Tracker) *collector {
 		dataAge:   desc("source_data_age_seconds", "How long ago the source was heard of last."),
 		unapplied: desc("oldest_unapplied_seconds", "How long, at most, the oldest entry that is not applied has waited."),
 		window:    desc("oplog_window_left_seconds", "How much of the source's oplog is older than the checkpoint."),
-		optime:    desc("optime_seconds", "The timestamps that fetching, applying and committing have reached, in seconds since the epoch.", "kind"),
-		ops:       desc("ops_applied_total", "Operations applied since the start."),
+		rollover:  desc("oplog_rollover_seconds", "How long until the source's oldest entry passes the checkpoint, at the pace at which it moves."),
+		consistentAt: desc("consistent_optime_seconds",
+			"The timestamp as of which a copy became consistent, in seconds since the epoch."),
+		copyPhase:     desc("copy_phase", "1 for the phase that the link's copy is in, 0 for the others.", "phase"),
+		copyNumber:    desc("copy_number", "Counts the copies of the link: more than 1 where one was begun anew."),
+		collections:   desc("copy_collections", "Collections that are copied, and that there are.", "kind"),
+		docs:          desc("copy_docs", "Documents that are copied, and that there are, by the source's estimate.", "kind"),
+		bytes:         desc("copy_bytes", "Bytes that are copied, and that there are, by the source's estimate.", "kind"),
+		docRate:       desc("copy_docs_per_second", "Documents copied in a second, of late."),
+		byteRate:      desc("copy_bytes_per_second", "Bytes copied in a second, of late."),
+		left:          desc("copy_seconds_left", "How long the documents take at that rate."),
+		failedIndexes: desc("copy_failed_indexes", "Indexes that could not be built."),
+		optime:        desc("optime_seconds", "The timestamps that fetching, applying and committing have reached, in seconds since the epoch.", "kind"),
+		ops:           desc("ops_applied_total", "Operations applied since the start."),
 	}
 }
 
@@ -45,6 +62,8 @@ func newCollector(t *Tracker) *collector {
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.info, c.state, c.consistent, c.attempts, c.lag, c.dataAge, c.unapplied, c.window, c.optime, c.ops,
+		c.rollover, c.consistentAt, c.copyPhase, c.copyNumber, c.collections, c.docs, c.bytes,
+		c.docRate, c.byteRate, c.left, c.failedIndexes,
 	} {
 		out <- d
 	}
@@ -72,6 +91,11 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	maybe(c.dataAge, s.Source.DataAgeSeconds)
 	maybe(c.unapplied, s.AgeOfOldestUnappliedSeconds)
 	maybe(c.window, s.OplogWindowLeftSeconds)
+	maybe(c.rollover, s.OplogRolloverSeconds)
+	if s.ConsistentAt != nil {
+		gauge(c.consistentAt, float64(s.ConsistentAt.T))
+	}
+	c.collectCopy(s.Copy, gauge, maybe)
 	for _, o := range []struct {
 		kind string
 		at   *OpTime
@@ -85,6 +109,36 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 			gauge(c.optime, float64(o.at.T), o.kind)
 		}
 	}
+}
+
+// phases are all phases of a copy.
+var phases = []checkpoint.CopyPhase{checkpoint.Copying, checkpoint.Replaying, checkpoint.Copied}
+
+// collectCopy makes metrics of a copy. Once it is complete, what was copied is of
+// no more interest.
+func (c *collector) collectCopy(of *Copy, gauge func(*prometheus.Desc, float64, ...string), maybe func(*prometheus.Desc, *float64)) {
+	if of == nil {
+		return
+	}
+	for _, phase := range phases {
+		gauge(c.copyPhase, truth(of.Phase == string(phase)), string(phase))
+	}
+	gauge(c.copyNumber, float64(of.Number))
+	p := of.Progress
+	if p == nil {
+		return
+	}
+	const done, total = "done", "total"
+	gauge(c.collections, float64(p.Collections), done)
+	gauge(c.collections, float64(p.TotalCollections), total)
+	gauge(c.docs, float64(p.Docs), done)
+	gauge(c.docs, float64(p.TotalDocs), total)
+	gauge(c.bytes, float64(p.Bytes), done)
+	gauge(c.bytes, float64(p.TotalBytes), total)
+	gauge(c.docRate, p.DocsPerSecond)
+	gauge(c.byteRate, p.BytesPerSecond)
+	maybe(c.left, p.SecondsLeft)
+	gauge(c.failedIndexes, float64(len(p.FailedIndexes)))
 }
 
 func truth(b bool) float64 {

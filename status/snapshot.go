@@ -20,8 +20,11 @@ type Snapshot struct {
 	Since  time.Time `json:"since"`
 	Reason string    `json:"reason,omitempty"`
 	// Consistent is false while the target is a copy that was taken while writes
-	// went on and that the log has not caught up with.
-	Consistent bool `json:"consistent"`
+	// went on, is not complete, or is one that the log has not caught up with.
+	// ConsistentAt is the entry as of which it became consistent, nil where it is
+	// not, and where it always was.
+	Consistent   bool    `json:"consistent"`
+	ConsistentAt *OpTime `json:"consistentAt,omitempty"`
 	// Attempts counts the holds of the link since the start, Term is the last.
 	Attempts int   `json:"attempts"`
 	Term     int64 `json:"term"`
@@ -36,9 +39,18 @@ type Snapshot struct {
 	// AgeOfOldestUnappliedSeconds is how long, at most, the oldest entry that is
 	// known of and not applied has waited; 0 where there is none.
 	AgeOfOldestUnappliedSeconds *float64 `json:"ageOfOldestUnappliedSeconds"`
-	// OplogWindowLeftSeconds is how much of the source's oplog, by its primary, is
-	// older than what a restart would begin to read with. At 0 the link is stale.
+	// OplogWindowLeftSeconds is how much of the source's oplog is older than what a
+	// restart would begin to read with, in seconds of its clock. It is that of the
+	// member that is read, where that was asked of late, and of the primary
+	// otherwise. At 0 the link is stale.
 	OplogWindowLeftSeconds *float64 `json:"oplogWindowLeftSeconds"`
+	// OplogRolloverSeconds is how long it takes until the oldest entry passes that
+	// position, at the pace at which it moves; nil where it does not move, or that
+	// is not known.
+	OplogRolloverSeconds *float64 `json:"oplogRolloverSeconds"`
+
+	// Copy is the link's copy, nil where it has none.
+	Copy *Copy `json:"copy,omitempty"`
 
 	Buffer     Buffer     `json:"buffer"`
 	Applier    Applier    `json:"applier"`

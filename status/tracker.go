@@ -40,6 +40,12 @@ type Config struct {
 	// SilentGrace is for how long nothing need be heard of the source while the link
 	// counts as healthy. Default 1 minute.
 	SilentGrace time.Duration
+	// FullGrace is for how long the spool of a copy may be full while the link counts
+	// as healthy. Default 1 minute.
+	FullGrace time.Duration
+	// LeastRollover is how long it takes at least until the source's oplog has rolled
+	// over, where the link counts as healthy. Default 2 minutes.
+	LeastRollover time.Duration
 	// AskEvery is how often Source and Target are asked. Default 10 s.
 	AskEvery time.Duration
 	// Registry gets the metrics. May be nil.
@@ -53,6 +59,12 @@ func (c *Config) setDefaults() {
 	if c.SilentGrace == 0 {
 		c.SilentGrace = time.Minute
 	}
+	if c.FullGrace == 0 {
+		c.FullGrace = time.Minute
+	}
+	if c.LeastRollover == 0 {
+		c.LeastRollover = 2 * time.Minute
+	}
 	if c.AskEvery == 0 {
 		c.AskEvery = 10 * time.Second
 	}
@@ -65,6 +77,12 @@ func (c *Config) validate() error {
 	}
 	if c.SilentGrace < 0 {
 		faults = append(faults, fmt.Errorf("status: silent for %s: want 0 or more", c.SilentGrace))
+	}
+	if c.FullGrace < 0 {
+		faults = append(faults, fmt.Errorf("status: full for %s: want 0 or more", c.FullGrace))
+	}
+	if c.LeastRollover < 0 {
+		faults = append(faults, fmt.Errorf("status: a rollover within %s: want 0 or more", c.LeastRollover))
 	}
 	if c.AskEvery < 0 {
 		faults = append(faults, fmt.Errorf("status: ask every %s: want 0 or more", c.AskEvery))
@@ -109,6 +127,8 @@ type Tracker struct {
 	targetSet string
 	// targetHost is the target's primary, as of the last question.
 	targetHost string
+	// fullSince is since when the spool of a copy is full, zero if it is not.
+	fullSince time.Time
 }
 
 // sample is how many operations there were at a time.
@@ -260,6 +280,7 @@ func (t *Tracker) sample() {
 	if p.HeardAt.After(t.heard) {
 		t.heard = p.HeardAt
 	}
+	t.noteSpool(&p, s.at)
 	if t.rate = append(t.rate, s); len(t.rate) > samples {
 		t.rate = t.rate[1:]
 	}

@@ -25,8 +25,12 @@ type Catalog struct {
 	dbs map[string]bool
 	// known are their collections. A namespace of such a database that is not in
 	// it does not exist, unless it is in stale: then it has to be read first.
+	// What was read counts if the number in stale is still the same: otherwise
+	// it may be older than the last Refresh.
 	known map[oplog.Namespace]*Collection
-	stale map[oplog.Namespace]bool
+	stale map[oplog.Namespace]uint64
+	// refreshed counts calls of Refresh.
+	refreshed uint64
 }
 
 // Load reads the collections, and whether they have unique indexes, of the
@@ -34,7 +38,7 @@ type Catalog struct {
 func Load(ctx context.Context, target call.Caller, dbs []string) (*Catalog, error) {
 	c := &Catalog{
 		target: target, dbs: map[string]bool{},
-		known: map[oplog.Namespace]*Collection{}, stale: map[oplog.Namespace]bool{},
+		known: map[oplog.Namespace]*Collection{}, stale: map[oplog.Namespace]uint64{},
 	}
 	for _, db := range dbs {
 		if err := c.load(ctx, db); err != nil {
@@ -48,23 +52,26 @@ func Load(ctx context.Context, target call.Caller, dbs []string) (*Catalog, erro
 // database that was not loaded is read on the first question about it.
 func (c *Catalog) Get(ctx context.Context, ns oplog.Namespace) (*Collection, bool, error) {
 	c.mu.RLock()
-	loaded, stale, coll := c.dbs[ns.DB()], c.stale[ns], c.known[ns]
+	_, stale := c.stale[ns]
+	loaded, coll := c.dbs[ns.DB()], c.known[ns]
 	c.mu.RUnlock()
-	if loaded && !stale {
-		return coll, coll != nil, nil
+	if !loaded {
+		if err := c.load(ctx, ns.DB()); err != nil {
+			return nil, false, err
+		}
+		c.mu.RLock()
+		_, stale = c.stale[ns]
+		coll = c.known[ns]
+		c.mu.RUnlock()
 	}
-	var err error
-	if loaded {
-		err = c.reread(ctx, ns)
-	} else {
-		err = c.load(ctx, ns.DB())
+	if stale {
+		if err := c.reread(ctx, ns); err != nil {
+			return nil, false, err
+		}
+		c.mu.RLock()
+		coll = c.known[ns]
+		c.mu.RUnlock()
 	}
-	if err != nil {
-		return nil, false, err
-	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	coll = c.known[ns]
 	return coll, coll != nil, nil
 }
 
@@ -72,8 +79,9 @@ func (c *Catalog) Get(ctx context.Context, ns oplog.Namespace) (*Collection, boo
 // or dropped them. After an error the next Get reads them.
 func (c *Catalog) Refresh(ctx context.Context, names ...oplog.Namespace) error {
 	c.mu.Lock()
+	c.refreshed++
 	for _, ns := range names {
-		c.stale[ns.Clone()] = true
+		c.stale[ns.Clone()] = c.refreshed
 	}
 	c.mu.Unlock()
 	for _, ns := range names {
@@ -145,7 +153,10 @@ func (c *Catalog) load(ctx context.Context, db string) error {
 	}
 	c.dbs[db] = true
 	for _, coll := range found {
-		if coll != nil {
+		if coll == nil {
+			continue
+		}
+		if _, stale := c.stale[coll.NS]; !stale {
 			c.known[coll.NS] = coll
 		}
 	}
@@ -155,6 +166,9 @@ func (c *Catalog) load(ctx context.Context, db string) error {
 // reread reads one namespace.
 func (c *Catalog) reread(ctx context.Context, ns oplog.Namespace) error {
 	ns = ns.Clone()
+	c.mu.RLock()
+	of := c.stale[ns]
+	c.mu.RUnlock()
 	docs, err := List(ctx, c.target, ns.DB(), ns.Collection())
 	if err != nil {
 		return err
@@ -167,7 +181,12 @@ func (c *Catalog) reread(ctx context.Context, ns oplog.Namespace) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.stale, ns)
+	if c.stale[ns] != of {
+		return nil // another Refresh came between; its own reading counts
+	}
+	if c.dbs[ns.DB()] {
+		delete(c.stale, ns)
+	}
 	if coll == nil {
 		delete(c.known, ns)
 	} else {

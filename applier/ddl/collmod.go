@@ -39,7 +39,7 @@ func (s *step) collMod(ctx context.Context) (oplog.Namespace, error) {
 		if ns.IsBuckets() {
 			name = seriesOf(ns)
 		}
-		if _, err := s.send(ctx, ns.DB(), m.send.appendTo(command("collMod", name.Collection()))); err != nil {
+		if err := m.change(ctx, name); err != nil {
 			return ns, m.refused(err)
 		}
 	}
@@ -66,6 +66,21 @@ type modification struct {
 	keepers []HeldSpec
 	// index is the name of the index that changes.
 	index string
+}
+
+// change sends what is to be changed on the target. The granularity of a time
+// series only ever gets coarser: that of a copy may be of a later time.
+func (m *modification) change(ctx context.Context, name oplog.Namespace) error {
+	_, err := m.step.send(ctx, name.DB(), m.send.appendTo(command("collMod", name.Collection())))
+	if _, coarser := m.send.get("timeseries"); !coarser || m.again != Copied || codeOf(err) != servererr.InvalidOptions {
+		return err
+	}
+	m.tolerate(name, err.Error())
+	if m.send = m.send.without("timeseries"); len(m.send) == 0 {
+		return nil
+	}
+	_, err = m.step.send(ctx, name.DB(), m.send.appendTo(command("collMod", name.Collection())))
+	return err
 }
 
 func (m *modification) take(ctx context.Context, f field) error {

@@ -45,6 +45,11 @@ type Config struct {
 	MetaDB, Link string
 	// UniqueIndexes is Relaxed by default.
 	UniqueIndexes UniqueIndexes
+	// Placed says of a target under Copied that its collections have exactly the
+	// names that the log expects; only their documents, options and indexes, and
+	// all views, may be of a later time. A collection that is missing is one that
+	// the source had dropped before it could be copied: the log drops it too.
+	Placed bool
 	// Observer is told what was done; nil is fine.
 	Observer event.Observer
 }

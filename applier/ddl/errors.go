@@ -56,6 +56,26 @@ func (e *UniqueError) Error() string {
 // Unwrap returns the target's refusal.
 func (e *UniqueError) Unwrap() error { return e.Err }
 
+// IndexError is an index that the target refuses to build, of a command that meets
+// a copy: its documents, or its other indexes, may be of a later time. Nothing of
+// the command was done, or some of its indexes. [Executor.HoldIndex] goes on
+// without the index.
+type IndexError struct {
+	OpTime oplog.OpTime
+	// NS is the target's collection, Index the index's name.
+	NS    oplog.Namespace
+	Index string
+	// Err is the target's refusal.
+	Err error
+}
+
+func (e *IndexError) Error() string {
+	return fmt.Sprintf("ddl: build the index %s of %s of %s: %v", e.Index, e.NS, e.OpTime, e.Err)
+}
+
+// Unwrap returns the target's refusal.
+func (e *IndexError) Unwrap() error { return e.Err }
+
 func (s *step) diverged(ns oplog.Namespace, format string, args ...any) error {
 	return &DivergedError{OpTime: s.op.OpTime, Name: s.name(), NS: ns, What: fmt.Sprintf(format, args...)}
 }
@@ -73,6 +93,9 @@ func isTyped(err error) bool {
 		return true
 	}
 	if _, ok := errors.AsType[*UniqueError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*IndexError](err); ok {
 		return true
 	}
 	_, ok := errors.AsType[*oplog.EntryError](err)

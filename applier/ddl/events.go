@@ -88,6 +88,27 @@ func (Violation) Message() string { return "unique index violated by the target'
 // Level implements event.Event.
 func (Violation) Level() slog.Level { return slog.LevelWarn }
 
+// IndexAbsent is an index that is held as absent, and still cannot be built.
+type IndexAbsent struct {
+	OpTime oplog.OpTime
+	NS     oplog.Namespace
+	Index  string
+	// Err is the target's refusal.
+	Err error
+}
+
+// LogValue implements slog.LogValuer.
+func (e IndexAbsent) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.String(keyNS, string(e.NS)),
+		slog.String(keyIndex, e.Index), slog.Any(keyError, e.Err))
+}
+
+// Message implements event.Event.
+func (IndexAbsent) Message() string { return "index still cannot be built" }
+
+// Level implements event.Event.
+func (IndexAbsent) Level() slog.Level { return slog.LevelWarn }
+
 // Tolerated is a command that a copy was ahead of, as a whole or in part.
 type Tolerated struct {
 	OpTime oplog.OpTime

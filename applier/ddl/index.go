@@ -161,7 +161,7 @@ func (b *build) run(ctx context.Context) error {
 	if len(all) > 0 {
 		err := b.make(ctx, all)
 		switch {
-		case err != nil && len(all) > 1 && (conflicts(err) || codeOf(err) == servererr.DuplicateKey):
+		case err != nil && len(all) > 1 && (conflicts(err) || codeOf(err) == servererr.DuplicateKey || b.again == Copied && unbuildable(err)):
 			for _, h := range all {
 				if err := b.makeOne(ctx, h, b.make(ctx, []*HeldSpec{h})); err != nil {
 					return err
@@ -225,7 +225,75 @@ func (b *build) makeOne(ctx context.Context, h *HeldSpec, err error) error {
 	case code == servererr.DuplicateKey:
 		return &UniqueError{OpTime: b.op.OpTime, NS: h.NS, Index: h.Index, Err: err}
 	}
+	return b.unbuilt(h, err)
+}
+
+// unbuilt says that an index could not be built.
+func (s *step) unbuilt(h *HeldSpec, err error) error {
+	if s.again == Copied && unbuildable(err) {
+		return &IndexError{OpTime: s.op.OpTime, NS: h.NS, Index: h.Index, Err: err}
+	}
 	return fmt.Errorf("build the index %s: %w", h.Index, err)
+}
+
+// unbuildable tells whether a refusal is because of the index, or of the documents,
+// and not of the state that the target is in.
+func unbuildable(err error) bool {
+	switch codeOf(err) {
+	case 0, servererr.NamespaceNotFound, servererr.NotWritablePrimary, servererr.NotPrimaryNoSecondaryOk,
+		servererr.NotPrimaryOrSecondary, servererr.PrimarySteppedDown, servererr.InterruptedDueToReplStateChange,
+		servererr.InterruptedAtShutdown, servererr.Interrupted, servererr.ShutdownInProgress, servererr.HostUnreachable,
+		servererr.NetworkTimeout, servererr.ClientDisconnect, servererr.NotYetInitialized, servererr.OutOfDiskSpace,
+		servererr.Unauthorized, servererr.AuthenticationFailed, servererr.UserNotFound, servererr.CommandNotFound,
+		servererr.MaxTimeMSExpired, servererr.ExceededTimeLimit, servererr.ExceededMemoryLimit, servererr.WriteConflict,
+		servererr.UnsatisfiableWriteConcern, servererr.UnknownReplWriteConcern, servererr.WriteConcernTimeout,
+		servererr.IndexBuildAborted, servererr.SnapshotUnavailable, servererr.InternalError:
+		return false
+	default:
+		return true
+	}
+}
+
+// HoldIndex keeps an index of a createIndexes or commitIndexBuild that cannot be
+// built on the target as one that is absent until cutover: later commands of the
+// log find it there. If it is there after all, nothing is done.
+func (e *Executor) HoldIndex(ctx context.Context, op *oplog.Op, index string) error {
+	if op.Command != oplog.CommandCreateIndexes && op.Command != oplog.CommandCommitIndexBuild {
+		return fmt.Errorf("ddl: hold the index %s of %s: it is of no command that builds indexes", index, op.OpTime)
+	}
+	if in, err := e.InScope(op); err != nil || !in {
+		return err
+	}
+	s := &step{Executor: e, op: op, again: Copied}
+	if ns, err := s.holdIndex(ctx, index); err != nil {
+		return s.wrap(ns, err)
+	}
+	return nil
+}
+
+func (s *step) holdIndex(ctx context.Context, index string) (oplog.Namespace, error) {
+	source, specs, err := s.indexSpecs()
+	if err != nil {
+		return "", err
+	}
+	ns, _ := s.target(source)
+	coll, _, err := s.existing(ctx, ns)
+	if err != nil || coll == nil {
+		return ns, err
+	}
+	present, err := catalog.Indexes(ctx, s.cfg.Target, ns)
+	if err != nil || hasIndex(present, index) {
+		return ns, err
+	}
+	for _, doc := range specs {
+		spec := split(doc).without("ns", "dropDups")
+		if textOf(doc, "name") == index {
+			return ns, s.hold(ctx, &HeldSpec{
+				NS: ns, UUID: coll.UUID, Index: index, Fields: s.heldOf(spec), Absent: true, Spec: spec.document(),
+			})
+		}
+	}
+	return ns, s.op.Fault("o", fmt.Errorf("%w: the index %s", oplog.ErrMissingField, index))
 }
 
 // lostUnique tells whether the index, or another one of the collection, is
@@ -252,6 +320,10 @@ func (s *step) revive(ctx context.Context, ns oplog.Namespace) error {
 		}
 		err := s.make(ctx, []*HeldSpec{&h})
 		if conflicts(err) {
+			continue
+		}
+		if unbuildable(err) {
+			s.cfg.Observer.Tell(IndexAbsent{OpTime: s.op.OpTime, NS: ns, Index: h.Index, Err: err})
 			continue
 		}
 		if err != nil {

@@ -59,6 +59,12 @@ func (r *renaming) run(ctx context.Context) error {
 	}
 	hasSrc = hasSrc && src.Type == catalog.TypeCollection
 	delete(r.owed, r.from)
+	if r.placed() {
+		if !hasSrc {
+			src = nil
+		}
+		return r.runPlaced(ctx, src, dst)
+	}
 	switch {
 	case hasSrc && !hasDst:
 		if r.drops && r.again == Once {

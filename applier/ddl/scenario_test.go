@@ -17,15 +17,17 @@ import (
 
 // TestScenarios carries out commands on a target and compares what there is then.
 //
-//	start [dialect=V] [unique=serialized] [include=…] [exclude=…] [map=…]
+//	start [dialect=V] [unique=serialized] [include=…] [exclude=…] [map=…] [placed]
 //	log [once|maybe|copied|twice]   a line each: KIND NS {o} {o2}
+//	hold INDEX                      the same, for HoldIndex
 //	run DB [behind]                 a command of the target each line, maybe behind
 //	                                the back of whoever knows the catalog
 //	show [overlay]                  the target's catalog, and what is held
 //	owed
 //
 // "log twice" carries each operation out once, and then again as one that may
-// have been carried out, by somebody who knows nothing of the first time. A file
+// have been carried out, by somebody who knows nothing of the first time; "log
+// copied twice" does both on a copy. A file
 // that names no dialect is run with two.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
@@ -51,13 +53,15 @@ var anyUUID = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 func start(t *testing.T, d *datadriven.TestData, dialect string) *bench {
 	t.Helper()
 	var names scope.Config
-	unique := ddl.Relaxed
+	unique, placed := ddl.Relaxed, false
 	for _, arg := range d.CmdArgs {
 		switch arg.Key {
 		case "dialect":
 			dialect = arg.Vals[0]
 		case "unique":
 			unique = ddl.Serialized
+		case "placed":
+			placed = true
 		case "include":
 			names.Include = arg.Vals
 		case "exclude":
@@ -70,7 +74,10 @@ func start(t *testing.T, d *datadriven.TestData, dialect string) *bench {
 			d.Fatalf(t, "unknown argument %s", arg.Key)
 		}
 	}
-	return newBench(t, dialect, unique, names)
+	b := newBench(t, dialect, unique, names)
+	b.cfg.Placed = placed
+	b.restart(t)
+	return b
 }
 
 func (b *bench) scenario(t *testing.T, d *datadriven.TestData) string {
@@ -96,12 +103,21 @@ func (b *bench) scenario(t *testing.T, d *datadriven.TestData) string {
 			out.WriteString(b.told())
 			if d.HasArg("twice") {
 				b.restart(t)
-				if err := b.exec.Apply(t.Context(), op, ddl.Maybe); err != nil {
+				second := ddl.Maybe
+				if again == ddl.Copied {
+					second = again
+				}
+				if err := b.exec.Apply(t.Context(), op, second); err != nil {
 					fmt.Fprintf(&out, "  again: %T: %v\n", err, err)
 				}
 				b.events = nil
 			}
 		}
+	case "hold":
+		if err := b.exec.HoldIndex(t.Context(), b.operation(t, d.Input), d.CmdArgs[0].Key); err != nil {
+			fmt.Fprintf(&out, "  %T: %v\n", err, err)
+		}
+		out.WriteString(b.told())
 	case "run":
 		for line := range strings.Lines(d.Input) {
 			reply, err := b.Call(t.Context(), call.Command{DB: d.CmdArgs[0].Key, Body: doc(t, line)})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/update"
 )
@@ -151,7 +152,7 @@ func (s *step) createView(ctx context.Context, ns oplog.Namespace, def viewDef) 
 	case def.buckets:
 		s.tolerate(ns, "there is no such time-series collection")
 		return nil
-	case exists && (s.again == Copied || s.again == Maybe && coll.Type == catalog.TypeView):
+	case exists && (s.again == Copied && !s.misplaced(coll) || s.again == Maybe && coll.Type == catalog.TypeView):
 		if s.again == Copied {
 			s.tolerate(ns, "there is a "+coll.Type.String())
 		}
@@ -164,9 +165,27 @@ func (s *step) createView(ctx context.Context, ns oplog.Namespace, def viewDef) 
 		f = append(f, field{"collation", documentValue(def.collation)})
 	}
 	if _, err := s.send(ctx, ns.DB(), f.appendTo(command("create", ns.Collection()))); err != nil {
-		return err
+		return s.unlessLater(ns, err)
 	}
 	return s.cfg.Catalog.Refresh(ctx, ns)
+}
+
+// misplaced tells whether a collection is where only a view can be.
+func (s *step) misplaced(coll *catalog.Collection) bool {
+	return s.placed() && coll.Type == catalog.TypeCollection
+}
+
+// unlessLater passes over that a view does not go with others: in a copy those may
+// be of a later time. At the source it goes with them by then, so that the log
+// changes or drops it before.
+func (s *step) unlessLater(ns oplog.Namespace, err error) error {
+	switch code := codeOf(err); {
+	case s.again != Copied:
+	case code == servererr.GraphContainsCycle, code == servererr.OptionNotSupportedOnView, code == servererr.ViewDepthLimitExceeded:
+		s.tolerate(ns, err.Error())
+		return nil
+	}
+	return err
 }
 
 // dropView removes a view. One that is not there was that of a time-series
@@ -180,7 +199,7 @@ func (s *step) dropView(ctx context.Context, ns oplog.Namespace) error {
 		return nil
 	case coll.Type == catalog.TypeView:
 		return s.dropNow(ctx, ns)
-	case s.again == Copied:
+	case s.again == Copied && !s.misplaced(coll):
 		s.tolerate(ns, "it is a "+coll.Type.String())
 		return nil
 	}
@@ -200,7 +219,7 @@ func (s *step) updateView(ctx context.Context, source, ns oplog.Namespace) error
 	switch {
 	case exists && coll.Type == catalog.TypeTimeseries:
 		return nil // the collMod of its buckets does it
-	case exists && coll.Type == catalog.TypeCollection && s.again == Copied:
+	case exists && coll.Type == catalog.TypeCollection && s.again == Copied && !s.misplaced(coll):
 		s.tolerate(ns, "it is a collection")
 		return nil
 	case exists && coll.Type == catalog.TypeCollection:
@@ -226,7 +245,7 @@ func (s *step) updateView(ctx context.Context, source, ns oplog.Namespace) error
 	}
 	f := fields{{"viewOn", stringValue(def.on)}, {"pipeline", bson.RawValue{Type: bson.TypeArray, Value: def.pipeline}}}
 	if _, err := s.send(ctx, ns.DB(), f.appendTo(command("collMod", ns.Collection()))); err != nil {
-		return err
+		return s.unlessLater(ns, err)
 	}
 	return s.cfg.Catalog.Refresh(ctx, ns)
 }

@@ -1,15 +1,29 @@
-// Package spool keeps fetched entries on disk until they are applied.
 package spool
 
 import (
-	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/oplog"
+)
+
+const (
+	defaultLimit    = 64 << 30
+	defaultMinFree  = 1 << 30
+	defaultSegment  = 64 << 20
+	minSegment      = 64 << 10
+	defaultHeadroom = 64 << 20
+	// maxReplies is how many replies may wait to be handed on.
+	maxReplies = 10_000
 )
 
 // Config says where a spool is, and how large it may grow.
@@ -23,65 +37,234 @@ type Config struct {
 	// Limit is how many bytes may be on disk. Zero means 64 GiB. MinFree is how
 	// many bytes of the disk stay free. Zero means 1 GiB.
 	Limit, MinFree int64
-	// SegmentBytes is the size of a file. Zero means 64 MiB.
+	// SegmentBytes is the size of a file. Zero means 64 MiB, but at most an eighth
+	// of Limit: only whole files can be let go.
 	SegmentBytes int64
 	// Memory is the budget of what was read back and is not released, in bytes:
-	// what buffer.Config.Limit is to a Queue.
+	// what buffer.Config.Limit is to a Queue. Zero means 256 MiB. 64 MiB of it, but
+	// at most half, are kept free for what is on its way in.
 	Memory int64
 
 	Observer event.Observer
 	Registry prometheus.Registerer
 }
 
+func (c *Config) setDefaults() {
+	if c.Limit == 0 {
+		c.Limit = defaultLimit
+	}
+	if c.MinFree == 0 {
+		c.MinFree = defaultMinFree
+	}
+	if c.SegmentBytes == 0 {
+		c.SegmentBytes = max(min(defaultSegment, c.Limit/8), minSegment)
+	}
+	if c.Memory == 0 {
+		c.Memory = buffer.DefaultLimit
+	}
+}
+
+func (c *Config) validate() error {
+	var faults []error
+	if c.Dir == "" {
+		faults = append(faults, errors.New("spool: a folder is needed"))
+	}
+	if c.ID == "" || len(c.ID) > maxID {
+		faults = append(faults, fmt.Errorf("spool: an ID of %d bytes: want 1 to %d", len(c.ID), maxID))
+	}
+	for _, n := range []struct {
+		name  string
+		value int64
+	}{{"limit", c.Limit}, {"free space", c.MinFree}, {"file", c.SegmentBytes}, {"memory", c.Memory}} {
+		if n.value < 1 {
+			faults = append(faults, fmt.Errorf("spool: a %s of %d bytes: want 1 or more", n.name, n.value))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// disk is what is asked of the system and may fail for want of room.
+type disk struct {
+	write func(f *os.File, b []byte, at int64) (int, error)
+	sync  func(f *os.File) error
+	free  func(dir string) (int64, error)
+}
+
 // Spool is a queue on disk. It has the interface of buffer.Queue.
-type Spool struct{}
+type Spool struct {
+	cfg Config
+	// room is how much memory what was read back may take, in bytes.
+	room    int64
+	disk    disk
+	lock    *os.File
+	metrics *metrics
+	// woken wakes who hands on, after a Release and when something was stored,
+	// forgot who stores, after a Forget. They have room for one wake-up.
+	woken, forgot chan struct{}
+	// closed is closed by Close.
+	closed chan struct{}
+	// removing is held by who removes files, and taken before mu.
+	removing sync.Mutex
 
-// Open opens a spool, or makes it. It reads all that is there and checks it: a
-// file that ends in the middle of a record, or whose last records do not have
-// their checksum, is cut there (event Cut); damage anywhere else is a
-// *DamagedError.
-func Open(cfg Config) (*Spool, error) { panic("not written yet") }
+	mu sync.Mutex
+	// The rest is guarded by mu.
 
-// Close ends it. The files stay.
-func (s *Spool) Close() error { panic("not written yet") }
+	running, isClosed bool
+	// broken is why nothing can be written any more: it is not known what is on
+	// disk.
+	broken error
+	// segments are the files, in order; their numbers have no gaps.
+	segments []*segment
+	// current is the last segment if that is being written, nil otherwise; file is
+	// opened for it. Only who runs changes them, and reads them without mu.
+	current *segment
+	file    *os.File
+	// synced is up to where file is on disk, unsynced since when it has more, zero
+	// if it has not.
+	synced   int64
+	unsynced time.Time
+	// number is that of the next file, next that of the next record.
+	number uint64
+	next   int64
+	// last is the last entry ever stored, null if there is none.
+	last           oplog.OpTime
+	bytes, entries int64
+	// full is since when there is no room, zero while there is, and why.
+	full time.Time
+	why  string
+	// waiters wait for entries.
+	waiters []waiter
 
-// Remove ends it and removes its files.
-func (s *Spool) Remove() error { panic("not written yet") }
+	account buffer.Account
+	// start is what the next Run begins with.
+	start *start
+	// reading tells that read is in use: where the record is that is handed on
+	// next. ended tells that nothing more comes in.
+	reading, ended bool
+	read           place
+	// waiting is since when there is no memory to read on, zero while there is.
+	waiting time.Time
+	waits   int64
+}
+
+// segment is one file.
+type segment struct {
+	number uint64
+	path   string
+	// seed is the sum of its preamble, which has so many bytes.
+	seed     uint32
+	preamble int64
+	size     int64
+	records  int64
+	entries  int64
+	// index is the number of its first record.
+	index       int64
+	first, last oplog.OpTime
+}
+
+// end is the number of the record behind the segment.
+func (g *segment) end() int64 { return g.index + g.records }
+
+// place is where a record begins: its number, its file and the offset there. The
+// file may be the one before, and the offset its end.
+type place struct {
+	index  int64
+	number uint64
+	offset int64
+}
+
+// start is what Start said.
+type start struct {
+	from oplog.OpTime
+	// at is the record with that entry, nil while the spool is empty.
+	at *place
+}
+
+// Close ends it. The files stay. It must not be called while Store or Run runs.
+func (s *Spool) Close() error { return s.close(false) }
+
+// Remove ends it and removes its files. It must not be called while Store or Run
+// runs.
+func (s *Spool) Remove() error { return s.close(true) }
+
+func (s *Spool) close(remove bool) error {
+	s.removing.Lock()
+	defer s.removing.Unlock()
+	s.mu.Lock()
+	if s.running {
+		s.mu.Unlock()
+		return fmt.Errorf("spool: close %s: %w", s.cfg.Dir, ErrRunning)
+	}
+	if s.isClosed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.isClosed = true
+	close(s.closed)
+	s.mu.Unlock()
+
+	s.metrics.leave()
+	var faults []error
+	if s.file != nil {
+		if !remove && s.broken == nil {
+			faults = append(faults, s.disk.sync(s.file))
+		}
+		faults = append(faults, s.file.Close())
+	}
+	if remove {
+		// The lock file goes while it is held: who waits for it finds out.
+		faults = append(faults, clearFiles(s.cfg.Dir), os.Remove(filepath.Join(s.cfg.Dir, lockName)))
+	}
+	faults = append(faults, s.lock.Close())
+	if err := errors.Join(faults...); err != nil {
+		return fmt.Errorf("spool: close %s: %w", s.cfg.Dir, err)
+	}
+	return nil
+}
 
 // Bounds returns the first and the last entry that it holds, false if none. To go
 // on, reading of the source begins at last, and what it hands on first is that
 // entry, which the spool has and passes over.
-func (s *Spool) Bounds() (first, last oplog.OpTime, ok bool) { panic("not written yet") }
-
-// Store writes replies to disk until in is closed (nil) or ctx is done (its
-// cause). While there is no room it takes nothing from in (event Full, Stats),
-// and looks again every second, as room may be made by others.
-func (s *Spool) Store(ctx context.Context, in <-chan oplog.Reply) error { panic("not written yet") }
-
-// Run does the same and hands on, on out, everything from entry `from` of Start on,
-// in order, within the budget of memory, first what is on disk. It closes out. It
-// is what buffer.Queue.Run is, but that it also begins where it was told.
-func (s *Spool) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- oplog.Reply) error {
-	panic("not written yet")
+func (s *Spool) Bounds() (first, last oplog.OpTime, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bounds()
 }
 
-// Start says which entry Run hands on first: one that the spool has, or the first
-// that comes in. ErrMissing if it has entries and not that one.
-func (s *Spool) Start(from oplog.OpTime) error { panic("not written yet") }
+// bounds is Bounds. mu is held.
+func (s *Spool) bounds() (first, last oplog.OpTime, ok bool) {
+	if s.entries == 0 {
+		return first, last, false
+	}
+	for _, g := range s.segments {
+		if g.records > 0 {
+			return g.first, s.last, true
+		}
+	}
+	panic("spool: invariant: entries without a file")
+}
 
 // Release gives back bytes of memory of what was handed on, like buffer.Queue.
-func (s *Spool) Release(bytes int64) { panic("not written yet") }
-
-// Forget lets files go that have only entries before the given one: it is the
-// FetchFrom of a checkpoint that a majority of the target has. It may be called
-// while Run or Store run.
-func (s *Spool) Forget(before oplog.OpTime) error { panic("not written yet") }
+func (s *Spool) Release(bytes int64) {
+	s.mu.Lock()
+	s.account.Release(bytes)
+	s.mu.Unlock()
+	wake(s.woken)
+}
 
 // Stats returns the state of memory, as of a Queue.
-func (s *Spool) Stats() buffer.Stats { panic("not written yet") }
+func (s *Spool) Stats() buffer.Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.account.Stats()
+	st.Waits, st.Waiting, st.Limit = s.waits, !s.waiting.IsZero(), s.room
+	return st
+}
 
 // DiskStats is what is on disk.
 type DiskStats struct {
+	// Bytes are on disk, of Limit. Free is how many bytes of the disk are free, -1
+	// if it cannot be asked.
 	Bytes, Limit, Free int64
 	Entries            int64
 	First, Last        oplog.OpTime
@@ -91,14 +274,108 @@ type DiskStats struct {
 }
 
 // Disk returns what is on disk.
-func (s *Spool) Disk() DiskStats { panic("not written yet") }
+func (s *Spool) Disk() DiskStats {
+	free, err := s.disk.free(s.cfg.Dir)
+	if err != nil {
+		free = -1
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first, last, _ := s.bounds()
+	return DiskStats{
+		Bytes: s.bytes, Limit: s.cfg.Limit, Free: free, Entries: s.entries, First: first, Last: last,
+		Full: !s.full.IsZero(), Why: s.why,
+	}
+}
 
-// WaitFor returns once an entry at or behind ts was stored.
-func (s *Spool) WaitFor(ctx context.Context, ts bson.Timestamp) error { panic("not written yet") }
+// Forget lets files go that have only entries before the given one: it is the
+// FetchFrom of a checkpoint that a majority of the target has. It may be called
+// while Run or Store run. What Run has not handed on stays, and so does the file
+// that is being written.
+func (s *Spool) Forget(before oplog.OpTime) error {
+	s.removing.Lock()
+	defer s.removing.Unlock()
+	gone, err := s.takeBefore(before)
+	if err != nil {
+		return err
+	}
+	// The oldest first, so that what is left has no gap whatever happens.
+	for len(gone) > 0 && err == nil {
+		if err = os.Remove(gone[0].path); errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+		if err == nil {
+			s.mu.Lock()
+			s.bytes -= gone[0].size
+			s.mu.Unlock()
+			gone = gone[1:]
+		}
+	}
+	if err != nil {
+		s.mu.Lock()
+		s.segments = append(gone, s.segments...)
+		for _, g := range gone {
+			s.entries += g.entries
+		}
+		s.mu.Unlock()
+		err = fmt.Errorf("spool: forget what is before %s: %w", before, err)
+	}
+	wake(s.forgot)
+	return err
+}
 
-// Commands reads the stored entries behind after, up to and including until, that
-// are commands (op c), in order, and calls yield with each. The entry is a view,
-// valid until yield returns. It may be called while Store runs.
-func (s *Spool) Commands(ctx context.Context, after oplog.OpTime, until bson.Timestamp, yield func(*oplog.Entry) error) error {
-	panic("not written yet")
+// takeBefore takes out the segments that have only entries before the given one.
+func (s *Spool) takeBefore(before oplog.OpTime) ([]*segment, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isClosed {
+		return nil, ErrClosed
+	}
+	keep := int64(math.MaxInt64)
+	switch {
+	case s.reading:
+		keep = s.read.index
+	case s.start != nil && s.start.at != nil:
+		keep = s.start.at.index
+	}
+	n := 0
+	for ; n < len(s.segments); n++ {
+		g := s.segments[n]
+		if g == s.current || g.end() > keep || g.records > 0 && !g.last.Before(before) {
+			break
+		}
+		s.entries -= g.entries
+	}
+	gone := append([]*segment(nil), s.segments[:n]...)
+	s.segments = append([]*segment(nil), s.segments[n:]...)
+	return gone, nil
+}
+
+// enter marks that Store or Run runs.
+func (s *Spool) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.isClosed:
+		return ErrClosed
+	case s.running:
+		return ErrRunning
+	case s.broken != nil:
+		return s.broken
+	}
+	s.running = true
+	return nil
+}
+
+func (s *Spool) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running = false
+}
+
+func wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // It will be woken, and look, anyway.
+	}
 }

@@ -2,6 +2,9 @@
 // its oplog.
 //
 //	replicator run --source URI --target URI --link NAME
+//	replicator resync --target URI --link NAME --namespace DB.COLLECTION
+//	replicator throttle --target URI --link NAME --max-bytes-per-second SIZE
+//	replicator links --target URI
 //	replicator oplog --source URI | FILE.bson
 //	replicator member add|remove --source URI --host NAME:PORT
 //	replicator corpus [DIR]

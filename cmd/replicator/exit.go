@@ -113,6 +113,12 @@ func explain(err error) (code int, hint string) {
 	if is[stoppedError](err) {
 		return exitUnexpected, "It was stopped before it was done; nothing is left behind."
 	}
+	if is[leftError](err) {
+		return exitUnexpected, "The wish stays, and the link goes on with it; the same command again shows how far it is."
+	}
+	if is[resyncError](err) {
+		return exitUnexpected, "The link goes on with the rest. Put right what the message says, then ask again."
+	}
 	if is[listenError](err) {
 		return exitCheck, "Choose another --listen address: that one is taken, or is none of this machine. Nothing was written."
 	}

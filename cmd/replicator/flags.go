@@ -76,9 +76,12 @@ type runFlags struct {
 	Map           []string `group:"What" sep:"none" placeholder:"A=B" help:"Give another name on the target: shop=store, shop.a=store.b."`
 	UsersAndRoles bool     `group:"What" help:"Mirror users and roles too."`
 
-	StartAt       moment `group:"Start" default:"now" placeholder:"T" help:"Where a new link begins: now, unix seconds, SECONDS,INCREMENT or RFC 3339."`
+	//nolint:lll // A tag cannot be broken.
+	StartAt       start  `group:"Start" placeholder:"T" help:"Where a new link begins. copy: first copy what the source has. Otherwise nothing is copied: now, unix seconds, SECONDS,INCREMENT or RFC 3339. Default: copy; now with --allow-existing."`
 	AllowExisting bool   `group:"Start" help:"The target holds a copy of the source already."`
 	CopiedUntil   moment `group:"Start" placeholder:"T" help:"That copy was taken while writes went on, until then."`
+
+	copyFlags `group:"Copy"`
 
 	Transactions  string `group:"Writing" default:"atomic" enum:"atomic,relaxed" help:"Apply the source's transactions as a whole (atomic), or as ordinary writes (relaxed)."`
 	OnDivergence  string `group:"Writing" default:"stop" enum:"stop,report" help:"Where the target is not what was left there: stop, or report it and go on."`
@@ -109,6 +112,7 @@ type runFlags struct {
 	DrainTimeout time.Duration `group:"Running" default:"1m" help:"After a signal, how long to go on with what was read already."`
 	Listen       string        `group:"Running" placeholder:"HOST:PORT" help:"Serve /status, /healthz and /metrics there."`
 	LogFormat    string        `group:"Running" default:"auto" enum:"auto,text,json" help:"auto: text on a terminal, JSON otherwise."`
+	Progress     string        `group:"Running" default:"auto" enum:"auto,terminal,lines,json,none" help:"How the progress of a copy is shown. auto: in place on a terminal, in lines otherwise."`
 	LogLevel     string        `group:"Running" default:"info" enum:"debug,info,warn,error" help:"Least level to log."`
 }
 
@@ -146,6 +150,7 @@ func (f *runFlags) check() (*plan, error) {
 	keep(err)
 	keep(f.checkNumbers())
 	keep(f.checkStart())
+	keep(f.checkCopy())
 	keep(f.checkSpillDir())
 	if f.Listen != "" {
 		keep(checkAddress("--listen", f.Listen))
@@ -193,47 +198,52 @@ func onePattern(flag, text string) error {
 	return nil
 }
 
+// numberRange, sizeRange and timeRange are a flag's value and what it may be.
+type numberRange struct {
+	flag        string
+	n, from, to int64
+}
+
+type sizeRange struct {
+	flag        string
+	n, from, to size
+}
+
+type timeRange struct {
+	flag    string
+	d, from time.Duration
+}
+
 func (f *runFlags) checkNumbers() error {
 	var faults []error
-	for _, n := range []struct {
-		flag     string
-		n        int64
-		from, to int64
-	}{
+	for _, n := range append([]numberRange{
 		{"writers", int64(f.Writers), 1, 256},
 		{"batch-ops", int64(f.BatchOps), 1, 1_000_000},
 		{"flush-docs", int64(f.FlushDocs), 1, 100_000},
 		{"coalesce-window", int64(f.CoalesceWindow), 1, 10_000_000},
 		{"feedback-member", int64(f.FeedbackMember), -1, 255},
-	} {
+	}, f.numbers()...) {
 		if n.n < n.from || n.n > n.to {
 			faults = append(faults, fmt.Errorf("--%s: %d is not from %d to %d", n.flag, n.n, n.from, n.to))
 		}
 	}
-	for _, n := range []struct {
-		flag     string
-		n        size
-		from, to size
-	}{
+	for _, n := range append([]sizeRange{
 		{"batch-bytes", f.BatchBytes, 1, 1 << 40},
 		{"flush-bytes", f.FlushBytes, 1, 1 << 30},
 		{"buffer-bytes", f.BufferBytes, f.leastBuffer(), 1 << 45},
-	} {
+	}, f.sizes()...) {
 		if n.n < n.from || n.n > n.to {
 			faults = append(faults, fmt.Errorf("--%s: %s is not from %s to %s", n.flag, n.n, n.from, n.to))
 		}
 	}
-	for _, d := range []struct {
-		flag string
-		d    time.Duration
-		from time.Duration
-	}{
+	for _, d := range []timeRange{
 		{"delay", f.Delay, 0},
 		{"checkpoint-interval", f.CheckpointInterval, time.Millisecond},
 		{"max-lag", f.MaxLag, time.Second},
 		{"await", f.Await, 10 * time.Millisecond},
 		{"drain-timeout", f.DrainTimeout, 0},
 		{"selection-timeout", f.SelectionTimeout, time.Millisecond},
+		{"source-wait", f.SourceWait, time.Second},
 	} {
 		if d.d < d.from {
 			faults = append(faults, fmt.Errorf("--%s: %s is less than %s", d.flag, d.d, d.from))
@@ -268,11 +278,11 @@ func (f *runFlags) checkSpillDir() error {
 }
 
 func (f *runFlags) checkStart() error {
-	if f.StartAt.text == "" {
-		return errors.New("--start-at is empty: say now, or a point in time")
+	if f.StartAt.said && f.StartAt.String() == "" {
+		return errors.New("--start-at is empty: say copy, now, or a point in time")
 	}
 	ahead := time.Now().Add(time.Minute)
-	for flag, m := range map[string]moment{"start-at": f.StartAt, "copied-until": f.CopiedUntil} {
+	for flag, m := range map[string]moment{"start-at": f.StartAt.moment, "copied-until": f.CopiedUntil} {
 		if m.given() && time.Unix(int64(m.at.T), 0).After(ahead) {
 			return fmt.Errorf("--%s: %s is in the future", flag, m)
 		}
@@ -305,7 +315,7 @@ func checkAddress(flag, address string) error {
 func (f *runFlags) pipeline(p *plan) pipeline.Config {
 	cfg := pipeline.Config{
 		Link: f.Link, MetaDB: f.MetadataDB, Scope: p.scope,
-		StartAt:     pipeline.StartAt{Timestamp: f.StartAt.at},
+		StartAt: pipeline.StartAt{Timestamp: f.StartAt.at}, Copy: f.copying(),
 		ReadConcern: pipeline.ReadMajority, Await: f.Await, Rules: f.rules(p.source),
 		BufferBytes: int64(f.BufferBytes), BatchOps: f.BatchOps, BatchBytes: int64(f.BatchBytes), Delay: f.Delay, SpillDir: f.SpillDir,
 		Writers: f.Writers, Relaxed: f.Transactions == "relaxed", ReportDivergence: f.OnDivergence == "report",

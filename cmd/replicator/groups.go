@@ -7,6 +7,7 @@ var groups = []kong.Group{
 	{Key: "Where", Title: "Where:"},
 	{Key: "What", Title: "What is mirrored:"},
 	{Key: "Start", Title: "Where a new link starts:"},
+	{Key: "Copy", Title: "Copying what the source has:"},
 	{Key: "Writing", Title: "Writing to the target:"},
 	{Key: "Reading", Title: "Reading from the source:"},
 	{Key: "Limits", Title: "Limits:"},

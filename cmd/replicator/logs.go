@@ -127,6 +127,10 @@ func progressLoop(ctx context.Context, log *slog.Logger, snapshot func() pipelin
 		case <-tick.C:
 		}
 		s, now := snapshot(), time.Now()
+		if copyUnderWay(&s) { // which is shown by itself
+			last, at, quiet = s, now, 0
+			continue
+		}
 		ops := s.Progress.Ops - last.Progress.Ops
 		if ops == 0 && s.State == last.State && s.Lag.Round(time.Second) == last.Lag.Round(time.Second) {
 			if quiet++; quiet < quietFor {

@@ -11,12 +11,15 @@ import (
 
 // cli is the command line.
 type cli struct {
-	Run     runCommand     `cmd:"" help:"Mirror a replica set into another one: the target follows the source's oplog."`
-	Oplog   oplogCommand   `cmd:"" help:"Print or follow an oplog, of a server or in a BSON file."`
-	Member  memberCommand  `cmd:"" help:"Give the mirror a place in the source's configuration, so that write concerns can wait for it."`
-	Corpus  corpusCommand  `cmd:"" help:"Apply recorded oplogs, send recorded commands to an embedded set, mirror them from set to set, and compare with what the server did: three lines per recording."`
-	Demo    demoCommand    `cmd:"" help:"Mirror one embedded replica set into another one, under load and through failovers, and compare them."`
-	Version versionCommand `cmd:"" help:"Print the version."`
+	Run      runCommand      `cmd:"" help:"Mirror a replica set into another one: the target follows the source's oplog."`
+	Resync   resyncCommand   `cmd:"" help:"Copy one collection of a link again, while the rest of it goes on."`
+	Throttle throttleCommand `cmd:"" help:"Change how fast a link copies, while it does, or show what is wished."`
+	Links    linksCommand    `cmd:"" help:"List the links of a target, with how far they are."`
+	Oplog    oplogCommand    `cmd:"" help:"Print or follow an oplog, of a server or in a BSON file."`
+	Member   memberCommand   `cmd:"" help:"Give the mirror a place in the source's configuration, so that write concerns can wait for it."`
+	Corpus   corpusCommand   `cmd:"" help:"Apply recorded oplogs, send recorded commands to an embedded set, mirror them from set to set, and compare with what the server did: three lines per recording."`
+	Demo     demoCommand     `cmd:"" help:"Mirror one embedded replica set into another one, under load and through failovers, and compare them."`
+	Version  versionCommand  `cmd:"" help:"Print the version."`
 }
 
 func main() {

@@ -46,7 +46,7 @@ func TestMember(t *testing.T) {
 		{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}}}},
 		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "mirror"}, {Key: "wtimeout", Value: 10000}}},
 	})
-	if n := count(t, target, "shop", "a"); n != 1 {
+	if n := countDocs(t, target, "shop", "a"); n != 1 {
 		t.Errorf("the write was acknowledged, and the target has %d of it", n)
 	}
 	l.drain()

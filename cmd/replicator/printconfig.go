@@ -59,6 +59,10 @@ func (c *runCommand) show(flag *kong.Flag) *yaml.Node {
 		return text(redacted(c.Source, c.SourceLogin.config(c.Source, c.SelectionTimeout)))
 	case "target":
 		return text(redacted(c.Target, c.TargetLogin.config(c.Target, c.SelectionTimeout)))
+	case "start-at":
+		// The default depends on other flags, and said aloud it would not go with
+		// all of them.
+		return text(c.startText())
 	}
 	switch v := flag.Target.Interface().(type) {
 	case string:

@@ -46,22 +46,40 @@ func (c *runCommand) Run(command *kong.Context, e ends, out output, known *setti
 	if c.PrintConfig {
 		return nil
 	}
-	asJSON := jsonLogs(c.LogFormat, out.complaints)
-	log := newLogger(out.complaints, asJSON, c.LogLevel).With(slog.String(keyLink, c.Link))
-	err = c.run(e, p, log, asJSON, out, known)
+	v := c.voice(out)
+	err = c.run(e, p, v, known)
 	// What a check finds is text on standard output, and so is what is said of it.
-	if err == nil || !asJSON || c.Check {
+	if err == nil || !v.asJSON || c.Check {
 		return err
 	}
 	// What reads the log should not have to read anything else.
 	code, hint := explain(err)
-	log.LogAttrs(e.hard, slog.LevelError, "ended with an error",
+	v.log.LogAttrs(e.hard, slog.LevelError, "ended with an error",
 		slog.String(keyError, withoutPasswords(err.Error())), slog.Int(keyCode, code), slog.String(keyHint, hint))
 	return loggedError{err}
 }
 
+// voice is how a run speaks to whoever looks on.
+type voice struct {
+	out    output
+	log    *slog.Logger
+	asJSON bool
+	copy   *progress
+}
+
+// voice makes it. All that is written to standard error goes by one screen, so
+// that the progress of a copy can stay at its end.
+func (c *runCommand) voice(out output) *voice {
+	asJSON := jsonLogs(c.LogFormat, out.complaints)
+	mode, onto := progressMode(c.Progress, out.complaints, asJSON), newScreen(out.complaints)
+	log := newLogger(onto, asJSON, c.LogLevel).With(slog.String(keyLink, c.Link))
+	out.complaints = onto
+	return &voice{out: out, log: log, asJSON: asJSON, copy: newProgress(mode, onto, log, onto.width)}
+}
+
 // run connects, checks, and mirrors.
-func (c *runCommand) run(e ends, p *plan, log *slog.Logger, asJSON bool, out output, known *settings) error {
+func (c *runCommand) run(e ends, p *plan, v *voice, known *settings) error {
+	log := v.log
 	limitMemory(int64(c.BufferBytes), known.environ)
 	// An address that is taken must be known before anything is written.
 	var ln net.Listener
@@ -82,7 +100,7 @@ func (c *runCommand) run(e ends, p *plan, log *slog.Logger, asJSON bool, out out
 		return err
 	}
 	defer closeBoth()
-	report, err := preflight.Run(e.soft, c.preflight(p, source, target), c.tell(e.hard, log, asJSON, out))
+	report, err := preflight.Run(e.soft, c.preflight(p, source, target), c.tell(e.hard, v))
 	switch {
 	case e.soft.Err() != nil:
 		return fmt.Errorf("%w: it was making the startup checks", pipeline.ErrStopped)
@@ -92,11 +110,11 @@ func (c *runCommand) run(e ends, p *plan, log *slog.Logger, asJSON bool, out out
 	if err := report.Err(); err != nil || c.Check {
 		return err
 	}
-	if report.Found && (c.StartAt.given() || c.CopiedUntil.given()) {
-		log.LogAttrs(e.hard, slog.LevelInfo, "the link exists: --start-at and --copied-until have no effect")
+	if report.Found && (c.StartAt.said || c.CopiedUntil.given() || c.DropExisting) {
+		log.LogAttrs(e.hard, slog.LevelInfo, "the link exists: --start-at, --copied-until and --drop-existing have no effect")
 	}
 	c.chooseFeedback(p, &report, log)
-	return c.mirror(e, p, ln, source, target, log)
+	return c.mirror(e, p, ln, source, target, v)
 }
 
 func openBoth(ctx context.Context, p *plan) (source, target *mdb.Set, closeBoth func(), err error) {
@@ -115,6 +133,8 @@ func (c *runCommand) preflight(p *plan, source, target *mdb.Set) preflight.Confi
 	return preflight.Config{
 		Source: source, Target: target, Scope: p.scope, Include: c.Include, UsersAndRoles: c.UsersAndRoles,
 		Link: c.Link, MetaDB: c.MetadataDB, StartAt: c.StartAt.at,
+		Copy: c.wantsCopy(), DropExisting: c.DropExisting,
+		SpoolDir: c.spoolDir(), SpoolBytes: int64(c.SpoolBytes), SpoolFree: int64(c.SpoolFree),
 		AllowExisting: c.AllowExisting, Copied: c.CopiedUntil.given(), Feedback: mode,
 		Fingerprint: p.pipeline.Fingerprint(),
 	}
@@ -122,12 +142,12 @@ func (c *runCommand) preflight(p *plan, source, target *mdb.Set) preflight.Confi
 
 // tell returns what shows the result of each startup check: a line of text, or a
 // line of the log where that is JSON.
-func (c *runCommand) tell(ctx context.Context, log *slog.Logger, asJSON bool, out output) func(preflight.Finding) {
+func (c *runCommand) tell(ctx context.Context, v *voice) func(preflight.Finding) {
 	if c.Check {
-		return func(f preflight.Finding) { _, _ = fmt.Fprintln(out.results, printable.Text(f.String())) }
+		return func(f preflight.Finding) { _, _ = fmt.Fprintln(v.out.results, printable.Text(f.String())) }
 	}
-	if !asJSON {
-		return func(f preflight.Finding) { out.complain("%s", printable.Text(f.String())) }
+	if !v.asJSON {
+		return func(f preflight.Finding) { v.out.complain("%s", printable.Text(f.String())) }
 	}
 	levels := map[preflight.Level]slog.Level{preflight.OK: slog.LevelInfo, preflight.Warn: slog.LevelWarn, preflight.Fail: slog.LevelError}
 	return func(f preflight.Finding) {
@@ -135,7 +155,7 @@ func (c *runCommand) tell(ctx context.Context, log *slog.Logger, asJSON bool, ou
 		if f.Do != "" {
 			attrs = append(attrs, slog.String(keyDo, f.Do))
 		}
-		log.LogAttrs(ctx, levels[f.Level], "startup check", attrs...)
+		v.log.LogAttrs(ctx, levels[f.Level], "startup check", attrs...)
 	}
 }
 

@@ -43,7 +43,7 @@ func insert(t *testing.T, set *mongosim.Set, db, coll string, docs ...any) {
 	tell(t, set, db, bson.D{{Key: "insert", Value: coll}, {Key: "documents", Value: bson.A(docs)}})
 }
 
-func count(t *testing.T, set *mongosim.Set, db, coll string) int64 {
+func countDocs(t *testing.T, set *mongosim.Set, db, coll string) int64 {
 	t.Helper()
 	n, _ := tell(t, set, db, bson.D{{Key: "count", Value: coll}}).Lookup("n").AsInt64OK()
 	return n
@@ -156,7 +156,7 @@ func twoSets(t *testing.T) (source, target *mongosim.Set) {
 }
 
 func uris(source, target *mongosim.Set) []string {
-	return []string{"--source=" + source.URI(), "--target=" + target.URI(), "--link=test", "--selection-timeout=5s"}
+	return []string{"--source=" + source.URI(), "--target=" + target.URI(), "--link=test", "--selection-timeout=5s", "--start-at=now"}
 }
 
 func TestRunMirrorsAndDrains(t *testing.T) {
@@ -231,9 +231,15 @@ func awaitLink(l *runLink) { l.await("state changed", "to", "steady") }
 
 func awaitCount(t *testing.T, set *mongosim.Set, db, coll string, want int64) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); count(t, set, db, coll) != want; {
+	awaitThat(t, func() bool { return countDocs(t, set, db, coll) == want }, "%s.%s has not come to have %d documents", db, coll, want)
+}
+
+// awaitThat waits for what a server says.
+func awaitThat(t *testing.T, is func() bool, otherwise string, args ...any) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !is(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s.%s has %d documents, want %d", db, coll, count(t, set, db, coll), want)
+			t.Fatalf(otherwise, args...)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -422,17 +428,31 @@ func TestSecondSignal(t *testing.T) {
 func TestLeastPrivileges(t *testing.T) {
 	admin := mongosim.User{Name: "root", Password: "r", Roles: []mongosim.Role{{Name: "root", DB: "admin"}}}
 	source := mongosim.StartTest(t, mongosim.Options{SetName: "src", Seed: 1, Users: []mongosim.User{
-		admin, {Name: "mirror", Password: "sesame42", Roles: []mongosim.Role{{Name: "clusterMonitor", DB: "admin"}}},
+		admin,
+		{Name: "mirror", Password: "sesame42", Roles: []mongosim.Role{{Name: "backup", DB: "admin"}, {Name: "clusterMonitor", DB: "admin"}}},
+		{Name: "follower", Password: "sesame44", Roles: []mongosim.Role{{Name: "clusterMonitor", DB: "admin"}}},
 	}})
 	target := mongosim.StartTest(t, mongosim.Options{SetName: "dst", Seed: 2, Users: []mongosim.User{
 		admin, {Name: "mirror", Password: "sesame:/@%43", Roles: []mongosim.Role{
 			{Name: "readWriteAnyDatabase", DB: "admin"}, {Name: "dbAdminAnyDatabase", DB: "admin"}, {Name: "restore", DB: "admin"},
 		}},
 	}})
-	flags := append(uris(source, target), "--await=100ms",
-		"--source-username=mirror", "--source-password-file="+write(t, "sesame42\n"),
-		"--target-username=mirror", "--target-password-file="+write(t, "sesame:/@%43"))
-	code, stdout, stderr := invoke(t, nil, append([]string{"run", "--check"}, flags...)...)
+	into := []string{"--target-username=mirror", "--target-password-file=" + write(t, "sesame:/@%43")}
+	// One that only follows needs less, and one that copies is told what it lacks.
+	follower := append(append(uris(source, target), into...), "--source-username=follower", "--source-password-file="+write(t, "sesame44"), "--check")
+	if code, stdout, stderr := invoke(t, nil, append([]string{"run"}, follower...)...); code != exitOK {
+		t.Errorf("following: code %d\n%s%s", code, stdout, stderr)
+	}
+	code, stdout, stderr := invoke(t, nil, append([]string{"run"}, append(follower, "--start-at=copy")...)...)
+	if want := "FAIL source privileges to copy: user admin.follower may not find, listCollections, listIndexes on any database. Grant the roles backup and clusterMonitor."; code != exitConnect || !strings.Contains(stdout, want) {
+		t.Errorf("copying: code %d, want %q in\n%s%s", code, want, stdout, stderr)
+	}
+	tell(t, source, "shop", bson.D{{Key: "create", Value: "old"}, {Key: "timeseries", Value: bson.D{{Key: "timeField", Value: "at"}}}})
+	insert(t, source, "shop", "old", bson.D{{Key: "at", Value: bson.NewDateTimeFromTime(time.Now())}})
+	tell(t, source, "shop", bson.D{{Key: "create", Value: "oldView"}, {Key: "viewOn", Value: "c"}, {Key: "pipeline", Value: bson.A{}}})
+	fill(t, source, "shop", "c", 20)
+	flags, _ := copies(t, source, target, append(into, "--source-username=mirror", "--source-password-file="+write(t, "sesame42\n"))...)
+	code, stdout, stderr = invoke(t, nil, append([]string{"run", "--check"}, flags...)...)
 	if code != exitOK || strings.Contains(strings.ReplaceAll(stdout, "WARN source oplog window", ""), "WARN") {
 		t.Fatalf("code %d\n%s%s", code, stdout, stderr)
 	}
@@ -450,10 +470,10 @@ func TestLeastPrivileges(t *testing.T) {
 	tell(t, source, "gone", bson.D{{Key: "dropDatabase", Value: 1}})
 	insert(t, source, "shop", "last", bson.D{{Key: "_id", Value: 1}})
 	awaitCount(t, target, "shop", "last", 1)
-	if n := count(t, target, "shop", "b"); n != 2 {
+	if n := countDocs(t, target, "shop", "b"); n != 2 {
 		t.Errorf("shop.b has %d documents", n)
 	}
-	if n := count(t, target, "shop", "w"); n != 1 {
+	if n := countDocs(t, target, "shop", "w"); n != 1 {
 		t.Errorf("shop.w has %d measurements", n)
 	}
 	l.drain()

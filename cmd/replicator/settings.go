@@ -109,7 +109,7 @@ func (s *settings) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 	if len(s.known) == 0 {
 		s.learn(ctx.Model)
 	}
-	if !s.known[flag.Name] {
+	if !s.known[flag.Name] || flag.Tag.Get("settings") == "no" {
 		return nil, nil
 	}
 	if flag.Name == "config" {

@@ -7,8 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/alecthomas/kong"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/pipeline"
 )
 
 // invoke runs a command line with an environment of its own.
@@ -104,7 +109,7 @@ func TestPrintedConfigIsOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, first, _ := invoke(t, nil, "run", "--print-config", "--config="+file, "--include=yes", "--include=7", "--start-at=1700000000,4", "--buffer-bytes=1GiB",
-		"--allow-existing", "--read-tags=a=b", "--delay=1h30m", "--spill-dir="+odd)
+		"--allow-existing", "--spool-dir=/s", "--max-bytes-per-second=20MiB", "--indexes=before", "--read-tags=a=b", "--delay=1h30m", "--spill-dir="+odd)
 	code, second, stderr := invoke(t, nil, "run", "--print-config", "--config="+write(t, first))
 	if code != exitOK {
 		t.Fatal(stderr)
@@ -124,6 +129,84 @@ func TestPrintedConfigIsOne(t *testing.T) {
 	}
 	if a["start-at"] != "1700000000,4" || !strings.Contains(first, "spill-dir: '"+odd+"'") {
 		t.Errorf("got %s", first)
+	}
+}
+
+// The default of --start-at depends on --allow-existing, and is printed as it holds:
+// so that it can be read back.
+func TestStartAt(t *testing.T) {
+	for name, tt := range map[string]struct {
+		args  []string
+		want  string
+		plain pipeline.CopyConfig
+	}{
+		"nothing said":   {nil, "copy", pipeline.CopyConfig{Wanted: true}},
+		"said":           {[]string{"--start-at=copy", "--drop-existing"}, "copy", pipeline.CopyConfig{Wanted: true, DropExisting: true}},
+		"existing":       {[]string{"--allow-existing"}, "now", pipeline.CopyConfig{}},
+		"now":            {[]string{"--start-at=now"}, "now", pipeline.CopyConfig{}},
+		"existing, at T": {[]string{"--allow-existing", "--start-at=1700000000"}, "1700000000", pipeline.CopyConfig{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := append([]string{"run", "--print-config", "--config=" + write(t, where)}, tt.args...)
+			code, stdout, stderr := invoke(t, nil, args...)
+			if code != exitOK {
+				t.Fatal(stderr)
+			}
+			if got, _, _ := strings.Cut(printed(t, stdout)["start-at"], " # "); got != tt.want && got != "\""+tt.want+"\"" {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			code, again, stderr := invoke(t, nil, "run", "--print-config", "--config="+write(t, stdout))
+			if code != exitOK {
+				t.Errorf("read back: %s%s", again, stderr)
+			}
+			got := parsed(t, tt.args...).copying()
+			if got.Wanted != tt.plain.Wanted || got.DropExisting != tt.plain.DropExisting {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+// parsed returns run's flags as a command line has them.
+func parsed(t *testing.T, args ...string) *runFlags {
+	t.Helper()
+	var c cli
+	parser, err := kong.New(&c, kong.ExplicitGroups(groups), kong.Resolvers(newSettings(nil)), kong.Bind(newSettings(nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parser.Parse(append([]string{"run"}, args...)); err != nil {
+		t.Fatal(err)
+	}
+	return &c.Run.runFlags
+}
+
+// Every setting of the copy gets to the pipeline.
+func TestCopySettings(t *testing.T) {
+	got := parsed(t, "--link=dr", "--clone-read-concern=local", "--clone-workers=5", "--index-workers=3", "--indexes=before", "--range-bytes=1GiB",
+		"--spool-dir=/s", "--spool-bytes=2GiB", "--spool-free=3GiB", "--max-bytes-per-second=4MiB", "--max-ops-per-second=5", "--source-wait=6h").copying()
+	want := pipeline.CopyConfig{
+		Wanted: true, ReadConcern: clone.Local, Workers: 5, IndexWorkers: 3, IndexesFirst: true, RangeBytes: 1 << 30,
+		SpoolDir: "/s/dr", SpoolBytes: 2 << 30, SpoolFree: 3 << 30, BytesPerSecond: 4 << 20, OpsPerSecond: 5, SourceWait: 6 * time.Hour,
+	}
+	if got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if got := parsed(t, "--link=dr", "--writers=1").copying(); got.Workers != 1 || got.IndexWorkers != 1 {
+		t.Errorf("more workers than lanes: %+v", got)
+	}
+	t.Setenv("HOME", "/home/x")
+	t.Setenv("XDG_CACHE_HOME", "")
+	if got := parsed(t, "--link=dr").spoolDir(); !strings.HasPrefix(got, "/home/x/") || !strings.HasSuffix(got, "/replicator/spool/dr") {
+		t.Errorf("the spool is in %q", got)
+	}
+	t.Setenv("HOME", "")
+	if _, err := parsed(t, "--source=mongodb://a", "--target=mongodb://b", "--link=dr").check(); err == nil || !strings.Contains(err.Error(), "--spool-dir is missing") {
+		t.Errorf("got %v", err)
+	}
+	// Nobody needs it where nothing is copied.
+	if _, err := parsed(t, "--source=mongodb://a", "--target=mongodb://b", "--link=dr", "--start-at=now").check(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -202,6 +285,24 @@ func TestWrongSettings(t *testing.T) {
 		{"link's name", nil, []string{"--link=a/b"}, `--link: "a/b": a name has letters`},
 		{"no folder", nil, []string{"--spill-dir=/nowhere/x"}, "--spill-dir: stat /nowhere/x: no such file"},
 		{"room for what is held back", nil, []string{"--buffer-bytes=64MiB", "--read-concern=local"}, "--buffer-bytes: 64MiB is not from 86MiB"},
+		{"copy and keep", nil, []string{"--start-at=copy", "--allow-existing"}, "--start-at=copy and --allow-existing: say --drop-existing"},
+		{"drop and keep", nil, []string{"--drop-existing", "--allow-existing"}, "what the target has is either dropped or kept"},
+		{"drop and not copy", nil, []string{"--drop-existing", "--start-at=now"}, "--drop-existing is for a link that begins with a copy"},
+		{"start with nothing", nil, []string{"--start-at="}, "--start-at is empty: say copy, now, or a point in time"},
+		{"no start", nil, []string{"--start-at=cpoy"}, "or copy, to begin with a copy"},
+		{"copied until a copy", nil, []string{"--copied-until=copy"}, "is no point in time"},
+		{"no folder for the spool", []string{"REPLICATOR_LINK=.."}, nil, `--link: ".." cannot be the name of a folder of the spool`},
+		{"clone workers", nil, []string{"--clone-workers=0"}, "--clone-workers: 0 is not from 1 to 256"},
+		{"index workers", nil, []string{"--index-workers=257"}, "--index-workers: 257 is not from 1 to 256"},
+		{"ranges", nil, []string{"--range-bytes=1KiB"}, "--range-bytes: 1KiB is not from 1MiB"},
+		{"spool", nil, []string{"--spool-bytes=1MiB"}, "--spool-bytes: 1MiB is not from 256MiB"},
+		{"disk", nil, []string{"--spool-free=0"}, "--spool-free: 0 is not from 16MiB"},
+		{"operations", nil, []string{"--max-ops-per-second=-1"}, "--max-ops-per-second: -1 is not from 0"},
+		{"bytes", nil, []string{"--max-bytes-per-second=fast"}, "write a number of bytes"},
+		{"wait", nil, []string{"--source-wait=1ms"}, "--source-wait: 1ms is less than 1s"},
+		{"clone read concern", nil, []string{"--clone-read-concern=snapshot"}, "--clone-read-concern must be one of"},
+		{"indexes", nil, []string{"--indexes=never"}, "--indexes must be one of"},
+		{"progress", nil, []string{"--progress=bar"}, "--progress must be one of"},
 		{"password file missing", nil, []string{"--source=mongodb://u@a", "--source-password-file=/nowhere/p"}, "/nowhere/p"},
 	}
 	for _, tt := range tests {

@@ -121,6 +121,29 @@ func (m moment) last() bson.Timestamp {
 	return m.at
 }
 
+// startCopy says that a link begins with a copy.
+const startCopy = "copy"
+
+// start is where a link begins: with a copy, or at a moment. The zero value is
+// that nothing was said.
+type start struct {
+	moment
+	said, copy bool
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *start) UnmarshalText(text []byte) error {
+	*s = start{said: true, copy: string(text) == startCopy}
+	if s.copy {
+		s.text = startCopy
+		return nil
+	}
+	if err := s.moment.UnmarshalText(text); err != nil {
+		return fmt.Errorf("%w; or copy, to begin with a copy of what the source has", err)
+	}
+	return nil
+}
+
 // tags are a set of tags of members, written as dc=east,disk=ssd.
 type tags map[string]string
 

@@ -29,7 +29,7 @@ func limitMemory(buffer int64, environ []string) {
 	}
 	const (
 		transactions = 64 << 20     // open ones; beyond it they go to disk
-		windows      = 3 * 32 << 20 // what writers have: as read, as planned, as sent
+		windows      = 3 * 32 << 20 // what writers have: as read, as planned, as sent; a copy shares the buffer's budget
 		rest         = 128 << 20    // the program, connections, a reply or two
 	)
 	debug.SetMemoryLimit(buffer + transactions + windows + rest)
@@ -107,7 +107,8 @@ func configMembers(config bson.Raw) []bson.Raw {
 }
 
 // mirror runs the pipeline, with what accompanies it, until it ends.
-func (c *runCommand) mirror(e ends, p *plan, ln net.Listener, source, target *mdb.Set, log *slog.Logger) error {
+func (c *runCommand) mirror(e ends, p *plan, ln net.Listener, source, target *mdb.Set, v *voice) error {
+	log := v.log
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	cfg := p.pipeline
@@ -130,6 +131,7 @@ func (c *runCommand) mirror(e ends, p *plan, ln net.Listener, source, target *md
 	var along sync.WaitGroup
 	along.Go(func() { _ = tracker.Run(beside) }) // it returns why it was ended, by us
 	along.Go(func() { progressLoop(beside, log, link.Snapshot) })
+	along.Go(func() { v.copy.run(beside, link.Snapshot) })
 	if ln != nil {
 		log.LogAttrs(e.hard, slog.LevelInfo, "serving status, health and metrics", slog.String(keyListen, ln.Addr().String()))
 		along.Go(func() {

@@ -1,16 +1,22 @@
-// Package clone copies the documents of collections from one member of the source
-// into the target: in ranges, side by side, each of which goes on where it was.
 package clone
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -40,6 +46,18 @@ const (
 	Target Side = "target"
 )
 
+const (
+	defaultRangeBytes = 512 << 20
+	defaultFlushDocs  = 2000
+	defaultFlushBytes = 8 << 20
+	defaultMemory     = 256 << 20
+	leastMemory       = 64 << 20
+	defaultRetryFor   = 30 * time.Second
+	// replyBytes is what a reply takes at most: a batch of 16 MiB, or one document
+	// that is a little larger, and what is around it.
+	replyBytes = 17 << 20
+)
+
 // Config says how collections are copied.
 type Config struct {
 	// Source runs commands on the member that is copied, Target on the target's
@@ -56,12 +74,54 @@ type Config struct {
 	// Memory bounds what was read and is not written, of all parts together, in
 	// bytes. Zero means 256 MiB; the least is 64 MiB.
 	Memory int64
+	// RetryFor is for how long a flush is tried again that the target turns down
+	// for reasons that pass, and a read that the source interrupts. Zero means
+	// 30 s.
+	RetryFor time.Duration
 	// Pacer may be nil.
 	Pacer    Pacer
 	Observer event.Observer
 	// Moved is told of each step of a range: so many more documents and bytes, and
 	// whether it is done. It must not block. May be nil.
 	Moved func(r *checkpoint.CopyRange, docs, bytes int64)
+}
+
+func (c *Config) setDefaults() {
+	if c.RangeBytes == 0 {
+		c.RangeBytes = defaultRangeBytes
+	}
+	if c.FlushDocs == 0 {
+		c.FlushDocs = defaultFlushDocs
+	}
+	if c.FlushBytes == 0 {
+		c.FlushBytes = defaultFlushBytes
+	}
+	if c.Memory == 0 {
+		c.Memory = defaultMemory
+	}
+	if c.RetryFor == 0 {
+		c.RetryFor = defaultRetryFor
+	}
+}
+
+func (c *Config) validate() error {
+	var errs []error
+	if c.Source == nil || c.Target == nil {
+		errs = append(errs, errors.New("both clusters are needed"))
+	}
+	if c.ReadConcern != Majority && c.ReadConcern != Local {
+		errs = append(errs, fmt.Errorf("read concern %q: want %q or %q", c.ReadConcern, Majority, Local))
+	}
+	if c.RangeBytes < 0 || c.FlushDocs < 0 || c.FlushBytes < 0 || c.RetryFor < 0 {
+		errs = append(errs, errors.New("sizes and times are not negative"))
+	}
+	if c.Memory < leastMemory {
+		errs = append(errs, fmt.Errorf("memory of %d bytes: the least is %d", c.Memory, leastMemory))
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("clone: %w", errors.Join(errs...))
+	}
+	return nil
 }
 
 // Lane is a *checkpoint.Lane.
@@ -72,21 +132,92 @@ type Lane interface {
 
 // Cloner copies ranges. It is safe for concurrent use, one call of Copy for each
 // lane at a time.
-type Cloner struct{}
+type Cloner struct {
+	cfg Config
+	// lsid is the session of all cursors: a cursor can be used only in the session
+	// that it was made in, and one session may have many.
+	lsid bson.Raw
+	// memory is what was read and is not written, or is being read.
+	memory *semaphore.Weighted
+}
 
 // New checks cfg. It does no I/O.
-func New(cfg Config) (*Cloner, error) { panic("not written yet") }
+func New(cfg Config) (*Cloner, error) {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Cloner{cfg: cfg, lsid: newSessionID(), memory: semaphore.NewWeighted(cfg.Memory)}, nil
+}
 
-// Split returns the ranges of a collection: one for a small one, or a capped one,
-// several for a large one. to is its namespace in the target. A collection that
-// is gone has none (ErrGone).
-func (c *Cloner) Split(ctx context.Context, coll *checkpoint.CopyCollection, to oplog.Namespace) ([]checkpoint.CopyRange, error) {
-	panic("not written yet")
+func newSessionID() bson.Raw {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // It never fails.
+	id[6] = id[6]&0x0f | 0x40
+	id[8] = id[8]&0x3f | 0x80
+	return bson.Raw(bsoncore.NewDocumentBuilder().AppendBinary("id", bson.TypeBinaryUUID, id[:]).Build())
+}
+
+// took tells the pacer.
+func (c *Cloner) took(side Side, start time.Time, docs, bytes int) {
+	if c.cfg.Pacer != nil {
+		c.cfg.Pacer.Took(side, time.Since(start), docs, bytes)
+	}
 }
 
 // Copy copies what is left of a range, through a lane, to the namespace `to` of the
 // target. A collection that was dropped at the source ends with ErrGone. For a
 // capped collection the result is the time as of which all of it has been read.
 func (c *Cloner) Copy(ctx context.Context, lane Lane, coll *checkpoint.CopyCollection, to oplog.Namespace, r checkpoint.CopyRange) (complete bson.Timestamp, err error) {
-	panic("not written yet")
+	complete, err = c.copyRange(ctx, lane, coll, to, r)
+	if err != nil {
+		return bson.Timestamp{}, fmt.Errorf("clone %s (%s) to %s, range %d: %w", coll.NS, coll.UUID, to, r.Index, err)
+	}
+	return complete, nil
+}
+
+func (c *Cloner) copyRange(ctx context.Context, lane Lane, coll *checkpoint.CopyCollection, to oplog.Namespace, r checkpoint.CopyRange) (bson.Timestamp, error) {
+	sp, err := parseSpec(r.Spec)
+	if err != nil {
+		return bson.Timestamp{}, err
+	}
+	at, err := parsePlace(r.At)
+	if err != nil {
+		return bson.Timestamp{}, err
+	}
+	if r.Done {
+		return at.complete, nil
+	}
+	rd := newReader(c, coll, sp, at)
+	w := &writer{Cloner: c, lane: lane, coll: coll, to: to, r: r, at: at, direct: isDirect(coll, to), capped: isCapped(coll)}
+	if w.capped {
+		if err := rd.align(ctx, to); err != nil {
+			return bson.Timestamp{}, err
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	pages := make(chan *page)
+	g.Go(func() error {
+		defer close(pages)
+		return rd.run(ctx, pages)
+	})
+	g.Go(func() error { return w.run(ctx, pages) })
+	if err := g.Wait(); err != nil {
+		return bson.Timestamp{}, err
+	}
+	return w.at.complete, nil
+}
+
+func isCapped(coll *checkpoint.CopyCollection) bool {
+	capped, _ := rawbson.Lookup(coll.Options, "capped")
+	return capped.Truth()
+}
+
+// isDirect tells whether transactions cannot write to a collection.
+func isDirect(coll *checkpoint.CopyCollection, to oplog.Namespace) bool {
+	switch to.DB() {
+	case "admin", "config", "local":
+		return true
+	}
+	return isCapped(coll) || strings.HasPrefix(to.Collection(), "system.")
 }

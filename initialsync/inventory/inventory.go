@@ -1,9 +1,11 @@
-// Package inventory finds out what is to be copied, and under which names it was
-// there when the copy began.
 package inventory
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -22,7 +24,11 @@ type Scope interface {
 
 // Log is the part of the log that was read since the copy began: *spool.Spool.
 type Log interface {
+	// WaitFor returns once an entry at or behind ts is there.
 	WaitFor(ctx context.Context, ts bson.Timestamp) error
+	// Commands yields the entries behind after, up to and including until, that
+	// are commands, in order. After the null optime, those are all that it has. An
+	// entry is a view, valid until yield returns.
 	Commands(ctx context.Context, after oplog.OpTime, until bson.Timestamp, yield func(*oplog.Entry) error) error
 }
 
@@ -31,9 +37,27 @@ type Config struct {
 	// Source runs commands on the member that is copied.
 	Source call.Caller
 	Scope  Scope
-	Log    Log
+	// Log begins where a transaction that commits behind Begin can begin.
+	Log Log
 	// Begin is the entry behind which the log is applied.
 	Begin oplog.OpTime
+}
+
+func (c *Config) validate() error {
+	var faults []error
+	if c.Source == nil {
+		faults = append(faults, errors.New("inventory: no source"))
+	}
+	if c.Scope == nil {
+		faults = append(faults, errors.New("inventory: no scope"))
+	}
+	if c.Log == nil {
+		faults = append(faults, errors.New("inventory: no log"))
+	}
+	if c.Begin.IsNull() {
+		faults = append(faults, errors.New("inventory: no entry that the copy begins with"))
+	}
+	return errors.Join(faults...)
 }
 
 // Inventory is what is to be copied.
@@ -50,22 +74,59 @@ type Inventory struct {
 }
 
 // Take lists the source.
-func Take(ctx context.Context, cfg Config) (*Inventory, error) { panic("not written yet") }
-
-// CreateOp returns the operation of the log that makes a collection of the copy:
-// the entry `create` with its options and its index on _id.
-func CreateOp(c *checkpoint.CopyCollection, at oplog.OpTime) (*oplog.Op, error) {
-	panic("not written yet")
+func Take(ctx context.Context, cfg Config) (*Inventory, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := newSource(cfg.Source)
+	inv, err := take(ctx, &cfg, s)
+	s.end(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the source: %w", err)
+	}
+	return inv, nil
 }
 
-// IndexesOp returns the operation that builds indexes on it, all in one command
-// (the entry `commitIndexBuild`).
-func IndexesOp(c *checkpoint.CopyCollection, indexes []bson.Raw, at oplog.OpTime) (*oplog.Op, error) {
-	panic("not written yet")
+func take(ctx context.Context, cfg *Config, s *source) (*Inventory, error) {
+	all, err := s.list(ctx, cfg.Scope)
+	if err != nil {
+		return nil, err
+	}
+	until, err := s.present(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := cfg.Log.WaitFor(ctx, until); err != nil {
+		return nil, fmt.Errorf("await the log up to %d:%d: %w", until.T, until.I, err)
+	}
+	past, err := readHistory(ctx, cfg.Log, cfg.Begin, until)
+	if err != nil {
+		return nil, fmt.Errorf("read the log's commands behind %s: %w", cfg.Begin, err)
+	}
+	collections, views, err := past.restore(all)
+	if err != nil {
+		return nil, err
+	}
+	mirrored := func(ns oplog.Namespace) bool {
+		_, in := cfg.Scope.Target(ns)
+		return in
+	}
+	collections = slices.DeleteFunc(collections, func(l listed) bool { return !mirrored(l.atBegin) })
+	views = slices.DeleteFunc(views, func(l listed) bool { return !mirrored(l.ns) })
+	inv := &Inventory{}
+	if inv.Collections, err = s.details(ctx, collections); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(inv.Collections, func(a, b checkpoint.CopyCollection) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.NS, b.NS))
+	})
+	slices.SortFunc(views, func(a, b listed) int { return cmp.Compare(a.ns, b.ns) })
+	for i := range views {
+		view, err := viewDocument(&views[i])
+		if err != nil {
+			return nil, err
+		}
+		inv.Views = append(inv.Views, view)
+	}
+	return inv, nil
 }
-
-// ViewOp returns the operation that makes a view: the insert into system.views.
-func ViewOp(view bson.Raw, at oplog.OpTime) (*oplog.Op, error) { panic("not written yet") }
-
-// DropOp returns the operation that drops a collection (the entry `drop`).
-func DropOp(ns oplog.Namespace, at oplog.OpTime) (*oplog.Op, error) { panic("not written yet") }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"time"
 
@@ -33,6 +34,9 @@ type Config struct {
 	Seed uint64
 	// Writing is for how long. Default 12 s.
 	Writing time.Duration
+	// Documents is how many the source has before anybody else writes. Default
+	// 40,000.
+	Documents int
 	// Catchup is how long the target may take after that. Default 20 s.
 	Catchup time.Duration
 	// Out is where it is shown. With InPlace it is a terminal: progress stays on
@@ -50,6 +54,9 @@ func (c *Config) setDefaults() {
 	if c.Writing == 0 {
 		c.Writing = 12 * time.Second
 	}
+	if c.Documents == 0 {
+		c.Documents = 40_000
+	}
 	if c.Catchup == 0 {
 		c.Catchup = 20 * time.Second
 	}
@@ -59,6 +66,9 @@ func (c *Config) validate() error {
 	var faults []error
 	if c.Out == nil {
 		faults = append(faults, errors.New("demo: nowhere to show it"))
+	}
+	if c.Documents < 0 {
+		faults = append(faults, fmt.Errorf("demo: begin with %d documents: want more than 0", c.Documents))
 	}
 	if c.Writing < 0 || c.Catchup < 0 {
 		faults = append(faults, fmt.Errorf("demo: write for %s, catch up for %s: want more than 0", c.Writing, c.Catchup))
@@ -77,9 +87,14 @@ type Demo struct {
 	pipeline             *pipeline.Pipeline
 	tracker              *status.Tracker
 
-	// steady is closed when the link is steady for the first time.
-	steady     chan struct{}
-	steadyOnce sync.Once
+	spoolDir string
+
+	// written is closed when enough was written to the source for the link to
+	// begin.
+	written chan struct{}
+	// copied is closed when the target is consistent for the first time.
+	copied     chan struct{}
+	copiedOnce sync.Once
 
 	result Result
 }
@@ -91,7 +106,7 @@ func New(cfg Config) (*Demo, error) {
 		return nil, err
 	}
 	return &Demo{
-		cfg: cfg, screen: &screen{out: cfg.Out, inPlace: cfg.InPlace}, steady: make(chan struct{}),
+		cfg: cfg, screen: &screen{out: cfg.Out, inPlace: cfg.InPlace}, written: make(chan struct{}), copied: make(chan struct{}),
 	}, nil
 }
 
@@ -104,6 +119,12 @@ func (d *Demo) Run(ctx context.Context) (Result, error) {
 	err := d.start(ctx)
 	defer d.close()
 	if err != nil {
+		return d.result, err
+	}
+	if err := d.fill(ctx); err != nil {
+		if ctx.Err() != nil {
+			return d.result, context.Cause(ctx)
+		}
 		return d.result, err
 	}
 	if err := d.mirror(ctx); err != nil {
@@ -166,8 +187,12 @@ func (d *Demo) setUp() error {
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
+	if d.spoolDir, err = os.MkdirTemp("", "replicator-demo-*"); err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
 	d.pipeline, err = pipeline.New(pipeline.Config{
 		Link: link, Scope: sc, Observer: d.observe, Registry: registry,
+		Copy: pipeline.CopyConfig{Wanted: true, SpoolDir: d.spoolDir, RangeBytes: 4 << 20},
 	}, pipeline.Connected(d.source), pipeline.Connected(d.target))
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
@@ -185,8 +210,9 @@ func (d *Demo) setUp() error {
 
 func (d *Demo) observe(e event.Event) {
 	d.tracker.Observe(e)
-	if e, ok := e.(pipeline.StateChanged); ok && e.To == pipeline.Steady {
-		d.steadyOnce.Do(func() { close(d.steady) })
+	// Nothing but the copy makes it that before it is consistent.
+	if e, ok := e.(pipeline.StateChanged); ok && (e.To == pipeline.Steady || e.To == pipeline.CatchingUp) {
+		d.copiedOnce.Do(func() { close(d.copied) })
 	}
 }
 
@@ -201,6 +227,9 @@ func (d *Demo) close() {
 			set.Close()
 		}
 	}
+	if d.spoolDir != "" {
+		_ = os.RemoveAll(d.spoolDir) // the system clears what is left there
+	}
 }
 
 var errOver = errors.New("the demo is over")
@@ -213,6 +242,11 @@ func (d *Demo) mirror(ctx context.Context) error {
 	beside, endBeside := context.WithCancelCause(ctx)
 	defer endBeside(errOver)
 	g.Go(func() error {
+		select {
+		case <-d.written:
+		case <-soft.Done():
+			return nil // who ended it says why
+		}
 		if err := d.pipeline.Run(ctx, soft); err != nil {
 			return fmt.Errorf("demo: mirror: %w", err)
 		}

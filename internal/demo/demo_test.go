@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func show(t *testing.T, cfg Config) (Result, string) {
 	t.Helper()
 	var out bytes.Buffer
-	cfg.Out = &out
+	cfg.Out, cfg.Documents = &out, 3000
 	d, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestStopped(t *testing.T) {
 
 // TestBehind: a target that cannot catch up is an error, not equality.
 func TestBehind(t *testing.T) {
-	d, err := New(Config{Seed: 4, Writing: 300 * time.Millisecond, Catchup: time.Nanosecond, Out: io.Discard})
+	d, err := New(Config{Seed: 4, Writing: 300 * time.Millisecond, Catchup: time.Nanosecond, Documents: 10, Out: io.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestBehind(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	if _, err := New(Config{Writing: -1}); err == nil || strings.Count(err.Error(), "\n") != 1 {
+	if _, err := New(Config{Writing: -1, Documents: -1}); err == nil || strings.Count(err.Error(), "\n") != 2 {
 		t.Error(err)
 	}
 }

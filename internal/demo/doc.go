@@ -1,8 +1,10 @@
 // Package demo shows a link at work, on two replica sets inside the process:
 //
-//	start two sets ─▶ mirror ─▶ write, source steps down, target steps down
-//	                                                      │
-//	   result ◀─ compare ◀─ drain ◀─ wait until applied ◀─┘
+//	start two sets ─▶ fill the source ─▶ write ─▶ the link begins with a copy
+//	                                                  │
+//	                        source steps down, target steps down
+//	                                                  │
+//	   result ◀─ compare ◀─ drain ◀─ wait until consistent and applied
 //
 // Everything between the sets is what a real link is made of, over TCP: the
 // pipeline, the connections, the status. The sets are package mongosim, the clients

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -11,8 +12,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/pipeline"
 )
 
 // ErrBehind is a target that did not catch up in time.
@@ -21,15 +24,40 @@ var ErrBehind = errors.New("the target did not catch up in time")
 // metaDB is where the link keeps its records.
 const metaDB = "replicator"
 
-// play writes, lets both sets change their primary, and waits until everything that
-// was written is in the target.
-func (d *Demo) play(ctx context.Context) error {
-	select {
-	case <-d.steady:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+// What the source has before anything else happens.
+const (
+	filledDB    = "archive"
+	filled      = "orders"
+	filledChunk = 1_000 // documents in an insert
+	filledPad   = 1_000 // bytes in a document
+)
+
+// fill gives the source something to copy.
+func (d *Demo) fill(ctx context.Context) error {
+	d.screen.line("the source gets %s documents", grouped(int64(d.cfg.Documents)))
+	pad := strings.Repeat("x", filledPad)
+	for from := 0; from < d.cfg.Documents; from += filledChunk {
+		docs, n := bsoncore.NewArrayBuilder(), min(filledChunk, d.cfg.Documents-from)
+		for i := range n {
+			docs.AppendDocument(bsoncore.NewDocumentBuilder().
+				AppendInt32("_id", int32(from+i)).AppendString("by", "the demo").AppendString("pad", pad).Build())
+		}
+		body := bsoncore.NewDocumentBuilder().AppendString("insert", filled).AppendArray("documents", docs.Build()).Build()
+		reply, err := d.source.Call(ctx, call.Command{DB: filledDB, Body: bson.Raw(body)})
+		if err != nil {
+			return fmt.Errorf("demo: fill the source: %w", err)
+		}
+		if got, _ := reply.Lookup("n").AsInt64OK(); got != int64(n) {
+			return fmt.Errorf("demo: fill the source: %d of %d documents were inserted: %s", got, n, reply)
+		}
 	}
-	d.screen.line("mirroring; clients write for %s", d.cfg.Writing)
+	return nil
+}
+
+// play writes, begins the link when that is under way, lets both sets change their
+// primary, and waits until everything that was written is in the target.
+func (d *Demo) play(ctx context.Context) error {
+	d.screen.line("clients write to it for %s", d.cfg.Writing)
 	began := time.Now()
 	g, ctx2 := errgroup.WithContext(ctx)
 	soft, stop := context.WithCancelCause(ctx2)
@@ -37,7 +65,28 @@ func (d *Demo) play(ctx context.Context) error {
 	g.Go(func() error { return d.traffic.Run(ctx2, soft) })
 	g.Go(func() error {
 		defer stop(errOver)
+		if err := until(ctx2, began.Add(min(time.Second, d.cfg.Writing/4))); err != nil {
+			return err
+		}
+		d.screen.line("the link begins: it copies what is there, and keeps the log that comes meanwhile")
+		close(d.written)
 		return d.failovers(ctx2, began)
+	})
+	g.Go(func() error {
+		select {
+		case <-d.written:
+		case <-soft.Done():
+			return nil
+		}
+		start := time.Now()
+		select {
+		case <-d.copied:
+			d.result.CopiedIn = time.Since(start)
+			d.screen.line("the target is consistent, %.1f s after the beginning of its copy, while %s statements were written",
+				d.result.CopiedIn.Seconds(), grouped(d.traffic.Stats().Writes))
+		case <-soft.Done():
+		}
+		return nil
 	})
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("demo: write to the source: %w", err)
@@ -106,7 +155,7 @@ func (d *Demo) catchUp(ctx context.Context) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if at := d.pipeline.Snapshot().Progress.Applied; !at.TS.Before(want) {
+		if s := d.pipeline.Snapshot(); consistent(&s) && !s.Progress.Applied.TS.Before(want) {
 			d.result.CaughtUpIn = time.Since(began)
 			return nil
 		}
@@ -121,6 +170,11 @@ func (d *Demo) catchUp(ctx context.Context) error {
 				d.cfg.Catchup, s.State, s.OpTimes.Applied, want, s.LastError, ErrBehind)
 		}
 	}
+}
+
+// consistent tells whether the copy is one.
+func consistent(s *pipeline.Snapshot) bool {
+	return s.Copy != nil && s.Copy.Phase == checkpoint.Copied
 }
 
 // until waits for a point in time.

@@ -90,6 +90,13 @@ func (d *Demo) showLoop(ctx context.Context) {
 			d.result.addLags(lags)
 			return
 		}
+		if p := d.pipeline.Snapshot(); p.Copy != nil && p.Copy.Progress != nil {
+			c := p.Copy.Progress
+			d.result.Copied = max(d.result.Copied, c.Docs)
+			d.screen.progress(fmt.Sprintf("%4.1f s  %-11s  %s: %s of %s documents, %.1f MiB/s",
+				time.Since(began).Seconds(), p.State, c.Step, grouped(c.Docs), grouped(c.TotalDocs), c.BytesPerSecond/(1<<20)))
+			continue
+		}
 		s := d.tracker.Snapshot()
 		lag := "not known"
 		if s.LagSeconds != nil {
@@ -121,6 +128,11 @@ type Result struct {
 	// SourceFailovers and TargetFailovers are how often the sets changed their
 	// primary, Attempts how often the link was taken hold of.
 	SourceFailovers, TargetFailovers, Attempts int
+	// Copied is how many documents the copy had when it was seen last, CopiedIn how
+	// long it took until the target was consistent; zero if that was when the
+	// clients had ended.
+	Copied   int64
+	CopiedIn time.Duration
 	// CaughtUpIn is how long it took after the clients had ended, Took all of it.
 	CaughtUpIn, Took time.Duration
 	// Compared says whether the sets are equal.
@@ -139,7 +151,8 @@ func (r *Result) addLags(lags []float64) {
 func (r *Result) String() string {
 	var b strings.Builder
 	w := &r.Written
-	fmt.Fprintf(&b, "\nmirrored   %s operations in %.1f s, %.1f s of it after the last write\n",
+	fmt.Fprintf(&b, "\ncopied     about %s documents while they were written to; consistent after %.1f s\n", grouped(r.Copied), r.CopiedIn.Seconds())
+	fmt.Fprintf(&b, "mirrored   %s operations in %.1f s, %.1f s of it after the last write\n",
 		grouped(r.Ops), r.Took.Seconds(), r.CaughtUpIn.Seconds())
 	fmt.Fprintf(&b, "written    %s statements, %s transactions (%s of them large), %s changes of collections and indexes\n",
 		grouped(w.Writes), grouped(w.Transactions), grouped(w.Large), grouped(w.Commands))

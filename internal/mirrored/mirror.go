@@ -124,7 +124,7 @@ func (s *Source) Mirror(ctx context.Context, v Variant, o RunOptions) (compare.R
 
 // renamed is what of a state a scope has, under the names of the target. What
 // views read has to keep its name.
-func renamed(state memstore.State, names *scope.Scope) memstore.State {
+func renamed(state memstore.State, names pipeline.Scope) memstore.State {
 	var in memstore.State
 	for _, c := range state.Collections {
 		var ok bool

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/bsonorder"
+	"github.com/oplogrep/replicator/internal/mongosim/command"
 	"github.com/oplogrep/replicator/internal/mongosim/fault"
 	"github.com/oplogrep/replicator/internal/mongosim/repl"
 	"github.com/oplogrep/replicator/internal/mongosim/storage"
@@ -33,6 +34,8 @@ type Member struct {
 	// sets.
 	full    atomic.Bool
 	skew    atomic.Int64
+	// pressure is what SetPressure set; nil is none.
+	pressure atomic.Pointer[Pressure]
 	removed atomic.Bool
 
 	// turn lets one start, stop or wipe at a time. It is taken before mu, and guards
@@ -304,6 +307,18 @@ func (m *Member) FailCommand(ctx context.Context, spec bson.Raw) error {
 
 // DiskFull makes every write of the member fail with OutOfDiskSpace, or ends that.
 func (m *Member) DiskFull(full bool) { m.full.Store(full) }
+
+// Pressure is what a member's serverStatus shows of its load.
+type Pressure = command.Pressure
+
+// SetPressure makes serverStatus of the member show load, for tools that watch it;
+// the zero value ends that. It outlives a restart.
+func (m *Member) SetPressure(p Pressure) {
+	m.pressure.Store(&p)
+	if run := m.process(); run != nil {
+		run.server.SetPressure(p)
+	}
+}
 
 // SkewClock moves the member's clock ahead of the machine's, or behind it.
 func (m *Member) SkewClock(by time.Duration) { m.skew.Store(int64(by)) }

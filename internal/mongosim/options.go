@@ -26,7 +26,9 @@ type Options struct {
 	// Dialect is the server version whose answers and oplog are given: "4.4",
 	// "5.0" (default), "6.0", "7.0" or "8.0".
 	Dialect string
-	// FCV is the feature compatibility version, default that of the dialect.
+	// FCV is the feature compatibility version, default that of the dialect. The
+	// command setFeatureCompatibilityVersion changes the version that is shown, and
+	// logs that; the form of the log stays that of this one.
 	FCV string
 	// Seed decides everything random: election timeouts, UUIDs, jitter of links. See
 	// the package comment.

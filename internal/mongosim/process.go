@@ -86,10 +86,13 @@ func (m *Member) newProcess() (_ *process, err error) {
 	p.server, err = command.New(command.Config{
 		Host: m.Host(), Dialect: opts.dialect(), Store: m.Store(), Path: p.path, Node: p.node, Auth: m.set.auth,
 		Now: m.now, NewUUID: m.set.newUUID, Log: log, TestCommands: !opts.NoTestCommands,
-		TransactionLifetime: opts.TransactionLifetime,
+		TransactionLifetime: opts.TransactionLifetime, Seed: opts.Seed,
 	})
 	if err != nil {
 		return nil, err
+	}
+	if pressure := m.pressure.Load(); pressure != nil {
+		p.server.SetPressure(*pressure)
 	}
 	if p.listener, err = m.port.listen(p.ctx); err != nil {
 		p.server.Close()

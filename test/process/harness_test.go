@@ -112,7 +112,7 @@ func (h *harness) start(args ...string) *life {
 	l := &life{h: h, ended: make(chan error, 1)}
 	l.cmd = exec.CommandContext(h.Context(), h.program, append([]string{
 		"run", "--source", h.source.URI(), "--target", h.target.URI(), "--link", link,
-		"--await", "1s", "--log-format", "text", "--log-level", "info",
+		"--start-at", "now", "--await", "1s", "--log-format", "text", "--log-level", "info",
 	}, args...)...)
 	l.cmd.Stderr = &l.said
 	if err := l.cmd.Start(); err != nil {

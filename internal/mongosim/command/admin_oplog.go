@@ -3,7 +3,6 @@ package command
 import (
 	"bytes"
 	"context"
-	"strconv"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -70,32 +69,6 @@ func runApplyOps(ctx context.Context, r *request, out *reply) error {
 	}
 	info, _ = bsoncore.AppendDocumentEnd(info, i)
 	return e.WithInfo(bytes.Clone(info))
-}
-
-// fcvText is the feature compatibility version.
-func (s *Server) fcvText() string { return strconv.Itoa(s.fcv[0]) + "." + strconv.Itoa(s.fcv[1]) }
-
-// runSetFCV takes the version that there is: the form of the oplog is decided
-// when the member is made.
-func runSetFCV(_ context.Context, r *request, _ *reply) error {
-	first := firstElem(r.cmd)
-	version, ok := first.Text()
-	if !ok {
-		return servererr.New(servererr.TypeMismatch, "Command argument must be of type String, but was of type %s in: %s",
-			bsontext.TypeName(first.Type), bsontext.Document(r.cmd))
-	}
-	if _, err := parseVersion(version); err != nil {
-		return servererr.New(servererr.BadValue, "Invalid feature compatibility version '%s'; expected '%s'", version, r.srv.fcvText())
-	}
-	confirm, _ := rawbson.Lookup(r.cmd, "confirm")
-	if sure, _ := confirm.Bool(); !sure && r.srv.atLeast(7, 0) {
-		return servererr.New(7369100, "Once you have upgraded to %s, you will not be able to downgrade FCV and binary version without support assistance. "+
-			"Please re-run this command with 'confirm: true' to acknowledge this and continue with the FCV upgrade.", version)
-	}
-	if version != r.srv.fcvText() {
-		return servererr.New(servererr.NotImplemented, "setFeatureCompatibilityVersion to another version than %s is not implemented here", r.srv.fcvText())
-	}
-	return nil
 }
 
 // runShutdown stops the member, if whoever made it said how. A primary with

@@ -40,10 +40,7 @@ var parameters = map[string]parameter{
 	}, startup: true},
 	"enableMajorityReadConcern": {get: fixed(true), startup: true},
 	"featureCompatibilityVersion": {get: func(s *Server, buf []byte, name string) []byte {
-		i, buf := bsoncore.AppendDocumentElementStart(buf, name)
-		buf = bsoncore.AppendStringElement(buf, "version", s.fcvText())
-		buf, _ = bsoncore.AppendDocumentEnd(buf, i)
-		return buf
+		return bsoncore.AppendDocumentElement(buf, name, bsoncore.Document(s.fcvDocument()))
 	}},
 	"localLogicalSessionTimeoutMinutes": {get: fixed(int32(sessionTimeoutMinutes)), startup: true},
 	"logLevel":                          {kind: bson.TypeInt32, runtime: true, startup: true},

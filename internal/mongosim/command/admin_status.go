@@ -110,7 +110,7 @@ type section struct {
 var sections = []section{
 	{"connections", (*request).appendConnections},
 	{"defaultRWConcern", func(r *request, buf []byte) []byte { return r.srv.appendDefaultConcerns(buf) }},
-	{"flowControl", appendFlowControl},
+	{"flowControl", (*request).appendFlowControl},
 	{"logicalSessionRecordCache", (*request).appendSessionStats},
 	{"opcounters", (*request).appendOpCounters},
 	{"oplogTruncation", appendOplogTruncation},
@@ -155,17 +155,6 @@ func (r *request) appendConnections(buf []byte) []byte {
 	buf = bsoncore.AppendInt32Element(buf, "available", most-current)
 	buf = bsoncore.AppendInt32Element(buf, "totalCreated", int32(made))
 	return bsoncore.AppendInt32Element(buf, "awaitingTopologyChanges", int32(stats.awaiting.Load()))
-}
-
-// appendFlowControl tells of the server's brake on primaries that are ahead of
-// the majority: there is none here.
-func appendFlowControl(_ *request, buf []byte) []byte {
-	buf = bsoncore.AppendBooleanElement(buf, "enabled", false)
-	buf = bsoncore.AppendInt32Element(buf, "targetRateLimit", 1_000_000_000)
-	buf = bsoncore.AppendInt64Element(buf, "timeAcquiringMicros", 0)
-	buf = bsoncore.AppendBooleanElement(buf, "isLagged", false)
-	buf = bsoncore.AppendInt32Element(buf, "isLaggedCount", 0)
-	return bsoncore.AppendInt64Element(buf, "isLaggedTimeMicros", 0)
 }
 
 func (r *request) appendSessionStats(buf []byte) []byte {
@@ -219,8 +208,7 @@ func (r *request) appendTransactionStats(buf []byte) []byte {
 	return bsoncore.AppendInt64Element(buf, "currentPrepared", prepared)
 }
 
-// appendEngineStats tells of the cache what those who watch its pressure read: all
-// data is in it, nothing in it is ever dirty, and nobody waits for a ticket.
+// appendEngineStats tells of the cache, and that nobody waits for a ticket.
 func (r *request) appendEngineStats(buf []byte) []byte {
 	var used int64
 	_ = r.srv.cfg.Store.Read(func(reader *storage.Reader) error { // counting does not fail
@@ -233,17 +221,18 @@ func (r *request) appendEngineStats(buf []byte) []byte {
 		used += reader.Oplog().Bytes()
 		return nil
 	})
+	pressure := r.srv.pressureNow()
 	i, buf := bsoncore.AppendDocumentElementStart(buf, "cache")
-	buf = bsoncore.AppendInt64Element(buf, "bytes currently in the cache", used)
-	buf = bsoncore.AppendInt64Element(buf, "maximum bytes configured", max(memoryBytes(), 2*used))
-	buf = bsoncore.AppendInt64Element(buf, "tracked dirty bytes in the cache", 0)
-	buf, _ = bsoncore.AppendDocumentEnd(buf, i)
+	buf, _ = bsoncore.AppendDocumentEnd(pressure.appendCache(buf, used), i)
 	i, buf = bsoncore.AppendDocumentElementStart(buf, "concurrentTransactions")
 	const tickets = 128 // the server's default
-	for _, kind := range []string{"write", "read"} {
-		j, sub := bsoncore.AppendDocumentElementStart(buf, kind)
-		sub = bsoncore.AppendInt32Element(sub, "out", 0)
-		sub = bsoncore.AppendInt32Element(sub, "available", tickets)
+	for _, kind := range []struct {
+		name string
+		out  int32
+	}{{"write", pressure.WriteTickets}, {"read", pressure.ReadTickets}} {
+		j, sub := bsoncore.AppendDocumentElementStart(buf, kind.name)
+		sub = bsoncore.AppendInt32Element(sub, "out", kind.out)
+		sub = bsoncore.AppendInt32Element(sub, "available", tickets-kind.out)
 		sub = bsoncore.AppendInt32Element(sub, "totalTickets", tickets)
 		buf, _ = bsoncore.AppendDocumentEnd(sub, j)
 	}

@@ -126,7 +126,7 @@ func TestAdminRefusals(t *testing.T) {
 		{`{"setDefaultRWConcern": 1, "$db": "admin"}`, servererr.NotImplemented},
 		{`{"shutdown": 1, "$db": "admin"}`, servererr.NotImplemented},
 		{`{"profile": 2, "$db": "test"}`, servererr.NotImplemented},
-		{`{"setFeatureCompatibilityVersion": "6.0", "confirm": true, "$db": "admin"}`, servererr.NotImplemented},
+		{`{"setFeatureCompatibilityVersion": "5.0", "confirm": true, "$db": "admin"}`, servererr.BadValue},
 		{`{"setFeatureCompatibilityVersion": "7.0", "$db": "admin"}`, 7369100},
 		{`{"setFeatureCompatibilityVersion": "x", "$db": "admin"}`, servererr.BadValue},
 		{`{"setFeatureCompatibilityVersion": 7, "$db": "admin"}`, servererr.TypeMismatch},

@@ -28,6 +28,8 @@ type Config struct {
 	// Now is the member's clock; nil means time.Now.
 	Now     func() time.Time
 	NewUUID func() oplog.UUID
+	// Seed decides what $sample chooses.
+	Seed int64
 	// Log may be nil.
 	Log *slog.Logger
 	// TestCommands allows configureFailPoint, emptycapped and the like, as

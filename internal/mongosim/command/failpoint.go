@@ -14,14 +14,22 @@ import (
 	"github.com/oplogrep/replicator/internal/servererr"
 )
 
-// failCommand is the only fail point that there is: commands of some names fail
-// in a given way.
-const failCommand = "failCommand"
+// The fail points that there are.
+const (
+	// failCommand makes commands of some names fail in a given way.
+	failCommand = "failCommand"
+	// failUpgrading and failDowngrading make setFeatureCompatibilityVersion fail
+	// halfway: the document stays in transition until it succeeds.
+	failUpgrading   = "failUpgrading"
+	failDowngrading = "failDowngrading"
+)
 
-// failPoints holds the state of failCommand.
+// failPoints holds the state of the fail points.
 type failPoints struct {
 	mu   sync.Mutex
 	rule *failRule
+	// on are the other fail points that are set.
+	on map[string]bool
 	// entered counts how often the rule was met, over all rules.
 	entered int64
 }
@@ -48,6 +56,23 @@ type failure struct {
 	// concern is the writeConcernError of the reply of a command that writes.
 	concern     bson.Raw
 	concernCode servererr.Code
+}
+
+// isOn tells whether a fail point other than failCommand is set.
+func (f *failPoints) isOn(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.on[name]
+}
+
+// set switches a fail point other than failCommand.
+func (f *failPoints) set(name string, on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.on == nil {
+		f.on = map[string]bool{}
+	}
+	f.on[name] = on
 }
 
 // meet returns how the command has to fail, and after which time.
@@ -125,8 +150,9 @@ func runConfigureFailPoint(_ context.Context, r *request, out *reply) error {
 	if !ok {
 		return wrongType(r.spec.name, r.name, first.Type, "string")
 	}
-	if name != failCommand {
-		return servererr.New(servererr.NotImplemented, "fail point %s is not implemented here, only %s is", name, failCommand)
+	if name != failCommand && name != failUpgrading && name != failDowngrading {
+		return servererr.New(servererr.NotImplemented, "fail point %s is not implemented here, only %s, %s and %s are",
+			name, failCommand, failUpgrading, failDowngrading)
 	}
 	mode, ok := rawbson.Lookup(r.cmd, "mode")
 	if !ok {
@@ -144,6 +170,14 @@ func runConfigureFailPoint(_ context.Context, r *request, out *reply) error {
 		}
 	} else if err := rule.parseMode(&mode); err != nil {
 		return err
+	}
+	if name != failCommand {
+		if rule.times >= 0 || rule.skip > 0 {
+			return servererr.New(servererr.NotImplemented, "fail point %s can be off or alwaysOn here", name)
+		}
+		r.srv.fails.set(name, !off)
+		out.Buf = bsoncore.AppendInt32Element(out.Buf, "count", 0)
+		return nil
 	}
 	data, _ := rawbson.Lookup(r.cmd, "data")
 	if doc, ok := data.Document(); ok {

@@ -223,6 +223,7 @@ func (r *request) pipeline(t *target, stages []bson.Raw, a *pipelineArgs) (feed,
 		Collection: func(name string) (iter.Seq[bson.Raw], error) {
 			return r.others(f, oplog.NewNamespace(t.ns.DB(), name), within)
 		},
+		Random:    r.srv.random.below,
 		Interrupt: f.interrupt,
 	})
 	if err != nil {

@@ -37,6 +37,8 @@ type Server struct {
 	stats    serverStats
 	series   bucketTable
 	checks   validatorCache
+	pressure atomic.Pointer[Pressure]
+	random   *chooser
 
 	conns atomic.Int64
 	clock clusterClock
@@ -72,6 +74,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.sessions.now, s.sessions.byKey = cfg.Now, map[sessionKey]*session{}
 	s.stats.started = cfg.Now()
+	s.random = newChooser(cfg.Seed)
 	s.cursors = newCursorTable(cfg.Now)
 	s.closed, s.close = context.WithCancelCause(context.Background()) //nolint:forbidigo // the life of the server, not of a caller
 	s.primary, s.depose = context.WithCancelCause(s.closed)

@@ -1,0 +1,256 @@
+package applier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// What was copied while writes went on lacks collections that the source dropped
+// meanwhile, and may have a view under the name of one. What the log writes there
+// is for nobody, however it comes, and makes nothing.
+func TestCopiedWithoutCollection(t *testing.T) {
+	ways := map[string]func(l *sourceLog, ops []bson.D){
+		"plain": func(l *sourceLog, ops []bson.D) {
+			for _, op := range ops {
+				l.add(op)
+			}
+		},
+		"grouped": func(l *sourceLog, ops []bson.D) { l.add(groupOp(ops...)) },
+		"one lane each": func(l *sourceLog, ops []bson.D) {
+			for _, op := range ops {
+				l.add(l.transactionOp(op))
+			}
+		},
+		"spanning": func(l *sourceLog, ops []bson.D) { l.add(l.transactionOp(ops...)) },
+		"spanning one after the other": func(l *sourceLog, ops []bson.D) {
+			l.add(l.transactionOp(ops...))
+			l.add(l.transactionOp(ops...))
+		},
+	}
+	for _, relaxed := range []bool{false, true} {
+		for name, way := range ways {
+			t.Run(fmt.Sprintf("%s relaxed=%v", name, relaxed), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t, 4, mongosim.Options{Members: 1})
+				r.target.run(t, "db", bson.D{{Key: "create", Value: "there"}})
+				r.target.run(t, "db", bson.D{{Key: "create", Value: "view"}, {Key: "viewOn", Value: "there"}, {Key: "pipeline", Value: bson.A{}}})
+				before := collections(t, r.target)
+				var ops []bson.D
+				lost := 0
+				for i := range int32(12) {
+					ops = append(ops, insertOp("db.there", doc(i, 0)))
+					for _, ns := range []string{"db.gone", "db.view", "db.system.buckets.gone"} {
+						ops = append(ops, insertOp(ns, doc(i, 0)), setOp(ns, i, 1), upsertOp(ns, i), deleteOp(ns, i))
+						lost += 4
+					}
+					ops = append(ops, setOp("db.there", i, 1))
+				}
+				l := newLog(t)
+				way(l, ops)
+				a := r.apply(t, l.batches(), func(c *Config) { c.CopiedUntil, c.Relaxed = l.optime(), relaxed })
+				if diff := cmp.Diff(before, collections(t, r.target)); diff != "" {
+					t.Errorf("collections: %s", diff)
+				}
+				docs := texts(r.target.documents(t, "db.there"))
+				slices.Sort(docs)
+				if len(docs) != 12 || !strings.Contains(docs[0], `"v": {"$numberInt":"1"}`) {
+					t.Errorf("documents: %s", docs)
+				}
+				if s := a.Stats(); s.Ignored < int64(lost) || s.Divergences != 0 {
+					t.Errorf("%d ignored, %d divergences, want %d and none", s.Ignored, s.Divergences, lost)
+				}
+				if s := a.Stats(); s.PassedOver != 0 {
+					t.Errorf("%d passed over", s.PassedOver)
+				}
+			})
+		}
+	}
+}
+
+// Behind the copy the same is a divergence.
+func TestWithoutCollectionBehindTheCopy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 4, mongosim.Options{Members: 1})
+	l := newLog(t)
+	l.add(insertOp("db.gone", doc(1, 0)))
+	until := l.optime()
+	l.add(insertOp("db.gone", doc(2, 0)))
+	a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) { c.CopiedUntil = until }))
+	err := a.run(t.Context(), l.batches(), 0)
+	if d, ok := errors.AsType[*DivergenceError](err); !ok || d.OpTime != l.optime() {
+		t.Errorf("%v, want a divergence at %s", err, l.optime())
+	}
+}
+
+// upsertOp replaces a document, or makes it.
+func upsertOp(ns string, id int32) bson.D {
+	return bson.D{
+		{Key: "op", Value: "u"},
+		{Key: "ns", Value: ns},
+		{Key: "o", Value: doc(id, 7)},
+		{Key: "o2", Value: bson.D{{Key: "_id", Value: id}}},
+		{Key: "b", Value: true},
+	}
+}
+
+func collections(t *testing.T, target *simTarget) []string {
+	t.Helper()
+	reply := target.run(t, "db", bson.D{{Key: "listCollections", Value: 1}, {Key: "nameOnly", Value: true}})
+	values := must[[]bson.RawValue](t)(reply.Lookup("cursor", "firstBatch").Array().Values())
+	var names []string
+	for _, v := range values {
+		names = append(names, v.Document().Lookup("name").StringValue())
+	}
+	slices.Sort(names)
+	return names
+}
+
+// A capped collection that was copied whole gets only what is newer.
+func TestWhole(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 4, mongosim.Options{Members: 1})
+	r.target.run(t, "db", bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}, {Key: "max", Value: 4}})
+	r.target.run(t, "db", bson.D{{Key: "create", Value: "other"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})
+	id, other := oplog.UUID{1}, oplog.UUID{2}
+	of := func(id oplog.UUID, op bson.D) bson.D {
+		return append(op, bson.E{Key: "ui", Value: bson.Binary{Subtype: 4, Data: id[:]}})
+	}
+	l := newLog(t)
+	for i := range int32(8) { // 0 to 3 were pushed out at the source before they could be copied
+		l.add(of(id, insertOp("db.cap", doc(i, 0))))
+		l.add(of(other, insertOp("db.other", doc(i, 0))))
+	}
+	l.add(of(id, setOp("db.cap", int32(7), 1)))
+	whole := l.optime()
+	var copied bson.A
+	for i := range int32(4) {
+		copied = append(copied, doc(i+4, 0))
+	}
+	r.target.run(t, "db", bson.D{{Key: "insert", Value: "cap"}, {Key: "documents", Value: copied}})
+	l.add(of(id, setOp("db.cap", int32(7), 1)))
+	l.add(of(id, insertOp("db.cap", doc(int32(8), 0))))
+	l.add(of(id, deleteOp("db.cap", int32(4))))
+	until := l.optime()
+	l.add(of(id, insertOp("db.cap", doc(int32(9), 0))))
+	asked := 0
+	a := r.apply(t, l.batches(), func(c *Config) {
+		c.CopiedUntil = until
+		c.Whole = func(u oplog.UUID) (bson.Timestamp, bool) {
+			asked++
+			if u != id {
+				return bson.Timestamp{}, false
+			}
+			return whole.TS, true
+		}
+	})
+	var want []bson.Raw
+	for _, d := range []bson.D{doc(int32(6), 0), doc(int32(7), 1), doc(int32(8), 0), doc(int32(9), 0)} {
+		want = append(want, raw(t, d))
+	}
+	if diff := cmp.Diff(texts(want), texts(r.target.documents(t, "db.cap"))); diff != "" {
+		t.Error(diff)
+	}
+	if n := len(r.target.documents(t, "db.other")); n != 8 {
+		t.Errorf("%d documents in the collection that was not copied whole", n)
+	}
+	if s := a.Stats(); s.PassedOver != 8 || s.Divergences != 0 {
+		t.Errorf("%d passed over, %d divergences, want 8 and none", s.PassedOver, s.Divergences)
+	}
+}
+
+// An emptying that the copy was made behind is not made again.
+func TestWholeEmptied(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2, mongosim.Options{Members: 1})
+	r.target.run(t, "db", bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})
+	r.target.run(t, "db", bson.D{{Key: "insert", Value: "cap"}, {Key: "documents", Value: bson.A{doc(int32(1), 0)}}})
+	l := newLog(t)
+	l.alone(commandOp("db", bson.D{{Key: "emptycapped", Value: "cap"}}))
+	whole := l.optime()
+	l.alone(commandOp("db", bson.D{{Key: "emptycapped", Value: "cap"}}))
+	a := r.apply(t, l.batches(), func(c *Config) {
+		c.CopiedUntil = l.optime()
+		c.Whole = func(oplog.UUID) (bson.Timestamp, bool) { return whole.TS, true }
+	})
+	if n := len(a.commands.applied); n != 1 || a.Stats().PassedOver != 1 {
+		t.Errorf("%d commands were carried out, %d passed over: want one each", n, a.Stats().PassedOver)
+	}
+}
+
+// picky refuses to build indexes.
+type picky struct {
+	*commands
+	refused []string
+}
+
+func (p *picky) Apply(ctx context.Context, op *oplog.Op, again ddl.Again) error {
+	if len(p.refused) > 0 && op.Command == oplog.CommandCommitIndexBuild {
+		return &ddl.IndexError{OpTime: op.OpTime, NS: "db.c", Index: p.refused[0], Err: servererr.New(servererr.CannotIndexParallelArrays, "no")}
+	}
+	p.applied = append(p.applied, op.Command.String()+" "+again.String())
+	return nil
+}
+
+func (p *picky) HoldIndex(ctx context.Context, op *oplog.Op, index string) error {
+	if index == "never" {
+		return p.commands.HoldIndex(ctx, op, index) // and it stays refused
+	}
+	p.refused = p.refused[1:]
+	return p.commands.HoldIndex(ctx, op, index)
+}
+
+// Indexes that a copy does not allow are held back, and the rest goes on.
+func TestIndexesOfCopyHeld(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2, mongosim.Options{Members: 1})
+	r.target.run(t, "db", bson.D{{Key: "create", Value: "c"}})
+	l := newLog(t)
+	l.alone(commandOp("db", bson.D{
+		{Key: "commitIndexBuild", Value: "c"}, {Key: "indexBuildUUID", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}},
+		{Key: "indexes", Value: bson.A{bson.D{{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "x", Value: 1}}}, {Key: "name", Value: "x_1"}}}},
+	}))
+	l.add(insertOp("db.c", doc(1, 0)))
+	var held []string
+	run := func(refused ...string) (*picky, error) {
+		p := &picky{refused: refused}
+		a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) {
+			p.commands = c.Commands.(*commands) //nolint:errcheck // it is one
+			c.Commands, c.CopiedUntil = p, l.optime()
+			c.Observer = func(e event.Event) {
+				if h, ok := e.(IndexHeld); ok {
+					held = append(held, h.Index)
+				}
+			}
+		}))
+		return p, a.run(t.Context(), l.batches(), 0)
+	}
+	_, err := run("never")
+	if e, ok := errors.AsType[*ddl.IndexError](err); !ok || e.Index != "never" {
+		t.Errorf("one that stays refused: %v", err)
+	}
+	p, err := run("a", "b")
+	succeed(t, err)
+	want := []string{"commitIndexBuild db without a", "commitIndexBuild db without b", "commitIndexBuild copied"}
+	if diff := cmp.Diff(want, p.applied); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"never", "a", "b"}, held); diff != "" {
+		t.Error(diff)
+	}
+	if n := len(r.target.documents(t, "db.c")); n != 1 {
+		t.Errorf("%d documents behind it", n)
+	}
+}

@@ -1,0 +1,3 @@
+package spool
+
+func writeUntilKilled(string) {}

@@ -1,0 +1,69 @@
+//go:build linux || darwin
+
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// takeLock locks the file at path, which it makes. ErrInUse if somebody has it.
+func takeLock(path string) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		same, err := tryLock(f, path)
+		if err != nil {
+			_ = f.Close()
+			return nil, err
+		}
+		if same {
+			return f, nil
+		}
+		_ = f.Close() // it was removed by who had it before
+	}
+}
+
+// tryLock locks f and tells whether it still is the file at path.
+func tryLock(f *os.File, path string) (bool, error) {
+	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return false, ErrInUse
+	}
+	if err != nil {
+		return false, fmt.Errorf("lock %s: %w", path, err)
+	}
+	mine, err1 := f.Stat()
+	there, err2 := os.Stat(path)
+	if os.IsNotExist(err2) {
+		return false, nil
+	}
+	if err := errors.Join(err1, err2); err != nil {
+		return false, err
+	}
+	return os.SameFile(mine, there), nil
+}
+
+// freeBytes returns how many bytes of the disk under dir may still be used.
+func freeBytes(dir string) (int64, error) {
+	var st syscall.Statfs_t
+	for {
+		err := syscall.Statfs(dir, &st)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil {
+			return 0, fmt.Errorf("ask for the free space of %s: %w", dir, err)
+		}
+		return int64(st.Bavail) * int64(st.Bsize), nil //nolint:unconvert // of another type on macOS
+	}
+}
+
+// isFull tells whether a write found no room.
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}

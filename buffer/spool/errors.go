@@ -1,0 +1,50 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+var (
+	// ErrInUse is a folder that another spool has, of this process or of another
+	// one.
+	ErrInUse = errors.New("another spool has the folder")
+	// ErrMissing is an entry that the spool does not have, or has no more.
+	ErrMissing = errors.New("not in the spool")
+	// ErrClosed is a call after Close or Remove.
+	ErrClosed = errors.New("the spool is closed")
+	// ErrRunning is a call that cannot be made while Store or Run runs.
+	ErrRunning = errors.New("the spool is being written")
+)
+
+// DamagedError is a file that does not hold what was written to it. The spool is
+// of no use any more: it has to be removed, and the log fetched again.
+type DamagedError struct {
+	File string
+	// Offset is where in the file, in bytes.
+	Offset int64
+	Err    error
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("spool: file %s is damaged at byte %d: %v", e.File, e.Offset, e.Err)
+}
+
+func (e *DamagedError) Unwrap() error { return e.Err }
+
+// OrderError is an entry that came in and does not go on from what is there.
+type OrderError struct {
+	// Last is the last entry before, or the one that had to come first.
+	Last, Got oplog.OpTime
+	// First tells that Got came first and is not Last, which it had to be.
+	First bool
+}
+
+func (e *OrderError) Error() string {
+	if e.First {
+		return fmt.Sprintf("spool: the first entry is %s, want %s", e.Got, e.Last)
+	}
+	return fmt.Sprintf("spool: entry %s came after entry %s", e.Got, e.Last)
+}

@@ -1,0 +1,272 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"go.uber.org/goleak"
+
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("SPOOL_KILL_DIR"); dir != "" {
+		writeUntilKilled(dir)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+var base = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+
+func at(n int) oplog.OpTime { return oplog.NewOpTime(1000, uint32(n), 1) }
+
+// entry is number n, with so many bytes more than it needs. Every fifth one is a
+// command.
+func entry(t testing.TB, n, pad int) oplog.Entry {
+	_, doc := bsoncore.AppendDocumentStart(nil)
+	if n%5 == 0 {
+		doc = bsoncore.AppendStringElement(doc, "op", "c")
+		doc = bsoncore.AppendStringElement(doc, "ns", "db.$cmd")
+		doc = bsoncore.AppendDocumentElement(doc, "o", bsoncore.NewDocumentBuilder().AppendString("create", fmt.Sprintf("c%d", n)).Build())
+	} else {
+		doc = bsoncore.AppendStringElement(doc, "op", "i")
+		doc = bsoncore.AppendStringElement(doc, "ns", "db.c")
+		doc = bsoncore.AppendDocumentElement(doc, "o", bsoncore.NewDocumentBuilder().AppendInt32("_id", int32(n)).
+			AppendBinary("pad", 0, make([]byte, pad)).Build())
+	}
+	doc = bsoncore.AppendBinaryElement(doc, "ui", 4, []byte("0123456789abcdef"))
+	doc = bsoncore.AppendTimestampElement(doc, "ts", at(n).TS.T, at(n).TS.I)
+	doc = bsoncore.AppendInt64Element(doc, "t", at(n).Term)
+	doc = bsoncore.AppendInt64Element(doc, "v", 2)
+	doc = bsoncore.AppendDateTimeElement(doc, "wall", 1_700_000_000_000)
+	doc, err := bsoncore.AppendDocumentEnd(doc, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := oplog.ParseEntry(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// reply has entries of these numbers.
+func reply(t testing.TB, pad int, numbers ...int) oplog.Reply {
+	r := oplog.Reply{Received: base.Add(time.Duration(numbers[0]))}
+	for _, n := range numbers {
+		e := entry(t, n, pad)
+		r.Entries = append(r.Entries, e)
+		r.Bytes += int64(len(e.Raw)) + entrySize
+	}
+	return r
+}
+
+func numbers(r oplog.Reply) (list []int) {
+	for i := range r.Entries {
+		list = append(list, int(r.Entries[i].OpTime.TS.I))
+	}
+	return list
+}
+
+func sequence(from, to int) (list []int) {
+	for n := from; n <= to; n++ {
+		list = append(list, n)
+	}
+	return list
+}
+
+// hardware is a disk with as much room as one likes.
+type hardware struct {
+	free int64
+	// left is how many bytes can be written before one write fails in its middle,
+	// negative for any number.
+	left  int
+	syncs int
+	fault error
+}
+
+func newHardware() *hardware { return &hardware{free: 1 << 50, left: -1} }
+
+func (d *hardware) disk(full error) disk {
+	return disk{
+		write: func(f *os.File, b []byte, at int64) (int, error) {
+			if d.left < 0 || d.left >= len(b) {
+				if d.left >= 0 {
+					d.left -= len(b)
+				}
+				return f.WriteAt(b, at)
+			}
+			n, err := f.WriteAt(b[:d.left], at)
+			d.left = 0
+			return n, errors.Join(err, full)
+		},
+		sync: func(*os.File) error { d.syncs++; return d.fault },
+		free: func(string) (int64, error) { return d.free, nil },
+	}
+}
+
+// open opens a spool whose disk does not sync, so that tests are fast.
+func openTest(t testing.TB, cfg Config) (*Spool, error) {
+	t.Helper()
+	if cfg.ID == "" {
+		cfg.ID = "link/1"
+	}
+	return open(cfg, newHardware().disk(nil))
+}
+
+func mustOpen(t testing.TB, cfg Config) *Spool {
+	t.Helper()
+	s, err := openTest(t, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// storeAll stores replies.
+func storeAll(t testing.TB, s *Spool, replies ...oplog.Reply) {
+	t.Helper()
+	if err := tryStore(t, s, replies...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tryStore(t testing.TB, s *Spool, replies ...oplog.Reply) error {
+	return s.Store(t.Context(), feed(replies))
+}
+
+func feed(replies []oplog.Reply) chan oplog.Reply {
+	in := make(chan oplog.Reply, len(replies))
+	for _, r := range replies {
+		in <- r
+	}
+	close(in)
+	return in
+}
+
+// drain runs s with what comes in, and returns what it hands on.
+func drain(t testing.TB, s *Spool, replies ...oplog.Reply) ([]oplog.Reply, error) {
+	t.Helper()
+	out := make(chan oplog.Reply)
+	done := make(chan error, 1)
+	go func() { done <- s.Run(t.Context(), feed(replies), out) }()
+	var got []oplog.Reply
+	for r := range out {
+		got = append(got, r)
+		s.Release(r.Bytes)
+	}
+	return got, <-done
+}
+
+func allNumbers(replies []oplog.Reply) (list []int) {
+	for _, r := range replies {
+		list = append(list, numbers(r)...)
+	}
+	return list
+}
+
+func files(t testing.TB, dir string) (paths []string) {
+	t.Helper()
+	list, err := listFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range list {
+		paths = append(paths, g.path)
+	}
+	return paths
+}
+
+func want[V any](t testing.TB, what string, got, want V) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s: (-want +got)\n%s", what, diff)
+	}
+}
+
+// running is a Spool that runs in a bubble.
+type running struct {
+	*Spool
+	t       *testing.T
+	in, out chan oplog.Reply
+	done    chan error
+}
+
+// eventLog is what was announced since it was looked at last.
+type eventLog struct{ list []string }
+
+func (l *eventLog) observe(e event.Event) {
+	l.list = append(l.list, strings.TrimPrefix(fmt.Sprintf("%T", e), "spool."))
+}
+
+func (l *eventLog) take() []string {
+	list := l.list
+	l.list = nil
+	return list
+}
+
+func startRun(ctx context.Context, t *testing.T, s *Spool) *running {
+	r := &running{Spool: s, t: t, in: make(chan oplog.Reply), out: make(chan oplog.Reply), done: make(chan error, 1)}
+	go func() { r.done <- s.Run(ctx, r.in, r.out) }()
+	return r
+}
+
+func startStore(ctx context.Context, t *testing.T, s *Spool) *running {
+	r := &running{Spool: s, t: t, in: make(chan oplog.Reply), out: make(chan oplog.Reply), done: make(chan error, 1)}
+	go func() { r.done <- s.Store(ctx, r.in) }()
+	return r
+}
+
+// offer sends a reply and tells whether it was taken.
+func (r *running) offer(reply oplog.Reply) bool {
+	synctest.Wait()
+	select {
+	case r.in <- reply:
+		synctest.Wait()
+		return true
+	default:
+		return false
+	}
+}
+
+// take receives a reply, nil for none.
+func (r *running) take() *oplog.Reply {
+	synctest.Wait()
+	select {
+	case reply, ok := <-r.out:
+		if !ok {
+			return nil
+		}
+		synctest.Wait()
+		return &reply
+	default:
+		return nil
+	}
+}
+
+func (r *running) takeNumbers() []int {
+	reply := r.take()
+	if reply == nil {
+		return nil
+	}
+	return numbers(*reply)
+}

@@ -1,0 +1,348 @@
+package spool
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+const (
+	lockName = "lock"
+	suffix   = ".spool"
+	digits   = 12
+)
+
+func fileName(number uint64) string { return fmt.Sprintf("%0*d%s", digits, number, suffix) }
+
+// Open opens a spool, or makes it. It reads all that is there and checks it: a
+// file that ends in the middle of a record, or whose last records do not have
+// their checksum, is cut there (event Cut); damage anywhere else is a
+// *DamagedError. [Clear] removes what Open cannot use.
+func Open(cfg Config) (*Spool, error) {
+	return open(cfg, disk{write: (*os.File).WriteAt, sync: (*os.File).Sync, free: freeBytes})
+}
+
+func open(cfg Config, d disk) (*Spool, error) {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	lock, err := takeFolder(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("spool: open %s: %w", cfg.Dir, err)
+	}
+	s := &Spool{
+		cfg: cfg, room: cfg.Memory - min(defaultHeadroom, cfg.Memory/2), disk: d, lock: lock,
+		woken: make(chan struct{}, 1), forgot: make(chan struct{}, 1), closed: make(chan struct{}),
+		number: 1,
+	}
+	if err := s.recover(); err != nil {
+		_ = lock.Close()
+		if _, ok := errors.AsType[*DamagedError](err); ok {
+			return nil, err
+		}
+		return nil, fmt.Errorf("spool: open %s: %w", cfg.Dir, err)
+	}
+	s.metrics = newMetrics(cfg.Registry, s)
+	if first, last, ok := s.bounds(); ok {
+		cfg.Observer.Tell(Opened{Dir: cfg.Dir, Bytes: s.bytes, Entries: s.entries, First: first, Last: last})
+	}
+	return s, nil
+}
+
+// Clear removes the files of a spool that is not open, whatever they hold.
+func Clear(dir string) error {
+	lock, err := takeFolder(dir)
+	if err == nil {
+		err = errors.Join(clearFiles(dir), os.Remove(filepath.Join(dir, lockName)), lock.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("spool: clear %s: %w", dir, err)
+	}
+	return nil
+}
+
+// takeFolder makes the folder and locks it.
+func takeFolder(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	return takeLock(filepath.Join(dir, lockName))
+}
+
+// listFiles returns the segments of a folder, in order, with number and path.
+func listFiles(dir string) ([]*segment, error) {
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var list []*segment
+	for _, n := range names {
+		stem, ok := strings.CutSuffix(n.Name(), suffix)
+		number, err := strconv.ParseUint(stem, 10, 64)
+		if !ok || err != nil || fileName(number) != n.Name() {
+			continue
+		}
+		list = append(list, &segment{number: number, path: filepath.Join(dir, n.Name())})
+	}
+	slices.SortFunc(list, func(a, b *segment) int { return cmp.Compare(a.number, b.number) })
+	return list, nil
+}
+
+// clearFiles removes all segments, the oldest first.
+func clearFiles(dir string) error {
+	list, err := listFiles(dir)
+	if err != nil {
+		return err
+	}
+	for _, g := range list {
+		if err := os.Remove(g.path); err != nil {
+			return err
+		}
+	}
+	return syncDir(dir, (*os.File).Sync)
+}
+
+// syncDir brings to disk which files a folder has.
+func syncDir(dir string, sync func(*os.File) error) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(sync(d), d.Close())
+}
+
+// recover takes in the files that are there.
+func (s *Spool) recover() error {
+	list, err := listFiles(s.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	if list, err = s.openPreambles(list); err != nil {
+		return err
+	}
+	for i, g := range list {
+		if i > 0 && g.number != list[i-1].number+1 {
+			return &DamagedError{g.path, 0, fmt.Errorf("the file before it is missing: %s", fileName(g.number-1))}
+		}
+		if err := s.takeIn(g, i == len(list)-1); err != nil {
+			return err
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	last := list[len(list)-1]
+	s.number = last.number + 1
+	if s.file, err = os.OpenFile(last.path, os.O_RDWR, 0); err != nil {
+		return err
+	}
+	// What was read may not have been on disk.
+	if err := s.disk.sync(s.file); err != nil {
+		_ = s.file.Close()
+		return err
+	}
+	s.current, s.synced = last, last.size
+	return nil
+}
+
+// openPreambles reads how the files begin. It removes those of another spool, and a
+// last one that was not finished.
+func (s *Spool) openPreambles(list []*segment) ([]*segment, error) {
+	total := int64(0)
+	for i, g := range list {
+		p, size, err := readPreamble(g.path)
+		if err != nil {
+			return nil, err
+		}
+		total += size
+		g.size = size
+		g.preamble, g.seed = p.size(), p.sum
+		if p.err != nil {
+			// The file was on disk, with its preamble, before anything else was
+			// written to it.
+			torn := errors.Is(p.err, errShort) || size <= preambleSize(s.cfg.ID)
+			if !torn || i < len(list)-1 {
+				return nil, &DamagedError{g.path, 0, p.err}
+			}
+			if err := os.Remove(g.path); err != nil {
+				return nil, err
+			}
+			s.cfg.Observer.Tell(Cut{File: g.path, Bytes: size, Why: p.err.Error()})
+			return list[:i], nil
+		}
+		if p.id != s.cfg.ID {
+			for _, g := range list[i+1:] {
+				if info, err := os.Stat(g.path); err == nil {
+					total += info.Size()
+				}
+			}
+			if err := clearFiles(s.cfg.Dir); err != nil {
+				return nil, err
+			}
+			s.cfg.Observer.Tell(Emptied{Dir: s.cfg.Dir, Was: p.id, ID: s.cfg.ID, Bytes: total})
+			return nil, nil
+		}
+		if p.number != g.number {
+			return nil, &DamagedError{g.path, 0, fmt.Errorf("it is file %s by what it says", fileName(p.number))}
+		}
+		// What is known of the entry before it is compared by takeIn.
+		g.last = p.previous
+	}
+	return list, nil
+}
+
+// foundPreamble is a preamble, or why there is none.
+type foundPreamble struct {
+	preamble
+	err error
+}
+
+func readPreamble(path string) (p foundPreamble, size int64, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return p, 0, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil {
+		return p, 0, err
+	}
+	b := make([]byte, min(info.Size(), preambleSize("")+maxID))
+	if _, err := io.ReadFull(f, b); err != nil {
+		return p, 0, err
+	}
+	p.preamble, p.err = parsePreamble(b)
+	return p, info.Size(), nil
+}
+
+// takeIn checks the records of a file, of which only number, path, preamble and
+// size are known, and as last the entry before it.
+func (s *Spool) takeIn(g *segment, isLast bool) error {
+	if len(s.segments) > 0 && g.last != s.last {
+		return &DamagedError{g.path, 0, fmt.Errorf("it goes on after entry %s, the file before it ends with %s", g.last, s.last)}
+	}
+	s.last = g.last
+	g.index = s.next
+	at, torn, err := g.scan(s.last)
+	if err == nil && torn != nil {
+		err = &DamagedError{g.path, at, torn}
+		if isLast {
+			err = s.cut(g, at, torn)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	g.size = at
+	if g.records > 0 {
+		s.last = g.last
+	}
+	s.segments = append(s.segments, g)
+	s.next += g.records
+	s.entries += g.entries
+	s.bytes += g.size
+	return nil
+}
+
+// scan reads all records and says where they end: at the end of the file, or
+// where one is torn, or damaged, and how.
+func (g *segment) scan(before oplog.OpTime) (at int64, torn, err error) {
+	f, err := os.Open(g.path)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.Seek(g.preamble, io.SeekStart); err != nil {
+		return 0, nil, err
+	}
+	in := bufio.NewReaderSize(f, 1<<20)
+	var buf []byte
+	for at = g.preamble; at < g.size; {
+		if g.size-at < headSize {
+			return at, errTorn, nil
+		}
+		b, err := in.Peek(headSize)
+		if err != nil {
+			return at, nil, err
+		}
+		h, err := parseHead(b, at, g.seed)
+		if err != nil {
+			return at, err, nil
+		}
+		if at+h.size() > g.size {
+			return at, errTorn, nil
+		}
+		buf = slices.Grow(buf[:0], int(h.size()))[:h.size()]
+		if _, err := io.ReadFull(in, buf); err != nil {
+			return at, nil, err
+		}
+		if err := h.check(buf[headSize:], g.seed); errors.Is(err, errSum) {
+			return at, err, nil
+		} else if err != nil {
+			return at, nil, &DamagedError{g.path, at, err}
+		}
+		if !before.IsNull() && !follows(h.first, before) {
+			return at, nil, &DamagedError{g.path, at, &OrderError{Last: before, Got: h.first}}
+		}
+		before = h.last
+		g.add(&h)
+		at += h.size()
+	}
+	return at, nil, nil
+}
+
+// add counts a record.
+func (g *segment) add(h *head) {
+	if g.records == 0 {
+		g.first = h.first
+	}
+	g.records++
+	g.entries += int64(h.entries)
+	g.last = h.last
+}
+
+// cut cuts the last file where a record is torn, unless what follows proves that it
+// was on disk before.
+func (s *Spool) cut(g *segment, at int64, why error) (err error) {
+	f, err := os.OpenFile(g.path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	rest := make([]byte, g.size-at)
+	if _, err := f.ReadAt(rest, at); err != nil {
+		return err
+	}
+	lost := Cut{File: g.path, Offset: at, Bytes: int64(len(rest)), Why: why.Error()}
+	for i := 0; ; i += len(recordMagic) {
+		n := bytes.Index(rest[i:], []byte(recordMagic))
+		if n < 0 || len(rest)-i-n < headSize {
+			break
+		}
+		i += n
+		h, err := parseHead(rest[i:], at+int64(i), g.seed)
+		if err != nil {
+			continue
+		}
+		if h.synced > at {
+			return &DamagedError{g.path, at, why}
+		}
+		lost.Entries += int64(h.entries)
+	}
+	if err := f.Truncate(at); err != nil {
+		return err
+	}
+	s.cfg.Observer.Tell(lost)
+	return nil
+}

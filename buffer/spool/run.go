@@ -1,0 +1,266 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/oplogrep/replicator/buffer"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Run does the same and hands on, on out, everything from entry `from` of Start on,
+// in order, within the budget of memory, first what is on disk. Without a Start it
+// begins with the first entry that is there. It closes out. It is what
+// buffer.Queue.Run is, but that it also begins where it was told: nil once in is
+// closed and all of it handed on, however much is on disk.
+func (s *Spool) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- oplog.Reply) error {
+	defer close(out)
+	if err := s.enter(); err != nil {
+		return fmt.Errorf("spool: run: %w", err)
+	}
+	defer s.leave()
+	from, first, err := s.beginRun()
+	if err != nil {
+		return err
+	}
+	defer s.endRun()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		err := s.store(ctx, in, first)
+		if err == nil {
+			s.mu.Lock()
+			s.ended = true
+			s.mu.Unlock()
+			wake(s.woken)
+		}
+		return err
+	})
+	g.Go(func() error { return s.handOnLoop(ctx, out, from) })
+	return g.Wait()
+}
+
+// Start says which entry Run hands on first: one that the spool has, or the first
+// that comes in. ErrMissing if it has entries and not that one. It is for the next
+// Run, and not to be called while one runs.
+func (s *Spool) Start(from oplog.OpTime) error {
+	s.mu.Lock()
+	running, isClosed := s.running, s.isClosed
+	s.mu.Unlock()
+	switch {
+	case isClosed:
+		return ErrClosed
+	case running:
+		return fmt.Errorf("spool: start at entry %s: %w", from, ErrRunning)
+	}
+	at, err := s.find(from)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.start = &start{from, at}
+	return nil
+}
+
+// find returns the record with an entry, nil if the spool is empty.
+func (s *Spool) find(from oplog.OpTime) (*place, error) {
+	s.mu.Lock()
+	first, last, ok := s.bounds()
+	var at place
+	for _, g := range s.segments {
+		if g.records > 0 && !g.last.Before(from) {
+			at = place{g.index, g.number, g.preamble}
+			break
+		}
+	}
+	s.mu.Unlock()
+	if !ok {
+		return nil, nil
+	}
+	missing := fmt.Errorf("spool: entry %s: %w, which has %s to %s", from, ErrMissing, first, last)
+	if from.Before(first) || from.After(last) {
+		return nil, missing
+	}
+	c := cursor{spool: s}
+	defer c.close()
+	for {
+		h, ok, err := c.peek(&at)
+		if err != nil {
+			return nil, err
+		}
+		if !ok || h.first.After(from) {
+			return nil, missing
+		}
+		if h.last.Before(from) {
+			at = h.after(at)
+			continue
+		}
+		list, err := c.entries(&h, at)
+		if err != nil {
+			return nil, err
+		}
+		for i := range list {
+			if list[i].OpTime.Equal(from) {
+				return &at, nil
+			}
+		}
+		return nil, missing
+	}
+}
+
+// beginRun sets where to read from. It returns the entry before which nothing is
+// handed on, and the one that has to come in first if the spool is empty.
+func (s *Spool) beginRun() (from oplog.OpTime, first *oplog.OpTime, err error) {
+	s.mu.Lock()
+	begin := s.start
+	s.mu.Unlock()
+	if begin != nil && begin.at == nil {
+		// It was empty then.
+		if begin.at, err = s.find(begin.from); err != nil {
+			return from, nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.start = nil
+	s.account = buffer.Account{}
+	s.waiting = time.Time{}
+	s.reading, s.ended = true, false
+	switch {
+	case begin != nil && begin.at != nil:
+		s.read = *begin.at
+		from = begin.from
+	case begin != nil:
+		s.read = place{index: s.next}
+		first = &begin.from
+	default:
+		s.read = place{index: s.next}
+		if len(s.segments) > 0 {
+			s.read.index = s.segments[0].index
+		}
+	}
+	return from, first, nil
+}
+
+// endRun forgets what waits. The rest is still going to be released.
+func (s *Spool) endRun() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reading = false
+	s.account.Drop()
+	s.noteMemory(true)
+}
+
+// handOnLoop hands on what is there, from entry from on, and reads on while there
+// is memory.
+func (s *Spool) handOnLoop(ctx context.Context, out chan<- oplog.Reply, from oplog.OpTime) error {
+	c := cursor{spool: s}
+	defer c.close()
+	for {
+		h, at, mayRead, err := s.mayRead(&c)
+		if err != nil {
+			return err
+		}
+		next, queued, all := s.head()
+		if all {
+			return nil
+		}
+		to := out
+		if !queued {
+			to = nil
+		}
+		if mayRead {
+			select {
+			case to <- next:
+				s.sent()
+				continue
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			default:
+			}
+			if err := s.readBack(&c, &h, at, from); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case to <- next:
+			s.sent()
+		case <-s.woken:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// mayRead returns the record that is to be read next, and tells whether there is
+// one, and memory for it.
+func (s *Spool) mayRead(c *cursor) (h head, at place, ok bool, err error) {
+	s.mu.Lock()
+	at = s.read
+	ok = at.index < s.next && s.account.Stats().Replies < maxReplies
+	s.mu.Unlock()
+	if !ok {
+		return h, at, false, nil
+	}
+	if h, ok, err = c.peek(&at); err != nil || !ok {
+		return h, at, false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ok = s.account.Admits(h.memory(), s.room)
+	s.noteMemory(ok)
+	return h, at, ok, nil
+}
+
+// noteMemory notes whether there is memory to read on. mu is held.
+func (s *Spool) noteMemory(enough bool) {
+	switch {
+	case !enough && s.waiting.IsZero():
+		s.waiting = time.Now()
+		s.waits++
+	case enough:
+		s.waiting = time.Time{}
+	}
+}
+
+// head returns the reply that is to be handed on next, and whether there is none
+// and will be none.
+func (s *Spool) head() (next oplog.Reply, queued, all bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next, queued = s.account.Head()
+	return next, queued, !queued && s.ended && s.read.index == s.next
+}
+
+func (s *Spool) sent() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.account.Sent()
+}
+
+// readBack reads a record, of which what is before from is left out.
+func (s *Spool) readBack(c *cursor, h *head, at place, from oplog.OpTime) error {
+	list, err := c.entries(h, at)
+	if err != nil {
+		return err
+	}
+	skip := 0
+	for !from.IsNull() && skip < len(list) && list[skip].OpTime.Before(from) {
+		skip++
+	}
+	s.metrics.readBytes.Add(float64(h.size()))
+	s.metrics.readEntries.Add(float64(len(list)))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.read = h.after(at)
+	if skip == len(list) {
+		return errors.New("spool: invariant: the record of the first entry does not have it")
+	}
+	s.account.Add(oplog.Reply{Entries: list[skip:], Bytes: h.memory(), Received: h.received})
+	return nil
+}

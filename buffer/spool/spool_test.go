@@ -1,0 +1,613 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/buffer"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// TestStoreThenRun goes the way of a copy: the log is stored while documents are
+// copied, then handed on, over several processes.
+func TestStoreThenRun(t *testing.T) {
+	cfg := Config{Dir: t.TempDir(), SegmentBytes: 2000}
+	s := mustOpen(t, cfg)
+	if _, _, ok := s.Bounds(); ok {
+		t.Error("a new spool has entries")
+	}
+	storeAll(t, s, reply(t, 10, 1, 2, 3), reply(t, 10, sequence(4, 30)...))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, cfg)
+	first, last, ok := s.Bounds()
+	want(t, "bounds", []any{first, last, ok}, []any{at(1), at(30), true})
+	storeAll(t, s, reply(t, 10, 30, 31), reply(t, 10, sequence(32, 40)...))
+	if err := s.Start(at(2)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := drain(t, s, reply(t, 10, 40), reply(t, 10, 41, 42))
+	want(t, "the end", err, nil)
+	want(t, "entries", allNumbers(got), sequence(2, 42))
+	want(t, "when it was received", got[1].Received.Equal(base.Add(4)), true)
+	want(t, "bytes of an entry", string(got[0].Entries[0].Raw), string(entry(t, 2, 10).Raw))
+	want(t, "memory", s.Stats(), buffer.Stats{Limit: 192 * mib})
+	got, err = drain(t, s)
+	want(t, "again", err, nil)
+	want(t, "from the first on", allNumbers(got), sequence(1, 42))
+}
+
+func TestStart(t *testing.T) {
+	s := mustOpen(t, Config{Dir: t.TempDir(), SegmentBytes: 1000})
+	if err := s.Start(at(5)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := drain(t, s, reply(t, 0, 6))
+	if f, ok := errors.AsType[*OrderError](err); !ok || *f != (OrderError{Last: at(5), Got: at(6), First: true}) {
+		t.Errorf("another entry came first: %v", err)
+	}
+	if err := s.Start(at(5)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := drain(t, s, reply(t, 0, 5, 6, 7), reply(t, 0, 9), reply(t, 0, sequence(11, 30)...), reply(t, 0, 33))
+	want(t, "the end", err, nil)
+	want(t, "all that came", len(allNumbers(got)), 25)
+	for n := 4; n <= 34; n++ {
+		err := s.Start(at(n))
+		if has := slices.Contains(allNumbers(got), n); has != (err == nil) || !has && !errors.Is(err, ErrMissing) {
+			t.Errorf("start at %d: %v", n, err)
+		}
+		if err == nil {
+			again, err := drain(t, s)
+			if err != nil || allNumbers(again)[0] != n {
+				t.Errorf("start at %d: %v %v", n, allNumbers(again), err)
+			}
+		}
+	}
+	other := oplog.NewOpTime(1000, 9, 2)
+	if err := s.Start(other); !errors.Is(err, ErrMissing) {
+		t.Errorf("an entry of another term: %v", err)
+	}
+}
+
+func TestOrder(t *testing.T) {
+	for name, tt := range map[string]struct {
+		replies [][]int
+		fault   *OrderError
+	}{
+		"begins with the last":   {[][]int{{10, 11}}, nil},
+		"begins behind the last": {[][]int{{12}}, nil},
+		"the last twice":         {[][]int{{10, 10}}, &OrderError{Last: at(10), Got: at(10)}},
+		"the last again":         {[][]int{{10}, {10}}, &OrderError{Last: at(10), Got: at(10)}},
+		"the last, later":        {[][]int{{11}, {10}}, &OrderError{Last: at(11), Got: at(10)}},
+		"before the last":        {[][]int{{9, 10}}, &OrderError{Last: at(10), Got: at(9)}},
+		"back in a reply":        {[][]int{{11, 13, 12}}, &OrderError{Last: at(13), Got: at(12)}},
+		"twice":                  {[][]int{{11}, {11}}, &OrderError{Last: at(11), Got: at(11)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := mustOpen(t, Config{Dir: t.TempDir()})
+			storeAll(t, s, reply(t, 0, 10))
+			var replies []oplog.Reply
+			for _, list := range tt.replies {
+				replies = append(replies, reply(t, 0, list...))
+			}
+			err := tryStore(t, s, replies...)
+			f, ok := errors.AsType[*OrderError](err)
+			if tt.fault == nil && err != nil || tt.fault != nil && (!ok || *f != *tt.fault) {
+				t.Errorf("%v, want %v", err, tt.fault)
+			}
+		})
+	}
+}
+
+func TestInUse(t *testing.T) {
+	cfg := Config{Dir: filepath.Join(t.TempDir(), "a", "b")}
+	s := mustOpen(t, cfg)
+	if _, err := openTest(t, cfg); !errors.Is(err, ErrInUse) {
+		t.Errorf("a second spool: %v", err)
+	}
+	if err := Clear(cfg.Dir); !errors.Is(err, ErrInUse) {
+		t.Errorf("clear: %v", err)
+	}
+	storeAll(t, s, reply(t, 0, 1))
+	if err := s.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(cfg.Dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %v %v", left, err)
+	}
+	for what, err := range map[string]error{
+		"store":    s.Store(t.Context(), nil),
+		"start":    s.Start(at(1)),
+		"forget":   s.Forget(at(1)),
+		"wait":     s.WaitFor(t.Context(), at(2).TS),
+		"commands": s.Commands(t.Context(), at(0), at(9).TS, nil),
+	} {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("%s of a closed spool: %v", what, err)
+		}
+	}
+	s = mustOpen(t, cfg)
+	if _, _, ok := s.Bounds(); ok {
+		t.Error("it has entries again")
+	}
+}
+
+func TestAnotherID(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, Config{Dir: dir, ID: "link/1", SegmentBytes: 200})
+	storeAll(t, s, reply(t, 0, 1), reply(t, 0, 2), reply(t, 0, 3))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "mine.txt"), []byte("keep"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var l eventLog
+	s = mustOpen(t, Config{Dir: dir, ID: "link/2", Observer: l.observe})
+	want(t, "events", l.take(), []string{"Emptied"})
+	want(t, "files", files(t, dir), nil)
+	if _, err := os.Stat(filepath.Join(dir, "mine.txt")); err != nil {
+		t.Error(err)
+	}
+	storeAll(t, s, reply(t, 0, 1))
+}
+
+func TestForget(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, Config{Dir: dir, SegmentBytes: 700})
+	for n := 1; n <= 20; n++ {
+		storeAll(t, s, reply(t, 100, n))
+	}
+	total := len(files(t, dir))
+	bytes := s.Disk().Bytes
+	if err := s.Forget(at(11)); err != nil {
+		t.Fatal(err)
+	}
+	first, last, ok := s.Bounds()
+	if !ok || first.Before(at(9)) || first.After(at(11)) || last != at(20) {
+		t.Errorf("bounds %s %s", first, last)
+	}
+	if n := len(files(t, dir)); n >= total || s.Disk().Bytes >= bytes {
+		t.Errorf("%d of %d files, %d of %d bytes", n, total, s.Disk().Bytes, bytes)
+	}
+	if err := s.Forget(at(100)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "the one that is written", len(files(t, dir)), 1)
+	err := s.Commands(t.Context(), at(1), at(20).TS, func(*oplog.Entry) error { return nil })
+	if !errors.Is(err, ErrMissing) {
+		t.Errorf("commands that were let go: %v", err)
+	}
+	if err := s.Start(at(3)); !errors.Is(err, ErrMissing) {
+		t.Error(err)
+	}
+	storeAll(t, s, reply(t, 100, 20, 21))
+	got, err := drain(t, s)
+	want(t, "the end", err, nil)
+	want(t, "the last one", allNumbers(got)[len(allNumbers(got))-1], 21)
+	sum := int64(0)
+	for _, path := range files(t, dir) {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += info.Size()
+	}
+	want(t, "bytes", s.Disk().Bytes, sum)
+}
+
+// TestForgetUnread: what was not handed on stays, whatever is said.
+func TestForgetUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		s := mustOpen(t, Config{Dir: t.TempDir(), SegmentBytes: 700, Memory: 100})
+		for n := 1; n <= 20; n++ {
+			storeAll(t, s, reply(t, 100, n))
+		}
+		if err := s.Start(at(7)); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := s.Forget(at(100)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := startRun(ctx, t, s)
+		want(t, "the first", r.takeNumbers(), []int{7})
+		if err := s.Forget(at(100)); err != nil {
+			t.Fatal(err)
+		}
+		s.Release(s.Stats().Held)
+		want(t, "the second", r.takeNumbers(), []int{8})
+		cancel(nil)
+		if err := <-r.done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestMemory: as a Queue does, it holds no more than it may, or a single reply.
+func TestMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := mustOpen(t, Config{Dir: t.TempDir(), Memory: 20_000})
+		big := reply(t, 30_000, 1, 2)
+		storeAll(t, s, big, reply(t, 3000, 3), reply(t, 3000, 4), reply(t, 6000, 6))
+		r := startRun(t.Context(), t, s)
+		want(t, "what is larger than all", r.takeNumbers(), []int{1, 2})
+		want(t, "beside it", r.takeNumbers(), nil)
+		st := s.Stats()
+		want(t, "stats", st, buffer.Stats{Held: big.Bytes, Oldest: st.Oldest, Waits: 1, Waiting: true, Limit: 10_000})
+		want(t, "oldest", st.Oldest.Equal(base.Add(1)), true)
+		if !r.offer(reply(t, 0, 7)) {
+			t.Error("storing does not go on")
+		}
+		s.Release(big.Bytes - 1)
+		want(t, "not yet", r.takeNumbers(), []int{3})
+		s.Release(1)
+		want(t, "the third", r.takeNumbers(), []int{4})
+		want(t, "no more room", r.takeNumbers(), nil)
+		s.Release(s.Stats().Held)
+		want(t, "the fifth", r.takeNumbers(), []int{6})
+		want(t, "the one that came meanwhile", r.takeNumbers(), []int{7})
+		s.Release(s.Stats().Held)
+		at8 := reply(t, 0, 8)
+		want(t, "at the end", r.offer(at8), true)
+		got := r.take()
+		if got == nil || &got.Entries[0] != &at8.Entries[0] {
+			t.Error("what comes in when all is read takes the way over the disk")
+		}
+		close(r.in)
+		want(t, "the end", <-r.done, nil)
+		s.Release(s.Stats().Held)
+	})
+}
+
+// TestRunAgain: Run ends with its context wherever it is, and goes on elsewhere.
+func TestRunAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := mustOpen(t, Config{Dir: t.TempDir(), SegmentBytes: 500})
+		why := errors.New("the attempt is over")
+		for i := range 5 {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			begin := max(1, i)
+			if i > 0 {
+				if err := s.Start(at(begin)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r := startRun(ctx, t, s)
+			if i > 0 {
+				r.offer(reply(t, 50, 3*i, 3*i+1))
+			} else {
+				r.offer(reply(t, 50, 1))
+			}
+			r.offer(reply(t, 50, 3*i+2))
+			r.offer(reply(t, 50, 3*i+3))
+			for n := begin; n <= 3*i+3; {
+				list := r.takeNumbers()
+				if len(list) == 0 || list[0] != n {
+					t.Fatalf("round %d: %v, want %d", i, list, n)
+				}
+				n += len(list)
+				if n == 3*i+2 && i%2 == 1 {
+					break // what waits is dropped
+				}
+			}
+			if err := s.Start(at(1)); !errors.Is(err, ErrRunning) {
+				t.Error(err)
+			}
+			if err := s.Close(); !errors.Is(err, ErrRunning) {
+				t.Error(err)
+			}
+			if err := s.Store(ctx, nil); !errors.Is(err, ErrRunning) {
+				t.Error(err)
+			}
+			cancel(why)
+			if err := <-r.done; !errors.Is(err, why) {
+				t.Errorf("%v, want %v", err, why)
+			}
+			if _, open := <-r.out; open {
+				t.Error("out is open")
+			}
+			s.Release(s.Stats().Held)
+		}
+	})
+}
+
+// TestFull: there is no room by the limit, on the disk, and in the middle of a
+// write.
+func TestFull(t *testing.T) {
+	type setup struct {
+		s *Spool
+		d *hardware
+		r *running
+	}
+	for name, tt := range map[string]struct {
+		why   string
+		full  func(setup)
+		empty func(setup)
+	}{
+		"limit": {
+			"the limit of 10000 bytes is reached",
+			func(x setup) { x.r.offer(reply(t, 8000, 4)) },
+			func(x setup) { _ = x.s.Forget(at(4)) },
+		},
+		"free": {
+			"less than 1073741824 bytes of the disk would be free",
+			func(x setup) { x.d.free = gib + 500; x.r.offer(reply(t, 600, 4)) },
+			func(x setup) { x.d.free = gib + 5000; time.Sleep(time.Second) },
+		},
+		"write": {
+			"no space left on device",
+			func(x setup) { x.d.left = 500; x.r.offer(reply(t, 600, 4)) },
+			func(x setup) { x.d.left = -1; time.Sleep(time.Second) },
+		},
+		"new file": {
+			"no space left on device",
+			func(x setup) { x.d.left = 20; x.r.offer(reply(t, 8000, 4)) },
+			func(x setup) { x.d.left = -1; _ = x.s.Forget(at(4)); time.Sleep(time.Second) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var l eventLog
+				reg := prometheus.NewRegistry()
+				x := setup{d: newHardware()}
+				var err error
+				x.s, err = open(Config{
+					Dir: t.TempDir(), ID: "x", Limit: 10_000, SegmentBytes: 5000, Observer: l.observe, Registry: reg,
+				}, x.d.disk(syscall.ENOSPC))
+				if err != nil {
+					t.Fatal(err)
+				}
+				x.r = startRun(t.Context(), t, x.s)
+				for n := 1; n <= 3; n++ {
+					want(t, "there is room", x.r.offer(reply(t, 1000, n)), true)
+					want(t, "handed on", x.r.takeNumbers(), []int{n})
+				}
+				want(t, "events", l.take(), nil)
+				tt.full(x)
+				synctest.Wait()
+				want(t, "no room", x.r.offer(reply(t, 0, 5)), false)
+				want(t, "nothing handed on", x.r.takeNumbers(), nil)
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				want(t, "said once", l.take(), []string{"Full"})
+				st := x.s.Disk()
+				if !st.Full || !strings.Contains(st.Why, tt.why) {
+					t.Errorf("%+v", st)
+				}
+				tt.empty(x)
+				synctest.Wait()
+				want(t, "handed on", x.r.takeNumbers(), []int{4})
+				want(t, "room", l.take(), []string{"Room"})
+				want(t, "room", x.r.offer(reply(t, 0, 5)), true)
+				want(t, "handed on", x.r.takeNumbers(), []int{5})
+				want(t, "state", x.s.Disk().Why, "")
+				if n := metricValue(t, reg, "replicator_spool_full_seconds_total"); n < 10 || n > 12 {
+					t.Errorf("full for %v s", n)
+				}
+				close(x.r.in)
+				want(t, "the end", <-x.r.done, nil)
+				got, err := drain(t, x.s)
+				want(t, "again", err, nil)
+				list := allNumbers(got)
+				want(t, "read back", list, sequence(list[0], 5))
+				want(t, "closed", x.s.Close(), nil)
+			})
+		})
+	}
+}
+
+// TestLarge: what is larger than the limit passes alone.
+func TestLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l eventLog
+		s := mustOpen(t, Config{Dir: t.TempDir(), Limit: 2000, Observer: l.observe})
+		r := startRun(t.Context(), t, s)
+		for n := 1; n <= 5; n++ {
+			want(t, "taken", r.offer(reply(t, 5000, n)), true)
+			time.Sleep(2 * time.Second)
+			want(t, "handed on", r.takeNumbers(), []int{n})
+			_ = s.Forget(at(n))
+			time.Sleep(2 * time.Second)
+		}
+		close(r.in)
+		want(t, "the end", <-r.done, nil)
+	})
+}
+
+// TestParts: a large reply is stored in parts, which fit into memory one by one.
+func TestParts(t *testing.T) {
+	s := mustOpen(t, Config{Dir: t.TempDir(), SegmentBytes: 6 * mib})
+	storeAll(t, s, reply(t, 200, 1), reply(t, 100_000, sequence(2, 200)...), reply(t, 5*mib, 201), reply(t, 0, sequence(202, 20_000)...))
+	got, err := drain(t, s)
+	want(t, "the end", err, nil)
+	want(t, "entries", allNumbers(got), sequence(1, 20_000))
+	if len(got) < 6 {
+		t.Errorf("%d replies", len(got))
+	}
+	for _, r := range got[1:4] {
+		if !r.Received.Equal(base.Add(2)) {
+			t.Errorf("a part was received at %s", r.Received)
+		}
+	}
+}
+
+// TestSync: what is written is on disk a second later, and at the end.
+func TestSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHardware()
+		s, err := open(Config{Dir: t.TempDir(), ID: "x"}, d.disk(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := startStore(t.Context(), t, s)
+		r.offer(reply(t, 0, 1))
+		n := d.syncs // of the new file
+		for i := range 30 {
+			time.Sleep(100 * time.Millisecond)
+			r.offer(reply(t, 0, i+2))
+		}
+		want(t, "in three seconds of writing", d.syncs-n, 2)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		want(t, "in a minute of rest", d.syncs-n, 3)
+		r.offer(reply(t, 0, 100))
+		close(r.in)
+		want(t, "the end", <-r.done, nil)
+		want(t, "at the end", d.syncs-n, 4)
+		d.fault = errors.New("the disk is gone")
+		if err := tryStore(t, s, reply(t, 0, 101)); !errors.Is(err, d.fault) && (err == nil || !strings.Contains(err.Error(), "the disk is gone")) {
+			t.Errorf("store: %v", err)
+		}
+		d.fault = nil
+		if err := tryStore(t, s, reply(t, 0, 102)); err == nil || !strings.Contains(err.Error(), "not known what is on disk") {
+			t.Errorf("after a failed sync: %v", err)
+		}
+		want(t, "close", s.Close(), nil)
+	})
+}
+
+func TestWaitFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := mustOpen(t, Config{Dir: t.TempDir()})
+		r := startStore(t.Context(), t, s)
+		done := make(chan int, 10)
+		for _, n := range []int{3, 1, 5} {
+			go func() {
+				if err := s.WaitFor(t.Context(), at(n).TS); err != nil {
+					t.Error(err)
+				}
+				done <- n
+			}()
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		gone := make(chan error)
+		go func() { gone <- s.WaitFor(ctx, at(50).TS) }()
+		synctest.Wait()
+		want(t, "nothing there", len(done), 0)
+		for n, count := range []int{0, 0, 1, 1, 2, 2, 3} {
+			if n > 0 && n%2 == 0 {
+				r.offer(reply(t, 0, n))
+			}
+			want(t, "waited", len(done), count)
+		}
+		cancel(errors.New("enough"))
+		if err := <-gone; err == nil || err.Error() != "enough" {
+			t.Error(err)
+		}
+		want(t, "there already", s.WaitFor(t.Context(), at(6).TS), nil)
+		want(t, "waiters", len(s.waiters), 0)
+		close(r.in)
+		want(t, "the end", <-r.done, nil)
+		go func() { gone <- s.WaitFor(t.Context(), at(60).TS) }()
+		synctest.Wait()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		want(t, "closed", <-gone, ErrClosed)
+	})
+}
+
+func TestCommands(t *testing.T) {
+	s := mustOpen(t, Config{Dir: t.TempDir(), SegmentBytes: 1000})
+	collect := func(after int, until bson.Timestamp) (list []int, err error) {
+		err = s.Commands(t.Context(), at(after), until, func(e *oplog.Entry) error {
+			list = append(list, int(e.OpTime.TS.I))
+			return nil
+		})
+		return list, err
+	}
+	list, err := collect(1, at(9).TS)
+	want(t, "of an empty spool", append([]any{err}, len(list)), []any{nil, 0})
+	storeAll(t, s, reply(t, 0, sequence(5, 12)...), reply(t, 0, sequence(13, 20)...), reply(t, 0, sequence(22, 41)...))
+	for _, tt := range []struct {
+		after, until int
+		want         []int
+	}{
+		{5, 41, []int{10, 15, 20, 25, 30, 35, 40}},
+		{9, 100, []int{10, 15, 20, 25, 30, 35, 40}},
+		{10, 15, []int{15}},
+		{14, 14, nil},
+		{20, 24, nil},
+		{21, 25, []int{25}},
+		{41, 60, nil},
+		{60, 70, nil},
+		{30, 20, nil},
+	} {
+		list, err := collect(tt.after, at(tt.until).TS)
+		if err != nil {
+			t.Error(err)
+		}
+		want(t, "commands", list, tt.want)
+	}
+	if _, err := collect(4, at(41).TS); !errors.Is(err, ErrMissing) {
+		t.Errorf("behind what is not there: %v", err)
+	}
+	enough := errors.New("enough")
+	if err := s.Commands(t.Context(), at(5), at(41).TS, func(*oplog.Entry) error { return enough }); !errors.Is(err, enough) {
+		t.Error(err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for _, tt := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{}, "a folder is needed\nspool: an ID of 0 bytes"},
+		{Config{Dir: "x", ID: "y", Limit: -1}, "a limit of -1 bytes"},
+		{Config{Dir: "x", ID: strings.Repeat("y", 5000)}, "an ID of 5000 bytes"},
+	} {
+		if _, err := Open(tt.cfg); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: %v", tt.cfg, err)
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	s := mustOpen(t, Config{Dir: t.TempDir(), Registry: reg})
+	storeAll(t, s, reply(t, 0, 1, 2, 3))
+	want(t, "bytes", metricValue(t, reg, "replicator_spool_bytes"), float64(s.Disk().Bytes))
+	want(t, "limit", metricValue(t, reg, "replicator_spool_limit_bytes"), 64*gib)
+	want(t, "entries", metricValue(t, reg, "replicator_spool_entries"), 3)
+	if _, err := drain(t, s); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "read back", metricValue(t, reg, "replicator_spool_read_back_entries_total"), 3)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "after the end", metricValue(t, reg, "replicator_spool_bytes"), -1)
+}
+
+// metricValue is -1 where there is none.
+func metricValue(t *testing.T, reg *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			m := f.GetMetric()[0]
+			return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	return -1
+}

@@ -1,0 +1,456 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+const (
+	// syncEvery is how long what was written may not be on disk.
+	syncEvery = time.Second
+	// lookEvery is how often it is looked for room that others have made.
+	lookEvery = time.Second
+	// A reply with more than this is stored in parts, so that reading back takes
+	// little memory at a time. An entry is never cut.
+	partBytes   = 4 << 20
+	partEntries = 8 << 10
+)
+
+// Store writes replies to disk until in is closed (nil) or ctx is done (its
+// cause). While there is no room it takes nothing from in (event Full, Disk), and
+// looks again every second, as room may be made by others. Like a Queue it takes
+// one reply too many, whose size it had to know. The first entry that comes in may
+// be the last one that is there, and is passed over; otherwise one that is not
+// behind the one before it is an *OrderError.
+func (s *Spool) Store(ctx context.Context, in <-chan oplog.Reply) error {
+	if err := s.enter(); err != nil {
+		return fmt.Errorf("spool: store: %w", err)
+	}
+	defer s.leave()
+	return s.store(ctx, in, nil)
+}
+
+// store is Store. The first entry has to be want if the spool is empty.
+func (s *Spool) store(ctx context.Context, in <-chan oplog.Reply, want *oplog.OpTime) error {
+	w := &writer{Spool: s, want: want}
+	err := w.fresh()
+	if err == nil {
+		err = w.storeLoop(ctx, in)
+	}
+	s.roomAgain(false)
+	// If this goes wrong after another error, the next one who stores is told.
+	if fault := w.syncAll(); err == nil {
+		err = fault
+	}
+	return err
+}
+
+// writer is who appends.
+type writer struct {
+	*Spool
+	// want is which entry has to come first, nil if any may.
+	want *oplog.OpTime
+	// previous is the entry before what comes in, null if there is none; repeats
+	// tells that it may come once more.
+	previous oplog.OpTime
+	repeats  bool
+	// pending was taken in, and is not wholly stored.
+	pending *incoming
+	buf     []byte
+}
+
+// incoming is a reply to be stored.
+type incoming struct {
+	reply oplog.Reply
+	parts [][]oplog.Entry
+	// size is what all of it takes on disk at most, in bytes; whole that it is in
+	// one part.
+	size  int64
+	whole bool
+	// admitted tells that there was room for all of it.
+	admitted bool
+}
+
+// fresh prepares for another stream of replies. An empty spool may begin anywhere.
+func (w *writer) fresh() error {
+	w.mu.Lock()
+	empty := w.entries == 0
+	if empty {
+		w.last = oplog.OpTime{}
+	}
+	w.previous, w.repeats = w.last, !empty
+	if !empty {
+		w.want = nil
+	}
+	w.mu.Unlock()
+	if !empty || w.file == nil {
+		return nil
+	}
+	// A file without entries says which one was before it, and that may be wrong
+	// now.
+	path := w.file.Name()
+	err := errors.Join(w.file.Close(), os.Remove(path))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.bytes -= w.current.size
+	w.segments = nil
+	w.file, w.current, w.unsynced = nil, nil, time.Time{}
+	if err != nil {
+		w.broken = fmt.Errorf("spool: remove the empty file %s: %w", path, err)
+		return w.broken
+	}
+	return nil
+}
+
+func (w *writer) storeLoop(ctx context.Context, in <-chan oplog.Reply) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		room, err := w.flush()
+		if err != nil {
+			return err
+		}
+		from := in
+		if !room {
+			from = nil
+		}
+		next, err := w.syncDue()
+		if err != nil {
+			return err
+		}
+		if !room && (next == 0 || next > lookEvery) {
+			next = lookEvery
+		}
+		var look <-chan time.Time
+		if next > 0 {
+			timer.Reset(next)
+			look = timer.C
+		}
+		select {
+		case r, ok := <-from:
+			if !ok {
+				return nil
+			}
+			if err := w.take(r); err != nil {
+				return err
+			}
+		case <-look:
+		case <-w.forgot:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// take accepts a reply as the one that is to be stored, if anything of it is new.
+func (w *writer) take(r oplog.Reply) error {
+	for i := range r.Entries {
+		e := &r.Entries[i]
+		if w.want != nil && !e.OpTime.Equal(*w.want) {
+			return &OrderError{Last: *w.want, Got: e.OpTime, First: true}
+		}
+		w.want = nil
+		if w.repeats {
+			w.repeats = false
+			if e.OpTime.Equal(w.previous) {
+				r.Entries = r.Entries[1:]
+				return w.take(r)
+			}
+		}
+		if !w.previous.IsNull() && !follows(e.OpTime, w.previous) {
+			return &OrderError{Last: w.previous, Got: e.OpTime}
+		}
+		if doc, err := cutDoc(e.Raw); err != nil || len(doc) != len(e.Raw) {
+			return fmt.Errorf("spool: entry %s came without its bytes", e.OpTime)
+		}
+		w.previous = e.OpTime
+	}
+	if len(r.Entries) == 0 {
+		return nil
+	}
+	n := &incoming{reply: r}
+	begin, bytes := 0, 0
+	for i := range r.Entries {
+		if i > begin && (bytes+len(r.Entries[i].Raw) > partBytes || i-begin == partEntries) {
+			n.part(r.Entries[begin:i], bytes)
+			begin, bytes = i, 0
+		}
+		bytes += len(r.Entries[i].Raw)
+	}
+	n.part(r.Entries[begin:], bytes)
+	n.size += int64(len(n.parts)) * preambleSize(w.cfg.ID) // each may need a new file
+	n.whole = len(n.parts) == 1
+	w.pending = n
+	return nil
+}
+
+func (n *incoming) part(entries []oplog.Entry, bytes int) {
+	n.parts = append(n.parts, entries)
+	n.size += headSize + int64(bytes)
+}
+
+// flush stores what is pending, as far as there is room, and tells whether there is
+// room for more.
+func (w *writer) flush() (room bool, err error) {
+	why := ""
+	if n := w.pending; n != nil {
+		if why, err = w.lacks(n.size, !n.admitted); err != nil {
+			return false, err
+		}
+		if why == "" {
+			n.admitted = true
+			if why, err = w.write(); err != nil {
+				return false, err
+			}
+		}
+	}
+	if why == "" {
+		if why, err = w.lacks(1, true); err != nil {
+			return false, err
+		}
+	}
+	if why != "" {
+		return false, w.noteFull(why)
+	}
+	w.roomAgain(true)
+	return true, nil
+}
+
+// lacks says why there is no room for size bytes, "" if there is.
+func (w *writer) lacks(size int64, limited bool) (why string, err error) {
+	if limited && w.over(size) {
+		return fmt.Sprintf("the limit of %d bytes is reached", w.cfg.Limit), nil
+	}
+	free, err := w.disk.free(w.cfg.Dir)
+	if err != nil {
+		return "", err
+	}
+	if free-size < w.cfg.MinFree {
+		return fmt.Sprintf("less than %d bytes of the disk would be free", w.cfg.MinFree), nil
+	}
+	return "", nil
+}
+
+// over tells whether size bytes more pass the limit. What is larger than the limit
+// passes alone, or else it would never pass: once nothing else is there, or only
+// the file with the last entry, which nobody lets go, and that was handed on.
+func (w *writer) over(size int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	alone := w.entries == 0 ||
+		w.reading && w.read.index == w.next && len(w.segments) == 1 && w.current == nil
+	return !alone && w.bytes+size > w.cfg.Limit
+}
+
+// noteFull notes that there is no room. The file that is being written is finished,
+// so that it can be let go too.
+func (w *writer) noteFull(why string) error {
+	if err := w.finish(); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	begins := w.full.IsZero()
+	if begins {
+		w.full = time.Now()
+	}
+	w.why = why
+	e := Full{Dir: w.cfg.Dir, Why: why, Bytes: w.bytes, Limit: w.cfg.Limit}
+	w.mu.Unlock()
+	if begins {
+		if free, err := w.disk.free(w.cfg.Dir); err == nil {
+			e.Free = free
+		}
+		w.cfg.Observer.Tell(e)
+	}
+	return nil
+}
+
+// roomAgain notes that there is room, and announces it.
+func (s *Spool) roomAgain(announce bool) {
+	s.mu.Lock()
+	since := s.full
+	s.full, s.why = time.Time{}, ""
+	e := Room{Dir: s.cfg.Dir, Bytes: s.bytes, Limit: s.cfg.Limit}
+	s.mu.Unlock()
+	if since.IsZero() {
+		return
+	}
+	e.For = time.Since(since)
+	s.metrics.full.Add(e.For.Seconds())
+	if announce {
+		s.cfg.Observer.Tell(e)
+	}
+}
+
+// write stores the parts that are pending. It says why if there was no room.
+func (w *writer) write() (why string, err error) {
+	n := w.pending
+	for len(n.parts) > 0 {
+		if err := w.record(n, n.parts[0]); isFull(err) {
+			return err.Error(), nil
+		} else if err != nil {
+			return "", err
+		}
+		n.parts = n.parts[1:]
+	}
+	w.pending = nil
+	return "", nil
+}
+
+// record writes a record. If there is no room for all of it, nothing of it stays.
+func (w *writer) record(n *incoming, part []oplog.Entry) error {
+	b := append(w.buf[:0], make([]byte, headSize)...)
+	for i := range part {
+		b = append(b, part[i].Raw...)
+	}
+	w.buf = b
+	if cap(w.buf) > 2*partBytes {
+		w.buf = nil
+	}
+	g, err := w.segmentFor(int64(len(b)))
+	if err != nil {
+		return err
+	}
+	h := head{
+		entries: uint32(len(part)), offset: g.size, synced: w.synced, received: n.reply.Received,
+		first: part[0].OpTime, last: part[len(part)-1].OpTime,
+	}
+	h.encode(b, g.seed)
+	if _, err := w.disk.write(w.file, b, g.size); err != nil {
+		err = fmt.Errorf("spool: write %d bytes to %s: %w", len(b), g.path, err)
+		if cut := w.file.Truncate(g.size); cut != nil {
+			err = w.isBroken(errors.Join(err, cut))
+		}
+		return err
+	}
+	w.stored(g, &h, n)
+	return nil
+}
+
+// isBroken notes an error after which nothing is written any more. It does not
+// pass for a want of room.
+func (w *writer) isBroken(err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.broken = fmt.Errorf("spool: it is not known what is on disk: %v", err) //nolint:errorlint // see above
+	return w.broken
+}
+
+// stored counts a record. If all before it was handed on, and there is memory, its
+// entries are handed on as they came.
+func (w *writer) stored(g *segment, h *head, n *incoming) {
+	w.mu.Lock()
+	index := w.next
+	g.add(h)
+	g.size += h.size()
+	w.bytes += h.size()
+	w.entries += int64(h.entries)
+	w.next++
+	w.last = h.last
+	if w.unsynced.IsZero() {
+		w.unsynced = time.Now()
+	}
+	if w.reading && w.read.index == index && n.whole && w.account.Admits(n.reply.Bytes, w.room) &&
+		w.account.Stats().Replies < maxReplies {
+		w.account.Add(n.reply)
+		w.read = place{w.next, g.number, g.size}
+	}
+	w.tellWaiters()
+	w.mu.Unlock()
+	wake(w.woken)
+}
+
+// segmentFor returns the segment that a record of so many bytes goes to.
+func (w *writer) segmentFor(size int64) (*segment, error) {
+	if w.file != nil {
+		if g := w.current; g.records == 0 || g.size+size <= w.cfg.SegmentBytes {
+			return g, nil
+		}
+		if err := w.finish(); err != nil {
+			return nil, err
+		}
+	}
+	p := preamble{number: w.number, previous: w.last, made: time.Now().UnixNano(), id: w.cfg.ID}
+	b := p.encode()
+	path := filepath.Join(w.cfg.Dir, fileName(p.number))
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("spool: make a file: %w", err)
+	}
+	_, err = w.disk.write(f, b, 0)
+	if err == nil {
+		err = w.disk.sync(f)
+	}
+	if err == nil {
+		err = syncDir(w.cfg.Dir, w.disk.sync)
+	}
+	if err != nil {
+		err = fmt.Errorf("spool: begin file %s: %w", path, err)
+		if gone := errors.Join(f.Close(), os.Remove(path)); gone != nil {
+			err = w.isBroken(errors.Join(err, gone))
+		}
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	g := &segment{
+		number: p.number, path: path, seed: p.sum, preamble: p.size(), size: p.size(),
+		index: w.next, last: p.previous,
+	}
+	w.file, w.current, w.synced, w.unsynced = f, g, g.size, time.Time{}
+	w.segments = append(w.segments, g)
+	w.number++
+	w.bytes += g.size
+	return g, nil
+}
+
+// finish ends the file that is being written.
+func (w *writer) finish() error {
+	if w.file == nil || w.current.records == 0 {
+		return nil
+	}
+	if err := w.syncAll(); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	f := w.file
+	w.file, w.current = nil, nil
+	w.mu.Unlock()
+	if err := f.Close(); err != nil {
+		return w.isBroken(err)
+	}
+	return nil
+}
+
+// syncDue brings what was written to disk if that is due, and says when it will be,
+// 0 for never.
+func (w *writer) syncDue() (time.Duration, error) {
+	if w.unsynced.IsZero() {
+		return 0, nil
+	}
+	if left := syncEvery - time.Since(w.unsynced); left > 0 {
+		return left, nil
+	}
+	return 0, w.syncAll()
+}
+
+// syncAll brings what was written to disk.
+func (w *writer) syncAll() error {
+	if w.file == nil || w.unsynced.IsZero() || w.broken != nil {
+		return nil
+	}
+	if err := w.disk.sync(w.file); err != nil {
+		// What a second try says would not be true for what the first one lost.
+		return w.isBroken(fmt.Errorf("bring %s to disk: %w", w.file.Name(), err))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.synced, w.unsynced = w.current.size, time.Time{}
+	return nil
+}

@@ -1,0 +1,155 @@
+package spool
+
+import (
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// waiter waits for an entry at or behind ts: then done is closed.
+type waiter struct {
+	ts   bson.Timestamp
+	done chan struct{}
+}
+
+// WaitFor returns once an entry at or behind ts was stored.
+func (s *Spool) WaitFor(ctx context.Context, ts bson.Timestamp) error {
+	s.mu.Lock()
+	w := waiter{ts, make(chan struct{})}
+	s.waiters = append(s.waiters, w)
+	s.tellWaiters()
+	s.mu.Unlock()
+	select {
+	case <-w.done:
+		return nil
+	default:
+	}
+	select {
+	case <-w.done:
+		return nil
+	case <-s.closed:
+		return ErrClosed
+	case <-ctx.Done():
+		s.forgetWaiter(w)
+		return context.Cause(ctx)
+	}
+}
+
+// tellWaiters lets go who waits for what is there. mu is held.
+func (s *Spool) tellWaiters() {
+	if s.last.IsNull() {
+		return
+	}
+	rest := s.waiters[:0]
+	for _, w := range s.waiters {
+		if oplog.CompareTimestamps(s.last.TS, w.ts) >= 0 {
+			close(w.done)
+		} else {
+			rest = append(rest, w)
+		}
+	}
+	clear(s.waiters[len(rest):])
+	s.waiters = rest
+}
+
+func (s *Spool) forgetWaiter(w waiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.waiters {
+		if s.waiters[i].done == w.done {
+			s.waiters = append(s.waiters[:i], s.waiters[i+1:]...)
+			return
+		}
+	}
+}
+
+// Commands reads the stored entries behind after, up to and including until, that
+// are commands (op c), in order, and calls yield with each. The entry is a view,
+// valid until yield returns. It may be called while Store runs. ErrMissing if what
+// is behind after is not there, or not any more; what is not stored yet has to be
+// waited for.
+func (s *Spool) Commands(ctx context.Context, after oplog.OpTime, until bson.Timestamp, yield func(*oplog.Entry) error) error {
+	if oplog.CompareTimestamps(after.TS, until) >= 0 {
+		return nil
+	}
+	at, err := s.behind(after)
+	if err != nil || at == nil {
+		return err
+	}
+	c := cursor{spool: s}
+	defer c.close()
+	var buf []byte
+	for {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		h, ok, err := c.peek(at)
+		if err != nil || !ok || oplog.CompareTimestamps(h.first.TS, until) > 0 {
+			return err
+		}
+		if h.last.After(after) {
+			if buf, err = c.payload(&h, *at, buf); err != nil {
+				return err
+			}
+			if err := c.commands(buf, *at, after, until, yield); err != nil {
+				return err
+			}
+		}
+		*at = h.after(*at)
+	}
+}
+
+// behind returns the record to begin with for what is behind after, nil if there is
+// none.
+func (s *Spool) behind(after oplog.OpTime) (*place, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isClosed {
+		return nil, ErrClosed
+	}
+	first, _, ok := s.bounds()
+	if !ok {
+		return nil, nil
+	}
+	if !after.IsNull() && after.Before(first) {
+		return nil, fmt.Errorf("spool: commands behind entry %s: %w, which begins with %s", after, ErrMissing, first)
+	}
+	for _, g := range s.segments {
+		if g.records > 0 && g.last.After(after) {
+			return &place{g.index, g.number, g.preamble}, nil
+		}
+	}
+	return nil, nil
+}
+
+// commands calls yield with the commands of a payload.
+func (c *cursor) commands(payload []byte, at place, after oplog.OpTime, until bson.Timestamp, yield func(*oplog.Entry) error) error {
+	for len(payload) > 0 {
+		doc, err := cutDoc(payload)
+		if err != nil {
+			return &DamagedError{c.seg.path, at.offset, err}
+		}
+		payload = payload[len(doc):]
+		op, ok := rawbson.Lookup(doc, "op")
+		kind, isText := op.Text()
+		if ok && isText && kind != "c" {
+			continue
+		}
+		// What has no op says so itself.
+		e, err := oplog.ParseEntry(doc)
+		if err != nil {
+			return &DamagedError{c.seg.path, at.offset, err}
+		}
+		if !e.OpTime.After(after) || oplog.CompareTimestamps(e.OpTime.TS, until) > 0 {
+			continue
+		}
+		if err := yield(&e); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,312 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+const (
+	// One command writes so many documents at most, and so many bytes of them but
+	// for one that is larger by itself.
+	chunkDocs  = 1000
+	chunkBytes = 8 << 20
+	// openNames is how many are named of what is not done.
+	openNames = 3
+	// goneLimit is how many collections may be gone while they are copied: their
+	// UUIDs are in one reply, and in one command.
+	goneLimit = 100_000
+)
+
+// number returns that of the link's copy.
+func (h *Hold) number() (int64, error) {
+	// It does not change while the Hold can be used.
+	if h.state.Copy == nil {
+		return 0, errNoCopy
+	}
+	return h.state.Copy.Number, nil
+}
+
+// Copies returns the collections and ranges of the link's copy, in no order. What
+// an older number had is left out. It reads as a majority has it.
+func (h *Hold) Copies(ctx context.Context) ([]CopyCollection, []CopyRange, error) {
+	number, err := h.number()
+	if err != nil {
+		return nil, nil, h.store.wrap(err, "read its copy")
+	}
+	var collections []CopyCollection
+	var ranges []CopyRange
+	cfg := &h.store.cfg
+	filter := between(bounds(copyPrefix(cfg.Link, number)))
+	// The link's session outlives its transactions, and is kept alive by Touch.
+	err = readAll(ctx, cfg.Target, h.session, cfg.DB, copiesCollection, filter, func(doc bson.Raw) error {
+		d, err := readCopyDoc(cfg.Link, number, doc)
+		switch {
+		case err != nil:
+			return err
+		case d.collection != nil:
+			collections = append(collections, *d.collection)
+		default:
+			ranges = append(ranges, *d.part)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, h.store.wrap(err, "read its copy %d", number)
+	}
+	return collections, ranges, nil
+}
+
+// CopyCounts returns how many collections of the link's present copy are
+// CollectionDone, and how many are in the metadata; 0 of 0 where it has none. Who
+// does not hold the link may ask, and what it says may be rolled back.
+func (s *Store) CopyCounts(ctx context.Context) (done, total int64, err error) {
+	link, err := s.readLink(ctx)
+	if err != nil {
+		return 0, 0, s.wrap(err, "count what is copied")
+	}
+	if link.Copy == nil {
+		return 0, 0, nil
+	}
+	all := between(bounds(copyPrefix(s.cfg.Link, link.Copy.Number, kindCollection)))
+	// Done first: of those that are added meanwhile none is counted but in the
+	// total.
+	done, err = s.count(ctx, func(dst []byte) []byte {
+		return bsoncore.AppendStringElement(all(dst), "state", string(CollectionDone))
+	})
+	if err == nil {
+		total, err = s.count(ctx, all)
+	}
+	if err != nil {
+		return 0, 0, s.wrap(err, "count what is copied")
+	}
+	return done, total, nil
+}
+
+// count counts documents of copies.
+func (s *Store) count(ctx context.Context, filter func(dst []byte) []byte) (int64, error) {
+	reply, err := s.cfg.Target.Call(ctx, call.Command{DB: s.cfg.DB, Body: document(func(dst []byte) []byte {
+		dst = bsoncore.AppendStringElement(dst, "count", copiesCollection)
+		return appendDoc(dst, "query", filter)
+	})})
+	if err != nil {
+		return 0, err
+	}
+	e, _ := rawbson.Lookup(reply, "n")
+	n, ok := e.Int64()
+	if !ok {
+		return 0, errors.New("the reply of a count has no n")
+	}
+	return n, nil
+}
+
+// DropCopies removes the documents of collections and ranges of all copies of
+// the link with a number below the given one, which is that of its copy at most.
+func (h *Hold) DropCopies(ctx context.Context, below int64) error {
+	release, err := h.own(ctx)
+	if err != nil {
+		return h.store.wrap(err, "drop the copies before %d", below)
+	}
+	defer release()
+	if h.copy != nil && below > h.copy.Number {
+		err = fmt.Errorf("the link is at copy %d", h.copy.Number)
+	}
+	for more := true; more && err == nil; {
+		more, err = h.dropSome(ctx, below)
+	}
+	if err != nil {
+		h.tell(err)
+		return h.store.wrap(err, "drop the copies before %d in term %d", below, h.state.Term)
+	}
+	return nil
+}
+
+// dropSome drops a batch of void documents, and tells whether there may be more.
+func (h *Hold) dropSome(ctx context.Context, below int64) (bool, error) {
+	cfg := &h.store.cfg
+	void := func(dst []byte) []byte {
+		dst = between(bounds(cfg.Link))(dst)
+		return appendDoc(dst, "number", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$lt", below) })
+	}
+	reply, err := cfg.Target.Call(ctx, findCommand(cfg.DB, copiesCollection, chunkDocs, void, "_id"))
+	if err != nil {
+		return false, err
+	}
+	docs, err := found(reply)
+	if err != nil || len(docs) == 0 {
+		return false, err
+	}
+	ids := make([]string, len(docs))
+	for i, doc := range docs {
+		r := &reader{doc: doc}
+		if ids[i] = r.text("_id"); r.err != nil {
+			return false, &DamagedError{Link: cfg.Link, What: "a copy: field " + r.err.Error()}
+		}
+	}
+	err = h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
+		if err := h.changeLink(ctx, txn, nothing); err != nil {
+			return err
+		}
+		return run(ctx, txn, deleteCommand(cfg.DB, copiesCollection, anyOf(ids)), int64(len(ids)))
+	})
+	return len(docs) == chunkDocs, err
+}
+
+// nothing changes nothing of the link's document, but that it was there.
+func nothing(dst []byte) []byte { return dst }
+
+// AddCollections adds collections to the link's copy; one that is there already
+// is left as it is. It is committed by a majority when it returns. Thousands at a
+// time are fine.
+func (h *Hold) AddCollections(ctx context.Context, list []CopyCollection) error {
+	release, err := h.own(ctx)
+	if err != nil {
+		return h.store.wrap(err, "add %d collections to its copy", len(list))
+	}
+	defer release()
+	if err := h.addCollections(ctx, list); err != nil {
+		h.tell(err)
+		return h.store.wrap(err, "add %d collections to its copy in term %d", len(list), h.state.Term)
+	}
+	return nil
+}
+
+func (h *Hold) addCollections(ctx context.Context, list []CopyCollection) error {
+	number, err := h.number()
+	if err != nil {
+		return err
+	}
+	cfg := &h.store.cfg
+	updates := func(yield func(bson.Raw) bool) {
+		for i := range list {
+			c := &list[i]
+			s := addition(collectionID(cfg.Link, number, c.UUID), func(dst []byte) []byte { return appendCollection(dst, number, c) })
+			if !yield(s) {
+				return
+			}
+		}
+	}
+	for docs := range chunks(updates) {
+		// Each commit waits for the majority: one that only the last of them waited
+		// for could follow a failover that lost the others.
+		err := h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
+			if err := h.changeLink(ctx, txn, nothing); err != nil {
+				return err
+			}
+			return run(ctx, txn, writeCommand(cfg.DB, "update", copiesCollection, "updates", false, docs...), int64(len(docs)))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addition is the statement that inserts a document where there is none.
+func addition(id string, fields func(dst []byte) []byte) bson.Raw {
+	s := statement{
+		filter: byID(id),
+		change: func(dst []byte) []byte { return appendDoc(dst, "$setOnInsert", fields) },
+		upsert: true,
+	}
+	return s.update()
+}
+
+// chunks cuts documents into what one command can take.
+func chunks(docs iter.Seq[bson.Raw]) iter.Seq[[]bson.Raw] {
+	return func(yield func([]bson.Raw) bool) {
+		var chunk []bson.Raw
+		size := 0
+		for doc := range docs {
+			if len(chunk) == chunkDocs || len(chunk) > 0 && size+len(doc) > chunkBytes {
+				if !yield(chunk) {
+					return
+				}
+				chunk, size = nil, 0
+			}
+			chunk, size = append(chunk, doc), size+len(doc)
+		}
+		if len(chunk) > 0 {
+			yield(chunk)
+		}
+	}
+}
+
+// findNoneOpen finds, in a transaction, that all of the copy is done.
+func (h *Hold) findNoneOpen(ctx context.Context, txn *call.Txn) error {
+	number, err := h.number()
+	if err != nil {
+		return err
+	}
+	cfg := &h.store.cfg
+	collections := between(bounds(copyPrefix(cfg.Link, number, kindCollection)))
+	err = h.findNone(ctx, txn, "collection", func(dst []byte) []byte {
+		dst = collections(dst)
+		return appendDoc(dst, "state", func(dst []byte) []byte {
+			return bsoncore.AppendStringElement(dst, "$ne", string(CollectionDone))
+		})
+	})
+	if err != nil {
+		return err
+	}
+	reply, err := txn.Call(ctx, findCommand(cfg.DB, copiesCollection, goneLimit, func(dst []byte) []byte {
+		return bsoncore.AppendBooleanElement(collections(dst), "gone", true)
+	}, "uuid"))
+	if err != nil {
+		return err
+	}
+	docs, err := found(reply)
+	if err != nil {
+		return err
+	}
+	gone := make([]oplog.UUID, len(docs))
+	for i, doc := range docs {
+		r := &reader{doc: doc}
+		if gone[i] = r.uuid("uuid"); r.err != nil {
+			return &DamagedError{Link: cfg.Link, What: "a copy: field " + r.err.Error()}
+		}
+	}
+	return h.findNone(ctx, txn, "range", func(dst []byte) []byte {
+		dst = openRanges(between(bounds(copyPrefix(cfg.Link, number, kindRange))))(dst)
+		return appendDoc(dst, "uuid", func(dst []byte) []byte {
+			i, dst := bsoncore.AppendArrayElementStart(dst, "$nin")
+			for j, u := range gone {
+				dst = bsoncore.AppendBinaryElement(dst, strconv.Itoa(j), bson.TypeBinaryUUID, u[:])
+			}
+			return closeDoc(dst, i)
+		})
+	})
+}
+
+// openRanges is a filter on ranges that are not done.
+func openRanges(of func(dst []byte) []byte) func(dst []byte) []byte {
+	return func(dst []byte) []byte { return bsoncore.AppendBooleanElement(of(dst), "done", false) }
+}
+
+// findNone finds nothing of the copy that a filter for what is open matches.
+func (h *Hold) findNone(ctx context.Context, txn *call.Txn, what string, open func(dst []byte) []byte) error {
+	reply, err := txn.Call(ctx, findCommand(h.store.cfg.DB, copiesCollection, openNames, open, "_id"))
+	if err != nil {
+		return err
+	}
+	docs, err := found(reply)
+	if err != nil || len(docs) == 0 {
+		return err
+	}
+	var names []string
+	for _, doc := range docs {
+		id, _ := rawbson.Lookup(doc, "_id")
+		name, _ := id.Text()
+		names = append(names, name)
+	}
+	return fmt.Errorf("the %s is not done, or not any more, of %q: %w", what, names, ErrRewound)
+}

@@ -1,0 +1,520 @@
+package checkpoint
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// firstCopy is copy 1 of a link that begins behind 100.
+func firstCopy() *Copy {
+	return &Copy{
+		Number: 1, Phase: Copying, Host: "a:1", RBID: 7, SyncID: setID, FetchFrom: ot(90), Begin: ot(100),
+		Started: time.UnixMilli(1_700_000_000_123).UTC(), Why: "",
+	}
+}
+
+// copyState is a link that begins with a copy.
+func copyState(writers int) State {
+	st := first(writers)
+	st.CopiedUntil, st.Copy = oplog.OpTime{}, firstCopy()
+	return st
+}
+
+// copying creates a link that begins with a copy, and begins it.
+func copying(t *testing.T, opts mongosim.Options, writers int) (*target, *Store, *Hold) {
+	t.Helper()
+	ctx := within(t)
+	opts.HeartbeatInterval, opts.ElectionTimeout = 50*time.Millisecond, 500*time.Millisecond
+	g := &target{set: mongosim.StartTest(t, opts)}
+	createData(t, g)
+	s := link(t, g)
+	succeed(t, s.Create(ctx, copyState(writers)))
+	return g, s, must[*Hold](t)(s.Begin(ctx, 0))
+}
+
+func uuid(n int) oplog.UUID { return oplog.UUID{14: byte(n >> 8), 15: byte(n)} }
+
+// dollars is a document whose field names a server would not store everywhere.
+var dollars = document(func(dst []byte) []byte {
+	return appendDoc(dst, "validator", func(dst []byte) []byte {
+		return bsoncore.AppendStringElement(dst, "$expr", "$a.b")
+	})
+})
+
+// collection is one to copy.
+func collection(n int) CopyCollection {
+	return CopyCollection{
+		UUID: uuid(n), NS: oplog.Namespace(fmt.Sprintf("d.c%d", n)), Options: dollars, IDIndex: dollars,
+		Indexes: []bson.Raw{dollars, document(byID("x"))}, Docs: 3, Bytes: 1 << 40, State: CollectionPlanned,
+	}
+}
+
+// part is a range with nothing copied.
+func part(n, index int) CopyRange {
+	return CopyRange{UUID: uuid(n), Index: index, Spec: dollars}
+}
+
+// moved is what a range becomes.
+func moved(r CopyRange, done bool) CopyRange {
+	r.Docs, r.Bytes, r.Done = r.Docs+2, r.Bytes+200, done
+	r.At = document(func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$recordId", r.Docs) })
+	return r
+}
+
+// move makes a flush of a range.
+func move(ctx context.Context, t tester, l *Lane, r *CopyRange, done bool, id string) {
+	t.Helper()
+	txn, next := openMove(ctx, t, l, r, done, id)
+	must[bson.Raw](t)(txn.Commit(ctx, false))
+	*r = next
+}
+
+// openMove makes a flush of a range and leaves it open.
+func openMove(ctx context.Context, t tester, l *Lane, r *CopyRange, done bool, id string) (*call.Txn, CopyRange) {
+	t.Helper()
+	txn, next := l.Session().Begin(), moved(*r, done)
+	succeed(t, l.MoveRange(ctx, txn, r, &next))
+	must[bson.Raw](t)(txn.Call(ctx, insert(id)))
+	return txn, next
+}
+
+// tryMove finds out whether a range can be moved.
+func tryMove(ctx context.Context, l *Lane, r CopyRange) error {
+	txn, next := l.Session().Begin(), moved(r, false)
+	defer txn.Abort(ctx)
+	return l.MoveRange(ctx, txn, &r, &next)
+}
+
+// copies reads the copy, in order.
+func copies(ctx context.Context, t tester, h *Hold) ([]CopyCollection, []CopyRange) {
+	t.Helper()
+	collections, ranges, err := h.Copies(ctx)
+	succeed(t, err)
+	slices.SortFunc(collections, func(a, b CopyCollection) int { return slices.Compare(a.UUID[:], b.UUID[:]) })
+	slices.SortFunc(ranges, func(a, b CopyRange) int {
+		return cmp.Or(slices.Compare(a.UUID[:], b.UUID[:]), cmp.Compare(a.Index, b.Index))
+	})
+	return collections, ranges
+}
+
+// linkDocument reads the link's document as it is.
+func linkDocument(ctx context.Context, t tester, g *target) bson.Raw {
+	t.Helper()
+	reply := must[bson.Raw](t)(g.Call(ctx, findCommand("replicator", linksCollection, 1, byID("a"))))
+	return must[[]bson.Raw](t)(found(reply))[0]
+}
+
+// TestCopy is the life of a copy.
+func TestCopy(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	createData(t, g)
+	var events []string
+	s := must[*Store](t)(New(Config{Target: g, Link: "a", Observer: func(e event.Event) {
+		events = append(events, fmt.Sprintf("%s %s", e.Message(), e.LogValue()))
+	}}))
+	succeed(t, s.Create(ctx, copyState(2)))
+	consistent := func(want bool) {
+		t.Helper()
+		if got, ok := linkDocument(ctx, t, g).Lookup("consistent").BooleanOK(); !ok || got != want {
+			t.Errorf("consistent: %v", got)
+		}
+	}
+	consistent(false)
+	h := must[*Hold](t)(s.Begin(ctx, 0))
+	if diff := gocmp.Diff(firstCopy(), h.State().Copy); diff != "" {
+		t.Errorf("after Create: %s", diff)
+	}
+	h.State().Copy.SyncID.Value[0]++
+	h.Copy().SyncID.Value[0]++
+	if diff := gocmp.Diff(firstCopy(), h.Copy()); diff != "" {
+		t.Errorf("the copy is not one of its own: %s", diff)
+	}
+
+	c := h.Copy()
+	c.Cleared = true
+	succeed(t, h.UpdateCopy(ctx, *c))
+	colls := []CopyCollection{collection(1), collection(2), {UUID: uuid(3), NS: "d.$x.y", State: CollectionPlanned}}
+	succeed(t, h.AddCollections(ctx, colls))
+	again := collection(1)
+	again.Docs = 99
+	colls = append(colls, collection(4))
+	succeed(t, h.AddCollections(ctx, []CopyCollection{again, colls[3]})) // one is there
+	c.Listed = true
+	succeed(t, h.UpdateCopy(ctx, *c))
+	succeed(t, h.UpdateCopy(ctx, *c))
+
+	l := h.Lane(1)
+	ranges := []CopyRange{part(1, 0), part(1, 1), part(2, 0)}
+	colls[0].State, colls[1].State = CollectionCreated, CollectionCreated
+	succeed(t, l.SaveCollection(ctx, &colls[0], ranges[:2]))
+	succeed(t, l.SaveCollection(ctx, &colls[1], ranges[2:]))
+	move(ctx, t, l, &ranges[0], false, "x")
+	succeed(t, l.SaveCollection(ctx, &colls[0], []CopyRange{part(1, 0), part(1, 1)})) // they are there
+	gotColls, gotRanges := copies(ctx, t, h)
+	if diff := gocmp.Diff(colls, gotColls) + gocmp.Diff(ranges, gotRanges); diff != "" {
+		t.Errorf("half-way: %s", diff)
+	}
+	if l.Position() != at(100, AllOps) {
+		t.Errorf("the lane has moved to %s", l.Position())
+	}
+
+	// Another process goes on.
+	h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+	if diff := gocmp.Diff(c, h.State().Copy); diff != "" {
+		t.Errorf("after Begin: %s", diff)
+	}
+	l = h.Lane(0)
+	move(ctx, t, l, &ranges[0], true, "y")
+	colls[0].State = CollectionFilled
+	wantError(t, l.SaveCollection(ctx, &colls[0], nil), ErrRewound) // range 1 is open
+	move(ctx, t, l, &ranges[1], true, "z")
+	colls[0].Complete, colls[0].Failed = bson.Timestamp{T: 5, I: 6}, []FailedIndex{{"a_1", "dup"}, {"b_1", "no"}}
+	succeed(t, l.SaveCollection(ctx, &colls[0], nil))
+	colls[0].State = CollectionDone
+	succeed(t, l.SaveCollection(ctx, &colls[0], nil))
+
+	c.Phase, c.Stop = Replaying, ot(150)
+	refused := func(what string) {
+		t.Helper()
+		err := h.UpdateCopy(ctx, *c)
+		wantError(t, err, ErrRewound)
+		if !strings.Contains(err.Error(), what) {
+			t.Errorf("error %v, want %q", err, what)
+		}
+		if st, _, _ := s.Load(ctx); st.Copy.Phase != Copying || !st.CopiedUntil.IsNull() {
+			t.Errorf("a refused change: %+v", st)
+		}
+	}
+	counts := func(wantDone, wantTotal int64) {
+		t.Helper()
+		if done, total, err := s.CopyCounts(ctx); err != nil || done != wantDone || total != wantTotal {
+			t.Errorf("%d of %d collections are done: %v", done, total, err)
+		}
+	}
+	refused("a/1/c/" + hexUUID(uuid(2)))
+	counts(1, 4)
+	colls[1].State, colls[1].Gone = CollectionDone, true // its range stays open
+	for i := 1; i < 4; i++ {
+		colls[i].State = CollectionDone
+		succeed(t, l.SaveCollection(ctx, &colls[i], nil))
+	}
+	colls[1].Gone = false
+	err := l.SaveCollection(ctx, &colls[1], nil)
+	wantError(t, err, ErrRewound)
+	colls[1].Gone = true
+	counts(4, 4)
+	// A range that somebody sees open again.
+	set := func(id string, done bool) {
+		t.Helper()
+		must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", copiesCollection, true, statement{
+			filter: byID(id), change: func(dst []byte) []byte {
+				return appendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "done", done) })
+			},
+		})))
+	}
+	set(rangeID("a", 1, uuid(1), 1), false)
+	refused("a/1/r/" + hexUUID(uuid(1)) + "/0001")
+	set(rangeID("a", 1, uuid(1), 1), true)
+	gotColls, gotRanges = copies(ctx, t, h)
+	if diff := gocmp.Diff(colls, gotColls) + gocmp.Diff(ranges, gotRanges); diff != "" {
+		t.Errorf("at the end: %s", diff)
+	}
+
+	// Nothing of the log may be applied before.
+	if err := h.Advance(ctx, progress(101), positions(h), Source{}); err == nil || !strings.Contains(err.Error(), "stays where it is") {
+		t.Errorf("Advance while copying: %v", err)
+	}
+	succeed(t, h.Advance(ctx, Progress{Applied: ot(100), FetchFrom: ot(90)}, positions(h), Source{}))
+	succeed(t, h.UpdateCopy(ctx, *c))
+	consistent(false)
+	st, _, err := s.Load(ctx)
+	succeed(t, err)
+	if st.CopiedUntil != ot(150) || st.Applied != ot(100) || st.Copy.Stop != ot(150) {
+		t.Errorf("replaying: %+v", st)
+	}
+	c.Phase = Copied
+	if err := h.UpdateCopy(ctx, *c); err == nil || !strings.Contains(err.Error(), "the checkpoint is at") {
+		t.Errorf("consistent too soon: %v", err)
+	}
+	flush(ctx, t, l, at(150, 0), "log")
+	succeed(t, h.Advance(ctx, progress(150), positions(h), Source{}))
+	succeed(t, h.UpdateCopy(ctx, *c))
+	consistent(true)
+	if stop := linkDocument(ctx, t, g).Lookup("copy", "stop", "ts").String(); !strings.Contains(stop, "150") {
+		t.Errorf("consistent at %s", stop)
+	}
+	if diff := gocmp.Diff(c, h.Copy()); diff != "" {
+		t.Error(diff)
+	}
+	var phases []string
+	for _, e := range events {
+		if strings.HasPrefix(e, "copy") {
+			phases = append(phases, e)
+		}
+	}
+	if diff := gocmp.Diff([]string{
+		"copy in its next phase [link=a number=1 phase=replaying stop=150:1 t1]",
+		"copy in its next phase [link=a number=1 phase=done stop=150:1 t1]",
+	}, phases); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestCopyRefuses: what does not go together is refused, and changes nothing.
+func TestCopyRefuses(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
+	before := linkDocument(ctx, t, g)
+	update := func(change func(c *Copy)) error {
+		c := h.Copy()
+		change(c)
+		return h.UpdateCopy(ctx, *c)
+	}
+	begin := func(change func(c *Copy)) error {
+		c := firstCopy()
+		c.Number = 2
+		change(c)
+		return h.BeginCopy(ctx, *c, 1)
+	}
+	create := func(change func(st *State)) error {
+		st := copyState(1)
+		change(&st)
+		return must[*Store](t)(New(Config{Target: g, Link: "b"})).Create(ctx, st)
+	}
+	full := func(c *Copy) { c.Phase, c.Stop, c.Cleared, c.Listed = Replaying, ot(101), true, true }
+	r, other, done := part(1, 0), part(1, 1), part(1, 0)
+	done.Done = true
+	c := collection(1)
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{update(func(c *Copy) { c.Number = 2 }), "is at copy 1"},
+		{update(func(c *Copy) { c.Phase = "x" }), `phase "x"`},
+		{update(func(c *Copy) { full(c); c.Phase = Copied }), `it is in phase "copying"`},
+		{update(func(c *Copy) { full(c); c.Listed = false }), "not cleared, or"},
+		{update(func(c *Copy) { full(c); c.Stop = oplog.OpTime{} }), "to stop at"},
+		{update(func(c *Copy) { full(c); c.Stop = ot(99) }), "it stops at 99:1"},
+		{update(func(c *Copy) { c.Stop = ot(200) }), "to stop at"},
+		{begin(func(c *Copy) { c.Number = 1 }), "at copy 1 already"},
+		{begin(func(c *Copy) { c.Number = 0 }), "count from 1"},
+		{begin(func(c *Copy) { c.Listed = true }), "nothing done"},
+		{begin(func(c *Copy) { c.FetchFrom = ot(101) }), "would miss"},
+		{begin(func(c *Copy) { c.Begin = oplog.OpTime{} }), "no optime"},
+		{h.DropCopies(ctx, 2), "is at copy 1"},
+		{create(func(st *State) { st.Copy.Number = 0 }), "count from 1"},
+		{create(func(st *State) { st.Copy.Begin = ot(101) }), "for a link behind"},
+		{create(func(st *State) { st.CopiedUntil = ot(101) }), "has not been begun"},
+		{h.Lane(0).MoveRange(ctx, h.Lane(0).Session().Begin(), &r, &other), "it becomes range 1"},
+		{h.Lane(0).MoveRange(ctx, h.Lane(0).Session().Begin(), &done, &done), "it is done"},
+		{h.Lane(0).SaveCollection(ctx, &c, []CopyRange{part(2, 0)}), "range 0 is of"},
+	} {
+		if tt.err == nil || !strings.Contains(tt.err.Error(), tt.want) || !strings.Contains(tt.err.Error(), "checkpoint: ") {
+			t.Errorf("error %v, want %q", tt.err, tt.want)
+		}
+	}
+	if diff := gocmp.Diff(before, linkDocument(ctx, t, g)); diff != "" {
+		t.Errorf("something was changed: %s", diff)
+	}
+	succeed(t, update(func(c *Copy) { c.Cleared, c.Listed = true, true }))
+	for _, change := range []func(c *Copy){func(c *Copy) { c.Cleared = false }, func(c *Copy) { c.Listed = false }} {
+		if err := update(change); err == nil || !strings.Contains(err.Error(), "does not go back") {
+			t.Errorf("back: %v", err)
+		}
+	}
+	succeed(t, update(full))
+	for want, change := range map[string]func(c *Copy){
+		"does not go back":    func(c *Copy) { c.Phase, c.Stop = Copying, oplog.OpTime{} },
+		"stops at 101:1 t1, ": func(c *Copy) { c.Stop = ot(102) },
+	} {
+		if err := update(change); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+
+	// A link without a copy.
+	plain := must[*Store](t)(New(Config{Target: g, Link: "p"}))
+	succeed(t, plain.Create(ctx, first(1)))
+	h = must[*Hold](t)(plain.Begin(ctx, 0))
+	_, _, err := h.Copies(ctx)
+	for what, err := range map[string]error{
+		"UpdateCopy": h.UpdateCopy(ctx, *firstCopy()), "AddCollections": h.AddCollections(ctx, nil), "Copies": err,
+		"SaveCollection": h.Lane(0).SaveCollection(ctx, &c, nil), "MoveRange": tryMove(ctx, h.Lane(0), r),
+	} {
+		if !errors.Is(err, errNoCopy) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if h.Copy() != nil {
+		t.Error("there is a copy")
+	}
+	if done, total, err := plain.CopyCounts(ctx); err != nil || done+total != 0 {
+		t.Errorf("%d of %d collections are done: %v", done, total, err)
+	}
+	succeed(t, h.DropCopies(ctx, 1))
+	_ = s
+}
+
+// TestBeginCopy: a void copy gives way to the next one, wherever the lanes were.
+func TestBeginCopy(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	flush(ctx, t, h.Lane(0), at(130, 1), "x")
+	succeed(t, h.Lane(1).BeginAlone(ctx, at(140, 0), nil))
+	flush(ctx, t, h.Barrier(), at(135, 1), "y")
+	succeed(t, h.Advance(ctx, progress(120), positions(h), Source{}))
+	for i, begin := range []uint32{110, 105, 200} {
+		number := int64(i + 1)
+		c := firstCopy()
+		c.Number, c.Begin, c.FetchFrom, c.Why = number, ot(begin), ot(begin-3), "because"
+		succeed(t, h.BeginCopy(ctx, *c, int64(begin)*7))
+		wantError(t, h.UpdateCopy(ctx, *c), ErrSpent)
+		h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+		st := h.State()
+		start := at(begin, AllOps)
+		want := first(2)
+		want.Term, want.Source, want.Copy = h.Term(), st.Source, c
+		want.Applied, want.AppliedWall, want.FetchFrom, want.CopiedUntil = ot(begin), int64(begin)*7, ot(begin-3), oplog.OpTime{}
+		want.Lanes, want.LanesBegun, want.Barrier = []Position{start, start}, make([]Position, 2), start
+		if diff := gocmp.Diff(want, st); diff != "" {
+			t.Fatalf("copy %d: %s", number, diff)
+		}
+		if got, ok := linkDocument(ctx, t, g).Lookup("consistent").BooleanOK(); !ok || got {
+			t.Error("a new copy is consistent")
+		}
+		colls, ranges := copies(ctx, t, h)
+		if len(colls)+len(ranges) != 0 {
+			t.Errorf("copy %d begins with %d collections and %d ranges", number, len(colls), len(ranges))
+		}
+		succeed(t, h.AddCollections(ctx, []CopyCollection{collection(1), collection(int(number))}))
+		c1 := collection(1)
+		succeed(t, h.Lane(0).SaveCollection(ctx, &c1, []CopyRange{part(1, 0)}))
+		done := part(1, 0)
+		move(ctx, t, h.Lane(0), &done, true, fmt.Sprint("data of ", number))
+		// As far as it can come.
+		done1, done2 := collection(1), collection(int(number))
+		done1.State, done2.State = CollectionDone, CollectionDone
+		succeed(t, h.Lane(1).SaveCollection(ctx, &done1, nil))
+		succeed(t, h.Lane(1).SaveCollection(ctx, &done2, nil))
+		c.Cleared, c.Listed = true, true
+		succeed(t, h.UpdateCopy(ctx, *c))
+		c.Phase, c.Stop = Replaying, ot(begin+50)
+		succeed(t, h.UpdateCopy(ctx, *c))
+		flush(ctx, t, h.Lane(0), at(begin+40, 0), fmt.Sprint("log of ", number))
+		succeed(t, h.Lane(1).BeginAlone(ctx, at(begin+45, 0), nil))
+		succeed(t, h.Lane(1).EndAlone(ctx, at(begin+45, 0)))
+		succeed(t, h.Advance(ctx, progress(begin+20), positions(h), Source{}))
+	}
+}
+
+// TestManyCollections: 10,000 of them, and as many void ones to drop.
+func TestManyCollections(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
+	const n = 10_000
+	list := make([]CopyCollection, n)
+	for i := range list {
+		list[i] = collection(i)
+	}
+	for number := int64(2); number <= 3; number++ {
+		started := time.Now()
+		succeed(t, h.AddCollections(ctx, list))
+		added := time.Now()
+		colls, ranges := copies(ctx, t, h)
+		t.Logf("%v to add them, %v to read them", added.Sub(started), time.Since(added))
+		if len(colls) != n || len(ranges) != 0 {
+			t.Fatalf("%d collections, %d ranges", len(colls), len(ranges))
+		}
+		if !slices.EqualFunc(list, colls, func(a, b CopyCollection) bool { return a.UUID == b.UUID && a.NS == b.NS }) {
+			t.Error("they are other ones")
+		}
+		c := firstCopy()
+		c.Number = number
+		succeed(t, h.BeginCopy(ctx, *c, 1))
+		h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+	}
+	// What is not of this link, or not void, stays.
+	other := must[*Store](t)(New(Config{Target: g, Link: "a-b"}))
+	succeed(t, other.Create(ctx, copyState(1)))
+	h2 := must[*Hold](t)(other.Begin(ctx, 0))
+	succeed(t, h2.AddCollections(ctx, list[:3]))
+	succeed(t, h.AddCollections(ctx, list[:5]))
+	started := time.Now()
+	succeed(t, h.DropCopies(ctx, 2))
+	t.Logf("%v to drop half of them", time.Since(started))
+	count := func(of func(dst []byte) []byte) int {
+		t.Helper()
+		reply := must[bson.Raw](t)(g.Call(ctx, findCommand("replicator", copiesCollection, 100_000, of, "number")))
+		return len(must[[]bson.Raw](t)(found(reply)))
+	}
+	if first, second := count(between(bounds("a/1"))), count(between(bounds("a/2"))); first != 0 || second != n {
+		t.Errorf("%d of copy 1 and %d of copy 2 are left", first, second)
+	}
+	succeed(t, h.DropCopies(ctx, 3))
+	colls, _ := copies(ctx, t, h)
+	others, _ := copies(ctx, t, h2)
+	if left := count(nothing); len(colls) != 5 || len(others) != 3 || left != 8 {
+		t.Errorf("%d and %d of %d documents are left", len(colls), len(others), left)
+	}
+}
+
+// TestManyRanges: more of them than one command writes, or one reply holds.
+func TestManyRanges(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	_, _, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
+	want := make([]CopyRange, 2*chunkDocs+3)
+	for i := range want {
+		want[i] = part(1, i)
+	}
+	c := collection(1)
+	succeed(t, h.Lane(0).SaveCollection(ctx, &c, want))
+	_, got := copies(ctx, t, h)
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestRemovedCopy: what a removed link has left is not the copy of one that is
+// made again, nor are its wishes.
+func TestRemovedCopy(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
+	succeed(t, h.AddCollections(ctx, []CopyCollection{collection(1)}))
+	succeed(t, s.WishResync(ctx, "d.c"))
+	succeed(t, s.WishLimits(ctx, 5, 6))
+	wantError(t, s.Create(ctx, copyState(1)), ErrExists)
+	if colls, _ := copies(ctx, t, h); len(colls) != 1 {
+		t.Error("a Create that failed dropped the copy")
+	}
+	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", linksCollection, byID("a"))))
+	succeed(t, s.Create(ctx, copyState(1)))
+	h = must[*Hold](t)(s.Begin(ctx, 0))
+	if colls, ranges := copies(ctx, t, h); len(colls)+len(ranges) != 0 {
+		t.Errorf("%d collections and %d ranges of a link before", len(colls), len(ranges))
+	}
+	if w := must[Wishes](t)(s.ReadWishes(ctx)); len(w.Resync) != 0 || w.BytesPerSecond != 5 || w.OpsPerSecond != 6 {
+		t.Errorf("%+v", w)
+	}
+}

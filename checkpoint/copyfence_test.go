@@ -1,0 +1,355 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/servererr"
+)
+
+// created puts a collection with two ranges into the copy.
+func created(ctx context.Context, t tester, h *Hold) []CopyRange {
+	t.Helper()
+	ranges := []CopyRange{part(1, 0), part(1, 1)}
+	c := collection(1)
+	c.State = CollectionCreated
+	succeed(t, h.Lane(0).SaveCollection(ctx, &c, ranges))
+	return ranges
+}
+
+// TestMoveRangeFenced: what an older term copies does not get into the target, by
+// the numbers of its sessions or by the documents alone.
+func TestMoveRangeFenced(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name                string
+		stepDown, forgotten bool
+	}{{"same primary", false, false}, {"next primary", true, false}, {"forgotten sessions", false, true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			ctx := within(t)
+			g, _, old := copying(t, mongosim.Options{Members: 3, Seed: 1}, 3)
+			ranges := created(ctx, t, old)
+			move(ctx, t, old.Lane(0), &ranges[0], false, "kept")
+			if tt.forgotten {
+				// Ids that the new term does not use stand for it.
+				for _, l := range old.lanes {
+					l.session = call.NewSession(g, call.SessionID("forgotten", l.id), old.Term()<<call.NumberBits)
+				}
+				old.txns = call.NewSession(g, call.SessionID("forgotten"), 1)
+			}
+			var opened *call.Txn
+			if !tt.forgotten {
+				// Where the sessions are forgotten, what was open on them is aborted.
+				opened, _ = openMove(ctx, t, old.Lane(0), &ranges[0], false, "open")
+			}
+			h := must[*Hold](t)(link(t, g).Begin(ctx, 0))
+			if tt.stepDown {
+				succeed(t, g.set.StepDown(ctx))
+			}
+			if opened != nil {
+				if _, err := opened.Commit(ctx, false); !tooOld(err) {
+					t.Errorf("late commit: %v", err)
+				}
+			}
+			c := collection(1)
+			copied := *old.Copy()
+			for what, err := range map[string]error{
+				"MoveRange":      tryMove(ctx, old.Lane(1), ranges[1]),
+				"SaveCollection": old.Lane(2).SaveCollection(ctx, &c, []CopyRange{part(1, 2)}),
+				"AddCollections": old.AddCollections(ctx, []CopyCollection{collection(2)}),
+				"UpdateCopy":     old.UpdateCopy(ctx, copied),
+				"BeginCopy":      old.BeginCopy(ctx, Copy{Number: 2, Phase: Copying, Begin: ot(200), FetchFrom: ot(200)}, 1),
+			} {
+				if !errors.Is(err, ErrFenced) {
+					t.Errorf("%s of an older term: %v", what, err)
+				}
+			}
+			if has(ctx, t, g, "open") || !has(ctx, t, g, "kept") {
+				t.Error("the data are not those that were committed in time")
+			}
+			colls, got := copies(ctx, t, h)
+			if len(colls) != 1 || colls[0].State != CollectionCreated || len(got) != 2 || got[0].Steps != 1 || got[1].Steps != 0 {
+				t.Errorf("%+v, %+v", colls, got)
+			}
+			// And the new one goes on.
+			move(ctx, t, h.Lane(1), &got[0], true, "open")
+			succeed(t, h.AddCollections(ctx, []CopyCollection{collection(2)}))
+		})
+	}
+}
+
+// TestDropFenced: an older term drops nothing.
+func TestDropFenced(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, old := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
+	succeed(t, old.AddCollections(ctx, []CopyCollection{collection(2)}))
+	c := firstCopy()
+	c.Number = 2
+	succeed(t, old.BeginCopy(ctx, *c, 1))
+	old = must[*Hold](t)(s.Begin(ctx, 0))
+	must[*Hold](t)(link(t, g).Begin(ctx, 0))
+	wantError(t, old.DropCopies(ctx, 2), ErrFenced)
+	old.txns = call.NewSession(g, call.SessionID("forgotten"), 1)
+	wantError(t, old.DropCopies(ctx, 2), ErrFenced)
+}
+
+// TestOpenMoveMeetsFence: the term of a lane cannot be raised beside an open move
+// of a range, whatever sessions the two have: one of them gives way.
+func TestOpenMoveMeetsFence(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, _, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
+	ranges := created(ctx, t, h)
+	opened, _ := openMove(ctx, t, h.Lane(0), &ranges[0], false, "open")
+	// In a transaction, as that does not wait.
+	fence := call.NewSession(g, call.SessionID("another"), 1).Begin()
+	_, err := fence.Call(ctx, updateCommand("replicator", lanesCollection, false, statement{
+		filter: byID("a/0"),
+		change: func(dst []byte) []byte {
+			return appendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", 2) })
+		},
+	}))
+	wantError(t, err, &servererr.Error{Code: servererr.WriteConflict})
+	must[bson.Raw](t)(opened.Commit(ctx, false))
+}
+
+// TestCopyRewound: what a failover loses of a copy is noticed before anything is
+// built on it.
+func TestCopyRewound(t *testing.T) {
+	t.Parallel()
+	for name, look := range map[string]func(ctx context.Context, h *Hold, lost CopyRange) error{
+		"the range's next move, on another lane": func(ctx context.Context, h *Hold, lost CopyRange) error {
+			return tryMove(ctx, h.Lane(0), lost)
+		},
+		"the collection is filled": func(ctx context.Context, h *Hold, lost CopyRange) error {
+			c := collection(1)
+			c.State = CollectionFilled
+			return h.Lane(0).SaveCollection(ctx, &c, nil)
+		},
+		"the copy is complete": func(ctx context.Context, h *Hold, _ CopyRange) error {
+			c := h.Copy()
+			c.Phase, c.Stop, c.Cleared, c.Listed = Replaying, ot(150), true, true
+			return h.UpdateCopy(ctx, *c)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := within(t)
+			g, s, h := copying(t, mongosim.Options{Members: 3, Seed: 1}, 2)
+			ranges := created(ctx, t, h)
+			move(ctx, t, h.Lane(0), &ranges[0], true, "kept-0")
+			move(ctx, t, h.Lane(1), &ranges[1], false, "kept-1")
+			complete := strings.Contains(name, "complete")
+			if complete {
+				// Nobody looks at the ranges of one that is done but UpdateCopy.
+				set(ctx, t, g, collectionID("a", 1, uuid(1)), func(dst []byte) []byte {
+					return bsoncore.AppendStringElement(dst, "state", string(CollectionDone))
+				})
+			}
+			lost := ranges[1]
+			was := lost
+			lose(ctx, t, g, func() { move(ctx, t, h.Lane(1), &lost, !strings.Contains(name, "next move"), "lost") })
+			if has(ctx, t, g, "lost") {
+				t.Fatal("the move was not rolled back")
+			}
+			wantError(t, look(ctx, h, lost), ErrRewound)
+
+			h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+			_, got := copies(ctx, t, h)
+			if got[1].Steps != was.Steps || got[1].Done || got[0].Steps != 1 || !got[0].Done {
+				t.Fatalf("found %+v", got)
+			}
+			if st := h.State().Copy; st.Phase != Copying || st.Cleared {
+				t.Errorf("a refused change: %+v", st)
+			}
+			move(ctx, t, h.Lane(0), &got[1], true, "lost")
+			if err := look(ctx, h, got[1]); err != nil && !strings.Contains(name, "next move") {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// set sets fields of a document of copies.
+func set(ctx context.Context, t tester, g *target, id string, fields func(dst []byte) []byte) {
+	t.Helper()
+	must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", copiesCollection, true, statement{
+		filter: byID(id), change: func(dst []byte) []byte { return appendDoc(dst, "$set", fields) },
+	})))
+}
+
+// TestCopyLostCommit: after a commit whose answer was lost the Hold does not go
+// on, and the next term finds what the target has.
+func TestCopyLostCommit(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
+	created(ctx, t, h)
+	for _, sent := range []bool{true, false} {
+		cut := func(work func() error) {
+			t.Helper()
+			g.intercept(func(cmd call.Command) (error, bool) {
+				if name(cmd) == "commitTransaction" {
+					return errCut, sent
+				}
+				return nil, false
+			})
+			err := work()
+			g.intercept(nil)
+			wantError(t, err, errCut)
+		}
+		goesOn := func(err error) {
+			t.Helper()
+			if sent {
+				wantError(t, err, ErrUnheard)
+			} else if err != nil {
+				t.Error(err)
+			}
+		}
+		_, ranges := copies(ctx, t, h)
+		r := ranges[0]
+		txn, _ := openMove(ctx, t, h.Lane(0), &r, false, id(sent))
+		cut(func() error { _, err := txn.Commit(ctx, false); return err })
+		goesOn(tryMove(ctx, h.Lane(0), r))
+
+		c := h.Copy()
+		c.Cleared, c.Listed = true, !sent
+		cut(func() error { return h.UpdateCopy(ctx, *c) })
+		goesOn(h.UpdateCopy(ctx, *c))
+		goesOn(h.AddCollections(ctx, []CopyCollection{collection(1)}))
+
+		h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+		if _, now := copies(ctx, t, h); (now[0].Steps == r.Steps+1) != sent || has(ctx, t, g, id(sent)) != sent {
+			t.Errorf("sent: %v, step %d", sent, now[0].Steps)
+		}
+		if !h.State().Copy.Cleared {
+			t.Error("it was not cleared")
+		}
+
+		next := firstCopy()
+		next.Number = h.Copy().Number + 1
+		cut(func() error { return h.BeginCopy(ctx, *next, 1) })
+		goesOn(h.UpdateCopy(ctx, *h.Copy()))
+		h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+		if got := h.State().Copy.Number == next.Number; got != sent {
+			t.Errorf("sent: %v, copy %d", sent, h.State().Copy.Number)
+		}
+		created(ctx, t, h)
+	}
+}
+
+func id(sent bool) string {
+	if sent {
+		return "sent"
+	}
+	return "unsent"
+}
+
+// TestDurable: what has to be durable when it returns is committed by a majority,
+// and the moves of ranges need not be.
+func TestDurable(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, _, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
+	var concerns []string
+	g.intercept(func(cmd call.Command) (error, bool) {
+		if name(cmd) == "commitTransaction" {
+			concerns = append(concerns, cmd.Body.Lookup("writeConcern", "w").String())
+		}
+		return nil, false
+	})
+	list := make([]CopyCollection, chunkDocs+1) // two transactions
+	for i := range list {
+		list[i] = collection(i)
+	}
+	succeed(t, h.AddCollections(ctx, list))
+	succeed(t, h.Lane(0).SaveCollection(ctx, &list[1], []CopyRange{part(1, 0)}))
+	succeed(t, h.UpdateCopy(ctx, *h.Copy()))
+	c := firstCopy()
+	c.Number = 2
+	succeed(t, h.BeginCopy(ctx, *c, 1))
+	if got := strings.Join(concerns, " "); got != `"majority" "majority" "majority" "majority" "majority"` {
+		t.Error(got)
+	}
+}
+
+// TestMovesLeaveTheLane: copying does not move a lane, and goes on beside flushes
+// of the log and behind a barrier.
+func TestMovesLeaveTheLane(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
+	ranges := created(ctx, t, h)
+	l := h.Lane(0)
+	flush(ctx, t, h.Barrier(), at(101, 0), "barrier")
+	move(ctx, t, l, &ranges[0], false, "a")
+	flush(ctx, t, l, at(102, 0), "b")
+	move(ctx, t, l, &ranges[0], false, "c")
+	if st, _, _ := s.Load(ctx); st.Lanes[0] != at(102, 0) || l.Position() != at(102, 0) {
+		t.Errorf("the lane is at %s", st.Lanes[0])
+	}
+	set(ctx, t, g, rangeID("a", 1, uuid(1), 0), func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "done", true) })
+	if e, ok := errors.AsType[*DamagedError](tryMove(ctx, l, ranges[0])); !ok || !strings.Contains(e.What, "it is done") {
+		t.Errorf("a range that somebody else ended: %v", e)
+	}
+	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", copiesCollection, byID(rangeID("a", 1, uuid(1), 0)))))
+	wantError(t, tryMove(ctx, l, ranges[0]), ErrRewound)
+}
+
+// TestDamagedCopies: documents that this program would not write are refused,
+// saying what is wrong with them.
+func TestDamagedCopies(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
+	coll, rng := collectionID("a", 1, uuid(1)), rangeID("a", 1, uuid(1), 0)
+	for _, tt := range []struct {
+		id, field, want string
+	}{
+		{coll, "uuid", "field uuid"}, {coll, "state", "field state"}, {coll, "options", "field options"},
+		{coll, "indexes", "field indexes"}, {coll, "failed", "field failed"}, {coll, "number", "field number"},
+		{rng, "steps", "field steps"}, {rng, "at", "field at"}, {rng, "done", "field done"}, {rng, "index", "field index"},
+	} {
+		created(ctx, t, h)
+		copies(ctx, t, h)
+		set(ctx, t, g, tt.id, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, tt.field, "x") })
+		_, _, err := h.Copies(ctx)
+		if e, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(e.What, tt.want) || !strings.Contains(e.What, tt.id) {
+			t.Errorf("%s of %s: %v", tt.field, tt.id, err)
+		}
+		must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", copiesCollection, byID(tt.id))))
+	}
+	created(ctx, t, h)
+	set(ctx, t, g, rng, func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "index", 5) })
+	if _, _, err := h.Copies(ctx); err == nil || !strings.Contains(err.Error(), "field _id") {
+		t.Errorf("another range's document: %v", err)
+	}
+	for field, value := range map[string]func(dst []byte) []byte{
+		"copy.phase is":    func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "copy.phase", 1) },
+		`copy: phase "x"`:  func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "copy.phase", "x") },
+		"copy.begin.ts is": func(dst []byte) []byte { return appendDoc(dst, "copy.begin", nothing) },
+		"copy is":          func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "copy", "x") },
+	} {
+		before := linkDocument(ctx, t, g)
+		replace := func(change func(dst []byte) []byte) {
+			t.Helper()
+			must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", linksCollection, true, statement{filter: byID("a"), change: change})))
+		}
+		replace(func(dst []byte) []byte { return appendDoc(dst, "$set", value) })
+		_, _, err := s.Load(ctx)
+		if e, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(e.What, "field "+field) {
+			t.Errorf("%s: %v", field, err)
+		}
+		replace(func(dst []byte) []byte { return append(dst, before[4:len(before)-1]...) })
+	}
+	must[*Hold](t)(s.Begin(ctx, 0))
+}

@@ -1,0 +1,162 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/call"
+)
+
+// stay is the change of a lane's document that finds it at its position and is
+// still a write: a fence between then and the commit makes that fail.
+func stay(dst []byte) []byte {
+	return appendDoc(dst, "$inc", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "begins", 1) })
+}
+
+// SaveCollection replaces the document of a collection of the link's copy, and
+// adds ranges to it that are not there, in one transaction of the lane that is
+// committed by a majority when it returns. In the states CollectionFilled and
+// CollectionDone, but for a collection that is Gone, all ranges have to be done,
+// which is looked for in the same transaction (ErrRewound).
+func (l *Lane) SaveCollection(ctx context.Context, c *CopyCollection, ranges []CopyRange) error {
+	if err := l.saveCollection(ctx, c, ranges); err != nil {
+		return l.fail(err, "save %s (%s) as %q, with %d ranges", c.NS, c.UUID, c.State, len(ranges))
+	}
+	// The transaction has found the barrier where it was looked for.
+	l.barrierSeen = l.barrierRead
+	return nil
+}
+
+func (l *Lane) saveCollection(ctx context.Context, c *CopyCollection, ranges []CopyRange) error {
+	number, err := l.hold.number()
+	if err != nil {
+		return err
+	}
+	for i := range ranges {
+		if ranges[i].UUID != c.UUID {
+			return fmt.Errorf("range %d is of %s", ranges[i].Index, ranges[i].UUID)
+		}
+	}
+	cfg := &l.hold.store.cfg
+	return l.hold.inTxn(ctx, l.session, func(txn *call.Txn) error {
+		if err := l.change(ctx, txn, stay); err != nil {
+			return err
+		}
+		err := run(ctx, txn, updateCommand(cfg.DB, copiesCollection, false, statement{
+			filter: byID(collectionID(cfg.Link, number, c.UUID)),
+			change: func(dst []byte) []byte { return appendCollection(dst, number, c) },
+			upsert: true,
+		}), 1)
+		if err != nil {
+			return err
+		}
+		if err := l.addRanges(ctx, txn, number, ranges); err != nil {
+			return err
+		}
+		if c.Gone || c.State != CollectionFilled && c.State != CollectionDone {
+			return nil
+		}
+		of := between(bounds(copyPrefix(cfg.Link, number, kindRange, hexUUID(c.UUID))))
+		return l.hold.findNone(ctx, txn, "range", openRanges(of))
+	})
+}
+
+// addRanges adds those that are not there.
+func (l *Lane) addRanges(ctx context.Context, txn *call.Txn, number int64, ranges []CopyRange) error {
+	cfg := &l.hold.store.cfg
+	updates := func(yield func(bson.Raw) bool) {
+		for i := range ranges {
+			r := &ranges[i]
+			s := addition(rangeID(cfg.Link, number, r.UUID, r.Index), func(dst []byte) []byte { return appendRange(dst, number, r) })
+			if !yield(s) {
+				return
+			}
+		}
+	}
+	for docs := range chunks(updates) {
+		err := run(ctx, txn, writeCommand(cfg.DB, "update", copiesCollection, "updates", false, docs...), int64(len(docs)))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// MoveRange is to be the first thing in a transaction of the lane's session: it
+// finds the lane's document with our term, at its position, and the range's with
+// the Steps that r has, and moves the range's to next: At, Docs, Bytes, Done, and
+// Steps, which it makes one more than r's. If nothing matches it finds out why:
+// ErrFenced, ErrRewound, ErrUnheard. The caller takes next for r once the
+// transaction has committed.
+func (l *Lane) MoveRange(ctx context.Context, txn *call.Txn, r, next *CopyRange) error {
+	if err := l.moveRange(ctx, txn, r, next); err != nil {
+		return l.fail(err, "move range %d of %s behind step %d", r.Index, r.UUID, r.Steps)
+	}
+	return nil
+}
+
+func (l *Lane) moveRange(ctx context.Context, txn *call.Txn, r, next *CopyRange) error {
+	number, err := l.hold.number()
+	switch {
+	case err != nil:
+		return err
+	case next.UUID != r.UUID || next.Index != r.Index:
+		return fmt.Errorf("it becomes range %d of %s", next.Index, next.UUID)
+	case r.Done:
+		return errors.New("it is done")
+	}
+	next.Steps = r.Steps + 1
+	if err := l.change(ctx, txn, stay); err != nil {
+		return err
+	}
+	cfg := &l.hold.store.cfg
+	id := rangeID(cfg.Link, number, r.UUID, r.Index)
+	reply, err := txn.Call(ctx, updateCommand(cfg.DB, copiesCollection, false, statement{
+		filter: func(dst []byte) []byte {
+			dst = bsoncore.AppendStringElement(dst, "_id", id)
+			dst = bsoncore.AppendInt64Element(dst, "steps", r.Steps)
+			return bsoncore.AppendBooleanElement(dst, "done", false)
+		},
+		change: func(dst []byte) []byte {
+			return appendDoc(dst, "$set", func(dst []byte) []byte { return appendMoves(dst, next) })
+		},
+	}))
+	if err != nil {
+		return err
+	}
+	n, err := written(reply)
+	if err != nil || n == 1 {
+		return err
+	}
+	return l.whyRangeNotMoved(ctx, txn, number, id, r)
+}
+
+// whyRangeNotMoved says why a range's document did not match.
+func (l *Lane) whyRangeNotMoved(ctx context.Context, txn *call.Txn, number int64, id string, r *CopyRange) error {
+	cfg := &l.hold.store.cfg
+	reply, err := txn.Call(ctx, findCommand(cfg.DB, copiesCollection, 1, byID(id)))
+	if err != nil {
+		return err
+	}
+	docs, err := found(reply)
+	if err != nil {
+		return err
+	}
+	if len(docs) == 0 {
+		return fmt.Errorf("its document is gone: %w", ErrRewound)
+	}
+	d, err := readCopyDoc(cfg.Link, number, docs[0])
+	switch {
+	case err != nil:
+		return err
+	case d.part.Steps < r.Steps:
+		return fmt.Errorf("it is at step %d: %w", d.part.Steps, ErrRewound)
+	case d.part.Steps > r.Steps:
+		return fmt.Errorf("it is at step %d: %w", d.part.Steps, ErrUnheard)
+	}
+	return &DamagedError{Link: cfg.Link, What: fmt.Sprintf("copy %q: it is done, which it was not at this step", id)}
+}

@@ -1,0 +1,372 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
+)
+
+// copyModel is what a link's copy has to be after any course of two processes.
+type copyModel struct {
+	term        int64
+	copy        Copy
+	collections map[string]CopyCollection // by UUID
+	ranges      map[string]CopyRange      // by UUID and index
+	data        map[string]bool
+}
+
+// copyProcess is one that makes the copy.
+type copyProcess struct {
+	store *Store
+	hold  *Hold // nil: it has to begin
+	// late is a transaction that was left open under lateTerm, and what it does.
+	late     *call.Txn
+	lateTerm int64
+	lateNext CopyRange
+	lateData string
+}
+
+// copyCourse is one run of the property.
+type copyCourse struct {
+	t     *testing.T
+	g     *target
+	link  string
+	model copyModel
+	procs [2]*copyProcess
+	n     int
+}
+
+// TestCopyCourses: whatever two processes do to one copy, in whichever order,
+// with commits that are lost or late, each Begin finds what was committed under
+// the newest term, and the data of each committed move, and no other, are there.
+func TestCopyCourses(t *testing.T) {
+	t.Parallel()
+	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	createData(t, g)
+	n := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		n++
+		c := &copyCourse{t: t, g: g, link: fmt.Sprintf("link-%d", n)}
+		for i := range c.procs {
+			c.procs[i] = &copyProcess{store: must[*Store](rt)(New(Config{Target: g, Link: c.link}))}
+		}
+		succeed(rt, c.procs[0].store.Create(t.Context(), copyState(2)))
+		c.model.data = map[string]bool{}
+		c.renew(*firstCopy())
+		rt.Repeat(map[string]func(*rapid.T){
+			"begin": c.begin, "move": c.move, "move 2": c.move, "move 3": c.move, "late": c.commitLate,
+			"add": c.add, "save": c.save, "save 2": c.save, "update": c.update, "anew": c.anew,
+			"": c.check,
+		})
+	})
+}
+
+// renew makes the model's copy an empty one.
+func (c *copyCourse) renew(to Copy) {
+	c.model.copy = to
+	c.model.collections, c.model.ranges = map[string]CopyCollection{}, map[string]CopyRange{}
+}
+
+// pick draws a process that holds, or held, the link; nil where one has begun
+// instead.
+func (c *copyCourse) pick(rt *rapid.T) *copyProcess {
+	var can []*copyProcess
+	for _, p := range c.procs {
+		if p.hold != nil {
+			can = append(can, p)
+		}
+	}
+	if len(can) == 0 {
+		c.begin(rt)
+		return nil
+	}
+	return rapid.SampledFrom(can).Draw(rt, "process")
+}
+
+// refused tells whether p is of an older term, and that err says so.
+func (c *copyCourse) refused(rt *rapid.T, p *copyProcess, err error) bool {
+	if p.hold.Term() == c.model.term {
+		return false
+	}
+	if !errors.Is(err, ErrFenced) {
+		rt.Fatalf("term %d in term %d: %v", p.hold.Term(), c.model.term, err)
+	}
+	return true
+}
+
+func (c *copyCourse) begin(rt *rapid.T) {
+	p := c.procs[rapid.IntRange(0, 1).Draw(rt, "process")]
+	p.hold = must[*Hold](rt)(p.store.Begin(c.t.Context(), 0))
+	c.model.term = p.hold.Term()
+	if diff := gocmp.Diff(&c.model.copy, p.hold.State().Copy); diff != "" {
+		rt.Fatalf("the copy: %s", diff)
+	}
+	c.compare(rt, p.hold)
+}
+
+// compare compares what Copies reads.
+func (c *copyCourse) compare(rt *rapid.T, h *Hold) {
+	colls, ranges := copies(c.t.Context(), rt, h)
+	gotColls, gotRanges := map[string]CopyCollection{}, map[string]CopyRange{}
+	for _, coll := range colls {
+		gotColls[coll.UUID.String()] = coll
+	}
+	for _, r := range ranges {
+		gotRanges[rangeKey(r)] = r
+	}
+	if diff := gocmp.Diff(c.model.collections, gotColls) + gocmp.Diff(c.model.ranges, gotRanges); diff != "" {
+		rt.Fatal(diff)
+	}
+}
+
+func rangeKey(r CopyRange) string { return fmt.Sprint(r.UUID, r.Index) }
+
+// end draws how a transaction of p ends, and tells whether it counts.
+func (c *copyCourse) end(rt *rapid.T, p *copyProcess, txn *call.Txn) bool {
+	switch rapid.SampledFrom([]string{"commit", "commit", "abort", "lost", "unsent"}).Draw(rt, "end") {
+	case "commit":
+		must[bson.Raw](rt)(txn.Commit(c.t.Context(), false))
+		return true
+	case "abort":
+		txn.Abort(c.t.Context())
+		return false
+	case "lost":
+		c.cut(true, func() { _, _ = txn.Commit(c.t.Context(), false) })
+		p.hold = nil
+		return true
+	}
+	c.cut(false, func() { _, _ = txn.Commit(c.t.Context(), false) })
+	p.hold = nil
+	return false
+}
+
+// cut runs work with commits that are not heard of.
+func (c *copyCourse) cut(sent bool, work func()) {
+	c.g.intercept(func(cmd call.Command) (error, bool) {
+		if name(cmd) == "commitTransaction" {
+			return errCut, sent
+		}
+		return nil, false
+	})
+	work()
+	c.g.intercept(nil)
+}
+
+func (c *copyCourse) move(rt *rapid.T) {
+	p := c.pick(rt)
+	if p == nil || len(c.model.ranges) == 0 {
+		return
+	}
+	key := rapid.SampledFrom(slices.Sorted(maps.Keys(c.model.ranges))).Draw(rt, "range")
+	r := c.model.ranges[key]
+	if r.Done {
+		return
+	}
+	c.n++
+	l, id := p.hold.Lane(rapid.IntRange(0, 1).Draw(rt, "lane")), fmt.Sprint(c.link, " ", c.n)
+	txn, next := l.Session().Begin(), moved(r, rapid.Bool().Draw(rt, "done"))
+	if err := l.MoveRange(c.t.Context(), txn, &r, &next); c.refused(rt, p, err) {
+		txn.Abort(c.t.Context())
+		return
+	} else if err != nil {
+		rt.Fatal(err)
+	}
+	must[bson.Raw](rt)(txn.Call(c.t.Context(), insert(id)))
+	if rapid.IntRange(0, 4).Draw(rt, "open") == 0 {
+		p.late, p.lateTerm, p.lateNext, p.lateData, p.hold = txn, p.hold.Term(), next, id, nil
+		return
+	}
+	if c.end(rt, p, txn) {
+		c.model.ranges[key], c.model.data[id] = next, true
+	}
+}
+
+// commitLate commits what was left open.
+func (c *copyCourse) commitLate(rt *rapid.T) {
+	p := c.procs[rapid.IntRange(0, 1).Draw(rt, "process")]
+	if p.late == nil {
+		return
+	}
+	_, err := p.late.Commit(c.t.Context(), false)
+	if same := p.lateTerm == c.model.term; (err == nil) != same {
+		rt.Fatalf("a late commit of term %d in term %d: %v", p.lateTerm, c.model.term, err)
+	}
+	if err == nil {
+		c.model.ranges[rangeKey(p.lateNext)], c.model.data[p.lateData] = p.lateNext, true
+	}
+	p.late = nil
+}
+
+func (c *copyCourse) add(rt *rapid.T) {
+	p := c.pick(rt)
+	if p == nil {
+		return
+	}
+	var list []CopyCollection
+	for range rapid.IntRange(1, 3).Draw(rt, "collections") {
+		coll := collection(rapid.IntRange(1, 4).Draw(rt, "collection"))
+		coll.Docs = rapid.Int64().Draw(rt, "docs")
+		list = append(list, coll)
+	}
+	if err := p.hold.AddCollections(c.t.Context(), list); c.refused(rt, p, err) {
+		return
+	} else if err != nil {
+		rt.Fatal(err)
+	}
+	for _, coll := range list {
+		if _, ok := c.model.collections[coll.UUID.String()]; !ok {
+			c.model.collections[coll.UUID.String()] = coll
+		}
+	}
+}
+
+// busy tells whether a transaction that was left open may get in the way.
+func (c *copyCourse) busy() bool {
+	for _, p := range c.procs {
+		if p.late != nil && p.lateTerm == c.model.term {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *copyCourse) save(rt *rapid.T) {
+	p := c.pick(rt)
+	if p == nil || c.busy() {
+		return
+	}
+	n := rapid.IntRange(1, 4).Draw(rt, "collection")
+	coll := collection(n)
+	coll.State = rapid.SampledFrom([]CollectionState{CollectionCreated, CollectionFilled, CollectionDone, CollectionDone}).Draw(rt, "state")
+	coll.Gone = rapid.IntRange(0, 5).Draw(rt, "gone") == 0
+	var ranges []CopyRange
+	if coll.State == CollectionCreated {
+		for i := range rapid.IntRange(0, 2).Draw(rt, "ranges") {
+			ranges = append(ranges, part(n, i))
+		}
+	}
+	err := p.hold.Lane(rapid.IntRange(0, 1).Draw(rt, "lane")).SaveCollection(c.t.Context(), &coll, ranges)
+	if c.refused(rt, p, err) {
+		return
+	}
+	if !coll.Gone && coll.State != CollectionCreated && c.open(coll.UUID.String()) {
+		wantError(rt, err, ErrRewound)
+		return
+	}
+	succeed(rt, err)
+	c.model.collections[coll.UUID.String()] = coll
+	for _, r := range ranges {
+		if _, ok := c.model.ranges[rangeKey(r)]; !ok {
+			c.model.ranges[rangeKey(r)] = r
+		}
+	}
+}
+
+// open tells whether a collection has ranges that are not done.
+func (c *copyCourse) open(uuid string) bool {
+	for _, r := range c.model.ranges {
+		if r.UUID.String() == uuid && !r.Done {
+			return true
+		}
+	}
+	return false
+}
+
+// complete tells whether the log may be applied to the copy.
+func (c *copyCourse) complete() bool {
+	for id, coll := range c.model.collections {
+		if coll.State != CollectionDone || !coll.Gone && c.open(id) {
+			return false
+		}
+	}
+	for _, r := range c.model.ranges {
+		if _, ok := c.model.collections[r.UUID.String()]; !ok && !r.Done {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *copyCourse) update(rt *rapid.T) {
+	p := c.pick(rt)
+	if p == nil || p.hold.Copy().Phase != Copying {
+		return
+	}
+	next := *p.hold.Copy() // an older term's may be an older one
+	next.Cleared, next.Listed = true, true
+	if rapid.Bool().Draw(rt, "replay") {
+		next.Phase, next.Stop = Replaying, ot(200)
+	}
+	cut := rapid.SampledFrom([]string{"", "", "lost", "unsent"}).Draw(rt, "cut")
+	var err error
+	if cut == "" {
+		err = p.hold.UpdateCopy(c.t.Context(), next)
+	} else {
+		c.cut(cut == "lost", func() { err = p.hold.UpdateCopy(c.t.Context(), next) })
+	}
+	if c.refused(rt, p, err) {
+		return
+	}
+	switch {
+	case next.Phase == Replaying && !c.complete():
+		wantError(rt, err, ErrRewound)
+		return
+	case cut != "":
+		wantError(rt, err, errCut)
+		p.hold = nil
+	default:
+		succeed(rt, err)
+	}
+	if cut != "unsent" {
+		c.model.copy = next
+	}
+}
+
+// anew begins the next copy.
+func (c *copyCourse) anew(rt *rapid.T) {
+	p := c.pick(rt)
+	if p == nil || c.busy() || rapid.IntRange(0, 2).Draw(rt, "anew") > 0 {
+		return
+	}
+	next := *firstCopy()
+	next.Number = p.hold.Copy().Number + 1
+	next.Begin, next.FetchFrom = ot(100+uint32(next.Number)), ot(80)
+	err := p.hold.BeginCopy(c.t.Context(), next, 1)
+	if c.refused(rt, p, err) {
+		return
+	}
+	succeed(rt, err)
+	c.renew(next)
+	p.hold = must[*Hold](rt)(p.store.Begin(c.t.Context(), p.hold.Term()))
+	c.model.term = p.hold.Term()
+	c.compare(rt, p.hold)
+	succeed(rt, p.hold.DropCopies(c.t.Context(), next.Number))
+	c.compare(rt, p.hold)
+}
+
+// check compares the data.
+func (c *copyCourse) check(rt *rapid.T) {
+	for id := range c.model.data {
+		if !has(c.t.Context(), rt, c.g, id) {
+			rt.Fatalf("%s is not in the target", id)
+		}
+	}
+	for _, p := range c.procs {
+		if p.late != nil && has(c.t.Context(), rt, c.g, p.lateData) {
+			rt.Fatalf("%s of an open transaction is in the target", p.lateData)
+		}
+	}
+	reply := must[bson.Raw](rt)(c.g.Call(c.t.Context(), findCommand("data", "c", 100_000, between(c.link+" ", c.link+"!"))))
+	if docs := must[[]bson.Raw](rt)(found(reply)); len(docs) != len(c.model.data) {
+		rt.Fatalf("%d documents in the target, want %d", len(docs), len(c.model.data))
+	}
+}

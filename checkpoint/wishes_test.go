@@ -1,0 +1,142 @@
+package checkpoint
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// TestWishes: what operators ask for is read by who runs the link, and what
+// becomes of it by them.
+func TestWishes(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	runner, operator := link(t, g), link(t, g)
+	other := must[*Store](t)(New(Config{Target: g, Link: "a.b"}))
+	limits := func(bytes, ops int64) {
+		t.Helper()
+		w := must[Wishes](t)(runner.ReadWishes(ctx))
+		if w.BytesPerSecond != bytes || w.OpsPerSecond != ops {
+			t.Errorf("limits %d and %d, want %d and %d", w.BytesPerSecond, w.OpsPerSecond, bytes, ops)
+		}
+	}
+	limits(-1, -1)
+	succeed(t, operator.WishLimits(ctx, 1<<40, 0))
+	succeed(t, other.WishLimits(ctx, 1, 1))
+	succeed(t, other.WishResync(ctx, "d.c"))
+	limits(1<<40, 0)
+	succeed(t, operator.WishLimits(ctx, -1, 7))
+	limits(-1, 7)
+	succeed(t, operator.WishLimits(ctx, -1, -1))
+	limits(-1, -1)
+
+	now := time.Now()
+	wish := func(want ...ResyncWish) {
+		t.Helper()
+		w := must[Wishes](t)(runner.ReadWishes(ctx))
+		for i := range w.Resync {
+			if age := now.Sub(w.Resync[i].Asked); age < -time.Minute || age > time.Minute {
+				t.Errorf("asked %v ago", age)
+			}
+			w.Resync[i].Asked = time.Time{}
+		}
+		if diff := gocmp.Diff(want, w.Resync); diff != "" {
+			t.Error(diff)
+		}
+	}
+	wish()
+	succeed(t, operator.WishResync(ctx, "d.c/é.$x"))
+	wish(ResyncWish{NS: "d.c/é.$x", State: ResyncAsked})
+	succeed(t, runner.TellResync(ctx, "d.c/é.$x", ResyncCopying, ""))
+	succeed(t, operator.WishResync(ctx, "d.c/é.$x"))
+	wish(ResyncWish{NS: "d.c/é.$x", State: ResyncCopying})
+	for _, state := range []string{ResyncFailed, ResyncDone} {
+		succeed(t, runner.TellResync(ctx, "d.c/é.$x", state, "it was so"))
+		wish(ResyncWish{NS: "d.c/é.$x", State: state, Why: "it was so"})
+		succeed(t, operator.WishResync(ctx, "d.c/é.$x"))
+		wish(ResyncWish{NS: "d.c/é.$x", State: ResyncAsked})
+	}
+	// Of one that somebody removed nothing is made again.
+	succeed(t, runner.TellResync(ctx, "d.gone", ResyncDone, ""))
+	wish(ResyncWish{NS: "d.c/é.$x", State: ResyncAsked})
+
+	for what, err := range map[string]error{
+		"no state":       runner.TellResync(ctx, "d.c", "well", ""),
+		"not a database": operator.WishResync(ctx, "d"),
+	} {
+		if err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("error %v, want %q", err, what)
+		}
+	}
+}
+
+// TestWishesOrder: the oldest wish comes first.
+func TestWishesOrder(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	s := link(t, g)
+	var wg sync.WaitGroup
+	for _, ns := range []string{"d.a", "d.b", "d.c", "d.a", "d.b", "d.a"} { // some at once
+		wg.Go(func() {
+			if _, err := s.ReadWishes(ctx); err != nil {
+				t.Error(err)
+			}
+			if err := s.WishResync(ctx, oplog.Namespace(ns)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", wishesCollection, true, statement{
+		filter: byID("a/d.c"), change: func(dst []byte) []byte {
+			return appendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendDateTimeElement(dst, "asked", 5) })
+		},
+	})))
+	w := must[Wishes](t)(s.ReadWishes(ctx))
+	if len(w.Resync) != 3 || w.Resync[0].NS != "d.c" || w.Resync[1].Asked.After(w.Resync[2].Asked) {
+		t.Errorf("%+v", w.Resync)
+	}
+}
+
+// TestDamagedWishes: what nobody can have wished is said, and where it is.
+func TestDamagedWishes(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	s := link(t, g)
+	for _, tt := range []struct {
+		id, field string
+		value     func(dst []byte, name string) []byte
+		want      string
+	}{
+		{"a", bytesField, func(dst []byte, n string) []byte { return bsoncore.AppendInt64Element(dst, n, -3) }, `wish "a": field bytesPerSecond`},
+		{"a", opsField, func(dst []byte, n string) []byte { return bsoncore.AppendStringElement(dst, n, "5") }, `field opsPerSecond`},
+		{"a/d.c", "state", func(dst []byte, n string) []byte { return bsoncore.AppendStringElement(dst, n, "x") }, `wish "a/d.c": field state`},
+		{"a/d.c", "ns", func(dst []byte, n string) []byte { return bsoncore.AppendStringElement(dst, n, "d.d") }, `field _id`},
+	} {
+		succeed(t, s.WishLimits(ctx, 1, 1))
+		must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", wishesCollection, byID("a/d.c"))))
+		succeed(t, s.WishResync(ctx, "d.c"))
+		must[Wishes](t)(s.ReadWishes(ctx))
+		must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", wishesCollection, true, statement{
+			filter: byID(tt.id), change: func(dst []byte) []byte {
+				return appendDoc(dst, "$set", func(dst []byte) []byte { return tt.value(dst, tt.field) })
+			},
+		})))
+		_, err := s.ReadWishes(ctx)
+		if e, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(e.What, tt.want) {
+			t.Errorf("%s: %v", tt.field, err)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// copies is for a link that copies, with a spool of its own.
+func copies(t *testing.T, source, target *mongosim.Set, more ...string) (args []string, spool string) {
+	t.Helper()
+	spool = t.TempDir()
+	args = append(uris(source, target), "--start-at=copy", "--await=100ms", "--spool-dir="+spool, "--spool-free=16MiB")
+	return append(args, more...), spool
+}
+
+// fill gives a set documents.
+func fill(t *testing.T, set *mongosim.Set, db, coll string, docs int) {
+	t.Helper()
+	const chunk = 500
+	for from := 0; from < docs; from += chunk {
+		var list []any
+		for i := from; i < min(docs, from+chunk); i++ {
+			list = append(list, bson.D{{Key: "_id", Value: i}, {Key: "x", Value: i % 7}, {Key: "pad", Value: strings.Repeat("p", 200)}})
+		}
+		insert(t, set, db, coll, list...)
+	}
+}
+
+// A link copies by default, goes on with its copy where it was, at the pace that is
+// wished, and says how far it is.
+func TestRunCopies(t *testing.T) {
+	source, target := twoSets(t)
+	fill(t, source, "shop", "a", 3000)
+	tell(t, source, "shop", bson.D{{Key: "createIndexes", Value: "a"}, {Key: "indexes", Value: bson.A{bson.D{{Key: "key", Value: bson.D{{Key: "x", Value: 1}}}, {Key: "name", Value: "x_1"}}}}})
+	fill(t, source, "crm", "b", 10)
+	insert(t, target, "shop", "old", bson.D{{Key: "_id", Value: 1}})
+
+	args, spool := copies(t, source, target, "--max-ops-per-second=300")
+	code, stdout, stderr := invoke(t, nil, append([]string{"run", "--log-format=text"}, args...)...)
+	if want := "FAIL target data: where the link will write there is a collection: shop.old. Drop what is there, or say --drop-existing"; code != exitCheck || !strings.Contains(stderr, want) {
+		t.Fatalf("code %d, want %q in\n%s%s", code, want, stdout, stderr)
+	}
+	args = append(args, "--drop-existing")
+	code, stdout, _ = invoke(t, nil, append([]string{"run", "--check"}, args...)...)
+	for _, want := range []string{"OK   source data: 2 databases will be copied: crm, shop", "WARN target data: a collection will be dropped before the copy: shop.old", "OK   spool: " + filepath.Join(spool, "test") + " has room for"} {
+		if code != exitOK || !strings.Contains(stdout, want) {
+			t.Errorf("code %d, want %q in\n%s", code, want, stdout)
+		}
+	}
+	if left, err := os.ReadDir(spool); err != nil || len(left) > 0 {
+		t.Errorf("the checks have left %v, %v", left, err)
+	}
+
+	l := startLink(t, args...)
+	awaitSome(t, target, "shop", "a")
+	l.kill(pipeline.ErrStopped)
+	if code := l.end(); code != pipeline.ExitNotDrained {
+		t.Fatalf("code %d\n%s", code, &l.log)
+	}
+	if n := countDocs(t, target, "shop", "a"); n == 3000 {
+		t.Fatal("all was copied, whatever the limit is")
+	}
+	if n := countDocs(t, target, "shop", "old"); n != 0 {
+		t.Error("what the target had is still there")
+	}
+	on := []string{"--target=" + target.URI()}
+	code, stdout, _ = invoke(t, nil, append([]string{"links"}, on...)...)
+	if code != exitOK || !strings.Contains(stdout, "not consistent: copying") {
+		t.Errorf("code %d, %s", code, stdout)
+	}
+	code, stdout, stderr = invoke(t, nil, append([]string{"run", "--check"}, args...)...)
+	if want := `OK   link: "test" goes on with its copy of `; code != exitOK || !strings.Contains(stdout, want) {
+		t.Errorf("code %d, want %q in\n%s%s", code, want, stdout, stderr)
+	}
+
+	l = startLink(t, args...)
+	if code, _, stderr := invoke(t, nil, append([]string{"throttle", "--link=test", "--max-ops-per-second=0"}, on...)...); code != exitOK {
+		t.Errorf("code %d, %s", code, stderr)
+	}
+	insert(t, source, "shop", "late", bson.D{{Key: "_id", Value: 1}})
+	l.await("the target is consistent")
+	awaitLink(l)
+	awaitCount(t, target, "shop", "late", 1)
+	if n, m := countDocs(t, target, "shop", "a"), countDocs(t, target, "crm", "b"); n != 3000 || m != 10 {
+		t.Errorf("%d and %d documents were copied", n, m)
+	}
+	code, stdout, _ = invoke(t, nil, append([]string{"links"}, on...)...)
+	if code != exitOK || strings.Contains(stdout, "not consistent") {
+		t.Errorf("code %d, %s", code, stdout)
+	}
+
+	// One collection again: what somebody has spoiled is put right.
+	tell(t, target, "shop", bson.D{{Key: "delete", Value: "a"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "x", Value: 3}}}, {Key: "limit", Value: 0}}}}})
+	code, stdout, stderr = invoke(t, nil, append([]string{"resync", "--link=test", "--namespace=shop.a"}, on...)...)
+	if code != exitOK || !strings.Contains(stdout, "shop.a is the same as the source's again") {
+		t.Errorf("code %d, %s%s", code, stdout, stderr)
+	}
+	if n := countDocs(t, target, "shop", "a"); n != 3000 {
+		t.Errorf("%d documents after it was copied again", n)
+	}
+	l.drain()
+	if code := l.end(); code != exitOK {
+		t.Fatalf("code %d\n%s", code, &l.log)
+	}
+}
+
+// awaitSome waits for a first document.
+func awaitSome(t *testing.T, set *mongosim.Set, db, coll string) {
+	t.Helper()
+	awaitThat(t, func() bool { return countDocs(t, set, db, coll) > 0 }, "%s.%s stays empty", db, coll)
+}

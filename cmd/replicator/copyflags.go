@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// copyFlags are the settings of the copy that a link begins with.
+type copyFlags struct {
+	DropExisting     bool   `help:"Drop what the target has where the copy goes. Otherwise a target that has something there is refused."`
+	CloneReadConcern string `default:"majority" enum:"majority,local" help:"Copy what a majority of the source has (majority), or what the member has (local), which is begun anew if that is rolled back."`
+	CloneWorkers     int    `default:"8" help:"Collections, or parts of large ones, that are copied at a time. No more than there are writers."`
+	RangeBytes       size   `default:"512MiB" help:"Size of a part of a large collection that is copied by itself."`
+	Indexes          string `default:"after" enum:"after,before" help:"Build indexes after the documents are there, or before."`
+	IndexWorkers     int    `default:"2" help:"Collections on which indexes are built at a time."`
+
+	SpoolDir   string `placeholder:"DIR" help:"Where the log goes that cannot be applied yet: a folder in it for each link. Default: replicator/spool in the user's folder for caches."`
+	SpoolBytes size   `default:"64GiB" help:"Budget for that on disk. If it is used up, reading waits."`
+	SpoolFree  size   `default:"1GiB" help:"What stays free on that disk."`
+
+	MaxBytesPerSecond size          `default:"0" placeholder:"SIZE" help:"Copy no faster. 0: no limit. replicator throttle changes it while the link runs."`
+	MaxOpsPerSecond   int64         `default:"0" placeholder:"N" help:"The same, in documents."`
+	SourceWait        time.Duration `default:"24h" help:"How long the member that is copied may be away before another one is copied from the start."`
+}
+
+// numbers and the other lists are what checkNumbers checks.
+func (f *copyFlags) numbers() []numberRange {
+	return []numberRange{
+		{"clone-workers", int64(f.CloneWorkers), 1, 256},
+		{"index-workers", int64(f.IndexWorkers), 1, 256},
+		{"max-ops-per-second", f.MaxOpsPerSecond, 0, 1_000_000_000},
+	}
+}
+
+func (f *copyFlags) sizes() []sizeRange {
+	return []sizeRange{
+		{"range-bytes", f.RangeBytes, 1 << 20, 1 << 45},
+		{"spool-bytes", f.SpoolBytes, 256 << 20, 1 << 50},
+		{"spool-free", f.SpoolFree, 16 << 20, 1 << 50},
+		{"max-bytes-per-second", f.MaxBytesPerSecond, 0, 1 << 45},
+	}
+}
+
+// wantsCopy tells whether a new link begins with a copy.
+func (f *runFlags) wantsCopy() bool { return f.StartAt.copy || !f.StartAt.said && !f.AllowExisting }
+
+// startText is --start-at as it holds.
+func (f *runFlags) startText() string {
+	switch {
+	case f.StartAt.said:
+		return f.StartAt.String()
+	case f.wantsCopy():
+		return startCopy
+	}
+	return "now"
+}
+
+// spoolDir returns the folder for the link's spool, empty if there is no place for
+// one.
+func (f *runFlags) spoolDir() string {
+	dir := f.SpoolDir
+	if dir == "" {
+		caches, err := os.UserCacheDir()
+		if err != nil {
+			return ""
+		}
+		dir = filepath.Join(caches, "replicator", "spool")
+	}
+	// No setting has the name of a folder above: a link's may be two dots.
+	if f.Link == "" || f.Link == "." || f.Link == ".." {
+		return ""
+	}
+	return filepath.Join(dir, f.Link)
+}
+
+// checkCopy checks what has to do with the copy that a link begins with.
+func (f *runFlags) checkCopy() error {
+	var faults []error
+	switch {
+	case f.StartAt.copy && f.AllowExisting:
+		faults = append(faults, errors.New("--start-at=copy and --allow-existing: say --drop-existing to have what the target has dropped and copied anew; "+
+			"or --allow-existing with --start-at=T (now by default) to take it for a copy that was made at T"))
+	case f.DropExisting && f.AllowExisting:
+		faults = append(faults, errors.New("--drop-existing and --allow-existing: what the target has is either dropped or kept"))
+	case f.DropExisting && !f.wantsCopy():
+		faults = append(faults, errors.New("--drop-existing is for a link that begins with a copy: --start-at=copy"))
+	}
+	if f.SpoolDir == "" && f.wantsCopy() {
+		if _, err := os.UserCacheDir(); err != nil {
+			faults = append(faults, fmt.Errorf("--spool-dir is missing, and there is no folder for caches: %w", err))
+		}
+	}
+	if f.wantsCopy() && (f.Link == "." || f.Link == "..") {
+		faults = append(faults, fmt.Errorf("--link: %q cannot be the name of a folder of the spool", f.Link))
+	}
+	return errors.Join(faults...)
+}
+
+// copying makes the pipeline's settings of a copy.
+func (f *runFlags) copying() pipeline.CopyConfig {
+	return pipeline.CopyConfig{
+		Wanted: f.wantsCopy(), DropExisting: f.DropExisting,
+		ReadConcern: clone.ReadConcern(f.CloneReadConcern),
+		// Each of them writes by a lane of its own.
+		Workers: min(f.CloneWorkers, f.Writers), IndexWorkers: min(f.IndexWorkers, f.Writers),
+		IndexesFirst: f.Indexes == "before", RangeBytes: int64(f.RangeBytes),
+		SpoolDir: f.spoolDir(), SpoolBytes: int64(f.SpoolBytes), SpoolFree: int64(f.SpoolFree),
+		BytesPerSecond: int64(f.MaxBytesPerSecond), OpsPerSecond: f.MaxOpsPerSecond,
+		SourceWait: f.SourceWait,
+	}
+}

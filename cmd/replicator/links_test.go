@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"io"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// What is asked of links goes to the target's metadata, whether they run or not.
+func TestLinks(t *testing.T) {
+	source, target := twoSets(t)
+	on := "--target=" + target.URI()
+	code, stdout, stderr := invoke(t, nil, "links", on)
+	if code != exitOK || stdout != "" || !strings.Contains(stderr, "There is no link in replicator") {
+		t.Errorf("no link: code %d, %s%s", code, stdout, stderr)
+	}
+	code, _, stderr = invoke(t, nil, "throttle", on, "--link=test")
+	if code != exitUsage || !strings.Contains(stderr, "--link: there is no link test in replicator of the target, which has none") {
+		t.Errorf("no such link: code %d, %s", code, stderr)
+	}
+	l := startLink(t, append(uris(source, target), "--await=100ms")...)
+	awaitLink(l)
+	l.drain()
+	if code := l.end(); code != exitOK {
+		t.Fatalf("code %d\n%s", code, &l.log)
+	}
+	code, stdout, _ = invoke(t, nil, "links", on)
+	if want := regexp.MustCompile(`^LINK +SOURCE +WRITERS +APPLIED +OF +STATE\ntest +src +16 +\d+:\d+ t\d+ +\S+Z +consistent\n$`); code != exitOK || !want.MatchString(stdout) {
+		t.Errorf("code %d, %s", code, stdout)
+	}
+	code, _, stderr = invoke(t, nil, "resync", on, "--link=tset", "--namespace=shop.a")
+	if code != exitUsage || !strings.Contains(stderr, "which has test") {
+		t.Errorf("a typo: code %d, %s", code, stderr)
+	}
+
+	// The environment says what a link is started with, which is not what is wished.
+	environ := []string{"REPLICATOR_TARGET=" + target.URI(), "REPLICATOR_LINK=test", "REPLICATOR_MAX_BYTES_PER_SECOND=1MiB"}
+	for _, tt := range []struct{ args, want string }{
+		{"", "Link test copies: as many bytes per second as it was started with, as many documents per second as it was started with.\n"},
+		{"--max-ops-per-second=500", "Link test copies, within a few seconds if it runs: as many bytes per second as it was started with, at most 500 documents per second.\n"},
+		{"--max-bytes-per-second=20MiB", "Link test copies, within a few seconds if it runs: at most 20MiB per second, at most 500 documents per second.\n"},
+		{"--max-ops-per-second=0", "Link test copies, within a few seconds if it runs: at most 20MiB per second, documents without a limit.\n"},
+		{"", "Link test copies: at most 20MiB per second, documents without a limit.\n"},
+		{"--default", "Link test copies, within a few seconds if it runs: as many bytes per second as it was started with, as many documents per second as it was started with.\n"},
+	} {
+		code, stdout, stderr := invoke(t, environ, append([]string{"throttle"}, strings.Fields(tt.args)...)...)
+		if code != exitOK || stdout != tt.want {
+			t.Errorf("throttle %s: code %d, %s%s", tt.args, code, stdout, stderr)
+		}
+	}
+
+	code, stdout, stderr = invoke(t, environ, "resync", "--namespace=shop.a", "--no-wait")
+	if code != exitOK || !strings.HasPrefix(stdout, "shop.a: asked for. Link test begins with it") {
+		t.Errorf("resync: code %d, %s%s", code, stdout, stderr)
+	}
+	if n := countDocs(t, target, "replicator", "wishes"); n != 2 {
+		t.Errorf("%d wishes", n)
+	}
+	// It is in the state that the link says.
+	tell(t, target, "replicator", bson.D{{Key: "update", Value: "wishes"}, {Key: "updates", Value: bson.A{bson.D{
+		{Key: "q", Value: bson.D{{Key: "ns", Value: "shop.a"}}},
+		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: checkpoint.ResyncJoining}}}}},
+	}}}})
+	wait := startCommand(t, environ, "resync", "--namespace=shop.a")
+	wait.see("shop.a is copied, and the log is applied to the copy")
+	tell(t, target, "replicator", bson.D{{Key: "update", Value: "wishes"}, {Key: "updates", Value: bson.A{bson.D{
+		{Key: "q", Value: bson.D{{Key: "ns", Value: "shop.a"}}},
+		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: checkpoint.ResyncDone}}}}},
+	}}}})
+	wait.see("shop.a is the same as the source's again")
+	if code := wait.end(); code != exitOK {
+		t.Errorf("code %d", code)
+	}
+}
+
+func TestLinkState(t *testing.T) {
+	at := func(seconds uint32) oplog.OpTime { return oplog.OpTime{TS: bson.Timestamp{T: seconds, I: 1}, Term: 2} }
+	for want, s := range map[string]checkpoint.State{
+		"consistent": {Applied: at(5)},
+		"not consistent: applying the log up to 7:1 t2": {Applied: at(5), CopiedUntil: at(7)},
+		"not consistent: copying, not listed yet (copy 2: rs0/a rolled back)": {Applied: at(5), Copy: &checkpoint.Copy{
+			Number: 2, Phase: checkpoint.Copying, Why: "rs0/a rolled back",
+		}},
+		"not consistent: copying": {Applied: at(5), Copy: &checkpoint.Copy{Number: 1, Phase: checkpoint.Copying, Listed: true}},
+		// That it has been applied so far is not all: the source must not have rolled back.
+		"not consistent: copied, applying the log up to 5:1 t2": {Applied: at(5), CopiedUntil: at(5), Copy: &checkpoint.Copy{Number: 1, Phase: checkpoint.Replaying, Stop: at(5)}},
+		"consistent (copy 3: x)":                                {Applied: at(5), CopiedUntil: at(5), Copy: &checkpoint.Copy{Number: 3, Phase: checkpoint.Copied, Stop: at(5), Why: "x"}},
+	} {
+		if got := linkState(&s); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// running is a command that runs, and what it has printed.
+type running struct {
+	t    *testing.T
+	out  logLines
+	code chan int
+}
+
+// startCommand starts a command line that prints to out.
+func startCommand(t *testing.T, environ []string, args ...string) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	r := &running{t: t, code: make(chan int, 1)}
+	r.out.more = sync.NewCond(&r.out.mu)
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		r.code <- execute(ends{ctx, context.WithoutCancel(ctx)}, args, environ, &r.out, io.Discard)
+		r.out.end()
+	})
+	t.Cleanup(func() {
+		cancel(context.Canceled)
+		wait.Wait()
+	})
+	return r
+}
+
+// see waits for a line.
+func (r *running) see(want string) {
+	r.t.Helper()
+	for {
+		line, ok := r.out.next()
+		if !ok {
+			r.t.Fatalf("it ended before %q came; it printed\n%s", want, &r.out)
+		}
+		if strings.Contains(string(line), want) {
+			return
+		}
+	}
+}
+
+func (r *running) end() int { return <-r.code }

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/printable"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+type resyncCommand struct {
+	linkFlags
+	Namespace string `placeholder:"DB.COLLECTION" help:"The collection, by the source's name."`
+	NoWait    bool   `help:"Do not wait for what becomes of it."`
+}
+
+// resyncTexts say what a state means.
+var resyncTexts = map[string]string{
+	checkpoint.ResyncAsked:   "asked for",
+	checkpoint.ResyncCopying: "is being copied",
+	checkpoint.ResyncJoining: "is copied, and the log is applied to the copy",
+	checkpoint.ResyncDone:    "is the same as the source's again",
+	checkpoint.ResyncFailed:  "could not be copied again",
+}
+
+const (
+	// resyncPoll is how often it is asked what became of it.
+	resyncPoll = time.Second
+	// resyncTell is how often the progress is shown at most.
+	resyncTell = 10 * time.Second
+	// nobodyRuns is how long a link may stand still until that is said: an idle
+	// source has an entry every ten seconds.
+	nobodyRuns = 20 * time.Second
+)
+
+// Run asks for a collection to be copied again, and shows what becomes of that.
+func (c *resyncCommand) Run(ctx context.Context, out output) error {
+	ns := oplog.Namespace(c.Namespace)
+	store, state, release, err := c.openLink(ctx, checkResync(c.Namespace))
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := store.WishResync(ctx, ns); err != nil {
+		return stopped(ctx, err)
+	}
+	if c.NoWait {
+		_, err := fmt.Fprintf(out.results, "%s: %s. Link %s begins with it within a few seconds if it runs, else once it does.\n", ns, resyncTexts[checkpoint.ResyncAsked], c.Link)
+		return err
+	}
+	w := &resyncWatch{store: store, ns: ns, link: c.Link, out: out, applied: state.Applied, term: state.Term, moved: time.Now()}
+	return w.run(ctx)
+}
+
+// checkResync tells early what the link would refuse.
+func checkResync(name string) error {
+	db, coll, _ := strings.Cut(name, ".")
+	switch {
+	case name == "":
+		return errors.New("--namespace is missing: DB.COLLECTION, by the source's name")
+	case db == "" || coll == "":
+		return fmt.Errorf("--namespace: %q is not of the form DB.COLLECTION", name)
+	case db == "admin" || db == "local" || db == "config":
+		return fmt.Errorf("--namespace: %s belongs to the server", name)
+	}
+	return nil
+}
+
+// resyncError is a collection that could not be copied again.
+type resyncError struct{ error }
+
+func (e resyncError) Unwrap() error { return e.error }
+
+// leftError is a collection that is still to be copied, or is being, when the
+// command was stopped.
+type leftError struct{ error }
+
+func (e leftError) Unwrap() error { return e.error }
+
+// wishReader reads what is wished of a link, and the link: a *checkpoint.Store.
+// Reading changes nothing, and may be repeated.
+type wishReader interface {
+	ReadWishes(ctx context.Context) (checkpoint.Wishes, error)
+	Load(ctx context.Context) (checkpoint.State, bool, error)
+}
+
+// resyncWatch shows what becomes of a collection that is to be copied again.
+type resyncWatch struct {
+	store wishReader
+	ns    oplog.Namespace
+	link  string
+	out   output
+
+	// state and why were shown last, told is when.
+	state, why string
+	told       time.Time
+	// applied and term are the link's, moved is when they were seen to change; said
+	// tells that it was said that they do not.
+	applied oplog.OpTime
+	term    int64
+	moved   time.Time
+	said    bool
+	// first tells that it was said that the link makes its first copy.
+	first bool
+	// away tells that it was said that the target cannot be asked.
+	away bool
+}
+
+// run returns when it is done (nil), or cannot be (resyncError).
+func (w *resyncWatch) run(ctx context.Context) error {
+	tick := time.NewTicker(resyncPoll)
+	defer tick.Stop()
+	for {
+		over, err := w.look(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return leftError{fmt.Errorf("wait for %s to be copied again: %w", w.ns, context.Cause(ctx))}
+		case err != nil && pipeline.Classify(err).Action == pipeline.Retry:
+			if !w.away {
+				w.away = true
+				w.out.complain("The target cannot be asked: %v. Trying again.", err)
+			}
+		case over || err != nil:
+			return err
+		default:
+			w.away = false
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// look asks once, and says what is new. It tells whether all is over.
+func (w *resyncWatch) look(ctx context.Context) (over bool, err error) {
+	wishes, err := w.store.ReadWishes(ctx)
+	if err != nil {
+		return false, err
+	}
+	wish, ok := resyncOf(&wishes, string(w.ns))
+	if !ok {
+		return true, resyncError{fmt.Errorf("copy %s again: somebody has taken the wish away", w.ns)}
+	}
+	if news := wish.Why != w.why && time.Since(w.told) >= resyncTell; wish.State != w.state || news {
+		w.state, w.why, w.told = wish.State, wish.Why, time.Now()
+		text, known := resyncTexts[wish.State]
+		if !known {
+			text = wish.State
+		}
+		if wish.State == checkpoint.ResyncFailed {
+			return true, resyncError{fmt.Errorf("%s %s: %s", w.ns, text, wish.Why)}
+		}
+		if wish.Why != "" {
+			text += ": " + wish.Why
+		}
+		if _, err := fmt.Fprintf(w.out.results, "%s  %s %s\n", time.Now().UTC().Format(time.RFC3339), w.ns, printable.Text(text)); err != nil {
+			return true, fmt.Errorf("print what becomes of %s: %w", w.ns, err)
+		}
+	}
+	if wish.State == checkpoint.ResyncDone {
+		return true, nil
+	}
+	return false, w.waits(ctx, wish.State)
+}
+
+// waits says why nothing may come of it for now: once, until the link moves.
+func (w *resyncWatch) waits(ctx context.Context, wish string) error {
+	state, found, err := w.store.Load(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return resyncError{fmt.Errorf("copy %s again: the link %s was removed", w.ns, w.link)}
+	case state.Copy != nil && state.Copy.Phase == checkpoint.Copying && wish == checkpoint.ResyncAsked:
+		if !w.first {
+			w.first = true
+			w.out.complain("Link %s is still copying everything for the first time; it begins with this behind that.", w.link)
+		}
+	case state.Applied != w.applied || state.Term != w.term:
+		w.applied, w.term, w.moved, w.said = state.Applied, state.Term, time.Now(), false
+	case !w.said && time.Since(w.moved) >= nobodyRuns:
+		w.said = true
+		w.out.complain("Link %s has not moved for %s: if nobody runs it, this takes effect once replicator run does. The wish stays, whether this waits for it or not.",
+			w.link, nobodyRuns)
+	}
+	return nil
+}

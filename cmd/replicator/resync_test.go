@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// wishBoard is what a target says of a link, as time goes by.
+type wishBoard struct {
+	began time.Time
+	acts  []act // by time
+}
+
+// act is what is so from a time on.
+type act struct {
+	at         time.Duration
+	state, why string
+	applied    uint32
+	err        error
+	gone       bool
+	phase      checkpoint.CopyPhase
+}
+
+func (b *wishBoard) now() act {
+	var now act
+	for _, a := range b.acts {
+		if time.Since(b.began) >= a.at {
+			now = a
+		}
+	}
+	return now
+}
+
+func (b *wishBoard) ReadWishes(context.Context) (checkpoint.Wishes, error) {
+	a := b.now()
+	if a.state == "" {
+		return checkpoint.Wishes{}, a.err
+	}
+	return checkpoint.Wishes{Resync: []checkpoint.ResyncWish{
+		{NS: "shop.other", State: checkpoint.ResyncFailed}, {NS: "shop.a", State: a.state, Why: a.why},
+	}}, a.err
+}
+
+func (b *wishBoard) Load(context.Context) (checkpoint.State, bool, error) {
+	a := b.now()
+	s := checkpoint.State{Applied: oplog.OpTime{TS: bson.Timestamp{T: a.applied}}}
+	if a.phase != "" {
+		s.Copy = &checkpoint.Copy{Phase: a.phase}
+	}
+	return s, !a.gone, nil
+}
+
+func TestResyncWatch(t *testing.T) {
+	stepDown := &servererr.Error{Code: servererr.NotWritablePrimary, Message: "not primary"}
+	for name, tt := range map[string]struct {
+		acts  []act
+		want  string // what is printed, a line each
+		fault string // the error has that
+		took  time.Duration
+	}{
+		"all goes well": {
+			[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: 2 * time.Second, state: checkpoint.ResyncCopying, applied: 1}, {at: 5 * time.Second, state: checkpoint.ResyncJoining, applied: 2}, {at: 7 * time.Second, state: checkpoint.ResyncDone, applied: 3}},
+			"shop.a asked for\nshop.a is being copied\nshop.a is copied, and the log is applied to the copy\nshop.a is the same as the source's again\n", "", 7 * time.Second,
+		},
+		"progress, not more often than every ten seconds": {
+			[]act{{state: checkpoint.ResyncCopying, why: "1 of 9", applied: 1}, {at: 5 * time.Second, state: checkpoint.ResyncCopying, why: "2 of 9", applied: 2}, {at: 12 * time.Second, state: checkpoint.ResyncCopying, why: "3 of 9", applied: 3}, {at: 15 * time.Second, state: checkpoint.ResyncDone, applied: 4}},
+			"shop.a is being copied: 1 of 9\nshop.a is being copied: 2 of 9\nshop.a is the same as the source's again\n", "", 15 * time.Second,
+		},
+		"in the middle of the first copy": {
+			[]act{{state: checkpoint.ResyncAsked, applied: 1, phase: checkpoint.Copying}, {at: 90 * time.Second, state: checkpoint.ResyncDone, applied: 2, phase: checkpoint.Copied}},
+			"shop.a asked for\n! Link l is still copying everything\nshop.a is the same as the source's again\n", "", 90 * time.Second,
+		},
+		"refused": {
+			[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: time.Second, state: checkpoint.ResyncFailed, why: "shop is not mirrored", applied: 1}},
+			"shop.a asked for\n", "shop.a could not be copied again: shop is not mirrored", time.Second,
+		},
+		"nobody runs it, then somebody does": {
+			[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: 90 * time.Second, state: checkpoint.ResyncDone, applied: 2}},
+			"shop.a asked for\n! Link l has not moved for 20s: if nobody runs it\nshop.a is the same as the source's again\n", "", 90 * time.Second,
+		},
+		"an idle source": {
+			[]act{{state: checkpoint.ResyncCopying, applied: 1}, {at: 10 * time.Second, state: checkpoint.ResyncCopying, applied: 2}, {at: 20 * time.Second, state: checkpoint.ResyncCopying, applied: 3}, {at: 30 * time.Second, state: checkpoint.ResyncDone, applied: 4}},
+			"shop.a is being copied\nshop.a is the same as the source's again\n", "", 30 * time.Second,
+		},
+		"a step-down": {
+			[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: time.Second, state: checkpoint.ResyncAsked, applied: 1, err: stepDown}, {at: 4 * time.Second, state: checkpoint.ResyncDone, applied: 2}},
+			"shop.a asked for\n! The target cannot be asked: not primary\nshop.a is the same as the source's again\n", "", 4 * time.Second,
+		},
+		"a lost connection":       {[]act{{state: checkpoint.ResyncAsked, applied: 1, err: &call.LostError{Host: "a", Err: errors.New("reset")}}, {at: time.Second, state: checkpoint.ResyncDone, applied: 1}}, "! The target cannot be asked\nshop.a is the same as the source's again\n", "", time.Second},
+		"not allowed":             {[]act{{state: checkpoint.ResyncAsked, applied: 1, err: &servererr.Error{Code: servererr.Unauthorized, Message: "not authorized"}}}, "", "not authorized", 0},
+		"the wish is gone":        {[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: time.Second, state: "", applied: 1}}, "shop.a asked for\n", "taken the wish away", time.Second},
+		"the link is gone":        {[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: time.Second, state: checkpoint.ResyncAsked, applied: 1, gone: true}}, "shop.a asked for\n", "the link l was removed", time.Second},
+		"stopped, the wish stays": {[]act{{state: checkpoint.ResyncAsked, applied: 1}}, "shop.a asked for\n! Link l has not moved\n", "wait for shop.a to be copied again", 100 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var results bytes.Buffer
+				ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Second, errors.New("enough"))
+				defer cancel()
+				w := &resyncWatch{
+					store: &wishBoard{began: time.Now(), acts: tt.acts}, ns: "shop.a", link: "l", moved: time.Now(),
+					applied: oplog.OpTime{TS: bson.Timestamp{T: 1}}, out: output{&results, marked{&results}},
+				}
+				began := time.Now()
+				err := w.run(ctx)
+				if time.Since(began) != tt.took {
+					t.Errorf("it took %s, want %s", time.Since(began), tt.took)
+				}
+				if (err == nil) != (tt.fault == "") || err != nil && !strings.Contains(err.Error(), tt.fault) {
+					t.Errorf("got %v, want %q", err, tt.fault)
+				}
+				got, want := strings.Split(results.String(), "\n"), strings.Split(tt.want, "\n")
+				if len(got) != len(want) {
+					t.Fatalf("got\n%swant\n%s", &results, tt.want)
+				}
+				for i := range got {
+					if line := atTime.ReplaceAllString(got[i], ""); !strings.HasPrefix(line, want[i]) || want[i] == "" && line != "" {
+						t.Errorf("got %q, want %q", line, want[i])
+					}
+				}
+			})
+		})
+	}
+}
+
+// atTime is what a line begins with.
+var atTime = regexp.MustCompile(`^\S+Z  `)
+
+// marked puts a mark before what is written.
+type marked struct{ to *bytes.Buffer }
+
+func (m marked) Write(p []byte) (int, error) {
+	m.to.WriteString("! ")
+	return m.to.Write(p)
+}
+
+func TestResyncCodes(t *testing.T) {
+	for _, err := range []error{leftError{errors.New("x")}, resyncError{errors.New("x")}} {
+		if code, hint := explain(err); code != exitUnexpected || hint == "" {
+			t.Errorf("%T: %d, %q", err, code, hint)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/mdb"
+)
+
+// targetFlags say where the metadata of links are. They are run's.
+type targetFlags struct {
+	Target           string        `placeholder:"URI" help:"The target: connection string of a replica set."`
+	TargetLogin      loginFlags    `embed:"" prefix:"target-"`
+	MetadataDB       string        `name:"metadata-db" default:"replicator" help:"Database of the target for the links' own documents."`
+	SelectionTimeout time.Duration `default:"30s" help:"How long to wait for a server that can be asked."`
+}
+
+// linkFlags say which link is meant.
+type linkFlags struct {
+	targetFlags
+	Link string `placeholder:"NAME" help:"Name of the link."`
+}
+
+// open checks the flags and connects. The error of flags is a usageError; more are
+// added to it.
+func (f *targetFlags) open(ctx context.Context, more ...error) (*mdb.Set, error) {
+	options, err := parseDeployment("target", f.TargetLogin.config(f.Target, f.SelectionTimeout))
+	if f.SelectionTimeout < time.Millisecond {
+		err = errors.Join(err, fmt.Errorf("--selection-timeout: %s is less than %s", f.SelectionTimeout, time.Millisecond))
+	}
+	if err = errors.Join(append([]error{err}, more...)...); err != nil {
+		return nil, usageError{err}
+	}
+	set, err := mdb.Open(ctx, options)
+	if err != nil {
+		return nil, connectError{fmt.Errorf("connect to the target: %w", err)}
+	}
+	return set, nil
+}
+
+// openLink does that, and finds the link.
+func (f *linkFlags) openLink(ctx context.Context, more ...error) (store *checkpoint.Store, state checkpoint.State, release func(), err error) {
+	if f.Link == "" {
+		more = append(more, errors.New("--link is missing: the name of a link; replicator links lists them"))
+	} else if !checkpoint.ValidLink(f.Link) {
+		more = append(more, fmt.Errorf("--link: %q: a name has letters, digits, dots, _ and -, 64 at most", f.Link))
+	}
+	set, err := f.open(ctx, more...)
+	if err != nil {
+		return nil, checkpoint.State{}, nil, err
+	}
+	store, state, err = f.find(ctx, set)
+	if err != nil {
+		set.Close()
+		return nil, checkpoint.State{}, nil, stopped(ctx, err)
+	}
+	return store, state, set.Close, nil
+}
+
+func (f *linkFlags) find(ctx context.Context, set *mdb.Set) (*checkpoint.Store, checkpoint.State, error) {
+	store, err := checkpoint.New(checkpoint.Config{Target: set, DB: f.MetadataDB, Link: f.Link})
+	if err != nil {
+		return nil, checkpoint.State{}, usageError{err}
+	}
+	state, found, err := store.Load(ctx)
+	if err != nil || found {
+		return store, state, err
+	}
+	links, err := checkpoint.List(ctx, set, f.MetadataDB)
+	if err != nil {
+		return nil, checkpoint.State{}, err
+	}
+	names := make([]string, len(links))
+	for i := range links {
+		names[i] = links[i].Link
+	}
+	there := "has none"
+	if len(names) > 0 {
+		there = "has " + strings.Join(names, ", ")
+	}
+	return nil, checkpoint.State{}, usageError{fmt.Errorf("--link: there is no link %s in %s of the target, which %s", f.Link, f.MetadataDB, there)}
+}

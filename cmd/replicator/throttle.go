@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/oplogrep/replicator/checkpoint"
+)
+
+// The tag settings:"no" is of flags that no variable of the environment counts
+// for: those of run say what a link is started with, these what is to change.
+type throttleCommand struct {
+	linkFlags
+	MaxBytesPerSecond string `settings:"no" placeholder:"SIZE" help:"Copy no faster. 0: no limit."`
+	MaxOpsPerSecond   string `settings:"no" placeholder:"N" help:"The same, in documents."`
+	Default           bool   `help:"Forget what was wished: the link keeps to what it was started with."`
+}
+
+// Run changes how fast a link may copy, or says what is wished.
+func (c *throttleCommand) Run(ctx context.Context, out output) error {
+	bytes, faultBytes := wishedBytes(c.MaxBytesPerSecond)
+	ops, faultOps := wishedOps(c.MaxOpsPerSecond)
+	change := c.MaxBytesPerSecond != "" || c.MaxOpsPerSecond != ""
+	var both error
+	if c.Default && change {
+		both = errors.New("--default removes the limits that are wished: give it alone")
+	}
+	store, _, release, err := c.openLink(ctx, faultBytes, faultOps, both)
+	if err != nil {
+		return err
+	}
+	defer release()
+	wishes, err := store.ReadWishes(ctx)
+	if err != nil {
+		return stopped(ctx, err)
+	}
+	if !change && !c.Default {
+		return c.print(out, "", wishes.BytesPerSecond, wishes.OpsPerSecond)
+	}
+	// What is not said stays as it was.
+	if c.MaxBytesPerSecond == "" && !c.Default {
+		bytes = wishes.BytesPerSecond
+	}
+	if c.MaxOpsPerSecond == "" && !c.Default {
+		ops = wishes.OpsPerSecond
+	}
+	if err := store.WishLimits(ctx, bytes, ops); err != nil {
+		return stopped(ctx, err)
+	}
+	return c.print(out, ", within a few seconds if it runs", bytes, ops)
+}
+
+// print says what is wished.
+func (c *throttleCommand) print(out output, when string, bytes, ops int64) error {
+	_, err := fmt.Fprintf(out.results, "Link %s copies%s: %s, %s.\n", c.Link, when,
+		limitText(bytes, "bytes", func(n int64) string { return size(n).String() }),
+		limitText(ops, "documents", func(n int64) string { return strconv.FormatInt(n, 10) + " documents" }))
+	if err != nil {
+		return fmt.Errorf("print the limits: %w", err)
+	}
+	return nil
+}
+
+func limitText(n int64, what string, text func(int64) string) string {
+	switch {
+	case n < 0:
+		return "as many " + what + " per second as it was started with"
+	case n == 0:
+		return what + " without a limit"
+	}
+	return "at most " + text(n) + " per second"
+}
+
+// wishedBytes reads a limit; negative where none is given.
+func wishedBytes(text string) (int64, error) {
+	if text == "" {
+		return -1, nil
+	}
+	var s size
+	if err := s.UnmarshalText([]byte(text)); err != nil {
+		return -1, fmt.Errorf("--max-bytes-per-second: %w", err)
+	}
+	return int64(s), nil
+}
+
+func wishedOps(text string) (int64, error) {
+	if text == "" {
+		return -1, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return -1, fmt.Errorf("--max-ops-per-second: %q is no number from 0 on", text)
+	}
+	return n, nil
+}
+
+// resyncOf finds what became of the wish for a collection.
+func resyncOf(w *checkpoint.Wishes, ns string) (checkpoint.ResyncWish, bool) {
+	for _, r := range w.Resync {
+		if string(r.NS) == ns {
+			return r, true
+		}
+	}
+	return checkpoint.ResyncWish{}, false
+}

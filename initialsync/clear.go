@@ -1,0 +1,136 @@
+package initialsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/initialsync/inventory"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// leftover is what the target has where the copy goes.
+type leftover struct {
+	// collections are the source's names of collections, and of the buckets of
+	// time series.
+	collections []oplog.Namespace
+	// dbs are the source's databases that there is anything of, or something held.
+	dbs map[string]bool
+	// count is of collections, time series and views.
+	count int
+}
+
+// clear drops what the target has where the copy goes.
+func (c *Copier) clear(ctx context.Context) error {
+	c.enter(StepClear)
+	left, err := c.leftover(ctx)
+	if err != nil {
+		return err
+	}
+	workers := min(c.cfg.Workers, len(left.collections))
+	if err := c.equip(ctx, max(1, workers)); err != nil {
+		return err
+	}
+	err = share(ctx, workers, left.collections, func(ctx context.Context, worker int, ns oplog.Namespace) error {
+		op, err := inventory.DropOp(ns, c.copy.Begin)
+		if err != nil {
+			return err
+		}
+		return c.worker(worker).Apply(ctx, op)
+	})
+	if err != nil {
+		return err
+	}
+	// The command of the log that drops what is left of a database does the rest:
+	// views, and what is held of collections that are gone.
+	for _, db := range slices.Sorted(maps.Keys(left.dbs)) {
+		if err := c.worker(0).Apply(ctx, dropDatabaseOp(db, c.copy.Begin)); err != nil {
+			return err
+		}
+	}
+	if err := c.hold.DropCopies(ctx, c.copy.Number); err != nil {
+		return err
+	}
+	c.copy.Cleared = true
+	if err := c.hold.UpdateCopy(ctx, c.copy); err != nil {
+		return err
+	}
+	c.cfg.Observer.Tell(Cleared{Databases: len(left.dbs), Collections: left.count})
+	return nil
+}
+
+func dropDatabaseOp(db string, at oplog.OpTime) *oplog.Op {
+	return &oplog.Op{
+		OpTime: at, Kind: oplog.KindCommand, Command: oplog.CommandDropDatabase, NS: oplog.NewNamespace(db, "$cmd"),
+		O: bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("dropDatabase", 1).Build()),
+	}
+}
+
+// leftover looks for what is in the way.
+func (c *Copier) leftover(ctx context.Context) (leftover, error) {
+	left := leftover{dbs: map[string]bool{}}
+	dbs, err := databases(ctx, c.cfg.Target)
+	if err != nil {
+		return left, err
+	}
+	for _, db := range dbs {
+		if db == "admin" || db == "config" || db == "local" || db == c.cfg.MetaDB {
+			continue
+		}
+		listed, err := listCollections(ctx, c.cfg.Target, db)
+		if err != nil {
+			return left, err
+		}
+		for _, x := range listed {
+			if err := left.add(c.cfg.Scope, x, listed); err != nil {
+				return left, err
+			}
+		}
+	}
+	held, err := heldNames(ctx, c.cfg.Target, c.cfg.MetaDB, c.cfg.Link)
+	if err != nil {
+		return left, err
+	}
+	for _, ns := range held {
+		if from, in := c.cfg.Scope.Source(ns); in {
+			left.dbs[from.DB()] = true
+		}
+	}
+	return left, nil
+}
+
+// add takes one of the collections and views of a database of the target.
+func (l *leftover) add(scope Scope, x listed, all []listed) error {
+	// These go with their views and their series. Buckets that have lost their
+	// series are a collection like any other.
+	if x.ns.IsSystemViews() || x.ns.IsBuckets() && hasSeries(all, x.ns) {
+		return nil
+	}
+	from, in := scope.Source(x.ns)
+	if !in {
+		return nil
+	}
+	l.dbs[from.DB()] = true
+	l.count++
+	switch x.kind {
+	case "collection":
+		l.collections = append(l.collections, from)
+	case "timeseries":
+		l.collections = append(l.collections, from.Buckets())
+	case "view":
+	default:
+		return fmt.Errorf("%s is a %q: %w", x.ns, x.kind, errUnknownType)
+	}
+	return nil
+}
+
+var errUnknownType = errors.New("no rule for dropping such a thing; drop it, or exclude it")
+
+func hasSeries(all []listed, buckets oplog.Namespace) bool {
+	return slices.ContainsFunc(all, func(x listed) bool { return x.kind == "timeseries" && x.ns.Buckets() == buckets })
+}

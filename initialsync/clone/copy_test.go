@@ -1,0 +1,186 @@
+package clone
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+func TestCopy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	insertRaw(t, w.source, "d.c", numbered(t, 0, 5000, 100)...)
+	w.whole(w.collection("d.c"))
+	if w.docs != 5000 {
+		t.Errorf("%d documents were told of", w.docs)
+	}
+	ranges := must[[]checkpoint.CopyRange](t)(w.ranges(within(t)))
+	if r := ranges[0]; r.Docs != 5000 || r.Bytes != 5000*int64(len(numbered(t, 0, 1, 100)[0])) || r.Steps != 3 {
+		t.Errorf("the range says %+v", r)
+	}
+}
+
+func TestCopyEmpty(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	run(t, w.source, "d", bson.D{{Key: "create", Value: "c"}})
+	w.whole(w.collection("d.c"))
+	if w.progressed != 1 {
+		t.Errorf("%d steps", w.progressed)
+	}
+}
+
+// mixed are documents with _ids of all types that a server takes.
+func mixed(t fataler) []bson.Raw {
+	var docs []bson.Raw
+	ids := slices.Clone(someIDs)
+	for i := range 300 {
+		ids = append(ids, int32(100+i), fmt.Sprintf("text %d", i), bson.ObjectID{9, byte(i), byte(i >> 8)}, bson.D{{Key: "x", Value: i}})
+	}
+	var values []bson.RawValue
+	for _, id := range ids {
+		if v := rawID(id); v.Type != bson.TypeRegex && v.Type != bson.TypeUndefined && !strings.Contains(v.String(), `"$`) || v.Type != bson.TypeEmbeddedDocument && v.Type != bson.TypeRegex && v.Type != bson.TypeUndefined {
+			values = append(values, v)
+		}
+	}
+	sortIDs(values)
+	values = slices.CompactFunc(values, func(a, b bson.RawValue) bool { return compareIDs(a, b) == 0 })
+	for i, v := range values {
+		docs = append(docs, marshal(t, bson.D{{Key: "_id", Value: v}, {Key: "n", Value: i}, {Key: "pad", Value: strings.Repeat("x", 1000)}}))
+	}
+	return docs
+}
+
+// idOrder has the source refuse what natural order needs, or give no record ids
+// that are numbers.
+func (w *world) idOrder(refuse bool) {
+	w.source.Caller = &unnumbered{Caller: w.source.Caller, refuse: refuse}
+}
+
+// unnumbered is a server whose record ids are no numbers.
+type unnumbered struct {
+	call.Caller
+	refuse bool
+}
+
+func (u *unnumbered) Call(ctx contextT, cmd call.Command) (bson.Raw, error) {
+	if e, ok := rawbson.Lookup(cmd.Body, "showRecordId"); ok && e.Truth() && u.refuse {
+		if _, token := rawbson.Lookup(cmd.Body, "$_requestResumeToken"); token {
+			return nil, servererr.New(servererr.FailedToParse, "Failed to parse: Unrecognized field '$_requestResumeToken'.")
+		}
+	}
+	reply, err := u.Caller.Call(ctx, cmd)
+	// A type of the same length.
+	return bytes.ReplaceAll(reply, []byte("\x12"+recordField+"\x00"), []byte("\x01"+recordField+"\x00")), err
+}
+
+func TestCopyRanges(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		order order
+		docs  func(t fataler) []bson.Raw
+	}{
+		{"natural", natural, func(t fataler) []bson.Raw { return numbered(t, 0, 3000, 1000) }},
+		{"natural mixed", natural, mixed},
+		{"_id", byID, func(t fataler) []bson.Raw { return numbered(t, 0, 3000, 1000) }},
+		{"_id mixed", byID, mixed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			insertRaw(t, w.source, "d.c", c.docs(t)...)
+			if c.order == byID {
+				w.idOrder(false)
+			}
+			coll := w.collection("d.c")
+			w.cfg.RangeBytes, w.cfg.FlushDocs = coll.Bytes/6, 100
+			w.whole(coll)
+			ranges := must[[]checkpoint.CopyRange](t)(w.ranges(within(t)))
+			if len(ranges) < 6 {
+				t.Errorf("%d ranges", len(ranges))
+			}
+			var docs, most int64
+			for _, r := range ranges {
+				if s := must[spec](t)(parseSpec(r.Spec)); s.order != c.order {
+					t.Errorf("order %s", s.order)
+				}
+				docs, most = docs+r.Docs, max(most, r.Docs)
+			}
+			if docs != coll.Docs || most > coll.Docs/2 {
+				t.Errorf("%d of %d documents were copied, %d of them in one range", docs, coll.Docs, most)
+			}
+		})
+	}
+}
+
+func TestCopyWithoutRecordIDs(t *testing.T) {
+	t.Parallel()
+	for name, refuse := range map[string]bool{"no numbers": false, "refused": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			insertRaw(t, w.source, "d.c", mixed(t)...)
+			w.idOrder(refuse)
+			w.whole(w.collection("d.c"))
+		})
+	}
+}
+
+func TestCopyGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	insertRaw(t, w.source, "d.c", numbered(t, 0, 10, 10)...)
+	coll := w.collection("d.c")
+	ctx := within(t)
+	w.begin(ctx)
+	w.plan(ctx, coll)
+	run(t, w.source, "d", bson.D{{Key: "drop", Value: "c"}})
+	if _, err := w.copyAll(ctx, coll); !errors.Is(err, ErrGone) {
+		t.Errorf("error %v", err)
+	}
+	coll.Bytes = 1 << 40
+	if _, err := w.cloner().Split(ctx, coll, "d.c"); !errors.Is(err, ErrGone) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestCopyRenamed: a collection that has another name now is still the same, but
+// for a cursor.
+func TestCopyRenamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	docs := numbered(t, 0, 50, 1<<20)
+	insertRaw(t, w.source, "d.c", docs...)
+	coll := w.collection("d.c")
+	replies := 0
+	w.source.intercept(nil, func(cmd call.Command) {
+		if replies++; replies == 1 {
+			run(t, w.source.Caller, "admin", bson.D{{Key: "renameCollection", Value: "d.c"}, {Key: "to", Value: "d.e"}})
+		}
+	})
+	ctx := within(t)
+	w.begin(ctx)
+	w.plan(ctx, coll)
+	must[bson.Timestamp](t)(w.copyAll(ctx, coll))
+	succeed(t, difference(docs, read(t, w.target, "d.c"), true))
+	if w.docs != 50 || replies < 4 {
+		t.Errorf("%d documents in %d replies", w.docs, replies)
+	}
+	ranges := must[[]checkpoint.CopyRange](t)(w.ranges(ctx))
+	if !ranges[0].Done {
+		t.Error("it is not done")
+	}
+	_ = oplog.Namespace("")
+}

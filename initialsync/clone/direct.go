@@ -1,0 +1,230 @@
+package clone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// beside writes a flush outside of transactions, with majority, and then notes it
+// in a transaction that has nothing else. If it ends in between, the same
+// documents are written again: upserts do no harm then, and a capped collection
+// is asked beforehand what it has (align).
+func (w *writer) beside(ctx context.Context, f flush) error {
+	var err error
+	if w.capped {
+		err = w.appendAll(ctx, f.docs)
+	} else {
+		err = w.upsertAll(ctx, f.docs)
+	}
+	if err != nil {
+		return err
+	}
+	next := w.next(&f)
+	if err := w.retry(ctx, func() error { return w.commit(ctx, &next, nil) }); err != nil {
+		return err
+	}
+	w.moved(&f, next)
+	return nil
+}
+
+// upsertAll inserts documents in any order, and replaces those that are there.
+func (w *writer) upsertAll(ctx context.Context, docs []*document) error {
+	list := commands(w.to, docs, false, false)
+	for i := range list {
+		there, err := w.unordered(ctx, &list[i])
+		if err != nil {
+			return err
+		}
+		if len(there) == 0 {
+			continue
+		}
+		w.cfg.Observer.Tell(Replaced{NS: w.to, Docs: len(there)})
+		replace := commands(w.to, there, true, false)
+		for j := range replace {
+			again, err := w.unordered(ctx, &replace[j])
+			if err == nil && len(again) > 0 {
+				err = fmt.Errorf("write to %s: an upsert: %w", w.to, errThere)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// unordered sends a command and returns the documents that are there already.
+func (w *writer) unordered(ctx context.Context, c *command) (there []*document, err error) {
+	reply, err := w.sendBeside(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	refused, err := refusals(reply)
+	if err != nil {
+		return nil, err
+	}
+	for i := range refused {
+		d := c.about(refused[i].Index)
+		err := refusal(w.to, &refused[i], d)
+		if !errors.Is(err, errThere) && judge(err) != again || d == nil {
+			return nil, err
+		}
+		there = append(there, d)
+	}
+	if len(there) == 0 {
+		return nil, wrote(reply, c, w.to)
+	}
+	return there, nil
+}
+
+// appendAll inserts documents in their order. One that is there is passed over.
+func (w *writer) appendAll(ctx context.Context, docs []*document) error {
+	start := time.Now()
+	for wait := firstWait; len(docs) > 0; {
+		c := commands(w.to, docs, false, true)[0]
+		reply, err := w.sendBeside(ctx, &c)
+		if err != nil {
+			return err
+		}
+		refused, err := refusals(reply)
+		if err != nil {
+			return err
+		}
+		if len(refused) == 0 {
+			if err := wrote(reply, &c, w.to); err != nil {
+				return err
+			}
+			docs = docs[len(c.docs):]
+			continue
+		}
+		d := c.about(refused[0].Index)
+		err = refusal(w.to, &refused[0], d)
+		if d == nil {
+			return err
+		}
+		docs = docs[refused[0].Index:]
+		switch {
+		case errors.Is(err, errThere):
+			docs = docs[1:]
+			continue
+		case judge(err) != again:
+			return err
+		}
+		if tried := time.Since(start); tried >= w.cfg.RetryFor {
+			return &StuckError{What: "write to " + string(w.to), Tried: tried, Err: err}
+		}
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+		wait = min(2*wait, longestWait)
+	}
+	return nil
+}
+
+var majority = bsoncore.AppendDocumentElement(nil, "writeConcern",
+	bsoncore.NewDocumentBuilder().AppendString("w", "majority").Build())
+
+// sendBeside sends a command as a retryable write of the lane's session. It is
+// committed by a majority when it returns.
+func (w *writer) sendBeside(ctx context.Context, c *command) (bson.Raw, error) {
+	cmd := c.Command
+	cmd.Body = closeDocument(slices.Concat(cmd.Body[:len(cmd.Body)-1], majority), 0)
+	session := w.lane.Session()
+	start := time.Now()
+	send, asked := session.Write, false
+	for wait := firstWait; ; wait = min(2*wait, longestWait) {
+		reply, err := send(ctx, cmd)
+		// The same number again: what was done of the command is not done twice.
+		send = session.Again
+		if err == nil {
+			if e := call.ConcernError(reply); e != nil {
+				return nil, fmt.Errorf("write to %s: not confirmed by a majority: %w", w.to, &call.UnconfirmedError{Err: e})
+			}
+			return reply, nil
+		}
+		_, lost := errors.AsType[*call.LostError](err)
+		switch {
+		case lost && !asked && ctx.Err() == nil:
+			asked = true
+			continue
+		case lost || judge(err) != again:
+			return nil, err
+		}
+		if tried := time.Since(start); tried >= w.cfg.RetryFor {
+			return nil, &StuckError{What: "write to " + string(w.to), Tried: tried, Err: err}
+		}
+		if err := pause(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// alignDocs is of how many of the newest documents of a capped collection it is
+// looked up where the source has them.
+const alignDocs = 100
+
+// align moves the reader of a capped collection behind what the target has. A
+// flush that was not noted may be there all the same, or a part of it, and what
+// the source still has of it must not be appended again: it would be behind what
+// came after it. The target's newest documents, as far as the source has them,
+// say how far it came; if the source has none of them it has pushed them out, and
+// what it has is newer.
+func (r *reader) align(ctx context.Context, to oplog.Namespace) error {
+	newest, err := r.newestOf(ctx, to)
+	if err != nil || len(newest) == 0 {
+		return err
+	}
+	start, body := find(r.coll.UUID)
+	f, body := bsoncore.AppendDocumentElementStart(body, "filter")
+	i, body := bsoncore.AppendDocumentElementStart(body, idField)
+	list := bsoncore.NewArrayBuilder()
+	for _, id := range newest {
+		list.AppendValue(coreValue(id))
+	}
+	body = closeDocument(closeDocument(bsoncore.AppendArrayElement(body, "$in", list.Build()), i), f)
+	records, err := r.records(ctx, r.coll.NS.DB(), start, r.appendConcern(body, r.cfg.After))
+	if err != nil {
+		return fmt.Errorf("find the newest documents of %s at the source: %w", to, err)
+	}
+	for _, n := range records {
+		r.record = max(r.record, n)
+	}
+	return nil
+}
+
+// newestOf returns the _ids of the target's newest documents.
+func (r *reader) newestOf(ctx context.Context, to oplog.Namespace) ([]bson.RawValue, error) {
+	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 256))
+	body = bsoncore.AppendStringElement(body, "find", to.Collection())
+	body = appendNatural(body, "sort", -1)
+	body = appendIDOnly(body)
+	body = bsoncore.AppendInt32Element(body, "limit", alignDocs)
+	body = bsoncore.AppendBooleanElement(body, "singleBatch", true)
+	body = closeDocument(body, start)
+	reply, err := r.cfg.Target.Call(ctx, call.Command{DB: to.DB(), Body: body})
+	if e, ok := errors.AsType[*servererr.Error](err); ok && e.Code == servererr.NamespaceNotFound {
+		return nil, nil
+	}
+	if err == nil {
+		var ids []bson.RawValue
+		if ids, err = idsOf(reply); err == nil {
+			return ids, nil
+		}
+	}
+	return nil, fmt.Errorf("read the newest documents of %s: %w", to, err)
+}
+
+func appendIDOnly(body []byte) []byte {
+	i, body := bsoncore.AppendDocumentElementStart(body, "projection")
+	return closeDocument(bsoncore.AppendInt32Element(body, idField, 1), i)
+}

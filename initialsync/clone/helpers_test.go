@@ -1,0 +1,339 @@
+package clone
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"go.uber.org/goleak"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/bsonorder"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what has to happen.
+const patience = 60 * time.Second
+
+func within(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// fataler is a testing.TB or a *rapid.T.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+func must[V any](t fataler) func(v V, err error) V {
+	t.Helper()
+	return func(v V, err error) V {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		return v
+	}
+}
+
+func succeed(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
+// gate is a Caller in front of another one.
+type gate struct {
+	call.Caller
+	mu sync.Mutex
+	// before, if set, is asked for each command: an error is what its sender gets,
+	// and sent tells whether the server gets the command all the same.
+	before func(cmd call.Command) (err error, sent bool)
+	// after, if set, is told of each command that was answered.
+	after func(cmd call.Command)
+}
+
+func (g *gate) intercept(before func(cmd call.Command) (error, bool), after func(cmd call.Command)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.before, g.after = before, after
+}
+
+func (g *gate) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	g.mu.Lock()
+	before, after := g.before, g.after
+	g.mu.Unlock()
+	if before != nil {
+		if err, sent := before(cmd); err != nil {
+			if sent {
+				_, _ = g.Caller.Call(context.WithoutCancel(ctx), cmd)
+			}
+			return nil, err
+		}
+	}
+	reply, err := g.Caller.Call(ctx, cmd)
+	if after != nil {
+		after(cmd)
+	}
+	return reply, err
+}
+
+// name is a command's first field.
+func name(cmd call.Command) string {
+	it := rawbson.NewIter(cmd.Body)
+	it.Next()
+	return string(it.Key)
+}
+
+// world is a source and a target, and a link that copies.
+type world struct {
+	t          testing.TB
+	sets       [2]*mongosim.Set
+	source     *gate
+	target     *gate
+	store      *checkpoint.Store
+	hold       *checkpoint.Hold
+	cfg        Config
+	docs       int64
+	progressed int
+	mu         sync.Mutex
+}
+
+func newWorld(t testing.TB) *world { return newWorldOf(t, "5.0") }
+
+func newWorldOf(t testing.TB, dialect string) *world {
+	t.Helper()
+	w := &world{t: t}
+	var ends [2]*gate
+	for i := range w.sets {
+		w.sets[i] = mongosim.StartTest(t, mongosim.Options{
+			Members: 1, Seed: int64(21 + i), Dialect: dialect, HeartbeatInterval: 50 * time.Millisecond, ElectionTimeout: 500 * time.Millisecond,
+		})
+		o := must[*mdb.Options](t)(mdb.Parse(mdb.Config{URI: w.sets[i].URI()}))
+		s := must[*mdb.Set](t)(mdb.Open(t.Context(), o))
+		t.Cleanup(s.Close)
+		ends[i] = &gate{Caller: s}
+	}
+	w.source, w.target = ends[0], ends[1]
+	ctx := within(t)
+	w.store = must[*checkpoint.Store](t)(checkpoint.New(checkpoint.Config{Target: w.target, Link: "a"}))
+	begin := oplog.NewOpTime(100, 1, 1)
+	setID := bson.RawValue{Type: bson.TypeObjectID, Value: []byte("123456789012")}
+	succeed(t, w.store.Create(ctx, checkpoint.State{
+		Source:  checkpoint.Source{SetName: "rs0", RBID: 1, Host: "a:1", ReplicaSetID: setID},
+		Writers: 4, Fingerprint: "f", Applied: begin, AppliedWall: 100_000, FetchFrom: oplog.NewOpTime(90, 1, 1),
+		Copy: &checkpoint.Copy{
+			Number: 1, Phase: checkpoint.Copying, Host: "a:1", RBID: 1, FetchFrom: oplog.NewOpTime(90, 1, 1), Begin: begin,
+			Started: time.UnixMilli(1_700_000_000_000).UTC(),
+		},
+	}))
+	w.cfg = Config{Source: w.source, Target: w.target, ReadConcern: Majority, RetryFor: 5 * time.Second}
+	return w
+}
+
+// begin is a new attempt.
+func (w *world) begin(ctx context.Context) {
+	w.t.Helper()
+	w.hold = must[*checkpoint.Hold](w.t)(w.store.Begin(ctx, 0))
+}
+
+func (w *world) cloner() *Cloner {
+	w.t.Helper()
+	cfg := w.cfg
+	cfg.Moved = func(_ *checkpoint.CopyRange, docs, _ int64) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.docs += docs
+		w.progressed++
+	}
+	return must[*Cloner](w.t)(New(cfg))
+}
+
+// run sends a command that has to succeed, write errors included.
+func run(t fataler, c call.Caller, db string, cmd any) bson.Raw {
+	t.Helper()
+	body := must[[]byte](t)(bson.Marshal(cmd))
+	reply, err := c.Call(context.Background(), call.Command{DB: db, Body: body})
+	if err == nil {
+		var refused []call.WriteError
+		if refused, err = call.WriteErrors(reply); len(refused) > 0 {
+			err = &refused[0].Error
+		}
+	}
+	if err != nil {
+		t.Fatalf("run %v: %v", cmd, err)
+	}
+	return reply
+}
+
+// insertRaw inserts documents as they are.
+func insertRaw(t fataler, c call.Caller, ns oplog.Namespace, docs ...bson.Raw) {
+	t.Helper()
+	for part := range slices.Chunk(docs, 1000) {
+		cmd := call.Command{DB: ns.DB(), Body: writeBody("insert", ns, true), Sequence: "documents", Docs: part}
+		reply := must[bson.Raw](t)(c.Call(context.Background(), cmd))
+		refused := must[[]call.WriteError](t)(call.WriteErrors(reply))
+		if len(refused) > 0 {
+			t.Fatalf("insert into %s: %v", ns, &refused[0].Error)
+		}
+	}
+}
+
+func marshal(t fataler, v any) bson.Raw {
+	t.Helper()
+	return must[[]byte](t)(bson.Marshal(v))
+}
+
+// numbered are n documents of about size bytes.
+func numbered(t fataler, from, n, size int) []bson.Raw {
+	t.Helper()
+	pad := string(bytes.Repeat([]byte("x"), size))
+	docs := make([]bson.Raw, n)
+	for i := range docs {
+		docs[i] = marshal(t, bson.D{{Key: "_id", Value: from + i}, {Key: "pad", Value: pad}})
+	}
+	return docs
+}
+
+// read returns the documents of a collection, in natural order.
+func read(t fataler, c call.Caller, ns oplog.Namespace) []bson.Raw {
+	t.Helper()
+	var docs []bson.Raw
+	lsid := newSessionID()
+	cmd := bson.D{{Key: "find", Value: ns.Collection()}, {Key: "hint", Value: bson.D{{Key: "$natural", Value: 1}}}, {Key: "batchSize", Value: 100_000}, {Key: "lsid", Value: lsid}}
+	for {
+		cursor := must[cursorReply](t)(parseCursor(run(t, c, ns.DB(), cmd)))
+		it := rawbson.NewIter(cursor.batch)
+		for it.Next() {
+			doc, _ := it.Document()
+			docs = append(docs, doc)
+		}
+		if cursor.id == 0 {
+			return docs
+		}
+		cmd = bson.D{{Key: "getMore", Value: cursor.id}, {Key: "collection", Value: ns.Collection()}, {Key: "lsid", Value: lsid}}
+	}
+}
+
+// collection returns a collection of the source as it would be listed, and creates
+// it in the target.
+func (w *world) collection(ns oplog.Namespace) *checkpoint.CopyCollection {
+	w.t.Helper()
+	reply := run(w.t, w.source, ns.DB(), bson.D{{Key: "listCollections", Value: 1}, {Key: "filter", Value: bson.D{{Key: "name", Value: ns.Collection()}}}})
+	cursor := must[cursorReply](w.t)(parseCursor(reply))
+	it := rawbson.NewIter(cursor.batch)
+	if !it.Next() {
+		w.t.Fatalf("there is no %s", ns)
+	}
+	doc, _ := it.Document()
+	_, id := doc.Lookup("info", "uuid").Binary()
+	coll := &checkpoint.CopyCollection{
+		UUID: oplog.UUID(id), NS: ns, Options: doc.Lookup("options").Document(), State: checkpoint.CollectionCreated,
+		IDIndex: marshal(w.t, bson.D{{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "name", Value: "_id_"}}),
+	}
+	for _, d := range read(w.t, w.source, ns) {
+		coll.Docs++
+		coll.Bytes += int64(len(d))
+	}
+	create := bsoncore.NewDocumentBuilder().AppendString("create", ns.Collection()).Build()
+	create = closeDocument(slices.Concat([]byte(create[:len(create)-1]), coll.Options[4:len(coll.Options)-1]), 0)
+	must[bson.Raw](w.t)(w.target.Call(context.Background(), call.Command{DB: ns.DB(), Body: bson.Raw(create)}))
+	return coll
+}
+
+// plan divides a collection, and notes the ranges.
+func (w *world) plan(ctx context.Context, coll *checkpoint.CopyCollection) {
+	w.t.Helper()
+	ranges := must[[]checkpoint.CopyRange](w.t)(w.cloner().Split(ctx, coll, coll.NS))
+	succeed(w.t, w.hold.AddCollections(ctx, []checkpoint.CopyCollection{*coll}))
+	succeed(w.t, w.hold.Lane(0).SaveCollection(ctx, coll, ranges))
+}
+
+// ranges are those of the metadata.
+func (w *world) ranges(ctx context.Context) ([]checkpoint.CopyRange, error) {
+	_, ranges, err := w.hold.Copies(ctx)
+	slices.SortFunc(ranges, func(a, b checkpoint.CopyRange) int { return a.Index - b.Index })
+	return ranges, err
+}
+
+// copyAll copies what is left.
+func (w *world) copyAll(ctx context.Context, coll *checkpoint.CopyCollection) (complete bson.Timestamp, err error) {
+	ranges, err := w.ranges(ctx)
+	if err != nil {
+		return complete, err
+	}
+	c := w.cloner()
+	for i, r := range ranges {
+		if complete, err = c.Copy(ctx, w.hold.Lane(i%4), coll, coll.NS, r); err != nil {
+			return complete, err
+		}
+	}
+	return complete, nil
+}
+
+// whole copies a collection from the beginning to the end.
+func (w *world) whole(coll *checkpoint.CopyCollection) {
+	w.t.Helper()
+	ctx := within(w.t)
+	w.begin(ctx)
+	w.plan(ctx, coll)
+	must[bson.Timestamp](w.t)(w.copyAll(ctx, coll))
+	w.check(coll.NS)
+}
+
+// check compares source and target, and that all ranges are done.
+func (w *world) check(ns oplog.Namespace) {
+	w.t.Helper()
+	succeed(w.t, w.differ(ns))
+	ranges := must[[]checkpoint.CopyRange](w.t)(w.ranges(within(w.t)))
+	for _, r := range ranges {
+		if !r.Done {
+			w.t.Errorf("range %d is not done: %s", r.Index, r.At)
+		}
+	}
+}
+
+func (w *world) differ(ns oplog.Namespace) error {
+	w.t.Helper()
+	return difference(read(w.t, w.source, ns), read(w.t, w.target, ns), true)
+}
+
+// difference tells how two lists differ, in any order if sorted.
+func difference(want, got []bson.Raw, sorted bool) error {
+	if sorted {
+		slices.SortFunc(want, func(a, b bson.Raw) int { return bytes.Compare(a, b) })
+		slices.SortFunc(got, func(a, b bson.Raw) int { return bytes.Compare(a, b) })
+	}
+	for i := range min(len(want), len(got)) {
+		if !bytes.Equal(want[i], got[i]) {
+			return fmt.Errorf("document %d of %d is %.100s, want %.100s of %d", i, len(got), got[i], want[i], len(want))
+		}
+	}
+	if len(want) != len(got) {
+		return fmt.Errorf("%d documents, want %d", len(got), len(want))
+	}
+	return nil
+}
+
+var errInjected = &call.LostError{Host: "h", Err: errors.New("cut off")}
+
+type contextT = context.Context
+
+func compareIDs(a, b bson.RawValue) int { return bsonorder.Compare(a, b, nil) }

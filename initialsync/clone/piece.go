@@ -1,0 +1,261 @@
+package clone
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+// bracket is a group of types whose values a filter compares with one another, and
+// with no others.
+type bracket struct {
+	name  string
+	types []bson.Type
+}
+
+// number is the bracket in which not everything can be compared: NaN is before
+// all of it in an index, and neither below nor above anything in a filter.
+const number = "number"
+
+// brackets are those in which a scan can go on behind a value, in the order of an
+// index. What else an _id may be is rare, and there is not much of it: null,
+// regular expressions, code, the least and the greatest key.
+var brackets = []bracket{
+	{number, []bson.Type{bson.TypeDouble, bson.TypeInt32, bson.TypeInt64, bson.TypeDecimal128}},
+	{"string", []bson.Type{bson.TypeString, bson.TypeSymbol}},
+	{"object", []bson.Type{bson.TypeEmbeddedDocument}},
+	{"binData", []bson.Type{bson.TypeBinary}},
+	{"objectId", []bson.Type{bson.TypeObjectID}},
+	{"bool", []bson.Type{bson.TypeBoolean}},
+	{"date", []bson.Type{bson.TypeDateTime}},
+	{"timestamp", []bson.Type{bson.TypeTimestamp}},
+}
+
+func bracketOf(t bson.Type) (bracket, bool) {
+	for _, b := range brackets {
+		if slices.Contains(b.types, t) {
+			return b, true
+		}
+	}
+	return bracket{}, false
+}
+
+func bracketNamed(name string) (bracket, bool) {
+	i := slices.IndexFunc(brackets, func(b bracket) bool { return b.name == name })
+	if i < 0 {
+		return bracket{}, false
+	}
+	return brackets[i], true
+}
+
+// piece is a part of a collection that one filter on _id selects: a bracket, or
+// the part of it from `from` (included) to `to` (not included); or, if bracket is
+// empty, everything that is in none of the brackets except.
+type piece struct {
+	bracket  string
+	from, to bson.RawValue // Type 0 is no bound
+	except   []string
+}
+
+// allPieces are those of a whole collection.
+func allPieces() []piece {
+	list := make([]piece, 0, len(brackets)+1)
+	var names []string
+	for _, b := range brackets {
+		list = append(list, piece{bracket: b.name})
+		names = append(names, b.name)
+	}
+	return append(list, piece{except: names})
+}
+
+// bucketPieces are those of a collection of buckets, which is ordered by _id, an
+// ObjectId, and may have no index.
+func bucketPieces() []piece {
+	return []piece{{bracket: "objectId"}, {except: []string{"objectId"}}}
+}
+
+// cutPieces cuts a collection at values of its _ids, which are in the order of
+// the index: the parts together have everything, and nothing twice, whatever the
+// values. Those at which nothing can be cut are passed over. Each part is the
+// pieces of one range.
+func cutPieces(cuts []bson.RawValue) [][]piece {
+	var ranges [][]piece
+	var cut []string
+	for _, b := range brackets {
+		var from bson.RawValue
+		for _, v := range cuts {
+			if in, ok := bracketOf(v.Type); !ok || in.name != b.name || isNaN(v) || v.Type == bson.TypeBoolean {
+				continue
+			}
+			ranges = append(ranges, []piece{{bracket: b.name, from: from, to: v}})
+			from = v
+		}
+		if from.Type != 0 {
+			ranges = append(ranges, []piece{{bracket: b.name, from: from}})
+			cut = append(cut, b.name)
+		}
+	}
+	if len(cut) == 0 {
+		return [][]piece{nil}
+	}
+	// Everything that was not among the samples, in one range.
+	rest := slices.DeleteFunc(allPieces(), func(p piece) bool { return slices.Contains(cut, p.bracket) })
+	return append(ranges, rest)
+}
+
+func isNaN(v bson.RawValue) bool {
+	switch v.Type {
+	case bson.TypeDouble:
+		f, ok := v.DoubleOK()
+		return ok && math.IsNaN(f)
+	case bson.TypeDecimal128:
+		d, ok := v.Decimal128OK()
+		return ok && d.IsNaN()
+	}
+	return false
+}
+
+func (p *piece) encode() bson.Raw {
+	b := bsoncore.NewDocumentBuilder()
+	if p.bracket == "" {
+		list := bsoncore.NewArrayBuilder()
+		for _, name := range p.except {
+			list.AppendString(name)
+		}
+		return bson.Raw(b.AppendArray("except", list.Build()).Build())
+	}
+	b.AppendString("bracket", p.bracket)
+	if p.from.Type != 0 {
+		b.AppendValue("from", coreValue(p.from))
+	}
+	if p.to.Type != 0 {
+		b.AppendValue("to", coreValue(p.to))
+	}
+	return bson.Raw(b.Build())
+}
+
+func coreValue(v bson.RawValue) bsoncore.Value {
+	return bsoncore.Value{Type: bsoncore.Type(v.Type), Data: v.Value}
+}
+
+func parsePieces(e *rawbson.Elem) ([]piece, error) {
+	array, ok := e.Array()
+	if !ok {
+		return nil, errors.New("its pieces are no array")
+	}
+	var list []piece
+	it := rawbson.NewIter(array)
+	for it.Next() {
+		doc, ok := it.Document()
+		if !ok {
+			return nil, errors.New("a piece is no document")
+		}
+		p, err := parsePiece(doc)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, it.Err()
+}
+
+func parsePiece(doc bson.Raw) (piece, error) {
+	var p piece
+	it := rawbson.NewIter(doc)
+	for it.Next() {
+		switch it.Name() {
+		case "bracket":
+			name, _ := it.Text()
+			b, ok := bracketNamed(name)
+			if !ok {
+				return piece{}, fmt.Errorf("no types are called %q", name)
+			}
+			p.bracket = b.name
+		case "from":
+			p.from = bson.RawValue{Type: it.Type, Value: slices.Clone(it.Value)}
+		case "to":
+			p.to = bson.RawValue{Type: it.Type, Value: slices.Clone(it.Value)}
+		case "except":
+			array, _ := it.Array()
+			names := rawbson.NewIter(array)
+			for names.Next() {
+				name, _ := names.Text()
+				b, ok := bracketNamed(name)
+				if !ok {
+					return piece{}, fmt.Errorf("no types are called %q", name)
+				}
+				p.except = append(p.except, b.name)
+			}
+			if names.Err() != nil {
+				return piece{}, names.Err()
+			}
+		}
+	}
+	if it.Err() == nil && p.bracket == "" && len(p.except) == 0 {
+		return piece{}, errors.New("a piece is of no types")
+	}
+	return p, it.Err()
+}
+
+// resumable tells whether a scan of it can go on behind a value.
+func (p *piece) resumable() bool { return p.bracket != "" }
+
+// appendFilter appends the filter that selects what is behind last, or all of it
+// where last has no Type.
+func (p *piece) appendFilter(dst []byte, key string, last bson.RawValue) []byte {
+	f, dst := bsoncore.AppendDocumentElementStart(dst, key)
+	if p.bracket == "" {
+		var types []bson.Type
+		for _, name := range p.except {
+			b, _ := bracketNamed(name)
+			types = append(types, b.types...)
+		}
+		n, d := bsoncore.AppendArrayElementStart(dst, "$nor")
+		z, d := bsoncore.AppendDocumentElementStart(d, "0")
+		i, d := bsoncore.AppendDocumentElementStart(d, "_id")
+		dst = closeArray(closeDocument(closeDocument(appendType(d, types), i), z), n)
+		return closeDocument(dst, f)
+	}
+	i, dst := bsoncore.AppendDocumentElementStart(dst, "_id")
+	switch {
+	case last.Type != 0 && isNaN(last):
+		// It is the first one, and the only one of its kind.
+		dst = p.appendType(dst)
+		dst = bsoncore.AppendValueElement(dst, "$ne", coreValue(last))
+	case last.Type != 0:
+		dst = bsoncore.AppendValueElement(dst, "$gt", coreValue(last))
+	case p.from.Type != 0:
+		dst = bsoncore.AppendValueElement(dst, "$gte", coreValue(p.from))
+	default:
+		dst = p.appendType(dst)
+	}
+	switch {
+	case p.to.Type == 0:
+	case p.bracket == number && p.from.Type == 0:
+		// What is not above it: below it is not NaN.
+		n, d := bsoncore.AppendDocumentElementStart(dst, "$not")
+		dst = closeDocument(bsoncore.AppendValueElement(d, "$gte", coreValue(p.to)), n)
+	default:
+		dst = bsoncore.AppendValueElement(dst, "$lt", coreValue(p.to))
+	}
+	return closeDocument(closeDocument(dst, i), f)
+}
+
+func (p *piece) appendType(dst []byte) []byte {
+	b, _ := bracketNamed(p.bracket)
+	return appendType(dst, b.types)
+}
+
+func appendType(dst []byte, types []bson.Type) []byte {
+	list := bsoncore.NewArrayBuilder()
+	for _, t := range types {
+		list.AppendInt32(int32(t))
+	}
+	return bsoncore.AppendArrayElement(dst, "$type", list.Build())
+}

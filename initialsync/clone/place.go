@@ -1,0 +1,246 @@
+package clone
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+// order is in which order documents are read.
+type order string
+
+const (
+	// natural is by record id.
+	natural order = "natural"
+	// byID is by _id, one bracket of types after the other.
+	byID order = "_id"
+)
+
+// spec is what a range has to copy.
+type spec struct {
+	order order
+	// from and to bound natural order: documents behind record id from, up to to,
+	// which is included. Zero is no bound.
+	from, to int64
+	// before are record ids below from, ascending, to begin at if from is gone.
+	before []int64
+	// pieces are those of byID, in their order. The zero piece list is that of a
+	// whole collection.
+	pieces []piece
+}
+
+// whole tells whether a range is all of a collection.
+func (s *spec) whole() bool {
+	if s.order == natural {
+		return s.from == 0 && s.to == 0
+	}
+	return len(s.pieces) == 0
+}
+
+// place is how far a range is.
+type place struct {
+	// order is that of the spec, or byID where natural order turned out to be
+	// impossible.
+	order order
+	// record is that of the last document, if any is behind us.
+	record int64
+	// anchors are record ids of documents before it.
+	anchors anchors
+	// piece is the one that is being read, last the _id of its last document, of
+	// which the Type is zero for none.
+	piece int
+	last  bson.RawValue
+	// complete is, for a capped collection that is done, the time as of which all
+	// of it was read.
+	complete bson.Timestamp
+}
+
+func (s *spec) encode() bson.Raw {
+	b := bsoncore.NewDocumentBuilder().AppendString("order", string(s.order))
+	if s.order == natural {
+		if s.from != 0 {
+			b.AppendInt64("from", s.from)
+		}
+		if s.to != 0 {
+			b.AppendInt64("to", s.to)
+		}
+		if len(s.before) > 0 {
+			b.AppendArray("before", longs(s.before))
+		}
+		return bson.Raw(b.Build())
+	}
+	if len(s.pieces) > 0 {
+		list := bsoncore.NewArrayBuilder()
+		for i := range s.pieces {
+			list.AppendDocument(bsoncore.Document(s.pieces[i].encode()))
+		}
+		b.AppendArray("pieces", list.Build())
+	}
+	return bson.Raw(b.Build())
+}
+
+func longs(list []int64) bsoncore.Array {
+	b := bsoncore.NewArrayBuilder()
+	for _, n := range list {
+		b.AppendInt64(n)
+	}
+	return b.Build()
+}
+
+var errNoOrder = errors.New("it has no known order")
+
+func parseSpec(doc bson.Raw) (spec, error) {
+	var s spec
+	err := func() error {
+		it := rawbson.NewIter(doc)
+		for it.Next() {
+			ok := true
+			switch it.Name() {
+			case "order":
+				s.order, ok = orderOf(&it.Elem)
+			case "from":
+				s.from, ok = it.Int64()
+			case "to":
+				s.to, ok = it.Int64()
+			case "before":
+				s.before, ok = parseLongs(&it.Elem)
+			case "pieces":
+				var err error
+				if s.pieces, err = parsePieces(&it.Elem); err != nil {
+					return err
+				}
+			}
+			if !ok {
+				return fmt.Errorf("field %q is not what it should be", it.Key)
+			}
+		}
+		if it.Err() == nil && s.order != natural && s.order != byID {
+			return errNoOrder
+		}
+		return it.Err()
+	}()
+	if err != nil {
+		return spec{}, fmt.Errorf("read what the range is: %w", err)
+	}
+	return s, nil
+}
+
+func orderOf(e *rawbson.Elem) (order, bool) {
+	s, ok := e.Text()
+	switch order(s) {
+	case natural:
+		return natural, ok
+	case byID:
+		return byID, ok
+	}
+	return "", false
+}
+
+func parseLongs(e *rawbson.Elem) ([]int64, bool) {
+	array, ok := e.Array()
+	if !ok {
+		return nil, false
+	}
+	var list []int64
+	it := rawbson.NewIter(array)
+	for it.Next() {
+		n, ok := it.Int64()
+		if !ok {
+			return nil, false
+		}
+		list = append(list, n)
+	}
+	return list, it.Err() == nil
+}
+
+func (p *place) encode() bson.Raw {
+	b := bsoncore.NewDocumentBuilder().AppendString("order", string(p.order))
+	if p.order == natural {
+		b.AppendInt64("record", p.record)
+		if len(p.anchors) > 0 {
+			b.AppendArray("anchors", longs(p.anchors))
+		}
+	} else {
+		b.AppendInt32("piece", int32(p.piece)) //nolint:gosec // There are few.
+		if p.last.Type != 0 {
+			b.AppendValue("last", bsoncore.Value{Type: bsoncore.Type(p.last.Type), Data: p.last.Value})
+		}
+	}
+	if p.complete != (bson.Timestamp{}) {
+		b.AppendTimestamp("complete", p.complete.T, p.complete.I)
+	}
+	return bson.Raw(b.Build())
+}
+
+// parsePlace reads how far a range is, nil for not begun.
+func parsePlace(doc bson.Raw) (place, error) {
+	var p place
+	if len(doc) == 0 {
+		return p, nil
+	}
+	err := func() error {
+		it := rawbson.NewIter(doc)
+		for it.Next() {
+			ok := true
+			switch it.Name() {
+			case "order":
+				p.order, ok = orderOf(&it.Elem)
+			case "record":
+				p.record, ok = it.Int64()
+			case "anchors":
+				var list []int64
+				list, ok = parseLongs(&it.Elem)
+				p.anchors = list
+			case "piece":
+				var n int64
+				n, ok = it.Int64()
+				p.piece = int(n)
+			case "last":
+				p.last = bson.RawValue{Type: it.Type, Value: slices.Clone(it.Value)}
+			case "complete":
+				p.complete, ok = it.Timestamp()
+			}
+			if !ok {
+				return fmt.Errorf("field %q is not what it should be", it.Key)
+			}
+		}
+		if it.Err() == nil && p.order == "" {
+			return errNoOrder
+		}
+		return it.Err()
+	}()
+	if err != nil {
+		return place{}, fmt.Errorf("read how far the range is: %w", err)
+	}
+	return p, nil
+}
+
+// maxAnchors is how many record ids are kept to fall back on.
+const maxAnchors = 16
+
+// anchors are record ids that were there when they were passed, ascending: the
+// further back, the fewer.
+type anchors []int64
+
+// add appends a record id. It returns a list of its own.
+func (a anchors) add(record int64) anchors {
+	if len(a) > 0 && record <= a[len(a)-1] {
+		return a
+	}
+	if len(a) < maxAnchors {
+		return append(slices.Clone(a), record)
+	}
+	// Every other one of the older half goes.
+	out := make(anchors, 0, maxAnchors)
+	for i, n := range a {
+		if i >= maxAnchors/2 || i%2 == 0 {
+			out = append(out, n)
+		}
+	}
+	return append(out, record)
+}

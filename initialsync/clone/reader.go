@@ -1,0 +1,397 @@
+package clone
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
+)
+
+const (
+	// closeTimeout bounds giving up a cursor, or a transaction, when all is ending.
+	closeTimeout = 2 * time.Second
+	// maxPasses is how often a capped collection is read on from where it ended,
+	// so that its time is a recent one.
+	maxPasses = 5
+	// The waits between two tries.
+	firstWait, longestWait = 5 * time.Millisecond, time.Second
+)
+
+// reader reads a range in its order. It is for one goroutine.
+type reader struct {
+	*Cloner
+	coll   *checkpoint.CopyCollection
+	spec   spec
+	capped bool
+
+	order  order
+	pieces []piece
+	// record is the last one that was read, or that the range begins behind;
+	// anchors are ones before it that were there.
+	record  int64
+	anchors anchors
+	// piece is the one that is being read, last the _id of its last document.
+	piece int
+	last  bson.RawValue
+
+	// cursor is open if it is not zero; name is what its collection is called.
+	cursor int64
+	name   string
+	// seen is the last record that the cursor showed.
+	seen int64
+	// fallbacks counts the records to resume behind that were gone.
+	fallbacks int
+	// replies counts those of the cursor, passes the cursors of a capped
+	// collection; asked is the time that the cursor had to show.
+	replies, passes int
+	asked           bson.Timestamp
+	// newest is the member's time by the last reply.
+	newest bson.Timestamp
+}
+
+func newReader(c *Cloner, coll *checkpoint.CopyCollection, sp spec, at place) *reader {
+	r := &reader{
+		Cloner: c, coll: coll, spec: sp, capped: isCapped(coll), order: sp.order, pieces: sp.pieces,
+		record: max(sp.from, at.record), anchors: at.anchors, piece: at.piece, last: at.last, newest: c.cfg.After,
+	}
+	if at.order != "" {
+		r.order = at.order
+	}
+	r.setPieces()
+	return r
+}
+
+// setPieces makes the list of what is read by _id, where the range is all of the
+// collection.
+func (r *reader) setPieces() {
+	switch {
+	case r.order == natural || len(r.pieces) > 0:
+	case r.coll.NS.IsBuckets():
+		r.pieces = bucketPieces()
+	default:
+		r.pieces = allPieces()
+	}
+}
+
+// run reads all that is left and hands it on.
+func (r *reader) run(ctx context.Context, out chan<- *page) error {
+	defer r.closeCursor(ctx)
+	for {
+		p, err := r.next(ctx)
+		if err != nil {
+			return err
+		}
+		if len(p.docs) == 0 && !p.last {
+			r.memory.Release(p.held)
+			continue
+		}
+		last := p.last // the page is somebody else's soon
+		select {
+		case out <- p:
+		case <-ctx.Done():
+			r.memory.Release(p.held)
+			return context.Cause(ctx)
+		}
+		if last {
+			return nil
+		}
+	}
+}
+
+// next reads one reply, with as many tries as it takes.
+func (r *reader) next(ctx context.Context) (*page, error) {
+	if err := r.memory.Acquire(ctx, replyBytes); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	p, err := r.try(ctx)
+	if err != nil {
+		r.memory.Release(replyBytes)
+		return nil, err
+	}
+	r.memory.Release(replyBytes - p.held)
+	return p, nil
+}
+
+func (r *reader) try(ctx context.Context) (*page, error) {
+	start := time.Now()
+	for wait := firstWait; ; wait = min(2*wait, longestWait) {
+		p, err := r.ask(ctx)
+		if err == nil {
+			return p, nil
+		}
+		switch v := r.judge(err); v {
+		case readEnd:
+			return nil, err
+		case readGone:
+			return nil, ErrGone
+		default:
+			if errors.Is(err, errNoRecord) {
+				r.closeCursor(ctx)
+			}
+			// One that reported an error is closed, or lost.
+			r.cursor = 0
+			if v == readAtOnce {
+				continue
+			}
+		}
+		if tried := time.Since(start); tried >= r.cfg.RetryFor {
+			return nil, &StuckError{What: "read", Tried: tried, Err: err}
+		}
+		r.cfg.Observer.Tell(Reopened{NS: r.coll.NS, Err: err})
+		if err := pause(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// readVerdict is what an error of a read means.
+type readVerdict uint8
+
+const (
+	readEnd    readVerdict = iota // of the attempt
+	readGone                      // of the collection
+	readAgain                     // another cursor, later
+	readAtOnce                    // another cursor, opened elsewhere
+)
+
+func (r *reader) judge(err error) readVerdict {
+	if errors.Is(err, errNoRecord) && r.spec.whole() && r.seen == 0 && r.record == 0 && !r.capped {
+		// Record ids of this collection are no numbers: it is ordered by _id.
+		r.byID()
+		return readAtOnce
+	}
+	e, ok := errors.AsType[*servererr.Error](err)
+	if !ok {
+		return readEnd
+	}
+	switch e.Code {
+	case servererr.NamespaceNotFound:
+		return readGone
+	case servererr.KeyNotFound:
+		if r.order != natural || r.cursor != 0 || r.fallbacks >= len(r.resumePoints()) {
+			return readEnd
+		}
+		r.fallbacks++
+		return readAtOnce
+	case servererr.FailedToParse, servererr.BadValue, servererr.InvalidOptions, unknownField:
+		if r.order == natural && r.cursor == 0 && r.spec.whole() && r.record == 0 && !r.capped {
+			// A server that does not know what is asked of it.
+			r.byID()
+			return readAtOnce
+		}
+		return readEnd
+	case servererr.QueryPlanKilled, servererr.CursorNotFound, servererr.CursorKilled, servererr.CursorInUse,
+		servererr.CappedPositionLost, servererr.Interrupted, servererr.OperationFailed, servererr.ExceededTimeLimit,
+		servererr.MaxTimeMSExpired, servererr.WriteConflict, servererr.LockTimeout, servererr.SnapshotUnavailable,
+		servererr.SnapshotTooOld, servererr.ReadConcernMajorityNotAvailableYet, temporarilyUnavailable:
+		return readAgain
+	default:
+		return readEnd
+	}
+}
+
+// byID goes over to the order of _ids.
+func (r *reader) byID() {
+	r.order, r.fallbacks = byID, 0
+	r.setPieces()
+}
+
+// resumePoints are the records to begin behind, the best one first. Behind them
+// comes the beginning of the collection. What is read twice then is passed over.
+func (r *reader) resumePoints() []int64 {
+	if r.record == 0 {
+		return nil
+	}
+	points := []int64{r.record}
+	if r.capped {
+		return points // what is before it went before it
+	}
+	for _, n := range slices.Concat(r.anchors, r.spec.before, []int64{r.spec.from}) {
+		if n > 0 && n < r.record {
+			points = append(points, n)
+		}
+	}
+	slices.SortFunc(points, func(a, b int64) int { return cmp.Compare(b, a) })
+	return slices.Compact(points)
+}
+
+// ask sends one command.
+func (r *reader) ask(ctx context.Context) (*page, error) {
+	opening := r.cursor == 0
+	var cmd call.Command
+	if opening {
+		if err := r.beginCursor(ctx); err != nil {
+			return nil, err
+		}
+		var resume int64
+		if points := r.resumePoints(); r.fallbacks < len(points) {
+			resume = points[r.fallbacks]
+		}
+		cmd = r.findCommand(resume, r.asked)
+	} else {
+		cmd = r.getMoreCommand()
+	}
+	start := time.Now()
+	reply, err := r.cfg.Source.Call(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	r.replies++
+	r.noteTime(reply)
+	c, err := parseCursor(reply)
+	if err != nil {
+		return nil, err
+	}
+	r.cursor, r.name = c.id, c.ns.Collection()
+	p, err := r.readPage(c, len(reply))
+	if err != nil {
+		return nil, err
+	}
+	r.fallbacks = 0
+	r.took(Source, start, len(p.docs), len(reply))
+	return p, nil
+}
+
+// beginCursor chooses the time that a new cursor has to show.
+//
+// What was inserted into a capped collection until `asked` is in the copy, or was
+// pushed out, once this cursor has come to its end without losing its place:
+//
+//   - asked is a time of the member before the find is sent. The find waits until
+//     everything up to it is there, with no holes (local), or is committed by a
+//     majority (majority), and shows a state that has it. Its getMores show that
+//     state or later ones.
+//   - Such a collection is read in the order of insertion, and loses its oldest
+//     document first. A cursor whose place was pushed out says so, and then another
+//     one is opened, with a time of its own; as long as its place is there
+//     everything behind it is, too. Without a place, at the start, what is not seen
+//     was pushed out.
+//
+// A find sent without afterClusterTime could miss an insert whose entry a primary
+// has not made visible yet, though its operationTime is past it.
+func (r *reader) beginCursor(ctx context.Context) error {
+	r.replies, r.seen = 0, 0
+	r.asked = r.cfg.After
+	if !r.capped {
+		return nil
+	}
+	r.passes++
+	reply, err := r.cfg.Source.Call(ctx, r.pingCommand())
+	if err != nil {
+		return err
+	}
+	r.noteTime(reply)
+	r.asked = r.newest
+	return nil
+}
+
+func (r *reader) noteTime(reply bson.Raw) {
+	if !r.capped {
+		return
+	}
+	e, _ := rawbson.Lookup(reply, "operationTime")
+	if ts, ok := e.Timestamp(); ok && (ts.T > r.newest.T || ts.T == r.newest.T && ts.I > r.newest.I) {
+		r.newest = ts
+	}
+}
+
+// readPage takes the documents out of a reply, and moves the reader behind them.
+func (r *reader) readPage(c cursorReply, size int) (*page, error) {
+	p := &page{order: r.order, piece: r.piece, held: int64(min(size, replyBytes))}
+	ended := c.id == 0
+	it := rawbson.NewIter(c.batch)
+	for it.Next() {
+		raw, ok := it.Document()
+		if !ok {
+			return nil, fmt.Errorf("read a reply: a document is %s", it.Type)
+		}
+		d, err := inspect(raw, r.order == natural)
+		if err != nil {
+			return nil, err
+		}
+		take, behind, err := r.pass(&d)
+		if err != nil {
+			return nil, err
+		}
+		if behind {
+			p.last = true
+			break
+		}
+		if take {
+			p.docs = append(p.docs, d)
+		}
+	}
+	if it.Err() != nil {
+		return nil, fmt.Errorf("read a reply: %w", it.Err())
+	}
+	// The reply's memory is not to outlast the page.
+	r.last.Value = slices.Clone(r.last.Value)
+	if r.order == natural && len(p.docs) > 0 && !r.capped {
+		r.anchors = r.anchors.add(r.record)
+	}
+	p.record = r.record
+	switch {
+	case p.last || !ended:
+	case r.capped && r.replies > 1 && r.passes < maxPasses:
+		// It took a while: what was inserted meanwhile is to be seen, too.
+	case r.order == byID && r.piece+1 < len(r.pieces):
+		r.piece++
+		r.last = bson.RawValue{}
+	default:
+		p.last = true
+	}
+	if p.last && r.capped {
+		p.complete = r.asked
+	}
+	return p, nil
+}
+
+// pass moves the reader behind a document. It tells whether it is one that was
+// not read before, and whether it is behind the range.
+func (r *reader) pass(d *document) (take, behind bool, err error) {
+	if r.order == natural {
+		if d.record <= r.seen {
+			return false, false, fmt.Errorf("read in natural order: record %d came behind record %d", d.record, r.seen)
+		}
+		r.seen = d.record
+		switch {
+		case r.spec.to != 0 && d.record > r.spec.to:
+			return false, true, nil
+		case d.record <= r.record:
+			return false, false, nil
+		}
+		r.record = d.record
+		return true, false, nil
+	}
+	if !r.pieces[r.piece].resumable() {
+		return true, false, nil
+	}
+	id, _ := d.id()
+	if r.last.Type == bson.TypeObjectID && id.Type == bson.TypeObjectID && bytes.Compare(r.last.Value, id.Value) >= 0 {
+		return false, false, fmt.Errorf("read in the order of _id: %s came behind %s", id, r.last)
+	}
+	r.last = id
+	return true, false, nil
+}
+
+// closeCursor gives up the cursor of a range that is not read to the end of the
+// collection.
+func (r *reader) closeCursor(ctx context.Context) {
+	if r.cursor == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	_, _ = r.cfg.Source.Call(ctx, r.killCommand())
+	r.cursor = 0
+}

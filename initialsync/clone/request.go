@@ -1,0 +1,152 @@
+package clone
+
+import (
+	"errors"
+	"math"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+const (
+	recordField = "$recordId"
+	idField     = "_id"
+)
+
+func closeDocument(dst []byte, at int32) []byte {
+	dst, _ = bsoncore.AppendDocumentEnd(dst, at)
+	return dst
+}
+
+func closeArray(dst []byte, at int32) []byte {
+	dst, _ = bsoncore.AppendArrayEnd(dst, at)
+	return dst
+}
+
+// command finishes a body for the source: the session, and the consent to be
+// served by a secondary.
+func (c *Cloner) command(db string, start int32, body []byte) call.Command {
+	body = bsoncore.AppendDocumentElement(body, "lsid", c.lsid)
+	i, body := bsoncore.AppendDocumentElementStart(body, "$readPreference")
+	body = closeDocument(bsoncore.AppendStringElement(body, "mode", "secondaryPreferred"), i)
+	return call.Command{DB: db, Body: closeDocument(body, start)}
+}
+
+// find starts a find on a collection by its UUID.
+func find(uuid oplog.UUID) (start int32, body []byte) {
+	start, body = bsoncore.AppendDocumentStart(make([]byte, 0, 512))
+	return start, bsoncore.AppendBinaryElement(body, "find", bson.TypeBinaryUUID, uuid[:])
+}
+
+// appendConcern appends the read concern. A read waits until everything up to
+// after is there, with no holes.
+func (c *Cloner) appendConcern(body []byte, after bson.Timestamp) []byte {
+	i, body := bsoncore.AppendDocumentElementStart(body, "readConcern")
+	body = bsoncore.AppendStringElement(body, "level", string(c.cfg.ReadConcern))
+	if after != (bson.Timestamp{}) {
+		body = bsoncore.AppendTimestampElement(body, "afterClusterTime", after.T, after.I)
+	}
+	return closeDocument(body, i)
+}
+
+func appendNatural(body []byte, field string, direction int32) []byte {
+	i, body := bsoncore.AppendDocumentElementStart(body, field)
+	return closeDocument(bsoncore.AppendInt32Element(body, "$natural", direction), i)
+}
+
+// appendSize asks for batches that are as large as a reply may be.
+func appendSize(body []byte) []byte {
+	body = bsoncore.AppendInt32Element(body, "batchSize", math.MaxInt32)
+	return bsoncore.AppendBooleanElement(body, "noCursorTimeout", true)
+}
+
+// findCommand opens the reader's cursor: in natural order behind the record
+// resume, if that is not zero; by _id behind the last one that was read.
+func (r *reader) findCommand(resume int64, after bson.Timestamp) call.Command {
+	start, body := find(r.coll.UUID)
+	if r.order == natural {
+		body = appendNatural(body, "hint", 1)
+		body = bsoncore.AppendBooleanElement(body, "showRecordId", true)
+		body = bsoncore.AppendBooleanElement(body, "$_requestResumeToken", true)
+		if resume != 0 {
+			i, b := bsoncore.AppendDocumentElementStart(body, "$_resumeAfter")
+			body = closeDocument(bsoncore.AppendInt64Element(b, recordField, resume), i)
+		}
+	} else {
+		p := &r.pieces[r.piece]
+		body = p.appendFilter(body, "filter", r.last)
+		switch {
+		case r.coll.NS.IsBuckets() && r.coll.IDIndex == nil:
+			// Old servers keep them in this order without being able to sort by it.
+			body = appendNatural(body, "hint", 1)
+		default:
+			i, b := bsoncore.AppendDocumentElementStart(body, "sort")
+			body = closeDocument(bsoncore.AppendInt32Element(b, idField, 1), i)
+			if r.coll.IDIndex != nil {
+				i, b := bsoncore.AppendDocumentElementStart(body, "hint")
+				body = closeDocument(bsoncore.AppendInt32Element(b, idField, 1), i)
+			}
+		}
+	}
+	return r.command(r.coll.NS.DB(), start, r.appendConcern(appendSize(body), after))
+}
+
+func (r *reader) getMoreCommand() call.Command {
+	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 256))
+	body = bsoncore.AppendInt64Element(body, "getMore", r.cursor)
+	body = bsoncore.AppendStringElement(body, "collection", r.name)
+	return r.command(r.coll.NS.DB(), start, body)
+}
+
+func (r *reader) killCommand() call.Command {
+	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 256))
+	body = bsoncore.AppendStringElement(body, "killCursors", r.name)
+	i, body := bsoncore.AppendArrayElementStart(body, "cursors")
+	body = closeArray(bsoncore.AppendInt64Element(body, "0", r.cursor), i)
+	return r.command(r.coll.NS.DB(), start, body)
+}
+
+func (c *Cloner) pingCommand() call.Command {
+	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 128))
+	return c.command("admin", start, bsoncore.AppendInt32Element(body, "ping", 1))
+}
+
+// cursorReply is the reply to a find, a getMore or an aggregate, as views.
+type cursorReply struct {
+	id    int64
+	ns    oplog.Namespace
+	batch bson.Raw
+}
+
+func parseCursor(reply bson.Raw) (cursorReply, error) {
+	e, _ := rawbson.Lookup(reply, "cursor")
+	doc, ok := e.Document()
+	if !ok {
+		return cursorReply{}, errors.New("read a reply: it has no cursor")
+	}
+	var c cursorReply
+	hasID := false
+	it := rawbson.NewIter(doc)
+	for it.Next() {
+		switch it.Name() {
+		case "id":
+			c.id, hasID = it.Int64()
+		case "ns":
+			ns, _ := it.Text()
+			c.ns = oplog.Namespace(ns).Clone()
+		case "firstBatch", "nextBatch":
+			c.batch, _ = it.Array()
+		}
+	}
+	switch {
+	case it.Err() != nil:
+		return cursorReply{}, it.Err()
+	case !hasID || c.batch == nil:
+		return cursorReply{}, errors.New("read a reply: its cursor has no id or no batch")
+	}
+	return c, nil
+}

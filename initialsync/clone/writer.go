@@ -1,0 +1,259 @@
+package clone
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// writer writes a range through a lane. It is for one goroutine.
+type writer struct {
+	*Cloner
+	lane           Lane
+	coll           *checkpoint.CopyCollection
+	to             oplog.Namespace
+	direct, capped bool
+	// r and at are how far the range is in the target.
+	r  checkpoint.CopyRange
+	at place
+}
+
+// run writes all pages that it gets.
+func (w *writer) run(ctx context.Context, pages <-chan *page) error {
+	for p := range pages {
+		err := w.write(ctx, p)
+		w.memory.Release(p.held)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flush is what is written, and noted, at once: documents of a page.
+type flush struct {
+	docs  []*document
+	bytes int
+	// at is where the range is behind it.
+	at   place
+	done bool
+}
+
+// write writes a page, in as many flushes as it takes.
+func (w *writer) write(ctx context.Context, p *page) error {
+	for from := 0; ; {
+		f := flush{at: w.at}
+		to := from
+		for to < len(p.docs) && len(f.docs) < w.cfg.FlushDocs {
+			d := &p.docs[to]
+			if f.bytes+len(d.raw) > w.cfg.FlushBytes && len(f.docs) > 0 {
+				break
+			}
+			f.docs = append(f.docs, d)
+			f.bytes += len(d.raw)
+			to++
+		}
+		f.done = p.last && to == len(p.docs)
+		w.advance(&f, p)
+		if len(f.docs) > 0 || f.done {
+			if err := w.flush(ctx, f); err != nil {
+				return err
+			}
+		}
+		if to == len(p.docs) {
+			return nil
+		}
+		from = to
+	}
+}
+
+// advance sets the place behind a flush.
+func (w *writer) advance(f *flush, p *page) {
+	at := &f.at
+	at.order = p.order
+	if p.order != natural {
+		if at.piece != p.piece {
+			at.piece, at.last.Type, at.last.Value = p.piece, 0, nil
+		}
+		if n := len(f.docs); n > 0 {
+			at.last, _ = f.docs[n-1].id()
+		}
+	} else {
+		if n := len(f.docs); n > 0 {
+			if at.record != 0 && !w.capped {
+				at.anchors = at.anchors.add(at.record)
+			}
+			at.record = f.docs[n-1].record
+		}
+		if f.done {
+			at.record, at.anchors = p.record, nil
+		}
+	}
+	if f.done {
+		at.complete = p.complete
+	}
+}
+
+// next is the range behind a flush.
+func (w *writer) next(f *flush) checkpoint.CopyRange {
+	n := w.r
+	n.At = f.at.encode()
+	n.Docs += int64(len(f.docs))
+	n.Bytes += int64(f.bytes)
+	n.Steps++
+	n.Done = f.done
+	return n
+}
+
+// moved takes note of a flush that is in the target.
+func (w *writer) moved(f *flush, next checkpoint.CopyRange) {
+	w.r = next
+	w.at = f.at
+	// It is a view so far, of a page that is to go.
+	w.at.last.Value = append([]byte(nil), w.at.last.Value...)
+	if w.cfg.Moved != nil {
+		w.cfg.Moved(&next, int64(len(f.docs)), int64(f.bytes))
+	}
+}
+
+func (w *writer) flush(ctx context.Context, f flush) error {
+	if w.cfg.Pacer != nil {
+		if err := w.cfg.Pacer.Wait(ctx, len(f.docs), f.bytes); err != nil {
+			return err
+		}
+	}
+	start := time.Now()
+	var err error
+	if w.direct {
+		err = w.beside(ctx, f)
+	} else {
+		err = w.transact(ctx, f, false)
+	}
+	if err == nil {
+		w.took(Target, start, len(f.docs), f.bytes)
+	}
+	return err
+}
+
+// transact writes a flush in one transaction, or in several where one does not do.
+func (w *writer) transact(ctx context.Context, f flush, upsert bool) error {
+	next := w.next(&f)
+	list := commands(w.to, f.docs, upsert, false)
+	err := w.retry(ctx, func() error { return w.commit(ctx, &next, list) })
+	if err == nil {
+		w.moved(&f, next)
+		return nil
+	}
+	switch judge(err) {
+	case upserts:
+		if upsert {
+			return fmt.Errorf("write to %s: an upsert: %w", w.to, err)
+		}
+		w.cfg.Observer.Tell(Replaced{NS: w.to, Docs: len(f.docs)})
+		return w.transact(ctx, f, true)
+	case smaller:
+		switch len(f.docs) {
+		case 0:
+			return err
+		case 1:
+			return w.beside(ctx, f)
+		}
+		a, b := w.halves(f)
+		if err := w.transact(ctx, a, upsert); err != nil {
+			return err
+		}
+		return w.transact(ctx, b, upsert)
+	default:
+		return err
+	}
+}
+
+// halves divides a flush.
+func (w *writer) halves(f flush) (a, b flush) {
+	mid := len(f.docs) / 2
+	a = flush{docs: f.docs[:mid], at: f.at}
+	for _, d := range a.docs {
+		a.bytes += len(d.raw)
+	}
+	a.at.complete = w.at.complete
+	last := a.docs[mid-1]
+	if a.at.order == natural {
+		a.at.record = last.record
+		a.at.anchors = w.at.anchors
+	} else {
+		a.at.last, _ = last.id()
+	}
+	b = flush{docs: f.docs[mid:], bytes: f.bytes - a.bytes, at: f.at, done: f.done}
+	return a, b
+}
+
+// commit runs commands in a transaction that moves the range.
+func (w *writer) commit(ctx context.Context, next *checkpoint.CopyRange, list []command) error {
+	start := time.Now()
+	txn := w.lane.Session().Begin()
+	err := w.lane.MoveRange(ctx, txn, &w.r, next)
+	for i := 0; err == nil && i < len(list); i++ {
+		err = w.send(ctx, txn, &list[i])
+	}
+	if err != nil {
+		w.abort(ctx, txn)
+		return aged(err, time.Since(start))
+	}
+	// That it is where a majority has it is waited for once, by whoever notes that
+	// the whole collection is there.
+	if _, err := txn.Commit(ctx, false); err != nil {
+		return aged(&commitError{err}, time.Since(start))
+	}
+	return nil
+}
+
+func (w *writer) send(ctx context.Context, txn *call.Txn, c *command) error {
+	reply, err := txn.Call(ctx, c.Command)
+	if err != nil {
+		return err
+	}
+	refused, err := refusals(reply)
+	if err != nil {
+		return err
+	}
+	if len(refused) > 0 {
+		return refusal(w.to, &refused[0], c.about(refused[0].Index))
+	}
+	return wrote(reply, c, w.to)
+}
+
+// about returns the document of a statement, nil if there is none.
+func (c *command) about(i int) *document {
+	if i < 0 || i >= len(c.docs) {
+		return nil
+	}
+	return c.docs[i]
+}
+
+// abort gives a transaction up, so that its locks do not outlast it.
+func (w *writer) abort(ctx context.Context, txn *call.Txn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	txn.Abort(ctx)
+}
+
+// retry tries something again while what is in its way goes by itself.
+func (w *writer) retry(ctx context.Context, try func() error) error {
+	start := time.Now()
+	for wait := firstWait; ; wait = min(2*wait, longestWait) {
+		err := try()
+		if err == nil || judge(err) != again {
+			return err
+		}
+		if tried := time.Since(start); tried >= w.cfg.RetryFor {
+			return &StuckError{What: "write to " + string(w.to), Tried: tried, Err: err}
+		}
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package initialsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/initialsync/inventory"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Commands carries out operations on the target: *ddl.Executor, with what a copy
+// may meet.
+type Commands interface {
+	// Apply carries op out; repeating it does no harm.
+	Apply(ctx context.Context, op *oplog.Op) error
+	// HoldIndex notes an index that cannot be built: the log's later commands on
+	// it find it there. Repeating it does no harm.
+	HoldIndex(ctx context.Context, op *oplog.Op, index string) error
+}
+
+// Scope decides what is mirrored, and under which name.
+type Scope interface {
+	inventory.Scope
+	// Source is the inverse of Target.
+	Source(target oplog.Namespace) (oplog.Namespace, bool)
+}
+
+// Config says how a source is copied.
+type Config struct {
+	// Source runs commands on the pinned member, Target on the target's primary.
+	Source, Target call.Caller
+	Hold           *checkpoint.Hold
+	Scope          Scope
+	Log            inventory.Log
+	// MetaDB and Link say where the held specs of what is cleared are. An empty
+	// MetaDB means "replicator".
+	MetaDB, Link string
+	// NewCommands makes one for each worker: they are for one goroutine. They had
+	// better share what they know of the target.
+	NewCommands func(ctx context.Context) (Commands, error)
+	ReadConcern clone.ReadConcern
+	// Workers is how many ranges are copied at a time, IndexWorkers on how many
+	// collections indexes are built at a time. Zero means 8 and 2. There are no
+	// more Workers than the link has lanes.
+	Workers, IndexWorkers int
+	// IndexesFirst builds indexes before the documents are there.
+	IndexesFirst bool
+	// RangeBytes, FlushDocs, FlushBytes and Memory are those of clone.Config.
+	RangeBytes            int64
+	FlushDocs, FlushBytes int
+	Memory                int64
+	// Pacer may be nil.
+	Pacer clone.Pacer
+
+	Observer event.Observer
+	Registry prometheus.Registerer
+}
+
+func (c *Config) setDefaults() {
+	if c.MetaDB == "" {
+		c.MetaDB = "replicator"
+	}
+	if c.Workers == 0 {
+		c.Workers = 8
+	}
+	if c.IndexWorkers == 0 {
+		c.IndexWorkers = 2
+	}
+}
+
+func (c *Config) validate() error {
+	var faults []error
+	need := func(ok bool, what string) {
+		if !ok {
+			faults = append(faults, errors.New("initialsync: "+what))
+		}
+	}
+	need(c.Source != nil, "no source")
+	need(c.Target != nil, "no target")
+	need(c.Scope != nil, "no scope")
+	need(c.Log != nil, "no log")
+	need(c.NewCommands != nil, "nothing to carry out commands with")
+	need(c.Link != "", "the link has no name")
+	if c.Workers < 0 || c.IndexWorkers < 0 {
+		faults = append(faults, fmt.Errorf("initialsync: %d workers, %d for indexes", c.Workers, c.IndexWorkers))
+	}
+	return errors.Join(faults...)
+}

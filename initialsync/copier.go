@@ -1,0 +1,190 @@
+package initialsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/initialsync/inventory"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// hold is what is used of a *checkpoint.Hold.
+type hold interface {
+	Copy() *checkpoint.Copy
+	UpdateCopy(ctx context.Context, c checkpoint.Copy) error
+	Copies(ctx context.Context) ([]checkpoint.CopyCollection, []checkpoint.CopyRange, error)
+	DropCopies(ctx context.Context, below int64) error
+	AddCollections(ctx context.Context, list []checkpoint.CopyCollection) error
+}
+
+// lane is what is used of a *checkpoint.Lane. It is for one goroutine at a time.
+type lane interface {
+	clone.Lane
+	SaveCollection(ctx context.Context, c *checkpoint.CopyCollection, ranges []checkpoint.CopyRange) error
+}
+
+// cloner is a *clone.Cloner.
+type cloner interface {
+	Split(ctx context.Context, coll *checkpoint.CopyCollection, to oplog.Namespace) ([]checkpoint.CopyRange, error)
+	Copy(ctx context.Context, lane clone.Lane, coll *checkpoint.CopyCollection, to oplog.Namespace,
+		r checkpoint.CopyRange) (complete bson.Timestamp, err error)
+}
+
+// Copier makes the copy of a Hold's Copy, or what is left of it.
+type Copier struct {
+	cfg    Config
+	hold   hold
+	lanes  []turns
+	cloner cloner
+	take   func(ctx context.Context) (*inventory.Inventory, error)
+
+	copy  checkpoint.Copy
+	board *board
+	// commands are those made so far. Each is used by one goroutine at a time: the
+	// workers of a step are numbered, and steps that use them follow each other.
+	commands []Commands
+}
+
+// New checks cfg. It does no I/O.
+func New(cfg Config) (*Copier, error) {
+	cfg.setDefaults()
+	faults := []error{cfg.validate()}
+	if cfg.Hold == nil {
+		faults = append(faults, errors.New("initialsync: no hold of the link"))
+	} else if cfg.Hold.Copy() == nil {
+		faults = append(faults, errNoCopy)
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	lanes := make([]lane, cfg.Hold.State().Writers)
+	for i := range lanes {
+		lanes[i] = cfg.Hold.Lane(i)
+	}
+	c := newCopier(cfg, cfg.Hold, lanes)
+	c.take = func(ctx context.Context) (*inventory.Inventory, error) {
+		return inventory.Take(ctx, inventory.Config{
+			Source: cfg.Source, Scope: cfg.Scope, Log: cfg.Log, Begin: c.copy.Begin,
+		})
+	}
+	var err error
+	c.cloner, err = clone.New(clone.Config{
+		Source: cfg.Source, Target: cfg.Target, ReadConcern: cfg.ReadConcern, After: c.copy.Begin.TS,
+		RangeBytes: cfg.RangeBytes, FlushDocs: cfg.FlushDocs, FlushBytes: cfg.FlushBytes, Memory: cfg.Memory,
+		Pacer: cfg.Pacer, Observer: cfg.Observer, Moved: c.board.moved,
+	})
+	return c, err
+}
+
+// newCopier makes one that lacks cloner and take.
+func newCopier(cfg Config, h hold, lanes []lane) *Copier {
+	c := &Copier{cfg: cfg, hold: h, copy: *h.Copy(), board: newBoard(cfg.Registry)}
+	for _, l := range lanes {
+		c.lanes = append(c.lanes, turns{lane: l, turn: make(chan struct{}, 1)})
+	}
+	c.cfg.Workers = min(c.cfg.Workers, len(lanes))
+	return c
+}
+
+var errNoCopy = errors.New("initialsync: the link does not begin with a copy")
+
+// Run copies: clears the target if that is still to be done, lists, makes views
+// and collections, copies documents, builds indexes, each as far as it is not
+// done. When it returns nil, everything is in the target and in the metadata but
+// the change to checkpoint.Replaying. It is called once.
+func (c *Copier) Run(ctx context.Context) error {
+	c.board.begin(time.Now())
+	c.copy = *c.hold.Copy()
+	if c.copy.Phase != checkpoint.Copying {
+		c.enter(StepDone)
+		return nil
+	}
+	err := c.run(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return fmt.Errorf("initialsync: %w", err)
+	}
+	return nil
+}
+
+func (c *Copier) run(ctx context.Context) error {
+	if !c.copy.Cleared {
+		if err := c.clear(ctx); err != nil {
+			return fmt.Errorf("clear the target: %w", err)
+		}
+	}
+	if !c.copy.Listed {
+		if err := c.list(ctx); err != nil {
+			return err
+		}
+	}
+	all, err := c.load(ctx)
+	if err != nil {
+		return fmt.Errorf("read what is to be copied: %w", err)
+	}
+	if err := c.create(ctx, all); err != nil {
+		return err
+	}
+	if err := c.fill(ctx, all); err != nil {
+		return err
+	}
+	c.enter(StepDone)
+	return nil
+}
+
+// enter says what is done from now on.
+func (c *Copier) enter(step Step) {
+	if c.board.enter(step, time.Now()) {
+		c.cfg.Observer.Tell(StepChanged{Step: step})
+	}
+}
+
+// worker returns the commands of worker i, which was announced to equip.
+func (c *Copier) worker(i int) Commands { return c.commands[i] }
+
+// equip makes commands for n workers.
+func (c *Copier) equip(ctx context.Context, n int) error {
+	for len(c.commands) < n {
+		cmds, err := c.cfg.NewCommands(ctx)
+		if err != nil {
+			return fmt.Errorf("prepare commands for the target: %w", err)
+		}
+		c.commands = append(c.commands, cmds)
+	}
+	return nil
+}
+
+// turns is a lane that is used by one goroutine after another, those that wait
+// in the order in which they came.
+type turns struct {
+	lane lane
+	turn chan struct{}
+}
+
+// with runs work when it is its turn.
+func (t *turns) with(ctx context.Context, work func(l lane) error) error {
+	select {
+	case t.turn <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-t.turn }()
+	return work(t.lane)
+}
+
+// save writes a collection's document, and adds ranges to it.
+func (t *turns) save(ctx context.Context, coll *collection, ranges []checkpoint.CopyRange) error {
+	err := t.with(ctx, func(l lane) error { return l.SaveCollection(ctx, &coll.doc, ranges) })
+	if err != nil {
+		return fmt.Errorf("write down that %s is %s: %w", coll.doc.NS, coll.doc.State, err)
+	}
+	return nil
+}

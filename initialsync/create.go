@@ -1,0 +1,71 @@
+package initialsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/initialsync/inventory"
+)
+
+// create makes the collections that are not there yet, and cuts them into ranges.
+func (c *Copier) create(ctx context.Context, all []*collection) error {
+	c.enter(StepCreate)
+	var planned []*collection
+	for _, coll := range all {
+		if coll.doc.State == checkpoint.CollectionPlanned {
+			planned = append(planned, coll)
+		}
+	}
+	workers := min(c.cfg.Workers, len(planned))
+	if err := c.equip(ctx, workers); err != nil {
+		return err
+	}
+	return share(ctx, workers, planned, c.createOne)
+}
+
+func (c *Copier) createOne(ctx context.Context, worker int, coll *collection) error {
+	c.board.creating(coll, true)
+	defer c.board.creating(coll, false)
+	lane := &c.lanes[worker]
+	op, err := inventory.CreateOp(&coll.doc, c.copy.Begin)
+	if err == nil {
+		err = c.worker(worker).Apply(ctx, op)
+	}
+	if err != nil {
+		return fmt.Errorf("create %s for %s: %w", coll.to, coll.doc.NS, err)
+	}
+	if c.cfg.IndexesFirst {
+		if err := c.buildIndexes(ctx, c.worker(worker), lane, coll); err != nil {
+			return err
+		}
+	}
+	ranges, err := c.cloner.Split(ctx, &coll.doc, coll.to)
+	switch {
+	case errors.Is(err, clone.ErrGone):
+		return c.goneOne(ctx, lane, coll)
+	case err != nil:
+		return fmt.Errorf("cut %s into ranges: %w", coll.doc.NS, err)
+	case len(ranges) == 0:
+		return fmt.Errorf("cut %s into ranges: there are none", coll.doc.NS)
+	}
+	coll.doc.State = checkpoint.CollectionCreated
+	if err := lane.save(ctx, coll, ranges); err != nil {
+		return err
+	}
+	c.board.created(coll, ranges)
+	return nil
+}
+
+// goneOne ends with a collection that the source has dropped.
+func (c *Copier) goneOne(ctx context.Context, lane *turns, coll *collection) error {
+	coll.doc.State, coll.doc.Gone = checkpoint.CollectionDone, true
+	if err := lane.save(ctx, coll, nil); err != nil {
+		return err
+	}
+	c.board.isDone(coll, true)
+	c.cfg.Observer.Tell(CollectionGone{NS: coll.doc.NS})
+	return nil
+}

@@ -1,0 +1,121 @@
+package initialsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/clone"
+)
+
+// part is a range that is to be copied.
+type part struct {
+	coll *collection
+	r    checkpoint.CopyRange
+}
+
+// fill copies documents, and builds the indexes of the collections that have all
+// of theirs.
+func (c *Copier) fill(ctx context.Context, all []*collection) error {
+	if err := c.equip(ctx, c.cfg.IndexWorkers); err != nil {
+		return err
+	}
+	c.enter(StepCopy)
+	// There is room for all of them: whoever sends never waits.
+	filled := make(chan *collection, len(all))
+	var parts []part
+	for _, coll := range all {
+		switch coll.doc.State {
+		case checkpoint.CollectionCreated:
+			parts = append(parts, c.left(coll)...)
+		case checkpoint.CollectionFilled:
+			filled <- coll
+		default:
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer close(filled)
+		err := share(ctx, min(c.cfg.Workers, len(parts)), parts, func(ctx context.Context, worker int, p part) error {
+			return c.copyPart(ctx, &c.lanes[worker], p, filled)
+		})
+		if err == nil {
+			c.enter(StepIndexes)
+		}
+		return err
+	})
+	// Where there are more lanes than workers, one is left for what the indexes
+	// have to write down.
+	lane := &c.lanes[c.cfg.Workers%len(c.lanes)]
+	for i := range c.cfg.IndexWorkers {
+		g.Go(func() error { return c.indexLoop(ctx, c.worker(i), lane, filled) })
+	}
+	return g.Wait()
+}
+
+// left returns the parts of a collection that are not copied, and how many that
+// are becomes what it waits for.
+func (c *Copier) left(coll *collection) []part {
+	var parts []part
+	for _, r := range coll.ranges {
+		if !r.Done {
+			parts = append(parts, part{coll, r})
+		}
+	}
+	if len(parts) == 0 {
+		// It ended between its last range and the note that it is filled. To go on
+		// with a range that is done says how far a capped collection was read.
+		parts = []part{{coll, coll.ranges[len(coll.ranges)-1]}}
+	}
+	c.board.waitFor(coll, len(parts))
+	return parts
+}
+
+// copyPart copies a range. Who copies the last one of a collection ends it.
+func (c *Copier) copyPart(ctx context.Context, turn *turns, p part, filled chan<- *collection) error {
+	coll := p.coll
+	var complete bson.Timestamp
+	var err error
+	if c.board.start(coll, time.Now()) && (!p.r.Done || coll.capped) {
+		err = turn.with(ctx, func(l lane) error {
+			complete, err = c.cloner.Copy(ctx, l, &coll.doc, coll.to, p.r)
+			return err
+		})
+	}
+	gone := errors.Is(err, clone.ErrGone)
+	if err != nil && !gone {
+		return err
+	}
+	last, isGone := c.board.end(coll, gone, !p.r.Done)
+	switch {
+	case !last:
+		return nil
+	case isGone:
+		return c.goneOne(ctx, turn, coll)
+	}
+	if coll.capped {
+		if complete.IsZero() {
+			return fmt.Errorf("copy %s to %s: it is not said as of when it is complete", coll.doc.NS, coll.to)
+		}
+		coll.doc.Complete = complete
+	}
+	coll.doc.State = checkpoint.CollectionFilled
+	if coll.indexed || len(coll.doc.Indexes) == 0 {
+		coll.doc.State = checkpoint.CollectionDone
+	}
+	if err := turn.save(ctx, coll, nil); err != nil {
+		return err
+	}
+	c.cfg.Observer.Tell(c.board.filled(coll, time.Now()))
+	if coll.doc.State == checkpoint.CollectionDone {
+		c.board.isDone(coll, false)
+		return nil
+	}
+	filled <- coll
+	return nil
+}

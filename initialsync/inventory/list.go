@@ -1,0 +1,276 @@
+package inventory
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// parallel is how many questions are asked at a time: thousands of collections,
+// one by one, take long over a slow line.
+const parallel = 16
+
+// listed is a collection, or a view, as it is listed.
+type listed struct {
+	ns      oplog.Namespace
+	options bson.Raw
+	isView  bool
+	// uuid is a collection's, and atBegin the name that it had at Begin.
+	uuid    oplog.UUID
+	atBegin oplog.Namespace
+}
+
+// The users and roles of a source, if they are mirrored.
+const (
+	usersNS oplog.Namespace = "admin.system.users"
+	rolesNS oplog.Namespace = "admin.system.roles"
+)
+
+// list lists all databases that have something that may be mirrored. Which
+// collections those are is not known before their names at Begin are; but a
+// rename does not lead to another database.
+func (s *source) list(ctx context.Context, scope Scope) ([]listed, error) {
+	dbs, err := s.databases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lists := make([][]listed, len(dbs))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	for i, db := range dbs {
+		if !wanted(scope, db) {
+			continue
+		}
+		g.Go(func() (err error) {
+			lists[i], err = s.listDB(ctx, db)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	var all []listed
+	for _, list := range lists {
+		all = append(all, list...)
+	}
+	return all, nil
+}
+
+// wanted tells whether anything of a database may be mirrored.
+func wanted(scope Scope, db string) bool {
+	switch db {
+	case "local", "config":
+		return false
+	case usersNS.DB():
+		_, users := scope.Target(usersNS)
+		_, roles := scope.Target(rolesNS)
+		return users || roles
+	default:
+		return len(scope.TargetDBs(db)) > 0
+	}
+}
+
+func (s *source) databases(ctx context.Context) ([]string, error) {
+	// Without authorizedDatabases, who may not list them is shown only some of them.
+	reply, err := s.run(ctx, "admin", document().
+		AppendInt32("listDatabases", 1).AppendBoolean("nameOnly", true).AppendBoolean("authorizedDatabases", false))
+	if err != nil {
+		return nil, fmt.Errorf("list the databases: %w", err)
+	}
+	e, _ := rawbson.Lookup(reply, "databases")
+	array, ok := e.Array()
+	if !ok {
+		return nil, errors.New("list the databases: a reply without them")
+	}
+	var names []string
+	it := rawbson.NewIter(array)
+	for it.Next() {
+		doc, _ := it.Document()
+		name, _ := rawbson.Lookup(doc, "name")
+		text, ok := name.Text()
+		if !ok {
+			return nil, errors.New("list the databases: one without a name")
+		}
+		names = append(names, string([]byte(text))) // no view
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("list the databases: %w", err)
+	}
+	return names, nil
+}
+
+// listDB lists what is in a database, but for what is never copied.
+func (s *source) listDB(ctx context.Context, db string) ([]listed, error) {
+	docs, err := s.all(ctx, db, document().AppendInt32("listCollections", 1))
+	if err != nil {
+		return nil, fmt.Errorf("list the collections of %s: %w", db, err)
+	}
+	list := make([]listed, 0, len(docs))
+	for _, doc := range docs {
+		l, taken, err := readListed(db, doc)
+		if err != nil {
+			return nil, fmt.Errorf("list the collections of %s: %w: %s", db, err, doc)
+		}
+		if taken {
+			list = append(list, l)
+		}
+	}
+	return list, nil
+}
+
+// readListed reads what listCollections says of one collection, false for one
+// that is never copied.
+func readListed(db string, doc bson.Raw) (l listed, taken bool, err error) {
+	text := func(name string) string {
+		e, _ := rawbson.Lookup(doc, name)
+		text, _ := e.Text()
+		return text
+	}
+	l.ns = oplog.NewNamespace(db, text("name"))
+	if !l.ns.IsCollection() {
+		return l, false, errors.New("it has no name")
+	}
+	options, _ := rawbson.Lookup(doc, "options")
+	given, ok := options.Document()
+	if !ok {
+		return l, false, errors.New("it has no options")
+	}
+	l.options = bytes.Clone(given)
+	info, _ := rawbson.Lookup(doc, "info")
+	inner, _ := info.Document()
+	uuid, _ := rawbson.Lookup(inner, "uuid")
+	subtype, id, ok := uuid.Binary()
+	hasUUID := ok && subtype == bson.TypeBinaryUUID && len(id) == len(l.uuid)
+	switch kind := text("type"); kind {
+	case "view":
+		l.isView = true
+		return l, true, nil
+	case "timeseries":
+		if hasUUID {
+			return l, false, fmt.Errorf("%w: a time-series collection without buckets of its own", oplog.ErrUnsupported)
+		}
+		return l, false, nil // its buckets are listed too
+	case "collection":
+	default:
+		return l, false, fmt.Errorf("%w: it is of type %q", oplog.ErrUnsupported, kind)
+	}
+	if l.ns.IsSystemViews() || l.ns.Collection() == "system.profile" {
+		return l, false, nil
+	}
+	if !hasUUID {
+		return l, false, errNoUUID
+	}
+	l.uuid = oplog.UUID(id)
+	return l, true, nil
+}
+
+// details finds out the rest of what is to be known of collections. Those that
+// are gone are left out.
+func (s *source) details(ctx context.Context, collections []listed) ([]checkpoint.CopyCollection, error) {
+	found := make([]*checkpoint.CopyCollection, len(collections))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	for i := range collections {
+		g.Go(func() (err error) {
+			found[i], err = s.detail(ctx, &collections[i])
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	list := make([]checkpoint.CopyCollection, 0, len(found))
+	for _, c := range found {
+		if c != nil {
+			list = append(list, *c)
+		}
+	}
+	return list, nil
+}
+
+func (s *source) detail(ctx context.Context, l *listed) (*checkpoint.CopyCollection, error) {
+	c := &checkpoint.CopyCollection{UUID: l.uuid, NS: l.atBegin, Options: l.options, State: checkpoint.CollectionPlanned}
+	indexes, err := s.indexes(ctx, l)
+	if refused, ok := errors.AsType[*servererr.Error](err); ok && refused.Code == servererr.NamespaceNotFound {
+		return nil, nil //nolint:nilnil // It is gone, and the log drops it.
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the indexes of %s: %w", l.ns, err)
+	}
+	for _, doc := range indexes {
+		if err := addIndex(c, doc); err != nil {
+			return nil, fmt.Errorf("list the indexes of %s: %w: %s", l.ns, err, doc)
+		}
+	}
+	c.Docs, c.Bytes, err = s.size(ctx, l.ns)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the size of %s: %w", l.ns, err)
+	}
+	return c, nil
+}
+
+// indexes lists the indexes of a collection, whatever its name is now. Those that
+// are being built are marked as such.
+func (s *source) indexes(ctx context.Context, l *listed) ([]bson.Raw, error) {
+	command := func() *builder {
+		return document().AppendBinary("listIndexes", bson.TypeBinaryUUID, l.uuid[:])
+	}
+	if s.unmarked.Load() {
+		return s.all(ctx, l.ns.DB(), command())
+	}
+	docs, err := s.all(ctx, l.ns.DB(), command().AppendBoolean("includeBuildUUIDs", true))
+	if refused, ok := errors.AsType[*servererr.Error](err); ok && unknownField(refused.Code) {
+		s.unmarked.Store(true)
+		return s.all(ctx, l.ns.DB(), command())
+	}
+	return docs, err
+}
+
+// addIndex adds one index that is listed to a collection.
+func addIndex(c *checkpoint.CopyCollection, doc bson.Raw) error {
+	if _, building := rawbson.Lookup(doc, "buildUUID"); building {
+		return nil // its commit comes with the log
+	}
+	e, _ := rawbson.Lookup(doc, "name")
+	name, ok := e.Text()
+	key, _ := rawbson.Lookup(doc, "key")
+	if _, isDoc := key.Document(); !ok || name == "" || !isDoc {
+		return errors.New("an index without name or key")
+	}
+	if clustered, _ := rawbson.Lookup(doc, "clustered"); clustered.Truth() {
+		return nil // it is the collection itself
+	}
+	spec := bson.Raw(bytes.Clone(doc))
+	if name == "_id_" {
+		c.IDIndex = spec
+	} else {
+		c.Indexes = append(c.Indexes, spec)
+	}
+	return nil
+}
+
+// size asks for the number of documents and of their bytes. It is an estimate for
+// those who watch: one that is refused does not matter.
+func (s *source) size(ctx context.Context, ns oplog.Namespace) (docs, size int64, err error) {
+	reply, err := s.run(ctx, ns.DB(), document().AppendString("collStats", ns.Collection()))
+	if _, refused := errors.AsType[*servererr.Error](err); refused {
+		return 0, 0, nil
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	count, _ := rawbson.Lookup(reply, "count")
+	docs, _ = count.Int64()
+	bytes, _ := rawbson.Lookup(reply, "size")
+	size, _ = bytes.Int64()
+	return max(docs, 0), max(size, 0), nil
+}

@@ -1,0 +1,165 @@
+package inventory
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// patience is how long the member has to show all entries up to the time of the
+// lists.
+const patience = time.Minute
+
+type builder = bsoncore.DocumentBuilder
+
+func document() *builder { return bsoncore.NewDocumentBuilder() }
+
+// source asks the member that is copied.
+type source struct {
+	caller call.Caller
+	// lsid is a session of our own: a cursor belongs to the one that it was made in.
+	lsid bsoncore.Document
+	// unmarked is set where the member does not say which indexes are being built.
+	unmarked atomic.Bool
+
+	// mu guards latest: the newest time that a reply has named.
+	mu     sync.Mutex
+	latest bson.Timestamp
+}
+
+func newSource(caller call.Caller) *source {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // It never fails.
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
+	return &source{caller: caller, lsid: document().AppendBinary("id", bson.TypeBinaryUUID, id[:]).Build()}
+}
+
+// run sends a command that a secondary may answer too.
+func (s *source) run(ctx context.Context, db string, cmd *builder) (bson.Raw, error) {
+	body := cmd.AppendDocument("lsid", s.lsid).
+		AppendDocument("$readPreference", document().AppendString("mode", "secondaryPreferred").Build()).Build()
+	reply, err := s.caller.Call(ctx, call.Command{DB: db, Body: bson.Raw(body)})
+	if err == nil {
+		s.hear(reply)
+	}
+	return reply, err
+}
+
+// hear notes the times in a reply. What it shows is not of a later one: the
+// cluster's time is at least that of every write that the member has heard of,
+// and the time of the operation may come a little after the write is seen.
+func (s *source) hear(reply bson.Raw) {
+	e, _ := rawbson.Lookup(reply, "operationTime")
+	operation, _ := e.Timestamp()
+	e, _ = rawbson.Lookup(reply, "$clusterTime")
+	doc, _ := e.Document()
+	e, _ = rawbson.Lookup(doc, "clusterTime")
+	cluster, _ := e.Timestamp()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ts := range []bson.Timestamp{operation, cluster} {
+		if oplog.CompareTimestamps(ts, s.latest) > 0 {
+			s.latest = ts
+		}
+	}
+}
+
+// present returns the time of an entry that is not before anything that the
+// replies have shown until now.
+func (s *source) present(ctx context.Context) (bson.Timestamp, error) {
+	s.mu.Lock()
+	latest := s.latest
+	s.mu.Unlock()
+	concern := document().AppendString("level", "local")
+	if !latest.IsZero() {
+		concern.AppendTimestamp("afterClusterTime", latest.T, latest.I)
+	}
+	cmd := document().AppendString("find", "oplog.rs").
+		AppendDocument("sort", document().AppendInt32("$natural", -1).Build()).
+		AppendDocument("projection", document().AppendInt32("ts", 1).Build()).
+		AppendInt32("limit", 1).
+		AppendBoolean("singleBatch", true).
+		AppendDocument("readConcern", concern.Build()).
+		AppendInt64("maxTimeMS", patience.Milliseconds())
+	docs, err := s.all(ctx, "local", cmd)
+	if err != nil {
+		return bson.Timestamp{}, fmt.Errorf("read the newest entry: %w", err)
+	}
+	if len(docs) == 0 {
+		return bson.Timestamp{}, errors.New("read the newest entry: the oplog is empty")
+	}
+	e, _ := rawbson.Lookup(docs[0], "ts")
+	ts, ok := e.Timestamp()
+	if !ok {
+		return bson.Timestamp{}, errors.New("read the newest entry: it has no timestamp")
+	}
+	return ts, nil
+}
+
+// all runs a command that answers with a cursor and returns all of its documents.
+// They are views of the replies.
+func (s *source) all(ctx context.Context, db string, cmd *builder) ([]bson.Raw, error) {
+	reply, err := s.run(ctx, db, cmd)
+	if err != nil {
+		return nil, err
+	}
+	id, ns, docs, err := cursorOf(reply, "firstBatch", nil)
+	for err == nil && id != 0 {
+		more := document().AppendInt64("getMore", id).AppendString("collection", ns.Collection())
+		if reply, err = s.run(ctx, ns.DB(), more); err != nil {
+			return nil, err
+		}
+		id, ns, docs, err = cursorOf(reply, "nextBatch", docs)
+	}
+	return docs, err
+}
+
+// cursorOf reads the cursor of a reply and appends its batch to docs.
+func cursorOf(reply bson.Raw, batch string, docs []bson.Raw) (int64, oplog.Namespace, []bson.Raw, error) {
+	e, _ := rawbson.Lookup(reply, "cursor")
+	cursor, _ := e.Document()
+	e, _ = rawbson.Lookup(cursor, "id")
+	id, hasID := e.Int64()
+	e, _ = rawbson.Lookup(cursor, "ns")
+	ns, hasNS := e.Text()
+	e, _ = rawbson.Lookup(cursor, batch)
+	array, hasBatch := e.Array()
+	if !hasID || !hasNS || !hasBatch {
+		return 0, "", nil, fmt.Errorf("%w: id, ns or %s is missing", errNoCursor, batch)
+	}
+	it := rawbson.NewIter(array)
+	for it.Next() {
+		doc, ok := it.Document()
+		if !ok {
+			return 0, "", nil, fmt.Errorf("%w: %s.%s is of type %s", errNoCursor, batch, it.Name(), it.Type)
+		}
+		docs = append(docs, doc)
+	}
+	return id, oplog.Namespace(ns), docs, it.Err()
+}
+
+// end gives the session back. It would end by itself.
+func (s *source) end(ctx context.Context) {
+	list := bsoncore.NewArrayBuilder().AppendDocument(s.lsid).Build()
+	cmd := document().AppendArray("endSessions", list).Build()
+	_, _ = s.caller.Call(ctx, call.Command{DB: "admin", Body: bson.Raw(cmd)})
+}
+
+// unknownField tells whether a command was refused for a field that the server
+// does not know.
+func unknownField(code servererr.Code) bool {
+	const unknown = 40415 // of servers that read commands by a schema
+	return code == unknown || code == servererr.FailedToParse || code == servererr.InvalidOptions
+}

@@ -1,0 +1,143 @@
+package initialsync
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/inventory"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// list puts what is to be copied into the metadata, and makes the views.
+func (c *Copier) list(ctx context.Context) error {
+	c.enter(StepList)
+	inv, err := c.take(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.hold.AddCollections(ctx, inv.Collections); err != nil {
+		return fmt.Errorf("write down what is to be copied: %w", err)
+	}
+	c.enter(StepViews)
+	if err := c.views(ctx, inv.Views); err != nil {
+		return err
+	}
+	c.copy.Listed = true
+	if err := c.hold.UpdateCopy(ctx, c.copy); err != nil {
+		return fmt.Errorf("write down that all is listed: %w", err)
+	}
+	found := Listed{Collections: len(inv.Collections), Views: len(inv.Views)}
+	for i := range inv.Collections {
+		found.Docs += inv.Collections[i].Docs
+		found.Bytes += inv.Collections[i].Bytes
+	}
+	c.cfg.Observer.Tell(found)
+	return nil
+}
+
+// views makes views, in the order of the listing: one may stand on what is not
+// there yet.
+func (c *Copier) views(ctx context.Context, list []bson.Raw) error {
+	if err := c.equip(ctx, 1); err != nil {
+		return err
+	}
+	for _, view := range list {
+		op, err := inventory.ViewOp(view, c.copy.Begin)
+		if err != nil {
+			return fmt.Errorf("make a view: %w", err)
+		}
+		name, _ := textOf(view, "_id")
+		ns := oplog.Namespace(name).Clone()
+		err = c.worker(0).Apply(ctx, op)
+		switch {
+		case err == nil:
+		case isRefusal(err):
+			c.board.fail(nil, FailedIndex{NS: ns, Why: err.Error()})
+			c.cfg.Observer.Tell(ViewFailed{NS: ns, Err: err})
+		default:
+			return fmt.Errorf("make the view %s: %w", ns, err)
+		}
+	}
+	return nil
+}
+
+// load reads what is to be copied, the largest first, and how far it is.
+func (c *Copier) load(ctx context.Context) ([]*collection, error) {
+	docs, ranges, err := c.hold.Copies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*collection, len(docs))
+	known := make(map[oplog.UUID]*collection, len(docs))
+	for i := range docs {
+		coll := &collection{doc: docs[i], capped: isCapped(docs[i].Options)}
+		var in bool
+		if coll.to, in = c.cfg.Scope.Target(coll.doc.NS); !in {
+			return nil, c.damaged("%s is listed and not mirrored", coll.doc.NS)
+		}
+		all[i], known[coll.doc.UUID] = coll, coll
+	}
+	for i := range ranges {
+		coll := known[ranges[i].UUID]
+		if coll == nil {
+			return nil, c.damaged("there is a range of the collection %s, which is not listed", ranges[i].UUID)
+		}
+		coll.ranges = append(coll.ranges, ranges[i])
+	}
+	for _, coll := range all {
+		slices.SortFunc(coll.ranges, func(a, b checkpoint.CopyRange) int { return cmp.Compare(a.Index, b.Index) })
+		if err := c.check(coll); err != nil {
+			return nil, err
+		}
+		coll.loaded()
+	}
+	slices.SortFunc(all, func(a, b *collection) int {
+		return cmp.Or(cmp.Compare(b.doc.Bytes, a.doc.Bytes), cmp.Compare(a.doc.NS, b.doc.NS))
+	})
+	c.board.load(all)
+	return all, nil
+}
+
+// check finds what would leave a part of a collection out.
+func (c *Copier) check(coll *collection) error {
+	switch coll.doc.State {
+	case checkpoint.CollectionPlanned:
+		if len(coll.ranges) > 0 {
+			return c.damaged("%s is planned and has %d ranges", coll.doc.NS, len(coll.ranges))
+		}
+		return nil
+	case checkpoint.CollectionCreated, checkpoint.CollectionFilled, checkpoint.CollectionDone:
+	default:
+		return c.damaged("%s has the state %q", coll.doc.NS, coll.doc.State)
+	}
+	if coll.doc.Gone {
+		return nil
+	}
+	if len(coll.ranges) == 0 {
+		return c.damaged("%s is %s and has no ranges", coll.doc.NS, coll.doc.State)
+	}
+	for i := range coll.ranges {
+		if coll.ranges[i].Index != i {
+			return c.damaged("%s has no range %d", coll.doc.NS, i)
+		}
+		if !coll.ranges[i].Done && coll.doc.State != checkpoint.CollectionCreated {
+			return c.damaged("%s is %s and range %d is not", coll.doc.NS, coll.doc.State, i)
+		}
+	}
+	return nil
+}
+
+func (c *Copier) damaged(format string, args ...any) error {
+	return &checkpoint.DamagedError{Link: c.cfg.Link, What: fmt.Sprintf(format, args...)}
+}
+
+func isCapped(options bson.Raw) bool {
+	e, ok := rawbson.Lookup(options, "capped")
+	return ok && e.Truth()
+}

@@ -1,0 +1,144 @@
+package origin
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/goleak"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/servererr"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// waiting is how long a test waits for what has to happen.
+const waiting = 30 * time.Second
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), waiting)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// open connects as the program does.
+func open(t *testing.T, uri string) *mdb.Set {
+	t.Helper()
+	parsed, err := mdb.Parse(mdb.Config{URI: uri})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := mdb.Open(within(t), parsed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(set.Close)
+	return set
+}
+
+func marshal(t *testing.T, v any) bson.Raw {
+	t.Helper()
+	raw, err := bson.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// doc reads extended JSON.
+func doc(t *testing.T, text string) bson.Raw {
+	t.Helper()
+	var d bson.D
+	if err := bson.UnmarshalExtJSON([]byte(text), false, &d); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return marshal(t, d)
+}
+
+// must runs a command in extended JSON.
+func must(t *testing.T, c call.Caller, db, cmd string) bson.Raw {
+	t.Helper()
+	reply, err := c.Call(within(t), call.Command{DB: db, Body: doc(t, cmd)})
+	if err != nil {
+		t.Fatalf("%s: %v", cmd, err)
+	}
+	if refused, err := call.WriteErrors(reply); err != nil || len(refused) > 0 {
+		t.Fatalf("%s: %v %v", cmd, refused, err)
+	}
+	return reply
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	ctx := within(t)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("wait until %s: %v", what, context.Cause(ctx))
+		}
+	}
+}
+
+func secondary(t *testing.T, set *mongosim.Set) *mongosim.Member {
+	t.Helper()
+	for _, m := range set.Members() {
+		if m != set.Primary() {
+			return m
+		}
+	}
+	t.Fatal("there is no secondary")
+	return nil
+}
+
+// script is a member that answers from a list, whatever it is asked.
+type script struct {
+	t       *testing.T
+	replies []any // bson text, or an error
+	asked   []string
+}
+
+func (s *script) Host() string { return "m:1" }
+
+func (s *script) Call(_ context.Context, cmd call.Command) (bson.Raw, error) {
+	body, _ := cmd.Body.Elements()
+	line := cmd.DB + " " + body[0].Key() + " " + body[0].Value().String()
+	for _, e := range body[1:] {
+		if slices.Contains([]string{"filter", "sort", "readConcern", "maxTimeMS"}, e.Key()) {
+			line += " " + e.Key() + " " + e.Value().String()
+		}
+	}
+	s.asked = append(s.asked, line)
+	if len(s.replies) == 0 {
+		return nil, errors.New("the script has ended")
+	}
+	next := s.replies[0]
+	s.replies = s.replies[1:]
+	if err, ok := next.(error); ok {
+		return nil, err
+	}
+	return doc(s.t, next.(string)), nil
+}
+
+// found is a reply to a find.
+func found(docs ...string) string {
+	return `{"cursor": {"firstBatch": [` + strings.Join(docs, ",") + `], "id": 0, "ns": "a.b"}, "ok": 1}`
+}
+
+func codeOf(err error) servererr.Code {
+	if e, ok := errors.AsType[*servererr.Error](err); ok {
+		return e.Code
+	}
+	return 0
+}

@@ -1,0 +1,334 @@
+package origin
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// TestOrder: the questions are those of the server's initial sync, in its order.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	s := &script{t: t, replies: []any{
+		found(`{"ts": {"$timestamp": {"t": 100, "i": 1}}, "t": {"$numberLong": "2"}, "wall": {"$date": {"$numberLong": "1"}}}`),
+		found(`{"_id": 1, "state": "inProgress", "startOpTime": {"ts": {"$timestamp": {"t": 90, "i": 7}}, "t": {"$numberLong": "1"}}}`),
+		found(`{"ts": {"$timestamp": {"t": 100, "i": 3}}, "t": {"$numberLong": "2"}, "wall": {"$date": {"$numberLong": "1234"}}}`),
+		found(`{"_id": "featureCompatibilityVersion", "version": "5.0"}`),
+		found(`{"ts": {"$timestamp": {"t": 100, "i": 3}}, "t": {"$numberLong": "2"}}`),
+	}}
+	got, err := begin(t.Context(), s, time.Second)
+	want := Positions{FetchFrom: oplog.NewOpTime(90, 7, 1), Begin: oplog.NewOpTime(100, 3, 2), Wall: 1234}
+	if err != nil || got != want {
+		t.Errorf("%v, %v, want %v", got, err, want)
+	}
+	newest := `local find "oplog.rs" sort {"$natural": {"$numberInt":"-1"}} readConcern {"level": "local"} maxTimeMS {"$numberLong":"60000"}`
+	asked := []string{
+		newest,
+		`config find "transactions" filter {"state": {"$in": ["prepared","inProgress"]}} sort {"startOpTime": {"$numberInt":"1"}} ` +
+			`readConcern {"level": "local","afterClusterTime": {"$timestamp":{"t":0,"i":1}}} maxTimeMS {"$numberLong":"60000"}`,
+		newest,
+		`admin find "system.version" filter {"_id": "featureCompatibilityVersion"} ` +
+			`readConcern {"level": "local","afterClusterTime": {"$timestamp":{"t":100,"i":3}}} maxTimeMS {"$numberLong":"1000"}`,
+		`local find "oplog.rs" filter {"ts": {"$gte": {"$timestamp":{"t":100,"i":3}},"$lte": {"$timestamp":{"t":100,"i":3}}}} ` +
+			`readConcern {"level": "majority","afterClusterTime": {"$timestamp":{"t":100,"i":3}}} maxTimeMS {"$numberLong":"1000"}`,
+	}
+	if diff := cmp.Diff(asked, s.asked); diff != "" {
+		t.Errorf("-want +asked:\n%s", diff)
+	}
+}
+
+// TestAnswers: what is made of answers that are not the usual ones.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	entry := func(second string) string {
+		return found(`{"ts": {"$timestamp": {"t": ` + second + `, "i": 1}}, "t": {"$numberLong": "2"}}`)
+	}
+	version := found(`{"version": "5.0"}`)
+	expired := servererr.New(servererr.MaxTimeMSExpired, "too long")
+	lost := &call.LostError{Host: "m:1", Err: errors.New("reset")}
+	isChanged := func(err error) bool {
+		e, ok := errors.AsType[*ChangedError](err)
+		return ok && e.Host == "m:1"
+	}
+	isFCV := func(err error) bool { _, ok := errors.AsType[*FCVError](err); return ok }
+	is := func(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
+	for _, test := range []struct {
+		name    string
+		replies []any
+		want    func(error) bool
+		text    string
+	}{
+		{"an empty log", []any{found()}, is(errNoLog), "newest entry"},
+		{"lost", []any{lost}, is(lost), "of m:1"},
+		{"no cursor", []any{`{"ok": 1}`}, is(errNoBatch), ""},
+		{"an element that is none", []any{found(`1`)}, is(errNoBatch), ""},
+		{"no optime", []any{found(`{"a": 1}`)}, func(err error) bool { return err != nil }, "optime"},
+		{"a null optime", []any{found(`{"ts": {"$timestamp": {"t": 0, "i": 0}}}`)}, func(err error) bool { return err != nil }, "optime"},
+		{"a term that is none", []any{found(`{"ts": {"$timestamp": {"t": 1, "i": 0}}, "t": "x"}`)}, func(err error) bool { return err != nil }, "term"},
+		{"transactions refused", []any{entry("10"), lost}, is(lost), "open transaction"},
+		{"a transaction without a start", []any{entry("10"), found(`{"startOpTime": 1}`)}, func(err error) bool { return err != nil }, "startOpTime"},
+		{"a log that goes back", []any{entry("10"), found(), entry("9")}, isChanged, "10:1 t2, then 9:1 t2"},
+		{"no version document", []any{entry("10"), found(), entry("10"), found()}, isFCV, "there is none"},
+		{"no version", []any{entry("10"), found(), entry("10"), found(`{"version": 5}`)}, isFCV, "no version"},
+		{"upgrade", []any{entry("10"), found(), entry("10"), found(`{"version": "4.4", "targetVersion": "5.0"}`)}, isFCV, `targetVersion "5.0"`},
+		{"downgrade", []any{entry("10"), found(), entry("10"), found(`{"version": "4.4", "previousVersion": "5.0"}`)}, isFCV, `previousVersion "5.0"`},
+		{"a hole that stays", []any{entry("10"), found(), entry("10"), expired}, is(expired), "compatibility"},
+		{"not committed", []any{entry("10"), found(), entry("10"), version, expired}, is(ErrUncommitted), "10:1 t2"},
+		{"gone", []any{entry("10"), found(), entry("10"), version, found()}, isChanged, "10:1 t2 is gone"},
+		{
+			"another", []any{
+				entry("10"), found(), entry("10"), version,
+				found(`{"ts": {"$timestamp": {"t": 10, "i": 1}}, "t": {"$numberLong": "3"}}`),
+			}, isChanged, "10:1 t3",
+		},
+		{"a transaction document without optime", []any{entry("10"), found(`{"_id": 1}`), entry("10"), version, entry("10")}, is(nil), ""},
+	} {
+		_, err := Begin(t.Context(), &script{t: t, replies: test.replies})
+		if !test.want(err) || err != nil && !strings.Contains(err.Error(), test.text) {
+			t.Errorf("%s: %v", test.name, err)
+		}
+	}
+}
+
+func TestStop(t *testing.T) {
+	t.Parallel()
+	reply := found(`{"ts": {"$timestamp": {"t": 10, "i": 1}}, "t": {"$numberLong": "2"}}`)
+	for begin, ok := range map[oplog.OpTime]bool{
+		oplog.NewOpTime(10, 1, 2): true, oplog.NewOpTime(9, 5, 2): true, oplog.NewOpTime(99, 1, 1): true,
+		oplog.NewOpTime(10, 2, 2): false, oplog.NewOpTime(1, 1, 3): false,
+	} {
+		at, err := Stop(t.Context(), &script{t: t, replies: []any{reply}}, begin)
+		if _, changed := errors.AsType[*ChangedError](err); changed == ok || ok && at != oplog.NewOpTime(10, 1, 2) {
+			t.Errorf("begun at %s: %s, %v", begin, at, err)
+		}
+	}
+	if _, err := Stop(t.Context(), &script{t: t, replies: []any{found()}}, oplog.OpTime{}); !errors.Is(err, errNoLog) {
+		t.Error(err)
+	}
+}
+
+func TestIdentity(t *testing.T) {
+	t.Parallel()
+	const secondary = `{"ok": 1, "setName": "rs", "secondary": true}`
+	const rbid = `, "$oplogQueryData": {"rbid": 3}, "ok": 1}`
+	none := `{"cursor": {"firstBatch": []}` + rbid
+	id := func(n string) string { return `{"cursor": {"firstBatch": [{"_id": ` + n + `}]}` + rbid }
+	was := Identity{Host: "m:1", RBID: 3, SyncID: marshal(t, bson.D{{Key: "", Value: int32(1)}}).Lookup("")}
+	for _, test := range []struct {
+		name    string
+		replies []any
+		text    string // of the error, "" for none; a leading + for a *ChangedError
+	}{
+		{"same", []any{secondary, id("1")}, ""},
+		{"primary", []any{`{"setName": "rs", "isWritablePrimary": true, "secondary": false}`, id("1")}, ""},
+		{"old", []any{servererr.New(servererr.CommandNotFound, "x"), `{"setName": "rs", "ismaster": true}`, id("1")}, ""},
+		{"by command", []any{secondary, found(`{"_id": 1}`), `{"rbid": 3}`}, ""},
+		{"by command, rolled back", []any{secondary, found(`{"_id": 1}`), `{"rbid": 4}`}, "+rollback id was 3 and is 4"},
+		{"neither", []any{secondary, found(`{"_id": 1}`), `{"ok": 1}`}, "rollback id"},
+		{"other id", []any{secondary, id("2")}, "+initial-sync id was"},
+		{"other type", []any{secondary, id(`{"$numberLong": "1"}`)}, "+initial-sync id was"},
+		{"no id now", []any{secondary, none}, "+and is none"},
+		{"recovering", []any{`{"setName": "rs", "secondary": false, "isWritablePrimary": false}`}, ErrState.Error()},
+		{"standalone", []any{`{"isWritablePrimary": true}`}, "in no replica set"},
+		{"a document without id", []any{secondary, found(`{"a": 1}`)}, "without an _id"},
+		{"refused", []any{secondary, servererr.New(servererr.Unauthorized, "no")}, "initial-sync id: no"},
+		{"refused at once", []any{servererr.New(servererr.Unauthorized, "no")}, "its state: no"},
+	} {
+		err := Check(t.Context(), &script{t: t, replies: test.replies}, was)
+		want, isChange := strings.CutPrefix(test.text, "+")
+		_, changed := errors.AsType[*ChangedError](err)
+		if (err == nil) != (test.text == "") || err != nil && !strings.Contains(err.Error(), want) || changed != isChange {
+			t.Errorf("%s: %v", test.name, err)
+		}
+	}
+}
+
+// TestSet asks the members of a set, with no more privileges than the program
+// wants, while they live on.
+func TestSet(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 31, Users: []mongosim.User{
+		{Name: "mirror", Password: "pw", Roles: []mongosim.Role{{Name: "backup", DB: "admin"}, {Name: "clusterMonitor", DB: "admin"}}},
+		{Name: "backup", Password: "pw", Roles: []mongosim.Role{{Name: "backup", DB: "admin"}}},
+		{Name: "admin", Password: "pw", Roles: []mongosim.Role{{Name: "root", DB: "admin"}}},
+	}})
+	admin := open(t, set.URIFor("admin"))
+	for _, user := range []string{"mirror", "backup"} {
+		source := open(t, set.URIFor(user))
+		for _, m := range []*mongosim.Member{set.Primary(), secondary(t, set)} {
+			member := source.Member(m.Host())
+			must(t, admin, "db", `{"insert": "c", "documents": [{"a": 1}], "writeConcern": {"w": 3}}`)
+			was, err := Identify(ctx, member, m.Host())
+			if err != nil {
+				t.Fatalf("%s: %v", user, err)
+			}
+			v, _ := m.View()
+			if was.RBID != int64(v.RBID) || was.Host != m.Host() || was.SyncID.Type == 0 && m != set.Primary() {
+				t.Errorf("%s: %+v, rbid %d", user, was, v.RBID)
+			}
+			before := v.Applied
+			p, err := Begin(ctx, member)
+			if err != nil || p.Begin.Before(before) || p.FetchFrom.After(p.Begin) || time.Since(time.UnixMilli(p.Wall)) > time.Minute {
+				t.Fatalf("%s: %+v, %v", user, p, err)
+			}
+			must(t, admin, "db", `{"insert": "c", "documents": [{"a": 2}], "writeConcern": {"w": 3}}`)
+			stop, err := Stop(ctx, member, p.Begin)
+			if err != nil || !stop.After(p.Begin) {
+				t.Errorf("%s: stop %s, %v", user, stop, err)
+			}
+			if err := Check(ctx, member, was); err != nil {
+				t.Errorf("%s: %v", user, err)
+			}
+			// What a restart changes is nothing that matters.
+			if m != set.Primary() && user == "mirror" {
+				if err := m.Stop(ctx); err != nil {
+					t.Fatal(err)
+				}
+				if err := Check(ctx, member, was); err == nil {
+					t.Error("a member that is down is as it was")
+				}
+				if err := m.Start(); err != nil {
+					t.Fatal(err)
+				}
+				if err := set.AwaitSynced(ctx); err != nil {
+					t.Fatal(err)
+				}
+				if err := Check(ctx, member, was); err != nil {
+					t.Error(err)
+				}
+				// One that was filled anew is another one.
+				for _, do := range []func() error{func() error { return m.Stop(ctx) }, m.Wipe, m.Start, func() error { return set.AwaitReady(ctx) }} {
+					if err := do(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, changed := errors.AsType[*ChangedError](Check(ctx, member, was)); !changed {
+					t.Error("a member that was filled anew is as it was")
+				}
+			}
+		}
+	}
+}
+
+// TestTransactions: reading begins with the oldest transaction that is open.
+func TestTransactions(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	set := mongosim.StartTest(t, mongosim.Options{Seed: 32})
+	source := open(t, set.URI())
+	must(t, source, "db", `{"create": "c"}`)
+	in := func(n, more string) string {
+		return ` "lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAA` + n + `==", "subType": "04"}}}, "txnNumber": {"$numberLong": "1"}, "autocommit": false` + more + `}`
+	}
+	insert := func(n string) {
+		must(t, source, "db", `{"insert": "c", "documents": [{"a": 1}],`+in(n, `, "startTransaction": true`))
+	}
+	insert("A")
+	p, err := Begin(ctx, source.Member(set.Primary().Host()))
+	if err != nil || p.FetchFrom != p.Begin {
+		t.Fatalf("a transaction that has no entries: %+v, %v", p, err)
+	}
+	insert("Q")
+	must(t, source, "db", `{"insert": "c", "documents": [{"a": 2}]}`)
+	must(t, source, "admin", `{"prepareTransaction": 1, "writeConcern": {"w": "majority"},`+in("A", ""))
+	v, _ := set.Primary().View()
+	prepared := v.Applied
+	must(t, source, "admin", `{"prepareTransaction": 1, "writeConcern": {"w": "majority"},`+in("Q", ""))
+	must(t, source, "db", `{"insert": "c", "documents": [{"a": 3}]}`)
+	p, err = Begin(ctx, source.Member(set.Primary().Host()))
+	if err != nil || p.FetchFrom != prepared || !p.Begin.After(prepared) {
+		t.Errorf("prepared at %s: %+v, %v", prepared, p, err)
+	}
+	must(t, source, "admin", `{"abortTransaction": 1,`+in("A", ""))
+	must(t, source, "admin", `{"abortTransaction": 1,`+in("Q", ""))
+	p, err = Begin(ctx, source.Member(set.Primary().Host()))
+	if err != nil || p.FetchFrom != p.Begin {
+		t.Errorf("after the aborts: %+v, %v", p, err)
+	}
+}
+
+// TestVersionChange: a version in between is refused, and what holds afterwards is
+// not.
+func TestVersionChange(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	set := mongosim.StartTest(t, mongosim.Options{Seed: 33})
+	source := open(t, set.URI())
+	member := source.Member(set.Primary().Host())
+	must(t, source, "admin", `{"configureFailPoint": "failDowngrading", "mode": "alwaysOn"}`)
+	cmd := call.Command{DB: "admin", Body: doc(t, `{"setFeatureCompatibilityVersion": "4.4"}`)}
+	if _, err := source.Call(ctx, cmd); err == nil {
+		t.Fatal("the change was not held")
+	}
+	_, err := Begin(ctx, member)
+	if e, ok := errors.AsType[*FCVError](err); !ok || !strings.Contains(e.Error(), "being changed") {
+		t.Errorf("%v", err)
+	}
+	must(t, source, "admin", `{"configureFailPoint": "failDowngrading", "mode": "off"}`)
+	must(t, source, "admin", `{"setFeatureCompatibilityVersion": "4.4"}`)
+	if _, err := Begin(ctx, member); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUncommitted: an entry that only one member has is waited for, not forever;
+// if it is rolled back it is not what a copy begins with, and the member is not
+// what it was.
+func TestUncommitted(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 34, HeartbeatInterval: 50 * time.Millisecond, ElectionTimeout: 500 * time.Millisecond})
+	old := set.Primary()
+	member := open(t, set.URI()).Member(old.Host())
+	must(t, member, "db", `{"insert": "c", "documents": [{"a": 1}], "writeConcern": {"w": 3}}`)
+	if err := set.AwaitSynced(ctx); err != nil {
+		t.Fatal(err)
+	}
+	was, err := Identify(ctx, member, old.Host())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range set.Members() {
+		if m != old {
+			set.Cut(old.ID(), m.ID())
+		}
+	}
+	must(t, member, "db", `{"insert": "c", "documents": [{"a": 2}], "writeConcern": {"w": 1}}`)
+	v, _ := old.View()
+	lost := v.Applied
+	if _, err := begin(ctx, member, 200*time.Millisecond); !errors.Is(err, ErrUncommitted) || codeOf(err) != servererr.MaxTimeMSExpired {
+		t.Errorf("an entry that nobody else has: %v", err)
+	}
+	eventually(t, "the others have a primary", func() bool { p := set.Primary(); return p != nil && p != old })
+	now := open(t, set.URI()).Member(set.Primary().Host())
+	must(t, now, "db", `{"insert": "c", "documents": [{"a": 3}], "writeConcern": {"w": "majority"}}`)
+	waits := make(chan error, 1)
+	go func() {
+		_, err := begin(ctx, member, waiting)
+		waits <- err
+	}()
+	set.HealAll()
+	eventually(t, "the old primary has rolled back", func() bool { v, ok := old.View(); return ok && int64(v.RBID) > was.RBID })
+	if err := <-waits; err == nil {
+		t.Error("a copy begins with an entry that was rolled back")
+	}
+	if err := set.AwaitSynced(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, changed := errors.AsType[*ChangedError](Check(ctx, member, was)); !changed {
+		t.Error("a member that has rolled back is as it was")
+	}
+	if stop, err := Stop(ctx, member, lost); err != nil || stop.Term <= lost.Term {
+		t.Errorf("stop %s, %v", stop, err)
+	}
+}

@@ -1,0 +1,111 @@
+package pace
+
+import (
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/initialsync/clone"
+)
+
+const (
+	// A cache that is so dirty, or so full, makes operations clean it up before
+	// they go on: the server's own triggers, as parts of its size.
+	dirtyTrigger, fullTrigger = 0.20, 0.95
+	// longQueue is how many operations wait, at least, where that is a sign. Fewer
+	// may be ours.
+	longQueue = 32
+)
+
+// kind is a kind of sign.
+type kind string
+
+const (
+	flowControl kind = "flow control"
+	dirtyCache  kind = "dirty cache"
+	fullCache   kind = "full cache"
+	noTickets   kind = "tickets"
+	queue       kind = "queue"
+	slowWork    kind = "latency"
+)
+
+// sign is something that shows pressure.
+type sign struct {
+	side clone.Side
+	kind kind
+	text string
+}
+
+// statusCommand asks for what is read of serverStatus, by leaving out what is
+// large or costs time, as far as the server knows it.
+var statusCommand = func() bson.Raw {
+	b := bsoncore.NewDocumentBuilder().AppendInt32("serverStatus", 1)
+	for _, section := range []string{
+		"asserts", "batchedDeletes", "bucketCatalog", "catalogStats", "changeStreamPreImages", "connections", "defaultRWConcern",
+		"electionMetrics", "extra_info", "hedgingMetrics", "indexBuilds", "indexBulkBuilder", "indexStats", "locks",
+		"logicalSessionRecordCache", "mem", "metrics", "network", "opLatencies", "opReadConcernCounters",
+		"opWriteConcernCounters", "opcounters", "opcountersRepl", "oplogTruncation", "planCache", "queryAnalyzers", "queryStats",
+		"readConcernCounters", "readPreferenceCounters", "repl", "scramCache", "security", "sharding", "shardingStatistics",
+		"storageEngine", "tcmalloc", "tenantMigrations", "trafficRecording", "transactions", "transportSecurity",
+		"twoPhaseCommitCoordinator", "watchdog", "writeBacksQueued",
+	} {
+		b.AppendInt32(section, 0)
+	}
+	return bson.Raw(b.Build())
+}()
+
+// pressure returns the first sign of pressure in a reply to serverStatus. What a
+// server does not tell is none.
+func pressure(reply bson.Raw) (kind, string, bool) {
+	if lagged, _ := reply.Lookup("flowControl", "isLagged").BooleanOK(); lagged {
+		// It is only told where it is known that it is off.
+		if enabled, ok := reply.Lookup("flowControl", "enabled").BooleanOK(); !ok || enabled {
+			return flowControl, "flow control holds its writes back, as its secondaries lag", true
+		}
+	}
+	size := number(reply, "wiredTiger", "cache", "maximum bytes configured")
+	if size > 0 {
+		dirty := number(reply, "wiredTiger", "cache", "tracked dirty bytes in the cache") / size
+		if dirty > dirtyTrigger {
+			return dirtyCache, fmt.Sprintf("%.0f %% of its cache is dirty", 100*dirty), true
+		}
+		used := number(reply, "wiredTiger", "cache", "bytes currently in the cache") / size
+		if used > fullTrigger {
+			return fullCache, fmt.Sprintf("%.0f %% of its cache is used", 100*used), true
+		}
+	}
+	// 8.0 has moved them.
+	for _, at := range [][]string{{"queues", "execution"}, {"wiredTiger", "concurrentTransactions"}} {
+		for _, what := range []string{"write", "read"} {
+			if exhausted(reply, append(at[:2:2], what)) {
+				return noTickets, "it has no tickets left to " + what, true
+			}
+		}
+	}
+	if n := number(reply, "globalLock", "currentQueue", "total"); n >= longQueue {
+		return queue, fmt.Sprintf("%.0f operations are queued", n), true
+	}
+	return "", "", false
+}
+
+// exhausted tells whether the tickets of one kind are all in use. Since 7.0 the
+// server keeps their number as small as serves it, and says how many operations
+// wait for one: none left is no sign there while nobody waits.
+func exhausted(reply bson.Raw, at []string) bool {
+	total, available := append(at[:3:3], "totalTickets"), append(at[:3:3], "available")
+	if number(reply, total...) <= 0 || number(reply, available...) > 0 {
+		return false
+	}
+	if _, ok := reply.Lookup(available...).AsFloat64OK(); !ok {
+		return false
+	}
+	waiting, ok := reply.Lookup(append(at[:3:3], "normalPriority", "queueLength")...).AsFloat64OK()
+	return !ok || waiting > 0
+}
+
+// number returns a number, 0 where there is none.
+func number(doc bson.Raw, path ...string) float64 {
+	n, _ := doc.Lookup(path...).AsFloat64OK()
+	return n
+}

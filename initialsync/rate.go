@@ -1,0 +1,42 @@
+package initialsync
+
+import "time"
+
+// window is the number of seconds that a rate is of.
+const window = 10
+
+// rate counts what was copied in each of the last seconds.
+type rate struct {
+	start time.Time
+	cells [window]struct{ second, docs, bytes int64 }
+}
+
+func (r *rate) add(now time.Time, docs, bytes int64) {
+	second := int64(now.Sub(r.start) / time.Second)
+	cell := &r.cells[second%window]
+	if cell.second != second {
+		cell.second, cell.docs, cell.bytes = second, 0, 0
+	}
+	cell.docs += docs
+	cell.bytes += bytes
+}
+
+// perSecond returns what was copied in a second, as of the seconds that are
+// kept: the present one, as far as it has come, and those before it.
+func (r *rate) perSecond(now time.Time) (docs, bytes float64) {
+	if r.start.IsZero() {
+		return 0, 0
+	}
+	since := now.Sub(r.start)
+	second := int64(since / time.Second)
+	var d, n int64
+	for i := range r.cells {
+		if cell := &r.cells[i]; cell.second > second-window {
+			d += cell.docs
+			n += cell.bytes
+		}
+	}
+	// At the very beginning, a second counts as one that is over.
+	span := max(time.Second, min(since, since-time.Duration(second-window+1)*time.Second))
+	return float64(d) / span.Seconds(), float64(n) / span.Seconds()
+}

@@ -1,0 +1,148 @@
+package initialsync
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+var errReply = errors.New("a reply of another form")
+
+// databases lists the databases of the target.
+func databases(ctx context.Context, target call.Caller) ([]string, error) {
+	cmd := bsoncore.NewDocumentBuilder().AppendInt32("listDatabases", 1).AppendBoolean("nameOnly", true).Build()
+	reply, err := target.Call(ctx, call.Command{DB: "admin", Body: bson.Raw(cmd)})
+	if err != nil {
+		return nil, fmt.Errorf("list the target's databases: %w", err)
+	}
+	e, _ := rawbson.Lookup(reply, "databases")
+	array, ok := e.Array()
+	if !ok {
+		return nil, fmt.Errorf("list the target's databases: %w", errReply)
+	}
+	var names []string
+	it := rawbson.NewIter(array)
+	for it.Next() {
+		doc, _ := it.Document()
+		name, ok := textOf(doc, "name")
+		if !ok {
+			return nil, fmt.Errorf("list the target's databases: %w", errReply)
+		}
+		names = append(names, name)
+	}
+	return names, it.Err()
+}
+
+// listed is a collection, time series or view of the target.
+type listed struct {
+	ns oplog.Namespace
+	// kind is "collection", "timeseries" or "view".
+	kind string
+}
+
+func listCollections(ctx context.Context, target call.Caller, db string) ([]listed, error) {
+	var all []listed
+	cmd := bsoncore.NewDocumentBuilder().AppendInt32("listCollections", 1).AppendBoolean("nameOnly", true).
+		AppendDocument("cursor", bsoncore.NewDocumentBuilder().Build())
+	err := each(ctx, target, db, cmd, func(doc bson.Raw) error {
+		name, hasName := textOf(doc, "name")
+		kind, hasKind := textOf(doc, "type")
+		if !hasName || !hasKind {
+			return errReply
+		}
+		all = append(all, listed{ns: oplog.NewNamespace(db, name), kind: kind})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the target's collections of %s: %w", db, err)
+	}
+	return all, nil
+}
+
+// heldNames returns the target's names of what a link holds something of, some
+// of them more than once.
+func heldNames(ctx context.Context, target call.Caller, metaDB, link string) ([]oplog.Namespace, error) {
+	var names []oplog.Namespace
+	cmd := bsoncore.NewDocumentBuilder().AppendString("find", "held").
+		AppendDocument("filter", bsoncore.NewDocumentBuilder().AppendString("_id.link", link).Build()).
+		AppendDocument("projection", bsoncore.NewDocumentBuilder().AppendInt32("_id", 1).Build())
+	err := each(ctx, target, metaDB, cmd, func(doc bson.Raw) error {
+		e, _ := rawbson.Lookup(doc, "_id")
+		id, _ := e.Document()
+		name, ok := textOf(id, "ns")
+		if !ok {
+			return errReply
+		}
+		names = append(names, oplog.Namespace(name))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read what is held of %s: %w", link, err)
+	}
+	return names, nil
+}
+
+// each runs a command that answers with a cursor and yields its documents. What
+// is yielded may be kept.
+func each(ctx context.Context, target call.Caller, db string, cmd *bsoncore.DocumentBuilder, yield func(doc bson.Raw) error) error {
+	// A cursor can be used only in the session that it was made in.
+	lsid := newSessionID()
+	reply, err := target.Call(ctx, call.Command{DB: db, Body: bson.Raw(cmd.AppendDocument("lsid", lsid).Build())})
+	for batch := "firstBatch"; err == nil; batch = "nextBatch" {
+		var id int64
+		var ns oplog.Namespace
+		if id, ns, err = cursorOf(reply, batch, yield); err != nil || id == 0 {
+			return err
+		}
+		more := bsoncore.NewDocumentBuilder().AppendInt64("getMore", id).AppendString("collection", ns.Collection()).
+			AppendDocument("lsid", lsid).Build()
+		reply, err = target.Call(ctx, call.Command{DB: ns.DB(), Body: bson.Raw(more)})
+	}
+	return err
+}
+
+// cursorOf reads the cursor of a reply and yields its batch.
+func cursorOf(reply bson.Raw, batch string, yield func(doc bson.Raw) error) (int64, oplog.Namespace, error) {
+	e, _ := rawbson.Lookup(reply, "cursor")
+	cursor, _ := e.Document()
+	e, _ = rawbson.Lookup(cursor, "id")
+	id, hasID := e.Int64()
+	ns, hasNS := textOf(cursor, "ns")
+	e, _ = rawbson.Lookup(cursor, batch)
+	docs, hasBatch := e.Array()
+	if !hasID || !hasNS || !hasBatch {
+		return 0, "", errReply
+	}
+	it := rawbson.NewIter(docs)
+	for it.Next() {
+		doc, ok := it.Document()
+		if !ok {
+			return 0, "", errReply
+		}
+		if err := yield(doc); err != nil {
+			return 0, "", err
+		}
+	}
+	return id, oplog.Namespace(ns), it.Err()
+}
+
+func newSessionID() bsoncore.Document {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // It never fails.
+	id[6] = id[6]&0x0f | 0x40
+	id[8] = id[8]&0x3f | 0x80
+	return bsoncore.NewDocumentBuilder().AppendBinary("id", bson.TypeBinaryUUID, id[:]).Build()
+}
+
+func textOf(doc bson.Raw, name string) (string, bool) {
+	e, _ := rawbson.Lookup(doc, name)
+	return e.Text()
+}

@@ -1,0 +1,333 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/buffer/spool"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync"
+	"github.com/oplogrep/replicator/initialsync/origin"
+	"github.com/oplogrep/replicator/initialsync/pace"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// copying is one hold of the link during which documents are copied, and the log
+// is put aside.
+type copying struct {
+	p        *Pipeline
+	hold     *checkpoint.Hold
+	copy     checkpoint.Copy
+	member   call.Caller
+	upstream *upstream
+	spool    *spool.Spool
+	copier   *initialsync.Copier
+	pacer    *pace.Pacer
+}
+
+// errCopied is why the log is put aside no more: everything is copied.
+var errCopied = errors.New("everything is copied")
+
+// newCopying makes what a copy needs. The member that is copied has to be what it
+// was.
+func (p *Pipeline) newCopying(ctx context.Context, hold *checkpoint.Hold, src checkpoint.Source) (*copying, error) {
+	st := hold.State()
+	c := &copying{p: p, hold: hold, copy: *st.Copy}
+	var err error
+	if c.member, err = p.source.Member(c.copy.Host); err != nil {
+		return nil, fmt.Errorf("copy from %s: %w", c.copy.Host, err)
+	}
+	if err := p.checkOrigin(ctx, c.member, &c.copy); err != nil {
+		return nil, err
+	}
+	if c.spool, err = p.openSpool(&c.copy); err != nil {
+		return nil, err
+	}
+	if c.upstream, err = p.spoolUpstream(src, st); err != nil {
+		return nil, err
+	}
+	if c.pacer, err = pace.New(pace.Config{
+		BytesPerSecond: p.cfg.Copy.BytesPerSecond, OpsPerSecond: p.cfg.Copy.OpsPerSecond,
+		Source: c.member, Target: p.target, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
+	}); err != nil {
+		return nil, err
+	}
+	cat, err := catalog.Load(ctx, p.target, nil)
+	if err != nil {
+		return nil, fmt.Errorf("read the target's collections: %w", err)
+	}
+	c.copier, err = initialsync.New(initialsync.Config{
+		Source: c.member, Target: p.target, Hold: hold, Scope: p.names(), Log: c.spool,
+		MetaDB: p.cfg.MetaDB, Link: p.cfg.heldLink,
+		NewCommands: func(context.Context) (initialsync.Commands, error) {
+			e, err := p.commands(cat, true)
+			return copyCommands{e}, err
+		},
+		ReadConcern: p.cfg.Copy.ReadConcern, Workers: p.cfg.Copy.Workers, IndexWorkers: p.cfg.Copy.IndexWorkers,
+		IndexesFirst: p.cfg.Copy.IndexesFirst, RangeBytes: p.cfg.Copy.RangeBytes,
+		FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, Memory: p.cfg.copyMemory(),
+		Pacer: c.pacer, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.beginCopying(c, st, src)
+	return c, nil
+}
+
+// copyMemory is the part of the budget for documents on their way: what the
+// fetcher has in its hands on the way to the spool is the rest.
+func (c *Config) copyMemory() int64 {
+	const fetched = 2 * 16 << 20
+	return max(64<<20, c.BufferBytes-c.heldBytes()-fetched)
+}
+
+// copyCommands carries out what makes the copy.
+type copyCommands struct{ *ddl.Executor }
+
+// Apply implements initialsync.Commands.
+func (c copyCommands) Apply(ctx context.Context, op *oplog.Op) error {
+	return c.Executor.Apply(ctx, op, ddl.Copied)
+}
+
+// run copies until everything is copied (nil), soft is done (ErrStopped), or
+// something fails.
+func (c *copying) run(ctx, soft context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(soft, func() { stop(ErrStopped) })()
+	beside, endBeside := context.WithCancelCause(ctx)
+	side, beside := errgroup.WithContext(beside)
+	along := func(run func(context.Context) error) {
+		side.Go(func() error {
+			err := run(beside)
+			if beside.Err() != nil {
+				return nil //nolint:nilerr // It was ended, by us or by another one.
+			}
+			stop(err)
+			return err
+		})
+	}
+	along(func(ctx context.Context) error { return c.p.touchLoop(ctx, c.hold) })
+	along(c.pacer.Run)
+	along(func(ctx context.Context) error { return c.p.windowLoop(ctx) })
+	along(func(ctx context.Context) error { return c.p.wishLoop(ctx, c.pacer) })
+
+	err := c.stages(ctx)
+	if cause := context.Cause(ctx); cause != nil && (err == nil || errors.Is(err, context.Canceled)) {
+		err = cause
+	}
+	endBeside(nil)
+	if beat := side.Wait(); err == nil {
+		err = beat
+	}
+	return err
+}
+
+func (c *copying) stages(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	head, stopHead := context.WithCancelCause(ctx)
+	defer stopHead(nil)
+	fetched := make(chan oplog.Reply)
+	g.Go(named("upstream", func() error { return c.upstream.run(head, fetched) }))
+	g.Go(named("spool", func() error { return c.spool.Store(ctx, fetched) }))
+	g.Go(named("copy", func() error {
+		if err := c.copier.Run(ctx); err != nil {
+			return err
+		}
+		if err := c.end(ctx); err != nil {
+			return err
+		}
+		stopHead(errDrain)
+		return nil
+	}))
+	return g.Wait()
+}
+
+// end notes that everything is copied, and where the log has to be applied to.
+func (c *copying) end(ctx context.Context) error {
+	stop, err := origin.Stop(ctx, c.member, c.copy.Begin)
+	if err != nil {
+		return fmt.Errorf("find the newest entry of the source: %w", err)
+	}
+	done := c.copy
+	done.Phase, done.Stop, done.Cleared, done.Listed = checkpoint.Replaying, stop, true, true
+	if err := c.hold.UpdateCopy(ctx, done); err != nil {
+		return err
+	}
+	c.p.cfg.Observer.Tell(CopyEnded{Number: done.Number, Begin: done.Begin, Stop: stop})
+	return nil
+}
+
+// checkOrigin finds the member that is copied as it was when the copy began. One
+// that is away for too long is as good as gone.
+func (p *Pipeline) checkOrigin(ctx context.Context, member call.Caller, c *checkpoint.Copy) error {
+	err := origin.Check(ctx, member, origin.Identity{Host: c.Host, RBID: c.RBID, SyncID: c.SyncID})
+	if err == nil {
+		p.away = time.Time{}
+		return nil
+	}
+	if _, changed := errors.AsType[*origin.ChangedError](err); changed || ctx.Err() != nil {
+		return err
+	}
+	return p.isAway(c.Host, err)
+}
+
+// isAway notes that the member that is copied cannot be asked, and makes a
+// *GoneError of why once that has lasted for too long.
+func (p *Pipeline) isAway(host string, err error) error {
+	if p.away.IsZero() {
+		p.away = time.Now()
+	}
+	if lasted := time.Since(p.away); lasted > p.cfg.Copy.SourceWait {
+		return &GoneError{Host: host, For: lasted, Err: err}
+	}
+	return fmt.Errorf("ask %s, which is being copied: %w", host, err)
+}
+
+// GoneError is a member that was being copied, and has been away for too long.
+type GoneError struct {
+	Host string
+	For  time.Duration
+	// Err is what the last question to it ended with.
+	Err error
+}
+
+func (e *GoneError) Error() string {
+	return fmt.Sprintf("%s, which was being copied, has been away for %s: %v", e.Host, e.For.Round(time.Second), e.Err)
+}
+
+// Unwrap returns what the last question to it ended with.
+func (e *GoneError) Unwrap() error { return e.Err }
+
+// openSpool opens the spool of a copy. It stays open for all attempts.
+func (p *Pipeline) openSpool(c *checkpoint.Copy) (*spool.Spool, error) {
+	id := fmt.Sprintf("%s/%d/%s/%d", p.cfg.Link, c.Number, c.Begin, c.Started.UnixMilli())
+	if p.spool != nil && p.spoolID == id {
+		return p.spool, nil
+	}
+	if err := p.closeSpool(); err != nil {
+		return nil, err
+	}
+	s, err := p.tryOpenSpool(id)
+	if damaged, ok := errors.AsType[*spool.DamagedError](err); ok {
+		// What is in it is at the source too, or the copy is void.
+		p.cfg.Observer.Tell(SpoolDiscarded{Err: damaged})
+		if err := spool.Discard(p.cfg.Copy.SpoolDir); err != nil {
+			return nil, fmt.Errorf("remove the damaged spool in %s: %w", p.cfg.Copy.SpoolDir, err)
+		}
+		s, err = p.tryOpenSpool(id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the spool in %s: %w", p.cfg.Copy.SpoolDir, err)
+	}
+	p.spool, p.spoolID = s, id
+	return s, nil
+}
+
+func (p *Pipeline) tryOpenSpool(id string) (*spool.Spool, error) {
+	if p.cfg.Copy.SpoolDir == "" {
+		return nil, ErrNoSpool
+	}
+	return spool.Open(spool.Config{
+		Dir: p.cfg.Copy.SpoolDir, ID: id, Limit: p.cfg.Copy.SpoolBytes, MinFree: p.cfg.Copy.SpoolFree,
+		Memory: p.cfg.BufferBytes - p.cfg.heldBytes(), Observer: p.cfg.Observer, Registry: p.cfg.Registry,
+	})
+}
+
+// ErrNoSpool is a link in the middle of its copy, and no folder for its log.
+var ErrNoSpool = errors.New("the link is making its copy, and no folder for the log is given (--spool-dir)")
+
+func (p *Pipeline) closeSpool() error {
+	s := p.spool
+	p.spool, p.spoolID = nil, ""
+	if s == nil {
+		return nil
+	}
+	if err := s.Close(); err != nil {
+		return fmt.Errorf("close the spool: %w", err)
+	}
+	return nil
+}
+
+// removeSpool lets the spool go: nothing in it is needed any more.
+func (p *Pipeline) removeSpool() error {
+	s := p.spool
+	p.spool, p.spoolID = nil, ""
+	if s == nil {
+		return nil
+	}
+	if err := s.Remove(); err != nil {
+		return fmt.Errorf("remove the spool: %w", err)
+	}
+	return nil
+}
+
+// spoolUpstream makes what reads the member that is copied, from the end of the
+// spool on.
+func (p *Pipeline) spoolUpstream(src checkpoint.Source, st checkpoint.State) (*upstream, error) {
+	from := p.readFrom(st)
+	err := p.spool.Start(from)
+	if errors.Is(err, spool.ErrMissing) {
+		// The spool is another machine's, or begins too late: all of it is read again.
+		if err := p.removeSpool(); err != nil {
+			return nil, err
+		}
+		if _, err := p.openSpool(st.Copy); err != nil {
+			return nil, err
+		}
+		err = p.spool.Start(from)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("begin to read the spool at %s: %w", from, err)
+	}
+	if _, last, ok := p.spool.Bounds(); ok {
+		from = last
+	}
+	resolver, err := p.pinnedTo(st.Copy.Host)
+	if err != nil {
+		return nil, err
+	}
+	u, err := p.newUpstream(src, from, oplog.OpTime{})
+	if err != nil {
+		return nil, err
+	}
+	u.resolver, u.origin = resolver, st.Copy
+	return u, nil
+}
+
+// copyState is what Snapshot needs of a copy; it is replaced as a whole.
+type copyState struct {
+	copy   checkpoint.Copy
+	copier *initialsync.Copier
+	pacer  *pace.Pacer
+	spool  *spool.Spool
+}
+
+// snapshot returns what a Snapshot shows of a copy.
+func (c *copyState) snapshot() *CopySnapshot {
+	s := &CopySnapshot{Copy: c.copy, Pace: pace.Status{Factor: 1}}
+	if c.copier != nil {
+		progress := c.copier.Progress()
+		s.Progress = &progress
+	}
+	if c.pacer != nil {
+		s.Pace = c.pacer.Status()
+	}
+	if c.spool != nil {
+		disk := c.spool.Disk()
+		s.Spool = &disk
+	}
+	return s
+}
+
+// shownCopy is replaced, and read by Snapshot, at any time.
+type shownCopy = atomic.Pointer[copyState]

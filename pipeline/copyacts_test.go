@@ -1,0 +1,170 @@
+package pipeline_test
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// configureCopy takes a setting of a copy:
+//
+//	copy               begin with one
+//	spool=NAME         the folder for the log; what has the same name has the same
+//	workers=N range=BYTES ops=N clone=local indexes=before spool-bytes=N
+//	drop-existing wait=DURATION copies=N
+func (w *world) configureCopy(cfg *pipeline.Config, key, value string) error {
+	c := &cfg.Copy
+	n, _ := strconv.ParseInt(value, 10, 64)
+	if c.SpoolDir == "" {
+		c.SpoolDir = w.spool("")
+	}
+	switch key {
+	case "copy":
+		c.Wanted = true
+	case "spool":
+		c.SpoolDir = w.spool(value)
+	case "workers":
+		c.Workers = int(n)
+	case "range":
+		c.RangeBytes = n
+	case "ops":
+		c.OpsPerSecond = n
+	case "clone":
+		c.ReadConcern = clone.ReadConcern(value)
+	case "indexes":
+		c.IndexesFirst = value == "before"
+	case "spool-bytes":
+		c.SpoolBytes = n
+	case "copies":
+		c.MaxCopies = n
+	case "drop-existing":
+		c.DropExisting = true
+	case "wait":
+		d, err := time.ParseDuration(value)
+		c.SourceWait = d
+		return err
+	default:
+		return fmt.Errorf("unknown setting %s", key)
+	}
+	return nil
+}
+
+// spool returns the folder of that name.
+func (w *world) spool(name string) string {
+	if w.spools == nil {
+		w.spools = map[string]string{}
+	}
+	if w.spools[name] == "" {
+		w.spools[name] = w.t.TempDir()
+	}
+	return w.spools[name]
+}
+
+// keep keeps a link where it tells what is to be held.
+func (w *world) keep(l *link, e event.Event) {
+	line, _ := w.line(told{l.name, e})
+	w.mu.Lock()
+	free := w.free
+	if w.held == "" || !strings.HasPrefix(line, w.held) {
+		free = nil
+	}
+	w.mu.Unlock()
+	if free != nil {
+		<-free
+	}
+}
+
+// release lets go what is held.
+func (w *world) release() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held != "" {
+		w.held = ""
+		close(w.free)
+	}
+}
+
+func (w *world) metadata() (*checkpoint.Store, error) {
+	return checkpoint.New(checkpoint.Config{Target: w.target.conn, Link: "mirror"})
+}
+
+func (w *world) copyAct(verb string, args []string) (string, error) {
+	ctx := w.t.Context()
+	store, err := w.metadata()
+	if err != nil {
+		return "", err
+	}
+	switch verb {
+	case "hold":
+		w.release()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.held, w.free = strings.Join(args, " "), make(chan struct{})
+		return "", nil
+	case "release":
+		w.release()
+		return "", nil
+	case "limit":
+		n, err := strconv.ParseInt(args[0], 10, 64)
+		if err != nil {
+			return "", err
+		}
+		return "", store.WishLimits(ctx, 0, n)
+	case "resync":
+		return "", store.WishResync(ctx, oplog.Namespace(args[0]))
+	case "consistent":
+		body, err := bson.Marshal(bson.D{{Key: "find", Value: "links"}, {Key: "filter", Value: bson.D{{Key: "_id", Value: "mirror"}}}})
+		if err != nil {
+			return "", err
+		}
+		reply, err := w.target.conn.Call(ctx, call.Command{DB: "replicator", Body: body})
+		if err != nil {
+			return "", err
+		}
+		is, ok := reply.Lookup("cursor", "firstBatch", "0", "consistent").BooleanOK()
+		if !ok {
+			return "", errors.New("the link does not say whether the target is consistent")
+		}
+		return fmt.Sprintf("consistent: %t", is), nil
+	}
+	return "", errors.New("unknown act")
+}
+
+func (w *world) awaitCopied(number string) error {
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		return err
+	}
+	l := w.links["a"]
+	return w.untilOf(l, number+" documents to be copied", func() bool {
+		c := l.p.Snapshot().Copy
+		return c != nil && c.Progress != nil && c.Progress.Docs >= n
+	})
+}
+
+func (w *world) awaitResync(state, ns string) error {
+	store, err := w.metadata()
+	if err != nil {
+		return err
+	}
+	return w.untilOf(w.links["a"], ns+" to be "+state, func() bool {
+		wishes, err := store.ReadWishes(w.t.Context())
+		for _, r := range wishes.Resync {
+			if err == nil && r.NS == oplog.Namespace(ns) {
+				return r.State == state
+			}
+		}
+		return false
+	})
+}

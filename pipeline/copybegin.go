@@ -1,0 +1,189 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/initialsync/origin"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// beginCopy chooses the member to copy, and finds where the log meets the copy.
+func (p *Pipeline) beginCopy(ctx context.Context) (checkpoint.Copy, int64, error) {
+	newest, err := newestEntry(ctx, p.source, nil)
+	if err != nil {
+		return checkpoint.Copy{}, 0, fmt.Errorf("find the newest entry of the source: %w", err)
+	}
+	src, err := p.resolver.Resolve(ctx, newest.applied, oplog.OpTime{})
+	if err != nil {
+		return checkpoint.Copy{}, 0, fmt.Errorf("choose a member to copy: %w", err)
+	}
+	id, err := origin.Identify(ctx, src.Caller, src.Host)
+	if err != nil {
+		return checkpoint.Copy{}, 0, err
+	}
+	at, err := origin.Begin(ctx, src.Caller)
+	if err != nil {
+		return checkpoint.Copy{}, 0, fmt.Errorf("begin a copy of %s: %w", src.Host, err)
+	}
+	return checkpoint.Copy{
+		Number: 1, Phase: checkpoint.Copying, Host: src.Host, RBID: id.RBID, SyncID: id.SyncID,
+		FetchFrom: at.FetchFrom, Begin: at.Begin, Started: time.Now(),
+		Cleared: !p.cfg.Copy.DropExisting,
+	}, at.Wall, nil
+}
+
+// void tells whether an error of an attempt means that the copy cannot become
+// consistent any more, so that another one has to be made.
+func void(err error) bool {
+	if _, ok := errors.AsType[*origin.ChangedError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*GoneError](err); ok {
+		return true
+	}
+	// What FCVError says of the beginning of a copy is tried again; this one is
+	// about a copy that had begun.
+	return errors.Is(err, ErrFCVChanged) || errors.Is(err, ErrLogLost)
+}
+
+var (
+	// ErrFCVChanged is a source whose feature compatibility version was changed
+	// while it was copied.
+	ErrFCVChanged = errors.New("the source's feature compatibility version was changed while it was copied")
+	// ErrLogLost is a source that no longer has the log from where reading has to
+	// go on, before the copy was consistent.
+	ErrLogLost = errors.New("the source no longer has the log that the copy needs")
+)
+
+// copyAnew begins another copy in place of one that is void.
+func (p *Pipeline) copyAnew(ctx context.Context, hold *checkpoint.Hold, old *checkpoint.Copy, why error) error {
+	if old.Number >= p.cfg.Copy.MaxCopies {
+		return fmt.Errorf("%w: %d were begun: %w", ErrCopies, old.Number, why)
+	}
+	p.cfg.Observer.Tell(CopyVoid{Number: old.Number, Err: why})
+	p.away = time.Time{}
+	p.state.set(Starting, "the copy has to be made anew: "+why.Error())
+	next, wall, err := p.beginCopy(ctx)
+	if err != nil {
+		return err
+	}
+	next.Number, next.Why, next.Cleared = old.Number+1, why.Error(), false
+	if err := hold.BeginCopy(ctx, next, wall); err != nil {
+		return err
+	}
+	p.drained = false
+	p.feedback, p.earlier, p.earlierFor = nil, oplog.OpTime{}, oplog.OpTime{}
+	return p.removeSpool()
+}
+
+// ErrCopies is a source that could not be copied, time and again.
+var ErrCopies = errors.New("no copy of the source became consistent")
+
+// finishCopy declares the target consistent, once the log has been applied up to
+// the copy's Stop, if the member that was copied is still what it was.
+func (p *Pipeline) finishCopy(ctx context.Context, hold *checkpoint.Hold, c *checkpoint.Copy) error {
+	member, err := p.source.Member(c.Host)
+	if err != nil {
+		return fmt.Errorf("ask %s, which was copied: %w", c.Host, err)
+	}
+	if err := p.checkOrigin(ctx, member, c); err != nil {
+		return err
+	}
+	done := *c
+	done.Phase = checkpoint.Copied
+	if err := hold.UpdateCopy(ctx, done); err != nil {
+		return err
+	}
+	p.consistent(done)
+	p.cfg.Observer.Tell(Consistent{OpTime: done.Stop})
+	return nil
+}
+
+// pinnedTo returns what chooses that one member and no other.
+func (p *Pipeline) pinnedTo(host string) (*syncsource.Resolver, error) {
+	rules := p.cfg.Rules
+	rules.Pinned = host
+	r, err := syncsource.NewResolver(syncsource.ResolverConfig{
+		Rules: rules, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
+	}, p.watcher, p.source)
+	if err != nil {
+		return nil, fmt.Errorf("pin the source to %s: %w", host, err)
+	}
+	r.Copying(true)
+	return r, nil
+}
+
+// pin returns the copy whose member is read, nil where any member will do: once the
+// target is consistent.
+func (u *upstream) pin() *checkpoint.Copy {
+	if u.origin != nil && u.free.Load() {
+		u.origin, u.resolver = nil, u.p.resolver
+	}
+	return u.origin
+}
+
+// checkReply finds out by what a member says beside its entries that it rolled
+// back since it was copied.
+func (u *upstream) checkReply(m *fetcher.Metadata) bool {
+	c := u.pin()
+	if c == nil || m.RBID == c.RBID {
+		return true
+	}
+	u.changed = &origin.ChangedError{Host: m.Host, What: fmt.Sprintf("its rollback id is %d, it was %d", m.RBID, c.RBID)}
+	return false
+}
+
+// Where the feature compatibility version is, and its document's _id.
+const (
+	versions    = "admin.system.version"
+	fcvDocument = "featureCompatibilityVersion"
+)
+
+// checkEntries refuses a change of the feature compatibility version while the
+// copy is not consistent.
+func (u *upstream) checkEntries(entries []oplog.Entry) error {
+	c := u.pin()
+	if c == nil {
+		return nil
+	}
+	for i := range entries {
+		e := &entries[i]
+		if e.NS != versions || !e.Kind.IsCRUD() || !e.OpTime.After(c.Begin) || !bytes.Contains(e.Raw, []byte(fcvDocument)) {
+			continue
+		}
+		if !c.Stop.IsNull() && e.OpTime.After(c.Stop) {
+			continue
+		}
+		return fmt.Errorf("%w, at %s", ErrFCVChanged, e.OpTime)
+	}
+	return nil
+}
+
+// originError waits where the member that is copied cannot be asked for now.
+func (u *upstream) originError(ctx context.Context, err error) error {
+	if void(err) || ctx.Err() != nil {
+		return err
+	}
+	return u.wait(ctx, syncsource.RetryInterval, true)
+}
+
+// originAway does the same where it cannot be read from.
+func (u *upstream) originAway(ctx context.Context, err error) error {
+	if _, stale := errors.AsType[*syncsource.TooStaleError](err); stale {
+		return fmt.Errorf("%w: %w", ErrLogLost, err)
+	}
+	if !errors.Is(err, syncsource.ErrNoSource) {
+		return err
+	}
+	if err := u.p.isAway(u.origin.Host, err); void(err) {
+		return err
+	}
+	return u.wait(ctx, syncsource.RetryInterval, true)
+}

@@ -1,0 +1,408 @@
+package pipeline
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/buffer/spool"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// A collection that is copied again goes its own way for a while: the link leaves
+// it out, and a link of its own copies it and follows it. Once that one has caught
+// up, both are brought to the same entry, and the link has it again from there.
+//
+//	link   ──────┬ without NS ───────────────────────┬── with NS
+//	             │                                   │ both at one entry
+//	resync       └ copy ─ replay ─ follow ───────────┘
+
+// resync is one collection that is copied again, by a pipeline of its own.
+type resync struct {
+	wish  checkpoint.ResyncWish
+	link  string
+	p     *Pipeline
+	drain context.CancelCauseFunc
+	// done is closed once err is what its Run returned.
+	done chan struct{}
+	err  error
+}
+
+// resyncs are those of a link. They belong to the goroutine of attempts, but for
+// what mu guards.
+type resyncs struct {
+	group sync.WaitGroup
+	// out are the collections that the link leaves out at present.
+	out     map[oplog.Namespace]checkpoint.ResyncWish
+	running map[oplog.Namespace]*resync
+
+	// mu guards regroup, which ends the reading of the present attempt.
+	mu      sync.Mutex
+	regroup context.CancelCauseFunc
+}
+
+// onRegroup says what ends the present attempt in order.
+func (r *resyncs) onRegroup(end context.CancelCauseFunc) {
+	r.mu.Lock()
+	r.regroup = end
+	r.mu.Unlock()
+}
+
+// again ends the present attempt in order: the next one may leave out something
+// else.
+func (r *resyncs) again() {
+	r.mu.Lock()
+	end := r.regroup
+	r.mu.Unlock()
+	if end != nil {
+		end(errDrain)
+	}
+}
+
+// isOpen tells whether something is still to be done about a wish.
+func isOpen(w checkpoint.ResyncWish) bool {
+	return w.State == checkpoint.ResyncAsked || w.State == checkpoint.ResyncCopying || w.State == checkpoint.ResyncJoining
+}
+
+// leaveOut finds out what the next attempt leaves out. As long as the link itself
+// copies documents that is nothing.
+func (p *Pipeline) leaveOut(ctx context.Context, st checkpoint.State) error {
+	p.resyncs.out = map[oplog.Namespace]checkpoint.ResyncWish{}
+	if p.cfg.Copy.SpoolDir == "" || p.cfg.part || st.Copy != nil && st.Copy.Phase == checkpoint.Copying {
+		return nil
+	}
+	w, err := p.wishes.ReadWishes(ctx)
+	if err != nil {
+		return fmt.Errorf("read what operators want of the link: %w", err)
+	}
+	for _, wish := range w.Resync {
+		if !isOpen(wish) {
+			continue
+		}
+		if _, in := p.cfg.Scope.Target(wish.NS); !in || wish.NS.IsSystemViews() {
+			if err := p.wishes.TellResync(ctx, wish.NS, checkpoint.ResyncFailed, "the link does not mirror it"); err != nil {
+				return err
+			}
+			continue
+		}
+		if wish.State == checkpoint.ResyncAsked {
+			if err := p.wishes.TellResync(ctx, wish.NS, checkpoint.ResyncCopying, ""); err != nil {
+				return err
+			}
+		}
+		p.resyncs.out[wish.NS] = wish
+	}
+	return nil
+}
+
+// names returns the scope of the present attempt.
+func (p *Pipeline) names() Scope {
+	if len(p.resyncs.out) == 0 {
+		return p.cfg.Scope
+	}
+	return part{Scope: p.cfg.Scope, in: func(ns oplog.Namespace) bool {
+		_, out := p.resyncs.out[ns]
+		return !out
+	}}
+}
+
+// part is a part of a Scope.
+type part struct {
+	Scope
+	in func(ns oplog.Namespace) bool
+	// db, if not empty, is the only database that it has something of.
+	db string
+}
+
+// Target implements Scope.
+func (s part) Target(ns oplog.Namespace) (oplog.Namespace, bool) {
+	if !s.in(seriesOf(ns)) {
+		return "", false
+	}
+	return s.Scope.Target(ns)
+}
+
+// Source implements Scope.
+func (s part) Source(target oplog.Namespace) (oplog.Namespace, bool) {
+	ns, ok := s.Scope.Source(target)
+	if !ok || !s.in(seriesOf(ns)) {
+		return "", false
+	}
+	return ns, true
+}
+
+// TargetDBs implements Scope.
+func (s part) TargetDBs(db string) []string {
+	if s.db != "" && db != s.db {
+		return nil
+	}
+	return s.Scope.TargetDBs(db)
+}
+
+// seriesOf returns the time series that buckets belong to, and any other namespace
+// as it is.
+func seriesOf(ns oplog.Namespace) oplog.Namespace {
+	if !ns.IsBuckets() {
+		return ns
+	}
+	empty := oplog.NewNamespace("", "").Buckets() // ".system.buckets."
+	return oplog.NewNamespace(ns.DB(), ns.Collection()[len(empty)-1:])
+}
+
+// startResyncs runs what copies the collections that are left out. It is called
+// under a hold of the link: everything that was written to them before is over.
+func (p *Pipeline) startResyncs(ctx context.Context) error {
+	for ns, wish := range p.resyncs.out {
+		if p.resyncs.running[ns] != nil {
+			continue
+		}
+		r, err := p.newResync(wish, oplog.OpTime{})
+		if err != nil {
+			return err
+		}
+		if p.resyncs.running == nil {
+			p.resyncs.running = map[oplog.Namespace]*resync{}
+		}
+		p.resyncs.running[ns] = r
+		soft, drain := context.WithCancelCause(context.WithoutCancel(ctx))
+		r.drain = drain
+		p.cfg.Observer.Tell(ResyncBegan{NS: ns})
+		p.resyncs.group.Go(func() {
+			defer p.resyncs.again()
+			defer close(r.done)
+			r.err = r.p.Run(ctx, soft)
+		})
+	}
+	return nil
+}
+
+// newResync makes the pipeline of one collection. It ends at until if that is not
+// null.
+func (p *Pipeline) newResync(wish checkpoint.ResyncWish, until oplog.OpTime) (*resync, error) {
+	sum := sha256.Sum256([]byte(p.cfg.Link + "\x00" + string(wish.NS) + "\x00" + wish.Asked.UTC().Format(time.RFC3339Nano)))
+	r := &resync{wish: wish, link: resyncPrefix + hex.EncodeToString(sum[:8]), done: make(chan struct{})}
+	cfg := p.cfg
+	cfg.Link, cfg.heldLink, cfg.part, cfg.until = r.link, p.cfg.Link, true, until
+	cfg.Scope = part{Scope: p.cfg.Scope, in: func(ns oplog.Namespace) bool { return ns == wish.NS }, db: wish.NS.DB()}
+	cfg.Copy.Wanted, cfg.Copy.DropExisting = true, true
+	cfg.Copy.SpoolDir = p.cfg.Copy.SpoolDir + "." + r.link
+	cfg.CopiedUntil, cfg.StartAt, cfg.Delay = oplog.OpTime{}, StartAt{}, 0
+	cfg.Feedback, cfg.Registry = 0, nil
+	cfg.BufferBytes = min(cfg.BufferBytes, resyncBuffer)
+	cfg.Observer = func(e event.Event) { p.cfg.Observer.Tell(ResyncEvent{NS: wish.NS, Event: e}) }
+	var err error
+	if r.p, err = New(cfg, p.source, p.target); err != nil {
+		return nil, fmt.Errorf("copy %s again: %w", wish.NS, err)
+	}
+	return r, nil
+}
+
+const (
+	// resyncPrefix is what the names of links for one collection begin with.
+	resyncPrefix = "resync-"
+	// resyncBuffer is the most that one of them may hold, in bytes.
+	resyncBuffer = 128 << 20
+	// resyncEvery is how often it is looked how they are.
+	resyncEvery = time.Second
+)
+
+// resyncLoop looks, beside an attempt, for wishes that it does not know, and for
+// collections that can be taken back.
+func (p *Pipeline) resyncLoop(ctx context.Context) error {
+	if p.cfg.Copy.SpoolDir == "" || p.cfg.part {
+		return nil
+	}
+	tick := time.NewTicker(resyncEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		w, err := p.wishes.ReadWishes(ctx)
+		if err != nil {
+			continue // the attempt itself notices what is wrong
+		}
+		for _, wish := range w.Resync {
+			r := p.resyncs.running[wish.NS]
+			_, out := p.resyncs.out[wish.NS]
+			switch {
+			case !isOpen(wish):
+			case !out && !p.isCopying(), r != nil && r.ready() && p.shownSpool() == nil:
+				p.resyncs.again()
+			case r != nil:
+				_ = p.wishes.TellResync(ctx, wish.NS, checkpoint.ResyncCopying, r.says()) // it is for people; the next time may succeed
+			}
+		}
+	}
+}
+
+// shownSpool returns the spool that is in use, nil if none is.
+func (p *Pipeline) shownSpool() *spool.Spool {
+	if c := p.shown.Load(); c != nil {
+		return c.spool
+	}
+	return nil
+}
+
+// ready tells whether the collection can be taken back, or cannot be copied.
+func (r *resync) ready() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+	}
+	s := r.p.Snapshot()
+	return s.State == Steady && s.Copy != nil && s.Copy.Phase == checkpoint.Copied && s.Copy.Spool == nil
+}
+
+// says is how far it is, for people.
+func (r *resync) says() string {
+	s := r.p.Snapshot()
+	if s.Copy == nil {
+		return string(s.State)
+	}
+	if c := s.Copy.Progress; c != nil {
+		return fmt.Sprintf("%s: %d of about %d documents", c.Step, c.Docs, c.TotalDocs)
+	}
+	return string(s.State) + ", " + string(s.Copy.Phase)
+}
+
+// takeBack brings collections that are ready to where the link is, or the link to
+// where they are, and gives them back to it.
+func (p *Pipeline) takeBack(ctx, soft context.Context) error {
+	if p.isCopying() || p.spool != nil {
+		return nil // what is in the spool cannot be cut at an entry
+	}
+	for ns, r := range p.resyncs.running {
+		if !r.ready() {
+			continue
+		}
+		r.drain(nil)
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if r.err != nil && (ctx.Err() != nil || soft.Err() != nil) {
+			return nil //nolint:nilerr // Everything is to end; the next start goes on.
+		}
+		delete(p.resyncs.running, ns)
+		if r.err != nil {
+			if err := p.resyncFailed(ctx, r); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := p.wishes.TellResync(ctx, ns, checkpoint.ResyncJoining, ""); err != nil {
+			return err
+		}
+		if err := p.join(ctx, soft, r); err != nil {
+			return err
+		}
+		if soft.Err() != nil {
+			return nil
+		}
+		p.cfg.Observer.Tell(ResyncEnded{NS: ns})
+	}
+	return nil
+}
+
+// resyncFailed says that a collection could not be copied. The link stays without
+// it until it is asked for again; if that is only because the collection was
+// renamed into place meanwhile it is copied anew.
+func (p *Pipeline) resyncFailed(ctx context.Context, r *resync) error {
+	p.cfg.Observer.Tell(ResyncEnded{NS: r.wish.NS, Err: r.err})
+	if err := r.p.store.Remove(ctx); err != nil {
+		return err
+	}
+	if _, renamed := errors.AsType[*ddl.ResyncError](r.err); renamed {
+		return nil // the wish is open still
+	}
+	return fmt.Errorf("copy %s again: %w", r.wish.NS, r.err)
+}
+
+// join brings the link and a collection's own to one entry.
+func (p *Pipeline) join(ctx, soft context.Context, r *resync) error {
+	for {
+		here, found, err := p.store.Load(ctx)
+		if err != nil || !found {
+			return errors.Join(err, notFound(found, p.cfg.Link))
+		}
+		there, found, err := r.p.store.Load(ctx)
+		if err != nil || !found {
+			return errors.Join(err, notFound(found, r.link))
+		}
+		switch c := there.Applied.Compare(here.Applied); {
+		case c == 0:
+			return p.joined(ctx, r)
+		case c < 0:
+			next, err := p.newResync(r.wish, here.Applied)
+			if err != nil {
+				return err
+			}
+			if err := next.p.Run(ctx, soft); err != nil {
+				return fmt.Errorf("copy %s again: bring it to %s: %w", r.wish.NS, here.Applied, err)
+			}
+		default:
+			p.until = there.Applied
+			err := p.attempt(ctx, soft)
+			p.until = oplog.OpTime{}
+			if err != nil && !errors.Is(err, checkpoint.ErrSpent) {
+				return err
+			}
+		}
+		if soft.Err() != nil {
+			return nil
+		}
+	}
+}
+
+func notFound(found bool, link string) error {
+	if found {
+		return nil
+	}
+	return fmt.Errorf("link %q: %w", link, checkpoint.ErrNoLink)
+}
+
+// joined gives a collection back to the link, which is where it is.
+func (p *Pipeline) joined(ctx context.Context, r *resync) error {
+	if err := p.wishes.TellResync(ctx, r.wish.NS, checkpoint.ResyncDone, ""); err != nil {
+		return err
+	}
+	// From here on its own link is of no use to anybody.
+	return r.p.store.Remove(ctx)
+}
+
+// endResyncs ends what runs beside the link, and waits for it.
+func (p *Pipeline) endResyncs() {
+	for _, r := range p.resyncs.running {
+		r.drain(nil)
+	}
+	p.resyncs.group.Wait()
+}
+
+// asksForCopy turns the need for a collection that only a copy can give into a
+// wish for it, and tells whether that was done.
+func (p *Pipeline) asksForCopy(ctx context.Context, err error) (bool, error) {
+	need, ok := errors.AsType[*ddl.ResyncError](err)
+	if !ok || p.cfg.Copy.SpoolDir == "" || p.cfg.part {
+		return false, nil
+	}
+	if _, in := p.names().Target(need.NS); !in {
+		return false, nil
+	}
+	if err := p.wishes.WishResync(ctx, need.NS); err != nil {
+		return false, err
+	}
+	p.cfg.Observer.Tell(ResyncNeeded{NS: need.NS, Err: need})
+	return true, nil
+}

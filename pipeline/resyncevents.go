@@ -1,0 +1,103 @@
+package pipeline
+
+import (
+	"log/slog"
+
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+const keyNS = "ns"
+
+var (
+	_ event.Event = ResyncNeeded{}
+	_ event.Event = ResyncBegan{}
+	_ event.Event = ResyncEnded{}
+	_ event.Event = ResyncEvent{}
+)
+
+// ResyncNeeded says that a collection has to be copied again, as the log alone
+// cannot make it. The link leaves it out until that is done.
+type ResyncNeeded struct {
+	NS  oplog.Namespace
+	Err error
+}
+
+// Message implements event.Event.
+func (ResyncNeeded) Message() string { return "a collection has to be copied" }
+
+// Level implements event.Event.
+func (ResyncNeeded) Level() slog.Level { return slog.LevelWarn }
+
+// LogValue implements slog.LogValuer.
+func (e ResyncNeeded) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyNS, string(e.NS)), slog.String(keyReason, e.Err.Error()))
+}
+
+// ResyncBegan says that a collection is copied again, or that this goes on, while
+// the link goes on without it.
+type ResyncBegan struct{ NS oplog.Namespace }
+
+// Message implements event.Event.
+func (ResyncBegan) Message() string { return "a collection is copied again" }
+
+// Level implements event.Event.
+func (ResyncBegan) Level() slog.Level { return slog.LevelInfo }
+
+// LogValue implements slog.LogValuer.
+func (e ResyncBegan) LogValue() slog.Value { return slog.GroupValue(slog.String(keyNS, string(e.NS))) }
+
+// ResyncEnded says that the link has a collection again, or that it could not be
+// copied.
+type ResyncEnded struct {
+	NS oplog.Namespace
+	// Err is nil where it was copied.
+	Err error
+}
+
+// Message implements event.Event.
+func (e ResyncEnded) Message() string {
+	if e.Err != nil {
+		return "a collection could not be copied again"
+	}
+	return "the copied collection is part of the link again"
+}
+
+// Level implements event.Event.
+func (e ResyncEnded) Level() slog.Level {
+	if e.Err != nil {
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
+}
+
+// LogValue implements slog.LogValuer.
+func (e ResyncEnded) LogValue() slog.Value {
+	attrs := []slog.Attr{slog.String(keyNS, string(e.NS))}
+	if e.Err != nil {
+		attrs = append(attrs, slog.String(keyError, e.Err.Error()))
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// ResyncEvent is an event of what copies one collection again.
+type ResyncEvent struct {
+	NS    oplog.Namespace
+	Event event.Event
+}
+
+// Message implements event.Event.
+func (e ResyncEvent) Message() string { return "copying again: " + e.Event.Message() }
+
+// Level implements event.Event: what is news of a link is a detail here.
+func (e ResyncEvent) Level() slog.Level {
+	if l := e.Event.Level(); l >= slog.LevelWarn {
+		return l
+	}
+	return slog.LevelDebug
+}
+
+// LogValue implements slog.LogValuer.
+func (e ResyncEvent) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyNS, string(e.NS)), slog.Any("event", e.Event.LogValue()))
+}

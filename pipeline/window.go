@@ -1,0 +1,153 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/initialsync/pace"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+const (
+	// windowEvery is how often the oldest entry is asked for.
+	windowEvery = 10 * time.Second
+	// windowLooks is over how many looks its pace is taken.
+	windowLooks = 30
+	// shortLeft is how much time left is worth a warning.
+	shortLeft = 15 * time.Minute
+	// wishesEvery is how often it is looked what operators want.
+	wishesEvery = 2 * time.Second
+)
+
+// windowLoop watches how far the source's oldest entry is behind what is still to
+// be read.
+func (p *Pipeline) windowLoop(ctx context.Context) error {
+	tick := time.NewTicker(windowEvery)
+	defer tick.Stop()
+	var w windowWatch
+	for {
+		if host, caller := p.readFromNow(); caller != nil {
+			if oldest, err := oldestEntry(ctx, caller); err == nil {
+				p.tellWindow(host, w.look(time.Now(), oldest, p.position()), &w)
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// windowWatch estimates when the oldest entry passes a position.
+type windowWatch struct {
+	looks  []look
+	warned bool
+}
+
+// look is the oldest entry at one time.
+type look struct {
+	at     time.Time
+	oldest bson.Timestamp
+}
+
+// look takes another look into account.
+func (w *windowWatch) look(now time.Time, oldest, position oplog.OpTime) Window {
+	if n := len(w.looks); n > 0 && oplog.CompareTimestamps(oldest.TS, w.looks[n-1].oldest) < 0 {
+		w.looks = nil // another member, with a larger oplog
+	}
+	w.looks = append(w.looks, look{now, oldest.TS})
+	if len(w.looks) > windowLooks {
+		w.looks = w.looks[1:]
+	}
+	first := w.looks[0]
+	win := Window{Oldest: oldest.TS, Position: position.TS, At: now, Left: -1}
+	moved, passed := int64(oldest.TS.T)-int64(first.oldest.T), now.Sub(first.at)
+	if moved > 0 && passed > 0 {
+		room := max(0, int64(position.TS.T)-int64(oldest.TS.T))
+		win.Left = time.Duration(float64(room) / float64(moved) * float64(passed))
+	}
+	return win
+}
+
+// tellWindow shows a window, and warns of a short one, once until it is longer
+// again.
+func (p *Pipeline) tellWindow(host string, win Window, w *windowWatch) {
+	p.mu.Lock()
+	p.live.window = win
+	p.mu.Unlock()
+	short := win.Left >= 0 && win.Left < shortLeft
+	if short && !w.warned {
+		p.cfg.Observer.Tell(WindowShort{
+			Host: host, Oldest: oplog.OpTime{TS: win.Oldest}, Position: oplog.OpTime{TS: win.Position}, Left: win.Left,
+		})
+	}
+	w.warned = short
+}
+
+// readFromNow returns the member that is read now.
+func (p *Pipeline) readFromNow() (string, call.Caller) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.live.host, p.live.caller
+}
+
+// position returns where the link would begin to read if it were started again.
+func (p *Pipeline) position() oplog.OpTime {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.shown.Load(); c != nil && c.spool != nil && p.live.fetched.After(p.live.progress.FetchFrom) {
+		return p.live.fetched // what was read is on disk
+	}
+	return p.live.progress.FetchFrom
+}
+
+// oldestEntry asks a member for its oldest entry.
+func oldestEntry(ctx context.Context, member call.Caller) (oplog.OpTime, error) {
+	docs, err := find(ctx, member, "local", bson.D{
+		{Key: "find", Value: "oplog.rs"},
+		{Key: "sort", Value: bson.D{{Key: "$natural", Value: int32(1)}}},
+		{Key: "projection", Value: bson.D{{Key: "ts", Value: 1}, {Key: "t", Value: 1}}},
+		{Key: "limit", Value: int32(1)},
+		{Key: "$readPreference", Value: bson.D{{Key: "mode", Value: "secondaryPreferred"}}},
+	})
+	if err != nil {
+		return oplog.OpTime{}, err
+	}
+	if len(docs) == 0 {
+		return oplog.OpTime{}, ErrStartTooOld
+	}
+	at, err := readPoint(docs[0])
+	return at.applied, err
+}
+
+// wishLoop looks what operators want of the copy.
+func (p *Pipeline) wishLoop(ctx context.Context, pacer *pace.Pacer) error {
+	tick := time.NewTicker(wishesEvery)
+	defer tick.Stop()
+	for {
+		w, err := p.wishes.ReadWishes(ctx)
+		switch {
+		case err == nil:
+			bytes, ops := p.cfg.Copy.BytesPerSecond, p.cfg.Copy.OpsPerSecond
+			if w.BytesPerSecond >= 0 {
+				bytes = w.BytesPerSecond
+			}
+			if w.OpsPerSecond >= 0 {
+				ops = w.OpsPerSecond
+			}
+			pacer.SetLimits(bytes, ops)
+		case Classify(err).Action != Retry && ctx.Err() == nil:
+			return fmt.Errorf("read what operators want of the link: %w", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+)
+
+// begins tells whether the link is a new one that begins with a copy, copying
+// whether documents are still to be copied, spooling whether the log is kept on
+// disk meanwhile.
+func (c *checker) begins() bool { return !c.report.Found && c.cfg.Copy }
+
+func (c *checker) copying() bool {
+	return c.begins() || c.phase() == checkpoint.Copying
+}
+
+func (c *checker) spooling() bool {
+	return c.copying() || c.phase() == checkpoint.Replaying
+}
+
+// phase is that of the copy of a link that exists, empty where it has none.
+func (c *checker) phase() checkpoint.CopyPhase {
+	if !c.report.Found || c.report.Link.Copy == nil {
+		return ""
+	}
+	return c.report.Link.Copy.Phase
+}
+
+// spool checks that the log can be kept on disk until it can be applied. Nothing
+// that is made for that stays.
+func (c *checker) spool(context.Context, *server) error {
+	const check = "spool"
+	if !c.spooling() {
+		return nil
+	}
+	if c.cfg.SpoolDir == "" {
+		c.fail(check, "Give --spool-dir.", "there is no folder for the log that cannot be applied yet")
+		return nil
+	}
+	dir, err := existing(c.cfg.SpoolDir)
+	if err == nil {
+		err = tryWrite(dir)
+	}
+	if err != nil {
+		c.fail(check, "Give another --spool-dir, or the right to make that one and write to it.", "%s cannot be used: %v", c.cfg.SpoolDir, err)
+		return nil
+	}
+	free, known := freeBytes(dir)
+	switch room := free - c.cfg.SpoolFree; {
+	case !known:
+		c.ok(check, "%s; %s of the log at most", c.cfg.SpoolDir, bytesText(c.cfg.SpoolBytes))
+	case room <= 0 && c.begins():
+		c.fail(check, "Make room, or give a --spool-dir on another disk, or less to --spool-free.",
+			"%s has %s free, and %s have to stay free", c.cfg.SpoolDir, bytesText(free), bytesText(c.cfg.SpoolFree))
+	case room <= 0:
+		// What it has already may be enough.
+		c.warn(check, "Make room: reading waits until there is some.",
+			"%s has %s free, and %s have to stay free", c.cfg.SpoolDir, bytesText(free), bytesText(c.cfg.SpoolFree))
+	default:
+		c.ok(check, "%s has room for %s of the log", c.cfg.SpoolDir, bytesText(min(room, c.cfg.SpoolBytes)))
+	}
+	return nil
+}
+
+// existing returns the folder, or the nearest one above that is there.
+func existing(dir string) (string, error) {
+	for {
+		info, err := os.Stat(dir)
+		switch above := filepath.Dir(dir); {
+		case err == nil && info.IsDir():
+			return dir, nil
+		case err == nil:
+			return "", fmt.Errorf("%s is no folder", dir)
+		case !os.IsNotExist(err) || above == dir:
+			return "", err
+		default:
+			dir = above
+		}
+	}
+}
+
+func tryWrite(dir string) error {
+	f, err := os.CreateTemp(dir, ".replicator-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("can it be written to?")
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if e := os.Remove(f.Name()); err == nil {
+		err = e
+	}
+	return err
+}
+
+// bytesText is a size for people.
+func bytesText(n int64) string {
+	const unit = 1 << 10
+	value, left := float64(n), "KMGTPE"
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	for value /= unit; value >= unit && len(left) > 1; value /= unit {
+		left = left[1:]
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", value), ".0") + " " + left[:1] + "iB"
+}
+
+// copyReads are what a copy reads of the source beside the data.
+var copyReads = []struct{ db, collection, why string }{
+	{"local", "system.rollback.id", "whether the member has rolled back"},
+	{"local", "replset.initialSyncId", "whether the member was copied anew"},
+	{"admin", "system.version", "the feature compatibility version"},
+}
+
+// What a copy does with each database of the source, and with its cluster.
+var (
+	copies     = []string{"find", "listCollections", "listIndexes", "collStats"}
+	copiesFrom = []string{"useUUID", "listDatabases"}
+)
+
+// seeBackup is what to do where a privilege for the copy is missing.
+const seeBackup = "Grant the roles backup and clusterMonitor. " + seePrivileges
+
+// copyPrivileges tries what a copy reads of the source, and looks up the rest.
+func (c *checker) copyPrivileges(ctx context.Context, s *server) error {
+	const check = "source privileges to copy"
+	if !c.copying() {
+		return nil
+	}
+	good := true
+	for _, r := range copyReads {
+		_, err := ask(ctx, s.caller, r.db, bson.D{
+			{Key: "find", Value: r.collection}, {Key: "limit", Value: 1},
+		})
+		if err == nil {
+			continue
+		}
+		e, ok := refusal(err)
+		if !ok {
+			return err
+		}
+		good = false
+		if isDenied(err) {
+			c.denied(Fail, check, seeBackup, "%s.%s, which says %s: %s", r.db, r.collection, r.why, told(e))
+		} else {
+			c.fail(check, "", "%s.%s, which says %s: %s", r.db, r.collection, r.why, told(e))
+		}
+	}
+	g := s.grants
+	if g == nil {
+		return nil
+	}
+	good = c.copyGrants(check, g) && good
+	if good {
+		c.ok(check, "granted")
+	}
+	return nil
+}
+
+// copyGrants looks up what the user may do.
+func (c *checker) copyGrants(check string, g *grants) bool {
+	good := true
+	lacks := func(what string, none []string) {
+		if len(none) > 0 {
+			good = false
+			c.denied(Fail, check, seeBackup, "user %s may not %s on %s", g.user, strings.Join(none, ", "), what)
+		}
+	}
+	var none []string
+	for _, a := range copiesFrom {
+		if !g.mayCluster(a) {
+			none = append(none, a)
+		}
+	}
+	lacks("the cluster", none)
+	dbs, _, named := c.literals()
+	if !named {
+		dbs = []string{anyDB}
+	}
+	for _, db := range dbs {
+		none = nil
+		for _, a := range copies {
+			if !g.may(db, a) {
+				none = append(none, a)
+			}
+		}
+		if db == anyDB {
+			db = "any database"
+		}
+		lacks(db, none)
+	}
+	if c.cfg.UsersAndRoles {
+		for _, collection := range []string{"system.users", "system.roles"} {
+			if !g.mayOn("admin", collection, "find") {
+				lacks("admin."+collection+", as --users-and-roles needs", []string{"find"})
+			}
+		}
+	}
+	if !g.mayBuckets("find") {
+		c.denied(Warn, check+" time series", "Grant the role backup if the source has time-series collections: without it the copy of the first one ends the link.",
+			"user %s may not read system.buckets", g.user)
+	}
+	return good
+}
+
+// goesOn says how far the copy of a link is.
+func (c *checker) goesOn(_ context.Context, _ *checkpoint.Store) error {
+	st := c.report.Link.Copy
+	c.ok("link", "%q goes on with its copy of %s, which it began at %s: phase %s", c.cfg.Link, st.Host, st.Started.UTC().Format("2006-01-02T15:04:05Z"), st.Phase)
+	return nil
+}

@@ -1,0 +1,248 @@
+package status
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/oplogrep/replicator/buffer/spool"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync"
+	"github.com/oplogrep/replicator/initialsync/pace"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// Copy is the copy that a link began with.
+type Copy struct {
+	// Phase is copying, replaying or done. Number counts the copies of the link;
+	// VoidBefore says why the one before was void, empty for the first.
+	Phase      string    `json:"phase"`
+	Number     int64     `json:"number"`
+	VoidBefore string    `json:"voidBefore,omitempty"`
+	Started    time.Time `json:"started"`
+	// Host is the member of the source that is copied.
+	Host string `json:"host"`
+	// FetchFrom is where reading of the log began, Begin the entry behind which it
+	// is applied, Stop the one as of which the target is consistent, nil while
+	// documents are being copied.
+	FetchFrom *OpTime `json:"fetchFrom"`
+	Begin     *OpTime `json:"begin"`
+	Stop      *OpTime `json:"stop"`
+	// Progress is nil once all documents are copied, and while nothing is done.
+	Progress *CopyProgress `json:"progress"`
+	// Spool is the part of the log that is on disk, nil where there is none.
+	Spool *Spool `json:"spool"`
+	Pace  Pace   `json:"pace"`
+}
+
+// CopyProgress is how far the copying of documents is.
+type CopyProgress struct {
+	Step string `json:"step"`
+	// Since is when this process began with it, or went on.
+	Since time.Time `json:"since"`
+	// Collections, Docs and Bytes are done; what is there in all is the source's
+	// estimate.
+	Collections      int   `json:"collections"`
+	TotalCollections int   `json:"totalCollections"`
+	Docs             int64 `json:"docs"`
+	TotalDocs        int64 `json:"totalDocs"`
+	Bytes            int64 `json:"bytes"`
+	TotalBytes       int64 `json:"totalBytes"`
+	// DocsPerSecond and BytesPerSecond are of the last ten seconds or so,
+	// SecondsLeft is how long it takes at that rate.
+	DocsPerSecond  float64  `json:"docsPerSecond"`
+	BytesPerSecond float64  `json:"bytesPerSecond"`
+	SecondsLeft    *float64 `json:"secondsLeft"`
+	// Current are the collections that are being worked on, the largest first.
+	Current      []CollectionProgress `json:"current"`
+	Indexes      int                  `json:"indexes"`
+	TotalIndexes int                  `json:"totalIndexes"`
+	// FailedIndexes could not be built.
+	FailedIndexes []FailedIndex `json:"failedIndexes"`
+}
+
+// CollectionProgress is how far one collection is.
+type CollectionProgress struct {
+	Namespace       string `json:"namespace"`
+	Docs            int64  `json:"docs"`
+	TotalDocs       int64  `json:"totalDocs"`
+	Bytes           int64  `json:"bytes"`
+	TotalBytes      int64  `json:"totalBytes"`
+	Ranges          int    `json:"ranges"`
+	DoneRanges      int    `json:"doneRanges"`
+	BuildingIndexes bool   `json:"buildingIndexes"`
+}
+
+// FailedIndex is an index that could not be built.
+type FailedIndex struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Why       string `json:"why"`
+}
+
+// Spool is the part of the log that is on disk.
+type Spool struct {
+	Bytes      int64   `json:"bytes"`
+	LimitBytes int64   `json:"limitBytes"`
+	FreeBytes  int64   `json:"freeBytes"`
+	Entries    int64   `json:"entries"`
+	First      *OpTime `json:"first"`
+	Last       *OpTime `json:"last"`
+	// Full tells that there is no room, Why so, and for how long; reading of the
+	// log waits.
+	Full        bool     `json:"full"`
+	Why         string   `json:"why,omitempty"`
+	FullSeconds *float64 `json:"fullSeconds,omitempty"`
+}
+
+// Pace is what slows the copy down.
+type Pace struct {
+	// LimitBytesPerSecond and LimitOpsPerSecond are an operator's, 0 for none.
+	LimitBytesPerSecond int64 `json:"limitBytesPerSecond"`
+	LimitOpsPerSecond   int64 `json:"limitOpsPerSecond"`
+	// Factor is the part of its speed that pressure leaves to the copy, Side the
+	// cluster that shows it, by the sign of Why.
+	Factor float64 `json:"factor"`
+	Side   string  `json:"side,omitempty"`
+	Why    string  `json:"why,omitempty"`
+}
+
+// addCopy says how the copy stands, and whether the target is consistent. The
+// tracker is locked.
+func (t *Tracker) addCopy(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
+	until := p.CopiedUntil
+	s.Consistent = !p.Progress.Applied.IsNull() && !p.Progress.Applied.Before(until)
+	if c := p.Copy; c != nil {
+		// Where it was applied to is not enough: the member that was copied has to be
+		// found unchanged.
+		s.Consistent = s.Consistent && c.Phase == checkpoint.Copied
+		if until.IsNull() {
+			until = c.Stop
+		}
+		s.Copy = NewCopy(c)
+		if s.Copy.Spool != nil && s.Copy.Spool.Full && !t.fullSince.IsZero() {
+			full := seconds(now.Sub(t.fullSince))
+			s.Copy.Spool.FullSeconds = &full
+		}
+	}
+	if s.Consistent {
+		s.ConsistentAt = opTime(until, 0)
+	}
+}
+
+// NewCopy returns the form that a copy has in JSON. For how long its spool is full
+// is not known here.
+func NewCopy(c *pipeline.CopySnapshot) *Copy {
+	out := &Copy{
+		Phase: string(c.Phase), Number: c.Number, VoidBefore: c.Why, Started: c.Started.UTC(), Host: c.Host,
+		FetchFrom: opTime(c.FetchFrom, 0), Begin: opTime(c.Begin, 0), Stop: opTime(c.Stop, 0),
+		Pace: paceOf(c.Pace),
+	}
+	if c.Progress != nil {
+		out.Progress = progressOf(c.Progress)
+	}
+	if c.Spool != nil {
+		out.Spool = spoolOf(c.Spool)
+	}
+	return out
+}
+
+func progressOf(p *initialsync.Progress) *CopyProgress {
+	out := &CopyProgress{
+		Step: string(p.Step), Since: p.Since.UTC(),
+		Collections: p.Collections, TotalCollections: p.TotalCollections,
+		Docs: p.Docs, TotalDocs: p.TotalDocs, Bytes: p.Bytes, TotalBytes: p.TotalBytes,
+		DocsPerSecond: round(p.DocsPerSecond), BytesPerSecond: round(p.BytesPerSecond),
+		Current: make([]CollectionProgress, 0, len(p.Current)),
+		Indexes: p.Indexes, TotalIndexes: p.TotalIndexes,
+		FailedIndexes: make([]FailedIndex, 0, len(p.Failed)),
+	}
+	if p.Left >= 0 {
+		left := seconds(p.Left)
+		out.SecondsLeft = &left
+	}
+	for i := range p.Current {
+		c := &p.Current[i]
+		out.Current = append(out.Current, CollectionProgress{
+			Namespace: string(c.NS), Docs: c.Docs, TotalDocs: c.TotalDocs, Bytes: c.Bytes, TotalBytes: c.TotalBytes,
+			Ranges: c.Ranges, DoneRanges: c.DoneRanges, BuildingIndexes: c.Indexes,
+		})
+	}
+	for i := range p.Failed {
+		f := &p.Failed[i]
+		out.FailedIndexes = append(out.FailedIndexes, FailedIndex{string(f.NS), f.Name, f.Why})
+	}
+	return out
+}
+
+func spoolOf(d *spool.DiskStats) *Spool {
+	return &Spool{
+		Bytes: d.Bytes, LimitBytes: d.Limit, FreeBytes: d.Free, Entries: d.Entries,
+		First: opTime(d.First, 0), Last: opTime(d.Last, 0), Full: d.Full, Why: d.Why,
+	}
+}
+
+func paceOf(p pace.Status) Pace {
+	return Pace{
+		LimitBytesPerSecond: p.BytesPerSecond, LimitOpsPerSecond: p.OpsPerSecond,
+		Factor: p.Factor, Side: string(p.Side), Why: p.Why,
+	}
+}
+
+// noteSpool notes since when the spool is full. The tracker is locked.
+func (t *Tracker) noteSpool(p *pipeline.Snapshot, now time.Time) {
+	switch {
+	case p.Copy == nil || p.Copy.Spool == nil || !p.Copy.Spool.Full:
+		t.fullSince = time.Time{}
+	case t.fullSince.IsZero():
+		t.fullSince = now
+	}
+}
+
+// windowFresh is for how long what the pipeline found out of the source's oplog
+// counts.
+const windowFresh = time.Minute
+
+// knowsWindow tells whether the pipeline knows of the source's oplog, so that it
+// need not be asked for here.
+func knowsWindow(p *pipeline.Snapshot, now time.Time) bool {
+	w := &p.Window
+	return !w.At.IsZero() && now.Sub(w.At) <= windowFresh && w.Oldest.T != 0 && w.Position.T != 0
+}
+
+// addWindow says what is left of the source's oplog: as the pipeline knows it of
+// the member that is read, or else by the tracker's own look at the primary. The
+// tracker is locked.
+func (t *Tracker) addWindow(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
+	if knowsWindow(p, now) {
+		left := max(0, float64(p.Window.Position.T)-float64(p.Window.Oldest.T))
+		s.OplogWindowLeftSeconds = &left
+		if p.Window.Left >= 0 {
+			rollover := seconds(max(0, p.Window.Left-now.Sub(p.Window.At)))
+			s.OplogRolloverSeconds = &rollover
+		}
+		return
+	}
+	from := t.point.FetchFrom
+	if from.IsNull() {
+		from = p.Progress.FetchFrom
+	}
+	if !from.IsNull() && !t.asked.IsZero() && now.Sub(t.asked) <= staleAnswers*t.cfg.AskEvery {
+		left := max(0, float64(from.TS.T)-float64(t.oldest.T))
+		s.OplogWindowLeftSeconds = &left
+	}
+}
+
+// sentence says in a line how the copy stands.
+func (c *Copy) sentence() string {
+	out := fmt.Sprintf("copy %d of %s, %s", c.Number, c.Host, c.Phase)
+	if p := c.Progress; p != nil {
+		out += fmt.Sprintf(": %s, %d of %d collections, %d of about %d bytes", p.Step, p.Collections, p.TotalCollections, p.Bytes, p.TotalBytes)
+		if p.SecondsLeft != nil {
+			out += fmt.Sprintf(", about %s left", ofSeconds(*p.SecondsLeft).Round(time.Second))
+		}
+	}
+	if c.Pace.Why != "" {
+		out += fmt.Sprintf("; slowed down, %s: %s", c.Pace.Side, c.Pace.Why)
+	}
+	return out + "; the target is not consistent\n"
+}

@@ -1,0 +1,260 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/buffer/spool"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync"
+	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/initialsync/pace"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// copying is a link in the middle of its copy.
+func copying(s *pipeline.Snapshot) {
+	now := time.Now()
+	*s = pipeline.Snapshot{
+		Link: "l", State: pipeline.InitialSync, Since: now.Add(-10 * time.Minute), Attempts: 1, Term: 3,
+		Progress:  checkpoint.Progress{Applied: at(1000), AppliedWall: 1_000_500, FetchFrom: at(990), Durable: at(1000)},
+		SourceSet: "rs0", SourceHost: "a:1", HeardAt: now,
+		Copy: &pipeline.CopySnapshot{
+			Copy: checkpoint.Copy{
+				Number: 2, Phase: checkpoint.Copying, Host: "a:1", FetchFrom: at(990), Begin: at(1000),
+				Started: now.Add(-10 * time.Minute), Why: "a:1 rolled back",
+			},
+			Progress: &initialsync.Progress{
+				Step: initialsync.StepCopy, Since: now.Add(-5 * time.Minute), Collections: 3, TotalCollections: 10,
+				Docs: 1000, TotalDocs: 5000, Bytes: 100_000, TotalBytes: 700_000,
+				DocsPerSecond: 12.34567, BytesPerSecond: 2000, Left: 5 * time.Minute,
+				Current: []initialsync.CollectionProgress{
+					{NS: "shop.orders", Docs: 900, TotalDocs: 4000, Bytes: 90_000, TotalBytes: 600_000, Ranges: 8, DoneRanges: 1},
+					{NS: "shop.\xffx\n", TotalDocs: 10, Ranges: 1, Indexes: true},
+				},
+				Indexes: 2, TotalIndexes: 20,
+				Failed: []initialsync.FailedIndex{{NS: "shop.items", Name: "a_1", Why: "too long"}},
+			},
+			Spool: &spool.DiskStats{Bytes: 5000, Limit: 1 << 30, Free: 1 << 33, Entries: 40, First: at(990), Last: at(1300), Full: true, Why: "its limit is reached"},
+			Pace:  pace.Status{BytesPerSecond: 1 << 20, OpsPerSecond: 500, Factor: 0.25, Side: clone.Target, Why: "22 % of its cache is dirty"},
+		},
+		Window: pipeline.Window{Oldest: bson.Timestamp{T: 400, I: 1}, Position: bson.Timestamp{T: 1000, I: 1}, At: now.Add(-10 * time.Second), Left: 200 * time.Second},
+	}
+}
+
+func TestCopyGolden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		tr := newTracker(t, Config{Version: "v", Link: "l", Registry: registry})
+		var p fakePipeline
+		tr.Follow(p.Snapshot)
+		p.set(copying)
+		tr.sample()
+		time.Sleep(30 * time.Second)
+		s := tr.Snapshot()
+		text, err := json.MarshalIndent(struct {
+			Consistent             bool
+			OplogWindowLeftSeconds *float64
+			OplogRolloverSeconds   *float64
+			Copy                   *Copy
+		}{s.Consistent, s.OplogWindowLeftSeconds, s.OplogRolloverSeconds, s.Copy}, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "copy.json", string(text)+"\n")
+		golden(t, "copy-healthz.txt", s.sentence())
+		golden(t, "copy-metrics.txt", metricsOf(t, registry))
+	})
+}
+
+func metricsOf(t *testing.T, registry *prometheus.Registry) string {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			out.WriteString(f.GetName())
+			for _, l := range m.GetLabel() {
+				out.WriteString(" " + l.GetName() + "=" + l.GetValue())
+			}
+			out.WriteString(" " + jsonOf(t, m.GetGauge().GetValue()+m.GetCounter().GetValue()) + "\n")
+		}
+	}
+	return out.String()
+}
+
+// TestConsistent: a target is consistent when its copy is done, and not before,
+// however far the log is applied.
+func TestConsistent(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name             string
+		copied           *checkpoint.Copy
+		applied, until   oplog.OpTime
+		consistent, told bool
+	}{
+		{name: "nothing known"},
+		{name: "no copy", applied: at(5), consistent: true},
+		{name: "another's copy, not yet", applied: at(5), until: at(6)},
+		{name: "another's copy", applied: at(6), until: at(6), consistent: true, told: true},
+		{name: "copying", copied: &checkpoint.Copy{Phase: checkpoint.Copying}, applied: at(5)},
+		{name: "replaying", copied: &checkpoint.Copy{Phase: checkpoint.Replaying, Stop: at(6)}, applied: at(5), until: at(6)},
+		{name: "replayed, not checked", copied: &checkpoint.Copy{Phase: checkpoint.Replaying, Stop: at(6)}, applied: at(9), until: at(6)},
+		{name: "done", copied: &checkpoint.Copy{Phase: checkpoint.Copied, Stop: at(6)}, applied: at(9), until: at(6), consistent: true, told: true},
+		{name: "done long ago", copied: &checkpoint.Copy{Phase: checkpoint.Copied, Stop: at(6)}, applied: at(9), consistent: true, told: true},
+		{name: "done, with documents copied anew", copied: &checkpoint.Copy{Phase: checkpoint.Copied, Stop: at(6)}, applied: at(9), until: at(12)},
+		{name: "done, nothing known", copied: &checkpoint.Copy{Phase: checkpoint.Copied, Stop: at(6)}, until: at(6)},
+	} {
+		tr := newTracker(t, Config{})
+		var p fakePipeline
+		tr.Follow(p.Snapshot)
+		p.set(func(s *pipeline.Snapshot) {
+			s.Progress.Applied, s.CopiedUntil = c.applied, c.until
+			if c.copied != nil {
+				s.Copy = &pipeline.CopySnapshot{Copy: *c.copied}
+			}
+		})
+		s := tr.Snapshot()
+		if s.Consistent != c.consistent || (s.ConsistentAt != nil) != c.told || s.ConsistentAt != nil && s.ConsistentAt.T != 6 {
+			t.Errorf("%s: %v, %+v", c.name, s.Consistent, s.ConsistentAt)
+		}
+	}
+}
+
+// TestWindow: what the pipeline knows goes before the tracker's own look, which is
+// spared then; what is old does not count.
+func TestWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		source := callerFunc(func(string) (bson.Raw, error) {
+			asked++
+			return raw(t, `{"cursor": {"firstBatch": [{"ts": {"$timestamp": {"t": 300, "i": 1}}}]}}`), nil
+		})
+		registry := prometheus.NewRegistry()
+		tr := newTracker(t, Config{Source: source, Registry: registry})
+		var p fakePipeline
+		tr.Follow(p.Snapshot)
+		p.set(copying)
+		ctx, stop := context.WithCancelCause(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = tr.Run(ctx) }()
+		want := func(when string, window, rollover float64) {
+			t.Helper()
+			synctest.Wait()
+			s := tr.Snapshot()
+			if got := orNaN(s.OplogWindowLeftSeconds); got != window {
+				t.Errorf("%s: the window is %v", when, got)
+			}
+			if got := orNaN(s.OplogRolloverSeconds); got != rollover && !(math.IsNaN(got) && math.IsNaN(rollover)) {
+				t.Errorf("%s: rolls over in %v", when, got)
+			}
+		}
+		want("at first", 600, 190)
+		time.Sleep(45 * time.Second)
+		want("later", 600, 145)
+		if asked != 0 {
+			t.Errorf("the source was asked %d times", asked)
+		}
+		time.Sleep(16 * time.Second)
+		want("old", 690, math.NaN())
+		if asked == 0 {
+			t.Error("the source was not asked")
+		}
+		p.set(func(s *pipeline.Snapshot) { s.Window.At, s.Window.Left = time.Now(), -1 })
+		want("a log that stands still", 600, math.NaN())
+		if strings.Contains(metricsOf(t, registry), "rollover") {
+			t.Error("a metric says when a log rolls over that stands still")
+		}
+		p.set(func(s *pipeline.Snapshot) { s.Window.At, s.Window.Left = time.Now(), 0; s.Window.Oldest.T = 1001 })
+		want("over", 0, 0)
+		stop(nil)
+		<-done
+	})
+}
+
+func orNaN(f *float64) float64 {
+	if f == nil {
+		return math.NaN()
+	}
+	return *f
+}
+
+// TestShortages: a spool that is full for long, and a log that rolls over soon, are
+// not well.
+func TestShortages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTracker(t, Config{})
+		var p fakePipeline
+		tr.Follow(p.Snapshot)
+		full := func(is bool) {
+			p.set(func(s *pipeline.Snapshot) {
+				copying(s)
+				s.Copy.Spool.Full, s.Window = is, pipeline.Window{}
+			})
+		}
+		health := func() string {
+			code, _, body := get(t, Handler(tr, prometheus.NewRegistry()), http.MethodGet, "/healthz")
+			if bad := strings.Contains(body, "the spool is full") || strings.Contains(body, "rolls over"); bad != (code == http.StatusServiceUnavailable) {
+				t.Errorf("%d %s", code, body)
+			}
+			if code == http.StatusOK {
+				return ""
+			}
+			return body
+		}
+		pass := func(seconds int) {
+			for range seconds {
+				time.Sleep(time.Second)
+				p.set(func(s *pipeline.Snapshot) { s.HeardAt = time.Now() })
+				tr.sample()
+			}
+		}
+		full(true)
+		pass(61)
+		if bad := health(); bad != "" {
+			t.Errorf("after a minute: %s", bad)
+		}
+		pass(1)
+		if bad := health(); !strings.Contains(bad, "the spool is full for 1m1s: its limit is reached\n") {
+			t.Errorf("later: %s", bad)
+		}
+		full(false)
+		pass(1)
+		if bad := health(); bad != "" {
+			t.Errorf("with room: %s", bad)
+		}
+		full(true)
+		pass(30)
+		if bad := health(); bad != "" {
+			t.Errorf("full anew: %s", bad)
+		}
+		p.set(func(s *pipeline.Snapshot) { copying(s); s.Window.At, s.Window.Left = time.Now(), 2*time.Minute })
+		if bad := health(); bad != "" {
+			t.Errorf("two minutes: %s", bad)
+		}
+		pass(1)
+		if bad := health(); !strings.Contains(bad, "the source's oplog rolls over in about 1m59s\n") {
+			t.Errorf("less: %s", bad)
+		}
+	})
+}
+
+func TestCopyConfig(t *testing.T) {
+	t.Parallel()
+	if _, err := New(Config{FullGrace: -1, LeastRollover: -1}); err == nil || strings.Count(err.Error(), "\n") != 1 {
+		t.Errorf("%v", err)
+	}
+}
