@@ -45,6 +45,13 @@
 // already: documents are replaced, updates meet any shape, and the inserts of a
 // capped collection begin behind the newest one that is there.
 //
+// # Over a copy
+//
+// Up to CopiedUntil operations meet documents that may be newer. What they do not
+// find they pass over, and count; they make no collection, as one that is missing
+// is one that the source has dropped. Inserts into a capped collection that was
+// copied with all of them are passed over too, as it keeps an order.
+//
 // # What becomes of a flush
 //
 //	flush ─┬─ committed ────────────────────────────────▶ acknowledged

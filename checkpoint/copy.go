@@ -22,12 +22,12 @@ var errNoCopy = errors.New("the link has no copy")
 type CopyPhase string
 
 const (
-	// Copying: documents are being copied; nothing of the log is applied.
+	// Copying copies documents; nothing of the log is applied.
 	Copying CopyPhase = "copying"
-	// Replaying: the copy is complete, the log is applied to it up to Stop.
+	// Replaying applies the log to the complete copy, up to Stop.
 	Replaying CopyPhase = "replaying"
-	// Copied: the log was applied up to Stop, and the source was found not to
-	// have rolled back meanwhile. The target is consistent.
+	// Copied is a copy to which the log was applied up to Stop, of a source that was
+	// found not to have rolled back meanwhile. The target is consistent.
 	Copied CopyPhase = "done"
 )
 
@@ -63,14 +63,14 @@ type Copy struct {
 type CollectionState string
 
 const (
-	// CollectionPlanned: nothing is in the target.
+	// CollectionPlanned is one of which nothing is in the target.
 	CollectionPlanned CollectionState = "planned"
-	// CollectionCreated: it is there, without documents, and its ranges are in
-	// the metadata.
+	// CollectionCreated is one that is there, without documents, and whose ranges
+	// are in the metadata.
 	CollectionCreated CollectionState = "created"
-	// CollectionFilled: all of its documents are copied.
+	// CollectionFilled is one whose documents are all copied.
 	CollectionFilled CollectionState = "filled"
-	// CollectionDone: its indexes are built as well, as far as they can be.
+	// CollectionDone is one whose indexes are built as well, as far as they can be.
 	CollectionDone CollectionState = "done"
 )
 
@@ -335,7 +335,7 @@ func (h *Hold) checkUpdate(number int64, was, next *Copy) error {
 		return fmt.Errorf("it is in phase %q", was.Phase)
 	case !was.Stop.IsNull() && next.Stop != was.Stop:
 		return fmt.Errorf("it stops at %s, not %s", was.Stop, next.Stop)
-	case next.Phase == Replaying && !(next.Cleared && next.Listed):
+	case next.Phase == Replaying && (!next.Cleared || !next.Listed):
 		return errors.New("the target was not cleared, or the source was not listed")
 	case next.Phase == Copied && h.applied.Before(next.Stop):
 		return fmt.Errorf("the checkpoint is at %s and the copy stops at %s", h.applied, next.Stop)

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bytes"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -25,7 +26,7 @@ func copyPrefix(link string, number int64, more ...string) string {
 	return strings.Join(append([]string{link, strconv.FormatInt(number, 10)}, more...), "/")
 }
 
-func hexUUID(u oplog.UUID) string { return fmt.Sprintf("%x", u[:]) }
+func hexUUID(u oplog.UUID) string { return hex.EncodeToString(u[:]) }
 
 // collectionID returns the _id of a collection of a copy.
 func collectionID(link string, number int64, u oplog.UUID) string {

@@ -130,7 +130,7 @@ func TestCopyRewound(t *testing.T) {
 		"the range's next move, on another lane": func(ctx context.Context, h *Hold, lost CopyRange) error {
 			return tryMove(ctx, h.Lane(0), lost)
 		},
-		"the collection is filled": func(ctx context.Context, h *Hold, lost CopyRange) error {
+		"the collection is filled": func(ctx context.Context, h *Hold, _ CopyRange) error {
 			c := collection(1)
 			c.State = CollectionFilled
 			return h.Lane(0).SaveCollection(ctx, &c, nil)
@@ -315,9 +315,16 @@ func TestDamagedCopies(t *testing.T) {
 	for _, tt := range []struct {
 		id, field, want string
 	}{
-		{coll, "uuid", "field uuid"}, {coll, "state", "field state"}, {coll, "options", "field options"},
-		{coll, "indexes", "field indexes"}, {coll, "failed", "field failed"}, {coll, "number", "field number"},
-		{rng, "steps", "field steps"}, {rng, "at", "field at"}, {rng, "done", "field done"}, {rng, "index", "field index"},
+		{coll, "uuid", "field uuid"},
+		{coll, "state", "field state"},
+		{coll, "options", "field options"},
+		{coll, "indexes", "field indexes"},
+		{coll, "failed", "field failed"},
+		{coll, "number", "field number"},
+		{rng, "steps", "field steps"},
+		{rng, "at", "field at"},
+		{rng, "done", "field done"},
+		{rng, "index", "field index"},
 	} {
 		created(ctx, t, h)
 		copies(ctx, t, h)

@@ -131,7 +131,7 @@ func validResync(state string) bool {
 
 // WishLimits sets the limits; negative removes what was wished.
 func (s *Store) WishLimits(ctx context.Context, bytesPerSecond, opsPerSecond int64) error {
-	_, err := s.wish(ctx, statement{
+	err := s.wish(ctx, statement{
 		filter: byID(s.cfg.Link),
 		change: func(dst []byte) []byte {
 			if bytesPerSecond >= 0 {
@@ -156,7 +156,7 @@ func (s *Store) WishResync(ctx context.Context, ns oplog.Namespace) error {
 	if db, collection, ok := strings.Cut(string(ns), "."); !ok || db == "" || collection == "" {
 		return s.wrap(errors.New("it is not a database and a collection"), "ask for %q to be copied again", ns)
 	}
-	_, err := s.wish(ctx, statement{
+	err := s.wish(ctx, statement{
 		filter: func(dst []byte) []byte {
 			dst = byID(wishID(s.cfg.Link, ns))(dst)
 			return appendDoc(dst, "state", func(dst []byte) []byte {
@@ -190,7 +190,7 @@ func (s *Store) TellResync(ctx context.Context, ns oplog.Namespace, state, why s
 	if !validResync(state) {
 		err = errors.New("it is no state of a wish")
 	} else {
-		_, err = s.wish(ctx, statement{
+		err = s.wish(ctx, statement{
 			filter: byID(wishID(s.cfg.Link, ns)),
 			change: func(dst []byte) []byte {
 				return appendDoc(dst, "$set", func(dst []byte) []byte {
@@ -206,11 +206,11 @@ func (s *Store) TellResync(ctx context.Context, ns oplog.Namespace, state, why s
 	return nil
 }
 
-// wish changes a wish, and returns how many it met.
-func (s *Store) wish(ctx context.Context, change statement) (int64, error) {
+// wish changes a wish.
+func (s *Store) wish(ctx context.Context, change statement) error {
 	reply, err := s.cfg.Target.Call(ctx, updateCommand(s.cfg.DB, wishesCollection, true, change))
-	if err != nil {
-		return 0, err
+	if err == nil {
+		_, err = written(reply)
 	}
-	return written(reply)
+	return err
 }

@@ -57,7 +57,9 @@ func (c *collection) loaded() {
 			c.rangesDone++
 		}
 	}
-	c.ended = c.doc.State == checkpoint.CollectionDone
+	if c.ended = c.doc.State == checkpoint.CollectionDone; c.ended {
+		c.rangesDone = c.rangesAll // as far as there is something to be copied
+	}
 	c.complete = c.ended || c.doc.State == checkpoint.CollectionFilled
 	c.gone = c.doc.Gone
 	c.failed = len(c.doc.Failed)

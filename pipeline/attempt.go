@@ -26,11 +26,14 @@ type attempt struct {
 	hold     *checkpoint.Hold
 	source   checkpoint.Source
 	upstream *upstream
-	queue    queue
-	// spool is the queue where that is on disk, nil otherwise. copy is the copy that
-	// is not known to be consistent yet, nil if there is none.
-	spool *spool.Spool
-	copy  *checkpoint.Copy
+	queue    *buffer.Queue
+	// spool is in place of upstream and queue where the log is on disk, with what
+	// fills it; until is where it is cut. copy is the copy that is not known to be
+	// consistent yet, nil if there is none.
+	spool   *spool.Spool
+	spooler *spooler
+	until   oplog.OpTime
+	copy    *checkpoint.Copy
 	// ending is done once nothing more is to be read; end does that.
 	ending   context.Context //nolint:containedctx // It says when, for stages that are made before they run.
 	end      context.CancelCauseFunc
@@ -41,30 +44,22 @@ type attempt struct {
 	start checkpoint.Progress
 }
 
-// queue holds what was fetched: in memory, or on disk until a copy is consistent
-// and the log has been caught up with.
-type queue interface {
-	Run(ctx context.Context, in <-chan oplog.Reply, out chan<- oplog.Reply) error
-	Release(bytes int64)
-	Stats() buffer.Stats
-}
-
 // newAttempt makes the stages for a hold.
-func (p *Pipeline) newAttempt(ctx context.Context, hold *checkpoint.Hold, src checkpoint.Source, until oplog.OpTime) (*attempt, error) {
+func (p *Pipeline) newAttempt(ctx, soft context.Context, hold *checkpoint.Hold, src checkpoint.Source, until oplog.OpTime) (*attempt, error) {
 	st := hold.State()
 	a := &attempt{p: p, hold: hold, source: src}
 	a.ending, a.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	if st.Copy != nil && st.Copy.Phase != checkpoint.Copied {
 		a.copy = st.Copy
 	}
-	if err := a.openQueue(src, st, until); err != nil {
+	if err := a.openQueue(ctx, soft, src, st, until); err != nil {
 		return nil, err
 	}
 	var err error
 	a.batcher, err = batcher.New(batcher.Config{
 		MaxOps: p.cfg.BatchOps, MaxBytes: p.cfg.BatchBytes, Delay: p.cfg.Delay, Drain: a.ending.Done(),
 		ApplyAfter: st.Applied, SpillDir: p.cfg.SpillDir, MemoryBytes: p.cfg.TxnBytes,
-		Release: a.queue.Release, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
+		Release: a.release, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
 	})
 	if err != nil {
 		return nil, err
@@ -97,7 +92,7 @@ func (p *Pipeline) newAttempt(ctx context.Context, hold *checkpoint.Hold, src ch
 		Relaxed: p.cfg.Relaxed, ReportDivergence: p.cfg.ReportDivergence, CopiedUntil: st.CopiedUntil, Whole: whole,
 		Plan:      plan.Options{InternalApply: internal, Coalesce: true},
 		FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, CoalesceWindow: p.cfg.CoalesceWindow,
-		WindowBytes: p.cfg.WindowBytes, Release: a.queue.Release, Start: start,
+		WindowBytes: p.cfg.WindowBytes, Release: a.release, Start: start,
 		Observer: p.cfg.Observer, Registry: p.cfg.Registry,
 	})
 	if err != nil {
@@ -168,6 +163,9 @@ func (a *attempt) run(ctx, soft context.Context) error {
 	})
 	side.Go(func() error { return a.p.windowLoop(beside) })
 	side.Go(func() error { return a.p.resyncLoop(beside) })
+	if a.spool != nil {
+		side.Go(func() error { return a.unspoolLoop(beside) })
+	}
 
 	err := a.stages(ctx, soft)
 	if cause := context.Cause(ctx); err == nil && cause != nil {
@@ -210,8 +208,12 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 		observe:  a.p.moved,
 		progress: a.start,
 	}
-	g.Go(named("upstream", func() error { return a.upstream.run(head, fetched) }))
-	g.Go(named("buffer", func() error { return a.queue.Run(ctx, fetched, queued) }))
+	if a.spool != nil {
+		a.readSpool(ctx, head, g, queued)
+	} else {
+		g.Go(named("upstream", func() error { return a.upstream.run(head, fetched) }))
+		g.Go(named("buffer", func() error { return a.queue.Run(ctx, fetched, queued) }))
+	}
 	g.Go(named("batcher", func() error { return a.batcher.Run(ctx, queued, batches) }))
 	g.Go(named("applier", func() error { return a.applier.Run(ctx, batches, applied) }))
 	g.Go(named("checkpoint", func() error { return check.run(ctx, applied, progress) }))

@@ -107,6 +107,7 @@ var rules = []struct {
 	{"spool damaged", as[*spool.DamagedError], Verdict{Action: Retry}},
 
 	{"too stale everywhere", as[*syncsource.TooStaleError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
+	{"no member to read from", is(syncsource.ErrNoSource), Verdict{Action: Retry}},
 	{"other history", is(ErrOtherHistory), Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
 	{"log without the position", as[*txn.ResumeError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
 	{"transaction without its beginning", as[*txn.BrokenChainError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},

@@ -23,22 +23,19 @@ import (
 // copying is one hold of the link during which documents are copied, and the log
 // is put aside.
 type copying struct {
-	p        *Pipeline
-	hold     *checkpoint.Hold
-	copy     checkpoint.Copy
-	member   call.Caller
-	upstream *upstream
-	spool    *spool.Spool
-	copier   *initialsync.Copier
-	pacer    *pace.Pacer
+	p       *Pipeline
+	hold    *checkpoint.Hold
+	copy    checkpoint.Copy
+	member  call.Caller
+	spooler *spooler
+	spool   *spool.Spool
+	copier  *initialsync.Copier
+	pacer   *pace.Pacer
 }
-
-// errCopied is why the log is put aside no more: everything is copied.
-var errCopied = errors.New("everything is copied")
 
 // newCopying makes what a copy needs. The member that is copied has to be what it
 // was.
-func (p *Pipeline) newCopying(ctx context.Context, hold *checkpoint.Hold, src checkpoint.Source) (*copying, error) {
+func (p *Pipeline) newCopying(ctx, soft context.Context, hold *checkpoint.Hold, src checkpoint.Source) (*copying, error) {
 	st := hold.State()
 	c := &copying{p: p, hold: hold, copy: *st.Copy}
 	var err error
@@ -48,12 +45,10 @@ func (p *Pipeline) newCopying(ctx context.Context, hold *checkpoint.Hold, src ch
 	if err := p.checkOrigin(ctx, c.member, &c.copy); err != nil {
 		return nil, err
 	}
-	if c.spool, err = p.openSpool(&c.copy); err != nil {
+	if c.spooler, err = p.startSpooler(ctx, soft, src, st); err != nil {
 		return nil, err
 	}
-	if c.upstream, err = p.spoolUpstream(src, st); err != nil {
-		return nil, err
-	}
+	c.spool = p.spool
 	if c.pacer, err = pace.New(pace.Config{
 		BytesPerSecond: p.cfg.Copy.BytesPerSecond, OpsPerSecond: p.cfg.Copy.OpsPerSecond,
 		Source: c.member, Target: p.target, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
@@ -134,20 +129,14 @@ func (c *copying) run(ctx, soft context.Context) error {
 
 func (c *copying) stages(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	head, stopHead := context.WithCancelCause(ctx)
-	defer stopHead(nil)
-	fetched := make(chan oplog.Reply)
-	g.Go(named("upstream", func() error { return c.upstream.run(head, fetched) }))
-	g.Go(named("spool", func() error { return c.spool.Store(ctx, fetched) }))
+	watching, endWatch := context.WithCancelCause(ctx)
+	g.Go(named("spool", func() error { return c.spooler.watch(watching) }))
 	g.Go(named("copy", func() error {
+		defer endWatch(errDrain)
 		if err := c.copier.Run(ctx); err != nil {
 			return err
 		}
-		if err := c.end(ctx); err != nil {
-			return err
-		}
-		stopHead(errDrain)
-		return nil
+		return c.end(ctx)
 	}))
 	return g.Wait()
 }
@@ -207,102 +196,6 @@ func (e *GoneError) Error() string {
 
 // Unwrap returns what the last question to it ended with.
 func (e *GoneError) Unwrap() error { return e.Err }
-
-// openSpool opens the spool of a copy. It stays open for all attempts.
-func (p *Pipeline) openSpool(c *checkpoint.Copy) (*spool.Spool, error) {
-	id := fmt.Sprintf("%s/%d/%s/%d", p.cfg.Link, c.Number, c.Begin, c.Started.UnixMilli())
-	if p.spool != nil && p.spoolID == id {
-		return p.spool, nil
-	}
-	if err := p.closeSpool(); err != nil {
-		return nil, err
-	}
-	s, err := p.tryOpenSpool(id)
-	if damaged, ok := errors.AsType[*spool.DamagedError](err); ok {
-		// What is in it is at the source too, or the copy is void.
-		p.cfg.Observer.Tell(SpoolDiscarded{Err: damaged})
-		if err := spool.Discard(p.cfg.Copy.SpoolDir); err != nil {
-			return nil, fmt.Errorf("remove the damaged spool in %s: %w", p.cfg.Copy.SpoolDir, err)
-		}
-		s, err = p.tryOpenSpool(id)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open the spool in %s: %w", p.cfg.Copy.SpoolDir, err)
-	}
-	p.spool, p.spoolID = s, id
-	return s, nil
-}
-
-func (p *Pipeline) tryOpenSpool(id string) (*spool.Spool, error) {
-	if p.cfg.Copy.SpoolDir == "" {
-		return nil, ErrNoSpool
-	}
-	return spool.Open(spool.Config{
-		Dir: p.cfg.Copy.SpoolDir, ID: id, Limit: p.cfg.Copy.SpoolBytes, MinFree: p.cfg.Copy.SpoolFree,
-		Memory: p.cfg.BufferBytes - p.cfg.heldBytes(), Observer: p.cfg.Observer, Registry: p.cfg.Registry,
-	})
-}
-
-// ErrNoSpool is a link in the middle of its copy, and no folder for its log.
-var ErrNoSpool = errors.New("the link is making its copy, and no folder for the log is given (--spool-dir)")
-
-func (p *Pipeline) closeSpool() error {
-	s := p.spool
-	p.spool, p.spoolID = nil, ""
-	if s == nil {
-		return nil
-	}
-	if err := s.Close(); err != nil {
-		return fmt.Errorf("close the spool: %w", err)
-	}
-	return nil
-}
-
-// removeSpool lets the spool go: nothing in it is needed any more.
-func (p *Pipeline) removeSpool() error {
-	s := p.spool
-	p.spool, p.spoolID = nil, ""
-	if s == nil {
-		return nil
-	}
-	if err := s.Remove(); err != nil {
-		return fmt.Errorf("remove the spool: %w", err)
-	}
-	return nil
-}
-
-// spoolUpstream makes what reads the member that is copied, from the end of the
-// spool on.
-func (p *Pipeline) spoolUpstream(src checkpoint.Source, st checkpoint.State) (*upstream, error) {
-	from := p.readFrom(st)
-	err := p.spool.Start(from)
-	if errors.Is(err, spool.ErrMissing) {
-		// The spool is another machine's, or begins too late: all of it is read again.
-		if err := p.removeSpool(); err != nil {
-			return nil, err
-		}
-		if _, err := p.openSpool(st.Copy); err != nil {
-			return nil, err
-		}
-		err = p.spool.Start(from)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("begin to read the spool at %s: %w", from, err)
-	}
-	if _, last, ok := p.spool.Bounds(); ok {
-		from = last
-	}
-	resolver, err := p.pinnedTo(st.Copy.Host)
-	if err != nil {
-		return nil, err
-	}
-	u, err := p.newUpstream(src, from, oplog.OpTime{})
-	if err != nil {
-		return nil, err
-	}
-	u.resolver, u.origin = resolver, st.Copy
-	return u, nil
-}
 
 // copyState is what Snapshot needs of a copy; it is replaced as a whole.
 type copyState struct {

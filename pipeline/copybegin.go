@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync/origin"
@@ -16,11 +18,7 @@ import (
 
 // beginCopy chooses the member to copy, and finds where the log meets the copy.
 func (p *Pipeline) beginCopy(ctx context.Context) (checkpoint.Copy, int64, error) {
-	newest, err := newestEntry(ctx, p.source, nil)
-	if err != nil {
-		return checkpoint.Copy{}, 0, fmt.Errorf("find the newest entry of the source: %w", err)
-	}
-	src, err := p.resolver.Resolve(ctx, newest.applied, oplog.OpTime{})
+	src, err := p.resolver.Resolve(ctx, p.newestSeen(), oplog.OpTime{})
 	if err != nil {
 		return checkpoint.Copy{}, 0, fmt.Errorf("choose a member to copy: %w", err)
 	}
@@ -37,6 +35,18 @@ func (p *Pipeline) beginCopy(ctx context.Context) (checkpoint.Copy, int64, error
 		FetchFrom: at.FetchFrom, Begin: at.Begin, Started: time.Now(),
 		Cleared: !p.cfg.Copy.DropExisting,
 	}, at.Wall, nil
+}
+
+// newestSeen is the newest entry that a member was seen with.
+func (p *Pipeline) newestSeen() oplog.OpTime {
+	newest := oplog.OpTime{TS: bson.Timestamp{T: 1}} // before all logs, where nothing was seen
+	view := p.watcher.View()
+	for i := range view.Members {
+		if m := &view.Members[i]; m.Up() && !m.Stranger && m.Applied.After(newest) {
+			newest = m.Applied
+		}
+	}
+	return newest
 }
 
 // void tells whether an error of an attempt means that the copy cannot become
@@ -78,7 +88,7 @@ func (p *Pipeline) copyAnew(ctx context.Context, hold *checkpoint.Hold, old *che
 	if err := hold.BeginCopy(ctx, next, wall); err != nil {
 		return err
 	}
-	p.drained = false
+	p.drained.Store(false)
 	p.feedback, p.earlier, p.earlierFor = nil, oplog.OpTime{}, oplog.OpTime{}
 	return p.removeSpool()
 }

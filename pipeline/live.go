@@ -102,7 +102,12 @@ func (p *Pipeline) Snapshot() Snapshot {
 	}
 	s.State, s.Reason, s.Since = p.state.get()
 	if l.attempt != nil {
-		s.Buffer, s.Applier = l.attempt.queue.Stats(), l.attempt.applier.Stats()
+		s.Applier = l.attempt.applier.Stats()
+		if a := l.attempt; a.spool != nil {
+			s.Buffer = a.spool.Stats()
+		} else {
+			s.Buffer = a.queue.Stats()
+		}
 	}
 	if c := p.shown.Load(); c != nil {
 		s.Copy = c.snapshot()
@@ -236,7 +241,9 @@ func (p *Pipeline) sourceIs(host string, caller call.Caller) {
 func (p *Pipeline) failed(err error) {
 	p.mu.Lock()
 	p.live.err, p.live.errAt = err.Error(), time.Now()
-	p.live.host, p.live.caller = "", nil
+	if p.spooler == nil {
+		p.live.host, p.live.caller = "", nil
+	}
 	p.mu.Unlock()
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/oplogrep/replicator/buffer/spool"
@@ -40,10 +41,12 @@ type Pipeline struct {
 	feedback   *feedback.Feedback
 	// spool has the log of a copy that is not consistent yet, or not drained;
 	// spoolID says of which. It is open from one attempt to the next.
-	spool   *spool.Spool
-	spoolID string
+	spool    *spool.Spool
+	spoolID  string
+	spooler  *spooler
+	spooling sync.WaitGroup
 	// drained tells that what is left of the spool fits into memory.
-	drained bool
+	drained atomic.Bool
 	// away is since when the member that is copied cannot be asked, zero while
 	// it can.
 	away time.Time
@@ -267,7 +270,7 @@ func (p *Pipeline) attempt(ctx, soft context.Context) error {
 
 // copy copies, and puts the log aside meanwhile.
 func (p *Pipeline) copy(ctx, soft context.Context, hold *checkpoint.Hold, src checkpoint.Source) error {
-	c, err := p.newCopying(ctx, hold, src)
+	c, err := p.newCopying(ctx, soft, hold, src)
 	if err != nil {
 		return err
 	}
@@ -276,7 +279,7 @@ func (p *Pipeline) copy(ctx, soft context.Context, hold *checkpoint.Hold, src ch
 
 // follow applies the log.
 func (p *Pipeline) follow(ctx, soft context.Context, hold *checkpoint.Hold, src checkpoint.Source, until oplog.OpTime) error {
-	a, err := p.newAttempt(ctx, hold, src, until)
+	a, err := p.newAttempt(ctx, soft, hold, src, until)
 	if err != nil {
 		return err
 	}

@@ -2,10 +2,12 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
@@ -14,28 +16,19 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// openQueue makes the queue, and what fills it. As long as the copy is not
-// consistent, or there is much of the log on disk, that is the spool.
-func (a *attempt) openQueue(src checkpoint.Source, st checkpoint.State, until oplog.OpTime) error {
+// openQueue makes what the log comes from. As long as the copy is not consistent,
+// or there is much of the log on disk, that is the spool.
+func (a *attempt) openQueue(ctx, soft context.Context, src checkpoint.Source, st checkpoint.State, until oplog.OpTime) error {
 	p := a.p
 	spooled, err := p.isSpooled(st)
 	if err != nil {
 		return err
 	}
 	if spooled {
-		if _, err := p.openSpool(st.Copy); err != nil {
-			return err
-		}
-		if a.upstream, err = p.spoolUpstream(src, st); err != nil {
-			return err
-		}
-		a.upstream.until = until
-		if a.copy == nil {
-			// Any member will do from now on.
-			a.upstream.origin, a.upstream.resolver = nil, p.resolver
-		}
-		a.spool, a.queue = p.spool, p.spool
-		return nil
+		a.until = until
+		a.spooler, err = p.startSpooler(ctx, soft, src, st)
+		a.spool = p.spool
+		return err
 	}
 	if err := p.removeSpool(); err != nil {
 		return err
@@ -47,6 +40,56 @@ func (a *attempt) openQueue(src checkpoint.Source, st checkpoint.State, until op
 	return err
 }
 
+// release gives back bytes of what was fetched.
+func (a *attempt) release(bytes int64) {
+	if a.spool != nil {
+		a.spool.Release(bytes)
+		return
+	}
+	a.queue.Release(bytes)
+}
+
+// readSpool hands on what is on disk until head is done, as far as until.
+func (a *attempt) readSpool(ctx, head context.Context, g *errgroup.Group, out chan<- oplog.Reply) {
+	read := make(chan oplog.Reply)
+	head, stop := context.WithCancelCause(head)
+	g.Go(named("spool", func() error {
+		err := a.spool.Read(head, read)
+		if errors.Is(context.Cause(head), errDrain) {
+			return nil
+		}
+		return err
+	}))
+	g.Go(named("spool", func() error { return a.spooler.watch(head) }))
+	g.Go(named("spool", func() error {
+		defer stop(errDrain)
+		defer close(out)
+		return a.cut(ctx, read, out)
+	}))
+}
+
+// cut hands on what comes in, as far as until.
+func (a *attempt) cut(ctx context.Context, in <-chan oplog.Reply, out chan<- oplog.Reply) error {
+	for r := range in {
+		last := false
+		for i := range r.Entries {
+			if !a.until.IsNull() && !r.Entries[i].OpTime.Before(a.until) {
+				r.Entries, last = r.Entries[:i+1:i+1], true
+				break
+			}
+		}
+		select {
+		case out <- r:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if last {
+			return nil
+		}
+	}
+	return nil
+}
+
 // isSpooled tells whether the log comes by way of the spool. Behind the copy that
 // is so for as long as the spool has the position, and the target is far behind.
 func (p *Pipeline) isSpooled(st checkpoint.State) (bool, error) {
@@ -55,7 +98,7 @@ func (p *Pipeline) isSpooled(st checkpoint.State) (bool, error) {
 		return false, nil
 	case st.Copy.Phase != checkpoint.Copied:
 		return true, nil
-	case p.cfg.Copy.SpoolDir == "" || p.drained:
+	case p.cfg.Copy.SpoolDir == "" || p.drained.Load():
 		return false, nil
 	}
 	s, err := p.openSpool(st.Copy)
@@ -99,7 +142,11 @@ func (a *attempt) wholeUntil(ctx context.Context) (func(oplog.UUID) (bson.Timest
 
 // nearlyDrained is by how much the target may be behind the end of the spool for
 // the rest to be taken along in memory.
-const nearlyDrained = 5 * time.Second
+const (
+	nearlyDrained = 5 * time.Second
+	// unspoolEvery is how often it is looked for that.
+	unspoolEvery = 200 * time.Millisecond
+)
 
 // advanced is told of each checkpoint.
 func (a *attempt) advanced(ctx context.Context, cp checkpoint.Progress) error {
@@ -112,14 +159,29 @@ func (a *attempt) advanced(ctx context.Context, cp checkpoint.Progress) error {
 	if err := a.spool.Forget(cp.FetchFrom); err != nil {
 		return fmt.Errorf("truncate the spool: %w", err)
 	}
-	_, last, ok := a.spool.Bounds()
-	behind := time.Duration(int64(last.TS.T)-int64(cp.FetchFrom.TS.T)) * time.Second
-	if a.copy == nil && (!ok || behind <= a.p.cfg.Delay+nearlyDrained) && !a.p.drained {
-		// The next attempt needs no disk.
-		a.p.drained = true
-		a.end(errDrain)
-	}
 	return nil
+}
+
+// unspoolLoop ends the attempt in order once the target is consistent and what is
+// left on disk is little: the next one needs none.
+func (a *attempt) unspoolLoop(ctx context.Context) error {
+	tick := time.NewTicker(unspoolEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		_, last, ok := a.spool.Bounds()
+		cp := a.p.progress()
+		behind := time.Duration(int64(last.TS.T)-int64(cp.FetchFrom.TS.T)) * time.Second
+		if !a.p.isCopying() && (!ok || behind <= a.p.cfg.Delay+nearlyDrained) {
+			a.p.drained.Store(true)
+			a.end(errDrain)
+			return nil
+		}
+	}
 }
 
 // tryFinish declares the target consistent if the log has been applied far
@@ -132,6 +194,6 @@ func (a *attempt) tryFinish(ctx context.Context, applied oplog.OpTime) error {
 		return err
 	}
 	a.copy = nil
-	a.upstream.free.Store(true)
+	a.spooler.upstream.free.Store(true)
 	return nil
 }

@@ -159,6 +159,9 @@ func (u *upstream) hand(ctx context.Context, out chan<- oplog.Reply, r oplog.Rep
 
 // judge says what an error of reading a member means.
 func (u *upstream) judge(ctx context.Context, src syncsource.Source, err error) error {
+	if void(err) {
+		return err
+	}
 	v := onMember(err)
 	if v.Action != NewSource {
 		return err

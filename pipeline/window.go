@@ -98,12 +98,12 @@ func (p *Pipeline) readFromNow() (string, call.Caller) {
 
 // position returns where the link would begin to read if it were started again.
 func (p *Pipeline) position() oplog.OpTime {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c := p.shown.Load(); c != nil && c.spool != nil && p.live.fetched.After(p.live.progress.FetchFrom) {
-		return p.live.fetched // what was read is on disk
+	if s := p.shownSpool(); s != nil {
+		if _, last, ok := s.Bounds(); ok {
+			return last
+		}
 	}
-	return p.live.progress.FetchFrom
+	return p.progress().FetchFrom
 }
 
 // oldestEntry asks a member for its oldest entry.

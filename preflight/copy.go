@@ -116,7 +116,6 @@ func bytesText(n int64) string {
 
 // copyReads are what a copy reads of the source beside the data.
 var copyReads = []struct{ db, collection, why string }{
-	{"local", "system.rollback.id", "whether the member has rolled back"},
 	{"local", "replset.initialSyncId", "whether the member was copied anew"},
 	{"admin", "system.version", "the feature compatibility version"},
 }
@@ -213,8 +212,21 @@ func (c *checker) copyGrants(check string, g *grants) bool {
 }
 
 // goesOn says how far the copy of a link is.
-func (c *checker) goesOn(_ context.Context, _ *checkpoint.Store) error {
+func (c *checker) goesOn(ctx context.Context, store *checkpoint.Store) error {
+	var done, total int64
+	err := again(ctx, func() error {
+		var err error
+		done, total, err = store.CopyCounts(ctx)
+		return err
+	})
+	if _, ok := refusal(err); !ok && err != nil {
+		return err
+	}
 	st := c.report.Link.Copy
-	c.ok("link", "%q goes on with its copy of %s, which it began at %s: phase %s", c.cfg.Link, st.Host, st.Started.UTC().Format("2006-01-02T15:04:05Z"), st.Phase)
+	how := fmt.Sprintf("%d of %d collections are done", done, total)
+	if !st.Listed || err != nil {
+		how = "its collections are not listed yet"
+	}
+	c.ok("link", "%q goes on with its copy of %s, begun %s: phase %s, %s", c.cfg.Link, st.Host, wallText(st.Started.UnixMilli()), st.Phase, how)
 	return nil
 }

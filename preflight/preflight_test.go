@@ -49,7 +49,6 @@ func newServer(t *testing.T, name string) *server {
 		"connectionStatus":            `{"ok": 1, "authInfo": {"authenticatedUsers": [], "authenticatedUserPrivileges": []}}`,
 		"enableMajorityReadConcern":   `{"ok": 1, "enableMajorityReadConcern": true}`,
 		"config.transactions":         `{"ok": 1, "cursor": {"id": 0, "ns": "config.transactions", "firstBatch": []}}`,
-		"local.system.rollback.id":    `{"ok": 1, "cursor": {"id": 0, "ns": "local.system.rollback.id", "firstBatch": []}}`,
 		"local.replset.initialSyncId": `{"ok": 1, "cursor": {"id": 0, "ns": "local.replset.initialSyncId", "firstBatch": []}}`,
 		"admin.system.version":        `{"ok": 1, "cursor": {"id": 0, "ns": "admin.system.version", "firstBatch": []}}`,
 		"replSetGetConfig":            `{"ok": 1, "config": {"_id": "s", "members": []}}`,

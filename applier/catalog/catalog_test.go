@@ -255,6 +255,73 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
+// late is a target whose replies to listCollections may be held up.
+type late struct {
+	*server
+	mu   sync.Mutex
+	hold chan struct{} // for the next one; nil is none
+	held chan struct{} // is closed when it is
+}
+
+func (l *late) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	reply, err := l.server.Call(ctx, cmd)
+	if _, lookErr := cmd.Body.LookupErr("listCollections"); lookErr != nil {
+		return reply, err
+	}
+	l.mu.Lock()
+	hold, held := l.hold, l.held
+	l.hold = nil
+	l.mu.Unlock()
+	if hold != nil {
+		close(held)
+		<-hold
+	}
+	return reply, err
+}
+
+// What was read before a change does not replace what was read behind it, whether
+// one collection was read or the whole database.
+func TestOlderReadingsDoNotCount(t *testing.T) {
+	t.Parallel()
+	for _, whole := range []bool{false, true} {
+		l := &late{server: connect(t, "5.0")}
+		l.must(t, `{"create": "a"}`)
+		var dbs []string
+		if !whole {
+			dbs = append(dbs, "db")
+		}
+		c, err := catalog.Load(t.Context(), l, dbs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hold := make(chan struct{})
+		l.hold, l.held = hold, make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if whole {
+				_, _, err := c.Get(t.Context(), "db.other")
+				if err != nil {
+					t.Error(err)
+				}
+			} else if err := c.Refresh(t.Context(), "db.a"); err != nil {
+				t.Error(err)
+			}
+		})
+		<-l.held
+		l.must(t, `{"drop": "a"}`)
+		l.must(t, `{"create": "a", "capped": true, "size": 4096}`)
+		if err := c.Refresh(t.Context(), "db.a"); err != nil {
+			t.Fatal(err)
+		}
+		close(hold)
+		wg.Wait()
+		coll, there, err := c.Get(t.Context(), "db.a")
+		if err != nil || !there || !coll.Capped {
+			t.Errorf("whole=%v: %+v, there: %v, %v; want the capped one", whole, coll, there, err)
+		}
+	}
+}
+
 // liar is a target whose replies are anything.
 type liar []byte
 

@@ -172,7 +172,14 @@ func TestCut(t *testing.T) {
 // applyCut carries out operations, each of them once or twice interrupted.
 func (b *bench) applyCut(t *testing.T, ops []*oplog.Op, first ddl.Again, random *rand.Rand) {
 	t.Helper()
-	cuts := 0
+	if b.cutAndApply(t, ops, first, random) == 0 && len(ops) > 10 {
+		t.Error("nothing was cut")
+	}
+}
+
+// cutAndApply tells how often it cut.
+func (b *bench) cutAndApply(t *testing.T, ops []*oplog.Op, first ddl.Again, random *rand.Rand) (cuts int) {
+	t.Helper()
 	for _, op := range ops {
 		again := first
 		for range random.IntN(3) {
@@ -207,7 +214,5 @@ func (b *bench) applyCut(t *testing.T, ops []*oplog.Op, first ddl.Again, random 
 			t.Fatalf("%s, %s: %v", op.O, again, err)
 		}
 	}
-	if cuts == 0 && len(ops) > 10 {
-		t.Error("nothing was cut")
-	}
+	return cuts
 }

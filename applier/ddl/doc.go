@@ -22,6 +22,24 @@
 // those, and the first command behind the copy refuses to go on while one is
 // missing. That list is in memory, a restart forgets it.
 //
+// # Placed
+//
+// A copy that was made under the names that the log begins with ([Config.Placed])
+// can be followed by name exactly: what is newer in it are documents, options,
+// indexes, and views, and what is missing the source has dropped since. So a
+// rename over a collection is carried out, whatever had the name; a rename of what
+// is missing takes away what it would have replaced, and nothing has the new name
+// then, until the log drops that too. Whether the one or the other has happened
+// cannot be told from the names afterwards, so the collection that is to replace
+// another is noted in the metadata, in "renames", before it is renamed. Where the
+// log has a collection and the copy a view, the view is of a later time, and is
+// made again by the log; the other way round the target has diverged.
+//
+// Indexes that later documents do not allow are an [IndexError]; the log drops
+// them, or changes the documents: [Executor.HoldIndex] keeps them until then. A
+// granularity that is coarser already, and views that do not go with later ones,
+// are passed over.
+//
 // # Again
 //
 //	Once     the target must be as the log expects it: else DivergedError
@@ -64,7 +82,8 @@
 // the source has it, or the collection's options that are held. It is binary,
 // since servers up to 4.4 do not store field names that begin with a dollar. An
 // index that without its uniqueness would be equal to another one cannot be
-// built: it is absent, and is built once that one is dropped. [Held] reads them
+// built: it is absent, and is built once that one is dropped. So is one that was
+// held because it could not be built, when any other is dropped. [Held] reads them
 // all, and [Specs.Overlay] shows a collection as the source has it.
 //
 // # Scope

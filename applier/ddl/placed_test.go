@@ -8,6 +8,10 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/memstore"
 	"github.com/oplogrep/replicator/oplog"
@@ -40,7 +44,8 @@ func (c *sourced) clone() *sourced {
 func (s *source) say(format string, args ...any) { s.log = append(s.log, fmt.Sprintf(format, args...)) }
 
 func (c *sourced) creation(name string) string {
-	return fmt.Sprintf(`c db.$cmd {"create": %q, "validator": {"id": %d, "v": %d}, "idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}}`, name, c.id, c.version)
+	return fmt.Sprintf(`c db.$cmd {"create": %q, "validator": {"id": %d, "v": %d}, "validationLevel": "strict", "validationAction": "error", `+
+		`"idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}}`, name, c.id, c.version)
 }
 
 func indexing(name, index, spec string) string {
@@ -173,8 +178,8 @@ func TestPlacedHistories(t *testing.T) {
 					t.Fatalf("the copy: %s: %v", op.O, err)
 				}
 			}
-			b.applyCut(t, b.operations(t, s.log[begin:]), ddl.Copied, rng)
-			for _, what := range memstore.Diff(want.state(t, true), b.state(t, true)) {
+			b.cutAndApply(t, b.operations(t, s.log[begin:]), ddl.Copied, rng)
+			for _, what := range memstore.Diff(want.placedState(t), b.placedState(t)) {
 				t.Error(what)
 			}
 			if t.Failed() {
@@ -184,6 +189,15 @@ func TestPlacedHistories(t *testing.T) {
 	}
 }
 
+// placedState is the state without the collection of the views' definitions, which
+// is made with the first and may stay.
+func (b *bench) placedState(t *testing.T) memstore.State {
+	t.Helper()
+	state := b.state(t, true)
+	state.Collections = slices.DeleteFunc(state.Collections, func(c memstore.CollectionState) bool { return c.NS.IsSystemViews() })
+	return state
+}
+
 func (b *bench) operations(t *testing.T, lines []string) []*oplog.Op {
 	t.Helper()
 	var ops []*oplog.Op
@@ -191,4 +205,79 @@ func (b *bench) operations(t *testing.T, lines []string) []*oplog.Op {
 		ops = append(ops, b.operation(t, line))
 	}
 	return ops
+}
+
+// Executors that share a catalog work side by side, each on collections of its own.
+func TestSideBySide(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
+	b.cfg.Placed = true
+	const workers, each = 6, 8
+	lines := make([][]string, workers)
+	for w := range workers {
+		for i := range each {
+			db, name := fmt.Sprintf("db%d", i%3), fmt.Sprintf("c%d_%d", w, i)
+			lines[w] = append(lines[w],
+				fmt.Sprintf(`c %s.$cmd {"create": %q, "temp": true, "idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}}`, db, name),
+				fmt.Sprintf(`c %s.$cmd {"createIndexes": %q, "v": 2, "key": {"x": 1}, "name": "x_1", "unique": true}`, db, name),
+			)
+			switch i % 4 {
+			case 1:
+				lines[w] = append(lines[w], fmt.Sprintf(`c %s.$cmd {"renameCollection": "%s.%s", "to": "%s.%s_new"}`, db, db, name, db, name))
+			case 2:
+				lines[w] = append(lines[w], fmt.Sprintf(`c %s.$cmd {"drop": %q}`, db, name))
+			case 3:
+				lines[w] = append(lines[w], fmt.Sprintf(`i %s.system.views {"_id": "%s.%s_view", "viewOn": %q, "pipeline": []}`, db, db, name, name))
+			}
+		}
+	}
+	var err error
+	if b.cfg.Catalog, err = catalog.Load(t.Context(), b.server, nil); err != nil {
+		t.Fatal(err)
+	}
+	cfg := b.cfg
+	cfg.Observer = nil
+	var g errgroup.Group
+	for w := range workers {
+		exec, err := ddl.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ops := b.operations(t, lines[w])
+		g.Go(func() error {
+			for _, op := range ops {
+				if err := exec.Apply(t.Context(), op, ddl.Copied); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	// What they have in common is what there is.
+	fresh, err := catalog.Load(t.Context(), b.server, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for db := range 3 {
+		name := fmt.Sprintf("db%d", db)
+		want, err := fresh.Database(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := b.cfg.Catalog.Database(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Of the collection of the views' definitions nobody asks.
+		want = slices.DeleteFunc(want, func(c *catalog.Collection) bool { return c.NS.IsSystemViews() })
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	if n := len(b.heldSpecs(t)); n != workers*each/4*(2+1+2) {
+		t.Errorf("%d specs are held", n)
+	}
 }

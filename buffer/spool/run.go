@@ -45,10 +45,10 @@ func (s *Spool) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- oplog
 
 // Start says which entry Run hands on first: one that the spool has, or the first
 // that comes in. ErrMissing if it has entries and not that one. It is for the next
-// Run, and not to be called while one runs.
+// Run or Read, and not to be called while one runs; Store may run.
 func (s *Spool) Start(from oplog.OpTime) error {
 	s.mu.Lock()
-	running, isClosed := s.running, s.isClosed
+	running, isClosed := s.reading, s.isClosed
 	s.mu.Unlock()
 	switch {
 	case isClosed:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/printable"
 )
 
@@ -38,12 +39,28 @@ func (c *linksCommand) Run(ctx context.Context, out output) error {
 			continue
 		}
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\n", l.Link, printable.Text(l.State.Source.SetName), l.State.Writers,
-			l.State.Applied, time.UnixMilli(l.State.AppliedWall).UTC().Format(time.RFC3339), linkState(&l.State))
+			l.State.Applied, time.UnixMilli(l.State.AppliedWall).UTC().Format(time.RFC3339), linkState(&l.State)+c.counts(ctx, set, l))
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("print the links: %w", err)
 	}
 	return nil
+}
+
+// counts says how far a copy is, and nothing where that cannot be learned.
+func (c *linksCommand) counts(ctx context.Context, set *mdb.Set, l *checkpoint.Listed) string {
+	if l.State.Copy == nil || l.State.Copy.Phase != checkpoint.Copying || !l.State.Copy.Listed {
+		return ""
+	}
+	store, err := checkpoint.New(checkpoint.Config{Target: set, DB: c.MetadataDB, Link: l.Link})
+	if err != nil {
+		return ""
+	}
+	done, total, err := store.CopyCounts(ctx)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf(", %d of %d collections done", done, total)
 }
 
 // linkState says whether the target is consistent, and if not why.

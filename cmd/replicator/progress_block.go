@@ -21,6 +21,8 @@ const (
 	soonRollover = 6 * time.Hour
 	// leastWidth is what a line is drawn for, however narrow the terminal is.
 	leastWidth = 20
+	// mostRows is how many lines one text takes at most.
+	mostRows = 3
 )
 
 // block draws a copy that is under way, for a terminal of so many cells and lines;
@@ -29,7 +31,7 @@ const (
 func block(s *pipeline.Snapshot, r *replay, now time.Time, width, height int) []string {
 	width = max(leastWidth, width) - 1
 	c := s.Copy
-	lines := []string{cut(title(s, now), width)}
+	lines := wrap(title(s, now), width)
 	if c.Phase == checkpoint.Replaying {
 		lines = append(lines, replayLines(s, r, now, width)...)
 	} else {
@@ -74,7 +76,7 @@ func copyLines(p *initialsync.Progress, width int) []string {
 		part, known = partOf(p.Bytes, p.TotalBytes, p.Docs, p.TotalDocs)
 		left = "time left not known"
 		if p.Left >= 0 {
-			left = "about " + span(p.Left) + " left"
+			left = aboutLeft(p.Left)
 		}
 	case initialsync.StepIndexes:
 		part, known = partOf(int64(p.Indexes), int64(p.TotalIndexes), 0, 0)
@@ -92,7 +94,7 @@ func copyLines(p *initialsync.Progress, width int) []string {
 	}
 	if p.Step == initialsync.StepCopy {
 		rate := int64(math.Round(p.DocsPerSecond))
-		parts = append(parts, byteText(p.BytesPerSecond)+"/s", count(rate)+" "+plural(rate, "document")+"/s")
+		parts = append(parts, byteText(p.BytesPerSecond)+"/s", grouped(rate)+" "+plural(rate, "document")+"/s")
 	}
 	if p.TotalIndexes > 0 {
 		parts = append(parts, countOf(int64(p.Indexes), int64(p.TotalIndexes))+" "+plural(int64(p.TotalIndexes), "index"))
@@ -124,16 +126,24 @@ func replayLines(s *pipeline.Snapshot, r *replay, now time.Time, width int) []st
 	if known && stop > begin {
 		part = min(1, float64(applied-begin)/float64(stop-begin))
 	}
-	left := "time left not known"
+	left, text := "time left not known", "all documents are copied"
 	if d, ok := r.left(s, now); ok {
-		left = "about " + span(d) + " left"
+		left = aboutLeft(d)
 	}
-	lines := headline("applying the log", part, known, left, width)
-	text := "all documents are copied"
-	if known && stop > applied {
+	switch {
+	case known && stop > applied:
 		text += ", " + span(time.Duration(stop-applied)*time.Second) + " of the log to go"
+	case known:
+		left = ""
 	}
-	return append(lines, flow(width, text)...)
+	return append(headline("applying the log", part, known, left, width), wrap(text, width)...)
+}
+
+func aboutLeft(d time.Duration) string {
+	if d < time.Second {
+		return "almost done"
+	}
+	return "about " + span(d) + " left"
 }
 
 // partOf is the part that is done, by bytes or else by documents; false where
@@ -141,9 +151,9 @@ func replayLines(s *pipeline.Snapshot, r *replay, now time.Time, width int) []st
 func partOf(done, total, otherDone, otherTotal int64) (float64, bool) {
 	switch {
 	case total > 0:
-		return min(1, float64(done)/float64(total)), true
+		return min(1, max(0, float64(done)/float64(total))), true
 	case otherTotal > 0:
-		return min(1, float64(otherDone)/float64(otherTotal)), true
+		return min(1, max(0, float64(otherDone)/float64(otherTotal))), true
 	}
 	return 0, false
 }
@@ -153,25 +163,25 @@ func troubles(s *pipeline.Snapshot, now time.Time, width int) []string {
 	c := s.Copy
 	var lines []string
 	add := func(format string, args ...any) {
-		lines = append(lines, cut(printable.Text(fmt.Sprintf(format, args...)), width))
+		lines = append(lines, wrap(printable.Text(fmt.Sprintf(format, args...)), width)...)
 	}
 	if d := c.Spool; d != nil {
-		text := bytesOf(d.Bytes, d.Limit) + " of spool in use"
 		if d.Full {
-			text += ", FULL: " + d.Why
+			add("the spool is FULL: %s (%s)", d.Why, bytesOf(d.Bytes, d.Limit))
+		} else {
+			add("%s of spool in use", bytesOf(d.Bytes, d.Limit))
 		}
-		add("%s", text)
 	}
 	if isSlowed(s) {
 		add("slowed down to %.0f %%, for the %s: %s", 100*c.Pace.Factor, c.Pace.Side, c.Pace.Why)
 	}
 	switch bytes, ops := c.Pace.BytesPerSecond, c.Pace.OpsPerSecond; {
 	case bytes > 0 && ops > 0:
-		add("limited to %s/s and %s %s/s", byteText(float64(bytes)), count(ops), plural(ops, "document"))
+		add("limited to %s/s and %s %s/s", byteText(float64(bytes)), grouped(ops), plural(ops, "document"))
 	case bytes > 0:
 		add("limited to %s/s", byteText(float64(bytes)))
 	case ops > 0:
-		add("limited to %s %s/s", count(ops), plural(ops, "document"))
+		add("limited to %s %s/s", grouped(ops), plural(ops, "document"))
 	}
 	if w := &s.Window; !w.At.IsZero() && w.Left >= 0 && w.Left < soonRollover {
 		add("the source's oplog rolls over in about %s", span(w.Left-now.Sub(w.At)))
@@ -184,7 +194,7 @@ func troubles(s *pipeline.Snapshot, now time.Time, width int) []string {
 		add("%d %s could not be built: %s of %s: %s", len(p.Failed), plural(int64(len(p.Failed)), "index"), f.Name, f.NS, f.Why)
 	}
 	if ago := now.Sub(s.LastErrorAt); s.LastError != "" && ago < recentError {
-		add("error %s ago: %s", span(ago), s.LastError)
+		add("error %s ago: %s", span(ago), withoutPasswords(s.LastError))
 	}
 	return lines
 }
@@ -234,7 +244,7 @@ func collections(p *initialsync.Progress, width int) []string {
 // columns are what is said of a collection.
 func columns(step initialsync.Step, c *initialsync.CollectionProgress) []string {
 	if c.Indexes {
-		return []string{"", "building indexes", ""}
+		return []string{"indexes", "", ""}
 	}
 	part := "-"
 	if n, ok := partOf(c.Bytes, c.TotalBytes, c.Docs, c.TotalDocs); ok {

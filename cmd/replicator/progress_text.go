@@ -101,6 +101,22 @@ func flow(most int, parts ...string) []string {
 	return lines
 }
 
+// wrap breaks a text between words, and indents what goes on. What does not fit
+// mostRows is left out.
+func wrap(text string, most int) []string {
+	const indent = "  "
+	var lines []string
+	for cells(text) > most && len(lines) < mostRows-1 {
+		line := first(text, most)
+		if i := strings.LastIndexByte(first(text, most+1), ' '); i > most/3 {
+			line = text[:i]
+		}
+		lines = append(lines, line)
+		text = indent + strings.TrimLeft(text[len(line):], " ")
+	}
+	return append(lines, cut(text, most))
+}
+
 var byteUnits = []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 
 // inBytes returns the unit that suits n best, as an index of byteUnits.
@@ -141,8 +157,8 @@ func bytesOf(done, total int64) string {
 	return byteText(float64(done)) + " of " + byteText(float64(total))
 }
 
-// count is a number for people: 1,234,567.
-func count(n int64) string {
+// grouped is a number for people: 1,234,567.
+func grouped(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	sign := ""
 	if n < 0 {
@@ -157,9 +173,9 @@ func count(n int64) string {
 // countOf is so many of so many.
 func countOf(done, total int64) string {
 	if total <= 0 {
-		return count(done)
+		return grouped(done)
 	}
-	return count(done) + " of " + count(total)
+	return grouped(done) + " of " + grouped(total)
 }
 
 // plural is the name of so many things.

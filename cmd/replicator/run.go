@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -65,6 +64,7 @@ type voice struct {
 	log    *slog.Logger
 	asJSON bool
 	copy   *progress
+	memory memoryLimit
 }
 
 // voice makes it. All that is written to standard error goes by one screen, so
@@ -80,7 +80,9 @@ func (c *runCommand) voice(out output) *voice {
 // run connects, checks, and mirrors.
 func (c *runCommand) run(e ends, p *plan, v *voice, known *settings) error {
 	log := v.log
-	limitMemory(int64(c.BufferBytes), known.environ)
+	if !hasMemoryLimit(known.environ) {
+		v.memory.begin(int64(c.BufferBytes))
+	}
 	// An address that is taken must be known before anything is written.
 	var ln net.Listener
 	if c.Listen != "" {
@@ -157,12 +159,4 @@ func (c *runCommand) tell(ctx context.Context, v *voice) func(preflight.Finding)
 		}
 		v.log.LogAttrs(ctx, levels[f.Level], "startup check", attrs...)
 	}
-}
-
-// hasMemoryLimit tells whether the operator has set a limit for the memory.
-func hasMemoryLimit(environ []string) bool {
-	return slices.ContainsFunc(environ, func(pair string) bool {
-		value, ok := strings.CutPrefix(pair, "GOMEMLIMIT=")
-		return ok && value != ""
-	})
 }

@@ -476,6 +476,9 @@ func TestLeastPrivileges(t *testing.T) {
 	if n := countDocs(t, target, "shop", "w"); n != 1 {
 		t.Errorf("shop.w has %d measurements", n)
 	}
+	if n, m, v := countDocs(t, target, "shop", "old"), countDocs(t, target, "shop", "c"), countDocs(t, target, "shop", "oldView"); n != 1 || m != 20 || v != 20 {
+		t.Errorf("copied are %d measurements, %d documents, and a view of %d", n, m, v)
+	}
 	l.drain()
 	if code := l.end(); code != exitOK || strings.Contains(l.log.String(), "sesame") {
 		t.Errorf("code %d\n%s", code, &l.log)

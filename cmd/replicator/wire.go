@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"runtime/debug"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,22 +17,6 @@ import (
 	"github.com/oplogrep/replicator/preflight"
 	"github.com/oplogrep/replicator/status"
 )
-
-// limitMemory tells the garbage collector how much memory there is to be used.
-// Without that it lets the heap grow to twice of what is in use, and so twice the
-// budget of the buffer. It is no hard limit: near it the collector only works
-// more. GOMEMLIMIT, which the runtime reads itself, goes before it.
-func limitMemory(buffer int64, environ []string) {
-	if hasMemoryLimit(environ) {
-		return
-	}
-	const (
-		transactions = 64 << 20     // open ones; beyond it they go to disk
-		windows      = 3 * 32 << 20 // what writers have: as read, as planned, as sent; a copy shares the buffer's budget
-		rest         = 128 << 20    // the program, connections, a reply or two
-	)
-	debug.SetMemoryLimit(buffer + transactions + windows + rest)
-}
 
 // feedbackMode returns the mode that a flag names, false for auto.
 func feedbackMode(name string) (feedback.Mode, bool) {
@@ -119,7 +102,7 @@ func (c *runCommand) mirror(e ends, p *plan, ln net.Listener, source, target *md
 	if err != nil {
 		return fmt.Errorf("set up the status: %w", err)
 	}
-	cfg.Registry, cfg.Observer = registry, observers(logEvents(e.hard, log), tracker.Observe)
+	cfg.Registry, cfg.Observer = registry, observers(logEvents(e.hard, log), tracker.Observe, v.memory.observe)
 	link, err := pipeline.New(cfg, pipeline.Connected(source), pipeline.Connected(target))
 	if err != nil {
 		return usageError{err}

@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -53,9 +54,12 @@ const (
 	defaultMemory     = 256 << 20
 	leastMemory       = 64 << 20
 	defaultRetryFor   = 30 * time.Second
+	// replyDocs bounds a batch, so that the notes on many little documents do not
+	// take more than they do.
+	replyDocs = 100_000
 	// replyBytes is what a reply takes at most: a batch of 16 MiB, or one document
-	// that is a little larger, and what is around it.
-	replyBytes = 17 << 20
+	// that is a little larger, what is around it, and the notes.
+	replyBytes = 17<<20 + replyDocs*documentBytes
 )
 
 // Config says how collections are copied.
@@ -192,7 +196,7 @@ func (c *Cloner) copyRange(ctx context.Context, lane Lane, coll *checkpoint.Copy
 	w := &writer{Cloner: c, lane: lane, coll: coll, to: to, r: r, at: at, direct: isDirect(coll, to), capped: isCapped(coll)}
 	if w.capped {
 		if err := rd.align(ctx, to); err != nil {
-			return bson.Timestamp{}, err
+			return bson.Timestamp{}, goneAs(err)
 		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -206,6 +210,14 @@ func (c *Cloner) copyRange(ctx context.Context, lane Lane, coll *checkpoint.Copy
 		return bson.Timestamp{}, err
 	}
 	return w.at.complete, nil
+}
+
+// goneAs is what an error of a read by UUID means.
+func goneAs(err error) error {
+	if e, ok := errors.AsType[*servererr.Error](err); ok && e.Code == servererr.NamespaceNotFound {
+		return ErrGone
+	}
+	return err
 }
 
 func isCapped(coll *checkpoint.CopyCollection) bool {

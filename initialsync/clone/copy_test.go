@@ -2,6 +2,7 @@ package clone
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,7 +15,6 @@ import (
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
-	"github.com/oplogrep/replicator/oplog"
 )
 
 func TestCopy(t *testing.T) {
@@ -50,7 +50,11 @@ func mixed(t fataler) []bson.Raw {
 	}
 	var values []bson.RawValue
 	for _, id := range ids {
-		if v := rawID(id); v.Type != bson.TypeRegex && v.Type != bson.TypeUndefined && !strings.Contains(v.String(), `"$`) || v.Type != bson.TypeEmbeddedDocument && v.Type != bson.TypeRegex && v.Type != bson.TypeUndefined {
+		v := rawID(id)
+		if v.Type == bson.TypeEmbeddedDocument && bytes.Contains(v.Value, []byte("$gt")) {
+			continue
+		}
+		if v.Type != bson.TypeRegex && v.Type != bson.TypeUndefined {
 			values = append(values, v)
 		}
 	}
@@ -74,7 +78,7 @@ type unnumbered struct {
 	refuse bool
 }
 
-func (u *unnumbered) Call(ctx contextT, cmd call.Command) (bson.Raw, error) {
+func (u *unnumbered) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	if e, ok := rawbson.Lookup(cmd.Body, "showRecordId"); ok && e.Truth() && u.refuse {
 		if _, token := rawbson.Lookup(cmd.Body, "$_requestResumeToken"); token {
 			return nil, servererr.New(servererr.FailedToParse, "Failed to parse: Unrecognized field '$_requestResumeToken'.")
@@ -150,7 +154,7 @@ func TestCopyGone(t *testing.T) {
 	if _, err := w.copyAll(ctx, coll); !errors.Is(err, ErrGone) {
 		t.Errorf("error %v", err)
 	}
-	coll.Bytes = 1 << 40
+	coll.Docs, coll.Bytes = 1<<30, 1<<40
 	if _, err := w.cloner().Split(ctx, coll, "d.c"); !errors.Is(err, ErrGone) {
 		t.Errorf("error %v", err)
 	}
@@ -161,7 +165,7 @@ func TestCopyGone(t *testing.T) {
 func TestCopyRenamed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	docs := numbered(t, 0, 50, 1<<20)
+	docs := numbered(t, 0, 50, 1<<19)
 	insertRaw(t, w.source, "d.c", docs...)
 	coll := w.collection("d.c")
 	replies := 0
@@ -175,12 +179,11 @@ func TestCopyRenamed(t *testing.T) {
 	w.plan(ctx, coll)
 	must[bson.Timestamp](t)(w.copyAll(ctx, coll))
 	succeed(t, difference(docs, read(t, w.target, "d.c"), true))
-	if w.docs != 50 || replies < 4 {
+	if w.docs != 50 || replies < 3 {
 		t.Errorf("%d documents in %d replies", w.docs, replies)
 	}
 	ranges := must[[]checkpoint.CopyRange](t)(w.ranges(ctx))
 	if !ranges[0].Done {
 		t.Error("it is not done")
 	}
-	_ = oplog.Namespace("")
 }

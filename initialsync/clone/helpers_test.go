@@ -154,6 +154,15 @@ func (w *world) begin(ctx context.Context) {
 	w.hold = must[*checkpoint.Hold](w.t)(w.store.Begin(ctx, 0))
 }
 
+// renew begins a new copy of the link.
+func (w *world) renew(ctx context.Context) {
+	w.t.Helper()
+	c := *w.hold.Copy()
+	c.Number++
+	succeed(w.t, w.hold.BeginCopy(ctx, c, 100_000))
+	w.begin(ctx)
+}
+
 func (w *world) cloner() *Cloner {
 	w.t.Helper()
 	cfg := w.cfg
@@ -186,7 +195,11 @@ func run(t fataler, c call.Caller, db string, cmd any) bson.Raw {
 // insertRaw inserts documents as they are.
 func insertRaw(t fataler, c call.Caller, ns oplog.Namespace, docs ...bson.Raw) {
 	t.Helper()
-	for part := range slices.Chunk(docs, 1000) {
+	size := 100
+	if len(docs) > 0 {
+		size = max(1, min(1000, 40<<20/len(docs[0])))
+	}
+	for part := range slices.Chunk(docs, size) {
 		cmd := call.Command{DB: ns.DB(), Body: writeBody("insert", ns, true), Sequence: "documents", Docs: part}
 		reply := must[bson.Raw](t)(c.Call(context.Background(), cmd))
 		refused := must[[]call.WriteError](t)(call.WriteErrors(reply))
@@ -273,9 +286,14 @@ func (w *world) ranges(ctx context.Context) ([]checkpoint.CopyRange, error) {
 	return ranges, err
 }
 
-// copyAll copies what is left.
-func (w *world) copyAll(ctx context.Context, coll *checkpoint.CopyCollection) (complete bson.Timestamp, err error) {
+func (w *world) rangesOf(ctx context.Context, coll *checkpoint.CopyCollection) ([]checkpoint.CopyRange, error) {
 	ranges, err := w.ranges(ctx)
+	return slices.DeleteFunc(ranges, func(r checkpoint.CopyRange) bool { return r.UUID != coll.UUID }), err
+}
+
+// copyAll copies what is left of a collection.
+func (w *world) copyAll(ctx context.Context, coll *checkpoint.CopyCollection) (complete bson.Timestamp, err error) {
+	ranges, err := w.rangesOf(ctx, coll)
 	if err != nil {
 		return complete, err
 	}
@@ -333,7 +351,5 @@ func difference(want, got []bson.Raw, sorted bool) error {
 }
 
 var errInjected = &call.LostError{Host: "h", Err: errors.New("cut off")}
-
-type contextT = context.Context
 
 func compareIDs(a, b bson.RawValue) int { return bsonorder.Compare(a, b, nil) }

@@ -35,6 +35,9 @@ type document struct {
 	insert, replace bool
 }
 
+// documentBytes is what a document takes.
+const documentBytes = 40
+
 // id returns the document's _id.
 func (d *document) id() (bson.RawValue, bool) {
 	e, ok := rawbson.Lookup(d.raw, idField)

@@ -307,7 +307,7 @@ func (r *reader) noteTime(reply bson.Raw) {
 
 // readPage takes the documents out of a reply, and moves the reader behind them.
 func (r *reader) readPage(c cursorReply, size int) (*page, error) {
-	p := &page{order: r.order, piece: r.piece, held: int64(min(size, replyBytes))}
+	p := &page{order: r.order, piece: r.piece}
 	ended := c.id == 0
 	it := rawbson.NewIter(c.batch)
 	for it.Next() {
@@ -328,12 +328,16 @@ func (r *reader) readPage(c cursorReply, size int) (*page, error) {
 			break
 		}
 		if take {
+			if p.docs == nil {
+				p.docs = make([]document, 0, min(replyDocs, len(c.batch)/len(raw)+1))
+			}
 			p.docs = append(p.docs, d)
 		}
 	}
 	if it.Err() != nil {
 		return nil, fmt.Errorf("read a reply: %w", it.Err())
 	}
+	p.held = min(int64(size+cap(p.docs)*documentBytes), replyBytes)
 	// The reply's memory is not to outlast the page.
 	r.last.Value = slices.Clone(r.last.Value)
 	if r.order == natural && len(p.docs) > 0 && !r.capped {

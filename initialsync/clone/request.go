@@ -2,7 +2,6 @@ package clone
 
 import (
 	"errors"
-	"math"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -58,12 +57,6 @@ func appendNatural(body []byte, field string, direction int32) []byte {
 	return closeDocument(bsoncore.AppendInt32Element(body, "$natural", direction), i)
 }
 
-// appendSize asks for batches that are as large as a reply may be.
-func appendSize(body []byte) []byte {
-	body = bsoncore.AppendInt32Element(body, "batchSize", math.MaxInt32)
-	return bsoncore.AppendBooleanElement(body, "noCursorTimeout", true)
-}
-
 // findCommand opens the reader's cursor: in natural order behind the record
 // resume, if that is not zero; by _id behind the last one that was read.
 func (r *reader) findCommand(resume int64, after bson.Timestamp) call.Command {
@@ -92,13 +85,17 @@ func (r *reader) findCommand(resume int64, after bson.Timestamp) call.Command {
 			}
 		}
 	}
-	return r.command(r.coll.NS.DB(), start, r.appendConcern(appendSize(body), after))
+	// Without a size the first batch would be a little one.
+	body = bsoncore.AppendInt32Element(body, "batchSize", replyDocs)
+	body = bsoncore.AppendBooleanElement(body, "noCursorTimeout", true)
+	return r.command(r.coll.NS.DB(), start, r.appendConcern(body, after))
 }
 
 func (r *reader) getMoreCommand() call.Command {
 	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 256))
 	body = bsoncore.AppendInt64Element(body, "getMore", r.cursor)
 	body = bsoncore.AppendStringElement(body, "collection", r.name)
+	body = bsoncore.AppendInt32Element(body, "batchSize", replyDocs)
 	return r.command(r.coll.NS.DB(), start, body)
 }
 

@@ -2,7 +2,6 @@ package clone
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -27,6 +25,9 @@ const (
 	keptBefore = 8
 	// maxSampleBytes keeps a sample that says where to cut small.
 	maxSampleBytes = 4 << 10
+	// sampleFraction is how few of the documents a sample has to be for a server to
+	// take it without reading them all, with room for an estimate that is wrong.
+	sampleFraction = 25
 )
 
 // Split returns the ranges of a collection: one for a small one, or a capped one,
@@ -37,10 +38,7 @@ func (c *Cloner) Split(ctx context.Context, coll *checkpoint.CopyCollection, to 
 	if !isCapped(coll) && coll.Bytes > 2*c.cfg.RangeBytes {
 		var err error
 		if specs, err = c.split(ctx, coll); err != nil {
-			if e, ok := errors.AsType[*servererr.Error](err); ok && e.Code == servererr.NamespaceNotFound {
-				err = ErrGone
-			}
-			return nil, fmt.Errorf("clone %s (%s) to %s: divide it: %w", coll.NS, coll.UUID, to, err)
+			return nil, fmt.Errorf("clone %s (%s) to %s: divide it: %w", coll.NS, coll.UUID, to, goneAs(err))
 		}
 	}
 	if len(specs) > 1 {
@@ -55,6 +53,10 @@ func (c *Cloner) Split(ctx context.Context, coll *checkpoint.CopyCollection, to 
 
 func (c *Cloner) split(ctx context.Context, coll *checkpoint.CopyCollection) ([]spec, error) {
 	n := int(min(maxRanges, (coll.Bytes+c.cfg.RangeBytes-1)/c.cfg.RangeBytes))
+	samples := int(min(int64(n*samplesPerRange), coll.Docs/sampleFraction))
+	if n = min(n, samples); n < 2 {
+		return []spec{{order: natural}}, nil
+	}
 	name, numbered, err := c.look(ctx, coll)
 	if err != nil {
 		return nil, err
@@ -62,7 +64,7 @@ func (c *Cloner) split(ctx context.Context, coll *checkpoint.CopyCollection) ([]
 	if name == "" {
 		return []spec{{order: natural}}, nil
 	}
-	ids, err := c.sample(ctx, oplog.NewNamespace(coll.NS.DB(), name), n*samplesPerRange)
+	ids, err := c.sample(ctx, oplog.NewNamespace(coll.NS.DB(), name), samples)
 	if err != nil {
 		return nil, fmt.Errorf("take samples: %w", err)
 	}

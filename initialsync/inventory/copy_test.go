@@ -85,6 +85,12 @@ func TestCopyOfCatalogue(t *testing.T) {
 				}
 				begin := source.now(t)
 				inv := source.take(t, scope.Config{}, begin)
+				for _, c := range inv.Collections {
+					_, clustered := c.Options.Lookup("clusteredIndex").DocumentOK()
+					if clustered && len(c.Indexes) > 0 || (c.IDIndex == nil) != (clustered || c.NS.IsBuckets()) {
+						t.Errorf("%s, clustered %t: _id %s and %s", c.NS, clustered, c.IDIndex, c.Indexes)
+					}
+				}
 				target := start(t, mongosim.Options{Dialect: dialect, Seed: 2})
 				exec := target.executor(t, scope.Config{}, unique)
 				build(t, exec, inv, begin)

@@ -13,7 +13,7 @@ import (
 type history struct {
 	begin oplog.OpTime
 	// from is the name that the first rename of a collection takes from it, which
-	// it had at Begin; to is the name that it gets by the last.
+	// it had at Begin.
 	from map[oplog.UUID]oplog.Namespace
 	// created are the collections that did not exist at Begin.
 	created map[oplog.UUID]bool
@@ -142,21 +142,17 @@ func (h *history) take(at oplog.OpTime, list []change) {
 		return
 	}
 	for _, c := range list {
-		h.take1(c)
-	}
-}
-
-func (h *history) take1(c change) {
-	h.use(c.name)
-	switch c.command {
-	case oplog.CommandCreate:
-		h.created[c.uuid] = true
-	case oplog.CommandRenameCollection:
-		h.use(c.to)
-		if _, before := h.from[c.uuid]; !before {
-			h.from[c.uuid] = c.name
+		h.use(c.name)
+		switch c.command {
+		case oplog.CommandCreate:
+			h.created[c.uuid] = true
+		case oplog.CommandRenameCollection:
+			h.use(c.to)
+			if _, before := h.from[c.uuid]; !before {
+				h.from[c.uuid] = c.name
+			}
+		default:
 		}
-	default:
 	}
 }
 
@@ -178,12 +174,13 @@ func seriesOf(buckets oplog.Namespace) oplog.Namespace {
 // restore returns the collections that were there at Begin, with the names that
 // they had then, and the views that the log does not make.
 func (h *history) restore(all []listed) (collections, views []listed, err error) {
-	had := map[oplog.Namespace]*listed{}
+	had := map[oplog.Namespace]listed{}
 	for _, l := range all {
-		if l.isView {
+		switch {
+		case l.isView && !h.taken[l.ns]:
+			views = append(views, l)
 			continue
-		}
-		if h.created[l.uuid] {
+		case l.isView || h.created[l.uuid]:
 			continue
 		}
 		l.atBegin = l.ns
@@ -196,13 +193,8 @@ func (h *history) restore(all []listed) (collections, views []listed, err error)
 			})
 			continue
 		}
-		had[l.atBegin] = &l
+		had[l.atBegin] = l
 		collections = append(collections, l)
-	}
-	for _, l := range all {
-		if l.isView && !h.taken[l.ns] && had[l.ns] == nil {
-			views = append(views, l)
-		}
 	}
 	return collections, views, err
 }

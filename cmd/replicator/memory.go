@@ -1,0 +1,70 @@
+package main
+
+import (
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// memoryLimit tells the garbage collector how much memory there is to be used.
+// Without that it lets the heap grow to twice of what is in use, and so twice the
+// budget of the buffer. It is no hard limit: near it the collector only works
+// more. GOMEMLIMIT, which the runtime reads itself, goes before it. The zero value
+// sets no limit.
+type memoryLimit struct {
+	mu sync.Mutex // guards the rest
+	// base is what a link needs, 0 for no limit; again are the collections that are
+	// being copied again, each with a budget of its own.
+	base  int64
+	again map[oplog.Namespace]bool
+}
+
+// What a link needs beside its buffer, in bytes. The copy has the buffer's budget:
+// while it goes on, the log is on disk.
+const (
+	openTransactions = 64 << 20     // beyond it they go to disk
+	windows          = 3 * 32 << 20 // what writers have: as read, as planned, as sent
+	otherMemory      = 128 << 20    // the program, connections, a reply or two
+	copiedAgain      = 128 << 20    // one collection
+)
+
+// begin sets the limit of a link with a buffer of so many bytes.
+func (m *memoryLimit) begin(buffer int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.base, m.again = buffer+openTransactions+windows+otherMemory, map[oplog.Namespace]bool{}
+	m.set()
+}
+
+func (m *memoryLimit) set() { debug.SetMemoryLimit(m.base + int64(len(m.again))*copiedAgain) }
+
+// observe gives more to a collection that is copied again beside the link.
+func (m *memoryLimit) observe(e event.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.base == 0 {
+		return
+	}
+	switch e := e.(type) {
+	case pipeline.ResyncBegan:
+		m.again[e.NS] = true
+	case pipeline.ResyncEnded:
+		delete(m.again, e.NS)
+	default:
+		return
+	}
+	m.set()
+}
+
+// hasMemoryLimit tells whether the operator has set a limit for the memory.
+func hasMemoryLimit(environ []string) bool {
+	return slices.ContainsFunc(environ, func(pair string) bool {
+		value, ok := strings.CutPrefix(pair, "GOMEMLIMIT=")
+		return ok && value != ""
+	})
+}

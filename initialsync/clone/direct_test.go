@@ -1,0 +1,142 @@
+package clone
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+func capped(t testing.TB, w *world, size, max int) {
+	t.Helper()
+	run(t, w.source, "d", bson.D{{Key: "create", Value: "c"}, {Key: "capped", Value: true}, {Key: "size", Value: size}, {Key: "max", Value: max}})
+}
+
+// checkOrder compares source and target in natural order.
+func (w *world) checkOrder() {
+	w.t.Helper()
+	succeed(w.t, difference(read(w.t, w.source.Caller, "d.c"), read(w.t, w.target.Caller, "d.c"), false))
+}
+
+func TestCopyCapped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	capped(t, w, 1<<20, 500)
+	insertRaw(t, w.source, "d.c", numbered(t, 0, 2345, 100)...) // it has wrapped around
+	w.cfg.FlushDocs = 70
+	ctx := within(t)
+	coll := w.collection("d.c")
+	w.begin(ctx)
+	w.plan(ctx, coll)
+	before := clusterTime(t, w.source)
+	complete := must[bson.Timestamp](t)(w.copyAll(ctx, coll))
+	w.checkOrder()
+	if complete.Before(before) || complete.After(clusterTime(t, w.source)) {
+		t.Errorf("complete as of %v; before it was %v", complete, before)
+	}
+	// It is known of a range that is done, too.
+	if again := must[bson.Timestamp](t)(w.copyAll(ctx, coll)); again != complete {
+		t.Errorf("complete as of %v, then %v", complete, again)
+	}
+}
+
+func clusterTime(t testing.TB, c call.Caller) bson.Timestamp {
+	t.Helper()
+	sec, inc := run(t, c, "admin", bson.D{{Key: "ping", Value: 1}}).Lookup("operationTime").Timestamp()
+	return bson.Timestamp{T: sec, I: inc}
+}
+
+// TestCopyCappedWraps: the collection wraps around while it is read, a little or
+// altogether, between one reply and the next one.
+func TestCopyCappedWraps(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 10, 29, 30, 31, 200} {
+		w := newWorld(t)
+		capped(t, w, 100<<20, 30)
+		insertRaw(t, w.source, "d.c", numbered(t, 0, 30, 600<<10)...)
+		coll := w.collection("d.c")
+		next := 1000
+		finds, times := 0, 0
+		w.source.intercept(nil, func(cmd call.Command) {
+			if name(cmd) == "find" {
+				finds++
+			}
+			if name(cmd) == "find" && times < 2 {
+				times++
+				insertRaw(t, w.source.Caller, "d.c", numbered(t, next, n, 10)...)
+				next += n
+			}
+		})
+		ctx := within(t)
+		w.begin(ctx)
+		w.plan(ctx, coll)
+		must[bson.Timestamp](t)(w.copyAll(ctx, coll))
+		w.checkTail("d.c")
+		if n >= 200 && finds < 3 {
+			t.Errorf("%d inserts: %d cursors", n, finds)
+		}
+	}
+}
+
+// checkTail compares a capped collection that the source went on to write to: what
+// is not in the copy yet is newer than all of it, and the log appends it.
+func (w *world) checkTail(ns oplog.Namespace) {
+	w.t.Helper()
+	have, want := read(w.t, w.target.Caller, ns), read(w.t, w.source.Caller, ns)
+	last := have[len(have)-1]
+	i := slices.IndexFunc(want, func(d bson.Raw) bool { return bytes.Equal(d, last) })
+	all := slices.Concat(have, want[i+1:])
+	if len(all) < len(want) {
+		w.t.Fatalf("%d documents, want %d", len(all), len(want))
+	}
+	succeed(w.t, difference(want, all[len(all)-len(want):], false))
+}
+
+// TestCopyCappedInterrupted: the attempt ends at each command in turn, which was
+// carried out or not; meanwhile the source goes on.
+func TestCopyCappedInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, more := range []int{0, 3, 17, 100} {
+		t.Run(fmt.Sprint(more), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.cfg.FlushDocs = 7
+			n := w.interruptEach(func(ns oplog.Namespace) *checkpoint.CopyCollection {
+				run(t, w.source, "d", bson.D{{Key: "create", Value: ns.Collection()}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}, {Key: "max", Value: 50}})
+				insertRaw(t, w.source, ns, numbered(t, 0, 60, 100)...)
+				return w.collection(ns)
+			}, func(ns oplog.Namespace) {
+				insertRaw(t, w.source.Caller, ns, numbered(t, 1000, more, 100)...)
+			}, w.checkTail)
+			if n < 60 {
+				t.Errorf("%d interruptions", n)
+			}
+		})
+	}
+}
+
+// TestCopyDirect: system collections are written outside of transactions.
+func TestCopyDirect(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cfg.FlushDocs = 40
+	db := 0
+	n := w.interruptEach(func(oplog.Namespace) *checkpoint.CopyCollection {
+		db++
+		ns := oplog.NewNamespace(fmt.Sprintf("d%d", db), "system.js")
+		insertRaw(t, w.source, ns, append(numbered(t, 0, 100, 100), marshal(t, bson.D{{Key: "_id", Value: "f"}, {Key: "value", Value: bson.JavaScript("function() {}")}}))...)
+		coll := w.collection(ns)
+		// Some of it is there already.
+		insertRaw(t, w.target, ns, numbered(t, 30, 20, 5)...)
+		return coll
+	}, nil, w.check)
+	if n < 20 {
+		t.Errorf("%d interruptions", n)
+	}
+}

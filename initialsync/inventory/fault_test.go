@@ -1,0 +1,246 @@
+package inventory_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/inventory"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/scope"
+)
+
+func refusal(err error) *servererr.Error {
+	e, _ := errors.AsType[*servererr.Error](err)
+	return e
+}
+
+func alive(t *testing.T, lines ...string) *model {
+	t.Helper()
+	m := newModel(t)
+	for _, line := range append(lines, "begin") {
+		if !m.do(line) {
+			t.Fatal(line)
+		}
+	}
+	return m
+}
+
+// TestRefusals: what is refused is an error that says which question it was; but
+// for sizes.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for command, text := range map[string]string{
+		"listDatabases": "list the databases", "listCollections": "the collections of db", "listIndexes": "the indexes of db.a",
+		"find": "newest entry", "collStats": "", "endSessions": "",
+	} {
+		m := alive(t, "create db.a")
+		m.refuse[command] = servererr.Unauthorized
+		inv, err := m.take(scope.Config{})
+		if text == "" {
+			if err != nil || len(inv.Collections) != 1 || inv.Collections[0].Bytes != 0 {
+				t.Errorf("%s: %v", command, err)
+			}
+		} else if e := refusal(err); e == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+	if _, err := inventory.Take(t.Context(), inventory.Config{}); err == nil || strings.Count(err.Error(), "\n") != 3 {
+		t.Errorf("nothing given: %v", err)
+	}
+}
+
+// TestSizes: the largest comes first.
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	m := alive(t, "create db.a", "create db.b", "create db.c", "create db.d")
+	m.byteSize[m.byName["db.c"]], m.byteSize[m.byName["db.b"]] = 100, 1<<40
+	inv, err := m.take(scope.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order string
+	for _, c := range inv.Collections {
+		order += " " + c.NS.Collection()
+		if c.State != checkpoint.CollectionPlanned || c.Docs*2 != c.Bytes || c.IDIndex == nil || len(c.Indexes) > 0 {
+			t.Errorf("%+v", c)
+		}
+	}
+	if order != " b c a d" {
+		t.Error(order)
+	}
+}
+
+// instead gives another reply to a command.
+type instead struct {
+	*model
+	command string
+	reply   func(cmd bson.Raw) (bson.Raw, error)
+}
+
+func (i *instead) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	if cmd.Body.Index(0).Key() == i.command {
+		return i.reply(cmd.Body)
+	}
+	return i.model.Call(ctx, cmd)
+}
+
+func (i *instead) take() (*inventory.Inventory, error) {
+	i.do("list")
+	return inventory.Take(i.t.Context(), inventory.Config{Source: i, Scope: newScope(i.t, scope.Config{}), Log: i.model, Begin: i.begin})
+}
+
+// TestReplies: what is not understood is an error.
+func TestReplies(t *testing.T) {
+	t.Parallel()
+	id := `"info": {"uuid": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAQ==", "subType": "04"}}}`
+	cursor := func(doc string) string {
+		return `{"cursor": {"id": 0, "ns": "db.c", "firstBatch": [` + doc + `]}, "ok": 1}`
+	}
+	for _, test := range []struct{ command, reply, text string }{
+		{"listDatabases", `{"ok": 1}`, "without them"},
+		{"listDatabases", `{"databases": [{"a": 1}]}`, "without a name"},
+		{"listCollections", `{"ok": 1}`, "usable cursor"},
+		{"listCollections", cursor("1"), "usable cursor"},
+		{"listCollections", cursor(`{"type": "collection", "options": {}, ` + id + `}`), "no name"},
+		{"listCollections", cursor(`{"name": "x", "type": "collection", ` + id + `}`), "no options"},
+		{"listCollections", cursor(`{"name": "x", "type": "collection", "options": {}, "info": {}}`), "without a UUID"},
+		{"listCollections", cursor(`{"name": "x", "type": "new", "options": {}, ` + id + `}`), `of type "new"`},
+		{"listCollections", cursor(`{"name": "x", "type": "timeseries", "options": {}, ` + id + `}`), "without buckets"},
+		{"listCollections", cursor(`{"name": "x", "type": "view", "options": {"viewOn": "a", "new": 1}, "info": {}}`), `option "new"`},
+		{"listIndexes", cursor(`{"v": 2, "key": {"a": 1}}`), "without name or key"},
+		{"listIndexes", cursor(`{"v": 2, "name": "a"}`), "without name or key"},
+		{"find", cursor(``), "empty"},
+		{"find", cursor(`{"a": 1}`), "no timestamp"},
+	} {
+		i := &instead{alive(t, "create db.a"), test.command, func(bson.Raw) (bson.Raw, error) { return doc(t, test.reply), nil }}
+		if _, err := i.take(); err == nil || !strings.Contains(err.Error(), test.text) {
+			t.Errorf("%s: %v", test.reply, err)
+		}
+	}
+	lost := &call.LostError{Host: "h:1", Err: errors.New("reset")}
+	i := &instead{alive(t, "create db.a"), "collStats", func(bson.Raw) (bson.Raw, error) { return nil, lost }}
+	if _, err := i.take(); !errors.Is(err, lost) {
+		t.Errorf("a line that breaks: %v", err)
+	}
+}
+
+// TestOldServer asks again without the mark of unfinished indexes.
+func TestOldServer(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	i := &instead{model: alive(t, "create db.a"), command: "listIndexes"}
+	i.reply = func(cmd bson.Raw) (bson.Raw, error) {
+		asked++
+		if _, err := cmd.LookupErr("includeBuildUUIDs"); err == nil {
+			return nil, servererr.New(40415, "BSON field 'listIndexes.includeBuildUUIDs' is an unknown field.")
+		}
+		return doc(t, `{"cursor": {"id": 0, "ns": "db.a", "firstBatch": [{"v": 1, "key": {"b": 1}, "name": "b", "ns": "db.a"}]}, "ok": 1}`), nil
+	}
+	inv, err := i.take()
+	if err != nil || asked != 2 || len(inv.Collections) != 1 || len(inv.Collections[0].Indexes) != 1 {
+		t.Errorf("%+v after %d questions, %v", inv, asked, err)
+	}
+}
+
+// TestLog: an entry that cannot be read, and a log that cannot be, are errors.
+func TestLog(t *testing.T) {
+	t.Parallel()
+	for _, o := range []bson.D{
+		{{Key: "renameCollection", Value: "db.a"}},
+		{{Key: "create", Value: 1}},
+		{{Key: "create", Value: "x"}}, // without ui
+		{{Key: "applyOps", Value: bson.A{1}}},
+		{{Key: "applyOps", Value: 1}},
+	} {
+		m := alive(t, "create db.a")
+		m.command("db.a", oplog.UUID{}, o)
+		_, err := m.take(scope.Config{})
+		if _, ok := errors.AsType[*oplog.EntryError](err); !ok {
+			t.Errorf("%v: %v", o, err)
+		}
+	}
+	nested := bson.D{{Key: "applyOps", Value: bson.A{}}}
+	for range 20 {
+		nested = bson.D{{Key: "applyOps", Value: bson.A{bson.D{{Key: "op", Value: "c"}, {Key: "ns", Value: "db.$cmd"}, {Key: "o", Value: nested}}}}}
+	}
+	m := alive(t, "create db.a")
+	m.command("db.a", oplog.UUID{}, nested)
+	if _, err := m.take(scope.Config{}); err == nil || !strings.Contains(err.Error(), "deeper") {
+		t.Errorf("%v", err)
+	}
+	// Somebody's applyOps, with a create inside of another.
+	m = alive(t)
+	u := m.newUUID()
+	m.command("db.a", oplog.UUID{}, bson.D{{Key: "applyOps", Value: bson.A{bson.D{
+		{Key: "op", Value: "c"},
+		{Key: "ns", Value: "db.$cmd"},
+		{Key: "o", Value: bson.D{{Key: "applyOps", Value: bson.A{m.createOf(&openTxn{ns: "db.n", uuid: u})}}}},
+	}}}})
+	m.appear("db.n", u)
+	if inv, err := m.take(scope.Config{}); err != nil || len(inv.Collections) > 0 {
+		t.Errorf("%v, %v", inv, err)
+	}
+}
+
+// TestOps: operations that are none are refused, and the rest is what the parser
+// makes of a real one.
+func TestOps(t *testing.T) {
+	t.Parallel()
+	at := oplog.NewOpTime(100, 3, 7)
+	c := &checkpoint.CopyCollection{NS: "db.a.b", UUID: oplog.UUID{3}, Options: doc(t, `{"capped": true, "size": 10}`), IDIndex: doc(t, `{"v": 2, "key": {"_id": 1}, "name": "_id_"}`)}
+	op, err := inventory.CreateOp(c, at)
+	if err != nil || op.OpTime != at || op.UI != c.UUID || op.NS != "db.$cmd" {
+		t.Fatalf("%+v, %v", op, err)
+	}
+	if create, err := op.Create(); err != nil || create.NS != c.NS || create.Options.String() != c.Options.String() || create.IDIndex.String() != c.IDIndex.String() {
+		t.Errorf("%+v, %v", create, err)
+	}
+	spec := doc(t, `{"v": 2, "key": {"a": 1}, "name": "a"}`)
+	if op, err = inventory.IndexesOp(c, []bson.Raw{spec}, at); err != nil || op.Command != oplog.CommandCommitIndexBuild {
+		t.Errorf("%+v, %v", op, err)
+	}
+	if b, err := op.IndexBuild(); err != nil || b.NS != c.NS || len(b.Specs) != 1 || b.Specs[0].String() != spec.String() {
+		t.Errorf("%+v, %v", b, err)
+	}
+	c.Options = doc(t, `{"collation": {"locale": "de"}}`)
+	own := doc(t, `{"v": 2, "key": {"a": 1}, "name": "b", "collation": {"locale": "de"}}`)
+	op, err = inventory.IndexesOp(c, []bson.Raw{spec, own}, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := op.IndexBuild(); err != nil || b.Specs[0].Lookup("collation", "locale").StringValue() != "simple" || b.Specs[1].String() != own.String() {
+		t.Errorf("%+v, %v", b, err)
+	}
+	if op, err = inventory.DropOp("db.a.b", at); err != nil || op.Command != oplog.CommandDrop {
+		t.Errorf("%+v, %v", op, err)
+	}
+	if d, err := op.Drop(); err != nil || d.NS != "db.a.b" {
+		t.Errorf("%+v, %v", d, err)
+	}
+	view := doc(t, `{"_id": "db.v", "viewOn": "a.b", "pipeline": []}`)
+	if op, err = inventory.ViewOp(view, at); err != nil || op.Kind != oplog.KindInsert || op.NS != "db.system.views" || op.O.String() != view.String() {
+		t.Errorf("%+v, %v", op, err)
+	}
+	broken := bson.Raw{9, 0, 0, 0, 1, 'a', 0, 0, 0}
+	for what, make := range map[string]func() (*oplog.Op, error){
+		"no time":              func() (*oplog.Op, error) { return inventory.DropOp("db.a", oplog.OpTime{}) },
+		"no indexes":           func() (*oplog.Op, error) { return inventory.IndexesOp(c, nil, at) },
+		"an index with no key": func() (*oplog.Op, error) { return inventory.IndexesOp(c, []bson.Raw{doc(t, `{"name": "a"}`)}, at) },
+		"broken options": func() (*oplog.Op, error) {
+			return inventory.CreateOp(&checkpoint.CopyCollection{NS: "db.a", Options: broken}, at)
+		},
+		"broken index":      func() (*oplog.Op, error) { return inventory.IndexesOp(c, []bson.Raw{broken}, at) },
+		"a view of no name": func() (*oplog.Op, error) { return inventory.ViewOp(doc(t, `{"_id": "v"}`), at) },
+	} {
+		if op, err := make(); err == nil {
+			t.Errorf("%s: %+v", what, op)
+		}
+	}
+}

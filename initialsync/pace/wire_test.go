@@ -1,0 +1,82 @@
+package pace
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongosim"
+)
+
+// TestWire asks servers over the network: one that shows pressure of several kinds, and
+// one that does not let this user ask.
+func TestWire(t *testing.T) {
+	t.Parallel()
+	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 21, Users: []mongosim.User{
+		{Name: "mirror", Password: "secret", Roles: []mongosim.Role{{Name: "clusterMonitor", DB: "admin"}}},
+		{Name: "nobody", Password: "secret"},
+	}})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	connect := func(user string) *mdb.Set {
+		opts, err := mdb.Parse(mdb.Config{URI: set.URIFor(user)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := mdb.Open(ctx, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		return s
+	}
+	events := make(chan event.Event, 1000)
+	p := newPacer(t, Config{Source: connect("nobody"), Target: connect("mirror"), Every: 50 * time.Millisecond, Observer: func(e event.Event) { events <- e }})
+	run, end := context.WithCancelCause(ctx)
+	done := make(chan error, 1)
+	go func() { done <- p.Run(run) }()
+	next := func() event.Event {
+		t.Helper()
+		select {
+		case e := <-events:
+			return e
+		case <-ctx.Done():
+			t.Fatal("nothing happens")
+			return nil
+		}
+	}
+	if e, ok := next().(Unwatched); !ok || e.Side != clone.Source {
+		t.Errorf("the source's refusal is %+v", e)
+	}
+	for want, pressure := range map[string]mongosim.Pressure{
+		"flow control holds its writes back, as its secondaries lag": {Lagged: true},
+		"31 % of its cache is dirty":                                 {CacheDirty: 0.31},
+		"it has no tickets left to write":                            {WriteTickets: 128},
+	} {
+		set.Member(0).SetPressure(pressure)
+		for p.Status().Factor > leastFactor {
+			if e, ok := next().(Slowed); !ok || e.Side != clone.Target || e.Why != want {
+				t.Fatalf("%s: %+v", want, e)
+			}
+		}
+		set.Member(0).SetPressure(mongosim.Pressure{})
+		for {
+			e := next()
+			if _, ok := e.(Recovered); ok {
+				break
+			}
+			if s, ok := e.(Slowed); !ok || s.Why != want {
+				t.Fatalf("%s: %+v", want, e)
+			}
+		}
+	}
+	ended := errors.New("ended")
+	end(ended)
+	if err := <-done; !errors.Is(err, ended) {
+		t.Errorf("%v", err)
+	}
+}
