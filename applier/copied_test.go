@@ -196,7 +196,7 @@ type picky struct {
 	refused []string
 }
 
-func (p *picky) Apply(ctx context.Context, op *oplog.Op, again ddl.Again) error {
+func (p *picky) Apply(_ context.Context, op *oplog.Op, again ddl.Again) error {
 	if len(p.refused) > 0 && op.Command == oplog.CommandCommitIndexBuild {
 		return &ddl.IndexError{OpTime: op.OpTime, NS: "db.c", Index: p.refused[0], Err: servererr.New(servererr.CannotIndexParallelArrays, "no")}
 	}
@@ -219,7 +219,8 @@ func TestIndexesOfCopyHeld(t *testing.T) {
 	r.target.run(t, "db", bson.D{{Key: "create", Value: "c"}})
 	l := newLog(t)
 	l.alone(commandOp("db", bson.D{
-		{Key: "commitIndexBuild", Value: "c"}, {Key: "indexBuildUUID", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}},
+		{Key: "commitIndexBuild", Value: "c"},
+		{Key: "indexBuildUUID", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}},
 		{Key: "indexes", Value: bson.A{bson.D{{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "x", Value: 1}}}, {Key: "name", Value: "x_1"}}}},
 	}))
 	l.add(insertOp("db.c", doc(1, 0)))
@@ -227,7 +228,7 @@ func TestIndexesOfCopyHeld(t *testing.T) {
 	run := func(refused ...string) (*picky, error) {
 		p := &picky{refused: refused}
 		a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) {
-			p.commands = c.Commands.(*commands) //nolint:errcheck // it is one
+			p.commands = c.Commands.(*commands)
 			c.Commands, c.CopiedUntil = p, l.optime()
 			c.Observer = func(e event.Event) {
 				if h, ok := e.(IndexHeld); ok {

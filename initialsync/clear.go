@@ -53,9 +53,6 @@ func (c *Copier) clear(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := c.hold.DropCopies(ctx, c.copy.Number); err != nil {
-		return err
-	}
 	c.copy.Cleared = true
 	if err := c.hold.UpdateCopy(ctx, c.copy); err != nil {
 		return err

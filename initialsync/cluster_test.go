@@ -325,7 +325,6 @@ type cut struct {
 	left atomic.Int64
 	// late lets the last one through.
 	late bool
-	stop context.CancelCauseFunc
 }
 
 func (c *cut) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {

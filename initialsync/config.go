@@ -42,8 +42,9 @@ type Config struct {
 	// MetaDB and Link say where the held specs of what is cleared are. An empty
 	// MetaDB means "replicator".
 	MetaDB, Link string
-	// NewCommands makes one for each worker: they are for one goroutine. They had
-	// better share what they know of the target.
+	// NewCommands makes one for each worker: they are for one goroutine. They have
+	// to have the same Scope: a database is cleared by a command that drops what
+	// the Scope maps to it. They had better share what they know of the target.
 	NewCommands func(ctx context.Context) (Commands, error)
 	ReadConcern clone.ReadConcern
 	// Workers is how many ranges are copied at a time, IndexWorkers on how many

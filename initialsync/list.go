@@ -17,6 +17,9 @@ import (
 // list puts what is to be copied into the metadata, and makes the views.
 func (c *Copier) list(ctx context.Context) error {
 	c.enter(StepList)
+	if err := c.hold.DropCopies(ctx, c.copy.Number); err != nil {
+		return fmt.Errorf("forget the copies that are void: %w", err)
+	}
 	inv, err := c.take(ctx)
 	if err != nil {
 		return err

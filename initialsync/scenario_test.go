@@ -119,9 +119,9 @@ func runCopy(t *testing.T, w *world, d *datadriven.TestData) string {
 	c := w.start(cfg, lanes)
 	w.crashAt = crash
 	done := make(chan error, 1)
-	go func() { done <- c.Run(t.Context()) }() //nolint:forbidigo // a test
+	go func() { done <- c.Run(t.Context()) }()
 	var shown strings.Builder
-	for _, text := range strings.Split(at, "+") {
+	for text := range strings.SplitSeq(at, "+") {
 		if text == "" {
 			continue
 		}

@@ -56,7 +56,6 @@ type world struct {
 	begun  time.Time
 	log    []string
 	events []event.Event
-	told   func()
 }
 
 type sourceCollection struct {
@@ -213,8 +212,8 @@ func (l *worldLane) SaveCollection(ctx context.Context, c *checkpoint.CopyCollec
 	if !c.Complete.IsZero() {
 		what += fmt.Sprintf(", complete at %d", c.Complete.T)
 	}
-	for _, f := range c.Failed {
-		what += ", failed: " + f.Name
+	if len(c.Failed) > 0 {
+		what += fmt.Sprintf(", failed %d", len(c.Failed))
 	}
 	return l.change(ctx, 0, what, func() error {
 		d := *c

@@ -102,6 +102,8 @@ var rules = []struct {
 	{"too many copies", is(ErrCopies), Verdict{Action: Resync, Code: ExitResync, Hint: "See why the copies failed (the reason is in the message and in the log). Start the link anew to try again."}},
 	{"copied member changed", void, Verdict{Action: Retry}},
 	{"feature compatibility version", as[*origin.FCVError], Verdict{Action: Retry}},
+	{"member that cannot be copied now", is(origin.ErrState), Verdict{Action: Retry}},
+	{"beginning of a copy not committed", is(origin.ErrUncommitted), Verdict{Action: Retry}},
 	{"no spool", is(ErrNoSpool), Verdict{Action: Exit, Code: ExitCheck, Hint: "Give --spool-dir, best the one that the copy was begun with: what is in it need not be read again."}},
 	{"spool in use", is(spool.ErrInUse), Verdict{Action: Exit, Code: ExitCheck, Hint: "Another process has the folder of --spool-dir. Give each link a folder of its own."}},
 	{"spool damaged", as[*spool.DamagedError], Verdict{Action: Retry}},

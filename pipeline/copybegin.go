@@ -11,6 +11,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/initialsync/inventory"
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/syncsource"
@@ -56,6 +57,9 @@ func void(err error) bool {
 		return true
 	}
 	if _, ok := errors.AsType[*GoneError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*inventory.DuplicateError](err); ok {
 		return true
 	}
 	// What FCVError says of the beginning of a copy is tried again; this one is

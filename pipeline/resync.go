@@ -236,7 +236,7 @@ func (p *Pipeline) resyncLoop(ctx context.Context) error {
 			_, out := p.resyncs.out[wish.NS]
 			switch {
 			case !isOpen(wish):
-			case !out && !p.isCopying(), r != nil && r.ready() && p.shownSpool() == nil:
+			case !out && !p.isCopying(), r != nil && p.shownSpool() == nil && r.ready(p.progress().Applied):
 				p.resyncs.again()
 			case r != nil:
 				_ = p.wishes.TellResync(ctx, wish.NS, checkpoint.ResyncCopying, r.says()) // it is for people; the next time may succeed
@@ -253,15 +253,19 @@ func (p *Pipeline) shownSpool() *spool.Spool {
 	return nil
 }
 
-// ready tells whether the collection can be taken back, or cannot be copied.
-func (r *resync) ready() bool {
+// ready tells whether the collection can be taken back by the link, which is at
+// applied, or cannot be copied.
+func (r *resync) ready(applied oplog.OpTime) bool {
 	select {
 	case <-r.done:
 		return true
 	default:
 	}
 	s := r.p.Snapshot()
-	return s.State == Steady && s.Copy != nil && s.Copy.Phase == checkpoint.Copied && s.Copy.Spool == nil
+	if s.Copy == nil || s.Copy.Phase != checkpoint.Copied || s.Copy.Spool != nil {
+		return false
+	}
+	return s.State == Steady || !s.Progress.Applied.Before(applied)
 }
 
 // says is how far it is, for people.
@@ -283,7 +287,7 @@ func (p *Pipeline) takeBack(ctx, soft context.Context) error {
 		return nil // what is in the spool cannot be cut at an entry
 	}
 	for ns, r := range p.resyncs.running {
-		if !r.ready() {
+		if !r.ready(p.progress().Applied) {
 			continue
 		}
 		r.drain(nil)

@@ -191,7 +191,7 @@ func (u *upstream) judge(ctx context.Context, src syncsource.Source, err error) 
 			v.Deny = quiet
 		}
 	}
-	if v.Deny > 0 {
+	if v.Deny > 0 && u.pin() == nil { // there is no other to read from
 		u.resolver.Deny(src.Host, v.Deny, "could not be read from: "+err.Error())
 		return nil
 	}

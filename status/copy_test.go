@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,9 +139,9 @@ func TestConsistent(t *testing.T) {
 // spared then; what is old does not count.
 func TestWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := 0
+		var asked atomic.Int32
 		source := callerFunc(func(string) (bson.Raw, error) {
-			asked++
+			asked.Add(1)
 			return raw(t, `{"cursor": {"firstBatch": [{"ts": {"$timestamp": {"t": 300, "i": 1}}}]}}`), nil
 		})
 		registry := prometheus.NewRegistry()
@@ -165,12 +166,12 @@ func TestWindow(t *testing.T) {
 		want("at first", 600, 190)
 		time.Sleep(45 * time.Second)
 		want("later", 600, 145)
-		if asked != 0 {
-			t.Errorf("the source was asked %d times", asked)
+		if n := asked.Load(); n != 0 {
+			t.Errorf("the source was asked %d times", n)
 		}
 		time.Sleep(16 * time.Second)
 		want("old", 690, math.NaN())
-		if asked == 0 {
+		if asked.Load() == 0 {
 			t.Error("the source was not asked")
 		}
 		p.set(func(s *pipeline.Snapshot) { s.Window.At, s.Window.Left = time.Now(), -1 })

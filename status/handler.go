@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -94,9 +95,9 @@ func (t *Tracker) serveHealth(w http.ResponseWriter, _ *http.Request) {
 		code = http.StatusServiceUnavailable
 		body += fmt.Sprintf("nothing was heard of the source for %s\n", silent.Round(time.Second))
 	}
-	for _, fault := range t.shortages(&s) {
+	if short := t.shortages(&s); len(short) > 0 {
 		code = http.StatusServiceUnavailable
-		body += fault + "\n"
+		body += strings.Join(short, "\n") + "\n"
 	}
 	text(w, code, body)
 }

@@ -234,6 +234,13 @@ func (s *step) updateView(ctx context.Context, source, ns oplog.Namespace) error
 	if !exists {
 		return s.createView(ctx, ns, def)
 	}
+	if def.buckets {
+		if s.again != Copied {
+			return s.diverged(ns, "it is a %s, and no time series", coll.Type)
+		}
+		s.tolerate(ns, "it is a "+coll.Type.String())
+		return nil
+	}
 	options := split(coll.Options)
 	had, _ := options.get("collation")
 	if !bytes.Equal(had.Value, def.collation) {

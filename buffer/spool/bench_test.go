@@ -59,7 +59,8 @@ func BenchmarkReadBack(b *testing.B) {
 				}
 			}
 		}
-		for range out {
+		for got := range out {
+			s.Release(got.Bytes)
 			n++
 		}
 		if n < count {

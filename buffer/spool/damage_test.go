@@ -36,8 +36,10 @@ func imageOf(t testing.TB, dir string) image {
 
 func (m image) write(t testing.TB, dir string) {
 	t.Helper()
-	if err := clearFiles(dir); err != nil {
-		t.Fatal(err)
+	for _, path := range files(t, dir) {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, b := range m {
 		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {

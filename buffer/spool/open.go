@@ -266,7 +266,7 @@ func (g *segment) scan(before oplog.OpTime) (at int64, torn, err error) {
 	if _, err := f.Seek(g.preamble, io.SeekStart); err != nil {
 		return 0, nil, err
 	}
-	in := bufio.NewReaderSize(f, 1<<20)
+	in := bufio.NewReaderSize(f, int(min(max(g.size, headSize), 1<<20)))
 	var buf []byte
 	for at = g.preamble; at < g.size; {
 		if g.size-at < headSize {

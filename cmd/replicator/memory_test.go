@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/pipeline"
 )
 
-func TestMemoryLimit(t *testing.T) {
+func TestMemoryForCopies(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
 	var m memoryLimit

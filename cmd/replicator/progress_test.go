@@ -372,6 +372,7 @@ func runProgress(t *testing.T, mode string, f func(link *fakeLink, m *terminal, 
 		f(&link, m, log)
 		end(nil)
 		running.Wait()
+		log.Info("after the end")
 	})
 	return m.String()
 }
@@ -408,12 +409,12 @@ func TestProgressOnTerminal(t *testing.T) {
 			t.Errorf("%s", seen)
 		}
 	})
-	if strings.Count(out, "\n") != 2 {
+	if strings.Count(out, "\n") != 3 {
 		t.Errorf("%s", out)
 	}
 	// A run that ends in the middle leaves the block.
 	out = runProgress(t, progressTerminal, func(link *fakeLink, _ *terminal, _ *slog.Logger) { link.set(copyAt(time.Now())) })
-	if strings.Count(out, "Initial sync of rs0") != 1 || !strings.Contains(out, "shop.orders") {
+	if strings.Count(out, "Initial sync of rs0") != 1 || !strings.Contains(out, "shop.orders") || !strings.HasSuffix(out, "msg=\"after the end\"\n") {
 		t.Errorf("%s", out)
 	}
 }
@@ -474,8 +475,9 @@ func TestProgressAsJSON(t *testing.T) {
 		s.Progress.Applied = copyTime(2000)
 		link.set(s)
 		time.Sleep(10 * time.Second)
-		s.Copy.Pace.Factor = math.NaN()
-		link.set(s)
+		odd := copyAt(time.Now())
+		odd.Copy.Pace.Factor = math.NaN()
+		link.set(odd)
 		time.Sleep(10 * time.Second)
 		link.set(done(time.Now()))
 		end(nil)
@@ -528,7 +530,7 @@ func TestProgressMode(t *testing.T) {
 	if got := progressMode(progressAuto, file, false); got != progressLines {
 		t.Errorf("into a file: %s", got)
 	}
-	if out := runProgress(t, progressNone, func(link *fakeLink, _ *terminal, _ *slog.Logger) { link.set(copyAt(time.Now())) }); out != "" {
+	if out := runProgress(t, progressNone, func(link *fakeLink, _ *terminal, _ *slog.Logger) { link.set(copyAt(time.Now())) }); strings.Count(out, "\n") != 1 {
 		t.Errorf("%s", out)
 	}
 }

@@ -289,7 +289,7 @@ func TestWrongSettings(t *testing.T) {
 		{"drop and keep", nil, []string{"--drop-existing", "--allow-existing"}, "what the target has is either dropped or kept"},
 		{"drop and not copy", nil, []string{"--drop-existing", "--start-at=now"}, "--drop-existing is for a link that begins with a copy"},
 		{"start with nothing", nil, []string{"--start-at="}, "--start-at is empty: say copy, now, or a point in time"},
-		{"no start", nil, []string{"--start-at=cpoy"}, "or copy, to begin with a copy"},
+		{"no start", nil, []string{"--start-at=later"}, "or copy, to begin with a copy"},
 		{"copied until a copy", nil, []string{"--copied-until=copy"}, "is no point in time"},
 		{"no folder for the spool", []string{"REPLICATOR_LINK=.."}, nil, `--link: ".." cannot be the name of a folder of the spool`},
 		{"clone workers", nil, []string{"--clone-workers=0"}, "--clone-workers: 0 is not from 1 to 256"},

@@ -143,6 +143,8 @@ type Cloner struct {
 	lsid bson.Raw
 	// memory is what was read and is not written, or is being read.
 	memory *semaphore.Weighted
+	// batch is how many documents a reply may have.
+	batch int32
 }
 
 // New checks cfg. It does no I/O.
@@ -151,7 +153,7 @@ func New(cfg Config) (*Cloner, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Cloner{cfg: cfg, lsid: newSessionID(), memory: semaphore.NewWeighted(cfg.Memory)}, nil
+	return &Cloner{cfg: cfg, lsid: newSessionID(), memory: semaphore.NewWeighted(cfg.Memory), batch: replyDocs}, nil
 }
 
 func newSessionID() bson.Raw {
@@ -193,7 +195,7 @@ func (c *Cloner) copyRange(ctx context.Context, lane Lane, coll *checkpoint.Copy
 		return at.complete, nil
 	}
 	rd := newReader(c, coll, sp, at)
-	w := &writer{Cloner: c, lane: lane, coll: coll, to: to, r: r, at: at, direct: isDirect(coll, to), capped: isCapped(coll)}
+	w := &writer{Cloner: c, lane: lane, coll: coll, to: to, r: r, at: at, direct: isDirect(coll, to), capped: isCapped(coll), limit: c.cfg.FlushDocs}
 	if w.capped {
 		if err := rd.align(ctx, to); err != nil {
 			return bson.Timestamp{}, goneAs(err)

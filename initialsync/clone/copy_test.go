@@ -187,3 +187,101 @@ func TestCopyRenamed(t *testing.T) {
 		t.Error("it is not done")
 	}
 }
+
+// TestCopyCollated: a collection whose strings are compared by a collation.
+func TestCopyCollated(t *testing.T) {
+	t.Parallel()
+	for _, order := range []order{natural, byID} {
+		w := newWorld(t)
+		run(t, w.source, "d", bson.D{{Key: "create", Value: "c"}, {Key: "collation", Value: bson.D{{Key: "locale", Value: "en"}, {Key: "strength", Value: 2}}}})
+		var docs []bson.Raw
+		for i := range 600 {
+			id := fmt.Sprintf("%c%d", "aBcDeF"[i%6], i)
+			docs = append(docs, marshal(t, bson.D{{Key: "_id", Value: id}}))
+		}
+		insertRaw(t, w.source, "d.c", docs...)
+		if order == byID {
+			w.idOrder(false)
+		}
+		coll := w.collection("d.c")
+		w.cfg.RangeBytes, w.batch = coll.Bytes/5, 17
+		w.whole(coll)
+		if n := len(must[[]checkpoint.CopyRange](t)(w.ranges(t.Context()))); n < 5 {
+			t.Errorf("%d ranges", n)
+		}
+		if w.docs != 600 {
+			t.Errorf("%d documents were copied", w.docs)
+		}
+	}
+}
+
+// TestCopyBuckets copies the buckets of a time series, in either order.
+func TestCopyBuckets(t *testing.T) {
+	t.Parallel()
+	for _, order := range []order{natural, byID} {
+		w := newWorld(t)
+		for _, c := range []call.Caller{w.source, w.target} {
+			run(t, c, "d", bson.D{{Key: "create", Value: "s"}, {Key: "timeseries", Value: bson.D{{Key: "timeField", Value: "t"}}}})
+		}
+		const ns = "d.system.buckets.s"
+		var docs []bson.Raw
+		for i := range 500 {
+			docs = append(docs, marshal(t, bson.D{
+				{Key: "_id", Value: bson.ObjectID{1, byte(i >> 8), byte(i)}},
+				{Key: "control", Value: bson.D{{Key: "version", Value: 1}, {Key: "min", Value: bson.D{{Key: "t", Value: bson.DateTime(i)}}}, {Key: "max", Value: bson.D{{Key: "t", Value: bson.DateTime(i)}}}}},
+				{Key: "data", Value: bson.D{{Key: "t", Value: bson.D{{Key: "0", Value: bson.DateTime(i)}}}}},
+			}))
+		}
+		insertRaw(t, w.source, ns, docs...)
+		if order == byID {
+			w.idOrder(false)
+		}
+		coll := w.listed(ns)
+		coll.IDIndex = nil
+		w.cfg.RangeBytes, w.batch = coll.Bytes/5, 17
+		w.whole(coll)
+		if w.docs != 500 {
+			t.Errorf("%d documents were copied", w.docs)
+		}
+	}
+}
+
+// TestCopyDropped drops the collection between two replies.
+func TestCopyDropped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.batch = 10
+	insertRaw(t, w.source, "d.c", numbered(t, 0, 100, 10)...)
+	coll := w.collection("d.c")
+	ctx := within(t)
+	w.begin(ctx)
+	w.plan(ctx, coll)
+	replies := 0
+	w.source.intercept(nil, func(cmd call.Command) {
+		if replies++; replies == 3 {
+			run(t, w.source.Caller, "d", bson.D{{Key: "drop", Value: "c"}})
+			insertRaw(t, w.source.Caller, "d.c", numbered(t, 1000, 10, 10)...)
+		}
+	})
+	if _, err := w.copyAll(ctx, coll); !errors.Is(err, ErrGone) {
+		t.Errorf("error %v", err)
+	}
+	for _, d := range read(t, w.target, "d.c") {
+		if d.Lookup("_id").AsInt64() >= 1000 {
+			t.Errorf("%s is not of that collection", d)
+		}
+	}
+}
+
+// TestDialects copies from other versions.
+func TestDialects(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"4.4", "6.0", "8.0"} {
+		w := newWorldOf(t, dialect)
+		insertRaw(t, w.source, "d.c", mixed(t)...)
+		coll := w.collection("d.c")
+		w.cfg.RangeBytes, w.cfg.ReadConcern = coll.Bytes/5, Local
+		w.cfg.After = clusterTime(t, w.source)
+		w.whole(coll)
+	}
+}

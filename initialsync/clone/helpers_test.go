@@ -111,20 +111,25 @@ type world struct {
 	store      *checkpoint.Store
 	hold       *checkpoint.Hold
 	cfg        Config
+	// batch, if not 0, is how many documents a reply has.
+	batch int32
+	// mu guards what was told.
+	mu         sync.Mutex
 	docs       int64
 	progressed int
-	mu         sync.Mutex
 }
 
 func newWorld(t testing.TB) *world { return newWorldOf(t, "5.0") }
 
-func newWorldOf(t testing.TB, dialect string) *world {
+func newWorldOf(t testing.TB, dialect string) *world { return newWorldWith(t, dialect, 1) }
+
+func newWorldWith(t testing.TB, dialect string, targets int) *world {
 	t.Helper()
 	w := &world{t: t}
 	var ends [2]*gate
 	for i := range w.sets {
 		w.sets[i] = mongosim.StartTest(t, mongosim.Options{
-			Members: 1, Seed: int64(21 + i), Dialect: dialect, HeartbeatInterval: 50 * time.Millisecond, ElectionTimeout: 500 * time.Millisecond,
+			Members: []int{1, targets}[i], Seed: int64(21 + i), Dialect: dialect, HeartbeatInterval: 50 * time.Millisecond, ElectionTimeout: 500 * time.Millisecond,
 		})
 		o := must[*mdb.Options](t)(mdb.Parse(mdb.Config{URI: w.sets[i].URI()}))
 		s := must[*mdb.Set](t)(mdb.Open(t.Context(), o))
@@ -172,7 +177,11 @@ func (w *world) cloner() *Cloner {
 		w.docs += docs
 		w.progressed++
 	}
-	return must[*Cloner](w.t)(New(cfg))
+	c := must[*Cloner](w.t)(New(cfg))
+	if w.batch > 0 {
+		c.batch = w.batch
+	}
+	return c
 }
 
 // run sends a command that has to succeed, write errors included.
@@ -249,6 +258,16 @@ func read(t fataler, c call.Caller, ns oplog.Namespace) []bson.Raw {
 // it in the target.
 func (w *world) collection(ns oplog.Namespace) *checkpoint.CopyCollection {
 	w.t.Helper()
+	coll := w.listed(ns)
+	create := bsoncore.NewDocumentBuilder().AppendString("create", ns.Collection()).Build()
+	create = closeDocument(slices.Concat([]byte(create[:len(create)-1]), coll.Options[4:len(coll.Options)-1]), 0)
+	must[bson.Raw](w.t)(w.target.Call(context.Background(), call.Command{DB: ns.DB(), Body: bson.Raw(create)}))
+	return coll
+}
+
+// listed returns a collection of the source as it would be listed.
+func (w *world) listed(ns oplog.Namespace) *checkpoint.CopyCollection {
+	w.t.Helper()
 	reply := run(w.t, w.source, ns.DB(), bson.D{{Key: "listCollections", Value: 1}, {Key: "filter", Value: bson.D{{Key: "name", Value: ns.Collection()}}}})
 	cursor := must[cursorReply](w.t)(parseCursor(reply))
 	it := rawbson.NewIter(cursor.batch)
@@ -265,9 +284,6 @@ func (w *world) collection(ns oplog.Namespace) *checkpoint.CopyCollection {
 		coll.Docs++
 		coll.Bytes += int64(len(d))
 	}
-	create := bsoncore.NewDocumentBuilder().AppendString("create", ns.Collection()).Build()
-	create = closeDocument(slices.Concat([]byte(create[:len(create)-1]), coll.Options[4:len(coll.Options)-1]), 0)
-	must[bson.Raw](w.t)(w.target.Call(context.Background(), call.Command{DB: ns.DB(), Body: bson.Raw(create)}))
 	return coll
 }
 

@@ -37,16 +37,13 @@ func (w *world) interruptEach(
 				}
 				return nil, false
 			}, nil)
-			var before int64
-			w.mu.Lock()
 			w.docs = 0
-			w.mu.Unlock()
 			_, err := w.copyAll(ctx, coll)
 			side.intercept(nil, nil)
 			if err != nil && !errors.Is(err, errInjected) {
 				w.t.Fatalf("command %d: %v", k, err)
 			}
-			before = w.docs
+			before := w.docs
 			w.begin(ctx)
 			kept := int64(0)
 			for _, r := range must[[]checkpoint.CopyRange](w.t)(w.rangesOf(ctx, coll)) {
@@ -80,10 +77,14 @@ func TestCopyInterrupted(t *testing.T) {
 				w.idOrder(false)
 			}
 			w.cfg.FlushDocs, w.cfg.RangeBytes = 60, 1
-			docs := mixed(t)
-			var n int
-			n = w.interruptEach(func(ns oplog.Namespace) *checkpoint.CopyCollection {
-				insertRaw(t, w.source, ns, docs[:len(docs)/2]...)
+			var docs []bson.Raw
+			for i, d := range mixed(t) {
+				if i%6 == 0 {
+					docs = append(docs, d)
+				}
+			}
+			n := w.interruptEach(func(ns oplog.Namespace) *checkpoint.CopyCollection {
+				insertRaw(t, w.source, ns, docs...)
 				coll := w.collection(ns)
 				w.cfg.RangeBytes = coll.Bytes / 3
 				return coll
@@ -92,5 +93,51 @@ func TestCopyInterrupted(t *testing.T) {
 				t.Errorf("%d interruptions", n)
 			}
 		})
+	}
+}
+
+// TestCopyFailover: the target's primary steps down, again and again.
+func TestCopyFailover(t *testing.T) {
+	t.Parallel()
+	for _, ns := range []oplog.Namespace{"d.c", "d.system.js"} {
+		w := newWorldWith(t, "5.0", 3)
+		insertRaw(t, w.source, ns, numbered(t, 0, 1000, 100)...)
+		w.cfg.FlushDocs = 20
+		coll := w.collection(ns)
+		ctx := within(t)
+		w.begin(ctx)
+		w.plan(ctx, coll)
+		ended := 0
+		for attempt := 0; ; attempt++ {
+			commits := 0
+			w.target.intercept(nil, func(cmd call.Command) {
+				if name(cmd) == "commitTransaction" {
+					if commits++; commits == 7 && attempt < 4 {
+						_ = w.sets[1].StepDown(ctx)
+					}
+				}
+			})
+			_, err := w.copyAll(ctx, coll)
+			w.target.intercept(nil, nil)
+			if err == nil {
+				break
+			}
+			ended++
+			if attempt > 20 {
+				t.Fatal(err)
+			}
+			for {
+				if w.hold, err = w.store.Begin(ctx, 0); err == nil {
+					break
+				}
+				if ctx.Err() != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if ended == 0 {
+			t.Error("nothing was interrupted")
+		}
+		w.check(ns)
 	}
 }

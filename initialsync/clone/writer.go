@@ -20,6 +20,8 @@ type writer struct {
 	// r and at are how far the range is in the target.
 	r  checkpoint.CopyRange
 	at place
+	// limit is how many documents a flush has at present.
+	limit int
 }
 
 // run writes all pages that it gets.
@@ -48,7 +50,7 @@ func (w *writer) write(ctx context.Context, p *page) error {
 	for from := 0; ; {
 		f := flush{at: w.at}
 		to := from
-		for to < len(p.docs) && len(f.docs) < w.cfg.FlushDocs {
+		for to < len(p.docs) && len(f.docs) < w.limit {
 			d := &p.docs[to]
 			if f.bytes+len(d.raw) > w.cfg.FlushBytes && len(f.docs) > 0 {
 				break
@@ -87,7 +89,7 @@ func (w *writer) advance(f *flush, p *page) {
 			if at.record != 0 && !w.capped {
 				at.anchors = at.anchors.add(at.record)
 			}
-			at.record = f.docs[n-1].record
+			at.record = p.record
 		}
 		if f.done {
 			at.record, at.anchors = p.record, nil
@@ -146,6 +148,7 @@ func (w *writer) transact(ctx context.Context, f flush, upsert bool) error {
 	err := w.retry(ctx, func() error { return w.commit(ctx, &next, list) })
 	if err == nil {
 		w.moved(&f, next)
+		w.limit = min(w.cfg.FlushDocs, w.limit+w.limit/8+1)
 		return nil
 	}
 	switch judge(err) {
@@ -162,6 +165,7 @@ func (w *writer) transact(ctx context.Context, f flush, upsert bool) error {
 		case 1:
 			return w.beside(ctx, f)
 		}
+		w.limit = len(f.docs) / 2
 		a, b := w.halves(f)
 		if err := w.transact(ctx, a, upsert); err != nil {
 			return err

@@ -3,6 +3,7 @@ package inventory_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,14 +66,14 @@ func TestSizes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var order string
+	var order []string
 	for _, c := range inv.Collections {
-		order += " " + c.NS.Collection()
+		order = append(order, c.NS.Collection())
 		if c.State != checkpoint.CollectionPlanned || c.Docs*2 != c.Bytes || c.IDIndex == nil || len(c.Indexes) > 0 {
 			t.Errorf("%+v", c)
 		}
 	}
-	if order != " b c a d" {
+	if !slices.Equal(order, []string{"b", "c", "a", "d"}) {
 		t.Error(order)
 	}
 }
@@ -129,6 +130,54 @@ func TestReplies(t *testing.T) {
 	if _, err := i.take(); !errors.Is(err, lost) {
 		t.Errorf("a line that breaks: %v", err)
 	}
+}
+
+// TestLongLists: what does not fit one reply is asked for, in the same session, which
+// is given back.
+func TestLongLists(t *testing.T) {
+	t.Parallel()
+	m := alive(t, "create db.a", "create db.b", "create db.c")
+	m.do("list")
+	split := &splitter{model: m}
+	inv, err := inventory.Take(t.Context(), inventory.Config{Source: split, Scope: newScope(t, scope.Config{}), Log: m, Begin: m.begin})
+	if err != nil || len(inv.Collections) != 3 || split.mores == 0 {
+		t.Errorf("%+v after %d replies more, %v", inv, split.mores, err)
+	}
+	if len(split.sessions) != 1 || m.asked[len(m.asked)-1] != "endSessions" {
+		t.Errorf("%d sessions, %s", len(split.sessions), m.asked)
+	}
+}
+
+// splitter gives lists of collections one by one.
+type splitter struct {
+	*model
+	left     []bson.Raw
+	mores    int
+	sessions map[string]bool
+}
+
+func (s *splitter) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	name, batch := cmd.Body.Index(0).Key(), "firstBatch"
+	switch name {
+	case "listCollections":
+		if cmd.DB != "db" {
+			return s.model.Call(ctx, cmd)
+		}
+		s.left, s.sessions = s.lists["db"], map[string]bool{}
+	case "getMore":
+		batch = "nextBatch"
+		s.mores++
+	default:
+		return s.model.Call(ctx, cmd)
+	}
+	s.sessions[cmd.Body.Lookup("lsid").String()] = true
+	var id int64
+	if len(s.left) > 1 {
+		id = 77
+	}
+	reply := bson.D{{Key: "id", Value: id}, {Key: "ns", Value: "db.$cmd.listCollections"}, {Key: batch, Value: s.left[:1]}}
+	s.left = s.left[1:]
+	return marshal(s.t, bson.D{{Key: "cursor", Value: reply}, {Key: "ok", Value: 1}}), nil
 }
 
 // TestOldServer asks again without the mark of unfinished indexes.
@@ -229,7 +278,7 @@ func TestOps(t *testing.T) {
 		t.Errorf("%+v, %v", op, err)
 	}
 	broken := bson.Raw{9, 0, 0, 0, 1, 'a', 0, 0, 0}
-	for what, make := range map[string]func() (*oplog.Op, error){
+	for what, build := range map[string]func() (*oplog.Op, error){
 		"no time":              func() (*oplog.Op, error) { return inventory.DropOp("db.a", oplog.OpTime{}) },
 		"no indexes":           func() (*oplog.Op, error) { return inventory.IndexesOp(c, nil, at) },
 		"an index with no key": func() (*oplog.Op, error) { return inventory.IndexesOp(c, []bson.Raw{doc(t, `{"name": "a"}`)}, at) },
@@ -239,7 +288,7 @@ func TestOps(t *testing.T) {
 		"broken index":      func() (*oplog.Op, error) { return inventory.IndexesOp(c, []bson.Raw{broken}, at) },
 		"a view of no name": func() (*oplog.Op, error) { return inventory.ViewOp(doc(t, `{"_id": "v"}`), at) },
 	} {
-		if op, err := make(); err == nil {
+		if op, err := build(); err == nil {
 			t.Errorf("%s: %+v", what, op)
 		}
 	}

@@ -270,7 +270,7 @@ func (s *source) size(ctx context.Context, ns oplog.Namespace) (docs, size int64
 	}
 	count, _ := rawbson.Lookup(reply, "count")
 	docs, _ = count.Int64()
-	bytes, _ := rawbson.Lookup(reply, "size")
-	size, _ = bytes.Int64()
+	total, _ := rawbson.Lookup(reply, "size")
+	size, _ = total.Int64()
 	return max(docs, 0), max(size, 0), nil
 }

@@ -247,12 +247,12 @@ func (m *model) next(what string, x *openTxn) {
 	end := func(name string) {
 		m.log("c", "admin.$cmd", oplog.UUID{}, bson.D{{Key: name, Value: 1}, {Key: "commitTimestamp", Value: x.prev.TS}}, bson.E{Key: "prevOpTime", Value: x.prev})
 	}
-	switch {
-	case what == "more":
+	switch what {
+	case "more":
 		x.prev = m.part(nil, x.prev, bson.E{Key: "partialTxn", Value: true})
-	case what == "prepare":
+	case "prepare":
 		x.prev = m.part(nil, x.prev, bson.E{Key: "prepare", Value: true})
-	case what == "abort":
+	case "abort":
 		end("abortTransaction")
 	default:
 		if x.prev.TS.I%2 == 0 { // by itself, or as it was prepared

@@ -28,11 +28,11 @@ import (
 func shown(inv *inventory.Inventory) []string {
 	var all []string
 	for _, c := range inv.Collections {
-		text := string(c.NS)
+		words := []string{string(c.NS)}
 		for _, spec := range c.Indexes {
-			text += " " + spec.Lookup("name").StringValue()
+			words = append(words, spec.Lookup("name").StringValue())
 		}
-		all = append(all, text)
+		all = append(all, strings.Join(words, " "))
 	}
 	for _, v := range inv.Views {
 		all = append(all, "view "+v.Lookup("_id").StringValue())

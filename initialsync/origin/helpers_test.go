@@ -113,13 +113,13 @@ func (s *script) Host() string { return "m:1" }
 
 func (s *script) Call(_ context.Context, cmd call.Command) (bson.Raw, error) {
 	body, _ := cmd.Body.Elements()
-	line := cmd.DB + " " + body[0].Key() + " " + body[0].Value().String()
+	words := []string{cmd.DB, body[0].Key(), body[0].Value().String()}
 	for _, e := range body[1:] {
 		if slices.Contains([]string{"filter", "sort", "readConcern", "maxTimeMS"}, e.Key()) {
-			line += " " + e.Key() + " " + e.Value().String()
+			words = append(words, e.Key(), e.Value().String())
 		}
 	}
-	s.asked = append(s.asked, line)
+	s.asked = append(s.asked, strings.Join(words, " "))
 	if len(s.replies) == 0 {
 		return nil, errors.New("the script has ended")
 	}

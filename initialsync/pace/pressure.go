@@ -93,14 +93,12 @@ func pressure(reply bson.Raw) (kind, string, bool) {
 // server keeps their number as small as serves it, and says how many operations
 // wait for one: none left is no sign there while nobody waits.
 func exhausted(reply bson.Raw, at []string) bool {
-	total, available := append(at[:3:3], "totalTickets"), append(at[:3:3], "available")
-	if number(reply, total...) <= 0 || number(reply, available...) > 0 {
+	doc, _ := reply.Lookup(at...).DocumentOK()
+	available, ok := doc.Lookup("available").AsFloat64OK()
+	if !ok || available > 0 || number(doc, "totalTickets") <= 0 {
 		return false
 	}
-	if _, ok := reply.Lookup(available...).AsFloat64OK(); !ok {
-		return false
-	}
-	waiting, ok := reply.Lookup(append(at[:3:3], "normalPriority", "queueLength")...).AsFloat64OK()
+	waiting, ok := doc.Lookup("normalPriority", "queueLength").AsFloat64OK()
 	return !ok || waiting > 0
 }
 

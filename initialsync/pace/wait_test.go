@@ -101,8 +101,8 @@ func TestSetLimits(t *testing.T) {
 		// The same again grants nothing.
 		for range 1000 {
 			p.SetLimits(1<<20, 0)
+			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(time.Second)
 		p.SetLimits(0, 5)
 		if took := <-done; took < 2*time.Second || took > 2200*time.Millisecond {
 			t.Errorf("granted after %s", took)
@@ -237,6 +237,20 @@ func TestPauseEnds(t *testing.T) {
 		time.Sleep(time.Second)
 		p.setFactor(0.5, sign{}) // 2 s
 		if took := <-done; took != 2*time.Second {
+			t.Errorf("paused for %s", took)
+		}
+		// More pressure does not prolong a pause beyond the longest.
+		p = slowed(t, 0.5, 50*time.Second)
+		began = time.Now()
+		go func() {
+			if err := p.Wait(t.Context(), 1, 1); err != nil {
+				t.Error(err)
+			}
+			done <- time.Since(began)
+		}()
+		time.Sleep(time.Second)
+		p.setFactor(1./16, sign{})
+		if took := <-done; took != longestPause {
 			t.Errorf("paused for %s", took)
 		}
 		p = slowed(t, 0.5, 10*time.Second)

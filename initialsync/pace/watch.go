@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -94,18 +95,14 @@ func (p *Pacer) askSide(ctx context.Context, a *answer) {
 // isRefusal tells whether a server will not answer the next time either.
 func isRefusal(err error) bool {
 	refusal, ok := errors.AsType[*servererr.Error](err)
-	if !ok {
-		return false
-	}
-	switch refusal.Code {
-	case servererr.Unauthorized, servererr.CommandNotFound, servererr.CommandNotSupported, servererr.APIStrictError, atlasError:
-		return true
-	}
-	return false
+	return ok && slices.Contains(refusals, refusal.Code)
 }
 
-// atlasError is how Atlas refuses commands that it does not offer.
-const atlasError servererr.Code = 8000
+// refusals are how servers say that they will not be asked. The last one is that of
+// Atlas, of commands that it does not offer.
+var refusals = []servererr.Code{
+	servererr.Unauthorized, servererr.CommandNotFound, servererr.CommandNotSupported, servererr.APIStrictError, 8000,
+}
 
 // judge changes the factor by what was said and measured, and returns what is to be
 // told.

@@ -146,7 +146,8 @@ func TestSampleBySeed(t *testing.T) {
 				}
 			}
 			_, err := c.call(ctx, "app", bson.D{
-				{Key: "aggregate", Value: "c"}, {Key: "cursor", Value: bson.D{}},
+				{Key: "aggregate", Value: "c"},
+				{Key: "cursor", Value: bson.D{}},
 				{Key: "pipeline", Value: bson.A{bson.D{{Key: "$sample", Value: bson.D{{Key: "size", Value: -1}}}}}},
 			})
 			wantCode(t, "a negative size", err, 28747)
@@ -211,7 +212,8 @@ func TestResumedByUUID(t *testing.T) {
 	// By _id, with record ids.
 	in := bson.A{docs[3].Lookup("_id"), docs[1].Lookup("_id"), "none"}
 	some := batch(t, c.run(ctx, "app", bson.D{
-		{Key: "find", Value: uuid}, {Key: "filter", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: in}}}}},
+		{Key: "find", Value: uuid},
+		{Key: "filter", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: in}}}}},
 		{Key: "showRecordId", Value: true},
 	}), "firstBatch")
 	if len(some) != 2 || some[0].Lookup("$recordId").Int64() != last+2 || some[1].Lookup("$recordId").Int64() != last+4 {
@@ -225,4 +227,49 @@ func TestResumedByUUID(t *testing.T) {
 	c.run(ctx, "app", bson.D{{Key: "drop", Value: "d"}})
 	_, err = read(token)
 	wantCode(t, "read a collection that was dropped", err, servererr.NamespaceNotFound)
+}
+
+// TestUnfinishedBuild plays an index build that has begun: it is listed as such,
+// until it is committed.
+func TestUnfinishedBuild(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	m := playedSet(t, false).Member(0)
+	c := dial(t, m)
+	build := bson.Binary{Subtype: 4, Data: []byte("0123456789abcdef")}
+	step := func(seconds uint32, name string) {
+		succeed(t, m.Play([]bson.Raw{entryAt(seconds, 3, bson.D{
+			{Key: "op", Value: "c"},
+			{Key: "ns", Value: "db.$cmd"},
+			{Key: "ui", Value: bson.Binary{Subtype: 4, Data: playedID[:]}},
+			{Key: "o", Value: bson.D{
+				{Key: name, Value: "c"},
+				{Key: "indexBuildUUID", Value: build},
+				{Key: "indexes", Value: bson.A{bson.D{
+					{Key: "v", Value: int32(2)}, {Key: "key", Value: bson.D{{Key: "y", Value: int32(1)}}}, {Key: "name", Value: "y_1"},
+				}}},
+			}},
+		})}))
+	}
+	last := func() bson.Raw {
+		docs, _ := batchOf(t, must[bson.Raw](t)(c.call(ctx, "db", bson.D{{Key: "listIndexes", Value: "c"}, {Key: "includeBuildUUIDs", Value: true}})), "firstBatch")
+		return docs[len(docs)-1]
+	}
+	step(1, "startIndexBuild")
+	if doc := last(); doc.Lookup("spec", "name").StringValue() != "y_1" || !doc.Lookup("buildUUID").Equal(must[bson.RawValue](t)(asValue(build))) {
+		t.Errorf("under way: %s", doc)
+	}
+	stats := c.run(ctx, "db", bson.D{{Key: "collStats", Value: "c"}})
+	if got := stats.Lookup("indexBuilds").String(); got != `["y_1"]` {
+		t.Errorf("builds under way: %s", got)
+	}
+	step(2, "commitIndexBuild")
+	if doc := last(); doc.Lookup("name").StringValue() != "y_1" {
+		t.Errorf("committed: %s", doc)
+	}
+}
+
+func asValue(v any) (bson.RawValue, error) {
+	kind, data, err := bson.MarshalValue(v)
+	return bson.RawValue{Type: kind, Value: data}, err
 }

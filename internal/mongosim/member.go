@@ -32,11 +32,11 @@ type Member struct {
 	port *port
 	// full and skew are what DiskFull and SkewClock set; removed what RemoveMember
 	// sets.
-	full    atomic.Bool
-	skew    atomic.Int64
+	full atomic.Bool
+	skew atomic.Int64
 	// pressure is what SetPressure set; nil is none.
 	pressure atomic.Pointer[Pressure]
-	removed atomic.Bool
+	removed  atomic.Bool
 
 	// turn lets one start, stop or wipe at a time. It is taken before mu, and guards
 	// runs, which counts the starts: each has identifiers of its own.

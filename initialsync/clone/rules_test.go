@@ -1,0 +1,358 @@
+package clone
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	_, err := New(Config{ReadConcern: "some", Memory: 1, FlushDocs: -1})
+	for _, want := range []string{"both clusters", `read concern "some"`, "not negative", "the least is"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
+	}
+}
+
+// TestSpecialDocuments are documents that a server would change, or refuse, if
+// they were inserted or put in place of others in the usual way.
+func TestSpecialDocuments(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	run(t, w.source, "d", bson.D{{Key: "create", Value: "c"}})
+	docs := []bson.Raw{
+		marshal(t, bson.D{{Key: "_id", Value: 1}, {Key: "zero", Value: bson.Timestamp{}}, {Key: "x", Value: 1}}),
+		marshal(t, bson.D{{Key: "_id", Value: 2}, {Key: "in", Value: bson.D{{Key: "zero", Value: bson.Timestamp{}}}}}),
+		marshal(t, bson.D{{Key: "_id", Value: 3}, {Key: "$x", Value: 1}, {Key: "a.b", Value: 2}}),
+		marshal(t, bson.D{{Key: "_id", Value: 4}}),
+	}
+	for _, d := range docs { // as a pipeline may write them
+		doc := must[document](t)(inspect(d, false))
+		doc.replace = false
+		cmd := call.Command{DB: "d", Body: writeBody("update", "d.c", true), Sequence: "updates", Docs: []bson.Raw{upsertOf(&doc)}}
+		succeed(t, wrote(must[bson.Raw](t)(w.source.Call(t.Context(), cmd)), &command{Command: cmd}, "d.c"))
+	}
+	succeed(t, difference(docs, read(t, w.source, "d.c"), true))
+	coll := w.collection("d.c")
+	// Some are there already, and others.
+	insertRaw(t, w.target, "d.c", marshal(t, bson.D{{Key: "_id", Value: 3}}), marshal(t, bson.D{{Key: "_id", Value: 1}}))
+	w.whole(coll)
+	if n := must[[]checkpoint.CopyRange](t)(w.ranges(t.Context()))[0].Docs; n != 4 {
+		t.Errorf("%d documents", n)
+	}
+}
+
+func TestUniqueIndex(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	insertRaw(t, w.source, "d.c", numbered(t, 0, 10, 10)...)
+	coll := w.collection("d.c")
+	run(t, w.target, "d", bson.D{{Key: "createIndexes", Value: "c"}, {Key: "indexes", Value: bson.A{
+		bson.D{{Key: "key", Value: bson.D{{Key: "pad", Value: 1}}}, {Key: "name", Value: "my_pad"}, {Key: "unique", Value: true}},
+	}}})
+	ctx := within(t)
+	w.begin(ctx)
+	w.plan(ctx, coll)
+	_, err := w.copyAll(ctx, coll)
+	if u, ok := errors.AsType[*UniqueError](err); !ok || u.Index != "my_pad" || !strings.Contains(err.Error(), "unique index my_pad has the key {") {
+		t.Errorf("error %v", err)
+	}
+	if got := read(t, w.target, "d.c"); len(got) != 0 {
+		t.Errorf("%d documents are there", len(got))
+	}
+}
+
+// TestTargetRefuses: what the target says to a command, and what becomes of it.
+func TestTargetRefuses(t *testing.T) {
+	t.Parallel()
+	transient := func(code servererr.Code) error {
+		e := servererr.New(code, "no")
+		e.Labels = []string{labelTransient}
+		return e
+	}
+	for title, c := range map[string]struct {
+		command string
+		err     func(n, docs int) error // of the n-th such command
+		want    servererr.Code          // 0: it is copied
+		stuck   bool
+		steps   int64
+	}{
+		"conflict":          {"insert", func(n, _ int) error { return when(n < 4, transient(servererr.WriteConflict)) }, 0, false, 2},
+		"conflict for ever": {"insert", func(int, int) error { return transient(servererr.WriteConflict) }, servererr.WriteConflict, true, 0},
+		"commit conflict":   {"commitTransaction", func(n, _ int) error { return when(n < 2, transient(servererr.WriteConflict)) }, 0, false, 2},
+		"commit unknown": {"commitTransaction", func(int, int) error {
+			return &servererr.Error{Code: servererr.WriteConflict, Labels: []string{labelUnknown}}
+		}, servererr.WriteConflict, false, 0},
+		"too large":        {"insert", func(_, docs int) error { return when(docs > 15, servererr.New(servererr.TransactionTooLarge, "no")) }, 0, false, 8},
+		"each too large":   {"insert", func(n, docs int) error { return when(n < 9, servererr.New(servererr.TransactionTooLarge, "no")) }, 0, false, 0},
+		"another primary":  {"insert", func(int, int) error { return transient(servererr.NotWritablePrimary) }, servererr.NotWritablePrimary, false, 0},
+		"unknown":          {"insert", func(int, int) error { return servererr.New(servererr.BadValue, "no") }, servererr.BadValue, false, 0},
+		"new and passing":  {"insert", func(n, _ int) error { return when(n == 0, transient(99999)) }, 0, false, 2},
+		"in the first one": {"update", func(n, _ int) error { return when(n == 0, transient(servererr.LockTimeout)) }, 0, false, 2},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.cfg.FlushDocs, w.cfg.RetryFor = 60, 100*time.Millisecond
+			insertRaw(t, w.source, "d.c", numbered(t, 0, 100, 10)...)
+			coll := w.collection("d.c")
+			ctx := within(t)
+			w.begin(ctx)
+			w.plan(ctx, coll)
+			n := -1
+			w.target.intercept(func(cmd call.Command) (error, bool) {
+				if _, inTxn := rawbson.Lookup(cmd.Body, "autocommit"); name(cmd) != c.command || !inTxn {
+					return nil, false
+				}
+				n++
+				return c.err(n, len(cmd.Docs)), false
+			}, nil)
+			_, err := w.copyAll(ctx, coll)
+			w.target.intercept(nil, nil)
+			if c.want == 0 {
+				succeed(t, err)
+				w.check("d.c")
+				if r := must[[]checkpoint.CopyRange](t)(w.ranges(ctx))[0]; c.steps != 0 && r.Steps != c.steps {
+					t.Errorf("%d steps, want %d", r.Steps, c.steps)
+				}
+				return
+			}
+			e, _ := errors.AsType[*servererr.Error](err)
+			_, stuck := errors.AsType[*StuckError](err)
+			if e == nil || e.Code != c.want || stuck != c.stuck {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+func when(yes bool, err error) error {
+	if yes {
+		return err
+	}
+	return nil
+}
+
+// TestSourceRefuses: what the source says to a getMore.
+func TestSourceRefuses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		code servererr.Code
+		ends bool
+	}{
+		{servererr.CursorNotFound, false},
+		{servererr.QueryPlanKilled, false},
+		{servererr.Interrupted, false},
+		{servererr.InterruptedDueToReplStateChange, true},
+		{servererr.NotPrimaryOrSecondary, true},
+		{servererr.BadValue, true},
+		{servererr.KeyNotFound, true},
+	} {
+		w := newWorld(t)
+		w.batch, w.cfg.RetryFor = 10, 100*time.Millisecond
+		insertRaw(t, w.source, "d.c", numbered(t, 0, 100, 10)...)
+		coll := w.collection("d.c")
+		ctx := within(t)
+		w.begin(ctx)
+		w.plan(ctx, coll)
+		n := 0
+		w.source.intercept(func(cmd call.Command) (error, bool) {
+			if name(cmd) == "getMore" {
+				n++
+			}
+			return when(n%3 == 2, servererr.New(c.code, "no")), false
+		}, nil)
+		_, err := w.copyAll(ctx, coll)
+		e, _ := errors.AsType[*servererr.Error](err)
+		switch {
+		case c.ends && (e == nil || e.Code != c.code):
+			t.Errorf("%v: error %v", c.code, err)
+		case !c.ends && c.code == servererr.CursorNotFound && e == nil:
+			t.Errorf("%v for ever: copied", c.code)
+		}
+		if c.ends {
+			continue
+		}
+		// Once in a while it is got over.
+		n = 0
+		w.source.intercept(func(cmd call.Command) (error, bool) {
+			if name(cmd) == "getMore" {
+				n++
+				return when(n%3 == 2, servererr.New(c.code, "no")), false
+			}
+			return nil, false
+		}, nil)
+		must[bson.Timestamp](t)(w.copyAll(ctx, coll))
+		w.source.intercept(nil, nil)
+		w.check("d.c")
+	}
+}
+
+// TestFenced: an attempt that does not know that it is over writes nothing.
+func TestFenced(t *testing.T) {
+	t.Parallel()
+	for _, ns := range []oplog.Namespace{"d.c", "d.system.js"} {
+		w := newWorld(t)
+		insertRaw(t, w.source, ns, numbered(t, 0, 100, 10)...)
+		coll := w.collection(ns)
+		ctx := within(t)
+		w.begin(ctx)
+		w.plan(ctx, coll)
+		old := w.hold
+		w.begin(ctx)
+		ranges := must[[]checkpoint.CopyRange](t)(w.ranges(ctx))
+		_, err := w.cloner().Copy(ctx, old.Lane(0), coll, ns, ranges[0])
+		e, _ := errors.AsType[*servererr.Error](err)
+		if !errors.Is(err, checkpoint.ErrFenced) && (e == nil || e.Code != servererr.TransactionTooOld) {
+			t.Errorf("%s: error %v", ns, err)
+		}
+		if got := read(t, w.target, ns); len(got) != 0 {
+			t.Errorf("%s: %d documents are there", ns, len(got))
+		}
+	}
+}
+
+// TestHugeDocuments are as large as documents can be.
+func TestHugeDocuments(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes much memory")
+	}
+	t.Parallel()
+	w := newWorld(t)
+	empty := len(numbered(t, 0, 1, 0)[0])
+	docs := slices.Concat(numbered(t, 0, 3, 16<<20-empty), numbered(t, 10, 20, 10), numbered(t, 40, 1, 16<<20-empty), numbered(t, 50, 2, 9<<20))
+	for _, d := range docs {
+		insertRaw(t, w.source, "d.c", d)
+	}
+	coll := w.collection("d.c")
+	// And all of it once more, as replacements.
+	w.whole(coll)
+	ctx := within(t)
+	w.renew(ctx)
+	w.plan(ctx, coll)
+	must[bson.Timestamp](t)(w.copyAll(ctx, coll))
+	w.check("d.c")
+}
+
+// TestMemory: however many ranges are read while the target takes nothing, what
+// was read keeps to its bound, and all is copied in the end.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cfg.Memory = 64 << 20
+	ctx := within(t)
+	w.begin(ctx)
+	var colls []*checkpoint.CopyCollection
+	var ranges []checkpoint.CopyRange
+	for i := range 6 {
+		ns := oplog.NewNamespace("d", "c"+string(rune('a'+i)))
+		insertRaw(t, w.source, ns, numbered(t, 0, 50, 400<<10)...)
+		coll := w.collection(ns)
+		w.plan(ctx, coll)
+		colls = append(colls, coll)
+		ranges = append(ranges, must[[]checkpoint.CopyRange](t)(w.rangesOf(ctx, coll))...)
+	}
+	c := w.cloner()
+	all := func(ctx context.Context) error {
+		g, ctx := errgroup.WithContext(ctx)
+		g.SetLimit(4)
+		lanes := make(chan Lane, 4)
+		for i := range 4 {
+			lanes <- w.hold.Lane(i)
+		}
+		for i, coll := range colls {
+			g.Go(func() error {
+				lane := <-lanes
+				defer func() { lanes <- lane }()
+				_, err := c.Copy(ctx, lane, coll, coll.NS, ranges[i])
+				return err
+			})
+		}
+		return g.Wait()
+	}
+	// The target does not answer until the source has not been asked for a while.
+	var reading atomic.Int64
+	frozen, cancel := context.WithCancelCause(ctx)
+	w.source.intercept(func(cmd call.Command) (error, bool) {
+		if name(cmd) != "killCursors" {
+			reading.Add(1)
+		}
+		return nil, false
+	}, nil)
+	w.target.intercept(func(call.Command) (error, bool) { <-frozen.Done(); return errInjected, false }, nil)
+	timer := time.AfterFunc(3*time.Second, func() { cancel(errInjected) })
+	defer timer.Stop()
+	if err := all(frozen); !errors.Is(err, errInjected) {
+		t.Errorf("error %v", err)
+	}
+	w.source.intercept(nil, nil)
+	w.target.intercept(nil, nil)
+	// Four lanes would like to have a reply of 16 MiB each, and another one.
+	if n := reading.Load(); n < 2 || n > 3 {
+		t.Errorf("%d commands were sent to the source", n)
+	}
+	if !c.memory.TryAcquire(w.cfg.Memory) {
+		t.Fatal("not all of the memory came back")
+	}
+	c.memory.Release(w.cfg.Memory)
+	w.begin(ctx)
+	succeed(t, all(ctx))
+	for _, coll := range colls {
+		w.check(coll.NS)
+	}
+}
+
+// pacer counts.
+type pacer struct {
+	mu                   sync.Mutex
+	waits, docs, bytes   int
+	took                 map[Side]int
+	longTime             int
+}
+
+func (p *pacer) Wait(_ context.Context, docs, bytes int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waits++
+	p.docs += docs
+	p.bytes += bytes
+	return nil
+}
+
+func (p *pacer) Took(side Side, d time.Duration, docs, _ int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if d < 0 || d > math.MaxInt32*time.Second {
+		p.longTime++
+	}
+	p.took[side] += docs
+}
+
+func TestPacer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := &pacer{took: map[Side]int{}}
+	w.cfg.Pacer, w.cfg.FlushDocs = p, 30
+	insertRaw(t, w.source, "d.c", numbered(t, 0, 100, 10)...)
+	w.whole(w.collection("d.c"))
+	if p.waits != 4 || p.docs != 100 || p.took[Source] != 100 || p.took[Target] != 100 || p.longTime != 0 {
+		t.Errorf("%+v", p)
+	}
+}
