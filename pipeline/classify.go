@@ -119,6 +119,7 @@ var rules = []struct {
 	{"diverged", as[*applier.DivergenceError], Verdict{Action: Exit, Code: ExitDiverged, Hint: divergedHint}},
 	{"unique index", as[*applier.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Drop the index on the target, or make it not unique, until cutover; or use --unique-indexes=serialized."}},
 	{"unique index, by a command", as[*ddl.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Remove the documents that only the target has, or begin the link anew with --unique-indexes=relaxed."}},
+	{"index that cannot be built or held", as[*ddl.IndexError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Remove what keeps the target from building that index, or drop the index at the source."}},
 	{"disk of the spill folder", as[*txn.SpillError], Verdict{Action: Exit, Code: ExitUnexpected, Hint: "Give --spill-dir a disk with room; nothing is lost."}},
 
 	{"member too stale", is(fetcher.ErrTooStale), Verdict{Action: NewSource, Deny: syncsource.DenyFetched}},

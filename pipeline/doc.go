@@ -17,6 +17,20 @@
 // stage repairs anything across a failover, because what is in the target is said
 // by the target alone.
 //
+// # A copy
+//
+// A new link may begin with a copy. Until everything is copied its attempts run the
+// copier in place of these stages; then, until the target has caught up, the log
+// comes from the spool, which is filled beside all attempts:
+//
+//	upstream ─▶ spool ─▶ disk       from the copy's beginning on, whatever attempts do
+//	copying:    copier ─▶ lanes
+//	replaying:  disk ─▶ batcher ─▶ applier ─▶ checkpoint
+//	consistent: the same, until little is left on disk; then as above
+//
+// If the member that is copied is not what it was, the copy is void, and the next
+// attempt begins another one.
+//
 // # Ends
 //
 //	soft done    reading stops, everything fetched is applied, the last checkpoint
@@ -27,7 +41,7 @@
 // # States
 //
 //	starting ──▶ initial-sync ──▶ catching-up ◀──▶ steady
-//	   ▲  │                          │    │           │
+//	   ▲  │   (copying, replaying)   │    │           │
 //	   │  └──────────────────────────┤    └─▶ stale ◀─┘   no member has the position
 //	   └── an attempt ended, another ┘
 //	any ──▶ stopped (as told)     any ──▶ failed (an error ended it)

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
 // staleAnswers is after how many questions without an answer the last one is
@@ -50,13 +51,31 @@ func (t *Tracker) askSource(ctx context.Context) {
 	if !ok {
 		return
 	}
-	seconds, i, ok := reply.Lookup("cursor", "firstBatch", "0", "ts").TimestampOK()
+	oldest, ok := firstTimestamp(reply)
 	if !ok {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.oldest, t.asked = bson.Timestamp{T: seconds, I: i}, time.Now()
+	t.oldest, t.asked = oldest, time.Now()
+}
+
+// firstTimestamp reads the ts of a cursor's first document. What the driver has for
+// it panics where something inside is damaged.
+func firstTimestamp(reply bson.Raw) (bson.Timestamp, bool) {
+	doc := reply
+	for _, name := range []string{"cursor", "firstBatch", "0"} {
+		e, ok := rawbson.Lookup(doc, name)
+		if !ok || e.Type != bson.TypeEmbeddedDocument && e.Type != bson.TypeArray {
+			return bson.Timestamp{}, false
+		}
+		doc = e.Value
+	}
+	e, ok := rawbson.Lookup(doc, "ts")
+	if !ok {
+		return bson.Timestamp{}, false
+	}
+	return e.Timestamp()
 }
 
 // askTarget asks for the set and its primary.

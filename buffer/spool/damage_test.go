@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,10 +59,7 @@ func (m image) names() []string {
 }
 
 func (m image) with(name string, b []byte) image {
-	n := image{}
-	for k, v := range m {
-		n[k] = v
-	}
+	n := maps.Clone(m)
 	if n[name] = b; b == nil {
 		delete(n, name)
 	}
@@ -243,6 +241,23 @@ func TestLostFiles(t *testing.T) {
 	}
 }
 
+// TestLostRecords: a record that is not there is found, whatever is behind it.
+func TestLostRecords(t *testing.T) {
+	for _, sync := range []bool{false, true} {
+		m, replies := sample(t, sync)
+		dir := t.TempDir()
+		for _, name := range m.names() {
+			b := m[name]
+			begin := bytes.Index(b, []byte(recordMagic))
+			end := begin + 1 + bytes.Index(b[begin+1:], []byte(recordMagic))
+			_, n, _, err := found(t, dir, m.with(name, slices.Concat(b[:begin], b[end:])), replies)
+			if _, ok := errors.AsType[*DamagedError](err); !ok {
+				t.Errorf("%s without its first record, synced %v: %d entries, %v", name, sync, n, err)
+			}
+		}
+	}
+}
+
 // TestDamagedWhileOpen changes a file behind the spool's back.
 func TestDamagedWhileOpen(t *testing.T) {
 	for name, change := range map[string]func(path string, b []byte) error{
@@ -316,20 +331,20 @@ func FuzzOpen(f *testing.F) {
 func writeUntilKilled(dir string) {
 	s, err := Open(Config{Dir: dir, ID: "x", SegmentBytes: 200_000, MinFree: 1})
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		os.Exit(1)
 	}
 	_, last, _ := s.Bounds()
-	fmt.Println("last", last.TS.I)
+	fmt.Fprintln(os.Stdout, "last", last.TS.I)
 	in := make(chan oplog.Reply)
 	go func() {
 		t := &testing.T{}
 		for n := int(last.TS.I) + 1; ; n += 3 {
 			in <- reply(t, (n%17)*500, n, n+1, n+2)
-			fmt.Println("taken", n)
+			fmt.Fprintln(os.Stdout, "taken", n)
 		}
 	}()
-	fmt.Println(s.Store(context.Background(), in))
+	fmt.Fprintln(os.Stdout, s.Store(context.Background(), in))
 	os.Exit(1)
 }
 

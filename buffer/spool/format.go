@@ -131,7 +131,8 @@ func (h *head) encode(b []byte, seed uint32) {
 	if !h.received.IsZero() {
 		received = h.received.UnixNano()
 	}
-	w := append(b[:0], recordMagic...)
+	w := b[:0]
+	w = append(w, recordMagic...)
 	w = binary.LittleEndian.AppendUint32(w, h.length)
 	w = binary.LittleEndian.AppendUint32(w, h.entries)
 	w = binary.LittleEndian.AppendUint32(w, h.sum)
@@ -173,7 +174,7 @@ func parseHead(b []byte, offset int64, seed uint32) (head, error) {
 	if ns := int64(binary.LittleEndian.Uint64(b[32:])); ns != noTime {
 		h.received = time.Unix(0, ns)
 	}
-	if false {
+	if h.offset != offset {
 		return h, errOffset
 	}
 	return h, nil

@@ -332,11 +332,12 @@ func (s *Spool) cut(g *segment, at int64, why error) (err error) {
 		}
 		i += n
 		h, err := parseHead(rest[i:], at+int64(i), g.seed)
-		if err != nil {
-			continue
-		}
-		if h.synced > at {
+		switch {
+		case errors.Is(err, errOffset) || err == nil && h.synced > at:
+			// Nothing that is torn moves a record, or what was on disk.
 			return &DamagedError{g.path, at, why}
+		case err != nil:
+			continue
 		}
 		lost.Entries += int64(h.entries)
 	}

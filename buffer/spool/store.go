@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/oplogrep/replicator/oplog"
@@ -305,7 +306,7 @@ func (w *writer) write() (why string, err error) {
 
 // record writes a record. If there is no room for all of it, nothing of it stays.
 func (w *writer) record(n *incoming, part []oplog.Entry) error {
-	b := append(w.buf[:0], make([]byte, headSize)...)
+	b := slices.Grow(w.buf[:0], headSize)[:headSize]
 	for i := range part {
 		b = append(b, part[i].Raw...)
 	}

@@ -13,8 +13,9 @@ import (
 )
 
 type demoCommand struct {
-	Seed    uint64 `default:"1" help:"Seed for what is written."`
-	Seconds int    `default:"12" help:"For how long is written, in seconds."`
+	Seed      uint64 `default:"1" help:"Seed for what is written."`
+	Seconds   int    `default:"12" help:"For how long is written, in seconds."`
+	Documents int    `default:"40000" help:"How many documents the source has before that."`
 }
 
 // Run mirrors one embedded replica set into another one, and fails if they are not
@@ -23,8 +24,11 @@ func (c *demoCommand) Run(ctx context.Context, out output) error {
 	if c.Seconds < 1 {
 		return usageError{fmt.Errorf("--seconds=%d: want 1 or more", c.Seconds)}
 	}
+	if c.Documents < 1 {
+		return usageError{fmt.Errorf("--documents=%d: want 1 or more", c.Documents)}
+	}
 	d, err := demo.New(demo.Config{
-		Seed: c.Seed, Writing: time.Duration(c.Seconds) * time.Second, Out: out.results, InPlace: onTerminal(out.results),
+		Seed: c.Seed, Documents: c.Documents, Writing: time.Duration(c.Seconds) * time.Second, Out: out.results, InPlace: onTerminal(out.results),
 	})
 	if err != nil {
 		return err

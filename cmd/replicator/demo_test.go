@@ -9,7 +9,7 @@ import (
 
 func TestDemo(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), []string{"demo", "--seconds=1", "--seed=5"}, &stdout, &stderr)
+	code := run(t.Context(), []string{"demo", "--seconds=1", "--seed=5", "--documents=2000"}, &stdout, &stderr)
 	if code != exitOK || stderr.Len() > 0 || !strings.Contains(stdout.String(), "\nOK         equal: ") {
 		t.Errorf("exit code %d\n%s\n%s", code, stdout.String(), stderr.String())
 	}

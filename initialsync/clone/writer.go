@@ -89,7 +89,7 @@ func (w *writer) advance(f *flush, p *page) {
 			if at.record != 0 && !w.capped {
 				at.anchors = at.anchors.add(at.record)
 			}
-			at.record = p.record
+			at.record = f.docs[n-1].record
 		}
 		if f.done {
 			at.record, at.anchors = p.record, nil

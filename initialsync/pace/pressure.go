@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
 const (
@@ -58,11 +59,8 @@ var statusCommand = func() bson.Raw {
 // pressure returns the first sign of pressure in a reply to serverStatus. What a
 // server does not tell is none.
 func pressure(reply bson.Raw) (kind, string, bool) {
-	if lagged, _ := reply.Lookup("flowControl", "isLagged").BooleanOK(); lagged {
-		// It is only told where it is known that it is off.
-		if enabled, ok := reply.Lookup("flowControl", "enabled").BooleanOK(); !ok || enabled {
-			return flowControl, "flow control holds its writes back, as its secondaries lag", true
-		}
+	if isTrue(reply, false, "flowControl", "isLagged") && isTrue(reply, true, "flowControl", "enabled") {
+		return flowControl, "flow control holds its writes back, as its secondaries lag", true
 	}
 	size := number(reply, "wiredTiger", "cache", "maximum bytes configured")
 	if size > 0 {
@@ -93,17 +91,54 @@ func pressure(reply bson.Raw) (kind, string, bool) {
 // server keeps their number as small as serves it, and says how many operations
 // wait for one: none left is no sign there while nobody waits.
 func exhausted(reply bson.Raw, at []string) bool {
-	doc, _ := reply.Lookup(at...).DocumentOK()
-	available, ok := doc.Lookup("available").AsFloat64OK()
-	if !ok || available > 0 || number(doc, "totalTickets") <= 0 {
+	available, ok := maybeNumber(reply, append(at[:3:3], "available")...)
+	if !ok || available > 0 || number(reply, append(at[:3:3], "totalTickets")...) <= 0 {
 		return false
 	}
-	waiting, ok := doc.Lookup("normalPriority", "queueLength").AsFloat64OK()
+	waiting, ok := maybeNumber(reply, append(at[:3:3], "normalPriority", "queueLength")...)
 	return !ok || waiting > 0
 }
 
 // number returns a number, 0 where there is none.
 func number(doc bson.Raw, path ...string) float64 {
-	n, _ := doc.Lookup(path...).AsFloat64OK()
+	n, _ := maybeNumber(doc, path...)
 	return n
+}
+
+// maybeNumber returns a number of any type.
+func maybeNumber(doc bson.Raw, path ...string) (float64, bool) {
+	e, ok := find(doc, path...)
+	if !ok {
+		return 0, false
+	}
+	v := e.Raw()
+	return v.AsFloat64OK()
+}
+
+// isTrue returns a boolean, or what it is where there is none.
+func isTrue(doc bson.Raw, otherwise bool, path ...string) bool {
+	e, ok := find(doc, path...)
+	if !ok {
+		return otherwise
+	}
+	b, ok := e.Bool()
+	if !ok {
+		return otherwise
+	}
+	return b
+}
+
+// find looks for what is inside of documents. What the driver has for it panics
+// where one of those is damaged.
+func find(doc bson.Raw, path ...string) (rawbson.Elem, bool) {
+	for _, name := range path[:len(path)-1] {
+		e, ok := rawbson.Lookup(doc, name)
+		if !ok {
+			return rawbson.Elem{}, false
+		}
+		if doc, ok = e.Document(); !ok {
+			return rawbson.Elem{}, false
+		}
+	}
+	return rawbson.Lookup(doc, path[len(path)-1])
 }

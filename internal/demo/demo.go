@@ -37,7 +37,7 @@ type Config struct {
 	// Documents is how many the source has before anybody else writes. Default
 	// 40,000.
 	Documents int
-	// Catchup is how long the target may take after that. Default 20 s.
+	// Catchup is how long the target may take after that. Default 60 s.
 	Catchup time.Duration
 	// Out is where it is shown. With InPlace it is a terminal: progress stays on
 	// one line. Otherwise there is a line each second.
@@ -58,7 +58,7 @@ func (c *Config) setDefaults() {
 		c.Documents = 40_000
 	}
 	if c.Catchup == 0 {
-		c.Catchup = 20 * time.Second
+		c.Catchup = time.Minute
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -29,6 +30,8 @@ type harness struct {
 	rnd            *rand.Rand
 	source, target *mongosim.Set
 	from, to       *mdb.Set
+	// begin says how a new link begins: by default with what comes from now on.
+	begin []string
 	// changes are the step-downs under way.
 	changes sync.WaitGroup
 }
@@ -68,18 +71,21 @@ func (h *harness) newest() oplog.OpTime {
 	return v.Applied
 }
 
-// reached is the link's checkpoint, null while there is none.
-func (h *harness) reached() oplog.OpTime {
+// state is the link's, of nothing while there is none.
+func (h *harness) state() checkpoint.State {
 	store, err := checkpoint.New(checkpoint.Config{Target: h.to, Link: link})
 	if err != nil {
 		h.Fatal(err)
 	}
 	st, _, err := store.Load(h.Context())
 	if err != nil {
-		return oplog.OpTime{} // no primary just now
+		return checkpoint.State{} // no primary just now
 	}
-	return st.Applied
+	return st
 }
+
+// reached is the link's checkpoint, null while there is none.
+func (h *harness) reached() oplog.OpTime { return h.state().Applied }
 
 func (h *harness) exists() bool { return !h.reached().IsNull() }
 
@@ -110,10 +116,14 @@ type life struct {
 // start starts the program.
 func (h *harness) start(args ...string) *life {
 	l := &life{h: h, ended: make(chan error, 1)}
-	l.cmd = exec.CommandContext(h.Context(), h.program, append([]string{
+	begin := h.begin
+	if begin == nil {
+		begin = []string{"--start-at", "now"}
+	}
+	l.cmd = exec.CommandContext(h.Context(), h.program, slices.Concat([]string{
 		"run", "--source", h.source.URI(), "--target", h.target.URI(), "--link", link,
-		"--start-at", "now", "--await", "1s", "--log-format", "text", "--log-level", "info",
-	}, args...)...)
+		"--await", "1s", "--log-format", "text", "--log-level", "info", "--progress", "none",
+	}, begin, args)...)
 	l.cmd.Stderr = &l.said
 	if err := l.cmd.Start(); err != nil {
 		h.Fatal(err)

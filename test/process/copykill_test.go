@@ -1,0 +1,240 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/traffic"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+const (
+	// perLink is how often a link is killed: copying, replaying and after.
+	perLink = 9
+	// bulk are collections that nobody writes to, of bulkDocs documents each, so
+	// that there is something to copy for a while.
+	bulk, bulkDocs = 5, 2000
+	// slowly is for lives that are to end while documents are copied.
+	slowly = "--max-ops-per-second=2500"
+)
+
+// TestKillCopy kills the program again and again while it copies a source that is
+// written to, while it applies the log to the copy, and afterwards; and once more
+// with another link, to another target, until there were enough kills.
+func TestKillCopy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes half a minute")
+	}
+	kills, seed := number(t, "REPLICATOR_KILLS", perLink), number(t, "REPLICATOR_SEED", 1)
+	t.Logf("%d kills, seed %d", kills, seed)
+	h := &harness{
+		T: t, program: build(t), rnd: rand.New(rand.NewPCG(uint64(seed), 10)),
+		source: mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: int64(seed) + 2}),
+	}
+	h.from = connect(t, h.source)
+	h.fillBulk()
+	in := map[checkpoint.CopyPhase]int{}
+	for n := 0; n < kills; n += perLink {
+		h.killLink(n, min(perLink, kills-n), int64(seed+3+n), in)
+		if t.Failed() {
+			t.Fatalf("after %d kills", n)
+		}
+	}
+	t.Logf("kills by phase: %v", in)
+	if kills >= perLink && (in[checkpoint.Copying] < kills/4 || in[checkpoint.Replaying] == 0 || in[checkpoint.Copied] == 0) {
+		t.Errorf("kills by phase: %v: some are too few", in)
+	}
+}
+
+// killLink makes one link to a new target, under traffic of its own, kills it a
+// number of times, and compares.
+func (h *harness) killLink(number, kills int, seed int64, in map[checkpoint.CopyPhase]int) {
+	h.target = mongosim.StartTest(h, mongosim.Options{Members: 3, Seed: seed})
+	h.to = connect(h.T, h.target)
+	spool := h.newSpool()
+	clients, err := traffic.New(traffic.Config{Cluster: h.from, DB: "shop" + strconv.Itoa(number), Seed: uint64(seed), Pause: 5 * time.Millisecond})
+	if err != nil {
+		h.Fatal(err)
+	}
+	soft, rest := context.WithCancelCause(h.Context())
+	defer rest(nil)
+	written := make(chan error, 1)
+	go func() { written <- clients.Run(h.Context(), soft) }()
+
+	for i := range kills {
+		switch h.rnd.IntN(8) {
+		case 0:
+			h.stepDown(h.target)
+		case 1:
+			h.stepDown(h.source)
+		case 2:
+			spool = h.newSpool() // as on another machine
+		}
+		h.Logf("kill %d: in phase %q, with the spool %s", number+i+1, h.killOne(i, kills), spool)
+		st := h.state()
+		if st.Copy != nil {
+			in[st.Copy.Phase]++
+		}
+	}
+	rest(nil)
+	if err := <-written; err != nil {
+		h.Fatal(err)
+	}
+	h.changes.Wait()
+	h.lastOfCopy()
+	if files, err := os.ReadDir(spool); err != nil || len(files) > 1 {
+		h.Errorf("in the spool's folder is left: %v, %v", files, err)
+	}
+	h.Logf("%+v", clients.Stats())
+}
+
+// killOne lives the i-th life of a link: the first half of them while it copies,
+// then some while it applies the log to the copy, then some without regard to that.
+// It returns the phase, as far as it could be read.
+func (h *harness) killOne(i, kills int) checkpoint.CopyPhase {
+	settings := h.settings()
+	switch {
+	case 2*i <= kills:
+		l := h.start(append(settings, slowly)...)
+		l.until(time.Duration(h.rnd.Int64N(int64(longest))), nil)
+		l.kill()
+	case 4*i <= 3*kills:
+		// The checkpoint that ends this phase is written once a second.
+		l := h.start(append(settings, "--checkpoint-interval=1s")...)
+		l.until(patience, func() bool {
+			c := h.state().Copy
+			return c != nil && c.Phase != checkpoint.Copying
+		})
+		l.until(time.Duration(h.rnd.Int64N(int64(300*time.Millisecond))), nil)
+		l.kill()
+	default:
+		l := h.start(settings...)
+		l.until(time.Duration(h.rnd.Int64N(int64(longest))), nil)
+		l.kill()
+	}
+	if c := h.state().Copy; c != nil {
+		return c.Phase
+	}
+	return ""
+}
+
+// newSpool has the next lives begin with an empty folder for the log.
+func (h *harness) newSpool() string {
+	dir := h.TempDir()
+	h.begin = []string{"--start-at=copy", "--spool-dir=" + dir, "--spool-free=16MiB", "--clone-workers=3"}
+	return dir
+}
+
+// fillBulk gives the source collections that take a while to copy.
+func (h *harness) fillBulk() {
+	for c := range bulk {
+		for docs := range slices.Chunk(numbers(bulkDocs), 500) {
+			list := bson.A{}
+			for _, i := range docs {
+				list = append(list, bson.D{{Key: "_id", Value: i}, {Key: "n", Value: i % 10}, {Key: "pad", Value: strings.Repeat("b", 100)}})
+			}
+			body, err := bson.Marshal(bson.D{{Key: "insert", Value: "c" + strconv.Itoa(c)}, {Key: "documents", Value: list}})
+			if err != nil {
+				h.Fatal(err)
+			}
+			if _, err := h.from.Call(h.Context(), call.Command{DB: "bulk", Body: body}); err != nil {
+				h.Fatal(err)
+			}
+		}
+	}
+}
+
+func numbers(n int) []int {
+	list := make([]int, n)
+	for i := range list {
+		list[i] = i
+	}
+	return list
+}
+
+// lastOfCopy lives until the target is consistent and everything is mirrored, ends
+// in order, and compares.
+func (h *harness) lastOfCopy() {
+	want := h.newest()
+	l := h.start(h.settings()...)
+	l.until(patience, func() bool {
+		st := h.state()
+		return st.Copy != nil && st.Copy.Phase == checkpoint.Copied && !st.Applied.Before(want)
+	})
+	if n := h.state().Copy.Number; n > 1 {
+		h.Logf("it was copy %d: %s", n, h.state().Copy.Why)
+	}
+	l.end()
+	h.equal()
+}
+
+// TestEndCopy: a signal in the middle of a copy ends the program in order, which
+// says that the next start goes on with it, as that does.
+func TestEndCopy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes some seconds")
+	}
+	h := &harness{
+		T: t, program: build(t), rnd: rand.New(rand.NewPCG(1, 11)),
+		source: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 61}), target: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 62}),
+	}
+	h.from, h.to = connect(t, h.source), connect(t, h.target)
+	h.fillBulk()
+	h.newSpool()
+	some := func() int64 {
+		n := int64(0)
+		for _, r := range h.copied() {
+			n += r.Docs
+		}
+		return n
+	}
+	l := h.start("--writers=4", "--flush-docs=50", slowly)
+	l.until(time.Minute, func() bool { return some() > 0 })
+	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	err := <-l.ended
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || exit.ExitCode() != pipeline.ExitNotDrained {
+		t.Fatalf("it ended with %v, want code %d\n%s", err, pipeline.ExitNotDrained, l.said.String())
+	}
+	for _, want := range []string{"nothing is lost", "Start it again with the same link"} {
+		if !strings.Contains(l.said.String(), want) {
+			t.Errorf("it did not say %q\n%s", want, l.said.String())
+		}
+	}
+	had, number := some(), h.state().Copy.Number
+	if had == bulk*bulkDocs {
+		t.Error("everything was copied, whatever the limit is")
+	}
+
+	// It goes on, with a copy that it does not begin anew, on another machine.
+	h.insert(1, 3, 100)
+	h.newSpool()
+	l = h.start("--writers=4", "--flush-docs=50", slowly)
+	l.until(time.Minute, func() bool { return some() > had })
+	l.kill()
+	h.lastOfCopy()
+	if got := h.state().Copy.Number; got != number {
+		t.Errorf("it was copy %d, and copy %d before", got, number)
+	}
+}
+
+// copied are the ranges of the copy.
+func (h *harness) copied() []checkpoint.CopyRange {
+	return nil
+}
