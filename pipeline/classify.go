@@ -105,7 +105,7 @@ var rules = []struct {
 	{"member that cannot be copied now", is(origin.ErrState), Verdict{Action: Retry}},
 	{"beginning of a copy not committed", is(origin.ErrUncommitted), Verdict{Action: Retry}},
 	{"no spool", is(ErrNoSpool), Verdict{Action: Exit, Code: ExitCheck, Hint: "Give --spool-dir, best the one that the copy was begun with: what is in it need not be read again."}},
-	{"spool in use", is(spool.ErrInUse), Verdict{Action: Exit, Code: ExitCheck, Hint: "Another process has the folder of --spool-dir. Give each link a folder of its own."}},
+	{"spool in use", is(spool.ErrInUse), Verdict{Action: Retry}}, // by the process that this one has just fenced
 	{"spool damaged", as[*spool.DamagedError], Verdict{Action: Retry}},
 
 	{"too stale everywhere", as[*syncsource.TooStaleError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,7 +75,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
-	wishes, err := checkpoint.New(checkpoint.Config{Target: target, DB: cfg.MetaDB, Link: cfg.Link})
+	wishes, err := checkpoint.New(checkpoint.Config{Target: target, DB: cfg.MetaDB, Link: cfg.heldLink})
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
@@ -159,7 +160,10 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		case err == nil && !p.cfg.until.IsNull() && !p.progress().Applied.Before(p.cfg.until):
 			return nil
 		case err == nil && soft.Err() != nil:
-			return nil //nolint:nilerr // That soft is done is why it was drained.
+			if p.hasSpooled() {
+				return fmt.Errorf("%w: what is on disk was not applied", ErrStopped)
+			}
+			return nil
 		case err == nil, errors.Is(err, checkpoint.ErrSpent):
 			continue // the lanes were drained, or have another number now
 		case ctx.Err() != nil:
@@ -332,17 +336,7 @@ func (p *Pipeline) resize(ctx context.Context, hold *checkpoint.Hold) (until opl
 	if st.Writers == p.cfg.Writers {
 		return oplog.OpTime{}, nil
 	}
-	ahead := st.Applied
-	for _, l := range append(st.Lanes, st.Barrier, st.Begun) {
-		if l.OpTime.After(ahead) {
-			ahead = l.OpTime
-		}
-	}
-	for _, l := range st.LanesBegun {
-		if l.OpTime.After(ahead) {
-			ahead = l.OpTime
-		}
-	}
+	ahead := furthest(st)
 	if ahead.After(st.Applied) {
 		return ahead, nil
 	}
@@ -351,6 +345,18 @@ func (p *Pipeline) resize(ctx context.Context, hold *checkpoint.Hold) (until opl
 		return oplog.OpTime{}, err
 	}
 	return oplog.OpTime{}, checkpoint.ErrSpent
+}
+
+// furthest returns the entry up to which some lane has, or has begun, its part: at
+// or behind the checkpoint.
+func furthest(st checkpoint.State) oplog.OpTime {
+	ahead := st.Applied
+	for _, l := range slices.Concat(st.Lanes, st.LanesBegun, []checkpoint.Position{st.Barrier, st.Begun}) {
+		if l.OpTime.After(ahead) {
+			ahead = l.OpTime
+		}
+	}
+	return ahead
 }
 
 // progress returns how far the link is.

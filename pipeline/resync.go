@@ -42,6 +42,8 @@ type resyncs struct {
 	// out are the collections that the link leaves out at present.
 	out     map[oplog.Namespace]checkpoint.ResyncWish
 	running map[oplog.Namespace]*resync
+	// joining tells that what runs is to come to a certain entry, and no more.
+	joining bool
 
 	// mu guards regroup, which ends the reading of the present attempt.
 	mu      sync.Mutex
@@ -216,7 +218,7 @@ const (
 // resyncLoop looks, beside an attempt, for wishes that it does not know, and for
 // collections that can be taken back.
 func (p *Pipeline) resyncLoop(ctx context.Context) error {
-	if p.cfg.Copy.SpoolDir == "" || p.cfg.part {
+	if p.cfg.Copy.SpoolDir == "" || p.cfg.part || p.resyncs.joining {
 		return nil
 	}
 	tick := time.NewTicker(resyncEvery)
@@ -299,23 +301,17 @@ func (p *Pipeline) takeBack(ctx, soft context.Context) error {
 		if r.err != nil && (ctx.Err() != nil || soft.Err() != nil) {
 			return nil //nolint:nilerr // Everything is to end; the next start goes on.
 		}
+		err := r.err
+		if err != nil {
+			err = p.resyncFailed(ctx, r)
+		} else if err = p.join(ctx, soft, r); err == nil && soft.Err() == nil {
+			p.cfg.Observer.Tell(ResyncEnded{NS: ns})
+		}
+		// Where it is not done the next attempt makes it again, from where it is.
 		delete(p.resyncs.running, ns)
-		if r.err != nil {
-			if err := p.resyncFailed(ctx, r); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := p.wishes.TellResync(ctx, ns, checkpoint.ResyncJoining, ""); err != nil {
+		if err != nil || soft.Err() != nil {
 			return err
 		}
-		if err := p.join(ctx, soft, r); err != nil {
-			return err
-		}
-		if soft.Err() != nil {
-			return nil
-		}
-		p.cfg.Observer.Tell(ResyncEnded{NS: ns})
 	}
 	return nil
 }
@@ -325,6 +321,9 @@ func (p *Pipeline) takeBack(ctx, soft context.Context) error {
 // renamed into place meanwhile it is copied anew.
 func (p *Pipeline) resyncFailed(ctx context.Context, r *resync) error {
 	p.cfg.Observer.Tell(ResyncEnded{NS: r.wish.NS, Err: r.err})
+	if err := p.wishes.TellResync(ctx, r.wish.NS, checkpoint.ResyncCopying, "it is begun anew: "+r.err.Error()); err != nil {
+		return err
+	}
 	if err := r.p.store.Remove(ctx); err != nil {
 		return err
 	}
@@ -336,6 +335,11 @@ func (p *Pipeline) resyncFailed(ctx context.Context, r *resync) error {
 
 // join brings the link and a collection's own to one entry.
 func (p *Pipeline) join(ctx, soft context.Context, r *resync) error {
+	if err := p.wishes.TellResync(ctx, r.wish.NS, checkpoint.ResyncJoining, ""); err != nil {
+		return err
+	}
+	p.resyncs.joining = true
+	defer func() { p.resyncs.joining = false }()
 	for {
 		here, found, err := p.store.Load(ctx)
 		if err != nil || !found {
@@ -345,19 +349,22 @@ func (p *Pipeline) join(ctx, soft context.Context, r *resync) error {
 		if err != nil || !found {
 			return errors.Join(err, notFound(found, r.link))
 		}
-		switch c := there.Applied.Compare(here.Applied); {
-		case c == 0:
+		// A lane that is ahead of its checkpoint would pass over what the other one has
+		// not done there. So both go on to where neither has one.
+		at := furthest(here)
+		if other := furthest(there); other.After(at) {
+			at = other
+		}
+		if here.Applied.Equal(at) && there.Applied.Equal(at) {
 			return p.joined(ctx, r)
-		case c < 0:
-			next, err := p.newResync(r.wish, here.Applied)
-			if err != nil {
+		}
+		if there.Applied.Before(at) {
+			if err := p.bring(ctx, soft, r, at); err != nil {
 				return err
 			}
-			if err := next.p.Run(ctx, soft); err != nil {
-				return fmt.Errorf("copy %s again: bring it to %s: %w", r.wish.NS, here.Applied, err)
-			}
-		default:
-			p.until = there.Applied
+		}
+		if here.Applied.Before(at) && soft.Err() == nil {
+			p.until = at
 			err := p.attempt(ctx, soft)
 			p.until = oplog.OpTime{}
 			if err != nil && !errors.Is(err, checkpoint.ErrSpent) {
@@ -368,6 +375,18 @@ func (p *Pipeline) join(ctx, soft context.Context, r *resync) error {
 			return nil
 		}
 	}
+}
+
+// bring applies the log to a collection, up to an entry.
+func (p *Pipeline) bring(ctx, soft context.Context, r *resync, until oplog.OpTime) error {
+	next, err := p.newResync(r.wish, until)
+	if err != nil {
+		return err
+	}
+	if err := next.p.Run(ctx, soft); err != nil {
+		return fmt.Errorf("copy %s again: bring it to %s: %w", r.wish.NS, until, err)
+	}
+	return nil
 }
 
 func notFound(found bool, link string) error {

@@ -101,6 +101,15 @@ func (s *spooler) run(ctx context.Context, to *spool.Spool) error {
 	return err
 }
 
+// hasSpooled tells whether there is something on disk that is not applied.
+func (p *Pipeline) hasSpooled() bool {
+	if p.spool == nil {
+		return false
+	}
+	_, last, ok := p.spool.Bounds()
+	return p.isCopying() || ok && last.After(p.progress().Applied)
+}
+
 // stopSpooler ends what fills the spool.
 func (p *Pipeline) stopSpooler() {
 	if s := p.spooler; s != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,6 +92,7 @@ func sequence(from, to int) (list []int) {
 
 // hardware is a disk with as much room as one likes.
 type hardware struct {
+	mu   sync.Mutex
 	free int64
 	// left is how many bytes can be written before one write fails in its middle,
 	// negative for any number.
@@ -101,11 +103,33 @@ type hardware struct {
 
 func newHardware() *hardware { return &hardware{free: 1 << 50, left: -1} }
 
+// set changes the state.
+func (d *hardware) set(free int64, left int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.free, d.left = free, left
+}
+
+func (d *hardware) fail(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fault = err
+}
+
+// synced is how often something was brought to disk.
+func (d *hardware) synced() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.syncs
+}
+
 func (d *hardware) disk(full error) disk {
 	return disk{
 		write: func(f *os.File, b []byte, at int64) (int, error) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
 			if d.left < 0 || d.left >= len(b) {
-				if d.left >= 0 {
+				if d.left > 0 {
 					d.left -= len(b)
 				}
 				return f.WriteAt(b, at)
@@ -114,12 +138,21 @@ func (d *hardware) disk(full error) disk {
 			d.left = 0
 			return n, errors.Join(err, full)
 		},
-		sync: func(*os.File) error { d.syncs++; return d.fault },
-		free: func(string) (int64, error) { return d.free, nil },
+		sync: func(*os.File) error {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.syncs++
+			return d.fault
+		},
+		free: func(string) (int64, error) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			return d.free, nil
+		},
 	}
 }
 
-// open opens a spool whose disk does not sync, so that tests are fast.
+// openTest opens a spool whose disk does not sync, so that tests are fast.
 func openTest(t testing.TB, cfg Config) (*Spool, error) {
 	t.Helper()
 	if cfg.ID == "" {

@@ -30,18 +30,18 @@ func TestFull(t *testing.T) {
 		},
 		"free": {
 			"less than 1073741824 bytes of the disk would be free",
-			func(x setup) { x.d.free = gib + 500; x.r.offer(reply(t, 600, 4)) },
-			func(x setup) { x.d.free = gib + 5000; time.Sleep(time.Second) },
+			func(x setup) { x.d.set(gib+500, -1); x.r.offer(reply(t, 600, 4)) },
+			func(x setup) { x.d.set(gib+5000, -1); time.Sleep(time.Second) },
 		},
 		"write": {
 			"no space left on device",
-			func(x setup) { x.d.left = 500; x.r.offer(reply(t, 600, 4)) },
-			func(x setup) { x.d.left = -1; time.Sleep(time.Second) },
+			func(x setup) { x.d.set(1<<50, 500); x.r.offer(reply(t, 600, 4)) },
+			func(x setup) { x.d.set(1<<50, -1); time.Sleep(time.Second) },
 		},
 		"new file": {
 			"no space left on device",
-			func(x setup) { x.d.left = 20; x.r.offer(reply(t, 8000, 4)) },
-			func(x setup) { x.d.left = -1; _ = x.s.Forget(at(4)); time.Sleep(time.Second) },
+			func(x setup) { x.d.set(1<<50, 20); x.r.offer(reply(t, 8000, 4)) },
+			func(x setup) { x.d.set(1<<50, -1); _ = x.s.Forget(at(4)); time.Sleep(time.Second) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,14 +23,14 @@ func (s *Spool) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- oplog
 		return fmt.Errorf("spool: run: %w", err)
 	}
 	defer s.leave()
-	from, first, err := s.beginRun()
+	from, err := s.beginRun()
 	if err != nil {
-		return err
+		return fmt.Errorf("spool: run: %w", err)
 	}
 	defer s.endRun()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		err := s.store(ctx, in, first)
+		err := s.store(ctx, in)
 		if err == nil {
 			s.mu.Lock()
 			s.ended = true
@@ -113,44 +113,47 @@ func (s *Spool) find(from oplog.OpTime) (*place, error) {
 }
 
 // beginRun sets where to read from. It returns the entry before which nothing is
-// handed on, and the one that has to come in first if the spool is empty.
-func (s *Spool) beginRun() (from oplog.OpTime, first *oplog.OpTime, err error) {
-	s.mu.Lock()
-	begin := s.start
-	s.mu.Unlock()
-	if begin != nil && begin.at == nil {
-		// It was empty then.
-		if begin.at, err = s.find(begin.from); err != nil {
-			return from, nil, err
-		}
-	}
+// handed on, null for none. Store may run meanwhile.
+func (s *Spool) beginRun() (from oplog.OpTime, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.start = nil
+	for s.start != nil && s.start.at == nil && s.entries > 0 {
+		// It was empty then.
+		begin := s.start
+		s.mu.Unlock()
+		at, err := s.find(begin.from)
+		s.mu.Lock()
+		if err != nil {
+			return from, err
+		}
+		begin.at = at
+	}
+	if s.reading {
+		return from, ErrRunning
+	}
+	begin := s.start
+	s.start, s.want = nil, nil
 	s.account = buffer.Account{}
 	s.waiting = time.Time{}
 	s.reading, s.ended = true, false
+	s.read = place{index: s.next}
 	switch {
 	case begin != nil && begin.at != nil:
 		s.read = *begin.at
 		from = begin.from
 	case begin != nil:
-		s.read = place{index: s.next}
-		first = &begin.from
-	default:
-		s.read = place{index: s.next}
-		if len(s.segments) > 0 {
-			s.read.index = s.segments[0].index
-		}
+		s.want = &begin.from
+	case len(s.segments) > 0:
+		s.read.index = s.segments[0].index
 	}
-	return from, first, nil
+	return from, nil
 }
 
 // endRun forgets what waits. The rest is still going to be released.
 func (s *Spool) endRun() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reading = false
+	s.reading, s.want = false, nil
 	s.account.Drop()
 	s.noteMemory(true)
 }

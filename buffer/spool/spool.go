@@ -138,6 +138,8 @@ type Spool struct {
 	account buffer.Account
 	// start is what the next Run begins with.
 	start *start
+	// want is which entry has to come first into the empty spool, nil if any may.
+	want *oplog.OpTime
 	// reading tells that read is in use: where the record is that is handed on
 	// next. ended tells that nothing more comes in.
 	reading, ended bool
@@ -180,18 +182,19 @@ type start struct {
 	at *place
 }
 
-// Close ends it. The files stay. It must not be called while Store or Run runs.
+// Close ends it. The files stay. It must not be called while Store, Run or Read
+// runs.
 func (s *Spool) Close() error { return s.close(false) }
 
-// Remove ends it and removes its files. It must not be called while Store or Run
-// runs.
+// Remove ends it and removes its files. It must not be called while Store, Run or
+// Read runs.
 func (s *Spool) Remove() error { return s.close(true) }
 
 func (s *Spool) close(remove bool) error {
 	s.removing.Lock()
 	defer s.removing.Unlock()
 	s.mu.Lock()
-	if s.running {
+	if s.running || s.reading {
 		s.mu.Unlock()
 		return fmt.Errorf("spool: close %s: %w", s.cfg.Dir, ErrRunning)
 	}

@@ -274,6 +274,62 @@ func TestMemory(t *testing.T) {
 	})
 }
 
+// TestRead reads while one Store after the other stores.
+func TestRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		s := mustOpen(t, Config{Dir: t.TempDir(), SegmentBytes: 500})
+		if err := s.Start(at(3)); err != nil {
+			t.Fatal(err)
+		}
+		r := &running{Spool: s, t: t, out: make(chan oplog.Reply), done: make(chan error, 1)}
+		go func() { r.done <- s.Read(ctx, r.out) }()
+		want(t, "nothing there", r.takeNumbers(), nil)
+		if _, ok := errors.AsType[*OrderError](tryStore(t, s, reply(t, 0, 2, 3))); !ok {
+			t.Error("it begins with another entry")
+		}
+		storeAll(t, s, reply(t, 0, 3), reply(t, 100, 4))
+		storeAll(t, s, reply(t, 0, 4, 5))
+		want(t, "first", r.takeNumbers(), []int{3})
+		for what, err := range map[string]error{
+			"another reader": s.Read(ctx, make(chan oplog.Reply)),
+			"run":            s.Run(ctx, nil, make(chan oplog.Reply)),
+			"start":          s.Start(at(3)),
+			"close":          s.Close(),
+		} {
+			if !errors.Is(err, ErrRunning) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		want(t, "second", r.takeNumbers(), []int{4})
+		want(t, "third", r.takeNumbers(), []int{5})
+		if err := s.Forget(at(5)); err != nil {
+			t.Fatal(err)
+		}
+		storeAll(t, s, reply(t, 0, 5, 6))
+		want(t, "fourth", r.takeNumbers(), []int{6})
+		cancel(nil)
+		if err := <-r.done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		// Between Start and Read somebody else stores.
+		s2 := mustOpen(t, Config{Dir: t.TempDir()})
+		if err := s2.Start(at(3)); err != nil {
+			t.Fatal(err)
+		}
+		storeAll(t, s2, reply(t, 0, 1, 2, 3), reply(t, 0, 4))
+		got, err := drain(t, s2)
+		want(t, "the end", err, nil)
+		want(t, "from there on", allNumbers(got), []int{3, 4})
+		r = startRun(t.Context(), t, s2)
+		synctest.Wait()
+		close(r.in)
+		for range r.out {
+		}
+		<-r.done
+	})
+}
+
 // TestRunAgain: Run ends with its context wherever it is, and goes on elsewhere.
 func TestRunAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -353,24 +409,25 @@ func TestSync(t *testing.T) {
 		}
 		r := startStore(t.Context(), t, s)
 		r.offer(reply(t, 0, 1))
-		n := d.syncs // of the new file
+		n := d.synced() // of the new file
 		for i := range 30 {
 			time.Sleep(95 * time.Millisecond)
 			r.offer(reply(t, 0, i+2))
 		}
-		want(t, "in three seconds of writing", d.syncs-n, 2)
+		want(t, "in three seconds of writing", d.synced()-n, 2)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		want(t, "in a minute of rest", d.syncs-n, 3)
+		want(t, "in a minute of rest", d.synced()-n, 3)
 		r.offer(reply(t, 0, 100))
 		close(r.in)
 		want(t, "the end", <-r.done, nil)
-		want(t, "at the end", d.syncs-n, 4)
-		d.fault = errors.New("the disk is gone")
-		if err := tryStore(t, s, reply(t, 0, 101)); !errors.Is(err, d.fault) && (err == nil || !strings.Contains(err.Error(), "the disk is gone")) {
+		want(t, "at the end", d.synced()-n, 4)
+		gone := errors.New("the disk is gone")
+		d.fail(gone)
+		if err := tryStore(t, s, reply(t, 0, 101)); err == nil || !strings.Contains(err.Error(), gone.Error()) {
 			t.Errorf("store: %v", err)
 		}
-		d.fault = nil
+		d.fail(nil)
 		if err := tryStore(t, s, reply(t, 0, 102)); err == nil || !strings.Contains(err.Error(), "not known what is on disk") {
 			t.Errorf("after a failed sync: %v", err)
 		}

@@ -34,12 +34,11 @@ func (s *Spool) Store(ctx context.Context, in <-chan oplog.Reply) error {
 		return fmt.Errorf("spool: store: %w", err)
 	}
 	defer s.leave()
-	return s.store(ctx, in, nil)
+	return s.store(ctx, in)
 }
 
-// store is Store. The first entry has to be want if the spool is empty.
-func (s *Spool) store(ctx context.Context, in <-chan oplog.Reply, want *oplog.OpTime) error {
-	w := &writer{Spool: s, want: want}
+func (s *Spool) store(ctx context.Context, in <-chan oplog.Reply) error {
+	w := &writer{Spool: s}
 	err := w.fresh()
 	if err == nil {
 		err = w.storeLoop(ctx, in)
@@ -55,8 +54,6 @@ func (s *Spool) store(ctx context.Context, in <-chan oplog.Reply, want *oplog.Op
 // writer is who appends.
 type writer struct {
 	*Spool
-	// want is which entry has to come first, nil if any may.
-	want *oplog.OpTime
 	// previous is the entry before what comes in, null if there is none; repeats
 	// tells that it may come once more.
 	previous oplog.OpTime
@@ -86,9 +83,6 @@ func (w *writer) fresh() error {
 		w.last = oplog.OpTime{}
 	}
 	w.previous, w.repeats = w.last, !empty
-	if !empty {
-		w.want = nil
-	}
 	w.mu.Unlock()
 	if !empty || w.file == nil {
 		return nil
@@ -153,10 +147,11 @@ func (w *writer) storeLoop(ctx context.Context, in <-chan oplog.Reply) error {
 func (w *writer) take(r oplog.Reply) error {
 	for i := range r.Entries {
 		e := &r.Entries[i]
-		if w.want != nil && !e.OpTime.Equal(*w.want) {
-			return &OrderError{Last: *w.want, Got: e.OpTime, First: true}
+		if w.previous.IsNull() {
+			if err := w.mayBegin(e.OpTime); err != nil {
+				return err
+			}
 		}
-		w.want = nil
 		if w.repeats {
 			w.repeats = false
 			if e.OpTime.Equal(w.previous) {
@@ -188,6 +183,17 @@ func (w *writer) take(r oplog.Reply) error {
 	n.size += int64(len(n.parts)) * preambleSize(w.cfg.ID) // each may need a new file
 	n.whole = len(n.parts) == 1
 	w.pending = n
+	return nil
+}
+
+// mayBegin tells whether the spool may begin with an entry.
+func (w *writer) mayBegin(first oplog.OpTime) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if want := w.want; want != nil && !first.Equal(*want) {
+		return &OrderError{Last: *want, Got: first, First: true}
+	}
+	w.want = nil
 	return nil
 }
 

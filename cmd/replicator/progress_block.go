@@ -83,6 +83,8 @@ func copyLines(p *initialsync.Progress, width int) []string {
 	case initialsync.StepCreate:
 		part, known = partOf(int64(p.Collections), int64(p.TotalCollections), 0, 0)
 		known = known && p.Collections > 0
+	case initialsync.StepClear, initialsync.StepList, initialsync.StepViews, initialsync.StepDone:
+		// There is nothing to count.
 	}
 	lines := headline(string(p.Step), part, known, left, width)
 	var parts []string
@@ -226,14 +228,15 @@ func collections(p *initialsync.Progress, width int) []string {
 	room = min(room, names)
 	var lines []string
 	for i := range shown {
-		line := indent + pad(cutMiddle(printable.Text(string(shown[i].NS)), room), room)
+		var line strings.Builder
+		line.WriteString(indent + pad(cutMiddle(printable.Text(string(shown[i].NS)), room), room))
 		for j, text := range rows[i][:use] {
 			if j == 0 {
 				text = padLeft(text, widths[j])
 			}
-			line += pad("", gap) + pad(text, widths[j])
+			line.WriteString(pad("", gap) + pad(text, widths[j]))
 		}
-		lines = append(lines, strings.TrimRight(cut(line, width), " "))
+		lines = append(lines, strings.TrimRight(cut(line.String(), width), " "))
 	}
 	if more := len(p.Current) - len(shown); more > 0 {
 		lines = append(lines, cut(fmt.Sprintf("%sand %d more", indent, more), width))

@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -121,7 +122,7 @@ func scenes(now time.Time) []struct {
 			p.Current = nil
 			for i := range 8 {
 				p.Current = append(p.Current, initialsync.CollectionProgress{
-					NS: oplog.Namespace("db." + strings.Repeat("long_name_", 20) + fmt.Sprint(i)), Bytes: 1 << 20, TotalBytes: 1 << (21 + i), Ranges: 1,
+					NS: oplog.Namespace("db." + strings.Repeat("long_name_", 20) + strconv.Itoa(i)), Bytes: 1 << 20, TotalBytes: 1 << (21 + i), Ranges: 1,
 				})
 			}
 			p.Current[1].NS = "shop.顧客の注文履歴の長い名前のコレクション一覧表その一"
@@ -293,9 +294,7 @@ func TestScreen(t *testing.T) {
 				if !strings.HasSuffix(written, "\n") && written != "" {
 					want = nil // nothing of it is there
 				}
-				for _, line := range want {
-					written += line + "\n"
-				}
+				written += asLines(want)
 				want = nil
 			default:
 				text := rapid.SampledFrom([]string{"a line\n", "two\nlines\n", "part ", "", "end\n"}).Draw(r, "text")
@@ -306,15 +305,21 @@ func TestScreen(t *testing.T) {
 			}
 			expected := written
 			if strings.HasSuffix(written, "\n") || written == "" {
-				for _, line := range want {
-					expected += line + "\n"
-				}
+				expected += asLines(want)
 			}
 			if got := strings.TrimRight(m.String(), " \n"); got != strings.TrimRight(expected, " \n") {
 				r.Fatalf("got\n%s\nwant\n%s", got, expected)
 			}
 		}
 	})
+}
+
+// asLines ends each line.
+func asLines(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return strings.Join(list, "\n") + "\n"
 }
 
 // TestScreenNarrower: a terminal that became narrower has broken the lines.
@@ -500,7 +505,7 @@ func TestProgressAsJSON(t *testing.T) {
 		}
 		text := fmt.Sprint(l.Copy.Phase, " ", l.Applied.T, " ", l.Consistent, " ", l.Error)
 		if l.Copy.Progress != nil {
-			text += fmt.Sprint(l.Copy.Progress.Docs)
+			text += strconv.FormatInt(l.Copy.Progress.Docs, 10)
 		}
 		if l.ReplaySecondsLeft != nil {
 			text += fmt.Sprint(*l.ReplaySecondsLeft)

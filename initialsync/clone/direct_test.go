@@ -2,6 +2,7 @@ package clone
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -118,6 +119,38 @@ func TestCopyCappedInterrupted(t *testing.T) {
 				t.Errorf("%d interruptions", n)
 			}
 		})
+	}
+}
+
+// TestCopyCappedAligns: what a flush has appended before it was cut off is not sent
+// again.
+func TestCopyCappedAligns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cfg.FlushDocs = 8
+	capped(t, w, 1<<20, 50)
+	insertRaw(t, w.source, "d.c", numbered(t, 0, 50, 100)...)
+	coll := w.collection("d.c")
+	ctx := within(t)
+	w.begin(ctx)
+	w.plan(ctx, coll)
+	inserts, sent := 0, 0
+	w.target.intercept(func(cmd call.Command) (error, bool) {
+		if name(cmd) == "insert" {
+			inserts++
+			sent += len(cmd.Docs)
+		}
+		return when(inserts == 3 && name(cmd) != "insert", errInjected), false
+	}, nil)
+	if _, err := w.copyAll(ctx, coll); !errors.Is(err, errInjected) {
+		t.Fatal(err)
+	}
+	inserts = 10
+	w.begin(ctx)
+	must[bson.Timestamp](t)(w.copyAll(ctx, coll))
+	w.checkOrder()
+	if sent != 50 {
+		t.Errorf("%d documents were sent", sent)
 	}
 }
 

@@ -104,13 +104,13 @@ func name(cmd call.Command) string {
 
 // world is a source and a target, and a link that copies.
 type world struct {
-	t          testing.TB
-	sets       [2]*mongosim.Set
-	source     *gate
-	target     *gate
-	store      *checkpoint.Store
-	hold       *checkpoint.Hold
-	cfg        Config
+	t      testing.TB
+	sets   [2]*mongosim.Set
+	source *gate
+	target *gate
+	store  *checkpoint.Store
+	hold   *checkpoint.Hold
+	cfg    Config
 	// batch, if not 0, is how many documents a reply has.
 	batch int32
 	// mu guards what was told.

@@ -78,17 +78,35 @@ func TestCopyInterrupted(t *testing.T) {
 			}
 			w.cfg.FlushDocs, w.cfg.RangeBytes = 60, 1
 			var docs []bson.Raw
+			var uuid oplog.UUID
+			rest := int64(0)
 			for i, d := range mixed(t) {
 				if i%6 == 0 {
 					docs = append(docs, d)
+					if _, ok := bracketOf(d.Lookup("_id").Type); !ok {
+						rest++
+					}
 				}
 			}
 			n := w.interruptEach(func(ns oplog.Namespace) *checkpoint.CopyCollection {
 				insertRaw(t, w.source, ns, docs...)
 				coll := w.collection(ns)
 				w.cfg.RangeBytes = coll.Bytes / 3
+				uuid = coll.UUID
 				return coll
-			}, nil, w.check)
+			}, nil, func(ns oplog.Namespace) {
+				w.check(ns)
+				var sum int64
+				for _, r := range must[[]checkpoint.CopyRange](t)(w.ranges(within(t))) {
+					if r.UUID == uuid {
+						sum += r.Docs
+					}
+				}
+				// What is in no bracket is read again from its start.
+				if n := int64(len(docs)); sum < n || sum > n+rest {
+					t.Errorf("%d documents were copied, there are %d", sum, n)
+				}
+			})
 			if n < 30 {
 				t.Errorf("%d interruptions", n)
 			}
@@ -109,10 +127,11 @@ func TestCopyFailover(t *testing.T) {
 		w.plan(ctx, coll)
 		ended := 0
 		for attempt := 0; ; attempt++ {
-			commits := 0
+			writes := 0
 			w.target.intercept(nil, func(cmd call.Command) {
-				if name(cmd) == "commitTransaction" {
-					if commits++; commits == 7 && attempt < 4 {
+				// In the middle of a transaction, if there is one.
+				if n := name(cmd); n == "insert" || n == "update" {
+					if writes++; writes == 20 && attempt < 4 {
 						_ = w.sets[1].StepDown(ctx)
 					}
 				}
@@ -138,6 +157,9 @@ func TestCopyFailover(t *testing.T) {
 		if ended == 0 {
 			t.Error("nothing was interrupted")
 		}
-		w.check(ns)
+		succeed(t, w.differ(ns))
+		// It is found there, and waited for, that all ranges are done.
+		coll.State = checkpoint.CollectionFilled
+		succeed(t, w.hold.Lane(0).SaveCollection(ctx, coll, nil))
 	}
 }

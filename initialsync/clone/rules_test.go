@@ -321,10 +321,10 @@ func TestMemory(t *testing.T) {
 
 // pacer counts.
 type pacer struct {
-	mu                   sync.Mutex
-	waits, docs, bytes   int
-	took                 map[Side]int
-	longTime             int
+	mu                 sync.Mutex
+	waits, docs, bytes int
+	took               map[Side]int
+	longTime           int
 }
 
 func (p *pacer) Wait(_ context.Context, docs, bytes int) error {

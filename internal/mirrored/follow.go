@@ -29,6 +29,11 @@ const glance = 2 * time.Millisecond
 // and returns what it did. An attempt that failed and was tried again is an
 // error, unless the run has failed otherwise.
 func Follow(ctx context.Context, cfg pipeline.Config, source, target pipeline.Cluster, until oplog.OpTime) (pipeline.Snapshot, error) {
+	return follow(ctx, cfg, source, target, func(s *pipeline.Snapshot) bool { return !s.Progress.Applied.Before(until) })
+}
+
+// follow is Follow until a run is where it is wanted.
+func follow(ctx context.Context, cfg pipeline.Config, source, target pipeline.Cluster, reached func(s *pipeline.Snapshot) bool) (pipeline.Snapshot, error) {
 	var warned warnings
 	cfg.Observer = warned.observe(cfg.Observer)
 	p, err := pipeline.New(cfg, source, target)
@@ -48,7 +53,7 @@ func Follow(ctx context.Context, cfg pipeline.Config, source, target pipeline.Cl
 		case err := <-done:
 			return p.Snapshot(), warned.explain(err, p.Snapshot())
 		case <-tick.C:
-			if !p.Snapshot().Progress.Applied.Before(until) {
+			if s := p.Snapshot(); reached(&s) {
 				drain(nil)
 			}
 		}
