@@ -94,6 +94,12 @@ func (p *Pipeline) leaveOut(ctx context.Context, st checkpoint.State) error {
 			}
 			continue
 		}
+		if wish.NS.IsBuckets() {
+			if err := p.wishes.TellResync(ctx, wish.NS, checkpoint.ResyncFailed, "it has the buckets of "+string(seriesOf(wish.NS))+", which is to be asked for"); err != nil {
+				return err
+			}
+			continue
+		}
 		if wish.State == checkpoint.ResyncAsked {
 			if err := p.wishes.TellResync(ctx, wish.NS, checkpoint.ResyncCopying, ""); err != nil {
 				return err
@@ -385,6 +391,16 @@ func (p *Pipeline) bring(ctx, soft context.Context, r *resync, until oplog.OpTim
 	}
 	if err := next.p.Run(ctx, soft); err != nil {
 		return fmt.Errorf("copy %s again: bring it to %s: %w", r.wish.NS, until, err)
+	}
+	return nil
+}
+
+// attemptUntil makes an attempt that ends at an entry, if not before.
+func (p *Pipeline) attemptUntil(ctx, soft context.Context, until oplog.OpTime) error {
+	p.until = until
+	defer func() { p.until = oplog.OpTime{} }()
+	if err := p.attempt(ctx, soft); !errors.Is(err, checkpoint.ErrSpent) {
+		return err
 	}
 	return nil
 }
