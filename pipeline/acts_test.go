@@ -3,6 +3,8 @@ package pipeline_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +32,13 @@ func (c *cluster) transaction(ctx context.Context, name string, args []string, e
 	if err != nil {
 		return err
 	}
-	first := inTxn(statements("insert", coll, from, to, 0), name, true)
+	size := 0
+	if len(args) > 2 {
+		if _, err := fmt.Sscanf(args[2], "size=%d", &size); err != nil {
+			return err
+		}
+	}
+	first := inTxn(statements("insert", coll, from, to, size), name, true)
 	number := first[3]
 	last := inTxn(bson.D{{Key: end, Value: 1}, {Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}}, name, false)
 	last[3] = number
@@ -59,11 +67,15 @@ func (c *cluster) transaction(ctx context.Context, name string, args []string, e
 	return nil
 }
 
-// commitPrepared commits a transaction that was prepared.
-func (c *cluster) commitPrepared(ctx context.Context, name string) error {
+// endPrepared commits a transaction that was prepared, or aborts it.
+func (c *cluster) endPrepared(ctx context.Context, name, how string) error {
 	cmd, ok := c.prepared[name]
 	if !ok {
 		return errors.New("no such transaction is prepared")
+	}
+	if how == "abortTransaction" {
+		cmd = slices.Clone(cmd[:len(cmd)-1]) // without commitTimestamp
+		cmd[0] = bson.E{Key: how, Value: 1}
 	}
 	p, err := c.AwaitPrimary(ctx)
 	if err != nil {

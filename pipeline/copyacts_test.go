@@ -85,6 +85,16 @@ func (w *world) keep(l *link, e event.Event) {
 	}
 }
 
+// hold lets go what is held, and holds what tells text next.
+func (w *world) hold(text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held != "" {
+		close(w.free)
+	}
+	w.held, w.free = text, make(chan struct{})
+}
+
 // release lets go what is held.
 func (w *world) release() {
 	w.mu.Lock()
@@ -107,10 +117,7 @@ func (w *world) copyAct(verb string, args []string) (string, error) {
 	}
 	switch verb {
 	case "hold":
-		w.release()
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.held, w.free = strings.Join(args, " "), make(chan struct{})
+		w.hold(strings.Join(args, " "))
 		return "", nil
 	case "release":
 		w.release()

@@ -38,6 +38,9 @@ type Snapshot struct {
 	CopiedUntil oplog.OpTime
 	// Copy is the link's copy, nil where it has none.
 	Copy *CopySnapshot
+	// LeftOut are the collections that the link leaves out while they are copied
+	// again. Of these the target is not consistent.
+	LeftOut []oplog.Namespace
 	// Window is the source's oplog, as far as it is known.
 	Window Window
 	// Fetched is the last entry that was read, at FetchedAt.
@@ -70,6 +73,8 @@ type live struct {
 	attempts int
 	term     int64
 	window   Window
+	// leftOut is never changed, but replaced.
+	leftOut []oplog.Namespace
 	// copying tells that the target is not consistent yet.
 	copying     bool
 	progress    checkpoint.Progress
@@ -95,7 +100,7 @@ func (p *Pipeline) Snapshot() Snapshot {
 	l := p.live
 	p.mu.Unlock()
 	s := Snapshot{
-		Link: p.cfg.Link, Attempts: l.attempts, Term: l.term, Window: l.window, Progress: l.progress, CopiedUntil: l.copiedUntil,
+		Link: p.cfg.Link, Attempts: l.attempts, Term: l.term, Window: l.window, LeftOut: l.leftOut, Progress: l.progress, CopiedUntil: l.copiedUntil,
 		Fetched: l.fetched, FetchedAt: l.fetchedAt, SourceSet: l.set, SourceHost: l.host, Source: l.meta, HeardAt: l.heard,
 		Lag: l.lag(), LastError: l.err, LastErrorAt: l.errAt,
 		Resolver: p.resolver.Status(), View: p.watcher.View(), TargetHosts: p.target.Hosts(),

@@ -337,8 +337,8 @@ func (p *Pipeline) resize(ctx context.Context, hold *checkpoint.Hold) (until opl
 		return oplog.OpTime{}, nil
 	}
 	ahead := furthest(st)
-	if furthest := reached(st); furthest.After(st.Applied) {
-		return furthest, nil
+	if ahead.After(st.Applied) {
+		return ahead, nil
 	}
 	cp := checkpoint.Progress{Applied: st.Applied, AppliedWall: st.AppliedWall, FetchFrom: st.FetchFrom}
 	if err := hold.Resize(ctx, cp, p.cfg.Writers); err != nil {
@@ -357,17 +357,6 @@ func furthest(st checkpoint.State) oplog.OpTime {
 		}
 	}
 	return ahead
-}
-
-// reached returns the last entry that a lane has something of.
-func reached(st checkpoint.State) oplog.OpTime {
-	last := st.Applied
-	for _, l := range slices.Concat(st.Lanes, st.LanesBegun, []checkpoint.Position{st.Barrier, st.Begun}) {
-		if l.OpTime.After(last) {
-			last = l.OpTime
-		}
-	}
-	return last
 }
 
 // progress returns how far the link is.

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -76,6 +78,7 @@ func isOpen(w checkpoint.ResyncWish) bool {
 // leaveOut finds out what the next attempt leaves out. As long as the link itself
 // copies documents that is nothing.
 func (p *Pipeline) leaveOut(ctx context.Context, st checkpoint.State) error {
+	defer p.showLeftOut()
 	p.resyncs.out = map[oplog.Namespace]checkpoint.ResyncWish{}
 	if p.cfg.Copy.SpoolDir == "" || p.cfg.part || st.Copy != nil && st.Copy.Phase == checkpoint.Copying {
 		return nil
@@ -108,6 +111,14 @@ func (p *Pipeline) leaveOut(ctx context.Context, st checkpoint.State) error {
 		p.resyncs.out[wish.NS] = wish
 	}
 	return nil
+}
+
+// showLeftOut lets Snapshot tell what is left out.
+func (p *Pipeline) showLeftOut() {
+	out := slices.Sorted(maps.Keys(p.resyncs.out))
+	p.mu.Lock()
+	p.live.leftOut = out
+	p.mu.Unlock()
 }
 
 // names returns the scope of the present attempt.
@@ -391,16 +402,6 @@ func (p *Pipeline) bring(ctx, soft context.Context, r *resync, until oplog.OpTim
 	}
 	if err := next.p.Run(ctx, soft); err != nil {
 		return fmt.Errorf("copy %s again: bring it to %s: %w", r.wish.NS, until, err)
-	}
-	return nil
-}
-
-// attemptUntil makes an attempt that ends at an entry, if not before.
-func (p *Pipeline) attemptUntil(ctx, soft context.Context, until oplog.OpTime) error {
-	p.until = until
-	defer func() { p.until = oplog.OpTime{} }()
-	if err := p.attempt(ctx, soft); !errors.Is(err, checkpoint.ErrSpent) {
-		return err
 	}
 	return nil
 }

@@ -314,7 +314,8 @@ func (w *world) configure(name string, args []string) error {
 //
 //	insert|update|delete NS FROM..TO [KEY=VALUE ...]   on=MEMBER, w=N, size=BYTES
 //	txn NS FROM..TO                     insert in one transaction
-//	prepare NAME NS FROM..TO            and leave it prepared; commit NAME
+//	prepare NAME NS FROM..TO            and leave it prepared; commit NAME, abort NAME
+//	seed P, reshape P, cluster P        see seeded and reshaped
 //	run DB JSON                         a command on the primary
 //	count NS                            say how many documents there are
 //	unsettle                            step down until that ends an attempt
@@ -333,7 +334,17 @@ func (w *world) onSet(c *cluster, args []string, line string) (string, error) {
 	case "prepare":
 		return "", c.transaction(ctx, args[1], args[2:], "prepareTransaction")
 	case "commit":
-		return "", c.commitPrepared(ctx, args[1])
+		return "", c.endPrepared(ctx, args[1], "commitTransaction")
+	case "abort":
+		return "", c.endPrepared(ctx, args[1], "abortTransaction")
+	case "seed", "reshape", "cluster":
+		return "", c.reshape(ctx, map[string]string{"seed": seeded, "reshape": reshaped, "cluster": clustered}[verb], args[1])
+	case "wipe":
+		n, err := w.memberOf(c, args[1])
+		if err != nil {
+			return "", err
+		}
+		return "", c.Member(n).Wipe()
 	case "run":
 		var cmd bson.D
 		text := line[strings.Index(line, args[1])+len(args[1]):]

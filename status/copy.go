@@ -124,6 +124,10 @@ func (t *Tracker) addCopy(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
 			s.Copy.Spool.FullSeconds = &full
 		}
 	}
+	for _, ns := range p.LeftOut {
+		s.LeftOut = append(s.LeftOut, string(ns))
+	}
+	s.Consistent = s.Consistent && len(s.LeftOut) == 0
 	if s.Consistent {
 		s.ConsistentAt = opTime(until, 0)
 	}

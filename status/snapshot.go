@@ -25,6 +25,9 @@ type Snapshot struct {
 	// not, and where it always was.
 	Consistent   bool    `json:"consistent"`
 	ConsistentAt *OpTime `json:"consistentAt,omitempty"`
+	// LeftOut are the source's collections that are being copied again, and that the
+	// target is not consistent of meanwhile.
+	LeftOut []string `json:"leftOut,omitempty"`
 	// Attempts counts the holds of the link since the start, Term is the last.
 	Attempts int   `json:"attempts"`
 	Term     int64 `json:"term"`

@@ -331,21 +331,27 @@ func FuzzOpen(f *testing.F) {
 func writeUntilKilled(dir string) {
 	s, err := Open(Config{Dir: dir, ID: "x", SegmentBytes: 200_000, MinFree: 1})
 	if err != nil {
-		fmt.Fprintln(os.Stdout, err)
+		say(err)
 		os.Exit(1)
 	}
 	_, last, _ := s.Bounds()
-	fmt.Fprintln(os.Stdout, "last", last.TS.I)
+	say("last", last.TS.I)
 	in := make(chan oplog.Reply)
 	go func() {
 		t := &testing.T{}
 		for n := int(last.TS.I) + 1; ; n += 3 {
 			in <- reply(t, (n%17)*500, n, n+1, n+2)
-			fmt.Fprintln(os.Stdout, "taken", n)
+			say("taken", n)
 		}
 	}()
-	fmt.Fprintln(os.Stdout, s.Store(context.Background(), in))
+	say(s.Store(context.Background(), in))
 	os.Exit(1)
+}
+
+func say(words ...any) {
+	if _, err := fmt.Fprintln(os.Stdout, words...); err != nil {
+		os.Exit(1)
+	}
 }
 
 // TestKill kills a process that writes, again and again.

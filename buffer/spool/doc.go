@@ -10,10 +10,10 @@
 //	           └───Forget─────────────────┘ Run └───Release──┘
 //
 // What comes in is written before it is handed on. Run, or Read beside a Store of its
-// own, reads it back, or hands on
-// what just came in if it has caught up. Memory and disk are given back on their
-// own: memory by Release, when entries are applied, disk by Forget, when a majority
-// of the target knows that they are and they need not be read again.
+// own, reads it back, or hands on what just came in if it has caught up. Memory and
+// disk are given back apart: memory by Release, when entries are applied, disk by
+// Forget, when a majority of the target knows that they are, and they need not be
+// read again.
 //
 // # Room
 //

@@ -324,9 +324,10 @@ func TestRead(t *testing.T) {
 		r = startRun(t.Context(), t, s2)
 		synctest.Wait()
 		close(r.in)
-		for range r.out {
+		for got := range r.out {
+			s2.Release(got.Bytes)
 		}
-		<-r.done
+		want(t, "the end", <-r.done, nil)
 	})
 }
 

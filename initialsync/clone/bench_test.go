@@ -45,13 +45,13 @@ func bareLoop(b *testing.B, w *world, n int) time.Duration {
 	var colls [2]*mongo.Collection
 	for i, set := range w.sets {
 		client := must[*mongo.Client](b)(mongo.Connect(options.Client().ApplyURI(set.URI()).SetWriteConcern(writeconcern.W1())))
-		defer client.Disconnect(context.Background())
+		defer func() { _ = client.Disconnect(context.Background()) }()
 		colls[i] = client.Database("d").Collection("c")
 	}
 	ctx := context.Background()
 	start := time.Now()
 	cursor := must[*mongo.Cursor](b)(colls[0].Find(ctx, bson.D{}, options.Find().SetBatchSize(1000)))
-	defer cursor.Close(ctx)
+	defer func() { _ = cursor.Close(ctx) }()
 	count := 0
 	batch := make([]any, 0, 1000)
 	flush := func() {

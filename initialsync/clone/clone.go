@@ -130,7 +130,10 @@ func (c *Config) validate() error {
 
 // Lane is a *checkpoint.Lane.
 type Lane interface {
+	// Session returns the lane's session, to write with.
 	Session() *call.Session
+	// MoveRange is the first thing in a transaction of it: it moves the range's
+	// document from r to next, if the term is still ours.
 	MoveRange(ctx context.Context, txn *call.Txn, r, next *checkpoint.CopyRange) error
 }
 

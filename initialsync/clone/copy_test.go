@@ -165,11 +165,12 @@ func TestCopyGone(t *testing.T) {
 func TestCopyRenamed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	docs := numbered(t, 0, 50, 1<<19)
+	w.batch = 20
+	docs := numbered(t, 0, 50, 10)
 	insertRaw(t, w.source, "d.c", docs...)
 	coll := w.collection("d.c")
 	replies := 0
-	w.source.intercept(nil, func(cmd call.Command) {
+	w.source.intercept(nil, func(call.Command) {
 		if replies++; replies == 1 {
 			run(t, w.source.Caller, "admin", bson.D{{Key: "renameCollection", Value: "d.c"}, {Key: "to", Value: "d.e"}})
 		}
@@ -257,7 +258,7 @@ func TestCopyDropped(t *testing.T) {
 	w.begin(ctx)
 	w.plan(ctx, coll)
 	replies := 0
-	w.source.intercept(nil, func(cmd call.Command) {
+	w.source.intercept(nil, func(call.Command) {
 		if replies++; replies == 3 {
 			run(t, w.source.Caller, "d", bson.D{{Key: "drop", Value: "c"}})
 			insertRaw(t, w.source.Caller, "d.c", numbered(t, 1000, 10, 10)...)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -14,9 +15,9 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-func capped(t testing.TB, w *world, size, max int) {
+func capped(t testing.TB, w *world, size, docs int) {
 	t.Helper()
-	run(t, w.source, "d", bson.D{{Key: "create", Value: "c"}, {Key: "capped", Value: true}, {Key: "size", Value: size}, {Key: "max", Value: max}})
+	run(t, w.source, "d", bson.D{{Key: "create", Value: "c"}, {Key: "capped", Value: true}, {Key: "size", Value: size}, {Key: "max", Value: docs}})
 }
 
 // checkOrder compares source and target in natural order.
@@ -59,8 +60,9 @@ func TestCopyCappedWraps(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 10, 29, 30, 31, 200} {
 		w := newWorld(t)
-		capped(t, w, 100<<20, 30)
-		insertRaw(t, w.source, "d.c", numbered(t, 0, 30, 600<<10)...)
+		w.batch = 20
+		capped(t, w, 1<<20, 30)
+		insertRaw(t, w.source, "d.c", numbered(t, 0, 30, 10)...)
 		coll := w.collection("d.c")
 		next := 1000
 		finds, times := 0, 0
@@ -104,7 +106,7 @@ func (w *world) checkTail(ns oplog.Namespace) {
 func TestCopyCappedInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, more := range []int{0, 3, 17, 100} {
-		t.Run(fmt.Sprint(more), func(t *testing.T) {
+		t.Run(strconv.Itoa(more), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			w.cfg.FlushDocs = 7

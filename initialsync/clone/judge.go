@@ -129,7 +129,7 @@ func refusal(ns oplog.Namespace, e *call.WriteError, doc *document) error {
 		}
 		r := &RefusedError{NS: ns, Err: &e.Error}
 		if doc != nil {
-			r.ID, _ = doc.id()
+			r.ID = doc.id()
 			r.ID.Value = slices.Clone(r.ID.Value)
 		}
 		return r

@@ -39,9 +39,9 @@ type document struct {
 const documentBytes = 40
 
 // id returns the document's _id.
-func (d *document) id() (bson.RawValue, bool) {
-	e, ok := rawbson.Lookup(d.raw, idField)
-	return e.Raw(), ok
+func (d *document) id() bson.RawValue {
+	e, _ := rawbson.Lookup(d.raw, idField)
+	return e.Raw()
 }
 
 // recordElem is what the server appends to a document for its record id: type,

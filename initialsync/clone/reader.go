@@ -380,7 +380,7 @@ func (r *reader) pass(d *document) (take, behind bool, err error) {
 	if !r.pieces[r.piece].resumable() {
 		return true, false, nil
 	}
-	id, _ := d.id()
+	id := d.id()
 	if r.last.Type == bson.TypeObjectID && id.Type == bson.TypeObjectID && bytes.Compare(r.last.Value, id.Value) >= 0 {
 		return false, false, fmt.Errorf("read in the order of _id: %s came behind %s", id, r.last)
 	}

@@ -101,7 +101,7 @@ func TestTargetRefuses(t *testing.T) {
 			return &servererr.Error{Code: servererr.WriteConflict, Labels: []string{labelUnknown}}
 		}, servererr.WriteConflict, false, 0},
 		"too large":        {"insert", func(_, docs int) error { return when(docs > 15, servererr.New(servererr.TransactionTooLarge, "no")) }, 0, false, 8},
-		"each too large":   {"insert", func(n, docs int) error { return when(n < 9, servererr.New(servererr.TransactionTooLarge, "no")) }, 0, false, 0},
+		"each too large":   {"insert", func(n, _ int) error { return when(n < 9, servererr.New(servererr.TransactionTooLarge, "no")) }, 0, false, 0},
 		"another primary":  {"insert", func(int, int) error { return transient(servererr.NotWritablePrimary) }, servererr.NotWritablePrimary, false, 0},
 		"unknown":          {"insert", func(int, int) error { return servererr.New(servererr.BadValue, "no") }, servererr.BadValue, false, 0},
 		"new and passing":  {"insert", func(n, _ int) error { return when(n == 0, transient(99999)) }, 0, false, 2},

@@ -72,7 +72,7 @@ func writeBody(name string, to oplog.Namespace, ordered bool) bson.Raw {
 // upsertOf builds the statement that makes the document of this _id exactly what
 // it is, whatever its field names and timestamps.
 func upsertOf(d *document) bson.Raw {
-	id, _ := d.id()
+	id := d.id()
 	start, dst := bsoncore.AppendDocumentStart(make([]byte, 0, len(d.raw)+len(id.Value)+128))
 	q, dst := bsoncore.AppendDocumentElementStart(dst, "q")
 	i, dst := bsoncore.AppendDocumentElementStart(dst, idField)

@@ -82,7 +82,7 @@ func (w *writer) advance(f *flush, p *page) {
 			at.piece, at.last.Type, at.last.Value = p.piece, 0, nil
 		}
 		if n := len(f.docs); n > 0 {
-			at.last, _ = f.docs[n-1].id()
+			at.last = f.docs[n-1].id()
 		}
 	} else {
 		if n := len(f.docs); n > 0 {
@@ -189,7 +189,7 @@ func (w *writer) halves(f flush) (a, b flush) {
 		a.at.record = last.record
 		a.at.anchors = w.at.anchors
 	} else {
-		a.at.last, _ = last.id()
+		a.at.last = last.id()
 	}
 	b = flush{docs: f.docs[mid:], bytes: f.bytes - a.bytes, at: f.at, done: f.done}
 	return a, b

@@ -84,11 +84,9 @@ func (h *harness) killLink(number, kills int, seed int64, in map[checkpoint.Copy
 		case 2:
 			spool = h.newSpool() // as on another machine
 		}
-		h.Logf("kill %d: in phase %q, with the spool %s", number+i+1, h.killOne(i, kills), spool)
-		st := h.state()
-		if st.Copy != nil {
-			in[st.Copy.Phase]++
-		}
+		phase := h.killOne(i, kills)
+		in[phase]++
+		h.Logf("kill %d: in phase %q, with the spool %s", number+i+1, phase, spool)
 	}
 	rest(nil)
 	if err := <-written; err != nil {
@@ -102,30 +100,33 @@ func (h *harness) killLink(number, kills int, seed int64, in map[checkpoint.Copy
 	h.Logf("%+v", clients.Stats())
 }
 
-// killOne lives the i-th life of a link: the first half of them while it copies,
-// then some while it applies the log to the copy, then some without regard to that.
-// It returns the phase, as far as it could be read.
+// killOne lives the i-th life of a link: about the first half of them while it
+// copies, then some while it applies the log to the copy, then some afterwards. It
+// returns the phase, as far as it could be read.
 func (h *harness) killOne(i, kills int) checkpoint.CopyPhase {
 	settings := h.settings()
+	phase := func(is ...checkpoint.CopyPhase) func() bool {
+		return func() bool {
+			c := h.state().Copy
+			return c != nil && slices.Contains(is, c.Phase)
+		}
+	}
+	var l *life
 	switch {
 	case 2*i <= kills:
-		l := h.start(append(settings, slowly)...)
+		l = h.start(append(settings, slowly)...)
 		l.until(time.Duration(h.rnd.Int64N(int64(longest))), nil)
-		l.kill()
 	case 4*i <= 3*kills:
 		// The checkpoint that ends this phase is written once a second.
-		l := h.start(append(settings, "--checkpoint-interval=1s")...)
-		l.until(patience, func() bool {
-			c := h.state().Copy
-			return c != nil && c.Phase != checkpoint.Copying
-		})
-		l.until(time.Duration(h.rnd.Int64N(int64(300*time.Millisecond))), nil)
-		l.kill()
+		l = h.start(append(settings, "--checkpoint-interval=1s")...)
+		l.until(patience, phase(checkpoint.Replaying, checkpoint.Copied))
+		l.until(time.Duration(h.rnd.Int64N(int64(longest/5))), nil)
 	default:
-		l := h.start(settings...)
+		l = h.start(settings...)
+		l.until(patience, phase(checkpoint.Copied))
 		l.until(time.Duration(h.rnd.Int64N(int64(longest))), nil)
-		l.kill()
 	}
+	l.kill()
 	if c := h.state().Copy; c != nil {
 		return c.Phase
 	}
