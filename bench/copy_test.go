@@ -81,8 +81,10 @@ func newCopying(t testing.TB, docs, size int) *copying {
 				text[i] = byte('a' + rnd.IntN(26))
 			}
 			list = append(list, bson.D{
-				{Key: "_id", Value: bson.NewObjectID()}, {Key: "n", Value: rnd.Int32()},
-				{Key: "at", Value: bson.DateTime(1_700_000_000_000)}, {Key: "text", Value: string(text)},
+				{Key: "_id", Value: bson.NewObjectID()},
+				{Key: "n", Value: rnd.Int32()},
+				{Key: "at", Value: bson.DateTime(1_700_000_000_000)},
+				{Key: "text", Value: string(text)},
 			})
 		}
 		if _, err := coll.InsertMany(t.Context(), list); err != nil {

@@ -73,7 +73,7 @@ func (w *world) spool(name string) string {
 
 // keep keeps a link where it tells what is to be held.
 func (w *world) keep(l *link, e event.Event) {
-	line, _ := w.line(told{l.name, e})
+	line, _ := w.line(told{l.name, e, time.Time{}})
 	w.mu.Lock()
 	free := w.free
 	if w.held == "" || !strings.HasPrefix(line, w.held) {

@@ -16,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/pipeline"
@@ -145,7 +146,7 @@ func (w *world) line(e told) (text, is string) {
 		return fmt.Sprintf("not atomic: %d operations", e.Ops), ""
 	case applier.SlowPath:
 		return "one by one: " + kind(e.Cause), "slow"
-	case ddl.CommandApplied, ddl.Violation, ddl.SpecHeld:
+	case ddl.CommandApplied, ddl.SpecHeld:
 		return e.(interface{ Message() string }).Message(), "command"
 	case initialsync.StepChanged:
 		return "copy: " + string(e.Step), ""
@@ -184,6 +185,17 @@ func (w *world) line(e told) (text, is string) {
 	return "", ""
 }
 
+// isStep tells whether an event is one of the steps by which a link comes to where
+// it is, which are taken as often as it takes. What is decided on the way, and
+// where it ends, is left where they are not to be shown.
+func isStep(e event.Event) bool {
+	switch e.(type) {
+	case pipeline.StateChanged, pipeline.AttemptEnded, checkpoint.Began, initialsync.StepChanged, spool.Room:
+		return true
+	}
+	return false
+}
+
 // word is a state, where the two that change into each other all the time are
 // one.
 func word(s pipeline.State) string {
@@ -217,6 +229,9 @@ func (w *world) journal(show []string) []string {
 			line += ": " + kind(a.Err)
 		}
 		if line == "" || is == "command" && !slices.Contains(show, is) || rare[is] && !slices.Contains(show, is) {
+			continue
+		}
+		if slices.Contains(show, "decisions") && isStep(e.event) {
 			continue
 		}
 		if s, ok := e.event.(pipeline.StateChanged); ok {

@@ -32,7 +32,8 @@ import (
 // The acts are those of func act. The output of do is the events, each line once
 // in the order of their first coming, and then what the acts said. States that
 // change into each other in a working link are "running" both. Members are called
-// A, B, C in the order in which they were read.
+// A, B, C in the order in which they were read. With show=decisions the steps of the
+// link are left out, where it is a matter of time which of them are taken again.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	runScenarios(t, "testdata/faults/*")
@@ -120,7 +121,7 @@ func (w *world) fail(pos, line string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range w.events {
-		w.t.Logf("%s: %s %s", e.link, e.event.Message(), e.event.LogValue())
+		w.t.Logf("%s %s: %s %s", e.at.Format("05.000"), e.link, e.event.Message(), e.event.LogValue())
 	}
 	w.t.Fatalf("%s: %s: %v", pos, line, err)
 }

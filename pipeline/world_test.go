@@ -91,6 +91,7 @@ type world struct {
 type told struct {
 	link  string
 	event event.Event
+	at    time.Time
 }
 
 // link is a pipeline that was started.
@@ -179,7 +180,7 @@ func (w *world) tell(l *link, e event.Event) {
 	defer w.keep(l, e)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.events = append(w.events, told{l.name, e})
+	w.events = append(w.events, told{l.name, e, time.Now()})
 	switch e := e.(type) {
 	case syncsource.SourceChosen:
 		w.name(e.To)
@@ -249,6 +250,9 @@ func (w *world) newest() oplog.OpTime {
 func (w *world) caughtUp(l *link) error {
 	want := w.newest()
 	return w.untilOf(l, "a checkpoint at "+want.String(), func() bool {
+		if c := l.p.Snapshot().Copy; c != nil && c.Phase != checkpoint.Copied {
+			return false // its checkpoints may be those of one that is void
+		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return !l.reached.Before(want)

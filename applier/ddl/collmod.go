@@ -159,11 +159,11 @@ func (m *modification) takeIndex(ctx context.Context, v bson.RawValue) error {
 		default:
 			return m.op.Fault("o.index."+f.name, fmt.Errorf("%w: a change of an index with an unknown field", oplog.ErrUnsupported))
 		}
-		if !slices.Contains(m.heldFields(), f.name) {
+		if !slices.Contains(m.heldFields(&h), f.name) {
 			send = append(send, f)
 		}
 	}
-	h.Spec, h.Fields = spec.document(), m.heldOf(spec)
+	h.Spec, h.Fields = spec.document(), m.heldOf(&h, spec)
 	if slices.Contains(h.Fields, optionExpire) || wasHeld || len(h.Fields) > 0 {
 		m.keepers = append(m.keepers, h)
 	}

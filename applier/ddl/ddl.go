@@ -29,7 +29,8 @@ const (
 	// Relaxed builds them without their uniqueness, and keeps the whole spec in
 	// the metadata until cutover.
 	Relaxed UniqueIndexes = iota + 1
-	// Serialized builds them as they are; their collections are Ordered.
+	// Serialized builds them as they are, unless on a copy; their collections are
+	// Ordered.
 	Serialized
 )
 

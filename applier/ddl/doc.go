@@ -70,8 +70,9 @@
 //	                       would come at other times
 //	temp                   the source's drops come through the log; a client
 //	                       cannot set it either
-//	unique, prepareUnique  (Relaxed) writers that run side by side would meet
-//	                       duplicates that were never there
+//	unique, prepareUnique  (Relaxed, or under Copied) writers that run side by side
+//	                       would meet duplicates that were never there, and so do
+//	                       documents of a copy, each of another time
 //
 // They are left out on the target and kept in the collection "held" of the
 // metadata database, one document for an index or (index: "") a collection:

@@ -66,28 +66,6 @@ func (e SpecHeld) Message() string {
 // Level implements event.Event.
 func (SpecHeld) Level() slog.Level { return slog.LevelInfo }
 
-// Violation is a unique index that the target's data does not allow. It is held
-// as one that is not unique.
-type Violation struct {
-	OpTime oplog.OpTime
-	NS     oplog.Namespace
-	Index  string
-	// Err is the target's refusal.
-	Err error
-}
-
-// LogValue implements slog.LogValuer.
-func (e Violation) LogValue() slog.Value {
-	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.String(keyNS, string(e.NS)),
-		slog.String(keyIndex, e.Index), slog.Any(keyError, e.Err))
-}
-
-// Message implements event.Event.
-func (Violation) Message() string { return "unique index violated by the target's data" }
-
-// Level implements event.Event.
-func (Violation) Level() slog.Level { return slog.LevelWarn }
-
 // IndexAbsent is an index that is held as absent, and still cannot be built.
 type IndexAbsent struct {
 	OpTime oplog.OpTime

@@ -76,17 +76,25 @@ func (s *step) absent(ns oplog.Namespace, what string) error {
 	return s.diverged(ns, "%s", what)
 }
 
-// heldFields are the fields of an index that the target does not get.
-func (e *Executor) heldFields() []string {
-	if e.cfg.UniqueIndexes == Serialized {
+// heldFields are the fields of an index that the target does not get, or does not
+// have any more: h is what is held of it so far. The documents of a copy are each of
+// another time, so that together they may break what is unique at the source at all
+// times; an index that was built on them stays without its uniqueness.
+func (s *step) heldFields(h *HeldSpec) []string {
+	if s.cfg.UniqueIndexes == Serialized && s.again != Copied && !h.isRelaxed() {
 		return []string{optionExpire}
 	}
 	return []string{optionExpire, "unique", "prepareUnique"}
 }
 
+// isRelaxed tells whether the index lacks the uniqueness that it has at the source.
+func (h *HeldSpec) isRelaxed() bool {
+	return slices.Contains(h.Fields, "unique") || slices.Contains(h.Fields, "prepareUnique")
+}
+
 // heldOf returns which fields of a spec are held.
-func (e *Executor) heldOf(spec fields) []string {
-	held := spec.only(e.heldFields()...)
+func (s *step) heldOf(h *HeldSpec, spec fields) []string {
+	held := spec.only(s.heldFields(h)...)
 	for _, flag := range []string{"unique", "prepareUnique"} {
 		if !held.truth(flag) {
 			held = held.without(flag)
@@ -115,7 +123,7 @@ func hasIndex(specs []bson.Raw, name string) bool {
 func (b *build) add(spec fields) error {
 	doc := spec.document()
 	h := HeldSpec{
-		NS: b.coll.NS, UUID: b.coll.UUID, Index: strings.Clone(textOf(doc, "name")), Fields: b.heldOf(spec), Spec: doc,
+		NS: b.coll.NS, UUID: b.coll.UUID, Index: strings.Clone(textOf(doc, "name")), Fields: b.heldOf(&HeldSpec{}, spec), Spec: doc,
 	}
 	there := hasIndex(b.present, h.Index)
 	old, wasHeld := b.held.find(h.Index)
@@ -218,11 +226,7 @@ func (b *build) makeOne(ctx context.Context, h *HeldSpec, err error) error {
 		b.tolerate(h.NS, "it has an index like "+h.Index)
 		h.Fields = nil
 		return nil
-	case code == servererr.DuplicateKey && b.again == Copied:
-		b.cfg.Observer.Tell(Violation{OpTime: b.op.OpTime, NS: h.NS, Index: h.Index, Err: err})
-		h.Fields = append(h.Fields, "unique")
-		return b.make(ctx, []*HeldSpec{h})
-	case code == servererr.DuplicateKey:
+	case code == servererr.DuplicateKey && b.again != Copied:
 		return &UniqueError{OpTime: b.op.OpTime, NS: h.NS, Index: h.Index, Err: err}
 	}
 	return b.unbuilt(h, err)
@@ -289,7 +293,7 @@ func (s *step) holdIndex(ctx context.Context, index string) (oplog.Namespace, er
 		spec := split(doc).without("ns", "dropDups")
 		if textOf(doc, "name") == index {
 			return ns, s.hold(ctx, &HeldSpec{
-				NS: ns, UUID: coll.UUID, Index: index, Fields: s.heldOf(spec), Absent: true, Spec: spec.document(),
+				NS: ns, UUID: coll.UUID, Index: index, Fields: s.heldOf(&HeldSpec{}, spec), Absent: true, Spec: spec.document(),
 			})
 		}
 	}
@@ -300,7 +304,7 @@ func (s *step) holdIndex(ctx context.Context, index string) (oplog.Namespace, er
 // without the uniqueness that it has at the source.
 func (b *build) lostUnique(h *HeldSpec) bool {
 	for _, other := range slices.Concat(Specs{*h}, b.held, b.wanted) {
-		if slices.Contains(other.Fields, "unique") || slices.Contains(other.Fields, "prepareUnique") {
+		if other.isRelaxed() {
 			return true
 		}
 	}

@@ -73,7 +73,7 @@ type StuckError struct {
 }
 
 func (e *StuckError) Error() string {
-	return fmt.Sprintf("%s: tried for %s: %v", e.What, e.Tried.Round(time.Second), e.Err)
+	return fmt.Sprintf("%s: tried for %s: %v", e.What, e.Tried.Round(time.Millisecond), e.Err)
 }
 
 // Unwrap returns what was said last.

@@ -149,7 +149,7 @@ func newWorldWith(t testing.TB, dialect string, targets int) *world {
 			Started: time.UnixMilli(1_700_000_000_000).UTC(),
 		},
 	}))
-	w.cfg = Config{Source: w.source, Target: w.target, ReadConcern: Majority, RetryFor: 5 * time.Second}
+	w.cfg = Config{Source: w.source, Target: w.target, ReadConcern: Majority, RetryFor: patience}
 	return w
 }
 

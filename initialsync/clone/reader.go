@@ -244,6 +244,9 @@ func (r *reader) ask(ctx context.Context) (*page, error) {
 	start := time.Now()
 	reply, err := r.cfg.Source.Call(ctx, cmd)
 	if err != nil {
+		if _, lost := errors.AsType[*call.LostError](err); lost {
+			r.cursor = 0 // nobody to close it; it ends with its session
+		}
 		return nil, err
 	}
 	r.replies++
@@ -260,6 +263,16 @@ func (r *reader) ask(ctx context.Context) (*page, error) {
 	r.fallbacks = 0
 	r.took(Source, start, len(p.docs), len(reply))
 	return p, nil
+}
+
+// most is how many documents the next reply may have, of a cursor that is behind a
+// record. Record ids ascend, so that they say how many can be left of the range;
+// what is behind it would be sent for nothing.
+func (r *reader) most(behind int64) int32 {
+	if r.order != natural || r.spec.to == 0 {
+		return r.batch
+	}
+	return int32(min(int64(r.batch), max(1, r.spec.to-behind))) //nolint:gosec // no more than batch
 }
 
 // beginCursor chooses the time that a new cursor has to show.
@@ -340,6 +353,7 @@ func (r *reader) readPage(c cursorReply, size int) (*page, error) {
 	p.held = min(int64(size+cap(p.docs)*documentBytes), replyBytes)
 	// The reply's memory is not to outlast the page.
 	r.last.Value = slices.Clone(r.last.Value)
+	p.last = p.last || r.order == natural && r.spec.to != 0 && r.record >= r.spec.to
 	if r.order == natural && len(p.docs) > 0 && !r.capped {
 		r.anchors = r.anchors.add(r.record)
 	}

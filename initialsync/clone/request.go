@@ -86,7 +86,7 @@ func (r *reader) findCommand(resume int64, after bson.Timestamp) call.Command {
 		}
 	}
 	// Without a size the first batch would be a little one.
-	body = bsoncore.AppendInt32Element(body, "batchSize", r.batch)
+	body = bsoncore.AppendInt32Element(body, "batchSize", r.most(resume))
 	body = bsoncore.AppendBooleanElement(body, "noCursorTimeout", true)
 	return r.command(r.coll.NS.DB(), start, r.appendConcern(body, after))
 }
@@ -95,7 +95,7 @@ func (r *reader) getMoreCommand() call.Command {
 	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 256))
 	body = bsoncore.AppendInt64Element(body, "getMore", r.cursor)
 	body = bsoncore.AppendStringElement(body, "collection", r.name)
-	body = bsoncore.AppendInt32Element(body, "batchSize", r.batch)
+	body = bsoncore.AppendInt32Element(body, "batchSize", r.most(r.seen))
 	return r.command(r.coll.NS.DB(), start, body)
 }
 

@@ -110,7 +110,10 @@ func TestTargetRefuses(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.cfg.FlushDocs, w.cfg.RetryFor = 60, 100*time.Millisecond
+			w.cfg.FlushDocs = 60
+			if c.stuck {
+				w.cfg.RetryFor = 100 * time.Millisecond
+			}
 			insertRaw(t, w.source, "d.c", numbered(t, 0, 100, 10)...)
 			coll := w.collection("d.c")
 			ctx := within(t)
@@ -191,7 +194,7 @@ func TestSourceRefuses(t *testing.T) {
 			continue
 		}
 		// Once in a while it is got over.
-		n = 0
+		n, w.cfg.RetryFor = 0, patience
 		w.source.intercept(func(cmd call.Command) (error, bool) {
 			if name(cmd) == "getMore" {
 				n++

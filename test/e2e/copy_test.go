@@ -22,8 +22,11 @@ func copySeeds(name string) int64 {
 	case "mass", "txn-large", "txn-prepared":
 		return 2
 	}
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		return 2
+	case raceEnabled:
+		return 4
 	}
 	return 6
 }
@@ -48,4 +51,33 @@ func TestCopyCorpus(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCopyCorpusInto is TestCopyCorpus into a set that is there already, real ones
+// above all. What has to be the same there is said at TestMirrorCorpusInto.
+func TestCopyCorpusInto(t *testing.T) {
+	seed := number(t, envCopySeed, 1)
+	eachProvider(t, []string{"7.0"}, func(t *testing.T, p provider) {
+		target := p.open(t, clusterOptions{name: "target", members: 1})
+		conn := connect(t, target.uriFor(admin))
+		major := majorOf(t, target)
+		if major < recordedMajor {
+			t.Skipf("the recordings are of %d.0, which a server of %d.x cannot hold", recordedMajor, major)
+		}
+		all := scenarios(t)
+		for i := range all {
+			t.Run(all[i].Name, func(t *testing.T) {
+				r := mirrored.Copy(t.Context(), &all[i], uint64(seed), mirrored.RunOptions{
+					Target: emptied(t, target, conn), Limit: 3 * time.Minute,
+				})
+				if major != recordedMajor {
+					r.Report.Differences = documentsOnly(t, r.Report.Differences)
+				}
+				t.Log(r.String())
+				if !r.OK() {
+					t.Fail()
+				}
+			})
+		}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/compare"
+	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/mirrored"
 )
 
@@ -30,16 +31,7 @@ func TestMirrorCorpusInto(t *testing.T) {
 		if major < recordedMajor {
 			t.Skipf("the recordings are of %d.0, which a server of %d.x cannot hold", recordedMajor, major)
 		}
-		// Each run has the set to itself.
-		//nolint:unparam,contextcheck // a test fails by itself, and has its own context
-		empty := func(context.Context) (string, error) {
-			for _, db := range append(databasesOf(t, conn), "replicator") {
-				command(t, conn, db, bson.D{
-					{Key: "dropDatabase", Value: 1}, {Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}},
-				})
-			}
-			return target.uriFor(admin), nil
-		}
+		empty := emptied(t, target, conn)
 		all := scenarios(t)
 		for i := range all {
 			t.Run(all[i].Name, func(t *testing.T) {
@@ -57,6 +49,19 @@ func TestMirrorCorpusInto(t *testing.T) {
 			})
 		}
 	})
+}
+
+// emptied returns what empties a set for each run, which has it to itself.
+func emptied(t *testing.T, target cluster, conn *mdb.Set) func(context.Context) (string, error) {
+	//nolint:unparam,contextcheck // a test fails by itself, and has its own context
+	return func(context.Context) (string, error) {
+		for _, db := range append(databasesOf(t, conn), "replicator") {
+			command(t, conn, db, bson.D{
+				{Key: "dropDatabase", Value: 1}, {Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}},
+			})
+		}
+		return target.uriFor(admin), nil
+	}
 }
 
 // documentsOnly shows the differences between options or indexes and returns the

@@ -24,6 +24,10 @@ type mirror struct {
 	t              *testing.T
 	cfg            pipeline.Config
 	source, target string
+	// wrap, if not nil, changes what a run talks to, and told is told of what it
+	// announces.
+	wrap func(source, target pipeline.Cluster) (pipeline.Cluster, pipeline.Cluster)
+	told event.Observer
 
 	p *pipeline.Pipeline
 	// stop ends the run at once, soft when it is drained; ended gets its error.
@@ -40,6 +44,7 @@ type mirror struct {
 const keptEvents = 60
 
 func (m *mirror) observe(e event.Event) {
+	m.told.Tell(e)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.events = append(m.events, time.Now().Format("05.000 ")+e.Message()+" "+e.LogValue().String())
@@ -61,7 +66,11 @@ func (m *mirror) begin() {
 	}
 	cfg := m.cfg
 	cfg.Observer = m.observe
-	p, err := pipeline.New(cfg, pipeline.Connected(m.conns[0]), pipeline.Connected(m.conns[1]))
+	source, target := pipeline.Connected(m.conns[0]), pipeline.Connected(m.conns[1])
+	if m.wrap != nil {
+		source, target = m.wrap(source, target)
+	}
+	p, err := pipeline.New(cfg, source, target)
 	if err != nil {
 		m.t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func TestKillCopy(t *testing.T) {
 	kills, seed := number(t, "REPLICATOR_KILLS", perLink), number(t, "REPLICATOR_SEED", 1)
 	t.Logf("%d kills, seed %d", kills, seed)
 	h := &harness{
-		T: t, program: build(t), rnd: rand.New(rand.NewPCG(uint64(seed), 10)),
+		TB: t, program: build(t), rnd: rand.New(rand.NewPCG(uint64(seed), 10)),
 		source: mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: int64(seed) + 2}),
 	}
 	h.from = connect(t, h.source)
@@ -64,7 +64,7 @@ func TestKillCopy(t *testing.T) {
 // number of times, and compares.
 func (h *harness) killLink(number, kills int, seed int64, in map[checkpoint.CopyPhase]int) {
 	h.target = mongosim.StartTest(h, mongosim.Options{Members: 3, Seed: seed})
-	h.to = connect(h.T, h.target)
+	h.to = connect(h.TB, h.target)
 	spool := h.newSpool()
 	clients, err := traffic.New(traffic.Config{Cluster: h.from, DB: "shop" + strconv.Itoa(number), Seed: uint64(seed), Pause: 5 * time.Millisecond, NoTimeSeries: os.Getenv("NOTS") != ""})
 	if err != nil {
@@ -190,7 +190,7 @@ func TestEndCopy(t *testing.T) {
 		t.Skip("it takes some seconds")
 	}
 	h := &harness{
-		T: t, program: build(t), rnd: rand.New(rand.NewPCG(1, 11)),
+		TB: t, program: build(t), rnd: rand.New(rand.NewPCG(1, 11)),
 		source: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 61}), target: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 62}),
 	}
 	h.from, h.to = connect(t, h.source), connect(t, h.target)
@@ -217,7 +217,7 @@ func TestEndCopy(t *testing.T) {
 	}
 
 	// It goes on, with a copy that it does not begin anew, on another machine.
-	h.insert(1, 3, 100)
+	h.insert("late", 1, 3, 100)
 	h.newSpool()
 	l = h.start("--writers=4", "--flush-docs=50", slowly)
 	l.until(time.Minute, func() bool { return h.bulkCopied() > had })
@@ -232,16 +232,7 @@ func TestEndCopy(t *testing.T) {
 func (h *harness) bulkCopied() int {
 	n := 0
 	for c := range bulk {
-		body, err := bson.Marshal(bson.D{{Key: "count", Value: bulkName(c)}})
-		if err != nil {
-			h.Fatal(err)
-		}
-		reply, err := h.to.Call(h.Context(), call.Command{DB: "bulk", Body: body})
-		if err != nil {
-			return 0 // no primary just now
-		}
-		some, _ := reply.Lookup("n").AsInt64OK()
-		n += int(some)
+		n += h.count("bulk", bulkName(c))
 	}
 	return n
 }

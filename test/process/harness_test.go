@@ -12,8 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/compare"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/mongosim"
@@ -25,7 +28,7 @@ const link = "kill"
 
 // harness is the two sets, and the program between them.
 type harness struct {
-	*testing.T
+	testing.TB
 	program        string
 	rnd            *rand.Rand
 	source, target *mongosim.Set
@@ -37,7 +40,7 @@ type harness struct {
 }
 
 // build builds the program as it is.
-func build(t *testing.T) string {
+func build(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "replicator")
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/oplogrep/replicator/cmd/replicator").CombinedOutput()
@@ -47,7 +50,7 @@ func build(t *testing.T) string {
 	return path
 }
 
-func connect(t *testing.T, set *mongosim.Set) *mdb.Set {
+func connect(t testing.TB, set *mongosim.Set) *mdb.Set {
 	t.Helper()
 	o, err := mdb.Parse(mdb.Config{URI: set.URI()})
 	if err != nil {
@@ -103,6 +106,20 @@ func (h *harness) equal() {
 	if !report.Equal() {
 		h.Fail()
 	}
+}
+
+// count is how many documents a collection of the target has.
+func (h *harness) count(db, coll string) int {
+	body, err := bson.Marshal(bson.D{{Key: "count", Value: coll}})
+	if err != nil {
+		h.Fatal(err)
+	}
+	reply, err := h.to.Call(h.Context(), call.Command{DB: db, Body: body})
+	if err != nil {
+		return 0 // no primary just now
+	}
+	n, _ := reply.Lookup("n").AsInt64OK()
+	return int(n)
 }
 
 // life is a run of the program.

@@ -26,7 +26,7 @@ func TestKill(t *testing.T) {
 	kills, seed := number(t, "REPLICATOR_KILLS", 20), number(t, "REPLICATOR_SEED", 1)
 	t.Logf("%d kills, seed %d", kills, seed)
 	h := &harness{
-		T: t, program: build(t), rnd: rand.New(rand.NewPCG(uint64(seed), 9)),
+		TB: t, program: build(t), rnd: rand.New(rand.NewPCG(uint64(seed), 9)),
 		source: mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: int64(seed)}),
 		target: mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: int64(seed) + 1}),
 	}
@@ -69,7 +69,7 @@ func TestKill(t *testing.T) {
 	t.Logf("%+v", clients.Stats())
 }
 
-func number(t *testing.T, name string, def int) int {
+func number(t testing.TB, name string, def int) int {
 	t.Helper()
 	text := os.Getenv(name)
 	if text == "" {

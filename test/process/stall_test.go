@@ -3,14 +3,24 @@ package process
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/mongosim"
+)
+
+const (
+	budgetMB = 64
+	// marginMB is for the program itself, for what is on its way between the
+	// stages and in the network's buffers, some of it twice, and for what the
+	// collector has not taken back yet.
+	marginMB = 256
 )
 
 // TestFrozenTarget: a target that stops answering while the source writes
@@ -23,26 +33,21 @@ func TestFrozenTarget(t *testing.T) {
 	const (
 		documents = 24
 		size      = 15_000_000
-		budgetMB  = 64
-		// marginMB is for the program itself, for what is on its way between the
-		// stages and in the network's buffers, some of it twice, and for what the
-		// collector has not taken back yet.
-		marginMB = 256
 	)
 	set := func(seed int64) *mongosim.Set {
 		return mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: seed, OplogBytes: 2 << 30, TTLInterval: -1})
 	}
-	h := &harness{T: t, program: build(t), source: set(1), target: set(2)}
+	h := &harness{TB: t, program: build(t), source: set(1), target: set(2)}
 	h.from, h.to = connect(t, h.source), connect(t, h.target)
 	l := h.start("--buffer-bytes", fmt.Sprintf("%dMiB", budgetMB), "--writers", "4")
 	l.until(time.Minute, h.exists)
-	h.insert(1, 3, size)
+	h.insert("big", 1, 3, size)
 	want := h.newest()
 	l.until(time.Minute, func() bool { return !h.reached().Before(want) })
 	idle := h.peakMB(l)
 
 	h.target.Member(0).Freeze()
-	h.insert(4, documents, size)
+	h.insert("big", 4, documents, size)
 	// It reads on until it has no room: what it has then, it has for long.
 	l.until(3*time.Second, nil)
 	frozen := h.peakMB(l)
@@ -58,11 +63,80 @@ func TestFrozenTarget(t *testing.T) {
 	h.equal()
 }
 
-// insert inserts documents with these numbers, one by one.
-func (h *harness) insert(from, to, size int) {
+// TestFrozenTargetCopy: the same while documents of the largest size are copied, and
+// others come in, which go to disk.
+func TestFrozenTargetCopy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it moves a gigabyte")
+	}
+	const (
+		// before is how many documents there are in each collection when the copy
+		// begins, during how many come in while the target is frozen.
+		collections, before, during = 4, 6, 3
+		size                        = 16<<20 - 64
+		// While documents are copied, this is beside the budget, with 16 MB each: the
+		// commands that the lanes send, which are made of what was read; two replies
+		// of the log on the way to disk, and two in the network's hands. Half as much
+		// again is for the collector, which has not taken all of it back, and 40 MB
+		// for the program itself.
+		lanes, elsewhere = 4, 4
+		copyingMB        = budgetMB + (lanes+elsewhere)*16*3/2 + 40
+	)
+	h := &harness{
+		TB: t, program: build(t),
+		source: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 3, OplogBytes: 2 << 30, TTLInterval: -1}),
+		target: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 4, OplogBytes: 64 << 20, TTLInterval: -1}),
+	}
+	h.from, h.to = connect(t, h.source), connect(t, h.target)
+	each := func(from, to int) {
+		for c := range collections {
+			h.insert("big"+strconv.Itoa(c), from, to, size)
+		}
+	}
+	each(1, before)
+	h.newSpool()
+	l := h.start("--buffer-bytes", fmt.Sprintf("%dMiB", budgetMB), "--writers", strconv.Itoa(lanes), "--clone-workers", strconv.Itoa(lanes))
+	l.until(patience, func() bool { return h.state().Copy != nil })
+	idle := h.peakMB(l)
+	there := func() (n int) {
+		for c := range collections {
+			n += h.count("shop", "big"+strconv.Itoa(c))
+		}
+		return n
+	}
+	l.until(patience, func() bool { return there() >= 2 })
+	if n := there(); n > collections*before/2 {
+		t.Fatalf("%d documents are there already", n)
+	}
+	h.target.Member(0).Freeze()
+	each(before+1, before+during)
+	l.until(3*time.Second, nil)
+	frozen := h.peakMB(l)
+	h.target.Member(0).Thaw()
+	l.until(patience, func() bool { return h.state().Copy.Phase != checkpoint.Copying })
+	copied := h.peakMB(l)
+	want := h.newest()
+	l.until(patience, func() bool {
+		st := h.state()
+		return st.Copy.Phase == checkpoint.Copied && !st.Applied.Before(want)
+	})
+	all := h.peakMB(l)
+	t.Logf("resident at most: %d MB before, %d MB while the target was frozen, %d MB when all was copied, %d MB in the end", idle, frozen, copied, all)
+	if copied > copyingMB {
+		t.Errorf("%d MB were resident when all was copied, want at most %d", copied, copyingMB)
+	}
+	if all > budgetMB+marginMB {
+		t.Errorf("%d MB were resident, want at most %d", all, budgetMB+marginMB)
+	}
+	l.end()
+	h.equal()
+}
+
+// insert inserts documents with these numbers into a collection of shop, one by one.
+func (h *harness) insert(coll string, from, to, size int) {
 	filler := strings.Repeat("x", size)
 	for id := from; id <= to; id++ {
-		body, err := bson.Marshal(bson.D{{Key: "insert", Value: "big"}, {Key: "documents", Value: bson.A{
+		body, err := bson.Marshal(bson.D{{Key: "insert", Value: coll}, {Key: "documents", Value: bson.A{
 			bson.D{{Key: "_id", Value: id}, {Key: "filler", Value: filler}},
 		}}})
 		if err != nil {

@@ -28,6 +28,9 @@ type target struct {
 	hasID     bool
 	collation bson.Raw
 	indexes   []storage.Index
+	// clustered is the spec that a hint names as it does an index, nil where the
+	// collection is not clustered.
+	clustered bson.Raw
 	// view is set if ns is a view: it says what that comes to.
 	view *resolved
 }
@@ -88,6 +91,9 @@ func targetOf(coll *storage.Collection) target {
 	}
 	if e, ok := rawbson.Lookup(coll.Options, "collation"); ok {
 		t.collation, _ = e.Document()
+	}
+	if e, ok := rawbson.Lookup(coll.Options, "clusteredIndex"); ok {
+		t.clustered, _ = e.Document()
 	}
 	return t
 }
@@ -194,6 +200,14 @@ func (t *target) forced(q *query) (bson.Raw, error) {
 			}
 		}
 		return key, nil
+	}
+	if t.clustered != nil {
+		e, _ := rawbson.Lookup(t.clustered, "key")
+		key, _ := e.Document()
+		e, _ = rawbson.Lookup(t.clustered, "name")
+		if name, _ := e.Text(); sameKey(key, q.hint.key) || name != "" && name == q.hint.name {
+			return key, nil
+		}
 	}
 	return nil, planFault(q, "planner returned error :: caused by :: hint provided does not correspond to an existing index")
 }

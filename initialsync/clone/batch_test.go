@@ -1,0 +1,40 @@
+package clone
+
+import (
+	"testing"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+// TestBatchSize: what is behind a range is not asked for, or its collection would
+// be read several times over.
+func TestBatchSize(t *testing.T) {
+	t.Parallel()
+	const docs = 3000
+	w := newWorld(t)
+	insertRaw(t, w.source, "d.c", numbered(t, 0, docs, 100)...)
+	coll := w.collection("d.c")
+	w.cfg.RangeBytes = coll.Bytes / 6
+	w.begin(within(t))
+	w.plan(within(t), coll)
+	var asked int64
+	w.source.intercept(func(cmd call.Command) (error, bool) {
+		e, _ := rawbson.Lookup(cmd.Body, "batchSize")
+		if n, ok := e.Int64(); ok && n < replyDocs {
+			asked += n
+		}
+		return nil, false
+	}, nil)
+	if _, err := w.copyAll(within(t), coll); err != nil {
+		t.Fatal(err)
+	}
+	w.source.intercept(nil, nil)
+	w.check("d.c")
+	// The last range has no end.
+	ranges := must[[]checkpoint.CopyRange](t)(w.ranges(within(t)))
+	if len(ranges) < 6 || asked > docs || asked < docs/2 {
+		t.Errorf("%d documents were asked for, in %d ranges, want at most %d", asked, len(ranges), docs)
+	}
+}
