@@ -76,13 +76,13 @@ func (w *world) keep(l *link, e event.Event) {
 	line, _ := w.line(told{l.name, e, time.Time{}})
 	w.mu.Lock()
 	free := w.free
-	if w.held == "" || !strings.HasPrefix(line, w.held) {
-		free = nil
+	if w.held == "" || line == "" || !strings.HasPrefix(line, w.held) {
+		w.mu.Unlock()
+		return
 	}
+	w.kept = free
 	w.mu.Unlock()
-	if free != nil {
-		<-free
-	}
+	<-free
 }
 
 // hold lets go what is held, and holds what tells text next.

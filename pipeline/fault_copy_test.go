@@ -1,9 +1,158 @@
 package pipeline_test
 
-import "testing"
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
 
-// TestCopyFaults plays what goes wrong with copies, and who takes them over.
-func TestCopyFaults(t *testing.T) {
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// play starts two sets and does what the lines say, as in a scenario.
+func play(t *testing.T, lines string) *world {
+	t.Helper()
+	w := newWorld(t, mongosim.Options{Members: 3, Seed: 1, TTLInterval: -1}, mongosim.Options{Members: 3, Seed: 2, TTLInterval: -1})
+	w.play(lines)
+	return w
+}
+
+func (w *world) play(lines string) {
+	w.t.Helper()
+	for line := range strings.Lines(lines) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		says, err := w.act(line)
+		if err != nil {
+			w.fail("fault", line, err)
+		}
+		if line == "equal" && says != "equal" {
+			w.t.Errorf("the sets differ: %s", says)
+		}
+	}
+}
+
+// awaitWish waits, for a link, until the wish for a collection has a state.
+func (w *world) awaitWish(l *link, ns, state string) {
+	w.t.Helper()
+	store, err := w.metadata()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	err = w.untilOf(l, ns+" to be "+state, func() bool {
+		wishes, err := store.ReadWishes(w.t.Context())
+		return err == nil && slices.ContainsFunc(wishes.Resync, func(r checkpoint.ResyncWish) bool {
+			return string(r.NS) == ns && r.State == state
+		})
+	})
+	if err != nil {
+		w.fail("fault", "await the wish", err)
+	}
+}
+
+// TestResyncTakenOver: another process takes over the link while a collection is
+// copied again. It goes on with that copy; whoever had it before leaves it alone.
+func TestResyncTakenOver(t *testing.T) {
 	t.Parallel()
-	runScenarios(t, "testdata/copyfaults/*")
+	w := play(t, `
+		source insert shop.a 1..600
+		source insert shop.b 1..10
+		start copy flush=20 workers=1
+		await running
+		await caught-up
+		limit 100
+		resync shop.a
+		await told copies again
+		await resync copying shop.a
+	`)
+	w.play("start b copy spool=other flush=20 workers=1")
+	a, b := w.links["a"], w.links["b"]
+	if err := w.until("the first one to be fenced", func() bool {
+		select {
+		case <-a.done:
+			return true
+		default:
+			return false
+		}
+	}); err != nil {
+		w.fail("fault", "", err)
+	}
+	if !errors.Is(a.err, checkpoint.ErrFenced) {
+		t.Errorf("it ended with: %v", a.err)
+	}
+	w.play("limit 0")
+	w.awaitWish(b, "shop.a", checkpoint.ResyncDone)
+	w.play("source update shop.a 1..10")
+	if err := w.caughtUp(b); err != nil {
+		w.fail("fault", "", err)
+	}
+	if got, err := w.equal(b); err != nil || got != "equal" {
+		t.Error(got, err)
+	}
+	copies := 0
+	for _, e := range w.events {
+		if r, ok := e.event.(pipeline.ResyncEvent); ok {
+			if _, created := r.Event.(checkpoint.Created); created {
+				copies++
+			}
+		}
+	}
+	if copies != 1 {
+		t.Errorf("the collection's own link was made %d times", copies)
+	}
+}
+
+// TestResyncNeedsSpool: a link that copies a collection again is not followed
+// without a place for its log. It would take the collection for its own.
+func TestResyncNeedsSpool(t *testing.T) {
+	t.Parallel()
+	w := play(t, `
+		source insert shop.a 1..600
+		start copy flush=20 workers=1
+		await running
+		limit 50
+		resync shop.a
+		await told copies again
+		await resync copying shop.a
+		stop
+		source update shop.a 1..600
+		start
+		ended
+	`)
+	if err := w.links["a"].err; !errors.Is(err, pipeline.ErrNoSpool) {
+		t.Errorf("it ended with: %v", err)
+	}
+}
+
+// TestResyncOfVoidCopy: the copy of the link becomes void while a collection is
+// copied again beside its replay: only one of them writes to the collection.
+func TestResyncOfVoidCopy(t *testing.T) {
+	t.Parallel()
+	w := play(t, `
+		source insert shop.a 1..400
+		source insert shop.b 1..400
+		start copy flush=20 workers=2 wait=1s
+		hold copied shop.a
+		await told copy: copying
+		source insert shop.b 401..600
+		resync shop.a
+		release
+		limit 100
+		await told everything copied
+		await told copies again
+		source stop current
+		await told copy void
+		limit 0
+		await told consistent
+		await running
+		await resync done shop.a
+		source update shop.a 1..50
+		await caught-up
+		equal
+		drain
+	`)
+	_ = w
 }

@@ -142,6 +142,7 @@ func (w *world) fail(pos, line string, err error) {
 //	hold TEXT | release              keep the link where it tells TEXT; let it go on
 //	limit OPS                        wish for a speed of the copy, in documents per second
 //	resync NS                        wish for a collection to be copied again
+//	await held                       until the link is kept where hold says
 //	await copied N                   until that many documents are copied
 //	await resync STATE NS            until a wish has come to that state
 //	consistent [NAME]                say whether the metadata say so
@@ -242,6 +243,12 @@ func (w *world) await(args []string) error {
 		})
 	case "copied":
 		return w.awaitCopied(args[1])
+	case "held":
+		return w.untilOf(l, "something to be held", func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.held != "" && w.kept == w.free
+		})
 	case "resync":
 		return w.awaitResync(args[1], args[2])
 	case "applied": // not only what is durable

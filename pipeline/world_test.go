@@ -85,6 +85,8 @@ type world struct {
 	// until free is closed.
 	held string
 	free chan struct{}
+	// kept is the free of which an event waits, or has waited.
+	kept chan struct{}
 }
 
 // told is an event of a link.
@@ -368,7 +370,10 @@ func (w *world) memberOf(c *cluster, word string) (int, error) {
 	var host string
 	switch {
 	case word == "current":
-		host = w.links["a"].p.Snapshot().SourceHost
+		s := w.links["a"].p.Snapshot()
+		if host = s.SourceHost; s.Copy != nil && s.Copy.Phase != checkpoint.Copied {
+			host = s.Copy.Host
+		}
 		if host == "" {
 			return 0, errors.New("nobody is read from")
 		}

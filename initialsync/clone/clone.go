@@ -230,6 +230,13 @@ func isCapped(coll *checkpoint.CopyCollection) bool {
 	return capped.Truth()
 }
 
+// isClustered tells whether a collection is stored by its _ids: it has no record ids
+// that are numbers of their own, and its natural order is that of the _ids.
+func isClustered(coll *checkpoint.CopyCollection) bool {
+	_, clustered := rawbson.Lookup(coll.Options, "clusteredIndex")
+	return clustered
+}
+
 // isDirect tells whether transactions cannot write to a collection.
 func isDirect(coll *checkpoint.CopyCollection, to oplog.Namespace) bool {
 	switch to.DB() {

@@ -35,9 +35,12 @@ const (
 // is gone has none (ErrGone).
 func (c *Cloner) Split(ctx context.Context, coll *checkpoint.CopyCollection, to oplog.Namespace) ([]checkpoint.CopyRange, error) {
 	specs := []spec{{order: natural}}
+	if isClustered(coll) {
+		specs[0].order = byID
+	}
 	if !isCapped(coll) && coll.Bytes > 2*c.cfg.RangeBytes {
 		var err error
-		if specs, err = c.split(ctx, coll); err != nil {
+		if specs, err = c.split(ctx, coll, specs); err != nil {
 			return nil, fmt.Errorf("clone %s (%s) to %s: divide it: %w", coll.NS, coll.UUID, to, goneAs(err))
 		}
 	}
@@ -51,24 +54,26 @@ func (c *Cloner) Split(ctx context.Context, coll *checkpoint.CopyCollection, to 
 	return ranges, nil
 }
 
-func (c *Cloner) split(ctx context.Context, coll *checkpoint.CopyCollection) ([]spec, error) {
+// split returns the ranges of a large collection, or the whole where it cannot be
+// divided.
+func (c *Cloner) split(ctx context.Context, coll *checkpoint.CopyCollection, whole []spec) ([]spec, error) {
 	n := int(min(maxRanges, (coll.Bytes+c.cfg.RangeBytes-1)/c.cfg.RangeBytes))
 	samples := int(min(int64(n*samplesPerRange), coll.Docs/sampleFraction))
 	if n = min(n, samples); n < 2 {
-		return []spec{{order: natural}}, nil
+		return whole, nil
 	}
 	name, numbered, err := c.look(ctx, coll)
 	if err != nil {
 		return nil, err
 	}
 	if name == "" {
-		return []spec{{order: natural}}, nil
+		return whole, nil
 	}
 	ids, err := c.sample(ctx, oplog.NewNamespace(coll.NS.DB(), name), samples)
 	if err != nil {
 		return nil, fmt.Errorf("take samples: %w", err)
 	}
-	if !numbered {
+	if !numbered || isClustered(coll) {
 		return idSpecs(coll, ids, n), nil
 	}
 	var records []int64

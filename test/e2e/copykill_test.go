@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/compare"
@@ -33,46 +35,70 @@ const (
 	killFlush   = 4
 )
 
-// TestCopyKilled ends a link at the first, the second … command of its copy and of
-// the replay behind it, before it is sent or after it was carried out and without
-// its answer; then another one goes on, on the same machine or on another. In the
-// end the target is equal, and no document was copied twice but for those of the
-// flushes that were on their way.
+// killDB is the database that is copied.
+const killDB = "kill"
+
+// killSources is at how many links at a time it is tried.
+const killSources = 4
+
+// TestCopyKilled ends a link at a command of its copy, or of the replay behind it,
+// before it is sent or after it was carried out and without its answer; then
+// another one goes on, on the same machine or on another. In the end the target is
+// equal, and no document was copied twice but for those that were on their way.
 //
-// COPY_KILLS is how many points are tried, COPY_SEED the seed.
+// COPY_KILLS is at how many commands it is tried, COPY_SEED chooses which.
 func TestCopyKilled(t *testing.T) {
-	points := number(t, envCopyKills, 100)
+	points := int(number(t, envCopyKills, 100))
 	seed := number(t, envCopySeed, 1)
-	k := openKilled(t, "5.0", seed)
-	tried, where := int64(0), map[string]int{}
-	for pass := uint64(0); tried < points; pass++ {
-		rng := rand.New(rand.NewPCG(uint64(seed), pass))
-		for n, over := 1, false; tried < points && !over; n++ {
-			over = k.once(t, rng, n, pass%2 == 1, where)
-			if t.Failed() {
-				t.Fatalf("%s=%d, pass %d, command %d", envCopySeed, seed, pass, n)
+	for part := range killSources {
+		t.Run(fmt.Sprint(part), func(t *testing.T) {
+			t.Parallel()
+			k := openKilled(t, []string{"5.0", "7.0"}[part%2], seed+int64(part))
+			all := k.once(t, rand.New(rand.NewPCG(uint64(seed), uint64(part))), point{}).commands
+			tried, where := 0, map[string]int{}
+			for pass := 0; tried < (points+killSources-1)/killSources; pass++ {
+				rng := rand.New(rand.NewPCG(uint64(seed+int64(part)), uint64(pass)))
+				for _, i := range rng.Perm(2 * all) {
+					at := point{n: i/2 + 1, answered: i%2 == 1}
+					if p := k.once(t, rng, at); p.killedAt != "" {
+						tried++
+						where[p.killedAt]++
+					}
+					if t.Failed() {
+						t.Fatalf("%s=%d, pass %d, %+v", envCopySeed, seed, pass, at)
+					}
+					if tried >= (points+killSources-1)/killSources {
+						break
+					}
+				}
 			}
-			if !over {
-				tried++
-			}
-		}
+			t.Logf("killed at %d of %d commands: %v", tried, all, where)
+		})
 	}
-	t.Logf("killed at %d points: %v", tried, where)
+}
+
+// point is where a link is killed: at the n-th command, never if that is 0. Answered
+// tells that the command is carried out.
+type point struct {
+	n        int
+	answered bool
 }
 
 // killed is the source of the copies that are killed.
 type killed struct {
-	source cluster
-	conn   *mdb.Set
-	seed   int64
-	// docs is how many documents a copy has, moved how often others were written.
-	docs, moved int
+	source  cluster
+	dialect string
+	conn    *mdb.Set
+	seed    int64
+	// docs is how many documents it begins with, writes how often it was written to
+	// since.
+	docs, writes int
 }
 
 func openKilled(t *testing.T, dialect string, seed int64) *killed {
-	k := &killed{source: openEmbedded(t, dialect, clusterOptions{name: "source", members: 1, seed: seed}), seed: seed}
+	k := &killed{dialect: dialect, source: openEmbedded(t, dialect, clusterOptions{name: "source", members: 1, seed: seed}), seed: seed}
 	k.conn = connect(t, k.source.uriFor(admin))
-	run := func(cmd bson.D) { command(t, k.conn, "kill", cmd) }
+	run := func(cmd bson.D) { command(t, k.conn, killDB, cmd) }
 	insert := func(coll string, docs bson.A) {
 		k.docs += len(docs)
 		run(bson.D{{Key: "insert", Value: coll}, {Key: "documents", Value: docs}})
@@ -105,9 +131,9 @@ func openKilled(t *testing.T, dialect string, seed int64) *killed {
 
 // write changes the source, but for how many documents it had before.
 func (k *killed) write(ctx context.Context) (bson.Timestamp, error) {
-	k.moved++
+	k.writes++
 	from, to := "kill.mixed", "kill.moved"
-	if k.moved%2 == 0 {
+	if k.writes%2 == 0 {
 		from, to = to, from
 	}
 	var last bson.Timestamp
@@ -118,12 +144,12 @@ func (k *killed) write(ctx context.Context) (bson.Timestamp, error) {
 		{{Key: "delete", Value: "many"}, {Key: "deletes", Value: bson.A{
 			bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: 7}}}, {Key: "limit", Value: 1}},
 		}}},
-		{{Key: "insert", Value: "many"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 7}, {Key: "again", Value: k.moved}}}}},
+		{{Key: "insert", Value: "many"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 7}, {Key: "again", Value: k.writes}}}}},
 		{{Key: "renameCollection", Value: from}, {Key: "to", Value: to}},
 		{{Key: "drop", Value: "made"}},
-		{{Key: "insert", Value: "made"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: k.moved}}}}},
+		{{Key: "insert", Value: "made"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: k.writes}}}}},
 	} {
-		db := "kill"
+		db := killDB
 		if cmd[0].Key == "renameCollection" {
 			db = "admin"
 		}
@@ -143,56 +169,41 @@ func (k *killed) write(ctx context.Context) (bson.Timestamp, error) {
 	return last, nil
 }
 
-// once copies into a new target, with a kill at the n-th command, and lets another
-// link go on. It is true if the link had nothing more to do by then.
-func (k *killed) once(t *testing.T, rng *rand.Rand, n int, answered bool, where map[string]int) (over bool) {
+// once copies into a new target, with a kill, and lets another link go on. It
+// returns the first one.
+func (k *killed) once(t *testing.T, rng *rand.Rand, at point) *process {
 	t.Helper()
-	target := openEmbedded(t, "5.0", clusterOptions{name: "target", members: 1, seed: k.seed + 1})
-	defer target.(embedded).Close()
+	target := openEmbedded(t, k.dialect, clusterOptions{name: "target", members: 1, seed: k.seed + 100}).(embedded)
+	defer target.Close()
 	everything, err := scope.New(scope.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	consistent := make(chan struct{})
-	var once sync.Once
-	tally := &tally{}
-	m := &mirror{
-		t: t, source: k.source.uriFor(admin), target: target.uriFor(admin),
-		told: func(e event.Event) {
-			switch e := e.(type) {
-			case pipeline.Consistent:
-				once.Do(func() { close(consistent) })
-			case clone.Replaced:
-				tally.replaced(e)
-			}
+	m := &mirror{t: t, source: k.source.uriFor(admin), target: target.uriFor(admin), cfg: pipeline.Config{
+		Link: "killed", Scope: everything, Writers: 3, FlushDocs: killFlush, Await: 100 * time.Millisecond, RetryMin: 5 * time.Millisecond,
+		CheckpointInterval: 10 * time.Millisecond,
+		Copy: pipeline.CopyConfig{
+			Wanted: true, SpoolDir: t.TempDir(), Workers: killWorkers, RangeBytes: 600, IndexesFirst: rng.IntN(4) == 0,
 		},
-		cfg: pipeline.Config{
-			Link: "killed", Scope: everything, Writers: 3, FlushDocs: killFlush, Await: 100 * time.Millisecond, RetryMin: 5 * time.Millisecond,
-			Copy: pipeline.CopyConfig{
-				Wanted: true, SpoolDir: t.TempDir(), Workers: killWorkers, RangeBytes: 600, IndexesFirst: rng.IntN(4) == 0,
-			},
-		},
+	}}
+	docs := k.docs
+	if k.writes > 0 {
+		docs++ // that of the collection that is made each time
 	}
-	m.wrap = func(source, target pipeline.Cluster) (pipeline.Cluster, pipeline.Cluster) {
-		p := tally.process()
-		p.killAt, p.answered, p.writeAt, p.write = n, answered, 1+rng.IntN(n+20), k.write
-		return counted{source, p, false}, counted{target, p, true}
-	}
-	m.begin()
-	first := tally.last()
-	m.cfg.Registry = first.registry
+	first := newProcess(at)
+	first.writeAt, first.write = 1+rng.IntN(150), k.write
+	first.begin(m)
 	select {
 	case <-first.dead:
-	case <-consistent:
-		over = true
+	case <-first.consistent:
 	case <-time.After(time.Minute):
-		m.fatal("neither killed at command %d nor consistent", n)
+		m.fatal("neither killed at %+v nor consistent", at)
 	}
+	close(first.gone)
 	m.end(errEnd)
-	if !over {
-		where[first.killedAt]++
+	if first.err != nil {
+		t.Fatal(first.err)
 	}
-
 	last, err := k.write(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -200,22 +211,42 @@ func (k *killed) once(t *testing.T, rng *rand.Rand, n int, answered bool, where 
 	if rng.IntN(2) == 0 {
 		m.cfg.Copy.SpoolDir = t.TempDir()
 	}
-	n = 0
-	m.begin()
+	second := newProcess(point{})
+	second.begin(m)
 	m.await(time.Minute, "it is consistent", func(s pipeline.Snapshot) bool {
 		return s.Copy != nil && s.Copy.Phase == checkpoint.Copied
 	})
 	if c := m.p.Snapshot().Copy; c.Number != 1 {
-		m.fail("copy %d was needed: %s", c.Number, c.Why)
+		m.fail("copy %d was made: %s", c.Number, c.Why)
 	}
+	close(second.gone)
 	m.drain(time.Minute, last)
 	k.same(t, target, m.cfg.Link)
-	tally.check(t, k.docs)
+	k.count(t, docs, first, second)
 	if t.Failed() {
 		m.show()
 		t.Logf("killed at %s", first.killedAt)
 	}
-	return over
+	return first
+}
+
+// count finds documents that were copied twice.
+func (k *killed) count(t *testing.T, docs int, first, second *process) {
+	t.Helper()
+	const onTheirWay = killWorkers * killFlush
+	// What is written meanwhile takes a document out, and puts it in again; it may
+	// be met at both places. That is done twice.
+	const rewritten = 2
+	noted := first.noted(t) + second.noted(t)
+	if noted > docs+rewritten || noted < docs-rewritten-onTheirWay {
+		t.Errorf("of %d documents %d are noted as copied, then %d", docs, first.noted(t), second.noted(t))
+	}
+	if sent := first.sent + second.sent; sent > docs+rewritten+onTheirWay+first.replaced+second.replaced {
+		t.Errorf("of %d documents %d were sent, then %d, %d and %d of them again", docs, first.sent, second.sent, first.replaced, second.replaced)
+	}
+	if first.replaced+second.replaced > onTheirWay+rewritten*killFlush {
+		t.Errorf("%d and %d documents were replaced", first.replaced, second.replaced)
+	}
 }
 
 // same compares.
@@ -233,24 +264,140 @@ func (k *killed) same(t *testing.T, target cluster, link string) {
 	}
 }
 
-// tally is what the processes of one link have copied.
-type tally struct {
-	processes []*process
-}
-
-// process is one run of the link.
+// process is one run of a link.
 type process struct {
+	at point
+	// writeAt is the command at which write is called.
+	writeAt  int
+	write    func(ctx context.Context) (bson.Timestamp, error)
 	registry *prometheus.Registry
-	// killAt is the command that is the last one, 0 for none; answered tells that it
-	// is carried out. writeAt is the command at which write is called.
-	killAt, writeAt int
-	answered        bool
-	write           func(ctx context.Context) (bson.Timestamp, error)
-	dead            chan struct{}
+	// dead is closed when it is killed, gone when nothing is to be waited for any
+	// more, consistent when the target is.
+	dead, gone, consistent chan struct{}
 
 	mu sync.Mutex // guards the rest
-	// commands were sent, with sent documents of the copy.
-	commands, sent int
-	killedAt       string
-	err            error
+	// commands were sent, with sent documents of the copy, as long as that goes on;
+	// replaced were told of as such.
+	commands, sent, replaced int
+	copying                  bool
+	killedAt                 string
+	err                      error
+}
+
+func newProcess(at point) *process {
+	return &process{
+		at: at, registry: prometheus.NewRegistry(),
+		dead: make(chan struct{}), gone: make(chan struct{}), consistent: make(chan struct{}),
+	}
+}
+
+// begin begins a run of the mirror.
+func (p *process) begin(m *mirror) {
+	m.t.Helper()
+	m.told, m.cfg.Registry = p.told, p.registry
+	m.wrap = func(source, target pipeline.Cluster) (pipeline.Cluster, pipeline.Cluster) {
+		return watched{source, p, "source"}, watched{target, p, "target"}
+	}
+	m.begin()
+}
+
+func (p *process) told(e event.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch e := e.(type) {
+	case initialsync.StepChanged:
+		p.copying = e.Step != initialsync.StepDone
+	case clone.Replaced:
+		p.replaced += e.Docs
+	case pipeline.Consistent:
+		close(p.consistent)
+	}
+}
+
+// noted is how many documents the copy has counted.
+func (p *process) noted(t *testing.T) int {
+	t.Helper()
+	all, err := p.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range all {
+		if family.GetName() == "replicator_initialsync_docs_total" {
+			return int(family.GetMetric()[0].GetCounter().GetValue())
+		}
+	}
+	return 0
+}
+
+// errDead is the answer to what a process that is dead asks.
+var errDead = errors.New("the process is dead")
+
+// call runs a command as long as the process lives.
+func (p *process) call(ctx context.Context, to call.Caller, side string, cmd call.Command) (bson.Raw, error) {
+	name, _ := cmd.Body.Index(0).KeyErr()
+	if name == "hello" {
+		return to.Call(ctx, cmd) // they come at any time
+	}
+	p.mu.Lock()
+	if p.killedAt != "" {
+		p.mu.Unlock()
+		return p.wait(ctx)
+	}
+	p.commands++
+	last := p.commands == p.at.n
+	if last {
+		p.killedAt = side + " " + name
+	}
+	if p.commands == p.writeAt && p.write != nil {
+		if _, err := p.write(ctx); err != nil {
+			p.err = err
+		}
+	}
+	if p.copying && cmd.DB == killDB && side == "target" && (!last || p.at.answered) {
+		p.sent += len(cmd.Docs)
+	}
+	p.mu.Unlock()
+	if !last {
+		return to.Call(ctx, cmd)
+	}
+	if p.at.answered {
+		_, _ = to.Call(ctx, cmd) // nobody hears of it
+	}
+	close(p.dead)
+	return p.wait(ctx)
+}
+
+// wait is what a dead process does.
+func (p *process) wait(ctx context.Context) (bson.Raw, error) {
+	select {
+	case <-p.gone:
+		return nil, &call.LostError{Err: errDead}
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// watched is a cluster that a process talks to.
+type watched struct {
+	pipeline.Cluster
+	p    *process
+	side string
+}
+
+func (w watched) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	return w.p.call(ctx, w.Cluster, w.side, cmd)
+}
+
+func (w watched) Member(host string) (call.Caller, error) {
+	m, err := w.Cluster.Member(host)
+	return watchedMember{m, w}, err
+}
+
+type watchedMember struct {
+	call.Caller
+	w watched
+}
+
+func (m watchedMember) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	return m.w.p.call(ctx, m.Caller, m.w.side, cmd)
 }

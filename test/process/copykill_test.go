@@ -66,7 +66,7 @@ func (h *harness) killLink(number, kills int, seed int64, in map[checkpoint.Copy
 	h.target = mongosim.StartTest(h, mongosim.Options{Members: 3, Seed: seed})
 	h.to = connect(h.TB, h.target)
 	spool := h.newSpool()
-	clients, err := traffic.New(traffic.Config{Cluster: h.from, DB: "shop" + strconv.Itoa(number), Seed: uint64(seed), Pause: 5 * time.Millisecond, NoTimeSeries: os.Getenv("NOTS") != ""})
+	clients, err := traffic.New(traffic.Config{Cluster: h.from, DB: "shop" + strconv.Itoa(number), Seed: uint64(seed), Pause: 5 * time.Millisecond})
 	if err != nil {
 		h.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func runListCollections(ctx context.Context, r *request, out *reply) error {
 		return nil
 	}
 	err = r.look("", bson.Timestamp{})(func(s sight) error {
-		for _, c := range r.catalog(s) {
+		for _, c := range r.named(s, a.filter) {
 			if err := add(c.listed(), c.ns.Collection()); err != nil {
 				return err
 			}
@@ -137,6 +137,22 @@ func (r *request) catalog(s sight) []listing {
 	}
 	slices.SortFunc(list, func(a, b listing) int { return bytes.Compare(a.uuid[:], b.uuid[:]) })
 	return list
+}
+
+// named is the catalog, or the one collection of it that a filter names: with many
+// collections, a client that asks for each of them should not have to wait for a
+// list of all every time.
+func (r *request) named(s sight, filter bson.Raw) []listing {
+	e, _ := rawbson.Lookup(filter, "name")
+	name, ok := e.Text()
+	if !ok || r.db == oplogNamespace.DB() {
+		return r.catalog(s)
+	}
+	coll, ok := s.Collection(oplog.NewNamespace(r.db, name))
+	if !ok {
+		return nil
+	}
+	return []listing{{coll.NS, coll.UUID, coll.Options, coll.IDIndex}}
 }
 
 // oplogUUID names the oplog. It differs from member to member, as the oplog does.
