@@ -88,7 +88,7 @@
 //
 // Whoever may write to the metadata can limit a link's copy, or have a collection
 // copied again, whatever process runs it. These documents are not fenced: they say
-// what is wanted, not what was done.
+// what is wanted, not what was done. That one is done is said by who holds the link.
 //
 // # Durability
 //

@@ -75,10 +75,13 @@ func (s *Store) ReadWishes(ctx context.Context) (Wishes, error) {
 	if err != nil {
 		return Wishes{}, s.wrap(err, "read what is wanted of it")
 	}
-	slices.SortFunc(w.Resync, func(a, b ResyncWish) int {
-		return cmp.Or(a.Asked.Compare(b.Asked), cmp.Compare(a.NS, b.NS))
-	})
+	slices.SortFunc(w.Resync, ResyncWish.Compare)
 	return w, nil
+}
+
+// Compare orders wishes, the oldest first.
+func (w ResyncWish) Compare(o ResyncWish) int {
+	return cmp.Or(w.Asked.Compare(o.Asked), cmp.Compare(w.NS, o.NS))
 }
 
 // readWish reads a document of wishes.
@@ -186,24 +189,54 @@ func (s *Store) WishResync(ctx context.Context, ns oplog.Namespace) error {
 // TellResync says what became of the wish. One that somebody has removed stays
 // so.
 func (s *Store) TellResync(ctx context.Context, ns oplog.Namespace, state, why string) error {
-	var err error
-	if !validResync(state) {
-		err = errors.New("it is no state of a wish")
-	} else {
-		err = s.wish(ctx, statement{
-			filter: byID(wishID(s.cfg.Link, ns)),
-			change: func(dst []byte) []byte {
-				return appendDoc(dst, "$set", func(dst []byte) []byte {
-					dst = bsoncore.AppendStringElement(dst, "state", state)
-					return bsoncore.AppendStringElement(dst, "why", why)
-				})
-			},
-		})
+	told, err := s.told(ns, state, why)
+	if err == nil {
+		err = s.wish(ctx, told)
 	}
 	if err != nil {
 		return s.wrap(err, "say that copying %s again is %q", ns, state)
 	}
 	return nil
+}
+
+// TellResync does the same, in a transaction that finds the link where this Hold
+// left it: who has been fenced says nothing.
+func (h *Hold) TellResync(ctx context.Context, ns oplog.Namespace, state, why string) error {
+	release, err := h.own(ctx)
+	if err != nil {
+		return h.store.wrap(err, "say that copying %s again is %q", ns, state)
+	}
+	defer release()
+	told, err := h.store.told(ns, state, why)
+	if err == nil {
+		err = h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
+			if err := h.changeLink(ctx, txn, nothing); err != nil {
+				return err
+			}
+			return run(ctx, txn, updateCommand(h.store.cfg.DB, wishesCollection, false, told), -1)
+		})
+	}
+	if err != nil {
+		h.tell(err)
+		return h.store.wrap(err, "say that copying %s again is %q in term %d", ns, state, h.state.Term)
+	}
+	return nil
+}
+
+// told is what is said of a wish.
+func (s *Store) told(ns oplog.Namespace, state, why string) (statement, error) {
+	if !validResync(state) {
+		return statement{}, errors.New("it is no state of a wish")
+	}
+	return statement{
+		filter: byID(wishID(s.cfg.Link, ns)),
+		change: func(dst []byte) []byte {
+			return appendDoc(dst, "$set", func(dst []byte) []byte {
+				dst = bsoncore.AppendStringElement(dst, "state", state)
+				return bsoncore.AppendStringElement(dst, "why", why)
+			})
+		},
+	}, nil
 }
 
 // wish changes a wish.

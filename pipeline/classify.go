@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/mdb"
@@ -106,6 +107,7 @@ var rules = []struct {
 	{"beginning of a copy not committed", is(origin.ErrUncommitted), Verdict{Action: Retry}},
 	{"no spool", is(ErrNoSpool), Verdict{Action: Exit, Code: ExitCheck, Hint: "Give --spool-dir, best the one that the copy was begun with: what is in it need not be read again."}},
 	{"spool in use", is(spool.ErrInUse), Verdict{Action: Retry}}, // by the process that this one has just fenced
+	{"spool full", as[*spool.FullError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Give it more room, by --spool-bytes or on its disk, and start the link again: it goes on where it was."}},
 	{"spool damaged", as[*spool.DamagedError], Verdict{Action: Retry}},
 
 	{"too stale everywhere", as[*syncsource.TooStaleError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
@@ -118,6 +120,7 @@ var rules = []struct {
 	{"diverged, by a command", as[*ddl.DivergedError], Verdict{Action: Exit, Code: ExitDiverged, Hint: divergedHint}},
 	{"diverged", as[*applier.DivergenceError], Verdict{Action: Exit, Code: ExitDiverged, Hint: divergedHint}},
 	{"unique index", as[*applier.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Drop the index on the target, or make it not unique, until cutover; or use --unique-indexes=serialized."}},
+	{"unique index, by a copy", as[*clone.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Drop the index on the target, or let the copy make its collections itself: --drop-existing."}},
 	{"unique index, by a command", as[*ddl.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Remove the documents that only the target has, or begin the link anew with --unique-indexes=relaxed."}},
 	{"index that cannot be built or held", as[*ddl.IndexError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Remove what keeps the target from building that index, or drop the index at the source."}},
 	{"disk of the spill folder", as[*txn.SpillError], Verdict{Action: Exit, Code: ExitUnexpected, Hint: "Give --spill-dir a disk with room; nothing is lost."}},
@@ -138,6 +141,7 @@ var rules = []struct {
 	{"no answer", as[*call.LostError], Verdict{Action: Retry}},
 	{"outcome not known", as[*call.UnconfirmedError], Verdict{Action: Retry}},
 	{"conflict that stays", as[*applier.StuckError], Verdict{Action: Retry}},
+	{"copy that does not get on", as[*clone.StuckError], Verdict{Action: Retry}},
 	{"passing refusal", codes(
 		servererr.HostUnreachable, servererr.LockTimeout, servererr.MaxTimeMSExpired, servererr.NetworkTimeout,
 		servererr.ShutdownInProgress, servererr.NotYetInitialized, servererr.NotSecondary, servererr.WriteConcernTimeout,

@@ -49,6 +49,7 @@ var samples = map[string]error{
 	"beginning of a copy not committed":  origin.ErrUncommitted,
 	"no spool":                           ErrNoSpool,
 	"spool in use":                       spool.ErrInUse,
+	"spool full":                         &spool.FullError{},
 	"spool damaged":                      &spool.DamagedError{},
 	"no member to read from":             syncsource.ErrNoSource,
 	"index that cannot be built or held": &ddl.IndexError{},

@@ -124,9 +124,11 @@ type Config struct {
 	Registry prometheus.Registerer
 
 	// part tells that the link is for a collection that is copied again, for
-	// another link: heldLink. It ends at until, if that is not null.
+	// another link: heldLink, whose scope is allNames. It ends at until, if that is
+	// not null.
 	part     bool
 	heldLink string
+	allNames Scope
 	until    oplog.OpTime
 }
 
@@ -143,6 +145,9 @@ func (c *Config) Fingerprint() string {
 func (c *Config) setDefaults() {
 	def(&c.MetaDB, "replicator")
 	def(&c.heldLink, c.Link)
+	if c.allNames == nil {
+		c.allNames = c.Scope
+	}
 	def(&c.ReadConcern, ReadMajority)
 	def(&c.Await, 5*time.Second)
 	// Nobody reads from a mirror, so it cannot close a circle.

@@ -161,7 +161,7 @@ func (c *copying) end(ctx context.Context) error {
 func (p *Pipeline) checkOrigin(ctx context.Context, member call.Caller, c *checkpoint.Copy) error {
 	err := origin.Check(ctx, member, origin.Identity{Host: c.Host, RBID: c.RBID, SyncID: c.SyncID})
 	if err == nil {
-		p.away = time.Time{}
+		p.isThere()
 		return nil
 	}
 	if _, changed := errors.AsType[*origin.ChangedError](err); changed || ctx.Err() != nil {
@@ -173,13 +173,23 @@ func (p *Pipeline) checkOrigin(ctx context.Context, member call.Caller, c *check
 // isAway notes that the member that is copied cannot be asked, and makes a
 // *GoneError of why once that has lasted for too long.
 func (p *Pipeline) isAway(host string, err error) error {
+	p.mu.Lock()
 	if p.away.IsZero() {
 		p.away = time.Now()
 	}
-	if lasted := time.Since(p.away); lasted > p.cfg.Copy.SourceWait {
+	lasted := time.Since(p.away)
+	p.mu.Unlock()
+	if lasted > p.cfg.Copy.SourceWait {
 		return &GoneError{Host: host, For: lasted, Err: err}
 	}
 	return fmt.Errorf("ask %s, which is being copied: %w", host, err)
+}
+
+// isThere notes that the member that is copied can be asked.
+func (p *Pipeline) isThere() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.away = time.Time{}
 }
 
 // GoneError is a member that was being copied, and has been away for too long.

@@ -3,6 +3,8 @@ package pipeline_test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -128,6 +130,8 @@ func (w *world) copyAct(verb string, args []string) (string, error) {
 			return "", err
 		}
 		return "", store.WishLimits(ctx, 0, n)
+	case "damage":
+		return "", damage(w.spool(""))
 	case "resync":
 		return "", store.WishResync(ctx, oplog.Namespace(args[0]))
 	case "consistent":
@@ -146,6 +150,34 @@ func (w *world) copyAct(verb string, args []string) (string, error) {
 		return fmt.Sprintf("consistent: %t", is), nil
 	}
 	return "", errors.New("unknown act")
+}
+
+// damage changes a byte in the middle of each large file of a spool.
+func damage(dir string) error {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	found := false
+	for _, f := range files {
+		name := filepath.Join(dir, f.Name())
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if len(data) < 1000 {
+			continue
+		}
+		found = true
+		data[len(data)/2] ^= 0x55
+		if err := os.WriteFile(name, data, 0o600); err != nil {
+			return err
+		}
+	}
+	if !found {
+		return errors.New("there is nothing to be damaged")
+	}
+	return nil
 }
 
 func (w *world) awaitCopied(number string) error {

@@ -82,19 +82,31 @@ func (p *Pipeline) copyAnew(ctx context.Context, hold *checkpoint.Hold, old *che
 		return fmt.Errorf("%w: %d were begun: %w", ErrCopies, old.Number, why)
 	}
 	p.cfg.Observer.Tell(CopyVoid{Number: old.Number, Err: why})
-	p.away = time.Time{}
 	p.state.set(Starting, "the copy has to be made anew: "+why.Error())
 	next, wall, err := p.beginCopy(ctx)
 	if err != nil {
 		return err
 	}
 	next.Number, next.Why, next.Cleared = old.Number+1, why.Error(), false
+	left, err := p.voidResyncs(ctx)
+	if err != nil {
+		return err
+	}
 	if err := hold.BeginCopy(ctx, next, wall); err != nil {
 		return err
 	}
+	p.isThere()
 	p.drained.Store(false)
 	p.feedback, p.earlier, p.earlierFor = nil, oplog.OpTime{}, oplog.OpTime{}
-	return p.removeSpool()
+	if err := p.removeSpool(); err != nil {
+		return err
+	}
+	for _, resync := range left {
+		if err := resync.Remove(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ErrCopies is a source that could not be copied, time and again.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 )
@@ -127,32 +128,79 @@ func TestResyncNeedsSpool(t *testing.T) {
 	}
 }
 
-// TestResyncOfVoidCopy: the copy of the link becomes void while a collection is
-// copied again beside its replay: only one of them writes to the collection.
+// TestResyncOfVoidCopy: the copy of the link becomes void after a collection was
+// copied again beside its replay, and before it was taken back. From then on only
+// one of them writes to the collection.
 func TestResyncOfVoidCopy(t *testing.T) {
 	t.Parallel()
 	w := play(t, `
 		source insert shop.a 1..400
 		source insert shop.b 1..400
-		start copy flush=20 workers=2 wait=1s
 		hold copied shop.a
-		await told copy: copying
+		start copy flush=20 workers=1 wait=1s delay=10s
+		await told copied shop.a
 		source insert shop.b 401..600
 		resync shop.a
 		release
-		limit 100
 		await told everything copied
 		await told copies again
+	`)
+	l := w.links["a"]
+	if err := w.untilOf(l, "the collection to be consistent", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return slices.ContainsFunc(w.events, func(e told) bool {
+			r, ok := e.event.(pipeline.ResyncEvent)
+			return ok && is[pipeline.Consistent](r.Event)
+		})
+	}); err != nil {
+		w.fail("fault", "", err)
+	}
+	w.play(`
+		limit 100
 		source stop current
 		await told copy void
+		await told copy: clearing
+		source await primary
+		source update shop.a 1..400
+		source delete shop.a 1..40
 		limit 0
 		await told consistent
 		await running
-		await resync done shop.a
-		source update shop.a 1..50
+	`)
+	w.awaitWish(l, "shop.a", checkpoint.ResyncDone)
+	w.play(`
+		source start down
+		source await synced
+		source update shop.a 50..99
+		await caught-up
+		equal
+	`)
+}
+
+func is[E event.Event](e event.Event) bool {
+	_, ok := e.(E)
+	return ok
+}
+
+// TestVoidBeforeTheFirstAttempt: the member that is copied is gone while nothing
+// runs. The next process makes another copy.
+func TestVoidBeforeTheFirstAttempt(t *testing.T) {
+	t.Parallel()
+	play(t, `
+		source insert shop.a 1..600
+		start copy ops=200 workers=1 flush=20 wait=1s
+		await copied 100
+		source stop current
+		stop
+		source await primary
+		start copy workers=1 flush=20 wait=1s
+		await told copy void: member gone
+		await told consistent
+		await running
+		source start down
 		await caught-up
 		equal
 		drain
 	`)
-	_ = w
 }

@@ -47,6 +47,8 @@ func kind(err error) string {
 		return "member changed"
 	case as[*pipeline.GoneError](err):
 		return "member gone"
+	case as[*spool.FullError](err):
+		return "spool full"
 	}
 	for name, sentinel := range map[string]error{
 		"compatibility version": pipeline.ErrFCVChanged, "log lost": pipeline.ErrLogLost, "too many copies": pipeline.ErrCopies,
@@ -98,7 +100,7 @@ func as[T error](err error) bool {
 // rare are the events that a scenario sees only if it asks: when they come, or
 // whether, is a matter of time.
 var rare = map[string]bool{
-	"denied": true, "left": true, "rewound": true, "slow": true, "reading": true, "no-source": true, "error": true, "source": true, "copied": true, "gone": true,
+	"denied": true, "left": true, "rewound": true, "slow": true, "reading": true, "no-source": true, "error": true, "source": true, "copied": true, "gone": true, "again": true,
 }
 
 // line is an event as scenarios have it, and which of the rare ones it is; empty
@@ -170,6 +172,11 @@ func (w *world) line(e told) (text, is string) {
 		return "consistent", ""
 	case pipeline.SpoolDiscarded:
 		return "spool discarded", ""
+	case pipeline.ResyncEvent:
+		if text, _ := w.line(told{event: e.Event}); text != "" {
+			return "again: " + text, "again"
+		}
+		return "", ""
 	case pipeline.ResyncNeeded:
 		return "needs a copy: " + string(e.NS), ""
 	case pipeline.ResyncBegan:
@@ -189,9 +196,12 @@ func (w *world) line(e told) (text, is string) {
 // it is, which are taken as often as it takes. What is decided on the way, and
 // where it ends, is left where they are not to be shown.
 func isStep(e event.Event) bool {
-	switch e.(type) {
-	case pipeline.StateChanged, pipeline.AttemptEnded, checkpoint.Began, initialsync.StepChanged, spool.Room:
+	switch e := e.(type) {
+	case pipeline.StateChanged, pipeline.AttemptEnded, checkpoint.Began, initialsync.StepChanged, spool.Room,
+		pipeline.ResyncNeeded, pipeline.ResyncBegan:
 		return true
+	case pipeline.ResyncEnded:
+		return e.Err == nil
 	}
 	return false
 }

@@ -75,6 +75,9 @@ type live struct {
 	window   Window
 	// leftOut is never changed, but replaced.
 	leftOut []oplog.Namespace
+	// resting tells that no attempt is under way: what the source says is of no
+	// consequence.
+	resting bool
 	// copying tells that the target is not consistent yet.
 	copying     bool
 	progress    checkpoint.Progress
@@ -189,6 +192,7 @@ func (p *Pipeline) beginLive(st checkpoint.State, src checkpoint.Source, start c
 	l := &p.live
 	l.progress, l.copiedUntil, l.term = start, st.CopiedUntil, st.Term
 	l.attempts++
+	l.resting = false
 	l.set = src.SetName
 	l.fetched = oplog.OpTime{}
 	l.heard, l.caughtUp, l.durable = time.Time{}, time.Time{}, time.Time{}
@@ -246,6 +250,7 @@ func (p *Pipeline) sourceIs(host string, caller call.Caller) {
 func (p *Pipeline) failed(err error) {
 	p.mu.Lock()
 	p.live.err, p.live.errAt = err.Error(), time.Now()
+	p.live.resting = true
 	if p.spooler == nil {
 		p.live.host, p.live.caller = "", nil
 	}
@@ -288,7 +293,7 @@ func (p *Pipeline) judgeState() {
 	p.mu.Lock()
 	l := p.live
 	p.mu.Unlock()
-	if l.heard.IsZero() || l.host == "" {
+	if l.resting || l.heard.IsZero() || l.host == "" {
 		return // nothing is known of what the source has now
 	}
 	now, _, _ := p.state.get()

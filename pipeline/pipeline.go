@@ -48,9 +48,6 @@ type Pipeline struct {
 	spooling sync.WaitGroup
 	// drained tells that what is left of the spool fits into memory.
 	drained atomic.Bool
-	// away is since when the member that is copied cannot be asked, zero while
-	// it can.
-	away time.Time
 	// wishes reads what operators want, beside everything else.
 	wishes  *checkpoint.Store
 	resyncs resyncs
@@ -59,8 +56,11 @@ type Pipeline struct {
 
 	shown shownCopy
 
-	mu   sync.Mutex // guards live
+	mu   sync.Mutex // guards what follows
 	live live
+	// away is since when the member that is copied cannot be asked, zero while
+	// it can.
+	away time.Time
 }
 
 // New checks cfg. It does no I/O and starts nothing.
@@ -182,6 +182,9 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		if Classify(err).Action != Retry && (!isLogin(err) || p.term == 0) {
 			return err
 		}
+		if broken := p.spoolFailed(err); broken != nil {
+			return broken
+		}
 		p.failed(err)
 		if p.progress().Applied.After(before) {
 			pause = p.cfg.RetryMin
@@ -233,11 +236,10 @@ func (p *Pipeline) attempt(ctx, soft context.Context) error {
 	if err := p.ensureLink(ctx, src); err != nil {
 		return err
 	}
-	hold, err := p.store.Begin(ctx, p.term)
+	hold, err := p.takeHold(ctx)
 	if err != nil {
 		return err
 	}
-	p.term = hold.Term()
 	st := hold.State()
 	if err := p.checkLink(st, src); err != nil {
 		return err
@@ -266,10 +268,21 @@ func (p *Pipeline) attempt(ctx, soft context.Context) error {
 	} else {
 		err = p.follow(ctx, soft, hold, src, until)
 	}
-	if void(err) && p.isCopying() {
+	// The copier does not tell of a member that it could not even ask.
+	if void(err) && (st.Copy.Phase == checkpoint.Copying || p.isCopying()) {
 		return p.copyAnew(ctx, hold, st.Copy, err)
 	}
 	return err
+}
+
+// takeHold takes hold of the link in the next term.
+func (p *Pipeline) takeHold(ctx context.Context) (*checkpoint.Hold, error) {
+	hold, err := p.store.Begin(ctx, p.term)
+	if err != nil {
+		return nil, err
+	}
+	p.term = hold.Term()
+	return hold, nil
 }
 
 // copy copies, and puts the log aside meanwhile.

@@ -46,6 +46,9 @@ type resyncs struct {
 	running map[oplog.Namespace]*resync
 	// joining tells that what runs is to come to a certain entry, and no more.
 	joining bool
+	// copies is the number of the link's copy, 0 for none. A collection that was
+	// being copied again beside an older one is begun anew.
+	copies int64
 
 	// mu guards regroup, which ends the reading of the present attempt.
 	mu      sync.Mutex
@@ -80,7 +83,11 @@ func isOpen(w checkpoint.ResyncWish) bool {
 func (p *Pipeline) leaveOut(ctx context.Context, st checkpoint.State) error {
 	defer p.showLeftOut()
 	p.resyncs.out = map[oplog.Namespace]checkpoint.ResyncWish{}
-	if p.cfg.Copy.SpoolDir == "" || p.cfg.part || st.Copy != nil && st.Copy.Phase == checkpoint.Copying {
+	p.resyncs.copies = 0
+	if st.Copy != nil {
+		p.resyncs.copies = st.Copy.Number
+	}
+	if p.cfg.part || st.Copy != nil && st.Copy.Phase == checkpoint.Copying {
 		return nil
 	}
 	w, err := p.wishes.ReadWishes(ctx)
@@ -90,6 +97,13 @@ func (p *Pipeline) leaveOut(ctx context.Context, st checkpoint.State) error {
 	for _, wish := range w.Resync {
 		if !isOpen(wish) {
 			continue
+		}
+		if p.cfg.Copy.SpoolDir == "" {
+			if wish.State == checkpoint.ResyncAsked {
+				continue
+			}
+			// What the target has of it is half a copy: the log does not fit.
+			return fmt.Errorf("%s is being copied again: %w", wish.NS, ErrNoSpool)
 		}
 		if _, in := p.cfg.Scope.Target(wish.NS); !in || wish.NS.IsSystemViews() {
 			if err := p.wishes.TellResync(ctx, wish.NS, checkpoint.ResyncFailed, "the link does not mirror it"); err != nil {
@@ -178,9 +192,13 @@ func seriesOf(ns oplog.Namespace) oplog.Namespace {
 // startResyncs runs what copies the collections that are left out. It is called
 // under a hold of the link: everything that was written to them before is over.
 func (p *Pipeline) startResyncs(ctx context.Context) error {
-	for ns, wish := range p.resyncs.out {
+	for _, wish := range slices.SortedFunc(maps.Values(p.resyncs.out), checkpoint.ResyncWish.Compare) {
+		ns := wish.NS
 		if p.resyncs.running[ns] != nil {
 			continue
+		}
+		if len(p.resyncs.running) >= maxResyncs {
+			break // The others are left out until it is their turn.
 		}
 		r, err := p.newResync(wish, oplog.OpTime{})
 		if err != nil {
@@ -205,10 +223,11 @@ func (p *Pipeline) startResyncs(ctx context.Context) error {
 // newResync makes the pipeline of one collection. It ends at until if that is not
 // null.
 func (p *Pipeline) newResync(wish checkpoint.ResyncWish, until oplog.OpTime) (*resync, error) {
-	sum := sha256.Sum256([]byte(p.cfg.Link + "\x00" + string(wish.NS) + "\x00" + wish.Asked.UTC().Format(time.RFC3339Nano)))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", p.cfg.Link, wish.NS, wish.Asked.UTC().Format(time.RFC3339Nano), p.resyncs.copies))
 	r := &resync{wish: wish, link: resyncPrefix + hex.EncodeToString(sum[:8]), done: make(chan struct{})}
 	cfg := p.cfg
 	cfg.Link, cfg.heldLink, cfg.part, cfg.until = r.link, p.cfg.Link, true, until
+	cfg.allNames = p.cfg.Scope
 	cfg.Scope = part{Scope: p.cfg.Scope, in: func(ns oplog.Namespace) bool { return ns == wish.NS }, db: wish.NS.DB()}
 	cfg.Copy.Wanted, cfg.Copy.DropExisting = true, true
 	cfg.Copy.SpoolDir = p.cfg.Copy.SpoolDir + "." + r.link
@@ -228,6 +247,8 @@ const (
 	resyncPrefix = "resync-"
 	// resyncBuffer is the most that one of them may hold, in bytes.
 	resyncBuffer = 128 << 20
+	// maxResyncs is how many of them run at a time.
+	maxResyncs = 2
 	// resyncEvery is how often it is looked how they are.
 	resyncEvery = time.Second
 )
@@ -319,10 +340,18 @@ func (p *Pipeline) takeBack(ctx, soft context.Context) error {
 			return nil //nolint:nilerr // Everything is to end; the next start goes on.
 		}
 		err := r.err
-		if err != nil {
+		switch {
+		case err == nil:
+			if err = p.join(ctx, soft, r); err == nil && soft.Err() == nil {
+				p.cfg.Observer.Tell(ResyncEnded{NS: ns})
+			}
+		case errors.Is(err, ErrStopped):
+			err = nil // it was not at rest any more when it was told to end
+		case errors.Is(err, checkpoint.ErrFenced):
+			// By who has the link now, or by who had it before and does not know yet.
+			_, err = p.takeHold(ctx)
+		default:
 			err = p.resyncFailed(ctx, r)
-		} else if err = p.join(ctx, soft, r); err == nil && soft.Err() == nil {
-			p.cfg.Observer.Tell(ResyncEnded{NS: ns})
 		}
 		// Where it is not done the next attempt makes it again, from where it is.
 		delete(p.resyncs.running, ns)
@@ -338,7 +367,11 @@ func (p *Pipeline) takeBack(ctx, soft context.Context) error {
 // renamed into place meanwhile it is copied anew.
 func (p *Pipeline) resyncFailed(ctx context.Context, r *resync) error {
 	p.cfg.Observer.Tell(ResyncEnded{NS: r.wish.NS, Err: r.err})
-	if err := p.wishes.TellResync(ctx, r.wish.NS, checkpoint.ResyncCopying, "it is begun anew: "+r.err.Error()); err != nil {
+	hold, err := p.takeHold(ctx)
+	if err != nil {
+		return err
+	}
+	if err := hold.TellResync(ctx, r.wish.NS, checkpoint.ResyncCopying, "it is begun anew: "+r.err.Error()); err != nil {
 		return err
 	}
 	if err := r.p.store.Remove(ctx); err != nil {
@@ -358,10 +391,12 @@ func (p *Pipeline) join(ctx, soft context.Context, r *resync) error {
 	p.resyncs.joining = true
 	defer func() { p.resyncs.joining = false }()
 	for {
-		here, found, err := p.store.Load(ctx)
-		if err != nil || !found {
-			return errors.Join(err, notFound(found, p.cfg.Link))
+		// Whoever takes the link over from here on is noticed by joined.
+		hold, err := p.takeHold(ctx)
+		if err != nil {
+			return err
 		}
+		here := hold.State()
 		there, found, err := r.p.store.Load(ctx)
 		if err != nil || !found {
 			return errors.Join(err, notFound(found, r.link))
@@ -373,7 +408,7 @@ func (p *Pipeline) join(ctx, soft context.Context, r *resync) error {
 			at = other
 		}
 		if here.Applied.Equal(at) && there.Applied.Equal(at) {
-			return p.joined(ctx, r)
+			return p.joined(ctx, hold, r)
 		}
 		if there.Applied.Before(at) {
 			if err := p.bring(ctx, soft, r, at); err != nil {
@@ -414,12 +449,29 @@ func notFound(found bool, link string) error {
 }
 
 // joined gives a collection back to the link, which is where it is.
-func (p *Pipeline) joined(ctx context.Context, r *resync) error {
-	if err := p.wishes.TellResync(ctx, r.wish.NS, checkpoint.ResyncDone, ""); err != nil {
+func (p *Pipeline) joined(ctx context.Context, hold *checkpoint.Hold, r *resync) error {
+	if err := hold.TellResync(ctx, r.wish.NS, checkpoint.ResyncDone, ""); err != nil {
 		return err
 	}
 	// From here on its own link is of no use to anybody.
 	return r.p.store.Remove(ctx)
+}
+
+// voidResyncs ends what runs beside the link and waits for it: the collections are
+// going to be copied with all others. What it leaves in the metadata is returned.
+func (p *Pipeline) voidResyncs(ctx context.Context) ([]*checkpoint.Store, error) {
+	var left []*checkpoint.Store
+	for ns, r := range p.resyncs.running {
+		r.drain(nil)
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		left = append(left, r.p.store)
+		delete(p.resyncs.running, ns)
+	}
+	return left, nil
 }
 
 // endResyncs ends what runs beside the link, and waits for it.
@@ -437,8 +489,8 @@ func (p *Pipeline) asksForCopy(ctx context.Context, err error) (bool, error) {
 	if !ok || p.cfg.Copy.SpoolDir == "" || p.cfg.part {
 		return false, nil
 	}
-	if _, in := p.names().Target(need.NS); !in {
-		return false, nil
+	if _, in := p.names().Target(need.NS); !in || need.NS.IsBuckets() || need.NS.IsSystemViews() {
+		return false, nil // It would not be left out.
 	}
 	if err := p.wishes.WishResync(ctx, need.NS); err != nil {
 		return false, err

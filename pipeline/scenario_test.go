@@ -145,6 +145,7 @@ func (w *world) fail(pos, line string, err error) {
 //	await held                       until the link is kept where hold says
 //	await copied N                   until that many documents are copied
 //	await resync STATE NS            until a wish has come to that state
+//	damage                           change a byte of the spool
 //	consistent [NAME]                say whether the metadata say so
 //	source|target ...                see onSet
 func (w *world) act(line string) (string, error) {
@@ -166,7 +167,7 @@ func (w *world) act(line string) (string, error) {
 			return "", w.endLoad()
 		}
 		return "", w.beginLoad(traffic.Config{DB: "shop", Seed: 1, Pause: 15 * time.Millisecond})
-	case "hold", "release", "limit", "resync", "consistent":
+	case "hold", "release", "limit", "resync", "consistent", "damage":
 		return w.copyAct(verb, args)
 	case "equal":
 		return w.equal(w.link(args))
@@ -324,7 +325,10 @@ func (w *world) configure(name string, args []string) error {
 //	txn NS FROM..TO                     insert in one transaction
 //	prepare NAME NS FROM..TO            and leave it prepared; commit NAME, abort NAME
 //	seed P, reshape P, cluster P        see seeded and reshaped
-//	run DB JSON                         a command on the primary
+//	run DB JSON                         a command on the primary; run-refused, where
+//	                                    that is to be said
+//	failpoint NAME MODE                 of the primary
+//	wipe MEMBER                         empty its disk
 //	count NS                            say how many documents there are
 //	unsettle                            step down until that ends an attempt
 //	mark NAME                           remember the time of the newest entry
@@ -347,19 +351,30 @@ func (w *world) onSet(c *cluster, args []string, line string) (string, error) {
 		return "", c.endPrepared(ctx, args[1], "abortTransaction")
 	case "seed", "reshape", "cluster":
 		return "", c.reshape(ctx, map[string]string{"seed": seeded, "reshape": reshaped, "cluster": clustered}[verb], args[1])
+	case "failpoint":
+		p := c.Primary()
+		if p == nil {
+			return "", mongosim.ErrNoPrimary
+		}
+		_, err := c.on(ctx, p.ID(), "admin", bson.D{{Key: "configureFailPoint", Value: args[1]}, {Key: "mode", Value: args[2]}})
+		return "", err
 	case "wipe":
 		n, err := w.memberOf(c, args[1])
 		if err != nil {
 			return "", err
 		}
 		return "", c.Member(n).Wipe()
-	case "run":
+	case "run", "run-refused":
 		var cmd bson.D
 		text := line[strings.Index(line, args[1])+len(args[1]):]
 		if err := bson.UnmarshalExtJSON([]byte(text), false, &cmd); err != nil {
 			return "", err
 		}
-		return "", c.write(ctx, args[1], cmd)
+		err := c.write(ctx, args[1], cmd)
+		if verb == "run-refused" {
+			return "refused: " + kind(err), nil
+		}
+		return "", err
 	case "count":
 		n, err := c.count(ctx, args[1])
 		return fmt.Sprintf("%d documents in %s", n, args[1]), err

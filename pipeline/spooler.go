@@ -61,6 +61,10 @@ func (p *Pipeline) startSpooler(ctx, soft context.Context, src checkpoint.Source
 		select {
 		case <-p.spooler.done: // with an error that an attempt has reported
 		default:
+			if st.Copy.Phase == checkpoint.Copied {
+				// Who found out may not have been told that it was written.
+				p.spooler.upstream.free.Store(true)
+			}
 			return p.spooler, nil
 		}
 	}
@@ -83,6 +87,7 @@ func (p *Pipeline) startSpooler(ctx, soft context.Context, src checkpoint.Source
 	p.spooler = s
 	p.spooling.Go(func() {
 		defer close(s.done)
+		defer s.stop(nil)
 		defer context.AfterFunc(soft, func() { s.stop(errDrain) })()
 		s.err = s.run(ctx, to)
 	})
@@ -99,6 +104,28 @@ func (s *spooler) run(ctx context.Context, to *spool.Spool) error {
 		return nil
 	}
 	return err
+}
+
+// spoolFailed lets go a spool that an attempt found damaged: what is in it is read
+// again, from the source. It returns the error of what fills the spool if that will
+// not go by itself, as an attempt that does not come as far would not notice.
+func (p *Pipeline) spoolFailed(err error) error {
+	if damaged, ok := errors.AsType[*spool.DamagedError](err); ok && p.spool != nil {
+		p.cfg.Observer.Tell(SpoolDiscarded{Err: damaged})
+		return p.removeSpool()
+	}
+	if p.spooler == nil {
+		return nil
+	}
+	select {
+	case <-p.spooler.done:
+	default:
+		return nil
+	}
+	if Classify(p.spooler.err).Action == Retry {
+		return nil
+	}
+	return p.spooler.err
 }
 
 // hasSpooled tells whether there is something on disk that is not applied.

@@ -102,6 +102,7 @@ type link struct {
 	linkName    string // in the metadata
 	p           *pipeline.Pipeline
 	scope       *scope.Scope
+	copies      bool // it begins with a copy, or goes on with one
 	stop, drain context.CancelCauseFunc
 	// done is closed once err is what Run returned.
 	done chan struct{}
@@ -150,7 +151,7 @@ func (w *world) start(name string, cfg pipeline.Config, sc scope.Config) error {
 	if err != nil {
 		return err
 	}
-	l := &link{name: name, linkName: cmp.Or(cfg.Link, "mirror"), scope: s, done: make(chan struct{})}
+	l := &link{name: name, linkName: cmp.Or(cfg.Link, "mirror"), scope: s, copies: cfg.Copy.SpoolDir != "", done: make(chan struct{})}
 	cfg.Scope = s
 	cfg.Observer = func(e event.Event) { w.tell(l, e) }
 	if cfg.Link == "" {
@@ -252,8 +253,8 @@ func (w *world) newest() oplog.OpTime {
 func (w *world) caughtUp(l *link) error {
 	want := w.newest()
 	return w.untilOf(l, "a checkpoint at "+want.String(), func() bool {
-		if c := l.p.Snapshot().Copy; c != nil && c.Phase != checkpoint.Copied {
-			return false // its checkpoints may be those of one that is void
+		if c := l.p.Snapshot().Copy; l.copies && (c == nil || c.Phase != checkpoint.Copied) {
+			return false // its checkpoints are no news, or those of a copy that is void
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()

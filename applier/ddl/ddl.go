@@ -41,6 +41,9 @@ type Config struct {
 	// Catalog is what is known of the target. It is kept up here.
 	Catalog *catalog.Catalog
 	Scope   Scope
+	// Names says what views read under which name, Scope by default: it knows the
+	// collections that are left to somebody else for a while, too.
+	Names Scope
 	// MetaDB and Link say where held specs are kept: collection "held". An empty
 	// MetaDB means "replicator".
 	MetaDB, Link string
@@ -58,6 +61,9 @@ type Config struct {
 func (c *Config) setDefaults() {
 	if c.MetaDB == "" {
 		c.MetaDB = "replicator"
+	}
+	if c.Names == nil {
+		c.Names = c.Scope
 	}
 	if c.UniqueIndexes == 0 {
 		c.UniqueIndexes = Relaxed
@@ -170,12 +176,14 @@ func (e *Executor) InScope(op *oplog.Op) (bool, error) {
 
 // target returns where a namespace goes. The buckets of a time-series collection
 // go where it goes.
-func (e *Executor) target(ns oplog.Namespace) (oplog.Namespace, bool) {
+func (e *Executor) target(ns oplog.Namespace) (oplog.Namespace, bool) { return targetIn(e.cfg.Scope, ns) }
+
+func targetIn(scope Scope, ns oplog.Namespace) (oplog.Namespace, bool) {
 	if ns.IsBuckets() {
-		to, in := e.cfg.Scope.Target(seriesOf(ns))
+		to, in := scope.Target(seriesOf(ns))
 		return to.Buckets(), in
 	}
-	to, in := e.cfg.Scope.Target(ns)
+	to, in := scope.Target(ns)
 	return to.Clone(), in
 }
 

@@ -124,14 +124,14 @@ func (s *step) reads(field string, source, ns, on oplog.Namespace) (string, erro
 	refuse := func(format string, args ...any) (string, error) {
 		return "", s.op.Fault(field, fmt.Errorf("%w: the view %s reads %s, which %s", oplog.ErrUnsupported, source, on, fmt.Sprintf(format, args...)))
 	}
-	to, in := s.target(on)
+	to, in := targetIn(s.cfg.Names, on)
 	switch {
 	case in && to.DB() != ns.DB():
 		return refuse("goes to the database %s of the target, and the view to %s; map both to one, or exclude the view", to.DB(), ns.DB())
 	case in:
 		return to.Collection(), nil
 	}
-	if other, taken := s.cfg.Scope.Source(oplog.NewNamespace(ns.DB(), on.Collection())); taken {
+	if other, taken := s.cfg.Names.Source(oplog.NewNamespace(ns.DB(), on.Collection())); taken {
 		return refuse("is not mirrored, and %s has its name on the target; exclude the view", other)
 	}
 	s.cfg.Observer.Tell(ViewUnmirrored{OpTime: s.op.OpTime, NS: ns, Reads: on})

@@ -19,6 +19,17 @@ var (
 	ErrRunning = errors.New("the spool is being written")
 )
 
+// FullError is a wait for an entry that has no room.
+type FullError struct {
+	Dir string
+	// Why there is none.
+	Why string
+}
+
+func (e *FullError) Error() string {
+	return fmt.Sprintf("spool: %s has no room for what is to be read first: %s", e.Dir, e.Why)
+}
+
 // DamagedError is a file that does not hold what was written to it. The spool is
 // of no use any more: it has to be removed, and the log fetched again.
 type DamagedError struct {

@@ -267,6 +267,7 @@ func (w *writer) noteFull(why string) error {
 		w.full = time.Now()
 	}
 	w.why = why
+	w.tellWaiters()
 	e := Full{Dir: w.cfg.Dir, Why: why, Bytes: w.bytes, Limit: w.cfg.Limit}
 	w.mu.Unlock()
 	if begins {

@@ -10,27 +10,29 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// waiter waits for an entry at or behind ts: then done is closed.
+// waiter waits for an entry at or behind ts: then done is closed. It has an error
+// before that if there is no room for what is waited for.
 type waiter struct {
 	ts   bson.Timestamp
-	done chan struct{}
+	done chan error
 }
 
-// WaitFor returns once an entry at or behind ts was stored.
+// WaitFor returns once an entry at or behind ts was stored. While that has no room
+// it is a *FullError: who waits may be who has to be done before anything is let go.
 func (s *Spool) WaitFor(ctx context.Context, ts bson.Timestamp) error {
 	s.mu.Lock()
-	w := waiter{ts, make(chan struct{})}
+	w := waiter{ts, make(chan error, 1)}
 	s.waiters = append(s.waiters, w)
 	s.tellWaiters()
 	s.mu.Unlock()
 	select {
-	case <-w.done:
-		return nil
+	case err := <-w.done:
+		return err
 	default:
 	}
 	select {
-	case <-w.done:
-		return nil
+	case err := <-w.done:
+		return err
 	case <-s.closed:
 		return ErrClosed
 	case <-ctx.Done():
@@ -39,16 +41,17 @@ func (s *Spool) WaitFor(ctx context.Context, ts bson.Timestamp) error {
 	}
 }
 
-// tellWaiters lets go who waits for what is there. mu is held.
+// tellWaiters lets go who waits for what is there, or for what has no room. mu is
+// held.
 func (s *Spool) tellWaiters() {
-	if s.last.IsNull() {
-		return
-	}
 	rest := s.waiters[:0]
 	for _, w := range s.waiters {
-		if oplog.CompareTimestamps(s.last.TS, w.ts) >= 0 {
+		switch {
+		case !s.last.IsNull() && oplog.CompareTimestamps(s.last.TS, w.ts) >= 0:
 			close(w.done)
-		} else {
+		case !s.full.IsZero():
+			w.done <- &FullError{Dir: s.cfg.Dir, Why: s.why}
+		default:
 			rest = append(rest, w)
 		}
 	}

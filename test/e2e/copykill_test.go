@@ -21,6 +21,7 @@ import (
 	"github.com/oplogrep/replicator/internal/compare"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -173,15 +174,21 @@ func (k *killed) write(ctx context.Context) (bson.Timestamp, error) {
 // returns the first one.
 func (k *killed) once(t *testing.T, rng *rand.Rand, at point) *process {
 	t.Helper()
-	target := openEmbedded(t, k.dialect, clusterOptions{name: "target", members: 1, seed: k.seed + 100}).(embedded)
-	defer target.Close()
+	set := mongosim.StartTest(t, mongosim.Options{
+		SetName: "target", Dialect: k.dialect, Seed: k.seed + 100, TTLInterval: -1,
+		// A link that dies while it is being made leaves a transaction open, in a
+		// session that nobody else has.
+		TransactionLifetime: 500 * time.Millisecond,
+	})
+	defer set.Close()
+	target := embedded{set, false}
 	everything, err := scope.New(scope.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := &mirror{t: t, source: k.source.uriFor(admin), target: target.uriFor(admin), cfg: pipeline.Config{
 		Link: "killed", Scope: everything, Writers: 3, FlushDocs: killFlush, Await: 100 * time.Millisecond, RetryMin: 5 * time.Millisecond,
-		CheckpointInterval: 10 * time.Millisecond,
+		RetryMax: 200 * time.Millisecond, CheckpointInterval: 10 * time.Millisecond,
 		Copy: pipeline.CopyConfig{
 			Wanted: true, SpoolDir: t.TempDir(), Workers: killWorkers, RangeBytes: 600, IndexesFirst: rng.IntN(4) == 0,
 		},

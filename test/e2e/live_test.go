@@ -224,13 +224,21 @@ func (l *live) about(d time.Duration) time.Duration {
 // injury does something to one of the sets or to the mirror, and waits until the
 // sets are whole again; the mirror need not have noticed by then.
 func (l *live) injury(t *testing.T) (string, error) {
-	set, name := l.source, "source"
-	if l.rnd.IntN(2) == 0 {
-		set, name = l.target, "target"
+	if l.rnd.IntN(3) > 0 {
+		return l.injureSet(t)
 	}
+	l.mirror.end(errEnd)
+	l.mirror.cfg.Writers = []int{16, 16, 5}[l.rnd.IntN(3)]
+	l.mirror.begin()
+	return "restart the mirror", nil
+}
+
+// injureSet does something to one of the sets.
+func (l *live) injureSet(t *testing.T) (string, error) {
+	set, name := l.side()
 	ctx, cancel := context.WithTimeout(t.Context(), l.limit)
 	defer cancel()
-	switch l.rnd.IntN(6) {
+	switch l.rnd.IntN(4) {
 	case 0, 1:
 		return "step down " + name, set.stepDown(ctx)
 	case 2:
@@ -239,13 +247,17 @@ func (l *live) injury(t *testing.T) (string, error) {
 			return "look for the primary of " + name, err
 		}
 		return "kill the primary of " + name, l.kill(ctx, set, primary)
-	case 3:
+	default:
 		return "kill a member of " + name, l.kill(ctx, set, l.rnd.IntN(set.size()))
 	}
-	l.mirror.end(errEnd)
-	l.mirror.cfg.Writers = []int{16, 16, 5}[l.rnd.IntN(3)]
-	l.mirror.begin()
-	return "restart the mirror", nil
+}
+
+// side chooses one of the sets.
+func (l *live) side() (cluster, string) {
+	if l.rnd.IntN(2) == 0 {
+		return l.target, "target"
+	}
+	return l.source, "source"
 }
 
 // kill kills a member and starts it again.

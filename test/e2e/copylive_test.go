@@ -1,0 +1,319 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/traffic"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// TestCopyLive begins a link with a copy while many clients write to the source as
+// fast as they can, and while members of both sets step down and are killed,
+// connections break, and the link is ended and started again, sometimes on another
+// machine. In the end both sets hold the same, and once the copy was said to be
+// consistent nothing was met that a copy alone excuses. All of that with access
+// control, and with the roles that docs/privileges.md gives.
+//
+// LIVE_SECONDS, LIVE_SEED and LIVE_DIALECTS (5.0,7.0 or all) choose another run.
+func TestCopyLive(t *testing.T) {
+	seed := number(t, envLiveSeed, time.Now().UnixNano()&0xffffff)
+	eachProvider(t, dialects("5.0", "7.0"), func(t *testing.T, p provider) {
+		t.Logf("%s=%d", envLiveSeed, seed)
+		l := &copyLive{live: openLive(t, p, seed)}
+		if !p.real {
+			// There is more to be hurt, and less time.
+			l.between, l.total = 250*time.Millisecond, time.Duration(number(t, envLiveSeconds, 6))*time.Second
+		}
+		l.run(t)
+	})
+}
+
+// copyLive is one run of the live test that begins with a copy.
+type copyLive struct {
+	*live
+	registry *prometheus.Registry
+
+	mu sync.Mutex // guards the rest
+	// tolerated is what a run had counted when it was consistent; nil before that.
+	tolerated map[string]float64
+	// consistent are the optimes as of which a copy was.
+	consistent []oplog.OpTime
+}
+
+// The documents that the source has at first, besides those of the traffic.
+const (
+	archiveDB   = "archive"
+	archiveDocs = 4000
+)
+
+func (l *copyLive) run(t *testing.T) {
+	l.fill(t)
+	// The embedded set has no time series as 8.0 writes them.
+	load, err := traffic.New(traffic.Config{
+		Cluster: connect(t, l.source.uriFor(writerUser)), DB: "live", Seed: l.rnd.Uint64(), Keys: 200, ChainBytes: 20 << 20,
+		NoTimeSeries: l.major < 5 || !l.real && l.major >= 8, Pause: -1, KeeperPause: 20 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	soft, enough := context.WithCancelCause(ctx)
+	defer enough(nil)
+	written := make(chan error, 1)
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	writing.Go(func() { written <- load.Run(ctx, soft) })
+
+	head := time.NewTimer(min(time.Second, l.total/4))
+	defer head.Stop()
+	<-head.C
+	l.configure(t)
+	l.start(t)
+	defer l.mirror.end(errEnd)
+	l.hurt(t)
+	enough(nil)
+	select {
+	case err := <-written:
+		if err != nil {
+			t.Fatalf("write to the source: %v", err)
+		}
+	case <-time.After(l.limit):
+		cancel(errEnd)
+		t.Fatalf("the clients do not end; they have done %+v", load.Stats())
+	}
+	t.Logf("written: %+v", load.Stats())
+	l.whole(t)
+	last := l.last(t)
+	l.mirror.await(l.limit, "it is consistent", func(s pipeline.Snapshot) bool {
+		return s.Copy != nil && s.Copy.Phase == checkpoint.Copied
+	})
+	l.mirror.drain(l.limit, last)
+	l.check(t)
+	if n := l.mirror.p.Snapshot().Copy.Number; len(l.consistent) != 1 {
+		t.Errorf("copy %d was consistent as of %s", n, l.consistent)
+	} else {
+		t.Logf("copy %d is consistent as of %s", n, l.consistent)
+	}
+	l.same(t)
+}
+
+// fill gives the source something to copy, with _ids of several types.
+func (l *copyLive) fill(t *testing.T) {
+	t.Helper()
+	conn := connect(t, l.source.uriFor(writerUser))
+	var docs bson.A
+	for i := range archiveDocs {
+		id := any(i)
+		switch i % 5 {
+		case 1:
+			id = fmt.Sprint(i)
+		case 2:
+			id = bson.D{{Key: "i", Value: i}}
+		}
+		docs = append(docs, bson.D{{Key: "_id", Value: id}, {Key: "k", Value: i % 97}, {Key: "pad", Value: strings.Repeat("x", 150)}})
+		if len(docs) == 500 {
+			command(t, conn, archiveDB, bson.D{{Key: "insert", Value: fmt.Sprintf("c%d", i*4/archiveDocs)}, {Key: "documents", Value: docs}})
+			docs = nil
+		}
+	}
+	for i := range 4 {
+		command(t, conn, archiveDB, bson.D{{Key: "createIndexes", Value: fmt.Sprintf("c%d", i)}, {Key: "indexes", Value: bson.A{
+			bson.D{{Key: "key", Value: bson.D{{Key: "k", Value: 1}}}, {Key: "name", Value: "k"}},
+		}}})
+	}
+}
+
+// configure chooses how it is copied: slowly, so that something can happen to it.
+func (l *copyLive) configure(t *testing.T) {
+	c := &l.mirror.cfg
+	c.FlushDocs = []int{0, 20, 100}[l.rnd.IntN(3)]
+	c.Copy = pipeline.CopyConfig{
+		Wanted: true, SpoolDir: t.TempDir(), MaxCopies: 1000,
+		ReadConcern:    []clone.ReadConcern{clone.Majority, clone.Local}[l.rnd.IntN(2)],
+		Workers:        1 + l.rnd.IntN(6),
+		IndexesFirst:   l.rnd.IntN(3) == 0,
+		RangeBytes:     []int64{0, 10_000, 100_000}[l.rnd.IntN(3)],
+		OpsPerSecond:   4 * archiveDocs / max(1, int64(l.total/time.Second)),
+	}
+	t.Logf("flush=%d copy=%s workers=%d indexesFirst=%t range=%d ops=%d/s", c.FlushDocs, c.Copy.ReadConcern, c.Copy.Workers,
+		c.Copy.IndexesFirst, c.Copy.RangeBytes, c.Copy.OpsPerSecond)
+	l.mirror.told = l.told
+}
+
+// start starts a run of the link, which counts for itself.
+func (l *copyLive) start(t *testing.T) {
+	t.Helper()
+	l.registry = prometheus.NewRegistry()
+	l.mirror.cfg.Registry = l.registry
+	l.mu.Lock()
+	l.tolerated = nil
+	if len(l.consistent) > 0 {
+		l.tolerated = map[string]float64{}
+	}
+	l.mu.Unlock()
+	l.mirror.begin()
+}
+
+func (l *copyLive) told(e event.Event) {
+	c, ok := e.(pipeline.Consistent)
+	if !ok {
+		return
+	}
+	now := l.counted()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.consistent = append(l.consistent, c.OpTime)
+	l.tolerated = now
+}
+
+// emptyDeletes are deletes that found nothing.
+const emptyDeletes = "replicator_applier_deletes_empty_total"
+
+// toleratedMetrics are what only a copy that is not consistent yet may bring.
+var toleratedMetrics = []string{
+	"replicator_applier_divergences_total", "replicator_applier_ignored_ops_total", "replicator_applier_passed_over_ops_total",
+	emptyDeletes,
+}
+
+// counted is what the present run has counted of them.
+func (l *copyLive) counted() map[string]float64 {
+	all, err := l.registry.Gather()
+	if err != nil {
+		return map[string]float64{"gather: " + err.Error(): 1}
+	}
+	counted := map[string]float64{}
+	for _, family := range all {
+		if slices.Contains(toleratedMetrics, family.GetName()) {
+			counted[family.GetName()] = family.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	return counted
+}
+
+// check finds what a run met after it was consistent. A capped collection trims
+// itself, and is trimmed by the log then, in vain.
+func (l *copyLive) check(t *testing.T) {
+	t.Helper()
+	now := l.counted()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.tolerated == nil {
+		return
+	}
+	t.Logf("up to the end of the copy: %v", l.tolerated)
+	for name, n := range now {
+		was := l.tolerated[name]
+		if name == emptyDeletes {
+			trimmed := l.trims(t, l.consistent[len(l.consistent)-1].TS)
+			t.Logf("since then %g deletes were empty, and capped collections were trimmed by %d documents", n-was, trimmed)
+			if n-was <= float64(trimmed) {
+				continue
+			}
+		}
+		if n != was {
+			l.mirror.fail("%s was %g when the target was consistent, and is %g", name, was, n)
+		}
+	}
+}
+
+// trims is how many deletes the source has logged for capped collections behind a
+// time.
+func (l *copyLive) trims(t *testing.T, after bson.Timestamp) int {
+	t.Helper()
+	conn := connect(t, l.source.uriFor(admin))
+	capped := bson.A{}
+	for _, name := range cappedOf(t, conn, "live") {
+		capped = append(capped, "live."+name)
+	}
+	reply := command(t, conn, "local", bson.D{
+		{Key: "aggregate", Value: "oplog.rs"}, {Key: "cursor", Value: bson.D{}},
+		{Key: "pipeline", Value: bson.A{
+			bson.D{{Key: "$match", Value: bson.D{
+				{Key: "ts", Value: bson.D{{Key: "$gt", Value: after}}}, {Key: "op", Value: "d"}, {Key: "ns", Value: bson.D{{Key: "$in", Value: capped}}},
+			}}},
+			bson.D{{Key: "$count", Value: "n"}},
+		}},
+	})
+	for _, doc := range batch(t, reply) {
+		n, _ := doc.Lookup("n").AsInt64OK()
+		return int(n)
+	}
+	return 0
+}
+
+// hurt does one injury after the other for as long as the test is to last.
+func (l *copyLive) hurt(t *testing.T) {
+	t.Helper()
+	end := time.NewTimer(l.total)
+	defer end.Stop()
+	done := map[string]int{}
+	defer func() { t.Logf("done: %v", done) }()
+	for {
+		pause := time.NewTimer(l.about(l.between))
+		select {
+		case <-end.C:
+			pause.Stop()
+			return
+		case err := <-l.mirror.ended:
+			l.mirror.ended <- err
+			l.mirror.fatal("the mirror has ended: %v", err)
+		case <-pause.C:
+		}
+		s, phase := l.mirror.p.Snapshot(), "starting"
+		if s.Copy != nil {
+			phase = string(s.Copy.Phase)
+		}
+		name, err := l.injure(t)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		done[phase+": "+name]++
+	}
+}
+
+// injure does something to one of the sets or to the mirror.
+func (l *copyLive) injure(t *testing.T) (string, error) {
+	switch l.rnd.IntN(8) {
+	case 0, 1, 2:
+		return l.restart(t), nil
+	case 3:
+		set, name := l.side()
+		if e, ok := set.(embedded); ok {
+			member := l.rnd.IntN(e.size())
+			e.Cut(mongosim.Client, member)
+			e.Heal(mongosim.Client, member)
+			return "cut connections to the " + name, nil
+		}
+	}
+	return l.injureSet(t)
+}
+
+// restart ends the link and starts it again, on the same machine or on another.
+func (l *copyLive) restart(t *testing.T) string {
+	t.Helper()
+	l.mirror.end(errEnd)
+	l.check(t)
+	name := "restart"
+	if l.rnd.IntN(3) == 0 {
+		l.mirror.cfg.Copy.SpoolDir = t.TempDir()
+		name = "restart elsewhere"
+	}
+	l.mirror.cfg.Writers = []int{16, 16, 5}[l.rnd.IntN(3)]
+	l.start(t)
+	return name
+}
