@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo"              //nolint:depguard // It is what we compare with.
+	"go.mongodb.org/mongo-driver/v2/mongo/options"      //nolint:depguard // As above.
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern" //nolint:depguard // As above.
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/checkpoint"

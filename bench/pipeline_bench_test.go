@@ -1,5 +1,3 @@
-// Package bench measures the pipeline. The numbers mean something only beside
-// others of the same run on the same machine.
 package bench
 
 import (

@@ -128,7 +128,7 @@ func (b *board) load(all []*collection) {
 
 // show sets the metrics that have a state.
 func (b *board) show() {
-	b.metrics.show(b.done, len(b.all), b.ranges.done, b.ranges.all, len(b.failed))
+	b.metrics.show(b.ranges.done, b.ranges.all)
 }
 
 // moved counts what was copied of a range.

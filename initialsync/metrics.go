@@ -9,10 +9,7 @@ import (
 // metrics are those of the copy.
 type metrics struct {
 	docs, bytes prometheus.Counter
-	// state holds how many there are, state "done" and "all".
-	collections, ranges *prometheus.GaugeVec
-	failed              prometheus.Gauge
-	step                *prometheus.GaugeVec
+	ranges, step *prometheus.GaugeVec
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -28,10 +25,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return &metrics{
 		docs:        counter("docs_total", "Documents copied by this process."),
 		bytes:       counter("bytes_total", "Bytes of documents copied by this process."),
-		collections: vec("collections", "state", "Collections of the copy: those that are done, and all."),
-		ranges:      vec("ranges", "state", "Parts of collections that are copied by themselves: those that are done, and all."),
-		failed: metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts(
-			name("failed_indexes", "Indexes and views that could not be made on the target.")))),
+		ranges:      vec("ranges", "kind", "Parts of collections that are copied by themselves: those that are done, and that there are."),
 		step: vec("step", "step", "1 for the step that the copy is at."),
 	}
 }
@@ -43,10 +37,7 @@ func (m *metrics) entered(from, to Step) {
 	m.step.WithLabelValues(string(to)).Set(1)
 }
 
-func (m *metrics) show(done, all, rangesDone, rangesAll, failed int) {
-	m.collections.WithLabelValues("done").Set(float64(done))
-	m.collections.WithLabelValues("all").Set(float64(all))
-	m.ranges.WithLabelValues("done").Set(float64(rangesDone))
-	m.ranges.WithLabelValues("all").Set(float64(rangesAll))
-	m.failed.Set(float64(failed))
+func (m *metrics) show(done, all int) {
+	m.ranges.WithLabelValues("done").Set(float64(done))
+	m.ranges.WithLabelValues("total").Set(float64(all))
 }

@@ -100,12 +100,17 @@ func (b *board) progress(now time.Time) Progress {
 	switch remaining := p.TotalBytes - p.Bytes; {
 	case b.all != nil && !missing || b.step == StepDone:
 		p.Left = 0
-	case remaining > 0 && p.BytesPerSecond > 0:
+	case remaining > 0 && p.BytesPerSecond >= leastRate:
 		// The bound is far beyond what a rate of a moment can tell.
 		p.Left = time.Duration(min(float64(remaining)/p.BytesPerSecond, maxLeft.Seconds()) * float64(time.Second))
 	}
 	return p
 }
+
+// leastRate is the rate, in bytes per second, from which on it tells how long the
+// rest takes: where little was copied of late that says nothing of the rest, as
+// when the copy has gone on just now with a few small collections.
+const leastRate = 4 << 10
 
 // maxLeft is the longest time that is shown.
 const maxLeft = 10 * 365 * 24 * time.Hour

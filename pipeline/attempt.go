@@ -154,15 +154,18 @@ func (a *attempt) run(ctx, soft context.Context) error {
 	side, beside := errgroup.WithContext(beside)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	side.Go(func() error {
-		err := a.p.touchLoop(beside, a.hold)
-		if err != nil {
-			stop(err)
-		}
-		return err
-	})
+	along := func(run func(context.Context, *checkpoint.Hold) error) {
+		side.Go(func() error {
+			err := run(beside, a.hold)
+			if err != nil {
+				stop(err)
+			}
+			return err
+		})
+	}
+	along(a.p.touchLoop)
+	along(a.p.resyncLoop)
 	side.Go(func() error { return a.p.windowLoop(beside) })
-	side.Go(func() error { return a.p.resyncLoop(beside) })
 	if a.spool != nil {
 		side.Go(func() error { return a.unspoolLoop(beside) })
 	}

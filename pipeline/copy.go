@@ -185,6 +185,17 @@ func (p *Pipeline) isAway(host string, err error) error {
 	return fmt.Errorf("ask %s, which is being copied: %w", host, err)
 }
 
+// showAway says why nothing comes from the member that is copied, until it is heard
+// of again.
+func (p *Pipeline) showAway(err error) {
+	p.mu.Lock()
+	resting := p.live.resting
+	p.mu.Unlock()
+	if state, _, _ := p.state.get(); state == InitialSync && !resting {
+		p.state.set(InitialSync, err.Error())
+	}
+}
+
 // isThere notes that the member that is copied can be asked.
 func (p *Pipeline) isThere() {
 	p.mu.Lock()

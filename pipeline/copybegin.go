@@ -197,6 +197,7 @@ func (u *upstream) originError(ctx context.Context, err error) error {
 	if void(err) || ctx.Err() != nil {
 		return err
 	}
+	u.p.showAway(err)
 	return u.wait(ctx, syncsource.RetryInterval, true)
 }
 
@@ -208,8 +209,9 @@ func (u *upstream) originAway(ctx context.Context, err error) error {
 	if !errors.Is(err, syncsource.ErrNoSource) {
 		return err
 	}
-	if err := u.p.isAway(u.origin.Host, err); void(err) {
+	if err = u.p.isAway(u.origin.Host, err); void(err) {
 		return err
 	}
+	u.p.showAway(err)
 	return u.wait(ctx, syncsource.RetryInterval, true)
 }

@@ -254,7 +254,7 @@ func (p *Pipeline) attempt(ctx, soft context.Context) error {
 	if until.IsNull() {
 		until = p.cfg.until
 	}
-	if err := p.leaveOut(ctx, st); err != nil {
+	if err := p.leaveOut(ctx, hold); err != nil {
 		return err
 	}
 	if err := p.startResyncs(ctx); err != nil {

@@ -80,7 +80,8 @@ func isOpen(w checkpoint.ResyncWish) bool {
 
 // leaveOut finds out what the next attempt leaves out. As long as the link itself
 // copies documents that is nothing.
-func (p *Pipeline) leaveOut(ctx context.Context, st checkpoint.State) error {
+func (p *Pipeline) leaveOut(ctx context.Context, hold *checkpoint.Hold) error {
+	st := hold.State()
 	defer p.showLeftOut()
 	p.resyncs.out = map[oplog.Namespace]checkpoint.ResyncWish{}
 	p.resyncs.copies = 0
@@ -106,19 +107,19 @@ func (p *Pipeline) leaveOut(ctx context.Context, st checkpoint.State) error {
 			return fmt.Errorf("%s is being copied again: %w", wish.NS, ErrNoSpool)
 		}
 		if _, in := p.cfg.Scope.Target(wish.NS); !in || wish.NS.IsSystemViews() {
-			if err := p.wishes.TellResync(ctx, wish.NS, checkpoint.ResyncFailed, "the link does not mirror it"); err != nil {
+			if err := hold.TellResync(ctx, wish.NS, checkpoint.ResyncFailed, "the link does not mirror it"); err != nil {
 				return err
 			}
 			continue
 		}
 		if wish.NS.IsBuckets() {
-			if err := p.wishes.TellResync(ctx, wish.NS, checkpoint.ResyncFailed, "it has the buckets of "+string(seriesOf(wish.NS))+", which is to be asked for"); err != nil {
+			if err := hold.TellResync(ctx, wish.NS, checkpoint.ResyncFailed, "it has the buckets of "+string(seriesOf(wish.NS))+", which is to be asked for"); err != nil {
 				return err
 			}
 			continue
 		}
 		if wish.State == checkpoint.ResyncAsked {
-			if err := p.wishes.TellResync(ctx, wish.NS, checkpoint.ResyncCopying, ""); err != nil {
+			if err := hold.TellResync(ctx, wish.NS, checkpoint.ResyncCopying, ""); err != nil {
 				return err
 			}
 		}
@@ -255,12 +256,13 @@ const (
 
 // resyncLoop looks, beside an attempt, for wishes that it does not know, and for
 // collections that can be taken back.
-func (p *Pipeline) resyncLoop(ctx context.Context) error {
+func (p *Pipeline) resyncLoop(ctx context.Context, hold *checkpoint.Hold) error {
 	if p.cfg.Copy.SpoolDir == "" || p.cfg.part || p.resyncs.joining {
 		return nil
 	}
 	tick := time.NewTicker(resyncEvery)
 	defer tick.Stop()
+	said := map[oplog.Namespace]string{}
 	for {
 		select {
 		case <-tick.C:
@@ -278,8 +280,15 @@ func (p *Pipeline) resyncLoop(ctx context.Context) error {
 			case !isOpen(wish):
 			case !out && !p.isCopying(), r != nil && p.shownSpool() == nil && r.ready(p.progress().Applied):
 				p.resyncs.again()
-			case r != nil:
-				_ = p.wishes.TellResync(ctx, wish.NS, checkpoint.ResyncCopying, r.says()) // it is for people; the next time may succeed
+			case r != nil && said[wish.NS] != r.says():
+				says := r.says()
+				err := hold.TellResync(ctx, wish.NS, checkpoint.ResyncCopying, says)
+				if errors.Is(err, checkpoint.ErrFenced) {
+					return err
+				}
+				if err == nil { // it is for people; the next time may succeed
+					said[wish.NS] = says
+				}
 			}
 		}
 	}
@@ -362,9 +371,9 @@ func (p *Pipeline) takeBack(ctx, soft context.Context) error {
 	return nil
 }
 
-// resyncFailed says that a collection could not be copied. The link stays without
-// it until it is asked for again; if that is only because the collection was
-// renamed into place meanwhile it is copied anew.
+// resyncFailed says that a collection could not be copied, which ends the link: what
+// keeps one from being copied does not go by itself. If that is only because the
+// collection was renamed into place meanwhile it is copied anew.
 func (p *Pipeline) resyncFailed(ctx context.Context, r *resync) error {
 	p.cfg.Observer.Tell(ResyncEnded{NS: r.wish.NS, Err: r.err})
 	hold, err := p.takeHold(ctx)

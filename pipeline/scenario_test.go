@@ -138,7 +138,8 @@ func (w *world) fail(pos, line string, err error) {
 //	durable [NAME]                   say whether all that is applied is durable
 //	drained [NAME]                   check that the last checkpoint is at what was fetched
 //	late MARK SECONDS                check that so much time has passed since
-//	load [SEED] | load stop          a workload on the source
+//	load [slow] | load stop          a workload on the source; slow where it is not all
+//	                                 that is waited for
 //	hold TEXT | release              keep the link where it tells TEXT; let it go on
 //	limit OPS                        wish for a speed of the copy, in documents per second
 //	resync NS                        wish for a collection to be copied again
@@ -166,7 +167,11 @@ func (w *world) act(line string) (string, error) {
 		if len(args) > 0 && args[0] == "stop" {
 			return "", w.endLoad()
 		}
-		return "", w.beginLoad(traffic.Config{DB: "shop", Seed: 1, Pause: 15 * time.Millisecond})
+		cfg := traffic.Config{DB: "shop", Seed: 1, Pause: 15 * time.Millisecond}
+		if len(args) > 0 {
+			cfg.Pause, cfg.KeeperPause = 100*time.Millisecond, 300*time.Millisecond
+		}
+		return "", w.beginLoad(cfg)
 	case "hold", "release", "limit", "resync", "consistent", "damage":
 		return w.copyAct(verb, args)
 	case "equal":

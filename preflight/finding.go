@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -59,9 +60,11 @@ type FailedError struct {
 }
 
 func (e *FailedError) Error() string {
-	names := make([]string, len(e.Findings))
-	for i, f := range e.Findings {
-		names[i] = f.Check
+	var names []string
+	for _, f := range e.Findings {
+		if !slices.Contains(names, f.Check) {
+			names = append(names, f.Check)
+		}
 	}
 	return "startup checks failed: " + strings.Join(names, ", ")
 }

@@ -134,12 +134,20 @@ func (c *checker) topology(s *server, hello bson.Raw) {
 	}
 	switch primary, _ := hello.Lookup("isWritablePrimary").BooleanOK(); {
 	case primary:
-		c.ok(check, "replica set %s, %d members, primary %s", s.name, hosts, s.me)
+		c.ok(check, "replica set %s, %s, primary %s", s.name, members(hosts), s.me)
 	case s.side == "target":
 		c.fail(check, "Remove directConnection from --target, so that the primary is found.", "%s is not the primary of %s", s.me, s.name)
 	default:
 		c.warn(check, "Remove directConnection from --source, so that a failover can be followed.", "only %s of replica set %s", s.me, s.name)
 	}
+}
+
+// members says how many.
+func members(n int) string {
+	if n == 1 {
+		return "one member"
+	}
+	return fmt.Sprintf("%d members", n)
 }
 
 // clock compares a clock with ours. The answer was made between sent and came.

@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/oplogrep/replicator/buffer/spool"
@@ -249,4 +250,29 @@ func (c *Copy) sentence() string {
 		out += fmt.Sprintf("; slowed down, %s: %s", c.Pace.Side, c.Pace.Why)
 	}
 	return out + "; the target is not consistent\n"
+}
+
+// doubts say in a line each why the target is not consistent.
+func (s *Snapshot) doubts() string {
+	out := ""
+	switch c := s.Copy; {
+	case s.Consistent:
+		return ""
+	case c != nil && c.Phase == string(checkpoint.Replaying) && c.Stop != nil && s.OpTimes.Applied != nil && s.OpTimes.Applied.T <= c.Stop.T:
+		out = fmt.Sprintf("copy %d of %s, %s: all documents are copied, %s of the log are still to be applied to them; the target is not consistent\n",
+			c.Number, c.Host, c.Phase, time.Duration(c.Stop.T-s.OpTimes.Applied.T)*time.Second)
+	case c != nil && c.Phase != string(checkpoint.Copied):
+		out = c.sentence()
+	case len(s.LeftOut) == 0:
+		out = "the target is not consistent: the log has not been applied yet to all that was copied\n"
+	}
+	if n := len(s.LeftOut); n > 0 {
+		const shown = 5
+		some := strings.Join(s.LeftOut[:min(shown, n)], ", ")
+		if n > shown {
+			some += fmt.Sprintf(" and %d more", n-shown)
+		}
+		out += "not consistent, as they are copied again: " + some + "\n"
+	}
+	return out
 }

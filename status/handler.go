@@ -151,9 +151,7 @@ func (s *Snapshot) sentence() string {
 		out += ": " + s.Reason
 	}
 	out += "\n"
-	if s.Copy != nil && !s.Consistent {
-		out += s.Copy.sentence()
-	}
+	out += s.doubts()
 	if s.LagSeconds != nil {
 		out += fmt.Sprintf("lag %.3f s when the source was last heard of, %.1f s ago\n", *s.LagSeconds, *s.Source.DataAgeSeconds)
 	} else {

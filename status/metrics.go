@@ -23,7 +23,8 @@ type collector struct {
 
 	rollover, consistentAt                          *prometheus.Desc
 	copyPhase, copyNumber, collections, docs, bytes *prometheus.Desc
-	docRate, byteRate, left, failedIndexes          *prometheus.Desc
+	docRate, byteRate, left, failedIndexes, indexes *prometheus.Desc
+	leftOut                                         *prometheus.Desc
 }
 
 func newCollector(t *Tracker) *collector {
@@ -34,7 +35,7 @@ func newCollector(t *Tracker) *collector {
 		tracker:    t,
 		info:       desc("info", "Always 1; the program's version and the link.", "version", "link"),
 		state:      desc("state", "1 for the state that the link is in, 0 for the others.", "state"),
-		consistent: desc("consistent", "1 if the target holds what the source held at some time, 0 while a copy is caught up with."),
+		consistent: desc("consistent", "1 if the target holds what the source held at some time, 0 while something is copied, or the log meets the copy."),
 		attempts:   desc("attempts_total", "How often the link was taken hold of since the start."),
 		lag: desc("lag_seconds",
 			"By how much the target is behind what the source had committed when it was heard of last."),
@@ -52,7 +53,9 @@ func newCollector(t *Tracker) *collector {
 		docRate:       desc("copy_docs_per_second", "Documents copied in a second, of late."),
 		byteRate:      desc("copy_bytes_per_second", "Bytes copied in a second, of late."),
 		left:          desc("copy_seconds_left", "How long the documents take at that rate."),
+		indexes:       desc("copy_indexes", "Indexes that are built, and that there are.", "kind"),
 		failedIndexes: desc("copy_failed_indexes", "Indexes that could not be built."),
+		leftOut:       desc("left_out_collections", "Collections that are being copied again, of which the target is not consistent meanwhile."),
 		optime:        desc("optime_seconds", "The timestamps that fetching, applying and committing have reached, in seconds since the epoch.", "kind"),
 		ops:           desc("ops_applied_total", "Operations applied since the start."),
 	}
@@ -63,7 +66,7 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.info, c.state, c.consistent, c.attempts, c.lag, c.dataAge, c.unapplied, c.window, c.optime, c.ops,
 		c.rollover, c.consistentAt, c.copyPhase, c.copyNumber, c.collections, c.docs, c.bytes,
-		c.docRate, c.byteRate, c.left, c.failedIndexes,
+		c.docRate, c.byteRate, c.left, c.indexes, c.failedIndexes, c.leftOut,
 	} {
 		out <- d
 	}
@@ -85,6 +88,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		gauge(c.state, truth(s.State == string(state)), string(state))
 	}
 	gauge(c.consistent, truth(s.Consistent))
+	gauge(c.leftOut, float64(len(s.LeftOut)))
 	out <- prometheus.MustNewConstMetric(c.attempts, prometheus.CounterValue, float64(s.Attempts))
 	out <- prometheus.MustNewConstMetric(c.ops, prometheus.CounterValue, float64(s.Applier.OpsApplied))
 	maybe(c.lag, s.LagSeconds)
@@ -138,6 +142,8 @@ func (c *collector) collectCopy(of *Copy, gauge func(*prometheus.Desc, float64, 
 	gauge(c.docRate, p.DocsPerSecond)
 	gauge(c.byteRate, p.BytesPerSecond)
 	maybe(c.left, p.SecondsLeft)
+	gauge(c.indexes, float64(p.Indexes), done)
+	gauge(c.indexes, float64(p.TotalIndexes), total)
 	gauge(c.failedIndexes, float64(len(p.FailedIndexes)))
 }
 

@@ -120,6 +120,8 @@ func (c *chooser) gone(isPrimary bool) Verdict {
 	switch {
 	case c.q.Forced != "":
 		return change("%s was asked for", c.q.Forced)
+	case c.q.Current == "":
+		return change("none was chosen yet")
 	case !known || m.Stranger:
 		return change("%s is not in the set's configuration", c.q.Current)
 	case c.mode != ModePrimary, isPrimary, c.q.CurrentForced, c.q.Rules.Pinned == c.q.Current:

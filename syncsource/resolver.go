@@ -294,7 +294,8 @@ func (r *Resolver) judge(lastFetched oplog.OpTime, ask func(v View, q Query) Ver
 	q := r.query(lastFetched)
 	r.mu.Unlock()
 	verdict := ask(v, q)
-	if verdict.Change {
+	// Where none was chosen yet there is none to be left.
+	if verdict.Change && q.Current != "" {
 		r.cfg.Observer.Tell(SourceLeft{Host: q.Current, Reason: verdict.Reason})
 	}
 	return verdict

@@ -234,7 +234,7 @@ func (e *Executor) Apply(ctx context.Context, op *oplog.Op, again Again) error {
 	if err != nil {
 		return s.wrap(ns, err)
 	}
-	e.cfg.Observer.Tell(CommandApplied{OpTime: op.OpTime, Name: s.name(), NS: ns})
+	e.cfg.Observer.Tell(CommandApplied{OpTime: op.OpTime, Name: s.name(), NS: ns, Again: again})
 	return nil
 }
 

@@ -24,6 +24,8 @@ type CommandApplied struct {
 	// Name is the command's name, NS the target's namespace.
 	Name string
 	NS   oplog.Namespace
+	// Again is the state that the target was taken to be in.
+	Again Again
 }
 
 // LogValue implements slog.LogValuer.
@@ -35,7 +37,15 @@ func (e CommandApplied) LogValue() slog.Value {
 func (CommandApplied) Message() string { return "command applied" }
 
 // Level implements event.Event.
-func (CommandApplied) Level() slog.Level { return slog.LevelInfo }
+func (e CommandApplied) Level() slog.Level { return levelOf(e.Again) }
+
+// levelOf is less where a copy is made: there may be thousands of collections.
+func levelOf(again Again) slog.Level {
+	if again == Copied {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
+}
 
 // SpecHeld is a part of a collection or index that is kept back until cutover.
 type SpecHeld struct {
@@ -47,6 +57,8 @@ type SpecHeld struct {
 	Fields []string
 	// Absent tells that the index as a whole is.
 	Absent bool
+	// Again is the state that the target was taken to be in.
+	Again Again
 }
 
 // LogValue implements slog.LogValuer.
@@ -64,7 +76,12 @@ func (e SpecHeld) Message() string {
 }
 
 // Level implements event.Event.
-func (SpecHeld) Level() slog.Level { return slog.LevelInfo }
+func (e SpecHeld) Level() slog.Level {
+	if e.Absent {
+		return slog.LevelInfo // it has a refusal of its own
+	}
+	return levelOf(e.Again)
+}
 
 // IndexAbsent is an index that is held as absent, and still cannot be built.
 type IndexAbsent struct {

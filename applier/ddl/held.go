@@ -131,7 +131,7 @@ func (s *step) hold(ctx context.Context, h *HeldSpec) error {
 	if err := s.write(ctx, s.cfg.MetaDB, cmd); err != nil {
 		return fmt.Errorf("keep what is held of %s: %w", h.NS, err)
 	}
-	s.cfg.Observer.Tell(SpecHeld{OpTime: s.op.OpTime, NS: h.NS, Index: h.Index, Fields: h.Fields, Absent: h.Absent})
+	s.cfg.Observer.Tell(SpecHeld{OpTime: s.op.OpTime, NS: h.NS, Index: h.Index, Fields: h.Fields, Absent: h.Absent, Again: s.again})
 	return nil
 }
 

@@ -10,7 +10,7 @@ import (
 var (
 	// ErrInUse is a folder that another spool has, of this process or of another
 	// one.
-	ErrInUse = errors.New("another spool has the folder")
+	ErrInUse = errors.New("another process, or another link of this one, uses the folder")
 	// ErrMissing is an entry that the spool does not have, or has no more.
 	ErrMissing = errors.New("not in the spool")
 	// ErrClosed is a call after Close or Remove.

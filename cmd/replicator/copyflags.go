@@ -79,9 +79,24 @@ func (f *runFlags) spoolDir() string {
 	return filepath.Join(dir, f.Link)
 }
 
+// leastSpeed is the least that a copy can be limited to, in bytes per second: less
+// is a unit that was forgotten.
+const leastSpeed = 1 << 10
+
+// checkSpeed refuses a limit with which nothing would ever be copied.
+func checkSpeed(n int64) error {
+	if n > 0 && n < leastSpeed {
+		return fmt.Errorf("--max-bytes-per-second: %d bytes is less than %s: put the unit behind the number, as in %[1]dMiB; or say 0 for no limit", n, size(leastSpeed))
+	}
+	return nil
+}
+
 // checkCopy checks what has to do with the copy that a link begins with.
 func (f *runFlags) checkCopy() error {
 	var faults []error
+	if err := checkSpeed(int64(f.MaxBytesPerSecond)); err != nil {
+		faults = append(faults, err)
+	}
 	switch {
 	case f.StartAt.copy && f.AllowExisting:
 		faults = append(faults, errors.New("--start-at=copy and --allow-existing: say --drop-existing to have what the target has dropped and copied anew; "+

@@ -10,9 +10,12 @@ import (
 
 // drain stops hard when what was read could not be applied in time. It is called
 // when the first signal has come, and returns when all has ended.
-func (c *runCommand) drain(hard context.Context, stop context.CancelCauseFunc, log *slog.Logger) {
-	log.LogAttrs(hard, slog.LevelInfo, "draining: nothing more is read, what was read is applied; another signal stops at once",
-		slog.Duration(keyTimeout, c.DrainTimeout))
+func (c *runCommand) drain(hard context.Context, stop context.CancelCauseFunc, snapshot func() pipeline.Snapshot, log *slog.Logger) {
+	text := "draining: nothing more is read, what was read is applied; another signal stops at once"
+	if s := snapshot(); copyUnderWay(&s) {
+		text = "ending in the middle of the copy: the next start goes on where it is"
+	}
+	log.LogAttrs(hard, slog.LevelInfo, text, slog.Duration(keyTimeout, c.DrainTimeout))
 	timer := time.NewTimer(c.DrainTimeout)
 	defer timer.Stop()
 	select {

@@ -54,6 +54,9 @@ const (
 	keyCopyStop        = "stop"
 	keyCopyConsistent  = "consistentAt"
 	keyCopyTook        = "took"
+	keyCopyLeftOut     = "leftOut"
+	keyCopyByteLimit   = "limitBytesPerSecond"
+	keyCopyOpLimit     = "limitDocsPerSecond"
 )
 
 // progressMode makes auto one of the other modes: a block that is drawn in place
@@ -155,8 +158,15 @@ func (p *progress) showEnd(ctx context.Context, s *pipeline.Snapshot, now time.T
 		return
 	}
 	p.screen.draw(nil)
-	p.log.LogAttrs(ctx, slog.LevelInfo, "the copy is done, the target is consistent",
-		slog.String(keyCopyConsistent, s.Copy.Stop.String()), slog.Duration(keyCopyTook, now.Sub(s.Copy.Started).Round(time.Second)))
+	text := "the copy is done, the target is consistent"
+	attrs := []slog.Attr{
+		slog.String(keyCopyConsistent, s.Copy.Stop.String()), slog.Duration(keyCopyTook, now.Sub(s.Copy.Started).Round(time.Second)),
+	}
+	if len(s.LeftOut) > 0 {
+		text = "the copy is done, the target is consistent but for what is copied again"
+		attrs = append(attrs, slog.Any(keyCopyLeftOut, s.LeftOut))
+	}
+	p.log.LogAttrs(ctx, slog.LevelInfo, text, attrs...)
 }
 
 // progressLine is a line of JSON.
@@ -176,7 +186,7 @@ type progressLine struct {
 func (p *progress) writeJSON(s *pipeline.Snapshot, now time.Time) {
 	line := progressLine{
 		Type: "copyProgress", At: now.UTC(), Link: s.Link, State: string(s.State), Copy: status.NewCopy(s.Copy),
-		Consistent: s.Copy.Phase == checkpoint.Copied,
+		Consistent: s.Copy.Phase == checkpoint.Copied && len(s.LeftOut) == 0,
 	}
 	if a := s.Progress.Applied; !a.IsNull() {
 		line.Applied = &status.OpTime{T: a.TS.T, I: a.TS.I, Term: a.Term}
@@ -224,6 +234,12 @@ func copyAttrs(s *pipeline.Snapshot, r *replay, now time.Time) []slog.Attr {
 		if d.Full {
 			attrs = append(attrs, slog.String(keyCopySpoolFull, d.Why))
 		}
+	}
+	if n := c.Pace.BytesPerSecond; n > 0 {
+		attrs = append(attrs, slog.Int64(keyCopyByteLimit, n))
+	}
+	if n := c.Pace.OpsPerSecond; n > 0 {
+		attrs = append(attrs, slog.Int64(keyCopyOpLimit, n))
 	}
 	if isSlowed(s) {
 		attrs = append(attrs, slog.Float64(keyCopySlowed, c.Pace.Factor), slog.String(keyCopySlowedBy, string(c.Pace.Side)+": "+c.Pace.Why))

@@ -59,7 +59,7 @@ func title(s *pipeline.Snapshot, now time.Time) string {
 		text += fmt.Sprintf(", copy %d", c.Number)
 	}
 	if !c.Started.IsZero() {
-		text += ", for " + span(now.Sub(c.Started))
+		text += ", begun " + span(now.Sub(c.Started)) + " ago"
 	}
 	return text
 }

@@ -119,7 +119,7 @@ func (w *resyncWatch) run(ctx context.Context) error {
 		over, err := w.look(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return leftError{fmt.Errorf("wait for %s to be copied again: %w", w.ns, context.Cause(ctx))}
+			return leftError{fmt.Errorf("stopped waiting for %s to be copied again, which %s", w.ns, w.stands())}
 		case err != nil && pipeline.Classify(err).Action == pipeline.Retry:
 			if !w.away {
 				w.away = true
@@ -169,6 +169,17 @@ func (w *resyncWatch) look(ctx context.Context) (over bool, err error) {
 	return false, w.waits(ctx, wish.State)
 }
 
+// stands says how it stood when it was seen last.
+func (w *resyncWatch) stands() string {
+	switch text, known := resyncTexts[w.state]; {
+	case w.state == checkpoint.ResyncAsked, w.state == "":
+		return "is not begun yet"
+	case known:
+		return text
+	}
+	return "is in state " + printable.Text(w.state)
+}
+
 // waits says why nothing may come of it for now: once, until the link moves.
 func (w *resyncWatch) waits(ctx context.Context, wish string) error {
 	state, found, err := w.store.Load(ctx)
@@ -180,7 +191,7 @@ func (w *resyncWatch) waits(ctx context.Context, wish string) error {
 	case state.Copy != nil && state.Copy.Phase == checkpoint.Copying && wish == checkpoint.ResyncAsked:
 		if !w.first {
 			w.first = true
-			w.out.complain("Link %s is still copying everything for the first time; it begins with this behind that.", w.link)
+			w.out.complain("Link %s has not finished its first copy; it begins with this behind that, if somebody runs it.", w.link)
 		}
 	case state.Applied != w.applied || state.Term != w.term:
 		w.applied, w.term, w.moved, w.said = state.Applied, state.Term, time.Now(), false

@@ -82,7 +82,7 @@ func wishedBytes(text string) (int64, error) {
 	if err := s.UnmarshalText([]byte(text)); err != nil {
 		return -1, fmt.Errorf("--max-bytes-per-second: %w", err)
 	}
-	return int64(s), nil
+	return int64(s), checkSpeed(int64(s))
 }
 
 func wishedOps(text string) (int64, error) {

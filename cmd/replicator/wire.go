@@ -124,7 +124,7 @@ func (c *runCommand) mirror(e ends, p *plan, ln net.Listener, source, target *md
 		})
 	}
 	hard, stop := context.WithCancelCause(e.hard)
-	end := context.AfterFunc(e.soft, func() { c.drain(hard, stop, log) })
+	end := context.AfterFunc(e.soft, func() { c.drain(hard, stop, link.Snapshot, log) })
 	err = link.Run(hard, e.soft)
 	end()
 	stop(nil)

@@ -93,7 +93,7 @@ func (d *Demo) showLoop(ctx context.Context) {
 		if p := d.pipeline.Snapshot(); p.Copy != nil && p.Copy.Progress != nil {
 			c := p.Copy.Progress
 			d.result.Copied = max(d.result.Copied, c.Docs)
-			d.screen.progress(fmt.Sprintf("%4.1f s  %-11s  %s: %s of %s documents, %.1f MiB/s",
+			d.screen.progress(fmt.Sprintf("%4.1f s  %-12s  %s: %s of %s documents, %.1f MiB/s",
 				time.Since(began).Seconds(), p.State, c.Step, grouped(c.Docs), grouped(c.TotalDocs), c.BytesPerSecond/(1<<20)))
 			continue
 		}
@@ -111,7 +111,7 @@ func (d *Demo) showLoop(ctx context.Context) {
 		if host == "" {
 			host = "nobody"
 		}
-		d.screen.progress(fmt.Sprintf("%4.1f s  %-11s  %s operations, %s/s, lag %s, from %s",
+		d.screen.progress(fmt.Sprintf("%4.1f s  %-12s  %s operations, %s/s, lag %s, from %s",
 			time.Since(began).Seconds(), s.State, grouped(s.Applier.OpsApplied), grouped(int64(perSecond)), lag, host))
 	}
 }

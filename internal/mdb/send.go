@@ -69,7 +69,7 @@ func (s *sender) serverAPI() *driver.ServerAPIOptions {
 
 // exchange writes a command and reads its reply, good or not.
 func (s *sender) exchange(ctx context.Context, srv *topology.Server, conn *mnet.Connection, cmd *call.Command, direct bool) (bson.Raw, verdict, error) {
-	buf := buffers.Get().(*[]byte)
+	buf := bufferFor(sizeOf(cmd))
 	defer release(buf)
 	id := wiremessage.NextRequestID()
 	wm, err := s.message((*buf)[:0], id, conn, cmd, direct)

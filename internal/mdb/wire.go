@@ -20,16 +20,33 @@ const (
 	headerSize = 16
 	// maxMessage is the largest message that servers take and send, in bytes.
 	maxMessage = 48_000_000
-	// keepBuffer is the largest buffer that is kept for another message, in bytes:
-	// large enough for a flush of a lane, small enough to keep one per lane.
-	keepBuffer = 8 << 20
+	// smallBuffer is what most commands fit in, keepBuffer the largest buffer that
+	// is kept for another message, in bytes: large enough for a flush of 8 MiB and
+	// what is around it, small enough to keep one per lane.
+	smallBuffer = 64 << 10
+	keepBuffer  = 10 << 20
 )
 
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
+// The buffers of small messages are apart from those of large ones: a transaction
+// begins and ends with small ones, for which a large buffer would be used up.
+var smallBuffers, largeBuffers = newBuffers(), newBuffers()
+
+func newBuffers() *sync.Pool { return &sync.Pool{New: func() any { return new([]byte) }} }
+
+// bufferFor returns a buffer for a message of about size bytes.
+func bufferFor(size int) *[]byte {
+	if size <= smallBuffer {
+		return smallBuffers.Get().(*[]byte)
+	}
+	return largeBuffers.Get().(*[]byte)
+}
 
 func release(buf *[]byte) {
-	if c := cap(*buf); c <= keepBuffer && c/4 <= len(*buf) || c <= 4096 {
-		buffers.Put(buf)
+	switch c := cap(*buf); {
+	case c <= smallBuffer:
+		smallBuffers.Put(buf)
+	case c <= keepBuffer && c/4 <= len(*buf):
+		largeBuffers.Put(buf)
 	}
 }
 
@@ -81,12 +98,18 @@ type additions struct {
 	preferred   bool // $readPreference: {mode: "primaryPreferred"}
 }
 
-// appendMessage appends the OP_MSG of a command.
-func appendMessage(dst []byte, id int32, cmd *call.Command, add additions) ([]byte, error) {
-	size := headerSize + 128 + len(cmd.Body) + len(cmd.DB) + len(add.clusterTime) + len(cmd.Sequence)
+// sizeOf is the size of a command's message, but for additions, and a little more.
+func sizeOf(cmd *call.Command) int {
+	size := headerSize + 128 + len(cmd.Body) + len(cmd.DB) + len(cmd.Sequence)
 	for _, doc := range cmd.Docs {
 		size += len(doc)
 	}
+	return size
+}
+
+// appendMessage appends the OP_MSG of a command.
+func appendMessage(dst []byte, id int32, cmd *call.Command, add additions) ([]byte, error) {
+	size := sizeOf(cmd) + len(add.clusterTime)
 	if size > maxMessage+128 {
 		return dst, errTooLarge
 	}

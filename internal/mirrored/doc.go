@@ -6,6 +6,11 @@
 //	recording ──▶ source set ──TCP──▶ pipeline ──TCP──▶ target set ──▶ compare
 //	   before/ ───────────────────────────────────────▶ loaded    after/ ──┘
 //
+// [Copy] begins with a copy of its own instead, that it takes while the set plays:
+//
+//	begin     listing, creating, copying …        everything copied    consistent
+//	  │ some │ · ·  ·    ·  ··    ·     ·  ·    · │ some, now and then │ the rest ▶ compare
+//
 // A [Variant] says with which settings. Each has a target of its own; they share
 // the source, which nobody writes to.
 //

@@ -228,6 +228,28 @@ func TestProve(t *testing.T) {
 	}
 }
 
+// TestCopy: a copy that is equal is told from one that is not, and says what was
+// played when.
+func TestCopy(t *testing.T) {
+	copied := func(s *corpus.Scenario, o mirrored.RunOptions) (mirrored.CopyReport, string) {
+		r := mirrored.Copy(t.Context(), s, 3, o)
+		return r, r.String()
+	}
+	r, text := copied(open(t, filepath.Join(recordings, "types")), mirrored.RunOptions{})
+	if !r.OK() || r.Entries != 9 || r.Before+r.Meanwhile > r.Entries || r.Copies != 1 ||
+		!strings.HasPrefix(text, "ok   types copied with seed 3: 9 entries, ") {
+		t.Error(text)
+	}
+	r, text = copied(changed(t, "after/types.a.bson", func(b []byte) []byte { return b[:0] }), mirrored.RunOptions{})
+	if r.OK() || !strings.HasPrefix(text, "FAIL types copied with seed 3: ") || !strings.Contains(text, "types.a: _id ") {
+		t.Error(text)
+	}
+	r, text = copied(open(t, filepath.Join(recordings, "types")), mirrored.RunOptions{Limit: time.Nanosecond})
+	if r.OK() || !strings.HasPrefix(text, "FAIL types copied with seed 3: ") {
+		t.Error(text)
+	}
+}
+
 // TestTheServersOwn: a log may tell of collections of the server's own databases
 // that the recording says nothing of; they are not mirrored.
 func TestTheServersOwn(t *testing.T) {

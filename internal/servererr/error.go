@@ -3,6 +3,7 @@ package servererr
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -48,8 +49,22 @@ func (e *Error) Within(context string) *Error {
 	return &c
 }
 
+// Error implements error. Of a command that a refusal repeats only the beginning is
+// left: the rest is long, and says nothing.
 func (e *Error) Error() string {
-	return fmt.Sprintf("%s (%s, code %d)", e.Message, e.Code, int32(e.Code))
+	return fmt.Sprintf("%s (%s, code %d)", brief(e.Message), e.Code, int32(e.Code))
+}
+
+// brief cuts the command out of "not authorized on DB to execute command {...}", but
+// for its name and what it is of.
+func brief(message string) string {
+	const repeats = " to execute command { "
+	before, command, found := strings.Cut(message, repeats)
+	first, _, more := strings.Cut(command, ", ")
+	if !found || !more {
+		return message
+	}
+	return before + repeats + first + ", ... }"
 }
 
 // Is reports whether target is an Error of the same code.

@@ -40,6 +40,7 @@ func TestCopyCorpus(t *testing.T) {
 	first := number(t, envCopySeed, 1)
 	for i := range all {
 		t.Run(all[i].Name, func(t *testing.T) {
+			meanwhile := 0
 			for seed := first; seed < first+number(t, envCopySeeds, copySeeds(all[i].Name)); seed++ {
 				t.Run(fmt.Sprint(seed), func(t *testing.T) {
 					r := mirrored.Copy(t.Context(), &all[i], uint64(seed), mirrored.RunOptions{Limit: 30 * time.Second})
@@ -47,7 +48,11 @@ func TestCopyCorpus(t *testing.T) {
 					if !r.OK() {
 						t.Fail()
 					}
+					meanwhile += r.Meanwhile
 				})
+			}
+			if meanwhile == 0 {
+				t.Error("nothing was played while it was copied")
 			}
 		})
 	}

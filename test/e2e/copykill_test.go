@@ -49,7 +49,11 @@ const killSources = 4
 //
 // COPY_KILLS is at how many commands it is tried, COPY_SEED chooses which.
 func TestCopyKilled(t *testing.T) {
-	points := int(number(t, envCopyKills, 100))
+	usual := int64(240)
+	if testing.Short() || raceEnabled {
+		usual = 100
+	}
+	points := int(number(t, envCopyKills, usual))
 	seed := number(t, envCopySeed, 1)
 	for part := range killSources {
 		t.Run(fmt.Sprint(part), func(t *testing.T) {
@@ -199,60 +203,89 @@ func (k *killed) once(t *testing.T, rng *rand.Rand, at point) *process {
 	}
 	first := newProcess(at)
 	first.writeAt, first.write = 1+rng.IntN(150), k.write
-	first.begin(m)
-	select {
-	case <-first.dead:
-	case <-first.consistent:
-	case <-time.After(time.Minute):
-		m.fatal("neither killed at %+v nor consistent", at)
-	}
-	close(first.gone)
-	m.end(errEnd)
-	if first.err != nil {
-		t.Fatal(first.err)
+	all := []*process{first}
+	k.live(t, m, first)
+	if first.killedAt != "" && rng.IntN(3) == 0 {
+		again := newProcess(point{1 + rng.IntN(200), rng.IntN(2) == 0})
+		all = append(all, again)
+		k.elsewhere(t, m, rng)
+		k.live(t, m, again)
 	}
 	last, err := k.write(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rng.IntN(2) == 0 {
-		m.cfg.Copy.SpoolDir = t.TempDir()
-	}
-	second := newProcess(point{})
-	second.begin(m)
+	k.elsewhere(t, m, rng)
+	final := newProcess(point{})
+	all = append(all, final)
+	final.begin(m)
 	m.await(time.Minute, "it is consistent", func(s pipeline.Snapshot) bool {
 		return s.Copy != nil && s.Copy.Phase == checkpoint.Copied
 	})
 	if c := m.p.Snapshot().Copy; c.Number != 1 {
 		m.fail("copy %d was made: %s", c.Number, c.Why)
 	}
-	close(second.gone)
+	close(final.gone)
 	m.drain(time.Minute, last)
 	k.same(t, target, m.cfg.Link)
-	k.count(t, docs, first, second)
+	k.count(t, docs, all)
 	if t.Failed() {
 		m.show()
-		t.Logf("killed at %s", first.killedAt)
+		for _, p := range all {
+			t.Logf("killed at %q, command %d", p.killedAt, p.at.n)
+		}
 	}
 	return first
 }
 
-// count finds documents that were copied twice.
-func (k *killed) count(t *testing.T, docs int, first, second *process) {
+// live runs a link until it is killed, or the target is consistent.
+func (k *killed) live(t *testing.T, m *mirror, p *process) {
 	t.Helper()
-	const onTheirWay = killWorkers * killFlush
+	p.begin(m)
+	select {
+	case <-p.dead:
+	case <-p.consistent:
+	case <-time.After(time.Minute):
+		m.fatal("neither killed at %+v nor consistent", p.at)
+	}
+	close(p.gone)
+	m.end(errEnd)
+	if p.err != nil {
+		t.Fatal(p.err)
+	}
+}
+
+// elsewhere lets the next link begin on another machine, or not.
+func (k *killed) elsewhere(t *testing.T, m *mirror, rng *rand.Rand) {
+	if rng.IntN(2) == 0 {
+		m.cfg.Copy.SpoolDir = t.TempDir()
+	}
+}
+
+// count finds documents that were copied twice.
+func (k *killed) count(t *testing.T, docs int, all []*process) {
+	t.Helper()
 	// What is written meanwhile takes a document out, and puts it in again; it may
 	// be met at both places. That is done twice.
 	const rewritten = 2
-	noted := first.noted(t) + second.noted(t)
+	onTheirWay := (len(all) - 1) * killWorkers * killFlush
+	var noted, sent, replaced int
+	for _, p := range all {
+		noted += p.noted(t)
+		sent += p.sent
+		replaced += p.replaced
+		if t.Failed() {
+			t.Logf("%d of %d documents were sent, %d noted, %d replaced", p.sent, docs, p.noted(t), p.replaced)
+		}
+	}
 	if noted > docs+rewritten || noted < docs-rewritten-onTheirWay {
-		t.Errorf("of %d documents %d are noted as copied, then %d", docs, first.noted(t), second.noted(t))
+		t.Errorf("of %d documents %d are noted as copied", docs, noted)
 	}
-	if sent := first.sent + second.sent; sent > docs+rewritten+onTheirWay+first.replaced+second.replaced {
-		t.Errorf("of %d documents %d were sent, then %d, %d and %d of them again", docs, first.sent, second.sent, first.replaced, second.replaced)
+	if replaced > onTheirWay+rewritten*killFlush {
+		t.Errorf("%d documents were replaced", replaced)
 	}
-	if first.replaced+second.replaced > onTheirWay+rewritten*killFlush {
-		t.Errorf("%d and %d documents were replaced", first.replaced, second.replaced)
+	if sent > docs+rewritten+onTheirWay+replaced {
+		t.Errorf("of %d documents %d were sent, %d of them to replace others", docs, sent, replaced)
 	}
 }
 

@@ -3,6 +3,9 @@
 //
 //	TestMirror…         recordings, mirrored by the pipeline and compared with
 //	                    what the recorded server had; also into a real server
+//	TestCopyCorpus…     recordings, copied while they are played
+//	TestCopyLive        as TestLive, of a link that begins with a copy
+//	TestCopyKilled      a copy that is killed at any of its commands, and goes on
 //	TestLive            two sets of three members and many clients, while members
 //	                    step down and are killed and the mirror is restarted; with
 //	                    access control

@@ -101,7 +101,7 @@ func (h *harness) killLink(number, kills int, seed int64, in map[checkpoint.Copy
 // copies, then some while it applies the log to the copy, then some afterwards. It
 // returns the phase, as far as it could be read.
 func (h *harness) killOne(i, kills int) checkpoint.CopyPhase {
-	settings := h.settings()
+	settings := h.copySettings()
 	phase := func(is ...checkpoint.CopyPhase) func() bool {
 		return func() bool {
 			c := h.state().Copy
@@ -130,10 +130,17 @@ func (h *harness) killOne(i, kills int) checkpoint.CopyPhase {
 	return ""
 }
 
+// copySettings are those of one life in which documents may be copied.
+func (h *harness) copySettings() []string {
+	return append(h.settings(),
+		"--indexes", []string{"after", "before"}[h.rnd.IntN(2)], "--clone-read-concern", []string{"majority", "majority", "local"}[h.rnd.IntN(3)],
+		"--clone-workers", []string{"1", "3"}[h.rnd.IntN(2)], "--range-bytes", []string{"1MiB", "512MiB"}[h.rnd.IntN(2)])
+}
+
 // newSpool has the next lives begin with an empty folder for the log.
 func (h *harness) newSpool() string {
 	dir := h.TempDir()
-	h.begin = []string{"--start-at=copy", "--spool-dir=" + dir, "--spool-free=16MiB", "--clone-workers=3"}
+	h.begin = []string{"--start-at=copy", "--spool-dir=" + dir, "--spool-free=16MiB"}
 	return dir
 }
 
@@ -143,7 +150,7 @@ func (h *harness) fillBulk() {
 		for docs := range slices.Chunk(numbers(bulkDocs), 500) {
 			list := bson.A{}
 			for _, i := range docs {
-				list = append(list, bson.D{{Key: "_id", Value: i}, {Key: "n", Value: i % 10}, {Key: "pad", Value: strings.Repeat("b", 100)}})
+				list = append(list, bson.D{{Key: "_id", Value: i}, {Key: "n", Value: i % 10}, {Key: "pad", Value: strings.Repeat("b", 1000)}})
 			}
 			body, err := bson.Marshal(bson.D{{Key: "insert", Value: bulkName(c)}, {Key: "documents", Value: list}})
 			if err != nil {
@@ -153,6 +160,9 @@ func (h *harness) fillBulk() {
 				h.Fatal(err)
 			}
 		}
+		h.run("bulk", bson.D{{Key: "createIndexes", Value: bulkName(c)}, {Key: "indexes", Value: bson.A{
+			bson.D{{Key: "key", Value: bson.D{{Key: "n", Value: 1}}}, {Key: "name", Value: "n_1"}},
+		}}})
 	}
 }
 
@@ -168,7 +178,7 @@ func numbers(n int) []int {
 // in order, and compares.
 func (h *harness) lastOfCopy() {
 	want := h.newest()
-	l := h.start(h.settings()...)
+	l := h.start(h.copySettings()...)
 	l.until(patience, func() bool {
 		st := h.state()
 		return st.Copy != nil && st.Copy.Phase == checkpoint.Copied && !st.Applied.Before(want)

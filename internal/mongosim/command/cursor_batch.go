@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -30,12 +31,20 @@ type batch struct {
 	spare bson.Raw
 }
 
+// elementBytes is what an element of an array has beside its value, at most.
+const elementBytes = 1 + 20 + 1
+
 // take adds a document and reports whether there is room for more. One that does
 // not fit is put aside.
 func (b *batch) take(doc bson.Raw) bool {
 	if b.n > 0 && len(b.buf)-b.base+len(doc) > maxBatchBytes {
 		b.spare = doc
 		return false
+	}
+	if need := len(b.buf) + len(doc) + elementBytes; need > cap(b.buf) {
+		// Twice as much each time: append is more careful with large ones, and
+		// would copy them over and over.
+		b.buf = slices.Grow(b.buf, min(need, maxBatchBytes)+len(doc)+elementBytes)
 	}
 	b.buf = append(b.buf, byte(bson.TypeEmbeddedDocument))
 	b.buf = strconv.AppendInt(b.buf, b.n, 10)
