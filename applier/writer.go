@@ -68,6 +68,7 @@ func isDirect(op *plan.Op) bool { return op.Collection != nil && op.Collection.D
 
 // write brings a stretch to the target and moves the lane behind it.
 func (w *writer) write(ctx context.Context, s stretch) error {
+	defer w.planner.Release()
 	for from := 0; from < len(s.ops); {
 		to := from + 1
 		for to < len(s.ops) && isDirect(&s.ops[to]) == isDirect(&s.ops[from]) {

@@ -130,6 +130,27 @@ func (h *Hold) Touch(ctx context.Context) error {
 	return nil
 }
 
+// Check finds that nobody has taken over the link since. It is for what cannot be
+// fenced: what is sent to the target right after it may be late, but is not sent by
+// one who slept for long. The error is ErrFenced, ErrRewound, or that of the target.
+func (h *Hold) Check(ctx context.Context) error {
+	link, err := h.store.readLink(ctx)
+	switch {
+	case errors.Is(err, ErrNoLink):
+		err = fmt.Errorf("its document is gone: %w", ErrRewound)
+	case err != nil:
+	case link.Term > h.state.Term:
+		err = fmt.Errorf("it has term %d: %w", link.Term, ErrFenced)
+	case link.Term < h.state.Term:
+		err = fmt.Errorf("it has term %d: %w", link.Term, ErrRewound)
+	}
+	if err != nil {
+		h.tell(err)
+		return h.store.wrap(err, "find it in term %d", h.state.Term)
+	}
+	return nil
+}
+
 // Advance moves the link's checkpoint to cp once no lane is found before the
 // position given, in one transaction that is committed with majority. Lanes holds
 // the positions that the writers' lanes had acknowledged when cp was the

@@ -140,3 +140,31 @@ func TestDamagedWishes(t *testing.T) {
 		}
 	}
 }
+
+// TestTellFenced: who holds the link says what became of a wish, and who held it
+// before does not any more.
+func TestTellFenced(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	succeed(t, s.WishResync(ctx, "d.c"))
+	is := func(state, why string) {
+		t.Helper()
+		w := must[Wishes](t)(s.ReadWishes(ctx))
+		if len(w.Resync) != 1 || w.Resync[0].State != state || w.Resync[0].Why != why {
+			t.Errorf("%+v, want %s, %q", w.Resync, state, why)
+		}
+	}
+	succeed(t, h.TellResync(ctx, "d.c", ResyncCopying, "half"))
+	is(ResyncCopying, "half")
+	succeed(t, h.TellResync(ctx, "d.gone", ResyncDone, ""))
+	is(ResyncCopying, "half")
+	if err := h.TellResync(ctx, "d.c", "well", ""); err == nil {
+		t.Error("any word is a state")
+	}
+	next := must[*Hold](t)(link(t, g).Begin(ctx, 0))
+	wantError(t, h.TellResync(ctx, "d.c", ResyncDone, ""), ErrFenced)
+	is(ResyncCopying, "half")
+	succeed(t, next.TellResync(ctx, "d.c", ResyncDone, ""))
+	is(ResyncDone, "")
+}

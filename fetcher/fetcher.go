@@ -89,7 +89,7 @@ func (f *Fetcher) Tail(ctx context.Context, src Source, from oplog.OpTime, first
 	t := &tail{
 		cfg: &f.cfg, deps: &f.deps, metrics: f.metrics,
 		src: src, host: src.Host(), emit: emit,
-		lsid: newSessionID(), setID: f.setID,
+		lsid: call.NewSessionID(), setID: f.setID,
 		last: from, emitted: !first, seen: from,
 	}
 	if from.IsNull() {

@@ -1,8 +1,6 @@
 package fetcher
 
 import (
-	"crypto/rand"
-
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
@@ -14,19 +12,6 @@ const (
 	oplogDB         = "local"
 	oplogCollection = "oplog.rs"
 )
-
-// newSessionID returns the id of a session of our own: a cursor can be used only
-// in the session that it was made in.
-func newSessionID() bson.Raw {
-	var id [16]byte
-	_, _ = rand.Read(id[:]) // It never fails.
-	id[6] = id[6]&0x0f | 0x40
-	id[8] = id[8]&0x3f | 0x80
-	i, doc := bsoncore.AppendDocumentStart(nil)
-	doc = bsoncore.AppendBinaryElement(doc, "id", bson.TypeBinaryUUID, id[:])
-	doc, _ = bsoncore.AppendDocumentEnd(doc, i)
-	return doc
-}
 
 // command finishes a body: the session, the wish for metadata, and the consent to
 // be served by a secondary.

@@ -100,17 +100,24 @@ func (b *board) progress(now time.Time) Progress {
 	switch remaining := p.TotalBytes - p.Bytes; {
 	case b.all != nil && !missing || b.step == StepDone:
 		p.Left = 0
-	case remaining > 0 && p.BytesPerSecond >= leastRate:
-		// The bound is far beyond what a rate of a moment can tell.
-		p.Left = time.Duration(min(float64(remaining)/p.BytesPerSecond, maxLeft.Seconds()) * float64(time.Second))
+	case remaining > 0 && p.BytesPerSecond > 0:
+		p.Left = left(remaining, p.BytesPerSecond)
 	}
 	return p
 }
 
-// leastRate is the rate, in bytes per second, from which on it tells how long the
-// rest takes: where little was copied of late that says nothing of the rest, as
-// when the copy has gone on just now with a few small collections.
-const leastRate = 4 << 10
+// left is how long so many bytes take at a rate, negative if that cannot be told.
+func left(bytes int64, perSecond float64) time.Duration {
+	// Where next to nothing was copied of late, as when the copy has gone on just now
+	// with a few small collections, that says nothing of a large rest.
+	const slow, long = 4 << 10, 24 * time.Hour
+	seconds := float64(bytes) / perSecond
+	if perSecond < slow && seconds > long.Seconds() {
+		return -1
+	}
+	// The bound is far beyond what a rate of a moment can tell.
+	return time.Duration(min(seconds, maxLeft.Seconds()) * float64(time.Second))
+}
 
 // maxLeft is the longest time that is shown.
 const maxLeft = 10 * 365 * 24 * time.Hour

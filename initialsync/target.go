@@ -2,7 +2,6 @@ package initialsync
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 
@@ -94,52 +93,26 @@ func heldNames(ctx context.Context, target call.Caller, metaDB, link string) ([]
 // is yielded may be kept.
 func each(ctx context.Context, target call.Caller, db string, cmd *bsoncore.DocumentBuilder, yield func(doc bson.Raw) error) error {
 	// A cursor can be used only in the session that it was made in.
-	lsid := newSessionID()
+	lsid := bsoncore.Document(call.NewSessionID())
 	reply, err := target.Call(ctx, call.Command{DB: db, Body: bson.Raw(cmd.AppendDocument("lsid", lsid).Build())})
-	for batch := "firstBatch"; err == nil; batch = "nextBatch" {
-		var id int64
-		var ns oplog.Namespace
-		if id, ns, err = cursorOf(reply, batch, yield); err != nil || id == 0 {
+	for err == nil {
+		var batch call.Batch
+		if batch, err = call.ReadBatch(reply); err != nil {
 			return err
 		}
-		more := bsoncore.NewDocumentBuilder().AppendInt64("getMore", id).AppendString("collection", ns.Collection()).
+		for _, doc := range batch.Docs {
+			if err := yield(doc); err != nil {
+				return err
+			}
+		}
+		if batch.Cursor == 0 {
+			return nil
+		}
+		more := bsoncore.NewDocumentBuilder().AppendInt64("getMore", batch.Cursor).AppendString("collection", batch.Collection).
 			AppendDocument("lsid", lsid).Build()
-		reply, err = target.Call(ctx, call.Command{DB: ns.DB(), Body: bson.Raw(more)})
+		reply, err = target.Call(ctx, call.Command{DB: batch.DB, Body: bson.Raw(more)})
 	}
 	return err
-}
-
-// cursorOf reads the cursor of a reply and yields its batch.
-func cursorOf(reply bson.Raw, batch string, yield func(doc bson.Raw) error) (int64, oplog.Namespace, error) {
-	e, _ := rawbson.Lookup(reply, "cursor")
-	cursor, _ := e.Document()
-	e, _ = rawbson.Lookup(cursor, "id")
-	id, hasID := e.Int64()
-	ns, hasNS := textOf(cursor, "ns")
-	e, _ = rawbson.Lookup(cursor, batch)
-	docs, hasBatch := e.Array()
-	if !hasID || !hasNS || !hasBatch {
-		return 0, "", errReply
-	}
-	it := rawbson.NewIter(docs)
-	for it.Next() {
-		doc, ok := it.Document()
-		if !ok {
-			return 0, "", errReply
-		}
-		if err := yield(doc); err != nil {
-			return 0, "", err
-		}
-	}
-	return id, oplog.Namespace(ns), it.Err()
-}
-
-func newSessionID() bsoncore.Document {
-	var id [16]byte
-	_, _ = rand.Read(id[:]) // It never fails.
-	id[6] = id[6]&0x0f | 0x40
-	id[8] = id[8]&0x3f | 0x80
-	return bsoncore.NewDocumentBuilder().AppendBinary("id", bson.TypeBinaryUUID, id[:]).Build()
 }
 
 func textOf(doc bson.Raw, name string) (string, bool) {

@@ -53,3 +53,12 @@ func (n Namespace) IsBuckets() bool { return strings.HasPrefix(n.Collection(), b
 func (n Namespace) Buckets() Namespace {
 	return NewNamespace(n.DB(), bucketsPrefix+n.Collection())
 }
+
+// Series returns the time-series collection that n holds the buckets of, and n
+// itself where it holds none.
+func (n Namespace) Series() Namespace {
+	if name, ok := strings.CutPrefix(n.Collection(), bucketsPrefix); ok {
+		return NewNamespace(n.DB(), name)
+	}
+	return n
+}

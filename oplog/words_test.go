@@ -114,6 +114,13 @@ func TestNamespace(t *testing.T) {
 	if n := oplog.NewNamespace("a", "m").Buckets(); n != "a.system.buckets.m" {
 		t.Error(n)
 	}
+	for n, want := range map[oplog.Namespace]oplog.Namespace{
+		"a.system.buckets.m.n": "a.m.n", "a.system.buckets.": "a.", "a.m": "a.m", "a": "a", "": "",
+	} {
+		if n.Series() != want {
+			t.Errorf("%q: %q", n, n.Series())
+		}
+	}
 }
 
 func TestMemberState(t *testing.T) {

@@ -167,7 +167,7 @@ func (a *attempt) run(ctx, soft context.Context) error {
 	along(a.p.resyncLoop)
 	side.Go(func() error { return a.p.windowLoop(beside) })
 	if a.spool != nil {
-		side.Go(func() error { return a.unspoolLoop(beside) })
+		along(a.unspoolLoop)
 	}
 
 	err := a.stages(ctx, soft)

@@ -130,6 +130,9 @@ func (w *world) copyAct(verb string, args []string) (string, error) {
 			return "", err
 		}
 		return "", store.WishLimits(ctx, 0, n)
+	case "spools":
+		left, err := filepath.Glob(w.spool("") + "*/*")
+		return fmt.Sprintf("%d files on disk", len(left)), err
 	case "damage":
 		return "", damage(w.spool(""))
 	case "resync":

@@ -20,6 +20,11 @@ import (
 // beginCopy chooses the member to copy, and finds where the log meets the copy.
 func (p *Pipeline) beginCopy(ctx context.Context) (checkpoint.Copy, int64, error) {
 	src, err := p.resolver.Resolve(ctx, p.newestSeen(), oplog.OpTime{})
+	if stale, ok := errors.AsType[*syncsource.TooStaleError](err); ok {
+		// Logs have moved on since members said what their newest entry is: they say
+		// it again.
+		return checkpoint.Copy{}, 0, fmt.Errorf("choose a member to copy: %w: %v", syncsource.ErrNoSource, stale) //nolint:errorlint // To wrap it would make it final.
+	}
 	if err != nil {
 		return checkpoint.Copy{}, 0, fmt.Errorf("choose a member to copy: %w", err)
 	}

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -95,6 +96,9 @@ func (e SpoolDiscarded) LogValue() slog.Value {
 	return slog.GroupValue(slog.String(keyError, e.Err.Error()))
 }
 
+// timestampText is that of an entry whose term is not known.
+func timestampText(at oplog.OpTime) string { return fmt.Sprintf("%d:%d", at.TS.T, at.TS.I) }
+
 // WindowShort says that the source's oldest entry comes close to where the link
 // reads.
 type WindowShort struct {
@@ -114,6 +118,6 @@ func (WindowShort) Level() slog.Level { return slog.LevelWarn }
 
 // LogValue implements slog.LogValuer.
 func (e WindowShort) LogValue() slog.Value {
-	return slog.GroupValue(slog.String(keyHost, e.Host), slog.String(keyOldest, e.Oldest.String()),
-		slog.String(keyPosition, e.Position.String()), slog.Duration(keyLeft, e.Left.Round(time.Second)))
+	return slog.GroupValue(slog.String(keyHost, e.Host), slog.String(keyOldest, timestampText(e.Oldest)),
+		slog.String(keyPosition, timestampText(e.Position)), slog.Duration(keyLeft, e.Left.Round(time.Second)))
 }

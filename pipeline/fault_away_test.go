@@ -232,7 +232,7 @@ func TestManyResyncs(t *testing.T) {
 		w.play("resync shop." + name)
 	}
 	for _, name := range names {
-		w.awaitWish(l, "shop."+name, "done")
+		w.awaitWish(l, "shop."+name)
 	}
 	running, most := 0, 0
 	w.mu.Lock()

@@ -15,7 +15,13 @@ import (
 // play starts two sets and does what the lines say, as in a scenario.
 func play(t *testing.T, lines string) *world {
 	t.Helper()
-	w := newWorld(t, mongosim.Options{Members: 3, Seed: 1, TTLInterval: -1}, mongosim.Options{Members: 3, Seed: 2, TTLInterval: -1})
+	return playOn(t, 3, lines)
+}
+
+// playOn does the same on sets of so many members.
+func playOn(t *testing.T, members int, lines string) *world {
+	t.Helper()
+	w := newWorld(t, mongosim.Options{Members: members, Seed: 1, TTLInterval: -1}, mongosim.Options{Members: members, Seed: 2, TTLInterval: -1})
 	w.play(lines)
 	return w
 }
@@ -36,17 +42,17 @@ func (w *world) play(lines string) {
 	}
 }
 
-// awaitWish waits, for a link, until the wish for a collection has a state.
-func (w *world) awaitWish(l *link, ns, state string) {
+// awaitWish waits, for a link, until the wish for a collection is done.
+func (w *world) awaitWish(l *link, ns string) {
 	w.t.Helper()
 	store, err := w.metadata()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	err = w.untilOf(l, ns+" to be "+state, func() bool {
+	err = w.untilOf(l, ns+" to be copied again", func() bool {
 		wishes, err := store.ReadWishes(w.t.Context())
 		return err == nil && slices.ContainsFunc(wishes.Resync, func(r checkpoint.ResyncWish) bool {
-			return string(r.NS) == ns && r.State == state
+			return string(r.NS) == ns && r.State == checkpoint.ResyncDone
 		})
 	})
 	if err != nil {
@@ -85,7 +91,7 @@ func TestResyncTakenOver(t *testing.T) {
 		t.Errorf("it ended with: %v", a.err)
 	}
 	w.play("limit 0")
-	w.awaitWish(b, "shop.a", checkpoint.ResyncDone)
+	w.awaitWish(b, "shop.a")
 	w.play("source update shop.a 1..10")
 	if err := w.caughtUp(b); err != nil {
 		w.fail("fault", "", err)
@@ -168,7 +174,7 @@ func TestResyncOfVoidCopy(t *testing.T) {
 		await told consistent
 		await running
 	`)
-	w.awaitWish(l, "shop.a", checkpoint.ResyncDone)
+	w.awaitWish(l, "shop.a")
 	w.play(`
 		source start down
 		source await synced

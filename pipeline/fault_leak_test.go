@@ -24,7 +24,7 @@ func TestNothingIsLeft(t *testing.T) { //nolint:paralleltest // see above
 		start + "\nawait running\nlimit 100\nresync shop.a\nawait told copies again\nawait busy",
 	} {
 		for _, end := range []string{"drain", "stop"} {
-			w := play(t, `
+			w := playOn(t, 1, `
 				source insert shop.a 1..300
 				source insert shop.b 1..300
 				source run shop {"createIndexes": "a", "indexes": [{"key": {"x": 1}, "name": "x_1"}]}
@@ -34,7 +34,7 @@ func TestNothingIsLeft(t *testing.T) { //nolint:paralleltest // see above
 			w.nothingLeft(step + ", " + end)
 			w.play("limit 0\n" + start + "\nawait running\nawait caught-up")
 			if strings.Contains(step, "resync") {
-				w.awaitWish(w.links["a"], "shop.a", "done")
+				w.awaitWish(w.links["a"], "shop.a")
 			}
 			w.play("source update shop.a 1..20\nawait caught-up\nequal\n" + end)
 			w.nothingLeft(step + ", " + end + ", then all of it")

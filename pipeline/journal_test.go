@@ -198,7 +198,7 @@ func (w *world) line(e told) (text, is string) {
 func isStep(e event.Event) bool {
 	switch e := e.(type) {
 	case pipeline.StateChanged, pipeline.AttemptEnded, checkpoint.Began, initialsync.StepChanged, spool.Room,
-		pipeline.ResyncNeeded, pipeline.ResyncBegan:
+		pipeline.CopyEnded, pipeline.ResyncNeeded, pipeline.ResyncBegan:
 		return true
 	case pipeline.ResyncEnded:
 		return e.Err == nil

@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/buffer"
+	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -146,6 +147,9 @@ const (
 	nearlyDrained = 5 * time.Second
 	// unspoolEvery is how often it is looked for that.
 	unspoolEvery = 200 * time.Millisecond
+	// fullFor is for how long all that is on disk is applied, and there is no room,
+	// before there is no hope for any.
+	fullFor = 10 * time.Second
 )
 
 // advanced is told of each checkpoint.
@@ -164,9 +168,14 @@ func (a *attempt) advanced(ctx context.Context, cp checkpoint.Progress) error {
 
 // unspoolLoop ends the attempt in order once the target is consistent and what is
 // left on disk is little: the next one needs none.
-func (a *attempt) unspoolLoop(ctx context.Context) error {
+//
+// Where all of it is applied, and none of it can be let go, because an open
+// transaction began before it, nothing more comes in: that ends the attempt too, in
+// order if the target is consistent.
+func (a *attempt) unspoolLoop(ctx context.Context, _ *checkpoint.Hold) error {
 	tick := time.NewTicker(unspoolEvery)
 	defer tick.Stop()
+	var full time.Time
 	for {
 		select {
 		case <-tick.C:
@@ -177,6 +186,23 @@ func (a *attempt) unspoolLoop(ctx context.Context) error {
 		cp := a.p.progress()
 		behind := time.Duration(int64(last.TS.T)-int64(cp.FetchFrom.TS.T)) * time.Second
 		if !a.p.isCopying() && (!ok || behind <= a.p.cfg.Delay+nearlyDrained) {
+			a.p.drained.Store(true)
+			a.end(errDrain)
+			return nil
+		}
+		if !ok || cp.Durable.Before(last) {
+			full = time.Time{}
+			continue
+		}
+		switch disk := a.spool.Disk(); {
+		case !disk.Full || !disk.Last.Equal(last):
+			full = time.Time{}
+		case full.IsZero():
+			full = time.Now()
+		case time.Since(full) < fullFor:
+		case a.p.isCopying():
+			return &spool.FullError{Dir: a.p.cfg.Copy.SpoolDir, Why: disk.Why + ", and what is there is needed by a transaction that is open"}
+		default:
 			a.p.drained.Store(true)
 			a.end(errDrain)
 			return nil

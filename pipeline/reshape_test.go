@@ -94,7 +94,7 @@ func (c *cluster) reshape(ctx context.Context, text, prefix string) error {
 	for _, with := range []struct {
 		name     string
 		from, to int
-	}{{"DOCS", 1, 25}, {"FEW", 1, 10}, {"MORE", 26, 40}} {
+	}{{"DOCS", 1, 20}, {"FEW", 1, 10}, {"MORE", 21, 40}} {
 		var docs strings.Builder
 		for id := with.from; id <= with.to; id++ {
 			fmt.Fprintf(&docs, `,{"_id": %d, "x": %d, "n": %d, "filler": %q}`, id, id%7, id, strings.Repeat("x", 100))

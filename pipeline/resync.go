@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -113,7 +114,7 @@ func (p *Pipeline) leaveOut(ctx context.Context, hold *checkpoint.Hold) error {
 			continue
 		}
 		if wish.NS.IsBuckets() {
-			if err := hold.TellResync(ctx, wish.NS, checkpoint.ResyncFailed, "it has the buckets of "+string(seriesOf(wish.NS))+", which is to be asked for"); err != nil {
+			if err := hold.TellResync(ctx, wish.NS, checkpoint.ResyncFailed, "it has the buckets of "+string(wish.NS.Series())+", which is to be asked for"); err != nil {
 				return err
 			}
 			continue
@@ -157,7 +158,7 @@ type part struct {
 
 // Target implements Scope.
 func (s part) Target(ns oplog.Namespace) (oplog.Namespace, bool) {
-	if !s.in(seriesOf(ns)) {
+	if !s.in(ns.Series()) {
 		return "", false
 	}
 	return s.Scope.Target(ns)
@@ -166,7 +167,7 @@ func (s part) Target(ns oplog.Namespace) (oplog.Namespace, bool) {
 // Source implements Scope.
 func (s part) Source(target oplog.Namespace) (oplog.Namespace, bool) {
 	ns, ok := s.Scope.Source(target)
-	if !ok || !s.in(seriesOf(ns)) {
+	if !ok || !s.in(ns.Series()) {
 		return "", false
 	}
 	return ns, true
@@ -178,16 +179,6 @@ func (s part) TargetDBs(db string) []string {
 		return nil
 	}
 	return s.Scope.TargetDBs(db)
-}
-
-// seriesOf returns the time series that buckets belong to, and any other namespace
-// as it is.
-func seriesOf(ns oplog.Namespace) oplog.Namespace {
-	if !ns.IsBuckets() {
-		return ns
-	}
-	empty := oplog.NewNamespace("", "").Buckets() // ".system.buckets."
-	return oplog.NewNamespace(ns.DB(), ns.Collection()[len(empty)-1:])
 }
 
 // startResyncs runs what copies the collections that are left out. It is called
@@ -253,6 +244,12 @@ const (
 	// resyncEvery is how often it is looked how they are.
 	resyncEvery = time.Second
 )
+
+// IsResync tells whether a link is one that another link made for a collection that
+// it copies again.
+func IsResync(link string) bool {
+	return strings.HasPrefix(link, resyncPrefix) && len(link) == len(resyncPrefix)+16
+}
 
 // resyncLoop looks, beside an attempt, for wishes that it does not know, and for
 // collections that can be taken back.

@@ -147,6 +147,7 @@ func (w *world) fail(pos, line string, err error) {
 //	await copied N                   until that many documents are copied
 //	await resync STATE NS            until a wish has come to that state
 //	damage                           change a byte of the spool
+//	spools                           say how many files are on disk
 //	consistent [NAME]                say whether the metadata say so
 //	source|target ...                see onSet
 func (w *world) act(line string) (string, error) {
@@ -172,7 +173,7 @@ func (w *world) act(line string) (string, error) {
 			cfg.Pause, cfg.KeeperPause = 100*time.Millisecond, 300*time.Millisecond
 		}
 		return "", w.beginLoad(cfg)
-	case "hold", "release", "limit", "resync", "consistent", "damage":
+	case "hold", "release", "limit", "resync", "consistent", "damage", "spools":
 		return w.copyAct(verb, args)
 	case "equal":
 		return w.equal(w.link(args))

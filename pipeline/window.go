@@ -64,14 +64,31 @@ func (w *windowWatch) look(now time.Time, oldest, position oplog.OpTime) Window 
 	if len(w.looks) > windowLooks {
 		w.looks = w.looks[1:]
 	}
-	first := w.looks[0]
 	win := Window{Oldest: oldest.TS, Position: position.TS, At: now, Left: -1}
-	moved, passed := int64(oldest.TS.T)-int64(first.oldest.T), now.Sub(first.at)
-	if moved > 0 && passed > 0 {
-		room := max(0, int64(position.TS.T)-int64(oldest.TS.T))
+	room := int64(position.TS.T) - int64(oldest.TS.T)
+	switch moved, passed := w.pace(); {
+	case oplog.CompareTimestamps(oldest.TS, position.TS) > 0:
+		win.Left = 0
+	case moved > 0 && passed > 0:
 		win.Left = time.Duration(float64(room) / float64(moved) * float64(passed))
 	}
 	return win
+}
+
+// pace is by how many seconds of its clock the oldest entry has moved in a time,
+// without the largest of its steps: where the source wrote next to nothing for a
+// while, an hour of the log goes at once, and that says nothing of the rest.
+func (w *windowWatch) pace() (moved int64, passed time.Duration) {
+	var most int64
+	var took time.Duration
+	for i := 1; i < len(w.looks); i++ {
+		step, d := int64(w.looks[i].oldest.T)-int64(w.looks[i-1].oldest.T), w.looks[i].at.Sub(w.looks[i-1].at)
+		moved, passed = moved+step, passed+d
+		if step >= most {
+			most, took = step, d
+		}
+	}
+	return moved - most, passed - took
 }
 
 // tellWindow shows a window, and warns of a short one, once until it is longer

@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -241,7 +242,7 @@ func (t *Tracker) addWindow(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
 func (c *Copy) sentence() string {
 	out := fmt.Sprintf("copy %d of %s, %s", c.Number, c.Host, c.Phase)
 	if p := c.Progress; p != nil {
-		out += fmt.Sprintf(": %s, %d of %d collections, %d of about %d bytes", p.Step, p.Collections, p.TotalCollections, p.Bytes, p.TotalBytes)
+		out += fmt.Sprintf(": %s, %d of %d collections, %s of about %s MiB", p.Step, p.Collections, p.TotalCollections, mebibytes(p.Bytes), mebibytes(p.TotalBytes))
 		if p.SecondsLeft != nil {
 			out += fmt.Sprintf(", about %s left", ofSeconds(*p.SecondsLeft).Round(time.Second))
 		}
@@ -249,8 +250,14 @@ func (c *Copy) sentence() string {
 	if c.Pace.Why != "" {
 		out += fmt.Sprintf("; slowed down, %s: %s", c.Pace.Side, c.Pace.Why)
 	}
+	if c.Spool != nil && c.Spool.Full {
+		out += "; the spool is full, and the log is not read: " + c.Spool.Why
+	}
 	return out + "; the target is not consistent\n"
 }
+
+// mebibytes is a size for people.
+func mebibytes(n int64) string { return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) }
 
 // doubts say in a line each why the target is not consistent.
 func (s *Snapshot) doubts() string {

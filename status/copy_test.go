@@ -135,6 +135,54 @@ func TestConsistent(t *testing.T) {
 	}
 }
 
+// TestDoubts: people are told why the target is not consistent.
+func TestDoubts(t *testing.T) {
+	t.Parallel()
+	replaying := &checkpoint.Copy{Number: 1, Host: "a:1", Phase: checkpoint.Replaying, Stop: at(90)}
+	done := &checkpoint.Copy{Number: 1, Host: "a:1", Phase: checkpoint.Copied, Stop: at(6)}
+	for _, c := range []struct {
+		name           string
+		copied         *checkpoint.Copy
+		applied, until oplog.OpTime
+		leftOut        []oplog.Namespace
+		want           string
+	}{
+		{name: "consistent", copied: done, applied: at(9)},
+		{
+			name: "replaying", copied: replaying, applied: at(5), until: at(90),
+			want: "copy 1 of a:1, replaying: all documents are copied, 1m25s of the log are still to be applied to them; the target is not consistent\n",
+		},
+		{name: "copied again", copied: done, applied: at(9), leftOut: []oplog.Namespace{"shop.a", "shop.b"}, want: "not consistent, as they are copied again: shop.a, shop.b\n"},
+		{
+			name: "many", applied: at(9), leftOut: []oplog.Namespace{"a.1", "a.2", "a.3", "a.4", "a.5", "a.6", "a.7"},
+			want: "not consistent, as they are copied again: a.1, a.2, a.3, a.4, a.5 and 2 more\n",
+		},
+		{
+			name: "both", copied: replaying, applied: at(90), until: at(90), leftOut: []oplog.Namespace{"shop.a"},
+			want: "copy 1 of a:1, replaying: all documents are copied, 0s of the log are still to be applied to them; the target is not consistent\n" +
+				"not consistent, as they are copied again: shop.a\n",
+		},
+		{name: "copied by others", applied: at(5), until: at(9), want: "the target is not consistent: the log has not been applied yet to all that was copied\n"},
+	} {
+		tr := newTracker(t, Config{})
+		var p fakePipeline
+		tr.Follow(p.Snapshot)
+		p.set(func(s *pipeline.Snapshot) {
+			s.Progress.Applied, s.CopiedUntil, s.LeftOut = c.applied, c.until, c.leftOut
+			if c.copied != nil {
+				s.Copy = &pipeline.CopySnapshot{Copy: *c.copied}
+			}
+		})
+		s := tr.Snapshot()
+		if got := s.doubts(); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+		if s.Consistent != (c.want == "") || !strings.Contains(s.sentence(), c.want) {
+			t.Errorf("%s: consistent %v, %s", c.name, s.Consistent, s.sentence())
+		}
+	}
+}
+
 // TestWindow: what the pipeline knows goes before the tracker's own look, which is
 // spared then; what is old does not count.
 func TestWindow(t *testing.T) {

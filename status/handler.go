@@ -123,7 +123,10 @@ func (t *Tracker) shortages(s *Snapshot) []string {
 		}
 	}
 	if s.OplogRolloverSeconds != nil {
-		if left := ofSeconds(*s.OplogRolloverSeconds); left < t.cfg.LeastRollover {
+		switch left := ofSeconds(*s.OplogRolloverSeconds); {
+		case s.OplogWindowLeftSeconds != nil && *s.OplogWindowLeftSeconds <= 0:
+			list = append(list, "the source's oplog has rolled over what is still to be read")
+		case left < t.cfg.LeastRollover:
 			list = append(list, fmt.Sprintf("the source's oplog rolls over in about %s", left.Round(time.Second)))
 		}
 	}

@@ -2,14 +2,12 @@ package catalog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -42,8 +40,6 @@ func wholeBatch() bsoncore.Document {
 	return bsoncore.NewDocumentBuilder().AppendInt32("batchSize", 1_000_000).Build()
 }
 
-var errNoCursor = errors.New("a reply without a usable cursor")
-
 // ReadAll runs a command that answers with a cursor and returns all of its
 // documents. They are views into the replies.
 func ReadAll(ctx context.Context, target call.Caller, db string, cmd bson.Raw) ([]bson.Raw, error) {
@@ -51,43 +47,18 @@ func ReadAll(ctx context.Context, target call.Caller, db string, cmd bson.Raw) (
 	if err != nil {
 		return nil, err
 	}
-	id, ns, docs, err := cursorOf(reply, "firstBatch", nil)
-	for err == nil && id != 0 {
+	batch, err := call.ReadBatch(reply)
+	docs := batch.Docs
+	for err == nil && batch.Cursor != 0 {
 		more := bsoncore.NewDocumentBuilder().
-			AppendInt64("getMore", id).
-			AppendString("collection", ns.Collection()).
+			AppendInt64("getMore", batch.Cursor).
+			AppendString("collection", batch.Collection).
 			Build()
-		if reply, err = target.Call(ctx, call.Command{DB: ns.DB(), Body: bson.Raw(more)}); err != nil {
+		if reply, err = target.Call(ctx, call.Command{DB: batch.DB, Body: bson.Raw(more)}); err != nil {
 			return nil, err
 		}
-		id, ns, docs, err = cursorOf(reply, "nextBatch", docs)
+		batch, err = call.ReadBatch(reply)
+		docs = append(docs, batch.Docs...)
 	}
 	return docs, err
-}
-
-// cursorOf reads the cursor of a reply and appends its batch to docs.
-func cursorOf(reply bson.Raw, batch string, docs []bson.Raw) (int64, oplog.Namespace, []bson.Raw, error) {
-	e, _ := rawbson.Lookup(reply, "cursor")
-	cursor, ok := e.Document()
-	if !ok {
-		return 0, "", nil, fmt.Errorf("%w: no cursor in it", errNoCursor)
-	}
-	idElem, _ := rawbson.Lookup(cursor, "id")
-	id, hasID := idElem.Int64()
-	nsElem, _ := rawbson.Lookup(cursor, "ns")
-	ns, hasNS := nsElem.Text()
-	batchElem, _ := rawbson.Lookup(cursor, batch)
-	array, hasBatch := batchElem.Array()
-	if !hasID || !hasNS || !hasBatch {
-		return 0, "", nil, fmt.Errorf("%w: id, ns or %s is missing", errNoCursor, batch)
-	}
-	it := rawbson.NewIter(array)
-	for it.Next() {
-		doc, ok := it.Document()
-		if !ok {
-			return 0, "", nil, fmt.Errorf("%w: %s.%s is of type %s", errNoCursor, batch, it.Name(), it.Type)
-		}
-		docs = append(docs, doc)
-	}
-	return id, oplog.Namespace(ns), docs, it.Err()
 }

@@ -37,7 +37,7 @@ func (s *step) collMod(ctx context.Context) (oplog.Namespace, error) {
 	if len(m.send) > 0 {
 		name := ns
 		if ns.IsBuckets() {
-			name = seriesOf(ns)
+			name = ns.Series()
 		}
 		if err := m.change(ctx, name); err != nil {
 			return ns, m.refused(err)
@@ -51,7 +51,7 @@ func (s *step) collMod(ctx context.Context) (oplog.Namespace, error) {
 	}
 	names := []oplog.Namespace{ns}
 	if ns.IsBuckets() {
-		names = append(names, seriesOf(ns))
+		names = append(names, ns.Series())
 	}
 	return ns, s.cfg.Catalog.Refresh(ctx, names...)
 }

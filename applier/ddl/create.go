@@ -35,7 +35,7 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 	}
 	name, cmd := ns, s.createCommand(ns, options, entry.IDIndex)
 	if ns.IsBuckets() {
-		name = seriesOf(ns)
+		name = ns.Series()
 		if cmd, err = s.seriesCommand(name, options); err != nil {
 			return name, err
 		}

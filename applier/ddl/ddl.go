@@ -176,21 +176,17 @@ func (e *Executor) InScope(op *oplog.Op) (bool, error) {
 
 // target returns where a namespace goes. The buckets of a time-series collection
 // go where it goes.
-func (e *Executor) target(ns oplog.Namespace) (oplog.Namespace, bool) { return targetIn(e.cfg.Scope, ns) }
+func (e *Executor) target(ns oplog.Namespace) (oplog.Namespace, bool) {
+	return targetIn(e.cfg.Scope, ns)
+}
 
 func targetIn(scope Scope, ns oplog.Namespace) (oplog.Namespace, bool) {
 	if ns.IsBuckets() {
-		to, in := scope.Target(seriesOf(ns))
+		to, in := scope.Target(ns.Series())
 		return to.Buckets(), in
 	}
 	to, in := scope.Target(ns)
 	return to.Clone(), in
-}
-
-// seriesOf returns the time-series collection that buckets belong to.
-func seriesOf(buckets oplog.Namespace) oplog.Namespace {
-	empty := oplog.NewNamespace("", "").Buckets() // ".system.buckets."
-	return oplog.NewNamespace(buckets.DB(), buckets.Collection()[len(empty)-1:])
 }
 
 // step is the carrying out of one operation.

@@ -81,7 +81,7 @@ func (s *step) dropOne(ctx context.Context, ns oplog.Namespace) error {
 func (s *step) dropNow(ctx context.Context, ns oplog.Namespace) error {
 	names := []oplog.Namespace{ns}
 	if ns.IsBuckets() {
-		series := seriesOf(ns)
+		series := ns.Series()
 		names = append(names, series)
 		if coll, exists, err := s.cfg.Catalog.Get(ctx, series); err != nil {
 			return err

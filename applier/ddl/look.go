@@ -52,7 +52,7 @@ func (s *step) lookAgain(ctx context.Context) error {
 		if !ns.IsBuckets() {
 			continue
 		}
-		if err := s.cfg.Catalog.Refresh(ctx, seriesOf(ns)); err != nil {
+		if err := s.cfg.Catalog.Refresh(ctx, ns.Series()); err != nil {
 			return err
 		}
 	}

@@ -18,7 +18,7 @@ const (
 	maxOps = 1 << 20
 	// maxKept is the most memory for statements that is kept from one plan to the
 	// next, in bytes.
-	maxKept = 16 << 20
+	maxKept = 4 << 20
 )
 
 // Planner plans operations in memory that it uses again. It is for one goroutine.
@@ -85,9 +85,9 @@ func (p *Planner) SetOptions(opt Options) {
 // Build plans operations, in the log's order, of one writer. Nothing of one _id
 // ever changes its order, and nothing at all of a namespace that is Ordered. The
 // Plan holds views into the operations and into the Planner: it is valid until
-// the next Build. An error is an *oplog.EntryError that names the operation that
-// cannot be planned. An operation that a later one leaves without effect is only
-// looked at as far as that needs.
+// the next Build or Release. An error is an *oplog.EntryError that names the
+// operation that cannot be planned. An operation that a later one leaves without
+// effect is only looked at as far as that needs.
 func (p *Planner) Build(ops []Op) (Plan, error) {
 	p.reset(ops)
 	if len(ops) >= maxOps {
@@ -112,6 +112,11 @@ func (p *Planner) Build(ops []Op) (Plan, error) {
 	slices.Sort(p.dropped)
 	return Plan{Writes: p.writes, Dropped: p.dropped}, nil
 }
+
+// Release lets go of what the last Plan has views into, and of a buffer that is
+// larger than others: who waits for more operations should not keep documents that
+// are written. The Plan is not valid any more.
+func (p *Planner) Release() { p.reset(nil) }
 
 // One plans a single operation, in the form that does the least in one step, for
 // finding out which operation of a failed flush is at fault, and for doing the

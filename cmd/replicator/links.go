@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/printable"
+	"github.com/oplogrep/replicator/pipeline"
 )
 
 type linksCommand struct {
@@ -39,7 +41,7 @@ func (c *linksCommand) Run(ctx context.Context, out output) error {
 			continue
 		}
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\n", l.Link, printable.Text(l.State.Source.SetName), l.State.Writers,
-			l.State.Applied, time.UnixMilli(l.State.AppliedWall).UTC().Format(time.RFC3339), linkState(&l.State)+c.counts(ctx, set, l))
+			l.State.Applied, time.UnixMilli(l.State.AppliedWall).UTC().Format(time.RFC3339), c.stateOf(ctx, set, l))
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("print the links: %w", err)
@@ -47,20 +49,45 @@ func (c *linksCommand) Run(ctx context.Context, out output) error {
 	return nil
 }
 
-// counts says how far a copy is, and nothing where that cannot be learned.
-func (c *linksCommand) counts(ctx context.Context, set *mdb.Set, l *checkpoint.Listed) string {
-	if l.State.Copy == nil || l.State.Copy.Phase != checkpoint.Copying || !l.State.Copy.Listed {
-		return ""
+// stateOf says how a link is, as far as that can be learned.
+func (c *linksCommand) stateOf(ctx context.Context, set *mdb.Set, l *checkpoint.Listed) string {
+	text := linkState(&l.State)
+	if pipeline.IsResync(l.Link) {
+		// It tells nothing of the link that it belongs to.
+		text = "a collection that another link copies again: " + text
 	}
 	store, err := checkpoint.New(checkpoint.Config{Target: set, DB: c.MetadataDB, Link: l.Link})
 	if err != nil {
-		return ""
+		return text
 	}
-	done, total, err := store.CopyCounts(ctx)
+	if l.State.Copy != nil && l.State.Copy.Phase == checkpoint.Copying {
+		if !l.State.Copy.Listed {
+			return text
+		}
+		if done, total, err := store.CopyCounts(ctx); err == nil {
+			text += fmt.Sprintf(", %d of %d collections done", done, total)
+		}
+		return text // a collection that is wished for is copied with the others
+	}
+	wishes, err := store.ReadWishes(ctx)
 	if err != nil {
+		return text
+	}
+	return text + leftOutText(&wishes)
+}
+
+// leftOutText names the collections that a link is not consistent of just now.
+func leftOutText(w *checkpoint.Wishes) string {
+	var names []string
+	for _, r := range w.Resync {
+		if r.State == checkpoint.ResyncCopying || r.State == checkpoint.ResyncJoining {
+			names = append(names, printable.Text(string(r.NS)))
+		}
+	}
+	if len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", %d of %d collections done", done, total)
+	return ", but for what is copied again: " + strings.Join(names, ", ")
 }
 
 // linkState says whether the target is consistent, and if not why.

@@ -69,6 +69,10 @@ func TestLinks(t *testing.T) {
 		{Key: "q", Value: bson.D{{Key: "ns", Value: "shop.a"}}},
 		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: checkpoint.ResyncJoining}}}}},
 	}}}})
+	code, stdout, _ = invoke(t, nil, "links", on)
+	if code != exitOK || !strings.HasSuffix(stdout, " consistent, but for what is copied again: shop.a\n") {
+		t.Errorf("code %d, %s", code, stdout)
+	}
 	wait := startCommand(t, environ, "resync", "--namespace=shop.a")
 	wait.see("shop.a is copied, and the log is applied to the copy")
 	tell(t, target, "replicator", bson.D{{Key: "update", Value: "wishes"}, {Key: "updates", Value: bson.A{bson.D{

@@ -429,7 +429,7 @@ func TestProgressInLines(t *testing.T) {
 		link.set(copyAt(time.Now()))
 		time.Sleep(25 * time.Second)
 		s := copyAt(time.Now())
-		s.Copy.Pace = pace.Status{Factor: 0.5, Side: clone.Source, Why: "40 operations are queued"}
+		s.Copy.Pace = pace.Status{BytesPerSecond: 1 << 20, OpsPerSecond: 500, Factor: 0.5, Side: clone.Source, Why: "40 operations are queued"}
 		s.Copy.Progress.Failed = make([]initialsync.FailedIndex, 2)
 		s.Copy.Spool.Full, s.Copy.Spool.Why, s.Copy.Progress.Left = true, "the disk is full", -1
 		link.set(s)
@@ -518,6 +518,24 @@ func TestProgressAsJSON(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s\n%s", diff, &out)
+	}
+}
+
+// While a collection is copied again, the target is not consistent, though the copy
+// is done.
+func TestProgressLeftOut(t *testing.T) {
+	play := func(link *fakeLink, _ *terminal, _ *slog.Logger) {
+		link.set(copyAt(time.Now()))
+		time.Sleep(15 * time.Second)
+		s := done(time.Now())
+		s.LeftOut = []oplog.Namespace{"shop.a"}
+		link.set(s)
+	}
+	if out := runProgress(t, progressLines, play); !strings.Contains(out, `"the copy is done, the target is consistent but for what is copied again"`) || !strings.Contains(out, "leftOut=[shop.a]") {
+		t.Errorf("%s", out)
+	}
+	if out := runProgress(t, progressJSON, play); !strings.Contains(out, `"phase":"done"`) || strings.Contains(out, `"consistent":true`) {
+		t.Errorf("%s", out)
 	}
 }
 

@@ -81,7 +81,7 @@ func TestResyncWatch(t *testing.T) {
 		},
 		"in the middle of the first copy": {
 			[]act{{state: checkpoint.ResyncAsked, applied: 1, phase: checkpoint.Copying}, {at: 90 * time.Second, state: checkpoint.ResyncDone, applied: 2, phase: checkpoint.Copied}},
-			"shop.a asked for\n! Link l is still copying everything\nshop.a is the same as the source's again\n", "", 90 * time.Second,
+			"shop.a asked for\n! Link l has not finished its first copy\nshop.a is the same as the source's again\n", "", 90 * time.Second,
 		},
 		"refused": {
 			[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: time.Second, state: checkpoint.ResyncFailed, why: "shop is not mirrored", applied: 1}},
@@ -103,7 +103,7 @@ func TestResyncWatch(t *testing.T) {
 		"not allowed":             {[]act{{state: checkpoint.ResyncAsked, applied: 1, err: &servererr.Error{Code: servererr.Unauthorized, Message: "not authorized"}}}, "", "not authorized", 0},
 		"the wish is gone":        {[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: time.Second, state: "", applied: 1}}, "shop.a asked for\n", "taken the wish away", time.Second},
 		"the link is gone":        {[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: time.Second, state: checkpoint.ResyncAsked, applied: 1, gone: true}}, "shop.a asked for\n", "the link l was removed", time.Second},
-		"stopped, the wish stays": {[]act{{state: checkpoint.ResyncAsked, applied: 1}}, "shop.a asked for\n! Link l has not moved\n", "wait for shop.a to be copied again", 100 * time.Second},
+		"stopped, the wish stays": {[]act{{state: checkpoint.ResyncAsked, applied: 1}}, "shop.a asked for\n! Link l has not moved\n", "stopped waiting for shop.a to be copied again, which is not begun yet", 100 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -2,14 +2,12 @@ package clone
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
@@ -156,15 +154,7 @@ func New(cfg Config) (*Cloner, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Cloner{cfg: cfg, lsid: newSessionID(), memory: semaphore.NewWeighted(cfg.Memory), batch: replyDocs}, nil
-}
-
-func newSessionID() bson.Raw {
-	var id [16]byte
-	_, _ = rand.Read(id[:]) // It never fails.
-	id[6] = id[6]&0x0f | 0x40
-	id[8] = id[8]&0x3f | 0x80
-	return bson.Raw(bsoncore.NewDocumentBuilder().AppendBinary("id", bson.TypeBinaryUUID, id[:]).Build())
+	return &Cloner{cfg: cfg, lsid: call.NewSessionID(), memory: semaphore.NewWeighted(cfg.Memory), batch: replyDocs}, nil
 }
 
 // took tells the pacer.

@@ -238,7 +238,7 @@ func numbered(t fataler, from, n, size int) []bson.Raw {
 func read(t fataler, c call.Caller, ns oplog.Namespace) []bson.Raw {
 	t.Helper()
 	var docs []bson.Raw
-	lsid := newSessionID()
+	lsid := call.NewSessionID()
 	cmd := bson.D{{Key: "find", Value: ns.Collection()}, {Key: "hint", Value: bson.D{{Key: "$natural", Value: 1}}}, {Key: "batchSize", Value: 100_000}, {Key: "lsid", Value: lsid}}
 	for {
 		cursor := must[cursorReply](t)(parseCursor(run(t, c, ns.DB(), cmd)))

@@ -8,9 +8,8 @@ import (
 )
 
 var (
-	errNoCursor = errors.New("a reply without a usable cursor")
-	errNoUUID   = errors.New("it is listed without a UUID")
-	errNested   = errors.New("groups of operations in each other, deeper than a server writes them")
+	errNoUUID = errors.New("it is listed without a UUID")
+	errNested = errors.New("groups of operations in each other, deeper than a server writes them")
 )
 
 // DuplicateError is two collections that would have had one name at once. Then

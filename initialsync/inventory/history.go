@@ -161,14 +161,8 @@ func (h *history) take(at oplog.OpTime, list []change) {
 func (h *history) use(ns oplog.Namespace) {
 	h.taken[ns] = true
 	if ns.IsBuckets() {
-		h.taken[seriesOf(ns)] = true
+		h.taken[ns.Series()] = true
 	}
-}
-
-// seriesOf returns the time-series collection that buckets belong to.
-func seriesOf(buckets oplog.Namespace) oplog.Namespace {
-	none := oplog.NewNamespace(buckets.DB(), "")
-	return none + buckets[len(none.Buckets()):]
 }
 
 // restore returns the collections that were there at Begin, with the names that

@@ -2,7 +2,6 @@ package inventory
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -40,10 +39,7 @@ type source struct {
 }
 
 func newSource(caller call.Caller) *source {
-	var id [16]byte
-	_, _ = rand.Read(id[:]) // It never fails.
-	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
-	return &source{caller: caller, lsid: document().AppendBinary("id", bson.TypeBinaryUUID, id[:]).Build()}
+	return &source{caller: caller, lsid: bsoncore.Document(call.NewSessionID())}
 }
 
 // run sends a command that a secondary may answer too.
@@ -115,39 +111,17 @@ func (s *source) all(ctx context.Context, db string, cmd *builder) ([]bson.Raw, 
 	if err != nil {
 		return nil, err
 	}
-	id, ns, docs, err := cursorOf(reply, "firstBatch", nil)
-	for err == nil && id != 0 {
-		more := document().AppendInt64("getMore", id).AppendString("collection", ns.Collection())
-		if reply, err = s.run(ctx, ns.DB(), more); err != nil {
+	batch, err := call.ReadBatch(reply)
+	docs := batch.Docs
+	for err == nil && batch.Cursor != 0 {
+		more := document().AppendInt64("getMore", batch.Cursor).AppendString("collection", batch.Collection)
+		if reply, err = s.run(ctx, batch.DB, more); err != nil {
 			return nil, err
 		}
-		id, ns, docs, err = cursorOf(reply, "nextBatch", docs)
+		batch, err = call.ReadBatch(reply)
+		docs = append(docs, batch.Docs...)
 	}
 	return docs, err
-}
-
-// cursorOf reads the cursor of a reply and appends its batch to docs.
-func cursorOf(reply bson.Raw, batch string, docs []bson.Raw) (int64, oplog.Namespace, []bson.Raw, error) {
-	e, _ := rawbson.Lookup(reply, "cursor")
-	cursor, _ := e.Document()
-	e, _ = rawbson.Lookup(cursor, "id")
-	id, hasID := e.Int64()
-	e, _ = rawbson.Lookup(cursor, "ns")
-	ns, hasNS := e.Text()
-	e, _ = rawbson.Lookup(cursor, batch)
-	array, hasBatch := e.Array()
-	if !hasID || !hasNS || !hasBatch {
-		return 0, "", nil, fmt.Errorf("%w: id, ns or %s is missing", errNoCursor, batch)
-	}
-	it := rawbson.NewIter(array)
-	for it.Next() {
-		doc, ok := it.Document()
-		if !ok {
-			return 0, "", nil, fmt.Errorf("%w: %s.%s is of type %s", errNoCursor, batch, it.Name(), it.Type)
-		}
-		docs = append(docs, doc)
-	}
-	return id, oplog.Namespace(ns), docs, it.Err()
 }
 
 // end gives the session back. It would end by itself.

@@ -2,6 +2,7 @@ package call
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -66,6 +67,16 @@ func SessionID(parts ...string) bson.Raw {
 	id[6] = id[6]&0x0f | 0x80 // version 8: of our own making
 	id[8] = id[8]&0x3f | 0x80 // the variant of RFC 9562
 	return bson.Raw(bsoncore.NewDocumentBuilder().AppendBinary("id", bson.TypeBinaryUUID, id).Build())
+}
+
+// NewSessionID returns the id of a session, {id: UUID}, that nobody else has. It is
+// for cursors: each can be used only in the session that it was made in.
+func NewSessionID() bson.Raw {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // It never fails.
+	id[6] = id[6]&0x0f | 0x40
+	id[8] = id[8]&0x3f | 0x80
+	return bson.Raw(bsoncore.NewDocumentBuilder().AppendBinary("id", bson.TypeBinaryUUID, id[:]).Build())
 }
 
 // Session is a logical session whose id and transaction numbers are chosen by

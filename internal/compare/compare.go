@@ -38,6 +38,9 @@ type Options struct {
 	// MetaDB is the database of the link's own records, which is left out on both
 	// sides. Default "replicator".
 	MetaDB string
+	// AnyFieldOrder takes documents for the same that have the same fields in another
+	// order.
+	AnyFieldOrder bool
 	// PerCollection is how many differences are told of for each collection;
 	// default 3. The rest is counted.
 	PerCollection int

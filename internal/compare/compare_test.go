@@ -318,3 +318,37 @@ func raw(json string) bson.Raw {
 	}
 	return b
 }
+
+// TestAnyFieldOrder: the order of fields, at any depth, makes no difference where
+// that is asked for, and everything else does.
+func TestAnyFieldOrder(t *testing.T) {
+	state := func(doc bson.D) memstore.State {
+		raw, err := bson.Marshal(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return memstore.State{Collections: []memstore.CollectionState{
+			{NS: "db.c", Type: memstore.TypeCollection, Options: bson.Raw{5, 0, 0, 0, 0}, Documents: []bson.Raw{raw}},
+		}}
+	}
+	inner := func(first, second string, n int) bson.D {
+		return bson.D{{Key: "_id", Value: 1}, {Key: "a", Value: bson.A{bson.D{{Key: first, Value: n}, {Key: second, Value: n}}}}}
+	}
+	want := state(inner("x", "y", 1))
+	for _, test := range []struct {
+		got   bson.D
+		any   bool
+		equal bool
+	}{
+		{inner("x", "y", 1), false, true},
+		{inner("y", "x", 1), false, false},
+		{inner("y", "x", 1), true, true},
+		{inner("y", "x", 2), true, false},
+		{inner("y", "z", 1), true, false},
+	} {
+		r, err := Compare(t.Context(), Recorded(want), Recorded(state(test.got)), Options{AnyFieldOrder: test.any})
+		if err != nil || r.Equal() != test.equal {
+			t.Errorf("%v, any order %t: %v %s", test.got, test.any, err, &r)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/bsonorder"
+	"github.com/oplogrep/replicator/internal/memstore"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -44,6 +45,12 @@ func (m *merge) both() error {
 	return m.got.step()
 }
 
+// equal compares two documents.
+func (m *merge) equal(want, got bson.Raw) bool {
+	return bytes.Equal(want, got) ||
+		m.c.opts.AnyFieldOrder && len(want) == len(got) && bytes.Equal(memstore.SortFields(want), memstore.SortFields(got))
+}
+
 func (m *merge) same(doc bson.Raw) {
 	m.c.report.Documents++
 	m.c.report.Bytes += int64(len(doc))
@@ -69,7 +76,7 @@ func (m *merge) ordered() error {
 	for m.want.doc != nil || m.got.doc != nil {
 		var err error
 		switch want, got := m.want.doc, m.got.doc; {
-		case want != nil && got != nil && bytes.Equal(want, got):
+		case want != nil && got != nil && m.equal(want, got):
 			m.same(want)
 			err = m.both()
 		case got == nil || want != nil && byID(want, got) < 0:
@@ -102,7 +109,7 @@ func (m *merge) natural() error {
 			m.c.differ(m.ns, fmt.Sprintf("document %d in natural order: %s, want none", i, shown(got)))
 		case got == nil:
 			m.c.differ(m.ns, fmt.Sprintf("document %d in natural order: none, want %s", i, shown(want)))
-		case bytes.Equal(want, got):
+		case m.equal(want, got):
 			m.same(want)
 		default:
 			m.c.differ(m.ns, fmt.Sprintf("document %d in natural order: %s, want %s", i, shown(got), shown(want)))
@@ -150,7 +157,7 @@ func (m *merge) unordered() error {
 }
 
 func (m *merge) pair(want, got bson.Raw) {
-	if bytes.Equal(want, got) {
+	if m.equal(want, got) {
 		m.same(want)
 		return
 	}

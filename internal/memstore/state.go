@@ -118,11 +118,15 @@ func (s State) IgnoreFieldOrder() State {
 		c := &sorted.Collections[i]
 		c.Documents = slices.Clone(c.Documents)
 		for n, doc := range c.Documents {
-			c.Documents[n] = sortFields(doc, bson.TypeEmbeddedDocument, 1)
+			c.Documents[n] = SortFields(doc)
 		}
 	}
 	return sorted
 }
+
+// SortFields returns a document with its fields, and those of the documents in it,
+// sorted by name.
+func SortFields(doc bson.Raw) bson.Raw { return sortFields(doc, bson.TypeEmbeddedDocument, 1) }
 
 func sortFields(doc bson.Raw, t bson.Type, depth int) bson.Raw {
 	if depth > rawbson.MaxDepth {

@@ -22,7 +22,11 @@ import (
 // asks waits until they are played.
 type player struct {
 	src *Source
-	rng *rand.Rand // for one goroutine at a time, as everything here
+	rng *rand.Rand
+	// olderUpdates tells that updates are logged in the older form, which puts
+	// fields that a copy has already where they were not: the source's own members
+	// would have it so.
+	olderUpdates bool
 
 	mu sync.Mutex // guards the rest, rng and the playing
 	// copying tells that not everything is copied, over that all has been played.
@@ -95,6 +99,9 @@ func (p *player) told(e event.Event) {
 		}
 	case pipeline.CopyEnded:
 		p.copying = false
+	case pipeline.ReadEarlier:
+		// Before it begins, a copy asks which transactions are open.
+		p.fail(fmt.Errorf("a transaction of %s began before what a copy reads, at %s", e.For, e.From))
 	case pipeline.Consistent:
 		p.some(p.chunk)
 		p.over = true
@@ -130,7 +137,13 @@ func (p *player) play(n int) {
 		p.meanwhile += n
 		p.moments++
 	}
-	p.err = p.src.Play(n)
+	p.fail(p.src.Play(n))
+}
+
+func (p *player) fail(err error) {
+	if p.err == nil {
+		p.err = err
+	}
 }
 
 func (p *player) failed() error {
@@ -145,6 +158,7 @@ type tapped struct {
 	before func()
 }
 
+// Member implements pipeline.Cluster.
 func (c tapped) Member(host string) (call.Caller, error) {
 	m, err := c.Cluster.Member(host)
 	if err != nil {
@@ -153,6 +167,7 @@ func (c tapped) Member(host string) (call.Caller, error) {
 	return tappedCaller{m, c.before}, nil
 }
 
+// Call implements call.Caller.
 func (c tapped) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	return tappedCaller{c.Cluster, c.before}.Call(ctx, cmd)
 }
@@ -162,6 +177,7 @@ type tappedCaller struct {
 	before func()
 }
 
+// Call implements call.Caller.
 func (c tappedCaller) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	if cmd.DB != "local" && cmd.DB != "admin" {
 		c.before()

@@ -1,7 +1,7 @@
 package e2e
 
 import (
-	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -42,7 +42,7 @@ func TestCopyCorpus(t *testing.T) {
 		t.Run(all[i].Name, func(t *testing.T) {
 			meanwhile := 0
 			for seed := first; seed < first+number(t, envCopySeeds, copySeeds(all[i].Name)); seed++ {
-				t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				t.Run(strconv.FormatInt(seed, 10), func(t *testing.T) {
 					r := mirrored.Copy(t.Context(), &all[i], uint64(seed), mirrored.RunOptions{Limit: 30 * time.Second})
 					t.Log(r.String())
 					if !r.OK() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -56,7 +57,7 @@ func TestCopyKilled(t *testing.T) {
 	points := int(number(t, envCopyKills, usual))
 	seed := number(t, envCopySeed, 1)
 	for part := range killSources {
-		t.Run(fmt.Sprint(part), func(t *testing.T) {
+		t.Run(strconv.Itoa(part), func(t *testing.T) {
 			t.Parallel()
 			k := openKilled(t, []string{"5.0", "7.0"}[part%2], seed+int64(part))
 			all := k.once(t, rand.New(rand.NewPCG(uint64(seed), uint64(part))), point{}).commands
@@ -117,7 +118,7 @@ func openKilled(t *testing.T, dialect string, seed int64) *killed {
 		many = append(many, bson.D{{Key: "_id", Value: i}, {Key: "pad", Value: strings.Repeat("x", 100)}})
 	}
 	for i := range 6 {
-		mixed = append(mixed, bson.D{{Key: "_id", Value: i}}, bson.D{{Key: "_id", Value: fmt.Sprint(i)}})
+		mixed = append(mixed, bson.D{{Key: "_id", Value: i}}, bson.D{{Key: "_id", Value: strconv.Itoa(i)}})
 		capped = append(capped, bson.D{{Key: "_id", Value: -i}})
 	}
 	for i := range 3 {

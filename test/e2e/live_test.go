@@ -83,6 +83,8 @@ type live struct {
 	rnd            *rand.Rand
 	source, target cluster
 	mirror         *mirror
+	// anyFieldOrder says that documents may have their fields in another order.
+	anyFieldOrder bool
 }
 
 func openLive(t *testing.T, p provider, seed int64) *live {
@@ -287,7 +289,9 @@ func (l *live) same(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := compare.Compare(t.Context(), compare.Cluster(from), compare.Cluster(to), compare.Options{Held: held})
+	report, err := compare.Compare(t.Context(), compare.Cluster(from), compare.Cluster(to), compare.Options{
+		Held: held, AnyFieldOrder: l.anyFieldOrder,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,6 +314,9 @@ func (l *live) same(t *testing.T) {
 		t.Errorf("the target has the databases %q, want %q", there, databases)
 	}
 	for _, db := range databases {
+		if l.anyFieldOrder {
+			break // the hashes know no other
+		}
 		want, got := hashes(t, from, db, trimmed), hashes(t, to, db, trimmed)
 		if want != got {
 			t.Errorf("dbHash of %s is\n%s\nwant\n%s", db, got, want)

@@ -53,7 +53,7 @@ func TestMirrorCorpusInto(t *testing.T) {
 
 // emptied returns what empties a set for each run, which has it to itself.
 func emptied(t *testing.T, target cluster, conn *mdb.Set) func(context.Context) (string, error) {
-	//nolint:unparam,contextcheck // a test fails by itself, and has its own context
+	//nolint:contextcheck // a test fails by itself, and has its own context
 	return func(context.Context) (string, error) {
 		for _, db := range append(databasesOf(t, conn), "replicator") {
 			command(t, conn, db, bson.D{

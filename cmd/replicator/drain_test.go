@@ -1,0 +1,38 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/oplogrep/replicator/buffer/spool"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// TestDrainSays: what a signal does depends on where the link is.
+func TestDrainSays(t *testing.T) {
+	t.Parallel()
+	copyOf := func(phase checkpoint.CopyPhase, disk *spool.DiskStats) *pipeline.CopySnapshot {
+		return &pipeline.CopySnapshot{Copy: checkpoint.Copy{Phase: phase}, Spool: disk}
+	}
+	for want, s := range map[string]pipeline.Snapshot{
+		"draining: nothing more is read":         {},
+		"draining: nothing more is read, what":   {Copy: copyOf(checkpoint.Copied, nil)},
+		"ending in the middle of the copy":       {Copy: copyOf(checkpoint.Copying, nil)},
+		"ending in the middle of the copy: the":  {Copy: copyOf(checkpoint.Replaying, &spool.DiskStats{})},
+		"ending while the log is still on disk:": {Copy: copyOf(checkpoint.Copied, &spool.DiskStats{})},
+	} {
+		var out bytes.Buffer
+		hard, stop := context.WithCancelCause(t.Context())
+		stop(nil)
+		c := &runCommand{}
+		c.DrainTimeout = time.Hour
+		c.drain(hard, stop, func() pipeline.Snapshot { return s }, newLogger(&out, false, "info"))
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("got %s, want %s", &out, want)
+		}
+	}
+}
