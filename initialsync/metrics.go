@@ -8,7 +8,7 @@ import (
 
 // metrics are those of the copy.
 type metrics struct {
-	docs, bytes prometheus.Counter
+	docs, bytes  prometheus.Counter
 	ranges, step *prometheus.GaugeVec
 }
 
@@ -23,10 +23,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return metric.Register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts(name(noun, help)), []string{label}))
 	}
 	return &metrics{
-		docs:        counter("docs_total", "Documents copied by this process."),
-		bytes:       counter("bytes_total", "Bytes of documents copied by this process."),
-		ranges:      vec("ranges", "kind", "Parts of collections that are copied by themselves: those that are done, and that there are."),
-		step: vec("step", "step", "1 for the step that the copy is at."),
+		docs:   counter("docs_total", "Documents copied by this process."),
+		bytes:  counter("bytes_total", "Bytes of documents copied by this process."),
+		ranges: vec("ranges", "kind", "Parts of collections that are copied by themselves: those that are done, and that there are."),
+		step:   vec("step", "step", "1 for the step that the copy is at."),
 	}
 }
 

@@ -188,6 +188,7 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 	defer stopHead(nil)
 	// What is not due then is given up.
 	defer context.AfterFunc(soft, func() { a.end(errDrain) })()
+	//nolint:contextcheck // ending says when to stop, not what is stopped.
 	defer context.AfterFunc(a.ending, func() { stopHead(errDrain) })()
 	a.p.resyncs.onRegroup(a.end)
 	defer a.p.resyncs.onRegroup(nil)

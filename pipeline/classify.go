@@ -95,6 +95,7 @@ var rules = []struct {
 	{"begun and not read to its end", is(applier.ErrCut), Verdict{Action: Retry}},
 	{"resized", is(checkpoint.ErrSpent), Verdict{Action: Retry}},
 	{"other source", is(checkpoint.ErrOtherSource), Verdict{Action: Resync, Code: ExitResync, Hint: "Check --source and --link: the link belongs to another replica set."}},
+	{"made by another process meanwhile", is(checkpoint.ErrExists), Verdict{Action: Retry}},
 	{"settings", is(ErrSettings), Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the settings that the link was made with, or a new --link over a new copy."}},
 	{"metadata format", as[*checkpoint.VersionError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the release that wrote the link, or a newer one."}},
 	{"metadata damaged", as[*checkpoint.DamagedError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},

@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/mdb"
@@ -38,6 +39,7 @@ var samples = map[string]error{
 	"begun and not read to its end":      applier.ErrCut,
 	"resized":                            checkpoint.ErrSpent,
 	"other source":                       checkpoint.ErrOtherSource,
+	"made by another process meanwhile":  checkpoint.ErrExists,
 	"settings":                           ErrSettings,
 	"metadata format":                    &checkpoint.VersionError{},
 	"metadata damaged":                   &checkpoint.DamagedError{},
@@ -60,6 +62,8 @@ var samples = map[string]error{
 	"collection to be copied":            &ddl.ResyncError{},
 	"diverged, by a command":             &ddl.DivergedError{},
 	"diverged":                           &applier.DivergenceError{},
+	"unique index, by a copy":            &clone.UniqueError{Err: servererr.New(11000, "E11000")},
+	"copy that does not get on":          &clone.StuckError{Err: servererr.New(servererr.WriteConflict, "conflict")},
 	"unique index":                       &applier.UniqueError{Err: servererr.New(11000, "E11000")},
 	"unique index, by a command":         &ddl.UniqueError{Err: servererr.New(11000, "E11000")},
 	"disk of the spill folder":           &txn.SpillError{Err: errors.New("no space left on device")},

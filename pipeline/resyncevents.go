@@ -7,7 +7,10 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-const keyNS = "ns"
+const (
+	keyEvent = "event"
+	keyNS    = "ns"
+)
 
 var (
 	_ event.Event = ResyncNeeded{}
@@ -99,5 +102,5 @@ func (e ResyncEvent) Level() slog.Level {
 
 // LogValue implements slog.LogValuer.
 func (e ResyncEvent) LogValue() slog.Value {
-	return slog.GroupValue(slog.String(keyNS, string(e.NS)), slog.Any("event", e.Event.LogValue()))
+	return slog.GroupValue(slog.String(keyNS, string(e.NS)), slog.Any(keyEvent, e.Event.LogValue()))
 }

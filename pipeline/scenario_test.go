@@ -170,7 +170,7 @@ func (w *world) act(line string) (string, error) {
 		}
 		cfg := traffic.Config{DB: "shop", Seed: 1, Pause: 15 * time.Millisecond}
 		if len(args) > 0 {
-			cfg.Pause, cfg.KeeperPause = 100*time.Millisecond, 300*time.Millisecond
+			cfg.Clients, cfg.Pause, cfg.KeeperPause = 2, 100*time.Millisecond, 500*time.Millisecond
 		}
 		return "", w.beginLoad(cfg)
 	case "hold", "release", "limit", "resync", "consistent", "damage", "spools":

@@ -256,7 +256,7 @@ func TestShortages(t *testing.T) {
 		}
 		health := func() string {
 			code, _, body := get(t, Handler(tr, prometheus.NewRegistry()), http.MethodGet, "/healthz")
-			if bad := strings.Contains(body, "the spool is full") || strings.Contains(body, "rolls over"); bad != (code == http.StatusServiceUnavailable) {
+			if bad := strings.Contains(body, "the spool is full for") || strings.Contains(body, "rolls over"); bad != (code == http.StatusServiceUnavailable) {
 				t.Errorf("%d %s", code, body)
 			}
 			if code == http.StatusOK {

@@ -2,7 +2,9 @@ package spool
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
+	"errors"
 	"testing"
 
 	"github.com/oplogrep/replicator/oplog"
@@ -44,30 +46,33 @@ func BenchmarkReadBack(b *testing.B) {
 			b.Fatal(err)
 		}
 		var out chan oplog.Reply
-		n := count
-		for b.Loop() {
-			if n == count {
-				out, n = make(chan oplog.Reply), 0
-				to := out
-				go func() { done <- s.Run(b.Context(), feed(nil), to) }()
-			}
-			got := <-out
-			s.Release(got.Bytes)
-			if n++; n == count {
-				if err := <-done; err != nil {
-					b.Fatal(err)
-				}
-			}
+		var end context.CancelCauseFunc
+		begin := func() {
+			var ctx context.Context
+			ctx, end = context.WithCancelCause(b.Context())
+			out = make(chan oplog.Reply)
+			to := out
+			go func() { done <- s.Read(ctx, to) }()
 		}
-		for got := range out {
-			s.Release(got.Bytes)
-			n++
-		}
-		if n < count {
-			if err := <-done; err != nil {
+		finish := func() {
+			end(errAll)
+			if err := <-done; !errors.Is(err, errAll) {
 				b.Fatal(err)
 			}
 		}
+		n := 0
+		begin()
+		for b.Loop() {
+			if n == count {
+				finish()
+				begin()
+				n = 0
+			}
+			got := <-out
+			s.Release(got.Bytes)
+			n++
+		}
+		finish()
 	})
 }
 

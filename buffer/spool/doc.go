@@ -2,18 +2,18 @@
 //
 // The reader's problem: a copy takes days, and the source's log keeps hours. So the
 // log is read from before the first document is, and what cannot be applied yet
-// has to stand somewhere, through crashes too. A [Spool] is a queue with the
-// interface of buffer.Queue, whose back stands on disk:
+// has to stand somewhere, through crashes too. A [Spool] is a queue like
+// buffer.Queue, whose back stands on disk:
 //
-//	           ┌── disk: Limit, MinFree ──┐     ┌── Memory ──┐
-//	in ──Store─┤ 001.spool  002.spool  …  ├─────┤            ├─out─▶ applied
-//	           └───Forget─────────────────┘ Run └───Release──┘
+//	           ┌── disk: Limit, MinFree ──┐      ┌── Memory ──┐
+//	in ──Store─┤ 001.spool  002.spool  …  ├──────┤            ├─out─▶ applied
+//	           └───Forget─────────────────┘ Read └───Release──┘
 //
-// What comes in is written before it is handed on. Run, or Read beside a Store of its
-// own, reads it back, or hands on what just came in if it has caught up. Memory and
-// disk are given back apart: memory by Release, when entries are applied, disk by
-// Forget, when a majority of the target knows that they are, and they need not be
-// read again.
+// What comes in is written before it is handed on. Read reads it back, or hands on
+// what just came in if it has caught up. Each of the two may end and begin again
+// while the other one runs. Memory and disk are given back apart: memory by Release,
+// when entries are applied, disk by Forget, when a majority of the target knows that
+// they are, and they need not be read again.
 //
 // # Room
 //

@@ -15,8 +15,8 @@ var (
 	ErrMissing = errors.New("not in the spool")
 	// ErrClosed is a call after Close or Remove.
 	ErrClosed = errors.New("the spool is closed")
-	// ErrRunning is a call that cannot be made while Store or Run runs.
-	ErrRunning = errors.New("the spool is being written")
+	// ErrRunning is a call that cannot be made while Store or Read runs.
+	ErrRunning = errors.New("the spool is in use")
 )
 
 // FullError is a wait for an entry that has no room.

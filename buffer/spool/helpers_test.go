@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/oplog"
@@ -196,12 +197,62 @@ func feed(replies []oplog.Reply) chan oplog.Reply {
 	return in
 }
 
+// errAll ends reading where everything was handed on.
+var errAll = errors.New("everything was handed on")
+
+// both stores what comes in, and hands on what there is, until in is closed and
+// all of it was handed on (nil), ctx is done (its cause), or one of them fails.
+func both(ctx context.Context, s *Spool, in <-chan oplog.Reply, out chan<- oplog.Reply) error {
+	g, ctx := errgroup.WithContext(ctx)
+	reading, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	read, stored := make(chan oplog.Reply), make(chan struct{})
+	g.Go(func() error {
+		err := s.Store(ctx, in)
+		if err == nil {
+			close(stored)
+		}
+		return err
+	})
+	g.Go(func() error {
+		err := s.Read(reading, read)
+		if errors.Is(err, errAll) {
+			return nil
+		}
+		return err
+	})
+	g.Go(func() error {
+		defer close(out)
+		var seen oplog.OpTime
+		for more := stored; ; {
+			select {
+			case <-more:
+				more = nil
+			case r, ok := <-read:
+				if !ok {
+					return nil
+				}
+				seen = r.Entries[len(r.Entries)-1].OpTime
+				select {
+				case out <- r:
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			}
+			if _, last, ok := s.Bounds(); more == nil && (!ok || seen == last) {
+				end(errAll)
+			}
+		}
+	})
+	return g.Wait()
+}
+
 // drain runs s with what comes in, and returns what it hands on.
 func drain(t testing.TB, s *Spool, replies ...oplog.Reply) ([]oplog.Reply, error) {
 	t.Helper()
 	out := make(chan oplog.Reply)
 	done := make(chan error, 1)
-	go func() { done <- s.Run(t.Context(), feed(replies), out) }()
+	go func() { done <- both(t.Context(), s, feed(replies), out) }()
 	var got []oplog.Reply
 	for r := range out {
 		got = append(got, r)
@@ -259,7 +310,7 @@ func (l *eventLog) take() []string {
 
 func startRun(ctx context.Context, t *testing.T, s *Spool) *running {
 	r := &running{Spool: s, t: t, in: make(chan oplog.Reply), out: make(chan oplog.Reply), done: make(chan error, 1)}
-	go func() { r.done <- s.Run(ctx, r.in, r.out) }()
+	go func() { r.done <- both(ctx, s, r.in, r.out) }()
 	return r
 }
 

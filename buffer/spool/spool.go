@@ -90,7 +90,7 @@ type disk struct {
 	free  func(dir string) (int64, error)
 }
 
-// Spool is a queue on disk. It has the interface of buffer.Queue.
+// Spool is a queue on disk, whose two ends run apart: Store and Read.
 type Spool struct {
 	cfg Config
 	// room is how much memory what was read back may take, in bytes.
@@ -116,7 +116,7 @@ type Spool struct {
 	// segments are the files, in order; their numbers have no gaps.
 	segments []*segment
 	// current is the last segment if that is being written, nil otherwise; file is
-	// opened for it. Only who runs changes them, and reads them without mu.
+	// opened for it. Only who stores changes them, and reads them without mu.
 	current *segment
 	file    *os.File
 	// synced is up to where file is on disk, unsynced since when it has more, zero
@@ -136,14 +136,14 @@ type Spool struct {
 	waiters []waiter
 
 	account buffer.Account
-	// start is what the next Run begins with.
+	// start is what the next Read begins with.
 	start *start
 	// want is which entry has to come first into the empty spool, nil if any may.
 	want *oplog.OpTime
 	// reading tells that read is in use: where the record is that is handed on
-	// next. ended tells that nothing more comes in.
-	reading, ended bool
-	read           place
+	// next.
+	reading bool
+	read    place
 	// waiting is since when there is no memory to read on, zero while there is.
 	waiting time.Time
 	waits   int64
@@ -182,12 +182,11 @@ type start struct {
 	at *place
 }
 
-// Close ends it. The files stay. It must not be called while Store, Run or Read
-// runs.
+// Close ends it. The files stay. It must not be called while Store or Read runs.
 func (s *Spool) Close() error { return s.close(false) }
 
-// Remove ends it and removes its files. It must not be called while Store, Run or
-// Read runs.
+// Remove ends it and removes its files. It must not be called while Store or Read
+// runs.
 func (s *Spool) Remove() error { return s.close(true) }
 
 func (s *Spool) close(remove bool) error {
@@ -293,7 +292,7 @@ func (s *Spool) Disk() DiskStats {
 
 // Forget lets files go that have only entries before the given one: it is the
 // FetchFrom of a checkpoint that a majority of the target has. It may be called
-// while Run or Store run. What Run has not handed on stays, and so does the file
+// while Store and Read run. What Read has not handed on stays, and so does the file
 // that is being written.
 func (s *Spool) Forget(before oplog.OpTime) error {
 	s.removing.Lock()
@@ -354,7 +353,7 @@ func (s *Spool) takeBefore(before oplog.OpTime) ([]*segment, error) {
 	return gone, nil
 }
 
-// enter marks that Store or Run runs.
+// enter marks that Store runs.
 func (s *Spool) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -293,7 +293,6 @@ func TestRead(t *testing.T) {
 		want(t, "first", r.takeNumbers(), []int{3})
 		for what, err := range map[string]error{
 			"another reader": s.Read(ctx, make(chan oplog.Reply)),
-			"run":            s.Run(ctx, nil, make(chan oplog.Reply)),
 			"start":          s.Start(at(3)),
 			"close":          s.Close(),
 		} {

@@ -34,10 +34,6 @@ func (s *Spool) Store(ctx context.Context, in <-chan oplog.Reply) error {
 		return fmt.Errorf("spool: store: %w", err)
 	}
 	defer s.leave()
-	return s.store(ctx, in)
-}
-
-func (s *Spool) store(ctx context.Context, in <-chan oplog.Reply) error {
 	w := &writer{Spool: s}
 	err := w.fresh()
 	if err == nil {

@@ -158,15 +158,15 @@ func (p *progress) showEnd(ctx context.Context, s *pipeline.Snapshot, now time.T
 		return
 	}
 	p.screen.draw(nil)
-	text := "the copy is done, the target is consistent"
 	attrs := []slog.Attr{
 		slog.String(keyCopyConsistent, s.Copy.Stop.String()), slog.Duration(keyCopyTook, now.Sub(s.Copy.Started).Round(time.Second)),
 	}
 	if len(s.LeftOut) > 0 {
-		text = "the copy is done, the target is consistent but for what is copied again"
 		attrs = append(attrs, slog.Any(keyCopyLeftOut, s.LeftOut))
+		p.log.LogAttrs(ctx, slog.LevelInfo, "the copy is done, the target is consistent but for what is copied again", attrs...)
+		return
 	}
-	p.log.LogAttrs(ctx, slog.LevelInfo, text, attrs...)
+	p.log.LogAttrs(ctx, slog.LevelInfo, "the copy is done, the target is consistent", attrs...)
 }
 
 // progressLine is a line of JSON.
