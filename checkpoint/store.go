@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -159,7 +160,9 @@ func (s *Store) Create(ctx context.Context, first State) error {
 	instance := rand.Text()
 	link := linkDoc{State: first, instance: instance}
 	link.Term = 0
-	session := call.NewSession(s.cfg.Target, call.SessionID(s.cfg.DB, s.cfg.Link, instance, "create"), 1)
+	// The session is the same for all who make the link, and the numbers go up with
+	// the clock: so this ends the transaction of somebody who died in his.
+	session := call.NewSession(s.cfg.Target, call.SessionID(s.cfg.DB, s.cfg.Link, "create"), time.Now().UnixMicro())
 	txn := session.Begin()
 	if err := s.create(ctx, txn, &link); err != nil {
 		txn.Abort(ctx)

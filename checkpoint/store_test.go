@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -169,6 +170,34 @@ func TestCreateOnce(t *testing.T) {
 	h := must[*Hold](t)(link(t, g).Begin(ctx, 0))
 	if len(h.State().Lanes) != writers {
 		t.Errorf("%d lanes for %d writers", len(h.State().Lanes), writers)
+	}
+}
+
+// TestCreateAfterDeath: who dies while he makes the link leaves a transaction open,
+// which nobody has to wait for.
+func TestCreateAfterDeath(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	dead := &target{set: g.set}
+	wrote := false
+	dead.intercept(func(cmd call.Command) (error, bool) {
+		if wrote {
+			return &call.LostError{Err: errors.New("the process is dead")}, false
+		}
+		wrote = name(cmd) == "insert"
+		return nil, true
+	})
+	if err := link(t, dead).Create(ctx, first(2)); err == nil || !wrote {
+		t.Fatal("it did not die in its transaction:", err)
+	}
+	start := time.Now()
+	succeed(t, link(t, g).Create(ctx, first(3)))
+	if took := time.Since(start); took > patience/3 {
+		t.Errorf("it took %s", took)
+	}
+	if h := must[*Hold](t)(link(t, g).Begin(ctx, 0)); len(h.State().Lanes) != 3 {
+		t.Errorf("%d lanes, want 3", len(h.State().Lanes))
 	}
 }
 

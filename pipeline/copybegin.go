@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -133,7 +135,7 @@ func (p *Pipeline) finishCopy(ctx context.Context, hold *checkpoint.Hold, c *che
 		return err
 	}
 	p.consistent(done)
-	p.cfg.Observer.Tell(Consistent{OpTime: done.Stop})
+	p.cfg.Observer.Tell(Consistent{OpTime: done.Stop, LeftOut: slices.Sorted(maps.Keys(p.resyncs.out))})
 	return nil
 }
 

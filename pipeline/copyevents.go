@@ -12,6 +12,7 @@ import (
 const (
 	keyBegin    = "begin"
 	keyLeft     = "left"
+	keyLeftOut  = "leftOut"
 	keyNumber   = "number"
 	keyOldest   = "oldest"
 	keyOpTime   = "optime"
@@ -66,17 +67,30 @@ func (e CopyVoid) LogValue() slog.Value {
 
 // Consistent says that the target is what the source was at OpTime, and has been
 // kept up with it since.
-type Consistent struct{ OpTime oplog.OpTime }
+type Consistent struct {
+	OpTime oplog.OpTime
+	// LeftOut are collections that are being copied again, of which it is not.
+	LeftOut []oplog.Namespace
+}
 
 // Message implements event.Event.
-func (Consistent) Message() string { return "the target is consistent" }
+func (e Consistent) Message() string {
+	if len(e.LeftOut) > 0 {
+		return "the target is consistent but for what is copied again"
+	}
+	return "the target is consistent"
+}
 
 // Level implements event.Event.
 func (Consistent) Level() slog.Level { return slog.LevelInfo }
 
 // LogValue implements slog.LogValuer.
 func (e Consistent) LogValue() slog.Value {
-	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()))
+	attrs := []slog.Attr{slog.String(keyOpTime, e.OpTime.String())}
+	if len(e.LeftOut) > 0 {
+		attrs = append(attrs, slog.Any(keyLeftOut, e.LeftOut))
+	}
+	return slog.GroupValue(attrs...)
 }
 
 // SpoolDiscarded says that the log on disk cannot be used. It is read again from

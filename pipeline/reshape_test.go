@@ -43,6 +43,13 @@ Pdb {"create": "v", "viewOn": "a", "pipeline": []}
 
 // reshaped are those that change them.
 const reshaped = `
+shop {"insert": "Pdrop", "documents": MORE}
+shop {"insert": "Pagain", "documents": MORE}
+shop {"insert": "Ptoview", "documents": MORE}
+shop {"insert": "Pfrom", "documents": MORE}
+shop {"insert": "Ponto", "documents": MORE}
+shop {"delete": "Pleft", "deletes": [{"q": {"_id": 1}, "limit": 1}]}
+Pdb {"insert": "a", "documents": MORE}
 shop {"drop": "Pdrop"}
 admin {"renameCollection": "shop.Pren", "to": "shop.Pnewname"}
 shop {"insert": "Pren", "documents": FEW}

@@ -29,6 +29,7 @@ func (c *checker) link(ctx context.Context, s *server) error {
 	})
 	switch _, refused := refusal(err); {
 	case isDenied(err):
+		c.hidden = true
 		c.denied(Fail, check, "Grant find on the database "+c.cfg.MetaDB+".", "%q cannot be looked up in %s", c.cfg.Link, c.cfg.MetaDB)
 		return nil
 	case refused, unreadable(err):
@@ -246,7 +247,7 @@ func (c *checker) existing(ctx context.Context, s *server) error {
 		c.denied(Fail, check, "Grant listDatabases (role clusterMonitor) and listCollections. "+seePrivileges, "its collections may not be listed")
 		return nil
 	}
-	if err != nil {
+	if err != nil || c.hidden { // what is there may be the link's own
 		return err
 	}
 	switch {

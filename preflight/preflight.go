@@ -104,6 +104,8 @@ type checker struct {
 	observe func(Finding)
 	report  Report
 	source  *server
+	// hidden tells that the link may not be looked up.
+	hidden bool
 }
 
 func (c *checker) run(ctx context.Context) error {

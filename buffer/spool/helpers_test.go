@@ -203,6 +203,12 @@ var errAll = errors.New("everything was handed on")
 // both stores what comes in, and hands on what there is, until in is closed and
 // all of it was handed on (nil), ctx is done (its cause), or one of them fails.
 func both(ctx context.Context, s *Spool, in <-chan oplog.Reply, out chan<- oplog.Reply) error {
+	defer close(out)
+	from, err := s.beginRead() // as Read does, before the first entry is stored
+	if err != nil {
+		return err
+	}
+	defer s.endRead()
 	g, ctx := errgroup.WithContext(ctx)
 	reading, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -215,14 +221,14 @@ func both(ctx context.Context, s *Spool, in <-chan oplog.Reply, out chan<- oplog
 		return err
 	})
 	g.Go(func() error {
-		err := s.Read(reading, read)
+		defer close(read)
+		err := s.handOnLoop(reading, read, from)
 		if errors.Is(err, errAll) {
 			return nil
 		}
 		return err
 	})
 	g.Go(func() error {
-		defer close(out)
 		var seen oplog.OpTime
 		for more := stored; ; {
 			select {

@@ -18,9 +18,9 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TestStoreThenRun goes the way of a copy: the log is stored while documents are
+// TestStoreThenRead goes the way of a copy: the log is stored while documents are
 // copied, then handed on, over several processes.
-func TestStoreThenRun(t *testing.T) {
+func TestStoreThenRead(t *testing.T) {
 	cfg := Config{Dir: t.TempDir(), SegmentBytes: 2000}
 	s := mustOpen(t, cfg)
 	if _, _, ok := s.Bounds(); ok {
@@ -330,7 +330,7 @@ func TestRead(t *testing.T) {
 	})
 }
 
-// TestRunAgain: Run ends with its context wherever it is, and goes on elsewhere.
+// TestRunAgain: reading ends with its context wherever it is, and goes on elsewhere.
 func TestRunAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mustOpen(t, Config{Dir: t.TempDir(), SegmentBytes: 500})
