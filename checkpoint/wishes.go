@@ -44,7 +44,7 @@ type ResyncWish struct {
 	NS    oplog.Namespace
 	Asked time.Time
 	// State is what became of it, for who asked: ResyncAsked, and so on. Why is
-	// the reason of ResyncFailed.
+	// the reason of ResyncFailed, and how far it is in ResyncCopying.
 	State, Why string
 }
 

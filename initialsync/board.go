@@ -37,13 +37,13 @@ type tally struct {
 	// tells that its indexes are being built.
 	working  int
 	building bool
-	// built is how many of its indexes are; failed how many cannot be.
-	built, failed int
+	// built is how many of its indexes are.
+	built int
 	// began is when its first range was begun by this process.
 	began time.Time
-	// complete: all documents are there. ended: there is no more to be done. gone:
-	// the source has dropped it.
-	complete, ended, gone bool
+	// complete: all documents are there, or it needs none any more. gone: the source
+	// has dropped it.
+	complete, gone bool
 }
 
 // loaded takes over what the metadata have.
@@ -57,14 +57,14 @@ func (c *collection) loaded() {
 			c.rangesDone++
 		}
 	}
-	if c.ended = c.doc.State == checkpoint.CollectionDone; c.ended {
+	ended := c.doc.State == checkpoint.CollectionDone
+	if ended {
 		c.rangesDone = c.rangesAll // as far as there is something to be copied
 	}
-	c.complete = c.ended || c.doc.State == checkpoint.CollectionFilled
+	c.complete = ended || c.doc.State == checkpoint.CollectionFilled
 	c.gone = c.doc.Gone
-	c.failed = len(c.doc.Failed)
-	if c.ended && !c.gone {
-		c.built = len(c.doc.Indexes) - c.failed
+	if ended && !c.gone {
+		c.built = len(c.doc.Indexes) - len(c.doc.Failed)
 	}
 }
 
@@ -116,7 +116,7 @@ func (b *board) load(all []*collection) {
 		b.byUUID[coll.doc.UUID] = coll
 		b.ranges.all += coll.rangesAll
 		b.ranges.done += coll.rangesDone
-		if coll.ended {
+		if coll.doc.State == checkpoint.CollectionDone {
 			b.done++
 		}
 		for _, f := range coll.doc.Failed {
@@ -211,7 +211,7 @@ func (b *board) filled(coll *collection, now time.Time) CollectionCopied {
 func (b *board) isDone(coll *collection, gone bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	coll.complete, coll.ended, coll.gone = true, true, gone
+	coll.complete, coll.gone = true, gone
 	if gone {
 		coll.built = 0
 	}
@@ -234,13 +234,9 @@ func (b *board) built(coll *collection, n int) {
 	coll.built = n
 }
 
-// fail takes an index, or a view, that cannot be made. Coll is nil for a view.
-func (b *board) fail(coll *collection, f FailedIndex) {
+// fail takes an index, or a view, that cannot be made.
+func (b *board) fail(f FailedIndex) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if coll != nil {
-		coll.failed++
-	}
 	b.failed = append(b.failed, f)
-	b.show()
 }

@@ -104,7 +104,7 @@ func (c *Copier) giveUp(ctx context.Context, cmds Commands, lane *turns, coll *c
 	if err := lane.save(ctx, coll, nil); err != nil {
 		return err
 	}
-	c.board.fail(coll, FailedIndex{NS: coll.doc.NS, Name: name, Why: why.Error()})
+	c.board.fail(FailedIndex{NS: coll.doc.NS, Name: name, Why: why.Error()})
 	c.cfg.Observer.Tell(IndexFailed{NS: coll.doc.NS, Index: name, Err: why})
 	return c.holdIndex(ctx, cmds, coll, spec)
 }

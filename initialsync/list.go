@@ -61,7 +61,7 @@ func (c *Copier) views(ctx context.Context, list []bson.Raw) error {
 		switch {
 		case err == nil:
 		case isRefusal(err):
-			c.board.fail(nil, FailedIndex{NS: ns, Why: err.Error()})
+			c.board.fail(FailedIndex{NS: ns, Why: err.Error()})
 			c.cfg.Observer.Tell(ViewFailed{NS: ns, Err: err})
 		default:
 			return fmt.Errorf("make the view %s: %w", ns, err)

@@ -17,8 +17,8 @@ type State string
 const (
 	// Starting: taking hold of the link and checking its position.
 	Starting State = "starting"
-	// InitialSync: the log is applied to a copy that was taken while writes went
-	// on; the target is not consistent.
+	// InitialSync: a copy is being made, or the log is applied to one that was taken
+	// while writes went on; the target is not consistent.
 	InitialSync State = "initial-sync"
 	// CatchingUp: there is more in the log than was applied.
 	CatchingUp State = "catching-up"

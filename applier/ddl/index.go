@@ -171,12 +171,12 @@ func (b *build) run(ctx context.Context) error {
 		switch {
 		case err != nil && len(all) > 1 && (conflicts(err) || codeOf(err) == servererr.DuplicateKey || b.again == Copied && unbuildable(err)):
 			for _, h := range all {
-				if err := b.makeOne(ctx, h, b.make(ctx, []*HeldSpec{h})); err != nil {
+				if err := b.made(h, b.make(ctx, []*HeldSpec{h})); err != nil {
 					return err
 				}
 			}
 		case err != nil:
-			if err := b.makeOne(ctx, all[0], err); err != nil {
+			if err := b.made(all[0], err); err != nil {
 				return err
 			}
 		}
@@ -210,8 +210,8 @@ func conflicts(err error) bool {
 	return code == servererr.IndexOptionsConflict || code == servererr.IndexKeySpecsConflict
 }
 
-// makeOne decides what to do about the outcome of building one index.
-func (b *build) makeOne(ctx context.Context, h *HeldSpec, err error) error {
+// made decides what to do about the outcome of building one index.
+func (b *build) made(h *HeldSpec, err error) error {
 	switch code := codeOf(err); {
 	case err == nil:
 		return nil
