@@ -55,13 +55,14 @@ func (s *statement) update() bson.Raw {
 	})
 }
 
-// deleteCommand builds a delete of everything that the filter matches.
-func deleteCommand(db, collection string, filter func(dst []byte) []byte) call.Command {
+// deleteCommand builds a delete of everything that the filter matches; majority is
+// for those outside of transactions.
+func deleteCommand(db, collection string, majority bool, filter func(dst []byte) []byte) call.Command {
 	doc := document(func(dst []byte) []byte {
 		dst = appendDoc(dst, "q", filter)
 		return bsoncore.AppendInt32Element(dst, "limit", 0)
 	})
-	return writeCommand(db, "delete", collection, "deletes", false, doc)
+	return writeCommand(db, "delete", collection, "deletes", majority, doc)
 }
 
 func writeCommand(db, name, collection, sequence string, majority bool, docs ...bson.Raw) call.Command {

@@ -156,7 +156,7 @@ func (h *Hold) dropSome(ctx context.Context, below int64) (bool, error) {
 		if err := h.changeLink(ctx, txn, nothing); err != nil {
 			return err
 		}
-		return run(ctx, txn, deleteCommand(cfg.DB, copiesCollection, anyOf(ids)), int64(len(ids)))
+		return run(ctx, txn, deleteCommand(cfg.DB, copiesCollection, false, anyOf(ids)), int64(len(ids)))
 	})
 	return len(docs) == chunkDocs, err
 }

@@ -508,7 +508,7 @@ func TestRemovedCopy(t *testing.T) {
 	if colls, _ := copies(ctx, t, h); len(colls) != 1 {
 		t.Error("a Create that failed dropped the copy")
 	}
-	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", linksCollection, byID("a"))))
+	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", linksCollection, false, byID("a"))))
 	succeed(t, s.Create(ctx, copyState(1)))
 	h = must[*Hold](t)(s.Begin(ctx, 0))
 	if colls, ranges := copies(ctx, t, h); len(colls)+len(ranges) != 0 {

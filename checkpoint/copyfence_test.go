@@ -301,7 +301,7 @@ func TestMovesLeaveTheLane(t *testing.T) {
 	if e, ok := errors.AsType[*DamagedError](tryMove(ctx, l, ranges[0])); !ok || !strings.Contains(e.What, "it is done") {
 		t.Errorf("a range that somebody else ended: %v", e)
 	}
-	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", copiesCollection, byID(rangeID("a", 1, uuid(1), 0)))))
+	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", copiesCollection, false, byID(rangeID("a", 1, uuid(1), 0)))))
 	wantError(t, tryMove(ctx, l, ranges[0]), ErrRewound)
 }
 
@@ -333,7 +333,7 @@ func TestDamagedCopies(t *testing.T) {
 		if e, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(e.What, tt.want) || !strings.Contains(e.What, tt.id) {
 			t.Errorf("%s of %s: %v", tt.field, tt.id, err)
 		}
-		must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", copiesCollection, byID(tt.id))))
+		must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", copiesCollection, false, byID(tt.id))))
 	}
 	created(ctx, t, h)
 	set(ctx, t, g, rng, func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "index", 5) })

@@ -1,13 +1,6 @@
 package checkpoint
 
-import (
-	"context"
-	"fmt"
-
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
-
-	"github.com/oplogrep/replicator/internal/call"
-)
+import "context"
 
 // Remove removes the link with all of its documents, the held specs excepted: they
 // belong to the collections. The position goes first, so that what is left by a
@@ -30,23 +23,9 @@ func (s *Store) Remove(ctx context.Context) error {
 }
 
 func (s *Store) remove(ctx context.Context, collection string, filter func(dst []byte) []byte) error {
-	doc := document(func(dst []byte) []byte {
-		dst = appendDoc(dst, "q", filter)
-		return bsoncore.AppendInt32Element(dst, "limit", 0)
-	})
-	reply, err := s.cfg.Target.Call(ctx, writeCommand(s.cfg.DB, "delete", collection, "deletes", true, doc))
-	if err != nil {
-		return err
+	reply, err := s.cfg.Target.Call(ctx, deleteCommand(s.cfg.DB, collection, true, filter))
+	if err == nil {
+		_, err = written(reply)
 	}
-	refused, err := call.WriteErrors(reply)
-	if err != nil {
-		return err
-	}
-	if len(refused) > 0 {
-		return &refused[0].Error
-	}
-	if e := call.ConcernError(reply); e != nil {
-		return fmt.Errorf("make it durable: %w", e)
-	}
-	return nil
+	return err
 }

@@ -82,7 +82,7 @@ func (h *Hold) replaceLanes(ctx context.Context, txn *call.Txn, at Position, wri
 	switch {
 	case writers < had:
 		gone := laneIDs(cfg.Link, had)[writers:had]
-		return run(ctx, txn, deleteCommand(cfg.DB, lanesCollection, anyOf(gone)), int64(len(gone)))
+		return run(ctx, txn, deleteCommand(cfg.DB, lanesCollection, false, anyOf(gone)), int64(len(gone)))
 	case writers > had:
 		docs := laneDocs(cfg.Link, had, writers, h.state.Term, at)
 		insert := writeCommand(cfg.DB, "insert", lanesCollection, "documents", false, docs...)

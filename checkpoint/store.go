@@ -186,7 +186,7 @@ func (s *Store) create(ctx context.Context, txn *call.Txn, link *linkDoc) error 
 	// Without a link they are what is left where somebody removed the link.
 	from, to := bounds(s.cfg.Link)
 	for _, collection := range []string{lanesCollection, copiesCollection, wishesCollection} {
-		if err := run(ctx, txn, deleteCommand(s.cfg.DB, collection, between(from, to)), -1); err != nil {
+		if err := run(ctx, txn, deleteCommand(s.cfg.DB, collection, false, between(from, to)), -1); err != nil {
 			return err
 		}
 	}

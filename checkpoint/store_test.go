@@ -210,7 +210,7 @@ func TestRemovedLink(t *testing.T) {
 	for range 20 {
 		h = must[*Hold](t)(s.Begin(ctx, h.Term()))
 	}
-	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", linksCollection, byID("a"))))
+	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", linksCollection, false, byID("a"))))
 	wantError(t, h.Advance(ctx, progress(101), positions(h), Source{}), ErrRewound)
 	_, err := s.Begin(ctx, h.Term())
 	wantError(t, err, ErrNoLink)
@@ -241,7 +241,7 @@ func TestDamaged(t *testing.T) {
 	if e, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(e.What, `lane "a/1": field op`) {
 		t.Errorf("a lane without op: %v", err)
 	}
-	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", lanesCollection, byID("a/1"))))
+	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", lanesCollection, false, byID("a/1"))))
 	_, err = s.Begin(ctx, 0)
 	if e, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(e.What, `no document "a/1"`) {
 		t.Errorf("no lane: %v", err)

@@ -126,7 +126,7 @@ func TestDamagedWishes(t *testing.T) {
 		{"a/d.c", "ns", func(dst []byte, n string) []byte { return bsoncore.AppendStringElement(dst, n, "d.d") }, `field _id`},
 	} {
 		succeed(t, s.WishLimits(ctx, 1, 1))
-		must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", wishesCollection, byID("a/d.c"))))
+		must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", wishesCollection, false, byID("a/d.c"))))
 		succeed(t, s.WishResync(ctx, "d.c"))
 		must[Wishes](t)(s.ReadWishes(ctx))
 		must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", wishesCollection, true, statement{

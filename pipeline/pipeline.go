@@ -194,15 +194,23 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		p.state.set(Starting, "trying again: "+err.Error())
 		p.cfg.Observer.Tell(AttemptEnded{Attempt: n, Err: err, Wait: wait})
 		pause = min(2*pause, p.cfg.RetryMax)
-		select {
-		case <-time.After(wait):
-		case <-soft.Done():
-			// Everything that is acknowledged is in the target, and what is not
-			// is read again by the next start.
-			return fmt.Errorf("%w: %w", ErrStopped, err)
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := rest(ctx, soft, wait, err); err != nil {
+			return err
 		}
+	}
+}
+
+// rest waits before the next attempt, after one that ended with an error.
+func rest(ctx, soft context.Context, wait time.Duration, err error) error {
+	select {
+	case <-time.After(wait):
+		return nil
+	case <-soft.Done():
+		// Everything that is acknowledged is in the target, and what is not is read
+		// again by the next start.
+		return fmt.Errorf("%w: %w", ErrStopped, err)
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
