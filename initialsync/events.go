@@ -106,7 +106,7 @@ func (CollectionGone) Message() string {
 }
 
 // Level implements event.Event.
-func (CollectionGone) Level() slog.Level { return slog.LevelInfo }
+func (CollectionGone) Level() slog.Level { return slog.LevelDebug }
 
 // LogValue implements slog.LogValuer.
 func (e CollectionGone) LogValue() slog.Value {

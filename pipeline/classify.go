@@ -75,8 +75,8 @@ var (
 )
 
 const (
-	resyncHint = "The target cannot be brought forward by the log. Copy the data anew under a new link (or empty the target), " +
-		"or give the source a larger oplog before the next copy."
+	resyncHint = "The target cannot be brought forward by the log. Copy the data anew: a new --link with --drop-existing. " +
+		"Give the source a larger oplog before."
 	divergedHint = "Something else writes to the target, or it was not an exact copy. Compare source and target; " +
 		"--on-divergence=report goes on and reports each case."
 )
@@ -117,7 +117,7 @@ var rules = []struct {
 	{"log without the position", as[*txn.ResumeError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
 	{"transaction without its beginning", as[*txn.BrokenChainError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
 
-	{"collection to be copied", as[*ddl.ResyncError], Verdict{Action: Resync, Code: ExitResync, Hint: "Copy that collection anew, or change the filters so that it is mirrored from the start."}},
+	{"collection to be copied", as[*ddl.ResyncError], Verdict{Action: Resync, Code: ExitResync, Hint: "Give --spool-dir: the link then copies that collection by itself. Or change the filters so that it is mirrored from the start."}},
 	{"diverged, by a command", as[*ddl.DivergedError], Verdict{Action: Exit, Code: ExitDiverged, Hint: divergedHint}},
 	{"diverged", as[*applier.DivergenceError], Verdict{Action: Exit, Code: ExitDiverged, Hint: divergedHint}},
 	{"unique index", as[*applier.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Drop the index on the target, or make it not unique, until cutover; or use --unique-indexes=serialized."}},
@@ -142,6 +142,7 @@ var rules = []struct {
 	{"no answer", as[*call.LostError], Verdict{Action: Retry}},
 	{"outcome not known", as[*call.UnconfirmedError], Verdict{Action: Retry}},
 	{"conflict that stays", as[*applier.StuckError], Verdict{Action: Retry}},
+	{"document that the target refuses", as[*clone.RefusedError], Verdict{Action: Exit, Code: ExitUnsupported, Hint: "The message says why. Change that document at the source, or leave its collection out, and start again: the copy goes on."}},
 	{"copy that does not get on", as[*clone.StuckError], Verdict{Action: Retry}},
 	{"passing refusal", codes(
 		servererr.HostUnreachable, servererr.LockTimeout, servererr.MaxTimeMSExpired, servererr.NetworkTimeout,

@@ -63,6 +63,7 @@ var samples = map[string]error{
 	"diverged, by a command":             &ddl.DivergedError{},
 	"diverged":                           &applier.DivergenceError{},
 	"unique index, by a copy":            &clone.UniqueError{Err: servererr.New(11000, "E11000")},
+	"document that the target refuses":   &clone.RefusedError{Err: servererr.New(servererr.BadValue, "no")},
 	"copy that does not get on":          &clone.StuckError{Err: servererr.New(servererr.WriteConflict, "conflict")},
 	"unique index":                       &applier.UniqueError{Err: servererr.New(11000, "E11000")},
 	"unique index, by a command":         &ddl.UniqueError{Err: servererr.New(11000, "E11000")},

@@ -38,6 +38,8 @@ type upstream struct {
 	origin  *checkpoint.Copy
 	changed error
 	free    atomic.Bool
+	// failed is what was told last of a member that could not be read.
+	failed string
 }
 
 // errUntil is why reading ends at until.
@@ -106,7 +108,7 @@ func (u *upstream) readOne(ctx context.Context, out chan<- oplog.Reply) error {
 		})
 	u.left = true
 	if res.Emitted {
-		u.first = false
+		u.first, u.failed = false, ""
 	}
 	if res.Last.After(u.last) {
 		clear(u.missing)
@@ -166,7 +168,11 @@ func (u *upstream) judge(ctx context.Context, src syncsource.Source, err error) 
 	if v.Action != NewSource {
 		return err
 	}
-	u.p.cfg.Observer.Tell(SourceFailed{Host: src.Host, Err: err})
+	// The member that is copied is asked every second, whatever it answers.
+	if u.pin() == nil || u.failed != err.Error() {
+		u.failed = err.Error()
+		u.p.cfg.Observer.Tell(SourceFailed{Host: src.Host, Err: err})
+	}
 	if u.pin() != nil && (errors.Is(err, fetcher.ErrTooStale) || errors.Is(err, fetcher.ErrStartMissing)) {
 		return fmt.Errorf("%w: %w", ErrLogLost, err)
 	}

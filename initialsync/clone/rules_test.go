@@ -234,7 +234,7 @@ func TestFenced(t *testing.T) {
 
 // TestHugeDocuments are as large as documents can be.
 func TestHugeDocuments(t *testing.T) {
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		t.Skip("it takes much memory")
 	}
 	t.Parallel()
@@ -257,6 +257,9 @@ func TestHugeDocuments(t *testing.T) {
 // TestMemory: however many ranges are read while the target takes nothing, what
 // was read keeps to its bound, and all is copied in the end.
 func TestMemory(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the detector takes more memory and time than what is measured")
+	}
 	t.Parallel()
 	w := newWorld(t)
 	w.cfg.Memory = 64 << 20

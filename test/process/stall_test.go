@@ -27,7 +27,7 @@ const (
 // documents of nearly the largest size does not make the program grow beyond its
 // budget, and all of them arrive once it answers again.
 func TestFrozenTarget(t *testing.T) {
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		t.Skip("it moves hundreds of megabytes")
 	}
 	const (
@@ -66,7 +66,7 @@ func TestFrozenTarget(t *testing.T) {
 // TestFrozenTargetCopy: the same while documents of the largest size are copied, and
 // others come in, which go to disk.
 func TestFrozenTargetCopy(t *testing.T) {
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		t.Skip("it moves almost a gigabyte")
 	}
 	const (

@@ -1,0 +1,5 @@
+//go:build race
+
+package clone
+
+const raceEnabled = true
