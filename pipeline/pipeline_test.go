@@ -2,6 +2,9 @@ package pipeline_test
 
 import (
 	"context"
+	"flag"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -12,7 +15,13 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Most of what scenarios do is wait.
+	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // TestMirror is the plain case: documents, changes of many kinds and an index,
 // with renames, of a source that is read in both ways.
