@@ -54,7 +54,7 @@ func TestDocuments(t *testing.T) {
 // copyOf draws a copy as it may be.
 func copyOf() *rapid.Generator[*Copy] {
 	return rapid.Custom(func(t *rapid.T) *Copy {
-		seconds := rapid.Uint32Range(2, 1<<31)
+		seconds := rapid.Uint32Range(2, 1<<31-1)
 		c := &Copy{
 			Number: rapid.Int64Min(1).Draw(t, "number"), Phase: rapid.SampledFrom(phases).Draw(t, "phase"),
 			Host: rapid.String().Draw(t, "host"), RBID: rapid.Int64().Draw(t, "rbid"),
