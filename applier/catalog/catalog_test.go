@@ -77,7 +77,7 @@ func (s *server) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	if body, err = bsoncore.AppendDocumentEnd(body, i); err != nil {
 		return nil, err
 	}
-	reply, err := s.client.Call(ctx, bson.Raw(body))
+	reply, err := s.client.Call(context.WithoutCancel(ctx), bson.Raw(body))
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,11 @@ func (s *server) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	body = bsoncore.AppendStringElement(body, "$db", cmd.DB)
 	body = append(body, 0)
 	body = bson.Raw(bsoncore.UpdateLength(body, 0, int32(len(body))))
-	reply, err := s.client.Call(ctx, body)
+	if ctx.Err() != nil {
+		return nil, &call.LostError{Host: "target", Err: context.Cause(ctx)}
+	}
+	// What was begun is ended: a connection that is broken off is of no use to others.
+	reply, err := s.client.Call(context.WithoutCancel(ctx), body)
 	if err != nil {
 		return nil, &call.LostError{Host: "target", Err: err}
 	}

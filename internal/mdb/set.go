@@ -222,9 +222,11 @@ func (s *Set) Hosts() []string {
 func (s *Set) Kind(ctx context.Context) (Kind, error) {
 	timer := time.NewTimer(s.opts.selection)
 	defer timer.Stop()
-	srv, _, err := s.choose(ctx, timer.C, func(t *description.Topology) *description.Server {
+	// It may be away again by the time that it is looked at.
+	kind := description.ServerKind(description.Unknown)
+	_, _, err := s.choose(ctx, timer.C, func(t *description.Topology) *description.Server {
 		for i := range t.Servers {
-			if t.Servers[i].Kind != description.Unknown {
+			if kind = t.Servers[i].Kind; kind != description.Unknown {
 				return &t.Servers[i]
 			}
 		}
@@ -233,7 +235,7 @@ func (s *Set) Kind(ctx context.Context) (Kind, error) {
 	if err != nil {
 		return Unknown, err
 	}
-	switch kind := srv.Server.Description().Kind; {
+	switch {
 	case kind == description.ServerKindMongos:
 		return Sharded, nil
 	case kind == description.ServerKindStandalone:
