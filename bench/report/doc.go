@@ -1,0 +1,3 @@
+// Package report draws what was measured: charts as SVG and PNG, and a page around
+// them.
+package report
