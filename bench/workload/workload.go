@@ -6,6 +6,9 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
+// Database is the one in which generated workloads write.
+const Database = "bench"
+
 // IDType is the type of the documents' _id.
 type IDType string
 
@@ -23,24 +26,29 @@ const (
 // Mix says how often each kind of operation comes, as weights. All zero means
 // inserts only.
 type Mix struct {
-	Insert, Update, Delete, Replace float64
+	Insert  float64 `json:"insert"`
+	Update  float64 `json:"update"`
+	Delete  float64 `json:"delete"`
+	Replace float64 `json:"replace"`
 }
 
 // Deltas says what updates change, as weights. All zero means Set.
 type Deltas struct {
 	// Set sets two scalar fields.
-	Set float64
+	Set float64 `json:"set"`
 	// Many sets ten.
-	Many float64
+	Many float64 `json:"many"`
 	// Nested sets a field of a document in the document.
-	Nested float64
+	Nested float64 `json:"nested"`
 	// Array changes an element of an array, and appends to it.
-	Array float64
+	Array float64 `json:"array"`
 	// Unset removes a field, and adds another.
-	Unset float64
+	Unset float64 `json:"unset"`
 	// Dotted changes a field whose name modifiers cannot express, so that it takes
 	// a pipeline.
-	Dotted float64
+	Dotted float64 `json:"dotted"`
+	// Text writes one of the texts anew.
+	Text float64 `json:"text"`
 }
 
 // Workload is what is written, as a value. Zero fields mean the defaults given.
@@ -57,9 +65,13 @@ type Workload struct {
 	Mix       Mix    `json:"mix"`
 	Deltas    Deltas `json:"deltas"`
 	// Size is the median size of a document in bytes, default 200. Spread is the
-	// standard deviation of its logarithm: 0 means all alike.
+	// standard deviation of its logarithm: 0 means all alike. Documents are no
+	// smaller than what they have beside their texts: see [Workload.Validate].
 	Size   int     `json:"size"`
 	Spread float64 `json:"spread"`
+	// Texts is the number of fields that a document's text is divided over. Default
+	// 1.
+	Texts int `json:"texts"`
 	// Namespaces is the number of collections, 1 to 10,000. Default 4.
 	Namespaces int `json:"namespaces"`
 	// IDs is the type of _id. Default ObjectID.
@@ -72,10 +84,15 @@ type Workload struct {
 	// Hot is how many documents HotShare of all updates fall on.
 	Hot      int     `json:"hot"`
 	HotShare float64 `json:"hotShare"`
-	// Zipf, if above 1, is the exponent of a Zipf distribution over the documents.
+	// Zipf, if not 0, is the exponent of a Zipf distribution of updates over the
+	// documents: below 1 by the approximation that YCSB uses, above 1 exactly.
 	Zipf float64 `json:"zipf"`
+	// Repeat is how many operations in a row fall on one document, beginning with
+	// its insert or an update, and ending early with its delete. Default 1.
+	Repeat int `json:"repeat"`
 	// TxnShare is the share of operations that are in a transaction, TxnOps how
-	// many a transaction has. Default 8 where TxnShare is set.
+	// many a transaction has. Default 8 where TxnShare is set. Commands and mass
+	// deletes are outside of transactions.
 	TxnShare float64 `json:"txnShare"`
 	TxnOps   int     `json:"txnOps"`
 	// MassEvery: after so many operations MassDeletes follow each other. Zero
@@ -86,23 +103,14 @@ type Workload struct {
 	// index, and is dropped. Zero means never.
 	DDLEvery int `json:"ddlEvery"`
 	// Phases, if set, come one after the other instead of a mix: N inserts, N
-	// updates, N/2 deletes with Ops = 2.5 N. It is the backlog of the presets.
+	// updates, N/2 deletes with Ops = 2.5 N, each of a document of its own and in
+	// another order. It is the backlog of the presets.
 	Phases bool `json:"phases"`
 	// File is a recorded oplog, BSON documents one after another, in place of
-	// everything above but Name and Ops, which cuts it off where it is not zero.
+	// everything above but Name and Ops, which cuts it off where it is not zero:
+	// what goes beyond it, and the transaction that would, is left out.
 	File string `json:"file,omitempty"`
 }
-
-// Presets returns the named workloads, in the order in which they are shown:
-// small-inserts, updates, deletes, mixed, hot, coalesce, large-docs, txn,
-// many-namespaces, ycsb-a, backlog.
-func Presets() []Workload { panic("not written yet") }
-
-// Preset returns one of them. The error of an unknown one names all.
-func Preset(name string) (Workload, error) { panic("not written yet") }
-
-// Validate returns all faults, joined.
-func (w Workload) Validate() error { panic("not written yet") }
 
 // Collection is one that is there before the first operation.
 type Collection struct {
@@ -126,43 +134,16 @@ type Op struct {
 	Doc bson.Raw
 	// Diff is the diff of a $v: 2 delta, Modifier the update that a client sends
 	// for it: a document of modifiers, or an array (a pipeline) where IsPipeline.
+	// In a recording an update of the older form has a Modifier alone, and a delta
+	// that no client can send a Diff alone.
 	Diff       bson.Raw
 	Modifier   bson.Raw
 	IsPipeline bool
-	// Command is the o of a command's entry, Statement what a client sends.
+	// Command is the o of a command's entry, Statement what a client sends to the
+	// database of NS: nil for one of a recording.
 	Command, Statement bson.Raw
 	// Txn numbers the transaction from 1, 0 without one; TxnEnd is its last
 	// operation.
 	Txn    int
 	TxnEnd bool
 }
-
-// Generator makes a workload's operations, the same each time. It is for one
-// goroutine.
-type Generator struct{}
-
-// New checks a workload and gets ready to make it.
-func New(w Workload) (*Generator, error) { panic("not written yet") }
-
-// Collections returns what has to be there before the first operation. The result
-// is made anew by each call.
-func (g *Generator) Collections() ([]Collection, error) { panic("not written yet") }
-
-// Next returns the next operation, false behind the last one. What it points to
-// stays as it is.
-func (g *Generator) Next() (Op, bool, error) { panic("not written yet") }
-
-// Log makes the entries of a workload.
-type Log struct{}
-
-// NewLog makes the log of a workload whose first entry comes after first, as a
-// server of term first.Term would have written it: 1,000 entries have one second, so
-// that the entries' wall clocks ascend.
-func NewLog(w Workload, first oplog.OpTime) (*Log, error) { panic("not written yet") }
-
-// Next returns the next entry and how many operations it has, false behind the last
-// one. A transaction is one applyOps entry.
-func (l *Log) Next() (entry bson.Raw, ops int, ok bool, err error) { panic("not written yet") }
-
-// Last is the optime of the newest entry that Next has returned.
-func (l *Log) Last() oplog.OpTime { panic("not written yet") }

@@ -1,0 +1,185 @@
+package workload
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+)
+
+// errNone is a workload that has deleted all documents that it may choose from.
+var errNone = errors.New("no document is left for it: give the workload more documents or fewer deletes")
+
+// slot is a document that is there, and what its updates have to know of it.
+type slot struct {
+	number uint32
+	// elements is the length of the array.
+	elements uint8
+	// swapped says that the field p has turned to q.
+	swapped bool
+}
+
+// documents knows which documents there are, and chooses from them.
+type documents struct {
+	// live are those that can be chosen, the hot ones first. It is nil where each is
+	// met once, and where none is met after its insert.
+	live     []slot
+	tracked  bool
+	elements int
+	hot      int
+	hotShare float64
+	rank     func() int // with a Zipf distribution
+	repeat   int
+	current  int // of live: what repeated operations fall on
+	left     int // how many still do
+	// order is that in which documents are met once.
+	order walk
+	once  slot
+}
+
+func newDocuments(w Workload, elements int) documents {
+	d := documents{elements: elements, hot: w.Hot, hotShare: w.HotShare, repeat: w.Repeat}
+	switch {
+	case w.Phases:
+		d.order = newWalk(uint32(w.Documents), uint32(phaseInserts(w.Ops)))
+		return d
+	case w.Distinct:
+		d.order = newWalk(0, uint32(w.Documents))
+		return d
+	}
+	d.tracked = w.Mix.Update+w.Mix.Delete+w.Mix.Replace > 0 || w.MassEvery > 0
+	if !d.tracked {
+		return d
+	}
+	d.live = make([]slot, w.Documents)
+	for i := range d.live {
+		d.live[i] = slot{number: uint32(i), elements: uint8(elements)}
+	}
+	if w.Zipf > 0 {
+		d.rank = newZipf(rand.New(rand.NewPCG(w.Seed, 2)), w.Zipf, w.Documents)
+	}
+	return d
+}
+
+// empty tells whether there is none to choose.
+func (d *documents) empty() bool { return d.tracked && len(d.live) == d.hot }
+
+// inserted adds a document that can be chosen from now on.
+func (d *documents) inserted(number uint32) {
+	if !d.tracked {
+		return
+	}
+	d.live = append(d.live, slot{number: number, elements: uint8(d.elements)})
+	d.current, d.left = len(d.live)-1, d.repeat-1
+}
+
+// choose returns the next document of those that are met once.
+func (d *documents) choose() uint32 { return d.order.next() }
+
+// pick returns a document to change.
+func (d *documents) pick(r *rand.Rand) (*slot, error) {
+	if !d.tracked {
+		d.once = slot{number: d.choose(), elements: uint8(d.elements)}
+		return &d.once, nil
+	}
+	n := len(d.live)
+	switch {
+	case n == 0:
+		return nil, errNone
+	case d.left > 0:
+		d.left--
+		return &d.live[d.current], nil
+	case d.hot > 0 && (n == d.hot || r.Float64() < d.hotShare):
+		d.current = r.IntN(d.hot)
+	case d.hot > 0:
+		d.current = d.hot + r.IntN(n-d.hot)
+	case d.rank != nil:
+		d.current = d.rank() % n
+	default:
+		d.current = r.IntN(n)
+	}
+	d.left = d.repeat - 1
+	return &d.live[d.current], nil
+}
+
+// remove takes a document away that is not hot: with repeated that on which
+// operations fall now, if there is one.
+func (d *documents) remove(r *rand.Rand, repeated bool) (uint32, error) {
+	if !d.tracked {
+		return d.choose(), nil
+	}
+	n := len(d.live)
+	if n == d.hot {
+		return 0, errNone
+	}
+	i := d.hot + r.IntN(n-d.hot)
+	if repeated && d.left > 0 && d.current >= d.hot {
+		i = d.current
+	}
+	number := d.live[i].number
+	last := n - 1
+	d.live[i] = d.live[last]
+	d.live = d.live[:last]
+	switch {
+	case i == d.current:
+		d.left = 0
+	case d.current == last:
+		d.current = i
+	}
+	return number, nil
+}
+
+// walk goes through so many numbers from first on, each once, in another order.
+type walk struct{ first, n, step, at uint64 }
+
+func newWalk(first, n uint32) walk {
+	w := walk{first: uint64(first), n: max(uint64(n), 1), step: 1}
+	if n > 2 {
+		w.step = uint64(float64(n) * 0.6180339887)
+		for gcd(w.step, w.n) != 1 {
+			w.step++
+		}
+	}
+	return w
+}
+
+func (w *walk) next() uint32 {
+	at := w.first + w.at
+	w.at = (w.at + w.step) % w.n
+	return uint32(at)
+}
+
+func gcd(a, b uint64) uint64 {
+	for b > 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// newZipf returns a function that draws ranks from 0 to n-1: rank k has a weight of
+// 1/(k+1)^exponent.
+func newZipf(r *rand.Rand, exponent float64, n int) func() int {
+	if exponent > 1 {
+		z := rand.NewZipf(r, exponent, 1, uint64(n-1))
+		return func() int { return int(z.Uint64()) }
+	}
+	// Jim Gray et al., Quickly generating billion-record synthetic databases: it is
+	// exact for the two first ranks, and an approximation for the others.
+	var zeta float64
+	for k := 1; k <= n; k++ {
+		zeta += math.Pow(float64(k), -exponent)
+	}
+	second := 1 + math.Pow(0.5, exponent)
+	alpha := 1 / (1 - exponent)
+	eta := (1 - math.Pow(2/float64(n), 1-exponent)) / (1 - second/zeta)
+	return func() int {
+		u := r.Float64()
+		switch uz := u * zeta; {
+		case uz < 1:
+			return 0
+		case uz < second:
+			return min(1, n-1)
+		default:
+			return min(int(float64(n)*math.Pow(eta*u-eta+1, alpha)), n-1)
+		}
+	}
+}
