@@ -1,9 +1,14 @@
 package result
 
 import (
-	"io"
+	"math"
+	"slices"
+	"strings"
 	"time"
 )
+
+// format is the version of the form that is written, and the only one that is read.
+const format = 1
 
 // Report is what one invocation of the harness measured.
 type Report struct {
@@ -75,9 +80,13 @@ type Run struct {
 
 // Latency is a distribution, in seconds.
 type Latency struct {
-	Count                    int64 `json:"count"`
-	P50, P90, P99, P999, Max float64
-	Mean                     float64
+	Count int64   `json:"count"`
+	P50   float64 `json:"p50"`
+	P90   float64 `json:"p90"`
+	P99   float64 `json:"p99"`
+	P999  float64 `json:"p999"`
+	Max   float64 `json:"max"`
+	Mean  float64 `json:"mean"`
 }
 
 // Profile is where the CPU time of a run went, as shares of all samples.
@@ -90,8 +99,10 @@ type Profile struct {
 
 // Line is a function of a profile, with its own share and that with what it calls.
 type Line struct {
-	Function  string  `json:"function"`
-	Flat, Cum float64 // shares of all samples
+	Function string `json:"function"`
+	// Flat and Cum are shares of all samples.
+	Flat float64 `json:"flat"`
+	Cum  float64 `json:"cum"`
 }
 
 // Goal is a promise held against a measurement.
@@ -112,51 +123,72 @@ type Goal struct {
 	Skipped string `json:"skipped,omitempty"`
 }
 
-// Median is the seconds of the median round.
-func (r *Run) Median() float64 { panic("not written yet") }
+// Median is the seconds of the median round: of an even number of rounds the mean of
+// the two in the middle, 0 without any.
+func (r *Run) Median() float64 {
+	n := len(r.Rounds)
+	if n == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(r.Rounds))
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
 
-// OpsPerSecond is the pace of the median round.
-func (r *Run) OpsPerSecond() float64 { panic("not written yet") }
+// OpsPerSecond is the pace of the median round, 0 without a round.
+func (r *Run) OpsPerSecond() float64 { return per(float64(r.Ops), r.Median()) }
 
 // MBPerSecond is that in 10⁶ bytes.
-func (r *Run) MBPerSecond() float64 { panic("not written yet") }
+func (r *Run) MBPerSecond() float64 { return per(float64(r.Bytes)/1e6, r.Median()) }
 
-// Met tells whether the goal is; a skipped one is not.
-func (g *Goal) Met() bool { panic("not written yet") }
+// CPUPerMillion is the CPU seconds that a million operations took, 0 without any.
+func (r *Run) CPUPerMillion() float64 { return per(r.CPUSeconds*1e6, float64(r.Ops)) }
 
-// Write writes a report as JSON to a file.
-func (r *Report) Write(file string) error { panic("not written yet") }
-
-// Read reads one.
-func Read(file string) (*Report, error) { panic("not written yet") }
-
-// Table prints runs for people, and below them the goals if there are any.
-func (r *Report) Table(w io.Writer) error { panic("not written yet") }
-
-// Benchstat prints a report in the format of Go's benchmarks: a line for each round.
-func (r *Report) Benchstat(w io.Writer) error { panic("not written yet") }
-
-// Limits say how much worse than a baseline is too much.
-type Limits struct {
-	// Allocs is how much allocations per operation may grow, as a share: what has
-	// none may get none. Runs in which an embedded end or time takes part are not
-	// held to it.
-	Allocs float64
-	// Ratio is how much a goal's measured ratio may fall, as a share.
-	Ratio float64
+// Ends says where it came from and went to, such as "memory → null", or "→ null".
+func (r *Run) Ends() string {
+	if r.Source == "" && r.Target == "" {
+		return ""
+	}
+	return strings.TrimSpace(r.Source + " → " + r.Target)
 }
 
-// Change is one figure of two reports.
-type Change struct {
-	Name, Figure string
-	Old, New     float64
-	// Worse: it went the wrong way by more than the limit.
-	Worse bool
+// Label is the run's name without its kind.
+func (r *Run) Label() string { return strings.TrimPrefix(r.Name, r.Kind+"/") }
+
+// per is a to one of b, 0 where there is no b.
+func per(a, b float64) float64 {
+	if b <= 0 {
+		return 0
+	}
+	return a / b
 }
 
-// Compare returns what differs between two reports' runs and goals of the same
-// names: pace, allocations, peak, latencies, ratios.
-func Compare(old, now *Report, limits Limits) []Change { panic("not written yet") }
+// Met tells whether the goal is. One that was skipped, has no threshold, or whose
+// figure is no number is not. That an end was embedded makes no difference here.
+func (g *Goal) Met() bool {
+	if g.Skipped != "" || g.Least == nil && g.Most == nil || math.IsNaN(g.Measured) {
+		return false
+	}
+	return (g.Least == nil || g.Measured >= *g.Least) && (g.Most == nil || g.Measured <= *g.Most)
+}
 
-// WriteChanges prints them for people.
-func WriteChanges(w io.Writer, changes []Change) error { panic("not written yet") }
+// Verdict is what came of the goal, in words: met, not met, that an end was embedded,
+// or why there is no measurement.
+func (g *Goal) Verdict() string {
+	switch {
+	case g.Skipped != "":
+		return "skipped: " + g.Skipped
+	case g.Embedded:
+		return "embedded, not held"
+	case g.Met():
+		return "met"
+	}
+	return "not met"
+}
+
+// Figure is what was measured, with its unit; empty if nothing was.
+func (g *Goal) Figure() string {
+	if g.Skipped != "" {
+		return ""
+	}
+	return strings.TrimSpace(Figure(g.Measured) + " " + g.Unit)
+}

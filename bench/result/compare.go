@@ -1,0 +1,259 @@
+package result
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Limits say how much worse than a baseline is too much.
+type Limits struct {
+	// Allocs is how much allocations per operation may grow, as a share: what has
+	// none may get none. Less than a hundredth of an allocation per operation more
+	// is what the runtime itself does meanwhile, and never too much. Runs in which
+	// an embedded end or time takes part are not held to it.
+	Allocs float64
+	// Ratio is how much a goal's measured ratio may fall, as a share; or rise, where
+	// less is better. Goals in units of time or memory are not held to it, as they
+	// are the machine's too, nor are embedded ones.
+	Ratio float64
+}
+
+// Change is one figure of two reports.
+type Change struct {
+	// Name is that of the run or the goal; empty for what holds for all of them.
+	Name, Figure string
+	// Old and New are the figures, in the unit that Figure names. Where Uncompared
+	// they mean nothing.
+	Old, New float64
+	// Worse: it went the wrong way by more than the limit, or is not measured any
+	// more.
+	Worse bool
+	// Note says why something was not compared, or is not held to a limit.
+	Note string
+	// Uncompared tells that there are no two figures: Note says why.
+	Uncompared bool
+}
+
+const fewAllocs = 0.01 // per operation
+
+// Compare returns what differs between two reports' runs and goals of the same
+// names: pace, allocations, peak, latencies, ratios. Runs that were told different
+// things, or had other ends, are not compared, and what depends on the machine is
+// only on the same one; a Change says so. A run or a goal that the newer report has
+// no more is worse.
+func Compare(old, now *Report, limits Limits) []Change {
+	c := comparison{limits: limits}
+	c.machines(&old.Machine, &now.Machine)
+	pairs(old.Runs, now.Runs, func(r *Run) string { return r.Name }, c.runs)
+	pairs(old.Goals, now.Goals, func(g *Goal) string { return g.Name }, c.goals)
+	return c.changes
+}
+
+// comparison collects what differs.
+type comparison struct {
+	limits Limits
+	// elsewhere: the reports are of two machines.
+	elsewhere bool
+	changes   []Change
+}
+
+func (c *comparison) note(name, figure, note string, worse bool) {
+	c.changes = append(c.changes, Change{Name: name, Figure: figure, Note: note, Worse: worse, Uncompared: true})
+}
+
+// figure adds one that differs.
+func (c *comparison) figure(name, figure string, old, now float64, worse bool, note string) {
+	if old != now {
+		c.changes = append(c.changes, Change{Name: name, Figure: figure, Old: old, New: now, Worse: worse, Note: note})
+	}
+}
+
+// pairs calls f with those of the same name: the first with the first, the second
+// with the second. Those of the old report come first, and nil is who is missing.
+func pairs[T any](old, now []T, name func(*T) string, f func(old, now *T)) {
+	ofName := map[string][]*T{}
+	for i := range now {
+		n := name(&now[i])
+		ofName[n] = append(ofName[n], &now[i])
+	}
+	paired := map[*T]bool{}
+	for i := range old {
+		var other *T
+		n := name(&old[i])
+		if list := ofName[n]; len(list) > 0 {
+			other, ofName[n] = list[0], list[1:]
+			paired[other] = true
+		}
+		f(&old[i], other)
+	}
+	for i := range now {
+		if !paired[&now[i]] {
+			f(nil, &now[i])
+		}
+	}
+}
+
+// machines finds out whether figures that depend on the machine can be compared.
+func (c *comparison) machines(old, now *Machine) {
+	var other, besides []string
+	differ := func(list *[]string, what, a, b string) {
+		if a != b {
+			*list = append(*list, fmt.Sprintf("%s: %s, now %s", what, orNone(a), orNone(b)))
+		}
+	}
+	differ(&other, "system", old.OS+"/"+old.Arch, now.OS+"/"+now.Arch)
+	differ(&other, "CPU", old.CPU, now.CPU)
+	differ(&other, "cores", Figure(float64(old.Cores)), Figure(float64(now.Cores)))
+	// Machines made from one mould differ by what the kernel keeps for itself.
+	if a, b := float64(old.Memory), float64(now.Memory); math.Abs(a-b) > max(a, b)/20 {
+		differ(&other, "memory", Memory(old.Memory), Memory(now.Memory))
+	}
+	differ(&besides, "kernel", old.Kernel, now.Kernel)
+	differ(&besides, "Go", old.Go, now.Go)
+	if len(other) > 0 {
+		c.elsewhere = true
+		c.note("", "machine", "another machine: pace, CPU time, bytes, peak, latencies, and goals in units of time or memory are not compared ("+strings.Join(other, "; ")+")", false)
+	}
+	if len(besides) > 0 {
+		c.note("", "machine", "figures may differ for this alone: "+strings.Join(besides, "; "), false)
+	}
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+func (c *comparison) runs(old, now *Run) {
+	switch {
+	case now == nil:
+		c.note(old.Name, "run", "the newer report does not have it", true)
+		return
+	case old == nil:
+		c.note(now.Name, "run", "the older report does not have it", false)
+		return
+	}
+	if why := differences(old, now); why != "" {
+		c.note(old.Name, "run", "not the same measurement, not compared: "+why, false)
+		return
+	}
+	c.allocs(old, now)
+	if c.elsewhere {
+		return
+	}
+	c.figure(old.Name, "ops/s", old.OpsPerSecond(), now.OpsPerSecond(), false, "")
+	c.figure(old.Name, "CPU s/M ops", old.CPUPerMillion(), now.CPUPerMillion(), false, "")
+	c.figure(old.Name, "B/op", old.BytesPerOp, now.BytesPerOp, false, "")
+	if old.PeakRSS > 0 && now.PeakRSS > 0 {
+		c.figure(old.Name, "peak RSS MiB", float64(old.PeakRSS)/(1<<20), float64(now.PeakRSS)/(1<<20), false, "")
+	}
+	c.latencies(old, now)
+}
+
+func (c *comparison) allocs(old, now *Run) {
+	a, b := old.AllocsPerOp, now.AllocsPerOp
+	worse, note := grown(a, b, c.limits.Allocs), ""
+	if why := notHeld(now); why != "" {
+		worse, note = false, why
+	}
+	c.figure(old.Name, "allocs/op", a, b, worse, note)
+}
+
+// grown tells whether allocations did by more than a share.
+func grown(old, now, share float64) bool {
+	return now-old >= fewAllocs && now > old*(1+share)
+}
+
+// notHeld says why a run's allocations are not held to a limit, empty if they are.
+func notHeld(r *Run) string {
+	switch {
+	case r.Source == "embedded" || r.Target == "embedded":
+		return "not held: an end is embedded"
+	case r.Kind == "mirror":
+		return "not held: it is paced"
+	case r.Kind == "secondary":
+		return "not held: it is a server's"
+	}
+	return ""
+}
+
+// latencies adds the median and the p99 of those that both have.
+func (c *comparison) latencies(old, now *Run) {
+	for _, name := range slices.Sorted(maps.Keys(old.Latencies)) {
+		a := old.Latencies[name]
+		b, ok := now.Latencies[name]
+		if !ok {
+			c.note(old.Name, name, "the newer report does not have this latency", true)
+			continue
+		}
+		c.figure(old.Name, name+" p50 ms", 1e3*a.P50, 1e3*b.P50, false, "")
+		c.figure(old.Name, name+" p99 ms", 1e3*a.P99, 1e3*b.P99, false, "")
+	}
+}
+
+// differences says in what two runs of one name are not the same measurement, empty
+// if they are.
+func differences(old, now *Run) string {
+	var list []string
+	differ := func(what, a, b string) {
+		if a != b {
+			list = append(list, fmt.Sprintf("%s: %s, now %s", what, orNone(a), orNone(b)))
+		}
+	}
+	differ("kind", old.Kind, now.Kind)
+	differ("preset", old.Preset, now.Preset)
+	differ("source", old.Source, now.Source)
+	differ("target", old.Target, now.Target)
+	differing(asMap(old.Settings), asMap(now.Settings), "", differ)
+	differing(asMap(old.Workload), asMap(now.Workload), "workload's ", differ)
+	return strings.Join(list, "; ")
+}
+
+// differing calls differ for each field that is not the same in both.
+func differing(old, now map[string]any, prefix string, differ func(what, a, b string)) {
+	names := maps.Clone(old)
+	maps.Copy(names, now)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		a, b := old[name], now[name]
+		if !reflect.DeepEqual(a, b) {
+			differ(prefix+name, shown(a), shown(b))
+		}
+	}
+}
+
+// asMap is a value in the form in which it would be read, so that one that was just
+// measured equals one from a file. What is no object is one of a single field.
+func asMap(v any) map[string]any {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return map[string]any{"": err.Error()}
+	}
+	dec := json.NewDecoder(strings.NewReader(string(text)))
+	dec.UseNumber()
+	var fields map[string]any
+	if err := dec.Decode(&fields); err != nil {
+		return map[string]any{"": string(text)}
+	}
+	return fields
+}
+
+func shown(v any) string {
+	if v == nil {
+		return ""
+	}
+	if s, ok := v.(string); ok {
+		return s
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
