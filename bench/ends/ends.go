@@ -2,40 +2,23 @@ package ends
 
 import (
 	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/bench/workload"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 // First is the optime before the first entry of every log that is made here.
 var First = oplog.NewOpTime(1_700_000_000, 1, 1)
 
-// Memory is a member whose log is in memory, and which sends it as fast as it is
-// asked. It is for one reader at a time.
-type Memory struct {
-	// Entries and Ops are how many it has, Bytes their size; Last is the newest one.
-	Entries, Ops int
-	Bytes        int64
-	Last         oplog.OpTime
-}
-
-// NewMemory makes a workload's log. A reply has perReply bytes at most; zero means
-// 16 MiB.
-func NewMemory(w workload.Workload, perReply int) (*Memory, error) { panic("not written yet") }
-
-// Host is a name for it.
-func (m *Memory) Host() string { panic("not written yet") }
-
-// Call implements call.Caller: find and getMore on the log; anything else is ok. At
-// the end of the log it waits until ctx is done.
-func (m *Memory) Call(ctx context.Context, cmd call.Command) (raw []byte, err error) {
-	panic("not written yet")
-}
-
-// Rewind begins anew: the next find answers with the beginning.
-func (m *Memory) Rewind() { panic("not written yet") }
+// MetaDB is the metadata database of all links that are made to measure something:
+// not the one of links that are in use.
+const MetaDB = "replicator_bench"
 
 // End is a set that is connected to.
 type End struct {
@@ -45,43 +28,218 @@ type End struct {
 	// which is played, or "null".
 	Embedded bool
 	Version  string
+
+	// sim is the embedded set where it is of this process, stop what ends one that is
+	// not.
+	sim  *mongosim.Set
+	stop func()
 }
 
 // Open connects to the set that uri names.
-func Open(ctx context.Context, uri string) (*End, error) { panic("not written yet") }
+func Open(ctx context.Context, uri string) (*End, error) {
+	opts, err := mdb.Parse(mdb.Config{URI: uri, AppName: "replicator-bench"})
+	if err != nil {
+		return nil, fmt.Errorf("connect to an end: %w", err)
+	}
+	e := &End{URI: uri}
+	if e.Set, err = mdb.Open(ctx, opts); err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", opts, err)
+	}
+	reply, err := e.run(ctx, "admin", bson.D{{Key: "buildInfo", Value: 1}})
+	if err != nil {
+		e.Set.Close()
+		return nil, fmt.Errorf("connect to %s: %w", opts, err)
+	}
+	e.Version, _ = reply.Lookup("version").StringValueOK()
+	return e, nil
+}
+
+// Start starts an Empty or a Played end: in a process of its own by serve, or in this
+// one where that is nil. Last is the newest entry of a Played one.
+func Start(ctx context.Context, serve Serve, what What) (end *End, last oplog.OpTime, err error) {
+	if serve != nil {
+		return startServed(ctx, serve, what)
+	}
+	switch what.Kind {
+	case Empty:
+		end, err = StartEmbedded(ctx, what.Seed, what.OplogBytes)
+		return end, oplog.OpTime{}, err
+	case Played:
+		return startPlayed(ctx, what)
+	case Acknowledging:
+	}
+	return nil, oplog.OpTime{}, fmt.Errorf("start an end: its kind is %q, not %q or %q", what.Kind, Empty, Played)
+}
+
+// startServed starts an end in a process of its own.
+func startServed(ctx context.Context, serve Serve, what What) (*End, oplog.OpTime, error) {
+	served, err := serve(ctx, what)
+	if err != nil {
+		return nil, oplog.OpTime{}, fmt.Errorf("start an end of kind %q in a process of its own: %w", what.Kind, err)
+	}
+	e, err := Open(ctx, served.URI)
+	if err != nil {
+		served.Stop()
+		return nil, oplog.OpTime{}, err
+	}
+	e.Embedded, e.Version, e.stop = true, served.Version, served.Stop
+	return e, served.Last, nil
+}
 
 // StartEmbedded starts an embedded set of one member and connects to it. Seeds of
-// two sets must differ.
+// two sets must differ. An oplog of zero bytes has the embedded set's default.
 func StartEmbedded(ctx context.Context, seed int64, oplogBytes int64) (*End, error) {
-	panic("not written yet")
+	return startSim(ctx, mongosim.Options{Seed: seed, OplogBytes: oplogBytes, TTLInterval: -1})
+}
+
+func startSim(ctx context.Context, opts mongosim.Options) (*End, error) {
+	sim, err := mongosim.Start(ctx, opts)
+	if err != nil {
+		return nil, fmt.Errorf("start an embedded set: %w", err)
+	}
+	e, err := Open(ctx, sim.URI())
+	if err != nil {
+		sim.Close()
+		return nil, err
+	}
+	e.Embedded, e.sim = true, sim
+	return e, nil
 }
 
 // StartPlayed starts an embedded set that has the log of a workload behind First, and
 // what was there before it. Last is the newest entry.
 func StartPlayed(ctx context.Context, seed int64, w workload.Workload) (end *End, last oplog.OpTime, err error) {
-	panic("not written yet")
+	return startPlayed(ctx, What{Kind: Played, Seed: seed, Workload: w})
+}
+
+const (
+	// playAtOnce is how many bytes of entries are given to the set at a time.
+	playAtOnce = 8 << 20
+	// spareOplog is added to what a log takes, so that nothing is cut off it, and
+	// perEntry for each entry.
+	spareOplog = 64 << 20
+	perEntry   = 64
+)
+
+func startPlayed(ctx context.Context, what What) (*End, oplog.OpTime, error) {
+	before, err := collectionsOf(what.Workload)
+	if err != nil {
+		return nil, oplog.OpTime{}, err
+	}
+	size := what.OplogBytes
+	if size == 0 {
+		err := eachEntry(what.Workload, func(entry bson.Raw, _ int) error {
+			size += int64(len(entry)) + perEntry
+			return ctx.Err()
+		})
+		if err != nil {
+			return nil, oplog.OpTime{}, err
+		}
+		size += spareOplog
+	}
+	stored := make([]mongosim.StoredCollection, 0, len(before))
+	for _, c := range before {
+		stored = append(stored, mongosim.StoredCollection{
+			NS: c.NS, UUID: c.UUID, Options: emptyDocument, Indexes: c.Indexes, Documents: c.Documents,
+		})
+	}
+	e, err := startSim(ctx, mongosim.Options{
+		Seed: what.Seed, TTLInterval: -1, OplogBytes: size,
+		Recording: &mongosim.Recording{First: First, Collections: stored},
+	})
+	if err != nil {
+		return nil, oplog.OpTime{}, err
+	}
+	last, err := e.play(ctx, what.Workload)
+	if err != nil {
+		e.Close()
+		return nil, oplog.OpTime{}, err
+	}
+	return e, last, nil
+}
+
+var emptyDocument = bson.Raw{5, 0, 0, 0, 0}
+
+// play plays the log of a workload, and returns its newest entry.
+func (e *End) play(ctx context.Context, w workload.Workload) (oplog.OpTime, error) {
+	member := e.sim.Member(0)
+	var entries []bson.Raw
+	bytes := 0
+	flush := func() error {
+		if err := member.Play(entries); err != nil {
+			return fmt.Errorf("play the log of %s: %w", w.Name, err)
+		}
+		entries, bytes = entries[:0], 0
+		return context.Cause(ctx)
+	}
+	log, err := workload.NewLog(w, First)
+	if err != nil {
+		return oplog.OpTime{}, fmt.Errorf("make the log of %s: %w", w.Name, err)
+	}
+	for {
+		entry, _, ok, err := log.Next()
+		if err != nil {
+			return oplog.OpTime{}, fmt.Errorf("make the log of %s: %w", w.Name, err)
+		}
+		if !ok {
+			return log.Last(), flush()
+		}
+		entries = append(entries, entry)
+		if bytes += len(entry); bytes >= playAtOnce {
+			if err := flush(); err != nil {
+				return oplog.OpTime{}, err
+			}
+		}
+	}
+}
+
+// eachEntry gives f the entries of a workload's log.
+func eachEntry(w workload.Workload, f func(entry bson.Raw, ops int) error) error {
+	log, err := workload.NewLog(w, First)
+	if err != nil {
+		return fmt.Errorf("make the log of %s: %w", w.Name, err)
+	}
+	for {
+		entry, ops, ok, err := log.Next()
+		if err != nil {
+			return fmt.Errorf("make the log of %s: %w", w.Name, err)
+		}
+		if !ok {
+			return nil
+		}
+		if err := f(entry, ops); err != nil {
+			return err
+		}
+	}
+}
+
+func collectionsOf(w workload.Workload) ([]workload.Collection, error) {
+	gen, err := workload.New(w)
+	if err == nil {
+		var list []workload.Collection
+		if list, err = gen.Collections(); err == nil {
+			return list, nil
+		}
+	}
+	return nil, fmt.Errorf("make the collections of %s: %w", w.Name, err)
 }
 
 // Close disconnects, and ends an embedded set.
-func (e *End) Close() { panic("not written yet") }
-
-// Fill makes the collections, with indexes and documents, in databases that are
-// dropped before.
-func (e *End) Fill(ctx context.Context, collections []workload.Collection) error {
-	panic("not written yet")
+func (e *End) Close() {
+	e.Set.Close()
+	if e.sim != nil {
+		e.sim.Close()
+	}
+	if e.stop != nil {
+		e.stop()
+	}
 }
 
-// Null is a server on loopback that acknowledges every command as if it had done
-// it, with the right counts. Until Arm it hands all to an embedded set behind it, so
-// that a link can be made; from then on it stores nothing.
-type Null struct{ *End }
-
-// StartNull starts one.
-func StartNull(ctx context.Context, seed int64) (*Null, error) { panic("not written yet") }
-
-// Arm makes it forget everything from now on, or ends that.
-func (n *Null) Arm(on bool) { panic("not written yet") }
-
-// Commands is how many commands it has acknowledged since Arm, Statements how many
-// writes were in them.
-func (n *Null) Commands() (commands, statements int64) { panic("not written yet") }
+// run runs a command on the primary.
+func (e *End) run(ctx context.Context, db string, cmd bson.D) (bson.Raw, error) {
+	body, err := bson.Marshal(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("build the command %s: %w", cmd[0].Key, err)
+	}
+	return e.Set.Call(ctx, call.Command{DB: db, Body: body})
+}

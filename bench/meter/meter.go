@@ -1,9 +1,10 @@
 package meter
 
 import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
 	"time"
-
-	"github.com/oplogrep/replicator/bench/result"
 )
 
 // Usage is what a stretch cost, the whole process counted.
@@ -16,35 +17,43 @@ type Usage struct {
 }
 
 // Meter is a stretch being measured.
-type Meter struct{}
+type Meter struct {
+	mem     runtime.MemStats
+	cpu     time.Duration
+	base    int64
+	peaks   bool // the mark of the resident memory is of this stretch
+	started time.Time
+}
 
 // Start collects garbage, gives memory back to the system, resets the mark of the
 // resident memory where the system allows that, and begins. One at a time.
-func Start() (*Meter, error) { panic("not written yet") }
+func Start() (*Meter, error) {
+	debug.FreeOSMemory() // it collects, too
+	m := &Meter{}
+	m.peaks = resetPeak()
+	m.base = residentBytes()
+	runtime.ReadMemStats(&m.mem)
+	var err error
+	if m.cpu, err = cpuTime(); err != nil {
+		return nil, fmt.Errorf("read the CPU time of the process: %w", err)
+	}
+	m.started = time.Now()
+	return m, nil
+}
 
 // Stop ends it.
-func (m *Meter) Stop() (Usage, error) { panic("not written yet") }
-
-// Profiler takes a CPU profile.
-type Profiler struct{}
-
-// StartProfile begins one, that is kept in file too unless that is empty.
-func StartProfile(file string) (*Profiler, error) { panic("not written yet") }
-
-// Stop ends it and sums it up: shares of system calls, hashing, copying, garbage
-// collection, allocation, scheduling and the program's own packages, and the top
-// functions.
-func (p *Profiler) Stop() (*result.Profile, error) { panic("not written yet") }
-
-// Machine says what this is; version is the program's.
-func Machine(version string) result.Machine { panic("not written yet") }
-
-// Histogram collects latencies, by many goroutines. Its memory does not depend on
-// how many there are; it is exact to 1 %.
-type Histogram struct{}
-
-// Record adds one.
-func (h *Histogram) Record(d time.Duration) { panic("not written yet") }
-
-// Latency sums it up.
-func (h *Histogram) Latency() result.Latency { panic("not written yet") }
+func (m *Meter) Stop() (Usage, error) {
+	u := Usage{Elapsed: time.Since(m.started), BaseRSS: m.base}
+	cpu, err := cpuTime()
+	if err != nil {
+		return Usage{}, fmt.Errorf("read the CPU time of the process: %w", err)
+	}
+	u.CPU = cpu - m.cpu
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	u.Allocs, u.Bytes = mem.Mallocs-m.mem.Mallocs, mem.TotalAlloc-m.mem.TotalAlloc
+	if m.peaks {
+		u.PeakRSS = max(peakBytes(), m.base)
+	}
+	return u, nil
+}

@@ -1,0 +1,164 @@
+package ends
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// nullCommand is the command by which a null server is armed and asked.
+const nullCommand = "replicatorNull"
+
+// Null is a server on loopback that acknowledges every command as if it had done
+// it, with the right counts. Until Arm it hands all to an embedded set behind it, so
+// that a link can be made; from then on it stores no document but those of a link's
+// lanes, in memory.
+//
+// Armed, it answers insert, update, delete and the end of a transaction at once, and
+// a find with nothing. All else goes to the set behind it still: what tells of
+// collections, and what makes and drops them. It reads every byte that it is sent.
+type Null struct {
+	*End
+
+	// server is nil where it is of another process.
+	server *nullServer
+}
+
+// StartNull starts one in this process.
+func StartNull(ctx context.Context, seed int64) (*Null, error) {
+	behind, err := StartEmbedded(ctx, seed, 0)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newNullServer(ctx, behind)
+	if err != nil {
+		behind.Close()
+		return nil, err
+	}
+	n, err := openNull(ctx, s.uri())
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	n.server = s
+	return n, nil
+}
+
+// StartNullAt starts one: in a process of its own by serve, or in this one where that
+// is nil.
+func StartNullAt(ctx context.Context, serve Serve, seed int64) (*Null, error) {
+	if serve == nil {
+		return StartNull(ctx, seed)
+	}
+	e, _, err := startServed(ctx, serve, What{Kind: Acknowledging, Seed: seed})
+	if err != nil {
+		return nil, err
+	}
+	e.Version = nullVersion
+	return &Null{End: e}, nil
+}
+
+// nullVersion is what End.Version says of a Null.
+const nullVersion = "null"
+
+func openNull(ctx context.Context, uri string) (*Null, error) {
+	e, err := Open(ctx, uri)
+	if err != nil {
+		return nil, err
+	}
+	e.Embedded, e.Version = true, nullVersion
+	return &Null{End: e}, nil
+}
+
+// Close disconnects, and ends the server.
+func (n *Null) Close() {
+	n.End.Close()
+	if n.server != nil {
+		n.server.close()
+	}
+}
+
+// Arm makes it forget everything from now on, or ends that. Its counts begin anew.
+func (n *Null) Arm(ctx context.Context, on bool) error {
+	if _, err := n.run(ctx, "admin", bson.D{{Key: nullCommand, Value: 1}, {Key: "arm", Value: on}}); err != nil {
+		return fmt.Errorf("arm the null server: %w", err)
+	}
+	return nil
+}
+
+// Commands is how many commands it has acknowledged since Arm, Statements how many
+// writes to documents were in them, those to MetaDB left out.
+func (n *Null) Commands(ctx context.Context) (commands, statements int64, err error) {
+	reply, err := n.run(ctx, "admin", bson.D{{Key: nullCommand, Value: 1}})
+	if err != nil {
+		return 0, 0, fmt.Errorf("ask the null server: %w", err)
+	}
+	commands, _ = reply.Lookup("commands").AsInt64OK()
+	statements, _ = reply.Lookup("statements").AsInt64OK()
+	return commands, statements, nil
+}
+
+// nullServer listens.
+type nullServer struct {
+	listener net.Listener
+	behind   *End
+	// address is the own one, member that of the set behind.
+	address, member string
+
+	armed                atomic.Bool
+	commands, statements atomic.Int64
+	lanes                lanes
+
+	ctx    context.Context //nolint:containedctx // the lifetime of all connections, ended by close
+	cancel context.CancelCauseFunc
+	done   sync.WaitGroup
+}
+
+// errNullClosed is why connections of a null server end.
+var errNullClosed = errors.New("the null server was closed")
+
+func newNullServer(ctx context.Context, behind *End) (*nullServer, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("start a null server: %w", err)
+	}
+	s := &nullServer{listener: l, behind: behind, address: l.Addr().String(), member: behind.sim.Member(0).Host()}
+	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	s.done.Go(s.acceptLoop)
+	return s, nil
+}
+
+// uri is that of the set behind, with the own address.
+func (s *nullServer) uri() string { return strings.ReplaceAll(s.behind.URI, s.member, s.address) }
+
+// acceptLoop serves clients until the listener is closed.
+func (s *nullServer) acceptLoop() {
+	for {
+		conn, err := s.listener.Accept()
+		if err != nil {
+			return
+		}
+		s.done.Go(func() {
+			c := newNullConn(s, conn)
+			defer c.close()
+			stop := context.AfterFunc(s.ctx, func() { _ = conn.Close() })
+			defer stop()
+			// How a connection ended is the client's business.
+			_ = c.serve(s.ctx)
+		})
+	}
+}
+
+// close ends all connections, and the set behind.
+func (s *nullServer) close() {
+	s.cancel(errNullClosed)
+	_ = s.listener.Close()
+	s.done.Wait()
+	s.behind.Close()
+}

@@ -1,0 +1,406 @@
+package ends
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/mongosim/wire"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
+)
+
+const (
+	// nullBuffer is what a connection reads at a time: as little as stays in a
+	// processor's cache, as much as makes system calls rare.
+	nullBuffer = 128 << 10
+	// prefix is what stands before the body of a message that begins with it: the
+	// header, the flags and the section's kind.
+	prefix = 16 + 4 + 1
+
+	opMsg          = 2013
+	moreToCome     = 1 << 1
+	requiredFlags  = 1<<16 - 1
+	maxMessageSize = 48_000_000
+)
+
+// nullConn is a connection to a null server.
+type nullConn struct {
+	server *nullServer
+	conn   net.Conn
+	// in is what is read through, reader reads whole messages from it.
+	in     *bufio.Reader
+	reader *wire.Reader
+	// behind is the connection to the set behind, nil before it is needed.
+	behind *wire.Client
+	// out are replies that are not sent yet.
+	out []byte
+	id  int32
+}
+
+func newNullConn(s *nullServer, conn net.Conn) *nullConn {
+	c := &nullConn{server: s, conn: conn, in: bufio.NewReaderSize(conn, nullBuffer)}
+	// A bufio.Reader of a bufio.Reader that is large enough is that one, so nothing
+	// gets lost between the two.
+	c.reader = wire.NewReader(c.in)
+	return c
+}
+
+func (c *nullConn) close() {
+	_ = c.conn.Close()
+	if c.behind != nil {
+		_ = c.behind.Close()
+	}
+}
+
+// serve answers message after message until the connection ends.
+func (c *nullConn) serve(ctx context.Context) error {
+	for {
+		// What was asked in one go is answered in one go. That only a part of the next
+		// message is there does no harm: the rest of it waits for no answer.
+		if c.in.Buffered() == 0 || len(c.out) > nullBuffer/2 {
+			if err := c.flush(); err != nil {
+				return err
+			}
+		}
+		// What counts is whether it is armed when a message comes, not when it is
+		// waited for.
+		if _, err := c.in.Peek(1); err != nil {
+			return err
+		}
+		if c.server.armed.Load() {
+			taken, err := c.tryAcknowledge()
+			if err != nil {
+				return err
+			}
+			if taken {
+				continue
+			}
+		}
+		msg, err := c.reader.ReadMessage()
+		if err != nil {
+			return err
+		}
+		if err := c.handle(ctx, msg); err != nil {
+			return err
+		}
+	}
+}
+
+// errMalformed is a message that is none.
+var errMalformed = errors.New("malformed message")
+
+// tryAcknowledge acknowledges the next message without looking at more of it than
+// what it is and how many statements it has. It is false, and nothing was read, where
+// it is something else than a write, or does not begin with its body.
+func (c *nullConn) tryAcknowledge() (taken bool, err error) {
+	head, err := c.in.Peek(prefix + 4)
+	if err != nil {
+		return false, err
+	}
+	size := int(binary.LittleEndian.Uint32(head))
+	flags := binary.LittleEndian.Uint32(head[16:])
+	bodySize := int(binary.LittleEndian.Uint32(head[prefix:]))
+	switch {
+	case size < prefix+rawbson.MinSize || size > maxMessageSize, binary.LittleEndian.Uint32(head[12:]) != opMsg,
+		flags&requiredFlags&^moreToCome != 0, head[20] != 0,
+		bodySize < rawbson.MinSize || bodySize > size-prefix || bodySize > nullBuffer-prefix:
+		return false, nil // wire.Reader says what is wrong, if anything is
+	}
+	id := int32(binary.LittleEndian.Uint32(head[4:]))
+	if head, err = c.in.Peek(prefix + bodySize); err != nil {
+		return false, err
+	}
+	w, ok := writeOf(head[prefix:])
+	if !ok || w.kept() {
+		return false, nil
+	}
+	if _, err := c.in.Discard(prefix + bodySize); err != nil {
+		return false, err
+	}
+	n, err := c.countSections(size - prefix - bodySize)
+	if err != nil {
+		return false, err
+	}
+	w.statements += n
+	c.server.count(w)
+	if flags&moreToCome != 0 {
+		return true, nil
+	}
+	return true, c.answer(&wire.Message{ResponseTo: id, Body: w.reply()})
+}
+
+// countSections reads what follows the body, which are document sequences, and
+// returns how many documents they have.
+func (c *nullConn) countSections(left int) (documents int, err error) {
+	for left > 0 {
+		head, err := c.in.Peek(1 + 4)
+		if err != nil {
+			return 0, err
+		}
+		size := int(binary.LittleEndian.Uint32(head[1:]))
+		if head[0] != 1 || size < 4+2 || size > left-1 {
+			return 0, fmt.Errorf("%w: a section of kind %d with %d bytes, there are %d", errMalformed, head[0], size, left)
+		}
+		if _, err := c.in.Discard(1 + 4); err != nil {
+			return 0, err
+		}
+		left -= 1 + size
+		name, err := c.in.ReadSlice(0)
+		if err != nil {
+			return 0, err
+		}
+		n, err := c.countDocuments(size - 4 - len(name))
+		if err != nil {
+			return 0, err
+		}
+		documents += n
+	}
+	return documents, nil
+}
+
+// countDocuments reads documents that take left bytes together.
+func (c *nullConn) countDocuments(left int) (n int, err error) {
+	for left > 0 {
+		head, err := c.in.Peek(4)
+		if err != nil {
+			return 0, err
+		}
+		size := int(binary.LittleEndian.Uint32(head))
+		if size < rawbson.MinSize || size > left {
+			return 0, fmt.Errorf("%w: a document of %d bytes, there are %d", errMalformed, size, left)
+		}
+		if _, err := c.in.Discard(size); err != nil {
+			return 0, err
+		}
+		left -= size
+		n++
+	}
+	if left < 0 {
+		return 0, fmt.Errorf("%w: a section ends within its name", errMalformed)
+	}
+	return n, nil
+}
+
+// handle answers a message that was read whole.
+func (c *nullConn) handle(ctx context.Context, msg *wire.Message) error {
+	body, err := c.reply(ctx, msg)
+	if err != nil || msg.Flags.Has(wire.MoreToCome) {
+		return err
+	}
+	return c.answer(&wire.Message{ResponseTo: msg.RequestID, Body: body, Legacy: msg.Legacy, Flags: msg.Flags & wire.ChecksumPresent})
+}
+
+func (c *nullConn) reply(ctx context.Context, msg *wire.Message) (bson.Raw, error) {
+	it := rawbson.NewIter(msg.Body)
+	it.Next()
+	switch it.Name() {
+	case nullCommand:
+		return c.server.control(ctx, msg.Body), nil
+	case "hello", "isMaster", "ismaster":
+		reply, err := c.ask(ctx, msg)
+		if err != nil {
+			return nil, err
+		}
+		return c.server.ownHello(reply), nil
+	}
+	if c.server.armed.Load() {
+		if w, ok := writeOf(msg.Body); ok {
+			return c.acknowledge(ctx, msg, w)
+		}
+	}
+	return c.ask(ctx, msg)
+}
+
+// acknowledge answers what an armed server answers itself, but for finds in MetaDB
+// outside of transactions: there is no more than what was there before.
+func (c *nullConn) acknowledge(ctx context.Context, msg *wire.Message, w write) (bson.Raw, error) {
+	for _, s := range msg.Sequences {
+		w.statements += len(s.Docs)
+	}
+	isFind := w.name == "find"
+	if w.kept() && isFind {
+		c.server.count(w)
+		return c.server.lanes.find(msg.Body), nil
+	}
+	if w.kept() {
+		w.statements = c.server.lanes.update(msg)
+	}
+	if _, inTransaction := rawbson.Lookup(msg.Body, "autocommit"); w.own && isFind && !inTransaction {
+		return c.ask(ctx, msg)
+	}
+	c.server.count(w)
+	return w.reply(), nil
+}
+
+// answer puts a reply behind those that are to be sent.
+func (c *nullConn) answer(reply *wire.Message) (err error) {
+	c.id++
+	reply.RequestID = c.id
+	appendTo := wire.AppendMessage
+	if reply.Legacy {
+		appendTo = wire.AppendLegacyReply
+	}
+	c.out, err = appendTo(c.out, reply)
+	return err
+}
+
+// flush sends the replies that are ready.
+func (c *nullConn) flush() error {
+	if len(c.out) == 0 {
+		return nil
+	}
+	_, err := c.conn.Write(c.out)
+	if cap(c.out) > nullBuffer {
+		c.out = nil
+	}
+	c.out = c.out[:0]
+	return err
+}
+
+// ask hands a command to the set behind.
+func (c *nullConn) ask(ctx context.Context, msg *wire.Message) (bson.Raw, error) {
+	if c.behind == nil {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.server.member)
+		if err != nil {
+			return nil, err
+		}
+		c.behind = wire.NewClient(conn)
+	}
+	noReply := msg.Flags.Has(wire.MoreToCome)
+	_, err := c.behind.Send(ctx, wire.Request{Body: msg.Body, Sequences: msg.Sequences, NoReply: noReply})
+	if err != nil || noReply {
+		return nil, err
+	}
+	reply, err := c.behind.Receive(ctx)
+	if errors.Is(err, io.EOF) {
+		return nil, io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return nil, err
+	}
+	return reply.Body, nil
+}
+
+// write is a command that an armed null server acknowledges.
+type write struct {
+	name string
+	// collection is a view of the command.
+	collection []byte
+	statements int
+	own        bool // it is on MetaDB
+}
+
+// kept tells that it is about what even an armed server remembers.
+func (w *write) kept() bool {
+	return w.own && string(w.collection) == lanesCollection && (w.name == "update" || w.name == "find")
+}
+
+// writeOf returns what a command's body says, false where it is none to be
+// acknowledged. Statements that travel beside the body are not counted.
+func writeOf(body bson.Raw) (w write, ok bool) {
+	it := rawbson.NewIter(body)
+	if !it.Next() {
+		return write{}, false
+	}
+	list := ""
+	switch it.Name() {
+	case "insert":
+		w.name, list = "insert", "documents"
+	case "update":
+		w.name, list = "update", "updates"
+	case "delete":
+		w.name, list = "delete", "deletes"
+	case "find":
+		w.name = "find"
+	case "commitTransaction", "abortTransaction":
+		w.name = "commitTransaction"
+	default:
+		return write{}, false
+	}
+	if name, ok := it.Text(); ok {
+		w.collection = it.Value[4 : 4+len(name)]
+	}
+	for it.Next() {
+		switch {
+		case list != "" && it.Is(list):
+			docs, ok := it.Array()
+			if !ok {
+				return write{}, false
+			}
+			for each := rawbson.NewIter(docs); each.Next(); {
+				w.statements++
+			}
+		case it.Is("$db"):
+			db, _ := it.Text()
+			w.own = db == MetaDB
+		}
+	}
+	return w, it.Err() == nil
+}
+
+// reply acknowledges it: everything was found, and changed.
+func (w *write) reply() bson.Raw {
+	var body []byte
+	switch w.name {
+	case "insert", "delete":
+		body = bsoncore.AppendInt32Element(body, "n", int32(w.statements))
+	case "update":
+		body = bsoncore.AppendInt32Element(body, "n", int32(w.statements))
+		body = bsoncore.AppendInt32Element(body, "nModified", int32(w.statements))
+	case "find":
+		return foundReply("nothing.here", nil)
+	}
+	return bsoncore.BuildDocument(nil, bsoncore.AppendDoubleElement(body, "ok", 1))
+}
+
+func (s *nullServer) count(w write) {
+	s.commands.Add(1)
+	if !w.own {
+		s.statements.Add(int64(w.statements))
+	}
+}
+
+// control carries out a nullCommand.
+func (s *nullServer) control(ctx context.Context, cmd bson.Raw) bson.Raw {
+	if e, ok := rawbson.Lookup(cmd, "arm"); ok {
+		if err := s.lanes.load(ctx, s.behind); err != nil {
+			body := bsoncore.AppendStringElement(nil, "errmsg", err.Error())
+			body = bsoncore.AppendInt32Element(body, "code", int32(servererr.OperationFailed))
+			return bsoncore.BuildDocument(nil, bsoncore.AppendDoubleElement(body, "ok", 0))
+		}
+		s.armed.Store(e.Truth())
+		s.commands.Store(0)
+		s.statements.Store(0)
+	}
+	body := bsoncore.AppendBooleanElement(nil, "armed", s.armed.Load())
+	body = bsoncore.AppendInt64Element(body, "commands", s.commands.Load())
+	body = bsoncore.AppendInt64Element(body, "statements", s.statements.Load())
+	return bsoncore.BuildDocument(nil, bsoncore.AppendDoubleElement(body, "ok", 1))
+}
+
+// ownHello puts the own address in place of that of the set behind. Without a
+// topologyVersion nobody waits for a change of it.
+func (s *nullServer) ownHello(reply bson.Raw) bson.Raw {
+	var body []byte
+	for it := rawbson.NewIter(reply); it.Next(); {
+		switch {
+		case it.Is("topologyVersion"):
+		case it.Is("hosts"):
+			list := bsoncore.BuildDocument(nil, bsoncore.AppendStringElement(nil, "0", s.address))
+			body = bsoncore.AppendArrayElement(body, "hosts", list)
+		case it.Is("primary"), it.Is("me"):
+			body = bsoncore.AppendStringElement(body, it.Name(), s.address)
+		default:
+			body = appendElem(body, &it.Elem)
+		}
+	}
+	return bsoncore.BuildDocument(nil, body)
+}

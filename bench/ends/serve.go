@@ -1,0 +1,47 @@
+package ends
+
+import (
+	"context"
+
+	"github.com/oplogrep/replicator/bench/workload"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Kind is what an embedded end is.
+type Kind string
+
+// The kinds of embedded ends.
+const (
+	// Empty is an embedded set of one member without data.
+	Empty Kind = "empty"
+	// Played is one that has the log of a workload; see StartPlayed.
+	Played Kind = "played"
+	// Acknowledging is a Null.
+	Acknowledging Kind = "null"
+)
+
+// What says which embedded end is wanted.
+type What struct {
+	Kind Kind `json:"kind"`
+	// Seed is the set's; those of two sets must differ.
+	Seed int64 `json:"seed"`
+	// OplogBytes is the size of its oplog; zero means the default of the embedded
+	// set, and for Played what the log takes.
+	OplogBytes int64 `json:"oplogBytes,omitempty"`
+	// Workload is what a Played set has.
+	Workload workload.Workload `json:"workload"`
+}
+
+// Served is an end in another process.
+type Served struct {
+	URI string `json:"uri"`
+	// Last is the newest entry of a Played set.
+	Last    oplog.OpTime `json:"last"`
+	Version string       `json:"version"`
+	// Stop ends it.
+	Stop func() `json:"-"`
+}
+
+// Serve starts an embedded end in a process of its own, so that what it costs is not
+// counted as ours. The command line has one.
+type Serve func(ctx context.Context, what What) (Served, error)

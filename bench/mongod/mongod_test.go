@@ -1,0 +1,273 @@
+package mongod
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/oplogrep/replicator/bench/workload"
+)
+
+// startFake starts a set of fake servers.
+func startFake(t *testing.T, kind string) (*Set, error) {
+	t.Helper()
+	t.Setenv(fakeEnv, kind)
+	t.Setenv("TMPDIR", t.TempDir())
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	set, err := Start(ctx, self, 64)
+	if err == nil {
+		t.Cleanup(func() { checkClosed(t, set) })
+	}
+	return set, err
+}
+
+// checkClosed closes a set and looks whether anything is left of it.
+func checkClosed(t *testing.T, set *Set) {
+	t.Helper()
+	if err := set.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, p := range set.members {
+		if err := p.started.Process.Signal(syscall.Signal(0)); !errors.Is(err, os.ErrProcessDone) {
+			t.Errorf("the server at %s runs on: %v", p.address, err)
+		}
+	}
+	if _, err := os.Stat(set.dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder %s is still there: %v", set.dir, err)
+	}
+}
+
+// insert writes n documents.
+func insert(t *testing.T, n int) func(context.Context, string) error {
+	return func(ctx context.Context, uri string) error {
+		client, err := mongo.Connect(options.Client().ApplyURI(uri))
+		if err != nil {
+			return err
+		}
+		defer func() {
+			if err := client.Disconnect(context.WithoutCancel(ctx)); err != nil {
+				t.Error(err)
+			}
+		}()
+		docs := make([]bson.D, n)
+		for i := range docs {
+			docs[i] = bson.D{{Key: "_id", Value: i}}
+		}
+		_, err = client.Database("d").Collection("c").InsertMany(ctx, docs)
+		return err
+	}
+}
+
+func TestCatchUp(t *testing.T) {
+	set, err := startFake(t, fakeServer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set.Version != "5.0.fake" || !strings.HasPrefix(set.URI, "mongodb://127.0.0.1:") {
+		t.Errorf("version %q at %s", set.Version, set.URI)
+	}
+	const documents, ops = 50, 300
+	w := workload.Workload{Name: "test", Seed: 1, Documents: documents, Ops: ops}
+	before := time.Now()
+	took, entries, err := set.CatchUp(t.Context(), w, insert(t, ops))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if entries != ops {
+		t.Errorf("%d entries, want %d", entries, ops)
+	}
+	// It applies so many entries each time that it is asked, and is asked on a tick.
+	if least := ops / perLook / 2 * pollEvery; took < least || took > time.Since(before) {
+		t.Errorf("it took %s, want from %s to %s", took, least, time.Since(before))
+	}
+	if _, _, err := set.CatchUp(t.Context(), w, insert(t, ops)); err == nil {
+		t.Error("a second secondary was added")
+	}
+}
+
+// A backlog of nothing has no time.
+func TestCatchUpOfNothing(t *testing.T) {
+	set, err := startFake(t, fakeServer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = set.CatchUp(t.Context(), workload.Workload{Name: "test", Ops: 1}, func(context.Context, string) error { return nil })
+	if err == nil || !strings.Contains(err.Error(), "nothing was written") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A server that dies is told of, with its log, and nobody waits for it.
+func TestCatchUpOfTheDead(t *testing.T) {
+	set, err := startFake(t, fakeServer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = set.CatchUp(t.Context(), workload.Workload{Name: "test", Ops: 1}, func(ctx context.Context, _ string) error {
+		if err := set.members[0].kill(); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	if err == nil || !strings.Contains(err.Error(), "write the backlog: the server at "+set.members[0].address) ||
+		!strings.Contains(err.Error(), "fake mongod starting") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Who waits for a secondary is told where it is when the time is over.
+func TestCatchUpOfTheLazy(t *testing.T) {
+	set, err := startFake(t, fakeLazy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("that is enough"))
+	defer cancel()
+	_, _, err = set.CatchUp(ctx, workload.Workload{Name: "test", Documents: 10, Ops: 1}, insert(t, 1))
+	if err == nil || !strings.Contains(err.Error(), "add a secondary") || !strings.Contains(err.Error(), "that is enough") ||
+		!strings.Contains(err.Error(), "it is in state 1") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestStartFails(t *testing.T) {
+	t.Run("no binary", func(t *testing.T) {
+		tmp := t.TempDir()
+		t.Setenv("TMPDIR", tmp)
+		_, err := Start(t.Context(), filepath.Join(tmp, "nowhere"), 64)
+		if err == nil || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "start the server "+tmp) {
+			t.Errorf("got %v", err)
+		}
+		checkEmpty(t, tmp)
+	})
+	t.Run("it ends", func(t *testing.T) {
+		_, err := startFake(t, fakeEnds)
+		if err == nil || !strings.Contains(err.Error(), "exit status 14") || !strings.Contains(err.Error(), "wrong data format") {
+			t.Errorf("got %v", err)
+		}
+		checkEmpty(t, os.TempDir())
+	})
+	t.Run("the port is taken", func(t *testing.T) {
+		set, err := startFake(t, fakeTaken)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(set.members) != 1 || !strings.HasSuffix(set.members[0].log, "member0-2.log") {
+			t.Errorf("members: %v", set.members)
+		}
+	})
+}
+
+func checkEmpty(t *testing.T, dir string) {
+	t.Helper()
+	left, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range left {
+		t.Errorf("%s is left", f.Name())
+	}
+}
+
+func TestArguments(t *testing.T) {
+	want := strings.Fields("--replSet bench --bind_ip 127.0.0.1 --port 4711 --dbpath /data/x --oplogSize 512 --wiredTigerCacheSizeGB 1 --nounixsocket")
+	if diff := cmp.Diff(want, arguments(4711, "/data/x", 512)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestWithSecondary(t *testing.T) {
+	config := bson.D{
+		{Key: "_id", Value: "bench"},
+		{Key: "version", Value: int32(7)},
+		{Key: "members", Value: bson.A{bson.D{{Key: "_id", Value: int32(0)}}}},
+		{Key: "settings", Value: bson.D{{Key: "x", Value: 1}}},
+	}
+	got, err := withSecondary(config, "b:2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := bson.D{
+		{Key: "_id", Value: "bench"},
+		{Key: "version", Value: int32(8)},
+		{Key: "members", Value: bson.A{
+			bson.D{{Key: "_id", Value: int32(0)}},
+			bson.D{
+				{Key: "_id", Value: int32(1)},
+				{Key: "host", Value: "b:2"},
+				{Key: "votes", Value: 0},
+				{Key: "priority", Value: 0},
+				{Key: "hidden", Value: true},
+			},
+		}},
+		{Key: "settings", Value: bson.D{{Key: "x", Value: 1}}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if len(config[2].Value.(bson.A)) != 1 {
+		t.Error("the configuration that was given has changed")
+	}
+	for _, bad := range []bson.D{nil, config[:2], {{Key: "version", Value: "8"}}, {{Key: "version", Value: int32(1)}, {Key: "members", Value: 1}}} {
+		if _, err := withSecondary(bad, "b:2"); err == nil {
+			t.Errorf("%v was taken for a configuration", bad)
+		}
+	}
+}
+
+func TestLogTail(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	if got := logTail(file); !strings.Contains(got, "no such file") {
+		t.Errorf("a log that is not there: %q", got)
+	}
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one\ntwo\n")
+	if got := logTail(file); got != "one\ntwo" {
+		t.Errorf("a short log: %q", got)
+	}
+	write(strings.Repeat("0123456789\n", 1000) + "the end\n")
+	got := logTail(file)
+	if len(got) > tailBytes || !strings.HasPrefix(got, "0123456789\n") || !strings.HasSuffix(got, "\nthe end") {
+		t.Errorf("a long log has %d bytes, from %.20q", len(got), got)
+	}
+}
+
+func TestAwait(t *testing.T) {
+	n := 0
+	err := await(t.Context(), "it is the third look", func(context.Context) error {
+		if n++; n < 3 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if err != nil || n != 3 {
+		t.Errorf("%v after %d looks", err, n)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause, last := errors.New("given up"), errors.New("not yet")
+	err = await(ctx, "pigs fly", func(context.Context) error { n++; cancel(cause); return last })
+	if !errors.Is(err, cause) || !strings.Contains(err.Error(), "wait until pigs fly") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,193 @@
+package plain
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/oplogrep/replicator/bench/ends"
+	"github.com/oplogrep/replicator/bench/workload"
+	"github.com/oplogrep/replicator/internal/compare"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// filled is an embedded set with what a workload begins with, and a client of it.
+func filled(t *testing.T, seed int64, w workload.Workload) (*ends.End, *Client) {
+	t.Helper()
+	end, err := ends.StartEmbedded(t.Context(), seed, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(end.Close)
+	gen, err := workload.New(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	collections, err := gen.Collections()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := end.Fill(t.Context(), collections); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Connect(t.Context(), end.URI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(context.WithoutCancel(t.Context())) })
+	return end, c
+}
+
+func preset(t *testing.T, name string) workload.Workload {
+	t.Helper()
+	w, err := workload.Preset(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Ops, w.Documents, w.Seed = 300, 300, 11
+	return w
+}
+
+// TestPace: what is written one by one is what the log of the workload says, with
+// hot documents, transactions and commands, however many are under way.
+func TestPace(t *testing.T) {
+	w := preset(t, "mixed")
+	w.Hot, w.HotShare, w.TxnShare, w.DDLEvery = 2, 0.5, 0.2, 90
+	want, _, err := ends.StartPlayed(t.Context(), 1, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer want.Close()
+	got, c := filled(t, 2, w)
+	var acks atomic.Int64
+	const rate = 3000
+	start := time.Now()
+	err = c.Pace(t.Context(), w, rate, func(sent, acked time.Time) {
+		acks.Add(1)
+		if sent.Before(start) || acked.Before(sent) {
+			t.Errorf("acknowledged %s after it was sent, %s after the start", acked.Sub(sent), sent.Sub(start))
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if acks.Load() != 300 {
+		t.Errorf("%d operations of 300 were told of", acks.Load())
+	}
+	// The last transaction may have more operations than are due after it began.
+	if least := time.Second * (300 - 20) / rate; time.Since(start) < least {
+		t.Errorf("300 operations at %d a second took %s", rate, time.Since(start))
+	}
+	report, err := compare.Compare(t.Context(), compare.Cluster(want.Set), compare.Cluster(got.Set), compare.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !report.Equal() {
+		t.Error(report.String())
+	}
+}
+
+func TestPaceFails(t *testing.T) {
+	w := preset(t, "updates")
+	_, c := filled(t, 1, workload.Workload{Name: "nothing", Documents: 1})
+	if err := c.Pace(t.Context(), w, 1000, nil); !errors.Is(err, errMissed) {
+		t.Errorf("updates of nothing: %v", err)
+	}
+	work, err := Prepare(w, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Write(t.Context(), work, 10); !errors.Is(err, errMissed) {
+		t.Errorf("bulk updates of nothing: %v", err)
+	}
+	if err := c.Pace(t.Context(), w, 0, nil); err == nil {
+		t.Error("a pace of nothing a second")
+	}
+	if err := c.Write(t.Context(), work, 0); err == nil {
+		t.Error("bulk writes of nothing")
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("enough")
+	cancel(cause)
+	if err := c.Pace(ctx, preset(t, "small-inserts"), 1, nil); !errors.Is(err, cause) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if _, err := Connect(t.Context(), "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=100"); err == nil {
+		t.Error("connected to nobody")
+	}
+}
+
+// TestPrepare: each operation is there once, and all of a document are one writer's,
+// in their order.
+func TestPrepare(t *testing.T) {
+	for _, name := range []string{"coalesce", "many-namespaces"} {
+		w := preset(t, name)
+		work, err := Prepare(w, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, owner, busy := 0, map[uint64]int{}, 0
+		for i, ops := range work.writers {
+			for _, op := range ops {
+				n++
+				if other, ok := owner[op.key]; ok && other != i {
+					t.Fatalf("%s: a document of %s is written by %d and %d", name, op.ns, other, i)
+				}
+				owner[op.key] = i
+			}
+			if len(ops) > 0 {
+				busy++
+			}
+		}
+		if n != 300 || work.Ops != 300 || work.Bytes < 300*10 {
+			t.Errorf("%s: %d operations, said to be %d with %d bytes", name, n, work.Ops, work.Bytes)
+		}
+		if busy < 3 {
+			t.Errorf("%s: only %d writers of 5 have something to do", name, busy)
+		}
+	}
+	w := preset(t, "mixed")
+	w.DDLEvery = 50
+	if _, err := Prepare(w, 2); !errors.Is(err, errCommands) {
+		t.Errorf("commands: %v", err)
+	}
+}
+
+// TestProbe: with one set as both ends everything is seen at once.
+func TestProbe(t *testing.T) {
+	_, c := filled(t, 1, workload.Workload{Name: "nothing", Documents: 1})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var mu sync.Mutex
+	n := 0
+	err := Probe(ctx, c, c, time.Millisecond, func(sent, acked, seen time.Time) {
+		mu.Lock()
+		defer mu.Unlock()
+		if n++; n == 5 {
+			cancel(nil)
+		}
+		if acked.Before(sent) || seen.Before(acked) {
+			t.Errorf("sent %s, acknowledged %s, seen %s", sent, acked, seen)
+		}
+	})
+	if err != nil || n != 5 {
+		t.Errorf("%d probes, %v", n, err)
+	}
+	// What is never mirrored is not told of.
+	_, other := filled(t, 2, workload.Workload{Name: "nothing", Documents: 1})
+	ctx, cancel = context.WithCancelCause(t.Context())
+	time.AfterFunc(100*time.Millisecond, func() { cancel(nil) })
+	if err := Probe(ctx, c, other, time.Millisecond, func(_, _, _ time.Time) { t.Error("a probe was seen") }); err != nil {
+		t.Error(err)
+	}
+	c.Close(t.Context())
+	if err := Probe(t.Context(), c, c, time.Millisecond, func(_, _, _ time.Time) {}); err == nil || !strings.Contains(err.Error(), "probe") {
+		t.Errorf("a client that was closed: %v", err)
+	}
+}

@@ -1,0 +1,61 @@
+package plain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+const (
+	// ProbeDB is the database that probes are written to. It has to be mirrored.
+	ProbeDB = "bench_probe"
+	// ProbeCollection is their collection.
+	ProbeCollection = "probes"
+)
+
+// Probe writes a document to source every interval until ctx is done, and looks for
+// it in target without a pause. It tells seen of each: when its write was sent and
+// acknowledged, and when it was first read from the target. One that comes later than
+// the next is due delays that. It returns nil when ctx is done; a probe that has not
+// come until then is not told of.
+func Probe(ctx context.Context, source, target *Client, every time.Duration, seen func(sent, acked, seen time.Time)) error {
+	from := source.client.Database(ProbeDB).Collection(ProbeCollection)
+	to := target.client.Database(ProbeDB).Collection(ProbeCollection)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		id := bson.NewObjectID()
+		sent := time.Now()
+		_, err := from.InsertOne(ctx, byID(id))
+		acked := time.Now()
+		if err == nil {
+			err = await(ctx, to, id)
+		}
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // The end of ctx is how it is ended.
+		}
+		if err != nil {
+			return fmt.Errorf("probe: %w", err)
+		}
+		seen(sent, acked, time.Now())
+	}
+}
+
+// await asks for a document until it is there.
+func await(ctx context.Context, in *mongo.Collection, id bson.ObjectID) error {
+	for {
+		err := in.FindOne(ctx, byID(id)).Err()
+		if !errors.Is(err, mongo.ErrNoDocuments) {
+			return err
+		}
+	}
+}
