@@ -51,7 +51,16 @@ corpus: build ## apply, replay and mirror the recordings under CORPUS=DIR, three
 	bin/replicator corpus "$(CORPUS)"
 
 .PHONY: bench
-bench: ## run the benchmarks; BENCH=REGEXP picks some
+bench: build ## measure what there are goals for, in minutes: a table, bin/bench.json, bin/bench-report/
+	bin/replicator bench goals --json bin/bench.json
+	bin/replicator bench report bin/bench.json --out bin/bench-report
+
+.PHONY: bench-compare
+bench-compare: ## hold bin/bench.json to bench/results/baseline.json: allocations and ratios, not times
+	bin/replicator bench compare bench/results/baseline.json bin/bench.json
+
+.PHONY: microbench
+microbench: ## run the benchmarks of single functions; BENCH=REGEXP picks some
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
 
 .PHONY: fuzz

@@ -1,11 +1,10 @@
 package bench
 
 import (
-	"context"
 	"io"
 	"time"
 
-	"github.com/oplogrep/replicator/bench/result"
+	"github.com/oplogrep/replicator/bench/ends"
 	"github.com/oplogrep/replicator/bench/workload"
 )
 
@@ -16,7 +15,8 @@ type Config struct {
 	// log in memory, for the run pipeline only.
 	Source string
 	// Target is a connection string; empty means an embedded set, null a server
-	// that acknowledges everything, discard no server at all (the run pipeline).
+	// that acknowledges everything (the runs pipeline, apply and ceiling). The run
+	// pipeline has discard too, which is no server at all, and what empty means there.
 	Target string
 	// Rounds is how often it is done. Default 3.
 	Rounds int
@@ -36,9 +36,12 @@ type Config struct {
 	Duration time.Duration
 	// CloneWorkers is how many ranges are copied at a time. Default 8.
 	CloneWorkers int
-	// Mongod is a server's binary, for a real secondary beside the catch-up. Empty
-	// means none.
+	// Mongod is a server's binary. Where it is given, real servers are started in
+	// place of embedded sets, and a real secondary is timed beside the catch-up.
 	Mongod string
+	// Serve, if set, runs embedded ends in processes of their own, so that what they
+	// cost is not counted as ours.
+	Serve ends.Serve
 	// Overwrite allows to drop the databases of the workload at the ends that a
 	// connection string names.
 	Overwrite bool
@@ -48,36 +51,4 @@ type Config struct {
 	Profiled bool
 	// Progress hears what is being done, in lines. Nil is nobody.
 	Progress io.Writer
-}
-
-// Pipeline measures fetching, parsing, batching, hashing and handing out, into
-// nothing.
-func Pipeline(ctx context.Context, c Config) (*result.Run, error) { panic("not written yet") }
-
-// Apply measures the applier alone: its batches are in memory.
-func Apply(ctx context.Context, c Config) (*result.Run, error) { panic("not written yet") }
-
-// Ceiling measures the same operations written by the plain driver.
-func Ceiling(ctx context.Context, c Config) (*result.Run, error) { panic("not written yet") }
-
-// Beside measures Apply and Ceiling in turns on the same target.
-func Beside(ctx context.Context, c Config) (apply, ceiling *result.Run, err error) {
-	panic("not written yet")
-}
-
-// Mirror measures a whole link while its source is written to at a pace: how long
-// after its commit an operation is applied.
-func Mirror(ctx context.Context, c Config) (*result.Run, error) { panic("not written yet") }
-
-// CatchUp measures a whole link from its start behind a backlog to its end.
-func CatchUp(ctx context.Context, c Config) (*result.Run, error) { panic("not written yet") }
-
-// Secondary measures how long a secondary takes for the same backlog: a real one
-// from c.Mongod, or else a member of an embedded set.
-func Secondary(ctx context.Context, c Config) (*result.Run, error) { panic("not written yet") }
-
-// Clone measures a copy of the workload's documents, and the same by as many bare
-// loops of the driver.
-func Clone(ctx context.Context, c Config) (ours, bare *result.Run, err error) {
-	panic("not written yet")
 }

@@ -15,11 +15,11 @@ func TestRatio(t *testing.T) {
 		rounds     = 6
 		least      = 0.6
 	)
-	c := newCopying(t, docs, size)
+	p := startCopying(t, docs, size)
 	for _, workers := range []int{1, cloneWorkers} {
 		best := 0.0
 		for range rounds {
-			ours, bare := c.ours(workers), c.bare(workers)
+			ours, bare := p.both(t, workers)
 			ratio := bare.Seconds() / ours.Seconds()
 			t.Logf("%d workers: %s, bare loops %s: %.2f", workers, ours, bare, ratio)
 			if best = max(best, ratio); best >= least {

@@ -43,6 +43,9 @@ type nullConn struct {
 	// out are replies that are not sent yet.
 	out []byte
 	id  int32
+	// body and msg are memory for an answer.
+	body []byte
+	msg  wire.Message
 }
 
 func newNullConn(s *nullServer, conn net.Conn) *nullConn {
@@ -134,7 +137,9 @@ func (c *nullConn) tryAcknowledge() (taken bool, err error) {
 	if flags&moreToCome != 0 {
 		return true, nil
 	}
-	return true, c.answer(&wire.Message{ResponseTo: id, Body: w.reply()})
+	c.body = w.appendReply(c.body[:0])
+	c.msg = wire.Message{ResponseTo: id, Body: c.body}
+	return true, c.answer(&c.msg)
 }
 
 // countSections reads what follows the body, which are document sequences, and
@@ -237,7 +242,7 @@ func (c *nullConn) acknowledge(ctx context.Context, msg *wire.Message, w write) 
 		return c.ask(ctx, msg)
 	}
 	c.server.count(w)
-	return w.reply(), nil
+	return w.appendReply(nil), nil
 }
 
 // answer puts a reply behind those that are to be sent.
@@ -346,19 +351,20 @@ func writeOf(body bson.Raw) (w write, ok bool) {
 	return w, it.Err() == nil
 }
 
-// reply acknowledges it: everything was found, and changed.
-func (w *write) reply() bson.Raw {
-	var body []byte
-	switch w.name {
-	case "insert", "delete":
-		body = bsoncore.AppendInt32Element(body, "n", int32(w.statements))
-	case "update":
-		body = bsoncore.AppendInt32Element(body, "n", int32(w.statements))
-		body = bsoncore.AppendInt32Element(body, "nModified", int32(w.statements))
-	case "find":
-		return foundReply("nothing.here", nil)
+// appendReply appends what acknowledges it: everything was found, and changed.
+func (w *write) appendReply(dst []byte) []byte {
+	if w.name == "find" {
+		return append(dst, foundReply("nothing.here", nil)...)
 	}
-	return bsoncore.BuildDocument(nil, bsoncore.AppendDoubleElement(body, "ok", 1))
+	i, dst := bsoncore.AppendDocumentStart(dst)
+	if w.name != "commitTransaction" {
+		dst = bsoncore.AppendInt32Element(dst, "n", int32(w.statements))
+	}
+	if w.name == "update" {
+		dst = bsoncore.AppendInt32Element(dst, "nModified", int32(w.statements))
+	}
+	dst = append(bsoncore.AppendDoubleElement(dst, "ok", 1), 0)
+	return bsoncore.UpdateLength(dst, i, int32(len(dst))-i)
 }
 
 func (s *nullServer) count(w write) {

@@ -1,5 +1,7 @@
 package workload
 
+import "slices"
+
 // chunkBytes is how much an arena asks for at a time: enough for some hundred
 // operations, and not so much that keeping one of them keeps a lot.
 const chunkBytes = 64 << 10
@@ -36,5 +38,5 @@ func (a *arena) end(b []byte) []byte {
 	if free := a.chunk[len(a.chunk):cap(a.chunk)]; len(b) > 0 && len(free) > 0 && &b[0] == &free[0] {
 		a.chunk = a.chunk[:len(a.chunk)+len(b)]
 	}
-	return b[:len(b):len(b)]
+	return slices.Clip(b)
 }

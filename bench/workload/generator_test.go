@@ -22,7 +22,7 @@ func TestSameSeedSameBytes(t *testing.T) {
 		t.Run(w.Name, func(t *testing.T) {
 			t.Parallel()
 			w = reduced(w)
-			w.Ops = min(w.Ops, 1_000)
+			w.Ops = min(w.Ops, 500)
 			g, one := ops(t, w)
 			again, two := ops(t, w)
 			if !reflect.DeepEqual(one, two) { // cmp.Diff takes minutes for so many bytes
@@ -329,7 +329,7 @@ func TestWallAscends(t *testing.T) {
 }
 
 func TestNextAllocates(t *testing.T) {
-	const operations = 4_000
+	const operations = 3_000
 	for _, w := range workload.Presets() {
 		w = reduced(w)
 		if w.Ops < operations {

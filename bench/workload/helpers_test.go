@@ -25,7 +25,7 @@ type tb interface {
 func reduced(w workload.Workload) workload.Workload {
 	w.Seed = 7
 	ratio := float64(w.Documents) / float64(w.Ops)
-	w.Ops = min(w.Ops, 6_000)
+	w.Ops = min(w.Ops, 3_000)
 	if w.Size > 1<<14 {
 		w.Ops = 200
 	}

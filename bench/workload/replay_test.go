@@ -61,7 +61,7 @@ func TestAnyReplays(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := workload.Workload{
 			Name: "any", Seed: rapid.Uint64().Draw(r, "seed"),
-			Ops: rapid.IntRange(1, 400).Draw(r, "ops"), Documents: rapid.IntRange(0, 400).Draw(r, "documents"),
+			Ops: rapid.IntRange(1, 250).Draw(r, "ops"), Documents: rapid.IntRange(0, 250).Draw(r, "documents"),
 			Mix: workload.Mix{
 				Insert: weight.Draw(r, "insert"), Update: weight.Draw(r, "update"),
 				Delete: weight.Draw(r, "delete"), Replace: weight.Draw(r, "replace"),

@@ -104,11 +104,17 @@ func explain(err error) (code int, hint string) {
 	} else if ok {
 		return exitBadInput, "Everything before that byte was read. Get the file anew: an oplog as mongodump writes it, documents one after the other."
 	}
+	if is[benchFileError](err) {
+		return exitBadInput, "Name a file that replicator bench has written (--json)."
+	}
 	if is[usageError](err) {
 		return exitUsage, usageHint("replicator")
 	}
 	if is[failedError](err) {
 		return exitFailed, "What was printed before says what differs; corpus --only NAME repeats one recording, demo --seed N one demo."
+	}
+	if is[worseError](err) {
+		return exitFailed, "The lines that say worse name the figures. If that is meant, make the earlier results anew."
 	}
 	if is[stoppedError](err) {
 		return exitUnexpected, "It was stopped before it was done; nothing is left behind."

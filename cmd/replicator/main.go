@@ -19,6 +19,7 @@ type cli struct {
 	Member   memberCommand   `cmd:"" help:"Give the mirror a place in the source's configuration, so that write concerns can wait for it."`
 	Corpus   corpusCommand   `cmd:"" help:"Apply recorded oplogs, send recorded commands to an embedded set, mirror them from set to set, and compare with what the server did: three lines per recording."`
 	Demo     demoCommand     `cmd:"" help:"Mirror one embedded replica set into another one, under load and through failovers, and compare them."`
+	Bench    benchCommand    `cmd:"" help:"Measure: throughput, latency, memory, beside what is possible at all."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 }
 
@@ -50,7 +51,7 @@ func execute(e ends, args, environ []string, stdout, stderr io.Writer) (code int
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.BindTo(e.soft, (*context.Context)(nil)),
-		kong.Bind(out, known, e),
+		kong.Bind(out, known, e, commandLine(args)),
 		kong.Resolvers(known),
 		kong.ExplicitGroups(groups),
 	)

@@ -1,0 +1,259 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/bench/ends"
+	"github.com/oplogrep/replicator/bench/result"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog/batch"
+)
+
+// Apply measures the applier alone: its batches are in memory.
+func Apply(ctx context.Context, c Config) (*result.Run, error) {
+	run, err := onTarget(ctx, &c, func(t *target) ([]*contender, error) {
+		a, err := newApplying(c, t)
+		return []*contender{a}, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("measure the applier: %w", err)
+	}
+	return run[0], nil
+}
+
+// Beside measures Apply and Ceiling in turns on the same target.
+func Beside(ctx context.Context, c Config) (apply, ceiling *result.Run, err error) {
+	runs, err := onTarget(ctx, &c, func(t *target) ([]*contender, error) {
+		a, err := newApplying(c, t)
+		if err != nil {
+			return nil, err
+		}
+		b, err := newCeiling(c, t)
+		return []*contender{a, b}, err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("measure the applier beside the plain driver: %w", err)
+	}
+	return runs[0], runs[1], nil
+}
+
+// errDiscard is a run that needs a target.
+var errDiscard = errors.New("the target has to take commands; only the run pipeline does without one")
+
+// onTarget opens the target, measures what is made for it, and closes it.
+func onTarget(ctx context.Context, c *Config, make func(t *target) ([]*contender, error)) (runs []*result.Run, err error) {
+	c.setDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	if c.Target == discardEnd {
+		return nil, errDiscard
+	}
+	t, err := openTarget(ctx, *c)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if failed := t.done(ctx); err == nil {
+			err = failed
+		}
+	}()
+	list, err := make(t)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range list {
+		nameAfter(l.run, *c)
+	}
+	if err := turns(ctx, *c, list...); err != nil {
+		return nil, err
+	}
+	for _, l := range list {
+		runs = append(runs, l.run)
+	}
+	return runs, nil
+}
+
+// newApplying is the applier on a target. The log is made once, its batches for each
+// round, as they would come from a source that never makes the applier wait.
+func newApplying(c Config, t *target) (*contender, error) {
+	say(c, "making a log of %d operations", c.Workload.Ops)
+	memory, err := ends.NewMemory(c.Workload, 0)
+	if err != nil {
+		return nil, err
+	}
+	run := newRun("apply", c)
+	run.Target, run.Ops, run.Bytes = t.shown(), int64(memory.Ops), memory.Bytes
+	r := &contender{run: run}
+	r.prepare = func(ctx context.Context, round int) (func(context.Context) error, error) {
+		var a *applier.Applier
+		err := t.ready(ctx, func() error {
+			l, err := t.makeLink(ctx, "apply", round)
+			if err == nil {
+				a, err = l.applier(nil)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		memory.Rewind()
+		batches, err := batchesOf(ctx, c, memory)
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context) error { return applyAll(ctx, a, batches, run.Ops) }, nil
+	}
+	r.note = func(ctx context.Context) error {
+		notes, err := t.note(ctx)
+		run.Notes = append(run.Notes, notes...)
+		return err
+	}
+	return r, nil
+}
+
+// batchesOf cuts a log into batches, by the stages that do so.
+func batchesOf(ctx context.Context, c Config, memory *ends.Memory) ([]batch.Batch, error) {
+	var list []batch.Batch
+	u := &upstream{cfg: c, member: memory, start: ends.First, last: memory.Last}
+	err := u.run(ctx, func(_ context.Context, batches <-chan batch.Batch, release func(int64)) error {
+		for b := range batches {
+			list = append(list, b)
+			release(b.Bytes) // the log is in memory anyway
+		}
+		return nil
+	})
+	return list, err
+}
+
+// errShort is a run in which something got lost.
+var errShort = errors.New("not all operations arrived")
+
+// applyAll applies batches, and returns when all of them are.
+func applyAll(ctx context.Context, a *applier.Applier, batches []batch.Batch, want int64) error {
+	in := make(chan batch.Batch)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer close(in)
+		for i := range batches {
+			select {
+			case in <- batches[i]:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	})
+	var got int64
+	g.Go(func() (err error) {
+		got, err = applied(ctx, a, in)
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if got != want {
+		return fmt.Errorf("%w: %d of %d", errShort, got, want)
+	}
+	return nil
+}
+
+// applied applies what comes from in until that is closed, and returns how many
+// operations those were.
+func applied(ctx context.Context, a *applier.Applier, in <-chan batch.Batch) (ops int64, err error) {
+	out := make(chan applier.Applied)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.Run(ctx, in, out) })
+	for p := range out {
+		ops = p.Ops
+	}
+	return ops, g.Wait()
+}
+
+// targetLink is a link of which only the applier runs.
+type targetLink struct {
+	cfg      Config
+	target   *target
+	hold     *checkpoint.Hold
+	catalog  *catalog.Catalog
+	commands *ddl.Executor
+	scope    applier.Scope
+	options  plan.Options
+}
+
+// makeLink makes a link that begins behind ends.First, and takes hold of it, as an
+// attempt of the program does.
+func (t *target) makeLink(ctx context.Context, kind string, round int) (*targetLink, error) {
+	l := &targetLink{cfg: t.cfg, target: t}
+	name := linkName(kind, round)
+	store, err := checkpoint.New(checkpoint.Config{Target: t.Set, DB: ends.MetaDB, Link: name})
+	if err != nil {
+		return nil, err
+	}
+	err = store.Create(ctx, checkpoint.State{
+		Source: checkpoint.Source{SetName: "bench", RBID: 1}, Writers: t.cfg.Writers, Fingerprint: kind,
+		Applied: ends.First, FetchFrom: ends.First,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if l.hold, err = store.Begin(ctx, 0); err != nil {
+		return nil, err
+	}
+	// The whole of the target is known beforehand, but for what the log makes.
+	if l.catalog, err = catalog.Load(ctx, t.Set, ends.Databases(t.collections)); err != nil {
+		return nil, fmt.Errorf("read the target's collections: %w", err)
+	}
+	names, err := only(t.collections)
+	if err != nil {
+		return nil, err
+	}
+	l.scope = names
+	l.commands, err = ddl.New(ddl.Config{Target: t.Set, Catalog: l.catalog, Scope: names, MetaDB: ends.MetaDB, Link: name})
+	if err != nil {
+		return nil, err
+	}
+	l.options = plan.Options{Coalesce: true}
+	l.options.InternalApply, err = internalApply(ctx, t.Set)
+	return l, err
+}
+
+// applier makes the applier of a link. Release is told of bytes that are applied; it
+// may be nil.
+func (l *targetLink) applier(release func(int64)) (*applier.Applier, error) {
+	return applier.New(applier.Config{
+		Target: l.target.Set, Hold: l.hold, Catalog: l.catalog, Scope: l.scope, Commands: l.commands,
+		Plan: l.options, FlushDocs: l.cfg.FlushDocs, Release: release,
+		Start: checkpoint.Progress{Applied: ends.First, FetchFrom: ends.First, Durable: ends.First},
+	})
+}
+
+// internalApply tells whether a target has the server's own stage for applying a
+// delta, by an update that meets nothing.
+func internalApply(ctx context.Context, set call.Caller) (bool, error) {
+	delta := bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: bson.D{{Key: "u", Value: bson.D{{Key: "x", Value: 1}}}}}}
+	stage := bson.D{{Key: "$_internalApplyOplogUpdate", Value: bson.D{{Key: "oplogUpdate", Value: delta}}}}
+	reply, err := ask(ctx, set, ends.MetaDB, bson.D{{Key: "update", Value: "links"}, {Key: "updates", Value: bson.A{bson.D{
+		{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "nobody", Value: "has this"}}}}},
+		{Key: "u", Value: bson.A{stage}},
+	}}}})
+	if _, refused := errors.AsType[*servererr.Error](err); refused {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("ask the target whether it can apply deltas: %w", err)
+	}
+	refused, err := call.WriteErrors(reply)
+	return err == nil && len(refused) == 0, err
+}

@@ -1,0 +1,209 @@
+package bench
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/oplogrep/replicator/bench/ends"
+	"github.com/oplogrep/replicator/bench/plain"
+	"github.com/oplogrep/replicator/bench/workload"
+)
+
+// presetOf is a preset with few operations.
+func presetOf(t testing.TB, preset string, ops int) workload.Workload {
+	t.Helper()
+	w, err := workload.Preset(preset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Seed, w.Ops = 7, ops
+	if w.Documents > 0 {
+		w.Documents = ops
+	}
+	w.Namespaces = min(max(w.Namespaces, 4), 50)
+	return w
+}
+
+// played is a set that has applied the log of a workload, by other means than those
+// that are measured.
+func played(t *testing.T, w workload.Workload) *ends.End {
+	t.Helper()
+	end, _, err := ends.StartPlayed(t.Context(), sourceSeed, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(end.Close)
+	return end
+}
+
+// TestApplied: what is measured leaves in the target, round by round, what the
+// workload says, by the applier and by the plain driver.
+func TestApplied(t *testing.T) {
+	for _, preset := range []string{"mixed", "coalesce", "txn", "many-namespaces"} {
+		t.Run(preset, func(t *testing.T) {
+			w := presetOf(t, preset, 400)
+			want := played(t, w)
+			c := Config{Workload: w, Rounds: 2, Writers: 4, BatchOps: 100, FlushDocs: 30, CeilingBatch: 20}
+			c.setDefaults()
+			to, err := openTarget(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := to.done(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}()
+			for name, make := range map[string]func(Config, *target) (*contender, error){"apply": newApplying, "ceiling": newCeiling} {
+				one, err := make(c, to)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := turns(t.Context(), c, one); err != nil {
+					t.Fatal(err)
+				}
+				if err := same(t.Context(), want, to.End, "none", to.collections); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		})
+	}
+}
+
+// TestApplyCommands: commands among the operations are carried out, on a set and
+// beside a server that keeps no documents.
+func TestApplyCommands(t *testing.T) {
+	w := presetOf(t, "mixed", 300)
+	w.DDLEvery = 100
+	for _, end := range []string{"", nullEnd} {
+		run, err := Apply(t.Context(), Config{Workload: w, Target: end, Rounds: 2, Writers: 3})
+		if err != nil {
+			t.Fatalf("to %q: %v", end, err)
+		}
+		// That as many have been applied is seen to by the run itself.
+		if run.Ops != 300 {
+			t.Errorf("to %q: %d operations", end, run.Ops)
+		}
+	}
+	if _, err := Ceiling(t.Context(), Config{Workload: w}); err == nil || !strings.Contains(err.Error(), "commands") {
+		t.Errorf("a ceiling with commands: %v", err)
+	}
+}
+
+func TestApplyToNull(t *testing.T) {
+	w := presetOf(t, "small-inserts", 1000)
+	run, err := Apply(t.Context(), Config{Workload: w, Target: nullEnd, Rounds: 3, Writers: 4, Profiled: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := runFigures{run, "apply/small-inserts/null/writers=4/ops=1000"}
+	f.check(t, "apply", 1000, 3)
+	if run.Target != nullEnd || run.Source != "" || run.Settings["writers"] != 4 || run.Settings["size"] != 200 {
+		t.Errorf("from %q to %q with %v", run.Source, run.Target, run.Settings)
+	}
+	if run.Profile == nil {
+		t.Error("there is no profile")
+	}
+	// Every insert was acknowledged, and no other one.
+	if len(run.Notes) != 1 || !strings.Contains(run.Notes[0], "acknowledged 1000 statements") {
+		t.Errorf("notes %q", run.Notes)
+	}
+}
+
+func TestBeside(t *testing.T) {
+	apply, ceiling, err := Beside(t.Context(), Config{Workload: presetOf(t, "updates", 300), Rounds: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []runFigures{
+		{apply, "apply/updates/embedded/ops=300/documents=300"},
+		{ceiling, "ceiling/updates/embedded/ops=300/documents=300"},
+	} {
+		f.check(t, f.Kind, 300, 2)
+	}
+	if apply.Kind != "apply" || ceiling.Kind != "ceiling" || ceiling.Settings["batch"] != defaultCeilingBatch {
+		t.Errorf("%s and %s with %v", apply.Kind, ceiling.Kind, ceiling.Settings)
+	}
+}
+
+// TestRefuseOverwrite: databases that a connection string leads to are left alone
+// unless it is said that they are not wanted.
+func TestRefuseOverwrite(t *testing.T) {
+	end, err := ends.StartEmbedded(t.Context(), targetSeed, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end.Close()
+	w := presetOf(t, "updates", 50)
+	collections, err := collectionsOf(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := end.Fill(t.Context(), collections); err != nil {
+		t.Fatal(err)
+	}
+	c := Config{Workload: w, Target: end.URI, Rounds: 2}
+	for name, run := range map[string]func() error{
+		"apply":    func() error { _, err := Apply(t.Context(), c); return err },
+		"ceiling":  func() error { _, err := Ceiling(t.Context(), c); return err },
+		"pipeline": func() error { _, err := Pipeline(t.Context(), Config{Workload: w, Source: end.URI}); return err },
+	} {
+		err := run()
+		if err == nil || !strings.Contains(err.Error(), "--overwrite") || !strings.Contains(err.Error(), workload.Database) {
+			t.Errorf("%s: %v", name, err)
+		}
+		var n int64
+		for i := range collections {
+			there, err := count(t.Context(), end.Set, collections[i].NS)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += there
+		}
+		if n != 50 {
+			t.Errorf("%s: %d documents of 50 are left", name, n)
+		}
+	}
+	c.Overwrite = true
+	run, err := Apply(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run.Target != end.Version {
+		t.Errorf("the target is shown as %q, not %q", run.Target, end.Version)
+	}
+	left, err := end.Existing(t.Context(), []string{workload.Database, ends.MetaDB})
+	if err != nil || len(left) > 0 {
+		t.Errorf("%v are left, %v", left, err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	c := Config{Workload: presetOf(t, "updates", 50)}
+	c.setDefaults()
+	if err := c.validate(); err != nil {
+		t.Errorf("the defaults: %v", err)
+	}
+	for want, spoil := range map[string]func(*Config){
+		"0 writers":              func(c *Config) { c.Writers = 0 },
+		"-1 rounds":              func(c *Config) { c.Rounds = -1 },
+		"-1 operations of a":     func(c *Config) { c.BatchOps = -1 },
+		"-2 documents":           func(c *Config) { c.FlushDocs = -2 },
+		"a buffer of 1 bytes":    func(c *Config) { c.BufferBytes = 1 },
+		"-1 operations a second": func(c *Config) { c.Rate = -1 },
+		"-3 ranges":              func(c *Config) { c.CloneWorkers = -3 },
+		"a bulk write":           func(c *Config) { c.CeilingBatch = -1 },
+	} {
+		bad := c
+		spoil(&bad)
+		if err := bad.validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+	if _, err := Apply(t.Context(), Config{Workload: c.Workload, Target: discardEnd}); err == nil {
+		t.Error("applied to nothing")
+	}
+	if _, err := plain.Prepare(c.Workload, 0); err == nil {
+		t.Error("divided over nobody")
+	}
+}

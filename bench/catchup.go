@@ -1,0 +1,207 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/oplogrep/replicator/bench/ends"
+	"github.com/oplogrep/replicator/bench/meter"
+	"github.com/oplogrep/replicator/bench/plain"
+	"github.com/oplogrep/replicator/bench/result"
+	"github.com/oplogrep/replicator/bench/workload"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// backlog is a source with a log to catch up with, and the target of that.
+type backlog struct {
+	cfg            Config
+	source, target *place
+	collections    []workload.Collection
+	// start is the entry before it, last its newest.
+	start, last oplog.OpTime
+	// ops are its operations, bytes the size of their entries.
+	ops, bytes int64
+}
+
+// CatchUp measures a whole link from its start behind a backlog to its end. With
+// c.Mongod, ends that no connection string names are real servers.
+func CatchUp(ctx context.Context, c Config) (_ *result.Run, err error) {
+	c.setDefaults()
+	if err := errors.Join(c.validate(), setsOnly(c)); err != nil {
+		return nil, fmt.Errorf("measure a catch-up: %w", err)
+	}
+	b := &backlog{cfg: c}
+	defer b.close()
+	defer func() {
+		if failed := b.tidy(ctx); err == nil {
+			err = failed
+		}
+	}()
+	if err := b.open(ctx); err != nil {
+		return nil, fmt.Errorf("measure a catch-up: %w", err)
+	}
+	run := newRun("catch-up", c)
+	run.Source, run.Target = b.source.shown(), b.target.shown()
+	run.Ops, run.Bytes = b.ops, b.bytes
+	run.Notes = append(run.Notes, "timed from the start of the link until the backlog's newest entry is applied; then the target is compared with the source")
+	var all rounds
+	for i := range c.Rounds {
+		say(c, "catch-up %d of %d: %d operations", i+1, c.Rounds, b.ops)
+		took, usage, profile, err := b.round(ctx, i)
+		if err != nil {
+			return nil, fmt.Errorf("measure a catch-up, round %d: %w", i+1, err)
+		}
+		all.add(took, usage)
+		run.Profile = profile
+	}
+	all.into(run)
+	return run, nil
+}
+
+// setsOnly refuses ends that are no sets.
+func setsOnly(c Config) error {
+	switch {
+	case c.Target == nullEnd, c.Target == discardEnd, c.Source == memoryEnd:
+		return errors.New("both ends have to be sets; the run pipeline takes others")
+	case c.Source != "" && c.Source == c.Target:
+		return errors.New("the source and the target are the same set")
+	}
+	return nil
+}
+
+// open makes both ends, and the backlog of the one.
+func (b *backlog) open(ctx context.Context) error {
+	var err error
+	if b.collections, err = collectionsOf(b.cfg.Workload); err != nil {
+		return err
+	}
+	if b.ops, b.bytes, err = logSize(b.cfg.Workload); err != nil {
+		return err
+	}
+	if b.cfg.Source == "" && b.cfg.Mongod == "" {
+		err = b.play(ctx)
+	} else {
+		err = b.write(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("the source: %w", err)
+	}
+	if b.target, err = openPlace(ctx, b.cfg, b.cfg.Target, targetSeed); err != nil {
+		return fmt.Errorf("the target: %w", err)
+	}
+	return nil
+}
+
+// play starts a source that has the backlog.
+func (b *backlog) play(ctx context.Context) error {
+	say(b.cfg, "playing a log of %d operations", b.ops)
+	end, last, err := ends.Start(ctx, b.cfg.Serve, ends.What{Kind: ends.Played, Seed: sourceSeed, Workload: b.cfg.Workload})
+	if err != nil {
+		return err
+	}
+	b.source = &place{End: end, close: end.Close}
+	b.start, b.last = ends.First, last
+	return nil
+}
+
+// write writes the backlog to a source as a plain client does.
+func (b *backlog) write(ctx context.Context) error {
+	var err error
+	if b.source, err = openPlace(ctx, b.cfg, b.cfg.Source, sourceSeed); err != nil {
+		return err
+	}
+	if err := b.source.prepare(ctx, b.cfg.Overwrite, b.collections); err != nil {
+		return err
+	}
+	if b.start, err = newest(ctx, b.source.Set); err != nil {
+		return err
+	}
+	say(b.cfg, "writing a backlog of %d operations", b.ops)
+	if err := writePlain(ctx, b.source.URI, b.cfg); err != nil {
+		return err
+	}
+	b.last, err = newest(ctx, b.source.Set)
+	return err
+}
+
+// close ends both ends.
+func (b *backlog) close() {
+	for _, p := range []*place{b.target, b.source} {
+		if p != nil {
+			p.close()
+		}
+	}
+}
+
+// writePlain writes a workload by the plain driver, as fast as that goes.
+func writePlain(ctx context.Context, uri string, c Config) error {
+	work, err := plain.Prepare(c.Workload, c.Writers)
+	if err != nil {
+		return err
+	}
+	client, err := plain.Connect(ctx, uri)
+	if err != nil {
+		return err
+	}
+	defer client.Close(ctx)
+	return client.Write(ctx, work, c.CeilingBatch)
+}
+
+// round is one link, into a target that has what the workload begins with.
+func (b *backlog) round(ctx context.Context, n int) (took time.Duration, usage meter.Usage, profile *result.Profile, err error) {
+	if err := b.target.prepare(ctx, b.cfg.Overwrite, b.collections); err != nil {
+		return 0, usage, nil, err
+	}
+	names, err := only(b.collections)
+	if err != nil {
+		return 0, usage, nil, err
+	}
+	name := linkName("catch-up", n)
+	m, err := measure(b.cfg, b.cfg.profiles(n))
+	if err != nil {
+		return 0, usage, nil, err
+	}
+	start := time.Now()
+	l, err := startLink(ctx, linkConfig(b.cfg, name, names, b.start), b.source.End, b.target.End)
+	if err == nil {
+		defer l.stop()
+		err = l.reaches(ctx, b.last)
+	}
+	took = time.Since(start)
+	usage, profile, stopped := m.stop()
+	if err = errors.Join(err, stopped); err != nil {
+		return 0, usage, nil, err
+	}
+	if err := l.end(); err != nil {
+		return 0, usage, nil, err
+	}
+	return took, usage, profile, same(ctx, b.source.End, b.target.End, name, b.collections)
+}
+
+// tidy leaves nothing at ends that a connection string names.
+func (b *backlog) tidy(ctx context.Context) error {
+	dbs := ends.Databases(b.collections)
+	return errors.Join(b.source.tidy(ctx, dbs), b.target.tidy(ctx, dbs))
+}
+
+// logSize is how many operations a workload's log has, and how many bytes.
+func logSize(w workload.Workload) (ops, bytes int64, err error) {
+	log, err := workload.NewLog(w, ends.First)
+	if err != nil {
+		return 0, 0, err
+	}
+	for {
+		entry, n, ok, err := log.Next()
+		if err != nil || !ok {
+			return ops, bytes, err
+		}
+		ops, bytes = ops+int64(n), bytes+int64(len(entry))
+	}
+}
+
+// say tells who looks on what is being done.
+func say(c Config, format string, args ...any) {
+	_, _ = fmt.Fprintf(c.Progress, format+"\n", args...)
+}

@@ -1,0 +1,50 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/oplogrep/replicator/bench/plain"
+	"github.com/oplogrep/replicator/bench/result"
+)
+
+// Ceiling measures the same operations written by the plain driver.
+func Ceiling(ctx context.Context, c Config) (*result.Run, error) {
+	runs, err := onTarget(ctx, &c, func(t *target) ([]*contender, error) {
+		w, err := newCeiling(c, t)
+		return []*contender{w}, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("measure the plain driver: %w", err)
+	}
+	return runs[0], nil
+}
+
+// newCeiling is the plain driver on a target. What it writes is ready beforehand.
+func newCeiling(c Config, t *target) (*contender, error) {
+	say(c, "dividing %d operations over %d goroutines", c.Workload.Ops, c.Writers)
+	work, err := plain.Prepare(c.Workload, c.Writers)
+	if err != nil {
+		return nil, err
+	}
+	run := newRun("ceiling", c)
+	delete(run.Settings, "flush")
+	run.Settings["batch"] = float64(c.CeilingBatch)
+	run.Target, run.Ops, run.Bytes = t.shown(), int64(work.Ops), work.Bytes
+	r := &contender{run: run}
+	r.prepare = func(ctx context.Context, _ int) (func(context.Context) error, error) {
+		client, err := plain.Connect(ctx, t.URI)
+		if err != nil {
+			return nil, err
+		}
+		if err := t.ready(ctx, nil); err != nil {
+			client.Close(ctx)
+			return nil, err
+		}
+		return func(ctx context.Context) error {
+			defer client.Close(ctx)
+			return client.Write(ctx, work, c.CeilingBatch)
+		}, nil
+	}
+	return r, nil
+}

@@ -1,0 +1,114 @@
+package bench
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/oplogrep/replicator/batcher"
+	"github.com/oplogrep/replicator/bench/result"
+	"github.com/oplogrep/replicator/bench/workload"
+	"github.com/oplogrep/replicator/buffer"
+	"github.com/oplogrep/replicator/checkpoint"
+)
+
+const (
+	defaultRounds       = 3
+	defaultWriters      = 16
+	defaultCeilingBatch = 500
+	defaultRate         = 1000
+	defaultDuration     = 10 * time.Second
+	defaultCloneWorkers = 8
+	// What package workload takes where nothing is said; here it is shown, too.
+	defaultSize       = 200
+	defaultNamespaces = 4
+)
+
+func (c *Config) setDefaults() {
+	setDefault(&c.Rounds, defaultRounds)
+	setDefault(&c.Writers, defaultWriters)
+	setDefault(&c.BatchOps, batcher.DefaultMaxOps)
+	setDefault(&c.CeilingBatch, defaultCeilingBatch)
+	setDefault(&c.BufferBytes, buffer.DefaultLimit)
+	setDefault(&c.Rate, defaultRate)
+	setDefault(&c.Duration, defaultDuration)
+	setDefault(&c.CloneWorkers, defaultCloneWorkers)
+	if c.Workload.File == "" {
+		setDefault(&c.Workload.Size, defaultSize)
+		setDefault(&c.Workload.Namespaces, defaultNamespaces)
+	}
+	if c.Progress == nil {
+		c.Progress = io.Discard
+	}
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// validate returns all faults, joined.
+func (c *Config) validate() error {
+	faults := []error{c.Workload.Validate()}
+	for _, f := range []struct {
+		is   bool
+		what string
+	}{
+		{c.Rounds < 1, fmt.Sprintf("%d rounds", c.Rounds)},
+		{c.Writers < 1 || c.Writers > checkpoint.MaxWriters, fmt.Sprintf("%d writers: not between 1 and %d", c.Writers, checkpoint.MaxWriters)},
+		{c.BatchOps < 1 || c.BatchOps > batcher.MostOps, fmt.Sprintf("%d operations of a batch: not between 1 and %d", c.BatchOps, batcher.MostOps)},
+		{c.FlushDocs < 0, fmt.Sprintf("%d documents of a flush", c.FlushDocs)},
+		{c.CeilingBatch < 1, fmt.Sprintf("%d operations of a bulk write", c.CeilingBatch)},
+		{c.BufferBytes < buffer.MinLimit, fmt.Sprintf("a buffer of %d bytes: at least %d", c.BufferBytes, buffer.MinLimit)},
+		{c.Rate < 0, fmt.Sprintf("%g operations a second", c.Rate)},
+		{c.Duration < 0, fmt.Sprintf("for %s", c.Duration)},
+		{c.CloneWorkers < 1, fmt.Sprintf("%d ranges at a time", c.CloneWorkers)},
+	} {
+		if f.is {
+			faults = append(faults, errors.New(f.what))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// nameAfter makes a run's name of its kind, its preset, its ends, and of what is not
+// as it is by default or in the preset; how many operations it has is a setting, too.
+func nameAfter(run *result.Run, c Config) {
+	parts := []string{run.Kind, cmp.Or(c.Workload.Name, "unnamed")}
+	for _, end := range []string{run.Source, run.Target} {
+		if end != "" {
+			parts = append(parts, end)
+		}
+	}
+	usual := Config{Workload: c.Workload}
+	if preset, err := workload.Preset(c.Workload.Name); err == nil {
+		usual.Workload = preset
+	}
+	usual.setDefaults()
+	for _, v := range []struct {
+		name       string
+		now, usual int
+	}{
+		{"writers", c.Writers, usual.Writers},
+		{"batch", c.BatchOps, usual.BatchOps},
+		{"flush", c.FlushDocs, usual.FlushDocs},
+		{"bulk", c.CeilingBatch, usual.CeilingBatch},
+		{"buffer", int(c.BufferBytes), int(usual.BufferBytes)},
+		{"size", c.Workload.Size, usual.Workload.Size},
+		{"namespaces", c.Workload.Namespaces, usual.Workload.Namespaces},
+		{"ops", c.Workload.Ops, usual.Workload.Ops},
+		{"documents", c.Workload.Documents, usual.Workload.Documents},
+	} {
+		if v.now != v.usual {
+			parts = append(parts, v.name+"="+strconv.Itoa(v.now))
+		}
+	}
+	run.Name = strings.Join(parts, "/")
+	run.Settings["ops"] = float64(run.Ops)
+}

@@ -1,0 +1,85 @@
+package bench
+
+import (
+	"fmt"
+
+	"github.com/oplogrep/replicator/bench/result"
+)
+
+// The goals, for two cores. docs/performance.md says how each is measured.
+const (
+	leastFromMemory = 1_500_000 // entries/s
+	leastOverTCP    = 400_000   // entries/s
+	mostAllocs      = 0.2       // per entry
+	mostOverBudget  = 64        // MiB
+	leastToNull     = 600_000   // ops/s
+	leastInserts    = 0.95      // of the ceiling
+	leastChanges    = 1.5       // of the ceiling, updates and deletes
+	leastHot        = 5         // of the ceiling
+	leastCatchUp    = 1         // of a secondary
+	mostSpread      = 1.15      // the dearest of several costs to the cheapest
+	mostGrowth      = 32        // MiB, for four times the backlog
+	mostBehind      = 20        // ms behind the acknowledgement, p99
+)
+
+// least adds a goal that wants a figure to be at least so much.
+func (s *suite) least(name, want, unit string, measured, least float64, embedded bool) {
+	s.report.Goals = append(s.report.Goals, result.Goal{
+		Name: name, Want: want, Unit: unit, Measured: measured, Least: &least, Embedded: embedded,
+	})
+}
+
+// most adds a goal that wants a figure to be at most so much.
+func (s *suite) most(name, want, unit string, measured, most float64, embedded bool) {
+	s.report.Goals = append(s.report.Goals, result.Goal{
+		Name: name, Want: want, Unit: unit, Measured: measured, Most: &most, Embedded: embedded,
+	})
+}
+
+// skip adds a goal that was not measured.
+func (s *suite) skip(name, want, why string) {
+	s.report.Goals = append(s.report.Goals, result.Goal{Name: name, Want: want, Skipped: why})
+}
+
+// add adds a run to the report, and tells of it.
+func (s *suite) add(r *result.Run) *result.Run {
+	s.report.Runs = append(s.report.Runs, *r)
+	_, _ = fmt.Fprintf(s.cfg.Progress, "%-44s %12.0f ops/s\n", r.Name, r.OpsPerSecond())
+	return r
+}
+
+// ratio is how much faster a than b.
+func ratio(a, b *result.Run) float64 {
+	if b.OpsPerSecond() == 0 {
+		return 0
+	}
+	return a.OpsPerSecond() / b.OpsPerSecond()
+}
+
+// spread is the largest cost of an operation to the smallest.
+func spread(runs []*result.Run) float64 {
+	var least, most float64
+	for i, r := range runs {
+		pace := r.OpsPerSecond()
+		if i == 0 || pace < least {
+			least = pace
+		}
+		most = max(most, pace)
+	}
+	if least == 0 {
+		return 0
+	}
+	return most / least
+}
+
+func embedded(runs ...*result.Run) bool {
+	for _, r := range runs {
+		if r.Source == embeddedEnd || r.Target == embeddedEnd {
+			return true
+		}
+	}
+	return false
+}
+
+// embeddedEnd is what Run.Source and Run.Target say of an embedded set.
+const embeddedEnd = "embedded"

@@ -1,0 +1,141 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/bench/ends"
+	"github.com/oplogrep/replicator/bench/workload"
+	"github.com/oplogrep/replicator/internal/compare"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// glance is how often it is looked how far a link is. It bounds how exactly its end is
+// timed; each look allocates a little.
+const glance = 5 * time.Millisecond
+
+// link is a link that runs.
+type link struct {
+	pipe *pipeline.Pipeline
+	// drain ends it once all is applied, abort at once.
+	drain, abort context.CancelCauseFunc
+	done         chan error
+	running      sync.WaitGroup
+}
+
+// linkConfig is that of a link without a copy that begins behind start.
+func linkConfig(c Config, name string, names pipeline.Scope, start oplog.OpTime) pipeline.Config {
+	return pipeline.Config{
+		Link: name, MetaDB: ends.MetaDB, Scope: names, StartAt: pipeline.StartAt{Timestamp: start.TS},
+		Writers: c.Writers, BatchOps: c.BatchOps, FlushDocs: c.FlushDocs, BufferBytes: c.BufferBytes,
+	}
+}
+
+// startLink starts one. Who starts it stops it.
+func startLink(ctx context.Context, cfg pipeline.Config, source, target *ends.End) (*link, error) {
+	p, err := pipeline.New(cfg, pipeline.Connected(source.Set), pipeline.Connected(target.Set))
+	if err != nil {
+		return nil, err
+	}
+	l := &link{pipe: p, done: make(chan error, 1)}
+	hard, abort := context.WithCancelCause(ctx)
+	soft, drain := context.WithCancelCause(context.WithoutCancel(ctx))
+	l.drain, l.abort = drain, abort
+	l.running.Go(func() { l.done <- p.Run(hard, soft) })
+	return l, nil
+}
+
+// reaches returns once everything up to an entry is applied.
+func (l *link) reaches(ctx context.Context, entry oplog.OpTime) error {
+	return l.until(ctx, entry.String()+" is applied", func(s *pipeline.Snapshot) bool {
+		return !s.Progress.Applied.IsNull() && !s.Progress.Applied.Before(entry)
+	})
+}
+
+// steady returns once the link has nothing to catch up with.
+func (l *link) steady(ctx context.Context) error {
+	return l.until(ctx, "nothing is left to catch up with", func(s *pipeline.Snapshot) bool { return s.State == pipeline.Steady })
+}
+
+// until returns once the link is where it is wanted.
+func (l *link) until(ctx context.Context, what string, there func(s *pipeline.Snapshot) bool) error {
+	tick := time.NewTicker(glance)
+	defer tick.Stop()
+	for {
+		s := l.pipe.Snapshot()
+		if there(&s) {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case err := <-l.done:
+			l.done <- err // for end
+			return fmt.Errorf("wait until %s: the link ended at %s: %w", what, s.Progress.Applied, err)
+		case <-ctx.Done():
+			return fmt.Errorf("wait until %s: the link is %s at %s (%s): %w", what, s.State, s.Progress.Applied, s.Reason, context.Cause(ctx))
+		}
+	}
+}
+
+// end drains it. An attempt that was tried again is an error: what was measured is not
+// what was meant.
+func (l *link) end() error {
+	l.drain(nil)
+	err := <-l.done
+	l.done <- err // for stop
+	if s := l.pipe.Snapshot(); err == nil && s.LastError != "" {
+		err = errors.New("an attempt of the link ended: " + s.LastError)
+	}
+	return err
+}
+
+// stop ends it at once if it still runs, and waits for that.
+func (l *link) stop() {
+	l.abort(pipeline.ErrStopped)
+	l.running.Wait()
+	l.drain(nil)
+}
+
+// same returns an error unless the target has what the source has: every document of
+// embedded sets, else as many in each collection of the workload.
+func same(ctx context.Context, source, target *ends.End, name string, collections []workload.Collection) error {
+	if !source.Embedded || !target.Embedded {
+		return sameCounts(ctx, source, target, collections)
+	}
+	held, err := ddl.Held(ctx, target.Set, ends.MetaDB, name)
+	if err != nil {
+		return err
+	}
+	report, err := compare.Compare(ctx, compare.Cluster(source.Set), compare.Cluster(target.Set), compare.Options{Held: held, MetaDB: ends.MetaDB})
+	if err != nil {
+		return fmt.Errorf("compare the target with the source: %w", err)
+	}
+	if !report.Equal() {
+		return fmt.Errorf("the target is not what the source is: %s", &report)
+	}
+	return nil
+}
+
+func sameCounts(ctx context.Context, source, target *ends.End, collections []workload.Collection) error {
+	var faults []error
+	for i := range collections {
+		ns := collections[i].NS
+		want, err := count(ctx, source.Set, ns)
+		if err != nil {
+			return err
+		}
+		got, err := count(ctx, target.Set, ns)
+		if err != nil {
+			return err
+		}
+		if got != want {
+			faults = append(faults, fmt.Errorf("%s has %d documents, and %d at the source", ns, got, want))
+		}
+	}
+	return errors.Join(faults...)
+}

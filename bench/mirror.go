@@ -1,0 +1,211 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/oplogrep/replicator/bench/ends"
+	"github.com/oplogrep/replicator/bench/meter"
+	"github.com/oplogrep/replicator/bench/plain"
+	"github.com/oplogrep/replicator/bench/result"
+	"github.com/oplogrep/replicator/bench/workload"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// The latencies of a mirror.
+const (
+	// acknowledged is how long a write of the source takes.
+	acknowledged = "acknowledged"
+	// commitToApplied is from an entry's wall clock to the acknowledgement of the
+	// flush that it is in.
+	commitToApplied = "commit-to-applied"
+	// probed is from a write's acknowledgement to when it can be read in the target.
+	probed = "probe"
+)
+
+// probeEvery is the time between two probes. The reader of one asks without a pause,
+// so that more of them would be a load of their own.
+const probeEvery = 100 * time.Millisecond
+
+// mirror is a link whose source is written to.
+type mirror struct {
+	cfg            Config
+	source, target *place
+	collections    []workload.Collection
+	acked, applied meter.Histogram
+	probes         meter.Histogram
+}
+
+// Mirror measures a whole link while its source is written to at c.Rate for
+// c.Duration: how long after its commit an operation is applied. It is one round, as
+// it has many measurements in it.
+func Mirror(ctx context.Context, c Config) (_ *result.Run, err error) {
+	c.setDefaults()
+	if err := errors.Join(c.validate(), setsOnly(c)); err != nil {
+		return nil, fmt.Errorf("measure a mirror: %w", err)
+	}
+	c.Workload.Ops = max(1, int(c.Rate*c.Duration.Seconds()))
+	m := &mirror{cfg: c}
+	defer m.close()
+	defer func() {
+		if failed := m.tidy(ctx); err == nil {
+			err = failed
+		}
+	}()
+	run, err := m.run(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("measure a mirror: %w", err)
+	}
+	return run, nil
+}
+
+func (m *mirror) run(ctx context.Context) (*result.Run, error) {
+	if err := m.open(ctx); err != nil {
+		return nil, err
+	}
+	run := newRun("mirror", m.cfg)
+	run.Settings["rate"] = m.cfg.Rate
+	run.Source, run.Target = m.source.shown(), m.target.shown()
+	var err error
+	if run.Ops, run.Bytes, err = logSize(m.cfg.Workload); err != nil {
+		return nil, err
+	}
+	start, err := newest(ctx, m.source.Set)
+	if err != nil {
+		return nil, err
+	}
+	names, err := only(m.collections)
+	if err != nil {
+		return nil, err
+	}
+	name := linkName("mirror", 0)
+	cfg := linkConfig(m.cfg, name, names, start)
+	cfg.OnFlush = m.flushed
+	l, err := startLink(ctx, cfg, m.source.End, m.target.End)
+	if err != nil {
+		return nil, err
+	}
+	defer l.stop()
+	if err := l.steady(ctx); err != nil {
+		return nil, err
+	}
+	say(m.cfg, "mirror: %d operations at %g/s", m.cfg.Workload.Ops, m.cfg.Rate)
+	if err := m.measured(ctx, run, l); err != nil {
+		return nil, err
+	}
+	if err := l.end(); err != nil {
+		return nil, err
+	}
+	if err := same(ctx, m.source.End, m.target.End, name, m.collections); err != nil {
+		return nil, err
+	}
+	run.Latencies = map[string]result.Latency{
+		acknowledged: m.acked.Latency(), commitToApplied: m.applied.Latency(), probed: m.probes.Latency(),
+	}
+	run.Notes = append(run.Notes,
+		"commit-to-applied is from the wall clock of the oldest entry of a flush to the acknowledgement of that, counted for each of its operations: no entry is later than it says",
+		"an entry's wall clock has whole milliseconds, so that up to 1 ms is counted too much, and is the source's, which has to be this machine's or as good",
+		fmt.Sprintf("probe is from the acknowledgement of a write to the first read that finds it in the target; one is written every %s, and read for without a pause", probeEvery))
+	return run, nil
+}
+
+// open makes both ends, with what the workload begins with.
+func (m *mirror) open(ctx context.Context) error {
+	var err error
+	if m.collections, err = collectionsOf(m.cfg.Workload); err != nil {
+		return err
+	}
+	// Made beforehand: every writer waits for a command.
+	m.collections = append(m.collections, workload.Collection{NS: oplog.NewNamespace(plain.ProbeDB, plain.ProbeCollection)})
+	if m.source, err = openPlace(ctx, m.cfg, m.cfg.Source, sourceSeed); err != nil {
+		return fmt.Errorf("the source: %w", err)
+	}
+	if m.target, err = openPlace(ctx, m.cfg, m.cfg.Target, targetSeed); err != nil {
+		return fmt.Errorf("the target: %w", err)
+	}
+	for _, p := range []*place{m.source, m.target} {
+		if err := p.prepare(ctx, m.cfg.Overwrite, m.collections); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measured is the measured stretch: the source is written to, and all of it applied.
+func (m *mirror) measured(ctx context.Context, run *result.Run, l *link) error {
+	source, err := plain.Connect(ctx, m.source.URI)
+	if err != nil {
+		return err
+	}
+	defer source.Close(ctx)
+	target, err := plain.Connect(ctx, m.target.URI)
+	if err != nil {
+		return err
+	}
+	defer target.Close(ctx)
+	stretch, err := measure(m.cfg, m.cfg.profiles(m.cfg.Rounds-1))
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	err = m.write(ctx, source, target)
+	var last oplog.OpTime
+	if err == nil {
+		last, err = newest(ctx, m.source.Set)
+	}
+	if err == nil {
+		err = l.reaches(ctx, last)
+	}
+	took := time.Since(start)
+	usage, profile, stopped := stretch.stop()
+	if err = errors.Join(err, stopped); err != nil {
+		return err
+	}
+	var one rounds
+	one.add(took, usage)
+	one.into(run)
+	run.Profile = profile
+	return nil
+}
+
+// write writes at the pace, with probes beside.
+func (m *mirror) write(ctx context.Context, source, target *plain.Client) error {
+	g, ctx := errgroup.WithContext(ctx)
+	probing, enough := context.WithCancelCause(ctx)
+	g.Go(func() error {
+		return plain.Probe(probing, source, target, probeEvery, func(_, acked, seen time.Time) { m.probes.Record(seen.Sub(acked)) })
+	})
+	g.Go(func() error {
+		defer enough(nil)
+		return source.Pace(ctx, m.cfg.Workload, m.cfg.Rate, func(sent, acked time.Time) { m.acked.Record(acked.Sub(sent)) })
+	})
+	return g.Wait()
+}
+
+// flushed is told of each acknowledged flush. The clocks of an entry and of this
+// process may be of two machines: what looks as if it were applied before its commit
+// took no time that can be told.
+func (m *mirror) flushed(ops int, wall bson.DateTime, at time.Time) {
+	took := max(0, at.Sub(wall.Time()))
+	for range ops {
+		m.applied.Record(took)
+	}
+}
+
+func (m *mirror) close() {
+	for _, p := range []*place{m.target, m.source} {
+		if p != nil {
+			p.close()
+		}
+	}
+}
+
+func (m *mirror) tidy(ctx context.Context) error {
+	dbs := ends.Databases(m.collections)
+	return errors.Join(m.source.tidy(ctx, dbs), m.target.tidy(ctx, dbs))
+}

@@ -1,0 +1,61 @@
+package bench
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/oplogrep/replicator/bench/meter"
+	"github.com/oplogrep/replicator/bench/result"
+)
+
+// rounds are what the rounds of a run took.
+type rounds struct {
+	took   []time.Duration
+	usages []meter.Usage
+}
+
+func (r *rounds) add(took time.Duration, u meter.Usage) {
+	r.took, r.usages = append(r.took, took), append(r.usages, u)
+}
+
+// into writes them into a run, whose Ops are known. What is not a time for each is
+// that of the median round, of an even number the faster one in the middle; resident
+// memory that of the round that took the most.
+func (r *rounds) into(run *result.Run) {
+	order := make([]int, len(r.took))
+	run.Rounds = make([]float64, len(r.took))
+	for i, d := range r.took {
+		order[i], run.Rounds[i] = i, d.Seconds()
+	}
+	if len(order) == 0 {
+		return
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(r.took[a], r.took[b]) })
+	u := r.usages[order[(len(order)-1)/2]]
+	run.CPUSeconds = u.CPU.Seconds()
+	for _, u := range r.usages {
+		if u.PeakRSS-u.BaseRSS >= run.PeakRSS-run.BaseRSS {
+			run.PeakRSS, run.BaseRSS = u.PeakRSS, u.BaseRSS
+		}
+	}
+	if run.Ops > 0 {
+		run.AllocsPerOp = float64(u.Allocs) / float64(run.Ops)
+		run.BytesPerOp = float64(u.Bytes) / float64(run.Ops)
+	}
+}
+
+// newRun is a run of a workload, with what was set.
+func newRun(kind string, c Config) *result.Run {
+	w := c.Workload
+	settings := map[string]float64{
+		"writers": float64(c.Writers), "batch": float64(c.BatchOps),
+		"size": float64(w.Size), "namespaces": float64(w.Namespaces),
+	}
+	if c.FlushDocs > 0 {
+		settings["flush"] = float64(c.FlushDocs)
+	}
+	return &result.Run{
+		Kind: kind, Name: kind + "/" + w.Name, Preset: w.Name, Settings: settings, Workload: w,
+	}
+}

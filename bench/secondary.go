@@ -1,0 +1,170 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/oplogrep/replicator/bench/ends"
+	"github.com/oplogrep/replicator/bench/meter"
+	"github.com/oplogrep/replicator/bench/mongod"
+	"github.com/oplogrep/replicator/bench/result"
+	"github.com/oplogrep/replicator/bench/workload"
+	"github.com/oplogrep/replicator/internal/compare"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Secondary measures how long a secondary takes for the backlog of CatchUp: a real one
+// from c.Mongod, or else a member of an embedded set. It is timed from its first applied
+// entry to its last, which leaves out its start; a link's is counted.
+func Secondary(ctx context.Context, c Config) (*result.Run, error) {
+	c.setDefaults()
+	err := c.validate()
+	run := newRun("secondary", c)
+	if err == nil {
+		run.Ops, run.Bytes, err = logSize(c.Workload)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("measure a secondary: %w", err)
+	}
+	// What only a link has.
+	delete(run.Settings, "writers")
+	delete(run.Settings, "batch")
+	delete(run.Settings, "flush")
+	round := embeddedSecondary
+	if c.Mongod != "" {
+		round = realSecondary
+	}
+	var all rounds
+	for i := range c.Rounds {
+		say(c, "secondary %d of %d: %d operations", i+1, c.Rounds, run.Ops)
+		took, usage, err := round(ctx, c, run)
+		if err != nil {
+			return nil, fmt.Errorf("measure a secondary, round %d: %w", i+1, err)
+		}
+		all.add(took, usage)
+	}
+	all.into(run)
+	return run, nil
+}
+
+// realSecondary is a round with real servers. What they cost is not ours to tell, so
+// that there is no usage.
+func realSecondary(ctx context.Context, c Config, run *result.Run) (took time.Duration, usage meter.Usage, err error) {
+	set, err := mongod.Start(ctx, c.Mongod, realOplogMB)
+	if err != nil {
+		return 0, usage, err
+	}
+	defer func() { err = errors.Join(err, set.Close()) }()
+	run.Source, run.Target = set.Version, set.Version
+	took, entries, err := set.CatchUp(ctx, c.Workload, func(ctx context.Context, uri string) error {
+		return writePlain(ctx, uri, c)
+	})
+	run.Notes = []string{fmt.Sprintf("a real secondary, from its first applied entry to its last; its log had %d entries", entries)}
+	return took, usage, err
+}
+
+// embeddedSecondary is a round with an embedded set.
+func embeddedSecondary(ctx context.Context, c Config, run *result.Run) (time.Duration, meter.Usage, error) {
+	run.Source, run.Target = embeddedEnd, embeddedEnd
+	run.Notes = []string{"a member of an embedded set, from its first applied entry to its last; the figures of the process are of both members"}
+	collections, err := collectionsOf(c.Workload)
+	if err != nil {
+		return 0, meter.Usage{}, err
+	}
+	set, err := mongosim.Start(ctx, mongosim.Options{
+		// The primary can do without the other one.
+		MemberOptions: []mongosim.MemberOptions{{}, {NonVoting: true, NoPriority: true, Hidden: true}},
+		Seed:          sourceSeed, TTLInterval: -1, OplogBytes: 4*run.Bytes + 64*mebibyte,
+	})
+	if err != nil {
+		return 0, meter.Usage{}, err
+	}
+	defer set.Close()
+	s := &secondary{set: set, member: set.Member(1)}
+	if s.end, err = ends.Open(ctx, set.URI()); err != nil {
+		return 0, meter.Usage{}, err
+	}
+	defer s.end.Close()
+	if err := s.fallBehind(ctx, c, collections); err != nil {
+		return 0, meter.Usage{}, err
+	}
+	return s.catchUp(ctx, c)
+}
+
+// secondary is a member of an embedded set that is behind.
+type secondary struct {
+	set    *mongosim.Set
+	member *mongosim.Member
+	end    *ends.End
+	// before is the entry before the backlog, last its newest.
+	before, last oplog.OpTime
+}
+
+// fallBehind stops the member while the backlog is written.
+func (s *secondary) fallBehind(ctx context.Context, c Config, collections []workload.Collection) error {
+	if err := s.end.Fill(ctx, collections); err != nil {
+		return err
+	}
+	if err := s.set.AwaitSynced(ctx); err != nil {
+		return err
+	}
+	if err := s.member.Stop(ctx); err != nil {
+		return err
+	}
+	var err error
+	if s.before, err = newest(ctx, s.end.Set); err != nil {
+		return err
+	}
+	if err := writePlain(ctx, s.set.URI(), c); err != nil {
+		return err
+	}
+	s.last, err = newest(ctx, s.end.Set)
+	return err
+}
+
+// catchUp starts it again, and returns how long it takes from its first entry to its
+// last. Then all its documents are compared with the primary's.
+func (s *secondary) catchUp(ctx context.Context, c Config) (took time.Duration, usage meter.Usage, err error) {
+	m, err := measure(c, false)
+	if err != nil {
+		return 0, usage, err
+	}
+	if err = s.member.Start(); err == nil {
+		took, err = s.between(ctx)
+	}
+	usage, _, stopped := m.stop()
+	if err = errors.Join(err, stopped); err != nil {
+		return 0, usage, err
+	}
+	report, err := compare.Compare(ctx, compare.Cluster(s.end.Set), compare.Cluster(s.end.Set.Member(s.member.Host())), compare.Options{MetaDB: ends.MetaDB})
+	if err == nil && !report.Equal() {
+		err = fmt.Errorf("the secondary is not what the primary is: %s", &report)
+	}
+	return took, usage, err
+}
+
+// between times it from the last look that found nothing of the backlog to the first
+// that found all.
+func (s *secondary) between(ctx context.Context) (time.Duration, error) {
+	tick := time.NewTicker(glance)
+	defer tick.Stop()
+	since, began := time.Now(), false
+	for {
+		v, ok := s.member.View()
+		began = began || ok && v.Applied.After(s.before)
+		if !began {
+			since = time.Now()
+		}
+		if ok && !v.Applied.Before(s.last) {
+			return time.Since(since), nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return 0, fmt.Errorf("wait until the secondary has applied %s (it is at %s): %w", s.last, v.Applied, context.Cause(ctx))
+		}
+	}
+}

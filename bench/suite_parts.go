@@ -1,0 +1,224 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/oplogrep/replicator/bench/result"
+)
+
+const (
+	discardEnd = "discard"
+	memoryEnd  = "memory"
+	nullEnd    = "null"
+	mebibyte   = 1 << 20
+)
+
+// pipeline measures what comes before a writer.
+func (s *suite) pipeline(ctx context.Context) error {
+	c, err := s.config("small-inserts", 1_000_000, 0)
+	if err != nil {
+		return err
+	}
+	c.Source, c.Target = memoryEnd, discardEnd
+	memory, err := Pipeline(ctx, c)
+	if err != nil {
+		return err
+	}
+	s.add(memory)
+	s.least("pipeline from memory", "at least 1,500,000 small entries/s", "entries/s", memory.OpsPerSecond(), leastFromMemory, false)
+	s.most("allocations of the pipeline", "at most 0.2 per entry", "allocs/entry", memory.AllocsPerOp, mostAllocs, false)
+
+	c.Source, c.Workload.Ops = "", s.scaled(500_000)
+	tcp, err := Pipeline(ctx, c)
+	if err != nil {
+		return err
+	}
+	s.add(tcp)
+	s.least("pipeline over TCP", "at least 400,000 small entries/s from the embedded source", "entries/s", tcp.OpsPerSecond(), leastOverTCP, false)
+	return s.resident(ctx, c, tcp)
+}
+
+// resident measures the memory of a pipeline whose target cannot keep up, so that the
+// buffer is full, and that it is the same for a longer log.
+func (s *suite) resident(ctx context.Context, c Config, fast *result.Run) error {
+	c.BufferBytes, c.Rounds = 64*mebibyte, 1
+	c.Target = nullEnd
+	c.Workload.Ops = s.scaled(250_000)
+	short, err := Pipeline(ctx, c)
+	if err != nil {
+		return err
+	}
+	s.add(short)
+	c.Workload.Ops = s.scaled(1_000_000)
+	long, err := Pipeline(ctx, c)
+	if err != nil {
+		return err
+	}
+	s.add(long)
+	if s.cfg.Serve == nil || long.PeakRSS == 0 {
+		s.skip("memory of the pipeline", "peak RSS under the buffer's budget + 64 MiB", "it takes ends in other processes, and a system that tells the peak")
+		s.skip("memory and backlog", "independent of each other", "as above")
+		return nil
+	}
+	over := func(r *result.Run, budget int64) float64 { return float64(r.PeakRSS-budget) / mebibyte }
+	s.most("memory of the pipeline", "peak RSS under the buffer's budget (64 MiB) + 64 MiB", "MiB over the budget", over(long, c.BufferBytes), mostOverBudget, false)
+	s.most("memory and backlog", "four times the log takes no more memory", "MiB more", over(long, 0)-over(short, 0), mostGrowth, false)
+	_ = fast
+	return nil
+}
+
+// apply measures the applier against a server that acknowledges everything.
+func (s *suite) apply(ctx context.Context) error {
+	for _, preset := range []string{"small-inserts", "updates", "deletes", "mixed", "hot", "large-docs", "txn"} {
+		ops := 300_000
+		if preset == "large-docs" {
+			ops = 4_000
+		}
+		c, err := s.config(preset, ops, ops)
+		if err != nil {
+			return err
+		}
+		c.Target, c.Profiled = nullEnd, preset == "small-inserts"
+		run, err := Apply(ctx, c)
+		if err != nil {
+			return fmt.Errorf("%s: %w", preset, err)
+		}
+		s.add(run)
+		if preset == "small-inserts" {
+			s.least("applier to a null network target", "at least 600,000 ops/s", "ops/s", run.OpsPerSecond(), leastToNull, false)
+		}
+	}
+	return nil
+}
+
+// sweep measures the applier, against the same, while one setting is varied: that is
+// what the charts show.
+func (s *suite) sweep(ctx context.Context) error {
+	base := func() (Config, error) {
+		c, err := s.config("small-inserts", 150_000, 0)
+		c.Target = nullEnd
+		return c, err
+	}
+	vary := func(values []int, set func(*Config, int)) ([]*result.Run, error) {
+		var runs []*result.Run
+		for _, v := range values {
+			c, err := base()
+			if err != nil {
+				return nil, err
+			}
+			set(&c, v)
+			run, err := Apply(ctx, c)
+			if err != nil {
+				return nil, err
+			}
+			runs = append(runs, s.add(run))
+		}
+		return runs, nil
+	}
+	if _, err := vary([]int{1, 2, 4, 8, 16, 32}, func(c *Config, n int) { c.Writers = n }); err != nil {
+		return fmt.Errorf("writers: %w", err)
+	}
+	if _, err := vary([]int{10, 100, 1_000, 2_000, 5_000}, func(c *Config, n int) { c.FlushDocs = n }); err != nil {
+		return fmt.Errorf("documents of a flush: %w", err)
+	}
+	if _, err := vary([]int{100, 1_000, 10_000, 100_000}, func(c *Config, n int) {
+		c.Workload.Size = n
+		c.Workload.Ops = min(c.Workload.Ops, s.scaled(400_000_000/n))
+	}); err != nil {
+		return fmt.Errorf("size of documents: %w", err)
+	}
+	runs, err := vary([]int{1, 100, 1_000, 10_000}, func(c *Config, n int) { c.Workload.Namespaces = n })
+	if err != nil {
+		return fmt.Errorf("namespaces: %w", err)
+	}
+	s.most("cost and namespaces", "flat up to 10,000 collections, within 15 %", "dearest/cheapest", spread(runs), mostSpread, false)
+	runs, err = vary([]int{75_000, 150_000, 300_000}, func(c *Config, n int) { c.Workload.Ops = s.scaled(n) })
+	if err != nil {
+		return fmt.Errorf("entries: %w", err)
+	}
+	s.most("cost and entries", "linear: an entry costs the same in a longer log, within 15 %", "dearest/cheapest", spread(runs), mostSpread, false)
+	return nil
+}
+
+// beside measures the applier beside the plain driver, on one target.
+func (s *suite) beside(ctx context.Context) error {
+	for _, b := range []struct {
+		preset, what string
+		least        float64
+	}{
+		{"small-inserts", "inserts", leastInserts},
+		{"updates", "updates of distinct documents", leastChanges},
+		{"deletes", "deletes of distinct documents", leastChanges},
+		{"hot", "updates of hot documents", leastHot},
+		{"coalesce", "histories that coalesce", leastHot},
+	} {
+		c, err := s.config(b.preset, 100_000, 100_000)
+		if err != nil {
+			return err
+		}
+		apply, ceiling, err := Beside(ctx, c)
+		if err != nil {
+			return fmt.Errorf("%s: %w", b.preset, err)
+		}
+		s.add(apply)
+		s.add(ceiling)
+		s.least("apply / ceiling: "+b.what, fmt.Sprintf("at least %g × what 16 goroutines of the plain driver do", b.least), "×", ratio(apply, ceiling), b.least, embedded(apply))
+	}
+	return nil
+}
+
+// catchUp measures a link on a backlog beside a secondary.
+func (s *suite) catchUp(ctx context.Context) error {
+	c, err := s.config("backlog", 1_000_000, 0)
+	if err != nil {
+		return err
+	}
+	c.Rounds = 1
+	ours, err := CatchUp(ctx, c)
+	if err != nil {
+		return err
+	}
+	s.add(ours)
+	secondary, err := Secondary(ctx, c)
+	if err != nil {
+		return fmt.Errorf("the secondary: %w", err)
+	}
+	s.add(secondary)
+	s.least("catch-up / a secondary", "at least as fast as a secondary on the same machine", "×", ratio(ours, secondary), leastCatchUp, embedded(ours, secondary))
+	s.skip("catch-up / MongoShake", "at least 5 ×", "the harness runs no other tool; docs/performance.md has what is known")
+	return nil
+}
+
+// mirror measures how far a link is behind a source that is written to.
+func (s *suite) mirror(ctx context.Context) error {
+	c, err := s.config("mixed", 20_000, 20_000)
+	if err != nil {
+		return err
+	}
+	run, err := Mirror(ctx, c)
+	if err != nil {
+		return err
+	}
+	s.add(run)
+	behind := 1000 * (run.Latencies["commit-to-applied"].P99 - run.Latencies["acknowledged"].P99)
+	s.most("mirror at 1,000 ops/s", "p99 commit-to-applied at most 20 ms above the acknowledged write's", "ms", behind, mostBehind, embedded(run))
+	return nil
+}
+
+// clone measures a copy beside bare loops of the driver.
+func (s *suite) clone(ctx context.Context) error {
+	c, err := s.config("small-inserts", 0, 200_000)
+	if err != nil {
+		return err
+	}
+	c.Workload.Namespaces, c.Workload.Size = 1, 1024
+	ours, bare, err := Clone(ctx, c)
+	if err != nil {
+		return err
+	}
+	s.add(ours)
+	s.add(bare)
+	s.least("copy / bare loops", "as fast as the same number of bare loops of the driver", "×", ratio(ours, bare), 1, embedded(ours))
+	return nil
+}

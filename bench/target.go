@@ -1,0 +1,91 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/oplogrep/replicator/bench/ends"
+	"github.com/oplogrep/replicator/bench/workload"
+)
+
+// target is a place that a workload is applied to.
+type target struct {
+	*place
+	// null is what acknowledges everything, nil for a set.
+	null *ends.Null
+	// collections are what is there before the workload.
+	collections []workload.Collection
+	cfg         Config
+}
+
+// openTarget opens what c.Target says.
+func openTarget(ctx context.Context, c Config) (*target, error) {
+	t := &target{cfg: c}
+	var err error
+	if t.collections, err = collectionsOf(c.Workload); err != nil {
+		return nil, err
+	}
+	if c.Target != nullEnd {
+		if t.place, err = openPlace(ctx, c, c.Target, targetSeed); err != nil {
+			return nil, fmt.Errorf("the target: %w", err)
+		}
+		return t, nil
+	}
+	if t.null, err = ends.StartNullAt(ctx, c.Serve, targetSeed); err != nil {
+		return nil, fmt.Errorf("the target: %w", err)
+	}
+	t.place = &place{End: t.null.End, close: t.null.Close}
+	return t, nil
+}
+
+// shown is what a report says of it.
+func (t *target) shown() string {
+	if t.null != nil {
+		return nullEnd
+	}
+	return t.place.shown()
+}
+
+// ready makes it what the workload begins with. ahead, if set, is done before a null
+// target forgets what comes.
+func (t *target) ready(ctx context.Context, ahead func() error) error {
+	if t.null != nil {
+		if err := t.null.Arm(ctx, false); err != nil {
+			return err
+		}
+	}
+	if err := t.prepare(ctx, t.cfg.Overwrite, t.collections); err != nil {
+		return err
+	}
+	if ahead != nil {
+		if err := ahead(); err != nil {
+			return err
+		}
+	}
+	if t.null != nil {
+		return t.null.Arm(ctx, true)
+	}
+	return nil
+}
+
+// note says what a null target was asked for in the last round.
+func (t *target) note(ctx context.Context) ([]string, error) {
+	if t.null == nil {
+		return nil, nil
+	}
+	commands, statements, err := t.null.Commands(ctx)
+	if err != nil {
+		return nil, err
+	}
+	note := fmt.Sprintf("the null target acknowledged %d statements in %d commands", statements, commands)
+	if t.cfg.Serve == nil {
+		note += "; it is of the same process"
+	}
+	return []string{note}, nil
+}
+
+// done drops what was made there and is nobody's, and closes it.
+func (t *target) done(ctx context.Context) error {
+	defer t.close()
+	return t.tidy(ctx, ends.Databases(t.collections))
+}

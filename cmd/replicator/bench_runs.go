@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/oplogrep/replicator/bench"
+	"github.com/oplogrep/replicator/bench/workload"
+)
+
+type benchPipeline struct {
+	Source string `settings:"no" default:"memory" help:"Where the log is: memory, embedded (an embedded set, over TCP), or a connection string."`
+	Target string `settings:"no" default:"discard" enum:"discard,null" help:"Where it goes: discard, or null, a server that acknowledges everything."`
+	Buffer size   `default:"256MiB" placeholder:"SIZE" help:"The budget for what was read."`
+	workFlags
+	laneFlags
+	roundFlags
+	outFlags
+}
+
+// Run measures the way of the log.
+func (c *benchPipeline) Run(ctx context.Context, out output, line commandLine) error {
+	w, err := c.make()
+	if err != nil {
+		return err
+	}
+	b := newBenchRun(ctx, out, line, w.Seed)
+	cfg := c.lanes(c.config(w, out))
+	cfg.Source, cfg.Target, cfg.BufferBytes = notEmbedded(c.Source), c.Target, int64(c.Buffer)
+	run, err := bench.Pipeline(ctx, cfg)
+	if err := b.add(err, run); err != nil {
+		return err
+	}
+	return b.end(&c.outFlags)
+}
+
+// notEmbedded is the source as bench.Config has it.
+func notEmbedded(source string) string {
+	if source == "embedded" {
+		return ""
+	}
+	return source
+}
+
+func (f *laneFlags) lanes(c bench.Config) bench.Config {
+	c.Writers, c.FlushDocs, c.BatchOps = f.Writers, f.FlushDocs, f.BatchOps
+	return c
+}
+
+type benchApply struct {
+	targetFlag
+	Beside       bool `help:"Measure the plain driver too, in turns, on the same target."`
+	CeilingBatch int  `default:"500" help:"Operations of a bulk write of the plain driver."`
+	workFlags
+	laneFlags
+	roundFlags
+	outFlags
+}
+
+// Run measures the applier.
+func (c *benchApply) Run(ctx context.Context, out output, line commandLine) error {
+	w, err := c.make()
+	if err != nil {
+		return err
+	}
+	b := newBenchRun(ctx, out, line, w.Seed)
+	cfg := c.lanes(c.config(w, out))
+	cfg.Target, cfg.Overwrite, cfg.CeilingBatch = c.Target, c.Overwrite, c.CeilingBatch
+	if c.Beside {
+		apply, ceiling, err := bench.Beside(ctx, cfg)
+		if err := b.add(err, apply, ceiling); err != nil {
+			return err
+		}
+		return b.end(&c.outFlags)
+	}
+	run, err := bench.Apply(ctx, cfg)
+	if err := b.add(err, run); err != nil {
+		return err
+	}
+	return b.end(&c.outFlags)
+}
+
+type benchCeiling struct {
+	targetFlag
+	CeilingBatch int `default:"500" help:"Operations of a bulk write."`
+	workFlags
+	laneFlags
+	roundFlags
+	outFlags
+}
+
+// Run measures the plain driver.
+func (c *benchCeiling) Run(ctx context.Context, out output, line commandLine) error {
+	w, err := c.make()
+	if err != nil {
+		return err
+	}
+	b := newBenchRun(ctx, out, line, w.Seed)
+	cfg := c.lanes(c.config(w, out))
+	cfg.Target, cfg.Overwrite, cfg.CeilingBatch = c.Target, c.Overwrite, c.CeilingBatch
+	run, err := bench.Ceiling(ctx, cfg)
+	if err := b.add(err, run); err != nil {
+		return err
+	}
+	return b.end(&c.outFlags)
+}
+
+type benchMirror struct {
+	sourceFlag
+	targetFlag
+	Rate    float64       `default:"1000" help:"Operations per second that the source is written with."`
+	Seconds time.Duration `name:"for" default:"10s" placeholder:"DURATION" help:"For how long."`
+	workFlags
+	laneFlags
+	roundFlags
+	outFlags
+}
+
+// Run measures how far a link is behind.
+func (c *benchMirror) Run(ctx context.Context, out output, line commandLine) error {
+	if c.Rate <= 0 || c.Seconds <= 0 {
+		return usageError{fmt.Errorf("--rate=%g, --for=%s: want more than 0", c.Rate, c.Seconds)}
+	}
+	w, err := c.make()
+	if err != nil {
+		return err
+	}
+	b := newBenchRun(ctx, out, line, w.Seed)
+	cfg := c.lanes(c.config(w, out))
+	cfg.Source, cfg.Target, cfg.Overwrite, cfg.Rate, cfg.Duration = c.Source, c.Target, c.Overwrite, c.Rate, c.Seconds
+	run, err := bench.Mirror(ctx, cfg)
+	if err := b.add(err, run); err != nil {
+		return err
+	}
+	return b.end(&c.outFlags)
+}
+
+type benchCatchUp struct {
+	sourceFlag
+	targetFlag
+	Secondary bool   `help:"Time a secondary on the same backlog too: a real one with --mongod, else a member of an embedded set."`
+	Mongod    string `env:"MONGOD" settings:"no" placeholder:"PATH" help:"A server's binary, for a real secondary."`
+	workFlags
+	laneFlags
+	roundFlags
+	outFlags
+}
+
+// Run measures how long a link takes for a backlog.
+func (c *benchCatchUp) Run(ctx context.Context, out output, line commandLine) error {
+	w, err := c.make()
+	if err != nil {
+		return err
+	}
+	b := newBenchRun(ctx, out, line, w.Seed)
+	cfg := c.lanes(c.config(w, out))
+	cfg.Source, cfg.Target, cfg.Overwrite, cfg.Mongod = c.Source, c.Target, c.Overwrite, c.Mongod
+	run, err := bench.CatchUp(ctx, cfg)
+	if err := b.add(err, run); err != nil {
+		return err
+	}
+	if c.Secondary {
+		run, err := bench.Secondary(ctx, cfg)
+		if err := b.add(err, run); err != nil {
+			return err
+		}
+	}
+	return b.end(&c.outFlags)
+}
+
+type benchClone struct {
+	sourceFlag
+	targetFlag
+	Workers int `default:"8" help:"How many ranges are copied at a time, and how many bare loops there are."`
+	workFlags
+	roundFlags
+	outFlags
+}
+
+// Run measures a copy.
+func (c *benchClone) Run(ctx context.Context, out output, line commandLine) error {
+	if c.Documents == 0 {
+		c.Documents = 200_000
+	}
+	w, err := c.make()
+	if err != nil {
+		return err
+	}
+	b := newBenchRun(ctx, out, line, w.Seed)
+	cfg := c.config(w, out)
+	cfg.Source, cfg.Target, cfg.Overwrite, cfg.CloneWorkers = c.Source, c.Target, c.Overwrite, c.Workers
+	ours, bare, err := bench.Clone(ctx, cfg)
+	if err := b.add(err, ours, bare); err != nil {
+		return err
+	}
+	return b.end(&c.outFlags)
+}
+
+type benchGoals struct {
+	sourceFlag
+	targetFlag
+	seedFlag
+	Mongod   string   `env:"MONGOD" settings:"no" placeholder:"PATH" help:"A server's binary, for a real secondary."`
+	Scale    float64  `default:"1" help:"Make all workloads smaller, or larger, by this."`
+	Only     []string `placeholder:"PART" help:"Only this part: pipeline, apply, sweep, beside, catch-up, mirror or clone. May be given again."`
+	InOne    bool     `name:"in-one-process" help:"Keep embedded ends in this process: what they cost is counted then."`
+	Progress bool     `default:"true" negatable:"" help:"Say on standard error what is being done."`
+	outFlags
+}
+
+// Run measures what there are goals for.
+func (c *benchGoals) Run(ctx context.Context, out output, line commandLine) error {
+	if c.Scale <= 0 {
+		return usageError{fmt.Errorf("--scale=%g: want more than 0", c.Scale)}
+	}
+	for _, name := range c.Only {
+		if !slices.Contains(bench.Parts(), name) {
+			return usageError{fmt.Errorf("--only=%s: the parts are %s", name, strings.Join(bench.Parts(), ", "))}
+		}
+	}
+	b := newBenchRun(ctx, out, line, c.Seed)
+	cfg := bench.SuiteConfig{
+		Seed: c.Seed, Source: c.Source, Target: c.Target, Mongod: c.Mongod, Overwrite: c.Overwrite,
+		Scale: c.Scale, Only: c.Only, Progress: io.Discard,
+	}
+	if c.Progress {
+		cfg.Progress = out.complaints
+	}
+	if !c.InOne {
+		cfg.Serve = serveElsewhere
+	}
+	if err := b.add(bench.Suite(ctx, cfg, b.report)); err != nil {
+		return err
+	}
+	return b.end(&c.outFlags)
+}
+
+type benchPresets struct {
+	Name string `arg:"" optional:"" help:"Print this one as JSON."`
+}
+
+// Run lists the presets, or prints one.
+func (c *benchPresets) Run(out output) error {
+	if c.Name != "" {
+		w, err := workload.Preset(c.Name)
+		if err != nil {
+			return usageError{err}
+		}
+		return printJSON(out.results, w)
+	}
+	for _, w := range workload.Presets() {
+		if _, err := fmt.Fprintf(out.results, "%-16s %9d operations, %9d documents before, %6d bytes, %5d collections\n", w.Name, w.Ops, w.Documents, w.Size, w.Namespaces); err != nil {
+			return fmt.Errorf("print the presets: %w", err)
+		}
+	}
+	return nil
+}

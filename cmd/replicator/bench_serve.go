@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+
+	benchends "github.com/oplogrep/replicator/bench/ends" // ends is how commands come to theirs
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// benchServe is an end of a measurement in a process of its own.
+type benchServe struct {
+	What string `required:"" help:"What to be, as JSON."`
+}
+
+// Run starts the end, says where it is, and waits for whoever started it to close
+// the pipe, or to die.
+func (c *benchServe) Run(ctx context.Context, out output) error {
+	var what benchends.What
+	if err := json.Unmarshal([]byte(c.What), &what); err != nil {
+		return usageError{fmt.Errorf("--what: %w", err)}
+	}
+	var end *benchends.End
+	var last oplog.OpTime
+	var err error
+	if what.Kind == benchends.Acknowledging {
+		var null *benchends.Null
+		if null, err = benchends.StartNull(ctx, what.Seed); err == nil {
+			end = null.End
+		}
+	} else {
+		end, last, err = benchends.Start(ctx, nil, what)
+	}
+	if err != nil {
+		return stopped(ctx, err)
+	}
+	defer end.Close()
+	text, err := json.Marshal(benchends.Served{URI: end.URI, Last: last, Version: end.Version})
+	if err != nil {
+		return fmt.Errorf("say where the end is: %w", err)
+	}
+	if _, err := fmt.Fprintf(out.results, "%s\n", text); err != nil {
+		return fmt.Errorf("say where the end is: %w", err)
+	}
+	over, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() { // it ends with the process, at the latest
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop(nil)
+	}()
+	<-over.Done()
+	return nil
+}
+
+// serveElsewhere starts an end in a process of its own, which ends with this one.
+func serveElsewhere(ctx context.Context, what benchends.What) (benchends.Served, error) {
+	fault := func(err error) (benchends.Served, error) {
+		return benchends.Served{}, fmt.Errorf("start the %s end in a process of its own: %w", what.Kind, err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fault(err)
+	}
+	text, err := json.Marshal(what)
+	if err != nil {
+		return fault(err)
+	}
+	cmd := exec.CommandContext(ctx, self, "bench", "serve", "--what", string(text))
+	var complaints strings.Builder
+	cmd.Stderr = &complaints
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return fault(err)
+	}
+	answer, err := cmd.StdoutPipe()
+	if err != nil {
+		return fault(err)
+	}
+	if err := cmd.Start(); err != nil {
+		return fault(err)
+	}
+	stop := func() {
+		_ = in.Close()
+		_ = cmd.Wait() // what it had to say was said before
+	}
+	line, err := bufio.NewReader(answer).ReadString('\n')
+	if err != nil {
+		stop()
+		if ctx.Err() != nil {
+			return fault(context.Cause(ctx))
+		}
+		return fault(errors.New(strings.TrimSpace(complaints.String())))
+	}
+	var served benchends.Served
+	if err := json.Unmarshal([]byte(line), &served); err != nil {
+		stop()
+		return fault(fmt.Errorf("read %q: %w", line, err))
+	}
+	served.Stop = stop
+	return served, nil
+}
