@@ -95,6 +95,10 @@ type Config struct {
 	// Start is the checkpoint: where Progress starts.
 	Start checkpoint.Progress
 
+	// OnFlush is told, by several goroutines, how many operations a flush, or a
+	// command, has brought to the target, the source's clock at the oldest of them
+	// and ours when it was acknowledged. Nil tells nobody. It must not block.
+	OnFlush func(ops int, wall bson.DateTime, at time.Time)
 	// Observer is told of events, by several goroutines. Nil is nobody.
 	Observer event.Observer
 	// Registry takes the metrics. Nil is nobody.
@@ -247,6 +251,7 @@ type lane interface {
 	Position() checkpoint.Position
 	Begun() checkpoint.Position
 	Move(ctx context.Context, txn *call.Txn, next checkpoint.Position) error
+	MoveWith(ctx context.Context, txn *call.Txn, next checkpoint.Position, cmds []call.Command, each func(i int, reply bson.Raw) error) error
 	Moved(next checkpoint.Position)
 	BeginAlone(ctx context.Context, next checkpoint.Position, lanes []checkpoint.Position) error
 	EndAlone(ctx context.Context, next checkpoint.Position) error

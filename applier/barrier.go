@@ -53,6 +53,7 @@ func (d *dispatcher) behindBarrier(ctx context.Context, s stretch) error {
 	if err := d.quiesce(ctx, s.ops[0].At.OpTime); err != nil {
 		return err
 	}
+	s.wall = d.wall
 	if err := d.barrier.write(ctx, s); err != nil {
 		return within(ctx, "barrier", err)
 	}
@@ -313,6 +314,7 @@ func (d *dispatcher) chunks(
 
 // alone applies what has a batch of its own.
 func (d *dispatcher) alone(ctx context.Context, item *batch.Item) error {
+	d.wall = int64(item.Entry.Wall)
 	if t := item.Txn; t != nil {
 		return d.chunks(ctx, t, d.command)
 	}
@@ -371,6 +373,7 @@ func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Po
 	}
 	d.rise(at)
 	d.routes.forget()
+	d.arrived(1, d.wall)
 	d.metrics.ops[oplog.KindCommand].Inc()
 	d.stats.commands.Add(1)
 	d.tracker.applied(d.current, 1)

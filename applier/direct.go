@@ -87,7 +87,7 @@ func (w *writer) direct(ctx context.Context, s stretch) error {
 	if err := w.endAlone(ctx, s); err != nil {
 		return err
 	}
-	w.record(s.ops, &t, time.Since(start))
+	w.record(s, &t, time.Since(start))
 	return nil
 }
 

@@ -36,6 +36,9 @@ type dispatcher struct {
 	ready   [][]work
 	current *pending
 	group   uint32
+	// wall is the source's clock at the item that has its turn, in milliseconds
+	// since the epoch.
+	wall int64
 }
 
 // opOverhead is what an operation takes besides its documents, in bytes.
@@ -151,6 +154,7 @@ func (d *dispatcher) items(ctx context.Context, items []batch.Item) error {
 // than one where several share a barrier.
 func (d *dispatcher) item(ctx context.Context, items []batch.Item) (int, error) {
 	item := &items[0]
+	d.wall = int64(item.Entry.Wall)
 	if t := item.Txn; t != nil {
 		switch {
 		case t.HasCommand:
@@ -338,7 +342,7 @@ func (d *dispatcher) settle(o *routed) error {
 // append adds an operation to what is handed over next. Its room in the window
 // has been taken.
 func (d *dispatcher) append(o *routed) {
-	o.p = d.current
+	o.p, o.wall = d.current, d.wall
 	if o.op.At.Compare(d.begun[o.lane]) <= 0 {
 		d.handed[o.lane] = o.op.At
 	}

@@ -20,7 +20,10 @@
 // # What makes it exactly once
 //
 // A flush is one transaction on the lane's session. It moves the lane's document
-// to the position of its last operation, and writes. So the lanes' documents say
+// to the position of its last operation, and writes. All of that is sent without
+// waiting for answers in between; the commit waits until each statement is known to
+// have done what it should, and a lane that did not move is looked at before what
+// came behind it. So a flush takes two round trips, and the lanes' documents say
 // exactly what is in the target, and operations at or before the position of
 // their lane are skipped after a restart. Which lane that is depends on the
 // catalog, and what the catalog was before a command is not known any more: so

@@ -59,6 +59,10 @@ func (l *fakeLane) Begun() checkpoint.Position    { return checkpoint.Position{}
 func (l *fakeLane) Move(context.Context, *call.Txn, checkpoint.Position) error {
 	return nil
 }
+
+func (l *fakeLane) MoveWith(ctx context.Context, txn *call.Txn, _ checkpoint.Position, cmds []call.Command, each func(int, bson.Raw) error) error {
+	return txn.CallAll(ctx, cmds, each)
+}
 func (l *fakeLane) Moved(next checkpoint.Position) { l.position = next }
 
 func (l *fakeLane) BeginAlone(context.Context, checkpoint.Position, []checkpoint.Position) error {

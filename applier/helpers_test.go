@@ -58,6 +58,8 @@ type simTarget struct {
 	set *mongosim.Set
 	mu  sync.Mutex
 	to  *mongosim.Member // nil means the primary
+	// instead, if set, gets everything.
+	instead call.Caller
 	// before, if set, is asked for each command: an error is what its sender
 	// gets, and sent tells whether the server gets the command all the same.
 	before func(cmd call.Command) (err error, sent bool)
@@ -81,8 +83,11 @@ func (g *simTarget) Call(ctx context.Context, cmd call.Command) (bson.Raw, error
 		return nil, context.Cause(ctx)
 	}
 	g.mu.Lock()
-	before := g.before
+	before, instead := g.before, g.instead
 	g.mu.Unlock()
+	if instead != nil {
+		return instead.Call(ctx, cmd)
+	}
 	if before != nil {
 		if err, sent := before(cmd); err != nil {
 			if sent {
@@ -92,6 +97,31 @@ func (g *simTarget) Call(ctx context.Context, cmd call.Command) (bson.Raw, error
 		}
 	}
 	return g.send(ctx, cmd)
+}
+
+// CallAll implements call.Pipeliner as a server behind one connection does: what is
+// behind a command that failed has been sent already.
+func (g *simTarget) CallAll(ctx context.Context, cmds []call.Command, each func(int, bson.Raw) error) error {
+	g.mu.Lock()
+	instead, _ := g.instead.(call.Pipeliner)
+	g.mu.Unlock()
+	if instead != nil {
+		return instead.CallAll(ctx, cmds, each)
+	}
+	var first error
+	for i := range cmds {
+		reply, err := g.Call(ctx, cmds[i])
+		if _, lost := errors.AsType[*call.LostError](err); lost && first == nil {
+			return err
+		}
+		if err == nil && first == nil {
+			err = each(i, reply)
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
 }
 
 func (g *simTarget) send(ctx context.Context, cmd call.Command) (bson.Raw, error) {
@@ -372,9 +402,9 @@ func (l *sourceLog) after(after oplog.OpTime) []batch.Batch {
 		b.Entries++
 		switch {
 		case r.Outcome == txn.Committed:
-			b.Items = append(b.Items, batch.Item{Entry: e, Txn: r.Txn})
+			b.Items = append(b.Items, batch.Item{Entry: &e, Txn: r.Txn})
 		case r.Outcome == txn.Pass && e.Kind != oplog.KindNoop:
-			b.Items = append(b.Items, batch.Item{Entry: e})
+			b.Items = append(b.Items, batch.Item{Entry: &e})
 		}
 		if l.entries[i].last {
 			b.Alone, b.Last, b.Wall, b.FetchFrom, b.Bytes = l.entries[i].alone, e.OpTime, e.Wall, r.FetchFrom, 100

@@ -25,6 +25,8 @@ type meta struct {
 	group uint32
 	// hash is that of the document, 0 where the collection is Ordered.
 	hash uint32
+	// wall is the source's clock, in milliseconds since the epoch.
+	wall int64
 }
 
 // stretch is a part of a lane's operations, in order.
@@ -33,6 +35,9 @@ type stretch struct {
 	groups []uint32
 	// uncertain: they may have been carried out before.
 	uncertain bool
+	// wall is the source's clock at the oldest, or before it, in milliseconds since
+	// the epoch; 0 where it is not known.
+	wall int64
 }
 
 func (s stretch) last() checkpoint.Position { return s.ops[len(s.ops)-1].At }
@@ -51,7 +56,7 @@ func (s stretch) split() (a, b stretch, ok bool) {
 }
 
 func (s stretch) part(from, to int) stretch {
-	return stretch{ops: s.ops[from:to], groups: s.groups[from:to], uncertain: s.uncertain}
+	return stretch{ops: s.ops[from:to], groups: s.groups[from:to], uncertain: s.uncertain, wall: s.wall}
 }
 
 // dissolve forgets the groups.
@@ -251,7 +256,7 @@ func (w *laneWriter) uncounted(queued []work) {
 
 // keep copies operations to the stretch.
 func (w *laneWriter) keep(items []work) {
-	w.stretch.uncertain = w.isBegun(items[0].op.At)
+	w.stretch.uncertain, w.stretch.wall = w.isBegun(items[0].op.At), items[0].wall
 	w.stretch.ops, w.stretch.groups, w.metas = w.stretch.ops[:0], w.stretch.groups[:0], w.metas[:0]
 	for i := range items {
 		w.stretch.ops = append(w.stretch.ops, items[i].op)
@@ -290,9 +295,13 @@ type docSet struct {
 	n     int
 }
 
-const docSlots = 1 << 14
+const (
+	docBits  = 14
+	docSlots = 1 << docBits
+)
 
-func slotOf(hash uint32) uint32 { return hash % docSlots }
+// slotOf takes the upper bits: the lower ones have chosen the lane.
+func slotOf(hash uint32) uint32 { return hash >> (32 - docBits) }
 
 func (d *docSet) reset() {
 	d.round++

@@ -16,6 +16,7 @@ type metrics struct {
 	divergences, deletesEmpty, ignored  prometheus.Counter
 	skipped, passedOver                 prometheus.Counter
 	flushSeconds, flushDocs, barrierSec prometheus.Histogram
+	commitToApplied                     prometheus.Histogram
 	window                              prometheus.Gauge
 }
 
@@ -41,6 +42,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		flushSeconds: histogram("flush_seconds", "How long a flush takes, in seconds.", seconds),
 		flushDocs:    histogram("flush_docs", "How many statements a flush has.", prometheus.ExponentialBuckets(1, 4, 8)),
 		barrierSec:   histogram("barrier_wait_seconds", "How long what stands alone waits for the lanes, in seconds.", seconds),
+		commitToApplied: histogram("commit_to_applied_seconds", "From the source's clock at the oldest operation of a flush until the flush was acknowledged, in seconds.",
+			prometheus.ExponentialBuckets(0.001, 2, 19)),
 		window: metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "replicator_applier_window_bytes", Help: "What was handed to writers and is not applied yet, in bytes.",
 		})),

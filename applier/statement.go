@@ -16,28 +16,89 @@ import (
 	"github.com/oplogrep/replicator/oplog/update"
 )
 
-// send carries out a planned write of a transaction. Any statement that does not
-// do what it should is an error.
-func (w *writer) send(ctx context.Context, c conn, pw *plan.Write, ops []plan.Op, t *tally) error {
-	if pw.Kind == plan.Modify {
-		t.docs++
-		found, err := w.modify(ctx, c, &ops[pw.Ops[0][0]])
-		switch {
-		case err != nil:
+// planned moves the lane behind a stretch and carries out what is planned for it,
+// in a transaction. Commands go out together as far as none needs the answer to
+// another one. Any statement that does not do what it should is an error.
+func (w *writer) planned(ctx context.Context, txn *call.Txn, s stretch, writes []plan.Write, t *tally) error {
+	moved := false
+	if w.verify || len(writes) == 0 || writes[0].Kind == plan.Modify {
+		if err := w.move(ctx, txn, s.last()); err != nil {
 			return err
-		case !found && pw.MustMatch:
-			return &shortError{want: 1}
-		case !found:
-			t.ignored++
 		}
-		return nil
+		moved = true
 	}
-	want := int64(len(pw.Docs))
-	t.docs += len(pw.Docs)
-	n, err := w.statements(ctx, c, pw)
+	for len(writes) > 0 {
+		if writes[0].Kind == plan.Modify {
+			if err := w.sendModify(ctx, inTxn{txn}, &writes[0], s.ops, t); err != nil {
+				return err
+			}
+			writes = writes[1:]
+			continue
+		}
+		n := 1
+		for n < len(writes) && writes[n].Kind != plan.Modify {
+			n++
+		}
+		run := writes[:n]
+		writes = writes[n:]
+		cmds := w.commands(run)
+		each := func(i int, reply bson.Raw) error {
+			took, err := call.Written(reply)
+			if err != nil {
+				return err
+			}
+			return count(&run[i], took, t)
+		}
+		var err error
+		if moved {
+			err = txn.CallAll(ctx, cmds, each)
+		} else {
+			err = w.lane.MoveWith(ctx, txn, s.last(), cmds, each)
+		}
+		clear(cmds)
+		if err != nil {
+			return err
+		}
+		moved = true
+	}
+	return nil
+}
+
+// commands builds the commands for writes, none of which is a Modify. They are valid
+// until the next call.
+func (w *writer) commands(writes []plan.Write) []call.Command {
+	w.cmds, w.bodies = w.cmds[:0], w.bodies[:0]
+	for i := range writes {
+		pw := &writes[i]
+		from := len(w.bodies)
+		c := call.Command{DB: pw.NS.DB(), Docs: pw.Docs}
+		w.bodies, c.Sequence = pw.AppendCommand(w.bodies)
+		c.Body = w.bodies[from:len(w.bodies):len(w.bodies)]
+		w.cmds = append(w.cmds, c)
+	}
+	return w.cmds
+}
+
+// sendModify carries out a planned Modify.
+func (w *writer) sendModify(ctx context.Context, c conn, pw *plan.Write, ops []plan.Op, t *tally) error {
+	t.docs++
+	found, err := w.modify(ctx, c, &ops[pw.Ops[0][0]])
 	switch {
 	case err != nil:
 		return err
+	case !found && pw.MustMatch:
+		return &shortError{want: 1}
+	case !found:
+		t.ignored++
+	}
+	return nil
+}
+
+// count counts a planned write that took effect n times.
+func count(pw *plan.Write, n int64, t *tally) error {
+	want := int64(len(pw.Docs))
+	t.docs += len(pw.Docs)
+	switch {
 	case n > want:
 		return fmt.Errorf("write to %s: %d statements took effect %d times", pw.NS, want, n)
 	case n == want:
@@ -63,14 +124,7 @@ func (w *writer) statements(ctx context.Context, c conn, pw *plan.Write) (int64,
 	if err != nil {
 		return 0, err
 	}
-	refused, err := refusals(reply)
-	if err != nil {
-		return 0, err
-	}
-	if len(refused) > 0 {
-		return 0, &refused[0].Error
-	}
-	return affected(reply)
+	return call.Written(reply)
 }
 
 // modify changes a document by reading it, applying the update, and writing what

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
@@ -26,9 +28,6 @@ const (
 	// patientFlushes is for how many flushes it is not tried again to make them
 	// faster after less was not.
 	patientFlushes = 256
-	// longTxn is how long a transaction has lasted of which the server says that
-	// it does not know it, if that is for its age.
-	longTxn = 20 * time.Second
 	// The waits between two tries of a flush.
 	firstWait, longestWait = 5 * time.Millisecond, time.Second
 )
@@ -51,6 +50,9 @@ type writer struct {
 	patience int
 	// kept are the capped collections for which CappedKept was told.
 	kept map[oplog.Namespace]bool
+	// cmds and bodies are memory for the commands of a flush.
+	cmds   []call.Command
+	bodies []byte
 }
 
 func newWriter(a *Applier, name string, l lane) *writer {
@@ -198,14 +200,7 @@ func (w *writer) flushWith(ctx context.Context, s stretch, opt plan.Options) err
 		return err
 	}
 	return w.retry(ctx, s, func() error {
-		return w.commit(ctx, s, func(txn *call.Txn, t *tally) error {
-			for i := range p.Writes {
-				if err := w.send(ctx, inTxn{txn}, &p.Writes[i], s.ops, t); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		return w.commit(ctx, s, func(txn *call.Txn, t *tally) error { return w.planned(ctx, txn, s, p.Writes, t) })
 	})
 }
 
@@ -213,6 +208,9 @@ func (w *writer) flushWith(ctx context.Context, s stretch, opt plan.Options) err
 // operation meets.
 func (w *writer) oneByOne(ctx context.Context, s stretch) error {
 	return w.commit(ctx, s, func(txn *call.Txn, t *tally) error {
+		if err := w.move(ctx, txn, s.last()); err != nil {
+			return err
+		}
 		for i := range s.ops {
 			if err := w.one(ctx, inTxn{txn}, &s.ops[i], t); err != nil {
 				return err
@@ -222,30 +220,33 @@ func (w *writer) oneByOne(ctx context.Context, s stretch) error {
 	})
 }
 
-// commit runs body in a transaction that moves the lane behind the stretch.
+// move moves the lane, and finds the others where they should be.
+func (w *writer) move(ctx context.Context, txn *call.Txn, next checkpoint.Position) error {
+	err := w.lane.Move(ctx, txn, next)
+	if err == nil && w.verify {
+		err = w.hold.Verify(ctx, txn, w.tracker.positions())
+	}
+	return err
+}
+
+// commit runs body in a transaction, in which it moves the lane behind the stretch
+// before anything else.
 func (w *writer) commit(ctx context.Context, s stretch, body func(*call.Txn, *tally) error) error {
 	start := time.Now()
 	next := s.last()
 	var t tally
 	txn := w.lane.Session().Begin()
-	err := w.lane.Move(ctx, txn, next)
-	if err == nil && w.verify {
-		err = w.hold.Verify(ctx, txn, w.tracker.positions())
-	}
-	if err == nil {
-		err = body(txn, &t)
-	}
-	if err != nil {
+	if err := body(txn, &t); err != nil {
 		if judge(err) != end || isStop(err) || ctx.Err() != nil {
 			w.abort(ctx, txn)
 		}
-		return aged(err, time.Since(start))
+		return call.Aged(err, time.Since(start))
 	}
 	if _, err := txn.Commit(ctx, false); err != nil {
-		return aged(&commitError{err}, time.Since(start))
+		return call.Aged(&call.CommitError{Err: err}, time.Since(start))
 	}
 	w.lane.Moved(next)
-	w.record(s.ops, &t, time.Since(start))
+	w.record(s, &t, time.Since(start))
 	return nil
 }
 
@@ -307,7 +308,8 @@ type tally struct {
 	diverged                    []*DivergenceError
 }
 
-func (w *writer) record(ops []plan.Op, t *tally, took time.Duration) {
+func (w *writer) record(s stretch, t *tally, took time.Duration) {
+	ops := s.ops
 	w.metrics.flushes.Inc()
 	w.metrics.flushSeconds.Observe(took.Seconds())
 	w.metrics.flushDocs.Observe(float64(t.docs))
@@ -319,6 +321,20 @@ func (w *writer) record(ops []plan.Op, t *tally, took time.Duration) {
 		w.stats.coalesced.Add(int64(n))
 	}
 	w.recordTally(t)
+	w.arrived(len(ops), s.wall)
+}
+
+// arrived tells how long it took operations to get here, by the oldest one's wall
+// clock. The two clocks may be of two machines.
+func (a *Applier) arrived(ops int, wall int64) {
+	if wall == 0 {
+		return
+	}
+	now := time.Now()
+	a.metrics.commitToApplied.Observe(max(0, now.Sub(time.UnixMilli(wall)).Seconds()))
+	if a.cfg.OnFlush != nil {
+		a.cfg.OnFlush(ops, bson.DateTime(wall), now)
+	}
 }
 
 func (w *writer) recordTally(t *tally) {

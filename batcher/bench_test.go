@@ -87,6 +87,27 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
+// TestViews: what is in a batch is the reply's, not a copy of it.
+func TestViews(t *testing.T) {
+	l := newLine(t, "i#", 10)
+	l.in <- l.reply
+	n := 0
+	for bytes := int64(0); bytes == 0; {
+		b := <-l.batches
+		for i := range b.Items {
+			if b.Items[i].Entry != &l.reply.Entries[n] {
+				t.Errorf("operation %d is not entry %d of the reply", n, n)
+			}
+			n++
+		}
+		bytes = b.Bytes
+	}
+	l.stop(t)
+	if n != len(l.reply.Entries) {
+		t.Errorf("%d operations of %d came", n, len(l.reply.Entries))
+	}
+}
+
 // The time is that of one entry.
 func BenchmarkRun(b *testing.B) {
 	for _, bm := range []struct{ name, token string }{

@@ -111,7 +111,7 @@ func (d *draft) add(p *piece, bytes int64, room int) {
 		}
 		d.Items = make([]batch.Item, 0, room)
 	}
-	d.Items = append(d.Items, batch.Item{Entry: *p.entry, Txn: p.txn})
+	d.Items = append(d.Items, batch.Item{Entry: p.entry, Txn: p.txn})
 	d.Weight += p.ops
 	d.Alone = p.alone
 }

@@ -52,7 +52,7 @@ func Beside(ctx context.Context, c Config) (apply, ceiling *result.Run, err erro
 var errDiscard = errors.New("the target has to take commands; only the run pipeline does without one")
 
 // onTarget opens the target, measures what is made for it, and closes it.
-func onTarget(ctx context.Context, c *Config, make func(t *target) ([]*contender, error)) (runs []*result.Run, err error) {
+func onTarget(ctx context.Context, c *Config, contenders func(t *target) ([]*contender, error)) (runs []*result.Run, err error) {
 	c.setDefaults()
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func onTarget(ctx context.Context, c *Config, make func(t *target) ([]*contender
 			err = failed
 		}
 	}()
-	list, err := make(t)
+	list, err := contenders(t)
 	if err != nil {
 		return nil, err
 	}

@@ -54,8 +54,8 @@ func TestApplied(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			for name, make := range map[string]func(Config, *target) (*contender, error){"apply": newApplying, "ceiling": newCeiling} {
-				one, err := make(c, to)
+			for name, contend := range map[string]func(Config, *target) (*contender, error){"apply": newApplying, "ceiling": newCeiling} {
+				one, err := contend(c, to)
 				if err != nil {
 					t.Fatal(err)
 				}

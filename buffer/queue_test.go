@@ -266,6 +266,26 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
+// TestAllocs: handing a reply on costs nothing but its place.
+func TestAllocs(t *testing.T) {
+	q, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, out := make(chan oplog.Reply), make(chan oplog.Reply)
+	done := make(chan error, 1)
+	go func() { done <- q.Run(t.Context(), in, out) }()
+	got := testing.AllocsPerRun(1000, func() {
+		in <- oplog.Reply{Bytes: 100}
+		r := <-out
+		q.Release(r.Bytes)
+	})
+	close(in)
+	if err := <-done; err != nil || got > 0 {
+		t.Errorf("%v allocations per reply, %v", got, err)
+	}
+}
+
 func BenchmarkQueue(b *testing.B) {
 	q, err := New(Config{})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/call"
@@ -25,6 +26,7 @@ type Lane struct {
 	// barrierSeen is where the barrier was found last by a transaction that has
 	// committed, barrierRead by the last one that Move was called for.
 	barrierSeen, barrierRead Position
+	cmds                     []call.Command // memory for those of MoveWith
 }
 
 // Session returns the lane's session, to write with.
@@ -51,6 +53,53 @@ func (l *Lane) Move(ctx context.Context, txn *call.Txn, next Position) error {
 	return nil
 }
 
+// MoveWith is Move, and runs commands behind it in the transaction, as
+// [call.Txn.CallAll] does: they need not wait for the answer to the move.
+func (l *Lane) MoveWith(ctx context.Context, txn *call.Txn, next Position, cmds []call.Command, each func(i int, reply bson.Raw) error) error {
+	if next.Compare(l.position) <= 0 {
+		return l.fail(errNotForward, "move it from %s to %s", l.position, next)
+	}
+	barrier := l.hold.barrierPosition()
+	if l != l.hold.barrier && barrier.Compare(l.barrierSeen) > 0 {
+		// The barrier has to be found there first.
+		if err := l.Move(ctx, txn, next); err != nil {
+			return err
+		}
+		return txn.CallAll(ctx, cmds, each)
+	}
+	l.cmds = append(append(l.cmds[:0], l.update(l.forward(next))), cmds...)
+	defer clear(l.cmds)
+	moved := false
+	err := txn.CallAll(ctx, l.cmds, func(i int, reply bson.Raw) error {
+		if i > 0 {
+			return each(i-1, reply)
+		}
+		n, err := written(reply)
+		if err == nil && n != 1 {
+			err = errNotMoved
+		}
+		moved = err == nil
+		return err
+	})
+	switch {
+	case err == nil:
+		l.barrierRead = barrier
+		return nil
+	case moved:
+		return err
+	case errors.Is(err, errNotMoved):
+		// What came behind the move may have ended the transaction. The next one
+		// of the session takes its place, and sees what is there by now.
+		again := l.session.Begin()
+		err = l.whyNotMoved(ctx, again)
+		again.Abort(ctx)
+	}
+	return l.fail(err, "move it from %s to %s", l.position, next)
+}
+
+// errNotMoved is a lane's document that is not at its position.
+var errNotMoved = errors.New("the lane's document is somewhere else")
+
 // fail tells of an error, and says what was attempted.
 func (l *Lane) fail(err error, format string, args ...any) error {
 	err = fenced(err)
@@ -62,28 +111,38 @@ func (l *Lane) move(ctx context.Context, txn *call.Txn, next Position) error {
 	if next.Compare(l.position) <= 0 {
 		return errNotForward
 	}
-	return l.change(ctx, txn, func(dst []byte) []byte {
+	return l.change(ctx, txn, l.forward(next))
+}
+
+// forward is the change that moves the document to next.
+func (l *Lane) forward(next Position) func(dst []byte) []byte {
+	return func(dst []byte) []byte {
 		dst = appendDoc(dst, "$set", func(dst []byte) []byte { return appendPosition(dst, next) })
 		if l.begun != (Position{}) && next.Compare(l.begun) >= 0 {
 			dst = appendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "begun", "") })
 		}
 		return dst
-	})
+	}
 }
 
-// change updates the lane's document, where it is at its position, and finds the
-// barrier where it has to be.
-func (l *Lane) change(ctx context.Context, txn *call.Txn, change func(dst []byte) []byte) error {
-	cfg := &l.hold.store.cfg
-	barrier := l.hold.barrierPosition()
-	reply, err := txn.Call(ctx, updateCommand(cfg.DB, lanesCollection, false, statement{
+// update is the command that changes the lane's document, where it is at its
+// position.
+func (l *Lane) update(change func(dst []byte) []byte) call.Command {
+	return updateCommand(l.hold.store.cfg.DB, lanesCollection, false, statement{
 		filter: func(dst []byte) []byte {
 			dst = bsoncore.AppendStringElement(dst, "_id", l.id)
 			dst = bsoncore.AppendInt64Element(dst, "term", l.hold.state.Term)
 			return appendPosition(dst, l.position)
 		},
 		change: change,
-	}))
+	})
+}
+
+// change updates the lane's document, where it is at its position, and finds the
+// barrier where it has to be.
+func (l *Lane) change(ctx context.Context, txn *call.Txn, change func(dst []byte) []byte) error {
+	barrier := l.hold.barrierPosition()
+	reply, err := txn.Call(ctx, l.update(change))
 	if err != nil {
 		return err
 	}

@@ -30,19 +30,22 @@ func (n Namespace) Collection() string {
 
 // IsCollection tells whether n names a collection: both parts are there.
 func (n Namespace) IsCollection() bool {
-	db, coll, _ := strings.Cut(string(n), ".")
-	return db != "" && coll != ""
+	dot := strings.IndexByte(string(n), '.')
+	return dot > 0 && dot+1 < len(n)
 }
 
 // IsCommand tells whether n is where a database's commands are logged.
-func (n Namespace) IsCommand() bool {
-	db, coll, _ := strings.Cut(string(n), ".")
-	return db != "" && coll == "$cmd"
-}
+func (n Namespace) IsCommand() bool { return n.ends(".$cmd") && n[0] != '.' }
 
 // IsSystemViews tells whether n holds a database's view definitions. A write to
 // it creates, changes or drops a view.
-func (n Namespace) IsSystemViews() bool { return n.Collection() == "system.views" }
+func (n Namespace) IsSystemViews() bool { return n.ends(".system.views") }
+
+// ends tells whether n ends with a dot and a collection's whole name. Every entry is
+// asked more than once, and nearly all are told by a look at their end.
+func (n Namespace) ends(tail string) bool {
+	return strings.HasSuffix(string(n), tail) && n.Collection() == tail[1:]
+}
 
 const bucketsPrefix = "system.buckets."
 

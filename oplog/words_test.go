@@ -95,6 +95,8 @@ func TestNamespace(t *testing.T) {
 		{"a.$cmd", "a", "$cmd", true, true, false, false},
 		{"a.b.$cmd", "a", "b.$cmd", true, false, false, false},
 		{".$cmd", "", "$cmd", false, false, false, false},
+		{".system.views", "", "system.views", false, false, true, false},
+		{"system.views", "system", "views", true, false, false, false},
 		{"a.system.views", "a", "system.views", true, false, true, false},
 		{"a.b.system.views", "a", "b.system.views", true, false, false, false},
 		{"a.system.buckets.m", "a", "system.buckets.m", true, false, false, true},

@@ -92,7 +92,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, hold *checkpoint.Hold, 
 		Relaxed: p.cfg.Relaxed, ReportDivergence: p.cfg.ReportDivergence, CopiedUntil: st.CopiedUntil, Whole: whole,
 		Plan:      plan.Options{InternalApply: internal, Coalesce: true},
 		FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, CoalesceWindow: p.cfg.CoalesceWindow,
-		WindowBytes: p.cfg.WindowBytes, Release: a.release, Start: start,
+		WindowBytes: p.cfg.WindowBytes, Release: a.release, Start: start, OnFlush: p.cfg.OnFlush,
 		Observer: p.cfg.Observer, Registry: p.cfg.Registry,
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/buffer"
@@ -119,6 +120,10 @@ type Config struct {
 	// RetryMin and RetryMax bound the pause between two attempts, which doubles
 	// from one to the next. Defaults 100 ms and 30 s.
 	RetryMin, RetryMax time.Duration
+
+	// OnFlush is told of each flush that the target has acknowledged; see
+	// applier.Config. Nil tells nobody.
+	OnFlush func(ops int, wall bson.DateTime, at time.Time)
 
 	Observer event.Observer
 	Registry prometheus.Registerer

@@ -1,11 +1,17 @@
 package pipeline
 
 import (
+	"context"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -41,4 +47,91 @@ func TestWindowLeft(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tt.name, got.Left, tt.want)
 		}
 	}
+}
+
+// losing is a member of which the oldest entry moves.
+type losing struct {
+	mu     sync.Mutex // guards the rest
+	oldest uint32     // as of since
+	since  time.Time
+	pace   uint32 // seconds of it in each second
+}
+
+// at lets the oldest entry move on from there.
+func (m *losing) at(oldest, pace uint32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.oldest, m.since, m.pace = oldest, time.Now(), pace
+}
+
+func (m *losing) Call(context.Context, call.Command) (bson.Raw, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	oldest := m.oldest + m.pace*uint32(time.Since(m.since)/time.Second)
+	return bson.Marshal(bson.D{{Key: "cursor", Value: bson.D{{Key: "firstBatch", Value: bson.A{
+		bson.D{{Key: "ts", Value: bson.Timestamp{T: oldest, I: 1}}, {Key: "t", Value: int64(1)}},
+	}}}}})
+}
+
+// TestWindowShort: a source that is about to lose what is not read yet is warned of,
+// once, and once more when it was better in between.
+func TestWindowShort(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var told []WindowShort // guarded by p.mu
+		p := &Pipeline{}
+		p.cfg.Observer = func(e event.Event) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			told = append(told, e.(WindowShort))
+		}
+		at := func(seconds uint32) oplog.OpTime { return oplog.OpTime{TS: bson.Timestamp{T: seconds, I: 1}} }
+		reads := func(seconds uint32) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.live.progress.FetchFrom = at(seconds)
+		}
+		member := &losing{}
+		p.live.host, p.live.caller = "db1:27017", member
+		reads(100_000)
+		member.at(1000, 1)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		done := make(chan error, 1)
+		go func() { done <- p.windowLoop(ctx) }()
+		after := func(d time.Duration, want int) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if len(told) != want {
+				t.Fatalf("%d warnings, want %d: %v", len(told), want, told)
+			}
+		}
+		after(5*time.Minute+time.Second, 0) // a day is left
+		reads(1000 + 5*60 + 15*60)
+		after(time.Second, 0) // it looks now and then only
+		after(10*time.Second, 1)
+		p.mu.Lock()
+		first, shown := told[0], p.live.window.Left
+		p.mu.Unlock()
+		if diff := cmp.Diff(WindowShort{
+			Host: "db1:27017", Oldest: at(1310), Position: at(2200), Left: 890 * time.Second,
+		}, first); diff != "" {
+			t.Error("-want +got:\n" + diff)
+		}
+		if shown != first.Left {
+			t.Errorf("%s are shown, and %s told", shown, first.Left)
+		}
+		after(5*time.Minute, 1)
+		reads(100_000)
+		after(time.Minute, 1)
+		member.at(90_000, 100) // 100 s are left
+		after(time.Minute, 2)
+		cancel(nil)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

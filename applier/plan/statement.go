@@ -212,9 +212,18 @@ func (p *Planner) appendInternal(n *node, d *update.ObjectDiff) bool {
 	return true
 }
 
-// Command returns the body of the command for a Write: without its documents,
-// which go beside it under the name that sequence says. A Modify has none.
+// Command is AppendCommand to memory of its own. The body of what has none is nil.
 func (w *Write) Command() (body bson.Raw, sequence string) {
+	b, sequence := w.AppendCommand(make([]byte, 0, len(w.NS)+80))
+	if sequence == "" {
+		return nil, ""
+	}
+	return b, sequence
+}
+
+// AppendCommand appends the body of the command for a Write: without its documents,
+// which go beside it under the name that sequence says. A Modify has none.
+func (w *Write) AppendCommand(dst []byte) (_ []byte, sequence string) {
 	name := ""
 	switch w.Kind {
 	case Insert:
@@ -224,11 +233,10 @@ func (w *Write) Command() (body bson.Raw, sequence string) {
 	case Delete:
 		name, sequence = "delete", "deletes"
 	default:
-		return nil, ""
+		return dst, ""
 	}
-	coll := w.NS.Collection()
-	at, b := bsoncore.ReserveLength(make([]byte, 0, len(coll)+80))
-	b = bsoncore.AppendStringElement(b, name, coll)
+	at, b := bsoncore.ReserveLength(dst)
+	b = bsoncore.AppendStringElement(b, name, w.NS.Collection())
 	b = bsoncore.AppendBooleanElement(b, "ordered", w.Ordered)
 	if w.Kind != Delete {
 		b = bsoncore.AppendBooleanElement(b, "bypassDocumentValidation", true)

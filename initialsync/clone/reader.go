@@ -193,7 +193,7 @@ func (r *reader) judge(err error) readVerdict {
 	case servererr.QueryPlanKilled, servererr.CursorNotFound, servererr.CursorKilled, servererr.CursorInUse,
 		servererr.CappedPositionLost, servererr.Interrupted, servererr.OperationFailed, servererr.ExceededTimeLimit,
 		servererr.MaxTimeMSExpired, servererr.WriteConflict, servererr.LockTimeout, servererr.SnapshotUnavailable,
-		servererr.SnapshotTooOld, servererr.ReadConcernMajorityNotAvailableYet, temporarilyUnavailable:
+		servererr.SnapshotTooOld, servererr.ReadConcernMajorityNotAvailableYet, servererr.TemporarilyUnavailable:
 		return readAgain
 	default:
 		return readEnd

@@ -84,7 +84,7 @@ func TestTargetRefuses(t *testing.T) {
 	t.Parallel()
 	transient := func(code servererr.Code) error {
 		e := servererr.New(code, "no")
-		e.Labels = []string{labelTransient}
+		e.Labels = []string{call.LabelTransient}
 		return e
 	}
 	for title, c := range map[string]struct {
@@ -98,7 +98,7 @@ func TestTargetRefuses(t *testing.T) {
 		"conflict for ever": {"insert", func(int, int) error { return transient(servererr.WriteConflict) }, servererr.WriteConflict, true, 0},
 		"commit conflict":   {"commitTransaction", func(n, _ int) error { return when(n < 2, transient(servererr.WriteConflict)) }, 0, false, 2},
 		"commit unknown": {"commitTransaction", func(int, int) error {
-			return &servererr.Error{Code: servererr.WriteConflict, Labels: []string{labelUnknown}}
+			return &servererr.Error{Code: servererr.WriteConflict, Labels: []string{call.LabelUnknown}}
 		}, servererr.WriteConflict, false, 0},
 		"too large":        {"insert", func(_, docs int) error { return when(docs > 15, servererr.New(servererr.TransactionTooLarge, "no")) }, 0, false, 8},
 		"each too large":   {"insert", func(n, _ int) error { return when(n < 9, servererr.New(servererr.TransactionTooLarge, "no")) }, 0, false, 0},
@@ -234,8 +234,11 @@ func TestFenced(t *testing.T) {
 
 // TestHugeDocuments are as large as documents can be.
 func TestHugeDocuments(t *testing.T) {
-	if testing.Short() || raceEnabled {
-		t.Skip("it takes much memory")
+	switch {
+	case raceEnabled:
+		t.Skip("under the race detector it takes several times its memory, which is much")
+	case testing.Short():
+		t.Skip("it takes much memory: not with -short")
 	}
 	t.Parallel()
 	w := newWorld(t)
@@ -258,7 +261,7 @@ func TestHugeDocuments(t *testing.T) {
 // was read keeps to its bound, and all is copied in the end.
 func TestMemory(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the detector takes more memory and time than what is measured")
+		t.Skip("the race detector takes more memory and time than what is measured")
 	}
 	t.Parallel()
 	w := newWorld(t)

@@ -205,12 +205,12 @@ func (w *writer) commit(ctx context.Context, next *checkpoint.CopyRange, list []
 	}
 	if err != nil {
 		w.abort(ctx, txn)
-		return aged(err, time.Since(start))
+		return call.Aged(err, time.Since(start))
 	}
 	// That it is where a majority has it is waited for once, by whoever notes that
 	// the whole collection is there.
 	if _, err := txn.Commit(ctx, false); err != nil {
-		return aged(&commitError{err}, time.Since(start))
+		return call.Aged(&call.CommitError{Err: err}, time.Since(start))
 	}
 	return nil
 }

@@ -228,7 +228,7 @@ func TestBuilding(t *testing.T) {
 func TestThousands(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("it takes seconds")
+		t.Skip("it takes seconds: not with -short")
 	}
 	const many = 10_000
 	source := start(t, mongosim.Options{Seed: 7})

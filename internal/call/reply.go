@@ -1,6 +1,7 @@
 package call
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -35,6 +36,40 @@ func Check(reply bson.Raw) error {
 			bsoncore.Value{Type: bsoncore.Type(quiet.Type), Data: quiet.Value}))
 	}
 	return e
+}
+
+// Written reads the reply to a write command: how many documents it inserted,
+// matched or deleted. If statements were refused it is an error: that of the first
+// one, whose Info is a copy of its element as the server sent it, where the key of a
+// duplicate stands.
+func Written(reply bson.Raw) (int64, error) {
+	var n int64
+	var found bool
+	it := rawbson.NewIter(reply)
+	for it.Next() {
+		switch {
+		case it.Is("n"):
+			n, found = it.Int64()
+		case it.Is("writeErrors"):
+			refused, err := WriteErrors(reply)
+			if err != nil {
+				return 0, err
+			}
+			if len(refused) > 0 {
+				if doc, ok := reply.Lookup("writeErrors", "0").DocumentOK(); ok {
+					refused[0].Info = bytes.Clone(doc)
+				}
+				return 0, &refused[0].Error
+			}
+		}
+	}
+	switch err := it.Err(); {
+	case err != nil:
+		return 0, fmt.Errorf("read the reply to a write: %w", err)
+	case !found:
+		return 0, errors.New("read the reply to a write: it has no n")
+	}
+	return n, nil
 }
 
 // WriteErrors returns the statements of a write command that were refused.

@@ -89,6 +89,7 @@ type Session struct {
 	number int64  // the last one used
 	last   int64  // the last one that may be used
 	wrote  bool   // number is that of a Write
+	bodies []byte // memory for the commands of Txn.CallAll
 }
 
 // NewSession returns a session with the id lsid ({id: UUID}); the first
@@ -138,17 +139,10 @@ func (s *Session) Again(ctx context.Context, cmd Command) (bson.Raw, error) {
 
 // send adds the session's fields, and extra ones, to a command and runs it.
 func (s *Session) send(ctx context.Context, cmd Command, extra []byte) (bson.Raw, error) {
-	n := len(cmd.Body)
-	if n < 5 {
-		return nil, fmt.Errorf("add a session to a command: its body has %d bytes", n)
+	body, err := s.appendBody(make([]byte, 0, len(cmd.Body)+len(s.lsid)+len("txnNumber")+10+len(extra)), cmd.Body, extra)
+	if err != nil {
+		return nil, err
 	}
-	body := make([]byte, 0, n+len(s.lsid)+len("txnNumber")+10+len(extra))
-	body = append(body, cmd.Body[:n-1]...)
-	body = append(body, s.lsid...)
-	body = bsoncore.AppendInt64Element(body, "txnNumber", s.number)
-	body = append(body, extra...)
-	body = append(body, 0)
-	binary.LittleEndian.PutUint32(body, uint32(len(body)))
 	cmd.Body = body
 	return s.caller.Call(ctx, cmd)
 }
@@ -196,9 +190,9 @@ func (t *Txn) Call(ctx context.Context, cmd Command) (bson.Raw, error) {
 	}
 	reply, err := t.session.send(ctx, cmd, extra)
 	if err != nil {
-		t.err = fmt.Errorf("%w: a command of it failed", ErrTxnEnded)
+		return nil, t.fail(err)
 	}
-	return reply, err
+	return reply, nil
 }
 
 // check returns why the transaction cannot go on.

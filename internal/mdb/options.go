@@ -229,6 +229,7 @@ func (o *Options) client() (*options.ClientOptions, error) {
 		return nil, shield(err, o.uri.secrets())
 	}
 	client.Timeout = nil
+	client.SetDialer(&dialer{})
 	if o.api != "" {
 		client.SetServerAPIOptions(options.ServerAPI(options.ServerAPIVersion(o.api)))
 	}

@@ -90,3 +90,45 @@ func TestMessageLimit(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkMessage builds the message of a flush of 2,000 statements of 200 bytes. The
+// time is that of one statement.
+func BenchmarkMessage(b *testing.B) {
+	const statements = 2000
+	doc := bsoncore.BuildDocument(nil, bsoncore.AppendBinaryElement(nil, "b", 0, make([]byte, 187)))
+	docs := make([]bson.Raw, statements)
+	for i := range docs {
+		docs[i] = doc
+	}
+	cmd := call.Command{
+		DB: "app", Body: bsoncore.BuildDocument(nil, bsoncore.AppendStringElement(nil, "insert", "c")), Sequence: "documents", Docs: docs,
+	}
+	var buf []byte
+	b.SetBytes(int64(len(doc)))
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		if n%statements == 0 {
+			var err error
+			if buf, err = appendMessage(buf[:0], 1, &cmd, additions{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}
+
+// BenchmarkReadMessage reads the reply to a flush: its frame, and what it says.
+func BenchmarkReadMessage(b *testing.B) {
+	reply := bsoncore.AppendDoubleElement(bsoncore.AppendInt32Element(nil, "n", 2000), "ok", 1)
+	payload := append([]byte{0, 0, 0, 0, 0}, bsoncore.BuildDocument(nil, reply)...)
+	wm := append(wiremessage.AppendHeader(nil, int32(16+len(payload)), 1, 7, wiremessage.OpMsg), payload...)
+	b.ReportAllocs()
+	for b.Loop() {
+		doc, err := readMessage(wm, 7)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if v, err := verdictOf(doc); err != nil || !v.ok {
+			b.Fatal(v, err)
+		}
+	}
+}

@@ -235,6 +235,24 @@ func TestValidateLimitsDepth(t *testing.T) {
 	}
 }
 
+func TestLookupAllocatesNothing(t *testing.T) {
+	doc := everyType(t)
+	var last string
+	for it := rawbson.NewIter(doc); it.Next(); {
+		last = it.Name()
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		if _, ok := rawbson.Lookup(doc, last); !ok {
+			t.Fatalf("no %s", last)
+		}
+		if _, ok := rawbson.Lookup(doc, "not there"); ok {
+			t.Fatal("a field that is not there was found")
+		}
+	}); n != 0 {
+		t.Errorf("two lookups make %v allocations, want none", n)
+	}
+}
+
 func TestIterAllocatesNothing(t *testing.T) {
 	doc := everyType(t)
 	if n := testing.AllocsPerRun(100, func() {
@@ -274,6 +292,29 @@ func BenchmarkIter(b *testing.B) {
 	for b.Loop() {
 		it := rawbson.NewIter(doc)
 		for it.Next() {
+		}
+	}
+}
+
+func BenchmarkValidate(b *testing.B) {
+	doc := everyType(b)
+	b.ReportAllocs()
+	b.SetBytes(int64(len(doc)))
+	for b.Loop() {
+		if err := rawbson.Validate(doc); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkLookup is of a field that is not there: all names are looked at.
+func BenchmarkLookup(b *testing.B) {
+	doc := everyType(b)
+	b.ReportAllocs()
+	b.SetBytes(int64(len(doc)))
+	for b.Loop() {
+		if _, ok := rawbson.Lookup(doc, "not there"); ok {
+			b.Fatal("it is there")
 		}
 	}
 }

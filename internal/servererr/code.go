@@ -131,6 +131,9 @@ const (
 	UnsupportedOpQueryCommand                 Code = 352
 	CannotConvertIndexToUnique                Code = 359
 	CollectionUUIDMismatch                    Code = 361
+	TemporarilyUnavailable                    Code = 365
+	TransactionTooLargeForCache               Code = 388
+	SocketException                           Code = 9001
 	NotWritablePrimary                        Code = 10107
 	BSONObjectTooLarge                        Code = 10334
 	DuplicateKey                              Code = 11000
@@ -270,6 +273,9 @@ var names = map[Code]string{
 	UnsupportedOpQueryCommand:                 "UnsupportedOpQueryCommand",
 	CannotConvertIndexToUnique:                "CannotConvertIndexToUnique",
 	CollectionUUIDMismatch:                    "CollectionUUIDMismatch",
+	TemporarilyUnavailable:                    "TemporarilyUnavailable",
+	TransactionTooLargeForCache:               "TransactionTooLargeForCache",
+	SocketException:                           "SocketException",
 	NotWritablePrimary:                        "NotWritablePrimary",
 	BSONObjectTooLarge:                        "BSONObjectTooLarge",
 	DuplicateKey:                              "DuplicateKey",

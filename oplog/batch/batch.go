@@ -36,8 +36,9 @@ type Batch struct {
 
 // Item is one entry, or one transaction, that has something to apply.
 type Item struct {
-	// Entry is the entry, or the one that completed Txn.
-	Entry oplog.Entry
+	// Entry is the entry, or the one that completed Txn. It is part of the reply
+	// that it came in, and not to be changed.
+	Entry *oplog.Entry
 	// Txn is the transaction, nil for a plain entry.
 	Txn *txn.Transaction
 }

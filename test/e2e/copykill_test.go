@@ -51,7 +51,10 @@ const killSources = 4
 // COPY_KILLS is at how many commands it is tried, COPY_SEED chooses which.
 func TestCopyKilled(t *testing.T) {
 	usual := int64(240)
-	if testing.Short() || raceEnabled {
+	switch {
+	case raceEnabled:
+		usual = 60
+	case testing.Short():
 		usual = 100
 	}
 	points := int(number(t, envCopyKills, usual))

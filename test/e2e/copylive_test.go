@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -66,41 +65,19 @@ const (
 
 func (l *copyLive) run(t *testing.T) {
 	l.fill(t)
-	// The embedded set has no time series as 8.0 writes them.
-	load, err := traffic.New(traffic.Config{
-		Cluster: connect(t, l.source.uriFor(writerUser)), DB: "live", Seed: l.rnd.Uint64(), Keys: 200, ChainBytes: 20 << 20,
-		NoTimeSeries: l.major < 5 || !l.real && l.major >= 8, Pause: -1, KeeperPause: 20 * time.Millisecond,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	defer cancel(nil)
-	soft, enough := context.WithCancelCause(ctx)
-	defer enough(nil)
-	written := make(chan error, 1)
-	var writing sync.WaitGroup
-	defer writing.Wait()
-	writing.Go(func() { written <- load.Run(ctx, soft) })
-
+	end := l.write(t, traffic.Config{Pause: -1, KeeperPause: 20 * time.Millisecond})
 	head := time.NewTimer(min(time.Second, l.total/4))
 	defer head.Stop()
 	<-head.C
 	l.configure(t)
 	l.start(t)
 	defer l.mirror.end(errEnd)
-	l.hurt(t)
-	enough(nil)
-	select {
-	case err := <-written:
-		if err != nil {
-			t.Fatalf("write to the source: %v", err)
-		}
-	case <-time.After(l.limit):
-		cancel(errEnd)
-		t.Fatalf("the clients do not end; they have done %+v", load.Stats())
-	}
-	t.Logf("written: %+v", load.Stats())
+	l.hurt(t, func() (string, error) {
+		phase := l.phase()
+		name, err := l.injure(t)
+		return phase + ": " + name, err
+	})
+	end()
 	l.whole(t)
 	last := l.last(t)
 	l.mirror.await(l.limit, "it is consistent", func(s pipeline.Snapshot) bool {
@@ -281,34 +258,12 @@ func (l *copyLive) trims(t *testing.T, after bson.Timestamp) (n int) {
 	return n
 }
 
-// hurt does one injury after the other for as long as the test is to last.
-func (l *copyLive) hurt(t *testing.T) {
-	t.Helper()
-	end := time.NewTimer(l.total)
-	defer end.Stop()
-	done := map[string]int{}
-	defer func() { t.Logf("done: %v", done) }()
-	for {
-		pause := time.NewTimer(l.about(l.between))
-		select {
-		case <-end.C:
-			pause.Stop()
-			return
-		case err := <-l.mirror.ended:
-			l.mirror.ended <- err
-			l.mirror.fatal("the mirror has ended: %v", err)
-		case <-pause.C:
-		}
-		s, phase := l.mirror.p.Snapshot(), "starting"
-		if s.Copy != nil {
-			phase = string(s.Copy.Phase)
-		}
-		name, err := l.injure(t)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		done[phase+": "+name]++
+// phase is that of the copy.
+func (l *copyLive) phase() string {
+	if c := l.mirror.p.Snapshot().Copy; c != nil {
+		return string(c.Phase)
 	}
+	return "starting"
 }
 
 // injure does something to one of the sets or to the mirror.

@@ -54,7 +54,7 @@ func timesOf(t *testing.T, p provider) liveTimes {
 	case testing.Short():
 		usual = 4
 	case raceEnabled:
-		usual = 8
+		usual = 6
 	}
 	return liveTimes{
 		total:   time.Duration(number(t, envLiveSeconds, usual)) * time.Second,
@@ -132,38 +132,49 @@ func (l *live) run(t *testing.T) {
 	defer l.mirror.end(errEnd)
 	l.mirror.await(l.limit, "the link exists", func(s pipeline.Snapshot) bool { return s.Attempts > 0 })
 
+	end := l.write(t, traffic.Config{})
+	l.hurt(t, func() (string, error) { return l.injury(t) })
+	end()
+	l.whole(t)
+	l.mirror.drain(l.limit, l.last(t))
+	l.same(t)
+}
+
+// write has many clients write to the source until end is called, which waits for
+// them. What cfg says of their pauses is kept.
+func (l *live) write(t *testing.T, cfg traffic.Config) (end func()) {
+	t.Helper()
+	cfg.Cluster, cfg.DB, cfg.Seed = connect(t, l.source.uriFor(writerUser)), "live", l.rnd.Uint64()
+	cfg.Keys, cfg.ChainBytes = 200, 20<<20
 	// The embedded set has no time series as 8.0 writes them.
-	load, err := traffic.New(traffic.Config{
-		Cluster: connect(t, l.source.uriFor(writerUser)), DB: "live", Seed: l.rnd.Uint64(), Keys: 200, ChainBytes: 20 << 20,
-		NoTimeSeries: l.major < 5 || !l.real && l.major >= 8,
-	})
+	cfg.NoTimeSeries = l.major < 5 || !l.real && l.major >= 8
+	load, err := traffic.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	defer cancel(nil)
 	soft, enough := context.WithCancelCause(ctx)
-	defer enough(nil)
 	written := make(chan error, 1)
 	var writing sync.WaitGroup
-	defer writing.Wait()
+	t.Cleanup(func() {
+		cancel(nil)
+		writing.Wait()
+	})
 	writing.Go(func() { written <- load.Run(ctx, soft) })
-
-	l.hurt(t)
-	enough(nil)
-	select {
-	case err := <-written:
-		if err != nil {
-			t.Fatalf("write to the source: %v", err)
+	return func() {
+		t.Helper()
+		enough(nil)
+		select {
+		case err := <-written:
+			if err != nil {
+				t.Fatalf("write to the source: %v", err)
+			}
+		case <-time.After(l.limit):
+			cancel(errEnd)
+			t.Fatalf("the clients do not end; they have done %+v", load.Stats())
 		}
-	case <-time.After(l.limit):
-		cancel(errEnd)
-		t.Fatalf("the clients do not end; they have done %+v", load.Stats())
+		t.Logf("written: %+v", load.Stats())
 	}
-	t.Logf("written: %+v", load.Stats())
-	l.whole(t)
-	l.mirror.drain(l.limit, l.last(t))
-	l.same(t)
 }
 
 // whole waits until all members of both sets serve.
@@ -211,8 +222,9 @@ func (l *live) last(t *testing.T) bson.Timestamp {
 	return bson.Timestamp{T: seconds, I: i}
 }
 
-// hurt does one injury after the other for as long as the test is to last.
-func (l *live) hurt(t *testing.T) {
+// hurt does one injury after the other for as long as the test is to last. Each is
+// called by the name that injure returns.
+func (l *live) hurt(t *testing.T, injure func() (string, error)) {
 	t.Helper()
 	end := time.NewTimer(l.total)
 	defer end.Stop()
@@ -226,10 +238,10 @@ func (l *live) hurt(t *testing.T) {
 			return
 		case err := <-l.mirror.ended:
 			l.mirror.ended <- err
-			t.Fatalf("the mirror has ended: %v", err)
+			l.mirror.fatal("the mirror has ended: %v", err)
 		case <-pause.C:
 		}
-		name, err := l.injury(t)
+		name, err := injure()
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

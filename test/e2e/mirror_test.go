@@ -22,7 +22,7 @@ func work() int {
 	case testing.Short():
 		return 500
 	case raceEnabled:
-		return 3000
+		return 1500
 	}
 	return 0
 }

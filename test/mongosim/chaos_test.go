@@ -24,11 +24,15 @@ import (
 // TestChaos kills, cuts, freezes and slows three members at random under load.
 // Afterwards every write that was acknowledged with w: majority is there, no
 // member has ever gone back in terms, and the logs agree up to the commit point.
-// CHAOS_SEED and CHAOS_SECONDS replay and lengthen a run; the default is 60 s.
+// CHAOS_SEED and CHAOS_SECONDS replay and lengthen a run; the default is 60 s, and
+// 20 s under the race detector.
 func TestChaos(t *testing.T) {
 	seconds, seed := 60, uint64(1)
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		seconds = 5
+	case raceEnabled:
+		seconds = 20
 	}
 	for name, set := range map[string]func(n int){
 		"CHAOS_SECONDS": func(n int) { seconds = n }, "CHAOS_SEED": func(n int) { seed = uint64(n) },

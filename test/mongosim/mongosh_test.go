@@ -24,6 +24,7 @@ var session []byte
 // in $MONGOSH, else one in PATH, else fetches one from the npm registry into the
 // user's cache directory.
 func TestMongosh(t *testing.T) {
+	t.Parallel()
 	shell := mongosh(t)
 	if out, err := exec.CommandContext(t.Context(), shell, "--version").CombinedOutput(); err != nil {
 		t.Skipf("%s does not run here, it wants Node 20 or newer: %v: %s", shell, err, lastLine(out))

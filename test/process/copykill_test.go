@@ -1,7 +1,6 @@
 package process
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"os/exec"
@@ -17,7 +16,6 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/mongosim"
-	"github.com/oplogrep/replicator/internal/traffic"
 	"github.com/oplogrep/replicator/pipeline"
 )
 
@@ -36,7 +34,7 @@ const (
 // with another link, to another target, until there were enough kills.
 func TestKillCopy(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes half a minute")
+		t.Skip("it takes half a minute: not with -short")
 	}
 	kills, seed := number(t, "REPLICATOR_KILLS", perLink), number(t, "REPLICATOR_SEED", 1)
 	t.Logf("%d kills, seed %d", kills, seed)
@@ -65,14 +63,7 @@ func (h *harness) killLink(number, kills int, seed int64, in map[checkpoint.Copy
 	h.target = mongosim.StartTest(h, mongosim.Options{Members: 3, Seed: seed})
 	h.to = connect(h.TB, h.target)
 	spool := h.newSpool()
-	clients, err := traffic.New(traffic.Config{Cluster: h.from, DB: "shop" + strconv.Itoa(number), Seed: uint64(seed), Pause: 5 * time.Millisecond})
-	if err != nil {
-		h.Fatal(err)
-	}
-	soft, rest := context.WithCancelCause(h.Context())
-	defer rest(nil)
-	written := make(chan error, 1)
-	go func() { written <- clients.Run(h.Context(), soft) }()
+	end := h.write("shop"+strconv.Itoa(number), uint64(seed))
 
 	for i := range kills {
 		switch h.rnd.IntN(8) {
@@ -88,13 +79,9 @@ func (h *harness) killLink(number, kills int, seed int64, in map[checkpoint.Copy
 		in[phase]++
 		h.Logf("kill %d: in phase %q, with the spool %s", number+i+1, phase, spool)
 	}
-	rest(nil)
-	if err := <-written; err != nil {
-		h.Fatal(err)
-	}
+	end()
 	h.changes.Wait()
 	h.lastOfCopy()
-	h.Logf("%+v", clients.Stats())
 }
 
 // killOne lives the i-th life of a link: about the first half of them while it
@@ -194,7 +181,7 @@ func (h *harness) lastOfCopy() {
 // says that the next start goes on with it, as that does.
 func TestEndCopy(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes some seconds")
+		t.Skip("it takes some seconds: not with -short")
 	}
 	h := &harness{
 		TB: t, program: build(t), rnd: rand.New(rand.NewPCG(1, 11)),

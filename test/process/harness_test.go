@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"math/rand/v2"
 	"os/exec"
@@ -20,6 +21,7 @@ import (
 	"github.com/oplogrep/replicator/internal/compare"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/traffic"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -37,6 +39,31 @@ type harness struct {
 	begin []string
 	// changes are the step-downs under way.
 	changes sync.WaitGroup
+}
+
+// write has clients write to a database of the source until end is called, which
+// waits for them.
+func (h *harness) write(db string, seed uint64) (end func()) {
+	clients, err := traffic.New(traffic.Config{Cluster: h.from, DB: db, Seed: seed, Pause: 5 * time.Millisecond})
+	if err != nil {
+		h.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(h.Context())
+	soft, rest := context.WithCancelCause(ctx)
+	written := make(chan error, 1)
+	var writing sync.WaitGroup
+	h.Cleanup(func() {
+		cancel(nil)
+		writing.Wait()
+	})
+	writing.Go(func() { written <- clients.Run(ctx, soft) })
+	return func() {
+		rest(nil)
+		if err := <-written; err != nil {
+			h.Fatal(err)
+		}
+		h.Logf("written to %s: %+v", db, clients.Stats())
+	}
 }
 
 // build builds the program as it is.

@@ -1,7 +1,6 @@
 package process
 
 import (
-	"context"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/internal/mongosim"
-	"github.com/oplogrep/replicator/internal/traffic"
 )
 
 const (
@@ -21,9 +19,13 @@ const (
 
 func TestKill(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes half a minute")
+		t.Skip("it takes half a minute: not with -short")
 	}
-	kills, seed := number(t, "REPLICATOR_KILLS", 20), number(t, "REPLICATOR_SEED", 1)
+	usual := 20
+	if raceEnabled {
+		usual = 10
+	}
+	kills, seed := number(t, "REPLICATOR_KILLS", usual), number(t, "REPLICATOR_SEED", 1)
 	t.Logf("%d kills, seed %d", kills, seed)
 	h := &harness{
 		TB: t, program: build(t), rnd: rand.New(rand.NewPCG(uint64(seed), 9)),
@@ -36,14 +38,7 @@ func TestKill(t *testing.T) {
 	first := h.start(h.settings()...)
 	first.until(time.Minute, h.exists)
 	first.kill()
-	clients, err := traffic.New(traffic.Config{Cluster: h.from, DB: "shop", Seed: uint64(seed), Pause: 5 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	soft, rest := context.WithCancelCause(t.Context())
-	defer rest(nil)
-	written := make(chan error, 1)
-	go func() { written <- clients.Run(t.Context(), soft) }()
+	end := h.write("shop", uint64(seed))
 
 	for i := range kills {
 		switch h.rnd.IntN(8) {
@@ -60,13 +55,9 @@ func TestKill(t *testing.T) {
 		}
 	}
 
-	rest(nil)
-	if err := <-written; err != nil {
-		t.Fatal(err)
-	}
+	end()
 	h.changes.Wait()
 	h.last()
-	t.Logf("%+v", clients.Stats())
 }
 
 func number(t testing.TB, name string, def int) int {

@@ -23,13 +23,22 @@ const (
 	marginMB = 256
 )
 
+// skipBig skips a test that moves hundreds of megabytes where that is too much.
+func skipBig(t *testing.T) {
+	t.Helper()
+	switch {
+	case raceEnabled:
+		t.Skip("under the race detector the embedded servers take several times the memory and time for its hundreds of megabytes")
+	case testing.Short():
+		t.Skip("it moves hundreds of megabytes: not with -short")
+	}
+}
+
 // TestFrozenTarget: a target that stops answering while the source writes
 // documents of nearly the largest size does not make the program grow beyond its
 // budget, and all of them arrive once it answers again.
 func TestFrozenTarget(t *testing.T) {
-	if testing.Short() || raceEnabled {
-		t.Skip("it moves hundreds of megabytes")
-	}
+	skipBig(t)
 	const (
 		documents = 24
 		size      = 15_000_000
@@ -66,9 +75,7 @@ func TestFrozenTarget(t *testing.T) {
 // TestFrozenTargetCopy: the same while documents of the largest size are copied, and
 // others come in, which go to disk.
 func TestFrozenTargetCopy(t *testing.T) {
-	if testing.Short() || raceEnabled {
-		t.Skip("it moves almost a gigabyte")
-	}
+	skipBig(t)
 	const (
 		// before is how many documents there are in each collection when the copy
 		// begins, during how many come in while the target is frozen.

@@ -17,6 +17,8 @@ type input struct {
 	sequences []sequence
 	// exhaust and legacy: several replies are welcome; it came as OP_QUERY.
 	exhaust, legacy bool
+	// buf is memory for the reply; nil for one that the caller keeps.
+	buf []byte
 }
 
 type sequence struct {
@@ -33,10 +35,17 @@ type output struct {
 	hangUp bool
 }
 
+// leastReply is how much memory a reply begins with, in bytes.
+const leastReply = 256
+
 // dispatch carries out one command from beginning to end.
 func (s *Server) dispatch(ctx context.Context, conn *Conn, in input) output {
 	r := &request{srv: s, conn: conn}
-	out := &reply{Buf: make([]byte, 4, 256)}
+	out := &reply{Buf: in.buf}
+	if cap(in.buf) < leastReply {
+		out.Buf = make([]byte, 4, leastReply)
+	}
+	out.Buf = out.Buf[:4]
 	r.self = s.cfg.Node.View()
 	err := r.parse(in)
 	if err == nil {

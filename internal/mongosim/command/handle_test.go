@@ -84,6 +84,42 @@ func TestHandlerOverTCP(t *testing.T) {
 	}
 }
 
+// TestReplyMemory: replies of one connection are made in the same memory, and a large
+// piece of it goes when it is not put to use.
+func TestReplyMemory(t *testing.T) {
+	m := newMember(t, "5.0.7")
+	h := m.Handler(m.NewConn("test"))
+	ask := func(body string, docs ...bson.Raw) bson.Raw {
+		t.Helper()
+		req := &wire.Message{Body: parse(t, body)}
+		if docs != nil {
+			req.Sequences = []wire.Sequence{{Name: "documents", Docs: docs}}
+		}
+		reply := h.Handle(t.Context(), req).Body
+		if reply.Lookup("ok").Double() != 1 {
+			t.Fatalf("%s: %s", body, reply)
+		}
+		return reply
+	}
+	ask(`{insert: "c", $db: "d"}`, benchDocs(0, 1000)...)
+	const find = `{find: "c", batchSize: 1000, singleBatch: true, $db: "d"}`
+	first := ask(find)
+	again := ask(find)
+	if &first[0] != &again[0] {
+		t.Error("the second large reply has memory of its own")
+	}
+	if docs, err := again.Lookup("cursor", "firstBatch").Array().Values(); err != nil || len(docs) != 1000 {
+		t.Errorf("%d documents, %v", len(docs), err)
+	}
+	small := ask(`{ping: 1, $db: "admin"}`)
+	if next := ask(`{ping: 1, $db: "admin"}`); cap(next) > smallReply {
+		t.Errorf("after a reply of %d bytes a connection keeps %d", len(small), cap(next))
+	}
+	if other := m.Call(t.Context(), parse(t, `{ping: 1, $db: "admin"}`)); &other[0] == &m.Call(t.Context(), parse(t, `{ping: 1, $db: "admin"}`))[0] {
+		t.Error("what a caller in this process got is made use of again")
+	}
+}
+
 func benchDocs(first, n int) []bson.Raw {
 	docs := make([]bson.Raw, n)
 	for i := range docs {

@@ -158,6 +158,9 @@ func (t *target) plan(q *query) (sc *scan, sorted bool, err error) {
 	sc.back = natural < 0
 	if t.ns == oplogNamespace {
 		sc.boundTimes(q.match)
+		if isFromTime(q.filter) {
+			sc.match = nil // the bound says all of it
+		}
 		if direction := uniqueSort(q.sortSpec, "ts"); direction != 0 {
 			sc.back, sorted = direction < 0, true
 		}
@@ -282,4 +285,19 @@ func (sc *scan) boundTimes(m *serverquery.Matcher) {
 	if t, n, ok := b.High.TimestampOK(); ok {
 		sc.to = bson.Timestamp{T: t, I: n}
 	}
+}
+
+// isFromTime tells whether a filter is {ts: {$gte: …}} with a timestamp, as those
+// have it that follow the log.
+func isFromTime(filter bson.Raw) bool {
+	it := rawbson.NewIter(filter)
+	if !it.Next() || !it.Is("ts") {
+		return false
+	}
+	doc, ok := it.Document()
+	if !ok || it.Next() {
+		return false
+	}
+	cond := rawbson.NewIter(doc)
+	return cond.Next() && cond.Is("$gte") && cond.Type == bson.TypeTimestamp && !cond.Next()
 }

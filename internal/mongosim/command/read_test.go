@@ -231,6 +231,11 @@ func TestOplogReads(t *testing.T) {
 	}{
 		{"all", obj(), stamps},
 		{"from", obj("filter", obj("ts", obj("$gte", stamps[1700]))), stamps[1700:]},
+		{"from, backward", obj("filter", obj("ts", obj("$gte", stamps[1700])), "sort", obj("$natural", -1)), backward[:last-1699]},
+		{"from the beginning", obj("filter", obj("ts", obj("$gte", bson.Timestamp{}))), stamps},
+		{"from, and no more", obj("filter", obj("ts", obj("$gte", stamps[1700], "$lt", stamps[1702]))), stamps[1700:1702]},
+		{"from, and something else", obj("filter", obj("ts", obj("$gte", stamps[1700]), "op", "none")), []bson.Timestamp{}},
+		{"from what is no timestamp", obj("filter", obj("ts", obj("$gte", 1))), []bson.Timestamp{}},
 		{"after", obj("filter", obj("ts", obj("$gt", stamps[1700]))), stamps[1701:]},
 		{"between", obj("filter", obj("ts", obj("$gt", stamps[10], "$lte", stamps[20]))), stamps[11:21]},
 		{"one", obj("filter", obj("ts", stamps[10])), stamps[10:11]},

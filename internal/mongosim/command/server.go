@@ -160,22 +160,40 @@ func (s *Server) NewConn(remote string) *Conn {
 func (s *Server) CloseConn(*Conn) { s.stats.closed.Add(1) }
 
 // Handler returns the answering side of one connection, for [wire.Serve].
-func (s *Server) Handler(c *Conn) wire.Handler { return handler{s, c} }
+func (s *Server) Handler(c *Conn) wire.Handler { return &handler{srv: s, conn: c} }
 
 type handler struct {
 	srv  *Server
 	conn *Conn
+	// buf is what the last reply was written into. It has been sent by the time
+	// that the next one is made.
+	buf []byte
 }
 
 // Handle answers one message: see wire.Handler.
-func (h handler) Handle(ctx context.Context, m *wire.Message) wire.Response {
-	in := input{body: m.Body, exhaust: m.Flags.Has(wire.ExhaustAllowed), legacy: m.Legacy}
+func (h *handler) Handle(ctx context.Context, m *wire.Message) wire.Response {
+	in := input{body: m.Body, exhaust: m.Flags.Has(wire.ExhaustAllowed), legacy: m.Legacy, buf: h.buf}
 	for _, s := range m.Sequences {
 		in.sequences = append(in.sequences, sequence{s.Name, s.Docs})
 	}
 	out := h.srv.dispatch(ctx, h.conn, in)
+	h.keep(out.body)
 	return wire.Response{Body: out.body, More: out.more, Next: out.next, Close: out.hangUp}
 }
+
+// keep keeps a reply's memory for the next one: a large one only as long as it is
+// put to use.
+func (h *handler) keep(body []byte) {
+	if cap(body) <= smallReply || cap(body)/4 <= len(body) {
+		h.buf = body
+	} else {
+		h.buf = nil
+	}
+}
+
+// smallReply is how much memory a connection keeps whatever its replies are, in
+// bytes.
+const smallReply = 16 << 10
 
 // Call carries out a command of another member in this process, or of a test:
 // the arrays of the body stand for document sequences. The reply is the error's

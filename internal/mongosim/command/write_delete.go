@@ -145,7 +145,7 @@ func (w *writer) deleteMany(ops opwrite.Ops, coll *storage.Collection, s *delete
 	for _, id := range s.found[:n] {
 		rec, ok := coll.Record(id)
 		if ok {
-			ok, err = s.match.Match(rec.Doc)
+			ok, _, err = s.matches(rec.Doc, false)
 		}
 		if err != nil {
 			return completed(err)

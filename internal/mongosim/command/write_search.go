@@ -26,11 +26,18 @@ type search struct {
 	order    *serverquery.Sort
 	// ids bounds the _ids, unless the collection orders them by another collation.
 	ids serverquery.Bounds
+	// byID says that the filter is an _id, the one in id, and match was not needed.
+	byID bool
+	id   [1]bson.RawValue
 }
 
 // compile prepares the search on a collection, nil if there is none yet.
 func (q *search) compile(ns oplog.Namespace, coll *storage.Collection) error {
-	if q.match != nil {
+	if q.match != nil || q.byID {
+		return nil
+	}
+	if q.isByID(coll) {
+		q.byID, q.ids = true, serverquery.Bounds{Exact: true, Points: q.id[:]}
 		return nil
 	}
 	t := target{ns: ns}
@@ -65,8 +72,36 @@ func (q *search) compile(ns oplog.Namespace, coll *storage.Collection) error {
 	return nil
 }
 
+// isByID tells whether the filter is {_id: …} with a value that is found by the index
+// alone, and nothing else is said. Most statements that are sent here are such ones,
+// and to compile the filter would be a third of their cost.
+func (q *search) isByID(coll *storage.Collection) bool {
+	if q.collation != nil || q.sort != nil || q.hint.given() || coll != nil && coll.Collator != nil {
+		return false
+	}
+	it := rawbson.NewIter(q.filter)
+	if !it.Next() || !it.Is("_id") {
+		return false
+	}
+	switch it.Type {
+	case bson.TypeObjectID, bson.TypeString, bson.TypeInt32, bson.TypeInt64, bson.TypeBinary, bson.TypeDateTime:
+	default:
+		return false // one that may stand for more than itself, or be an operator
+	}
+	q.id[0] = it.Raw()
+	return !it.Next() && it.Err() == nil
+}
+
 // equalities are what the filter says of a document that it would find.
-func (q *search) equalities() ([]serverquery.Equality, error) { return q.match.Equalities() }
+func (q *search) equalities() ([]serverquery.Equality, error) {
+	if q.match == nil {
+		var err error
+		if q.match, err = serverquery.Compile(q.filter, serverquery.Options{Collator: q.collator}); err != nil {
+			return nil, err
+		}
+	}
+	return q.match.Equalities()
+}
 
 // candidates yields documents among which are all that match, in the order in
 // which the server would meet them: by _id where the filter says something of it,
@@ -108,6 +143,9 @@ func (q *search) candidates(coll *storage.Collection) iter.Seq[storage.Record] {
 // matches tells whether a document is found, and through which array element, -1
 // if through none.
 func (q *search) matches(doc bson.Raw, positional bool) (bool, int, error) {
+	if q.byID {
+		return true, -1, nil
+	}
 	if positional {
 		return q.match.MatchIndex(doc)
 	}
@@ -133,7 +171,7 @@ func (q *search) firstSorted(coll *storage.Collection, positional bool) (storage
 	var found []storage.Record
 	var docs []bson.Raw
 	for rec := range q.candidates(coll) {
-		ok, err := q.match.Match(rec.Doc)
+		ok, _, err := q.matches(rec.Doc, false)
 		if err != nil {
 			return storage.Record{}, -1, false, err
 		}
@@ -156,7 +194,7 @@ func (q *search) firstSorted(coll *storage.Collection, positional bool) (storage
 func (q *search) all(coll *storage.Collection) ([]storage.RecordID, error) {
 	var ids []storage.RecordID
 	for rec := range q.candidates(coll) {
-		ok, err := q.match.Match(rec.Doc)
+		ok, _, err := q.matches(rec.Doc, false)
 		if err != nil {
 			return nil, err
 		}

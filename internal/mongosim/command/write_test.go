@@ -9,6 +9,41 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
+// TestByID: a filter that is an _id finds what the same one does in another form,
+// whatever type the value is of.
+func TestByID(t *testing.T) {
+	m := newMember(t, "5.0.7")
+	m.run(t, `{create: "folded", collation: {locale: "en", strength: 2}, $db: "d"}`)
+	values := []string{
+		`1`, `{$numberLong: "2"}`, `3.5`, `{$numberDecimal: "4"}`, `"a"`, `"A"`, `null`, `true`, `{a: 1}`, `{$oid: "5f0000000000000000000001"}`,
+		`{$date: {$numberLong: "5"}}`, `{$binary: {base64: "AQID", subType: "04"}}`, `{$timestamp: {t: 1, i: 2}}`, `{$minKey: 1}`,
+	}
+	others := []string{
+		`1.0`, `{$numberLong: "1"}`, `2`, `4`, `{$regularExpression: {pattern: "a", options: ""}}`, `{$gt: 3}`, `{$in: [1, 2]}`, `[1]`, `"b"`, `{}`, `{$eq: "a"}`,
+	}
+	for _, coll := range []string{"plain", "folded"} {
+		for _, v := range values {
+			if reply := m.run(t, `{insert: "`+coll+`", documents: [{_id: `+v+`}], $db: "d"}`); reply.Lookup("n").Int32() != 1 && (coll != "folded" || v != `"A"`) {
+				t.Fatalf("%s: %s", v, reply)
+			}
+		}
+		for _, v := range append(others, values...) {
+			var n [2]int32
+			for i, filter := range []string{`{_id: ` + v + `}`, `{$and: [{_id: ` + v + `}]}`} {
+				n[i] = m.run(t, `{update: "`+coll+`", updates: [{q: `+filter+`, u: {$inc: {n: 1}}, multi: true}], $db: "d"}`).Lookup("n").Int32()
+			}
+			if n[0] != n[1] {
+				t.Errorf("%s: _id %s found %d, in another form %d", coll, v, n[0], n[1])
+			}
+		}
+	}
+	for _, v := range []string{`"b"`, `7`} { // what is made of a filter that finds nothing
+		m.want(t, `{update: "plain", updates: [{q: {_id: `+v+`}, u: {$set: {n: 1}}, upsert: true}], $db: "d"}`,
+			`{n: 1, upserted: [{index: 0, _id: `+v+`}], nModified: 0, ok: 1.0}`)
+		m.want(t, `{delete: "plain", deletes: [{q: {_id: `+v+`}, limit: 0}], $db: "d"}`, `{n: 1, ok: 1.0}`)
+	}
+}
+
 func TestWriteErrors(t *testing.T) {
 	m := newMember(t, "5.0.7")
 	m.run(t, `{createIndexes: "u", indexes: [{key: {k: 1}, name: "k_1", unique: true}], $db: "d"}`)

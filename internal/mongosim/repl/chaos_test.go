@@ -24,7 +24,7 @@ import (
 // term, and in the end all oplogs are the same.
 func TestNothingAcknowledgedIsLost(t *testing.T) {
 	seeds := 6
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		seeds = 3
 	}
 	if v, err := strconv.Atoi(os.Getenv("REPL_TEST_SEEDS")); err == nil {

@@ -11,9 +11,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// keepBuffer is the largest buffer for replies that a connection holds on to
-// between two of them, in bytes.
-const keepBuffer = 1 << 20
+const (
+	// keepBuffer is the largest buffer for replies that a connection holds on to
+	// between two of them, in bytes.
+	keepBuffer = 1 << 20
+	// copyLimit is the size of a body, in bytes, from which on it is written by
+	// itself: another system call costs less than to copy it behind its header.
+	copyLimit = 64 << 10
+)
 
 // ErrHangup is the cause with which a handler's context ends when the client
 // has closed the connection.
@@ -35,8 +40,9 @@ type Handler interface {
 
 // Response is what a handler makes of a request.
 type Response struct {
-	// Body is the reply: valid BSON, not changed any more. Errors of commands
-	// are replies too. It is not looked at if the request wants none.
+	// Body is the reply: valid BSON, not changed before the next call of Handle,
+	// by when it has been sent. Errors of commands are replies too. It is not
+	// looked at if the request wants none.
 	Body bson.Raw
 	// More says that the stream goes on if the request allows one
 	// (ExhaustAllowed): the reply is sent with MoreToCome and Handle is called
@@ -214,8 +220,11 @@ func (s *session) answer(ctx context.Context, req *Message) (closed bool, err er
 	}
 }
 
-// write sends a reply with a single write.
+// write sends a reply with a single write, a large one with two.
 func (s *session) write(reply *Message) error {
+	if len(reply.Body) >= copyLimit && !reply.Legacy && !reply.Flags.Has(ChecksumPresent) {
+		return s.writeLarge(reply)
+	}
 	appendTo := AppendMessage
 	if reply.Legacy {
 		appendTo = AppendLegacyReply
@@ -229,6 +238,21 @@ func (s *session) write(reply *Message) error {
 	}
 	if _, err := s.conn.Write(buf); err != nil {
 		return fmt.Errorf("wire: answer message %d: %w", reply.ResponseTo, err)
+	}
+	return nil
+}
+
+// writeLarge sends a reply without copying its body.
+func (s *session) writeLarge(reply *Message) error {
+	head, err := appendHead(s.buf[:0], reply)
+	if err != nil {
+		return err
+	}
+	s.buf = head
+	for _, part := range [][]byte{head, reply.Body} {
+		if _, err := s.conn.Write(part); err != nil {
+			return fmt.Errorf("wire: answer message %d: %w", reply.ResponseTo, err)
+		}
 	}
 	return nil
 }

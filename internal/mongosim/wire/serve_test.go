@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -74,6 +75,37 @@ func TestServeAnswersInOrder(t *testing.T) {
 			}
 		}
 		hangUp(t, c, done)
+	})
+}
+
+// TestServeLarge: a large reply is the same message that a small one is.
+func TestServeLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, size := range []int{1000, 64 << 10, 3 << 20} {
+			body := doc(text("s", strings.Repeat("x", size)))
+			for _, checksum := range []bool{false, true} {
+				conn, done := start(t.Context(), func(context.Context, *wire.Message) wire.Response { return wire.Response{Body: body} })
+				go func() { send(t, wire.NewClient(conn), wire.Request{Body: ping(), Checksum: checksum}) }()
+				reply := &wire.Message{RequestID: 1, ResponseTo: 1, Body: body}
+				if checksum {
+					reply.Flags = wire.ChecksumPresent
+				}
+				want := must(t)(wire.AppendMessage(nil, reply))
+				got := make([]byte, len(want))
+				if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("a reply of %d bytes, checksum %t: it differs, %v", size, checksum, err)
+				}
+				hangUp(t, conn, done)
+			}
+		}
+		conn, done := start(t.Context(), func(context.Context, *wire.Message) wire.Response {
+			return wire.Response{Body: make(bson.Raw, wire.MaxDocumentSize+1)}
+		})
+		go func() { send(t, wire.NewClient(conn), wire.Request{Body: ping()}) }()
+		if err := <-done; err == nil || !strings.Contains(err.Error(), "a body of 16793601 bytes") {
+			t.Errorf("a reply that is too large: %v", err)
+		}
+		_ = conn.Close()
 	})
 }
 
@@ -501,6 +533,42 @@ func BenchmarkCall(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := c.Call(b.Context(), ping()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkReply sends replies of 16 MiB over TCP: what a follower of the log that is
+// behind asks for.
+func BenchmarkReply(b *testing.B) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	body := doc(text("s", strings.Repeat("x", 16<<20)))
+	go func() {
+		if conn, err := ln.Accept(); err == nil {
+			_ = wire.Serve(context.Background(), conn, handlerFunc(func(context.Context, *wire.Message) wire.Response {
+				return wire.Response{Body: body}
+			}))
+		}
+	}()
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	request := must(b)(wire.AppendMessage(nil, &wire.Message{Body: ping()}))
+	got := make([]byte, 16+5+len(body))
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		_, err := conn.Write(request)
+		if err == nil {
+			_, err = io.ReadFull(conn, got)
+		}
+		if err != nil {
 			b.Fatal(err)
 		}
 	}

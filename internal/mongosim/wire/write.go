@@ -42,6 +42,16 @@ func AppendMessage(dst []byte, m *Message) ([]byte, error) {
 	return dst, nil
 }
 
+// appendHead appends all of an OP_MSG that comes before its body, for one without
+// sequences and without a checksum. It fails like AppendMessage.
+func appendHead(dst []byte, m *Message) ([]byte, error) {
+	start := len(dst)
+	dst = appendHeader(dst, m, opMsg)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(m.Flags))
+	dst = append(dst, kindBody)
+	return finishAt(dst, start, len(dst)-start+len(m.Body), m)
+}
+
 // AppendLegacyReply appends the body of m to dst in the form of OP_REPLY, the
 // answer to an OP_QUERY. It fails like AppendMessage.
 func AppendLegacyReply(dst []byte, m *Message) ([]byte, error) {
@@ -74,9 +84,13 @@ func appendHeader(dst []byte, m *Message, op uint32) []byte {
 	return binary.LittleEndian.AppendUint32(dst, op)
 }
 
-// finish writes the length of the message that starts at start.
+// finish writes the length of the message that starts at start and ends dst.
 func finish(dst []byte, start int, m *Message) ([]byte, error) {
-	size := len(dst) - start
+	return finishAt(dst, start, len(dst)-start, m)
+}
+
+// finishAt writes the length of the message that starts at start.
+func finishAt(dst []byte, start, size int, m *Message) ([]byte, error) {
 	if len(m.Body) < rawbson.MinSize || len(m.Body) > MaxDocumentSize {
 		return dst, fmt.Errorf("wire: write message %d: a body of %d bytes, it may have %d to %d",
 			m.RequestID, len(m.Body), rawbson.MinSize, MaxDocumentSize)

@@ -1,0 +1,43 @@
+package applier
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
+)
+
+const labelTransient = call.LabelTransient
+
+// TestJudge: what the applier adds to the fate of a transaction.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	conflict := servererr.New(servererr.WriteConflict, "conflict")
+	for _, tt := range []struct {
+		name string
+		err  error
+		want call.Fate
+	}{
+		{"conflict", conflict, again},
+		{"too large", servererr.New(servererr.TransactionTooLarge, "no"), smaller},
+		{"one statement", servererr.New(servererr.DuplicateKey, "no"), single},
+		{"another primary", servererr.New(servererr.NotWritablePrimary, "no"), end},
+		{"too few documents", fmt.Errorf("update: %w", &shortError{want: 2, got: 1}), single},
+		{"fenced", fmt.Errorf("%w: %w", checkpoint.ErrFenced, conflict), end},
+		{"rewound", fmt.Errorf("%w: %w", checkpoint.ErrRewound, conflict), end},
+		{"diverged", &DivergenceError{}, end},
+		{"unique index", &UniqueError{Err: conflict}, end},
+		{"refused", &OpError{Err: conflict}, end},
+		{"stuck", &StuckError{Err: conflict}, end},
+		{"given up for its age", call.Aged(servererr.New(servererr.NoSuchTransaction, "no"), time.Minute), smaller},
+		{"unknown", errors.New("no"), end},
+	} {
+		if got := judge(tt.err); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}

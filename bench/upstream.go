@@ -1,0 +1,120 @@
+package bench
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/batcher"
+	"github.com/oplogrep/replicator/buffer"
+	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/batch"
+)
+
+// dispatch counts operations, and gives them to lanes.
+type dispatch struct {
+	lanes [][]*oplog.Op
+	// within, if set, says which namespaces count.
+	within applier.Scope
+	ops    int64
+}
+
+// take hands out a batch, and forgets it.
+func (d *dispatch) take(b *batch.Batch) error {
+	for i := range b.Items {
+		item := &b.Items[i]
+		if item.Txn == nil {
+			d.hand(&item.Entry.Op)
+			continue
+		}
+		for op, err := range item.Txn.Ops() {
+			if err != nil {
+				return err
+			}
+			d.hand(&op)
+		}
+		if err := item.Txn.Close(); err != nil {
+			return err
+		}
+	}
+	for i := range d.lanes {
+		clear(d.lanes[i])
+		d.lanes[i] = d.lanes[i][:0]
+	}
+	return nil
+}
+
+func (d *dispatch) hand(op *oplog.Op) {
+	if d.within != nil {
+		if _, ok := d.within.Target(op.NS); !ok {
+			return
+		}
+	}
+	d.ops++
+	if op.Kind == oplog.KindCommand {
+		return // it goes to no lane
+	}
+	lane := oplog.HashID(oplog.HashNamespace(op.NS), op.ID) % uint32(len(d.lanes))
+	d.lanes[lane] = append(d.lanes[lane], op)
+}
+
+// upstream is what comes before the applier: fetcher, buffer and batcher.
+type upstream struct {
+	cfg    Config
+	member fetcher.Source
+	// start is the entry that reading begins at, which is not applied; last the one
+	// that ends it.
+	start, last oplog.OpTime
+	// within, if set, says which namespaces are the workload's; nil is all.
+	within applier.Scope
+}
+
+// errLast ends reading.
+var errLast = errors.New("the last entry has come")
+
+// run gives sink what is cut of the log, until the last entry has come. Sink returns
+// when batches is closed, and tells release of the bytes of batches that it is done
+// with.
+func (u *upstream) run(ctx context.Context, sink func(ctx context.Context, batches <-chan batch.Batch, release func(int64)) error) error {
+	queue, err := buffer.New(buffer.Config{Limit: u.cfg.BufferBytes})
+	if err != nil {
+		return err
+	}
+	cut, err := batcher.New(batcher.Config{MaxOps: u.cfg.BatchOps, Release: queue.Release, ApplyAfter: u.start})
+	if err != nil {
+		return err
+	}
+	f, err := fetcher.New(fetcher.Config{}, fetcher.Deps{})
+	if err != nil {
+		return err
+	}
+	fetched, queued := make(chan oplog.Reply), make(chan oplog.Reply)
+	batches := make(chan batch.Batch, 1)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer close(fetched)
+		_, err := f.Tail(ctx, u.member, u.start, true, func(ctx context.Context, r oplog.Reply) error {
+			last := len(r.Entries) > 0 && !r.Entries[len(r.Entries)-1].OpTime.Before(u.last)
+			select {
+			case fetched <- r:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			if last {
+				return errLast
+			}
+			return nil
+		})
+		if errors.Is(err, errLast) {
+			return nil
+		}
+		return err
+	})
+	g.Go(func() error { return queue.Run(ctx, fetched, queued) })
+	g.Go(func() error { return cut.Run(ctx, queued, batches) })
+	g.Go(func() error { return sink(ctx, batches, queue.Release) })
+	return g.Wait()
+}

@@ -1,0 +1,122 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/servererr"
+)
+
+// pipelined sends all commands before it looks at an answer.
+type pipelined struct{ *target }
+
+func (p pipelined) CallAll(ctx context.Context, cmds []call.Command, each func(int, bson.Raw) error) error {
+	var first error
+	for i := range cmds {
+		reply, err := p.Call(ctx, cmds[i])
+		if err == nil && first == nil {
+			err = each(i, reply)
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// TestMoveWith: whether commands wait for the move or not, they are in the target
+// with it or not at all, and why it did not move is told as by Move, even where what
+// came behind it has ended the transaction.
+func TestMoveWith(t *testing.T) {
+	t.Parallel()
+	for _, serial := range []bool{true, false} {
+		name := "pipelined"
+		if serial {
+			name = "serial"
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := within(t)
+			g, _, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+			caller := call.Caller(pipelined{g})
+			if serial {
+				caller = struct{ call.Caller }{g}
+			}
+			l := h.Lane(0)
+			use := func(first int64) {
+				l.session = call.NewSession(caller, call.SessionID("test", t.Name()), first)
+			}
+			use(1)
+			var asked []int
+			moveWith := func(next Position, ids ...string) (*call.Txn, error) {
+				t.Helper()
+				asked = nil
+				var cmds []call.Command
+				for _, id := range ids {
+					cmds = append(cmds, insert(id))
+				}
+				txn := l.Session().Begin()
+				return txn, l.MoveWith(ctx, txn, next, cmds, func(i int, reply bson.Raw) error {
+					asked = append(asked, i)
+					_, err := call.Written(reply)
+					return err
+				})
+			}
+
+			// It moves, with one command, with none, and behind a new barrier.
+			txn := must[*call.Txn](t)(moveWith(at(101, 0), "a", "b"))
+			must[bson.Raw](t)(txn.Commit(ctx, false))
+			l.Moved(at(101, 0))
+			if !has(ctx, t, g, "a") || !has(ctx, t, g, "b") || len(asked) != 2 {
+				t.Errorf("not all commands were carried out; replies to %v", asked)
+			}
+			flush(ctx, t, h.Barrier(), at(102, 0), "barrier")
+			txn = must[*call.Txn](t)(moveWith(at(103, 0)))
+			must[bson.Raw](t)(txn.Commit(ctx, false))
+			l.Moved(at(103, 0))
+			if l.barrierSeen != at(102, 0) {
+				t.Errorf("the barrier was seen at %s", l.barrierSeen)
+			}
+
+			_, err := moveWith(at(103, 0), "back")
+			wantError(t, err, errNotForward)
+
+			// A refused command is an error of its own, and nothing of it stays.
+			txn, err = moveWith(at(104, 0), "c", "a", "d")
+			if e, ok := errors.AsType[*servererr.Error](err); !ok || e.Code != servererr.DuplicateKey || len(e.Info) == 0 {
+				t.Errorf("a duplicate: %v", err)
+			}
+			txn.Abort(ctx)
+			if has(ctx, t, g, "c") || has(ctx, t, g, "d") || len(asked) != 2 {
+				t.Errorf("a transaction with a refusal left something; replies to %v", asked)
+			}
+
+			// The end of a flush was not heard of. What is behind it fails besides.
+			txn = must[*call.Txn](t)(moveWith(at(105, 0), "e"))
+			must[bson.Raw](t)(txn.Commit(ctx, false))
+			_, err = moveWith(at(105, 0), "e")
+			wantError(t, err, ErrUnheard)
+			if len(asked) != 0 {
+				t.Errorf("replies behind a move that did not happen: %v", asked)
+			}
+			// The target has lost a flush.
+			l.Moved(at(110, 0))
+			_, err = moveWith(at(111, 0), "e")
+			wantError(t, err, ErrRewound)
+			// Another term has the lane, and this one's session is not known any more.
+			l.Moved(at(105, 0))
+			must[*Hold](t)(link(t, g).Begin(ctx, 0))
+			use(1000)
+			_, err = moveWith(at(106, 0), "e")
+			wantError(t, err, ErrFenced)
+			if _, err := moveWith(at(106, 0), "f"); has(ctx, t, g, "f") {
+				t.Errorf("a fenced lane wrote: %v", err)
+			}
+		})
+	}
+}

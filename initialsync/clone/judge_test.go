@@ -1,0 +1,54 @@
+package clone
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
+)
+
+// TestJudge: what the copy makes of the fate of a transaction.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	conflict := servererr.New(servererr.WriteConflict, "conflict")
+	for _, tt := range []struct {
+		name string
+		err  error
+		want verdict
+	}{
+		{"conflict", conflict, again},
+		{"too large", servererr.New(servererr.TransactionTooLarge, "no"), smaller},
+		{"one statement", servererr.New(servererr.BadValue, "no"), end},
+		{"another primary", servererr.New(servererr.NotWritablePrimary, "no"), end},
+		{"there already", fmt.Errorf("insert: %w", errThere), upserts},
+		{"fenced", fmt.Errorf("%w: %w", checkpoint.ErrFenced, conflict), end},
+		{"rewound", fmt.Errorf("%w: %w", checkpoint.ErrRewound, conflict), end},
+		{"stuck", &StuckError{Err: conflict}, end},
+		{"unknown", errors.New("no"), end},
+	} {
+		if got := judge(tt.err); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestRefusal: a document is at fault only where the server says nothing of itself.
+func TestRefusal(t *testing.T) {
+	t.Parallel()
+	for code, document := range map[servererr.Code]bool{
+		servererr.BadValue: true, servererr.DocumentValidationFailure: true, 99999: true,
+		servererr.WriteConflict: false, servererr.TransactionTooLarge: false, servererr.OutOfDiskSpace: false,
+		servererr.InterruptedAtShutdown: false, servererr.Unauthorized: false,
+	} {
+		err := refusal("d.c", &call.WriteError{Error: *servererr.New(code, "no")}, nil)
+		if _, refused := errors.AsType[*RefusedError](err); refused != document {
+			t.Errorf("%s: %T", code, err)
+		}
+		if e, ok := errors.AsType[*servererr.Error](err); !ok || e.Code != code {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
+}

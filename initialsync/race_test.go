@@ -1,0 +1,5 @@
+//go:build race
+
+package initialsync_test
+
+const raceEnabled = true

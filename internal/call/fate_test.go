@@ -1,0 +1,53 @@
+package call
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/oplogrep/replicator/internal/servererr"
+)
+
+func TestFateOf(t *testing.T) {
+	t.Parallel()
+	e := func(code servererr.Code, labels ...string) error { return servererr.New(code, "no").WithLabels(labels...) }
+	commit := func(err error) error { return &CommitError{Err: err} }
+	for _, tt := range []struct {
+		name string
+		err  error
+		want Fate
+	}{
+		{"no answer", &LostError{Err: e(servererr.WriteConflict, LabelTransient)}, End},
+		{"not confirmed", &UnconfirmedError{Err: servererr.New(servererr.WriteConflict, "no").WithLabels(LabelTransient)}, End},
+		{"not a server's", errors.New("no"), End},
+		{"conflict", e(servererr.WriteConflict), Again},
+		{"conflict, said with more", fmt.Errorf("write: %w", e(servererr.WriteConflict)), Again},
+		{"a server without memory", e(365), Again},
+		{"too large", e(servererr.TransactionTooLarge), Smaller},
+		{"too large for the cache", e(388), Smaller},
+		{"another primary, labelled", e(servererr.NotWritablePrimary, LabelTransient), End},
+		{"connection of the server", e(9001, LabelTransient), End},
+		{"not allowed", e(servererr.Unauthorized), End},
+		{"full disk", e(servererr.OutOfDiskSpace, LabelTransient), End},
+		{"new and passing", e(99999, LabelTransient), Again},
+		{"new", e(99999), Other},
+		{"duplicate key", e(servererr.DuplicateKey), Other},
+
+		{"commit, conflict", commit(e(servererr.WriteConflict, LabelTransient)), Again},
+		{"commit, conflict, not said to be aborted", commit(e(servererr.WriteConflict)), End},
+		{"commit, outcome unknown", commit(e(servererr.WriteConflict, LabelTransient, LabelUnknown)), End},
+		{"commit, too large, outcome unknown", commit(e(servererr.TransactionTooLarge, LabelUnknown)), End},
+		{"commit, too large", commit(e(servererr.TransactionTooLarge)), Smaller},
+		{"commit, new", commit(e(99999)), End},
+
+		{"not known after a while", Aged(e(servererr.NoSuchTransaction, LabelTransient), longTxn), Smaller},
+		{"not known soon", Aged(e(servererr.NoSuchTransaction, LabelTransient), longTxn-time.Millisecond), End},
+		{"commit, not known after a while", Aged(commit(e(servererr.NoSuchTransaction)), longTxn), Smaller},
+		{"conflict after a while", Aged(e(servererr.WriteConflict), longTxn), Again},
+	} {
+		if got := FateOf(tt.err); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
