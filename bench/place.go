@@ -40,9 +40,9 @@ func collectionsOf(w workload.Workload) ([]workload.Collection, error) {
 	return g.Collections()
 }
 
-// only is a scope of a workload's collections, and of more databases.
-func only(collections []workload.Collection, more ...string) (*scope.Scope, error) {
-	return scope.New(scope.Config{Include: append(ends.Databases(collections), more...), MetaDB: ends.MetaDB})
+// only is a scope of a workload's collections.
+func only(collections []workload.Collection) (*scope.Scope, error) {
+	return scope.New(scope.Config{Include: ends.Databases(collections), MetaDB: ends.MetaDB})
 }
 
 // place is an end, and what may be done there.

@@ -1,13 +1,17 @@
 package bench
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/oplogrep/replicator/internal/race"
+)
 
 // TestRatio: copying is not much slower than a bare loop. The benchmark is what
 // measures; this finds out when something has become slow. A machine that is busy
 // with something else is unfair to either of them, so the best round of several
 // counts.
 func TestRatio(t *testing.T) {
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		t.Skip("it measures")
 	}
 	const (

@@ -132,7 +132,7 @@ func (s *secondary) catchUp(ctx context.Context, c Config) (took time.Duration, 
 	if err != nil {
 		return 0, usage, err
 	}
-	if err = s.member.Start(); err == nil {
+	if err = s.member.Start(); err == nil { //nolint:contextcheck // A member lives until it is stopped.
 		took, err = s.between(ctx)
 	}
 	usage, _, stopped := m.stop()

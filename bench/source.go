@@ -46,7 +46,7 @@ func (s *source) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.ops, s.bytes = int64(ops), bytes
+	s.ops, s.bytes = ops, bytes
 	end, last, err := ends.Start(ctx, s.cfg.Serve, ends.What{Kind: ends.Played, Seed: sourceSeed, Workload: s.cfg.Workload})
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ type SuiteConfig struct {
 // part is a part of the suite: some runs, and the goals that are read off them.
 type part struct {
 	name string
-	run  func(s *suite, ctx context.Context) error //nolint:revive // They are method expressions.
+	run  func(s *suite, ctx context.Context) error
 }
 
 var parts = []part{

@@ -24,6 +24,7 @@ func (s *suite) pipeline(ctx context.Context) error {
 	}
 	c.Source, c.Target = memoryEnd, discardEnd
 	c.Workload.Size = smallSize
+	few := c.Workload.Namespaces
 	memory, err := Pipeline(ctx, c)
 	if err != nil {
 		return err
@@ -32,6 +33,18 @@ func (s *suite) pipeline(ctx context.Context) error {
 	s.least("pipeline from memory", "at least 1,500,000 small entries/s", "entries/s", memory.OpsPerSecond(), leastFromMemory, false)
 	s.most("allocations of the pipeline", "at most 0.2 per entry", "allocs/entry", memory.AllocsPerOp, mostAllocs, false)
 
+	runs := []*result.Run{}
+	for _, n := range []int{1, 100, 10_000} {
+		c.Workload.Namespaces = n
+		run, err := Pipeline(ctx, c)
+		if err != nil {
+			return fmt.Errorf("%d namespaces: %w", n, err)
+		}
+		runs = append(runs, s.add(run))
+	}
+	s.most("pipeline: cost and namespaces", "flat up to 10,000 collections, within 15 %", "dearest/cheapest", spread(runs), mostSpread, false)
+
+	c.Workload.Namespaces = few
 	c.Source, c.Workload.Ops = "", s.scaled(500_000)
 	tcp, err := Pipeline(ctx, c)
 	if err != nil {
@@ -134,12 +147,12 @@ func (s *suite) sweep(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("namespaces: %w", err)
 	}
-	s.most("cost and namespaces", "flat up to 10,000 collections, within 15 %", "dearest/cheapest", spread(runs), mostSpread, false)
+	s.most("applier: cost and namespaces", "flat up to 10,000 collections, within 15 %", "dearest/cheapest", spread(runs), mostSpread, false)
 	runs, err = vary([]int{75_000, 150_000, 300_000}, func(c *Config, n int) { c.Workload.Ops = s.scaled(n) })
 	if err != nil {
 		return fmt.Errorf("entries: %w", err)
 	}
-	s.most("cost and entries", "linear: an entry costs the same in a longer log, within 15 %", "dearest/cheapest", spread(runs), mostSpread, false)
+	s.most("applier: cost and entries", "linear: an entry costs the same in a longer log, within 15 %", "dearest/cheapest", spread(runs), mostSpread, false)
 	return nil
 }
 

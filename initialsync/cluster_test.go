@@ -24,6 +24,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -386,7 +387,7 @@ func TestManyCollections(t *testing.T) {
 		t.Skip("it takes seconds: not with -short")
 	}
 	many := 2000
-	if raceEnabled {
+	if race.Enabled {
 		many = 400
 	}
 	source, target := start(t, 1, "5.0"), start(t, 2, "5.0")

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/bsongen"
+	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -299,7 +300,7 @@ func TestParseAllocatesNothing(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("parsing makes %v allocations, want none: is something copied out of the entry?", n)
 	}
-	if raceEnabled {
+	if race.Enabled {
 		return // the race detector's build hashes in another way
 	}
 	if n := testing.AllocsPerRun(200, func() {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/oplogrep/replicator/internal/race"
 )
 
 // TestNothingIsLeft ends links in each phase, in order and at once. When Run has
@@ -25,7 +27,7 @@ func TestNothingIsLeft(t *testing.T) { //nolint:paralleltest // see above
 		start + "\nawait running\nlimit 100\nresync shop.a\nawait told copies again\nawait busy",
 	} {
 		for j, end := range []string{"drain", "stop"} {
-			if raceEnabled && i%2 != j {
+			if race.Enabled && i%2 != j {
 				continue
 			}
 			w := playOn(t, 1, `

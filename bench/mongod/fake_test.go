@@ -56,13 +56,13 @@ func fakeMongod(kind string) int {
 	dir := filepath.Dir(*data)
 	f := &fake{lazy: kind == fakeLazy, address: net.JoinHostPort(loopback, strconv.Itoa(*port)), data: *data, dir: dir}
 	f.first = strings.HasPrefix(filepath.Base(*data), "member0")
-	fmt.Println("fake mongod starting")
+	fmt.Fprintln(os.Stdout, "fake mongod starting")
 	switch {
 	case kind == fakeEnds:
-		fmt.Println("wrong data format, and more of that")
+		fmt.Fprintln(os.Stdout, "wrong data format, and more of that")
 		return 14
 	case kind == fakeTaken && strings.HasSuffix(*data, "-1"):
-		fmt.Println("Address already in use")
+		fmt.Fprintln(os.Stdout, "Address already in use")
 		return 48
 	}
 	return f.serve()
@@ -82,7 +82,7 @@ func (f *fake) serve() int {
 	defer stop()
 	l, err := net.Listen("tcp", f.address)
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		return 48
 	}
 	var conns sync.WaitGroup

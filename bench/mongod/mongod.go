@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -267,7 +268,7 @@ func withSecondary(config bson.D, host string) (bson.D, error) {
 			if !ok {
 				return nil, fmt.Errorf("read the set's configuration: members is a %T", e.Value)
 			}
-			e.Value = append(members[:len(members):len(members)], bson.D{
+			e.Value = append(slices.Clip(members), bson.D{
 				{Key: "_id", Value: int32(len(members))},
 				{Key: "host", Value: host},
 				{Key: "votes", Value: 0},

@@ -102,7 +102,6 @@ func (p *process) start(ctx context.Context) error {
 // living returns a context that ends with ctx, or with the process.
 func (p *process) living(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	//nolint:contextcheck // it is the life of the process
 	release := context.AfterFunc(p.alive, func() { cancel(context.Cause(p.alive)) })
 	return ctx, func() { release(); cancel(nil) }
 }

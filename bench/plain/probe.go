@@ -41,7 +41,7 @@ func Probe(ctx context.Context, source, target *Client, every time.Duration, see
 			err = await(ctx, to, id)
 		}
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // The end of ctx is how it is ended.
+			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("probe: %w", err)

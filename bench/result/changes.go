@@ -38,11 +38,11 @@ func WriteChanges(w io.Writer, changes []Change) error {
 	}
 	if len(notes) > 0 {
 		out.WriteString("\n")
-		grid(&out, "  ", []column{{}, {title: "not compared", most: 38}, {}, {title: "why", most: 60}}, notes)
+		grid(&out, []column{{}, {title: "not compared", most: 38}, {}, {title: "why", most: 60}}, notes)
 	}
 	if len(rows) > 0 {
 		out.WriteString("\n")
-		grid(&out, "  ", []column{
+		grid(&out, []column{
 			{},
 			{title: "compared", most: 36},
 			{title: "figure", most: 18},

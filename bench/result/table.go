@@ -135,10 +135,10 @@ func (r *Report) runs(out *strings.Builder, kind string) {
 			note(run.Label(), text)
 		}
 	}
-	grid(out, "  ", runColumns, figures)
+	grid(out, runColumns, figures)
 	if len(latencies) > 0 {
 		out.WriteString("\n")
-		grid(out, "  ", latencyColumns, latencies)
+		grid(out, latencyColumns, latencies)
 	}
 	if len(order) > 0 {
 		out.WriteString("\n")
@@ -190,7 +190,7 @@ func (r *Report) goals(out *strings.Builder) {
 		g := &r.Goals[i]
 		rows = append(rows, []string{g.Name, g.Want, g.Figure(), g.Verdict()})
 	}
-	grid(out, "  ", []column{
+	grid(out, []column{
 		{title: "goal", most: 32},
 		{title: "want", most: 38},
 		{title: "measured", most: 22},

@@ -104,6 +104,9 @@ func plural(word string, n int) string {
 	return word + "s"
 }
 
+// indent is what lines of a table begin with.
+const indent = "  "
+
 // column is how a column of a table is set. Where the table is wider than the page, a
 // cell wider than most is broken at spaces, or behind a slash, into several lines; what
 // cannot be broken stays wide.
@@ -113,16 +116,16 @@ type column struct {
 	most  int
 }
 
-// grid lines up rows below the columns' titles, each line behind indent. Columns that
+// grid lines up rows below the columns' titles, each line indented. Columns that
 // have nothing in any row are left out.
-func grid(out *strings.Builder, indent string, columns []column, rows [][]string) {
+func grid(out *strings.Builder, columns []column, rows [][]string) {
 	cells := make([][][]string, 0, len(rows)+1) // by row, column, line
 	head := make([]string, len(columns))
 	for i, c := range columns {
 		head[i] = c.title
 	}
 	rows = append([][]string{head}, rows...)
-	whole := utf8.RuneCountInString(indent) - 2
+	whole := len(indent) - 2
 	for i := range columns {
 		if filled(rows[1:], i) {
 			whole += widestOf(rows, i) + 2

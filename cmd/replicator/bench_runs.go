@@ -112,8 +112,8 @@ func (c *benchCeiling) Run(ctx context.Context, out output, line commandLine) er
 type benchMirror struct {
 	sourceFlag
 	targetFlag
-	Rate    float64       `default:"1000" help:"Operations per second that the source is written with."`
-	Seconds time.Duration `name:"for" default:"10s" placeholder:"DURATION" help:"For how long."`
+	Rate float64       `default:"1000" help:"Operations per second that the source is written with."`
+	For  time.Duration `name:"for" default:"10s" placeholder:"DURATION" help:"For how long."`
 	workFlags
 	laneFlags
 	roundFlags
@@ -122,8 +122,8 @@ type benchMirror struct {
 
 // Run measures how far a link is behind.
 func (c *benchMirror) Run(ctx context.Context, out output, line commandLine) error {
-	if c.Rate <= 0 || c.Seconds <= 0 {
-		return usageError{fmt.Errorf("--rate=%g, --for=%s: want more than 0", c.Rate, c.Seconds)}
+	if c.Rate <= 0 || c.For <= 0 {
+		return usageError{fmt.Errorf("--rate=%g, --for=%s: want more than 0", c.Rate, c.For)}
 	}
 	w, err := c.make()
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *benchMirror) Run(ctx context.Context, out output, line commandLine) err
 	}
 	b := newBenchRun(ctx, out, line, w.Seed)
 	cfg := c.lanes(c.config(w, out))
-	cfg.Source, cfg.Target, cfg.Overwrite, cfg.Rate, cfg.Duration = c.Source, c.Target, c.Overwrite, c.Rate, c.Seconds
+	cfg.Source, cfg.Target, cfg.Overwrite, cfg.Rate, cfg.Duration = c.Source, c.Target, c.Overwrite, c.Rate, c.For
 	run, err := bench.Mirror(ctx, cfg)
 	if err := b.add(err, run); err != nil {
 		return err

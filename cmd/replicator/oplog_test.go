@@ -16,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/race"
 )
 
 func TestOplogFollows(t *testing.T) {
@@ -123,7 +124,7 @@ func TestOplogPrintsAll(t *testing.T) {
 		t.Fatalf("%v, %d files", err, len(files))
 	}
 	largest := int64(4 << 20)
-	if raceEnabled {
+	if race.Enabled {
 		largest = 1 << 20
 	}
 	for _, file := range files {

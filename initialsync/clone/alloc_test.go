@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -14,8 +15,11 @@ import (
 // id, and room for as many copies of it.
 func numberedReply(t testing.TB, copies int) (one bson.Raw, docs []bson.Raw) {
 	doc := marshal(t, bson.D{
-		{Key: "_id", Value: bson.ObjectID{1, 2, 3}}, {Key: "n", Value: 42}, {Key: "at", Value: bson.DateTime(1_700_000_000_000)},
-		{Key: "tags", Value: bson.A{"a", "b"}}, {Key: "pad", Value: strings.Repeat("x", 100)},
+		{Key: "_id", Value: bson.ObjectID{1, 2, 3}},
+		{Key: "n", Value: 42},
+		{Key: "at", Value: bson.DateTime(1_700_000_000_000)},
+		{Key: "tags", Value: bson.A{"a", "b"}},
+		{Key: "pad", Value: strings.Repeat("x", 100)},
 	})
 	one = withElement(doc, bsoncore.AppendInt64Element(nil, recordField, 7))
 	for range copies {
@@ -42,7 +46,7 @@ func inspected(t testing.TB, copies int) []*document {
 // TestAllocs: what a document costs on its way from a reply into a command. A
 // command of many has a list of them, which grows by doubling, and its own fields.
 func TestAllocs(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector makes allocations of its own")
 	}
 	const many = 1000
@@ -80,9 +84,9 @@ func TestAllocs(t *testing.T) {
 	})
 	p := piece{bracket: "objectId"}
 	filter := make([]byte, 0, 1024)
-	budget("the filter of a piece", 4, func() { filter = p.appendFilter(filter[:0], "filter", bson.RawValue{}) })
+	budget("the filter of a piece", 4, func() { filter = p.appendFilter(filter[:0], bson.RawValue{}) })
 	last := docs[0].id()
-	budget("the filter of the rest of a piece", 0, func() { filter = p.appendFilter(filter[:0], "filter", last) })
+	budget("the filter of the rest of a piece", 0, func() { filter = p.appendFilter(filter[:0], last) })
 	at := place{order: natural, record: 8, anchors: anchors{1, 2}, complete: bson.Timestamp{T: 1, I: 2}}
 	budget("a place for the metadata", 11, func() { at.encode() })
 }
@@ -121,7 +125,7 @@ func BenchmarkFilter(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		for i := range pieces {
-			dst = pieces[i].appendFilter(dst[:0], "filter", bson.RawValue{})
+			dst = pieces[i].appendFilter(dst[:0], bson.RawValue{})
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -24,7 +25,7 @@ func (w *world) interruptEach(
 	w.t.Helper()
 	ctx := within(w.t)
 	step := 1
-	if raceEnabled {
+	if race.Enabled {
 		step = 3
 	}
 	for i, side := range []*gate{w.source, w.target, w.target} {

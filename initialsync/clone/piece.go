@@ -208,8 +208,8 @@ func (p *piece) resumable() bool { return p.bracket != "" }
 
 // appendFilter appends the filter that selects what is behind last, or all of it
 // where last has no Type.
-func (p *piece) appendFilter(dst []byte, key string, last bson.RawValue) []byte {
-	f, dst := bsoncore.AppendDocumentElementStart(dst, key)
+func (p *piece) appendFilter(dst []byte, last bson.RawValue) []byte {
+	f, dst := bsoncore.AppendDocumentElementStart(dst, "filter")
 	if p.bracket == "" {
 		var types []bson.Type
 		for _, name := range p.except {

@@ -92,7 +92,7 @@ func sortIDs(ids []bson.RawValue) {
 // matcher compiles the filter of a piece.
 func (p *piece) matcher(t fataler, last bson.RawValue) func(id bson.RawValue) bool {
 	start, dst := bsoncore.AppendDocumentStart(nil)
-	dst = closeDocument(p.appendFilter(dst, "filter", last), start)
+	dst = closeDocument(p.appendFilter(dst, last), start)
 	filter := bson.Raw(dst).Lookup("filter").Document()
 	if err := rawbson.Validate(filter); err != nil {
 		t.Fatalf("filter of %+v: %v", p, err)

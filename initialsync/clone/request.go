@@ -71,7 +71,7 @@ func (r *reader) findCommand(resume int64, after bson.Timestamp) call.Command {
 		}
 	} else {
 		p := &r.pieces[r.piece]
-		body = p.appendFilter(body, "filter", r.last)
+		body = p.appendFilter(body, r.last)
 		switch {
 		case r.coll.NS.IsBuckets() && r.coll.IDIndex == nil:
 			// Old servers keep them in this order without being able to sort by it.

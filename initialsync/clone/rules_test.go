@@ -16,6 +16,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
@@ -235,7 +236,7 @@ func TestFenced(t *testing.T) {
 // TestHugeDocuments are as large as documents can be.
 func TestHugeDocuments(t *testing.T) {
 	switch {
-	case raceEnabled:
+	case race.Enabled:
 		t.Skip("under the race detector it takes several times its memory, which is much")
 	case testing.Short():
 		t.Skip("it takes much memory: not with -short")
@@ -260,7 +261,7 @@ func TestHugeDocuments(t *testing.T) {
 // TestMemory: however many ranges are read while the target takes nothing, what
 // was read keeps to its bound, and all is copied in the end.
 func TestMemory(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector takes more memory and time than what is measured")
 	}
 	t.Parallel()

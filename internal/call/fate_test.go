@@ -11,7 +11,9 @@ import (
 
 func TestFateOf(t *testing.T) {
 	t.Parallel()
-	e := func(code servererr.Code, labels ...string) error { return servererr.New(code, "no").WithLabels(labels...) }
+	e := func(code servererr.Code, labels ...string) error {
+		return servererr.New(code, "no").WithLabels(labels...)
+	}
 	commit := func(err error) error { return &CommitError{Err: err} }
 	for _, tt := range []struct {
 		name string

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/memstore"
+	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -204,7 +205,7 @@ func TestAnyDamage(t *testing.T) {
 	file := s.path("oplog.bson")
 	whole := readFile(t, file)
 	every := 29
-	if raceEnabled {
+	if race.Enabled {
 		every = 149
 	}
 	for at := 0; at < len(whole); at += every {

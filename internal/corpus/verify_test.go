@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/memstore"
+	"github.com/oplogrep/replicator/internal/race"
 )
 
 const recordings = "../../testdata/corpus"
@@ -21,8 +22,8 @@ const recordings = "../../testdata/corpus"
 // the race detector parts are applied again in fewer rounds: one goroutine does all.
 func TestCorpus(t *testing.T) {
 	options := Options{Seed: 1}
-	if raceEnabled {
-		options.Rounds = 20
+	if race.Enabled {
+		options.Rounds = 8
 	}
 	scenarios, err := Open(recordings)
 	if err != nil {

@@ -99,7 +99,7 @@ func TestCallAllEnds(t *testing.T) {
 			f.start()
 			s := open(t, mdb.Config{URI: f.uri()})
 			asked := 0
-			each := func(i int, _ bson.Raw) error {
+			each := func(i int, _ bson.Raw) error { //nolint:unparam // As CallAll wants it.
 				asked++
 				if i != asked-1 {
 					t.Errorf("reply %d has turn %d", i, asked-1)
@@ -154,7 +154,7 @@ func TestCallAllLost(t *testing.T) {
 		{"the reply is for another", func(t *testing.T, f *fake, _ context.CancelCauseFunc, m received) (bson.Raw, []byte) {
 			return nil, f.message(m.id+1, mdbtest.Doc(t, bson.D{{Key: "ok", Value: 1}}), false)
 		}, wasLost},
-		{"the context ends", func(t *testing.T, _ *fake, cancel context.CancelCauseFunc, m received) (bson.Raw, []byte) {
+		{"the context ends", func(_ *testing.T, _ *fake, cancel context.CancelCauseFunc, m received) (bson.Raw, []byte) {
 			cancel(stop)
 			_, _ = m.conn.Read(make([]byte, 1<<20)) // until it is closed
 			return nil, nil

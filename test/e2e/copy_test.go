@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/internal/mirrored"
+	"github.com/oplogrep/replicator/internal/race"
 )
 
 // envCopySeeds is how many seeds TestCopyCorpus tries for each recording, envCopySeed
@@ -19,9 +20,9 @@ const (
 // environment says nothing: those that take long get fewer.
 func copySeeds(name string) int64 {
 	switch {
-	case name == "mass" && raceEnabled:
+	case name == "mass" && race.Enabled:
 		return 1
-	case name == "mass", name == "txn-large", name == "txn-prepared", testing.Short(), raceEnabled:
+	case name == "mass", name == "txn-large", name == "txn-prepared", testing.Short(), race.Enabled:
 		return 2
 	}
 	return 6
@@ -67,7 +68,7 @@ func TestCopyCorpusInto(t *testing.T) {
 		}
 		all := scenarios(t)
 		for i := range all {
-			if raceEnabled && !p.real && i%3 > 0 {
+			if race.Enabled && !p.real && i%3 > 0 {
 				continue
 			}
 			t.Run(all[i].Name, func(t *testing.T) {

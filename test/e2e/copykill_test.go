@@ -23,6 +23,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -52,7 +53,7 @@ const killSources = 4
 func TestCopyKilled(t *testing.T) {
 	usual := int64(240)
 	switch {
-	case raceEnabled:
+	case race.Enabled:
 		usual = 60
 	case testing.Short():
 		usual = 100

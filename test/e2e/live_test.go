@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/mirrored"
 	"github.com/oplogrep/replicator/internal/mongotest"
+	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/internal/traffic"
 	"github.com/oplogrep/replicator/pipeline"
@@ -53,7 +54,7 @@ func timesOf(t *testing.T, p provider) liveTimes {
 	switch {
 	case testing.Short():
 		usual = 4
-	case raceEnabled:
+	case race.Enabled:
 		usual = 6
 	}
 	return liveTimes{

@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/compare"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/mirrored"
+	"github.com/oplogrep/replicator/internal/race"
 )
 
 // recordedMajor is the version of the recordings.
@@ -34,7 +35,7 @@ func TestMirrorCorpusInto(t *testing.T) {
 		empty := emptied(t, target, conn)
 		all := scenarios(t)
 		for i := range all {
-			if raceEnabled && !p.real && i%3 > 0 {
+			if race.Enabled && !p.real && i%3 > 0 {
 				continue
 			}
 			t.Run(all[i].Name, func(t *testing.T) {

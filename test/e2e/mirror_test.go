@@ -9,6 +9,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/corpus"
 	"github.com/oplogrep/replicator/internal/mirrored"
+	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -21,7 +22,7 @@ func work() int {
 	switch {
 	case testing.Short():
 		return 500
-	case raceEnabled:
+	case race.Enabled:
 		return 1500
 	}
 	return 0
@@ -96,7 +97,7 @@ func TestMirrorSettings(t *testing.T) {
 				t.Fatal(err)
 			}
 			for j, s := range settings {
-				if (testing.Short() || raceEnabled) && (i+j)%3 > 0 {
+				if (testing.Short() || race.Enabled) && (i+j)%3 > 0 {
 					continue
 				}
 				v := mirrored.Variant{Writers: 16, BatchOps: 5000, Relaxed: i%2 == 0, Unique: ddl.Serialized}

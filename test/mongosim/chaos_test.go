@@ -18,6 +18,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/internal/mongosim/storage"
+	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -31,7 +32,7 @@ func TestChaos(t *testing.T) {
 	switch {
 	case testing.Short():
 		seconds = 5
-	case raceEnabled:
+	case race.Enabled:
 		seconds = 20
 	}
 	for name, set := range map[string]func(n int){

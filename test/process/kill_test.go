@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/race"
 )
 
 const (
@@ -22,7 +23,7 @@ func TestKill(t *testing.T) {
 		t.Skip("it takes half a minute: not with -short")
 	}
 	usual := 20
-	if raceEnabled {
+	if race.Enabled {
 		usual = 10
 	}
 	kills, seed := number(t, "REPLICATOR_KILLS", usual), number(t, "REPLICATOR_SEED", 1)

@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/race"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 func skipBig(t *testing.T) {
 	t.Helper()
 	switch {
-	case raceEnabled:
+	case race.Enabled:
 		t.Skip("under the race detector the embedded servers take several times the memory and time for its hundreds of megabytes")
 	case testing.Short():
 		t.Skip("it moves hundreds of megabytes: not with -short")

@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongosim/storage"
+	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -24,7 +25,7 @@ import (
 // term, and in the end all oplogs are the same.
 func TestNothingAcknowledgedIsLost(t *testing.T) {
 	seeds := 6
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		seeds = 3
 	}
 	if v, err := strconv.Atoi(os.Getenv("REPL_TEST_SEEDS")); err == nil {

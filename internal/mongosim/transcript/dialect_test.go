@@ -7,6 +7,7 @@ import (
 	"github.com/oplogrep/replicator/internal/corpus"
 	"github.com/oplogrep/replicator/internal/memstore"
 	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
 )
@@ -32,7 +33,7 @@ func TestDialects(t *testing.T) {
 	for _, dialect := range mongosim.Dialects() {
 		for i := range scenarios {
 			s := &scenarios[i]
-			if s.Name == "failover" || raceEnabled && slices.Contains(slow, s.Name) || slices.Contains(unplayable[dialect], s.Name) {
+			if s.Name == "failover" || race.Enabled && slices.Contains(slow, s.Name) || slices.Contains(unplayable[dialect], s.Name) {
 				continue
 			}
 			t.Run(dialect+"/"+s.Name, func(t *testing.T) {

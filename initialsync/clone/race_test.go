@@ -1,5 +1,0 @@
-//go:build race
-
-package clone
-
-const raceEnabled = true

@@ -1,5 +1,0 @@
-//go:build !race
-
-package initialsync_test
-
-const raceEnabled = false

@@ -1,5 +1,0 @@
-//go:build !race
-
-package repl
-
-const raceEnabled = false

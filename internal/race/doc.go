@@ -1,0 +1,3 @@
+// Package race tells tests whether the race detector is on: under it they do less of
+// the same, and nothing that measures.
+package race

@@ -1,5 +1,0 @@
-//go:build race
-
-package oplog_test
-
-const raceEnabled = true
