@@ -28,6 +28,9 @@ type Config struct {
 	// CeilingBatch is how many operations a bulk write of the plain driver has.
 	// Default 500.
 	CeilingBatch int
+	// TakeRate is how many operations a second the run pipeline takes into nothing;
+	// with fewer than come the buffer fills up. Zero means all that come.
+	TakeRate float64
 	// BufferBytes is the budget of what was read. Default 256 MiB.
 	BufferBytes int64
 	// Rate is the pace of the run mirror, in operations per second, default 1,000;

@@ -68,6 +68,7 @@ func (c *Config) validate() error {
 		{c.BufferBytes < buffer.MinLimit, fmt.Sprintf("a buffer of %d bytes: at least %d", c.BufferBytes, buffer.MinLimit)},
 		{c.Rate < 0, fmt.Sprintf("%g operations a second", c.Rate)},
 		{c.Duration < 0, fmt.Sprintf("for %s", c.Duration)},
+		{c.TakeRate < 0, fmt.Sprintf("%g operations a second taken", c.TakeRate)},
 		{c.CloneWorkers < 1, fmt.Sprintf("%d ranges at a time", c.CloneWorkers)},
 	} {
 		if f.is {
@@ -100,6 +101,7 @@ func nameAfter(run *result.Run, c Config) {
 		{"flush", c.FlushDocs, usual.FlushDocs},
 		{"bulk", c.CeilingBatch, usual.CeilingBatch},
 		{"buffer", int(c.BufferBytes), int(usual.BufferBytes)},
+		{"take", int(c.TakeRate), 0},
 		{"size", c.Workload.Size, usual.Workload.Size},
 		{"namespaces", c.Workload.Namespaces, usual.Workload.Namespaces},
 		{"ops", c.Workload.Ops, usual.Workload.Ops},

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"golang.org/x/time/rate"
+
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/bench/result"
 	"github.com/oplogrep/replicator/oplog"
@@ -103,10 +105,17 @@ func limitMemory(c Config, p *contender) (undo func()) {
 // nobody takes it.
 func (s *source) discard(ctx context.Context) error {
 	var got int64
-	err := s.run(ctx, func(_ context.Context, batches <-chan batch.Batch, release func(int64)) error {
+	pace := rate.NewLimiter(rate.Inf, s.cfg.BatchOps)
+	if s.cfg.TakeRate > 0 {
+		pace.SetLimit(rate.Limit(s.cfg.TakeRate))
+	}
+	err := s.run(ctx, func(ctx context.Context, batches <-chan batch.Batch, release func(int64)) error {
 		d := &dispatch{lanes: make([][]*oplog.Op, s.cfg.Writers), within: s.within}
 		for b := range batches {
 			if err := d.take(&b); err != nil {
+				return err
+			}
+			if err := pace.WaitN(ctx, min(b.Weight, s.cfg.BatchOps)); err != nil {
 				return err
 			}
 			release(b.Bytes)

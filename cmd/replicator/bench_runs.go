@@ -13,9 +13,10 @@ import (
 )
 
 type benchPipeline struct {
-	Source string `settings:"no" default:"memory" help:"Where the log is: memory, embedded (an embedded set, over TCP), or a connection string."`
-	Target string `settings:"no" default:"discard" enum:"discard,null" help:"Where it goes: discard, or null, a server that acknowledges everything."`
-	Buffer size   `default:"256MiB" placeholder:"SIZE" help:"The budget for what was read."`
+	Source string  `settings:"no" default:"memory" help:"Where the log is: memory, embedded (an embedded set, over TCP), or a connection string."`
+	Target string  `settings:"no" default:"discard" enum:"discard,null" help:"Where it goes: discard, or null, a server that acknowledges everything."`
+	Buffer size    `default:"256MiB" placeholder:"SIZE" help:"The budget for what was read."`
+	Take   float64 `placeholder:"N" help:"Take so many operations a second and no more, so that the buffer fills up."`
 	workFlags
 	laneFlags
 	roundFlags
@@ -30,6 +31,7 @@ func (c *benchPipeline) Run(ctx context.Context, out output, line commandLine) e
 	}
 	b := newBenchRun(ctx, out, line, w.Seed)
 	cfg := c.lanes(c.config(w, out))
+	cfg.TakeRate = c.Take
 	cfg.Source, cfg.Target, cfg.BufferBytes = notEmbedded(c.Source), c.Target, int64(c.Buffer)
 	run, err := bench.Pipeline(ctx, cfg)
 	if err := b.add(err, run); err != nil {
