@@ -58,16 +58,14 @@ func onTarget(ctx context.Context, c *Config, contenders func(t *target) ([]*con
 		return nil, err
 	}
 	if c.Target == discardEnd {
-		return nil, errDiscard
+		return nil, &ConfigError{errDiscard}
 	}
 	t, err := openTarget(ctx, *c)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
-		if failed := t.done(ctx); err == nil {
-			err = failed
-		}
+		err = errors.Join(err, t.done(ctx))
 	}()
 	list, err := contenders(t)
 	if err != nil {
@@ -212,10 +210,10 @@ func (t *target) makeLink(ctx context.Context, kind string, round int) (*targetL
 		return nil, err
 	}
 	// The whole of the target is known beforehand, but for what the log makes.
-	if l.catalog, err = catalog.Load(ctx, t.Set, ends.Databases(t.collections)); err != nil {
+	if l.catalog, err = catalog.Load(ctx, t.Set, t.touched(t.collections)); err != nil {
 		return nil, fmt.Errorf("read the target's collections: %w", err)
 	}
-	names, err := only(t.collections)
+	names, err := only(t.touched(t.collections))
 	if err != nil {
 		return nil, err
 	}

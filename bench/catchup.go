@@ -35,9 +35,7 @@ func CatchUp(ctx context.Context, c Config) (_ *result.Run, err error) {
 	b := &backlog{cfg: c}
 	defer b.close()
 	defer func() {
-		if failed := b.tidy(ctx); err == nil {
-			err = failed
-		}
+		err = errors.Join(err, b.tidy(ctx))
 	}()
 	if err := b.open(ctx); err != nil {
 		return nil, fmt.Errorf("measure a catch-up: %w", err)
@@ -62,11 +60,8 @@ func CatchUp(ctx context.Context, c Config) (_ *result.Run, err error) {
 
 // setsOnly refuses ends that are no sets.
 func setsOnly(c Config) error {
-	switch {
-	case c.Target == nullEnd, c.Target == discardEnd, c.Source == memoryEnd:
-		return errors.New("both ends have to be sets; the run pipeline takes others")
-	case c.Source != "" && c.Source == c.Target:
-		return errors.New("the source and the target are the same set")
+	if c.Target == nullEnd || c.Target == discardEnd || c.Source == memoryEnd {
+		return &ConfigError{errors.New("both ends have to be sets; the run pipeline takes others")}
 	}
 	return nil
 }
@@ -80,6 +75,12 @@ func (b *backlog) open(ctx context.Context) error {
 	if b.ops, b.bytes, err = logSize(b.cfg.Workload); err != nil {
 		return err
 	}
+	if b.target, err = openPlace(ctx, b.cfg, b.cfg.Target, targetSeed); err != nil {
+		return fmt.Errorf("the target: %w", err)
+	}
+	if err := b.target.free(ctx, b.cfg.Overwrite, b.collections); err != nil {
+		return fmt.Errorf("the target: %w", err)
+	}
 	if b.cfg.Source == "" && b.cfg.Mongod == "" {
 		err = b.play(ctx)
 	} else {
@@ -87,9 +88,6 @@ func (b *backlog) open(ctx context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("the source: %w", err)
-	}
-	if b.target, err = openPlace(ctx, b.cfg, b.cfg.Target, targetSeed); err != nil {
-		return fmt.Errorf("the target: %w", err)
 	}
 	return nil
 }
@@ -110,6 +108,9 @@ func (b *backlog) play(ctx context.Context) error {
 func (b *backlog) write(ctx context.Context) error {
 	var err error
 	if b.source, err = openPlace(ctx, b.cfg, b.cfg.Source, sourceSeed); err != nil {
+		return err
+	}
+	if err := distinct(b.source, b.target); err != nil {
 		return err
 	}
 	if err := b.source.prepare(ctx, b.cfg.Overwrite, b.collections); err != nil {
@@ -154,7 +155,7 @@ func (b *backlog) round(ctx context.Context, n int) (took time.Duration, usage m
 	if err := b.target.prepare(ctx, b.cfg.Overwrite, b.collections); err != nil {
 		return 0, usage, nil, err
 	}
-	names, err := only(b.collections)
+	names, err := only(b.target.touched(b.collections))
 	if err != nil {
 		return 0, usage, nil, err
 	}
@@ -182,8 +183,7 @@ func (b *backlog) round(ctx context.Context, n int) (took time.Duration, usage m
 
 // tidy leaves nothing at ends that a connection string names.
 func (b *backlog) tidy(ctx context.Context) error {
-	dbs := ends.Databases(b.collections)
-	return errors.Join(b.source.tidy(ctx, dbs), b.target.tidy(ctx, dbs))
+	return errors.Join(b.source.tidy(ctx, b.collections), b.target.tidy(ctx, b.collections))
 }
 
 // logSize is how many operations a workload's log has, and how many bytes.

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/oplogrep/replicator/bench/plain"
@@ -25,6 +26,9 @@ func newCeiling(c Config, t *target) (*contender, error) {
 	say(c, "dividing %d operations over %d goroutines", c.Workload.Ops, c.Writers)
 	work, err := plain.Prepare(c.Workload, c.Writers)
 	if err != nil {
+		if errors.Is(err, plain.ErrCommands) {
+			err = &ConfigError{err}
+		}
 		return nil, err
 	}
 	run := newRun("ceiling", c)
@@ -33,18 +37,11 @@ func newCeiling(c Config, t *target) (*contender, error) {
 	run.Target, run.Ops, run.Bytes = t.shown(), int64(work.Ops), work.Bytes
 	r := &contender{run: run}
 	r.prepare = func(ctx context.Context, _ int) (func(context.Context) error, error) {
-		client, err := plain.Connect(ctx, t.URI)
-		if err != nil {
-			return nil, err
+		client, err := t.driver(ctx)
+		if err == nil {
+			err = t.ready(ctx, nil)
 		}
-		if err := t.ready(ctx, nil); err != nil {
-			client.Close(ctx)
-			return nil, err
-		}
-		return func(ctx context.Context) error {
-			defer client.Close(ctx)
-			return client.Write(ctx, work, c.CeilingBatch)
-		}, nil
+		return func(ctx context.Context) error { return client.Write(ctx, work, c.CeilingBatch) }, err
 	}
 	return r, nil
 }

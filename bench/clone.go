@@ -41,9 +41,7 @@ func Clone(ctx context.Context, c Config) (ours, bare *result.Run, err error) {
 	p := &copying{cfg: c}
 	defer p.close(ctx)
 	defer func() {
-		if failed := p.tidy(ctx); err == nil {
-			err = failed
-		}
+		err = errors.Join(err, p.tidy(ctx))
 	}()
 	if err := p.open(ctx); err != nil {
 		return nil, nil, fmt.Errorf("measure a copy: %w", err)
@@ -96,19 +94,23 @@ func (p *copying) open(ctx context.Context) error {
 		p.bytes = append(p.bytes, int64(bytes))
 	}
 	if sum(p.docs) == 0 {
-		return errors.New("the workload begins with no documents")
+		return &ConfigError{errors.New("the workload begins with no documents")}
 	}
 	if p.source, err = openPlace(ctx, p.cfg, p.cfg.Source, sourceSeed); err != nil {
 		return fmt.Errorf("the source: %w", err)
+	}
+	if p.target, err = openPlace(ctx, p.cfg, p.cfg.Target, targetSeed); err != nil {
+		return fmt.Errorf("the target: %w", err)
+	}
+	err = errors.Join(distinct(p.source, p.target), p.target.free(ctx, p.cfg.Overwrite, p.collections))
+	if err != nil {
+		return err
 	}
 	if err := p.source.prepare(ctx, p.cfg.Overwrite, p.collections); err != nil {
 		return err
 	}
 	for i := range p.collections { // a copy has the index on _id alone; others come behind it
 		p.collections[i].Documents, p.collections[i].Indexes = nil, nil
-	}
-	if p.target, err = openPlace(ctx, p.cfg, p.cfg.Target, targetSeed); err != nil {
-		return fmt.Errorf("the target: %w", err)
 	}
 	if p.from, err = plain.Connect(ctx, p.source.URI); err != nil {
 		return err
@@ -322,8 +324,7 @@ func (p *copying) close(ctx context.Context) {
 }
 
 func (p *copying) tidy(ctx context.Context) error {
-	dbs := ends.Databases(p.collections)
-	return errors.Join(p.source.tidy(ctx, dbs), p.target.tidy(ctx, dbs))
+	return errors.Join(p.source.tidy(ctx, p.collections), p.target.tidy(ctx, p.collections))
 }
 
 func sum(list []int64) int64 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/batcher"
+	"github.com/oplogrep/replicator/bench/ends"
 	"github.com/oplogrep/replicator/bench/result"
 	"github.com/oplogrep/replicator/bench/workload"
 	"github.com/oplogrep/replicator/buffer"
@@ -75,7 +76,15 @@ func (c *Config) validate() error {
 			faults = append(faults, errors.New(f.what))
 		}
 	}
-	return errors.Join(faults...)
+	for _, end := range []string{c.Source, c.Target} {
+		if end != "" && end != memoryEnd && end != nullEnd && end != discardEnd {
+			faults = append(faults, ends.CheckURI(end))
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return &ConfigError{err}
+	}
+	return nil
 }
 
 // nameAfter makes a run's name of its kind, its preset, its ends, and of what is not

@@ -102,9 +102,10 @@ func (l *link) stop() {
 }
 
 // same returns an error unless the target has what the source has: every document of
-// embedded sets, else as many in each collection of the workload.
+// embedded sets that were started here, else as many in each collection of the
+// workload.
 func same(ctx context.Context, source, target *ends.End, name string, collections []workload.Collection) error {
-	if !source.Embedded || !target.Embedded {
+	if !source.Embedded || !target.Embedded || !source.Started() || !target.Started() {
 		return sameCounts(ctx, source, target, collections)
 	}
 	held, err := ddl.Held(ctx, target.Set, ends.MetaDB, name)

@@ -9,7 +9,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/oplogrep/replicator/bench/ends"
 	"github.com/oplogrep/replicator/bench/meter"
 	"github.com/oplogrep/replicator/bench/plain"
 	"github.com/oplogrep/replicator/bench/result"
@@ -53,9 +52,7 @@ func Mirror(ctx context.Context, c Config) (_ *result.Run, err error) {
 	m := &mirror{cfg: c}
 	defer m.close()
 	defer func() {
-		if failed := m.tidy(ctx); err == nil {
-			err = failed
-		}
+		err = errors.Join(err, m.tidy(ctx))
 	}()
 	run, err := m.run(ctx)
 	if err != nil {
@@ -79,7 +76,7 @@ func (m *mirror) run(ctx context.Context) (*result.Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, err := only(m.collections)
+	names, err := only(m.target.touched(m.collections))
 	if err != nil {
 		return nil, err
 	}
@@ -127,6 +124,10 @@ func (m *mirror) open(ctx context.Context) error {
 	}
 	if m.target, err = openPlace(ctx, m.cfg, m.cfg.Target, targetSeed); err != nil {
 		return fmt.Errorf("the target: %w", err)
+	}
+	err = errors.Join(distinct(m.source, m.target), m.target.free(ctx, m.cfg.Overwrite, m.collections))
+	if err != nil {
+		return err
 	}
 	for _, p := range []*place{m.source, m.target} {
 		if err := p.prepare(ctx, m.cfg.Overwrite, m.collections); err != nil {
@@ -206,6 +207,5 @@ func (m *mirror) close() {
 }
 
 func (m *mirror) tidy(ctx context.Context) error {
-	dbs := ends.Databases(m.collections)
-	return errors.Join(m.source.tidy(ctx, dbs), m.target.tidy(ctx, dbs))
+	return errors.Join(m.source.tidy(ctx, m.collections), m.target.tidy(ctx, m.collections))
 }

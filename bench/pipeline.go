@@ -33,16 +33,14 @@ func measurePipeline(ctx context.Context, c Config) (run *result.Run, err error)
 		return nil, err
 	}
 	if c.Source != "" && c.Source == c.Target {
-		return nil, errors.New("the source and the target are the same set")
+		return nil, &ConfigError{errors.New("the source and the target are the same set")}
 	}
 	src, err := openSource(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("the source: %w", err)
 	}
 	defer func() {
-		if failed := src.done(ctx); err == nil {
-			err = failed
-		}
+		err = errors.Join(err, src.done(ctx))
 	}()
 	p := &contender{run: newRun("pipeline", c)}
 	p.run.Source, p.run.Target, p.run.Ops, p.run.Bytes = src.shown, discardEnd, src.ops, src.bytes
@@ -57,9 +55,7 @@ func measurePipeline(ctx context.Context, c Config) (run *result.Run, err error)
 			return nil, err
 		}
 		defer func() {
-			if failed := t.done(ctx); err == nil {
-				err = failed
-			}
+			err = errors.Join(err, t.done(ctx))
 		}()
 		src.onto(p, t)
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -40,9 +40,9 @@ func collectionsOf(w workload.Workload) ([]workload.Collection, error) {
 	return g.Collections()
 }
 
-// only is a scope of a workload's collections.
-func only(collections []workload.Collection) (*scope.Scope, error) {
-	return scope.New(scope.Config{Include: ends.Databases(collections), MetaDB: ends.MetaDB})
+// only is a scope of databases.
+func only(dbs []string) (*scope.Scope, error) {
+	return scope.New(scope.Config{Include: dbs, MetaDB: ends.MetaDB})
 }
 
 // place is an end, and what may be done there.
@@ -52,6 +52,8 @@ type place struct {
 	uri string
 	// mine tells that its databases of the workload were made here.
 	mine bool
+	// dbs are the databases that the workload writes to.
+	dbs []string
 	// close disconnects, and ends what was started.
 	close func()
 }
@@ -59,19 +61,23 @@ type place struct {
 // openPlace connects to what a connection string names, or starts what is used in
 // place of one: a real server where c.Mongod is set, else an embedded set.
 func openPlace(ctx context.Context, c Config, uri string, seed int64) (*place, error) {
+	dbs, err := databases(c.Workload)
+	if err != nil {
+		return nil, err
+	}
 	if uri != "" {
 		end, err := ends.Open(ctx, uri)
 		if err != nil {
 			return nil, err
 		}
-		return &place{End: end, uri: uri, close: end.Close}, nil
+		return &place{End: end, uri: uri, dbs: dbs, close: end.Close}, nil
 	}
 	if c.Mongod == "" {
 		end, _, err := ends.Start(ctx, c.Serve, ends.What{Kind: ends.Empty, Seed: seed})
 		if err != nil {
 			return nil, err
 		}
-		return &place{End: end, close: end.Close}, nil
+		return &place{End: end, dbs: dbs, close: end.Close}, nil
 	}
 	set, err := mongod.Start(ctx, c.Mongod, realOplogMB)
 	if err != nil {
@@ -81,7 +87,7 @@ func openPlace(ctx context.Context, c Config, uri string, seed int64) (*place, e
 	if err != nil {
 		return nil, errors.Join(err, set.Close())
 	}
-	return &place{End: end, close: func() {
+	return &place{End: end, dbs: dbs, close: func() {
 		end.Close()
 		_ = set.Close() // what is measured is measured; the system clears what is left
 	}}, nil
@@ -98,36 +104,100 @@ func (p *place) shown() string {
 	return p.Version
 }
 
+// free returns an error if the place has databases that a run would drop and may not:
+// some that were not made here, at a connection string, without overwrite.
+func (p *place) free(ctx context.Context, overwrite bool, collections []workload.Collection) error {
+	if p.uri == "" || p.mine || overwrite {
+		return nil
+	}
+	there, err := p.Existing(ctx, p.touched(collections))
+	if err != nil {
+		return err
+	}
+	if len(there) > 0 {
+		return &ExistsError{Hosts: p.Set.Hosts(), Databases: there}
+	}
+	return nil
+}
+
+// touched are the databases of a run: the workload's, and those of more collections.
+func (p *place) touched(collections []workload.Collection) []string {
+	dbs := append(ends.Databases(collections), p.dbs...)
+	slices.Sort(dbs)
+	return slices.Compact(dbs)
+}
+
 // prepare makes the place what a workload begins with. Databases of the workload that
-// are there are dropped; where a connection string names the place and they were not
-// made here, only if overwrite says so.
+// are there are dropped, if it is free.
 func (p *place) prepare(ctx context.Context, overwrite bool, collections []workload.Collection) error {
-	dbs := ends.Databases(collections)
-	if p.uri != "" && !p.mine && !overwrite {
-		there, err := p.Existing(ctx, dbs)
-		if err != nil {
-			return err
-		}
-		if len(there) > 0 {
-			return fmt.Errorf("prepare %s: databases that the workload would drop exist there (%s): choose another set, or allow it with --overwrite",
-				strings.Join(p.Set.Hosts(), ","), strings.Join(there, ", "))
-		}
+	if err := p.free(ctx, overwrite, collections); err != nil {
+		return err
 	}
 	p.mine = true
+	for _, db := range p.touched(collections) {
+		if err := p.Drop(ctx, db); err != nil {
+			return err
+		}
+	}
 	return p.Fill(ctx, collections)
 }
 
+// tidyTime is how long tidying up may take.
+const tidyTime = 30 * time.Second
+
+// errTidy is the cause of its end.
+var errTidy = errors.New("it took too long")
+
 // tidy leaves nothing of a run at a place that a connection string names: neither the
 // workload's databases nor the records of links.
-func (p *place) tidy(ctx context.Context, dbs []string) error {
+func (p *place) tidy(ctx context.Context, collections []workload.Collection) error {
 	if p == nil || p.uri == "" || !p.mine {
 		return nil
 	}
-	var faults []error
-	for _, db := range append(slices.Clone(dbs), ends.MetaDB) {
-		faults = append(faults, p.Drop(context.WithoutCancel(ctx), db))
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), tidyTime, errTidy)
+	defer cancel()
+	left := &LeftError{Hosts: p.Set.Hosts()}
+	for _, db := range append(p.touched(collections), ends.MetaDB) {
+		if err := p.Drop(ctx, db); err != nil {
+			left.Databases, left.Err = append(left.Databases, db), errors.Join(left.Err, err)
+		}
 	}
-	return errors.Join(faults...)
+	if left.Err != nil {
+		return left
+	}
+	return nil
+}
+
+// databases are those that a workload writes to.
+func databases(w workload.Workload) ([]string, error) {
+	if w.File == "" {
+		return []string{workload.Database}, nil
+	}
+	gen, err := workload.New(w)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]bool{}
+	for {
+		op, ok, err := gen.Next()
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return slices.Sorted(maps.Keys(found)), nil
+		}
+		found[op.NS.DB()] = true
+	}
+}
+
+// distinct returns an error if two places are one set.
+func distinct(source, target *place) error {
+	for _, host := range source.Set.Hosts() {
+		if slices.Contains(target.Set.Hosts(), host) {
+			return &ConfigError{fmt.Errorf("the source and the target are the same set: %s is of both", host)}
+		}
+	}
+	return nil
 }
 
 // newest is the newest entry of a set's log, once a majority has it: what is not

@@ -71,7 +71,7 @@ func (s *source) write(ctx context.Context) (err error) {
 	collections, err := collectionsOf(c.Workload)
 	s.done = func(ctx context.Context) error {
 		defer at.close()
-		return at.tidy(ctx, ends.Databases(collections))
+		return at.tidy(ctx, collections)
 	}
 	defer func() {
 		if err != nil {
@@ -104,7 +104,7 @@ func (s *source) write(ctx context.Context) (err error) {
 		return err
 	}
 	s.ops, s.bytes = int64(work.Ops), work.Bytes
-	if s.within, err = only(collections); err != nil {
+	if s.within, err = only(at.touched(collections)); err != nil {
 		return err
 	}
 	host, _ := at.Set.Primary()

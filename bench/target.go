@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/oplogrep/replicator/bench/ends"
+	"github.com/oplogrep/replicator/bench/plain"
 	"github.com/oplogrep/replicator/bench/workload"
 )
 
@@ -16,6 +17,8 @@ type target struct {
 	// collections are what is there before the workload.
 	collections []workload.Collection
 	cfg         Config
+	// plain is a client of the driver, nil until somebody asked for it.
+	plain *plain.Client
 }
 
 // openTarget opens what c.Target says.
@@ -34,7 +37,12 @@ func openTarget(ctx context.Context, c Config) (*target, error) {
 	if t.null, err = ends.StartNullAt(ctx, c.Serve, targetSeed); err != nil {
 		return nil, fmt.Errorf("the target: %w", err)
 	}
-	t.place = &place{End: t.null.End, close: t.null.Close}
+	dbs, err := databases(c.Workload)
+	t.place = &place{End: t.null.End, dbs: dbs, close: t.null.Close}
+	if err != nil {
+		t.close()
+		return nil, err
+	}
 	return t, nil
 }
 
@@ -84,8 +92,25 @@ func (t *target) note(ctx context.Context) ([]string, error) {
 	return []string{note}, nil
 }
 
+// driver is a client of the plain driver that is connected to the target until done:
+// as for the applier, connections are made in the first round and serve all of them.
+func (t *target) driver(ctx context.Context) (*plain.Client, error) {
+	if t.plain != nil {
+		return t.plain, nil
+	}
+	client, err := plain.Connect(ctx, t.URI)
+	if err != nil {
+		return nil, err
+	}
+	t.plain = client
+	return client, nil
+}
+
 // done drops what was made there and is nobody's, and closes it.
 func (t *target) done(ctx context.Context) error {
 	defer t.close()
-	return t.tidy(ctx, ends.Databases(t.collections))
+	if t.plain != nil {
+		t.plain.Close(ctx)
+	}
+	return t.tidy(ctx, t.collections)
 }

@@ -35,11 +35,25 @@ type End struct {
 	stop func()
 }
 
-// Open connects to the set that uri names.
-func Open(ctx context.Context, uri string) (*End, error) {
+func parse(uri string) (*mdb.Options, error) {
 	opts, err := mdb.Parse(mdb.Config{URI: uri, AppName: "replicator-bench"})
 	if err != nil {
 		return nil, fmt.Errorf("connect to an end: %w", err)
+	}
+	return opts, nil
+}
+
+// CheckURI tells what is wrong with a connection string. It connects to nobody.
+func CheckURI(uri string) error {
+	_, err := parse(uri)
+	return err
+}
+
+// Open connects to the set that uri names.
+func Open(ctx context.Context, uri string) (*End, error) {
+	opts, err := parse(uri)
+	if err != nil {
+		return nil, err
 	}
 	e := &End{URI: uri}
 	if e.Set, err = mdb.Open(ctx, opts); err != nil {
@@ -51,7 +65,16 @@ func Open(ctx context.Context, uri string) (*End, error) {
 		return nil, fmt.Errorf("connect to %s: %w", opts, err)
 	}
 	e.Version, _ = reply.Lookup("version").StringValueOK()
+	e.Embedded = isEmbedded(reply)
 	return e, nil
+}
+
+// isEmbedded tells an embedded set of another process by what it says of its build:
+// it plays a version, but is not to be taken for a real server of that.
+func isEmbedded(buildInfo bson.Raw) bool {
+	git, _ := buildInfo.Lookup("gitVersion").StringValueOK()
+	engine, _ := buildInfo.Lookup("javascriptEngine").StringValueOK()
+	return git == "unknown" && engine == "none"
 }
 
 // Start starts an Empty or a Played end: in a process of its own by serve, or in this
@@ -234,6 +257,9 @@ func (e *End) Close() {
 		e.stop()
 	}
 }
+
+// Started tells that the set was started here, so that nobody else uses it.
+func (e *End) Started() bool { return e.sim != nil || e.stop != nil }
 
 // run runs a command on the primary.
 func (e *End) run(ctx context.Context, db string, cmd bson.D) (bson.Raw, error) {

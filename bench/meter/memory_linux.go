@@ -27,7 +27,9 @@ func cpuName() string { return field("/proc/cpuinfo", "model name") }
 // kernelVersion is the system's version, empty if that cannot be told.
 func kernelVersion() string {
 	text, _ := os.ReadFile("/proc/sys/kernel/osrelease") // without it it is not known
-	return strings.TrimSpace(string(text))
+	// What a build adds to the number says where it came from, and nothing of speed.
+	number, _, _ := strings.Cut(strings.TrimSpace(string(text)), "-")
+	return number
 }
 
 // kilobytes reads a field such as "VmRSS:  1234 kB", in bytes.

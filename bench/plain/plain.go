@@ -3,6 +3,7 @@ package plain
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -28,8 +29,14 @@ func Connect(ctx context.Context, uri string) (*Client, error) {
 	return c, nil
 }
 
+// closeTime is how long disconnecting may take: it tells servers that sessions have
+// ended, and waits for one if there is none.
+const closeTime = 5 * time.Second
+
 // Close disconnects.
 func (c *Client) Close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	defer cancel()
 	// Nothing is told by its error that matters to who is done with it.
-	_ = c.client.Disconnect(context.WithoutCancel(ctx))
+	_ = c.client.Disconnect(ctx)
 }

@@ -155,7 +155,7 @@ func TestPrepare(t *testing.T) {
 	}
 	w := preset(t, "mixed")
 	w.DDLEvery = 50
-	if _, err := Prepare(w, 2); !errors.Is(err, errCommands) {
+	if _, err := Prepare(w, 2); !errors.Is(err, ErrCommands) {
 		t.Errorf("commands: %v", err)
 	}
 }

@@ -37,8 +37,8 @@ type operation struct {
 // workload by them.
 const manyCollections = 8
 
-// errCommands is a workload that has commands.
-var errCommands = errors.New("it has commands, which cannot be written in bulk")
+// ErrCommands is a workload that has commands.
+var ErrCommands = errors.New("it has commands, which cannot be written in bulk")
 
 // Prepare divides a workload over writers. Transactions are taken apart: each
 // operation is written by itself. A workload with commands is refused.
@@ -56,7 +56,7 @@ func Prepare(w workload.Workload, writers int) (*Work, error) {
 	for {
 		op, ok, err := gen.Next()
 		if err == nil && ok && op.Kind == oplog.KindCommand {
-			err = errCommands
+			err = ErrCommands
 		}
 		if err != nil {
 			return nil, fmt.Errorf("divide the workload %s: %w", w.Name, err)

@@ -17,7 +17,7 @@ type benchCompare struct {
 
 // Run compares two files of results.
 func (c *benchCompare) Run(out output) error {
-	if err := c.check(); err != nil {
+	if err := c.checkLimits(); err != nil {
 		return err
 	}
 	old, err := result.Read(c.Old)

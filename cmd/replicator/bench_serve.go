@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 
 	benchends "github.com/oplogrep/replicator/bench/ends" // ends is how commands come to theirs
 	"github.com/oplogrep/replicator/oplog"
@@ -49,15 +50,14 @@ func (c *benchServe) Run(ctx context.Context, out output) error {
 	if _, err := fmt.Fprintf(out.results, "%s\n", text); err != nil {
 		return fmt.Errorf("say where the end is: %w", err)
 	}
-	over, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	go func() { // it ends with the process, at the latest
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		stop(nil)
-	}()
-	<-over.Done()
+	// Not ctx: a signal from a terminal is for whoever started this, too, and they may
+	// have something to tidy up here.
+	_, _ = io.Copy(io.Discard, os.Stdin)
 	return nil
 }
+
+// stopTime is how long an end may take to stop.
+const stopTime = 10 * time.Second
 
 // serveElsewhere starts an end in a process of its own, which ends with this one.
 func serveElsewhere(ctx context.Context, what benchends.What) (benchends.Served, error) {
@@ -72,7 +72,8 @@ func serveElsewhere(ctx context.Context, what benchends.What) (benchends.Served,
 	if err != nil {
 		return fault(err)
 	}
-	cmd := exec.CommandContext(ctx, self, "bench", "serve", "--what", string(text))
+	// Not ended by ctx once it is there: what uses it ends first.
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), self, "bench", "serve", "--what", string(text))
 	var complaints strings.Builder
 	cmd.Stderr = &complaints
 	in, err := cmd.StdinPipe()
@@ -86,11 +87,16 @@ func serveElsewhere(ctx context.Context, what benchends.What) (benchends.Served,
 	if err := cmd.Start(); err != nil {
 		return fault(err)
 	}
+	kill := func() { _ = cmd.Process.Kill() } // it has ended if that is an error
 	stop := func() {
 		_ = in.Close()
+		late := time.AfterFunc(stopTime, kill)
 		_ = cmd.Wait() // what it had to say was said before
+		late.Stop()
 	}
+	starting := context.AfterFunc(ctx, kill)
 	line, err := bufio.NewReader(answer).ReadString('\n')
+	starting()
 	if err != nil {
 		stop()
 		if ctx.Err() != nil {

@@ -3,12 +3,22 @@ package mdb
 import (
 	"bufio"
 	"context"
+	"errors"
 	"net"
+	"os"
+	"sync"
+	"time"
 )
 
-// readAhead is how much of what has come is taken at a time, in bytes. Most replies
-// are smaller; what is larger is read to where it belongs, but for its beginning.
-const readAhead = 8 << 10
+const (
+	// readAhead is how much of what has come is taken at a time, in bytes. Most replies
+	// are smaller; what is larger is read to where it belongs, but for its beginning.
+	readAhead = 8 << 10
+	// stuck is how long the other side may not take what is written before it is looked
+	// whether it waits for us, and glance how long it is looked.
+	stuck  = 100 * time.Millisecond
+	glance = 5 * time.Millisecond
+)
 
 // dialer makes the connections of a deployment.
 type dialer struct{ net.Dialer }
@@ -19,17 +29,133 @@ func (d *dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: c, ahead: bufio.NewReaderSize(c, readAhead)}, nil
+	return newConn(c), nil
 }
 
 // conn is a network connection that is read ahead of. The driver reads the length of
 // a message and then the message: that takes two system calls for each reply, and of
 // replies that come one behind the other one takes in many.
+//
+// It never waits for the other side to read while that one waits for us to: with
+// commands that are sent before the answers to others are read, a server may be
+// unable to get rid of those (to upserts they may be as long as the commands).
+// Then they are taken in while the write waits.
 type conn struct {
 	net.Conn
-	// ahead is used by one reader at a time, as all of the driver's reading is.
-	ahead *bufio.Reader
+	ahead *bufio.Reader // under reading
+
+	reading sync.Mutex
+	early   []byte // under reading: what was taken in; behind what ahead has
+
+	mu      sync.Mutex
+	readBy  time.Time // under mu, as it was set
+	writeBy time.Time // under mu, as it was set
+}
+
+func newConn(under net.Conn) *conn {
+	c := &conn{Conn: under}
+	c.ahead = bufio.NewReaderSize((*arrivals)(c), readAhead)
+	return c
+}
+
+// arrivals is what ahead reads from.
+type arrivals conn
+
+func (a *arrivals) Read(p []byte) (int, error) {
+	if len(a.early) > 0 {
+		n := copy(p, a.early)
+		if a.early = a.early[n:]; len(a.early) == 0 {
+			a.early = nil
+		}
+		return n, nil
+	}
+	return a.Conn.Read(p)
 }
 
 // Read implements net.Conn.
-func (c *conn) Read(p []byte) (int, error) { return c.ahead.Read(p) }
+func (c *conn) Read(p []byte) (int, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	return c.ahead.Read(p)
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(p []byte) (int, error) {
+	n, wait := 0, stuck
+	for {
+		until := time.Now().Add(wait)
+		c.mu.Lock()
+		last := !c.writeBy.IsZero() && c.writeBy.Before(until)
+		if last {
+			until = c.writeBy
+		}
+		err := c.Conn.SetWriteDeadline(until)
+		c.mu.Unlock()
+		if err != nil {
+			return n, err
+		}
+		m, err := c.Conn.Write(p[n:])
+		n += m
+		if err == nil || last || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		some, err := c.takeIn()
+		if err != nil {
+			return n, err
+		}
+		// Where there was nothing the other side is slow, and that is all.
+		if wait = stuck; some {
+			wait = glance
+		}
+	}
+}
+
+// takeIn reads what there is to be read, unless somebody does that already, and tells
+// whether there was anything.
+func (c *conn) takeIn() (some bool, err error) {
+	if !c.reading.TryLock() {
+		return false, nil
+	}
+	defer c.reading.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		_ = c.Conn.SetReadDeadline(c.readBy) // Who reads next is told if that is not possible.
+	}()
+	buf := make([]byte, 64<<10)
+	for {
+		if err := c.Conn.SetReadDeadline(time.Now().Add(glance)); err != nil {
+			return some, err
+		}
+		n, err := c.Conn.Read(buf)
+		c.early = append(c.early, buf[:n]...)
+		some = some || n > 0
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return some, nil
+		case err != nil:
+			return some, err
+		}
+	}
+}
+
+// SetDeadline implements net.Conn.
+func (c *conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.readBy = t
+	return c.Conn.SetReadDeadline(t)
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writeBy = t
+	return c.Conn.SetWriteDeadline(t)
+}

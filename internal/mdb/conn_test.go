@@ -1,11 +1,19 @@
 package mdb
 
 import (
-	"bufio"
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"io"
+	"math/big"
 	"net"
+	"os"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -29,8 +37,6 @@ func (c *arrived) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func ahead(c net.Conn) *conn { return &conn{Conn: c, ahead: bufio.NewReaderSize(c, readAhead)} }
-
 // TestReadAhead: what is read is what has come, however it came and is read.
 func TestReadAhead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -42,7 +48,7 @@ func TestReadAhead(t *testing.T) {
 			under.pieces = append(under.pieces, piece)
 			all = append(all, piece...)
 		}
-		c := ahead(under)
+		c := newConn(under)
 		var got []byte
 		for _, size := range sizes.Draw(t, "reads") {
 			p := make([]byte, min(size, len(all)-len(got)))
@@ -71,7 +77,7 @@ func TestReads(t *testing.T) {
 		{"a large one", 16 << 20, 1, 2},
 	} {
 		under := &arrived{pieces: [][]byte{make([]byte, tt.size*tt.count)}}
-		c := ahead(under)
+		c := newConn(under)
 		for range tt.count {
 			for _, part := range []int{4, tt.size - 4} { // as the driver does
 				if _, err := io.ReadFull(c, make([]byte, part)); err != nil {
@@ -83,4 +89,119 @@ func TestReads(t *testing.T) {
 			t.Errorf("%s: %d reads, want %d", tt.name, under.reads, tt.want)
 		}
 	}
+}
+
+// TestBothWrite: neither side of a connection reads before it has written more than
+// the connection holds, and both come through, with TLS and without. What was taken in
+// meanwhile is read in order.
+func TestBothWrite(t *testing.T) {
+	t.Parallel()
+	const size = 8 << 20
+	pattern := make([]byte, size)
+	for i := range pattern {
+		pattern[i] = byte(i >> 8 * (i & 1)) //nolint:gosec // Any pattern will do.
+	}
+	for _, secure := range []bool{false, true} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = ln.Close()
+		for _, c := range []net.Conn{raw, peer} {
+			if err := errors.Join(c.(*net.TCPConn).SetReadBuffer(128<<10), c.(*net.TCPConn).SetWriteBuffer(128<<10)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		near := net.Conn(newConn(raw))
+		if secure {
+			server, client := tlsConfigs(t)
+			peer, near = tls.Server(peer, server), tls.Client(near, client)
+		}
+		// Whoever hangs is ended.
+		stop := time.AfterFunc(20*time.Second, func() { _, _ = raw.Close(), peer.Close() })
+		exchange := func(c net.Conn) error {
+			for range 2 {
+				if _, err := c.Write(pattern); err != nil {
+					return err
+				}
+				got := make([]byte, size)
+				if _, err := io.ReadFull(c, got); err != nil {
+					return err
+				}
+				if !bytes.Equal(got, pattern) {
+					return errors.New("it is not what was written")
+				}
+			}
+			return nil
+		}
+		there := make(chan error)
+		go func() { there <- exchange(peer) }()
+		if err := errors.Join(exchange(near), <-there); err != nil {
+			t.Errorf("TLS %v: %v", secure, err)
+		}
+		stop.Stop()
+		_, _ = near.Close(), peer.Close()
+	}
+}
+
+// TestWriteDeadline: a write that nobody takes ends when it was told to, whether it is
+// set before or meanwhile, and one ends with its connection.
+func TestWriteDeadline(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		before, meanwhile func(c *conn)
+		want              error
+	}{
+		"before":    {func(c *conn) { _ = c.SetWriteDeadline(time.Now().Add(stuck / 2)) }, func(*conn) {}, os.ErrDeadlineExceeded},
+		"later":     {func(c *conn) { _ = c.SetDeadline(time.Now().Add(3 * stuck / 2)) }, func(*conn) {}, os.ErrDeadlineExceeded},
+		"meanwhile": {func(*conn) {}, func(c *conn) { _ = c.SetWriteDeadline(time.Now()) }, os.ErrDeadlineExceeded},
+		"closed":    {func(*conn) {}, func(c *conn) { _ = c.Close() }, net.ErrClosed},
+	} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newConn(raw)
+		tt.before(c)
+		timer := time.AfterFunc(2*stuck, func() { tt.meanwhile(c) })
+		if _, err := c.Write(make([]byte, 64<<20)); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		timer.Stop()
+		_, _ = c.Close(), ln.Close()
+	}
+}
+
+// tlsConfigs are those of a server and of a client that trusts it.
+func tlsConfigs(t *testing.T) (server, client *tls.Config) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"test"}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(cert)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}},
+		&tls.Config{RootCAs: pool, ServerName: "test"}
 }

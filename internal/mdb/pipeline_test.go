@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -79,6 +80,39 @@ func TestCallAll(t *testing.T) {
 			}
 			must(t, s, "do", 5)
 		})
+	}
+}
+
+// narrow is a listener whose connections hold little of what nobody reads.
+type narrow struct{ net.Listener }
+
+func (l narrow) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if tcp, ok := c.(*net.TCPConn); ok {
+		err = errors.Join(tcp.SetReadBuffer(256<<10), tcp.SetWriteBuffer(256<<10))
+	}
+	return c, err
+}
+
+// TestCallAllStuck: a server that has to get rid of a reply before it reads the next
+// command, with replies that are as long as those to upserts can be.
+func TestCallAllStuck(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.listener = narrow{f.listener}
+	f.answer = echo(t, 300_000, nil)
+	f.start()
+	s := open(t, mdb.Config{URI: f.uri()})
+	next := 0
+	err := s.CallAll(within(t), numbered(t, 64, 250_000), func(i int, reply bson.Raw) error {
+		if i != next || int(reply.Lookup("done").Int32()) != i {
+			t.Errorf("reply %d is that of %d, want %d", i, reply.Lookup("done").Int32(), next)
+		}
+		next++
+		return nil
+	})
+	if err != nil || next != 64 {
+		t.Fatalf("%d replies, %v", next, err)
 	}
 }
 
