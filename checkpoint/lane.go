@@ -87,6 +87,10 @@ func (l *Lane) MoveWith(ctx context.Context, txn *call.Txn, next Position, cmds 
 		return nil
 	case moved:
 		return err
+	case errors.Is(err, errNotMoved) && ctx.Err() != nil:
+		// Nobody can be asked why. Left to be the session's last one, the transaction
+		// can be given up.
+		err = context.Cause(ctx)
 	case errors.Is(err, errNotMoved):
 		// What came behind the move may have ended the transaction. The next one
 		// of the session takes its place, and sees what is there by now.

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -118,5 +119,52 @@ func TestMoveWith(t *testing.T) {
 				t.Errorf("a fenced lane wrote: %v", err)
 			}
 		})
+	}
+}
+
+// ending is a caller whose context ends behind the commands that it sends together.
+type ending struct {
+	pipelined
+	end func()
+}
+
+func (e ending) CallAll(ctx context.Context, cmds []call.Command, each func(int, bson.Raw) error) error {
+	defer e.end()
+	return e.pipelined.CallAll(ctx, cmds, each)
+}
+
+// Call asks nobody once the context has ended.
+func (e ending) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return e.pipelined.Call(ctx, cmd)
+}
+
+// TestMoveWithEnds: where all ends behind a move that did not happen, what came behind
+// it can still be given up, so that its locks do not outlast it.
+func TestMoveWithEnds(t *testing.T) {
+	t.Parallel()
+	g, _, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 1)
+	l := h.Lane(0)
+	flush(within(t), t, l, at(101, 0), "first")
+	stop := errors.New("stop")
+	ctx, cancel := context.WithCancelCause(within(t))
+	defer cancel(nil)
+	l.session = call.NewSession(ending{pipelined{g}, func() { cancel(stop) }}, call.SessionID("test", t.Name()), 1)
+	l.Moved(at(110, 0)) // so it is somewhere else
+	txn := l.Session().Begin()
+	err := l.MoveWith(ctx, txn, at(111, 0), []call.Command{insert("locked")}, func(int, bson.Raw) error { return nil })
+	wantError(t, err, stop)
+	var aborted []int64
+	g.intercept(func(cmd call.Command) (error, bool) {
+		if cmd.Body.Index(0).Key() == "abortTransaction" {
+			aborted = append(aborted, cmd.Body.Lookup("txnNumber").AsInt64())
+		}
+		return nil, true
+	})
+	txn.Abort(context.WithoutCancel(ctx))
+	if !slices.Equal(aborted, []int64{1}) {
+		t.Errorf("transactions %v were given up, want 1", aborted)
 	}
 }

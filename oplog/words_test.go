@@ -1,6 +1,7 @@
 package oplog_test
 
 import (
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -123,6 +124,18 @@ func TestNamespace(t *testing.T) {
 			t.Errorf("%q: %q", n, n.Series())
 		}
 	}
+}
+
+// TestNamespaceParts: what a name is is told as if it were cut at its first dot.
+func TestNamespaceParts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		parts := rapid.SliceOfN(rapid.SampledFrom([]string{".", "a", "$cmd", "system", "views", "system.views", "x"}), 0, 6)
+		n := oplog.Namespace(strings.Join(parts.Draw(t, "parts"), ""))
+		db, coll, _ := strings.Cut(string(n), ".")
+		if n.IsCollection() != (db != "" && coll != "") || n.IsCommand() != (db != "" && coll == "$cmd") || n.IsSystemViews() != (coll == "system.views") {
+			t.Fatalf("%q: %t %t %t", n, n.IsCollection(), n.IsCommand(), n.IsSystemViews())
+		}
+	})
 }
 
 func TestMemberState(t *testing.T) {

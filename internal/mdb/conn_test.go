@@ -96,7 +96,7 @@ func TestReads(t *testing.T) {
 // meanwhile is read in order.
 func TestBothWrite(t *testing.T) {
 	t.Parallel()
-	const size = 8 << 20
+	const size = 2 << 20
 	pattern := make([]byte, size)
 	for i := range pattern {
 		pattern[i] = byte(i >> 8 * (i & 1)) //nolint:gosec // Any pattern will do.
@@ -116,7 +116,7 @@ func TestBothWrite(t *testing.T) {
 		}
 		_ = ln.Close()
 		for _, c := range []net.Conn{raw, peer} {
-			if err := errors.Join(c.(*net.TCPConn).SetReadBuffer(128<<10), c.(*net.TCPConn).SetWriteBuffer(128<<10)); err != nil {
+			if err := errors.Join(c.(*net.TCPConn).SetReadBuffer(64<<10), c.(*net.TCPConn).SetWriteBuffer(64<<10)); err != nil {
 				t.Fatal(err)
 			}
 		}

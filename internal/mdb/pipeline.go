@@ -15,8 +15,8 @@ import (
 const (
 	// roundCommands and roundBytes bound what is written at once. There are two
 	// rounds without an answer at most: a server that cannot write its replies
-	// does not read, and then both sides would wait for each other. The replies to
-	// two rounds of writes fit into what a socket holds.
+	// does not read. The replies to two rounds of writes fit into what a socket
+	// holds, nearly always; conn takes them in where they do not.
 	roundCommands = 16
 	roundBytes    = 4 << 20
 )
@@ -80,7 +80,12 @@ func (s *sender) sendAll(
 	for !x.broken && x.answered < len(x.ids) {
 		x.read(ctx, within)
 	}
-	if x.refused && !x.broken {
+	switch {
+	case x.broken:
+		// The driver would keep one that has timed out, and read one reply from it:
+		// more may be on their way.
+		expire(conn)
+	case x.refused:
 		return x.again(ctx)
 	}
 	return x.first

@@ -104,14 +104,14 @@ func TestCallAllStuck(t *testing.T) {
 	f.start()
 	s := open(t, mdb.Config{URI: f.uri()})
 	next := 0
-	err := s.CallAll(within(t), numbered(t, 64, 250_000), func(i int, reply bson.Raw) error {
+	err := s.CallAll(within(t), numbered(t, 40, 250_000), func(i int, reply bson.Raw) error {
 		if i != next || int(reply.Lookup("done").Int32()) != i {
 			t.Errorf("reply %d is that of %d, want %d", i, reply.Lookup("done").Int32(), next)
 		}
 		next++
 		return nil
 	})
-	if err != nil || next != 64 {
+	if err != nil || next != 40 {
 		t.Fatalf("%d replies, %v", next, err)
 	}
 }

@@ -209,7 +209,8 @@ func (sc *scan) runOplog(s sight, visit func(f found) bool) (scanState, error) {
 func (sc *scan) entries(s sight) iter.Seq[storage.OplogEntry] {
 	if !sc.back {
 		start := sc.from
-		if sc.begun {
+		// One that is resumed may stand before it.
+		if sc.begun && oplog.CompareTimestamps(sc.atEntry.TS, start) > 0 {
 			start = sc.atEntry.TS
 		}
 		return s.log.From(start)
