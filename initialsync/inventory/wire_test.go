@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/internal/corpus"
 	"github.com/oplogrep/replicator/internal/memstore"
 	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
@@ -224,13 +225,16 @@ func TestBuilding(t *testing.T) {
 	}
 }
 
-// TestThousands lists 10,000 collections.
+// TestThousands lists 10,000 collections; 2,000 under the race detector.
 func TestThousands(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("it takes seconds: not with -short")
 	}
-	const many = 10_000
+	many := 10_000
+	if race.Enabled {
+		many = 2_000
+	}
 	source := start(t, mongosim.Options{Seed: 7})
 	begin := source.now(t)
 	g, ctx := errgroup.WithContext(t.Context())
