@@ -67,6 +67,9 @@ func onTarget(ctx context.Context, c *Config, contenders func(t *target) ([]*con
 	defer func() {
 		err = errors.Join(err, t.done(ctx))
 	}()
+	if err := t.free(ctx, c.Overwrite, t.collections); err != nil {
+		return nil, err
+	}
 	list, err := contenders(t)
 	if err != nil {
 		return nil, err

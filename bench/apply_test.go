@@ -1,12 +1,15 @@
 package bench
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/oplogrep/replicator/bench/ends"
 	"github.com/oplogrep/replicator/bench/plain"
 	"github.com/oplogrep/replicator/bench/workload"
+	"github.com/oplogrep/replicator/oplog"
 )
 
 // presetOf is a preset with few operations.
@@ -149,7 +152,7 @@ func TestRefuseOverwrite(t *testing.T) {
 		"pipeline": func() error { _, err := Pipeline(t.Context(), Config{Workload: w, Source: end.URI}); return err },
 	} {
 		err := run()
-		if err == nil || !strings.Contains(err.Error(), "--overwrite") || !strings.Contains(err.Error(), workload.Database) {
+		if there, ok := errors.AsType[*ExistsError](err); !ok || !slices.Equal(there.Databases, []string{workload.Database}) {
 			t.Errorf("%s: %v", name, err)
 		}
 		var n int64
@@ -169,14 +172,52 @@ func TestRefuseOverwrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if run.Target != end.Version {
-		t.Errorf("the target is shown as %q, not %q", run.Target, end.Version)
+	if run.Target != embeddedEnd {
+		t.Errorf("the target is shown as %q, though it plays a version only", run.Target)
 	}
 	left, err := end.Existing(t.Context(), []string{workload.Database, ends.MetaDB})
 	if err != nil || len(left) > 0 {
 		t.Errorf("%v are left, %v", left, err)
 	}
 }
+
+// TestApplyRecording: a recording makes its collections by itself, in databases of its
+// own: they are gone before each round and after the last, and somebody else's stay.
+func TestApplyRecording(t *testing.T) {
+	end, err := ends.StartEmbedded(t.Context(), targetSeed, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end.Close()
+	c := Config{Workload: workload.Workload{Name: "types", File: "../testdata/corpus/types/oplog.bson"}, Target: end.URI, Rounds: 2}
+	dbs, err := databases(c.Workload)
+	if err != nil || len(dbs) == 0 {
+		t.Fatalf("it writes to %v, %v", dbs, err)
+	}
+	run, err := Apply(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(run.Rounds) != 2 || run.Ops == 0 {
+		t.Errorf("%d rounds with %d operations", len(run.Rounds), run.Ops)
+	}
+	left, err := end.Existing(t.Context(), append(dbs, ends.MetaDB))
+	if err != nil || len(left) > 0 {
+		t.Errorf("%v are left, %v", left, err)
+	}
+	theirs := workload.Collection{NS: oplog.NewNamespace(dbs[0], "theirs")}
+	if err := end.Fill(t.Context(), []workload.Collection{theirs}); err != nil {
+		t.Fatal(err)
+	}
+	if there, ok := errors.AsType[*ExistsError](onlyError(Apply(t.Context(), c))); !ok || !slices.Equal(there.Databases, dbs[:1]) {
+		t.Errorf("with somebody's collection there: %v", there)
+	}
+	if left, err := end.Existing(t.Context(), dbs); err != nil || !slices.Equal(left, dbs[:1]) {
+		t.Errorf("%v are left, %v", left, err)
+	}
+}
+
+func onlyError[T any](_ T, err error) error { return err }
 
 func TestConfig(t *testing.T) {
 	c := Config{Workload: presetOf(t, "updates", 50)}

@@ -60,8 +60,11 @@ func CatchUp(ctx context.Context, c Config) (_ *result.Run, err error) {
 
 // setsOnly refuses ends that are no sets.
 func setsOnly(c Config) error {
-	if c.Target == nullEnd || c.Target == discardEnd || c.Source == memoryEnd {
+	switch {
+	case c.Target == nullEnd, c.Target == discardEnd, c.Source == memoryEnd:
 		return &ConfigError{errors.New("both ends have to be sets; the run pipeline takes others")}
+	case c.Source != "" && c.Source == c.Target:
+		return &ConfigError{errors.New("the source and the target are the same set")}
 	}
 	return nil
 }

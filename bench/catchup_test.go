@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,8 +70,16 @@ func TestCatchUpElsewhere(t *testing.T) {
 	documents := int64(len(collections[0].Documents))
 
 	_, err = CatchUp(t.Context(), c)
-	if err == nil || !strings.Contains(err.Error(), "--overwrite") || !strings.Contains(err.Error(), ns.DB()) {
+	if there, ok := errors.AsType[*ExistsError](err); !ok || !slices.Equal(there.Databases, dbs) {
 		t.Errorf("with data at the target: %v", err)
+	}
+	source, err := ends.Open(t.Context(), c.Source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(source.Close)
+	if there, err := source.Existing(t.Context(), append(dbs, ends.MetaDB)); err != nil || len(there) > 0 {
+		t.Errorf("at the source there are %v, %v, though nothing was done", there, err)
 	}
 	if n, err := count(t.Context(), target.Set, ns); err != nil || n != documents {
 		t.Errorf("then there are %d documents, %v; want %d", n, err, documents)
@@ -82,8 +91,14 @@ func TestCatchUpElsewhere(t *testing.T) {
 	}
 	r := runFigures{run, "catch-up/small"}
 	r.check(t, "catch-up", 500, 2)
-	if run.Source != target.Version || run.Target != target.Version || target.Version == "" {
-		t.Errorf("from %q to %q, want %q", run.Source, run.Target, target.Version)
+	if run.Source != embeddedEnd || run.Target != embeddedEnd {
+		t.Errorf("from %q to %q, though they play a version only", run.Source, run.Target)
+	}
+	// A set has many names.
+	same := c
+	same.Target = strings.Replace(c.Source, "?", "?appName=other&", 1)
+	if _, err := CatchUp(t.Context(), same); err == nil || !strings.Contains(err.Error(), "the same set") {
+		t.Errorf("from a set to itself: %v", err)
 	}
 	left, err := target.Existing(t.Context(), append(dbs, ends.MetaDB))
 	if err != nil || len(left) > 0 {

@@ -54,6 +54,13 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
+// Filled is a workload with what it has where nothing is said.
+func Filled(w workload.Workload) workload.Workload {
+	c := Config{Workload: w}
+	c.setDefaults()
+	return c.Workload
+}
+
 // validate returns all faults, joined.
 func (c *Config) validate() error {
 	faults := []error{c.Workload.Validate()}

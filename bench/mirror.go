@@ -31,6 +31,9 @@ const (
 // so that more of them would be a load of their own.
 const probeEvery = 100 * time.Millisecond
 
+// slowPace is the share of the rate below which a mirror says that it was slower.
+const slowPace = 0.9
+
 // mirror is a link whose source is written to.
 type mirror struct {
 	cfg            Config
@@ -103,6 +106,9 @@ func (m *mirror) run(ctx context.Context) (*result.Run, error) {
 	}
 	run.Latencies = map[string]result.Latency{
 		acknowledged: m.acked.Latency(), commitToApplied: m.applied.Latency(), probed: m.probes.Latency(),
+	}
+	if pace := run.OpsPerSecond(); pace < slowPace*m.cfg.Rate {
+		run.Notes = append(run.Notes, fmt.Sprintf("the pace was not kept: it was %.0f operations a second", pace))
 	}
 	run.Notes = append(run.Notes,
 		"commit-to-applied is from the wall clock of the oldest entry of a flush to the acknowledgement of that, counted for each of its operations: no entry is later than it says",

@@ -53,7 +53,7 @@ func TestPipelineOfASet(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if run.Ops != 200 || run.Source != end.Version || run.Target != discardEnd {
+		if run.Ops != 200 || run.Source != embeddedEnd || run.Target != discardEnd {
 			t.Errorf("%d operations from %s to %s", run.Ops, run.Source, run.Target)
 		}
 	}

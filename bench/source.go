@@ -108,6 +108,6 @@ func (s *source) write(ctx context.Context) (err error) {
 		return err
 	}
 	host, _ := at.Set.Primary()
-	s.shown, s.member = at.Version, at.Set.Member(host)
+	s.shown, s.member = at.shown(), at.Set.Member(host)
 	return nil
 }

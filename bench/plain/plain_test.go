@@ -3,17 +3,20 @@ package plain
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.uber.org/goleak"
 
 	"github.com/oplogrep/replicator/bench/ends"
 	"github.com/oplogrep/replicator/bench/workload"
 	"github.com/oplogrep/replicator/internal/compare"
+	"github.com/oplogrep/replicator/oplog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -189,5 +192,42 @@ func TestProbe(t *testing.T) {
 	c.Close(t.Context())
 	if err := Probe(t.Context(), c, c, time.Millisecond, func(_, _, _ time.Time) {}); err == nil || !strings.Contains(err.Error(), "probe") {
 		t.Errorf("a client that was closed: %v", err)
+	}
+}
+
+// TestParts: a batch keeps the order of what meets one document, and is cut only where
+// that makes fewer commands.
+func TestParts(t *testing.T) {
+	const i, u, d = oplog.KindInsert, oplog.KindUpdate, oplog.KindDelete
+	for name, tt := range map[string]struct {
+		kinds   []oplog.Kind
+		keys    []uint64
+		want    [][]int
+		ordered bool
+	}{
+		"distinct documents":      {[]oplog.Kind{i, u, d, i}, []uint64{1, 2, 3, 4}, [][]int{{0, 1, 2, 3}}, false},
+		"one kind":                {[]oplog.Kind{u, u, u}, []uint64{1, 1, 1}, [][]int{{0, 1, 2}}, true},
+		"kinds in turns":          {[]oplog.Kind{i, u, i, u, i, u}, []uint64{1, 2, 3, 1, 4, 3}, [][]int{{0, 1, 2, 4}, {3, 5}}, false},
+		"a document's whole life": {[]oplog.Kind{i, u, d}, []uint64{1, 1, 1}, [][]int{{0, 1, 2}}, true},
+	} {
+		b := &bulk{met: map[uint64]int{}}
+		index := map[mongo.WriteModel]int{}
+		for n := range tt.kinds {
+			model := mongo.NewInsertOneModel()
+			index[model] = n
+			b.add(&operation{key: tt.keys[n], kind: tt.kinds[n], model: model})
+		}
+		parts, ordered := b.parts()
+		var got [][]int
+		for _, part := range parts {
+			var list []int
+			for _, model := range part {
+				list = append(list, index[model])
+			}
+			got = append(got, list)
+		}
+		if ordered != tt.ordered || !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s: %v, ordered: %t; want %v, %t", name, got, ordered, tt.want, tt.ordered)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -25,19 +26,20 @@ type benchPipeline struct {
 
 // Run measures the way of the log.
 func (c *benchPipeline) Run(ctx context.Context, out output, line commandLine) error {
-	w, err := c.make()
+	b, cfg, err := c.begin(ctx, out, line, &c.outFlags, &c.roundFlags, "small-inserts")
 	if err != nil {
 		return err
 	}
-	b := newBenchRun(ctx, out, line, w.Seed)
-	cfg := c.lanes(c.config(w, out))
+	if err := c.into(&cfg); err != nil {
+		return err
+	}
 	cfg.TakeRate = c.Take
 	cfg.Source, cfg.Target, cfg.BufferBytes = notEmbedded(c.Source), c.Target, int64(c.Buffer)
 	run, err := bench.Pipeline(ctx, cfg)
 	if err := b.add(err, run); err != nil {
 		return err
 	}
-	return b.end(&c.outFlags)
+	return b.end()
 }
 
 // notEmbedded is the source as bench.Config has it.
@@ -46,11 +48,6 @@ func notEmbedded(source string) string {
 		return ""
 	}
 	return source
-}
-
-func (f *laneFlags) lanes(c bench.Config) bench.Config {
-	c.Writers, c.FlushDocs, c.BatchOps = f.Writers, f.FlushDocs, f.BatchOps
-	return c
 }
 
 type benchApply struct {
@@ -65,50 +62,62 @@ type benchApply struct {
 
 // Run measures the applier.
 func (c *benchApply) Run(ctx context.Context, out output, line commandLine) error {
-	w, err := c.make()
+	b, cfg, err := c.begin(ctx, out, line, &c.outFlags, &c.roundFlags, "small-inserts")
 	if err != nil {
 		return err
 	}
-	b := newBenchRun(ctx, out, line, w.Seed)
-	cfg := c.lanes(c.config(w, out))
-	cfg.Target, cfg.Overwrite, cfg.CeilingBatch = c.Target, c.Overwrite, c.CeilingBatch
+	if err := c.laneFlags.into(&cfg); err != nil {
+		return err
+	}
+	if cfg.CeilingBatch, err = c.CeilingBatch, positive(map[string]int{"ceiling-batch": c.CeilingBatch}); err != nil {
+		return err
+	}
+	if err := c.targetFlag.into(&cfg); err != nil {
+		return err
+	}
 	if c.Beside {
 		apply, ceiling, err := bench.Beside(ctx, cfg)
 		if err := b.add(err, apply, ceiling); err != nil {
 			return err
 		}
-		return b.end(&c.outFlags)
+		return b.end()
 	}
 	run, err := bench.Apply(ctx, cfg)
 	if err := b.add(err, run); err != nil {
 		return err
 	}
-	return b.end(&c.outFlags)
+	return b.end()
 }
 
 type benchCeiling struct {
 	targetFlag
 	CeilingBatch int `default:"500" help:"Operations of a bulk write."`
 	workFlags
-	laneFlags
+	writersFlag
 	roundFlags
 	outFlags
 }
 
 // Run measures the plain driver.
 func (c *benchCeiling) Run(ctx context.Context, out output, line commandLine) error {
-	w, err := c.make()
+	b, cfg, err := c.begin(ctx, out, line, &c.outFlags, &c.roundFlags, "small-inserts")
 	if err != nil {
 		return err
 	}
-	b := newBenchRun(ctx, out, line, w.Seed)
-	cfg := c.lanes(c.config(w, out))
-	cfg.Target, cfg.Overwrite, cfg.CeilingBatch = c.Target, c.Overwrite, c.CeilingBatch
+	if err := c.writersFlag.into(&cfg); err != nil {
+		return err
+	}
+	if cfg.CeilingBatch, err = c.CeilingBatch, positive(map[string]int{"ceiling-batch": c.CeilingBatch}); err != nil {
+		return err
+	}
+	if err := c.targetFlag.into(&cfg); err != nil {
+		return err
+	}
 	run, err := bench.Ceiling(ctx, cfg)
 	if err := b.add(err, run); err != nil {
 		return err
 	}
-	return b.end(&c.outFlags)
+	return b.end()
 }
 
 type benchMirror struct {
@@ -127,25 +136,25 @@ func (c *benchMirror) Run(ctx context.Context, out output, line commandLine) err
 	if c.Rate <= 0 || c.For <= 0 {
 		return usageError{fmt.Errorf("--rate=%g, --for=%s: want more than 0", c.Rate, c.For)}
 	}
-	w, err := c.make()
+	b, cfg, err := c.begin(ctx, out, line, &c.outFlags, &c.watchFlags, "mixed")
 	if err != nil {
 		return err
 	}
-	b := newBenchRun(ctx, out, line, w.Seed)
-	cfg := c.lanes(c.config(w, out))
+	if err := c.laneFlags.into(&cfg); err != nil {
+		return err
+	}
 	cfg.Source, cfg.Target, cfg.Overwrite, cfg.Rate, cfg.Duration = c.Source, c.Target, c.Overwrite, c.Rate, c.For
 	run, err := bench.Mirror(ctx, cfg)
 	if err := b.add(err, run); err != nil {
 		return err
 	}
-	return b.end(&c.outFlags)
+	return b.end()
 }
 
 type benchCatchUp struct {
 	sourceFlag
 	targetFlag
-	Secondary bool   `help:"Time a secondary on the same backlog too: a real one with --mongod, else a member of an embedded set."`
-	Mongod    string `env:"MONGOD" settings:"no" placeholder:"PATH" help:"A server's binary, for a real secondary."`
+	Secondary bool `help:"Time a secondary on the same backlog too: a real one with --mongod, else a member of an embedded set."`
 	workFlags
 	laneFlags
 	roundFlags
@@ -154,13 +163,17 @@ type benchCatchUp struct {
 
 // Run measures how long a link takes for a backlog.
 func (c *benchCatchUp) Run(ctx context.Context, out output, line commandLine) error {
-	w, err := c.make()
+	b, cfg, err := c.begin(ctx, out, line, &c.outFlags, &c.roundFlags, "backlog")
 	if err != nil {
 		return err
 	}
-	b := newBenchRun(ctx, out, line, w.Seed)
-	cfg := c.lanes(c.config(w, out))
-	cfg.Source, cfg.Target, cfg.Overwrite, cfg.Mongod = c.Source, c.Target, c.Overwrite, c.Mongod
+	if err := c.laneFlags.into(&cfg); err != nil {
+		return err
+	}
+	if err := c.targetFlag.into(&cfg); err != nil {
+		return err
+	}
+	cfg.Source = c.Source
 	run, err := bench.CatchUp(ctx, cfg)
 	if err := b.add(err, run); err != nil {
 		return err
@@ -171,7 +184,7 @@ func (c *benchCatchUp) Run(ctx context.Context, out output, line commandLine) er
 			return err
 		}
 	}
-	return b.end(&c.outFlags)
+	return b.end()
 }
 
 type benchClone struct {
@@ -185,28 +198,31 @@ type benchClone struct {
 
 // Run measures a copy.
 func (c *benchClone) Run(ctx context.Context, out output, line commandLine) error {
-	if c.Documents == 0 {
-		c.Documents = 200_000
+	if docs := 200_000; c.Documents == nil && c.Workload == "" && c.Oplog == "" {
+		c.Documents = &docs
 	}
-	w, err := c.make()
+	b, cfg, err := c.begin(ctx, out, line, &c.outFlags, &c.roundFlags, "small-inserts")
 	if err != nil {
 		return err
 	}
-	b := newBenchRun(ctx, out, line, w.Seed)
-	cfg := c.config(w, out)
-	cfg.Source, cfg.Target, cfg.Overwrite, cfg.CloneWorkers = c.Source, c.Target, c.Overwrite, c.Workers
+	if cfg.CloneWorkers, err = c.Workers, positive(map[string]int{"workers": c.Workers}); err != nil {
+		return err
+	}
+	if err := c.into(&cfg); err != nil {
+		return err
+	}
+	cfg.Source = c.Source
 	ours, bare, err := bench.Clone(ctx, cfg)
 	if err := b.add(err, ours, bare); err != nil {
 		return err
 	}
-	return b.end(&c.outFlags)
+	return b.end()
 }
 
 type benchGoals struct {
 	sourceFlag
 	targetFlag
 	seedFlag
-	Mongod   string   `env:"MONGOD" settings:"no" placeholder:"PATH" help:"A server's binary, for a real secondary."`
 	Scale    float64  `default:"1" help:"Make all workloads smaller, or larger, by this."`
 	Only     []string `placeholder:"PART" help:"Only this part: pipeline, apply, sweep, beside, catch-up, mirror or clone. May be given again."`
 	InOne    bool     `name:"in-one-process" help:"Keep embedded ends in this process: what they cost is counted then."`
@@ -224,7 +240,13 @@ func (c *benchGoals) Run(ctx context.Context, out output, line commandLine) erro
 			return usageError{fmt.Errorf("--only=%s: the parts are %s", name, strings.Join(bench.Parts(), ", "))}
 		}
 	}
-	b := newBenchRun(ctx, out, line, c.Seed)
+	if err := c.check(); err != nil {
+		return err
+	}
+	b, err := newBenchRun(ctx, out, line, c.Seed, &c.outFlags)
+	if err != nil {
+		return err
+	}
 	cfg := bench.SuiteConfig{
 		Seed: c.Seed, Source: c.Source, Target: c.Target, Mongod: c.Mongod, Overwrite: c.Overwrite,
 		Scale: c.Scale, Only: c.Only, Progress: io.Discard,
@@ -235,10 +257,17 @@ func (c *benchGoals) Run(ctx context.Context, out output, line commandLine) erro
 	if !c.InOne {
 		cfg.Serve = serveElsewhere
 	}
-	if err := b.add(bench.Suite(ctx, cfg, b.report)); err != nil {
-		return err
+	if err := bench.Suite(ctx, cfg, b.report); err != nil {
+		// What was measured took minutes: it is shown, but is nothing to compare with.
+		if len(b.report.Runs) > 0 {
+			err = errors.Join(err, b.report.Table(out.results))
+		}
+		return b.add(err)
 	}
-	return b.end(&c.outFlags)
+	if c.Scale != 1 {
+		out.complain("the goals are for --scale=1: with --scale=%g they show that it runs, and little else", c.Scale)
+	}
+	return b.end()
 }
 
 type benchPresets struct {
@@ -255,6 +284,7 @@ func (c *benchPresets) Run(out output) error {
 		return printJSON(out.results, w)
 	}
 	for _, w := range workload.Presets() {
+		w = bench.Filled(w)
 		if _, err := fmt.Fprintf(out.results, "%-16s %9d operations, %9d documents before, %6d bytes, %5d collections\n", w.Name, w.Ops, w.Documents, w.Size, w.Namespaces); err != nil {
 			return fmt.Errorf("print the presets: %w", err)
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"regexp"
 
+	"github.com/oplogrep/replicator/bench"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/corpus"
@@ -106,6 +107,15 @@ func explain(err error) (code int, hint string) {
 	}
 	if is[benchFileError](err) {
 		return exitBadInput, "Name a file that replicator bench has written (--json)."
+	}
+	if is[benchInputError](err) {
+		return exitBadInput, "Name a workload as replicator bench presets NAME prints it, or an oplog as mongodump writes it, documents one after the other."
+	}
+	if is[*bench.LeftError](err) {
+		return exitUnexpected, "Drop what is left by hand: the message names the databases. The next run with --overwrite does so, too."
+	}
+	if is[*bench.ExistsError](err) {
+		return exitCheck, "Nothing was written. Name another set, or allow to drop these databases with --overwrite."
 	}
 	if is[usageError](err) {
 		return exitUsage, usageHint("replicator")

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/bench"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/corpus"
@@ -37,6 +38,11 @@ func TestErrorsAreExplained(t *testing.T) {
 		code int
 	}{
 		"usage":              {usageError{some}, 2},
+		"workload's file":    {benchInputError{some}, 3},
+		"results":            {benchFileError{some}, 3},
+		"worse":              {worseError{some}, 4},
+		"databases there":    {&bench.ExistsError{}, 9},
+		"databases left":     {stoppedError{&bench.LeftError{Err: some}}, 1},
 		"recording":          {&corpus.FileError{File: "f", Err: some}, 3},
 		"file of entries":    {&logFileError{"f", 3, some}, 3},
 		"file missing":       {&logFileError{"f", -1, fs.ErrNotExist}, 3},

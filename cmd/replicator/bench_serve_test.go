@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/oplogrep/replicator/bench/result"
+	"github.com/oplogrep/replicator/internal/race"
+)
+
+// TestBenchProcesses: ends in processes of their own are what is measured against, and
+// end with the measurement, however that ends.
+func TestBenchProcesses(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("it looks for processes in /proc")
+	}
+	forever := []string{"mirror", "--for=1m", "--json="}
+	for _, tt := range []struct {
+		name string
+		args []string
+		// says is what it says when both ends are there.
+		says   string
+		signal os.Signal
+		code   int
+	}{
+		{"to its end", []string{"pipeline", "--source=embedded", "--target=null", "--ops=2000", "--rounds=1"}, "round 1 of 1", nil, exitOK},
+		{"interrupted", forever, "operations at", os.Interrupt, exitUnexpected},
+		{"killed", forever, "operations at", os.Kill, -1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if race.Enabled && tt.signal == os.Interrupt {
+				t.Skip("three processes with the race detector take long to start")
+			}
+			file := filepath.Join(t.TempDir(), "bench.json")
+			if tt.code == exitOK {
+				tt.args = append(tt.args, "--json="+file)
+			}
+			cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"bench"}, tt.args...)...)
+			cmd.Env = append(os.Environ(), asProgram+"=1")
+			stderr, err := cmd.StderrPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var said strings.Builder
+			var ends []int
+			for lines := bufio.NewScanner(stderr); lines.Scan(); {
+				said.WriteString(lines.Text() + "\n")
+				if ends != nil || !strings.Contains(lines.Text(), tt.says) {
+					continue
+				}
+				if ends = childrenOf(t, cmd.Process.Pid); tt.signal != nil {
+					if err := cmd.Process.Signal(tt.signal); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			began := time.Now()
+			_ = cmd.Wait() // the code says it
+			if code := cmd.ProcessState.ExitCode(); code != tt.code {
+				t.Errorf("code %d, want %d:\n%s", code, tt.code, said.String())
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("it took %s to end", took)
+			}
+			if len(ends) != 2 {
+				t.Fatalf("there were %d ends in processes of their own, want 2:\n%s", len(ends), said.String())
+			}
+			within := time.Now().Add(20 * time.Second)
+			if tt.signal != os.Kill {
+				within = time.Now() // it waits for them
+			}
+			for _, pid := range ends {
+				for tick := time.NewTicker(20 * time.Millisecond); isRunning(pid); <-tick.C {
+					if time.Now().After(within) {
+						t.Fatalf("process %d is left", pid)
+					}
+				}
+			}
+			if tt.code != exitOK {
+				return
+			}
+			report, err := result.Read(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r := report.Runs[0]; r.Source != "embedded" || r.Target != "null" || r.Ops != 2000 {
+				t.Errorf("%d operations from %q to %q", r.Ops, r.Source, r.Target)
+			}
+		})
+	}
+}
+
+// childrenOf finds the processes that a process started.
+func childrenOf(t *testing.T, pid int) []int {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []int
+	for _, file := range files {
+		child, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			continue
+		}
+		if _, parent := statOf(child); parent == pid {
+			list = append(list, child)
+		}
+	}
+	return list
+}
+
+// isRunning tells whether a process is there, and not only waited for.
+func isRunning(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return false
+	}
+	state, _ := statOf(pid)
+	return state != "" && state != "Z" && state != "X"
+}
+
+// statOf is a process's state, empty if there is none, and whose child it is.
+func statOf(pid int) (state string, parent int) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return "", 0
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 2 {
+		return "", 0
+	}
+	parent, _ = strconv.Atoi(fields[1]) // 0 is nobody
+	return fields[0], parent
+}
