@@ -30,7 +30,7 @@
 //	upsert, updates              upsert of the result
 //	anything, replacement        replacement
 //	replacement, updates         replacement by the result
-//	delta, delta                 one delta (update.Compose), or both in order
+//	delta, delta                 one delta (update.Folder, Compose), or both in order
 //	anything, delete             delete
 //	delete, insert               upsert
 //

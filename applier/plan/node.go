@@ -22,7 +22,7 @@ type node struct {
 	id                  bson.RawValue
 	// doc is what insert, upsert and replace leave behind.
 	doc bson.Raw
-	// diff is of a delta, nil until it is needed.
+	// diff is of a delta, in Planner.arena, nil until it is needed.
 	diff *update.ObjectDiff
 	// first and last are the operations, linked by Planner.nextOp.
 	first, last int32
@@ -181,6 +181,12 @@ func (p *Planner) fold(at int32) error {
 // foldInto applies the updates behind a document to it.
 func (p *Planner) foldInto(at int32) error {
 	a := &p.nodes[at]
+	// What is not taken in the end is parsed again when its turn comes.
+	defer func() {
+		for _, i := range p.run {
+			p.nodes[i].diff = nil
+		}
+	}()
 	for a.next >= 0 {
 		p.run = p.run[:0]
 		for i := a.next; i >= 0; i = p.nodes[i].next {
@@ -231,7 +237,7 @@ func (p *Planner) foldRun(doc bson.Raw) (bson.Raw, error) {
 	}
 	groups := p.groups[:0]
 	for _, i := range p.run {
-		d, err := p.diff(i)
+		d, err := p.diff(&p.nodes[i])
 		if err != nil {
 			return nil, err
 		}
@@ -239,7 +245,7 @@ func (p *Planner) foldRun(doc bson.Raw) (bson.Raw, error) {
 	}
 	p.groups = groups
 	if firstName(doc) == "_id" {
-		groups = compose(groups)
+		groups = p.compose(groups)
 	}
 	for _, g := range groups {
 		var err error
@@ -250,14 +256,28 @@ func (p *Planner) foldRun(doc bson.Raw) (bson.Raw, error) {
 	return doc, nil
 }
 
-// compose reduces neighbours of a list of deltas to one each, as far as it goes.
-// It halves the list, since composing takes time in proportion to both.
-func compose(list []group) []group {
+// compose reduces neighbours of a list of deltas to one each, as far as it goes:
+// first those that follow one another simply, then what has become of them.
+func (p *Planner) compose(list []group) []group {
+	done := list[:0]
+	for len(list) > 0 {
+		first, n := list[0].first, 0
+		for n < len(list) && p.folder.Add(list[n].diff) {
+			n++
+		}
+		list = list[n:]
+		done = append(done, group{first, p.folder.Diff(&p.arena)})
+	}
+	return p.halve(done)
+}
+
+// halve composes by halves, since composing takes time in proportion to both.
+func (p *Planner) halve(list []group) []group {
 	if len(list) < 2 {
 		return list
 	}
-	left, right := compose(list[:len(list)/2]), compose(list[len(list)/2:])
-	if d, ok := update.Compose(left[len(left)-1].diff, right[0].diff); ok {
+	left, right := p.halve(list[:len(list)/2]), p.halve(list[len(list)/2:])
+	if d, ok := p.arena.Compose(left[len(left)-1].diff, right[0].diff); ok {
 		left[len(left)-1].diff = d
 		right = right[1:]
 	}
@@ -280,14 +300,15 @@ func (p *Planner) foldDeltas(at int32) error {
 	}
 	groups := p.groups[:0]
 	for _, i := range p.run {
-		d, err := p.diff(i)
+		d, err := p.diff(&p.nodes[i])
 		if err != nil {
 			return err
 		}
 		groups = append(groups, group{i, d})
 	}
 	p.groups = groups
-	groups = compose(groups)
+	groups = p.compose(groups)
+	p.parsed = max(p.parsed, groups[len(groups)-1].first)
 	for k, g := range groups {
 		p.nodes[g.first].diff, p.nodes[g.first].folded = g.diff, true
 		for a := &p.nodes[g.first]; a.next >= 0 && (k+1 == len(groups) || a.next != groups[k+1].first); {
@@ -312,8 +333,7 @@ func (p *Planner) take(a *node, i int32) {
 }
 
 // diff returns the delta of a node.
-func (p *Planner) diff(i int32) (*update.ObjectDiff, error) {
-	n := &p.nodes[i]
+func (p *Planner) diff(n *node) (*update.ObjectDiff, error) {
 	if n.diff == nil {
 		op := &p.ops[n.first]
 		diff, err := update.DeltaOf(op.O)

@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -158,4 +159,76 @@ func TestManyUpdatesOfOneDocument(t *testing.T) {
 	if p, err = plan.NewPlanner(plan.Options{Coalesce: true}).Build(ops); err != nil || len(p.Writes) != len(ops) || p.Writes[7].Kind != plan.Modify {
 		t.Fatalf("%v, %d writes", err, len(p.Writes))
 	}
+}
+
+// What a run comes to is still there when its turn comes, whatever runs on other
+// documents lie in between.
+func TestRunsInTurns(t *testing.T) {
+	run := func(id int) []plan.Op {
+		var ops []plan.Op
+		for _, o := range []string{`{"sa":{"a":true,"u25":1}}`, `{"u":{"x":1},"sa":{"a":true,"l":25}}`, `{"u":{"x":2}}`, `{"sb":{"u":{"c":1}}}`} {
+			ops = append(ops, parseOp(t, fmt.Sprintf(`exact u db.a %d {"$v":2,"diff":%s}`, id, o)))
+		}
+		return ops
+	}
+	var ops []plan.Op
+	var want []string
+	runs := make([][]plan.Op, 9)
+	for id := range runs {
+		runs[id] = run(id)
+		if id%3 > 0 { // composed to one, so that nothing of it has to wait
+			runs[id] = runs[id][2:]
+		}
+		for _, w := range planned(t, runs[id]).Writes {
+			for _, doc := range w.Docs {
+				want = append(want, doc.String())
+			}
+		}
+	}
+	for i := range 4 {
+		for _, run := range runs {
+			if i < len(run) {
+				ops = append(ops, run[i])
+			}
+		}
+	}
+	var got []string
+	for _, w := range planned(t, ops).Writes {
+		for _, doc := range w.Docs {
+			got = append(got, doc.String())
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("in turns %s\none by one %s", got, want)
+	}
+	if len(want) < 12 {
+		t.Errorf("%d statements: nothing is left in two", len(want))
+	}
+}
+
+// What a document could not take up is sent as if it had not been looked at.
+func TestRunIntoDocumentThatFails(t *testing.T) {
+	binary := `{"$v":2,"diff":{"b":{"f":{"o":1,"d":{"$binary":{"base64":"AA==","subType":"07"}}}}}}`
+	got := planned(t, []plan.Op{
+		parseOp(t, `exact i db.a 1 {"_id":1,"f":"no binary data"}`), parseOp(t, "exact u db.a 1 "+binary),
+		parseOp(t, `exact i db.a 2 {"_id":2}`), parseOp(t, "exact u db.a 1 "+binary),
+	})
+	var kinds []plan.Kind
+	for _, w := range got.Writes {
+		kinds = append(kinds, w.Kind)
+	}
+	if want := []plan.Kind{plan.Insert, plan.Modify, plan.Modify}; !slices.Equal(kinds, want) {
+		t.Errorf("kinds %v, want %v", kinds, want)
+	}
+}
+
+func planned(t *testing.T, ops []plan.Op) plan.Plan {
+	t.Helper()
+	p, err := plan.NewPlanner(plan.Options{Coalesce: true}).Build(ops)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

@@ -37,7 +37,11 @@ type Planner struct {
 	stmts  []stmt
 	order  []uint64
 	buf    []byte
+	// arena has the deltas of the node whose turn it is, and those that are composed
+	// for nodes up to parsed.
 	arena  update.Arena
+	folder update.Folder
+	parsed int32
 	path   []byte
 	keys   [2][]byte
 	run    []int32
@@ -98,14 +102,18 @@ func (p *Planner) Build(ops []Op) (Plan, error) {
 			return Plan{}, err
 		}
 	}
+	// Each node is folded and sent before the next one is looked at: what it was
+	// parsed to is still at hand then.
 	for i := range p.nodes {
 		if err := p.fold(int32(i)); err != nil {
 			return Plan{}, err
 		}
-	}
-	for i := range p.nodes {
 		if err := p.send(int32(i)); err != nil {
 			return Plan{}, err
+		}
+		p.nodes[i].diff = nil
+		if int32(i) >= p.parsed {
+			p.arena.Reset()
 		}
 	}
 	p.assemble()
@@ -151,6 +159,8 @@ func (p *Planner) reset(ops []Op) {
 		p.buf = nil
 	}
 	p.arena.Reset()
+	p.folder.Reset()
+	p.parsed = 0
 	clear(p.groups[:cap(p.groups)])
 	clear(p.writes)
 	p.writes = p.writes[:0]

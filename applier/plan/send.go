@@ -103,12 +103,8 @@ func (p *Planner) sendWhole(n *node, how whole, orMake bool, rank int32) {
 // of those that it is composed of is sent.
 func (p *Planner) sendDelta(at int32) error {
 	n := &p.nodes[at]
-	d, err := p.diff(at)
-	if err != nil {
-		return err
-	}
 	from := len(p.buf)
-	guarded, ok, err := p.appendDelta(n, d)
+	guarded, ok, err := p.appendDelta(n)
 	switch {
 	case err != nil:
 		return err
@@ -134,20 +130,39 @@ func (p *Planner) sendDelta(at int32) error {
 	return nil
 }
 
-// appendDelta appends the statement for a delta to p.buf. It is false, with
-// nothing appended, where there is none.
-func (p *Planner) appendDelta(n *node, d *update.ObjectDiff) (guarded, ok bool, err error) {
-	pre := update.GuaranteeNone
+// guarantee is what is known of the document that a delta meets.
+func (n *node) guarantee() update.Guarantee {
 	if n.exact && !n.orMake {
-		pre = update.GuaranteePreImage
+		return update.GuaranteePreImage
 	}
+	return update.GuaranteeNone
+}
+
+// appendDelta appends the statement for a delta to p.buf. It is false, with
+// nothing appended, where there is none. Most deltas are never parsed.
+func (p *Planner) appendDelta(n *node) (guarded, ok bool, err error) {
+	pre := n.guarantee()
 	from := len(p.buf)
 	u := p.openUpdate(n.id, nil)
-	buf, ok := d.AppendModifiers(p.buf, pre)
+	if n.diff == nil {
+		op := &p.ops[n.first]
+		diff, err := update.DeltaOf(op.O)
+		if err != nil {
+			return false, false, op.Fault("o", err)
+		}
+		if p.buf, ok = update.AppendPlain(p.buf, diff, pre); ok {
+			return false, p.closeUpdate(u, from, bson.TypeEmbeddedDocument, n.orMake), nil
+		}
+	}
+	d, err := p.diff(n)
+	if err != nil {
+		return false, false, err
+	}
+	buf, ok := p.arena.AppendModifiers(p.buf, d, pre)
 	if !ok && pre == update.GuaranteePreImage && p.spaces[n.space].guard && !d.Moves() && inserts(d) <= maxGuards {
 		p.buf = p.buf[:from]
 		u = p.openUpdate(n.id, d)
-		buf, ok = d.AppendModifiers(p.buf, update.GuaranteeNewFields)
+		buf, ok = p.arena.AppendModifiers(p.buf, d, update.GuaranteeNewFields)
 		guarded = ok
 		if !ok {
 			p.buf = p.buf[:from]

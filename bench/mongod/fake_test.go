@@ -56,13 +56,13 @@ func fakeMongod(kind string) int {
 	dir := filepath.Dir(*data)
 	f := &fake{lazy: kind == fakeLazy, address: net.JoinHostPort(loopback, strconv.Itoa(*port)), data: *data, dir: dir}
 	f.first = strings.HasPrefix(filepath.Base(*data), "member0")
-	fmt.Fprintln(os.Stdout, "fake mongod starting")
+	say("fake mongod starting")
 	switch {
 	case kind == fakeEnds:
-		fmt.Fprintln(os.Stdout, "wrong data format, and more of that")
+		say("wrong data format, and more of that")
 		return 14
 	case kind == fakeTaken && strings.HasSuffix(*data, "-1"):
-		fmt.Fprintln(os.Stdout, "Address already in use")
+		say("Address already in use")
 		return 48
 	}
 	return f.serve()
@@ -82,7 +82,7 @@ func (f *fake) serve() int {
 	defer stop()
 	l, err := net.Listen("tcp", f.address)
 	if err != nil {
-		fmt.Fprintln(os.Stdout, err)
+		say(err)
 		return 48
 	}
 	var conns sync.WaitGroup
@@ -200,3 +200,6 @@ func (f *fake) Handle(_ context.Context, req *wire.Message) wire.Response {
 	}
 	return wire.Response{Body: body}
 }
+
+// say writes a line of the fake's log.
+func say(line any) { _, _ = fmt.Fprintln(os.Stdout, line) }

@@ -10,9 +10,12 @@ type Arena struct {
 	diffs  slab[ObjectDiff]
 	arrays slab[ArrayDiff]
 	names  slab[string]
+	places slab[int32]
 	fields slab[Field]
 	subs   slab[SubField]
 	mods   slab[ArrayMod]
+	// path is for the paths of modifiers.
+	path []byte
 }
 
 // Parse is [ParseDelta]. The result is valid until Reset.
@@ -26,6 +29,7 @@ func (a *Arena) Reset() {
 	a.diffs.reset()
 	a.arrays.reset()
 	a.names.reset()
+	a.places.reset()
 	a.fields.reset()
 	a.subs.reset()
 	a.mods.reset()

@@ -11,13 +11,22 @@ import (
 // buffer. It is false, with dst as it was, where modifiers are not provably the
 // same, or would be nested too deep: [CompileDiff] knows what else there is.
 func (d *ObjectDiff) AppendModifiers(dst []byte, g Guarantee) ([]byte, bool) {
+	var a Arena
+	return a.AppendModifiers(dst, d, g)
+}
+
+// AppendModifiers is [ObjectDiff.AppendModifiers] for d, which need not be in the
+// arena.
+func (a *Arena) AppendModifiers(dst []byte, d *ObjectDiff, g Guarantee) ([]byte, bool) {
 	s := survey{guarantee: g}
 	s.root(d)
 	if !s.modifiers || s.binary {
 		return dst, false
 	}
-	b := builder{buf: dst, guarantee: g}
-	if !b.modifiers(d) || b.deepest > DefaultMaxDepth || len(b.buf)-len(dst) > DefaultMaxSize {
+	b := builder{buf: dst, guarantee: g, path: a.path[:0]}
+	some := b.modifiers(d)
+	a.path = b.path
+	if !some || b.deepest > DefaultMaxDepth || len(b.buf)-len(dst) > DefaultMaxSize {
 		return dst, false
 	}
 	return b.buf, true

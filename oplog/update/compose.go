@@ -16,11 +16,22 @@ import (
 //
 // Neither argument is changed, and the result has views into both.
 func Compose(a, b *ObjectDiff) (*ObjectDiff, bool) {
-	if len(a.Binaries)+len(b.Binaries) > 0 {
+	var mem Arena
+	return mem.compose(a, b)
+}
+
+// Compose is [Compose]. The result is valid until Reset.
+func (a *Arena) Compose(first, second *ObjectDiff) (*ObjectDiff, bool) {
+	a.kept = true
+	return a.compose(first, second)
+}
+
+func (a *Arena) compose(first, second *ObjectDiff) (*ObjectDiff, bool) {
+	if len(first.Binaries)+len(second.Binaries) > 0 {
 		return nil, false
 	}
-	c := composer{ok: true}
-	d := c.object(a, b)
+	c := composer{mem: a, ok: true}
+	d := c.object(first, second)
 	return d, c.ok
 }
 
@@ -53,7 +64,10 @@ func (d *SubDiff) moves() bool {
 
 // composer notes that something could not be composed. What it has returned by
 // then is of no use.
-type composer struct{ ok bool }
+type composer struct {
+	mem *Arena
+	ok  bool
+}
 
 // section returns what an object diff does with a field: the section, and the
 // place in it.
@@ -95,10 +109,14 @@ func (c *composer) object(a, b *ObjectDiff) *ObjectDiff {
 		c.ok = false
 		return nil
 	}
-	d := &ObjectDiff{moves: a.moves || b.moves}
-	d.Deletes = make([]string, 0, len(a.Deletes)+len(b.Deletes))
-	d.Updates = make([]Field, 0, len(a.Updates)+len(b.Updates))
-	d.Inserts = make([]Field, 0, len(a.Inserts)+len(b.Inserts))
+	var counts [subSections + 1]int
+	for section := deleteSection; section <= subSections; section++ {
+		counts[section] = a.length(section) + b.length(section)
+	}
+	// A field that a updates or inserts may come to be deleted, one that changes
+	// inside updated.
+	d := c.mem.newObject(&counts, counts[updateSection]+len(a.Subs), counts[insertSection])
+	d.moves = a.moves || b.moves
 	for _, name := range a.Deletes {
 		switch section, _ := b.section(name); section {
 		case noSection, deleteSection:
@@ -142,7 +160,7 @@ func (c *composer) object(a, b *ObjectDiff) *ObjectDiff {
 			d.Subs = append(d.Subs, b.Subs[i])
 		}
 	}
-	d.index()
+	d.index(c.mem)
 	return d
 }
 
@@ -167,10 +185,27 @@ func (c *composer) fields(d *ObjectDiff, dst, fields []Field, b *ObjectDiff, the
 	return dst
 }
 
-// index makes the names of a diff that was put together.
-func (d *ObjectDiff) index() {
-	d.names = make([]string, 0, len(d.Deletes)+len(d.Updates)+len(d.Inserts)+len(d.Subs))
-	d.names = append(d.names, d.Deletes...)
+// newObject returns an empty diff with room for as many fields as counts says
+// by section, and for so many updates and inserts.
+func (a *Arena) newObject(counts *[subSections + 1]int, updates, inserts int) *ObjectDiff {
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	d := a.diffs.one(a.kept)
+	d.names = a.names.take(total, a.kept)
+	d.Deletes = d.names
+	d.Updates = a.fields.take(updates, a.kept)
+	d.Inserts = a.fields.take(inserts, a.kept)
+	if n := counts[subSections]; n > 0 {
+		d.Subs = a.subs.take(n, a.kept)
+	}
+	return d
+}
+
+// index makes the names of a diff that was put together, behind its Deletes.
+func (d *ObjectDiff) index(a *Arena) {
+	d.names = d.Deletes
 	for i := range d.Updates {
 		d.names = append(d.names, d.Updates[i].Name)
 	}
@@ -180,7 +215,8 @@ func (d *ObjectDiff) index() {
 	for i := range d.Subs {
 		d.names = append(d.names, d.Subs[i].Name)
 	}
-	if fault := d.checkNames(); fault != nil {
+	d.Deletes = slices.Clip(d.Deletes)
+	if fault := d.checkNames(a); fault != nil {
 		panic("update: invariant broken: no name twice in a composed delta: " + fault.What)
 	}
 }
@@ -226,7 +262,8 @@ const maxNulls = 1000
 // is kept: where elements may be padding, they are named with their null, or it
 // is given up.
 func (c *composer) array(a, b *ArrayDiff) *ArrayDiff {
-	d := &ArrayDiff{Mods: make([]ArrayMod, 0, len(a.Mods)+len(b.Mods))}
+	d := c.mem.arrays.one(c.mem.kept)
+	d.Mods = c.mem.mods.take(len(a.Mods)+len(b.Mods), c.mem.kept)
 	first := a.Mods
 	switch {
 	case b.HasLength:

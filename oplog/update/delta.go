@@ -53,9 +53,9 @@ type ObjectDiff struct {
 	// names are all field names: of Deletes, Updates, Inserts, Binaries and
 	// Subs, in this order. Deletes is its head.
 	names []string
-	// places maps a name to its place in names. It is nil where there are so
-	// few that a scan is faster.
-	places map[string]int
+	// places is a hash table: each holds 1 and a place in names, or 0. It is nil
+	// where there are so few names that a scan is faster.
+	places []int32
 	// moves is set by Compose, see Moves.
 	moves bool
 }
@@ -255,7 +255,7 @@ func (a *Arena) object(diff []byte) (*ObjectDiff, *DeltaError) {
 			d.Inserts = fields[start:len(fields):len(fields)]
 		}
 	}
-	return d, d.checkNames()
+	return d, d.checkNames(a)
 }
 
 // countSections counts the fields of each section of an object diff and checks
@@ -298,8 +298,8 @@ func countSections(diff []byte) (counts [subSections + 1]int, fault *DeltaError)
 const scanLimit = 12
 
 // checkNames looks for a name that occurs twice and, where there are many
-// names, leaves behind the map to find them by.
-func (d *ObjectDiff) checkNames() *DeltaError {
+// names, leaves behind the table to find them by.
+func (d *ObjectDiff) checkNames(a *Arena) *DeltaError {
 	twice := func(name string) *DeltaError {
 		return &DeltaError{What: fmt.Sprintf("field %q occurs twice", name)}
 	}
@@ -311,23 +311,36 @@ func (d *ObjectDiff) checkNames() *DeltaError {
 		}
 		return nil
 	}
-	d.places = make(map[string]int, len(d.names))
+	size := 32
+	for size < 2*len(d.names) {
+		size *= 2
+	}
+	d.places = a.places.take(size, a.kept)[:size]
 	for i, name := range d.names {
-		if _, ok := d.places[name]; ok {
+		slot := d.slot(name)
+		if *slot != 0 {
 			return twice(name)
 		}
-		d.places[name] = i
+		*slot = int32(i) + 1
 	}
 	return nil
+}
+
+// slot returns where in d.places name is, or would be.
+func (d *ObjectDiff) slot(name string) *int32 {
+	mask := uint32(len(d.places) - 1)
+	for i := nameHash(name) & mask; ; i = (i + 1) & mask {
+		at := d.places[i]
+		if at == 0 || d.names[at-1] == name {
+			return &d.places[i]
+		}
+	}
 }
 
 // place returns where name stands in d.names, -1 if it does not.
 func (d *ObjectDiff) place(name string) int {
 	if d.places != nil {
-		if i, ok := d.places[name]; ok {
-			return i
-		}
-		return -1
+		return int(*d.slot(name)) - 1
 	}
 	for i, n := range d.names {
 		if n == name {

@@ -1,0 +1,116 @@
+package update
+
+import (
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+// AppendPlain is [ParseDelta] and [ObjectDiff.AppendModifiers] in one pass for what
+// most deltas are: a few top-level fields that are updated or deleted. It is false,
+// with dst as it was, for all others, also for what is no delta: [ParseDelta] has the
+// error then.
+func AppendPlain(dst []byte, diff bson.Raw, g Guarantee) ([]byte, bool) {
+	var deletes, updates []byte
+	it := rawbson.NewIter(diff)
+	for it.Next() {
+		section, ok := it.Document()
+		switch {
+		case !ok:
+			return dst, false
+		case it.Is("d") && deletes == nil && updates == nil:
+			deletes = section
+		case it.Is("u") && updates == nil:
+			updates = section
+		default:
+			return dst, false
+		}
+	}
+	p := plainNames{ordered: true}
+	if it.Err() != nil || deletes != nil && !p.deletes(deletes) || updates != nil && !p.updates(updates) || p.n == 0 || g == GuaranteeNone && !p.ordered {
+		return dst, false
+	}
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	if len(updates) > rawbson.MinSize {
+		dst = append(appendHeader(dst, bson.TypeEmbeddedDocument, "$set"), updates...)
+	}
+	if len(deletes) > rawbson.MinSize {
+		dst = appendHeader(dst, bson.TypeEmbeddedDocument, "$unset")
+		at := len(dst)
+		dst = append(dst, 0, 0, 0, 0)
+		for in := rawbson.NewIter(deletes); in.Next(); {
+			dst = append(appendHeader(dst, bson.TypeString, in.Name()), 1, 0, 0, 0, 0)
+		}
+		dst = closeDocument(dst, at)
+	}
+	if dst = closeDocument(dst, start); len(dst)-start > DefaultMaxSize {
+		return dst[:start], false
+	}
+	return dst, true
+}
+
+// plainNames are the names that a delta has used so far.
+type plainNames struct {
+	names [scanLimit][]byte
+	n     int
+	// ordered tells that $set appends the updated fields in their order, see the
+	// function of that name.
+	ordered bool
+}
+
+// add is false for a name that is no path of its own or occurs twice, and for too
+// many.
+func (p *plainNames) add(name []byte) bool {
+	if p.n == len(p.names) || !plain(rawbson.View(name)) || string(name) == "_id" {
+		return false
+	}
+	for _, other := range p.names[:p.n] {
+		if string(other) == string(name) {
+			return false
+		}
+	}
+	p.names[p.n] = name
+	p.n++
+	return true
+}
+
+func (p *plainNames) deletes(section []byte) bool {
+	it := rawbson.NewIter(section)
+	for it.Next() {
+		if !p.add(it.Key) || !plainValue(&it.Elem) {
+			return false
+		}
+	}
+	return it.Err() == nil
+}
+
+func (p *plainNames) updates(section []byte) bool {
+	first := p.n
+	it := rawbson.NewIter(section)
+	for it.Next() {
+		if !p.add(it.Key) || !plainValue(&it.Elem) {
+			return false
+		}
+	}
+	updated := p.names[first:p.n]
+	p.ordered = len(updated) < 2 || updated[0][0] > '9' && slices.IsSortedFunc(updated, slices.Compare[[]byte])
+	return it.Err() == nil
+}
+
+// plainValue tells whether $set stores a value as it is, wherever it stands.
+func plainValue(e *rawbson.Elem) bool {
+	switch e.Type {
+	case bson.TypeEmbeddedDocument, bson.TypeArray, bson.TypeCodeWithScope:
+		value := e.Value
+		if e.Type == bson.TypeCodeWithScope {
+			value = rawbson.Scope(value)
+		}
+		return rawbson.Validate(value) == nil && asTold(e.Raw()) && levels(e.Type, e.Value)+2 <= DefaultMaxDepth
+	case bson.TypeTimestamp:
+		return asTold(e.Raw())
+	}
+	return true
+}
