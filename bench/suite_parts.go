@@ -139,6 +139,9 @@ func (s *suite) sweep(ctx context.Context) error {
 	if _, err := vary([]int{10, 100, 1_000, 2_000, 5_000}, func(c *Config, n int) { c.FlushDocs = n }); err != nil {
 		return fmt.Errorf("documents of a flush: %w", err)
 	}
+	if _, err := vary([]int{50, 500, 5_000, 20_000}, func(c *Config, n int) { c.BatchOps = n }); err != nil {
+		return fmt.Errorf("operations of a batch: %w", err)
+	}
 	if _, err := vary([]int{100, 1_000, 10_000, 100_000}, func(c *Config, n int) {
 		c.Workload.Size = n
 		c.Workload.Ops = min(c.Workload.Ops, s.scaled(400_000_000/n))
