@@ -190,7 +190,7 @@ func TestSumUp(t *testing.T) {
 		partBSON:                  plain(module+"internal/rawbson.(*Iter).Next", lane),
 		partDriver:                plain("go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology.(*pool).checkOut", lane),
 		"applier":                 plain("runtime.mapaccess2_faststr", "maps.Keys[...]", lane),
-		"applier/plan":            {{module + "applier/plan.keyOf", module + "applier/plan.(*Planner).Plan"}, {lane}},
+		"applier/plan":            {{module + "applier/plan.keyOf[go.shape.struct { " + module + "oplog.N string }]", module + "applier/plan.(*Planner).Plan"}, {lane}},
 		"bench/ends":              plain("bufio.(*Reader).Peek", module+"bench/ends.(*nullConn).serve"),
 		partOther:                 plain("runtime.rt0_go"),
 	} {

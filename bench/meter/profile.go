@@ -178,7 +178,7 @@ func begins(f string, with []string) bool {
 
 // packageOf is the package of a function of the program, from its root.
 func packageOf(function string) string {
-	path := strings.TrimPrefix(function, module)
+	path, _, _ := strings.Cut(strings.TrimPrefix(function, module), "[") // type arguments have paths, too
 	slash := strings.LastIndexByte(path, '/') + 1
 	name, _, _ := strings.Cut(path[slash:], ".")
 	return path[:slash] + name

@@ -39,7 +39,12 @@ type Change struct {
 	Uncompared bool
 }
 
-const fewAllocs = 0.01 // per operation
+// Allocations per operation that count as none: fewer than these are the runtime's.
+// Where a network is between, how many operations share a command is a matter of time.
+const (
+	fewAllocs       = 0.01
+	fewOverANetwork = 0.05
+)
 
 // Compare returns what differs between two reports' runs and goals of the same
 // names: pace, allocations, peak, latencies, ratios. Runs that were told different
@@ -159,16 +164,20 @@ func (c *comparison) runs(old, now *Run) {
 
 func (c *comparison) allocs(old, now *Run) {
 	a, b := old.AllocsPerOp, now.AllocsPerOp
-	worse, note := grown(a, b, c.limits.Allocs), ""
+	few := fewAllocs
+	if now.Target == "null" {
+		few = fewOverANetwork
+	}
+	worse, note := grown(a, b, c.limits.Allocs, few), ""
 	if why := notHeld(now); why != "" {
 		worse, note = false, why
 	}
 	c.figure(old.Name, "allocs/op", a, b, worse, note)
 }
 
-// grown tells whether allocations did by more than a share.
-func grown(old, now, share float64) bool {
-	return now-old >= fewAllocs && now > old*(1+share)
+// grown tells whether allocations did by more than a share, and by more than few.
+func grown(old, now, share, few float64) bool {
+	return now-old >= few && now > old*(1+share)
 }
 
 // notHeld says why a run's allocations are not held to a limit, empty if they are.

@@ -34,7 +34,7 @@ func (c *comparison) goals(old, now *Goal) {
 	switch {
 	case now.Embedded:
 	case kind == allocations:
-		worse = grown(old.Measured, now.Measured, c.limits.Allocs)
+		worse = grown(old.Measured, now.Measured, c.limits.Allocs, fewAllocs)
 	case kind == proportion && now.Most != nil:
 		worse = now.Measured > old.Measured*(1+c.limits.Ratio)
 	case kind == proportion:

@@ -32,6 +32,11 @@ func TestCompare(t *testing.T) {
 		{"allocations beyond it", func(_, now *Report) { now.Runs[2].AllocsPerOp = 0.56 }, []string{
 			"WORSE apply/hot/a very long name of what was varied in this run of many words allocs/op 0.5 0.56",
 		}},
+		{"allocations of a command more or less", func(old, now *Report) {
+			old.Runs[2].AllocsPerOp, now.Runs[2].AllocsPerOp = 0.07, 0.11
+		}, []string{
+			"apply/hot/a very long name of what was varied in this run of many words allocs/op 0.07 0.11",
+		}},
 		{"fewer allocations", func(_, now *Report) { now.Runs[2].AllocsPerOp = 0.1 }, []string{
 			"apply/hot/a very long name of what was varied in this run of many words allocs/op 0.5 0.1",
 		}},

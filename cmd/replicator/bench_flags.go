@@ -32,7 +32,7 @@ type outFlags struct {
 
 // limitFlags say how much worse is too much.
 type limitFlags struct {
-	WorseAllocs float64 `default:"0.05" placeholder:"SHARE" help:"How much allocations of an operation may grow."`
+	WorseAllocs float64 `default:"0.1" placeholder:"SHARE" help:"How much allocations of an operation may grow."`
 	WorseRatio  float64 `default:"0.4" placeholder:"SHARE" help:"How much a ratio within a run may fall."`
 }
 
