@@ -96,14 +96,7 @@ func (p *copying) open(ctx context.Context) error {
 	if sum(p.docs) == 0 {
 		return &ConfigError{errors.New("the workload begins with no documents")}
 	}
-	if p.source, err = openPlace(ctx, p.cfg, p.cfg.Source, sourceSeed); err != nil {
-		return fmt.Errorf("the source: %w", err)
-	}
-	if p.target, err = openPlace(ctx, p.cfg, p.cfg.Target, targetSeed); err != nil {
-		return fmt.Errorf("the target: %w", err)
-	}
-	err = errors.Join(distinct(p.source, p.target), p.target.free(ctx, p.cfg.Overwrite, p.collections))
-	if err != nil {
+	if p.source, p.target, err = openBoth(ctx, p.cfg, p.collections); err != nil {
 		return err
 	}
 	if err := p.source.prepare(ctx, p.cfg.Overwrite, p.collections); err != nil {

@@ -125,14 +125,7 @@ func (m *mirror) open(ctx context.Context) error {
 	}
 	// Made beforehand: every writer waits for a command.
 	m.collections = append(m.collections, workload.Collection{NS: oplog.NewNamespace(plain.ProbeDB, plain.ProbeCollection)})
-	if m.source, err = openPlace(ctx, m.cfg, m.cfg.Source, sourceSeed); err != nil {
-		return fmt.Errorf("the source: %w", err)
-	}
-	if m.target, err = openPlace(ctx, m.cfg, m.cfg.Target, targetSeed); err != nil {
-		return fmt.Errorf("the target: %w", err)
-	}
-	err = errors.Join(distinct(m.source, m.target), m.target.free(ctx, m.cfg.Overwrite, m.collections))
-	if err != nil {
+	if m.source, m.target, err = openBoth(ctx, m.cfg, m.collections); err != nil {
 		return err
 	}
 	for _, p := range []*place{m.source, m.target} {

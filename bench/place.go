@@ -190,6 +190,19 @@ func databases(w workload.Workload) ([]string, error) {
 	}
 }
 
+// openBoth opens the ends of a link, which have to be two sets, and finds out whether
+// the collections may be made in the target. What it opened is returned with an error
+// too, to be closed.
+func openBoth(ctx context.Context, c Config, collections []workload.Collection) (source, target *place, err error) {
+	if source, err = openPlace(ctx, c, c.Source, sourceSeed); err != nil {
+		return nil, nil, fmt.Errorf("the source: %w", err)
+	}
+	if target, err = openPlace(ctx, c, c.Target, targetSeed); err != nil {
+		return source, nil, fmt.Errorf("the target: %w", err)
+	}
+	return source, target, errors.Join(distinct(source, target), target.free(ctx, c.Overwrite, collections))
+}
+
 // distinct returns an error if two places are one set.
 func distinct(source, target *place) error {
 	for _, host := range source.Set.Hosts() {
