@@ -145,6 +145,14 @@ func (b *benchRun) add(err error, runs ...*result.Run) error {
 	return stopped(b.ctx, err)
 }
 
+// finish is add, and the end of it.
+func (b *benchRun) finish(err error, runs ...*result.Run) error {
+	if err := b.add(err, runs...); err != nil {
+		return err
+	}
+	return b.end()
+}
+
 // compareResults prints what differs, and is a worseError if something is.
 func compareResults(out output, old, now *result.Report, limits result.Limits) error {
 	changes := result.Compare(old, now, limits)

@@ -241,6 +241,16 @@ func (f *laneFlags) into(c *bench.Config) error {
 	return f.writersFlag.into(c)
 }
 
+// ceilingFlag is of what measures the plain driver.
+type ceilingFlag struct {
+	CeilingBatch int `default:"500" help:"Operations of a bulk write of the plain driver."`
+}
+
+func (f *ceilingFlag) into(c *bench.Config) error {
+	c.CeilingBatch = f.CeilingBatch
+	return positive(map[string]int{"ceiling-batch": f.CeilingBatch})
+}
+
 func (f *targetFlag) into(c *bench.Config) error {
 	c.Target, c.Mongod, c.Overwrite = f.Target, f.Mongod, f.Overwrite
 	return f.check()

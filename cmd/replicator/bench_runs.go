@@ -36,10 +36,7 @@ func (c *benchPipeline) Run(ctx context.Context, out output, line commandLine) e
 	cfg.TakeRate = c.Take
 	cfg.Source, cfg.Target, cfg.BufferBytes = notEmbedded(c.Source), c.Target, int64(c.Buffer)
 	run, err := bench.Pipeline(ctx, cfg)
-	if err := b.add(err, run); err != nil {
-		return err
-	}
-	return b.end()
+	return b.finish(err, run)
 }
 
 // notEmbedded is the source as bench.Config has it.
@@ -52,8 +49,8 @@ func notEmbedded(source string) string {
 
 type benchApply struct {
 	targetFlag
-	Beside       bool `help:"Measure the plain driver too, in turns, on the same target."`
-	CeilingBatch int  `default:"500" help:"Operations of a bulk write of the plain driver."`
+	Beside bool `help:"Measure the plain driver too, in turns, on the same target."`
+	ceilingFlag
 	workFlags
 	laneFlags
 	roundFlags
@@ -69,7 +66,7 @@ func (c *benchApply) Run(ctx context.Context, out output, line commandLine) erro
 	if err := c.laneFlags.into(&cfg); err != nil {
 		return err
 	}
-	if cfg.CeilingBatch, err = c.CeilingBatch, positive(map[string]int{"ceiling-batch": c.CeilingBatch}); err != nil {
+	if err := c.ceilingFlag.into(&cfg); err != nil {
 		return err
 	}
 	if err := c.targetFlag.into(&cfg); err != nil {
@@ -77,21 +74,15 @@ func (c *benchApply) Run(ctx context.Context, out output, line commandLine) erro
 	}
 	if c.Beside {
 		apply, ceiling, err := bench.Beside(ctx, cfg)
-		if err := b.add(err, apply, ceiling); err != nil {
-			return err
-		}
-		return b.end()
+		return b.finish(err, apply, ceiling)
 	}
 	run, err := bench.Apply(ctx, cfg)
-	if err := b.add(err, run); err != nil {
-		return err
-	}
-	return b.end()
+	return b.finish(err, run)
 }
 
 type benchCeiling struct {
 	targetFlag
-	CeilingBatch int `default:"500" help:"Operations of a bulk write."`
+	ceilingFlag
 	workFlags
 	writersFlag
 	roundFlags
@@ -107,17 +98,14 @@ func (c *benchCeiling) Run(ctx context.Context, out output, line commandLine) er
 	if err := c.writersFlag.into(&cfg); err != nil {
 		return err
 	}
-	if cfg.CeilingBatch, err = c.CeilingBatch, positive(map[string]int{"ceiling-batch": c.CeilingBatch}); err != nil {
+	if err := c.ceilingFlag.into(&cfg); err != nil {
 		return err
 	}
 	if err := c.targetFlag.into(&cfg); err != nil {
 		return err
 	}
 	run, err := bench.Ceiling(ctx, cfg)
-	if err := b.add(err, run); err != nil {
-		return err
-	}
-	return b.end()
+	return b.finish(err, run)
 }
 
 type benchMirror struct {
@@ -143,12 +131,12 @@ func (c *benchMirror) Run(ctx context.Context, out output, line commandLine) err
 	if err := c.laneFlags.into(&cfg); err != nil {
 		return err
 	}
-	cfg.Source, cfg.Target, cfg.Overwrite, cfg.Rate, cfg.Duration = c.Source, c.Target, c.Overwrite, c.Rate, c.For
-	run, err := bench.Mirror(ctx, cfg)
-	if err := b.add(err, run); err != nil {
+	if err := c.targetFlag.into(&cfg); err != nil {
 		return err
 	}
-	return b.end()
+	cfg.Source, cfg.Rate, cfg.Duration = c.Source, c.Rate, c.For
+	run, err := bench.Mirror(ctx, cfg)
+	return b.finish(err, run)
 }
 
 type benchCatchUp struct {
@@ -213,10 +201,7 @@ func (c *benchClone) Run(ctx context.Context, out output, line commandLine) erro
 	}
 	cfg.Source = c.Source
 	ours, bare, err := bench.Clone(ctx, cfg)
-	if err := b.add(err, ours, bare); err != nil {
-		return err
-	}
-	return b.end()
+	return b.finish(err, ours, bare)
 }
 
 type benchGoals struct {

@@ -153,7 +153,7 @@ func explain(err error) (code int, hint string) {
 	}
 	// Where a link is running these are tried again; elsewhere they end the work.
 	if is[connectError](err) || is[*mdb.NoServerError](err) || is[*call.LostError](err) || errors.Is(err, context.DeadlineExceeded) {
-		return exitConnect, "Check the addresses, that the servers run and can be reached from here, and TLS. --selection-timeout says how long is waited."
+		return exitConnect, "Check the addresses, that the servers run and can be reached from here, and TLS. How long is waited says --selection-timeout, or serverSelectionTimeoutMS in the connection string."
 	}
 	if is[linkError](err) {
 		return exitUnexpected, v.Hint
