@@ -53,6 +53,7 @@ func execute(e ends, args, environ []string, stdout, stderr io.Writer) (code int
 		kong.BindTo(e.soft, (*context.Context)(nil)),
 		kong.Bind(out, known, e, commandLine(args)),
 		kong.Resolvers(known),
+		numbers(),
 		kong.ExplicitGroups(groups),
 	)
 	if err != nil {

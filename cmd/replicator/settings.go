@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -165,11 +168,11 @@ func fromEnv(text string, flag *kong.Flag) (any, error) {
 		return text, nil
 	}
 	if strings.HasPrefix(text, "[") {
-		var doc yaml.Node
-		if err := yaml.Unmarshal([]byte(text), &doc); err != nil || len(doc.Content) != 1 {
+		top, err := oneDocument([]byte(text))
+		if err != nil || top == nil {
 			return nil, errors.New("the list is not as YAML writes it")
 		}
-		return fromNode(doc.Content[0], flag)
+		return fromNode(top, flag)
 	}
 	var list []any
 	for item := range strings.SplitSeq(text, ",") {
@@ -179,6 +182,9 @@ func fromEnv(text string, flag *kong.Flag) (any, error) {
 }
 
 func fromNode(node *yaml.Node, flag *kong.Flag) (any, error) {
+	if err := unambiguous(node); err != nil {
+		return nil, err
+	}
 	switch {
 	case node.Kind == yaml.ScalarNode && node.Tag != "!!null" && flag.IsSlice():
 		return []any{node.Value}, nil
@@ -190,6 +196,9 @@ func fromNode(node *yaml.Node, flag *kong.Flag) (any, error) {
 			if item.Kind != yaml.ScalarNode || item.Tag == "!!null" {
 				return nil, fmt.Errorf("an element in line %d is no text", item.Line)
 			}
+			if err := unambiguous(item); err != nil {
+				return nil, err
+			}
 			list = append(list, item.Value)
 		}
 		return list, nil
@@ -197,6 +206,39 @@ func fromNode(node *yaml.Node, flag *kong.Flag) (any, error) {
 		return nil, errors.New("a list is wanted")
 	}
 	return nil, errors.New("one value is wanted")
+}
+
+// octal matches a whole number that YAML 1.1 reads as octal and YAML 1.2 as decimal.
+var octal = regexp.MustCompile(`^[-+]?0[0-9_]+$`)
+
+// unambiguous returns an error for a plain scalar that two versions of YAML read
+// as two values: 010 is 8 to one and 10 to the other.
+func unambiguous(node *yaml.Node) error {
+	const quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
+	if node.Kind == yaml.ScalarNode && node.Style&quoted == 0 && octal.MatchString(node.Value) {
+		return fmt.Errorf("%s is octal to some readers of YAML and decimal to others: write it without the leading zero, or in quotes if it is a text", node.Value)
+	}
+	return nil
+}
+
+// oneDocument returns the top node of YAML text, nil if there is nothing in it. A
+// second document is an error: if it were ignored, so would be what it excludes.
+func oneDocument(data []byte) (*yaml.Node, error) {
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, second yaml.Node
+	switch err := d.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	switch err := d.Decode(&second); {
+	case err == nil:
+		return nil, fmt.Errorf("line %d: a second document begins here, and settings are one document: remove the line with ---", second.Line)
+	case !errors.Is(err, io.EOF):
+		return nil, err
+	}
+	return doc.Content[0], nil
 }
 
 // load reads the file. Its keys are the names of flags.
@@ -216,14 +258,13 @@ func (s *settings) load(ctx *kong.Context) error {
 		}
 		return fmt.Errorf("read the settings in %s: %w", s.file, err)
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil {
+	top, err := oneDocument(data)
+	if err != nil {
 		return fmt.Errorf("read the settings in %s: %w", s.file, err)
 	}
-	if len(doc.Content) == 0 {
+	if top == nil {
 		return nil
 	}
-	top := doc.Content[0]
 	if top.Kind != yaml.MappingNode {
 		return fmt.Errorf("read the settings in %s: line %d: want lines of the form NAME: VALUE", s.file, top.Line)
 	}

@@ -108,7 +108,7 @@ func TestPrintedConfigIsOne(t *testing.T) {
 	if err := os.Mkdir(odd, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	_, first, _ := invoke(t, nil, "run", "--print-config", "--config="+file, "--include=yes", "--include=7", "--start-at=1700000000,4", "--buffer-bytes=1GiB",
+	_, first, _ := invoke(t, nil, "run", "--print-config", "--config="+file, "--include=yes", "--include=7", "--include=010", "--start-at=1700000000,4", "--buffer-bytes=1GiB",
 		"--allow-existing", "--spool-dir=/s", "--max-bytes-per-second=20MiB", "--indexes=before", "--read-tags=a=b", "--delay=1h30m", "--spill-dir="+odd)
 	code, second, stderr := invoke(t, nil, "run", "--print-config", "--config="+write(t, first))
 	if code != exitOK {
@@ -171,7 +171,7 @@ func TestStartAt(t *testing.T) {
 func parsed(t *testing.T, args ...string) *runFlags {
 	t.Helper()
 	var c cli
-	parser, err := kong.New(&c, kong.ExplicitGroups(groups), kong.Resolvers(newSettings(nil)), kong.Bind(newSettings(nil)))
+	parser, err := kong.New(&c, kong.ExplicitGroups(groups), numbers(), kong.Resolvers(newSettings(nil)), kong.Bind(newSettings(nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,19 @@ func TestWrongSettings(t *testing.T) {
 		{"a list for one value", nil, file(where + "writers: [1]\n"), "line 4: one value is wanted"},
 		{"a mapping for a list", nil, file(where + "include: {a: b}\n"), "line 4: a list is wanted"},
 		{"a list in a list", nil, file(where + "include: [[a]]\n"), "an element in line 4 is no text"},
-		{"a bad number, in the file", nil, file(where + "writers: many\n"), "line 4: expected a valid 64 bit int"},
+		{"a bad number, in the file", nil, file(where + "writers: many\n"), "line 4: \"many\" is not a whole number"},
+		{"a second document", nil, file(where + "---\nexclude: [secret]\n"), "line 4: a second document begins here"},
+		{"a second document, with nothing in it", nil, file(where + "---\n"), "a second document begins here"},
+		{"a second document, broken", nil, file(where + "---\na: [\n"), "read the settings in "},
+		{"a second document, in the environment", []string{"REPLICATOR_INCLUDE=[a]\n---\n[b]"}, nil, "the list is not as YAML writes it"},
+		{"octal, in the file", nil, file(where + "writers: 010\n"), "line 4: 010 is octal to some readers of YAML and decimal to others"},
+		{"octal, in a size", nil, file(where + "buffer-bytes: 010000000000\n"), "line 4: 010000000000 is octal"},
+		{"octal, in a list", nil, file(where + "include: [a, 010]\n"), "line 4: 010 is octal"},
+		{"octal, in quotes", nil, file(where + "writers: '010'\n"), `line 4: "010" is not a decimal number`},
+		{"octal", nil, []string{"--writers=010"}, `--writers: "010" is not a decimal number: write it without the leading zero`},
+		{"octal, in the environment", []string{"REPLICATOR_WRITERS=010"}, nil, `environment REPLICATOR_WRITERS: "010" is not a decimal number`},
+		{"hexadecimal", nil, []string{"--writers=0x10"}, `"0x10" is not a decimal number`},
+		{"no number", nil, []string{"--writers=1e3"}, `"1e3" is not a whole number`},
 		{"no such choice, in the file", nil, file(where + "transactions: maybe\n"), `line 4: "maybe" is not one of atomic, relaxed`},
 		{"no such choice, in the environment", []string{"REPLICATOR_LOG_LEVEL=loud"}, nil, "environment REPLICATOR_LOG_LEVEL"},
 		{"no such choice", nil, []string{"--log-level=loud"}, "--log-level must be one of"},
@@ -327,5 +339,21 @@ func TestDistance(t *testing.T) {
 		if got := distance(tt.a, tt.b); got != tt.want {
 			t.Errorf("%q to %q: got %d, want %d", tt.a, tt.b, got, tt.want)
 		}
+	}
+}
+
+// A file may begin with the line that YAML puts before a document, and a text of
+// digits is one in quotes.
+func TestOneDocument(t *testing.T) {
+	file := write(t, "---\nsource: mongodb://a\ntarget: mongodb://b\nlink: '010'\nexclude: ['007']\n")
+	code, stdout, stderr := invoke(t, nil, "run", "--print-config", "--config="+file)
+	if code != exitOK {
+		t.Fatal(stderr)
+	}
+	if got := printed(t, stdout); !strings.HasPrefix(got["link"], `"010"`) || !strings.HasPrefix(got["exclude"], `["007"]`) {
+		t.Errorf("got link %s, exclude %s", got["link"], got["exclude"])
+	}
+	if code, _, stderr := invoke(t, nil, "run", "--config="+write(t, "")); code != exitUsage || !strings.Contains(stderr, "--source is missing") {
+		t.Errorf("an empty file: code %d, %s", code, stderr)
 	}
 }
