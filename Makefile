@@ -92,6 +92,14 @@ KILLS ?= 200
 kills: ## kill the program KILLS (200) times while it mirrors, and as often while it copies; REPLICATOR_SEED=N
 	REPLICATOR_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -run TestKill -v ./test/process
 
+.PHONY: mutate
+mutate: ## plant known bugs, one at a time; a test has to notice each; MUTANTS=REGEXP picks some
+	$(GO) run ./test/mutate -only '$(MUTANTS)'
+
+.PHONY: soak
+soak: mutate kills ## what is too slow for check: planted bugs, kills, long live runs on all dialects
+	LIVE_SECONDS=300 LIVE_DIALECTS=all $(GO) test -count=1 -timeout 60m -run TestLive -v ./test/e2e
+
 .PHONY: vuln
 vuln: $(TOOLS) ## look for known vulnerabilities that the code can reach
 	@bash tools/vuln.sh
