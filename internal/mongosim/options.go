@@ -65,6 +65,8 @@ type Options struct {
 	// NewUUID, if set, gives the UUIDs of collections and index builds, in the order
 	// of their entries, instead of Seed. It is called by all members.
 	NewUUID func() oplog.UUID
+	// Moods are what clients are answered seldom; the zero value is none.
+	Moods Moods
 	// Log gets what the members do; nil discards it.
 	Log *slog.Logger
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongosim/auth"
 	"github.com/oplogrep/replicator/internal/mongosim/command"
 	"github.com/oplogrep/replicator/internal/mongosim/fault"
+	"github.com/oplogrep/replicator/internal/mongosim/mood"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -45,6 +47,11 @@ type Set struct {
 	// members is replaced, never changed: see Members.
 	members atomic.Pointer[[]*Member]
 
+	// temper decides which moods there are; nil is none. electing are the step-downs
+	// that it has asked for.
+	temper   *mood.Temper
+	electing sync.WaitGroup
+
 	// mu guards rng, from which UUIDs and seeds come.
 	mu  sync.Mutex
 	rng *rand.Rand
@@ -65,11 +72,19 @@ type TB interface {
 // StartTest starts a set for a test and closes it when the test ends.
 func StartTest(t TB, opts Options) *Set {
 	t.Helper()
+	if !opts.Moods.isZero() || os.Getenv(envMoods) != "" {
+		if err := opts.Moods.fromEnvironment(); err != nil {
+			t.Fatalf("start the embedded set: %v", err)
+		}
+	}
 	set, err := Start(t.Context(), opts)
 	if err != nil {
 		t.Fatalf("start the embedded set: %v", err)
 	}
-	t.Cleanup(set.Close)
+	t.Cleanup(func() {
+		set.tell(t)
+		set.Close()
+	})
 	return set
 }
 
@@ -85,8 +100,11 @@ func Start(ctx context.Context, opts Options) (*Set, error) {
 		net:  fault.NewNetwork(uint64(opts.Seed)),
 		rng:  rand.New(rand.NewPCG(uint64(opts.Seed), 0x5e7)),
 	}
+	var err error
+	if set.temper, err = opts.Moods.temper(set.elect); err != nil {
+		return nil, err
+	}
 	if len(opts.Users) > 0 || opts.Keyfile != "" {
-		var err error
 		if set.auth, err = opts.authorizer(); err != nil {
 			return nil, err
 		}
@@ -138,7 +156,10 @@ func (o *Options) authorizer() (command.Authorizer, error) {
 // Close stops every member and waits until all of it has ended. Closing again does
 // nothing.
 func (s *Set) Close() {
-	s.cancel(ErrClosed)
+	s.mu.Lock()
+	s.cancel(ErrClosed) // no election begins after that
+	s.mu.Unlock()
+	s.electing.Wait()
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	for _, m := range s.Members() {

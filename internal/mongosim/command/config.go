@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/mongosim/mood"
 	"github.com/oplogrep/replicator/internal/mongosim/opwrite"
 	"github.com/oplogrep/replicator/internal/mongosim/repl"
 	"github.com/oplogrep/replicator/internal/mongosim/storage"
@@ -38,6 +39,8 @@ type Config struct {
 	// TransactionLifetime is how long a transaction may be open; 0 means forever.
 	// The server's own default is 60 seconds.
 	TransactionLifetime time.Duration
+	// Moods decides which seldom answers clients are given; nil means none.
+	Moods *mood.Temper
 	// Shutdown is told of the command shutdown and has to stop the member soon, but
 	// not before it returns; nil means that the command is refused.
 	Shutdown func()
@@ -135,4 +138,8 @@ type Conn struct {
 	SupportsHello bool
 	// Login is the Authorizer's own state.
 	Login any
+
+	// era is how old the connection is to moods, and named what app has found.
+	era   int64
+	named *string
 }

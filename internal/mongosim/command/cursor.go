@@ -61,6 +61,9 @@ type cursor struct {
 	// token, if not nil, gives the postBatchResumeToken.
 	token func() bson.Raw
 
+	// conn is the connection of the command that used it last.
+	conn int64
+
 	// Guarded by the table's mutex. stop is set while the cursor is checked out.
 	// doomed is the refusal of the next getMore.
 	stop   context.CancelCauseFunc
@@ -166,6 +169,14 @@ func (t *cursorTable) checkin(c *cursor, keep bool) bool {
 		c.close()
 	}
 	return keep
+}
+
+// movedTo tells whether an idle cursor was used last on another connection.
+func (t *cursorTable) movedTo(id, conn int64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.open[id]
+	return c != nil && c.stop == nil && c.conn != conn
 }
 
 // doom returns why the cursor cannot be used any more, if that is so.

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/mongosim/mood"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -63,6 +64,9 @@ func (r *request) openCursor(ctx context.Context, c *cursor, look looker, limit 
 		c.close()
 		return err
 	}
+	if limit != 0 && !once && r.is(mood.Short) {
+		limit = r.atMost(max(limit, 0))
+	}
 	start := time.Now()
 	b, cur := beginBatch(out.Buf, "firstBatch", max(limit, 0))
 	end := false
@@ -82,6 +86,7 @@ func (r *request) openCursor(ctx context.Context, c *cursor, look looker, limit 
 		}
 	}
 	out.Buf = cur.end(&b, c, keepID(c, keep))
+	c.conn = r.conn.ID
 	table.checkin(c, keep)
 	return nil
 }
@@ -136,6 +141,9 @@ func plainCursor(buf []byte, ns oplog.Namespace, id int64, docs []bson.Raw) []by
 // listCursor answers a command that lists things: all at once unless that is too
 // much, or more than batchSize (-1: no limit).
 func (r *request) listCursor(ctx context.Context, ns oplog.Namespace, docs []bson.Raw, batchSize int64, out *reply) error {
+	if batchSize != 0 && r.is(mood.Short) {
+		batchSize = r.atMost(max(batchSize, 0))
+	}
 	n, size := 0, 0
 	for n < len(docs) && (batchSize < 0 || int64(n) < batchSize) {
 		// With the element's type and name.
@@ -149,6 +157,7 @@ func (r *request) listCursor(ctx context.Context, ns oplog.Namespace, docs []bso
 		return nil
 	}
 	c := r.newCursor(ns, &listFeed{docs: docs[n:]})
+	c.conn = r.conn.ID
 	if _, err := r.srv.cursors.add(ctx, c); err != nil {
 		return err
 	}

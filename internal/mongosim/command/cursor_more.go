@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/mongosim/mood"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
@@ -99,7 +100,7 @@ func runGetMore(ctx context.Context, r *request, out *reply) error {
 	}
 	start := time.Now()
 	committed := r.srv.cfg.Node.View().Committed
-	b, parts := beginBatch(out.Buf, "nextBatch", a.batchSize)
+	b, parts := beginBatch(out.Buf, "nextBatch", r.atMost(a.batchSize))
 	end, err := r.moreBatch(ctx, c, &a, &b)
 	if err != nil {
 		table.checkin(c, false)
@@ -108,6 +109,7 @@ func runGetMore(ctx context.Context, r *request, out *reply) error {
 	c.spare, c.left = b.spare, c.left-time.Since(start)
 	keep := c.tailable || !end || c.spare != nil
 	out.Buf = parts.end(&b, c, keepID(c, keep))
+	c.conn = r.conn.ID
 	if !table.checkin(c, keep) && keep {
 		return errCursorKilled
 	}
@@ -173,6 +175,9 @@ func (r *request) moreBatch(ctx context.Context, c *cursor, a *moreArgs, b *batc
 	wait := defaultAwait
 	if a.await != nil {
 		wait = *a.await
+	}
+	if r.is(mood.Early) {
+		wait = 0
 	}
 	timeout := time.NewTimer(wait)
 	defer timeout.Stop()

@@ -85,7 +85,7 @@ func (r *request) carryOut(ctx context.Context, out *reply) error {
 	if err := r.meetFailPoint(ctx); err != nil {
 		return err
 	}
-	for _, check := range []func() error{r.checkSessionOptions, r.checkState, r.checkConcerns} {
+	for _, check := range []func() error{r.checkSessionOptions, r.checkState, r.checkConcerns, r.meetMood} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -101,6 +101,7 @@ func (r *request) carryOut(ctx context.Context, out *reply) error {
 // written before it.
 func (r *request) runChecked(ctx context.Context, out *reply) error {
 	err := r.runInSession(ctx, out)
+	r.afterwards()
 	r.awaitRead(ctx)
 	waits := r.spec.writes && (!r.inTxn() || transactionCommands[r.spec.name])
 	if waits && (err == nil || !out.wrote.IsNull()) {
@@ -114,7 +115,7 @@ func (r *request) runChecked(ctx context.Context, out *reply) error {
 
 func (r *request) runInSession(ctx context.Context, out *reply) error {
 	if r.txnNumber == nil || r.spec.name == "coordinateCommitTransaction" {
-		return r.spec.run(ctx, r, out)
+		return r.runMoody(ctx, out)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -124,13 +125,21 @@ func (r *request) runInSession(ctx context.Context, out *reply) error {
 	}
 	defer release()
 	if err = r.begin(); err == nil {
-		err = r.spec.run(ctx, r, out)
+		err = r.runMoody(ctx, out)
 	}
 	if err != nil && r.inTxn() {
 		r.abandonTxn()
 		r.noteUnknown(out, err)
 	}
 	return err
+}
+
+// runMoody runs the command itself, unless a mood is in its way.
+func (r *request) runMoody(ctx context.Context, out *reply) error {
+	if err := r.strike(); err != nil {
+		return err
+	}
+	return r.spec.run(ctx, r, out)
 }
 
 // authorize checks where the command may be sent, and by whom.

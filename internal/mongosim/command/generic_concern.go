@@ -264,6 +264,9 @@ func (r *request) awaitWriteConcern(ctx context.Context, out *reply) (bson.Raw, 
 	if wc.Mode == "" && wc.W <= 1 && !wc.Journal {
 		return nil, 0
 	}
+	if e := r.concernMood(ctx); e != nil {
+		return r.concernError(e), e.Code
+	}
 	at := out.wrote
 	node := r.srv.cfg.Node
 	if at.IsNull() {

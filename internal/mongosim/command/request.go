@@ -6,6 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/mongosim/mood"
 	"github.com/oplogrep/replicator/internal/mongosim/opwrite"
 	"github.com/oplogrep/replicator/internal/mongosim/repl"
 	"github.com/oplogrep/replicator/internal/servererr"
@@ -41,8 +42,9 @@ type request struct {
 	read bson.Timestamp
 	// saw is the newest committed timestamp that a read of the level majority used.
 	saw bson.Timestamp
-	// failing is the fail point that the command has met.
+	// failing is the fail point that the command has met, and mood the mood.
 	failing *failure
+	mood    *mood.Strike
 }
 
 // generic are the arguments that every command may have.

@@ -152,7 +152,7 @@ func (s *Server) Close() {
 
 // NewConn returns the state of a new connection from a client at this address.
 func (s *Server) NewConn(remote string) *Conn {
-	return &Conn{ID: s.conns.Add(1), Remote: remote}
+	return &Conn{ID: s.conns.Add(1), Remote: remote, era: s.cfg.Moods.Era()}
 }
 
 // CloseConn tells that a connection has ended. Sessions, transactions and

@@ -360,7 +360,10 @@ func (w *writer) each(ctx context.Context, count int, one func(ops opwrite.Ops, 
 	for next < count && !w.stopped {
 		err := w.section(ctx, func(ops opwrite.Ops) error {
 			for budget := chunk; next < count && budget > 0 && !w.stopped; {
-				done, err := one(ops, next, &budget)
+				err, done := w.r.statementMood(), 0
+				if err == nil {
+					done, err = one(ops, next, &budget)
+				}
 				next += done
 				if errors.Is(err, storage.ErrWriteConflict) {
 					return err

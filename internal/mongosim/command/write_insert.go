@@ -48,6 +48,9 @@ func (w *writer) insert(ctx context.Context, docs []bson.Raw) error {
 		}
 		in.docs[i] = stored
 	}
+	if err := w.r.statementMood(); err != nil {
+		in.faults = map[int]error{0: err}
+	}
 	if done, err := w.insertTimeseries(ctx, in); done || err != nil {
 		return err
 	}

@@ -1,0 +1,28 @@
+// Package mood says what a real server answers seldom, and when the embedded set
+// does. A test that never meets a lock timeout does not show that its program
+// bears one.
+//
+// [All] is the list: each [Mood] has a name, the places where it may occur, how
+// often it does, what is answered, from which version on, and where that is known
+// from. A [Temper] decides for one set; package command asks it at each command of
+// a client and carries out what it says.
+//
+// # What decides
+//
+// The n-th command at which a mood may occur meets it or does not by the seed, the
+// mood's name and n alone: not by time, and not by what other moods did. With one
+// client at a time the same seed gives the same moods; with several it depends on
+// the order in which they ask who meets one.
+//
+// # What lets work get done
+//
+// After a mood that is not gentle, the next [Rest] commands meet none such. One that
+// is expensive, as an election, has a limit per set. Gentle moods are no errors: a
+// client that does nothing about them is right.
+//
+// # Who meets them
+//
+// Clients whose handshake has one of the application names of the [Config], such as
+// the program's own. What tests use to prepare and to compare has another name, and
+// the members of the set among themselves meet none.
+package mood
