@@ -49,6 +49,11 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 			return name, err
 		}
 	}
+	if name != ns && (!there || s.again == Maybe) {
+		if err := s.dropSupport(ctx, ns); err != nil {
+			return name, err
+		}
+	}
 	if err := s.cfg.Catalog.Refresh(ctx, name, ns); err != nil {
 		return name, err
 	}
@@ -66,6 +71,23 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 	held := heldOptions(options)
 	h := HeldSpec{NS: ns, UUID: coll.UUID, Fields: held.names(), Spec: held.document()}
 	return name, s.keep(ctx, &h, there)
+}
+
+// dropSupport drops the index that servers since 6.3 give a new time-series
+// collection by themselves. The log has it too where the source is such a server, as
+// an index like any other, and otherwise the source has none.
+func (s *step) dropSupport(ctx context.Context, buckets oplog.Namespace) error {
+	specs, err := catalog.Indexes(ctx, s.cfg.Target, buckets)
+	if err != nil {
+		return err
+	}
+	for _, spec := range specs {
+		name := textOf(spec, "name")
+		if _, err := s.send(ctx, buckets.DB(), command("dropIndexes", buckets.Collection()).AppendString("index", name)); err != nil {
+			return fmt.Errorf("drop the index %s that it was made with: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // occupied tells whether there is already what is to be made. That it is there,

@@ -171,6 +171,8 @@ type bench struct {
 	exec   *ddl.Executor
 	events []event.Event
 	optime uint32
+	// read is how far the server's log was read.
+	read bson.Timestamp
 }
 
 func newBench(t testing.TB, dialect string, unique ddl.UniqueIndexes, names scope.Config) *bench {

@@ -129,6 +129,8 @@ func (b *build) add(spec fields) error {
 	old, wasHeld := b.held.find(h.Index)
 	switch {
 	case !there && !old.Absent:
+	case b.again == Once && !wasHeld && isThere(b.present, &h):
+		// There is nothing to be done, whoever made it.
 	case b.again == Once:
 		return b.diverged(h.NS, "there is an index %s already", h.Index)
 	case b.again == Copied && (wasHeld || !sameKey(b.present, &h)):
@@ -144,6 +146,15 @@ func (b *build) add(spec fields) error {
 	// ask once more waits for its end.
 	b.missing = append(b.missing, !h.Absent && (!there || b.again == Maybe))
 	return nil
+}
+
+// isThere tells whether exactly that index is there, but for what is held of it.
+func isThere(present []bson.Raw, h *HeldSpec) bool {
+	listed := func(spec bson.Raw) bson.Raw {
+		return arrange(listedIndex(split(spec).without("background").without(h.Fields...)), indexNames)
+	}
+	want := listed(h.Spec)
+	return slices.ContainsFunc(present, func(doc bson.Raw) bool { return bytes.Equal(listed(doc), want) })
 }
 
 // sameKey tells whether the index of that name that is there has the same key.
@@ -167,11 +178,11 @@ func (b *build) run(ctx context.Context) error {
 		}
 	}
 	if len(all) > 0 {
-		err := b.make(ctx, all)
+		err := b.make(ctx, b.coll, all)
 		switch {
 		case err != nil && len(all) > 1 && (conflicts(err) || codeOf(err) == servererr.DuplicateKey || b.again == Copied && unbuildable(err)):
 			for _, h := range all {
-				if err := b.made(h, b.make(ctx, []*HeldSpec{h})); err != nil {
+				if err := b.made(h, b.make(ctx, b.coll, []*HeldSpec{h})); err != nil {
 					return err
 				}
 			}
@@ -191,18 +202,46 @@ func (b *build) run(ctx context.Context) error {
 	return nil
 }
 
-// make builds indexes without what is held of them.
-func (s *step) make(ctx context.Context, specs []*HeldSpec) error {
+// make builds indexes of a collection without what is held of them.
+func (s *step) make(ctx context.Context, coll *catalog.Collection, specs []*HeldSpec) error {
 	list := bsoncore.NewArrayBuilder()
 	for _, h := range specs {
-		list.AppendDocument(bsoncore.Document(split(h.Spec).without(h.Fields...).document()))
+		list.AppendDocument(bsoncore.Document(asked(coll, h).document()))
 	}
-	ns := specs[0].NS
+	ns := coll.NS
 	// By default the build would wait for every member that votes, even one that
 	// is down.
 	_, err := s.send(ctx, ns.DB(), command("createIndexes", ns.Collection()).
 		AppendArray("indexes", list.Build()).AppendString("commitQuorum", "majority"))
 	return err
+}
+
+// asked is an index as a client has to ask for it. One that is logged, or listed,
+// without a collation compares byte by byte; to a command on a collection with a
+// collation it would mean that one. Version 1 has none, and the index on _id has the
+// collection's.
+func asked(coll *catalog.Collection, h *HeldSpec) fields {
+	spec := split(h.Spec).without(h.Fields...)
+	_, collated := split(coll.Options).get("collation")
+	_, given := spec.get("collation")
+	if !collated || given || isIDIndex(h.Spec) {
+		return spec
+	}
+	if v, ok := spec.get("v"); ok {
+		if n, isNumber := (&rawbson.Elem{Type: v.Type, Value: v.Value}).Int64(); isNumber && n < 2 {
+			return spec
+		}
+	}
+	simple := bsoncore.NewDocumentBuilder().AppendString("locale", "simple").Build()
+	return spec.set("collation", documentValue(bson.Raw(simple)))
+}
+
+// isIDIndex tells whether an index is the one on _id.
+func isIDIndex(spec bson.Raw) bool {
+	e, _ := rawbson.Lookup(spec, "key")
+	key, _ := e.Document()
+	it := rawbson.NewIter(key)
+	return it.Next() && it.Is("_id") && it.Truth() && !it.Next()
 }
 
 func conflicts(err error) bool {
@@ -318,11 +357,15 @@ func (s *step) revive(ctx context.Context, ns oplog.Namespace) error {
 	if err != nil {
 		return err
 	}
+	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
+	if err != nil || !exists {
+		return err
+	}
 	for _, h := range specs {
 		if !h.Absent {
 			continue
 		}
-		err := s.make(ctx, []*HeldSpec{&h})
+		err := s.make(ctx, coll, []*HeldSpec{&h})
 		if conflicts(err) {
 			continue
 		}

@@ -258,15 +258,6 @@ func TestOps(t *testing.T) {
 	if b, err := op.IndexBuild(); err != nil || b.NS != c.NS || len(b.Specs) != 1 || b.Specs[0].String() != spec.String() {
 		t.Errorf("%+v, %v", b, err)
 	}
-	c.Options = doc(t, `{"collation": {"locale": "de"}}`)
-	own := doc(t, `{"v": 2, "key": {"a": 1}, "name": "b", "collation": {"locale": "de"}}`)
-	op, err = inventory.IndexesOp(c, []bson.Raw{spec, own}, at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b, err := op.IndexBuild(); err != nil || b.Specs[0].Lookup("collation", "locale").StringValue() != "simple" || b.Specs[1].String() != own.String() {
-		t.Errorf("%+v, %v", b, err)
-	}
 	if op, err = inventory.DropOp("db.a.b", at); err != nil || op.Command != oplog.CommandDrop {
 		t.Errorf("%+v, %v", op, err)
 	}

@@ -60,23 +60,10 @@ func CreateOp(c *checkpoint.CopyCollection, at oplog.OpTime) (*oplog.Op, error) 
 
 // IndexesOp returns the operation that builds indexes on it, all in one command
 // (the entry `commitIndexBuild`).
-//
-// A spec without a collation is one of an index that compares byte by byte. To a
-// command on a collection that has a collation it would mean that one, so there it
-// is said.
 func IndexesOp(c *checkpoint.CopyCollection, indexes []bson.Raw, at oplog.OpTime) (*oplog.Op, error) {
-	_, collated := rawbson.Lookup(c.Options, "collation")
 	specs := bsoncore.NewArrayBuilder()
 	for _, spec := range indexes {
-		doc := bsoncore.Document(spec)
-		if _, given := rawbson.Lookup(spec, "collation"); collated && !given {
-			if err := rawbson.Validate(spec); err != nil {
-				return nil, fmt.Errorf("make the building of indexes of %s: %w", c.NS, err)
-			}
-			doc = bsoncore.BuildDocument(nil, bsoncore.AppendDocumentElement(slices.Clone(doc[4:len(doc)-1]), "collation",
-				document().AppendString("locale", "simple").Build()))
-		}
-		specs.AppendDocument(doc)
+		specs.AppendDocument(bsoncore.Document(spec))
 	}
 	// A build is known by its start and its end. This one has no start, and any id
 	// will do.

@@ -122,6 +122,22 @@ func (r *request) bucketOptions(args *createOptions) (bson.Raw, error) {
 	return options, nil
 }
 
+// supportSeries makes the index on the meta field and the time that servers since
+// 6.3 give a time-series collection by themselves. It is logged like any other.
+func (r *request) supportSeries(ops opwrite.Ops, series bson.Raw, buckets oplog.Namespace) error {
+	meta, hasMeta := lookupText(series, "metaField")
+	if !hasMeta || !r.srv.atLeast(6, 3) {
+		return nil
+	}
+	timeField, _ := lookupText(series, "timeField")
+	key := bsoncore.NewDocumentBuilder().AppendInt32("meta", 1).
+		AppendInt32("control.min."+timeField, 1).AppendInt32("control.max."+timeField, 1).Build()
+	spec := bsoncore.NewDocumentBuilder().AppendInt32("v", 2).AppendDocument("key", key).
+		AppendString("name", meta+"_1_"+timeField+"_1").Build()
+	coll, _ := ops.View().Collection(buckets)
+	return ops.CreateIndexes(coll, []bson.Raw{bson.Raw(spec)})
+}
+
 // createTimeseries makes the collection of buckets, unless there is one that is
 // equal, and the view on it that carries the name.
 func (r *request) createTimeseries(ops opwrite.Ops, args *createOptions) error {
@@ -135,6 +151,9 @@ func (r *request) createTimeseries(ops opwrite.Ops, args *createOptions) error {
 	}
 	if existing, exists := ops.View().Collection(buckets); !exists {
 		if _, err := ops.Create(buckets, options, nil); err != nil {
+			return err
+		}
+		if err := r.supportSeries(ops, args.doc("timeseries"), buckets); err != nil {
 			return err
 		}
 	} else if string(existing.Options) != string(options) {
