@@ -128,13 +128,8 @@ func (e *ReplyError) Error() string { return fmt.Sprintf("reply of a cursor: %s:
 // or the network said, but not what we found wrong with what was read.
 func restartable(err error) bool {
 	if refused, ok := errors.AsType[*servererr.Error](err); ok {
-		switch refused.Code {
-		case servererr.ShutdownInProgress, servererr.InterruptedAtShutdown, // it is going away
-			servererr.Unauthorized, servererr.AuthenticationFailed: // asking again does not help
-			return false
-		default:
-			return true
-		}
+		// It is going away, or asking again does not help.
+		return refused.Kind() != servererr.Leaving && refused.Kind() != servererr.Auth
 	}
 	return isLost(err) || errors.Is(err, ErrRolledBack)
 }

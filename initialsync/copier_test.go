@@ -122,6 +122,8 @@ func TestRefusals(t *testing.T) {
 		{code(servererr.InterruptedDueToReplStateChange), false},
 		{code(servererr.WriteConcernTimeout), false},
 		{code(servererr.OutOfDiskSpace), false},
+		{code(servererr.TemporarilyUnavailable), false},
+		{code(servererr.ExceededMemoryLimit), false},
 		{servererr.New(servererr.BadValue, "x").WithLabels("RetryableWriteError"), false},
 		{&call.LostError{Err: code(servererr.BadValue)}, false},
 		{&call.UnconfirmedError{Err: servererr.New(servererr.BadValue, "x")}, false},

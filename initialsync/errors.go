@@ -2,7 +2,6 @@ package initialsync
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/servererr"
@@ -22,25 +21,12 @@ func isRefusal(err error) bool {
 		return false
 	}
 	e, ok := errors.AsType[*servererr.Error](err)
-	return ok && len(e.Labels) == 0 && !slices.Contains(aboutTarget, e.Code)
-}
-
-// aboutTarget are the refusals of a server that is busy, leaving, or not
-// willing to serve us; and of an operation that somebody else has ended.
-var aboutTarget = []servererr.Code{
-	servererr.HostUnreachable, servererr.Unauthorized, servererr.AuthenticationFailed, servererr.LockTimeout,
-	servererr.NamespaceNotFound, servererr.CursorNotFound, servererr.MaxTimeMSExpired, servererr.CommandNotFound,
-	servererr.WriteConcernTimeout, servererr.UnknownReplWriteConcern, servererr.NetworkTimeout, servererr.ShutdownInProgress,
-	servererr.NotYetInitialized, servererr.NotSecondary, servererr.UnsatisfiableWriteConcern,
-	servererr.NewReplicaSetConfigurationIncompatible, servererr.ConfigurationInProgress, servererr.WriteConflict,
-	servererr.ConflictingOperationInProgress, servererr.ReadConcernMajorityNotAvailableYet, servererr.StaleTerm,
-	servererr.InitialSyncActive, servererr.QueryPlanKilled, servererr.PrimarySteppedDown, servererr.NoSuchSession,
-	servererr.DatabaseDropPending, servererr.SnapshotTooOld, servererr.SnapshotUnavailable, servererr.ExceededTimeLimit,
-	servererr.UnsatisfiableCommitQuorum, servererr.ClientDisconnect, servererr.CurrentConfigNotCommittedYet,
-	servererr.APIVersionError, servererr.APIStrictError, servererr.NotWritablePrimary, servererr.InterruptedAtShutdown,
-	servererr.Interrupted, servererr.InterruptedDueToReplStateChange, servererr.BackgroundOperationInProgressForDatabase,
-	servererr.BackgroundOperationInProgressForNamespace, servererr.NotPrimaryNoSecondaryOk,
-	servererr.NotPrimaryOrSecondary, servererr.OutOfDiskSpace,
+	if !ok || len(e.Labels) > 0 || e.Code == servererr.NamespaceNotFound {
+		return false
+	}
+	// A build that was given up may have been so for the index, and is tried once
+	// more before it is left out.
+	return e.Kind() == servererr.Isolate || e.Code == servererr.IndexBuildAborted
 }
 
 // codeOf returns the code of a refusal, 0 for any other error.

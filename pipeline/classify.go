@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/oplogrep/replicator/applier"
@@ -138,25 +137,13 @@ var rules = []struct {
 	{"entry not understood", as[*oplog.EntryError], Verdict{Action: Exit, Code: ExitUnsupported, Hint: "This release cannot follow that entry. Nothing behind it was applied; a newer release may know it."}},
 
 	{"login", as[*mdb.AuthError], Verdict{Action: Exit, Code: ExitConnect, Hint: "Check user name, password, authSource and the TLS files."}},
-	{"privileges", codes(servererr.Unauthorized, servererr.AuthenticationFailed), Verdict{Action: Exit, Code: ExitConnect, Hint: "Grant what the message names; docs/privileges.md lists what each side needs."}},
+	{"privileges", kind(servererr.Auth), Verdict{Action: Exit, Code: ExitConnect, Hint: "Grant what the message names; docs/privileges.md lists what each side needs."}},
 	{"no answer", as[*call.LostError], Verdict{Action: Retry}},
 	{"outcome not known", as[*call.UnconfirmedError], Verdict{Action: Retry}},
 	{"conflict that stays", as[*applier.StuckError], Verdict{Action: Retry}},
 	{"document that the target refuses", as[*clone.RefusedError], Verdict{Action: Exit, Code: ExitUnsupported, Hint: "The message says why. Change that document at the source, or leave its collection out, and start again: the copy goes on."}},
 	{"copy that does not get on", as[*clone.StuckError], Verdict{Action: Retry}},
-	{"passing refusal", codes(
-		servererr.HostUnreachable, servererr.LockTimeout, servererr.MaxTimeMSExpired, servererr.NetworkTimeout,
-		servererr.ShutdownInProgress, servererr.NotYetInitialized, servererr.NotSecondary, servererr.WriteConcernTimeout,
-		servererr.UnsatisfiableWriteConcern, servererr.WriteConflict, servererr.ConflictingOperationInProgress,
-		servererr.ReadConcernMajorityNotAvailableYet, servererr.InitialSyncActive, servererr.QueryPlanKilled,
-		servererr.CursorNotFound, servererr.CappedPositionLost, servererr.CursorKilled,
-		servererr.PrimarySteppedDown, servererr.NoSuchSession, servererr.DatabaseDropPending, servererr.TransactionTooOld,
-		servererr.SnapshotTooOld, servererr.SnapshotUnavailable, servererr.NoSuchTransaction, servererr.ExceededTimeLimit,
-		servererr.PreparedTransactionInProgress, servererr.NotWritablePrimary, servererr.InterruptedAtShutdown,
-		servererr.Interrupted, servererr.InterruptedDueToReplStateChange, servererr.NotPrimaryNoSecondaryOk,
-		servererr.NotPrimaryOrSecondary, servererr.OutOfDiskSpace,
-	), Verdict{Action: Retry}},
-	{"labelled as passing", labels("TransientTransactionError", "RetryableWriteError", "UnknownTransactionCommitResult", "ResumableChangeStreamError"), Verdict{Action: Retry}},
+	{"passing refusal", passes, Verdict{Action: Retry}},
 	{"deadline", is(context.DeadlineExceeded), Verdict{Action: Retry}},
 }
 
@@ -199,16 +186,16 @@ func as[T error](err error) bool {
 	return ok
 }
 
-func codes(list ...servererr.Code) func(error) bool {
+// kind tells whether a server refused, and that is of a kind.
+func kind(want servererr.Kind) func(error) bool {
 	return func(err error) bool {
 		e, ok := errors.AsType[*servererr.Error](err)
-		return ok && slices.Contains(list, e.Code)
+		return ok && e.Kind() == want
 	}
 }
 
-func labels(list ...string) func(error) bool {
-	return func(err error) bool {
-		e, ok := errors.AsType[*servererr.Error](err)
-		return ok && slices.ContainsFunc(e.Labels, func(l string) bool { return slices.Contains(list, l) })
-	}
+// passes tells whether a server refused, for a reason that passes.
+func passes(err error) bool {
+	e, ok := errors.AsType[*servererr.Error](err)
+	return ok && e.Kind().Passes()
 }

@@ -84,7 +84,6 @@ var samples = map[string]error{
 	"outcome not known":                  &call.UnconfirmedError{Err: servererr.New(servererr.WriteConcernTimeout, "waiting")},
 	"conflict that stays":                &applier.StuckError{Err: servererr.New(servererr.WriteConflict, "conflict")},
 	"passing refusal":                    servererr.New(servererr.NotWritablePrimary, "not primary"),
-	"labelled as passing":                &servererr.Error{Code: 99999, Labels: []string{"TransientTransactionError"}},
 	"deadline":                           context.DeadlineExceeded,
 }
 
@@ -163,6 +162,7 @@ refuses them as well: later on a member that does so is left for another one, an
 	}
 	last := Classify(errors.New("anything else"))
 	fmt.Fprintf(&b, "| anything else | %s | %d | %s |\n", last.Action, last.Code, last.Hint)
+	writeKinds(&b)
 	const path = "../docs/errors.md"
 	if rewrite() {
 		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
@@ -175,5 +175,75 @@ refuses them as well: later on a member that does so is left for another one, an
 	}
 	if string(got) != b.String() {
 		t.Errorf("%s is not what the rules say: run this test with -rewrite", path)
+	}
+}
+
+// writeKinds writes what each kind of a server's refusal means, wherever it is met.
+func writeKinds(b *strings.Builder) {
+	b.WriteString(`
+## Refusals of a server
+
+What a server refuses has a code, and each code is of one kind (` + "`internal/servererr/kind.go`" + `); a code that is not known
+is judged by its labels. All else is decided by the kind alone, so that one refusal means the same wherever it is met.
+
+| kind | a flush | a command of the log | a link's own documents | the run | codes |
+|---|---|---|---|---|---|
+`)
+	for k := servererr.Isolate; k <= servererr.Unsupported; k++ {
+		var codes []string
+		for _, c := range servererr.Codes() {
+			if c.Kind() == k {
+				codes = append(codes, c.String())
+			}
+		}
+		list := strings.Join(codes, ", ")
+		if k == servererr.Isolate {
+			list = "all others"
+		}
+		row := kindRows[k]
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s |\n", k, row.flush, row.command, row.own, Classify(kindSample(k)).Action, list)
+	}
+}
+
+// kindSample is a refusal of a kind.
+func kindSample(k servererr.Kind) error {
+	for _, c := range servererr.Codes() {
+		if c.Kind() == k {
+			return servererr.New(c, "no")
+		}
+	}
+	return nil
+}
+
+// kindRows are what layers do about a kind; their own tests hold them to it.
+var kindRows = map[servererr.Kind]struct{ flush, command, own string }{
+	servererr.Isolate:     {"one by one; alone, the run ends", "the run ends", "the run ends"},
+	servererr.Transient:   {"again; smaller if it lasts", "again", "again"},
+	servererr.Split:       {"in halves; alone, again", "again", "again"},
+	servererr.Expired:     {"again; smaller if it lasts", "new attempt", "again"},
+	servererr.Ended:       {"new attempt", "new attempt", "new attempt"},
+	servererr.NotPrimary:  {"new attempt", "new attempt", "new attempt"},
+	servererr.Leaving:     {"new attempt", "new attempt", "new attempt"},
+	servererr.Session:     {"new attempt", "new attempt", "new attempt"},
+	servererr.Unconfirmed: {"new attempt", "new attempt", "new attempt"},
+	servererr.Cursor:      {"new attempt", "new attempt", "new attempt"},
+	servererr.Full:        {"new attempt", "new attempt", "new attempt"},
+	servererr.Auth:        {"the run ends", "the run ends", "the run ends"},
+	servererr.Unsupported: {"the run ends", "the run ends", "the run ends"},
+}
+
+// TestPassing: no refusal that passes ends a run, whatever command or operation it
+// was met by.
+func TestPassing(t *testing.T) {
+	for _, c := range servererr.Codes() {
+		e := servererr.New(c, "no")
+		for _, err := range []error{
+			e, &applier.OpError{Err: e}, fmt.Errorf("ddl: %w", e), fmt.Errorf("checkpoint: %w", &call.CommitError{Err: e}),
+		} {
+			v := Classify(err)
+			if (v.Action == Retry) != c.Kind().Passes() {
+				t.Errorf("%s (%s), as %T: %s, %d", c, c.Kind(), err, v.Action, v.Code)
+			}
+		}
 	}
 }

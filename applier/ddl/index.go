@@ -3,6 +3,7 @@ package ddl
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -282,19 +283,11 @@ func (s *step) unbuilt(h *HeldSpec, err error) error {
 // unbuildable tells whether a refusal is because of the index, or of the documents,
 // and not of the state that the target is in.
 func unbuildable(err error) bool {
-	switch codeOf(err) {
-	case 0, servererr.NamespaceNotFound, servererr.NotWritablePrimary, servererr.NotPrimaryNoSecondaryOk,
-		servererr.NotPrimaryOrSecondary, servererr.PrimarySteppedDown, servererr.InterruptedDueToReplStateChange,
-		servererr.InterruptedAtShutdown, servererr.Interrupted, servererr.ShutdownInProgress, servererr.HostUnreachable,
-		servererr.NetworkTimeout, servererr.ClientDisconnect, servererr.NotYetInitialized, servererr.OutOfDiskSpace,
-		servererr.Unauthorized, servererr.AuthenticationFailed, servererr.UserNotFound, servererr.CommandNotFound,
-		servererr.MaxTimeMSExpired, servererr.ExceededTimeLimit, servererr.ExceededMemoryLimit, servererr.WriteConflict,
-		servererr.UnsatisfiableWriteConcern, servererr.UnknownReplWriteConcern, servererr.WriteConcernTimeout,
-		servererr.IndexBuildAborted, servererr.SnapshotUnavailable, servererr.InternalError:
+	e, ok := errors.AsType[*servererr.Error](err)
+	if !ok || e.Code == servererr.NamespaceNotFound || e.Code == servererr.InternalError {
 		return false
-	default:
-		return true
 	}
+	return e.Kind() == servererr.Isolate
 }
 
 // HoldIndex keeps an index of a createIndexes or commitIndexBuild that cannot be

@@ -51,15 +51,11 @@ func (s *step) send(ctx context.Context, db string, cmd *bsoncore.DocumentBuilde
 	}
 }
 
-// busy tells whether a refusal is because of work that ends by itself.
+// busy tells whether a refusal is because of work that ends by itself, or because
+// the target has no room for the command just then.
 func busy(err error) bool {
-	switch codeOf(err) {
-	case servererr.BackgroundOperationInProgressForDatabase, servererr.BackgroundOperationInProgressForNamespace,
-		servererr.LockTimeout, servererr.ConflictingOperationInProgress:
-		return true
-	default:
-		return false
-	}
+	e, ok := errors.AsType[*servererr.Error](err)
+	return ok && (e.Kind() == servererr.Transient || e.Kind() == servererr.Split)
 }
 
 // codeOf returns the code of a target's refusal, 0 for any other error.

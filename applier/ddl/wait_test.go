@@ -81,7 +81,10 @@ func TestWaits(t *testing.T) {
 		{servererr.BackgroundOperationInProgressForDatabase, true},
 		{servererr.BackgroundOperationInProgressForNamespace, true},
 		{servererr.NotWritablePrimary, false},
-		{servererr.WriteConflict, false},
+		{servererr.WriteConflict, true},
+		{servererr.TemporarilyUnavailable, true},
+		{servererr.ExceededMemoryLimit, true},
+		{servererr.IndexBuildAborted, false},
 		{servererr.Interrupted, false},
 		{servererr.MaxTimeMSExpired, false},
 	} {

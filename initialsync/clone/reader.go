@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -174,15 +175,16 @@ func (r *reader) judge(err error) readVerdict {
 	if !ok {
 		return readEnd
 	}
-	switch e.Code {
-	case servererr.NamespaceNotFound:
-		return readGone
-	case servererr.KeyNotFound:
+	if resumeGone(e) {
 		if r.order != natural || r.cursor != 0 || r.fallbacks >= len(r.resumePoints()) {
 			return readEnd
 		}
 		r.fallbacks++
 		return readAtOnce
+	}
+	switch e.Code {
+	case servererr.NamespaceNotFound:
+		return readGone
 	case servererr.FailedToParse, servererr.BadValue, servererr.InvalidOptions, unknownField:
 		if r.order == natural && r.cursor == 0 && r.spec.whole() && r.record == 0 && !r.capped {
 			// A server that does not know what is asked of it.
@@ -190,14 +192,21 @@ func (r *reader) judge(err error) readVerdict {
 			return readAtOnce
 		}
 		return readEnd
-	case servererr.QueryPlanKilled, servererr.CursorNotFound, servererr.CursorKilled, servererr.CursorInUse,
-		servererr.CappedPositionLost, servererr.Interrupted, servererr.OperationFailed, servererr.ExceededTimeLimit,
-		servererr.MaxTimeMSExpired, servererr.WriteConflict, servererr.LockTimeout, servererr.SnapshotUnavailable,
-		servererr.SnapshotTooOld, servererr.ReadConcernMajorityNotAvailableYet, servererr.TemporarilyUnavailable:
+	case servererr.OperationFailed, servererr.Interrupted:
+		return readAgain
+	}
+	switch e.Kind() {
+	case servererr.Transient, servererr.Expired, servererr.Cursor:
 		return readAgain
 	default:
 		return readEnd
 	}
+}
+
+// resumeGone tells whether a server does not find the record to resume at, which
+// it says with the code that it also has for keys it cannot sign cluster times with.
+func resumeGone(e *servererr.Error) bool {
+	return e.Code == servererr.KeyNotFound && strings.Contains(e.Message, "resume")
 }
 
 // byID goes over to the order of _ids.

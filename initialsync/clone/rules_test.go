@@ -167,7 +167,8 @@ func TestSourceRefuses(t *testing.T) {
 		{servererr.InterruptedDueToReplStateChange, true},
 		{servererr.NotPrimaryOrSecondary, true},
 		{servererr.BadValue, true},
-		{servererr.KeyNotFound, true},
+		{servererr.KeyNotFound, false}, // of keys to sign with: no record was asked for
+		{servererr.TemporarilyUnavailable, false},
 	} {
 		w := newWorld(t)
 		w.batch, w.cfg.RetryFor = 10, 100*time.Millisecond

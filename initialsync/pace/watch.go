@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -95,14 +94,15 @@ func (p *Pacer) askSide(ctx context.Context, a *answer) {
 // isRefusal tells whether a server will not answer the next time either.
 func isRefusal(err error) bool {
 	refusal, ok := errors.AsType[*servererr.Error](err)
-	return ok && slices.Contains(refusals, refusal.Code)
+	if !ok {
+		return false
+	}
+	k := refusal.Kind()
+	return k == servererr.Auth || k == servererr.Unsupported || refusal.Code == notOffered
 }
 
-// refusals are how servers say that they will not be asked. The last one is that of
-// Atlas, of commands that it does not offer.
-var refusals = []servererr.Code{
-	servererr.Unauthorized, servererr.CommandNotFound, servererr.CommandNotSupported, servererr.APIStrictError, 8000,
-}
+// notOffered is how Atlas refuses commands that it does not offer.
+const notOffered servererr.Code = 8000
 
 // judge changes the factor by what was said and measured, and returns what is to be
 // told.

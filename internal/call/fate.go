@@ -10,10 +10,8 @@ import (
 
 // Labels with which a server says more of an error of a transaction.
 const (
-	// LabelTransient: it is aborted, and may be tried again as a whole.
-	LabelTransient = "TransientTransactionError"
-	// LabelUnknown: whether it was committed is not known.
-	LabelUnknown = "UnknownTransactionCommitResult"
+	LabelTransient = servererr.LabelTransient
+	LabelUnknown   = servererr.LabelUnknownCommit
 )
 
 // longTxn is how long a transaction has lasted of which the server says that it
@@ -107,30 +105,16 @@ func FateOf(err error) Fate {
 
 // FateOfRefusal judges a refusal of a command of a transaction, or of a statement.
 func FateOfRefusal(e *servererr.Error) Fate {
-	switch e.Code {
-	case servererr.WriteConflict, servererr.LockTimeout, servererr.SnapshotUnavailable, servererr.SnapshotTooOld,
-		servererr.ExceededTimeLimit, servererr.MaxTimeMSExpired, servererr.PreparedTransactionInProgress,
-		servererr.ConflictingOperationInProgress, servererr.BackgroundOperationInProgressForDatabase,
-		servererr.BackgroundOperationInProgressForNamespace, servererr.TemporarilyUnavailable:
+	switch e.Kind() {
+	case servererr.Transient, servererr.Expired:
 		return Again
-	case servererr.TransactionTooLarge, servererr.TransactionExceededLifetimeLimitSeconds,
-		servererr.TransactionTooLargeForCache, servererr.ExceededMemoryLimit:
+	case servererr.Split:
 		return Smaller
-	case servererr.NotWritablePrimary, servererr.NotPrimaryNoSecondaryOk, servererr.NotPrimaryOrSecondary,
-		servererr.PrimarySteppedDown, servererr.InterruptedDueToReplStateChange, servererr.InterruptedAtShutdown,
-		servererr.Interrupted, servererr.ShutdownInProgress, servererr.HostUnreachable, servererr.NetworkTimeout,
-		servererr.NotYetInitialized, servererr.NotSecondary, servererr.SocketException,
-		// Another primary, or another holder of the session.
-		servererr.NoSuchTransaction, servererr.NoSuchSession, servererr.TransactionTooOld, servererr.TransactionCommitted,
-		// What another try of the same does not change.
-		servererr.Unauthorized, servererr.AuthenticationFailed, servererr.UserNotFound,
-		servererr.OutOfDiskSpace, servererr.CommandNotFound, servererr.ClientDisconnect,
-		servererr.UnsatisfiableWriteConcern, servererr.UnknownReplWriteConcern, servererr.WriteConcernTimeout:
-		return End
-	default:
-		if slices.Contains(e.Labels, LabelTransient) {
-			return Again
-		}
+	case servererr.Isolate:
 		return Other
+	default:
+		// Another primary, another holder of the session, or what another try of the
+		// same does not change at once.
+		return End
 	}
 }

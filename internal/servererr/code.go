@@ -13,6 +13,7 @@ const (
 	NoSuchKey                                 Code = 4
 	GraphContainsCycle                        Code = 5
 	HostUnreachable                           Code = 6
+	HostNotFound                              Code = 7
 	UnknownError                              Code = 8
 	FailedToParse                             Code = 9
 	UserNotFound                              Code = 11
@@ -33,6 +34,7 @@ const (
 	CannotBackfillArray                       Code = 34
 	ConflictingUpdateOperators                Code = 40
 	CursorNotFound                            Code = 43
+	LockBusy                                  Code = 46
 	NamespaceExists                           Code = 48
 	MaxTimeMSExpired                          Code = 50
 	DollarPrefixedFieldName                   Code = 52
@@ -54,6 +56,7 @@ const (
 	IndexOptionsConflict                      Code = 85
 	IndexKeySpecsConflict                     Code = 86
 	NetworkTimeout                            Code = 89
+	CallbackCanceled                          Code = 90
 	ShutdownInProgress                        Code = 91
 	InvalidReplicaSetConfig                   Code = 93
 	NotYetInitialized                         Code = 94
@@ -62,6 +65,7 @@ const (
 	UnsatisfiableWriteConcern                 Code = 100
 	NewReplicaSetConfigurationIncompatible    Code = 103
 	NodeNotElectable                          Code = 104
+	LockFailed                                Code = 107
 	InconsistentReplicaSetNames               Code = 108
 	ConfigurationInProgress                   Code = 109
 	WriteConflict                             Code = 112
@@ -73,10 +77,13 @@ const (
 	DocumentValidationFailure                 Code = 121
 	NotAReplicaSet                            Code = 123
 	CommandFailed                             Code = 125
+	FailedToSatisfyReadPreference             Code = 133
 	ReadConcernMajorityNotAvailableYet        Code = 134
 	StaleTerm                                 Code = 135
 	CappedPositionLost                        Code = 136
 	RemoteOplogStale                          Code = 138
+	CursorInUse                               Code = 143
+	PooledConnectionsDropped                  Code = 145
 	ExceededMemoryLimit                       Code = 146
 	OplogOutOfOrder                           Code = 152
 	CollectionIsEmpty                         Code = 162
@@ -86,6 +93,7 @@ const (
 	OptionNotSupportedOnView                  Code = 167
 	InvalidPipelineOperator                   Code = 168
 	CannotIndexParallelArrays                 Code = 171
+	TransportSessionClosed                    Code = 172
 	QueryPlanKilled                           Code = 175
 	AmbiguousIndexKeyPattern                  Code = 181
 	InvalidViewDefinition                     Code = 182
@@ -93,12 +101,16 @@ const (
 	PrimarySteppedDown                        Code = 189
 	InvalidIndexSpecificationOption           Code = 197
 	CannotBuildIndexKeys                      Code = 201
+	NetworkInterfaceExceededTimeLimit         Code = 202
+	ClusterTimeFailsRateLimiter               Code = 205
 	NoSuchSession                             Code = 206
 	InvalidUUID                               Code = 207
-	ClusterTimeFailsRateLimiter               Code = 205
+	TooManyLocks                              Code = 208
 	StaleClusterTime                          Code = 209
+	CannotVerifyAndSignLogicalTime            Code = 210
 	KeyNotFound                               Code = 211
 	DatabaseDropPending                       Code = 215
+	ElectionInProgress                        Code = 216
 	IncompleteTransactionHistory              Code = 217
 	UpdateOperationFailed                     Code = 218
 	IllegalOpMsgFlag                          Code = 223
@@ -114,39 +126,54 @@ const (
 	TransactionCommitted                      Code = 256
 	TransactionTooLarge                       Code = 257
 	InvalidResumeToken                        Code = 260
+	TooManyLogicalSessions                    Code = 261
 	ExceededTimeLimit                         Code = 262
 	OperationNotSupportedInTransaction        Code = 263
+	TooManyFilesOpen                          Code = 264
 	PreparedTransactionInProgress             Code = 267
 	IndexBuildAborted                         Code = 276
 	UnsatisfiableCommitQuorum                 Code = 278
 	ClientDisconnect                          Code = 279
+	TransactionCoordinatorSteppingDown        Code = 281
+	IndexBuildAlreadyInProgress               Code = 285
 	ChecksumMismatch                          Code = 288
 	TransactionExceededLifetimeLimitSeconds   Code = 290
 	QueryExceededMemoryLimitNoDiskUseAllowed  Code = 292
 	CurrentConfigNotCommittedYet              Code = 308
+	ObjectIsBusy                              Code = 314
 	APIVersionError                           Code = 322
 	APIStrictError                            Code = 323
 	OplogQueryMinTsMissing                    Code = 326
 	MechanismUnavailable                      Code = 334
 	UnsupportedOpQueryCommand                 Code = 352
+	InterruptedDueToStorageChange             Code = 355
 	CannotConvertIndexToUnique                Code = 359
 	CollectionUUIDMismatch                    Code = 361
+	RetryableTransactionInProgress            Code = 363
 	TemporarilyUnavailable                    Code = 365
+	UserWritesBlocked                         Code = 371
 	TransactionTooLargeForCache               Code = 388
+	ResourceExhausted                         Code = 402
+	AdmissionQueueOverflow                    Code = 433
+	RateLimitExceeded                         Code = 449
+	PooledConnectionAcquisitionRejected       Code = 450
+	IngressRequestRateLimitExceeded           Code = 462
 	SocketException                           Code = 9001
+	LegacyNotPrimary                          Code = 10058
 	NotWritablePrimary                        Code = 10107
 	BSONObjectTooLarge                        Code = 10334
 	DuplicateKey                              Code = 11000
 	InterruptedAtShutdown                     Code = 11600
 	Interrupted                               Code = 11601
 	InterruptedDueToReplStateChange           Code = 11602
-	CursorInUse                               Code = 12051
 	BackgroundOperationInProgressForDatabase  Code = 12586
 	BackgroundOperationInProgressForNamespace Code = 12587
 	NotPrimaryNoSecondaryOk                   Code = 13435
 	NotPrimaryOrSecondary                     Code = 13436
 	OutOfDiskSpace                            Code = 14031
+	ClientMarkedKilled                        Code = 46841
 	NotARetryableWriteCommand                 Code = 50768
+	InterruptedDueToFCVChange                 Code = 10045600
 )
 
 var names = map[Code]string{
@@ -155,6 +182,7 @@ var names = map[Code]string{
 	NoSuchKey:                                 "NoSuchKey",
 	GraphContainsCycle:                        "GraphContainsCycle",
 	HostUnreachable:                           "HostUnreachable",
+	HostNotFound:                              "HostNotFound",
 	UnknownError:                              "UnknownError",
 	FailedToParse:                             "FailedToParse",
 	UserNotFound:                              "UserNotFound",
@@ -175,6 +203,7 @@ var names = map[Code]string{
 	CannotBackfillArray:                       "CannotBackfillArray",
 	ConflictingUpdateOperators:                "ConflictingUpdateOperators",
 	CursorNotFound:                            "CursorNotFound",
+	LockBusy:                                  "LockBusy",
 	NamespaceExists:                           "NamespaceExists",
 	MaxTimeMSExpired:                          "MaxTimeMSExpired",
 	DollarPrefixedFieldName:                   "DollarPrefixedFieldName",
@@ -196,6 +225,7 @@ var names = map[Code]string{
 	IndexOptionsConflict:                      "IndexOptionsConflict",
 	IndexKeySpecsConflict:                     "IndexKeySpecsConflict",
 	NetworkTimeout:                            "NetworkTimeout",
+	CallbackCanceled:                          "CallbackCanceled",
 	ShutdownInProgress:                        "ShutdownInProgress",
 	InvalidReplicaSetConfig:                   "InvalidReplicaSetConfig",
 	NotYetInitialized:                         "NotYetInitialized",
@@ -204,6 +234,7 @@ var names = map[Code]string{
 	UnsatisfiableWriteConcern:                 "UnsatisfiableWriteConcern",
 	NewReplicaSetConfigurationIncompatible:    "NewReplicaSetConfigurationIncompatible",
 	NodeNotElectable:                          "NodeNotElectable",
+	LockFailed:                                "LockFailed",
 	InconsistentReplicaSetNames:               "InconsistentReplicaSetNames",
 	ConfigurationInProgress:                   "ConfigurationInProgress",
 	WriteConflict:                             "WriteConflict",
@@ -215,10 +246,13 @@ var names = map[Code]string{
 	DocumentValidationFailure:                 "DocumentValidationFailure",
 	NotAReplicaSet:                            "NotAReplicaSet",
 	CommandFailed:                             "CommandFailed",
+	FailedToSatisfyReadPreference:             "FailedToSatisfyReadPreference",
 	ReadConcernMajorityNotAvailableYet:        "ReadConcernMajorityNotAvailableYet",
 	StaleTerm:                                 "StaleTerm",
 	CappedPositionLost:                        "CappedPositionLost",
 	RemoteOplogStale:                          "RemoteOplogStale",
+	CursorInUse:                               "CursorInUse",
+	PooledConnectionsDropped:                  "PooledConnectionsDropped",
 	ExceededMemoryLimit:                       "ExceededMemoryLimit",
 	OplogOutOfOrder:                           "OplogOutOfOrder",
 	CollectionIsEmpty:                         "CollectionIsEmpty",
@@ -228,6 +262,7 @@ var names = map[Code]string{
 	OptionNotSupportedOnView:                  "OptionNotSupportedOnView",
 	InvalidPipelineOperator:                   "InvalidPipelineOperator",
 	CannotIndexParallelArrays:                 "CannotIndexParallelArrays",
+	TransportSessionClosed:                    "TransportSessionClosed",
 	QueryPlanKilled:                           "QueryPlanKilled",
 	AmbiguousIndexKeyPattern:                  "AmbiguousIndexKeyPattern",
 	InvalidViewDefinition:                     "InvalidViewDefinition",
@@ -235,12 +270,16 @@ var names = map[Code]string{
 	PrimarySteppedDown:                        "PrimarySteppedDown",
 	InvalidIndexSpecificationOption:           "InvalidIndexSpecificationOption",
 	CannotBuildIndexKeys:                      "CannotBuildIndexKeys",
+	NetworkInterfaceExceededTimeLimit:         "NetworkInterfaceExceededTimeLimit",
+	ClusterTimeFailsRateLimiter:               "ClusterTimeFailsRateLimiter",
 	NoSuchSession:                             "NoSuchSession",
 	InvalidUUID:                               "InvalidUUID",
-	ClusterTimeFailsRateLimiter:               "ClusterTimeFailsRateLimiter",
+	TooManyLocks:                              "TooManyLocks",
 	StaleClusterTime:                          "StaleClusterTime",
+	CannotVerifyAndSignLogicalTime:            "CannotVerifyAndSignLogicalTime",
 	KeyNotFound:                               "KeyNotFound",
 	DatabaseDropPending:                       "DatabaseDropPending",
+	ElectionInProgress:                        "ElectionInProgress",
 	IncompleteTransactionHistory:              "IncompleteTransactionHistory",
 	UpdateOperationFailed:                     "UpdateOperationFailed",
 	IllegalOpMsgFlag:                          "IllegalOpMsgFlag",
@@ -256,39 +295,54 @@ var names = map[Code]string{
 	TransactionCommitted:                      "TransactionCommitted",
 	TransactionTooLarge:                       "TransactionTooLarge",
 	InvalidResumeToken:                        "InvalidResumeToken",
+	TooManyLogicalSessions:                    "TooManyLogicalSessions",
 	ExceededTimeLimit:                         "ExceededTimeLimit",
 	OperationNotSupportedInTransaction:        "OperationNotSupportedInTransaction",
+	TooManyFilesOpen:                          "TooManyFilesOpen",
 	PreparedTransactionInProgress:             "PreparedTransactionInProgress",
 	IndexBuildAborted:                         "IndexBuildAborted",
 	UnsatisfiableCommitQuorum:                 "UnsatisfiableCommitQuorum",
 	ClientDisconnect:                          "ClientDisconnect",
+	TransactionCoordinatorSteppingDown:        "TransactionCoordinatorSteppingDown",
+	IndexBuildAlreadyInProgress:               "IndexBuildAlreadyInProgress",
 	ChecksumMismatch:                          "ChecksumMismatch",
 	TransactionExceededLifetimeLimitSeconds:   "TransactionExceededLifetimeLimitSeconds",
 	QueryExceededMemoryLimitNoDiskUseAllowed:  "QueryExceededMemoryLimitNoDiskUseAllowed",
 	CurrentConfigNotCommittedYet:              "CurrentConfigNotCommittedYet",
+	ObjectIsBusy:                              "ObjectIsBusy",
 	APIVersionError:                           "APIVersionError",
 	APIStrictError:                            "APIStrictError",
 	OplogQueryMinTsMissing:                    "OplogQueryMinTsMissing",
 	MechanismUnavailable:                      "MechanismUnavailable",
 	UnsupportedOpQueryCommand:                 "UnsupportedOpQueryCommand",
+	InterruptedDueToStorageChange:             "InterruptedDueToStorageChange",
 	CannotConvertIndexToUnique:                "CannotConvertIndexToUnique",
 	CollectionUUIDMismatch:                    "CollectionUUIDMismatch",
+	RetryableTransactionInProgress:            "RetryableTransactionInProgress",
 	TemporarilyUnavailable:                    "TemporarilyUnavailable",
+	UserWritesBlocked:                         "UserWritesBlocked",
 	TransactionTooLargeForCache:               "TransactionTooLargeForCache",
+	ResourceExhausted:                         "ResourceExhausted",
+	AdmissionQueueOverflow:                    "AdmissionQueueOverflow",
+	RateLimitExceeded:                         "RateLimitExceeded",
+	PooledConnectionAcquisitionRejected:       "PooledConnectionAcquisitionRejected",
+	IngressRequestRateLimitExceeded:           "IngressRequestRateLimitExceeded",
 	SocketException:                           "SocketException",
+	LegacyNotPrimary:                          "LegacyNotPrimary",
 	NotWritablePrimary:                        "NotWritablePrimary",
 	BSONObjectTooLarge:                        "BSONObjectTooLarge",
 	DuplicateKey:                              "DuplicateKey",
 	InterruptedAtShutdown:                     "InterruptedAtShutdown",
 	Interrupted:                               "Interrupted",
 	InterruptedDueToReplStateChange:           "InterruptedDueToReplStateChange",
-	CursorInUse:                               "CursorInUse",
 	BackgroundOperationInProgressForDatabase:  "BackgroundOperationInProgressForDatabase",
 	BackgroundOperationInProgressForNamespace: "BackgroundOperationInProgressForNamespace",
 	NotPrimaryNoSecondaryOk:                   "NotPrimaryNoSecondaryOk",
 	NotPrimaryOrSecondary:                     "NotPrimaryOrSecondary",
 	OutOfDiskSpace:                            "OutOfDiskSpace",
+	ClientMarkedKilled:                        "ClientMarkedKilled",
 	NotARetryableWriteCommand:                 "NotARetryableWriteCommand",
+	InterruptedDueToFCVChange:                 "InterruptedDueToFCVChange",
 }
 
 // String returns the server's codeName: "DuplicateKey", or "Location51024".

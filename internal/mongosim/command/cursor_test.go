@@ -132,7 +132,7 @@ func TestAwaitData(t *testing.T) {
 	inBubble("killCursors ends it", func(t *testing.T, m *readMember) {
 		id := tailOplog(t, m, "local")
 		out := ask(t, t.Context(), m, more(id, bson.E{Key: "maxTimeMS", Value: int64(60000)}))
-		m.refused(t, "local", more(id), 12051) // in use
+		m.refused(t, "local", more(id), 143) // in use
 		m.must(t, "local", obj("killCursors", "oplog.rs", "cursors", bson.A{id}))
 		if r := <-out; r.raw.Lookup("code").Int32() != 237 {
 			t.Errorf("%s; want CursorKilled", r.raw)
