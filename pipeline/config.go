@@ -25,6 +25,9 @@ type Cluster interface {
 	Member(host string) (call.Caller, error)
 	// Hosts returns the members that are known.
 	Hosts() []string
+	// Direct tells whether there is one host only, which is asked under that name
+	// whatever the set's configuration calls its members (directConnection=true).
+	Direct() bool
 }
 
 // ReadConcern says how the source's log is read; either way nothing that is not

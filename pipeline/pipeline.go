@@ -79,10 +79,13 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
+	if source.Direct() {
+		cfg.Rules.Pinned = source.Hosts()[0] // that address and no other
+	}
 	p := &Pipeline{cfg: cfg, source: source, target: target, store: store, wishes: wishes}
 	p.state.observer = cfg.Observer
 	p.watcher, err = syncsource.NewWatcher(syncsource.WatcherConfig{
-		Seeds: source.Hosts(), Observer: cfg.Observer, Registry: cfg.Registry,
+		Seeds: source.Hosts(), Direct: source.Direct(), Observer: cfg.Observer, Registry: cfg.Registry,
 	}, source)
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)

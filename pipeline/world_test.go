@@ -46,7 +46,17 @@ func startCluster(t *testing.T, opts mongosim.Options) *cluster {
 
 func connect(t *testing.T, set *mongosim.Set) *mdb.Set {
 	t.Helper()
-	o, err := mdb.Parse(mdb.Config{URI: set.URI(), SelectionTimeout: 5 * time.Second})
+	// Members may have names that lead nowhere.
+	names := map[string]string{}
+	for _, m := range set.Members() {
+		names[m.Host()] = m.Address()
+	}
+	return open(t, mdb.Config{URI: set.URI(), HostMap: names, SelectionTimeout: 5 * time.Second})
+}
+
+func open(t *testing.T, cfg mdb.Config) *mdb.Set {
+	t.Helper()
+	o, err := mdb.Parse(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,6 +74,8 @@ type world struct {
 	source, target *cluster
 	links          map[string]*link
 	load           *load
+	// connectSource, if not nil, connects links to the source, in place of connect.
+	connectSource func() *mdb.Set
 	// naming guards names: what members are called, in the order in which they
 	// were chosen.
 	naming sync.Mutex
@@ -158,6 +170,9 @@ func (w *world) start(name string, cfg pipeline.Config, sc scope.Config) error {
 		cfg.Link = "mirror"
 	}
 	source, target := connect(w.t, w.source.Set), connect(w.t, w.target.Set)
+	if w.connectSource != nil {
+		source = w.connectSource()
+	}
 	if l.p, err = pipeline.New(cfg, pipeline.Connected(source), pipeline.Connected(target)); err != nil {
 		return err
 	}

@@ -15,12 +15,17 @@ import (
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
+	"github.com/oplogrep/replicator/syncsource"
 )
 
 // Config says what is checked.
 type Config struct {
 	// Source and Target run commands on the primary of each.
 	Source, Target call.Caller
+	// Members gives the source's members, each asked by itself, and Rules say which of
+	// them may be read. With Members nil they are not checked.
+	Members Members
+	Rules   syncsource.Rules
 	// Scope says what is mirrored; Include is the list that it was made of, and
 	// UsersAndRoles whether these are mirrored too.
 	Scope         *scope.Scope
@@ -49,6 +54,16 @@ type Config struct {
 	Fingerprint string
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
+}
+
+// Members is a replica set whose members can be asked one by one: a pipeline.Cluster.
+type Members interface {
+	syncsource.Dialer
+	// Hosts returns the members that are known.
+	Hosts() []string
+	// Direct tells whether there is one host only, whatever the set's configuration
+	// calls its members.
+	Direct() bool
 }
 
 func (c *Config) setDefaults() {
@@ -121,6 +136,7 @@ func (c *checker) run(ctx context.Context) error {
 		{"target", c.server, target},
 		{"target's privileges", c.targetPrivileges, target},
 		{"link", c.link, target},
+		{"source's members", c.members, source},
 		{"source's privileges", c.sourcePrivileges, source},
 		{"source's privileges for a copy", c.copyPrivileges, source},
 		{"source's oplog", c.window, source},

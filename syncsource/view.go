@@ -28,6 +28,10 @@ type View struct {
 	// Answers is how often members have answered since this configuration became
 	// known.
 	Answers int
+	// Settled tells that there is no point in waiting for more answers before a
+	// choice: each member has answered twice or cannot be read from, or those that
+	// have not answered had their time.
+	Settled bool
 }
 
 // Member is what is known of one member.
@@ -98,10 +102,10 @@ func (v *View) members() int {
 }
 
 // comparable tells whether members have answered often enough for a choice: twice
-// each on the average, since there may be one that never does.
+// each on the average, as the server has it, or as often as is to be expected.
 func (v *View) comparable() bool {
 	n := v.members()
-	return n > 0 && v.Answers >= 2*n
+	return n > 0 && (v.Settled || v.Answers >= 2*n)
 }
 
 // Primary returns the primary, of two the one with the newer term: the other has

@@ -26,6 +26,9 @@ type watch struct {
 	term, version int64
 	horizon       string
 	answers       int
+	// settleBy is when a choice no longer waits for members that have not answered;
+	// zero before one that can be read from has.
+	settleBy time.Time
 
 	config       *setConfig
 	configFault  string
@@ -158,6 +161,9 @@ func (s *watch) heard(a answer) {
 		own.itself = own.itself || strings.EqualFold(a.hello.me, a.host)
 		s.learn(a.hello)
 		s.answers++
+		if s.settleBy.IsZero() && a.hello.member.State.Readable() {
+			s.settleBy = a.at.Add(settleTime)
+		}
 		s.w.metrics.up.WithLabelValues(a.host).Set(1)
 		if first || before != "" {
 			s.w.cfg.Observer.Tell(MemberUp{Host: a.host})
@@ -208,10 +214,31 @@ func (s *watch) learn(h *hello) {
 	}
 }
 
+// settleTime is how long a choice waits for members that do not answer, once one
+// has.
+const settleTime = time.Second
+
+// settled tells whether a choice has to wait no longer: every member has answered
+// twice, so that its ping is known, or has a fault; or the time for that is over.
+func (s *watch) settled(members []Member, now time.Time) bool {
+	if s.settleBy.IsZero() {
+		return false
+	}
+	if !now.Before(s.settleBy) {
+		return true
+	}
+	for i := range members {
+		if m := &members[i]; !m.Stranger && (!m.Asked || m.Fault == "" && m.Pings == 0) {
+			return false
+		}
+	}
+	return true
+}
+
 // reached notes the newest configuration. Members are known anew with each.
 func (s *watch) reached(term, version int64) {
 	if term != s.term || version != s.version {
-		s.answers = 0
+		s.answers, s.settleBy = 0, time.Time{}
 	}
 	s.term, s.version = term, version
 }
@@ -300,6 +327,7 @@ func (s *watch) look() View {
 	for i := range v.Members {
 		s.fill(&v.Members[i])
 	}
+	v.Settled = s.settled(v.Members, time.Now())
 	primary, term := "", oplog.UninitializedTerm
 	if m, ok := v.Primary(); ok {
 		primary, term = m.Host, m.Term
@@ -327,4 +355,13 @@ func (s *watch) fill(m *Member) {
 	if m.Fault != "" {
 		m.State = oplog.MemberDown
 	}
+}
+
+// settling returns what a time is sent on when settleBy has come, nil if nothing
+// changes then.
+func (s *watch) settling(v *View) <-chan time.Time {
+	if v.Settled || s.settleBy.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(s.settleBy))
 }

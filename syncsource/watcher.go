@@ -39,7 +39,7 @@ type WatcherConfig struct {
 	// While there is no source it is a quarter of that.
 	HeartbeatInterval time.Duration
 	// HeartbeatTimeout is how long a member has to answer, three tries included; 0
-	// means 10 s.
+	// means 10 s. One that did not answer the time before is tried once.
 	HeartbeatTimeout time.Duration
 	// ConfigInterval is the time between two readings of the configuration; 0 means
 	// 30 s. One that members speak of is read at once.
@@ -49,7 +49,7 @@ type WatcherConfig struct {
 	Registry prometheus.Registerer
 }
 
-// heartbeatTries is how often a member is asked before it counts as down.
+// heartbeatTries is how often a member that answered is asked before it counts as down.
 const heartbeatTries = 3
 
 func (c *WatcherConfig) setDefaults() {
@@ -210,8 +210,10 @@ func (w *Watcher) Run(ctx context.Context) error {
 		if host := s.configDue(time.Now()); host != "" {
 			group.Go(func() { w.askConfig(ctx, host, configs) })
 		}
-		w.publish(s.look())
+		v := s.look()
+		w.publish(v)
 		select {
+		case <-s.settling(&v):
 		case a := <-answers:
 			if stops[a.host] != nil {
 				s.heard(a)
@@ -242,7 +244,12 @@ type answer struct {
 func (w *Watcher) askLoop(ctx context.Context, host string, out chan<- answer) {
 	connected := false
 	for {
-		a := w.ask(ctx, host)
+		// A host that has not answered yet is not waited for.
+		tries := 1
+		if connected {
+			tries = heartbeatTries
+		}
+		a := w.ask(ctx, host, tries)
 		// What a question says that was cut off says nothing of the host.
 		if ctx.Err() != nil {
 			return
@@ -272,13 +279,13 @@ func (w *Watcher) askLoop(ctx context.Context, host string, out chan<- answer) {
 	}
 }
 
-// ask asks a host, three times if it has to, and within the timeout.
-func (w *Watcher) ask(ctx context.Context, host string) answer {
+// ask asks a host, several times if it has to, and within the timeout.
+func (w *Watcher) ask(ctx context.Context, host string, tries int) answer {
 	a := answer{host: host}
 	late := fmt.Errorf("no answer within %s", inSeconds(w.cfg.HeartbeatTimeout))
 	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.HeartbeatTimeout, late)
 	defer cancel()
-	for range heartbeatTries {
+	for range tries {
 		start := time.Now()
 		before := a.err
 		a.hello, a.err = w.hello(ctx, host)

@@ -239,8 +239,8 @@ func TestWatcherMemberDown(t *testing.T) {
 		same(t, "members", describe(w.View()), []string{"a:1 PRIMARY 100:1 t1", "b:1 SECONDARY 100:1 t1"})
 		same(t, "events", sorted(f.events), []string{
 			"12002ms member at fault host=b:1 reason=cannot be asked: no answer within 10 s",
-			"16024ms member up host=a:1",
-			"16024ms primary of the source changed from= to=a:1",
+			"16012ms member up host=a:1",
+			"16012ms primary of the source changed from= to=a:1",
 			"2005ms member at fault host=a:1 reason=cannot be reached: connection refused",
 			"2005ms primary of the source changed from=a:1 to=",
 			"26003ms member up host=b:1",

@@ -21,7 +21,7 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// loginFlags say how to log in to a deployment. They go before what its
+// loginFlags say how to connect and log in to a deployment. They go before what its
 // connection string says.
 type loginFlags struct {
 	Username              string `placeholder:"NAME" help:"User name."`
@@ -30,6 +30,8 @@ type loginFlags struct {
 	TLS                   bool   `name:"tls" help:"Use TLS."`
 	TLSCAFile             string `name:"tls-ca-file" placeholder:"FILE" help:"Authorities to believe, as PEM."`
 	TLSCertificateKeyFile string `name:"tls-certificate-key-file" placeholder:"FILE" help:"Our certificate and its key, as PEM."`
+	//nolint:lll // A tag cannot be broken.
+	HostMap []hostAddress `sep:"none" placeholder:"NAME=ADDRESS" help:"Connect to ADDRESS in place of a member's NAME, where the names of the set's configuration cannot be resolved here or lead elsewhere. Each with or without a port."`
 }
 
 // sourceFlags say where the source is.
@@ -41,8 +43,13 @@ type sourceFlags struct {
 
 // config makes what package mdb wants of one side.
 func (l *loginFlags) config(uri string, wait time.Duration) mdb.Config {
+	hosts := map[string]string{}
+	for _, h := range l.HostMap {
+		hosts[h.name] = h.address
+	}
 	return mdb.Config{
-		URI: uri, Username: l.Username, PasswordFile: l.PasswordFile, AuthSource: l.AuthSource,
+		HostMap: hosts,
+		URI:     uri, Username: l.Username, PasswordFile: l.PasswordFile, AuthSource: l.AuthSource,
 		TLS: l.TLS, CAFile: l.TLSCAFile, CertificateKeyFile: l.TLSCertificateKeyFile, SelectionTimeout: wait,
 	}
 }
@@ -157,6 +164,9 @@ func (f *runFlags) check() (*plan, error) {
 	}
 	if f.SyncSource != "" {
 		keep(checkAddress("--sync-source", f.SyncSource))
+	}
+	if f.SyncSource != "" && p.source != nil && p.source.Direct() {
+		keep(errors.New("--sync-source is given, and --source has directConnection=true, which names the one member to read: leave one of them out"))
 	}
 	if f.Feedback == "member" && f.FeedbackMember < 0 {
 		keep(errors.New("--feedback=member needs --feedback-member; replicator member add makes one"))

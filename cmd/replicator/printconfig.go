@@ -75,6 +75,12 @@ func (c *runCommand) show(flag *kong.Flag) *yaml.Node {
 			all = append(all, t.String())
 		}
 		return list(all)
+	case []hostAddress:
+		var all []string
+		for _, h := range v {
+			all = append(all, h.String())
+		}
+		return list(all)
 	case time.Duration:
 		return text(v.String())
 	case moment:

@@ -109,7 +109,7 @@ func TestPrintedConfigIsOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, first, _ := invoke(t, nil, "run", "--print-config", "--config="+file, "--include=yes", "--include=7", "--include=010", "--start-at=1700000000,4", "--buffer-bytes=1GiB",
-		"--allow-existing", "--spool-dir=/s", "--max-bytes-per-second=20MiB", "--indexes=before", "--read-tags=a=b", "--delay=1h30m", "--spill-dir="+odd)
+		"--allow-existing", "--spool-dir=/s", "--max-bytes-per-second=20MiB", "--indexes=before", "--read-tags=a=b", "--source-host-map=a=b:1", "--source-host-map=c:2=d", "--delay=1h30m", "--spill-dir="+odd)
 	code, second, stderr := invoke(t, nil, "run", "--print-config", "--config="+write(t, first))
 	if code != exitOK {
 		t.Fatal(stderr)
@@ -316,6 +316,9 @@ func TestWrongSettings(t *testing.T) {
 		{"clone read concern", nil, []string{"--clone-read-concern=snapshot"}, "--clone-read-concern must be one of"},
 		{"indexes", nil, []string{"--indexes=never"}, "--indexes must be one of"},
 		{"progress", nil, []string{"--progress=bar"}, "--progress must be one of"},
+		{"no map of hosts", nil, []string{"--source-host-map=db1:27017"}, `"db1:27017" is not of the form NAME=ADDRESS`},
+		{"two hosts in one", nil, []string{"--target-host-map=a=b,c=d"}, `"a=b,c=d" is not of the form NAME=ADDRESS`},
+		{"a member, and another", nil, []string{"--source=mongodb://a/?directConnection=true", "--sync-source=b:27017"}, "--sync-source is given, and --source has directConnection=true"},
 		{"password file missing", nil, []string{"--source=mongodb://u@a", "--source-password-file=/nowhere/p"}, "/nowhere/p"},
 	}
 	for _, tt := range tests {

@@ -185,6 +185,23 @@ func (s *start) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// hostAddress says where a host is connected to: NAME=ADDRESS, each with or without a
+// port.
+type hostAddress struct{ name, address string }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (h *hostAddress) UnmarshalText(text []byte) error {
+	name, address, _ := strings.Cut(string(text), "=")
+	*h = hostAddress{strings.TrimSpace(name), strings.TrimSpace(address)}
+	if h.name == "" || h.address == "" || strings.ContainsAny(h.address, "=, ") {
+		return fmt.Errorf("%q is not of the form NAME=ADDRESS, as in db1:27017=localhost:37017", text)
+	}
+	return nil
+}
+
+// String writes what UnmarshalText reads.
+func (h hostAddress) String() string { return h.name + "=" + h.address }
+
 // tags are a set of tags of members, written as dc=east,disk=ssd.
 type tags map[string]string
 

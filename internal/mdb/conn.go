@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"time"
 )
@@ -21,15 +22,35 @@ const (
 )
 
 // dialer makes the connections of a deployment.
-type dialer struct{ net.Dialer }
+type dialer struct {
+	net.Dialer
+	// hosts says where to connect to in place of a name: see Config.HostMap.
+	hosts map[string]string
+}
 
 // DialContext implements options.ContextDialer.
 func (d *dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
-	c, err := d.Dialer.DialContext(ctx, network, addr)
+	c, err := d.Dialer.DialContext(ctx, network, d.address(addr))
 	if err != nil {
 		return nil, err
 	}
 	return newConn(c), nil
+}
+
+// address returns where to connect to for a host:port.
+func (d *dialer) address(addr string) string {
+	name, port, err := net.SplitHostPort(addr)
+	to, found := d.hosts[strings.ToLower(addr)]
+	if !found && err == nil {
+		to, found = d.hosts[strings.ToLower(name)]
+	}
+	if !found {
+		return addr
+	}
+	if _, _, err := net.SplitHostPort(to); err != nil {
+		to = net.JoinHostPort(strings.Trim(to, "[]"), port)
+	}
+	return to
 }
 
 // conn is a network connection that is read ahead of. The driver reads the length of

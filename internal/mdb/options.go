@@ -28,6 +28,10 @@ type Config struct {
 	// CertificateKeyFile our certificate and its key. Both ask for TLS too.
 	TLS                        bool
 	CAFile, CertificateKeyFile string
+	// HostMap says where to connect to in place of a host: keys are NAME:PORT or NAME,
+	// values HOST:PORT or HOST. Where a port is missing it stays what it was. TLS still
+	// wants a certificate for the name.
+	HostMap map[string]string
 	// AppName is what servers write to their logs, default "replicator".
 	AppName string
 	// Compressors are tried in this order: snappy, zstd, zlib. Default none.
@@ -69,6 +73,11 @@ func (c *Config) validate() error {
 			errs = append(errs, fmt.Errorf("%s %s is negative", d.name, d.d))
 		}
 	}
+	for name, address := range c.HostMap {
+		if name == "" || address == "" {
+			errs = append(errs, fmt.Errorf("host %q stands for %q: neither may be empty", address, name))
+		}
+	}
 	return errors.Join(errs...)
 }
 
@@ -77,6 +86,7 @@ type Options struct {
 	uri       *uri
 	api       string
 	selection time.Duration
+	hosts     map[string]string // Config.HostMap, its keys in lower case
 	// parsed is what the driver read; for mongodb+srv without the hosts.
 	parsed *connstring.ConnString
 }
@@ -110,7 +120,10 @@ func Parse(c Config) (*Options, error) {
 	if err := c.apply(u); err != nil {
 		return nil, fmt.Errorf("mdb: configure %s: %w", u.text(true), err)
 	}
-	o := &Options{uri: u, api: c.ServerAPI}
+	o := &Options{uri: u, api: c.ServerAPI, hosts: map[string]string{}}
+	for name, address := range c.HostMap {
+		o.hosts[strings.ToLower(name)] = address
+	}
 	if err := o.check(); err != nil {
 		return nil, fmt.Errorf("mdb: parse %s: %w", u.text(true), shield(err, u.secrets()))
 	}
@@ -229,7 +242,7 @@ func (o *Options) client() (*options.ClientOptions, error) {
 		return nil, shield(err, o.uri.secrets())
 	}
 	client.Timeout = nil
-	client.SetDialer(&dialer{})
+	client.SetDialer(&dialer{hosts: o.hosts})
 	if o.api != "" {
 		client.SetServerAPIOptions(options.ServerAPI(options.ServerAPIVersion(o.api)))
 	}
@@ -239,6 +252,10 @@ func (o *Options) client() (*options.ClientOptions, error) {
 // Hosts returns the hosts that the connection string names, as host:port; of
 // mongodb+srv the name that DNS is asked for.
 func (o *Options) Hosts() []string { return slices.Clone(o.parsed.RawHosts) }
+
+// Direct tells whether the connection string names one server, with
+// directConnection=true, and no other may be connected to.
+func (o *Options) Direct() bool { return o.parsed.DirectConnectionSet && o.parsed.DirectConnection }
 
 // ReplicaSet returns the name of the set, empty if none is given.
 func (o *Options) ReplicaSet() string { return o.parsed.ReplicaSet }

@@ -217,6 +217,10 @@ func (s *Set) Hosts() []string {
 	return hosts
 }
 
+// Direct tells whether the connection string names one server and no other may be
+// connected to.
+func (s *Set) Direct() bool { return s.opts.Direct() }
+
 // Kind says what sort of deployment this is. It waits up to the selection timeout
 // for a first answer.
 func (s *Set) Kind(ctx context.Context) (Kind, error) {

@@ -81,8 +81,17 @@ func (m *Member) storage() storage.Options {
 	}
 }
 
-// Host is the member's host:port.
-func (m *Member) Host() string { return m.port.addr }
+// Host is the member's host:port in the set's configuration.
+func (m *Member) Host() string {
+	if m.opts.Name != "" {
+		return m.opts.Name
+	}
+	return m.port.addr
+}
+
+// Address is the host:port at which the member listens: Host, unless the member has a
+// name of its own.
+func (m *Member) Address() string { return m.port.addr }
 
 // ID is the member's number: its place in Set.Members, its _id in the set's
 // configuration, and what an Action calls it.

@@ -88,6 +88,10 @@ type MemberOptions struct {
 	Delay time.Duration
 	// Tags are the member's tags.
 	Tags map[string]string
+	// Name is the host:port that the configuration has for the member, where that is
+	// not the address at which it listens: as behind a tunnel or in containers, a client
+	// cannot connect to it. The members find each other all the same.
+	Name string
 }
 
 // User is a user with roles, such as {"readWrite", "app"} or {"root", "admin"}.

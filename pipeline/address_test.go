@@ -1,0 +1,137 @@
+package pipeline_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/preflight"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// named are members whose names lead nowhere, as those of containers and behind
+// tunnels do. RFC 2606 keeps .invalid from ever being resolved.
+func named(members int) mongosim.Options {
+	var o mongosim.Options
+	for i := range members {
+		o.MemberOptions = append(o.MemberOptions, mongosim.MemberOptions{Name: fmt.Sprintf("db%d.invalid:27017", i)})
+	}
+	return o
+}
+
+// A link copies and follows a source whose members cannot be connected to under
+// their own names: through one address that it is given, whatever member is there,
+// or with a map of names.
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		config func(s *mongosim.Set) mdb.Config
+		reads  func(s *mongosim.Set) string
+	}{
+		{"direct to the primary", func(s *mongosim.Set) mdb.Config {
+			return mdb.Config{URI: "mongodb://" + s.Primary().Address() + "/?directConnection=true"}
+		}, func(s *mongosim.Set) string { return s.Primary().Address() }},
+		{"direct to a secondary", func(s *mongosim.Set) mdb.Config {
+			return mdb.Config{URI: "mongodb://" + secondary(s).Address() + "/?directConnection=true"}
+		}, func(s *mongosim.Set) string { return secondary(s).Address() }},
+		{"host map", func(s *mongosim.Set) mdb.Config {
+			hosts := map[string]string{}
+			for _, m := range s.Members() {
+				hosts[m.Host()] = m.Address()
+			}
+			return mdb.Config{URI: "mongodb://db0.invalid,db1.invalid/?replicaSet=rs0", HostMap: hosts}
+		}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, named(3), mongosim.Options{})
+			cfg := tt.config(w.source.Set)
+			cfg.SelectionTimeout = 5 * time.Second
+			w.connectSource = func() *mdb.Set { return open(t, cfg) }
+			insert := func(from, to int) {
+				t.Helper()
+				var docs bson.A
+				for i := from; i < to; i++ {
+					docs = append(docs, bson.D{{Key: "_id", Value: i}})
+				}
+				if err := w.source.write(t.Context(), "db", bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: docs}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			insert(0, 100)
+			checked(t, w, preflight.OK)
+			began := time.Now()
+			if err := w.start("a", pipeline.Config{Writers: 2, Copy: pipeline.CopyConfig{Wanted: true, SpoolDir: t.TempDir()}}, scope.Config{}); err != nil {
+				t.Fatal(err)
+			}
+			l := w.links["a"]
+			insert(100, 200)
+			if err := w.caughtUp(l); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("caught up after %s", time.Since(began))
+			if report, err := w.equal(l); err != nil || report != "equal" {
+				t.Error(report, err)
+			}
+			if host := l.p.Snapshot().SourceHost; tt.reads != nil && host != tt.reads(w.source.Set) {
+				t.Errorf("it reads %s, not %s", host, tt.reads(w.source.Set))
+			}
+		})
+	}
+}
+
+func secondary(s *mongosim.Set) *mongosim.Member {
+	for _, m := range s.Members() {
+		if m != s.Primary() {
+			return m
+		}
+	}
+	return nil
+}
+
+// checked makes the startup checks, and wants what they say of the source's members.
+func checked(t *testing.T, w *world, want preflight.Level) {
+	t.Helper()
+	s, err := scope.New(scope.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := w.connectSource()
+	report, err := preflight.Run(t.Context(), preflight.Config{
+		Source: source, Target: w.target.conn, Members: pipeline.Connected(source), Scope: s, Link: "mirror",
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range report.Findings {
+		if f.Check == "source members" {
+			t.Log(f)
+			if f.Level != want {
+				t.Errorf("got %s, want %s", f, want)
+			}
+			return
+		}
+	}
+	t.Error("the members were not checked")
+}
+
+// Where the run would find no member the check says so: the primary can be
+// connected to by its name, and the others cannot.
+func TestAddressesUnknown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, named(2), mongosim.Options{})
+	p := w.source.Set.Primary()
+	w.connectSource = func() *mdb.Set {
+		return open(t, mdb.Config{
+			URI: "mongodb://" + p.Host() + "/?replicaSet=rs0", HostMap: map[string]string{p.Host(): p.Address()}, SelectionTimeout: 5 * time.Second,
+		})
+	}
+	checked(t, w, preflight.Warn)
+}
