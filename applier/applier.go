@@ -64,11 +64,6 @@ type Config struct {
 	// CopiedUntil is the entry up to which the log meets a moving copy. Null
 	// where the target is exact.
 	CopiedUntil oplog.OpTime
-	// Whole returns, for a collection of the source, until when it was copied
-	// whole: everything that was inserted until then is in the copy, or was pushed
-	// out before it could be. Such inserts are passed over up to CopiedUntil; it is
-	// for capped collections, whose documents have an order. Nil knows of none.
-	Whole func(id oplog.UUID) (bson.Timestamp, bool)
 	// Plan says what the target can do.
 	Plan plan.Options
 	// FlushDocs is how many documents a writer changes in one transaction at

@@ -363,9 +363,7 @@ func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Po
 	if err := d.barrier.beginAlone(ctx, s); err != nil {
 		return err
 	}
-	if again == ddl.Copied && d.isWhole(op, at) {
-		d.passedOver() // it was emptied, and filled again, before it was copied
-	} else if err := d.carryOut(ctx, op, again); err != nil {
+	if err := d.carryOut(ctx, op, again); err != nil {
 		return err
 	}
 	if err := d.barrier.endAlone(ctx, s); err != nil {

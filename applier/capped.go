@@ -1,14 +1,19 @@
 package applier
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -35,15 +40,229 @@ func (e CappedKept) LogValue() slog.Value {
 	return slog.GroupValue(slog.String(keyNS, string(e.NS)), slog.Int(keyOps, e.Documents), slog.String(keyOpTime, e.OpTime.String()))
 }
 
-// trimmed deals with deletes from a capped collection that the target refuses, as
-// servers before 5.0.7 do. A primary logs its own trimming as deletes, right behind
-// the insert that caused it; the target has trimmed itself on the same insert, so
-// that what is to be deleted is gone already.
+// cappedDelete is what some servers with the feature compatibility version 4.4 refuse
+// a delete from a capped collection with.
+const cappedDelete servererr.Code = 10089
+
+// keepsCapped reports whether a server says that clients do not delete from capped
+// collections.
+func keepsCapped(code servererr.Code) bool {
+	return code == servererr.IllegalOperation || code == cappedDelete
+}
+
+// fitting returns how many of the operations, at least one, are announced and
+// written at once. Capped collections have an order, and what is written to one
+// cannot be done twice; its _ids come again. So of each one there are no more than
+// can be
+//
+//   - reordered: deletes first, then updates, then inserts, each kind as one command.
+//     Deletes first is also what keeps the target from pushing out what the source
+//     has: it never has more than the source had.
+//   - told apart from what was not done yet, by the collection's newest documents:
+//     of what is inserted, which no delete or update of the same part concerns,
+//     nothing is pushed out by the rest.
+func fitting(ops []plan.Op) int {
+	parts := map[oplog.Namespace]*cappedPart{}
+	for i := range ops {
+		op := &ops[i]
+		if !op.Collection.Capped {
+			continue
+		}
+		p := parts[op.Target]
+		if p == nil {
+			p = &cappedPart{inserted: map[string]bool{}}
+			p.size, p.max = limits(op.Collection.Options)
+			parts[op.Target] = p
+		}
+		if !p.add(op) && i > 0 {
+			return i
+		}
+	}
+	return len(ops)
+}
+
+// cappedPart is what a part has of one capped collection.
+type cappedPart struct {
+	inserted   map[string]bool
+	bytes      int64
+	size, max  int64 // the collection's limits, 0 for none
+	operations int
+}
+
+// add reports whether an operation goes with those before it.
+func (p *cappedPart) add(op *plan.Op) bool {
+	p.operations++
+	id := string(oplog.AppendIDKey(nil, op.ID))
+	// By a collation, _ids of different bytes may be the same.
+	if p.inserted[id] || op.Collection.Collated() && p.operations > 1 {
+		return false
+	}
+	if op.Kind == oplog.KindInsert {
+		p.inserted[id] = true
+		p.bytes += int64(len(op.O))
+	}
+	return len(p.inserted) <= 1 || (p.size <= 0 || p.bytes <= p.size) && (p.max <= 0 || int64(len(p.inserted)) <= p.max)
+}
+
+// limits returns what a capped collection has at most: bytes and documents, 0 for
+// no limit.
+func limits(options bson.Raw) (size, docs int64) {
+	e, _ := rawbson.Lookup(options, "size")
+	size, _ = e.Int64()
+	e, _ = rawbson.Lookup(options, "max")
+	docs, _ = e.Int64()
+	return size, docs
+}
+
+// settled returns the operations of a part in the order in which they are written.
+func settled(ops []plan.Op) []plan.Op {
+	rank := func(op *plan.Op) int {
+		switch {
+		case !op.Collection.Capped:
+			return 0
+		case op.Kind == oplog.KindDelete:
+			return 1
+		case op.Kind == oplog.KindUpdate:
+			return 2
+		default:
+			return 3
+		}
+	}
+	if !slices.ContainsFunc(ops, func(op plan.Op) bool { return op.Collection.Capped }) {
+		return ops
+	}
+	ops = slices.Clone(ops)
+	slices.SortStableFunc(ops, func(a, b plan.Op) int { return rank(&a) - rank(&b) })
+	return ops
+}
+
+// undone leaves out, of operations in the order of settled that may have been done
+// before, the inserts into capped collections that are in the target already, and
+// what was done to other documents of these _ids before. They went there in order,
+// and are its newest documents.
+//
+// If the newest documents are older ones that are just the same, nothing is amiss:
+// then these stand for those.
+func (w *writer) undone(ctx context.Context, c besideTxn, ops []plan.Op) ([]plan.Op, error) {
+	inserts := map[oplog.Namespace][]*plan.Op{}
+	for i := range ops {
+		if op := &ops[i]; op.Kind == oplog.KindInsert && op.Collection.Capped {
+			inserts[op.Target] = append(inserts[op.Target], op)
+		}
+	}
+	done := map[oplog.Namespace]map[string]bool{}
+	for ns, pending := range inserts {
+		have, err := w.tail(ctx, c, ns, len(pending))
+		if err != nil {
+			return nil, err
+		}
+		done[ns] = map[string]bool{}
+		for _, op := range pending[:alreadyIn(pending, have)] {
+			done[ns][string(oplog.AppendIDKey(nil, op.ID))] = true
+		}
+	}
+	left := make([]plan.Op, 0, len(ops))
+	for i := range ops {
+		if op := &ops[i]; !op.Collection.Capped || !done[op.Target][string(oplog.AppendIDKey(nil, op.ID))] {
+			left = append(left, *op)
+		}
+	}
+	return left, nil
+}
+
+// alreadyIn returns how many of the pending inserts a capped collection has whose
+// newest documents are have, the newest first.
+func alreadyIn(pending []*plan.Op, have []bson.Raw) int {
+	for n := min(len(pending), len(have)); n > 0; n-- {
+		fits := true
+		for i := 0; i < n && fits; i++ {
+			fits = isStored(pending[n-1-i].O, have[i])
+		}
+		if fits {
+			return n
+		}
+	}
+	return 0
+}
+
+// isStored reports whether doc is what a server makes of an insert: it puts the _id
+// in front.
+func isStored(inserted, doc bson.Raw) bool {
+	if bytes.Equal(inserted, doc) {
+		return true
+	}
+	if len(inserted) != len(doc) {
+		return false
+	}
+	id, ok := rawbson.Lookup(inserted, "_id")
+	if !ok {
+		return false
+	}
+	first := bsoncore.AppendValueElement(nil, "_id", bsoncore.Value{Type: bsoncore.Type(id.Type), Data: id.Value})
+	if !bytes.HasPrefix(doc[4:], first) {
+		return false
+	}
+	at := bytes.Index(inserted, first)
+	return at >= 4 && bytes.Equal(inserted[4:at], doc[4+len(first):len(first)+at]) && bytes.Equal(inserted[at+len(first):], doc[at+len(first):])
+}
+
+// remove deletes the document that is in the way of an insert.
+func (w *writer) remove(ctx context.Context, c besideTxn, op *plan.Op) error {
+	del := *op
+	del.Kind, del.Mode = oplog.KindDelete, plan.ModeCopied
+	pw, err := plan.One(del, w.cfg.Plan)
+	if err != nil {
+		return err
+	}
+	body, sequence := pw.Command()
+	reply, err := c.write(ctx, call.Command{DB: pw.NS.DB(), Body: body, Sequence: sequence, Docs: pw.Docs})
+	if err != nil {
+		return directError(op, err)
+	}
+	refused, err := refusals(reply)
+	if err == nil && len(refused) > 0 {
+		err = opError(op, fmt.Errorf("delete the document of that _id first: %w", &refused[0].Error))
+	}
+	return err
+}
+
+// tail reads the n newest documents of a capped collection, the newest first.
+func (w *writer) tail(ctx context.Context, c besideTxn, ns oplog.Namespace, n int) ([]bson.Raw, error) {
+	reply, err := c.read(ctx, newest(ns, n))
+	var docs []bson.Raw
+	for err == nil {
+		var got []bson.Raw
+		var cursor int64
+		if got, cursor, err = batchOf(reply); err != nil {
+			break
+		}
+		docs = append(docs, got...)
+		if cursor == 0 || len(docs) >= n {
+			return docs, nil
+		}
+		reply, err = c.read(ctx, getMore(ns, cursor))
+	}
+	return nil, fmt.Errorf("read the newest %d documents of %s: %w", n, ns, err)
+}
+
+// trimmed deals with deletes from a capped collection that the target refuses. A
+// primary logs its own trimming as deletes, after the insert that caused it; the
+// target has trimmed itself on the same insert, which was written by now, so that
+// what is to be deleted is gone already.
 func (w *writer) trimmed(ctx context.Context, c besideTxn, pw *plan.Write, ops []plan.Op, t *tally) error {
 	first := &ops[pw.Ops[0][0]]
+	again := map[string]bool{} // inserted after their delete, and written by now
+	for i := range ops {
+		if op := &ops[i]; op.Kind == oplog.KindInsert && op.Target == pw.NS {
+			again[string(oplog.AppendIDKey(nil, op.ID))] = true
+		}
+	}
 	ids := bsoncore.NewArrayBuilder()
 	for _, of := range pw.Ops {
 		id := ops[of[0]].ID
+		if again[string(oplog.AppendIDKey(nil, id))] {
+			continue
+		}
 		ids.AppendValue(bsoncore.Value{Type: bsoncore.Type(id.Type), Data: id.Value})
 	}
 	body := bsoncore.NewDocumentBuilder().

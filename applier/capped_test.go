@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongosim"
 )
@@ -42,4 +43,39 @@ func TestTrimmed(t *testing.T) {
 func raw(t *testing.T, d bson.D) bson.Raw {
 	t.Helper()
 	return must[[]byte](t)(bson.Marshal(d))
+}
+
+func TestAlreadyIn(t *testing.T) {
+	ins := func(id int) *plan.Op {
+		l := newLog(t)
+		l.add(insertOp("db.c", doc(id, id)))
+		e := l.batches()[0].Items[0].Entry
+		return &plan.Op{Op: e.Op, Target: e.NS}
+	}
+	behind := ins(0) // one whose _id is not in front
+	behind.O = raw(t, bson.D{{Key: "a", Value: 1}, {Key: "_id", Value: 7}, {Key: "b", Value: 2}})
+	for _, c := range []struct {
+		name string
+		ops  []*plan.Op
+		have []bson.D // the newest first
+		want int
+	}{
+		{"empty", []*plan.Op{ins(1), ins(2)}, nil, 0},
+		{"none", []*plan.Op{ins(1), ins(2)}, []bson.D{doc(0, 0)}, 0},
+		{"one", []*plan.Op{ins(1), ins(2)}, []bson.D{doc(1, 1), doc(0, 0)}, 1},
+		{"all", []*plan.Op{ins(1), ins(2)}, []bson.D{doc(2, 2), doc(1, 1)}, 2},
+		{"not all there", []*plan.Op{ins(1), ins(2), ins(3)}, []bson.D{doc(2, 2)}, 0},
+		{"another one of that _id", []*plan.Op{ins(1), ins(2)}, []bson.D{doc(1, 7)}, 0},
+		{"an older one in between", []*plan.Op{ins(1), ins(2), ins(3)}, []bson.D{doc(3, 3), doc(1, 1), doc(0, 0)}, 0},
+		{"the _id put in front", []*plan.Op{ins(1), behind}, []bson.D{{{Key: "_id", Value: 7}, {Key: "a", Value: 1}, {Key: "b", Value: 2}}, doc(1, 1)}, 2},
+		{"other fields in another order", []*plan.Op{behind}, []bson.D{{{Key: "_id", Value: 7}, {Key: "b", Value: 2}, {Key: "a", Value: 1}}}, 0},
+	} {
+		var have []bson.Raw
+		for _, d := range c.have {
+			have = append(have, raw(t, d))
+		}
+		if got := alreadyIn(c.ops, have); got != c.want {
+			t.Errorf("%s: %d are in, want %d", c.name, got, c.want)
+		}
+	}
 }

@@ -72,9 +72,6 @@ func TestCopiedWithoutCollection(t *testing.T) {
 				if s := a.Stats(); s.Ignored < int64(lost) || s.Divergences != 0 {
 					t.Errorf("%d ignored, %d divergences, want %d and none", s.Ignored, s.Divergences, lost)
 				}
-				if s := a.Stats(); s.PassedOver != 0 {
-					t.Errorf("%d passed over", s.PassedOver)
-				}
 			})
 		}
 	}
@@ -116,78 +113,6 @@ func collections(t *testing.T, target *simTarget) []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// A capped collection that was copied whole gets only what is newer.
-func TestWhole(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, 4, mongosim.Options{Members: 1})
-	r.target.run(t, "db", bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}, {Key: "max", Value: 4}})
-	r.target.run(t, "db", bson.D{{Key: "create", Value: "other"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})
-	id, other := oplog.UUID{1}, oplog.UUID{2}
-	of := func(id oplog.UUID, op bson.D) bson.D {
-		return append(op, bson.E{Key: "ui", Value: bson.Binary{Subtype: 4, Data: id[:]}})
-	}
-	l := newLog(t)
-	for i := range int32(8) { // 0 to 3 were pushed out at the source before they could be copied
-		l.add(of(id, insertOp("db.cap", doc(i, 0))))
-		l.add(of(other, insertOp("db.other", doc(i, 0))))
-	}
-	l.add(of(id, setOp("db.cap", int32(7), 1)))
-	whole := l.optime()
-	var copied bson.A
-	for i := range int32(4) {
-		copied = append(copied, doc(i+4, 0))
-	}
-	r.target.run(t, "db", bson.D{{Key: "insert", Value: "cap"}, {Key: "documents", Value: copied}})
-	l.add(of(id, setOp("db.cap", int32(7), 1)))
-	l.add(of(id, insertOp("db.cap", doc(int32(8), 0))))
-	l.add(of(id, deleteOp("db.cap", int32(4))))
-	until := l.optime()
-	l.add(of(id, insertOp("db.cap", doc(int32(9), 0))))
-	asked := 0
-	a := r.apply(t, l.batches(), func(c *Config) {
-		c.CopiedUntil = until
-		c.Whole = func(u oplog.UUID) (bson.Timestamp, bool) {
-			asked++
-			if u != id {
-				return bson.Timestamp{}, false
-			}
-			return whole.TS, true
-		}
-	})
-	var want []bson.Raw
-	for _, d := range []bson.D{doc(int32(6), 0), doc(int32(7), 1), doc(int32(8), 0), doc(int32(9), 0)} {
-		want = append(want, raw(t, d))
-	}
-	if diff := cmp.Diff(texts(want), texts(r.target.documents(t, "db.cap"))); diff != "" {
-		t.Error(diff)
-	}
-	if n := len(r.target.documents(t, "db.other")); n != 8 {
-		t.Errorf("%d documents in the collection that was not copied whole", n)
-	}
-	if s := a.Stats(); s.PassedOver != 8 || s.Divergences != 0 {
-		t.Errorf("%d passed over, %d divergences, want 8 and none", s.PassedOver, s.Divergences)
-	}
-}
-
-// An emptying that the copy was made behind is not made again.
-func TestWholeEmptied(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, 2, mongosim.Options{Members: 1})
-	r.target.run(t, "db", bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})
-	r.target.run(t, "db", bson.D{{Key: "insert", Value: "cap"}, {Key: "documents", Value: bson.A{doc(int32(1), 0)}}})
-	l := newLog(t)
-	l.alone(commandOp("db", bson.D{{Key: "emptycapped", Value: "cap"}}))
-	whole := l.optime()
-	l.alone(commandOp("db", bson.D{{Key: "emptycapped", Value: "cap"}}))
-	a := r.apply(t, l.batches(), func(c *Config) {
-		c.CopiedUntil = l.optime()
-		c.Whole = func(oplog.UUID) (bson.Timestamp, bool) { return whole.TS, true }
-	})
-	if n := len(a.commands.applied); n != 1 || a.Stats().PassedOver != 1 {
-		t.Errorf("%d commands were carried out, %d passed over: want one each", n, a.Stats().PassedOver)
-	}
 }
 
 // picky refuses to build indexes.

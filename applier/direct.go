@@ -1,7 +1,6 @@
 package applier
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -62,15 +61,27 @@ func (c besideTxn) write(ctx context.Context, cmd call.Command) (bson.Raw, error
 }
 
 // direct writes a stretch of operations that transactions refuse, all of one
-// lane, in the log's order for each collection.
+// lane, in the log's order for each collection. What is announced at once is such
+// that it can be told how far it came.
 func (w *writer) direct(ctx context.Context, s stretch) error {
+	for from := 0; from < len(s.ops); {
+		to := from + fitting(s.ops[from:])
+		if err := w.directPart(ctx, s.part(from, to)); err != nil {
+			return err
+		}
+		from = to
+	}
+	return nil
+}
+
+func (w *writer) directPart(ctx context.Context, s stretch) error {
 	start := time.Now()
 	if err := w.beginAlone(ctx, s); err != nil {
 		return err
 	}
 	var t tally
 	c := besideTxn{w: w, first: &s.ops[0]}
-	ops := s.ops
+	ops := settled(s.ops)
 	if s.uncertain {
 		var err error
 		if ops, err = w.undone(ctx, c, ops); err != nil {
@@ -115,6 +126,11 @@ func (w *writer) directWrites(ctx context.Context, c besideTxn, ops []plan.Op, u
 			return err
 		}
 	}
+	for _, pw := range t.refused {
+		if err := w.trimmed(ctx, c, pw, ops, t); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -145,8 +161,9 @@ func (w *writer) directWrite(ctx context.Context, c besideTxn, pw *plan.Write, o
 		if e.Index < 0 || e.Index >= len(pw.Ops) {
 			return fmt.Errorf("write to %s: statement %d of %d: %w", pw.NS, e.Index, len(pw.Ops), &e.Error)
 		}
-		if op := &ops[pw.Ops[e.Index][0]]; pw.Kind == plan.Delete && op.Collection.Capped && e.Code == servererr.IllegalOperation {
-			return w.trimmed(ctx, c, pw, ops, t)
+		if op := &ops[pw.Ops[e.Index][0]]; pw.Kind == plan.Delete && op.Collection.Capped && keepsCapped(e.Code) {
+			t.refused = append(t.refused, pw)
+			return nil
 		}
 		return w.refused(ctx, &ops[pw.Ops[e.Index][0]], &e.Error)
 	}
@@ -265,12 +282,16 @@ func (w *writer) cappedInserts(ctx context.Context, c besideTxn, pw *plan.Write,
 			return w.refused(ctx, op, &e.Error)
 		}
 		if op.Mode == plan.ModeCopied {
-			// The copy has it already, in its place in the order.
-			t.ignored++
-		} else {
-			if err := w.divergence(divergence(op, "the insert into a capped collection met another document of that _id"), t); err != nil {
+			// The copy has one of a later time, which the log inserts again.
+			if err := w.remove(ctx, c, op); err != nil {
 				return err
 			}
+			t.docs += e.Index
+			from = at
+			continue
+		}
+		if err := w.divergence(divergence(op, "the insert into a capped collection met another document of that _id"), t); err != nil {
+			return err
 		}
 		if !pw.Ordered {
 			return fmt.Errorf("insert into %s: an unordered insert into a capped collection", pw.NS)
@@ -279,91 +300,4 @@ func (w *writer) cappedInserts(ctx context.Context, c besideTxn, pw *plan.Write,
 		from = at + 1
 	}
 	return nil
-}
-
-// undone leaves out the inserts into capped collections that are in the target
-// already. They went there in order, so they are the first ones, up to the newest
-// document that is there.
-func (w *writer) undone(ctx context.Context, c besideTxn, ops []plan.Op) ([]plan.Op, error) {
-	inserts := map[oplog.Namespace][]int{}
-	for i := range ops {
-		if ops[i].Kind == oplog.KindInsert && ops[i].Collection.Capped {
-			inserts[ops[i].Target] = append(inserts[ops[i].Target], i)
-		}
-	}
-	done := map[int]bool{}
-	for ns, pending := range inserts {
-		have, err := w.tail(ctx, c, ns, len(pending))
-		if err != nil {
-			return nil, err
-		}
-		for _, i := range pending[:alreadyIn(ops, pending, have)] {
-			done[i] = true
-		}
-	}
-	if len(done) == 0 {
-		return ops, nil
-	}
-	left := make([]plan.Op, 0, len(ops)-len(done))
-	for i := range ops {
-		if !done[i] {
-			left = append(left, ops[i])
-		}
-	}
-	return left, nil
-}
-
-// alreadyIn returns how many of the pending inserts a capped collection has whose
-// newest documents are have, the newest first.
-func alreadyIn(ops []plan.Op, pending []int, have []bson.Raw) int {
-	// A document may have been changed, or be gone, by an operation behind its
-	// insert.
-	later := func(i int, kind oplog.Kind) bool {
-		return slices.ContainsFunc(ops[i+1:], func(op plan.Op) bool {
-			return op.Kind == kind && op.Target == ops[i].Target && op.ID.Equal(ops[i].ID)
-		})
-	}
-	same := func(i int, doc bson.Raw) bool {
-		return bytes.Equal(ops[i].O, doc) || doc.Lookup("_id").Equal(ops[i].ID) && later(i, oplog.KindUpdate)
-	}
-	fits := func(k int) bool {
-		if len(have) == 0 || !same(pending[k-1], have[0]) {
-			return false
-		}
-		d := 1
-		for j := k - 2; j >= 0 && d < len(have); j-- { // what is beyond have was trimmed
-			switch {
-			case same(pending[j], have[d]):
-				d++
-			case !later(pending[j], oplog.KindDelete):
-				return false
-			}
-		}
-		return true
-	}
-	for k := len(pending); k > 0; k-- {
-		if fits(k) {
-			return k
-		}
-	}
-	return 0
-}
-
-// tail reads the n newest documents of a capped collection, the newest first.
-func (w *writer) tail(ctx context.Context, c besideTxn, ns oplog.Namespace, n int) ([]bson.Raw, error) {
-	reply, err := c.read(ctx, newest(ns, n))
-	var docs []bson.Raw
-	for err == nil {
-		var got []bson.Raw
-		var cursor int64
-		if got, cursor, err = batchOf(reply); err != nil {
-			break
-		}
-		docs = append(docs, got...)
-		if cursor == 0 || len(docs) >= n {
-			return docs, nil
-		}
-		reply, err = c.read(ctx, getMore(ns, cursor))
-	}
-	return nil, fmt.Errorf("read the newest %d documents of %s: %w", n, ns, err)
 }

@@ -224,7 +224,6 @@ const (
 	fateNone         // it is not mirrored
 	fateDone         // it is in the target
 	fateMissing      // its collection is not there
-	fateWhole        // the copy has it, or has passed it
 )
 
 // routed is an operation with what is to be done about it.
@@ -264,10 +263,6 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 		o.fate, o.what = fateMissing, "it is a view"
 		return nil
 	}
-	if o.op.Mode == plan.ModeCopied && d.isWhole(op, at) {
-		o.fate = fateWhole
-		return nil
-	}
 	h := r.seed
 	o.hash = 0
 	if !r.collection.Ordered {
@@ -282,22 +277,6 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 	o.bytes = int64(len(op.O)+len(op.O2)) + opOverhead
 	o.group = 0
 	return nil
-}
-
-// isWhole tells whether the copy of a collection already has what an insert, or an
-// emptying, would make of it. Inserted again, documents would come behind newer
-// ones, and push others out.
-func (d *dispatcher) isWhole(op *oplog.Op, at checkpoint.Position) bool {
-	if d.cfg.Whole == nil || op.Kind != oplog.KindInsert && op.Command != oplog.CommandEmptyCapped {
-		return false
-	}
-	until, ok := d.cfg.Whole(op.UI)
-	return ok && oplog.CompareTimestamps(at.OpTime.TS, until) <= 0
-}
-
-func (d *dispatcher) passedOver() {
-	d.metrics.passedOver.Inc()
-	d.stats.passedOver.Add(1)
 }
 
 // dispatch does with an operation what is to be done.
@@ -331,8 +310,6 @@ func (d *dispatcher) settle(o *routed) error {
 			return diverged
 		}
 		d.diverged(diverged)
-	case fateWhole:
-		d.passedOver()
 	default:
 		// It is nobody's business, or somebody else's.
 	}

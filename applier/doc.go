@@ -46,14 +46,16 @@
 // document, written with retryable commands and majority, and then noted as done.
 // After a crash in between it is done again in a way that bears what was done
 // already: documents are replaced, updates meet any shape, and the inserts of a
-// capped collection begin behind the newest one that is there.
+// capped collection begin behind the newest one that is there. What is announced at
+// once is so chosen that this can be told (see fitting), though _ids come again.
 //
 // # Over a copy
 //
 // Up to CopiedUntil operations meet documents that may be newer. What they do not
 // find they pass over, and count; they make no collection, as one that is missing
-// is one that the source has dropped. Inserts into a capped collection that was
-// copied with all of them are passed over too, as it keeps an order.
+// is one that the source has dropped. The copy of a capped collection has only what
+// was there before the log that is applied to it, so that all of it is inserted in
+// order; what is in the way of an insert all the same is deleted first.
 //
 // # What becomes of a flush
 //

@@ -14,7 +14,7 @@ type metrics struct {
 	ops                                 [oplog.KindCommand + 1]prometheus.Counter
 	flushes, coalesced, retries         prometheus.Counter
 	divergences, deletesEmpty, ignored  prometheus.Counter
-	skipped, passedOver                 prometheus.Counter
+	skipped                             prometheus.Counter
 	flushSeconds, flushDocs, barrierSec prometheus.Histogram
 	commitToApplied                     prometheus.Histogram
 	window                              prometheus.Gauge
@@ -38,7 +38,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		deletesEmpty: counter("deletes_empty_total", "Deletes that found no document."),
 		ignored:      counter("ignored_ops_total", "Operations on documents or collections that are not there, where that is normal."),
 		skipped:      counter("skipped_ops_total", "Operations that were in the target already."),
-		passedOver:   counter("passed_over_ops_total", "Inserts into capped collections that were copied with all of these."),
 		flushSeconds: histogram("flush_seconds", "How long a flush takes, in seconds.", seconds),
 		flushDocs:    histogram("flush_docs", "How many statements a flush has.", prometheus.ExponentialBuckets(1, 4, 8)),
 		barrierSec:   histogram("barrier_wait_seconds", "How long what stands alone waits for the lanes, in seconds.", seconds),
@@ -74,7 +73,6 @@ type stats struct {
 	ops, flushes, coalesced, retries    atomic.Int64
 	divergences, deletesEmpty           atomic.Int64
 	ignored, skipped, commands, barrier atomic.Int64
-	passedOver                          atomic.Int64
 }
 
 // Stats are what was done since the start.
@@ -91,9 +89,6 @@ type Stats struct {
 	Ignored int64
 	// Skipped were in the target already.
 	Skipped int64
-	// PassedOver were inserted into capped collections that were copied with all
-	// of these.
-	PassedOver int64
 	// Commands were carried out. Barriers is how often all lanes were waited for.
 	Commands, Barriers int64
 	// WindowBytes is what was handed to writers and is not applied yet.
@@ -108,7 +103,7 @@ func (a *Applier) Stats() Stats {
 	return Stats{
 		Ops: s.ops.Load(), Flushes: s.flushes.Load(), Coalesced: s.coalesced.Load(), Retries: s.retries.Load(),
 		Divergences: s.divergences.Load(), DeletesEmpty: s.deletesEmpty.Load(), Ignored: s.ignored.Load(),
-		Skipped: s.skipped.Load(), PassedOver: s.passedOver.Load(), Commands: s.commands.Load(), Barriers: s.barrier.Load(),
+		Skipped: s.skipped.Load(), Commands: s.commands.Load(), Barriers: s.barrier.Load(),
 		WindowBytes: a.window.used.Load(), Writers: len(a.writers),
 	}
 }

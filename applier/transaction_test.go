@@ -10,11 +10,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongosim"
-	"github.com/oplogrep/replicator/oplog"
 )
 
 // commits counts the transactions that write to db.a, and how many operations each
@@ -159,48 +157,6 @@ func TestNotAlone(t *testing.T) {
 		l.add(op)
 		if err := r.fails(t, l, nil); !strings.Contains(err.Error(), "not alone") {
 			t.Errorf("error %v", err)
-		}
-	}
-}
-
-func TestAlreadyIn(t *testing.T) {
-	entry := func(op bson.D) plan.Op {
-		l := newLog(t)
-		l.add(op)
-		e := l.batches()[0].Items[0].Entry
-		return plan.Op{Op: e.Op, Target: e.NS}
-	}
-	ins := func(id int) plan.Op { return entry(insertOp("db.c", doc(id, id))) }
-	set := func(id int) plan.Op { return entry(setOp("db.c", id, -1)) }
-	del := func(id int) plan.Op { return entry(deleteOp("db.c", id)) }
-	for _, c := range []struct {
-		name string
-		ops  []plan.Op
-		have []bson.D // the newest first
-		want int
-	}{
-		{"empty", []plan.Op{ins(1), ins(2)}, nil, 0},
-		{"none", []plan.Op{ins(1), ins(2)}, []bson.D{doc(0, 0)}, 0},
-		{"one", []plan.Op{ins(1), ins(2)}, []bson.D{doc(1, 1), doc(0, 0)}, 1},
-		{"all", []plan.Op{ins(1), ins(2)}, []bson.D{doc(2, 2), doc(1, 1)}, 2},
-		{"trimmed", []plan.Op{ins(1), ins(2), ins(3)}, []bson.D{doc(2, 2)}, 2},
-		{"changed since", []plan.Op{ins(1), set(1), ins(2)}, []bson.D{doc(1, -1), doc(0, 0)}, 1},
-		{"another one of that _id", []plan.Op{ins(1), ins(2)}, []bson.D{doc(1, 7)}, 0},
-		{"one of them deleted", []plan.Op{ins(1), ins(2), del(1), ins(3)}, []bson.D{doc(3, 3), doc(2, 2), doc(0, 0)}, 3},
-		{"the same twice", []plan.Op{ins(1), ins(1), ins(2)}, []bson.D{doc(1, 1), doc(1, 1)}, 2},
-	} {
-		var pending []int
-		for i := range c.ops {
-			if c.ops[i].Kind == oplog.KindInsert {
-				pending = append(pending, i)
-			}
-		}
-		var have []bson.Raw
-		for _, d := range c.have {
-			have = append(have, must[[]byte](t)(bson.Marshal(d)))
-		}
-		if got := alreadyIn(c.ops, pending, have); got != c.want {
-			t.Errorf("%s: %d are in, want %d", c.name, got, c.want)
 		}
 	}
 }

@@ -306,6 +306,9 @@ func pause(ctx context.Context, d time.Duration) error {
 type tally struct {
 	docs, deletesEmpty, ignored int
 	diverged                    []*DivergenceError
+	// refused are deletes from capped collections that the target does not let a
+	// client do.
+	refused []*plan.Write
 }
 
 func (w *writer) record(s stretch, t *tally, took time.Duration) {

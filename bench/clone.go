@@ -160,7 +160,7 @@ func copyAll(ctx context.Context, cloner *clone.Cloner, hold *checkpoint.Hold, l
 	var all []todo
 	for i := range list {
 		coll := &list[i]
-		ranges, err := cloner.Split(ctx, coll, coll.NS)
+		ranges, err := cloner.Split(ctx, coll, coll.NS, clone.Since{})
 		if err != nil {
 			return err
 		}

@@ -93,9 +93,6 @@ type CopyCollection struct {
 	// Gone tells that the source has dropped it while it was copied. The log
 	// does the same to what the target has of it.
 	Gone bool
-	// Complete, for a capped collection that is filled: everything that was
-	// inserted until then is in the copy, or was pushed out already.
-	Complete bson.Timestamp
 	// Failed are the indexes that could not be built.
 	Failed []FailedIndex
 }

@@ -103,10 +103,6 @@ func appendCollection(dst []byte, number int64, c *CopyCollection) []byte {
 	dst = bsoncore.AppendInt64Element(dst, "bytes", c.Bytes)
 	dst = bsoncore.AppendStringElement(dst, "state", string(c.State))
 	dst = bsoncore.AppendBooleanElement(dst, "gone", c.Gone)
-	if !c.Complete.IsZero() {
-		// A server puts the present time in place of a timestamp of zero.
-		dst = bsoncore.AppendTimestampElement(dst, "complete", c.Complete.T, c.Complete.I)
-	}
 	i, dst = bsoncore.AppendArrayElementStart(dst, "failed")
 	for j, f := range c.Failed {
 		dst = appendDoc(dst, strconv.Itoa(j), func(dst []byte) []byte {
@@ -185,9 +181,6 @@ func (r *reader) collection() *CopyCollection {
 		UUID: r.uuid("uuid"), NS: oplog.Namespace(r.text("ns")), Options: r.raw("options"), IDIndex: r.raw("idIndex"),
 		Docs: r.int64("docs"), Bytes: r.int64("bytes"), State: CollectionState(r.text("state")),
 		Gone: r.flag("gone"),
-	}
-	if _, ok := rawbson.Lookup(r.doc, "complete"); ok {
-		c.Complete = r.stamp("complete")
 	}
 	switch c.State {
 	case CollectionPlanned, CollectionCreated, CollectionFilled, CollectionDone:

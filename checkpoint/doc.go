@@ -13,7 +13,7 @@
 //	         begins or absent}
 //	lanes   {_id: "LINK/barrier", the same}
 //	copies  {_id: "LINK/2/c/UUID", number, uuid, ns, options, idIndex, indexes,
-//	         docs, bytes, state, gone, complete or absent, failed}
+//	         docs, bytes, state, gone, failed}
 //	copies  {_id: "LINK/2/r/UUID/0003", number, uuid, index, spec, at, docs,
 //	         bytes, steps, done}
 //	wishes  {_id: LINK, bytesPerSecond or absent, opsPerSecond or absent}

@@ -97,7 +97,6 @@ func collections() *rapid.Generator[CopyCollection] {
 			Options: rawOrNil().Draw(t, "options"), IDIndex: rawOrNil().Draw(t, "id index"),
 			Docs: rapid.Int64().Draw(t, "docs"), Bytes: rapid.Int64().Draw(t, "bytes"),
 			State: rapid.SampledFrom(states).Draw(t, "state"), Gone: rapid.Bool().Draw(t, "gone"),
-			Complete: bson.Timestamp{T: rapid.Uint32().Draw(t, "seconds"), I: rapid.Uint32().Draw(t, "increment")},
 		}
 		for range rapid.IntRange(0, 12).Draw(t, "indexes") {
 			c.Indexes = append(c.Indexes, dollars)

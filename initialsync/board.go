@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -19,6 +20,11 @@ type collection struct {
 	// to is its namespace in the target.
 	to     oplog.Namespace
 	capped bool
+	// since is what was inserted into a capped one since Begin.
+	since clone.Since
+	// begun tells that documents of it may be in the target already: it was created
+	// by an earlier process.
+	begun bool
 	// ranges are as they were read, or made: what was copied since is not in them.
 	ranges []checkpoint.CopyRange
 	// indexed tells that its indexes have been built by this process.
@@ -57,6 +63,7 @@ func (c *collection) loaded() {
 			c.rangesDone++
 		}
 	}
+	c.begun = c.doc.State != checkpoint.CollectionPlanned
 	ended := c.doc.State == checkpoint.CollectionDone
 	if ended {
 		c.rangesDone = c.rangesAll // as far as there is something to be copied

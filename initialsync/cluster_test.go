@@ -100,6 +100,10 @@ func (quiet) Commands(context.Context, oplog.OpTime, bson.Timestamp, func(*oplog
 	return nil
 }
 
+func (quiet) Inserts(context.Context, oplog.OpTime, bson.Timestamp, func(*oplog.Entry) error) error {
+	return nil
+}
+
 type commands struct{ *ddl.Executor }
 
 func (c commands) Apply(ctx context.Context, op *oplog.Op) error {

@@ -38,7 +38,7 @@ type Config struct {
 	Source, Target call.Caller
 	Hold           *checkpoint.Hold
 	Scope          Scope
-	Log            inventory.Log
+	Log            inventory.InsertLog
 	// MetaDB and Link say where the held specs of what is cleared are. An empty
 	// MetaDB means "replicator".
 	MetaDB, Link string
@@ -57,6 +57,12 @@ type Config struct {
 	RangeBytes            int64
 	FlushDocs, FlushBytes int
 	Memory                int64
+	// NoHoles: a capped collection is copied from its beginning whenever its copy was
+	// interrupted. It is for a source whose members trim such collections by themselves
+	// and not by the log (feature compatibility version 4.4), and for a target that
+	// lets no client delete from them (before 6.0, to be safe): what the source has
+	// pushed out is then pushed out of the target by the same inserts, or not at all.
+	NoHoles bool
 	// Pacer may be nil.
 	Pacer clone.Pacer
 

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/clone"
@@ -31,9 +30,10 @@ type lane interface {
 
 // cloner is a *clone.Cloner.
 type cloner interface {
-	Split(ctx context.Context, coll *checkpoint.CopyCollection, to oplog.Namespace) ([]checkpoint.CopyRange, error)
+	Newest(ctx context.Context, coll *checkpoint.CopyCollection) (int64, error)
+	Split(ctx context.Context, coll *checkpoint.CopyCollection, to oplog.Namespace, since clone.Since) ([]checkpoint.CopyRange, error)
 	Copy(ctx context.Context, lane clone.Lane, coll *checkpoint.CopyCollection, to oplog.Namespace,
-		r checkpoint.CopyRange) (complete bson.Timestamp, err error)
+		r checkpoint.CopyRange) (checkpoint.CopyRange, error)
 }
 
 // Copier makes the copy of a Hold's Copy, or what is left of it.
@@ -43,9 +43,13 @@ type Copier struct {
 	lanes  []turns
 	cloner cloner
 	take   func(ctx context.Context) (*inventory.Inventory, error)
+	// inserted returns what the log inserted into collections behind Begin.
+	inserted func(ctx context.Context, colls []oplog.UUID) (map[oplog.UUID]inventory.IDs, error)
 
 	copy  checkpoint.Copy
 	board *board
+	// again is whose turn it is to make a collection again.
+	again sync.Mutex
 	// commands are those made so far. Each is used by one goroutine at a time: the
 	// workers of a step are numbered, and steps that use them follow each other.
 	commands []Commands
@@ -73,11 +77,14 @@ func New(cfg Config) (*Copier, error) {
 			Source: cfg.Source, Scope: cfg.Scope, Log: cfg.Log, Begin: c.copy.Begin,
 		})
 	}
+	c.inserted = func(ctx context.Context, colls []oplog.UUID) (map[oplog.UUID]inventory.IDs, error) {
+		return inventory.Inserted(ctx, cfg.Source, cfg.Log, c.copy.Begin, colls)
+	}
 	var err error
 	c.cloner, err = clone.New(clone.Config{
 		Source: cfg.Source, Target: cfg.Target, ReadConcern: cfg.ReadConcern, After: c.copy.Begin.TS,
 		RangeBytes: cfg.RangeBytes, FlushDocs: cfg.FlushDocs, FlushBytes: cfg.FlushBytes, Memory: cfg.Memory,
-		Pacer: cfg.Pacer, Observer: cfg.Observer, Moved: c.board.moved,
+		NoHoles: cfg.NoHoles, Pacer: cfg.Pacer, Observer: cfg.Observer, Moved: c.board.moved,
 	})
 	return c, err
 }

@@ -19,6 +19,9 @@ func (c *Copier) create(ctx context.Context, all []*collection) error {
 			planned = append(planned, coll)
 		}
 	}
+	if err := c.bound(ctx, planned); err != nil {
+		return err
+	}
 	workers := min(c.cfg.Workers, len(planned))
 	if err := c.equip(ctx, workers); err != nil {
 		return err
@@ -42,7 +45,7 @@ func (c *Copier) createOne(ctx context.Context, worker int, coll *collection) er
 			return err
 		}
 	}
-	ranges, err := c.cloner.Split(ctx, &coll.doc, coll.to)
+	ranges, err := c.cloner.Split(ctx, &coll.doc, coll.to, coll.since)
 	switch {
 	case errors.Is(err, clone.ErrGone):
 		return c.goneOne(ctx, lane, coll)

@@ -147,3 +147,24 @@ func (ViewFailed) Level() slog.Level { return slog.LevelWarn }
 func (e ViewFailed) LogValue() slog.Value {
 	return slog.GroupValue(slog.String(keyNS, string(e.NS)), slog.String(keyError, e.Err.Error()))
 }
+
+// CopiedAnew is a capped collection whose copy was interrupted, and is begun anew
+// (Config.NoHoles).
+type CopiedAnew struct {
+	NS oplog.Namespace
+	// Docs is how many documents had been copied.
+	Docs int64
+}
+
+// Message implements event.Event.
+func (CopiedAnew) Message() string {
+	return "capped collection copied anew: its copy was interrupted, and what the source pushed out meanwhile cannot be deleted"
+}
+
+// Level implements event.Event.
+func (CopiedAnew) Level() slog.Level { return slog.LevelInfo }
+
+// LogValue implements slog.LogValuer.
+func (e CopiedAnew) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyNS, string(e.NS)), slog.Int64(keyDocs, e.Docs))
+}

@@ -3,10 +3,8 @@ package initialsync
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/checkpoint"
@@ -22,7 +20,8 @@ type part struct {
 // fill copies documents, and builds the indexes of the collections that have all
 // of theirs.
 func (c *Copier) fill(ctx context.Context, all []*collection) error {
-	if err := c.equip(ctx, c.cfg.IndexWorkers); err != nil {
+	// One more for what has to be made again.
+	if err := c.equip(ctx, c.cfg.IndexWorkers+1); err != nil {
 		return err
 	}
 	c.enter(StepCopy)
@@ -68,8 +67,7 @@ func (c *Copier) left(coll *collection) []part {
 		}
 	}
 	if len(parts) == 0 {
-		// It ended between its last range and the note that it is filled. To go on
-		// with a range that is done says how far a capped collection was read.
+		// It ended between its last range and the note that it is filled.
 		parts = []part{{coll, coll.ranges[len(coll.ranges)-1]}}
 	}
 	c.board.waitFor(coll, len(parts))
@@ -79,13 +77,9 @@ func (c *Copier) left(coll *collection) []part {
 // copyPart copies a range. Who copies the last one of a collection ends it.
 func (c *Copier) copyPart(ctx context.Context, turn *turns, p part, filled chan<- *collection) error {
 	coll := p.coll
-	var complete bson.Timestamp
 	var err error
-	if c.board.start(coll, time.Now()) && (!p.r.Done || coll.capped) {
-		err = turn.with(ctx, func(l lane) error {
-			complete, err = c.cloner.Copy(ctx, l, &coll.doc, coll.to, p.r)
-			return err
-		})
+	if c.board.start(coll, time.Now()) && !p.r.Done {
+		err = turn.with(ctx, func(l lane) error { return c.copyRange(ctx, l, p) })
 	}
 	gone := errors.Is(err, clone.ErrGone)
 	if err != nil && !gone {
@@ -97,12 +91,6 @@ func (c *Copier) copyPart(ctx context.Context, turn *turns, p part, filled chan<
 		return nil
 	case isGone:
 		return c.goneOne(ctx, turn, coll)
-	}
-	if coll.capped {
-		if complete.IsZero() {
-			return fmt.Errorf("copy %s to %s: it is not said as of when it is complete", coll.doc.NS, coll.to)
-		}
-		coll.doc.Complete = complete
 	}
 	coll.doc.State = checkpoint.CollectionFilled
 	if coll.indexed || len(coll.doc.Indexes) == 0 {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/clone"
@@ -209,9 +210,6 @@ func (l *worldLane) SaveCollection(ctx context.Context, c *checkpoint.CopyCollec
 	if c.Gone {
 		what += ", gone"
 	}
-	if !c.Complete.IsZero() {
-		what += fmt.Sprintf(", complete at %d", c.Complete.T)
-	}
 	if len(c.Failed) > 0 {
 		what += fmt.Sprintf(", failed %d", len(c.Failed))
 	}
@@ -235,6 +233,10 @@ func rangeKey(r *checkpoint.CopyRange) string { return fmt.Sprintf("%x/%d", r.UU
 
 // The cloner.
 
+func idOf(n int32) bson.RawValue {
+	return bson.RawValue{Type: bson.TypeInt32, Value: bsoncore.AppendInt32(nil, n)}
+}
+
 // worldCloner copies a document in each transaction.
 type worldCloner struct {
 	*world
@@ -250,7 +252,18 @@ func (w *world) find(u oplog.UUID) *sourceCollection {
 	return nil
 }
 
-func (c *worldCloner) Split(_ context.Context, coll *checkpoint.CopyCollection, to oplog.Namespace) ([]checkpoint.CopyRange, error) {
+func (c *worldCloner) Newest(_ context.Context, coll *checkpoint.CopyCollection) (int64, error) {
+	src := c.find(coll.UUID)
+	if !src.capped {
+		c.t.Errorf("%s is not capped", coll.NS)
+	}
+	if src.goneFirst {
+		return 0, fmt.Errorf("newest: %w", clone.ErrGone)
+	}
+	return int64(src.docs), nil
+}
+
+func (c *worldCloner) Split(_ context.Context, coll *checkpoint.CopyCollection, to oplog.Namespace, since clone.Since) ([]checkpoint.CopyRange, error) {
 	src := c.find(coll.UUID)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,6 +272,9 @@ func (c *worldCloner) Split(_ context.Context, coll *checkpoint.CopyCollection, 
 	}
 	if src.goneFirst {
 		return nil, fmt.Errorf("split: %w", clone.ErrGone)
+	}
+	if src.capped && (since.Newest != int64(src.docs) || !since.Has(idOf(int32(src.docs)))) {
+		c.t.Errorf("%s is cut and it is not known what was inserted", to)
 	}
 	per := src.docs
 	if src.perRange > 0 {
@@ -272,15 +288,11 @@ func (c *worldCloner) Split(_ context.Context, coll *checkpoint.CopyCollection, 
 	return ranges, nil
 }
 
-func (c *worldCloner) Copy(ctx context.Context, l clone.Lane, coll *checkpoint.CopyCollection, to oplog.Namespace, r checkpoint.CopyRange) (bson.Timestamp, error) {
+func (c *worldCloner) Copy(ctx context.Context, l clone.Lane, coll *checkpoint.CopyCollection, to oplog.Namespace, r checkpoint.CopyRange) (checkpoint.CopyRange, error) {
 	defer l.(*worldLane).own()()
 	src := c.find(coll.UUID)
-	complete := bson.Timestamp{}
-	if src.capped {
-		complete.T = 777
-	}
 	if r.Done {
-		return complete, nil
+		return r, nil
 	}
 	n := r.Spec.Lookup("n").AsInt64()
 	for {
@@ -313,11 +325,11 @@ func (c *worldCloner) Copy(ctx context.Context, l clone.Lane, coll *checkpoint.C
 			return nil
 		})
 		if err != nil {
-			return bson.Timestamp{}, err
+			return r, err
 		}
 		c.moved(&r, step, step*100)
 		if r.Done {
-			return complete, nil
+			return r, nil
 		}
 	}
 }
@@ -517,6 +529,14 @@ func (w *world) start(cfg Config, lanes int) *Copier {
 	c := newCopier(cfg, w, list)
 	c.cloner = &worldCloner{world: w, moved: c.board.moved}
 	c.take = w.inventory
+	c.inserted = func(_ context.Context, colls []oplog.UUID) (map[oplog.UUID]inventory.IDs, error) {
+		all := map[oplog.UUID]inventory.IDs{}
+		for _, id := range colls {
+			all[id] = inventory.IDs{}
+			all[id].Add(idOf(int32(w.find(id).docs)))
+		}
+		return all, nil
+	}
 	return c
 }
 
@@ -540,7 +560,7 @@ func (w *world) state() string {
 		lines = append(lines, fmt.Sprintf("%s %s: %d documents, indexes %v", coll.kind, ns, times, indexes))
 	}
 	for _, d := range w.docs {
-		lines = append(lines, fmt.Sprintf("metadata of %s: %s gone=%t complete=%d failed=%v", d.NS, d.State, d.Gone, d.Complete.T, d.Failed))
+		lines = append(lines, fmt.Sprintf("metadata of %s: %s gone=%t failed=%v", d.NS, d.State, d.Gone, d.Failed))
 	}
 	for id := range w.held {
 		lines = append(lines, "held "+id)

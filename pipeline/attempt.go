@@ -72,10 +72,6 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, hold *checkpoint.Hold, 
 	if err != nil {
 		return nil, err
 	}
-	whole, err := a.wholeUntil(ctx)
-	if err != nil {
-		return nil, err
-	}
 	internal, err := p.internalApply(ctx)
 	if err != nil {
 		return nil, err
@@ -89,7 +85,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, hold *checkpoint.Hold, 
 	}
 	a.applier, err = applier.New(applier.Config{
 		Target: p.target, Hold: hold, Catalog: cat, Scope: p.names(), Commands: commands,
-		Relaxed: p.cfg.Relaxed, ReportDivergence: p.cfg.ReportDivergence, CopiedUntil: st.CopiedUntil, Whole: whole,
+		Relaxed: p.cfg.Relaxed, ReportDivergence: p.cfg.ReportDivergence, CopiedUntil: st.CopiedUntil,
 		Plan:      plan.Options{InternalApply: internal, Coalesce: true},
 		FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, CoalesceWindow: p.cfg.CoalesceWindow,
 		WindowBytes: p.cfg.WindowBytes, Release: a.release, Start: start, OnFlush: p.cfg.OnFlush,

@@ -59,6 +59,14 @@ func (p *Pipeline) newCopying(ctx, soft context.Context, hold *checkpoint.Hold, 
 	if err != nil {
 		return nil, fmt.Errorf("read the target's collections: %w", err)
 	}
+	unlogged, err := origin.Unlogged(ctx, c.member, c.copy.Begin)
+	if err != nil {
+		return nil, err
+	}
+	modern, err := p.internalApply(ctx)
+	if err != nil {
+		return nil, err
+	}
 	c.copier, err = initialsync.New(initialsync.Config{
 		Source: c.member, Target: p.target, Hold: hold, Scope: p.names(), Log: c.spool,
 		MetaDB: p.cfg.MetaDB, Link: p.cfg.heldLink,
@@ -66,7 +74,7 @@ func (p *Pipeline) newCopying(ctx, soft context.Context, hold *checkpoint.Hold, 
 			e, err := p.commands(cat, true)
 			return copyCommands{e, hold}, err
 		},
-		ReadConcern: p.cfg.Copy.ReadConcern, Workers: p.cfg.Copy.Workers, IndexWorkers: p.cfg.Copy.IndexWorkers,
+		NoHoles: unlogged || !modern, ReadConcern: p.cfg.Copy.ReadConcern, Workers: p.cfg.Copy.Workers, IndexWorkers: p.cfg.Copy.IndexWorkers,
 		IndexesFirst: p.cfg.Copy.IndexesFirst, RangeBytes: p.cfg.Copy.RangeBytes,
 		FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, Memory: p.cfg.copyMemory(),
 		Pacer: c.pacer, Observer: p.cfg.Observer, Registry: p.cfg.Registry,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/applier/catalog"
@@ -118,27 +117,6 @@ func (p *Pipeline) commands(cat *catalog.Catalog, placed bool) (*ddl.Executor, e
 		Target: p.target, Catalog: cat, Scope: p.names(), Names: p.cfg.allNames, MetaDB: p.cfg.MetaDB, Link: p.cfg.heldLink,
 		UniqueIndexes: p.cfg.UniqueIndexes, Placed: placed, Observer: p.cfg.Observer,
 	})
-}
-
-// wholeUntil returns until when capped collections were copied whole.
-func (a *attempt) wholeUntil(ctx context.Context) (func(oplog.UUID) (bson.Timestamp, bool), error) {
-	if a.copy == nil {
-		return nil, nil
-	}
-	colls, _, err := a.hold.Copies(ctx)
-	if err != nil {
-		return nil, err
-	}
-	until := map[oplog.UUID]bson.Timestamp{}
-	for i := range colls {
-		if c := &colls[i]; c.Complete.T != 0 {
-			until[c.UUID] = c.Complete
-		}
-	}
-	return func(id oplog.UUID) (bson.Timestamp, bool) {
-		ts, ok := until[id]
-		return ts, ok
-	}, nil
 }
 
 // nearlyDrained is by how much the target may be behind the end of the spool for

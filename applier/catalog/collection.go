@@ -125,6 +125,9 @@ func listed(db string, doc bson.Raw) (*Collection, error) {
 	return coll, nil
 }
 
+// Collated reports whether the collection's collation is not the simple one.
+func (c *Collection) Collated() bool { return collated(c.Options) }
+
 // collated tells whether a collection's collation is not the simple one. The
 // server shows none for that.
 func collated(options bson.Raw) bool {

@@ -3,6 +3,7 @@ package spool
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -76,6 +77,17 @@ func (s *Spool) forgetWaiter(w waiter) {
 // is behind after is not there, or not any more; what is not stored yet has to be
 // waited for.
 func (s *Spool) Commands(ctx context.Context, after oplog.OpTime, until bson.Timestamp, yield func(*oplog.Entry) error) error {
+	return s.walk(ctx, "c", after, until, yield)
+}
+
+// Inserts does as Commands does with the entries that are inserts, or commands:
+// among these are groups of operations.
+func (s *Spool) Inserts(ctx context.Context, after oplog.OpTime, until bson.Timestamp, yield func(*oplog.Entry) error) error {
+	return s.walk(ctx, "ic", after, until, yield)
+}
+
+// walk calls yield with the entries whose op is one of the letters in kinds.
+func (s *Spool) walk(ctx context.Context, kinds string, after oplog.OpTime, until bson.Timestamp, yield func(*oplog.Entry) error) error {
 	if oplog.CompareTimestamps(after.TS, until) >= 0 {
 		return nil
 	}
@@ -98,7 +110,7 @@ func (s *Spool) Commands(ctx context.Context, after oplog.OpTime, until bson.Tim
 			if buf, err = c.payload(&h, *at, buf); err != nil {
 				return err
 			}
-			if err := c.commands(buf, *at, after, until, yield); err != nil {
+			if err := c.walk(buf, *at, kinds, after, until, yield); err != nil {
 				return err
 			}
 		}
@@ -119,7 +131,7 @@ func (s *Spool) behind(after oplog.OpTime) (*place, error) {
 		return nil, nil
 	}
 	if !after.IsNull() && after.Before(first) {
-		return nil, fmt.Errorf("spool: commands behind entry %s: %w, which begins with %s", after, ErrMissing, first)
+		return nil, fmt.Errorf("spool: entries behind %s: %w, which begins with %s", after, ErrMissing, first)
 	}
 	for _, g := range s.segments {
 		if g.records > 0 && g.last.After(after) {
@@ -129,8 +141,9 @@ func (s *Spool) behind(after oplog.OpTime) (*place, error) {
 	return nil, nil
 }
 
-// commands calls yield with the commands of a payload.
-func (c *cursor) commands(payload []byte, at place, after oplog.OpTime, until bson.Timestamp, yield func(*oplog.Entry) error) error {
+// walk calls yield with the entries of a payload whose op is one of the letters in
+// kinds.
+func (c *cursor) walk(payload []byte, at place, kinds string, after oplog.OpTime, until bson.Timestamp, yield func(*oplog.Entry) error) error {
 	for len(payload) > 0 {
 		doc, err := cutDoc(payload)
 		if err != nil {
@@ -139,7 +152,7 @@ func (c *cursor) commands(payload []byte, at place, after oplog.OpTime, until bs
 		payload = payload[len(doc):]
 		op, ok := rawbson.Lookup(doc, "op")
 		kind, isText := op.Text()
-		if ok && isText && kind != "c" {
+		if ok && isText && !strings.Contains(kinds, kind) {
 			continue
 		}
 		// What has no op says so itself.

@@ -87,7 +87,7 @@ func TestAllocs(t *testing.T) {
 	budget("the filter of a piece", 4, func() { filter = p.appendFilter(filter[:0], bson.RawValue{}) })
 	last := docs[0].id()
 	budget("the filter of the rest of a piece", 0, func() { filter = p.appendFilter(filter[:0], last) })
-	at := place{order: natural, record: 8, anchors: anchors{1, 2}, complete: bson.Timestamp{T: 1, I: 2}}
+	at := place{order: natural, record: 8, anchors: anchors{1, 2}}
 	budget("a place for the metadata", 11, func() { at.encode() })
 }
 

@@ -27,7 +27,7 @@ func TestBatchSize(t *testing.T) {
 		}
 		return nil, false
 	}, nil)
-	if _, err := w.copyAll(within(t), coll); err != nil {
+	if err := w.copyAll(within(t), coll); err != nil {
 		t.Fatal(err)
 	}
 	w.source.intercept(nil, nil)

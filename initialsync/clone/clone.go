@@ -80,6 +80,10 @@ type Config struct {
 	// for reasons that pass, and a read that the source interrupts. Zero means
 	// 30 s.
 	RetryFor time.Duration
+	// NoHoles: a capped collection of which something was pushed out before it could
+	// be read, and not what was read before that, is copied from its beginning
+	// (ErrHole). The log will not delete that from the target.
+	NoHoles bool
 	// Pacer may be nil.
 	Pacer    Pacer
 	Observer event.Observer
@@ -165,33 +169,34 @@ func (c *Cloner) took(side Side, start time.Time, docs, bytes int) {
 }
 
 // Copy copies what is left of a range, through a lane, to the namespace `to` of the
-// target. A collection that was dropped at the source ends with ErrGone. For a
-// capped collection the result is the time as of which all of it has been read.
-func (c *Cloner) Copy(ctx context.Context, lane Lane, coll *checkpoint.CopyCollection, to oplog.Namespace, r checkpoint.CopyRange) (complete bson.Timestamp, err error) {
-	complete, err = c.copyRange(ctx, lane, coll, to, r)
+// target. A collection that was dropped at the source ends with ErrGone, a capped
+// one that has to be copied from its beginning with ErrHole. It returns the range
+// as it is then.
+func (c *Cloner) Copy(ctx context.Context, lane Lane, coll *checkpoint.CopyCollection, to oplog.Namespace, r checkpoint.CopyRange) (checkpoint.CopyRange, error) {
+	r, err := c.copyRange(ctx, lane, coll, to, r)
 	if err != nil {
-		return bson.Timestamp{}, fmt.Errorf("clone %s (%s) to %s, range %d: %w", coll.NS, coll.UUID, to, r.Index, err)
+		return r, fmt.Errorf("clone %s (%s) to %s, range %d: %w", coll.NS, coll.UUID, to, r.Index, err)
 	}
-	return complete, nil
+	return r, nil
 }
 
-func (c *Cloner) copyRange(ctx context.Context, lane Lane, coll *checkpoint.CopyCollection, to oplog.Namespace, r checkpoint.CopyRange) (bson.Timestamp, error) {
+func (c *Cloner) copyRange(ctx context.Context, lane Lane, coll *checkpoint.CopyCollection, to oplog.Namespace, r checkpoint.CopyRange) (checkpoint.CopyRange, error) {
+	if r.Done {
+		return r, nil
+	}
 	sp, err := parseSpec(r.Spec)
 	if err != nil {
-		return bson.Timestamp{}, err
+		return r, err
 	}
 	at, err := parsePlace(r.At)
 	if err != nil {
-		return bson.Timestamp{}, err
-	}
-	if r.Done {
-		return at.complete, nil
+		return r, err
 	}
 	rd := newReader(c, coll, sp, at)
 	w := &writer{Cloner: c, lane: lane, coll: coll, to: to, r: r, at: at, direct: isDirect(coll, to), capped: isCapped(coll), limit: c.cfg.FlushDocs}
 	if w.capped {
 		if err := rd.align(ctx, to); err != nil {
-			return bson.Timestamp{}, goneAs(err)
+			return r, goneAs(err)
 		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -201,10 +206,8 @@ func (c *Cloner) copyRange(ctx context.Context, lane Lane, coll *checkpoint.Copy
 		return rd.run(ctx, pages)
 	})
 	g.Go(func() error { return w.run(ctx, pages) })
-	if err := g.Wait(); err != nil {
-		return bson.Timestamp{}, err
-	}
-	return w.at.complete, nil
+	err = g.Wait()
+	return w.r, err
 }
 
 // goneAs is what an error of a read by UUID means.

@@ -151,11 +151,11 @@ func TestCopyGone(t *testing.T) {
 	w.begin(ctx)
 	w.plan(ctx, coll)
 	run(t, w.source, "d", bson.D{{Key: "drop", Value: "c"}})
-	if _, err := w.copyAll(ctx, coll); !errors.Is(err, ErrGone) {
+	if err := w.copyAll(ctx, coll); !errors.Is(err, ErrGone) {
 		t.Errorf("error %v", err)
 	}
 	coll.Docs, coll.Bytes = 1<<30, 1<<40
-	if _, err := w.cloner().Split(ctx, coll, "d.c"); !errors.Is(err, ErrGone) {
+	if _, err := w.cloner().Split(ctx, coll, "d.c", Since{}); !errors.Is(err, ErrGone) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -178,7 +178,7 @@ func TestCopyRenamed(t *testing.T) {
 	ctx := within(t)
 	w.begin(ctx)
 	w.plan(ctx, coll)
-	must[bson.Timestamp](t)(w.copyAll(ctx, coll))
+	succeed(t, w.copyAll(ctx, coll))
 	succeed(t, difference(docs, read(t, w.target, "d.c"), true))
 	if w.docs != 50 || replies < 3 {
 		t.Errorf("%d documents in %d replies", w.docs, replies)
@@ -264,7 +264,7 @@ func TestCopyDropped(t *testing.T) {
 			insertRaw(t, w.source.Caller, "d.c", numbered(t, 1000, 10, 10)...)
 		}
 	})
-	if _, err := w.copyAll(ctx, coll); !errors.Is(err, ErrGone) {
+	if err := w.copyAll(ctx, coll); !errors.Is(err, ErrGone) {
 		t.Errorf("error %v", err)
 	}
 	for _, d := range read(t, w.target, "d.c") {

@@ -174,11 +174,12 @@ func (w *writer) sendBeside(ctx context.Context, c *command) (bson.Raw, error) {
 const alignDocs = 100
 
 // align moves the reader of a capped collection behind what the target has. A
-// flush that was not noted may be there all the same, or a part of it, and what
-// the source still has of it must not be appended again: it would be behind what
-// came after it. The target's newest documents, as far as the source has them,
-// say how far it came; if the source has none of them it has pushed them out, and
-// what it has is newer.
+// flush that was not noted may be there all the same, or a part of it. The target's
+// newest documents, as far as the source has them, say how far it came. One that is
+// behind the range has the _id of one that was there, and is another document.
+//
+// Whatever of it is read again all the same is passed over (appendAll), and is in
+// its place: within the range there is no _id that had been another document's.
 func (r *reader) align(ctx context.Context, to oplog.Namespace) error {
 	newest, err := r.newestOf(ctx, to)
 	if err != nil || len(newest) == 0 {
@@ -197,7 +198,9 @@ func (r *reader) align(ctx context.Context, to oplog.Namespace) error {
 		return fmt.Errorf("find the newest documents of %s at the source: %w", to, err)
 	}
 	for _, n := range records {
-		r.record = max(r.record, n)
+		if r.spec.to == 0 || n <= r.spec.to {
+			r.record = max(r.record, n)
+		}
 	}
 	return nil
 }

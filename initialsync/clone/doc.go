@@ -48,13 +48,16 @@
 // Capped collections and those of the system cannot be written in transactions.
 // They get retryable writes of the lane's session, with majority, and the range is
 // moved behind them in a transaction of its own. What is written twice then does no
-// harm: documents are replaced, and a capped collection is asked for its newest
-// ones before anything is appended (see align).
+// harm: documents are replaced, and what a capped collection has is passed over (see
+// align).
 //
-// A capped collection is one range, in natural order, which is that of insertion.
-// Documents that were pushed out before they were read are left out, and the target
-// trims by itself. Copy returns the time until which everything inserted was read
-// or pushed out (see beginCursor).
+// A capped collection is one range, in natural order, which is that of insertion. It
+// ends before the first document that was inserted since the copy began: those come
+// with the log, in order, and their _ids may have been others' (see oldest). Documents
+// that were pushed out before they were read are left out. So the target never has
+// more than the source had, and what it trims by itself the source has trimmed. Where
+// the log would not delete what was read and then pushed out, a copy that has lost its
+// place ends with ErrHole (Config.NoHoles).
 //
 // # What it trusts
 //

@@ -113,6 +113,9 @@ type world struct {
 	cfg    Config
 	// batch, if not 0, is how many documents a reply has.
 	batch int32
+	// since knows what the log has inserted into capped collections; by default that
+	// is nothing.
+	since Since
 	// mu guards what was told.
 	mu         sync.Mutex
 	docs       int64
@@ -290,7 +293,15 @@ func (w *world) listed(ns oplog.Namespace) *checkpoint.CopyCollection {
 // plan divides a collection, and notes the ranges.
 func (w *world) plan(ctx context.Context, coll *checkpoint.CopyCollection) {
 	w.t.Helper()
-	ranges := must[[]checkpoint.CopyRange](w.t)(w.cloner().Split(ctx, coll, coll.NS))
+	c := w.cloner()
+	since := w.since
+	if isCapped(coll) {
+		since.Newest = must[int64](w.t)(c.Newest(ctx, coll))
+	}
+	if since.Has == nil {
+		since.Has = func(bson.RawValue) bool { return false }
+	}
+	ranges := must[[]checkpoint.CopyRange](w.t)(c.Split(ctx, coll, coll.NS, since))
 	succeed(w.t, w.hold.AddCollections(ctx, []checkpoint.CopyCollection{*coll}))
 	succeed(w.t, w.hold.Lane(0).SaveCollection(ctx, coll, ranges))
 }
@@ -308,18 +319,18 @@ func (w *world) rangesOf(ctx context.Context, coll *checkpoint.CopyCollection) (
 }
 
 // copyAll copies what is left of a collection.
-func (w *world) copyAll(ctx context.Context, coll *checkpoint.CopyCollection) (complete bson.Timestamp, err error) {
+func (w *world) copyAll(ctx context.Context, coll *checkpoint.CopyCollection) error {
 	ranges, err := w.rangesOf(ctx, coll)
 	if err != nil {
-		return complete, err
+		return err
 	}
 	c := w.cloner()
 	for i, r := range ranges {
-		if complete, err = c.Copy(ctx, w.hold.Lane(i%4), coll, coll.NS, r); err != nil {
-			return complete, err
+		if _, err := c.Copy(ctx, w.hold.Lane(i%4), coll, coll.NS, r); err != nil {
+			return err
 		}
 	}
-	return complete, nil
+	return nil
 }
 
 // whole copies a collection from the beginning to the end.
@@ -328,7 +339,7 @@ func (w *world) whole(coll *checkpoint.CopyCollection) {
 	ctx := within(w.t)
 	w.begin(ctx)
 	w.plan(ctx, coll)
-	must[bson.Timestamp](w.t)(w.copyAll(ctx, coll))
+	succeed(w.t, w.copyAll(ctx, coll))
 	w.check(coll.NS)
 }
 

@@ -18,9 +18,8 @@ type page struct {
 	order order
 	// record is how far the page goes in natural order, also where it is empty.
 	record int64
-	// last tells that the range ends with it; complete is then as place has it.
-	last     bool
-	complete bson.Timestamp
+	// last tells that the range ends with it.
+	last bool
 	// held is what it has of the memory.
 	held int64
 }

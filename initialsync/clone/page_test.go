@@ -84,7 +84,7 @@ func FuzzPlaces(f *testing.F) {
 	s.pieces = allPieces()
 	f.Add([]byte(s.encode()))
 	for _, p := range []place{
-		{order: natural, record: 8, anchors: anchors{1, 2}, complete: bson.Timestamp{T: 1, I: 2}},
+		{order: natural, record: 8, anchors: anchors{1, 2}},
 		{order: byID, piece: 2, last: rawID("x")},
 	} {
 		f.Add([]byte(p.encode()))

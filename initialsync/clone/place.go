@@ -25,7 +25,7 @@ const (
 type spec struct {
 	order order
 	// from and to bound natural order: documents behind record id from, up to to,
-	// which is included. Zero is no bound.
+	// which is included. Zero is no bound, a negative to is before all of them.
 	from, to int64
 	// before are record ids below from, ascending, to begin at if from is gone.
 	before []int64
@@ -55,9 +55,6 @@ type place struct {
 	// which the Type is zero for none.
 	piece int
 	last  bson.RawValue
-	// complete is, for a capped collection that is done, the time as of which all
-	// of it was read.
-	complete bson.Timestamp
 }
 
 func (s *spec) encode() bson.Raw {
@@ -171,9 +168,6 @@ func (p *place) encode() bson.Raw {
 			b.AppendValue("last", bsoncore.Value{Type: bsoncore.Type(p.last.Type), Data: p.last.Value})
 		}
 	}
-	if p.complete != (bson.Timestamp{}) {
-		b.AppendTimestamp("complete", p.complete.T, p.complete.I)
-	}
 	return bson.Raw(b.Build())
 }
 
@@ -202,8 +196,6 @@ func parsePlace(doc bson.Raw) (place, error) {
 				p.piece = int(n)
 			case "last":
 				p.last = bson.RawValue{Type: it.Type, Value: slices.Clone(it.Value)}
-			case "complete":
-				p.complete, ok = it.Timestamp()
 			}
 			if !ok {
 				return fmt.Errorf("field %q is not what it should be", it.Key)

@@ -21,9 +21,6 @@ import (
 const (
 	// closeTimeout bounds giving up a cursor, or a transaction, when all is ending.
 	closeTimeout = 2 * time.Second
-	// maxPasses is how often a capped collection is read on from where it ended,
-	// so that its time is a recent one.
-	maxPasses = 5
 	// The waits between two tries.
 	firstWait, longestWait = 5 * time.Millisecond, time.Second
 )
@@ -52,18 +49,12 @@ type reader struct {
 	seen int64
 	// fallbacks counts the records to resume behind that were gone.
 	fallbacks int
-	// replies counts those of the cursor, passes the cursors of a capped
-	// collection; asked is the time that the cursor had to show.
-	replies, passes int
-	asked           bson.Timestamp
-	// newest is the member's time by the last reply.
-	newest bson.Timestamp
 }
 
 func newReader(c *Cloner, coll *checkpoint.CopyCollection, sp spec, at place) *reader {
 	r := &reader{
 		Cloner: c, coll: coll, spec: sp, capped: isCapped(coll), order: sp.order, pieces: sp.pieces,
-		record: max(sp.from, at.record), anchors: at.anchors, piece: at.piece, last: at.last, newest: c.cfg.After,
+		record: max(sp.from, at.record), anchors: at.anchors, piece: at.piece, last: at.last,
 	}
 	if at.order != "" {
 		r.order = at.order
@@ -123,18 +114,29 @@ func (r *reader) next(ctx context.Context) (*page, error) {
 	return p, nil
 }
 
-func (r *reader) try(ctx context.Context) (*page, error) {
+func (r *reader) try(ctx context.Context) (p *page, err error) {
+	err = r.persist(ctx, func() (err error) {
+		p, err = r.ask(ctx)
+		return err
+	})
+	return p, err
+}
+
+// persist calls ask until it succeeds, or fails in a way that does not pass.
+func (r *reader) persist(ctx context.Context, ask func() error) error {
 	start := time.Now()
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
-		p, err := r.ask(ctx)
+		err := ask()
 		if err == nil {
-			return p, nil
+			return nil
 		}
 		switch v := r.judge(err); v {
 		case readEnd:
-			return nil, err
+			return err
 		case readGone:
-			return nil, ErrGone
+			return ErrGone
+		case readHole:
+			return ErrHole
 		default:
 			if errors.Is(err, errNoRecord) {
 				r.closeCursor(ctx)
@@ -146,11 +148,11 @@ func (r *reader) try(ctx context.Context) (*page, error) {
 			}
 		}
 		if tried := time.Since(start); tried >= r.cfg.RetryFor {
-			return nil, &StuckError{What: "read", Tried: tried, Err: err}
+			return &StuckError{What: "read", Tried: tried, Err: err}
 		}
 		r.cfg.Observer.Tell(Reopened{NS: r.coll.NS, Err: err})
 		if err := pause(ctx, wait); err != nil {
-			return nil, err
+			return err
 		}
 	}
 }
@@ -163,6 +165,7 @@ const (
 	readGone                      // of the collection
 	readAgain                     // another cursor, later
 	readAtOnce                    // another cursor, opened elsewhere
+	readHole                      // of the collection, as far as it was read
 )
 
 func (r *reader) judge(err error) readVerdict {
@@ -178,6 +181,9 @@ func (r *reader) judge(err error) readVerdict {
 	if resumeGone(e) {
 		if r.order != natural || r.cursor != 0 || r.fallbacks >= len(r.resumePoints()) {
 			return readEnd
+		}
+		if r.capped && r.cfg.NoHoles {
+			return readHole
 		}
 		r.fallbacks++
 		return readAtOnce
@@ -239,14 +245,12 @@ func (r *reader) ask(ctx context.Context) (*page, error) {
 	opening := r.cursor == 0
 	var cmd call.Command
 	if opening {
-		if err := r.beginCursor(ctx); err != nil {
-			return nil, err
-		}
+		r.seen = 0
 		var resume int64
 		if points := r.resumePoints(); r.fallbacks < len(points) {
 			resume = points[r.fallbacks]
 		}
-		cmd = r.findCommand(resume, r.asked)
+		cmd = r.findCommand(resume)
 	} else {
 		cmd = r.getMoreCommand()
 	}
@@ -258,8 +262,6 @@ func (r *reader) ask(ctx context.Context) (*page, error) {
 		}
 		return nil, err
 	}
-	r.replies++
-	r.noteTime(reply)
 	c, err := parseCursor(reply)
 	if err != nil {
 		return nil, err
@@ -282,49 +284,6 @@ func (r *reader) most(behind int64) int32 {
 		return r.batch
 	}
 	return int32(min(int64(r.batch), max(1, r.spec.to-behind))) //nolint:gosec // no more than batch
-}
-
-// beginCursor chooses the time that a new cursor has to show.
-//
-// What was inserted into a capped collection until `asked` is in the copy, or was
-// pushed out, once this cursor has come to its end without losing its place:
-//
-//   - asked is a time of the member before the find is sent. The find waits until
-//     everything up to it is there, with no holes (local), or is committed by a
-//     majority (majority), and shows a state that has it. Its getMores show that
-//     state or later ones.
-//   - Such a collection is read in the order of insertion, and loses its oldest
-//     document first. A cursor whose place was pushed out says so, and then another
-//     one is opened, with a time of its own; as long as its place is there
-//     everything behind it is, too. Without a place, at the start, what is not seen
-//     was pushed out.
-//
-// A find sent without afterClusterTime could miss an insert whose entry a primary
-// has not made visible yet, though its operationTime is past it.
-func (r *reader) beginCursor(ctx context.Context) error {
-	r.replies, r.seen = 0, 0
-	r.asked = r.cfg.After
-	if !r.capped {
-		return nil
-	}
-	r.passes++
-	reply, err := r.cfg.Source.Call(ctx, r.pingCommand())
-	if err != nil {
-		return err
-	}
-	r.noteTime(reply)
-	r.asked = r.newest
-	return nil
-}
-
-func (r *reader) noteTime(reply bson.Raw) {
-	if !r.capped {
-		return
-	}
-	e, _ := rawbson.Lookup(reply, "operationTime")
-	if ts, ok := e.Timestamp(); ok && (ts.T > r.newest.T || ts.T == r.newest.T && ts.I > r.newest.I) {
-		r.newest = ts
-	}
 }
 
 // readPage takes the documents out of a reply, and moves the reader behind them.
@@ -369,16 +328,11 @@ func (r *reader) readPage(c cursorReply, size int) (*page, error) {
 	p.record = r.record
 	switch {
 	case p.last || !ended:
-	case r.capped && r.replies > 1 && r.passes < maxPasses:
-		// It took a while: what was inserted meanwhile is to be seen, too.
 	case r.order == byID && r.piece+1 < len(r.pieces):
 		r.piece++
 		r.last = bson.RawValue{}
 	default:
 		p.last = true
-	}
-	if p.last && r.capped {
-		p.complete = r.asked
 	}
 	return p, nil
 }

@@ -59,7 +59,7 @@ func appendNatural(body []byte, field string, direction int32) []byte {
 
 // findCommand opens the reader's cursor: in natural order behind the record
 // resume, if that is not zero; by _id behind the last one that was read.
-func (r *reader) findCommand(resume int64, after bson.Timestamp) call.Command {
+func (r *reader) findCommand(resume int64) call.Command {
 	start, body := find(r.coll.UUID)
 	if r.order == natural {
 		body = appendNatural(body, "hint", 1)
@@ -88,7 +88,7 @@ func (r *reader) findCommand(resume int64, after bson.Timestamp) call.Command {
 	// Without a size the first batch would be a little one.
 	body = bsoncore.AppendInt32Element(body, "batchSize", r.most(resume))
 	body = bsoncore.AppendBooleanElement(body, "noCursorTimeout", true)
-	return r.command(r.coll.NS.DB(), start, r.appendConcern(body, after))
+	return r.command(r.coll.NS.DB(), start, r.appendConcern(body, r.cfg.After))
 }
 
 func (r *reader) getMoreCommand() call.Command {
@@ -105,11 +105,6 @@ func (r *reader) killCommand() call.Command {
 	i, body := bsoncore.AppendArrayElementStart(body, "cursors")
 	body = closeArray(bsoncore.AppendInt64Element(body, "0", r.cursor), i)
 	return r.command(r.coll.NS.DB(), start, body)
-}
-
-func (c *Cloner) pingCommand() call.Command {
-	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 128))
-	return c.command("admin", start, bsoncore.AppendInt32Element(body, "ping", 1))
 }
 
 // cursorReply is the reply to a find, a getMore or an aggregate, as views.

@@ -31,12 +31,18 @@ const (
 )
 
 // Split returns the ranges of a collection: one for a small one, or a capped one,
-// several for a large one. to is its namespace in the target. A collection that
-// is gone has none (ErrGone).
-func (c *Cloner) Split(ctx context.Context, coll *checkpoint.CopyCollection, to oplog.Namespace) ([]checkpoint.CopyRange, error) {
+// several for a large one. to is its namespace in the target; since is for a capped
+// one. A collection that is gone has none (ErrGone).
+func (c *Cloner) Split(ctx context.Context, coll *checkpoint.CopyCollection, to oplog.Namespace, since Since) ([]checkpoint.CopyRange, error) {
 	specs := []spec{{order: natural}}
-	if isClustered(coll) {
+	switch {
+	case isClustered(coll):
 		specs[0].order = byID
+	case isCapped(coll):
+		var err error
+		if specs[0].to, err = c.oldest(ctx, coll, since); err != nil {
+			return nil, fmt.Errorf("clone %s (%s) to %s: %w", coll.NS, coll.UUID, to, err)
+		}
 	}
 	if !isCapped(coll) && coll.Bytes > 2*c.cfg.RangeBytes {
 		var err error

@@ -43,7 +43,7 @@ func TestNaturalSpecs(t *testing.T) {
 	})
 }
 
-// TestSplitAsksLittle: what is small, or capped, is not asked for.
+// TestSplitAsksLittle: what is small, or capped and empty, is not asked for.
 func TestSplitAsksLittle(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -56,7 +56,7 @@ func TestSplitAsksLittle(t *testing.T) {
 		{NS: "d.c", Docs: 40, Bytes: 2 << 30}, // too few for samples
 		{NS: "d.c", Docs: 1 << 30, Bytes: 1 << 40, Options: marshal(t, bson.D{{Key: "capped", Value: true}})},
 	} {
-		if ranges := must[[]checkpoint.CopyRange](t)(w.cloner().Split(t.Context(), &coll, "d.c")); len(ranges) != 1 {
+		if ranges := must[[]checkpoint.CopyRange](t)(w.cloner().Split(t.Context(), &coll, "d.c", Since{})); len(ranges) != 1 {
 			t.Errorf("%+v: %d ranges", coll, len(ranges))
 		}
 	}

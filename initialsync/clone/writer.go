@@ -95,9 +95,6 @@ func (w *writer) advance(f *flush, p *page) {
 			at.record, at.anchors = p.record, nil
 		}
 	}
-	if f.done {
-		at.complete = p.complete
-	}
 }
 
 // next is the range behind a flush.
@@ -183,7 +180,6 @@ func (w *writer) halves(f flush) (a, b flush) {
 	for _, d := range a.docs {
 		a.bytes += len(d.raw)
 	}
-	a.at.complete = w.at.complete
 	last := a.docs[mid-1]
 	if a.at.order == natural {
 		a.at.record = last.record

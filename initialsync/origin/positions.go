@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -68,7 +70,7 @@ func begin(ctx context.Context, member call.Caller, patience time.Duration) (Pos
 	if found && open.Before(p.FetchFrom) {
 		p.FetchFrom = open
 	}
-	if err := checkFCV(ctx, member, p.Begin.TS, patience); err != nil {
+	if _, err := readFCV(ctx, member, p.Begin.TS, patience); err != nil {
 		return Positions{}, err
 	}
 	return p, awaitCommitted(ctx, member, p.Begin, patience)
@@ -161,8 +163,24 @@ func oldestOpen(ctx context.Context, member call.Caller) (oplog.OpTime, bool, er
 	return e.at, err == nil, err
 }
 
-// checkFCV reads the feature compatibility version as of a time.
-func checkFCV(ctx context.Context, member call.Caller, at bson.Timestamp, patience time.Duration) error {
+// Unlogged reports whether the members of a source trim their capped collections by
+// themselves, without entries of the log, as those with a feature compatibility
+// version below 5.0 do. A version that is being changed is a *FCVError.
+func Unlogged(ctx context.Context, member call.Caller, begin oplog.OpTime) (bool, error) {
+	name, err := readFCV(ctx, member, begin.TS, patience)
+	if err != nil {
+		return false, fmt.Errorf("find out whether capped collections%s are trimmed by the log: %w", of(member), err)
+	}
+	major, _, _ := strings.Cut(name, ".")
+	n, err := strconv.Atoi(major)
+	if err != nil {
+		return false, &FCVError{fmt.Sprintf("its version is %q", name)}
+	}
+	return n < 5, nil
+}
+
+// readFCV reads the feature compatibility version as of a time.
+func readFCV(ctx context.Context, member call.Caller, at bson.Timestamp, patience time.Duration) (string, error) {
 	q := question{
 		db: adminDB, collection: "system.version",
 		filter:  document().AppendString("_id", "featureCompatibilityVersion").Build(),
@@ -170,22 +188,22 @@ func checkFCV(ctx context.Context, member call.Caller, at bson.Timestamp, patien
 	}
 	_, doc, err := q.ask(ctx, member)
 	if err != nil {
-		return fmt.Errorf("read the feature compatibility version: %w", err)
+		return "", fmt.Errorf("read the feature compatibility version: %w", err)
 	}
 	if doc == nil {
-		return &FCVError{"there is none"}
+		return "", &FCVError{"there is none"}
 	}
 	version, _ := rawbson.Lookup(doc, "version")
 	name, ok := version.Text()
 	if !ok || name == "" {
-		return &FCVError{"it has no version"}
+		return "", &FCVError{"it has no version"}
 	}
 	for _, field := range []string{"targetVersion", "previousVersion"} {
 		if e, there := rawbson.Lookup(doc, field); there {
-			return &FCVError{fmt.Sprintf("it is being changed (version %q, %s %s)", name, field, e.Raw())}
+			return "", &FCVError{fmt.Sprintf("it is being changed (version %q, %s %s)", name, field, e.Raw())}
 		}
 	}
-	return nil
+	return name, nil
 }
 
 // awaitCommitted waits until a member shows an entry as committed by a majority.

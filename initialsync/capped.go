@@ -1,0 +1,84 @@
+package initialsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/initialsync/inventory"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// bound finds out what was inserted into the capped collections that are to be
+// created since Begin, which is not copied: the log inserts it.
+func (c *Copier) bound(ctx context.Context, planned []*collection) error {
+	var capped []*collection
+	var ids []oplog.UUID
+	for _, coll := range planned {
+		if !coll.capped {
+			continue
+		}
+		newest, err := c.cloner.Newest(ctx, &coll.doc)
+		if err != nil && !errors.Is(err, clone.ErrGone) { // that is met again
+			return err
+		}
+		coll.since.Newest = newest
+		capped, ids = append(capped, coll), append(ids, coll.doc.UUID)
+	}
+	if len(capped) == 0 {
+		return nil
+	}
+	inserted, err := c.inserted(ctx, ids)
+	if err != nil {
+		return fmt.Errorf("find what was inserted into capped collections since the copy began: %w", err)
+	}
+	for _, coll := range capped {
+		coll.since.Has = inserted[coll.doc.UUID].Has
+	}
+	return nil
+}
+
+// copyRange copies what is left of a range.
+//
+// Where the log does not delete from the target what a capped collection has pushed
+// out, what was copied before the source pushed out the place to go on behind would
+// stay, with a hole behind it. So a copy of such a one that was interrupted is begun
+// anew.
+func (c *Copier) copyRange(ctx context.Context, l lane, p part) error {
+	coll, r := p.coll, p.r
+	whole := coll.capped && c.cfg.NoHoles
+	for anew := whole && coll.begun; ; anew = true {
+		if anew {
+			if err := c.makeAgain(ctx, coll); err != nil {
+				return fmt.Errorf("make %s for %s again: %w", coll.to, coll.doc.NS, err)
+			}
+			c.cfg.Observer.Tell(CopiedAnew{NS: coll.doc.NS, Docs: r.Docs})
+			r.At, r.Docs, r.Bytes = nil, 0, 0
+		}
+		var err error
+		if r, err = c.cloner.Copy(ctx, l, &coll.doc, coll.to, r); !whole || !errors.Is(err, clone.ErrHole) {
+			return err
+		}
+	}
+}
+
+// makeAgain makes a collection of the target anew, without documents.
+func (c *Copier) makeAgain(ctx context.Context, coll *collection) error {
+	drop, err := inventory.DropOp(coll.doc.NS, c.copy.Begin)
+	if err != nil {
+		return err
+	}
+	create, err := inventory.CreateOp(&coll.doc, c.copy.Begin)
+	if err != nil {
+		return err
+	}
+	c.again.Lock()
+	defer c.again.Unlock()
+	commands := c.worker(c.cfg.IndexWorkers)
+	if err := commands.Apply(ctx, drop); err != nil {
+		return err
+	}
+	coll.indexed = false
+	return commands.Apply(ctx, create)
+}
