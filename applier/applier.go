@@ -31,6 +31,8 @@ type Scope interface {
 type Collections interface {
 	// Get returns what is known of a namespace; false where it does not exist.
 	Get(ctx context.Context, ns oplog.Namespace) (*catalog.Collection, bool, error)
+	// Known returns all that was read, and the databases of which everything was.
+	Known() (colls []*catalog.Collection, dbs []string)
 }
 
 // Commands carries out what is alone: *ddl.Executor. One call at a time.
@@ -238,6 +240,7 @@ type hold interface {
 	Lane(i int) lane
 	Barrier() lane
 	Verify(ctx context.Context, txn *call.Txn, lanes []checkpoint.Position) error
+	OneLane(ctx context.Context) ([]oplog.Namespace, error)
 }
 
 // lane is a *checkpoint.Lane.
@@ -250,6 +253,7 @@ type lane interface {
 	Moved(next checkpoint.Position)
 	BeginAlone(ctx context.Context, next checkpoint.Position, lanes []checkpoint.Position) error
 	EndAlone(ctx context.Context, next checkpoint.Position) error
+	Reroute(ctx context.Context, at checkpoint.Position, lanes []checkpoint.Position, change checkpoint.Rerouting) error
 }
 
 type realHold struct{ *checkpoint.Hold }

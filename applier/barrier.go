@@ -244,6 +244,11 @@ func (d *dispatcher) nextGroup() {
 
 // whole hands a transaction to the one lane that it concerns.
 func (d *dispatcher) whole(ctx context.Context, g *gathered) error {
+	for i := range g.ops {
+		if err := d.inTurn(ctx, &g.ops[i]); err != nil {
+			return err
+		}
+	}
 	if err := d.reserve(ctx, g.bytes); err != nil {
 		return err
 	}

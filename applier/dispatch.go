@@ -19,6 +19,9 @@ type dispatcher struct {
 	*Applier
 	// floor: everything at or before it is in the target, whatever its lane.
 	floor checkpoint.Position
+	// last is the last entry of the last batch: all of the log up to it was handed
+	// out.
+	last oplog.OpTime
 	// starts are the lanes' positions as of the start. Nothing is handed out
 	// twice after that.
 	starts []checkpoint.Position
@@ -63,6 +66,7 @@ func newDispatcher(a *Applier) *dispatcher {
 			d.floor = before
 		}
 	}
+	d.last = a.hold.State().Applied
 	d.routes.init(a)
 	return d
 }
@@ -73,6 +77,9 @@ func (d *dispatcher) run(ctx context.Context, in <-chan batch.Batch) (err error)
 			drop(in)
 		}
 	}()
+	if err := d.routes.load(ctx); err != nil {
+		return err
+	}
 	for {
 		select {
 		case b, ok := <-in:
@@ -124,6 +131,9 @@ func (d *dispatcher) drain(ctx context.Context) error {
 
 func (d *dispatcher) batch(ctx context.Context, b *batch.Batch) error {
 	d.current = d.tracker.open(b)
+	if err := d.thaw(ctx); err != nil {
+		return err
+	}
 	var err error
 	if b.Alone {
 		for i := range b.Items {
@@ -136,6 +146,7 @@ func (d *dispatcher) batch(ctx context.Context, b *batch.Batch) error {
 	}
 	d.handOver()
 	d.pass(b.Last)
+	d.last = b.Last
 	return d.tracker.close(d.current)
 }
 
@@ -232,11 +243,14 @@ type routed struct {
 	fate fate
 	lane int
 	what string // for fateMissing
+	// inTurn: it is not to overtake others of its collection, though they may have
+	// other lanes.
+	inTurn bool
 }
 
 // route finds out where an operation goes.
 func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Position, grouped bool, o *routed) error {
-	r, err := d.routes.of(ctx, op.NS)
+	r, err := d.routes.of(ctx, d, op.NS)
 	if err != nil {
 		return err
 	}
@@ -264,8 +278,8 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 		return nil
 	}
 	h := r.seed
-	o.hash = 0
-	if !r.collection.Ordered {
+	o.hash, o.inTurn = 0, r.inTurn
+	if !r.oneLane {
 		h = oplog.HashID(r.seed, op.ID)
 		o.hash = h | 1
 	}
@@ -283,6 +297,9 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 func (d *dispatcher) dispatch(ctx context.Context, o *routed) error {
 	switch o.fate {
 	case fateApply:
+		if err := d.inTurn(ctx, o); err != nil {
+			return err
+		}
 		if err := d.reserve(ctx, o.bytes); err != nil {
 			return err
 		}
@@ -353,65 +370,4 @@ func (d *dispatcher) handOver() {
 			d.ready[i] = d.ready[i][:0]
 		}
 	}
-}
-
-// routes remembers where namespaces go, until a command changes the catalog.
-type routes struct {
-	a     *Applier
-	known map[oplog.Namespace]*route
-	last  *route
-}
-
-type route struct {
-	source     oplog.Namespace // no view
-	inScope    bool
-	target     oplog.Namespace
-	collection *catalog.Collection // nil where it does not exist
-	seed       uint32              // of the hashes of its documents
-}
-
-// maxRoutes bounds what is remembered.
-const maxRoutes = 50_000
-
-func (r *routes) init(a *Applier) {
-	r.a = a
-	r.forget()
-}
-
-// forget is for when the catalog has changed.
-func (r *routes) forget() {
-	r.known, r.last = make(map[oplog.Namespace]*route), nil
-}
-
-func (r *routes) of(ctx context.Context, ns oplog.Namespace) (*route, error) {
-	if r.last != nil && ns == r.last.source {
-		return r.last, nil
-	}
-	to, ok := r.known[ns]
-	if !ok {
-		var err error
-		if to, err = r.find(ctx, ns.Clone()); err != nil {
-			return nil, err
-		}
-		if len(r.known) >= maxRoutes {
-			r.forget()
-		}
-		r.known[to.source] = to
-	}
-	r.last = to
-	return to, nil
-}
-
-func (r *routes) find(ctx context.Context, ns oplog.Namespace) (*route, error) {
-	target, ok := r.a.cfg.Scope.Target(ns)
-	if !ok {
-		return &route{source: ns}, nil
-	}
-	to := &route{source: ns, inScope: true, target: target.Clone(), seed: oplog.HashNamespace(target)}
-	var err error
-	to.collection, _, err = r.a.cfg.Catalog.Get(ctx, to.target)
-	if err != nil {
-		return nil, fmt.Errorf("look up %s in the target's catalog: %w", target, err)
-	}
-	return to, nil
 }

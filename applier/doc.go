@@ -11,7 +11,10 @@
 //
 // All operations of one document go through one lane, chosen by a hash of its
 // namespace and _id; all of a collection that is Ordered (capped, with a
-// collation, with a unique index) go through one lane by its namespace alone. A
+// collation, with a unique index) go through one lane by its namespace alone. Which
+// collections do is recorded in the metadata, and the record decides: the target's
+// indexes may change while lanes are apart, by hand, and then the lane that an
+// operation had could not be told any more. A
 // lane does its operations in the log's order. Nothing else depends on anything
 // but through the barrier: what stands alone in the log, or spans lanes and has to
 // be atomic, waits until every lane is empty, and nothing behind it starts before
@@ -25,10 +28,13 @@
 // have done what it should, and a lane that did not move is looked at before what
 // came behind it. So a flush takes two round trips, and the lanes' documents say
 // exactly what is in the target, and operations at or before the position of
-// their lane are skipped after a restart. Which lane that is depends on the
-// catalog, and what the catalog was before a command is not known any more: so
-// what is behind the barrier's position is all that is looked at. Everything
-// before a command was in the target when it began.
+// their lane are skipped after a restart. Which lane that is depends on what is
+// recorded, and what that was before the barrier is not known any more: so what is
+// behind the barrier's position is all that is looked at. Everything before it was in
+// the target when it began.
+//
+//	start ──▶ lanes apart ──── frozen: the record stays ────▶ log past them ──▶ barrier,
+//	     └──▶ lanes not apart ──▶ the record follows the catalog ◀── record changed ◀──┘
 //
 //	operation at            is
 //	<= barrier              in the target

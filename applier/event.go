@@ -2,6 +2,8 @@ package applier
 
 import (
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
@@ -119,3 +121,36 @@ func (e IndexHeld) LogValue() slog.Value {
 }
 
 func (a *Applier) tell(e event.Event) { a.cfg.Observer.Tell(e) }
+
+// Rerouted is a change of how operations are given to lanes, as collections of the
+// target, or their indexes, are others than before.
+type Rerouted struct {
+	// OneLane are collections whose operations go through one lane from now on, in the
+	// log's order; ByID those whose operations go to the lanes of their documents.
+	OneLane, ByID []oplog.Namespace
+}
+
+// Message implements event.Event.
+func (Rerouted) Message() string { return "collections go through other lanes from here on" }
+
+// Level implements event.Event.
+func (Rerouted) Level() slog.Level { return slog.LevelInfo }
+
+// LogValue implements slog.LogValuer.
+func (e Rerouted) LogValue() slog.Value {
+	return slog.GroupValue(slog.Int("oneLane", len(e.OneLane)), slog.Int("byID", len(e.ByID)), slog.String(keyNS, someOf(e.OneLane, e.ByID)))
+}
+
+// someOf are the first few names of lists.
+func someOf(lists ...[]oplog.Namespace) string {
+	const most = 5
+	names := make([]string, 0, most+1)
+	for _, ns := range slices.Concat(lists...) {
+		if len(names) == most {
+			names = append(names, "...")
+			break
+		}
+		names = append(names, string(ns))
+	}
+	return strings.Join(names, " ")
+}

@@ -74,6 +74,13 @@ func (l *fakeLane) EndAlone(_ context.Context, next checkpoint.Position) error {
 	return nil
 }
 
+func (l *fakeLane) Reroute(_ context.Context, at checkpoint.Position, _ []checkpoint.Position, _ checkpoint.Rerouting) error {
+	if at.Compare(l.position) > 0 {
+		l.position = at
+	}
+	return nil
+}
+
 type fakeHold struct {
 	lanes   []*fakeLane
 	barrier *fakeLane
@@ -102,6 +109,8 @@ func (h *fakeHold) Verify(context.Context, *call.Txn, []checkpoint.Position) err
 	return nil
 }
 
+func (h *fakeHold) OneLane(context.Context) ([]oplog.Namespace, error) { return nil, nil }
+
 // allThere is a catalog that has every collection.
 type allThere struct{}
 
@@ -110,6 +119,8 @@ var anyCollection = &catalog.Collection{Type: catalog.TypeCollection}
 func (allThere) Get(context.Context, oplog.Namespace) (*catalog.Collection, bool, error) {
 	return anyCollection, true, nil
 }
+
+func (allThere) Known() ([]*catalog.Collection, []string) { return nil, nil }
 
 // slowCommands take their time.
 type slowCommands struct{ takes time.Duration }

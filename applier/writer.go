@@ -3,6 +3,7 @@ package applier
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -77,6 +78,11 @@ func (w *writer) write(ctx context.Context, s stretch) error {
 			to++
 		}
 		part := s.part(from, to)
+		if s.uncertain && !isDirect(&s.ops[from]) {
+			if err := w.undecided(&part); err != nil {
+				return err
+			}
+		}
 		var err error
 		if isDirect(&s.ops[from]) {
 			err = w.direct(ctx, part)
@@ -87,6 +93,23 @@ func (w *writer) write(ctx context.Context, s stretch) error {
 			return err
 		}
 		from = to
+	}
+	return nil
+}
+
+// undecided deals with operations that were announced to be carried out outside of
+// transactions, on a collection that transactions can write to by now: somebody has
+// made another one of it. If the run goes on after divergences they are done again, in
+// a way that bears what was done already.
+func (w *writer) undecided(s *stretch) error {
+	d := divergence(&s.ops[0], fmt.Sprintf("it was of another kind, such as capped, when %d operations on it were begun; "+
+		"whether they were carried out cannot be told", len(s.ops)))
+	if !w.cfg.ReportDivergence {
+		return d
+	}
+	w.diverged(d)
+	for i := range s.ops {
+		s.ops[i].Mode = plan.ModeCopied
 	}
 	return nil
 }

@@ -18,6 +18,8 @@ const (
 	linksCollection = "links"
 	lanesCollection = "lanes"
 	heldCollection  = "held"
+	// routesCollection is of the collections of the target that have one lane.
+	routesCollection = "routes"
 	// copiesCollection is of the collections and ranges of copies, and
 	// wishesCollection of what operators want.
 	copiesCollection = "copies"
@@ -112,14 +114,14 @@ func between(from, to string) func(dst []byte) []byte {
 }
 
 // readAll calls yield for each document of a collection that the filter matches,
-// as a majority has it: a view into a reply. Session is the id of the one that
+// with a read concern: a view into a reply. Session is the id of the one that
 // the cursor is to belong to.
-func readAll(ctx context.Context, target call.Caller, session bson.Raw, db, collection string, filter func(dst []byte) []byte, yield func(doc bson.Raw) error) error {
+func readAll(ctx context.Context, target call.Caller, session bson.Raw, db, collection, concern string, filter func(dst []byte) []byte, yield func(doc bson.Raw) error) error {
 	cmd := call.Command{DB: db, Body: document(func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, "find", collection)
 		dst = appendDoc(dst, "filter", filter)
 		dst = appendDoc(dst, "readConcern", func(dst []byte) []byte {
-			return bsoncore.AppendStringElement(dst, "level", "majority")
+			return bsoncore.AppendStringElement(dst, "level", concern)
 		})
 		return bsoncore.AppendDocumentElement(dst, "lsid", session)
 	})}

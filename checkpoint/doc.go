@@ -5,13 +5,14 @@
 //
 // In the metadata database ("replicator" by default):
 //
-//	links   {_id: LINK, version, instance, term, holder, source: {...}, writers,
+//	links   {_id: LINK, version, routing, instance, term, holder, source: {...}, writers,
 //	         fingerprint, applied: {ts, t}, wall, fetchFrom: {ts, t},
 //	         copiedUntil: {ts, t} or absent, advances, copy: {...} or absent,
 //	         consistent: false or true, absent without a copy}
 //	lanes   {_id: "LINK/3", term, ts, t, op, begun: {ts, t, op} or absent,
 //	         begins or absent}
 //	lanes   {_id: "LINK/barrier", the same}
+//	routes  {_id: "LINK/NS", ns}
 //	copies  {_id: "LINK/2/c/UUID", number, uuid, ns, options, idIndex, indexes,
 //	         docs, bytes, state, gone, failed}
 //	copies  {_id: "LINK/2/r/UUID/0003", number, uuid, index, spec, at, docs,
@@ -53,6 +54,14 @@
 // could still take the later one of a writer that has been idle. Therefore the
 // first Move of a lane after the barrier moved finds, in its transaction, that the
 // barrier is still where it was.
+//
+// # Routing
+//
+// What a lane's position says depends on which operations are given to it. Routing is
+// the version of the rules for that, and routes has the collections of the target all
+// of whose operations go to one lane. Both are changed only where no lane is ahead
+// ([Hold.SetRouting]), or where no operation that they are about is between the lanes
+// (Reroute, in a transaction of the barrier that is committed with majority).
 //
 // # Copies
 //

@@ -95,7 +95,7 @@ func appendCheckpoint(dst []byte, applied oplog.OpTime, wall int64, fetchFrom op
 func (l *linkDoc) marshal(name string) bson.Raw {
 	return document(func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, "_id", name)
-		dst = bsoncore.AppendInt32Element(dst, "version", Version)
+		dst = appendFormat(dst, l.Routing)
 		dst = bsoncore.AppendStringElement(dst, "instance", l.instance)
 		dst = bsoncore.AppendInt64Element(dst, "term", l.Term)
 		dst = bsoncore.AppendStringElement(dst, "holder", l.holder)
@@ -213,13 +213,16 @@ func readLink(name string, doc bson.Raw) (linkDoc, error) {
 	}
 	r := &reader{doc: doc}
 	version := r.int64("version")
-	if r.err == nil && version != Version {
+	if r.err == nil && version != Version && version != unrouted {
 		// Nothing else is looked at: it may mean anything.
 		return linkDoc{}, &VersionError{Link: name, Found: version}
 	}
 	var l linkDoc
 	l.instance, l.holder = r.text("instance"), r.text("holder")
 	l.Term = r.int64("term")
+	if version != unrouted {
+		l.Routing = int(r.int64("routing"))
+	}
 	l.Fingerprint = r.text("fingerprint")
 	l.Applied, l.FetchFrom = r.opTime("applied", false), r.opTime("fetchFrom", false)
 	l.CopiedUntil = r.opTime("copiedUntil", true)

@@ -26,6 +26,7 @@ func TestDocuments(t *testing.T) {
 		want.instance, want.holder = rapid.StringMatching(`[A-Z0-9]*`).Draw(t, "instance"), rapid.StringMatching(`[A-Z0-9]*`).Draw(t, "holder")
 		want.Term, want.Fingerprint = rapid.Int64().Draw(t, "term"), rapid.StringMatching(`.*`).Draw(t, "fingerprint")
 		want.Applied, want.FetchFrom = opTimes().Draw(t, "applied"), opTimes().Draw(t, "fetchFrom")
+		want.Routing = int(rapid.Int32().Draw(t, "routing"))
 		want.AppliedWall = rapid.Int64().Draw(t, "wall")
 		if rapid.Bool().Draw(t, "exact") {
 			want.CopiedUntil = oplog.OpTime{}

@@ -13,6 +13,7 @@ func (s *Store) Remove(ctx context.Context) error {
 	}{
 		{linksCollection, byID(s.cfg.Link)},
 		{lanesCollection, between(from, to)},
+		{routesCollection, between(from, to)},
 		{copiesCollection, between(from, to)},
 	} {
 		if err := s.remove(ctx, part.collection, part.filter); err != nil {

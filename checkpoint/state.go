@@ -33,9 +33,12 @@ var (
 	ErrSpent = errors.New("the number of writers was changed, or a copy begun: the link has to be begun again")
 )
 
-// Version is the format of the documents that this package writes, and the only
-// one that it reads.
-const Version = 1
+// Version is the format of the documents that this package writes. It reads
+// unrouted ones too.
+const Version = 2
+
+// unrouted is the format of links of which no routing was recorded.
+const unrouted = 1
 
 // MaxWriters is the largest number of writers of a link.
 const MaxWriters = 256
@@ -48,7 +51,7 @@ type VersionError struct {
 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("link %q has format %d and this program knows %d: use the version of the program that wrote it",
+	return fmt.Sprintf("link %q has format %d and this program knows up to %d: use the version of the program that wrote it",
 		e.Link, e.Found, Version)
 }
 
@@ -83,6 +86,9 @@ type State struct {
 	Term    int64
 	Source  Source
 	Writers int
+	// Routing is the version of the rules by which operations are given to lanes, 0
+	// where it was not recorded.
+	Routing int
 	// Fingerprint is of the settings that must not change while a link lives
 	// (filters, renames, policies).
 	Fingerprint string

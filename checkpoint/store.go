@@ -128,7 +128,7 @@ func (s *Store) readLanes(ctx context.Context, link *linkDoc) error {
 // Prepare makes the metadata collections that are missing: not every server makes
 // them inside of a transaction. Create calls it.
 func (s *Store) Prepare(ctx context.Context) error {
-	for _, name := range []string{linksCollection, lanesCollection, heldCollection, copiesCollection, wishesCollection} {
+	for _, name := range []string{linksCollection, lanesCollection, heldCollection, routesCollection, copiesCollection, wishesCollection} {
 		body := document(func(dst []byte) []byte {
 			return appendMajority(bsoncore.AppendStringElement(dst, "create", name))
 		})
@@ -185,7 +185,7 @@ func (s *Store) create(ctx context.Context, txn *call.Txn, link *linkDoc) error 
 	}
 	// Without a link they are what is left where somebody removed the link.
 	from, to := bounds(s.cfg.Link)
-	for _, collection := range []string{lanesCollection, copiesCollection, wishesCollection} {
+	for _, collection := range []string{lanesCollection, routesCollection, copiesCollection, wishesCollection} {
 		if err := run(ctx, txn, deleteCommand(s.cfg.DB, collection, false, between(from, to)), -1); err != nil {
 			return err
 		}

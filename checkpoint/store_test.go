@@ -251,12 +251,12 @@ func TestDamaged(t *testing.T) {
 	if e, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(e.What, "fetchFrom.ts") {
 		t.Errorf("no fetchFrom: %v", err)
 	}
-	set(linksCollection, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", 2) })
+	set(linksCollection, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", 3) })
 	_, err = s.Begin(ctx, 0)
-	if e, ok := errors.AsType[*VersionError](err); !ok || e.Found != 2 || !strings.Contains(err.Error(), "use the version") {
+	if e, ok := errors.AsType[*VersionError](err); !ok || e.Found != 3 || !strings.Contains(err.Error(), "use the version") {
 		t.Errorf("another format: %v", err)
 	}
-	set(linksCollection, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", 1) })
+	set(linksCollection, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", Version) })
 	set(linksCollection, "a", "$set", func(dst []byte) []byte { return appendOpTime(dst, "fetchFrom", ot(90)) })
 	set(linksCollection, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", call.MaxPrefix) })
 	if _, err = s.Begin(ctx, 0); err == nil || !strings.Contains(err.Error(), "not between 0 and") {

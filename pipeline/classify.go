@@ -97,6 +97,7 @@ var rules = []struct {
 	{"made by another process meanwhile", is(checkpoint.ErrExists), Verdict{Action: Retry}},
 	{"settings", is(ErrSettings), Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the settings that the link was made with, or a new --link over a new copy."}},
 	{"metadata format", as[*checkpoint.VersionError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the release that wrote the link, or a newer one."}},
+	{"lanes of another routing", as[*checkpoint.RoutingError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Run the release that the link was run with once more, and stop it in order (one SIGTERM; it ends with 0). Then start this one."}},
 	{"metadata damaged", as[*checkpoint.DamagedError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
 	{"start too old", is(ErrStartTooOld), Verdict{Action: Resync, Code: ExitResync, Hint: "Choose a later --start-at with a newer copy, or give the source a larger oplog."}},
 

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
@@ -255,6 +256,11 @@ func (p *Pipeline) attempt(ctx, soft context.Context) error {
 	if err := p.checkLink(st, src); err != nil {
 		return err
 	}
+	if st.Routing != applier.Routing {
+		if err := hold.SetRouting(ctx, applier.Routing); err != nil {
+			return err
+		}
+	}
 	until, err := p.resize(ctx, hold)
 	if err != nil {
 		return err
@@ -323,7 +329,7 @@ func (p *Pipeline) ensureLink(ctx context.Context, src checkpoint.Source) error 
 	if err != nil || found {
 		return err
 	}
-	st := checkpoint.State{Source: src, Writers: p.cfg.Writers, Fingerprint: p.cfg.Fingerprint()}
+	st := checkpoint.State{Source: src, Writers: p.cfg.Writers, Routing: applier.Routing, Fingerprint: p.cfg.Fingerprint()}
 	if p.cfg.Copy.Wanted {
 		c, wall, err := p.beginCopy(ctx)
 		if err != nil {

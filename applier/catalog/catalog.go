@@ -102,6 +102,15 @@ func (c *Catalog) Database(ctx context.Context, db string) ([]*Collection, error
 	return c.all(func(ns oplog.Namespace) bool { return ns.DB() == db }), nil
 }
 
+// Known returns what is known of all namespaces, in no order, and the databases
+// that were read: what of those is not among them does not exist. Both are for the
+// caller to change.
+func (c *Catalog) Known() (colls []*Collection, dbs []string) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.Collect(maps.Values(c.known)), slices.Collect(maps.Keys(c.dbs))
+}
+
 // Databases returns the databases that were read, sorted.
 func (c *Catalog) Databases() []string {
 	c.mu.RLock()

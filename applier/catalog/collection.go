@@ -45,8 +45,8 @@ type Collection struct {
 	UUID oplog.UUID
 	// Options are those of listCollections.
 	Options bson.Raw
-	// Ordered tells that operations have to reach it in the log's order, all
-	// through one writer: it is capped, has a collation that may make one of
+	// Ordered tells that operations should reach it in the log's order, all
+	// through one writer, if that is recorded too (see package applier): it is capped, has a collation that may make one of
 	// different _ids, or has a unique index besides that on _id.
 	Ordered bool
 	// Capped tells that it is capped.

@@ -1,0 +1,160 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// TestApart: lanes are apart where one is ahead of what is in the target in any case.
+func TestApart(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		state    State
+		from, to Position
+		apart    bool
+	}{
+		"as made":                   {State{Lanes: []Position{at(100, AllOps), at(100, AllOps)}}, at(100, AllOps), at(100, AllOps), false},
+		"one ahead":                 {State{Lanes: []Position{at(100, AllOps), at(105, 3)}}, at(100, AllOps), at(105, 3), true},
+		"in the checkpoint's entry": {State{Lanes: []Position{at(100, 3), at(90, 0)}}, at(100, AllOps), at(100, 3), false},
+		"all ahead":                 {State{Lanes: []Position{at(105, 0), at(103, 0)}}, at(103, 0), at(105, 0), true},
+		"all ahead alike":           {State{Lanes: []Position{at(105, 0), at(105, 0)}}, at(105, 0), at(105, 0), false},
+		"begun":                     {State{Lanes: []Position{at(99, 0), at(99, 0)}, LanesBegun: []Position{{}, at(101, 0)}}, at(100, AllOps), at(101, 0), true},
+		"before the barrier":        {State{Lanes: []Position{at(99, 0), at(105, 0)}, Barrier: at(106, 0)}, at(106, 0), at(105, 0), false},
+		"behind the barrier":        {State{Lanes: []Position{at(99, 0), at(107, 0)}, Barrier: at(106, 0)}, at(106, 0), at(107, 0), true},
+		"before a command":          {State{Lanes: []Position{at(99, 0), at(105, 0)}, Begun: at(106, 0)}, at(106, -1), at(105, 0), false},
+		"without lanes":             {State{}, at(100, AllOps), Position{}, false},
+	} {
+		c.state.Applied = ot(100)
+		from, to, apart := c.state.Apart()
+		if from != c.from || to != c.to || apart != c.apart {
+			t.Errorf("%s: apart from %s to %s: %v, want from %s to %s: %v", name, from, to, apart, c.from, c.to, c.apart)
+		}
+	}
+}
+
+// TestReroute: what was recorded is read again, in any term, and not by another link.
+func TestReroute(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	read := func(h *Hold, want ...oplog.Namespace) {
+		t.Helper()
+		got := must[[]oplog.Namespace](t)(h.OneLane(ctx))
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("%v have one lane, want %v", got, want)
+		}
+	}
+	read(h)
+	b := h.Barrier()
+	succeed(t, b.Reroute(ctx, at(100, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.a", "x.b"}}))
+	succeed(t, b.Reroute(ctx, at(100, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.b"}}))
+	read(h, "x.a", "x.b")
+	if got := b.Position(); got != at(100, AllOps) {
+		t.Errorf("the barrier moved to %s", got)
+	}
+	// With another place the barrier moves there, and no lane may be ahead of it.
+	flush(ctx, t, h.Lane(0), at(105, 0), "a")
+	wantError(t, b.Reroute(ctx, at(104, AllOps), positions(h), Rerouting{ByID: []oplog.Namespace{"x.a"}}), errAhead)
+	read(h, "x.a", "x.b")
+	succeed(t, b.Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.c"}, ByID: []oplog.Namespace{"x.a", "x.none"}}))
+	read(h, "x.b", "x.c")
+	if err := h.Lane(1).Reroute(ctx, at(106, 0), nil, Rerouting{}); err == nil {
+		t.Error("a lane changed the routing")
+	}
+	again := must[*Hold](t)(s.Begin(ctx, h.Term()))
+	read(again, "x.b", "x.c")
+	if got := again.State().Barrier; got != at(105, AllOps) {
+		t.Errorf("the barrier is at %s", got)
+	}
+	// The one before is fenced.
+	wantError(t, b.Reroute(ctx, at(106, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.late"}}), ErrFenced)
+	wantError(t, b.Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.late"}}), ErrFenced)
+	read(again, "x.b", "x.c")
+
+	other := must[*Store](t)(New(Config{Target: g, Link: "a.b"}))
+	succeed(t, other.Create(ctx, first(2)))
+	read(must[*Hold](t)(other.Begin(ctx, 0)))
+	// Many are read to the end.
+	var many []oplog.Namespace
+	for i := range 1500 {
+		many = append(many, oplog.Namespace(fmt.Sprintf("x.many%04d", i)))
+	}
+	succeed(t, again.Barrier().Reroute(ctx, at(105, AllOps), positions(again), Rerouting{OneLane: many}))
+	read(again, append([]oplog.Namespace{"x.b", "x.c"}, many...)...)
+	// They go with the link, and are not those of a new one.
+	succeed(t, s.Remove(ctx))
+	reply := must[bson.Raw](t)(g.Call(ctx, findCommand("replicator", routesCollection, 1, between(bounds("a")))))
+	if docs := must[[]bson.Raw](t)(found(reply)); len(docs) != 0 {
+		t.Errorf("left behind: %v", docs)
+	}
+	left := addition(routeID("a", "x.left"), func(dst []byte) []byte { return dst })
+	must[bson.Raw](t)(g.Call(ctx, writeCommand("replicator", "update", routesCollection, "updates", true, left)))
+	succeed(t, s.Create(ctx, first(2)))
+	read(must[*Hold](t)(s.Begin(ctx, 0)))
+}
+
+// TestRerouteRewound: a routing is not changed on a target that has lost what the lanes
+// had acknowledged.
+func TestRerouteRewound(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := begun(t, mongosim.Options{Members: 3, Seed: 1}, 2)
+	flush(ctx, t, h.Lane(0), at(101, 0), "kept")
+	loseFlush(ctx, t, g, h.Lane(1), at(105, 0))
+	wantError(t, h.Barrier().Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.a"}}), ErrRewound)
+	again := must[*Hold](t)(s.Begin(ctx, h.Term()))
+	if got := must[[]oplog.Namespace](t)(again.OneLane(ctx)); len(got) != 0 {
+		t.Errorf("%v have one lane", got)
+	}
+}
+
+// TestSetRouting: the rules for lanes change only where no lane is ahead.
+func TestSetRouting(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	succeed(t, h.SetRouting(ctx, 5))
+	succeed(t, h.Advance(ctx, progress(101), positions(h), Source{}))
+	flush(ctx, t, h.Lane(0), at(105, 0), "a")
+	h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+	if got := h.State().Routing; got != 5 {
+		t.Errorf("the routing is %d", got)
+	}
+	e, ok := errors.AsType[*RoutingError](h.SetRouting(ctx, 6))
+	if want := (RoutingError{Link: "a", Recorded: 5, Known: 6, From: at(101, AllOps), To: at(105, 0)}); !ok || *e != want {
+		t.Errorf("with lanes that are apart: %v, want %v", e, &want)
+	}
+	if got := must[*Hold](t)(s.Begin(ctx, h.Term())).State().Routing; got != 5 {
+		t.Errorf("the routing is %d", got)
+	}
+
+	// The format before this one is read, and its links have no routing.
+	unroute := updateCommand("replicator", linksCollection, true, statement{filter: byID("a"), change: func(dst []byte) []byte {
+		dst = appendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", unrouted) })
+		return appendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "routing", 1) })
+	}})
+	must[bson.Raw](t)(g.Call(ctx, unroute))
+	must[bson.Raw](t)(g.Call(ctx, call.Command{DB: "replicator", Body: document(func(dst []byte) []byte {
+		return bsoncore.AppendStringElement(dst, "drop", routesCollection)
+	})}))
+	h = must[*Hold](t)(s.Begin(ctx, 0))
+	if _, ok := errors.AsType[*RoutingError](h.SetRouting(ctx, 6)); !ok || h.State().Routing != 0 {
+		t.Errorf("a link without a recorded routing has %d", h.State().Routing)
+	}
+	flush(ctx, t, h.Lane(1), at(105, 0), "b")
+	h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+	succeed(t, h.SetRouting(ctx, 6))
+	succeed(t, h.Barrier().Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.a"}}))
+	if got := must[*Hold](t)(s.Begin(ctx, h.Term())).State().Routing; got != 6 {
+		t.Errorf("the routing is %d", got)
+	}
+}
