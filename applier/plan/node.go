@@ -340,6 +340,9 @@ func (p *Planner) diff(n *node) (*update.ObjectDiff, error) {
 		if err == nil {
 			n.diff, err = p.arena.Parse(diff)
 		}
+		if err == nil {
+			err = n.diff.CheckID(op.ID)
+		}
 		if err != nil {
 			return nil, op.Fault("o", err)
 		}

@@ -150,10 +150,11 @@ func o2(t *rapid.T, doc bson.Raw, id bson.RawValue) bson.Raw {
 	}
 	diff := bsongen.OperatorDelta(t, doc)
 	if rapid.Bool().Draw(t, "computed") {
-		post := bsongen.Mutate(t, doc)
+		// The server logs before it puts _id in front again.
+		made := bsongen.MoveID(t, bsongen.Mutate(t, doc))
 		var ok bool
-		if diff, ok = update.Diff(doc, post, update.EnvelopePadding); !ok || len(diff) == rawbson.MinSize {
-			return withID(post, id)
+		if diff, ok = update.Diff(doc, made, update.EnvelopePadding); !ok || len(diff) == rawbson.MinSize {
+			return made
 		}
 	}
 	o, err := bson.Marshal(bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: diff}})

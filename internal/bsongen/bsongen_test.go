@@ -15,6 +15,7 @@ func TestDrawsValidBSON(t *testing.T) {
 		doc := bsongen.Document(t)
 		for _, d := range []bson.Raw{
 			doc, bsongen.Mutate(t, doc), bsongen.Repeat(t, doc), bsongen.Delta(t), bsongen.BinaryDelta(t),
+			bsongen.Made(t, doc), bsongen.MoveID(t, doc), bsongen.IDDelta(t, doc.Lookup("_id")),
 		} {
 			if err := rawbson.Validate(d); err != nil {
 				t.Fatalf("%v: %x", err, []byte(d))

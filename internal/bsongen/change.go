@@ -54,11 +54,7 @@ func mutateDocument(t *rapid.T, doc []byte, depth int) bson.Raw {
 			fields = slices.Insert(fields, at, added)
 		}
 	}
-	out := []byte{0, 0, 0, 0}
-	for _, f := range fields {
-		out = appendElem(out, f.name, f.value)
-	}
-	return finish(out)
+	return documentOf(fields)
 }
 
 func mutateValue(t *rapid.T, v bson.RawValue, depth int) bson.RawValue {

@@ -25,7 +25,7 @@ var (
 	// ErrBinaryDiff is a binary diff that meets a field of another type. What to
 	// do then is not defined: the server stops.
 	ErrBinaryDiff = errors.New("binary diff of a field that is not binary data")
-	// ErrIDChanged is a replacement or a modifier that would change _id.
+	// ErrIDChanged is an update that would change the value of _id.
 	ErrIDChanged = errors.New("update changes _id")
 	// ErrUnknownForm is an o field that is none of the three forms of update.
 	ErrUnknownForm = errors.New("unknown form of update")
@@ -142,7 +142,9 @@ func AppendApply(dst []byte, doc, o bson.Raw) ([]byte, error) {
 	start := len(dst)
 	switch form {
 	case FormReplacement:
-		dst, err = appendReplacement(dst, doc, o)
+		if err = rawbson.Validate(o); err == nil {
+			dst = append(dst, o...)
+		}
 	case FormDelta:
 		var diff bson.Raw
 		if diff, err = DeltaOf(o); err == nil {
@@ -154,10 +156,12 @@ func AppendApply(dst []byte, doc, o bson.Raw) ([]byte, error) {
 	case FormModifiers:
 		dst, err = appendModified(dst, doc, o)
 	}
+	if err == nil {
+		dst, err = finish(dst, start, doc)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("apply %s: %w", form, err)
 	}
-	finish(dst[start:], doc)
 	return dst, nil
 }
 
@@ -179,29 +183,44 @@ func (d *ObjectDiff) Apply(doc bson.Raw) (bson.Raw, error) {
 	if err != nil {
 		return nil, err
 	}
-	finish(post, doc)
-	return post, nil
+	return finish(post, 0, doc)
 }
 
-func appendReplacement(dst []byte, doc, o bson.Raw) ([]byte, error) {
-	if err := rawbson.Validate(o); err != nil {
-		return nil, err
+// CheckID returns an [ErrIDChanged] if the diff changes the value of the _id of a
+// document that has this one after it: what o2 says of an entry.
+func (d *ObjectDiff) CheckID(id bson.RawValue) error {
+	if section, _ := d.section("_id"); section == noSection || section == deleteSection {
+		return nil
 	}
-	id, _ := rawbson.Lookup(o, "_id")
-	old, ok := rawbson.Lookup(doc, "_id")
-	if ok && !sameID(&old, &id) {
+	doc := append(appendHeader([]byte{0, 0, 0, 0}, id.Type, "_id"), id.Value...)
+	if _, err := d.Apply(closeDocument(doc, 0)); errors.Is(err, ErrIDChanged) {
+		return err
+	}
+	return nil
+}
+
+// finish does to what stands in dst from start on, which an update made of doc,
+// what the server does before it writes: _id comes first, and is doc's where the
+// update left none. The server does not write what is equal to doc, so that
+// stays as it is. A value of _id that is another one is an [ErrIDChanged].
+func finish(dst []byte, start int, doc []byte) ([]byte, error) {
+	post := dst[start:]
+	if bytes.Equal(post, doc) {
+		return dst, nil
+	}
+	old, had := rawbson.Lookup(doc, "_id")
+	id, has := rawbson.Lookup(post, "_id")
+	switch {
+	case has && had && (id.Type != old.Type || !bytes.Equal(id.Value, old.Value)) && !sameID(&old, &id):
 		return nil, ErrIDChanged
-	}
-	return append(dst, o...), nil
-}
-
-// finish does to post, which an update made of doc, what the server does before
-// it writes: _id comes first. The server does not write what is equal to doc, so
-// that stays as it is.
-func finish(post, doc []byte) {
-	if !bytes.Equal(post, doc) {
+	case has:
 		moveIDFirst(post)
+	case had:
+		elem := append(appendHeader(nil, old.Type, "_id"), old.Value...)
+		dst = slices.Insert(dst, start+4, elem...)
+		binary.LittleEndian.PutUint32(dst[start:], uint32(len(dst)-start))
 	}
+	return dst, nil
 }
 
 // moveIDFirst moves the _id of a valid document before its other fields.
@@ -221,9 +240,9 @@ func moveIDFirst(doc []byte) {
 }
 
 // AppendApply appends to dst the document that the diff makes of doc, and
-// returns the longer buffer. It leaves _id where it stands in doc; that it comes
-// first is seen to by [Apply] and [ApplyDelta]. Doc must be a valid document and
-// must not share memory with dst. The errors are [ErrBinaryDiff], [ErrTooLarge] and a
+// returns the longer buffer. It treats _id like any other field; that it comes
+// first and keeps its value is seen to by [Apply] and [ApplyDelta]. Doc must be a
+// valid document and must not share memory with dst. The errors are [ErrBinaryDiff], [ErrTooLarge] and a
 // [*rawbson.CorruptError] in doc; with an error it returns nil.
 //
 // The rules are those of the server's applier. Where doc is not what the diff

@@ -262,6 +262,17 @@ func TestApply(t *testing.T) {
 		{"delta of nothing", `{"a": 1, "_id": 1}`, `{"$v": 2, "diff": {"u": {"a": 1}}}`, `{"a": 1, "_id": 1}`},
 		{"modifiers of nothing", `{"a": 1, "_id": 1}`, `{"$set": {"a": 1}}`, `{"a": 1, "_id": 1}`},
 		{"replacement by the same", `{"a": 1, "_id": 1}`, `{"a": 1, "_id": 1}`, `{"a": 1, "_id": 1}`},
+		{"_id behind a new field", pre, `{"$v": 2, "diff": {"i": {"new": 0, "_id": 1, "a": 1}}}`, `{"_id": 1, "new": 0, "a": 1}`},
+		{"_id at the end", pre, `{"$v": 2, "diff": {"i": {"_id": 1}}}`, pre},
+		{"_id at the end, again", `{"_id": 1, "new": 0, "a": 1}`, `{"$v": 2, "diff": {"i": {"new": 0, "_id": 1, "a": 1}}}`, `{"_id": 1, "new": 0, "a": 1}`},
+		{"_id at the end, from the middle", `{"a": 1, "_id": 1, "b": 1}`, `{"$v": 2, "diff": {"i": {"_id": 1}}}`, `{"_id": 1, "a": 1, "b": 1}`},
+		{"_id at the end, where it is", `{"a": 1, "_id": 1}`, `{"$v": 2, "diff": {"i": {"_id": 1}}}`, `{"a": 1, "_id": 1}`},
+		{"_id left out", pre, `{"$v": 2, "diff": {"d": {"_id": false, "a": false}}}`, `{"_id": 1}`},
+		{"_id left out, in the middle", `{"a": 1, "_id": 1, "b": 1}`, `{"$v": 2, "diff": {"d": {"_id": false}}}`, `{"_id": 1, "a": 1, "b": 1}`},
+		{"_id of another type", pre, `{"$v": 2, "diff": {"u": {"_id": 1.0}}}`, `{"_id": 1.0, "a": 1}`},
+		{"_id of another type at the end", pre, `{"$v": 2, "diff": {"i": {"_id": 1.0, "b": 2}}}`, `{"_id": 1.0, "a": 1, "b": 2}`},
+		{"another type inside _id", `{"_id": {"x": 1}, "a": 1}`, `{"$v": 2, "diff": {"s_id": {"u": {"x": 1.0}}}}`, `{"_id": {"x": 1.0}, "a": 1}`},
+		{"_id where there is none", `{"a": 1}`, `{"$v": 2, "diff": {"i": {"_id": 1}}}`, `{"_id": 1, "a": 1}`},
 		{"no _id", `{"a": 1}`, `{"$v": 2, "diff": {"u": {"a": 2}}}`, `{"a": 2}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -312,6 +323,9 @@ func TestApplyRefuses(t *testing.T) {
 		{"unknown field", `{"$v": 2, "diff": {"u": {"a": 1}}, "x": 1}`, update.ErrBadDelta},
 		{"bad delta", `{"$v": 2, "diff": {}}`, update.ErrBadDelta},
 		{"replacement changes _id", `{"_id": 2}`, update.ErrIDChanged},
+		{"delta changes _id", `{"$v": 2, "diff": {"u": {"_id": 2}}}`, update.ErrIDChanged},
+		{"delta inserts another _id", `{"$v": 2, "diff": {"i": {"b": 1, "_id": "1"}}}`, update.ErrIDChanged},
+		{"delta goes into an _id that is none", `{"$v": 2, "diff": {"s_id": {"u": {"a": 1}}}}`, update.ErrIDChanged},
 		{"unknown operator", `{"$inc": {"a": 1}}`, update.ErrBadModifiers},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -374,6 +388,31 @@ func TestApplyTakesEqualIDs(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+func TestCheckID(t *testing.T) {
+	for _, c := range []struct {
+		diff, id string
+		changes  bool
+	}{
+		{`{"u": {"a": 1}}`, `1`, false},
+		{`{"d": {"_id": false}}`, `1`, false},
+		{`{"i": {"new": 0, "_id": 1}}`, `1`, false},
+		{`{"i": {"new": 0, "_id": 1}}`, `1.0`, false},
+		{`{"u": {"_id": 1}}`, `2`, true},
+		{`{"i": {"_id": null}}`, `2`, true},
+		{`{"s_id": {"u": {"x": 1}}}`, `{"x": 1, "y": 2}`, false},
+		{`{"s_id": {"u": {"x": 2}}}`, `{"x": 1, "y": 2}`, true},
+		{`{"s_id": {"u": {"x": 2}}}`, `2`, true},
+	} {
+		d, err := update.ParseDelta(parse(t, c.diff))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.CheckID(parse(t, `{"v": `+c.id+`}`).Lookup("v")); errors.Is(err, update.ErrIDChanged) != c.changes {
+			t.Errorf("%s of _id %s: %v", c.diff, c.id, err)
 		}
 	}
 }

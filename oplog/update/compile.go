@@ -176,6 +176,9 @@ func CompileDiff(d *ObjectDiff, opt CompileOptions) (Compiled, error) {
 // with a $slice does that, but takes time in proportion to the length times the
 // number of elements cut. Where inserts are known to be new, only their order
 // matters.
+//
+// A client may not modify _id by an operator, not even to an equal value of
+// another type, so there modifiers do not.
 type survey struct {
 	guarantee Guarantee
 	// modifiers is whether they do.
@@ -189,7 +192,7 @@ type survey struct {
 }
 
 func (s *survey) root(d *ObjectDiff) {
-	s.modifiers = true
+	s.modifiers = d.place("_id") < 0
 	if s.guarantee == GuaranteeNone && (len(d.Subs) > 0 || !ordered(d.Updates)) {
 		s.modifiers = false
 	}

@@ -71,6 +71,12 @@ func TestCompileForms(t *testing.T) {
 		{"a value with a dollar name", `{"u":{"a":{"b":[{"$x":1}]}}}`, preImage, `[{"$set":{"a":{"$literal":{"b":[{"$x":1}]}}}}]`},
 		{"a value with a dollar", `{"u":{"a":{"b":"$x"}}}`, preImage, `{"$set":{"a":{"b":"$x"}}}`},
 		{"a zero timestamp", `{"u":{"a":{"$timestamp":{"t":0,"i":0}}}}`, preImage, `[{"$set":{"a":{"$timestamp":{"t":0,"i":0}}}}]`},
+		{"_id behind a new field", `{"i":{"new":0,"_id":1,"a":2}}`, preImage, `[{"$unset":["new","_id","a"]},{"$replaceWith":{"$mergeObjects":["$$ROOT",{"$literal":{"new":0,"_id":1,"a":2}}]}}]`},
+		{"_id behind a new field, that is known to be new", `{"i":{"_id":1}}`, newFields, `[{"$set":{"_id":1}}]`},
+		{"_id of another type", `{"u":{"_id":1.0}}`, update.CompileOptions{}, `[{"$set":{"_id":1.0}}]`},
+		{"_id of another type, known", `{"u":{"_id":1.0,"a":1}}`, preImage, `[{"$set":{"_id":1.0,"a":1}}]`},
+		{"_id left out", `{"d":{"_id":false,"a":false}}`, preImage, `[{"$set":{"_id":"$$REMOVE","a":"$$REMOVE"}}]`},
+		{"another type inside _id", `{"s_id":{"u":{"x":1.0}}}`, preImage, `[{"$set":{"_id":{"$mergeObjects":["$$ROOT._id",{"$literal":{"x":1.0}}]}}}]`},
 		{"nothing", `{"d":{}}`, update.CompileOptions{}, `[{"$replaceWith":"$$ROOT"}]`},
 		{"nothing, known", `{"sa":{"a":true}}`, preImage, `[{"$set":{"a":"$$ROOT.a"}}]`},
 	} {
@@ -139,12 +145,14 @@ func TestCompiledMeetsAnyShape(t *testing.T) {
 		`{"sa":{"a":true,"u0":0}}`, `{"sa":{"a":true,"u3":{"$x":1}}}`, `{"sa":{"a":true,"u1":1,"u2":2,"u5":[5]}}`,
 		`{"sa":{"a":true,"s0":{"u":{"a":1}},"s1":{"a":true,"u1":1},"s2":{"d":{"x.y":false}}}}`,
 		`{"sx.y":{"a":true,"s1":{"i":{"a":1}},"u2":null}}`,
+		`{"i":{"_id":1}}`, `{"i":{"new":0,"_id":1,"a":2,"b":3}}`, `{"u":{"_id":1.0}}`, `{"i":{"_id":1.0,"$d":1}}`, `{"u":{"_id":1},"sa":{"u":{"b":1}}}`,
+		`{"d":{"_id":false}}`, `{"d":{"_id":false,"x.y":false}}`, `{"d":{"_id":false,"a":false},"i":{"b":1}}`, `{"i":{"x.y":1,"_id":1}}`,
 		`{"sa":{"s0":{"a":true,"l":1,"s0":{"sb":{"u":{"c":1}}}}}}`,
 		`{"d":{"z":false},"u":{"y":1},"i":{"c":1},"sa":{"i":{"q":1}},"sb":{"a":true,"u0":1},"s":{"d":{"a":false}}}`,
 	}
 	docs := []string{
 		`{"_id":1}`,
-		`{"_id":1,"a":1,"b":2,"c":3,"z":0}`,
+		`{"_id":1,"a":1,"b":2,"c":3,"z":0}`, `{"new":1,"a":1,"_id":1,"b":2}`, `{"a":2,"_id":1}`,
 		`{"_id":1,"c":{},"a":{},"":{"":0,"a":2},"x.y":{"a":0,"b":1},"$d":{"$d":1,"e":2}}`,
 		`{"_id":1,"a":{"a":{"a":{"a":0}},"b":0},"0":1,"b":[]}`,
 		`{"_id":1,"a":{"":{"x.y":{"$d":0,"z":1}},"0":[{"b":{}},2]}}`,
@@ -171,6 +179,10 @@ func TestCompileRandomDeltasOnRandomDocuments(t *testing.T) {
 		if repeats(doc) {
 			rt.Skip("a pipeline cannot keep a field that is there twice")
 		}
+		if rapid.IntRange(0, 2).Draw(rt, "of _id") == 0 {
+			diff = bsongen.IDDelta(rt, doc.Lookup("_id"))
+			doc = bsongen.MoveID(rt, doc)
+		}
 		compiles(rt, doc, diff, update.CompileOptions{})
 	})
 }
@@ -178,11 +190,12 @@ func TestCompileRandomDeltasOnRandomDocuments(t *testing.T) {
 func TestCompileDiffsOnTheirPreImage(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		pre := bsongen.Document(rt)
-		post := bsongen.Mutate(rt, pre)
+		made := bsongen.Made(rt, pre)
+		post := stored(pre, made)
 		if repeats(pre) || repeats(post) {
 			rt.Skip("a pipeline cannot keep a field that is there twice")
 		}
-		diff, ok := update.Diff(pre, post, 0)
+		diff, ok := update.Diff(pre, made, 0)
 		if !ok || len(diff) == 5 {
 			return
 		}
@@ -295,6 +308,7 @@ func FuzzCompileDelta(f *testing.F) {
 		`{"d":{"a":false},"u":{"b":1},"i":{"c":"$x"},"sx.y":{"a":true,"l":1,"u0":1}}`,
 		`{"sa":{"a":true,"s1":{"i":{"a":1}}},"s":{"d":{"":false}}}`,
 		`{"b":{"f":{"o":1,"d":{"$binary":{"base64":"AA==","subType":"07"}}}}}`,
+		`{"i":{"new":0,"_id":1,"a":1}}`, `{"d":{"_id":false,"a":false}}`, `{"u":{"_id":1.0}}`,
 	} {
 		f.Add([]byte(parse(f, diff)))
 	}

@@ -12,7 +12,8 @@ import (
 // with it and composed again. It is false where that cannot be shown: for binary
 // diffs of one document, for arrays that may have been padded and then cut, and
 // where b does not fit a, so that it cannot have been logged behind it. The
-// document is one whose first field is _id.
+// document is one whose first field is _id, so that its place never changes: the
+// result updates _id where one of the two inserts it, and never deletes it.
 //
 // Neither argument is changed, and the result has views into both.
 func Compose(a, b *ObjectDiff) (*ObjectDiff, bool) {
@@ -31,8 +32,39 @@ func (a *Arena) compose(first, second *ObjectDiff) (*ObjectDiff, bool) {
 		return nil, false
 	}
 	c := composer{mem: a, ok: true}
-	d := c.object(first, second)
-	return d, c.ok
+	d := c.object(c.idInPlace(first), c.idInPlace(second))
+	// A diff of nothing is not in the grammar: both have but left _id out.
+	return d, c.ok && len(d.names) > 0
+}
+
+// idInPlace returns what d comes to for a document whose first field is _id: an
+// update where it inserts _id, and nothing of _id where it deletes it.
+func (c *composer) idInPlace(d *ObjectDiff) *ObjectDiff {
+	if !d.idMoves {
+		return d
+	}
+	var counts [subSections + 1]int
+	for section := deleteSection; section <= subSections; section++ {
+		counts[section] = d.length(section)
+	}
+	e := c.mem.newObject(&counts, counts[updateSection]+1, counts[insertSection])
+	e.moves = d.moves
+	for _, name := range d.Deletes {
+		if name != "_id" {
+			e.Deletes = append(e.Deletes, name)
+		}
+	}
+	e.Updates = append(e.Updates, d.Updates...)
+	for i := range d.Inserts {
+		if f := d.Inserts[i]; f.Name == "_id" {
+			e.Updates = append(e.Updates, f)
+		} else {
+			e.Inserts = append(e.Inserts, f)
+		}
+	}
+	e.Subs = append(e.Subs, d.Subs...)
+	e.index(c.mem)
+	return e
 }
 
 // Moves tells whether a delta made by [Compose] is known to insert a field that

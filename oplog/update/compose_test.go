@@ -41,6 +41,13 @@ func TestCompose(t *testing.T) {
 		{"cut, then longer", `{"sa":{"a":true,"l":1}}`, `{"sa":{"a":true,"u1":1,"u3":3}}`, `{"sa":{"a":true,"l":4,"u1":1,"u2":null,"u3":3}}`},
 		{"cut again", `{"sa":{"a":true,"l":4,"u1":1,"u3":3}}`, `{"sa":{"a":true,"l":2}}`, `{"sa":{"a":true,"l":2,"u1":1}}`},
 
+		{"_id moves", `{"i":{"new":0,"_id":1,"a":2}}`, `{"u":{"a":3}}`, `{"u":{"_id":1},"i":{"new":0,"a":3}}`},
+		{"_id moves again", `{"i":{"new":0,"_id":1}}`, `{"i":{"newer":0,"_id":1,"new":0}}`, `{"u":{"_id":1},"i":{"newer":0,"new":0}}`},
+		{"_id moves, and gets another type", `{"u":{"a":1},"i":{"_id":1}}`, `{"u":{"_id":1.0}}`, `{"u":{"a":1,"_id":1.0}}`},
+		{"_id gets another type, and is left out", `{"u":{"_id":1.0}}`, `{"d":{"_id":false,"a":false}}`, `{"d":{"a":false},"u":{"_id":1.0}}`},
+		{"_id is left out, and gets another type", `{"d":{"_id":false,"a":false}}`, `{"u":{"_id":1.0}}`, `{"d":{"a":false},"u":{"_id":1.0}}`},
+		{"inside _id, then moved", `{"s_id":{"u":{"x":1.0}}}`, `{"i":{"b":1,"_id":{"x":1}}}`, `{"u":{"_id":{"x":1}},"i":{"b":1}}`},
+		{"_id is left out twice", `{"d":{"_id":false}}`, `{"d":{"_id":false}}`, ``},
 		{"maybe padded, then cut", `{"sa":{"a":true,"u5":1}}`, `{"sa":{"a":true,"l":5}}`, ``},
 		{"binary data", `{"b":{"f":{"o":1,"d":{"$binary":{"base64":"AA==","subType":"07"}}}}}`, `{"u":{"a":1}}`, ``},
 		{"b changes what a removed", `{"d":{"a":false}}`, `{"u":{"a":1}}`, ``},
@@ -94,7 +101,7 @@ func step(rt *rapid.T, doc bson.Raw) (diff bson.Raw, ok bool) {
 	if rapid.Bool().Draw(rt, "operators") {
 		return bsongen.OperatorDelta(rt, doc), true
 	}
-	diff, ok = update.Diff(doc, bsongen.Mutate(rt, doc), 0)
+	diff, ok = update.Diff(doc, bsongen.Made(rt, doc), 0)
 	return diff, ok && len(diff) > rawbson.MinSize
 }
 
@@ -180,6 +187,9 @@ func TestAppendModifiers(t *testing.T) {
 		{`{"sa":{"a":true,"s0":{"a":true,"u11":1},"u12":{"x":1}}}`, `{"$set":{"a.0.11":1,"a.12":{"x":1}}}`, update.GuaranteePreImage},
 		{`{"i":{"a":1}}`, `{"$set":{"a":1}}`, update.GuaranteeNewFields},
 		{`{"i":{"a":1}}`, ``, update.GuaranteePreImage},
+		{`{"i":{"_id":1}}`, ``, update.GuaranteeNewFields},
+		{`{"u":{"_id":1}}`, ``, update.GuaranteePreImage},
+		{`{"d":{"_id":false}}`, ``, update.GuaranteePreImage},
 		{`{"sa":{"u":{"x":1}}}`, ``, update.GuaranteeNone},
 		{`{"u":{"a":{"$x":1}}}`, ``, update.GuaranteePreImage},
 		{`{"d":{}}`, ``, update.GuaranteePreImage},
@@ -305,6 +315,7 @@ func FuzzCompose(f *testing.F) {
 		`{"d":{"a":false},"u":{"b":{"x":1}},"i":{"c":[1]},"sd":{"a":true,"l":1,"u0":1}}`,
 		`{"d":{"b":false},"u":{"a":1},"i":{"d":1},"sc":{"a":true,"s1":{"i":{"a":1}}}}`,
 		`{"sd":{"a":true,"u3":1},"sb":{"i":{"y":1}}}`,
+		`{"i":{"new":0,"_id":1,"c":1}}`, `{"d":{"_id":false}}`,
 		`{"b":{"f":{"o":1,"d":{"$binary":{"base64":"AA==","subType":"07"}}}}}`,
 	} {
 		f.Add([]byte(parse(f, diff)), []byte(parse(f, `{"u":{"c":2},"sd":{"a":true,"u2":1}}`)))

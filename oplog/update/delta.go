@@ -58,6 +58,9 @@ type ObjectDiff struct {
 	places []int32
 	// moves is set by Compose, see Moves.
 	moves bool
+	// idMoves tells of the diff of a whole document that it deletes or inserts
+	// _id: that its place changes, see [ParseDelta]. Compose never makes one.
+	idMoves bool
 }
 
 // Field is a field with its new value.
@@ -112,8 +115,17 @@ type ArrayMod struct {
 func (m *ArrayMod) IsSub() bool { return m.Object != nil || m.Array != nil }
 
 // ParseDelta reads the diff field of a $v:2 update entry and checks all of it:
-// the BSON, the grammar at every depth, and that _id is left alone. The result
-// holds views into diff. An error is a [*DeltaError].
+// the BSON, and the grammar at every depth. The result holds views into diff. An
+// error is a [*DeltaError].
+//
+// The _id of the whole document may be among the fields. A server computes the
+// diff of a pipeline update from what the pipeline made, before it puts _id in
+// front again and, where the pipeline left it out, takes it from the document.
+// So _id is inserted where a field was put in front of it, deleted where it was
+// left out, and updated, or changed inside, where it was given an equal value of
+// another type (1 and 1.0). What a diff must not do is change the value, and
+// that shows only with a document at hand: [ObjectDiff.Apply],
+// [ObjectDiff.CheckID].
 //
 // The server's reader takes a section's first letter for its name, leading
 // zeros in an index, and indexes in any order (on some of which its applier
@@ -131,12 +143,11 @@ func (a *Arena) parse(diff bson.Raw) (*ObjectDiff, error) {
 		return nil, &DeltaError{Path: "diff", What: "an array diff of a whole document"}
 	}
 	d, fault := a.object(diff)
-	if fault == nil && d.place("_id") >= 0 {
-		fault = &DeltaError{What: "a change of _id"}
-	}
 	if fault != nil {
 		return nil, fault.in("diff")
 	}
+	section, _ := d.section("_id")
+	d.idMoves = section == deleteSection || section == insertSection
 	return d, nil
 }
 

@@ -23,11 +23,12 @@ const EnvelopePadding = 15
 //
 // For equal documents the diff is the empty document: there is nothing to log,
 // and [ParseDelta] refuses it. Otherwise [ObjectDiff.AppendApply] makes post of
-// pre with it, byte for byte. So does [Apply] where no other field stands before
-// _id in post.
+// pre with it, byte for byte, and [Apply] what the server stores: post with _id
+// in front, which is that of pre where post has none. Post is what the pipeline
+// made, before the server does that, and so the diff may have _id in it.
 //
-// It is also false where no delta can say the difference: if _id changes, if a
-// document in which something changes has two fields of one name (the server
+// It is also false where no delta can say the difference: if the value of _id
+// changes, if a document in which something changes has two fields of one name (the server
 // stops at that), and if pre, post or the diff are not valid BSON no deeper than
 // rawbson.MaxDepth.
 func Diff(pre, post bson.Raw, padding int) (diff bson.Raw, ok bool) {
@@ -37,8 +38,13 @@ func Diff(pre, post bson.Raw, padding int) (diff bson.Raw, ok bool) {
 	if bytes.Equal(pre, post) {
 		return closeDocument([]byte{0, 0, 0, 0}, 0), true
 	}
+	before, had := rawbson.Lookup(pre, "_id")
+	after, has := rawbson.Lookup(post, "_id")
+	if has && (!had || !sameID(&before, &after)) {
+		return nil, false
+	}
 	d := diffObject(pre, post, max(padding, 0))
-	if d == nil || d.touches("_id") {
+	if d == nil {
 		return nil, false
 	}
 	diff = d.append(make([]byte, 0, d.size))
@@ -225,14 +231,6 @@ func (d *diffNode) mod(index int, e *rawbson.Elem, inside *diffNode) {
 		d.size += len(e.Value)
 	}
 	d.mods = append(d.mods, diffMod{index: index, elem: *e, inside: inside})
-}
-
-// touches tells whether a field of this name is in an object diff.
-func (d *diffNode) touches(name string) bool {
-	return slices.Contains(d.deletes, name) ||
-		slices.ContainsFunc(d.updates, func(e rawbson.Elem) bool { return e.Is(name) }) ||
-		slices.ContainsFunc(d.inserts, func(e rawbson.Elem) bool { return e.Is(name) }) ||
-		slices.ContainsFunc(d.subs, func(m diffMod) bool { return m.elem.Is(name) })
 }
 
 // append writes the diff out.

@@ -52,8 +52,13 @@ func TestDiff(t *testing.T) {
 		{"SubArrayInSubObjLargeDelta", `{"o": {"p": [1, 2], ` + pad + `}}`, `{"o": {"p": ["a", "b"], ` + pad + `}}`, `{"so": {"u": {"p": ["a", "b"]}}}`},
 		{"SubDiff", `{"o": {` + pad + `, "a": 1, "b": 2}, "p": 1}`, `{"o": {` + pad + `, "b": 3, "c": 4}, "p": 1}`, `{"so": {"d": {"a": false}, "u": {"b": 3}, "i": {"c": 4}}}`},
 		{"_id changes", `{"_id": 1, ` + pad + `}`, `{"_id": 2, ` + pad + `}`, ``},
-		{"_id moves", `{"_id": 1, ` + pad + `}`, `{` + pad + `, "_id": 1}`, ``},
-		{"_id goes", `{"_id": {"a": 1}, ` + pad + `}`, `{` + pad + `}`, ``},
+		{"_id moves", `{"_id": 1, ` + pad + `}`, `{` + pad + `, "_id": 1}`, `{"i": {"_id": 1}}`},
+		{"a field in front of _id", `{"_id": 1, "a": 2, ` + pad + `}`, `{"new": 0, "_id": 1, "a": 2, ` + pad + `}`, ``},
+		{"a large field in front of _id", `{"_id": 1, ` + pad + `, "a": 2}`, `{` + pad + `, "_id": 1, "a": 2}`, `{"i": {"_id": 1, "a": 2}}`},
+		{"_id goes", `{"_id": {"a": 1}, ` + pad + `}`, `{` + pad + `}`, `{"d": {"_id": false}}`},
+		{"_id of another type", `{"_id": 1, ` + pad + `}`, `{"_id": 1.0, ` + pad + `}`, `{"u": {"_id": 1.0}}`},
+		{"another type inside _id", `{"_id": {"a": 1, ` + pad + `}}`, `{"_id": {"a": 1.0, ` + pad + `}}`, `{"s_id": {"u": {"a": 1.0}}}`},
+		{"_id comes", `{` + pad + `}`, `{"_id": 1, ` + pad + `}`, ``},
 		{"inside _id", `{"_id": {"a": 1, ` + pad + `}}`, `{"_id": {"a": 2, ` + pad + `}}`, ``},
 		{"_id further inside", `{"o": {"_id": 1, ` + pad + `}}`, `{"o": {"_id": 2, ` + pad + `}}`, `{"so": {"u": {"_id": 2}}}`},
 		{"duplicate fields", `{"a": 1, "a": 1, ` + pad + `}`, `{"a": 1, "a": 2, ` + pad + `}`, ``},
@@ -75,7 +80,11 @@ func TestDiff(t *testing.T) {
 			if c.diff == `{}` {
 				return
 			}
-			back, err := update.ApplyDelta(pre, got)
+			d, err := update.ParseDelta(got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			back, err := d.AppendApply(nil, pre)
 			if err != nil {
 				t.Fatal(err)
 			}

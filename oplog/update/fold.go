@@ -12,7 +12,7 @@ import (
 // two, then of that and the third, and so on, byte for byte, in time proportional
 // to what the deltas say. It takes what is simple and leaves the rest to Compose:
 // changes inside a value that the run itself has set, of array elements that change
-// inside twice, and of arrays that are cut. The zero Folder is ready. It is for one
+// inside twice, of arrays that are cut, and of the place of _id. The zero Folder is ready. It is for one
 // goroutine.
 type Folder struct {
 	// first is the first delta of the run, count how many it has.
@@ -73,6 +73,9 @@ func (f *Folder) Add(d *ObjectDiff) bool {
 	if f.count == 0 {
 		f.first, f.count = d, 1
 		return true
+	}
+	if f.first.idMoves || d.idMoves {
+		return false
 	}
 	if f.root == nil {
 		f.root = f.load(f.first)

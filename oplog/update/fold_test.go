@@ -220,6 +220,9 @@ func TestFold(t *testing.T) {
 		{[]string{`{"u":{"a":1}}`, `{"sa":{"u":{"x":1}}}`}, `{"u":{"a":1}}`, false},
 		{[]string{`{"sa":{"a":true,"u3":1}}`, `{"sa":{"a":true,"u1":1}}`}, `{"sa":{"a":true,"u3":1}}`, false},
 		{[]string{`{"sa":{"a":true,"u3":1}}`, `{"sa":{"a":true,"l":3}}`}, `{"sa":{"a":true,"u3":1}}`, false},
+		{[]string{`{"i":{"_id":1}}`, `{"u":{"a":1}}`}, `{"i":{"_id":1}}`, false},
+		{[]string{`{"u":{"a":1}}`, `{"d":{"_id":false}}`}, `{"u":{"a":1}}`, false},
+		{[]string{`{"u":{"_id":1}}`, `{"u":{"a":1,"_id":2}}`}, `{"u":{"_id":2,"a":1}}`, true},
 		{[]string{`{"u":{"a":1,"b":1}}`, `{"d":{"a":false,"b":false},"u":{"c":1}}`}, `{"u":{"a":1,"b":1}}`, false},
 		{[]string{`{"u":{"a":1}}`, `{"b":{"f":{"o":1,"d":{"$binary":{"base64":"AA==","subType":"07"}}}}}`}, `{"u":{"a":1}}`, false},
 	} {

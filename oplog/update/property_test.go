@@ -3,11 +3,9 @@ package update_test
 import (
 	"bytes"
 	"errors"
-	"slices"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/internal/bsongen"
@@ -15,24 +13,54 @@ import (
 	"github.com/oplogrep/replicator/oplog/update"
 )
 
-// entry is the o field that a server logs for the step from pre to post.
-func entry(tb interface{ Fatal(...any) }, pre, post bson.Raw) (o bson.Raw, isDelta bool) {
-	diff, ok := update.Diff(pre, post, update.EnvelopePadding)
+// entry is the o field that a server logs for a pipeline that made one document of
+// another.
+func entry(tb interface{ Fatal(...any) }, pre, made bson.Raw) (o bson.Raw, isDelta bool) {
+	whole := made
+	if _, ok := rawbson.Lookup(made, "_id"); !ok {
+		whole = stored(pre, made)
+	}
+	diff, ok := update.Diff(pre, made, update.EnvelopePadding)
 	if !ok {
-		return post, false
+		return whole, false
 	}
 	if len(diff) == rawbson.MinSize {
-		if !bytes.Equal(pre, post) {
+		if !bytes.Equal(pre, made) {
 			tb.Fatal("an empty diff of documents that differ")
 		}
 		// Nothing to log; a replacement by the same says nothing too.
-		return post, false
+		return whole, false
 	}
 	o, err := bson.Marshal(bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: diff}})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return o, true
+}
+
+// stored is what a server stores of what an update made of a document, by the slow
+// way: nothing new where the two are equal, else _id in front, the document's own
+// where there is none.
+func stored(pre, made bson.Raw) bson.Raw {
+	if bytes.Equal(pre, made) {
+		return pre
+	}
+	out := tree{typ: bson.TypeEmbeddedDocument}
+	before, after := docTree(pre), docTree(made)
+	if id := after.get("_id"); id != nil {
+		out.fields = append(out.fields, treeField{"_id", *id})
+	} else if id := before.get("_id"); id != nil {
+		out.fields = append(out.fields, treeField{"_id", *id})
+	}
+	first := true
+	for _, f := range after.fields {
+		if f.name != "_id" || !first {
+			out.fields = append(out.fields, f)
+		} else {
+			first = false
+		}
+	}
+	return out.bytes()
 }
 
 // large makes deltas of a document worth while.
@@ -51,16 +79,30 @@ var parsePad = func() []byte {
 }()
 
 func TestDiffApplied(t *testing.T) {
-	deltas, replacements := 0, 0
+	deltas, replacements, moved := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		pre := bsongen.Document(t)
 		if rapid.Bool().Draw(t, "large") {
 			pre = large(pre)
 		}
-		post := bsongen.Mutate(t, pre)
-		o, isDelta := entry(t, pre, post)
+		made := bsongen.Made(t, pre)
+		post := stored(pre, made)
+		o, isDelta := entry(t, pre, made)
 		if isDelta {
 			deltas++
+			d, err := update.ParseDelta(bson.Raw(o.Lookup("diff").Value))
+			if err != nil {
+				t.Fatalf("%v: %s", err, o)
+			}
+			if got, err := d.AppendApply(nil, pre); err != nil || !bytes.Equal(got, made) {
+				t.Fatalf("%v: pre %s o %s\ngot  %s\nwant %s", err, pre, o, bson.Raw(got), made)
+			}
+			if err := d.CheckID(post.Lookup("_id")); err != nil {
+				t.Fatalf("%v: %s", err, o)
+			}
+			if place := o.Lookup("diff", "i", "_id"); place.Type != 0 {
+				moved++
+			}
 		} else {
 			replacements++
 		}
@@ -76,8 +118,8 @@ func TestDiffApplied(t *testing.T) {
 			t.Fatalf("applied again: %v\no    %s\ngot  %s\nwant %s", err, o, again, post)
 		}
 	})
-	if deltas < 10 || replacements < 10 {
-		t.Errorf("%d deltas and %d replacements", deltas, replacements)
+	if deltas < 10 || replacements < 10 || moved == 0 {
+		t.Errorf("%d deltas, %d with _id, and %d replacements", deltas, moved, replacements)
 	}
 }
 
@@ -93,10 +135,10 @@ func TestSequencesConverge(t *testing.T) {
 		var entries []bson.Raw
 		doc := first
 		for range rapid.IntRange(1, 8).Draw(t, "updates") {
-			next := bsongen.Mutate(t, doc)
-			o, _ := entry(t, doc, next)
+			made := bsongen.Made(t, doc)
+			o, _ := entry(t, doc, made)
 			entries = append(entries, o)
-			doc = next
+			doc = stored(doc, made)
 		}
 		apply := func(doc bson.Raw, entries []bson.Raw) bson.Raw {
 			for _, o := range entries {
@@ -130,8 +172,12 @@ func TestDeltasFollowTheModel(t *testing.T) {
 			doc = bsongen.Repeat(t, doc)
 		}
 		diff := bsongen.Delta(t)
-		if rapid.IntRange(0, 3).Draw(t, "binary") == 0 {
+		switch rapid.IntRange(0, 5).Draw(t, "kind") {
+		case 0:
 			diff = bsongen.BinaryDelta(t)
+		case 1, 2:
+			diff = bsongen.IDDelta(t, doc.Lookup("_id"))
+			doc = bsongen.MoveID(t, doc)
 		}
 		got, err := update.ApplyDelta(doc, diff)
 		if errors.Is(err, update.ErrBinaryDiff) {
@@ -141,8 +187,8 @@ func TestDeltasFollowTheModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		model := modelDelta(docTree(doc), docTree(diff))
-		if want := model.bytes(); !bytes.Equal(got, want) {
-			t.Fatalf("doc  %s\ndiff %s\ngot  %s\nwant %s", doc, diff, got, bson.Raw(want))
+		if want := stored(doc, model.bytes()); !bytes.Equal(got, want) {
+			t.Fatalf("doc  %s\ndiff %s\ngot  %s\nwant %s", doc, diff, got, want)
 		}
 		if err := rawbson.Validate(got); err != nil {
 			t.Fatal(err)
@@ -155,19 +201,11 @@ func TestDeltasFollowTheModel(t *testing.T) {
 func TestDeltasPutIDFirst(t *testing.T) {
 	moved := 0
 	rapid.Check(t, func(t *rapid.T) {
-		doc := bsongen.Document(t)
-		elems, err := doc.Elements()
-		if err != nil {
-			t.Fatal(err)
-		}
-		id := elems[0]
-		elems = slices.Insert(elems[1:], rapid.IntRange(0, len(elems)-1).Draw(t, "place"), id)
-		pre := bson.Raw{0, 0, 0, 0}
-		for _, e := range elems {
-			pre = append(pre, e...)
-		}
-		pre = bsoncore.UpdateLength(append(pre, 0), 0, int32(len(pre)+1))
+		pre := bsongen.MoveID(t, bsongen.Document(t))
 		diff := bsongen.Delta(t)
+		if rapid.Bool().Draw(t, "of _id") {
+			diff = bsongen.IDDelta(t, pre.Lookup("_id"))
+		}
 		got, err := update.ApplyDelta(pre, diff)
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +221,7 @@ func TestDeltasPutIDFirst(t *testing.T) {
 			t.Fatalf("of %s comes %s", pre, got)
 		}
 		compiles(t, pre, diff, update.CompileOptions{})
-		if elems[0].Key() != "_id" && !bytes.Equal(got, pre) {
+		if before, err := pre.IndexErr(0); err == nil && before.Key() != "_id" && !bytes.Equal(got, pre) {
 			moved++
 		}
 	})
@@ -203,6 +241,10 @@ func FuzzApply(f *testing.F) {
 		`{"$v": 2, "diff": {"sa": {"a": true, "u5": 1}}}`,
 		`{"$v": 1, "$set": {"a.b.5.c": 1, "a.b.0": 2, "x.y": 3}, "$unset": {"a.b.1.c": true}}`,
 		`{"b": 1, "_id": 1}`,
+		`{"$v": 2, "diff": {"i": {"new": 0, "_id": 1, "a": 1}}}`,
+		`{"$v": 2, "diff": {"d": {"_id": false}, "i": {"b": 1}}}`,
+		`{"$v": 2, "diff": {"u": {"_id": 1.0}}}`,
+		`{"$v": 2, "diff": {"s_id": {"u": {"a": 1}}}}`,
 	}
 	for _, doc := range docs {
 		for _, o := range updates {
