@@ -94,9 +94,6 @@ func do(t *testing.T, store *memstore.Store, i int, from *workload.Op) {
 		op.O = key
 	case oplog.KindUpdate:
 		op.O2 = key
-		if from.Doc != nil {
-			break
-		}
 		c, ok := store.CollectionByUUID(from.UUID)
 		if !ok {
 			t.Fatalf("operation %d: no collection %s", i, from.NS)
@@ -106,14 +103,19 @@ func do(t *testing.T, store *memstore.Store, i int, from *workload.Op) {
 			t.Fatalf("operation %d: no document %s", i, from.ID)
 		}
 		u := bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: from.Modifier}
-		if from.IsPipeline {
+		switch {
+		case from.IsPipeline:
 			u.Type = bson.TypeArray
+		case from.Doc != nil:
+			u.Value = from.Doc
 		}
 		var err error
 		if post, err = serverupdate.Apply(pre, u); err != nil {
 			t.Fatalf("operation %d: %v: %v", i, u, err)
 		}
-		op.O = post
+		if from.Doc == nil {
+			op.O = post
+		}
 		if from.Diff != nil {
 			op.O = bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("$v", 2).AppendDocument("diff", bsoncore.Document(from.Diff)).Build())
 		}

@@ -105,12 +105,16 @@ type Statement struct {
 type Result struct {
 	// Doc is the document to store. It may share memory with the arguments.
 	Doc bson.Raw
+	// Made is what a pipeline or a replacement made, before the server kept the _id
+	// that is missing in it and put it first. It is nil for modifiers.
+	Made bson.Raw
 	// NoOp says that the server neither writes nor logs anything. An update that
 	// writes what is there already may be logged nevertheless.
 	NoOp bool
-	// Kind is the statement's form. What the server logs of a replacement is Doc;
-	// of a pipeline the difference between the two documents, or Doc if that is
-	// smaller; of modifiers always the paths that they changed.
+	// Kind is the statement's form. What the server logs of a replacement is Made,
+	// or Doc if there is no _id in it; of a pipeline the difference between the
+	// document and Made, or the same as of a replacement if that is smaller; of
+	// modifiers always the paths that they changed.
 	Kind Kind
 	// Delta is the diff of a $v: 2 entry, without the document around it. It is nil
 	// unless Options.Log asks for it, and for other kinds.
@@ -336,6 +340,7 @@ func isZeroTimestamp(e *rawbson.Elem) bool {
 // replacements.
 func (r *Result) replace(made bson.Raw, dollars bool) error {
 	doc := r.Doc
+	r.Made = made
 	if string(doc) == string(made) {
 		r.NoOp = true
 		return nil

@@ -133,9 +133,14 @@ func (c *client) modifier(key int) bson.D {
 	return one("$set", one("list", c.list()))
 }
 
-// pipeline is an update by stages of an aggregation.
+// pipeline is an update by stages of an aggregation. Some put a field in front of
+// _id, or leave _id out: the server logs that, and stores _id in front.
 func (c *client) pipeline() bson.A {
+	front := pick(c, "pad", "list", "email")
 	return pick(c,
+		bson.A{one("$replaceWith", one("$mergeObjects", bson.A{one(front, "$"+front), "$$ROOT"}))},
+		bson.A{one("$replaceWith", one("$mergeObjects", bson.A{one("first", c.number()), "$$ROOT"}))},
+		bson.A{one("$unset", bson.A{"_id", "f1"})},
 		bson.A{one("$set", one("n.sum", one("$add", bson.A{bson.D{{Key: "$ifNull", Value: bson.A{"$n.x", int32(0)}}}, int32(1)})))},
 		bson.A{one("$set", one("copy", "$tags")), one("$unset", bson.A{"email"})},
 		bson.A{one("$replaceWith", one("$mergeObjects", bson.A{"$$ROOT", bson.D{{Key: "merged", Value: c.number()}}}))},

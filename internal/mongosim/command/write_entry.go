@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"errors"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -59,7 +60,7 @@ func (s *updateStatement) apply(doc bson.Raw, matched int) (serverupdate.Result,
 		return s.compiled.Apply(doc, matched)
 	}
 	post, err := applyEntry(doc, s.entry)
-	return serverupdate.Result{Doc: post, Kind: serverupdate.Pipeline}, err
+	return serverupdate.Result{Doc: post, NoOp: bytes.Equal(doc, post), Kind: serverupdate.Pipeline}, err
 }
 
 func applyEntry(doc, entry bson.Raw) (bson.Raw, error) {

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"time"
@@ -271,7 +270,7 @@ func (w *writer) updateRecord(ops opwrite.Ops, coll *storage.Collection, rec sto
 	if err != nil {
 		return nil, 0, err
 	}
-	if res.NoOp || res.Kind == serverupdate.Pipeline && bytes.Equal(res.Doc, rec.Doc) {
+	if res.NoOp {
 		return rec.Doc, 0, nil
 	}
 	if coll.CappedBytes > 0 && len(res.Doc) != len(rec.Doc) && !w.r.srv.atLeast(5, 3) {
@@ -289,7 +288,7 @@ func (w *writer) updateRecord(ops opwrite.Ops, coll *storage.Collection, rec sto
 		return nil, 0, err
 	}
 	up := opwrite.Update{
-		Post: res.Doc, Delta: res.Delta, Modifiers: res.Modifiers,
+		Post: res.Doc, Made: res.Made, Delta: res.Delta, Modifiers: res.Modifiers,
 		ByPipeline: res.Kind == serverupdate.Pipeline, Image: image,
 	}
 	if err := ops.Update(coll, rec, up, stmt); err != nil {

@@ -64,6 +64,9 @@ func (i Image) name() string {
 type Update struct {
 	// Post is the document afterwards.
 	Post bson.Raw
+	// Made is what a replacement or a pipeline made, before _id was put in front and
+	// kept where there was none: the server logs that. Nil is the same as Post.
+	Made bson.Raw
 	// Delta is the $v:2 diff without its envelope and Modifiers the $v:1 form
 	// ($v in front or not), for updates by operators. Both nil: Post is logged as
 	// a replacement, or, with ByPipeline, whichever of the difference and the

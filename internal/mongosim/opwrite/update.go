@@ -142,17 +142,26 @@ func (b *Batch) deleteGroup(coll *storage.Collection, old []storage.Record) erro
 // updateEntry is the entry of an update. It is false for a pipeline that changes
 // nothing.
 func (f *format) updateEntry(coll *storage.Collection, old storage.Record, up *Update) (*entry, bool, error) {
-	id, err := documentID(old.Doc)
+	// The key is that of the new document: its _id may be of another type.
+	id, err := documentID(up.Post)
 	if err != nil {
 		return nil, false, err
 	}
-	e := entry{op: "u", ns: coll.NS, ui: coll.UUID, o: up.Post, o2: storage.IDDocument(id)}
+	// The server logs before it puts _id in front, and of a pipeline what that made.
+	made, whole := up.Made, up.Post
+	if made == nil {
+		made = up.Post
+	}
+	if _, ok := rawbson.Lookup(made, "_id"); ok {
+		whole = made
+	}
+	e := entry{op: "u", ns: coll.NS, ui: coll.UUID, o: whole, o2: storage.IDDocument(id)}
 	switch {
 	case up.Delta == nil && up.Modifiers == nil:
 		if !up.ByPipeline || !f.deltas {
 			break
 		}
-		if diff, smaller := update.Diff(old.Doc, up.Post, update.EnvelopePadding); smaller {
+		if diff, smaller := update.Diff(old.Doc, made, update.EnvelopePadding); smaller {
 			if len(diff) == rawbson.MinSize {
 				return nil, false, nil
 			}

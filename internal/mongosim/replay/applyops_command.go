@@ -33,6 +33,7 @@ func updateOf(op *oplog.Op, old storage.Record, exists bool) (post bson.Raw, up 
 	case update.FormModifiers:
 		up.ByPipeline = true
 	case update.FormReplacement:
+		up.Made = op.O
 	}
 	return post, up, err
 }

@@ -33,6 +33,9 @@ func TestRelog(t *testing.T) {
 		if s.Name == movingCopy {
 			continue // its data before is not what the log was written on
 		}
+		if s.Name == "live" {
+			continue // clients wrote between the entries of one command
+		}
 		t.Run(s.Name, func(t *testing.T) {
 			entries, extra := recorded(t, s)
 			before, err := s.Before()
@@ -197,6 +200,8 @@ func (w *writer) crud(ops opwrite.Ops, op *oplog.Op, stmt opwrite.Stmt, image op
 			check(w.t, err)
 		case form == update.FormModifiers:
 			up.Modifiers = op.O
+		default:
+			up.Made = op.O
 		}
 		return ops.Update(coll, old, up, stmt)
 	}
