@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -62,6 +63,8 @@ type Snapshot struct {
 	View     syncsource.View
 	// TargetHosts are the target's members.
 	TargetHosts []string
+	// Waits are what has waited for longer than 5 s, the longest first.
+	Waits []call.Wait
 	// LastError is why the last attempt ended, empty where none has.
 	LastError   string
 	LastErrorAt time.Time
@@ -109,6 +112,9 @@ func (p *Pipeline) Snapshot() Snapshot {
 		Resolver: p.resolver.Status(), View: p.watcher.View(), TargetHosts: p.target.Hosts(),
 	}
 	s.State, s.Reason, s.Since = p.state.get()
+	if s.Waits = p.waiting(); len(s.Waits) > 0 && !s.State.ended() {
+		s.Reason = strings.Join(append(nonEmpty(s.Reason), s.Waits[0].String()), "; ")
+	}
 	if l.attempt != nil {
 		s.Applier = l.attempt.applier.Stats()
 		if a := l.attempt; a.spool != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/syncsource"
@@ -26,6 +27,11 @@ type Pipeline struct {
 	target Cluster
 	store  *checkpoint.Store
 	state  stateBox
+
+	// waits knows which commands wait for their answers; direct is the way to source
+	// and target that it does not see.
+	waits  call.Waits
+	direct struct{ source, target Cluster }
 
 	watcher  *syncsource.Watcher
 	resolver *syncsource.Resolver
@@ -70,20 +76,23 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
+	if source.Direct() {
+		cfg.Rules.Pinned = source.Hosts()[0] // that address and no other
+	}
+	p := &Pipeline{cfg: cfg}
+	p.direct.source, p.direct.target = source, target
+	p.source, p.target = observe(source, &p.waits, sideSource), observe(target, &p.waits, sideTarget)
 	store, err := checkpoint.New(checkpoint.Config{
-		Target: target, DB: cfg.MetaDB, Link: cfg.Link, Observer: cfg.Observer, Registry: cfg.Registry,
+		Target: p.target, DB: cfg.MetaDB, Link: cfg.Link, Observer: cfg.Observer, Registry: cfg.Registry,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
-	wishes, err := checkpoint.New(checkpoint.Config{Target: target, DB: cfg.MetaDB, Link: cfg.heldLink})
+	wishes, err := checkpoint.New(checkpoint.Config{Target: p.target, DB: cfg.MetaDB, Link: cfg.heldLink})
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
-	if source.Direct() {
-		cfg.Rules.Pinned = source.Hosts()[0] // that address and no other
-	}
-	p := &Pipeline{cfg: cfg, source: source, target: target, store: store, wishes: wishes}
+	p.store, p.wishes = store, wishes
 	p.state.observer = cfg.Observer
 	p.watcher, err = syncsource.NewWatcher(syncsource.WatcherConfig{
 		Seeds: source.Hosts(), Direct: source.Direct(), Observer: cfg.Observer, Registry: cfg.Registry,
@@ -93,7 +102,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	}
 	p.resolver, err = syncsource.NewResolver(syncsource.ResolverConfig{
 		Rules: cfg.Rules, Observer: cfg.Observer, Registry: cfg.Registry,
-	}, p.watcher, source)
+	}, p.watcher, p.source)
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
@@ -108,6 +117,9 @@ func (p *Pipeline) Run(ctx, soft context.Context) error {
 	watching, endWatch := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() { _ = p.watcher.Run(watching) }) // it returns why it was ended, by us
+	if !p.cfg.part {                                 // what waits of a part is seen by the whole
+		watch.Go(func() { p.waitsLoop(watching) })
+	}
 	err := p.ready(ctx, soft)
 	if err == nil {
 		err = p.attempts(ctx, soft)
@@ -138,6 +150,9 @@ func (p *Pipeline) ready(ctx, soft context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(soft, func() { stop(ErrStopped) })()
+	defer p.waits.Start(call.Wait{
+		Side: sideSource, Command: "hello", Namespace: "admin", For: "no member that can be read from has answered",
+	})()
 	return p.watcher.Ready(ctx)
 }
 

@@ -91,3 +91,14 @@ func (b *stateBox) get() (state State, reason string, since time.Time) {
 	defer b.mu.Unlock()
 	return b.state, b.cause, b.since
 }
+
+// ended tells whether a link in this state has come to its end.
+func (s State) ended() bool { return s == Stopped || s == Failed }
+
+// nonEmpty returns a list of a text, empty if that is.
+func nonEmpty(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return []string{text}
+}

@@ -243,7 +243,9 @@ func (u *upstream) noSource(ctx context.Context, err error) error {
 		pause = 10 * syncsource.RetryInterval
 	} else if !errors.Is(err, syncsource.ErrNoSource) {
 		return err
-	} else if state, _, _ := u.p.state.get(); state != Starting && state != Stale {
+	} else if state, _, _ := u.p.state.get(); state == Starting {
+		u.p.state.set(Starting, err.Error())
+	} else if state != Stale {
 		// What is stale stays so until somebody has the position.
 		u.p.state.set(CatchingUp, err.Error())
 	}

@@ -74,8 +74,8 @@ type world struct {
 	source, target *cluster
 	links          map[string]*link
 	load           *load
-	// connectSource, if not nil, connects links to the source, in place of connect.
-	connectSource func() *mdb.Set
+	// connectSource and connectTarget, if not nil, connect links in place of connect.
+	connectSource, connectTarget func() *mdb.Set
 	// naming guards names: what members are called, in the order in which they
 	// were chosen.
 	naming sync.Mutex
@@ -172,6 +172,9 @@ func (w *world) start(name string, cfg pipeline.Config, sc scope.Config) error {
 	source, target := connect(w.t, w.source.Set), connect(w.t, w.target.Set)
 	if w.connectSource != nil {
 		source = w.connectSource()
+	}
+	if w.connectTarget != nil {
+		target = w.connectTarget()
 	}
 	if l.p, err = pipeline.New(cfg, pipeline.Connected(source), pipeline.Connected(target)); err != nil {
 		return err

@@ -1,0 +1,153 @@
+package pipeline
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/call"
+)
+
+const (
+	// waitsAfter is how long something waits before it is told.
+	waitsAfter = 5 * time.Second
+	// waitsEvery is how often waits are looked for.
+	waitsEvery = time.Second
+)
+
+// Waits says that something has waited for longer than 5 s, and what for.
+type Waits struct{ Wait call.Wait }
+
+// Message implements event.Event.
+func (Waits) Message() string { return "waiting" }
+
+// Level implements event.Event.
+func (Waits) Level() slog.Level { return slog.LevelWarn }
+
+// LogValue implements slog.LogValuer.
+func (e Waits) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyReason, e.Wait.String()))
+}
+
+// WaitOver says that what was told as waiting does not wait any more.
+type WaitOver struct {
+	Wait call.Wait
+	// For is how long it waited.
+	For time.Duration
+}
+
+// Message implements event.Event.
+func (WaitOver) Message() string { return "waiting no more" }
+
+// Level implements event.Event.
+func (WaitOver) Level() slog.Level { return slog.LevelInfo }
+
+// LogValue implements slog.LogValuer.
+func (e WaitOver) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyReason, e.Wait.String()), slog.Duration(keyFor, e.For))
+}
+
+// The sides of a link, as waits name them.
+const (
+	sideSource = "source"
+	sideTarget = "target"
+)
+
+// observed is a Cluster whose commands are known to waits.
+type observed struct {
+	Cluster
+	primary call.Caller
+	waits   *call.Waits
+	side    string
+}
+
+// pipelined is an observed whose Cluster is a call.Pipeliner.
+type pipelined struct {
+	observed
+	call.Pipeliner
+}
+
+func observe(c Cluster, waits *call.Waits, side string) Cluster {
+	o := observed{c, waits.Watch(c, side, ""), waits, side}
+	if p, ok := o.primary.(call.Pipeliner); ok {
+		return pipelined{o, p}
+	}
+	return o
+}
+
+// Call implements call.Caller.
+func (o observed) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	return o.primary.Call(ctx, cmd)
+}
+
+// Call implements call.Caller.
+func (p pipelined) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	return p.observed.Call(ctx, cmd)
+}
+
+// Member implements Cluster.
+func (o observed) Member(host string) (call.Caller, error) {
+	c, err := o.Cluster.Member(host)
+	if err != nil {
+		return nil, err
+	}
+	return o.waits.Watch(c, o.side, host), nil
+}
+
+// waitsLoop tells of waits that take long, until ctx is done.
+func (p *Pipeline) waitsLoop(ctx context.Context) {
+	tick := time.NewTicker(waitsEvery)
+	defer tick.Stop()
+	told := map[waitKey]call.Wait{}
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		now := map[waitKey]call.Wait{}
+		for _, w := range p.waiting() {
+			key := waitKey{w.Side, w.Host, w.Command, w.Namespace, w.Since}
+			now[key] = w
+			if _, known := told[key]; !known {
+				p.cfg.Observer.Tell(Waits{w})
+			}
+		}
+		for key, w := range told {
+			if _, still := now[key]; !still {
+				p.cfg.Observer.Tell(WaitOver{w, time.Since(w.Since).Round(time.Millisecond)})
+			}
+		}
+		told = now
+	}
+}
+
+// waiting returns what has waited for long, the longest first.
+func (p *Pipeline) waiting() []call.Wait {
+	all := p.waits.Longer(waitsAfter)
+	for i := range all {
+		w := &all[i]
+		side := p.direct.target
+		if w.Side == sideSource {
+			side = p.direct.source
+		}
+		set, ok := side.(interface {
+			Primary() (string, bson.ObjectID)
+		})
+		if !ok || w.Host != "" || w.Noted || side.Direct() {
+			continue
+		}
+		if host, _ := set.Primary(); host == "" {
+			w.For = "no primary of it is known"
+		}
+	}
+	return all
+}
+
+// waitKey tells one wait from another.
+type waitKey struct {
+	side, host, command, namespace string
+	since                          time.Time
+}
