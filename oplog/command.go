@@ -311,15 +311,14 @@ func (o *Op) Target() (ns, to Namespace, err error) {
 		r, err := o.RenameCollection()
 		return r.From, r.To, err
 	case CommandDBCheck, CommandImportCollection:
-		read := o.collection(&ns)
-		if o.Command == CommandImportCollection {
-			read = func(f *rawbson.Elem) bool {
-				full, ok := f.Text()
-				ns = Namespace(full)
-				return ok && ns.IsCollection()
-			}
+		err = o.payload(o.Command, func(f *rawbson.Elem) bool {
+			full, ok := f.Text()
+			ns = Namespace(full)
+			return ok && ns.IsCollection()
+		}, nothing)
+		if ns.IsCommand() { // the start or the end of a dbCheck
+			ns = ""
 		}
-		err = o.payload(o.Command, read, nothing)
 		return ns, "", err
 	default:
 		err = o.payload(o.Command, o.collection(&ns), nothing)

@@ -221,7 +221,8 @@ func TestTarget(t *testing.T) {
 		`{"collMod":"c"}`:                         {"db.c"},
 		`{"drop":"c"}`:                            {"db.c"},
 		`{"emptycapped":"c"}`:                     {"db.c"},
-		`{"dbCheck":"c"}`:                         {"db.c"},
+		`{"dbCheck":"db.c","type":"batch"}`:       {"db.c"},
+		`{"dbCheck":"admin.$cmd","type":"start"}`: {},
 		`{"importCollection":"db.c"}`:             {"db.c"},
 		`{"dropDatabase":1}`:                      {"db"},
 		`{"renameCollection":"db.c","to":"db.d"}`: {"db.c", "db.d"},
@@ -235,7 +236,7 @@ func TestTarget(t *testing.T) {
 			t.Errorf("%s: %q, %q, %v, want %q", o, ns, to, err, want)
 		}
 	}
-	for _, o := range []string{`{"drop":1}`, `{"importCollection":"c"}`, `{"renameCollection":"db.c"}`} {
+	for _, o := range []string{`{"drop":1}`, `{"importCollection":"c"}`, `{"dbCheck":1}`, `{"renameCollection":"db.c"}`} {
 		op := command(t, o)
 		if ns, to, err := op.Target(); err == nil {
 			t.Errorf("%s: %q, %q", o, ns, to)

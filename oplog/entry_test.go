@@ -85,6 +85,26 @@ func TestParseAcceptsOldAndExtraFields(t *testing.T) {
 	}
 }
 
+// What servers write that looks odd, and must not end a link.
+func TestParseTakesWhatServersWrite(t *testing.T) {
+	for name, fields := range map[string]string{
+		"a batch of a dbCheck, at its collection (dbcheck.cpp)": `"op":"c","ns":"db.c","ui":` + someUUID +
+			`,"o":{"dbCheck":"db.c","type":"batch","md5":"d41d8cd98f00b204e9800998ecf8427e","minKey":{"$minKey":1},"maxKey":{"$maxKey":1},"readTimestamp":{"$timestamp":{"t":1,"i":1}}}`,
+		"the start of a dbCheck (dbcheck.cpp)":                          `"op":"c","ns":"admin.$cmd","o":{"dbCheck":"admin.$cmd","type":"start"}`,
+		"several statements in one entry (zeroOneManyStmtId)":           `"op":"i","ns":"a.b","o":{"_id":1},"stmtId":[1,2]`,
+		"an update that replaces, _id not in front (measured on 5.0.7)": `"op":"u","ns":"a.b","o":{"new":1,"_id":1},"o2":{"_id":1}`,
+		"the key with shard key fields":                                 `"op":"u","ns":"a.b","o":{"_id":1},"o2":{"k":1,"_id":1}`,
+		"an image of a retryable write":                                 `"op":"n","ns":"a.b","o":{"_id":1},"o2":{"_id":1},"ui":` + someUUID,
+		"a record id (recordIdsReplicated, 8.0)":                        `"op":"i","ns":"a.b","o":{"_id":1},"rid":{"$numberLong":"7"}`,
+		"checkExistenceForDiffInsert (7.0)":                             `"op":"u","ns":"a.b","o":{"$v":2,"diff":{"i":{"x":1}}},"o2":{"_id":1},"checkExistenceForDiffInsert":true`,
+		"a group of retryable inserts (8.0)":                            `"op":"c","ns":"admin.$cmd","o":{"applyOps":[]},"multiOpType":1`,
+	} {
+		if _, err := oplog.ParseEntry(entry(t, fields)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	const ok = `"op":"i","ns":"a.b","o":{"_id":1}`
 	const cmd = `"op":"c","ns":"a.$cmd","o":`
@@ -113,6 +133,7 @@ func TestParseRefuses(t *testing.T) {
 		{"unknown command", frame(cmd + `{"convertToCapped":"x"}`), "o", oplog.ErrUnknownCommand},
 		{"sharding's command", frame(cmd + `{"modifyCollectionShardingIndexCatalog":"x"}`), "o", oplog.ErrUnknownCommand},
 		{"nameless command", frame(cmd + `{}`), "o", oplog.ErrBadField},
+		{"dbCheck of nothing", frame(`"op":"c","ns":"a","o":{"dbCheck":"a"}`), "ns", oplog.ErrBadField},
 		{"command elsewhere", frame(`"op":"c","ns":"a.b","o":{"drop":"b"}`), "ns", oplog.ErrBadField},
 		{"insert without a collection", frame(`"op":"i","ns":"a","o":{"_id":1}`), "ns", oplog.ErrBadField},
 		{"insert where commands are logged", frame(`"op":"i","ns":"a.$cmd","o":{"_id":1}`), "ns", oplog.ErrBadField},

@@ -22,7 +22,8 @@ type Op struct {
 	Upsert bool
 	// FromMigrate marks what a chunk migration wrote between shards.
 	FromMigrate bool
-	// NS is the collection, or DB.$cmd for a command.
+	// NS is the collection, or DB.$cmd for a command. A batch of a dbCheck has the
+	// collection too.
 	NS Namespace
 	// UI is the collection's UUID, zero where the entry has none.
 	UI UUID
@@ -132,10 +133,10 @@ func (o *Op) checkCRUD(keyField string, key bson.Raw) error {
 	return o.missing(keyField + "._id")
 }
 
+// checkCommand finds the command's name. Commands are logged at DB.$cmd, but for
+// the batches of a dbCheck, which are logged at the collection (_logOp in
+// dbcheck.cpp, from 4.4 to 8.0).
 func (o *Op) checkCommand() error {
-	if !o.NS.IsCommand() {
-		return o.bad("ns", "%s is not where commands are logged", quoted(string(o.NS)))
-	}
 	it := rawbson.NewIter(o.O)
 	if !it.Next() {
 		if err := it.Err(); err != nil {
@@ -146,6 +147,9 @@ func (o *Op) checkCommand() error {
 	var ok bool
 	if o.Command, ok = commandOf(it.Name()); !ok {
 		return o.Fault("o", fmt.Errorf("%w %s", ErrUnknownCommand, quoted(it.Name())))
+	}
+	if !o.NS.IsCommand() && (o.Command != CommandDBCheck || !o.NS.IsCollection()) {
+		return o.bad("ns", "%s is not where commands are logged", quoted(string(o.NS)))
 	}
 	return nil
 }
