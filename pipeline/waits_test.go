@@ -63,7 +63,8 @@ func TestWaitsAreTold(t *testing.T) {
 			}
 			if err := w.untilOf(l, "a reason", func() bool {
 				s := l.p.Snapshot()
-				return len(s.Waits) > 0 && strings.Contains(s.Reason, "waiting for the target since ") && strings.Contains(s.Reason, tt.reason)
+				told, _ := w.waitTold(tt.reason)
+				return told && len(s.Waits) > 0 && strings.Contains(s.Reason, "waiting for the target since ") && strings.Contains(s.Reason, tt.reason)
 			}); err != nil {
 				t.Fatal(err, l.p.Snapshot().Reason)
 			}
@@ -71,20 +72,7 @@ func TestWaitsAreTold(t *testing.T) {
 			if err := w.caughtUp(l); err != nil {
 				t.Fatal(err)
 			}
-			if err := w.until("the end of the wait", func() bool {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				began, over := false, false
-				for _, e := range w.events {
-					switch e := e.event.(type) {
-					case pipeline.Waits:
-						began = began || strings.Contains(e.Wait.String(), tt.reason)
-					case pipeline.WaitOver:
-						over = over || began && strings.Contains(e.Wait.String(), tt.reason) && e.For >= 5*time.Second
-					}
-				}
-				return over
-			}); err != nil {
+			if err := w.until("the end of the wait", func() bool { _, over := w.waitTold(tt.reason); return over }); err != nil {
 				t.Error(err)
 			}
 			if s := l.p.Snapshot(); s.Reason != "" || len(s.Waits) > 0 {
@@ -92,6 +80,21 @@ func TestWaitsAreTold(t *testing.T) {
 			}
 		})
 	}
+}
+
+// waitTold tells whether a wait was told, and then its end.
+func (w *world) waitTold(what string) (began, over bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.events {
+		switch e := e.event.(type) {
+		case pipeline.Waits:
+			began = began || strings.Contains(e.Wait.String(), what)
+		case pipeline.WaitOver:
+			over = over || began && strings.Contains(e.Wait.String(), what) && e.For >= 5*time.Second
+		}
+	}
+	return began, over
 }
 
 // A source that nobody answers for, and a target without a primary: the link says
