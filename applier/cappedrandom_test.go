@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -171,12 +172,12 @@ func runCut(t *testing.T, r *rig, l *sourceLog, rng *rand.Rand, copied bool) boo
 
 // cutAt lets the nth command fail, carried out or not, and all that follow.
 func cutAt(target *simTarget, n int, sent bool) {
-	count := 0
+	var commands atomic.Int64
 	target.intercept(func(call.Command) (error, bool) {
-		count++
-		if count < n {
+		at := int(commands.Add(1))
+		if at < n {
 			return nil, false
 		}
-		return &call.LostError{Host: "x", Err: errors.New("gone")}, sent && count == n
+		return &call.LostError{Host: "x", Err: errors.New("gone")}, sent && at == n
 	})
 }

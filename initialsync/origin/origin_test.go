@@ -1,6 +1,7 @@
 package origin
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -290,6 +291,19 @@ func TestVersionChange(t *testing.T) {
 	}
 }
 
+// telling tells of each command that a majority is to answer.
+type telling struct {
+	call.Caller
+	asked chan<- struct{}
+}
+
+func (t telling) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	if level, _ := cmd.Body.Lookup("readConcern", "level").StringValueOK(); level == "majority" {
+		t.asked <- struct{}{}
+	}
+	return t.Caller.Call(ctx, cmd)
+}
+
 // TestUncommitted: an entry that only one member has is waited for, not forever;
 // if it is rolled back it is not what a copy begins with, and the member is not
 // what it was.
@@ -321,11 +335,12 @@ func TestUncommitted(t *testing.T) {
 	eventually(t, "the others have a primary", func() bool { p := set.Primary(); return p != nil && p != old })
 	now := open(t, set.URI()).Member(set.Primary().Host())
 	must(t, now, "db", `{"insert": "c", "documents": [{"a": 3}], "writeConcern": {"w": "majority"}}`)
-	waits := make(chan error, 1)
+	waits, asked := make(chan error, 1), make(chan struct{}, 10)
 	go func() {
-		_, err := begin(ctx, member, waiting)
+		_, err := begin(ctx, telling{member, asked}, waiting)
 		waits <- err
 	}()
+	<-asked // the entry is what the copy would begin with
 	set.HealAll()
 	eventually(t, "the old primary has rolled back", func() bool { v, ok := old.View(); return ok && int64(v.RBID) > was.RBID })
 	if err := <-waits; err == nil {
@@ -345,5 +360,21 @@ func TestUncommitted(t *testing.T) {
 	})
 	if stop, err := Stop(ctx, member, lost); err != nil || stop.Term <= lost.Term {
 		t.Errorf("stop %s, %v", stop, err)
+	}
+}
+
+// TestUnlogged: below the feature compatibility version 5.0 members trim capped
+// collections by themselves.
+func TestUnlogged(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]bool{"4.4": true, "5.0": false, "6.0": false, "10.1": false} {
+		s := &script{t: t, replies: []any{found(`{"_id": "featureCompatibilityVersion", "version": "` + version + `"}`)}}
+		if got, err := Unlogged(t.Context(), s, oplog.NewOpTime(100, 1, 1)); err != nil || got != want {
+			t.Errorf("%s: %t, %v", version, got, err)
+		}
+	}
+	s := &script{t: t, replies: []any{found(`{"_id": "featureCompatibilityVersion", "version": "next"}`)}}
+	if _, err := Unlogged(t.Context(), s, oplog.NewOpTime(100, 1, 1)); err == nil {
+		t.Error("a version that is no number is known")
 	}
 }
