@@ -29,35 +29,34 @@ func (c besideTxn) read(ctx context.Context, cmd call.Command) (bson.Raw, error)
 func (c besideTxn) write(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	cmd.Body = withElement(cmd.Body, majority)
 	session := c.w.lane.Session()
-	start := time.Now()
 	send, asked := session.Write, false
-	for wait := firstWait; ; wait = min(2*wait, longestWait) {
-		reply, err := send(ctx, cmd)
+	var reply bson.Raw
+	err := c.w.tries(c.w.cfg.RetryFor, c.first.At, len(cmd.Docs), func(err error) bool {
+		if _, lost := errors.AsType[*call.LostError](err); lost {
+			once := !asked && ctx.Err() == nil
+			asked = true
+			return once
+		}
+		return judge(err) == again
+	}).Do(ctx, func() (err error) {
+		reply, err = send(ctx, cmd)
 		// The same number again: what was done of the command is not done twice.
 		send = session.Again
-		if err == nil {
-			if e := call.ConcernError(reply); e != nil {
-				return nil, fmt.Errorf("write to %s: not confirmed by a majority: %w", c.first.Target, &call.UnconfirmedError{Err: e})
-			}
-			return reply, nil
+		if err != nil {
+			return err
 		}
-		_, lost := errors.AsType[*call.LostError](err)
-		switch {
-		case lost && !asked && ctx.Err() == nil:
-			asked = true
-			continue
-		case lost || judge(err) != again:
-			return nil, err
+		if e := call.ConcernError(reply); e != nil {
+			return fmt.Errorf("write to %s: not confirmed by a majority: %w", c.first.Target, &call.UnconfirmedError{Err: e})
 		}
-		if tried := time.Since(start); tried >= c.w.cfg.RetryFor {
-			return nil, &StuckError{Lane: c.w.name, At: c.first.At, Ops: len(cmd.Docs), Tried: tried, Err: err}
-		}
-		c.w.metrics.retries.Inc()
-		c.w.stats.retries.Add(1)
-		if err := pause(ctx, wait); err != nil {
-			return nil, err
-		}
+		return call.PassingStatement(reply)
+	})
+	if stuck, ok := errors.AsType[*call.StuckError](err); ok {
+		return nil, c.w.stuck(stuck, c.first.At, len(cmd.Docs))
 	}
+	if err != nil {
+		return nil, err
+	}
+	return reply, nil
 }
 
 // direct writes a stretch of operations that transactions refuse, all of one

@@ -121,6 +121,15 @@ func (e *StuckError) Error() string {
 // Unwrap returns the error of the last try.
 func (e *StuckError) Unwrap() error { return e.Err }
 
+// crowdedError is a flush that has met others again and again, of which less may be
+// written at once.
+type crowdedError struct{ err error }
+
+func (e *crowdedError) Error() string { return e.err.Error() }
+
+// Unwrap returns the error of the last try.
+func (e *crowdedError) Unwrap() error { return e.err }
+
 // shortError is a write command that found fewer documents than it had to. One of
 // its statements is to blame.
 type shortError struct {

@@ -155,7 +155,7 @@ func failOver(ctx context.Context, t *testing.T, target *simTarget, old *mongosi
 		if now.ID() != old.ID() {
 			break
 		}
-		if pause(ctx, 10*time.Millisecond) != nil {
+		if call.Pause(ctx, 10*time.Millisecond) != nil {
 			t.Error("no other primary")
 			return
 		}

@@ -128,7 +128,7 @@ type slowCommands struct{ takes time.Duration }
 func (slowCommands) InScope(*oplog.Op) (bool, error) { return true, nil }
 
 func (c slowCommands) Apply(ctx context.Context, _ *oplog.Op, _ ddl.Again) error {
-	return pause(ctx, c.takes)
+	return call.Pause(ctx, c.takes)
 }
 
 func (slowCommands) HoldIndex(context.Context, *oplog.Op, string) error { return nil }

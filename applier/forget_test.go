@@ -54,7 +54,7 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 				if attempts > 40 || errors.Is(err, checkpoint.ErrFenced) {
 					t.Fatal(err)
 				}
-				_ = pause(context.Background(), 20*time.Millisecond)
+				_ = call.Pause(context.Background(), 20*time.Millisecond)
 				continue
 			}
 			var over sync.WaitGroup
@@ -72,7 +72,7 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 							}
 						}
 						over.Go(func() {
-							_ = pause(ctx, time.Duration(more)*time.Millisecond+1)
+							_ = call.Pause(ctx, time.Duration(more)*time.Millisecond+1)
 							failOver(ctx, outer, target, old)
 						})
 					}

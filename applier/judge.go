@@ -34,6 +34,9 @@ func judge(err error) call.Fate {
 	if errors.Is(err, checkpoint.ErrFenced) || errors.Is(err, checkpoint.ErrRewound) || isStop(err) {
 		return end
 	}
+	if _, crowded := errors.AsType[*crowdedError](err); crowded {
+		return smaller
+	}
 	if _, short := errors.AsType[*shortError](err); short {
 		return single
 	}

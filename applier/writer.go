@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -21,16 +20,15 @@ const (
 	slowOps = 64
 	// smallest is what FlushTarget makes of a flush at least, in documents.
 	smallest = 16
-	// abortTimeout bounds giving up a transaction when all is ending.
-	abortTimeout = 2 * time.Second
 	// unguardedFlushes is for how many flushes guards are left out after one has
 	// failed: in a log that moves fields they fail again and again.
 	unguardedFlushes = 64
 	// patientFlushes is for how many flushes it is not tried again to make them
 	// faster after less was not.
 	patientFlushes = 256
-	// The waits between two tries of a flush.
-	firstWait, longestWait = 5 * time.Millisecond, time.Second
+	// crowdedPart is which part of RetryFor a flush is tried for before it is cut in
+	// two: the smaller one is, the less of it meets others.
+	crowdedPart = 10
 )
 
 // writer writes through one lane. It is for one goroutine at a time.
@@ -256,19 +254,15 @@ func (w *writer) move(ctx context.Context, txn *call.Txn, next checkpoint.Positi
 // before anything else.
 func (w *writer) commit(ctx context.Context, s stretch, body func(*call.Txn, *tally) error) error {
 	start := time.Now()
-	next := s.last()
 	var t tally
-	txn := w.lane.Session().Begin()
-	if err := body(txn, &t); err != nil {
-		if judge(err) != end || isStop(err) || ctx.Err() != nil {
-			w.abort(ctx, txn)
-		}
-		return call.Aged(err, time.Since(start))
+	err := w.lane.Session().InTxn(ctx, false, func(txn *call.Txn) error {
+		t = tally{}
+		return body(txn, &t)
+	})
+	if err != nil {
+		return err
 	}
-	if _, err := txn.Commit(ctx, false); err != nil {
-		return call.Aged(&call.CommitError{Err: err}, time.Since(start))
-	}
-	w.lane.Moved(next)
+	w.lane.Moved(s.last())
 	w.record(s, &t, time.Since(start))
 	return nil
 }
@@ -279,50 +273,50 @@ func (w *writer) beginAlone(ctx context.Context, s stretch) error {
 	if w.verify {
 		others = w.tracker.positions()
 	}
-	return w.retry(ctx, s, func() error { return w.lane.BeginAlone(ctx, s.last(), others) })
+	return w.lane.BeginAlone(ctx, s.last(), others)
 }
 
 func (w *writer) endAlone(ctx context.Context, s stretch) error {
-	return w.retry(ctx, s, func() error { return w.lane.EndAlone(ctx, s.last()) })
-}
-
-// abort gives a transaction up, so that its locks do not outlast it.
-func (w *writer) abort(ctx context.Context, txn *call.Txn) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
-	defer cancel()
-	txn.Abort(ctx)
+	return w.lane.EndAlone(ctx, s.last())
 }
 
 // retry tries something again, for a stretch, while what is in its way goes by
-// itself.
+// itself. If that takes long less is tried at once, as far as the stretch can be cut.
 func (w *writer) retry(ctx context.Context, s stretch, try func() error) error {
-	start := time.Now()
-	for wait := firstWait; ; wait = min(2*wait, longestWait) {
-		err := try()
-		if err == nil || judge(err) != again {
-			return err
-		}
-		if tried := time.Since(start); tried >= w.cfg.RetryFor {
-			return &StuckError{Lane: w.name, At: s.ops[0].At, Ops: len(s.ops), Tried: tried, Err: err}
-		}
-		w.metrics.retries.Inc()
-		w.stats.retries.Add(1)
-		if err := pause(ctx, wait); err != nil {
-			return err
-		}
+	limit, alone := w.cfg.RetryFor, len(s.ops) == 1
+	_, _, cuttable := s.split()
+	if cuttable {
+		limit /= crowdedPart
+	}
+	err := w.tries(limit, s.ops[0].At, len(s.ops), func(err error) bool {
+		v := judge(err)
+		// What is too much by itself is not so for ever: the target has more room later.
+		return v == again || v == smaller && alone
+	}).Do(ctx, try)
+	stuck, ok := errors.AsType[*call.StuckError](err)
+	switch {
+	case !ok:
+		return err
+	case cuttable:
+		return &crowdedError{stuck.Err}
+	}
+	return w.stuck(stuck, s.ops[0].At, len(s.ops))
+}
+
+// tries is how operations from a position on are tried again.
+func (w *writer) tries(limit time.Duration, at checkpoint.Position, ops int, passes func(error) bool) call.Retry {
+	return call.Retry{
+		For: limit, Again: passes,
+		Failed: func(error) {
+			w.metrics.retries.Inc()
+			w.stats.retries.Add(1)
+		},
+		What: fmt.Sprintf("lane %s, to write %d operations from %s on", w.name, ops, at), Observer: w.cfg.Observer,
 	}
 }
 
-// pause waits for about d.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d/2 + rand.N(d))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+func (w *writer) stuck(e *call.StuckError, at checkpoint.Position, ops int) error {
+	return &StuckError{Lane: w.name, At: at, Ops: ops, Tried: e.Tried, Err: e.Err}
 }
 
 // tally is what a transaction did besides, to be counted once it has committed.

@@ -66,7 +66,7 @@ func (s *Store) raise(ctx context.Context, before linkDoc) (linkDoc, *call.Sessi
 		if err != nil {
 			return linkDoc{}, nil, fmt.Errorf("raise the term to %d: %w", term, err)
 		}
-		session := call.NewSession(s.cfg.Target, id, number)
+		session := call.NewSession(s.once, id, number)
 		n, err := s.raiseTo(ctx, session, before.Term, term)
 		if err != nil && !tooOld(err) {
 			return linkDoc{}, nil, fmt.Errorf("raise the term to %d: %w", term, err)
@@ -91,7 +91,7 @@ func (s *Store) raise(ctx context.Context, before linkDoc) (linkDoc, *call.Sessi
 
 // raiseTo raises the term from one to another.
 func (s *Store) raiseTo(ctx context.Context, session *call.Session, from, to int64) (int64, error) {
-	reply, err := session.Write(ctx, updateCommand(s.cfg.DB, linksCollection, true, statement{
+	return s.write(ctx, session, updateCommand(s.cfg.DB, linksCollection, true, statement{
 		filter: func(dst []byte) []byte {
 			dst = bsoncore.AppendStringElement(dst, "_id", s.cfg.Link)
 			return bsoncore.AppendInt64Element(dst, "term", from)
@@ -103,10 +103,21 @@ func (s *Store) raiseTo(ctx context.Context, session *call.Session, from, to int
 			})
 		},
 	}))
-	if err != nil {
-		return 0, err
-	}
-	return written(reply)
+}
+
+// write writes under the session's next number, and again under the same one where
+// it was refused and that passes. It returns how many documents were met.
+func (s *Store) write(ctx context.Context, session *call.Session, cmd call.Command) (n int64, err error) {
+	send := session.Write
+	err = s.patience().Do(ctx, func() error {
+		reply, err := send(ctx, cmd)
+		send = session.Again
+		if err == nil {
+			n, err = written(reply)
+		}
+		return err
+	})
+	return n, err
 }
 
 // sessionID returns the id of a session of the link.
@@ -125,7 +136,7 @@ func (h *Hold) fence(ctx context.Context) error {
 
 func (l *Lane) fence(ctx context.Context) error {
 	term := l.hold.state.Term
-	reply, err := l.session.Write(ctx, updateCommand(l.hold.store.cfg.DB, lanesCollection, true, statement{
+	n, err := l.hold.store.write(ctx, l.session, updateCommand(l.hold.store.cfg.DB, lanesCollection, true, statement{
 		filter: func(dst []byte) []byte {
 			dst = bsoncore.AppendStringElement(dst, "_id", l.id)
 			return appendDoc(dst, "term", func(dst []byte) []byte {
@@ -141,10 +152,6 @@ func (l *Lane) fence(ctx context.Context) error {
 	if tooOld(err) {
 		return fmt.Errorf("lane %s: %w: %w", l.id, ErrFenced, err)
 	}
-	if err != nil {
-		return fmt.Errorf("lane %s: %w", l.id, err)
-	}
-	n, err := written(reply)
 	if err != nil {
 		return fmt.Errorf("lane %s: %w", l.id, err)
 	}

@@ -222,7 +222,7 @@ func (h *Hold) beginCopy(ctx context.Context, c *Copy, wall int64) error {
 		return fmt.Errorf("the link is at copy %d already", h.copy.Number)
 	}
 	// A link that was made by an earlier version lacks some.
-	if err := h.store.Prepare(ctx); err != nil {
+	if err := h.store.prepare(ctx); err != nil {
 		return err
 	}
 	return h.inTxn(ctx, h.txns, func(txn *call.Txn) error {

@@ -52,7 +52,7 @@ func newHold(s *Store, link linkDoc, session *call.Session) *Hold {
 	}
 	first := link.Term << call.NumberBits
 	for i, id := range laneIDs(s.cfg.Link, link.Writers) {
-		l := &Lane{hold: h, id: id, session: call.NewSession(s.cfg.Target, s.sessionID(link.instance, id), first)}
+		l := &Lane{hold: h, id: id, session: call.NewSession(s.once, s.sessionID(link.instance, id), first)}
 		if i == link.Writers {
 			h.barrier = l
 		} else {
@@ -214,16 +214,10 @@ func (h *Hold) checkProgress(cp Progress) error {
 	return nil
 }
 
-// inTxn runs work in a transaction of a session and commits it with majority.
+// inTxn runs work in a transaction of a session and commits it with majority. Where
+// it was refused, and that passes, work runs again, in the next transaction.
 func (h *Hold) inTxn(ctx context.Context, session *call.Session, work func(txn *call.Txn) error) error {
-	txn := session.Begin()
-	err := work(txn)
-	if err == nil {
-		_, err = txn.Commit(ctx, true)
-	} else {
-		txn.Abort(ctx)
-	}
-	return fenced(err)
+	return fenced(h.store.patience().Do(ctx, func() error { return session.InTxn(ctx, true, work) }))
 }
 
 // fenced makes the refusal of a number ErrFenced: only a newer term has others.

@@ -51,8 +51,9 @@ func (c *Config) validate() error {
 // for one goroutine at a time, but for what has to do with wishes: that is safe
 // for concurrent use.
 type Store struct {
-	cfg     Config
-	holder  string // of all Stores of all processes, this one
+	cfg     Config      // its Target waits out what passes
+	once    call.Caller // the target, for what is part of more: it sends once
+	holder  string      // of all Stores of all processes, this one
 	metrics *metrics
 }
 
@@ -62,7 +63,17 @@ func New(cfg Config) (*Store, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
-	return &Store{cfg: cfg, holder: rand.Text(), metrics: newMetrics(cfg.Registry, cfg.Link)}, nil
+	s := &Store{cfg: cfg, once: cfg.Target, holder: rand.Text(), metrics: newMetrics(cfg.Registry, cfg.Link)}
+	s.cfg.Target = call.Patient{Caller: s.once, Retry: s.patience()}
+	return s, nil
+}
+
+// patience is how what is refused is tried again, where that passes.
+func (s *Store) patience() call.Retry {
+	return call.Retry{
+		Again: call.Passes, Failed: func(error) { s.metrics.retries.Inc() },
+		What: "the documents of link " + s.cfg.Link + " in the target", Observer: s.cfg.Observer,
+	}
 }
 
 // wrap says what was attempted on which link.
@@ -128,6 +139,13 @@ func (s *Store) readLanes(ctx context.Context, link *linkDoc) error {
 // Prepare makes the metadata collections that are missing: not every server makes
 // them inside of a transaction. Create calls it.
 func (s *Store) Prepare(ctx context.Context) error {
+	if err := s.prepare(ctx); err != nil {
+		return s.wrap(err, "prepare its collections")
+	}
+	return nil
+}
+
+func (s *Store) prepare(ctx context.Context) error {
 	for _, name := range []string{linksCollection, lanesCollection, heldCollection, routesCollection, copiesCollection, wishesCollection} {
 		body := document(func(dst []byte) []byte {
 			return appendMajority(bsoncore.AppendStringElement(dst, "create", name))
@@ -142,7 +160,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 			}
 		}
 		if err != nil {
-			return s.wrap(err, "create the collection %s.%s", s.cfg.DB, name)
+			return fmt.Errorf("create the collection %s.%s: %w", s.cfg.DB, name, err)
 		}
 	}
 	return nil
@@ -162,16 +180,14 @@ func (s *Store) Create(ctx context.Context, first State) error {
 	link.Term = 0
 	// The session is the same for all who make the link, and the numbers go up with
 	// the clock: so this ends the transaction of somebody who died in his.
-	session := call.NewSession(s.cfg.Target, call.SessionID(s.cfg.DB, s.cfg.Link, "create"), time.Now().UnixMicro())
-	txn := session.Begin()
-	if err := s.create(ctx, txn, &link); err != nil {
-		txn.Abort(ctx)
+	session := call.NewSession(s.once, call.SessionID(s.cfg.DB, s.cfg.Link, "create"), time.Now().UnixMicro())
+	err := s.patience().Do(ctx, func() error {
+		return session.InTxn(ctx, true, func(txn *call.Txn) error { return s.create(ctx, txn, &link) })
+	})
+	if err != nil {
 		if errors.Is(err, &servererr.Error{Code: servererr.DuplicateKey}) {
 			err = fmt.Errorf("%w: %w", ErrExists, err)
 		}
-		return s.wrap(err, "create it")
-	}
-	if _, err := txn.Commit(ctx, true); err != nil {
 		return s.wrap(err, "create it")
 	}
 	s.cfg.Observer.Tell(Created{Link: s.cfg.Link, Writers: first.Writers, Applied: first.Applied})

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -237,12 +238,13 @@ func (p *Pipeline) touchLoop(ctx context.Context, hold *checkpoint.Hold) error {
 	}
 }
 
-// named says which stage an error is of.
+// named says which stage an error is of, where it does not say so itself.
 func named(stage string, run func() error) func() error {
 	return func() error {
-		if err := run(); err != nil {
+		err := run()
+		if err != nil && !strings.HasPrefix(err.Error(), stage+": ") {
 			return fmt.Errorf("%s: %w", stage, err)
 		}
-		return nil
+		return err
 	}
 }

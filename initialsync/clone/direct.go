@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -30,7 +29,7 @@ func (w *writer) beside(ctx context.Context, f flush) error {
 		return err
 	}
 	next := w.next(&f)
-	if err := w.retry(ctx, func() error { return w.commit(ctx, &next, nil) }); err != nil {
+	if err := w.retry(ctx, 0, func() error { return w.commit(ctx, &next, nil) }); err != nil {
 		return err
 	}
 	w.moved(&f, next)
@@ -76,7 +75,7 @@ func (w *writer) unordered(ctx context.Context, c *command) (there []*document, 
 	for i := range refused {
 		d := c.about(refused[i].Index)
 		err := refusal(w.to, &refused[i], d)
-		if !errors.Is(err, errThere) && judge(err) != again || d == nil {
+		if !errors.Is(err, errThere) || d == nil {
 			return nil, err
 		}
 		there = append(there, d)
@@ -89,8 +88,7 @@ func (w *writer) unordered(ctx context.Context, c *command) (there []*document, 
 
 // appendAll inserts documents in their order. One that is there is passed over.
 func (w *writer) appendAll(ctx context.Context, docs []*document) error {
-	start := time.Now()
-	for wait := firstWait; len(docs) > 0; {
+	for len(docs) > 0 {
 		c := commands(w.to, docs, false, true)[0]
 		reply, err := w.sendBeside(ctx, &c)
 		if err != nil {
@@ -112,21 +110,10 @@ func (w *writer) appendAll(ctx context.Context, docs []*document) error {
 		if d == nil {
 			return err
 		}
-		docs = docs[refused[0].Index:]
-		switch {
-		case errors.Is(err, errThere):
-			docs = docs[1:]
-			continue
-		case judge(err) != again:
+		if !errors.Is(err, errThere) {
 			return err
 		}
-		if tried := time.Since(start); tried >= w.cfg.RetryFor {
-			return &StuckError{What: "write to " + string(w.to), Tried: tried, Err: err}
-		}
-		if err := pause(ctx, wait); err != nil {
-			return err
-		}
-		wait = min(2*wait, longestWait)
+		docs = docs[refused[0].Index+1:]
 	}
 	return nil
 }
@@ -140,33 +127,34 @@ func (w *writer) sendBeside(ctx context.Context, c *command) (bson.Raw, error) {
 	cmd := c.Command
 	cmd.Body = closeDocument(slices.Concat(cmd.Body[:len(cmd.Body)-1], majority), 0)
 	session := w.lane.Session()
-	start := time.Now()
 	send, asked := session.Write, false
-	for wait := firstWait; ; wait = min(2*wait, longestWait) {
-		reply, err := send(ctx, cmd)
+	var reply bson.Raw
+	err := w.tries(w.cfg.RetryFor, func(err error) bool {
+		if _, lost := errors.AsType[*call.LostError](err); lost {
+			once := !asked && ctx.Err() == nil
+			asked = true
+			return once
+		}
+		return judge(err) == again
+	}).Do(ctx, func() (err error) {
+		reply, err = send(ctx, cmd)
 		// The same number again: what was done of the command is not done twice.
 		send = session.Again
-		if err == nil {
-			if e := call.ConcernError(reply); e != nil {
-				return nil, fmt.Errorf("write to %s: not confirmed by a majority: %w", w.to, &call.UnconfirmedError{Err: e})
-			}
-			return reply, nil
+		if err != nil {
+			return err
 		}
-		_, lost := errors.AsType[*call.LostError](err)
-		switch {
-		case lost && !asked && ctx.Err() == nil:
-			asked = true
-			continue
-		case lost || judge(err) != again:
-			return nil, err
+		if e := call.ConcernError(reply); e != nil {
+			return fmt.Errorf("write to %s: not confirmed by a majority: %w", w.to, &call.UnconfirmedError{Err: e})
 		}
-		if tried := time.Since(start); tried >= w.cfg.RetryFor {
-			return nil, &StuckError{What: "write to " + string(w.to), Tried: tried, Err: err}
-		}
-		if err := pause(ctx, wait); err != nil {
-			return nil, err
-		}
+		return call.PassingStatement(reply)
+	})
+	if stuck, ok := errors.AsType[*call.StuckError](err); ok {
+		return nil, w.stuck(stuck)
 	}
+	if err != nil {
+		return nil, err
+	}
+	return reply, nil
 }
 
 // alignDocs is of how many of the newest documents of a capped collection it is

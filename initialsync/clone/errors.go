@@ -82,3 +82,12 @@ func (e *StuckError) Error() string {
 
 // Unwrap returns what was said last.
 func (e *StuckError) Unwrap() error { return e.Err }
+
+// crowdedError is a flush that has met others again and again, of which less may be
+// written at once.
+type crowdedError struct{ err error }
+
+func (e *crowdedError) Error() string { return e.err.Error() }
+
+// Unwrap returns the error of the last try.
+func (e *crowdedError) Unwrap() error { return e.err }

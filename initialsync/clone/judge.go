@@ -1,12 +1,9 @@
 package clone
 
 import (
-	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
@@ -41,6 +38,9 @@ func judge(err error) verdict {
 	}
 	if errors.Is(err, errThere) {
 		return upserts
+	}
+	if _, crowded := errors.AsType[*crowdedError](err); crowded {
+		return smaller
 	}
 	switch call.FateOf(err) {
 	case call.Again:
@@ -91,16 +91,4 @@ func indexOf(message string) string {
 	}
 	name, _, _ := strings.Cut(rest, " dup key")
 	return name
-}
-
-// pause waits for about d.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d/2 + rand.N(d))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

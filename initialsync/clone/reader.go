@@ -21,6 +21,9 @@ import (
 const (
 	// closeTimeout bounds giving up a cursor, or a transaction, when all is ending.
 	closeTimeout = 2 * time.Second
+	// crowdedPart is which part of RetryFor a flush is tried for before it is cut in
+	// two: the smaller one is, the less of it meets others.
+	crowdedPart = 10
 	// The waits between two tries.
 	firstWait, longestWait = 5 * time.Millisecond, time.Second
 )
@@ -151,7 +154,7 @@ func (r *reader) persist(ctx context.Context, ask func() error) error {
 			return &StuckError{What: "read", Tried: tried, Err: err}
 		}
 		r.cfg.Observer.Tell(Reopened{NS: r.coll.NS, Err: err})
-		if err := pause(ctx, wait); err != nil {
+		if err := call.Pause(ctx, wait); err != nil {
 			return err
 		}
 	}

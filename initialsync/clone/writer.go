@@ -2,6 +2,7 @@ package clone
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -142,7 +143,7 @@ func (w *writer) flush(ctx context.Context, f flush) error {
 func (w *writer) transact(ctx context.Context, f flush, upsert bool) error {
 	next := w.next(&f)
 	list := commands(w.to, f.docs, upsert, false)
-	err := w.retry(ctx, func() error { return w.commit(ctx, &next, list) })
+	err := w.retry(ctx, len(f.docs), func() error { return w.commit(ctx, &next, list) })
 	if err == nil {
 		w.moved(&f, next)
 		w.limit = min(w.cfg.FlushDocs, w.limit+w.limit/8+1)
@@ -193,22 +194,15 @@ func (w *writer) halves(f flush) (a, b flush) {
 
 // commit runs commands in a transaction that moves the range.
 func (w *writer) commit(ctx context.Context, next *checkpoint.CopyRange, list []command) error {
-	start := time.Now()
-	txn := w.lane.Session().Begin()
-	err := w.lane.MoveRange(ctx, txn, &w.r, next)
-	for i := 0; err == nil && i < len(list); i++ {
-		err = w.send(ctx, txn, &list[i])
-	}
-	if err != nil {
-		w.abort(ctx, txn)
-		return call.Aged(err, time.Since(start))
-	}
 	// That it is where a majority has it is waited for once, by whoever notes that
 	// the whole collection is there.
-	if _, err := txn.Commit(ctx, false); err != nil {
-		return call.Aged(&call.CommitError{Err: err}, time.Since(start))
-	}
-	return nil
+	return w.lane.Session().InTxn(ctx, false, func(txn *call.Txn) error {
+		err := w.lane.MoveRange(ctx, txn, &w.r, next)
+		for i := 0; err == nil && i < len(list); i++ {
+			err = w.send(ctx, txn, &list[i])
+		}
+		return err
+	})
 }
 
 func (w *writer) send(ctx context.Context, txn *call.Txn, c *command) error {
@@ -234,26 +228,32 @@ func (c *command) about(i int) *document {
 	return c.docs[i]
 }
 
-// abort gives a transaction up, so that its locks do not outlast it.
-func (w *writer) abort(ctx context.Context, txn *call.Txn) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-	defer cancel()
-	txn.Abort(ctx)
+// retry tries something of so many documents again while what is in its way goes by
+// itself. If that takes long, less is tried at once.
+func (w *writer) retry(ctx context.Context, docs int, try func() error) error {
+	limit := w.cfg.RetryFor
+	if docs > 1 {
+		limit /= crowdedPart
+	}
+	err := w.tries(limit, func(err error) bool {
+		v := judge(err)
+		// What cannot be made smaller may find more room later.
+		return v == again || v == smaller && docs == 0
+	}).Do(ctx, try)
+	if stuck, ok := errors.AsType[*call.StuckError](err); ok {
+		if docs > 1 {
+			return &crowdedError{stuck.Err}
+		}
+		return w.stuck(stuck)
+	}
+	return err
 }
 
-// retry tries something again while what is in its way goes by itself.
-func (w *writer) retry(ctx context.Context, try func() error) error {
-	start := time.Now()
-	for wait := firstWait; ; wait = min(2*wait, longestWait) {
-		err := try()
-		if err == nil || judge(err) != again {
-			return err
-		}
-		if tried := time.Since(start); tried >= w.cfg.RetryFor {
-			return &StuckError{What: "write to " + string(w.to), Tried: tried, Err: err}
-		}
-		if err := pause(ctx, wait); err != nil {
-			return err
-		}
-	}
+// tries is how something is tried again.
+func (w *writer) tries(limit time.Duration, passes func(error) bool) call.Retry {
+	return call.Retry{For: limit, Again: passes, What: "copy to " + string(w.to), Observer: w.cfg.Observer}
+}
+
+func (w *writer) stuck(e *call.StuckError) error {
+	return &StuckError{What: "write to " + string(w.to), Tried: e.Tried, Err: e.Err}
 }

@@ -77,6 +77,9 @@ func Aged(err error, took time.Duration) error {
 // refusal of a server is the End: whoever has errors of their own asks for those
 // before.
 func FateOf(err error) Fate {
+	if _, stuck := errors.AsType[*StuckError](err); stuck {
+		return End // it was tried again, for as long as may be
+	}
 	if _, lost := errors.AsType[*LostError](err); lost {
 		return End
 	}
