@@ -80,6 +80,11 @@ func (s *step) dropOne(ctx context.Context, ns oplog.Namespace) error {
 // the time-series collection, as long as it is there.
 func (s *step) dropNow(ctx context.Context, ns oplog.Namespace) error {
 	names := []oplog.Namespace{ns}
+	if coll, exists, err := s.cfg.Catalog.Get(ctx, ns); err != nil {
+		return err
+	} else if exists && coll.Type == catalog.TypeTimeseries {
+		names = append(names, ns.Buckets()) // they go with it, and may come again
+	}
 	if ns.IsBuckets() {
 		series := ns.Series()
 		names = append(names, series)

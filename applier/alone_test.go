@@ -1,0 +1,163 @@
+package applier
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
+)
+
+// cappedRig is a target with a capped collection, and one that is not.
+func cappedRig(t *testing.T) *rig {
+	t.Helper()
+	r := prepared(t, 4)
+	r.target.run(t, "db", bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})
+	return r
+}
+
+// isInsert tells whether a command inserts into a collection.
+func isInsert(cmd call.Command, coll string) bool {
+	return commandName(cmd) == "insert" && cmd.Body.Lookup("insert").StringValue() == coll
+}
+
+// TestCappedBetweenTransactions: writes that transactions refuse are not taken behind
+// the barrier with the transactions around them: what of them is in the target could
+// not be told after a crash, as what is begun there is one entry.
+func TestCappedBetweenTransactions(t *testing.T) {
+	t.Parallel()
+	r := cappedRig(t)
+	l := newLog(t)
+	spanning := func(from int) bson.D {
+		var ops []bson.D
+		for i := range 8 {
+			ops = append(ops, insertOp("db.a", doc(from+i, 0)))
+		}
+		return l.transactionOp(ops...)
+	}
+	l.add(spanning(0))
+	for i := range 5 {
+		l.add(insertOp("db.cap", doc(i, i)))
+	}
+	l.add(spanning(100))
+	l.end()
+	dead := false
+	r.target.intercept(func(cmd call.Command) (error, bool) {
+		if dead = dead || isInsert(cmd, "cap"); dead {
+			return &call.LostError{Err: errCrash}, false
+		}
+		return nil, false
+	})
+	a := must[*attempt](t)(r.begin(t.Context(), nil))
+	if err := a.run(t.Context(), l.batches(), 0); !isMishap(err) {
+		t.Fatalf("it was not cut off: %v", err)
+	}
+	r.target.intercept(nil)
+	r.apply(t, l.batches(), nil)
+	var want []bson.D
+	for i := range 5 {
+		want = append(want, doc(i, i))
+	}
+	wantDocs(t, r.target, "db.cap", want...)
+	if n := len(r.target.documents(t, "db.a")); n != 16 {
+		t.Errorf("db.a has %d documents, want 16", n)
+	}
+}
+
+// unconfirming is a target that carries out writes of one kind to the database db, and
+// says that it does not know of a majority that has them.
+type unconfirming struct {
+	target  *simTarget
+	command string
+}
+
+func (u *unconfirming) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	reply, err := u.target.send(ctx, cmd)
+	if err != nil || cmd.DB != "db" || commandName(cmd) != u.command {
+		return reply, err
+	}
+	return withElement(reply, bsoncore.AppendDocumentElement(nil, "writeConcernError", bsoncore.NewDocumentBuilder().
+		AppendInt32("code", int32(servererr.WriteConcernTimeout)).AppendString("errmsg", "waiting for replication timed out").Build())), nil
+}
+
+// TestDirectUnconfirmed: a write outside of transactions that no majority is known to
+// have is not done: the lane stays where it is, and the next attempt finds out.
+func TestDirectUnconfirmed(t *testing.T) {
+	t.Parallel()
+	for name, op := range map[string]struct {
+		command string
+		entry   bson.D
+	}{
+		"insert": {"insert", insertOp("db.cap", doc(1, 1))},
+		"update": {"update", setOp("db.cap", 0, 7)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := cappedRig(t)
+			r.target.run(t, "db", bson.D{{Key: "insert", Value: "cap"}, {Key: "documents", Value: bson.A{doc(0, 0)}}})
+			l := newLog(t)
+			l.add(op.entry)
+			a := must[*attempt](t)(r.begin(t.Context(), nil))
+			r.target.mu.Lock()
+			r.target.instead = &unconfirming{target: r.target, command: op.command}
+			r.target.mu.Unlock()
+			err := a.run(t.Context(), l.batches(), 0)
+			if _, ok := errors.AsType[*call.UnconfirmedError](err); !ok {
+				t.Fatalf("it ended with %v, want one that is not confirmed", err)
+			}
+			r.target.mu.Lock()
+			r.target.instead = nil
+			r.target.mu.Unlock()
+			st := r.endTransactions(t).State()
+			if !slices.ContainsFunc(st.LanesBegun, func(p checkpoint.Position) bool { return p == checkpoint.Position{OpTime: l.optime()} }) {
+				t.Errorf("no lane has begun it: %v, at %v", st.LanesBegun, st.Lanes)
+			}
+			b := r.apply(t, l.batches(), nil)
+			if n := b.Stats().Skipped; n != 0 {
+				t.Errorf("%d operations were skipped", n)
+			}
+		})
+	}
+}
+
+// TestNotCappedAnyMore: what was begun on a capped collection that somebody has made
+// another one of meanwhile is a divergence, not something to be done again as if it
+// could not have been.
+func TestNotCappedAnyMore(t *testing.T) {
+	t.Parallel()
+	r := cappedRig(t)
+	r.target.run(t, "db", bson.D{{Key: "insert", Value: "cap"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 0}, {Key: "n", Value: 0}}}}})
+	l := newLog(t)
+	// A modifier: twice it is something else.
+	l.add(bson.D{
+		{Key: "op", Value: "u"}, {Key: "ns", Value: "db.cap"},
+		{Key: "o", Value: bson.D{{Key: "$v", Value: 1}, {Key: "$set", Value: bson.D{{Key: "v", Value: 1}}}}},
+		{Key: "o2", Value: bson.D{{Key: "_id", Value: 0}}},
+	})
+	r.target.intercept(func(cmd call.Command) (error, bool) {
+		if commandName(cmd) == "update" && cmd.DB == "db" {
+			return &call.LostError{Err: errCrash}, true
+		}
+		return nil, false
+	})
+	a := must[*attempt](t)(r.begin(t.Context(), nil))
+	if err := a.run(t.Context(), l.batches(), 0); !isMishap(err) {
+		t.Fatalf("it was not cut off: %v", err)
+	}
+	r.target.intercept(nil)
+	r.target.run(t, "db", bson.D{{Key: "drop", Value: "cap"}})
+	r.target.run(t, "db", bson.D{{Key: "insert", Value: "cap"}, {Key: "documents", Value: bson.A{doc(0, 5)}}})
+	b := must[*attempt](t)(r.begin(t.Context(), nil))
+	if _, ok := errors.AsType[*DivergenceError](b.run(t.Context(), l.batches(), 0)); !ok {
+		t.Error("nothing was said")
+	}
+	wantDocs(t, r.target, "db.cap", doc(0, 5))
+	r.apply(t, l.batches(), func(c *Config) { c.ReportDivergence = true })
+	wantDocs(t, r.target, "db.cap", doc(0, 1))
+}

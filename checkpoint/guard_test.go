@@ -1,0 +1,72 @@
+package checkpoint
+
+import (
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// TestAdvanceFromElsewhere: the link's document is moved from where it was left and
+// from nowhere else.
+func TestAdvanceFromElsewhere(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		is   uint32
+		want error
+	}{"rewound": {101, ErrRewound}, "unheard of": {103, ErrUnheard}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := within(t)
+			g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+			succeed(t, h.Advance(ctx, progress(101), positions(h), Source{}))
+			succeed(t, h.Advance(ctx, progress(102), positions(h), Source{}))
+			must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", linksCollection, true, statement{
+				filter: byID("a"), change: func(dst []byte) []byte {
+					return appendDoc(dst, "$set", func(dst []byte) []byte { return appendOpTime(dst, "applied", ot(c.is)) })
+				},
+			})))
+			wantError(t, h.Advance(ctx, progress(104), positions(h), Source{}), c.want)
+			state, _, err := s.Load(ctx)
+			succeed(t, err)
+			if state.Applied != ot(c.is) {
+				t.Errorf("it was moved from %s to %s", ot(c.is), state.Applied)
+			}
+			wantError(t, h.SetRouting(ctx, 7), c.want)
+		})
+	}
+}
+
+// TestBeginAloneAgain: what was begun before is begun again by a write: the commit of a
+// transaction that changes nothing says nothing of what was written before it.
+func TestBeginAloneAgain(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, _, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	newest := func() oplog.OpTime {
+		t.Helper()
+		v, ok := g.set.Primary().View()
+		if !ok {
+			t.Fatal("the primary is down")
+		}
+		return v.Applied
+	}
+	doc := func(id string) bson.Raw {
+		t.Helper()
+		docs := must[[]bson.Raw](t)(found(must[bson.Raw](t)(g.Call(ctx, findCommand("replicator", lanesCollection, 1, byID(id))))))
+		return append(bson.Raw(nil), docs[0]...)
+	}
+	for name, begin := range map[string]func(h *Hold) error{
+		"a/1":       func(h *Hold) error { return h.Lane(1).BeginAlone(ctx, at(105, 0), nil) },
+		"a/barrier": func(h *Hold) error { return h.Barrier().BeginAlone(ctx, at(105, 0), positions(h)) },
+	} {
+		succeed(t, begin(h))
+		was, before := newest(), doc(name)
+		succeed(t, begin(h))
+		if after := doc(name); !newest().After(was) || after.Lookup("begins").AsInt64() != before.Lookup("begins").AsInt64()+1 {
+			t.Errorf("%s was begun again at %s, behind %s, without a write: %s", name, newest(), was, after)
+		}
+	}
+}
