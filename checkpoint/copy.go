@@ -228,10 +228,12 @@ func (h *Hold) beginCopy(ctx context.Context, c *Copy, wall int64) error {
 	return h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
 		err := h.changeLink(ctx, txn, func(dst []byte) []byte {
 			dst = appendDoc(dst, "$set", func(dst []byte) []byte {
-				return appendCopy(appendCheckpoint(dst, c.Begin, wall, c.FetchFrom), c)
+				return appendCopy(appendCheckpoint(dst, c.Begin, wall, c.FetchFrom), c, nil)
 			})
 			return appendDoc(dst, "$unset", func(dst []byte) []byte {
-				return bsoncore.AppendStringElement(dst, "copiedUntil", "")
+				dst = bsoncore.AppendStringElement(dst, "copiedUntil", "")
+				// They are copied with all others.
+				return bsoncore.AppendStringElement(dst, "leftOut", "")
 			})
 		})
 		if err != nil {
@@ -293,7 +295,7 @@ func (h *Hold) updateCopy(ctx context.Context, c *Copy) error {
 	err := h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
 		err := h.changeLink(ctx, txn, func(dst []byte) []byte {
 			return appendDoc(dst, "$set", func(dst []byte) []byte {
-				dst = appendCopy(dst, &next)
+				dst = appendCopy(dst, &next, h.leftOut)
 				if next.Phase != Copying {
 					dst = appendOpTime(dst, "copiedUntil", next.Stop)
 				}

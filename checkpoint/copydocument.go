@@ -39,8 +39,8 @@ func rangeID(link string, number int64, u oplog.UUID, index int) string {
 }
 
 // appendCopy appends the link's copy, and for operators whether the target is
-// consistent.
-func appendCopy(dst []byte, c *Copy) []byte {
+// consistent, which it is not while collections are left out.
+func appendCopy(dst []byte, c *Copy, out []LeftOut) []byte {
 	dst = appendDoc(dst, "copy", func(dst []byte) []byte {
 		dst = bsoncore.AppendInt64Element(dst, "number", c.Number)
 		dst = bsoncore.AppendStringElement(dst, "phase", string(c.Phase))
@@ -60,7 +60,7 @@ func appendCopy(dst []byte, c *Copy) []byte {
 		dst = bsoncore.AppendDateTimeElement(dst, "started", c.Started.UnixMilli())
 		return bsoncore.AppendStringElement(dst, "why", c.Why)
 	})
-	return bsoncore.AppendBooleanElement(dst, "consistent", c.Phase == Copied)
+	return bsoncore.AppendBooleanElement(dst, "consistent", c.Phase == Copied && len(out) == 0)
 }
 
 // copy reads the copy of a link, nil where it has none.

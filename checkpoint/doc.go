@@ -8,7 +8,9 @@
 //	links   {_id: LINK, version, routing, instance, term, holder, source: {...}, writers,
 //	         fingerprint, applied: {ts, t}, wall, fetchFrom: {ts, t},
 //	         copiedUntil: {ts, t} or absent, advances, copy: {...} or absent,
-//	         consistent: false or true, absent without a copy}
+//	         consistent: false or true, absent without a copy where nothing is
+//	         left out,
+//	         leftOut: [{ns, since: {ts, t}, wall, asked, failed}] or absent}
 //	lanes   {_id: "LINK/3", term, ts, t, op, begun: {ts, t, op} or absent,
 //	         begins or absent}
 //	lanes   {_id: "LINK/barrier", the same}
@@ -98,6 +100,11 @@
 // Whoever may write to the metadata can limit a link's copy, or have a collection
 // copied again, whatever process runs it. These documents are not fenced: they say
 // what is wanted, not what was done. That one is done is said by who holds the link.
+//
+// A collection that is copied again is in leftOut of the link's document from one of
+// its checkpoints on (Hold.LeaveOut), until the link has it again. What the log was
+// applied to meanwhile (applied) lacks it. So nobody may report applied as it is: what
+// may be reported is State.Reached, and Gaps.Reached for what is newer.
 //
 // # Durability
 //

@@ -107,7 +107,10 @@ func (l *linkDoc) marshal(name string) bson.Raw {
 			dst = appendOpTime(dst, "copiedUntil", l.CopiedUntil)
 		}
 		if l.Copy != nil {
-			dst = appendCopy(dst, l.Copy)
+			dst = appendCopy(dst, l.Copy, l.LeftOut)
+		}
+		if len(l.LeftOut) > 0 {
+			dst = appendLeftOut(dst, l.LeftOut)
 		}
 		return bsoncore.AppendInt64Element(dst, "advances", 0)
 	})
@@ -228,6 +231,7 @@ func readLink(name string, doc bson.Raw) (linkDoc, error) {
 	l.CopiedUntil = r.opTime("copiedUntil", true)
 	l.AppliedWall = r.date("wall")
 	l.Copy = r.copy("copy")
+	l.LeftOut = r.leftOut()
 	writers := r.int64("writers")
 	if writers < 1 || writers > MaxWriters {
 		r.fault("writers", fmt.Sprintf("a number between 1 and %d", MaxWriters))

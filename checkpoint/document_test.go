@@ -37,6 +37,9 @@ func TestDocuments(t *testing.T) {
 		if rapid.Bool().Draw(t, "copy") {
 			want.Copy = copyOf().Draw(t, "copy")
 		}
+		if rapid.Bool().Draw(t, "left out") {
+			want.LeftOut = leftOuts().Draw(t, "left out")
+		}
 		got := must[linkDoc](t)(readLink("a", want.marshal("a")))
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(linkDoc{})); diff != "" {
 			t.Error(diff)

@@ -26,11 +26,13 @@ type Hold struct {
 	store   *Store
 	state   State
 	session []byte // the id of the link's session
-	lanes   []*Lane
-	barrier *Lane
+	// instance is the link's.
+	instance string
+	lanes    []*Lane
+	barrier  *Lane
 
 	// mu guards barrierAt, the position of the barrier that the target
-	// acknowledged last, and who reads copy without the link's session.
+	// acknowledged last, and who reads copy or leftOut without the link's session.
 	mu        sync.Mutex
 	barrierAt Position
 
@@ -40,6 +42,7 @@ type Hold struct {
 	applied oplog.OpTime // as the link's document has it
 	source  Source       // likewise
 	copy    *Copy        // likewise, nil for none
+	leftOut []LeftOut    // likewise
 	spent   bool
 }
 
@@ -47,7 +50,7 @@ type Hold struct {
 // no position yet.
 func newHold(s *Store, link linkDoc, session *call.Session) *Hold {
 	h := &Hold{
-		store: s, state: link.State, session: session.ID(),
+		store: s, state: link.State, session: session.ID(), instance: link.instance,
 		link: make(chan struct{}, 1), txns: session, applied: link.Applied, source: link.Source,
 	}
 	first := link.Term << call.NumberBits
@@ -64,7 +67,7 @@ func newHold(s *Store, link linkDoc, session *call.Session) *Hold {
 
 // found gives the lanes the positions that were read.
 func (h *Hold) found(link linkDoc) {
-	h.state, h.barrierAt, h.copy = link.State, link.Barrier, link.Copy.clone()
+	h.state, h.barrierAt, h.copy, h.leftOut = link.State, link.Barrier, link.Copy.clone(), link.LeftOut
 	for i, l := range h.lanes {
 		l.position, l.begun = link.Lanes[i], link.LanesBegun[i]
 		// What was read after all lanes were fenced is committed by a majority.
@@ -80,6 +83,10 @@ func (h *Hold) State() State {
 	st.Copy = st.Copy.clone()
 	return st
 }
+
+// Instance tells the link from others of the same name: on another target, or from
+// an earlier one on the same.
+func (h *Hold) Instance() string { return h.instance }
 
 // Term returns the term.
 func (h *Hold) Term() int64 { return h.state.Term }
@@ -164,7 +171,8 @@ func (h *Hold) Advance(ctx context.Context, cp Progress, lanes []Position, src S
 	defer release()
 	started := time.Now()
 	err = h.advance(ctx, cp, lanes, src)
-	h.store.metrics.advanced(time.Since(started), cp, err)
+	gaps := h.Gaps()
+	h.store.metrics.advanced(time.Since(started), gaps.Reached(cp), err)
 	if err != nil {
 		h.tell(err)
 		return h.store.wrap(err, "advance it from %s to %s in term %d", h.applied, cp.Applied, h.state.Term)

@@ -40,16 +40,16 @@ func newMetrics(reg prometheus.Registerer, link string) *metrics {
 			Buckets:     prometheus.ExponentialBuckets(0.001, 2, 14),
 		})),
 		term:    gauge("term", "The link's term: how often it was started."),
-		applied: gauge("timestamp_seconds", "Source time of the newest checkpoint, in seconds since the epoch."),
+		applied: gauge("timestamp_seconds", "Source time up to which the newest checkpoint has everything that is mirrored, in seconds since the epoch; 0 while the target is not consistent."),
 	}
 }
 
-// advanced counts one Advance.
-func (m *metrics) advanced(took time.Duration, cp Progress, err error) {
+// advanced counts one Advance; reached is what it means for the whole of the link.
+func (m *metrics) advanced(took time.Duration, reached Progress, err error) {
 	if err != nil {
 		m.failed.Inc()
 		return
 	}
 	m.seconds.Observe(took.Seconds())
-	m.applied.Set(float64(cp.AppliedWall) / 1000)
+	m.applied.Set(float64(reached.AppliedWall) / 1000)
 }

@@ -103,6 +103,9 @@ type State struct {
 	// Copy is the copy that the link begins with, nil where somebody else made
 	// it or none is wanted. CopiedUntil is its Stop once that is known.
 	Copy *Copy
+	// LeftOut are the collections that the link leaves out while they are copied
+	// again, by name; see Gaps. It is never changed, but replaced.
+	LeftOut []LeftOut
 	// Lanes are the positions of the writers' lanes; a lane that has not moved
 	// yet has the position {Applied of the link's creation, AllOps}.
 	Lanes []Position
@@ -132,6 +135,9 @@ func (s *State) validate() error {
 	}
 	if s.FetchFrom.After(s.Applied) {
 		faults = append(faults, fmt.Errorf("reading from %s would miss what follows %s", s.FetchFrom, s.Applied))
+	}
+	if len(s.LeftOut) > 0 {
+		faults = append(faults, fmt.Errorf("a new link leaves out %s", s.LeftOut[0].NS))
 	}
 	if c := s.Copy; c != nil {
 		faults = append(faults, c.validateNew())

@@ -200,17 +200,55 @@ func (s *Store) TellResync(ctx context.Context, ns oplog.Namespace, state, why s
 }
 
 // TellResync does the same, in a transaction that finds the link where this Hold
-// left it: who has been fenced says nothing.
+// left it: who has been fenced says nothing. A collection that is left out is taken
+// back with ResyncDone, and stays left out with ResyncFailed, without being tried.
 func (h *Hold) TellResync(ctx context.Context, ns oplog.Namespace, state, why string) error {
+	return h.tellResync(ctx, ns, state, why, func(list []LeftOut) []LeftOut {
+		out, found := find(list, ns)
+		switch {
+		case found && state == ResyncDone:
+			return without(list, ns)
+		case found && state == ResyncFailed:
+			out.Failed = cmp.Or(why, "for a reason that is not known")
+			return with(list, out)
+		}
+		return list
+	})
+}
+
+// LeaveOut leaves a collection out from the checkpoint on that the Hold began with,
+// because it is wished to be copied again: the wish is ResyncCopying from then on.
+// One that is left out already keeps its place in the log. Both are committed by a
+// majority when it returns, before anything happens to what the target has of it.
+func (h *Hold) LeaveOut(ctx context.Context, wish ResyncWish) error {
+	return h.tellResync(ctx, wish.NS, ResyncCopying, "", func(list []LeftOut) []LeftOut {
+		out, found := find(list, wish.NS)
+		if !found {
+			out = LeftOut{NS: wish.NS, Since: h.state.Applied, Wall: h.state.AppliedWall}
+		}
+		out.Asked, out.Failed = wish.Asked, ""
+		return with(list, out)
+	})
+}
+
+// tellResync says what became of a wish, and changes what the link leaves out.
+func (h *Hold) tellResync(ctx context.Context, ns oplog.Namespace, state, why string, change func([]LeftOut) []LeftOut) error {
 	release, err := h.own(ctx)
 	if err != nil {
 		return h.store.wrap(err, "say that copying %s again is %q", ns, state)
 	}
 	defer release()
 	told, err := h.store.told(ns, state, why)
+	list := change(h.leftOut)
 	if err == nil {
 		err = h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
-			if err := h.changeLink(ctx, txn, nothing); err != nil {
+			err := h.changeLink(ctx, txn, func(dst []byte) []byte {
+				if slices.Equal(list, h.leftOut) {
+					return dst
+				}
+				return changeLeftOut(dst, h.copy, list)
+			})
+			if err != nil {
 				return err
 			}
 			return run(ctx, txn, updateCommand(h.store.cfg.DB, wishesCollection, false, told), -1)
@@ -220,6 +258,9 @@ func (h *Hold) TellResync(ctx context.Context, ns oplog.Namespace, state, why st
 		h.tell(err)
 		return h.store.wrap(err, "say that copying %s again is %q in term %d", ns, state, h.state.Term)
 	}
+	h.mu.Lock()
+	h.leftOut = list
+	h.mu.Unlock()
 	return nil
 }
 

@@ -82,9 +82,6 @@ type Config struct {
 	Every time.Duration
 	// Timeout is how long an answer is waited for, by default 30 s.
 	Timeout time.Duration
-	// Consistent is the entry from which on the target is consistent: nothing is
-	// reported before. Null means from the start.
-	Consistent oplog.OpTime
 
 	// Observer is told when reporting begins, fails, and works again. May be nil.
 	Observer event.Observer

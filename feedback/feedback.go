@@ -50,7 +50,8 @@ func New(cfg Config) (*Feedback, error) {
 }
 
 // Run reports the progress that in brings, always the newest, until in is closed,
-// or ctx is done. Errors of the source are events. It may be called again after it
+// or ctx is done. What comes in is what may be reported (checkpoint.Gaps.Reached):
+// one whose Applied is null reports nothing. Errors of the source are events. It may be called again after it
 // has returned: what was reported once stays the least that is reported.
 func (f *Feedback) Run(ctx context.Context, in <-chan checkpoint.Progress) error {
 	// Operations are counted anew, and somebody may have changed the source.
@@ -189,7 +190,7 @@ func (f *Feedback) moved(p checkpoint.Progress) bool {
 // is one that was told before, too. Held says that it, or what there would be, is
 // held back by the source's commit point.
 func (f *Feedback) next(p checkpoint.Progress, forced, last bool) (j job, ok, held bool) {
-	if f.cfg.Mode == None || p.Applied.IsNull() || p.Applied.Before(f.cfg.Consistent) {
+	if f.cfg.Mode == None || p.Applied.IsNull() {
 		return job{}, false, false
 	}
 	j.timeout = f.cfg.Timeout

@@ -48,12 +48,13 @@ func scenario(t *testing.T, d *datadriven.TestData) string {
 	cfg := Config{MemberID: 7, Upstream: s, Primary: s, Link: "a", Observer: func(e event.Event) {
 		say("event: %s %s", e.Message(), e.LogValue())
 	}}
+	var gaps checkpoint.Gaps
 	cfg.Mode = map[string]Mode{"member": Member, "document": Document, "none": None}[d.Cmd]
 	for _, arg := range d.CmdArgs {
 		n := must[time.Duration](t)(time.ParseDuration(arg.Vals[0]))
 		switch arg.Key {
 		case "consistent":
-			cfg.Consistent = ot(uint32(n / time.Second))
+			gaps.CopiedUntil = ot(uint32(n / time.Second))
 		case "latency":
 			s.latency = n
 		case "keep-alive":
@@ -75,7 +76,7 @@ func scenario(t *testing.T, d *datadriven.TestData) string {
 		number := func(i int) uint32 { return uint32(must[uint64](t)(strconv.ParseUint(words[i], 10, 32))) }
 		switch words[1] {
 		case "progress": // APPLIED DURABLE OPS
-			in <- progress(number(2), number(3), int64(number(4)))
+			in <- gaps.Reached(progress(number(2), number(3), int64(number(4))))
 		case "source": // HOST COMMITTED
 			s.set(func(s *source) {
 				s.up.Host, s.up.Committed, s.up.CommittedWall = words[2], ot(number(3)), int64(number(3))*1000
@@ -122,6 +123,7 @@ func TestTold(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		mode := rapid.SampledFrom([]Mode{Member, Document}).Draw(rt, "mode")
 		consistent := rapid.Uint32Range(0, 8).Draw(rt, "consistent")
+		gaps := checkpoint.Gaps{CopiedUntil: ot(consistent)}
 		type step struct {
 			p       checkpoint.Progress
 			commit  uint32
@@ -171,7 +173,7 @@ func TestTold(t *testing.T) {
 				}
 				last = r
 			}
-			f := must[*Feedback](t)(New(Config{Mode: mode, MemberID: 7, Upstream: s, Primary: s, Link: "a", Consistent: ot(consistent)}))
+			f := must[*Feedback](t)(New(Config{Mode: mode, MemberID: 7, Upstream: s, Primary: s, Link: "a"}))
 			in := make(chan checkpoint.Progress)
 			ended := make(chan error, 1)
 			go func() { ended <- f.Run(t.Context(), in) }()
@@ -183,7 +185,7 @@ func TestTold(t *testing.T) {
 					s.down, s.err, s.latency = st.down, st.fails, st.latency
 				})
 				most = max(most, st.p.Applied.TS.T)
-				in <- st.p
+				in <- gaps.Reached(st.p)
 				time.Sleep(st.wait)
 			}
 			close(in)

@@ -77,7 +77,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, hold *checkpoint.Hold, 
 	if err != nil {
 		return nil, err
 	}
-	if a.feedback, err = p.reporter(st); err != nil {
+	if a.feedback, err = p.reporter(); err != nil {
 		return nil, err
 	}
 	start := checkpoint.Progress{
@@ -207,6 +207,7 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 			return a.advanced(ctx, w.Progress)
 		},
 		observe:  a.p.moved,
+		reached:  a.p.reached,
 		progress: a.start,
 	}
 	if a.spool != nil {

@@ -19,14 +19,16 @@ type checkpointer struct {
 	advance func(ctx context.Context, a applier.Applied) error
 	// observe is told of each change of the progress. It must not block.
 	observe func(checkpoint.Progress)
+	// reached returns what of a progress is passed on.
+	reached func(checkpoint.Progress) checkpoint.Progress
 
 	progress checkpoint.Progress // the newest
 	applied  applier.Applied     // the newest watermark
 }
 
 // run reads watermarks from in until it is closed, writes a checkpoint of the
-// last of them, and sends on out the newest progress whenever out takes it, and
-// the last one in any case. It closes out.
+// last of them, and sends on out what of the newest progress may be reported whenever
+// out takes it, and the last one in any case. It closes out.
 func (c *checkpointer) run(ctx context.Context, in <-chan applier.Applied, out chan<- checkpoint.Progress) error {
 	defer close(out)
 	g, ctx := errgroup.WithContext(ctx)
@@ -100,7 +102,7 @@ func (c *checkpointer) loop(ctx context.Context, in <-chan applier.Applied, todo
 			c.progress.Durable, c.progress.DurableWall = a.Applied, a.AppliedWall
 			c.observe(c.progress)
 			send = out
-		case send <- c.progress:
+		case send <- c.reached(c.progress):
 			send = nil
 		case <-ctx.Done():
 			return context.Cause(ctx)

@@ -101,7 +101,7 @@ var rules = []struct {
 	{"metadata damaged", as[*checkpoint.DamagedError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
 	{"start too old", is(ErrStartTooOld), Verdict{Action: Resync, Code: ExitResync, Hint: "Choose a later --start-at with a newer copy, or give the source a larger oplog."}},
 
-	{"too many copies", is(ErrCopies), Verdict{Action: Resync, Code: ExitResync, Hint: "See why the copies failed (the reason is in the message and in the log). Start the link anew to try again."}},
+	{"too many copies", is(ErrCopies), Verdict{Action: Resync, Code: ExitResync, Hint: "See why the copies failed (the reason is in the message and in the log). Start it again with the same link to try as often once more."}},
 	{"copied member changed", void, Verdict{Action: Retry}},
 	{"feature compatibility version", as[*origin.FCVError], Verdict{Action: Retry}},
 	{"member that cannot be copied now", is(origin.ErrState), Verdict{Action: Retry}},

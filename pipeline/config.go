@@ -131,6 +131,9 @@ type Config struct {
 	Observer event.Observer
 	Registry prometheus.Registerer
 
+	// standIn is one more than the source's member that stands for the mirror, 0 for
+	// none.
+	standIn int
 	// part tells that the link is for a collection that is copied again, for
 	// another link: heldLink, whose scope is allNames. It ends at until, if that is
 	// not null.
@@ -153,6 +156,9 @@ func (c *Config) Fingerprint() string {
 func (c *Config) setDefaults() {
 	def(&c.MetaDB, "replicator")
 	def(&c.heldLink, c.Link)
+	if c.Feedback == feedback.Member {
+		c.standIn = c.MemberID + 1
+	}
 	if c.allNames == nil {
 		c.allNames = c.Scope
 	}

@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -131,7 +132,7 @@ func (w *world) copyAct(verb string, args []string) (string, error) {
 		}
 		return "", store.WishLimits(ctx, 0, n)
 	case "spools":
-		left, err := filepath.Glob(w.spool("") + "*/*")
+		left, err := filesIn(w.spool(""))
 		return fmt.Sprintf("%d files on disk", len(left)), err
 	case "damage":
 		return "", damage(w.spool(""))
@@ -155,15 +156,25 @@ func (w *world) copyAct(verb string, args []string) (string, error) {
 	return "", errors.New("unknown act")
 }
 
+// filesIn returns all files in a folder and in those in it.
+func filesIn(dir string) (list []string, err error) {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			list = append(list, path)
+		}
+		return err
+	})
+	return list, err
+}
+
 // damage changes a byte in the middle of each large file of a spool.
 func damage(dir string) error {
-	files, err := os.ReadDir(dir)
+	files, err := filesIn(dir)
 	if err != nil {
 		return err
 	}
 	found := false
-	for _, f := range files {
-		name := filepath.Join(dir, f.Name())
+	for _, name := range files {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			return err

@@ -85,8 +85,8 @@ var (
 
 // copyAnew begins another copy in place of one that is void.
 func (p *Pipeline) copyAnew(ctx context.Context, hold *checkpoint.Hold, old *checkpoint.Copy, why error) error {
-	if old.Number >= p.cfg.Copy.MaxCopies {
-		return fmt.Errorf("%w: %d were begun: %w", ErrCopies, old.Number, why)
+	if p.copies >= p.cfg.Copy.MaxCopies {
+		return fmt.Errorf("%w: %d were begun since the start, copy %d was the last: %w", ErrCopies, p.copies, old.Number, why)
 	}
 	p.cfg.Observer.Tell(CopyVoid{Number: old.Number, Err: why})
 	p.state.set(Starting, "the copy has to be made anew: "+why.Error())
@@ -102,6 +102,7 @@ func (p *Pipeline) copyAnew(ctx context.Context, hold *checkpoint.Hold, old *che
 	if err := hold.BeginCopy(ctx, next, wall); err != nil {
 		return err
 	}
+	p.copies++
 	p.isThere()
 	p.drained.Store(false)
 	p.feedback, p.earlier, p.earlierFor = nil, oplog.OpTime{}, oplog.OpTime{}

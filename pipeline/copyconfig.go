@@ -40,7 +40,7 @@ type CopyConfig struct {
 	// SourceWait is how long the member that is copied may be away before the
 	// copy is begun anew with another one. Default 24 h, as for a server.
 	SourceWait time.Duration
-	// MaxCopies is how many copies are begun at most. Default 10, as for a
+	// MaxCopies is how many copies one run begins at most. Default 10, as for a
 	// server.
 	MaxCopies int64
 }

@@ -31,6 +31,12 @@
 // If the member that is copied is not what it was, the copy is void, and the next
 // attempt begins another one.
 //
+// # Left out
+//
+// A collection that is copied again is left out meanwhile, and is noted in the link's
+// document. Whatever tells how far the link is tells what checkpoint.Gaps.Reached
+// makes of its progress; Snapshot.Log and the checkpoint are for the link itself.
+//
 // # Ends
 //
 //	soft done    reading stops, everything fetched is applied, the last checkpoint

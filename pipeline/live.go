@@ -32,16 +32,17 @@ type Snapshot struct {
 	// Attempts counts the holds of the link since the start, Term is the last.
 	Attempts int
 	Term     int64
-	// Progress is how far the link is.
+	// Progress is up to where everything that the link mirrors is in the target:
+	// its optimes are null while a copy is not consistent, and stay where a
+	// collection was left out. It is what may be reported; see checkpoint.Gaps, which
+	// says what it lacks of Log.
 	Progress checkpoint.Progress
-	// CopiedUntil is where the target becomes consistent, null where it always
-	// was.
-	CopiedUntil oplog.OpTime
+	checkpoint.Gaps
+	// Log is how far the log was applied, whatever it was applied to: where the link
+	// goes on.
+	Log checkpoint.Progress
 	// Copy is the link's copy, nil where it has none.
 	Copy *CopySnapshot
-	// LeftOut are the collections that the link leaves out while they are copied
-	// again. Of these the target is not consistent.
-	LeftOut []oplog.Namespace
 	// Window is the source's oplog, as far as it is known.
 	Window Window
 	// Fetched is the last entry that was read, at FetchedAt.
@@ -54,7 +55,9 @@ type Snapshot struct {
 	Source     fetcher.Metadata
 	HeardAt    time.Time
 	// Lag is by how much the target is behind what the source has committed,
-	// by the source's clock; 0 where nothing is missing.
+	// by the source's clock; 0 where nothing is missing. While a collection is left
+	// out that is by how much Progress is, while a copy is not consistent by how much
+	// Log is.
 	Lag time.Duration
 
 	Buffer   buffer.Stats
@@ -76,22 +79,21 @@ type live struct {
 	attempts int
 	term     int64
 	window   Window
-	// leftOut is never changed, but replaced.
-	leftOut []oplog.Namespace
+	// gaps are what the target lacks at progress. Its Copying tells that the target
+	// is not consistent yet.
+	gaps checkpoint.Gaps
 	// resting tells that no attempt is under way: what the source says is of no
 	// consequence.
 	resting bool
-	// copying tells that the target is not consistent yet.
-	copying     bool
-	progress    checkpoint.Progress
-	copiedUntil oplog.OpTime
-	fetched     oplog.OpTime
-	fetchedAt   time.Time
-	set         string
-	host        string
-	caller      call.Caller
-	meta        fetcher.Metadata
-	heard       time.Time
+	// progress is how far the log was applied.
+	progress  checkpoint.Progress
+	fetched   oplog.OpTime
+	fetchedAt time.Time
+	set       string
+	host      string
+	caller    call.Caller
+	meta      fetcher.Metadata
+	heard     time.Time
 	// caughtUp is when the source was last known to have nothing that was not
 	// applied, durable when everything applied was last found durable, or more of
 	// it was. Both are null before the first time in an attempt.
@@ -106,7 +108,8 @@ func (p *Pipeline) Snapshot() Snapshot {
 	l := p.live
 	p.mu.Unlock()
 	s := Snapshot{
-		Link: p.cfg.Link, Attempts: l.attempts, Term: l.term, Window: l.window, LeftOut: l.leftOut, Progress: l.progress, CopiedUntil: l.copiedUntil,
+		Link: p.cfg.Link, Attempts: l.attempts, Term: l.term, Window: l.window,
+		Progress: l.gaps.Reached(l.progress), Gaps: l.gaps, Log: l.progress,
 		Fetched: l.fetched, FetchedAt: l.fetchedAt, SourceSet: l.set, SourceHost: l.host, Source: l.meta, HeardAt: l.heard,
 		Lag: l.lag(), LastError: l.err, LastErrorAt: l.errAt,
 		Resolver: p.resolver.Status(), View: p.watcher.View(), TargetHosts: p.target.Hosts(),
@@ -133,10 +136,27 @@ func (p *Pipeline) Snapshot() Snapshot {
 // far apart although the later one has only just come: what was applied when the
 // source had no more counts as up to date until then.
 func (l *live) lag() time.Duration {
-	if l.heard.IsZero() || l.isCaughtUp() {
+	if l.heard.IsZero() {
+		return 0
+	}
+	if len(l.gaps.LeftOut) > 0 && !l.gaps.Copying {
+		if at := l.gaps.Reached(l.progress); at.Applied.Before(l.progress.Applied) {
+			return max(0, time.Duration(int64(l.meta.CommittedWall)-l.leftOutWall())*time.Millisecond)
+		}
+	}
+	if l.isCaughtUp() {
 		return 0
 	}
 	return within(l.caughtUp, int64(l.meta.CommittedWall)-l.progress.AppliedWall)
+}
+
+// leftOutWall is the wall time of the entry since which something is left out.
+func (l *live) leftOutWall() int64 {
+	wall := l.progress.AppliedWall
+	for i := range l.gaps.LeftOut {
+		wall = min(wall, l.gaps.LeftOut[i].Wall)
+	}
+	return wall
 }
 
 // isCaughtUp tells whether everything is applied that the source was heard to have
@@ -171,7 +191,6 @@ func (l *live) undurable() time.Duration {
 func (p *Pipeline) begin(a *attempt, st checkpoint.State, start checkpoint.Progress) {
 	p.mu.Lock()
 	p.live.attempt = a
-	p.live.copying = st.Copy != nil && st.Copy.Phase != checkpoint.Copied
 	p.beginLive(st, a.source, start)
 	p.mu.Unlock()
 	p.shown.Store(nil)
@@ -183,7 +202,7 @@ func (p *Pipeline) begin(a *attempt, st checkpoint.State, start checkpoint.Progr
 // beginCopying notes a new attempt that copies.
 func (p *Pipeline) beginCopying(c *copying, st checkpoint.State, src checkpoint.Source) {
 	p.mu.Lock()
-	p.live.attempt, p.live.copying = nil, true
+	p.live.attempt = nil
 	p.beginLive(st, src, checkpoint.Progress{
 		Applied: st.Applied, AppliedWall: st.AppliedWall, FetchFrom: st.FetchFrom,
 		Durable: st.Applied, DurableWall: st.AppliedWall,
@@ -196,7 +215,7 @@ func (p *Pipeline) beginCopying(c *copying, st checkpoint.State, src checkpoint.
 // beginLive notes what all attempts begin with. mu is held.
 func (p *Pipeline) beginLive(st checkpoint.State, src checkpoint.Source, start checkpoint.Progress) {
 	l := &p.live
-	l.progress, l.copiedUntil, l.term = start, st.CopiedUntil, st.Term
+	l.progress, l.term = start, st.Term
 	l.attempts++
 	l.resting = false
 	l.set = src.SetName
@@ -207,7 +226,7 @@ func (p *Pipeline) beginLive(st checkpoint.State, src checkpoint.Source, start c
 // consistent notes that the copy is consistent from now on.
 func (p *Pipeline) consistent(c checkpoint.Copy) {
 	p.mu.Lock()
-	p.live.copying = false
+	p.live.gaps.Copying = false
 	p.mu.Unlock()
 	if old := p.shown.Load(); old != nil {
 		now := *old
@@ -235,7 +254,7 @@ func (p *Pipeline) moved(progress checkpoint.Progress) {
 func (p *Pipeline) isCopying() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.live.copying
+	return p.live.gaps.Copying
 }
 
 // fetched notes the entry that was read last.
@@ -305,8 +324,10 @@ func (p *Pipeline) judgeState() {
 	now, _, _ := p.state.get()
 	switch {
 	case now == Paused || now == Stopped || now == Failed:
-	case l.copying || l.progress.Applied.Before(l.copiedUntil):
+	case l.gaps.Copying || l.progress.Applied.Before(l.gaps.CopiedUntil):
 		p.state.set(InitialSync, "")
+	case len(l.gaps.LeftOut) > 0:
+		p.state.set(CatchingUp, leftOutText(l.gaps.LeftOut))
 	case l.undurable() > behind:
 		p.state.set(CatchingUp, "no majority of the target has what was applied")
 	case l.isCaughtUp() || p.cfg.Delay > 0 && l.unheard() <= p.cfg.Delay+behind:

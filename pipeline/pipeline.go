@@ -2,9 +2,12 @@ package pipeline
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -47,12 +50,19 @@ type Pipeline struct {
 	// checkpoint knows where to read from.
 	earlierFor oplog.OpTime
 	feedback   *feedback.Feedback
+	// spoolDir is the folder of this link in the one that is configured; it is known
+	// once there is a Hold.
+	spoolDir string
 	// spool has the log of a copy that is not consistent yet, or not drained;
 	// spoolID says of which. It is open from one attempt to the next.
 	spool    *spool.Spool
 	spoolID  string
 	spooler  *spooler
+	spooled  spooled
 	spooling sync.WaitGroup
+	// copies counts those that this run has begun: a start by an operator begins to
+	// count anew.
+	copies int64
 	// drained tells that what is left of the spool fits into memory.
 	drained atomic.Bool
 	// wishes reads what operators want, beside everything else.
@@ -79,7 +89,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	if source.Direct() {
 		cfg.Rules.Pinned = source.Hosts()[0] // that address and no other
 	}
-	p := &Pipeline{cfg: cfg}
+	p := &Pipeline{cfg: cfg, spoolDir: cfg.Copy.SpoolDir}
 	p.direct.source, p.direct.target = source, target
 	p.source, p.target = observe(source, &p.waits, sideSource), observe(target, &p.waits, sideTarget)
 	store, err := checkpoint.New(checkpoint.Config{
@@ -179,10 +189,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		case err == nil && !p.cfg.until.IsNull() && !p.progress().Applied.Before(p.cfg.until):
 			return nil
 		case err == nil && soft.Err() != nil:
-			if p.hasSpooled() {
-				return fmt.Errorf("%w: what is on disk was not applied", ErrStopped)
-			}
-			return nil
+			return p.notDrained()
 		case err == nil, errors.Is(err, checkpoint.ErrSpent):
 			continue // the lanes were drained, or have another number now
 		case ctx.Err() != nil:
@@ -201,7 +208,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		if Classify(err).Action != Retry && (!isLogin(err) || p.term == 0) {
 			return err
 		}
-		if broken := p.spoolFailed(err); broken != nil {
+		if broken := p.spoolFailed(ctx, soft, err); broken != nil {
 			return broken
 		}
 		p.failed(err)
@@ -217,6 +224,17 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 			return err
 		}
 	}
+}
+
+// notDrained says what a run that was told to drain has not applied, nil if nothing.
+func (p *Pipeline) notDrained() error {
+	if p.hasSpooled() {
+		return fmt.Errorf("%w: what is on disk was not applied", ErrStopped)
+	}
+	if list := p.leftOut(); len(list) > 0 {
+		return fmt.Errorf("%w: %s", ErrStopped, leftOutText(list))
+	}
+	return nil
 }
 
 // rest waits before the next attempt, after one that ended with an error.
@@ -314,6 +332,11 @@ func (p *Pipeline) takeHold(ctx context.Context) (*checkpoint.Hold, error) {
 		return nil, err
 	}
 	p.term = hold.Term()
+	if !p.cfg.part {
+		// Links of one name on two targets do not share a folder.
+		sum := sha256.Sum256([]byte(hold.Instance()))
+		p.spoolDir = filepath.Join(p.cfg.Copy.SpoolDir, hex.EncodeToString(sum[:8]))
+	}
 	return hold, nil
 }
 
@@ -351,7 +374,11 @@ func (p *Pipeline) ensureLink(ctx context.Context, src checkpoint.Source) error 
 			return err
 		}
 		st.Applied, st.AppliedWall, st.FetchFrom, st.Copy = c.Begin, wall, c.FetchFrom, &c
-		return p.store.Create(ctx, st)
+		if err := p.store.Create(ctx, st); err != nil {
+			return err
+		}
+		p.copies++
+		return nil
 	}
 	start, err := resolveStart(ctx, p.source, p.cfg.StartAt)
 	if err != nil {

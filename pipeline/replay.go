@@ -138,6 +138,7 @@ func (a *attempt) advanced(ctx context.Context, cp checkpoint.Progress) error {
 	if a.spool == nil {
 		return nil
 	}
+	a.p.spooled.state.FetchFrom = cp.FetchFrom
 	if err := a.spool.Forget(cp.FetchFrom); err != nil {
 		return fmt.Errorf("truncate the spool: %w", err)
 	}
@@ -179,7 +180,7 @@ func (a *attempt) unspoolLoop(ctx context.Context, _ *checkpoint.Hold) error {
 			full = time.Now()
 		case time.Since(full) < fullFor:
 		case a.p.isCopying():
-			return &spool.FullError{Dir: a.p.cfg.Copy.SpoolDir, Why: disk.Why + ", and what is there is needed by a transaction that is open"}
+			return &spool.FullError{Dir: a.p.spoolDir, Why: disk.Why + ", and what is there is needed by a transaction that is open"}
 		default:
 			a.p.drained.Store(true)
 			a.end(errDrain)

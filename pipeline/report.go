@@ -10,13 +10,13 @@ import (
 
 // reporter returns what tells the source how far the link is. It is the same one
 // for all attempts: what was reported once is never taken back.
-func (p *Pipeline) reporter(st checkpoint.State) (*feedback.Feedback, error) {
+func (p *Pipeline) reporter() (*feedback.Feedback, error) {
 	if p.feedback != nil {
 		return p.feedback, nil
 	}
 	f, err := feedback.New(feedback.Config{
 		Mode: p.cfg.Feedback, MemberID: p.cfg.MemberID, Upstream: p, Primary: p.source, Link: p.cfg.Link, DB: p.cfg.MetaDB,
-		KeepAlive: p.cfg.KeepAlive, Consistent: st.CopiedUntil, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
+		KeepAlive: p.cfg.KeepAlive, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up the feedback: %w", err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -79,114 +80,12 @@ func isOpen(w checkpoint.ResyncWish) bool {
 	return w.State == checkpoint.ResyncAsked || w.State == checkpoint.ResyncCopying || w.State == checkpoint.ResyncJoining
 }
 
-// leaveOut finds out what the next attempt leaves out. As long as the link itself
-// copies documents that is nothing.
-func (p *Pipeline) leaveOut(ctx context.Context, hold *checkpoint.Hold) error {
-	st := hold.State()
-	defer p.showLeftOut()
-	p.resyncs.out = map[oplog.Namespace]checkpoint.ResyncWish{}
-	p.resyncs.copies = 0
-	if st.Copy != nil {
-		p.resyncs.copies = st.Copy.Number
-	}
-	if p.cfg.part || st.Copy != nil && st.Copy.Phase == checkpoint.Copying {
-		return nil
-	}
-	w, err := p.wishes.ReadWishes(ctx)
-	if err != nil {
-		return fmt.Errorf("read what operators want of the link: %w", err)
-	}
-	for _, wish := range w.Resync {
-		if !isOpen(wish) {
-			continue
-		}
-		if p.cfg.Copy.SpoolDir == "" {
-			if wish.State == checkpoint.ResyncAsked {
-				continue
-			}
-			// What the target has of it is half a copy: the log does not fit.
-			return fmt.Errorf("%s is being copied again: %w", wish.NS, ErrNoSpool)
-		}
-		if _, in := p.cfg.Scope.Target(wish.NS); !in || wish.NS.IsSystemViews() {
-			if err := hold.TellResync(ctx, wish.NS, checkpoint.ResyncFailed, "the link does not mirror it"); err != nil {
-				return err
-			}
-			continue
-		}
-		if wish.NS.IsBuckets() {
-			if err := hold.TellResync(ctx, wish.NS, checkpoint.ResyncFailed, "it has the buckets of "+string(wish.NS.Series())+", which is to be asked for"); err != nil {
-				return err
-			}
-			continue
-		}
-		if wish.State == checkpoint.ResyncAsked {
-			if err := hold.TellResync(ctx, wish.NS, checkpoint.ResyncCopying, ""); err != nil {
-				return err
-			}
-		}
-		p.resyncs.out[wish.NS] = wish
-	}
-	return nil
-}
-
-// showLeftOut lets Snapshot tell what is left out.
-func (p *Pipeline) showLeftOut() {
-	out := slices.Sorted(maps.Keys(p.resyncs.out))
-	p.mu.Lock()
-	p.live.leftOut = out
-	p.mu.Unlock()
-}
-
-// names returns the scope of the present attempt.
-func (p *Pipeline) names() Scope {
-	if len(p.resyncs.out) == 0 {
-		return p.cfg.Scope
-	}
-	return part{Scope: p.cfg.Scope, in: func(ns oplog.Namespace) bool {
-		_, out := p.resyncs.out[ns]
-		return !out
-	}}
-}
-
-// part is a part of a Scope.
-type part struct {
-	Scope
-	in func(ns oplog.Namespace) bool
-	// db, if not empty, is the only database that it has something of.
-	db string
-}
-
-// Target implements Scope.
-func (s part) Target(ns oplog.Namespace) (oplog.Namespace, bool) {
-	if !s.in(ns.Series()) {
-		return "", false
-	}
-	return s.Scope.Target(ns)
-}
-
-// Source implements Scope.
-func (s part) Source(target oplog.Namespace) (oplog.Namespace, bool) {
-	ns, ok := s.Scope.Source(target)
-	if !ok || !s.in(ns.Series()) {
-		return "", false
-	}
-	return ns, true
-}
-
-// TargetDBs implements Scope.
-func (s part) TargetDBs(db string) []string {
-	if s.db != "" && db != s.db {
-		return nil
-	}
-	return s.Scope.TargetDBs(db)
-}
-
 // startResyncs runs what copies the collections that are left out. It is called
 // under a hold of the link: everything that was written to them before is over.
 func (p *Pipeline) startResyncs(ctx context.Context) error {
 	for _, wish := range slices.SortedFunc(maps.Values(p.resyncs.out), checkpoint.ResyncWish.Compare) {
 		ns := wish.NS
-		if p.resyncs.running[ns] != nil {
+		if p.resyncs.running[ns] != nil || wish.State == checkpoint.ResyncFailed {
 			continue
 		}
 		if len(p.resyncs.running) >= maxResyncs {
@@ -212,17 +111,22 @@ func (p *Pipeline) startResyncs(ctx context.Context) error {
 	return nil
 }
 
+// resyncLink is the name of the link of one collection.
+func (p *Pipeline) resyncLink(wish checkpoint.ResyncWish) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", p.cfg.Link, wish.NS, wish.Asked.UTC().Format(time.RFC3339Nano), p.resyncs.copies))
+	return resyncPrefix + hex.EncodeToString(sum[:8])
+}
+
 // newResync makes the pipeline of one collection. It ends at until if that is not
 // null.
 func (p *Pipeline) newResync(wish checkpoint.ResyncWish, until oplog.OpTime) (*resync, error) {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", p.cfg.Link, wish.NS, wish.Asked.UTC().Format(time.RFC3339Nano), p.resyncs.copies))
-	r := &resync{wish: wish, link: resyncPrefix + hex.EncodeToString(sum[:8]), done: make(chan struct{})}
+	r := &resync{wish: wish, link: p.resyncLink(wish), done: make(chan struct{})}
 	cfg := p.cfg
 	cfg.Link, cfg.heldLink, cfg.part, cfg.until = r.link, p.cfg.Link, true, until
 	cfg.allNames = p.cfg.Scope
 	cfg.Scope = part{Scope: p.cfg.Scope, in: func(ns oplog.Namespace) bool { return ns == wish.NS }, db: wish.NS.DB()}
 	cfg.Copy.Wanted, cfg.Copy.DropExisting = true, true
-	cfg.Copy.SpoolDir = p.cfg.Copy.SpoolDir + "." + r.link
+	cfg.Copy.SpoolDir = filepath.Join(p.spoolDir, r.link)
 	cfg.CopiedUntil, cfg.StartAt, cfg.Delay = oplog.OpTime{}, StartAt{}, 0
 	cfg.Feedback, cfg.Registry = 0, nil
 	cfg.BufferBytes = min(cfg.BufferBytes, resyncBuffer)
@@ -271,20 +175,23 @@ func (p *Pipeline) resyncLoop(ctx context.Context, hold *checkpoint.Hold) error 
 			continue // the attempt itself notices what is wrong
 		}
 		for _, wish := range w.Resync {
-			r := p.resyncs.running[wish.NS]
-			_, out := p.resyncs.out[wish.NS]
-			switch {
-			case !isOpen(wish):
-			case !out && !p.isCopying(), r != nil && p.shownSpool() == nil && r.ready(p.progress().Applied):
+			// One that is left out is asked for anew where it could not be copied.
+			if _, out := p.resyncs.out[wish.NS]; isOpen(wish) && (!out || wish.State == checkpoint.ResyncAsked) && !p.isCopying() {
 				p.resyncs.again()
-			case r != nil && said[wish.NS] != r.says():
-				says := r.says()
-				err := hold.TellResync(ctx, wish.NS, checkpoint.ResyncCopying, says)
+			}
+		}
+		for ns, r := range p.resyncs.running {
+			says := r.says()
+			switch {
+			case p.shownSpool() == nil && r.ready(p.progress().Applied):
+				p.resyncs.again()
+			case said[ns] != says:
+				err := hold.TellResync(ctx, ns, checkpoint.ResyncCopying, says)
 				if errors.Is(err, checkpoint.ErrFenced) {
 					return err
 				}
 				if err == nil { // it is for people; the next time may succeed
-					said[wish.NS] = says
+					said[ns] = says
 				}
 			}
 		}
@@ -346,18 +253,13 @@ func (p *Pipeline) takeBack(ctx, soft context.Context) error {
 			return nil //nolint:nilerr // Everything is to end; the next start goes on.
 		}
 		err := r.err
-		switch {
-		case err == nil:
+		if err == nil {
 			if err = p.join(ctx, soft, r); err == nil && soft.Err() == nil {
 				p.cfg.Observer.Tell(ResyncEnded{NS: ns})
 			}
-		case errors.Is(err, ErrStopped):
-			err = nil // it was not at rest any more when it was told to end
-		case errors.Is(err, checkpoint.ErrFenced):
-			// By who has the link now, or by who had it before and does not know yet.
-			_, err = p.takeHold(ctx)
-		default:
-			err = p.resyncFailed(ctx, r)
+		}
+		if r.err != nil {
+			err = p.resyncEnded(ctx, r)
 		}
 		// Where it is not done the next attempt makes it again, from where it is.
 		delete(p.resyncs.running, ns)
@@ -368,25 +270,34 @@ func (p *Pipeline) takeBack(ctx, soft context.Context) error {
 	return nil
 }
 
-// resyncFailed says that a collection could not be copied, which ends the link: what
-// keeps one from being copied does not go by itself. If that is only because the
-// collection was renamed into place meanwhile it is copied anew.
-func (p *Pipeline) resyncFailed(ctx context.Context, r *resync) error {
+// resyncEnded says what to do about a collection whose own pipeline ended with an
+// error: the link goes on without it.
+func (p *Pipeline) resyncEnded(ctx context.Context, r *resync) error {
+	switch {
+	case errors.Is(r.err, ErrStopped):
+		return nil // it was not at rest any more when it was told to end
+	case errors.Is(r.err, checkpoint.ErrFenced):
+		// By who has the link now, or by who had it before and does not know yet.
+		_, err := p.takeHold(ctx)
+		return err
+	}
 	p.cfg.Observer.Tell(ResyncEnded{NS: r.wish.NS, Err: r.err})
 	hold, err := p.takeHold(ctx)
 	if err != nil {
 		return err
 	}
-	if err := hold.TellResync(ctx, r.wish.NS, checkpoint.ResyncCopying, "it is begun anew: "+r.err.Error()); err != nil {
-		return err
-	}
-	if err := r.p.store.Remove(ctx); err != nil {
-		return err
-	}
 	if _, renamed := errors.AsType[*ddl.ResyncError](r.err); renamed {
-		return nil // the wish is open still
+		// It was renamed into place meanwhile, and is copied anew.
+		err = hold.TellResync(ctx, r.wish.NS, checkpoint.ResyncCopying, "it is begun anew: "+r.err.Error())
+	} else {
+		// What keeps it from being copied does not go by itself. It stays left out,
+		// and the link's position where it was left out, until it is asked for again.
+		err = hold.TellResync(ctx, r.wish.NS, checkpoint.ResyncFailed, r.err.Error())
 	}
-	return fmt.Errorf("copy %s again: %w", r.wish.NS, r.err)
+	if err != nil {
+		return err
+	}
+	return r.p.store.Remove(ctx)
 }
 
 // join brings the link and a collection's own to one entry.
@@ -418,6 +329,9 @@ func (p *Pipeline) join(ctx, soft context.Context, r *resync) error {
 		}
 		if there.Applied.Before(at) {
 			if err := p.bring(ctx, soft, r, at); err != nil {
+				if ctx.Err() == nil && soft.Err() == nil {
+					r.err = err // It is the collection's own, and not the link's.
+				}
 				return err
 			}
 		}
@@ -464,9 +378,9 @@ func (p *Pipeline) joined(ctx context.Context, hold *checkpoint.Hold, r *resync)
 }
 
 // voidResyncs ends what runs beside the link and waits for it: the collections are
-// going to be copied with all others. What it leaves in the metadata is returned.
+// going to be copied with all others. What it leaves in the metadata, also where it
+// was a process before this one that ran it, is returned.
 func (p *Pipeline) voidResyncs(ctx context.Context) ([]*checkpoint.Store, error) {
-	var left []*checkpoint.Store
 	for ns, r := range p.resyncs.running {
 		r.drain(nil)
 		select {
@@ -474,8 +388,15 @@ func (p *Pipeline) voidResyncs(ctx context.Context) ([]*checkpoint.Store, error)
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		left = append(left, r.p.store)
 		delete(p.resyncs.running, ns)
+	}
+	var left []*checkpoint.Store
+	for _, wish := range p.resyncs.out {
+		r, err := p.newResync(wish, oplog.OpTime{})
+		if err != nil {
+			return nil, err
+		}
+		left = append(left, r.p.store)
 	}
 	return left, nil
 }

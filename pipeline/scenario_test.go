@@ -267,7 +267,7 @@ func (w *world) await(args []string) error {
 		return w.awaitResync(args[1], args[2])
 	case "applied": // not only what is durable
 		want := w.newest()
-		return w.untilOf(l, "everything applied", func() bool { return !l.p.Snapshot().Progress.Applied.Before(want) })
+		return w.untilOf(l, "everything applied", func() bool { return !l.p.Snapshot().Log.Applied.Before(want) })
 	case "fetched":
 		want := w.newest()
 		return w.untilOf(l, "everything fetched", func() bool { return !l.p.Snapshot().Fetched.Before(want) })

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
 
@@ -21,6 +23,13 @@ type spooler struct {
 	// done is closed once err is why it ended; nil is because it was told to.
 	done chan struct{}
 	err  error
+}
+
+// spooled is what a spooler was started with. The state's FetchFrom goes on with each
+// checkpoint.
+type spooled struct {
+	source checkpoint.Source
+	state  checkpoint.State
 }
 
 // watch waits until the spooler ends, and returns why; or until ctx is done.
@@ -81,6 +90,7 @@ func (p *Pipeline) startSpooler(ctx, soft context.Context, src checkpoint.Source
 			return nil, err
 		}
 	}
+	p.spooled = spooled{src, st}
 	s := &spooler{upstream: u, done: make(chan struct{})}
 	ctx, s.stop = context.WithCancelCause(ctx)
 	to := p.spool
@@ -106,13 +116,13 @@ func (s *spooler) run(ctx context.Context, to *spool.Spool) error {
 	return err
 }
 
-// spoolFailed lets go a spool that an attempt found damaged: what is in it is read
-// again, from the source. It returns the error of what fills the spool if that will
-// not go by itself, as an attempt that does not come as far would not notice.
-func (p *Pipeline) spoolFailed(err error) error {
+// spoolFailed lets go a spool that was found damaged, or is gone: what was in it is
+// read again, from the source. Where the attempt did not end for that, the next one
+// may not come as far for long: then it is read from now on. It returns the error of
+// what fills the spool if that will not go by itself.
+func (p *Pipeline) spoolFailed(ctx, soft context.Context, err error) error {
 	if damaged, ok := errors.AsType[*spool.DamagedError](err); ok && p.spool != nil {
-		p.cfg.Observer.Tell(SpoolDiscarded{Err: damaged})
-		return p.removeSpool()
+		return p.discardSpool(damaged)
 	}
 	if p.spooler == nil {
 		return nil
@@ -122,10 +132,23 @@ func (p *Pipeline) spoolFailed(err error) error {
 	default:
 		return nil
 	}
-	if Classify(p.spooler.err).Action == Retry {
+	broken := p.spooler.err
+	if damaged, ok := errors.AsType[*spool.DamagedError](broken); ok {
+		if err := p.discardSpool(damaged); err != nil {
+			return err
+		}
+		_, err := p.startSpooler(ctx, soft, p.spooled.source, p.spooled.state)
+		return err
+	}
+	if Classify(broken).Action == Retry {
 		return nil
 	}
-	return p.spooler.err
+	return broken
+}
+
+func (p *Pipeline) discardSpool(why *spool.DamagedError) error {
+	p.cfg.Observer.Tell(SpoolDiscarded{Err: why})
+	return p.removeSpool()
 }
 
 // hasSpooled tells whether there is something on disk that is not applied.
@@ -159,13 +182,13 @@ func (p *Pipeline) openSpool(c *checkpoint.Copy) (*spool.Spool, error) {
 	if damaged, ok := errors.AsType[*spool.DamagedError](err); ok {
 		// What is in it is at the source too, or the copy is void.
 		p.cfg.Observer.Tell(SpoolDiscarded{Err: damaged})
-		if err := spool.Clear(p.cfg.Copy.SpoolDir); err != nil {
-			return nil, fmt.Errorf("remove the damaged spool in %s: %w", p.cfg.Copy.SpoolDir, err)
+		if err := spool.Clear(p.spoolDir); err != nil {
+			return nil, fmt.Errorf("remove the damaged spool in %s: %w", p.spoolDir, err)
 		}
 		s, err = p.tryOpenSpool(id)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open the spool in %s: %w", p.cfg.Copy.SpoolDir, err)
+		return nil, fmt.Errorf("open the spool in %s: %w", p.spoolDir, err)
 	}
 	p.spool, p.spoolID = s, id
 	return s, nil
@@ -176,7 +199,7 @@ func (p *Pipeline) tryOpenSpool(id string) (*spool.Spool, error) {
 		return nil, ErrNoSpool
 	}
 	return spool.Open(spool.Config{
-		Dir: p.cfg.Copy.SpoolDir, ID: id, Limit: p.cfg.Copy.SpoolBytes, MinFree: p.cfg.Copy.SpoolFree,
+		Dir: p.spoolDir, ID: id, Limit: p.cfg.Copy.SpoolBytes, MinFree: p.cfg.Copy.SpoolFree,
 		Memory: p.cfg.BufferBytes - p.cfg.heldBytes(), Observer: p.cfg.Observer, Registry: p.cfg.Registry,
 	})
 }
@@ -209,4 +232,28 @@ func (p *Pipeline) removeSpool() error {
 		return fmt.Errorf("remove the spool: %w", err)
 	}
 	return nil
+}
+
+// sweepSpools removes what is left on disk of collections that were copied again, or
+// were going to be: those of the present attempt are kept. What cannot be removed
+// does no harm, and is tried again with the next attempt.
+func (p *Pipeline) sweepSpools() {
+	if p.cfg.part || p.cfg.Copy.SpoolDir == "" {
+		return
+	}
+	keep := map[string]bool{}
+	for _, wish := range p.resyncs.out {
+		if wish.State != checkpoint.ResyncFailed {
+			keep[p.resyncLink(wish)] = true
+		}
+	}
+	for _, r := range p.resyncs.running {
+		keep[r.link] = true
+	}
+	found, _ := os.ReadDir(p.spoolDir) // there may be none
+	for _, f := range found {
+		if IsResync(f.Name()) && !keep[f.Name()] {
+			_ = spool.Clear(filepath.Join(p.spoolDir, f.Name()))
+		}
+	}
 }

@@ -213,7 +213,7 @@ func (u *upstream) missingEverywhere() (missing, all bool) {
 	for i := range view.Members {
 		m := &view.Members[i]
 		switch {
-		case m.Arbiter || m.Stranger:
+		case m.Arbiter || m.Stranger || u.p.standsIn(m):
 		case !m.Up() || !m.State.Readable():
 			all = false
 		case !u.missing[m.Host]:
@@ -258,7 +258,7 @@ func (u *upstream) allSeen() bool {
 	view, denied := u.watcher.View(), u.resolver.Status().Denied
 	for i := range view.Members {
 		m := &view.Members[i]
-		if m.Arbiter || m.Stranger {
+		if m.Arbiter || m.Stranger || u.p.standsIn(m) {
 			continue
 		}
 		d, ok := denied[m.Host]
@@ -267,6 +267,18 @@ func (u *upstream) allSeen() bool {
 		}
 	}
 	return true
+}
+
+// standsIn tells whether a member stands for a mirror, this one's or another one's:
+// nobody runs it, so it has no log to wait for. Those of others are made as by
+// replicator member add, with its default tag.
+func (p *Pipeline) standsIn(m *syncsource.Member) bool {
+	if m.Up() {
+		return false
+	}
+	_, tagged := m.Tags["mirror"]
+	return m.ID >= 0 && m.ID == p.cfg.standIn-1 ||
+		tagged && m.Hidden && m.NonVoting && m.NoIndexes && m.Priority == 0
 }
 
 // wait waits for d, or until more is known of the members if that is enough.

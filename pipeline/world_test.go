@@ -219,7 +219,12 @@ func (w *world) tell(l *link, e event.Event) {
 // until waits for a condition that an event may bring about, or something that
 // tells nobody.
 func (w *world) until(what string, met func() bool) error {
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	return w.within(patience, what, met)
+}
+
+// within does so for no longer than d.
+func (w *world) within(d time.Duration, what string, met func() bool) error {
+	ctx, cancel := context.WithTimeout(w.t.Context(), d)
 	defer cancel()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()

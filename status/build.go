@@ -19,6 +19,7 @@ func (t *Tracker) Snapshot() Snapshot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
+	point := p.Reached(t.point)
 	s := Snapshot{
 		Version: t.cfg.Version, StartedAt: t.started.UTC(), At: now.UTC(),
 		Link: t.cfg.Link, State: string(p.State), Since: p.Since.UTC(), Reason: p.Reason,
@@ -27,6 +28,7 @@ func (t *Tracker) Snapshot() Snapshot {
 			Fetched:         opTime(p.Fetched, 0),
 			Applied:         opTime(p.Progress.Applied, p.Progress.AppliedWall),
 			Durable:         opTime(p.Progress.Durable, p.Progress.DurableWall),
+			LogApplied:      opTime(p.Log.Applied, p.Log.AppliedWall),
 			SourceNewest:    opTime(p.Source.Applied, 0),
 			SourceCommitted: opTime(p.Source.Committed, int64(p.Source.CommittedWall)),
 			CopiedUntil:     opTime(p.CopiedUntil, 0),
@@ -34,7 +36,7 @@ func (t *Tracker) Snapshot() Snapshot {
 		Buffer: Buffer{
 			Bytes: p.Buffer.Held, LimitBytes: p.Buffer.Limit, Count: p.Buffer.Replies, Full: p.Buffer.Waiting,
 		},
-		Checkpoint: Checkpoint{Applied: opTime(t.point.Applied, 0), FetchFrom: opTime(t.point.FetchFrom, 0), At: known(t.at)},
+		Checkpoint: Checkpoint{Applied: opTime(point.Applied, 0), FetchFrom: opTime(t.point.FetchFrom, 0), At: known(t.at)},
 		Feedback:   t.report,
 		Problems:   t.problemList(),
 	}
@@ -58,11 +60,16 @@ func (t *Tracker) Snapshot() Snapshot {
 
 // addLag says how far behind the target is, where both ends are known.
 func (t *Tracker) addLag(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
-	if p.HeardAt.IsZero() || p.Progress.Applied.IsNull() {
+	if p.HeardAt.IsZero() || p.Log.Applied.IsNull() {
 		return
 	}
 	lag, age := seconds(p.Lag), 0.0
-	if p.Source.Committed.After(p.Progress.Applied) {
+	// Of a copy that is not consistent it is by how much the log is not applied.
+	applied := p.Progress.Applied
+	if applied.IsNull() {
+		applied = p.Log.Applied
+	}
+	if p.Source.Committed.After(applied) {
 		age = seconds(p.Lag + now.Sub(p.HeardAt))
 	}
 	s.LagSeconds, s.AgeOfOldestUnappliedSeconds = &lag, &age

@@ -126,8 +126,9 @@ func (t *Tracker) addCopy(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
 			s.Copy.Spool.FullSeconds = &full
 		}
 	}
-	for _, ns := range p.LeftOut {
-		s.LeftOut = append(s.LeftOut, string(ns))
+	for i := range p.LeftOut {
+		out := &p.LeftOut[i]
+		s.LeftOut = append(s.LeftOut, LeftOut{Namespace: string(out.NS), Since: opTime(out.Since, out.Wall), Failed: out.Failed})
 	}
 	s.Consistent = s.Consistent && len(s.LeftOut) == 0
 	if s.Consistent {
@@ -265,17 +266,32 @@ func (s *Snapshot) doubts() string {
 	switch c := s.Copy; {
 	case s.Consistent:
 		return ""
-	case c != nil && c.Phase == string(checkpoint.Replaying) && c.Stop != nil && s.OpTimes.Applied != nil && s.OpTimes.Applied.T <= c.Stop.T:
+	case c != nil && c.Phase == string(checkpoint.Replaying) && c.Stop != nil && s.OpTimes.LogApplied != nil && s.OpTimes.LogApplied.T <= c.Stop.T:
 		out = fmt.Sprintf("copy %d of %s, %s: all documents are copied, %s of the log are still to be applied to them; the target is not consistent\n",
-			c.Number, c.Host, c.Phase, time.Duration(c.Stop.T-s.OpTimes.Applied.T)*time.Second)
+			c.Number, c.Host, c.Phase, time.Duration(c.Stop.T-s.OpTimes.LogApplied.T)*time.Second)
 	case c != nil && c.Phase != string(checkpoint.Copied):
 		out = c.sentence()
 	case len(s.LeftOut) == 0:
 		out = "the target is not consistent: the log has not been applied yet to all that was copied\n"
 	}
-	if n := len(s.LeftOut); n > 0 {
+	return out + s.leftOutText()
+}
+
+// leftOutText says in a line each what is left out.
+func (s *Snapshot) leftOutText() string {
+	var copied []string
+	out := ""
+	for i := range s.LeftOut {
+		l := &s.LeftOut[i]
+		if l.Failed == "" {
+			copied = append(copied, l.Namespace)
+			continue
+		}
+		out += fmt.Sprintf("not consistent, and left out until it is asked for again: %s could not be copied again: %s\n", l.Namespace, l.Failed)
+	}
+	if n := len(copied); n > 0 {
 		const shown = 5
-		some := strings.Join(s.LeftOut[:min(shown, n)], ", ")
+		some := strings.Join(copied[:min(shown, n)], ", ")
 		if n > shown {
 			some += fmt.Sprintf(" and %d more", n-shown)
 		}

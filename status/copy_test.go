@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -28,7 +29,9 @@ func copying(s *pipeline.Snapshot) {
 	now := time.Now()
 	*s = pipeline.Snapshot{
 		Link: "l", State: pipeline.InitialSync, Since: now.Add(-10 * time.Minute), Attempts: 1, Term: 3,
-		Progress:  checkpoint.Progress{Applied: at(1000), AppliedWall: 1_000_500, FetchFrom: at(990), Durable: at(1000)},
+		Progress:  checkpoint.Progress{FetchFrom: at(990)},
+		Log:       checkpoint.Progress{Applied: at(1000), AppliedWall: 1_000_500, FetchFrom: at(990), Durable: at(1000)},
+		Gaps:      checkpoint.Gaps{Copying: true},
 		SourceSet: "rs0", SourceHost: "a:1", HeardAt: now,
 		Copy: &pipeline.CopySnapshot{
 			Copy: checkpoint.Copy{
@@ -123,7 +126,7 @@ func TestConsistent(t *testing.T) {
 		var p fakePipeline
 		tr.Follow(p.Snapshot)
 		p.set(func(s *pipeline.Snapshot) {
-			s.Progress.Applied, s.CopiedUntil = c.applied, c.until
+			s.Progress.Applied, s.Log.Applied, s.CopiedUntil = c.applied, c.applied, c.until
 			if c.copied != nil {
 				s.Copy = &pipeline.CopySnapshot{Copy: *c.copied}
 			}
@@ -144,7 +147,7 @@ func TestDoubts(t *testing.T) {
 		name           string
 		copied         *checkpoint.Copy
 		applied, until oplog.OpTime
-		leftOut        []oplog.Namespace
+		leftOut        []checkpoint.LeftOut
 		want           string
 	}{
 		{name: "consistent", copied: done, applied: at(9)},
@@ -152,13 +155,13 @@ func TestDoubts(t *testing.T) {
 			name: "replaying", copied: replaying, applied: at(5), until: at(90),
 			want: "copy 1 of a:1, replaying: all documents are copied, 1m25s of the log are still to be applied to them; the target is not consistent\n",
 		},
-		{name: "copied again", copied: done, applied: at(9), leftOut: []oplog.Namespace{"shop.a", "shop.b"}, want: "not consistent, as they are copied again: shop.a, shop.b\n"},
+		{name: "copied again", copied: done, applied: at(9), leftOut: leftOut("shop.a", "shop.b"), want: "not consistent, as they are copied again: shop.a, shop.b\n"},
 		{
-			name: "many", applied: at(9), leftOut: []oplog.Namespace{"a.1", "a.2", "a.3", "a.4", "a.5", "a.6", "a.7"},
+			name: "many", applied: at(9), leftOut: leftOut("a.1", "a.2", "a.3", "a.4", "a.5", "a.6", "a.7"),
 			want: "not consistent, as they are copied again: a.1, a.2, a.3, a.4, a.5 and 2 more\n",
 		},
 		{
-			name: "both", copied: replaying, applied: at(90), until: at(90), leftOut: []oplog.Namespace{"shop.a"},
+			name: "both", copied: replaying, applied: at(90), until: at(90), leftOut: leftOut("shop.a"),
 			want: "copy 1 of a:1, replaying: all documents are copied, 0s of the log are still to be applied to them; the target is not consistent\n" +
 				"not consistent, as they are copied again: shop.a\n",
 		},
@@ -168,7 +171,7 @@ func TestDoubts(t *testing.T) {
 		var p fakePipeline
 		tr.Follow(p.Snapshot)
 		p.set(func(s *pipeline.Snapshot) {
-			s.Progress.Applied, s.CopiedUntil, s.LeftOut = c.applied, c.until, c.leftOut
+			s.Progress.Applied, s.Log.Applied, s.CopiedUntil, s.LeftOut = c.applied, c.applied, c.until, c.leftOut
 			if c.copied != nil {
 				s.Copy = &pipeline.CopySnapshot{Copy: *c.copied}
 			}
@@ -179,6 +182,39 @@ func TestDoubts(t *testing.T) {
 		}
 		if s.Consistent != (c.want == "") || !strings.Contains(s.sentence(), c.want) {
 			t.Errorf("%s: consistent %v, %s", c.name, s.Consistent, s.sentence())
+		}
+	}
+}
+
+// TestLeftOutFailed: a link is not well while it leaves out a collection that nobody
+// copies any more, and says which one and why; one that is being copied is no reason.
+func TestLeftOutFailed(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	tr := newTracker(t, Config{Registry: registry})
+	var p fakePipeline
+	tr.Follow(p.Snapshot)
+	for failed, want := range map[string]int{"": http.StatusOK, "too long": http.StatusServiceUnavailable} {
+		p.set(func(s *pipeline.Snapshot) {
+			*s = pipeline.Snapshot{State: pipeline.CatchingUp, Since: time.Now(), HeardAt: time.Now()}
+			s.Log.Applied, s.Progress.Applied = at(9), at(3)
+			s.LeftOut = []checkpoint.LeftOut{{NS: "shop.a", Since: at(3), Failed: failed}, {NS: "shop.b", Since: at(5)}}
+		})
+		answer := httptest.NewRecorder()
+		Handler(tr, registry).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/healthz", nil))
+		text := answer.Body.String()
+		if answer.Code != want || !strings.Contains(text, "shop.b") || !strings.Contains(text, "shop.a") || !strings.Contains(text, failed) {
+			t.Errorf("failed %q: %d, %s", failed, answer.Code, text)
+		}
+		if s := tr.Snapshot(); s.Consistent || *s.OpTimes.Applied != *opTime(at(3), 0) || *s.OpTimes.LogApplied != *opTime(at(9), 0) || len(s.LeftOut) != 2 {
+			t.Errorf("%+v", s)
+		}
+		kinds := "replicator_left_out_collections kind=copying 2\nreplicator_left_out_collections kind=failed 0\n"
+		if failed != "" {
+			kinds = "replicator_left_out_collections kind=copying 1\nreplicator_left_out_collections kind=failed 1\n"
+		}
+		if got := metricsOf(t, registry); !strings.Contains(got, kinds) || !strings.Contains(got, "replicator_optime_seconds kind=applied 3\n") {
+			t.Errorf("metrics %s", got)
 		}
 	}
 }
@@ -306,4 +342,12 @@ func TestCopyConfig(t *testing.T) {
 	if _, err := New(Config{FullGrace: -1, LeastRollover: -1}); err == nil || strings.Count(err.Error(), "\n") != 1 {
 		t.Errorf("%v", err)
 	}
+}
+
+func leftOut(names ...oplog.Namespace) []checkpoint.LeftOut {
+	var list []checkpoint.LeftOut
+	for _, ns := range names {
+		list = append(list, checkpoint.LeftOut{NS: ns, Since: at(3)})
+	}
+	return list
 }

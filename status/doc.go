@@ -19,7 +19,8 @@
 //	starting                            for as long as Config.StartingGrace
 //	paused, stale, failed, stopped      no
 //
-// And not for long while nothing is heard of the source, while the spool of a copy
+// And not while a collection is left out because it could not be copied again, nor
+// for long while nothing is heard of the source, while the spool of a copy
 // is full, and while the source's oplog is about to roll over: see Handler.
 //
 // A link that began with a copy is consistent (Snapshot.Consistent, and since which

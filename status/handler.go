@@ -27,6 +27,7 @@ const index = `replicator
 // /healthz answers 503, and says why, if
 //   - the link is paused, stale, failed or stopped, or starting for longer than
 //     Config.StartingGrace,
+//   - a collection could not be copied again, and is left out,
 //   - nothing was heard of the source for longer than Config.SilentGrace,
 //   - the spool of a copy is full for longer than Config.FullGrace: the log is not
 //     read meanwhile, and may roll over,
@@ -34,8 +35,8 @@ const index = `replicator
 //     the pace of its oldest entry, which passes over what a restart would begin to
 //     read with. So it does too where all of an oplog is shorter than that.
 //
-// The last two are for who is to be woken up; to start the program anew is of no
-// use, but does no harm to the copy either, which goes on where it was. A copy
+// All but the first and the silence are for who is to be woken up; to start the
+// program anew is of no use, but does no harm to the copy either, which goes on where it was. A copy
 // that is slowed down, or not consistent yet, is healthy.
 func Handler(t *Tracker, metrics prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
@@ -95,11 +96,26 @@ func (t *Tracker) serveHealth(w http.ResponseWriter, _ *http.Request) {
 		code = http.StatusServiceUnavailable
 		body += fmt.Sprintf("nothing was heard of the source for %s\n", silent.Round(time.Second))
 	}
+	if failed := s.failedCollections(); len(failed) > 0 {
+		// What to do about it is in the sentence.
+		code = http.StatusServiceUnavailable
+	}
 	if short := t.shortages(&s); len(short) > 0 {
 		code = http.StatusServiceUnavailable
 		body += strings.Join(short, "\n") + "\n"
 	}
 	text(w, code, body)
+}
+
+// failedCollections are those that are left out, and not tried any more.
+func (s *Snapshot) failedCollections() []string {
+	var list []string
+	for i := range s.LeftOut {
+		if s.LeftOut[i].Failed != "" {
+			list = append(list, s.LeftOut[i].Namespace)
+		}
+	}
+	return list
 }
 
 // healthy tells whether the link does what it should.

@@ -55,8 +55,8 @@ func newCollector(t *Tracker) *collector {
 		left:          desc("copy_seconds_left", "How long the documents take at that rate."),
 		indexes:       desc("copy_indexes", "Indexes that are built, and that there are.", "kind"),
 		failedIndexes: desc("copy_failed_indexes", "Indexes that could not be built."),
-		leftOut:       desc("left_out_collections", "Collections that are being copied again, of which the target is not consistent meanwhile."),
-		optime:        desc("optime_seconds", "The timestamps that fetching, applying and committing have reached, in seconds since the epoch.", "kind"),
+		leftOut:       desc("left_out_collections", "Collections that are left out, and of which the target is not consistent: those that are being copied again, and those that could not be.", "kind"),
+		optime:        desc("optime_seconds", "The timestamps that fetching, applying and committing have reached, in seconds since the epoch; applied and durable are of everything that is mirrored, and missing while the target is not consistent; log is how far the log was applied.", "kind"),
 		ops:           desc("ops_applied_total", "Operations applied since the start."),
 	}
 }
@@ -88,7 +88,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		gauge(c.state, truth(s.State == string(state)), string(state))
 	}
 	gauge(c.consistent, truth(s.Consistent))
-	gauge(c.leftOut, float64(len(s.LeftOut)))
+	failed := s.failedCollections()
+	gauge(c.leftOut, float64(len(s.LeftOut)-len(failed)), "copying")
+	gauge(c.leftOut, float64(len(failed)), "failed")
 	out <- prometheus.MustNewConstMetric(c.attempts, prometheus.CounterValue, float64(s.Attempts))
 	out <- prometheus.MustNewConstMetric(c.ops, prometheus.CounterValue, float64(s.Applier.OpsApplied))
 	maybe(c.lag, s.LagSeconds)
@@ -107,6 +109,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		{"fetched", s.OpTimes.Fetched},
 		{"applied", s.OpTimes.Applied},
 		{"durable", s.OpTimes.Durable},
+		{"log", s.OpTimes.LogApplied},
 		{"source", s.OpTimes.SourceCommitted},
 	} {
 		if o.at != nil {

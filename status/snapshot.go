@@ -25,9 +25,9 @@ type Snapshot struct {
 	// not, and where it always was.
 	Consistent   bool    `json:"consistent"`
 	ConsistentAt *OpTime `json:"consistentAt,omitempty"`
-	// LeftOut are the source's collections that are being copied again, and that the
-	// target is not consistent of meanwhile.
-	LeftOut []string `json:"leftOut,omitempty"`
+	// LeftOut are the source's collections that are being copied again, or could not
+	// be, and that the target is not consistent of meanwhile.
+	LeftOut []LeftOut `json:"leftOut,omitempty"`
 	// Attempts counts the holds of the link since the start, Term is the last.
 	Attempts int   `json:"attempts"`
 	Term     int64 `json:"term"`
@@ -103,13 +103,26 @@ type Target struct {
 	Hosts   []string `json:"hosts"`
 }
 
+// LeftOut is a collection that the link leaves out.
+type LeftOut struct {
+	Namespace string `json:"namespace"`
+	// Since is the entry up to which the link had it.
+	Since *OpTime `json:"since"`
+	// Failed is why it could not be copied again; it is not tried any more then.
+	Failed string `json:"failed,omitempty"`
+}
+
 // OpTimes is how far everything is.
 type OpTimes struct {
 	// Fetched is the last entry that was read in this attempt.
 	Fetched *OpTime `json:"fetched"`
-	// Applied is acknowledged by the target, Durable committed by its majority.
+	// Applied is up to where everything that is mirrored is acknowledged by the
+	// target, Durable up to where it is committed by its majority: null while the
+	// target is not consistent, and no further than where a collection was left out.
 	Applied *OpTime `json:"applied"`
 	Durable *OpTime `json:"durable"`
+	// LogApplied is how far the log was applied to what is there.
+	LogApplied *OpTime `json:"logApplied"`
 	// SourceNewest is what the member that is read has, SourceCommitted what it
 	// knows a majority to have.
 	SourceNewest    *OpTime `json:"sourceNewest"`
@@ -173,6 +186,8 @@ type Applier struct {
 
 // Checkpoint is what a restart begins with.
 type Checkpoint struct {
+	// Applied is up to where everything that is mirrored is in the target, as
+	// OpTimes.Durable.
 	Applied   *OpTime `json:"applied"`
 	FetchFrom *OpTime `json:"fetchFrom"`
 	// At is when it was written, nil where that was before the start.

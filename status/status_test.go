@@ -114,8 +114,11 @@ func busy(s *pipeline.Snapshot) {
 		Progress: checkpoint.Progress{
 			Applied: at(1000), AppliedWall: 1_000_500, FetchFrom: at(900), Durable: at(990), DurableWall: 990_500, Ops: 123_456,
 		},
-		CopiedUntil: at(950),
-		Fetched:     at(1020), FetchedAt: now,
+		Gaps: checkpoint.Gaps{CopiedUntil: at(950)},
+		Log: checkpoint.Progress{
+			Applied: at(1000), AppliedWall: 1_000_500, FetchFrom: at(900), Durable: at(990), DurableWall: 990_500, Ops: 123_456,
+		},
+		Fetched: at(1020), FetchedAt: now,
 		SourceSet: "rs0", SourceHost: "a:1",
 		Source:  fetcher.Metadata{Committed: at(1012), CommittedWall: 1_012_750, Applied: at(1013)},
 		HeardAt: now.Add(-1500 * time.Millisecond), Lag: 12_250 * time.Millisecond,

@@ -73,7 +73,7 @@ func (c *cursor) peek(p *place) (head, bool, error) {
 	if c.file == nil || c.seg.number != g.number {
 		c.close()
 		if c.file, err = os.Open(g.path); err != nil {
-			return head{}, false, fmt.Errorf("spool: read back: %w", err)
+			return head{}, false, lost(fmt.Errorf("spool: read back: %w", err))
 		}
 	}
 	c.seg = g

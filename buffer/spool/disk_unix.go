@@ -5,6 +5,7 @@ package spool
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"syscall"
 )
@@ -57,7 +58,7 @@ func freeBytes(dir string) (int64, error) {
 			continue
 		}
 		if err != nil {
-			return 0, fmt.Errorf("ask for the free space of %s: %w", dir, err)
+			return 0, &fs.PathError{Op: "ask for the free space of", Path: dir, Err: err}
 		}
 		return int64(st.Bavail) * int64(st.Bsize), nil //nolint:unconvert // of another type on macOS
 	}

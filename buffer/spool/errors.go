@@ -3,6 +3,8 @@ package spool
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -44,6 +46,24 @@ func (e *DamagedError) Error() string {
 }
 
 func (e *DamagedError) Unwrap() error { return e.Err }
+
+// lost makes the error of a file or folder that is not there any more, because
+// somebody has cleaned up, a *DamagedError: what was in it is at the source too.
+func lost(err error) error {
+	gone, ok := errors.AsType[*fs.PathError](err)
+	if _, known := errors.AsType[*DamagedError](err); known || !ok || !errors.Is(gone, fs.ErrNotExist) {
+		return err
+	}
+	return &DamagedError{File: gone.Path, Err: err}
+}
+
+// remove removes a file, which may be gone already.
+func remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
 
 // OrderError is an entry that came in and does not go on from what is there.
 type OrderError struct {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -60,11 +61,13 @@ func open(cfg Config, d disk) (*Spool, error) {
 	return s, nil
 }
 
-// Clear removes the files of a spool that is not open, whatever they hold.
+// Clear removes the files of a spool that is not open, whatever they hold, and the
+// folder if nothing else is in it.
 func Clear(dir string) error {
 	lock, err := takeFolder(dir)
 	if err == nil {
-		err = errors.Join(clearFiles(dir), os.Remove(filepath.Join(dir, lockName)), lock.Close())
+		err = errors.Join(clearFiles(dir), remove(filepath.Join(dir, lockName)), lock.Close())
+		_ = os.Remove(dir) // it is refused where there is something else
 	}
 	if err != nil {
 		return fmt.Errorf("spool: clear %s: %w", dir, err)
@@ -72,12 +75,17 @@ func Clear(dir string) error {
 	return nil
 }
 
-// takeFolder makes the folder and locks it.
+// takeFolder makes the folder and locks it. Who had it before may be removing it.
 func takeFolder(dir string) (*os.File, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
+	for try := 1; ; try++ {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+		lock, err := takeLock(filepath.Join(dir, lockName))
+		if try == 5 || !errors.Is(err, fs.ErrNotExist) {
+			return lock, err
+		}
 	}
-	return takeLock(filepath.Join(dir, lockName))
 }
 
 // listFiles returns the segments of a folder, in order, with number and path.
@@ -102,11 +110,14 @@ func listFiles(dir string) ([]*segment, error) {
 // clearFiles removes all segments, the oldest first.
 func clearFiles(dir string) error {
 	list, err := listFiles(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	for _, g := range list {
-		if err := os.Remove(g.path); err != nil {
+		if err := remove(g.path); err != nil {
 			return err
 		}
 	}

@@ -189,7 +189,7 @@ func (s *Spool) Close() error { return s.close(false) }
 // runs.
 func (s *Spool) Remove() error { return s.close(true) }
 
-func (s *Spool) close(remove bool) error {
+func (s *Spool) close(clear bool) error {
 	s.removing.Lock()
 	defer s.removing.Unlock()
 	s.mu.Lock()
@@ -208,16 +208,19 @@ func (s *Spool) close(remove bool) error {
 	s.metrics.leave()
 	var faults []error
 	if s.file != nil {
-		if !remove && s.broken == nil {
+		if !clear && s.broken == nil {
 			faults = append(faults, s.disk.sync(s.file))
 		}
 		faults = append(faults, s.file.Close())
 	}
-	if remove {
+	if clear {
 		// The lock file goes while it is held: who waits for it finds out.
-		faults = append(faults, clearFiles(s.cfg.Dir), os.Remove(filepath.Join(s.cfg.Dir, lockName)))
+		faults = append(faults, clearFiles(s.cfg.Dir), remove(filepath.Join(s.cfg.Dir, lockName)))
 	}
 	faults = append(faults, s.lock.Close())
+	if clear {
+		_ = os.Remove(s.cfg.Dir) // it is refused where there is something else
+	}
 	if err := errors.Join(faults...); err != nil {
 		return fmt.Errorf("spool: close %s: %w", s.cfg.Dir, err)
 	}

@@ -37,7 +37,7 @@ func (s *Spool) Store(ctx context.Context, in <-chan oplog.Reply) error {
 	w := &writer{Spool: s}
 	err := w.fresh()
 	if err == nil {
-		err = w.storeLoop(ctx, in)
+		err = lost(w.storeLoop(ctx, in))
 	}
 	s.roomAgain(false)
 	// If this goes wrong after another error, the next one who stores is told.
@@ -86,7 +86,7 @@ func (w *writer) fresh() error {
 	// A file without entries says which one was before it, and that may be wrong
 	// now.
 	path := w.file.Name()
-	err := errors.Join(w.file.Close(), os.Remove(path))
+	err := errors.Join(w.file.Close(), remove(path))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.bytes -= w.current.size
@@ -396,7 +396,7 @@ func (w *writer) segmentFor(size int64) (*segment, error) {
 	}
 	if err != nil {
 		err = fmt.Errorf("spool: begin file %s: %w", path, err)
-		if gone := errors.Join(f.Close(), os.Remove(path)); gone != nil {
+		if gone := errors.Join(f.Close(), remove(path)); gone != nil {
 			err = w.isBroken(errors.Join(err, gone))
 		}
 		return nil, err

@@ -14,6 +14,7 @@ func (c *runCommand) drain(hard context.Context, stop context.CancelCauseFunc, s
 	const (
 		draining = "draining: nothing more is read, what was read is applied; another signal stops at once"
 		copying  = "ending in the middle of the copy: the next start goes on where it is"
+		leftOut  = "draining: nothing more is read, what was read is applied; what is being copied again goes on with the next start"
 		onDisk   = "ending while the log is still on disk: the next start goes on with it"
 	)
 	timeout := slog.Duration(keyTimeout, c.DrainTimeout)
@@ -22,6 +23,8 @@ func (c *runCommand) drain(hard context.Context, stop context.CancelCauseFunc, s
 		log.LogAttrs(hard, slog.LevelInfo, copying, timeout)
 	case s.Copy != nil && s.Copy.Spool != nil:
 		log.LogAttrs(hard, slog.LevelInfo, onDisk, timeout)
+	case len(s.LeftOut) > 0:
+		log.LogAttrs(hard, slog.LevelInfo, leftOut, timeout, slog.Any(keyCopyLeftOut, leftOutNames(s.LeftOut)))
 	default:
 		log.LogAttrs(hard, slog.LevelInfo, draining, timeout)
 	}

@@ -40,8 +40,9 @@ func (c *linksCommand) Run(ctx context.Context, out output) error {
 			_, _ = fmt.Fprintf(w, "%s\t\t\t\t\tcannot be read: %s\n", printable.Text(l.Link), printable.Text(l.Err.Error()))
 			continue
 		}
+		applied, of := positionOf(&l.State)
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\n", l.Link, printable.Text(l.State.Source.SetName), l.State.Writers,
-			l.State.Applied, time.UnixMilli(l.State.AppliedWall).UTC().Format(time.RFC3339), c.stateOf(ctx, set, l))
+			applied, of, c.stateOf(ctx, set, l))
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("print the links: %w", err)
@@ -56,38 +57,60 @@ func (c *linksCommand) stateOf(ctx context.Context, set *mdb.Set, l *checkpoint.
 		// It tells nothing of the link that it belongs to.
 		text = "a collection that another link copies again: " + text
 	}
+	if l.State.Copy == nil || l.State.Copy.Phase != checkpoint.Copying || !l.State.Copy.Listed {
+		return text
+	}
 	store, err := checkpoint.New(checkpoint.Config{Target: set, DB: c.MetadataDB, Link: l.Link})
 	if err != nil {
 		return text
 	}
-	if l.State.Copy != nil && l.State.Copy.Phase == checkpoint.Copying {
-		if !l.State.Copy.Listed {
-			return text
-		}
-		if done, total, err := store.CopyCounts(ctx); err == nil {
-			text += fmt.Sprintf(", %d of %d collections done", done, total)
-		}
-		return text // a collection that is wished for is copied with the others
+	if done, total, err := store.CopyCounts(ctx); err == nil {
+		text += fmt.Sprintf(", %d of %d collections done", done, total)
 	}
-	wishes, err := store.ReadWishes(ctx)
-	if err != nil {
-		return text
-	}
-	return text + leftOutText(&wishes)
+	return text
 }
 
-// leftOutText names the collections that a link is not consistent of just now.
-func leftOutText(w *checkpoint.Wishes) string {
-	var names []string
-	for _, r := range w.Resync {
-		if r.State == checkpoint.ResyncCopying || r.State == checkpoint.ResyncJoining {
-			names = append(names, printable.Text(string(r.NS)))
+// positionOf is up to where the target has everything, and of when that is.
+func positionOf(s *checkpoint.State) (applied, of string) {
+	at := s.Reached()
+	if at.Applied.IsNull() {
+		return "-", "-"
+	}
+	return at.Applied.String(), time.UnixMilli(at.AppliedWall).UTC().Format(time.RFC3339)
+}
+
+// leftOutNames are the collections of a list.
+func leftOutNames(list []checkpoint.LeftOut) []string {
+	names := make([]string, len(list))
+	for i := range list {
+		names[i] = printable.Text(string(list[i].NS))
+	}
+	return names
+}
+
+// leftOutText names the collections that a link is not consistent of, and up to
+// where the log was applied to the others.
+func leftOutText(s *checkpoint.State) string {
+	var copied, failed []checkpoint.LeftOut
+	for _, out := range s.LeftOut {
+		if out.Failed == "" {
+			copied = append(copied, out)
+		} else {
+			failed = append(failed, out)
 		}
 	}
-	if len(names) == 0 {
-		return ""
+	text := ""
+	if len(copied) > 0 {
+		text = ", but for what is copied again: " + strings.Join(leftOutNames(copied), ", ")
 	}
-	return ", but for what is copied again: " + strings.Join(names, ", ")
+	for _, out := range failed {
+		text += fmt.Sprintf(", but for %s, which could NOT be copied again and is left out: %s",
+			printable.Text(string(out.NS)), printable.Text(out.Failed))
+	}
+	if text != "" {
+		text += "; the log was applied up to " + s.Applied.String()
+	}
+	return text
 }
 
 // linkState says whether the target is consistent, and if not why.
@@ -103,6 +126,7 @@ func linkState(s *checkpoint.State) string {
 	case s.Applied.Before(s.CopiedUntil):
 		text = "not consistent: applying the log up to " + s.CopiedUntil.String()
 	}
+	text += leftOutText(s)
 	if c := s.Copy; c != nil && c.Number > 1 {
 		text += fmt.Sprintf(" (copy %d: %s)", c.Number, printable.Text(c.Why))
 	}

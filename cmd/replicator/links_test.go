@@ -7,10 +7,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -69,10 +71,6 @@ func TestLinks(t *testing.T) {
 		{Key: "q", Value: bson.D{{Key: "ns", Value: "shop.a"}}},
 		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: checkpoint.ResyncJoining}}}}},
 	}}}})
-	code, stdout, _ = invoke(t, nil, "links", on)
-	if code != exitOK || !strings.HasSuffix(stdout, " consistent, but for what is copied again: shop.a\n") {
-		t.Errorf("code %d, %s", code, stdout)
-	}
 	wait := startCommand(t, environ, "resync", "--namespace=shop.a")
 	wait.see("shop.a is copied, and the log is applied to the copy")
 	tell(t, target, "replicator", bson.D{{Key: "update", Value: "wishes"}, {Key: "updates", Value: bson.A{bson.D{
@@ -82,6 +80,51 @@ func TestLinks(t *testing.T) {
 	wait.see("shop.a is the same as the source's again")
 	if code := wait.end(); code != exitOK {
 		t.Errorf("code %d", code)
+	}
+}
+
+// TestLinksLeftOut: the position of a link is where it left out a collection, and
+// what is left out is named, above all what nobody copies any more.
+func TestLinksLeftOut(t *testing.T) {
+	_, target := twoSets(t)
+	opts, err := mdb.Parse(mdb.Config{URI: target.URI()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := mdb.Open(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	store, err := checkpoint.New(checkpoint.Config{Target: set, Link: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 2) }
+	if err := store.Create(t.Context(), checkpoint.State{Writers: 1, Applied: at(5), AppliedWall: 5_000, FetchFrom: at(5), Source: checkpoint.Source{SetName: "src"}}); err != nil {
+		t.Fatal(err)
+	}
+	hold, err := store.Begin(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ns := range []oplog.Namespace{"shop.a", "shop.b"} {
+		if err := hold.LeaveOut(t.Context(), checkpoint.ResyncWish{NS: ns, Asked: time.UnixMilli(7)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := hold.TellResync(t.Context(), "shop.b", checkpoint.ResyncFailed, "too long"); err != nil {
+		t.Fatal(err)
+	}
+	cp := checkpoint.Progress{Applied: at(9), AppliedWall: 9_000, FetchFrom: at(9)}
+	if err := hold.Advance(t.Context(), cp, []checkpoint.Position{{}}, checkpoint.Source{SetName: "src"}); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, _ := invoke(t, nil, "links", "--target="+target.URI())
+	want := regexp.MustCompile(`\ntest +src +1 +5:1 t2 +1970-01-01T00:00:05Z +consistent, but for what is copied again: shop.a, ` +
+		`but for shop.b, which could NOT be copied again and is left out: too long; the log was applied up to 9:1 t2\n$`)
+	if code != exitOK || !want.MatchString(stdout) {
+		t.Errorf("code %d, %s", code, stdout)
 	}
 }
 

@@ -162,7 +162,7 @@ func (p *progress) showEnd(ctx context.Context, s *pipeline.Snapshot, now time.T
 		slog.String(keyCopyConsistent, s.Copy.Stop.String()), slog.Duration(keyCopyTook, now.Sub(s.Copy.Started).Round(time.Second)),
 	}
 	if len(s.LeftOut) > 0 {
-		attrs = append(attrs, slog.Any(keyCopyLeftOut, s.LeftOut))
+		attrs = append(attrs, slog.Any(keyCopyLeftOut, leftOutNames(s.LeftOut)))
 		p.log.LogAttrs(ctx, slog.LevelInfo, "the copy is done, the target is consistent but for what is copied again", attrs...)
 		return
 	}
@@ -171,12 +171,13 @@ func (p *progress) showEnd(ctx context.Context, s *pipeline.Snapshot, now time.T
 
 // progressLine is a line of JSON.
 type progressLine struct {
-	Type       string         `json:"type"`
-	At         time.Time      `json:"at"`
-	Link       string         `json:"link"`
-	State      string         `json:"state"`
-	Consistent bool           `json:"consistent"`
-	Applied    *status.OpTime `json:"applied"`
+	Type       string    `json:"type"`
+	At         time.Time `json:"at"`
+	Link       string    `json:"link"`
+	State      string    `json:"state"`
+	Consistent bool      `json:"consistent"`
+	// Applied is how far the log was applied to the copy.
+	Applied *status.OpTime `json:"applied"`
 	// ReplaySecondsLeft is how long it takes to apply the log up to copy.stop, nil
 	// where that is not known.
 	ReplaySecondsLeft *float64     `json:"replaySecondsLeft,omitempty"`
@@ -188,7 +189,7 @@ func (p *progress) writeJSON(s *pipeline.Snapshot, now time.Time) {
 		Type: "copyProgress", At: now.UTC(), Link: s.Link, State: string(s.State), Copy: status.NewCopy(s.Copy),
 		Consistent: s.Copy.Phase == checkpoint.Copied && len(s.LeftOut) == 0,
 	}
-	if a := s.Progress.Applied; !a.IsNull() {
+	if a := s.Log.Applied; !a.IsNull() {
 		line.Applied = &status.OpTime{T: a.TS.T, I: a.TS.I, Term: a.Term}
 	}
 	if left, ok := p.replay.left(s, now); ok {
@@ -224,7 +225,7 @@ func copyAttrs(s *pipeline.Snapshot, r *replay, now time.Time) []slog.Attr {
 		}
 	}
 	if c.Phase == checkpoint.Replaying {
-		attrs = append(attrs, slog.String(keyApplied, s.Progress.Applied.String()), slog.String(keyCopyStop, c.Stop.String()))
+		attrs = append(attrs, slog.String(keyApplied, s.Log.Applied.String()), slog.String(keyCopyStop, c.Stop.String()))
 		if left, ok := r.left(s, now); ok {
 			attrs = append(attrs, slog.Duration(keyCopyLeft, left.Round(time.Second)))
 		}
@@ -259,18 +260,18 @@ type replay struct {
 
 func (r *replay) note(s *pipeline.Snapshot, now time.Time) {
 	switch {
-	case s.Copy.Phase != checkpoint.Replaying || s.Progress.Applied.Before(r.from):
+	case s.Copy.Phase != checkpoint.Replaying || s.Log.Applied.Before(r.from):
 		*r = replay{}
-	case r.since.IsZero() && !s.Progress.Applied.IsNull():
-		r.from, r.since = s.Progress.Applied, now
+	case r.since.IsZero() && !s.Log.Applied.IsNull():
+		r.from, r.since = s.Log.Applied, now
 	}
 }
 
 // left is how long it takes until the target is consistent, by how fast the log was
 // applied so far, in seconds of its clock; false where that is not known.
 func (r *replay) left(s *pipeline.Snapshot, now time.Time) (time.Duration, bool) {
-	done := float64(s.Progress.Applied.TS.T) - float64(r.from.TS.T)
-	todo := max(0, float64(s.Copy.Stop.TS.T)-float64(s.Progress.Applied.TS.T))
+	done := float64(s.Log.Applied.TS.T) - float64(r.from.TS.T)
+	todo := max(0, float64(s.Copy.Stop.TS.T)-float64(s.Log.Applied.TS.T))
 	if r.since.IsZero() || done <= 0 || s.Copy.Phase != checkpoint.Replaying {
 		return 0, false
 	}

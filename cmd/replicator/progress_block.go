@@ -123,7 +123,7 @@ func headline(step string, part float64, known bool, left string, width int) []s
 
 // replayLines are of the log being applied.
 func replayLines(s *pipeline.Snapshot, r *replay, now time.Time, width int) []string {
-	begin, applied, stop := s.Copy.Begin.TS.T, s.Progress.Applied.TS.T, s.Copy.Stop.TS.T
+	begin, applied, stop := s.Copy.Begin.TS.T, s.Log.Applied.TS.T, s.Copy.Stop.TS.T
 	part, known := 1.0, stop >= begin && applied >= begin && stop > 0
 	if known && stop > begin {
 		part = min(1, float64(applied-begin)/float64(stop-begin))

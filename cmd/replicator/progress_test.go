@@ -39,7 +39,7 @@ func copyTime(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 
 func copyAt(now time.Time) pipeline.Snapshot {
 	return pipeline.Snapshot{
 		Link: "l", State: pipeline.InitialSync, SourceSet: "rs0", SourceHost: "db1.example.com:27017",
-		Progress: checkpoint.Progress{Applied: copyTime(1000), FetchFrom: copyTime(990)},
+		Log: checkpoint.Progress{Applied: copyTime(1000), FetchFrom: copyTime(990)},
 		Copy: &pipeline.CopySnapshot{
 			Copy: checkpoint.Copy{
 				Number: 1, Phase: checkpoint.Copying, Host: "db1.example.com:27017", FetchFrom: copyTime(990), Begin: copyTime(1000),
@@ -80,7 +80,7 @@ func scenes(now time.Time) []struct {
 	}
 	replaying := with("replaying", func(s *pipeline.Snapshot) {
 		s.Copy.Phase, s.Copy.Progress, s.Copy.Stop = checkpoint.Replaying, nil, copyTime(6000)
-		s.Progress.Applied = copyTime(3000)
+		s.Log.Applied = copyTime(3000)
 	})
 	replaying.r = replay{from: copyTime(1000), since: now.Add(-time.Minute)}
 	return []scene{
@@ -384,7 +384,7 @@ func runProgress(t *testing.T, mode string, f func(link *fakeLink, m *terminal, 
 
 func done(now time.Time) pipeline.Snapshot {
 	s := copyAt(now)
-	s.Copy.Phase, s.Copy.Progress, s.Copy.Stop, s.Progress.Applied = checkpoint.Copied, nil, copyTime(6000), copyTime(6001)
+	s.Copy.Phase, s.Copy.Progress, s.Copy.Stop, s.Log.Applied = checkpoint.Copied, nil, copyTime(6000), copyTime(6001)
 	return s
 }
 
@@ -438,7 +438,7 @@ func TestProgressInLines(t *testing.T) {
 		s.Copy.Phase, s.Copy.Progress, s.Copy.Stop, s.Copy.Spool = checkpoint.Replaying, nil, copyTime(6000), nil
 		link.set(s)
 		time.Sleep(10 * time.Second)
-		s.Progress.Applied = copyTime(2000)
+		s.Log.Applied = copyTime(2000)
 		link.set(s)
 		time.Sleep(10 * time.Second)
 		link.set(done(time.Now()))
@@ -477,7 +477,7 @@ func TestProgressAsJSON(t *testing.T) {
 		s.Copy.Phase, s.Copy.Progress, s.Copy.Stop = checkpoint.Replaying, nil, copyTime(6000)
 		link.set(s)
 		time.Sleep(10 * time.Second)
-		s.Progress.Applied = copyTime(2000)
+		s.Log.Applied = copyTime(2000)
 		link.set(s)
 		time.Sleep(10 * time.Second)
 		odd := copyAt(time.Now())
@@ -528,7 +528,7 @@ func TestProgressLeftOut(t *testing.T) {
 		link.set(copyAt(time.Now()))
 		time.Sleep(15 * time.Second)
 		s := done(time.Now())
-		s.LeftOut = []oplog.Namespace{"shop.a"}
+		s.LeftOut = []checkpoint.LeftOut{{NS: "shop.a", Since: copyTime(10)}}
 		link.set(s)
 	}
 	if out := runProgress(t, progressLines, play); !strings.Contains(out, `"the copy is done, the target is consistent but for what is copied again"`) || !strings.Contains(out, "leftOut=[shop.a]") {

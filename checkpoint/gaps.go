@@ -1,0 +1,178 @@
+package checkpoint
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// LeftOut is a collection that a link leaves out while it is copied again: the log
+// is not applied to it, and what the target has of it is of no moment.
+type LeftOut struct {
+	NS oplog.Namespace
+	// Since is the checkpoint up to which the link had it, Wall that entry's wall
+	// time in milliseconds since the epoch.
+	Since oplog.OpTime
+	Wall  int64
+	// Asked is when it was asked for.
+	Asked time.Time
+	// Failed is why it could not be copied, empty while that is still tried. One
+	// that has failed stays left out until somebody asks for it again.
+	Failed string
+}
+
+// Gaps are what keeps the target from being what the source was at a link's
+// position.
+type Gaps struct {
+	// CopiedUntil: before it the target is not consistent. Null where it always was.
+	CopiedUntil oplog.OpTime
+	// Copying tells that there is a copy that is not known to be consistent,
+	// whatever was applied to it.
+	Copying bool
+	// LeftOut are the collections that are left out, by name. It is never changed,
+	// but replaced.
+	LeftOut []LeftOut
+}
+
+// Reached returns what may be said of p to anybody outside: with the optimes up to
+// which everything that the link mirrors is in the target, null where there is none
+// yet. That is where a copy is not consistent, or where a collection was left out
+// before the copy was. FetchFrom and Ops stay what they are: they are about the log.
+//
+// It is the one place that decides that. Whatever reports a position (to the source,
+// to operators, as metrics) reports what Reached returns.
+func (g *Gaps) Reached(p Progress) Progress {
+	for i := range g.LeftOut {
+		out := &g.LeftOut[i]
+		if out.Since.Before(p.Applied) {
+			p.Applied, p.AppliedWall = out.Since, out.Wall
+		}
+		if out.Since.Before(p.Durable) {
+			p.Durable, p.DurableWall = out.Since, out.Wall
+		}
+	}
+	if g.Copying || p.Applied.Before(g.CopiedUntil) {
+		p.Applied, p.AppliedWall = oplog.OpTime{}, 0
+	}
+	if g.Copying || p.Durable.Before(g.CopiedUntil) {
+		p.Durable, p.DurableWall = oplog.OpTime{}, 0
+	}
+	return p
+}
+
+// Gaps returns what is missing from the target, as the link's document says.
+func (s *State) Gaps() Gaps {
+	return gapsOf(s.CopiedUntil, s.Copy, s.LeftOut)
+}
+
+func gapsOf(copiedUntil oplog.OpTime, c *Copy, out []LeftOut) Gaps {
+	g := Gaps{CopiedUntil: copiedUntil, LeftOut: out}
+	if c != nil {
+		g.Copying, g.CopiedUntil = c.Phase != Copied, c.Stop
+	}
+	return g
+}
+
+// Reached returns the checkpoint as it may be told: see Gaps.Reached.
+func (s *State) Reached() Progress {
+	gaps := s.Gaps()
+	return gaps.Reached(Progress{
+		Applied: s.Applied, AppliedWall: s.AppliedWall, FetchFrom: s.FetchFrom,
+		Durable: s.Applied, DurableWall: s.AppliedWall,
+	})
+}
+
+// Gaps returns what is missing from the target as this Hold left it.
+func (h *Hold) Gaps() Gaps {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return gapsOf(h.state.CopiedUntil, h.copy, h.leftOut)
+}
+
+// with returns list with what is left out in place of what it says of its collection.
+func with(list []LeftOut, out LeftOut) []LeftOut {
+	list = append(without(list, out.NS), out)
+	slices.SortFunc(list, func(a, b LeftOut) int { return cmp.Compare(a.NS, b.NS) })
+	return list
+}
+
+// without returns list but for a collection.
+func without(list []LeftOut, ns oplog.Namespace) []LeftOut {
+	return slices.DeleteFunc(slices.Clone(list), func(o LeftOut) bool { return o.NS == ns })
+}
+
+// find returns what list says of a collection.
+func find(list []LeftOut, ns oplog.Namespace) (LeftOut, bool) {
+	i := slices.IndexFunc(list, func(o LeftOut) bool { return o.NS == ns })
+	if i < 0 {
+		return LeftOut{}, false
+	}
+	return list[i], true
+}
+
+// changeLeftOut appends the change of a link's document to other collections that
+// are left out.
+func changeLeftOut(dst []byte, c *Copy, list []LeftOut) []byte {
+	consistent := len(list) == 0 && (c == nil || c.Phase == Copied)
+	if len(list) > 0 || c != nil {
+		dst = appendDoc(dst, "$set", func(dst []byte) []byte {
+			if len(list) > 0 {
+				dst = appendLeftOut(dst, list)
+			}
+			return bsoncore.AppendBooleanElement(dst, "consistent", consistent)
+		})
+	}
+	if len(list) > 0 {
+		return dst
+	}
+	return appendDoc(dst, "$unset", func(dst []byte) []byte {
+		dst = bsoncore.AppendStringElement(dst, "leftOut", "")
+		if c == nil {
+			dst = bsoncore.AppendStringElement(dst, "consistent", "")
+		}
+		return dst
+	})
+}
+
+func appendLeftOut(dst []byte, list []LeftOut) []byte {
+	i, dst := bsoncore.AppendArrayElementStart(dst, "leftOut")
+	for j := range list {
+		out := &list[j]
+		dst = appendDoc(dst, strconv.Itoa(j), func(dst []byte) []byte {
+			dst = bsoncore.AppendStringElement(dst, "ns", string(out.NS))
+			dst = appendOpTime(dst, "since", out.Since)
+			dst = bsoncore.AppendDateTimeElement(dst, "wall", out.Wall)
+			dst = bsoncore.AppendDateTimeElement(dst, "asked", out.Asked.UnixMilli())
+			return bsoncore.AppendStringElement(dst, "failed", out.Failed)
+		})
+	}
+	return closeDoc(dst, i)
+}
+
+// leftOut reads the collections that a link leaves out.
+func (r *reader) leftOut() []LeftOut {
+	if _, found := rawbson.Lookup(r.doc, "leftOut"); !found {
+		return nil
+	}
+	var list []LeftOut
+	r.list("leftOut", func(e *rawbson.Elem) bool {
+		doc, ok := e.Document()
+		if !ok {
+			return false
+		}
+		sub := &reader{doc: doc, path: r.path + "leftOut."}
+		list = append(list, LeftOut{
+			NS: oplog.Namespace(sub.text("ns")), Since: sub.opTime("since", false), Wall: sub.date("wall"),
+			Asked: time.UnixMilli(sub.date("asked")).UTC(), Failed: sub.text("failed"),
+		})
+		r.take(sub)
+		return true
+	})
+	return list
+}

@@ -1,0 +1,133 @@
+package checkpoint
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// leftOuts draws what a link leaves out, at least one.
+func leftOuts() *rapid.Generator[[]LeftOut] {
+	return rapid.Custom(func(t *rapid.T) []LeftOut {
+		var list []LeftOut
+		for _, ns := range rapid.SliceOfNDistinct(rapid.SampledFrom([]oplog.Namespace{"a.a", "a.b", "b.c$.x", "d.\u00e9"}), 1, 4, rapid.ID).Draw(t, "names") {
+			since := rapid.Uint32Range(1, 30).Draw(t, "since")
+			list = with(list, LeftOut{
+				NS: ns, Since: ot(since), Wall: int64(since) * 1000,
+				Asked: time.UnixMilli(rapid.Int64Range(0, 1<<40).Draw(t, "asked")).UTC(), Failed: rapid.String().Draw(t, "failed"),
+			})
+		}
+		return list
+	})
+}
+
+// TestReached: what may be reported is never beyond any of what is missing, is with
+// the wall time of its entry, and is nothing where the target is not consistent.
+func TestReached(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		applied := rapid.Uint32Range(1, 30).Draw(t, "applied")
+		durable := rapid.Uint32Range(1, applied).Draw(t, "durable")
+		p := Progress{
+			Applied: ot(applied), AppliedWall: int64(applied) * 1000, FetchFrom: ot(1), Durable: ot(durable), DurableWall: int64(durable) * 1000, Ops: 7,
+		}
+		g := Gaps{Copying: rapid.IntRange(0, 4).Draw(t, "copying") == 0}
+		if rapid.Bool().Draw(t, "copied") {
+			g.CopiedUntil = ot(rapid.Uint32Range(1, 30).Draw(t, "until"))
+		}
+		least := uint32(1 << 31)
+		if rapid.Bool().Draw(t, "left out") {
+			g.LeftOut = leftOuts().Draw(t, "left out")
+			for _, out := range g.LeftOut {
+				least = min(least, out.Since.TS.T)
+			}
+		}
+		want := func(at uint32) (oplog.OpTime, int64) {
+			if at = min(at, least); g.Copying || ot(at).Before(g.CopiedUntil) {
+				return oplog.OpTime{}, 0
+			}
+			return ot(at), int64(at) * 1000
+		}
+		got := g.Reached(p)
+		if at, wall := want(applied); got.Applied != at || got.AppliedWall != wall {
+			t.Errorf("applied %s, %d; want %s, %d", got.Applied, got.AppliedWall, at, wall)
+		}
+		if at, wall := want(durable); got.Durable != at || got.DurableWall != wall {
+			t.Errorf("durable %s, %d; want %s, %d", got.Durable, got.DurableWall, at, wall)
+		}
+		if got.FetchFrom != p.FetchFrom || got.Ops != p.Ops {
+			t.Errorf("got %+v of %+v", got, p)
+		}
+	})
+}
+
+// TestLeaveOut: what is left out is in the link's document from one checkpoint on,
+// through failures, new wishes and starts, until it is done.
+func TestLeaveOut(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	since, wall := h.State().Applied, h.State().AppliedWall
+	is := func(when string, want ...LeftOut) {
+		t.Helper()
+		st, _, err := s.Load(ctx)
+		succeed(t, err)
+		gaps := h.Gaps()
+		if len(st.LeftOut) != len(want) || len(gaps.LeftOut) != len(want) {
+			t.Fatalf("%s: %+v and %+v, want %+v", when, st.LeftOut, gaps.LeftOut, want)
+		}
+		for i := range want {
+			if st.LeftOut[i] != want[i] || gaps.LeftOut[i] != want[i] {
+				t.Errorf("%s: %+v and %+v, want %+v", when, st.LeftOut[i], gaps.LeftOut[i], want[i])
+			}
+		}
+	}
+	wish := func(ns oplog.Namespace, asked int64) ResyncWish {
+		return ResyncWish{NS: ns, Asked: time.UnixMilli(asked).UTC()}
+	}
+	succeed(t, s.WishResync(ctx, "d.b"))
+	succeed(t, h.LeaveOut(ctx, wish("d.b", 1)))
+	b := LeftOut{NS: "d.b", Since: since, Wall: wall, Asked: time.UnixMilli(1).UTC()}
+	is("left out", b)
+	if w := must[Wishes](t)(s.ReadWishes(ctx)); len(w.Resync) != 1 || w.Resync[0].State != ResyncCopying {
+		t.Errorf("wishes %+v", w)
+	}
+	later := Progress{Applied: ot(since.TS.T + 5), AppliedWall: wall + 5000, FetchFrom: ot(since.TS.T + 5)}
+	succeed(t, h.Advance(ctx, later, make([]Position, 2), Source{SetName: "rs0"}))
+	succeed(t, h.TellResync(ctx, "d.b", ResyncFailed, "x"))
+	b.Failed = "x"
+	is("failed", b)
+
+	h = must[*Hold](t)(s.Begin(ctx, 0))
+	is("another start", b)
+	succeed(t, h.LeaveOut(ctx, wish("d.b", 3)))
+	succeed(t, h.LeaveOut(ctx, wish("d.a", 2)))
+	b.Failed, b.Asked = "", time.UnixMilli(3).UTC()
+	a := LeftOut{NS: "d.a", Since: later.Applied, Wall: later.AppliedWall, Asked: time.UnixMilli(2).UTC()}
+	is("asked for anew", a, b)
+	st, _, err := s.Load(ctx)
+	succeed(t, err)
+	if at := st.Reached(); at.Applied != since && !st.CopiedUntil.After(since) || st.Applied != later.Applied {
+		t.Errorf("reached %s, applied %s, left out at %s", at.Applied, st.Applied, since)
+	}
+	if is, told := linkDocument(ctx, t, g).Lookup("consistent").BooleanOK(); !told || is {
+		t.Error("it is not said that the target is not consistent")
+	}
+	succeed(t, h.TellResync(ctx, "d.b", ResyncCopying, "half"))
+	succeed(t, h.TellResync(ctx, "d.b", ResyncDone, ""))
+	is("one is done", a)
+	succeed(t, h.TellResync(ctx, "d.a", ResyncDone, ""))
+	is("all are done")
+	for _, name := range []string{"leftOut", "consistent"} {
+		if v, err := linkDocument(ctx, t, g).LookupErr(name); err == nil {
+			t.Errorf("%s is %s", name, v)
+		}
+	}
+	old := h
+	must[*Hold](t)(link(t, g).Begin(ctx, 0))
+	wantError(t, old.LeaveOut(ctx, wish("d.c", 1)), ErrFenced)
+}

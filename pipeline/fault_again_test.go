@@ -1,0 +1,143 @@
+package pipeline_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// TestCopiesCountedAnew: after too many void copies a start by an operator begins to
+// count anew, as the hint says.
+func TestCopiesCountedAnew(t *testing.T) {
+	t.Parallel()
+	w := play(t, `
+		source insert shop.a 1..600
+		start copy ops=200 workers=1 flush=20 copies=1
+		await copied 100
+		source run admin {"setFeatureCompatibilityVersion": "4.4"}
+		ended
+	`)
+	if err := w.links["a"].err; !errors.Is(err, pipeline.ErrCopies) {
+		t.Fatalf("it ended with: %v", err)
+	}
+	w.play(`
+		start copy workers=1 flush=20 copies=1
+		await told copy void
+		await told consistent
+		await caught-up
+		equal
+		drain
+	`)
+	if c := w.links["a"].p.Snapshot().Copy; c == nil || c.Number != 2 {
+		t.Errorf("copy %+v", c)
+	}
+}
+
+// TestResyncFails: a collection that cannot be copied again stays left out, and the
+// link goes on with the rest, over a restart too, until it is asked for again.
+func TestResyncFails(t *testing.T) {
+	t.Parallel()
+	w := play(t, `
+		source insert shop.a 1..400
+		source insert shop.b 1..10
+		start copy flush=10 copies=1
+		await caught-up
+		limit 1
+		resync shop.a
+		await told copies again: shop.a
+	`)
+	out := w.leftOut("shop.a")
+	w.play(`
+		source run admin {"setFeatureCompatibilityVersion": "4.4"}
+		await resync failed shop.a
+		limit 0
+	`)
+	check := func(when string) {
+		t.Helper()
+		w.play("source update shop.a 1..10\nsource update shop.b 1..10\nawait applied\nawait running")
+		s := w.links["a"].p.Snapshot()
+		if len(s.LeftOut) != 1 || s.LeftOut[0].Failed == "" || s.LeftOut[0].Since != out.Since {
+			t.Errorf("%s: left out: %+v, at first %+v", when, s.LeftOut, out)
+		}
+		if s.State != pipeline.CatchingUp || !strings.Contains(s.Reason, "shop.a could not be copied again") {
+			t.Errorf("%s: %s, %q", when, s.State, s.Reason)
+		}
+		for where, at := range w.positions() {
+			if !strings.Contains(where, "metric") && at.After(out.Since) {
+				t.Errorf("%s: %s: %s, left out at %s", when, where, at, out.Since)
+			}
+		}
+		if n := len(runningResyncs(t, w)); n != 0 {
+			t.Errorf("%s: %d links of their own are left", when, n)
+		}
+	}
+	check("failed")
+	w.play("drain")
+	if err := w.links["a"].err; !errors.Is(err, pipeline.ErrStopped) || !strings.Contains(err.Error(), "shop.a could not be copied again") {
+		t.Errorf("drained: %v", err)
+	}
+	w.play("start copy flush=10 copies=1\nawait running")
+	check("after a restart")
+	w.play(`
+		resync shop.a
+		await resync done shop.a
+		source update shop.a 20..30
+		await caught-up
+		equal
+		drain
+	`)
+	if err := w.links["a"].err; err != nil {
+		t.Errorf("drained: %v", err)
+	}
+	if says, err := w.act("consistent"); err != nil || says != "consistent: true" {
+		t.Error(says, err)
+	}
+	if says, err := w.act("spools"); err != nil || says != "0 files on disk" {
+		t.Error(says, err)
+	}
+}
+
+// TestResyncWithoutItsWish: somebody removes the wish while the collection is copied
+// again. What the target has of it is half a copy: the log is not applied to that.
+func TestResyncWithoutItsWish(t *testing.T) {
+	t.Parallel()
+	w := play(t, `
+		source insert shop.a 1..400
+		source insert shop.b 1..10
+		start copy flush=10
+		await caught-up
+		limit 1
+		resync shop.a
+		await told copies again: shop.a
+	`)
+	w.leftOut("shop.a")
+	w.play(`
+		drain
+		target run replicator {"delete": "wishes", "deletes": [{"q": {}, "limit": 0}]}
+		source update shop.a 1..400
+		start copy
+		await told copied again: shop.a
+		await caught-up
+		equal
+		drain
+	`)
+}
+
+// runningResyncs are the links of single collections in the metadata.
+func runningResyncs(t *testing.T, w *world) []string {
+	t.Helper()
+	list, err := checkpoint.List(t.Context(), w.target.conn, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, l := range list {
+		if pipeline.IsResync(l.Link) {
+			names = append(names, l.Link)
+		}
+	}
+	return names
+}

@@ -1,0 +1,43 @@
+package pipeline_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/scope"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// TestStaleWithStandIn: the source's members that stand for a mirror, by which it is
+// told of the progress, have no log that could be waited for: a link that is too
+// stale for all others ends.
+func TestStaleWithStandIn(t *testing.T) {
+	t.Parallel()
+	for name, own := range map[string]bool{"its own": true, "another link's": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, mongosim.Options{Members: 1, Seed: 1, TTLInterval: -1, OplogBytes: 30_000}, mongosim.Options{Members: 1, Seed: 2, TTLInterval: -1})
+			member := w.addMember()
+			start := func() {
+				cfg := pipeline.Config{Writers: 2}
+				if own {
+					cfg.Feedback, cfg.MemberID = feedback.Member, member
+				}
+				if err := w.start("a", cfg, scope.Config{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			start()
+			w.play("source insert shop.a 1..10\nawait caught-up\ndrain\nsource insert shop.a 1000..1400 size=200")
+			start()
+			w.play("ended")
+			err := w.links["a"].err
+			if stale, ok := errors.AsType[*syncsource.TooStaleError](err); !ok || pipeline.Classify(err).Code != pipeline.ExitResync {
+				t.Errorf("it ended with %v, %v", err, stale)
+			}
+		})
+	}
+}
