@@ -37,6 +37,16 @@ func (s *suite) most(name, want, unit string, measured, most float64, embedded b
 	})
 }
 
+// leastRatio adds a goal about how much faster a is than b. A ratio of an embedded set
+// and a real server says nothing, and is not given.
+func (s *suite) leastRatio(name, want string, a, b *result.Run, least float64) {
+	if x, y := embedded(a), embedded(b); x != y {
+		s.skip(name, want, fmt.Sprintf("no ratio of embedded and real ends: %s (%s to %s), %s (%s to %s)", a.Name, a.Source, a.Target, b.Name, b.Source, b.Target))
+		return
+	}
+	s.least(name, want, "×", ratio(a, b), least, embedded(a, b))
+}
+
 // skip adds a goal that was not measured.
 func (s *suite) skip(name, want, why string) {
 	s.report.Goals = append(s.report.Goals, result.Goal{Name: name, Want: want, Skipped: why})

@@ -47,6 +47,29 @@ func TestRatios(t *testing.T) {
 	}
 }
 
+// TestNoMixedRatios: an embedded set and a real server are not compared.
+func TestNoMixedRatios(t *testing.T) {
+	run := func(source, target string) *result.Run {
+		return &result.Run{Name: "r", Source: source, Target: target, Ops: 100, Rounds: []float64{1}}
+	}
+	for _, tc := range []struct {
+		a, b  *result.Run
+		mixed bool
+	}{
+		{run("5.0.7", "5.0.7"), run("5.0.7", "5.0.7"), false},
+		{run(embeddedEnd, embeddedEnd), run(embeddedEnd, embeddedEnd), false},
+		{run("5.0.7", "5.0.7"), run(embeddedEnd, embeddedEnd), true},
+		{run("5.0.7", embeddedEnd), run("5.0.7", "5.0.7"), true},
+	} {
+		var report result.Report
+		s := &suite{report: &report}
+		s.leastRatio("a / b", "faster", tc.a, tc.b, 1)
+		if g := report.Goals[0]; (g.Skipped != "") != tc.mixed || g.Embedded != (!tc.mixed && embedded(tc.a)) {
+			t.Errorf("%s to %s beside %s to %s: %+v", tc.a.Source, tc.a.Target, tc.b.Source, tc.b.Target, g)
+		}
+	}
+}
+
 // TestSpread: what cost is compared is that of the fastest rounds.
 func TestSpread(t *testing.T) {
 	slow := &result.Run{Ops: 100, Rounds: []float64{9, 4, 5}}

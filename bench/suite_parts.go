@@ -183,7 +183,7 @@ func (s *suite) beside(ctx context.Context) error {
 		}
 		s.add(apply)
 		s.add(ceiling)
-		s.least("apply / ceiling: "+b.what, fmt.Sprintf("at least %g × what 16 goroutines of the plain driver do", b.least), "×", ratio(apply, ceiling), b.least, embedded(apply))
+		s.leastRatio("apply / ceiling: "+b.what, fmt.Sprintf("at least %g × what 16 goroutines of the plain driver do", b.least), apply, ceiling, b.least)
 	}
 	return nil
 }
@@ -205,7 +205,7 @@ func (s *suite) catchUp(ctx context.Context) error {
 		return fmt.Errorf("the secondary: %w", err)
 	}
 	s.add(secondary)
-	s.least("catch-up / a secondary", "at least as fast as a secondary on the same machine", "×", ratio(ours, secondary), leastCatchUp, embedded(ours, secondary))
+	s.leastRatio("catch-up / a secondary", "at least as fast as a secondary on the same machine", ours, secondary, leastCatchUp)
 	s.skip("catch-up / MongoShake", "at least 5 ×", "the harness runs no other tool; docs/performance.md has what is known")
 	return nil
 }
@@ -239,6 +239,6 @@ func (s *suite) clone(ctx context.Context) error {
 	}
 	s.add(ours)
 	s.add(bare)
-	s.least("copy / bare loops", "as fast as the same number of bare loops of the driver", "×", ratio(ours, bare), 1, embedded(ours))
+	s.leastRatio("copy / bare loops", "as fast as the same number of bare loops of the driver", ours, bare, 1)
 	return nil
 }

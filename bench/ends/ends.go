@@ -73,8 +73,7 @@ func Open(ctx context.Context, uri string) (*End, error) {
 // it plays a version, but is not to be taken for a real server of that.
 func isEmbedded(buildInfo bson.Raw) bool {
 	git, _ := buildInfo.Lookup("gitVersion").StringValueOK()
-	engine, _ := buildInfo.Lookup("javascriptEngine").StringValueOK()
-	return git == "unknown" && engine == "none"
+	return git == mongosim.GitVersion
 }
 
 // Start starts an Empty or a Played end: in a process of its own by serve, or in this

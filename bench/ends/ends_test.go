@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/bench/workload"
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -133,6 +134,33 @@ func TestStartPlayed(t *testing.T) {
 	sameEntries(t, got, want)
 	if !e.Embedded || e.Version == "" {
 		t.Errorf("embedded %t, version %q", e.Embedded, e.Version)
+	}
+}
+
+// A real server that was built by hand knows no git version and has no JavaScript, as
+// one of 5.0.7 that was asked.
+func TestRealServerIsNotEmbedded(t *testing.T) {
+	for git, want := range map[string]bool{"unknown": false, "": false, "b977129dc70eed766cbee7e412d901ee213acbda": false, mongosim.GitVersion: true} {
+		info, err := bson.Marshal(bson.D{{Key: "version", Value: "5.0.7"}, {Key: "gitVersion", Value: git}, {Key: "javascriptEngine", Value: "none"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if isEmbedded(info) != want {
+			t.Errorf("gitVersion %q: embedded %t", git, !want)
+		}
+	}
+	own, err := StartEmbedded(t.Context(), 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	other, err := Open(t.Context(), own.URI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if !other.Embedded {
+		t.Error("an embedded set that a connection string names is taken for a real one")
 	}
 }
 

@@ -20,6 +20,9 @@ import (
 	"github.com/oplogrep/replicator/internal/serverquery"
 )
 
+// GitVersion is what buildInfo of an embedded set says, and of no other server.
+const GitVersion = command.GitVersion
+
 // ErrDown is the error of a call to a member that is not running.
 var ErrDown = errors.New("the member is down")
 

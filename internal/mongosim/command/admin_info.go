@@ -41,12 +41,16 @@ func architecture() string {
 	return runtime.GOARCH
 }
 
+// GitVersion is what the embedded set says to be built from. No server says that:
+// some say "unknown", as one built by hand does.
+const GitVersion = "the embedded set of replicator"
+
 // runBuildInfo answers as a build of the dialect's version would, without the
 // parts that this one does not have.
 func runBuildInfo(_ context.Context, r *request, out *reply) error {
 	version := r.srv.cfg.Dialect.Version
 	buf := bsoncore.AppendStringElement(out.Buf, "version", version)
-	buf = bsoncore.AppendStringElement(buf, "gitVersion", "unknown")
+	buf = bsoncore.AppendStringElement(buf, "gitVersion", GitVersion)
 	buf = bsoncore.AppendArrayElement(buf, "modules", emptyArray)
 	buf = bsoncore.AppendStringElement(buf, "allocator", "system")
 	buf = bsoncore.AppendStringElement(buf, "javascriptEngine", "none")
