@@ -19,13 +19,13 @@ import (
 // collModFields are the arguments of collMod.
 var collModFields = []string{
 	"index", "validator", "validationLevel", "validationAction", "viewOn", "pipeline", "recordPreImages",
-	"changeStreamPreAndPostImages", "expireAfterSeconds", "timeseries", "cappedSize", "cappedMax", "dryRun",
+	"changeStreamPreAndPostImages", "expireAfterSeconds", "timeseries", "cappedSize", "cappedMax", "dryRun", uuidField,
 }
 
 // collModSince are the versions that brought arguments which 4.4 does not have.
 var collModSince = map[string][2]int{
 	"expireAfterSeconds": {5, 0}, "timeseries": {5, 0}, "changeStreamPreAndPostImages": {6, 0},
-	"cappedSize": {6, 0}, "cappedMax": {6, 0}, "dryRun": {6, 0},
+	"cappedSize": {6, 0}, "cappedMax": {6, 0}, "dryRun": {6, 0}, uuidField: {6, 0},
 }
 
 func runCollMod(ctx context.Context, r *request, out *reply) error {
@@ -39,7 +39,14 @@ func runCollMod(ctx context.Context, r *request, out *reply) error {
 			return r.unknownCollMod(it.Name())
 		}
 	}
+	want, err := r.expected(uuidField)
+	if err != nil {
+		return err
+	}
 	return r.writeBatch(ctx, out, func(b *opwrite.Batch) error {
+		if err := meant(b.View(), ns, want); err != nil {
+			return err
+		}
 		if coll, ok := b.View().Collection(ns); ok {
 			return r.collMod(b, coll, out)
 		}
@@ -162,7 +169,7 @@ func (r *request) collMod(b *opwrite.Batch, coll *storage.Collection, out *reply
 // take adds one argument.
 func (m *modification) take(e rawbson.Elem) error {
 	name := e.Name()
-	if !isCollModField(name) || e.Type == bson.TypeNull || e.Type == bson.TypeUndefined {
+	if !isCollModField(name) || name == uuidField || e.Type == bson.TypeNull || e.Type == bson.TypeUndefined {
 		return nil
 	}
 	m.count++

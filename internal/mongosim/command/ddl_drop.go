@@ -22,7 +22,14 @@ func runDrop(ctx context.Context, r *request, out *reply) error {
 	if ns == oplogNamespace {
 		return checkDroppable(ns)
 	}
+	want, err := r.expected(uuidField)
+	if err != nil {
+		return err
+	}
 	return r.writeBatch(ctx, out, func(b *opwrite.Batch) error {
+		if err := meant(b.View(), ns, want); err != nil {
+			return err
+		}
 		coll, ok := b.View().Collection(ns)
 		if ok {
 			if err := checkDroppable(ns); err != nil {

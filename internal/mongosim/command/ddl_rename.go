@@ -23,7 +23,11 @@ func runRename(ctx context.Context, r *request, out *reply) error {
 	if err != nil {
 		return err
 	}
-	dropTarget, err := renameFlag(r, "dropTarget")
+	dropTarget, dropped, err := renameTarget(r)
+	if err != nil {
+		return err
+	}
+	want, err := r.expected(uuidField)
 	if err != nil {
 		return err
 	}
@@ -43,7 +47,16 @@ func runRename(ctx context.Context, r *request, out *reply) error {
 	if (from.DB() == "local") != (to.DB() == "local") {
 		return servererr.New(servererr.IllegalOperation, "Cannot rename collections between a replicated and an unreplicated database")
 	}
+	if (!want.IsZero() || !dropped.IsZero()) && from.DB() != to.DB() {
+		return servererr.New(servererr.InvalidOptions, "The collectionUUID parameter cannot be used when renaming a collection across databases")
+	}
 	return r.writeBatch(ctx, out, func(b *opwrite.Batch) error {
+		if err := meant(b.View(), from, want); err != nil {
+			return err
+		}
+		if err := meant(b.View(), to, dropped); err != nil {
+			return err
+		}
 		coll, ok := b.View().Collection(from)
 		if !ok {
 			if _, isView, err := lookupView(b.View(), from); err != nil || isView {
@@ -64,15 +77,23 @@ func runRename(ctx context.Context, r *request, out *reply) error {
 	})
 }
 
-// renameFlag reads an argument that is a boolean; dropTarget may be the UUID of
-// the collection as well, as members log it.
+// renameTarget reads dropTarget: a boolean, or, since 6.0, the UUID of the collection
+// that is to go.
+func renameTarget(r *request) (bool, oplog.UUID, error) {
+	e, ok := rawbson.Lookup(r.cmd, "dropTarget")
+	if _, _, isBinary := e.Binary(); ok && isBinary && r.srv.atLeast(6, 0) {
+		id, err := r.expected("dropTarget")
+		return true, id, err
+	}
+	drop, err := renameFlag(r, "dropTarget")
+	return drop, oplog.UUID{}, err
+}
+
+// renameFlag reads an argument that is a boolean.
 func renameFlag(r *request, field string) (bool, error) {
 	e, ok := rawbson.Lookup(r.cmd, field)
 	if !ok || e.Type == bson.TypeNull || e.Type == bson.TypeUndefined {
 		return false, nil
-	}
-	if subtype, _, isBinary := e.Binary(); isBinary && subtype == bson.TypeBinaryUUID && field == "dropTarget" {
-		return true, nil
 	}
 	on, ok := e.Bool()
 	if !ok {

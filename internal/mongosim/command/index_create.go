@@ -26,7 +26,16 @@ func runCreateIndexes(ctx context.Context, r *request, out *reply) error {
 	if err != nil {
 		return err
 	}
-	return r.write(ctx, out, func(ops opwrite.Ops) error { return r.createIndexes(ops, ns, given, out) })
+	want, err := r.expected(uuidField)
+	if err != nil {
+		return err
+	}
+	return r.write(ctx, out, func(ops opwrite.Ops) error {
+		if err := meant(ops.View(), ns, want); err != nil {
+			return err
+		}
+		return r.createIndexes(ops, ns, given, out)
+	})
 }
 
 // indexArgument returns the documents of the argument indexes.

@@ -22,7 +22,14 @@ func runDropIndexes(ctx context.Context, r *request, out *reply) error {
 	if !ok {
 		return servererr.New(40414, "BSON field 'dropIndexes.index' is missing but a required field")
 	}
+	want, err := r.expected(uuidField)
+	if err != nil {
+		return err
+	}
 	return r.writeBatch(ctx, out, func(b *opwrite.Batch) error {
+		if err := meant(b.View(), ns, want); err != nil {
+			return err
+		}
 		coll, ok := b.View().Collection(ns)
 		if !ok {
 			if def, isView, err := lookupView(b.View(), ns); err != nil || isView {

@@ -3,13 +3,13 @@ package command
 func ddlSpecs() []spec {
 	return []spec{
 		{name: "create", run: runCreate, fields: createFields, inTxn: true, writes: true, check: needs("createCollection")},
-		{name: "drop", run: runDrop, fields: []string{}, writes: true, check: needs("dropCollection")},
+		{name: "drop", run: runDrop, fields: []string{uuidField}, writes: true, check: needs("dropCollection")},
 		{name: "dropDatabase", run: runDropDatabase, fields: []string{}, writes: true, check: needsDB("dropDatabase")},
 		{name: "collMod", run: runCollMod, fields: collModFields, writes: true, check: needs("collMod")},
 		{name: "convertToCapped", run: runConvertToCapped, fields: []string{"size"}, writes: true, check: needs("convertToCapped")},
 		{name: "emptycapped", run: runEmptyCapped, fields: []string{}, writes: true, test: true, check: needs("emptycapped")},
 		{
-			name: "renameCollection", run: runRename, fields: []string{"to", "dropTarget", "stayTemp"},
+			name: "renameCollection", run: runRename, fields: []string{"to", "dropTarget", "stayTemp", uuidField},
 			adminOnly: true, writes: true, check: needsRename,
 		},
 	}
@@ -18,11 +18,11 @@ func ddlSpecs() []spec {
 func indexSpecs() []spec {
 	return []spec{
 		{
-			name: "createIndexes", run: runCreateIndexes, fields: []string{"indexes", "commitQuorum", "ignoreUnknownIndexOptions"},
+			name: "createIndexes", run: runCreateIndexes, fields: []string{"indexes", "commitQuorum", "ignoreUnknownIndexOptions", uuidField},
 			inTxn: true, writes: true, check: needs("createIndex"),
 		},
 		{
-			name: "dropIndexes", aliases: []string{"deleteIndexes"}, run: runDropIndexes, fields: []string{"index"},
+			name: "dropIndexes", aliases: []string{"deleteIndexes"}, run: runDropIndexes, fields: []string{"index", uuidField},
 			writes: true, check: needs("dropIndex"),
 		},
 	}
