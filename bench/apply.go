@@ -221,7 +221,7 @@ func (t *target) makeLink(ctx context.Context, kind string, round int) (*targetL
 		return nil, err
 	}
 	l.scope = names
-	l.commands, err = ddl.New(ddl.Config{Target: t.Set, Catalog: l.catalog, Scope: names, MetaDB: ends.MetaDB, Link: name})
+	l.commands, err = ddl.New(ddl.Config{Target: t.Set, Fence: l.hold, Catalog: l.catalog, Scope: names, MetaDB: ends.MetaDB, Link: name})
 	if err != nil {
 		return nil, err
 	}

@@ -134,8 +134,8 @@
 //
 // The target's users: sessions belong to a user. While a link is moved to another
 // user of the target, numbers do not fence, only the documents' terms do, and
-// commands outside of transactions are not fenced at all. The same holds for
-// commands that take no number (DDL): one that was sent by an older term may be
-// carried out after Begin if it was on its way for so long. A session unused for
+// commands outside of transactions are not fenced at all. Commands that
+// take no number (DDL) are fenced by who sends them, with Check and Within; see
+// docs/fencing.md for what is left of that. A session unused for
 // 30 minutes is forgotten by the server: Touch is to be called every TouchEvery.
 package checkpoint

@@ -139,7 +139,7 @@ func (h *Hold) Touch(ctx context.Context) error {
 
 // Check finds that nobody has taken over the link since. It is for what cannot be
 // fenced: what is sent to the target right after it may be late, but is not sent by
-// one who slept for long. The error is ErrFenced, ErrRewound, or that of the target.
+// a process that had slept before. The error is ErrFenced, ErrRewound, or that of the target.
 func (h *Hold) Check(ctx context.Context) error {
 	link, err := h.store.readLink(ctx)
 	switch {
@@ -154,6 +154,31 @@ func (h *Hold) Check(ctx context.Context) error {
 	if err != nil {
 		h.tell(err)
 		return h.store.wrap(err, "find it in term %d", h.state.Term)
+	}
+	return nil
+}
+
+// Within runs work in a transaction of the link's session and commits it, with
+// majority, if nobody has taken the link over: its first statement moves the link's
+// document from the term of this Hold, so that a fence and the transaction cannot
+// both succeed. What work sends has to be allowed in transactions. It may run
+// more than once. The error is ErrFenced, ErrRewound, that of work, or that of the
+// target.
+func (h *Hold) Within(ctx context.Context, work func(txn call.Caller) error) error {
+	release, err := h.own(ctx)
+	if err != nil {
+		return h.store.wrap(err, "write under term %d", h.state.Term)
+	}
+	defer release()
+	err = h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
+		if err := h.changeLink(ctx, txn, func(dst []byte) []byte { return dst }); err != nil {
+			return err
+		}
+		return work(txn)
+	})
+	if err != nil {
+		h.tell(err)
+		return h.store.wrap(err, "write under term %d", h.state.Term)
 	}
 	return nil
 }

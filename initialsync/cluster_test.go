@@ -186,7 +186,7 @@ func (l *link) run(ctx context.Context, t testing.TB) (*initialsync.Copier, *che
 	cfg.Source, cfg.Target, cfg.Hold, cfg.Scope, cfg.Log, cfg.Link = l.source, l.caller, hold, l.names, quiet{}, "link"
 	cfg.ReadConcern = clone.Majority
 	cfg.NewCommands = func(context.Context) (initialsync.Commands, error) {
-		exec, err := ddl.New(ddl.Config{Target: l.caller, Catalog: cat, Scope: l.names, Link: "link"})
+		exec, err := ddl.New(ddl.Config{Target: l.caller, Fence: hold, Catalog: cat, Scope: l.names, Link: "link"})
 		return commands{exec}, err
 	}
 	c, err := initialsync.New(cfg)

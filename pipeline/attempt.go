@@ -69,7 +69,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, hold *checkpoint.Hold, 
 	if err != nil {
 		return nil, fmt.Errorf("read the target's collections: %w", err)
 	}
-	commands, err := p.commands(cat, st.Copy != nil)
+	commands, err := p.commands(hold, cat, st.Copy != nil)
 	if err != nil {
 		return nil, err
 	}

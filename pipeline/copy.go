@@ -71,8 +71,8 @@ func (p *Pipeline) newCopying(ctx, soft context.Context, hold *checkpoint.Hold, 
 		Source: c.member, Target: p.target, Hold: hold, Scope: p.names(), Log: c.spool,
 		MetaDB: p.cfg.MetaDB, Link: p.cfg.heldLink,
 		NewCommands: func(context.Context) (initialsync.Commands, error) {
-			e, err := p.commands(cat, true)
-			return copyCommands{e, hold}, err
+			e, err := p.commands(hold, cat, true)
+			return copyCommands{e}, err
 		},
 		NoHoles: unlogged || !modern, ReadConcern: p.cfg.Copy.ReadConcern, Workers: p.cfg.Copy.Workers, IndexWorkers: p.cfg.Copy.IndexWorkers,
 		IndexesFirst: p.cfg.Copy.IndexesFirst, RangeBytes: p.cfg.Copy.RangeBytes,
@@ -93,27 +93,12 @@ func (c *Config) copyMemory() int64 {
 	return max(64<<20, c.BufferBytes-c.heldBytes()-fetched)
 }
 
-// copyCommands carries out what makes the copy, as long as nobody else has taken
-// over the link: a copier that slept must not drop what another one has copied.
-type copyCommands struct {
-	*ddl.Executor
-	hold *checkpoint.Hold
-}
+// copyCommands carries out what makes the copy.
+type copyCommands struct{ *ddl.Executor }
 
 // Apply implements initialsync.Commands.
 func (c copyCommands) Apply(ctx context.Context, op *oplog.Op) error {
-	if err := c.hold.Check(ctx); err != nil {
-		return err
-	}
 	return c.Executor.Apply(ctx, op, ddl.Copied)
-}
-
-// HoldIndex implements initialsync.Commands.
-func (c copyCommands) HoldIndex(ctx context.Context, op *oplog.Op, index string) error {
-	if err := c.hold.Check(ctx); err != nil {
-		return err
-	}
-	return c.Executor.HoldIndex(ctx, op, index)
 }
 
 // run copies until everything is copied (nil), soft is done (ErrStopped), or

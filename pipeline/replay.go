@@ -112,11 +112,22 @@ func (p *Pipeline) isSpooled(st checkpoint.State) (bool, error) {
 
 // commands makes what carries out commands on the target. placed tells that the
 // target's collections have the names that the log expects, whatever is in them.
-func (p *Pipeline) commands(cat *catalog.Catalog, placed bool) (*ddl.Executor, error) {
+func (p *Pipeline) commands(hold *checkpoint.Hold, cat *catalog.Catalog, placed bool) (*ddl.Executor, error) {
 	return ddl.New(ddl.Config{
-		Target: p.target, Catalog: cat, Scope: p.names(), Names: p.cfg.allNames, MetaDB: p.cfg.MetaDB, Link: p.cfg.heldLink,
-		UniqueIndexes: p.cfg.UniqueIndexes, Placed: placed, Observer: p.cfg.Observer,
+		Target: p.target, Fence: hold, Catalog: cat, Scope: p.names(), Names: p.cfg.allNames, MetaDB: p.cfg.MetaDB, Link: p.cfg.heldLink,
+		UniqueIndexes: p.cfg.UniqueIndexes, Placed: placed, Observer: p.cfg.Observer, Late: p.late,
 	})
+}
+
+// late asks the process that has the link now to copy again what a command of this
+// one may have hit, and says so whatever becomes of that.
+func (p *Pipeline) late(ctx context.Context, e *ddl.LateError) {
+	told := LateCommand{NS: e.NS, Err: e}
+	if _, in := p.cfg.Scope.Target(e.Source); in && e.Source != "" {
+		told.Failed = p.wishes.WishResync(ctx, e.Source)
+		told.Asked = told.Failed == nil
+	}
+	p.cfg.Observer.Tell(told)
 }
 
 // nearlyDrained is by how much the target may be behind the end of the spool for

@@ -87,6 +87,8 @@ type world struct {
 	// marks are times to start at, by name.
 	marks map[string]bson.Timestamp
 
+	// asTarget, if set, makes what a link that is started has as its target.
+	asTarget func(pipeline.Cluster) pipeline.Cluster
 	// spools are the folders of spools, by name.
 	spools map[string]string
 
@@ -176,7 +178,11 @@ func (w *world) start(name string, cfg pipeline.Config, sc scope.Config) error {
 	if w.connectTarget != nil {
 		target = w.connectTarget()
 	}
-	if l.p, err = pipeline.New(cfg, pipeline.Connected(source), pipeline.Connected(target)); err != nil {
+	to := pipeline.Connected(target)
+	if w.asTarget != nil {
+		to = w.asTarget(to)
+	}
+	if l.p, err = pipeline.New(cfg, pipeline.Connected(source), to); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(w.t.Context())

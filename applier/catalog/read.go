@@ -25,6 +25,16 @@ func List(ctx context.Context, target call.Caller, db, collection string) ([]bso
 	return docs, nil
 }
 
+// Look returns what the target has under a name just now, nil for nothing. Ordered
+// lacks what only the indexes tell.
+func Look(ctx context.Context, target call.Caller, ns oplog.Namespace) (*Collection, error) {
+	docs, err := List(ctx, target, ns.DB(), ns.Collection())
+	if err != nil || len(docs) == 0 {
+		return nil, err
+	}
+	return listed(ns.DB(), docs[0])
+}
+
 // Indexes returns what listIndexes shows of a collection.
 func Indexes(ctx context.Context, target call.Caller, ns oplog.Namespace) ([]bson.Raw, error) {
 	cmd := bsoncore.NewDocumentBuilder().AppendString("listIndexes", ns.Collection()).AppendDocument("cursor", wholeBatch()).Build()

@@ -35,11 +35,7 @@ func (s *step) collMod(ctx context.Context) (oplog.Namespace, error) {
 		}
 	}
 	if len(m.send) > 0 {
-		name := ns
-		if ns.IsBuckets() {
-			name = ns.Series()
-		}
-		if err := m.change(ctx, name); err != nil {
+		if err := m.change(ctx); err != nil {
 			return ns, m.refused(err)
 		}
 	}
@@ -70,8 +66,21 @@ type modification struct {
 
 // change sends what is to be changed on the target. The granularity of a time
 // series only ever gets coarser: that of a copy may be of a later time.
-func (m *modification) change(ctx context.Context, name oplog.Namespace) error {
-	_, err := m.step.send(ctx, name.DB(), m.send.appendTo(command("collMod", name.Collection())))
+func (m *modification) change(ctx context.Context) error {
+	meant := m.coll
+	if m.coll.NS.IsBuckets() {
+		series, exists, err := m.cfg.Catalog.Get(ctx, m.coll.NS.Series())
+		if err != nil {
+			return err
+		}
+		if !exists {
+			return m.diverged(m.coll.NS, "its time series is gone")
+		}
+		meant = series
+	}
+	name := meant.NS
+	d := deed{db: name.DB(), name: "collMod", first: name.Collection(), rest: m.send, meant: meant}
+	_, err := m.step.send(ctx, d)
 	if _, coarser := m.send.get("timeseries"); !coarser || m.again != Copied || codeOf(err) != servererr.InvalidOptions {
 		return err
 	}
@@ -79,7 +88,8 @@ func (m *modification) change(ctx context.Context, name oplog.Namespace) error {
 	if m.send = m.send.without("timeseries"); len(m.send) == 0 {
 		return nil
 	}
-	_, err = m.step.send(ctx, name.DB(), m.send.appendTo(command("collMod", name.Collection())))
+	d.rest = m.send
+	_, err = m.step.send(ctx, d)
 	return err
 }
 
@@ -132,7 +142,7 @@ func (m *modification) takeIndex(ctx context.Context, v bson.RawValue) error {
 		return m.op.Fault("o.index.name", fmt.Errorf("%w: %w", oplog.ErrBadField, err))
 	}
 	m.index = name
-	present, err := catalog.Indexes(ctx, m.cfg.Target, m.coll.NS)
+	present, err := catalog.Indexes(ctx, m.sight, m.coll.NS)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -33,10 +35,10 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 		}
 		return ns, s.createView(ctx, ns, def)
 	}
-	name, cmd := ns, s.createCommand(ns, options, entry.IDIndex)
+	name, given := ns, s.collectionOptions(options, entry.IDIndex)
 	if ns.IsBuckets() {
 		name = ns.Series()
-		if cmd, err = s.seriesCommand(name, options); err != nil {
+		if given, err = s.seriesOptions(options); err != nil {
 			return name, err
 		}
 	}
@@ -45,12 +47,7 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 		return name, err
 	}
 	if !there {
-		if _, err := s.send(ctx, ns.DB(), cmd); err != nil {
-			return name, err
-		}
-	}
-	if name != ns && (!there || s.again == Maybe) {
-		if err := s.dropSupport(ctx, ns); err != nil {
+		if err := s.createNow(ctx, name, given, name == ns); err != nil {
 			return name, err
 		}
 	}
@@ -64,6 +61,11 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 	if !exists {
 		return name, s.diverged(name, "it is not there after it was created")
 	}
+	if name != ns && (!there || s.again == Maybe) {
+		if err := s.dropSupport(ctx, coll); err != nil {
+			return name, err
+		}
+	}
 	delete(s.owed, ns)
 	if !there && s.again == Copied {
 		s.made[coll.UUID] = true
@@ -76,18 +78,32 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 // dropSupport drops the index that servers since 6.3 give a new time-series
 // collection by themselves. The log has it too where the source is such a server, as
 // an index like any other, and otherwise the source has none.
-func (s *step) dropSupport(ctx context.Context, buckets oplog.Namespace) error {
-	specs, err := catalog.Indexes(ctx, s.cfg.Target, buckets)
+func (s *step) dropSupport(ctx context.Context, buckets *catalog.Collection) error {
+	specs, err := catalog.Indexes(ctx, s.sight, buckets.NS)
 	if err != nil {
 		return err
 	}
 	for _, spec := range specs {
 		name := textOf(spec, "name")
-		if _, err := s.send(ctx, buckets.DB(), command("dropIndexes", buckets.Collection()).AppendString("index", name)); err != nil {
+		if err := s.dropIndex(ctx, buckets, name); err != nil {
 			return fmt.Errorf("drop the index %s that it was made with: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// createNow makes a collection: in a transaction, if it can be made in one, and if
+// there are not thousands of them to be made, as for a copy.
+func (s *step) createNow(ctx context.Context, ns oplog.Namespace, options fields, plain bool) error {
+	if plain && s.again != Copied {
+		body := bson.Raw(options.appendTo(command("create", ns.Collection())).Build())
+		err := s.within(ctx, call.Command{DB: ns.DB(), Body: body})
+		if codeOf(err) != servererr.OperationNotSupportedInTransaction {
+			return err
+		}
+	}
+	_, err := s.send(ctx, deed{db: ns.DB(), name: "create", first: ns.Collection(), rest: options})
+	return err
 }
 
 // occupied tells whether there is already what is to be made. That it is there,
@@ -128,8 +144,8 @@ func heldOptions(options fields) fields {
 	return held
 }
 
-// createCommand builds the command that makes a collection.
-func (s *step) createCommand(ns oplog.Namespace, options fields, idIndex bson.Raw) *bsoncore.DocumentBuilder {
+// collectionOptions are those of the command that makes a collection.
+func (s *step) collectionOptions(options fields, idIndex bson.Raw) fields {
 	send := options.without(optionTemp, optionExpire, "flags") // flags: the storage engine's before 4.2
 	if !send.truth("capped") {
 		send = send.without("capped", "size", "max")
@@ -142,7 +158,7 @@ func (s *step) createCommand(ns oplog.Namespace, options fields, idIndex bson.Ra
 		spec := s.idIndex(send, idIndex)
 		send = send.set("idIndex", documentValue(spec.document()))
 	}
-	return send.appendTo(command("create", ns.Collection()))
+	return send
 }
 
 // idIndex returns the spec of the index on _id. Where the log has none, a member
@@ -167,13 +183,12 @@ func (s *step) idIndex(options fields, given bson.Raw) fields {
 	return spec
 }
 
-// seriesCommand builds the command that makes a time-series collection, from the
-// options of its buckets. What makes them buckets comes with it.
-func (s *step) seriesCommand(name oplog.Namespace, options fields) (*bsoncore.DocumentBuilder, error) {
+// seriesOptions are those of the command that makes a time-series collection, from
+// the options of its buckets. What makes them buckets comes with it.
+func (s *step) seriesOptions(options fields) (fields, error) {
 	if _, ok := options.get("timeseries"); !ok {
 		return nil, s.op.Fault("o.timeseries", fmt.Errorf("%w: buckets without it", oplog.ErrMissingField))
 	}
 	derived := []string{"validator", "validationLevel", "validationAction", "clusteredIndex"}
-	send := options.without(optionTemp, optionExpire).without(derived...)
-	return send.appendTo(command("create", name.Collection())), nil
+	return options.without(optionTemp, optionExpire).without(derived...), nil
 }

@@ -97,14 +97,21 @@ func safe(cmd bson.Raw) error {
 	}
 	name := elems[0].Key()
 	switch name {
-	case "find", "getMore", "listCollections", "listIndexes", "listDatabases":
+	case "find", "getMore", "listCollections", "listIndexes", "listDatabases", "hello":
+		return nil
+	}
+	if _, inTxn := cmd.Lookup("autocommit").BooleanOK(); inTxn && name != "commitTransaction" {
 		return nil
 	}
 	if w := cmd.Lookup("writeConcern").String(); w != `{"w": "majority"}` {
 		return fmt.Errorf("%s with the write concern %s", name, w)
 	}
-	if _, err := cmd.LookupErr("maxTimeMS"); err == nil {
-		return fmt.Errorf("%s with a time limit", name)
+	_, unlimited := cmd.LookupErr("maxTimeMS")
+	_, byName := cmd.LookupErr("collectionUUID")
+	over := cmd.Lookup("dropTarget").Type == bson.TypeBinary
+	final := byName == nil && (name == "drop" || over)
+	if wants := !final && name != "commitTransaction" && name != "createIndexes"; (unlimited == nil) != wants {
+		return fmt.Errorf("%s: %s: a time limit is for what the server cannot hold to what is meant", name, cmd)
 	}
 	if quorum := cmd.Lookup("commitQuorum").String(); name == "createIndexes" && quorum != `"majority"` {
 		return fmt.Errorf("%s with the quorum %s", name, quorum)

@@ -38,6 +38,11 @@ const (
 type Config struct {
 	// Target runs commands on the target's primary.
 	Target call.Caller
+	// Fence is asked before each command that changes the target.
+	Fence Fence
+	// Late, if set, is called with each command that was late, before Apply returns.
+	// Its ctx outlives that of Apply for some seconds.
+	Late func(ctx context.Context, e *LateError)
 	// Catalog is what is known of the target. It is kept up here.
 	Catalog *catalog.Catalog
 	Scope   Scope
@@ -75,6 +80,9 @@ func (c *Config) validate() error {
 	if c.Target == nil {
 		faults = append(faults, errors.New("ddl: no target"))
 	}
+	if c.Fence == nil {
+		faults = append(faults, errors.New("ddl: no fence"))
+	}
 	if c.Catalog == nil {
 		faults = append(faults, errors.New("ddl: no catalog"))
 	}
@@ -93,6 +101,9 @@ func (c *Config) validate() error {
 // Executor carries out commands, one at a time. It is for one goroutine.
 type Executor struct {
 	cfg Config
+	// gate is the one way to change the target; sight only reads it.
+	gate  *gate
+	sight readOnly
 	// made are the target's UUIDs of collections that the log made while it met a
 	// copy: they are the ones that it means, whatever else was copied.
 	made map[oplog.UUID]bool
@@ -106,7 +117,9 @@ func New(cfg Config) (*Executor, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Executor{cfg: cfg, made: map[oplog.UUID]bool{}, owed: map[oplog.Namespace]oplog.OpTime{}}, nil
+	g, r := &gate{target: cfg.Target, fence: cfg.Fence}, readOnly{cfg.Target}
+	cfg.Target, cfg.Fence = nil, nil // Nothing goes past the gate.
+	return &Executor{cfg: cfg, gate: g, sight: r, made: map[oplog.UUID]bool{}, owed: map[oplog.Namespace]oplog.OpTime{}}, nil
 }
 
 // Again says what an operation may meet.
@@ -219,19 +232,49 @@ func (e *Executor) Apply(ctx context.Context, op *oplog.Op, again Again) error {
 		return nil
 	}
 	s := &step{Executor: e, op: op, again: again}
-	ns, err := s.apply(ctx)
-	// What an earlier attempt sent may take effect only now, between a look and
-	// the deed: then another look shows it.
-	for looks := 0; again != Once && contradicts(err) && looks < maxLooks; looks++ {
-		if err = s.lookAgain(ctx); err == nil {
-			ns, err = s.apply(ctx)
-		}
-	}
+	ns, err := s.applied(ctx)
 	if err != nil {
 		return s.wrap(ns, err)
 	}
 	e.cfg.Observer.Tell(CommandApplied{OpTime: op.OpTime, Name: s.name(), NS: ns, Again: again})
 	return nil
+}
+
+// applied is apply, until the target does not contradict the catalog.
+func (s *step) applied(ctx context.Context) (oplog.Namespace, error) {
+	ns, err := s.apply(ctx)
+	for looks := 0; err != nil; {
+		switch {
+		case expired(err):
+			// It may have been done all the same, and nothing says so but a look, once
+			// what there is to see is a majority's.
+			s.again = max(s.again, Maybe)
+			if err = pause(ctx, shortestWait); err == nil {
+				err = s.within(ctx)
+			}
+		case !contradicts(err):
+			return ns, err
+		case s.again == Once || looks == maxLooks:
+			// If another process has the link by now that is who changed it.
+			if lost := s.gate.fence.Check(ctx); lost != nil {
+				err = lost
+			}
+			return ns, err
+		default:
+			// What an earlier attempt sent may take effect only now, between a look and
+			// the deed: then another look shows it.
+			looks++
+			err = nil
+		}
+		if err == nil {
+			err = s.lookAgain(ctx)
+		}
+		if err != nil {
+			return ns, err
+		}
+		ns, err = s.apply(ctx)
+	}
+	return ns, nil
 }
 
 // apply returns the namespace of the target that it was about, as far as that

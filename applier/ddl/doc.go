@@ -56,10 +56,24 @@
 // attempt sent may take effect only then. Every other error is handed back, and
 // whoever begins anew calls with Maybe, with a catalog that is read anew.
 //
-// A command is not fenced as writes are: one that was lost, and is still waiting
-// in the target when its repetition has been carried out, could take effect after
-// it. Servers end the commands of connections that are gone, and so do members
-// that step down; that is trusted here.
+// # Fenced
+//
+// A command is not fenced as writes are: it carries no number that a server would
+// refuse. Everything that changes the target goes through a gate, which asks the
+// [Fence] before each try, says by UUID what is meant where the server takes one,
+// looks for that right before where it does not, limits how long the server may
+// work on it, and asks the fence again after it: a command that was late all the
+// same is a [LateError]. What of it can be in a transaction is.
+//
+//	     busy, sent too late
+//	   ┌─────────────────────┐
+//	   ▼                     │
+//	look ──▶ Check ──▶ send ─┴─▶ Check ──▶ done
+//	           │                   │
+//	           ▼ not held          ▼ not held
+//	         not sent           LateError
+//
+// docs/fencing.md has what that covers, command by command, and what is left.
 //
 // # What is held back
 //

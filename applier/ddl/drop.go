@@ -4,9 +4,11 @@ import (
 	"context"
 	"strings"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -27,14 +29,24 @@ func (s *step) emptyCapped(ctx context.Context) (oplog.Namespace, error) {
 	case !exists || coll.Type != catalog.TypeCollection:
 		return ns, s.absent(ns, "there is no such collection")
 	}
-	_, err = s.send(ctx, ns.DB(), command("emptycapped", ns.Collection()))
+	d := deed{db: ns.DB(), name: "emptycapped", first: ns.Collection(), meant: coll}
+	_, err = s.send(ctx, d)
 	if codeOf(err) != servererr.CommandNotFound {
 		return ns, err
 	}
 	statement := bsoncore.NewDocumentBuilder().
 		AppendDocument("q", bsoncore.NewDocumentBuilder().Build()).AppendInt32("limit", 0).Build()
-	return ns, s.write(ctx, ns.DB(), command("delete", ns.Collection()).
-		AppendArray("deletes", bsoncore.NewArrayBuilder().AppendDocument(statement).Build()))
+	deletes := bsoncore.NewArrayBuilder().AppendDocument(statement).Build()
+	d.name, d.rest = "delete", fields{{"deletes", bson.RawValue{Type: bson.TypeArray, Value: deletes}}}
+	reply, err := s.send(ctx, d)
+	if err != nil {
+		return ns, err
+	}
+	refused, err := call.WriteErrors(reply)
+	if err == nil && len(refused) > 0 {
+		err = &refused[0].Error
+	}
+	return ns, err
 }
 
 // drop removes a collection, a time-series collection, or, as system.views, all
@@ -80,9 +92,11 @@ func (s *step) dropOne(ctx context.Context, ns oplog.Namespace) error {
 // the time-series collection, as long as it is there.
 func (s *step) dropNow(ctx context.Context, ns oplog.Namespace) error {
 	names := []oplog.Namespace{ns}
-	if coll, exists, err := s.cfg.Catalog.Get(ctx, ns); err != nil {
+	meant, exists, err := s.cfg.Catalog.Get(ctx, ns)
+	if err != nil {
 		return err
-	} else if exists && coll.Type == catalog.TypeTimeseries {
+	}
+	if exists && meant.Type == catalog.TypeTimeseries {
 		names = append(names, ns.Buckets()) // they go with it, and may come again
 	}
 	if ns.IsBuckets() {
@@ -91,11 +105,13 @@ func (s *step) dropNow(ctx context.Context, ns oplog.Namespace) error {
 		if coll, exists, err := s.cfg.Catalog.Get(ctx, series); err != nil {
 			return err
 		} else if exists && coll.Type == catalog.TypeTimeseries {
-			ns = series
+			ns, meant = series, coll
 		}
 	}
-	_, err := s.send(ctx, ns.DB(), command("drop", ns.Collection()))
-	if err != nil {
+	if !exists {
+		return s.diverged(ns, "it is gone")
+	}
+	if _, err := s.send(ctx, deed{db: ns.DB(), name: "drop", first: ns.Collection(), meant: meant}); err != nil {
 		return err
 	}
 	return s.cfg.Catalog.Refresh(ctx, names...)
@@ -170,7 +186,7 @@ func (s *step) dropDatabase(ctx context.Context) (oplog.Namespace, error) {
 		}
 	}
 	// Not by what was dropped just now: an interrupted attempt may have dropped more.
-	held, err := Held(ctx, s.cfg.Target, s.cfg.MetaDB, s.cfg.Link)
+	held, err := Held(ctx, s.sight, s.cfg.MetaDB, s.cfg.Link)
 	if err != nil {
 		return "", err
 	}

@@ -95,6 +95,9 @@ func isTyped(err error) bool {
 	if _, ok := errors.AsType[*UniqueError](err); ok {
 		return true
 	}
+	if _, ok := errors.AsType[*LateError](err); ok {
+		return true
+	}
 	if _, ok := errors.AsType[*IndexError](err); ok {
 		return true
 	}

@@ -90,7 +90,7 @@ func FuzzApply(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		exec, err := ddl.New(ddl.Config{Target: target, Catalog: cat, Scope: sc, Link: "l"})
+		exec, err := ddl.New(ddl.Config{Target: target, Fence: plain{target}, Catalog: cat, Scope: sc, Link: "l"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -91,7 +91,7 @@ func (s *step) heldFilter(ns oplog.Namespace) *bsoncore.DocumentBuilder {
 
 // held reads what is held of a collection.
 func (s *step) held(ctx context.Context, ns oplog.Namespace) (Specs, error) {
-	return readHeld(ctx, s.cfg.Target, s.cfg.MetaDB, s.heldFilter(ns).Build())
+	return readHeld(ctx, s.sight, s.cfg.MetaDB, s.heldFilter(ns).Build())
 }
 
 func (h Specs) find(index string) (HeldSpec, bool) {
@@ -128,7 +128,7 @@ func (s *step) hold(ctx context.Context, h *HeldSpec) error {
 		AppendBoolean("upsert", true).
 		Build()
 	cmd := command("update", heldCollection).AppendArray("updates", bsoncore.NewArrayBuilder().AppendDocument(update).Build())
-	if err := s.write(ctx, s.cfg.MetaDB, cmd); err != nil {
+	if err := s.write(ctx, cmd); err != nil {
 		return fmt.Errorf("keep what is held of %s: %w", h.NS, err)
 	}
 	s.cfg.Observer.Tell(SpecHeld{OpTime: s.op.OpTime, NS: h.NS, Index: h.Index, Fields: h.Fields, Absent: h.Absent, Again: s.again})
@@ -139,7 +139,7 @@ func (s *step) hold(ctx context.Context, h *HeldSpec) error {
 func (s *step) release(ctx context.Context, filter *bsoncore.DocumentBuilder) error {
 	statement := bsoncore.NewDocumentBuilder().AppendDocument("q", filter.Build()).AppendInt32("limit", 0).Build()
 	cmd := command("delete", heldCollection).AppendArray("deletes", bsoncore.NewArrayBuilder().AppendDocument(statement).Build())
-	if err := s.write(ctx, s.cfg.MetaDB, cmd); err != nil {
+	if err := s.write(ctx, cmd); err != nil {
 		return fmt.Errorf("forget what is held: %w", err)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,6 +66,13 @@ func (s *server) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	}
 	body := slices.Clone(cmd.Body[:len(cmd.Body)-1])
 	body = bsoncore.AppendStringElement(body, "$db", cmd.DB)
+	if cmd.Sequence != "" {
+		docs := bsoncore.NewArrayBuilder()
+		for _, doc := range cmd.Docs {
+			docs.AppendDocument(bsoncore.Document(doc))
+		}
+		body = bsoncore.AppendArrayElement(body, cmd.Sequence, docs.Build())
+	}
 	body = append(body, 0)
 	body = bson.Raw(bsoncore.UpdateLength(body, 0, int32(len(body))))
 	if ctx.Err() != nil {
@@ -183,12 +191,43 @@ func newBench(t testing.TB, dialect string, unique ddl.UniqueIndexes, names scop
 	}
 	b := &bench{server: connect(t, dialect)}
 	b.cfg = ddl.Config{
-		Target: b.server, Scope: sc, Link: "link", UniqueIndexes: unique,
+		Target: b.server, Fence: open{b.server}, Scope: sc, Link: "link", UniqueIndexes: unique,
 		Observer: func(e event.Event) { b.events = append(b.events, e) },
 	}
 	b.restart(t)
 	return b
 }
+
+// number is one that no transaction had, one is held by who has a transaction.
+var (
+	number atomic.Int64
+	one    sync.Mutex
+)
+
+// open is a fence that lets everything through.
+type open struct{ target call.Caller }
+
+func (open) Check(context.Context) error { return nil }
+
+func (o open) Within(ctx context.Context, work func(call.Caller) error) error {
+	one.Lock()
+	defer one.Unlock()
+	// As of a link that is held: the next transaction ends one that was cut off.
+	txn := call.NewSession(o.target, call.SessionID("link"), number.Add(1<<20)).Begin()
+	if err := work(txn); err != nil {
+		txn.Abort(ctx)
+		return err
+	}
+	_, err := txn.Commit(ctx, true)
+	return err
+}
+
+// plain is one that does not know of transactions.
+type plain struct{ target call.Caller }
+
+func (plain) Check(context.Context) error { return nil }
+
+func (p plain) Within(_ context.Context, work func(call.Caller) error) error { return work(p.target) }
 
 // restart begins with nothing in memory.
 func (b *bench) restart(t testing.TB) {

@@ -28,7 +28,7 @@ func (s *step) createIndexes(ctx context.Context) (oplog.Namespace, error) {
 	if err != nil || coll == nil {
 		return ns, err
 	}
-	present, err := catalog.Indexes(ctx, s.cfg.Target, ns)
+	present, err := catalog.Indexes(ctx, s.sight, ns)
 	if err != nil {
 		return ns, err
 	}
@@ -212,8 +212,10 @@ func (s *step) make(ctx context.Context, coll *catalog.Collection, specs []*Held
 	ns := coll.NS
 	// By default the build would wait for every member that votes, even one that
 	// is down.
-	_, err := s.send(ctx, ns.DB(), command("createIndexes", ns.Collection()).
-		AppendArray("indexes", list.Build()).AppendString("commitQuorum", "majority"))
+	_, err := s.send(ctx, deed{
+		db: ns.DB(), name: "createIndexes", first: ns.Collection(), meant: coll, builds: true,
+		rest: fields{{"indexes", bson.RawValue{Type: bson.TypeArray, Value: list.Build()}}, {"commitQuorum", stringValue("majority")}},
+	})
 	return err
 }
 
@@ -317,7 +319,7 @@ func (s *step) holdIndex(ctx context.Context, index string) (oplog.Namespace, er
 	if err != nil || coll == nil {
 		return ns, err
 	}
-	present, err := catalog.Indexes(ctx, s.cfg.Target, ns)
+	present, err := catalog.Indexes(ctx, s.sight, ns)
 	if err != nil || hasIndex(present, index) {
 		return ns, err
 	}
@@ -377,6 +379,14 @@ func (s *step) revive(ctx context.Context, ns oplog.Namespace) error {
 	return nil
 }
 
+// dropIndex removes an index that is there.
+func (s *step) dropIndex(ctx context.Context, coll *catalog.Collection, name string) error {
+	_, err := s.send(ctx, deed{
+		db: coll.NS.DB(), name: "dropIndexes", first: coll.NS.Collection(), rest: fields{{"index", stringValue(name)}}, meant: coll,
+	})
+	return err
+}
+
 // dropIndexes removes an index.
 func (s *step) dropIndexes(ctx context.Context) (oplog.Namespace, error) {
 	entry, err := s.op.DropIndexes()
@@ -388,14 +398,14 @@ func (s *step) dropIndexes(ctx context.Context) (oplog.Namespace, error) {
 	if err != nil || coll == nil {
 		return ns, err
 	}
-	present, err := catalog.Indexes(ctx, s.cfg.Target, ns)
+	present, err := catalog.Indexes(ctx, s.sight, ns)
 	if err != nil {
 		return ns, err
 	}
 	h, wasHeld := held.find(entry.Name)
 	switch {
 	case hasIndex(present, entry.Name):
-		if _, err := s.send(ctx, ns.DB(), command("dropIndexes", ns.Collection()).AppendString("index", entry.Name)); err != nil {
+		if err := s.dropIndex(ctx, coll, entry.Name); err != nil {
 			return ns, err
 		}
 	case h.Absent:

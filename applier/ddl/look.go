@@ -2,6 +2,7 @@ package ddl
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/oplogrep/replicator/internal/servererr"
@@ -14,12 +15,20 @@ const maxLooks = 3
 // contradicts tells whether the target refused because it has something else than
 // the catalog.
 func contradicts(err error) bool {
+	if _, changed := errors.AsType[*changedError](err); changed {
+		return true
+	}
 	switch codeOf(err) {
-	case servererr.NamespaceNotFound, servererr.NamespaceExists, servererr.IndexNotFound:
+	case servererr.NamespaceNotFound, servererr.NamespaceExists, servererr.IndexNotFound, servererr.CollectionUUIDMismatch:
 		return !isTyped(err)
 	default:
 		return false
 	}
+}
+
+// expired tells whether a command was ended because of its time limit.
+func expired(err error) bool {
+	return codeOf(err) == servererr.MaxTimeMSExpired && !isTyped(err)
 }
 
 // lookAgain reads anew what the operation is about.

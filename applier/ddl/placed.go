@@ -37,7 +37,7 @@ func (r *renaming) runPlaced(ctx context.Context, src, dst *catalog.Collection) 
 		}
 		dst = nil
 	}
-	if err := r.move(ctx, dst != nil); err != nil {
+	if err := r.move(ctx, src, dst); err != nil {
 		return err
 	}
 	return r.follow(ctx)
@@ -87,7 +87,7 @@ func (r *renaming) note(ctx context.Context, uuid oplog.UUID) error {
 		AppendBoolean("upsert", true).
 		Build()
 	cmd := command("update", notesCollection).AppendArray("updates", bsoncore.NewArrayBuilder().AppendDocument(update).Build())
-	if err := r.write(ctx, r.cfg.MetaDB, cmd); err != nil {
+	if err := r.write(ctx, cmd); err != nil {
 		return fmt.Errorf("note the rename of %s to %s: %w", r.from, r.to, err)
 	}
 	return nil
@@ -110,7 +110,7 @@ func (r *renaming) noted(ctx context.Context, uuid oplog.UUID) (bool, error) {
 	cmd := command("find", notesCollection).
 		AppendDocument("filter", bsoncore.Document(r.noteOf(uuid))).
 		AppendInt32("limit", 1).AppendBoolean("singleBatch", true)
-	docs, err := catalog.ReadAll(ctx, r.cfg.Target, r.cfg.MetaDB, bson.Raw(cmd.Build()))
+	docs, err := catalog.ReadAll(ctx, r.sight, r.cfg.MetaDB, bson.Raw(cmd.Build()))
 	if err != nil {
 		return false, fmt.Errorf("look whether %s was renamed to %s: %w", r.from, r.to, err)
 	}

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
-
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -70,7 +68,7 @@ func (r *renaming) run(ctx context.Context) error {
 		if r.drops && r.again == Once {
 			return r.diverged(r.from, "there is no %s to be replaced", r.to)
 		}
-		err = r.move(ctx, false)
+		err = r.move(ctx, src, nil)
 	case hasSrc:
 		err = r.onto(ctx, src, dst)
 	case !hasDst && r.again == Copied:
@@ -98,11 +96,11 @@ func (r *renaming) onto(ctx context.Context, src, dst *catalog.Collection) error
 		if err := r.dropNow(ctx, r.to); err != nil {
 			return err
 		}
-		return r.move(ctx, false)
+		return r.move(ctx, src, nil)
 	case dst.Type != catalog.TypeCollection:
 		return r.diverged(r.from, "%s is a %s", r.to, dst.Type)
 	case r.drops && (r.again != Copied || own), own:
-		return r.move(ctx, true)
+		return r.move(ctx, src, dst)
 	case r.drops:
 		return r.resync(r.source, "the copy has both %s and %s, and which of them is the one that was renamed cannot be told",
 			r.from, r.to)
@@ -116,13 +114,12 @@ func (r *renaming) onto(ctx context.Context, src, dst *catalog.Collection) error
 	return r.diverged(r.from, "%s exists, and the log does not replace it", r.to)
 }
 
-// move renames on the target.
-func (r *renaming) move(ctx context.Context, replace bool) error {
-	cmd := bsoncore.NewDocumentBuilder().AppendString("renameCollection", string(r.from)).AppendString("to", string(r.to))
-	if replace {
-		cmd.AppendBoolean("dropTarget", true)
-	}
-	_, err := r.send(ctx, "admin", cmd)
+// move renames a collection on the target, in place of over if that is not nil.
+func (r *renaming) move(ctx context.Context, src, over *catalog.Collection) error {
+	_, err := r.send(ctx, deed{
+		db: "admin", name: "renameCollection", first: string(r.from), rest: fields{{"to", stringValue(string(r.to))}},
+		meant: src, over: over,
+	})
 	return err
 }
 

@@ -3,7 +3,6 @@ package ddl
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -23,43 +22,63 @@ const (
 
 // send runs a command that is built without its write concern, and waits for a
 // majority. Where the target says that other work is in the way it did nothing,
-// and is asked again until ctx ends.
-func (s *step) send(ctx context.Context, db string, cmd *bsoncore.DocumentBuilder) (bson.Raw, error) {
-	majority := bsoncore.NewDocumentBuilder().AppendString("w", "majority").Build()
-	body := bson.Raw(cmd.AppendDocument("writeConcern", majority).Build())
+// and is asked again until ctx ends, or the link is not held any more.
+func (s *step) send(ctx context.Context, d deed) (bson.Raw, error) {
+	var reply bson.Raw
+	err := s.patiently(ctx, false, func() (err error) {
+		reply, err = s.run(ctx, &d)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return reply, nil
+}
+
+// patiently tries something until it is done, or refused for other reasons than
+// that other work is in the way. Of a transaction, nothing was done then.
+func (s *step) patiently(ctx context.Context, inTxn bool, try func() error) error {
 	for wait := shortestWait; ; wait = min(wait*2, longestWait) {
-		reply, err := s.cfg.Target.Call(ctx, call.Command{DB: db, Body: body})
-		if err == nil {
-			if concern := call.ConcernError(reply); concern != nil {
-				return nil, fmt.Errorf("wait for a majority: %w", concern)
-			}
-			return reply, nil
-		}
-		if !busy(err) {
-			return nil, err
+		err := try()
+		if err == nil || !busy(err) && (!inTxn || call.FateOf(err) != call.Again) {
+			return err
 		}
 		if wait == shortestWait {
 			s.cfg.Observer.Tell(Waiting{OpTime: s.op.OpTime, Name: s.name(), Err: err})
 		}
-		timer := time.NewTimer(wait/2 + rand.N(wait/2)) //nolint:gosec // spreads load, keeps no secret
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, context.Cause(ctx)
+		if err := pause(ctx, wait); err != nil {
+			return err
 		}
+	}
+}
+
+// pause waits, by a half of it at random.
+func pause(ctx context.Context, wait time.Duration) error {
+	timer := time.NewTimer(wait/2 + rand.N(wait/2)) //nolint:gosec // spreads load, keeps no secret
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
 // busy tells whether a refusal is because of work that ends by itself, or because
 // the target has no room for the command just then.
 func busy(err error) bool {
+	if errors.Is(err, call.ErrTooLate) {
+		return true
+	}
 	e, ok := errors.AsType[*servererr.Error](err)
 	return ok && (e.Kind() == servererr.Transient || e.Kind() == servererr.Split)
 }
 
 // codeOf returns the code of a target's refusal, 0 for any other error.
 func codeOf(err error) servererr.Code {
+	if _, late := errors.AsType[*LateError](err); late {
+		return 0
+	}
 	if e, ok := errors.AsType[*servererr.Error](err); ok {
 		return e.Code
 	}
@@ -71,18 +90,8 @@ func command(name, collection string) *bsoncore.DocumentBuilder {
 	return bsoncore.NewDocumentBuilder().AppendString(name, collection)
 }
 
-// write runs an insert, update or delete and fails where a statement does.
-func (s *step) write(ctx context.Context, db string, cmd *bsoncore.DocumentBuilder) error {
-	reply, err := s.send(ctx, db, cmd)
-	if err != nil {
-		return err
-	}
-	refused, err := call.WriteErrors(reply)
-	if err != nil {
-		return err
-	}
-	if len(refused) > 0 {
-		return &refused[0].Error
-	}
-	return nil
+// write runs an insert, update or delete on the metadata, and fails where a
+// statement does.
+func (s *step) write(ctx context.Context, cmd *bsoncore.DocumentBuilder) error {
+	return s.within(ctx, call.Command{DB: s.cfg.MetaDB, Body: bson.Raw(cmd.Build())})
 }

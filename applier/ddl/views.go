@@ -164,7 +164,7 @@ func (s *step) createView(ctx context.Context, ns oplog.Namespace, def viewDef) 
 	if def.collation != nil {
 		f = append(f, field{"collation", documentValue(def.collation)})
 	}
-	if _, err := s.send(ctx, ns.DB(), f.appendTo(command("create", ns.Collection()))); err != nil {
+	if _, err := s.send(ctx, deed{db: ns.DB(), name: "create", first: ns.Collection(), rest: f}); err != nil {
 		return s.unlessLater(ns, err)
 	}
 	return s.cfg.Catalog.Refresh(ctx, ns)
@@ -251,7 +251,7 @@ func (s *step) updateView(ctx context.Context, source, ns oplog.Namespace) error
 		return s.createView(ctx, ns, def)
 	}
 	f := fields{{"viewOn", stringValue(def.on)}, {"pipeline", bson.RawValue{Type: bson.TypeArray, Value: def.pipeline}}}
-	if _, err := s.send(ctx, ns.DB(), f.appendTo(command("collMod", ns.Collection()))); err != nil {
+	if _, err := s.send(ctx, deed{db: ns.DB(), name: "collMod", first: ns.Collection(), rest: f, meant: coll}); err != nil {
 		return s.unlessLater(ns, err)
 	}
 	return s.cfg.Catalog.Refresh(ctx, ns)

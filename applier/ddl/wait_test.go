@@ -61,7 +61,7 @@ func create(t *testing.T, target call.Caller, observer event.Observer) (*ddl.Exe
 	if err != nil {
 		t.Fatal(err)
 	}
-	exec, err := ddl.New(ddl.Config{Target: target, Catalog: cat, Scope: sc, Link: "link", Observer: observer})
+	exec, err := ddl.New(ddl.Config{Target: target, Fence: plain{target}, Catalog: cat, Scope: sc, Link: "link", Observer: observer})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestWaits(t *testing.T) {
 		{servererr.ExceededMemoryLimit, true},
 		{servererr.IndexBuildAborted, false},
 		{servererr.Interrupted, false},
-		{servererr.MaxTimeMSExpired, false},
+		{servererr.MaxTimeMSExpired, true},
 	} {
 		t.Run(c.code.String(), func(t *testing.T) {
 			t.Parallel()
@@ -143,7 +143,7 @@ func TestConcern(t *testing.T) {
 		}, nil
 	})
 	exec, op := create(t, target, nil)
-	err := exec.Apply(t.Context(), op, ddl.Once)
+	err := exec.Apply(t.Context(), op, ddl.Copied) // not in a transaction
 	if e, ok := errors.AsType[*servererr.Error](err); !ok || e.Code != servererr.PrimarySteppedDown {
 		t.Error(err)
 	}
@@ -152,7 +152,7 @@ func TestConcern(t *testing.T) {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	_, err := ddl.New(ddl.Config{UniqueIndexes: 7})
-	const want = "ddl: no target\nddl: no catalog\nddl: no scope\nddl: the link has no name\nddl: unknown policy 7 for unique indexes"
+	const want = "ddl: no target\nddl: no fence\nddl: no catalog\nddl: no scope\nddl: the link has no name\nddl: unknown policy 7 for unique indexes"
 	if err == nil || err.Error() != want {
 		t.Error(err)
 	}

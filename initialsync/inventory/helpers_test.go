@@ -198,6 +198,21 @@ func (s *server) state(t testing.TB) memstore.State {
 	return state
 }
 
+// fence is one that lets everything through.
+type fence struct{ target call.Caller }
+
+func (fence) Check(context.Context) error { return nil }
+
+func (f fence) Within(ctx context.Context, work func(call.Caller) error) error {
+	txn := call.NewSession(f.target, call.NewSessionID(), 1).Begin()
+	if err := work(txn); err != nil {
+		txn.Abort(ctx)
+		return err
+	}
+	_, err := txn.Commit(ctx, true)
+	return err
+}
+
 // executor carries out operations on a target.
 func (s *server) executor(t testing.TB, names scope.Config, unique ddl.UniqueIndexes) *ddl.Executor {
 	t.Helper()
@@ -205,7 +220,7 @@ func (s *server) executor(t testing.TB, names scope.Config, unique ddl.UniqueInd
 	if err != nil {
 		t.Fatal(err)
 	}
-	exec, err := ddl.New(ddl.Config{Target: s, Catalog: all, Scope: newScope(t, names), Link: "link", UniqueIndexes: unique})
+	exec, err := ddl.New(ddl.Config{Target: s, Fence: fence{s}, Catalog: all, Scope: newScope(t, names), Link: "link", UniqueIndexes: unique})
 	if err != nil {
 		t.Fatal(err)
 	}

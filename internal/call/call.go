@@ -2,7 +2,9 @@ package call
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -30,7 +32,17 @@ type Command struct {
 	Sequence string
 	// Docs are that array's elements.
 	Docs []bson.Raw
+	// SendBy, if it is not zero, is the time by which Call has to have sent it. What
+	// cannot be sent by then, because no server or connection was free, or because
+	// the process was stopped, is not sent at all: ErrTooLate.
+	SendBy time.Time
 }
+
+// ErrTooLate is a command that was not sent, as its time to be sent had passed.
+var ErrTooLate = errors.New("not sent: there was no connection for it in time")
+
+// Overdue tells whether it is too late to send the command.
+func (c *Command) Overdue() bool { return !c.SendBy.IsZero() && time.Now().After(c.SendBy) }
 
 // LostError is a command without an answer: it may have been carried out, or may
 // still be.

@@ -89,6 +89,9 @@ func (s *sender) exchange(ctx context.Context, srv *topology.Server, conn *mnet.
 		defer cancel(nil)
 		defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
 	}
+	if cmd.Overdue() {
+		return nil, verdict{}, fmt.Errorf("mdb: a command to %s: %w", host, call.ErrTooLate)
+	}
 	if err = conn.Write(within, wm); err == nil {
 		var answer []byte
 		if answer, err = conn.Read(within); err == nil {

@@ -39,6 +39,7 @@ func Run(t *testing.T, open func(t *testing.T) Deployment) {
 		run  func(t *testing.T, d *Deployment)
 	}{
 		{"reply", testReply},
+		{"send by", testSendBy},
 		{"refusal", testRefusal},
 		{"write error", testWriteError},
 		{"sequence", testSequence},
@@ -114,6 +115,23 @@ func count(t *testing.T, c call.Caller, coll string) int64 {
 		t.Fatalf("count %s has no n", coll)
 	}
 	return n
+}
+
+// testSendBy: what could not be sent in time is not sent.
+func testSendBy(t *testing.T, d *Deployment) {
+	cmd := call.Command{DB: db, Body: Doc(t, bson.D{
+		{Key: "insert", Value: "sendBy"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}}}},
+	}), SendBy: time.Now().Add(-time.Millisecond)}
+	if _, err := d.Primary.Call(t.Context(), cmd); !errors.Is(err, call.ErrTooLate) {
+		t.Errorf("too late: %v", err)
+	}
+	if n := count(t, d.Primary, "sendBy"); n != 0 {
+		t.Errorf("it was sent: %d documents", n)
+	}
+	cmd.SendBy = time.Now().Add(time.Minute)
+	if _, err := d.Primary.Call(t.Context(), cmd); err != nil {
+		t.Error(err)
+	}
 }
 
 func testReply(t *testing.T, d *Deployment) {

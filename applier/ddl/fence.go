@@ -1,0 +1,367 @@
+package ddl
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Fence is the right to change the target: the link, as it is held. What it says
+// may be out of date by the time that it says it.
+type Fence interface {
+	// Check returns an error if the link is not held any more, or if that is not
+	// known. It is asked right before every command that changes the target.
+	Check(ctx context.Context) error
+	// Within runs work in a transaction of the target that is committed, with a
+	// majority, only if the link is still held then. It may run work again.
+	Within(ctx context.Context, work func(txn call.Caller) error) error
+}
+
+const (
+	// sendWithin is by when a command has to be sent after its process was found to
+	// hold the link: to take it over, and to carry out anything, takes the next one
+	// several round trips, of which each is committed by a majority.
+	sendWithin = time.Second
+	// endWithin is how long the target may work on a command that it cannot hold to
+	// what is meant by it: it waits for locks, mostly. Such a command does not wait
+	// in the target while another process takes over and goes on.
+	endWithin = 10 * time.Second
+	// tellWithin is how long it may take to find out that a command was late, and to
+	// say so, after everything else has ended.
+	tellWithin = 30 * time.Second
+	// uuidWire is the wire version of the first server that takes collectionUUID: 6.0.
+	uuidWire = 17
+)
+
+// LateError is a command that was carried out, or may have been, although another
+// process had taken the link over: it was on its way, or its process stood still.
+// The target could not be told which collection was meant. What it may have hit
+// has to be looked at, or copied again.
+type LateError struct {
+	OpTime oplog.OpTime
+	// Name is the command's name, NS the target's namespace.
+	Name string
+	NS   oplog.Namespace
+	// Source is the source's name of NS, empty if it has none.
+	Source oplog.Namespace
+	// Err is the refusal of the fence.
+	Err error
+}
+
+func (e *LateError) Error() string {
+	return fmt.Sprintf("ddl: %s %s of %s was sent when another process had the link already, and may have hit what that one had made: "+
+		"compare %s with the source, and copy it again if it differs (replicator resync): %v", e.Name, e.NS, e.OpTime, e.NS, e.Err)
+}
+
+// Unwrap returns the refusal of the fence.
+func (e *LateError) Unwrap() error { return e.Err }
+
+// deed is a command that changes the target.
+type deed struct {
+	db   string
+	name string
+	// first is the command's first field, rest are the others.
+	first string
+	rest  fields
+	// meant is what has the command's name, as it is known; nil where nothing has it.
+	meant *catalog.Collection
+	// over is what a rename replaces, nil for nothing.
+	over *catalog.Collection
+	// builds tells that it may take as long as there are documents.
+	builds bool
+}
+
+// ns is what the command is about, on the target.
+func (d *deed) ns() oplog.Namespace {
+	if d.name == "renameCollection" {
+		return oplog.Namespace(d.first)
+	}
+	return oplog.NewNamespace(d.db, d.first)
+}
+
+// body builds the command. By UUID it names the collections that it means.
+func (d *deed) body(byUUID bool) bson.Raw {
+	doc := d.rest.appendTo(command(d.name, d.first))
+	if d.over != nil && !byUUID {
+		doc.AppendBoolean("dropTarget", true)
+	}
+	if byUUID {
+		if d.over != nil {
+			doc.AppendBinary("dropTarget", bson.TypeBinaryUUID, d.over.UUID[:])
+		}
+		doc.AppendBinary("collectionUUID", bson.TypeBinaryUUID, d.meant.UUID[:])
+	}
+	if !d.builds && !(byUUID && d.final()) {
+		doc.AppendInt64("maxTimeMS", endWithin.Milliseconds())
+	}
+	majority := bsoncore.NewDocumentBuilder().AppendString("w", "majority").Build()
+	return bson.Raw(doc.AppendDocument("writeConcern", majority).Build())
+}
+
+// hasUUID tells whether the command can say by UUID what it means, if the server
+// takes one. Views have none, and a time-series collection is a view to the
+// commands that take one (jstests/core/timeseries/timeseries_collection_uuid.js).
+//
+//	create                        no UUID yet: nothing must have the name
+//	drop, dropIndexes, collMod,
+//	createIndexes, delete         collectionUUID
+//	renameCollection              collectionUUID, and dropTarget: UUID
+//	emptycapped, dropDatabase     never: the former is for servers under test, the
+//	                              latter is not sent at all
+//
+// since 6.0, under the feature compatibility version 6.0
+// (jstests/core/collection_uuid_*.js; drop_indexes.idl, coll_mod.cpp).
+func (d *deed) hasUUID() bool {
+	return d.meant != nil && d.meant.Type == catalog.TypeCollection && d.meant.NS == d.ns() && d.name != "emptycapped"
+}
+
+// final tells whether the command, sent by UUID, can be carried out once at most: it
+// takes a collection away, and no other one will ever have its UUID. Any other may
+// meet the collection that it means after the next holder has done what it asks for,
+// and more: an index dropped and built again, a collection renamed and renamed back.
+func (d *deed) final() bool { return d.name == "drop" || d.over != nil }
+
+// gate is the one way to the target's data for commands. Everything that changes
+// it goes through run or within.
+type gate struct {
+	target call.Caller
+	fence  Fence
+	// uuids says whether the target takes collectionUUID; nil while it was not asked.
+	uuids *bool
+}
+
+// readOnly is a target that cannot be changed.
+type readOnly struct{ target call.Caller }
+
+// Call implements call.Caller for commands that change nothing.
+func (r readOnly) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	it := rawbson.NewIter(cmd.Body)
+	it.Next()
+	switch it.Name() {
+	case "find", "getMore", "listCollections", "listIndexes", "hello":
+		return r.target.Call(ctx, cmd)
+	}
+	return nil, fmt.Errorf("ddl: %s is sent past the fence", it.Name())
+}
+
+// takesUUID finds out whether the target takes collectionUUID.
+func (g *gate) takesUUID(ctx context.Context) (bool, error) {
+	if g.uuids == nil {
+		reply, err := g.target.Call(ctx, call.Command{DB: "admin", Body: bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("hello", 1).Build())})
+		if err != nil && codeOf(err) != servererr.CommandNotFound { // before 4.4.2
+			return false, fmt.Errorf("ask the target for its version: %w", err)
+		}
+		e, _ := rawbson.Lookup(reply, "maxWireVersion")
+		version, _ := e.Int64()
+		takes := version >= uuidWire
+		g.uuids = &takes
+	}
+	return *g.uuids, nil
+}
+
+// refusesUUID tells whether a refusal is of the argument: the server is not what it
+// was, or its feature compatibility version is an older one.
+func refusesUUID(err error) bool {
+	const unknownField = 40415
+	switch codeOf(err) {
+	case unknownField, servererr.InvalidOptions, servererr.TypeMismatch, servererr.BadValue:
+		text := err.Error()
+		return strings.Contains(text, "collectionUUID") || strings.Contains(text, "dropTarget")
+	default:
+		return false
+	}
+}
+
+// run sends a command once, if the link is held.
+func (s *step) run(ctx context.Context, d *deed) (bson.Raw, error) {
+	if d.hasUUID() {
+		takes, err := s.gate.takesUUID(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if takes {
+			reply, err := s.sendNow(ctx, d.db, d.body(true))
+			if !refusesUUID(err) {
+				return s.answered(ctx, d, d.final(), reply, err)
+			}
+			*s.gate.uuids = false
+		}
+	}
+	if err := s.asMeant(ctx, d); err != nil {
+		return nil, err
+	}
+	reply, err := s.sendNow(ctx, d.db, d.body(false))
+	return s.answered(ctx, d, false, reply, err)
+}
+
+// answered is what came of a command that was sent. Fenced tells that the target
+// has held it to what it was meant for.
+func (s *step) answered(ctx context.Context, d *deed, fenced bool, reply bson.Raw, err error) (bson.Raw, error) {
+	if fenced || errors.Is(err, errNotSent) || busy(err) {
+		return reply, err
+	}
+	if late := s.late(ctx, d, err); late != nil {
+		return nil, late
+	}
+	return reply, err
+}
+
+// late finds out whether a command that the target could not hold to what is meant
+// was carried out, as err says, when another process had the link. Nothing but this
+// process can tell that, whatever else has ended it meanwhile.
+func (s *step) late(ctx context.Context, d *deed, err error) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), tellWithin)
+	defer stop()
+	lost := s.askAgain(ctx)
+	if lost == nil || ctx.Err() != nil {
+		return nil // What became of the link is found out by the next attempt.
+	}
+	if contradicts(err) || codeOf(err) == servererr.CommandNotFound {
+		return lost // it was late, and did nothing
+	}
+	e := &LateError{OpTime: s.op.OpTime, Name: d.name, NS: d.ns(), Err: lost}
+	e.Source, _ = s.cfg.Scope.Source(d.ns())
+	if s.cfg.Late != nil {
+		s.cfg.Late(ctx, e)
+	}
+	return e
+}
+
+// errNotSent is a command that was not sent.
+var errNotSent = errors.New("not sent")
+
+// sendNow sends a command right after the link was found to be held.
+func (s *step) sendNow(ctx context.Context, db string, body bson.Raw) (bson.Raw, error) {
+	asked := time.Now()
+	if err := s.gate.fence.Check(ctx); err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotSent, err)
+	}
+	reply, err := s.gate.target.Call(ctx, call.Command{DB: db, Body: body, SendBy: asked.Add(sendWithin)})
+	if errors.Is(err, call.ErrTooLate) {
+		return nil, fmt.Errorf("%w: %w", errNotSent, err)
+	}
+	if err == nil {
+		if concern := call.ConcernError(reply); concern != nil {
+			return nil, fmt.Errorf("wait for a majority: %w", concern)
+		}
+	}
+	return reply, err
+}
+
+// asMeant finds what the command means under its name still. Where the server does
+// not do that this is what comes closest.
+func (s *step) asMeant(ctx context.Context, d *deed) error {
+	for _, want := range []*catalog.Collection{d.meant, d.over} {
+		if want == nil {
+			continue // what is there by now the server does not overwrite
+		}
+		names := []oplog.Namespace{want.NS}
+		if want.Type == catalog.TypeTimeseries {
+			names = append(names, want.NS.Buckets())
+		}
+		for _, ns := range names {
+			known, _, err := s.cfg.Catalog.Get(ctx, ns)
+			if err != nil {
+				return err
+			}
+			if ns == want.NS {
+				known = want
+			}
+			found, err := catalog.Look(ctx, s.sight, ns)
+			if err != nil {
+				return err
+			}
+			if !same(known, found) {
+				return &changedError{ns: ns, was: known, is: found}
+			}
+		}
+	}
+	return nil
+}
+
+// changedError is a name that does not stand for what it did.
+type changedError struct {
+	ns      oplog.Namespace
+	was, is *catalog.Collection
+}
+
+func (e *changedError) Error() string {
+	switch {
+	case e.is == nil:
+		return fmt.Sprintf("%s is gone", e.ns)
+	case e.was == nil:
+		return fmt.Sprintf("%s is there again", e.ns)
+	case e.is.Type == e.was.Type && e.is.UUID != e.was.UUID:
+		return fmt.Sprintf("%s is another %s (%s, not %s)", e.ns, e.is.Type, e.is.UUID, e.was.UUID)
+	case e.is.Type == e.was.Type:
+		return fmt.Sprintf("%s is another %s", e.ns, e.is.Type)
+	}
+	return fmt.Sprintf("%s is a %s, not a %s", e.ns, e.is.Type, e.was.Type)
+}
+
+// same tells whether two looks saw one and the same collection or view.
+func same(a, b *catalog.Collection) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Type == b.Type && a.UUID == b.UUID && (a.Type != catalog.TypeView || bytes.Equal(a.Options, b.Options))
+}
+
+// askAgain asks whether the link is still held until there is an answer: the
+// error, or nil, is not about the way to the target.
+func (s *step) askAgain(ctx context.Context) error {
+	for wait := shortestWait; ; wait = min(wait*2, longestWait) {
+		err := s.gate.fence.Check(ctx)
+		if err == nil || !passes(err) {
+			return err
+		}
+		if e := pause(ctx, wait); e != nil {
+			return e
+		}
+	}
+}
+
+// passes tells whether an error of a read says nothing of what was to be read.
+func passes(err error) bool {
+	if lost, ok := errors.AsType[*call.LostError](err); ok {
+		return !lost.Refused
+	}
+	_, refused := errors.AsType[*servererr.Error](err)
+	return refused && !slices.Contains([]servererr.Code{servererr.Unauthorized, servererr.AuthenticationFailed}, codeOf(err))
+}
+
+// within runs writes of documents in one transaction that is only committed if the
+// link is held.
+func (s *step) within(ctx context.Context, cmds ...call.Command) error {
+	return s.patiently(ctx, true, func() error {
+		return s.gate.fence.Within(ctx, func(txn call.Caller) error {
+			for _, cmd := range cmds {
+				reply, err := txn.Call(ctx, cmd)
+				if err != nil {
+					return err
+				}
+				refused, err := call.WriteErrors(reply)
+				if err != nil {
+					return err
+				}
+				if len(refused) > 0 {
+					return &refused[0].Error
+				}
+			}
+			return nil
+		})
+	})
+}

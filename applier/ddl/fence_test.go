@@ -1,0 +1,313 @@
+package ddl_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/scope"
+)
+
+var errLost = errors.New("another process has the link")
+
+// guard is a fence that is scripted.
+type guard struct {
+	check  func() error
+	within func(work func(call.Caller) error) error
+}
+
+func (g guard) Check(context.Context) error { return g.check() }
+
+func (g guard) Within(_ context.Context, work func(call.Caller) error) error { return g.within(work) }
+
+// views answers what a target with a view db.v does, and what it is told to a
+// command that changes it.
+func views(t *testing.T, change func(cmd call.Command) (bson.D, error)) callFunc {
+	return func(cmd call.Command) (bson.Raw, error) {
+		elems, err := cmd.Body.Elements()
+		if err != nil {
+			return nil, err
+		}
+		var reply bson.D
+		switch elems[0].Key() {
+		case "listCollections":
+			reply = bson.D{{Key: "cursor", Value: bson.D{
+				{Key: "id", Value: int64(0)}, {Key: "ns", Value: "db.$cmd.listCollections"},
+				{Key: "firstBatch", Value: bson.A{bson.D{
+					{Key: "name", Value: "v"}, {Key: "type", Value: "view"},
+					{Key: "options", Value: bson.D{{Key: "viewOn", Value: "x"}, {Key: "pipeline", Value: bson.A{}}}}, {Key: "info", Value: bson.D{}},
+				}}},
+			}}}
+		case "drop", "create":
+			if reply, err = change(cmd); err != nil {
+				return nil, err
+			}
+		default:
+			t.Errorf("%s is sent", elems[0].Key())
+		}
+		return bson.Marshal(reply)
+	}
+}
+
+type callFunc func(cmd call.Command) (bson.Raw, error)
+
+func (f callFunc) Call(_ context.Context, cmd call.Command) (bson.Raw, error) { return f(cmd) }
+
+func dropView(t *testing.T, target call.Caller, fence ddl.Fence, late func(context.Context, *ddl.LateError)) (*ddl.Executor, *oplog.Op) {
+	t.Helper()
+	cat, err := catalog.Load(t.Context(), target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc, err := scope.New(scope.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec, err := ddl.New(ddl.Config{Target: target, Fence: fence, Catalog: cat, Scope: sc, Link: "link", Observer: func(event.Event) {}, Late: late})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exec, (&bench{}).operation(t, `d db.system.views {"_id": "db.v"}`)
+}
+
+// TestAsksBeforeEachTry: a command that waits for other work is not sent any more
+// once another process has the link.
+func TestAsksBeforeEachTry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sent, asked := 0, 0
+		target := views(t, func(call.Command) (bson.D, error) {
+			sent++
+			return nil, servererr.New(servererr.LockTimeout, "no")
+		})
+		fence := guard{check: func() error {
+			if asked++; asked > 3 {
+				return errLost
+			}
+			return nil
+		}}
+		exec, op := dropView(t, target, fence, nil)
+		if err := exec.Apply(t.Context(), op, ddl.Once); !errors.Is(err, errLost) || sent != 3 || asked != 4 {
+			t.Errorf("%v after %d tries and %d questions", err, sent, asked)
+		}
+	})
+}
+
+// TestSendBy: every command says by when it has to be sent, and one that was not
+// sent in time is sent again, after another question.
+func TestSendBy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sent, asked := 0, 0
+		target := views(t, func(cmd call.Command) (bson.D, error) {
+			if left := time.Until(cmd.SendBy); left <= 0 || left > 5*time.Second {
+				t.Errorf("it may be sent for %s", left)
+			}
+			if sent++; sent < 3 {
+				return nil, call.ErrTooLate
+			}
+			return nil, errLost
+		})
+		exec, op := dropView(t, target, guard{check: func() error { asked++; return nil }}, nil)
+		// The third try is without an answer: whether it was late is asked once more.
+		if err := exec.Apply(t.Context(), op, ddl.Once); !errors.Is(err, errLost) || sent != 3 || asked != 4 {
+			t.Errorf("%v after %d tries and %d questions", err, sent, asked)
+		}
+	})
+}
+
+// TestLateIsTold: a command without an answer, sent by a process that is to end and
+// has lost the link, is told of all the same; but not where it is known to have done
+// nothing, and not before it is known who has the link.
+func TestLateIsTold(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		answer error
+		told   int
+	}{
+		{"no answer", &call.LostError{Err: errCut}, 1},
+		{"carried out", nil, 1},
+		{"its time was over", servererr.New(servererr.MaxTimeMSExpired, "no"), 1},
+		{"nothing was there", servererr.New(servererr.NamespaceNotFound, "no"), 0},
+		{"not sent", call.ErrTooLate, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				asked := 0
+				target := views(t, func(call.Command) (bson.D, error) {
+					cancel()
+					return bson.D{{Key: "ok", Value: 1}}, tt.answer
+				})
+				fence := guard{check: func() error {
+					switch asked++; asked {
+					case 1:
+						return nil
+					case 2:
+						return &call.LostError{Err: errCut} // the target's next primary
+					}
+					return errLost
+				}}
+				told := 0
+				exec, op := dropView(t, target, fence, func(ctx context.Context, e *ddl.LateError) {
+					if told++; ctx.Err() != nil || e.Source != "db.v" || e.NS != "db.v" || e.Name != "drop" {
+						t.Errorf("%v: %+v", ctx.Err(), e)
+					}
+				})
+				err := exec.Apply(ctx, op, ddl.Once)
+				if _, late := errors.AsType[*ddl.LateError](err); err == nil || told != tt.told || late != (tt.told > 0) {
+					t.Errorf("told %d times: %v", told, err)
+				}
+			})
+		})
+	}
+}
+
+// TestTimeLimit: a command that ran into its limit may have been carried out; that is
+// looked at, after what there is to see is a majority's.
+func TestTimeLimit(t *testing.T) {
+	t.Parallel()
+	for name, done := range map[string]bool{"done": true, "not done": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target := connect(t, "5.0")
+			s := newProcess(t, target, target)
+			for _, line := range []string{`c db.$cmd {"create": "c"}`, `c db.$cmd {"create": "d"}`} {
+				if err := s.exec.Apply(t.Context(), s.operation(t, line), ddl.Once); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var seen []string
+			expired := servererr.New(servererr.MaxTimeMSExpired, "operation exceeded time limit")
+			hit := func(cmd call.Command) error {
+				name, _, _ := strings.Cut(strings.TrimPrefix(cmd.Body.String(), `{"`), `"`)
+				if seen = append(seen, name); name != "drop" || slices.Contains(seen[:len(seen)-1], "drop") {
+					return nil
+				}
+				if limit, ok := cmd.Body.Lookup("maxTimeMS").AsInt64OK(); !ok || limit > 10_000 {
+					t.Errorf("without a limit: %s", cmd.Body)
+				}
+				return expired
+			}
+			if s.before = hit; done {
+				s.before, s.after = nil, hit
+			}
+			err := s.exec.Apply(t.Context(), s.operation(t, `c db.$cmd {"drop": "c"}`), ddl.Once)
+			s.before, s.after = nil, nil
+			if err != nil {
+				t.Fatal(err)
+			}
+			drops := 0
+			for _, name := range seen {
+				if name == "drop" {
+					drops++
+				}
+			}
+			if want := map[bool]int{true: 1, false: 2}[done]; drops != want {
+				t.Errorf("sent %d times: %s", drops, seen)
+			}
+			after := seen[slices.Index(seen, "drop"):]
+			if at := slices.Index(after, "commitTransaction"); at < 0 || at > slices.Index(after, "listCollections") {
+				t.Errorf("it was looked at before a majority had it: %s", seen)
+			}
+			if got := len(s.state(t, false).Collections); got != 1 {
+				t.Errorf("%d collections are left", got)
+			}
+		})
+	}
+}
+
+// TestUUIDNotTaken: a target that does not take a UUID after all, as it has another
+// feature compatibility version or a member of an older release became primary, is
+// asked by name.
+func TestUUIDNotTaken(t *testing.T) {
+	t.Parallel()
+	s := newBench(t, "6.0", ddl.Relaxed, scope.Config{})
+	if err := s.exec.Apply(t.Context(), s.operation(t, `c db.$cmd {"create": "c"}`), ddl.Once); err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	s.before = func(cmd call.Command) error {
+		if _, err := cmd.Body.LookupErr("collectionUUID"); err == nil {
+			asked++
+			return servererr.New(40415, "BSON field 'drop.collectionUUID' is an unknown field.")
+		}
+		return nil
+	}
+	for _, line := range []string{`c db.$cmd {"drop": "c"}`, `c db.$cmd {"create": "c"}`, `c db.$cmd {"drop": "c"}`} {
+		if err := s.exec.Apply(t.Context(), s.operation(t, line), ddl.Once); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("asked by UUID %d times", asked)
+	}
+}
+
+// TestOneWay lists where the program sends to a target what may change more than
+// documents. All of it is in this package, behind its gate; what the rest names are
+// the metadata's own collections.
+func TestOneWay(t *testing.T) {
+	t.Parallel()
+	command := regexp.MustCompile(`"(drop|dropDatabase|create|createIndexes|dropIndexes|collMod|renameCollection|emptycapped|convertToCapped|applyOps)"`)
+	sent := regexp.MustCompile(`\.Call\(`)
+	allowed := map[string]string{
+		"checkpoint/store.go":         ``, // the metadata's own collections, and a session's name
+		"initialsync/inventory/op.go": ``, // makes operations of the log for this package
+		"initialsync/clear.go":        ``,
+		"preflight/privileges.go":     ``, // names of privileges
+	}
+	root := filepath.Join("..", "..")
+	for _, dir := range []string{"applier", "batcher", "buffer", "checkpoint", "feedback", "fetcher", "initialsync", "pipeline", "preflight", "status", "syncsource", "cmd"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			name, err := filepath.Rel(root, path)
+			if err != nil {
+				return err
+			}
+			f, err := os.Open(path)
+			if err != nil {
+				return err
+			}
+			defer f.Close() //nolint:errcheck // It was only read.
+			own := strings.HasPrefix(name, "applier/ddl/")
+			lines := bufio.NewScanner(f)
+			for n := 1; lines.Scan(); n++ {
+				line := lines.Text()
+				if part, ok := allowed[filepath.ToSlash(name)]; ok && strings.Contains(line, part) || strings.HasPrefix(strings.TrimSpace(line), "//") {
+					continue
+				}
+				if !own && command.MatchString(line) {
+					t.Errorf("%s:%d names a command: %s", name, n, strings.TrimSpace(line))
+				}
+				if own && sent.MatchString(line) && filepath.Base(name) != "fence.go" {
+					t.Errorf("%s:%d sends past the gate: %s", name, n, strings.TrimSpace(line))
+				}
+			}
+			return lines.Err()
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,271 @@
+package ddl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/memstore"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// frozen is a process that stands still, as after SIGSTOP, when it is about to send
+// a command of some name.
+type frozen struct {
+	*server
+	name string
+	// reached is closed when it stands still, thaw when it is to go on.
+	reached, thaw chan struct{}
+}
+
+func (f *frozen) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	if elems, err := cmd.Body.Elements(); err == nil && f.name != "" && elems[0].Key() == f.name {
+		f.name = ""
+		close(f.reached)
+		<-f.thaw
+	}
+	return f.server.Call(ctx, cmd)
+}
+
+// process is one that runs the link.
+type process struct {
+	*bench
+	hold *checkpoint.Hold
+	late []*ddl.LateError
+}
+
+func newProcess(t *testing.T, s *server, target call.Caller) *process {
+	t.Helper()
+	sc, err := scope.New(scope.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := checkpoint.New(checkpoint.Config{Target: target, Link: "link"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := oplog.NewOpTime(50, 1, 1)
+	first := checkpoint.State{Writers: 1, Applied: at, FetchFrom: at}
+	if err := store.Create(t.Context(), first); err != nil && !errors.Is(err, checkpoint.ErrExists) {
+		t.Fatal(err)
+	}
+	p := &process{bench: &bench{server: s}}
+	if p.hold, err = store.Begin(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	p.cfg = ddl.Config{
+		Target: target, Fence: p.hold, Scope: sc, Link: "link", UniqueIndexes: ddl.Relaxed,
+		Observer: func(e event.Event) { p.events = append(p.events, e) },
+		Late:     func(_ context.Context, e *ddl.LateError) { p.late = append(p.late, e) },
+	}
+	p.restart(t)
+	return p
+}
+
+func (p *process) apply(t *testing.T, again ddl.Again, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if err := p.exec.Apply(t.Context(), p.operation(t, line), again); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+	}
+}
+
+// wholeState is all of a target: catalog, held specs and documents.
+func (s *server) wholeState(t *testing.T) string {
+	t.Helper()
+	var out strings.Builder
+	for _, c := range s.state(t, false).Collections {
+		fmt.Fprintln(&out, c.NS, c.Type, c.Options, c.Indexes)
+		if c.Type == memstore.TypeCollection && !c.NS.IsSystemViews() {
+			docs, err := catalog.ReadAll(t.Context(), s, c.NS.DB(), doc(t, fmt.Sprintf(`{"find": %q}`, c.NS.Collection())))
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintln(&out, docs)
+		}
+	}
+	held, err := ddl.Held(t.Context(), s, "replicator", "link")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range held {
+		fmt.Fprintln(&out, "held", h.NS, h.Index, h.Fields, h.Absent, h.Spec)
+	}
+	return out.String()
+}
+
+const idIndex = `"idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}`
+
+// frozenCases are all kinds of commands. What is made before, by the first process;
+// the operation that it stands still in, and before which command; what the next one
+// does then. kept is from which version on the target itself keeps the late command
+// from changing what there is by then: "" for all, "-" for none.
+var frozenCases = []struct {
+	name, command string
+	before        []string
+	op            string
+	after         []string
+	docs          string
+	kept          string
+}{
+	{
+		"create", "create", nil, `c db.$cmd {"create": "c", ` + idIndex + `}`,
+		[]string{`c db.$cmd {"drop": "c"}`}, "", "",
+	},
+	{
+		"create, its end", "commitTransaction", nil, `c db.$cmd {"create": "c", ` + idIndex + `}`,
+		[]string{`c db.$cmd {"drop": "c"}`}, "", "",
+	},
+	{
+		"drop", "drop", []string{`c db.$cmd {"create": "c", ` + idIndex + `}`}, `c db.$cmd {"drop": "c"}`,
+		[]string{`c db.$cmd {"create": "c", ` + idIndex + `}`}, "c", "6.0",
+	},
+	{
+		"drop, a view is there then", "drop", []string{`c db.$cmd {"create": "c", ` + idIndex + `}`}, `c db.$cmd {"drop": "c"}`,
+		[]string{`i db.system.views {"_id": "db.c", "viewOn": "x", "pipeline": []}`}, "", "6.0",
+	},
+	{
+		"dropDatabase", "drop", []string{`c db.$cmd {"create": "c", ` + idIndex + `}`}, `c db.$cmd {"dropDatabase": 1}`,
+		[]string{`c db.$cmd {"create": "c", ` + idIndex + `}`}, "c", "6.0",
+	},
+	{
+		"rename", "renameCollection", []string{`c db.$cmd {"create": "c", ` + idIndex + `}`},
+		`c db.$cmd {"renameCollection": "db.c", "to": "db.d"}`,
+		[]string{`c db.$cmd {"drop": "d"}`, `c db.$cmd {"create": "c", ` + idIndex + `}`}, "c", "6.0",
+	},
+	{
+		"rename over", "renameCollection", []string{`c db.$cmd {"create": "c", ` + idIndex + `}`, `c db.$cmd {"create": "d", ` + idIndex + `}`},
+		`c db.$cmd {"renameCollection": "db.c", "to": "db.d", "dropTarget": {"$uuid": "00000000-0000-4000-8000-000000000001"}}`,
+		[]string{`c db.$cmd {"create": "c", ` + idIndex + `}`}, "d", "6.0",
+	},
+	{
+		"rename over, and back", "renameCollection", []string{`c db.$cmd {"create": "c", ` + idIndex + `}`, `c db.$cmd {"create": "d", ` + idIndex + `}`},
+		`c db.$cmd {"renameCollection": "db.c", "to": "db.d", "dropTarget": {"$uuid": "00000000-0000-4000-8000-000000000001"}}`,
+		[]string{`c db.$cmd {"renameCollection": "db.d", "to": "db.c"}`, `c db.$cmd {"create": "d", ` + idIndex + `}`}, "d", "6.0",
+	},
+	{
+		"dropIndexes, of a collection that is another one then", "dropIndexes",
+		[]string{`c db.$cmd {"create": "c", ` + idIndex + `}`, `c db.$cmd {"createIndexes": "c", "v": 2, "key": {"x": 1}, "name": "x_1"}`},
+		`c db.$cmd {"dropIndexes": "c", "index": "x_1"}`,
+		[]string{
+			`c db.$cmd {"drop": "c"}`, `c db.$cmd {"create": "c", ` + idIndex + `}`,
+			`c db.$cmd {"createIndexes": "c", "v": 2, "key": {"x": 1}, "name": "x_1"}`,
+		}, "c", "6.0",
+	},
+	{
+		"dropIndexes, of one that is built again", "dropIndexes",
+		[]string{`c db.$cmd {"create": "c", ` + idIndex + `}`, `c db.$cmd {"createIndexes": "c", "v": 2, "key": {"x": 1}, "name": "x_1"}`},
+		`c db.$cmd {"dropIndexes": "c", "index": "x_1"}`,
+		[]string{`c db.$cmd {"createIndexes": "c", "v": 2, "key": {"x": 1}, "name": "x_1"}`}, "c", "-",
+	},
+	{
+		"createIndexes", "createIndexes", []string{`c db.$cmd {"create": "c", ` + idIndex + `}`},
+		`c db.$cmd {"createIndexes": "c", "v": 2, "key": {"x": 1}, "name": "x_1"}`,
+		[]string{`c db.$cmd {"drop": "c"}`, `c db.$cmd {"create": "c", ` + idIndex + `}`}, "c", "6.0",
+	},
+	{
+		"what is held of an index", "commitTransaction", []string{`c db.$cmd {"create": "c", ` + idIndex + `}`},
+		`c db.$cmd {"createIndexes": "c", "v": 2, "key": {"x": 1}, "name": "x_1", "unique": true}`,
+		[]string{`c db.$cmd {"drop": "c"}`}, "", "",
+	},
+	{
+		"what is forgotten of a collection", "commitTransaction",
+		[]string{`c db.$cmd {"create": "c", ` + idIndex + `}`}, `c db.$cmd {"drop": "c"}`,
+		[]string{
+			`c db.$cmd {"create": "c", ` + idIndex + `}`, `c db.$cmd {"createIndexes": "c", "v": 2, "key": {"x": 1}, "name": "x_1", "unique": true}`,
+		}, "", "",
+	},
+	{
+		"collMod, of a collection that is another one then", "collMod", []string{`c db.$cmd {"create": "c", ` + idIndex + `}`},
+		`c db.$cmd {"collMod": "c", "validationLevel": "off"}`,
+		[]string{`c db.$cmd {"drop": "c"}`, `c db.$cmd {"create": "c", ` + idIndex + `}`}, "c", "6.0",
+	},
+	{
+		"collMod, followed by another one", "collMod", []string{`c db.$cmd {"create": "c", ` + idIndex + `}`},
+		`c db.$cmd {"collMod": "c", "validationLevel": "off"}`,
+		[]string{`c db.$cmd {"collMod": "c", "validationLevel": "strict"}`}, "c", "-",
+	},
+	{
+		"drop of a view", "drop", []string{`i db.system.views {"_id": "db.c", "viewOn": "x", "pipeline": []}`},
+		`d db.system.views {"_id": "db.c"}`,
+		[]string{`c db.$cmd {"create": "c", ` + idIndex + `}`}, "c", "-",
+	},
+	{
+		"change of a view", "collMod", []string{`i db.system.views {"_id": "db.c", "viewOn": "x", "pipeline": []}`},
+		`u db.system.views {"_id": "db.c", "viewOn": "y", "pipeline": []} {"_id": "db.c"}`,
+		[]string{`u db.system.views {"_id": "db.c", "viewOn": "z", "pipeline": []} {"_id": "db.c"}`}, "", "-",
+	},
+	{
+		"create of a view", "create", nil, `i db.system.views {"_id": "db.c", "viewOn": "x", "pipeline": []}`,
+		[]string{`d db.system.views {"_id": "db.c"}`}, "", "-",
+	},
+}
+
+// TestFrozen: a process stands still between its question whether it has the link
+// and the command. Another one takes the link over, carries the operation out, and
+// goes on. When the first one wakes up its command changes nothing; or, where no
+// server can tell it from one that is meant, the process says so.
+func TestFrozen(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"4.4", "5.0", "6.0", "7.0", "8.0"} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			for _, c := range frozenCases {
+				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
+					s := connect(t, dialect)
+					line := &frozen{server: s, reached: make(chan struct{}), thaw: make(chan struct{})}
+					a := newProcess(t, s, line)
+					a.apply(t, ddl.Once, c.before...)
+					line.name = c.command
+					op := a.operation(t, c.op)
+					done := make(chan error, 1)
+					go func() { done <- a.exec.Apply(t.Context(), op, ddl.Once) }()
+					select {
+					case <-line.reached:
+					case err := <-done:
+						t.Fatalf("it has not sent a %s: %v", c.command, err)
+					}
+					b := newProcess(t, s, s)
+					b.apply(t, ddl.Maybe, c.op)
+					b.apply(t, ddl.Once, c.after...)
+					if c.docs != "" {
+						s.must(t, "db", fmt.Sprintf(`{"insert": %q, "documents": [{"_id": 1}]}`, c.docs))
+					}
+					want := s.wholeState(t)
+					close(line.thaw)
+					err := <-done
+					if !errors.Is(err, checkpoint.ErrFenced) {
+						t.Errorf("the first process: %v", err)
+					}
+					diff := cmp.Diff(want, s.wholeState(t))
+					late, isLate := errors.AsType[*ddl.LateError](err)
+					if kept := c.kept != "-" && dialect >= c.kept; kept {
+						if diff != "" {
+							t.Errorf("the late command has changed what the next process made (-want +got):\n%s", diff)
+						}
+						return
+					}
+					if diff != "" && (!isLate || len(a.late) != 1 || a.late[0] != late || late.Source != "db.c") {
+						t.Errorf("a command that was late is not told of: %v, %v\n%s", err, a.late, diff)
+					}
+					if diff == "" {
+						t.Error("the case shows nothing: no harm was done")
+					}
+				})
+			}
+		})
+	}
+}

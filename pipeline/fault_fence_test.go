@@ -1,0 +1,117 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// sleeper is a target as a process has it that stands still, as after SIGSTOP, when
+// it is about to send the command that is named. Every other command goes on: it is
+// the one goroutine that would send it that matters.
+type sleeper struct {
+	pipeline.Cluster
+	mu   sync.Mutex
+	name string
+	// asleep is closed when it stands still, wake when it is to go on.
+	asleep, wake chan struct{}
+}
+
+func (s *sleeper) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	elems, err := cmd.Body.Elements()
+	s.mu.Lock()
+	sleeps := err == nil && s.name != "" && elems[0].Key() == s.name
+	if sleeps {
+		s.name = ""
+	}
+	s.mu.Unlock()
+	if sleeps {
+		close(s.asleep)
+		<-s.wake
+		// What it was about to write it writes, whatever has ended meanwhile.
+		ctx = context.WithoutCancel(ctx)
+		cmd.SendBy = cmd.SendBy.AddDate(1, 0, 0)
+	}
+	return s.Cluster.Call(ctx, cmd)
+}
+
+// TestLateDrop: a process stands still when it is about to drop a collection.
+// Another one takes the link over, drops the collection, makes it anew and fills it.
+// Then the first one wakes up. A target that is told which collection is meant does
+// nothing; of any other one the collection is copied again, as the first process
+// says what it has done.
+func TestLateDrop(t *testing.T) {
+	t.Parallel()
+	for dialect, hits := range map[string]bool{"4.4": true, "5.0": true, "6.0": false, "8.0": false} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, mongosim.Options{Members: 1, Seed: 1}, mongosim.Options{Members: 1, Seed: 2, Dialect: dialect})
+			s := &sleeper{asleep: make(chan struct{}), wake: make(chan struct{})}
+			w.asTarget = func(c pipeline.Cluster) pipeline.Cluster {
+				s.Cluster = c
+				return s
+			}
+			w.play(`
+				source insert shop.a 1..50
+				start copy
+				await told consistent
+				await running
+				await caught-up
+			`)
+			w.asTarget = nil
+			s.mu.Lock()
+			s.name = "drop"
+			s.mu.Unlock()
+			w.play(`
+				source run shop {"drop": "a"}
+				source insert shop.a 100..200
+			`)
+			<-s.asleep
+			w.play("start b copy spool=other")
+			a, b := w.links["a"], w.links["b"]
+			if err := w.caughtUp(b); err != nil {
+				close(s.wake)
+				w.fail("fault", "", err)
+			}
+			close(s.wake)
+			w.awaitEnd(a)
+			if !errors.Is(a.err, checkpoint.ErrFenced) {
+				t.Errorf("it ended with: %v", a.err)
+			}
+			w.mu.Lock()
+			late := 0
+			for _, e := range w.events {
+				if e, ok := e.event.(pipeline.LateCommand); ok && e.Asked && e.NS == "shop.a" {
+					late++
+				}
+			}
+			w.mu.Unlock()
+			if hits != (late == 1) {
+				t.Errorf("it said %d times that its command was late", late)
+			}
+			if hits {
+				w.awaitWish(b, "shop.a")
+				w.play("await running b")
+			}
+			w.play("source insert shop.a 201..210")
+			if err := w.caughtUp(b); err != nil {
+				w.fail("fault", "", err)
+			}
+			if got, err := w.equal(b); err != nil || got != "equal" {
+				t.Error(got, err)
+			}
+			w.play("drain b")
+			if b.err != nil {
+				t.Error(b.err)
+			}
+		})
+	}
+}
