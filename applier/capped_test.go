@@ -14,7 +14,13 @@ import (
 // A primary logs the trimming of a capped collection as deletes. Where clients
 // cannot delete from one, the target's own trimming stands for them.
 func TestTrimmed(t *testing.T) {
-	r := newRig(t, 4, mongosim.Options{Members: 1})
+	for _, fcv := range []string{"5.0", "4.4"} {
+		t.Run(fcv, func(t *testing.T) { testTrimmed(t, mongosim.Options{Members: 1, FCV: fcv}) })
+	}
+}
+
+func testTrimmed(t *testing.T, opts mongosim.Options) {
+	r := newRig(t, 4, opts)
 	r.target.run(t, "db", bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}, {Key: "max", Value: 3}})
 	l := newLog(t)
 	for i := range 8 {
@@ -77,5 +83,26 @@ func TestAlreadyIn(t *testing.T) {
 		if got := alreadyIn(c.ops, have); got != c.want {
 			t.Errorf("%s: %d are in, want %d", c.name, got, c.want)
 		}
+	}
+}
+
+// What a copy has of a later time is deleted before it is inserted, so that it comes
+// where the source has it.
+func TestCopiedInTheWay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2, mongosim.Options{Members: 1, Dialect: "7.0"})
+	r.target.run(t, "db", bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}})
+	r.target.run(t, "db", bson.D{{Key: "insert", Value: "cap"}, {Key: "documents", Value: bson.A{doc(1, 1), doc(2, 5), doc(3, 1)}}})
+	l := newLog(t)
+	for _, d := range []bson.D{doc(2, 2), doc(4, 2), doc(5, 2)} {
+		l.add(insertOp("db.cap", d))
+	}
+	r.apply(t, l.batches(), func(c *Config) { c.CopiedUntil = l.optime() })
+	var want []bson.Raw
+	for _, d := range []bson.D{doc(1, 1), doc(3, 1), doc(2, 2), doc(4, 2), doc(5, 2)} {
+		want = append(want, raw(t, d))
+	}
+	if diff := cmp.Diff(texts(want), texts(r.target.documents(t, "db.cap"))); diff != "" {
+		t.Error(diff)
 	}
 }

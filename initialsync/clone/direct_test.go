@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
@@ -156,6 +157,89 @@ func TestCopyCappedAligns(t *testing.T) {
 	w.checkOrder()
 	if sent != 50 {
 		t.Errorf("%d documents were sent", sent)
+	}
+}
+
+// TestDirectUnconfirmed: a write that the target has not confirmed by a majority may
+// be taken back: it does not count as done.
+func TestDirectUnconfirmed(t *testing.T) {
+	t.Parallel()
+	for _, ns := range []oplog.Namespace{"d.c", "d.system.js"} {
+		w := newWorld(t)
+		if ns == "d.c" {
+			capped(t, w, 1<<20, 50)
+		}
+		insertRaw(t, w.source, ns, numbered(t, 0, 20, 10)...)
+		coll := w.collection(ns)
+		ctx := within(t)
+		w.begin(ctx)
+		w.plan(ctx, coll)
+		w.target.forgeReplies(func(cmd call.Command, reply bson.Raw) bson.Raw {
+			if cmd.DB != "d" || name(cmd) != "insert" {
+				return reply
+			}
+			e := marshal(t, bson.D{{Key: "code", Value: 64}, {Key: "errmsg", Value: "waiting for replication timed out"}})
+			return closeDocument(bsoncore.AppendDocumentElement(slices.Clone([]byte(reply[:len(reply)-1])), "writeConcernError", bsoncore.Document(e)), 0)
+		})
+		err := w.copyAll(ctx, coll)
+		if _, ok := errors.AsType[*call.UnconfirmedError](err); !ok {
+			t.Errorf("%s: %v, want one that is not confirmed", ns, err)
+		}
+		if r := must[[]checkpoint.CopyRange](t)(w.ranges(ctx))[0]; r.Steps != 0 || r.Docs != 0 {
+			t.Errorf("%s: %d documents in %d steps are noted", ns, r.Docs, r.Steps)
+		}
+		w.target.forgeReplies(nil)
+		w.begin(ctx)
+		succeed(t, w.copyAll(ctx, coll))
+		w.check(ns)
+	}
+}
+
+// TestCopyCappedAgain: what is copied ends before what the log has inserted since the
+// beginning, though an older document had its _id; and a document in its place that
+// came later is not taken for the one that was copied.
+func TestCopyCappedAgain(t *testing.T) {
+	t.Parallel()
+	for _, holes := range []bool{false, true} {
+		w := newWorldOf(t, "7.0")
+		w.cfg.FlushDocs, w.batch, w.cfg.NoHoles = 5, 10, !holes
+		capped(t, w, 1<<20, 30)
+		insertRaw(t, w.source, "d.c", numbered(t, 0, 30, 10)...)
+		coll := w.collection("d.c")
+		ctx := within(t)
+		w.begin(ctx)
+		old := read(t, w.source.Caller, "d.c")
+		again := numbered(t, 3, 2, 20)
+		run(t, w.source, "d", bson.D{{Key: "delete", Value: "c"}, {Key: "deletes", Value: bson.A{
+			bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: bson.A{3, 4}}}}}}, {Key: "limit", Value: 0}},
+		}}})
+		insertRaw(t, w.source, "d.c", again...)
+		w.since.Has = func(id bson.RawValue) bool { n := id.AsInt64(); return n == 3 || n == 4 }
+		w.plan(ctx, coll)
+		flushes := 0
+		w.target.intercept(func(cmd call.Command) (error, bool) {
+			if name(cmd) == "insert" {
+				flushes++
+			}
+			return when(flushes > 2 && name(cmd) != "insert", errInjected), false
+		}, nil)
+		if err := w.copyAll(ctx, coll); !errors.Is(err, errInjected) {
+			t.Fatal(err)
+		}
+		w.target.intercept(nil, nil)
+		// What was copied goes, and comes again.
+		insertRaw(t, w.source, "d.c", numbered(t, 100, 16, 10)...)
+		insertRaw(t, w.source, "d.c", numbered(t, 5, 6, 10)...)
+		w.begin(ctx)
+		err := w.copyAll(ctx, coll)
+		if !holes {
+			if !errors.Is(err, ErrHole) {
+				t.Errorf("%v, want %v", err, ErrHole)
+			}
+			continue
+		}
+		succeed(t, err)
+		w.checkOld("d.c", old)
 	}
 }
 

@@ -68,6 +68,15 @@ type gate struct {
 	before func(cmd call.Command) (err error, sent bool)
 	// after, if set, is told of each command that was answered.
 	after func(cmd call.Command)
+	// forge, if set, changes the replies to commands.
+	forge func(cmd call.Command, reply bson.Raw) bson.Raw
+}
+
+// forgeReplies changes replies from now on.
+func (g *gate) forgeReplies(forge func(cmd call.Command, reply bson.Raw) bson.Raw) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.forge = forge
 }
 
 func (g *gate) intercept(before func(cmd call.Command) (error, bool), after func(cmd call.Command)) {
@@ -78,7 +87,7 @@ func (g *gate) intercept(before func(cmd call.Command) (error, bool), after func
 
 func (g *gate) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	g.mu.Lock()
-	before, after := g.before, g.after
+	before, after, forge := g.before, g.after, g.forge
 	g.mu.Unlock()
 	if before != nil {
 		if err, sent := before(cmd); err != nil {
@@ -91,6 +100,9 @@ func (g *gate) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	reply, err := g.Caller.Call(ctx, cmd)
 	if after != nil {
 		after(cmd)
+	}
+	if err == nil && forge != nil {
+		reply = forge(cmd, reply)
 	}
 	return reply, err
 }

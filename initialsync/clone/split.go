@@ -2,6 +2,7 @@ package clone
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -28,6 +30,9 @@ const (
 	// sampleFraction is how few of the documents a sample has to be for a server to
 	// take it without reading them all, with room for an estimate that is wrong.
 	sampleFraction = 25
+	// noSample is what a server answers that has met the same random documents over and
+	// over: as after most of a collection was deleted.
+	noSample servererr.Code = 28799
 )
 
 // Split returns the ranges of a collection: one for a small one, or a capped one,
@@ -76,6 +81,9 @@ func (c *Cloner) split(ctx context.Context, coll *checkpoint.CopyCollection, who
 		return whole, nil
 	}
 	ids, err := c.sample(ctx, oplog.NewNamespace(coll.NS.DB(), name), samples)
+	if e, ok := errors.AsType[*servererr.Error](err); ok && e.Code == noSample {
+		return whole, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("take samples: %w", err)
 	}

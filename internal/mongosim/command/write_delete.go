@@ -125,8 +125,12 @@ func (w *writer) delete(ops opwrite.Ops, s *deleteStatement, i int, budget *int)
 }
 
 // checkDeletable refuses deletes from capped collections, as the server does
-// before 5.3.
+// before 5.3, and in one place more with the feature compatibility version 4.4, by a
+// code without a name.
 func (w *writer) checkDeletable(coll *storage.Collection) error {
+	if coll.CappedBytes > 0 && w.r.srv.fcv[0] < 5 && w.r.srv.atLeast(5, 0) {
+		return servererr.New(10089, "cannot remove from a capped collection: %s", w.ns)
+	}
 	if coll.CappedBytes > 0 && !w.r.srv.atLeast(5, 3) {
 		return servererr.New(servererr.IllegalOperation, "cannot remove from a capped collection: %s", w.ns)
 	}

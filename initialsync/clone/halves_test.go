@@ -1,0 +1,70 @@
+package clone
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
+)
+
+// TestHalves: a flush that is too large is written in halves. An end between them
+// loses the second one, and not more: what is noted is what is there.
+func TestHalves(t *testing.T) {
+	t.Parallel()
+	for _, order := range []order{natural, byID} {
+		w := newWorld(t)
+		w.cfg.FlushDocs = 40
+		insertRaw(t, w.source, "d.c", numbered(t, 0, 40, 10)...)
+		coll := w.collection("d.c")
+		ctx := within(t)
+		w.begin(ctx)
+		ranges := []checkpoint.CopyRange{{UUID: coll.UUID, Spec: (&spec{order: order}).encode()}}
+		succeed(t, w.hold.AddCollections(ctx, []checkpoint.CopyCollection{*coll}))
+		succeed(t, w.hold.Lane(0).SaveCollection(ctx, coll, ranges))
+		written := 0
+		w.target.intercept(func(cmd call.Command) (error, bool) {
+			_, inTxn := rawbson.Lookup(cmd.Body, "autocommit")
+			switch {
+			case name(cmd) != "insert" || !inTxn:
+				return nil, false
+			case len(cmd.Docs) > 20:
+				return servererr.New(servererr.TransactionTooLarge, "no"), false
+			}
+			written++
+			return when(written == 2, errInjected), false
+		}, nil)
+		if err := w.copyAll(ctx, coll); !errors.Is(err, errInjected) {
+			t.Fatalf("%s: %v", order, err)
+		}
+		w.target.intercept(nil, nil)
+		r := must[[]checkpoint.CopyRange](t)(w.ranges(ctx))[0]
+		if n := len(read(t, w.target.Caller, "d.c")); n != 20 || r.Docs != 20 || r.Done {
+			t.Errorf("%s: %d documents are there, %d are noted, done %t", order, n, r.Docs, r.Done)
+		}
+		w.begin(ctx)
+		succeed(t, w.copyAll(ctx, coll))
+		w.check("d.c")
+	}
+}
+
+// TestSampleFails: a collection of which the server finds no sample is one range.
+func TestSampleFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	insertRaw(t, w.source, "d.c", numbered(t, 0, 1000, 10)...)
+	coll := w.collection("d.c")
+	w.cfg.RangeBytes = coll.Bytes / 5
+	if n := len(must[[]checkpoint.CopyRange](t)(w.cloner().Split(t.Context(), coll, "d.c", Since{}))); n < 2 {
+		t.Fatalf("%d ranges", n)
+	}
+	w.source.intercept(func(cmd call.Command) (error, bool) {
+		return when(name(cmd) == "aggregate", servererr.New(28799, "$sample stage could not find a non-duplicate document after 100 while using a random cursor")), false
+	}, nil)
+	if n := len(must[[]checkpoint.CopyRange](t)(w.cloner().Split(t.Context(), coll, "d.c", Since{}))); n != 1 {
+		t.Errorf("%d ranges", n)
+	}
+	w.source.intercept(nil, nil)
+}
