@@ -1,12 +1,15 @@
 package applier
 
 import (
+	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongosim"
 )
@@ -105,4 +108,34 @@ func TestCopiedInTheWay(t *testing.T) {
 	if diff := cmp.Diff(texts(want), texts(r.target.documents(t, "db.cap"))); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// An attempt ends after its writes and before it could say so: the delete of an older
+// document is not done again to the one of its _id.
+func TestCappedDoneAlready(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1, mongosim.Options{Members: 1, Dialect: "7.0"})
+	r.target.run(t, "db", bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}, {Key: "max", Value: 3}})
+	r.target.run(t, "db", bson.D{{Key: "insert", Value: "cap"}, {Key: "documents", Value: bson.A{doc(1, 1), doc(2, 1), doc(3, 1)}}})
+	l := newLog(t)
+	for _, op := range []bson.D{
+		insertOp("db.cap", doc(4, 1)), deleteOp("db.cap", 1), insertOp("db.cap", doc(1, 2)), deleteOp("db.cap", 2),
+	} {
+		l.add(op)
+	}
+	var wrote atomic.Bool
+	r.target.intercept(func(cmd call.Command) (error, bool) {
+		if wrote.Load() {
+			return &call.LostError{Host: "x", Err: errors.New("gone")}, false
+		}
+		wrote.Store(cmd.DB == "db" && commandName(cmd) == "insert")
+		return nil, false
+	})
+	a := must[*attempt](t)(r.begin(t.Context(), nil))
+	if err := a.run(t.Context(), l.batches(), 0); err == nil {
+		t.Fatal("it was not cut off")
+	}
+	r.target.intercept(nil)
+	r.apply(t, l.batches(), nil)
+	wantDocs(t, r.target, "db.cap", doc(3, 1), doc(4, 1), doc(1, 2))
 }
