@@ -105,7 +105,7 @@ func (w *world) replace() error {
 		return err
 	}
 	w.t.Cleanup(other.Close)
-	w.source = &cluster{Set: other, conn: connect(w.t, other)}
+	w.source = &cluster{Set: other, conn: connect(w.t, other, ourselves)}
 	return nil
 }
 

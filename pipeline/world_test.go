@@ -41,17 +41,21 @@ type cluster struct {
 func startCluster(t *testing.T, opts mongosim.Options) *cluster {
 	t.Helper()
 	set := mongosim.StartTest(t, opts)
-	return &cluster{Set: set, conn: connect(t, set)}
+	return &cluster{Set: set, conn: connect(t, set, ourselves)}
 }
 
-func connect(t *testing.T, set *mongosim.Set) *mdb.Set {
+// ourselves is the application name of what a test does itself, so that it meets no
+// moods; theProgram is that of the program.
+const ourselves, theProgram = "test", ""
+
+func connect(t *testing.T, set *mongosim.Set, app string) *mdb.Set {
 	t.Helper()
 	// Members may have names that lead nowhere.
 	names := map[string]string{}
 	for _, m := range set.Members() {
 		names[m.Host()] = m.Address()
 	}
-	return open(t, mdb.Config{URI: set.URI(), HostMap: names, SelectionTimeout: 5 * time.Second})
+	return open(t, mdb.Config{URI: set.URI(), AppName: app, HostMap: names, SelectionTimeout: 5 * time.Second})
 }
 
 func open(t *testing.T, cfg mdb.Config) *mdb.Set {
@@ -171,7 +175,7 @@ func (w *world) start(name string, cfg pipeline.Config, sc scope.Config) error {
 	if cfg.Link == "" {
 		cfg.Link = "mirror"
 	}
-	source, target := connect(w.t, w.source.Set), connect(w.t, w.target.Set)
+	source, target := connect(w.t, w.source.Set, theProgram), connect(w.t, w.target.Set, theProgram)
 	if w.connectSource != nil {
 		source = w.connectSource()
 	}

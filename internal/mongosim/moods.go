@@ -16,8 +16,8 @@ import (
 
 // The variables of the environment that tests take their moods from.
 const (
-	// envMoods is "all", "off", or names with commas between them, each as it is or
-	// with "=N": once in so many places.
+	// envMoods is "all", "off", or names with commas between them: each as it is, with
+	// "=N", once in so many places, or with "-" before it, all but those.
 	envMoods = "REPLICATOR_MOODS"
 	// envSeed is the seed, a number.
 	envSeed = "REPLICATOR_SEED"
@@ -102,20 +102,33 @@ func (m *Moods) fromEnvironment() error {
 	case "off":
 		m.None = envMoods
 	default:
-		m.OneIn = map[string]int{}
-		for word := range strings.SplitSeq(text, ",") {
-			name, rate, given := strings.Cut(word, "=")
-			i := slices.Index(mood.Names(), name)
-			if i < 0 {
-				return fmt.Errorf("mongosim: %s: no mood %q", envMoods, name)
+		return m.choose(text)
+	}
+	return nil
+}
+
+// choose takes the moods that a text names.
+func (m *Moods) choose(text string) error {
+	for word := range strings.SplitSeq(text, ",") {
+		name, rate, given := strings.Cut(word, "=")
+		name, without := strings.CutPrefix(name, "-")
+		i := slices.Index(mood.Names(), name)
+		switch {
+		case i < 0:
+			return fmt.Errorf("mongosim: %s: no mood %q", envMoods, name)
+		case without:
+			*m = m.But(name, envMoods)
+			m.All = true
+			continue
+		case m.OneIn == nil:
+			m.OneIn = map[string]int{}
+		}
+		if m.OneIn[name] = mood.All()[i].OneIn; given {
+			n, err := strconv.Atoi(rate)
+			if err != nil {
+				return fmt.Errorf("mongosim: %s: %q is no rate", envMoods, word)
 			}
-			if m.OneIn[name] = mood.All()[i].OneIn; given {
-				n, err := strconv.Atoi(rate)
-				if err != nil {
-					return fmt.Errorf("mongosim: %s: %q is no rate", envMoods, word)
-				}
-				m.OneIn[name] = n
-			}
+			m.OneIn[name] = n
 		}
 	}
 	return nil

@@ -325,6 +325,7 @@ func TestMoodsOfOptions(t *testing.T) {
 		"none":           {NoMoods("a reason"), "all", nil},
 		"without":        {MoodsWithout(all[0], "a reason").But(all[1], "another"), "", all[2:]},
 		"without, named": {MoodsWithout(all[0], "a reason"), all[0] + "," + all[1] + "=3", all[1:2]},
+		"minus":          {Moods{}, "-" + all[0] + ",-" + all[2], append([]string{all[1]}, all[3:]...)},
 		"gentle":         {GentleMoods("a reason"), "all", []string{"slow-majority", "short-batch", "early-return"}},
 	} {
 		t.Setenv(envMoods, c.env)

@@ -17,7 +17,6 @@ import (
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/compare"
 	"github.com/oplogrep/replicator/internal/mdb"
-	"github.com/oplogrep/replicator/internal/mirrored"
 	"github.com/oplogrep/replicator/internal/mongotest"
 	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/internal/servererr"
@@ -460,7 +459,11 @@ func hashes(t *testing.T, c call.Caller, db string, without map[string]bool) str
 
 func connect(t *testing.T, uri string) *mdb.Set {
 	t.Helper()
-	set, err := mirrored.Connect(t.Context(), uri)
+	o, err := mdb.Parse(mdb.Config{URI: uri, AppName: "test"}) // which meets no moods
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := mdb.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

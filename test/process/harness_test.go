@@ -79,7 +79,7 @@ func build(t testing.TB) string {
 
 func connect(t testing.TB, set *mongosim.Set) *mdb.Set {
 	t.Helper()
-	o, err := mdb.Parse(mdb.Config{URI: set.URI()})
+	o, err := mdb.Parse(mdb.Config{URI: set.URI(), AppName: "test"}) // without moods
 	if err != nil {
 		t.Fatal(err)
 	}
