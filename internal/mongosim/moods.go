@@ -26,11 +26,16 @@ const (
 // program is the application name that the program gives itself.
 const program = "replicator"
 
+// Stage is the application name of a connection on which a test of one stage expects
+// of each call what it says: it meets only moods that are no errors. What an error
+// means is the pipeline's.
+const Stage = "replicator stage"
+
 // Moods say which of the answers that a real server gives seldom a set gives to the
 // program: see package mood, and docs/embedded-set.md for the list. The zero value
-// is what StartTest or Start have by themselves: see there.
+// is all of them for [StartTest], but in benchmarks, and none for [Start].
 type Moods struct {
-	// All are all moods.
+	// All are all moods, also with Start.
 	All bool
 	// None, if not empty, is the reason why there are none.
 	None string
@@ -71,8 +76,13 @@ func (m Moods) But(name, reason string) Moods {
 	return m
 }
 
-// TestMoods are all moods, or those that the environment asks for.
-func TestMoods() Moods { return Moods{All: true} }
+// TestMoods are all moods, or those that the environment asks for: for sets that a
+// test does not start by StartTest.
+func TestMoods() (Moods, error) {
+	m := Moods{All: true}
+	err := m.fromEnvironment()
+	return m, err
+}
 
 // isZero tells whether nothing was said.
 func (m *Moods) isZero() bool {
@@ -144,7 +154,7 @@ func (m *Moods) temper(elect func()) (*mood.Temper, error) {
 		app = program
 	}
 	cfg := mood.Config{
-		Seed: m.Seed, Apps: []string{app}, Gentle: m.Gentle != "", OneIn: m.OneIn,
+		Seed: m.Seed, App: app, GentleApp: Stage, Gentle: m.Gentle != "", OneIn: m.OneIn,
 		Without: slices.Sorted(maps.Keys(m.Without)), Elect: elect,
 	}
 	if m.OneIn != nil {

@@ -2,8 +2,11 @@ package mongosim
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -298,7 +301,8 @@ func TestOtherMoods(t *testing.T) {
 	}
 }
 
-// TestWhoMeetsMoods: connections with another name meet none.
+// TestWhoMeetsMoods: connections with another name meet none, and a set has all of
+// them if a test says nothing.
 func TestWhoMeetsMoods(t *testing.T) {
 	t.Parallel()
 	m := newMoody(t, "interrupted", "", 1)
@@ -308,7 +312,46 @@ func TestWhoMeetsMoods(t *testing.T) {
 	if len(m.Moods()) > 0 {
 		t.Errorf("a test met %v", m.Moods())
 	}
+	for name, c := range map[string]struct {
+		tb    TB
+		moods bool
+	}{"a test": {t, true}, "a benchmark": {benchmark{t}, false}} {
+		if set := StartTest(c.tb, Options{}); set.temper != nil != c.moods && os.Getenv(envMoods) == "" {
+			t.Errorf("%s has moods: %t", name, set.temper != nil)
+		}
+	}
 }
+
+// benchmark is taken for one.
+type benchmark struct{ *testing.T }
+
+func (benchmark) Loop() bool { return false }
+
+// TestTold: a test that has failed shows the seed, and what occurred.
+func TestTold(t *testing.T) {
+	t.Parallel()
+	m := newMoody(t, "interrupted", "", 1)
+	_, err := m.call(m.ctx, "app", aPing)
+	wantCode(t, "a command", err, servererr.Interrupted)
+	for failed, want := range map[bool]string{true: "REPLICATOR_SEED=1; there were: interrupted 1", false: ""} {
+		log := &failing{T: t, failed: failed}
+		m.tell(log)
+		if !strings.HasSuffix(log.said, want) || failed != (log.said != "") {
+			t.Errorf("a test that failed (%t) says %q", failed, log.said)
+		}
+	}
+}
+
+// failing is a test that has failed, or not.
+type failing struct {
+	*testing.T
+	failed bool
+	said   string
+}
+
+func (f *failing) Failed() bool { return f.failed }
+
+func (f *failing) Logf(format string, args ...any) { f.said += fmt.Sprintf(format, args...) }
 
 // TestMoodsOfOptions: what a test says of moods, and what the environment makes of it.
 func TestMoodsOfOptions(t *testing.T) {
@@ -320,8 +363,8 @@ func TestMoodsOfOptions(t *testing.T) {
 	}{
 		"nothing":        {Moods{}, "", nil},
 		"nothing, all":   {Moods{}, "all", all},
-		"all":            {TestMoods(), "", all},
-		"all, off":       {TestMoods(), "off", nil},
+		"all":            {Moods{All: true}, "", all},
+		"all, off":       {Moods{All: true}, "off", nil},
 		"none":           {NoMoods("a reason"), "all", nil},
 		"without":        {MoodsWithout(all[0], "a reason").But(all[1], "another"), "", all[2:]},
 		"without, named": {MoodsWithout(all[0], "a reason"), all[0] + "," + all[1] + "=3", all[1:2]},
@@ -347,8 +390,7 @@ func TestMoodsOfOptions(t *testing.T) {
 		t.Setenv(envMoods, "")
 		t.Setenv(envSeed, "7")
 		t.Setenv(env, value)
-		m := TestMoods()
-		if err := m.fromEnvironment(); err == nil {
+		if _, err := TestMoods(); err == nil {
 			t.Errorf("%s=%s is taken", env, value)
 		}
 	}

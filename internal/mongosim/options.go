@@ -65,7 +65,8 @@ type Options struct {
 	// NewUUID, if set, gives the UUIDs of collections and index builds, in the order
 	// of their entries, instead of Seed. It is called by all members.
 	NewUUID func() oplog.UUID
-	// Moods are what clients are answered seldom; the zero value is none.
+	// Moods are what the program is answered seldom; the zero value is none, but all
+	// of them with StartTest.
 	Moods Moods
 	// Log gets what the members do; nil discards it.
 	Log *slog.Logger

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,10 +68,16 @@ type TB interface {
 	Context() context.Context
 }
 
-// StartTest starts a set for a test and closes it when the test ends.
+// StartTest starts a set for a test and closes it when the test ends. Without
+// Options.Moods it has all of them; a test that fails shows the seed.
 func StartTest(t TB, opts Options) *Set {
 	t.Helper()
-	if !opts.Moods.isZero() || os.Getenv(envMoods) != "" {
+	// A benchmark measures what a set does when it does what it is told.
+	_, measures := t.(interface{ Loop() bool })
+	if opts.Moods.isZero() && !measures {
+		opts.Moods.All = true
+	}
+	if !opts.Moods.isZero() {
 		if err := opts.Moods.fromEnvironment(); err != nil {
 			t.Fatalf("start the embedded set: %v", err)
 		}

@@ -30,14 +30,18 @@ func (c *Conn) app() string {
 // meetMood asks which mood the command meets, before anything is done.
 func (r *request) meetMood() error {
 	t := r.srv.cfg.Moods
-	if t == nil || r.conn.Internal || r.spec.beforeAuth || r.spec.test || !t.Touches(r.conn.app()) {
+	if t == nil || r.conn.Internal || r.spec.beforeAuth || r.spec.test {
 		return nil
 	}
-	if r.conn.era < t.Era() {
+	touched, gentle := t.Touches(r.conn.app())
+	if !touched {
+		return nil
+	}
+	if r.conn.era < t.Era() && !gentle {
 		r.failing = &failure{hangUp: true}
 		return servererr.New(servererr.Interrupted, "the connection was dropped")
 	}
-	r.mood = t.Meet(r.place())
+	r.mood = t.Meet(r.place(), gentle)
 	switch {
 	case r.mood == nil:
 	case r.mood.Kind == mood.HangUp:

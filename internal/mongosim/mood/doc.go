@@ -10,9 +10,9 @@
 // # What decides
 //
 // The n-th command at which a mood may occur meets it or does not by the seed, the
-// mood's name and n alone: not by time, and not by what other moods did. With one
-// client at a time the same seed gives the same moods; with several it depends on
-// the order in which they ask who meets one.
+// mood's name and n, and by whether it is spared: never by time. With one client at a
+// time the same seed gives the same moods; with several it depends on the order in
+// which they ask who meets one.
 //
 // # What lets work get done
 //
@@ -22,7 +22,8 @@
 //
 // # Who meets them
 //
-// Clients whose handshake has one of the application names of the [Config], such as
-// the program's own. What tests use to prepare and to compare has another name, and
-// the members of the set among themselves meet none.
+// Clients whose handshake has the application name of the [Config], the program's own.
+// What tests use to prepare and to compare has another name, and the members of the
+// set among themselves meet none. There is a second name, of clients that meet the
+// gentle ones only: that of tests of one stage, which expect of each call what it says.
 package mood

@@ -27,7 +27,7 @@ func play(m *Temper, n int, place func() *Place) []string {
 	var names []string
 	for range n {
 		name := ""
-		if s := m.Meet(place()); s != nil {
+		if s := m.Meet(place(), false); s != nil {
 			name = s.Name
 		}
 		names = append(names, name)
@@ -63,13 +63,6 @@ func TestSeed(t *testing.T) {
 	}
 	if slices.Equal(first, play(temper(t, Config{Seed: 2}), places, statement)) {
 		t.Error("another seed changes nothing")
-	}
-	// What a mood does, does not depend on the others.
-	alone := play(temper(t, Config{Seed: 1, Names: []string{"lock-timeout"}}), places, statement)
-	for i, name := range alone {
-		if first[i] == "lock-timeout" && name == "" {
-			t.Errorf("place %d: a lock timeout only among other moods", i)
-		}
 	}
 }
 
@@ -150,9 +143,30 @@ func TestVersions(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[[2]int]bool{{5, 0}: false, {6, 0}: true, {8, 0}: true} {
 		m := temper(t, Config{Names: []string{"too-busy"}, OneIn: map[string]int{"too-busy": 1}})
-		if got := m.Meet(&Place{Command: "insert", Version: version, Writes: true}) != nil; got != want {
+		if got := m.Meet(&Place{Command: "insert", Version: version, Writes: true}, false) != nil; got != want {
 			t.Errorf("%v: %t", version, got)
 		}
+	}
+}
+
+// TestApps: who meets moods, and who meets the gentle ones only.
+func TestApps(t *testing.T) {
+	t.Parallel()
+	m := temper(t, Config{App: "a", GentleApp: "b", OneIn: map[string]int{"interrupted": 1, "short-batch": 1}, Names: []string{"interrupted", "short-batch"}})
+	for app, want := range map[string][2]bool{"a": {true, false}, "b": {true, true}, "c": {false, true}, "": {}} {
+		touched, gentle := m.Touches(app)
+		if got := [2]bool{touched, gentle}; got != want {
+			t.Errorf("%q: %v, want %v", app, got, want)
+		}
+	}
+	find := &Place{Command: "find", Batch: true}
+	for _, want := range []string{"short-batch", "short-batch"} {
+		if s := m.Meet(find, true); s == nil || s.Name != want {
+			t.Errorf("a gentle client meets %v", s)
+		}
+	}
+	if s := m.Meet(find, false); s == nil || s.Name != "interrupted" {
+		t.Errorf("another one meets %v", s)
 	}
 }
 
@@ -160,7 +174,7 @@ func TestVersions(t *testing.T) {
 func TestNone(t *testing.T) {
 	t.Parallel()
 	var m *Temper
-	if m.Touches("replicator") || m.Era() != 0 || m.Struck() != nil || m.String() != "" {
+	if touched, _ := m.Touches("replicator"); touched || m.Era() != 0 || m.Struck() != nil || m.String() != "" {
 		t.Error("a nil Temper has moods")
 	}
 }

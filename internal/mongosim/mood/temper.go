@@ -12,14 +12,15 @@ import (
 )
 
 // Rest is how many commands meet no mood but gentle ones after one that is not.
-const Rest = 15
+const Rest = 120
 
 // Config says which moods a set has.
 type Config struct {
 	// Seed decides at which places they occur.
 	Seed uint64
-	// Apps are the application names of clients that meet them.
-	Apps []string
+	// App is the application name of clients that meet them, and GentleApp that of
+	// clients that meet the gentle ones only.
+	App, GentleApp string
 	// Names are the moods that there are; nil is all.
 	Names []string
 	// Without are those that there are not.
@@ -109,8 +110,14 @@ func Names() []string {
 	return names
 }
 
-// Touches tells whether a client of an application meets moods.
-func (t *Temper) Touches(app string) bool { return t != nil && slices.Contains(t.cfg.Apps, app) }
+// Touches tells whether a client of an application meets moods, and whether only
+// gentle ones.
+func (t *Temper) Touches(app string) (touched, gentle bool) {
+	if t == nil || app == "" {
+		return false, false
+	}
+	return app == t.cfg.App || app == t.cfg.GentleApp, app != t.cfg.App
+}
 
 // Era is the age of a connection that is made now: see [Kind] Drop.
 func (t *Temper) Era() int64 {
@@ -120,13 +127,14 @@ func (t *Temper) Era() int64 {
 	return t.era.Load()
 }
 
-// Meet decides which mood a command meets; nil is none.
-func (t *Temper) Meet(p *Place) *Strike {
+// Meet decides which mood a command meets; nil is none. gentle says that only those
+// will do that are no errors.
+func (t *Temper) Meet(p *Place, gentle bool) *Strike {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var strike *Strike
-	spared := t.rest > 0
-	if spared {
+	spared := gentle || t.rest > 0
+	if t.rest > 0 && !gentle {
 		t.rest--
 	}
 	for i := range t.moods {
