@@ -26,7 +26,7 @@ func TestDriver(t *testing.T) {
 			defer cancelAll()
 			ctx, cancel := context.WithCancelCause(limited)
 			defer cancel(nil)
-			opts, err := mdb.Parse(mdb.Config{URI: set.URI()})
+			opts, err := mdb.Parse(mdb.Config{URI: set.URI(), AppName: mongosim.Stage})
 			if err != nil {
 				t.Fatal(err)
 			}

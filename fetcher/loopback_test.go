@@ -49,7 +49,7 @@ func playing(t testing.TB, n int) *mdb.Member {
 	if err := set.Member(0).Play(entries); err != nil {
 		t.Fatal(err)
 	}
-	opts, err := mdb.Parse(mdb.Config{URI: set.URI()})
+	opts, err := mdb.Parse(mdb.Config{URI: set.URI(), AppName: mongosim.Stage})
 	if err != nil {
 		t.Fatal(err)
 	}

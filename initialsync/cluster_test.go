@@ -40,7 +40,7 @@ type server struct {
 func start(t testing.TB, seed int64, dialect string) *server {
 	t.Helper()
 	set := mongosim.StartTest(t, mongosim.Options{Seed: seed, Dialect: dialect, TTLInterval: -1})
-	parsed, err := mdb.Parse(mdb.Config{URI: set.URI()})
+	parsed, err := mdb.Parse(mdb.Config{URI: set.URI(), AppName: mongosim.Stage})
 	if err != nil {
 		t.Fatal(err)
 	}

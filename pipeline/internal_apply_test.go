@@ -11,7 +11,7 @@ import (
 func TestInternalApply(t *testing.T) {
 	for dialect, want := range map[string]bool{"4.4": false, "5.0": false, "6.0": true, "8.0": true} {
 		set := mongosim.StartTest(t, mongosim.Options{Members: 1, Dialect: dialect})
-		o, err := mdb.Parse(mdb.Config{URI: set.URI()})
+		o, err := mdb.Parse(mdb.Config{URI: set.URI(), AppName: mongosim.Stage})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -65,7 +65,8 @@ func runScenarios(t *testing.T, pattern string) {
 			datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
 				switch d.Cmd {
 				case "sets":
-					w = newWorld(t, setOptions(t, d, "source", 1), setOptions(t, d, "target", 2))
+					exact := mongosim.GentleMoods("a file has the trace of its own faults; TestMoods plays it with all of them")
+					w = newWorld(t, setOptions(t, d, "source", 1, exact), setOptions(t, d, "target", 2, exact))
 					return ""
 				case "do":
 					return w.do(d)
@@ -77,9 +78,9 @@ func runScenarios(t *testing.T, pattern string) {
 	}
 }
 
-func setOptions(t *testing.T, d *datadriven.TestData, which string, seed int64) mongosim.Options {
+func setOptions(t *testing.T, d *datadriven.TestData, which string, seed int64, moods mongosim.Moods) mongosim.Options {
 	// Sets of one seed would have one identity.
-	o := mongosim.Options{Members: 3, Seed: seed, TTLInterval: -1}
+	o := mongosim.Options{Members: 3, Seed: seed, TTLInterval: -1, Moods: moods}
 	var n int
 	for name, set := range map[string]func(){
 		"":          func() { o.Members = n },
@@ -105,7 +106,11 @@ func (w *world) do(d *datadriven.TestData) string {
 			show = arg.Vals
 		}
 	}
-	var said []string
+	return w.output(show, w.acts(d))
+}
+
+// acts does the lines of a scenario and returns what they say.
+func (w *world) acts(d *datadriven.TestData) (said []string) {
 	for line := range strings.Lines(d.Input) {
 		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") {
@@ -119,7 +124,7 @@ func (w *world) do(d *datadriven.TestData) string {
 			said = append(said, says)
 		}
 	}
-	return w.output(show, said)
+	return said
 }
 
 // fail ends a scenario whose act could not be done, with all that was announced.

@@ -49,7 +49,7 @@ func startWired(t *testing.T, opts mongosim.Options, rules Rules, user string) *
 	if user != "" {
 		uri = x.set.URIFor(user)
 	}
-	options, err := mdb.Parse(mdb.Config{URI: uri})
+	options, err := mdb.Parse(mdb.Config{URI: uri, AppName: mongosim.Stage})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -187,7 +187,7 @@ func TestBenchOfASet(t *testing.T) {
 	if !strings.Contains(uri, "sesame42") {
 		t.Fatalf("no password in %s", uri)
 	}
-	opts, err := mdb.Parse(mdb.Config{URI: uri})
+	opts, err := mdb.Parse(mdb.Config{URI: uri, AppName: mongosim.Stage})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -146,7 +146,7 @@ func newWorldWith(t testing.TB, dialect string, targets int) *world {
 		w.sets[i] = mongosim.StartTest(t, mongosim.Options{
 			Members: []int{1, targets}[i], Seed: int64(21 + i), Dialect: dialect, HeartbeatInterval: 50 * time.Millisecond, ElectionTimeout: 500 * time.Millisecond,
 		})
-		o := must[*mdb.Options](t)(mdb.Parse(mdb.Config{URI: w.sets[i].URI()}))
+		o := must[*mdb.Options](t)(mdb.Parse(mdb.Config{URI: w.sets[i].URI(), AppName: mongosim.Stage}))
 		s := must[*mdb.Set](t)(mdb.Open(t.Context(), o))
 		t.Cleanup(s.Close)
 		ends[i] = &gate{Caller: s}

@@ -47,7 +47,7 @@ func start(t testing.TB, opts mongosim.Options) *server {
 
 func open(t testing.TB, uri string) *mdb.Set {
 	t.Helper()
-	parsed, err := mdb.Parse(mdb.Config{URI: uri})
+	parsed, err := mdb.Parse(mdb.Config{URI: uri, AppName: mongosim.Stage})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func within(t *testing.T) context.Context {
 // open connects as the program does.
 func open(t *testing.T, uri string) *mdb.Set {
 	t.Helper()
-	parsed, err := mdb.Parse(mdb.Config{URI: uri})
+	parsed, err := mdb.Parse(mdb.Config{URI: uri, AppName: mongosim.Stage})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func TestWire(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	connect := func(user string) *mdb.Set {
-		opts, err := mdb.Parse(mdb.Config{URI: set.URIFor(user)})
+		opts, err := mdb.Parse(mdb.Config{URI: set.URIFor(user), AppName: mongosim.Stage})
 		if err != nil {
 			t.Fatal(err)
 		}

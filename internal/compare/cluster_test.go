@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func cluster(t *testing.T) (*mongosim.Set, *mdb.Set) {
 	t.Helper()
 	set := mongosim.StartTest(t, mongosim.Options{TTLInterval: -1})
-	o, err := mdb.Parse(mdb.Config{URI: set.URI()})
+	o, err := mdb.Parse(mdb.Config{URI: set.URI(), AppName: mongosim.Stage})
 	if err != nil {
 		t.Fatal(err)
 	}

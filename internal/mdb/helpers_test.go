@@ -38,7 +38,7 @@ func open(t testing.TB, c mdb.Config) *mdb.Set {
 // start starts a set whose elections are quick.
 func start(t testing.TB, o mongosim.Options) *mongosim.Set {
 	t.Helper()
-	o.Seed = 1
+	o.Seed, o.Moods = 1, mongosim.NoMoods("what a connection does about each answer is tested one by one, by fail points")
 	if o.ElectionTimeout == 0 {
 		o.HeartbeatInterval, o.ElectionTimeout = 50*time.Millisecond, 500*time.Millisecond
 	}

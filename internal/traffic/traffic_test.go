@@ -19,7 +19,7 @@ import (
 func TestRun(t *testing.T) {
 	t.Parallel()
 	set := mongosim.StartTest(t, mongosim.Options{Members: 3})
-	o, err := mdb.Parse(mdb.Config{URI: set.URI()})
+	o, err := mdb.Parse(mdb.Config{URI: set.URI(), AppName: mongosim.Stage})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,9 +16,9 @@
 //
 // # What lets work get done
 //
-// After a mood that is not gentle, the next [Rest] commands meet none such. One that
-// is expensive, as an election, has a limit per set. Gentle moods are no errors: a
-// client that does nothing about them is right.
+// After a mood that is not gentle, the next [Rest] commands meet none such, and more
+// each time. One that is expensive, as an election, has a limit per set. Gentle moods
+// are no errors: a client that does nothing about them is right.
 //
 // # Who meets them
 //

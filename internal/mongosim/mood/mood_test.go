@@ -76,15 +76,18 @@ func TestRates(t *testing.T) {
 	if want := places / 6; n < want*9/10 || n > want*11/10 {
 		t.Errorf("%d of %d batches are short, want about %d", n, places, want)
 	}
-	last := -Rest - 1
+	last, spared := -1, 0
 	for i, name := range play(temper(t, Config{Seed: 4}), places, statement) {
 		if name == "" || slices.Contains([]string{"short-batch", "slow-majority"}, name) {
 			continue
 		}
-		if i-last <= Rest {
-			t.Fatalf("%s at place %d, %d after the mood before", name, i, i-last)
+		if i-last <= spared {
+			t.Fatalf("%s at place %d, %d after the mood before, want more than %d", name, i, i-last, spared)
 		}
-		last = i
+		last, spared = i, max(Rest, spared+Calm)
+	}
+	if last < 0 {
+		t.Error("no mood that is an error")
 	}
 	elections := 0
 	m := temper(t, Config{Seed: 5, Elect: func() { elections++ }})

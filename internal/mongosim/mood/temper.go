@@ -11,8 +11,12 @@ import (
 	"sync/atomic"
 )
 
-// Rest is how many commands meet no mood but gentle ones after one that is not.
-const Rest = 120
+// After a mood that is not gentle, so many commands meet none such: Rest, and Calm more
+// for each that there was before. Work that begins anew each time gets done at last.
+const (
+	Rest = 40
+	Calm = 10
+)
 
 // Config says which moods a set has.
 type Config struct {
@@ -46,6 +50,7 @@ type Temper struct {
 	met    []uint64   // how many places each mood had, by index
 	struck []int      // how often it occurred
 	rest   int        // commands that are still spared
+	errors int        // how many there were that are not gentle
 }
 
 // Strike is a mood that occurs.
@@ -155,7 +160,8 @@ func (t *Temper) Meet(p *Place, gentle bool) *Strike {
 		return nil
 	}
 	if !strike.Gentle() {
-		t.rest = Rest
+		t.rest = Rest + Calm*t.errors
+		t.errors++
 	}
 	switch strike.Kind {
 	case Drop:

@@ -1,0 +1,87 @@
+package pipeline_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/race"
+)
+
+// played is how many scenarios TestMoods plays, chosen by chance.
+const played = 8
+
+// notMoody are the scenarios that cannot be played with moods, each with the reason.
+var notMoody = map[string]string{
+	"drain":         "a drain that meets a mood ends before everything is applied, as it says, and the file has where exactly",
+	"target-errors": "counts by a fail point how often a command is refused",
+	"resync-phases": "waits for a phase that the link has passed already if it had to begin anew",
+}
+
+// TestMoods plays scenarios again while both sets answer as a real one seldom does.
+// What is told meanwhile is another matter each time; what the acts say is not, nor
+// how the links end: in order, or before everything was applied if a drain met a
+// mood. All scenarios are played if REPLICATOR_MOODS is set.
+func TestMoods(t *testing.T) {
+	t.Parallel()
+	var files []string
+	for _, pattern := range []string{"testdata/faults/*", "testdata/copies/*"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatal(found, err)
+		}
+		files = append(files, found...)
+	}
+	files = slices.DeleteFunc(files, func(file string) bool { return notMoody[filepath.Base(file)] != "" })
+	n := played
+	if race.Enabled {
+		n = played / 2
+	}
+	if os.Getenv("REPLICATOR_MOODS") != "" {
+		n = len(files)
+	}
+	for _, i := range rand.Perm(len(files))[:n] {
+		t.Run(filepath.Base(files[i]), func(t *testing.T) {
+			t.Parallel()
+			var w *world
+			datadriven.RunTest(t, files[i], func(t *testing.T, d *datadriven.TestData) string {
+				if d.Cmd == "sets" {
+					all := mongosim.Moods{All: true}
+					w = newWorld(t, setOptions(t, d, "source", 1, all), setOptions(t, d, "target", 2, all))
+					return ""
+				}
+				return w.moody(t, d)
+			})
+		})
+	}
+}
+
+// moody plays a part of a scenario. It returns what the file has if the acts say the
+// same and the links end the same way.
+func (w *world) moody(t *testing.T, d *datadriven.TestData) string {
+	said := w.acts(d)
+	want := strings.Split(strings.TrimSuffix(d.Expected, "\n"), "\n")
+	if len(said) > len(want) || !slices.Equal(said, want[len(want)-len(said):]) {
+		return strings.Join(said, "\n") + "\n"
+	}
+	// A link that is stopped may have nothing left to do, and a drain may meet a mood.
+	ends := func(lines []string) (ends []string) {
+		for _, line := range lines {
+			if strings.Contains(line, "ended: ") {
+				ends = append(ends, strings.Replace(line, "exit 10: stopped", "drained", 1))
+			}
+		}
+		return ends
+	}
+	got := ends(w.journal(nil))
+	if wanted := ends(want); !slices.Equal(got, wanted) {
+		t.Errorf("the links ended so: %q, want %q", got, wanted)
+	}
+	return d.Expected
+}
