@@ -20,7 +20,7 @@ import (
 )
 
 func TestOplogFollows(t *testing.T) {
-	set := mongosim.StartTest(t, mongosim.Options{Members: 3})
+	set := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, Members: 3})
 	insert(t, set, "shop", "a", bson.D{{Key: "_id", Value: 1}})
 	if err := set.AwaitSynced(t.Context()); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestOplogFollows(t *testing.T) {
 }
 
 func TestOplogWithoutOne(t *testing.T) {
-	set := mongosim.StartTest(t, mongosim.Options{Users: []mongosim.User{{Name: "u", Password: "sesame42", Roles: []mongosim.Role{{Name: "readWrite", DB: "shop"}}}}})
+	set := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, Users: []mongosim.User{{Name: "u", Password: "sesame42", Roles: []mongosim.Role{{Name: "readWrite", DB: "shop"}}}}})
 	code, _, stderr := invoke(t, nil, "oplog", "--source="+set.URIFor("u"))
 	if code != exitConnect || !strings.Contains(stderr, "docs/privileges.md") {
 		t.Errorf("code %d, %s", code, stderr)

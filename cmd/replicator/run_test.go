@@ -150,9 +150,13 @@ func (l *runLink) await(message string, with ...string) map[string]any {
 // end waits for the exit code.
 func (l *runLink) end() int { return <-l.code }
 
+// oneRun are the moods of sets on which one command is run and its code is looked at: a
+// command that asks once, and a drain, end with the first refusal that they meet.
+var oneRun = mongosim.GentleMoods("a command that asks once, and a drain, end with the first refusal that they meet")
+
 func twoSets(t *testing.T) (source, target *mongosim.Set) {
 	t.Helper()
-	return mongosim.StartTest(t, mongosim.Options{SetName: "src", Seed: 1}), mongosim.StartTest(t, mongosim.Options{SetName: "dst", Seed: 2})
+	return mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "src", Seed: 1}), mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "dst", Seed: 2})
 }
 
 func uris(source, target *mongosim.Set) []string {
@@ -205,7 +209,7 @@ func TestRunMirrorsAndDrains(t *testing.T) {
 	if want := `WARN other links: "test" of the target mirror the same`; code != exitOK || !strings.Contains(stdout, want) {
 		t.Errorf("code %d, %q is not in\n%s", code, want, stdout)
 	}
-	third := mongosim.StartTest(t, mongosim.Options{SetName: "third", Seed: 33})
+	third := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "third", Seed: 33})
 	code, _, stderr := invoke(t, nil, append([]string{"run", "--check", "--include=shop", "--map=shop=store"}, uris(third, target)...)...)
 	if code != pipeline.ExitResync || !strings.Contains(stderr, `link "test" follows set src`) || strings.Contains(stderr, `{"time"`) {
 		t.Errorf("code %d, %s", code, stderr)
@@ -296,7 +300,7 @@ func TestRunRefuses(t *testing.T) {
 	source, target := twoSets(t)
 	insert(t, target, "shop", "a", bson.D{{Key: "_id", Value: 1}})
 	insert(t, target, "other", "b", bson.D{{Key: "_id", Value: 1}})
-	closed := mongosim.StartTest(t, mongosim.Options{SetName: "shut", Users: []mongosim.User{
+	closed := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "shut", Users: []mongosim.User{
 		{Name: "reader", Password: "sesame42", Roles: []mongosim.Role{{Name: "clusterMonitor", DB: "admin"}}},
 	}})
 	busy, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -427,12 +431,12 @@ func TestSecondSignal(t *testing.T) {
 // and passwords in files.
 func TestLeastPrivileges(t *testing.T) {
 	admin := mongosim.User{Name: "root", Password: "r", Roles: []mongosim.Role{{Name: "root", DB: "admin"}}}
-	source := mongosim.StartTest(t, mongosim.Options{SetName: "src", Seed: 1, Users: []mongosim.User{
+	source := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "src", Seed: 1, Users: []mongosim.User{
 		admin,
 		{Name: "mirror", Password: "sesame42", Roles: []mongosim.Role{{Name: "backup", DB: "admin"}, {Name: "clusterMonitor", DB: "admin"}}},
 		{Name: "follower", Password: "sesame44", Roles: []mongosim.Role{{Name: "clusterMonitor", DB: "admin"}}},
 	}})
-	target := mongosim.StartTest(t, mongosim.Options{SetName: "dst", Seed: 2, Users: []mongosim.User{
+	target := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "dst", Seed: 2, Users: []mongosim.User{
 		admin, {Name: "mirror", Password: "sesame:/@%43", Roles: []mongosim.Role{
 			{Name: "readWriteAnyDatabase", DB: "admin"}, {Name: "dbAdminAnyDatabase", DB: "admin"}, {Name: "restore", DB: "admin"},
 		}},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
@@ -13,7 +14,7 @@ import (
 func TestBatchSize(t *testing.T) {
 	t.Parallel()
 	const docs = 3000
-	w := newWorld(t)
+	w := newWorldWith(t, "5.0", 1, mongosim.NoMoods("after a short batch more is asked for, and that is counted"))
 	insertRaw(t, w.source, "d.c", numbered(t, 0, docs, 100)...)
 	coll := w.collection("d.c")
 	w.cfg.RangeBytes = coll.Bytes / 6

@@ -138,14 +138,18 @@ func newWorld(t testing.TB) *world { return newWorldOf(t, "5.0") }
 
 func newWorldOf(t testing.TB, dialect string) *world { return newWorldWith(t, dialect, 1) }
 
-func newWorldWith(t testing.TB, dialect string, targets int) *world {
+func newWorldWith(t testing.TB, dialect string, targets int, moods ...mongosim.Moods) *world {
 	t.Helper()
 	w := &world{t: t}
 	var ends [2]*gate
 	for i := range w.sets {
-		w.sets[i] = mongosim.StartTest(t, mongosim.Options{
+		opts := mongosim.Options{
 			Members: []int{1, targets}[i], Seed: int64(21 + i), Dialect: dialect, HeartbeatInterval: 50 * time.Millisecond, ElectionTimeout: 500 * time.Millisecond,
-		})
+		}
+		if len(moods) > 0 {
+			opts.Moods = moods[0]
+		}
+		w.sets[i] = mongosim.StartTest(t, opts)
 		o := must[*mdb.Options](t)(mdb.Parse(mdb.Config{URI: w.sets[i].URI(), AppName: mongosim.Stage}))
 		s := must[*mdb.Set](t)(mdb.Open(t.Context(), o))
 		t.Cleanup(s.Close)

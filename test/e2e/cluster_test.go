@@ -41,6 +41,8 @@ type clusterOptions struct {
 	// users switch access control on; admin is added.
 	users []mongotest.User
 	seed  int64
+	// moods are those of an embedded set, by default all.
+	moods mongosim.Moods
 }
 
 // provider makes sets of one server version.
@@ -132,7 +134,7 @@ type embedded struct {
 }
 
 func openEmbedded(t *testing.T, dialect string, o clusterOptions) cluster {
-	opts := mongosim.Options{SetName: o.name, Members: o.members, Dialect: dialect, Seed: o.seed, TTLInterval: -1, OplogBytes: 1 << 30}
+	opts := mongosim.Options{SetName: o.name, Members: o.members, Dialect: dialect, Seed: o.seed, TTLInterval: -1, OplogBytes: 1 << 30, Moods: o.moods}
 	users := slices.Clone(o.users)
 	if len(users) > 0 {
 		users = append(users, mongotest.User{Name: admin, Password: admin, Roles: []string{"root", "__system"}})

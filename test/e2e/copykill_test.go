@@ -87,6 +87,10 @@ func TestCopyKilled(t *testing.T) {
 	}
 }
 
+// atPoints are the moods of the sets: a link is killed at one command of all, and
+// that no document is copied twice is told of that kill alone.
+var atPoints = mongosim.NoMoods("a link is killed at a command that was counted, and nothing else may make it begin anew")
+
 // point is where a link is killed: at the n-th command, never if that is 0. Answered
 // tells that the command is carried out.
 type point struct {
@@ -106,7 +110,7 @@ type killed struct {
 }
 
 func openKilled(t *testing.T, dialect string, seed int64) *killed {
-	k := &killed{dialect: dialect, source: openEmbedded(t, dialect, clusterOptions{name: "source", members: 1, seed: seed}), seed: seed}
+	k := &killed{dialect: dialect, source: openEmbedded(t, dialect, clusterOptions{name: "source", members: 1, seed: seed, moods: atPoints}), seed: seed}
 	k.conn = connect(t, k.source.uriFor(admin))
 	run := func(cmd bson.D) { command(t, k.conn, killDB, cmd) }
 	insert := func(coll string, docs bson.A) {
@@ -184,7 +188,7 @@ func (k *killed) write(ctx context.Context) (bson.Timestamp, error) {
 func (k *killed) once(t *testing.T, rng *rand.Rand, at point) *process {
 	t.Helper()
 	set := mongosim.StartTest(t, mongosim.Options{
-		SetName: "target", Dialect: k.dialect, Seed: k.seed + 100, TTLInterval: -1,
+		SetName: "target", Dialect: k.dialect, Seed: k.seed + 100, TTLInterval: -1, Moods: atPoints,
 		// A link that dies while it is being made leaves a transaction open, in a
 		// session that nobody else has.
 		TransactionLifetime: 500 * time.Millisecond,

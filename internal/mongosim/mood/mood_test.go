@@ -1,6 +1,8 @@
 package mood
 
 import (
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -50,6 +52,29 @@ func TestList(t *testing.T) {
 		if named := strings.Contains("Refuse Statement Unmet Shut Kill", m.Kind.String()); named != (m.Code != 0 && m.Text != "") {
 			t.Errorf("%s has code %d and text %q", m.Name, m.Code, m.Text)
 		}
+	}
+}
+
+// TestDocs: docs/embedded-set.md has the list as a table.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/embedded-set.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "| mood |")
+	text, _, _ = strings.Cut(text, "\n\n")
+	got := strings.Split(text, "\n")[2:]
+	var want []string
+	for _, m := range All() {
+		since := ""
+		if m.Since != [2]int{} {
+			since = fmt.Sprintf("%d.%d", m.Since[0], m.Since[1])
+		}
+		want = append(want, fmt.Sprintf("| `%s` | %s | %s | %s | %d | %s |", m.Name, m.Where, m.Answer, since, m.OneIn, m.Fact))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the page has another table: %s", diff)
 	}
 }
 
