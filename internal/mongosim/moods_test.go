@@ -176,6 +176,10 @@ func TestRefusingMoods(t *testing.T) {
 			if diff := cmp.Diff(map[string]int{listed.Name: 1}, m.Moods()); diff != "" {
 				t.Errorf("occurred: %s", diff)
 			}
+			if strings.Contains(listed.Where, "transaction") && listed.Kind == mood.Refuse { // which is its end
+				_, err := m.in(m.other, slices.Clone(anUpdate), false)
+				wantCode(t, "the statement after it", err, servererr.NoSuchTransaction)
+			}
 			n := len(m.other.find(m.ctx, "app", "c", bson.E{Key: "filter", Value: bson.D{{Key: "_id", Value: "new"}}}))
 			if n == 1 != c.done {
 				t.Errorf("%d documents of what was refused", n)
