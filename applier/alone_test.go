@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -47,9 +48,12 @@ func TestCappedBetweenTransactions(t *testing.T) {
 	}
 	l.add(spanning(100))
 	l.end()
-	dead := false
+	var dead atomic.Bool // asked by several lanes at once
 	r.target.intercept(func(cmd call.Command) (error, bool) {
-		if dead = dead || isInsert(cmd, "cap"); dead {
+		if isInsert(cmd, "cap") {
+			dead.Store(true)
+		}
+		if dead.Load() {
 			return &call.LostError{Err: errCrash}, false
 		}
 		return nil, false

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -157,12 +158,13 @@ func TestPropertyRouting(t *testing.T) {
 				c.FlushDocs = rapid.IntRange(1, 4).Draw(t, "docs")
 				c.CoalesceWindow = c.FlushDocs
 			}))
-			left := rapid.IntRange(1, 30).Draw(t, "commits")
+			var left atomic.Int64 // of several lanes at once
+			left.Store(int64(rapid.IntRange(1, 30).Draw(t, "commits")))
 			if attempts < 4 {
 				target.intercept(func(cmd call.Command) (error, bool) {
 					if commandName(cmd) == "commitTransaction" {
-						if left--; left < 0 {
-							return &call.LostError{Err: errCrash}, left%2 == 0
+						if n := left.Add(-1); n < 0 {
+							return &call.LostError{Err: errCrash}, n%2 == 0
 						}
 					}
 					return nil, false
