@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 )
 
@@ -140,4 +141,29 @@ func runningResyncs(t *testing.T, w *world) []string {
 		}
 	}
 	return names
+}
+
+// TestSpoolsOfTwoTargets: links of one name on two targets, with one folder for
+// spools, do not get into each other's way.
+func TestSpoolsOfTwoTargets(t *testing.T) {
+	t.Parallel()
+	w := play(t, `
+		source insert shop.a 1..600
+		start copy ops=20 flush=10 workers=1
+		await copied 10
+	`)
+	phase := func(name string) checkpoint.CopyPhase {
+		if c := w.links[name].p.Snapshot().Copy; c != nil {
+			return c.Phase
+		}
+		return ""
+	}
+	w.target = startCluster(t, mongosim.Options{Members: 1, Seed: 3, TTLInterval: -1})
+	w.play("start b copy flush=20")
+	if err := w.untilOf(w.links["b"], "a copy", func() bool { return phase("b") == checkpoint.Copied || phase("a") != checkpoint.Copying }); err != nil {
+		w.fail("fault", "", err)
+	}
+	if a, b := phase("a"), phase("b"); a != checkpoint.Copying || b != checkpoint.Copied {
+		t.Errorf("one is %s, the other %s", a, b)
+	}
 }
