@@ -45,6 +45,12 @@ type Commands interface {
 	// HoldIndex goes on without an index of op that Apply could not build on a
 	// copy (*ddl.IndexError).
 	HoldIndex(ctx context.Context, op *oplog.Op, index string) error
+	// DeferIndexes drops those indexes of a collection of the target that refuses
+	// says may refuse what op makes of a copy, until EndCopy, and returns their
+	// names. Only calls of it may come from several lanes, one at a time.
+	DeferIndexes(ctx context.Context, op *oplog.Op, ns oplog.Namespace, refuses func(spec bson.Raw) bool) ([]string, error)
+	// EndCopy builds what was left out on a copy, which is consistent at an entry.
+	EndCopy(ctx context.Context, at oplog.OpTime) error
 }
 
 // Config says how the log is applied.
@@ -58,6 +64,9 @@ type Config struct {
 	Catalog  Collections
 	Scope    Scope
 	Commands Commands
+	// MetaDB and Link say where documents are kept that are too large for the target
+	// while it is a copy: collection "parked". An empty MetaDB means "replicator".
+	MetaDB, Link string
 	// Relaxed applies a source transaction as ordinary operations; otherwise it
 	// reaches the target in one transaction where the target can take it.
 	Relaxed bool
@@ -118,6 +127,7 @@ func (c *Config) setDefaults() {
 	setDefault(&c.WindowBytes, defaultWindowBytes)
 	setDefault(&c.FlushTarget, defaultFlushTarget)
 	setDefault(&c.RetryFor, defaultRetryFor)
+	setDefault(&c.MetaDB, "replicator")
 	if c.Release == nil {
 		c.Release = func(int64) {}
 	}
@@ -164,6 +174,8 @@ type Applier struct {
 	window  *window
 	writers []*laneWriter
 	barrier *writer
+	// copied is what lanes know of states that only a copy has.
+	copied copied
 }
 
 // New checks cfg. It does no I/O and starts nothing.
@@ -211,6 +223,9 @@ type Applied struct {
 func (a *Applier) Run(ctx context.Context, in <-chan batch.Batch, out chan<- Applied) error {
 	defer close(out)
 	defer a.tracker.abandon()
+	if err := a.loadParked(ctx); err != nil {
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	for i, w := range a.writers {
 		g.Go(func() error {

@@ -25,6 +25,11 @@ func (d *dispatcher) quiesce(ctx context.Context, at oplog.OpTime) error {
 	for _, w := range d.writers {
 		w.pass()
 	}
+	return d.awaitQuiet(ctx, at)
+}
+
+// awaitQuiet waits until the lanes have done what they were given.
+func (d *dispatcher) awaitQuiet(ctx context.Context, at oplog.OpTime) error {
 	if d.tracker.quiet() {
 		return nil
 	}
@@ -320,6 +325,9 @@ func (d *dispatcher) chunks(
 // alone applies what has a batch of its own.
 func (d *dispatcher) alone(ctx context.Context, item *batch.Item) error {
 	d.wall = int64(item.Entry.Wall)
+	if err := d.leaveCopy(ctx, itemTime(item)); err != nil {
+		return err
+	}
 	if t := item.Txn; t != nil {
 		return d.chunks(ctx, t, d.command)
 	}

@@ -79,6 +79,26 @@ func (w *writer) directPart(ctx context.Context, s stretch) error {
 		return err
 	}
 	var t tally
+	for {
+		err := w.directOnce(ctx, s, &t)
+		eased, err := w.ease(ctx, err)
+		if !eased && err != nil {
+			return err
+		}
+		if !eased {
+			break
+		}
+		s.uncertain = true // a part of it is done
+	}
+	if err := w.endAlone(ctx, s); err != nil {
+		return err
+	}
+	w.record(s, &t, time.Since(start))
+	return nil
+}
+
+// directOnce sends what of a stretch is not done.
+func (w *writer) directOnce(ctx context.Context, s stretch, t *tally) error {
 	c := besideTxn{w: w, first: &s.ops[0]}
 	ops := settled(s.ops)
 	if s.uncertain {
@@ -87,18 +107,15 @@ func (w *writer) directPart(ctx context.Context, s stretch) error {
 			return err
 		}
 	}
-	if err := w.directWrites(ctx, c, ops, s.uncertain, &t); err != nil {
+	err := w.directWrites(ctx, c, ops, s.uncertain, t)
+	if err != nil {
 		// What was met has been put right already: nobody will meet it again.
 		for _, d := range t.diverged {
 			w.diverged(d)
 		}
-		return err
+		t.diverged = nil
 	}
-	if err := w.endAlone(ctx, s); err != nil {
-		return err
-	}
-	w.record(s, &t, time.Since(start))
-	return nil
+	return err
 }
 
 // directWrites sends the operations. They are planned as for a moving copy, since

@@ -39,6 +39,8 @@ type dispatcher struct {
 	ready   [][]work
 	current *pending
 	group   uint32
+	// ended: the copy was ended, or there is none.
+	ended bool
 	// wall is the source's clock at the item that has its turn, in milliseconds
 	// since the epoch.
 	wall int64
@@ -67,6 +69,7 @@ func newDispatcher(a *Applier) *dispatcher {
 		}
 	}
 	d.last = a.hold.State().Applied
+	d.ended = !a.meetsCopy()
 	d.routes.init(a)
 	return d
 }
@@ -147,6 +150,11 @@ func (d *dispatcher) batch(ctx context.Context, b *batch.Batch) error {
 	d.handOver()
 	d.pass(b.Last)
 	d.last = b.Last
+	if b.Last == d.cfg.CopiedUntil {
+		if err := d.endCopy(ctx); err != nil {
+			return err
+		}
+	}
 	return d.tracker.close(d.current)
 }
 
@@ -166,6 +174,9 @@ func (d *dispatcher) items(ctx context.Context, items []batch.Item) error {
 func (d *dispatcher) item(ctx context.Context, items []batch.Item) (int, error) {
 	item := &items[0]
 	d.wall = int64(item.Entry.Wall)
+	if err := d.leaveCopy(ctx, itemTime(item)); err != nil {
+		return 0, err
+	}
 	if t := item.Txn; t != nil {
 		switch {
 		case t.HasCommand:

@@ -154,3 +154,25 @@ func someOf(lists ...[]oplog.Namespace) string {
 	}
 	return strings.Join(names, " ")
 }
+
+// DocumentParked is a document that an entry makes too large for the target, as it
+// meets a copy of a later time. It is put aside until it fits again.
+type DocumentParked struct {
+	OpTime oplog.OpTime
+	NS     oplog.Namespace
+	// ID is its _id as text.
+	ID string
+}
+
+// Message implements event.Event.
+func (DocumentParked) Message() string {
+	return "document is too large while the copy is not consistent, and is put aside"
+}
+
+// Level implements event.Event.
+func (DocumentParked) Level() slog.Level { return slog.LevelInfo }
+
+// LogValue implements slog.LogValuer.
+func (e DocumentParked) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.String(keyNS, string(e.NS)), slog.String(keyID, e.ID))
+}

@@ -133,6 +133,12 @@ func (c slowCommands) Apply(ctx context.Context, _ *oplog.Op, _ ddl.Again) error
 
 func (slowCommands) HoldIndex(context.Context, *oplog.Op, string) error { return nil }
 
+func (slowCommands) DeferIndexes(context.Context, *oplog.Op, oplog.Namespace, func(bson.Raw) bool) ([]string, error) {
+	return nil, nil
+}
+
+func (slowCommands) EndCopy(context.Context, oplog.OpTime) error { return nil }
+
 func fakeApplier(t fataler, target call.Caller, writers int, set func(*Config)) *Applier {
 	t.Helper()
 	cfg := Config{

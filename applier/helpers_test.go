@@ -229,6 +229,12 @@ func (c *commands) HoldIndex(_ context.Context, op *oplog.Op, index string) erro
 	return nil
 }
 
+func (c *commands) DeferIndexes(context.Context, *oplog.Op, oplog.Namespace, func(bson.Raw) bool) ([]string, error) {
+	return nil, nil
+}
+
+func (c *commands) EndCopy(context.Context, oplog.OpTime) error { return nil }
+
 // rig is a link on an embedded target.
 type rig struct {
 	target  *simTarget

@@ -37,7 +37,7 @@ func judge(err error) call.Fate {
 	if _, crowded := errors.AsType[*crowdedError](err); crowded {
 		return smaller
 	}
-	if _, short := errors.AsType[*shortError](err); short {
+	if _, short := errors.AsType[*shortError](err); short || errors.Is(err, errParked) {
 		return single
 	}
 	return call.FateOf(err)

@@ -167,6 +167,9 @@ func (w *writer) replace(ctx context.Context, c conn, op *plan.Op, doc bson.Raw,
 
 // one carries out one operation, with a look at what it meets.
 func (w *writer) one(ctx context.Context, c conn, op *plan.Op, t *tally) error {
+	if w.copied.isMarked(op) {
+		return w.oneMarked(ctx, c, op, t)
+	}
 	if op.Kind == oplog.KindInsert && op.Mode == plan.ModeExact && !op.Grouped {
 		have, found, err := look(ctx, c, op.Target, op.ID)
 		switch {
@@ -231,6 +234,9 @@ func (w *writer) refused(ctx context.Context, op *plan.Op, err error) error {
 	}
 	if e, ok := asServerError(err); ok && e.Code == servererr.DuplicateKey {
 		return w.uniqueError(ctx, op, e)
+	}
+	if op.Mode == plan.ModeCopied {
+		return &copiedError{op: op, err: opError(op, err)}
 	}
 	return opError(op, err)
 }

@@ -116,7 +116,10 @@ func (w *writer) undecided(s *stretch) error {
 // do.
 func (w *writer) transact(ctx context.Context, s stretch) error {
 	start := time.Now()
-	err := w.flush(ctx, s)
+	err := errParked
+	if !w.copied.meets(s.ops) {
+		err = w.flush(ctx, s)
+	}
 	if err == nil {
 		w.adapt(time.Since(start), len(s.ops))
 		return nil
@@ -143,11 +146,15 @@ func (w *writer) transact(ctx context.Context, s stretch) error {
 
 // slow writes a stretch one by one, in as few transactions as the target takes.
 func (w *writer) slow(ctx context.Context, s stretch) error {
-	err := w.retry(ctx, s, func() error { return w.oneByOne(ctx, s) })
-	if err != nil && judge(err) == smaller {
-		return w.halves(ctx, s, err, w.slow)
+	for {
+		err := w.retry(ctx, s, func() error { return w.oneByOne(ctx, s) })
+		if err != nil && judge(err) == smaller {
+			return w.halves(ctx, s, err, w.slow)
+		}
+		if eased, err := w.ease(ctx, err); !eased {
+			return err
+		}
 	}
-	return err
 }
 
 // halves writes a stretch in two transactions, as one was too much. A source

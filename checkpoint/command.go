@@ -24,6 +24,8 @@ const (
 	// wishesCollection of what operators want.
 	copiesCollection = "copies"
 	wishesCollection = "wishes"
+	// parkedCollection is of documents that the applier has put aside.
+	parkedCollection = "parked"
 )
 
 // statement is one statement of a write command.

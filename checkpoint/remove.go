@@ -1,6 +1,10 @@
 package checkpoint
 
-import "context"
+import (
+	"context"
+
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+)
 
 // Remove removes the link with all of its documents, the held specs excepted: they
 // belong to the collections. The position goes first, so that what is left by a
@@ -15,6 +19,7 @@ func (s *Store) Remove(ctx context.Context) error {
 		{lanesCollection, between(from, to)},
 		{routesCollection, between(from, to)},
 		{copiesCollection, between(from, to)},
+		{parkedCollection, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", s.cfg.Link) }},
 	} {
 		if err := s.remove(ctx, part.collection, part.filter); err != nil {
 			return s.wrap(err, "remove it from %s", part.collection)

@@ -85,7 +85,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, hold *checkpoint.Hold, 
 		Durable: st.Applied, DurableWall: st.AppliedWall, Ops: p.progress().Ops,
 	}
 	a.applier, err = applier.New(applier.Config{
-		Target: p.target, Hold: hold, Catalog: cat, Scope: p.names(), Commands: commands,
+		Target: p.target, Hold: hold, Catalog: cat, Scope: p.names(), Commands: commands, MetaDB: p.cfg.MetaDB, Link: p.cfg.Link,
 		Relaxed: p.cfg.Relaxed, ReportDivergence: p.cfg.ReportDivergence, CopiedUntil: st.CopiedUntil,
 		Plan:      plan.Options{InternalApply: internal, Coalesce: true},
 		FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, CoalesceWindow: p.cfg.CoalesceWindow,

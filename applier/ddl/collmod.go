@@ -177,7 +177,7 @@ func (m *modification) takeIndex(ctx context.Context, v bson.RawValue) error {
 	if slices.Contains(h.Fields, optionExpire) || wasHeld || len(h.Fields) > 0 {
 		m.keepers = append(m.keepers, h)
 	}
-	if len(send) > 1 && !h.Absent {
+	if len(send) > 1 && at >= 0 {
 		m.send = append(m.send, field{"index", documentValue(send.document())})
 	}
 	return nil

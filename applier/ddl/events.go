@@ -186,3 +186,42 @@ func (Waiting) Level() slog.Level { return slog.LevelInfo }
 func (s *step) tolerate(ns oplog.Namespace, what string) {
 	s.cfg.Observer.Tell(Tolerated{OpTime: s.op.OpTime, Name: s.name(), NS: ns, What: what})
 }
+
+// IndexDeferred is an index that refuses a document which a copy has for a while and
+// the source never had. It was dropped, and is built again when the copy is consistent.
+type IndexDeferred struct {
+	OpTime oplog.OpTime
+	NS     oplog.Namespace
+	Index  string
+}
+
+// LogValue implements slog.LogValuer.
+func (e IndexDeferred) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.String(keyNS, string(e.NS)), slog.String(keyIndex, e.Index))
+}
+
+// Message implements event.Event.
+func (IndexDeferred) Message() string {
+	return "index deferred until the copy is consistent"
+}
+
+// Level implements event.Event.
+func (IndexDeferred) Level() slog.Level { return slog.LevelInfo }
+
+// IndexBuilt is an index that was absent, and could be built.
+type IndexBuilt struct {
+	OpTime oplog.OpTime
+	NS     oplog.Namespace
+	Index  string
+}
+
+// LogValue implements slog.LogValuer.
+func (e IndexBuilt) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.String(keyNS, string(e.NS)), slog.String(keyIndex, e.Index))
+}
+
+// Message implements event.Event.
+func (IndexBuilt) Message() string { return "index built that had been left out" }
+
+// Level implements event.Event.
+func (IndexBuilt) Level() slog.Level { return slog.LevelInfo }

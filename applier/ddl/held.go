@@ -107,8 +107,16 @@ func (s *step) heldID(h *HeldSpec) bsoncore.Document {
 		AppendString("link", s.cfg.Link).AppendString("ns", string(h.NS)).AppendString("index", h.Index).Build()
 }
 
-// hold keeps a spec, in place of what was kept of it before.
+// hold keeps a spec, in place of what was kept of it before, and tells of it.
 func (s *step) hold(ctx context.Context, h *HeldSpec) error {
+	if err := s.store(ctx, h); err != nil {
+		return err
+	}
+	s.cfg.Observer.Tell(SpecHeld{OpTime: s.op.OpTime, NS: h.NS, Index: h.Index, Fields: h.Fields, Absent: h.Absent, Again: s.again})
+	return nil
+}
+
+func (s *step) store(ctx context.Context, h *HeldSpec) error {
 	id := s.heldID(h)
 	names := bsoncore.NewArrayBuilder()
 	for _, name := range h.Fields {
@@ -131,7 +139,6 @@ func (s *step) hold(ctx context.Context, h *HeldSpec) error {
 	if err := s.write(ctx, cmd); err != nil {
 		return fmt.Errorf("keep what is held of %s: %w", h.NS, err)
 	}
-	s.cfg.Observer.Tell(SpecHeld{OpTime: s.op.OpTime, NS: h.NS, Index: h.Index, Fields: h.Fields, Absent: h.Absent, Again: s.again})
 	return nil
 }
 

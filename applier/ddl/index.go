@@ -346,7 +346,7 @@ func (b *build) lostUnique(h *HeldSpec) bool {
 }
 
 // revive builds the indexes of a collection that were absent, as far as nothing
-// stands in their way any more.
+// stands in their way any more: all in one scan, and one by one if that is refused.
 func (s *step) revive(ctx context.Context, ns oplog.Namespace) error {
 	specs, err := s.held(ctx, ns)
 	if err != nil {
@@ -356,25 +356,31 @@ func (s *step) revive(ctx context.Context, ns oplog.Namespace) error {
 	if err != nil || !exists {
 		return err
 	}
-	for _, h := range specs {
-		if !h.Absent {
-			continue
+	var absent []*HeldSpec
+	for i := range specs {
+		if specs[i].Absent {
+			absent = append(absent, &specs[i])
 		}
-		err := s.make(ctx, coll, []*HeldSpec{&h})
-		if conflicts(err) {
-			continue
+	}
+	together := len(absent) > 1 && s.make(ctx, coll, absent) == nil
+	for _, h := range absent {
+		if !together {
+			err = s.make(ctx, coll, []*HeldSpec{h})
 		}
-		if unbuildable(err) {
+		switch {
+		case conflicts(err):
+			continue
+		case unbuildable(err):
 			s.cfg.Observer.Tell(IndexAbsent{OpTime: s.op.OpTime, NS: ns, Index: h.Index, Err: err})
 			continue
-		}
-		if err != nil {
+		case err != nil:
 			return fmt.Errorf("build the index %s: %w", h.Index, err)
 		}
 		h.Absent = false
-		if err := s.keep(ctx, &h, true); err != nil {
+		if err := s.keep(ctx, h, true); err != nil {
 			return err
 		}
+		s.cfg.Observer.Tell(IndexBuilt{OpTime: s.op.OpTime, NS: ns, Index: h.Index})
 	}
 	return nil
 }

@@ -24,6 +24,8 @@ type constraint struct {
 	fields             []string
 	descending         []bool
 	sparse, hashed     bool
+	// special is the check of a text or geo index, which has no keys here.
+	special func(doc bson.Raw) error
 	partial            func(doc bson.Raw) bool
 	coll               *bsonorder.Collator
 
@@ -49,8 +51,8 @@ type slot struct {
 }
 
 // newConstraint reads a specification. It is nil for an index that accepts every
-// document: those on one field that are neither unique nor hashed, and text, geo
-// and wildcard indexes.
+// document: those on one field that are neither unique nor hashed, and wildcard
+// indexes.
 func newConstraint(spec bson.Raw, opts *Options) (*constraint, error) {
 	c := &constraint{name: indexName(spec)}
 	var filter bson.Raw
@@ -76,7 +78,7 @@ func newConstraint(spec bson.Raw, opts *Options) (*constraint, error) {
 	if err := it.Err(); err != nil {
 		return nil, servererr.New(servererr.InvalidBSON, "specification of index %s: %s", c.name, err)
 	}
-	if !c.readPattern() {
+	if c.special = specialCheck(spec); c.special == nil && !c.readPattern() {
 		return nil, nil
 	}
 	return c, c.compile(filter, opts)

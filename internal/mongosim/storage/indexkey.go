@@ -26,7 +26,10 @@ func (c *constraint) keys(doc bson.Raw) ([]indexKey, error) {
 	if c.partial != nil && !c.partial(doc) {
 		return nil, nil
 	}
-	if c.hashed {
+	switch {
+	case c.special != nil:
+		return nil, c.special(doc)
+	case c.hashed:
 		return nil, c.refuseArrays(doc)
 	}
 	g := generator{c: c}

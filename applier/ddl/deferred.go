@@ -1,0 +1,145 @@
+package ddl
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// DeferIndexes drops those indexes of a collection of the target that refuses says may
+// refuse a document, until EndCopy: op, which meets a copy, makes a document that the
+// source never had. It returns their names, none where there is no such index (any
+// more). Each is noted as absent before it is dropped, so it is not lost whatever
+// happens; repeating does no harm. The index on _id stays, and so do those that are
+// unique: operations are routed by them. Calls must not be concurrent with any other
+// of the Executor.
+func (e *Executor) DeferIndexes(ctx context.Context, op *oplog.Op, ns oplog.Namespace, refuses func(spec bson.Raw) bool) ([]string, error) {
+	s := &step{Executor: e, op: op, again: Copied}
+	names, err := s.deferIndexes(ctx, ns, refuses)
+	if err != nil {
+		return names, fmt.Errorf("ddl: defer indexes of %s for the entry %s: %w", ns, op.OpTime, err)
+	}
+	return names, nil
+}
+
+func (s *step) deferIndexes(ctx context.Context, ns oplog.Namespace, refuses func(spec bson.Raw) bool) ([]string, error) {
+	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
+	if err != nil || !exists {
+		return nil, err
+	}
+	held, err := s.held(ctx, ns)
+	if err != nil {
+		return nil, err
+	}
+	present, err := catalog.Indexes(ctx, s.cfg.Target, ns)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, spec := range present {
+		f := split(spec)
+		if isIDIndex(spec) || f.truth("clustered") || f.truth("unique") || f.truth("prepareUnique") || !refuses(spec) {
+			continue
+		}
+		name := strings.Clone(textOf(spec, "name"))
+		h, was := held.find(name)
+		if !was {
+			h = HeldSpec{NS: ns, UUID: coll.UUID, Index: name, Spec: bytes.Clone(spec)}
+		}
+		h.Absent = true
+		if err := s.store(ctx, &h); err != nil {
+			return names, err
+		}
+		_, err := s.send(ctx, ns.DB(), command("dropIndexes", ns.Collection()).AppendString("index", name))
+		if err != nil && codeOf(err) != servererr.IndexNotFound {
+			return names, err
+		}
+		s.cfg.Observer.Tell(IndexDeferred{OpTime: s.op.OpTime, NS: ns, Index: name})
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// EndCopy builds what indexes were left out while the target was a copy, now that it
+// is what the source was at an entry. What is still refused stays absent until
+// cutover, and is told as IndexAbsent.
+func (e *Executor) EndCopy(ctx context.Context, at oplog.OpTime) error {
+	held, err := Held(ctx, e.cfg.Target, e.cfg.MetaDB, e.cfg.Link)
+	if err != nil {
+		return fmt.Errorf("ddl: end the copy at %s: %w", at, err)
+	}
+	var names []oplog.Namespace
+	for _, h := range held {
+		if h.Absent && !slices.Contains(names, h.NS) {
+			names = append(names, h.NS)
+		}
+	}
+	s := &step{Executor: e, op: &oplog.Op{Kind: oplog.KindCommand, OpTime: at}, again: Maybe}
+	for _, ns := range names {
+		// The catalog is not read again: of what a copy has nothing is unique, and
+		// operations are not routed in another way for the rest.
+		if err := s.revive(ctx, ns); err != nil {
+			return fmt.Errorf("ddl: end the copy at %s: indexes of %s: %w", at, ns, err)
+		}
+	}
+	return nil
+}
+
+// MayRefuse tells whether an index may have refused a document with a code: for one
+// that stands for no kind of index, any may but those on one field, which take
+// everything.
+func MayRefuse(code servererr.Code, spec bson.Raw) bool {
+	e, _ := rawbson.Lookup(spec, "key")
+	key, _ := e.Document()
+	fields, kind, numbered, wildcard := 0, "", false, false
+	for it := rawbson.NewIter(key); it.Next(); fields++ {
+		if text, special := it.Text(); special {
+			kind = text
+		}
+		wildcard = wildcard || strings.Contains(it.Name(), "$**")
+		for part := range strings.SplitSeq(it.Name(), ".") {
+			numbered = numbered || part != "" && strings.Trim(part, "0123456789") == ""
+		}
+	}
+	switch code {
+	case servererr.CannotIndexParallelArrays:
+		return fields > 1 && !wildcard
+	case codeAmbiguousField:
+		return numbered
+	case codeGeoKeys, codeGeoGeometry, codeBucketGeo:
+		return kind == "2dsphere" || kind == "2dsphere_bucket"
+	case codeFlatGeo, codeFlatGeoRange, codeFlatGeoType, codeFlatGeoShort:
+		return kind == "2d"
+	case codeLanguageType, codeLanguage:
+		return kind == "text"
+	case codeHashedArray:
+		return kind == "hashed"
+	}
+	return fields > 1 || kind != "" || numbered || wildcard
+}
+
+// The numbers, without names, of refusals of a document by an index: those of the
+// server's key generators (expression_keys_private.cpp, btree_key_generator.cpp,
+// fts_spec.cpp).
+const (
+	codeAmbiguousField servererr.Code = 16746
+	codeGeoKeys        servererr.Code = 16755
+	codeGeoGeometry    servererr.Code = 16756
+	codeHashedArray    servererr.Code = 16766
+	codeFlatGeo        servererr.Code = 16804
+	codeFlatGeoType    servererr.Code = 13026
+	codeFlatGeoRange   servererr.Code = 13027
+	codeFlatGeoShort   servererr.Code = 13068
+	codeLanguageType   servererr.Code = 17261
+	codeLanguage       servererr.Code = 17262
+	codeBucketGeo      servererr.Code = 183934
+)

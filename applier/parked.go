@@ -1,0 +1,299 @@
+package applier
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/update"
+)
+
+// A document that an update of the log makes too large, as it meets a copy of a later
+// time, is parked: it is put aside in the metadata, in pieces, in the transaction that
+// moves the lane, and the target's stays as it was. Later operations change what is
+// parked, until it fits again and goes to the target. At the end of the copy none can
+// be left, as the source had none.
+//
+//	{_id: {link, uuid, id: binary, part}, doc: binary}
+//
+// uuid is that of the target's collection, so that a rename changes nothing, and what
+// is parked of one that was dropped is nobody's; id the type and the bytes of the _id.
+const parkedCollection = "parked"
+
+const (
+	// maxDocument is the largest document that a server stores, in bytes.
+	maxDocument = 16 << 20
+	// parkedPart is how much of a document a piece has, in bytes.
+	parkedPart = 8 << 20
+)
+
+// parkKey is a document that may be parked.
+type parkKey struct {
+	uuid oplog.UUID
+	id   string // type and bytes of the _id
+}
+
+func keyOf(op *plan.Op) parkKey {
+	return parkKey{op.Collection.UUID, string(append([]byte{byte(op.ID.Type)}, op.ID.Value...))}
+}
+
+// mark lets operations of a document look for it among those that are parked. It is
+// false if they do already.
+func (w *writer) mark(ctx context.Context, op *plan.Op) (bool, error) {
+	if w.copied.isMarked(op) {
+		return false, nil
+	}
+	// A transaction that made the collection would conflict with those of other lanes.
+	cmd := bsoncore.NewDocumentBuilder().AppendString("create", parkedCollection).Build()
+	_, err := w.cfg.Target.Call(ctx, call.Command{DB: w.cfg.MetaDB, Body: withElement(bson.Raw(cmd), majority)})
+	if e, ok := asServerError(err); err != nil && (!ok || e.Code != servererr.NamespaceExists) {
+		return false, fmt.Errorf("create the collection %s.%s: %w", w.cfg.MetaDB, parkedCollection, err)
+	}
+	w.copied.add(keyOf(op))
+	w.tell(DocumentParked{OpTime: op.At.OpTime, NS: op.Target, ID: showID(op.ID)})
+	return true, nil
+}
+
+func (c *copied) add(key parkKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.marked == nil {
+		c.marked = map[parkKey]struct{}{}
+	}
+	c.marked[key] = struct{}{}
+	c.any.Store(true)
+}
+
+// oneMarked carries out one operation of a document that may be parked.
+func (w *writer) oneMarked(ctx context.Context, c conn, op *plan.Op, t *tally) error {
+	t.docs++
+	doc, parked, err := w.readParked(ctx, c, op)
+	found := parked
+	if err == nil && !parked {
+		doc, found, err = look(ctx, c, op.Target, op.ID)
+	}
+	if err != nil {
+		return err
+	}
+	upsert := parked || op.Upsert
+	switch {
+	case op.Kind == oplog.KindDelete:
+		doc = nil
+	case op.Kind == oplog.KindInsert:
+		doc, upsert = op.O, true
+	case !found && !op.Upsert:
+		t.ignored++
+		return nil
+	default:
+		if !found {
+			doc = bson.Raw(bsoncore.BuildDocument(nil,
+				bsoncore.AppendValueElement(nil, "_id", bsoncore.Value{Type: bsoncore.Type(op.ID.Type), Data: op.ID.Value})))
+		}
+		if doc, err = update.Apply(doc, op.O); err != nil {
+			return opError(op, err)
+		}
+	}
+	if parked {
+		if err := w.unpark(ctx, c, op); err != nil {
+			return err
+		}
+	}
+	switch {
+	case doc == nil:
+		pw, err := plan.One(*op, w.cfg.Plan)
+		if err == nil {
+			_, err = w.statements(ctx, c, &pw)
+		}
+		return w.refusedOrNil(ctx, op, err)
+	case len(doc) > maxDocument:
+		return w.park(ctx, c, op, doc)
+	default:
+		return w.replace(ctx, c, op, doc, upsert)
+	}
+}
+
+func (w *writer) refusedOrNil(ctx context.Context, op *plan.Op, err error) error {
+	if err == nil {
+		return nil
+	}
+	return w.refused(ctx, op, err)
+}
+
+// appendParkID appends the fields of an _id of a parked document but the part, each
+// with a prefix.
+func (w *writer) appendParkID(dst []byte, prefix string, op *plan.Op) []byte {
+	key := keyOf(op)
+	dst = bsoncore.AppendStringElement(dst, prefix+"link", w.cfg.Link)
+	dst = bsoncore.AppendBinaryElement(dst, prefix+"uuid", bson.TypeBinaryUUID, key.uuid[:])
+	return bsoncore.AppendBinaryElement(dst, prefix+"id", 0, []byte(key.id))
+}
+
+// readParked returns the document of an operation as it is parked, false if it is not.
+func (w *writer) readParked(ctx context.Context, c conn, op *plan.Op) (bson.Raw, bool, error) {
+	filter := bsoncore.BuildDocument(nil, w.appendParkID(nil, "_id.", op))
+	// A reply has one piece, or more, whatever their size.
+	cmd := bsoncore.NewDocumentBuilder().AppendString("find", parkedCollection).AppendDocument("filter", filter).
+		AppendDocument("sort", bsoncore.NewDocumentBuilder().AppendInt32("_id", 1).Build()).Build()
+	reply, err := c.read(ctx, call.Command{DB: w.cfg.MetaDB, Body: bson.Raw(cmd)})
+	var doc []byte
+	for err == nil {
+		var pieces []bson.Raw
+		var cursor int64
+		if pieces, cursor, err = batchOf(reply); err != nil {
+			break
+		}
+		for _, piece := range pieces {
+			_, part, ok := piece.Lookup("doc").BinaryOK()
+			if !ok {
+				return nil, false, fmt.Errorf("read what is parked of %s: a piece without data", op.Target)
+			}
+			doc = append(doc, part...)
+		}
+		if cursor == 0 {
+			return doc, len(doc) > 0, rawbson.Validate(orEmpty(doc))
+		}
+		reply, err = c.read(ctx, getMore(oplog.NewNamespace(w.cfg.MetaDB, parkedCollection), cursor))
+	}
+	return nil, false, err
+}
+
+func orEmpty(doc bson.Raw) bson.Raw {
+	if len(doc) == 0 {
+		return bson.Raw{rawbson.MinSize, 0, 0, 0, 0}
+	}
+	return doc
+}
+
+// unpark removes what is parked of a document.
+func (w *writer) unpark(ctx context.Context, c conn, op *plan.Op) error {
+	statement := bsoncore.NewDocumentBuilder().
+		AppendDocument("q", bsoncore.BuildDocument(nil, w.appendParkID(nil, "_id.", op))).AppendInt32("limit", 0).Build()
+	return w.parkedWrite(ctx, c, "delete", "deletes", []bson.Raw{bson.Raw(statement)})
+}
+
+// park puts a document aside, of which nothing is parked.
+func (w *writer) park(ctx context.Context, c conn, op *plan.Op, doc bson.Raw) error {
+	for part := 0; len(doc) > 0; part++ {
+		piece := doc[:min(len(doc), parkedPart)]
+		doc = doc[len(piece):]
+		id := bsoncore.AppendInt32Element(w.appendParkID(nil, "", op), "part", int32(part))
+		insert := bsoncore.NewDocumentBuilder().AppendDocument("_id", bsoncore.BuildDocument(nil, id)).
+			AppendBinary("doc", 0, piece).Build()
+		if err := w.parkedWrite(ctx, c, "insert", "documents", []bson.Raw{bson.Raw(insert)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) parkedWrite(ctx context.Context, c conn, name, sequence string, docs []bson.Raw) error {
+	body := bsoncore.NewDocumentBuilder().AppendString(name, parkedCollection).Build()
+	reply, err := c.write(ctx, call.Command{DB: w.cfg.MetaDB, Body: bson.Raw(body), Sequence: sequence, Docs: docs})
+	if err == nil {
+		_, err = call.Written(reply)
+	}
+	return err
+}
+
+// loadParked finds out what an earlier attempt has parked.
+func (a *Applier) loadParked(ctx context.Context) error {
+	if !a.meetsCopy() {
+		return nil
+	}
+	keys, err := a.allParked(ctx)
+	for _, key := range keys {
+		a.copied.add(key)
+	}
+	return err
+}
+
+// allParked lists what is parked of the link, each once.
+func (a *Applier) allParked(ctx context.Context) ([]parkKey, error) {
+	cmd := bsoncore.NewDocumentBuilder().AppendString("find", parkedCollection).
+		AppendDocument("filter", bsoncore.NewDocumentBuilder().AppendString("_id.link", a.cfg.Link).AppendInt32("_id.part", 0).Build()).
+		AppendDocument("projection", bsoncore.NewDocumentBuilder().AppendInt32("_id", 1).Build()).Build()
+	docs, err := catalog.ReadAll(ctx, a.cfg.Target, a.cfg.MetaDB, bson.Raw(cmd))
+	if err != nil {
+		return nil, fmt.Errorf("read what is parked in %s.%s: %w", a.cfg.MetaDB, parkedCollection, err)
+	}
+	keys := make([]parkKey, len(docs))
+	for i, doc := range docs {
+		_, uuid, _ := doc.Lookup("_id", "uuid").BinaryOK()
+		_, id, ok := doc.Lookup("_id", "id").BinaryOK()
+		if !ok || len(uuid) != len(keys[i].uuid) || len(id) == 0 {
+			return nil, fmt.Errorf("read what is parked in %s.%s: a document that is none: %s", a.cfg.MetaDB, parkedCollection, doc)
+		}
+		keys[i] = parkKey{oplog.UUID(uuid), string(bytes.Clone(id))}
+	}
+	return keys, nil
+}
+
+// errLarge is what a copy cannot have in the end.
+var errLarge = errors.New("it is larger than " + strconv.Itoa(maxDocument) + " bytes, though the copy is at its end, and the source has no such document; copy the collection again")
+
+// checkParked finds no document parked at the end of a copy, but of collections that
+// are gone, which it forgets.
+func (d *dispatcher) checkParked(ctx context.Context) error {
+	keys, err := d.allParked(ctx)
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	for _, key := range keys {
+		ns, exists, err := d.named(ctx, key.uuid)
+		if err != nil {
+			return err
+		}
+		if exists {
+			id := bson.RawValue{Type: bson.Type(key.id[0]), Value: []byte(key.id[1:])}
+			return &DivergenceError{NS: ns, ID: id, OpTime: d.cfg.CopiedUntil, What: errLarge.Error()}
+		}
+	}
+	statement := bsoncore.NewDocumentBuilder().
+		AppendDocument("q", bsoncore.NewDocumentBuilder().AppendString("_id.link", d.cfg.Link).Build()).AppendInt32("limit", 0).Build()
+	body := bsoncore.NewDocumentBuilder().AppendString("delete", parkedCollection).Build()
+	reply, err := d.cfg.Target.Call(ctx, call.Command{
+		DB: d.cfg.MetaDB, Body: withElement(bson.Raw(body), majority), Sequence: "deletes", Docs: []bson.Raw{bson.Raw(statement)},
+	})
+	if err == nil {
+		_, err = call.Written(reply)
+	}
+	if err != nil {
+		return fmt.Errorf("forget what is parked of collections that are gone: %w", err)
+	}
+	return nil
+}
+
+// named finds the collection of the target with a UUID.
+func (d *dispatcher) named(ctx context.Context, id oplog.UUID) (oplog.Namespace, bool, error) {
+	list := bsoncore.NewDocumentBuilder().AppendInt32("listDatabases", 1).AppendBoolean("nameOnly", true).Build()
+	reply, err := d.cfg.Target.Call(ctx, call.Command{DB: "admin", Body: bson.Raw(list)})
+	if err != nil {
+		return "", false, fmt.Errorf("list the databases: %w", err)
+	}
+	array, _ := reply.Lookup("databases").ArrayOK()
+	for it := rawbson.NewIter(array); it.Next(); {
+		doc, _ := it.Document()
+		name, _ := doc.Lookup("name").StringValueOK()
+		docs, err := catalog.List(ctx, d.cfg.Target, name, "")
+		if err != nil {
+			return "", false, err
+		}
+		for _, coll := range docs {
+			if _, uuid, ok := coll.Lookup("info", "uuid").BinaryOK(); ok && bytes.Equal(uuid, id[:]) {
+				return oplog.NewNamespace(name, coll.Lookup("name").StringValue()), true, nil
+			}
+		}
+	}
+	return "", false, nil
+}

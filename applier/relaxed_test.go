@@ -1,0 +1,326 @@
+package applier
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// commanded makes the commands of an attempt those of the program.
+func (r *rig) commanded(t testing.TB, c *Config, observe event.Observer) {
+	t.Helper()
+	sc := must[*scope.Scope](t)(scope.New(scope.Config{}))
+	c.Commands = must[*ddl.Executor](t)(ddl.New(ddl.Config{
+		Target: r.target, Catalog: r.catalog, Scope: sc, Link: "link", Placed: true, Observer: observe,
+	}))
+	c.Link, c.Observer = "link", observe
+}
+
+func deltaOp(ns string, id any, diff bson.D) bson.D {
+	return bson.D{
+		{Key: "op", Value: "u"},
+		{Key: "ns", Value: ns},
+		{Key: "o", Value: bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: diff}}},
+		{Key: "o2", Value: bson.D{{Key: "_id", Value: id}}},
+	}
+}
+
+func set(name string, v any) bson.D { return bson.D{{Key: "u", Value: bson.D{{Key: name, Value: v}}}} }
+
+func indexNames(t testing.TB, target *simTarget, ns oplog.Namespace) []string {
+	t.Helper()
+	specs := must[[]bson.Raw](t)(catalog.Indexes(t.Context(), target, ns))
+	var names []string
+	for _, spec := range specs {
+		names = append(names, spec.Lookup("name").StringValue())
+	}
+	slices.Sort(names)
+	return names
+}
+
+// An entry of an earlier time meets a later document, and together they are what an
+// index refuses though the source never had it: the index is deferred, and built when
+// the copy is consistent. Those of other kinds stay.
+func TestCopiedIndexRefuses(t *testing.T) {
+	t.Parallel()
+	big := bson.D{{Key: "type", Value: "Point"}, {Key: "coordinates", Value: bson.A{1, 2}}}
+	for _, tt := range []struct {
+		name          string
+		key           bson.D
+		copied        bson.D
+		first, second bson.D // deltas; behind the second the document is what was copied
+	}{
+		{
+			"parallel arrays",
+			bson.D{{Key: "a", Value: 1}, {Key: "b", Value: 1}},
+			bson.D{{Key: "_id", Value: 1}, {Key: "a", Value: 5}, {Key: "b", Value: bson.A{7, 8}}},
+			set("a", bson.A{1, 2}),
+			set("a", 5),
+		},
+		{
+			"hashed array",
+			bson.D{{Key: "a.x", Value: "hashed"}},
+			bson.D{{Key: "_id", Value: 1}, {Key: "a", Value: bson.D{{Key: "x", Value: 1}}}},
+			set("a", bson.A{1}),
+			set("a", bson.D{{Key: "x", Value: 1}}),
+		},
+		{
+			"2dsphere",
+			bson.D{{Key: "a", Value: "2dsphere"}},
+			bson.D{{Key: "_id", Value: 1}, {Key: "a", Value: big}},
+			bson.D{{Key: "sa", Value: set("type", "None")}},
+			bson.D{{Key: "sa", Value: set("type", "Point")}},
+		},
+		{
+			"2d",
+			bson.D{{Key: "a", Value: "2d"}},
+			bson.D{{Key: "_id", Value: 1}, {Key: "a", Value: bson.A{1, 2}}},
+			set("a", bson.A{1000, 2}),
+			set("a", bson.A{1, 2}),
+		},
+		{
+			"text",
+			bson.D{{Key: "a", Value: "text"}},
+			bson.D{{Key: "_id", Value: 1}, {Key: "a", Value: "words"}, {Key: "language", Value: "german"}},
+			set("language", 7),
+			set("language", "german"),
+		},
+		{
+			"numbered field",
+			bson.D{{Key: "a.0", Value: 1}},
+			bson.D{{Key: "_id", Value: 1}, {Key: "a", Value: 5}},
+			set("a", bson.A{bson.D{{Key: "0", Value: 1}}}),
+			set("a", 5),
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, 2, mongosim.Options{Members: 1})
+			tg := r.target
+			tg.run(t, "db", bson.D{{Key: "create", Value: "p"}})
+			tg.run(t, "db", bson.D{{Key: "createIndexes", Value: "p"}, {Key: "indexes", Value: bson.A{
+				bson.D{{Key: "key", Value: tt.key}, {Key: "name", Value: "refuses"}},
+				bson.D{{Key: "key", Value: bson.D{{Key: "a", Value: 1}}}, {Key: "name", Value: "takes"}},
+			}}})
+			tg.run(t, "db", bson.D{{Key: "insert", Value: "p"}, {Key: "documents", Value: bson.A{tt.copied}}})
+			l := newLog(t)
+			l.add(deltaOp("db.p", 1, tt.first))
+			l.end()
+			half := len(l.batches())
+			l.add(deltaOp("db.p", 1, tt.second))
+			until := l.optime()
+			l.add(insertOp("db.p", bson.D{{Key: "_id", Value: 2}}))
+			var told []string
+			begin := func() *attempt {
+				return must[*attempt](t)(r.begin(t.Context(), func(c *Config) {
+					r.commanded(t, c, func(e event.Event) {
+						switch e := e.(type) {
+						case ddl.IndexDeferred:
+							told = append(told, "deferred "+e.Index)
+						case ddl.IndexBuilt:
+							told = append(told, "built "+e.Index)
+						}
+					})
+					c.CopiedUntil = until
+				}))
+			}
+			a := begin()
+			succeed(t, a.run(t.Context(), l.batches()[:half], 0))
+			if diff := cmp.Diff([]string{"_id_", "takes"}, indexNames(t, tg, "db.p")); diff != "" {
+				t.Errorf("in between: %s", diff)
+			}
+			// Another process goes on.
+			a = begin()
+			succeed(t, a.run(t.Context(), l.batches()[half:], 0))
+			if diff := cmp.Diff([]string{"_id_", "refuses", "takes"}, indexNames(t, tg, "db.p")); diff != "" {
+				t.Errorf("in the end: %s", diff)
+			}
+			if diff := cmp.Diff([]string{"deferred refuses", "built refuses"}, told); diff != "" {
+				t.Error(diff)
+			}
+			if held := must[ddl.Specs](t)(ddl.Held(t.Context(), tg, "replicator", "link")); len(held) > 0 {
+				t.Errorf("still held: %v", held)
+			}
+			if diff := cmp.Diff(texts([]bson.Raw{raw(t, tt.copied), raw(t, bson.D{{Key: "_id", Value: 2}})}), texts(tg.documents(t, "db.p"))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// The same, where together they are larger than a document may be: it is put aside, in
+// the metadata, until it fits.
+func TestCopiedTooLarge(t *testing.T) {
+	t.Parallel()
+	big := strings.Repeat("x", 10<<20)
+	small := bson.D{{Key: "_id", Value: 1}, {Key: "v", Value: 1}}
+	large := bson.D{{Key: "_id", Value: 1}, {Key: "y", Value: big}}
+	ins := func(name string, v any) bson.D { return bson.D{{Key: "i", Value: bson.D{{Key: name, Value: v}}}} }
+	del := func(name string) bson.D { return bson.D{{Key: "d", Value: bson.D{{Key: name, Value: false}}}} }
+	for _, tt := range []struct {
+		name   string
+		copied bson.D
+		log    []bson.D
+		want   []bson.D
+	}{
+		{
+			"fits again", large,
+			[]bson.D{
+				deltaOp("db.p", 1, ins("x", big)),
+				deltaOp("db.p", 1, ins("a", 1)),
+				deltaOp("db.p", 1, del("x")),
+				deltaOp("db.p", 1, ins("y", big)),
+			},
+			[]bson.D{{{Key: "_id", Value: 1}, {Key: "a", Value: 1}, {Key: "y", Value: big}}},
+		},
+		{
+			"what an entry in between sets is not lost",
+			bson.D{{Key: "_id", Value: 1}, {Key: "v", Value: 3}, {Key: "y", Value: big}},
+			[]bson.D{
+				deltaOp("db.p", 1, set("v", 1)),
+				deltaOp("db.p", 1, bson.D{{Key: "u", Value: bson.D{{Key: "v", Value: 3}}}, {Key: "i", Value: bson.D{{Key: "x", Value: big}}}}),
+				deltaOp("db.p", 1, del("y")),
+			},
+			[]bson.D{{{Key: "_id", Value: 1}, {Key: "v", Value: 3}, {Key: "x", Value: big}}},
+		},
+		{
+			"deleted", large,
+			[]bson.D{deltaOp("db.p", 1, ins("x", big)), deleteOp("db.p", 1)},
+			nil,
+		},
+		{
+			"deleted and made again", large,
+			[]bson.D{deltaOp("db.p", 1, ins("x", big)), deleteOp("db.p", 1), insertOp("db.p", small)},
+			[]bson.D{small},
+		},
+		{
+			"replaced", large,
+			[]bson.D{deltaOp("db.p", 1, ins("x", big)), {
+				{Key: "op", Value: "u"},
+				{Key: "ns", Value: "db.p"},
+				{Key: "o", Value: small},
+				{Key: "o2", Value: bson.D{{Key: "_id", Value: 1}}},
+			}},
+			[]bson.D{small},
+		},
+	} {
+		for restart := range len(tt.log) {
+			t.Run(fmt.Sprintf("%s restart=%d", tt.name, restart), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t, 2, mongosim.Options{Members: 1})
+				tg := r.target
+				tg.run(t, "db", bson.D{{Key: "create", Value: "p"}})
+				tg.run(t, "db", bson.D{{Key: "insert", Value: "p"}, {Key: "documents", Value: bson.A{tt.copied}}})
+				l := newLog(t)
+				for i, op := range tt.log {
+					l.add(op)
+					if i+1 == restart {
+						l.end()
+					}
+				}
+				until := l.optime()
+				l.end()
+				l.add(insertOp("db.p", bson.D{{Key: "_id", Value: 2}}))
+				begin := func() *attempt {
+					return must[*attempt](t)(r.begin(t.Context(), func(c *Config) {
+						r.commanded(t, c, nil)
+						c.CopiedUntil = until
+					}))
+				}
+				batches := l.batches()
+				if restart > 0 {
+					succeed(t, begin().run(t.Context(), batches[:1], 0))
+					batches = batches[1:]
+				}
+				succeed(t, begin().run(t.Context(), batches, 0))
+				var want []bson.Raw
+				for _, d := range append(slices.Clone(tt.want), bson.D{{Key: "_id", Value: 2}}) {
+					want = append(want, raw(t, d))
+				}
+				if got := tg.documents(t, "db.p"); !slices.EqualFunc(want, got, func(a, b bson.Raw) bool { return string(a) == string(b) }) {
+					t.Errorf("%d documents, or others than %d", len(got), len(want))
+				}
+				if left := tg.documents(t, "replicator.parked"); len(left) > 0 {
+					t.Errorf("%d pieces are left", len(left))
+				}
+			})
+		}
+	}
+}
+
+// A document that is too large at the end of the copy is one that the source cannot
+// have; one of a collection that is gone is nobody's.
+func TestCopiedTooLargeInTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, dropped := range []bool{false, true} {
+		r := newRig(t, 2, mongosim.Options{Members: 1})
+		tg := r.target
+		big := strings.Repeat("x", 10<<20)
+		tg.run(t, "db", bson.D{{Key: "create", Value: "p"}})
+		tg.run(t, "db", bson.D{{Key: "insert", Value: "p"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}, {Key: "y", Value: big}}}}})
+		l := newLog(t)
+		l.add(deltaOp("db.p", 1, bson.D{{Key: "i", Value: bson.D{{Key: "x", Value: big}}}}))
+		if dropped {
+			l.alone(commandOp("db", bson.D{{Key: "drop", Value: "p"}}))
+		}
+		until := l.optime()
+		l.end()
+		a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) {
+			r.commanded(t, c, nil)
+			c.CopiedUntil = until
+		}))
+		err := a.run(t.Context(), l.batches(), 0)
+		if _, diverged := errors.AsType[*DivergenceError](err); diverged == dropped || !dropped && !strings.Contains(err.Error(), "db.p, _id 1") {
+			t.Errorf("dropped=%v: %v", dropped, err)
+		}
+		count := tg.run(t, "replicator", bson.D{{Key: "count", Value: "parked"}, {Key: "query", Value: bson.D{}}})
+		if left := count.Lookup("n").AsInt64(); left > 0 == dropped {
+			t.Errorf("dropped=%v: %d pieces are left", dropped, left)
+		}
+	}
+}
+
+// Where the refusal has another cause, it is told, and the indexes on one field stay.
+func TestCopiedRefusedForAnotherReason(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1, mongosim.Options{Members: 1})
+	tg := r.target
+	tg.run(t, "db", bson.D{{Key: "create", Value: "p"}})
+	tg.run(t, "db", bson.D{{Key: "createIndexes", Value: "p"}, {Key: "indexes", Value: bson.A{
+		bson.D{{Key: "key", Value: bson.D{{Key: "a", Value: 1}}}, {Key: "name", Value: "a"}},
+	}}})
+	l := newLog(t)
+	l.add(insertOp("db.p", doc(1, 1)))
+	refusal := servererr.New(12345, "no")
+	tg.intercept(func(cmd call.Command) (error, bool) {
+		if cmd.DB == "db" && commandName(cmd) == "update" {
+			return refusal, false
+		}
+		return nil, false
+	})
+	a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) {
+		r.commanded(t, c, nil)
+		c.CopiedUntil = l.optime()
+	}))
+	err := a.run(t.Context(), l.batches(), 0)
+	if _, ok := errors.AsType[*OpError](err); !ok || !errors.Is(err, refusal) {
+		t.Errorf("%v", err)
+	}
+	if diff := cmp.Diff([]string{"_id_", "a"}, indexNames(t, tg, "db.p")); diff != "" {
+		t.Error(diff)
+	}
+}
