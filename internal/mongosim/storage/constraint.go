@@ -26,8 +26,8 @@ type constraint struct {
 	sparse, hashed     bool
 	// special is the check of a text or geo index, which has no keys here.
 	special func(doc bson.Raw) error
-	partial            func(doc bson.Raw) bool
-	coll               *bsonorder.Collator
+	partial func(doc bson.Raw) bool
+	coll    *bsonorder.Collator
 
 	// unique constraints keep their keys in slots. A lenient one accepts the
 	// duplicates that it finds when it begins (prepareUnique).
