@@ -40,7 +40,7 @@ func (s *step) deferIndexes(ctx context.Context, ns oplog.Namespace, refuses fun
 	if err != nil {
 		return nil, err
 	}
-	present, err := catalog.Indexes(ctx, s.cfg.Target, ns)
+	present, err := catalog.Indexes(ctx, s.sight, ns)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +59,7 @@ func (s *step) deferIndexes(ctx context.Context, ns oplog.Namespace, refuses fun
 		if err := s.store(ctx, &h); err != nil {
 			return names, err
 		}
-		_, err := s.send(ctx, ns.DB(), command("dropIndexes", ns.Collection()).AppendString("index", name))
-		if err != nil && codeOf(err) != servererr.IndexNotFound {
+		if err := s.dropIndex(ctx, coll, name); err != nil && codeOf(err) != servererr.IndexNotFound {
 			return names, err
 		}
 		s.cfg.Observer.Tell(IndexDeferred{OpTime: s.op.OpTime, NS: ns, Index: name})
@@ -73,7 +72,7 @@ func (s *step) deferIndexes(ctx context.Context, ns oplog.Namespace, refuses fun
 // is what the source was at an entry. What is still refused stays absent until
 // cutover, and is told as IndexAbsent.
 func (e *Executor) EndCopy(ctx context.Context, at oplog.OpTime) error {
-	held, err := Held(ctx, e.cfg.Target, e.cfg.MetaDB, e.cfg.Link)
+	held, err := Held(ctx, e.sight, e.cfg.MetaDB, e.cfg.Link)
 	if err != nil {
 		return fmt.Errorf("ddl: end the copy at %s: %w", at, err)
 	}
