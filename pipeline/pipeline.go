@@ -171,7 +171,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 	pause := p.cfg.RetryMin
 	defer p.endResyncs()
 	for n := 1; ; n++ {
-		before := p.progress().Applied
+		before := p.standing()
 		err := p.takeBack(ctx, soft)
 		if err == nil {
 			err = p.attempt(ctx, soft)
@@ -212,7 +212,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 			return broken
 		}
 		p.failed(err)
-		if p.progress().Applied.After(before) {
+		if p.standing().beyond(before) {
 			pause = p.cfg.RetryMin
 		}
 		// Somewhere in the upper half, so that links do not retry in step.
