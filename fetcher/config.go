@@ -59,8 +59,9 @@ type Config struct {
 	// FindTime is the limit of the first find's execution, RefindTime that of a
 	// cursor that is opened again. Zero means 60 s and 2 s.
 	FindTime, RefindTime time.Duration
-	// NetworkTime is how long after the time that a command has an answer may
-	// come in; then it is lost. Zero means 5 s.
+	// NetworkTime is how long after the time that a command has its answer may begin
+	// to come in, and how long nothing of it may come then; after that it is lost.
+	// Zero means 5 s.
 	NetworkTime time.Duration
 	// Restarts is how often in a row a cursor may be opened again. Zero means 1,
 	// negative means never.

@@ -60,6 +60,8 @@ type tail struct {
 	// rbid is the member's rollback id since the cursor was opened.
 	rbid    int64
 	hasRBID bool
+	// batch is how many entries the next reply may have.
+	batch batchSize
 	// idle is set when the last reply had nothing new, not even a commit point.
 	idle bool
 	// opened tells whether a find has been sent before; restarts counts those in a
@@ -308,20 +310,26 @@ func (t *tail) probe(ctx context.Context) error {
 }
 
 func (t *tail) page(ctx context.Context, cmd call.Command, limit time.Duration, batch string) (page, error) {
+	began := time.Now()
 	reply, err := t.call(ctx, cmd, limit)
 	if err != nil {
 		return page{}, err
 	}
-	return parsePage(reply, batch)
+	p, err := parsePage(reply, batch)
+	if err == nil {
+		t.batch.took(time.Since(began), p.n, len(reply), t.cfg.BatchSize)
+	}
+	return p, err
 }
 
-// call runs a command that the member has limit for. A member that does not
-// answer is given up on some time later.
+// call runs a command that the member has limit for. A member that does not begin to
+// answer is given up on some time later, and so is one that does not go on with its
+// answer; however long that takes on a slow line.
 func (t *tail) call(ctx context.Context, cmd call.Command, limit time.Duration) (bson.Raw, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	bounded, cancel := context.WithTimeoutCause(ctx, limit+t.cfg.NetworkTime, errSilent)
+	bounded, cancel := call.WithSilence(ctx, limit+t.cfg.NetworkTime, t.cfg.NetworkTime, errSilent)
 	defer cancel()
 	reply, err := t.src.Call(bounded, cmd)
 	if err != nil {

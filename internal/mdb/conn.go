@@ -8,7 +8,11 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo/address"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/mnet"
 )
 
 const (
@@ -26,6 +30,24 @@ type dialer struct {
 	net.Dialer
 	// hosts says where to connect to in place of a name: see Config.HostMap.
 	hosts map[string]string
+	// open are the connections that there are: the driver shows only its own layers.
+	open sync.Map // connKey → *conn
+}
+
+// connKey tells a connection from every other that is open: the local address alone
+// may be used towards several servers.
+type connKey struct{ local, addr string }
+
+// of returns the connection that is below one of the driver's, nil if it is none of
+// ours.
+func (d *dialer) of(c *mnet.Connection) *conn {
+	local, ok := c.ReadWriteCloser.(interface{ LocalAddress() address.Address })
+	if !ok {
+		return nil
+	}
+	found, _ := d.open.Load(connKey{string(local.LocalAddress()), c.Address().String()})
+	under, _ := found.(*conn)
+	return under
 }
 
 // DialContext implements options.ContextDialer.
@@ -34,7 +56,11 @@ func (d *dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 	if err != nil {
 		return nil, err
 	}
-	return newConn(c), nil
+	own := newConn(c)
+	key := connKey{c.LocalAddr().String(), addr}
+	own.closed = func() { d.open.CompareAndDelete(key, own) }
+	d.open.Store(key, own)
+	return own, nil
 }
 
 // address returns where to connect to for a host:port.
@@ -68,6 +94,10 @@ type conn struct {
 	reading sync.Mutex
 	early   []byte // under reading: what was taken in; behind what ahead has
 
+	// heard is called with all that comes, if it is not nil.
+	heard  atomic.Pointer[func()]
+	closed func() // may be nil
+
 	mu      sync.Mutex
 	readBy  time.Time // under mu, as it was set
 	writeBy time.Time // under mu, as it was set
@@ -90,7 +120,32 @@ func (a *arrivals) Read(p []byte) (int, error) {
 		}
 		return n, nil
 	}
-	return a.Conn.Read(p)
+	n, err := a.Conn.Read(p)
+	(*conn)(a).tell(n)
+	return n, err
+}
+
+// hears sets what is called with all that comes from now on; nil is nothing.
+func (c *conn) hears(heard func()) {
+	if heard == nil {
+		c.heard.Store(nil)
+		return
+	}
+	c.heard.Store(&heard)
+}
+
+func (c *conn) tell(n int) {
+	if heard := c.heard.Load(); n > 0 && heard != nil {
+		(*heard)()
+	}
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	if c.closed != nil {
+		c.closed()
+	}
+	return c.Conn.Close()
 }
 
 // Read implements net.Conn.
@@ -149,6 +204,7 @@ func (c *conn) takeIn() (some bool, err error) {
 			return some, err
 		}
 		n, err := c.Conn.Read(buf)
+		c.tell(n)
 		c.early = append(c.early, buf[:n]...)
 		some = some || n > 0
 		switch {

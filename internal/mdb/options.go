@@ -236,13 +236,13 @@ func (o *Options) check() error {
 }
 
 // client returns the driver's options. For mongodb+srv it asks DNS.
-func (o *Options) client() (*options.ClientOptions, error) {
+func (o *Options) client(d *dialer) (*options.ClientOptions, error) {
 	client := options.Client().ApplyURI(o.uri.text(false))
 	if err := client.Validate(); err != nil {
 		return nil, shield(err, o.uri.secrets())
 	}
 	client.Timeout = nil
-	client.SetDialer(&dialer{hosts: o.hosts})
+	client.SetDialer(d)
 	if o.api != "" {
 		client.SetServerAPIOptions(options.ServerAPI(options.ServerAPIVersion(o.api)))
 	}

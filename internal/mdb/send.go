@@ -27,6 +27,7 @@ type sender struct {
 	login       driver.Authenticator  // nil without one
 	version     string
 	compressors []string
+	dialer      *dialer
 }
 
 // errReauthenticate is the refusal of a connection whose login has expired.
@@ -91,6 +92,12 @@ func (s *sender) exchange(ctx context.Context, srv *topology.Server, conn *mnet.
 	}
 	if cmd.Overdue() {
 		return nil, verdict{}, fmt.Errorf("mdb: a command to %s: %w", host, call.ErrTooLate)
+	}
+	if heard := call.Heard(ctx); heard != nil {
+		if under := s.dialer.of(conn); under != nil {
+			under.hears(heard)
+			defer under.hears(nil)
+		}
 	}
 	if err = conn.Write(within, wm); err == nil {
 		var answer []byte

@@ -70,7 +70,8 @@ func Open(ctx context.Context, o *Options) (*Set, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	client, err := o.client()
+	d := &dialer{hosts: o.hosts}
+	client, err := o.client(d)
 	if err != nil {
 		return nil, fmt.Errorf("mdb: open %s: %w", o, err)
 	}
@@ -78,7 +79,7 @@ func Open(ctx context.Context, o *Options) (*Set, error) {
 		opts: o, client: client, forever: context.WithoutCancel(ctx), members: map[string]*Member{},
 		sender: sender{
 			clock:   new(session.ClusterClock), //nolint:staticcheck // The driver's logins share it.
-			version: o.api, compressors: client.Compressors,
+			version: o.api, compressors: client.Compressors, dialer: d,
 		},
 	}
 	if client.Auth != nil {

@@ -1,0 +1,64 @@
+package pipeline_test
+
+import (
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/mongosim/fault"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// A line that carries a reply of 16 MB in 8 s, with 50 ms of delay: more than a member
+// has for its whole answer. The link gets on, from the one member that there is, and
+// never leaves it.
+func TestSlowLine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, mongosim.Options{}, mongosim.Options{})
+	cfg := pipeline.Config{Writers: 2, Await: 100 * time.Millisecond}
+	if err := w.start("a", cfg, scope.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.caughtUp(w.links["a"]); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.source.write(t.Context(), "db", bson.D{{Key: "create", Value: "c"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.caughtUp(w.links["a"]); err != nil {
+		t.Fatal(err)
+	}
+	w.links["a"].drain(nil)
+	w.awaitEnd(w.links["a"])
+
+	const megabytes = 64
+	filler := make([]byte, 1<<20)
+	for i := range megabytes {
+		docs := bson.A{bson.D{{Key: "_id", Value: i}, {Key: "x", Value: filler}}}
+		if err := w.source.write(t.Context(), "db", bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: docs}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.source.Fault(mongosim.Client, 0,
+		fault.Fault{Kind: fault.Rate, Bytes: 2 << 20}, fault.Fault{Kind: fault.Latency, Delay: 50 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := w.start("a", cfg, scope.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.caughtUp(w.links["a"]); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d MiB in %s", megabytes, time.Since(began))
+	if n := w.links["a"].p.Snapshot().Attempts; n != 1 {
+		t.Errorf("%d attempts, want 1: %s", n, w.links["a"].p.Snapshot().LastError)
+	}
+	w.source.HealAll()
+	if report, err := w.equal(w.links["a"]); err != nil || report != "equal" {
+		t.Error(report, err)
+	}
+}
