@@ -31,7 +31,7 @@ func (c besideTxn) write(ctx context.Context, cmd call.Command) (bson.Raw, error
 	session := c.w.lane.Session()
 	send, asked := session.Write, false
 	var reply bson.Raw
-	err := c.w.tries(c.w.cfg.RetryFor, c.first.At, len(cmd.Docs), func(err error) bool {
+	err := c.w.tries(c.w.cfg.RetryFor, func(err error) bool {
 		if _, lost := errors.AsType[*call.LostError](err); lost {
 			once := !asked && ctx.Err() == nil
 			asked = true

@@ -295,7 +295,7 @@ func (w *writer) retry(ctx context.Context, s stretch, try func() error) error {
 	if cuttable {
 		limit /= crowdedPart
 	}
-	err := w.tries(limit, s.ops[0].At, len(s.ops), func(err error) bool {
+	err := w.tries(limit, func(err error) bool {
 		v := judge(err)
 		// What is too much by itself is not so for ever: the target has more room later.
 		return v == again || v == smaller && alone
@@ -310,15 +310,14 @@ func (w *writer) retry(ctx context.Context, s stretch, try func() error) error {
 	return w.stuck(stuck, s.ops[0].At, len(s.ops))
 }
 
-// tries is how operations from a position on are tried again.
-func (w *writer) tries(limit time.Duration, at checkpoint.Position, ops int, passes func(error) bool) call.Retry {
+// tries is how something is tried again.
+func (w *writer) tries(limit time.Duration, passes func(error) bool) call.Retry {
 	return call.Retry{
 		For: limit, Again: passes,
 		Failed: func(error) {
 			w.metrics.retries.Inc()
 			w.stats.retries.Add(1)
 		},
-		What: fmt.Sprintf("lane %s, to write %d operations from %s on", w.name, ops, at), Observer: w.cfg.Observer,
 	}
 }
 

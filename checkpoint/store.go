@@ -70,10 +70,7 @@ func New(cfg Config) (*Store, error) {
 
 // patience is how what is refused is tried again, where that passes.
 func (s *Store) patience() call.Retry {
-	return call.Retry{
-		Again: call.Passes, Failed: func(error) { s.metrics.retries.Inc() },
-		What: "the documents of link " + s.cfg.Link + " in the target", Observer: s.cfg.Observer,
-	}
+	return call.Retry{Again: call.Passes, Failed: func(error) { s.metrics.retries.Inc() }}
 }
 
 // wrap says what was attempted on which link.

@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -63,6 +64,9 @@ func TestRefusalsThatPass(t *testing.T) {
 	}
 }
 
+// leastTickets is how many refusals TestTickets has to have seen.
+const leastTickets = 10
+
 // TestTickets: on a target that has fewer tickets than writers no attempt ends. One in
 // four statements of transactions is refused, far more than on a real server that has
 // 5 of them and 48 other writers.
@@ -86,7 +90,8 @@ func TestTickets(t *testing.T) {
 			}
 		})
 	}
-	for i := range 100 {
+	// How much is refused is a matter of how much goes into a flush.
+	for i := 0; i < 3000 && (i < 100 || w.target.Moods()["ticket-timeout"] < leastTickets); i++ {
 		cmds := []bson.D{{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: i}}}}}}
 		if i%20 == 0 {
 			cmds = append(cmds, bson.D{{Key: "create", Value: fmt.Sprint("d", i)}})
@@ -102,7 +107,7 @@ func TestTickets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := w.target.Moods()["ticket-timeout"]; n < 10 {
+	if n := w.target.Moods()["ticket-timeout"]; n < leastTickets {
 		t.Errorf("only %d tickets were refused", n)
 	}
 	w.mu.Lock()
@@ -118,5 +123,41 @@ func TestTickets(t *testing.T) {
 	}
 	if began != 1 {
 		t.Errorf("%d terms, want 1", began)
+	}
+}
+
+// TestLastingRefusal: what is refused for long is said in the state, and gone on with
+// once it is not refused any more.
+func TestLastingRefusal(t *testing.T) {
+	opts := mongosim.Options{Members: 1, Dialect: "6.0", Moods: mongosim.NoMoods("it has refusals of its own")}
+	w := newWorld(t, opts, opts)
+	if err := w.start("a", pipeline.Config{Writers: 2, CheckpointInterval: 50 * time.Millisecond}, scope.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	l := w.links["a"]
+	if err := w.untilOf(l, "a link", func() bool { return l.p.Snapshot().State == pipeline.Steady }); err != nil {
+		t.Fatal(err)
+	}
+	fail := func(mode string) {
+		t.Helper()
+		if _, err := w.target.on(t.Context(), 0, "admin", bson.D{
+			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
+			{Key: "data", Value: bson.D{{Key: "failCommands", Value: bson.A{"create"}}, {Key: "errorCode", Value: 365}}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fail("alwaysOn")
+	if err := w.source.write(t.Context(), "db", bson.D{{Key: "create", Value: "c"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.untilOf(l, "a reason", func() bool {
+		return strings.Contains(l.p.Snapshot().Reason, "TemporarilyUnavailable")
+	}); err != nil {
+		t.Fatal(err, l.p.Snapshot().Reason)
+	}
+	fail("off")
+	if err := w.caughtUp(l); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -129,14 +129,14 @@ func (w *writer) sendBeside(ctx context.Context, c *command) (bson.Raw, error) {
 	session := w.lane.Session()
 	send, asked := session.Write, false
 	var reply bson.Raw
-	err := w.tries(w.cfg.RetryFor, func(err error) bool {
+	err := call.Retry{For: w.cfg.RetryFor, Again: func(err error) bool {
 		if _, lost := errors.AsType[*call.LostError](err); lost {
 			once := !asked && ctx.Err() == nil
 			asked = true
 			return once
 		}
 		return judge(err) == again
-	}).Do(ctx, func() (err error) {
+	}}.Do(ctx, func() (err error) {
 		reply, err = send(ctx, cmd)
 		// The same number again: what was done of the command is not done twice.
 		send = session.Again

@@ -235,11 +235,11 @@ func (w *writer) retry(ctx context.Context, docs int, try func() error) error {
 	if docs > 1 {
 		limit /= crowdedPart
 	}
-	err := w.tries(limit, func(err error) bool {
+	err := call.Retry{For: limit, Again: func(err error) bool {
 		v := judge(err)
 		// What cannot be made smaller may find more room later.
 		return v == again || v == smaller && docs == 0
-	}).Do(ctx, try)
+	}}.Do(ctx, try)
 	if stuck, ok := errors.AsType[*call.StuckError](err); ok {
 		if docs > 1 {
 			return &crowdedError{stuck.Err}
@@ -247,11 +247,6 @@ func (w *writer) retry(ctx context.Context, docs int, try func() error) error {
 		return w.stuck(stuck)
 	}
 	return err
-}
-
-// tries is how something is tried again.
-func (w *writer) tries(limit time.Duration, passes func(error) bool) call.Retry {
-	return call.Retry{For: limit, Again: passes, What: "copy to " + string(w.to), Observer: w.cfg.Observer}
 }
 
 func (w *writer) stuck(e *call.StuckError) error {

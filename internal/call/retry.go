@@ -9,7 +9,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/servererr"
 )
 
@@ -23,7 +22,8 @@ const (
 	abortTimeout = 2 * time.Second
 )
 
-// Retry is how something is tried again while what is in its way goes by itself.
+// Retry is how something is tried again while what is in its way goes by itself. What
+// is tried for long, Waits knows.
 type Retry struct {
 	// For is for how long. Zero is RetryFor.
 	For time.Duration
@@ -32,10 +32,6 @@ type Retry struct {
 	Again func(err error) bool
 	// Failed, if not nil, is told of each error that is followed by another try.
 	Failed func(err error)
-	// What says what is tried, for Observer, which is told once it has been tried for
-	// event.LongWait, and when that is over. Observer may be nil.
-	What     string
-	Observer event.Observer
 }
 
 // StuckError is something that was refused for as long as it was tried.
@@ -72,12 +68,7 @@ func (r Retry) Do(ctx context.Context, try func() error) error {
 	if again == nil {
 		again = func(err error) bool { return FateOf(err) == Again }
 	}
-	start, told := time.Now(), time.Duration(0)
-	defer func() {
-		if told > 0 {
-			r.Observer.Tell(event.Waiting{What: r.What, Since: start, Over: true})
-		}
-	}()
+	start := time.Now()
 	for tries, wait := 1, firstPause; ; tries, wait = tries+1, min(2*wait, longestPause) {
 		err := try()
 		if err == nil || !again(err) {
@@ -88,10 +79,6 @@ func (r Retry) Do(ctx context.Context, try func() error) error {
 		}
 		if r.Failed != nil {
 			r.Failed(err)
-		}
-		if waited := time.Since(start); waited >= max(event.LongWait, 2*told) {
-			told = waited
-			r.Observer.Tell(event.Waiting{What: r.What, Since: start, Why: err.Error()})
 		}
 		if err := Pause(ctx, wait); err != nil {
 			return err
