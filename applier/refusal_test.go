@@ -356,3 +356,32 @@ func TestDivergenceLeavesNothingLocked(t *testing.T) {
 	}}}})
 	wantDocs(t, r.target, "db.a", doc(1, 7), doc(2, 0))
 }
+
+// What is alone in its flush and too much just then is tried again: the target has
+// more room later.
+func TestAloneIsTriedAgain(t *testing.T) {
+	for _, code := range []servererr.Code{
+		servererr.TransactionExceededLifetimeLimitSeconds, servererr.TransactionTooLargeForCache, servererr.ExceededMemoryLimit,
+	} {
+		r := prepared(t, 1)
+		refuse(r.target, "insert", 2, servererr.New(code, "no"))
+		if s := r.apply(t, inserts(t, 1).batches(), nil).Stats(); s.Retries != 2 || s.Flushes != 1 {
+			t.Errorf("%s: stats %+v, want 2 retries of one flush", code, s)
+		}
+	}
+}
+
+// A flush that meets others again and again is cut in two.
+func TestCrowdIsCut(t *testing.T) {
+	r := prepared(t, 1)
+	r.target.intercept(func(cmd call.Command) (error, bool) {
+		if commandName(cmd) == "insert" && len(cmd.Docs) > 3 {
+			return servererr.New(servererr.WriteConflict, "conflict").WithLabels(labelTransient), false
+		}
+		return nil, false
+	})
+	s := r.apply(t, inserts(t, 8).batches(), func(c *Config) { c.RetryFor = 500 * time.Millisecond }).Stats()
+	if s.Flushes < 3 {
+		t.Errorf("stats %+v, want 3 flushes at least", s)
+	}
+}
