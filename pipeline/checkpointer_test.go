@@ -29,6 +29,7 @@ func TestDurableIsWhatWasWritten(t *testing.T) {
 			},
 			observe:  func(p checkpoint.Progress) { seen = append(seen, p) },
 			progress: at(10).Progress,
+			reached:  func(p checkpoint.Progress) checkpoint.Progress { return p },
 		}
 		c.progress.Durable, c.progress.DurableWall = c.progress.Applied, c.progress.AppliedWall
 		in, out := make(chan applier.Applied), make(chan checkpoint.Progress)
