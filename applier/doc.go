@@ -63,6 +63,12 @@
 // was there before the log that is applied to it, so that all of it is inserted in
 // order; what is in the way of an insert all the same is deleted first.
 //
+// A document may be for a while what the source never had. Indexes that refuse it are
+// dropped, and built again at CopiedUntil, before any watermark is behind it; a
+// document that is too large is put aside in the metadata ("parked"), in the
+// transaction that moves the lane, until it fits. One that is left at CopiedUntil is a
+// *DivergenceError.
+//
 // # What becomes of a flush
 //
 //	flush ─┬─ committed ────────────────────────────────▶ acknowledged

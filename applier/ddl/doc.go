@@ -101,6 +101,18 @@
 // held because it could not be built, when any other is dropped. [Held] reads them
 // all, and [Specs.Overlay] shows a collection as the source has it.
 //
+// # Deferred
+//
+// Over a copy a document may be for a while what an index refuses, though the source
+// never had it. The applier then drops the index ([Executor.DeferIndexes]), which is
+// noted as absent before, and [Executor.EndCopy] builds what is absent once everything
+// up to the end of the copy is in the target. One that is unique is never deferred:
+// over a copy none is.
+//
+// An index without a collation compares byte by byte. Of a collection that has a
+// collation it is asked for with {locale: "simple"}, as a client's command would
+// inherit the collection's; what is kept is the index as it is logged or listed.
+//
 // # Scope
 //
 // A rename out of what is mirrored drops the collection. A rename into it needs
@@ -114,7 +126,8 @@
 // A time-series collection X is logged as system.buckets.X and a view X. A client
 // makes, changes and drops both through X, so the entries of the buckets do that,
 // and those of the view do nothing, unless only it is there. Indexes go to the
-// buckets, as the log has them.
+// buckets, as the log has them: the one that servers since 6.3 make by themselves is
+// dropped again.
 //
 // The package trusts that nobody else changes the target's collections, and that
 // the catalog it is given is the one that everybody uses.

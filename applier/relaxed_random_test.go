@@ -1,0 +1,343 @@
+package applier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/internal/race"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// A copy of a source that is being written to: each document is of another time, and
+// so are the indexes. The log is applied to it, by processes that lose answers, until it
+// is at its end: then documents and indexes are those of the source, byte for byte,
+// whatever states there were in between.
+func TestCopiedRandom(t *testing.T) {
+	t.Parallel()
+	set := mongosim.StartTest(t, mongosim.Options{Members: 1})
+	var mu sync.Mutex
+	seen := map[string]int{}
+	seeds := uint64(100)
+	if race.Enabled {
+		seeds = 15
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			w := &moving{simTarget: &simTarget{set: set}, rnd: rand.New(rand.NewPCG(seed, 14)), db: fmt.Sprint("src", seed), to: fmt.Sprint("dst", seed)}
+			w.live(t)
+			w.fill(t)
+			w.follow(t, fmt.Sprint("link", seed))
+			w.compare(t)
+			w.run(t, w.db, bson.D{{Key: "dropDatabase", Value: 1}})
+			w.run(t, w.to, bson.D{{Key: "dropDatabase", Value: 1}})
+			mu.Lock()
+			defer mu.Unlock()
+			for what, n := range w.told {
+				seen[what] += n
+			}
+		})
+	}
+	t.Log(seen)
+	for _, what := range []string{"deferred", "built", "parked"} {
+		if seen[what] == 0 {
+			t.Errorf("nothing was ever %s", what)
+		}
+	}
+}
+
+// moving is a source, in one database of a set, and its copy in another.
+type moving struct {
+	*simTarget
+	rnd    *rand.Rand
+	db, to string
+	begin  bson.Timestamp
+	// copied are the documents as they were read, indexes as listed.
+	copied  []bson.Raw
+	indexes []bson.Raw
+	told    map[string]int
+}
+
+const movingDocs = 6
+
+var movingIndexes = []bson.D{
+	{{Key: "key", Value: bson.D{{Key: "a", Value: 1}, {Key: "b", Value: -1}}}, {Key: "name", Value: "compound"}},
+	{{Key: "key", Value: bson.D{{Key: "a", Value: "hashed"}}}, {Key: "name", Value: "hashed"}},
+	{{Key: "key", Value: bson.D{{Key: "loc", Value: "2dsphere"}}}, {Key: "name", Value: "sphere"}},
+	{{Key: "key", Value: bson.D{{Key: "c", Value: "text"}}}, {Key: "name", Value: "text"}},
+	{{Key: "key", Value: bson.D{{Key: "b", Value: 1}}}, {Key: "name", Value: "plain"}, {Key: "expireAfterSeconds", Value: 1_000_000}},
+	{{Key: "key", Value: bson.D{{Key: "a", Value: 1}, {Key: "_id", Value: 1}}}, {Key: "name", Value: "unique"}, {Key: "unique", Value: true}},
+}
+
+// try runs a command that the source may refuse.
+func (m *moving) try(t *testing.T, cmd bson.D) {
+	t.Helper()
+	_, err := m.send(t.Context(), call.Command{DB: m.db, Body: raw(t, cmd)})
+	if _, refused := asServerError(err); err != nil && !refused {
+		t.Fatal(err)
+	}
+}
+
+func (m *moving) build(t *testing.T) {
+	t.Helper()
+	m.try(t, bson.D{{Key: "createIndexes", Value: "c"}, {Key: "indexes", Value: bson.A{movingIndexes[m.rnd.IntN(len(movingIndexes))]}}})
+}
+
+// live is the source's life: before the copy begins, and while it is made.
+func (m *moving) live(t *testing.T) {
+	t.Helper()
+	m.run(t, m.db, bson.D{{Key: "create", Value: "c"}})
+	for range 3 {
+		m.build(t)
+	}
+	for range 20 {
+		m.write(t)
+	}
+	m.begin = m.newest(t)
+	reads := map[int][]int{}
+	for id := range movingDocs {
+		at := m.rnd.IntN(60)
+		reads[at] = append(reads[at], id)
+	}
+	listed := m.rnd.IntN(10)
+	for i := range 60 {
+		m.write(t)
+		for _, id := range reads[i] {
+			reply := m.run(t, m.db, bson.D{{Key: "find", Value: "c"}, {Key: "filter", Value: bson.D{{Key: "_id", Value: id}}}})
+			docs, _, err := batchOf(reply)
+			succeed(t, err)
+			m.copied = append(m.copied, docs...)
+		}
+		if i == listed {
+			m.indexes = must[[]bson.Raw](t)(catalog.Indexes(t.Context(), m, oplog.NewNamespace(m.db, "c")))
+		}
+	}
+}
+
+// write makes one write, which may be refused.
+func (m *moving) write(t *testing.T) {
+	t.Helper()
+	id := m.rnd.IntN(movingDocs)
+	oneOf := func(of ...any) any { return of[m.rnd.IntN(len(of))] }
+	array := bson.A{m.rnd.IntN(3), m.rnd.IntN(3)}
+	var field bson.E
+	switch m.rnd.IntN(6) {
+	case 0:
+		field = bson.E{Key: "a", Value: oneOf(m.rnd.IntN(9), array, nil)}
+	case 1:
+		field = bson.E{Key: "b", Value: oneOf(m.rnd.IntN(9), array)}
+	case 2:
+		field = bson.E{Key: "loc", Value: oneOf("nowhere", bson.A{1, 2}, bson.D{{Key: "type", Value: "Point"}, {Key: "coordinates", Value: bson.A{3, 4}}})}
+	case 3:
+		field = bson.E{Key: "language", Value: oneOf("german", 7)}
+	case 4:
+		field = bson.E{Key: fmt.Sprint("big", m.rnd.IntN(2)), Value: oneOf(movingBig, 1, 2)}
+	default:
+		field = bson.E{Key: fmt.Sprint("v", m.rnd.IntN(3)), Value: m.rnd.IntN(100)}
+	}
+	filter := bson.D{{Key: "_id", Value: id}}
+	update := func(u any, upsert bool) {
+		m.try(t, bson.D{{Key: "update", Value: "c"}, {Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: filter}, {Key: "u", Value: u}, {Key: "upsert", Value: upsert}}}}})
+	}
+	switch k := m.rnd.IntN(20); {
+	case k < 12:
+		update(bson.D{{Key: "$set", Value: bson.D{field}}}, true)
+	case k < 15:
+		update(bson.D{{Key: "$unset", Value: bson.D{{Key: field.Key, Value: 1}}}}, false)
+	case k < 16:
+		update(bson.D{field}, true)
+	case k < 17:
+		m.try(t, bson.D{{Key: "delete", Value: "c"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: filter}, {Key: "limit", Value: 1}}}}})
+	case k < 18:
+		names := []string{"compound", "hashed", "sphere", "text", "plain", "unique"}
+		m.try(t, bson.D{{Key: "dropIndexes", Value: "c"}, {Key: "index", Value: names[m.rnd.IntN(len(names))]}})
+	default:
+		m.build(t)
+	}
+}
+
+// movingBig is more than half of what a document may have.
+var movingBig = strings.Repeat("x", 9<<20)
+
+// newest is the time of the newest entry.
+func (m *moving) newest(t *testing.T) bson.Timestamp {
+	t.Helper()
+	reply := m.run(t, "local", bson.D{
+		{Key: "find", Value: "oplog.rs"},
+		{Key: "sort", Value: bson.D{{Key: "$natural", Value: -1}}},
+		{Key: "projection", Value: bson.D{{Key: "ts", Value: 1}}},
+		{Key: "limit", Value: 1},
+	})
+	docs, _, err := batchOf(reply)
+	succeed(t, err)
+	var ts bson.Timestamp
+	ts.T, ts.I = docs[0].Lookup("ts").Timestamp()
+	return ts
+}
+
+// fill makes the copy, without its indexes.
+func (m *moving) fill(t *testing.T) {
+	t.Helper()
+	m.run(t, m.to, bson.D{{Key: "create", Value: "c"}})
+	for _, doc := range m.copied {
+		m.run(t, m.to, bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{doc}}})
+	}
+}
+
+// log returns what the source has logged since the beginning.
+func (m *moving) log(t *testing.T) *sourceLog {
+	t.Helper()
+	docs := must[[]bson.Raw](t)(catalog.ReadAll(t.Context(), m, "local", raw(t, bson.D{
+		{Key: "find", Value: "oplog.rs"},
+		{Key: "filter", Value: bson.D{{Key: "ts", Value: bson.D{{Key: "$gt", Value: m.begin}}}}},
+	})))
+	l := newLog(t)
+	for _, doc := range docs {
+		e := must[oplog.Entry](t)(oplog.ParseEntry(doc))
+		if e.NS.DB() != m.db {
+			continue
+		}
+		command := e.Kind == oplog.KindCommand
+		if command {
+			l.end()
+		}
+		l.entries = append(l.entries, logged{raw: doc, last: command || m.rnd.IntN(6) == 0, alone: command})
+	}
+	l.end()
+	return l
+}
+
+// buildCopied builds the indexes of the copy, and goes on where one is refused.
+func (m *moving) buildCopied(t *testing.T, exec *ddl.Executor) {
+	t.Helper()
+	for _, spec := range m.indexes[1:] {
+		entry := raw(t, bson.D{
+			{Key: "ts", Value: m.begin},
+			{Key: "t", Value: int64(1)},
+			{Key: "v", Value: int64(2)},
+			{Key: "wall", Value: bson.DateTime(1)},
+			{Key: "op", Value: "c"},
+			{Key: "ns", Value: m.db + ".$cmd"},
+			{Key: "o", Value: bson.D{
+				{Key: "commitIndexBuild", Value: "c"},
+				{Key: "indexBuildUUID", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}},
+				{Key: "indexes", Value: bson.A{spec}},
+			}},
+		})
+		e := must[oplog.Entry](t)(oplog.ParseEntry(entry))
+		err := exec.Apply(t.Context(), &e.Op, ddl.Copied)
+		if refused, ok := errors.AsType[*ddl.IndexError](err); ok {
+			err = exec.HoldIndex(t.Context(), &e.Op, refused.Index)
+		}
+		succeed(t, err)
+	}
+}
+
+// follow applies the log to the copy, with processes that lose answers.
+func (m *moving) follow(t *testing.T, link string) {
+	t.Helper()
+	l := m.log(t)
+	r := rigOn(t, m.simTarget, link, 1+m.rnd.IntN(3))
+	r.db = m.to
+	names := must[*scope.Scope](t)(scope.New(scope.Config{Map: []string{m.db + "=" + m.to}, Include: []string{m.db + ".*"}}))
+	last := must[oplog.Entry](t)(oplog.ParseEntry(l.entries[len(l.entries)-1].raw)).OpTime
+	m.told = map[string]int{}
+	var mu sync.Mutex
+	faults, built := 0, false
+	m.intercept(func(cmd call.Command) (error, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if built && faults < 8 && m.rnd.IntN(40) == 0 && cmd.DB != "local" {
+			faults++
+			return &call.LostError{Err: errors.New("cut")}, m.rnd.IntN(2) == 0
+		}
+		return nil, false
+	})
+	defer m.intercept(nil)
+	observe := func(e event.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch e.(type) {
+		case ddl.IndexDeferred:
+			m.told["deferred"]++
+		case ddl.IndexBuilt:
+			m.told["built"]++
+		case DocumentParked:
+			m.told["parked"]++
+		}
+	}
+	for range 60 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		var exec *ddl.Executor
+		a, err := r.begin(ctx, func(c *Config) {
+			exec = must[*ddl.Executor](t)(ddl.New(ddl.Config{
+				Target: m, Fence: c.Hold, Catalog: r.catalog, Scope: names, Link: link, Placed: true, Observer: observe,
+			}))
+			c.Commands, c.Scope, c.Link, c.Observer, c.CopiedUntil = exec, names, link, observe, last
+			c.FlushDocs, c.CoalesceWindow = 1+m.rnd.IntN(8), 1+m.rnd.IntN(8)
+		})
+		if err == nil {
+			if !built {
+				m.buildCopied(t, exec)
+				mu.Lock()
+				built = true
+				mu.Unlock()
+			}
+			err = a.run(ctx, l.after(a.hold.State().Applied), 1)
+		}
+		cancel()
+		if err == nil {
+			return
+		}
+		if isStop(err) {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("it does not come to an end")
+}
+
+func (m *moving) compare(t *testing.T) {
+	t.Helper()
+	from, to := oplog.NewNamespace(m.db, "c"), oplog.NewNamespace(m.to, "c")
+	docs := func(ns oplog.Namespace) map[string]string {
+		found := map[string]string{}
+		for _, d := range must[[]bson.Raw](t)(catalog.ReadAll(t.Context(), m, ns.DB(), raw(t, bson.D{{Key: "find", Value: "c"}}))) {
+			found[d.Lookup("_id").String()] = strings.ReplaceAll(d.String(), movingBig, "BIG")
+		}
+		return found
+	}
+	if diff := cmp.Diff(docs(from), docs(to)); diff != "" {
+		t.Errorf("documents: -source +target:\n%s", diff)
+	}
+	held := must[ddl.Specs](t)(ddl.Held(t.Context(), m, "replicator", strings.Replace(m.to, "dst", "link", 1)))
+	for _, h := range held {
+		if h.Absent {
+			t.Errorf("the index %s is absent", h.Index)
+		}
+	}
+	specs := func(ns oplog.Namespace) []string {
+		list := must[[]bson.Raw](t)(catalog.Indexes(t.Context(), m, ns))
+		_, list = held.Overlay(ns, nil, list)
+		got := texts(list)
+		slices.Sort(got)
+		return got
+	}
+	if diff := cmp.Diff(specs(from), specs(to)); diff != "" {
+		t.Errorf("indexes: -source +target:\n%s", diff)
+	}
+}
