@@ -17,7 +17,8 @@ import (
 // never leaves it.
 func TestSlowLine(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, mongosim.Options{}, mongosim.Options{})
+	slow := mongosim.NoMoods("the line is slow, and one attempt has to do")
+	w := newWorld(t, mongosim.Options{Moods: slow}, mongosim.Options{Moods: slow})
 	cfg := pipeline.Config{Writers: 2, Await: 100 * time.Millisecond}
 	if err := w.start("a", cfg, scope.Config{}); err != nil {
 		t.Fatal(err)
