@@ -31,6 +31,9 @@ var indexKinds = map[string]string{
 	"hidden":   `{"key": {"a": 1}, "name": "i", "hidden": true}`,
 	"sparse":   `{"key": {"a": 1}, "name": "i", "sparse": true}`,
 	"v1":       `{"v": 1, "key": {"a": 1}, "name": "i"}`,
+
+	"hashed _id": `{"key": {"_id": "hashed"}, "name": "i"}`,
+	"2d _id":     `{"key": {"_id": "2d"}, "name": "i"}`,
 }
 
 // makings are collections of all kinds that may have indexes; what is in place of %s

@@ -239,12 +239,17 @@ func asked(coll *catalog.Collection, h *HeldSpec) fields {
 	return spec.set("collation", documentValue(bson.Raw(simple)))
 }
 
-// isIDIndex tells whether an index is the one on _id.
+// isIDIndex tells whether an index is the one on _id: 1 or -1 (index_descriptor.h). One
+// that is hashed, or of text, is an index like any other.
 func isIDIndex(spec bson.Raw) bool {
 	e, _ := rawbson.Lookup(spec, "key")
 	key, _ := e.Document()
 	it := rawbson.NewIter(key)
-	return it.Next() && it.Is("_id") && it.Truth() && !it.Next()
+	if !it.Next() || !it.Is("_id") {
+		return false
+	}
+	n, _ := it.Int64()
+	return (n == 1 || n == -1) && !it.Next()
 }
 
 func conflicts(err error) bool {
