@@ -41,8 +41,13 @@ type Command struct {
 // ErrTooLate is a command that was not sent, as its time to be sent had passed.
 var ErrTooLate = errors.New("not sent: there was no connection for it in time")
 
-// Overdue tells whether it is too late to send the command.
-func (c *Command) Overdue() bool { return !c.SendBy.IsZero() && time.Now().After(c.SendBy) }
+// Overdue tells whether it is too late to send the command, by either clock: the
+// monotonic one stands still with a machine that is suspended, and the other one may
+// be set back.
+func (c *Command) Overdue() bool {
+	now := time.Now()
+	return !c.SendBy.IsZero() && (now.After(c.SendBy) || now.Round(0).After(c.SendBy.Round(0)))
+}
 
 // LostError is a command without an answer: it may have been carried out, or may
 // still be.
