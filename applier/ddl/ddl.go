@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/internal/call"
@@ -207,6 +208,12 @@ type step struct {
 	*Executor
 	op    *oplog.Op
 	again Again
+	// limit is how long the target may work on a command.
+	limit time.Duration
+}
+
+func (e *Executor) step(op *oplog.Op, again Again) *step {
+	return &step{Executor: e, op: op, again: again, limit: endWithin}
 }
 
 // Apply carries out one command (not applyOps, commitTransaction or
@@ -231,7 +238,7 @@ func (e *Executor) Apply(ctx context.Context, op *oplog.Op, again Again) error {
 	if !in {
 		return nil
 	}
-	s := &step{Executor: e, op: op, again: again}
+	s := e.step(op, again)
 	ns, err := s.applied(ctx)
 	if err != nil {
 		return s.wrap(ns, err)
@@ -248,7 +255,8 @@ func (s *step) applied(ctx context.Context) (oplog.Namespace, error) {
 		case expired(err):
 			// It may have been done all the same, and nothing says so but a look, once
 			// what there is to see is a majority's.
-			s.again = max(s.again, Maybe)
+			s.again, s.limit = max(s.again, Maybe), min(2*s.limit, endAtLast)
+			s.cfg.Observer.Tell(Waiting{OpTime: s.op.OpTime, Name: s.name(), Err: err})
 			if err = pause(ctx, shortestWait); err == nil {
 				err = s.within(ctx)
 			}

@@ -23,7 +23,7 @@ import (
 // unique: operations are routed by them. Calls must not be concurrent with any other
 // of the Executor.
 func (e *Executor) DeferIndexes(ctx context.Context, op *oplog.Op, ns oplog.Namespace, refuses func(spec bson.Raw) bool) ([]string, error) {
-	s := &step{Executor: e, op: op, again: Copied}
+	s := e.step(op, Copied)
 	names, err := s.deferIndexes(ctx, ns, refuses)
 	if err != nil {
 		return names, fmt.Errorf("ddl: defer indexes of %s for the entry %s: %w", ns, op.OpTime, err)
@@ -82,7 +82,7 @@ func (e *Executor) EndCopy(ctx context.Context, at oplog.OpTime) error {
 			names = append(names, h.NS)
 		}
 	}
-	s := &step{Executor: e, op: &oplog.Op{Kind: oplog.KindCommand, OpTime: at}, again: Maybe}
+	s := e.step(&oplog.Op{Kind: oplog.KindCommand, OpTime: at}, Maybe)
 	for _, ns := range names {
 		// The catalog is not read again: of what a copy has nothing is unique, and
 		// operations are not routed in another way for the rest.

@@ -37,8 +37,10 @@ const (
 	sendWithin = time.Second
 	// endWithin is how long the target may work on a command that it cannot hold to
 	// what is meant by it: it waits for locks, mostly. Such a command does not wait
-	// in the target while another process takes over and goes on.
-	endWithin = 10 * time.Second
+	// in the target while another process takes over and goes on. One that has run into
+	// that may need more: a lock that is always somebody's has a queue, and to make an
+	// index unique takes as long as it is large. It gets twice as long, up to endAtLast.
+	endWithin, endAtLast = 10 * time.Second, time.Hour
 	// tellWithin is how long it may take to find out that a command was late, and to
 	// say so, after everything else has ended.
 	tellWithin = 30 * time.Second
@@ -92,8 +94,9 @@ func (d *deed) ns() oplog.Namespace {
 	return oplog.NewNamespace(d.db, d.first)
 }
 
-// body builds the command. By UUID it names the collections that it means.
-func (d *deed) body(byUUID bool) bson.Raw {
+// body builds the command, which has limit where it needs one. By UUID it names the
+// collections that it means.
+func (d *deed) body(byUUID bool, limit time.Duration) bson.Raw {
 	doc := d.rest.appendTo(command(d.name, d.first))
 	if d.over != nil && !byUUID {
 		doc.AppendBoolean("dropTarget", true)
@@ -105,7 +108,7 @@ func (d *deed) body(byUUID bool) bson.Raw {
 		doc.AppendBinary("collectionUUID", bson.TypeBinaryUUID, d.meant.UUID[:])
 	}
 	if !d.builds && !(byUUID && d.final()) {
-		doc.AppendInt64("maxTimeMS", endWithin.Milliseconds())
+		doc.AppendInt64("maxTimeMS", limit.Milliseconds())
 	}
 	majority := bsoncore.NewDocumentBuilder().AppendString("w", "majority").Build()
 	return bson.Raw(doc.AppendDocument("writeConcern", majority).Build())
@@ -193,7 +196,7 @@ func (s *step) run(ctx context.Context, d *deed) (bson.Raw, error) {
 			return nil, err
 		}
 		if takes {
-			reply, err := s.sendNow(ctx, d.db, d.body(true))
+			reply, err := s.sendNow(ctx, d.db, d.body(true, s.limit))
 			if !refusesUUID(err) {
 				return s.answered(ctx, d, d.final(), reply, err)
 			}
@@ -203,7 +206,7 @@ func (s *step) run(ctx context.Context, d *deed) (bson.Raw, error) {
 	if err := s.asMeant(ctx, d); err != nil {
 		return nil, err
 	}
-	reply, err := s.sendNow(ctx, d.db, d.body(false))
+	reply, err := s.sendNow(ctx, d.db, d.body(false, s.limit))
 	return s.answered(ctx, d, false, reply, err)
 }
 
@@ -255,7 +258,7 @@ func (s *step) sendNow(ctx context.Context, db string, body bson.Raw) (bson.Raw,
 	}
 	if err == nil {
 		if concern := call.ConcernError(reply); concern != nil {
-			return nil, fmt.Errorf("wait for a majority: %w", concern)
+			return nil, fmt.Errorf("wait for a majority: %w", &call.UnconfirmedError{Err: concern})
 		}
 	}
 	return reply, err

@@ -237,6 +237,69 @@ func TestTimeLimit(t *testing.T) {
 	}
 }
 
+// TestMoreTime: a command that needs longer than the limit gets more of it each time,
+// and is carried out in the end.
+func TestMoreTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var limits []time.Duration
+		target := views(t, func(cmd call.Command) (bson.D, error) {
+			ms, _ := cmd.Body.Lookup("maxTimeMS").AsInt64OK()
+			limit := time.Duration(ms) * time.Millisecond
+			limits = append(limits, limit)
+			if limit < time.Minute && len(limits) < 10 {
+				time.Sleep(limit)
+				return nil, servererr.New(servererr.MaxTimeMSExpired, "operation exceeded time limit")
+			}
+			return bson.D{{Key: "ok", Value: 1}}, nil
+		})
+		fence := guard{check: func() error { return nil }, within: func(work func(call.Caller) error) error { return work(nil) }}
+		exec, op := dropView(t, target, fence, nil)
+		err := exec.Apply(t.Context(), op, ddl.Once)
+		want := []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second}
+		if err != nil || !slices.Equal(limits, want) {
+			t.Errorf("%v after the limits %s, want %s", err, limits, want)
+		}
+	})
+}
+
+// TestDoneIsNotSentAgain: a command that was carried out, or may have been, is not sent
+// again as if it had been refused, whatever the reason is that the target gives. The
+// next attempt looks at what there is.
+func TestDoneIsNotSentAgain(t *testing.T) {
+	t.Parallel()
+	passing := servererr.New(servererr.TemporarilyUnavailable, "no room")
+	for _, tt := range []struct{ name, entry string }{
+		{"a write concern that failed", `d db.system.views {"_id": "db.v"}`},
+		{"a commit of unknown outcome", `c db.$cmd {"create": "c"}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				sent := 0
+				target := views(t, func(call.Command) (bson.D, error) {
+					if sent++; sent > 1 {
+						return nil, servererr.New(servererr.NamespaceNotFound, "ns not found")
+					}
+					concern := bson.D{{Key: "code", Value: int32(passing.Code)}, {Key: "errmsg", Value: passing.Message}}
+					return bson.D{{Key: "ok", Value: 1}, {Key: "writeConcernError", Value: concern}}, nil
+				})
+				within := func(func(call.Caller) error) error {
+					if sent++; sent > 1 {
+						return servererr.New(servererr.NamespaceExists, "it exists")
+					}
+					return &call.CommitError{Err: passing}
+				}
+				exec, _ := dropView(t, target, guard{check: func() error { return nil }, within: within}, nil)
+				err := exec.Apply(t.Context(), (&bench{}).operation(t, tt.entry), ddl.Once)
+				if !errors.Is(err, passing) || sent != 1 {
+					t.Errorf("sent %d times: %v", sent, err)
+				}
+			})
+		})
+	}
+}
+
 // TestUUIDNotTaken: a target that does not take a UUID after all, as it has another
 // feature compatibility version or a member of an older release became primary, is
 // asked by name.

@@ -307,7 +307,7 @@ func (e *Executor) HoldIndex(ctx context.Context, op *oplog.Op, index string) er
 	if in, err := e.InScope(op); err != nil || !in {
 		return err
 	}
-	s := &step{Executor: e, op: op, again: Copied}
+	s := e.step(op, Copied)
 	if ns, err := s.holdIndex(ctx, index); err != nil {
 		return s.wrap(ns, err)
 	}

@@ -36,11 +36,17 @@ func (s *step) send(ctx context.Context, d deed) (bson.Raw, error) {
 }
 
 // patiently tries something until it is done, or refused for other reasons than
-// that other work is in the way. Of a transaction, nothing was done then.
+// that other work is in the way. Of a transaction, nothing was done then: what became
+// of a commit may be unknown, whatever it was refused for.
 func (s *step) patiently(ctx context.Context, inTxn bool, try func() error) error {
 	for wait := shortestWait; ; wait = min(wait*2, longestWait) {
 		err := try()
-		if err == nil || !busy(err) && (!inTxn || call.FateOf(err) != call.Again) {
+		again := busy(err)
+		if inTxn {
+			_, stuck := errors.AsType[*call.StuckError](err) // of what passes, by who tried it
+			again = stuck || call.Passes(err)
+		}
+		if !again {
 			return err
 		}
 		if wait == shortestWait {
@@ -65,10 +71,14 @@ func pause(ctx context.Context, wait time.Duration) error {
 }
 
 // busy tells whether a refusal is because of work that ends by itself, or because
-// the target has no room for the command just then.
+// the target has no room for the command just then. One that was carried out, and is
+// not known to be where it was wanted, was not refused.
 func busy(err error) bool {
 	if errors.Is(err, call.ErrTooLate) {
 		return true
+	}
+	if _, done := errors.AsType[*call.UnconfirmedError](err); done {
+		return false
 	}
 	e, ok := errors.AsType[*servererr.Error](err)
 	return ok && (e.Kind() == servererr.Transient || e.Kind() == servererr.Split)
