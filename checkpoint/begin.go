@@ -52,7 +52,7 @@ func (s *Store) Begin(ctx context.Context, after int64) (*Hold, error) {
 	h.found(link)
 	s.metrics.term.Set(float64(link.Term))
 	s.metrics.began.Inc()
-	s.metrics.applied.Set(float64(link.AppliedWall) / 1000)
+	s.metrics.applied.Set(float64(link.Reached().AppliedWall) / 1000)
 	s.cfg.Observer.Tell(Began{Link: s.cfg.Link, Term: link.Term, Applied: link.Applied, FetchFrom: link.FetchFrom})
 	return h, nil
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/internal/mongosim"
@@ -130,4 +131,38 @@ func TestLeaveOut(t *testing.T) {
 	old := h
 	must[*Hold](t)(link(t, g).Begin(ctx, 0))
 	wantError(t, old.LeaveOut(ctx, wish("d.c", 1)), ErrFenced)
+}
+
+// TestBeginTellsReached: the metric of the newest checkpoint says from the start what
+// the target has, not how far the log was applied.
+func TestBeginTellsReached(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	told := func(s *Store) float64 { return testutil.ToFloat64(s.metrics.applied) }
+
+	_, s, _ := copying(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	must[*Hold](t)(s.Begin(ctx, 0))
+	if got := told(s); got != 0 {
+		t.Errorf("%v while it is copied", got)
+	}
+
+	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	createData(t, g)
+	s = link(t, g)
+	st := first(2)
+	st.CopiedUntil = oplog.OpTime{}
+	succeed(t, s.Create(ctx, st))
+	h := must[*Hold](t)(s.Begin(ctx, 0))
+	since := float64(h.State().AppliedWall) / 1000
+	if got := told(s); got != since {
+		t.Errorf("%v of a new link, want %v", got, since)
+	}
+	succeed(t, s.WishResync(ctx, "d.b"))
+	succeed(t, h.LeaveOut(ctx, ResyncWish{NS: "d.b", Asked: time.UnixMilli(1).UTC()}))
+	later := Progress{Applied: ot(st.Applied.TS.T + 5), AppliedWall: st.AppliedWall + 5000, FetchFrom: ot(st.Applied.TS.T + 5)}
+	succeed(t, h.Advance(ctx, later, make([]Position, 2), Source{SetName: "rs0"}))
+	must[*Hold](t)(s.Begin(ctx, 0))
+	if got := told(s); got != since {
+		t.Errorf("%v with a collection left out at %v", got, since)
+	}
 }
