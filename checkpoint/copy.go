@@ -43,6 +43,10 @@ type Copy struct {
 	Host   string
 	RBID   int64
 	SyncID bson.RawValue
+	// SyncIDUnread tells that SyncID may not be read; SyncMark is the UUID of its
+	// collection, as package initialsync/origin writes it, empty for not known.
+	SyncIDUnread bool
+	SyncMark     string
 	// FetchFrom is where reading of the log began, Begin the entry behind which
 	// it is applied (beginFetching and beginApplying).
 	FetchFrom, Begin oplog.OpTime

@@ -50,6 +50,12 @@ func appendCopy(dst []byte, c *Copy, out []LeftOut) []byte {
 			dst = bsoncore.AppendValueElement(dst, "syncId",
 				bsoncore.Value{Type: bsoncore.Type(c.SyncID.Type), Data: c.SyncID.Value})
 		}
+		if c.SyncIDUnread {
+			dst = bsoncore.AppendBooleanElement(dst, "syncIdUnread", true)
+		}
+		if c.SyncMark != "" {
+			dst = bsoncore.AppendStringElement(dst, "syncMark", c.SyncMark)
+		}
 		dst = appendOpTime(dst, "fetchFrom", c.FetchFrom)
 		dst = appendOpTime(dst, "begin", c.Begin)
 		if !c.Stop.IsNull() {
@@ -74,6 +80,12 @@ func (r *reader) copy(name string) *Copy {
 		FetchFrom: sub.opTime("fetchFrom", false), Begin: sub.opTime("begin", false), Stop: sub.opTime("stop", true),
 		Cleared: sub.flag("cleared"), Listed: sub.flag("listed"),
 		Started: time.UnixMilli(sub.date("started")).UTC(), Why: sub.text("why"),
+	}
+	if e, ok := rawbson.Lookup(sub.doc, "syncIdUnread"); ok {
+		c.SyncIDUnread = e.Truth()
+	}
+	if _, ok := rawbson.Lookup(sub.doc, "syncMark"); ok {
+		c.SyncMark = sub.text("syncMark")
 	}
 	if id, ok := rawbson.Lookup(sub.doc, "syncId"); ok {
 		c.SyncID = bson.RawValue{Type: id.Type, Value: append([]byte(nil), id.Value...)}

@@ -73,6 +73,8 @@ func copyOf() *rapid.Generator[*Copy] {
 		if rapid.Bool().Draw(t, "sync id") {
 			c.SyncID = setID
 		}
+		c.SyncIDUnread = rapid.Bool().Draw(t, "sync id unread")
+		c.SyncMark = rapid.SampledFrom([]string{"", "none", "00ff"}).Draw(t, "sync mark")
 		return c
 	})
 }

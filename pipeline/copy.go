@@ -167,7 +167,9 @@ func (c *copying) end(ctx context.Context) error {
 // checkOrigin finds the member that is copied as it was when the copy began. One
 // that is away for too long is as good as gone.
 func (p *Pipeline) checkOrigin(ctx context.Context, member call.Caller, c *checkpoint.Copy) error {
-	err := origin.Check(ctx, member, origin.Identity{Host: c.Host, RBID: c.RBID, SyncID: c.SyncID})
+	err := origin.Check(ctx, member, origin.Identity{
+		Host: c.Host, RBID: c.RBID, SyncID: c.SyncID, Unread: c.SyncIDUnread, SyncMark: c.SyncMark,
+	})
 	if err == nil {
 		p.isThere()
 		return nil

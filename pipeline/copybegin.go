@@ -34,12 +34,16 @@ func (p *Pipeline) beginCopy(ctx context.Context) (checkpoint.Copy, int64, error
 	if err != nil {
 		return checkpoint.Copy{}, 0, err
 	}
+	if id.Blind() {
+		p.cfg.Observer.Tell(Unguarded{Host: src.Host})
+	}
 	at, err := origin.Begin(ctx, src.Caller)
 	if err != nil {
 		return checkpoint.Copy{}, 0, fmt.Errorf("begin a copy of %s: %w", src.Host, err)
 	}
 	return checkpoint.Copy{
-		Number: 1, Phase: checkpoint.Copying, Host: src.Host, RBID: id.RBID, SyncID: id.SyncID,
+		Number: 1, Phase: checkpoint.Copying, Host: src.Host, RBID: id.RBID,
+		SyncID: id.SyncID, SyncIDUnread: id.Unread, SyncMark: id.SyncMark,
 		FetchFrom: at.FetchFrom, Begin: at.Begin, Started: time.Now(),
 		Cleared: !p.cfg.Copy.DropExisting,
 	}, at.Wall, nil

@@ -5,12 +5,14 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 const (
 	keyBegin    = "begin"
+	keyGrant    = "grant"
 	keyLeft     = "left"
 	keyLeftOut  = "leftOut"
 	keyNumber   = "number"
@@ -22,6 +24,7 @@ const (
 
 var (
 	_ event.Event = CopyEnded{}
+	_ event.Event = Unguarded{}
 	_ event.Event = CopyVoid{}
 	_ event.Event = Consistent{}
 	_ event.Event = SpoolDiscarded{}
@@ -46,6 +49,23 @@ func (CopyEnded) Level() slog.Level { return slog.LevelInfo }
 // LogValue implements slog.LogValuer.
 func (e CopyEnded) LogValue() slog.Value {
 	return slog.GroupValue(slog.Int64(keyNumber, e.Number), slog.String(keyBegin, e.Begin.String()), slog.String(keyStop, e.Stop.String()))
+}
+
+// Unguarded says that the member that is about to be copied does not let us see by
+// what a member is known that was filled anew.
+type Unguarded struct{ Host string }
+
+// Message implements event.Event.
+func (Unguarded) Message() string {
+	return "the initial-sync id of the member that is copied may not be seen: if it is filled anew meanwhile, that is not noticed"
+}
+
+// Level implements event.Event.
+func (Unguarded) Level() slog.Level { return slog.LevelWarn }
+
+// LogValue implements slog.LogValuer.
+func (e Unguarded) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyHost, e.Host), slog.String(keyGrant, origin.GrantSyncID))
 }
 
 // CopyVoid says that a copy cannot become consistent any more, and is made anew.

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/origin"
 )
 
 // begins tells whether the link is a new one that begins with a copy, copying
@@ -116,7 +117,6 @@ func bytesText(n int64) string {
 
 // copyReads are what a copy reads of the source beside the data.
 var copyReads = []struct{ db, collection, why string }{
-	{"local", "replset.initialSyncId", "whether the member was copied anew"},
 	{"admin", "system.version", "the feature compatibility version"},
 }
 
@@ -154,6 +154,9 @@ func (c *checker) copyPrivileges(ctx context.Context, s *server) error {
 			c.fail(check, "", "%s.%s, which says %s: %s", r.db, r.collection, r.why, told(e))
 		}
 	}
+	if err := c.identity(ctx, s); err != nil {
+		return err
+	}
 	g := s.grants
 	if g == nil {
 		return nil
@@ -162,6 +165,24 @@ func (c *checker) copyPrivileges(ctx context.Context, s *server) error {
 	if good {
 		c.ok(check, "granted")
 	}
+	return nil
+}
+
+// identity tries what tells a member from one of the same name that was filled anew;
+// either of the two is enough.
+func (c *checker) identity(ctx context.Context, s *server) error {
+	const ids = "replset.initialSyncId"
+	for _, cmd := range []bson.D{
+		{{Key: "listCollections", Value: 1}, {Key: "filter", Value: bson.D{{Key: "name", Value: ids}}}},
+		{{Key: "find", Value: ids}, {Key: "limit", Value: 1}},
+	} {
+		_, err := ask(ctx, s.caller, "local", cmd)
+		if _, refused := refusal(err); err == nil || !refused {
+			return err
+		}
+	}
+	c.denied(Warn, "source privilege to tell members apart", "Grant clusterMonitor or backup, or a role made by "+origin.GrantSyncID+".",
+		"local.%s may be neither listed nor read: a member that is filled anew while it is copied would not be noticed, and what it then lacked would be missing", ids)
 	return nil
 }
 

@@ -50,6 +50,7 @@ func newServer(t *testing.T, name string) *server {
 		"enableMajorityReadConcern":   `{"ok": 1, "enableMajorityReadConcern": true}`,
 		"config.transactions":         `{"ok": 1, "cursor": {"id": 0, "ns": "config.transactions", "firstBatch": []}}`,
 		"local.replset.initialSyncId": `{"ok": 1, "cursor": {"id": 0, "ns": "local.replset.initialSyncId", "firstBatch": []}}`,
+		"listCollections local":       `{"ok": 1, "cursor": {"id": 0, "ns": "local.$cmd.listCollections", "firstBatch": []}}`,
 		"admin.system.version":        `{"ok": 1, "cursor": {"id": 0, "ns": "admin.system.version", "firstBatch": []}}`,
 		"replSetGetConfig":            `{"ok": 1, "config": {"_id": "s", "members": []}}`,
 		"replSetGetStatus":            `{"ok": 1}`,

@@ -3,6 +3,7 @@ package origin
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 
@@ -18,9 +19,25 @@ type Identity struct {
 	Host string
 	// RBID is the member's rollback id.
 	RBID int64
-	// SyncID is the _id of its local.replset.initialSyncId, zero for none.
+	// SyncID is the _id of its local.replset.initialSyncId, zero for none; Unread tells
+	// that it may not be read.
 	SyncID bson.RawValue
+	Unread bool
+	// SyncMark is the UUID of that collection, which every initial sync drops and makes
+	// anew: NoMark where there is none, empty where it may not be listed.
+	SyncMark string
 }
+
+// NoMark is the Identity.SyncMark of a member without local.replset.initialSyncId.
+const NoMark = "none"
+
+// Blind reports whether a member that is copied anew by an initial sync could not be
+// told from what it was.
+func (id *Identity) Blind() bool { return id.Unread && id.SyncMark == "" }
+
+// GrantSyncID is the command that makes a role that may read the initial-sync id.
+const GrantSyncID = `db.getSiblingDB("admin").createRole({role: "replicatorIdentity", roles: [], ` +
+	`privileges: [{resource: {db: "local", collection: "replset.initialSyncId"}, actions: ["find"]}]})`
 
 // Identify asks a member, which has to be primary or secondary (ErrState), for
 // its identity.
@@ -33,44 +50,104 @@ func Identify(ctx context.Context, member call.Caller, host string) (Identity, e
 }
 
 func identify(ctx context.Context, member call.Caller, host string) (Identity, error) {
-	if err := checkState(ctx, member); err != nil {
+	reply, err := checkState(ctx, member)
+	if err != nil {
 		return Identity{}, err
 	}
-	q := question{db: localDB, collection: "replset.initialSyncId", concern: local(), patience: patience}
-	reply, doc, err := q.ask(ctx, member)
+	id := Identity{Host: host}
+	listed, err := id.readMark(ctx, member)
+	if err != nil {
+		return Identity{}, fmt.Errorf("list its local.%s: %w", syncIDs, err)
+	}
+	read, err := id.readSyncID(ctx, member)
 	if err != nil {
 		return Identity{}, fmt.Errorf("read its initial-sync id: %w", err)
 	}
-	id := Identity{Host: host}
-	if doc != nil {
-		e, ok := rawbson.Lookup(doc, "_id")
-		if !ok {
-			return Identity{}, errors.New("read its initial-sync id: a document without an _id")
+	for _, later := range []bson.Raw{listed, read} {
+		if later != nil {
+			reply = later
 		}
-		id.SyncID = bson.RawValue{Type: e.Type, Value: bytes.Clone(e.Value)}
 	}
 	id.RBID, err = rollbackID(ctx, member, reply)
 	return id, err
 }
 
-// checkState tells whether a member is one to be read from.
-func checkState(ctx context.Context, member call.Caller) error {
+// syncIDs is the collection of local that holds the initial-sync id. No role that the
+// server has but __system may read it, and backup and clusterMonitor may list it.
+const syncIDs = "replset.initialSyncId"
+
+// readSyncID reads the initial-sync id, where that is allowed; reply is nil where it is
+// not.
+func (id *Identity) readSyncID(ctx context.Context, member call.Caller) (reply bson.Raw, err error) {
+	q := question{db: localDB, collection: syncIDs, concern: local(), patience: patience}
+	reply, doc, err := q.ask(ctx, member)
+	if denied(err) {
+		id.Unread = true
+		return nil, nil
+	}
+	if err != nil || doc == nil {
+		return reply, err
+	}
+	e, ok := rawbson.Lookup(doc, "_id")
+	if !ok {
+		return nil, errors.New("a document without an _id")
+	}
+	id.SyncID = bson.RawValue{Type: e.Type, Value: bytes.Clone(e.Value)}
+	return reply, nil
+}
+
+// readMark lists the collection of the initial-sync id, where that is allowed.
+func (id *Identity) readMark(ctx context.Context, member call.Caller) (reply bson.Raw, err error) {
+	reply, err = run(ctx, member, localDB, document().AppendInt32("listCollections", 1).
+		AppendDocument("filter", document().AppendString("name", syncIDs).Build()))
+	if denied(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	doc, err := first(reply)
+	if err != nil {
+		return nil, err
+	}
+	id.SyncMark = NoMark
+	if doc != nil {
+		e, _ := rawbson.Lookup(doc, "info")
+		info, _ := e.Document()
+		e, _ = rawbson.Lookup(info, "uuid")
+		_, uuid, ok := e.Binary()
+		if !ok {
+			return nil, errors.New("a collection without a UUID")
+		}
+		id.SyncMark = hex.EncodeToString(uuid)
+	}
+	return reply, nil
+}
+
+// denied reports whether a server refused for want of a privilege.
+func denied(err error) bool {
+	refused, ok := errors.AsType[*servererr.Error](err)
+	return ok && refused.Code == servererr.Unauthorized
+}
+
+// checkState tells whether a member is one to be read from, and returns its reply.
+func checkState(ctx context.Context, member call.Caller) (bson.Raw, error) {
 	reply, err := run(ctx, member, adminDB, document().AppendInt32("hello", 1))
 	if refused, ok := errors.AsType[*servererr.Error](err); ok && refused.Code == servererr.CommandNotFound {
 		reply, err = run(ctx, member, adminDB, document().AppendInt32("isMaster", 1)) // the first releases of 4.4
 	}
 	if err != nil {
-		return fmt.Errorf("ask for its state: %w", err)
+		return nil, fmt.Errorf("ask for its state: %w", err)
 	}
 	if name, _ := rawbson.Lookup(reply, "setName"); name.Type != bson.TypeString {
-		return fmt.Errorf("ask for its state: %w: it is in no replica set", ErrState)
+		return nil, fmt.Errorf("ask for its state: %w: it is in no replica set", ErrState)
 	}
 	for _, field := range []string{"isWritablePrimary", "ismaster", "secondary"} {
 		if e, _ := rawbson.Lookup(reply, field); e.Truth() {
-			return nil
+			return reply, nil
 		}
 	}
-	return fmt.Errorf("ask for its state: %w", ErrState)
+	return nil, fmt.Errorf("ask for its state: %w", ErrState)
 }
 
 // rollbackID reads the rollback id that came with a reply, for which no privilege
@@ -104,6 +181,11 @@ func Check(ctx context.Context, member call.Caller, was Identity) error {
 	switch {
 	case is.RBID != was.RBID:
 		return &ChangedError{was.Host, fmt.Sprintf("it rolled back (its rollback id was %d and is %d)", was.RBID, is.RBID)}
+	case is.Unread || was.Unread:
+		if is.SyncMark != was.SyncMark && is.SyncMark != "" && was.SyncMark != "" {
+			return &ChangedError{was.Host, fmt.Sprintf("its data was copied anew, or it is another member (the UUID of its local.%s was %s and is %s)",
+				syncIDs, was.SyncMark, is.SyncMark)}
+		}
 	case is.SyncID.Type != was.SyncID.Type || !bytes.Equal(is.SyncID.Value, was.SyncID.Value):
 		return &ChangedError{was.Host, fmt.Sprintf("its data was copied anew, or it is another member (its initial-sync id was %s and is %s)",
 			shown(was.SyncID), shown(is.SyncID))}

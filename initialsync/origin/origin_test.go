@@ -122,27 +122,46 @@ func TestIdentity(t *testing.T) {
 	const secondary = `{"ok": 1, "setName": "rs", "secondary": true}`
 	const rbid = `, "$oplogQueryData": {"rbid": 3}, "ok": 1}`
 	none := `{"cursor": {"firstBatch": []}` + rbid
+	listed := found(`{"name": "replset.initialSyncId", "info": {"uuid": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}}`)
+	other := found(`{"name": "replset.initialSyncId", "info": {"uuid": {"$binary": {"base64": "AQAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}}`)
+	no := servererr.New(servererr.Unauthorized, "no")
+	// mark adds the rollback id to a reply.
+	mark := func(reply string) string { return strings.TrimSuffix(reply, "}") + `, "$oplogQueryData": {"rbid": 3}}` }
 	id := func(n string) string { return `{"cursor": {"firstBatch": [{"_id": ` + n + `}]}` + rbid }
-	was := Identity{Host: "m:1", RBID: 3, SyncID: marshal(t, bson.D{{Key: "", Value: int32(1)}}).Lookup("")}
+	was := Identity{Host: "m:1", RBID: 3, SyncID: marshal(t, bson.D{{Key: "", Value: int32(1)}}).Lookup(""), SyncMark: strings.Repeat("0", 32)}
+	blind := Identity{Host: "m:1", RBID: 3, Unread: true}
+	if was.Blind() || !blind.Blind() {
+		t.Error("which identity is blind")
+	}
 	for _, test := range []struct {
 		name    string
 		replies []any
 		text    string // of the error, "" for none; a leading + for a *ChangedError
 	}{
-		{"same", []any{secondary, id("1")}, ""},
-		{"primary", []any{`{"setName": "rs", "isWritablePrimary": true, "secondary": false}`, id("1")}, ""},
-		{"old", []any{servererr.New(servererr.CommandNotFound, "x"), `{"setName": "rs", "ismaster": true}`, id("1")}, ""},
-		{"by command", []any{secondary, found(`{"_id": 1}`), `{"rbid": 3}`}, ""},
-		{"by command, rolled back", []any{secondary, found(`{"_id": 1}`), `{"rbid": 4}`}, "+rollback id was 3 and is 4"},
-		{"neither", []any{secondary, found(`{"_id": 1}`), `{"ok": 1}`}, "rollback id"},
-		{"other id", []any{secondary, id("2")}, "+initial-sync id was"},
-		{"other type", []any{secondary, id(`{"$numberLong": "1"}`)}, "+initial-sync id was"},
-		{"no id now", []any{secondary, none}, "+and is none"},
+		{"same", []any{secondary, listed, id("1")}, ""},
+		{"primary", []any{`{"setName": "rs", "isWritablePrimary": true, "secondary": false}`, listed, id("1")}, ""},
+		{"old", []any{servererr.New(servererr.CommandNotFound, "x"), `{"setName": "rs", "ismaster": true}`, listed, id("1")}, ""},
+		{"by command", []any{secondary, listed, found(`{"_id": 1}`), `{"rbid": 3}`}, ""},
+		{"by command, rolled back", []any{secondary, listed, found(`{"_id": 1}`), `{"rbid": 4}`}, "+rollback id was 3 and is 4"},
+		{"neither", []any{secondary, listed, found(`{"_id": 1}`), `{"ok": 1}`}, "rollback id"},
+		{"other id", []any{secondary, listed, id("2")}, "+initial-sync id was"},
+		{"other type", []any{secondary, listed, id(`{"$numberLong": "1"}`)}, "+initial-sync id was"},
+		{"no id now", []any{secondary, listed, none}, "+and is none"},
+		{"another collection, the same id", []any{secondary, other, id("1")}, ""},
+		{"not to be listed", []any{secondary, no, id("1")}, ""},
+		{"not to be read", []any{secondary, mark(listed), no}, ""},
+		{"not to be read, rolled back", []any{secondary, listed, no, `{"rbid": 4}`}, "+rollback id was 3 and is 4"},
+		{"not to be read, filled anew", []any{secondary, mark(other), no}, "+copied anew"},
+		{"not to be read, without the collection", []any{secondary, mark(found()), no}, "+and is none"},
+		{"neither to be listed nor read", []any{mark(secondary), no, no}, ""},
+		{"neither to be listed nor read, rolled back", []any{secondary, no, no, `{"rbid": 4}`}, "+rollback id"},
+		{"listed without a UUID", []any{secondary, found(`{"name": "replset.initialSyncId"}`)}, "without a UUID"},
+		{"lost while listed", []any{secondary, errors.New("reset")}, "list its local"},
 		{"recovering", []any{`{"setName": "rs", "secondary": false, "isWritablePrimary": false}`}, ErrState.Error()},
 		{"standalone", []any{`{"isWritablePrimary": true}`}, "in no replica set"},
-		{"a document without id", []any{secondary, found(`{"a": 1}`)}, "without an _id"},
-		{"refused", []any{secondary, servererr.New(servererr.Unauthorized, "no")}, "initial-sync id: no"},
-		{"refused at once", []any{servererr.New(servererr.Unauthorized, "no")}, "its state: no"},
+		{"a document without id", []any{secondary, listed, found(`{"a": 1}`)}, "without an _id"},
+		{"lost while read", []any{secondary, listed, errors.New("reset")}, "initial-sync id: reset"},
+		{"refused at once", []any{no}, "its state: no"},
 	} {
 		err := Check(t.Context(), &script{t: t, replies: test.replies}, was)
 		want, isChange := strings.CutPrefix(test.text, "+")
@@ -161,10 +180,13 @@ func TestSet(t *testing.T) {
 	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 31, Users: []mongosim.User{
 		{Name: "mirror", Password: "pw", Roles: []mongosim.Role{{Name: "backup", DB: "admin"}, {Name: "clusterMonitor", DB: "admin"}}},
 		{Name: "backup", Password: "pw", Roles: []mongosim.Role{{Name: "backup", DB: "admin"}}},
+		{Name: "reader", Password: "pw", Roles: []mongosim.Role{{Name: "backup", DB: "admin"}}},
 		{Name: "admin", Password: "pw", Roles: []mongosim.Role{{Name: "root", DB: "admin"}}},
 	}})
 	admin := open(t, set.URIFor("admin"))
-	for _, user := range []string{"mirror", "backup"} {
+	must(t, admin, "admin", `{"createRole": "id", "roles": [], "privileges": [{"resource": {"db": "local", "collection": "replset.initialSyncId"}, "actions": ["find"]}]}`)
+	must(t, admin, "admin", `{"grantRolesToUser": "reader", "roles": ["id"]}`)
+	for _, user := range []string{"mirror", "backup", "reader"} {
 		source := open(t, set.URIFor(user))
 		for _, m := range []*mongosim.Member{set.Primary(), secondary(t, set)} {
 			member := source.Member(m.Host())
@@ -174,7 +196,8 @@ func TestSet(t *testing.T) {
 				t.Fatalf("%s: %v", user, err)
 			}
 			v, _ := m.View()
-			if was.RBID != int64(v.RBID) || was.Host != m.Host() || was.SyncID.Type == 0 && m != set.Primary() {
+			if was.RBID != int64(v.RBID) || was.Host != m.Host() || was.Unread != (user != "reader") || was.Blind() || was.SyncMark == NoMark ||
+				!was.Unread && was.SyncID.Type == 0 {
 				t.Errorf("%s: %+v, rbid %d", user, was, v.RBID)
 			}
 			before := v.Applied
@@ -191,7 +214,7 @@ func TestSet(t *testing.T) {
 				t.Errorf("%s: %v", user, err)
 			}
 			// What a restart changes is nothing that matters.
-			if m != set.Primary() && user == "mirror" {
+			if m != set.Primary() && user != "backup" {
 				if err := m.Stop(ctx); err != nil {
 					t.Fatal(err)
 				}

@@ -50,21 +50,28 @@ func (q *question) ask(ctx context.Context, member call.Caller) (reply, doc bson
 	if err != nil {
 		return nil, nil, err
 	}
+	doc, err = first(reply)
+	return reply, doc, err
+}
+
+// first returns the first document of a cursor's first batch, nil for none.
+func first(reply bson.Raw) (bson.Raw, error) {
 	e, _ := rawbson.Lookup(reply, "cursor")
 	cursor, _ := e.Document()
 	e, _ = rawbson.Lookup(cursor, "firstBatch")
 	batch, ok := e.Array()
 	if !ok {
-		return nil, nil, errNoBatch
+		return nil, errNoBatch
 	}
 	it := rawbson.NewIter(batch)
 	if !it.Next() {
-		return reply, nil, it.Err()
+		return nil, it.Err()
 	}
-	if doc, ok = it.Document(); !ok {
-		return nil, nil, fmt.Errorf("%w: an element is %s", errNoBatch, it.Type)
+	doc, ok := it.Document()
+	if !ok {
+		return nil, fmt.Errorf("%w: an element is %s", errNoBatch, it.Type)
 	}
-	return reply, doc, nil
+	return doc, nil
 }
 
 // run sends a command that a secondary may answer too, and asks for what the

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/oplogrep/replicator/internal/mongosim/opwrite"
@@ -103,7 +105,7 @@ type User struct {
 	Roles []Role
 }
 
-// Role is a built-in role on a database.
+// Role is a built-in role on a database; createRole makes others.
 type Role struct{ Name, DB string }
 
 // dialects are the server versions that can be played, with the version that a
@@ -217,6 +219,16 @@ func (m *MemberOptions) validate() error {
 		faults = append(faults, fmt.Errorf("delay %s is not a number of whole seconds", m.Delay))
 	}
 	return errors.Join(faults...)
+}
+
+// major is the dialect's major version.
+func (o *Options) major() int {
+	major, _, _ := strings.Cut(o.Dialect, ".")
+	n, err := strconv.Atoi(major)
+	if err != nil {
+		panic(fmt.Sprintf("mongosim: the dialect %q has no major version", o.Dialect))
+	}
+	return n
 }
 
 func (o *Options) dialect() opwrite.Dialect {

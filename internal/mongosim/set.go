@@ -151,7 +151,7 @@ func (o *Options) authorizer() (command.Authorizer, error) {
 		}
 		users = append(users, user)
 	}
-	manager, err := auth.New(auth.Config{Users: users, Keyfile: o.Keyfile, Seed: o.Seed})
+	manager, err := auth.New(auth.Config{Users: users, Keyfile: o.Keyfile, Seed: o.Seed, Major: o.major()})
 	if err != nil {
 		return nil, fmt.Errorf("mongosim: users: %w", err)
 	}

@@ -228,24 +228,35 @@ func TestLeastPrivilege(t *testing.T) {
 		{
 			Role{"clusterMonitor", "admin"},
 			[]string{"replSetGetStatus", "replSetGetConfig", "serverStatus", "find local oplog.rs", "find config transactions"},
-			[]string{"find app c", "internal", "replSetConfigure", "applyOps"},
+			[]string{"find app c", "internal", "replSetConfigure", "applyOps", "find local replset.initialSyncId", "listIndexes admin system.version"},
 		},
 		{
 			Role{"backup", "admin"},
 			[]string{
 				"find app c", "find local oplog.rs", "find config transactions", "find admin system.users", "find app system.js",
-				"appendOplogNote", "listDatabases", "insert config settings",
+				"appendOplogNote", "listDatabases", "insert config settings", "useUUID", "serverStatus", "find app system.buckets.c",
+				"listCollections local", "listIndexes local replset.initialSyncId", "find local replset.minvalid", "find admin system.roles",
+				"find admin system.version", "listIndexes admin system.keys", "listIndexes app system.views",
 			},
-			[]string{"insert app c", "internal", "replSetGetStatus"},
+			[]string{
+				"insert app c", "internal", "replSetGetStatus", "replSetGetConfig", "find local replset.initialSyncId", "find admin system.keys",
+				"find app system.views", "find config system.sessions",
+			},
 		},
 		{
 			Role{"restore", "admin"},
-			[]string{"insert app c", "createCollection app c", "bypassDocumentValidation app c", "forceUUID"},
-			[]string{"applyOps", "internal"},
+			[]string{
+				"insert app c", "createCollection app c", "bypassDocumentValidation app c", "forceUUID", "insert app system.buckets.c",
+				"insert admin system.users", "update admin system.users", "createIndex admin system.roles", "listCollections local",
+			},
+			[]string{
+				"applyOps", "internal", "update app c", "remove app system.buckets.c", "insert admin system.roles", "find admin system.roles",
+				"listIndexes admin system.users", "listIndexes admin system.version", "listIndexes admin system.keys", "bypassDocumentValidation admin system.roles",
+			},
 		},
 		{
 			Role{"dbAdminAnyDatabase", "admin"},
-			[]string{"applyOps", "collMod app c", "dropDatabase app"},
+			[]string{"applyOps", "collMod app c", "dropDatabase app", "dropIndex app system.buckets.c", "listIndexes app system.profile"},
 			[]string{"find app c", "insert app c"},
 		},
 		{
@@ -256,7 +267,7 @@ func TestLeastPrivilege(t *testing.T) {
 		{
 			Role{"root", "admin"},
 			[]string{"find app c", "applyOps", "replSetConfigure", "validate app c", "createUser app", "find local oplog.rs"},
-			[]string{"internal"},
+			[]string{"internal", "insert admin system.roles", "update admin system.roles", "find local replset.initialSyncId", "find app system.views"},
 		},
 		{Role{"__system", "admin"}, []string{"internal", "find app system.anything", "insert local oplog.rs"}, nil},
 		{
@@ -425,4 +436,93 @@ func FuzzConversation(f *testing.F) {
 			t.Fatal("logged in without the password")
 		}
 	})
+}
+
+// TestRolesByVersion: what roles may differs with the server's version.
+func TestRolesByVersion(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		role, what string
+		since      int
+	}{
+		{"backup", "find app system.buckets.c", 5},
+		{"readAnyDatabase", "find app system.buckets.c", 5},
+		{"readWriteAnyDatabase", "update app system.buckets.c", 5},
+		{"dbAdminAnyDatabase", "collMod app system.buckets.c", 5},
+		{"restore", "insert app system.buckets.c", 5},
+		{"backup", "setUserWriteBlockMode", 6},
+		{"restore", "applyOps", 7},
+		{"backup", "find app c", 4},
+	} {
+		for major := 4; major <= 8; major++ {
+			m := manager(t, Config{Major: major, Users: []User{{Name: "u", Password: "p", Roles: []Role{{c.role, "admin"}}}}})
+			words := append(strings.Fields(c.what), "", "")
+			err := m.Check(loggedIn(m, "u"), words[0], words[1], words[2], document(t, "x", 1, "$db", "d"))
+			if (err == nil) != (major >= c.since) {
+				t.Errorf("%s on %d: %s: %v", c.role, major, c.what, err)
+			}
+		}
+	}
+}
+
+func TestOwnRoles(t *testing.T) {
+	t.Parallel()
+	m := manager(t, Config{Users: []User{{Name: "u", Password: "p"}}})
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	resource := func(fields ...any) bson.D {
+		d := bson.D{}
+		for i := 0; i < len(fields); i += 2 {
+			d = append(d, bson.E{Key: fields[i].(string), Value: fields[i+1]})
+		}
+		return d
+	}
+	create := func(db, name string, roles bson.A, on bson.D, actions ...string) error {
+		return m.CreateRole(db, document(t, "createRole", name, "privileges",
+			bson.A{bson.D{{Key: "resource", Value: on}, {Key: "actions", Value: actions}}}, "roles", roles, "$db", db))
+	}
+	roles := resource("db", "admin", "collection", "system.roles")
+	must(create("admin", "one", bson.A{}, roles, "insert", "find"))
+	must(create("admin", "two", bson.A{"one", "backup"}, resource("cluster", true), "internal"))
+	must(create("admin", "buckets", bson.A{}, resource("db", "", "system_buckets", ""), "remove"))
+	must(create("admin", "all", bson.A{}, resource("anyResource", true), "find"))
+	must(create("app", "here", bson.A{}, resource("db", "app", "collection", ""), "find"))
+	wantCode(t, create("admin", "one", bson.A{}, roles, "insert"), 51002)
+	wantCode(t, create("admin", "root", bson.A{}, roles, "insert"), 51002)
+	wantCode(t, create("admin", "three", bson.A{"nobody"}, roles, "insert"), servererr.RoleNotFound)
+	wantCode(t, create("app", "there", bson.A{}, roles, "insert"), servererr.BadValue)
+	wantCode(t, create("app", "there", bson.A{}, resource("cluster", true), "internal"), servererr.BadValue)
+	wantCode(t, create("admin", "none", bson.A{}, roles), servererr.FailedToParse)
+	wantCode(t, create("admin", "none", bson.A{}, resource("db", "x"), "find"), servererr.FailedToParse)
+	conn := loggedIn(m, "u")
+	for _, c := range []struct {
+		role        string
+		can, cannot string
+	}{
+		{"one", "insert admin system.roles", "update admin system.roles"},
+		{"two", "insert admin system.roles", "insert admin system.users"},
+		{"two", "internal", "replSetConfigure"},
+		{"two", "find app c", "insert app c"},
+		{"buckets", "remove app system.buckets.c", "remove app c"},
+		{"all", "find local replset.initialSyncId", "insert app c"},
+	} {
+		must(m.UpdateUser("admin", document(t, "updateUser", "u", "roles", bson.A{c.role})))
+		check := func(what string) error {
+			words := append(strings.Fields(what), "", "")
+			return m.Check(conn, words[0], words[1], words[2], document(t, "x", 1, "$db", "d"))
+		}
+		if err := check(c.can); err != nil {
+			t.Errorf("%s: %s: %v", c.role, c.can, err)
+		}
+		if check(c.cannot) == nil {
+			t.Errorf("%s: %s is allowed", c.role, c.cannot)
+		}
+	}
+	must(m.DropRole("admin", document(t, "dropRole", "one")))
+	wantCode(t, m.DropRole("admin", document(t, "dropRole", "one")), servererr.RoleNotFound)
+	wantCode(t, m.UpdateUser("admin", document(t, "updateUser", "u", "roles", bson.A{"two"})), servererr.RoleNotFound)
 }

@@ -59,8 +59,10 @@ func masked(cmd bson.Raw) bson.Raw {
 }
 
 // reach lists the resources whose privileges cover a target. The databases local
-// and config are out of the reach of those who may use any database, and system
-// collections of those who may use a whole database.
+// and config are out of the reach of those who may use any database, and what is no
+// normal collection of those who may use a whole database: system collections, and
+// what a member keeps for itself in local.replset.* (authorization_session_impl.cpp,
+// NamespaceString::isNormalCollection).
 func reach(db, coll string) []resource {
 	list := []resource{{kind: anything}}
 	open := db != "local" && db != "config"
@@ -74,7 +76,7 @@ func reach(db, coll string) []resource {
 		return append(list, resource{kind: database, db: db})
 	case strings.HasPrefix(coll, "system.buckets."):
 		list = append(list, resource{kind: anyBuckets})
-	case !strings.HasPrefix(coll, "system."):
+	case !strings.HasPrefix(coll, "system.") && (db != "local" || !strings.HasPrefix(coll, "replset.")):
 		if open {
 			list = append(list, resource{kind: anyNormal})
 		}

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -24,6 +25,8 @@ type Config struct {
 	Keyfile string
 	// Seed decides the salts.
 	Seed int64
+	// Major is the server's major version, whose built-in roles there are. Default 5.
+	Major int
 }
 
 // User is a user of a database.
@@ -34,7 +37,8 @@ type User struct {
 	Roles []Role
 }
 
-// Role is a built-in role on a database; an empty DB means the user's.
+// Role is a role of a database, built-in or made by createRole; an empty DB means
+// the user's.
 type Role struct{ Name, DB string }
 
 // Manager is access control for the members of a set. It is safe for concurrent
@@ -43,7 +47,10 @@ type Manager struct {
 	// mu guards what follows.
 	mu    sync.RWMutex
 	users map[userName]*user
+	// roles are those that createRole made.
+	roles map[Role]*role
 	rng   *rand.Rand
+	major int
 }
 
 var _ command.Authorizer = (*Manager)(nil)
@@ -68,8 +75,8 @@ var system = userName{"__system", "local"}
 // New checks the users and makes a Manager.
 func New(cfg Config) (*Manager, error) {
 	m := &Manager{
-		users: map[userName]*user{},
-		rng:   rand.New(rand.NewPCG(uint64(cfg.Seed), 0xa117)), //nolint:gosec // salts of a test server need no secrecy
+		users: map[userName]*user{}, roles: map[Role]*role{}, major: cmp.Or(cfg.Major, timeseriesSince),
+		rng: rand.New(rand.NewPCG(uint64(cfg.Seed), 0xa117)), //nolint:gosec // salts of a test server need no secrecy
 	}
 	var faults []error
 	for _, u := range cfg.Users {
@@ -127,16 +134,18 @@ func (m *Manager) newUser(u User, mechanisms []string) (*user, error) {
 		}
 		made.secrets[name] = s
 	}
-	return made, made.setRoles(u.Roles)
+	return made, m.setRoles(made, u.Roles)
 }
 
-func (u *user) setRoles(roles []Role) error {
+// setRoles gives a user roles in place of those that it had. Callers hold mu or have
+// the Manager for themselves.
+func (m *Manager) setRoles(u *user, roles []Role) error {
 	u.roles, u.powers = nil, nil
 	for _, r := range roles {
 		if r.DB == "" {
 			r.DB = u.db
 		}
-		powers, ok := builtin(r)
+		powers, ok := m.powers(r)
 		if !ok {
 			return noSuchRole(r)
 		}

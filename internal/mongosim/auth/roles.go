@@ -12,8 +12,8 @@ type kind uint8
 
 const (
 	anything kind = iota
-	// anyNormal is every collection that is not a system collection, and every
-	// database, but for local and config.
+	// anyNormal is every normal collection, and every database, but for those of
+	// local and config and themselves.
 	anyNormal
 	anyBuckets
 	cluster
@@ -63,42 +63,6 @@ func (p *privilege) document() []byte {
 	return bsoncore.BuildDocument(nil, doc)
 }
 
-// The actions of the built-in roles, as the server defines them.
-var (
-	readActions = []string{
-		"changeStream", "collStats", "dbHash", "dbStats", "find", "killCursors", "listCollections", "listIndexes", "planCacheRead",
-	}
-	writeActions = []string{
-		"convertToCapped", "createCollection", "createIndex", "dropCollection", "dropIndex", "emptycapped", "insert", "remove",
-		"renameCollectionSameDB", "update",
-	}
-	dbAdminActions = []string{
-		"bypassDocumentValidation", "collMod", "collStats", "compact", "convertToCapped", "createCollection", "createIndex",
-		"dbStats", "dropCollection", "dropDatabase", "dropIndex", "enableProfiler", "listCollections", "listIndexes",
-		"planCacheIndexFilter", "planCacheRead", "planCacheWrite", "reIndex", "renameCollectionSameDB", "storageDetails", "validate",
-	}
-	userAdminActions = []string{
-		"changeCustomData", "changePassword", "createRole", "createUser", "dropRole", "dropUser", "grantRole", "revokeRole",
-		"setAuthenticationRestriction", "viewRole", "viewUser",
-	}
-	monitorActions = []string{
-		"checkFreeMonitoringStatus", "connPoolStats", "getCmdLineOpts", "getDefaultRWConcern", "getLog", "getParameter",
-		"getShardMap", "hostInfo", "inprog", "listDatabases", "listSessions", "listShards", "netstat", "replSetGetConfig",
-		"replSetGetStatus", "serverStatus", "setFreeMonitoring", "shardingState", "top", "useUUID",
-	}
-	hostActions = []string{
-		"applicationMessage", "connPoolSync", "dropConnections", "flushRouterConfig", "fsync", "invalidateUserCache",
-		"killAnyCursor", "killAnySession", "killop", "logRotate", "oidReset", "resync", "rotateCertificates", "setParameter",
-		"shutdown", "touch", "unlock",
-	}
-	managerActions = []string{
-		"addShard", "appendOplogNote", "applicationMessage", "cleanupOrphaned", "flushRouterConfig", "getDefaultRWConcern",
-		"listSessions", "listShards", "removeShard", "replSetConfigure", "replSetGetConfig", "replSetGetStatus",
-		"replSetStateChange", "resync", "setDefaultRWConcern", "setFeatureCompatibilityVersion", "setFreeMonitoring",
-	}
-	systemCollections = []string{"system.users", "system.roles", "system.version", "system.new_users", "system.backup_users"}
-)
-
 // on makes a privilege.
 func on(r resource, actions ...[]string) privilege {
 	set := map[string]bool{}
@@ -110,153 +74,41 @@ func on(r resource, actions ...[]string) privilege {
 	return privilege{on: r, actions: set}
 }
 
-func one(action ...string) []string { return action }
-
-// databaseRoles are those that every database has.
-func databaseRole(r Role) ([]privilege, bool) {
-	whole := resource{kind: database, db: r.DB}
-	inSystem := func(coll string) resource { return resource{kind: collection, db: r.DB, coll: coll} }
-	read := []privilege{on(whole, readActions), on(inSystem("system.js"), readActions)}
-	write := []privilege{on(whole, readActions, writeActions), on(inSystem("system.js"), readActions, writeActions)}
-	admin := []privilege{
-		on(whole, dbAdminActions), on(inSystem("system.profile"), readActions, one("convertToCapped", "createCollection", "dropCollection")),
+// builtin returns what a built-in role may do in a server's major version; false if
+// there is no such role in its database.
+func builtin(r Role, major int) ([]privilege, bool) {
+	if inherited, ok := inherits[r.Name]; ok || rows[r.Name] != nil {
+		if r.DB != "admin" && !anyDB[r.Name] {
+			return nil, false
+		}
+		powers := rowsOf(r, major)
+		for _, from := range inherited {
+			if from.DB == "" {
+				from.DB = r.DB
+			}
+			more, _ := builtin(from, major)
+			powers = append(powers, more...)
+		}
+		return powers, true
 	}
-	users := []privilege{on(whole, userAdminActions)}
-	switch r.Name {
-	case "read":
-		return read, true
-	case "readWrite":
-		return write, true
-	case "dbAdmin":
-		return admin, true
-	case "userAdmin":
-		return users, true
-	case "dbOwner":
-		return slices.Concat(write, admin, users), true
+	if r.Name == "__system" && r.DB == "admin" {
+		return []privilege{{on: resource{kind: anything}}}, true
 	}
 	return nil, false
 }
 
-// builtin returns what a built-in role may do; false if there is no such role in
-// its database.
-func builtin(r Role) ([]privilege, bool) {
-	if powers, ok := databaseRole(r); ok {
-		return powers, true
-	}
-	if r.DB != "admin" {
-		return nil, false
-	}
-	powers := adminRole(r.Name)
-	return powers, powers != nil
-}
-
-// anyDatabase is a role's actions in every database but local and config.
-func anyDatabase(extra []string, actions ...[]string) []privilege {
-	return []privilege{
-		on(resource{kind: anyNormal}, actions...), on(resource{kind: anyBuckets}, actions...),
-		on(resource{kind: collection, coll: "system.js"}, actions...), on(resource{kind: cluster}, one("listDatabases"), extra),
-	}
-}
-
-// adminRole returns what a role of the database admin may do, nil if there is none.
-func adminRole(name string) []privilege {
-	everywhere, server := resource{kind: anyNormal}, resource{kind: cluster}
-	switch name {
-	case "readAnyDatabase":
-		return anyDatabase(nil, readActions)
-	case "readWriteAnyDatabase":
-		return anyDatabase(nil, readActions, writeActions)
-	case "dbAdminAnyDatabase":
-		return append(anyDatabase(one("applyOps"), dbAdminActions),
-			on(resource{kind: collection, coll: "system.profile"}, readActions))
-	case "userAdminAnyDatabase":
-		powers := []privilege{
-			on(everywhere, userAdminActions),
-			on(server, one("authSchemaUpgrade", "invalidateUserCache", "listDatabases", "viewUser")),
+// rowsOf returns what a role has by its own rows.
+func rowsOf(r Role, major int) []privilege {
+	powers := make([]privilege, 0, len(rows[r.Name]))
+	for _, row := range rows[r.Name] {
+		if major < row.since || row.on.kind == anyBuckets && major < timeseriesSince {
+			continue
 		}
-		for _, coll := range systemCollections {
-			powers = append(powers, on(resource{collection, "admin", coll}, readActions))
+		where := row.on
+		if where.db == own {
+			where.db = r.DB
 		}
-		return powers
-	case "clusterMonitor":
-		return clusterMonitor()
-	case "hostManager":
-		return []privilege{on(server, hostActions), on(everywhere, one("killCursors", "killAnyCursor"))}
-	case "clusterManager":
-		return clusterManager()
-	case "clusterAdmin":
-		return slices.Concat(adminRole("clusterMonitor"), adminRole("hostManager"), adminRole("clusterManager"),
-			[]privilege{on(everywhere, one("dropDatabase"))})
-	case "backup":
-		return backup()
-	case "restore":
-		return restore()
-	case "root":
-		return slices.Concat(adminRole("readWriteAnyDatabase"), adminRole("dbAdminAnyDatabase"), adminRole("userAdminAnyDatabase"),
-			adminRole("clusterAdmin"), adminRole("restore"), []privilege{on(everywhere, one("validate"))})
-	case "__system":
-		return []privilege{{on: resource{kind: anything}}}
-	}
-	return nil
-}
-
-func clusterMonitor() []privilege {
-	look := one("collStats", "dbStats", "getDatabaseVersion", "getShardVersion", "indexStats")
-	return []privilege{
-		on(resource{kind: cluster}, monitorActions),
-		on(resource{kind: anyNormal}, look),
-		on(resource{kind: database, db: "config"}, look, readActions),
-		on(resource{kind: database, db: "local"}, look, readActions),
-		on(resource{collection, "local", "system.replset"}, one("find", "collStats", "dbHash", "dbStats", "killCursors", "listIndexes")),
-		on(resource{kind: collection, coll: "system.js"}, readActions),
-		on(resource{kind: collection, coll: "system.profile"}, one("find")),
-	}
-}
-
-func clusterManager() []privilege {
-	return []privilege{
-		on(resource{kind: cluster}, managerActions),
-		on(resource{kind: anyNormal}, one("clearJumboFlag", "enableSharding", "moveChunk", "refineCollectionShardKey",
-			"reshardCollection", "splitChunk", "splitVector")),
-		on(resource{kind: database, db: "config"}, readActions, writeActions),
-		on(resource{kind: database, db: "local"}, one("find", "insert", "remove", "update", "listCollections", "listIndexes")),
-		on(resource{collection, "local", "system.replset"}, readActions),
-	}
-}
-
-func backup() []privilege {
-	look := one("find", "listCollections", "listIndexes", "collStats")
-	powers := []privilege{
-		on(resource{kind: cluster}, one("appendOplogNote", "getParameter", "listDatabases", "serverStatus", "useUUID")),
-		on(resource{kind: anyNormal}, look),
-		on(resource{kind: anyBuckets}, look),
-		on(resource{kind: database, db: "config"}, look),
-		on(resource{kind: database, db: "local"}, look),
-		on(resource{collection, "config", "settings"}, one("find", "insert", "update")),
-		on(resource{kind: collection, coll: "system.js"}, look),
-		on(resource{kind: collection, coll: "system.views"}, look),
-		on(resource{kind: collection, coll: "system.profile"}, look),
-		on(resource{collection, "local", "system.replset"}, look),
-	}
-	for _, coll := range systemCollections {
-		powers = append(powers, on(resource{collection, "admin", coll}, one("find", "collStats", "listIndexes")))
-	}
-	return powers
-}
-
-func restore() []privilege {
-	write := one("bypassDocumentValidation", "collMod", "convertToCapped", "createCollection", "createIndex", "dropCollection", "insert")
-	powers := []privilege{
-		on(resource{kind: anything}, one("listCollections")),
-		on(resource{kind: cluster}, one("forceUUID", "getParameter", "useUUID")),
-		on(resource{kind: anyNormal}, write, userAdminActions),
-		on(resource{kind: anyBuckets}, write),
-		on(resource{kind: database, db: "config"}, write),
-		on(resource{kind: database, db: "local"}, write),
-		on(resource{kind: collection, coll: "system.js"}, write),
-	}
-	for _, coll := range systemCollections {
-		powers = append(powers, on(resource{collection, "admin", coll}, readActions, writeActions))
+		powers = append(powers, on(where, row.actions...))
 	}
 	return powers
 }

@@ -71,7 +71,7 @@ func (m *Manager) UpdateUser(db string, cmd bson.Raw) error {
 			u.secrets = made.secrets
 		}
 		if args.hasRoles {
-			return u.setRoles(args.Roles)
+			return m.setRoles(u, args.Roles)
 		}
 		return nil
 	})
@@ -84,7 +84,7 @@ func (m *Manager) GrantRoles(db string, cmd bson.Raw) error {
 		return err
 	}
 	return m.change(userName{args.Name, db}, func(u *user) error {
-		return u.setRoles(slices.Concat(u.roles, args.Roles))
+		return m.setRoles(u, slices.Concat(u.roles, args.Roles))
 	})
 }
 
@@ -100,7 +100,7 @@ func (m *Manager) RevokeRoles(db string, cmd bson.Raw) error {
 			r.DB = cmp.Or(r.DB, db)
 			left = slices.DeleteFunc(left, func(have Role) bool { return have == r })
 		}
-		return u.setRoles(left)
+		return m.setRoles(u, left)
 	})
 }
 

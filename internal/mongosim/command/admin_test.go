@@ -227,6 +227,8 @@ func (g *gate) CreateUser(string, bson.Raw) error            { return nil }
 func (g *gate) UpdateUser(string, bson.Raw) error            { return nil }
 func (g *gate) DropUser(string, bson.Raw) error              { return nil }
 func (g *gate) DropAllUsers(string) int                      { return 7 }
+func (g *gate) CreateRole(string, bson.Raw) error            { return nil }
+func (g *gate) DropRole(string, bson.Raw) error              { return nil }
 func (g *gate) GrantRoles(string, bson.Raw) error            { return nil }
 func (g *gate) RevokeRoles(string, bson.Raw) error           { return nil }
 func (g *gate) UsersInfo(string, bson.Raw) (bson.Raw, error) { return emptyArray, nil }

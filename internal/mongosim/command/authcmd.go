@@ -22,6 +22,8 @@ type userKeeper interface {
 	DropAllUsers(db string) int
 	GrantRoles(db string, cmd bson.Raw) error
 	RevokeRoles(db string, cmd bson.Raw) error
+	CreateRole(db string, cmd bson.Raw) error
+	DropRole(db string, cmd bson.Raw) error
 	// UsersInfo returns the array users of the reply.
 	UsersInfo(db string, cmd bson.Raw) (bson.Raw, error)
 }
@@ -116,6 +118,14 @@ func runGrantRoles(_ context.Context, r *request, _ *reply) error {
 
 func runRevokeRoles(_ context.Context, r *request, _ *reply) error {
 	return r.onUsers(userKeeper.RevokeRoles)
+}
+
+func runCreateRole(_ context.Context, r *request, _ *reply) error {
+	return r.onUsers(userKeeper.CreateRole)
+}
+
+func runDropRole(_ context.Context, r *request, _ *reply) error {
+	return r.onUsers(userKeeper.DropRole)
 }
 
 func runDropAllUsers(_ context.Context, r *request, out *reply) error {

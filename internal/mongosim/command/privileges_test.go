@@ -42,6 +42,9 @@ func TestPrivilegesOfAll(t *testing.T) {
 		{`{aggregate: "c", pipeline: [{$facet: {f: [` + lookup + `]}}], cursor: {}, $db: "d"}`, []string{"find d c", "find d x"}},
 		{`{aggregate: "c", pipeline: [{$collStats: {count: {}}}], cursor: {}, $db: "d"}`, []string{"find d c", "collStats d c"}},
 		{`{aggregate: "v", pipeline: [], cursor: {}, $db: "d"}`, []string{"find d v"}},
+		{`{renameCollection: "d.c", to: "e.y", $db: "admin"}`, []string{"find d c", "dropCollection d c", "insert e y", "createIndex e y"}},
+		{`{renameCollection: "d.c", to: "d.y", $db: "admin"}`, []string{"renameCollectionSameDB d"}},
+		{`{renameCollection: "d.c", to: "d.y", dropTarget: true, $db: "admin"}`, []string{"renameCollectionSameDB d", "dropCollection d y"}},
 		{`{bulkWrite: 1, nsInfo: [{ns: "d.c"}, {ns: "d.x"}], ops: [{insert: 0, document: {}}], $db: "admin"}`, []string{"insert d c"}},
 		{
 			`{bulkWrite: 1, nsInfo: [{ns: "d.c"}, {ns: "d.x"}], ops: [{update: 0, filter: {}, updateMods: {$set: {a: 1}}}, {delete: 1, filter: {a: 1}}], $db: "admin"}`,
@@ -68,6 +71,33 @@ func TestPrivilegesOfAll(t *testing.T) {
 			reply := m.run(t, c.cmd)
 			if code, _ := reply.Lookup("code").AsInt64OK(); (out < 0) != succeeded(reply) || out >= 0 && code != 13 {
 				t.Errorf("%s with %q: %s", c.cmd, g.may, reply)
+			}
+		}
+	}
+}
+
+// TestPrivilegesByUUID: who names a collection by its UUID needs the same as by its
+// name, and that besides.
+func TestPrivilegesByUUID(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, action string
+	}{{"find", "find d c"}, {"listIndexes", "listIndexes d c"}} {
+		take := []string{"useUUID", c.action}
+		for out := -1; out < len(take); out++ {
+			g := &rules{may: slices.Clone(take)}
+			if out >= 0 {
+				g.may = slices.Delete(g.may, out, out+1)
+			}
+			m := newMember(t, "5.0.7", func(c *Config) { c.Auth = g })
+			inside := &Conn{Internal: true}
+			m.CallOn(t.Context(), inside, parse(t, `{insert: "c", documents: [{_id: 1}], $db: "d"}`))
+			listed := m.CallOn(t.Context(), inside, parse(t, `{listCollections: 1, $db: "d"}`))
+			_, uuid := listed.Lookup("cursor", "firstBatch", "0", "info", "uuid").Binary()
+			cmd := must(bson.Marshal(bson.D{{Key: c.name, Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: uuid}}, {Key: "$db", Value: "d"}}))
+			reply := m.CallOn(t.Context(), m.conn, cmd)
+			if code, _ := reply.Lookup("code").AsInt64OK(); (out < 0) != succeeded(reply) || out >= 0 && code != 13 {
+				t.Errorf("%s with %q: %s", c.name, g.may, reply)
 			}
 		}
 	}

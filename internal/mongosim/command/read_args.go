@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/bsonorder"
 	"github.com/oplogrep/replicator/internal/bsontext"
+	"github.com/oplogrep/replicator/internal/mongosim/storage"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
@@ -194,10 +195,33 @@ func firstElem(cmd bson.Raw) rawbson.Elem {
 func mayOn(action string) func(r *request) error {
 	return func(r *request) error {
 		e := firstElem(r.cmd)
-		if e.Type == bson.TypeBinary {
-			return r.allowed("useUUID", "", "")
+		if subtype, data, ok := e.Binary(); ok {
+			return r.allowedOnUUID(action, subtype, data)
 		}
 		coll, _ := e.Text()
 		return r.allowed(action, r.db, coll)
 	}
+}
+
+// allowedOnUUID asks for the use of UUIDs, and for the action on the collection that
+// has this one.
+func (r *request) allowedOnUUID(action string, subtype byte, data []byte) error {
+	if err := r.allowed("useUUID", "", ""); err != nil {
+		return err
+	}
+	var u oplog.UUID
+	if r.srv.cfg.Auth == nil || r.conn.Internal || subtype != bson.TypeBinaryUUID || copy(u[:], data) != len(u) {
+		return nil // what it is not, the command itself says
+	}
+	var ns oplog.Namespace
+	err := r.srv.cfg.Store.Read(func(rd *storage.Reader) error {
+		if coll, ok := rd.View(bson.Timestamp{}).ByUUID(u); ok {
+			ns = coll.NS.Clone()
+		}
+		return nil
+	})
+	if err != nil || ns == "" {
+		return err
+	}
+	return r.allowed(action, ns.DB(), ns.Collection())
 }

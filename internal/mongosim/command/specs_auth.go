@@ -25,6 +25,11 @@ func authSpecs() []spec {
 		{name: "grantRolesToUser", fields: []string{"roles"}, writes: true, run: runGrantRoles, check: needsRoles("grantRole", "grantRole")},
 		{name: "revokeRolesFromUser", fields: []string{"roles"}, writes: true, run: runRevokeRoles, check: needsRoles("revokeRole", "revokeRole")},
 		{
+			name: "createRole", fields: []string{"privileges", "roles", "authenticationRestrictions"}, writes: true, run: runCreateRole,
+			check: needsRoles("createRole", "grantRole"),
+		},
+		{name: "dropRole", fields: []string{}, writes: true, run: runDropRole, check: needsDB("dropRole")},
+		{
 			name: "usersInfo", fields: []string{
 				"showCredentials", "showPrivileges", "showCustomData", "showAuthenticationRestrictions", "filter",
 			},

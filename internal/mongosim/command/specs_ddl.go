@@ -1,5 +1,11 @@
 package command
 
+import (
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
 func ddlSpecs() []spec {
 	return []spec{
 		{name: "create", run: runCreate, fields: createFields, inTxn: true, writes: true, check: needs("createCollection")},
@@ -54,12 +60,26 @@ func needsRename(r *request) error {
 	if err != nil {
 		return err
 	}
-	for _, need := range []struct{ action, db, coll string }{
+	type need struct{ action, db, coll string }
+	needs := []need{
 		{"find", from.DB(), from.Collection()},
 		{"dropCollection", from.DB(), from.Collection()},
 		{"insert", to.DB(), to.Collection()},
 		{"createIndex", to.DB(), to.Collection()},
-	} {
+	}
+	e, _ := rawbson.Lookup(r.cmd, "dropTarget")
+	over := e.Truth() || e.Type == bson.TypeBinary
+	if over {
+		needs = append(needs, need{"dropCollection", to.DB(), to.Collection()})
+	}
+	// Within a database less is enough, but not to bring what one may not read to
+	// where one may (rename_collection_common.cpp).
+	if from.DB() == to.DB() && r.allowed("renameCollectionSameDB", from.DB(), "") == nil &&
+		(!over || r.allowed("dropCollection", to.DB(), to.Collection()) == nil) &&
+		(r.allowed("find", from.DB(), from.Collection()) == nil || r.allowed("find", to.DB(), to.Collection()) != nil) {
+		return nil
+	}
+	for _, need := range needs {
 		if err := r.allowed(need.action, need.db, need.coll); err != nil {
 			return err
 		}
