@@ -42,10 +42,14 @@ func (g *grants) may(db, action string) bool {
 	})
 }
 
-// mayOn tells whether an action is allowed on one collection.
+// mayOn tells whether an action is allowed on one collection. What is allowed on a
+// database, or on all, is not on its system collections.
 func (g *grants) mayOn(db, collection, action string) bool {
-	return g.may(db, action) || slices.ContainsFunc(g.list, func(p grant) bool {
-		return p.allows(action) && p.named && p.collection == collection && (p.db == "" || p.db == db)
+	if g.open || !strings.HasPrefix(collection, "system.") && g.may(db, action) {
+		return true
+	}
+	return slices.ContainsFunc(g.list, func(p grant) bool {
+		return p.allows(action) && (p.any || p.named && p.collection == collection && (p.db == "" || p.db == db))
 	})
 }
 
@@ -217,10 +221,7 @@ func (c *checker) targetPrivileges(_ context.Context, s *server) error {
 	} else {
 		needs = append(needs, need{anyDB, "any database", writes})
 	}
-	if c.cfg.UsersAndRoles && !g.mayOn("admin", "system.users", "insert") {
-		c.denied(Fail, check, seePrivileges, "user %s may not write admin.system.users, as --users-and-roles needs", g.user)
-	}
-	good := true
+	good := !c.cfg.UsersAndRoles || c.writesUsers(check, g)
 	for _, n := range needs {
 		var none []string
 		for _, a := range n.actions {
@@ -237,11 +238,43 @@ func (c *checker) targetPrivileges(_ context.Context, s *server) error {
 	if good {
 		c.ok(check, "user %s may write and run DDL", g.user)
 	}
-	if !g.mayBuckets("insert") {
-		c.denied(Warn, "target privileges for time series", "Grant the role restore if the source has time-series collections: without it the first write to one ends the link.",
-			"user %s may not write to system.buckets", g.user)
+	var none []string
+	for _, a := range []string{"insert", "update", "remove"} {
+		if !g.mayBuckets(a) {
+			none = append(none, a)
+		}
+	}
+	// Servers before 5.0 have no time series.
+	if len(none) > 0 && !s.version.before(version{5, 0}) {
+		c.denied(Warn, "target privileges for time series", "Grant readWriteAnyDatabase if the source has time-series collections: without it the first write to one ends the link.",
+			"user %s may not %s on system.buckets", g.user, strings.Join(none, ", "))
 	}
 	return nil
+}
+
+// usersRole makes a role that may write users and roles. No role of the server's own
+// but __system may, not even root: restore lacks system.roles.
+const usersRole = `db.getSiblingDB("admin").createRole({role: "replicatorUsersAndRoles", roles: [], privileges: [` +
+	`{resource: {db: "admin", collection: "system.users"}, actions: [` + usersActions + `]}, ` +
+	`{resource: {db: "admin", collection: "system.roles"}, actions: [` + usersActions + `]}]})`
+
+const usersActions = `"find", "insert", "update", "remove", "bypassDocumentValidation", "createCollection", "createIndex", "dropIndex", "collMod", "listIndexes"`
+
+// writesUsers looks up whether users and roles may be written.
+func (c *checker) writesUsers(check string, g *grants) bool {
+	good := true
+	for _, collection := range []string{"system.users", "system.roles"} {
+		var actions []string
+		for a := range strings.SplitSeq(usersActions, ", ") {
+			actions = append(actions, strings.Trim(a, `"`))
+		}
+		if none := missing(g, "admin", collection, actions...); none != "" {
+			good = false
+			c.denied(Fail, check, "Make a role by "+usersRole+" and grant it: no built-in role is enough, not even root.",
+				"user %s may not %s on admin.%s, as --users-and-roles needs", g.user, none, collection)
+		}
+	}
+	return good
 }
 
 // some lists a few of many names.

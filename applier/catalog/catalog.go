@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/internal/call"
@@ -135,6 +136,17 @@ func (c *Catalog) all(want func(oplog.Namespace) bool) []*Collection {
 // one take long over a slow line.
 const parallel = 16
 
+// adminDB is the database in which only users and roles are ever mirrored.
+const adminDB = "admin"
+
+// isServers tells of a collection of admin, as it is listed, that it is the server's
+// own: signing keys, its version. No role but __system may ask for the indexes of
+// these, and nothing is written to them.
+func isServers(doc bson.Raw) bool {
+	name, _ := doc.Lookup("name").StringValueOK()
+	return name != "system.users" && name != "system.roles"
+}
+
 // load reads a database. If somebody else was faster, theirs counts: it may have
 // been refreshed since.
 func (c *Catalog) load(ctx context.Context, db string) error {
@@ -142,6 +154,9 @@ func (c *Catalog) load(ctx context.Context, db string) error {
 	docs, err := List(ctx, c.target, db, "")
 	if err != nil {
 		return err
+	}
+	if db == adminDB {
+		docs = slices.DeleteFunc(docs, isServers)
 	}
 	found := make([]*Collection, len(docs))
 	g, ctx := errgroup.WithContext(ctx)
