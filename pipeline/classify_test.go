@@ -42,6 +42,7 @@ var samples = map[string]error{
 	"made by another process meanwhile":  checkpoint.ErrExists,
 	"settings":                           ErrSettings,
 	"metadata format":                    &checkpoint.VersionError{},
+	"lanes of another routing":           &checkpoint.RoutingError{},
 	"metadata damaged":                   &checkpoint.DamagedError{},
 	"start too old":                      ErrStartTooOld,
 	"too many copies":                    ErrCopies,
