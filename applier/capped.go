@@ -207,23 +207,17 @@ func isStored(inserted, doc bson.Raw) bool {
 }
 
 // remove deletes the document that is in the way of an insert.
-func (w *writer) remove(ctx context.Context, c besideTxn, op *plan.Op) error {
+func (w *writer) remove(ctx context.Context, c conn, op *plan.Op) error {
 	del := *op
 	del.Kind, del.Mode = oplog.KindDelete, plan.ModeCopied
 	pw, err := plan.One(del, w.cfg.Plan)
 	if err != nil {
 		return err
 	}
-	body, sequence := pw.Command()
-	reply, err := c.write(ctx, call.Command{DB: pw.NS.DB(), Body: body, Sequence: sequence, Docs: pw.Docs})
-	if err != nil {
-		return directError(op, err)
+	if _, err := w.statements(ctx, c, &pw); err != nil {
+		return w.refused(ctx, op, fmt.Errorf("delete the document of that _id first: %w", err))
 	}
-	refused, err := refusals(reply)
-	if err == nil && len(refused) > 0 {
-		err = opError(op, fmt.Errorf("delete the document of that _id first: %w", &refused[0].Error))
-	}
-	return err
+	return nil
 }
 
 // tail reads the n newest documents of a capped collection, the newest first.

@@ -181,6 +181,9 @@ func (w *writer) directWrite(ctx context.Context, c besideTxn, pw *plan.Write, o
 			t.refused = append(t.refused, pw)
 			return nil
 		}
+		if e.Code == servererr.ImmutableField && respellable(&ops[pw.Ops[e.Index][0]]) {
+			return w.respellAll(ctx, c, pw, e.Index, ops, uncertain, t)
+		}
 		return w.refused(ctx, &ops[pw.Ops[e.Index][0]], &e.Error)
 	}
 	n, err := affected(reply)

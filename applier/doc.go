@@ -61,7 +61,9 @@
 // find they pass over, and count; they make no collection, as one that is missing
 // is one that the source has dropped. The copy of a capped collection has only what
 // was there before the log that is applied to it, so that all of it is inserted in
-// order; what is in the way of an insert all the same is deleted first.
+// order; what is in the way of an insert all the same is deleted first. So is, where a
+// collation makes two spellings one _id, a document whose _id is spelled in another way
+// than the one that takes its place: no update may change that.
 //
 // A document may be for a while what the source never had. Indexes that refuse it are
 // dropped, and built again at CopiedUntil, before any watermark is behind it; a

@@ -167,23 +167,15 @@ func (w *writer) replace(ctx context.Context, c conn, op *plan.Op, doc bson.Raw,
 
 // one carries out one operation, with a look at what it meets.
 func (w *writer) one(ctx context.Context, c conn, op *plan.Op, t *tally) error {
+	exactInsert := op.Kind == oplog.KindInsert && op.Mode == plan.ModeExact && !op.Grouped
+	if exactInsert || respellable(op) {
+		if done, err := w.meets(ctx, c, op, exactInsert, t); done || err != nil {
+			return err
+		}
+	}
+	// Nothing is parked of a document that the target has in another spelling.
 	if w.copied.isMarked(op) {
 		return w.oneMarked(ctx, c, op, t)
-	}
-	if op.Kind == oplog.KindInsert && op.Mode == plan.ModeExact && !op.Grouped {
-		have, found, err := look(ctx, c, op.Target, op.ID)
-		switch {
-		case err != nil:
-			return w.refused(ctx, op, err)
-		case found && bytes.Equal(have, op.O):
-			return nil
-		case found:
-			if err := w.divergence(divergence(op, "the insert met another document of that _id"), t); err != nil {
-				return err
-			}
-			t.docs++
-			return w.replace(ctx, c, op, op.O, true)
-		}
 	}
 	pw, err := plan.One(*op, w.cfg.Plan)
 	if err != nil {
@@ -203,6 +195,33 @@ func (w *writer) one(ctx context.Context, c conn, op *plan.Op, t *tally) error {
 		return w.refused(ctx, op, err)
 	}
 	return w.met(op, &pw, n, t)
+}
+
+// meets looks at the document that an operation meets. It tells whether nothing is left
+// to be done then.
+func (w *writer) meets(ctx context.Context, c conn, op *plan.Op, exactInsert bool, t *tally) (done bool, err error) {
+	have, found, err := look(ctx, c, op.Target, op.ID)
+	switch {
+	case err != nil:
+		return false, w.refused(ctx, op, err)
+	case !found:
+		return false, nil
+	case !exactInsert:
+		if spelledAs(have, op.ID) {
+			return false, nil
+		}
+		return w.respelled(ctx, c, op, t)
+	case bytes.Equal(have, op.O):
+		return true, nil
+	}
+	if err := w.divergence(divergence(op, "the insert met another document of that _id"), t); err != nil {
+		return false, err
+	}
+	t.docs++
+	if !spelledAs(have, op.ID) {
+		return true, w.overwrite(ctx, c, op)
+	}
+	return true, w.replace(ctx, c, op, op.O, true)
 }
 
 // met judges how many documents one operation found.

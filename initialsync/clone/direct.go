@@ -48,15 +48,29 @@ func (w *writer) upsertAll(ctx context.Context, docs []*document) error {
 			continue
 		}
 		w.cfg.Observer.Tell(Replaced{NS: w.to, Docs: len(there)})
-		replace := commands(w.to, there, true, false)
-		for j := range replace {
-			again, err := w.unordered(ctx, &replace[j])
-			if err == nil && len(again) > 0 {
-				err = fmt.Errorf("write to %s: an upsert: %w", w.to, errThere)
-			}
-			if err != nil {
-				return err
-			}
+		if err := w.replaceAll(ctx, there); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replaceAll replaces documents that are there, in their order. One that is there in
+// another spelling of its _id is deleted first.
+func (w *writer) replaceAll(ctx context.Context, docs []*document) error {
+	list := commands(w.to, docs, true, false)
+	for i := range list {
+		again, err := w.unordered(ctx, &list[i])
+		if spelled, ok := errors.AsType[*spelledError](err); ok {
+			spelled.doc.anew = true
+			// What was replaced already is so once more.
+			return w.replaceAll(ctx, docs)
+		}
+		if err == nil && len(again) > 0 {
+			err = fmt.Errorf("write to %s: an upsert: %w", w.to, errThere)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -23,10 +23,24 @@ const (
 	again                  // the same flush, later
 	smaller                // less at once
 	upserts                // the same flush, as upserts: something is there already
+	anew                   // the same flush, with a document deleted before it is written
 )
 
 // errThere is a document that the target has already.
 var errThere = errors.New("the target has a document of that _id already")
+
+// spelledError is a document that the target has in another spelling of its _id, which
+// is the same by the collection's collation and which no update changes.
+type spelledError struct {
+	doc *document
+	err error
+}
+
+func (e *spelledError) Error() string {
+	return "the target has a document of that _id in another spelling: " + e.err.Error()
+}
+
+func (e *spelledError) Unwrap() error { return e.err }
 
 // judge says what to do about an error of a flush, a commit included.
 func judge(err error) verdict {
@@ -38,6 +52,9 @@ func judge(err error) verdict {
 	}
 	if errors.Is(err, errThere) {
 		return upserts
+	}
+	if _, spelled := errors.AsType[*spelledError](err); spelled {
+		return anew
 	}
 	if _, crowded := errors.AsType[*crowdedError](err); crowded {
 		return smaller
@@ -53,9 +70,12 @@ func judge(err error) verdict {
 	}
 }
 
-// refusal is what a refused statement means: errThere, a *UniqueError, or an error
-// that judge knows.
+// refusal is what a refused statement means: errThere, a *spelledError, a *UniqueError,
+// or an error that judge knows.
 func refusal(ns oplog.Namespace, e *call.WriteError, doc *document) error {
+	if e.Code == servererr.ImmutableField && doc != nil && !doc.anew {
+		return &spelledError{doc, &e.Error}
+	}
 	if e.Code != servererr.DuplicateKey {
 		if call.FateOfRefusal(&e.Error) != call.Other {
 			return &e.Error // about the server, not the document

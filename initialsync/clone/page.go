@@ -32,6 +32,9 @@ type document struct {
 	// insert tells that an insert stores it as it is, replace that a replacement
 	// does.
 	insert, replace bool
+	// anew tells that what the target has of its _id has to be deleted first, as it
+	// is spelled in another way.
+	anew bool
 }
 
 // documentBytes is what a document takes.

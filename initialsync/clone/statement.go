@@ -19,7 +19,8 @@ const (
 	maxCommandBytes = 47_000_000 - 64<<10
 )
 
-// command is one write command: inserts, or updates that are upserts.
+// command is one write command: inserts, updates that are upserts, or deletes in
+// front of those.
 type command struct {
 	call.Command
 	// docs[i] is what Docs[i] is about.
@@ -56,6 +57,9 @@ func commands(to oplog.Namespace, docs []*document, upsert, ordered bool) []comm
 		}
 	}
 	for _, d := range special {
+		if d.anew {
+			add("delete", "deletes", d, deleteOf(d))
+		}
 		add("update", "updates", d, upsertOf(d))
 	}
 	return list
@@ -65,7 +69,9 @@ func writeBody(name string, to oplog.Namespace, ordered bool) bson.Raw {
 	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 160))
 	body = bsoncore.AppendStringElement(body, name, to.Collection())
 	body = bsoncore.AppendBooleanElement(body, "ordered", ordered)
-	body = bsoncore.AppendBooleanElement(body, "bypassDocumentValidation", true)
+	if name != "delete" {
+		body = bsoncore.AppendBooleanElement(body, "bypassDocumentValidation", true)
+	}
 	return closeDocument(body, start)
 }
 
@@ -87,6 +93,16 @@ func upsertOf(d *document) bson.Raw {
 		dst = closeArray(closeDocument(closeDocument(b, with), stage), u)
 	}
 	return closeDocument(bsoncore.AppendBooleanElement(dst, "upsert", true), start)
+}
+
+// deleteOf builds the statement that deletes what the target has of a document's _id.
+func deleteOf(d *document) bson.Raw {
+	id := d.id()
+	start, dst := bsoncore.AppendDocumentStart(make([]byte, 0, len(id.Value)+64))
+	q, dst := bsoncore.AppendDocumentElementStart(dst, "q")
+	i, dst := bsoncore.AppendDocumentElementStart(dst, idField)
+	dst = closeDocument(closeDocument(bsoncore.AppendValueElement(dst, "$eq", coreValue(id)), i), q)
+	return closeDocument(bsoncore.AppendInt32Element(dst, "limit", 1), start)
 }
 
 // refusals returns the refused statements of a reply, with all that was said of
@@ -114,7 +130,7 @@ func wrote(reply bson.Raw, c *command, to oplog.Namespace) error {
 	if !ok {
 		return errors.New("read the reply to a write: it has no n")
 	}
-	if n != int64(len(c.Docs)) {
+	if n != int64(len(c.Docs)) && c.Sequence != "deletes" {
 		return fmt.Errorf("write %d documents to %s: %d were", len(c.Docs), to, n)
 	}
 	return nil

@@ -156,6 +156,10 @@ func (w *writer) transact(ctx context.Context, f flush, upsert bool) error {
 		}
 		w.cfg.Observer.Tell(Replaced{NS: w.to, Docs: len(f.docs)})
 		return w.transact(ctx, f, true)
+	case anew:
+		spelled, _ := errors.AsType[*spelledError](err)
+		spelled.doc.anew = true
+		return w.transact(ctx, f, true)
 	case smaller:
 		switch len(f.docs) {
 		case 0:

@@ -78,3 +78,20 @@ func TestUpdatesThatMoveID(t *testing.T) {
 	}
 	m.want(t, `{update: "c", updates: [{q: {}, u: {$set: {_id: 1}}}], $db: "d"}`, `{n: 1, nModified: 0, ok: 1.0}`)
 }
+
+// TestUpdateOfSpelling: by a collation two spellings are one _id, which a filter finds
+// in either; but no update puts the one in place of the other.
+func TestUpdateOfSpelling(t *testing.T) {
+	t.Parallel()
+	m := newMember(t, "5.0.7")
+	m.run(t, `{create: "c", collation: {locale: "en", strength: 2}, $db: "d"}`)
+	m.run(t, `{insert: "c", documents: [{_id: "a", v: 1}], $db: "d"}`)
+	for _, u := range []string{`{_id: "A", v: 2}`, `{$set: {_id: "A"}}`, `[{$replaceWith: {$literal: {_id: "A"}}}]`} {
+		reply := m.run(t, `{update: "c", updates: [{q: {_id: "A"}, u: `+u+`, upsert: true}], $db: "d"}`)
+		if code, _ := reply.Lookup("writeErrors", "0", "code").AsInt64OK(); code != 66 {
+			t.Errorf("%s: %s", u, reply)
+		}
+	}
+	m.want(t, `{update: "c", updates: [{q: {_id: "A"}, u: {$set: {v: 3}}}], $db: "d"}`, `{n: 1, nModified: 1, ok: 1.0}`)
+	m.want(t, `{delete: "c", deletes: [{q: {_id: "A"}, limit: 1}], $db: "d"}`, `{n: 1, ok: 1.0}`)
+}

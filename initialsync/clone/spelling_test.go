@@ -1,0 +1,96 @@
+package clone
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// createFolded creates a collection in which "a" and "A" are one _id, at both ends.
+func (w *world) createFolded(ns oplog.Namespace) {
+	w.t.Helper()
+	for _, c := range []call.Caller{w.source, w.target} {
+		run(w.t, c, ns.DB(), bson.D{
+			{Key: "create", Value: ns.Collection()},
+			{Key: "collation", Value: bson.D{{Key: "locale", Value: "en"}, {Key: "strength", Value: 2}}},
+		})
+	}
+}
+
+// lettered are documents with _ids of text, numbers in between.
+func lettered(t testing.TB, first rune, v int) []bson.Raw {
+	var docs []bson.Raw
+	for i := range 6 {
+		docs = append(docs, marshal(t, bson.D{{Key: "_id", Value: string(first + rune(i))}, {Key: "v", Value: v}}))
+		if i%5 == 0 {
+			docs = append(docs, marshal(t, bson.D{{Key: "_id", Value: i}, {Key: "v", Value: v}, {Key: "at", Value: bson.Timestamp{}}}))
+		}
+	}
+	return docs
+}
+
+// TestCopyOverOtherSpelling: the target has documents of an earlier read, whose _ids
+// were deleted and inserted in another spelling since, which no update can bring about.
+// It is so wherever the copy is interrupted, in transactions and outside of them.
+func TestCopyOverOtherSpelling(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"c", "system.js"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.cfg.FlushDocs = 5
+			db := 0
+			n := w.interruptEach(func(oplog.Namespace) *checkpoint.CopyCollection {
+				db++
+				ns := oplog.NewNamespace(fmt.Sprintf("d%d", db), name)
+				w.createFolded(ns)
+				insertRaw(t, w.source, ns, lettered(t, 'a', 2)...)
+				coll := w.listed(ns)
+				insertRaw(t, w.target, ns, slices.DeleteFunc(lettered(t, 'A', 1), func(d bson.Raw) bool {
+					id, isText := d.Lookup("_id").StringValueOK()
+					return isText && id > "A" && id < "E"
+				})...)
+				return coll
+			}, nil, w.check)
+			if n < 10 {
+				t.Errorf("%d interruptions", n)
+			}
+		})
+	}
+}
+
+// TestCopyBothSpellings: a read that goes on while an _id changes its spelling finds the
+// document twice. The later one stays.
+func TestCopyBothSpellings(t *testing.T) {
+	t.Parallel()
+	for _, ns := range []oplog.Namespace{"d.c", "d.system.js"} {
+		w := newWorld(t)
+		w.createFolded(ns)
+		insertRaw(t, w.source, ns, lettered(t, 'a', 1)...)
+		w.source.forgeReplies(func(_ call.Command, reply bson.Raw) bson.Raw {
+			return bytes.ReplaceAll(reply, []byte("_id\x00\x02\x00\x00\x00f\x00"), []byte("_id\x00\x02\x00\x00\x00B\x00"))
+		})
+		coll := w.listed(ns)
+		ctx := within(t)
+		w.begin(ctx)
+		w.plan(ctx, coll)
+		succeed(t, w.copyAll(ctx, coll))
+		w.source.forgeReplies(nil)
+		var got []string
+		for _, d := range read(t, w.target, ns) {
+			if id, ok := d.Lookup("_id").StringValueOK(); ok && (id == "b" || id == "B" || id == "f") {
+				got = append(got, id)
+			}
+		}
+		if !slices.Equal(got, []string{"B"}) {
+			t.Errorf("%s: %q are there", ns, got)
+		}
+	}
+}
