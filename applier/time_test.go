@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,6 +65,34 @@ func TestDrain(t *testing.T) {
 		}
 		if err := <-s.end; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// The memory of a batch is given back when all of it is applied, not before.
+func TestBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var given atomic.Int64
+		s := begin(t, fakeApplier(t, &nullTarget{delay: time.Minute}, 2, func(c *Config) { c.Release = func(n int64) { given.Add(n) } }))
+		l := newLog(t)
+		for i := range 10 {
+			l.add(insertOp("db.a", doc(i, i)))
+		}
+		batches := l.batches()
+		var bytes int64
+		for i := range batches {
+			bytes += batches[i].Bytes
+		}
+		send(s, batches)
+		close(s.in)
+		synctest.Wait()
+		if n := given.Load(); n != 0 || bytes == 0 {
+			t.Errorf("%d of %d bytes were given back while they were being applied", n, bytes)
+		}
+		for range s.out {
+		}
+		if err := <-s.end; err != nil || given.Load() != bytes {
+			t.Errorf("%d of %d bytes were given back: %v", given.Load(), bytes, err)
 		}
 	})
 }

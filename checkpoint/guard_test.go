@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -37,6 +38,29 @@ func TestAdvanceFromElsewhere(t *testing.T) {
 			wantError(t, h.SetRouting(ctx, 7), c.want)
 		})
 	}
+}
+
+// TestCheck: a process finds that it has the link for as long as it has, and not any
+// more from when another one has begun, or the target has lost its term.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, _, old := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	succeed(t, old.Check(ctx))
+	next := must[*Hold](t)(link(t, g).Begin(ctx, 0))
+	wantError(t, old.Check(ctx), ErrFenced)
+	succeed(t, next.Check(ctx))
+	must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", linksCollection, true, statement{
+		filter: byID("a"), change: func(dst []byte) []byte {
+			return appendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", old.Term()) })
+		},
+	})))
+	wantError(t, next.Check(ctx), ErrRewound)
+	must[bson.Raw](t)(g.Call(ctx, writeCommand("replicator", "delete", linksCollection, "deletes", true, document(func(dst []byte) []byte {
+		dst = appendDoc(dst, "q", byID("a"))
+		return bsoncore.AppendInt32Element(dst, "limit", 1)
+	}))))
+	wantError(t, next.Check(ctx), ErrRewound)
 }
 
 // TestBeginAloneAgain: what was begun before is begun again by a write: the commit of a

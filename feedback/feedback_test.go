@@ -202,6 +202,41 @@ func TestTold(t *testing.T) {
 	})
 }
 
+// TestToldToOneBehind: a member that does not know what another one was told is told
+// nothing, keep-alive or not, until it does.
+func TestToldToOneBehind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{up: Source{Host: "h", Committed: ot(100), CommittedWall: 100_000}}
+		f := must[*Feedback](t)(New(Config{Mode: Member, MemberID: 7, Upstream: s}))
+		in := make(chan checkpoint.Progress)
+		ended := make(chan error, 1)
+		go func() { ended <- f.Run(t.Context(), in) }()
+		in <- progress(10, 9, 1)
+		time.Sleep(time.Second)
+		s.set(func(s *source) {
+			s.up = Source{Host: "other", Committed: ot(5), CommittedWall: 5_000}
+			s.reports = nil
+		})
+		in <- progress(11, 9, 2)
+		time.Sleep(time.Hour)
+		s.set(func(s *source) {
+			if len(s.reports) > 0 {
+				t.Errorf("told to one that knows %s: %+v", s.up.Committed, s.reports)
+			}
+			s.up.Committed, s.up.CommittedWall = ot(50), 50_000
+		})
+		time.Sleep(time.Hour)
+		s.set(func(s *source) {
+			if len(s.reports) == 0 || s.reports[0].applied != ot(11) {
+				t.Errorf("told %+v", s.reports)
+			}
+		})
+		close(in)
+		succeed(t, <-ended)
+	})
+}
+
 // TestRunAgain: what an earlier Run has told stays the least.
 func TestRunAgain(t *testing.T) {
 	t.Parallel()

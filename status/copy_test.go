@@ -194,6 +194,7 @@ func TestLeftOutFailed(t *testing.T) {
 	tr := newTracker(t, Config{Registry: registry})
 	var p fakePipeline
 	tr.Follow(p.Snapshot)
+	tr.Observe(checkpoint.Advanced{Applied: at(8), FetchFrom: at(7)})
 	for failed, want := range map[string]int{"": http.StatusOK, "too long": http.StatusServiceUnavailable} {
 		p.set(func(s *pipeline.Snapshot) {
 			*s = pipeline.Snapshot{State: pipeline.CatchingUp, Since: time.Now(), HeardAt: time.Now()}
@@ -208,6 +209,9 @@ func TestLeftOutFailed(t *testing.T) {
 		}
 		if s := tr.Snapshot(); s.Consistent || *s.OpTimes.Applied != *opTime(at(3), 0) || *s.OpTimes.LogApplied != *opTime(at(9), 0) || len(s.LeftOut) != 2 {
 			t.Errorf("%+v", s)
+		}
+		if c := tr.Snapshot().Checkpoint; *c.Applied != *opTime(at(3), 0) || *c.FetchFrom != *opTime(at(7), 0) {
+			t.Errorf("the checkpoint is told as %+v", c)
 		}
 		kinds := "replicator_left_out_collections kind=copying 2\nreplicator_left_out_collections kind=failed 0\n"
 		if failed != "" {

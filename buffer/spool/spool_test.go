@@ -436,6 +436,39 @@ func TestSync(t *testing.T) {
 	})
 }
 
+// TestNewFile: a new file and its name are on disk before anything that it is for is
+// written: or else a file that is not there would be one that never was.
+func TestNewFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, dir := newHardware().disk(nil), t.TempDir()
+		var done []string
+		note := func(what string, f *os.File) {
+			name := "file"
+			if f.Name() == dir {
+				name = "folder"
+			}
+			done = append(done, what+" "+name)
+		}
+		write, sync := d.write, d.sync
+		d.write = func(f *os.File, b []byte, at int64) (int, error) {
+			note("write", f)
+			return write(f, b, at)
+		}
+		d.sync = func(f *os.File) error {
+			note("sync", f)
+			return sync(f)
+		}
+		s, err := open(Config{Dir: dir, ID: "x"}, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done = nil
+		want(t, "store", tryStore(t, s, reply(t, 0, 1)), nil)
+		want(t, "in this order", strings.Join(done, ", "), "write file, sync file, sync folder, write file, sync file")
+		want(t, "close", s.Close(), nil)
+	})
+}
+
 func TestWaitFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mustOpen(t, Config{Dir: t.TempDir()})

@@ -234,6 +234,35 @@ func TestFenced(t *testing.T) {
 	}
 }
 
+// TestFencedAtCommit: what an attempt has written goes with the transaction that
+// moves the range, if another one takes over before that is committed.
+func TestFencedAtCommit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	insertRaw(t, w.source, "d.c", numbered(t, 0, 20, 10)...)
+	coll := w.collection("d.c")
+	ctx := within(t)
+	w.begin(ctx)
+	w.plan(ctx, coll)
+	old := w.hold
+	ranges := must[[]checkpoint.CopyRange](t)(w.ranges(ctx))
+	taken := false
+	w.target.intercept(func(cmd call.Command) (error, bool) {
+		if elem, err := cmd.Body.IndexErr(0); err == nil && elem.Key() == "commitTransaction" {
+			w.target.intercept(nil, nil)
+			taken = true
+			w.begin(ctx)
+		}
+		return nil, false
+	}, nil)
+	if _, err := w.cloner().Copy(ctx, old.Lane(0), coll, "d.c", ranges[0]); err == nil || !taken {
+		t.Errorf("taken over %t: %v", taken, err)
+	}
+	if got := read(t, w.target, "d.c"); len(got) != 0 {
+		t.Errorf("%d documents are there", len(got))
+	}
+}
+
 // TestHugeDocuments are as large as documents can be.
 func TestHugeDocuments(t *testing.T) {
 	switch {
