@@ -42,6 +42,7 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 		}
 		target.run(t, r.db, bson.D{{Key: "create", Value: "cap"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}, all})
 		m := drawModel(t, r.db, 1000)
+		limit := time.Now().Add(time.Minute)
 		for attempts := 0; ; attempts++ {
 			ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
 			a, err := r.begin(ctx, func(c *Config) {
@@ -51,7 +52,7 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 			})
 			if err != nil {
 				stop()
-				if attempts > 40 || errors.Is(err, checkpoint.ErrFenced) {
+				if attempts > 40 || time.Now().After(limit) || errors.Is(err, checkpoint.ErrFenced) {
 					t.Fatal(err)
 				}
 				_ = call.Pause(context.Background(), 20*time.Millisecond)
@@ -99,7 +100,7 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 				}
 			}
 			t.Logf("attempt %d: %v", attempts, err)
-			if errors.Is(err, checkpoint.ErrFenced) || isStop(err) {
+			if time.Now().After(limit) || errors.Is(err, checkpoint.ErrFenced) || isStop(err) {
 				t.Fatalf("attempt %d: %v", attempts, err)
 			}
 		}

@@ -240,6 +240,9 @@ func TestProperty(t *testing.T) {
 		kinds := []string{"conflict", "lost before", "lost after", "once lost after", "late", "cancel"}
 		late := func() {}
 		for attempts := 0; ; attempts++ {
+			if attempts > 50 {
+				t.Fatalf("it does not get on")
+			}
 			ctx, cancel := context.WithCancelCause(context.Background())
 			ctx, stop := context.WithTimeout(ctx, 20*time.Second)
 			target.intercept(nil)

@@ -75,6 +75,9 @@ func TestPropertyRecut(t *testing.T) {
 		kinds := []string{"lost before", "lost after", "late", "cancel"}
 		late := func() {}
 		for attempts := 0; ; attempts++ {
+			if attempts > 50 {
+				t.Fatalf("it does not get on")
+			}
 			ctx, cancel := context.WithCancelCause(context.Background())
 			ctx, stop := context.WithTimeout(ctx, 20*time.Second)
 			target.intercept(nil)

@@ -145,6 +145,9 @@ func TestPropertyRouting(t *testing.T) {
 		}
 		h := drawHistory(t, db)
 		for attempts := 0; ; attempts++ {
+			if attempts > 50 {
+				t.Fatalf("it does not get on")
+			}
 			// What an attempt has open would keep an index from being built.
 			st := r.endTransactions(t).State()
 			if _, _, is := st.Apart(); is {

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -37,7 +38,7 @@ type copyProcess struct {
 
 // copyCourse is one run of the property.
 type copyCourse struct {
-	t     *testing.T
+	ctx   context.Context // bounds all of it
 	g     *target
 	link  string
 	model copyModel
@@ -55,7 +56,9 @@ func TestCopyCourses(t *testing.T) {
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
-		c := &copyCourse{t: t, g: g, link: fmt.Sprintf("link-%d", n)}
+		ctx, cancel := context.WithTimeout(t.Context(), courseTime)
+		defer cancel()
+		c := &copyCourse{ctx: ctx, g: g, link: fmt.Sprintf("link-%d", n)}
 		for i := range c.procs {
 			c.procs[i] = &copyProcess{store: must[*Store](rt)(New(Config{Target: g, Link: c.link}))}
 		}
@@ -105,7 +108,7 @@ func (c *copyCourse) refused(rt *rapid.T, p *copyProcess, err error) bool {
 
 func (c *copyCourse) begin(rt *rapid.T) {
 	p := c.procs[rapid.IntRange(0, 1).Draw(rt, "process")]
-	p.hold = must[*Hold](rt)(p.store.Begin(c.t.Context(), 0))
+	p.hold = must[*Hold](rt)(p.store.Begin(c.ctx, 0))
 	c.model.term = p.hold.Term()
 	if diff := gocmp.Diff(&c.model.copy, p.hold.State().Copy); diff != "" {
 		rt.Fatalf("the copy: %s", diff)
@@ -115,7 +118,7 @@ func (c *copyCourse) begin(rt *rapid.T) {
 
 // compare compares what Copies reads.
 func (c *copyCourse) compare(rt *rapid.T, h *Hold) {
-	colls, ranges := copies(c.t.Context(), rt, h)
+	colls, ranges := copies(c.ctx, rt, h)
 	gotColls, gotRanges := map[string]CopyCollection{}, map[string]CopyRange{}
 	for _, coll := range colls {
 		gotColls[coll.UUID.String()] = coll
@@ -134,17 +137,17 @@ func rangeKey(r CopyRange) string { return fmt.Sprint(r.UUID, r.Index) }
 func (c *copyCourse) end(rt *rapid.T, p *copyProcess, txn *call.Txn) bool {
 	switch rapid.SampledFrom([]string{"commit", "commit", "abort", "lost", "unsent"}).Draw(rt, "end") {
 	case "commit":
-		must[bson.Raw](rt)(txn.Commit(c.t.Context(), false))
+		must[bson.Raw](rt)(txn.Commit(c.ctx, false))
 		return true
 	case "abort":
-		txn.Abort(c.t.Context())
+		txn.Abort(c.ctx)
 		return false
 	case "lost":
-		c.cut(true, func() { _, _ = txn.Commit(c.t.Context(), false) })
+		c.cut(true, func() { _, _ = txn.Commit(c.ctx, false) })
 		p.hold = nil
 		return true
 	}
-	c.cut(false, func() { _, _ = txn.Commit(c.t.Context(), false) })
+	c.cut(false, func() { _, _ = txn.Commit(c.ctx, false) })
 	p.hold = nil
 	return false
 }
@@ -174,13 +177,13 @@ func (c *copyCourse) move(rt *rapid.T) {
 	c.n++
 	l, id := p.hold.Lane(rapid.IntRange(0, 1).Draw(rt, "lane")), fmt.Sprint(c.link, " ", c.n)
 	txn, next := l.Session().Begin(), moved(r, rapid.Bool().Draw(rt, "done"))
-	if err := l.MoveRange(c.t.Context(), txn, &r, &next); c.refused(rt, p, err) {
-		txn.Abort(c.t.Context())
+	if err := l.MoveRange(c.ctx, txn, &r, &next); c.refused(rt, p, err) {
+		txn.Abort(c.ctx)
 		return
 	} else if err != nil {
 		rt.Fatal(err)
 	}
-	must[bson.Raw](rt)(txn.Call(c.t.Context(), insert(id)))
+	must[bson.Raw](rt)(txn.Call(c.ctx, insert(id)))
 	if rapid.IntRange(0, 4).Draw(rt, "open") == 0 {
 		p.late, p.lateTerm, p.lateNext, p.lateData, p.hold = txn, p.hold.Term(), next, id, nil
 		return
@@ -196,7 +199,7 @@ func (c *copyCourse) commitLate(rt *rapid.T) {
 	if p.late == nil {
 		return
 	}
-	_, err := p.late.Commit(c.t.Context(), false)
+	_, err := p.late.Commit(c.ctx, false)
 	if same := p.lateTerm == c.model.term; (err == nil) != same {
 		rt.Fatalf("a late commit of term %d in term %d: %v", p.lateTerm, c.model.term, err)
 	}
@@ -217,7 +220,7 @@ func (c *copyCourse) add(rt *rapid.T) {
 		coll.Docs = rapid.Int64().Draw(rt, "docs")
 		list = append(list, coll)
 	}
-	if err := p.hold.AddCollections(c.t.Context(), list); c.refused(rt, p, err) {
+	if err := p.hold.AddCollections(c.ctx, list); c.refused(rt, p, err) {
 		return
 	} else if err != nil {
 		rt.Fatal(err)
@@ -254,7 +257,7 @@ func (c *copyCourse) save(rt *rapid.T) {
 			ranges = append(ranges, part(n, i))
 		}
 	}
-	err := p.hold.Lane(rapid.IntRange(0, 1).Draw(rt, "lane")).SaveCollection(c.t.Context(), &coll, ranges)
+	err := p.hold.Lane(rapid.IntRange(0, 1).Draw(rt, "lane")).SaveCollection(c.ctx, &coll, ranges)
 	if c.refused(rt, p, err) {
 		return
 	}
@@ -309,9 +312,9 @@ func (c *copyCourse) update(rt *rapid.T) {
 	cut := rapid.SampledFrom([]string{"", "", "lost", "unsent"}).Draw(rt, "cut")
 	var err error
 	if cut == "" {
-		err = p.hold.UpdateCopy(c.t.Context(), next)
+		err = p.hold.UpdateCopy(c.ctx, next)
 	} else {
-		c.cut(cut == "lost", func() { err = p.hold.UpdateCopy(c.t.Context(), next) })
+		c.cut(cut == "lost", func() { err = p.hold.UpdateCopy(c.ctx, next) })
 	}
 	if c.refused(rt, p, err) {
 		return
@@ -340,32 +343,32 @@ func (c *copyCourse) anew(rt *rapid.T) {
 	next := *firstCopy()
 	next.Number = p.hold.Copy().Number + 1
 	next.Begin, next.FetchFrom = ot(100+uint32(next.Number)), ot(80)
-	err := p.hold.BeginCopy(c.t.Context(), next, 1)
+	err := p.hold.BeginCopy(c.ctx, next, 1)
 	if c.refused(rt, p, err) {
 		return
 	}
 	succeed(rt, err)
 	c.renew(next)
-	p.hold = must[*Hold](rt)(p.store.Begin(c.t.Context(), p.hold.Term()))
+	p.hold = must[*Hold](rt)(p.store.Begin(c.ctx, p.hold.Term()))
 	c.model.term = p.hold.Term()
 	c.compare(rt, p.hold)
-	succeed(rt, p.hold.DropCopies(c.t.Context(), next.Number))
+	succeed(rt, p.hold.DropCopies(c.ctx, next.Number))
 	c.compare(rt, p.hold)
 }
 
 // check compares the data.
 func (c *copyCourse) check(rt *rapid.T) {
 	for id := range c.model.data {
-		if !has(c.t.Context(), rt, c.g, id) {
+		if !has(c.ctx, rt, c.g, id) {
 			rt.Fatalf("%s is not in the target", id)
 		}
 	}
 	for _, p := range c.procs {
-		if p.late != nil && has(c.t.Context(), rt, c.g, p.lateData) {
+		if p.late != nil && has(c.ctx, rt, c.g, p.lateData) {
 			rt.Fatalf("%s of an open transaction is in the target", p.lateData)
 		}
 	}
-	reply := must[bson.Raw](rt)(c.g.Call(c.t.Context(), findCommand("data", "c", 100_000, between(c.link+" ", c.link+"!"))))
+	reply := must[bson.Raw](rt)(c.g.Call(c.ctx, findCommand("data", "c", 100_000, between(c.link+" ", c.link+"!"))))
 	if docs := must[[]bson.Raw](rt)(found(reply)); len(docs) != len(c.model.data) {
 		rt.Fatalf("%d documents in the target, want %d", len(docs), len(c.model.data))
 	}

@@ -1,12 +1,14 @@
 package checkpoint
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -44,12 +46,15 @@ type process struct {
 
 // course is one run of the property.
 type course struct {
-	t     *rapid.T
+	ctx   context.Context // bounds all of it: what waits for a lock would wait on
 	g     *target
 	model model
 	procs [2]*process
 	clock uint32
 }
+
+// courseTime is how long one course may take: it takes a fraction of a second.
+const courseTime = time.Minute
 
 // TestCourses: whatever two processes do on one link, in whichever order, with
 // commits that are lost or late, the target has exactly the flushes that were
@@ -61,7 +66,9 @@ func TestCourses(t *testing.T) {
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
-		c := &course{t: rt, g: g, clock: 100}
+		ctx, cancel := context.WithTimeout(t.Context(), courseTime)
+		defer cancel()
+		c := &course{ctx: ctx, g: g, clock: 100}
 		name := fmt.Sprintf("link-%d", n)
 		writers := rapid.IntRange(1, 3).Draw(rt, "writers")
 		for i := range c.procs {
@@ -86,7 +93,7 @@ func TestCourses(t *testing.T) {
 			"":        func(rt *rapid.T) { c.check(rt) },
 		})
 		for id := range c.model.data {
-			if !has(t.Context(), rt, g, id) {
+			if !has(ctx, rt, g, id) {
 				rt.Errorf("%s is not in the target", id)
 			}
 		}
@@ -142,20 +149,20 @@ func (c *course) begin(rt *rapid.T) {
 			return nil, false
 		})
 	}
-	h, err := p.store.Begin(c.t.Context(), after)
+	h, err := p.store.Begin(c.ctx, after)
 	c.g.intercept(nil)
 	mine := p.hold != nil && c.model.term == p.hold.Term()
 	switch {
 	case errors.Is(err, errCut):
 		// It may have raised the term: nobody holds the link then.
-		link := must[linkDoc](rt)(p.store.readLink(c.t.Context()))
+		link := must[linkDoc](rt)(p.store.readLink(c.ctx))
 		if link.Term != c.model.term {
 			c.model.term = link.Term
 			p.lost = true
 		}
 		return
 	case errors.Is(err, ErrFenced):
-		link := must[linkDoc](rt)(p.store.readLink(c.t.Context()))
+		link := must[linkDoc](rt)(p.store.readLink(c.ctx))
 		if after == 0 || mine || link.holder == p.store.holder {
 			rt.Fatalf("fenced by nobody: %v", err)
 		}
@@ -192,25 +199,25 @@ func (c *course) flush(rt *rapid.T, link string) {
 	next, id := at(c.clock, int64(c.clock%3)), fmt.Sprintf("%s %d", link, c.clock)
 	txn := l.Session().Begin()
 	if c.stale(p) {
-		if err := l.Move(c.t.Context(), txn, next); !errors.Is(err, ErrFenced) {
+		if err := l.Move(c.ctx, txn, next); !errors.Is(err, ErrFenced) {
 			rt.Fatalf("a move of term %d in term %d: %v", p.hold.Term(), c.model.term, err)
 		}
-		txn.Abort(c.t.Context())
+		txn.Abort(c.ctx)
 		return
 	}
-	err := l.Move(c.t.Context(), txn, next)
+	err := l.Move(c.ctx, txn, next)
 	if c.between(p, err) {
 		return
 	}
 	succeed(rt, err)
-	must[bson.Raw](rt)(txn.Call(c.t.Context(), insert(id)))
+	must[bson.Raw](rt)(txn.Call(c.ctx, insert(id)))
 	switch rapid.SampledFrom([]string{"commit", "commit", "abort", "lost", "unsent", "open"}).Draw(rt, "end") {
 	case "commit":
-		must[bson.Raw](rt)(txn.Commit(c.t.Context(), rapid.Bool().Draw(rt, "majority")))
+		must[bson.Raw](rt)(txn.Commit(c.ctx, rapid.Bool().Draw(rt, "majority")))
 		l.Moved(next)
 		c.moved(i, next, id)
 	case "abort":
-		txn.Abort(c.t.Context())
+		txn.Abort(c.ctx)
 	case "lost":
 		c.lose(txn, true)
 		p.lost = true
@@ -227,7 +234,7 @@ func (c *course) flush(rt *rapid.T, link string) {
 // lose commits without hearing of it; sent tells whether the server does.
 func (c *course) lose(txn *call.Txn, sent bool) {
 	c.g.intercept(func(call.Command) (error, bool) { return errCut, sent })
-	_, _ = txn.Commit(c.t.Context(), false)
+	_, _ = txn.Commit(c.ctx, false)
 	c.g.intercept(nil)
 }
 
@@ -237,7 +244,7 @@ func (c *course) commitLate(rt *rapid.T) {
 	if p.late == nil {
 		return
 	}
-	_, err := p.late.Commit(c.t.Context(), false)
+	_, err := p.late.Commit(c.ctx, false)
 	switch {
 	case p.lateTerm != c.model.term:
 		// A Begin that was cut off may not have reached the lane: then the
@@ -280,7 +287,7 @@ func (c *course) advance(rt *rapid.T) {
 		return
 	}
 	c.clock++
-	err := p.hold.Advance(c.t.Context(), progress(c.clock), positions(p.hold), Source{})
+	err := p.hold.Advance(c.ctx, progress(c.clock), positions(p.hold), Source{})
 	switch {
 	case c.stale(p) || c.model.began != c.model.term:
 		wantError(rt, err, ErrFenced)
@@ -305,7 +312,7 @@ func (c *course) alone(rt *rapid.T) {
 	if l == p.hold.Barrier() {
 		lanes = positions(p.hold)
 	}
-	if err := l.BeginAlone(c.t.Context(), next, lanes); c.stale(p) || err != nil {
+	if err := l.BeginAlone(c.ctx, next, lanes); c.stale(p) || err != nil {
 		if c.between(p, err) {
 			return
 		}
@@ -318,7 +325,7 @@ func (c *course) alone(rt *rapid.T) {
 		c.model.begun[i] = next
 	}
 	if rapid.Bool().Draw(rt, "end") {
-		succeed(rt, l.EndAlone(c.t.Context(), next))
+		succeed(rt, l.EndAlone(c.ctx, next))
 		c.clock = far
 		c.moved(i, next, "")
 		delete(c.model.data, "")
@@ -339,7 +346,7 @@ func (c *course) resize(rt *rapid.T) {
 			return
 		}
 	}
-	err := p.hold.Resize(c.t.Context(), progress(c.clock), writers)
+	err := p.hold.Resize(c.ctx, progress(c.clock), writers)
 	if c.stale(p) || c.model.began != c.model.term {
 		wantError(rt, err, ErrFenced)
 		return
@@ -359,12 +366,12 @@ func (c *course) resize(rt *rapid.T) {
 // check compares the data.
 func (c *course) check(rt *rapid.T) {
 	for _, id := range slices.Sorted(maps.Keys(c.model.data)) {
-		if !has(c.t.Context(), rt, c.g, id) {
+		if !has(c.ctx, rt, c.g, id) {
 			rt.Fatalf("%s is not in the target", id)
 		}
 	}
 	for _, p := range c.procs {
-		if p.late != nil && has(c.t.Context(), rt, c.g, p.lateData) {
+		if p.late != nil && has(c.ctx, rt, c.g, p.lateData) {
 			rt.Fatalf("%s of an open transaction is in the target", p.lateData)
 		}
 	}
