@@ -6,6 +6,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
 )
@@ -15,7 +16,7 @@ import (
 func TestHalves(t *testing.T) {
 	t.Parallel()
 	for _, order := range []order{natural, byID} {
-		w := newWorld(t)
+		w := newWorldWith(t, "5.0", 1, mongosim.NoMoods("a short batch would make another flush"))
 		w.cfg.FlushDocs = 40
 		insertRaw(t, w.source, "d.c", numbered(t, 0, 40, 10)...)
 		coll := w.collection("d.c")
