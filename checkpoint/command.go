@@ -43,8 +43,12 @@ func appendMajority(dst []byte) []byte {
 }
 
 // updateCommand builds an update; majority is for those outside of transactions.
-func updateCommand(db, collection string, majority bool, s statement) call.Command {
-	return writeCommand(db, "update", collection, "updates", majority, s.update())
+func updateCommand(db, collection string, majority bool, statements ...statement) call.Command {
+	docs := make([]bson.Raw, len(statements))
+	for i := range statements {
+		docs[i] = statements[i].update()
+	}
+	return writeCommand(db, "update", collection, "updates", majority, docs...)
 }
 
 // update is the statement as an update command holds it.

@@ -52,6 +52,8 @@ type ResyncWish struct {
 const (
 	bytesField = "bytesPerSecond"
 	opsField   = "opsPerSecond"
+	// againField is true in a wish that is to be asked anew once it is done.
+	againField = "again"
 )
 
 // wishID returns the _id of a wish to copy a collection again. That of the
@@ -186,12 +188,43 @@ func (s *Store) WishResync(ctx context.Context, ns oplog.Namespace) error {
 	return nil
 }
 
+// WishResyncAgain asks for a collection to be copied again by a copy that begins after
+// this call: what the target has of it may have been damaged just now. Where one is
+// under way the wish is asked anew once that is done, or has failed.
+func (s *Store) WishResyncAgain(ctx context.Context, ns oplog.Namespace) error {
+	// One that ends between the two is met by the second try; one that is asked and
+	// not begun needs neither.
+	for range 2 {
+		if err := s.WishResync(ctx, ns); err != nil {
+			return err
+		}
+		err := s.wish(ctx, statement{
+			filter: func(dst []byte) []byte {
+				dst = byID(wishID(s.cfg.Link, ns))(dst)
+				return appendDoc(dst, "state", func(dst []byte) []byte {
+					i, dst := bsoncore.AppendArrayElementStart(dst, "$in")
+					dst = bsoncore.AppendStringElement(dst, "0", ResyncCopying)
+					dst = bsoncore.AppendStringElement(dst, "1", ResyncJoining)
+					return closeDoc(dst, i)
+				})
+			},
+			change: func(dst []byte) []byte {
+				return appendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, againField, true) })
+			},
+		})
+		if err != nil {
+			return s.wrap(err, "ask for %s to be copied again after this", ns)
+		}
+	}
+	return nil
+}
+
 // TellResync says what became of the wish. One that somebody has removed stays
 // so.
 func (s *Store) TellResync(ctx context.Context, ns oplog.Namespace, state, why string) error {
 	told, err := s.told(ns, state, why)
 	if err == nil {
-		err = s.wish(ctx, told)
+		err = s.wish(ctx, told...)
 	}
 	if err != nil {
 		return s.wrap(err, "say that copying %s again is %q", ns, state)
@@ -251,7 +284,7 @@ func (h *Hold) tellResync(ctx context.Context, ns oplog.Namespace, state, why st
 			if err != nil {
 				return err
 			}
-			return run(ctx, txn, updateCommand(h.store.cfg.DB, wishesCollection, false, told), -1)
+			return run(ctx, txn, updateCommand(h.store.cfg.DB, wishesCollection, false, told...), -1)
 		})
 	}
 	if err != nil {
@@ -264,12 +297,13 @@ func (h *Hold) tellResync(ctx context.Context, ns oplog.Namespace, state, why st
 	return nil
 }
 
-// told is what is said of a wish.
-func (s *Store) told(ns oplog.Namespace, state, why string) (statement, error) {
+// told is what is said of a wish. One that is over, and was asked for meanwhile, is
+// asked anew.
+func (s *Store) told(ns oplog.Namespace, state, why string) ([]statement, error) {
 	if !validResync(state) {
-		return statement{}, errors.New("it is no state of a wish")
+		return nil, errors.New("it is no state of a wish")
 	}
-	return statement{
+	list := []statement{{
 		filter: byID(wishID(s.cfg.Link, ns)),
 		change: func(dst []byte) []byte {
 			return appendDoc(dst, "$set", func(dst []byte) []byte {
@@ -277,12 +311,27 @@ func (s *Store) told(ns oplog.Namespace, state, why string) (statement, error) {
 				return bsoncore.AppendStringElement(dst, "why", why)
 			})
 		},
-	}, nil
+	}}
+	if state != ResyncDone && state != ResyncFailed {
+		return list, nil
+	}
+	return append(list, statement{
+		filter: func(dst []byte) []byte {
+			return bsoncore.AppendBooleanElement(byID(wishID(s.cfg.Link, ns))(dst), againField, true)
+		},
+		change: func(dst []byte) []byte {
+			dst = appendDoc(dst, "$set", func(dst []byte) []byte {
+				dst = bsoncore.AppendDateTimeElement(dst, "asked", time.Now().UnixMilli())
+				return bsoncore.AppendStringElement(dst, "state", ResyncAsked)
+			})
+			return appendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, againField, "") })
+		},
+	}), nil
 }
 
-// wish changes a wish.
-func (s *Store) wish(ctx context.Context, change statement) error {
-	reply, err := s.cfg.Target.Call(ctx, updateCommand(s.cfg.DB, wishesCollection, true, change))
+// wish changes wishes, in order.
+func (s *Store) wish(ctx context.Context, changes ...statement) error {
+	reply, err := s.cfg.Target.Call(ctx, updateCommand(s.cfg.DB, wishesCollection, true, changes...))
 	if err == nil {
 		_, err = written(reply)
 	}

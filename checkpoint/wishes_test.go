@@ -66,6 +66,21 @@ func TestWishes(t *testing.T) {
 		succeed(t, operator.WishResync(ctx, "d.c/é.$x"))
 		wish(ResyncWish{NS: "d.c/é.$x", State: ResyncAsked})
 	}
+	// What is hit while it is copied is copied once more: whatever becomes of that copy.
+	for _, state := range []string{ResyncFailed, ResyncDone} {
+		succeed(t, operator.WishResyncAgain(ctx, "d.c/é.$x"))
+		wish(ResyncWish{NS: "d.c/é.$x", State: ResyncAsked})
+		succeed(t, runner.TellResync(ctx, "d.c/é.$x", ResyncJoining, ""))
+		succeed(t, operator.WishResyncAgain(ctx, "d.c/é.$x"))
+		wish(ResyncWish{NS: "d.c/é.$x", State: ResyncJoining})
+		succeed(t, runner.TellResync(ctx, "d.c/é.$x", ResyncCopying, "half"))
+		wish(ResyncWish{NS: "d.c/é.$x", State: ResyncCopying, Why: "half"})
+		succeed(t, runner.TellResync(ctx, "d.c/é.$x", state, ""))
+		wish(ResyncWish{NS: "d.c/é.$x", State: ResyncAsked})
+		succeed(t, runner.TellResync(ctx, "d.c/é.$x", state, ""))
+		wish(ResyncWish{NS: "d.c/é.$x", State: state})
+	}
+	succeed(t, operator.WishResyncAgain(ctx, "d.c/é.$x"))
 	// Of one that somebody removed nothing is made again.
 	succeed(t, runner.TellResync(ctx, "d.gone", ResyncDone, ""))
 	wish(ResyncWish{NS: "d.c/é.$x", State: ResyncAsked})

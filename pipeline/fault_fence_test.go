@@ -115,3 +115,41 @@ func TestLateDrop(t *testing.T) {
 		})
 	}
 }
+
+// TestHitWhileCopied: what a late command hits while a collection is copied again is
+// copied once more, behind that: the wish for it is not taken for the one that is being
+// fulfilled.
+func TestHitWhileCopied(t *testing.T) {
+	t.Parallel()
+	w := play(t, `
+		source insert shop.a 1..600
+		start copy flush=20 workers=1
+		await running
+		await caught-up
+		limit 100
+		resync shop.a
+		await told copies again
+		await resync copying shop.a
+	`)
+	if err := w.until("some documents to be copied", func() bool {
+		n, err := w.target.count(w.t.Context(), "shop.a")
+		return err == nil && n > 20 && n < 600
+	}); err != nil {
+		w.fail("fault", "", err)
+	}
+	if _, err := w.target.on(t.Context(), 0, "shop", bson.D{{Key: "delete", Value: "a"}, {Key: "deletes", Value: bson.A{
+		bson.D{{Key: "q", Value: bson.D{}}, {Key: "limit", Value: 0}},
+	}}}); err != nil {
+		t.Fatal(err)
+	}
+	store, err := w.metadata()
+	if err == nil {
+		err = store.WishResyncAgain(t.Context(), "shop.a")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.play("limit 0\nsource update shop.a 1..10")
+	w.awaitWish(w.links["a"], "shop.a")
+	w.play("await caught-up\nequal\ndrain")
+}

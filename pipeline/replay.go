@@ -124,7 +124,8 @@ func (p *Pipeline) commands(hold *checkpoint.Hold, cat *catalog.Catalog, placed 
 func (p *Pipeline) late(ctx context.Context, e *ddl.LateError) {
 	told := LateCommand{NS: e.NS, Err: e}
 	if _, in := p.cfg.Scope.Target(e.Source); in && e.Source != "" {
-		told.Failed = p.wishes.WishResync(ctx, e.Source)
+		// One that is being copied just now may be what was hit.
+		told.Failed = p.wishes.WishResyncAgain(ctx, e.Source)
 		told.Asked = told.Failed == nil
 	}
 	p.cfg.Observer.Tell(told)
