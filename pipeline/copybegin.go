@@ -140,8 +140,13 @@ func (p *Pipeline) finishCopy(ctx context.Context, hold *checkpoint.Hold, c *che
 		return err
 	}
 	p.consistent(done)
-	p.cfg.Observer.Tell(Consistent{OpTime: done.Stop, LeftOut: slices.Sorted(maps.Keys(p.resyncs.out))})
+	p.tellConsistent(done)
 	return nil
+}
+
+// tellConsistent says that the target is consistent as of a copy's Stop.
+func (p *Pipeline) tellConsistent(done checkpoint.Copy) {
+	p.cfg.Observer.Tell(Consistent{OpTime: done.Stop, LeftOut: slices.Sorted(maps.Keys(p.resyncs.out))})
 }
 
 // pinnedTo returns what chooses that one member and no other.

@@ -122,7 +122,7 @@ func (c *nullConn) tryAcknowledge() (taken bool, err error) {
 		return false, err
 	}
 	w, ok := writeOf(head[prefix:])
-	if !ok || w.kept() {
+	if !ok || w.kept() || w.own && w.name == "find" {
 		return false, nil
 	}
 	if _, err := c.in.Discard(prefix + bodySize); err != nil {
@@ -220,26 +220,50 @@ func (c *nullConn) reply(ctx context.Context, msg *wire.Message) (bson.Raw, erro
 		if w, ok := writeOf(msg.Body); ok {
 			return c.acknowledge(ctx, msg, w)
 		}
+		return c.askAlone(ctx, msg)
 	}
 	return c.ask(ctx, msg)
 }
 
-// acknowledge answers what an armed server answers itself, but for finds in MetaDB
-// outside of transactions: there is no more than what was there before.
+// askAlone hands a command to the set behind as one of no transaction: the set has not
+// seen it begin.
+func (c *nullConn) askAlone(ctx context.Context, msg *wire.Message) (bson.Raw, error) {
+	if _, inTransaction := rawbson.Lookup(msg.Body, "autocommit"); !inTransaction {
+		return c.ask(ctx, msg)
+	}
+	alone := *msg
+	alone.Body = outsideTransaction(msg.Body)
+	return c.ask(ctx, &alone)
+}
+
+// outsideTransaction is a command without what makes it one of a transaction.
+func outsideTransaction(body bson.Raw) bson.Raw {
+	var fields []byte
+	for it := rawbson.NewIter(body); it.Next(); {
+		switch it.Name() {
+		case "lsid", "txnNumber", "autocommit", "startTransaction", "readConcern":
+		default:
+			fields = appendElem(fields, &it.Elem)
+		}
+	}
+	return bsoncore.BuildDocument(nil, fields)
+}
+
+// acknowledge answers what an armed server answers itself, but for finds in MetaDB:
+// there is no more than what was there before.
 func (c *nullConn) acknowledge(ctx context.Context, msg *wire.Message, w write) (bson.Raw, error) {
 	for _, s := range msg.Sequences {
 		w.statements += len(s.Docs)
 	}
 	isFind := w.name == "find"
-	if w.kept() && isFind {
+	switch {
+	case w.kept() && isFind:
 		c.server.count(w)
 		return c.server.lanes.find(msg.Body), nil
-	}
-	if w.kept() {
+	case w.kept():
 		w.statements = c.server.lanes.update(msg)
-	}
-	if _, inTransaction := rawbson.Lookup(msg.Body, "autocommit"); w.own && isFind && !inTransaction {
-		return c.ask(ctx, msg)
+	case w.own && isFind:
+		return c.askAlone(ctx, msg)
 	}
 	c.server.count(w)
 	return w.appendReply(nil), nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
@@ -110,7 +111,7 @@ func TestTargetRefuses(t *testing.T) {
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newWorldWith(t, "5.0", 1, mongosim.NoMoods("the steps are counted"))
 			w.cfg.FlushDocs = 60
 			if c.stuck {
 				w.cfg.RetryFor = 100 * time.Millisecond

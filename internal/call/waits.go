@@ -165,7 +165,7 @@ func (w *Waits) end(f *flight, err error) {
 	defer w.mu.Unlock()
 	delete(w.flying, f)
 	switch {
-	case !isRefusal || !refused.Code.Kind().Passes():
+	case !isRefusal || !inTheWay(refused.Code.Kind()):
 		delete(w.refusals, f.subject)
 	case w.refusals[f.subject] == nil:
 		w.refusals[f.subject] = &refusal{since: f.began, last: now, err: refused}
@@ -175,6 +175,18 @@ func (w *Waits) end(f *flight, err error) {
 			r.since = f.began
 		}
 		r.last, r.err = now, refused
+	}
+}
+
+// inTheWay reports whether a refusal of a kind means that the same will be tried
+// again and has to wait for something else. That a transaction or a cursor is over is
+// an answer, and often the one that was expected.
+func inTheWay(k servererr.Kind) bool {
+	switch k {
+	case servererr.Session, servererr.Cursor, servererr.Ended:
+		return false
+	default:
+		return k.Passes()
 	}
 }
 

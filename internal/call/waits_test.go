@@ -112,6 +112,10 @@ func TestWaitsRefused(t *testing.T) {
 			s.err = &LostError{Err: errors.New("x")}
 			ask(t, c, `{"drop": "c"}`)
 		}, true},
+		{"over", func(t *testing.T, s *slow, c Caller) {
+			s.err = servererr.New(servererr.NoSuchTransaction, "no")
+			ask(t, c, `{"drop": "c"}`)
+		}, true},
 		{"another one carried out", func(t *testing.T, s *slow, c Caller) { s.err = nil; ask(t, c, `{"drop": "d"}`) }, false},
 		{"given up", func(*testing.T, *slow, Caller) { <-time.After(forgetAfter + time.Second) }, true},
 	} {

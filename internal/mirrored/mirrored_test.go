@@ -108,7 +108,7 @@ func TestFill(t *testing.T) {
 				t.Fatal(err)
 			}
 			after.Collections = append(after.Collections, many(t))
-			set := mongosim.StartTest(t, mongosim.Options{TTLInterval: -1})
+			set := mongosim.StartTest(t, mongosim.Options{TTLInterval: -1, Moods: mongosim.GentleMoods("what fills it sends each command once")})
 			conn, err := mirrored.Connect(t.Context(), set.URI())
 			if err != nil {
 				t.Fatal(err)
