@@ -58,7 +58,6 @@ var samples = map[string]error{
 	"index that cannot be built or held": &ddl.IndexError{},
 	"too stale everywhere":               &syncsource.TooStaleError{},
 	"other history":                      fmt.Errorf("%w: %w", ErrOtherHistory, &fetcher.StartMissingError{}),
-	"lanes of another routing":           &checkpoint.RoutingError{},
 	"log without the position":           &txn.ResumeError{},
 	"transaction without its beginning":  &txn.BrokenChainError{},
 	"collection to be copied":            &ddl.ResyncError{},
