@@ -39,7 +39,7 @@ func runDrop(ctx context.Context, r *request, out *reply) error {
 			out.Buf = bsoncore.AppendStringElement(out.Buf, "ns", string(ns))
 			return b.Drop(coll)
 		}
-		def, isView, err := lookupView(b.View(), ns)
+		def, isView, err := lookupUnchecked(b.View(), ns)
 		switch {
 		case err != nil:
 			return err

@@ -101,6 +101,9 @@ func runListCollections(ctx context.Context, r *request, out *reply) error {
 				return err
 			}
 		}
+		if skipsViews(a.filter) {
+			return nil
+		}
 		views, err := viewsOf(s.View, r.db)
 		if err != nil {
 			return err
@@ -117,6 +120,17 @@ func runListCollections(ctx context.Context, r *request, out *reply) error {
 	}
 	return r.listCursor(ctx, ns, docs, a.batchSize, out)
 }
+
+// skipsViews tells whether a filter is, to the byte, the one of the server's own
+// cloner: with any other, one by name or type included, the views are gone through
+// before the filter is asked (list_collections.cpp, ListCollectionsFilter).
+func skipsViews(filter bson.Raw) bool { return bytes.Equal(filter, onlyCollections) }
+
+var onlyCollections = bsoncore.NewDocumentBuilder().AppendArray("$or", bsoncore.NewArrayBuilder().
+	AppendDocument(bsoncore.NewDocumentBuilder().AppendString("type", "collection").Build()).
+	AppendDocument(bsoncore.NewDocumentBuilder().
+		AppendDocument("type", bsoncore.NewDocumentBuilder().AppendBoolean("$exists", false).Build()).Build()).
+	Build()).Build()
 
 // listing is a collection as listCollections shows it.
 type listing struct {

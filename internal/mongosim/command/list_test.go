@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongosim/storage"
+	"github.com/oplogrep/replicator/internal/servererr"
 )
 
 func TestLists(t *testing.T) {
@@ -95,5 +96,64 @@ func TestDBHashOfOneInt(t *testing.T) {
 	}
 	if got, want := reply.Lookup("md5").StringValue(), "1f91338e2334358bd5d383bc8e550067"; got != want {
 		t.Errorf("%s; want %s", got, want)
+	}
+}
+
+// One definition that is invalid makes every list fail but that of the server's own
+// cloner, and every name that no collection has; what exists can be used all the
+// same (invalid_system_views.js, timeseries_list_collections_invalid_view.js).
+func TestInvalidViews(t *testing.T) {
+	for _, def := range []string{
+		`{_id: "d.bad", viewOn: "c", pipeline: "bad"}`,
+		`{_id: "d.bad", viewOn: "c", pipeline: {}}`,
+		`{_id: "d.bad", viewOn: "c", pipeline: [1]}`,
+		`{_id: "d.bad", viewOn: "c", pipeline: [[]]}`,
+		`{_id: "d.bad", viewOn: "c"}`,
+		`{_id: "d.bad", viewOn: "c", pipeline: [], shiny: 1}`,
+		`{_id: "d.bad", viewOn: "c", pipeline: [], collation: "de"}`,
+		`{_id: "d.bad", pipeline: []}`,
+		`{_id: "d.embedded\u0000null", viewOn: "c", pipeline: []}`,
+		`{_id: 7, viewOn: "c", pipeline: []}`,
+		`{_id: "bad", viewOn: "c", pipeline: []}`,
+		`{_id: "other.v", viewOn: "c", pipeline: []}`,
+	} {
+		m := newMember(t, "5.0.7")
+		m.run(t, `{insert: "c", documents: [{_id: 1}], $db: "d"}`)
+		m.run(t, `{create: "v", viewOn: "c", pipeline: [], $db: "d"}`)
+		m.run(t, `{create: "s", timeseries: {timeField: "t"}, $db: "d"}`)
+		want := func(cmd string, want servererr.Code) bson.Raw {
+			t.Helper()
+			r := m.run(t, cmd)
+			if code := codeOf(r); code != want {
+				t.Errorf("with %s: %s: code %v, want %v", def, cmd, code, want)
+			}
+			return r
+		}
+		want(`{insert: "system.views", documents: [`+def+`], $db: "d"}`, 0)
+		for _, cmd := range []string{
+			`{listCollections: 1, $db: "d"}`,
+			`{listCollections: 1, nameOnly: true, $db: "d"}`,
+			`{listCollections: 1, filter: {name: "c"}, $db: "d"}`,
+			`{listCollections: 1, filter: {type: "collection"}, $db: "d"}`,
+			`{listCollections: 1, filter: {type: "timeseries"}, $db: "d"}`,
+			`{find: "v", $db: "d"}`,
+			`{find: "nothing", $db: "d"}`,
+			`{insert: "nothing", documents: [{_id: 1}], $db: "d"}`,
+			`{create: "nothing", $db: "d"}`,
+			`{create: "w", viewOn: "c", pipeline: [], $db: "d"}`,
+		} {
+			want(cmd, servererr.InvalidViewDefinition)
+		}
+		r := want(`{listCollections: 1, filter: {$or: [{type: "collection"}, {type: {$exists: false}}]}, $db: "d"}`, 0)
+		if docs, _ := docsOf(t, r); len(docs) != 3 {
+			t.Errorf("with %s the cloner's filter shows %s", def, docs)
+		}
+		want(`{insert: "c", documents: [{_id: 2}], $db: "d"}`, 0)
+		want(`{find: "system.views", $db: "d"}`, 0)
+		want(`{createIndexes: "c", indexes: [{key: {a: 1}, name: "a"}], $db: "d"}`, 0)
+		want(`{drop: "nothing", $db: "d"}`, servererr.NamespaceNotFound)
+		want(`{drop: "v", $db: "d"}`, 0)
+		want(`{delete: "system.views", deletes: [{q: {viewOn: {$ne: "system.buckets.s"}}, limit: 0}], $db: "d"}`, 0)
+		want(`{listCollections: 1, $db: "d"}`, 0)
 	}
 }

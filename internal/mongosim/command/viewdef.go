@@ -6,7 +6,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/mongosim/storage"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
@@ -28,8 +27,24 @@ type viewDef struct {
 	timeseries bool
 }
 
-// lookupView returns the view with the name, if there is one.
+// lookupView returns the view with the name, if there is one. One definition that
+// is invalid makes all views of its database unusable, and the names that no
+// collection has (ViewCatalog::lookup, jstests/core/views/invalid_system_views.js).
 func lookupView(v storage.View, ns oplog.Namespace) (viewDef, bool, error) {
+	if ns.IsSystemViews() {
+		return viewDef{}, false, nil
+	}
+	if _, exists := v.Collection(ns); !exists {
+		if err := checkViews(v, ns.DB()); err != nil {
+			return viewDef{}, false, err
+		}
+	}
+	return lookupUnchecked(v, ns)
+}
+
+// lookupUnchecked is lookupView for a command that does not care about other
+// definitions: drop.
+func lookupUnchecked(v storage.View, ns oplog.Namespace) (viewDef, bool, error) {
 	coll, ok := v.Collection(oplog.NewNamespace(ns.DB(), "system.views"))
 	if !ok || ns.IsSystemViews() {
 		return viewDef{}, false, nil
@@ -42,30 +57,55 @@ func lookupView(v storage.View, ns oplog.Namespace) (viewDef, bool, error) {
 	return def, err == nil, err
 }
 
+// parseViewDef reads a definition, and refuses what the server does not read past
+// (validateViewDefinitionBSON of durable_view_catalog.cpp, ViewCatalog::_reload).
 func parseViewDef(ns oplog.Namespace, doc bson.Raw) (viewDef, error) {
-	def := viewDef{pipeline: emptyArray}
+	var def viewDef
 	it := rawbson.NewIter(doc)
 	for it.Next() {
 		ok := true
 		switch it.Name() {
+		case "_id":
 		case "viewOn":
 			def.on, ok = it.Text()
 			def.on = strings.Clone(def.on)
+			ok = ok && validCollectionName(def.on)
 		case "pipeline":
 			def.pipeline, ok = it.Array()
+			if _, err := arrayOfDocuments(def.pipeline); ok && err != nil {
+				ok = false
+			}
 		case "collation":
 			def.collation, ok = it.Document()
+		case "timeseries": // as 4.9 wrote it
+		default:
+			ok = false
 		}
 		if !ok {
-			return viewDef{}, servererr.New(servererr.InvalidViewDefinition,
-				"found invalid view definition %s: '%s' has type %s", ns, it.Name(), bsontext.TypeName(it.Type))
+			return viewDef{}, errInvalidView()
 		}
 	}
-	if it.Err() != nil || def.on == "" {
-		return viewDef{}, servererr.New(servererr.InvalidViewDefinition, "found invalid view definition %s", ns)
+	if it.Err() != nil || def.on == "" || def.pipeline == nil || !validCollectionName(ns.Collection()) {
+		return viewDef{}, errInvalidView()
 	}
 	def.timeseries = oplog.NewNamespace(ns.DB(), def.on) == ns.Buckets()
 	return def, nil
+}
+
+// validCollectionName is NamespaceString::validCollectionName.
+func validCollectionName(name string) bool {
+	return name != "" && name[0] != '.' && !strings.Contains(name, "\x00")
+}
+
+func errInvalidView() error {
+	return servererr.New(servererr.InvalidViewDefinition, "Invalid view definition detected in the view catalog. "+
+		"Remove the invalid view manually to prevent disallowing any further usage of the view catalog.")
+}
+
+// checkViews refuses a database in which a definition is invalid.
+func checkViews(v storage.View, db string) error {
+	_, err := viewsOf(v, db)
+	return err
 }
 
 // namedView is a view with its name.
@@ -86,7 +126,7 @@ func viewsOf(v storage.View, db string) ([]namedView, error) {
 		name, ok := id.Text()
 		ns := oplog.Namespace(strings.Clone(name))
 		if !ok || ns.DB() != db {
-			return nil, servererr.New(servererr.InvalidViewDefinition, "found invalid view definition %s", name)
+			return nil, errInvalidView()
 		}
 		def, err := parseViewDef(ns, rec.Doc)
 		if err != nil {

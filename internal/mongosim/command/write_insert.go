@@ -9,7 +9,6 @@ import (
 	"github.com/oplogrep/replicator/internal/mongosim/opwrite"
 	"github.com/oplogrep/replicator/internal/mongosim/storage"
 	"github.com/oplogrep/replicator/internal/serverupdate"
-	"github.com/oplogrep/replicator/oplog"
 )
 
 func runInsert(ctx context.Context, r *request, out *reply) error {
@@ -121,7 +120,7 @@ func (w *writer) insertRun(ops opwrite.Ops, coll *storage.Collection, in *insert
 			}
 			break
 		}
-		if fault = w.checkStored(coll, in.docs[end], valid); fault != nil {
+		if fault = w.checkStored(in.docs[end], valid); fault != nil {
 			break
 		}
 		if stmt.Session != nil {
@@ -138,20 +137,9 @@ func (w *writer) insertRun(ops opwrite.Ops, coll *storage.Collection, in *insert
 }
 
 // checkStored refuses a new document that the collection does not take.
-func (w *writer) checkStored(coll *storage.Collection, doc bson.Raw, valid *validator) error {
-	if coll.NS.IsSystemViews() {
-		return w.checkViewEntry(doc)
-	}
+func (w *writer) checkStored(doc bson.Raw, valid *validator) error {
 	if valid == nil || w.bypass {
 		return nil
 	}
 	return valid.check(doc)
-}
-
-// checkViewEntry refuses a document of system.views that defines no view.
-func (w *writer) checkViewEntry(doc bson.Raw) error {
-	id, _ := doc.LookupErr("_id")
-	name, _ := id.StringValueOK()
-	_, err := parseViewDef(oplog.Namespace(name), doc)
-	return err
 }

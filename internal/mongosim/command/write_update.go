@@ -281,9 +281,6 @@ func (w *writer) updateRecord(ops opwrite.Ops, coll *storage.Collection, rec sto
 	if err == nil && valid != nil && !w.bypass {
 		err = valid.checkUpdate(rec.Doc, res.Doc)
 	}
-	if err == nil && coll.NS.IsSystemViews() {
-		err = w.checkViewEntry(res.Doc)
-	}
 	if err != nil {
 		return nil, 0, err
 	}
@@ -320,7 +317,7 @@ func (w *writer) upsert(ops opwrite.Ops, s *updateStatement, i int, stmt opwrite
 	}
 	valid, err := w.validator(coll)
 	if err == nil {
-		err = w.checkStored(coll, doc, valid)
+		err = w.checkStored(doc, valid)
 	}
 	if err != nil {
 		return nil, err
