@@ -31,6 +31,9 @@ func (c *Copier) list(ctx context.Context) error {
 	if err := c.views(ctx, inv.Views); err != nil {
 		return err
 	}
+	for i := range inv.Invalid {
+		c.viewFailed(oplog.Namespace(inv.Invalid[i].ID), &inv.Invalid[i])
+	}
 	c.copy.Listed = true
 	if err := c.hold.UpdateCopy(ctx, c.copy); err != nil {
 		return fmt.Errorf("write down that all is listed: %w", err)
@@ -61,13 +64,18 @@ func (c *Copier) views(ctx context.Context, list []bson.Raw) error {
 		switch {
 		case err == nil:
 		case isRefusal(err):
-			c.board.fail(FailedIndex{NS: ns, Why: err.Error()})
-			c.cfg.Observer.Tell(ViewFailed{NS: ns, Err: err})
+			c.viewFailed(ns, err)
 		default:
 			return fmt.Errorf("make the view %s: %w", ns, err)
 		}
 	}
 	return nil
+}
+
+// viewFailed says that a view is left out.
+func (c *Copier) viewFailed(ns oplog.Namespace, err error) {
+	c.board.fail(FailedIndex{NS: ns, Why: err.Error()})
+	c.cfg.Observer.Tell(ViewFailed{NS: ns, Err: err})
 }
 
 // load reads what is to be copied, the largest first, and how far it is.

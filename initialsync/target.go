@@ -48,18 +48,29 @@ type listed struct {
 }
 
 func listCollections(ctx context.Context, target call.Caller, db string) ([]listed, error) {
-	var all []listed
-	cmd := bsoncore.NewDocumentBuilder().AppendInt32("listCollections", 1).AppendBoolean("nameOnly", true).
-		AppendDocument("cursor", bsoncore.NewDocumentBuilder().Build())
-	err := each(ctx, target, db, cmd, func(doc bson.Raw) error {
+	run := func(cmd *bsoncore.DocumentBuilder) (docs []bson.Raw, err error) {
+		err = each(ctx, target, db, cmd, func(doc bson.Raw) error {
+			docs = append(docs, doc)
+			return nil
+		})
+		return docs, err
+	}
+	docs, err := run(bsoncore.NewDocumentBuilder().AppendInt32("listCollections", 1).AppendBoolean("nameOnly", true).
+		AppendDocument("cursor", bsoncore.NewDocumentBuilder().Build()))
+	if call.InvalidViews(err) {
+		// What is invalid goes with the rest of the database.
+		docs, _, _, err = call.ListDespite(db, run)
+	}
+	all := make([]listed, 0, len(docs))
+	for _, doc := range docs {
 		name, hasName := textOf(doc, "name")
 		kind, hasKind := textOf(doc, "type")
 		if !hasName || !hasKind {
-			return errReply
+			err = errReply
+			break
 		}
 		all = append(all, listed{ns: oplog.NewNamespace(db, name), kind: kind})
-		return nil
-	})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list the target's collections of %s: %w", db, err)
 	}

@@ -3,11 +3,13 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -19,10 +21,30 @@ func List(ctx context.Context, target call.Caller, db, collection string) ([]bso
 		cmd = cmd.AppendDocument("filter", bsoncore.NewDocumentBuilder().AppendString("name", collection).Build())
 	}
 	docs, err := ReadAll(ctx, target, db, bson.Raw(cmd.AppendDocument("cursor", wholeBatch()).Build()))
+	if call.InvalidViews(err) {
+		docs, err = listDespite(ctx, target, db, collection)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the collections of %s: %w", db, err)
 	}
 	return docs, nil
+}
+
+// listDespite is List where a view of the database is invalid, which is none then.
+// Without the right to read the definitions it lacks the views that are valid too:
+// no command on a view succeeds there anyway, until the invalid one is removed.
+func listDespite(ctx context.Context, target call.Caller, db, collection string) ([]bson.Raw, error) {
+	docs, _, _, err := call.ListDespite(db, func(cmd *bsoncore.DocumentBuilder) ([]bson.Raw, error) {
+		return ReadAll(ctx, target, db, bson.Raw(cmd.Build()))
+	})
+	if collection == "" {
+		return docs, err
+	}
+	return slices.DeleteFunc(docs, func(doc bson.Raw) bool {
+		e, _ := rawbson.Lookup(doc, "name")
+		name, _ := e.Text()
+		return name != collection
+	}), err
 }
 
 // Look returns what the target has under a name just now, nil for nothing. Ordered

@@ -157,8 +157,8 @@ func (e *Executor) InScope(op *oplog.Op) (bool, error) {
 			return false, nil
 		}
 		ns, err := viewName(op)
-		if err != nil {
-			return false, err
+		if err != nil { // it is announced
+			return len(e.cfg.Scope.TargetDBs(op.NS.DB())) > 0, nil
 		}
 		_, in := e.cfg.Scope.Target(ns)
 		return in, nil

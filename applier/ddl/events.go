@@ -144,6 +144,25 @@ func (ViewUnmirrored) Message() string { return "view reads a collection that is
 // Level implements event.Event.
 func (ViewUnmirrored) Level() slog.Level { return slog.LevelWarn }
 
+// ViewInvalid is a definition that the source itself takes for none. There is no such
+// view on the target.
+type ViewInvalid struct {
+	OpTime oplog.OpTime
+	NS     oplog.Namespace
+	Why    string
+}
+
+// LogValue implements slog.LogValuer.
+func (e ViewInvalid) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.String(keyNS, string(e.NS)), slog.String(keyWhat, e.Why))
+}
+
+// Message implements event.Event.
+func (ViewInvalid) Message() string { return "view is invalid at the source and left out" }
+
+// Level implements event.Event.
+func (ViewInvalid) Level() slog.Level { return slog.LevelWarn }
+
 // DefinitionsLeft is an empty system.views that the target did not let go.
 type DefinitionsLeft struct {
 	OpTime oplog.OpTime

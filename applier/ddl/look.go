@@ -35,11 +35,9 @@ func expired(err error) bool {
 func (s *step) lookAgain(ctx context.Context) error {
 	var names []oplog.Namespace
 	if s.op.Kind.IsCRUD() {
-		ns, err := viewName(s.op)
-		if err != nil {
-			return err
+		if ns, err := viewName(s.op); err == nil {
+			names = append(names, ns)
 		}
-		names = append(names, ns)
 	} else {
 		ns, to, err := s.op.Target()
 		if err != nil {

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
@@ -38,11 +40,15 @@ func viewName(op *oplog.Op) (oplog.Namespace, error) {
 	return ns, nil
 }
 
-// view applies a write to system.views.
+// view applies a write to system.views. What the source itself takes for no view is
+// none on the target: nobody could use it, and a server refuses to make it.
 func (s *step) view(ctx context.Context) (oplog.Namespace, error) {
 	source, err := viewName(s.op)
 	if err != nil {
-		return "", err
+		if s.op.Kind != oplog.KindDelete {
+			s.invalid(s.op.NS, "its _id is no name of a view of the database: "+s.op.ID.String())
+		}
+		return s.op.NS, nil
 	}
 	ns, _ := s.target(source)
 	switch s.op.Kind {
@@ -51,12 +57,41 @@ func (s *step) view(ctx context.Context) (oplog.Namespace, error) {
 	case oplog.KindUpdate:
 		return ns, s.updateView(ctx, source, ns)
 	default:
+		if why := faultOf(s.op.O); why != "" {
+			s.invalid(ns, why)
+			return ns, nil
+		}
 		def, err := s.whole(source, split(s.op.O).without("_id"))
 		if err != nil {
 			return ns, err
 		}
 		return ns, s.createView(ctx, ns, def)
 	}
+}
+
+// faultOf returns why the source takes a definition for none, "" if it does not, or
+// if there is a field in it that a newer server may have given a meaning.
+func faultOf(def bson.Raw) string {
+	for _, f := range split(def) {
+		if !slices.Contains([]string{"_id", "viewOn", "pipeline", "collation", "timeseries"}, f.name) {
+			return ""
+		}
+	}
+	return call.FaultOfView(def)
+}
+
+func (s *step) invalid(ns oplog.Namespace, why string) {
+	s.cfg.Observer.Tell(ViewInvalid{OpTime: s.op.OpTime, NS: ns, Why: why})
+}
+
+// becomeInvalid removes a view that the source cannot use any more. That of a copy
+// may be of a later time.
+func (s *step) becomeInvalid(ctx context.Context, ns oplog.Namespace, coll *catalog.Collection, why string) error {
+	s.invalid(ns, why)
+	if s.again == Copied || coll == nil || coll.Type != catalog.TypeView {
+		return nil
+	}
+	return s.dropNow(ctx, ns)
 }
 
 // whole is definition for one that has to be complete.
@@ -224,10 +259,20 @@ func (s *step) updateView(ctx context.Context, source, ns oplog.Namespace) error
 		return nil
 	case exists && coll.Type == catalog.TypeCollection:
 		return s.diverged(ns, "it is a collection")
-	case !exists && (s.again == Once || form != update.FormReplacement):
+	case !exists && form != update.FormReplacement:
 		return s.absent(ns, "there is no such view")
 	}
-	def, err := s.changed(source, coll, form)
+	// A view that is replaced and not there was invalid before, or refused.
+	post := s.op.O
+	if form != update.FormReplacement {
+		if post, err = update.Apply(s.present(coll), s.op.O); err != nil {
+			return s.op.Fault("o", err)
+		}
+	}
+	if why := faultOf(post); why != "" {
+		return s.becomeInvalid(ctx, ns, coll, why)
+	}
+	def, err := s.changed(source, coll, form, post)
 	if err != nil {
 		return err
 	}
@@ -257,20 +302,20 @@ func (s *step) updateView(ctx context.Context, source, ns oplog.Namespace) error
 	return s.cfg.Catalog.Refresh(ctx, ns)
 }
 
-// changed returns the definition that an update makes. Anything but a
+// present returns the definition that the target has of the view.
+func (s *step) present(coll *catalog.Collection) bson.Raw {
+	return append(fields{{"_id", s.op.ID}}, split(coll.Options)...).document()
+}
+
+// changed returns the definition that an update makes, which is post. Anything but a
 // replacement changes the one that the target has, whose viewOn is in its own
 // words already.
-func (s *step) changed(source oplog.Namespace, coll *catalog.Collection, form update.Form) (viewDef, error) {
-	if form == update.FormReplacement {
-		return s.whole(source, split(s.op.O).without("_id"))
-	}
-	pre := append(fields{{"_id", s.op.ID}}, split(coll.Options)...)
-	post, err := update.Apply(pre.document(), s.op.O)
-	if err != nil {
-		return viewDef{}, s.op.Fault("o", err)
-	}
+func (s *step) changed(source oplog.Namespace, coll *catalog.Collection, form update.Form, post bson.Raw) (viewDef, error) {
 	f := split(post).without("_id")
-	before, _ := pre.get("viewOn")
+	if form == update.FormReplacement {
+		return s.whole(source, f)
+	}
+	before, _ := split(coll.Options).get("viewOn")
 	after, _ := f.get("viewOn")
 	if !before.Equal(after) {
 		return s.whole(source, f)

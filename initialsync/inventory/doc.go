@@ -41,6 +41,11 @@
 // since 4.2; one that does not know the question shows them as if they were
 // finished.
 //
+// Views that the source itself cannot use, as somebody wrote a definition into
+// system.views that is none: they are named ([Inventory.Invalid]). As long as there is
+// one, servers refuse to list the database in the usual way, and the definitions are
+// read instead.
+//
 // Anything else that is listed and not understood (a type, a collection without
 // UUID) is an error.
 //

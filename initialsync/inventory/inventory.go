@@ -71,6 +71,9 @@ type Inventory struct {
 	// series, which come with their buckets; those whose name a collection had at
 	// Begin are left to the log.
 	Views []bson.Raw
+	// Invalid are the documents of system.views that the source itself takes for no
+	// views, by name.
+	Invalid []call.InvalidView
 }
 
 // Take lists the source.
@@ -113,7 +116,10 @@ func take(ctx context.Context, cfg *Config, s *source) (*Inventory, error) {
 	}
 	collections = slices.DeleteFunc(collections, func(l listed) bool { return !mirrored(l.atBegin) })
 	views = slices.DeleteFunc(views, func(l listed) bool { return !mirrored(l.ns) })
-	inv := &Inventory{}
+	inv := &Inventory{Invalid: slices.DeleteFunc(s.invalid, func(v call.InvalidView) bool {
+		return !v.Nameless && !mirrored(oplog.Namespace(v.ID))
+	})}
+	slices.SortFunc(inv.Invalid, func(a, b call.InvalidView) int { return cmp.Compare(a.ID, b.ID) })
 	if inv.Collections, err = s.details(ctx, collections); err != nil {
 		return nil, err
 	}

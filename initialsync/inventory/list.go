@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
@@ -111,6 +112,9 @@ func (s *source) databases(ctx context.Context) ([]string, error) {
 // listDB lists what is in a database, but for what is never copied.
 func (s *source) listDB(ctx context.Context, db string) ([]listed, error) {
 	docs, err := s.all(ctx, db, document().AppendInt32("listCollections", 1))
+	if call.InvalidViews(err) {
+		docs, err = s.listDespite(ctx, db)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list the collections of %s: %w", db, err)
 	}
@@ -125,6 +129,22 @@ func (s *source) listDB(ctx context.Context, db string) ([]listed, error) {
 		}
 	}
 	return list, nil
+}
+
+// listDespite lists a database that has an invalid view, and notes that. A view that
+// may not be read would be left out for no fault of its own, so that is an error.
+func (s *source) listDespite(ctx context.Context, db string) ([]bson.Raw, error) {
+	docs, invalid, unreadable, err := call.ListDespite(db, func(cmd *builder) ([]bson.Raw, error) { return s.all(ctx, db, cmd) })
+	switch {
+	case err != nil:
+		return nil, err
+	case unreadable != nil:
+		return nil, fmt.Errorf("a view in it is invalid; remove it from system.views, or grant find on that (role backup): %w", unreadable)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.invalid = append(s.invalid, invalid...)
+	return docs, nil
 }
 
 // readListed reads what listCollections says of one collection, false for one

@@ -33,9 +33,11 @@ type source struct {
 	// unmarked is set where the member does not say which indexes are being built.
 	unmarked atomic.Bool
 
-	// mu guards latest: the newest time that a reply has named.
+	// mu guards latest, the newest time that a reply has named, and invalid.
 	mu     sync.Mutex
 	latest bson.Timestamp
+	// invalid are the views whose definitions no server takes.
+	invalid []call.InvalidView
 }
 
 func newSource(caller call.Caller) *source {

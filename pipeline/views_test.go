@@ -1,0 +1,106 @@
+package pipeline_test
+
+import (
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/initialsync"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// count returns how many events of a kind there were.
+func count(w *world, is func(event.Event) bool) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.events {
+		if is(e.event) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestInvalidViews: a source in which somebody wrote a definition into system.views
+// that is none is copied and followed. The view is left out and named; the rest is
+// equal, and so is everything once it has been removed.
+func TestInvalidViews(t *testing.T) {
+	t.Parallel()
+	opts := func(seed int64) mongosim.Options { return mongosim.Options{Members: 1, Seed: seed, Dialect: "5.0"} }
+	r := &routed{world: newWorld(t, opts(1), opts(2))}
+	define := func(id any, pipeline any) {
+		t.Helper()
+		r.onSource(bson.D{{Key: "insert", Value: "system.views"}, {Key: "documents", Value: bson.A{
+			bson.D{{Key: "_id", Value: id}, {Key: "viewOn", Value: "c"}, {Key: "pipeline", Value: pipeline}},
+		}}})
+	}
+	remove := func(ids ...any) {
+		t.Helper()
+		r.onSource(bson.D{{Key: "delete", Value: "system.views"}, {Key: "deletes", Value: bson.A{
+			bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}}, {Key: "limit", Value: 0}},
+		}}})
+	}
+	r.insert(10)
+	r.onSource(bson.D{{Key: "create", Value: "series"}, {Key: "timeseries", Value: bson.D{{Key: "timeField", Value: "t"}}}})
+	r.onSource(bson.D{{Key: "insert", Value: "series"}, {Key: "documents", Value: bson.A{bson.D{{Key: "t", Value: time.Now()}, {Key: "v", Value: 1}}}}})
+	r.onSource(bson.D{{Key: "create", Value: "good"}, {Key: "viewOn", Value: "c"}, {Key: "pipeline", Value: bson.A{}}})
+	define("db.bad", "no pipeline")
+	define(7, bson.A{})
+
+	spool := t.TempDir()
+	cfg := func() pipeline.Config {
+		c := pipeline.Config{Writers: 2, CheckpointInterval: 50 * time.Millisecond}
+		c.Copy.Wanted, c.Copy.SpoolDir = true, spool
+		return c
+	}
+	l := r.run(cfg())
+	if n := count(r.world, func(e event.Event) bool { _, is := e.(initialsync.ViewFailed); return is }); n != 2 {
+		t.Errorf("%d events of views that are left out, want 2", n)
+	}
+	define("db.worse", bson.A{1}) // in the log, too
+	define(8, bson.A{})
+	r.insert(10)
+	if err := r.caughtUp(l); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(r.world, func(e event.Event) bool { _, is := e.(ddl.ViewInvalid); return is }); n < 2 {
+		t.Errorf("%d events of invalid views in the log, want 2", n)
+	}
+	remove("db.bad", 7, "db.worse", 8)
+	r.onSource(bson.D{{Key: "create", Value: "later"}, {Key: "viewOn", Value: "good"}, {Key: "pipeline", Value: bson.A{}}})
+	r.isEqual(l)
+}
+
+// TestInvalidViewOfTarget: a link goes on, and begins again, on a target in which
+// somebody wrote such a definition.
+func TestInvalidViewOfTarget(t *testing.T) {
+	t.Parallel()
+	opts := func(seed int64) mongosim.Options { return mongosim.Options{Members: 1, Seed: seed, Dialect: "5.0"} }
+	r := &routed{world: newWorld(t, opts(3), opts(4))}
+	cfg := pipeline.Config{Writers: 2, CheckpointInterval: 50 * time.Millisecond}
+	l := r.run(cfg)
+	r.insert(10)
+	r.onSource(bson.D{{Key: "create", Value: "series"}, {Key: "timeseries", Value: bson.D{{Key: "timeField", Value: "t"}}}})
+	r.onSource(bson.D{{Key: "create", Value: "good"}, {Key: "viewOn", Value: "c"}, {Key: "pipeline", Value: bson.A{}}})
+	r.isEqual(l)
+	r.onTarget("db", bson.D{{Key: "insert", Value: "system.views"}, {Key: "documents", Value: bson.A{
+		bson.D{{Key: "_id", Value: "db.bad"}, {Key: "pipeline", Value: bson.A{}}},
+	}}})
+	l.drain(nil)
+	r.awaitEnd(l)
+	r.insert(10)
+	l = r.run(cfg)
+	r.onSource(uniqueOn("u")) // and looks at its collections again
+	r.insert(10)
+	if err := r.caughtUp(l); err != nil {
+		t.Fatal(err)
+	}
+	r.onTarget("db", bson.D{{Key: "delete", Value: "system.views"}, {Key: "deletes", Value: bson.A{
+		bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: "db.bad"}}}, {Key: "limit", Value: 1}},
+	}}})
+	r.isEqual(l)
+}
