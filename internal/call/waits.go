@@ -59,15 +59,17 @@ type subject struct{ side, host, command, namespace string }
 type flight struct {
 	subject
 	began time.Time
-	// patience is how long the server was asked to wait itself.
+	// patience is how long the server was asked to wait for something to come.
 	patience time.Duration
 	majority bool
 	reason   string // what is in the way, if that is known
 }
 
-// refusal is a command that was refused, and not carried out since.
+// refusal is a command that was refused, and not carried out since. Again tells that it
+// was tried again.
 type refusal struct {
 	since, last time.Time
+	again       bool
 	err         error
 }
 
@@ -125,7 +127,8 @@ func (w *Waits) begin(side, host string, cmd Command) *flight {
 		case name == "collection" && f.command == "getMore":
 			coll, _ := it.Text()
 			f.namespace += "." + coll
-		case name == "maxTimeMS":
+		case name == "maxTimeMS" && f.command == "getMore":
+			// To all others it is a limit, and they may wait for a lock until then.
 			ms, _ := it.Int64()
 			f.patience = time.Duration(ms) * time.Millisecond
 		case name == "writeConcern":
@@ -171,10 +174,10 @@ func (w *Waits) end(f *flight, err error) {
 		w.refusals[f.subject] = &refusal{since: f.began, last: now, err: refused}
 	default:
 		r := w.refusals[f.subject]
-		if now.Sub(r.last) > forgetAfter {
+		if f.began.Sub(r.last) > forgetAfter {
 			r.since = f.began
 		}
-		r.last, r.err = now, refused
+		r.last, r.again, r.err = now, true, refused
 	}
 }
 
@@ -191,21 +194,24 @@ func inTheWay(k servererr.Kind) bool {
 }
 
 // Longer returns what has waited for longer than d, and longer than the server was
-// told that it may take; the longest first. It forgets what is not tried any more.
+// told that it may take; the longest first. It forgets what is not tried any more. What
+// was refused once, and is not tried again, does not wait: somebody did something else.
 func (w *Waits) Longer(d time.Duration) []Wait {
 	now := time.Now()
 	var all []Wait
 	w.mu.Lock()
+	tried := map[subject]bool{}
 	for f := range w.flying {
+		tried[f.subject] = true
 		if now.Sub(f.began)-f.patience > d {
 			all = append(all, f.wait())
 		}
 	}
 	for s, r := range w.refusals {
 		switch {
-		case now.Sub(r.last) > forgetAfter:
+		case now.Sub(r.last) > forgetAfter && !tried[s]:
 			delete(w.refusals, s)
-		case now.Sub(r.since) > d:
+		case now.Sub(r.since) > d && (tried[s] || r.again && r.last.Sub(r.since) >= d):
 			all = append(all, Wait{
 				Side: s.side, Host: s.host, Command: s.command, Namespace: s.namespace, Since: r.since, For: "refused: " + r.err.Error(),
 			})

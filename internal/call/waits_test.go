@@ -80,6 +80,58 @@ func TestWaitsInFlight(t *testing.T) {
 	}
 }
 
+// A limit is not a time that a command is to wait: what waits for a lock is told before
+// it is over.
+func TestWaitsBelowLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Waits
+		c := w.Watch(&slow{takes: time.Minute, err: servererr.New(servererr.MaxTimeMSExpired, "no")}, "target", "")
+		go func() {
+			for range 3 {
+				ask(t, c, `{"drop": "c", "maxTimeMS": 60000}`)
+			}
+		}()
+		<-time.After(6 * time.Second)
+		if got, want := waiting(&w), "waiting for the target since 00:00:00 UTC: drop on db.c: it needs a lock that something else has"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		for _, try := range []string{"second", "third"} {
+			<-time.After(time.Minute)
+			if got := waiting(&w); !strings.Contains(got, "since 00:00:00 UTC: drop on db.c: refused: ") {
+				t.Errorf("during the %s try: %q", try, got)
+			}
+		}
+		<-time.After(50 * time.Second) // before its end
+		if got := waiting(&w); !strings.Contains(got, "since 00:00:00 UTC: drop on db.c: refused: ") {
+			t.Errorf("at the end of the third try: %q", got)
+		}
+		<-time.After(time.Minute)
+	})
+}
+
+// What was refused and is not tried again is not waited for: a member that was left, a
+// cursor that was closed.
+func TestWaitsNotForWhatWasLeft(t *testing.T) {
+	for name, tries := range map[string]int{"once": 1, "several times at once": 3} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var w Waits
+				s := &slow{takes: time.Second, err: servererr.New(servererr.InterruptedDueToReplStateChange, "no")}
+				c := w.Watch(s, "source", "h")
+				for range tries {
+					ask(t, c, `{"getMore": {"$numberLong": "1"}, "collection": "c"}`)
+				}
+				for range int(forgetAfter / time.Second) {
+					<-time.After(time.Second)
+					if got := waiting(&w); got != "" {
+						t.Fatalf("got %q", got)
+					}
+				}
+			})
+		})
+	}
+}
+
 // A read that may take long is told when it takes longer than that.
 func TestWaitsPastPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
