@@ -300,6 +300,26 @@ func TestDoneIsNotSentAgain(t *testing.T) {
 	}
 }
 
+// TestTriedForLong: a transaction of a command that was refused for as long as the link
+// tries one is tried on, as the command itself would be.
+func TestTriedForLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		within := func(func(call.Caller) error) error {
+			if tries++; tries < 5 {
+				return &call.StuckError{Err: servererr.New(servererr.LockTimeout, "no")}
+			}
+			return errLost
+		}
+		exec, _ := dropView(t, views(t, nil), guard{check: func() error { return nil }, within: within}, nil)
+		err := exec.Apply(t.Context(), (&bench{}).operation(t, `c db.$cmd {"create": "c"}`), ddl.Once)
+		if !errors.Is(err, errLost) || tries != 5 {
+			t.Errorf("tried %d times: %v", tries, err)
+		}
+	})
+}
+
 // TestUUIDNotTaken: a target that does not take a UUID after all, as it has another
 // feature compatibility version or a member of an older release became primary, is
 // asked by name.

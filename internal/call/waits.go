@@ -78,7 +78,8 @@ type refusal struct {
 const forgetAfter = 45 * time.Second
 
 // Watch returns a Caller whose commands are known to the Waits. It is a Pipeliner
-// if c is one.
+// if c is one. A hello to a member is not: who asks whether a member is there waits for
+// nothing if it is not, and asks again and again.
 func (w *Waits) Watch(c Caller, side, host string) Caller {
 	one := watched{c, w, side, host}
 	if p, ok := c.(Pipeliner); ok {
@@ -95,6 +96,9 @@ type watched struct {
 
 // Call implements Caller.
 func (c watched) Call(ctx context.Context, cmd Command) (bson.Raw, error) {
+	if it := rawbson.NewIter(cmd.Body); c.host != "" && it.Next() && (it.Is("hello") || it.Is("isMaster")) {
+		return c.Caller.Call(ctx, cmd)
+	}
 	f := c.waits.begin(c.side, c.host, cmd)
 	reply, err := c.Caller.Call(ctx, cmd)
 	c.waits.end(f, err)

@@ -132,6 +132,25 @@ func TestWaitsNotForWhatWasLeft(t *testing.T) {
 	}
 }
 
+// A member that is down is asked for ever whether it is there again, and nothing waits for
+// that; to find a primary is another matter.
+func TestWaitsNotForMembersThatAreDown(t *testing.T) {
+	for host, want := range map[string]bool{"h": false, "": true} {
+		for _, name := range []string{"hello", "isMaster"} {
+			synctest.Test(t, func(t *testing.T) {
+				var w Waits
+				c := w.Watch(&slow{takes: 10 * time.Second}, "source", host)
+				go ask(t, c, `{"`+name+`": 1}`)
+				<-time.After(6 * time.Second)
+				if got := waiting(&w); (got != "") != want {
+					t.Errorf("%s to %q: %q", name, host, got)
+				}
+				<-time.After(5 * time.Second)
+			})
+		}
+	}
+}
+
 // A read that may take long is told when it takes longer than that.
 func TestWaitsPastPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
