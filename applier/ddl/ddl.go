@@ -255,8 +255,9 @@ func (s *step) applied(ctx context.Context) (oplog.Namespace, error) {
 		case expired(err):
 			// It may have been done all the same, and nothing says so but a look, once
 			// what there is to see is a majority's.
-			s.again, s.limit = max(s.again, Maybe), min(2*s.limit, endAtLast)
+			s.limit = min(2*s.limit, endAtLast)
 			s.cfg.Observer.Tell(Waiting{OpTime: s.op.OpTime, Name: s.name(), Err: err})
+			s.again = max(s.again, Maybe)
 			if err = pause(ctx, shortestWait); err == nil {
 				err = s.within(ctx)
 			}
