@@ -208,12 +208,13 @@ type step struct {
 	*Executor
 	op    *oplog.Op
 	again Again
-	// limit is how long the target may work on a command.
-	limit time.Duration
+	// limit is how long the target may work on a command, soon how long after the
+	// question who has the link it may be sent.
+	limit, soon time.Duration
 }
 
 func (e *Executor) step(op *oplog.Op, again Again) *step {
-	return &step{Executor: e, op: op, again: again, limit: endWithin}
+	return &step{Executor: e, op: op, again: again, limit: endWithin, soon: sendWithin}
 }
 
 // Apply carries out one command (not applyOps, commitTransaction or

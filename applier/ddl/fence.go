@@ -33,8 +33,9 @@ type Fence interface {
 const (
 	// sendWithin is by when a command has to be sent after its process was found to
 	// hold the link: to take it over, and to carry out anything, takes the next one
-	// several round trips, of which each is committed by a majority.
-	sendWithin = time.Second
+	// several round trips, of which each is committed by a majority. Where that was too
+	// short it is twice as long, up to sendAtLast: one round trip may be longer.
+	sendWithin, sendAtLast = time.Second, 16 * time.Second
 	// endWithin is how long the target may work on a command that it cannot hold to
 	// what is meant by it: it waits for locks, mostly. Such a command does not wait
 	// in the target while another process takes over and goes on. One that has run into
@@ -252,8 +253,9 @@ func (s *step) sendNow(ctx context.Context, db string, body bson.Raw) (bson.Raw,
 	if err := s.gate.fence.Check(ctx); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotSent, err)
 	}
-	reply, err := s.gate.target.Call(ctx, call.Command{DB: db, Body: body, SendBy: asked.Add(sendWithin)})
+	reply, err := s.gate.target.Call(ctx, call.Command{DB: db, Body: body, SendBy: asked.Add(s.soon)})
 	if errors.Is(err, call.ErrTooLate) {
+		s.soon = min(2*s.soon, sendAtLast)
 		return nil, fmt.Errorf("%w: %w", errNotSent, err)
 	}
 	if err == nil {

@@ -237,6 +237,35 @@ func TestTimeLimit(t *testing.T) {
 	}
 }
 
+// TestSlowAnswers: a target that takes longer to say who has the link than a command may
+// take to be sent is sent the command all the same, and not asked without end.
+func TestSlowAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		target := views(t, func(cmd call.Command) (bson.D, error) {
+			if left := time.Until(cmd.SendBy); left > 16*time.Second {
+				t.Errorf("it may be sent for %s", left)
+			}
+			if cmd.Overdue() {
+				return nil, call.ErrTooLate
+			}
+			return bson.D{{Key: "ok", Value: 1}}, nil
+		})
+		fence := guard{check: func() error {
+			time.Sleep(3 * time.Second)
+			if asked++; asked > 10 {
+				return errLost
+			}
+			return nil
+		}}
+		exec, op := dropView(t, target, fence, nil)
+		if err := exec.Apply(t.Context(), op, ddl.Once); err != nil {
+			t.Errorf("after %d questions: %v", asked, err)
+		}
+	})
+}
+
 // TestMoreTime: a command that needs longer than the limit gets more of it each time,
 // and is carried out in the end.
 func TestMoreTime(t *testing.T) {
