@@ -63,6 +63,26 @@ func TestCheck(t *testing.T) {
 	wantError(t, next.Check(ctx), ErrRewound)
 }
 
+// TestBegunStays: what an earlier term had begun stays begun where a later one begins
+// less, and until the lane has come to its end.
+func TestBegunStays(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, _, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	succeed(t, h.Lane(0).BeginAlone(ctx, at(110, AllOps), nil))
+	for _, part := range []uint32{105, 108} {
+		h = must[*Hold](t)(link(t, g).Begin(ctx, 0))
+		succeed(t, h.Lane(0).BeginAlone(ctx, at(part, AllOps), nil))
+		if got := h.Lane(0).Begun(); got != at(110, AllOps) {
+			t.Errorf("begun up to %v", got)
+		}
+		succeed(t, h.Lane(0).EndAlone(ctx, at(part, AllOps)))
+		if got := must[*Hold](t)(link(t, g).Begin(ctx, 0)).State().LanesBegun[0]; got != at(110, AllOps) {
+			t.Errorf("begun up to %v, found by the next term", got)
+		}
+	}
+}
+
 // TestBeginAloneAgain: what was begun before is begun again by a write: the commit of a
 // transaction that changes nothing says nothing of what was written before it.
 func TestBeginAloneAgain(t *testing.T) {
