@@ -138,7 +138,8 @@ func (s *Set) Close() error {
 
 // CatchUp times a real secondary: what the workload begins with is written, a second
 // member is added and syncs; it is stopped while write makes a backlog; then it is
-// started, and the time is measured from its first applied entry to its last.
+// started, and the time is measured from the first entries that it is seen to have
+// applied to the last, and taken for all of them in proportion.
 // Entries is how many there are behind each other in the log, without no-ops: fewer
 // than operations where the server puts several into one. It is for one call.
 func (s *Set) CatchUp(ctx context.Context, w workload.Workload, write func(ctx context.Context, uri string) error) (took time.Duration, entries int64, err error) {
@@ -192,8 +193,19 @@ func (s *Set) CatchUp(ctx context.Context, w workload.Workload, write func(ctx c
 		return 0, 0, err
 	}
 	defer srv.close(ctx)
-	took, err = srv.between(ctx, before.Applied, last.Applied)
-	return took, entries, err
+	took, first, err := between(ctx, srv.status, before.Applied, last.Applied)
+	if err != nil {
+		return 0, 0, err
+	}
+	rest, err := primary.entries(ctx, first, last.Applied)
+	if err == nil && rest == 0 {
+		err = errAtOnce
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	// What it had applied when it was first seen is as fast as what came then.
+	return time.Duration(float64(took) * float64(entries) / float64(rest)), entries, nil
 }
 
 // fill writes what the workload begins with.

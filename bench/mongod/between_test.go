@@ -1,0 +1,54 @@
+package mongod
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// TestBetween: a secondary is timed from the first entry that it is promptly seen to
+// have applied. A call that hangs while it starts is not a part of its rate.
+func TestBetween(t *testing.T) {
+	at := func(n uint32) oplog.OpTime { return oplog.NewOpTime(100, n, 1) }
+	// A server applies 1,000 entries a second from a moment on, up to 4,000.
+	run := func(t *testing.T, hang, begin time.Duration) (took time.Duration, first oplog.OpTime, err error) {
+		start, looks := time.Now(), 0
+		return between(t.Context(), func(context.Context) (status, error) {
+			looks++
+			if looks == 2 {
+				time.Sleep(hang)
+			}
+			n := min(4000, max(0, time.Since(start)-begin).Milliseconds())
+			return status{State: secondaryState, Applied: at(1 + uint32(n))}, nil
+		}, at(1), at(4001))
+	}
+	for name, tt := range map[string]struct {
+		hang, begin time.Duration
+		least, most time.Duration
+	}{
+		"at once":              {0, 0, 3900 * time.Millisecond, 4 * time.Second},
+		"a long start":         {0, 3 * time.Second, 3900 * time.Millisecond, 4 * time.Second},
+		"a call hangs":         {3 * time.Second, 3 * time.Second, 3900 * time.Millisecond, 4 * time.Second},
+		"it applies meanwhile": {3 * time.Second, time.Second, 1900 * time.Millisecond, 2 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			took, first, err := run(t, tt.hang, tt.begin)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			rate := float64(4001-first.TS.I) / took.Seconds()
+			if took < tt.least || took > tt.most || rate < 990 || rate > 1010 {
+				t.Errorf("%s: %s from %s on, %.0f a second", name, took, first, rate)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if _, _, err := run(t, 10*time.Second, time.Second); !errors.Is(err, errAtOnce) {
+			t.Errorf("all applied when first seen: %v", err)
+		}
+	})
+}
