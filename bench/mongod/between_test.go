@@ -15,28 +15,35 @@ import (
 func TestBetween(t *testing.T) {
 	at := func(n uint32) oplog.OpTime { return oplog.NewOpTime(100, n, 1) }
 	// A server applies 1,000 entries a second from a moment on, up to 4,000.
-	run := func(t *testing.T, hang, begin time.Duration) (took time.Duration, first oplog.OpTime, err error) {
+	run := func(t *testing.T, hang, begin time.Duration, stale bool) (took time.Duration, first oplog.OpTime, err error) {
 		start, looks := time.Now(), 0
 		return between(t.Context(), func(context.Context) (status, error) {
 			looks++
+			asked := time.Since(start)
 			if looks == 2 {
 				time.Sleep(hang)
 			}
-			n := min(4000, max(0, time.Since(start)-begin).Milliseconds())
+			if !stale || looks != 2 {
+				asked = time.Since(start)
+			}
+			n := min(4000, max(0, asked-begin).Milliseconds())
 			return status{State: secondaryState, Applied: at(1 + uint32(n))}, nil
 		}, at(1), at(4001))
 	}
 	for name, tt := range map[string]struct {
 		hang, begin time.Duration
 		least, most time.Duration
+		// stale tells that the call that hangs answers what was so when it was sent.
+		stale bool
 	}{
-		"at once":              {0, 0, 3900 * time.Millisecond, 4 * time.Second},
-		"a long start":         {0, 3 * time.Second, 3900 * time.Millisecond, 4 * time.Second},
-		"a call hangs":         {3 * time.Second, 3 * time.Second, 3900 * time.Millisecond, 4 * time.Second},
-		"it applies meanwhile": {3 * time.Second, time.Second, 1900 * time.Millisecond, 2 * time.Second},
+		"at once":                 {0, 0, 3900 * time.Millisecond, 4 * time.Second, false},
+		"a long start":            {0, 3 * time.Second, 3900 * time.Millisecond, 4 * time.Second, false},
+		"a call hangs":            {3 * time.Second, 3 * time.Second, 3900 * time.Millisecond, 4 * time.Second, false},
+		"it applies meanwhile":    {3 * time.Second, time.Second, 1900 * time.Millisecond, 2 * time.Second, false},
+		"and what it says is old": {2 * time.Second, 0, 1900 * time.Millisecond, 2 * time.Second, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			took, first, err := run(t, tt.hang, tt.begin)
+			took, first, err := run(t, tt.hang, tt.begin, tt.stale)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -47,7 +54,7 @@ func TestBetween(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		if _, _, err := run(t, 10*time.Second, time.Second); !errors.Is(err, errAtOnce) {
+		if _, _, err := run(t, 10*time.Second, time.Second, false); !errors.Is(err, errAtOnce) {
 			t.Errorf("all applied when first seen: %v", err)
 		}
 	})
