@@ -140,7 +140,8 @@ func TestNotCappedAnyMore(t *testing.T) {
 	l := newLog(t)
 	// A modifier: twice it is something else.
 	l.add(bson.D{
-		{Key: "op", Value: "u"}, {Key: "ns", Value: "db.cap"},
+		{Key: "op", Value: "u"},
+		{Key: "ns", Value: "db.cap"},
 		{Key: "o", Value: bson.D{{Key: "$v", Value: 1}, {Key: "$set", Value: bson.D{{Key: "v", Value: 1}}}}},
 		{Key: "o2", Value: bson.D{{Key: "_id", Value: 0}}},
 	})

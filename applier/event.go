@@ -13,17 +13,20 @@ import (
 
 // The keys of events.
 const (
-	keyNS     = "ns"
-	keyOpTime = "optime"
-	keyLane   = "lane"
-	keyFrom   = "from"
-	keyID     = "id"
-	keyWhat   = "what"
-	keyOps    = "ops"
-	keyCause  = "cause"
-	keyWhy    = "why"
-	keyWaited = "waited"
-	keyIndex  = "index"
+	keyNS   = "ns"
+	keyByID = "byID"
+	// keyOneLane counts collections that have one lane.
+	keyOneLane = "oneLane"
+	keyOpTime  = "optime"
+	keyLane    = "lane"
+	keyFrom    = "from"
+	keyID      = "id"
+	keyWhat    = "what"
+	keyOps     = "ops"
+	keyCause   = "cause"
+	keyWhy     = "why"
+	keyWaited  = "waited"
+	keyIndex   = "index"
 )
 
 // Divergence is a divergence that the run goes on after.
@@ -138,7 +141,7 @@ func (Rerouted) Level() slog.Level { return slog.LevelInfo }
 
 // LogValue implements slog.LogValuer.
 func (e Rerouted) LogValue() slog.Value {
-	return slog.GroupValue(slog.Int("oneLane", len(e.OneLane)), slog.Int("byID", len(e.ByID)), slog.String(keyNS, someOf(e.OneLane, e.ByID)))
+	return slog.GroupValue(slog.Int(keyOneLane, len(e.OneLane)), slog.Int(keyByID, len(e.ByID)), slog.String(keyNS, someOf(e.OneLane, e.ByID)))
 }
 
 // someOf are the first few names of lists.

@@ -211,6 +211,8 @@ func TestUniqueError(t *testing.T) {
 }
 
 // refuse makes the next commands of a name fail.
+//
+//nolint:unparam // Calls read better with the name.
 func refuse(g *simTarget, name string, times int, e *servererr.Error) {
 	var n atomic.Int64
 	g.intercept(func(cmd call.Command) (error, bool) {

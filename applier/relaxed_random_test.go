@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -38,7 +39,7 @@ func TestCopiedRandom(t *testing.T) {
 		seeds = 15
 	}
 	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			w := &moving{simTarget: &simTarget{set: set}, rnd: rand.New(rand.NewPCG(seed, 14)), db: fmt.Sprint("src", seed), to: fmt.Sprint("dst", seed)}
 			w.live(t)
 			w.fill(t)

@@ -30,6 +30,7 @@ func (r *rig) commanded(t testing.TB, c *Config, observe event.Observer) {
 	c.Link, c.Observer = "link", observe
 }
 
+//nolint:unparam // Calls read better with the namespace.
 func deltaOp(ns string, id any, diff bson.D) bson.D {
 	return bson.D{
 		{Key: "op", Value: "u"},

@@ -50,28 +50,38 @@ func spellingsOf(ns string) []spellings {
 	}
 	return []spellings{
 		{
-			"the newer one is there", []bson.D{doc("A", 3)}, []bson.D{doc("A", 3)},
+			"the newer one is there",
+			[]bson.D{doc("A", 3)},
+			[]bson.D{doc("A", 3)},
 			[]bson.D{insertOp(ns, doc("a", 1)), setOp(ns, "a", 2), deleteOp(ns, "a"), insertOp(ns, doc("A", 3))},
 		},
 		{
-			"the older one is there", []bson.D{doc("a", 1)}, []bson.D{doc("A", 3)},
+			"the older one is there",
+			[]bson.D{doc("a", 1)},
+			[]bson.D{doc("A", 3)},
 			[]bson.D{setOp(ns, "a", 2), deleteOp(ns, "a"), insertOp(ns, doc("A", 3))},
 		},
 		{"an insert alone", []bson.D{doc("A", 3)}, []bson.D{doc("a", 1)}, []bson.D{insertOp(ns, doc("a", 1))}},
 		{"a replacement alone", []bson.D{doc("A", 3)}, []bson.D{doc("a", 1)}, []bson.D{replaceOp(ns, doc("a", 1))}},
 		{
-			"a replacement", []bson.D{doc("A", 3)}, []bson.D{doc("A", 3)},
+			"a replacement",
+			[]bson.D{doc("A", 3)},
+			[]bson.D{doc("A", 3)},
 			[]bson.D{replaceOp(ns, doc("a", 1)), deleteOp(ns, "a"), insertOp(ns, doc("A", 3))},
 		},
 		{"a delta that moves _id", []bson.D{doc("A", 3)}, []bson.D{doc("A", 3)}, []bson.D{moved}},
 		{
-			"and back", []bson.D{doc("a", 5)}, []bson.D{doc("a", 5)},
+			"and back",
+			[]bson.D{doc("a", 5)},
+			[]bson.D{doc("a", 5)},
 			[]bson.D{insertOp(ns, doc("A", 1)), deleteOp(ns, "A"), insertOp(ns, doc("a", 2)), deleteOp(ns, "a"), insertOp(ns, doc("Á", 3)), deleteOp(ns, "Á"), insertOp(ns, doc("a", 5))},
 		},
 		{"within a document", []bson.D{doc(bson.D{{Key: "k", Value: "A"}}, 3)}, []bson.D{doc(bson.D{{Key: "k", Value: "a"}}, 1)}, []bson.D{insertOp(ns, doc(bson.D{{Key: "k", Value: "a"}}, 1))}},
 		{"with a timestamp of zero", []bson.D{doc("A", 3)}, []bson.D{doc("a", bson.Timestamp{})}, []bson.D{insertOp(ns, doc("a", bson.Timestamp{}))}},
 		{
-			"among others", []bson.D{doc("A", 3), doc("b", 3)}, []bson.D{doc("b", 1), doc("a", 1), doc("c", 1)},
+			"among others",
+			[]bson.D{doc("A", 3), doc("b", 3)},
+			[]bson.D{doc("b", 1), doc("a", 1), doc("c", 1)},
 			[]bson.D{insertOp(ns, doc("b", 1)), insertOp(ns, doc("a", 1)), insertOp(ns, doc("c", 1))},
 		},
 	}

@@ -127,7 +127,7 @@ func checked(t *testing.T, w *world, want preflight.Level) {
 func TestAddressesUnknown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, named(2), mongosim.Options{})
-	p := w.source.Set.Primary()
+	p := w.source.Primary()
 	w.connectSource = func() *mdb.Set {
 		return open(t, mdb.Config{
 			URI: "mongodb://" + p.Host() + "/?replicaSet=rs0", HostMap: map[string]string{p.Host(): p.Address()}, SelectionTimeout: 5 * time.Second,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -138,7 +139,7 @@ func (w *world) positions() map[string]oplog.OpTime {
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			switch {
-			case f.GetName() == "replicator_optime_seconds" && strings.Contains("applied durable", m.GetLabel()[0].GetValue()):
+			case f.GetName() == "replicator_optime_seconds" && slices.Contains([]string{"applied", "durable"}, m.GetLabel()[0].GetValue()):
 				all["metric "+m.GetLabel()[0].GetValue()] = oplog.NewOpTime(uint32(m.GetGauge().GetValue()), 0, 1)
 			case f.GetName() == "replicator_consistent" && m.GetGauge().GetValue() != 0:
 				w.t.Error("metrics: consistent")

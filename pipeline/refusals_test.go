@@ -141,7 +141,8 @@ func TestLastingRefusal(t *testing.T) {
 	fail := func(mode string) {
 		t.Helper()
 		if _, err := w.target.on(t.Context(), 0, "admin", bson.D{
-			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
+			{Key: "configureFailPoint", Value: "failCommand"},
+			{Key: "mode", Value: mode},
 			{Key: "data", Value: bson.D{{Key: "failCommands", Value: bson.A{"create"}}, {Key: "errorCode", Value: 365}}},
 		}); err != nil {
 			t.Fatal(err)

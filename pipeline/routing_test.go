@@ -192,7 +192,7 @@ func TestUnrouted(t *testing.T) {
 	}
 
 	// One lane is ahead.
-	for name, make := range map[string]func(){
+	for name, change := range map[string]func(){
 		"no routing": r.unrouted,
 		"another routing": func() {
 			r.onTarget("replicator", bson.D{{Key: "update", Value: "links"}, {Key: "updates", Value: bson.A{bson.D{
@@ -201,7 +201,7 @@ func TestUnrouted(t *testing.T) {
 			}}}})
 		},
 	} {
-		make()
+		change()
 		r.onTarget("replicator", bson.D{{Key: "update", Value: "lanes"}, {Key: "updates", Value: bson.A{bson.D{
 			{Key: "q", Value: bson.D{{Key: "_id", Value: "mirror/2"}}},
 			{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "ts", Value: bson.Timestamp{T: 1 << 31}}}}}},

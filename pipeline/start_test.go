@@ -61,8 +61,12 @@ func TestResolveStart(t *testing.T) {
 		"nothing is open":     {StartAt{}, [][]bson.D{{entry(100)}, nil, {entry(103)}}, startPoint{at(103), 7, at(100)}, now},
 		"a transaction":       {StartAt{}, [][]bson.D{{entry(100)}, {open(90)}, {entry(103)}}, startPoint{at(103), 7, at(90)}, now},
 		"a later transaction": {StartAt{}, [][]bson.D{{entry(100)}, {open(101)}, {entry(103)}}, startPoint{at(103), 7, at(100)}, now},
-		"a given point in time": {StartAt{Timestamp: bson.Timestamp{T: 50, I: 3}}, [][]bson.D{{entry(49)}}, startPoint{at(49), 7, at(49)},
-			[]string{newest + ` {"ts": {"$lte": {"$timestamp":{"t":50,"i":3}}}}`}},
+		"a given point in time": {
+			StartAt{Timestamp: bson.Timestamp{T: 50, I: 3}},
+			[][]bson.D{{entry(49)}},
+			startPoint{at(49), 7, at(49)},
+			[]string{newest + ` {"ts": {"$lte": {"$timestamp":{"t":50,"i":3}}}}`},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -34,7 +34,8 @@ func TestWaitsAreTold(t *testing.T) {
 		reason string
 	}{
 		{
-			"a commit", bson.D{{Key: "times", Value: int32(1)}},
+			"a commit",
+			bson.D{{Key: "times", Value: int32(1)}},
 			bson.D{{Key: "failCommands", Value: bson.A{"commitTransaction"}}, {Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: int32(8000)}},
 			bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}}}}},
 			"commitTransaction on admin",

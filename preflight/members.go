@@ -19,7 +19,7 @@ const hostMapHint = "Make the names of the set's configuration resolve here, or 
 
 // members checks that a link finds a member to read: each is asked under the name
 // by which the link would ask it.
-func (c *checker) members(ctx context.Context, s *server) error {
+func (c *checker) members(ctx context.Context, _ *server) error {
 	if c.cfg.Members == nil {
 		return nil
 	}

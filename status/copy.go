@@ -280,14 +280,14 @@ func (s *Snapshot) doubts() string {
 // leftOutText says in a line each what is left out.
 func (s *Snapshot) leftOutText() string {
 	var copied []string
-	out := ""
+	var out strings.Builder
 	for i := range s.LeftOut {
 		l := &s.LeftOut[i]
 		if l.Failed == "" {
 			copied = append(copied, l.Namespace)
 			continue
 		}
-		out += fmt.Sprintf("not consistent, and left out until it is asked for again: %s could not be copied again: %s\n", l.Namespace, l.Failed)
+		_, _ = fmt.Fprintf(&out, "not consistent, and left out until it is asked for again: %s could not be copied again: %s\n", l.Namespace, l.Failed)
 	}
 	if n := len(copied); n > 0 {
 		const shown = 5
@@ -295,7 +295,7 @@ func (s *Snapshot) leftOutText() string {
 		if n > shown {
 			some += fmt.Sprintf(" and %d more", n-shown)
 		}
-		out += "not consistent, as they are copied again: " + some + "\n"
+		out.WriteString("not consistent, as they are copied again: " + some + "\n")
 	}
-	return out
+	return out.String()
 }

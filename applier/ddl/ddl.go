@@ -157,7 +157,8 @@ func (e *Executor) InScope(op *oplog.Op) (bool, error) {
 			return false, nil
 		}
 		ns, err := viewName(op)
-		if err != nil { // it is announced
+		if err != nil {
+			//nolint:nilerr // It is announced where it is carried out.
 			return len(e.cfg.Scope.TargetDBs(op.NS.DB())) > 0, nil
 		}
 		_, in := e.cfg.Scope.Target(ns)

@@ -109,7 +109,7 @@ func MayRefuse(code servererr.Code, spec bson.Raw) bool {
 			numbered = numbered || part != "" && strings.Trim(part, "0123456789") == ""
 		}
 	}
-	switch code {
+	switch code { //nolint:exhaustive // All others refuse no document.
 	case servererr.CannotIndexParallelArrays:
 		return fields > 1 && !wildcard
 	case codeAmbiguousField:

@@ -108,7 +108,7 @@ func (d *deed) body(byUUID bool, limit time.Duration) bson.Raw {
 		}
 		doc.AppendBinary("collectionUUID", bson.TypeBinaryUUID, d.meant.UUID[:])
 	}
-	if !d.builds && !(byUUID && d.final()) {
+	if !d.builds && (!byUUID || !d.final()) {
 		doc.AppendInt64("maxTimeMS", limit.Milliseconds())
 	}
 	majority := bsoncore.NewDocumentBuilder().AppendString("w", "majority").Build()

@@ -48,10 +48,13 @@ func views(t *testing.T, change func(cmd call.Command) (bson.D, error)) callFunc
 		switch elems[0].Key() {
 		case "listCollections":
 			reply = bson.D{{Key: "cursor", Value: bson.D{
-				{Key: "id", Value: int64(0)}, {Key: "ns", Value: "db.$cmd.listCollections"},
+				{Key: "id", Value: int64(0)},
+				{Key: "ns", Value: "db.$cmd.listCollections"},
 				{Key: "firstBatch", Value: bson.A{bson.D{
-					{Key: "name", Value: "v"}, {Key: "type", Value: "view"},
-					{Key: "options", Value: bson.D{{Key: "viewOn", Value: "x"}, {Key: "pipeline", Value: bson.A{}}}}, {Key: "info", Value: bson.D{}},
+					{Key: "name", Value: "v"},
+					{Key: "type", Value: "view"},
+					{Key: "options", Value: bson.D{{Key: "viewOn", Value: "x"}, {Key: "pipeline", Value: bson.A{}}}},
+					{Key: "info", Value: bson.D{}},
 				}}},
 			}}}
 		case "drop", "create":
@@ -153,10 +156,10 @@ func TestLateIsTold(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
+				ctx, cancel := context.WithCancelCause(t.Context())
 				asked := 0
 				target := views(t, func(call.Command) (bson.D, error) {
-					cancel()
+					cancel(nil)
 					return bson.D{{Key: "ok", Value: 1}}, tt.answer
 				})
 				fence := guard{check: func() error {

@@ -144,7 +144,7 @@ func (h *history) next() {
 }
 
 // o2 draws the o of an update of doc.
-func o2(t *rapid.T, doc bson.Raw, id bson.RawValue) bson.Raw {
+func o2(t *rapid.T, doc bson.Raw, _ bson.RawValue) bson.Raw {
 	if rapid.IntRange(0, 4).Draw(t, "older") == 0 {
 		return v1(t, doc)
 	}

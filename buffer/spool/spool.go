@@ -189,7 +189,7 @@ func (s *Spool) Close() error { return s.close(false) }
 // runs.
 func (s *Spool) Remove() error { return s.close(true) }
 
-func (s *Spool) close(clear bool) error {
+func (s *Spool) close(removes bool) error {
 	s.removing.Lock()
 	defer s.removing.Unlock()
 	s.mu.Lock()
@@ -208,17 +208,17 @@ func (s *Spool) close(clear bool) error {
 	s.metrics.leave()
 	var faults []error
 	if s.file != nil {
-		if !clear && s.broken == nil {
+		if !removes && s.broken == nil {
 			faults = append(faults, s.disk.sync(s.file))
 		}
 		faults = append(faults, s.file.Close())
 	}
-	if clear {
+	if removes {
 		// The lock file goes while it is held: who waits for it finds out.
 		faults = append(faults, clearFiles(s.cfg.Dir), remove(filepath.Join(s.cfg.Dir, lockName)))
 	}
 	faults = append(faults, s.lock.Close())
-	if clear {
+	if removes {
 		_ = os.Remove(s.cfg.Dir) // it is refused where there is something else
 	}
 	if err := errors.Join(faults...); err != nil {

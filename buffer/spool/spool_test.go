@@ -584,19 +584,3 @@ func TestMetrics(t *testing.T) {
 	}
 	want(t, "after the end", metricValue(t, reg, "replicator_spool_bytes"), -1)
 }
-
-// metricValue is -1 where there is none.
-func metricValue(t *testing.T, reg *prometheus.Registry, name string) float64 {
-	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == name {
-			m := f.GetMetric()[0]
-			return m.GetGauge().GetValue() + m.GetCounter().GetValue()
-		}
-	}
-	return -1
-}

@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"math/big"
@@ -67,8 +66,10 @@ func flagTable(pemFile, secret, dir string) []flagRow {
 
 		{flag: "start-at=1600000000,3", want: append(noCopy, "Pipeline.StartAt.Timestamp={1600000000 3}", "Preflight.StartAt={1600000000 3}")},
 		{flag: "allow-existing", want: append(noCopy, "Preflight.AllowExisting=true")},
-		{flag: "copied-until=1600000005,2", with: []string{at, "--allow-existing"},
-			want: []string{"Pipeline.CopiedUntil.TS={1600000005 2}", "Pipeline.CopiedUntil.Term=-1", "Preflight.Copied=true"}},
+		{
+			flag: "copied-until=1600000005,2", with: []string{at, "--allow-existing"},
+			want: []string{"Pipeline.CopiedUntil.TS={1600000005 2}", "Pipeline.CopiedUntil.Term=-1", "Preflight.Copied=true"},
+		},
 
 		{flag: "drop-existing", want: []string{"Pipeline.Copy.DropExisting=true", "Preflight.DropExisting=true"}},
 		{flag: "clone-read-concern=local", want: []string{"Pipeline.Copy.ReadConcern=local"}},
@@ -296,7 +297,7 @@ func command(t *testing.T, args ...string) *kong.Context {
 // fields are all settings of a command line, by their names.
 func fields(t *testing.T, args ...string) map[string]string {
 	t.Helper()
-	c, ok := command(t, args...).Selected().Target.Addr().Interface().(*runCommand)
+	c, ok := reflect.TypeAssert[*runCommand](command(t, args...).Selected().Target.Addr())
 	if !ok {
 		t.Fatal("run has another type")
 	}
@@ -323,7 +324,7 @@ func drainTime(t *testing.T, c *runCommand) (d time.Duration) {
 	synctest.Test(t, func(*testing.T) {
 		began := time.Now()
 		hard, stop := context.WithCancelCause(context.Background())
-		c.drain(hard, stop, func() pipeline.Snapshot { return pipeline.Snapshot{} }, slog.New(slog.NewTextHandler(io.Discard, nil)))
+		c.drain(hard, stop, func() pipeline.Snapshot { return pipeline.Snapshot{} }, slog.New(slog.DiscardHandler))
 		d = time.Since(began)
 	})
 	return d

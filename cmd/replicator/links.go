@@ -99,18 +99,18 @@ func leftOutText(s *checkpoint.State) string {
 			failed = append(failed, out)
 		}
 	}
-	text := ""
+	var text strings.Builder
 	if len(copied) > 0 {
-		text = ", but for what is copied again: " + strings.Join(leftOutNames(copied), ", ")
+		text.WriteString(", but for what is copied again: " + strings.Join(leftOutNames(copied), ", "))
 	}
 	for _, out := range failed {
-		text += fmt.Sprintf(", but for %s, which could NOT be copied again and is left out: %s",
+		_, _ = fmt.Fprintf(&text, ", but for %s, which could NOT be copied again and is left out: %s",
 			printable.Text(string(out.NS)), printable.Text(out.Failed))
 	}
-	if text != "" {
-		text += "; the log was applied up to " + s.Applied.String()
+	if text.Len() > 0 {
+		text.WriteString("; the log was applied up to " + s.Applied.String())
 	}
-	return text
+	return text.String()
 }
 
 // linkState says whether the target is consistent, and if not why.

@@ -16,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
+//nolint:unparam // Calls read better with the size.
 func capped(t testing.TB, w *world, size, docs int) {
 	t.Helper()
 	run(t, w.source, "d", bson.D{{Key: "create", Value: "c"}, {Key: "capped", Value: true}, {Key: "size", Value: size}, {Key: "max", Value: docs}})

@@ -191,7 +191,7 @@ func (r *reader) judge(err error) readVerdict {
 		r.fallbacks++
 		return readAtOnce
 	}
-	switch e.Code {
+	switch e.Code { //nolint:exhaustive // All others are judged by their kind.
 	case servererr.NamespaceNotFound:
 		return readGone
 	case servererr.FailedToParse, servererr.BadValue, servererr.InvalidOptions, unknownField:

@@ -37,7 +37,7 @@ func TestRetry(t *testing.T) {
 					if n++; n > tt.fails {
 						return nil
 					}
-					if tt.err == other {
+					if errors.Is(tt.err, other) {
 						return other
 					}
 					return conflict

@@ -49,8 +49,10 @@ func waiting(w *Waits) string {
 // A command without an answer is told after a while, and says what it waits for.
 func TestWaitsInFlight(t *testing.T) {
 	for _, tt := range []struct{ name, cmd, want string }{
-		{"a commit", `{"commitTransaction": 1, "writeConcern": {"w": "majority"}}`,
-			"waiting for the target's member h since 00:00:00 UTC: commitTransaction on db: a majority of the members has to have it"},
+		{
+			"a commit", `{"commitTransaction": 1, "writeConcern": {"w": "majority"}}`,
+			"waiting for the target's member h since 00:00:00 UTC: commitTransaction on db: a majority of the members has to have it",
+		},
 		{"a build", `{"createIndexes": "c"}`, "waiting for the target's member h since 00:00:00 UTC: createIndexes on db.c: an index is built"},
 		{"a drop", `{"drop": "c"}`, "drop on db.c: it needs a lock that something else has"},
 		{"a read", `{"find": "c"}`, "find on db.c: it does not answer, or a lock or a prepared transaction is in the way"},

@@ -47,7 +47,8 @@ func (m *moody) program(to *Member) *client {
 	m.t.Helper()
 	c := dial(m.t, to)
 	c.run(m.ctx, "admin", bson.D{
-		{Key: "hello", Value: 1}, {Key: "helloOk", Value: true},
+		{Key: "hello", Value: 1},
+		{Key: "helloOk", Value: true},
 		{Key: "client", Value: bson.D{{Key: "application", Value: bson.D{{Key: "name", Value: program}}}}},
 	})
 	return c
@@ -225,7 +226,9 @@ var otherMoods = map[string]func(m *moody){
 	},
 	"early-return": func(m *moody) {
 		oplog := bson.D{
-			{Key: "find", Value: "oplog.rs"}, {Key: "tailable", Value: true}, {Key: "awaitData", Value: true},
+			{Key: "find", Value: "oplog.rs"},
+			{Key: "tailable", Value: true},
+			{Key: "awaitData", Value: true},
 			{Key: "filter", Value: bson.D{{Key: "ts", Value: bson.D{{Key: "$gte", Value: view(m.t, m.Primary()).Applied.TS}}}}},
 		}
 		id := m.other.run(m.ctx, "local", oplog).Lookup("cursor", "id").Int64()

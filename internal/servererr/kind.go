@@ -8,38 +8,38 @@ import "slices"
 type Kind uint8
 
 const (
-	// Isolate: what was asked is at fault, or the code is not known here. One
+	// Isolate says that what was asked is at fault, or the code is not known here. One
 	// statement of a command, or one operation of a transaction, has to be found.
 	Isolate Kind = iota
-	// Transient: nothing was done, and what is in the way goes by itself: locks,
+	// Transient says that nothing was done, and what is in the way goes by itself: locks,
 	// conflicts, tickets, snapshots, other commands, a server short of something.
 	Transient
-	// Split: nothing was done, as it was too much at once, for the server or for
+	// Split says that nothing was done, as it was too much at once, for the server or for
 	// what it had room for just then. Less of it may be done, or the same later.
 	Split
-	// Expired: it took longer than it was allowed to. Of a transaction nothing was
+	// Expired says that it took longer than it was allowed to. Of a transaction nothing was
 	// done; of a command something may have been.
 	Expired
-	// Ended: somebody has ended it: an operator, a client that went away, a build
+	// Ended says that somebody has ended it: an operator, a client that went away, a build
 	// that was given up. Of a command something may have been done.
 	Ended
-	// NotPrimary: the server does not serve what was asked, not any more or not yet,
+	// NotPrimary says that the server does not serve what was asked, not any more or not yet,
 	// or could not reach another one.
 	NotPrimary
-	// Leaving: the server is shutting down.
+	// Leaving says that the server is shutting down.
 	Leaving
-	// Session: the transaction or session is over, or is another's, or what became
+	// Session says that the transaction or session is over, or is another's, or what became
 	// of it is not known any more.
 	Session
-	// Unconfirmed: it is not known to be where the write concern wants it.
+	// Unconfirmed says that it is not known to be where the write concern wants it.
 	Unconfirmed
-	// Cursor: the cursor, or its place, is gone. Another one can be opened.
+	// Cursor says that the cursor, or its place, is gone. Another one can be opened.
 	Cursor
-	// Full: the server has run out of what only an operator can give it.
+	// Full says that the server has run out of what only an operator can give it.
 	Full
-	// Auth: our rights do not allow it, or it is not known who we are.
+	// Auth says that our rights do not allow it, or it is not known who we are.
 	Auth
-	// Unsupported: the server does not have that command.
+	// Unsupported says that the server does not have that command.
 	Unsupported
 )
 

@@ -35,7 +35,8 @@ func TestRun(t *testing.T) {
 	// idMoves tells whether the log has a delta with _id among the inserted fields.
 	idMoves := func() bool {
 		body, err := bson.Marshal(bson.D{
-			{Key: "find", Value: "oplog.rs"}, {Key: "filter", Value: bson.D{{Key: "o.diff.i._id", Value: bson.D{{Key: "$exists", Value: true}}}}},
+			{Key: "find", Value: "oplog.rs"},
+			{Key: "filter", Value: bson.D{{Key: "o.diff.i._id", Value: bson.D{{Key: "$exists", Value: true}}}}},
 			{Key: "limit", Value: 1},
 		})
 		if err != nil {

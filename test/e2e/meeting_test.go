@@ -76,7 +76,8 @@ func again(t *testing.T, conn call.Caller, db string) {
 	}
 	for i := range 3 {
 		run(bson.E{Key: "update", Value: "moves"}, bson.E{Key: "updates", Value: bson.A{bson.D{
-			{Key: "q", Value: bson.D{}}, {Key: "multi", Value: true},
+			{Key: "q", Value: bson.D{}},
+			{Key: "multi", Value: true},
 			{Key: "u", Value: front(bson.D{{Key: "new" + string(rune('0'+i)), Value: i}})},
 		}}})
 		run(bson.E{Key: "update", Value: "moves"}, bson.E{Key: "updates", Value: bson.A{bson.D{

@@ -75,8 +75,11 @@ func TestRolesOnPage(t *testing.T) {
 		// These are no users that anybody logs in as.
 		put := func(c call.Caller, coll, id string) {
 			command(t, c, "admin", bson.D{{Key: "insert", Value: coll}, {Key: "documents", Value: bson.A{bson.D{
-				{Key: "_id", Value: "app." + id}, {Key: strings.TrimSuffix(strings.TrimPrefix(coll, "system."), "s"), Value: id}, {Key: "db", Value: "app"},
-				{Key: "privileges", Value: bson.A{}}, {Key: "roles", Value: bson.A{}},
+				{Key: "_id", Value: "app." + id},
+				{Key: strings.TrimSuffix(strings.TrimPrefix(coll, "system."), "s"), Value: id},
+				{Key: "db", Value: "app"},
+				{Key: "privileges", Value: bson.A{}},
+				{Key: "roles", Value: bson.A{}},
 			}}}})
 		}
 		put(from, "system.users", "copied")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -26,31 +27,37 @@ const (
 )
 
 func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) //nolint:forbidigo // Here it begins.
+	code := mutate(ctx, os.Stdout)
+	stop()
+	os.Exit(code)
+}
+
+// mutate plants what the command line says, and returns the exit code.
+func mutate(ctx context.Context, out io.Writer) (code int) {
 	only := flag.String("only", "", "plant only those whose name matches this regular expression")
 	limit := flag.Duration("timeout", 4*time.Minute, "how long the tests of one mutant may take")
 	list := flag.Bool("list", false, "print names and sentences, and end")
 	verbose := flag.Bool("v", false, "print what go test printed")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	pick, err := regexp.Compile(*only)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "mutate: -only:", err)
-		os.Exit(2)
+		_, _ = fmt.Fprintln(os.Stderr, "mutate: -only:", err)
+		return 2
 	}
 	all, err := load(filepath.Join("test", "mutate", "mutants"))
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "mutate: run it in the folder that has go.mod:", err)
-		os.Exit(2)
+		_, _ = fmt.Fprintln(os.Stderr, "mutate: run it in the folder that has go.mod:", err)
+		return 2
 	}
-	r := runner{limit: *limit, verbose: *verbose, green: map[string]error{}}
+	r := runner{limit: *limit, verbose: *verbose, out: out, green: map[string]error{}}
 	counts := map[outcome]int{}
 	for _, m := range all {
 		if !pick.MatchString(m.name) || ctx.Err() != nil {
 			continue
 		}
 		if *list {
-			fmt.Printf("%-40s %s\n", m.name, m.says)
+			_, _ = fmt.Fprintf(out, "%-40s %s\n", m.name, m.says)
 			continue
 		}
 		began := time.Now()
@@ -59,22 +66,24 @@ func main() {
 			break
 		}
 		counts[what]++
-		fmt.Printf("%-26s %-40s %5.1fs  %s\n", what, m.name, time.Since(began).Seconds(), detail)
+		_, _ = fmt.Fprintf(out, "%-26s %-40s %5.1fs  %s\n", what, m.name, time.Since(began).Seconds(), detail)
 	}
 	if *list {
-		return
+		return 0
 	}
-	fmt.Printf("%d caught, %d of them by the time limit; %d survived, %d broken\n",
+	_, _ = fmt.Fprintf(out, "%d caught, %d of them by the time limit; %d survived, %d broken\n",
 		counts[caught]+counts[hung], counts[hung], counts[survived], counts[broken])
 	if ctx.Err() != nil || counts[survived]+counts[broken] > 0 || counts[caught]+counts[hung] == 0 {
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 // runner runs tests over the tree in the current folder.
 type runner struct {
 	limit   time.Duration
 	verbose bool
+	out     io.Writer
 	green   map[string]error // by the tests: why they fail without a bug; nil if they pass
 }
 
@@ -91,7 +100,7 @@ func (r *runner) run(ctx context.Context, m *mutant) (what outcome, detail strin
 	if err != nil {
 		return broken, err.Error()
 	}
-	defer os.RemoveAll(folder)
+	defer func() { _ = os.RemoveAll(folder) }()
 	overlay, err := writeOverlay(folder, files)
 	if err != nil {
 		return broken, err.Error()
@@ -139,7 +148,7 @@ func (r *runner) goTest(ctx context.Context, args []string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-vet=off", "-timeout=" + r.limit.String()}, args...)...)
 	out, err := cmd.CombinedOutput()
 	if r.verbose {
-		fmt.Printf("%s\n%s", strings.Join(cmd.Args, " "), out)
+		_, _ = fmt.Fprintf(r.out, "%s\n%s", strings.Join(cmd.Args, " "), out)
 	}
 	return string(out), err
 }

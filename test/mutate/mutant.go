@@ -55,7 +55,7 @@ func parse(file, text string) ([]mutant, error) {
 		name, first := strings.CutPrefix(line, "== ")
 		if first {
 			if piece != nil {
-				return nil, fmt.Errorf("%s: --- end is missing before this line", at)
+				return nil, fmt.Errorf("%s: the end of the last one is missing before this line", at)
 			}
 			all = append(all, mutant{name: strings.TrimSpace(name), at: at})
 			continue
@@ -74,7 +74,7 @@ func parse(file, text string) ([]mutant, error) {
 	}
 	for _, m := range all {
 		if m.says == "" || len(m.test) == 0 || len(m.edits) == 0 {
-			return nil, fmt.Errorf("%s: %s wants a sentence, test: and file:", m.at, m.name)
+			return nil, fmt.Errorf("%s: %s wants a sentence, tests and a file", m.at, m.name)
 		}
 	}
 	return all, nil

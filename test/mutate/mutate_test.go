@@ -44,10 +44,10 @@ func TestParse(t *testing.T) {
 		t.Errorf("got %+v", m)
 	}
 	for name, text := range map[string]string{
-		"end is missing at the end":   strings.Replace(good, "--- end\n", "", 1),
-		"end is missing before":       strings.Replace(good, "--- end\n", "== two\n", 1),
-		"wants a sentence":            strings.Replace(good, "test: ./a -run X\n", "", 1),
-		"\"--- new\" is out of place": strings.Replace(good, "--- old\n", "", 1),
+		"end is missing at the end":      strings.Replace(good, "--- end\n", "", 1),
+		"the last one is missing before": strings.Replace(good, "--- end\n", "== two\n", 1),
+		"wants a sentence":               strings.Replace(good, "test: ./a -run X\n", "", 1),
+		"\"--- new\" is out of place":    strings.Replace(good, "--- old\n", "", 1),
 	} {
 		if _, err := parse("f.txt", text); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: got %v", name, err)

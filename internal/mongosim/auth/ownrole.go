@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -28,7 +29,7 @@ func (m *Manager) powers(r Role) ([]privilege, bool) {
 		if !ok {
 			return nil, false
 		}
-		powers = append(powers[:len(powers):len(powers)], more...)
+		powers = append(slices.Clip(powers), more...)
 	}
 	return powers, true
 }

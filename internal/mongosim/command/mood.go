@@ -94,7 +94,7 @@ func (r *request) strike() error {
 		return nil
 	}
 	more := r.spec.name == "getMore"
-	switch r.mood.Kind {
+	switch r.mood.Kind { //nolint:exhaustive // All others strike elsewhere.
 	case mood.Refuse:
 		// An error ends the cursor, but for one that is in use.
 		if more && r.mood.Code != servererr.CursorInUse {

@@ -74,6 +74,7 @@ func needsRename(r *request) error {
 	}
 	// Within a database less is enough, but not to bring what one may not read to
 	// where one may (rename_collection_common.cpp).
+	//nolint:nilerr // A refusal decides, and is not what is answered.
 	if from.DB() == to.DB() && r.allowed("renameCollectionSameDB", from.DB(), "") == nil &&
 		(!over || r.allowed("dropCollection", to.DB(), to.Collection()) == nil) &&
 		(r.allowed("find", from.DB(), from.Collection()) == nil || r.allowed("find", to.DB(), to.Collection()) != nil) {

@@ -1,6 +1,10 @@
 package mood
 
-import "github.com/oplogrep/replicator/internal/servererr"
+import (
+	"slices"
+
+	"github.com/oplogrep/replicator/internal/servererr"
+)
 
 // Kind is what happens at a place.
 type Kind uint8
@@ -109,10 +113,5 @@ type Place struct {
 func (p *Place) statement() bool { return p.InTxn && !p.Ends }
 
 func (p *Place) is(names ...string) bool {
-	for _, name := range names {
-		if p.Command == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(names, p.Command)
 }

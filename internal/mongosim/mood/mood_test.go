@@ -49,7 +49,7 @@ func TestList(t *testing.T) {
 		if m.Where == "" || m.Answer == "" || m.Fact == "" || m.OneIn < 1 || m.Kind == 0 || m.at == nil {
 			t.Errorf("%s does not say all: %+v", m.Name, m)
 		}
-		if named := strings.Contains("Refuse Statement Unmet Shut Kill", m.Kind.String()); named != (m.Code != 0 && m.Text != "") {
+		if named := slices.Contains([]string{"Refuse", "Statement", "Unmet", "Shut", "Kill"}, m.Kind.String()); named != (m.Code != 0 && m.Text != "") {
 			t.Errorf("%s has code %d and text %q", m.Name, m.Code, m.Text)
 		}
 	}

@@ -163,7 +163,7 @@ func (t *Temper) Meet(p *Place, gentle bool) *Strike {
 		t.rest = Rest + Calm*t.errors
 		t.errors++
 	}
-	switch strike.Kind {
+	switch strike.Kind { //nolint:exhaustive // All others are for who asks.
 	case Drop:
 		t.era.Add(1)
 	case Elect:
