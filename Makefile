@@ -23,12 +23,12 @@ build: ## build the commands into bin/
 .PHONY: test
 test: corpus ## apply every recorded scenario, by name, then run all tests
 	@$(MAKE) -s skipped
-	$(GO) test ./...
+	$(GO) test -timeout 30m ./...
 
 .PHONY: race
 race: ## run all tests with the race detector, in random order
 	@$(MAKE) -s skipped
-	$(GO) test -race -shuffle=on ./...
+	$(GO) test -race -shuffle=on -timeout 30m ./...
 
 .PHONY: lint
 lint: $(TOOLS) ## run golangci-lint
