@@ -36,7 +36,7 @@ func TestCopiedRandom(t *testing.T) {
 	seen := map[string]int{}
 	seeds := uint64(100)
 	if race.Enabled {
-		seeds = 15
+		seeds = 4
 	}
 	for seed := range seeds {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestCopiedRandom(t *testing.T) {
 	}
 	t.Log(seen)
 	for _, what := range []string{"deferred", "built", "parked"} {
-		if seen[what] == 0 {
+		if seen[what] == 0 && !race.Enabled { // with it there are few seeds
 			t.Errorf("nothing was ever %s", what)
 		}
 	}
