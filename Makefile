@@ -97,7 +97,8 @@ mutate: ## plant known bugs, one at a time; a test has to notice each; MUTANTS=R
 	$(GO) run ./test/mutate -only '$(MUTANTS)'
 
 .PHONY: soak
-soak: mutate kills ## what is too slow for check: planted bugs, kills, long live runs on all dialects
+soak: mutate kills ## what is too slow for check: planted bugs, kills, moods, long live runs on all dialects
+	REPLICATOR_MOODS=all $(GO) test -count=3 -timeout 60m -run TestMoods ./pipeline
 	LIVE_SECONDS=300 LIVE_DIALECTS=all $(GO) test -count=1 -timeout 60m -run TestLive -v ./test/e2e
 
 .PHONY: vuln

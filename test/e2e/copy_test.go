@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/internal/mirrored"
+	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/internal/race"
 )
 
@@ -60,7 +61,7 @@ func TestCopyCorpus(t *testing.T) {
 func TestCopyCorpusInto(t *testing.T) {
 	seed := number(t, envCopySeed, 1)
 	eachProvider(t, []string{"7.0"}, func(t *testing.T, p provider) {
-		target := p.open(t, clusterOptions{name: "target", members: 1})
+		target := p.open(t, clusterOptions{name: "target", members: 1, moods: mongosim.NoMoods("an attempt that ends counts as a failure here")})
 		conn := connect(t, target.uriFor(admin))
 		major := majorOf(t, target)
 		if major < recordedMajor {
