@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/mongosim"
 )
 
 // A primary logs the trimming of a capped collection as deletes. Where clients

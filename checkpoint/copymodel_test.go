@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/mongosim"
 )
 
 // copyModel is what a link's copy has to be after any course of two processes.

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
 

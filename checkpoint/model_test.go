@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
 

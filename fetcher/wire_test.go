@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/mongosim"
-	"github.com/oplogrep/replicator/internal/mongosim/wire"
+	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/mongosim/wire"
 	"github.com/oplogrep/replicator/oplog"
 )
 

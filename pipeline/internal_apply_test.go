@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/internal/mdb"
-	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/mongosim"
 )
 
 // Whether the target applies deltas itself is tried out, not told by its version.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/internal/race"
+	"github.com/oplogrep/replicator/mongosim"
 )
 
 // played is how many scenarios TestMoods plays, chosen by chance.

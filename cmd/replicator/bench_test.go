@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/bench/result"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/mdb"
-	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/mongosim"
 )
 
 // TestBenchRefuses: what cannot be measured as it was asked for ends before anything is

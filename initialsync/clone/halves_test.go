@@ -6,9 +6,9 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim"
 )
 
 // TestHalves: a flush that is too large is written in halves. An end between them

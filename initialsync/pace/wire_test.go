@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mdb"
-	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/mongosim"
 )
 
 // TestWire asks servers over the network: one that shows pressure of several kinds, and

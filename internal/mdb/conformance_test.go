@@ -8,8 +8,8 @@ import (
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/mdb/mdbtest"
-	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/internal/mongotest"
+	"github.com/oplogrep/replicator/mongosim"
 )
 
 func TestConformance(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/mdb/mdbtest"
-	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/mongosim"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/mdb"
-	"github.com/oplogrep/replicator/internal/mongosim"
-	"github.com/oplogrep/replicator/internal/mongosim/fault"
+	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/mongosim/fault"
 )
 
 // A reply that takes long on a slow line is waited for as long as it goes on to come,

@@ -15,6 +15,6 @@
 // the source, which nobody writes to.
 //
 // It trusts the embedded sets to behave as servers do, which package
-// internal/mongosim/transcript looks after, and package compare to see every
+// mongosim/transcript looks after, and package compare to see every
 // difference.
 package mirrored

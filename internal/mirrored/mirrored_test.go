@@ -19,8 +19,8 @@ import (
 	"github.com/oplogrep/replicator/internal/corpus"
 	"github.com/oplogrep/replicator/internal/memstore"
 	"github.com/oplogrep/replicator/internal/mirrored"
-	"github.com/oplogrep/replicator/internal/mongosim"
-	"github.com/oplogrep/replicator/internal/mongosim/storage"
+	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/mongosim/storage"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

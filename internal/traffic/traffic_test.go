@@ -10,8 +10,8 @@ import (
 
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/mdb"
-	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/internal/traffic"
+	"github.com/oplogrep/replicator/mongosim"
 )
 
 // TestRun: every kind of work is done, a failover included, nothing comes up that

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/internal/mongotest"
+	"github.com/oplogrep/replicator/mongosim"
 )
 
 // cluster is a replica set that can be hurt, embedded or real. What a test does

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/internal/mirrored"
-	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/internal/race"
+	"github.com/oplogrep/replicator/mongosim"
 )
 
 // envCopySeeds is how many seeds TestCopyCorpus tries for each recording, envCopySeed

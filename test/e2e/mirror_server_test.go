@@ -11,8 +11,8 @@ import (
 	"github.com/oplogrep/replicator/internal/compare"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/mirrored"
-	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/internal/race"
+	"github.com/oplogrep/replicator/mongosim"
 )
 
 // recordedMajor is the version of the recordings.

@@ -16,9 +16,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"github.com/oplogrep/replicator/internal/mongosim"
-	"github.com/oplogrep/replicator/internal/mongosim/storage"
 	"github.com/oplogrep/replicator/internal/race"
+	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/mongosim/storage"
 	"github.com/oplogrep/replicator/oplog"
 )
 

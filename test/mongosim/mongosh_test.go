@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/mongosim"
 )
 
 // mongoshVersion is the shell that is fetched; it runs on Node 20 and later.

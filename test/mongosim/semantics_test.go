@@ -10,9 +10,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/mongosim"
-	"github.com/oplogrep/replicator/internal/mongosim/fault"
-	"github.com/oplogrep/replicator/internal/mongosim/wire"
+	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/mongosim/fault"
+	"github.com/oplogrep/replicator/mongosim/wire"
 )
 
 // update is one statement on one document.

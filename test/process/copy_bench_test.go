@@ -10,7 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/mongosim"
+	"github.com/oplogrep/replicator/mongosim"
 )
 
 // BenchmarkCopy is how long the program takes from its start until the target is

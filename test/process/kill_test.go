@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/oplogrep/replicator/internal/mongosim"
 	"github.com/oplogrep/replicator/internal/race"
+	"github.com/oplogrep/replicator/mongosim"
 )
 
 const (

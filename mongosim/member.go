@@ -1,0 +1,338 @@
+package mongosim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/bsonorder"
+	"github.com/oplogrep/replicator/internal/serverquery"
+	"github.com/oplogrep/replicator/mongosim/command"
+	"github.com/oplogrep/replicator/mongosim/fault"
+	"github.com/oplogrep/replicator/mongosim/repl"
+	"github.com/oplogrep/replicator/mongosim/storage"
+)
+
+// GitVersion is what buildInfo of an embedded set says, and of no other server.
+const GitVersion = command.GitVersion
+
+// ErrDown is the error of a call to a member that is not running.
+var ErrDown = errors.New("the member is down")
+
+// Member is one member of a Set. Its data outlives Kill and Stop, as a disk would.
+type Member struct {
+	set  *Set
+	id   int
+	opts MemberOptions
+	name string
+	port *port
+	// full and skew are what DiskFull and SkewClock set; removed what RemoveMember
+	// sets.
+	full atomic.Bool
+	skew atomic.Int64
+	// pressure is what SetPressure set; nil is none.
+	pressure atomic.Pointer[Pressure]
+	removed  atomic.Bool
+
+	// turn lets one start, stop or wipe at a time. It is taken before mu, and guards
+	// runs, which counts the starts: each has identifiers of its own.
+	turn sync.Mutex
+	runs int
+	// mu guards run, nil while the member is down, and store, the disk, which only
+	// Wipe replaces.
+	mu    sync.Mutex
+	run   *process
+	store *storage.Store
+}
+
+func newMember(set *Set, id int, opts MemberOptions) (*Member, error) {
+	m := &Member{set: set, id: id, opts: opts, name: "m" + strconv.Itoa(id)}
+	m.store = storage.New(m.storage())
+	if r := set.opts.Recording; r != nil {
+		if err := r.fill(m.store); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if m.port, err = reservePort(set.ctx); err != nil {
+		return nil, fmt.Errorf("mongosim: reserve a port for %s: %w", m.name, err)
+	}
+	return m, nil
+}
+
+// storage is what the member's disk is like.
+func (m *Member) storage() storage.Options {
+	return storage.Options{
+		OplogBytes: m.set.opts.OplogBytes, Full: m.full.Load,
+		Filter: func(expr bson.Raw, coll *bsonorder.Collator) (func(doc bson.Raw) bool, error) {
+			matcher, err := serverquery.Compile(expr, serverquery.Options{Collator: coll})
+			if err != nil {
+				return nil, err
+			}
+			return func(doc bson.Raw) bool {
+				match, err := matcher.Match(doc)
+				return err == nil && match
+			}, nil
+		},
+	}
+}
+
+// Host is the member's host:port in the set's configuration.
+func (m *Member) Host() string {
+	if m.opts.Name != "" {
+		return m.opts.Name
+	}
+	return m.port.addr
+}
+
+// Address is the host:port at which the member listens: Host, unless the member has a
+// name of its own.
+func (m *Member) Address() string { return m.port.addr }
+
+// ID is the member's number: its place in Set.Members, its _id in the set's
+// configuration, and what an Action calls it.
+func (m *Member) ID() int { return m.id }
+
+// Store is the member's data, for tests that look or write behind the server's
+// back. Wipe puts another one in its place.
+func (m *Member) Store() *storage.Store {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.store
+}
+
+// Start starts a member that is down, with the data that it has.
+func (m *Member) Start() error {
+	m.turn.Lock()
+	defer m.turn.Unlock()
+	if m.process() != nil {
+		return fmt.Errorf("mongosim: start %s: it is running", m.Host())
+	}
+	if m.set.ctx.Err() != nil {
+		return fmt.Errorf("mongosim: start %s: %w", m.Host(), ErrClosed)
+	}
+	m.runs++
+	p, err := m.newProcess()
+	if err != nil {
+		return fmt.Errorf("mongosim: start %s: %w", m.Host(), err)
+	}
+	m.mu.Lock()
+	m.run = p
+	m.mu.Unlock()
+	p.done.Go(func() {
+		if err := p.node.Run(p.ctx); err != nil && p.ctx.Err() == nil {
+			m.set.opts.Log.Error("member stopped", keyHost, m.Host(), keyError, err)
+		}
+	})
+	p.done.Go(func() { m.accept(p) })
+	p.done.Go(func() { m.expire(p) })
+	return nil
+}
+
+// Stop stops the member in order: a primary steps down first, and everything that
+// was written is kept. A member that is down is ErrDown.
+func (m *Member) Stop(ctx context.Context) error {
+	p := m.process()
+	if p == nil {
+		return fmt.Errorf("mongosim: stop %s: %w", m.Host(), ErrDown)
+	}
+	if v := p.node.View(); v.Writable && len(v.Members) > 1 {
+		timeout := m.set.opts.ElectionTimeout
+		if err := p.node.StepDown(ctx, timeout*2, timeout, true); err != nil && p.node.View().Writable {
+			return fmt.Errorf("mongosim: stop %s: %w", m.Host(), err)
+		}
+	}
+	m.turn.Lock()
+	defer m.turn.Unlock()
+	m.halt()
+	return nil
+}
+
+// Kill ends the member at once. What was not durable yet is lost, except what the
+// set has committed: that may have been part of a checkpoint. A member that is down
+// is ErrDown.
+func (m *Member) Kill() error {
+	m.turn.Lock()
+	defer m.turn.Unlock()
+	p := m.halt()
+	if p == nil {
+		return fmt.Errorf("mongosim: kill %s: %w", m.Host(), ErrDown)
+	}
+	durable := p.node.View().Durable
+	if durable.IsNull() {
+		return nil
+	}
+	err := m.Store().Write(func(w *storage.Writer) error {
+		to := durable.TS
+		if stable := w.Stable(); stable.After(to) {
+			to = stable
+		}
+		return w.RollbackTo(to)
+	})
+	if err != nil {
+		return fmt.Errorf("mongosim: kill %s: drop what was not durable: %w", m.Host(), err)
+	}
+	return nil
+}
+
+// Wipe empties the disk of a member that is down: when it is started again it
+// knows of no set, is told of it by the others, and copies everything anew.
+func (m *Member) Wipe() error {
+	m.turn.Lock()
+	defer m.turn.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.run != nil {
+		return fmt.Errorf("mongosim: wipe %s: it is running", m.Host())
+	}
+	if m.set.opts.Recording != nil {
+		return fmt.Errorf("mongosim: wipe %s: %w", m.Host(), errRecorded)
+	}
+	m.store = storage.New(m.storage())
+	return nil
+}
+
+// halt ends the run and waits until all of it has ended. Callers hold turn.
+func (m *Member) halt() *process {
+	m.mu.Lock()
+	p := m.run
+	m.run = nil
+	m.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	p.cancel(ErrDown)
+	_ = p.listener.Close()
+	p.done.Wait()
+	p.server.Close()
+	p.transport.close()
+	_ = m.Store().Write(func(w *storage.Writer) error { // which cannot fail
+		w.AbortAll()
+		return nil
+	})
+	return p
+}
+
+// retire halts a member for good and gives its port back.
+func (m *Member) retire() {
+	m.turn.Lock()
+	defer m.turn.Unlock()
+	m.halt()
+	m.port.release()
+}
+
+func (m *Member) process() *process {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.run
+}
+
+// enter returns the run for a call, which halt waits for: it must not reach the
+// store after that. The caller has to call done.Done, unless nothing is running.
+func (m *Member) enter() *process {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.run != nil {
+		m.run.done.Add(1)
+	}
+	return m.run
+}
+
+// node is the running node, ErrDown if there is none.
+func (m *Member) node() (*repl.Node, error) {
+	p := m.process()
+	if p == nil {
+		return nil, fmt.Errorf("%s: %w", m.Host(), ErrDown)
+	}
+	return p.node, nil
+}
+
+// View is what the member knows of the set; false while it is down.
+func (m *Member) View() (repl.View, bool) {
+	p := m.process()
+	if p == nil {
+		return repl.View{}, false
+	}
+	return p.node.View(), true
+}
+
+// Call runs a command on the member as an internal client. A refusal is a reply
+// with ok: 0.
+func (m *Member) Call(ctx context.Context, cmd bson.Raw) (bson.Raw, error) {
+	p := m.enter()
+	if p == nil {
+		return nil, fmt.Errorf("call %s: %w", m.Host(), ErrDown)
+	}
+	defer p.done.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(p.ctx, func() { cancel(ErrDown) })()
+	reply := p.server.Call(ctx, cmd)
+	if p.ctx.Err() != nil {
+		return nil, fmt.Errorf("call %s: %w", m.Host(), ErrDown)
+	}
+	return reply, nil
+}
+
+// Freeze stops all traffic of the member, as SIGSTOP would: connections stay open
+// and nothing is answered. Thaw lets it go on. Its own clock does not stop: a
+// frozen primary has stepped down when it is thawed after the election timeout.
+func (m *Member) Freeze() {
+	m.set.must(m.set.net.Set(m.name, fault.Any, fault.Fault{Kind: fault.Freeze}))
+}
+
+// Thaw ends Freeze.
+func (m *Member) Thaw() { m.set.net.Heal(m.name, fault.Any) }
+
+// FailCommand sets the fail point failCommand: spec has mode and data, as in
+// configureFailPoint.
+func (m *Member) FailCommand(ctx context.Context, spec bson.Raw) error {
+	if err := spec.Validate(); err != nil {
+		return fmt.Errorf("mongosim: set the fail point failCommand of %s: %w", m.Host(), err)
+	}
+	i, cmd := bsoncore.AppendDocumentStart(nil)
+	cmd = bsoncore.AppendStringElement(cmd, "configureFailPoint", "failCommand")
+	cmd = append(cmd, spec[4:len(spec)-1]...)
+	cmd = bsoncore.AppendStringElement(cmd, "$db", "admin")
+	cmd, err := bsoncore.AppendDocumentEnd(cmd, i)
+	if err != nil {
+		return fmt.Errorf("mongosim: set the fail point failCommand of %s: %w", m.Host(), err)
+	}
+	reply, err := m.Call(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	if ok, _ := reply.Lookup("ok").AsFloat64OK(); ok != 1 {
+		reason, _ := reply.Lookup("errmsg").StringValueOK()
+		code, _ := reply.Lookup("codeName").StringValueOK()
+		return fmt.Errorf("mongosim: set the fail point failCommand of %s: %s (%s)", m.Host(), reason, code)
+	}
+	return nil
+}
+
+// DiskFull makes every write of the member fail with OutOfDiskSpace, or ends that.
+func (m *Member) DiskFull(full bool) { m.full.Store(full) }
+
+// Pressure is what a member's serverStatus shows of its load.
+type Pressure = command.Pressure
+
+// SetPressure makes serverStatus of the member show load, for tools that watch it;
+// the zero value ends that. It outlives a restart.
+func (m *Member) SetPressure(p Pressure) {
+	m.pressure.Store(&p)
+	if run := m.process(); run != nil {
+		run.server.SetPressure(p)
+	}
+}
+
+// SkewClock moves the member's clock ahead of the machine's, or behind it.
+func (m *Member) SkewClock(by time.Duration) { m.skew.Store(int64(by)) }
+
+func (m *Member) now() time.Time { return time.Now().Add(time.Duration(m.skew.Load())) }

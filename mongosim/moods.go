@@ -1,0 +1,198 @@
+package mongosim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/oplogrep/replicator/mongosim/mood"
+)
+
+// The variables of the environment that tests take their moods from.
+const (
+	// envMoods is "all", "off", or names with commas between them: each as it is, with
+	// "=N", once in so many places, or with "-" before it, all but those.
+	envMoods = "REPLICATOR_MOODS"
+	// envSeed is the seed, a number.
+	envSeed = "REPLICATOR_SEED"
+)
+
+// program is the application name that the program gives itself.
+const program = "replicator"
+
+// Stage is the application name of a connection on which a test of one stage expects
+// of each call what it says: it meets only moods that are no errors. What an error
+// means is the pipeline's.
+const Stage = "replicator stage"
+
+// Moods say which of the answers that a real server gives seldom a set gives to the
+// program: see package mood, and docs/embedded-set.md for the list. The zero value
+// is all of them for [StartTest], but in benchmarks, and none for [Start].
+type Moods struct {
+	// All are all moods, also with Start.
+	All bool
+	// None, if not empty, is the reason why there are none.
+	None string
+	// Gentle, if not empty, is the reason why there are only those that are no errors.
+	Gentle string
+	// Without are moods that there are not, by name, each with the reason.
+	Without map[string]string
+	// Seed decides at which commands they occur; 0 is one by chance, or that of the
+	// environment.
+	Seed uint64
+	// OneIn, if not nil, are all the moods that there are, and how often they occur:
+	// at one in so many places.
+	OneIn map[string]int
+	// App is the application name of those who meet them, default that of the program.
+	App string
+}
+
+// NoMoods are the moods of a test that cannot have any, for this reason.
+func NoMoods(reason string) Moods { return Moods{None: reason} }
+
+// GentleMoods are those of a test that expects of each call what it says, for this
+// reason: only such as are no errors.
+func GentleMoods(reason string) Moods { return Moods{Gentle: reason} }
+
+// MoodsWithout are all moods but one, for this reason.
+func MoodsWithout(name, reason string) Moods {
+	return Moods{All: true, Without: map[string]string{name: reason}}
+}
+
+// But is m without one more mood, for this reason.
+func (m Moods) But(name, reason string) Moods {
+	without := maps.Clone(m.Without)
+	if without == nil {
+		without = map[string]string{}
+	}
+	without[name] = reason
+	m.Without = without
+	return m
+}
+
+// TestMoods are all moods, or those that the environment asks for: for sets that a
+// test does not start by StartTest.
+func TestMoods() (Moods, error) {
+	m := Moods{All: true}
+	err := m.fromEnvironment()
+	return m, err
+}
+
+// isZero tells whether nothing was said.
+func (m *Moods) isZero() bool {
+	return !m.All && m.None == "" && m.Gentle == "" && len(m.Without) == 0 && m.OneIn == nil
+}
+
+// fromEnvironment lets the environment decide over a test that has moods. Moods that
+// a test has chosen by their rate, it has.
+func (m *Moods) fromEnvironment() error {
+	if m.Seed == 0 {
+		m.Seed = rand.Uint64()
+		if text := os.Getenv(envSeed); text != "" {
+			n, err := strconv.ParseUint(text, 10, 64)
+			if err != nil {
+				return fmt.Errorf("mongosim: %s=%q: want a number", envSeed, text)
+			}
+			m.Seed = n
+		}
+	}
+	if m.None != "" || m.OneIn != nil {
+		return nil
+	}
+	switch text := os.Getenv(envMoods); text {
+	case "":
+	case "all":
+		m.All = true
+	case "off":
+		m.None = envMoods
+	default:
+		return m.choose(text)
+	}
+	return nil
+}
+
+// choose takes the moods that a text names.
+func (m *Moods) choose(text string) error {
+	for word := range strings.SplitSeq(text, ",") {
+		name, rate, given := strings.Cut(word, "=")
+		name, without := strings.CutPrefix(name, "-")
+		i := slices.Index(mood.Names(), name)
+		switch {
+		case i < 0:
+			return fmt.Errorf("mongosim: %s: no mood %q", envMoods, name)
+		case without:
+			*m = m.But(name, envMoods)
+			m.All = true
+			continue
+		case m.OneIn == nil:
+			m.OneIn = map[string]int{}
+		}
+		if m.OneIn[name] = mood.All()[i].OneIn; given {
+			n, err := strconv.Atoi(rate)
+			if err != nil {
+				return fmt.Errorf("mongosim: %s: %q is no rate", envMoods, word)
+			}
+			m.OneIn[name] = n
+		}
+	}
+	return nil
+}
+
+// temper makes what decides; nil is no moods at all.
+func (m *Moods) temper(elect func()) (*mood.Temper, error) {
+	if m.isZero() || m.None != "" {
+		return nil, nil //nolint:nilnil // a nil Temper has no moods
+	}
+	app := m.App
+	if app == "" {
+		app = program
+	}
+	cfg := mood.Config{
+		Seed: m.Seed, App: app, GentleApp: Stage, Gentle: m.Gentle != "", OneIn: m.OneIn,
+		Without: slices.Sorted(maps.Keys(m.Without)), Elect: elect,
+	}
+	if m.OneIn != nil {
+		cfg.Names = slices.Sorted(maps.Keys(m.OneIn))
+	}
+	t, err := mood.New(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("mongosim: %w", err)
+	}
+	return t, nil
+}
+
+// elect makes the primary step down, as a mood. That there is none just now, or that
+// nobody else can be elected, is the end of it.
+func (s *Set) elect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return
+	}
+	s.electing.Go(func() {
+		if err := s.StepDown(s.ctx); err != nil && !errors.Is(err, context.Canceled) {
+			s.opts.Log.Debug("no election", keyError, err)
+		}
+	})
+}
+
+// Moods says which moods have occurred so far, by name, and how often.
+func (s *Set) Moods() map[string]int { return s.temper.Struck() }
+
+// tell writes the seed and what has occurred to the log of a test that has failed.
+func (s *Set) tell(t TB) {
+	log, ok := t.(interface {
+		Failed() bool
+		Logf(format string, args ...any)
+	})
+	if !ok || s.temper == nil || !log.Failed() {
+		return
+	}
+	log.Logf("moods of %s: %s=%d; there were: %s", s.URI(), envSeed, s.opts.Moods.Seed, s.temper)
+}

@@ -1,0 +1,236 @@
+package mongosim
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/oplogrep/replicator/mongosim/opwrite"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Options say what set to start. The zero value is a set of one member that
+// speaks like a 5.0 server, without access control.
+type Options struct {
+	// Members is the number of members, 1 to 50, of which 7 may vote; default 1.
+	// With MemberOptions it is the number of those.
+	Members int
+	// MemberOptions describe each member; empty means Members ordinary ones.
+	MemberOptions []MemberOptions
+	// SetName is the set's name, default "rs0".
+	SetName string
+	// Dialect is the server version whose answers and oplog are given: "4.4",
+	// "5.0" (default), "6.0", "7.0" or "8.0".
+	Dialect string
+	// FCV is the feature compatibility version, default that of the dialect. The
+	// command setFeatureCompatibilityVersion changes the version that is shown, and
+	// logs that; the form of the log stays that of this one.
+	FCV string
+	// Seed decides everything random: election timeouts, UUIDs, jitter of links. See
+	// the package comment.
+	Seed int64
+	// OplogBytes is the size of each member's oplog, default 256 MiB.
+	OplogBytes int64
+	// HeartbeatInterval and ElectionTimeout are short by default, 100 ms and 1 s,
+	// so that tests are; a real set has 2 s and 10 s.
+	HeartbeatInterval, ElectionTimeout time.Duration
+	// JournalDelay is how long after its application an entry becomes durable.
+	JournalDelay time.Duration
+	// TransactionLifetime is after how long an open transaction is aborted, default
+	// 60 s as with the server.
+	TransactionLifetime time.Duration
+	// TTLInterval is how often a primary removes documents that have expired;
+	// default a minute, as a real one does. Negative means never.
+	TTLInterval time.Duration
+	// NoChaining makes every secondary read from the primary.
+	NoChaining bool
+	// WriteConcernModes are settings.getLastErrorModes: mode → tag → how many
+	// different values of the tag have to acknowledge.
+	WriteConcernModes map[string]map[string]int
+	// Recording makes the set, which must have one member, show a recorded log.
+	Recording *Recording
+	// Users switch access control on.
+	Users []User
+	// Keyfile, if set, is the password of the user __system, as a keyfile's content
+	// is. It switches access control on.
+	Keyfile string
+	// NoTestCommands takes away configureFailPoint and the like.
+	NoTestCommands bool
+	// NoInitiate leaves the members without a configuration, as freshly installed.
+	NoInitiate bool
+	// NewUUID, if set, gives the UUIDs of collections and index builds, in the order
+	// of their entries, instead of Seed. It is called by all members.
+	NewUUID func() oplog.UUID
+	// Moods are what the program is answered seldom; the zero value is none, but all
+	// of them with StartTest.
+	Moods Moods
+	// Log gets what the members do; nil discards it.
+	Log *slog.Logger
+}
+
+// MemberOptions describe one member of the set's configuration.
+type MemberOptions struct {
+	// NonVoting members have no vote (votes: 0) and must have NoPriority.
+	NonVoting bool
+	// Priority is the member's priority, default 1; NoPriority means 0.
+	Priority   float64
+	NoPriority bool
+	// Hidden members are not shown to clients; they need NoPriority.
+	Hidden bool
+	// Arbiter members vote and hold no data.
+	Arbiter bool
+	// NoIndexes is buildIndexes: false.
+	NoIndexes bool
+	// Delay is secondaryDelaySecs, in whole seconds.
+	Delay time.Duration
+	// Tags are the member's tags.
+	Tags map[string]string
+	// Name is the host:port that the configuration has for the member, where that is
+	// not the address at which it listens: as behind a tunnel or in containers, a client
+	// cannot connect to it. The members find each other all the same.
+	Name string
+}
+
+// User is a user with roles, such as {"readWrite", "app"} or {"root", "admin"}.
+type User struct {
+	Name, Password string
+	// DB is where the user authenticates, default "admin".
+	DB    string
+	Roles []Role
+}
+
+// Role is a built-in role on a database; createRole makes others.
+type Role struct{ Name, DB string }
+
+// dialects are the server versions that can be played, with the version that a
+// member reports.
+var dialects = map[string]string{
+	"4.4": "4.4.29", "5.0": "5.0.7", "6.0": "6.0.19", "7.0": "7.0.15", "8.0": "8.0.4",
+}
+
+// Dialects returns the server versions that can be played, sorted.
+func Dialects() []string { return slices.Sorted(maps.Keys(dialects)) }
+
+func (o *Options) setDefaults() {
+	if o.SetName == "" {
+		o.SetName = "rs0"
+	}
+	if o.Dialect == "" {
+		o.Dialect = "5.0"
+	}
+	if o.FCV == "" {
+		o.FCV = o.Dialect
+	}
+	if len(o.MemberOptions) == 0 {
+		o.MemberOptions = make([]MemberOptions, max(o.Members, 1))
+	}
+	if o.Members >= 0 {
+		o.Members = len(o.MemberOptions)
+	}
+	if o.HeartbeatInterval == 0 {
+		o.HeartbeatInterval = 100 * time.Millisecond
+	}
+	if o.ElectionTimeout == 0 {
+		o.ElectionTimeout = time.Second
+	}
+	if o.TransactionLifetime == 0 {
+		o.TransactionLifetime = time.Minute
+	}
+	if o.TTLInterval == 0 {
+		o.TTLInterval = time.Minute
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+var setName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+
+func (o *Options) validate() error {
+	var faults []error
+	if _, ok := dialects[o.Dialect]; !ok {
+		faults = append(faults, fmt.Errorf("mongosim: dialect %q is none of %v", o.Dialect, Dialects()))
+	}
+	if o.Members > 50 {
+		faults = append(faults, fmt.Errorf("mongosim: %d members; a set has at most 50", o.Members))
+	}
+	for name, d := range map[string]time.Duration{
+		"heartbeat interval": o.HeartbeatInterval, "election timeout": o.ElectionTimeout,
+	} {
+		if d < time.Millisecond {
+			faults = append(faults, fmt.Errorf("mongosim: %s %s is less than a millisecond", name, d))
+		}
+	}
+	if o.ElectionTimeout < o.HeartbeatInterval {
+		faults = append(faults, fmt.Errorf("mongosim: election timeout %s is shorter than the heartbeat interval %s", o.ElectionTimeout, o.HeartbeatInterval))
+	}
+	if o.TransactionLifetime < 0 {
+		faults = append(faults, fmt.Errorf("mongosim: transaction lifetime %s is below 0", o.TransactionLifetime))
+	}
+	if !setName.MatchString(o.SetName) {
+		faults = append(faults, fmt.Errorf("mongosim: set name %q is not made of letters, digits, ., - and _", o.SetName))
+	}
+	for _, u := range o.Users {
+		if u.Name == "" || u.Password == "" {
+			faults = append(faults, fmt.Errorf("mongosim: user %q needs a name and a password", u.Name))
+		}
+	}
+	if n := len(o.Keyfile); n > 0 && (n < 6 || n > 1024) {
+		faults = append(faults, fmt.Errorf("mongosim: keyfile of %d characters; a server takes 6 to 1024", n))
+	}
+	if o.JournalDelay < 0 {
+		faults = append(faults, fmt.Errorf("mongosim: journal delay %s is below 0", o.JournalDelay))
+	}
+	if o.OplogBytes < 0 {
+		faults = append(faults, fmt.Errorf("mongosim: oplog of %d bytes is below 0", o.OplogBytes))
+	}
+	if o.Recording != nil {
+		faults = append(faults, o.Recording.validate(o.Members))
+	}
+	if o.Members < 0 {
+		faults = append(faults, fmt.Errorf("mongosim: %d members is below 0", o.Members))
+	}
+	for i := range o.MemberOptions {
+		if err := o.MemberOptions[i].validate(); err != nil {
+			faults = append(faults, fmt.Errorf("mongosim: member %d: %w", i, err))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func (m *MemberOptions) validate() error {
+	var faults []error
+	if (m.Hidden || m.NonVoting || m.NoIndexes || m.Delay > 0) && !m.NoPriority {
+		faults = append(faults, errors.New("it is hidden, delayed, or without a vote or indexes, and so needs NoPriority"))
+	}
+	if m.NoPriority && m.Priority != 0 || m.Priority < 0 || m.Priority > 1000 {
+		faults = append(faults, fmt.Errorf("priority %g is not 0 to 1000, or NoPriority is set too", m.Priority))
+	}
+	if m.Arbiter && (m.NonVoting || m.Hidden || m.Delay > 0 || m.NoIndexes || len(m.Tags) > 0) {
+		faults = append(faults, errors.New("an arbiter has a vote, and no data to hide, delay, index or tag"))
+	}
+	if m.Delay < 0 || m.Delay%time.Second != 0 {
+		faults = append(faults, fmt.Errorf("delay %s is not a number of whole seconds", m.Delay))
+	}
+	return errors.Join(faults...)
+}
+
+// major is the dialect's major version.
+func (o *Options) major() int {
+	major, _, _ := strings.Cut(o.Dialect, ".")
+	n, err := strconv.Atoi(major)
+	if err != nil {
+		panic(fmt.Sprintf("mongosim: the dialect %q has no major version", o.Dialect))
+	}
+	return n
+}
+
+func (o *Options) dialect() opwrite.Dialect {
+	return opwrite.Dialect{Version: dialects[o.Dialect], FCV: o.FCV}
+}

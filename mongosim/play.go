@@ -1,0 +1,183 @@
+package mongosim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/mongosim/opwrite"
+	"github.com/oplogrep/replicator/mongosim/replay"
+	"github.com/oplogrep/replicator/mongosim/storage"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Recording makes a set of one member show a log that another set wrote. The
+// member's oplog begins with a no-op entry at First, and Member.Play brings the
+// recorded entries. Nothing else is logged: clients are refused to write.
+type Recording struct {
+	// First is the optime before the first recorded entry, so that who follows the
+	// log can begin exactly there. Its term is that of the entry after it.
+	First oplog.OpTime
+	// Collections are what the member has at First. Collections of config and admin
+	// that the recorded entries write to without creating them have to be among
+	// them. Views are documents of system.views.
+	Collections []StoredCollection
+	// Moving says that the documents were copied while writes went on, so that
+	// entries may meet data that is newer than they are.
+	Moving bool
+}
+
+// StoredCollection is a collection with its documents.
+type StoredCollection struct {
+	NS   oplog.Namespace
+	UUID oplog.UUID
+	// Options are those that listCollections shows.
+	Options bson.Raw
+	// Indexes are what listIndexes shows. The one on _id is made where it is
+	// missing, unless the collection is clustered or its options say otherwise.
+	Indexes []bson.Raw
+	// Documents are in natural order. Of two with one _id the last one counts.
+	Documents []bson.Raw
+}
+
+// errRecorded is what a member with a recording cannot do.
+var errRecorded = errors.New("its data is a recording")
+
+func (r *Recording) validate(members int) error {
+	var faults []error
+	if members != 1 {
+		faults = append(faults, fmt.Errorf("mongosim: a recording is played by a set of one member, not %d", members))
+	}
+	if r.First.TS.T == 0 || r.First.Term < 0 {
+		faults = append(faults, fmt.Errorf("mongosim: recording: a log cannot begin at %s", r.First))
+	}
+	return errors.Join(faults...)
+}
+
+// fill puts what the recording begins with into an empty store.
+func (r *Recording) fill(store *storage.Store) error {
+	return store.Write(func(w *storage.Writer) error {
+		u := w.Begin(bson.Timestamp{})
+		u.Relax() // a moving copy may break the rules of unique indexes
+		made := map[oplog.Namespace]bool{}
+		for i := range r.Collections {
+			c := &r.Collections[i]
+			made[c.NS] = true
+			if err := c.fill(u); err != nil {
+				u.Abort()
+				return fmt.Errorf("mongosim: recording: fill %s: %w", c.NS, err)
+			}
+		}
+		if ns := opwrite.TransactionsNS; !made[ns] {
+			// What every primary makes, and the applier writes to.
+			if err := u.Create(ns, oplog.UUID{0x72, 0x65, 0x63}, emptyDocument, storage.IDIndex(2, nil)); err != nil {
+				u.Abort()
+				return fmt.Errorf("mongosim: recording: make %s: %w", ns, err)
+			}
+		}
+		u.Commit(r.First.TS)
+		w.Append(r.noop(), r.First)
+		return nil
+	})
+}
+
+var emptyDocument = bson.Raw{5, 0, 0, 0, 0}
+
+// noop is the entry that the log begins with.
+func (r *Recording) noop() bson.Raw {
+	return marshal(bson.D{
+		{Key: "op", Value: "n"},
+		{Key: "ns", Value: ""},
+		{Key: "o", Value: bson.D{{Key: "msg", Value: "a recorded log begins"}}},
+		{Key: "ts", Value: r.First.TS},
+		{Key: "t", Value: r.First.Term},
+		{Key: "v", Value: int64(2)},
+		{Key: "wall", Value: bson.NewDateTimeFromTime(time.Unix(int64(r.First.TS.T), 0))},
+	})
+}
+
+func (c *StoredCollection) fill(u *storage.Unit) error {
+	id, clustered := c.idIndex()
+	if err := u.Create(c.NS, c.UUID, c.Options, id); err != nil {
+		return err
+	}
+	for _, doc := range c.Documents {
+		key, _ := rawbson.Lookup(doc, "_id")
+		coll, _ := u.View().ByUUID(c.UUID)
+		var err error
+		if old, ok := coll.Get(key.Raw()); ok {
+			err = u.Update(c.UUID, old.ID, doc)
+		} else {
+			_, err = u.Insert(c.UUID, doc)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, spec := range c.Indexes {
+		if name := indexName(spec); name == "_id_" || name == clustered {
+			continue
+		}
+		if err := u.AddIndex(c.UUID, spec, oplog.UUID{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// idIndex returns the spec of the index on _id, nil where there is to be none,
+// and the name of the clustered index, which comes from the options.
+func (c *StoredCollection) idIndex() (id bson.Raw, clustered string) {
+	for _, spec := range c.Indexes {
+		if e, ok := rawbson.Lookup(spec, "clustered"); ok && e.Truth() {
+			return nil, indexName(spec)
+		}
+		if indexName(spec) == "_id_" {
+			return spec, ""
+		}
+	}
+	if e, ok := rawbson.Lookup(c.Options, "clusteredIndex"); ok {
+		return nil, indexName(bson.Raw(e.Value))
+	}
+	if e, ok := rawbson.Lookup(c.Options, "autoIndexId"); ok && !e.Truth() {
+		return nil, ""
+	}
+	var collation bson.Raw
+	if e, ok := rawbson.Lookup(c.Options, "collation"); ok {
+		collation, _ = e.Document()
+	}
+	return storage.IDIndex(2, collation), ""
+}
+
+func indexName(spec bson.Raw) string {
+	e, _ := rawbson.Lookup(spec, "name")
+	name, _ := e.Text()
+	return name
+}
+
+// played is how a node applies the recording; nil without one.
+func (o *Options) played() *replay.Options {
+	if o.Recording == nil {
+		return nil
+	}
+	return &replay.Options{Tolerant: o.Recording.Moving, TrimCapped: o.dialect().TrimsCapped()}
+}
+
+// Play carries out recorded entries and appends them to the member's oplog as
+// they are; they count as committed at once. It needs Options.Recording, and the
+// entries in log order, in as many calls as one likes. An entry that cannot be
+// carried out is an error; those before it stay. The entries are copied.
+func (m *Member) Play(entries []bson.Raw) error {
+	p := m.enter()
+	if p == nil {
+		return fmt.Errorf("mongosim: play entries on %s: %w", m.Host(), ErrDown)
+	}
+	defer p.done.Done()
+	if err := p.node.Play(entries); err != nil {
+		return fmt.Errorf("mongosim: play entries on %s: %w", m.Host(), err)
+	}
+	return nil
+}

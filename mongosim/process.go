@@ -1,0 +1,162 @@
+package mongosim
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/command"
+	"github.com/oplogrep/replicator/mongosim/opwrite"
+	"github.com/oplogrep/replicator/mongosim/repl"
+	"github.com/oplogrep/replicator/mongosim/storage"
+	"github.com/oplogrep/replicator/mongosim/wire"
+)
+
+// noopInterval is after how long an idle primary writes an entry that changes
+// nothing, as the server's does: followers see that it is alive.
+const noopInterval = 10 * time.Second
+
+// Keys of log records.
+const (
+	keyMember = "member"
+	keyHost   = "host"
+	keyRemote = "remote"
+	keyError  = "error"
+)
+
+// process is one run of a member, from start to stop.
+type process struct {
+	ctx       context.Context //nolint:containedctx // the lifetime of the run, ended by stop
+	cancel    context.CancelCauseFunc
+	listener  net.Listener
+	node      *repl.Node
+	path      *opwrite.Path
+	server    *command.Server
+	done      sync.WaitGroup
+	transport *transport
+
+	// mu guards clients, the life of all client connections, and hangUp, which ends
+	// it.
+	mu      sync.Mutex
+	clients context.Context //nolint:containedctx // ended by a rollback or stop
+	hangUp  context.CancelCauseFunc
+}
+
+func (m *Member) newProcess() (_ *process, err error) {
+	p := &process{transport: &transport{from: m}}
+	p.ctx, p.cancel = context.WithCancelCause(m.set.ctx)
+	defer func() {
+		if err != nil {
+			p.cancel(err)
+		}
+	}()
+	p.clients, p.hangUp = context.WithCancelCause(p.ctx)
+	opts := &m.set.opts
+	log := opts.Log.With(keyMember, m.name)
+	p.node, err = repl.New(repl.Config{
+		Host: m.Host(), SetName: opts.SetName, Store: m.Store(), Dialect: opts.dialect(),
+		Transport: p.transport,
+		Clone:     func(ctx context.Context, host string) (*storage.Store, error) { return m.set.clone(ctx, m, host) },
+		Seed:      opts.Seed, Name: fmt.Sprintf("%s run %d", m.name, m.runs), Now: m.now, Log: log,
+		HeartbeatInterval: opts.HeartbeatInterval, ElectionTimeout: opts.ElectionTimeout, JournalDelay: opts.JournalDelay,
+		NoopInterval: noopInterval, Played: opts.played(),
+		Hooks: repl.Hooks{
+			SteppedUp:   func(term int64, prepared []opwrite.Prepared) { p.server.SteppedUp(term, prepared) },
+			SteppedDown: func() { p.server.SteppedDown() },
+			RollingBack: p.hangUpAll,
+			RolledBack:  func() { p.server.RolledBack() },
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.path, err = opwrite.New(opwrite.Config{
+		Store: m.Store(), Dialect: opts.dialect(), Host: m.Host(),
+		Term: p.node.WriteTerm, Now: m.now, NewUUID: m.set.newUUID, OnWrite: p.node.Wrote,
+		ClusterTime: func() bson.Timestamp { return p.server.ClusterTime() },
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.server, err = command.New(command.Config{
+		Host: m.Host(), Dialect: opts.dialect(), Store: m.Store(), Path: p.path, Node: p.node, Auth: m.set.auth,
+		Now: m.now, NewUUID: m.set.newUUID, Log: log, TestCommands: !opts.NoTestCommands,
+		TransactionLifetime: opts.TransactionLifetime, Seed: opts.Seed, Moods: m.set.temper,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if pressure := m.pressure.Load(); pressure != nil {
+		p.server.SetPressure(*pressure)
+	}
+	if p.listener, err = m.port.listen(p.ctx); err != nil {
+		p.server.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// errRollingBack is what the commands of clients are told when a rollback begins.
+var errRollingBack = servererr.New(servererr.InterruptedDueToReplStateChange, "operation was interrupted")
+
+// connected is the life of client connections that are made now.
+func (p *process) connected() context.Context {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.clients
+}
+
+// hangUpAll closes all connections of clients, as a rollback does.
+func (p *process) hangUpAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hangUp(errRollingBack)
+	p.clients, p.hangUp = context.WithCancelCause(p.ctx)
+}
+
+// expire removes expired documents now and then until the process ends.
+func (m *Member) expire(p *process) {
+	if m.set.opts.TTLInterval < 0 {
+		return
+	}
+	tick := time.NewTicker(m.set.opts.TTLInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-p.ctx.Done():
+			return
+		}
+		// A primary that has stepped down meanwhile leaves the rest to the next one.
+		if _, err := p.server.RemoveExpired(p.ctx); err != nil && p.ctx.Err() == nil {
+			m.set.opts.Log.Debug("expired documents stay", keyHost, m.Host(), keyError, err)
+		}
+	}
+}
+
+// accept serves clients until the listener is closed.
+func (m *Member) accept(p *process) {
+	for {
+		conn, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.done.Go(func() { m.serve(p, conn) })
+	}
+}
+
+// serve answers one client. How a connection ended is the client's business.
+func (m *Member) serve(p *process, conn net.Conn) {
+	hurt := m.set.net.Conn(m.name, clientName, conn)
+	defer hurt.Close() //nolint:errcheck // Serve has closed it, or nobody is there any more
+	c := p.server.NewConn(conn.RemoteAddr().String())
+	defer p.server.CloseConn(c)
+	if err := wire.Serve(p.connected(), hurt, p.server.Handler(c)); err != nil && p.ctx.Err() == nil {
+		m.set.opts.Log.Debug("connection ended", keyHost, m.Host(), keyRemote, c.Remote, keyError, err)
+	}
+}

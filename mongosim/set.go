@@ -1,0 +1,398 @@
+package mongosim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/oplogrep/replicator/mongosim/auth"
+	"github.com/oplogrep/replicator/mongosim/command"
+	"github.com/oplogrep/replicator/mongosim/fault"
+	"github.com/oplogrep/replicator/mongosim/mood"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+var (
+	// ErrNoPrimary is returned when no member is primary, or became it in time.
+	ErrNoPrimary = errors.New("no primary")
+	// ErrClosed is the error of a call to a set that was closed.
+	ErrClosed = errors.New("the set was closed")
+)
+
+// Client is the name of everything outside of the set in links: Cut(Client, 0)
+// cuts the clients of member 0 off.
+const Client = -1
+
+// clientName is what links call the clients.
+const clientName = fault.Client
+
+// Set is a running replica set. It is safe for concurrent use.
+type Set struct {
+	opts Options
+	net  *fault.Network
+	// auth is nil without access control.
+	auth   command.Authorizer
+	cancel context.CancelCauseFunc
+	ctx    context.Context //nolint:containedctx // the lifetime of all members, ended by Close
+
+	// changing lets one AddMember or RemoveMember at a time; Close takes it too.
+	changing sync.Mutex
+	// members is replaced, never changed: see Members.
+	members atomic.Pointer[[]*Member]
+
+	// temper decides which moods there are; nil is none. electing are the step-downs
+	// that it has asked for.
+	temper   *mood.Temper
+	electing sync.WaitGroup
+
+	// mu guards rng, from which UUIDs and seeds come.
+	mu  sync.Mutex
+	rng *rand.Rand
+}
+
+// TB is what StartTest needs of a test.
+type TB interface {
+	// Helper marks the caller as a helper.
+	Helper()
+	// Cleanup registers f for the end of the test.
+	Cleanup(f func())
+	// Fatalf ends the test.
+	Fatalf(format string, args ...any)
+	// Context is done just before the functions of Cleanup are called.
+	Context() context.Context
+}
+
+// StartTest starts a set for a test and closes it when the test ends. Without
+// Options.Moods it has all of them; a test that fails shows the seed.
+func StartTest(t TB, opts Options) *Set {
+	t.Helper()
+	// A benchmark measures what a set does when it does what it is told.
+	_, measures := t.(interface{ Loop() bool })
+	if opts.Moods.isZero() && !measures {
+		opts.Moods.All = true
+	}
+	if !opts.Moods.isZero() {
+		if err := opts.Moods.fromEnvironment(); err != nil {
+			t.Fatalf("start the embedded set: %v", err)
+		}
+	}
+	set, err := Start(t.Context(), opts)
+	if err != nil {
+		t.Fatalf("start the embedded set: %v", err)
+	}
+	t.Cleanup(func() {
+		set.tell(t)
+		set.Close()
+	})
+	return set
+}
+
+// Start starts the members on loopback ports, initiates the set and waits for its
+// first primary. The set lives until Close, not until ctx is done.
+func Start(ctx context.Context, opts Options) (*Set, error) {
+	opts.setDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	set := &Set{
+		opts: opts,
+		net:  fault.NewNetwork(uint64(opts.Seed)),
+		rng:  rand.New(rand.NewPCG(uint64(opts.Seed), 0x5e7)),
+	}
+	var err error
+	if set.temper, err = opts.Moods.temper(set.elect); err != nil {
+		return nil, err
+	}
+	if len(opts.Users) > 0 || opts.Keyfile != "" {
+		if set.auth, err = opts.authorizer(); err != nil {
+			return nil, err
+		}
+	}
+	set.ctx, set.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	set.members.Store(&[]*Member{})
+	for _, m := range opts.MemberOptions {
+		if _, err := set.newMember(m); err != nil {
+			set.Close()
+			return nil, err
+		}
+	}
+	for _, m := range set.Members() {
+		if err := m.Start(); err != nil {
+			set.Close()
+			return nil, err
+		}
+	}
+	if opts.NoInitiate {
+		return set, nil
+	}
+	if err := set.initiate(ctx); err != nil {
+		set.Close()
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+			err = fmt.Errorf("%w: %w", err, cause)
+		}
+		return nil, err
+	}
+	return set, nil
+}
+
+// authorizer knows the users of the options; all members share it.
+func (o *Options) authorizer() (command.Authorizer, error) {
+	users := make([]auth.User, 0, len(o.Users))
+	for _, u := range o.Users {
+		user := auth.User{Name: u.Name, Password: u.Password, DB: u.db()}
+		for _, r := range u.Roles {
+			user.Roles = append(user.Roles, auth.Role{Name: r.Name, DB: r.DB})
+		}
+		users = append(users, user)
+	}
+	manager, err := auth.New(auth.Config{Users: users, Keyfile: o.Keyfile, Seed: o.Seed, Major: o.major()})
+	if err != nil {
+		return nil, fmt.Errorf("mongosim: users: %w", err)
+	}
+	return manager, nil
+}
+
+// Close stops every member and waits until all of it has ended. Closing again does
+// nothing.
+func (s *Set) Close() {
+	s.mu.Lock()
+	s.cancel(ErrClosed) // no election begins after that
+	s.mu.Unlock()
+	s.electing.Wait()
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	for _, m := range s.Members() {
+		m.retire()
+	}
+}
+
+// URI is the connection string of the whole set, of the members that clients may
+// know of; with access control, without a user: see URIFor.
+func (s *Set) URI() string { return s.uri(nil) }
+
+// URIFor is the connection string for a user of Options.Users.
+func (s *Set) URIFor(name string) string {
+	for _, u := range s.opts.Users {
+		if u.Name == name {
+			return s.uri(&u)
+		}
+	}
+	panic(fmt.Sprintf("mongosim: no user %q in Options.Users", name))
+}
+
+func (s *Set) uri(u *User) string {
+	var hosts []string
+	for _, m := range s.Members() {
+		if !m.opts.Arbiter && !m.opts.Hidden && !m.removed.Load() {
+			hosts = append(hosts, m.Host())
+		}
+	}
+	login, query := "", url.Values{"replicaSet": {s.opts.SetName}}
+	if u != nil {
+		login = url.UserPassword(u.Name, u.Password).String() + "@"
+		query.Set("authSource", u.db())
+	}
+	return "mongodb://" + login + strings.Join(hosts, ",") + "/?" + query.Encode()
+}
+
+func (u *User) db() string {
+	if u.DB == "" {
+		return "admin"
+	}
+	return u.DB
+}
+
+// Members returns all members, by ID: those of Options.MemberOptions in their
+// order, then those that were added. One that was removed keeps its place.
+func (s *Set) Members() []*Member { return *s.members.Load() }
+
+// Member returns one member. It panics if there is none with this ID.
+func (s *Set) Member(id int) *Member {
+	all := s.Members()
+	if id < 0 || id >= len(all) {
+		panic(fmt.Sprintf("mongosim: no member %d; they are 0 to %d", id, len(all)-1))
+	}
+	return all[id]
+}
+
+// Primary returns the member that accepts writes in the highest term, nil if none
+// does just now.
+func (s *Set) Primary() *Member {
+	var primary *Member
+	term := int64(-1)
+	for _, m := range s.Members() {
+		if v, ok := m.View(); ok && v.Writable && v.Term > term {
+			primary, term = m, v.Term
+		}
+	}
+	return primary
+}
+
+// AwaitPrimary waits until a member accepts writes.
+func (s *Set) AwaitPrimary(ctx context.Context) (*Member, error) {
+	var primary *Member
+	err := s.await(ctx, "a primary", func() bool { primary = s.Primary(); return primary != nil })
+	return primary, err
+}
+
+// AwaitReady waits until every running member is primary, secondary or arbiter.
+func (s *Set) AwaitReady(ctx context.Context) error {
+	return s.await(ctx, "all members", func() bool {
+		for _, m := range s.Members() {
+			if !m.removed.Load() && !m.ready() {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// AwaitSynced waits until every running data-bearing member that is not delayed
+// has applied what the primary has applied by now, and knows it to be committed.
+func (s *Set) AwaitSynced(ctx context.Context) error {
+	primary, err := s.AwaitPrimary(ctx)
+	if err != nil {
+		return err
+	}
+	v, ok := primary.View()
+	if !ok {
+		return fmt.Errorf("mongosim: wait for members of %s: %w", s.opts.SetName, ErrNoPrimary)
+	}
+	goal := v.Applied
+	return s.await(ctx, "members at "+goal.String(), func() bool {
+		for _, m := range s.Members() {
+			v, ok := m.View()
+			if ok && !m.removed.Load() && !m.opts.Arbiter && m.opts.Delay == 0 && (v.Applied.Before(goal) || v.Committed.Before(goal)) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// await waits for a condition that any member's change may bring about.
+func (s *Set) await(ctx context.Context, what string, done func() bool) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			err := context.Cause(ctx)
+			if s.Primary() == nil {
+				err = fmt.Errorf("%w: %w", ErrNoPrimary, err)
+			}
+			return fmt.Errorf("mongosim: wait for %s of %s: %w", what, s.opts.SetName, err)
+		case <-s.ctx.Done():
+			return fmt.Errorf("mongosim: wait for %s of %s: %w", what, s.opts.SetName, ErrClosed)
+		}
+	}
+	return nil
+}
+
+// StepDown makes the primary step down and waits for another primary, or for the
+// same one again in a set of one.
+func (s *Set) StepDown(ctx context.Context) error {
+	old, err := s.AwaitPrimary(ctx)
+	if err != nil {
+		return err
+	}
+	node, err := old.node()
+	if err != nil {
+		return fmt.Errorf("mongosim: step down: %w", err)
+	}
+	term := node.View().Term
+	if err := node.StepDown(ctx, s.opts.ElectionTimeout*2, s.opts.ElectionTimeout, true); err != nil {
+		return fmt.Errorf("mongosim: step down %s: %w", old.Host(), err)
+	}
+	return s.await(ctx, "a primary after a step-down", func() bool {
+		p := s.Primary()
+		if p == nil {
+			return false
+		}
+		now, ok := p.View()
+		return ok && now.Term > term
+	})
+}
+
+// Cut separates two members, or a member from the clients: connections break and
+// no new ones are made. It panics if there is no such link.
+func (s *Set) Cut(a, b int) { s.must(s.Fault(a, b, fault.Fault{Kind: fault.Cut})) }
+
+// Fault puts conditions on the link between a and b, in place of those that it
+// has; their directions are as seen from a.
+func (s *Set) Fault(a, b int, faults ...fault.Fault) error {
+	from, to, err := s.link(a, b)
+	if err != nil {
+		return err
+	}
+	if err := s.net.Set(from, to, faults...); err != nil {
+		return fmt.Errorf("mongosim: link %s to %s: %w", from, to, err)
+	}
+	return nil
+}
+
+// link names two different ends.
+func (s *Set) link(a, b int) (from, to string, err error) {
+	if a == b {
+		return "", "", fmt.Errorf("mongosim: link %d to %d: it has one end only", a, b)
+	}
+	names := [2]string{clientName, clientName}
+	for i, id := range [2]int{a, b} {
+		switch all := s.Members(); {
+		case id == Client:
+		case id < 0 || id >= len(all):
+			return "", "", fmt.Errorf("mongosim: link %d to %d: no member %d", a, b, id)
+		default:
+			names[i] = all[id].name
+		}
+	}
+	return names[0], names[1], nil
+}
+
+// must is for faults that are written here, on ends that the caller knows.
+func (s *Set) must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// Heal ends every condition of the link between two ends. It panics if there is no
+// such link.
+func (s *Set) Heal(a, b int) {
+	from, to, err := s.link(a, b)
+	s.must(err)
+	s.net.Heal(from, to)
+}
+
+// HealAll ends every condition of every link.
+func (s *Set) HealAll() { s.net.HealAll() }
+
+// newUUID makes a UUID of version 4 from the seed, or asks Options.NewUUID.
+func (s *Set) newUUID() (u oplog.UUID) {
+	if s.opts.NewUUID != nil {
+		return s.opts.NewUUID()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range u {
+		u[i] = byte(s.rng.Uint32())
+	}
+	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
+	return u
+}
+
+func (s *Set) byHost(host string) *Member {
+	for _, m := range s.Members() {
+		if m.Host() == host {
+			return m
+		}
+	}
+	return nil
+}
