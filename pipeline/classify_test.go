@@ -135,18 +135,45 @@ func TestOnMember(t *testing.T) {
 // The table of errors is made of the rules, so that it says what is done.
 func TestErrorTable(t *testing.T) {
 	var b strings.Builder
-	b.WriteString(`# What becomes of an error
+	b.WriteString(`# Errors
 
-Every error of a running link is given to one function, ` + "`pipeline.Classify`" + `, which tries these rules in order; the first
-that fits decides. This table is made of them (` + "`go test ./pipeline -run TestErrorTable -rewrite`" + `).
+## When a link has ended
 
-- **retry**: a new attempt begins, after a pause that grows up to 30 s. It raises the link's term, reads the lanes and
-  reads the log again from the checkpoint: nothing is lost, nothing applied twice.
-- **new source**: the member that is read is left, and another one is chosen; it is not chosen again for the time given.
-- **resync**, **exit**: the run ends with the exit code given. Nothing behind the checkpoint counts as applied.
+Read the exit code, then the last line of the log: it says what failed, on what, and what to do.
 
-A refused login ends a run only before it holds the link for the first time. A server that cannot read its users just now
-refuses them as well: later on a member that does so is left for another one, and an attempt is made again.
+| code | what happened | what to do |
+|---|---|---|
+| 5 | Another process runs this link now. | Do not restart: that would take the link back. Make sure that only one process is started. |
+| 6 | The oplog alone cannot bring the target up to date. | Copy again: a new ` + "`--link`" + ` with ` + "`--drop-existing`" + `. First give the source a larger oplog. |
+| 7 | The target differs from what the link wrote to it. | Find out what else writes to the target. The message names the collection, the ` + "`_id`" + ` and the entry. |
+| 8 | A server cannot be reached, or refuses the login or a privilege. | Fix that, then start the link again. See [privileges.md](privileges.md). |
+| 9 | A startup check failed, or the link cannot run with these settings or this spool. | Do what the ` + "`FAIL`" + ` lines, or the message, say. |
+| 10 | The link was stopped before it had applied everything it had read. | Start it again: it resumes from its checkpoint. |
+| 11 | The source has an entry or a document that cannot be applied. | Look for a newer release, or do what the message says. |
+| 1 | Any other error, such as a full disk under ` + "`--spill-dir`" + `. | Do what the message says and start it again; if it makes no sense, report it. |
+
+All codes are in [exit-codes.md](exit-codes.md). Whatever the code, the checkpoint in the target says exactly what was
+applied, and the next start resumes there.
+
+## When a link keeps retrying
+
+Errors that can pass (elections, lost connections, timeouts, conflicts) do not end a link. It logs them and begins a
+new attempt. ` + "`reason` and `lastError` in `GET /status`" + ` say what it waits for; ` + "`/healthz`" + ` is 503 after a minute
+or two without progress. Restarting the process does not help; repairing what the reason names does.
+
+## Rules
+
+One function, ` + "`pipeline.Classify`" + `, maps every error of a running link to an action. It tries these rules in order, and the
+first that matches decides. (` + "`go test ./pipeline -run TestErrorTable -rewrite`" + ` generates this page from them.)
+
+- **retry**: a new attempt begins, after a pause of at most 30 s. It raises the link's term, reads the lanes, and reads
+  the oplog again from the checkpoint, so nothing is lost and nothing is applied twice.
+- **new source**: the link stops reading from this member and chooses another one. It does not choose this member again
+  for the time given.
+- **resync**, **exit**: the run ends with the exit code given. Only what the checkpoint covers counts as applied.
+
+A refused login ends a run only before its first attempt. Later the link tries another member, or begins a new attempt: a
+server that cannot read its users (during a rollback, an initial sync or a shutdown) refuses valid logins as well.
 
 | what | action | code | what to do |
 |---|---|---|---|
@@ -182,10 +209,10 @@ refuses them as well: later on a member that does so is left for another one, an
 // writeKinds writes what each kind of a server's refusal means, wherever it is met.
 func writeKinds(b *strings.Builder) {
 	b.WriteString(`
-## Refusals of a server
+## Server error codes
 
-What a server refuses has a code, and each code is of one kind (` + "`internal/servererr/kind.go`" + `); a code that is not known
-is judged by its labels. All else is decided by the kind alone, so that one refusal means the same wherever it is met.
+Each error code of a server has one kind (` + "`internal/servererr/kind.go`" + `); a code that is not listed is judged by its
+error labels. The kind alone decides what is done, so a code means the same wherever it occurs.
 
 | kind | a flush | a command of the log | a link's own documents | the run | codes |
 |---|---|---|---|---|---|
