@@ -251,7 +251,12 @@ func TestStatusHasTheServersFields(t *testing.T) {
 				s = c.node(h)
 			}
 		}
-		c.until("the secondary has a source", func() bool { return s.View().Source != "" })
+		// Both fields are left out while there is nothing to say, as by the server's
+		// topology_coordinator.cpp; the source may be known before the primary is.
+		c.until("the secondary has a source and knows the primary", func() bool {
+			v := s.View()
+			return v.Source != "" && v.Primary >= 0
+		})
 		beat, err := s.Heartbeat(p.beatTo())
 		if err != nil {
 			t.Fatal(err)
