@@ -35,14 +35,14 @@ func inTransactions() []Mood {
 			Name: "write-conflict", Where: "a statement of a transaction", Answer: "112 WriteConflict, transient",
 			OneIn: 250, Kind: Refuse, Code: servererr.WriteConflict,
 			Text: "WriteConflict error: this operation conflicted with another operation. Please retry your operation or multi-document transaction.",
-			Fact: "recorded; also what the cache rolls back to make room is one, reads too (write_conflict_exception.h)",
+			Fact: "recorded; also when the cache rolls back a transaction to make room, reads included (write_conflict_exception.h)",
 			at:   (*Place).statement,
 		},
 		{
 			Name: "stale-catalog", Where: "a statement of a transaction", Answer: "246 SnapshotUnavailable, transient",
 			OneIn: 400, Kind: Refuse, Code: servererr.SnapshotUnavailable,
 			Text: "Unable to read from a snapshot due to pending collection catalog changes; please retry the operation. Snapshot timestamp is Timestamp(1616747877, 51). Collection minimum is Timestamp(1616747878, 5)",
-			Fact: "a collection that was made or changed after the snapshot; seen in the field from 4.0 to 7.0",
+			Fact: "a collection that was created or changed after the snapshot; seen in the field from 4.0 to 7.0",
 			at:   (*Place).statement,
 		},
 		{
@@ -53,15 +53,15 @@ func inTransactions() []Mood {
 			at:   func(p *Place) bool { return p.Snapshot && !p.Ends },
 		},
 		{
-			Name: "txn-gone", Where: "a transaction that was begun by an earlier command", Answer: "251 NoSuchTransaction, transient",
+			Name: "txn-gone", Where: "a transaction that an earlier command began", Answer: "251 NoSuchTransaction, transient",
 			OneIn: 400, Kind: Abort,
-			Fact: "killSessions, the lifetime limit and room in the cache abort a transaction between two statements; transaction_participant.cpp",
+			Fact: "killSessions, the lifetime limit or cache pressure aborts a transaction between two statements; transaction_participant.cpp",
 			at:   func(p *Place) bool { return p.InTxn && !p.Starts && p.Command != "abortTransaction" },
 		},
 		{
 			Name: "txn-expired", Where: "a statement of a transaction, or its commit", Answer: "290 TransactionExceededLifetimeLimitSeconds, without a label",
 			OneIn: 600, Kind: Refuse, Code: servererr.TransactionExceededLifetimeLimitSeconds, Text: killed,
-			Fact: "transactionLifetimeLimitSeconds; the code is no retriable one, so that error_labels.cpp gives no label",
+			Fact: "transactionLifetimeLimitSeconds; error_labels.cpp does not label this code as transient",
 			at:   func(p *Place) bool { return p.InTxn && !p.Starts && p.Command != "abortTransaction" },
 		},
 		{
@@ -85,25 +85,25 @@ func ofOperations() []Mood {
 		{
 			Name: "killed-by-step-down", Where: "any command on a primary", Answer: "11602 InterruptedDueToReplStateChange, with topologyVersion",
 			OneIn: 500, Kind: Refuse, Code: servererr.InterruptedDueToReplStateChange, Text: killed,
-			Fact: "an attempt to step down that does not succeed kills the operations first; replication_coordinator_impl.cpp",
+			Fact: "a step-down attempt kills operations even if it then fails; replication_coordinator_impl.cpp",
 			at:   func(p *Place) bool { return p.Primary },
 		},
 		{
 			Name: "not-primary", Where: "a write on a primary", Answer: "10107 NotWritablePrimary, with topologyVersion",
 			OneIn: 500, Kind: Refuse, Code: servererr.NotWritablePrimary, Text: "not primary",
-			Fact: "as long as such an attempt goes on, no writes are accepted; replication_coordinator_impl.cpp",
+			Fact: "writes are refused during such an attempt; replication_coordinator_impl.cpp",
 			at:   func(p *Place) bool { return p.Primary && p.Writes && !p.Local },
 		},
 		{
 			Name: "recovering", Where: "a read on a secondary", Answer: "13436 NotPrimaryOrSecondary, with topologyVersion",
 			OneIn: 400, Kind: Refuse, Code: servererr.NotPrimaryOrSecondary, Text: "node is recovering",
-			Fact: "maintenance mode, and a member that is too far behind",
+			Fact: "maintenance mode, or a member that lags too far",
 			at:   func(p *Place) bool { return !p.Primary && p.Reads },
 		},
 		{
 			Name: "shutdown", Where: "any command", Answer: "11600 InterruptedAtShutdown, then the connection is closed",
 			OneIn: 800, Kind: Shut, Code: servererr.InterruptedAtShutdown, Text: "interrupted at shutdown",
-			Fact: "a member that is started again at once",
+			Fact: "a member that is restarted at once",
 			at:   func(*Place) bool { return true },
 		},
 		{
@@ -116,13 +116,13 @@ func ofOperations() []Mood {
 			Name: "no-committed-snapshot", Where: "a read with read concern majority", Answer: "134 ReadConcernMajorityNotAvailableYet",
 			OneIn: 400, Kind: Refuse, Code: servererr.ReadConcernMajorityNotAvailableYet,
 			Text: "Read concern majority reads are currently not possible.",
-			Fact: "a member that was started a moment ago",
+			Fact: "a member that has just started",
 			at:   func(p *Place) bool { return p.ReadMajority && !p.InTxn },
 		},
 		{
-			Name: "out-of-time", Where: "a command with maxTimeMS, but getMore", Answer: "50 MaxTimeMSExpired",
+			Name: "out-of-time", Where: "a command with maxTimeMS, except getMore", Answer: "50 MaxTimeMSExpired",
 			OneIn: 300, Kind: Refuse, Code: servererr.MaxTimeMSExpired, Text: "operation exceeded time limit",
-			Fact: "a member with too much to do",
+			Fact: "an overloaded member",
 			at:   func(p *Place) bool { return p.Limited && p.Command != "getMore" },
 		},
 		{
@@ -136,7 +136,7 @@ func ofOperations() []Mood {
 			Name: "too-busy", Where: "a write outside of transactions", Answer: "365 TemporarilyUnavailable, as a write error of the first statement",
 			Since: [2]int{6, 0}, OneIn: 150, Kind: Statement, Code: servererr.TemporarilyUnavailable,
 			Text: "Operation was rolled back as it could not fit in the cache: retries exhausted",
-			Fact: "temporarilyUnavailableMaxRetries, new in 6.0; write_ops_exec.cpp makes a write error of what is no interruption",
+			Fact: "temporarilyUnavailableMaxRetries, new in 6.0; write_ops_exec.cpp reports it as a write error",
 			at: func(p *Place) bool {
 				return !p.InTxn && !p.Local && p.is("insert", "update", "delete", "findAndModify")
 			},
@@ -153,7 +153,7 @@ func ofConcerns() []Mood {
 		{
 			Name: "slow-majority", Where: "a write that waits for the majority", Answer: "a late reply",
 			OneIn: 25, Kind: Slow,
-			Fact: "members that are far away, or slow disks",
+			Fact: "distant members, or slow disks",
 			at:   waits,
 		},
 		{
@@ -187,21 +187,21 @@ func ofCursors() []Mood {
 	more := func(p *Place) bool { return p.Command == "getMore" }
 	return []Mood{
 		{
-			Name: "short-batch", Where: "a reply with a batch", Answer: "a few documents, the rest comes with the next getMore",
+			Name: "short-batch", Where: "a reply with a batch", Answer: "a few documents; the rest comes with the next getMore",
 			OneIn: 6, Kind: Short,
-			Fact: "batchSize is an upper bound; a tailing cursor is given what is visible at the moment",
+			Fact: "batchSize is an upper bound; a tailing cursor returns what is visible at the moment",
 			at:   func(p *Place) bool { return p.Batch },
 		},
 		{
-			Name: "early-return", Where: "a getMore that waits for data", Answer: "an empty batch before the time is over",
+			Name: "early-return", Where: "a getMore that waits for data", Answer: "an empty batch before the time is up",
 			OneIn: 6, Kind: Early,
-			Fact: "the commit point moved, or what woke the wait is not in the result",
+			Fact: "the commit point advanced, or the insert that ended the wait does not match",
 			at:   more,
 		},
 		{
 			Name: "cursor-gone", Where: "getMore", Answer: "43 CursorNotFound",
 			OneIn: 200, Kind: Forget,
-			Fact: "recorded; killCursors, a session that was killed, a member that was started again",
+			Fact: "recorded; killCursors, a killed session, a restarted member",
 			at:   more,
 		},
 		{
@@ -211,7 +211,7 @@ func ofCursors() []Mood {
 			at:   more,
 		},
 		{
-			Name: "cursor-in-use", Where: "getMore on another connection than the command before it", Answer: "143 CursorInUse",
+			Name: "cursor-in-use", Where: "getMore on another connection than the previous command", Answer: "143 CursorInUse",
 			OneIn: 20, Kind: Refuse, Code: servererr.CursorInUse, Text: "cursor is already in use",
 			Fact: "the server has not noticed yet that the other connection is gone; cursor_manager.cpp",
 			at:   func(p *Place) bool { return p.Command == "getMore" && p.Moved },
@@ -225,14 +225,14 @@ func ofCommands() []Mood {
 			Name: "build-aborted", Where: "createIndexes", Answer: "276 IndexBuildAborted",
 			OneIn: 10, Kind: Refuse, Code: servererr.IndexBuildAborted,
 			Text: "Index build aborted: 7c1dc0a9-5f0c-4b34-8f0e-3a5b4d8f2a11 :: caused by :: collMod command",
-			Fact: "a command that does not go with a build aborts it, since 4.4; index_builds_coordinator.cpp",
+			Fact: "a conflicting command aborts the build, since 4.4; index_builds_coordinator.cpp",
 			at:   func(p *Place) bool { return p.Command == "createIndexes" && !p.InTxn },
 		},
 		{
 			Name: "build-in-the-way", Where: "collMod, renameCollection", Answer: "12587 BackgroundOperationInProgressForNamespace",
 			OneIn: 8, Kind: Refuse, Code: servererr.BackgroundOperationInProgressForNamespace,
 			Text: "cannot perform operation: an index build is currently running for collection",
-			Fact: "an index that somebody else builds; index_builds_coordinator.cpp",
+			Fact: "another client builds an index; index_builds_coordinator.cpp",
 			at:   func(p *Place) bool { return p.is("collMod", "renameCollection") },
 		},
 	}
@@ -242,20 +242,20 @@ func ofConnections() []Mood {
 	every := func(*Place) bool { return true }
 	return []Mood{
 		{
-			Name: "reply-lost", Where: "any command", Answer: "the work is done, the connection closed",
+			Name: "reply-lost", Where: "any command", Answer: "the command is executed, then the connection is closed",
 			OneIn: 300, Kind: Lose, Fact: "the network", at: every,
 		},
 		{
-			Name: "hang-up", Where: "any command", Answer: "the connection is closed, nothing done",
+			Name: "hang-up", Where: "any command", Answer: "the connection is closed, nothing is executed",
 			OneIn: 500, Kind: HangUp, Fact: "the network", at: every,
 		},
 		{
-			Name: "connections-dropped", Where: "any command", Answer: "each connection that there is by now is closed at its next command",
-			OneIn: 1000, Kind: Drop, Fact: "a firewall or a load balancer that forgets", at: every,
+			Name: "connections-dropped", Where: "any command", Answer: "each connection that is open now is closed at its next command",
+			OneIn: 1000, Kind: Drop, Fact: "a firewall or load balancer that drops idle connections", at: every,
 		},
 		{
 			Name: "election", Where: "a command on the primary of a set in which others can be elected", Answer: "the primary steps down, another is elected",
-			OneIn: 1000, Most: 1, Kind: Elect, Fact: "maintenance, and members that do not hear of each other in time",
+			OneIn: 1000, Most: 1, Kind: Elect, Fact: "maintenance, or members that miss heartbeats",
 			at: func(p *Place) bool { return p.Primary && p.Several },
 		},
 	}
