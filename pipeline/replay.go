@@ -116,6 +116,7 @@ func (p *Pipeline) commands(hold *checkpoint.Hold, cat *catalog.Catalog, placed 
 	return ddl.New(ddl.Config{
 		Target: p.target, Fence: hold, Catalog: cat, Scope: p.names(), Names: p.cfg.allNames, MetaDB: p.cfg.MetaDB, Link: p.cfg.heldLink,
 		UniqueIndexes: p.cfg.UniqueIndexes, Placed: placed, Observer: p.cfg.Observer, Late: p.late,
+		Shared: p.cfg.part || len(p.resyncs.out) > 0,
 	})
 }
 

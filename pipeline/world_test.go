@@ -295,8 +295,20 @@ func (w *world) caughtUp(l *link) error {
 	})
 }
 
-// equal compares the sets; both are at rest.
+// equal compares the sets; both are at rest. A link that found out by itself that it has
+// to copy a collection again is waited for.
 func (w *world) equal(l *link) (string, error) {
+	err := w.until("nothing to be left out", func() bool {
+		select {
+		case <-l.done:
+			return true
+		default:
+		}
+		return !slices.ContainsFunc(l.p.Snapshot().LeftOut, func(out checkpoint.LeftOut) bool { return out.Failed == "" })
+	})
+	if err != nil {
+		return "", err
+	}
 	held, err := ddl.Held(w.t.Context(), w.target.conn, "replicator", l.linkName)
 	if err != nil {
 		return "", err

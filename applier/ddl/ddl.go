@@ -60,6 +60,9 @@ type Config struct {
 	// all views, may be of a later time. A collection that is missing is one that
 	// the source had dropped before it could be copied: the log drops it too.
 	Placed bool
+	// Shared says that others change collections of the same databases of the target at
+	// the same time, each its own: what belongs to a whole database is left as it is.
+	Shared bool
 	// Observer is told what was done; nil is fine.
 	Observer event.Observer
 }

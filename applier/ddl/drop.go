@@ -2,6 +2,7 @@ package ddl
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -135,29 +136,32 @@ func (s *step) dropViews(ctx context.Context, db string) error {
 	return s.dropDefinitions(ctx, db)
 }
 
-// dropDefinitions removes the collection that views are defined in, where no view
-// and no time series is left in a database of the target.
+// dropDefinitions removes the collection that views are defined in, where nothing is
+// defined in it any more: in a database of the target that may have views of others,
+// which the catalog here need not know. What else makes views at this moment would lose
+// them, so nothing is removed where it is known to be at work.
 func (s *step) dropDefinitions(ctx context.Context, db string) error {
+	if s.cfg.Shared {
+		return nil
+	}
 	for _, to := range s.cfg.Scope.TargetDBs(db) {
 		ns := oplog.NewNamespace(to, "system.views")
 		if err := s.cfg.Catalog.Refresh(ctx, ns); err != nil {
 			return err
 		}
-		all, err := s.cfg.Catalog.Database(ctx, to)
+		_, there, err := s.cfg.Catalog.Get(ctx, ns)
 		if err != nil {
 			return err
 		}
-		there, inUse := false, false
-		for _, coll := range all {
-			there = there || coll.NS == ns
-			inUse = inUse || coll.Type != catalog.TypeCollection
-		}
-		if !there || inUse {
+		if !there {
 			continue
 		}
-		err = s.dropNow(ctx, ns)
+		empty, err := s.isEmpty(ctx, ns)
+		if err == nil && empty {
+			err = s.dropNow(ctx, ns)
+		}
 		if code := codeOf(err); code == servererr.Unauthorized || code == servererr.IllegalOperation {
-			// It is empty, and nobody's data.
+			// It is empty, or what is in it is not ours.
 			s.cfg.Observer.Tell(DefinitionsLeft{OpTime: s.op.OpTime, NS: ns, Err: err})
 			continue
 		}
@@ -166,6 +170,16 @@ func (s *step) dropDefinitions(ctx context.Context, db string) error {
 		}
 	}
 	return nil
+}
+
+// isEmpty looks whether a collection of the target has no document now.
+func (s *step) isEmpty(ctx context.Context, ns oplog.Namespace) (bool, error) {
+	cmd := command("find", ns.Collection()).AppendInt32("limit", 1).AppendBoolean("singleBatch", true)
+	docs, err := catalog.ReadAll(ctx, s.sight, ns.DB(), bson.Raw(cmd.Build()))
+	if err != nil {
+		return false, fmt.Errorf("look whether %s is empty: %w", ns, err)
+	}
+	return len(docs) == 0, nil
 }
 
 // dropDatabase removes what is left on the target of a database of the source.

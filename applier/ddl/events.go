@@ -163,7 +163,8 @@ func (ViewInvalid) Message() string { return "view is invalid at the source and 
 // Level implements event.Event.
 func (ViewInvalid) Level() slog.Level { return slog.LevelWarn }
 
-// DefinitionsLeft is an empty system.views that the target did not let go.
+// DefinitionsLeft is a system.views that is of no use any more, and that the target did
+// not let go, or not show.
 type DefinitionsLeft struct {
 	OpTime oplog.OpTime
 	NS     oplog.Namespace
@@ -177,7 +178,7 @@ func (e DefinitionsLeft) LogValue() slog.Value {
 }
 
 // Message implements event.Event.
-func (DefinitionsLeft) Message() string { return "empty collection of view definitions left" }
+func (DefinitionsLeft) Message() string { return "collection of view definitions left" }
 
 // Level implements event.Event.
 func (DefinitionsLeft) Level() slog.Level { return slog.LevelInfo }

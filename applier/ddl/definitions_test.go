@@ -1,0 +1,65 @@
+package ddl_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/scope"
+)
+
+// TestDefinitions drops a database whose views are all gone.
+func TestDefinitions(t *testing.T) {
+	t.Parallel()
+	unauthorized := func(command string) func(call.Command) error {
+		return func(cmd call.Command) error {
+			elems, err := cmd.Body.Elements()
+			if name, _ := elems[0].Value().StringValueOK(); err == nil && elems[0].Key() == command && name == "system.views" {
+				return &servererr.Error{Code: servererr.Unauthorized}
+			}
+			return nil
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		shared bool
+		before func(call.Command) error
+		left   bool
+		told   bool
+	}{
+		{name: "removed"},
+		// The other one may be about to make a view, and nothing would tell.
+		{name: "left to others", shared: true, left: true},
+		{name: "not let go", before: unauthorized("drop"), left: true, told: true},
+		{name: "not shown", before: unauthorized("find"), left: true, told: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
+			b.cfg.Shared = tt.shared
+			b.restart(t)
+			b.must(t, "db", `{"create": "a"}`)
+			b.must(t, "db", `{"create": "v", "viewOn": "a", "pipeline": []}`)
+			b.must(t, "db", `{"drop": "v"}`)
+			b.before = tt.before
+			for _, line := range []string{`c db.$cmd {"drop": "a"}`, `c db.$cmd {"dropDatabase": 1}`} {
+				if err := b.exec.Apply(t.Context(), b.operation(t, line), ddl.Once); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.before = nil
+			docs, err := catalog.List(t.Context(), b, "db", "system.views")
+			if err != nil || len(docs) == 1 != tt.left {
+				t.Errorf("there is %v, %v", docs, err)
+			}
+			told := slices.ContainsFunc(b.events, func(e event.Event) bool { _, is := e.(ddl.DefinitionsLeft); return is })
+			if told != tt.told {
+				t.Errorf("told: %t", told)
+			}
+		})
+	}
+}
