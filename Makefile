@@ -17,7 +17,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: build
-build: ## build the commands into bin/
+build: ## build the programs into bin/: replicator, replicator-lab
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/...
 
 .PHONY: test
@@ -44,20 +44,20 @@ check: format vet lint tidy-diff fix-diff race vuln ## every check, in order of 
 
 .PHONY: demo
 demo: build ## mirror one embedded set into another, live, through failovers; compare
-	bin/replicator demo
+	bin/replicator-lab demo
 
 .PHONY: corpus
 corpus: build ## apply, replay and mirror the recordings under CORPUS=DIR, three lines per scenario
-	bin/replicator corpus "$(CORPUS)"
+	bin/replicator-lab corpus "$(CORPUS)"
 
 .PHONY: bench
 bench: build ## measure what there are goals for, in minutes: a table, bin/bench.json, bin/bench-report/
-	bin/replicator bench goals --json bin/bench.json
-	bin/replicator bench report bin/bench.json --out bin/bench-report
+	bin/replicator-lab bench goals --json bin/bench.json
+	bin/replicator-lab bench report bin/bench.json --out bin/bench-report
 
 .PHONY: bench-compare
 bench-compare: ## hold bin/bench.json to bench/results/baseline.json: allocations and ratios, not times
-	bin/replicator bench compare bench/results/baseline.json bin/bench.json
+	bin/replicator-lab bench compare bench/results/baseline.json bin/bench.json
 
 .PHONY: microbench
 microbench: ## run the benchmarks of single functions; BENCH=REGEXP picks some

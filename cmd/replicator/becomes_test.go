@@ -23,6 +23,7 @@ import (
 	"github.com/alecthomas/kong"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/preflight"
@@ -283,7 +284,7 @@ func testNames(t *testing.T) map[string]bool {
 // command parses a command line of run.
 func command(t *testing.T, args ...string) *kong.Context {
 	t.Helper()
-	parser, err := kong.New(&cli{}, kong.ExplicitGroups(groups), numbers(), kong.Resolvers(newSettings(nil)), kong.Bind(newSettings(nil)))
+	parser, err := kong.New(&commands{}, kong.ExplicitGroups(groups), cli.Numbers(), kong.Resolvers(newSettings(nil)), kong.Bind(newSettings(nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +307,7 @@ func fields(t *testing.T, args ...string) map[string]string {
 		t.Fatalf("%q: %v", args, err)
 	}
 	var all becomes
-	v := c.voice(output{&bytes.Buffer{}, &bytes.Buffer{}})
+	v := c.voice(cli.Output{Results: &bytes.Buffer{}, Complaints: &bytes.Buffer{}})
 	all.Run.JSON, all.Run.Debug, all.Run.Progress = v.asJSON, v.log.Enabled(t.Context(), slog.LevelDebug), v.copy.mode
 	all.Run.DrainTimeout = drainTime(t, c)
 	all.Preflight = c.preflight(p, nil, nil)

@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 )
@@ -45,13 +46,13 @@ func TestRunCopies(t *testing.T) {
 
 	args, spool := copies(t, source, target, "--max-ops-per-second=300", "--flush-docs=50")
 	code, stdout, stderr := invoke(t, nil, append([]string{"run", "--log-format=text"}, args...)...)
-	if want := "FAIL target data: where the link will write there is a collection: shop.old. Drop what is there, or say --drop-existing"; code != exitCheck || !strings.Contains(stderr, want) {
+	if want := "FAIL target data: where the link will write there is a collection: shop.old. Drop what is there, or say --drop-existing"; code != cli.ExitCheck || !strings.Contains(stderr, want) {
 		t.Fatalf("code %d, want %q in\n%s%s", code, want, stdout, stderr)
 	}
 	args = append(args, "--drop-existing")
 	code, stdout, _ = invoke(t, nil, append([]string{"run", "--check"}, args...)...)
 	for _, want := range []string{"OK   source data: 2 databases will be copied: crm, shop", "WARN target data: a collection will be dropped before the copy: shop.old", "OK   spool: " + filepath.Join(spool, "test") + " has room for"} {
-		if code != exitOK || !strings.Contains(stdout, want) {
+		if code != cli.ExitOK || !strings.Contains(stdout, want) {
 			t.Errorf("code %d, want %q in\n%s", code, want, stdout)
 		}
 	}
@@ -73,16 +74,16 @@ func TestRunCopies(t *testing.T) {
 	}
 	on := []string{"--target=" + target.URI()}
 	code, stdout, _ = invoke(t, nil, append([]string{"links"}, on...)...)
-	if code != exitOK || !regexp.MustCompile(`not consistent: copying, [01] of 2 collections done\n`).MatchString(stdout) {
+	if code != cli.ExitOK || !regexp.MustCompile(`not consistent: copying, [01] of 2 collections done\n`).MatchString(stdout) {
 		t.Errorf("code %d, %s", code, stdout)
 	}
 	code, stdout, stderr = invoke(t, nil, append([]string{"run", "--check"}, args...)...)
-	if want := regexp.MustCompile(`OK   link: "test" goes on with its copy of 127.0.0.1:\d+, begun \S+Z: phase copying, [01] of 2 collections are done\n`); code != exitOK || !want.MatchString(stdout) {
+	if want := regexp.MustCompile(`OK   link: "test" goes on with its copy of 127.0.0.1:\d+, begun \S+Z: phase copying, [01] of 2 collections are done\n`); code != cli.ExitOK || !want.MatchString(stdout) {
 		t.Errorf("code %d, want %s in\n%s%s", code, want, stdout, stderr)
 	}
 
 	l = startLink(t, args...)
-	if code, _, stderr := invoke(t, nil, append([]string{"throttle", "--link=test", "--max-ops-per-second=0"}, on...)...); code != exitOK {
+	if code, _, stderr := invoke(t, nil, append([]string{"throttle", "--link=test", "--max-ops-per-second=0"}, on...)...); code != cli.ExitOK {
 		t.Errorf("code %d, %s", code, stderr)
 	}
 	insert(t, source, "shop", "late", bson.D{{Key: "_id", Value: 1}})
@@ -93,7 +94,7 @@ func TestRunCopies(t *testing.T) {
 		t.Errorf("%d and %d documents were copied", n, m)
 	}
 	code, stdout, _ = invoke(t, nil, append([]string{"links"}, on...)...)
-	if code != exitOK || strings.Contains(stdout, "not consistent") {
+	if code != cli.ExitOK || strings.Contains(stdout, "not consistent") {
 		t.Errorf("code %d, %s", code, stdout)
 	}
 
@@ -103,14 +104,14 @@ func TestRunCopies(t *testing.T) {
 	again.see("shop.a is being copied")
 	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: "new"}})
 	again.see("shop.a is the same as the source's again")
-	if code := again.end(); code != exitOK {
+	if code := again.end(); code != cli.ExitOK {
 		t.Errorf("code %d", code)
 	}
 	if n := countDocs(t, target, "shop", "a"); n != 3001 {
 		t.Errorf("%d documents after it was copied again", n)
 	}
 	l.drain()
-	if code := l.end(); code != exitOK {
+	if code := l.end(); code != cli.ExitOK {
 		t.Fatalf("code %d\n%s", code, &l.log)
 	}
 }

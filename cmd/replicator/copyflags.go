@@ -8,23 +8,24 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/pipeline"
 )
 
 // copyFlags are the settings of the copy that a link begins with.
 type copyFlags struct {
-	DropExisting     bool   `help:"Drop what the target has where the copy goes. Otherwise a target that has something there is refused."`
-	CloneReadConcern string `default:"majority" enum:"majority,local" help:"Copy what a majority of the source has (majority), or what the member has (local), which is begun anew if that is rolled back."`
-	CloneWorkers     int    `default:"8" help:"Collections, or parts of large ones, that are copied at a time. No more than there are writers."`
-	RangeBytes       size   `default:"512MiB" help:"Size of a part of a large collection that is copied by itself."`
-	Indexes          string `default:"after" enum:"after,before" help:"Build indexes after the documents are there, or before."`
-	IndexWorkers     int    `default:"2" help:"Collections on which indexes are built at a time."`
+	DropExisting     bool     `help:"Drop what the target has where the copy goes. Otherwise a target that has something there is refused."`
+	CloneReadConcern string   `default:"majority" enum:"majority,local" help:"Copy what a majority of the source has (majority), or what the member has (local), which is begun anew if that is rolled back."`
+	CloneWorkers     int      `default:"8" help:"Collections, or parts of large ones, that are copied at a time. No more than there are writers."`
+	RangeBytes       cli.Size `default:"512MiB" help:"Size of a part of a large collection that is copied by itself."`
+	Indexes          string   `default:"after" enum:"after,before" help:"Build indexes after the documents are there, or before."`
+	IndexWorkers     int      `default:"2" help:"Collections on which indexes are built at a time."`
 
-	SpoolDir   string `placeholder:"DIR" help:"Where the log goes that cannot be applied yet: a folder in it for each link. Default: replicator/spool in the user's folder for caches."`
-	SpoolBytes size   `default:"64GiB" help:"Budget for that on disk. If it is used up, reading waits."`
-	SpoolFree  size   `default:"1GiB" help:"What stays free on that disk."`
+	SpoolDir   string   `placeholder:"DIR" help:"Where the log goes that cannot be applied yet: a folder in it for each link. Default: replicator/spool in the user's folder for caches."`
+	SpoolBytes cli.Size `default:"64GiB" help:"Budget for that on disk. If it is used up, reading waits."`
+	SpoolFree  cli.Size `default:"1GiB" help:"What stays free on that disk."`
 
-	MaxBytesPerSecond size          `default:"0" placeholder:"SIZE" help:"Copy no faster. 0: no limit. replicator throttle changes it while the link runs."`
+	MaxBytesPerSecond cli.Size      `default:"0" placeholder:"SIZE" help:"Copy no faster. 0: no limit. replicator throttle changes it while the link runs."`
 	MaxOpsPerSecond   int64         `default:"0" placeholder:"N" help:"The same, in documents."`
 	SourceWait        time.Duration `default:"24h" help:"How long the member that is copied may be away before another one is copied from the start."`
 }
@@ -86,7 +87,7 @@ const leastSpeed = 1 << 10
 // checkSpeed refuses a limit with which nothing would ever be copied.
 func checkSpeed(n int64) error {
 	if n > 0 && n < leastSpeed {
-		return fmt.Errorf("--max-bytes-per-second: %d bytes is less than %s: put the unit behind the number, as in %[1]dMiB; or say 0 for no limit", n, size(leastSpeed))
+		return fmt.Errorf("--max-bytes-per-second: %d bytes is less than %s: put the unit behind the number, as in %[1]dMiB; or say 0 for no limit", n, cli.Size(leastSpeed))
 	}
 	return nil
 }

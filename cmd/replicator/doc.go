@@ -7,8 +7,9 @@
 //	replicator links --target URI
 //	replicator oplog --source URI | FILE.bson
 //	replicator member add|remove --source URI --host NAME:PORT
-//	replicator corpus [DIR]
-//	replicator demo
+//
+// What is not for production is another program, replicator-lab: this one links no
+// embedded replica set, nothing that draws charts and nothing that reads profiles.
 //
 // This package reads settings, connects, makes the startup checks and hands over
 // to package pipeline, which runs the link and says what an error means:

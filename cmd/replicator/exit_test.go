@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/oplogrep/replicator/applier"
-	"github.com/oplogrep/replicator/bench"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/corpus"
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
@@ -26,6 +23,8 @@ import (
 // expected, a hint.
 func TestErrorsAreExplained(t *testing.T) {
 	some := errors.New("some")
+	done, stop := context.WithCancelCause(t.Context())
+	stop(nil)
 	failed := func(denied ...bool) error {
 		e := &preflight.FailedError{}
 		for _, d := range denied {
@@ -37,17 +36,10 @@ func TestErrorsAreExplained(t *testing.T) {
 		err  error
 		code int
 	}{
-		"usage":              {usageError{some}, 2},
-		"workload's file":    {benchInputError{some}, 3},
-		"results":            {benchFileError{some}, 3},
-		"worse":              {worseError{some}, 4},
-		"databases there":    {&bench.ExistsError{}, 9},
-		"databases left":     {stoppedError{&bench.LeftError{Err: some}}, 1},
-		"recording":          {&corpus.FileError{File: "f", Err: some}, 3},
+		"usage":              {cli.Usage(some), 2},
 		"file of entries":    {&logFileError{"f", 3, some}, 3},
 		"file missing":       {&logFileError{"f", -1, fs.ErrNotExist}, 3},
-		"verification":       {failedError{some}, 4},
-		"stopped":            {stoppedError{some}, 1},
+		"stopped":            {cli.Stopped(done, some), 1},
 		"fenced":             {checkpoint.ErrFenced, 5},
 		"other source":       {checkpoint.ErrOtherSource, 6},
 		"stale":              {&syncsource.TooStaleError{}, 6},
@@ -61,54 +53,22 @@ func TestErrorsAreExplained(t *testing.T) {
 		"not allowed":        {&servererr.Error{Code: servererr.Unauthorized}, 8},
 		"privileges missing": {failed(true, true), 8},
 		"checks failed":      {failed(true, false), 9},
-		"address taken":      {listenError{some}, 9},
+		"address taken":      {listenError(some), 9},
 		"other settings":     {pipeline.ErrSettings, 9},
 		"not drained":        {pipeline.ErrStopped, 10},
 		"unknown entry":      {&oplog.EntryError{Err: oplog.ErrUnknownOp}, 11},
 		"unexpected":         {some, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, err := range []error{tt.err, fmt.Errorf("on the way: %w", tt.err), loggedError{tt.err}} {
-				if got := exitCode(err); got != tt.code {
-					t.Errorf("%v: got %d, want %d", err, got, tt.code)
+			for _, err := range []error{tt.err, fmt.Errorf("on the way: %w", tt.err), cli.Logged(tt.err)} {
+				code, hint := explain(err)
+				if code != tt.code {
+					t.Errorf("%v: got %d, want %d", err, code, tt.code)
 				}
-				if hintOf(err) == "" {
+				if hint == "" {
 					t.Errorf("%v: no hint", err)
 				}
 			}
 		})
-	}
-}
-
-// The codes are fixed, and scripts depend on them: this holds the numbers and
-// the page that promises them.
-func TestExitCodesAreThoseOfThePage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/exit-codes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for code, meaning := range map[int]struct {
-		got  int
-		says string
-	}{
-		0:  {exitOK, "Done"},
-		1:  {exitUnexpected, "An error that no other code stands for"},
-		2:  {exitUsage, "The command line is wrong"},
-		3:  {exitBadInput, "The input is bad"},
-		4:  {exitFailed, "A verification failed"},
-		5:  {pipeline.ExitFenced, "Another process has taken over"},
-		6:  {pipeline.ExitResync, "The link cannot continue from its checkpoint"},
-		7:  {pipeline.ExitDiverged, "The target differs from what the link wrote"},
-		8:  {exitConnect, "A server cannot be reached"},
-		9:  {exitCheck, "A startup check failed"},
-		10: {pipeline.ExitNotDrained, "Stopped before everything"},
-		11: {pipeline.ExitUnsupported, "The source's oplog has an entry"},
-	} {
-		if meaning.got != code {
-			t.Errorf("%q is %d, and must stay %d", meaning.says, meaning.got, code)
-		}
-		if row := fmt.Sprintf("| %d | %s", code, meaning.says); !strings.Contains(string(page), row) {
-			t.Errorf("the page has no row that begins with %q", row)
-		}
 	}
 }

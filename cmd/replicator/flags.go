@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
@@ -90,14 +91,14 @@ type runFlags struct {
 
 	copyFlags `group:"Copy"`
 
-	Transactions  string `group:"Writing" default:"atomic" enum:"atomic,relaxed" help:"Apply the source's transactions as a whole (atomic), or as ordinary writes (relaxed)."`
-	OnDivergence  string `group:"Writing" default:"stop" enum:"stop,report" help:"Where the target is not what was left there: stop, or report it and go on."`
-	UniqueIndexes string `group:"Writing" default:"relaxed" enum:"relaxed,serialized" help:"Build unique indexes without uniqueness until cutover (relaxed), or write their collections in order (serialized)."`
-	Writers       int    `group:"Writing" default:"16" help:"Number of writers."`
-	BatchOps      int    `group:"Writing" default:"5000" help:"Operations in a batch."`
-	BatchBytes    size   `group:"Writing" default:"100MiB" help:"Bytes in a batch."`
-	FlushDocs     int    `group:"Writing" default:"2000" help:"Documents that a writer changes in one transaction."`
-	FlushBytes    size   `group:"Writing" default:"8MiB" help:"Bytes that a writer sends in one transaction."`
+	Transactions  string   `group:"Writing" default:"atomic" enum:"atomic,relaxed" help:"Apply the source's transactions as a whole (atomic), or as ordinary writes (relaxed)."`
+	OnDivergence  string   `group:"Writing" default:"stop" enum:"stop,report" help:"Where the target is not what was left there: stop, or report it and go on."`
+	UniqueIndexes string   `group:"Writing" default:"relaxed" enum:"relaxed,serialized" help:"Build unique indexes without uniqueness until cutover (relaxed), or write their collections in order (serialized)."`
+	Writers       int      `group:"Writing" default:"16" help:"Number of writers."`
+	BatchOps      int      `group:"Writing" default:"5000" help:"Operations in a batch."`
+	BatchBytes    cli.Size `group:"Writing" default:"100MiB" help:"Bytes in a batch."`
+	FlushDocs     int      `group:"Writing" default:"2000" help:"Documents that a writer changes in one transaction."`
+	FlushBytes    cli.Size `group:"Writing" default:"8MiB" help:"Bytes that a writer sends in one transaction."`
 	//nolint:lll // A tag cannot be broken.
 	CoalesceWindow     int           `group:"Writing" default:"10000" help:"Operations in one transaction where several change one document."`
 	Delay              time.Duration `group:"Writing" default:"0s" help:"Stay this far behind the source."`
@@ -110,8 +111,8 @@ type runFlags struct {
 	MaxLag         time.Duration `group:"Reading" default:"30s" help:"How far behind the primary a member may be to be read from."`
 	Await          time.Duration `group:"Reading" default:"5s" help:"How long a member waits for new entries before it answers with none."`
 
-	BufferBytes size   `group:"Limits" default:"256MiB" help:"Budget for what was read and is not applied yet."`
-	SpillDir    string `group:"Limits" placeholder:"DIR" help:"Where large open transactions go. Default: the folder for temporary files."`
+	BufferBytes cli.Size `group:"Limits" default:"256MiB" help:"Budget for what was read and is not applied yet."`
+	SpillDir    string   `group:"Limits" placeholder:"DIR" help:"Where large open transactions go. Default: the folder for temporary files."`
 
 	Feedback       string `group:"Feedback" default:"auto" enum:"auto,member,document,none" help:"How to tell the source how far the link is. auto: as a member, if there is one for this link (replicator member add)."`
 	FeedbackMember int    `group:"Feedback" default:"-1" placeholder:"ID" help:"_id of the member to report as."`
@@ -216,7 +217,7 @@ type numberRange struct {
 
 type sizeRange struct {
 	flag        string
-	n, from, to size
+	n, from, to cli.Size
 }
 
 type timeRange struct {
@@ -264,7 +265,7 @@ func (f *runFlags) checkNumbers() error {
 
 // leastBuffer is the least budget that has room for one reply of the source, and
 // for what is held back here where the source does not do it.
-func (f *runFlags) leastBuffer() size {
+func (f *runFlags) leastBuffer() cli.Size {
 	if f.ReadConcern == "local" {
 		return 86 << 20
 	}

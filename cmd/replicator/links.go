@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/pipeline"
@@ -18,7 +19,7 @@ type linksCommand struct {
 }
 
 // Run lists the links of a target.
-func (c *linksCommand) Run(ctx context.Context, out output) error {
+func (c *linksCommand) Run(ctx context.Context, out cli.Output) error {
 	set, err := c.open(ctx)
 	if err != nil {
 		return err
@@ -26,13 +27,13 @@ func (c *linksCommand) Run(ctx context.Context, out output) error {
 	defer set.Close()
 	links, err := checkpoint.List(ctx, set, c.MetadataDB)
 	if err != nil {
-		return stopped(ctx, err)
+		return cli.Stopped(ctx, err)
 	}
 	if len(links) == 0 {
-		out.complain("There is no link in %s of the target.", c.MetadataDB)
+		out.Complain("There is no link in %s of the target.", c.MetadataDB)
 		return nil
 	}
-	w := tabwriter.NewWriter(out.results, 0, 0, 2, ' ', 0)
+	w := tabwriter.NewWriter(out.Results, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "LINK\tSOURCE\tWRITERS\tAPPLIED\tOF\tSTATE") // Flush says what goes wrong
 	for i := range links {
 		l := &links[i]

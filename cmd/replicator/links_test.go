@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -21,25 +22,25 @@ func TestLinks(t *testing.T) {
 	source, target := twoSets(t)
 	on := "--target=" + target.URI()
 	code, stdout, stderr := invoke(t, nil, "links", on)
-	if code != exitOK || stdout != "" || !strings.Contains(stderr, "There is no link in replicator") {
+	if code != cli.ExitOK || stdout != "" || !strings.Contains(stderr, "There is no link in replicator") {
 		t.Errorf("no link: code %d, %s%s", code, stdout, stderr)
 	}
 	code, _, stderr = invoke(t, nil, "throttle", on, "--link=test")
-	if code != exitUsage || !strings.Contains(stderr, "--link: there is no link test in replicator of the target, which has none") {
+	if code != cli.ExitUsage || !strings.Contains(stderr, "--link: there is no link test in replicator of the target, which has none") {
 		t.Errorf("no such link: code %d, %s", code, stderr)
 	}
 	l := startLink(t, append(uris(source, target), "--await=100ms")...)
 	awaitLink(l)
 	l.drain()
-	if code := l.end(); code != exitOK {
+	if code := l.end(); code != cli.ExitOK {
 		t.Fatalf("code %d\n%s", code, &l.log)
 	}
 	code, stdout, _ = invoke(t, nil, "links", on)
-	if want := regexp.MustCompile(`^LINK +SOURCE +WRITERS +APPLIED +OF +STATE\ntest +src +16 +\d+:\d+ t\d+ +\S+Z +consistent\n$`); code != exitOK || !want.MatchString(stdout) {
+	if want := regexp.MustCompile(`^LINK +SOURCE +WRITERS +APPLIED +OF +STATE\ntest +src +16 +\d+:\d+ t\d+ +\S+Z +consistent\n$`); code != cli.ExitOK || !want.MatchString(stdout) {
 		t.Errorf("code %d, %s", code, stdout)
 	}
 	code, _, stderr = invoke(t, nil, "resync", on, "--link=tset", "--namespace=shop.a")
-	if code != exitUsage || !strings.Contains(stderr, "which has test") {
+	if code != cli.ExitUsage || !strings.Contains(stderr, "which has test") {
 		t.Errorf("a typo: code %d, %s", code, stderr)
 	}
 
@@ -54,13 +55,13 @@ func TestLinks(t *testing.T) {
 		{"--default", "Link test copies, within a few seconds if it runs: as many bytes per second as it was started with, as many documents per second as it was started with.\n"},
 	} {
 		code, stdout, stderr := invoke(t, environ, append([]string{"throttle"}, strings.Fields(tt.args)...)...)
-		if code != exitOK || stdout != tt.want {
+		if code != cli.ExitOK || stdout != tt.want {
 			t.Errorf("throttle %s: code %d, %s%s", tt.args, code, stdout, stderr)
 		}
 	}
 
 	code, stdout, stderr = invoke(t, environ, "resync", "--namespace=shop.a", "--no-wait")
-	if code != exitOK || !strings.HasPrefix(stdout, "shop.a: asked for. Link test begins with it") {
+	if code != cli.ExitOK || !strings.HasPrefix(stdout, "shop.a: asked for. Link test begins with it") {
 		t.Errorf("resync: code %d, %s%s", code, stdout, stderr)
 	}
 	if n := countDocs(t, target, "replicator", "wishes"); n != 2 {
@@ -78,7 +79,7 @@ func TestLinks(t *testing.T) {
 		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: checkpoint.ResyncDone}}}}},
 	}}}})
 	wait.see("shop.a is the same as the source's again")
-	if code := wait.end(); code != exitOK {
+	if code := wait.end(); code != cli.ExitOK {
 		t.Errorf("code %d", code)
 	}
 }
@@ -123,7 +124,7 @@ func TestLinksLeftOut(t *testing.T) {
 	code, stdout, _ := invoke(t, nil, "links", "--target="+target.URI())
 	want := regexp.MustCompile(`\ntest +src +1 +5:1 t2 +1970-01-01T00:00:05Z +consistent, but for what is copied again: shop.a, ` +
 		`but for shop.b, which could NOT be copied again and is left out: too long; the log was applied up to 9:1 t2\n$`)
-	if code != exitOK || !want.MatchString(stdout) {
+	if code != cli.ExitOK || !want.MatchString(stdout) {
 		t.Errorf("code %d, %s", code, stdout)
 	}
 }
@@ -162,7 +163,7 @@ func startCommand(t *testing.T, environ []string, args ...string) *running {
 	r.out.more = sync.NewCond(&r.out.mu)
 	var wait sync.WaitGroup
 	wait.Go(func() {
-		r.code <- execute(ends{ctx, context.WithoutCancel(ctx)}, args, environ, &r.out, io.Discard)
+		r.code <- execute(cli.Ends{Soft: ctx, Hard: context.WithoutCancel(ctx)}, args, environ, &r.out, io.Discard)
 		r.out.end()
 	})
 	t.Cleanup(func() {

@@ -1,17 +1,16 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/oplogrep/replicator/internal/cli"
 )
 
 const recordings = "../../testdata/corpus"
@@ -29,136 +28,42 @@ func TestMain(m *testing.M) {
 
 // run runs one command line, until ctx is done, and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	return execute(ends{soft: ctx, hard: context.WithoutCancel(ctx)}, args, os.Environ(), stdout, stderr)
-}
-
-// damaged returns a folder of two recordings with one file changed or removed.
-func damaged(t *testing.T, file string, change func(data []byte) []byte) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, name := range []string{"types", "retryable"} {
-		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join(recordings, name))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	path := filepath.Join(dir, file)
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if data = change(data); data == nil {
-		err = os.Remove(path)
-	} else {
-		err = os.WriteFile(path, data, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dir
+	return execute(cli.Ends{Soft: ctx, Hard: context.WithoutCancel(ctx)}, args, os.Environ(), stdout, stderr)
 }
 
 func TestExitCodes(t *testing.T) {
-	half := func(data []byte) []byte { return data[:len(data)/2] }
-	none := func([]byte) []byte { return nil }
-	firstDocument := func(data []byte) []byte { return data[:binary.LittleEndian.Uint32(data)] }
-	cut := damaged(t, "types/oplog.bson", half)
-	missing := damaged(t, "types/oplog.bson", none)
-	noMeta := damaged(t, "types/meta.json", none)
-	wrong := damaged(t, "types/after/types.a.bson", firstDocument)
-	cutTranscript := damaged(t, "types/commands.jsonl", half)
-	wrongReply := damaged(t, "types/commands.jsonl", func(data []byte) []byte {
-		lines := bytes.SplitAfter(data, []byte("\n"))
-		lines[1] = bytes.Replace(lines[1], []byte(`"n":{"$numberInt":"1"}`), []byte(`"n":{"$numberInt":"2"}`), 1)
-		return bytes.Join(lines, nil)
-	})
-	addNotes := func(dir string) string {
-		if err := os.Mkdir(filepath.Join(dir, "notes"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		return dir
-	}
-	withNotes := addNotes(damaged(t, "types/meta.json", func(data []byte) []byte { return data }))
-	wrongAndNotes := addNotes(damaged(t, "types/after/types.a.bson", firstDocument))
-	tests := []struct {
+	for _, tt := range []struct {
 		name           string
 		args           []string
 		code           int
 		stdout, stderr string // what has to be in there
 	}{
-		{"help", []string{"--help"}, exitOK, "Usage: replicator", ""},
-		{"help of a command", []string{"corpus", "--help"}, exitOK, "--only", ""},
-		{"version", []string{"version"}, exitOK, "replicator ", ""},
-		{"one recording", []string{"corpus", filepath.Join(recordings, "types")}, exitOK, "ok   types ", ""},
-		{"one recording replayed", []string{"corpus", filepath.Join(recordings, "types")}, exitOK, "replay:     6/6 replies", ""},
-		{"one recording mirrored", []string{"corpus", filepath.Join(recordings, "types")}, exitOK, "mirror:    13/13 variants equal", ""},
-		{"transcript cut off", []string{"corpus", cutTranscript}, exitBadInput, "FAIL types                  replay: read ", "commands.jsonl at byte "},
-		{"wrong reply", []string{"corpus", wrongReply}, exitFailed, "line 2: n: ", "1 of 2 recordings failed"},
-		{"some recordings", []string{"corpus", recordings, "--only=types", "--only=ids"}, exitOK, "ok   ids ", ""},
-		{"no command", nil, exitUsage, "", "--help"},
-		{"unknown command", []string{"frobnicate"}, exitUsage, "", "frobnicate"},
-		{"unknown flag", []string{"corpus", "--frobnicate"}, exitUsage, "", "--frobnicate"},
-		{"bad value", []string{"corpus", "--seed=x"}, exitUsage, "", "--seed"},
-		{"unknown recording", []string{"corpus", recordings, "--only=nope"}, exitUsage, "", "update-v1"},
-		{"no such folder", []string{"corpus", "nowhere"}, exitBadInput, "", "nowhere"},
-		{"log cut off", []string{"corpus", cut}, exitBadInput, "FAIL types", filepath.Join(cut, "types", "oplog.bson") + " at byte "},
-		{"the others are tried all the same", []string{"corpus", cut}, exitBadInput, "ok   retryable", "types"},
-		{"log missing", []string{"corpus", missing}, exitBadInput, "FAIL types", "no such file"},
-		{"meta.json missing", []string{"corpus", noMeta}, exitBadInput, "FAIL types: read ", "meta.json"},
-		{"the others are tried without it too", []string{"corpus", noMeta}, exitBadInput, "ok   retryable", "meta.json"},
-		{"a folder that is no recording", []string{"corpus", withNotes}, exitBadInput, "FAIL notes: read ", "notes/meta.json"},
-		{"the others are tried next to it", []string{"corpus", withNotes}, exitBadInput, "ok   types", "notes/meta.json"},
-		{"bad input goes before wrong data", []string{"corpus", wrongAndNotes}, exitBadInput, "FAIL types ", "1 of 3 recordings failed"},
-		{"only a good one", []string{"corpus", withNotes, "--only=types"}, exitOK, "ok   types", ""},
-		{"only a bad one", []string{"corpus", withNotes, "--only=notes"}, exitBadInput, "FAIL notes", "notes"},
-		{"wrong data is not mirrored either", []string{"corpus", wrong}, exitFailed, "unique=serialized: types.a: _id ", "1 of 2 recordings failed"},
-		{"wrong data", []string{"corpus", wrong}, exitFailed, "FAIL types", "1 of 2 recordings failed"},
-	}
-	// A command line that several cases look at is run once.
-	type outcome struct {
-		code           int
-		stdout, stderr string
-	}
-	ran := map[string]outcome{}
-	for _, tt := range tests {
+		{"help", []string{"--help"}, cli.ExitOK, "Usage: replicator", ""},
+		{"help of a command", []string{"oplog", "--help"}, cli.ExitOK, "--follow", ""},
+		{"version", []string{"version"}, cli.ExitOK, "replicator ", ""},
+		{"no command", nil, cli.ExitUsage, "", "--help"},
+		{"unknown command", []string{"frobnicate"}, cli.ExitUsage, "", "frobnicate"},
+		{"a command of replicator-lab", []string{"demo"}, cli.ExitUsage, "", "unexpected argument demo"},
+		{"unknown flag", []string{"oplog", "--frobnicate"}, cli.ExitUsage, "", "--frobnicate"},
+		{"bad value", []string{"oplog", "--limit=x"}, cli.ExitUsage, "", "--limit"},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
-			line := strings.Join(tt.args, "\x00")
-			got, ok := ran[line]
-			if !ok {
-				var stdout, stderr bytes.Buffer
-				got.code = run(t.Context(), tt.args, &stdout, &stderr)
-				got.stdout, got.stderr = stdout.String(), stderr.String()
-				ran[line] = got
+			var stdout, stderr bytes.Buffer
+			if code := run(t.Context(), tt.args, &stdout, &stderr); code != tt.code {
+				t.Errorf("got exit code %d, want %d", code, tt.code)
 			}
-			if got.code != tt.code {
-				t.Errorf("got exit code %d, want %d", got.code, tt.code)
+			if !strings.Contains(stdout.String(), tt.stdout) || !strings.Contains(stderr.String(), tt.stderr) {
+				t.Errorf("%q and %q are not in\n%s%s", tt.stdout, tt.stderr, &stdout, &stderr)
 			}
-			if !strings.Contains(got.stdout, tt.stdout) {
-				t.Errorf("standard output: %q is not in\n%s", tt.stdout, got.stdout)
-			}
-			if !strings.Contains(got.stderr, tt.stderr) {
-				t.Errorf("standard error: %q is not in\n%s", tt.stderr, got.stderr)
-			}
-			if (got.code == exitOK) != (got.stderr == "") {
-				t.Errorf("exit code %d with the complaint %q", got.code, got.stderr)
+			if (tt.code == cli.ExitOK) != (stderr.Len() == 0) {
+				t.Errorf("exit code %d with the complaint %q", tt.code, &stderr)
 			}
 		})
 	}
 }
 
-func TestStopped(t *testing.T) {
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(context.Canceled)
-	var stdout, stderr bytes.Buffer
-	if code := run(ctx, []string{"corpus", recordings}, &stdout, &stderr); code != exitUnexpected {
-		t.Errorf("got exit code %d, want %d", code, exitUnexpected)
-	}
-	if !strings.Contains(stderr.String(), "stopped") || stdout.Len() > 0 {
-		t.Errorf("got %q and %q", &stdout, &stderr)
-	}
-}
-
-// program is the program as a process, for what the shell sees.
-func program(t *testing.T, args ...string) *exec.Cmd {
+// process is the program as a process, for what the shell sees.
+func process(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
@@ -173,39 +78,13 @@ func exitCodeOf(t *testing.T, err error) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return exitOK
+	return cli.ExitOK
 }
 
 func TestProgram(t *testing.T) {
-	for arg, want := range map[string]int{"version": exitOK, "frobnicate": exitUsage} {
-		if got := exitCodeOf(t, program(t, arg).Run()); got != want {
+	for arg, want := range map[string]int{"version": cli.ExitOK, "frobnicate": cli.ExitUsage} {
+		if got := exitCodeOf(t, process(t, arg).Run()); got != want {
 			t.Errorf("%s: got exit code %d, want %d", arg, got, want)
 		}
-	}
-}
-
-// TestInterrupt presses Ctrl-C when the first result is out: many are to come.
-func TestInterrupt(t *testing.T) {
-	cmd := program(t, "corpus", recordings)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	results, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := bufio.NewReader(results).ReadString('\n'); err != nil {
-		t.Error(err)
-	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Error(err)
-	}
-	if got := exitCodeOf(t, cmd.Wait()); got != exitUnexpected {
-		t.Errorf("got exit code %d, want %d", got, exitUnexpected)
-	}
-	if !strings.Contains(stderr.String(), "stopped before it was done") {
-		t.Errorf("got %q", &stderr)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mdb"
 )
 
@@ -36,12 +37,12 @@ type memberRemoveCommand struct {
 }
 
 // Run adds a member to the source's configuration, or prints how that would be.
-func (c *memberAddCommand) Run(ctx context.Context, out output) error {
+func (c *memberAddCommand) Run(ctx context.Context, out cli.Output) error {
 	add := feedback.NewMember{ID: c.ID, Host: c.Host, Mode: c.Mode}
 	if c.Tag != "" {
 		var ok bool
 		if add.Tag, add.Value, ok = strings.Cut(c.Tag, "="); !ok || add.Tag == "" || add.Value == "" {
-			return usageError{fmt.Errorf("--tag: %q is not of the form NAME=VALUE", c.Tag)}
+			return cli.Usage(fmt.Errorf("--tag: %q is not of the form NAME=VALUE", c.Tag))
 		}
 	}
 	return c.change(ctx, out, func(config bson.Raw) (bson.Raw, string, error) {
@@ -52,7 +53,7 @@ func (c *memberAddCommand) Run(ctx context.Context, out output) error {
 }
 
 // Run removes the member with the address, or prints how that would be.
-func (c *memberRemoveCommand) Run(ctx context.Context, out output) error {
+func (c *memberRemoveCommand) Run(ctx context.Context, out cli.Output) error {
 	return c.change(ctx, out, func(config bson.Raw) (bson.Raw, string, error) {
 		var hosts []string
 		for _, m := range configMembers(config) {
@@ -63,12 +64,12 @@ func (c *memberRemoveCommand) Run(ctx context.Context, out output) error {
 				return next, fmt.Sprintf("Member %d, %s, is removed.", id, c.Host), err
 			}
 		}
-		return nil, "", usageError{fmt.Errorf("--host: the set has no member %s; it has %s", c.Host, strings.Join(hosts, ", "))}
+		return nil, "", cli.Usage(fmt.Errorf("--host: the set has no member %s; it has %s", c.Host, strings.Join(hosts, ", ")))
 	})
 }
 
 // change reads the configuration and prints what becomes of it, or makes it so.
-func (c *memberFlags) change(ctx context.Context, out output, to func(bson.Raw) (config bson.Raw, done string, err error)) error {
+func (c *memberFlags) change(ctx context.Context, out cli.Output, to func(bson.Raw) (config bson.Raw, done string, err error)) error {
 	options, err := c.parse()
 	if c.Host == "" {
 		err = errors.Join(err, errors.New("--host is missing: the member's address"))
@@ -76,16 +77,16 @@ func (c *memberFlags) change(ctx context.Context, out output, to func(bson.Raw) 
 		err = errors.Join(err, bad)
 	}
 	if err != nil {
-		return usageError{err}
+		return cli.Usage(err)
 	}
 	set, err := mdb.Open(ctx, options)
 	if err != nil {
-		return connectError{fmt.Errorf("connect to the source: %w", err)}
+		return cli.Connect(fmt.Errorf("connect to the source: %w", err))
 	}
 	defer set.Close()
 	config, err := feedback.ReadConfig(ctx, set)
 	if err != nil {
-		return stopped(ctx, err)
+		return cli.Stopped(ctx, err)
 	}
 	next, done, err := to(config)
 	if err != nil {
@@ -96,23 +97,15 @@ func (c *memberFlags) change(ctx context.Context, out output, to func(bson.Raw) 
 		if err != nil {
 			return fmt.Errorf("print the configuration: %w", err)
 		}
-		if _, err := fmt.Fprintf(out.results, "%s\n", text); err != nil {
+		if _, err := fmt.Fprintf(out.Results, "%s\n", text); err != nil {
 			return fmt.Errorf("print the configuration: %w", err)
 		}
-		out.complain("Nothing was changed. Say --apply, or give this to rs.reconfig().")
+		out.Complain("Nothing was changed. Say --apply, or give this to rs.reconfig().")
 		return nil
 	}
 	if err := feedback.Reconfigure(ctx, set, next); err != nil {
-		return stopped(ctx, err)
+		return cli.Stopped(ctx, err)
 	}
-	_, err = fmt.Fprintln(out.results, done)
-	return err
-}
-
-// stopped returns err, or if ctx is done what says that it was.
-func stopped(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return stoppedError{err}
-	}
+	_, err = fmt.Fprintln(out.Results, done)
 	return err
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/cli"
 )
 
 func TestMember(t *testing.T) {
@@ -23,18 +25,18 @@ func TestMember(t *testing.T) {
 		return len(configMembers(config))
 	}
 
-	stdout, stderr := member(exitOK, "add", "--tag=mirror=test")
+	stdout, stderr := member(cli.ExitOK, "add", "--tag=mirror=test")
 	if !strings.Contains(stdout, `"host": "127.0.0.1:1"`) || !strings.Contains(stderr, "Nothing was changed") || members() != 1 {
 		t.Errorf("printed %s\n%s", stdout, stderr)
 	}
 	if err := bson.UnmarshalExtJSON([]byte(stdout), false, &bson.D{}); err != nil {
 		t.Errorf("%v: %s", err, stdout)
 	}
-	stdout, _ = member(exitOK, "add", "--tag=mirror=test", "--apply")
+	stdout, _ = member(cli.ExitOK, "add", "--tag=mirror=test", "--apply")
 	if !strings.Contains(stdout, `w: "mirror"`) || !strings.Contains(stdout, "--feedback-member=1") || members() != 2 {
 		t.Errorf("%d members, printed %s", members(), stdout)
 	}
-	if _, stderr = member(exitUnexpected, "add", "--apply"); !strings.Contains(stderr, "it has a member 127.0.0.1:1") {
+	if _, stderr = member(cli.ExitUnexpected, "add", "--apply"); !strings.Contains(stderr, "it has a member 127.0.0.1:1") {
 		t.Error(stderr)
 	}
 
@@ -50,20 +52,20 @@ func TestMember(t *testing.T) {
 		t.Errorf("the write was acknowledged, and the target has %d of it", n)
 	}
 	l.drain()
-	if code := l.end(); code != exitOK {
+	if code := l.end(); code != cli.ExitOK {
 		t.Errorf("code %d\n%s", code, &l.log)
 	}
 
 	flags[1] = "--host=127.0.0.1:2"
-	if _, stderr = member(exitUsage, "remove"); !strings.Contains(stderr, "it has "+source.Member(0).Host()+", 127.0.0.1:1") {
+	if _, stderr = member(cli.ExitUsage, "remove"); !strings.Contains(stderr, "it has "+source.Member(0).Host()+", 127.0.0.1:1") {
 		t.Error(stderr)
 	}
 	flags[1] = "--host=" + source.Member(0).Host()
-	if _, stderr = member(exitUnexpected, "remove", "--apply"); !strings.Contains(stderr, "not a hidden member") || !strings.Contains(stderr, "rs.remove()") {
+	if _, stderr = member(cli.ExitUnexpected, "remove", "--apply"); !strings.Contains(stderr, "not a hidden member") || !strings.Contains(stderr, "rs.remove()") {
 		t.Error(stderr)
 	}
 	flags[1] = "--host=127.0.0.1:1"
-	if stdout, _ = member(exitOK, "remove", "--apply"); stdout != "Member 1, 127.0.0.1:1, is removed.\n" || members() != 1 {
+	if stdout, _ = member(cli.ExitOK, "remove", "--apply"); stdout != "Member 1, 127.0.0.1:1, is removed.\n" || members() != 1 {
 		t.Errorf("%d members, printed %s", members(), stdout)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -28,12 +29,12 @@ type oplogCommand struct {
 var errEnough = errors.New("enough")
 
 // Run prints entries, until there are no more or it is told to end.
-func (c *oplogCommand) Run(ctx context.Context, out output) error {
+func (c *oplogCommand) Run(ctx context.Context, out cli.Output) error {
 	want, err := c.check()
 	if err != nil {
-		return usageError{err}
+		return cli.Usage(err)
 	}
-	p := &printer{w: out.results, json: c.JSON, want: want}
+	p := &printer{w: out.Results, json: c.JSON, want: want}
 	n := 0
 	each := func(raw bson.Raw) error {
 		printed, err := p.print(raw)
@@ -59,7 +60,7 @@ func (c *oplogCommand) Run(ctx context.Context, out output) error {
 	case ctx.Err() != nil && c.Follow:
 		return nil // that is how following ends
 	default:
-		return stopped(ctx, err)
+		return cli.Stopped(ctx, err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
@@ -23,14 +24,14 @@ const (
 )
 
 // readSource hands the entries of a server to each: those that a majority has.
-func (c *oplogCommand) readSource(ctx context.Context, out output, each func(bson.Raw) error) error {
+func (c *oplogCommand) readSource(ctx context.Context, out cli.Output, each func(bson.Raw) error) error {
 	options, err := c.parse()
 	if err != nil {
-		return usageError{err}
+		return cli.Usage(err)
 	}
 	set, err := mdb.Open(ctx, options)
 	if err != nil {
-		return connectError{fmt.Errorf("connect to the source: %w", err)}
+		return cli.Connect(fmt.Errorf("connect to the source: %w", err))
 	}
 	defer set.Close()
 	t := &tail{follow: c.Follow, filter: bson.D{}, each: each}
@@ -50,7 +51,7 @@ func (c *oplogCommand) readSource(ctx context.Context, out output, each func(bso
 		if !c.Follow || err == nil || ctx.Err() != nil || pipeline.Classify(err).Action != pipeline.Retry {
 			return err
 		}
-		out.complain("%s: reading goes on after %s", printable.Text(err.Error()), timestamp(t.last))
+		out.Complain("%s: reading goes on after %s", printable.Text(err.Error()), timestamp(t.last))
 		timer := time.NewTimer(logPause)
 		select {
 		case <-timer.C:

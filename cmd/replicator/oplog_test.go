@@ -15,6 +15,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -26,7 +27,7 @@ func TestOplogFollows(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, stdout, stderr := invoke(t, nil, "oplog", "--source="+set.URI(), "--ns=shop.a", "--op=i", "--json")
-	if code != exitOK || strings.Count(stdout, "\n") != 1 || !strings.Contains(stdout, `"_id":{"$numberInt":"1"}`) {
+	if code != cli.ExitOK || strings.Count(stdout, "\n") != 1 || !strings.Contains(stdout, `"_id":{"$numberInt":"1"}`) {
 		t.Fatalf("code %d\n%s%s", code, stdout, stderr)
 	}
 
@@ -38,7 +39,7 @@ func TestOplogFollows(t *testing.T) {
 	done := make(chan int, 1)
 	var running sync.WaitGroup
 	running.Go(func() {
-		done <- execute(ends{ctx, context.WithoutCancel(ctx)}, []string{"oplog", "--follow", "--source=" + set.URI(), "--ns=shop.b", "--since=1"}, nil, w, &log)
+		done <- execute(cli.Ends{Soft: ctx, Hard: context.WithoutCancel(ctx)}, []string{"oplog", "--follow", "--source=" + set.URI(), "--ns=shop.b", "--since=1"}, nil, w, &log)
 		_ = w.Close()
 	})
 	insert(t, set, "shop", "b", bson.D{{Key: "_id", Value: "before"}})
@@ -70,7 +71,7 @@ func TestOplogFollows(t *testing.T) {
 	if lines.Scan() {
 		t.Errorf("more came: %s", lines.Text())
 	}
-	if code := <-done; code != exitOK {
+	if code := <-done; code != cli.ExitOK {
 		t.Errorf("code %d, %s", code, &log)
 	}
 	running.Wait()
@@ -79,7 +80,7 @@ func TestOplogFollows(t *testing.T) {
 func TestOplogWithoutOne(t *testing.T) {
 	set := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, Users: []mongosim.User{{Name: "u", Password: "sesame42", Roles: []mongosim.Role{{Name: "readWrite", DB: "shop"}}}}})
 	code, _, stderr := invoke(t, nil, "oplog", "--source="+set.URIFor("u"))
-	if code != exitConnect || !strings.Contains(stderr, "docs/privileges.md") {
+	if code != cli.ExitConnect || !strings.Contains(stderr, "docs/privileges.md") {
 		t.Errorf("code %d, %s", code, stderr)
 	}
 }
@@ -132,11 +133,11 @@ func TestOplogPrintsAll(t *testing.T) {
 			continue
 		}
 		code, people, stderr := invoke(t, nil, "oplog", file)
-		if code != exitOK || strings.Contains(people, "\n?  ") {
+		if code != cli.ExitOK || strings.Contains(people, "\n?  ") {
 			t.Errorf("%s: code %d, %s", file, code, stderr)
 		}
 		code, lines, stderr := invoke(t, nil, "oplog", "--json", file)
-		if code != exitOK {
+		if code != cli.ExitOK {
 			t.Errorf("%s: code %d, %s", file, code, stderr)
 		}
 		entries := 0

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
@@ -65,7 +66,7 @@ func progressMode(mode string, w io.Writer, asJSON bool) string {
 	if mode != progressAuto {
 		return mode
 	}
-	if !asJSON && onTerminal(w) && os.Getenv("TERM") != "dumb" {
+	if !asJSON && cli.OnTerminal(w) && os.Getenv("TERM") != "dumb" {
 		return progressTerminal
 	}
 	return progressLines

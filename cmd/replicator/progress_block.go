@@ -8,6 +8,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/pipeline"
 )
@@ -196,7 +197,7 @@ func troubles(s *pipeline.Snapshot, now time.Time, width int) []string {
 		add("%d %s could not be built: %s of %s: %s", len(p.Failed), plural(int64(len(p.Failed)), "index"), f.Name, f.NS, f.Why)
 	}
 	if ago := now.Sub(s.LastErrorAt); s.LastError != "" && ago < recentError {
-		add("error %s ago: %s", span(ago), withoutPasswords(s.LastError))
+		add("error %s ago: %s", span(ago), cli.WithoutPasswords(s.LastError))
 	}
 	return lines
 }

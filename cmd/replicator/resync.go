@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
@@ -39,7 +40,7 @@ const (
 )
 
 // Run asks for a collection to be copied again, and shows what becomes of that.
-func (c *resyncCommand) Run(ctx context.Context, out output) error {
+func (c *resyncCommand) Run(ctx context.Context, out cli.Output) error {
 	ns := oplog.Namespace(c.Namespace)
 	store, state, release, err := c.openLink(ctx, checkResync(c.Namespace))
 	if err != nil {
@@ -47,10 +48,10 @@ func (c *resyncCommand) Run(ctx context.Context, out output) error {
 	}
 	defer release()
 	if err := store.WishResync(ctx, ns); err != nil {
-		return stopped(ctx, err)
+		return cli.Stopped(ctx, err)
 	}
 	if c.NoWait {
-		_, err := fmt.Fprintf(out.results, "%s: %s. Link %s begins with it within a few seconds if it runs, else once it does.\n", ns, resyncTexts[checkpoint.ResyncAsked], c.Link)
+		_, err := fmt.Fprintf(out.Results, "%s: %s. Link %s begins with it within a few seconds if it runs, else once it does.\n", ns, resyncTexts[checkpoint.ResyncAsked], c.Link)
 		return err
 	}
 	w := &resyncWatch{store: store, ns: ns, link: c.Link, out: out, applied: state.Applied, term: state.Term, moved: time.Now()}
@@ -71,16 +72,16 @@ func checkResync(name string) error {
 	return nil
 }
 
-// resyncError is a collection that could not be copied again.
-type resyncError struct{ error }
+// resyncError marks that of a collection that could not be copied again.
+func resyncError(err error) error {
+	return &cli.Error{Err: err, Code: cli.ExitUnexpected, Hint: "The link goes on with the rest. Put right what the message says, then ask again."}
+}
 
-func (e resyncError) Unwrap() error { return e.error }
-
-// leftError is a collection that is still to be copied, or is being, when the
-// command was stopped.
-type leftError struct{ error }
-
-func (e leftError) Unwrap() error { return e.error }
+// leftError marks that of a collection that is still to be copied, or is being, when
+// the command was stopped.
+func leftError(err error) error {
+	return &cli.Error{Err: err, Code: cli.ExitUnexpected, Hint: "The wish stays, and the link goes on with it; the same command again shows how far it is."}
+}
 
 // wishReader reads what is wished of a link, and the link: a *checkpoint.Store.
 // Reading changes nothing, and may be repeated.
@@ -94,7 +95,7 @@ type resyncWatch struct {
 	store wishReader
 	ns    oplog.Namespace
 	link  string
-	out   output
+	out   cli.Output
 
 	// state and why were shown last, told is when.
 	state, why string
@@ -111,7 +112,7 @@ type resyncWatch struct {
 	away bool
 }
 
-// run returns when it is done (nil), or cannot be (resyncError).
+// run returns when it is done (nil), or cannot be.
 func (w *resyncWatch) run(ctx context.Context) error {
 	tick := time.NewTicker(resyncPoll)
 	defer tick.Stop()
@@ -119,11 +120,11 @@ func (w *resyncWatch) run(ctx context.Context) error {
 		over, err := w.look(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return leftError{fmt.Errorf("stopped waiting for %s to be copied again, which %s", w.ns, w.stands())}
+			return leftError(fmt.Errorf("stopped waiting for %s to be copied again, which %s", w.ns, w.stands()))
 		case err != nil && pipeline.Classify(err).Action == pipeline.Retry:
 			if !w.away {
 				w.away = true
-				w.out.complain("The target cannot be asked: %v. Trying again.", err)
+				w.out.Complain("The target cannot be asked: %v. Trying again.", err)
 			}
 		case over || err != nil:
 			return err
@@ -145,7 +146,7 @@ func (w *resyncWatch) look(ctx context.Context) (over bool, err error) {
 	}
 	wish, ok := resyncOf(&wishes, string(w.ns))
 	if !ok {
-		return true, resyncError{fmt.Errorf("copy %s again: somebody has taken the wish away", w.ns)}
+		return true, resyncError(fmt.Errorf("copy %s again: somebody has taken the wish away", w.ns))
 	}
 	if news := wish.Why != w.why && time.Since(w.told) >= resyncTell; wish.State != w.state || news {
 		w.state, w.why, w.told = wish.State, wish.Why, time.Now()
@@ -154,12 +155,12 @@ func (w *resyncWatch) look(ctx context.Context) (over bool, err error) {
 			text = wish.State
 		}
 		if wish.State == checkpoint.ResyncFailed {
-			return true, resyncError{fmt.Errorf("%s %s: %s", w.ns, text, wish.Why)}
+			return true, resyncError(fmt.Errorf("%s %s: %s", w.ns, text, wish.Why))
 		}
 		if wish.Why != "" {
 			text += ": " + wish.Why
 		}
-		if _, err := fmt.Fprintf(w.out.results, "%s  %s %s\n", time.Now().UTC().Format(time.RFC3339), w.ns, printable.Text(text)); err != nil {
+		if _, err := fmt.Fprintf(w.out.Results, "%s  %s %s\n", time.Now().UTC().Format(time.RFC3339), w.ns, printable.Text(text)); err != nil {
 			return true, fmt.Errorf("print what becomes of %s: %w", w.ns, err)
 		}
 	}
@@ -187,17 +188,17 @@ func (w *resyncWatch) waits(ctx context.Context, wish string) error {
 	case err != nil:
 		return err
 	case !found:
-		return resyncError{fmt.Errorf("copy %s again: the link %s was removed", w.ns, w.link)}
+		return resyncError(fmt.Errorf("copy %s again: the link %s was removed", w.ns, w.link))
 	case state.Copy != nil && state.Copy.Phase == checkpoint.Copying && wish == checkpoint.ResyncAsked:
 		if !w.first {
 			w.first = true
-			w.out.complain("Link %s has not finished its first copy; it begins with this behind that, if somebody runs it.", w.link)
+			w.out.Complain("Link %s has not finished its first copy; it begins with this behind that, if somebody runs it.", w.link)
 		}
 	case state.Applied != w.applied || state.Term != w.term:
 		w.applied, w.term, w.moved, w.said = state.Applied, state.Term, time.Now(), false
 	case !w.said && time.Since(w.moved) >= nobodyRuns:
 		w.said = true
-		w.out.complain("Link %s has not moved for %s: if nobody runs it, this takes effect once replicator run does. The wish stays, whether this waits for it or not.",
+		w.out.Complain("Link %s has not moved for %s: if nobody runs it, this takes effect once replicator run does. The wish stays, whether this waits for it or not.",
 			w.link, nobodyRuns)
 	}
 	return nil

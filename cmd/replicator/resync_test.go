@@ -14,6 +14,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -112,7 +113,7 @@ func TestResyncWatch(t *testing.T) {
 				defer cancel()
 				w := &resyncWatch{
 					store: &wishBoard{began: time.Now(), acts: tt.acts}, ns: "shop.a", link: "l", moved: time.Now(),
-					applied: oplog.OpTime{TS: bson.Timestamp{T: 1}}, out: output{&results, marked{&results}},
+					applied: oplog.OpTime{TS: bson.Timestamp{T: 1}}, out: cli.Output{Results: &results, Complaints: marked{&results}},
 				}
 				began := time.Now()
 				err := w.run(ctx)
@@ -148,8 +149,8 @@ func (m marked) Write(p []byte) (int, error) {
 }
 
 func TestResyncCodes(t *testing.T) {
-	for _, err := range []error{leftError{errors.New("x")}, resyncError{errors.New("x")}} {
-		if code, hint := explain(err); code != exitUnexpected || hint == "" {
+	for _, err := range []error{leftError(errors.New("x")), resyncError(errors.New("x"))} {
+		if code, hint := explain(err); code != cli.ExitUnexpected || hint == "" {
 			t.Errorf("%T: %d, %q", err, code, hint)
 		}
 	}

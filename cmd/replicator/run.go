@@ -9,6 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/pipeline"
@@ -32,15 +33,15 @@ func (*runCommand) Help() string {
 }
 
 // Run mirrors the source into the target, until it is told to end or cannot go on.
-func (c *runCommand) Run(command *kong.Context, e ends, out output, known *settings) error {
+func (c *runCommand) Run(command *kong.Context, e cli.Ends, out cli.Output, known *settings) error {
 	if c.PrintConfig {
-		if err := c.printConfig(command, known, out.results); err != nil {
+		if err := c.printConfig(command, known, out.Results); err != nil {
 			return err
 		}
 	}
 	p, err := c.check()
 	if err != nil {
-		return usageError{err}
+		return cli.Usage(err)
 	}
 	if c.PrintConfig {
 		return nil
@@ -53,14 +54,14 @@ func (c *runCommand) Run(command *kong.Context, e ends, out output, known *setti
 	}
 	// What reads the log should not have to read anything else.
 	code, hint := explain(err)
-	v.log.LogAttrs(e.hard, slog.LevelError, "ended with an error",
-		slog.String(keyError, withoutPasswords(err.Error())), slog.Int(keyCode, code), slog.String(keyHint, hint))
-	return loggedError{err}
+	v.log.LogAttrs(e.Hard, slog.LevelError, "ended with an error",
+		slog.String(keyError, cli.WithoutPasswords(err.Error())), slog.Int(keyCode, code), slog.String(keyHint, hint))
+	return cli.Logged(err)
 }
 
 // voice is how a run speaks to whoever looks on.
 type voice struct {
-	out    output
+	out    cli.Output
 	log    *slog.Logger
 	asJSON bool
 	copy   *progress
@@ -69,16 +70,16 @@ type voice struct {
 
 // voice makes it. All that is written to standard error goes by one screen, so
 // that the progress of a copy can stay at its end.
-func (c *runCommand) voice(out output) *voice {
-	asJSON := jsonLogs(c.LogFormat, out.complaints)
-	mode, onto := progressMode(c.Progress, out.complaints, asJSON), newScreen(out.complaints)
+func (c *runCommand) voice(out cli.Output) *voice {
+	asJSON := jsonLogs(c.LogFormat, out.Complaints)
+	mode, onto := progressMode(c.Progress, out.Complaints, asJSON), newScreen(out.Complaints)
 	log := newLogger(onto, asJSON, c.LogLevel).With(slog.String(keyLink, c.Link))
-	out.complaints = onto
+	out.Complaints = onto
 	return &voice{out: out, log: log, asJSON: asJSON, copy: newProgress(mode, onto, log, onto.width)}
 }
 
 // run connects, checks, and mirrors.
-func (c *runCommand) run(e ends, p *plan, v *voice, known *settings) error {
+func (c *runCommand) run(e cli.Ends, p *plan, v *voice, known *settings) error {
 	log := v.log
 	if !hasMemoryLimit(known.environ) {
 		v.memory.begin(int64(c.BufferBytes))
@@ -87,24 +88,24 @@ func (c *runCommand) run(e ends, p *plan, v *voice, known *settings) error {
 	var ln net.Listener
 	if c.Listen != "" {
 		var err error
-		if ln, err = new(net.ListenConfig).Listen(e.soft, "tcp", c.Listen); err != nil {
-			return listenError{fmt.Errorf("listen on %s for --listen: %w", c.Listen, err)}
+		if ln, err = new(net.ListenConfig).Listen(e.Soft, "tcp", c.Listen); err != nil {
+			return listenError(fmt.Errorf("listen on %s for --listen: %w", c.Listen, err))
 		}
 		defer ln.Close() //nolint:errcheck // who serves on it closes it; here it is a second time
 	}
 	if !c.Check {
-		log.LogAttrs(e.hard, slog.LevelInfo, "starting", slog.String(keyVersion, version()),
+		log.LogAttrs(e.Hard, slog.LevelInfo, "starting", slog.String(keyVersion, cli.Version()),
 			slog.String(keySource, strings.Join(p.source.Hosts(), ",")), slog.String(keyTarget, strings.Join(p.target.Hosts(), ",")),
 			slog.String(keyScope, p.scope.Describe()))
 	}
-	source, target, closeBoth, err := openBoth(e.soft, p)
+	source, target, closeBoth, err := openBoth(e.Soft, p)
 	if err != nil {
 		return err
 	}
 	defer closeBoth()
-	report, err := preflight.Run(e.soft, c.preflight(p, source, target), c.tell(e.hard, v))
+	report, err := preflight.Run(e.Soft, c.preflight(p, source, target), c.tell(e.Hard, v))
 	switch {
-	case e.soft.Err() != nil:
+	case e.Soft.Err() != nil:
 		return fmt.Errorf("%w: it was making the startup checks", pipeline.ErrStopped)
 	case err != nil:
 		return err
@@ -113,7 +114,7 @@ func (c *runCommand) run(e ends, p *plan, v *voice, known *settings) error {
 		return err
 	}
 	if report.Found && (c.StartAt.said || c.CopiedUntil.given() || c.DropExisting) {
-		log.LogAttrs(e.hard, slog.LevelInfo, "the link exists: --start-at, --copied-until and --drop-existing have no effect")
+		log.LogAttrs(e.Hard, slog.LevelInfo, "the link exists: --start-at, --copied-until and --drop-existing have no effect")
 	}
 	c.chooseFeedback(p, &report, log)
 	return c.mirror(e, p, ln, source, target, v)
@@ -121,11 +122,11 @@ func (c *runCommand) run(e ends, p *plan, v *voice, known *settings) error {
 
 func openBoth(ctx context.Context, p *plan) (source, target *mdb.Set, closeBoth func(), err error) {
 	if source, err = mdb.Open(ctx, p.source); err != nil {
-		return nil, nil, nil, connectError{fmt.Errorf("connect to the source: %w", err)}
+		return nil, nil, nil, cli.Connect(fmt.Errorf("connect to the source: %w", err))
 	}
 	if target, err = mdb.Open(ctx, p.target); err != nil {
 		source.Close()
-		return nil, nil, nil, connectError{fmt.Errorf("connect to the target: %w", err)}
+		return nil, nil, nil, cli.Connect(fmt.Errorf("connect to the target: %w", err))
 	}
 	return source, target, func() { source.Close(); target.Close() }, nil
 }
@@ -146,10 +147,10 @@ func (c *runCommand) preflight(p *plan, source, target *mdb.Set) preflight.Confi
 // line of the log where that is JSON.
 func (c *runCommand) tell(ctx context.Context, v *voice) func(preflight.Finding) {
 	if c.Check {
-		return func(f preflight.Finding) { _, _ = fmt.Fprintln(v.out.results, printable.Text(f.String())) }
+		return func(f preflight.Finding) { _, _ = fmt.Fprintln(v.out.Results, printable.Text(f.String())) }
 	}
 	if !v.asJSON {
-		return func(f preflight.Finding) { v.out.complain("%s", printable.Text(f.String())) }
+		return func(f preflight.Finding) { v.out.Complain("%s", printable.Text(f.String())) }
 	}
 	levels := map[preflight.Level]slog.Level{preflight.OK: slog.LevelInfo, preflight.Warn: slog.LevelWarn, preflight.Fail: slog.LevelError}
 	return func(f preflight.Finding) {

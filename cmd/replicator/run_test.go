@@ -17,6 +17,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 )
@@ -113,7 +114,7 @@ func startLink(t *testing.T, args ...string) *runLink {
 	l.log.more = sync.NewCond(&l.log.mu)
 	var running sync.WaitGroup
 	running.Go(func() {
-		l.code <- execute(ends{soft, hard}, append([]string{"run", "--log-format=json"}, args...), nil, io.Discard, &l.log)
+		l.code <- execute(cli.Ends{Soft: soft, Hard: hard}, append([]string{"run", "--log-format=json"}, args...), nil, io.Discard, &l.log)
 		l.log.end()
 	})
 	t.Cleanup(func() {
@@ -187,7 +188,7 @@ func TestRunMirrorsAndDrains(t *testing.T) {
 	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: 1}}, bson.D{{Key: "_id", Value: 2}})
 	awaitCount(t, target, "store", "a", 2)
 	l.drain()
-	if code := l.end(); code != exitOK {
+	if code := l.end(); code != cli.ExitOK {
 		t.Fatalf("code %d\n%s", code, &l.log)
 	}
 	for _, want := range []string{`"msg":"startup check","link":"test","result":"OK","check":"source topology"`, `"msg":"draining`, `"msg":"drained`} {
@@ -198,7 +199,7 @@ func TestRunMirrorsAndDrains(t *testing.T) {
 
 	code, stdout, _ := invoke(t, nil, append([]string{"run", "--check", "--include=shop", "--map=shop=store"}, uris(source, target)...)...)
 	for _, want := range []string{`OK   link: "test" goes on after `, "OK   target data: as the link left them"} {
-		if code != exitOK || !strings.Contains(stdout, want) {
+		if code != cli.ExitOK || !strings.Contains(stdout, want) {
 			t.Errorf("code %d, %q is not in\n%s", code, want, stdout)
 		}
 	}
@@ -206,7 +207,7 @@ func TestRunMirrorsAndDrains(t *testing.T) {
 	// Another link that does the same is suspicious, and the link is of one source.
 	code, stdout, _ = invoke(t, nil, append([]string{"run", "--check", "--include=shop", "--map=shop=store", "--allow-existing"},
 		append(uris(source, target), "--link=twin")...)...)
-	if want := `WARN other links: "test" of the target mirror the same`; code != exitOK || !strings.Contains(stdout, want) {
+	if want := `WARN other links: "test" of the target mirror the same`; code != cli.ExitOK || !strings.Contains(stdout, want) {
 		t.Errorf("code %d, %q is not in\n%s", code, want, stdout)
 	}
 	third := mongosim.StartTest(t, mongosim.Options{Moods: oneRun, SetName: "third", Seed: 33})
@@ -222,11 +223,11 @@ func TestRunMirrorsAndDrains(t *testing.T) {
 	awaitCount(t, target, "store", "a", 3)
 	// Other settings are not those of the link.
 	l.drain()
-	if code := l.end(); code != exitOK {
+	if code := l.end(); code != cli.ExitOK {
 		t.Fatalf("code %d\n%s", code, &l.log)
 	}
 	l = startLink(t, append(uris(source, target), "--include=shop", "--map=shop=other")...)
-	if code := l.end(); code != exitCheck || !strings.Contains(l.log.String(), "made with other settings") {
+	if code := l.end(); code != cli.ExitCheck || !strings.Contains(l.log.String(), "made with other settings") {
 		t.Errorf("code %d\n%s", code, &l.log)
 	}
 }
@@ -266,7 +267,7 @@ func TestRunIsFenced(t *testing.T) {
 		t.Errorf("last line: %v, %v", fields, err)
 	}
 	second.drain()
-	if code := second.end(); code != exitOK {
+	if code := second.end(); code != cli.ExitOK {
 		t.Errorf("code %d\n%s", code, &second.log)
 	}
 }
@@ -315,18 +316,18 @@ func TestRunRefuses(t *testing.T) {
 		code int
 		says []string
 	}{
-		{"target not empty", uris(source, target), exitCheck, []string{"FAIL target data: where the link will write there is data in 2 collections: other.b, shop.a. Drop what is there", "--allow-existing", "OK   source version"}},
-		{"but not there", append(uris(source, target), "--include=elsewhere", "--check"), exitOK, nil},
-		{"same set", uris(source, source), exitCheck, []string{"FAIL two clusters: source and target are the same replica set", "--map DB=OTHER"}},
-		{"same set, other names", append(uris(source, source), "--include=shop", "--map=shop=store", "--check"), exitOK, nil},
-		{"nobody there", append(uris(source, target), "--source=mongodb://127.0.0.1:1/", "--selection-timeout=100ms"), exitConnect, []string{"no primary in", "127.0.0.1:1", "--selection-timeout"}},
-		{"wrong password", append(uris(source, target), "--source="+wrong), exitConnect, []string{"check the source: log in to", "Check user name, password"}},
-		{"wrong password, target", append(uris(source, target), "--target="+wrong), exitConnect, []string{"log in to", "check the target"}},
-		{"no login", append(uris(source, target), "--source="+closed.URI()), exitConnect, []string{"FAIL source login: no user is given", "--source-username", "docs/privileges.md"}},
-		{"may not write", append(uris(source, target), "--target="+closed.URIFor("reader")), exitConnect, []string{"FAIL target privileges: user admin.reader may not find, insert", "docs/privileges.md"}},
-		{"address taken", append(uris(source, target), "--listen="+busy.Addr().String()), exitCheck, []string{"address already in use", "Choose another --listen address"}},
-		{"no such domain", append(uris(source, target), "--source=mongodb+srv://nowhere.invalid/"), exitConnect, []string{"connect to the source", "Check the addresses"}},
-		{"too old", append(uris(source, target), "--start-at=1000000000"), exitCheck, []string{"FAIL source oplog window:", "does not reach back to --start-at"}},
+		{"target not empty", uris(source, target), cli.ExitCheck, []string{"FAIL target data: where the link will write there is data in 2 collections: other.b, shop.a. Drop what is there", "--allow-existing", "OK   source version"}},
+		{"but not there", append(uris(source, target), "--include=elsewhere", "--check"), cli.ExitOK, nil},
+		{"same set", uris(source, source), cli.ExitCheck, []string{"FAIL two clusters: source and target are the same replica set", "--map DB=OTHER"}},
+		{"same set, other names", append(uris(source, source), "--include=shop", "--map=shop=store", "--check"), cli.ExitOK, nil},
+		{"nobody there", append(uris(source, target), "--source=mongodb://127.0.0.1:1/", "--selection-timeout=100ms"), cli.ExitConnect, []string{"no primary in", "127.0.0.1:1", "--selection-timeout"}},
+		{"wrong password", append(uris(source, target), "--source="+wrong), cli.ExitConnect, []string{"check the source: log in to", "Check user name, password"}},
+		{"wrong password, target", append(uris(source, target), "--target="+wrong), cli.ExitConnect, []string{"log in to", "check the target"}},
+		{"no login", append(uris(source, target), "--source="+closed.URI()), cli.ExitConnect, []string{"FAIL source login: no user is given", "--source-username", "docs/privileges.md"}},
+		{"may not write", append(uris(source, target), "--target="+closed.URIFor("reader")), cli.ExitConnect, []string{"FAIL target privileges: user admin.reader may not find, insert", "docs/privileges.md"}},
+		{"address taken", append(uris(source, target), "--listen="+busy.Addr().String()), cli.ExitCheck, []string{"address already in use", "Choose another --listen address"}},
+		{"no such domain", append(uris(source, target), "--source=mongodb+srv://nowhere.invalid/"), cli.ExitConnect, []string{"connect to the source", "Check the addresses"}},
+		{"too old", append(uris(source, target), "--start-at=1000000000"), cli.ExitCheck, []string{"FAIL source oplog window:", "does not reach back to --start-at"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -343,7 +344,7 @@ func TestRunRefuses(t *testing.T) {
 			if strings.Contains(stdout+stderr, "sesame") {
 				t.Errorf("a password is shown:\n%s%s", stdout, stderr)
 			}
-			if code == exitOK && (!strings.Contains(stdout, "OK   source version") || strings.Contains(stdout, "FAIL")) {
+			if code == cli.ExitOK && (!strings.Contains(stdout, "OK   source version") || strings.Contains(stdout, "FAIL")) {
 				t.Errorf("the checks' lines are\n%s", stdout)
 			}
 		})
@@ -359,7 +360,7 @@ func TestRunRefuses(t *testing.T) {
 // TestSignals sends a running program the signals that a supervisor sends.
 func TestSignals(t *testing.T) {
 	source, target := twoSets(t)
-	cmd := program(t, append([]string{"run", "--await=100ms"}, uris(source, target)...)...)
+	cmd := process(t, append([]string{"run", "--await=100ms"}, uris(source, target)...)...)
 	logs, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -387,7 +388,7 @@ func TestSignals(t *testing.T) {
 		}
 	}
 	see("drained: everything that was read is applied")
-	if code := exitCodeOf(t, cmd.Wait()); code != exitOK {
+	if code := exitCodeOf(t, cmd.Wait()); code != cli.ExitOK {
 		t.Errorf("code %d", code)
 	}
 }
@@ -395,7 +396,7 @@ func TestSignals(t *testing.T) {
 // A second signal stops what a first one cannot drain.
 func TestSecondSignal(t *testing.T) {
 	source, target := twoSets(t)
-	cmd := program(t, append([]string{"run", "--await=100ms"}, uris(source, target)...)...)
+	cmd := process(t, append([]string{"run", "--await=100ms"}, uris(source, target)...)...)
 	logs, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -414,7 +415,7 @@ func TestSecondSignal(t *testing.T) {
 		case strings.Contains(text, `"draining:`) && !draining:
 			draining = strings.Contains(text, `"draining:`)
 			if draining {
-				time.Sleep(sameSignal + 100*time.Millisecond) // sooner it would be the same
+				time.Sleep(cli.SameSignal + 100*time.Millisecond) // sooner it would be the same
 			}
 			if err := cmd.Process.Signal(os.Interrupt); err != nil {
 				t.Fatal(err)
@@ -444,11 +445,11 @@ func TestLeastPrivileges(t *testing.T) {
 	into := []string{"--target-username=mirror", "--target-password-file=" + write(t, "sesame:/@%43")}
 	// One that only follows needs less, and one that copies is told what it lacks.
 	follower := append(append(uris(source, target), into...), "--source-username=follower", "--source-password-file="+write(t, "sesame44"), "--check")
-	if code, stdout, stderr := invoke(t, nil, append([]string{"run"}, follower...)...); code != exitOK {
+	if code, stdout, stderr := invoke(t, nil, append([]string{"run"}, follower...)...); code != cli.ExitOK {
 		t.Errorf("following: code %d\n%s%s", code, stdout, stderr)
 	}
 	code, stdout, stderr := invoke(t, nil, append([]string{"run"}, append(follower, "--start-at=copy")...)...)
-	if want := "FAIL source privileges to copy: user admin.follower may not find, listCollections, listIndexes on any database. Grant the roles backup and clusterMonitor."; code != exitConnect || !strings.Contains(stdout, want) {
+	if want := "FAIL source privileges to copy: user admin.follower may not find, listCollections, listIndexes on any database. Grant the roles backup and clusterMonitor."; code != cli.ExitConnect || !strings.Contains(stdout, want) {
 		t.Errorf("copying: code %d, want %q in\n%s%s", code, want, stdout, stderr)
 	}
 	tell(t, source, "shop", bson.D{{Key: "create", Value: "old"}, {Key: "timeseries", Value: bson.D{{Key: "timeField", Value: "at"}}}})
@@ -457,7 +458,7 @@ func TestLeastPrivileges(t *testing.T) {
 	fill(t, source, "shop", "c", 20)
 	flags, _ := copies(t, source, target, append(into, "--source-username=mirror", "--source-password-file="+write(t, "sesame42\n"))...)
 	code, stdout, stderr = invoke(t, nil, append([]string{"run", "--check"}, flags...)...)
-	if code != exitOK || strings.Contains(strings.ReplaceAll(stdout, "WARN source oplog window", ""), "WARN") {
+	if code != cli.ExitOK || strings.Contains(strings.ReplaceAll(stdout, "WARN source oplog window", ""), "WARN") {
 		t.Fatalf("code %d\n%s%s", code, stdout, stderr)
 	}
 	l := startLink(t, flags...)
@@ -484,7 +485,7 @@ func TestLeastPrivileges(t *testing.T) {
 		t.Errorf("copied are %d measurements, %d documents, and a view of %d", n, m, v)
 	}
 	l.drain()
-	if code := l.end(); code != exitOK || strings.Contains(l.log.String(), "sesame") {
+	if code := l.end(); code != cli.ExitOK || strings.Contains(l.log.String(), "sesame") {
 		t.Errorf("code %d\n%s", code, &l.log)
 	}
 }

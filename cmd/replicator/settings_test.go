@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/pipeline"
 )
 
@@ -20,7 +21,7 @@ import (
 func invoke(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, complaints bytes.Buffer
-	code = execute(ends{t.Context(), context.WithoutCancel(t.Context())}, args, environ, &out, &complaints)
+	code = execute(cli.Ends{Soft: t.Context(), Hard: context.WithoutCancel(t.Context())}, args, environ, &out, &complaints)
 	return code, out.String(), complaints.String()
 }
 
@@ -87,7 +88,7 @@ func TestPrecedence(t *testing.T) {
 					environ = append(environ, "REPLICATOR_CONFIG="+file)
 				}
 				code, stdout, stderr := invoke(t, environ, args...)
-				if code != exitOK || stderr != "" {
+				if code != cli.ExitOK || stderr != "" {
 					t.Fatalf("file by %s: code %d, %s", by, code, stderr)
 				}
 				got := printed(t, stdout)
@@ -111,7 +112,7 @@ func TestPrintedConfigIsOne(t *testing.T) {
 	_, first, _ := invoke(t, nil, "run", "--print-config", "--config="+file, "--include=yes", "--include=7", "--include=010", "--start-at=1700000000,4", "--buffer-bytes=1GiB",
 		"--allow-existing", "--spool-dir=/s", "--max-bytes-per-second=20MiB", "--indexes=before", "--read-tags=a=b", "--source-host-map=a=b:1", "--source-host-map=c:2=d", "--delay=1h30m", "--spill-dir="+odd)
 	code, second, stderr := invoke(t, nil, "run", "--print-config", "--config="+write(t, first))
-	if code != exitOK {
+	if code != cli.ExitOK {
 		t.Fatal(stderr)
 	}
 	plain := func(lines map[string]string) map[string]string {
@@ -149,14 +150,14 @@ func TestStartAt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			args := append([]string{"run", "--print-config", "--config=" + write(t, where)}, tt.args...)
 			code, stdout, stderr := invoke(t, nil, args...)
-			if code != exitOK {
+			if code != cli.ExitOK {
 				t.Fatal(stderr)
 			}
 			if got, _, _ := strings.Cut(printed(t, stdout)["start-at"], " # "); got != tt.want && got != "\""+tt.want+"\"" {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 			code, again, stderr := invoke(t, nil, "run", "--print-config", "--config="+write(t, stdout))
-			if code != exitOK {
+			if code != cli.ExitOK {
 				t.Errorf("read back: %s%s", again, stderr)
 			}
 			got := parsed(t, tt.args...).copying()
@@ -170,8 +171,8 @@ func TestStartAt(t *testing.T) {
 // parsed returns run's flags as a command line has them.
 func parsed(t *testing.T, args ...string) *runFlags {
 	t.Helper()
-	var c cli
-	parser, err := kong.New(&c, kong.ExplicitGroups(groups), numbers(), kong.Resolvers(newSettings(nil)), kong.Bind(newSettings(nil)))
+	var c commands
+	parser, err := kong.New(&c, kong.ExplicitGroups(groups), cli.Numbers(), kong.Resolvers(newSettings(nil)), kong.Bind(newSettings(nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +325,7 @@ func TestWrongSettings(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			code, stdout, stderr := invoke(t, tt.environ, append([]string{"run"}, tt.args...)...)
-			if code != exitUsage || !strings.Contains(stderr, tt.says) || stdout != "" {
+			if code != cli.ExitUsage || !strings.Contains(stderr, tt.says) || stdout != "" {
 				t.Errorf("code %d, %q; want %q; printed %q", code, stderr, tt.says, stdout)
 			}
 			if !strings.Contains(stderr, "Run replicator run --help") {
@@ -350,13 +351,13 @@ func TestDistance(t *testing.T) {
 func TestOneDocument(t *testing.T) {
 	file := write(t, "---\nsource: mongodb://a\ntarget: mongodb://b\nlink: '010'\nexclude: ['007']\n")
 	code, stdout, stderr := invoke(t, nil, "run", "--print-config", "--config="+file)
-	if code != exitOK {
+	if code != cli.ExitOK {
 		t.Fatal(stderr)
 	}
 	if got := printed(t, stdout); !strings.HasPrefix(got["link"], `"010"`) || !strings.HasPrefix(got["exclude"], `["007"]`) {
 		t.Errorf("got link %s, exclude %s", got["link"], got["exclude"])
 	}
-	if code, _, stderr := invoke(t, nil, "run", "--config="+write(t, "")); code != exitUsage || !strings.Contains(stderr, "--source is missing") {
+	if code, _, stderr := invoke(t, nil, "run", "--config="+write(t, "")); code != cli.ExitUsage || !strings.Contains(stderr, "--source is missing") {
 		t.Errorf("an empty file: code %d, %s", code, stderr)
 	}
 }

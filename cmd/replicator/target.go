@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mdb"
 )
 
@@ -33,11 +34,11 @@ func (f *targetFlags) open(ctx context.Context, more ...error) (*mdb.Set, error)
 		err = errors.Join(err, fmt.Errorf("--selection-timeout: %s is less than %s", f.SelectionTimeout, time.Millisecond))
 	}
 	if err = errors.Join(append([]error{err}, more...)...); err != nil {
-		return nil, usageError{err}
+		return nil, cli.Usage(err)
 	}
 	set, err := mdb.Open(ctx, options)
 	if err != nil {
-		return nil, connectError{fmt.Errorf("connect to the target: %w", err)}
+		return nil, cli.Connect(fmt.Errorf("connect to the target: %w", err))
 	}
 	return set, nil
 }
@@ -56,7 +57,7 @@ func (f *linkFlags) openLink(ctx context.Context, more ...error) (store *checkpo
 	store, state, err = f.find(ctx, set)
 	if err != nil {
 		set.Close()
-		return nil, checkpoint.State{}, nil, stopped(ctx, err)
+		return nil, checkpoint.State{}, nil, cli.Stopped(ctx, err)
 	}
 	return store, state, set.Close, nil
 }
@@ -64,7 +65,7 @@ func (f *linkFlags) openLink(ctx context.Context, more ...error) (store *checkpo
 func (f *linkFlags) find(ctx context.Context, set *mdb.Set) (*checkpoint.Store, checkpoint.State, error) {
 	store, err := checkpoint.New(checkpoint.Config{Target: set, DB: f.MetadataDB, Link: f.Link})
 	if err != nil {
-		return nil, checkpoint.State{}, usageError{err}
+		return nil, checkpoint.State{}, cli.Usage(err)
 	}
 	state, found, err := store.Load(ctx)
 	if err != nil || found {
@@ -82,5 +83,5 @@ func (f *linkFlags) find(ctx context.Context, set *mdb.Set) (*checkpoint.Store, 
 	if len(names) > 0 {
 		there = "has " + strings.Join(names, ", ")
 	}
-	return nil, checkpoint.State{}, usageError{fmt.Errorf("--link: there is no link %s in %s of the target, which %s", f.Link, f.MetadataDB, there)}
+	return nil, checkpoint.State{}, cli.Usage(fmt.Errorf("--link: there is no link %s in %s of the target, which %s", f.Link, f.MetadataDB, there))
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/cli"
 )
 
 // The tag settings:"no" is of flags that no variable of the environment counts
@@ -19,7 +20,7 @@ type throttleCommand struct {
 }
 
 // Run changes how fast a link may copy, or says what is wished.
-func (c *throttleCommand) Run(ctx context.Context, out output) error {
+func (c *throttleCommand) Run(ctx context.Context, out cli.Output) error {
 	bytes, faultBytes := wishedBytes(c.MaxBytesPerSecond)
 	ops, faultOps := wishedOps(c.MaxOpsPerSecond)
 	change := c.MaxBytesPerSecond != "" || c.MaxOpsPerSecond != ""
@@ -34,7 +35,7 @@ func (c *throttleCommand) Run(ctx context.Context, out output) error {
 	defer release()
 	wishes, err := store.ReadWishes(ctx)
 	if err != nil {
-		return stopped(ctx, err)
+		return cli.Stopped(ctx, err)
 	}
 	if !change && !c.Default {
 		return c.print(out, "", wishes.BytesPerSecond, wishes.OpsPerSecond)
@@ -47,15 +48,15 @@ func (c *throttleCommand) Run(ctx context.Context, out output) error {
 		ops = wishes.OpsPerSecond
 	}
 	if err := store.WishLimits(ctx, bytes, ops); err != nil {
-		return stopped(ctx, err)
+		return cli.Stopped(ctx, err)
 	}
 	return c.print(out, ", within a few seconds if it runs", bytes, ops)
 }
 
 // print says what is wished.
-func (c *throttleCommand) print(out output, when string, bytes, ops int64) error {
-	_, err := fmt.Fprintf(out.results, "Link %s copies%s: %s, %s.\n", c.Link, when,
-		limitText(bytes, "bytes", func(n int64) string { return size(n).String() }),
+func (c *throttleCommand) print(out cli.Output, when string, bytes, ops int64) error {
+	_, err := fmt.Fprintf(out.Results, "Link %s copies%s: %s, %s.\n", c.Link, when,
+		limitText(bytes, "bytes", func(n int64) string { return cli.Size(n).String() }),
 		limitText(ops, "documents", func(n int64) string { return strconv.FormatInt(n, 10) + " documents" }))
 	if err != nil {
 		return fmt.Errorf("print the limits: %w", err)
@@ -78,7 +79,7 @@ func wishedBytes(text string) (int64, error) {
 	if text == "" {
 		return -1, nil
 	}
-	var s size
+	var s cli.Size
 	if err := s.UnmarshalText([]byte(text)); err != nil {
 		return -1, fmt.Errorf("--max-bytes-per-second: %w", err)
 	}

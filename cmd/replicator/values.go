@@ -4,89 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/alecthomas/kong"
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
-
-// size is a number of bytes, written as 65536, 64KiB, 256MiB or 1.5GiB.
-type size int64
-
-var sizeUnits = []struct {
-	suffix string
-	bytes  float64
-}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}, {"", 1}}
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (s *size) UnmarshalText(text []byte) error {
-	for _, u := range sizeUnits {
-		number, ok := strings.CutSuffix(string(text), u.suffix)
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-		if n *= u.bytes; err != nil || !(n >= 0 && n < math.MaxInt64) {
-			break
-		}
-		*s = size(n)
-		return nil
-	}
-	return fmt.Errorf("%q is no size: write a number of bytes, or one with KiB, MiB or GiB behind it", text)
-}
-
-// String writes what UnmarshalText reads.
-func (s size) String() string {
-	for _, u := range sizeUnits[:3] {
-		if unit := size(u.bytes); s != 0 && s%unit == 0 {
-			return strconv.FormatInt(int64(s/unit), 10) + u.suffix
-		}
-	}
-	return strconv.FormatInt(int64(s), 10)
-}
-
-// number reads the whole numbers of flags. They are decimal: a leading zero, which
-// makes a number octal in some places, is an error, as are other bases.
-func number(ctx *kong.DecodeContext, target reflect.Value) error {
-	var text string
-	if err := ctx.Scan.PopValueInto("number", &text); err != nil {
-		return err
-	}
-	digits := strings.TrimPrefix(text, "-")
-	if len(digits) > 1 && digits[0] == '0' {
-		return fmt.Errorf("%q is not a decimal number: write it without the leading zero", text)
-	}
-	if target.CanUint() {
-		n, err := strconv.ParseUint(text, 10, target.Type().Bits())
-		if err != nil {
-			return fmt.Errorf("%q is not a whole number from 0 to %d", text, uint64(math.MaxUint64))
-		}
-		target.SetUint(n)
-		return nil
-	}
-	n, err := strconv.ParseInt(text, 10, target.Type().Bits())
-	if err != nil {
-		return fmt.Errorf("%q is not a whole number", text)
-	}
-	target.SetInt(n)
-	return nil
-}
-
-// numbers are the types of flags that number reads.
-func numbers() kong.Option {
-	return kong.OptionFunc(func(k *kong.Kong) error {
-		for _, t := range []reflect.Type{reflect.TypeFor[int](), reflect.TypeFor[int64](), reflect.TypeFor[uint64]()} {
-			if err := kong.TypeMapper(t, kong.MapperFunc(number)).Apply(k); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
 
 // moment is a point in a log, or in time: now, unix seconds, "seconds,increment",
 // "Timestamp(seconds, increment)", "seconds:increment", or RFC 3339. The zero value

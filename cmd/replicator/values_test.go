@@ -7,25 +7,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-func TestSizes(t *testing.T) {
-	for text, want := range map[string]size{
-		"0": 0, "65536": 65536, "64KiB": 64 << 10, "256MiB": 256 << 20, "1.5GiB": 3 << 29, "2GB": 2e9, "7 MB": 7e6, "5kB": 5000, "12B": 12,
-	} {
-		var s, again size
-		if err := s.UnmarshalText([]byte(text)); err != nil || s != want {
-			t.Errorf("%s: got %d, %v; want %d", text, s, err, want)
-		}
-		if err := again.UnmarshalText([]byte(s.String())); err != nil || again != want {
-			t.Errorf("%s: printed as %s, read back as %d, %v", text, s, again, err)
-		}
-	}
-	for _, text := range []string{"", "x", "-1", "1TB", "1e30GiB", "MiB", "NaN", "Inf"} {
-		if s := size(0); s.UnmarshalText([]byte(text)) == nil {
-			t.Errorf("%q was read as %d", text, s)
-		}
-	}
-}
-
 func TestMoments(t *testing.T) {
 	at := func(s, i uint32) bson.Timestamp { return bson.Timestamp{T: s, I: i} }
 	const last = math.MaxUint32

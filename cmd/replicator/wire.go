@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/preflight"
@@ -90,42 +91,42 @@ func configMembers(config bson.Raw) []bson.Raw {
 }
 
 // mirror runs the pipeline, with what accompanies it, until it ends.
-func (c *runCommand) mirror(e ends, p *plan, ln net.Listener, source, target *mdb.Set, v *voice) error {
+func (c *runCommand) mirror(e cli.Ends, p *plan, ln net.Listener, source, target *mdb.Set, v *voice) error {
 	log := v.log
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	cfg := p.pipeline
 	tracker, err := status.New(status.Config{
-		Version: version(), Link: c.Link, Feedback: cfg.Feedback, Source: source, Target: target,
+		Version: cli.Version(), Link: c.Link, Feedback: cfg.Feedback, Source: source, Target: target,
 		TargetPrimary: target.Primary, Registry: registry,
 	})
 	if err != nil {
 		return fmt.Errorf("set up the status: %w", err)
 	}
-	cfg.Registry, cfg.Observer = registry, observers(logEvents(e.hard, log), tracker.Observe, v.memory.observe)
+	cfg.Registry, cfg.Observer = registry, observers(logEvents(e.Hard, log), tracker.Observe, v.memory.observe)
 	link, err := pipeline.New(cfg, pipeline.Connected(source), pipeline.Connected(target))
 	if err != nil {
-		return usageError{err}
+		return cli.Usage(err)
 	}
 	tracker.Follow(link.Snapshot)
 
 	// The pipeline decides when all ends; the rest only goes along.
-	beside, endBeside := context.WithCancelCause(e.hard)
+	beside, endBeside := context.WithCancelCause(e.Hard)
 	var along sync.WaitGroup
 	along.Go(func() { _ = tracker.Run(beside) }) // it returns why it was ended, by us
 	along.Go(func() { progressLoop(beside, log, link.Snapshot) })
 	along.Go(func() { v.copy.run(beside, link.Snapshot) })
 	if ln != nil {
-		log.LogAttrs(e.hard, slog.LevelInfo, "serving status, health and metrics", slog.String(keyListen, ln.Addr().String()))
+		log.LogAttrs(e.Hard, slog.LevelInfo, "serving status, health and metrics", slog.String(keyListen, ln.Addr().String()))
 		along.Go(func() {
 			if err := status.Serve(beside, ln, status.Handler(tracker, registry)); err != nil {
 				log.LogAttrs(beside, slog.LevelError, "status is served no more", slog.String(keyError, err.Error()))
 			}
 		})
 	}
-	hard, stop := context.WithCancelCause(e.hard)
-	end := context.AfterFunc(e.soft, func() { c.drain(hard, stop, link.Snapshot, log) })
-	err = link.Run(hard, e.soft)
+	hard, stop := context.WithCancelCause(e.Hard)
+	end := context.AfterFunc(e.Soft, func() { c.drain(hard, stop, link.Snapshot, log) })
+	err = link.Run(hard, e.Soft)
 	end()
 	stop(nil)
 	endBeside(nil)
@@ -134,10 +135,10 @@ func (c *runCommand) mirror(e ends, p *plan, ln net.Listener, source, target *md
 	case err != nil:
 		err = linkError{err}
 	case c.Delay > 0:
-		log.LogAttrs(e.hard, slog.LevelInfo, "drained: everything that was due is applied",
+		log.LogAttrs(e.Hard, slog.LevelInfo, "drained: everything that was due is applied",
 			slog.String(keyApplied, link.Snapshot().Progress.Applied.String()))
 	default:
-		log.LogAttrs(e.hard, slog.LevelInfo, "drained: everything that was read is applied",
+		log.LogAttrs(e.Hard, slog.LevelInfo, "drained: everything that was read is applied",
 			slog.String(keyApplied, link.Snapshot().Progress.Applied.String()))
 	}
 	return err

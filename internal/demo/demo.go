@@ -156,7 +156,7 @@ func (d *Demo) start(ctx context.Context) error {
 			if err := s.AwaitSynced(ctx); err != nil {
 				return fmt.Errorf("demo: wait for the %s set: %w", name, err)
 			}
-			o, err := mdb.Parse(mdb.Config{URI: s.URI(), AppName: "replicator demo"})
+			o, err := mdb.Parse(mdb.Config{URI: s.URI(), AppName: "replicator-lab demo"})
 			if err != nil {
 				return fmt.Errorf("demo: %s: %w", name, err)
 			}

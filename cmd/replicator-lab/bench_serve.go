@@ -13,6 +13,7 @@ import (
 	"time"
 
 	benchends "github.com/oplogrep/replicator/bench/ends" // ends is how commands come to theirs
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -23,10 +24,10 @@ type benchServe struct {
 
 // Run starts the end, says where it is, and waits for whoever started it to close
 // the pipe, or to die.
-func (c *benchServe) Run(ctx context.Context, out output) error {
+func (c *benchServe) Run(ctx context.Context, out cli.Output) error {
 	var what benchends.What
 	if err := json.Unmarshal([]byte(c.What), &what); err != nil {
-		return usageError{fmt.Errorf("--what: %w", err)}
+		return cli.Usage(fmt.Errorf("--what: %w", err))
 	}
 	var end *benchends.End
 	var last oplog.OpTime
@@ -40,14 +41,14 @@ func (c *benchServe) Run(ctx context.Context, out output) error {
 		end, last, err = benchends.Start(ctx, nil, what)
 	}
 	if err != nil {
-		return stopped(ctx, err)
+		return cli.Stopped(ctx, err)
 	}
 	defer end.Close()
 	text, err := json.Marshal(benchends.Served{URI: end.URI, Last: last, Version: end.Version})
 	if err != nil {
 		return fmt.Errorf("say where the end is: %w", err)
 	}
-	if _, err := fmt.Fprintf(out.results, "%s\n", text); err != nil {
+	if _, err := fmt.Fprintf(out.Results, "%s\n", text); err != nil {
 		return fmt.Errorf("say where the end is: %w", err)
 	}
 	// Not ctx: a signal from a terminal is for whoever started this, too, and they may

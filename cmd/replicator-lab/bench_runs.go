@@ -11,13 +11,14 @@ import (
 
 	"github.com/oplogrep/replicator/bench"
 	"github.com/oplogrep/replicator/bench/workload"
+	"github.com/oplogrep/replicator/internal/cli"
 )
 
 type benchPipeline struct {
-	Source string  `settings:"no" default:"memory" help:"Where the log is: memory, embedded (an embedded set, over TCP), or a connection string."`
-	Target string  `settings:"no" default:"discard" enum:"discard,null" help:"Where it goes: discard, or null, a server that acknowledges everything."`
-	Buffer size    `default:"256MiB" placeholder:"SIZE" help:"The budget for what was read."`
-	Take   float64 `placeholder:"N" help:"Take so many operations a second and no more, so that the buffer fills up."`
+	Source string   `default:"memory" help:"Where the log is: memory, embedded (an embedded set, over TCP), or a connection string."`
+	Target string   `default:"discard" enum:"discard,null" help:"Where it goes: discard, or null, a server that acknowledges everything."`
+	Buffer cli.Size `default:"256MiB" placeholder:"SIZE" help:"The budget for what was read."`
+	Take   float64  `placeholder:"N" help:"Take so many operations a second and no more, so that the buffer fills up."`
 	workFlags
 	laneFlags
 	roundFlags
@@ -25,7 +26,7 @@ type benchPipeline struct {
 }
 
 // Run measures the way of the log.
-func (c *benchPipeline) Run(ctx context.Context, out output, line commandLine) error {
+func (c *benchPipeline) Run(ctx context.Context, out cli.Output, line commandLine) error {
 	b, cfg, err := c.begin(ctx, out, line, &c.outFlags, &c.roundFlags, "small-inserts")
 	if err != nil {
 		return err
@@ -58,7 +59,7 @@ type benchApply struct {
 }
 
 // Run measures the applier.
-func (c *benchApply) Run(ctx context.Context, out output, line commandLine) error {
+func (c *benchApply) Run(ctx context.Context, out cli.Output, line commandLine) error {
 	b, cfg, err := c.begin(ctx, out, line, &c.outFlags, &c.roundFlags, "small-inserts")
 	if err != nil {
 		return err
@@ -90,7 +91,7 @@ type benchCeiling struct {
 }
 
 // Run measures the plain driver.
-func (c *benchCeiling) Run(ctx context.Context, out output, line commandLine) error {
+func (c *benchCeiling) Run(ctx context.Context, out cli.Output, line commandLine) error {
 	b, cfg, err := c.begin(ctx, out, line, &c.outFlags, &c.roundFlags, "small-inserts")
 	if err != nil {
 		return err
@@ -120,9 +121,9 @@ type benchMirror struct {
 }
 
 // Run measures how far a link is behind.
-func (c *benchMirror) Run(ctx context.Context, out output, line commandLine) error {
+func (c *benchMirror) Run(ctx context.Context, out cli.Output, line commandLine) error {
 	if c.Rate <= 0 || c.For <= 0 {
-		return usageError{fmt.Errorf("--rate=%g, --for=%s: want more than 0", c.Rate, c.For)}
+		return cli.Usage(fmt.Errorf("--rate=%g, --for=%s: want more than 0", c.Rate, c.For))
 	}
 	b, cfg, err := c.begin(ctx, out, line, &c.outFlags, &c.watchFlags, "mixed")
 	if err != nil {
@@ -150,7 +151,7 @@ type benchCatchUp struct {
 }
 
 // Run measures how long a link takes for a backlog.
-func (c *benchCatchUp) Run(ctx context.Context, out output, line commandLine) error {
+func (c *benchCatchUp) Run(ctx context.Context, out cli.Output, line commandLine) error {
 	b, cfg, err := c.begin(ctx, out, line, &c.outFlags, &c.roundFlags, "backlog")
 	if err != nil {
 		return err
@@ -185,7 +186,7 @@ type benchClone struct {
 }
 
 // Run measures a copy.
-func (c *benchClone) Run(ctx context.Context, out output, line commandLine) error {
+func (c *benchClone) Run(ctx context.Context, out cli.Output, line commandLine) error {
 	if docs := 200_000; c.Documents == nil && c.Workload == "" && c.Oplog == "" {
 		c.Documents = &docs
 	}
@@ -216,13 +217,13 @@ type benchGoals struct {
 }
 
 // Run measures what there are goals for.
-func (c *benchGoals) Run(ctx context.Context, out output, line commandLine) error {
+func (c *benchGoals) Run(ctx context.Context, out cli.Output, line commandLine) error {
 	if c.Scale <= 0 {
-		return usageError{fmt.Errorf("--scale=%g: want more than 0", c.Scale)}
+		return cli.Usage(fmt.Errorf("--scale=%g: want more than 0", c.Scale))
 	}
 	for _, name := range c.Only {
 		if !slices.Contains(bench.Parts(), name) {
-			return usageError{fmt.Errorf("--only=%s: the parts are %s", name, strings.Join(bench.Parts(), ", "))}
+			return cli.Usage(fmt.Errorf("--only=%s: the parts are %s", name, strings.Join(bench.Parts(), ", ")))
 		}
 	}
 	if err := c.check(); err != nil {
@@ -237,7 +238,7 @@ func (c *benchGoals) Run(ctx context.Context, out output, line commandLine) erro
 		Scale: c.Scale, Only: c.Only, Progress: io.Discard,
 	}
 	if c.Progress {
-		cfg.Progress = out.complaints
+		cfg.Progress = out.Complaints
 	}
 	if !c.InOne {
 		cfg.Serve = serveElsewhere
@@ -245,12 +246,12 @@ func (c *benchGoals) Run(ctx context.Context, out output, line commandLine) erro
 	if err := bench.Suite(ctx, cfg, b.report); err != nil {
 		// What was measured took minutes: it is shown, but is nothing to compare with.
 		if len(b.report.Runs) > 0 {
-			err = errors.Join(err, b.report.Table(out.results))
+			err = errors.Join(err, b.report.Table(out.Results))
 		}
 		return b.add(err)
 	}
 	if c.Scale != 1 {
-		out.complain("the goals are for --scale=1: with --scale=%g they show that it runs, and little else", c.Scale)
+		out.Complain("the goals are for --scale=1: with --scale=%g they show that it runs, and little else", c.Scale)
 	}
 	return b.end()
 }
@@ -260,17 +261,17 @@ type benchPresets struct {
 }
 
 // Run lists the presets, or prints one.
-func (c *benchPresets) Run(out output) error {
+func (c *benchPresets) Run(out cli.Output) error {
 	if c.Name != "" {
 		w, err := workload.Preset(c.Name)
 		if err != nil {
-			return usageError{err}
+			return cli.Usage(err)
 		}
-		return printJSON(out.results, w)
+		return printJSON(out.Results, w)
 	}
 	for _, w := range workload.Presets() {
 		w = bench.Filled(w)
-		if _, err := fmt.Fprintf(out.results, "%-16s %9d operations, %9d documents before, %6d bytes, %5d collections\n", w.Name, w.Ops, w.Documents, w.Size, w.Namespaces); err != nil {
+		if _, err := fmt.Fprintf(out.Results, "%-16s %9d operations, %9d documents before, %6d bytes, %5d collections\n", w.Name, w.Ops, w.Documents, w.Size, w.Namespaces); err != nil {
 			return fmt.Errorf("print the presets: %w", err)
 		}
 	}

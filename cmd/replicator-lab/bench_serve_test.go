@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/bench/result"
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/race"
 )
 
@@ -31,8 +32,8 @@ func TestBenchProcesses(t *testing.T) {
 		signal os.Signal
 		code   int
 	}{
-		{"to its end", []string{"pipeline", "--source=embedded", "--target=null", "--ops=2000", "--rounds=1"}, "round 1 of 1", nil, exitOK},
-		{"interrupted", forever, "operations at", os.Interrupt, exitUnexpected},
+		{"to its end", []string{"pipeline", "--source=embedded", "--target=null", "--ops=2000", "--rounds=1"}, "round 1 of 1", nil, cli.ExitOK},
+		{"interrupted", forever, "operations at", os.Interrupt, cli.ExitUnexpected},
 		{"killed", forever, "operations at", os.Kill, -1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -40,7 +41,7 @@ func TestBenchProcesses(t *testing.T) {
 				t.Skip("three processes with the race detector take long to start")
 			}
 			file := filepath.Join(t.TempDir(), "bench.json")
-			if tt.code == exitOK {
+			if tt.code == cli.ExitOK {
 				tt.args = append(tt.args, "--json="+file)
 			}
 			cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"bench"}, tt.args...)...)
@@ -87,7 +88,7 @@ func TestBenchProcesses(t *testing.T) {
 					}
 				}
 			}
-			if tt.code != exitOK {
+			if tt.code != cli.ExitOK {
 				return
 			}
 			report, err := result.Read(file)

@@ -20,6 +20,7 @@ import (
 	benchends "github.com/oplogrep/replicator/bench/ends"
 	"github.com/oplogrep/replicator/bench/result"
 	"github.com/oplogrep/replicator/bench/workload"
+	"github.com/oplogrep/replicator/internal/cli"
 )
 
 // outFlags say where the results go.
@@ -42,7 +43,7 @@ func (f *limitFlags) limits() result.Limits {
 
 func (f *limitFlags) checkLimits() error {
 	if f.WorseAllocs < 0 || f.WorseRatio < 0 {
-		return usageError{errors.New("--worse-allocs and --worse-ratio are shares: want 0 or more")}
+		return cli.Usage(errors.New("--worse-allocs and --worse-ratio are shares: want 0 or more"))
 	}
 	return nil
 }
@@ -55,7 +56,7 @@ type seedFlag struct {
 // workFlags say what is written.
 type workFlags struct {
 	seedFlag
-	Preset     string `help:"A named workload; replicator bench presets lists them. Default small-inserts; of mirror mixed, of catch-up backlog."`
+	Preset     string `help:"A named workload; replicator-lab bench presets lists them. Default small-inserts; of mirror mixed, of catch-up backlog."`
 	Workload   string `placeholder:"FILE" help:"A workload as JSON, in place of a preset."`
 	Oplog      string `placeholder:"FILE" help:"A recorded oplog, BSON documents one after the other, in place of a preset."`
 	Ops        *int   `placeholder:"N" help:"How many operations, in place of the preset's."`
@@ -89,7 +90,7 @@ func (f *workFlags) make(preset string) (workload.Workload, error) {
 			continue
 		}
 		if *v.given < v.least {
-			return w, usageError{fmt.Errorf("--%s=%d: want %d or more", v.flag, *v.given, v.least)}
+			return w, cli.Usage(fmt.Errorf("--%s=%d: want %d or more", v.flag, *v.given, v.least))
 		}
 		*v.to = *v.given
 	}
@@ -97,7 +98,7 @@ func (f *workFlags) make(preset string) (workload.Workload, error) {
 		w.IDs = workload.IDType(f.IDs)
 	}
 	if err := w.Validate(); err != nil {
-		return w, usageError{err}
+		return w, cli.Usage(err)
 	}
 	return w, nil
 }
@@ -112,7 +113,7 @@ func (f *workFlags) named(preset string) (workload.Workload, error) {
 	}
 	switch {
 	case given > 1:
-		return workload.Workload{}, usageError{errors.New("--preset, --workload and --oplog: give one of them")}
+		return workload.Workload{}, cli.Usage(errors.New("--preset, --workload and --oplog: give one of them"))
 	case f.Oplog != "":
 		return f.recorded()
 	case f.Workload != "":
@@ -120,7 +121,7 @@ func (f *workFlags) named(preset string) (workload.Workload, error) {
 	}
 	w, err := workload.Preset(preset)
 	if err != nil {
-		return w, usageError{err}
+		return w, cli.Usage(err)
 	}
 	return w, nil
 }
@@ -129,7 +130,7 @@ func (f *workFlags) named(preset string) (workload.Workload, error) {
 func (f *workFlags) recorded() (workload.Workload, error) {
 	w := workload.Workload{Name: strings.TrimLeft(filepath.ToSlash(filepath.Clean(f.Oplog)), "/."), File: f.Oplog}
 	if f.Documents != nil || f.Size != nil || f.Namespaces != nil || f.IDs != "" || f.Indexes != nil {
-		return w, usageError{errors.New("--oplog: of a recording nothing can be chosen but --ops")}
+		return w, cli.Usage(errors.New("--oplog: of a recording nothing can be chosen but --ops"))
 	}
 	ops := 0
 	log, err := workload.NewLog(w, benchends.First)
@@ -142,7 +143,7 @@ func (f *workFlags) recorded() (workload.Workload, error) {
 		err = fmt.Errorf("read %s: it has no operations", f.Oplog)
 	}
 	if err != nil {
-		return w, benchInputError{err}
+		return w, benchInputError(err)
 	}
 	w.Ops = ops
 	return w, nil
@@ -152,12 +153,12 @@ func readWorkload(name string) (workload.Workload, error) {
 	var w workload.Workload
 	text, err := os.ReadFile(name)
 	if err != nil {
-		return w, benchInputError{fmt.Errorf("read a workload: %w", err)}
+		return w, benchInputError(fmt.Errorf("read a workload: %w", err))
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&w); err != nil {
-		return w, benchInputError{fmt.Errorf("read the workload in %s: %w", name, err)}
+		return w, benchInputError(fmt.Errorf("read the workload in %s: %w", name, err))
 	}
 	if w.Name == "" {
 		w.Name = name
@@ -180,26 +181,26 @@ type roundFlags struct {
 
 // targetFlag names the target.
 type targetFlag struct {
-	Target    string `settings:"no" placeholder:"URI" help:"The target: a connection string, or null, a server that acknowledges everything. Empty: an embedded set."`
-	Mongod    string `env:"MONGOD" settings:"no" placeholder:"PATH" help:"A server's binary: real servers are started in place of embedded sets, and a real secondary is timed."`
+	Target    string `placeholder:"URI" help:"The target: a connection string, or null, a server that acknowledges everything. Empty: an embedded set."`
+	Mongod    string `env:"MONGOD" placeholder:"PATH" help:"A server's binary: real servers are started in place of embedded sets, and a real secondary is timed."`
 	Overwrite bool   `help:"Allow to drop the databases that the workload uses, where --source and --target name real servers."`
 }
 
 // sourceFlag names the source.
 type sourceFlag struct {
-	Source string `settings:"no" placeholder:"URI" help:"The source: a connection string. Empty: an embedded set."`
+	Source string `placeholder:"URI" help:"The source: a connection string. Empty: an embedded set."`
 }
 
 // writersFlag is of what writes.
 type writersFlag struct {
-	Writers int `settings:"no" default:"16" help:"Number of writers, and of the goroutines of the plain driver."`
+	Writers int `default:"16" help:"Number of writers, and of the goroutines of the plain driver."`
 }
 
 // laneFlags are those of the applier.
 type laneFlags struct {
 	writersFlag
-	FlushDocs int `settings:"no" placeholder:"N" help:"Documents of a writer's transaction at most."`
-	BatchOps  int `settings:"no" placeholder:"N" help:"Operations of a batch at most."`
+	FlushDocs int `placeholder:"N" help:"Documents of a writer's transaction at most."`
+	BatchOps  int `placeholder:"N" help:"Operations of a batch at most."`
 }
 
 // positive returns an error unless the flags, pairs of a name and a number, are more
@@ -207,23 +208,23 @@ type laneFlags struct {
 func positive[T int | float64 | time.Duration](pairs map[string]T) error {
 	for _, name := range slices.Sorted(maps.Keys(pairs)) {
 		if pairs[name] <= 0 {
-			return usageError{fmt.Errorf("--%s=%v: want more than 0", name, pairs[name])}
+			return cli.Usage(fmt.Errorf("--%s=%v: want more than 0", name, pairs[name]))
 		}
 	}
 	return nil
 }
 
 // config puts the flags together.
-func (f *roundFlags) config(w workload.Workload, out output) (bench.Config, error) {
+func (f *roundFlags) config(w workload.Workload, out cli.Output) (bench.Config, error) {
 	c, _ := f.watchFlags.config(w, out) // they cannot be wrong
 	c.Rounds = f.Rounds
 	return c, positive(map[string]int{"rounds": f.Rounds})
 }
 
-func (f *watchFlags) config(w workload.Workload, out output) (bench.Config, error) {
+func (f *watchFlags) config(w workload.Workload, out cli.Output) (bench.Config, error) {
 	c := bench.Config{Workload: w, Profile: f.Profile, Profiled: f.Profile != "", Progress: io.Discard}
 	if f.Progress {
-		c.Progress = out.complaints
+		c.Progress = out.Complaints
 	}
 	if !f.InOne {
 		c.Serve = serveElsewhere
@@ -262,20 +263,20 @@ func (f *targetFlag) check() error {
 		return nil
 	}
 	if _, err := exec.LookPath(f.Mongod); err != nil {
-		return usageError{fmt.Errorf("--mongod (MONGOD): %w", err)}
+		return cli.Usage(fmt.Errorf("--mongod (MONGOD): %w", err))
 	}
 	return nil
 }
 
 // watcher is what says how it is looked at: watchFlags, and roundFlags with more.
 type watcher interface {
-	config(w workload.Workload, out output) (bench.Config, error)
+	config(w workload.Workload, out cli.Output) (bench.Config, error)
 	profile() string
 }
 
 // begin makes the workload, of the preset where none is named, and what the flags that
 // all share say of the rest.
-func (f *workFlags) begin(ctx context.Context, out output, line commandLine, to *outFlags, how watcher, preset string) (*benchRun, bench.Config, error) {
+func (f *workFlags) begin(ctx context.Context, out cli.Output, line commandLine, to *outFlags, how watcher, preset string) (*benchRun, bench.Config, error) {
 	w, err := f.make(preset)
 	if err != nil {
 		return nil, bench.Config{}, err

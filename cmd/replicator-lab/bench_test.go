@@ -11,6 +11,7 @@ import (
 
 	"github.com/oplogrep/replicator/bench/result"
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -35,63 +36,63 @@ func TestBenchRefuses(t *testing.T) {
 		code int
 		says string
 	}{
-		{"bench", exitUsage, "expected one of"},
-		{"bench aply", exitUsage, `did you mean "apply"`},
-		{"bench apply --ops=-1", exitUsage, "--ops=-1: want 1 or more"},
-		{"bench apply --ops=0", exitUsage, "--ops=0"},
-		{"bench apply --documents=-1", exitUsage, "--documents=-1"},
-		{"bench apply --namespaces=20000", exitUsage, "20000 is not in 1 to 10000"},
-		{"bench apply --preset=updates --documents=5", exitUsage, "5 are too few"},
-		{"bench apply --ids=no", exitUsage, `"no" is none of`},
-		{"bench apply --rounds=0", exitUsage, "--rounds=0"},
-		{"bench apply --writers=0", exitUsage, "--writers=0"},
-		{"bench apply --writers=1000", exitUsage, "1000 writers: not between"},
-		{"bench apply --flush-docs=-1", exitUsage, "-1 documents of a flush"},
-		{"bench apply --preset=none", exitUsage, "there are small-inserts, updates"},
-		{"bench apply --preset=hot --oplog=" + recording, exitUsage, "give one of them"},
-		{"bench apply --oplog=" + recording + " --size=100", exitUsage, "of a recording nothing can be chosen"},
-		{"bench apply --target=nowhere", exitUsage, "does not begin with mongodb://"},
-		{"bench apply --target=discard", exitUsage, "the target has to take commands"},
-		{"bench apply --mongod=/nobody", exitUsage, "--mongod (MONGOD)"},
-		{"bench ceiling --mongod=/nobody", exitUsage, "--mongod (MONGOD)"},
-		{"bench mirror --for=1ms --mongod=/nobody", exitUsage, "--mongod (MONGOD)"},
-		{"bench catch-up --mongod=/nobody", exitUsage, "--mongod (MONGOD)"},
-		{"bench clone --mongod=/nobody", exitUsage, "--mongod (MONGOD)"},
-		{"bench goals --mongod=/nobody", exitUsage, "--mongod (MONGOD)"},
-		{"bench apply --json=/nobody/x.json", exitUsage, "write to /nobody/x.json"},
-		{"bench apply --json=" + dir, exitUsage, "it is a folder"},
-		{"bench apply --benchstat=/nobody/x", exitUsage, "write to /nobody/x"},
-		{"bench apply --profile=/nobody/x", exitUsage, "write to /nobody/x"},
-		{"bench apply --worse-allocs=-1", exitUsage, "shares"},
-		{"bench ceiling --ceiling-batch=0", exitUsage, "--ceiling-batch=0"},
-		{"bench ceiling --oplog=" + recording + " --in-one-process", exitUsage, "has commands"},
-		{"bench mirror --rate=0", exitUsage, "--rate=0"},
-		{"bench mirror --for=-1s", exitUsage, "--for=-1s"},
-		{"bench mirror --target=null", exitUsage, "both ends have to be sets"},
-		{"bench catch-up --source=memory", exitUsage, "both ends have to be sets"},
-		{"bench catch-up --source=" + nobody + " --target=" + nobody, exitUsage, "the same set"},
-		{"bench clone --workers=0", exitUsage, "--workers=0"},
-		{"bench clone --documents=0 --in-one-process", exitUsage, "no documents"},
-		{"bench pipeline --buffer=1", exitUsage, "a buffer of 1 bytes"},
-		{"bench pipeline --target=" + nobody, exitUsage, "must be one of"},
-		{"bench goals --scale=0", exitUsage, "--scale=0"},
-		{"bench goals --only=no", exitUsage, "the parts are pipeline, apply"},
-		{"bench presets no", exitUsage, "there are small-inserts"},
-		{"bench apply --workload=" + dir + "/none.json", exitBadInput, "no such file"},
-		{"bench apply --workload=" + noJSON, exitBadInput, "unexpected EOF"},
-		{"bench apply --workload=" + other, exitBadInput, `unknown field "nobody"`},
-		{"bench apply --oplog=" + dir + "/none.bson", exitBadInput, "no such file"},
-		{"bench apply --oplog=" + other, exitBadInput, "at byte 0"},
-		{"bench apply --compare=" + dir + "/none.json", exitBadInput, "no such file"},
-		{"bench compare " + noJSON + " " + noJSON, exitBadInput, "unexpected end"},
-		{"bench compare " + future + " " + future, exitBadInput, "this program knows 1 only"},
-		{"bench report " + other, exitBadInput, "no format given"},
-		{"bench apply --target=" + nobody, exitConnect, "no primary"},
-		{"bench catch-up --ops=100 --source=" + nobody, exitConnect, "no primary"},
+		{"bench", cli.ExitUsage, "expected one of"},
+		{"bench aply", cli.ExitUsage, `did you mean "apply"`},
+		{"bench apply --ops=-1", cli.ExitUsage, "--ops=-1: want 1 or more"},
+		{"bench apply --ops=0", cli.ExitUsage, "--ops=0"},
+		{"bench apply --documents=-1", cli.ExitUsage, "--documents=-1"},
+		{"bench apply --namespaces=20000", cli.ExitUsage, "20000 is not in 1 to 10000"},
+		{"bench apply --preset=updates --documents=5", cli.ExitUsage, "5 are too few"},
+		{"bench apply --ids=no", cli.ExitUsage, `"no" is none of`},
+		{"bench apply --rounds=0", cli.ExitUsage, "--rounds=0"},
+		{"bench apply --writers=0", cli.ExitUsage, "--writers=0"},
+		{"bench apply --writers=1000", cli.ExitUsage, "1000 writers: not between"},
+		{"bench apply --flush-docs=-1", cli.ExitUsage, "-1 documents of a flush"},
+		{"bench apply --preset=none", cli.ExitUsage, "there are small-inserts, updates"},
+		{"bench apply --preset=hot --oplog=" + recording, cli.ExitUsage, "give one of them"},
+		{"bench apply --oplog=" + recording + " --size=100", cli.ExitUsage, "of a recording nothing can be chosen"},
+		{"bench apply --target=nowhere", cli.ExitUsage, "does not begin with mongodb://"},
+		{"bench apply --target=discard", cli.ExitUsage, "the target has to take commands"},
+		{"bench apply --mongod=/nobody", cli.ExitUsage, "--mongod (MONGOD)"},
+		{"bench ceiling --mongod=/nobody", cli.ExitUsage, "--mongod (MONGOD)"},
+		{"bench mirror --for=1ms --mongod=/nobody", cli.ExitUsage, "--mongod (MONGOD)"},
+		{"bench catch-up --mongod=/nobody", cli.ExitUsage, "--mongod (MONGOD)"},
+		{"bench clone --mongod=/nobody", cli.ExitUsage, "--mongod (MONGOD)"},
+		{"bench goals --mongod=/nobody", cli.ExitUsage, "--mongod (MONGOD)"},
+		{"bench apply --json=/nobody/x.json", cli.ExitUsage, "write to /nobody/x.json"},
+		{"bench apply --json=" + dir, cli.ExitUsage, "it is a folder"},
+		{"bench apply --benchstat=/nobody/x", cli.ExitUsage, "write to /nobody/x"},
+		{"bench apply --profile=/nobody/x", cli.ExitUsage, "write to /nobody/x"},
+		{"bench apply --worse-allocs=-1", cli.ExitUsage, "shares"},
+		{"bench ceiling --ceiling-batch=0", cli.ExitUsage, "--ceiling-batch=0"},
+		{"bench ceiling --oplog=" + recording + " --in-one-process", cli.ExitUsage, "has commands"},
+		{"bench mirror --rate=0", cli.ExitUsage, "--rate=0"},
+		{"bench mirror --for=-1s", cli.ExitUsage, "--for=-1s"},
+		{"bench mirror --target=null", cli.ExitUsage, "both ends have to be sets"},
+		{"bench catch-up --source=memory", cli.ExitUsage, "both ends have to be sets"},
+		{"bench catch-up --source=" + nobody + " --target=" + nobody, cli.ExitUsage, "the same set"},
+		{"bench clone --workers=0", cli.ExitUsage, "--workers=0"},
+		{"bench clone --documents=0 --in-one-process", cli.ExitUsage, "no documents"},
+		{"bench pipeline --buffer=1", cli.ExitUsage, "a buffer of 1 bytes"},
+		{"bench pipeline --target=" + nobody, cli.ExitUsage, "must be one of"},
+		{"bench goals --scale=0", cli.ExitUsage, "--scale=0"},
+		{"bench goals --only=no", cli.ExitUsage, "the parts are pipeline, apply"},
+		{"bench presets no", cli.ExitUsage, "there are small-inserts"},
+		{"bench apply --workload=" + dir + "/none.json", cli.ExitBadInput, "no such file"},
+		{"bench apply --workload=" + noJSON, cli.ExitBadInput, "unexpected EOF"},
+		{"bench apply --workload=" + other, cli.ExitBadInput, `unknown field "nobody"`},
+		{"bench apply --oplog=" + dir + "/none.bson", cli.ExitBadInput, "no such file"},
+		{"bench apply --oplog=" + other, cli.ExitBadInput, "at byte 0"},
+		{"bench apply --compare=" + dir + "/none.json", cli.ExitBadInput, "no such file"},
+		{"bench compare " + noJSON + " " + noJSON, cli.ExitBadInput, "unexpected end"},
+		{"bench compare " + future + " " + future, cli.ExitBadInput, "this program knows 1 only"},
+		{"bench report " + other, cli.ExitBadInput, "no format given"},
+		{"bench apply --target=" + nobody, cli.ExitConnect, "no primary"},
+		{"bench catch-up --ops=100 --source=" + nobody, cli.ExitConnect, "no primary"},
 	} {
 		t.Run(tt.args, func(t *testing.T) {
 			args := strings.Fields(tt.args)
-			code, stdout, stderr := invoke(t, nil, args...)
+			code, stdout, stderr := invoke(t, args...)
 			if code != tt.code || !strings.Contains(stderr, tt.says) || stdout != "" {
 				t.Errorf("code %d, want %d and %q, got\n%s%s", code, tt.code, tt.says, stdout, stderr)
 			}
@@ -115,8 +116,8 @@ func TestBenchResults(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	must := func(args ...string) string {
 		t.Helper()
-		code, stdout, stderr := invoke(t, nil, args...)
-		if code != exitOK {
+		code, stdout, stderr := invoke(t, args...)
+		if code != cli.ExitOK {
 			t.Fatalf("%q: code %d\n%s%s", args, code, stdout, stderr)
 		}
 		return stdout
@@ -147,7 +148,7 @@ func TestBenchResults(t *testing.T) {
 	if len(report.Runs) != 2 || report.Runs[0].Ops != 400 || report.Runs[1].Kind != "ceiling" || report.Seed != 1 {
 		t.Errorf("the results: %+v", report)
 	}
-	if report.Command[0] != "replicator" || !slices.Equal(report.Command[1:3], apply[:2]) {
+	if report.Command[0] != "replicator-lab" || !slices.Equal(report.Command[1:3], apply[:2]) {
 		t.Errorf("the command: %q", report.Command)
 	}
 
@@ -164,8 +165,8 @@ func TestBenchResults(t *testing.T) {
 	}
 	again := []string{"bench", "pipeline", "--ops=500", "--rounds=2", "--json=" + at("better.json"), "--compare=" + at("better.json")}
 	for _, args := range [][]string{{"bench", "compare", at("better.json"), at("pipeline.json")}, again} {
-		code, stdout, stderr := invoke(t, nil, args...)
-		if code != exitFailed || !strings.Contains(stdout, "WORSE") || !strings.Contains(stderr, "1 figure") {
+		code, stdout, stderr := invoke(t, args...)
+		if code != cli.ExitFailed || !strings.Contains(stdout, "WORSE") || !strings.Contains(stderr, "1 figure") {
 			t.Errorf("%q: code %d\n%s%s", args, code, stdout, stderr)
 		}
 	}
@@ -213,9 +214,9 @@ func TestBenchOfASet(t *testing.T) {
 
 	file := filepath.Join(t.TempDir(), "bench.json")
 	args := []string{"bench", "apply", "--target", uri, "--ops=50", "--rounds=1", "--json=" + file}
-	code, stdout, stderr := invoke(t, nil, args...)
+	code, stdout, stderr := invoke(t, args...)
 	text, err := os.ReadFile(file)
-	if code != exitOK || err != nil {
+	if code != cli.ExitOK || err != nil {
 		t.Fatalf("code %d, %v\n%s%s", code, err, stdout, stderr)
 	}
 	if all := stdout + stderr + string(text); strings.Contains(all, "sesame42") || !strings.Contains(all, "u:***@") {
@@ -226,14 +227,14 @@ func TestBenchOfASet(t *testing.T) {
 	}
 
 	ask(t, client, "bench", bson.D{{Key: "create", Value: "mine"}})
-	code, stdout, stderr = invoke(t, nil, args...)
-	if code != exitCheck || stdout != "" || !strings.Contains(stderr, "exist there: bench") || !strings.Contains(stderr, "--overwrite") {
+	code, stdout, stderr = invoke(t, args...)
+	if code != cli.ExitCheck || stdout != "" || !strings.Contains(stderr, "exist there: bench") || !strings.Contains(stderr, "--overwrite") {
 		t.Errorf("code %d\n%s%s", code, stdout, stderr)
 	}
 	if !slices.Contains(names(), "bench") {
 		t.Error("somebody else's database is gone")
 	}
-	if code, stdout, stderr = invoke(t, nil, append(args, "--overwrite")...); code != exitOK {
+	if code, stdout, stderr = invoke(t, append(args, "--overwrite")...); code != cli.ExitOK {
 		t.Errorf("code %d\n%s%s", code, stdout, stderr)
 	}
 	if left := names(); !slices.Equal(left, before) {

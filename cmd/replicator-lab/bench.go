@@ -12,10 +12,11 @@ import (
 	"github.com/oplogrep/replicator/bench"
 	"github.com/oplogrep/replicator/bench/meter"
 	"github.com/oplogrep/replicator/bench/result"
+	"github.com/oplogrep/replicator/internal/cli"
 )
 
 // benchCommand measures. Its flags are none of the settings of a link: nobody wants
-// to measure on the target that the environment names for that.
+// to measure on the target that the environment names for a link.
 type benchCommand struct {
 	Goals    benchGoals    `cmd:"" help:"Measure everything that the project has a goal for, and say which are met. Takes some minutes."`
 	Pipeline benchPipeline `cmd:"" help:"Fetch, parse, batch, hash and hand out, into nothing."`
@@ -35,9 +36,9 @@ type commandLine []string
 
 // shown is it without secrets.
 func (c commandLine) shown() []string {
-	list := []string{"replicator"}
+	list := []string{"replicator-lab"}
 	for _, arg := range c {
-		list = append(list, withoutPasswords(arg))
+		list = append(list, cli.WithoutPasswords(arg))
 	}
 	return list
 }
@@ -45,7 +46,7 @@ func (c commandLine) shown() []string {
 // benchRun is what all measurements share.
 type benchRun struct {
 	ctx    context.Context //nolint:containedctx // It lives as long as the command.
-	out    output
+	out    cli.Output
 	to     *outFlags
 	old    *result.Report // what to compare with, nil for nothing
 	report *result.Report
@@ -53,9 +54,9 @@ type benchRun struct {
 
 // newBenchRun makes sure, before anything is measured, that there is a place for the
 // results, and for the other files, and something to compare them with.
-func newBenchRun(ctx context.Context, out output, line commandLine, seed uint64, to *outFlags, files ...string) (*benchRun, error) {
+func newBenchRun(ctx context.Context, out cli.Output, line commandLine, seed uint64, to *outFlags, files ...string) (*benchRun, error) {
 	b := &benchRun{ctx: ctx, out: out, to: to, report: &result.Report{
-		Format: 1, Started: time.Now().UTC().Truncate(time.Second), Command: line.shown(), Seed: seed, Machine: meter.Machine(version()),
+		Format: 1, Started: time.Now().UTC().Truncate(time.Second), Command: line.shown(), Seed: seed, Machine: meter.Machine(cli.Version()),
 	}}
 	if err := to.checkLimits(); err != nil {
 		return nil, err
@@ -71,7 +72,7 @@ func newBenchRun(ctx context.Context, out output, line commandLine, seed uint64,
 	if to.Compare != "" {
 		var err error
 		if b.old, err = result.Read(to.Compare); err != nil {
-			return nil, benchFileError{err}
+			return nil, benchFileError(err)
 		}
 	}
 	return b, nil
@@ -83,14 +84,14 @@ func checkPlace(name string) error {
 		return nil
 	}
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
-		return usageError{fmt.Errorf("write to %s: it is a folder", name)}
+		return cli.Usage(fmt.Errorf("write to %s: it is a folder", name))
 	}
 	info, err := os.Stat(filepath.Dir(name))
 	if err == nil && !info.IsDir() {
 		err = errors.New("it is no folder")
 	}
 	if err != nil {
-		return usageError{fmt.Errorf("write to %s: its folder: %w", name, err)}
+		return cli.Usage(fmt.Errorf("write to %s: its folder: %w", name, err))
 	}
 	return nil
 }
@@ -106,7 +107,7 @@ func (b *benchRun) end() error {
 		return err
 	}
 	if b.to.JSON != "" {
-		b.out.complain("written to %s", b.to.JSON)
+		b.out.Complain("written to %s", b.to.JSON)
 	}
 	if b.old == nil {
 		return nil
@@ -117,7 +118,7 @@ func (b *benchRun) end() error {
 func (b *benchRun) print(benchstat string) error {
 	switch benchstat {
 	case "-":
-		return b.report.Benchstat(b.out.results)
+		return b.report.Benchstat(b.out.Results)
 	case "":
 	default:
 		var text strings.Builder
@@ -128,7 +129,7 @@ func (b *benchRun) print(benchstat string) error {
 			return fmt.Errorf("write the results for benchstat: %w", err)
 		}
 	}
-	return b.report.Table(b.out.results)
+	return b.report.Table(b.out.Results)
 }
 
 // add adds runs, unless measuring them failed.
@@ -140,9 +141,9 @@ func (b *benchRun) add(err error, runs ...*result.Run) error {
 		return nil
 	}
 	if is[*bench.ConfigError](err) && b.ctx.Err() == nil {
-		return usageError{err}
+		return cli.Usage(err)
 	}
-	return stopped(b.ctx, err)
+	return cli.Stopped(b.ctx, err)
 }
 
 // finish is add, and the end of it.
@@ -154,9 +155,9 @@ func (b *benchRun) finish(err error, runs ...*result.Run) error {
 }
 
 // compareResults prints what differs, and is a worseError if something is.
-func compareResults(out output, old, now *result.Report, limits result.Limits) error {
+func compareResults(out cli.Output, old, now *result.Report, limits result.Limits) error {
 	changes := result.Compare(old, now, limits)
-	if err := result.WriteChanges(out.results, changes); err != nil {
+	if err := result.WriteChanges(out.Results, changes); err != nil {
 		return fmt.Errorf("print the comparison: %w", err)
 	}
 	worse := 0
@@ -166,21 +167,7 @@ func compareResults(out output, old, now *result.Report, limits result.Limits) e
 		}
 	}
 	if worse > 0 {
-		return worseError{fmt.Errorf("%d figures are worse than --worse-allocs and --worse-ratio allow", worse)}
+		return worseError(fmt.Errorf("%d figures are worse than --worse-allocs and --worse-ratio allow", worse))
 	}
 	return nil
 }
-
-// worseError is a comparison that shows something worse.
-type worseError struct{ error }
-
-func (e worseError) Unwrap() error { return e.error }
-
-// benchFileError is a file of results that cannot be used.
-type benchFileError struct{ error }
-
-// benchInputError is a workload's file, or a recording, that cannot be used.
-type benchInputError struct{ error }
-
-func (e benchFileError) Unwrap() error  { return e.error }
-func (e benchInputError) Unwrap() error { return e.error }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/oplogrep/replicator/bench/report"
 	"github.com/oplogrep/replicator/bench/result"
+	"github.com/oplogrep/replicator/internal/cli"
 )
 
 type benchCompare struct {
@@ -16,17 +17,17 @@ type benchCompare struct {
 }
 
 // Run compares two files of results.
-func (c *benchCompare) Run(out output) error {
+func (c *benchCompare) Run(out cli.Output) error {
 	if err := c.checkLimits(); err != nil {
 		return err
 	}
 	old, err := result.Read(c.Old)
 	if err != nil {
-		return benchFileError{err}
+		return benchFileError(err)
 	}
 	now, err := result.Read(c.New)
 	if err != nil {
-		return benchFileError{err}
+		return benchFileError(err)
 	}
 	return compareResults(out, old, now, c.limits())
 }
@@ -37,12 +38,12 @@ type benchReport struct {
 }
 
 // Run draws results.
-func (c *benchReport) Run(out output) error {
+func (c *benchReport) Run(out cli.Output) error {
 	reports := make([]*result.Report, 0, len(c.Results))
 	for _, name := range c.Results {
 		r, err := result.Read(name)
 		if err != nil {
-			return benchFileError{err}
+			return benchFileError(err)
 		}
 		reports = append(reports, r)
 	}
@@ -51,7 +52,7 @@ func (c *benchReport) Run(out output) error {
 		return err
 	}
 	for _, name := range files {
-		if _, err := fmt.Fprintln(out.results, name); err != nil {
+		if _, err := fmt.Fprintln(out.Results, name); err != nil {
 			return fmt.Errorf("print the names of the report's files: %w", err)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -11,13 +11,13 @@ import (
 	"github.com/oplogrep/replicator/pipeline"
 )
 
-// ends says when a command has to end: when soft is done it comes to an end in
-// order, when hard is done it stops where it is.
-type ends struct{ soft, hard context.Context }
+// Ends says when a command has to end: when Soft is done it comes to an end in
+// order, when Hard is done it stops where it is.
+type Ends struct{ Soft, Hard context.Context }
 
-// sameSignal is how long after a signal another one counts as the same: timeout(1)
+// SameSignal is how long after a signal another one counts as the same: timeout(1)
 // and shells send one to a process and to its group.
-const sameSignal = 500 * time.Millisecond
+const SameSignal = 500 * time.Millisecond
 
 // oneSignal waits for a signal; it is false if done is first.
 func oneSignal(signals <-chan os.Signal, done <-chan struct{}) bool {
@@ -32,7 +32,7 @@ func oneSignal(signals <-chan os.Signal, done <-chan struct{}) bool {
 // quiet takes what belongs to the signal that has just come; it is false if done
 // is first.
 func quiet(signals <-chan os.Signal, done <-chan struct{}) bool {
-	same := time.NewTimer(sameSignal)
+	same := time.NewTimer(SameSignal)
 	defer same.Stop()
 	for {
 		select {
@@ -45,11 +45,12 @@ func quiet(signals <-chan os.Signal, done <-chan struct{}) bool {
 	}
 }
 
-// awaitSignals returns ends that the first and the second SIGINT or SIGTERM bring
-// about; one that follows within half a second is the same. A third one kills the program, as it would without this.
-func awaitSignals() (e ends, release func()) {
-	soft, endSoft := context.WithCancelCause(context.Background())
-	hard, endHard := context.WithCancelCause(context.Background())
+// awaitSignals returns Ends that the first and the second SIGINT or SIGTERM end; one
+// that follows within half a second counts as the same. A third one kills the
+// program, as it would without this.
+func awaitSignals(ctx context.Context) (e Ends, release func()) {
+	soft, endSoft := context.WithCancelCause(ctx)
+	hard, endHard := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	done := make(chan struct{})
@@ -65,7 +66,7 @@ func awaitSignals() (e ends, release func()) {
 		endHard(pipeline.ErrStopped)
 		signal.Stop(signals)
 	})
-	return ends{soft, hard}, func() {
+	return Ends{soft, hard}, func() {
 		close(done)
 		wait.Wait()
 		signal.Stop(signals)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/corpus"
 	"github.com/oplogrep/replicator/internal/mirrored"
 	"github.com/oplogrep/replicator/mongosim/transcript"
@@ -26,7 +27,7 @@ type corpusCommand struct {
 // the embedded replica set answers as the recorded one did, and that the pipeline
 // mirrors them from one such set into another. All of them are tried, whatever
 // comes of the first: one that cannot be read gets its line too.
-func (c *corpusCommand) Run(ctx context.Context, out output) error {
+func (c *corpusCommand) Run(ctx context.Context, out cli.Output) error {
 	scenarios, err := corpus.Open(c.Dir)
 	if err != nil {
 		return err
@@ -41,20 +42,20 @@ func (c *corpusCommand) Run(ctx context.Context, out output) error {
 		if bad && err == nil {
 			failed++
 		}
-		if _, stopped := errors.AsType[stoppedError](err); stopped {
+		if is[*cli.Error](err) { // it was stopped
 			return err
 		}
 		broken = errors.Join(broken, err)
 	}
 	if failed > 0 {
-		err = failedError{fmt.Errorf("%d of %d recordings failed, with seed %d", failed, len(scenarios), c.Seed)}
+		err = failedError(fmt.Errorf("%d of %d recordings failed, with seed %d", failed, len(scenarios), c.Seed))
 	}
 	return errors.Join(broken, err)
 }
 
 // prove proves one recording and prints a line for each of the three ways. An error
 // says why it could not be proved.
-func (c *corpusCommand) prove(ctx context.Context, s *corpus.Scenario, out output) (bad bool, err error) {
+func (c *corpusCommand) prove(ctx context.Context, s *corpus.Scenario, out cli.Output) (bad bool, err error) {
 	applied := corpus.Verify(ctx, s, corpus.Options{Seed: c.Seed})
 	if err := c.print(ctx, s, out, applied.String()); err != nil {
 		return false, err
@@ -76,11 +77,11 @@ func (c *corpusCommand) prove(ctx context.Context, s *corpus.Scenario, out outpu
 	return !applied.OK() || !replayed.OK() || !ended.OK(), nil
 }
 
-func (c *corpusCommand) print(ctx context.Context, s *corpus.Scenario, out output, line string) error {
+func (c *corpusCommand) print(ctx context.Context, s *corpus.Scenario, out cli.Output, line string) error {
 	if ctx.Err() != nil {
-		return stoppedError{fmt.Errorf("prove %s: %w", s.Name, context.Cause(ctx))}
+		return cli.Stopped(ctx, fmt.Errorf("prove %s: %w", s.Name, context.Cause(ctx)))
 	}
-	if _, err := fmt.Fprintln(out.results, line); err != nil {
+	if _, err := fmt.Fprintln(out.Results, line); err != nil {
 		return fmt.Errorf("write the result of %s: %w", s.Name, err)
 	}
 	return nil
@@ -98,7 +99,7 @@ func (c *corpusCommand) choose(all []corpus.Scenario) ([]corpus.Scenario, error)
 			for _, s := range all {
 				names = append(names, s.Name)
 			}
-			return nil, usageError{fmt.Errorf("no recording %q in %s; there are %s", name, c.Dir, strings.Join(names, ", "))}
+			return nil, cli.Usage(fmt.Errorf("no recording %q in %s; there are %s", name, c.Dir, strings.Join(names, ", ")))
 		}
 		chosen = append(chosen, all[i])
 	}

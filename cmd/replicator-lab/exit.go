@@ -1,0 +1,49 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/oplogrep/replicator/bench"
+	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/internal/corpus"
+)
+
+// failedError marks that of a verification that failed.
+func failedError(err error) error {
+	return &cli.Error{Err: err, Code: cli.ExitFailed, Hint: "What was printed before says what differs; corpus --only NAME repeats one recording, demo --seed N one demo."}
+}
+
+// worseError marks that of a comparison that shows something worse.
+func worseError(err error) error {
+	return &cli.Error{Err: err, Code: cli.ExitFailed, Hint: "The lines that say worse name the figures. If that is meant, make the earlier results anew."}
+}
+
+// benchFileError marks that of a file of results that cannot be used.
+func benchFileError(err error) error {
+	return &cli.Error{Err: err, Code: cli.ExitBadInput, Hint: "Name a file that replicator-lab bench has written (--json)."}
+}
+
+// benchInputError marks that of a workload's file, or of a recording, that cannot be
+// used.
+func benchInputError(err error) error {
+	return &cli.Error{Err: err, Code: cli.ExitBadInput, Hint: "Name a workload as replicator-lab bench presets NAME prints it, or an oplog as mongodump writes it, documents one after the other."}
+}
+
+// explain maps an error to the exit code and to what can be done.
+func explain(err error) (code int, hint string) {
+	if is[*corpus.FileError](err) {
+		return cli.ExitBadInput, "Get the recording anew, or name a folder of recordings: a folder per recording, with meta.json, oplog.bson and after/."
+	}
+	if is[*bench.LeftError](err) {
+		return cli.ExitUnexpected, "Drop what is left by hand: the message names the databases. The next run with --overwrite does so, too."
+	}
+	if is[*bench.ExistsError](err) {
+		return cli.ExitCheck, "Nothing was written. Name another set, or allow to drop these databases with --overwrite."
+	}
+	return cli.Explain(err)
+}
+
+func is[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
+}

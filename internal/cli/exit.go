@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// The exit codes that commands name themselves, as in docs/exit-codes.md. They are
+// fixed. The rest, from 5 on, is what package pipeline says of an error.
+const (
+	ExitOK         = 0
+	ExitUnexpected = pipeline.ExitUnexpected
+	ExitUsage      = 2
+	ExitBadInput   = 3
+	ExitFailed     = 4
+	ExitConnect    = pipeline.ExitConnect
+	ExitCheck      = pipeline.ExitCheck
+)
+
+// Error is an error of a command that knows what the program ends with.
+type Error struct {
+	Err  error
+	Code int
+	// Hint is what an operator can do about it. With ExitUsage it may be empty: the
+	// help of the command is named then.
+	Hint string
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns what it says.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Usage marks the error of a command line that parses but cannot be meant.
+func Usage(err error) error {
+	return &Error{Err: err, Code: ExitUsage, Hint: "Run it with --help for how to use it."}
+}
+
+// Stopped marks err, if ctx is done, as that of work that was stopped before it was
+// done. It leaves nil and an *Error as they are.
+func Stopped(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil && !is[*Error](err) {
+		return &Error{Err: err, Code: ExitUnexpected, Hint: "It was stopped before it was done; nothing is left behind."}
+	}
+	return err
+}
+
+// connectError is a deployment that cannot even be looked up.
+type connectError struct{ error }
+
+// Connect marks the error of a deployment that cannot be connected to. An error
+// that says more of itself, as of a login that fails, goes before that.
+func Connect(err error) error { return connectError{err} }
+
+// loggedError is an error that was said already, to the log.
+type loggedError struct{ error }
+
+// Logged marks an error that was said already: the program ends with its code and
+// says no more.
+func Logged(err error) error { return loggedError{err} }
+
+func (e connectError) Unwrap() error { return e.error }
+func (e loggedError) Unwrap() error  { return e.error }
+
+// Explain returns the exit code of an error and what an operator can do about it:
+// what the error says of itself, what package pipeline says of errors of servers
+// and links, and that a server cannot be reached.
+func Explain(err error) (code int, hint string) {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code, e.Hint
+	}
+	v := pipeline.Classify(err)
+	if v.Code != ExitUnexpected && v.Code != ExitOK {
+		return v.Code, v.Hint
+	}
+	// Where a link is running these are tried again; elsewhere they end the work.
+	if is[connectError](err) || is[*mdb.NoServerError](err) || is[*call.LostError](err) || errors.Is(err, context.DeadlineExceeded) {
+		return ExitConnect, "Check the addresses, that the servers run and can be reached from here, and TLS. How long is waited says --selection-timeout, or serverSelectionTimeoutMS in the connection string."
+	}
+	return ExitUnexpected, "If the message makes no sense, report it."
+}
+
+func is[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
+}

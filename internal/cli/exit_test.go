@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/oplogrep/replicator/pipeline"
+)
+
+// The codes are fixed, and scripts depend on them: this holds the numbers and
+// the page that promises them.
+func TestExitCodesAreThoseOfThePage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/exit-codes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for code, meaning := range map[int]struct {
+		got  int
+		says string
+	}{
+		0:  {ExitOK, "Done"},
+		1:  {ExitUnexpected, "An error that no other code stands for"},
+		2:  {ExitUsage, "The command line is wrong"},
+		3:  {ExitBadInput, "The input is bad"},
+		4:  {ExitFailed, "A verification failed"},
+		5:  {pipeline.ExitFenced, "Another process has taken over"},
+		6:  {pipeline.ExitResync, "The link cannot continue from its checkpoint"},
+		7:  {pipeline.ExitDiverged, "The target differs from what the link wrote"},
+		8:  {ExitConnect, "A server cannot be reached"},
+		9:  {ExitCheck, "A startup check failed"},
+		10: {pipeline.ExitNotDrained, "Stopped before everything"},
+		11: {pipeline.ExitUnsupported, "The source's oplog has an entry"},
+	} {
+		if meaning.got != code {
+			t.Errorf("%q is %d, and must stay %d", meaning.says, meaning.got, code)
+		}
+		if row := fmt.Sprintf("| %d | %s", code, meaning.says); !strings.Contains(string(page), row) {
+			t.Errorf("the page has no row that begins with %q", row)
+		}
+	}
+}

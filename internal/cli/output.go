@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+
+	"golang.org/x/term"
+)
+
+// Output is where a command writes.
+type Output struct{ Results, Complaints io.Writer }
+
+// Complain writes a line to Complaints, without passwords. An error of writing it
+// is dropped: there is nowhere to report it.
+func (o Output) Complain(format string, args ...any) {
+	_, _ = fmt.Fprintln(o.Complaints, WithoutPasswords(fmt.Sprintf(format, args...)))
+}
+
+// secrets matches what must not be shown of a connection string, together with what
+// comes before it.
+var secrets = regexp.MustCompile(`(mongodb(?:\+srv)?://[^\s:/@"']*:)[^\s"']*@` +
+	`|((?i:CertificateKeyFilePassword|CertificateKeyPassword|authMechanismProperties)=)[^\s&;"']*`)
+
+// WithoutPasswords hides the passwords of connection strings. No message of ours
+// has one, but the library for command lines quotes arguments that it does not
+// understand.
+func WithoutPasswords(text string) string {
+	return secrets.ReplaceAllStringFunc(text, func(found string) string {
+		if part := secrets.FindStringSubmatch(found); part[1] != "" {
+			return part[1] + "***@"
+		}
+		return secrets.FindStringSubmatch(found)[2] + "***"
+	})
+}
+
+// OnTerminal reports whether w is a terminal, where a line can be written again.
+func OnTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
