@@ -153,18 +153,18 @@ func (s *secondary) between(ctx context.Context) (time.Duration, error) {
 	defer tick.Stop()
 	since, began := time.Now(), false
 	for {
-		v, ok := s.member.View()
-		began = began || ok && v.Applied.After(s.before)
+		v, ok := s.member.Status()
+		began = began || ok && v.LastApplied.After(s.before)
 		if !began {
 			since = time.Now()
 		}
-		if ok && !v.Applied.Before(s.last) {
+		if ok && !v.LastApplied.Before(s.last) {
 			return time.Since(since), nil
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return 0, fmt.Errorf("wait until the secondary has applied %s (it is at %s): %w", s.last, v.Applied, context.Cause(ctx))
+			return 0, fmt.Errorf("wait until the secondary has applied %s (it is at %s): %w", s.last, v.LastApplied, context.Cause(ctx))
 		}
 	}
 }

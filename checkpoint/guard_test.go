@@ -91,11 +91,11 @@ func TestBeginAloneAgain(t *testing.T) {
 	g, _, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
 	newest := func() oplog.OpTime {
 		t.Helper()
-		v, ok := g.set.Primary().View()
+		v, ok := g.set.Primary().Status()
 		if !ok {
 			t.Fatal("the primary is down")
 		}
-		return v.Applied
+		return v.LastApplied
 	}
 	doc := func(id string) bson.Raw {
 		t.Helper()

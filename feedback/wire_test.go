@@ -35,10 +35,10 @@ func command(t testing.TB, db string, doc bson.D) call.Command {
 type upstream struct{ m *mongosim.Member }
 
 func (u upstream) Upstream() (Source, bool) {
-	v, ok := u.m.View()
+	v, ok := u.m.Status()
 	return Source{
 		Host: u.m.Host(), Caller: member0(u),
-		Committed: v.Committed, CommittedWall: time.Now().UnixMilli(), ConfigVersion: v.ConfigVersion,
+		Committed: v.CommitPoint, CommittedWall: time.Now().UnixMilli(), ConfigVersion: v.ConfigVersion,
 	}, ok
 }
 
@@ -135,9 +135,9 @@ func mirrorLoop(ctx context.Context, m *mongosim.Member, in chan<- checkpoint.Pr
 		case <-ctx.Done():
 			return
 		}
-		v, _ := m.View()
+		v, _ := m.Status()
 		wall := time.Now().UnixMilli()
-		p := checkpoint.Progress{Applied: v.Committed, AppliedWall: wall, Durable: v.Committed, DurableWall: wall, Ops: ops}
+		p := checkpoint.Progress{Applied: v.CommitPoint, AppliedWall: wall, Durable: v.CommitPoint, DurableWall: wall, Ops: ops}
 		select {
 		case in <- p:
 		case <-ctx.Done():
@@ -162,9 +162,9 @@ func TestRemovedMember(t *testing.T) {
 		Observer: func(e event.Event) { events = append(events, e) },
 	}))
 	report := func() {
-		v, _ := m.View()
+		v, _ := m.Status()
 		in := make(chan checkpoint.Progress, 1)
-		in <- checkpoint.Progress{Applied: v.Committed, AppliedWall: time.Now().UnixMilli()}
+		in <- checkpoint.Progress{Applied: v.CommitPoint, AppliedWall: time.Now().UnixMilli()}
 		close(in)
 		succeed(t, f.Run(ctx, in))
 	}

@@ -36,7 +36,7 @@ func TestDriver(t *testing.T) {
 			}
 			defer source.Close()
 			p := set.Primary()
-			v, _ := p.View()
+			v, _ := p.Status()
 			for i := range 20 {
 				cmd, err := bson.Marshal(bson.D{
 					{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: i}}}}, {Key: "$db", Value: "app"},
@@ -54,7 +54,7 @@ func TestDriver(t *testing.T) {
 			}
 			var got []string
 			var asked time.Time
-			_, err = f.Tail(ctx, source.Member(p.Host()), v.Applied, false, func(_ context.Context, r oplog.Reply) error {
+			_, err = f.Tail(ctx, source.Member(p.Host()), v.LastApplied, false, func(_ context.Context, r oplog.Reply) error {
 				for i := range r.Entries {
 					if e := &r.Entries[i]; e.NS == "app.c" {
 						got = append(got, strconv.Itoa(int(e.Raw.Lookup("o", "_id").Int32())))

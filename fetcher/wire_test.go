@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/wire"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/mongosim/wire"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -153,11 +153,11 @@ func insert(ctx context.Context, m *mongosim.Member, id, w any) error {
 // newest is the last entry that a member has applied.
 func newest(t testing.TB, m *mongosim.Member) oplog.OpTime {
 	t.Helper()
-	v, ok := m.View()
+	v, ok := m.Status()
 	if !ok {
 		t.Fatalf("member %d is down", m.ID())
 	}
-	return v.Applied
+	return v.LastApplied
 }
 
 func succeed(t testing.TB, err error) {
@@ -385,8 +385,8 @@ func TestRollbackWire(t *testing.T) {
 		if want := append([]string{"known"}, kept...); !slices.Equal(ids, want) {
 			t.Errorf("handed on were %s, want %s", ids, want)
 		}
-		if v, _ := old.View(); v.RBID < 2 {
-			t.Errorf("rbid %d: nothing was rolled back", v.RBID)
+		if v, _ := old.Status(); v.RollbackID < 2 {
+			t.Errorf("rbid %d: nothing was rolled back", v.RollbackID)
 		}
 	})
 }

@@ -125,7 +125,7 @@ func TestActions(t *testing.T) {
 	eventually(ctx, t, "another primary", func() bool { return s.Primary() != nil })
 	var down *Member
 	for _, m := range s.Members() {
-		if _, ok := m.View(); !ok {
+		if _, ok := m.view(); !ok {
 			down = m
 		}
 	}
@@ -146,7 +146,7 @@ func TestActions(t *testing.T) {
 	do(ctx, t, s, "stop %d", s.Primary().ID())
 	old := others(s, must[*Member](t)(s.AwaitPrimary(ctx)))
 	for _, m := range old {
-		if _, ok := m.View(); !ok {
+		if _, ok := m.view(); !ok {
 			do(ctx, t, s, "start %d", m.ID())
 		}
 	}

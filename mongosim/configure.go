@@ -45,7 +45,7 @@ func (s *Set) initiate(ctx context.Context) error {
 // configured tells whether every member knows the set's configuration.
 func (s *Set) configured() bool {
 	for _, m := range s.Members() {
-		if v, ok := m.View(); ok && v.ConfigDoc == nil {
+		if v, ok := m.view(); ok && v.ConfigDoc == nil {
 			return false
 		}
 	}
@@ -252,6 +252,6 @@ func changed(config bson.Raw, change func(members []bson.Raw) []bson.Raw) (bson.
 // ready tells whether a member does what the set has it for; one that is down is
 // not waited for.
 func (m *Member) ready() bool {
-	v, ok := m.View()
+	v, ok := m.view()
 	return !ok || v.State.Readable() || v.State == oplog.MemberArbiter
 }

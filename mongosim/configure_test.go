@@ -115,7 +115,7 @@ func TestWipe(t *testing.T) {
 	}
 	succeed(t, m.Stop(ctx))
 	succeed(t, m.Wipe())
-	if n := len(log(m, bson.Timestamp{})); n != 0 {
+	if n := len(m.Oplog(bson.Timestamp{})); n != 0 {
 		t.Errorf("%d entries on an empty disk", n)
 	}
 	succeed(t, dial(t, p).insert(ctx, "while it was down", majority))
@@ -148,9 +148,9 @@ func TestTooStale(t *testing.T) {
 	fill(t, p, 10)
 	late := others(s, p)[0]
 	succeed(t, late.Stop(ctx))
-	first := optimeOf(log(p, bson.Timestamp{})[0])
+	first := optimeOf(p.Oplog(bson.Timestamp{})[0])
 	rollOver(t, p, 200<<10)
-	if now := optimeOf(log(p, bson.Timestamp{})[0]); !now.After(first) {
+	if now := optimeOf(p.Oplog(bson.Timestamp{})[0]); !now.After(first) {
 		t.Fatalf("the oplog still begins at %s", now)
 	}
 	stats := dial(t, p).run(ctx, "local", bson.D{{Key: "collStats", Value: "oplog.rs"}})
@@ -222,7 +222,7 @@ func TestCappedPositionLost(t *testing.T) {
 	wantCode(t, "getMore at a place that is gone", more(slow, lost), servererr.CappedPositionLost)
 	wantCode(t, "getMore after that", more(slow, lost), servererr.CursorNotFound)
 	// A new one begins where the oplog does now.
-	first := optimeOf(log(p, bson.Timestamp{})[0])
+	first := optimeOf(p.Oplog(bson.Timestamp{})[0])
 	if got := optimeOf(good.find(ctx, "local", "oplog.rs", bson.E{Key: "limit", Value: 1})[0]); got != first {
 		t.Errorf("the first entry read is %s, want %s", got, first)
 	}

@@ -71,7 +71,7 @@ func TestVersionInTransition(t *testing.T) {
 	c.run(ctx, "admin", setVersion("5.0"))
 	want(`"version": "5.0"`)
 	var logged []string
-	for _, e := range log(p, start.TS) {
+	for _, e := range p.Oplog(start.TS) {
 		if e.Lookup("ns").StringValue() == "admin.system.version" {
 			logged = append(logged, fmt.Sprint(e.Lookup("op").StringValue(), " ", e.Lookup("o2"), " ", e.Lookup("o", "targetVersion")))
 		}

@@ -83,7 +83,7 @@ func TestClockSkew(t *testing.T) {
 	}
 	succeed(t, dial(t, p).insert(ctx, 2, majority))
 	var last oplog.OpTime
-	for i, raw := range log(p, bson.Timestamp{}) {
+	for i, raw := range p.Oplog(bson.Timestamp{}) {
 		at := optimeOf(raw)
 		if i > 0 && !at.After(last) || at.TS.Compare(last.TS) <= 0 {
 			t.Errorf("entry %d: %s after %s", i, at, last)

@@ -10,9 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/servererr"
-	"github.com/oplogrep/replicator/mongosim/repl"
-	"github.com/oplogrep/replicator/mongosim/storage"
-	"github.com/oplogrep/replicator/mongosim/wire"
+	"github.com/oplogrep/replicator/internal/wire"
+	"github.com/oplogrep/replicator/mongosim/internal/repl"
 )
 
 // patience is how long a test waits for what has to happen.
@@ -71,7 +70,7 @@ func eventually(ctx context.Context, t *testing.T, what string, done func() bool
 // view is what a running member knows.
 func view(t *testing.T, m *Member) repl.View {
 	t.Helper()
-	v, ok := m.View()
+	v, ok := m.view()
 	if !ok {
 		t.Fatalf("member %d is down", m.ID())
 	}
@@ -193,18 +192,6 @@ func ids(docs []bson.Raw, path ...string) []string {
 		}
 	}
 	return list
-}
-
-// log is a member's oplog from a timestamp on.
-func log(m *Member, from bson.Timestamp) []bson.Raw {
-	var all []bson.Raw
-	_ = m.Store().Read(func(r *storage.Reader) error { // looking cannot fail
-		for e := range r.Oplog().From(from) {
-			all = append(all, e.Raw)
-		}
-		return nil
-	})
-	return all
 }
 
 // hash is the md5 of dbHash over the database app.

@@ -218,7 +218,7 @@ func script(t *testing.T, seed int64) []string {
 func identifiers(t *testing.T, s *Set) []string {
 	t.Helper()
 	var list []string
-	for _, raw := range log(s.Primary(), bson.Timestamp{}) {
+	for _, raw := range s.Primary().Oplog(bson.Timestamp{}) {
 		for _, path := range [][]string{{"ui"}, {"o", "indexBuildUUID"}} {
 			if v, err := raw.LookupErr(path...); err == nil {
 				list = append(list, fmt.Sprintf("%s of %s: %s", path[len(path)-1], raw.Lookup("ns"), v))

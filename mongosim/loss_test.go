@@ -33,7 +33,7 @@ func TestKillLosesWrites(t *testing.T) {
 	if d := time.Since(start); d > 250*time.Millisecond {
 		t.Skipf("the machine is too slow: %s from the write to the kill", d)
 	}
-	entries := log(p, bson.Timestamp{})
+	entries := p.Oplog(bson.Timestamp{})
 	if last := optimeOf(entries[len(entries)-1]); !last.Before(before.Applied) {
 		t.Errorf("the oplog still ends at %s", last)
 	}
@@ -150,7 +150,7 @@ func TestRollback(t *testing.T) {
 		{Key: "writeConcern", Value: w(1)},
 		{Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: 0}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "lost", Value: true}}}}}}}},
 	})
-	before := log(old, common.TS)
+	before := old.Oplog(common.TS)
 	eventually(ctx, t, "the others have a primary", func() bool { p := s.Primary(); return p != nil && p != old })
 	now := s.Primary()
 	// Plain or tailable, local reads show what is not committed, majority reads never do.
@@ -206,7 +206,7 @@ func TestRollback(t *testing.T) {
 		t.Errorf("the majority tail got %s", got)
 	}
 
-	after, newer := log(old, common.TS), log(now, common.TS)
+	after, newer := old.Oplog(common.TS), now.Oplog(common.TS)
 	if diff := cmp.Diff(newer, after); diff != "" {
 		t.Errorf("the logs of the old and the new primary differ: %s", diff)
 	}

@@ -14,10 +14,11 @@ import (
 
 	"github.com/oplogrep/replicator/internal/bsonorder"
 	"github.com/oplogrep/replicator/internal/serverquery"
-	"github.com/oplogrep/replicator/mongosim/command"
 	"github.com/oplogrep/replicator/mongosim/fault"
-	"github.com/oplogrep/replicator/mongosim/repl"
-	"github.com/oplogrep/replicator/mongosim/storage"
+	"github.com/oplogrep/replicator/mongosim/internal/command"
+	"github.com/oplogrep/replicator/mongosim/internal/netfault"
+	"github.com/oplogrep/replicator/mongosim/internal/repl"
+	"github.com/oplogrep/replicator/mongosim/internal/storage"
 )
 
 // GitVersion is what buildInfo of an embedded set says, and of no other server.
@@ -38,7 +39,7 @@ type Member struct {
 	full atomic.Bool
 	skew atomic.Int64
 	// pressure is what SetPressure set; nil is none.
-	pressure atomic.Pointer[Pressure]
+	pressure atomic.Pointer[command.Pressure]
 	removed  atomic.Bool
 
 	// turn lets one start, stop or wipe at a time. It is taken before mu, and guards
@@ -100,9 +101,8 @@ func (m *Member) Address() string { return m.port.addr }
 // configuration, and what an Action calls it.
 func (m *Member) ID() int { return m.id }
 
-// Store is the member's data, for tests that look or write behind the server's
-// back. Wipe puts another one in its place.
-func (m *Member) Store() *storage.Store {
+// disk is the member's data. Wipe puts another one in its place.
+func (m *Member) disk() *storage.Store {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.store
@@ -169,7 +169,7 @@ func (m *Member) Kill() error {
 	if durable.IsNull() {
 		return nil
 	}
-	err := m.Store().Write(func(w *storage.Writer) error {
+	err := m.disk().Write(func(w *storage.Writer) error {
 		to := durable.TS
 		if stable := w.Stable(); stable.After(to) {
 			to = stable
@@ -213,7 +213,7 @@ func (m *Member) halt() *process {
 	p.done.Wait()
 	p.server.Close()
 	p.transport.close()
-	_ = m.Store().Write(func(w *storage.Writer) error { // which cannot fail
+	_ = m.disk().Write(func(w *storage.Writer) error { // which cannot fail
 		w.AbortAll()
 		return nil
 	})
@@ -254,15 +254,6 @@ func (m *Member) node() (*repl.Node, error) {
 	return p.node, nil
 }
 
-// View is what the member knows of the set; false while it is down.
-func (m *Member) View() (repl.View, bool) {
-	p := m.process()
-	if p == nil {
-		return repl.View{}, false
-	}
-	return p.node.View(), true
-}
-
 // Call runs a command on the member as an internal client. A refusal is a reply
 // with ok: 0.
 func (m *Member) Call(ctx context.Context, cmd bson.Raw) (bson.Raw, error) {
@@ -285,11 +276,11 @@ func (m *Member) Call(ctx context.Context, cmd bson.Raw) (bson.Raw, error) {
 // and nothing is answered. Thaw lets it go on. Its own clock does not stop: a
 // frozen primary has stepped down when it is thawed after the election timeout.
 func (m *Member) Freeze() {
-	m.set.must(m.set.net.Set(m.name, fault.Any, fault.Fault{Kind: fault.Freeze}))
+	m.set.must(m.set.net.Set(m.name, netfault.Any, fault.Fault{Kind: fault.Freeze}))
 }
 
 // Thaw ends Freeze.
-func (m *Member) Thaw() { m.set.net.Heal(m.name, fault.Any) }
+func (m *Member) Thaw() { m.set.net.Heal(m.name, netfault.Any) }
 
 // FailCommand sets the fail point failCommand: spec has mode and data, as in
 // configureFailPoint.
@@ -319,18 +310,6 @@ func (m *Member) FailCommand(ctx context.Context, spec bson.Raw) error {
 
 // DiskFull makes every write of the member fail with OutOfDiskSpace, or ends that.
 func (m *Member) DiskFull(full bool) { m.full.Store(full) }
-
-// Pressure is what a member's serverStatus shows of its load.
-type Pressure = command.Pressure
-
-// SetPressure makes serverStatus of the member show load, for tools that watch it;
-// the zero value ends that. It outlives a restart.
-func (m *Member) SetPressure(p Pressure) {
-	m.pressure.Store(&p)
-	if run := m.process(); run != nil {
-		run.server.SetPressure(p)
-	}
-}
 
 // SkewClock moves the member's clock ahead of the machine's, or behind it.
 func (m *Member) SkewClock(by time.Duration) { m.skew.Store(int64(by)) }

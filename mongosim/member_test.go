@@ -72,7 +72,7 @@ func TestKindsOfMembers(t *testing.T) {
 	}
 	_, err := a.call(ctx, "app", bson.D{{Key: "find", Value: "c"}, nearest})
 	wantCode(t, "find on an arbiter", err, servererr.NotPrimaryOrSecondary)
-	if n := len(log(s.Member(arbiter), bson.Timestamp{})); n != 0 {
+	if n := len(s.Member(arbiter).Oplog(bson.Timestamp{})); n != 0 {
 		t.Errorf("the arbiter has %d entries", n)
 	}
 

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/oplogrep/replicator/mongosim/mood"
+	"github.com/oplogrep/replicator/mongosim/internal/mood"
 )
 
 // The variables of the environment that tests take their moods from.

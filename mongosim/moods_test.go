@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/servererr"
-	"github.com/oplogrep/replicator/mongosim/mood"
+	"github.com/oplogrep/replicator/mongosim/internal/mood"
 )
 
 // moody is a set with one mood, and a connection to its primary of the program, that

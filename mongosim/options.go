@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/oplogrep/replicator/mongosim/opwrite"
+	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/oplog"
 )
 

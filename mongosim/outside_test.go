@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/servererr"
-	"github.com/oplogrep/replicator/mongosim/wire"
+	"github.com/oplogrep/replicator/internal/wire"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -149,7 +149,7 @@ func (x *tool) Handle(_ context.Context, m *wire.Message) wire.Response {
 		if p == nil {
 			return wire.Response{Body: marshal(bson.D{{Key: "ok", Value: 0.0}, {Key: "errmsg", Value: "wait"}})}
 		}
-		v, _ := p.View()
+		v, _ := p.view()
 		at := bson.D{{Key: "ts", Value: v.Committed.TS}, {Key: "t", Value: v.Committed.Term}}
 		reply = append(
 			reply,

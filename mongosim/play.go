@@ -8,9 +8,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/mongosim/opwrite"
-	"github.com/oplogrep/replicator/mongosim/replay"
-	"github.com/oplogrep/replicator/mongosim/storage"
+	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
+	"github.com/oplogrep/replicator/mongosim/internal/replay"
+	"github.com/oplogrep/replicator/mongosim/internal/storage"
 	"github.com/oplogrep/replicator/oplog"
 )
 

@@ -10,11 +10,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/servererr"
-	"github.com/oplogrep/replicator/mongosim/command"
-	"github.com/oplogrep/replicator/mongosim/opwrite"
-	"github.com/oplogrep/replicator/mongosim/repl"
-	"github.com/oplogrep/replicator/mongosim/storage"
-	"github.com/oplogrep/replicator/mongosim/wire"
+	"github.com/oplogrep/replicator/internal/wire"
+	"github.com/oplogrep/replicator/mongosim/internal/command"
+	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
+	"github.com/oplogrep/replicator/mongosim/internal/repl"
+	"github.com/oplogrep/replicator/mongosim/internal/storage"
 )
 
 // noopInterval is after how long an idle primary writes an entry that changes
@@ -59,7 +59,7 @@ func (m *Member) newProcess() (_ *process, err error) {
 	opts := &m.set.opts
 	log := opts.Log.With(keyMember, m.name)
 	p.node, err = repl.New(repl.Config{
-		Host: m.Host(), SetName: opts.SetName, Store: m.Store(), Dialect: opts.dialect(),
+		Host: m.Host(), SetName: opts.SetName, Store: m.disk(), Dialect: opts.dialect(),
 		Transport: p.transport,
 		Clone:     func(ctx context.Context, host string) (*storage.Store, error) { return m.set.clone(ctx, m, host) },
 		Seed:      opts.Seed, Name: fmt.Sprintf("%s run %d", m.name, m.runs), Now: m.now, Log: log,
@@ -76,7 +76,7 @@ func (m *Member) newProcess() (_ *process, err error) {
 		return nil, err
 	}
 	p.path, err = opwrite.New(opwrite.Config{
-		Store: m.Store(), Dialect: opts.dialect(), Host: m.Host(),
+		Store: m.disk(), Dialect: opts.dialect(), Host: m.Host(),
 		Term: p.node.WriteTerm, Now: m.now, NewUUID: m.set.newUUID, OnWrite: p.node.Wrote,
 		ClusterTime: func() bson.Timestamp { return p.server.ClusterTime() },
 	})
@@ -84,7 +84,7 @@ func (m *Member) newProcess() (_ *process, err error) {
 		return nil, err
 	}
 	p.server, err = command.New(command.Config{
-		Host: m.Host(), Dialect: opts.dialect(), Store: m.Store(), Path: p.path, Node: p.node, Auth: m.set.auth,
+		Host: m.Host(), Dialect: opts.dialect(), Store: m.disk(), Path: p.path, Node: p.node, Auth: m.set.auth,
 		Now: m.now, NewUUID: m.set.newUUID, Log: log, TestCommands: !opts.NoTestCommands,
 		TransactionLifetime: opts.TransactionLifetime, Seed: opts.Seed, Moods: m.set.temper,
 	})

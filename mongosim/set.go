@@ -11,10 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/oplogrep/replicator/mongosim/auth"
-	"github.com/oplogrep/replicator/mongosim/command"
 	"github.com/oplogrep/replicator/mongosim/fault"
-	"github.com/oplogrep/replicator/mongosim/mood"
+	"github.com/oplogrep/replicator/mongosim/internal/auth"
+	"github.com/oplogrep/replicator/mongosim/internal/command"
+	"github.com/oplogrep/replicator/mongosim/internal/mood"
+	"github.com/oplogrep/replicator/mongosim/internal/netfault"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -30,12 +31,12 @@ var (
 const Client = -1
 
 // clientName is what links call the clients.
-const clientName = fault.Client
+const clientName = netfault.Client
 
 // Set is a running replica set. It is safe for concurrent use.
 type Set struct {
 	opts Options
-	net  *fault.Network
+	net  *netfault.Network
 	// auth is nil without access control.
 	auth   command.Authorizer
 	cancel context.CancelCauseFunc
@@ -102,7 +103,7 @@ func Start(ctx context.Context, opts Options) (*Set, error) {
 	}
 	set := &Set{
 		opts: opts,
-		net:  fault.NewNetwork(uint64(opts.Seed)),
+		net:  netfault.NewNetwork(uint64(opts.Seed)),
 		rng:  rand.New(rand.NewPCG(uint64(opts.Seed), 0x5e7)),
 	}
 	var err error
@@ -227,7 +228,7 @@ func (s *Set) Primary() *Member {
 	var primary *Member
 	term := int64(-1)
 	for _, m := range s.Members() {
-		if v, ok := m.View(); ok && v.Writable && v.Term > term {
+		if v, ok := m.view(); ok && v.Writable && v.Term > term {
 			primary, term = m, v.Term
 		}
 	}
@@ -260,14 +261,14 @@ func (s *Set) AwaitSynced(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v, ok := primary.View()
+	v, ok := primary.view()
 	if !ok {
 		return fmt.Errorf("mongosim: wait for members of %s: %w", s.opts.SetName, ErrNoPrimary)
 	}
 	goal := v.Applied
 	return s.await(ctx, "members at "+goal.String(), func() bool {
 		for _, m := range s.Members() {
-			v, ok := m.View()
+			v, ok := m.view()
 			if ok && !m.removed.Load() && !m.opts.Arbiter && m.opts.Delay == 0 && (v.Applied.Before(goal) || v.Committed.Before(goal)) {
 				return false
 			}
@@ -316,7 +317,7 @@ func (s *Set) StepDown(ctx context.Context) error {
 		if p == nil {
 			return false
 		}
-		now, ok := p.View()
+		now, ok := p.view()
 		return ok && now.Term > term
 	})
 }

@@ -8,8 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/mongosim/storage"
-	"github.com/oplogrep/replicator/mongosim/wire"
+	"github.com/oplogrep/replicator/internal/wire"
+	"github.com/oplogrep/replicator/mongosim/internal/storage"
 )
 
 // transport carries a member's commands: to members of the same process by a
@@ -133,9 +133,9 @@ func (s *Set) clone(ctx context.Context, from *Member, host string) (*storage.St
 	if err := s.net.Delay(ctx, m.name, from.name); err != nil {
 		return nil, fmt.Errorf("mongosim: initial sync from %s: %w", host, err)
 	}
-	v, ok := m.View()
+	v, ok := m.view()
 	if !ok {
 		return nil, fmt.Errorf("mongosim: initial sync from %s: %w", host, ErrDown)
 	}
-	return m.Store().CloneAt(v.Applied.TS, from.storage())
+	return m.disk().CloneAt(v.Applied.TS, from.storage())
 }

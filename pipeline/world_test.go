@@ -275,8 +275,8 @@ func (w *world) untilOf(l *link, what string, met func() bool) error {
 func (w *world) newest() oplog.OpTime {
 	var newest oplog.OpTime
 	if m := w.source.Primary(); m != nil {
-		if v, ok := m.View(); ok {
-			newest = v.Applied
+		if v, ok := m.Status(); ok {
+			newest = v.LastApplied
 		}
 	}
 	return newest
@@ -439,7 +439,7 @@ func (w *world) memberOf(c *cluster, word string) (int, error) {
 		return p.ID(), nil
 	case word == "down":
 		for _, m := range c.Members() {
-			if _, up := m.View(); !up {
+			if _, up := m.Status(); !up {
 				return m.ID(), nil
 			}
 		}
@@ -452,7 +452,7 @@ func (w *world) memberOf(c *cluster, word string) (int, error) {
 	case word == "secondary":
 		p := c.Primary()
 		for _, m := range c.Members() {
-			if v, ok := m.View(); ok && m != p && v.State == oplog.MemberSecondary {
+			if v, ok := m.Status(); ok && m != p && v.State == oplog.MemberSecondary {
 				return m.ID(), nil
 			}
 		}

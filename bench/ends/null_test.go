@@ -17,7 +17,7 @@ import (
 	"github.com/oplogrep/replicator/bench/plain"
 	"github.com/oplogrep/replicator/bench/workload"
 	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/mongosim/wire"
+	"github.com/oplogrep/replicator/internal/wire"
 )
 
 func startNull(t *testing.T) *ends.Null {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
-	"github.com/oplogrep/replicator/mongosim/wire"
+	"github.com/oplogrep/replicator/internal/wire"
 )
 
 const (

@@ -18,7 +18,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/goleak"
 
-	"github.com/oplogrep/replicator/mongosim/wire"
+	"github.com/oplogrep/replicator/internal/wire"
 )
 
 // fakeEnv says that the process is to be a server, and which.

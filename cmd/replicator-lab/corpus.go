@@ -10,7 +10,7 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/corpus"
 	"github.com/oplogrep/replicator/internal/mirrored"
-	"github.com/oplogrep/replicator/mongosim/transcript"
+	"github.com/oplogrep/replicator/internal/transcript"
 )
 
 // mirrorWork bounds how many settings a recording is mirrored with: all of them

@@ -96,11 +96,11 @@ func (s *server) must(t testing.TB, db, cmd string) bson.Raw {
 // now is the set's newest entry.
 func (s *server) now(t testing.TB) oplog.OpTime {
 	t.Helper()
-	v, ok := s.set.Member(0).View()
+	v, ok := s.set.Member(0).Status()
 	if !ok {
 		t.Fatal("the member is down")
 	}
-	return v.Applied
+	return v.LastApplied
 }
 
 // setLog is the log of a set, all of it.

@@ -195,12 +195,12 @@ func TestSet(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", user, err)
 			}
-			v, _ := m.View()
-			if was.RBID != int64(v.RBID) || was.Host != m.Host() || was.Unread != (user != "reader") || was.Blind() || was.SyncMark == NoMark ||
+			v, _ := m.Status()
+			if was.RBID != int64(v.RollbackID) || was.Host != m.Host() || was.Unread != (user != "reader") || was.Blind() || was.SyncMark == NoMark ||
 				!was.Unread && was.SyncID.Type == 0 {
-				t.Errorf("%s: %+v, rbid %d", user, was, v.RBID)
+				t.Errorf("%s: %+v, rbid %d", user, was, v.RollbackID)
 			}
-			before := v.Applied
+			before := v.LastApplied
 			p, err := Begin(ctx, member)
 			if err != nil || p.Begin.Before(before) || p.FetchFrom.After(p.Begin) || time.Since(time.UnixMilli(p.Wall)) > time.Minute {
 				t.Fatalf("%s: %+v, %v", user, p, err)
@@ -274,8 +274,8 @@ func TestTransactions(t *testing.T) {
 	insert("Q")
 	must(t, source, "db", `{"insert": "c", "documents": [{"a": 2}]}`)
 	must(t, source, "admin", `{"prepareTransaction": 1, "writeConcern": {"w": "majority"},`+in("A", ""))
-	v, _ := set.Primary().View()
-	prepared := v.Applied
+	v, _ := set.Primary().Status()
+	prepared := v.LastApplied
 	must(t, source, "admin", `{"prepareTransaction": 1, "writeConcern": {"w": "majority"},`+in("Q", ""))
 	must(t, source, "db", `{"insert": "c", "documents": [{"a": 3}]}`)
 	p, err = Begin(ctx, source.Member(set.Primary().Host()))
@@ -350,8 +350,8 @@ func TestUncommitted(t *testing.T) {
 		}
 	}
 	must(t, member, "db", `{"insert": "c", "documents": [{"a": 2}], "writeConcern": {"w": 1}}`)
-	v, _ := old.View()
-	lost := v.Applied
+	v, _ := old.Status()
+	lost := v.LastApplied
 	if _, err := begin(ctx, member, 200*time.Millisecond); !errors.Is(err, ErrUncommitted) || codeOf(err) != servererr.MaxTimeMSExpired {
 		t.Errorf("an entry that nobody else has: %v", err)
 	}
@@ -365,7 +365,7 @@ func TestUncommitted(t *testing.T) {
 	}()
 	<-asked // the entry is what the copy would begin with
 	set.HealAll()
-	eventually(t, "the old primary has rolled back", func() bool { v, ok := old.View(); return ok && int64(v.RBID) > was.RBID })
+	eventually(t, "the old primary has rolled back", func() bool { v, ok := old.Status(); return ok && int64(v.RollbackID) > was.RBID })
 	if err := <-waits; err == nil {
 		t.Error("a copy begins with an entry that was rolled back")
 	}

@@ -15,6 +15,6 @@
 // the source, which nobody writes to.
 //
 // It trusts the embedded sets to behave as servers do, which package
-// mongosim/transcript looks after, and package compare to see every
+// internal/transcript looks after, and package compare to see every
 // difference.
 package mirrored

@@ -20,7 +20,6 @@ import (
 	"github.com/oplogrep/replicator/internal/memstore"
 	"github.com/oplogrep/replicator/internal/mirrored"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/mongosim/storage"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -62,17 +61,7 @@ func TestSource(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			var got []bson.Raw
-			err := src.Member(0).Store().Read(func(r *storage.Reader) error {
-				for e := range r.Oplog().From(bson.Timestamp{}) {
-					got = append(got, e.Raw)
-				}
-				return nil
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = got[1:] // the entry before the recorded ones
+			got := src.Member(0).Oplog(bson.Timestamp{})[1:] // after the entry before the recorded ones
 			n := 0
 			for e, err := range s.Oplog() {
 				if err != nil {

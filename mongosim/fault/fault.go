@@ -66,7 +66,8 @@ func (d Direction) String() string {
 	return fmt.Sprintf("Direction(%d)", int(d))
 }
 
-func (d Direction) opposite() Direction {
+// Opposite returns the same direction as seen from the other end.
+func (d Direction) Opposite() Direction {
 	switch d {
 	case In:
 		return Out
@@ -130,7 +131,9 @@ func (e *InvalidError) Error() string {
 // and their sums must not overflow.
 const maxDelay = 24 * time.Hour
 
-func (f Fault) validate() error {
+// Validate returns an [*InvalidError] if a field has a value that it cannot have, or that
+// the kind does not know.
+func (f Fault) Validate() error {
 	bare := Fault{Kind: f.Kind, Direction: f.Direction}
 	what := ""
 	switch f.Kind {

@@ -85,13 +85,13 @@ func Parse(text string) (Fault, error) {
 		}
 		return Fault{}, &ParseError{Text: text, What: "no " + form}
 	}
-	if err := f.validate(); err != nil {
+	if err := f.Validate(); err != nil {
 		return Fault{}, err
 	}
 	return f, nil
 }
 
-// set reads one word behind the kind. It returns the form that the word has, or
+// set reads one word after the kind. It returns the form that the word has, or
 // what is wrong with it.
 func (f *Fault) set(word string) (form, what string) {
 	key, value, named := strings.Cut(word, "=")
@@ -121,7 +121,7 @@ func (f *Fault) set(word string) (form, what string) {
 		}
 		return form, ""
 	}
-	return "", fmt.Sprintf("unknown word %q behind %s", word, f.Kind)
+	return "", fmt.Sprintf("unknown word %q after %s", word, f.Kind)
 }
 
 func knownKinds() []string {

@@ -57,7 +57,7 @@ func TestAuthMembers(t *testing.T) {
 	if err := set.AwaitSynced(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if v, ok := added.View(); !ok || v.State != oplog.MemberSecondary {
+	if v, ok := added.Status(); !ok || v.State != oplog.MemberSecondary {
 		t.Errorf("the added member is %s", v.State)
 	}
 }

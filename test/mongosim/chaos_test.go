@@ -18,7 +18,6 @@ import (
 
 	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/mongosim/storage"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -109,7 +108,7 @@ func (l *load) watch(ctx context.Context, t *testing.T) {
 		case <-tick.C:
 		}
 		for i, m := range l.set.Members() {
-			v, ok := m.View()
+			v, ok := m.Status()
 			if !ok {
 				continue
 			}
@@ -178,7 +177,7 @@ func (l *load) heal(t *testing.T) {
 	l.set.HealAll()
 	for i, m := range l.set.Members() {
 		m.SkewClock(0)
-		if _, running := m.View(); running {
+		if _, running := m.Status(); running {
 			continue
 		}
 		if err := m.Start(); err != nil {
@@ -223,17 +222,18 @@ func (l *load) verify(t *testing.T, client *mongo.Client) {
 		t.Error("nothing was acknowledged")
 	}
 
-	var logs [3][]storage.OplogEntry
+	var logs [3][]oplog.Entry
 	for i, m := range l.set.Members() {
-		v, _ := m.View()
-		_ = m.Store().Read(func(r *storage.Reader) error {
-			for e := range r.Oplog().From(bson.Timestamp{}) {
-				if !e.At.After(v.Committed) {
-					logs[i] = append(logs[i], e)
-				}
+		v, _ := m.Status()
+		for _, raw := range m.Oplog(bson.Timestamp{}) {
+			e, err := oplog.ParseEntry(raw)
+			if err != nil {
+				t.Fatal(err)
 			}
-			return nil
-		})
+			if !e.OpTime.After(v.CommitPoint) {
+				logs[i] = append(logs[i], e)
+			}
+		}
 	}
 	for i := 1; i < 3; i++ {
 		if at, ok := firstDifference(logs[0], logs[i]); !ok {
@@ -243,10 +243,10 @@ func (l *load) verify(t *testing.T, client *mongo.Client) {
 }
 
 // firstDifference compares the part that two logs have in common.
-func firstDifference(a, b []storage.OplogEntry) (oplog.OpTime, bool) {
+func firstDifference(a, b []oplog.Entry) (oplog.OpTime, bool) {
 	for i := range min(len(a), len(b)) {
-		if !a[i].At.Equal(b[i].At) || string(a[i].Raw) != string(b[i].Raw) {
-			return a[i].At, false
+		if string(a[i].Raw) != string(b[i].Raw) {
+			return a[i].OpTime, false
 		}
 	}
 	return oplog.OpTime{}, true

@@ -10,8 +10,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/wire"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/mongosim/wire"
 )
 
 // raw is a connection that sends commands as they are written.

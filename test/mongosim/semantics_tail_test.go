@@ -8,8 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/wire"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/mongosim/wire"
 )
 
 // tail opens a tailable cursor on the oplog.

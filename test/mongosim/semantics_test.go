@@ -10,9 +10,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/wire"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/mongosim/fault"
-	"github.com/oplogrep/replicator/mongosim/wire"
 )
 
 // update is one statement on one document.
@@ -232,7 +232,7 @@ func TestConcerns(t *testing.T) {
 		t.Fatal(err)
 	}
 	c = dial(t, p)
-	eventually(t, "readable", func() bool { v, _ := p.View(); return v.State.Readable() })
+	eventually(t, "readable", func() bool { v, _ := p.Status(); return v.State.Readable() })
 	c.ok("app", find("c", nearest))
 	c.refused(50, "app", find("c", nearest, short, readConcern("majority", "", bson.Timestamp{})))
 	c.refused(246, "app", find("c", nearest, short, readConcern("snapshot", "", bson.Timestamp{})))
@@ -337,7 +337,7 @@ func TestRollbackSessions(t *testing.T) {
 		t.Errorf("majority shows %v", got)
 	}
 	next := otherPrimary(t, set, n)
-	eventually(t, "the old primary stepped down", func() bool { v, _ := p.View(); return !v.Writable })
+	eventually(t, "the old primary stepped down", func() bool { v, _ := p.Status(); return !v.Writable })
 	c.ok("local", more(local, 1)) // cursors and connections outlive a step-down
 	running := cursorID(idle.ok("local", tail(at, "local")))
 	idle.send("local", more(running, 30000))
@@ -349,7 +349,7 @@ func TestRollbackSessions(t *testing.T) {
 	}
 	b.ok("app", insert("c", retryable(2, 1), with("lost", 5)))
 	b.ok("app", bump(3))
-	before, _ := p.View()
+	before, _ := p.Status()
 	isolate(set, n, false)
 	if m, err := idle.Receive(t.Context()); err == nil {
 		if code, _ := m.Body.Lookup("code").Int32OK(); code != 11602 && len(docs(t, m.Body)) != 4 {
@@ -357,8 +357,8 @@ func TestRollbackSessions(t *testing.T) {
 		}
 	}
 	settled(t, set)
-	if after, _ := p.View(); after.RBID != before.RBID+1 {
-		t.Errorf("rbid %d, before %d", after.RBID, before.RBID)
+	if after, _ := p.Status(); after.RollbackID != before.RollbackID+1 {
+		t.Errorf("rbid %d, before %d", after.RollbackID, before.RollbackID)
 	}
 	if r, err := c.Call(t.Context(), marshal(t, append(more(local, 1), arg("$db", "local")))); err == nil {
 		t.Errorf("the connection outlived the rollback: %s", r)
@@ -388,7 +388,7 @@ func otherPrimary(t *testing.T, set *mongosim.Set, n int) (m *mongosim.Member) {
 	t.Helper()
 	eventually(t, "another primary", func() bool {
 		for i, other := range set.Members() {
-			if v, ok := other.View(); ok && i != n && v.Writable {
+			if v, ok := other.Status(); ok && i != n && v.Writable {
 				m = other
 				return true
 			}

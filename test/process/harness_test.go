@@ -97,8 +97,8 @@ func (h *harness) newest() oplog.OpTime {
 	if err != nil {
 		h.Fatal(err)
 	}
-	v, _ := p.View()
-	return v.Applied
+	v, _ := p.Status()
+	return v.LastApplied
 }
 
 // state is the link's, of nothing while there is none.

@@ -1,0 +1,575 @@
+package wire_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/wire"
+)
+
+type handlerFunc func(ctx context.Context, req *wire.Message) wire.Response
+
+func (f handlerFunc) Handle(ctx context.Context, req *wire.Message) wire.Response { return f(ctx, req) }
+
+// echo answers with the request's body.
+func echo(_ context.Context, req *wire.Message) wire.Response { return wire.Response{Body: req.Body} }
+
+// start serves one end of a pipe and returns the other with Serve's result.
+func start(ctx context.Context, h handlerFunc) (conn net.Conn, done <-chan error) {
+	near, far := net.Pipe()
+	result := make(chan error, 1)
+	go func() { result <- wire.Serve(ctx, near, h) }()
+	return far, result
+}
+
+func send(t *testing.T, c *wire.Client, req wire.Request) int32 {
+	t.Helper()
+	id, err := c.Send(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// hangUp closes the connection between two messages.
+func hangUp(t *testing.T, conn io.Closer, done <-chan error) {
+	t.Helper()
+	_ = conn.Close()
+	if err := <-done; err != nil {
+		t.Errorf("a hang-up between messages: %v", err)
+	}
+}
+
+func receive(t *testing.T, c *wire.Client) *wire.Message {
+	t.Helper()
+	m, err := c.Receive(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// A bubble ends only when every goroutine in it has: each of these tests shows
+// also that Serve leaves none behind.
+
+func TestServeAnswersInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, done := start(t.Context(), echo)
+		c := wire.NewClient(conn)
+		for i := range int32(3) {
+			want := doc(number("n", i))
+			if got, err := c.Call(t.Context(), want); err != nil || !cmp.Equal(got, want) {
+				t.Fatalf("got %v, %v, want %v", got, err, want)
+			}
+		}
+		hangUp(t, c, done)
+	})
+}
+
+// TestServeLarge: a large reply is the same message that a small one is.
+func TestServeLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, size := range []int{1000, 64 << 10, 3 << 20} {
+			body := doc(text("s", strings.Repeat("x", size)))
+			for _, checksum := range []bool{false, true} {
+				conn, done := start(t.Context(), func(context.Context, *wire.Message) wire.Response { return wire.Response{Body: body} })
+				go func() { send(t, wire.NewClient(conn), wire.Request{Body: ping(), Checksum: checksum}) }()
+				reply := &wire.Message{RequestID: 1, ResponseTo: 1, Body: body}
+				if checksum {
+					reply.Flags = wire.ChecksumPresent
+				}
+				want := must(t)(wire.AppendMessage(nil, reply))
+				got := make([]byte, len(want))
+				if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("a reply of %d bytes, checksum %t: it differs, %v", size, checksum, err)
+				}
+				hangUp(t, conn, done)
+			}
+		}
+		conn, done := start(t.Context(), func(context.Context, *wire.Message) wire.Response {
+			return wire.Response{Body: make(bson.Raw, wire.MaxDocumentSize+1)}
+		})
+		go func() { send(t, wire.NewClient(conn), wire.Request{Body: ping()}) }()
+		if err := <-done; err == nil || !strings.Contains(err.Error(), "a body of 16793601 bytes") {
+			t.Errorf("a reply that is too large: %v", err)
+		}
+		_ = conn.Close()
+	})
+}
+
+func TestServeAnswersPipelinedMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, done := start(t.Context(), echo)
+		c := wire.NewClient(conn)
+		go func() {
+			for i := range int32(10) {
+				send(t, c, wire.Request{Body: doc(number("n", i))})
+			}
+		}()
+		replies := wire.NewReader(conn)
+		for i := range int32(10) {
+			m, err := replies.ReadReply()
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := &wire.Message{RequestID: i + 1, ResponseTo: i + 1, Body: doc(number("n", i))}
+			if diff := cmp.Diff(want, m); diff != "" {
+				t.Error(diff)
+			}
+		}
+		hangUp(t, conn, done)
+	})
+}
+
+func TestReplyHasTheFormOfItsRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, done := start(t.Context(), func(_ context.Context, req *wire.Message) wire.Response {
+			return wire.Response{Body: req.Body, More: true}
+		})
+		c := wire.NewClient(conn)
+		for _, req := range []wire.Request{
+			{Body: ping()},
+			{Body: ping(), Checksum: true},
+			{Body: ping(), LegacyDB: "admin"},
+		} {
+			id := send(t, c, req)
+			m := receive(t, c)
+			want := &wire.Message{RequestID: id, ResponseTo: id, Body: m.Body, Legacy: req.LegacyDB != ""}
+			if req.Checksum {
+				want.Flags = wire.ChecksumPresent
+			}
+			if diff := cmp.Diff(want, m); diff != "" {
+				t.Error(diff)
+			}
+		}
+		hangUp(t, c, done)
+	})
+}
+
+func TestSequencesReachTheHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		want := []wire.Sequence{{Name: "documents", Docs: []bson.Raw{ping(), doc()}}}
+		conn, done := start(t.Context(), func(_ context.Context, req *wire.Message) wire.Response {
+			if diff := cmp.Diff(want, req.Sequences); diff != "" {
+				t.Error(diff)
+			}
+			return wire.Response{Body: req.Body}
+		})
+		c := wire.NewClient(conn)
+		send(t, c, wire.Request{Body: ping(), Sequences: want})
+		receive(t, c)
+		hangUp(t, c, done)
+	})
+}
+
+func TestNoReplyWhereNoneIsWanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		handled := 0
+		conn, done := start(t.Context(), func(_ context.Context, req *wire.Message) wire.Response {
+			handled++
+			return wire.Response{Body: req.Body, More: true}
+		})
+		c := wire.NewClient(conn)
+		send(t, c, wire.Request{Body: ping(), NoReply: true, Exhaust: true})
+		id := send(t, c, wire.Request{Body: doc(number("last", 1))})
+		if m := receive(t, c); m.ResponseTo != id || handled != 2 {
+			t.Errorf("after %d messages the reply answers %d, want %d", handled, m.ResponseTo, id)
+		}
+		hangUp(t, c, done)
+	})
+}
+
+func TestExhaustStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := int32(0)
+		conn, done := start(t.Context(), func(_ context.Context, req *wire.Message) wire.Response {
+			n++
+			// The second request of the stream is the first again, the third is
+			// the one that was named.
+			switch want := map[int32]bson.Raw{1: ping(), 2: ping(), 3: doc(number("topologyVersion", 2)), 4: doc()}[n]; {
+			case !cmp.Equal(req.Body, want):
+				t.Errorf("request %d is %v, want %v", n, req.Body, want)
+			case n == 2:
+				return wire.Response{Body: doc(number("n", n)), More: true, Next: doc(number("topologyVersion", 2))}
+			}
+			req.Body = nil // it belongs to the handler
+			return wire.Response{Body: doc(number("n", n)), More: n < 3}
+		})
+		c := wire.NewClient(conn)
+		to := send(t, c, wire.Request{Body: ping(), Exhaust: true, Checksum: true})
+		for i := range int32(3) {
+			m := receive(t, c)
+			want := &wire.Message{RequestID: m.RequestID, ResponseTo: to, Flags: wire.ChecksumPresent, Body: doc(number("n", i+1))}
+			if i < 2 {
+				want.Flags |= wire.MoreToCome
+			}
+			if diff := cmp.Diff(want, m); diff != "" {
+				t.Error(diff)
+			}
+			to = m.RequestID
+		}
+		if _, err := c.Call(t.Context(), doc()); err != nil {
+			t.Errorf("after the stream: %v", err)
+		}
+		hangUp(t, c, done)
+	})
+}
+
+func TestHandlerClosesTheConnection(t *testing.T) {
+	for _, noReply := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			conn, done := start(t.Context(), func(context.Context, *wire.Message) wire.Response {
+				return wire.Response{Body: ping(), Close: true}
+			})
+			c := wire.NewClient(conn)
+			send(t, c, wire.Request{Body: ping(), NoReply: noReply})
+			if m, err := c.Receive(t.Context()); !errors.Is(err, io.EOF) {
+				t.Errorf("got %v, %v, want the end", m, err)
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestMalformedMessageClosesAfterItsPredecessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		conn, done := start(t.Context(), func(ctx context.Context, req *wire.Message) wire.Response {
+			<-release
+			if ctx.Err() != nil {
+				t.Error("the malformed message behind it broke off a request")
+			}
+			return wire.Response{Body: req.Body}
+		})
+		c := wire.NewClient(conn)
+		send(t, c, wire.Request{Body: ping()})
+		if _, err := conn.Write(frame(2012, make([]byte, 9))); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		close(release)
+		receive(t, c)
+		if _, err := c.Receive(t.Context()); !errors.Is(err, io.EOF) {
+			t.Errorf("after a malformed message: %v", err)
+		}
+		if _, ok := errors.AsType[*wire.ProtocolError](<-done); !ok {
+			t.Error("Serve did not say so")
+		}
+	})
+}
+
+func TestWaitingHandlerLearnsOfTheHangup(t *testing.T) {
+	for name, pipelined := range map[string]bool{"alone": false, "with a message ahead": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				handled := 0
+				conn, done := start(t.Context(), func(ctx context.Context, _ *wire.Message) wire.Response {
+					handled++
+					<-ctx.Done()
+					if !errors.Is(context.Cause(ctx), wire.ErrHangup) {
+						t.Errorf("cause is %v", context.Cause(ctx))
+					}
+					return wire.Response{Body: ping(), More: true}
+				})
+				c := wire.NewClient(conn)
+				send(t, c, wire.Request{Body: ping(), Exhaust: true})
+				if pipelined {
+					send(t, c, wire.Request{Body: ping()})
+				}
+				synctest.Wait()
+				_ = c.Close()
+				if err := <-done; err == nil {
+					t.Error("a reply that could not be sent was lost in silence")
+				}
+				if handled != 1 {
+					t.Errorf("the handler was called %d times", handled)
+				}
+			})
+		})
+	}
+}
+
+// A driver with w:0 writes and closes at once.
+func TestHangupSparesWhatWantsNoReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		handled := 0
+		conn, done := start(t.Context(), func(ctx context.Context, _ *wire.Message) wire.Response {
+			<-release
+			if ctx.Err() != nil {
+				t.Errorf("message %d was broken off: %v", handled, context.Cause(ctx))
+			}
+			handled++
+			return wire.Response{}
+		})
+		c := wire.NewClient(conn)
+		send(t, c, wire.Request{Body: ping(), NoReply: true})
+		send(t, c, wire.Request{Body: ping(), NoReply: true})
+		_ = c.Close()
+		synctest.Wait()
+		close(release)
+		if err := <-done; err != nil || handled != 2 {
+			t.Errorf("%d messages were handled, error %v", handled, err)
+		}
+	})
+}
+
+func TestHangupInsideAMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, done := start(t.Context(), echo)
+		if _, err := conn.Write(frame(2013, u32(0), body(ping()))[:20]); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+		if err := <-done; !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("error is %v", err)
+		}
+	})
+}
+
+func TestServeEndsWithItsContext(t *testing.T) {
+	reason := errors.New("the member was stopped")
+	for name, prepare := range map[string]func(t *testing.T, conn net.Conn){
+		"idle": func(*testing.T, net.Conn) {},
+		"inside a message": func(t *testing.T, conn net.Conn) {
+			if _, err := conn.Write([]byte{1}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"in a handler": func(t *testing.T, conn net.Conn) {
+			send(t, wire.NewClient(conn), wire.Request{Body: doc(number("wait", 1))})
+		},
+		"with a message ahead": func(t *testing.T, conn net.Conn) {
+			send(t, wire.NewClient(conn), wire.Request{Body: doc(number("wait", 1))})
+			send(t, wire.NewClient(conn), wire.Request{Body: ping()})
+		},
+		"while the client does not read": func(t *testing.T, conn net.Conn) {
+			send(t, wire.NewClient(conn), wire.Request{Body: ping()})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				conn, done := start(ctx, func(ctx context.Context, req *wire.Message) wire.Response {
+					if _, wait := rawbson.Lookup(req.Body, "wait"); wait {
+						<-ctx.Done()
+					}
+					return wire.Response{Body: req.Body}
+				})
+				prepare(t, conn)
+				synctest.Wait()
+				cancel(reason)
+				if err := <-done; !errors.Is(err, reason) {
+					t.Errorf("error is %v", err)
+				}
+				if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+					t.Errorf("the connection is open: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestReplyThatCannotBeSentIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, done := start(t.Context(), func(context.Context, *wire.Message) wire.Response { return wire.Response{} })
+		send(t, wire.NewClient(conn), wire.Request{Body: ping()})
+		if err := <-done; err == nil || !strings.Contains(err.Error(), "a body of 0 bytes") {
+			t.Errorf("error is %v", err)
+		}
+	})
+}
+
+func TestCallEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, done := start(t.Context(), func(ctx context.Context, _ *wire.Message) wire.Response {
+			<-ctx.Done()
+			return wire.Response{Body: ping()}
+		})
+		c := wire.NewClient(conn)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.Call(ctx, ping()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error is %v", err)
+		}
+		if _, err := c.Call(ctx, ping()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("with a context that has ended: %v", err)
+		}
+		_ = c.Close()
+		if err := <-done; err == nil {
+			t.Error("a reply that could not be sent was lost in silence")
+		}
+	})
+}
+
+func TestCallRefusesTheReplyOfAnother(t *testing.T) {
+	for name, reply := range map[string]*wire.Message{
+		"another number": {ResponseTo: 9, Body: ping()},
+		"a stream":       {ResponseTo: 1, Flags: wire.MoreToCome, Body: ping()},
+	} {
+		near, far := net.Pipe()
+		go func() {
+			if _, err := wire.NewReader(far).ReadMessage(); err == nil {
+				_, _ = far.Write(must(t)(wire.AppendMessage(nil, reply)))
+			}
+		}()
+		c := wire.NewClient(near)
+		if got, err := c.Call(t.Context(), ping()); err == nil {
+			t.Errorf("%s: got %v", name, got)
+		}
+		_ = c.Close()
+	}
+}
+
+func TestServeOverTCP(t *testing.T) {
+	before := runtime.NumGoroutine()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		conn, err := ln.Accept()
+		if err == nil {
+			err = wire.Serve(context.Background(), conn, handlerFunc(echo))
+		}
+		done <- err
+	}()
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := wire.NewClient(conn)
+	want := doc(text("s", strings.Repeat("x", 5<<20)))
+	for range 2 {
+		got, err := c.Call(t.Context(), want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != string(want) {
+			t.Error("5 MiB came back as something else")
+		}
+	}
+	_ = c.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	_ = ln.Close()
+	// The goroutine that sent on done may still be on its way out.
+	for range 100 {
+		if runtime.NumGoroutine() <= before {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Errorf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+}
+
+// A client that only stopped sending can still be written to; a stream to it
+// would never end by itself.
+func TestStreamEndsWithItsClient(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		done <- wire.Serve(t.Context(), server, handlerFunc(func(ctx context.Context, req *wire.Message) wire.Response {
+			<-ctx.Done()
+			return wire.Response{Body: req.Body, More: true}
+		}))
+	}()
+	send(t, wire.NewClient(conn), wire.Request{Body: ping(), Exhaust: true})
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	replies, err := io.ReadAll(conn)
+	if one := must(t)(wire.AppendMessage(nil, &wire.Message{Body: ping()})); err != nil || len(replies) != len(one) {
+		t.Errorf("%d bytes of replies, %v, want %d", len(replies), err, len(one))
+	}
+	hangUp(t, conn, done)
+}
+
+func BenchmarkCall(b *testing.B) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	go func() {
+		if conn, err := ln.Accept(); err == nil {
+			_ = wire.Serve(context.Background(), conn, handlerFunc(echo))
+		}
+	}()
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := wire.NewClient(conn)
+	defer func() { _ = c.Close() }()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.Call(b.Context(), ping()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkReply sends replies of 16 MiB over TCP: what a follower of the log that is
+// behind asks for.
+func BenchmarkReply(b *testing.B) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	body := doc(text("s", strings.Repeat("x", 16<<20)))
+	go func() {
+		if conn, err := ln.Accept(); err == nil {
+			_ = wire.Serve(context.Background(), conn, handlerFunc(func(context.Context, *wire.Message) wire.Response {
+				return wire.Response{Body: body}
+			}))
+		}
+	}()
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	request := must(b)(wire.AppendMessage(nil, &wire.Message{Body: ping()}))
+	got := make([]byte, 16+5+len(body))
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		_, err := conn.Write(request)
+		if err == nil {
+			_, err = io.ReadFull(conn, got)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package command
+
+import (
+	"bytes"
+	"context"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/bsontext"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
+	"github.com/oplogrep/replicator/mongosim/internal/replay"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// runAppendOplogNote logs a no-op entry with the given document, unless the log
+// is beyond maxClusterTime already.
+func runAppendOplogNote(ctx context.Context, r *request, out *reply) error {
+	e, ok := rawbson.Lookup(r.cmd, "data")
+	if !ok {
+		return servererr.New(servererr.NoSuchKey, "Missing expected field \"data\"")
+	}
+	data, ok := e.Document()
+	if !ok {
+		return servererr.New(servererr.TypeMismatch, "\"data\" had the wrong type. Expected object, found %s", bsontext.TypeName(e.Type))
+	}
+	var limit *bson.Timestamp
+	if e, ok := rawbson.Lookup(r.cmd, "maxClusterTime"); ok {
+		ts, ok := e.Timestamp()
+		if !ok {
+			return servererr.New(servererr.TypeMismatch, "\"maxClusterTime\" had the wrong type. Expected timestamp, found %s", bsontext.TypeName(e.Type))
+		}
+		limit = &ts
+	}
+	return r.writeBatch(ctx, out, func(b *opwrite.Batch) error {
+		if last := b.LastOpTime().TS; limit != nil && oplog.CompareTimestamps(last, *limit) >= 0 {
+			return servererr.New(servererr.StaleClusterTime,
+				"Requested maxClusterTime Timestamp(%d, %d) is less or equal to the last primary OpTime: Timestamp(%d, %d)",
+				limit.T, limit.I, last.T, last.I)
+		}
+		return b.Note(data)
+	})
+}
+
+// runApplyOps carries out entries on behalf of a client.
+func runApplyOps(ctx context.Context, r *request, out *reply) error {
+	var answer bson.Raw
+	err := r.writeBatch(ctx, out, func(b *opwrite.Batch) (err error) {
+		answer, err = replay.ApplyOps(b, r.cmd)
+		return err
+	})
+	if err == nil {
+		out.Buf = appendFields(out.Buf, answer)
+		return nil
+	}
+	e := refusal(err)
+	if answer == nil || len(e.Info) > rawbson.MinSize {
+		return e
+	}
+	// A command that failed on the way tells how far it got.
+	i, info := bsoncore.AppendDocumentStart(nil)
+	it := rawbson.NewIter(answer)
+	for it.Next() {
+		if it.Is("applied") || it.Is("results") {
+			info = appendValue(info, it.Name(), &it.Elem)
+		}
+	}
+	info, _ = bsoncore.AppendDocumentEnd(info, i)
+	return e.WithInfo(bytes.Clone(info))
+}
+
+// runShutdown stops the member, if whoever made it said how. A primary with
+// other members steps down first, as it does without force, or by force.
+func runShutdown(ctx context.Context, r *request, _ *reply) error {
+	stop := r.srv.cfg.Shutdown
+	if stop == nil {
+		return servererr.New(servererr.NotImplemented, "shutdown is not implemented here")
+	}
+	force := flagOf(r.cmd, "force")
+	wait, err := secondsOf(r.cmd, "timeoutSecs", defaultCatchUpSecs)
+	if err != nil {
+		return err
+	}
+	if r.self.Writable && len(r.self.Members) > 1 {
+		if err := r.srv.cfg.Node.StepDown(ctx, seconds(120), seconds(max(wait, 0)), force); err != nil && !force {
+			return err
+		}
+	}
+	stop()
+	// The server closes the connection instead of answering.
+	r.failing = &failure{hangUp: true}
+	return nil
+}

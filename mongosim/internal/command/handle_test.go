@@ -1,0 +1,210 @@
+package command
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/wire"
+)
+
+// dial serves the member on a connection over TCP and returns the client's side.
+func (m *member) dial(t testing.TB) *wire.Client {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		_ = wire.Serve(context.Background(), conn, m.Handler(m.NewConn("test")))
+	}()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		_ = listener.Close()
+		<-done
+	})
+	return wire.NewClient(conn)
+}
+
+func TestHandlerOverTCP(t *testing.T) {
+	m := newMember(t, "5.0.7")
+	c := m.dial(t)
+	body := parse(t, `{insert: "c", ordered: true, $db: "d"}`)
+	docs := wire.Sequence{Name: "documents", Docs: []bson.Raw{parse(t, `{_id: 1}`), parse(t, `{_id: 2}`)}}
+	if _, err := c.Send(t.Context(), wire.Request{Body: body, Sequences: []wire.Sequence{docs}, Checksum: true}); err != nil {
+		t.Fatal(err)
+	}
+	reply, err := c.Receive(t.Context())
+	if err != nil || reply.Body.Lookup("n").Int32() != 2 {
+		t.Fatalf("%v, %v", reply, err)
+	}
+	// Exhaust: the cursor comes in several replies.
+	find, err := c.Call(t.Context(), parse(t, `{find: "c", batchSize: 0, $db: "d"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := find.Lookup("cursor", "id").Int64()
+	more := marshal(t, bson.D{{Key: "getMore", Value: id}, {Key: "collection", Value: "c"}, {Key: "batchSize", Value: 1}, {Key: "$db", Value: "d"}})
+	if _, err := c.Send(t.Context(), wire.Request{Body: more, Exhaust: true}); err != nil {
+		t.Fatal(err)
+	}
+	got := 0
+	for range 4 {
+		reply, err := c.Receive(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch, _ := reply.Body.Lookup("cursor", "nextBatch").Array().Values()
+		got += len(batch)
+		if !reply.Flags.Has(wire.MoreToCome) {
+			break
+		}
+	}
+	if got != 2 {
+		t.Errorf("the stream had %d documents, want 2", got)
+	}
+	// A fail point that closes the connection.
+	if _, err := c.Call(t.Context(), parse(t, `{configureFailPoint: "failCommand", mode: "alwaysOn", data: {failCommands: ["find"], closeConnection: true}, $db: "admin"}`)); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := c.Call(t.Context(), parse(t, `{find: "c", $db: "d"}`)); err == nil {
+		t.Errorf("the connection is open and answered %s", r)
+	}
+}
+
+// TestReplyMemory: replies of one connection are made in the same memory, and a large
+// piece of it goes when it is not put to use.
+func TestReplyMemory(t *testing.T) {
+	m := newMember(t, "5.0.7")
+	h := m.Handler(m.NewConn("test"))
+	ask := func(body string, docs ...bson.Raw) bson.Raw {
+		t.Helper()
+		req := &wire.Message{Body: parse(t, body)}
+		if docs != nil {
+			req.Sequences = []wire.Sequence{{Name: "documents", Docs: docs}}
+		}
+		reply := h.Handle(t.Context(), req).Body
+		if reply.Lookup("ok").Double() != 1 {
+			t.Fatalf("%s: %s", body, reply)
+		}
+		return reply
+	}
+	ask(`{insert: "c", $db: "d"}`, benchDocs(0, 1000)...)
+	const find = `{find: "c", batchSize: 1000, singleBatch: true, $db: "d"}`
+	first := ask(find)
+	again := ask(find)
+	if &first[0] != &again[0] {
+		t.Error("the second large reply has memory of its own")
+	}
+	if docs, err := again.Lookup("cursor", "firstBatch").Array().Values(); err != nil || len(docs) != 1000 {
+		t.Errorf("%d documents, %v", len(docs), err)
+	}
+	small := ask(`{ping: 1, $db: "admin"}`)
+	if next := ask(`{ping: 1, $db: "admin"}`); cap(next) > smallReply {
+		t.Errorf("after a reply of %d bytes a connection keeps %d", len(small), cap(next))
+	}
+	if other := m.Call(t.Context(), parse(t, `{ping: 1, $db: "admin"}`)); &other[0] == &m.Call(t.Context(), parse(t, `{ping: 1, $db: "admin"}`))[0] {
+		t.Error("what a caller in this process got is made use of again")
+	}
+}
+
+func benchDocs(first, n int) []bson.Raw {
+	docs := make([]bson.Raw, n)
+	for i := range docs {
+		raw, err := bson.Marshal(bson.D{
+			{Key: "_id", Value: first + i},
+			{Key: "name", Value: "somebody with a name"},
+			{Key: "n", Value: 0},
+			{Key: "tags", Value: bson.A{"a", "b"}},
+			{Key: "pad", Value: "ppppppppppppppppppppppppppppppppppppppppppppppppppppppp"},
+		})
+		if err != nil {
+			panic(err)
+		}
+		docs[i] = raw
+	}
+	return docs
+}
+
+func call(b *testing.B, c *wire.Client, body bson.Raw, name string, docs []bson.Raw) {
+	b.Helper()
+	req := wire.Request{Body: body, Sequences: []wire.Sequence{{Name: name, Docs: docs}}}
+	if _, err := c.Send(b.Context(), req); err != nil {
+		b.Fatal(err)
+	}
+	reply, err := c.Receive(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	if int(reply.Body.Lookup("n").Int32()) != len(docs) || reply.Body.Lookup("writeErrors").Type != 0 {
+		b.Fatal(reply.Body)
+	}
+}
+
+// BenchmarkInsert sends batches of 1,000 documents of about 150 bytes over TCP.
+func BenchmarkInsert(b *testing.B) {
+	m := newMember(b, "5.0.7")
+	c := m.dial(b)
+	next := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		docs := benchDocs(next, 1000)
+		body := marshal(b, bson.D{
+			{Key: "insert", Value: "c"},
+			{Key: "$db", Value: "d"},
+			{Key: "txnNumber", Value: int64(next)},
+			{Key: "lsid", Value: bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}}}},
+		})
+		next += 1000
+		b.StartTimer()
+		call(b, c, body, "documents", docs)
+	}
+	b.ReportMetric(float64(next)/b.Elapsed().Seconds(), "docs/s")
+}
+
+// BenchmarkUpdate sends updates by _id over TCP, many in a command or one.
+func BenchmarkUpdate(b *testing.B) {
+	for name, size := range map[string]int{"1000": 1000, "1": 1} {
+		b.Run(name, func(b *testing.B) {
+			m := newMember(b, "5.0.7")
+			c := m.dial(b)
+			call(b, c, marshal(b, bson.D{{Key: "insert", Value: "c"}, {Key: "$db", Value: "d"}}), "documents", benchDocs(0, 10000))
+			done, number := 0, int64(0)
+			b.ReportAllocs()
+			for b.Loop() {
+				b.StopTimer()
+				updates := make([]bson.Raw, size)
+				for i := range updates {
+					updates[i] = marshal(b, bson.D{
+						{Key: "q", Value: bson.D{{Key: "_id", Value: (done + i) * 7919 % 10000}}},
+						{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: number}}}, {Key: "$inc", Value: bson.D{{Key: "k", Value: 1}}}}},
+					})
+				}
+				number++
+				body := marshal(b, bson.D{
+					{Key: "update", Value: "c"},
+					{Key: "$db", Value: "d"},
+					{Key: "txnNumber", Value: number},
+					{Key: "lsid", Value: bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}}}},
+				})
+				done += size
+				b.StartTimer()
+				call(b, c, body, "updates", updates)
+			}
+			b.ReportMetric(float64(done)/b.Elapsed().Seconds(), "updates/s")
+		})
+	}
+}

@@ -1,0 +1,303 @@
+package command
+
+import (
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/bsonorder"
+	"github.com/oplogrep/replicator/internal/bsontext"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/serverquery"
+	"github.com/oplogrep/replicator/mongosim/internal/storage"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// target is what a read is about.
+type target struct {
+	// ns is the collection's name, also where it was given as UUID.
+	ns     oplog.Namespace
+	uuid   oplog.UUID
+	exists bool
+	// capped is true for the oplog too.
+	capped bool
+	// hasID is true if there is an index on _id; collation is the default one, as
+	// stored, and indexes are those that a hint can name.
+	hasID     bool
+	collation bson.Raw
+	indexes   []storage.Index
+	// clustered is the spec that a hint names as it does an index, nil where the
+	// collection is not clustered.
+	clustered bson.Raw
+	// view is set if ns is a view: it says what that comes to.
+	view *resolved
+}
+
+// target finds what the first argument names: a collection or view by name, or a
+// collection by UUID.
+func (r *request) target(s sight) (target, error) {
+	e := firstElem(r.cmd)
+	if subtype, data, ok := e.Binary(); ok {
+		var u oplog.UUID
+		if subtype != bson.TypeBinaryUUID || copy(u[:], data) != len(u) {
+			return target{}, servererr.New(servererr.InvalidNamespace, "Failed to parse namespace element")
+		}
+		coll, ok := s.ByUUID(u)
+		if !ok || coll.NS.DB() != r.db {
+			return target{}, servererr.New(servererr.NamespaceNotFound, "Unable to resolve %s", u)
+		}
+		return targetOf(coll), nil
+	}
+	if r.inTxn() && (r.db == "local" || r.db == "config") {
+		return target{}, servererr.New(servererr.OperationNotSupportedInTransaction,
+			"Cannot run command against the '%s' database in a transaction", r.db)
+	}
+	name, ok := e.Text()
+	if !ok {
+		return target{}, servererr.New(servererr.InvalidNamespace, "collection name has invalid type %s", bsontext.TypeName(e.Type))
+	}
+	ns := oplog.NewNamespace(r.db, name)
+	if name == "" || name[0] == '.' || strings.ContainsRune(name, 0) {
+		return target{}, servererr.New(servererr.InvalidNamespace, "Invalid namespace specified '%s'", ns)
+	}
+	return s.target(ns)
+}
+
+// target finds what a name stands for.
+func (s sight) target(ns oplog.Namespace) (target, error) {
+	if ns == oplogNamespace {
+		return target{ns: ns, exists: true, capped: true}, nil
+	}
+	if coll, ok := s.Collection(ns); ok {
+		return targetOf(coll), nil
+	}
+	res, err := resolveView(s.View, ns)
+	if err != nil {
+		return target{}, err
+	}
+	t := target{ns: ns}
+	if res.isView {
+		t.view, t.collation = &res, res.collation
+	}
+	return t, nil
+}
+
+func targetOf(coll *storage.Collection) target {
+	t := target{
+		ns: coll.NS, uuid: coll.UUID, exists: true, capped: coll.CappedBytes > 0,
+		hasID: coll.IDIndex != nil, indexes: coll.Indexes,
+	}
+	if e, ok := rawbson.Lookup(coll.Options, "collation"); ok {
+		t.collation, _ = e.Document()
+	}
+	if e, ok := rawbson.Lookup(coll.Options, "clusteredIndex"); ok {
+		t.clustered, _ = e.Document()
+	}
+	return t
+}
+
+// overrides tells whether a query's collation is another one than that of the
+// view that it is about.
+func (t *target) overrides(own bson.Raw) (bool, error) {
+	if len(own) <= rawbson.MinSize {
+		return false, nil
+	}
+	full, err := completeCollation(own)
+	return string(full) != string(t.collation), err
+}
+
+// collator decides on the collation of a query: its own one, or the default of
+// what it reads. same reports whether the index on _id has the same one.
+func (t *target) collator(own bson.Raw) (c *bsonorder.Collator, same bool, err error) {
+	spec := t.collation
+	if len(own) > rawbson.MinSize {
+		if spec, err = completeCollation(own); err != nil {
+			return nil, false, err
+		}
+	}
+	if c, err = bsonorder.NewCollator(spec); err != nil {
+		return nil, false, servererr.New(servererr.NotImplemented, "%s", err)
+	}
+	return c, string(spec) == string(t.collation), nil
+}
+
+// query is what decides on how a collection is scanned.
+type query struct {
+	filter bson.Raw
+	match  *serverquery.Matcher
+	// same is true if the query's collation is that of the collection.
+	same bool
+	// sort may be nil; sortSpec is its text.
+	sort     *serverquery.Sort
+	sortSpec bson.Raw
+	hint     hint
+	// debug prints the query as faults of the planner do.
+	debug func() string
+}
+
+// plan makes the scan for a query. sorted reports that it gives the documents in
+// the order of the sort.
+func (t *target) plan(q *query) (sc *scan, sorted bool, err error) {
+	sc = &scan{ns: t.ns, uuid: t.uuid, none: !t.exists, match: q.match}
+	if len(q.filter) <= rawbson.MinSize {
+		sc.match = nil
+	}
+	if !t.exists {
+		return sc, false, nil
+	}
+	forced, err := t.forced(q)
+	if err != nil {
+		return nil, false, err
+	}
+	natural := q.hint.natural
+	if q.sort != nil && q.sort.Natural() != 0 {
+		natural, sorted = q.sort.Natural(), true
+	}
+	sc.back = natural < 0
+	if t.ns == oplogNamespace {
+		sc.boundTimes(q.match)
+		if isFromTime(q.filter) {
+			sc.match = nil // the bound says all of it
+		}
+		if direction := uniqueSort(q.sortSpec, "ts"); direction != 0 {
+			sc.back, sorted = direction < 0, true
+		}
+		return sc, sorted, nil
+	}
+	if natural != 0 || !t.hasID || !q.same || forced != nil && !isIDKey(forced) {
+		return sc, sorted, nil
+	}
+	direction := uniqueSort(q.sortSpec, "_id")
+	b := q.match.Bounds("_id")
+	switch {
+	case b.Exact:
+		sc.order, sc.points = byPoints, distinctPoints(b.Points, direction)
+		sorted = sorted || direction != 0
+	case b.Low.Type != 0 || b.High.Type != 0 || direction != 0 || forced != nil:
+		sc.order, sc.back = byID, direction < 0
+		sc.lo = storage.Bound{Value: b.Low, Inclusive: !b.LowOpen}
+		sc.hi = storage.Bound{Value: b.High, Inclusive: !b.HighOpen}
+		sorted = sorted || direction != 0
+	}
+	return sc, sorted, nil
+}
+
+// forced returns the key of the index that a hint names; nil without one.
+func (t *target) forced(q *query) (bson.Raw, error) {
+	if !q.hint.given() {
+		return nil, nil
+	}
+	for _, index := range t.indexes {
+		e, _ := rawbson.Lookup(index.Spec, "key")
+		key, _ := e.Document()
+		hidden, _ := rawbson.Lookup(index.Spec, "hidden")
+		off, _ := hidden.Bool()
+		if index.Building || off || q.hint.name != index.Name && !sameKey(key, q.hint.key) {
+			continue
+		}
+		for _, partial := range []string{"sparse", "partialFilterExpression"} {
+			if _, ok := rawbson.Lookup(index.Spec, partial); ok {
+				return nil, servererr.New(servererr.NotImplemented, "hint at an index that is %s is not implemented here", partial)
+			}
+		}
+		return key, nil
+	}
+	if t.clustered != nil {
+		e, _ := rawbson.Lookup(t.clustered, "key")
+		key, _ := e.Document()
+		e, _ = rawbson.Lookup(t.clustered, "name")
+		if name, _ := e.Text(); sameKey(key, q.hint.key) || name != "" && name == q.hint.name {
+			return key, nil
+		}
+	}
+	return nil, planFault(q, "planner returned error :: caused by :: hint provided does not correspond to an existing index")
+}
+
+func planFault(q *query, what string) error {
+	return servererr.New(servererr.BadValue, "error processing query: %s %s", q.debug(), what)
+}
+
+// sameKey compares key patterns: names, order and numbers.
+func sameKey(a, b bson.Raw) bool {
+	if a == nil || b == nil {
+		return false
+	}
+	return bsonorder.Compare(bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: a},
+		bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: b}, nil) == 0
+}
+
+func isIDKey(key bson.Raw) bool {
+	e := rawbson.NewIter(key)
+	return e.Next() && e.Is("_id") && !e.Next()
+}
+
+// uniqueSort returns the direction of a sort whose first key is the given one,
+// of which no two are equal, so that the others do not matter; 0 for any other.
+func uniqueSort(spec bson.Raw, key string) int {
+	it := rawbson.NewIter(spec)
+	if !it.Next() || !it.Is(key) {
+		return 0
+	}
+	n, _ := numberArg(&it.Elem)
+	return int(n)
+}
+
+// distinctPoints puts values into the order of the index on _id.
+func distinctPoints(points []bson.RawValue, direction int) []bson.RawValue {
+	compare := func(a, b bson.RawValue) int { return bsonorder.Compare(a, b, nil) }
+	points = slices.Clone(points)
+	slices.SortFunc(points, compare)
+	points = slices.CompactFunc(points, func(a, b bson.RawValue) bool { return compare(a, b) == 0 })
+	if direction < 0 {
+		slices.Reverse(points)
+	}
+	return points
+}
+
+// boundTimes narrows a scan of the oplog to the timestamps that the filter
+// allows.
+func (sc *scan) boundTimes(m *serverquery.Matcher) {
+	b := m.Bounds("ts")
+	if b.Exact {
+		var lo, hi bson.Timestamp
+		for i, v := range b.Points {
+			t, n, ok := v.TimestampOK()
+			ts := bson.Timestamp{T: t, I: n}
+			if !ok {
+				return
+			}
+			if i == 0 || oplog.CompareTimestamps(ts, lo) < 0 {
+				lo = ts
+			}
+			if oplog.CompareTimestamps(ts, hi) > 0 {
+				hi = ts
+			}
+		}
+		sc.none = len(b.Points) == 0
+		sc.from, sc.to = lo, hi
+		return
+	}
+	if t, n, ok := b.Low.TimestampOK(); ok {
+		sc.from = bson.Timestamp{T: t, I: n}
+	}
+	if t, n, ok := b.High.TimestampOK(); ok {
+		sc.to = bson.Timestamp{T: t, I: n}
+	}
+}
+
+// isFromTime tells whether a filter is {ts: {$gte: …}} with a timestamp, as those
+// have it that follow the log.
+func isFromTime(filter bson.Raw) bool {
+	it := rawbson.NewIter(filter)
+	if !it.Next() || !it.Is("ts") {
+		return false
+	}
+	doc, ok := it.Document()
+	if !ok || it.Next() {
+		return false
+	}
+	cond := rawbson.NewIter(doc)
+	return cond.Next() && cond.Is("$gte") && cond.Type == bson.TypeTimestamp && !cond.Next()
+}

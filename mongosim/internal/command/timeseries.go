@@ -1,0 +1,362 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/bsontext"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
+	"github.com/oplogrep/replicator/mongosim/internal/storage"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/update"
+)
+
+// bucketTable holds the buckets that take measurements still. A primary that has
+// just begun has none: it opens new ones, as the server does. What is in the table
+// counts only as long as the store has the bucket as it was written last, so a
+// rollback, another primary's writes or a direct change need not be told of. It is
+// used within Path.Write only.
+type bucketTable struct {
+	open map[bucketKey]*bucket
+	// made counts the buckets, for their ids.
+	made uint32
+}
+
+// bucketKey is a collection of buckets and the metadata of one, in normal form.
+type bucketKey struct {
+	coll oplog.UUID
+	meta string
+}
+
+// maxOpenBuckets is how many buckets stay open before all are given up.
+const maxOpenBuckets = 10_000
+
+// series is a time-series collection.
+type series struct {
+	coll                *storage.Collection
+	timeField           string
+	metaField           string // "" if there is none
+	rounding, spanMilli int64
+}
+
+// roundings are the seconds that the beginning of a bucket is rounded down to, by
+// granularity.
+var roundings = map[string]int64{"seconds": 60, "minutes": 3600, "hours": 86400}
+
+// insertTimeseries stores the documents if the namespace is a time-series
+// collection. done says that it was one.
+func (w *writer) insertTimeseries(ctx context.Context, in *insertion) (done bool, err error) {
+	var def viewDef
+	err = w.r.srv.cfg.Store.Read(func(reader *storage.Reader) (err error) {
+		v := reader.View(bson.Timestamp{})
+		if _, exists := v.Collection(w.ns); !exists {
+			def, _, err = lookupView(v, w.ns)
+		}
+		return err
+	})
+	if err != nil || !def.timeseries {
+		return false, err
+	}
+	if w.r.inTxn() {
+		return true, servererr.New(servererr.OperationNotSupportedInTransaction,
+			"Cannot insert into a time-series collection in a multi-document transaction: %s", w.ns)
+	}
+	if w.r.srv.atLeast(8, 0) {
+		return true, servererr.New(servererr.NotImplemented, "time-series collections with compressed buckets are not implemented here")
+	}
+	s := &seriesInsert{writer: w, in: in, done: make([]bool, len(in.docs))}
+	for in.next < len(in.docs) && !w.stopped {
+		limit := min(in.next+chunk, len(in.docs))
+		if err := w.section(ctx, func(ops opwrite.Ops) error { return s.some(ops, limit) }); err != nil {
+			return true, err
+		}
+		if err := goesOn(ctx); err != nil && in.next < len(in.docs) {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
+// seriesInsert is an insert of measurements on its way.
+type seriesInsert struct {
+	*writer
+	in *insertion
+	// done tells of each measurement that it is stored: a section is run again
+	// after a conflict.
+	done []bool
+}
+
+// group is what goes into a bucket at once.
+type group struct {
+	bucket *bucket
+	docs   []bson.Raw
+	index  []int
+	stmt   opwrite.Stmt
+}
+
+// some stores the measurements before limit.
+func (s *seriesInsert) some(ops opwrite.Ops, limit int) error {
+	ts, err := s.series(ops)
+	if err != nil {
+		return err
+	}
+	for s.in.next < limit && !s.stopped {
+		groups, end, fault, err := s.gather(ops, ts, limit)
+		if err != nil {
+			return err
+		}
+		if err := s.flush(ops, ts, groups); err != nil {
+			return err
+		}
+		s.in.next = end
+		if fault != nil && !s.stopped {
+			if err := s.failed(end, fault); err != nil {
+				return err
+			}
+			s.in.next++
+		}
+	}
+	return nil
+}
+
+// series reads what a time-series collection is like.
+func (s *seriesInsert) series(ops opwrite.Ops) (*series, error) {
+	coll, ok := ops.View().Collection(s.ns.Buckets())
+	if !ok {
+		return nil, servererr.New(servererr.NamespaceNotFound, "Time-series bucket collection is missing")
+	}
+	e, _ := rawbson.Lookup(coll.Options, "timeseries")
+	options, ok := e.Document()
+	if !ok {
+		return nil, servererr.New(servererr.InvalidOptions, "Time-series buckets collection is missing time-series options")
+	}
+	ts := &series{coll: coll}
+	ts.timeField, _ = lookupText(options, "timeField")
+	ts.metaField, _ = lookupText(options, "metaField")
+	granularity, _ := lookupText(options, "granularity")
+	e, _ = rawbson.Lookup(options, "bucketMaxSpanSeconds")
+	span, _ := e.Int64()
+	ts.rounding, ts.spanMilli = roundings[granularity], span*1000
+	if ts.timeField == "" || ts.rounding == 0 || span <= 0 {
+		return nil, servererr.New(servererr.NotImplemented, "time-series collections with %s are not implemented here", bsontext.Document(options))
+	}
+	return ts, nil
+}
+
+// gather puts the measurements from in.next on into groups, up to limit or to one
+// that cannot be stored, whose fault it returns. A retryable statement makes a
+// group of its own: it has to be found again by its id.
+func (s *seriesInsert) gather(ops opwrite.Ops, ts *series, limit int) (groups []*group, end int, fault, err error) {
+	byBucket := map[*bucket]*group{}
+	for end = s.in.next; end < limit; end++ {
+		if s.done[end] {
+			continue
+		}
+		if fault = s.in.faults[end]; fault != nil {
+			break
+		}
+		stmt := s.stmt(end)
+		_, _, executed, err := s.executed(ops, stmt)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		if executed {
+			s.n++
+			s.retried = append(s.retried, stmt.ID)
+			s.done[end] = true
+			continue
+		}
+		doc := s.in.docs[end]
+		b, err := s.bucketFor(ops, ts, doc)
+		if err != nil {
+			fault = err
+			break
+		}
+		g := byBucket[b]
+		if g == nil {
+			g = &group{bucket: b, stmt: stmt}
+			byBucket[b] = g
+			groups = append(groups, g)
+		}
+		g.docs, g.index = append(g.docs, doc), append(g.index, end)
+		if stmt.Session != nil {
+			end++
+			break
+		}
+	}
+	if s.ordered { // as the server does: all new buckets, then the others, by id
+		slices.SortStableFunc(groups, func(a, b *group) int {
+			if isNew := a.bucket.doc == nil; isNew != (b.bucket.doc == nil) {
+				if isNew {
+					return -1
+				}
+				return 1
+			}
+			return bytes.Compare(a.bucket.id[:], b.bucket.id[:])
+		})
+	}
+	return groups, end, fault, nil
+}
+
+// bucketFor returns the bucket that a measurement goes into, which may be new, and
+// counts the measurement in it.
+func (s *seriesInsert) bucketFor(ops opwrite.Ops, ts *series, doc bson.Raw) (*bucket, error) {
+	e, ok := rawbson.Lookup(doc, ts.timeField)
+	at, isDate := e.DateTime()
+	if !ok || !isDate {
+		return nil, servererr.New(servererr.BadValue, "'%s' must be present and contain a valid BSON UTC datetime value", ts.timeField)
+	}
+	if at < 0 || at/1000 > int64(^uint32(0)>>1) {
+		return nil, servererr.New(servererr.NotImplemented, "measurements before 1970 or after 2038 are not implemented here")
+	}
+	key := bucketKey{coll: ts.coll.UUID}
+	var meta *rawbson.Elem
+	if e, ok := rawbson.Lookup(doc, ts.metaField); ok && ts.metaField != "" {
+		normal := normalized(&e)
+		meta = &normal
+		key.meta = string(append([]byte{byte(normal.Type)}, normal.Value...))
+	}
+	table := &s.r.srv.series
+	b := table.open[key]
+	if b != nil && (b.full(ts, doc, at) || !b.current(ops, ts)) {
+		b = nil
+	}
+	if b == nil {
+		if len(table.open) >= maxOpenBuckets || table.open == nil {
+			table.open = map[bucketKey]*bucket{}
+		}
+		table.made++
+		b = newBucket(ts, s.r.self.ProcessID, table.made, at, meta)
+		table.open[key] = b
+	}
+	b.take(ts, doc)
+	return b, nil
+}
+
+// current tells whether the store has the bucket as it was written last.
+func (b *bucket) current(ops opwrite.Ops, ts *series) bool {
+	if b.doc == nil {
+		return true // the store is to get it with this insert
+	}
+	rec, ok := b.stored(ops, ts)
+	return ok && bytes.Equal(rec.Doc, b.doc)
+}
+
+// stored returns the bucket as the store has it now.
+func (b *bucket) stored(ops opwrite.Ops, ts *series) (storage.Record, bool) {
+	coll, ok := ops.View().ByUUID(ts.coll.UUID)
+	if !ok {
+		return storage.Record{}, false
+	}
+	return coll.Get(bson.RawValue{Type: bson.TypeObjectID, Value: b.id[:]})
+}
+
+// flush writes the groups, one operation each.
+func (s *seriesInsert) flush(ops opwrite.Ops, ts *series, groups []*group) error {
+	for i, g := range groups {
+		err := s.store(ops, ts, g)
+		if err == nil {
+			for _, n := range g.index {
+				s.done[n] = true
+			}
+			s.n += len(g.docs)
+			continue
+		}
+		// The buckets have counted what is not in them.
+		for _, lost := range groups[i:] {
+			s.r.srv.series.drop(lost.bucket)
+		}
+		if errors.Is(err, storage.ErrWriteConflict) {
+			return err
+		}
+		for _, n := range g.index {
+			if err := s.failed(n, err); err != nil {
+				return err
+			}
+			s.done[n] = true
+			if s.stopped {
+				return nil
+			}
+		}
+		return s.regather(ops, ts, groups[i+1:])
+	}
+	return nil
+}
+
+// regather finds new buckets for the groups behind one that failed in an unordered
+// insert.
+func (s *seriesInsert) regather(ops opwrite.Ops, ts *series, groups []*group) error {
+	for _, g := range groups {
+		for i, doc := range g.docs {
+			b, err := s.bucketFor(ops, ts, doc)
+			if err == nil {
+				one := []*group{{bucket: b, docs: []bson.Raw{doc}, index: g.index[i : i+1], stmt: g.stmt}}
+				if err := s.flush(ops, ts, one); err != nil {
+					return err
+				}
+				continue
+			}
+			if err := s.failed(g.index[i], err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (t *bucketTable) drop(b *bucket) {
+	for key, open := range t.open {
+		if open == b {
+			delete(t.open, key)
+		}
+	}
+}
+
+// store writes a group: a new bucket, or the difference to what there is.
+func (s *seriesInsert) store(ops opwrite.Ops, ts *series, g *group) error {
+	b := g.bucket
+	columns := b.columns(ts, g.docs)
+	for _, doc := range g.docs {
+		b.bounds.add(doc, ts.metaField, ts.coll.Collator)
+	}
+	if b.doc == nil {
+		doc := b.document(columns)
+		var stmts []opwrite.Stmt
+		if g.stmt.Session != nil {
+			stmts = []opwrite.Stmt{g.stmt}
+		}
+		if _, err := ops.Insert(ts.coll, []bson.Raw{doc}, stmts); err != nil {
+			return err
+		}
+		b.wrote(doc, columns, len(g.docs))
+		return nil
+	}
+	rec, ok := b.stored(ops, ts)
+	if !ok {
+		return servererr.New(servererr.InternalError, "the bucket %s has gone", b.id.Hex())
+	}
+	delta := b.delta(columns)
+	post, err := update.ApplyDelta(rec.Doc, delta)
+	if err != nil {
+		return err
+	}
+	if err := ops.Update(ts.coll, rec, opwrite.Update{Post: post, Delta: delta}, g.stmt); err != nil {
+		return err
+	}
+	b.wrote(post, columns, len(g.docs))
+	return nil
+}
+
+func numDigits(n int) int {
+	if n == 0 {
+		return 0 // as the server counts
+	}
+	return len(strconv.Itoa(n))
+}

@@ -1,0 +1,314 @@
+package command
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"github.com/oplogrep/replicator/internal/bsonorder"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/mongosim/internal/storage"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/update"
+)
+
+// logged returns the entries of a namespace, as {op, o}.
+func (m *member) logged(t testing.TB, ns oplog.Namespace) []bson.D {
+	t.Helper()
+	var entries []bson.D
+	err := m.store.Read(func(r *storage.Reader) error {
+		for e := range r.Oplog().From(bson.Timestamp{}) {
+			if e.Raw.Lookup("ns").StringValue() != string(ns) {
+				continue
+			}
+			var o bson.D
+			if err := bson.Unmarshal(e.Raw.Lookup("o").Document(), &o); err != nil {
+				return err
+			}
+			entries = append(entries, bson.D{{Key: "op", Value: e.Raw.Lookup("op").StringValue()}, {Key: "o", Value: o}})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries
+}
+
+func extJSON(t testing.TB, v any) string {
+	t.Helper()
+	text, err := bson.MarshalExtJSON(v, false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestTimeseriesBuckets writes what a real server was seen to be sent, and wants
+// what it wrote, apart from ids.
+func TestTimeseriesBuckets(t *testing.T) {
+	t.Parallel()
+	m := newMember(t, "5.0.7")
+	m.want(t, `{"create": "m", "timeseries": {"timeField": "t", "metaField": "dev", "granularity": "minutes"}, "$db": "ts"}`, `{"ok": 1.0}`)
+	for i, at := range []int64{1700000000000, 1700000037000, 1700000111000} {
+		reply := m.run(t, fmt.Sprintf(`{"insert": "m", "documents": [{"_id": %d, "t": {"$date": {"$numberLong": "%d"}}, "dev": {"id": %d}, "v": %d.5, "s": "x"}], "$db": "ts"}`,
+			i, at, i%2, i))
+		if n := reply.Lookup("n").AsInt64(); n != 1 {
+			t.Fatalf("insert %d: %s", i, reply)
+		}
+	}
+	entries := m.logged(t, "ts.system.buckets.m")
+	if len(entries) != 3 {
+		t.Fatalf("%d entries, want 3: %v", len(entries), entries)
+	}
+	for i, want := range []string{
+		`{"control":{"version":1,"min":{"_id":0,"t":{"$date":"2023-11-14T22:00:00Z"},"v":0.5,"s":"x"},"max":{"_id":0,"t":{"$date":"2023-11-14T22:13:20Z"},"v":0.5,"s":"x"}},` +
+			`"meta":{"id":0},"data":{"_id":{"0":0},"v":{"0":0.5},"s":{"0":"x"},"t":{"0":{"$date":"2023-11-14T22:13:20Z"}}}}`,
+		`{"control":{"version":1,"min":{"_id":1,"t":{"$date":"2023-11-14T22:00:00Z"},"v":1.5,"s":"x"},"max":{"_id":1,"t":{"$date":"2023-11-14T22:13:57Z"},"v":1.5,"s":"x"}},` +
+			`"meta":{"id":1},"data":{"_id":{"0":1},"v":{"0":1.5},"s":{"0":"x"},"t":{"0":{"$date":"2023-11-14T22:13:57Z"}}}}`,
+		`{"$v":2,"diff":{"scontrol":{"smax":{"u":{"_id":2,"t":{"$date":"2023-11-14T22:15:11Z"},"v":2.5}}},` +
+			`"sdata":{"s_id":{"i":{"1":2}},"sv":{"i":{"1":2.5}},"ss":{"i":{"1":"x"}},"st":{"i":{"1":{"$date":"2023-11-14T22:15:11Z"}}}}}}`,
+	} {
+		o := entries[i][1].Value.(bson.D)
+		if i < 2 {
+			id := o[0].Value.(bson.ObjectID)
+			if at := id.Timestamp().Unix(); at != 1699999200 {
+				t.Errorf("bucket %d has the id %s, of %d", i, id.Hex(), at)
+			}
+			o = o[1:]
+		}
+		if got := extJSON(t, o); got != want {
+			t.Errorf("entry %d\n got %s\nwant %s", i, got, want)
+		}
+	}
+}
+
+// newSeries makes a member with a time-series collection ts.m of granularity
+// seconds.
+func newSeries(t testing.TB, version string) *member {
+	m := newMember(t, version)
+	m.want(t, `{"create": "m", "timeseries": {"timeField": "t", "metaField": "k"}, "$db": "ts"}`, `{"ok": 1.0}`)
+	return m
+}
+
+// measure inserts measurements given as the fields behind the time in seconds.
+func (m *member) measure(t testing.TB, docs ...string) bson.Raw {
+	t.Helper()
+	return m.run(t, `{"insert": "m", "documents": [`+strings.Join(docs, ", ")+`], "$db": "ts"}`)
+}
+
+func at(seconds int64, rest string) string {
+	return fmt.Sprintf(`{"t": {"$date": {"$numberLong": "%d"}}%s}`, seconds*1000, rest)
+}
+
+// buckets returns how many measurements each bucket has, in order of opening.
+func (m *member) buckets(t testing.TB) []int {
+	t.Helper()
+	counts := []int{}
+	err := m.store.Read(func(r *storage.Reader) error {
+		coll, ok := r.View(bson.Timestamp{}).Collection("ts.system.buckets.m")
+		if !ok {
+			t.Fatal("no buckets")
+		}
+		for rec := range coll.Natural(0) {
+			elems, err := rec.Doc.Lookup("data", "t").Document().Elements()
+			if err != nil {
+				return err
+			}
+			counts = append(counts, len(elems))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return counts
+}
+
+func TestTimeseriesNewBucket(t *testing.T) {
+	t.Parallel()
+	long := fmt.Sprintf(`, "v": "%0*d"`, 60_000, 0)
+	for _, c := range []struct {
+		name string
+		docs []string
+		want []int
+	}{
+		{"one bucket", []string{at(100, ""), at(101, ""), at(3659, "")}, []int{3}},
+		{"metadata in any order", []string{at(100, `, "k": {"a": 1, "b": 2}`), at(101, `, "k": {"b": 2, "a": 1}`)}, []int{2}},
+		{"other metadata", []string{at(100, `, "k": 1`), at(101, `, "k": 2`), at(102, "")}, []int{1, 1, 1}},
+		{"too late", []string{at(100, ""), at(3660, "")}, []int{1, 1}},
+		{"too early", []string{at(100, ""), at(60, ""), at(59, "")}, []int{1, 2}},
+		{"too large", []string{at(100, long), at(101, long), at(102, long)}, []int{2, 1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			m := newSeries(t, "5.0.7")
+			for _, doc := range c.docs {
+				if reply := m.measure(t, doc); reply.Lookup("n").AsInt64() != 1 {
+					t.Fatalf("insert: %s", reply)
+				}
+			}
+			if got := fmt.Sprint(m.buckets(t)); got != fmt.Sprint(c.want) {
+				t.Errorf("buckets of %s, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestTimeseriesMany(t *testing.T) {
+	t.Parallel()
+	m := newSeries(t, "5.0.7")
+	docs := make([]string, 2300)
+	for i := range docs {
+		docs[i] = at(120, fmt.Sprintf(`, "n": %d`, i))
+	}
+	if reply := m.measure(t, docs...); reply.Lookup("n").AsInt64() != 2300 {
+		t.Fatalf("insert: %s", reply)
+	}
+	if got := fmt.Sprint(m.buckets(t)); got != "[1000 1000 300]" {
+		t.Errorf("buckets of %s", got)
+	}
+	if got := m.run(t, `{"count": "m", "$db": "ts"}`).Lookup("n").AsInt64(); got != 2300 {
+		t.Errorf("%d measurements are read", got)
+	}
+}
+
+// TestTimeseriesForeignChange drops and changes buckets behind the table's back.
+func TestTimeseriesForeignChange(t *testing.T) {
+	t.Parallel()
+	m := newSeries(t, "5.0.7")
+	m.measure(t, at(100, ""))
+	m.want(t, `{"update": "system.buckets.m", "updates": [{"q": {}, "u": {"$set": {"meta": 5}}}], "bypassDocumentValidation": true, "$db": "ts"}`,
+		`{"n": 1, "nModified": 1, "ok": 1.0}`)
+	m.measure(t, at(101, ""))
+	m.want(t, `{"delete": "system.buckets.m", "deletes": [{"q": {}, "limit": 0}], "$db": "ts"}`, `{"n": 2, "ok": 1.0}`)
+	m.measure(t, at(102, ""))
+	if got := fmt.Sprint(m.buckets(t)); got != "[1]" {
+		t.Errorf("buckets of %s, want one with one", got)
+	}
+}
+
+func TestTimeseriesFaults(t *testing.T) {
+	t.Parallel()
+	m := newSeries(t, "5.0.7")
+	reply := m.run(t, `{"insert": "m", "ordered": false, "documents": [{"x": 1}, `+at(100, "")+`, {"t": 5}], "$db": "ts"}`)
+	errs, err := reply.Lookup("writeErrors").Array().Values()
+	if err != nil || len(errs) != 2 || reply.Lookup("n").AsInt64() != 1 {
+		t.Fatalf("unordered: %s", reply)
+	}
+	if got := errs[1].Document().Lookup("index").AsInt64(); got != 2 {
+		t.Errorf("second error at %d", got)
+	}
+	if got := errs[0].Document().Lookup("errmsg").StringValue(); got != "'t' must be present and contain a valid BSON UTC datetime value" {
+		t.Error(got)
+	}
+	reply = m.run(t, `{"insert": "m", "documents": [`+at(100, "")+`, {"x": 1}, `+at(101, "")+`], "$db": "ts"}`)
+	if reply.Lookup("n").AsInt64() != 1 {
+		t.Errorf("ordered: %s", reply)
+	}
+	reply = m.run(t, `{"insert": "m", "documents": [`+at(100, "")+`], "lsid": {"id": {"$uuid": "00000000-0000-4000-8000-000000000001"}},
+		"txnNumber": {"$numberLong": "1"}, "autocommit": false, "startTransaction": true, "$db": "ts"}`)
+	if got := reply.Lookup("code").AsInt64(); got != 263 {
+		t.Errorf("in a transaction: %s", reply)
+	}
+	reply = newSeries(t, "8.0.4").measure(t, at(100, ""))
+	if got := reply.Lookup("code").AsInt64(); got != 238 {
+		t.Errorf("8.0: %s", reply)
+	}
+}
+
+// TestTimeseriesRetry repeats a retryable insert.
+func TestTimeseriesRetry(t *testing.T) {
+	t.Parallel()
+	m := newSeries(t, "5.0.7")
+	cmd := `{"insert": "m", "documents": [` + at(100, "") + `, ` + at(101, "") + `], "lsid": {"id": {"$uuid": "00000000-0000-4000-8000-000000000001"}},
+		"txnNumber": {"$numberLong": "1"}, "$db": "ts"}`
+	for range 2 {
+		if reply := m.run(t, cmd); reply.Lookup("n").AsInt64() != 2 {
+			t.Fatalf("insert: %s", reply)
+		}
+	}
+	if got := fmt.Sprint(m.buckets(t)); got != "[2]" {
+		t.Errorf("buckets of %s", got)
+	}
+}
+
+// genValue makes values of mixed types, nested up to a depth.
+func genValue(depth int) *rapid.Generator[any] {
+	leaves := []*rapid.Generator[any]{
+		rapid.Map(rapid.Int32Range(-3, 3), func(n int32) any { return n }),
+		rapid.Map(rapid.Float64Range(-3, 3), func(f float64) any { return f }),
+		rapid.Map(rapid.StringMatching("[ab]{0,2}"), func(s string) any { return s }),
+		rapid.Just[any](nil),
+	}
+	if depth == 0 {
+		return rapid.OneOf(leaves...)
+	}
+	inner := genValue(depth - 1)
+	return rapid.OneOf(append(leaves,
+		rapid.Map(genDocument(inner), func(d bson.D) any { return d }),
+		rapid.Map(rapid.SliceOfN(inner, 0, 3), func(l []any) any { return bson.A(l) }))...)
+}
+
+func genDocument(value *rapid.Generator[any]) *rapid.Generator[bson.D] {
+	return rapid.Custom(func(t *rapid.T) bson.D {
+		d := bson.D{}
+		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d"}), 0, 4, rapid.ID).Draw(t, "names") {
+			d = append(d, bson.E{Key: name, Value: value.Draw(t, name)})
+		}
+		return d
+	})
+}
+
+// TestBounds checks for any measurements that the differences, applied one after
+// the other, give the bounds as a whole, and that no scalar lies outside of them.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		b := newBounds()
+		var sides [2]bson.Raw
+		for i, d := range rapid.SliceOfN(genDocument(genValue(2)), 1, 6).Draw(t, "documents") {
+			doc, err := bson.Marshal(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.add(doc, "", nil)
+			for s := range sides {
+				whole := b.document(side(s))
+				if i == 0 {
+					sides[s] = whole
+					continue
+				}
+				if diff, found := b.changes(side(s)); found {
+					if sides[s], err = update.ApplyDelta(sides[s], diff); err != nil {
+						t.Fatalf("%s: %v", diff, err)
+					}
+				}
+				// A delta puts new fields at the end.
+				got := normalized(&rawbson.Elem{Type: bson.TypeEmbeddedDocument, Value: sides[s]})
+				want := normalized(&rawbson.Elem{Type: bson.TypeEmbeddedDocument, Value: whole})
+				if !bytes.Equal(got.Value, want.Value) {
+					t.Fatalf("side %d: differences lead to %s, want %s", s, sides[s], whole)
+				}
+			}
+			b.root.settle()
+			elems, err := bson.Raw(doc).Elements()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range elems {
+				low, high := sides[lowest].Lookup(e.Key()), sides[highest].Lookup(e.Key())
+				if e.Value().Type == bson.TypeEmbeddedDocument || e.Value().Type == bson.TypeArray {
+					continue
+				}
+				if bsonorder.Compare(low, e.Value(), nil) > 0 || bsonorder.Compare(high, e.Value(), nil) < 0 {
+					t.Fatalf("%s is not between %s and %s", e.Value(), low, high)
+				}
+			}
+		}
+	})
+}

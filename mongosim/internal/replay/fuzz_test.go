@@ -1,0 +1,110 @@
+package replay_test
+
+import (
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/corpus"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
+	"github.com/oplogrep/replicator/mongosim/internal/replay"
+	"github.com/oplogrep/replicator/mongosim/internal/storage"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// FuzzApply takes any valid document as an entry, and as an applyOps command: it
+// may be refused, but must not bring the member down.
+func FuzzApply(f *testing.F) {
+	scenarios, err := corpus.Open(corpusDir)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for i := range scenarios {
+		n := 0
+		for e, err := range scenarios[i].Oplog() {
+			if err != nil {
+				f.Fatal(err)
+			}
+			if n++; n%100 == 1 && len(e.Raw) < 1000 {
+				f.Add([]byte(e.Raw))
+				if e.Command == oplog.CommandApplyOps {
+					f.Add([]byte(e.O))
+				}
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		raw := bson.Raw(data)
+		if rawbson.Validate(raw) != nil {
+			return
+		}
+		store := withCollection(t)
+		for _, opts := range []replay.Options{{}, {Tolerant: true, TrimCapped: true}} {
+			a, err := replay.NewWith(store, opts)
+			check(t, err)
+			_, _ = a.Apply([]bson.Raw{raw}) // refused or not
+			check(t, a.Close())
+		}
+		p, err := opwrite.New(opwrite.Config{
+			Store: withCollection(t), Dialect: opwrite.Dialect{Version: "5.0.7"}, Now: time.Now,
+			Term: func() (int64, error) { return 1, nil }, NewUUID: func() oplog.UUID { return oplog.UUID{5} },
+		})
+		check(t, err)
+		_ = p.Write(func(b *opwrite.Batch) error { // refused or not
+			_, err := replay.ApplyOps(b, raw)
+			return err
+		})
+	})
+}
+
+// BenchmarkApply applies inserts of a recording, in batches of 500; the figures
+// are for one entry.
+func BenchmarkApply(b *testing.B) {
+	scenarios, err := corpus.Open(corpusDir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var entries []bson.Raw
+	for i := range scenarios {
+		if scenarios[i].Name != "mass" {
+			continue
+		}
+		for e, err := range scenarios[i].Oplog() {
+			if err != nil {
+				b.Fatal(err)
+			}
+			entries = append(entries, append(bson.Raw(nil), e.Raw...))
+		}
+	}
+	idSpec, err := bson.Marshal(bson.D{{Key: "v", Value: int32(2)}, {Key: "key", Value: bson.D{{Key: "_id", Value: int32(1)}}}, {Key: "name", Value: "_id_"}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		if n%len(entries) != 0 {
+			continue
+		}
+		store := storage.New(storage.Options{})
+		err := store.Write(func(w *storage.Writer) error {
+			u := w.Begin(bson.Timestamp{})
+			err := u.Create(opwrite.TransactionsNS, oplog.UUID{0xff}, bson.Raw{5, 0, 0, 0, 0}, idSpec)
+			u.Commit(begun)
+			return err
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		a, err := replay.New(store)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for from := 0; from < len(entries); from += 500 {
+			if _, err := a.Apply(entries[from:min(from+500, len(entries))]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}
