@@ -26,6 +26,8 @@ const (
 	wishesCollection = "wishes"
 	// parkedCollection is of documents that the applier has put aside.
 	parkedCollection = "parked"
+	// owedCollection is of names of collections that a copy lacks.
+	owedCollection = "owed"
 )
 
 // statement is one statement of a write command.

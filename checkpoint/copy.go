@@ -248,6 +248,11 @@ func (h *Hold) beginCopy(ctx context.Context, c *Copy, wall int64) error {
 		if err := h.verify(ctx, txn, make([]Position, len(h.lanes)), Position{}); err != nil {
 			return err
 		}
+		// What the copy before lacked is of no interest.
+		void := deleteCommand(h.store.cfg.DB, owedCollection, false, between(bounds(h.store.cfg.Link)))
+		if err := run(ctx, txn, void, -1); err != nil {
+			return err
+		}
 		return h.resetLanes(ctx, txn, Position{OpTime: c.Begin, Op: AllOps})
 	})
 }

@@ -19,6 +19,7 @@ func (s *Store) Remove(ctx context.Context) error {
 		{lanesCollection, between(from, to)},
 		{routesCollection, between(from, to)},
 		{copiesCollection, between(from, to)},
+		{owedCollection, between(from, to)},
 		{parkedCollection, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", s.cfg.Link) }},
 	} {
 		if err := s.remove(ctx, part.collection, part.filter); err != nil {

@@ -143,7 +143,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 }
 
 func (s *Store) prepare(ctx context.Context) error {
-	for _, name := range []string{linksCollection, lanesCollection, heldCollection, routesCollection, copiesCollection, wishesCollection} {
+	for _, name := range []string{linksCollection, lanesCollection, heldCollection, routesCollection, copiesCollection, wishesCollection, owedCollection} {
 		body := document(func(dst []byte) []byte {
 			return appendMajority(bsoncore.AppendStringElement(dst, "create", name))
 		})
@@ -198,7 +198,7 @@ func (s *Store) create(ctx context.Context, txn *call.Txn, link *linkDoc) error 
 	}
 	// Without a link they are what is left where somebody removed the link.
 	from, to := bounds(s.cfg.Link)
-	for _, collection := range []string{lanesCollection, routesCollection, copiesCollection, wishesCollection} {
+	for _, collection := range []string{lanesCollection, routesCollection, copiesCollection, wishesCollection, owedCollection} {
 		if err := run(ctx, txn, deleteCommand(s.cfg.DB, collection, false, between(from, to)), -1); err != nil {
 			return err
 		}

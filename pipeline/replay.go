@@ -114,7 +114,7 @@ func (p *Pipeline) isSpooled(st checkpoint.State) (bool, error) {
 // target's collections have the names that the log expects, whatever is in them.
 func (p *Pipeline) commands(hold *checkpoint.Hold, cat *catalog.Catalog, placed bool) (*ddl.Executor, error) {
 	return ddl.New(ddl.Config{
-		Target: p.target, Fence: hold, Catalog: cat, Scope: p.names(), Names: p.cfg.allNames, MetaDB: p.cfg.MetaDB, Link: p.cfg.heldLink,
+		Target: p.target, Fence: hold, Catalog: cat, Scope: p.names(), Names: p.cfg.allNames, MetaDB: p.cfg.MetaDB, Link: p.cfg.heldLink, Own: p.cfg.Link,
 		UniqueIndexes: p.cfg.UniqueIndexes, Placed: placed, Observer: p.cfg.Observer, Late: p.late,
 		Shared: p.cfg.part || len(p.resyncs.out) > 0,
 	})

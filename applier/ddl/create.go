@@ -66,7 +66,9 @@ func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 			return name, err
 		}
 	}
-	delete(s.owed, ns)
+	if err := s.paid(ctx, ns); err != nil {
+		return name, err
+	}
 	if !there && s.again == Copied {
 		s.made[coll.UUID] = true
 	}
@@ -132,7 +134,8 @@ func (s *step) occupied(ctx context.Context, name, ns oplog.Namespace) (bool, er
 		s.tolerate(name, "there is a view")
 		return false, s.dropNow(ctx, name)
 	}
-	return false, s.resync(name, "the copy has a %s in its place", coll.Type)
+	source, _ := s.cfg.Scope.Source(name)
+	return false, s.resync(source, "the copy has a %s in its place", coll.Type)
 }
 
 // heldOptions returns the options of a collection that the target does not get.

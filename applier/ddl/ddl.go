@@ -53,6 +53,9 @@ type Config struct {
 	// MetaDB and Link say where held specs are kept: collection "held". An empty
 	// MetaDB means "replicator".
 	MetaDB, Link string
+	// Own is the link that is applied, Link by default: a collection that is copied
+	// again has one of its own until it is part of Link again.
+	Own string
 	// UniqueIndexes is Relaxed by default.
 	UniqueIndexes UniqueIndexes
 	// Placed says of a target under Copied that its collections have exactly the
@@ -73,6 +76,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Names == nil {
 		c.Names = c.Scope
+	}
+	if c.Own == "" {
+		c.Own = c.Link
 	}
 	if c.UniqueIndexes == 0 {
 		c.UniqueIndexes = Relaxed
@@ -111,7 +117,8 @@ type Executor struct {
 	// made are the target's UUIDs of collections that the log made while it met a
 	// copy: they are the ones that it means, whatever else was copied.
 	made map[oplog.UUID]bool
-	// owed are the new names of renames that a copy had neither name of.
+	// owed are the new names of renames that a copy had neither name of; nil as long
+	// as they were not read.
 	owed map[oplog.Namespace]oplog.OpTime
 }
 
@@ -123,7 +130,7 @@ func New(cfg Config) (*Executor, error) {
 	}
 	g, r := &gate{target: cfg.Target, fence: cfg.Fence}, readOnly{cfg.Target}
 	cfg.Target, cfg.Fence = nil, nil // Nothing goes past the gate.
-	return &Executor{cfg: cfg, gate: g, sight: r, made: map[oplog.UUID]bool{}, owed: map[oplog.Namespace]oplog.OpTime{}}, nil
+	return &Executor{cfg: cfg, gate: g, sight: r, made: map[oplog.UUID]bool{}}, nil
 }
 
 // Again says what an operation may meet.
@@ -230,11 +237,6 @@ func (e *Executor) step(op *oplog.Op, again Again) *step {
 func (e *Executor) Apply(ctx context.Context, op *oplog.Op, again Again) error {
 	if again != Once && again != Maybe && again != Copied {
 		return fmt.Errorf("ddl: apply %s: unknown state %d of the target", op.OpTime, again)
-	}
-	if again != Copied {
-		if err := e.settle(ctx); err != nil {
-			return err
-		}
 	}
 	in, err := e.InScope(op)
 	if err != nil {

@@ -69,9 +69,17 @@ func (s *step) deferIndexes(ctx context.Context, ns oplog.Namespace, refuses fun
 }
 
 // EndCopy builds what indexes were left out while the target was a copy, now that it
-// is what the source was at an entry. What is still refused stays absent until
+// is what the source was at an entry. That a collection was not copied is a
+// *ResyncError. What is still refused stays absent until
 // cutover, and is told as IndexAbsent.
 func (e *Executor) EndCopy(ctx context.Context, at oplog.OpTime) error {
+	s := e.step(&oplog.Op{Kind: oplog.KindCommand, OpTime: at}, Maybe)
+	if err := s.settle(ctx); err != nil {
+		if isTyped(err) {
+			return err
+		}
+		return fmt.Errorf("ddl: end the copy at %s: %w", at, err)
+	}
 	held, err := Held(ctx, e.sight, e.cfg.MetaDB, e.cfg.Link)
 	if err != nil {
 		return fmt.Errorf("ddl: end the copy at %s: %w", at, err)
@@ -82,7 +90,6 @@ func (e *Executor) EndCopy(ctx context.Context, at oplog.OpTime) error {
 			names = append(names, h.NS)
 		}
 	}
-	s := e.step(&oplog.Op{Kind: oplog.KindCommand, OpTime: at}, Maybe)
 	for _, ns := range names {
 		// The catalog is not read again: of what a copy has nothing is unique, and
 		// operations are not routed in another way for the rest.

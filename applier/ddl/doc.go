@@ -19,8 +19,8 @@
 // log made it, or because nothing else ever has its name; otherwise it is a
 // [ResyncError]. And where a rename finds neither name, the collection behind it
 // was not copied, or is gone again by the end of the copy: [Executor.Owed] lists
-// those, and the first command behind the copy refuses to go on while one is
-// missing. That list is in memory, a restart forgets it.
+// those, and the copy does not end while one is missing. They are noted in the metadata,
+// in "owed", before the log goes on.
 //
 // # Placed
 //

@@ -67,7 +67,9 @@ func (s *step) drop(ctx context.Context) (oplog.Namespace, error) {
 // dropOne removes a collection, or the time-series collection of buckets, and
 // what is held of it.
 func (s *step) dropOne(ctx context.Context, ns oplog.Namespace) error {
-	delete(s.owed, ns)
+	if err := s.paid(ctx, ns); err != nil {
+		return err
+	}
 	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
 	switch {
 	case err != nil:

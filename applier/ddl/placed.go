@@ -65,8 +65,7 @@ func (r *renaming) withoutSource(ctx context.Context, dst *catalog.Collection) e
 		}
 	}
 	r.tolerate(r.from, "it was dropped before it could be copied")
-	r.owed[r.to] = r.op.OpTime
-	return nil
+	return r.owe(ctx, r.to)
 }
 
 // The rename that replaces another collection is noted before it is sent: whether

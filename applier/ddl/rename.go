@@ -2,8 +2,6 @@ package ddl
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/oplogrep/replicator/applier/catalog"
@@ -56,7 +54,9 @@ func (r *renaming) run(ctx context.Context) error {
 		return err
 	}
 	hasSrc = hasSrc && src.Type == catalog.TypeCollection
-	delete(r.owed, r.from)
+	if err := r.paid(ctx, r.from); err != nil {
+		return err
+	}
 	if r.placed() {
 		if !hasSrc {
 			src = nil
@@ -73,8 +73,7 @@ func (r *renaming) run(ctx context.Context) error {
 		err = r.onto(ctx, src, dst)
 	case !hasDst && r.again == Copied:
 		r.tolerate(r.from, "there is neither it nor "+string(r.to))
-		r.owed[r.to] = r.op.OpTime
-		return nil
+		return r.owe(ctx, r.to)
 	case !hasDst || r.again == Once || dst.Type != catalog.TypeCollection:
 		return r.absent(r.from, "there is no such collection to be renamed to "+string(r.to))
 	case r.again == Copied:
@@ -135,7 +134,9 @@ func (r *renaming) follow(ctx context.Context) error {
 	if !exists || coll.Type != catalog.TypeCollection {
 		return r.diverged(r.to, "it is not there after the rename of %s", r.from)
 	}
-	delete(r.owed, r.to)
+	if err := r.paid(ctx, r.to); err != nil {
+		return err
+	}
 	return r.moveHeld(ctx, r.from, r.to, coll.UUID, r.stayTemp)
 }
 
@@ -153,27 +154,4 @@ func passing(ns oplog.Namespace) bool {
 		return false
 	}
 	return rest == "renameCollection" || strings.HasPrefix(rest, "convertToCapped.") || rest == "create" || rest == "rename"
-}
-
-// Owed returns the names that collections were renamed to which a copy had
-// neither under the old name nor under the new one, sorted. Where one of them is
-// still missing when the log has passed the end of the copy, it was not copied.
-func (e *Executor) Owed() []oplog.Namespace { return slices.Sorted(maps.Keys(e.owed)) }
-
-// settle refuses to go on behind a copy that lacks a collection.
-func (e *Executor) settle(ctx context.Context) error {
-	for _, ns := range e.Owed() {
-		_, exists, err := e.cfg.Catalog.Get(ctx, ns)
-		if err != nil {
-			return err
-		}
-		if !exists {
-			return &ResyncError{
-				OpTime: e.owed[ns], Name: oplog.CommandRenameCollection.String(), NS: ns,
-				Why: "the copy has it neither under this name nor under the one that it had before",
-			}
-		}
-		delete(e.owed, ns)
-	}
-	return nil
 }

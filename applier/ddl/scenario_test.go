@@ -12,6 +12,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -23,7 +24,8 @@ import (
 //	run DB [behind]                 a command of the target each line, maybe behind
 //	                                the back of whoever knows the catalog
 //	show [overlay]                  the target's catalog, and what is held
-//	owed
+//	owed                            what the copy lacks, as whoever goes on knows it
+//	end                             the end of the copy
 //
 // "log twice" carries each operation out once, and then again as one that may
 // have been carried out, by somebody who knows nothing of the first time; "log
@@ -137,7 +139,18 @@ func (b *bench) scenario(t *testing.T, d *datadriven.TestData) string {
 	case "show":
 		b.show(t, &out, d.HasArg("overlay"))
 	case "owed":
-		fmt.Fprintln(&out, b.exec.Owed())
+		b.restart(t)
+		owed, err := b.exec.Owed(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(&out, owed)
+	case "end":
+		b.restart(t)
+		b.optime++
+		if err := b.exec.EndCopy(t.Context(), oplog.OpTime{TS: bson.Timestamp{T: 100, I: b.optime}}); err != nil {
+			fmt.Fprintf(&out, "  %T: %v\n", err, err)
+		}
 	default:
 		d.Fatalf(t, "unknown command %s", d.Cmd)
 	}

@@ -1,0 +1,142 @@
+package ddl
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// A name that the log gives to a collection which the copy lacks is owed: the log drops
+// it again before the end of the copy, or it was not copied. It is noted before the
+// position passes the command, as whoever meets the end of the copy may know nothing of
+// it otherwise:
+//
+//	{_id: "LINK/NS", ts, t}
+//
+// ns is the target's name, ts and t are of the command.
+const owedCollection = "owed"
+
+// Owed returns the names that collections were renamed to which a copy had neither under
+// the old name nor under the new one, sorted.
+func (e *Executor) Owed(ctx context.Context) ([]oplog.Namespace, error) {
+	if err := e.loadOwed(ctx); err != nil {
+		return nil, err
+	}
+	return slices.Sorted(maps.Keys(e.owed)), nil
+}
+
+// loadOwed reads, once, what is owed.
+func (e *Executor) loadOwed(ctx context.Context) error {
+	if e.owed != nil {
+		return nil
+	}
+	prefix := e.cfg.Own + "/" // a 0 follows the slash
+	ids := bsoncore.NewDocumentBuilder().AppendString("$gte", prefix).AppendString("$lt", e.cfg.Own+"0").Build()
+	cmd := command("find", owedCollection).
+		AppendDocument("filter", bsoncore.NewDocumentBuilder().AppendDocument("_id", ids).Build())
+	docs, err := catalog.ReadAll(ctx, e.sight, e.cfg.MetaDB, bson.Raw(cmd.Build()))
+	if err != nil {
+		return fmt.Errorf("read what the copy owes: %w", err)
+	}
+	owed := make(map[oplog.Namespace]oplog.OpTime, len(docs))
+	for _, doc := range docs {
+		id, _ := doc.Lookup("_id").StringValueOK()
+		name, found := strings.CutPrefix(id, prefix)
+		var at oplog.OpTime
+		var isTime, isTerm bool
+		at.TS.T, at.TS.I, isTime = doc.Lookup("ts").TimestampOK()
+		at.Term, isTerm = doc.Lookup("t").Int64OK()
+		if ns := oplog.Namespace(name); found && ns.IsCollection() && isTime && isTerm {
+			owed[ns.Clone()] = at
+			continue
+		}
+		return fmt.Errorf("read what the copy owes: %s.%s has a document that says nothing of the kind: %s", e.cfg.MetaDB, owedCollection, doc)
+	}
+	e.owed = owed
+	return nil
+}
+
+// owe notes that the copy lacks what has this name now.
+func (s *step) owe(ctx context.Context, ns oplog.Namespace) error {
+	if err := s.loadOwed(ctx); err != nil {
+		return err
+	}
+	id, at := s.owedID(ns), s.op.OpTime
+	doc := bsoncore.NewDocumentBuilder().AppendString("_id", id).AppendTimestamp("ts", at.TS.T, at.TS.I).AppendInt64("t", at.Term)
+	update := bsoncore.NewDocumentBuilder().
+		AppendDocument("q", bsoncore.NewDocumentBuilder().AppendString("_id", id).Build()).
+		AppendDocument("u", doc.Build()).
+		AppendBoolean("upsert", true).
+		Build()
+	cmd := command("update", owedCollection).AppendArray("updates", bsoncore.NewArrayBuilder().AppendDocument(update).Build())
+	if err := s.write(ctx, cmd); err != nil {
+		return fmt.Errorf("note that the copy lacks %s: %w", ns, err)
+	}
+	s.owed[ns.Clone()] = at
+	return nil
+}
+
+// paid notes that a name is not owed any more: something has it, or nothing is to. Only
+// a copy owes anything.
+func (s *step) paid(ctx context.Context, ns oplog.Namespace) error {
+	if s.again != Copied {
+		return nil
+	}
+	if err := s.loadOwed(ctx); err != nil {
+		return err
+	}
+	return s.forgive(ctx, ns)
+}
+
+// forgive forgets that a name is owed, if it is.
+func (s *step) forgive(ctx context.Context, ns oplog.Namespace) error {
+	if _, is := s.owed[ns]; !is {
+		return nil
+	}
+	statement := bsoncore.NewDocumentBuilder().
+		AppendDocument("q", bsoncore.NewDocumentBuilder().AppendString("_id", s.owedID(ns)).Build()).AppendInt32("limit", 1).Build()
+	cmd := command("delete", owedCollection).AppendArray("deletes", bsoncore.NewArrayBuilder().AppendDocument(statement).Build())
+	if err := s.write(ctx, cmd); err != nil {
+		return fmt.Errorf("note that %s is not owed any more: %w", ns, err)
+	}
+	delete(s.owed, ns)
+	return nil
+}
+
+func (s *step) owedID(ns oplog.Namespace) string { return s.cfg.Own + "/" + string(ns) }
+
+// settle refuses to end a copy that lacks a collection. One that is left to somebody
+// else now is theirs to copy.
+func (s *step) settle(ctx context.Context) error {
+	names, err := s.Owed(ctx)
+	if err != nil {
+		return err
+	}
+	for _, ns := range names {
+		source, in := s.cfg.Scope.Source(ns)
+		if in {
+			_, exists, err := s.cfg.Catalog.Get(ctx, ns)
+			if err != nil {
+				return err
+			}
+			if !exists {
+				return &ResyncError{
+					OpTime: s.owed[ns], Name: oplog.CommandRenameCollection.String(), NS: source.Clone(),
+					Why: "the copy has it neither under this name nor under the one that it had before",
+				}
+			}
+		}
+		if err := s.forgive(ctx, ns); err != nil {
+			return err
+		}
+	}
+	return nil
+}
