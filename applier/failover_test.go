@@ -110,11 +110,7 @@ func TestLostFlushes(t *testing.T) {
 			a := must[*attempt](t)(r.begin(ctx, nil))
 			old := must[*mongosim.Member](t)(r.target.set.AwaitPrimary(ctx))
 			r.target.direct(old)
-			for i := range 3 {
-				if i != old.ID() {
-					r.target.set.Cut(old.ID(), i)
-				}
-			}
+			r.target.set.Isolate(old.ID())
 			var n atomic.Int64
 			if !drained {
 				r.target.intercept(func(cmd call.Command) (error, bool) {

@@ -67,11 +67,7 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 				var n atomic.Int64
 				target.intercept(func(call.Command) (error, bool) {
 					if n.Add(1) == int64(cut) {
-						for i := range 3 {
-							if i != old.ID() {
-								target.set.Cut(old.ID(), i)
-							}
-						}
+						target.set.Isolate(old.ID())
 						over.Go(func() {
 							_ = call.Pause(ctx, time.Duration(more)*time.Millisecond+1)
 							failOver(ctx, outer, target, old)

@@ -347,15 +347,11 @@ func TestRollbackWire(t *testing.T) {
 		r := read(t, Config{Mode: mode, Restarts: 3}, Deps{}, connect(t, old), from)
 		succeed(t, insert(ctx, old, "known", "majority"))
 		r.await(1)
-		for _, m := range set.Members() {
-			if m != old {
-				set.Cut(old.ID(), m.ID())
-			}
-		}
+		set.Isolate(old.ID())
 		for i := range 6 {
 			succeed(t, insert(ctx, old, fmt.Sprint("lost-", i), 1))
 		}
-		now, err := awaitOther(ctx, set, old)
+		now, err := set.AwaitNewPrimary(ctx, old)
 		succeed(t, err)
 		var kept []string
 		for i := range 4 {
@@ -392,16 +388,6 @@ func TestRollbackWire(t *testing.T) {
 }
 
 func isRefusal(err error) bool { return restartable(err) }
-
-func awaitOther(ctx context.Context, set *mongosim.Set, old *mongosim.Member) (*mongosim.Member, error) {
-	for ctx.Err() == nil {
-		if p := set.Primary(); p != nil && p != old {
-			return p, nil
-		}
-		_ = pause(ctx, 5*time.Millisecond)
-	}
-	return nil, ctx.Err()
-}
 
 // TestForeignHistory: an entry that was rolled back is not in any member's oplog.
 func TestForeignHistory(t *testing.T) {
@@ -489,7 +475,7 @@ func TestKillWire(t *testing.T) {
 		if !isLost(err) && !isRefusal(err) && err == nil {
 			t.Errorf("the tail of a dead member: %v", err)
 		}
-		now, err := awaitOther(ctx, set, p)
+		now, err := set.AwaitNewPrimary(ctx, p)
 		succeed(t, err)
 		succeed(t, insert(ctx, now, "after", "majority"))
 		next := read(t, Config{Mode: mode}, Deps{}, connect(t, now), res.Last)

@@ -17,31 +17,29 @@ import (
 	"github.com/oplogrep/replicator/mongosim/fault"
 )
 
-// ErrAction is the sentinel of texts that are no action.
+// ErrAction is returned for a text that is not an action.
 var ErrAction = errors.New("mongosim: no such action")
 
-// Action is something that is done to a set, with a text form that a scenario
-// file can hold. N, A and B are numbers of members, or "primary"; A and B may
-// also be "client".
+// Action is something that [Set.Do] does to a set, with a text form for scenario files.
+// N is the number of a member or "primary"; A and B are that or "client".
 //
-//	kill N                 end it at once; what was not durable is lost
-//	stop N                 end it in order
+//	kill N                 crash it; what was not durable is lost
+//	stop N                 shut it down cleanly
 //	start N                start it again
-//	freeze N, thaw N       stop all traffic, as SIGSTOP would, and go on
-//	stepdown               make the primary step down, await the next one
+//	freeze N, thaw N       stop all traffic, as SIGSTOP does; resume it
+//	stepdown               make the primary step down, wait for the next one
 //	cut A B                break the link
 //	link A B FAULT         give the link a fault, such as latency 5ms
 //	heal A B, heal         end the faults of a link, of all links
-//	skew N DURATION        move its clock
+//	skew N DURATION        set how far its clock is ahead
 //	diskfull N on|off      refuse its writes
 //	failcommand N JSON     configureFailPoint failCommand with {mode, data}
 type Action struct {
-	// Verb is the first word.
+	// Verb is the first word of the text.
 	Verb string
 	// A and B are the ends or the member: a number, "primary" or "client".
 	A, B string
-	// Fault is that of link, By that of skew, On that of diskfull, Arg that of
-	// failcommand.
+	// Fault is the argument of link, By of skew, On of diskfull, Arg of failcommand.
 	Fault fault.Fault
 	By    time.Duration
 	On    bool
@@ -71,7 +69,7 @@ var forms = map[string]form{
 	"failcommand": {words: 2, more: true, usage: "failcommand N JSON"},
 }
 
-// ParseAction reads the text form of an Action.
+// ParseAction parses the text form of an Action.
 func ParseAction(text string) (Action, error) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
@@ -155,7 +153,7 @@ func parseDocument(text string) (bson.Raw, error) {
 	return bson.Marshal(doc)
 }
 
-// String returns the text form, which ParseAction reads back.
+// String returns the text form, which ParseAction parses.
 func (a Action) String() string {
 	words := []string{a.Verb}
 	for _, w := range []string{a.A, a.B} {
@@ -176,8 +174,8 @@ func (a Action) String() string {
 	return strings.Join(words, " ")
 }
 
-// Do carries out an action. To start a member that runs, or to end one that does
-// not, is an error; what else is so already may be done again.
+// Do performs an action. Starting a member that runs, and killing or stopping one that is
+// down, are errors; all other actions are idempotent.
 func (s *Set) Do(ctx context.Context, a Action) error {
 	if err := s.do(ctx, a); err != nil {
 		return fmt.Errorf("mongosim: do %q: %w", a, err)

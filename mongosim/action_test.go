@@ -155,7 +155,8 @@ func TestActions(t *testing.T) {
 
 	p := s.Primary()
 	do(ctx, t, s, "freeze primary")
-	eventually(ctx, t, "the others elect a primary without the frozen one", func() bool { now := s.Primary(); return now != nil && now != p })
+	_, err := s.AwaitNewPrimary(ctx, p) // the others elect one without the frozen one
+	succeed(t, err)
 	do(ctx, t, s, "thaw %d", p.ID())
 	succeed(t, s.AwaitReady(ctx))
 
@@ -182,7 +183,7 @@ func TestActions(t *testing.T) {
 	do(ctx, t, s, "diskfull %d off", p.ID())
 	do(ctx, t, s, `failcommand %d {"mode": {"times": 1}, "data": {"failCommands": ["ping"], "errorCode": 8}}`, p.ID())
 	ping := bson.D{{Key: "ping", Value: 1}}
-	_, err := c.call(ctx, "admin", ping)
+	_, err = c.call(ctx, "admin", ping)
 	wantCode(t, "the first ping", err, 8)
 	c.run(ctx, "admin", ping)
 

@@ -132,10 +132,10 @@ func (s *Set) newMember(opts MemberOptions) (*Member, error) {
 	return m, nil
 }
 
-// AddMember starts another member, adds it to the set's configuration, and waits
-// until it has copied the data and is secondary, or arbiter. If the set refuses it,
-// or ctx is done before that, the member keeps its place among Members, stopped or
-// not yet ready.
+// AddMember starts another member, adds it to the set's configuration, and waits until it
+// is secondary, its initial sync included, or arbiter. If that fails, because the set
+// refuses the configuration or ctx is done, the member keeps its place among Members,
+// stopped or not yet ready.
 func (s *Set) AddMember(ctx context.Context, opts MemberOptions) (*Member, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -173,9 +173,9 @@ func (s *Set) addMember(ctx context.Context, opts MemberOptions) (*Member, error
 	return m, s.await(ctx, m.Host(), m.ready)
 }
 
-// RemoveMember takes a member out of the set's configuration. It goes on running,
-// in state REMOVED, until it is stopped; it keeps its place among Members. A
-// primary cannot be removed: it has to step down first.
+// RemoveMember removes a member from the set's configuration. The member keeps running, in
+// state REMOVED, until it is stopped, and keeps its place among Members. A primary cannot
+// be removed: it has to step down first.
 func (s *Set) RemoveMember(ctx context.Context, id int) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()

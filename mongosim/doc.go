@@ -1,48 +1,64 @@
-// Package mongosim is not a database: it is a replica set inside the process, for
-// tests and for the demo, that speaks MongoDB's wire protocol and behaves like the
-// real one where replication can tell the difference.
+// Package mongosim runs a MongoDB replica set inside the process, for tests.
 //
-//	set, err := mongosim.Start(ctx, mongosim.Options{Members: 3, Dialect: "7.0", Seed: 1})
-//	defer set.Close()
-//	client, err := mongo.Connect(options.Client().ApplyURI(set.URI()))
+// Code that talks to a replica set has to survive elections, rollbacks, lost replies
+// and slow members. With mongosim a test causes each of them at a chosen moment, in
+// milliseconds, without a server:
 //
-// In a test, StartTest closes the set by itself. A set is hurt through its
-// methods, or by [Action] values that a scenario file can hold.
+//	func TestFailover(t *testing.T) {
+//		set := mongosim.StartTest(t, mongosim.Options{Members: 3, Dialect: "7.0"})
+//		client, err := mongo.Connect(options.Client().ApplyURI(set.URI()))
+//		...
+//		if err := set.StepDown(t.Context()); err != nil {
+//			t.Fatal(err)
+//		}
+//		...
+//	}
 //
-// # What it is
+// The members listen on loopback ports and speak MongoDB's wire protocol: drivers,
+// mongosh and other tools connect to [Set.URI] as to any replica set. Each member has
+// a term and a vote, writes or pulls an oplog, and is rolled back if its entries lost.
 //
-// Each member listens on a loopback port of its own, keeps its data in memory, has
-// a term and a vote, writes or pulls a true oplog, and is rolled back when its
-// entries lost. Ordinary drivers and tools connect to it. Recorded transcripts of
-// a real server are replayed against it, and its replies and its oplog compared:
-// package transcript lists what differs and why.
+// # Causing trouble
 //
-//	driver ──TCP──▶ wire ──▶ command ──▶ opwrite ──▶ storage
-//	                 ▲ fault    │  ▲                     ▲
-//	                            ▼  │                     │ replay
-//	                           repl ◀── transport ──▶ the other members
+//	StepDown                      the primary steps down, another is elected
+//	Kill, Stop, Start, Wipe       a member crashes, is shut down, restarts, loses its disk
+//	Freeze, Thaw                  a member stops as on SIGSTOP, and continues
+//	Isolate, Cut, Fault, Heal     links break, lose direction, get slow: see package fault
+//	FailCommand                   the fail point failCommand
+//	DiskFull, SkewClock           writes fail; a clock is wrong
+//	SetPressure                   serverStatus shows load
 //
-//	wire      frames                 command   what a command answers
-//	fault     hurt links             opwrite   a primary's writes and their entries
-//	auth      users and roles        replay    entries carried out on a store
-//	repl      states, elections      storage   data, at every time that counts
+// An [Action] does the same from text, for scenario files.
 //
-// # What a seed decides
+// # What it answers
 //
-// With one seed, one script and one client at a time, all identifiers come out the
-// same: UUIDs of collections and index builds, the set's id, those of initial syncs
-// and of processes. Ports, timestamps and who wins an election do not: they depend
+//   - CRUD commands, cursors (tailable ones too), retryable writes, transactions,
+//     prepared ones included
+//   - collections, indexes (as constraints), views, time series, capped and clustered
+//     collections, collation, TTL
+//   - reads and writes with read and write concern, sessions, causal consistency
+//   - an oplog of the chosen version in [Options].Dialect, 4.4 to 8.0
+//   - hello, heartbeats, elections, reconfiguration, initial sync, rollback
+//   - SCRAM logins, users and roles
+//
+// Replies and oplog of 5.0 are compared with recordings of a real server; those of the
+// other versions follow the documentation.
+//
+// # What it does not answer
+//
+// It is not a database. There is no disk, no query planner and no index that makes a
+// query faster. Aggregation has the common stages only; change streams, $lookup, $out,
+// $merge, $where, explain, map-reduce, geo and text queries are missing. What is missing
+// is refused with the server's own error, CommandNotFound or NotImplemented, and the name
+// of what is missing; nothing is ignored silently.
+//
+// The clock of a frozen member keeps running. An initial sync copies everything at once.
+// The page docs/embedded-set.md of this module lists all options and limits.
+//
+// # Determinism
+//
+// With one seed, one script and one client at a time, all identifiers are the same in
+// every run: UUIDs of collections and index builds, the ids of the set, of initial syncs
+// and of processes. Ports, timestamps and the winners of elections are not: they depend
 // on real time and on the order in which goroutines run.
-//
-// # What it is not
-//
-// There is no disk, no query planner and no index that makes a query faster:
-// indexes are constraints. Nothing is tuned for much data. What it does not know
-// it refuses with the server's own error, CommandNotFound or NotImplemented with
-// the name of what is missing; it never pretends.
-//
-// A frozen member differs from a stopped process: its own clock goes on. The copy
-// of an initial sync is taken at once and not collection by collection. Hosts of the
-// configuration that are not of this process are called without a login, so that
-// with access control a tool that plays a member must let anybody in.
 package mongosim

@@ -218,13 +218,6 @@ func others(s *Set, but *Member) []*Member {
 	return rest
 }
 
-// isolate cuts a member off from all other members, not from clients.
-func isolate(s *Set, m *Member) {
-	for _, o := range others(s, m) {
-		s.Cut(m.ID(), o.ID())
-	}
-}
-
 func do(ctx context.Context, t *testing.T, s *Set, format string, args ...any) {
 	t.Helper()
 	a, err := ParseAction(fmt.Sprintf(format, args...))

@@ -172,7 +172,8 @@ func TestFreeze(t *testing.T) {
 		_, err := c.call(ctx, "admin", ping)
 		answer <- err
 	}()
-	eventually(ctx, t, "another primary", func() bool { p := s.Primary(); return p != nil && p != old })
+	_, err := s.AwaitNewPrimary(ctx, old)
+	succeed(t, err)
 	select {
 	case err := <-answer:
 		t.Errorf("a frozen member answered: %v", err)

@@ -25,7 +25,7 @@ func TestKillLosesWrites(t *testing.T) {
 	p := s.Primary()
 	c := dial(t, p)
 	succeed(t, c.insert(ctx, "kept", majority))
-	isolate(s, p)
+	s.Isolate(p.ID())
 	start := time.Now()
 	succeed(t, c.insert(ctx, "lost", w(1)))
 	before := view(t, p)
@@ -137,7 +137,7 @@ func TestRollback(t *testing.T) {
 	local, major := tailFrom(t, old, common.TS, "local"), tailFrom(t, old, common.TS, "majority")
 	rbid, term := view(t, old).RBID, view(t, old).Term
 
-	isolate(s, old)
+	s.Isolate(old.ID())
 	write = retryable(local.client, 2)
 	lost := []string{"lost-0", "lost-1", "lost-2", "lost-3", "lost-4"}
 	for _, id := range lost {
@@ -151,8 +151,8 @@ func TestRollback(t *testing.T) {
 		{Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: 0}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "lost", Value: true}}}}}}}},
 	})
 	before := old.Oplog(common.TS)
-	eventually(ctx, t, "the others have a primary", func() bool { p := s.Primary(); return p != nil && p != old })
-	now := s.Primary()
+	now, err := s.AwaitNewPrimary(ctx, old)
+	succeed(t, err)
 	// Plain or tailable, local reads show what is not committed, majority reads never do.
 	c := dial(t, old)
 	for level, want := range map[string][]string{"local": lost, "majority": nil} {

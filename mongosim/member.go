@@ -21,10 +21,11 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 )
 
-// GitVersion is what buildInfo of an embedded set says, and of no other server.
+// GitVersion is the gitVersion that buildInfo of a member returns, and no real server
+// does.
 const GitVersion = command.GitVersion
 
-// ErrDown is the error of a call to a member that is not running.
+// ErrDown is returned by calls to a member that is not running.
 var ErrDown = errors.New("the member is down")
 
 // Member is one member of a Set. Its data outlives Kill and Stop, as a disk would.
@@ -85,7 +86,7 @@ func (m *Member) storage() storage.Options {
 	}
 }
 
-// Host is the member's host:port in the set's configuration.
+// Host returns the member's host:port in the set's configuration.
 func (m *Member) Host() string {
 	if m.opts.Name != "" {
 		return m.opts.Name
@@ -93,12 +94,12 @@ func (m *Member) Host() string {
 	return m.port.addr
 }
 
-// Address is the host:port at which the member listens: Host, unless the member has a
-// name of its own.
+// Address returns the host:port at which the member listens: Host, unless
+// MemberOptions.Name is set.
 func (m *Member) Address() string { return m.port.addr }
 
-// ID is the member's number: its place in Set.Members, its _id in the set's
-// configuration, and what an Action calls it.
+// ID returns the member's number: its index in Set.Members and its _id in the set's
+// configuration.
 func (m *Member) ID() int { return m.id }
 
 // disk is the member's data. Wipe puts another one in its place.
@@ -108,7 +109,8 @@ func (m *Member) disk() *storage.Store {
 	return m.store
 }
 
-// Start starts a member that is down, with the data that it has.
+// Start starts a member that is down, with the data that it has. A member that runs
+// is an error.
 func (m *Member) Start() error {
 	m.turn.Lock()
 	defer m.turn.Unlock()
@@ -136,8 +138,8 @@ func (m *Member) Start() error {
 	return nil
 }
 
-// Stop stops the member in order: a primary steps down first, and everything that
-// was written is kept. A member that is down is ErrDown.
+// Stop shuts the member down cleanly: a primary steps down first, and all its data is
+// kept. It returns ErrDown if the member is down.
 func (m *Member) Stop(ctx context.Context) error {
 	p := m.process()
 	if p == nil {
@@ -155,9 +157,8 @@ func (m *Member) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Kill ends the member at once. What was not durable yet is lost, except what the
-// set has committed: that may have been part of a checkpoint. A member that is down
-// is ErrDown.
+// Kill crashes the member. What was not durable is lost (see Options.JournalDelay),
+// except what the set has committed. It returns ErrDown if the member is down.
 func (m *Member) Kill() error {
 	m.turn.Lock()
 	defer m.turn.Unlock()
@@ -182,8 +183,8 @@ func (m *Member) Kill() error {
 	return nil
 }
 
-// Wipe empties the disk of a member that is down: when it is started again it
-// knows of no set, is told of it by the others, and copies everything anew.
+// Wipe deletes the data of a member that is down. When it is started again, the other
+// members send it the configuration, and it makes an initial sync.
 func (m *Member) Wipe() error {
 	m.turn.Lock()
 	defer m.turn.Unlock()
@@ -254,8 +255,8 @@ func (m *Member) node() (*repl.Node, error) {
 	return p.node, nil
 }
 
-// Call runs a command on the member as an internal client. A refusal is a reply
-// with ok: 0.
+// Call runs a command on the member, without a connection or a login. The command
+// names its database in $db. An error of the command is a reply with ok: 0.
 func (m *Member) Call(ctx context.Context, cmd bson.Raw) (bson.Raw, error) {
 	p := m.enter()
 	if p == nil {
@@ -272,18 +273,18 @@ func (m *Member) Call(ctx context.Context, cmd bson.Raw) (bson.Raw, error) {
 	return reply, nil
 }
 
-// Freeze stops all traffic of the member, as SIGSTOP would: connections stay open
-// and nothing is answered. Thaw lets it go on. Its own clock does not stop: a
-// frozen primary has stepped down when it is thawed after the election timeout.
+// Freeze stops all traffic of the member, as SIGSTOP does: connections stay open and
+// nothing is answered until Thaw. Unlike a stopped process its clock keeps running: a
+// primary that is thawed after the election timeout has stepped down.
 func (m *Member) Freeze() {
 	m.set.must(m.set.net.Set(m.name, netfault.Any, fault.Fault{Kind: fault.Freeze}))
 }
 
-// Thaw ends Freeze.
+// Thaw reverts Freeze.
 func (m *Member) Thaw() { m.set.net.Heal(m.name, netfault.Any) }
 
-// FailCommand sets the fail point failCommand: spec has mode and data, as in
-// configureFailPoint.
+// FailCommand sets the fail point failCommand. The fields of spec are mode and data, as
+// in the command configureFailPoint.
 func (m *Member) FailCommand(ctx context.Context, spec bson.Raw) error {
 	if err := spec.Validate(); err != nil {
 		return fmt.Errorf("mongosim: set the fail point failCommand of %s: %w", m.Host(), err)
@@ -308,10 +309,12 @@ func (m *Member) FailCommand(ctx context.Context, spec bson.Raw) error {
 	return nil
 }
 
-// DiskFull makes every write of the member fail with OutOfDiskSpace, or ends that.
+// DiskFull makes every write of the member fail with OutOfDiskSpace, until it is called
+// with false.
 func (m *Member) DiskFull(full bool) { m.full.Store(full) }
 
-// SkewClock moves the member's clock ahead of the machine's, or behind it.
+// SkewClock sets how far the member's clock is ahead of the machine's; a negative
+// duration makes it late.
 func (m *Member) SkewClock(by time.Duration) { m.skew.Store(int64(by)) }
 
 func (m *Member) now() time.Time { return time.Now().Add(time.Duration(m.skew.Load())) }

@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/mood"
 )
 
-// The variables of the environment that tests take their moods from.
+// Environment variables that choose the moods of tests.
 const (
 	// envMoods is "all", "off", or names with commas between them: each as it is, with
 	// "=N", once in so many places, or with "-" before it, all but those.
@@ -23,49 +23,46 @@ const (
 	envSeed = "REPLICATOR_SEED"
 )
 
-// program is the application name that the program gives itself.
+// program is the application name of the replicator.
 const program = "replicator"
 
-// Stage is the application name of a connection on which a test of one stage expects
-// of each call what it says: it meets only moods that are no errors. What an error
-// means is the pipeline's.
+// Stage is the application name of clients that meet only the moods that are not errors,
+// whatever Moods.App is: for tests of a part that does not retry.
 const Stage = "replicator stage"
 
-// Moods say which of the answers that a real server gives seldom a set gives to the
-// program: see package mood, and docs/embedded-set.md for the list. The zero value
-// is all of them for [StartTest], but in benchmarks, and none for [Start].
+// Moods choose which rare answers of a real server a set gives: a lock timeout, a killed
+// cursor, a reply that is lost after the command was executed. The page
+// docs/embedded-set.md lists them. Only clients whose application name is App meet them.
+// The zero value is all moods for [StartTest], except in benchmarks, and none for [Start].
 type Moods struct {
-	// All are all moods, also with Start.
+	// All enables all moods, also with Start.
 	All bool
-	// None, if not empty, is the reason why there are none.
+	// None, if not empty, disables moods; it is the reason.
 	None string
-	// Gentle, if not empty, is the reason why there are only those that are no errors.
+	// Gentle, if not empty, disables moods that are errors; it is the reason.
 	Gentle string
-	// Without are moods that there are not, by name, each with the reason.
+	// Without disables moods by name; the values are the reasons.
 	Without map[string]string
-	// Seed decides at which commands they occur; 0 is one by chance, or that of the
-	// environment.
+	// Seed decides at which commands they occur; 0 is REPLICATOR_SEED, or a random one.
 	Seed uint64
-	// OneIn, if not nil, are all the moods that there are, and how often they occur:
-	// at one in so many places.
+	// OneIn, if not nil, enables only these moods, each at one in so many occasions.
 	OneIn map[string]int
-	// App is the application name of those who meet them, default that of the program.
+	// App is the application name of the clients that meet moods, default "replicator".
 	App string
 }
 
-// NoMoods are the moods of a test that cannot have any, for this reason.
+// NoMoods disables moods, for this reason.
 func NoMoods(reason string) Moods { return Moods{None: reason} }
 
-// GentleMoods are those of a test that expects of each call what it says, for this
-// reason: only such as are no errors.
+// GentleMoods enables only the moods that are not errors, for this reason.
 func GentleMoods(reason string) Moods { return Moods{Gentle: reason} }
 
-// MoodsWithout are all moods but one, for this reason.
+// MoodsWithout enables all moods but one, for this reason.
 func MoodsWithout(name, reason string) Moods {
 	return Moods{All: true, Without: map[string]string{name: reason}}
 }
 
-// But is m without one more mood, for this reason.
+// But returns m without one more mood, for this reason.
 func (m Moods) But(name, reason string) Moods {
 	without := maps.Clone(m.Without)
 	if without == nil {
@@ -76,8 +73,8 @@ func (m Moods) But(name, reason string) Moods {
 	return m
 }
 
-// TestMoods are all moods, or those that the environment asks for: for sets that a
-// test does not start by StartTest.
+// TestMoods returns what StartTest uses by default: all moods, or those that the
+// environment variable REPLICATOR_MOODS asks for.
 func TestMoods() (Moods, error) {
 	m := Moods{All: true}
 	err := m.fromEnvironment()
@@ -182,7 +179,7 @@ func (s *Set) elect() {
 	})
 }
 
-// Moods says which moods have occurred so far, by name, and how often.
+// Moods returns how often each mood has occurred so far, by name.
 func (s *Set) Moods() map[string]int { return s.temper.Struck() }
 
 // tell writes the seed and what has occurred to the log of a test that has failed.

@@ -15,106 +15,105 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Options say what set to start. The zero value is a set of one member that
-// speaks like a 5.0 server, without access control.
+// Options configure a set. The zero value is a set of one member that behaves like a
+// 5.0 server, without access control.
 type Options struct {
-	// Members is the number of members, 1 to 50, of which 7 may vote; default 1.
-	// With MemberOptions it is the number of those.
+	// Members is the number of members, 1 to 50, default 1. At most 7 may vote. It is
+	// ignored if there are MemberOptions.
 	Members int
-	// MemberOptions describe each member; empty means Members ordinary ones.
+	// MemberOptions configure each member; empty means Members ordinary ones.
 	MemberOptions []MemberOptions
 	// SetName is the set's name, default "rs0".
 	SetName string
-	// Dialect is the server version whose answers and oplog are given: "4.4",
+	// Dialect is the server version whose replies and oplog the members imitate: "4.4",
 	// "5.0" (default), "6.0", "7.0" or "8.0".
 	Dialect string
-	// FCV is the feature compatibility version, default that of the dialect. The
-	// command setFeatureCompatibilityVersion changes the version that is shown, and
-	// logs that; the form of the log stays that of this one.
+	// FCV is the feature compatibility version, default that of the dialect. The command
+	// setFeatureCompatibilityVersion changes what is reported, and writes the oplog entry;
+	// the format of the oplog remains that of this option.
 	FCV string
-	// Seed decides everything random: election timeouts, UUIDs, jitter of links. See
-	// the package comment.
+	// Seed is the seed of everything random: election timeouts, UUIDs, jitter of links.
+	// See Determinism in the package documentation.
 	Seed int64
 	// OplogBytes is the size of each member's oplog, default 256 MiB.
 	OplogBytes int64
-	// HeartbeatInterval and ElectionTimeout are short by default, 100 ms and 1 s,
-	// so that tests are; a real set has 2 s and 10 s.
+	// HeartbeatInterval and ElectionTimeout are 100 ms and 1 s by default, so that tests
+	// are fast; the defaults of a server are 2 s and 10 s.
 	HeartbeatInterval, ElectionTimeout time.Duration
-	// JournalDelay is how long after its application an entry becomes durable.
+	// JournalDelay is how long after it was applied an entry becomes durable, default 0.
 	JournalDelay time.Duration
-	// TransactionLifetime is after how long an open transaction is aborted, default
-	// 60 s as with the server.
+	// TransactionLifetime is the age at which an open transaction is aborted, default
+	// 60 s.
 	TransactionLifetime time.Duration
-	// TTLInterval is how often a primary removes documents that have expired;
-	// default a minute, as a real one does. Negative means never.
+	// TTLInterval is how often a primary deletes expired documents, default a minute.
+	// Negative means never.
 	TTLInterval time.Duration
-	// NoChaining makes every secondary read from the primary.
+	// NoChaining is settings.chainingAllowed: false: all secondaries pull from the primary.
 	NoChaining bool
-	// WriteConcernModes are settings.getLastErrorModes: mode → tag → how many
-	// different values of the tag have to acknowledge.
+	// WriteConcernModes are settings.getLastErrorModes: mode → tag → number of different
+	// values of the tag that have to acknowledge.
 	WriteConcernModes map[string]map[string]int
-	// Recording makes the set, which must have one member, show a recorded log.
+	// Recording makes the set, which must have one member, play a recorded oplog.
 	Recording *Recording
-	// Users switch access control on.
+	// Users, if any, enable access control.
 	Users []User
-	// Keyfile, if set, is the password of the user __system, as a keyfile's content
-	// is. It switches access control on.
+	// Keyfile, if set, is the content of the keyfile, with which the user __system logs
+	// in. It enables access control.
 	Keyfile string
-	// NoTestCommands takes away configureFailPoint and the like.
+	// NoTestCommands disables configureFailPoint and other test commands.
 	NoTestCommands bool
-	// NoInitiate leaves the members without a configuration, as freshly installed.
+	// NoInitiate leaves the members without a configuration, for replSetInitiate.
 	NoInitiate bool
-	// NewUUID, if set, gives the UUIDs of collections and index builds, in the order
-	// of their entries, instead of Seed. It is called by all members.
+	// NewUUID, if set, returns the UUIDs of new collections and index builds, in the order
+	// of their oplog entries. All members call it. Default: UUIDs from Seed.
 	NewUUID func() oplog.UUID
-	// Moods are what the program is answered seldom; the zero value is none, but all
-	// of them with StartTest.
+	// Moods are rare answers of a real server. The zero value is none with Start, and all
+	// with StartTest.
 	Moods Moods
-	// Log gets what the members do; nil discards it.
+	// Log receives what the members do; nil discards it.
 	Log *slog.Logger
 }
 
-// MemberOptions describe one member of the set's configuration.
+// MemberOptions configure one member. The zero value is an ordinary one.
 type MemberOptions struct {
-	// NonVoting members have no vote (votes: 0) and must have NoPriority.
+	// NonVoting is votes: 0. It needs NoPriority.
 	NonVoting bool
-	// Priority is the member's priority, default 1; NoPriority means 0.
+	// Priority is the member's priority, default 1. NoPriority is priority: 0.
 	Priority   float64
 	NoPriority bool
-	// Hidden members are not shown to clients; they need NoPriority.
+	// Hidden is hidden: true. It needs NoPriority.
 	Hidden bool
-	// Arbiter members vote and hold no data.
+	// Arbiter is arbiterOnly: true.
 	Arbiter bool
-	// NoIndexes is buildIndexes: false.
+	// NoIndexes is buildIndexes: false. It needs NoPriority.
 	NoIndexes bool
-	// Delay is secondaryDelaySecs, in whole seconds.
+	// Delay is secondaryDelaySecs, in whole seconds. It needs NoPriority.
 	Delay time.Duration
 	// Tags are the member's tags.
 	Tags map[string]string
-	// Name is the host:port that the configuration has for the member, where that is
-	// not the address at which it listens: as behind a tunnel or in containers, a client
-	// cannot connect to it. The members find each other all the same.
+	// Name is the host:port that the set's configuration has for the member, if that is
+	// not the address at which it listens. Clients cannot connect to it, as if the set
+	// were in a container or at the other end of a tunnel; the other members can.
 	Name string
 }
 
 // User is a user with roles, such as {"readWrite", "app"} or {"root", "admin"}.
 type User struct {
 	Name, Password string
-	// DB is where the user authenticates, default "admin".
+	// DB is the user's authentication database, default "admin".
 	DB    string
 	Roles []Role
 }
 
-// Role is a built-in role on a database; createRole makes others.
+// Role is a built-in role on a database. The command createRole creates others.
 type Role struct{ Name, DB string }
 
-// dialects are the server versions that can be played, with the version that a
-// member reports.
+// dialects maps the values of Options.Dialect to the version that a member reports.
 var dialects = map[string]string{
 	"4.4": "4.4.29", "5.0": "5.0.7", "6.0": "6.0.19", "7.0": "7.0.15", "8.0": "8.0.4",
 }
 
-// Dialects returns the server versions that can be played, sorted.
+// Dialects returns the values of Options.Dialect, sorted.
 func Dialects() []string { return slices.Sorted(maps.Keys(dialects)) }
 
 func (o *Options) setDefaults() {

@@ -14,19 +14,19 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Recording makes a set of one member show a log that another set wrote. The
-// member's oplog begins with a no-op entry at First, and Member.Play brings the
-// recorded entries. Nothing else is logged: clients are refused to write.
+// Recording makes a set of one member play an oplog that another set wrote. The member's
+// oplog begins with a no-op entry at First, and Member.Play appends the recorded entries.
+// Clients cannot write: they get IllegalOperation.
 type Recording struct {
-	// First is the optime before the first recorded entry, so that who follows the
-	// log can begin exactly there. Its term is that of the entry after it.
+	// First is the optime before the first recorded entry, at which a follower of the
+	// oplog can start. Its term is that of the entry after it.
 	First oplog.OpTime
-	// Collections are what the member has at First. Collections of config and admin
-	// that the recorded entries write to without creating them have to be among
-	// them. Views are documents of system.views.
+	// Collections are the member's data at First. They must include the collections of
+	// config and admin that recorded entries write to and do not create. Views are
+	// documents of system.views.
 	Collections []StoredCollection
-	// Moving says that the documents were copied while writes went on, so that
-	// entries may meet data that is newer than they are.
+	// Moving says that the documents were copied while writes went on, so that entries
+	// may find data that is newer than they are.
 	Moving bool
 }
 
@@ -34,12 +34,12 @@ type Recording struct {
 type StoredCollection struct {
 	NS   oplog.Namespace
 	UUID oplog.UUID
-	// Options are those that listCollections shows.
+	// Options are those that listCollections returns.
 	Options bson.Raw
-	// Indexes are what listIndexes shows. The one on _id is made where it is
-	// missing, unless the collection is clustered or its options say otherwise.
+	// Indexes are those that listIndexes returns. If the one on _id is missing it is added,
+	// unless the collection is clustered or its options say otherwise.
 	Indexes []bson.Raw
-	// Documents are in natural order. Of two with one _id the last one counts.
+	// Documents are in natural order. Of two with the same _id the last one wins.
 	Documents []bson.Raw
 }
 
@@ -166,10 +166,10 @@ func (o *Options) played() *replay.Options {
 	return &replay.Options{Tolerant: o.Recording.Moving, TrimCapped: o.dialect().TrimsCapped()}
 }
 
-// Play carries out recorded entries and appends them to the member's oplog as
-// they are; they count as committed at once. It needs Options.Recording, and the
-// entries in log order, in as many calls as one likes. An entry that cannot be
-// carried out is an error; those before it stay. The entries are copied.
+// Play applies recorded entries and appends them unchanged to the member's oplog; they are
+// committed at once. It needs Options.Recording, and the entries in log order, in one call
+// or several. If an entry cannot be applied, Play returns an error, and the entries before
+// it remain. The entries are copied.
 func (m *Member) Play(entries []bson.Raw) error {
 	p := m.enter()
 	if p == nil {

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/oplogrep/replicator/mongosim/fault"
 	"github.com/oplogrep/replicator/mongosim/internal/auth"
 	"github.com/oplogrep/replicator/mongosim/internal/command"
 	"github.com/oplogrep/replicator/mongosim/internal/mood"
@@ -20,20 +19,13 @@ import (
 )
 
 var (
-	// ErrNoPrimary is returned when no member is primary, or became it in time.
+	// ErrNoPrimary is returned if no member is primary, or none became primary in time.
 	ErrNoPrimary = errors.New("no primary")
-	// ErrClosed is the error of a call to a set that was closed.
+	// ErrClosed is returned by calls to a set that was closed.
 	ErrClosed = errors.New("the set was closed")
 )
 
-// Client is the name of everything outside of the set in links: Cut(Client, 0)
-// cuts the clients of member 0 off.
-const Client = -1
-
-// clientName is what links call the clients.
-const clientName = netfault.Client
-
-// Set is a running replica set. It is safe for concurrent use.
+// Set is a running replica set. Its methods may be called concurrently.
 type Set struct {
 	opts Options
 	net  *netfault.Network
@@ -57,11 +49,11 @@ type Set struct {
 	rng *rand.Rand
 }
 
-// TB is what StartTest needs of a test.
+// TB is the part of testing.TB that StartTest uses.
 type TB interface {
 	// Helper marks the caller as a helper.
 	Helper()
-	// Cleanup registers f for the end of the test.
+	// Cleanup calls f at the end of the test.
 	Cleanup(f func())
 	// Fatalf ends the test.
 	Fatalf(format string, args ...any)
@@ -69,8 +61,9 @@ type TB interface {
 	Context() context.Context
 }
 
-// StartTest starts a set for a test and closes it when the test ends. Without
-// Options.Moods it has all of them; a test that fails shows the seed.
+// StartTest starts a set and closes it when the test ends. The test fails if the set
+// cannot be started. Without Options.Moods the set has all moods, which clients meet whose
+// application name is that of Moods.App; a test that fails logs their seed.
 func StartTest(t TB, opts Options) *Set {
 	t.Helper()
 	// A benchmark measures what a set does when it does what it is told.
@@ -94,8 +87,8 @@ func StartTest(t TB, opts Options) *Set {
 	return set
 }
 
-// Start starts the members on loopback ports, initiates the set and waits for its
-// first primary. The set lives until Close, not until ctx is done.
+// Start starts the members on loopback ports, initiates the set and waits until it has a
+// primary and all members are ready. The set runs until Close; ctx bounds only the start.
 func Start(ctx context.Context, opts Options) (*Set, error) {
 	opts.setDefaults()
 	if err := opts.validate(); err != nil {
@@ -159,8 +152,8 @@ func (o *Options) authorizer() (command.Authorizer, error) {
 	return manager, nil
 }
 
-// Close stops every member and waits until all of it has ended. Closing again does
-// nothing.
+// Close stops all members and returns when everything that the set started has ended.
+// Closing a set again does nothing.
 func (s *Set) Close() {
 	s.mu.Lock()
 	s.cancel(ErrClosed) // no election begins after that
@@ -173,11 +166,12 @@ func (s *Set) Close() {
 	}
 }
 
-// URI is the connection string of the whole set, of the members that clients may
-// know of; with access control, without a user: see URIFor.
+// URI returns the set's connection string. It names all members but hidden ones and
+// arbiters, and no user: see URIFor.
 func (s *Set) URI() string { return s.uri(nil) }
 
-// URIFor is the connection string for a user of Options.Users.
+// URIFor returns the connection string with the login of a user of Options.Users. It
+// panics if there is no such user.
 func (s *Set) URIFor(name string) string {
 	for _, u := range s.opts.Users {
 		if u.Name == name {
@@ -209,11 +203,11 @@ func (u *User) db() string {
 	return u.DB
 }
 
-// Members returns all members, by ID: those of Options.MemberOptions in their
-// order, then those that were added. One that was removed keeps its place.
+// Members returns all members, by ID: those of Options.MemberOptions in their order, then
+// those that AddMember added. A removed member keeps its place.
 func (s *Set) Members() []*Member { return *s.members.Load() }
 
-// Member returns one member. It panics if there is none with this ID.
+// Member returns the member with an ID. It panics if there is none.
 func (s *Set) Member(id int) *Member {
 	all := s.Members()
 	if id < 0 || id >= len(all) {
@@ -222,8 +216,8 @@ func (s *Set) Member(id int) *Member {
 	return all[id]
 }
 
-// Primary returns the member that accepts writes in the highest term, nil if none
-// does just now.
+// Primary returns the member that accepts writes, nil if none does at this moment. Of
+// two, as during a partition, it is the one with the higher term.
 func (s *Set) Primary() *Member {
 	var primary *Member
 	term := int64(-1)
@@ -235,10 +229,19 @@ func (s *Set) Primary() *Member {
 	return primary
 }
 
-// AwaitPrimary waits until a member accepts writes.
+// AwaitPrimary waits until a member accepts writes, and returns it.
 func (s *Set) AwaitPrimary(ctx context.Context) (*Member, error) {
+	return s.AwaitNewPrimary(ctx, nil)
+}
+
+// AwaitNewPrimary waits until a member other than old accepts writes in the highest term,
+// and returns it.
+func (s *Set) AwaitNewPrimary(ctx context.Context, old *Member) (*Member, error) {
 	var primary *Member
-	err := s.await(ctx, "a primary", func() bool { primary = s.Primary(); return primary != nil })
+	err := s.await(ctx, "a primary", func() bool {
+		primary = s.Primary()
+		return primary != nil && primary != old
+	})
 	return primary, err
 }
 
@@ -254,8 +257,9 @@ func (s *Set) AwaitReady(ctx context.Context) error {
 	})
 }
 
-// AwaitSynced waits until every running data-bearing member that is not delayed
-// has applied what the primary has applied by now, and knows it to be committed.
+// AwaitSynced waits until every running data-bearing member that is not delayed has
+// applied what the primary has applied at the time of the call, and knows that it is
+// committed. A member that has to roll back has done so by then.
 func (s *Set) AwaitSynced(ctx context.Context) error {
 	primary, err := s.AwaitPrimary(ctx)
 	if err != nil {
@@ -297,8 +301,8 @@ func (s *Set) await(ctx context.Context, what string, done func() bool) error {
 	return nil
 }
 
-// StepDown makes the primary step down and waits for another primary, or for the
-// same one again in a set of one.
+// StepDown makes the primary step down and waits until the set has a primary in a higher
+// term: in a set of one member the same one, else usually another.
 func (s *Set) StepDown(ctx context.Context) error {
 	old, err := s.AwaitPrimary(ctx)
 	if err != nil {
@@ -321,59 +325,6 @@ func (s *Set) StepDown(ctx context.Context) error {
 		return ok && now.Term > term
 	})
 }
-
-// Cut separates two members, or a member from the clients: connections break and
-// no new ones are made. It panics if there is no such link.
-func (s *Set) Cut(a, b int) { s.must(s.Fault(a, b, fault.Fault{Kind: fault.Cut})) }
-
-// Fault puts conditions on the link between a and b, in place of those that it
-// has; their directions are as seen from a.
-func (s *Set) Fault(a, b int, faults ...fault.Fault) error {
-	from, to, err := s.link(a, b)
-	if err != nil {
-		return err
-	}
-	if err := s.net.Set(from, to, faults...); err != nil {
-		return fmt.Errorf("mongosim: link %s to %s: %w", from, to, err)
-	}
-	return nil
-}
-
-// link names two different ends.
-func (s *Set) link(a, b int) (from, to string, err error) {
-	if a == b {
-		return "", "", fmt.Errorf("mongosim: link %d to %d: it has one end only", a, b)
-	}
-	names := [2]string{clientName, clientName}
-	for i, id := range [2]int{a, b} {
-		switch all := s.Members(); {
-		case id == Client:
-		case id < 0 || id >= len(all):
-			return "", "", fmt.Errorf("mongosim: link %d to %d: no member %d", a, b, id)
-		default:
-			names[i] = all[id].name
-		}
-	}
-	return names[0], names[1], nil
-}
-
-// must is for faults that are written here, on ends that the caller knows.
-func (s *Set) must(err error) {
-	if err != nil {
-		panic(err)
-	}
-}
-
-// Heal ends every condition of the link between two ends. It panics if there is no
-// such link.
-func (s *Set) Heal(a, b int) {
-	from, to, err := s.link(a, b)
-	s.must(err)
-	s.net.Heal(from, to)
-}
-
-// HealAll ends every condition of every link.
-func (s *Set) HealAll() { s.net.HealAll() }
 
 // newUUID makes a UUID of version 4 from the seed, or asks Options.NewUUID.
 func (s *Set) newUUID() (u oplog.UUID) {

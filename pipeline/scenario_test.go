@@ -410,11 +410,7 @@ func (w *world) onSet(c *cluster, args []string, line string) (string, error) {
 			return "", err
 		}
 		w.isolated = n + 1
-		for _, m := range c.Members() {
-			if m.ID() != n {
-				c.Cut(n, m.ID())
-			}
-		}
+		c.Isolate(n)
 		return "", nil
 	case "await":
 		switch args[1] {

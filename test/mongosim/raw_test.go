@@ -178,19 +178,6 @@ func abort(session byte, number int64) d {
 	return append(d{{Key: "abortTransaction", Value: 1}}, inTxn(session, number, false)...)
 }
 
-// isolate cuts a member off from the two others, or joins them again.
-func isolate(set *mongosim.Set, n int, cut bool) {
-	for i := range set.Members() {
-		switch {
-		case i == n:
-		case cut:
-			set.Cut(n, i)
-		default:
-			set.Heal(n, i)
-		}
-	}
-}
-
 func primaryOf(t *testing.T, set *mongosim.Set) (*mongosim.Member, int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -95,7 +95,7 @@ func TestTail(t *testing.T) {
 	}
 
 	// Without a majority, local shows what majority does not.
-	isolate(set, n, true)
+	set.Isolate(n)
 	local := cursorID(c.ok("local", tail(at, "local")))
 	committed := cursorID(c.ok("local", tail(at, "majority")))
 	second := stamp(c.ok("app", insert("c", w1, idDoc(2))), "opTime", "ts")
@@ -109,7 +109,7 @@ func TestTail(t *testing.T) {
 	known := arg("lastKnownCommittedOpTime", first.Lookup("opTime"))
 	waiting := dial(t, p)
 	waiting.send("local", more(local, 60000, known))
-	isolate(set, n, false)
+	set.Rejoin(n)
 	if got := docs(t, waiting.receive()); len(got) != 0 {
 		t.Errorf("local shows %v", got)
 	}

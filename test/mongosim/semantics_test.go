@@ -186,7 +186,7 @@ func TestConcerns(t *testing.T) {
 	sec.ok("app", find("c", nearest))
 	sec.ok("local", find("oplog.rs", arg("limit", 1)))
 
-	isolate(set, n, true)
+	set.Isolate(n)
 	for w, code := range map[any]int32{2: 64, 3: 64, "majority": 64, 4: 100, "nope": 79} {
 		r := c.try("app", insert("c", d{arg("writeConcern", d{arg("w", w), arg("wtimeout", 20)})}, d{}))
 		e, _ := r.Lookup("writeConcernError").DocumentOK()
@@ -210,7 +210,7 @@ func TestConcerns(t *testing.T) {
 	c.refused(72, "app", find("c", readConcern("local", "afterClusterTime", never)))
 	c.refused(205, "app", find("c", arg("$clusterTime", d{arg("clusterTime", bson.Timestamp{T: late.T + 2*365*86400, I: 1})})))
 	sec.refused(50, "app", find("c", nearest, short, readConcern("local", "afterClusterTime", late), arg("$clusterTime", d{arg("clusterTime", late)})))
-	isolate(set, n, false)
+	set.Rejoin(n)
 	if got := docs(t, sec.ok("app", find("c", nearest, readConcern("majority", "afterClusterTime", late)))); len(got) != 8 {
 		t.Errorf("a causal read on the secondary: %v", got)
 	}
@@ -324,7 +324,7 @@ func TestRollbackSessions(t *testing.T) {
 	c.ok("app", insert("lanes", nil, idDoc("w")))
 	at := stamp(docs(t, c.ok("local", find("oplog.rs", arg("sort", d{arg("$natural", -1)}), arg("limit", 1))))[0], "ts")
 	settled(t, set)
-	isolate(set, n, true)
+	set.Isolate(n)
 	local := cursorID(c.ok("local", tail(at, "local")))
 	committed := cursorID(c.ok("local", tail(at, "majority")))
 	c.ok("app", insert("c", w1, idDoc("x1"), with("x2", 2)))
@@ -350,7 +350,7 @@ func TestRollbackSessions(t *testing.T) {
 	b.ok("app", insert("c", retryable(2, 1), with("lost", 5)))
 	b.ok("app", bump(3))
 	before, _ := p.Status()
-	isolate(set, n, false)
+	set.Rejoin(n)
 	if m, err := idle.Receive(t.Context()); err == nil {
 		if code, _ := m.Body.Lookup("code").Int32OK(); code != 11602 && len(docs(t, m.Body)) != 4 {
 			t.Errorf("the getMore that met the rollback: %s", m.Body)
@@ -443,7 +443,7 @@ func TestStepDownReplies(t *testing.T) {
 	c.ok("app", insert("c", nil, idDoc(1)))
 	c.ok("app", insert("c", inTxn(1, 1, true), idDoc(2)))
 	settled(t, set)
-	isolate(set, n, true)
+	set.Isolate(n)
 	conflict.send("app", insert("c", retryable(2, 1), idDoc(2)))
 	replication.send("app", insert("c", retryable(3, 1), idDoc(3)))
 	r := conflict.receive()
