@@ -220,7 +220,17 @@ type Applied struct {
 // out how far everything has been applied: only the newest state, whenever out
 // takes it, and the last one before it returns nil. It closes out. It closes the
 // transactions of all batches that it has received.
+//
+// Where ctx is done it does not return nil: in may have been closed for that, by
+// a sender that had more.
 func (a *Applier) Run(ctx context.Context, in <-chan batch.Batch, out chan<- Applied) error {
+	if err := a.run(ctx, in, out); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+func (a *Applier) run(ctx context.Context, in <-chan batch.Batch, out chan<- Applied) error {
 	defer close(out)
 	defer a.tracker.abandon()
 	if err := a.loadParked(ctx); err != nil {

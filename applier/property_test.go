@@ -218,6 +218,15 @@ func hurt(target *simTarget, mishaps []mishap, cancel context.CancelCauseFunc) (
 	}
 }
 
+// drawDB draws the name of a database, and removes what is there of it. Its name has a
+// say in which lane a document has, so that it must not be another one when a check
+// that has failed is made again.
+func (g *simTarget) drawDB(t *rapid.T) string {
+	db := fmt.Sprint("db", rapid.IntRange(0, 999).Draw(t, "db"))
+	g.run(t, db, bson.D{{Key: "dropDatabase", Value: 1}})
+	return db
+}
+
 // TestProperty: for any log, crash and restart, the target is the log's prefix at
 // the watermark, or what comes of it, and nothing is applied twice with effect.
 func TestProperty(t *testing.T) {
@@ -228,7 +237,7 @@ func TestProperty(t *testing.T) {
 		target.intercept(nil)
 		link := fmt.Sprintf("link%d", links)
 		r := rigOn(t, target, link, rapid.SampledFrom([]int{1, 2, 4, 16}).Draw(t, "writers"))
-		r.db = "db" + link
+		r.db = target.drawDB(t)
 		for _, c := range []string{"a", "b", "o", "system.js"} {
 			target.run(t, r.db, bson.D{{Key: "create", Value: c}})
 		}

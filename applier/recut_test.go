@@ -63,7 +63,7 @@ func TestPropertyRecut(t *testing.T) {
 		target.intercept(nil)
 		link := fmt.Sprintf("link%d", links)
 		r := rigOn(t, target, link, rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "writers"))
-		r.db = "db" + link
+		r.db = target.drawDB(t)
 		for _, c := range []string{"a", "b", "o", "system.js"} {
 			target.run(t, r.db, bson.D{{Key: "create", Value: c}})
 		}

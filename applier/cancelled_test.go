@@ -1,0 +1,35 @@
+package applier
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/oplog/batch"
+)
+
+// TestCancelledIsNotDrained: who is cancelled closes what it sends on, like one that
+// has sent everything. A run that has not got it all does not say that it is drained.
+func TestCancelledIsNotDrained(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1, mongosim.Options{Members: 1})
+	for range 100 { // each step of it may see the end of its input or that of its context
+		a := must[*attempt](t)(r.begin(t.Context(), nil))
+		ctx, cancel := context.WithCancelCause(t.Context())
+		in, out := make(chan batch.Batch), make(chan Applied, 1)
+		r.target.intercept(func(call.Command) (error, bool) {
+			if ctx.Err() == nil {
+				cancel(errCrash)
+				close(in)
+			}
+			return nil, false
+		})
+		err := a.Run(ctx, in, out)
+		r.target.intercept(nil)
+		if !errors.Is(err, errCrash) {
+			t.Fatalf("got %v, want %v", err, errCrash)
+		}
+	}
+}
