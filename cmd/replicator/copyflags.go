@@ -14,20 +14,20 @@ import (
 
 // copyFlags are the settings of the copy that a link begins with.
 type copyFlags struct {
-	DropExisting     bool     `help:"Drop what the target has where the copy goes. Otherwise a target that has something there is refused."`
-	CloneReadConcern string   `default:"majority" enum:"majority,local" help:"Copy what a majority of the source has (majority), or what the member has (local), which is begun anew if that is rolled back."`
-	CloneWorkers     int      `default:"8" help:"Collections, or parts of large ones, that are copied at a time. No more than there are writers."`
-	RangeBytes       cli.Size `default:"512MiB" help:"Size of a part of a large collection that is copied by itself."`
-	Indexes          string   `default:"after" enum:"after,before" help:"Build indexes after the documents are there, or before."`
-	IndexWorkers     int      `default:"2" help:"Collections on which indexes are built at a time."`
+	DropExisting     bool     `help:"Drop what the target has where the copy writes. Otherwise a target that has data there is refused."`
+	CloneReadConcern string   `default:"majority" enum:"majority,local" help:"Copy majority-committed data (majority), or what the member has (local): if that is rolled back, the copy starts again."`
+	CloneWorkers     int      `default:"8" help:"Collections, or ranges of large ones, that are copied concurrently. At most --writers."`
+	RangeBytes       cli.Size `default:"512MiB" help:"Size of the ranges that a large collection is split into."`
+	Indexes          string   `default:"after" enum:"after,before" help:"Build indexes after the documents are copied, or before."`
+	IndexWorkers     int      `default:"2" help:"Collections on which indexes are built concurrently."`
 
-	SpoolDir   string   `placeholder:"DIR" help:"Where the log goes that cannot be applied yet: a folder in it for each link. Default: replicator/spool in the user's folder for caches."`
-	SpoolBytes cli.Size `default:"64GiB" help:"Budget for that on disk. If it is used up, reading waits."`
-	SpoolFree  cli.Size `default:"1GiB" help:"What stays free on that disk."`
+	SpoolDir   string   `placeholder:"DIR" help:"Directory for the spool, the oplog that cannot be applied yet: a directory in it for each link. Default: replicator/spool in the user's cache directory."`
+	SpoolBytes cli.Size `default:"64GiB" help:"Size limit of the spool. At the limit, reading the oplog pauses."`
+	SpoolFree  cli.Size `default:"1GiB" help:"Space that the spool leaves free on its disk."`
 
-	MaxBytesPerSecond cli.Size      `default:"0" placeholder:"SIZE" help:"Copy no faster. 0: no limit. replicator throttle changes it while the link runs."`
+	MaxBytesPerSecond cli.Size      `default:"0" placeholder:"SIZE" help:"Limit of the copy. 0: no limit. replicator throttle changes it while the link runs."`
 	MaxOpsPerSecond   int64         `default:"0" placeholder:"N" help:"The same, in documents."`
-	SourceWait        time.Duration `default:"24h" help:"How long the member that is copied may be away before another one is copied from the start."`
+	SourceWait        time.Duration `default:"24h" help:"How long the copied member may be unavailable before the copy starts again from another one."`
 }
 
 // numbers and the other lists are what checkNumbers checks.

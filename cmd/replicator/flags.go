@@ -27,19 +27,19 @@ import (
 type loginFlags struct {
 	Username              string `placeholder:"NAME" help:"User name."`
 	PasswordFile          string `placeholder:"FILE" help:"File with the password."`
-	AuthSource            string `placeholder:"DB" help:"Database that knows the user."`
+	AuthSource            string `placeholder:"DB" help:"Database of the user."`
 	TLS                   bool   `name:"tls" help:"Use TLS."`
-	TLSCAFile             string `name:"tls-ca-file" placeholder:"FILE" help:"Authorities to believe, as PEM."`
-	TLSCertificateKeyFile string `name:"tls-certificate-key-file" placeholder:"FILE" help:"Our certificate and its key, as PEM."`
+	TLSCAFile             string `name:"tls-ca-file" placeholder:"FILE" help:"Certificate authorities to trust, as PEM."`
+	TLSCertificateKeyFile string `name:"tls-certificate-key-file" placeholder:"FILE" help:"Client certificate and its key, as PEM."`
 	//nolint:lll // A tag cannot be broken.
-	HostMap []hostAddress `sep:"none" placeholder:"NAME=ADDRESS" help:"Connect to ADDRESS in place of a member's NAME, where the names of the set's configuration cannot be resolved here or lead elsewhere. Each with or without a port."`
+	HostMap []hostAddress `sep:"none" placeholder:"NAME=ADDRESS" help:"Connect to ADDRESS instead of a member's NAME, if the names in the set's configuration do not resolve here or lead elsewhere. Each with or without a port."`
 }
 
 // sourceFlags say where the source is.
 type sourceFlags struct {
 	Source           string        `placeholder:"URI" help:"The source: connection string of a replica set."`
 	SourceLogin      loginFlags    `embed:"" prefix:"source-"`
-	SelectionTimeout time.Duration `default:"30s" help:"How long to wait for a server that can be asked."`
+	SelectionTimeout time.Duration `default:"30s" help:"How long to wait for a suitable server."`
 }
 
 // config makes what package mdb wants of one side.
@@ -76,23 +76,23 @@ type runFlags struct {
 	sourceFlags `group:"Where"`
 	Target      string     `group:"Where" placeholder:"URI" help:"The target: connection string of a replica set."`
 	TargetLogin loginFlags `group:"Where" embed:"" prefix:"target-"`
-	Link        string     `group:"Where" placeholder:"NAME" help:"Name of the link. Its position is kept in the target under it."`
-	MetadataDB  string     `group:"Where" name:"metadata-db" default:"replicator" help:"Database of the target for the link's own documents."`
+	Link        string     `group:"Where" placeholder:"NAME" help:"Name of the link. The target stores its position under this name."`
+	MetadataDB  string     `group:"Where" name:"metadata-db" default:"replicator" help:"Database of the target for the link's metadata."`
 
-	Include       []string `group:"What" sep:"none" placeholder:"PATTERN" help:"Mirror these: shop, shop.orders, shop.log*, /regexp/. Default: everything."`
-	Exclude       []string `group:"What" sep:"none" placeholder:"PATTERN" help:"But not these."`
-	Map           []string `group:"What" sep:"none" placeholder:"A=B" help:"Give another name on the target: shop=store, shop.a=store.b."`
+	Include       []string `group:"What" sep:"none" placeholder:"PATTERN" help:"Mirror these namespaces: shop, shop.orders, shop.log*, /regexp/. Default: everything."`
+	Exclude       []string `group:"What" sep:"none" placeholder:"PATTERN" help:"Do not mirror these."`
+	Map           []string `group:"What" sep:"none" placeholder:"A=B" help:"Rename on the target: shop=store, shop.a=store.b."`
 	UsersAndRoles bool     `group:"What" help:"Mirror users and roles too."`
 
 	//nolint:lll // A tag cannot be broken.
-	StartAt       start  `group:"Start" placeholder:"T" help:"Where a new link begins. copy: first copy what the source has. Otherwise nothing is copied: now, unix seconds, SECONDS,INCREMENT or RFC 3339. Default: copy; now with --allow-existing."`
-	AllowExisting bool   `group:"Start" help:"The target holds a copy of the source already."`
-	CopiedUntil   moment `group:"Start" placeholder:"T" help:"That copy was taken while writes went on, until then."`
+	StartAt       start  `group:"Start" placeholder:"T" help:"Where a new link starts. copy: first copy the source's data. Otherwise nothing is copied: now, unix seconds, SECONDS,INCREMENT or RFC 3339. Default: copy; with --allow-existing, now."`
+	AllowExisting bool   `group:"Start" help:"The target has a copy of the source already."`
+	CopiedUntil   moment `group:"Start" placeholder:"T" help:"That copy was taken during writes, and ended at T."`
 
 	copyFlags `group:"Copy"`
 
 	Transactions  string   `group:"Writing" default:"atomic" enum:"atomic,relaxed" help:"Apply the source's transactions as a whole (atomic), or as ordinary writes (relaxed)."`
-	OnDivergence  string   `group:"Writing" default:"stop" enum:"stop,report" help:"Where the target is not what was left there: stop, or report it and go on."`
+	OnDivergence  string   `group:"Writing" default:"stop" enum:"stop,report" help:"If the target differs from what the link wrote: stop, or report it and continue."`
 	UniqueIndexes string   `group:"Writing" default:"relaxed" enum:"relaxed,serialized" help:"Build unique indexes without uniqueness until cutover (relaxed), or write their collections in order (serialized)."`
 	Writers       int      `group:"Writing" default:"16" help:"Number of writers."`
 	BatchOps      int      `group:"Writing" default:"5000" help:"Operations in a batch."`
@@ -100,28 +100,28 @@ type runFlags struct {
 	FlushDocs     int      `group:"Writing" default:"2000" help:"Documents that a writer changes in one transaction."`
 	FlushBytes    cli.Size `group:"Writing" default:"8MiB" help:"Bytes that a writer sends in one transaction."`
 	//nolint:lll // A tag cannot be broken.
-	CoalesceWindow     int           `group:"Writing" default:"10000" help:"Operations in one transaction where several change one document."`
-	Delay              time.Duration `group:"Writing" default:"0s" help:"Stay this far behind the source."`
-	CheckpointInterval time.Duration `group:"Writing" default:"100ms" help:"Least time between two checkpoints."`
+	CoalesceWindow     int           `group:"Writing" default:"10000" help:"Operations in one transaction, if several change the same document."`
+	Delay              time.Duration `group:"Writing" default:"0s" help:"Lag the source by this much, on purpose."`
+	CheckpointInterval time.Duration `group:"Writing" default:"100ms" help:"Minimum time between two checkpoints."`
 
-	ReadConcern    string        `group:"Reading" default:"majority" enum:"majority,local" help:"Let the source hold back what is not committed (majority), or do it here (local)."`
-	ReadPreference string        `group:"Reading" default:"auto" enum:"auto,primary,primaryPreferred,secondary,secondaryPreferred,nearest" help:"Which member to read from. auto: as the connection string says, else the nearest."`
-	ReadTags       []tags        `group:"Reading" sep:"none" placeholder:"K=V,…" help:"Read from members with these tags. Given again: the next best."`
+	ReadConcern    string        `group:"Reading" default:"majority" enum:"majority,local" help:"Who withholds entries that are not majority-committed: the source (majority), or this process (local)."`
+	ReadPreference string        `group:"Reading" default:"auto" enum:"auto,primary,primaryPreferred,secondary,secondaryPreferred,nearest" help:"Which member to read from. auto: as the connection string says, otherwise the nearest."`
+	ReadTags       []tags        `group:"Reading" sep:"none" placeholder:"K=V,…" help:"Read from members with these tags. Repeat the flag for fallbacks."`
 	SyncSource     string        `group:"Reading" placeholder:"HOST:PORT" help:"Read from this member and no other."`
-	MaxLag         time.Duration `group:"Reading" default:"30s" help:"How far behind the primary a member may be to be read from."`
-	Await          time.Duration `group:"Reading" default:"5s" help:"How long a member waits for new entries before it answers with none."`
+	MaxLag         time.Duration `group:"Reading" default:"30s" help:"How far a member that is read from may lag the primary."`
+	Await          time.Duration `group:"Reading" default:"5s" help:"How long a member waits for new entries before it returns an empty reply."`
 
-	BufferBytes cli.Size `group:"Limits" default:"256MiB" help:"Budget for what was read and is not applied yet."`
-	SpillDir    string   `group:"Limits" placeholder:"DIR" help:"Where large open transactions go. Default: the folder for temporary files."`
+	BufferBytes cli.Size `group:"Limits" default:"256MiB" help:"Memory limit for what was read and is not applied yet."`
+	SpillDir    string   `group:"Limits" placeholder:"DIR" help:"Directory for large open transactions. Default: the directory for temporary files."`
 
-	Feedback       string `group:"Feedback" default:"auto" enum:"auto,member,document,none" help:"How to tell the source how far the link is. auto: as a member, if there is one for this link (replicator member add)."`
+	Feedback       string `group:"Feedback" default:"auto" enum:"auto,member,document,none" help:"How to report the link's position to the source. auto: as a member, if there is one for this link (replicator member add)."`
 	FeedbackMember int    `group:"Feedback" default:"-1" placeholder:"ID" help:"_id of the member to report as."`
 
-	DrainTimeout time.Duration `group:"Running" default:"1m" help:"After a signal, how long to go on with what was read already."`
-	Listen       string        `group:"Running" placeholder:"HOST:PORT" help:"Serve /status, /healthz and /metrics there."`
+	DrainTimeout time.Duration `group:"Running" default:"1m" help:"After a signal, how long to continue applying what was read."`
+	Listen       string        `group:"Running" placeholder:"HOST:PORT" help:"Serve /status, /healthz and /metrics on this address."`
 	LogFormat    string        `group:"Running" default:"auto" enum:"auto,text,json" help:"auto: text on a terminal, JSON otherwise."`
-	Progress     string        `group:"Running" default:"auto" enum:"auto,terminal,lines,json,none" help:"How the progress of a copy is shown. auto: in place on a terminal, in lines otherwise."`
-	LogLevel     string        `group:"Running" default:"info" enum:"debug,info,warn,error" help:"Least level to log."`
+	Progress     string        `group:"Running" default:"auto" enum:"auto,terminal,lines,json,none" help:"How to show the progress of a copy. auto: in place on a terminal, in lines otherwise."`
+	LogLevel     string        `group:"Running" default:"info" enum:"debug,info,warn,error" help:"Minimum level to log."`
 }
 
 // plan is a checked set of runFlags.

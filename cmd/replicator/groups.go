@@ -4,13 +4,13 @@ import "github.com/alecthomas/kong"
 
 // groups are the sections of run's flags in the help.
 var groups = []kong.Group{
-	{Key: "Where", Title: "Where:"},
+	{Key: "Where", Title: "Connections:"},
 	{Key: "What", Title: "What is mirrored:"},
 	{Key: "Start", Title: "Where a new link starts:"},
-	{Key: "Copy", Title: "Copying what the source has:"},
+	{Key: "Copy", Title: "Initial sync:"},
 	{Key: "Writing", Title: "Writing to the target:"},
 	{Key: "Reading", Title: "Reading from the source:"},
 	{Key: "Limits", Title: "Limits:"},
-	{Key: "Feedback", Title: "Telling the source:"},
+	{Key: "Feedback", Title: "Reporting to the source:"},
 	{Key: "Running", Title: "Running:"},
 }

@@ -12,12 +12,12 @@ import (
 
 // commands are those of the command line.
 type commands struct {
-	Run      runCommand         `cmd:"" help:"Mirror a replica set into another one: the target follows the source's oplog."`
-	Resync   resyncCommand      `cmd:"" help:"Copy one collection of a link again, while the rest of it goes on."`
-	Throttle throttleCommand    `cmd:"" help:"Change how fast a link copies, while it does, or show what is wished."`
-	Links    linksCommand       `cmd:"" help:"List the links of a target, with how far they are."`
-	Oplog    oplogCommand       `cmd:"" help:"Print or follow an oplog, of a server or in a BSON file."`
-	Member   memberCommand      `cmd:"" help:"Give the mirror a place in the source's configuration, so that write concerns can wait for it."`
+	Run      runCommand         `cmd:"" help:"Mirror a replica set into another one by applying the source's oplog."`
+	Resync   resyncCommand      `cmd:"" help:"Copy one collection of a link again, while the rest continues."`
+	Throttle throttleCommand    `cmd:"" help:"Limit how fast a running link copies, or show the limits."`
+	Links    linksCommand       `cmd:"" help:"List the links of a target, with their positions."`
+	Oplog    oplogCommand       `cmd:"" help:"Print or follow an oplog, of a server or from a BSON file."`
+	Member   memberCommand      `cmd:"" help:"Add or remove the mirror as a member of the source's configuration, so that write concerns can wait for it."`
 	Version  cli.VersionCommand `cmd:"" help:"Print the version."`
 }
 

@@ -14,15 +14,15 @@ import (
 )
 
 type memberCommand struct {
-	Add    memberAddCommand    `cmd:"" help:"Add a member that stands for the mirror: hidden, without vote, priority and indexes."`
-	Remove memberRemoveCommand `cmd:"" help:"Remove such a member, and write concerns that only it could satisfy."`
+	Add    memberAddCommand    `cmd:"" help:"Add a member that represents the mirror: hidden, without vote, priority and indexes."`
+	Remove memberRemoveCommand `cmd:"" help:"Remove such a member, and the write concerns that only it could satisfy."`
 }
 
 // memberFlags are those that both commands have.
 type memberFlags struct {
 	sourceFlags
-	Host  string `placeholder:"NAME:PORT" help:"The member's address. Nobody needs to listen there."`
-	Apply bool   `help:"Reconfigure the set. Without it the new configuration is only printed."`
+	Host  string `placeholder:"NAME:PORT" help:"The member's address. Nothing has to listen there."`
+	Apply bool   `help:"Reconfigure the set. Otherwise the new configuration is only printed."`
 }
 
 type memberAddCommand struct {

@@ -12,17 +12,17 @@ import (
 )
 
 type oplogCommand struct {
-	File string `arg:"" optional:"" help:"A file of entries, as mongodump writes them. Without it the source is read."`
+	File string `arg:"" optional:"" help:"A file of entries, as written by mongodump. Default: read the source."`
 
 	sourceFlags
 	Host   string   `placeholder:"HOST:PORT" help:"Read this member. Default: the primary."`
-	Follow bool     `short:"f" help:"Go on with new entries. Without --since it begins with the newest."`
-	JSON   bool     `name:"json" help:"Print entries whole and as they are, a line of canonical extended JSON for each. Without it long ones are cut."`
-	Ns     []string `sep:"none" placeholder:"PATTERN" help:"Only of these namespaces: shop, shop.orders, shop.log*, /regexp/."`
-	Op     []string `placeholder:"i,u,d,c,n" help:"Only of these kinds: inserts, updates, deletes, commands, no-ops."`
-	Since  moment   `placeholder:"T" help:"Not before: unix seconds, SECONDS,INCREMENT or RFC 3339."`
-	Until  moment   `placeholder:"T" help:"Not after."`
-	Limit  int      `placeholder:"N" help:"End after so many entries."`
+	Follow bool     `short:"f" help:"Continue with new entries. Without --since, begin with the newest."`
+	JSON   bool     `name:"json" help:"Print whole entries, one line of canonical extended JSON each. Otherwise long ones are truncated."`
+	Ns     []string `sep:"none" placeholder:"PATTERN" help:"Only these namespaces: shop, shop.orders, shop.log*, /regexp/."`
+	Op     []string `placeholder:"i,u,d,c,n" help:"Only these kinds: inserts, updates, deletes, commands, no-ops."`
+	Since  moment   `placeholder:"T" help:"Not before T: unix seconds, SECONDS,INCREMENT or RFC 3339."`
+	Until  moment   `placeholder:"T" help:"Not after T."`
+	Limit  int      `placeholder:"N" help:"Stop after N entries."`
 }
 
 // errEnough ends reading: what was wanted is printed.

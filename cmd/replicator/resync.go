@@ -17,7 +17,7 @@ import (
 type resyncCommand struct {
 	linkFlags
 	Namespace string `placeholder:"DB.COLLECTION" help:"The collection, by the source's name."`
-	NoWait    bool   `help:"Do not wait for what becomes of it."`
+	NoWait    bool   `help:"Do not wait for the result."`
 }
 
 // resyncTexts say what a state means.
@@ -80,7 +80,7 @@ func resyncError(err error) error {
 // leftError marks that of a collection that is still to be copied, or is being, when
 // the command was stopped.
 func leftError(err error) error {
-	return &cli.Error{Err: err, Code: cli.ExitUnexpected, Hint: "The wish stays, and the link goes on with it; the same command again shows how far it is."}
+	return &cli.Error{Err: err, Code: cli.ExitUnexpected, Hint: "The request stays, and the link continues with it; the same command again shows its progress."}
 }
 
 // wishReader reads what is wished of a link, and the link: a *checkpoint.Store.
@@ -146,7 +146,7 @@ func (w *resyncWatch) look(ctx context.Context) (over bool, err error) {
 	}
 	wish, ok := resyncOf(&wishes, string(w.ns))
 	if !ok {
-		return true, resyncError(fmt.Errorf("copy %s again: somebody has taken the wish away", w.ns))
+		return true, resyncError(fmt.Errorf("copy %s again: somebody has removed the request", w.ns))
 	}
 	if news := wish.Why != w.why && time.Since(w.told) >= resyncTell; wish.State != w.state || news {
 		w.state, w.why, w.told = wish.State, wish.Why, time.Now()
@@ -198,7 +198,7 @@ func (w *resyncWatch) waits(ctx context.Context, wish string) error {
 		w.applied, w.term, w.moved, w.said = state.Applied, state.Term, time.Now(), false
 	case !w.said && time.Since(w.moved) >= nobodyRuns:
 		w.said = true
-		w.out.Complain("Link %s has not moved for %s: if nobody runs it, this takes effect once replicator run does. The wish stays, whether this waits for it or not.",
+		w.out.Complain("Link %s has not moved for %s: if no process runs it, this takes effect once replicator run does. The request stays, whether this command waits for it or not.",
 			w.link, nobodyRuns)
 	}
 	return nil

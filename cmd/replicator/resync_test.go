@@ -90,7 +90,7 @@ func TestResyncWatch(t *testing.T) {
 		},
 		"nobody runs it, then somebody does": {
 			[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: 90 * time.Second, state: checkpoint.ResyncDone, applied: 2}},
-			"shop.a asked for\n! Link l has not moved for 20s: if nobody runs it\nshop.a is the same as the source's again\n", "", 90 * time.Second,
+			"shop.a asked for\n! Link l has not moved for 20s: if no process runs it\nshop.a is the same as the source's again\n", "", 90 * time.Second,
 		},
 		"an idle source": {
 			[]act{{state: checkpoint.ResyncCopying, applied: 1}, {at: 10 * time.Second, state: checkpoint.ResyncCopying, applied: 2}, {at: 20 * time.Second, state: checkpoint.ResyncCopying, applied: 3}, {at: 30 * time.Second, state: checkpoint.ResyncDone, applied: 4}},
@@ -100,11 +100,11 @@ func TestResyncWatch(t *testing.T) {
 			[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: time.Second, state: checkpoint.ResyncAsked, applied: 1, err: stepDown}, {at: 4 * time.Second, state: checkpoint.ResyncDone, applied: 2}},
 			"shop.a asked for\n! The target cannot be asked: not primary\nshop.a is the same as the source's again\n", "", 4 * time.Second,
 		},
-		"a lost connection":       {[]act{{state: checkpoint.ResyncAsked, applied: 1, err: &call.LostError{Host: "a", Err: errors.New("reset")}}, {at: time.Second, state: checkpoint.ResyncDone, applied: 1}}, "! The target cannot be asked\nshop.a is the same as the source's again\n", "", time.Second},
-		"not allowed":             {[]act{{state: checkpoint.ResyncAsked, applied: 1, err: &servererr.Error{Code: servererr.Unauthorized, Message: "not authorized"}}}, "", "not authorized", 0},
-		"the wish is gone":        {[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: time.Second, state: "", applied: 1}}, "shop.a asked for\n", "taken the wish away", time.Second},
-		"the link is gone":        {[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: time.Second, state: checkpoint.ResyncAsked, applied: 1, gone: true}}, "shop.a asked for\n", "the link l was removed", time.Second},
-		"stopped, the wish stays": {[]act{{state: checkpoint.ResyncAsked, applied: 1}}, "shop.a asked for\n! Link l has not moved\n", "stopped waiting for shop.a to be copied again, which is not begun yet", 100 * time.Second},
+		"a lost connection":          {[]act{{state: checkpoint.ResyncAsked, applied: 1, err: &call.LostError{Host: "a", Err: errors.New("reset")}}, {at: time.Second, state: checkpoint.ResyncDone, applied: 1}}, "! The target cannot be asked\nshop.a is the same as the source's again\n", "", time.Second},
+		"not allowed":                {[]act{{state: checkpoint.ResyncAsked, applied: 1, err: &servererr.Error{Code: servererr.Unauthorized, Message: "not authorized"}}}, "", "not authorized", 0},
+		"the request is gone":        {[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: time.Second, state: "", applied: 1}}, "shop.a asked for\n", "removed the request", time.Second},
+		"the link is gone":           {[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: time.Second, state: checkpoint.ResyncAsked, applied: 1, gone: true}}, "shop.a asked for\n", "the link l was removed", time.Second},
+		"stopped, the request stays": {[]act{{state: checkpoint.ResyncAsked, applied: 1}}, "shop.a asked for\n! Link l has not moved\n", "stopped waiting for shop.a to be copied again, which is not begun yet", 100 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

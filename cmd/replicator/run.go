@@ -17,19 +17,19 @@ import (
 )
 
 type runCommand struct {
-	Config      configFile `placeholder:"FILE" help:"YAML file of settings: lines NAME: VALUE, with the names of these flags."`
-	PrintConfig bool       `help:"Print the settings as they are, with where each is from, and end."`
-	Check       bool       `help:"Only make the startup checks, a line for each, and end."`
+	Config      configFile `placeholder:"FILE" help:"YAML settings file: lines NAME: VALUE, with the names of these flags."`
+	PrintConfig bool       `help:"Print the effective settings and the source of each, and exit."`
+	Check       bool       `help:"Make the startup checks, print a line for each, and exit."`
 
 	runFlags
 }
 
 // Help is what run --help says before the flags.
 func (*runCommand) Help() string {
-	return "Every flag can also be a variable of the environment (REPLICATOR_BUFFER_BYTES for --buffer-bytes), " +
-		"or a line of a YAML file (buffer-bytes: 1GiB, see --config). The first of flag, environment and file counts, then the default. " +
-		"Keep passwords out of the command line: everybody on the machine can see it. More is in docs/configuration.md.\n\n" +
-		"The first SIGTERM or SIGINT drains, the second stops; neither loses anything."
+	return "Every flag can also be set by an environment variable (REPLICATOR_BUFFER_BYTES for --buffer-bytes) " +
+		"or a line of a YAML file (buffer-bytes: 1GiB, see --config). A flag overrides the environment, and that the file. " +
+		"Keep passwords out of the command line: every user of the machine can read it. See docs/configuration.md.\n\n" +
+		"The first SIGTERM or SIGINT drains, the second stops at once; neither loses anything."
 }
 
 // Run mirrors the source into the target, until it is told to end or cannot go on.

@@ -16,8 +16,8 @@ import (
 type targetFlags struct {
 	Target           string        `placeholder:"URI" help:"The target: connection string of a replica set."`
 	TargetLogin      loginFlags    `embed:"" prefix:"target-"`
-	MetadataDB       string        `name:"metadata-db" default:"replicator" help:"Database of the target for the links' own documents."`
-	SelectionTimeout time.Duration `default:"30s" help:"How long to wait for a server that can be asked."`
+	MetadataDB       string        `name:"metadata-db" default:"replicator" help:"Database of the target for the links' metadata."`
+	SelectionTimeout time.Duration `default:"30s" help:"How long to wait for a suitable server."`
 }
 
 // linkFlags say which link is meant.

@@ -14,9 +14,9 @@ import (
 // for: those of run say what a link is started with, these what is to change.
 type throttleCommand struct {
 	linkFlags
-	MaxBytesPerSecond string `settings:"no" placeholder:"SIZE" help:"Copy no faster. 0: no limit."`
+	MaxBytesPerSecond string `settings:"no" placeholder:"SIZE" help:"Limit of the copy. 0: no limit."`
 	MaxOpsPerSecond   string `settings:"no" placeholder:"N" help:"The same, in documents."`
-	Default           bool   `help:"Forget what was wished: the link keeps to what it was started with."`
+	Default           bool   `help:"Remove these limits: the link uses those that run was started with."`
 }
 
 // Run changes how fast a link may copy, or says what is wished.
@@ -26,7 +26,7 @@ func (c *throttleCommand) Run(ctx context.Context, out cli.Output) error {
 	change := c.MaxBytesPerSecond != "" || c.MaxOpsPerSecond != ""
 	var both error
 	if c.Default && change {
-		both = errors.New("--default removes the limits that are wished: give it alone")
+		both = errors.New("--default removes the limits: use it alone")
 	}
 	store, _, release, err := c.openLink(ctx, faultBytes, faultOps, both)
 	if err != nil {
