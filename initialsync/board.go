@@ -151,6 +151,15 @@ func (b *board) moved(r *checkpoint.CopyRange, docs, bytes int64) {
 	}
 }
 
+// discarded says that what was copied of a range is gone from the target. It was work
+// all the same: the metrics, and the rate, count it.
+func (b *board) discarded(coll *collection, r *checkpoint.CopyRange) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	coll.docs -= r.Docs
+	coll.bytes -= r.Bytes
+}
+
 // creating says that a collection is being created, or not any more.
 func (b *board) creating(coll *collection, on bool) {
 	b.mu.Lock()

@@ -53,6 +53,7 @@ func (c *Copier) copyRange(ctx context.Context, l lane, p part) error {
 			if err := c.makeAgain(ctx, coll); err != nil {
 				return fmt.Errorf("make %s for %s again: %w", coll.to, coll.doc.NS, err)
 			}
+			c.board.discarded(coll, &r)
 			c.cfg.Observer.Tell(CopiedAnew{NS: coll.doc.NS, Docs: r.Docs})
 			r.At, r.Docs, r.Bytes = nil, 0, 0
 		}

@@ -60,9 +60,10 @@ func TestResume(t *testing.T) {
 		{Workers: 1, IndexWorkers: 1},
 		{Workers: 3, IndexWorkers: 2},
 		{Workers: 3, IndexWorkers: 2, IndexesFirst: true},
+		{Workers: 2, IndexWorkers: 2, NoHoles: true},
 	} {
 		for _, late := range []bool{false, true} {
-			t.Run(fmt.Sprintf("workers=%d first=%t late=%t", cfg.Workers, cfg.IndexesFirst, late), func(t *testing.T) {
+			t.Run(fmt.Sprintf("workers=%d first=%t whole=%t late=%t", cfg.Workers, cfg.IndexesFirst, cfg.NoHoles, late), func(t *testing.T) {
 				t.Parallel()
 				want, calls := copyWhole(t, cfg, 4)
 				if calls < 50 {

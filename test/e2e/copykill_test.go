@@ -278,23 +278,24 @@ func (k *killed) count(t *testing.T, docs int, all []*process) {
 	// be met at both places. That is done twice.
 	const rewritten = 2
 	onTheirWay := (len(all) - 1) * killWorkers * killFlush
-	var noted, sent, replaced int
+	var noted, sent, replaced, discarded int
 	for _, p := range all {
 		noted += p.noted(t)
 		sent += p.sent
 		replaced += p.replaced
+		discarded += p.discarded
 		if t.Failed() {
 			t.Logf("%d of %d documents were sent, %d noted, %d replaced", p.sent, docs, p.noted(t), p.replaced)
 		}
 	}
-	if noted > docs+rewritten || noted < docs-rewritten-onTheirWay {
-		t.Errorf("of %d documents %d are noted as copied", docs, noted)
+	if noted-discarded > docs+rewritten || noted-discarded < docs-rewritten-onTheirWay {
+		t.Errorf("of %d documents %d are noted as copied, of which %d were discarded", docs, noted, discarded)
 	}
 	if replaced > onTheirWay+rewritten*killFlush {
 		t.Errorf("%d documents were replaced", replaced)
 	}
-	if sent > docs+rewritten+onTheirWay+replaced {
-		t.Errorf("of %d documents %d were sent, %d of them to replace others", docs, sent, replaced)
+	if sent > docs+rewritten+onTheirWay+replaced+discarded {
+		t.Errorf("of %d documents %d were sent, %d of them to replace others, %d to be discarded", docs, sent, replaced, discarded)
 	}
 }
 
@@ -326,11 +327,12 @@ type process struct {
 
 	mu sync.Mutex // guards the rest
 	// commands were sent, with sent documents of the copy, as long as that goes on;
-	// replaced were told of as such.
-	commands, sent, replaced int
-	copying                  bool
-	killedAt                 string
-	err                      error
+	// replaced were told of as such, and discarded as of a capped collection that was
+	// copied anew.
+	commands, sent, replaced, discarded int
+	copying                             bool
+	killedAt                            string
+	err                                 error
 }
 
 func newProcess(at point) *process {
@@ -358,6 +360,8 @@ func (p *process) told(e event.Event) {
 		p.copying = e.Step != initialsync.StepDone
 	case clone.Replaced:
 		p.replaced += e.Docs
+	case initialsync.CopiedAnew:
+		p.discarded += int(e.Docs)
 	case pipeline.Consistent:
 		close(p.consistent)
 	}
@@ -420,7 +424,9 @@ func (p *process) call(ctx context.Context, to call.Caller, side string, cmd cal
 func (p *process) wait(ctx context.Context) (bson.Raw, error) {
 	select {
 	case <-p.gone:
-		return nil, &call.LostError{Err: errDead}
+		// It says nothing of what became of what it sent: for that a process that lives
+		// would wait for half a minute.
+		return nil, &call.LostError{Err: errDead, Refused: true}
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
