@@ -16,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/bench/ends"
 	"github.com/oplogrep/replicator/bench/workload"
 	"github.com/oplogrep/replicator/internal/compare"
+	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -192,6 +193,34 @@ func TestProbe(t *testing.T) {
 	c.Close(t.Context())
 	if err := Probe(t.Context(), c, c, time.Millisecond, func(_, _, _ time.Time) {}); err == nil || !strings.Contains(err.Error(), "probe") {
 		t.Errorf("a client that was closed: %v", err)
+	}
+}
+
+// TestProbeMajority: a probe is acknowledged by a majority, and looked for from then on.
+func TestProbeMajority(t *testing.T) {
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3, ElectionTimeout: time.Hour, TTLInterval: -1})
+	if err := set.AwaitSynced(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Connect(t.Context(), set.URI())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(t.Context())
+	set.Cut(0, 1)
+	set.Cut(0, 2)
+	const alone = 300 * time.Millisecond
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var healed atomic.Bool
+	time.AfterFunc(alone, func() { healed.Store(true); set.HealAll() })
+	err = Probe(ctx, c, c, time.Millisecond, func(sent, acked, _ time.Time) {
+		if !healed.Load() || acked.Sub(sent) < alone/2 {
+			t.Errorf("acknowledged after %s, without a majority", acked.Sub(sent))
+		}
+		cancel(nil)
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
 const (
@@ -17,13 +19,15 @@ const (
 	ProbeCollection = "probes"
 )
 
-// Probe writes a document to source every interval until ctx is done, and looks for
-// it in target without a pause. It tells seen of each: when its write was sent and
-// acknowledged, and when it was first read from the target. One that comes later than
-// the next is due delays that. It returns nil when ctx is done; a probe that has not
-// come until then is not told of.
+// Probe writes a document to source every interval until ctx is done, with write concern
+// majority: what a majority does not have no link applies. From the acknowledgement on it
+// looks for it in target without a pause. It tells seen of each: when its write was sent
+// and acknowledged, and when it was first read from the target. One that comes later than
+// the next is due delays that. It returns nil when ctx is done; a probe that has not come
+// until then is not told of.
 func Probe(ctx context.Context, source, target *Client, every time.Duration, seen func(sent, acked, seen time.Time)) error {
-	from := source.client.Database(ProbeDB).Collection(ProbeCollection)
+	from := source.client.Database(ProbeDB).Collection(ProbeCollection,
+		options.Collection().SetWriteConcern(writeconcern.Majority()))
 	to := target.client.Database(ProbeDB).Collection(ProbeCollection)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
