@@ -95,7 +95,7 @@ func newApplying(c Config, t *target) (*contender, error) {
 		return nil, err
 	}
 	run := newRun("apply", c)
-	run.Target, run.Ops, run.Bytes = t.shown(), int64(memory.Ops), memory.Bytes
+	run.Target, run.Ops, run.Bytes = t.Is, int64(memory.Ops), memory.Bytes
 	r := &contender{run: run}
 	r.prepare = func(ctx context.Context, round int) (func(context.Context) error, error) {
 		var a *applier.Applier

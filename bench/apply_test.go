@@ -101,7 +101,7 @@ func TestApplyToNull(t *testing.T) {
 	}
 	f := runFigures{run, "apply/small-inserts/null/writers=4/ops=1000"}
 	f.check(t, "apply", 1000, 3)
-	if run.Target != nullEnd || run.Source != "" || run.Settings["writers"] != 4 || run.Settings["size"] != 200 {
+	if run.Ends() != "→ null" || run.Settings["writers"] != 4 || run.Settings["size"] != 200 {
 		t.Errorf("from %q to %q with %v", run.Source, run.Target, run.Settings)
 	}
 	if run.Profile == nil {
@@ -119,8 +119,8 @@ func TestBeside(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range []runFigures{
-		{apply, "apply/updates/embedded/ops=300/documents=300"},
-		{ceiling, "ceiling/updates/embedded/ops=300/documents=300"},
+		{apply, "apply/updates/set/ops=300/documents=300"},
+		{ceiling, "ceiling/updates/set/ops=300/documents=300"},
 	} {
 		f.check(t, f.Kind, 300, 2)
 	}
@@ -172,7 +172,7 @@ func TestRefuseOverwrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if run.Target != embeddedEnd {
+	if run.Target != oneEmbedded {
 		t.Errorf("the target is shown as %q, though it plays a version only", run.Target)
 	}
 	left, err := end.Existing(t.Context(), []string{workload.Database, ends.MetaDB})

@@ -23,16 +23,32 @@ type backlog struct {
 	start, last oplog.OpTime
 	// ops are its operations, bytes the size of their entries.
 	ops, bytes int64
+	// beside tells that a secondary is timed beside the link.
+	beside bool
 }
 
 // CatchUp measures a whole link from its start behind a backlog to its end. With
 // c.Mongod, ends that no connection string names are real servers.
-func CatchUp(ctx context.Context, c Config) (_ *result.Run, err error) {
+func CatchUp(ctx context.Context, c Config) (*result.Run, error) {
+	return catchUp(ctx, c, false)
+}
+
+// CatchUpBeside measures CatchUp, and Secondary on the same backlog. Ends that the secondary
+// is no reference for are a ConfigError, before anything is measured.
+func CatchUpBeside(ctx context.Context, c Config) (ours, secondary *result.Run, err error) {
+	if ours, err = catchUp(ctx, c, true); err != nil {
+		return nil, nil, err
+	}
+	secondary, err = Secondary(ctx, c)
+	return ours, secondary, err
+}
+
+func catchUp(ctx context.Context, c Config, beside bool) (_ *result.Run, err error) {
 	c.setDefaults()
 	if err := errors.Join(c.validate(), setsOnly(c)); err != nil {
 		return nil, fmt.Errorf("measure a catch-up: %w", err)
 	}
-	b := &backlog{cfg: c}
+	b := &backlog{cfg: c, beside: beside}
 	defer b.close()
 	defer func() {
 		err = errors.Join(err, b.tidy(ctx))
@@ -41,7 +57,7 @@ func CatchUp(ctx context.Context, c Config) (_ *result.Run, err error) {
 		return nil, fmt.Errorf("measure a catch-up: %w", err)
 	}
 	run := newRun("catch-up", c)
-	run.Source, run.Target = b.source.shown(), b.target.shown()
+	run.Source, run.Target = b.source.Is, b.target.Is
 	run.Ops, run.Bytes = b.ops, b.bytes
 	run.Notes = append(run.Notes, "timed from the start of the link until the backlog's newest entry is applied; then the target is compared with the source")
 	var all rounds
@@ -78,7 +94,7 @@ func (b *backlog) open(ctx context.Context) error {
 	if b.ops, b.bytes, err = logSize(b.cfg.Workload); err != nil {
 		return err
 	}
-	if b.target, err = openPlace(ctx, b.cfg, b.cfg.Target, targetSeed); err != nil {
+	if b.target, err = openPlace(ctx, b.cfg, b.cfg.Target, targetSeed, 1); err != nil {
 		return fmt.Errorf("the target: %w", err)
 	}
 	if err := b.target.free(ctx, b.cfg.Overwrite, b.collections); err != nil {
@@ -104,16 +120,28 @@ func (b *backlog) play(ctx context.Context) error {
 	}
 	b.source = &place{End: end, close: end.Close}
 	b.start, b.last = ends.First, last
+	return b.comparable()
+}
+
+// comparable returns an error if the secondary that is to be timed too is no reference for
+// the ends.
+func (b *backlog) comparable() error {
+	if !b.beside {
+		return nil
+	}
+	if why := noReference(&b.cfg, b.source.Is, b.target.Is); why != "" {
+		return &ConfigError{errors.New(why)}
+	}
 	return nil
 }
 
 // write writes the backlog to a source as a plain client does.
 func (b *backlog) write(ctx context.Context) error {
 	var err error
-	if b.source, err = openPlace(ctx, b.cfg, b.cfg.Source, sourceSeed); err != nil {
+	if b.source, err = openPlace(ctx, b.cfg, b.cfg.Source, sourceSeed, 1); err != nil {
 		return err
 	}
-	if err := distinct(b.source, b.target); err != nil {
+	if err := errors.Join(distinct(b.source, b.target), b.comparable()); err != nil {
 		return err
 	}
 	if err := b.source.prepare(ctx, b.cfg.Overwrite, b.collections); err != nil {

@@ -34,7 +34,7 @@ func TestCatchUp(t *testing.T) {
 	}
 	r := runFigures{run, "catch-up/small"}
 	r.check(t, "catch-up", 500, 2)
-	if run.Source != embeddedEnd || run.Target != embeddedEnd {
+	if run.Source != oneEmbedded || run.Target != oneEmbedded {
 		t.Errorf("from %q to %q", run.Source, run.Target)
 	}
 	for name, want := range map[string]float64{"writers": 4, "batch": 100, "flush": 50, "namespaces": 2, "size": 250} {
@@ -91,7 +91,7 @@ func TestCatchUpElsewhere(t *testing.T) {
 	}
 	r := runFigures{run, "catch-up/small"}
 	r.check(t, "catch-up", 500, 2)
-	if run.Source != embeddedEnd || run.Target != embeddedEnd {
+	if run.Source != oneEmbedded || run.Target != oneEmbedded {
 		t.Errorf("from %q to %q, though they play a version only", run.Source, run.Target)
 	}
 	// A set has many names.
@@ -129,7 +129,7 @@ func TestSecondary(t *testing.T) {
 	}
 	r := runFigures{run, "secondary/small"}
 	r.check(t, "secondary", 500, 2)
-	if run.Source != embeddedEnd || run.Target != embeddedEnd {
+	if run.Ends() != "embedded 5.0 (2 members) → embedded 5.0 (2 members)" {
 		t.Errorf("from %q to %q", run.Source, run.Target)
 	}
 	if _, err := Secondary(t.Context(), Config{Workload: small(), Mongod: t.TempDir() + "/none"}); err == nil {
@@ -155,12 +155,12 @@ func TestSame(t *testing.T) {
 	}
 	check := func(want string) {
 		t.Helper()
-		for _, embedded := range []bool{true, false} {
+		for _, kind := range []result.EndKind{result.EndEmbedded, result.EndReal} {
 			a, b := *both[0], *both[1]
-			a.Embedded, b.Embedded = embedded, embedded
+			a.Is.Kind, b.Is.Kind = kind, kind
 			err := same(t.Context(), &a, &b, "none", collections)
 			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-				t.Errorf("embedded %t: %v, want %q", embedded, err, want)
+				t.Errorf("%s: %v, want %q", kind, err, want)
 			}
 		}
 	}
@@ -185,18 +185,53 @@ func TestMirror(t *testing.T) {
 	if run.Ops < 400 || run.Settings["rate"] != 400 {
 		t.Errorf("%d operations at %g/s", run.Ops, run.Settings["rate"])
 	}
+	if got := run.Ends(); got != "embedded 5.0 (3 members) → embedded 5.0 (1 member)" {
+		t.Errorf("from %s", got)
+	}
+	if slices.ContainsFunc(run.Notes, func(note string) bool { return strings.Contains(note, "journal") }) {
+		t.Errorf("notes %q", run.Notes)
+	}
 	r := runFigures{run, "mirror/mixed"}
 	r.check(t, "mirror", int(run.Ops), 1)
 	if took := run.Rounds[0]; took < 0.9 {
 		t.Errorf("a second's work took %g s", took)
 	}
-	for name, least := range map[string]int64{acknowledged: 300, commitToApplied: 400, probed: 1} {
+	for name, least := range map[string]int64{acknowledged: 300, commitToApplied: 400, majority: 1, probed: 1} {
 		l := run.Latencies[name]
 		if l.Count < least {
 			t.Errorf("%s: %d of them, want %d or more", name, l.Count, least)
 		}
 		if l.P50 <= 0 || l.P50 > l.P99 || l.P99 > l.Max*1.01 || l.Max > 30 {
 			t.Errorf("%s: %+v", name, l)
+		}
+	}
+}
+
+// A mirror of a set with too few members to commit quickly says so; what a probe's own
+// write takes does not count as the link's.
+func TestMirrorNotes(t *testing.T) {
+	m := &mirror{cfg: Config{Rate: 100}}
+	sent := time.Now()
+	m.seen(sent, sent.Add(100*time.Millisecond), sent.Add(107*time.Millisecond))
+	if own, probes := m.own.Latency(), m.probes.Latency(); own.Max < 0.099 || own.Max > 0.101 || probes.Max < 0.0069 || probes.Max > 0.0071 {
+		t.Errorf("its own %+v, then %+v", own, probes)
+	}
+	for members, want := range map[int]bool{1: true, 2: true, 3: false, 5: false} {
+		run := &result.Run{Source: result.End{Kind: result.EndReal, Version: "5.0.7", Members: members}, Ops: 100, Rounds: []float64{1}}
+		notes := m.notes(run)
+		if got := slices.ContainsFunc(notes, func(note string) bool {
+			return strings.Contains(note, "the source is "+run.Source.String()+":") && strings.Contains(note, "journal")
+		}); got != want {
+			t.Errorf("%d members: %q", members, notes)
+		}
+	}
+}
+
+// TestCacheGB: a server's cache follows the machine, two of them in what one would take.
+func TestCacheGB(t *testing.T) {
+	for memory, want := range map[int64]float64{0: 0, 1 << 30: 0.25, 9 << 30: 2, 25 << 30: 6} {
+		if got := cacheGB(memory); got != want {
+			t.Errorf("of %d bytes %g GiB, want %g", memory, got, want)
 		}
 	}
 }

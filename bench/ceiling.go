@@ -34,7 +34,7 @@ func newCeiling(c Config, t *target) (*contender, error) {
 	run := newRun("ceiling", c)
 	delete(run.Settings, "flush")
 	run.Settings["batch"] = float64(c.CeilingBatch)
-	run.Target, run.Ops, run.Bytes = t.shown(), int64(work.Ops), work.Bytes
+	run.Target, run.Ops, run.Bytes = t.Is, int64(work.Ops), work.Bytes
 	r := &contender{run: run}
 	r.prepare = func(ctx context.Context, _ int) (func(context.Context) error, error) {
 		client, err := t.driver(ctx)

@@ -73,7 +73,7 @@ func (p *copying) newRun(who string) *result.Run {
 	delete(run.Settings, "flush")
 	run.Name += "/" + who
 	run.Settings["writers"] = float64(p.cfg.CloneWorkers)
-	run.Source, run.Target = p.source.shown(), p.target.shown()
+	run.Source, run.Target = p.source.Is, p.target.Is
 	run.Ops, run.Bytes = sum(p.docs), sum(p.bytes)
 	return run
 }
@@ -96,7 +96,7 @@ func (p *copying) open(ctx context.Context) error {
 	if sum(p.docs) == 0 {
 		return &ConfigError{errors.New("the workload begins with no documents")}
 	}
-	if p.source, p.target, err = openBoth(ctx, p.cfg, p.collections); err != nil {
+	if p.source, p.target, err = openBoth(ctx, p.cfg, 1, p.collections); err != nil {
 		return err
 	}
 	if err := p.source.prepare(ctx, p.cfg.Overwrite, p.collections); err != nil {

@@ -98,9 +98,12 @@ func (c *Config) validate() error {
 // as it is by default or in the preset; how many operations it has is a setting, too.
 func nameAfter(run *result.Run, c Config) {
 	parts := []string{run.Kind, cmp.Or(c.Workload.Name, "unnamed")}
-	for _, end := range []string{run.Source, run.Target} {
-		if end != "" {
-			parts = append(parts, end)
+	for _, end := range []result.End{run.Source, run.Target} {
+		switch {
+		case end.Set(): // which one is the run's Source and Target to say
+			parts = append(parts, "set")
+		case end.Kind != "":
+			parts = append(parts, string(end.Kind))
 		}
 	}
 	usual := Config{Workload: c.Workload}

@@ -48,7 +48,7 @@ func TestClone(t *testing.T) {
 	}
 	for _, run := range []*runFigures{{ours, "clone/copy/a link's copy"}, {bare, "clone/copy/bare loops"}} {
 		run.check(t, "clone", docs, 2)
-		if run.Source != embeddedEnd || run.Target != embeddedEnd {
+		if run.Source != oneEmbedded || run.Target != oneEmbedded {
 			t.Errorf("%s: from %q to %q", run.name, run.Source, run.Target)
 		}
 		if got := run.Settings["writers"]; got != 4 {

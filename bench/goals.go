@@ -2,7 +2,9 @@ package bench
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/oplogrep/replicator/bench/result"
 )
@@ -20,7 +22,7 @@ const (
 	leastCatchUp    = 1         // of a secondary
 	mostSpread      = 1.15      // the dearest of several costs to the cheapest
 	mostGrowth      = 32        // MiB, for four times the backlog
-	mostBehind      = 20        // ms behind the acknowledgement, p99
+	mostBehind      = 20        // ms after the acknowledgement by a majority, p99
 )
 
 // least adds a goal that wants a figure to be at least so much.
@@ -37,14 +39,45 @@ func (s *suite) most(name, want, unit string, measured, most float64, embedded b
 	})
 }
 
-// leastRatio adds a goal about how much faster a is than b. A ratio of an embedded set
-// and a real server says nothing, and is not given.
+// leastRatio adds a goal about how much faster a is than b. Of ends that are no measure
+// of each other no ratio is given: the goal says why.
 func (s *suite) leastRatio(name, want string, a, b *result.Run, least float64) {
-	if x, y := embedded(a), embedded(b); x != y {
-		s.skip(name, want, fmt.Sprintf("no ratio of embedded and real ends: %s (%s to %s), %s (%s to %s)", a.Name, a.Source, a.Target, b.Name, b.Source, b.Target))
+	if why := noRatio(a, b); why != "" {
+		s.skip(name, want, why)
 		return
 	}
-	s.least(name, want, "×", ratio(a, b), least, embedded(a, b))
+	s.least(name, want, "×", ratio(a, b), least, result.OnEmbedded(a, b))
+}
+
+// noRatio says why figures of the runs are not held against each other; empty if they
+// are. Embedded sets are no measure of real servers, nor is one version of another.
+func noRatio(runs ...*result.Run) string {
+	what := ""
+	other := func(r *result.Run) bool { return !maps.Equal(versions(r), versions(runs[0])) }
+	switch {
+	case result.Mixed(runs...):
+		what = "embedded and real ends"
+	case slices.ContainsFunc(runs, other):
+		what = "servers of different versions"
+	default:
+		return ""
+	}
+	list := make([]string, 0, len(runs))
+	for _, r := range runs {
+		list = append(list, fmt.Sprintf("%s (%s)", r.Name, r.Ends()))
+	}
+	return "no ratio of " + what + ": " + strings.Join(list, ", ")
+}
+
+// versions are those of a run's sets.
+func versions(r *result.Run) map[string]bool {
+	found := map[string]bool{}
+	for _, end := range []result.End{r.Source, r.Target} {
+		if end.Set() {
+			found[end.Version] = true
+		}
+	}
+	return found
 }
 
 // skip adds a goal that was not measured.
@@ -91,15 +124,3 @@ func spread(runs []*result.Run) float64 {
 	}
 	return most / least
 }
-
-func embedded(runs ...*result.Run) bool {
-	for _, r := range runs {
-		if r.Source == embeddedEnd || r.Target == embeddedEnd {
-			return true
-		}
-	}
-	return false
-}
-
-// embeddedEnd is what Run.Source and Run.Target say of an embedded set.
-const embeddedEnd = "embedded"

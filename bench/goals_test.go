@@ -1,10 +1,12 @@
 package bench
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"testing"
 
+	"github.com/oplogrep/replicator/bench/ends"
 	"github.com/oplogrep/replicator/bench/result"
 )
 
@@ -47,26 +49,99 @@ func TestRatios(t *testing.T) {
 	}
 }
 
-// TestNoMixedRatios: an embedded set and a real server are not compared.
+// TestNoMixedRatios: an embedded set and a real server are not compared, nor are servers
+// of two versions; what may be compared has the ends said of embedded sets.
 func TestNoMixedRatios(t *testing.T) {
-	run := func(source, target string) *result.Run {
+	server, newer := result.End{Kind: result.EndReal, Version: "5.0.7", Members: 3}, result.End{Kind: result.EndReal, Version: "8.0.4", Members: 3}
+	one, null, none := oneEmbedded, result.End{Kind: result.EndNull}, result.End{}
+	run := func(source, target result.End) *result.Run {
 		return &result.Run{Name: "r", Source: source, Target: target, Ops: 100, Rounds: []float64{1}}
 	}
+	const mixed, versions = "no ratio of embedded and real ends: r (", "no ratio of servers of different versions: r ("
 	for _, tc := range []struct {
-		a, b  *result.Run
-		mixed bool
+		a, b *result.Run
+		why  string
 	}{
-		{run("5.0.7", "5.0.7"), run("5.0.7", "5.0.7"), false},
-		{run(embeddedEnd, embeddedEnd), run(embeddedEnd, embeddedEnd), false},
-		{run("5.0.7", "5.0.7"), run(embeddedEnd, embeddedEnd), true},
-		{run("5.0.7", embeddedEnd), run("5.0.7", "5.0.7"), true},
+		{run(server, server), run(server, server), ""},
+		{run(none, server), run(none, server), ""},
+		{run(none, null), run(none, null), ""},
+		{run(one, one), run(one, one), ""},
+		{run(server, newer), run(server, newer), ""}, // both go from the one to the other
+		{run(server, server), run(one, one), mixed},
+		{run(one, one), run(server, server), mixed},
+		{run(server, one), run(server, server), mixed},
+		{run(one, server), run(one, server), mixed},
+		{run(server, newer), run(newer, newer), versions},
+		{run(server, server), run(newer, newer), versions},
 	} {
 		var report result.Report
 		s := &suite{report: &report}
 		s.leastRatio("a / b", "faster", tc.a, tc.b, 1)
-		if g := report.Goals[0]; (g.Skipped != "") != tc.mixed || g.Embedded != (!tc.mixed && embedded(tc.a)) {
-			t.Errorf("%s to %s beside %s to %s: %+v", tc.a.Source, tc.a.Target, tc.b.Source, tc.b.Target, g)
+		g := report.Goals[0]
+		if (g.Skipped == "") != (tc.why == "") || !strings.HasPrefix(g.Skipped, tc.why) || tc.why != "" && !strings.Contains(g.Skipped, tc.b.Ends()) {
+			t.Errorf("%s beside %s: skipped %q, want %q", tc.a.Ends(), tc.b.Ends(), g.Skipped, tc.why)
 		}
+		if g.Skipped == "" && (g.Embedded != (tc.a.Target == one) || g.Measured != 1) {
+			t.Errorf("%s beside %s: %+v", tc.a.Ends(), tc.b.Ends(), g)
+		}
+	}
+}
+
+// TestNoReference: a secondary is timed beside ends of its own kind only.
+func TestNoReference(t *testing.T) {
+	server := result.End{Kind: result.EndReal, Version: "5.0.7", Members: 3}
+	for _, tc := range []struct {
+		binary         string
+		source, target result.End
+		why            string
+	}{
+		{"", oneEmbedded, oneEmbedded, ""},
+		{"mongod", server, server, ""},
+		{"", server, server, "an embedded secondary is no reference for real ends"},
+		{"mongod", oneEmbedded, oneEmbedded, "a real secondary is no reference for embedded ends"},
+		{"", oneEmbedded, server, "a link of embedded and real ends"},
+		{"mongod", server, oneEmbedded, "a link of embedded and real ends"},
+	} {
+		b := &backlog{
+			cfg: Config{Mongod: tc.binary}, beside: true,
+			source: &place{End: &ends.End{Is: tc.source}}, target: &place{End: &ends.End{Is: tc.target}},
+		}
+		err := b.comparable()
+		if _, ok := errors.AsType[*ConfigError](err); ok != (tc.why != "") || ok && !strings.Contains(err.Error(), tc.why) {
+			t.Errorf("%q beside %s → %s: %v, want %q", tc.binary, tc.source, tc.target, err, tc.why)
+		}
+		b.beside = false
+		if err := b.comparable(); err != nil {
+			t.Errorf("without a secondary: %v", err)
+		}
+	}
+}
+
+// TestBehind: a mirror is held to what came after a probe's own acknowledgement, and not to
+// how long writes with write concern 1 take.
+func TestBehind(t *testing.T) {
+	three := result.End{Kind: result.EndReal, Version: "5.0.7", Members: 3}
+	latencies := map[string]result.Latency{
+		acknowledged: {Count: 9, P99: 0.001}, commitToApplied: {Count: 9, P99: 0.1}, majority: {Count: 9, P99: 0.05}, probed: {Count: 9, P99: 0.007},
+	}
+	goal := func(source, target result.End) result.Goal {
+		var report result.Report
+		s := &suite{report: &report}
+		s.behind(&result.Run{Name: "mirror/mixed", Source: source, Target: target, Latencies: latencies})
+		return report.Goals[0]
+	}
+	if g := goal(three, three); g.Skipped != "" || math.Abs(g.Measured-7) > 1e-9 || g.Most == nil || *g.Most != 20 || g.Embedded || !g.Met() {
+		t.Errorf("%+v", g)
+	}
+	if g := goal(oneEmbedded, oneEmbedded); !g.Embedded || g.Skipped != "" {
+		t.Errorf("embedded: %+v", g)
+	}
+	if g := goal(oneEmbedded, three); !strings.Contains(g.Skipped, "embedded and real ends") {
+		t.Errorf("mixed: %+v", g)
+	}
+	latencies = map[string]result.Latency{probed: {}}
+	if g := goal(three, three); g.Skipped != "no probe came" || g.Met() {
+		t.Errorf("without a probe: %+v", g)
 	}
 }
 
@@ -79,8 +154,5 @@ func TestSpread(t *testing.T) {
 	}
 	if got := ratio(fast, slow); got != 5.0/7 { // of the medians
 		t.Errorf("ratio %g, want 5/7", got)
-	}
-	if embedded(&result.Run{Source: "5.0.7", Target: nullEnd}) || !embedded(slow, &result.Run{Source: embeddedEnd}) {
-		t.Error("what is embedded is an end that says so")
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/bench/ends"
+	"github.com/oplogrep/replicator/bench/result"
 	"github.com/oplogrep/replicator/bench/workload"
 	"github.com/oplogrep/replicator/internal/compare"
 	"github.com/oplogrep/replicator/oplog"
@@ -105,7 +106,7 @@ func (l *link) stop() {
 // embedded sets that were started here, else as many in each collection of the
 // workload.
 func same(ctx context.Context, source, target *ends.End, name string, collections []workload.Collection) error {
-	if !source.Embedded || !target.Embedded || !source.Started() || !target.Started() {
+	if source.Is.Kind != result.EndEmbedded || target.Is.Kind != result.EndEmbedded || !source.Started() || !target.Started() {
 		return sameCounts(ctx, source, target, collections)
 	}
 	held, err := ddl.Held(ctx, target.Set, ends.MetaDB, name)

@@ -6,6 +6,9 @@ import (
 	"github.com/oplogrep/replicator/bench/result"
 )
 
+// oneEmbedded is an embedded set as it is started by default.
+var oneEmbedded = result.End{Kind: result.EndEmbedded, Version: "5.0", Members: 1}
+
 // runFigures is a run to be checked.
 type runFigures struct {
 	*result.Run

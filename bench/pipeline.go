@@ -43,7 +43,7 @@ func measurePipeline(ctx context.Context, c Config) (run *result.Run, err error)
 		err = errors.Join(err, src.done(ctx))
 	}()
 	p := &contender{run: newRun("pipeline", c)}
-	p.run.Source, p.run.Target, p.run.Ops, p.run.Bytes = src.shown, discardEnd, src.ops, src.bytes
+	p.run.Source, p.run.Target, p.run.Ops, p.run.Bytes = src.is, result.End{Kind: result.EndDiscard}, src.ops, src.bytes
 	if c.Target == discardEnd {
 		p.prepare = func(context.Context, int) (func(context.Context) error, error) {
 			src.rewind()
@@ -127,7 +127,7 @@ func (s *source) discard(ctx context.Context) error {
 
 // onto makes p the way of the log to a target.
 func (s *source) onto(p *contender, t *target) {
-	p.run.Target = t.shown()
+	p.run.Target = t.Is
 	p.prepare = func(ctx context.Context, round int) (func(context.Context) error, error) {
 		var l *targetLink
 		err := t.ready(ctx, func() (err error) {

@@ -13,9 +13,9 @@ func TestPipeline(t *testing.T) {
 	w.DDLEvery = 200
 	for _, end := range []struct{ source, target, name string }{
 		{memoryEnd, "", "memory/discard"},
-		{"", discardEnd, "embedded/discard"},
+		{"", discardEnd, "set/discard"},
 		{memoryEnd, nullEnd, "memory/null"},
-		{"", nullEnd, "embedded/null"},
+		{"", nullEnd, "set/null"},
 	} {
 		t.Run(end.name, func(t *testing.T) {
 			run, err := Pipeline(t.Context(), Config{
@@ -30,8 +30,9 @@ func TestPipeline(t *testing.T) {
 			}
 			f := runFigures{run, "pipeline/mixed/" + end.name + "/writers=3/batch=70/ops=500/documents=500"}
 			f.check(t, "pipeline", int(ops), 2)
-			if run.Bytes != bytes || run.Source+"/"+run.Target != end.name {
-				t.Errorf("%d bytes of %d from %s to %s", run.Bytes, bytes, run.Source, run.Target)
+			source, target, _ := strings.Cut(strings.ReplaceAll(end.name, "set", oneEmbedded.String()), "/")
+			if run.Bytes != bytes || run.Ends() != source+" → "+target {
+				t.Errorf("%d bytes of %d, %s", run.Bytes, bytes, run.Ends())
 			}
 			if len(run.Notes) == 0 || !strings.Contains(run.Notes[0], "memory limit") {
 				t.Errorf("notes %q", run.Notes)
@@ -53,7 +54,7 @@ func TestPipelineOfASet(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if run.Ops != 200 || run.Source != embeddedEnd || run.Target != discardEnd {
+		if run.Ops != 200 || run.Source != oneEmbedded || run.Target.String() != discardEnd {
 			t.Errorf("%d operations from %s to %s", run.Ops, run.Source, run.Target)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/bench/ends"
+	"github.com/oplogrep/replicator/bench/meter"
 	"github.com/oplogrep/replicator/bench/mongod"
 	"github.com/oplogrep/replicator/bench/workload"
 	"github.com/oplogrep/replicator/internal/call"
@@ -59,8 +60,9 @@ type place struct {
 }
 
 // openPlace connects to what a connection string names, or starts what is used in
-// place of one: a real server where c.Mongod is set, else an embedded set.
-func openPlace(ctx context.Context, c Config, uri string, seed int64) (*place, error) {
+// place of one, of so many members: real servers where c.Mongod is set, else an embedded
+// set.
+func openPlace(ctx context.Context, c Config, uri string, seed int64, members int) (*place, error) {
 	dbs, err := databases(c.Workload)
 	if err != nil {
 		return nil, err
@@ -73,13 +75,13 @@ func openPlace(ctx context.Context, c Config, uri string, seed int64) (*place, e
 		return &place{End: end, uri: uri, dbs: dbs, close: end.Close}, nil
 	}
 	if c.Mongod == "" {
-		end, _, err := ends.Start(ctx, c.Serve, ends.What{Kind: ends.Empty, Seed: seed})
+		end, _, err := ends.Start(ctx, c.Serve, ends.What{Kind: ends.Empty, Seed: seed, Members: members})
 		if err != nil {
 			return nil, err
 		}
 		return &place{End: end, dbs: dbs, close: end.Close}, nil
 	}
-	set, err := mongod.Start(ctx, c.Mongod, realOplogMB)
+	set, err := mongod.Start(ctx, c.realSet(members))
 	if err != nil {
 		return nil, err
 	}
@@ -96,12 +98,24 @@ func openPlace(ctx context.Context, c Config, uri string, seed int64) (*place, e
 // realOplogMB is the oplog of a real server: it has to hold a backlog.
 const realOplogMB = 4096
 
-// shown is what a report says of it.
-func (p *place) shown() string {
-	if p.Embedded {
-		return embeddedEnd
+// realSet is a set of real servers of so many members.
+func (c *Config) realSet(members int) mongod.Config {
+	return mongod.Config{
+		Binary: c.Mongod, Members: members, OplogMB: realOplogMB, CacheGB: cacheGB(meter.Machine("").Memory),
 	}
-	return p.Version
+}
+
+// cacheGB is a server's cache on a machine with so much memory, half of what it would take
+// by itself, as two of them have the work at any time. A smaller one is another server: it
+// begins to write out what a backlog changes when a twentieth of its cache is changed, and
+// lets the writers do so at a fifth. Zero, where the memory is not known, is its default.
+func cacheGB(memory int64) float64 {
+	const least = 0.25
+	if memory == 0 {
+		return 0
+	}
+	alone := (float64(memory)/(1<<30) - 1) / 2
+	return max(alone/2, least)
 }
 
 // free returns an error if the place has databases that a run would drop and may not:
@@ -191,13 +205,13 @@ func databases(w workload.Workload) ([]string, error) {
 }
 
 // openBoth opens the ends of a link, which have to be two sets, and finds out whether
-// the collections may be made in the target. What it opened is returned with an error
-// too, to be closed.
-func openBoth(ctx context.Context, c Config, collections []workload.Collection) (source, target *place, err error) {
-	if source, err = openPlace(ctx, c, c.Source, sourceSeed); err != nil {
+// the collections may be made in the target. A source that is started here has so many
+// members. What it opened is returned with an error too, to be closed.
+func openBoth(ctx context.Context, c Config, members int, collections []workload.Collection) (source, target *place, err error) {
+	if source, err = openPlace(ctx, c, c.Source, sourceSeed, members); err != nil {
 		return nil, nil, fmt.Errorf("the source: %w", err)
 	}
-	if target, err = openPlace(ctx, c, c.Target, targetSeed); err != nil {
+	if target, err = openPlace(ctx, c, c.Target, targetSeed, 1); err != nil {
 		return source, nil, fmt.Errorf("the target: %w", err)
 	}
 	return source, target, errors.Join(distinct(source, target), target.free(ctx, c.Overwrite, collections))

@@ -50,25 +50,49 @@ func Secondary(ctx context.Context, c Config) (*result.Run, error) {
 	return run, nil
 }
 
+// noReference says why the secondary that c would time is no reference for a link with
+// these ends; empty if it is one. An embedded one is none for real servers, a real one none
+// for embedded sets, and for a link from one to the other there is none.
+func noReference(c *Config, source, target result.End) string {
+	if result.Mixed(&result.Run{Source: source, Target: target}) {
+		return fmt.Sprintf("no secondary is a reference for a link of embedded and real ends (%s → %s)", source, target)
+	}
+	switch servers := c.Mongod != ""; {
+	case !servers && source.Kind == result.EndReal:
+		return fmt.Sprintf("an embedded secondary is no reference for real ends (%s → %s); a real one is started from the server's binary that --mongod names", source, target)
+	case servers && source.Kind == result.EndEmbedded:
+		return fmt.Sprintf("a real secondary is no reference for embedded ends (%s → %s); without --mongod an embedded one is timed", source, target)
+	}
+	return ""
+}
+
 // realSecondary is a round with real servers. What they cost is not ours to tell, so
 // that there is no usage.
 func realSecondary(ctx context.Context, c Config, run *result.Run) (took time.Duration, usage meter.Usage, err error) {
-	set, err := mongod.Start(ctx, c.Mongod, realOplogMB)
+	set, err := mongod.Start(ctx, c.realSet(1))
 	if err != nil {
 		return 0, usage, err
 	}
 	defer func() { err = errors.Join(err, set.Close()) }()
-	run.Source, run.Target = set.Version, set.Version
-	took, entries, err := set.CatchUp(ctx, c.Workload, func(ctx context.Context, uri string) error {
+	way, err := set.CatchUp(ctx, c.Workload, func(ctx context.Context, uri string) error {
 		return writePlain(ctx, uri, c)
 	})
-	run.Notes = []string{fmt.Sprintf("a real secondary, from its first applied entry to its last; its log had %d entries", entries)}
-	return took, usage, err
+	if err != nil {
+		return 0, usage, err
+	}
+	end, err := ends.Open(ctx, set.URI)
+	if err != nil {
+		return 0, usage, err
+	}
+	defer end.Close()
+	run.Source, run.Target = end.Is, end.Is
+	run.Notes = append(run.Notes, fmt.Sprintf("a secondary of servers that --mongod names: %d entries at the rate that was seen, %d of them applied in the %s from its start to when it was first seen to have applied any, which the rate leaves out; the longest time in which it got no further was %s",
+		way.Entries, way.Unseen, result.Duration(way.Start.Seconds()), result.Duration(way.Pause.Seconds())))
+	return way.Took, usage, nil
 }
 
 // embeddedSecondary is a round with an embedded set.
 func embeddedSecondary(ctx context.Context, c Config, run *result.Run) (time.Duration, meter.Usage, error) {
-	run.Source, run.Target = embeddedEnd, embeddedEnd
 	run.Notes = []string{"a member of an embedded set, from its first applied entry to its last; the figures of the process are of both members"}
 	collections, err := collectionsOf(c.Workload)
 	if err != nil {
@@ -88,6 +112,7 @@ func embeddedSecondary(ctx context.Context, c Config, run *result.Run) (time.Dur
 		return 0, meter.Usage{}, err
 	}
 	defer s.end.Close()
+	run.Source, run.Target = s.end.Is, s.end.Is
 	if err := s.fallBehind(ctx, c, collections); err != nil {
 		return 0, meter.Usage{}, err
 	}

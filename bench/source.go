@@ -6,13 +6,14 @@ import (
 
 	"github.com/oplogrep/replicator/bench/ends"
 	"github.com/oplogrep/replicator/bench/plain"
+	"github.com/oplogrep/replicator/bench/result"
 )
 
 // source is a log that is read from start on, up to last.
 type source struct {
 	upstream
 
-	shown      string
+	is         result.End
 	ops, bytes int64
 	// rewind makes it ready to be read again, done ends it.
 	rewind func()
@@ -30,7 +31,7 @@ func openSource(ctx context.Context, c Config) (*source, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.shown, s.member, s.last, s.rewind = memoryEnd, m, m.Last, m.Rewind
+		s.is, s.member, s.last, s.rewind = result.End{Kind: result.EndMemory}, m, m.Last, m.Rewind
 		s.ops, s.bytes = int64(m.Ops), m.Bytes
 		return s, nil
 	case "":
@@ -56,7 +57,7 @@ func (s *source) play(ctx context.Context) error {
 		return nil
 	}
 	host, _ := end.Set.Primary()
-	s.shown, s.member, s.last = embeddedEnd, end.Set.Member(host), last
+	s.is, s.member, s.last = end.Is, end.Set.Member(host), last
 	return nil
 }
 
@@ -64,7 +65,7 @@ func (s *source) play(ctx context.Context) error {
 // client does.
 func (s *source) write(ctx context.Context) (err error) {
 	c := s.cfg
-	at, err := openPlace(ctx, c, c.Source, sourceSeed)
+	at, err := openPlace(ctx, c, c.Source, sourceSeed, 1)
 	if err != nil {
 		return err
 	}
@@ -108,6 +109,6 @@ func (s *source) write(ctx context.Context) (err error) {
 		return err
 	}
 	host, _ := at.Set.Primary()
-	s.shown, s.member = at.shown(), at.Set.Member(host)
+	s.is, s.member = at.Is, at.Set.Member(host)
 	return nil
 }

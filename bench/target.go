@@ -29,7 +29,7 @@ func openTarget(ctx context.Context, c Config) (*target, error) {
 		return nil, err
 	}
 	if c.Target != nullEnd {
-		if t.place, err = openPlace(ctx, c, c.Target, targetSeed); err != nil {
+		if t.place, err = openPlace(ctx, c, c.Target, targetSeed, 1); err != nil {
 			return nil, fmt.Errorf("the target: %w", err)
 		}
 		return t, nil
@@ -44,14 +44,6 @@ func openTarget(ctx context.Context, c Config) (*target, error) {
 		return nil, err
 	}
 	return t, nil
-}
-
-// shown is what a report says of it.
-func (t *target) shown() string {
-	if t.null != nil {
-		return nullEnd
-	}
-	return t.place.shown()
 }
 
 // ready makes it what the workload begins with. ahead, if set, is done before a null

@@ -6,6 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/bench/result"
 	"github.com/oplogrep/replicator/bench/workload"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/mdb"
@@ -24,10 +25,8 @@ const MetaDB = "replicator_bench"
 type End struct {
 	Set *mdb.Set
 	URI string
-	// Embedded tells that it is an embedded set. Version is the server's, or that
-	// which is played, or "null".
-	Embedded bool
-	Version  string
+	// Is says what it is, as the servers themselves tell.
+	Is result.End
 
 	// sim is the embedded set where it is of this process, stop what ends one that is
 	// not.
@@ -59,21 +58,11 @@ func Open(ctx context.Context, uri string) (*End, error) {
 	if e.Set, err = mdb.Open(ctx, opts); err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", opts, err)
 	}
-	reply, err := e.run(ctx, "admin", bson.D{{Key: "buildInfo", Value: 1}})
-	if err != nil {
+	if err := e.Look(ctx); err != nil {
 		e.Set.Close()
 		return nil, fmt.Errorf("connect to %s: %w", opts, err)
 	}
-	e.Version, _ = reply.Lookup("version").StringValueOK()
-	e.Embedded = isEmbedded(reply)
 	return e, nil
-}
-
-// isEmbedded tells an embedded set of another process by what it says of its build:
-// it plays a version, but is not to be taken for a real server of that.
-func isEmbedded(buildInfo bson.Raw) bool {
-	git, _ := buildInfo.Lookup("gitVersion").StringValueOK()
-	return git == mongosim.GitVersion
 }
 
 // Start starts an Empty or a Played end: in a process of its own by serve, or in this
@@ -84,7 +73,9 @@ func Start(ctx context.Context, serve Serve, what What) (end *End, last oplog.Op
 	}
 	switch what.Kind {
 	case Empty:
-		end, err = StartEmbedded(ctx, what.Seed, what.OplogBytes)
+		end, err = startSim(ctx, mongosim.Options{
+			Seed: what.Seed, OplogBytes: what.OplogBytes, Members: what.Members, TTLInterval: -1,
+		})
 		return end, oplog.OpTime{}, err
 	case Played:
 		return startPlayed(ctx, what)
@@ -104,14 +95,15 @@ func startServed(ctx context.Context, serve Serve, what What) (*End, oplog.OpTim
 		served.Stop()
 		return nil, oplog.OpTime{}, err
 	}
-	e.Embedded, e.Version, e.stop = true, served.Version, served.Stop
+	e.stop = served.Stop
 	return e, served.Last, nil
 }
 
 // StartEmbedded starts an embedded set of one member and connects to it. Seeds of
 // two sets must differ. An oplog of zero bytes has the embedded set's default.
 func StartEmbedded(ctx context.Context, seed int64, oplogBytes int64) (*End, error) {
-	return startSim(ctx, mongosim.Options{Seed: seed, OplogBytes: oplogBytes, TTLInterval: -1})
+	end, _, err := Start(ctx, nil, What{Kind: Empty, Seed: seed, OplogBytes: oplogBytes})
+	return end, err
 }
 
 func startSim(ctx context.Context, opts mongosim.Options) (*End, error) {
@@ -124,7 +116,7 @@ func startSim(ctx context.Context, opts mongosim.Options) (*End, error) {
 		sim.Close()
 		return nil, err
 	}
-	e.Embedded, e.sim = true, sim
+	e.sim = sim
 	return e, nil
 }
 

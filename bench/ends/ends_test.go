@@ -9,10 +9,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/goleak"
 
+	"github.com/oplogrep/replicator/bench/result"
 	"github.com/oplogrep/replicator/bench/workload"
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -132,35 +132,8 @@ func TestStartPlayed(t *testing.T) {
 	host, _ := e.Set.Primary()
 	got, _ := tail(t, e.Set.Member(host), last)
 	sameEntries(t, got, want)
-	if !e.Embedded || e.Version == "" {
-		t.Errorf("embedded %t, version %q", e.Embedded, e.Version)
-	}
-}
-
-// A real server that was built by hand knows no git version and has no JavaScript, as
-// one of 5.0.7 that was asked.
-func TestRealServerIsNotEmbedded(t *testing.T) {
-	for git, want := range map[string]bool{"unknown": false, "": false, "b977129dc70eed766cbee7e412d901ee213acbda": false, mongosim.GitVersion: true} {
-		info, err := bson.Marshal(bson.D{{Key: "version", Value: "5.0.7"}, {Key: "gitVersion", Value: git}, {Key: "javascriptEngine", Value: "none"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if isEmbedded(info) != want {
-			t.Errorf("gitVersion %q: embedded %t", git, !want)
-		}
-	}
-	own, err := StartEmbedded(t.Context(), 1, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer own.Close()
-	other, err := Open(t.Context(), own.URI)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	if !other.Embedded {
-		t.Error("an embedded set that a connection string names is taken for a real one")
+	if want := (result.End{Kind: result.EndEmbedded, Version: "5.0", Members: 1}); e.Is != want {
+		t.Errorf("it is %s, want %s", e.Is, want)
 	}
 }
 
@@ -177,14 +150,14 @@ func TestStartServed(t *testing.T) {
 		if what.Seed != 9 {
 			t.Errorf("seed %d", what.Seed)
 		}
-		return Served{URI: other.URI, Last: last, Version: "5.0.7", Stop: func() { stopped++; other.Close() }}, nil
+		return Served{URI: other.URI, Last: last, Stop: func() { stopped++; other.Close() }}, nil
 	}
 	e, got, err := Start(t.Context(), serve, What{Kind: Played, Seed: 9})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got != last || !e.Embedded || e.Version != "5.0.7" {
-		t.Errorf("last %s, embedded %t, version %q", got, e.Embedded, e.Version)
+	if got != last || e.Is != other.Is {
+		t.Errorf("last %s, it is %s", got, e.Is)
 	}
 	e.Close()
 	if stopped != 1 {

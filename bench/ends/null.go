@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/bench/result"
 )
 
 // nullCommand is the command by which a null server is armed and asked.
@@ -60,19 +62,19 @@ func StartNullAt(ctx context.Context, serve Serve, seed int64) (*Null, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.Version = nullVersion
+	e.Is = nullEnd
 	return &Null{End: e}, nil
 }
 
-// nullVersion is what End.Version says of a Null.
-const nullVersion = "null"
+// nullEnd is what a Null is, whatever set is behind it.
+var nullEnd = result.End{Kind: result.EndNull}
 
 func openNull(ctx context.Context, uri string) (*Null, error) {
 	e, err := Open(ctx, uri)
 	if err != nil {
 		return nil, err
 	}
-	e.Embedded, e.Version = true, nullVersion
+	e.Is = nullEnd
 	return &Null{End: e}, nil
 }
 

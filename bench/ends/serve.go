@@ -12,7 +12,7 @@ type Kind string
 
 // The kinds of embedded ends.
 const (
-	// Empty is an embedded set of one member without data.
+	// Empty is an embedded set without data.
 	Empty Kind = "empty"
 	// Played is one that has the log of a workload; see StartPlayed.
 	Played Kind = "played"
@@ -25,6 +25,8 @@ type What struct {
 	Kind Kind `json:"kind"`
 	// Seed is the set's; those of two sets must differ.
 	Seed int64 `json:"seed"`
+	// Members is how many members an Empty set has; zero means one.
+	Members int `json:"members,omitempty"`
 	// OplogBytes is the size of its oplog; zero means the default of the embedded
 	// set, and for Played what the log takes.
 	OplogBytes int64 `json:"oplogBytes,omitempty"`
@@ -36,8 +38,7 @@ type What struct {
 type Served struct {
 	URI string `json:"uri"`
 	// Last is the newest entry of a Played set.
-	Last    oplog.OpTime `json:"last"`
-	Version string       `json:"version"`
+	Last oplog.OpTime `json:"last"`
 	// Stop ends it.
 	Stop func() `json:"-"`
 }

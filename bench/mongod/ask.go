@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// pollEvery is how often a server is asked for what is waited for. It bounds how
-	// exactly a catch-up is timed.
+	// pollEvery is how often a server is asked for what is waited for.
 	pollEvery = 5 * time.Millisecond
 	// The client's default of 30 s would hide for that long what is wrong.
 	selectTime = time.Second
@@ -84,7 +83,11 @@ func (s *server) status(ctx context.Context) (status, error) {
 // await asks until probe has no complaint. Where ctx ends first the error has the
 // last one.
 func await(ctx context.Context, what string, probe func(context.Context) error) error {
-	tick := time.NewTicker(pollEvery)
+	return awaitEvery(ctx, pollEvery, what, probe)
+}
+
+func awaitEvery(ctx context.Context, every time.Duration, what string, probe func(context.Context) error) error {
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	var last error
 	for {
@@ -140,35 +143,6 @@ func (s *server) reaches(ctx context.Context, entry oplog.OpTime) error {
 		return err
 	})
 }
-
-// promptly is how soon a look at the beginning has to be answered. A server that starts
-// lets calls wait, and what it says then is of nobody knows when.
-const promptly = 50 * time.Millisecond
-
-// between returns how long the server takes to last from the first entry behind before
-// that it is seen to have applied, which it returns too: from the first prompt look that
-// found one, to the first look that found all. What comes before that look is its start.
-func between(ctx context.Context, ask func(context.Context) (status, error), before, last oplog.OpTime) (took time.Duration, first oplog.OpTime, err error) {
-	var since time.Time
-	err = await(ctx, "the secondary has caught up with "+last.String(), func(ctx context.Context) error {
-		sent := time.Now()
-		now, err := ask(ctx)
-		if err == nil && since.IsZero() && now.Applied.After(before) && time.Since(sent) <= promptly {
-			since, first = time.Now(), now.Applied
-		}
-		if err == nil && now.Applied.Before(last) {
-			err = fmt.Errorf("it is in state %d, at %s", now.State, now.Applied)
-		}
-		return err
-	})
-	if err == nil && (since.IsZero() || !first.Before(last)) {
-		err = errAtOnce
-	}
-	return time.Since(since), first, err
-}
-
-// errAtOnce is a backlog that is too short to be timed.
-var errAtOnce = errors.New("time a secondary: it had applied all when it was first seen to have applied any; the backlog has to be larger")
 
 // entries counts the log from behind before to last, without no-ops.
 func (s *server) entries(ctx context.Context, before, last oplog.OpTime) (int64, error) {

@@ -55,7 +55,8 @@ func fakeMongod(kind string) int {
 	time.AfterFunc(fakeLife, func() { os.Exit(9) })
 	dir := filepath.Dir(*data)
 	f := &fake{lazy: kind == fakeLazy, address: net.JoinHostPort(loopback, strconv.Itoa(*port)), data: *data, dir: dir}
-	f.first = strings.HasPrefix(filepath.Base(*data), "member0")
+	name, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(*data), "member"), "-")
+	f.number, _ = strconv.Atoi(name)
 	say("fake mongod starting")
 	switch {
 	case kind == fakeEnds:
@@ -71,8 +72,10 @@ func fakeMongod(kind string) int {
 // fake is one member.
 type fake struct {
 	address, data, dir string
-	// first tells that it is the primary; lazy that a secondary stays where it is.
-	first, lazy bool
+	// number is which member it is; the first one, 0, is the primary. lazy tells that a
+	// secondary stays where it is.
+	number int
+	lazy   bool
 
 	mu sync.Mutex // guards the files
 }
@@ -97,8 +100,8 @@ func (f *fake) serve() int {
 	}
 }
 
-// number reads one from a file, 0 where there is none.
-func (f *fake) number(file string) int {
+// kept reads a number from a file, 0 where there is none.
+func (f *fake) kept(file string) int {
 	text, _ := os.ReadFile(file)
 	n, _ := strconv.Atoi(string(text))
 	return n
@@ -128,16 +131,16 @@ func (f *fake) Handle(_ context.Context, req *wire.Message) wire.Response {
 	defer f.mu.Unlock()
 	written, joined, applied := filepath.Join(f.dir, "written"), filepath.Join(f.dir, "joined"), filepath.Join(f.data, "applied")
 	initiated := filepath.Join(f.dir, "initiated")
-	set := f.number(initiated) == 1
+	first, set := f.number == 0, f.kept(initiated) > 0
 	var reply bson.D
-	first, _ := req.Body.IndexErr(0)
-	switch first.Key() {
+	command, _ := req.Body.IndexErr(0)
+	switch command.Key() {
 	case "hello", "isMaster", "ismaster", "isWritablePrimary":
 		reply = bson.D{
 			{Key: "helloOk", Value: true},
-			{Key: "isWritablePrimary", Value: set && f.first},
-			{Key: "ismaster", Value: set && f.first},
-			{Key: "secondary", Value: set && !f.first},
+			{Key: "isWritablePrimary", Value: set && first},
+			{Key: "ismaster", Value: set && first},
+			{Key: "secondary", Value: set && !first},
 			{Key: "maxBsonObjectSize", Value: 16 << 20},
 			{Key: "maxMessageSizeBytes", Value: 48_000_000},
 			{Key: "maxWriteBatchSize", Value: 100_000},
@@ -155,7 +158,13 @@ func (f *fake) Handle(_ context.Context, req *wire.Message) wire.Response {
 	case "buildInfo":
 		reply = bson.D{{Key: "version", Value: "5.0.fake"}}
 	case "replSetInitiate":
-		f.keep(initiated, 1)
+		members, _ := req.Body.Lookup("replSetInitiate", "members").Array().Values()
+		for i, m := range members {
+			if _, err := m.Document().LookupErr("priority"); (err != nil) != (i == 0) {
+				return wire.Response{Close: true} // any of them might become the primary
+			}
+		}
+		f.keep(initiated, len(members))
 	case "replSetGetConfig":
 		reply = bson.D{{Key: "config", Value: bson.D{
 			{Key: "_id", Value: setName},
@@ -166,10 +175,10 @@ func (f *fake) Handle(_ context.Context, req *wire.Message) wire.Response {
 	case "replSetReconfig":
 		f.keep(joined, 1)
 	case "replSetGetStatus":
-		n, state := f.number(written), 1
-		if !f.first {
-			at := f.number(applied)
-			if f.number(joined) == 1 && !f.lazy {
+		n, state := f.kept(written), 1
+		if !first {
+			at := f.kept(applied)
+			if (f.kept(joined) == 1 || f.number < f.kept(initiated)) && !f.lazy {
 				state, at = secondaryState, min(n, at+perLook)
 				f.keep(applied, at)
 			}
@@ -178,7 +187,7 @@ func (f *fake) Handle(_ context.Context, req *wire.Message) wire.Response {
 		reply = bson.D{{Key: "myState", Value: state}, {Key: "optimes", Value: bson.D{{Key: "appliedOpTime", Value: optime(n)}}}}
 	case "insert":
 		docs, _ := req.Sequence("documents")
-		f.keep(written, f.number(written)+len(docs))
+		f.keep(written, f.kept(written)+len(docs))
 		reply = bson.D{{Key: "n", Value: len(docs)}}
 	case "aggregate": // a count of the log, whose bounds are looked at
 		pipeline := req.Body.Lookup("pipeline", "0", "$match", "ts").String()

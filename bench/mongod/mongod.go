@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/bench/ends"
-	"github.com/oplogrep/replicator/bench/workload"
+	"github.com/oplogrep/replicator/oplog"
 )
 
 // Env names the server binary.
@@ -20,72 +17,104 @@ const Env = "MONGOD"
 
 const setName = "bench"
 
-// Set is a real replica set on loopback, of one member and later a second one. It is
-// for one goroutine.
-type Set struct {
-	URI, Version string
+// Config says what is started.
+type Config struct {
+	// Binary is the server's.
+	Binary string
+	// Members is how many members the set has, all with a vote; zero means one.
+	Members int
+	// OplogMB is the size of each member's oplog.
+	OplogMB int
+	// CacheGB is that of each member's storage engine; zero means the server's default.
+	CacheGB float64
+}
 
-	binary, dir string
-	oplogMB     int
-	members     []*process
+// Set is a real replica set on loopback. It is for one goroutine.
+type Set struct {
+	// URI has all members.
+	URI string
+
+	cfg     Config
+	dir     string
+	members []*process
 }
 
 // errStart is the cause of a start that is given up.
 var errStart = errors.New("it took too long to start")
 
-// Start starts a set of one member in a folder of its own, which Close removes. The
-// error of a server that ended has the end of its log.
-func Start(ctx context.Context, binary string, oplogMB int) (*Set, error) {
+// Start starts a set in a folder of its own, which Close removes, and returns once all
+// members have joined it. The error of a server that ended has the end of its log.
+func Start(ctx context.Context, cfg Config) (*Set, error) {
 	dir, err := os.MkdirTemp("", "replicator-mongod-*")
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the server's data: %w", err)
 	}
-	s := &Set{binary: binary, dir: dir, oplogMB: oplogMB}
+	cfg.Members = max(cfg.Members, 1)
+	s := &Set{cfg: cfg, dir: dir}
 	if err := s.form(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// form starts the first member and makes a set of it.
+// form starts the members and makes a set of them.
 func (s *Set) form(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTime, errStart)
 	defer cancel()
-	first, err := s.begin(ctx)
-	if err != nil {
-		return err
+	var members bson.A
+	var hosts []string
+	for i := range s.cfg.Members {
+		p, err := s.begin(ctx)
+		if err != nil {
+			return err
+		}
+		member := bson.D{{Key: "_id", Value: i}, {Key: "host", Value: p.address}}
+		if i > 0 { // so that the first one stays the primary
+			member = append(member, bson.E{Key: "priority", Value: 0})
+		}
+		members, hosts = append(members, member), append(hosts, p.address)
 	}
-	srv, err := connect(first.address)
+	ctx, release := living(ctx, s.members...)
+	defer release()
+	srv, err := connect(hosts[0])
 	if err != nil {
 		return err
 	}
 	defer srv.close(ctx)
-	ctx, release := first.living(ctx)
-	defer release()
-	config := bson.D{
-		{Key: "_id", Value: setName},
-		{Key: "members", Value: bson.A{bson.D{{Key: "_id", Value: 0}, {Key: "host", Value: first.address}}}},
-	}
+	config := bson.D{{Key: "_id", Value: setName}, {Key: "members", Value: members}}
 	if err := srv.run(ctx, bson.D{{Key: "replSetInitiate", Value: config}}, nil); err != nil {
 		return err
 	}
 	if err := srv.writable(ctx); err != nil {
 		return err
 	}
-	var info struct {
-		Version string `bson:"version"`
-	}
-	if err := srv.run(ctx, bson.D{{Key: "buildInfo", Value: 1}}, &info); err != nil {
+	now, err := srv.status(ctx)
+	if err != nil {
 		return err
 	}
-	s.URI, s.Version = "mongodb://"+first.address+"/?replicaSet="+setName, info.Version
+	for _, host := range hosts[1:] {
+		if err := synced(ctx, host, now.Applied); err != nil {
+			return err
+		}
+	}
+	s.URI = "mongodb://" + strings.Join(hosts, ",") + "/?replicaSet=" + setName
 	return nil
+}
+
+// synced returns once the server at an address is a secondary that has an entry.
+func synced(ctx context.Context, address string, entry oplog.OpTime) error {
+	srv, err := connect(address)
+	if err != nil {
+		return err
+	}
+	defer srv.close(ctx)
+	return srv.reaches(ctx, entry)
 }
 
 // begin starts another member, and returns once it answers.
 func (s *Set) begin(ctx context.Context) (*process, error) {
 	for attempt := 1; ; attempt++ {
-		p, err := newProcess(ctx, s.binary, s.dir, fmt.Sprintf("member%d-%d", len(s.members), attempt), s.oplogMB)
+		p, err := newProcess(ctx, &s.cfg, s.dir, fmt.Sprintf("member%d-%d", len(s.members), attempt))
 		if err != nil {
 			return nil, err
 		}
@@ -109,7 +138,7 @@ func (s *Set) begin(ctx context.Context) (*process, error) {
 
 // answers returns once the server does, or has ended.
 func (p *process) answers(ctx context.Context) error {
-	ctx, release := p.living(ctx)
+	ctx, release := living(ctx, p)
 	defer release()
 	if err := listens(ctx, p.address); err != nil {
 		return err
@@ -134,165 +163,4 @@ func (s *Set) Close() error {
 		faults = append(faults, fmt.Errorf("remove the servers' folder: %w", err))
 	}
 	return errors.Join(faults...)
-}
-
-// CatchUp times a real secondary: what the workload begins with is written, a second
-// member is added and syncs; it is stopped while write makes a backlog; then it is
-// started, and the time is measured from the first entries that it is seen to have
-// applied to the last, and taken for all of them in proportion.
-// Entries is how many there are behind each other in the log, without no-ops: fewer
-// than operations where the server puts several into one. It is for one call.
-func (s *Set) CatchUp(ctx context.Context, w workload.Workload, write func(ctx context.Context, uri string) error) (took time.Duration, entries int64, err error) {
-	if len(s.members) != 1 {
-		return 0, 0, errors.New("time a secondary: the set has had one before")
-	}
-	primary, err := connect(s.members[0].address)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer primary.close(ctx)
-	ctx, release := s.members[0].living(ctx)
-	defer release()
-	if err := s.fill(ctx, w); err != nil {
-		return 0, 0, err
-	}
-	second, err := s.join(ctx, primary)
-	if err != nil {
-		return 0, 0, fmt.Errorf("add a secondary: %w", err)
-	}
-	if err := second.stop(ctx); err != nil {
-		return 0, 0, err
-	}
-	before, err := primary.status(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	if err := write(ctx, s.URI); err != nil {
-		return 0, 0, fmt.Errorf("write the backlog: %w", err)
-	}
-	last, err := primary.status(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	if entries, err = primary.entries(ctx, before.Applied, last.Applied); err != nil {
-		return 0, 0, err
-	}
-	if entries == 0 {
-		return 0, 0, errors.New("time a secondary: nothing was written")
-	}
-	if err := second.start(ctx); err != nil {
-		return 0, 0, err
-	}
-	ctx, dead := second.living(ctx)
-	defer dead()
-	if err := listens(ctx, second.address); err != nil {
-		return 0, 0, err
-	}
-	srv, err := connect(second.address)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer srv.close(ctx)
-	took, first, err := between(ctx, srv.status, before.Applied, last.Applied)
-	if err != nil {
-		return 0, 0, err
-	}
-	rest, err := primary.entries(ctx, first, last.Applied)
-	if err == nil && rest == 0 {
-		err = errAtOnce
-	}
-	if err != nil {
-		return 0, 0, err
-	}
-	// What it had applied when it was first seen is as fast as what came then.
-	return time.Duration(float64(took) * float64(entries) / float64(rest)), entries, nil
-}
-
-// fill writes what the workload begins with.
-func (s *Set) fill(ctx context.Context, w workload.Workload) error {
-	gen, err := workload.New(w)
-	if err != nil {
-		return err
-	}
-	collections, err := gen.Collections()
-	if err != nil {
-		return err
-	}
-	end, err := ends.Open(ctx, s.URI)
-	if err != nil {
-		return err
-	}
-	defer end.Close()
-	return end.Fill(ctx, collections)
-}
-
-// join starts a second member, adds it to the set and waits until it has synced. It
-// has no vote, so that the primary can do without it.
-func (s *Set) join(ctx context.Context, primary *server) (*process, error) {
-	starting, cancel := context.WithTimeoutCause(ctx, startTime, errStart)
-	defer cancel()
-	second, err := s.begin(starting)
-	if err != nil {
-		return nil, err
-	}
-	var reply struct {
-		Config bson.D `bson:"config"`
-	}
-	if err := primary.run(ctx, bson.D{{Key: "replSetGetConfig", Value: 1}}, &reply); err != nil {
-		return nil, err
-	}
-	config, err := withSecondary(reply.Config, second.address)
-	if err != nil {
-		return nil, err
-	}
-	if err := primary.run(ctx, bson.D{{Key: "replSetReconfig", Value: config}}, nil); err != nil {
-		return nil, err
-	}
-	srv, err := connect(second.address)
-	if err != nil {
-		return nil, err
-	}
-	defer srv.close(ctx)
-	ctx, release := second.living(ctx)
-	defer release()
-	now, err := primary.status(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return second, srv.reaches(ctx, now.Applied)
-}
-
-// withSecondary is a configuration with another member, hidden and without a vote.
-func withSecondary(config bson.D, host string) (bson.D, error) {
-	next := make(bson.D, 0, len(config))
-	found := 0
-	for _, e := range config {
-		switch e.Key {
-		case "version":
-			version, ok := e.Value.(int32)
-			if !ok {
-				return nil, fmt.Errorf("read the set's configuration: version is a %T", e.Value)
-			}
-			e.Value = version + 1
-			found++
-		case "members":
-			members, ok := e.Value.(bson.A)
-			if !ok {
-				return nil, fmt.Errorf("read the set's configuration: members is a %T", e.Value)
-			}
-			e.Value = append(slices.Clip(members), bson.D{
-				{Key: "_id", Value: int32(len(members))},
-				{Key: "host", Value: host},
-				{Key: "votes", Value: 0},
-				{Key: "priority", Value: 0},
-				{Key: "hidden", Value: true},
-			})
-			found++
-		}
-		next = append(next, e)
-	}
-	if found != 2 {
-		return nil, errors.New("read the set's configuration: it has no version, or no members")
-	}
-	return next, nil
 }

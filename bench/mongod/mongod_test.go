@@ -19,8 +19,14 @@ import (
 	"github.com/oplogrep/replicator/bench/workload"
 )
 
-// startFake starts a set of fake servers.
+// startFake starts a set of a fake server.
 func startFake(t *testing.T, kind string) (*Set, error) {
+	t.Helper()
+	return startFakes(t, kind, 0, 20*time.Second)
+}
+
+// startFakes starts a set of so many, within a time.
+func startFakes(t *testing.T, kind string, members int, within time.Duration) (*Set, error) {
 	t.Helper()
 	t.Setenv(fakeEnv, kind)
 	t.Setenv("TMPDIR", t.TempDir())
@@ -28,9 +34,9 @@ func startFake(t *testing.T, kind string) (*Set, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	set, err := Start(ctx, self, 64)
+	set, err := Start(ctx, Config{Binary: self, OplogMB: 64, Members: members})
 	if err == nil {
 		t.Cleanup(func() { checkClosed(t, set) })
 	}
@@ -79,24 +85,27 @@ func TestCatchUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if set.Version != "5.0.fake" || !strings.HasPrefix(set.URI, "mongodb://127.0.0.1:") {
-		t.Errorf("version %q at %s", set.Version, set.URI)
+	if !strings.HasPrefix(set.URI, "mongodb://127.0.0.1:") || len(set.members) != 1 {
+		t.Errorf("%d members at %s", len(set.members), set.URI)
 	}
 	const documents, ops = 50, 300
 	w := workload.Workload{Name: "test", Seed: 1, Documents: documents, Ops: ops}
 	before := time.Now()
-	took, entries, err := set.CatchUp(t.Context(), w, insert(t, ops))
+	way, err := set.CatchUp(t.Context(), w, insert(t, ops))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if entries != ops {
-		t.Errorf("%d entries, want %d", entries, ops)
+	if way.Entries != ops || way.Unseen != perLook {
+		t.Errorf("%d entries, want %d; %d before it was seen, want %d", way.Entries, ops, way.Unseen, perLook)
 	}
 	// It applies so many entries each time that it is asked, and is asked on a tick.
-	if least := ops / perLook / 2 * pollEvery; took < least || took > time.Since(before) {
-		t.Errorf("it took %s, want from %s to %s", took, least, time.Since(before))
+	if least := ops / perLook / 2 * lookEvery; way.Took < least || way.Took > time.Since(before) {
+		t.Errorf("it took %s, want from %s to %s", way.Took, least, time.Since(before))
 	}
-	if _, _, err := set.CatchUp(t.Context(), w, insert(t, ops)); err == nil {
+	if way.Start <= 0 || way.Pause <= 0 || way.Start+way.Pause > time.Since(before) {
+		t.Errorf("%+v", way)
+	}
+	if _, err := set.CatchUp(t.Context(), w, insert(t, ops)); err == nil {
 		t.Error("a second secondary was added")
 	}
 }
@@ -107,7 +116,7 @@ func TestCatchUpOfNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = set.CatchUp(t.Context(), workload.Workload{Name: "test", Ops: 1}, func(context.Context, string) error { return nil })
+	_, err = set.CatchUp(t.Context(), workload.Workload{Name: "test", Ops: 1}, func(context.Context, string) error { return nil })
 	if err == nil || !strings.Contains(err.Error(), "nothing was written") {
 		t.Errorf("got %v", err)
 	}
@@ -119,7 +128,7 @@ func TestCatchUpOfTheDead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = set.CatchUp(t.Context(), workload.Workload{Name: "test", Ops: 1}, func(ctx context.Context, _ string) error {
+	_, err = set.CatchUp(t.Context(), workload.Workload{Name: "test", Ops: 1}, func(ctx context.Context, _ string) error {
 		if err := set.members[0].kill(); err != nil {
 			return err
 		}
@@ -140,7 +149,7 @@ func TestCatchUpOfTheLazy(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("that is enough"))
 	defer cancel()
-	_, _, err = set.CatchUp(ctx, workload.Workload{Name: "test", Documents: 10, Ops: 1}, insert(t, 1))
+	_, err = set.CatchUp(ctx, workload.Workload{Name: "test", Documents: 10, Ops: 1}, insert(t, 1))
 	if err == nil || !strings.Contains(err.Error(), "add a secondary") || !strings.Contains(err.Error(), "that is enough") ||
 		!strings.Contains(err.Error(), "it is in state 1") {
 		t.Errorf("got %v", err)
@@ -151,7 +160,7 @@ func TestStartFails(t *testing.T) {
 	t.Run("no binary", func(t *testing.T) {
 		tmp := t.TempDir()
 		t.Setenv("TMPDIR", tmp)
-		_, err := Start(t.Context(), filepath.Join(tmp, "nowhere"), 64)
+		_, err := Start(t.Context(), Config{Binary: filepath.Join(tmp, "nowhere"), OplogMB: 64})
 		if err == nil || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "start the server "+tmp) {
 			t.Errorf("got %v", err)
 		}
@@ -187,9 +196,36 @@ func checkEmpty(t *testing.T, dir string) {
 }
 
 func TestArguments(t *testing.T) {
-	want := strings.Fields("--replSet bench --bind_ip 127.0.0.1 --port 4711 --dbpath /data/x --oplogSize 512 --wiredTigerCacheSizeGB 1 --nounixsocket")
-	if diff := cmp.Diff(want, arguments(4711, "/data/x", 512)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	const always = "--replSet bench --bind_ip 127.0.0.1 --port 4711 --dbpath /data/x --oplogSize 512 --nounixsocket"
+	for cache, want := range map[float64]string{0: always, 2.755: always + " --wiredTigerCacheSizeGB 2.75"} {
+		if diff := cmp.Diff(strings.Fields(want), arguments(&Config{OplogMB: 512, CacheGB: cache}, 4711, "/data/x")); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+// TestStartMembers: a set of several is there once all of them have joined it.
+func TestStartMembers(t *testing.T) {
+	set, err := startFakes(t, fakeServer, 3, 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var hosts []string
+	for _, p := range set.members {
+		hosts = append(hosts, p.address)
+	}
+	if want := "mongodb://" + strings.Join(hosts, ",") + "/?replicaSet=bench"; len(hosts) != 3 || set.URI != want {
+		t.Errorf("it is at %s, want %s", set.URI, want)
+	}
+	if initiated, err := os.ReadFile(filepath.Join(set.dir, "initiated")); err != nil || string(initiated) != "3" {
+		t.Errorf("initiated with %s members, %v", initiated, err)
+	}
+	if _, err := set.CatchUp(t.Context(), workload.Workload{Name: "test", Ops: 1}, insert(t, 1)); err == nil {
+		t.Error("a secondary was added to a set that has some")
+	}
+	// One that does not join is waited for.
+	if _, err := startFakes(t, fakeLazy, 2, 2*time.Second); err == nil || !strings.Contains(err.Error(), "it is in state 1") {
+		t.Errorf("of lazy members: %v", err)
 	}
 }
 

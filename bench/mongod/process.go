@@ -23,8 +23,6 @@ const (
 	startTime = 90 * time.Second
 	// stopTime is how long a server may take to end in order.
 	stopTime = 60 * time.Second
-	// cacheGB is the storage engine's cache. Two servers share a machine.
-	cacheGB = "1"
 	// portTaken is what a server says whose port somebody else has; another one is
 	// tried so often.
 	portTaken    = "already in use"
@@ -49,7 +47,7 @@ type process struct {
 }
 
 // newProcess prepares a server of a set with a folder of its own in dir.
-func newProcess(ctx context.Context, binary, dir, name string, oplogMB int) (*process, error) {
+func newProcess(ctx context.Context, cfg *Config, dir, name string) (*process, error) {
 	port, err := freePort(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find a free port: %w", err)
@@ -59,7 +57,7 @@ func newProcess(ctx context.Context, binary, dir, name string, oplogMB int) (*pr
 		return nil, fmt.Errorf("make a folder for a server's data: %w", err)
 	}
 	return &process{
-		binary: binary, args: arguments(port, data, oplogMB),
+		binary: cfg.Binary, args: arguments(cfg, port, data),
 		address: net.JoinHostPort(loopback, strconv.Itoa(port)), log: filepath.Join(dir, name+".log"),
 	}, nil
 }
@@ -67,11 +65,15 @@ func newProcess(ctx context.Context, binary, dir, name string, oplogMB int) (*pr
 const loopback = "127.0.0.1"
 
 // arguments are what a server is started with.
-func arguments(port int, data string, oplogMB int) []string {
-	return []string{
+func arguments(cfg *Config, port int, data string) []string {
+	args := []string{
 		"--replSet", setName, "--bind_ip", loopback, "--port", strconv.Itoa(port), "--dbpath", data,
-		"--oplogSize", strconv.Itoa(oplogMB), "--wiredTigerCacheSizeGB", cacheGB, "--nounixsocket",
+		"--oplogSize", strconv.Itoa(cfg.OplogMB), "--nounixsocket",
 	}
+	if cfg.CacheGB > 0 {
+		args = append(args, "--wiredTigerCacheSizeGB", strconv.FormatFloat(cfg.CacheGB, 'f', 2, 64))
+	}
+	return args
 }
 
 // start starts it, with the data that it has. It does not wait for an answer.
@@ -99,11 +101,19 @@ func (p *process) start(ctx context.Context) error {
 	return nil
 }
 
-// living returns a context that ends with ctx, or with the process.
-func (p *process) living(ctx context.Context) (context.Context, context.CancelFunc) {
+// living returns a context that ends with ctx, or with one of the processes.
+func living(ctx context.Context, processes ...*process) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	release := context.AfterFunc(p.alive, func() { cancel(context.Cause(p.alive)) })
-	return ctx, func() { release(); cancel(nil) }
+	releases := make([]func() bool, 0, len(processes))
+	for _, p := range processes {
+		releases = append(releases, context.AfterFunc(p.alive, func() { cancel(context.Cause(p.alive)) }))
+	}
+	return ctx, func() {
+		for _, release := range releases {
+			release()
+		}
+		cancel(nil)
+	}
 }
 
 // stop makes it end in order, as an operator would.

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/oplogrep/replicator/bench/result"
 )
@@ -118,7 +117,7 @@ func paceBar(name string, r *result.Run, kind int) bar {
 // whole is a chart of all runs of some kinds, for those that there are few of.
 func whole(r *result.Report, name, title string, kinds ...string) (chart, bool) {
 	b := &barChart{title: title, axis: "operations per second"}
-	colors := map[string]int{}
+	colors, ends := map[string]int{}, ""
 	for i := range r.Runs {
 		run := &r.Runs[i]
 		if !slices.Contains(kinds, run.Kind) || run.OpsPerSecond() == 0 {
@@ -128,11 +127,13 @@ func whole(r *result.Report, name, title string, kinds ...string) (chart, bool) 
 			colors[run.Kind] = len(b.kinds)
 			b.kinds = append(b.kinds, barKind{run.Kind, palette[len(b.kinds)%len(palette)]})
 		}
-		name := run.Name
-		if !strings.Contains(name, run.Source) || !strings.Contains(name, run.Target) {
-			name = strings.TrimSpace(name + " " + run.Ends())
+		next := paceBar(run.Name, run, colors[run.Kind])
+		// Runs of other ends are no measure of each other: each group says what it is of.
+		if ends != run.Ends() {
+			ends = run.Ends()
+			next.group = ends
 		}
-		b.bars = append(b.bars, paceBar(name, run, colors[run.Kind]))
+		b.bars = append(b.bars, next)
 	}
 	return chart{Name: name, Title: title, Alt: b.alt(), picture: b}, len(b.bars) > 1
 }

@@ -175,9 +175,7 @@ type note struct {
 }
 
 // Embedded tells whether an end of a run is.
-func (s section) Embedded(r *result.Run) bool {
-	return r.Source == "embedded" || r.Target == "embedded"
-}
+func (s section) Embedded(r *result.Run) bool { return result.OnEmbedded(r) }
 
 // Summary counts what came of the goals.
 func (s section) Summary() string {

@@ -29,8 +29,15 @@ var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 // evil is a name that must not become a part of the page.
 const evil = `<script>alert("x & y")</script>`
 
+// Ends of runs.
+var (
+	memory, discard, null = result.End{Kind: result.EndMemory}, result.End{Kind: result.EndDiscard}, result.End{Kind: result.EndNull}
+	embedded              = result.End{Kind: result.EndEmbedded, Version: "5.0", Members: 1}
+	server                = result.End{Kind: result.EndReal, Version: "8.0.4", Members: 3}
+)
+
 // run makes a run of rounds that differ a little.
-func run(kind, preset, source, target string, pace float64, settings map[string]float64) result.Run {
+func run(kind, preset string, source, target result.End, pace float64, settings map[string]float64) result.Run {
 	const ops = 100_000
 	seconds := ops / pace
 	return result.Run{
@@ -60,22 +67,22 @@ func sample() *result.Report {
 			{Name: "catch-up / MongoShake", Want: "at least 5 ×", Skipped: "the harness runs no other tool"},
 		},
 	}
-	pipeline := run("pipeline", "small-inserts", "memory", "discard", 2e6, lanes("writers", 16))
+	pipeline := run("pipeline", "small-inserts", memory, discard, 2e6, lanes("writers", 16))
 	pipeline.Profile = &result.Profile{
 		Shares: map[string]float64{"hash": 0.31, "oplog": 0.45, "other": 0.24},
 		Top:    []result.Line{{Function: "oplog.(*Entry).Parse", Flat: 0.31, Cum: 0.4}},
 	}
 	r.Runs = append(r.Runs, pipeline)
 	for i, writers := range []float64{1, 2, 4, 8, 16, 32} {
-		r.Runs = append(r.Runs, run("apply", "small-inserts", "", "null", []float64{2e5, 4e5, 6e5, 7e5, 7e5, 6.5e5}[i], lanes("writers", writers)))
+		r.Runs = append(r.Runs, run("apply", "small-inserts", result.End{}, null, []float64{2e5, 4e5, 6e5, 7e5, 7e5, 6.5e5}[i], lanes("writers", writers)))
 	}
 	for i, size := range []float64{1000, 10_000, 100_000} {
-		r.Runs = append(r.Runs, run("apply", "small-inserts", "", "null", []float64{4e5, 7e4, 7e3}[i], lanes("size", size)))
+		r.Runs = append(r.Runs, run("apply", "small-inserts", result.End{}, null, []float64{4e5, 7e4, 7e3}[i], lanes("size", size)))
 	}
 	r.Runs = append(r.Runs,
-		run("apply", evil, "", "embedded", 60_000, lanes("size", 200)), run("ceiling", evil, "", "embedded", 30_000, lanes("size", 200)),
-		run("catch-up", "backlog", "embedded", "embedded", 50_000, nil), run("secondary", "backlog", "embedded", "embedded", 40_000, nil))
-	mirror := run("mirror", "mixed", "8.0.4", "8.0.4", 1000, map[string]float64{"rate": 1000})
+		run("apply", evil, result.End{}, embedded, 60_000, lanes("size", 200)), run("ceiling", evil, result.End{}, embedded, 30_000, lanes("size", 200)),
+		run("catch-up", "backlog", embedded, embedded, 50_000, nil), run("secondary", "backlog", embedded, embedded, 40_000, nil))
+	mirror := run("mirror", "mixed", server, server, 1000, map[string]float64{"rate": 1000})
 	mirror.Latencies = map[string]result.Latency{
 		"commit-to-applied": {Count: 10_000, P50: 0, P90: 0.004, P99: 0.0131, P999: 0.024, Max: 1.2, Mean: 0.0025},
 		"acknowledged":      {Count: 10_000, P50: 0.0003, P90: 0.001, P99: 0.002, P999: 0.004, Max: 0.0101, Mean: 0.0009},
@@ -134,6 +141,28 @@ func TestCharts(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"writers", "size", "size-bytes", "goals", "beside", "catch-up", "latencies"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestMixedEnds: runs of embedded and of real ends are not one group of bars.
+func TestMixedEnds(t *testing.T) {
+	r := &result.Report{Runs: []result.Run{
+		run("catch-up", "backlog", server, server, 50_000, nil), run("secondary", "backlog", embedded, embedded, 40_000, nil),
+		run("secondary", "backlog", server, server, 90_000, nil),
+	}}
+	c, _ := whole(r, "catch-up", "Catching up with a backlog", "catch-up", "secondary")
+	const want = "Bar chart: operations per second." +
+		" real 8.0.4 (3 members) → real 8.0.4 (3 members): catch-up/backlog: 50,000 ops/s." +
+		" embedded 5.0 (1 member) → embedded 5.0 (1 member): secondary/backlog: 40,000 ops/s." +
+		" real 8.0.4 (3 members) → real 8.0.4 (3 members): secondary/backlog: 90,000 ops/s."
+	if diff := cmp.Diff(want, c.Alt); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	r.Runs = []result.Run{
+		run("apply", "updates", result.End{}, server, 50_000, nil), run("ceiling", "updates", result.End{}, embedded, 40_000, nil),
+	}
+	if c, there := beside(r); there {
+		t.Errorf("a ratio of embedded and real ends: %s", c.Alt)
 	}
 }
 
@@ -260,7 +289,7 @@ func TestSound(t *testing.T) {
 		r := &result.Report{}
 		preset := name.Draw(t, "preset")
 		for i := range rapid.IntRange(1, 3).Draw(t, "runs") {
-			one := run("apply", preset, "", "null", 1+figure.Draw(t, "pace"), map[string]float64{
+			one := run("apply", preset, result.End{}, null, 1+figure.Draw(t, "pace"), map[string]float64{
 				"writers": 1 + figure.Draw(t, "writers"), "size": float64(i),
 			})
 			one.Rounds = rapid.SliceOfN(rapid.OneOf(rapid.Float64Range(1e-4, 1e4), rapid.Just(0.0)), 1, 3).Draw(t, "rounds")

@@ -72,7 +72,7 @@ func (s *sweep) lines(runs []taken) []line {
 // there are: the cost of one does not depend on that.
 func (s *sweep) rest(t taken) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%q %q %q %q %q", t.report, t.run.Kind, t.run.Preset, t.run.Source, t.run.Target)
+	fmt.Fprintf(&out, "%q %q %q %q %q", t.report, t.run.Kind, t.run.Preset, t.run.Source.String(), t.run.Target.String())
 	for _, name := range slices.Sorted(maps.Keys(t.run.Settings)) {
 		if name != s.setting && name != "ops" {
 			fmt.Fprintf(&out, " %q=%v", name, t.run.Settings[name])

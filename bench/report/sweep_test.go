@@ -14,7 +14,11 @@ import (
 // TestLines: which runs make a line.
 func TestLines(t *testing.T) {
 	r := func(preset, target string, pace float64, settings map[string]float64) taken {
-		one := run("apply", preset, "", target, pace, settings)
+		var to result.End
+		if err := to.UnmarshalText([]byte(target)); err != nil {
+			t.Fatal(err)
+		}
+		one := run("apply", preset, result.End{}, to, pace, settings)
 		one.Rounds = one.Rounds[:1]
 		return taken{run: &one}
 	}
@@ -42,10 +46,10 @@ func TestLines(t *testing.T) {
 		}},
 		{"other presets and ends", []taken{
 			r("mixed", "null", 20, with(2)), r("mixed", "null", 10, with(1)), r("hot", "null", 5, with(1)),
-			r("mixed", "8.0", 2, with(2)), r("mixed", "8.0", 1, with(1)),
+			r("mixed", "real 8.0 (1 member)", 2, with(2)), r("mixed", "real 8.0 (1 member)", 1, with(1)),
 		}, map[string][]float64{
-			"apply mixed → null": {1, 10, 10, 10, 2, 20, 20, 20},
-			"apply mixed → 8.0":  {1, 1, 1, 1, 2, 2, 2, 2},
+			"apply mixed → null":                {1, 10, 10, 10, 2, 20, 20, 20},
+			"apply mixed → real 8.0 (1 member)": {1, 1, 1, 1, 2, 2, 2, 2},
 		}},
 		{"another setting", []taken{
 			r("mixed", "null", 20, with(2, "flush", 10.0, "size", 1.0)), r("mixed", "null", 10, with(1, "flush", 10.0, "size", 1.0)),

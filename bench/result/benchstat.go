@@ -83,9 +83,12 @@ func benchmarkName(run *Run) string {
 		out.WriteString(string(letters))
 	}
 	out.WriteString("/" + part(run.Preset))
-	for _, end := range [][2]string{{"source", run.Source}, {"target", run.Target}} {
-		if end[1] != "" {
-			out.WriteString("/" + end[0] + "=" + part(end[1]))
+	for _, end := range []struct {
+		name string
+		is   End
+	}{{"source", run.Source}, {"target", run.Target}} {
+		if end.is != (End{}) {
+			out.WriteString("/" + end.name + "=" + part(end.is.String()))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(run.Settings)) {

@@ -146,7 +146,11 @@ func (c *comparison) runs(old, now *Run) {
 		return
 	}
 	if why := differences(old, now); why != "" {
-		c.note(old.Name, "run", "not the same measurement, not compared: "+why, false)
+		reason := "not the same measurement"
+		if (old.Source != now.Source || old.Target != now.Target) && Mixed(old, now) {
+			reason = "embedded sets and real servers are no measure of each other"
+		}
+		c.note(old.Name, "run", reason+", not compared: "+why, false)
 		return
 	}
 	c.allocs(old, now)
@@ -165,7 +169,7 @@ func (c *comparison) runs(old, now *Run) {
 func (c *comparison) allocs(old, now *Run) {
 	a, b := old.AllocsPerOp, now.AllocsPerOp
 	few := fewAllocs
-	if now.Target == "null" {
+	if now.Target.Kind == EndNull {
 		few = fewOverANetwork
 	}
 	worse, note := grown(a, b, c.limits.Allocs, few), ""
@@ -183,7 +187,7 @@ func grown(old, now, share, few float64) bool {
 // notHeld says why a run's allocations are not held to a limit, empty if they are.
 func notHeld(r *Run) string {
 	switch {
-	case r.Source == "embedded" || r.Target == "embedded":
+	case OnEmbedded(r):
 		return "not held: an end is embedded"
 	case r.Kind == "mirror":
 		return "not held: it is paced"
@@ -218,8 +222,8 @@ func differences(old, now *Run) string {
 	}
 	differ("kind", old.Kind, now.Kind)
 	differ("preset", old.Preset, now.Preset)
-	differ("source", old.Source, now.Source)
-	differ("target", old.Target, now.Target)
+	differ("source", old.Source.String(), now.Source.String())
+	differ("target", old.Target.String(), now.Target.String())
 	differing(asMap(old.Settings), asMap(now.Settings), "", differ)
 	differing(asMap(old.Workload), asMap(now.Workload), "workload's ", differ)
 	return strings.Join(list, "; ")

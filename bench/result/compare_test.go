@@ -49,7 +49,7 @@ func TestCompare(t *testing.T) {
 		{"allocations that embedded ends and time take part in", func(_, now *Report) {
 			now.Runs[1].AllocsPerOp, now.Runs[3].AllocsPerOp = 400, 400
 		}, []string{
-			"apply/updates/embedded allocs/op 41.3 400 (not held: an end is embedded)",
+			"apply/updates/set allocs/op 41.3 400 (not held: an end is embedded)",
 			"mirror/mixed allocs/op 80 400 (not held: it is paced)",
 		}},
 		{"latencies and memory", func(_, now *Report) {
@@ -57,7 +57,7 @@ func TestCompare(t *testing.T) {
 			now.Runs[1].PeakRSS *= 2
 			now.Runs[2].PeakRSS = 0
 		}, []string{
-			"apply/updates/embedded peak RSS MiB 180 360",
+			"apply/updates/set peak RSS MiB 180 360",
 			"mirror/mixed acknowledged p99 ms 2 500",
 		}},
 		{"a latency that vanished", func(_, now *Report) {
@@ -71,7 +71,7 @@ func TestCompare(t *testing.T) {
 			"WORSE pipeline/small-inserts/memory run: the newer report does not have it",
 		}},
 		{"runs that were told different things", func(_, now *Report) {
-			now.Runs[0].Target = "null"
+			now.Runs[0].Target = End{Kind: EndNull}
 			now.Runs[1].Settings = map[string]float64{"writers": 8, "batch": 5000, "size": 200, "flush": 100}
 			now.Runs[2].Workload = load{Name: "small-inserts", Seed: 1, Size: 200, Zipf: 1.1}
 			now.Runs[3].Workload = nil
@@ -80,9 +80,24 @@ func TestCompare(t *testing.T) {
 			}
 		}, []string{
 			"pipeline/small-inserts/memory run: not the same measurement, not compared: target: discard, now null",
-			"apply/updates/embedded run: not the same measurement, not compared: flush: none, now 100; namespaces: 4, now none; writers: 16, now 8",
+			"apply/updates/set run: not the same measurement, not compared: flush: none, now 100; namespaces: 4, now none; writers: 16, now 8",
 			"apply/hot/a very long name of what was varied in this run of many words run: not the same measurement, not compared: workload's seed: 18446744073709551615, now 1",
 			"mirror/mixed run: not the same measurement, not compared: workload's name: small-inserts, now none; workload's seed: 18446744073709551615, now none; workload's size: 200, now none; workload's zipf: 1.1, now none",
+		}},
+		{"an embedded set, and now a real server", func(_, now *Report) {
+			now.Runs[1].Target = End{Kind: EndReal, Version: "5.0.7", Members: 1}
+			now.Runs[1].Rounds, now.Runs[1].AllocsPerOp = []float64{0.1}, 1e6
+			now.Goals[2].Embedded, now.Goals[2].Measured = false, 99
+		}, []string{
+			"apply/updates/set run: embedded sets and real servers are no measure of each other, not compared: target: embedded 5.0 (1 member), now real 5.0.7 (1 member)",
+			"apply / ceiling: updates goal: not the same goal, not compared: an end is embedded in one of them",
+		}},
+		{"a set of fewer members, and ends that were not told", func(_, now *Report) {
+			now.Runs[1].Target = End{Kind: EndEmbedded}
+			now.Runs[3].Source.Members = 1
+		}, []string{
+			"apply/updates/set run: not the same measurement, not compared: target: embedded 5.0 (1 member), now embedded",
+			"mirror/mixed run: not the same measurement, not compared: source: real 8.0.4 (3 members), now real 8.0.4 (1 member)",
 		}},
 		{"another machine", func(_, now *Report) {
 			now.Machine.Cores, now.Machine.Memory = 64, 7<<30

@@ -43,10 +43,9 @@ type Run struct {
 	// Name tells runs of a report apart: kind/preset/what was varied.
 	Name   string `json:"name"`
 	Preset string `json:"preset"`
-	// Source and Target say what the ends were: memory, embedded, discard, null, or
-	// a server's version; empty where there was none.
-	Source string `json:"source,omitempty"`
-	Target string `json:"target,omitempty"`
+	// Source and Target say what the ends were; zero where there was none.
+	Source End `json:"source,omitzero"`
+	Target End `json:"target,omitzero"`
 	// Settings are what was varied or set, by name: writers, batch, size,
 	// namespaces, rate.
 	Settings map[string]float64 `json:"settings,omitempty"`
@@ -145,10 +144,10 @@ func (r *Run) CPUPerMillion() float64 { return per(r.CPUSeconds*1e6, float64(r.O
 
 // Ends says where it came from and went to, such as "memory → null", or "→ null".
 func (r *Run) Ends() string {
-	if r.Source == "" && r.Target == "" {
+	if r.Source == (End{}) && r.Target == (End{}) {
 		return ""
 	}
-	return strings.TrimSpace(r.Source + " → " + r.Target)
+	return strings.TrimSpace(r.Source.String() + " → " + r.Target.String())
 }
 
 // Label is the run's name without its kind.

@@ -57,7 +57,7 @@ func sample() *Report {
 		},
 		Runs: []Run{
 			{
-				Kind: "pipeline", Name: "pipeline/small-inserts/memory", Preset: "small-inserts", Source: "memory", Target: "discard",
+				Kind: "pipeline", Name: "pipeline/small-inserts/memory", Preset: "small-inserts", Source: End{Kind: EndMemory}, Target: End{Kind: EndDiscard},
 				Settings: lanes, Workload: work, Ops: 1_000_000, Bytes: 250_000_000, Rounds: []float64{0.51, 0.5, 0.62},
 				CPUSeconds: 0.93, AllocsPerOp: 0.0312, BytesPerOp: 12.5, PeakRSS: 320 << 20, BaseRSS: 200 << 20,
 				Profile: &Profile{
@@ -66,18 +66,19 @@ func sample() *Report {
 				},
 			},
 			{
-				Kind: "apply", Name: "apply/updates/embedded", Preset: "updates", Target: "embedded",
+				Kind: "apply", Name: "apply/updates/set", Preset: "updates", Target: End{Kind: EndEmbedded, Version: "5.0", Members: 1},
 				Settings: lanes, Workload: work, Ops: 100_000, Bytes: 21_000_000, Rounds: []float64{2, 2.1},
 				CPUSeconds: 3.2, AllocsPerOp: 41.27, BytesPerOp: 9120, PeakRSS: 180 << 20, BaseRSS: 100 << 20,
 				Notes: []string{"the embedded set takes most of the time, so this says how fast it is and little about what writes to it; a real server does better"},
 			},
 			{
-				Kind: "apply", Name: "apply/hot/a very long name of what was varied in this run of many words", Preset: "hot", Target: "null",
+				Kind: "apply", Name: "apply/hot/a very long name of what was varied in this run of many words", Preset: "hot", Target: End{Kind: EndNull},
 				Settings: map[string]float64{"writers": 16, "rate": 0.5}, Workload: work, Ops: 100_000, Bytes: 21_000_000, Rounds: []float64{0.15},
 				CPUSeconds: 0.2, AllocsPerOp: 0.5, BytesPerOp: 420, PeakRSS: 180 << 20,
 			},
 			{
-				Kind: "mirror", Name: "mirror/mixed", Preset: "mixed", Source: "8.0.4", Target: "8.0.4", Settings: map[string]float64{"rate": 1000},
+				Kind: "mirror", Name: "mirror/mixed", Preset: "mixed", Settings: map[string]float64{"rate": 1000},
+				Source: End{Kind: EndReal, Version: "8.0.4", Members: 3}, Target: End{Kind: EndReal, Version: "8.0.4", Members: 1},
 				Workload: work, Ops: 10_000, Bytes: 2_400_000, Rounds: []float64{10},
 				CPUSeconds: 1.5, AllocsPerOp: 80, BytesPerOp: 12_000,
 				Latencies: map[string]Latency{

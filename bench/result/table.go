@@ -75,8 +75,8 @@ func (r *Report) Kinds() []string {
 }
 
 var runColumns = []column{
-	{title: "run", most: 40},
-	{title: "ends", most: 24},
+	{title: "run", most: 37},
+	{title: "ends", most: 26},
 	{title: "ops/s", right: true},
 	{title: "MB/s", right: true},
 	{title: "CPU s/M ops", right: true},

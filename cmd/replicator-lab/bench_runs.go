@@ -163,17 +163,12 @@ func (c *benchCatchUp) Run(ctx context.Context, out cli.Output, line commandLine
 		return err
 	}
 	cfg.Source = c.Source
-	run, err := bench.CatchUp(ctx, cfg)
-	if err := b.add(err, run); err != nil {
-		return err
-	}
 	if c.Secondary {
-		run, err := bench.Secondary(ctx, cfg)
-		if err := b.add(err, run); err != nil {
-			return err
-		}
+		ours, secondary, err := bench.CatchUpBeside(ctx, cfg)
+		return b.finish(err, ours, secondary)
 	}
-	return b.end()
+	run, err := bench.CatchUp(ctx, cfg)
+	return b.finish(err, run)
 }
 
 type benchClone struct {

@@ -44,7 +44,7 @@ func (c *benchServe) Run(ctx context.Context, out cli.Output) error {
 		return cli.Stopped(ctx, err)
 	}
 	defer end.Close()
-	text, err := json.Marshal(benchends.Served{URI: end.URI, Last: last, Version: end.Version})
+	text, err := json.Marshal(benchends.Served{URI: end.URI, Last: last})
 	if err != nil {
 		return fmt.Errorf("say where the end is: %w", err)
 	}

@@ -95,7 +95,7 @@ func TestBenchProcesses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r := report.Runs[0]; r.Source != "embedded" || r.Target != "null" || r.Ops != 2000 {
+			if r := report.Runs[0]; r.Source.String() != "embedded 5.0 (1 member)" || r.Target.String() != "null" || r.Ops != 2000 {
 				t.Errorf("%d operations from %q to %q", r.Ops, r.Source, r.Target)
 			}
 		})

@@ -71,6 +71,7 @@ func TestBenchRefuses(t *testing.T) {
 		{"bench mirror --target=null", cli.ExitUsage, "both ends have to be sets"},
 		{"bench catch-up --source=memory", cli.ExitUsage, "both ends have to be sets"},
 		{"bench catch-up --source=" + nobody + " --target=" + nobody, cli.ExitUsage, "the same set"},
+		{"bench catch-up --secondary --ops=100 --source=" + nobody, cli.ExitConnect, "no primary"},
 		{"bench clone --workers=0", cli.ExitUsage, "--workers=0"},
 		{"bench clone --documents=0 --in-one-process", cli.ExitUsage, "no documents"},
 		{"bench pipeline --buffer=1", cli.ExitUsage, "a buffer of 1 bytes"},

@@ -1,0 +1,73 @@
+package ends
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/bench/result"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim"
+)
+
+// Look asks the servers what they are, and sets Is: the kind and the version by
+// buildInfo, the members by the set's configuration, or by hello where that may not be
+// read; hidden members are not among those. Whoever started the set is not asked.
+func (e *End) Look(ctx context.Context) error {
+	build, err := e.run(ctx, "admin", bson.D{{Key: "buildInfo", Value: 1}})
+	if err != nil {
+		return fmt.Errorf("ask for what is built: %w", err)
+	}
+	is := built(build)
+	switch config, err := e.run(ctx, "admin", bson.D{{Key: "replSetGetConfig", Value: 1}}); {
+	case err == nil:
+		is.Members = length(config, "config", "members")
+	case !refused(err):
+		return fmt.Errorf("ask for the set's members: %w", err)
+	}
+	if is.Members == 0 {
+		hello, err := e.run(ctx, "admin", bson.D{{Key: "hello", Value: 1}})
+		if err != nil {
+			return fmt.Errorf("ask for the set's members: %w", err)
+		}
+		is.Members = length(hello, "hosts") + length(hello, "passives") + length(hello, "arbiters")
+	}
+	e.Is = is
+	return nil
+}
+
+// built is what a server is by its buildInfo. An embedded set says itself that it is one;
+// it plays a version of which it is no release.
+func built(info bson.Raw) result.End {
+	version, _ := info.Lookup("version").StringValueOK()
+	git, _ := info.Lookup("gitVersion").StringValueOK()
+	if git != mongosim.GitVersion {
+		return result.End{Kind: result.EndReal, Version: version}
+	}
+	if parts := strings.SplitN(version, ".", 3); len(parts) > 2 {
+		version = parts[0] + "." + parts[1]
+	}
+	return result.End{Kind: result.EndEmbedded, Version: version}
+}
+
+// refused reports whether a server answered that a command is not for this client.
+func refused(err error) bool {
+	_, answered := errors.AsType[*servererr.Error](err)
+	return answered
+}
+
+// length is how many values an array of a document has, 0 if it is none.
+func length(doc bson.Raw, path ...string) int {
+	array, ok := doc.Lookup(path...).ArrayOK()
+	if !ok {
+		return 0
+	}
+	values, err := array.Values()
+	if err != nil {
+		return 0
+	}
+	return len(values)
+}
