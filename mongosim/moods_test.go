@@ -145,6 +145,14 @@ var refusals = map[string]struct {
 			bson.D{{Key: "key", Value: bson.D{{Key: "x", Value: 1}}}, {Key: "name", Value: "x_1"}},
 		}}})
 	}},
+	"build-canceled": {meet: func(m *moody) (bson.Raw, error) {
+		return m.call(m.ctx, "app", bson.D{{Key: "createIndexes", Value: "c"}, {Key: "indexes", Value: bson.A{
+			bson.D{{Key: "key", Value: bson.D{{Key: "x", Value: 1}}}, {Key: "name", Value: "x_1"}},
+		}}})
+	}},
+	"unreachable": {meet: func(m *moody) (bson.Raw, error) {
+		return m.call(m.ctx, "app", with(anInsert, bson.E{Key: "lsid", Value: m.lsid}, bson.E{Key: "txnNumber", Value: int64(1)}))
+	}, labels: []string{"RetryableWriteError"}},
 	"build-in-the-way": {meet: func(m *moody) (bson.Raw, error) {
 		return m.call(m.ctx, "app", bson.D{{Key: "collMod", Value: "c"}, {Key: "validationLevel", Value: "off"}})
 	}},
@@ -223,7 +231,26 @@ var otherMoods = map[string]func(m *moody){
 		if n != 20 {
 			m.t.Errorf("%d documents of 20", n)
 		}
+		// A batch that ends with the last document does not say that it is the last.
+		empty := false
+		for range 100 {
+			reply := m.run(m.ctx, "app", with(aFind, bson.E{Key: "filter", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$lt", Value: 3}}}}}))
+			if id := reply.Lookup("cursor", "id").Int64(); id != 0 {
+				reply = m.run(m.ctx, "app", bson.D{{Key: "getMore", Value: id}, {Key: "collection", Value: "c"}})
+				empty = len(batch(m.t, reply, "nextBatch")) == 0 && reply.Lookup("cursor", "id").Int64() == 0
+			}
+			if empty {
+				break
+			}
+		}
+		if !empty {
+			m.t.Error("no batch was empty")
+		}
 	},
+	"no-config":      func(m *moody) { m.never("admin", bson.D{{Key: "replSetGetConfig", Value: 1}}) },
+	"no-status":      func(m *moody) { m.never("admin", bson.D{{Key: "serverStatus", Value: 1}}) },
+	"no-sync-id":     func(m *moody) { m.never("local", bson.D{{Key: "find", Value: "replset.initialSyncId"}}) },
+	"no-local-lists": func(m *moody) { m.never("local", aPing) },
 	"early-return": func(m *moody) {
 		oplog := bson.D{
 			{Key: "find", Value: "oplog.rs"},
@@ -266,6 +293,17 @@ var otherMoods = map[string]func(m *moody){
 			return p != nil && view(m.t, p).Term > before
 		})
 	},
+}
+
+// never: the program is refused a command each time, and nothing else; a test is not.
+func (m *moody) never(db string, cmd bson.D) {
+	for range 3 {
+		_, err := m.call(m.ctx, db, cmd)
+		wantCode(m.t, "a command without its privilege", err, servererr.Unauthorized)
+	}
+	m.run(m.ctx, "app", aPing)
+	m.run(m.ctx, "local", bson.D{{Key: "find", Value: "oplog.rs"}, {Key: "limit", Value: 1}})
+	m.other.run(m.ctx, db, cmd)
 }
 
 // hangsUp: a command is answered by the end of the connection, and done or not.

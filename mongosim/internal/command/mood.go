@@ -68,7 +68,11 @@ func (r *request) place() *mood.Place {
 		Reads: r.spec.secondary == optIn, Limited: r.maxTime > 0 && !r.spec.ownMaxTime,
 	}
 	switch r.spec.name {
-	case "find", "aggregate", "listCollections", "listIndexes":
+	case "find", "aggregate":
+		p.Batch = true
+		first := firstElem(r.cmd)
+		p.Collection, _ = first.Text()
+	case "listCollections", "listIndexes":
 		p.Batch = true
 	case "getMore":
 		p.Batch, p.Reads = true, true

@@ -5,14 +5,49 @@ import "github.com/oplogrep/replicator/internal/servererr"
 // killed is how the server words that an operation was ended from outside.
 const killed = "operation was interrupted"
 
-// All returns the list of moods, those of transactions first. docs/embedded-set.md
+// All returns the list of moods, those of roles and transactions first. docs/embedded-set.md
 // has it as a table.
 func All() []Mood {
 	var all []Mood
-	for _, part := range [][]Mood{inTransactions(), ofOperations(), ofConcerns(), ofCursors(), ofCommands(), ofConnections()} {
+	for _, part := range [][]Mood{ofRoles(), inTransactions(), ofOperations(), ofConcerns(), ofCursors(), ofCommands(), ofConnections()} {
 		all = append(all, part...)
 	}
 	return all
+}
+
+// ofRoles are refusals of reads that are optional. A role does not change from one
+// command to the next, so these are standing.
+func ofRoles() []Mood {
+	return []Mood{
+		{
+			Name: "no-config", Where: "replSetGetConfig", Answer: "13 Unauthorized, always",
+			OneIn: 6, Standing: true, Kind: Refuse, Code: servererr.Unauthorized,
+			Text: "not authorized on admin to execute command { replSetGetConfig: 1 }",
+			Fact: "backup does not allow it, clusterMonitor does; builtin_roles.cpp",
+			at:   func(p *Place) bool { return p.Command == "replSetGetConfig" },
+		},
+		{
+			Name: "no-status", Where: "serverStatus", Answer: "13 Unauthorized, always",
+			OneIn: 6, Standing: true, Kind: Refuse, Code: servererr.Unauthorized,
+			Text: "not authorized on admin to execute command { serverStatus: 1 }",
+			Fact: "readWriteAnyDatabase, dbAdminAnyDatabase and restore together do not allow serverStatus; builtin_roles.cpp",
+			at:   func(p *Place) bool { return p.Command == "serverStatus" },
+		},
+		{
+			Name: "no-sync-id", Where: "a read of local.replset.initialSyncId", Answer: "13 Unauthorized, always",
+			OneIn: 3, Standing: true, Kind: Refuse, Code: servererr.Unauthorized,
+			Text: "not authorized on local to execute command { find: \"replset.initialSyncId\" }",
+			Fact: "no built-in role but __system allows it; builtin_roles.cpp",
+			at:   func(p *Place) bool { return p.Collection == "replset.initialSyncId" },
+		},
+		{
+			Name: "no-local-lists", Where: "listCollections of local", Answer: "13 Unauthorized, always",
+			OneIn: 6, Standing: true, Kind: Refuse, Code: servererr.Unauthorized,
+			Text: "not authorized on local to execute command { listCollections: 1 }",
+			Fact: "a custom role that allows what is mirrored and the oplog, and no more",
+			at:   func(p *Place) bool { return p.Command == "listCollections" && p.Local },
+		},
+	}
 }
 
 func inTransactions() []Mood {
@@ -126,6 +161,12 @@ func ofOperations() []Mood {
 			at:   func(p *Place) bool { return p.Limited && p.Command != "getMore" },
 		},
 		{
+			Name: "unreachable", Where: "any command", Answer: "9001 SocketException",
+			OneIn: 800, Kind: Refuse, Code: servererr.SocketException, Text: "network error while attempting to run command on the member",
+			Fact: "a proxy that has lost the member; drivers retry after it (retryable-writes specification)",
+			at:   func(*Place) bool { return true },
+		},
+		{
 			Name: "too-many-sessions", Where: "a command with a session", Answer: "261 TooManyLogicalSessions",
 			OneIn: 1500, Kind: Refuse, Code: tooManySessions,
 			Text: "Unable to add session into the cache because the number of active sessions is too high",
@@ -189,7 +230,7 @@ func ofCursors() []Mood {
 		{
 			Name: "short-batch", Where: "a reply with a batch", Answer: "a few documents; the rest comes with the next getMore",
 			OneIn: 6, Kind: Short,
-			Fact: "batchSize is an upper bound; a tailing cursor returns what is visible at the moment",
+			Fact: "batchSize is an upper bound; a tailing cursor returns what is visible at the moment; a batch that ends with the last document is followed by an empty one",
 			at:   func(p *Place) bool { return p.Batch },
 		},
 		{
@@ -226,6 +267,12 @@ func ofCommands() []Mood {
 			OneIn: 10, Kind: Refuse, Code: servererr.IndexBuildAborted,
 			Text: "Index build aborted: 7c1dc0a9-5f0c-4b34-8f0e-3a5b4d8f2a11 :: caused by :: collMod command",
 			Fact: "a conflicting command aborts the build, since 4.4; index_builds_coordinator.cpp",
+			at:   func(p *Place) bool { return p.Command == "createIndexes" && !p.InTxn },
+		},
+		{
+			Name: "build-canceled", Where: "createIndexes", Answer: "90 CallbackCanceled",
+			OneIn: 30, Kind: Refuse, Code: servererr.CallbackCanceled, Text: "Callback canceled",
+			Fact: "the vote of a build uses an executor that shuts down with the member; index_builds_coordinator_mongod.cpp",
 			at:   func(p *Place) bool { return p.Command == "createIndexes" && !p.InTxn },
 		},
 		{

@@ -61,8 +61,10 @@ type Mood struct {
 	Where, Answer string
 	// Since is the server version, major and minor, that has it first; zero is 4.4.
 	Since [2]int
-	// OneIn is how often it occurs: at one in so many places.
-	OneIn int
+	// OneIn is how often it occurs: at one in so many places. A Standing mood occurs
+	// in one of so many sets, at every place there.
+	OneIn    int
+	Standing bool
 	// Most is how often it occurs in one set; 0 is as often as it comes.
 	Most int
 	// Fact says where it is known from.
@@ -84,6 +86,8 @@ type Place struct {
 	// Command is the command's name, not an alias, and Version the server's.
 	Command string
 	Version [2]int
+	// Collection is the collection that a find or aggregate reads.
+	Collection string
 	// Local says that the database is one that is not replicated.
 	Local bool
 	// Primary says that the member accepts writes; Several that others could be

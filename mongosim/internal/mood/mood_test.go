@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -71,7 +72,11 @@ func TestDocs(t *testing.T) {
 		if m.Since != [2]int{} {
 			since = fmt.Sprintf("%d.%d", m.Since[0], m.Since[1])
 		}
-		want = append(want, fmt.Sprintf("| `%s` | %s | %s | %s | %d | %s |", m.Name, m.Where, m.Answer, since, m.OneIn, m.Fact))
+		rate := strconv.Itoa(m.OneIn)
+		if m.Standing {
+			rate += " sets"
+		}
+		want = append(want, fmt.Sprintf("| `%s` | %s | %s | %s | %s | %s |", m.Name, m.Where, m.Answer, since, rate, m.Fact))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the page has another table: %s", diff)
@@ -163,6 +168,38 @@ func TestChoice(t *testing.T) {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%+v is taken", cfg)
 		}
+	}
+}
+
+// TestStanding: a refusal for lack of a privilege is the same each time, in as many sets
+// as the list says, and other moods occur after it as ever.
+func TestStanding(t *testing.T) {
+	t.Parallel()
+	const sets = 600
+	refused := 0
+	asks := func() *Place { return &Place{Command: "serverStatus", Primary: true} }
+	for seed := range uint64(sets) {
+		m := temper(t, Config{Seed: seed, Names: []string{"no-status", "unreachable"}})
+		met := play(m, 50, asks)
+		switch n := count(met, "no-status"); n {
+		case 0:
+		case len(met):
+			refused++
+			if next := play(temper(t, Config{Seed: seed, Names: []string{"no-status"}}), 50, asks); !slices.Equal(met, next) {
+				t.Errorf("seed %d: the same set is refused otherwise", seed)
+			}
+			if m.rest != 0 || m.Struck()["no-status"] != len(met) {
+				t.Errorf("seed %d: rests %d, refused %v", seed, m.rest, m.Struck())
+			}
+		default:
+			t.Errorf("seed %d: refused %d times of %d", seed, n, len(met))
+		}
+		if s := m.Meet(asks(), true); s != nil {
+			t.Errorf("seed %d: a gentle client meets %s", seed, s.Name)
+		}
+	}
+	if want := sets / 6; refused < want*2/3 || refused > want*3/2 {
+		t.Errorf("%d of %d sets refuse, want about %d", refused, sets, want)
 	}
 }
 

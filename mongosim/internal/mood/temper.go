@@ -148,8 +148,17 @@ func (t *Temper) Meet(p *Place, gentle bool) *Strike {
 			continue
 		}
 		n := t.met[i]
-		t.met[i]++
+		if !m.Standing {
+			t.met[i]++
+		}
 		draw := t.draw(m.Name, n)
+		if m.Standing {
+			if strike == nil && !gentle && draw%uint64(m.OneIn) == 0 {
+				t.struck[i]++
+				strike = &Strike{Mood: m}
+			}
+			continue
+		}
 		if strike != nil || draw%uint64(m.OneIn) != 0 || spared && !m.Gentle() || m.Most > 0 && t.struck[i] >= m.Most {
 			continue
 		}
@@ -159,7 +168,7 @@ func (t *Temper) Meet(p *Place, gentle bool) *Strike {
 	if strike == nil {
 		return nil
 	}
-	if !strike.Gentle() {
+	if !strike.Gentle() && !strike.Standing {
 		t.rest = Rest + Calm*t.errors
 		t.errors++
 	}
