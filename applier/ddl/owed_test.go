@@ -105,6 +105,7 @@ func (b *bench) owing(t *testing.T, log string, cut int, carriedOut bool) error 
 			return err
 		}
 	}
+	b.restart(t) // wherever the other one came to its end
 	return again(func() error { return b.exec.EndCopy(t.Context(), oplog.OpTime{TS: b.read, Term: 1}) })
 }
 
