@@ -74,10 +74,10 @@ var (
 )
 
 const (
-	resyncHint = "The target cannot be brought forward by the log. Copy the data anew: a new --link with --drop-existing. " +
-		"Give the source a larger oplog before."
+	resyncHint = "The oplog alone cannot bring the target up to date. Copy again: a new --link with --drop-existing. " +
+		"First give the source a larger oplog."
 	divergedHint = "Something else writes to the target, or it was not an exact copy. Compare source and target; " +
-		"--on-divergence=report goes on and reports each case."
+		"--on-divergence=report continues and reports each case."
 )
 
 // rules are tried in order; the first that fits an error decides.
@@ -86,65 +86,65 @@ var rules = []struct {
 	fits    func(error) bool
 	verdict Verdict
 }{
-	{"stopped", is(ErrStopped), Verdict{Action: Exit, Code: ExitNotDrained, Hint: "Start it again with the same link: it goes on from the checkpoint."}},
-	{"fenced", is(checkpoint.ErrFenced), Verdict{Action: Exit, Code: ExitFenced, Hint: "Another process runs this link now. If that is not meant, stop it first, or use another --link."}},
-	{"target rewound", is(checkpoint.ErrRewound), Verdict{Action: Retry}},
-	{"target behind", is(checkpoint.ErrBehind), Verdict{Action: Retry}},
-	{"target ahead", is(checkpoint.ErrUnheard), Verdict{Action: Retry}},
-	{"begun and not read to its end", is(applier.ErrCut), Verdict{Action: Retry}},
-	{"resized", is(checkpoint.ErrSpent), Verdict{Action: Retry}},
+	{"stopped", is(ErrStopped), Verdict{Action: Exit, Code: ExitNotDrained, Hint: "Start it again with the same link: it resumes from the checkpoint."}},
+	{"another process took over", is(checkpoint.ErrFenced), Verdict{Action: Exit, Code: ExitFenced, Hint: "Another process runs this link now. If it should not, stop it first, or use another --link."}},
+	{"target lost acknowledged writes", is(checkpoint.ErrRewound), Verdict{Action: Retry}},
+	{"reply of a former primary of the target", is(checkpoint.ErrBehind), Verdict{Action: Retry}},
+	{"target has a write whose outcome was unknown", is(checkpoint.ErrUnheard), Verdict{Action: Retry}},
+	{"announced writes not read to their end", is(applier.ErrCut), Verdict{Action: Retry}},
+	{"writers changed, or a copy begun", is(checkpoint.ErrSpent), Verdict{Action: Retry}},
 	{"other source", is(checkpoint.ErrOtherSource), Verdict{Action: Resync, Code: ExitResync, Hint: "Check --source and --link: the link belongs to another replica set."}},
-	{"made by another process meanwhile", is(checkpoint.ErrExists), Verdict{Action: Retry}},
-	{"settings", is(ErrSettings), Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the settings that the link was made with, or a new --link over a new copy."}},
-	{"metadata format", as[*checkpoint.VersionError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the release that wrote the link, or a newer one."}},
-	{"lanes of another routing", as[*checkpoint.RoutingError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Run the release that the link was run with once more, and stop it in order (one SIGTERM; it ends with 0). Then start this one."}},
+	{"link created concurrently", is(checkpoint.ErrExists), Verdict{Action: Retry}},
+	{"other settings than the link's", is(ErrSettings), Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the settings that the link was created with, or a new --link with a new copy."}},
+	{"metadata of another release", as[*checkpoint.VersionError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the release that wrote the link, or a newer one."}},
+	{"routing of another release", as[*checkpoint.RoutingError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Start the previous release once more and stop it with one SIGTERM (it ends with 0). Then start this one."}},
 	{"metadata damaged", as[*checkpoint.DamagedError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
-	{"start too old", is(ErrStartTooOld), Verdict{Action: Resync, Code: ExitResync, Hint: "Choose a later --start-at with a newer copy, or give the source a larger oplog."}},
+	{"start older than the oplog", is(ErrStartTooOld), Verdict{Action: Resync, Code: ExitResync, Hint: "Choose a later --start-at with a newer copy, or give the source a larger oplog."}},
 
-	{"too many copies", is(ErrCopies), Verdict{Action: Resync, Code: ExitResync, Hint: "See why the copies failed (the reason is in the message and in the log). Start it again with the same link to try as often once more."}},
-	{"copied member changed", void, Verdict{Action: Retry}},
+	{"too many copies", is(ErrCopies), Verdict{Action: Resync, Code: ExitResync, Hint: "The message and the log say why the copies failed. Start it again with the same link for another ten."}},
+	{"copy void", void, Verdict{Action: Retry}},
 	{"feature compatibility version", as[*origin.FCVError], Verdict{Action: Retry}},
 	{"member that cannot be copied now", is(origin.ErrState), Verdict{Action: Retry}},
-	{"beginning of a copy not committed", is(origin.ErrUncommitted), Verdict{Action: Retry}},
-	{"no spool", is(ErrNoSpool), Verdict{Action: Exit, Code: ExitCheck, Hint: "Give --spool-dir, best the one that the copy was begun with: what is in it need not be read again."}},
+	{"start of a copy not committed", is(origin.ErrUncommitted), Verdict{Action: Retry}},
+	{"no spool", is(ErrNoSpool), Verdict{Action: Exit, Code: ExitCheck, Hint: "Give --spool-dir, preferably that with which the copy began: what is in it need not be read again."}},
 	{"spool in use", is(spool.ErrInUse), Verdict{Action: Retry}}, // by the process that this one has just fenced
-	{"spool full", as[*spool.FullError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Give it more room, by --spool-bytes or on its disk, and start the link again: it goes on where it was."}},
+	{"spool full", as[*spool.FullError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Give it more room, with --spool-bytes or on its disk, and start the link again: it resumes."}},
 	{"spool damaged", as[*spool.DamagedError], Verdict{Action: Retry}},
 
 	{"too stale everywhere", as[*syncsource.TooStaleError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
 	{"no member to read from", is(syncsource.ErrNoSource), Verdict{Action: Retry}},
-	{"other history", is(ErrOtherHistory), Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
-	{"log without the position", as[*txn.ResumeError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
+	{"history diverged", is(ErrOtherHistory), Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
+	{"oplog without the checkpoint's entry", as[*txn.ResumeError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
 	{"transaction without its beginning", as[*txn.BrokenChainError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
 
-	{"collection to be copied", as[*ddl.ResyncError], Verdict{Action: Resync, Code: ExitResync, Hint: "Give --spool-dir: the link then copies that collection by itself. Or change the filters so that it is mirrored from the start."}},
-	{"diverged, by a command", as[*ddl.DivergedError], Verdict{Action: Exit, Code: ExitDiverged, Hint: divergedHint}},
-	{"diverged", as[*applier.DivergenceError], Verdict{Action: Exit, Code: ExitDiverged, Hint: divergedHint}},
+	{"collection that needs a copy", as[*ddl.ResyncError], Verdict{Action: Resync, Code: ExitResync, Hint: "Give --spool-dir: the link then copies that collection. Or change the filters so that it is mirrored from the start."}},
+	{"divergence, in a command", as[*ddl.DivergedError], Verdict{Action: Exit, Code: ExitDiverged, Hint: divergedHint}},
+	{"divergence", as[*applier.DivergenceError], Verdict{Action: Exit, Code: ExitDiverged, Hint: divergedHint}},
 	{"unique index", as[*applier.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Drop the index on the target, or make it not unique, until cutover; or use --unique-indexes=serialized."}},
-	{"unique index, by a copy", as[*clone.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Drop the index on the target, or let the copy make its collections itself: --drop-existing."}},
-	{"unique index, by a command", as[*ddl.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Remove the documents that only the target has, or begin the link anew with --unique-indexes=relaxed."}},
-	{"index that cannot be built or held", as[*ddl.IndexError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Remove what keeps the target from building that index, or drop the index at the source."}},
-	{"disk of the spill folder", as[*txn.SpillError], Verdict{Action: Exit, Code: ExitUnexpected, Hint: "Give --spill-dir a disk with room; nothing is lost."}},
+	{"unique index, by a copy", as[*clone.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Drop the index on the target, or let the copy create its collections itself: --drop-existing."}},
+	{"unique index, by a command", as[*ddl.UniqueError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Remove the documents that only the target has, or start a new link with --unique-indexes=relaxed."}},
+	{"index that cannot be built", as[*ddl.IndexError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Remove what prevents the target from building that index, or drop the index at the source."}},
+	{"I/O error in the spill directory", as[*txn.SpillError], Verdict{Action: Exit, Code: ExitUnexpected, Hint: "Give --spill-dir a disk with room; nothing is lost."}},
 
 	{"member too stale", is(fetcher.ErrTooStale), Verdict{Action: NewSource, Deny: syncsource.DenyFetched}},
 	{"member without the start", is(fetcher.ErrStartMissing), Verdict{Action: NewSource, Deny: syncsource.DenyFetched}},
-	{"member behind", is(fetcher.ErrSourceBehind), Verdict{Action: NewSource}},
+	{"member before the link's position", is(fetcher.ErrSourceBehind), Verdict{Action: NewSource}},
 	{"member rolled back", is(fetcher.ErrRolledBack), Verdict{Action: NewSource}},
-	{"member out of order", is(fetcher.ErrOutOfOrder), Verdict{Action: NewSource}},
-	{"member's metadata", is(fetcher.ErrMetadata), Verdict{Action: NewSource, Deny: syncsource.DenyBadOplog}},
-	{"member's oplog empty", is(fetcher.ErrEmptyOplog), Verdict{Action: NewSource, Deny: syncsource.DenyBadOplog}},
+	{"member with entries out of order", is(fetcher.ErrOutOfOrder), Verdict{Action: NewSource}},
+	{"member with malformed metadata", is(fetcher.ErrMetadata), Verdict{Action: NewSource, Deny: syncsource.DenyBadOplog}},
+	{"member with an empty oplog", is(fetcher.ErrEmptyOplog), Verdict{Action: NewSource, Deny: syncsource.DenyBadOplog}},
 	{"member of another set", is(fetcher.ErrForeignSet), Verdict{Action: NewSource, Deny: syncsource.DenyFetched}},
-	{"member's bytes", is(oplog.ErrCorrupt), Verdict{Action: NewSource, Deny: syncsource.DenyFetched}},
-	{"entry not understood", as[*oplog.EntryError], Verdict{Action: Exit, Code: ExitUnsupported, Hint: "This release cannot follow that entry. Nothing behind it was applied; a newer release may know it."}},
+	{"member with a corrupt entry", is(oplog.ErrCorrupt), Verdict{Action: NewSource, Deny: syncsource.DenyFetched}},
+	{"entry not supported", as[*oplog.EntryError], Verdict{Action: Exit, Code: ExitUnsupported, Hint: "This release does not support that entry. Nothing after it was applied; a newer release may support it."}},
 
 	{"login", as[*mdb.AuthError], Verdict{Action: Exit, Code: ExitConnect, Hint: "Check user name, password, authSource and the TLS files."}},
 	{"privileges", kind(servererr.Auth), Verdict{Action: Exit, Code: ExitConnect, Hint: "Grant what the message names; docs/privileges.md lists what each side needs."}},
 	{"no answer", as[*call.LostError], Verdict{Action: Retry}},
 	{"outcome not known", as[*call.UnconfirmedError], Verdict{Action: Retry}},
-	{"conflict that stays", as[*applier.StuckError], Verdict{Action: Retry}},
-	{"document that the target refuses", as[*clone.RefusedError], Verdict{Action: Exit, Code: ExitUnsupported, Hint: "The message says why. Change that document at the source, or leave its collection out, and start again: the copy goes on."}},
-	{"copy that does not get on", as[*clone.StuckError], Verdict{Action: Retry}},
-	{"passing refusal", passes, Verdict{Action: Retry}},
+	{"conflict that does not pass", as[*applier.StuckError], Verdict{Action: Retry}},
+	{"document that the target refuses", as[*clone.RefusedError], Verdict{Action: Exit, Code: ExitUnsupported, Hint: "The message says why. Change that document at the source, or exclude its collection, and start again: the copy resumes."}},
+	{"copy blocked by a conflict", as[*clone.StuckError], Verdict{Action: Retry}},
+	{"refusal that passes", passes, Verdict{Action: Retry}},
 	{"deadline", is(context.DeadlineExceeded), Verdict{Action: Retry}},
 }
 
@@ -155,7 +155,7 @@ func Classify(err error) Verdict {
 			return r.verdict
 		}
 	}
-	return Verdict{Action: Exit, Code: ExitUnexpected, Hint: "Nothing behind the checkpoint counts as applied. If the message makes no sense, report it."}
+	return Verdict{Action: Exit, Code: ExitUnexpected, Hint: "Only what the checkpoint covers counts as applied. If the message makes no sense, report it."}
 }
 
 // onMember says what an error of reading a member means: what would otherwise

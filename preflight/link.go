@@ -46,7 +46,7 @@ func (c *checker) link(ctx context.Context, s *server) error {
 		return err
 	}
 	if c.cfg.Fingerprint != "" && c.report.Link.Fingerprint != c.cfg.Fingerprint {
-		c.fail(check, "Use the settings that the link was made with, or a new --link over a new copy.",
+		c.fail(check, "Use the settings that the link was created with, or a new --link with a new copy.",
 			"%q was made with other settings: filters, renames, or the policy for unique indexes", c.cfg.Link)
 		return nil
 	}

@@ -18,7 +18,7 @@ import (
 
 type runCommand struct {
 	Config      configFile `placeholder:"FILE" help:"YAML settings file: lines NAME: VALUE, with the names of these flags."`
-	PrintConfig bool       `help:"Print the effective settings and the source of each, and exit."`
+	PrintConfig bool       `help:"Print the effective settings and where each is set, and exit."`
 	Check       bool       `help:"Make the startup checks, print a line for each, and exit."`
 
 	runFlags
