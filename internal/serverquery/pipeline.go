@@ -14,10 +14,6 @@ import (
 // PipelineOptions are what a pipeline depends on besides its text.
 type PipelineOptions struct {
 	Options
-	// Collection returns the documents of another collection of the database, for
-	// $lookup and $unionWith; a collection that does not exist has none. It may be
-	// nil: then these stages are refused.
-	Collection func(name string) (iter.Seq[bson.Raw], error)
 	// Random returns a number below n, for $sample. Nil is a fair choice.
 	Random func(n int) int
 	// Interrupt is asked now and then, every 1,024 documents that a stage looks at,
@@ -25,12 +21,12 @@ type PipelineOptions struct {
 	Interrupt func() error
 
 	shared *compilation
+	// defines is true for the pipeline of a view that is not run.
+	defines bool
 }
 
-// compilation is what a pipeline and the ones nested in it have in common.
+// compilation is what the stages of a pipeline have in common.
 type compilation struct {
-	// reads names the other collections that they read.
-	reads []string
 	// looked counts documents of the run.
 	looked    int
 	interrupt func() error
@@ -116,41 +112,23 @@ func Stages(pipeline bson.RawValue) ([]bson.Raw, error) {
 }
 
 // CompilePipeline compiles the stages $match, $project, $addFields, $set, $unset,
-// $replaceRoot, $replaceWith, $group, $sort, $limit, $skip, $count, $unwind,
-// $sample, $lookup (of equal fields), $unionWith and $facet. What the server
-// refuses, and what it knows beyond these, is a [*servererr.Error].
+// $replaceRoot, $replaceWith, $group, $sort, $limit, $skip, $count, $unwind and
+// $sample. What the server refuses, and what it knows beyond these, is a
+// [*servererr.Error].
 func CompilePipeline(stages []bson.Raw, o PipelineOptions) (*Pipeline, error) {
 	o.shared = &compilation{interrupt: o.Interrupt}
-	return compilePipeline(stages, o, 1)
+	return compilePipeline(stages, o)
 }
 
-// Reads returns the names of the other collections that a pipeline reads: those
-// of $lookup and $unionWith, also where they are nested. A pipeline that
-// [CheckPipeline] refuses is refused.
-func Reads(stages []bson.Raw, o Options) ([]string, error) {
-	p, err := CompilePipeline(stages, PipelineOptions{Options: o, Collection: noDocuments})
-	if err != nil {
-		return nil, err
-	}
-	return p.shared.reads, nil
-}
-
-func noDocuments(string) (iter.Seq[bson.Raw], error) { return values(nil), nil }
-
-// CheckPipeline tells whether a pipeline may define a view.
+// CheckPipeline reports whether a pipeline may define a view. Stages that the server
+// has and this package does not may: a view is defined, copied and dropped without being
+// read.
 func CheckPipeline(stages []bson.Raw, o Options) error {
-	_, err := CompilePipeline(stages, PipelineOptions{Options: o, Collection: noDocuments})
+	_, err := compilePipeline(stages, PipelineOptions{Options: o, shared: &compilation{}, defines: true})
 	return err
 }
 
-// maxPipelines is how deep pipelines may be nested in each other, in levels.
-const maxPipelines = 20
-
-func compilePipeline(stages []bson.Raw, o PipelineOptions, depth int) (*Pipeline, error) {
-	if depth > maxPipelines {
-		return nil, servererr.New(servererr.MaxSubPipelineDepthExceeded,
-			"Maximum number of nested sub-pipelines exceeded. Limit is %d", maxPipelines)
-	}
+func compilePipeline(stages []bson.Raw, o PipelineOptions) (*Pipeline, error) {
 	p := &Pipeline{shared: o.shared}
 	for i := 0; i < len(stages); i++ {
 		if err := validate(stages[i]); err != nil {
@@ -176,14 +154,16 @@ func compilePipeline(stages []bson.Raw, o PipelineOptions, depth int) (*Pipeline
 			i = n - 1
 			continue
 		}
-		s, matcher, err := compileStage(&spec[0], o, depth)
+		s, matcher, err := compileStage(&spec[0], o)
 		if err != nil {
 			return nil, err
 		}
 		if i == 0 {
 			p.leading = matcher
 		}
-		p.stages = append(p.stages, s)
+		if s != nil {
+			p.stages = append(p.stages, s)
+		}
 	}
 	return p, nil
 }
@@ -277,21 +257,19 @@ func whole(do func(docs []bson.Raw, yield func(bson.Raw) bool) error) stage {
 	}
 }
 
-// compileStage compiles all stages but the transforms. The matcher is that of
+// compileStage compiles all stages but the transforms; nil is a stage that a view may be
+// defined with, and that cannot be run. The matcher is that of
 // $match.
-func compileStage(e *rawbson.Elem, o PipelineOptions, depth int) (stage, *Matcher, error) {
+func compileStage(e *rawbson.Elem, o PipelineOptions) (stage, *Matcher, error) {
 	compile := map[string]func() (stage, error){
-		"$project":   func() (stage, error) { return compileProjectStage(e, o) },
-		"$group":     func() (stage, error) { return compileGroup(e, o) },
-		"$sort":      func() (stage, error) { return compileSortStage(e, o) },
-		"$limit":     func() (stage, error) { return compileLimit(e) },
-		"$skip":      func() (stage, error) { return compileSkip(e) },
-		"$count":     func() (stage, error) { return compileCount(e) },
-		"$unwind":    func() (stage, error) { return compileUnwind(e) },
-		"$sample":    func() (stage, error) { return compileSample(e, o) },
-		"$lookup":    func() (stage, error) { return compileLookup(e, o) },
-		"$unionWith": func() (stage, error) { return compileUnion(e, o, depth) },
-		"$facet":     func() (stage, error) { return compileFacet(e, o, depth) },
+		"$project": func() (stage, error) { return compileProjectStage(e, o) },
+		"$group":   func() (stage, error) { return compileGroup(e, o) },
+		"$sort":    func() (stage, error) { return compileSortStage(e, o) },
+		"$limit":   func() (stage, error) { return compileLimit(e) },
+		"$skip":    func() (stage, error) { return compileSkip(e) },
+		"$count":   func() (stage, error) { return compileCount(e) },
+		"$unwind":  func() (stage, error) { return compileUnwind(e) },
+		"$sample":  func() (stage, error) { return compileSample(e, o) },
 	}
 	name := e.Name()
 	if name == "$match" {
@@ -306,6 +284,8 @@ func compileStage(e *rawbson.Elem, o PipelineOptions, depth int) (stage, *Matche
 		return nil, nil, servererr.New(5491300, "$documents' is not allowed in user requests")
 	case slices.Contains(sources, name):
 		return nil, nil, servererr.New(40602, "%s is only valid as the first stage in a pipeline", name)
+	case slices.Contains(unmodelledStages, name) && o.defines:
+		return nil, nil, nil
 	case slices.Contains(unmodelledStages, name):
 		return nil, nil, notImplemented("the stage %s", name)
 	}
@@ -314,5 +294,6 @@ func compileStage(e *rawbson.Elem, o PipelineOptions, depth int) (stage, *Matche
 
 // unmodelledStages are stages that the server has and this package does not.
 var unmodelledStages = []string{
-	"$out", "$merge", "$redact", "$bucket", "$bucketAuto", "$sortByCount", "$graphLookup", "$setWindowFields",
+	"$out", "$merge", "$redact", "$bucket", "$bucketAuto", "$sortByCount", "$setWindowFields",
+	"$lookup", "$graphLookup", "$unionWith", "$facet",
 }

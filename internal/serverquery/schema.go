@@ -2,12 +2,10 @@ package serverquery
 
 import (
 	"slices"
-	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/bsonorder"
 	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
@@ -23,8 +21,6 @@ type schema struct {
 	types *typeSet
 	// typeSpec is the keyword with the types, as it was written.
 	typeSpec rawbson.Elem
-	// titles are title and description.
-	titles []rawbson.Elem
 }
 
 // rule checks a value. It returns the description of a failure, or nil.
@@ -54,9 +50,6 @@ func (n *schemaNode) describe(doc []byte, inverted bool) bson.Raw {
 		r.text("reason", "expression always evaluates to false")
 	default:
 		r.text("operatorName", "$jsonSchema")
-		for _, e := range n.schema.titles {
-			r.dst = appendElem(r.dst, &e)
-		}
 		r.dst = bsoncore.AppendArrayElement(r.dst, "schemaRulesNotSatisfied", n.schema.failures(v))
 	}
 	return r.done()
@@ -91,7 +84,7 @@ func (s *schema) failures(v val) bsoncore.Array {
 		}
 	}
 	if !s.acceptsType(v) {
-		r := startRule(s.typeSpec)
+		r := startRule(&s.typeSpec)
 		r.text("reason", "type did not match")
 		r.value("consideredValue", v)
 		r.text("consideredType", bsontext.TypeName(v.t))
@@ -100,43 +93,16 @@ func (s *schema) failures(v val) bsoncore.Array {
 	return array.Build()
 }
 
-func startRule(spec ...rawbson.Elem) *report {
+// startRule begins the description of a failure of the rule that a keyword makes.
+func startRule(spec *rawbson.Elem) *report {
 	r := &report{}
-	var dst []byte
-	for i := range spec {
-		dst = appendElem(dst, &spec[i])
-	}
-	r.note(note{spec[0].Name(), bsoncore.BuildDocument(nil, dst)})
+	r.note(note{spec.Name(), bsoncore.BuildDocument(nil, appendElem(nil, spec))})
 	return r
 }
 
-// simpleRule is a rule whose failure shows the value and one reason.
-func simpleRule(concerns func(v val) bool, reason string, fits func(v val) bool, spec ...rawbson.Elem) rule {
-	return func(v val, explain bool) (bson.Raw, bool) {
-		if !concerns(v) || fits(v) {
-			return nil, true
-		}
-		if !explain {
-			return nil, false
-		}
-		r := startRule(spec...)
-		r.text("reason", reason)
-		r.value("consideredValue", v)
-		return r.done(), false
-	}
-}
-
-func ofType(t bson.Type) func(v val) bool { return func(v val) bool { return v.t == t } }
-
-// keywords of a schema that say nothing about documents.
-var titleKeywords = []string{"title", "description"}
-
-// known are the keywords that are checked, in the server's order.
-var known = []string{
-	"maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum", "pattern", "maxLength", "minLength",
-	"minItems", "maxItems", "items", "properties", "additionalProperties", "required", "enum", "bsonType", "type",
-	"title", "description",
-}
+// known are the keywords that are checked: those of the validators of time-series
+// buckets, in the server's order, and type.
+var known = []string{"properties", "additionalProperties", "required", "bsonType", "type"}
 
 func parseSchema(doc []byte, depth int) (*schema, error) {
 	if depth > maxSchemaDepth {
@@ -159,35 +125,25 @@ func parseSchema(doc []byte, depth int) (*schema, error) {
 		}
 	}
 	s := &schema{}
-	for _, parse := range []func(map[string]rawbson.Elem, int) error{
-		s.parseTypes, s.parseNumbers, s.parseStrings, s.parseArrays, s.parseObjects, s.parseEnum,
-	} {
-		if err := parse(words, depth); err != nil {
-			return nil, err
-		}
+	if err := s.parseTypes(words); err != nil {
+		return nil, err
 	}
-	for _, name := range titleKeywords {
-		if e, ok := words[name]; ok {
-			if _, ok := e.Text(); !ok {
-				return nil, mustBe(name, "a string")
-			}
-			s.titles = append(s.titles, e)
-		}
-	}
-	return s, nil
+	return s, s.parseObjects(words, depth)
 }
 
 // unmodelled are keywords that the server has and this package does not.
 var unmodelled = []string{
 	"allOf", "anyOf", "oneOf", "not", "dependencies", "multipleOf", "minProperties", "maxProperties",
 	"patternProperties", "uniqueItems", "additionalItems", "encrypt", "encryptMetadata",
+	"maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum", "pattern", "maxLength", "minLength",
+	"minItems", "maxItems", "items", "enum", "title", "description",
 }
 
 func mustBe(keyword, what string) error {
 	return servererr.New(servererr.TypeMismatch, "$jsonSchema keyword '%s' must be %s", keyword, what)
 }
 
-func (s *schema) parseTypes(words map[string]rawbson.Elem, _ int) error {
+func (s *schema) parseTypes(words map[string]rawbson.Elem) error {
 	e, hasType := words["type"]
 	if b, ok := words["bsonType"]; ok {
 		if hasType {
@@ -225,175 +181,5 @@ func (s *schema) parseTypes(words map[string]rawbson.Elem, _ int) error {
 			return badValue("Unknown type name alias: %s", text)
 		}
 	}
-	return nil
-}
-
-func (s *schema) parseNumbers(words map[string]rawbson.Elem, _ int) error {
-	for _, w := range []struct {
-		limit, exclusive string
-		fits             func(order int) bool
-		fitsStrictly     func(order int) bool
-	}{
-		{"maximum", "exclusiveMaximum", func(o int) bool { return o <= 0 }, func(o int) bool { return o < 0 }},
-		{"minimum", "exclusiveMinimum", func(o int) bool { return o >= 0 }, func(o int) bool { return o > 0 }},
-	} {
-		e, ok := words[w.limit]
-		strictly, hasStrictly := words[w.exclusive]
-		if !ok {
-			if hasStrictly {
-				return failedToParse("$jsonSchema keyword '%s' must be a present if %s is present", w.limit, w.exclusive)
-			}
-			continue
-		}
-		limit := valueOf(&e)
-		if !limit.number() {
-			return mustBe(w.limit, "a number")
-		}
-		spec, fits := []rawbson.Elem{e}, w.fits
-		if hasStrictly {
-			strict, ok := strictly.Bool()
-			if !ok {
-				return mustBe(w.exclusive, "a boolean")
-			}
-			spec = append(spec, strictly)
-			if strict {
-				fits = w.fitsStrictly
-			}
-		}
-		s.rules = append(s.rules, simpleRule(val.number, "comparison failed", func(v val) bool {
-			if isNaN(v) || isNaN(limit) {
-				return isNaN(v) && isNaN(limit) && fits(0)
-			}
-			return fits(bsonorder.Compare(v.raw(), limit.raw(), nil))
-		}, spec...))
-	}
-	return nil
-}
-
-// count reads a keyword whose value is a number of things.
-func count(words map[string]rawbson.Elem, name string) (e rawbson.Elem, n int64, has bool, err error) {
-	e, has = words[name]
-	if !has {
-		return e, 0, false, nil
-	}
-	n, ok := valueOf(&e).whole()
-	if !ok || n < 0 {
-		return e, 0, false, failedToParse("$jsonSchema keyword '%s' must be a non-negative integer", name)
-	}
-	return e, n, true, nil
-}
-
-func (s *schema) parseStrings(words map[string]rawbson.Elem, _ int) error {
-	str := ofType(bson.TypeString)
-	if e, ok := words["pattern"]; ok {
-		text, ok := e.Text()
-		if !ok {
-			return mustBe("pattern", "a string")
-		}
-		re, err := newPattern(text, "")
-		if err != nil {
-			return err
-		}
-		s.rules = append(s.rules, simpleRule(str, "regular expression did not match", func(v val) bool {
-			ok, _ := re.test(v)
-			return ok
-		}, e))
-	}
-	for _, name := range []string{"maxLength", "minLength"} {
-		e, n, has, err := count(words, name)
-		if err != nil {
-			return err
-		}
-		if has {
-			s.rules = append(s.rules, simpleRule(str, "specified string length was not satisfied", func(v val) bool {
-				text, _ := v.text()
-				return within64(int64(utf8.RuneCountInString(text)), n, name == "maxLength")
-			}, e))
-		}
-	}
-	return nil
-}
-
-func within64(n, limit int64, isMax bool) bool {
-	if isMax {
-		return n <= limit
-	}
-	return n >= limit
-}
-
-func (s *schema) parseArrays(words map[string]rawbson.Elem, depth int) error {
-	for _, name := range []string{"minItems", "maxItems"} {
-		e, n, has, err := count(words, name)
-		if err != nil {
-			return err
-		}
-		if has {
-			s.rules = append(s.rules, simpleRule(ofType(bson.TypeArray), "array did not match specified length", func(v val) bool {
-				return within64(int64(len(elems(v.b))), n, name == "maxItems")
-			}, e))
-		}
-	}
-	e, ok := words["items"]
-	if !ok {
-		return nil
-	}
-	if e.Type == bson.TypeArray {
-		return notImplemented("$jsonSchema keyword 'items' with an array")
-	}
-	doc, ok := e.Document()
-	if !ok {
-		return mustBe("items", "an array or an object")
-	}
-	sub, err := parseSchema(doc, depth+1)
-	if err != nil {
-		return err
-	}
-	s.rules = append(s.rules, func(v val, explain bool) (bson.Raw, bool) {
-		if v.t != bson.TypeArray {
-			return nil, true
-		}
-		for i, elem := range elems(v.b) {
-			item := valueOf(&elem)
-			if sub.accepts(item) {
-				continue
-			}
-			if !explain {
-				return nil, false
-			}
-			r := &report{}
-			r.text("operatorName", "items")
-			r.titles(sub)
-			r.text("reason", "At least one item did not match the sub-schema")
-			r.dst = bsoncore.AppendInt32Element(r.dst, "itemIndex", int32(i))
-			r.dst = bsoncore.AppendArrayElement(r.dst, "details", sub.failures(item))
-			return r.done(), false
-		}
-		return nil, true
-	})
-	return nil
-}
-
-func (r *report) titles(s *schema) {
-	for i := range s.titles {
-		r.dst = appendElem(r.dst, &s.titles[i])
-	}
-}
-
-func (s *schema) parseEnum(words map[string]rawbson.Elem, _ int) error {
-	e, ok := words["enum"]
-	if !ok {
-		return nil
-	}
-	array, ok := e.Array()
-	if !ok {
-		return mustBe("enum", "an array")
-	}
-	list := elems(array)
-	if len(list) == 0 {
-		return failedToParse("$jsonSchema keyword 'enum' cannot be an empty array")
-	}
-	s.rules = append(s.rules, simpleRule(func(val) bool { return true }, "value was not found in enum", func(v val) bool {
-		return slices.ContainsFunc(list, func(e rawbson.Elem) bool { return v.equal(valueOf(&e), nil) })
-	}, e))
 	return nil
 }

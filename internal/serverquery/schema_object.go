@@ -20,7 +20,7 @@ func (s *schema) parseObjects(words map[string]rawbson.Elem, depth int) error {
 	if err != nil {
 		return err
 	}
-	if err := s.parseAdditional(words, properties, depth); err != nil {
+	if err := s.parseAdditional(words, properties); err != nil {
 		return err
 	}
 	return s.parseRequired(words)
@@ -63,7 +63,6 @@ func (s *schema) parseProperties(words map[string]rawbson.Elem, depth int) ([]pr
 			}
 			r := &report{}
 			r.text("propertyName", p.name)
-			r.titles(p.schema)
 			r.dst = bsoncore.AppendArrayElement(r.dst, "details", p.schema.failures(valueOf(&e)))
 			failed.AppendDocument(bsoncore.Document(r.done()))
 		}
@@ -78,60 +77,50 @@ func (s *schema) parseProperties(words map[string]rawbson.Elem, depth int) ([]pr
 	return list, nil
 }
 
-func (s *schema) parseAdditional(words map[string]rawbson.Elem, properties []property, depth int) error {
+func (s *schema) parseAdditional(words map[string]rawbson.Elem, properties []property) error {
 	e, ok := words["additionalProperties"]
 	if !ok {
 		return nil
 	}
-	allowed, isBool := e.Bool()
-	var sub *schema
-	if !isBool {
-		doc, ok := e.Document()
-		if !ok {
-			return mustBe("additionalProperties", "an object or a boolean")
-		}
-		var err error
-		if sub, err = parseSchema(doc, depth+1); err != nil {
-			return err
-		}
-	}
-	if allowed {
+	allowed, ok := e.Bool()
+	switch {
+	case !ok && e.Type == bson.TypeEmbeddedDocument:
+		return notImplemented("$jsonSchema keyword 'additionalProperties' with a schema")
+	case !ok:
+		return mustBe("additionalProperties", "an object or a boolean")
+	case allowed:
 		return nil
 	}
 	s.rules = append(s.rules, func(v val, explain bool) (bson.Raw, bool) {
 		if v.t != bson.TypeEmbeddedDocument {
 			return nil, true
 		}
-		var more []rawbson.Elem
+		var more []string
 		for _, f := range elems(v.b) {
-			known := slices.ContainsFunc(properties, func(p property) bool { return f.Is(p.name) })
-			if !known && (sub == nil || !sub.accepts(valueOf(&f))) {
-				more = append(more, f)
+			if !slices.ContainsFunc(properties, func(p property) bool { return f.Is(p.name) }) {
+				more = append(more, f.Name())
 			}
 		}
-		switch {
-		case len(more) == 0:
+		if len(more) == 0 {
 			return nil, true
-		case !explain:
+		}
+		if !explain {
 			return nil, false
-		case sub != nil:
-			r := &report{}
-			r.text("operatorName", "additionalProperties")
-			r.titles(sub)
-			r.text("reason", "at least one additional property did not match the subschema")
-			r.text("failingProperty", more[0].Name())
-			r.dst = bsoncore.AppendArrayElement(r.dst, "details", sub.failures(valueOf(&more[0])))
-			return r.done(), false
 		}
-		r := startRule(e)
-		names := bsoncore.NewArrayBuilder()
-		for _, f := range more {
-			names.AppendString(f.Name())
-		}
-		r.dst = bsoncore.AppendArrayElement(r.dst, "additionalProperties", names.Build())
+		r := startRule(&e)
+		r.fields("additionalProperties", more)
 		return r.done(), false
 	})
 	return nil
+}
+
+// fields adds an array of field names.
+func (r *report) fields(field string, names []string) {
+	list := bsoncore.NewArrayBuilder()
+	for _, name := range names {
+		list.AppendString(name)
+	}
+	r.dst = bsoncore.AppendArrayElement(r.dst, field, list.Build())
 }
 
 func (s *schema) parseRequired(words map[string]rawbson.Elem) error {
@@ -174,12 +163,8 @@ func (s *schema) parseRequired(words map[string]rawbson.Elem) error {
 			return nil, false
 		}
 		slices.Sort(absent)
-		r := startRule(e)
-		list := bsoncore.NewArrayBuilder()
-		for _, name := range absent {
-			list.AppendString(name)
-		}
-		r.dst = bsoncore.AppendArrayElement(r.dst, "missingProperties", list.Build())
+		r := startRule(&e)
+		r.fields("missingProperties", absent)
 		return r.done(), false
 	})
 	return nil

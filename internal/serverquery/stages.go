@@ -1,7 +1,6 @@
 package serverquery
 
 import (
-	"iter"
 	"math/rand/v2"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -222,74 +221,4 @@ func inContext(context string, err error) error {
 		return e.Within(context)
 	}
 	return err
-}
-
-func compileFacet(e *rawbson.Elem, o PipelineOptions, depth int) (stage, error) {
-	doc, ok := e.Document()
-	if !ok || len(doc) == rawbson.MinSize {
-		return nil, servererr.New(40169, "the $facet specification must be a non-empty object")
-	}
-	type facet struct {
-		name     string
-		pipeline *Pipeline
-	}
-	var facets []facet
-	for _, f := range elems(doc) {
-		if f.Type != bson.TypeArray {
-			return nil, servererr.New(40170, "arguments to $facet must be arrays, %s is type %s", f.Name(), bsontext.TypeName(f.Type))
-		}
-		if err := checkFieldPath(f.Name()); err != nil {
-			return nil, err
-		}
-		stages, err := Stages(f.Raw())
-		if err != nil {
-			return nil, err
-		}
-		if source, _ := SplitSource(stages); source != nil {
-			return nil, servererr.New(40600, "%s is not allowed to be used within a $facet stage", elems(source)[0].Name())
-		}
-		p, err := compilePipeline(stages, o, depth+1)
-		if err != nil {
-			return nil, err
-		}
-		facets = append(facets, facet{f.Name(), p})
-	}
-	return whole(func(docs []bson.Raw, yield func(bson.Raw) bool) error {
-		var dst []byte
-		for _, f := range facets {
-			array := bsoncore.NewArrayBuilder()
-			for doc, err := range f.pipeline.Run(values(docs)) {
-				if err != nil {
-					return err
-				}
-				array.AppendDocument(bsoncore.Document(doc))
-			}
-			dst = bsoncore.AppendArrayElement(dst, f.name, array.Build())
-		}
-		out := bson.Raw(bsoncore.BuildDocument(nil, dst))
-		if err := checkSize(out); err != nil {
-			return err
-		}
-		yield(out)
-		return nil
-	}), nil
-}
-
-func values(docs []bson.Raw) iter.Seq[bson.Raw] {
-	return func(yield func(bson.Raw) bool) {
-		for _, doc := range docs {
-			if !yield(doc) {
-				return
-			}
-		}
-	}
-}
-
-// checkSize refuses a document that the server could not return.
-func checkSize(doc bson.Raw) error {
-	if len(doc) > maxResult {
-		return servererr.New(servererr.BSONObjectTooLarge,
-			"BSONObj size: %d (0x%X) is invalid. Size must be between 0 and %d(16MB)", len(doc), len(doc), maxResult)
-	}
-	return nil
 }

@@ -115,17 +115,6 @@ func TestDriverCRUD(t *testing.T) {
 			if len(specs) != 2 {
 				t.Errorf("%d indexes, want 2", len(specs))
 			}
-			if dialect == "8.0" {
-				client := coll.Database().Client()
-				res, err := client.BulkWrite(ctx, []mongo.ClientBulkWrite{
-					{Database: "app", Collection: "people", Model: mongo.NewClientInsertOneModel().SetDocument(bson.D{{Key: "_id", Value: "c1"}})},
-					{Database: "app", Collection: "other", Model: mongo.NewClientInsertOneModel().SetDocument(bson.D{{Key: "_id", Value: "c2"}})},
-					{Database: "app", Collection: "people", Model: mongo.NewClientUpdateOneModel().SetFilter(bson.D{{Key: "_id", Value: "c1"}}).SetUpdate(bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: 1}}}})},
-				})
-				if err != nil || res.InsertedCount != 2 || res.ModifiedCount != 1 {
-					t.Errorf("client bulk write: %+v, %v", res, err)
-				}
-			}
 		})
 	}
 }

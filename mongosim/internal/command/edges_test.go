@@ -112,25 +112,6 @@ func TestManyWriteErrorsFitIntoAReply(t *testing.T) {
 	}
 }
 
-func TestViewsThatReadEachOther(t *testing.T) {
-	m := newMember(t, "5.0.7")
-	m.run(t, `{insert: "c", documents: [{a: 1}, {a: 1}, {a: 1}], $db: "d"}`)
-	m.run(t, `{create: "v0", viewOn: "c", pipeline: [], $db: "d"}`)
-	// create refuses a circle; who writes the definitions can make one.
-	m.run(t, `{insert: "system.views", documents: [
-		{_id: "d.v1", viewOn: "c", pipeline: [{$lookup: {from: "v2", localField: "a", foreignField: "a", as: "x"}}]},
-		{_id: "d.v2", viewOn: "c", pipeline: [{$lookup: {from: "v1", localField: "a", foreignField: "a", as: "x"}}]}], $db: "d"}`)
-	if code := codeOf(m.run(t, `{find: "v1", $db: "d"}`)); code != servererr.ViewDepthLimitExceeded {
-		t.Errorf("code %v", code)
-	}
-	// A collection that is joined to itself is no circle, nor is a view used twice.
-	m.run(t, `{create: "v3", viewOn: "c", pipeline: [{$lookup: {from: "c", localField: "a", foreignField: "a", as: "x"}}], $db: "d"}`)
-	r := m.run(t, `{aggregate: "c", pipeline: [{$lookup: {from: "v3", localField: "a", foreignField: "a", as: "x"}}, {$lookup: {from: "v3", localField: "a", foreignField: "a", as: "y"}}], cursor: {}, $db: "d"}`)
-	if codeOf(r) != 0 {
-		t.Errorf("%s", r)
-	}
-}
-
 func TestAMemberThatStopsLetsGoOfItsTransactions(t *testing.T) {
 	m := newMember(t, "5.0.7", func(c *Config) { c.TransactionLifetime = time.Hour })
 	m.run(t, `{insert: "c", documents: [{_id: 1}], $db: "d"}`)

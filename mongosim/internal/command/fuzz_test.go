@@ -18,7 +18,6 @@ func FuzzCommand(f *testing.F) {
 		`{update: "c", updates: [{q: {_id: 1}, u: {$set: {a: 1}}, upsert: true, arrayFilters: []}], stmtIds: [3], ` + sessionA + `, txnNumber: {$numberLong: "9"}, $db: "d"}`,
 		`{delete: "c", deletes: [{q: {a: {$gt: 1}}, limit: 0, collation: {locale: "simple"}}], writeConcern: {w: 1, j: true}, $db: "d"}`,
 		`{findAndModify: "c", query: {}, sort: {a: 1}, update: [{$set: {a: 1}}], fields: {a: 1}, new: true, $db: "d"}`,
-		`{bulkWrite: 1, nsInfo: [{ns: "d.a"}], ops: [{insert: 0, document: {}}, {update: 0, filter: {}, updateMods: {a: 1}}, {delete: 0, filter: {}}], $db: "admin"}`,
 		`{commitTransaction: 1, commitTimestamp: {$timestamp: {t: 1, i: 1}}, ` + inTxn(sessionA, 1, false) + `, $db: "admin"}`,
 		`{find: "c", readConcern: {level: "snapshot", atClusterTime: {$timestamp: {t: 1, i: 1}}}, maxTimeMS: 1, $db: "d"}`,
 		`{killAllSessionsByPattern: [{` + sessionA + `}], $db: "admin"}`,
@@ -54,7 +53,7 @@ func TestAnyArgumentsAreAnswered(t *testing.T) {
 	generics := []string{"txnNumber", "autocommit", "startTransaction", "readConcern", "writeConcern", "$readPreference", "comment", "$replData"}
 	statements := []string{"q", "u", "multi", "upsert", "limit", "arrayFilters", "collation", "hint", "filter", "updateMods", "document", "insert", "update", "delete", "ns", "sort"}
 	value := rapid.Custom(func(t *rapid.T) any { return anyValue(t, statements, 0) })
-	names := []string{"insert", "update", "delete", "findAndModify", "bulkWrite", "commitTransaction", "abortTransaction", "prepareTransaction", "killSessions", "endSessions", "find", "getMore"}
+	names := []string{"insert", "update", "delete", "findAndModify", "commitTransaction", "abortTransaction", "prepareTransaction", "killSessions", "endSessions", "find", "getMore"}
 	rapid.Check(t, func(t *rapid.T) {
 		c := m.commands[rapid.SampledFrom(names).Draw(t, "command")]
 		var first any = rapid.SampledFrom([]string{"c", "c", "c", "v", "new", "system.views", ""}).Draw(t, "first")
@@ -81,10 +80,7 @@ func TestAnyArgumentsAreAnswered(t *testing.T) {
 			list := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) any { return anyOperation(t, c.sequence) }), 1, 3).Draw(t, "sequence")
 			cmd = append(cmd, bson.E{Key: c.sequence, Value: bson.A(list)})
 		}
-		switch c.name {
-		case "bulkWrite":
-			cmd = append(cmd, bson.E{Key: "nsInfo", Value: bson.A{bson.D{{Key: "ns", Value: "d.c"}}, bson.D{{Key: "ns", Value: "d.v"}}}})
-		case "findAndModify":
+		if c.name == "findAndModify" {
 			cmd = append(cmd, anyOperation(t, c.name)...)
 		}
 		for range max(0, rapid.IntRange(-4, 2).Draw(t, "arguments")) {

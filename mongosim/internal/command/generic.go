@@ -87,7 +87,7 @@ var opQueryCommands = map[string]bool{
 // the body or from an array in it.
 func (r *request) takeDocuments(in input) error {
 	for _, s := range in.sequences {
-		if s.name != r.spec.sequence && (r.spec.name != "bulkWrite" || s.name != "nsInfo") {
+		if s.name != r.spec.sequence {
 			if _, ok := r.spec.known[s.name]; !ok && r.spec.known != nil {
 				return unknownField(r.spec.structName, s.name)
 			}

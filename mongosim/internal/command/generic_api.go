@@ -7,7 +7,7 @@ import (
 
 // stableCommands are the commands of version 1 of the server's stable API.
 var stableCommands = map[string]bool{
-	"abortTransaction": true, "aggregate": true, "bulkWrite": true, "collMod": true, "commitTransaction": true,
+	"abortTransaction": true, "aggregate": true, "collMod": true, "commitTransaction": true,
 	"count": true, "create": true, "createIndexes": true, "delete": true, "drop": true, "dropDatabase": true,
 	"dropIndexes": true, "endSessions": true, "explain": true, "find": true, "findAndModify": true, "getMore": true,
 	"hello": true, "insert": true, "killCursors": true, "listCollections": true, "listDatabases": true,

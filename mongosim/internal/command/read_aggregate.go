@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"iter"
-	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -22,8 +21,6 @@ type pipelineArgs struct {
 	look    looker
 	at      bson.Timestamp
 	release func()
-	// within are the views that this one is read for.
-	within []oplog.Namespace
 }
 
 var aggregateFields = []string{
@@ -85,7 +82,7 @@ func runAggregate(ctx context.Context, r *request, out *reply) error {
 	if err != nil {
 		return err
 	}
-	if err := r.mayReadOthers(stages); err != nil {
+	if err := r.mayReadStats(stages); err != nil {
 		return err
 	}
 	first := firstElem(r.cmd)
@@ -111,29 +108,19 @@ func runAggregate(ctx context.Context, r *request, out *reply) error {
 	return r.runPipeline(ctx, &t, stages, a, out)
 }
 
-// mayReadOthers asks for what the stages take beyond the collection that the
-// command names. What a view reads is up to whoever made it.
-func (r *request) mayReadOthers(stages []bson.Raw) error {
+// mayReadStats asks for what the stages take beyond reading the collection that the
+// command names.
+func (r *request) mayReadStats(stages []bson.Raw) error {
 	if r.srv.cfg.Auth == nil || r.conn.Internal {
 		return nil
 	}
-	source, rest := serverquery.SplitSource(stages)
-	if source != nil {
-		first, stage := firstElem(r.cmd), firstElem(source)
-		if coll, ok := first.Text(); ok && stage.Is("$collStats") {
-			if err := r.allowed("collStats", r.db, coll); err != nil {
-				return err
-			}
-		}
+	source, _ := serverquery.SplitSource(stages)
+	if source == nil {
+		return nil
 	}
-	names, err := serverquery.Reads(rest, serverquery.Options{})
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if err := r.allowed("find", r.db, name); err != nil {
-			return err
-		}
+	first, stage := firstElem(r.cmd), firstElem(source)
+	if coll, ok := first.Text(); ok && stage.Is("$collStats") {
+		return r.allowed("collStats", r.db, coll)
 	}
 	return nil
 }
@@ -193,9 +180,8 @@ func (r *request) answerPipeline(ctx context.Context, ns oplog.Namespace, f feed
 
 // pipeline compiles stages on a collection or view.
 func (r *request) pipeline(t *target, stages []bson.Raw, a *pipelineArgs) (feed, error) {
-	base, within := *t, a.within
+	base := *t
 	if t.view != nil {
-		within = append(slices.Clone(within), t.ns)
 		if other, err := t.overrides(a.collation); err != nil || other {
 			if err != nil {
 				return nil, err
@@ -219,10 +205,7 @@ func (r *request) pipeline(t *target, stages []bson.Raw, a *pipelineArgs) (feed,
 	}
 	f := &pipeFeed{}
 	p, err := serverquery.CompilePipeline(stages, serverquery.PipelineOptions{
-		Options: serverquery.Options{Collator: collator},
-		Collection: func(name string) (iter.Seq[bson.Raw], error) {
-			return r.others(f, oplog.NewNamespace(t.ns.DB(), name), within)
-		},
+		Options:   serverquery.Options{Collator: collator},
 		Random:    r.srv.random.below,
 		Interrupt: f.interrupt,
 	})
@@ -246,39 +229,6 @@ func (r *request) pipeline(t *target, stages []bson.Raw, a *pipelineArgs) (feed,
 		f.start = func(in iter.Seq[bson.Raw]) iter.Seq2[bson.Raw, error] { return p.Run(unpack.stream(in, &f.fault)) }
 	}
 	return f, nil
-}
-
-// others reads another collection, or view, of the database for a stage of a
-// running pipeline. Views that read each other in a circle are refused.
-func (r *request) others(f *pipeFeed, ns oplog.Namespace, within []oplog.Namespace) (iter.Seq[bson.Raw], error) {
-	if slices.Contains(within, ns) {
-		return nil, viewTooDeep()
-	}
-	var t target
-	if err := f.look(func(s sight) (err error) { t, err = s.target(ns); return err }); err != nil {
-		return nil, err
-	}
-	// What it comes to is read whole: the pipeline may stop in between and go on in
-	// another command.
-	sub, err := r.pipeline(&t, nil, &pipelineArgs{look: f.look, within: within})
-	if err != nil {
-		return nil, err
-	}
-	defer sub.close()
-	var docs []bson.Raw
-	for end := false; !end; {
-		end, err = sub.fill(f.ctx, f.look, func(doc bson.Raw) bool { docs = append(docs, doc); return true })
-		if err != nil {
-			return nil, err
-		}
-	}
-	return func(yield func(bson.Raw) bool) {
-		for _, doc := range docs {
-			if !yield(doc) {
-				return
-			}
-		}
-	}, nil
 }
 
 // runSource answers a pipeline that begins with a source.

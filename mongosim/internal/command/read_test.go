@@ -403,11 +403,10 @@ func TestViews(t *testing.T) {
 		t.Errorf("%s; want five values", reply)
 	}
 	reply = m.must(t, "db", obj("aggregate", "other", "cursor", obj(), "pipeline", bson.A{
-		obj("$lookup", obj("from", "odd", "localField", "_id", "foreignField", "x", "as", "found")),
-		obj("$project", obj("n", obj("$size", "$found"))), obj("$unionWith", "five"), obj("$count", "n"),
+		obj("$project", obj("x", 1)), obj("$count", "n"),
 	}))
-	if n := reply.Lookup("cursor", "firstBatch", "0", "n").AsInt64(); n != 34 {
-		t.Errorf("%s; want 34", reply)
+	if n := reply.Lookup("cursor", "firstBatch", "0", "n").AsInt64(); n != 4 {
+		t.Errorf("%s; want 4", reply)
 	}
 	if got := m.refused(t, "db", obj("listIndexes", "odd"), 166); got != "Namespace db.odd is a view, not a collection" {
 		t.Error(got)

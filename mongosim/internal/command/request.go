@@ -135,8 +135,6 @@ type spec struct {
 	ownMaxTime bool
 	// test commands exist only with Config.TestCommands.
 	test bool
-	// since is the server version, major and minor, that has the command first.
-	since [2]int
 
 	known map[string]int
 }

@@ -148,7 +148,7 @@ var transactionCommands = map[string]bool{
 
 // retryableCommands take a txnNumber outside of transactions.
 var retryableCommands = map[string]bool{
-	"insert": true, "update": true, "delete": true, "findAndModify": true, "bulkWrite": true,
+	"insert": true, "update": true, "delete": true, "findAndModify": true,
 }
 
 // checkSessionOptions checks lsid, txnNumber, autocommit and startTransaction
@@ -207,15 +207,8 @@ func (r *request) checkInTxn() error {
 	if !r.spec.inTxn {
 		return servererr.New(no, "Cannot run '%s' in a multi-document transaction.", r.name)
 	}
-	if transactionCommands[r.spec.name] || r.spec.name == "bulkWrite" { // which names its databases itself
+	if transactionCommands[r.spec.name] {
 		return nil
-	}
-	if r.spec.name == "getMore" && r.db == bulkNamespace.DB() {
-		if e, ok := rawbson.Lookup(r.cmd, "collection"); ok {
-			if coll, _ := e.Text(); coll == bulkNamespace.Collection() {
-				return nil // of a bulkWrite in the transaction
-			}
-		}
 	}
 	switch r.db {
 	case "local", "admin", "config":

@@ -27,10 +27,6 @@ func writeSpecs() []spec {
 			},
 			inTxn: true, writes: true, run: runFindAndModify, check: mayWrite,
 		},
-		{
-			name: "bulkWrite", fields: with("ops", "nsInfo", "let", "errorsOnly", "cursor"), sequence: "ops", adminOnly: true,
-			inTxn: true, writes: true, run: runBulkWrite, since: [2]int{8, 0},
-		},
 	}
 }
 

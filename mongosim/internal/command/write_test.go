@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
@@ -244,35 +243,5 @@ func TestBigBatchesLetOthersIn(t *testing.T) {
 			t.Fatalf("the same entry twice: %s", e)
 		}
 		last = e
-	}
-}
-
-func TestBulkWrite(t *testing.T) {
-	m := newMember(t, "8.0.1")
-	m.run(t, `{insert: "b", documents: [{_id: 1, n: 0}, {_id: 2, n: 0}], $db: "d"}`)
-	before := len(m.entries(t))
-	cmd := `{bulkWrite: 1, ordered: false, nsInfo: [{ns: "d.a"}, {ns: "d.b"}], ops: [
-		{insert: 0, document: {_id: 1}}, {insert: 0, document: {_id: 2}}, {insert: 0, document: {_id: 1}},
-		{update: 1, filter: {_id: 1}, updateMods: {$inc: {n: 1}}}, {update: 1, filter: {_id: 9}, updateMods: {$set: {n: 1}}, upsert: true},
-		{delete: 1, filter: {_id: 2}, multi: false}], txnNumber: {$numberLong: "1"}, ` + sessionA + `, $db: "admin"}`
-	failure := `{ok: 0.0, idx: 2, code: 11000, keyPattern: {_id: 1}, keyValue: {_id: 1}, errmsg: "E11000 duplicate key error collection: d.a index: _id_ dup key: { _id: 1 }", n: 0}`
-	want := `{cursor: {id: {$numberLong: "0"}, firstBatch: [
-		{ok: 1.0, idx: 0, n: 1}, {ok: 1.0, idx: 1, n: 1}, ` + failure + `,
-		{ok: 1.0, idx: 3, n: 1, nModified: 1}, {ok: 1.0, idx: 4, n: 1, nModified: 0, upserted: {_id: 9}}, {ok: 1.0, idx: 5, n: 1}],
-		ns: "admin.$cmd.bulkWrite"}, nErrors: 1, nInserted: 2, nMatched: 1, nModified: 1, nUpserted: 1, nDeleted: 1, ok: 1.0}`
-	m.want(t, cmd, want)
-	if diff := cmp.Diff(before+6, len(m.entries(t))); diff != "" { // create, two inserts, u, i, d
-		t.Errorf("entries (-want +got):\n%s", diff)
-	}
-	again := m.run(t, cmd)
-	if got := lasting(without(t, again, "retriedStmtIds")); got != lasting(parse(t, want)) {
-		t.Errorf("again: %s", got)
-	}
-	m.want(t, `{bulkWrite: 1, nsInfo: [{ns: "d.a"}], ops: [{insert: 0, document: {_id: 1}}, {insert: 0, document: {_id: 5}}], errorsOnly: true, $db: "admin"}`,
-		`{cursor: {id: {$numberLong: "0"}, firstBatch: [`+strings.Replace(failure, "idx: 2", "idx: 0", 1)+`], ns: "admin.$cmd.bulkWrite"},
-		nErrors: 1, nInserted: 0, nMatched: 0, nModified: 0, nUpserted: 0, nDeleted: 0, ok: 1.0}`)
-	old := newMember(t, "7.0.1")
-	if r := old.run(t, `{bulkWrite: 1, nsInfo: [{ns: "d.a"}], ops: [{insert: 0, document: {_id: 1}}], $db: "admin"}`); r.Lookup("code").Int32() != 59 {
-		t.Errorf("7.0 answers %s", r)
 	}
 }
