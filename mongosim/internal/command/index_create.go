@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -21,6 +22,10 @@ func runCreateIndexes(ctx context.Context, r *request, out *reply) error {
 	ns, err := r.firstName()
 	if err != nil {
 		return err
+	}
+	if r.inTxn() && strings.HasPrefix(ns.Collection(), "system.") {
+		return servererr.New(servererr.OperationNotSupportedInTransaction,
+			"Cannot write to system collection %s within a transaction.", ns)
 	}
 	given, err := indexArgument(r.cmd)
 	if err != nil {

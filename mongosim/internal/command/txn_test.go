@@ -91,6 +91,56 @@ func TestTransactionRules(t *testing.T) {
 		`{ok: 0.0, errmsg: "Cannot start a transaction with a commit", code: 263, codeName: "OperationNotSupportedInTransaction"}`)
 }
 
+// TestNoSystemCollectionInATransaction: no transaction writes to a system collection of
+// a database, however it is asked to; outside of one it is a collection like others.
+func TestNoSystemCollectionInATransaction(t *testing.T) {
+	for _, tc := range []struct {
+		dialect, coll string
+		code          int64
+	}{
+		{"4.4.0", "system.js", 50791},
+		{"5.0.7", "system.js", 50791},
+		{"5.0.7", "system.views", 50791},
+		{"5.0.7", "system.buckets.series", 50791},
+		{"7.0.0", "system.buckets.series", 50791},
+		{"8.0.0", "system.js", 50791},
+		{"8.0.0", "system.buckets.series", 0},
+	} {
+		t.Run(tc.dialect+" "+tc.coll, func(t *testing.T) {
+			m := newMember(t, tc.dialect)
+			if tc.coll != "system.js" && tc.dialect != "4.4.0" {
+				m.want(t, `{create: "series", timeseries: {timeField: "t"}, $db: "d"}`, ok)
+			} else {
+				m.want(t, `{insert: "system.js", documents: [{_id: "f", value: "x"}], $db: "d"}`, `{n: 1, ok: 1.0}`)
+			}
+			n := 0
+			for _, cmd := range []string{
+				`{update: "` + tc.coll + `", updates: [{q: {_id: "none"}, u: {$set: {a: 1}}}], `,
+				`{delete: "` + tc.coll + `", deletes: [{q: {_id: "none"}, limit: 1}], `,
+				`{findAndModify: "` + tc.coll + `", query: {_id: "none"}, update: {$set: {a: 1}}, `,
+			} {
+				n++
+				reply := m.run(t, cmd+inTxn(sessionA, n, true)+`, $db: "d"}`)
+				if code, _ := reply.Lookup("code").AsInt64OK(); code != tc.code {
+					t.Errorf("%s: %s, want the code %d", cmd, reply, tc.code)
+				}
+			}
+			if tc.coll == "system.js" {
+				for cmd, code := range map[string]int64{
+					`{insert: "system.js", documents: [{_id: "g"}], `:                      50791,
+					`{createIndexes: "system.js", indexes: [{key: {a: 1}, name: "a_1"}], `: 263,
+				} {
+					n++
+					reply := m.run(t, cmd+inTxn(sessionA, n, true)+`, $db: "d"}`)
+					if got, _ := reply.Lookup("code").AsInt64OK(); got != code {
+						t.Errorf("%s: %s, want the code %d", cmd, reply, code)
+					}
+				}
+			}
+		})
+	}
+}
+
 func TestAConflictAbortsTheLaterTransaction(t *testing.T) {
 	m := newMember(t, "5.0.7")
 	m.want(t, `{insert: "c", documents: [{_id: 1}], $db: "d"}`, `{n: 1, ok: 1.0}`)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -73,6 +74,9 @@ func (r *request) newWriter(out *reply, operations int) (*writer, error) {
 	if operations < 1 || operations > maxBatch {
 		return nil, servererr.New(servererr.InvalidLength,
 			"Write batch sizes must be between 1 and %d. Got %d operations.", maxBatch, operations)
+	}
+	if err := r.checkSystemInTxn(ns); err != nil {
+		return nil, err
 	}
 	w := &writer{r: r, out: out, ns: ns, ordered: true, kind: r.spec.name}
 	if err := w.parseOptions(operations); err != nil {
@@ -221,6 +225,9 @@ func (w *writer) collection(ops opwrite.Ops) (*storage.Collection, error) {
 	if err := checkWritable(w.ns); err != nil {
 		return nil, err
 	}
+	if err := w.r.checkSystemInTxn(w.ns); err != nil {
+		return nil, err
+	}
 	v := ops.View()
 	coll, ok := v.Collection(w.ns)
 	if !w.uuid.IsZero() && (!ok || coll.UUID != w.uuid) {
@@ -275,6 +282,22 @@ func checkWritable(ns oplog.Namespace) error {
 	}
 	return checkCreateName(ns)
 }
+
+// checkSystemInTxn refuses a transaction's write to a system collection that is none
+// of users or roles, nor, from 8.0 on, of the buckets of a time series
+// (doTransactionValidationForWrites in transaction_validation.cpp).
+func (r *request) checkSystemInTxn(ns oplog.Namespace) error {
+	switch {
+	case !r.inTxn(), !strings.HasPrefix(ns.Collection(), "system."), ns == "admin.system.users", ns == "admin.system.roles":
+		return nil
+	case ns.IsBuckets() && r.srv.atLeast(8, 0):
+		return nil
+	}
+	return servererr.New(codeSystemInTxn, "Cannot write to system collection %s within a transaction.", ns)
+}
+
+// codeSystemInTxn is a number without a name.
+const codeSystemInTxn servererr.Code = 50791
 
 // executed tells whether a retryable statement has been carried out already.
 func (w *writer) executed(ops opwrite.Ops, stmt opwrite.Stmt) (entry, image storage.OplogEntry, done bool, err error) {
