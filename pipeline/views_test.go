@@ -104,3 +104,25 @@ func TestInvalidViewOfTarget(t *testing.T) {
 	}}})
 	r.isEqual(l)
 }
+
+// TestStoredFunctions: functions in system.js, which no transaction may write to, are
+// made, changed and removed by the log as by the copy.
+func TestStoredFunctions(t *testing.T) {
+	t.Parallel()
+	opts := func(seed int64) mongosim.Options { return mongosim.Options{Members: 1, Seed: seed, Dialect: "5.0"} }
+	r := &routed{world: newWorld(t, opts(5), opts(6))}
+	l := r.run(pipeline.Config{Writers: 4, CheckpointInterval: 50 * time.Millisecond})
+	for i := range 20 {
+		r.onSource(bson.D{{Key: "insert", Value: "system.js"}, {Key: "documents", Value: bson.A{
+			bson.D{{Key: "_id", Value: i}, {Key: "value", Value: "function() {}"}},
+		}}})
+	}
+	r.onSource(bson.D{{Key: "update", Value: "system.js"}, {Key: "updates", Value: bson.A{
+		bson.D{{Key: "q", Value: bson.D{}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "value", Value: "function() { return 1 }"}}}}}, {Key: "multi", Value: true}},
+	}}})
+	r.onSource(bson.D{{Key: "delete", Value: "system.js"}, {Key: "deletes", Value: bson.A{
+		bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$lt", Value: 5}}}}}, {Key: "limit", Value: 0}},
+	}}})
+	r.insert(10)
+	r.isEqual(l)
+}

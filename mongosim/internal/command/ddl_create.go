@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -25,6 +26,10 @@ func runCreate(ctx context.Context, r *request, out *reply) error {
 	args, err := r.parseCreate(ns)
 	if err != nil {
 		return err
+	}
+	if r.inTxn() && strings.HasPrefix(ns.Collection(), "system.") {
+		return servererr.New(servererr.OperationNotSupportedInTransaction,
+			"Cannot create system collection %s within a transaction.", ns)
 	}
 	return r.write(ctx, out, func(ops opwrite.Ops) error {
 		if args.has("autoIndexId") {

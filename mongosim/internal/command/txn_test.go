@@ -129,6 +129,7 @@ func TestNoSystemCollectionInATransaction(t *testing.T) {
 				for cmd, code := range map[string]int64{
 					`{insert: "system.js", documents: [{_id: "g"}], `:                      50791,
 					`{createIndexes: "system.js", indexes: [{key: {a: 1}, name: "a_1"}], `: 263,
+					`{create: "system.js", `:                                               263,
 				} {
 					n++
 					reply := m.run(t, cmd+inTxn(sessionA, n, true)+`, $db: "d"}`)
