@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/clone"
@@ -23,6 +24,9 @@ type Commands interface {
 	// HoldIndex notes an index that cannot be built: the log's later commands on
 	// it find it there. Repeating it does no harm.
 	HoldIndex(ctx context.Context, op *oplog.Op, index string) error
+	// LeaveView notes a view of a database of the source that is not copied, with its
+	// definition: the log may correct it. Repeating it does no harm.
+	LeaveView(ctx context.Context, db string, def bson.Raw, why string) error
 }
 
 // Scope decides what is mirrored, and under which name.

@@ -32,7 +32,10 @@ func (c *Copier) list(ctx context.Context) error {
 		return err
 	}
 	for i := range inv.Invalid {
-		c.viewFailed(oplog.Namespace(inv.Invalid[i].ID), &inv.Invalid[i])
+		bad := &inv.Invalid[i]
+		if err := c.viewFailed(ctx, oplog.Namespace(bad.ID), bad.DB, bad.Def, bad); err != nil {
+			return err
+		}
 	}
 	c.copy.Listed = true
 	if err := c.hold.UpdateCopy(ctx, c.copy); err != nil {
@@ -64,7 +67,9 @@ func (c *Copier) views(ctx context.Context, list []bson.Raw) error {
 		switch {
 		case err == nil:
 		case isRefusal(err):
-			c.viewFailed(ns, err)
+			if err := c.viewFailed(ctx, ns, ns.DB(), view, err); err != nil {
+				return err
+			}
 		default:
 			return fmt.Errorf("make the view %s: %w", ns, err)
 		}
@@ -72,10 +77,14 @@ func (c *Copier) views(ctx context.Context, list []bson.Raw) error {
 	return nil
 }
 
-// viewFailed says that a view is left out.
-func (c *Copier) viewFailed(ns oplog.Namespace, err error) {
-	c.board.fail(FailedIndex{NS: ns, Why: err.Error()})
-	c.cfg.Observer.Tell(ViewFailed{NS: ns, Err: err})
+// viewFailed leaves a view out, and says so.
+func (c *Copier) viewFailed(ctx context.Context, ns oplog.Namespace, db string, def bson.Raw, why error) error {
+	if err := c.worker(0).LeaveView(ctx, db, def, why.Error()); err != nil {
+		return fmt.Errorf("note that the view %s is left out: %w", ns, err)
+	}
+	c.board.fail(FailedIndex{NS: ns, Why: why.Error()})
+	c.cfg.Observer.Tell(ViewFailed{NS: ns, Err: why})
+	return nil
 }
 
 // load reads what is to be copied, the largest first, and how far it is.

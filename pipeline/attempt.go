@@ -163,6 +163,7 @@ func (a *attempt) run(ctx, soft context.Context) error {
 	along(a.p.touchLoop)
 	along(a.p.resyncLoop)
 	side.Go(func() error { return a.p.windowLoop(beside) })
+	side.Go(func() error { return a.p.lackingLoop(beside) })
 	if a.spool != nil {
 		along(a.unspoolLoop)
 	}

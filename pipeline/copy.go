@@ -121,7 +121,8 @@ func (c *copying) run(ctx, soft context.Context) error {
 	}
 	along(func(ctx context.Context) error { return c.p.touchLoop(ctx, c.hold) })
 	along(c.pacer.Run)
-	along(func(ctx context.Context) error { return c.p.windowLoop(ctx) })
+	along(c.p.windowLoop)
+	along(c.p.lackingLoop)
 	along(func(ctx context.Context) error { return c.p.wishLoop(ctx, c.pacer) })
 
 	err := c.stages(ctx)

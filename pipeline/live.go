@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
@@ -43,6 +44,8 @@ type Snapshot struct {
 	Log checkpoint.Progress
 	// Copy is the link's copy, nil where it has none.
 	Copy *CopySnapshot
+	// Lacking is what the target does not have at all, as it was read last.
+	Lacking ddl.Lacking
 	// Window is the source's oplog, as far as it is known.
 	Window Window
 	// Fetched is the last entry that was read, at FetchedAt.
@@ -82,6 +85,8 @@ type live struct {
 	// gaps are what the target lacks at progress. Its Copying tells that the target
 	// is not consistent yet.
 	gaps checkpoint.Gaps
+	// lacking is what was read last of what the target does not have.
+	lacking ddl.Lacking
 	// resting tells that no attempt is under way: what the source says is of no
 	// consequence.
 	resting bool
@@ -109,7 +114,7 @@ func (p *Pipeline) Snapshot() Snapshot {
 	p.mu.Unlock()
 	s := Snapshot{
 		Link: p.cfg.Link, Attempts: l.attempts, Term: l.term, Window: l.window,
-		Progress: l.gaps.Reached(l.progress), Gaps: l.gaps, Log: l.progress,
+		Progress: l.gaps.Reached(l.progress), Gaps: l.gaps, Log: l.progress, Lacking: l.lacking,
 		Fetched: l.fetched, FetchedAt: l.fetchedAt, SourceSet: l.set, SourceHost: l.host, Source: l.meta, HeardAt: l.heard,
 		Lag: l.lag(), LastError: l.err, LastErrorAt: l.errAt,
 		Resolver: p.resolver.Status(), View: p.watcher.View(), TargetHosts: p.target.Hosts(),

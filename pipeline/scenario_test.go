@@ -247,6 +247,11 @@ func (w *world) await(args []string) error {
 	switch what {
 	case "caught-up":
 		return w.caughtUp(l)
+	case "lacking":
+		// The views and indexes that the target does not have, as the status tells them.
+		want := strings.Join(args[1:], " ")
+		l := w.links["a"]
+		return w.untilOf(l, "the target to lack "+want, func() bool { return lackingNames(l.p.Snapshot().Lacking) == want })
 	case "told":
 		text := strings.Join(args[1:], " ")
 		l := w.links["a"]
@@ -525,4 +530,15 @@ func statements(verb, coll string, from, to, size int) bson.D {
 	}
 	field := map[string]string{"insert": "documents", "update": "updates", "delete": "deletes"}[verb]
 	return bson.D{{Key: verb, Value: coll}, {Key: field, Value: list}}
+}
+
+func lackingNames(l ddl.Lacking) string {
+	var names []string
+	for i := range l.Views {
+		names = append(names, l.Views[i].Name())
+	}
+	for _, h := range l.Indexes {
+		names = append(names, string(h.NS)+"/"+h.Index)
+	}
+	return strings.Join(names, " ")
 }

@@ -1,6 +1,7 @@
 package pipeline_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -51,28 +52,59 @@ func TestInvalidViews(t *testing.T) {
 	define("db.bad", "no pipeline")
 	define(7, bson.A{})
 
+	var l *link
+	lackingOf := func(what string, met func() bool) {
+		t.Helper()
+		if err := r.untilOf(l, what, met); err != nil {
+			t.Fatal(err)
+		}
+	}
 	spool := t.TempDir()
 	cfg := func() pipeline.Config {
 		c := pipeline.Config{Writers: 2, CheckpointInterval: 50 * time.Millisecond}
 		c.Copy.Wanted, c.Copy.SpoolDir = true, spool
 		return c
 	}
-	l := r.run(cfg())
+	l = r.run(cfg())
 	if n := count(r.world, func(e event.Event) bool { _, is := e.(initialsync.ViewFailed); return is }); n != 2 {
 		t.Errorf("%d events of views that are left out, want 2", n)
 	}
 	define("db.worse", bson.A{1}) // in the log, too
+	define("db.mended", bson.A{1})
 	define(8, bson.A{})
 	r.insert(10)
 	if err := r.caughtUp(l); err != nil {
 		t.Fatal(err)
 	}
+	// Another process of the link, which copied nothing, says what is left out.
+	l.drain(nil)
+	r.awaitEnd(l)
+	l = r.run(cfg())
+	lackingOf("what is left out", func() bool { return len(l.p.Snapshot().Lacking.Views) == 5 })
+	// A part of a definition is changed by a delta.
+	change := func(id string, pipeline any) {
+		t.Helper()
+		r.onSource(bson.D{{Key: "update", Value: "system.views"}, {Key: "updates", Value: bson.A{
+			bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: id}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "pipeline", Value: pipeline}}}}}},
+		}}})
+	}
+	change("db.bad", bson.A{7})
+	change("db.mended", bson.A{bson.D{{Key: "$limit", Value: 5}}})
+	r.insert(10)
+	if err := r.caughtUp(l); err != nil {
+		t.Fatal(err)
+	}
+	lackingOf("one view less to be left out", func() bool {
+		lacking := l.p.Snapshot().Lacking.Views
+		return len(lacking) == 4 && !slices.ContainsFunc(lacking, func(v ddl.LeftView) bool { return v.Name() == "db.mended" })
+	})
 	if n := count(r.world, func(e event.Event) bool { _, is := e.(ddl.ViewInvalid); return is }); n < 2 {
 		t.Errorf("%d events of invalid views in the log, want 2", n)
 	}
 	remove("db.bad", 7, "db.worse", 8)
 	r.onSource(bson.D{{Key: "create", Value: "later"}, {Key: "viewOn", Value: "good"}, {Key: "pipeline", Value: bson.A{}}})
 	r.isEqual(l)
+	lackingOf("nothing to be left out", func() bool { return len(l.p.Snapshot().Lacking.Views) == 0 })
 }
 
 // TestInvalidViewOfTarget: a link goes on, and begins again, on a target in which

@@ -130,6 +130,14 @@ func (t *Tracker) addCopy(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
 		out := &p.LeftOut[i]
 		s.LeftOut = append(s.LeftOut, LeftOut{Namespace: string(out.NS), Since: opTime(out.Since, out.Wall), Failed: out.Failed})
 	}
+	for i := range p.Lacking.Views {
+		v := &p.Lacking.Views[i]
+		s.LackingViews = append(s.LackingViews, LackingView{Namespace: v.Name(), Why: v.Why})
+	}
+	for i := range p.Lacking.Indexes {
+		h := &p.Lacking.Indexes[i]
+		s.LackingIndexes = append(s.LackingIndexes, LackingIndex{Namespace: string(h.NS), Name: h.Index})
+	}
 	s.Consistent = s.Consistent && len(s.LeftOut) == 0
 	if s.Consistent {
 		s.ConsistentAt = opTime(until, 0)

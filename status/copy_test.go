@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
@@ -52,6 +53,10 @@ func copying(s *pipeline.Snapshot) {
 			Spool: &spool.DiskStats{Bytes: 5000, Limit: 1 << 30, Free: 1 << 33, Entries: 40, First: at(990), Last: at(1300), Full: true, Why: "its limit is reached"},
 			Pace:  pace.Status{BytesPerSecond: 1 << 20, OpsPerSecond: 500, Factor: 0.25, Side: clone.Target, Why: "22 % of its cache is dirty"},
 		},
+		Lacking: ddl.Lacking{
+			Views:   []ddl.LeftView{{NS: "shop2.v", Source: "shop.v", Why: "it has no viewOn"}, {NS: "shop.system.views", Source: "shop.system.views", ID: "7"}},
+			Indexes: ddl.Specs{{NS: "shop2.items", Index: "a_1", Absent: true}},
+		},
 		Window: pipeline.Window{Oldest: bson.Timestamp{T: 400, I: 1}, Position: bson.Timestamp{T: 1000, I: 1}, At: now.Add(-10 * time.Second), Left: 200 * time.Second},
 	}
 }
@@ -70,8 +75,10 @@ func TestCopyGolden(t *testing.T) {
 			Consistent             bool
 			OplogWindowLeftSeconds *float64
 			OplogRolloverSeconds   *float64
+			LackingViews           []LackingView
+			LackingIndexes         []LackingIndex
 			Copy                   *Copy
-		}{s.Consistent, s.OplogWindowLeftSeconds, s.OplogRolloverSeconds, s.Copy}, "", "  ")
+		}{s.Consistent, s.OplogWindowLeftSeconds, s.OplogRolloverSeconds, s.LackingViews, s.LackingIndexes, s.Copy}, "", "  ")
 		if err != nil {
 			t.Fatal(err)
 		}

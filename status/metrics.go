@@ -24,7 +24,7 @@ type collector struct {
 	rollover, consistentAt                          *prometheus.Desc
 	copyPhase, copyNumber, collections, docs, bytes *prometheus.Desc
 	docRate, byteRate, left, failedIndexes, indexes *prometheus.Desc
-	leftOut                                         *prometheus.Desc
+	leftOut, lacking                                *prometheus.Desc
 }
 
 func newCollector(t *Tracker) *collector {
@@ -56,6 +56,7 @@ func newCollector(t *Tracker) *collector {
 		indexes:       desc("copy_indexes", "Indexes that are built, and that there are.", "kind"),
 		failedIndexes: desc("copy_failed_indexes", "Indexes that could not be built."),
 		leftOut:       desc("left_out_collections", "Collections that are left out, and of which the target is not consistent: those that are being copied again, and those that could not be.", "kind"),
+		lacking:       desc("lacking", "Views and indexes of the source that the target does not have, as they could not be made there, or the source itself cannot use them.", "kind"),
 		optime:        desc("optime_seconds", "The timestamps that fetching, applying and committing have reached, in seconds since the epoch; applied and durable are of everything that is mirrored, and missing while the target is not consistent; log is how far the log was applied.", "kind"),
 		ops:           desc("ops_applied_total", "Operations applied since the start."),
 	}
@@ -66,7 +67,7 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.info, c.state, c.consistent, c.attempts, c.lag, c.dataAge, c.unapplied, c.window, c.optime, c.ops,
 		c.rollover, c.consistentAt, c.copyPhase, c.copyNumber, c.collections, c.docs, c.bytes,
-		c.docRate, c.byteRate, c.left, c.indexes, c.failedIndexes, c.leftOut,
+		c.docRate, c.byteRate, c.left, c.indexes, c.failedIndexes, c.leftOut, c.lacking,
 	} {
 		out <- d
 	}
@@ -91,6 +92,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	failed := s.failedCollections()
 	gauge(c.leftOut, float64(len(s.LeftOut)-len(failed)), "copying")
 	gauge(c.leftOut, float64(len(failed)), "failed")
+	gauge(c.lacking, float64(len(s.LackingViews)), "views")
+	gauge(c.lacking, float64(len(s.LackingIndexes)), "indexes")
 	out <- prometheus.MustNewConstMetric(c.attempts, prometheus.CounterValue, float64(s.Attempts))
 	out <- prometheus.MustNewConstMetric(c.ops, prometheus.CounterValue, float64(s.Applier.OpsApplied))
 	maybe(c.lag, s.LagSeconds)

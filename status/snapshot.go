@@ -28,6 +28,10 @@ type Snapshot struct {
 	// LeftOut are the source's collections that are being copied again, or could not
 	// be, and that the target is not consistent of meanwhile.
 	LeftOut []LeftOut `json:"leftOut,omitempty"`
+	// LackingViews and LackingIndexes could not be made on the target, or are of no
+	// use at the source either. The target is consistent without them.
+	LackingViews   []LackingView  `json:"lackingViews,omitempty"`
+	LackingIndexes []LackingIndex `json:"lackingIndexes,omitempty"`
 	// Attempts counts the holds of the link since the start, Term is the last.
 	Attempts int   `json:"attempts"`
 	Term     int64 `json:"term"`
@@ -110,6 +114,21 @@ type LeftOut struct {
 	Since *OpTime `json:"since"`
 	// Failed is why it could not be copied again; it is not tried any more then.
 	Failed string `json:"failed,omitempty"`
+}
+
+// LackingView is a view of the source that the target does not have.
+type LackingView struct {
+	// Namespace is the source's; of a definition that has no name, that of the
+	// collection and its _id.
+	Namespace string `json:"namespace"`
+	Why       string `json:"why"`
+}
+
+// LackingIndex is an index of the source that the target does not have.
+type LackingIndex struct {
+	// Namespace is the target's.
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
 }
 
 // OpTimes is how far everything is.

@@ -121,6 +121,10 @@
 // reads if that is the same on the target; viewOn is mapped within a database;
 // everything else is an error that names the view.
 //
+// A definition that the source itself cannot use is left out, and so is one that the
+// target refused when it was copied. It is kept whole, in "held" ([LeftView]): the log
+// may change a part of it only, and whoever has the link can say that it is left out.
+//
 // # Time series
 //
 // A time-series collection X is logged as system.buckets.X and a view X. A client

@@ -135,6 +135,9 @@ func (s *step) dropViews(ctx context.Context, db string) error {
 			return err
 		}
 	}
+	if err := s.takeViews(ctx, db); err != nil {
+		return err
+	}
 	return s.dropDefinitions(ctx, db)
 }
 
@@ -213,6 +216,9 @@ func (s *step) dropDatabase(ctx context.Context) (oplog.Namespace, error) {
 		if err := s.releaseIndex(ctx, h.NS, h.Index); err != nil {
 			return h.NS, err
 		}
+	}
+	if err := s.takeViews(ctx, db); err != nil {
+		return "", err
 	}
 	return oplog.Namespace(strings.Clone(db)), s.dropDefinitions(ctx, db)
 }

@@ -163,6 +163,26 @@ func (ViewInvalid) Message() string { return "view is invalid at the source and 
 // Level implements event.Event.
 func (ViewInvalid) Level() slog.Level { return slog.LevelWarn }
 
+// ViewRefused is a view that was left out, and that the target refuses still after the
+// log has changed it.
+type ViewRefused struct {
+	OpTime oplog.OpTime
+	NS     oplog.Namespace
+	// Err is the refusal.
+	Err error
+}
+
+// LogValue implements slog.LogValuer.
+func (e ViewRefused) LogValue() slog.Value {
+	return slog.GroupValue(slog.String(keyOpTime, e.OpTime.String()), slog.String(keyNS, string(e.NS)), slog.Any(keyError, e.Err))
+}
+
+// Message implements event.Event.
+func (ViewRefused) Message() string { return "view still cannot be made on the target" }
+
+// Level implements event.Event.
+func (ViewRefused) Level() slog.Level { return slog.LevelWarn }
+
 // DefinitionsLeft is a system.views that is of no use any more, and that the target did
 // not let go, or not show.
 type DefinitionsLeft struct {

@@ -57,6 +57,10 @@ func views(t *testing.T, change func(cmd call.Command) (bson.D, error)) callFunc
 					{Key: "info", Value: bson.D{}},
 				}}},
 			}}}
+		case "find": // what is left out
+			reply = bson.D{{Key: "cursor", Value: bson.D{
+				{Key: "id", Value: int64(0)}, {Key: "ns", Value: "replicator.held"}, {Key: "firstBatch", Value: bson.A{}},
+			}}}
 		case "drop", "create":
 			if reply, err = change(cmd); err != nil {
 				return nil, err

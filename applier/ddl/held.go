@@ -45,19 +45,37 @@ func Held(ctx context.Context, target call.Caller, metaDB, link string) (Specs, 
 }
 
 func readHeld(ctx context.Context, target call.Caller, metaDB string, filter bsoncore.Document) (Specs, error) {
+	docs, err := findHeld(ctx, target, metaDB, filter)
+	if err != nil {
+		return nil, err
+	}
+	specs := make(Specs, 0, len(docs))
+	for _, doc := range docs {
+		if isView(doc) {
+			continue // see LeftView
+		}
+		h, err := parseHeld(doc)
+		if err != nil {
+			return nil, heldFault(metaDB, doc, err)
+		}
+		specs = append(specs, h)
+	}
+	return specs, nil
+}
+
+// findHeld reads documents of held specs, and of views that are left out.
+func findHeld(ctx context.Context, target call.Caller, metaDB string, filter bsoncore.Document) ([]bson.Raw, error) {
 	cmd := command("find", heldCollection).AppendDocument("filter", filter).
 		AppendDocument("sort", bsoncore.NewDocumentBuilder().AppendInt32("_id", 1).Build())
 	docs, err := catalog.ReadAll(ctx, target, metaDB, bson.Raw(cmd.Build()))
 	if err != nil {
 		return nil, fmt.Errorf("read held specs of %s.%s: %w", metaDB, heldCollection, err)
 	}
-	specs := make(Specs, len(docs))
-	for i, doc := range docs {
-		if specs[i], err = parseHeld(doc); err != nil {
-			return nil, fmt.Errorf("read held specs of %s.%s: %w: %s", metaDB, heldCollection, err, doc)
-		}
-	}
-	return specs, nil
+	return docs, nil
+}
+
+func heldFault(metaDB string, doc bson.Raw, err error) error {
+	return fmt.Errorf("read held specs of %s.%s: %w: %s", metaDB, heldCollection, err, doc)
 }
 
 var errHeld = errors.New("a document that is no held spec")

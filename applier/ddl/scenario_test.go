@@ -21,6 +21,7 @@ import (
 //	start [dialect=V] [unique=serialized] [include=…] [exclude=…] [map=…] [placed]
 //	log [once|maybe|copied|twice]   a line each: KIND NS {o} {o2}
 //	hold INDEX                      the same, for HoldIndex
+//	leave DB                        a view that was not copied
 //	run DB [behind]                 a command of the target each line, maybe behind
 //	                                the back of whoever knows the catalog
 //	show [overlay]                  the target's catalog, and what is held
@@ -115,6 +116,11 @@ func (b *bench) scenario(t *testing.T, d *datadriven.TestData) string {
 				b.events = nil
 			}
 		}
+	case "leave":
+		def := doc(t, d.Input)
+		if err := b.exec.LeaveView(t.Context(), d.CmdArgs[0].Key, def, "refused"); err != nil {
+			fmt.Fprintf(&out, "%v\n", err)
+		}
 	case "hold":
 		if err := b.exec.HoldIndex(t.Context(), b.operation(t, d.Input), d.CmdArgs[0].Key); err != nil {
 			fmt.Fprintf(&out, "  %T: %v\n", err, err)
@@ -191,6 +197,17 @@ func (b *bench) show(t *testing.T, out *strings.Builder, overlay bool) {
 			absent = " absent"
 		}
 		fmt.Fprintf(out, "held %s %q %v%s %s\n", h.NS, h.Index, h.Fields, absent, relaxed(h.Spec))
+	}
+	lacking, err := ddl.ReadLacking(t.Context(), b, "replicator", "link")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range lacking.Views {
+		v := &lacking.Views[i]
+		fmt.Fprintf(out, "left out %s for %s: %s %s\n", v.NS, v.Name(), v.Why, relaxed(v.Def))
+	}
+	for _, h := range lacking.Indexes {
+		fmt.Fprintf(out, "lacking the index %s of %s\n", h.Index, h.NS)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/internal/call"
@@ -41,32 +42,54 @@ func viewName(op *oplog.Op) (oplog.Namespace, error) {
 }
 
 // view applies a write to system.views. What the source itself takes for no view is
-// none on the target: nobody could use it, and a server refuses to make it.
+// none on the target: nobody could use it, and a server refuses to make it. It is left
+// out, with its definition, until the log corrects or removes it.
 func (s *step) view(ctx context.Context) (oplog.Namespace, error) {
 	source, err := viewName(s.op)
 	if err != nil {
-		if s.op.Kind != oplog.KindDelete {
-			s.invalid(s.op.NS, "its _id is no name of a view of the database: "+s.op.ID.String())
-		}
-		return s.op.NS, nil
+		return s.op.NS, s.nameless(ctx)
 	}
 	ns, _ := s.target(source)
+	left, err := s.leftView(ctx, ns)
+	if err != nil {
+		return ns, err
+	}
 	switch s.op.Kind {
 	case oplog.KindDelete:
-		return ns, s.dropView(ctx, ns)
-	case oplog.KindUpdate:
-		return ns, s.updateView(ctx, source, ns)
-	default:
-		if why := faultOf(s.op.O); why != "" {
-			s.invalid(ns, why)
-			return ns, nil
-		}
-		def, err := s.whole(source, split(s.op.O).without("_id"))
-		if err != nil {
+		if err := s.dropView(ctx, ns); err != nil || left == nil {
 			return ns, err
 		}
-		return ns, s.createView(ctx, ns, def)
+		return ns, s.takeView(ctx, left)
+	case oplog.KindUpdate:
+		return ns, s.updateView(ctx, source, ns, left)
+	default:
+		if why := faultOf(s.op.O); why != "" {
+			var coll *catalog.Collection
+			if s.again == Copied {
+				if coll, _, err = s.cfg.Catalog.Get(ctx, ns); err != nil {
+					return ns, err
+				}
+			}
+			return ns, s.becomeInvalid(ctx, s.leftViewOf(source, s.op.O, why), coll)
+		}
+		def, err := s.whole(source, split(s.op.O).without("_id"))
+		if err == nil {
+			err = s.createView(ctx, ns, def)
+		}
+		return ns, s.settleView(ctx, left, s.op.O, err)
 	}
+}
+
+// nameless is a write to a definition that is none by its _id already. A part of it that
+// is changed makes it no view.
+func (s *step) nameless(ctx context.Context) error {
+	id := bson.Raw(bsoncore.NewDocumentBuilder().AppendValue("_id", bsoncore.Value{Type: bsoncore.Type(s.op.ID.Type), Data: s.op.ID.Value}).Build())
+	v := s.leftViewOf(s.op.NS, id, "its _id is no name of a view of the database: "+s.op.ID.String())
+	if s.op.Kind == oplog.KindDelete {
+		return s.takeView(ctx, v)
+	}
+	s.invalid(s.op.NS, v.Why)
+	return s.leaveView(ctx, v)
 }
 
 // faultOf returns why the source takes a definition for none, "" if it does not, or
@@ -84,14 +107,15 @@ func (s *step) invalid(ns oplog.Namespace, why string) {
 	s.cfg.Observer.Tell(ViewInvalid{OpTime: s.op.OpTime, NS: ns, Why: why})
 }
 
-// becomeInvalid removes a view that the source cannot use any more. That of a copy
-// may be of a later time.
-func (s *step) becomeInvalid(ctx context.Context, ns oplog.Namespace, coll *catalog.Collection, why string) error {
-	s.invalid(ns, why)
-	if s.again == Copied || coll == nil || coll.Type != catalog.TypeView {
-		return nil
+// becomeInvalid leaves out a view that the source cannot use any more, and removes it.
+// That of a copy may be of a later time; the log makes it again from the definition.
+func (s *step) becomeInvalid(ctx context.Context, v *LeftView, coll *catalog.Collection) error {
+	s.invalid(v.NS, v.Why)
+	// This first: without its definition a change of a part of it could not be applied.
+	if err := s.leaveView(ctx, v); err != nil || coll == nil || coll.Type != catalog.TypeView {
+		return err
 	}
-	return s.dropNow(ctx, ns)
+	return s.dropNow(ctx, v.NS)
 }
 
 // whole is definition for one that has to be complete.
@@ -241,8 +265,8 @@ func (s *step) dropView(ctx context.Context, ns oplog.Namespace) error {
 	return s.diverged(ns, "it is a %s", coll.Type)
 }
 
-// updateView gives a view another definition.
-func (s *step) updateView(ctx context.Context, source, ns oplog.Namespace) error {
+// updateView gives a view another definition. Left is the view where it is left out.
+func (s *step) updateView(ctx context.Context, source, ns oplog.Namespace, left *LeftView) error {
 	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
 	if err != nil {
 		return err
@@ -259,25 +283,43 @@ func (s *step) updateView(ctx context.Context, source, ns oplog.Namespace) error
 		return nil
 	case exists && coll.Type == catalog.TypeCollection:
 		return s.diverged(ns, "it is a collection")
-	case !exists && form != update.FormReplacement:
+	case !exists && form != update.FormReplacement && left == nil:
 		return s.absent(ns, "there is no such view")
 	}
 	// A view that is replaced and not there was invalid before, or refused.
 	post := s.op.O
-	if form != update.FormReplacement {
-		if post, err = update.Apply(s.present(coll), s.op.O); err != nil {
-			return s.op.Fault("o", err)
-		}
+	switch {
+	case form == update.FormReplacement:
+	case exists:
+		post, err = update.Apply(s.present(coll), s.op.O)
+	default:
+		post, err = update.Apply(left.Def, s.op.O)
+	}
+	if err != nil {
+		return s.op.Fault("o", err)
 	}
 	if why := faultOf(post); why != "" {
-		return s.becomeInvalid(ctx, ns, coll, why)
+		if exists {
+			post = s.sourceWords(ns, coll, post)
+		}
+		return s.becomeInvalid(ctx, s.leftViewOf(source, post, why), coll)
 	}
+	if !exists {
+		def, err := s.whole(source, split(post).without("_id"))
+		if err == nil {
+			err = s.createView(ctx, ns, def)
+		}
+		return s.settleView(ctx, left, post, err)
+	}
+	err = s.redefineView(ctx, source, ns, coll, form, post)
+	return s.settleView(ctx, left, s.sourceWords(ns, coll, post), err)
+}
+
+// redefineView gives a view that is there the definition post.
+func (s *step) redefineView(ctx context.Context, source, ns oplog.Namespace, coll *catalog.Collection, form update.Form, post bson.Raw) error {
 	def, err := s.changed(source, coll, form, post)
 	if err != nil {
 		return err
-	}
-	if !exists {
-		return s.createView(ctx, ns, def)
 	}
 	if def.buckets {
 		if s.again != Copied {

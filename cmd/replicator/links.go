@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mdb"
@@ -57,6 +58,8 @@ func (c *linksCommand) stateOf(ctx context.Context, set *mdb.Set, l *checkpoint.
 	if pipeline.IsResync(l.Link) {
 		// It tells nothing of the link that it belongs to.
 		text = "a collection that another link copies again: " + text
+	} else if l, err := ddl.ReadLacking(ctx, set, c.MetadataDB, l.Link); err == nil {
+		text += lackingText(l)
 	}
 	if l.State.Copy == nil || l.State.Copy.Phase != checkpoint.Copying || !l.State.Copy.Listed {
 		return text
@@ -110,6 +113,18 @@ func leftOutText(s *checkpoint.State) string {
 	}
 	if text.Len() > 0 {
 		text.WriteString("; the log was applied up to " + s.Applied.String())
+	}
+	return text.String()
+}
+
+// lackingText names what the target of a link does not have.
+func lackingText(l ddl.Lacking) string {
+	var text strings.Builder
+	for i := range l.Views {
+		_, _ = fmt.Fprintf(&text, "; without the view %s: %s", printable.Text(l.Views[i].Name()), printable.Text(l.Views[i].Why))
+	}
+	for i := range l.Indexes {
+		_, _ = fmt.Fprintf(&text, "; without the index %s of %s", printable.Text(l.Indexes[i].Index), printable.Text(string(l.Indexes[i].NS)))
 	}
 	return text.String()
 }

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/oplog"
@@ -84,6 +85,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+var emptyDoc = bson.Binary{Data: []byte{5, 0, 0, 0, 0}}
+
 // TestLinksLeftOut: the position of a link is where it left out a collection, and
 // what is left out is named, above all what nobody copies any more.
 func TestLinksLeftOut(t *testing.T) {
@@ -121,9 +124,25 @@ func TestLinksLeftOut(t *testing.T) {
 	if err := hold.Advance(t.Context(), cp, []checkpoint.Position{{}}, checkpoint.Source{SetName: "src"}); err != nil {
 		t.Fatal(err)
 	}
+	for _, doc := range []bson.D{
+		{{Key: "_id", Value: bson.D{{Key: "link", Value: "test"}, {Key: "ns", Value: "shop2.v"}, {Key: "index", Value: ""}, {Key: "view", Value: true}}},
+			{Key: "source", Value: "shop.v"}, {Key: "why", Value: "it has no viewOn"}, {Key: "spec", Value: emptyDoc}},
+		{{Key: "_id", Value: bson.D{{Key: "link", Value: "test"}, {Key: "ns", Value: "shop.a"}, {Key: "index", Value: "x_1"}}},
+			{Key: "uuid", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: make([]byte, 16)}}, {Key: "absent", Value: true}, {Key: "spec", Value: emptyDoc}},
+		{{Key: "_id", Value: bson.D{{Key: "link", Value: "other"}, {Key: "ns", Value: "shop.a"}, {Key: "index", Value: "x_1"}}},
+			{Key: "uuid", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: make([]byte, 16)}}, {Key: "absent", Value: true}, {Key: "spec", Value: emptyDoc}},
+	} {
+		body, err := bson.Marshal(bson.D{{Key: "insert", Value: "held"}, {Key: "documents", Value: bson.A{doc}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := set.Call(t.Context(), call.Command{DB: "replicator", Body: body}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	code, stdout, _ := invoke(t, nil, "links", "--target="+target.URI())
 	want := regexp.MustCompile(`\ntest +src +1 +5:1 t2 +1970-01-01T00:00:05Z +consistent, but for what is copied again: shop.a, ` +
-		`but for shop.b, which could NOT be copied again and is left out: too long; the log was applied up to 9:1 t2\n$`)
+		`but for shop.b, which could NOT be copied again and is left out: too long; the log was applied up to 9:1 t2; without the view shop.v: it has no viewOn; without the index x_1 of shop.a\n$`)
 	if code != cli.ExitOK || !want.MatchString(stdout) {
 		t.Errorf("code %d, %s", code, stdout)
 	}

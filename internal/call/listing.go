@@ -1,6 +1,7 @@
 package call
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,6 +26,9 @@ type InvalidView struct {
 	// Nameless tells that it is none.
 	Nameless bool
 	Why      string
+	// DB is the database whose system.views it is in, Def the document.
+	DB  string
+	Def bson.Raw
 }
 
 func (v *InvalidView) Error() string {
@@ -94,11 +98,14 @@ func onlyCollections() bsoncore.Document {
 		AppendDocument(bsoncore.NewDocumentBuilder().AppendDocument("type", missing).Build()).Build()).Build()
 }
 
+// IsView tells whether a document of a database's system.views is a view to a server.
+func IsView(db string, def bson.Raw) bool { return judgeView(db, def) == nil }
+
 // judgeView returns what is wrong with a definition, nil for one that a server takes.
 func judgeView(db string, def bson.Raw) *InvalidView {
 	id, _ := rawbson.Lookup(def, "_id")
 	name, isText := id.Text()
-	bad := &InvalidView{ID: strings.Clone(name)}
+	bad := &InvalidView{ID: strings.Clone(name), DB: db, Def: bytes.Clone(def)}
 	if !isText {
 		bad.ID = db + ".system.views " + id.Raw().String()
 	}

@@ -125,3 +125,28 @@ func TestClusters(t *testing.T) {
 		t.Errorf("a lost cursor: %v", err)
 	}
 }
+
+// TestInvalidViews: a definition that no server takes for a view keeps nothing else of
+// its database from being compared, a time series included.
+func TestInvalidViews(t *testing.T) {
+	t.Parallel()
+	_, a := cluster(t)
+	_, b := cluster(t)
+	for _, c := range []call.Caller{a, b} {
+		fill(t, c)
+		run(t, c, bson.D{{Key: "create", Value: "series"}, {Key: "timeseries", Value: bson.D{{Key: "timeField", Value: "t"}}}})
+	}
+	insert(t, a, "system.views", bson.D{{Key: "_id", Value: "d.bad"}, {Key: "viewOn", Value: "many"}, {Key: "pipeline", Value: 7}})
+	report, err := compare.Compare(t.Context(), compare.Cluster(a), compare.Cluster(b), compare.Options{})
+	if err != nil || !report.Equal() {
+		t.Errorf("an invalid view on one side: %v, %v", report, err)
+	}
+	insert(t, b, "system.views", bson.D{{Key: "_id", Value: 7}})
+	run(t, b, bson.D{{Key: "update", Value: "many"}, {Key: "updates", Value: bson.A{
+		bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: 3}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: -1}}}}}},
+	}}})
+	report, err = compare.Compare(t.Context(), compare.Cluster(a), compare.Cluster(b), compare.Options{})
+	if err != nil || report.Equal() {
+		t.Errorf("a document that differs: %v, %v", report, err)
+	}
+}

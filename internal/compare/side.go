@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -62,12 +63,11 @@ func isSystem(db string) bool { return db == "admin" || db == "config" || db == 
 
 // database appends what a database has.
 func (s cluster) database(ctx context.Context, all []memstore.CollectionState, db string) ([]memstore.CollectionState, error) {
-	cmd := bsoncore.NewDocumentBuilder().AppendInt32("listCollections", 1).
-		AppendDocument("cursor", bsoncore.NewDocumentBuilder().Build()).Build()
-	for doc, err := range s.read(ctx, db, bson.Raw(cmd)) {
-		if err != nil {
-			return nil, err
-		}
+	docs, err := s.list(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	for _, doc := range docs {
 		c, err := listed(db, doc)
 		if err != nil {
 			return nil, err
@@ -85,6 +85,28 @@ func (s cluster) database(ctx context.Context, all []memstore.CollectionState, d
 		all = append(all, c)
 	}
 	return all, nil
+}
+
+// list returns what listCollections shows of a database. Where one of its views is
+// invalid, which makes a server refuse that, the others are listed: an invalid one is
+// no view to anybody.
+func (s cluster) list(ctx context.Context, db string) ([]bson.Raw, error) {
+	run := func(cmd *bsoncore.DocumentBuilder) (docs []bson.Raw, err error) {
+		for doc, err := range s.read(ctx, db, bson.Raw(cmd.Build())) {
+			if err != nil {
+				return nil, err
+			}
+			docs = append(docs, bytes.Clone(doc))
+		}
+		return docs, nil
+	}
+	docs, err := run(bsoncore.NewDocumentBuilder().AppendInt32("listCollections", 1).
+		AppendDocument("cursor", bsoncore.NewDocumentBuilder().Build()))
+	if !call.InvalidViews(err) {
+		return docs, err
+	}
+	docs, _, unreadable, err := call.ListDespite(db, run)
+	return docs, errors.Join(err, unreadable)
 }
 
 // listed reads a document of listCollections.
@@ -121,7 +143,18 @@ func (s cluster) documents(ctx context.Context, c *memstore.CollectionState) ite
 		// Of two indexes that give the order this one has every document.
 		cmd = cmd.AppendDocument("hint", ascending)
 	}
-	return s.read(ctx, c.NS.DB(), bson.Raw(cmd.Build()))
+	docs := s.read(ctx, c.NS.DB(), bson.Raw(cmd.Build()))
+	if !c.NS.IsSystemViews() {
+		return docs
+	}
+	return func(yield func(bson.Raw, error) bool) {
+		for doc, err := range docs {
+			// One that is no view to the server is none to a link.
+			if (err != nil || call.IsView(c.NS.DB(), doc)) && !yield(doc, err) {
+				return
+			}
+		}
+	}
 }
 
 // read runs a command that answers with a cursor and yields its documents, which

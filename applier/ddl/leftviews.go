@@ -1,0 +1,235 @@
+package ddl
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// LeftView is a view that the target does not have: the source itself takes its
+// definition for none, or the target refused it when it was copied. It is kept in the
+// metadata, with the held specs, so that every process of the link can say so, and can
+// make the view once the log changes a part of its definition only.
+type LeftView struct {
+	// NS is its name on the target, Source that of the source. A definition whose _id
+	// is not the name of a view has those of system.views.
+	NS, Source oplog.Namespace
+	// ID is such an _id as text, empty where it is a name.
+	ID string
+	// Why is the fault that the source finds with it, or the target's refusal.
+	Why string
+	// Def is its definition as the source has it.
+	Def bson.Raw
+}
+
+// Name is what the view is called at the source.
+func (v *LeftView) Name() string {
+	if v.ID != "" {
+		return string(v.Source) + " " + v.ID
+	}
+	return string(v.Source)
+}
+
+// Lacking is what of a link's source the target does not have at all, although it is
+// mirrored: views, and indexes.
+type Lacking struct {
+	Views   []LeftView
+	Indexes Specs
+}
+
+// ReadLacking reads what a target lacks.
+func ReadLacking(ctx context.Context, target call.Caller, metaDB, link string) (Lacking, error) {
+	absent := bsoncore.NewDocumentBuilder().AppendBoolean("absent", true).Build()
+	view := bsoncore.NewDocumentBuilder().AppendBoolean(fieldView, true).Build()
+	filter := bsoncore.NewDocumentBuilder().AppendString("_id.link", link).
+		AppendArray("$or", bsoncore.NewArrayBuilder().AppendDocument(absent).AppendDocument(view).Build()).Build()
+	docs, err := findHeld(ctx, target, metaDB, filter)
+	if err != nil {
+		return Lacking{}, err
+	}
+	var l Lacking
+	for _, doc := range docs {
+		if isView(doc) {
+			v, err := parseLeftView(doc)
+			if err != nil {
+				return Lacking{}, heldFault(metaDB, doc, err)
+			}
+			l.Views = append(l.Views, v)
+			continue
+		}
+		h, err := parseHeld(doc)
+		if err != nil {
+			return Lacking{}, heldFault(metaDB, doc, err)
+		}
+		l.Indexes = append(l.Indexes, h)
+	}
+	return l, nil
+}
+
+// fieldView is true in the _id of a view that is left out.
+const fieldView = "_id.view"
+
+func isView(doc bson.Raw) bool {
+	view, _ := doc.Lookup("_id", "view").BooleanOK()
+	return view
+}
+
+func parseLeftView(doc bson.Raw) (LeftView, error) {
+	id, _ := doc.Lookup("_id").DocumentOK()
+	v := LeftView{
+		NS: oplog.Namespace(textOf(id, "ns")).Clone(), ID: strings.Clone(textOf(id, "index")),
+		Source: oplog.Namespace(textOf(doc, "source")).Clone(), Why: strings.Clone(textOf(doc, "why")),
+	}
+	_, def, ok := doc.Lookup("spec").BinaryOK()
+	if !ok || !v.NS.IsCollection() || !v.Source.IsCollection() {
+		return v, errHeld
+	}
+	v.Def = bytes.Clone(def)
+	return v, rawbson.Validate(v.Def)
+}
+
+// leftViews reads the views of the source's database that are left out.
+func (s *step) leftViews(ctx context.Context, filter *bsoncore.DocumentBuilder) ([]LeftView, error) {
+	docs, err := findHeld(ctx, s.sight, s.cfg.MetaDB, filter.AppendBoolean(fieldView, true).Build())
+	list := make([]LeftView, len(docs))
+	for i := 0; i < len(docs) && err == nil; i++ {
+		if list[i], err = parseLeftView(docs[i]); err != nil {
+			err = heldFault(s.cfg.MetaDB, docs[i], err)
+		}
+	}
+	return list, err
+}
+
+// leftView returns the view that the operation is about, if it is left out.
+func (s *step) leftView(ctx context.Context, ns oplog.Namespace) (*LeftView, error) {
+	list, err := s.leftViews(ctx, s.heldFilter(ns).AppendString("_id.index", ""))
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return &list[0], nil
+}
+
+// leaveView notes that a view is left out, in place of what was noted of it before.
+func (s *step) leaveView(ctx context.Context, v *LeftView) error {
+	id := s.leftViewID(v)
+	doc := bsoncore.NewDocumentBuilder().AppendDocument("_id", id).
+		AppendBinary("uuid", bson.TypeBinaryUUID, make([]byte, len(oplog.UUID{}))).
+		AppendString("source", string(v.Source)).AppendString("why", v.Why).AppendBinary("spec", 0, v.Def).Build()
+	update := bsoncore.NewDocumentBuilder().
+		AppendDocument("q", bsoncore.NewDocumentBuilder().AppendDocument("_id", id).Build()).
+		AppendDocument("u", doc).AppendBoolean("upsert", true).Build()
+	cmd := command("update", heldCollection).AppendArray("updates", bsoncore.NewArrayBuilder().AppendDocument(update).Build())
+	if err := s.write(ctx, cmd); err != nil {
+		return fmt.Errorf("note that the view %s is left out: %w", v.Name(), err)
+	}
+	return nil
+}
+
+func (s *step) leftViewID(v *LeftView) bsoncore.Document {
+	return bsoncore.NewDocumentBuilder().AppendString("link", s.cfg.Link).AppendString("ns", string(v.NS)).
+		AppendString("index", v.ID).AppendBoolean("view", true).Build()
+}
+
+// takeView forgets that a view is left out.
+func (s *step) takeView(ctx context.Context, v *LeftView) error {
+	return s.release(ctx, bsoncore.NewDocumentBuilder().AppendDocument("_id", s.leftViewID(v)))
+}
+
+// takeViews forgets those of a database of the source, as far as they are in scope.
+func (s *step) takeViews(ctx context.Context, db string) error {
+	list, err := s.leftViews(ctx, bsoncore.NewDocumentBuilder().AppendString("_id.link", s.cfg.Link))
+	for i := 0; i < len(list) && err == nil; i++ {
+		if v := &list[i]; v.Source.DB() == db {
+			if _, in := s.cfg.Scope.Target(v.Source); in {
+				err = s.takeView(ctx, v)
+			}
+		}
+	}
+	return err
+}
+
+// leftViewOf is the view of a definition that is left out.
+func (e *Executor) leftViewOf(source oplog.Namespace, def bson.Raw, why string) *LeftView {
+	v := &LeftView{Source: source, Why: why, Def: def}
+	if v.NS, _ = e.target(source); v.NS == "" {
+		v.NS = source
+	}
+	if source.IsSystemViews() {
+		v.ID = def.Lookup("_id").String()
+	}
+	return v
+}
+
+// LeaveView notes that a view of a database of the source was not copied. Repeating it
+// does no harm.
+func (e *Executor) LeaveView(ctx context.Context, db string, def bson.Raw, why string) error {
+	s := e.step(&oplog.Op{Kind: oplog.KindInsert, NS: oplog.NewNamespace(db, "system.views"), O: def, ID: def.Lookup("_id")}, Copied)
+	source, err := viewName(s.op)
+	if err != nil {
+		source = s.op.NS
+	}
+	if err := s.leaveView(ctx, e.leftViewOf(source, def, why)); err != nil {
+		return fmt.Errorf("ddl: %w", err)
+	}
+	return nil
+}
+
+// settleView notes what became of a view that was left out, which has the definition
+// def now: err says whether it was made. Where the target refused it before, that stops
+// nothing; one that the source could not use before is like a new one.
+func (s *step) settleView(ctx context.Context, left *LeftView, def bson.Raw, err error) error {
+	switch {
+	case left == nil:
+		return err
+	case err == nil:
+		_, exists, err := s.cfg.Catalog.Get(ctx, left.NS)
+		if err != nil {
+			return err
+		}
+		if exists {
+			return s.takeView(ctx, left)
+		}
+	case refusesView(err) && faultOf(left.Def) == "":
+		left.Why = err.Error()
+		s.cfg.Observer.Tell(ViewRefused{OpTime: s.op.OpTime, NS: left.NS, Err: err})
+	default:
+		return err
+	}
+	left.Def = def
+	return s.leaveView(ctx, left)
+}
+
+// refusesView tells whether an error is about a definition.
+func refusesView(err error) bool {
+	if _, ok := errors.AsType[*oplog.EntryError](err); ok {
+		return true
+	}
+	return !isTyped(err) && !contradicts(err) && unbuildable(err)
+}
+
+// sourceWords is a definition that was made from the target's, with the source's name
+// of what the view stands on.
+func (s *step) sourceWords(ns oplog.Namespace, coll *catalog.Collection, def bson.Raw) bson.Raw {
+	before, _ := split(coll.Options).get("viewOn")
+	f := split(def)
+	after, _ := f.get("viewOn")
+	on, isText := after.StringValueOK()
+	if !isText || !before.Equal(after) {
+		return def
+	}
+	source, ok := s.cfg.Names.Source(oplog.NewNamespace(ns.DB(), on))
+	if !ok {
+		return def
+	}
+	return f.set("viewOn", stringValue(source.Collection())).document()
+}
