@@ -15,9 +15,14 @@ import (
 type linkDoc struct {
 	State
 	instance, holder string
+	// of is the link that it is a part of, empty for none.
+	of string
 	// lowest and highest are the terms of the lanes.
 	lowest, highest int64
 }
+
+// fieldOf names the link that a link is a part of.
+const fieldOf = "of"
 
 // laneDoc is a document of lanes.
 type laneDoc struct {
@@ -97,6 +102,9 @@ func (l *linkDoc) marshal(name string) bson.Raw {
 		dst = bsoncore.AppendStringElement(dst, "_id", name)
 		dst = appendFormat(dst, l.Routing)
 		dst = bsoncore.AppendStringElement(dst, "instance", l.instance)
+		if l.of != "" {
+			dst = bsoncore.AppendStringElement(dst, fieldOf, l.of)
+		}
 		dst = bsoncore.AppendInt64Element(dst, "term", l.Term)
 		dst = bsoncore.AppendStringElement(dst, "holder", l.holder)
 		dst = appendSource(dst, l.Source)
@@ -222,6 +230,9 @@ func readLink(name string, doc bson.Raw) (linkDoc, error) {
 	}
 	var l linkDoc
 	l.instance, l.holder = r.text("instance"), r.text("holder")
+	if _, part := rawbson.Lookup(doc, fieldOf); part {
+		l.of = r.text(fieldOf)
+	}
 	l.Term = r.int64("term")
 	if version != unrouted {
 		l.Routing = int(r.int64("routing"))

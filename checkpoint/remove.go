@@ -2,31 +2,64 @@ package checkpoint
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
 // Remove removes the link with all of its documents, the held specs excepted: they
 // belong to the collections. The position goes first, so that what is left by a
-// Remove that was cut off is no link. Nobody may hold the link any more.
+// Remove that was cut off is no link. Of a part of a link it goes last, so that the
+// link finds what is left (Parts). Nobody may hold the link any more.
 func (s *Store) Remove(ctx context.Context) error {
-	from, to := bounds(s.cfg.Link)
-	for _, part := range []struct {
+	type part struct {
 		collection string
 		filter     func(dst []byte) []byte
-	}{
-		{linksCollection, byID(s.cfg.Link)},
+	}
+	from, to := bounds(s.cfg.Link)
+	link := part{linksCollection, byID(s.cfg.Link)}
+	parts := []part{
 		{lanesCollection, between(from, to)},
 		{routesCollection, between(from, to)},
 		{copiesCollection, between(from, to)},
 		{owedCollection, between(from, to)},
 		{parkedCollection, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", s.cfg.Link) }},
-	} {
+	}
+	if s.cfg.Of == "" {
+		parts = slices.Insert(parts, 0, link)
+	} else {
+		parts = append(parts, link)
+	}
+	for _, part := range parts {
 		if err := s.remove(ctx, part.collection, part.filter); err != nil {
 			return s.wrap(err, "remove it from %s", part.collection)
 		}
 	}
 	return nil
+}
+
+// Parts returns the links that were created as parts of this one, whole or what is
+// left of them.
+func (s *Store) Parts(ctx context.Context) ([]string, error) {
+	filter := func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, fieldOf, s.cfg.Link) }
+	reply, err := s.cfg.Target.Call(ctx, findCommand(s.cfg.DB, linksCollection, listLimit, filter, "_id"))
+	if err != nil {
+		return nil, s.wrap(err, "list its parts")
+	}
+	docs, err := found(reply)
+	if err != nil {
+		return nil, s.wrap(err, "list its parts")
+	}
+	names := make([]string, len(docs))
+	for i, doc := range docs {
+		id, _ := rawbson.Lookup(doc, "_id")
+		name, _ := id.Text()
+		names[i] = strings.Clone(name)
+	}
+	return names, nil
 }
 
 func (s *Store) remove(ctx context.Context, collection string, filter func(dst []byte) []byte) error {

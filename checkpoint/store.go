@@ -23,6 +23,9 @@ type Config struct {
 	DB string
 	// Link is the link's name: letters, digits, dot, _ and -, 64 at most.
 	Link string
+	// Of is the link that this one is a part of, empty where it is of none. It is written
+	// down when the link is created: see Parts.
+	Of string
 	// Observer is told of what happens to the link. May be nil.
 	Observer event.Observer
 	// Registry gets the metrics. May be nil.
@@ -173,7 +176,7 @@ func (s *Store) Create(ctx context.Context, first State) error {
 		return err
 	}
 	instance := rand.Text()
-	link := linkDoc{State: first, instance: instance}
+	link := linkDoc{State: first, instance: instance, of: s.cfg.Of}
 	link.Term = 0
 	// The session is the same for all who make the link, and the numbers go up with
 	// the clock: so this ends the transaction of somebody who died in his.

@@ -163,7 +163,9 @@ func (a *attempt) run(ctx, soft context.Context) error {
 	along(a.p.touchLoop)
 	along(a.p.resyncLoop)
 	side.Go(func() error { return a.p.windowLoop(beside) })
-	side.Go(func() error { return a.p.lackingLoop(beside) })
+	if !a.p.cfg.part {
+		side.Go(func() error { return a.p.lackingLoop(beside) })
+	}
 	if a.spool != nil {
 		along(a.unspoolLoop)
 	}

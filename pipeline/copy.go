@@ -122,7 +122,9 @@ func (c *copying) run(ctx, soft context.Context) error {
 	along(func(ctx context.Context) error { return c.p.touchLoop(ctx, c.hold) })
 	along(c.pacer.Run)
 	along(c.p.windowLoop)
-	along(c.p.lackingLoop)
+	if !c.p.cfg.part { // else the link that it is a part of says it
+		along(c.p.lackingLoop)
+	}
 	along(func(ctx context.Context) error { return c.p.wishLoop(ctx, c.pacer) })
 
 	err := c.stages(ctx)

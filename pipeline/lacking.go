@@ -14,9 +14,6 @@ const lackingEvery = time.Second
 // that could not be made. It is in the metadata, so that any process of the link says
 // it, whichever found it out, and until it is made.
 func (p *Pipeline) lackingLoop(ctx context.Context) error {
-	if p.cfg.part {
-		return nil // the link that it is a part of does
-	}
 	tick := time.NewTicker(lackingEvery)
 	defer tick.Stop()
 	for {

@@ -15,11 +15,21 @@ import (
 // document: what is there counts, whatever has become of a wish since. As long as
 // the link itself copies documents it leaves out nothing.
 func (p *Pipeline) leaveOut(ctx context.Context, hold *checkpoint.Hold) error {
+	defer func() { p.showGaps(hold.Gaps()) }()
+	if err := p.chooseLeftOut(ctx, hold); err != nil {
+		return err
+	}
+	if p.cfg.part {
+		return nil
+	}
+	// Only now it is known what is still of use.
+	keep := p.keptResyncs()
+	p.sweepSpools(keep)
+	return p.sweepParts(ctx, keep)
+}
+
+func (p *Pipeline) chooseLeftOut(ctx context.Context, hold *checkpoint.Hold) error {
 	st := hold.State()
-	defer func() {
-		p.showGaps(hold.Gaps())
-		p.sweepSpools()
-	}()
 	p.resyncs.out = map[oplog.Namespace]checkpoint.ResyncWish{}
 	p.resyncs.copies = 0
 	if st.Copy != nil {

@@ -92,8 +92,12 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	p := &Pipeline{cfg: cfg, spoolDir: cfg.Copy.SpoolDir}
 	p.direct.source, p.direct.target = source, target
 	p.source, p.target = observe(source, &p.waits, sideSource), observe(target, &p.waits, sideTarget)
+	of := ""
+	if cfg.part {
+		of = cfg.heldLink
+	}
 	store, err := checkpoint.New(checkpoint.Config{
-		Target: p.target, DB: cfg.MetaDB, Link: cfg.Link, Observer: cfg.Observer, Registry: cfg.Registry,
+		Target: p.target, DB: cfg.MetaDB, Link: cfg.Link, Of: of, Observer: cfg.Observer, Registry: cfg.Registry,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)

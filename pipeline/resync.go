@@ -401,6 +401,44 @@ func (p *Pipeline) voidResyncs(ctx context.Context) ([]*checkpoint.Store, error)
 	return left, nil
 }
 
+// keptResyncs are the links of collections that are copied again in this attempt, or
+// will be.
+func (p *Pipeline) keptResyncs() map[string]bool {
+	keep := map[string]bool{}
+	for _, wish := range p.resyncs.out {
+		if wish.State != checkpoint.ResyncFailed {
+			keep[p.resyncLink(wish)] = true
+		}
+	}
+	for _, r := range p.resyncs.running {
+		keep[r.link] = true
+	}
+	return keep
+}
+
+// sweepParts removes from the metadata what is left of links of collections that were
+// copied again: of a process that ended after it had noted what became of one, and
+// before it had removed its link.
+func (p *Pipeline) sweepParts(ctx context.Context, keep map[string]bool) error {
+	parts, err := p.store.Parts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range parts {
+		if keep[name] {
+			continue
+		}
+		store, err := checkpoint.New(checkpoint.Config{Target: p.target, DB: p.cfg.MetaDB, Link: name, Of: p.cfg.Link})
+		if err == nil {
+			err = store.Remove(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("remove what is left of a collection that was copied again: %w", err)
+		}
+	}
+	return nil
+}
+
 // endResyncs ends what runs beside the link, and waits for it.
 func (p *Pipeline) endResyncs() {
 	for _, r := range p.resyncs.running {

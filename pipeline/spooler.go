@@ -237,18 +237,9 @@ func (p *Pipeline) removeSpool() error {
 // sweepSpools removes what is left on disk of collections that were copied again, or
 // were going to be: those of the present attempt are kept. What cannot be removed
 // does no harm, and is tried again with the next attempt.
-func (p *Pipeline) sweepSpools() {
-	if p.cfg.part || p.cfg.Copy.SpoolDir == "" {
+func (p *Pipeline) sweepSpools(keep map[string]bool) {
+	if p.cfg.Copy.SpoolDir == "" {
 		return
-	}
-	keep := map[string]bool{}
-	for _, wish := range p.resyncs.out {
-		if wish.State != checkpoint.ResyncFailed {
-			keep[p.resyncLink(wish)] = true
-		}
-	}
-	for _, r := range p.resyncs.running {
-		keep[r.link] = true
 	}
 	found, _ := os.ReadDir(p.spoolDir) // there may be none
 	for _, f := range found {

@@ -125,12 +125,24 @@ func TestLinksLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, doc := range []bson.D{
-		{{Key: "_id", Value: bson.D{{Key: "link", Value: "test"}, {Key: "ns", Value: "shop2.v"}, {Key: "index", Value: ""}, {Key: "view", Value: true}}},
-			{Key: "source", Value: "shop.v"}, {Key: "why", Value: "it has no viewOn"}, {Key: "spec", Value: emptyDoc}},
-		{{Key: "_id", Value: bson.D{{Key: "link", Value: "test"}, {Key: "ns", Value: "shop.a"}, {Key: "index", Value: "x_1"}}},
-			{Key: "uuid", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: make([]byte, 16)}}, {Key: "absent", Value: true}, {Key: "spec", Value: emptyDoc}},
-		{{Key: "_id", Value: bson.D{{Key: "link", Value: "other"}, {Key: "ns", Value: "shop.a"}, {Key: "index", Value: "x_1"}}},
-			{Key: "uuid", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: make([]byte, 16)}}, {Key: "absent", Value: true}, {Key: "spec", Value: emptyDoc}},
+		{
+			{Key: "_id", Value: bson.D{{Key: "link", Value: "test"}, {Key: "ns", Value: "shop2.v"}, {Key: "index", Value: ""}, {Key: "view", Value: true}}},
+			{Key: "source", Value: "shop.v"},
+			{Key: "why", Value: "it has no viewOn"},
+			{Key: "spec", Value: emptyDoc},
+		},
+		{
+			{Key: "_id", Value: bson.D{{Key: "link", Value: "test"}, {Key: "ns", Value: "shop.a"}, {Key: "index", Value: "x_1"}}},
+			{Key: "uuid", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: make([]byte, 16)}},
+			{Key: "absent", Value: true},
+			{Key: "spec", Value: emptyDoc},
+		},
+		{
+			{Key: "_id", Value: bson.D{{Key: "link", Value: "other"}, {Key: "ns", Value: "shop.a"}, {Key: "index", Value: "x_1"}}},
+			{Key: "uuid", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: make([]byte, 16)}},
+			{Key: "absent", Value: true},
+			{Key: "spec", Value: emptyDoc},
+		},
 	} {
 		body, err := bson.Marshal(bson.D{{Key: "insert", Value: "held"}, {Key: "documents", Value: bson.A{doc}}})
 		if err != nil {
