@@ -1,0 +1,36 @@
+package checkpoint
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/call"
+)
+
+// removals answers deletes, and notes what they were about.
+type removals struct{ collections []string }
+
+// Call implements call.Caller.
+func (r *removals) Call(_ context.Context, cmd call.Command) (bson.Raw, error) {
+	if name, ok := cmd.Body.Lookup("delete").StringValueOK(); ok {
+		r.collections = append(r.collections, name)
+	}
+	return bson.Marshal(bson.D{{Key: "n", Value: 0}, {Key: "ok", Value: 1}})
+}
+
+// TestRemovePart: a link's own document goes first, so that what a removal that was cut
+// off leaves is no link; that of a part of a link goes last, so that it is found.
+func TestRemovePart(t *testing.T) {
+	t.Parallel()
+	for of, want := range map[string]int{"": 0, "mirror": 4} {
+		target := &removals{}
+		s := must[*Store](t)(New(Config{Target: target, Link: "a", Of: of}))
+		succeed(t, s.Remove(t.Context()))
+		if at := slices.Index(target.collections, linksCollection); at != want || len(target.collections) != 5 {
+			t.Errorf("of %q: removed from %v", of, target.collections)
+		}
+	}
+}
