@@ -54,7 +54,7 @@
 // nothing is ignored silently.
 //
 // The clock of a frozen member keeps running. An initial sync copies everything at once.
-// The page docs/embedded-set.md of this module lists all options and limits.
+// The page docs/embedded-set.md of this module has more: faults, recordings, moods, limits.
 //
 // # Determinism
 //
