@@ -116,7 +116,8 @@ skipped:
 	@test -n "$(MONGOD)$(REPLICATOR_DOCKER)" || \
 		echo "SKIP test/e2e: it needs a real server: make test-mongod MONGOD=/path/to/mongod, or make test-docker"
 	@command -v npm >/dev/null || command -v mongosh >/dev/null || test -n "$(MONGOSH)" || \
-		echo "SKIP test/mongosim TestMongosh: it needs mongosh, or npm to fetch it"
+		echo "SKIP test/mongosim TestMongosh, TestServe/mongosh: they need mongosh, or npm to fetch it"
+	@command -v python3 >/dev/null || echo "SKIP test/mongosim TestServe/pymongo: it needs python3, and pip to fetch pymongo"
 
 format: $(TOOLS)
 	@echo ".bin/gofumpt -l ."

@@ -14,7 +14,7 @@
 //		...
 //	}
 //
-// The members listen on loopback ports and speak MongoDB's wire protocol: drivers,
+// The members listen on ports, of loopback by default, and speak MongoDB's wire protocol: drivers,
 // mongosh and other tools connect to [Set.URI] as to any replica set. Each member has
 // a term and a vote, writes or pulls an oplog, and is rolled back if its entries lost.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -63,8 +64,12 @@ func newMember(set *Set, id int, opts MemberOptions) (*Member, error) {
 		}
 	}
 	var err error
-	if m.port, err = reservePort(set.ctx); err != nil {
-		return nil, fmt.Errorf("mongosim: reserve a port for %s: %w", m.name, err)
+	if m.port, err = set.opts.reserve(set.ctx, id); err != nil {
+		return nil, fmt.Errorf("mongosim: member %d: %w", id, err)
+	}
+	if host := set.opts.Hostname; host != "" && m.opts.Name == "" {
+		_, number, _ := net.SplitHostPort(m.port.addr) // it was made of both
+		m.opts.Name = net.JoinHostPort(host, number)
 	}
 	return m, nil
 }

@@ -25,6 +25,15 @@ type Options struct {
 	MemberOptions []MemberOptions
 	// SetName is the set's name, default "rs0".
 	SetName string
+	// Address is the IP address that the members listen on, default 127.0.0.1. One
+	// that stands for all addresses, such as 0.0.0.0, needs a Hostname.
+	Address string
+	// Hostname is the host that the configuration has for the members, and by which
+	// clients connect; default Address.
+	Hostname string
+	// Port is the port of the first member; each member after it, those of AddMember
+	// included, has the next one. 0 means ports that the system chooses.
+	Port int
 	// Dialect is the server version whose replies and oplog the members imitate: "4.4",
 	// "5.0" (default), "6.0", "7.0" or "8.0".
 	Dialect string
@@ -123,6 +132,9 @@ func (o *Options) setDefaults() {
 	if o.Dialect == "" {
 		o.Dialect = "5.0"
 	}
+	if o.Address == "" {
+		o.Address = "127.0.0.1"
+	}
 	if o.FCV == "" {
 		o.FCV = o.Dialect
 	}
@@ -150,6 +162,12 @@ func (o *Options) setDefaults() {
 }
 
 var setName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+
+// Validate returns all that is wrong with the options; Start returns it too.
+func (o Options) Validate() error {
+	o.setDefaults()
+	return o.validate()
+}
 
 func (o *Options) validate() error {
 	var faults []error
@@ -192,6 +210,7 @@ func (o *Options) validate() error {
 	if o.Recording != nil {
 		faults = append(faults, o.Recording.validate(o.Members))
 	}
+	faults = append(faults, o.validatePorts())
 	if o.Members < 0 {
 		faults = append(faults, fmt.Errorf("mongosim: %d members is below 0", o.Members))
 	}

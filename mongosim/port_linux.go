@@ -3,18 +3,21 @@ package mongosim
 import (
 	"context"
 	"fmt"
-	"net"
-	"strconv"
+	"net/netip"
 	"sync"
 	"syscall"
 )
 
-// reservePort takes a free port by a socket that is bound and never listens. Who
-// connects to it is refused, as by a host where nobody runs, and a listener can be
-// bound beside it; that is so on Linux only.
-func reservePort(context.Context) (*port, error) {
+// reservePort takes a port by a socket that is bound and never listens; the system
+// chooses port 0. A client that connects to it is refused, as by a host where nothing
+// runs, and a listener can be bound next to it; that is so on Linux only.
+func reservePort(_ context.Context, at netip.AddrPort) (*port, error) {
+	family := syscall.AF_INET
+	if at.Addr().Is6() {
+		family = syscall.AF_INET6
+	}
 	syscall.ForkLock.RLock()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	fd, err := syscall.Socket(family, syscall.SOCK_STREAM, 0)
 	if err == nil {
 		syscall.CloseOnExec(fd)
 	}
@@ -23,30 +26,49 @@ func reservePort(context.Context) (*port, error) {
 		return nil, fmt.Errorf("make a socket: %w", err)
 	}
 	release := sync.OnceFunc(func() { _ = syscall.Close(fd) }) // nothing was written to it
-	number, err := bindLoopback(fd)
+	if at.Port() == 0 {
+		// The system chooses while the address is not yet for sharing, so that it is
+		// nobody else's.
+		err = bind(fd, at)
+	}
+	if err == nil {
+		err = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
+	}
+	if err == nil && at.Port() != 0 {
+		// What is left of the connections of an earlier set is not in the way; another
+		// listener is.
+		err = bind(fd, at)
+	}
+	if err != nil {
+		release()
+		return nil, &PortError{Addr: at.String(), Err: err}
+	}
+	bound, err := boundTo(fd)
 	if err != nil {
 		release()
 		return nil, err
 	}
-	return &port{addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(number)), release: release}, nil
+	return &port{addr: netip.AddrPortFrom(at.Addr(), bound).String(), release: release}, nil
 }
 
-func bindLoopback(fd int) (number int, err error) {
-	// The system picks the port while the address is not yet for sharing, so that it
-	// is nobody else's.
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		return 0, fmt.Errorf("bind a port of 127.0.0.1: %w", err)
+func bind(fd int, at netip.AddrPort) error {
+	if at.Addr().Is6() {
+		return syscall.Bind(fd, &syscall.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()})
 	}
-	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
-		return 0, fmt.Errorf("share the port: %w", err)
-	}
+	return syscall.Bind(fd, &syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()})
+}
+
+// boundTo returns the port that a socket is bound to.
+func boundTo(fd int) (uint16, error) {
 	name, err := syscall.Getsockname(fd)
 	if err != nil {
 		return 0, fmt.Errorf("name of the socket: %w", err)
 	}
-	addr, ok := name.(*syscall.SockaddrInet4)
-	if !ok {
-		return 0, fmt.Errorf("name of the socket is %T", name)
+	switch addr := name.(type) {
+	case *syscall.SockaddrInet4:
+		return uint16(addr.Port), nil
+	case *syscall.SockaddrInet6:
+		return uint16(addr.Port), nil
 	}
-	return addr.Port, nil
+	return 0, fmt.Errorf("name of the socket is %T", name)
 }

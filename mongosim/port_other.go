@@ -5,14 +5,15 @@ package mongosim
 import (
 	"context"
 	"net"
+	"net/netip"
 )
 
-// reservePort picks a port that is free now. Here it cannot be held while nobody
+// reservePort takes a port that is free now. Here it cannot be held while nobody
 // listens.
-func reservePort(ctx context.Context) (*port, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+func reservePort(ctx context.Context, at netip.AddrPort) (*port, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.String())
 	if err != nil {
-		return nil, err
+		return nil, &PortError{Addr: at.String(), Err: err}
 	}
 	return &port{addr: l.Addr().String(), release: func() {}}, l.Close()
 }

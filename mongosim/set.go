@@ -87,7 +87,7 @@ func StartTest(t TB, opts Options) *Set {
 	return set
 }
 
-// Start starts the members on loopback ports, initiates the set and waits until it has a
+// Start starts the members on ports of their own, initiates the set and waits until it has a
 // primary and all members are ready. The set runs until Close; ctx bounds only the start.
 func Start(ctx context.Context, opts Options) (*Set, error) {
 	opts.setDefaults()

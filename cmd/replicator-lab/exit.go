@@ -29,6 +29,11 @@ func benchInputError(err error) error {
 	return &cli.Error{Err: err, Code: cli.ExitBadInput, Hint: "Name a workload as replicator-lab bench presets NAME prints it, or an oplog as mongodump writes it, documents one after the other."}
 }
 
+// portError marks that of a port that a server cannot have.
+func portError(err error) error {
+	return &cli.Error{Err: err, Code: cli.ExitCheck, Hint: "Choose another --port, or 0 for ports that the system chooses; --bind names an address of this machine."}
+}
+
 // explain maps an error to the exit code and to what can be done.
 func explain(err error) (code int, hint string) {
 	if is[*corpus.FileError](err) {

@@ -26,30 +26,51 @@ var session []byte
 func TestMongosh(t *testing.T) {
 	t.Parallel()
 	shell := mongosh(t)
-	if out, err := exec.CommandContext(t.Context(), shell, "--version").CombinedOutput(); err != nil {
-		t.Skipf("%s does not run here, it wants Node 20 or newer: %v: %s", shell, err, lastLine(out))
-	}
 	for _, dialect := range []string{"5.0", "8.0"} {
 		t.Run(dialect, func(t *testing.T) {
 			set := mongosim.StartTest(t, mongosim.Options{Members: 3, Dialect: dialect, Seed: 8})
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-			defer cancel()
-			script := filepath.Join(t.TempDir(), "session.js")
-			if err := os.WriteFile(script, session, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			cmd := exec.CommandContext(ctx, shell, "--quiet", "--norc", set.URI(), "--file", script)
-			cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "MONGOSH_TELEMETRY=0")
-			out, err := cmd.CombinedOutput()
-			if err != nil || !bytes.Contains(out, []byte("session ends well")) {
-				t.Errorf("mongosh: %v\n%s", err, out)
-			}
+			runSession(t, shell, set.URI())
 		})
 	}
 }
 
-// mongosh returns the path of the shell, or skips the test.
+// serveMongosh: the session runs on a set of another process too.
+func serveMongosh(t *testing.T, program string) {
+	shell := mongosh(t)
+	s := serve(t, program, "--members=3", "--dialect=7.0", "--port=0")
+	runSession(t, shell, s.uri)
+	s.end(t, os.Interrupt)
+}
+
+// runSession runs the scripted session.
+func runSession(t *testing.T, shell, uri string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	script := filepath.Join(t.TempDir(), "session.js")
+	if err := os.WriteFile(script, session, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, shell, "--quiet", "--norc", uri, "--file", script)
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "MONGOSH_TELEMETRY=0")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("session ends well")) {
+		t.Errorf("mongosh: %v\n%s", err, out)
+	}
+}
+
+// mongosh returns the path of a shell that runs here, or skips the test.
 func mongosh(t *testing.T) string {
+	t.Helper()
+	shell := fetchMongosh(t)
+	if out, err := exec.CommandContext(t.Context(), shell, "--version").CombinedOutput(); err != nil {
+		t.Skipf("%s does not run here, it wants Node 20 or newer: %v: %s", shell, err, lastLine(out))
+	}
+	return shell
+}
+
+// fetchMongosh returns the path of the shell, or skips the test.
+func fetchMongosh(t *testing.T) string {
 	t.Helper()
 	if path := os.Getenv("MONGOSH"); path != "" {
 		return path
