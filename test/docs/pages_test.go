@@ -94,6 +94,18 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestSpans: no code span is broken over two lines: what is copied from one has to work.
+func TestSpans(t *testing.T) {
+	t.Parallel()
+	for path, text := range pages(t) {
+		for i, line := range prose(text) {
+			if strings.Contains(line, "`") {
+				t.Errorf("%s:%d: a code span does not end on its line", path, i+1)
+			}
+		}
+	}
+}
+
 // TestReadme: it stays a page that one reads to its end.
 func TestReadme(t *testing.T) {
 	t.Parallel()
