@@ -10,12 +10,12 @@ import (
 
 // failedError marks that of a verification that failed.
 func failedError(err error) error {
-	return &cli.Error{Err: err, Code: cli.ExitFailed, Hint: "What was printed before says what differs; corpus --only NAME repeats one recording, demo --seed N one demo."}
+	return &cli.Error{Err: err, Code: cli.ExitFailed, Hint: "The output above says what differs; corpus --only NAME repeats one recording, demo --seed N one demo."}
 }
 
 // worseError marks that of a comparison that shows something worse.
 func worseError(err error) error {
-	return &cli.Error{Err: err, Code: cli.ExitFailed, Hint: "The lines that say worse name the figures. If that is meant, make the earlier results anew."}
+	return &cli.Error{Err: err, Code: cli.ExitFailed, Hint: "The lines that say worse name the figures. If that is intended, replace the earlier results."}
 }
 
 // benchFileError marks that of a file of results that cannot be used.
@@ -37,13 +37,13 @@ func portError(err error) error {
 // explain maps an error to the exit code and to what can be done.
 func explain(err error) (code int, hint string) {
 	if is[*corpus.FileError](err) {
-		return cli.ExitBadInput, "Get the recording anew, or name a folder of recordings: a folder per recording, with meta.json, oplog.bson and after/."
+		return cli.ExitBadInput, "Get the recording again, or name a folder of recordings: a folder per recording, with meta.json, oplog.bson and after/."
 	}
 	if is[*bench.LeftError](err) {
-		return cli.ExitUnexpected, "Drop what is left by hand: the message names the databases. The next run with --overwrite does so, too."
+		return cli.ExitUnexpected, "Drop what is left by hand: the message names the databases. The next run with --overwrite drops them too."
 	}
 	if is[*bench.ExistsError](err) {
-		return cli.ExitCheck, "Nothing was written. Name another set, or allow to drop these databases with --overwrite."
+		return cli.ExitCheck, "Nothing was written. Name another set, or let these databases be dropped with --overwrite."
 	}
 	return cli.Explain(err)
 }
