@@ -123,7 +123,12 @@ func (r *routes) find(ctx context.Context, d *dispatcher, ns oplog.Namespace) (*
 }
 
 // differences is what is to be recorded for the record to be what the catalog says,
-// as far as that was read.
+// as far as that was read: of all collections, not only of the one that was looked up.
+// That is right only where nothing of any of them is between what is in the target and
+// what is to go the new way. It is so because the catalog changes in commands alone, of
+// which each is alone (barrier), and by being read for the first time, before anything
+// of that database was handed out. Whatever else is to refresh the catalog while
+// operations are on their way has to wait for them first, as a command does.
 func (r *routes) differences() checkpoint.Rerouting {
 	colls, dbs := r.a.cfg.Catalog.Known()
 	var change checkpoint.Rerouting

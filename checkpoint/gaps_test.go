@@ -128,6 +128,19 @@ func TestLeaveOut(t *testing.T) {
 			t.Errorf("%s is %s", name, v)
 		}
 	}
+	// Asked for again while it is copied, as what it has may have been damaged just now,
+	// it stays left out since it first was.
+	succeed(t, h.LeaveOut(ctx, wish("d.b", 5)))
+	b = LeftOut{NS: "d.b", Since: later.Applied, Wall: later.AppliedWall, Asked: time.UnixMilli(5).UTC()}
+	succeed(t, s.WishResync(ctx, "d.b"))
+	succeed(t, h.TellResync(ctx, "d.b", ResyncCopying, ""))
+	succeed(t, s.WishResyncAgain(ctx, "d.b"))
+	succeed(t, h.TellResync(ctx, "d.b", ResyncDone, ""))
+	is("to be copied once more", b)
+	succeed(t, h.TellResync(ctx, "d.b", ResyncCopying, ""))
+	succeed(t, h.TellResync(ctx, "d.b", ResyncDone, ""))
+	is("copied once more")
+
 	old := h
 	must[*Hold](t)(link(t, g).Begin(ctx, 0))
 	wantError(t, old.LeaveOut(ctx, wish("d.c", 1)), ErrFenced)

@@ -234,7 +234,7 @@ func (s *Store) TellResync(ctx context.Context, ns oplog.Namespace, state, why s
 
 // TellResync does the same, in a transaction that finds the link where this Hold
 // left it: who has been fenced says nothing. A collection that is left out is taken
-// back with ResyncDone, and stays left out with ResyncFailed, without being tried.
+// back with ResyncDone, unless it was asked for again meanwhile, and stays left out with ResyncFailed, without being tried.
 func (h *Hold) TellResync(ctx context.Context, ns oplog.Namespace, state, why string) error {
 	return h.tellResync(ctx, ns, state, why, func(list []LeftOut) []LeftOut {
 		out, found := find(list, ns)
@@ -272,9 +272,21 @@ func (h *Hold) tellResync(ctx context.Context, ns oplog.Namespace, state, why st
 	}
 	defer release()
 	told, err := h.store.told(ns, state, why)
-	list := change(h.leftOut)
+	var list []LeftOut
 	if err == nil {
 		err = h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
+			list = change(h.leftOut)
+			if out, was := find(h.leftOut, ns); was && state == ResyncDone {
+				again, err := h.isAskedAgain(ctx, txn, ns)
+				if err != nil {
+					return err
+				}
+				if again {
+					// What the target has may have been damaged when it was asked: the link does
+					// not have it before it was copied once more.
+					list = with(h.leftOut, out)
+				}
+			}
 			err := h.changeLink(ctx, txn, func(dst []byte) []byte {
 				if slices.Equal(list, h.leftOut) {
 					return dst
@@ -295,6 +307,21 @@ func (h *Hold) tellResync(ctx context.Context, ns oplog.Namespace, state, why st
 	h.leftOut = list
 	h.mu.Unlock()
 	return nil
+}
+
+// isAskedAgain tells whether a collection is to be copied once more after it was.
+func (h *Hold) isAskedAgain(ctx context.Context, txn *call.Txn, ns oplog.Namespace) (bool, error) {
+	cfg := &h.store.cfg
+	reply, err := txn.Call(ctx, findCommand(cfg.DB, wishesCollection, 1, byID(wishID(cfg.Link, ns)), againField))
+	if err != nil {
+		return false, err
+	}
+	docs, err := found(reply)
+	if err != nil || len(docs) == 0 {
+		return false, err
+	}
+	again, _ := rawbson.Lookup(docs[0], againField)
+	return again.Truth(), nil
 }
 
 // told is what is said of a wish. One that is over, and was asked for meanwhile, is

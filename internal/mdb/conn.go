@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,8 @@ type dialer struct {
 	hosts map[string]string
 	// open are the connections that there are: the driver shows only its own layers.
 	open sync.Map // connKey → *conn
+	// sockets counts the connections over unix sockets.
+	sockets atomic.Int64
 }
 
 // connKey tells a connection from every other that is open: the local address alone
@@ -57,7 +60,11 @@ func (d *dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 		return nil, err
 	}
 	own := newConn(c)
-	key := connKey{c.LocalAddr().String(), addr}
+	if local := c.LocalAddr(); local.Network() == "unix" {
+		// All of a process have one, and none that says anything.
+		own.local = &net.UnixAddr{Name: "connection " + strconv.FormatInt(d.sockets.Add(1), 10), Net: local.Network()}
+	}
+	key := connKey{own.LocalAddr().String(), addr}
 	own.closed = func() { d.open.CompareAndDelete(key, own) }
 	d.open.Store(key, own)
 	return own, nil
@@ -97,6 +104,8 @@ type conn struct {
 	// heard is called with all that comes, if it is not nil.
 	heard  atomic.Pointer[func()]
 	closed func() // may be nil
+	// local is in place of the connection's own local address, if it is not nil.
+	local net.Addr
 
 	mu      sync.Mutex
 	readBy  time.Time // under mu, as it was set
@@ -138,6 +147,15 @@ func (c *conn) tell(n int) {
 	if heard := c.heard.Load(); n > 0 && heard != nil {
 		(*heard)()
 	}
+}
+
+// LocalAddr implements net.Conn: it tells the connection from all others of its dialer
+// to one server.
+func (c *conn) LocalAddr() net.Addr {
+	if c.local != nil {
+		return c.local
+	}
+	return c.Conn.LocalAddr()
 }
 
 // Close implements net.Conn.

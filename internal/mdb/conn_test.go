@@ -12,9 +12,12 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/mongo/address"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/mnet"
 	"pgregory.net/rapid"
 )
 
@@ -204,4 +207,49 @@ func tlsConfigs(t *testing.T) (server, client *tls.Config) {
 	pool.AddCert(cert)
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}},
 		&tls.Config{RootCAs: pool, ServerName: "test"}
+}
+
+// driven is one of the driver's connections, as far as a dialer looks at it.
+type driven struct {
+	mnet.ReadWriteCloser
+	mnet.Describer
+	local net.Addr
+	addr  string
+}
+
+func (d driven) LocalAddress() address.Address { return address.Address(d.local.String()) }
+
+// Address implements mnet.Describer.
+func (d driven) Address() address.Address { return address.Address(d.addr) }
+
+// TestUnixSockets: connections over one socket are told from each other.
+func TestUnixSockets(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "mongodb-27017.sock")
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	var d dialer
+	var conns []net.Conn
+	for range 3 {
+		c, err := d.DialContext(t.Context(), "unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		conns = append(conns, c)
+	}
+	for i, c := range conns {
+		if under := d.of(mnet.NewConnection(driven{local: c.LocalAddr(), addr: path})); net.Conn(under) != c {
+			t.Errorf("connection %d is taken for another one", i)
+		}
+	}
+	_ = conns[1].Close()
+	for i, open := range []bool{true, false, true} {
+		if under := d.of(mnet.NewConnection(driven{local: conns[i].LocalAddr(), addr: path})); (under != nil) != open {
+			t.Errorf("connection %d: open %v, want %v", i, under != nil, open)
+		}
+	}
 }
