@@ -3,6 +3,7 @@ package ddl
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -161,12 +162,12 @@ func (s *step) dropDefinitions(ctx context.Context, db string) error {
 		if !there {
 			continue
 		}
-		empty, err := s.isEmpty(ctx, ns)
-		if err == nil && empty {
+		defines, err := s.defines(ctx, ns)
+		if err == nil && !defines {
 			err = s.dropNow(ctx, ns)
 		}
 		if code := codeOf(err); code == servererr.Unauthorized || code == servererr.IllegalOperation {
-			// It is empty, or what is in it is not ours.
+			// It defines nothing, or what is in it is not ours.
 			s.cfg.Observer.Tell(DefinitionsLeft{OpTime: s.op.OpTime, NS: ns, Err: err})
 			continue
 		}
@@ -177,14 +178,16 @@ func (s *step) dropDefinitions(ctx context.Context, db string) error {
 	return nil
 }
 
-// isEmpty looks whether a collection of the target has no document now.
-func (s *step) isEmpty(ctx context.Context, ns oplog.Namespace) (bool, error) {
-	cmd := command("find", ns.Collection()).AppendInt32("limit", 1).AppendBoolean("singleBatch", true)
+// defines looks whether a collection of the target defines a view now. Definitions that
+// are invalid do not count: nobody can use them, and while there is one a server refuses
+// to create anything in that database.
+func (s *step) defines(ctx context.Context, ns oplog.Namespace) (bool, error) {
+	cmd := command("find", ns.Collection())
 	docs, err := catalog.ReadAll(ctx, s.sight, ns.DB(), bson.Raw(cmd.Build()))
 	if err != nil {
-		return false, fmt.Errorf("look whether %s is empty: %w", ns, err)
+		return false, fmt.Errorf("look whether %s defines a view: %w", ns, err)
 	}
-	return len(docs) == 0, nil
+	return slices.ContainsFunc(docs, func(def bson.Raw) bool { return call.IsView(ns.DB(), def) }), nil
 }
 
 // dropDatabase removes what is left on the target of a database of the source.
