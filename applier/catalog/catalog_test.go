@@ -113,6 +113,44 @@ func kind(c *catalog.Collection) string {
 	return strings.Join(words, " ")
 }
 
+// TestGoneWhileListed: a collection that is dropped after it was listed, and before its
+// indexes are read, is none. Where a view of its database is invalid, a server says that
+// of it instead of that it does not exist.
+func TestGoneWhileListed(t *testing.T) {
+	t.Parallel()
+	for _, views := range []string{"", `{"insert": "system.views", "documents": [{"_id": "db.bad", "pipeline": 7}]}`} {
+		s := connect(t, "5.0")
+		s.must(t, `{"create": "view", "viewOn": "gone", "pipeline": []}`)
+		s.must(t, `{"create": "gone"}`)
+		if views != "" {
+			s.must(t, views)
+		}
+		drops := &dropping{server: s, t: t}
+		c, err := catalog.Load(t.Context(), drops, []string{"db"})
+		if err != nil {
+			t.Fatalf("views %q: %v", views, err)
+		}
+		if _, there, err := c.Get(t.Context(), "db.gone"); there || err != nil || !drops.done {
+			t.Errorf("views %q: there %t, dropped %t, %v", views, there, drops.done, err)
+		}
+	}
+}
+
+// dropping drops db.gone right before its indexes are read.
+type dropping struct {
+	*server
+	t    *testing.T
+	done bool
+}
+
+func (d *dropping) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+	if name, ok := cmd.Body.Lookup("listIndexes").StringValueOK(); ok && name == "gone" && !d.done {
+		d.done = true
+		d.must(d.t, `{"drop": "gone"}`) //nolint:contextcheck // it is another client
+	}
+	return d.server.Call(ctx, cmd)
+}
+
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	s := connect(t, "7.0")

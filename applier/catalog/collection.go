@@ -66,7 +66,8 @@ func (c *Catalog) read(ctx context.Context, db string, doc bson.Raw) (*Collectio
 		return coll, err
 	}
 	specs, err := Indexes(ctx, c.target, coll.NS)
-	if e, ok := errors.AsType[*servererr.Error](err); ok && e.Code == servererr.NamespaceNotFound {
+	if e, ok := errors.AsType[*servererr.Error](err); ok && (e.Code == servererr.NamespaceNotFound || e.Code == servererr.InvalidViewDefinition) {
+		// A server looks for a view of that name next, and cannot read them all.
 		return nil, nil
 	}
 	if err != nil {
