@@ -138,3 +138,30 @@ func TestWriteThroughLink(t *testing.T) {
 		t.Errorf("%s is %v, %v", os.DevNull, info, err)
 	}
 }
+
+// TestKept: the results that are kept can be read, and the baseline is of runs as they are
+// measured now: an end that has no words would make each run of it another one.
+func TestKept(t *testing.T) {
+	files, err := filepath.Glob("../results/*.json")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%d files of results, %v", len(files), err)
+	}
+	for _, file := range files {
+		report, err := Read(file)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if filepath.Base(file) != "baseline.json" {
+			continue
+		}
+		for i := range report.Runs {
+			run := &report.Runs[i]
+			for _, end := range []End{run.Source, run.Target} {
+				if end.Set() && (end.Version == "" || end.Members == 0) {
+					t.Errorf("%s: %s: an end is only %q", file, run.Name, end)
+				}
+			}
+		}
+	}
+}
