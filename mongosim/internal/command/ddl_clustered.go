@@ -7,6 +7,8 @@ import (
 	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
+	"github.com/oplogrep/replicator/mongosim/internal/indexspec"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 )
 
@@ -61,7 +63,7 @@ func clusteredIndex(doc bson.Raw) (bson.Raw, error) {
 		case "name":
 			name, ok = it.Text()
 		case "unique":
-			unique, ok = flagValue(it.Raw())
+			unique, ok = arg.Flag(it.Raw())
 		default:
 			return nil, unknownField(structName, it.Name())
 		}
@@ -75,7 +77,7 @@ func clusteredIndex(doc bson.Raw) (bson.Raw, error) {
 		return nil, missingField(structName, "key")
 	case !unique:
 		return nil, servererr.New(5979700, "The clusteredIndex option requires unique: true to be specified")
-	case !isIDPattern(key):
+	case !indexspec.IsID(key):
 		return nil, servererr.New(5979701, "The clusteredIndex option is only supported for key: {_id: 1}")
 	case version != 2:
 		return nil, servererr.New(5979704, "Invalid clusteredIndex specification %s; cannot create a clusteredIndex with v=%d",
@@ -120,9 +122,6 @@ func checkAge(n, most int64) error {
 	return nil
 }
 
-// idIndexFields are the fields that the index on _id may be given with.
-var idIndexFields = map[string]bool{"v": true, "key": true, "name": true, "ns": true, "collation": true}
-
 // checkIDIndex decides on the index on _id.
 func (a *createOptions) checkIDIndex(*request) error {
 	if a.clustered != nil || a.has("autoIndexId") && !a.flag("autoIndexId") {
@@ -138,20 +137,7 @@ func (a *createOptions) checkIDIndex(*request) error {
 			return servererr.New(servererr.InvalidOptions, "'idIndex' is not allowed with '%s': %s", other, bsontext.Document(given))
 		}
 	}
-	s := indexSpec{given: given}
-	if err := s.parse(); err != nil {
-		return err
-	}
-	if err := s.checkID(); err != nil {
-		return err
-	}
-	collation := s.collation
-	if _, given := rawbson.Lookup(given, "collation"); !given && s.version >= 2 {
-		collation = a.collation
-	}
-	if string(collation) != string(a.collation) {
-		return servererr.New(servererr.BadValue, "'idIndex' must have the same collation as the collection.")
-	}
-	a.idIndex = storage.IDIndex(s.version, collation)
-	return nil
+	var err error
+	a.idIndex, err = indexspec.ID(given, a.collation)
+	return err
 }

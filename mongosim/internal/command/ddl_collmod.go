@@ -10,6 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/replay"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
@@ -205,7 +206,7 @@ func (m *modification) take(e rawbson.Elem) error {
 			return notInEnum("collMod.validationAction", e.Raw())
 		}
 	case "recordPreImages":
-		if _, ok := flagValue(e.Raw()); !ok {
+		if _, ok := arg.Flag(e.Raw()); !ok {
 			return wrongType("collMod", name, e.Type, "bool", "long", "int", "decimal", "double")
 		}
 		if m.r.srv.atLeast(6, 0) {
@@ -233,7 +234,7 @@ func (m *modification) take(e rawbson.Elem) error {
 	case "viewOn", "pipeline":
 		return servererr.New(servererr.InvalidOptions, "'%s' option only supported on a view", name)
 	case "dryRun":
-		if on, _ := flagValue(e.Raw()); on {
+		if on, _ := arg.Flag(e.Raw()); on {
 			return servererr.New(servererr.NotImplemented, "collMod with dryRun is not implemented here")
 		}
 		return nil
@@ -245,7 +246,7 @@ func (m *modification) take(e rawbson.Elem) error {
 // takeLimit adds a new limit of a capped collection.
 func (m *modification) takeLimit(name string, e rawbson.Elem) error {
 	v := e.Raw()
-	n := safeInt64(v)
+	n := arg.Int64(v)
 	switch {
 	case !v.IsNumber():
 		return wrongType("collMod", name, e.Type, "long", "int", "decimal", "double")
@@ -278,7 +279,7 @@ func (m *modification) takeAge(e rawbson.Elem) error {
 	if !v.IsNumber() {
 		return wrongType("collMod", "expireAfterSeconds", e.Type, "string", "long", "int", "decimal", "double")
 	}
-	n := safeInt64(v)
+	n := arg.Int64(v)
 	if err := checkAge(n, m.r.srv.cfg.Now().Unix()); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 )
 
@@ -68,7 +69,7 @@ func (m *modification) checkIndex(c *indexChange) error {
 			return servererr.New(servererr.InvalidOptions, "no expireAfterSeconds field to update")
 		case !had && isID:
 			return servererr.New(servererr.InvalidOptions, "the _id field does not support TTL indexes")
-		case !had && fieldCount(pattern) != 1:
+		case !had && arg.Count(pattern) != 1:
 			return servererr.New(servererr.InvalidOptions, "TTL indexes are single-field indexes, compound indexes do not support TTL")
 		}
 	}
@@ -130,16 +131,16 @@ func (c *indexChange) parse(s *Server, doc bson.Raw) (name string, key bson.Raw,
 		case "expireAfterSeconds":
 			wants = []string{"long", "int", "decimal", "double"}
 			v := it.Raw()
-			n := safeInt64(v)
+			n := arg.Int64(v)
 			c.expire, ok = &n, v.IsNumber()
 		case "hidden":
-			flag, ok = flagValue(it.Raw())
+			flag, ok = arg.Flag(it.Raw())
 			c.hidden = &flag
 		case "unique", "prepareUnique":
 			if !s.atLeast(6, 0) {
 				return "", nil, unknownField(structName, field)
 			}
-			if flag, ok = flagValue(it.Raw()); field == "unique" {
+			if flag, ok = arg.Flag(it.Raw()); field == "unique" {
 				c.unique = &flag
 			} else {
 				c.prepare = &flag
@@ -197,14 +198,6 @@ func indexesByKey(coll *storage.Collection, key bson.Raw) (found []storage.Index
 	return found
 }
 
-func fieldCount(doc bson.Raw) int {
-	n := 0
-	for it := rawbson.NewIter(doc); it.Next(); {
-		n++
-	}
-	return n
-}
-
 func (c *indexChange) appendCommand(o []byte) []byte {
 	i, o := bsoncore.AppendDocumentElementStart(o, "index")
 	o = bsoncore.AppendStringElement(o, "name", c.index.Name)
@@ -243,14 +236,14 @@ func (c *indexChange) oldFlag(name string) bool {
 	if !ok {
 		return false
 	}
-	on, _ := flagValue(e.Raw())
+	on, _ := arg.Flag(e.Raw())
 	return on
 }
 
 func (c *indexChange) appendOld(o2 []byte) []byte {
 	if c.expire != nil {
 		if e, ok := c.old("expireAfterSeconds"); ok {
-			o2 = bsoncore.AppendInt64Element(o2, "expireAfterSeconds_old", safeInt64(e.Raw()))
+			o2 = bsoncore.AppendInt64Element(o2, "expireAfterSeconds_old", arg.Int64(e.Raw()))
 		}
 	}
 	if c.hidden != nil {
@@ -262,7 +255,7 @@ func (c *indexChange) appendOld(o2 []byte) []byte {
 func (c *indexChange) appendReply(dst []byte) []byte {
 	if c.expire != nil {
 		if e, ok := c.old("expireAfterSeconds"); ok {
-			dst = appendNumber(dst, "expireAfterSeconds_old", safeInt64(e.Raw()))
+			dst = appendNumber(dst, "expireAfterSeconds_old", arg.Int64(e.Raw()))
 		}
 		dst = appendNumber(dst, "expireAfterSeconds_new", *c.expire)
 	}

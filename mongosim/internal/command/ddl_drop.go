@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 	"github.com/oplogrep/replicator/oplog"
@@ -117,7 +118,7 @@ func runConvertToCapped(ctx context.Context, r *request, out *reply) error {
 	}
 	e, ok := rawbson.Lookup(r.cmd, "size")
 	v := e.Raw()
-	size := safeInt64(v)
+	size := arg.Int64(v)
 	switch {
 	case !ok || !v.IsNumber() || size <= 0:
 		return servererr.New(servererr.InvalidOptions, "Capped collection size must be greater than zero")
@@ -132,7 +133,7 @@ func runConvertToCapped(ctx context.Context, r *request, out *reply) error {
 			}
 			return servererr.New(servererr.NamespaceNotFound, "source collection %s does not exist", ns)
 		}
-		if hasField(coll.Options, "clusteredIndex") {
+		if arg.Has(coll.Options, "clusteredIndex") {
 			return servererr.New(servererr.IllegalOperation, "cannot convert a clustered collection to a capped collection: %s", ns)
 		}
 		return b.ConvertToCapped(coll, roundedSize(size))

@@ -9,6 +9,8 @@ import (
 	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
+	"github.com/oplogrep/replicator/mongosim/internal/indexspec"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -94,36 +96,11 @@ func (a *createOptions) has(name string) bool {
 
 // flag is the value of a flag; it is false if it was not given.
 func (a *createOptions) flag(name string) bool {
-	on, _ := flagValue(a.given[name])
+	on, _ := arg.Flag(a.given[name])
 	return on
 }
 
-// flagValue reads a boolean that may come as a number.
-func flagValue(v bson.RawValue) (on, ok bool) {
-	if b, ok := v.BooleanOK(); ok {
-		return b, true
-	}
-	f, ok := v.AsFloat64OK()
-	return f != 0, ok
-}
-
-func (a *createOptions) number(name string) int64 { return safeInt64(a.given[name]) }
-
-// safeInt64 is the server's way from any number to an integer.
-func safeInt64(v bson.RawValue) int64 {
-	if f, ok := v.DoubleOK(); ok {
-		switch {
-		case math.IsNaN(f):
-			return 0
-		case f >= math.MaxInt64:
-			return math.MaxInt64
-		case f <= math.MinInt64:
-			return math.MinInt64
-		}
-	}
-	n, _ := v.AsInt64OK()
-	return n
-}
+func (a *createOptions) number(name string) int64 { return arg.Int64(a.given[name]) }
 
 func (a *createOptions) doc(name string) bson.Raw {
 	doc, _ := a.given[name].DocumentOK()
@@ -150,7 +127,7 @@ func (a *createOptions) checkTypes(*request) error {
 				return wrongType("create", name, v.Type, "long", "int", "decimal", "double")
 			}
 		case "capped", "autoIndexId", "recordPreImages", "temp":
-			if _, ok := flagValue(v); !ok {
+			if _, ok := arg.Flag(v); !ok {
 				return wrongType("create", name, v.Type, "bool", "long", "int", "decimal", "double")
 			}
 		}
@@ -203,7 +180,7 @@ func (a *createOptions) cappedMax() int64 {
 // checkRest looks at what is on its own.
 func (a *createOptions) checkRest(r *request) error {
 	if doc := a.doc("collation"); doc != nil {
-		full, err := completeCollation(doc)
+		full, err := indexspec.Collation(doc)
 		if err != nil {
 			return err
 		}

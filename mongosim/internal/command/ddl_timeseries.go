@@ -8,6 +8,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -57,11 +58,11 @@ func (a *createOptions) checkTimeseries(r *request) error {
 }
 
 func (a *createOptions) checkSeriesFields(series bson.Raw) error {
-	timeField, ok := lookupText(series, "timeField")
+	timeField, ok := arg.Text(series, "timeField")
 	if !ok {
 		return missingField("create.timeseries", "timeField")
 	}
-	metaField, hasMeta := lookupText(series, "metaField")
+	metaField, hasMeta := arg.Text(series, "metaField")
 	granularity, span := granularityOf(series)
 	switch {
 	case strings.Contains(timeField, "."):
@@ -76,7 +77,7 @@ func (a *createOptions) checkSeriesFields(series bson.Raw) error {
 		return servererr.New(servererr.BadValue,
 			"Enumeration value '%s' for field 'create.timeseries.granularity' is not a valid value.", granularity)
 	}
-	if e, ok := rawbson.Lookup(series, "bucketMaxSpanSeconds"); ok && safeInt64(e.Raw()) != int64(span) {
+	if e, ok := rawbson.Lookup(series, "bucketMaxSpanSeconds"); ok && arg.Int64(e.Raw()) != int64(span) {
 		return servererr.New(5510500, "Timeseries 'bucketMaxSpanSeconds' is not configurable to a value other than the default of %d "+
 			"for the provided granularity", span)
 	}
@@ -86,7 +87,7 @@ func (a *createOptions) checkSeriesFields(series bson.Raw) error {
 // granularityOf is how wide the buckets are, by name and in seconds: 0 for a name
 // that is none.
 func granularityOf(series bson.Raw) (name string, span int32) {
-	name, given := lookupText(series, "granularity")
+	name, given := arg.Text(series, "granularity")
 	if !given {
 		name = "seconds"
 	}
@@ -96,7 +97,7 @@ func granularityOf(series bson.Raw) (name string, span int32) {
 // bucketOptions are the options of the collection of buckets.
 func (r *request) bucketOptions(args *createOptions) (bson.Raw, error) {
 	series := args.doc("timeseries")
-	timeField, ok := lookupText(series, "timeField")
+	timeField, ok := arg.Text(series, "timeField")
 	if !ok {
 		return nil, missingField("create.timeseries", "timeField")
 	}
@@ -112,7 +113,7 @@ func (r *request) bucketOptions(args *createOptions) (bson.Raw, error) {
 	}
 	t, options := bsoncore.AppendDocumentElementStart(options, "timeseries")
 	options = bsoncore.AppendStringElement(options, "timeField", timeField)
-	if metaField, ok := lookupText(series, "metaField"); ok {
+	if metaField, ok := arg.Text(series, "metaField"); ok {
 		options = bsoncore.AppendStringElement(options, "metaField", metaField)
 	}
 	options = bsoncore.AppendStringElement(options, "granularity", granularity)
@@ -125,11 +126,11 @@ func (r *request) bucketOptions(args *createOptions) (bson.Raw, error) {
 // supportSeries makes the index on the meta field and the time that servers since
 // 6.3 give a time-series collection by themselves. It is logged like any other.
 func (r *request) supportSeries(ops opwrite.Ops, series bson.Raw, buckets oplog.Namespace) error {
-	meta, hasMeta := lookupText(series, "metaField")
+	meta, hasMeta := arg.Text(series, "metaField")
 	if !hasMeta || !r.srv.atLeast(6, 3) {
 		return nil
 	}
-	timeField, _ := lookupText(series, "timeField")
+	timeField, _ := arg.Text(series, "timeField")
 	key := bsoncore.NewDocumentBuilder().AppendInt32("meta", 1).
 		AppendInt32("control.min."+timeField, 1).AppendInt32("control.max."+timeField, 1).Build()
 	spec := bsoncore.NewDocumentBuilder().AppendInt32("v", 2).AppendDocument("key", key).
@@ -160,8 +161,8 @@ func (r *request) createTimeseries(ops opwrite.Ops, args *createOptions) error {
 		return servererr.New(servererr.NamespaceExists, "Bucket Collection already exists. NS: %s. UUID: %s", buckets, existing.UUID)
 	}
 	series := args.doc("timeseries")
-	timeField, _ := lookupText(series, "timeField")
-	metaField, hasMeta := lookupText(series, "metaField")
+	timeField, _ := arg.Text(series, "timeField")
+	metaField, hasMeta := arg.Text(series, "metaField")
 	_, span := granularityOf(series)
 	p, pipeline := bsoncore.AppendArrayStart(nil)
 	s, pipeline := bsoncore.AppendDocumentElementStart(pipeline, "0")
@@ -224,7 +225,7 @@ func (m *modification) checkGranularity(e rawbson.Elem) error {
 		}
 		was, _ := rawbson.Lookup(m.coll.Options, "timeseries")
 		series, _ := was.Document()
-		if old, ok := lookupText(series, "granularity"); ok && bucketSpans[old] > span {
+		if old, ok := arg.Text(series, "granularity"); ok && bucketSpans[old] > span {
 			return servererr.New(servererr.InvalidOptions, "Invalid transition for timeseries.granularity. "+
 				"Can only transition from 'seconds' to 'minutes' or 'minutes' to 'hours'.")
 		}
@@ -291,12 +292,4 @@ func bucketValidator(timeField string, closed bool) bson.Raw {
 		panic("command: the bucket validator is always valid BSON: " + err.Error())
 	}
 	return doc
-}
-
-func lookupText(doc bson.Raw, name string) (string, bool) {
-	e, ok := rawbson.Lookup(doc, name)
-	if !ok {
-		return "", false
-	}
-	return e.Text()
 }

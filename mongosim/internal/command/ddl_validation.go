@@ -8,6 +8,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -74,7 +75,7 @@ func imagesEnabled(command string, doc bson.Raw) (on bool, err error) {
 		if !it.Is("enabled") {
 			return false, unknownField(name, it.Name())
 		}
-		if on, found = flagValue(it.Raw()); !found {
+		if on, found = arg.Flag(it.Raw()); !found {
 			return false, wrongType(name, "enabled", it.Type, "bool", "long", "int", "decimal", "double")
 		}
 	}

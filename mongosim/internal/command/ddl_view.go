@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 	"github.com/oplogrep/replicator/oplog"
@@ -189,7 +190,7 @@ func readFrom(array bson.Raw, depth int) (names []string) {
 			}
 		case name == "$lookup" || name == "$graphLookup" || name == "$unionWith":
 			for _, field := range []string{"from", "coll"} {
-				if text, ok := lookupText(spec, field); ok {
+				if text, ok := arg.Text(spec, field); ok {
 					names = append(names, strings.Clone(text))
 				}
 			}

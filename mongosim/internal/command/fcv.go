@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 	"github.com/oplogrep/replicator/oplog"
@@ -96,8 +97,8 @@ func runSetFCV(ctx context.Context, r *request, out *reply) error {
 			"Please re-run this command with 'confirm: true' to acknowledge this and continue with the FCV upgrade.", version)
 	}
 	now := r.srv.fcvDocument()
-	from, _ := lookupText(now, "version")
-	if _, underway := lookupText(now, "targetVersion"); from == version && !underway {
+	from, _ := arg.Text(now, "version")
+	if _, underway := arg.Text(now, "targetVersion"); from == version && !underway {
 		return nil
 	}
 	up := slices.Index(versions, version) > slices.Index(versions, from)

@@ -10,6 +10,8 @@ import (
 	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
+	"github.com/oplogrep/replicator/mongosim/internal/indexspec"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 	"github.com/oplogrep/replicator/oplog"
@@ -89,7 +91,7 @@ func (r *request) createIndexes(ops opwrite.Ops, ns oplog.Namespace, given []bso
 		return err
 	}
 	if !exists {
-		if _, err := newIndexes(r.srv, &storage.Collection{}, specs); err != nil {
+		if _, err := indexspec.Missing(r.srv.version, &storage.Collection{}, specs); err != nil {
 			return err // before there is a collection for nothing
 		}
 		if err := createCollection(ops, ns); err != nil {
@@ -98,7 +100,7 @@ func (r *request) createIndexes(ops opwrite.Ops, ns oplog.Namespace, given []bso
 		coll, _ = ops.View().Collection(ns)
 	}
 	before := len(coll.Indexes)
-	added, err := newIndexes(r.srv, coll, specs)
+	added, err := indexspec.Missing(r.srv.version, coll, specs)
 	if err != nil {
 		return err
 	}
@@ -134,16 +136,16 @@ func (r *request) indexSpecs(coll *storage.Collection, given []bson.Raw, ignore 
 		if e, ok := rawbson.Lookup(coll.Options, "collation"); ok {
 			collation, _ = e.Document()
 		}
-		clustered = hasField(coll.Options, "clusteredIndex")
+		clustered = arg.Has(coll.Options, "clusteredIndex")
 	}
 	specs := make([]bson.Raw, 0, len(given))
 	for _, doc := range given {
 		if e, ok := rawbson.Lookup(doc, "key"); ok && clustered {
-			if key, _ := e.Document(); isIDPattern(key) {
+			if key, _ := e.Document(); indexspec.IsID(key) {
 				continue
 			}
 		}
-		spec, err := r.srv.normalizeIndex(doc, collation, ignore)
+		spec, err := indexspec.Normalize(r.srv.version, doc, collation, ignore)
 		if err != nil {
 			return nil, err
 		}
@@ -167,7 +169,7 @@ func (r *request) indexOptions() (ignore bool, quorum bsoncore.Value, err error)
 		return ignore, quorum, nil
 	}
 	v := e.Raw()
-	n := safeInt64(v)
+	n := arg.Int64(v)
 	_, isText := e.Text()
 	switch {
 	case !isText && !v.IsNumber():
@@ -190,19 +192,19 @@ func checkTogether(coll *storage.Collection, added []bson.Raw) error {
 	}
 	text := ""
 	for _, index := range coll.Indexes {
-		if hasField(index.Spec, "textIndexVersion") {
+		if arg.Has(index.Spec, "textIndexVersion") {
 			text = index.Name
 		}
 	}
 	for _, spec := range added {
-		name, _ := lookupText(spec, "name")
+		name, _ := arg.Text(spec, "name")
 		switch {
-		case hasField(spec, "textIndexVersion") && text != "":
+		case arg.Has(spec, "textIndexVersion") && text != "":
 			return servererr.New(servererr.CannotCreateIndex,
 				"only one text index per collection allowed, found existing text index \"%s\"", text)
-		case hasField(spec, "textIndexVersion"):
+		case arg.Has(spec, "textIndexVersion"):
 			text = name
-		case hasField(spec, "expireAfterSeconds") && coll.CappedBytes > 0:
+		case arg.Has(spec, "expireAfterSeconds") && coll.CappedBytes > 0:
 			return servererr.New(servererr.CannotCreateIndex, "Cannot create TTL index on a capped collection")
 		}
 	}

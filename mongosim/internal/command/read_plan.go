@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/internal/serverquery"
+	"github.com/oplogrep/replicator/mongosim/internal/indexspec"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -104,7 +105,7 @@ func (t *target) overrides(own bson.Raw) (bool, error) {
 	if len(own) <= rawbson.MinSize {
 		return false, nil
 	}
-	full, err := completeCollation(own)
+	full, err := indexspec.Collation(own)
 	return string(full) != string(t.collation), err
 }
 
@@ -113,7 +114,7 @@ func (t *target) overrides(own bson.Raw) (bool, error) {
 func (t *target) collator(own bson.Raw) (c *bsonorder.Collator, same bool, err error) {
 	spec := t.collation
 	if len(own) > rawbson.MinSize {
-		if spec, err = completeCollation(own); err != nil {
+		if spec, err = indexspec.Collation(own); err != nil {
 			return nil, false, err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 	"github.com/oplogrep/replicator/oplog"
@@ -138,9 +139,9 @@ func (s *seriesInsert) series(ops opwrite.Ops) (*series, error) {
 		return nil, servererr.New(servererr.InvalidOptions, "Time-series buckets collection is missing time-series options")
 	}
 	ts := &series{coll: coll}
-	ts.timeField, _ = lookupText(options, "timeField")
-	ts.metaField, _ = lookupText(options, "metaField")
-	granularity, _ := lookupText(options, "granularity")
+	ts.timeField, _ = arg.Text(options, "timeField")
+	ts.metaField, _ = arg.Text(options, "metaField")
+	granularity, _ := arg.Text(options, "granularity")
 	e, _ = rawbson.Lookup(options, "bucketMaxSpanSeconds")
 	span, _ := e.Int64()
 	ts.rounding, ts.spanMilli = roundings[granularity], span*1000

@@ -1,4 +1,4 @@
-package command
+package indexspec
 
 import (
 	"math"
@@ -10,13 +10,17 @@ import (
 	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
 )
+
+// maxDepth is how deep the parts of a partial filter may be nested.
+const maxDepth = 20
 
 // maxKeyPattern is how large the key of an index may be, in bytes.
 const maxKeyPattern = 2048
 
 // parseKey checks the key, and finds out what kind of index it asks for.
-func (s *indexSpec) parseKey() *servererr.Error {
+func (s *spec) parseKey() *servererr.Error {
 	if len(s.key) > maxKeyPattern {
 		return servererr.New(servererr.CannotCreateIndex, "Index key pattern too large.")
 	}
@@ -38,7 +42,7 @@ func (s *indexSpec) parseKey() *servererr.Error {
 			s.plugin = plugin
 		}
 		switch {
-		case isText && !indexPlugins[plugin]:
+		case isText && !plugins[plugin]:
 			return servererr.New(servererr.CannotCreateIndex, "Unknown index plugin '%s'", plugin)
 		case isText && s.plugin != plugin:
 			return servererr.New(servererr.CannotCreateIndex, "Can't use more than one index plugin for a single index.")
@@ -54,7 +58,7 @@ func (s *indexSpec) parseKey() *servererr.Error {
 }
 
 // checkKeyField checks the direction and the path of one field of the key.
-func (s *indexSpec) checkKeyField(e rawbson.Elem, wildcard bool) *servererr.Error {
+func (s *spec) checkKeyField(e rawbson.Elem, wildcard bool) *servererr.Error {
 	name := e.Name()
 	if _, isText := e.Text(); !isText {
 		v := e.Raw()
@@ -96,31 +100,31 @@ func (s *indexSpec) checkKeyField(e rawbson.Elem, wildcard bool) *servererr.Erro
 }
 
 // checkTTL checks expireAfterSeconds, whose refusals quote the specification.
-func (s *indexSpec) checkTTL(srv *Server) error {
+func (s *spec) checkTTL(v Version) error {
 	e, ok := rawbson.Lookup(s.given, "expireAfterSeconds")
 	if !ok {
 		return nil
 	}
-	v, text := e.Raw(), bsontext.Document(s.given)
-	if !v.IsNumber() {
+	seconds, text := e.Raw(), bsontext.Document(s.given)
+	if !seconds.IsNumber() {
 		return servererr.New(servererr.CannotCreateIndex,
 			"TTL index 'expireAfterSeconds' option must be numeric, but received a type of '%s'. Index spec: %s", bsontext.TypeName(e.Type), text)
 	}
-	n := safeInt64(v)
+	n := arg.Int64(seconds)
 	const low = "TTL index 'expireAfterSeconds' option cannot be less than 0"
 	const high = "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number"
 	switch {
 	case n >= 0 && n <= math.MaxInt32:
-	case srv.atLeast(6, 0) && n < 0:
+	case v.AtLeast(6, 0) && n < 0:
 		return servererr.New(servererr.InvalidOptions, ". Index spec: %s :: caused by :: %s", text, low)
-	case srv.atLeast(6, 0):
+	case v.AtLeast(6, 0):
 		return servererr.New(servererr.InvalidOptions, ". Index spec: %s :: caused by :: %s", text, high)
 	case n < 0:
 		return servererr.New(servererr.CannotCreateIndex, "%sindex spec: %s", low, text)
 	default:
 		return servererr.New(servererr.CannotCreateIndex, "%s. Index spec: %s", high, text)
 	}
-	if fieldCount(s.key) != 1 {
+	if arg.Count(s.key) != 1 {
 		return servererr.New(servererr.CannotCreateIndex,
 			"TTL indexes are single-field indexes, compound indexes do not support TTL. Index spec: %s", text)
 	}
@@ -128,7 +132,7 @@ func (s *indexSpec) checkTTL(srv *Server) error {
 }
 
 // checkPlugin checks options against the kind of index.
-func (s *indexSpec) checkPlugin(srv *Server) error {
+func (s *spec) checkPlugin(v Version) error {
 	refuse := func(format string, args ...any) error {
 		return servererr.New(servererr.CannotCreateIndex, format, args...)
 	}
@@ -140,11 +144,11 @@ func (s *indexSpec) checkPlugin(srv *Server) error {
 	case s.clustered:
 		return servererr.New(servererr.InvalidIndexSpecificationOption, "The 'clustered' option is only for the index of a clustered collection: %s",
 			bsontext.Document(s.given))
-	case s.plugin == "geoHaystack" && srv.atLeast(5, 0):
+	case s.plugin == "geoHaystack" && v.AtLeast(5, 0):
 		return refuse("GeoHaystack indexes cannot be created in version 5.0 and above. See https://dochub.mongodb.org/core/4.4-deprecate-geoHaystack")
 	case s.plugin == "geoHaystack" || s.plugin == "2dsphere_bucket":
 		return servererr.New(servererr.NotImplemented, "%s indexes are not implemented here", s.plugin)
-	case s.plugin == "wildcard" && fieldCount(s.key) > 1 && !srv.atLeast(7, 0):
+	case s.plugin == "wildcard" && arg.Count(s.key) > 1 && !v.AtLeast(7, 0):
 		return refuse("wildcard indexes do not allow compounding")
 	case s.plugin == "wildcard" && s.version < 2:
 		return refuse("Index type 'wildcard' is not supported with v=%d", s.version)
@@ -156,7 +160,7 @@ func (s *indexSpec) checkPlugin(srv *Server) error {
 		return refuse("Index type 'wildcard' cannot be a TTL index")
 	case projected && s.plugin != "wildcard":
 		return servererr.New(servererr.BadValue, "The field 'wildcardProjection' is only allowed in 'wildcard' indexes")
-	case projected && !hasField(s.key, "$**"):
+	case projected && !arg.Has(s.key, "$**"):
 		return servererr.New(servererr.FailedToParse, "The field 'wildcardProjection' is only allowed when 'key' is {\"$**\": \u00b11}")
 	case projected && len(shown) == rawbson.MinSize:
 		return servererr.New(servererr.FailedToParse, "The 'wildcardProjection' field can't be an empty object")
@@ -170,11 +174,6 @@ func (s *indexSpec) checkPlugin(srv *Server) error {
 	return nil
 }
 
-func hasField(doc bson.Raw, name string) bool {
-	_, ok := rawbson.Lookup(doc, name)
-	return ok
-}
-
 // checkPartial refuses what the filter of a partial index cannot have.
 func checkPartial(filter bson.Raw, depth int) *servererr.Error {
 	refuse := func(what string) *servererr.Error {
@@ -185,7 +184,7 @@ func checkPartial(filter bson.Raw, depth int) *servererr.Error {
 		name := it.Name()
 		switch {
 		case name == "$and" || name == "$or":
-			if depth > maxNestedStages {
+			if depth > maxDepth {
 				return refuse(name)
 			}
 			array, _ := it.Array()

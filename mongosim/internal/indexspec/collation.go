@@ -1,4 +1,4 @@
-package command
+package indexspec
 
 import (
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -15,9 +15,9 @@ import (
 // records in a stored collation.
 const collationVersion = "57.1"
 
-// completeCollation returns a collation as the server stores it, every field
+// Collation returns a collation as the server stores it, every field
 // given and with its version; nil for the simple collation.
-func completeCollation(spec bson.Raw) (bson.Raw, error) {
+func Collation(spec bson.Raw) (bson.Raw, error) {
 	c := struct {
 		locale, caseFirst, alternate, maxVariable string
 		caseLevel, numeric, normalization         bool

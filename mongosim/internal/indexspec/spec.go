@@ -1,6 +1,7 @@
-package command
+package indexspec
 
 import (
+	"errors"
 	"math"
 	"strings"
 
@@ -9,12 +10,14 @@ import (
 	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/serverquery"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 )
 
-// indexFields are the fields that a specification may have, with the server
+// fields are the fields that a specification may have, with the server
 // version, major and minor, that brought them.
-var indexFields = map[string][2]int{
+var fields = map[string][2]int{
 	"v": {}, "key": {}, "name": {}, "ns": {}, "unique": {}, "background": {}, "dropDups": {},
 	"sparse": {}, "partialFilterExpression": {}, "expireAfterSeconds": {}, "hidden": {}, "collation": {},
 	"storageEngine": {}, "weights": {}, "default_language": {}, "language_override": {},
@@ -22,13 +25,13 @@ var indexFields = map[string][2]int{
 	"bucketSize": {}, "wildcardProjection": {}, "prepareUnique": {6, 0}, "clustered": {5, 3},
 }
 
-// indexPlugins are the kinds of index that a key may name.
-var indexPlugins = map[string]bool{
+// plugins are the kinds of index that a key may name.
+var plugins = map[string]bool{
 	"2d": true, "2dsphere": true, "2dsphere_bucket": true, "hashed": true, "text": true, "geoHaystack": true,
 }
 
-// indexSpec is a specification while it is checked and completed.
-type indexSpec struct {
+// spec is a specification while it is checked and completed.
+type spec struct {
 	given bson.Raw
 	key   bson.Raw
 	name  string
@@ -43,50 +46,73 @@ type indexSpec struct {
 	plugin string
 }
 
-// normalizeIndex checks a specification as a client gives it and returns it as
-// the server stores it. collation is that of the collection. ignore says that
-// unknown fields are left out.
-func (s *Server) normalizeIndex(given, collation bson.Raw, ignore bool) (bson.Raw, error) {
-	given, err := s.knownFields(given, ignore)
+// Normalize checks a specification as a client gives it and returns it as a server of
+// version v stores it. collation is that of the collection. ignore says that unknown
+// fields are left out.
+func Normalize(v Version, given, collation bson.Raw, ignore bool) (bson.Raw, error) {
+	given, err := knownFields(v, given, ignore)
 	if err != nil {
 		return nil, err
 	}
-	spec := indexSpec{given: given}
-	refused := spec.parse()
-	if refused == nil && spec.isID() {
-		refused = spec.checkID()
+	s := spec{given: given}
+	refused := s.parse()
+	if refused == nil && s.isID() {
+		refused = s.checkID()
 	}
 	if refused != nil {
 		return nil, refused.Within("Error in specification " + bsontext.Document(given))
 	}
-	if err := spec.checkTTL(s); err != nil {
+	if err := s.checkTTL(v); err != nil {
 		return nil, err
 	}
-	if !spec.hasCollation && spec.version >= 2 {
-		spec.collation = collation
+	if !s.hasCollation && s.version >= 2 {
+		s.collation = collation
 	}
-	if spec.isID() {
-		if string(spec.collation) != string(collation) {
+	if s.isID() {
+		if string(s.collation) != string(collation) {
 			return nil, servererr.New(servererr.BadValue, "The _id index must have the same collation as the collection.")
 		}
-		return storage.IDIndex(spec.version, collation), nil
+		return storage.IDIndex(s.version, collation), nil
 	}
-	if err := spec.checkPlugin(s); err != nil {
+	if err := s.checkPlugin(v); err != nil {
 		return nil, err
 	}
-	return spec.stored()
+	return s.stored()
 }
+
+// ID checks the specification of the index on _id that create is given, and returns it
+// as stored. collation is that of the collection.
+func ID(given, collation bson.Raw) (bson.Raw, error) {
+	s := spec{given: given}
+	if err := s.parse(); err != nil {
+		return nil, err
+	}
+	if err := s.checkID(); err != nil {
+		return nil, err
+	}
+	own := s.collation
+	if !arg.Has(given, "collation") && s.version >= 2 {
+		own = collation
+	}
+	if string(own) != string(collation) {
+		return nil, servererr.New(servererr.BadValue, "'idIndex' must have the same collation as the collection.")
+	}
+	return storage.IDIndex(s.version, own), nil
+}
+
+// idFields are the fields that the index on _id may be given with.
+var idFields = map[string]bool{"v": true, "key": true, "name": true, "ns": true, "collation": true}
 
 // knownFields returns the specification without the fields that no version knows,
 // if they are to be ignored, and refuses it otherwise.
-func (s *Server) knownFields(given bson.Raw, ignore bool) (bson.Raw, error) {
+func knownFields(v Version, given bson.Raw, ignore bool) (bson.Raw, error) {
 	var kept []rawbson.Elem
 	seen := map[string]bool{}
 	it := rawbson.NewIter(given)
 	for it.Next() {
 		name := it.Name()
-		since, known := indexFields[name]
-		known = known && s.atLeast(since[0], since[1])
+		since, known := fields[name]
+		known = known && v.AtLeast(since[0], since[1])
 		switch {
 		case !known && !ignore:
 			return nil, servererr.New(servererr.InvalidIndexSpecificationOption, "The field '%s' is not valid for an index specification. Specification: %s",
@@ -104,7 +130,7 @@ func (s *Server) knownFields(given bson.Raw, ignore bool) (bson.Raw, error) {
 	return documentOf(kept), nil
 }
 
-func (s *indexSpec) parse() *servererr.Error {
+func (s *spec) parse() *servererr.Error {
 	s.version = 2
 	hasName := false
 	it := rawbson.NewIter(s.given)
@@ -143,7 +169,7 @@ func (s *indexSpec) parse() *servererr.Error {
 }
 
 // take reads one field.
-func (s *indexSpec) take(e rawbson.Elem) *servererr.Error {
+func (s *spec) take(e rawbson.Elem) *servererr.Error {
 	ok, want := true, ""
 	switch name := e.Name(); name {
 	case "key":
@@ -158,7 +184,7 @@ func (s *indexSpec) take(e rawbson.Elem) *servererr.Error {
 		want = "a bool"
 		_, ok = e.Bool()
 	case "unique", "sparse", "prepareUnique", "background", "clustered", "dropDups":
-		on, isFlag := flagValue(e.Raw())
+		on, isFlag := arg.Flag(e.Raw())
 		if !isFlag {
 			return servererr.New(servererr.TypeMismatch, "The field '%s has value %s, which is not convertible to bool",
 				name, bsontext.Element(name, e.Raw()))
@@ -181,7 +207,7 @@ func (s *indexSpec) take(e rawbson.Elem) *servererr.Error {
 	case "partialFilterExpression":
 		doc, isDoc := e.Document()
 		if want, ok = "an object", isDoc; ok {
-			if err := checkValidator(doc); err != nil {
+			if _, err := serverquery.CompileValidator(doc, serverquery.Options{}); err != nil {
 				return refusal(err)
 			}
 			return checkPartial(doc, 0)
@@ -202,7 +228,7 @@ func (s *indexSpec) take(e rawbson.Elem) *servererr.Error {
 	return nil
 }
 
-func (s *indexSpec) setFlag(name string, on bool) {
+func (s *spec) setFlag(name string, on bool) {
 	switch name {
 	case "unique":
 		s.unique = on
@@ -215,7 +241,7 @@ func (s *indexSpec) setFlag(name string, on bool) {
 	}
 }
 
-func (s *indexSpec) takeCollation(e rawbson.Elem) *servererr.Error {
+func (s *spec) takeCollation(e rawbson.Elem) *servererr.Error {
 	doc, ok := e.Document()
 	switch {
 	case !ok:
@@ -223,7 +249,7 @@ func (s *indexSpec) takeCollation(e rawbson.Elem) *servererr.Error {
 	case len(doc) == rawbson.MinSize:
 		return servererr.New(servererr.BadValue, "The field 'collation' cannot be an empty object.")
 	}
-	full, err := completeCollation(doc)
+	full, err := Collation(doc)
 	if err != nil {
 		return refusal(err)
 	}
@@ -231,7 +257,7 @@ func (s *indexSpec) takeCollation(e rawbson.Elem) *servererr.Error {
 	return nil
 }
 
-func (s *indexSpec) takeVersion(e rawbson.Elem) *servererr.Error {
+func (s *spec) takeVersion(e rawbson.Elem) *servererr.Error {
 	v := e.Raw()
 	f, _ := v.AsFloat64OK()
 	switch {
@@ -248,7 +274,7 @@ func (s *indexSpec) takeVersion(e rawbson.Elem) *servererr.Error {
 }
 
 // isID reports whether the key is that of the index on _id, in either direction.
-func (s *indexSpec) isID() bool {
+func (s *spec) isID() bool {
 	it := rawbson.NewIter(s.key)
 	if !it.Next() || !it.Is("_id") {
 		return false
@@ -257,12 +283,12 @@ func (s *indexSpec) isID() bool {
 	if !v.IsNumber() {
 		return false
 	}
-	n := safeInt64(v)
+	n := arg.Int64(v)
 	return (n == 1 || n == -1) && !it.Next()
 }
 
-// isIDPattern reports whether a key is {_id: 1}.
-func isIDPattern(key bson.Raw) bool {
+// IsID reports whether a key is {_id: 1}.
+func IsID(key bson.Raw) bool {
 	it := rawbson.NewIter(key)
 	if !it.Next() || !it.Is("_id") {
 		return false
@@ -273,7 +299,7 @@ func isIDPattern(key bson.Raw) bool {
 }
 
 // checkID refuses what the index on _id cannot have.
-func (s *indexSpec) checkID() *servererr.Error {
+func (s *spec) checkID() *servererr.Error {
 	if s.clustered {
 		return nil
 	}
@@ -282,14 +308,22 @@ func (s *indexSpec) checkID() *servererr.Error {
 		if it.Is("hidden") {
 			return servererr.New(servererr.BadValue, "can't hide _id index")
 		}
-		if !idIndexFields[it.Name()] {
+		if !idFields[it.Name()] {
 			return servererr.New(servererr.InvalidIndexSpecificationOption,
 				"The field '%s' is not valid for an _id index specification. Specification: %s", it.Name(), bsontext.Document(s.given))
 		}
 	}
-	if !isIDPattern(s.key) {
+	if !IsID(s.key) {
 		return servererr.New(servererr.BadValue,
 			"The field 'key' for an _id index must be {_id: 1}, but got %s", bsontext.Document(s.key))
 	}
 	return nil
+}
+
+// refusal is the server's error that checks of filters and collations return.
+func refusal(err error) *servererr.Error {
+	if e, ok := errors.AsType[*servererr.Error](err); ok {
+		return e
+	}
+	return servererr.New(servererr.InternalError, "%s", err)
 }

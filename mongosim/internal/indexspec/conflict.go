@@ -1,4 +1,4 @@
-package command
+package indexspec
 
 import (
 	"strings"
@@ -9,19 +9,20 @@ import (
 	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 )
 
-// newIndexes returns the specifications that the collection does not have yet,
-// and refuses those that conflict with what it has.
-func newIndexes(srv *Server, coll *storage.Collection, specs []bson.Raw) ([]bson.Raw, error) {
+// Missing returns the specifications that the collection does not have yet, and refuses
+// those that conflict with what it has.
+func Missing(v Version, coll *storage.Collection, specs []bson.Raw) ([]bson.Raw, error) {
 	existing := make([]bson.Raw, 0, len(coll.Indexes)+len(specs))
 	for _, index := range coll.Indexes {
 		existing = append(existing, index.Spec)
 	}
 	var added []bson.Raw
 	for _, spec := range specs {
-		same, err := srv.findIndex(existing, spec)
+		same, err := findIndex(v, existing, spec)
 		if err != nil {
 			return nil, err
 		}
@@ -34,14 +35,14 @@ func newIndexes(srv *Server, coll *storage.Collection, specs []bson.Raw) ([]bson
 }
 
 // findIndex reports whether an index with the name and the signature is there.
-func (s *Server) findIndex(existing []bson.Raw, spec bson.Raw) (bool, error) {
-	name, _ := lookupText(spec, "name")
+func findIndex(v Version, existing []bson.Raw, spec bson.Raw) (bool, error) {
+	name, _ := arg.Text(spec, "name")
 	for _, old := range existing {
-		if oldName, _ := lookupText(old, "name"); oldName != name {
+		if oldName, _ := arg.Text(old, "name"); oldName != name {
 			continue
 		}
 		switch {
-		case s.signature(old) != s.signature(spec):
+		case signature(v, old) != signature(v, spec):
 			return false, servererr.New(servererr.IndexKeySpecsConflict,
 				"An existing index has the same name as the requested index. When index names are not specified, they are auto generated and can cause conflicts. Please refer to our documentation. Requested index: %s, existing index: %s",
 				bsontext.Document(spec), bsontext.Document(old))
@@ -53,13 +54,13 @@ func (s *Server) findIndex(existing []bson.Raw, spec bson.Raw) (bool, error) {
 		return true, nil
 	}
 	for _, old := range existing {
-		if s.signature(old) == s.signature(spec) {
+		if signature(v, old) == signature(v, spec) {
 			if differentOptions(old, spec) {
 				return false, servererr.New(servererr.IndexOptionsConflict,
 					"An equivalent index already exists with a different name and options. Requested index: %s, existing index: %s",
 					bsontext.Document(spec), bsontext.Document(old))
 			}
-			oldName, _ := lookupText(old, "name")
+			oldName, _ := arg.Text(old, "name")
 			return false, servererr.New(servererr.IndexOptionsConflict, "Index already exists with a different name: %s", oldName)
 		}
 	}
@@ -81,7 +82,7 @@ func differentOptions(old, spec bson.Raw) bool {
 
 // signature is what tells indexes apart: key, collation, partial filter, and since
 // 5.0 unique and sparse. Key directions compare as numbers.
-func (s *Server) signature(spec bson.Raw) string {
+func signature(v Version, spec bson.Raw) string {
 	e, _ := rawbson.Lookup(spec, "key")
 	key, _ := e.Document()
 	var b strings.Builder
@@ -102,7 +103,7 @@ func (s *Server) signature(spec bson.Raw) string {
 		b.WriteByte(0)
 	}
 	parts := []string{"collation", "partialFilterExpression", "wildcardProjection"}
-	if s.atLeast(5, 0) {
+	if v.AtLeast(5, 0) {
 		parts = append(parts, "unique", "sparse")
 	}
 	for _, name := range parts {
@@ -120,7 +121,7 @@ func field(doc bson.Raw, name string) string {
 		return ""
 	}
 	if e.Type == bson.TypeBoolean || name == "sparse" || name == "unique" {
-		if on, ok := flagValue(e.Raw()); ok {
+		if on, ok := arg.Flag(e.Raw()); ok {
 			if !on {
 				return ""
 			}

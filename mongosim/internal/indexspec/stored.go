@@ -1,4 +1,4 @@
-package command
+package indexspec
 
 import (
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -6,11 +6,12 @@ import (
 
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
 )
 
 // stored is the specification in the server's order: v, unique, key, name, and
 // the rest as given; the collation comes last if it is the collection's.
-func (s *indexSpec) stored() (bson.Raw, error) {
+func (s *spec) stored() (bson.Raw, error) {
 	i, doc := bsoncore.AppendDocumentStart(nil)
 	doc = bsoncore.AppendInt32Element(doc, "v", s.version)
 	if s.unique {
@@ -30,7 +31,7 @@ func (s *indexSpec) stored() (bson.Raw, error) {
 		case "2dsphereIndexVersion":
 			continue
 		case "hidden", "prepareUnique":
-			if on, _ := flagValue(it.Raw()); !on {
+			if on, _ := arg.Flag(it.Raw()); !on {
 				continue
 			}
 			doc = bsoncore.AppendBooleanElement(doc, name, true)
@@ -45,7 +46,7 @@ func (s *indexSpec) stored() (bson.Raw, error) {
 	if s.plugin == "2dsphere" {
 		version := int64(3)
 		if e, ok := rawbson.Lookup(s.given, "2dsphereIndexVersion"); ok {
-			version = safeInt64(e.Raw())
+			version = arg.Int64(e.Raw())
 		}
 		if version < 1 || version > 3 {
 			return nil, servererr.New(servererr.CannotCreateIndex, "unsupported geo index version { 2dsphereIndexVersion : %d }, only support versions: [1,2,3]", version)
@@ -63,7 +64,7 @@ func (s *indexSpec) stored() (bson.Raw, error) {
 }
 
 // appendKey appends the key; the fields of a text index stand there as one.
-func (s *indexSpec) appendKey(doc []byte) []byte {
+func (s *spec) appendKey(doc []byte) []byte {
 	if s.plugin != "text" {
 		return bsoncore.AppendDocumentElement(doc, "key", s.key)
 	}
@@ -92,7 +93,7 @@ func (s *indexSpec) appendKey(doc []byte) []byte {
 const heaviest = 99999
 
 // appendText completes a text index: weights of all its fields, languages, version.
-func (s *indexSpec) appendText(doc []byte) ([]byte, error) {
+func (s *spec) appendText(doc []byte) ([]byte, error) {
 	if s.plugin != "text" {
 		return doc, nil
 	}
@@ -108,20 +109,20 @@ func (s *indexSpec) appendText(doc []byte) ([]byte, error) {
 	given := rawbson.NewIter(weights)
 	for given.Next() {
 		v := given.Raw()
-		if n := safeInt64(v); !v.IsNumber() || n <= 0 || n > heaviest {
+		if n := arg.Int64(v); !v.IsNumber() || n <= 0 || n > heaviest {
 			return nil, servererr.New(servererr.CannotCreateIndex, "text index weight must be in the exclusive interval (0,100000) but found: %d", n)
 		}
 		doc = bsoncore.AppendValueElement(doc, given.Name(), bsoncore.Value{Type: bsoncore.Type(given.Type), Data: given.Value})
 	}
 	it := rawbson.NewIter(s.key)
 	for it.Next() {
-		if _, isText := it.Text(); isText && !it.Is("_fts") && !hasField(weights, it.Name()) {
+		if _, isText := it.Text(); isText && !it.Is("_fts") && !arg.Has(weights, it.Name()) {
 			doc = bsoncore.AppendInt32Element(doc, it.Name(), 1)
 		}
 	}
 	doc, _ = bsoncore.AppendDocumentEnd(doc, w)
 	for _, f := range []struct{ name, def string }{{"default_language", "english"}, {"language_override", "language"}} {
-		word, ok := lookupText(s.given, f.name)
+		word, ok := arg.Text(s.given, f.name)
 		if !ok {
 			word = f.def
 		}
@@ -129,7 +130,7 @@ func (s *indexSpec) appendText(doc []byte) ([]byte, error) {
 	}
 	version := int64(3)
 	if e, ok := rawbson.Lookup(s.given, "textIndexVersion"); ok {
-		version = safeInt64(e.Raw())
+		version = arg.Int64(e.Raw())
 	}
 	if version < 2 || version > 3 {
 		return nil, servererr.New(servererr.CannotCreateIndex, "bad textIndexVersion: %d", version)

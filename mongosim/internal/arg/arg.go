@@ -1,0 +1,60 @@
+// Package arg reads arguments of commands, as leniently as the server does.
+package arg
+
+import (
+	"math"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+// Flag reads a boolean that may come as a number.
+func Flag(v bson.RawValue) (on, ok bool) {
+	if b, ok := v.BooleanOK(); ok {
+		return b, true
+	}
+	f, ok := v.AsFloat64OK()
+	return f != 0, ok
+}
+
+// Int64 is the server's way from any number to an integer: doubles that are too large
+// are the nearest one, and what is not a number is 0.
+func Int64(v bson.RawValue) int64 {
+	if f, ok := v.DoubleOK(); ok {
+		switch {
+		case math.IsNaN(f):
+			return 0
+		case f >= math.MaxInt64:
+			return math.MaxInt64
+		case f <= math.MinInt64:
+			return math.MinInt64
+		}
+	}
+	n, _ := v.AsInt64OK()
+	return n
+}
+
+// Text returns a field that is a string.
+func Text(doc bson.Raw, name string) (string, bool) {
+	e, ok := rawbson.Lookup(doc, name)
+	if !ok {
+		return "", false
+	}
+	return e.Text()
+}
+
+// Has reports whether a document has a field.
+func Has(doc bson.Raw, name string) bool {
+	_, ok := rawbson.Lookup(doc, name)
+	return ok
+}
+
+// Count returns the number of a document's fields.
+func Count(doc bson.Raw) int {
+	n := 0
+	for it := rawbson.NewIter(doc); it.Next(); {
+		n++
+	}
+	return n
+}
