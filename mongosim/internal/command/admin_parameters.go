@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/bucket"
 )
 
 // parameter is a server parameter.
@@ -46,8 +47,8 @@ var parameters = map[string]parameter{
 	"logLevel":                          {kind: bson.TypeInt32, runtime: true, startup: true},
 	"notablescan":                       {get: fixed(false), runtime: true, startup: true},
 	"quiet":                             {kind: bson.TypeBoolean, runtime: true, startup: true},
-	"timeseriesBucketMaxCount":          {get: fixed(int32(maxBucketCount)), startup: true},
-	"timeseriesBucketMaxSize":           {get: fixed(int32(maxBucketBytes)), startup: true},
+	"timeseriesBucketMaxCount":          {get: fixed(int32(bucket.MaxCount)), startup: true},
+	"timeseriesBucketMaxSize":           {get: fixed(int32(bucket.MaxBytes)), startup: true},
 	"traceExceptions":                   {kind: bson.TypeBoolean, runtime: true, startup: true},
 	"transactionLifetimeLimitSeconds": {get: func(s *Server, buf []byte, name string) []byte {
 		return bsoncore.AppendInt32Element(buf, name, int32(s.cfg.TransactionLifetime.Seconds()))

@@ -12,6 +12,10 @@
 // the command; then the write concern and the fields that every reply has. A
 // command is a [spec], listed by the file that implements it.
 //
+// What knows neither requests nor members is in packages of its own: indexspec
+// (specifications of indexes, collations), bucket (of time-series collections), arg (how
+// arguments are read).
+//
 // # Sessions and transactions
 //
 // A session is checked out by one command with a txnNumber at a time; another one

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/mongosim/internal/arg"
+	"github.com/oplogrep/replicator/mongosim/internal/bucket"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 	"github.com/oplogrep/replicator/oplog"
@@ -25,7 +25,7 @@ import (
 // rollback, another primary's writes or a direct change need not be told of. It is
 // used within Path.Write only.
 type bucketTable struct {
-	open map[bucketKey]*bucket
+	open map[bucketKey]*bucket.Bucket
 	// made counts the buckets, for their ids.
 	made uint32
 }
@@ -41,10 +41,8 @@ const maxOpenBuckets = 10_000
 
 // series is a time-series collection.
 type series struct {
-	coll                *storage.Collection
-	timeField           string
-	metaField           string // "" if there is none
-	rounding, spanMilli int64
+	bucket.Series
+	coll *storage.Collection
 }
 
 // roundings are the seconds that the beginning of a bucket is rounded down to, by
@@ -96,7 +94,7 @@ type seriesInsert struct {
 
 // group is what goes into a bucket at once.
 type group struct {
-	bucket *bucket
+	bucket *bucket.Bucket
 	docs   []bson.Raw
 	index  []int
 	stmt   opwrite.Stmt
@@ -138,14 +136,14 @@ func (s *seriesInsert) series(ops opwrite.Ops) (*series, error) {
 	if !ok {
 		return nil, servererr.New(servererr.InvalidOptions, "Time-series buckets collection is missing time-series options")
 	}
-	ts := &series{coll: coll}
-	ts.timeField, _ = arg.Text(options, "timeField")
-	ts.metaField, _ = arg.Text(options, "metaField")
+	ts := &series{coll: coll, Series: bucket.Series{Collator: coll.Collator}}
+	ts.TimeField, _ = arg.Text(options, "timeField")
+	ts.MetaField, _ = arg.Text(options, "metaField")
 	granularity, _ := arg.Text(options, "granularity")
 	e, _ = rawbson.Lookup(options, "bucketMaxSpanSeconds")
 	span, _ := e.Int64()
-	ts.rounding, ts.spanMilli = roundings[granularity], span*1000
-	if ts.timeField == "" || ts.rounding == 0 || span <= 0 {
+	ts.Rounding, ts.Span = roundings[granularity], span*1000
+	if ts.TimeField == "" || ts.Rounding == 0 || span <= 0 {
 		return nil, servererr.New(servererr.NotImplemented, "time-series collections with %s are not implemented here", bsontext.Document(options))
 	}
 	return ts, nil
@@ -155,7 +153,7 @@ func (s *seriesInsert) series(ops opwrite.Ops) (*series, error) {
 // that cannot be stored, whose fault it returns. A retryable statement makes a
 // group of its own: it has to be found again by its id.
 func (s *seriesInsert) gather(ops opwrite.Ops, ts *series, limit int) (groups []*group, end int, fault, err error) {
-	byBucket := map[*bucket]*group{}
+	byBucket := map[*bucket.Bucket]*group{}
 	for end = s.in.next; end < limit; end++ {
 		if s.done[end] {
 			continue
@@ -194,13 +192,13 @@ func (s *seriesInsert) gather(ops opwrite.Ops, ts *series, limit int) (groups []
 	}
 	if s.ordered { // as the server does: all new buckets, then the others, by id
 		slices.SortStableFunc(groups, func(a, b *group) int {
-			if isNew := a.bucket.doc == nil; isNew != (b.bucket.doc == nil) {
+			if isNew := a.bucket.Doc == nil; isNew != (b.bucket.Doc == nil) {
 				if isNew {
 					return -1
 				}
 				return 1
 			}
-			return bytes.Compare(a.bucket.id[:], b.bucket.id[:])
+			return bytes.Compare(a.bucket.ID[:], b.bucket.ID[:])
 		})
 	}
 	return groups, end, fault, nil
@@ -208,55 +206,55 @@ func (s *seriesInsert) gather(ops opwrite.Ops, ts *series, limit int) (groups []
 
 // bucketFor returns the bucket that a measurement goes into, which may be new, and
 // counts the measurement in it.
-func (s *seriesInsert) bucketFor(ops opwrite.Ops, ts *series, doc bson.Raw) (*bucket, error) {
-	e, ok := rawbson.Lookup(doc, ts.timeField)
+func (s *seriesInsert) bucketFor(ops opwrite.Ops, ts *series, doc bson.Raw) (*bucket.Bucket, error) {
+	e, ok := rawbson.Lookup(doc, ts.TimeField)
 	at, isDate := e.DateTime()
 	if !ok || !isDate {
-		return nil, servererr.New(servererr.BadValue, "'%s' must be present and contain a valid BSON UTC datetime value", ts.timeField)
+		return nil, servererr.New(servererr.BadValue, "'%s' must be present and contain a valid BSON UTC datetime value", ts.TimeField)
 	}
 	if at < 0 || at/1000 > int64(^uint32(0)>>1) {
 		return nil, servererr.New(servererr.NotImplemented, "measurements before 1970 or after 2038 are not implemented here")
 	}
 	key := bucketKey{coll: ts.coll.UUID}
 	var meta *rawbson.Elem
-	if e, ok := rawbson.Lookup(doc, ts.metaField); ok && ts.metaField != "" {
-		normal := normalized(&e)
+	if e, ok := rawbson.Lookup(doc, ts.MetaField); ok && ts.MetaField != "" {
+		normal := bucket.Normalized(&e)
 		meta = &normal
 		key.meta = string(append([]byte{byte(normal.Type)}, normal.Value...))
 	}
 	table := &s.r.srv.series
 	b := table.open[key]
-	if b != nil && (b.full(ts, doc, at) || !b.current(ops, ts)) {
+	if b != nil && (b.Full(doc, at) || !ts.current(ops, b)) {
 		b = nil
 	}
 	if b == nil {
 		if len(table.open) >= maxOpenBuckets || table.open == nil {
-			table.open = map[bucketKey]*bucket{}
+			table.open = map[bucketKey]*bucket.Bucket{}
 		}
 		table.made++
-		b = newBucket(ts, s.r.self.ProcessID, table.made, at, meta)
+		b = bucket.New(&ts.Series, s.r.self.ProcessID, table.made, at, meta)
 		table.open[key] = b
 	}
-	b.take(ts, doc)
+	b.Take(doc)
 	return b, nil
 }
 
 // current tells whether the store has the bucket as it was written last.
-func (b *bucket) current(ops opwrite.Ops, ts *series) bool {
-	if b.doc == nil {
+func (ts *series) current(ops opwrite.Ops, b *bucket.Bucket) bool {
+	if b.Doc == nil {
 		return true // the store is to get it with this insert
 	}
-	rec, ok := b.stored(ops, ts)
-	return ok && bytes.Equal(rec.Doc, b.doc)
+	rec, ok := ts.stored(ops, b)
+	return ok && bytes.Equal(rec.Doc, b.Doc)
 }
 
 // stored returns the bucket as the store has it now.
-func (b *bucket) stored(ops opwrite.Ops, ts *series) (storage.Record, bool) {
+func (ts *series) stored(ops opwrite.Ops, b *bucket.Bucket) (storage.Record, bool) {
 	coll, ok := ops.View().ByUUID(ts.coll.UUID)
 	if !ok {
 		return storage.Record{}, false
 	}
-	return coll.Get(bson.RawValue{Type: bson.TypeObjectID, Value: b.id[:]})
+	return coll.Get(bson.RawValue{Type: bson.TypeObjectID, Value: b.ID[:]})
 }
 
 // flush writes the groups, one operation each.
@@ -312,7 +310,7 @@ func (s *seriesInsert) regather(ops opwrite.Ops, ts *series, groups []*group) er
 	return nil
 }
 
-func (t *bucketTable) drop(b *bucket) {
+func (t *bucketTable) drop(b *bucket.Bucket) {
 	for key, open := range t.open {
 		if open == b {
 			delete(t.open, key)
@@ -323,41 +321,29 @@ func (t *bucketTable) drop(b *bucket) {
 // store writes a group: a new bucket, or the difference to what there is.
 func (s *seriesInsert) store(ops opwrite.Ops, ts *series, g *group) error {
 	b := g.bucket
-	columns := b.columns(ts, g.docs)
-	for _, doc := range g.docs {
-		b.bounds.add(doc, ts.metaField, ts.coll.Collator)
-	}
-	if b.doc == nil {
-		doc := b.document(columns)
+	change := b.Add(g.docs)
+	if change.Doc != nil {
 		var stmts []opwrite.Stmt
 		if g.stmt.Session != nil {
 			stmts = []opwrite.Stmt{g.stmt}
 		}
-		if _, err := ops.Insert(ts.coll, []bson.Raw{doc}, stmts); err != nil {
+		if _, err := ops.Insert(ts.coll, []bson.Raw{change.Doc}, stmts); err != nil {
 			return err
 		}
-		b.wrote(doc, columns, len(g.docs))
+		b.Wrote(change.Doc, change)
 		return nil
 	}
-	rec, ok := b.stored(ops, ts)
+	rec, ok := ts.stored(ops, b)
 	if !ok {
-		return servererr.New(servererr.InternalError, "the bucket %s has gone", b.id.Hex())
+		return servererr.New(servererr.InternalError, "the bucket %s has gone", b.ID.Hex())
 	}
-	delta := b.delta(columns)
-	post, err := update.ApplyDelta(rec.Doc, delta)
+	post, err := update.ApplyDelta(rec.Doc, change.Delta)
 	if err != nil {
 		return err
 	}
-	if err := ops.Update(ts.coll, rec, opwrite.Update{Post: post, Delta: delta}, g.stmt); err != nil {
+	if err := ops.Update(ts.coll, rec, opwrite.Update{Post: post, Delta: change.Delta}, g.stmt); err != nil {
 		return err
 	}
-	b.wrote(post, columns, len(g.docs))
+	b.Wrote(post, change)
 	return nil
-}
-
-func numDigits(n int) int {
-	if n == 0 {
-		return 0 // as the server counts
-	}
-	return len(strconv.Itoa(n))
 }

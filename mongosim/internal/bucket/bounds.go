@@ -1,7 +1,8 @@
-package command
+package bucket
 
 import (
 	"bytes"
+	"strconv"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -194,7 +195,7 @@ func (b *bound) appendInner(buf []byte, s side) []byte {
 	for _, inner := range b.inner(form) {
 		name := inner.name
 		if form == list {
-			name = arrayKey(n)
+			name = strconv.Itoa(n)
 		}
 		if inner.ends[s].form != unset {
 			buf = inner.append(buf, name, s)
@@ -211,7 +212,7 @@ func (b *bound) append(buf []byte, name string, s side) []byte {
 	case list:
 		return bsoncore.AppendArrayElement(buf, name, bsoncore.BuildDocument(nil, b.appendInner(nil, s)))
 	case unset, scalar:
-		return appendValue(buf, name, &h.value) // changed and so never unset
+		return appendField(buf, name, &h.value) // changed and so never unset
 	}
 	return buf
 }
@@ -249,11 +250,11 @@ func (b *bound) changedItems(s side) (diff []byte, changed bool) {
 	for n, inner := range b.items {
 		switch h := &inner.ends[s]; {
 		case h.changed:
-			diff = inner.append(diff, "u"+arrayKey(n), s)
+			diff = inner.append(diff, "u"+strconv.Itoa(n), s)
 			changed = true
 		case h.form == object || h.form == list:
 			if sub, found := inner.changesInner(s); found {
-				diff = bsoncore.AppendDocumentElement(diff, "s"+arrayKey(n), bsoncore.BuildDocument(nil, sub))
+				diff = bsoncore.AppendDocumentElement(diff, "s"+strconv.Itoa(n), bsoncore.BuildDocument(nil, sub))
 				changed = true
 			}
 		}
