@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -122,7 +123,7 @@ var copyReads = []struct{ db, collection, why string }{
 
 // What a copy does with each database of the source, and with its cluster.
 var (
-	copies     = []string{"find", "listCollections", "listIndexes", "collStats"}
+	copies     = []string{"find", "listCollections", "listIndexes"}
 	copiesFrom = []string{"useUUID", "listDatabases"}
 )
 
@@ -206,6 +207,7 @@ func (c *checker) copyGrants(check string, g *grants) bool {
 	if !named {
 		dbs = []string{anyDB}
 	}
+	c.copyWithout(check, g, dbs)
 	for _, db := range dbs {
 		none = nil
 		for _, a := range copies {
@@ -230,6 +232,16 @@ func (c *checker) copyGrants(check string, g *grants) bool {
 			"user %s may not read system.buckets", g.user)
 	}
 	return good
+}
+
+// copyWithout says what a copy goes without.
+func (c *checker) copyWithout(check string, g *grants, dbs []string) {
+	if !g.mayCluster("serverStatus") {
+		c.denied(Warn, check+" with care", seeBackup, "user %s may not run serverStatus: whether the copy is too much for the source is not seen", g.user)
+	}
+	if slices.ContainsFunc(dbs, func(db string) bool { return !g.may(db, "collStats") }) {
+		c.denied(Warn, check+" by size", seeBackup, "user %s may not collStats: how much there is to copy is not known", g.user)
+	}
 }
 
 // goesOn says how far the copy of a link is.
