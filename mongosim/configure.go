@@ -120,7 +120,7 @@ func marshal(doc bson.D) bson.Raw {
 	return raw
 }
 
-// newMember makes the next member and puts it behind the others.
+// newMember makes the next member and appends it to the members.
 func (s *Set) newMember(opts MemberOptions) (*Member, error) {
 	all := s.Members()
 	m, err := newMember(s, len(all), opts)

@@ -152,11 +152,11 @@ func (m *Member) accept(p *process) {
 
 // serve answers one client. How a connection ended is the client's business.
 func (m *Member) serve(p *process, conn net.Conn) {
-	hurt := m.set.net.Conn(m.name, clientName, conn)
-	defer hurt.Close() //nolint:errcheck // Serve has closed it, or nobody is there any more
+	faulty := m.set.net.Conn(m.name, clientName, conn)
+	defer faulty.Close() //nolint:errcheck // Serve has closed it, or nobody is there any more
 	c := p.server.NewConn(conn.RemoteAddr().String())
 	defer p.server.CloseConn(c)
-	if err := wire.Serve(p.connected(), hurt, p.server.Handler(c)); err != nil && p.ctx.Err() == nil {
+	if err := wire.Serve(p.connected(), faulty, p.server.Handler(c)); err != nil && p.ctx.Err() == nil {
 		m.set.opts.Log.Debug("connection ended", keyHost, m.Host(), keyRemote, c.Remote, keyError, err)
 	}
 }

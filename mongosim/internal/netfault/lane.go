@@ -67,7 +67,7 @@ func (l *lane) charge(cond *condition, n int) {
 }
 
 // budget returns what of p may go through before a reset breaks the
-// connection, and whether that happens right behind it.
+// connection, and whether that happens right after it.
 func (l *lane) budget(cond *condition, p []byte) (part []byte, breaks bool) {
 	if l.resetID != cond.resetID {
 		l.resetID, l.carried = cond.resetID, 0
@@ -158,7 +158,7 @@ func (c *Conn) startPump(l *lane, pump func(), direct func(time.Time) error) err
 		return nil
 	}
 	if c.closed {
-		return net.ErrClosed // Close waits for pumps; none may start behind it
+		return net.ErrClosed // Close waits for pumps; none may start after it
 	}
 	if err := direct(time.Time{}); err != nil {
 		return err
@@ -169,7 +169,7 @@ func (c *Conn) startPump(l *lane, pump func(), direct func(time.Time) error) err
 }
 
 // push puts a parcel on its way. It does not overtake others: however short its
-// own way is, it waits behind the head of the queue. mu is held.
+// own way is, it waits after the head of the queue. mu is held.
 func (l *lane) push(p parcel) {
 	p.due = time.Now().Add(l.path.draw(l.path.cond.Load()))
 	if p.due.After(l.last) {
