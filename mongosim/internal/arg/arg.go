@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
@@ -57,4 +58,16 @@ func Count(doc bson.Raw) int {
 		n++
 	}
 	return n
+}
+
+// First returns the first field of a document, the zero value if there is none.
+func First(doc bson.Raw) rawbson.Elem {
+	it := rawbson.NewIter(doc)
+	it.Next()
+	return it.Elem
+}
+
+// Append appends a field under another name.
+func Append(dst []byte, name string, e *rawbson.Elem) []byte {
+	return append(bsoncore.AppendHeader(dst, bsoncore.Type(e.Type), name), e.Value...)
 }

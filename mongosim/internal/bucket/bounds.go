@@ -10,6 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/bsonorder"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
 )
 
 // bounds are control.min and control.max of a bucket: the least and the greatest
@@ -212,7 +213,7 @@ func (b *bound) append(buf []byte, name string, s side) []byte {
 	case list:
 		return bsoncore.AppendArrayElement(buf, name, bsoncore.BuildDocument(nil, b.appendInner(nil, s)))
 	case unset, scalar:
-		return appendField(buf, name, &h.value) // changed and so never unset
+		return arg.Append(buf, name, &h.value) // changed and so never unset
 	}
 	return buf
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/bsonorder"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
 )
 
 // The server's limits of a bucket: measurements, and bytes as it estimates them.
@@ -164,7 +165,7 @@ func (b *Bucket) columns(docs []bson.Raw) []column {
 				list = append(list, column{name: string(it.Key)})
 				place[list[i].name] = i
 			}
-			list[i].values = appendField(list[i].values, number, &it.Elem)
+			list[i].values = arg.Append(list[i].values, number, &it.Elem)
 		}
 	}
 	if i, ok := place[b.ts.TimeField]; ok {
@@ -184,7 +185,7 @@ func (b *Bucket) document(columns []column) bson.Raw {
 	doc = bsoncore.AppendDocumentElement(doc, "max", b.bounds.document(highest))
 	doc, _ = bsoncore.AppendDocumentEnd(doc, j)
 	if b.meta != nil {
-		doc = appendField(doc, "meta", b.meta)
+		doc = arg.Append(doc, "meta", b.meta)
 	}
 	j, doc = bsoncore.AppendDocumentElementStart(doc, "data")
 	for _, c := range columns {
@@ -249,7 +250,7 @@ func Normalized(e *rawbson.Elem) rawbson.Elem {
 	}
 	i, doc := bsoncore.AppendDocumentStart(nil)
 	for n := range fields {
-		doc = appendField(doc, fields[n].Name(), &fields[n])
+		doc = arg.Append(doc, fields[n].Name(), &fields[n])
 	}
 	out.Value, _ = bsoncore.AppendDocumentEnd(doc, i)
 	return out
@@ -260,9 +261,4 @@ func numDigits(n int) int {
 		return 0 // as the server counts
 	}
 	return len(strconv.Itoa(n))
-}
-
-// appendField appends a field under another name.
-func appendField(dst []byte, name string, e *rawbson.Elem) []byte {
-	return append(bsoncore.AppendHeader(dst, bsoncore.Type(e.Type), name), e.Value...)
 }

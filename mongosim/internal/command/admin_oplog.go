@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/replay"
 	"github.com/oplogrep/replicator/oplog"
@@ -64,7 +65,7 @@ func runApplyOps(ctx context.Context, r *request, out *reply) error {
 	it := rawbson.NewIter(answer)
 	for it.Next() {
 		if it.Is("applied") || it.Is("results") {
-			info = appendValue(info, it.Name(), &it.Elem)
+			info = arg.Append(info, it.Name(), &it.Elem)
 		}
 	}
 	info, _ = bsoncore.AppendDocumentEnd(info, i)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/oplogrep/replicator/mongosim/internal/viewdef"
 )
 
 func TestViewGraph(t *testing.T) {
@@ -42,14 +44,14 @@ func TestViewGraph(t *testing.T) {
 		{`{emptycapped: "v1", $db: "d"}`, 166, "emptycapped not supported on view: d.v1"},
 	})
 	m.want(t, `{drop: "v1", $db: "d"}`, `{ns: "d.v1", ok: 1.0}`)
-	for i := range maxViewDepth + 1 {
+	for i := range viewdef.MaxDepth + 1 {
 		reply := m.run(t, fmt.Sprintf(`{create: "t%d", viewOn: "t%d", $db: "tower"}`, i, i-1))
-		if code := codeOf(reply); (code != 0) != (i == maxViewDepth) {
+		if code := codeOf(reply); (code != 0) != (i == viewdef.MaxDepth) {
 			t.Fatalf("view %d: %s", i, reply)
 		}
 	}
 	if reply := m.run(t, `{create: "t-1", viewOn: "below", $db: "tower"}`); codeOf(reply) != 165 {
-		t.Errorf("a view below %d others: %s", maxViewDepth, reply)
+		t.Errorf("a view below %d others: %s", viewdef.MaxDepth, reply)
 	}
 }
 

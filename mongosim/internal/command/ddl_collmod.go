@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/replay"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
+	"github.com/oplogrep/replicator/mongosim/internal/viewdef"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -51,11 +52,11 @@ func runCollMod(ctx context.Context, r *request, out *reply) error {
 		if coll, ok := b.View().Collection(ns); ok {
 			return r.collMod(b, coll, out)
 		}
-		def, isView, err := lookupView(b.View(), ns)
+		def, isView, err := viewdef.Lookup(b.View(), ns)
 		switch {
 		case err != nil:
 			return err
-		case isView && def.timeseries:
+		case isView && def.Timeseries:
 			return r.collModTimeseries(b, ns, def, out)
 		case isView:
 			return r.collModView(b, ns, def)
@@ -72,7 +73,7 @@ func (r *request) unknownCollMod(name string) error {
 }
 
 // collModView replaces a view's definition. What is not given stays.
-func (r *request) collModView(b *opwrite.Batch, ns oplog.Namespace, def viewDef) error {
+func (r *request) collModView(b *opwrite.Batch, ns oplog.Namespace, def viewdef.Def) error {
 	it := rawbson.NewIter(r.cmd)
 	it.Next()
 	for it.Next() {
@@ -83,11 +84,11 @@ func (r *request) collModView(b *opwrite.Batch, ns oplog.Namespace, def viewDef)
 				return servererr.New(servererr.InvalidOptions, "'viewOn' option must be a string")
 			}
 			if text != "" {
-				def.on = text
+				def.On = text
 			}
 		case "pipeline":
 			var ok bool
-			if def.pipeline, ok = it.Array(); !ok {
+			if def.Pipeline, ok = it.Array(); !ok {
 				return servererr.New(servererr.InvalidOptions, "not a valid aggregation pipeline")
 			}
 		default:
@@ -99,7 +100,7 @@ func (r *request) collModView(b *opwrite.Batch, ns oplog.Namespace, def viewDef)
 	if err := checkDefinition(ns, def); err != nil {
 		return err
 	}
-	if err := checkViewGraph(b.View(), ns, def); err != nil {
+	if err := viewdef.CheckGraph(b.View(), ns, def); err != nil {
 		return err
 	}
 	return replaceView(b, ns, def)
@@ -108,7 +109,7 @@ func (r *request) collModView(b *opwrite.Batch, ns oplog.Namespace, def viewDef)
 func isCollModField(name string) bool { return slices.Contains(collModFields, name) }
 
 // replaceView stores another definition of a view.
-func replaceView(b *opwrite.Batch, ns oplog.Namespace, def viewDef) error {
+func replaceView(b *opwrite.Batch, ns oplog.Namespace, def viewdef.Def) error {
 	views, ok := b.View().Collection(oplog.NewNamespace(ns.DB(), "system.views"))
 	if !ok {
 		return servererr.New(servererr.NamespaceNotFound, "ns does not exist")
@@ -117,7 +118,7 @@ func replaceView(b *opwrite.Batch, ns oplog.Namespace, def viewDef) error {
 	if !ok {
 		return servererr.New(servererr.NamespaceNotFound, "cannot modify missing view %s", ns)
 	}
-	return b.Update(views, old, opwrite.Update{Post: viewDocument(ns, def)}, opwrite.Stmt{})
+	return b.Update(views, old, opwrite.Update{Post: viewdef.Document(ns, def)}, opwrite.Stmt{})
 }
 
 // modification is a collMod of a collection while it is put together.

@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
+	"github.com/oplogrep/replicator/mongosim/internal/viewdef"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -60,7 +61,7 @@ func (r *request) create(ops opwrite.Ops, args *createOptions) error {
 // collection or view from server 7.0 on.
 func (r *request) taken(v storage.View, args *createOptions) (done bool, err error) {
 	existing, collection := v.Collection(args.ns)
-	def, view, err := lookupView(v, args.ns)
+	def, view, err := viewdef.Lookup(v, args.ns)
 	switch {
 	case err != nil:
 		return false, err
@@ -75,13 +76,13 @@ func (r *request) taken(v storage.View, args *createOptions) (done bool, err err
 			return true, nil
 		}
 		return false, differs(args.ns, existing)
-	case args.has("viewOn") && !def.timeseries:
-		if args.text("viewOn") == def.on && string(args.pipeline()) == string(def.pipeline) && string(args.collation) == string(def.collation) {
+	case args.has("viewOn") && !def.Timeseries:
+		if args.text("viewOn") == def.On && string(args.pipeline()) == string(def.Pipeline) && string(args.collation) == string(def.Collation) {
 			return true, nil
 		}
 		return false, servererr.New(servererr.NamespaceExists,
-			"namespace %s already exists, but is a view on %s with another definition", args.ns, def.on)
-	case args.has("timeseries") && def.timeseries:
+			"namespace %s already exists, but is a view on %s with another definition", args.ns, def.On)
+	case args.has("timeseries") && def.Timeseries:
 		buckets, ok := v.Collection(args.ns.Buckets())
 		options, err := r.bucketOptions(args)
 		if ok && err == nil && string(buckets.Options) == string(options) {
@@ -97,9 +98,9 @@ func (r *request) taken(v storage.View, args *createOptions) (done bool, err err
 }
 
 // exists is the refusal of a name that is in use.
-func (a *createOptions) exists(def viewDef, view bool) error {
+func (a *createOptions) exists(def viewdef.Def, view bool) error {
 	switch {
-	case view && a.has("timeseries") && def.timeseries:
+	case view && a.has("timeseries") && def.Timeseries:
 		return servererr.New(servererr.NamespaceExists, "A timeseries collection already exists. NS: %s", a.ns)
 	case view && a.has("timeseries"):
 		return servererr.New(servererr.NamespaceExists, "A view already exists. NS: %s", a.ns)

@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/arg"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
+	"github.com/oplogrep/replicator/mongosim/internal/viewdef"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -40,7 +41,7 @@ func runDrop(ctx context.Context, r *request, out *reply) error {
 			out.Buf = bsoncore.AppendStringElement(out.Buf, "ns", string(ns))
 			return b.Drop(coll)
 		}
-		def, isView, err := lookupUnchecked(b.View(), ns)
+		def, isView, err := viewdef.LookupUnchecked(b.View(), ns)
 		switch {
 		case err != nil:
 			return err
@@ -74,12 +75,12 @@ func checkDroppable(ns oplog.Namespace) error {
 
 // dropView removes a view's definition, and the buckets of a time-series
 // collection.
-func dropView(b *opwrite.Batch, ns oplog.Namespace, def viewDef) error {
+func dropView(b *opwrite.Batch, ns oplog.Namespace, def viewdef.Def) error {
 	views, ok := b.View().Collection(oplog.NewNamespace(ns.DB(), "system.views"))
 	if !ok {
 		return servererr.New(servererr.NamespaceNotFound, "ns not found")
 	}
-	if def.timeseries {
+	if def.Timeseries {
 		if buckets, ok := b.View().Collection(ns.Buckets()); ok {
 			if err := b.Drop(buckets); err != nil {
 				return err
@@ -128,7 +129,7 @@ func runConvertToCapped(ctx context.Context, r *request, out *reply) error {
 	return r.writeBatch(ctx, out, func(b *opwrite.Batch) error {
 		coll, ok := b.View().Collection(ns)
 		if !ok {
-			if _, isView, err := lookupView(b.View(), ns); err != nil || isView {
+			if _, isView, err := viewdef.Lookup(b.View(), ns); err != nil || isView {
 				return cmpErr(err, servererr.New(servererr.CommandNotSupportedOnView, "cannot convert a view to a capped collection"))
 			}
 			return servererr.New(servererr.NamespaceNotFound, "source collection %s does not exist", ns)
@@ -148,7 +149,7 @@ func runEmptyCapped(ctx context.Context, r *request, out *reply) error {
 	return r.writeBatch(ctx, out, func(b *opwrite.Batch) error {
 		coll, ok := b.View().Collection(ns)
 		if !ok {
-			if _, isView, err := lookupView(b.View(), ns); err != nil || isView {
+			if _, isView, err := viewdef.Lookup(b.View(), ns); err != nil || isView {
 				return cmpErr(err, servererr.New(servererr.CommandNotSupportedOnView, "emptycapped not supported on view: %s", ns))
 			}
 			return servererr.New(servererr.NamespaceNotFound, "no such collection")

@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
+	"github.com/oplogrep/replicator/mongosim/internal/viewdef"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -59,7 +60,7 @@ func runRename(ctx context.Context, r *request, out *reply) error {
 		}
 		coll, ok := b.View().Collection(from)
 		if !ok {
-			if _, isView, err := lookupView(b.View(), from); err != nil || isView {
+			if _, isView, err := viewdef.Lookup(b.View(), from); err != nil || isView {
 				return cmpErr(err, servererr.New(servererr.CommandNotSupportedOnView, "cannot rename view: %s", from))
 			}
 			return servererr.New(servererr.NamespaceNotFound, "Source collection %s does not exist", from)
@@ -70,7 +71,7 @@ func runRename(ctx context.Context, r *request, out *reply) error {
 				return servererr.New(servererr.NamespaceExists, "target namespace exists")
 			}
 			target = existing
-		} else if _, isView, err := lookupView(b.View(), to); err != nil || isView {
+		} else if _, isView, err := viewdef.Lookup(b.View(), to); err != nil || isView {
 			return cmpErr(err, servererr.New(servererr.NamespaceExists, "a view already exists with that name: %s", to))
 		}
 		return b.Rename(coll, to, target, stayTemp)

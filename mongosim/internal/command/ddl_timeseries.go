@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/mongosim/internal/arg"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
+	"github.com/oplogrep/replicator/mongosim/internal/viewdef"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -166,7 +167,7 @@ func (r *request) createTimeseries(ops opwrite.Ops, args *createOptions) error {
 	_, span := granularityOf(series)
 	p, pipeline := bsoncore.AppendArrayStart(nil)
 	s, pipeline := bsoncore.AppendDocumentElementStart(pipeline, "0")
-	u, pipeline := bsoncore.AppendDocumentElementStart(pipeline, unpackStage)
+	u, pipeline := bsoncore.AppendDocumentElementStart(pipeline, viewdef.UnpackStage)
 	pipeline = bsoncore.AppendStringElement(pipeline, "timeField", timeField)
 	if hasMeta {
 		pipeline = bsoncore.AppendStringElement(pipeline, "metaField", metaField)
@@ -176,13 +177,13 @@ func (r *request) createTimeseries(ops opwrite.Ops, args *createOptions) error {
 	pipeline, _ = bsoncore.AppendDocumentEnd(pipeline, u)
 	pipeline, _ = bsoncore.AppendDocumentEnd(pipeline, s)
 	pipeline, _ = bsoncore.AppendArrayEnd(pipeline, p)
-	def := viewDef{on: buckets.Collection(), pipeline: pipeline, collation: args.collation}
-	return insertView(ops, args.ns, viewDocument(args.ns, def))
+	def := viewdef.Def{On: buckets.Collection(), Pipeline: pipeline, Collation: args.collation}
+	return insertView(ops, args.ns, viewdef.Document(args.ns, def))
 }
 
 // collModTimeseries changes the collection of buckets, and its view if their
 // width changes.
-func (r *request) collModTimeseries(b *opwrite.Batch, ns oplog.Namespace, def viewDef, out *reply) error {
+func (r *request) collModTimeseries(b *opwrite.Batch, ns oplog.Namespace, def viewdef.Def, out *reply) error {
 	buckets, ok := b.View().Collection(ns.Buckets())
 	if !ok {
 		return servererr.New(servererr.NamespaceNotFound, "ns does not exist")
@@ -194,7 +195,7 @@ func (r *request) collModTimeseries(b *opwrite.Batch, ns oplog.Namespace, def vi
 	e, _ := rawbson.Lookup(changed.Options, "timeseries")
 	series, _ := e.Document()
 	_, span := granularityOf(series)
-	if def.pipeline, ok = withSpan(def.pipeline, span); !ok {
+	if def.Pipeline, ok = withSpan(def.Pipeline, span); !ok {
 		return nil
 	}
 	return replaceView(b, ns, def)
@@ -242,12 +243,12 @@ func withSpan(pipeline bson.Raw, span int32) (changed bson.Raw, ok bool) {
 		stage, _ := stages.Document()
 		first := firstElem(stage)
 		spec, isDoc := first.Document()
-		if !first.Is(unpackStage) || !isDoc {
+		if !first.Is(viewdef.UnpackStage) || !isDoc {
 			out = bsoncore.AppendDocumentElement(out, stages.Name(), stage)
 			continue
 		}
 		s, dst := bsoncore.AppendDocumentElementStart(out, stages.Name())
-		u, dst := bsoncore.AppendDocumentElementStart(dst, unpackStage)
+		u, dst := bsoncore.AppendDocumentElementStart(dst, viewdef.UnpackStage)
 		it := rawbson.NewIter(spec)
 		for it.Next() {
 			if n, isInt := it.Raw().Int32OK(); isInt && it.Is("bucketMaxSpanSeconds") {

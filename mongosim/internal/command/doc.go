@@ -13,8 +13,8 @@
 // command is a [spec], listed by the file that implements it.
 //
 // What knows neither requests nor members is in packages of its own: indexspec
-// (specifications of indexes, collations), bucket (of time-series collections), arg (how
-// arguments are read).
+// (specifications of indexes, collations), viewdef (definitions of views), bucket (of
+// time-series collections), arg (how arguments are read).
 //
 // # Sessions and transactions
 //

@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/internal/wire"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
+	"github.com/oplogrep/replicator/oplog"
 )
 
 // The causes with which contexts end here.
@@ -83,4 +84,9 @@ func unknownField(structName, field string) error {
 // duplicateField is the refusal of an argument that is there twice.
 func duplicateField(structName, field string) error {
 	return servererr.New(40413, "BSON field '%s.%s' is a duplicate field", structName, field)
+}
+
+// notOnView is the refusal of a command that does not work on views.
+func notOnView(ns oplog.Namespace) error {
+	return servererr.New(servererr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", ns)
 }

@@ -63,7 +63,7 @@ func (s *Server) fcvDocument() bson.Raw {
 	var rest []byte
 	for it.Next() {
 		if !it.Is("_id") {
-			rest = appendValue(rest, it.Name(), &it.Elem)
+			rest = arg.Append(rest, it.Name(), &it.Elem)
 		}
 	}
 	return bsoncore.BuildDocument(nil, rest)

@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/indexspec"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
+	"github.com/oplogrep/replicator/mongosim/internal/viewdef"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -75,8 +76,8 @@ func indexArgument(cmd bson.Raw) ([]bson.Raw, error) {
 func (r *request) createIndexes(ops opwrite.Ops, ns oplog.Namespace, given []bson.Raw, out *reply) error {
 	coll, exists := ops.View().Collection(ns)
 	if !exists {
-		if def, isView, err := lookupView(ops.View(), ns); err != nil || isView {
-			if def.timeseries {
+		if def, isView, err := viewdef.Lookup(ops.View(), ns); err != nil || isView {
+			if def.Timeseries {
 				return servererr.New(servererr.NotImplemented, "createIndexes on a time-series collection is not implemented here: %s", ns)
 			}
 			return cmpErr(err, servererr.New(servererr.CommandNotSupportedOnView, "Cannot create indexes on a view"))

@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
+	"github.com/oplogrep/replicator/mongosim/internal/viewdef"
 )
 
 func runDropIndexes(ctx context.Context, r *request, out *reply) error {
@@ -32,8 +33,8 @@ func runDropIndexes(ctx context.Context, r *request, out *reply) error {
 		}
 		coll, ok := b.View().Collection(ns)
 		if !ok {
-			if def, isView, err := lookupView(b.View(), ns); err != nil || isView {
-				if def.timeseries {
+			if def, isView, err := viewdef.Lookup(b.View(), ns); err != nil || isView {
+				if def.Timeseries {
 					return servererr.New(servererr.NotImplemented, "dropIndexes of a time-series collection is not implemented here: %s", ns)
 				}
 				return cmpErr(err, servererr.New(servererr.CommandNotSupportedOnView, "Cannot drop indexes on view %s", ns))

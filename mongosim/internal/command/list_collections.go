@@ -12,8 +12,10 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/internal/serverquery"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
+	"github.com/oplogrep/replicator/mongosim/internal/viewdef"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -104,12 +106,12 @@ func runListCollections(ctx context.Context, r *request, out *reply) error {
 		if skipsViews(a.filter) {
 			return nil
 		}
-		views, err := viewsOf(s.View, r.db)
+		views, err := viewdef.All(s.View, r.db)
 		if err != nil {
 			return err
 		}
 		for _, v := range views {
-			if err := add(v.listed(s), v.ns.Collection()); err != nil {
+			if err := add(listedView(&v, s), v.NS.Collection()); err != nil {
 				return err
 			}
 		}
@@ -201,30 +203,30 @@ func (l *listing) listed() bson.Raw {
 	return doc
 }
 
-// listed is a view, or a time-series collection, as listCollections shows it.
-func (v *namedView) listed(s sight) bson.Raw {
+// listedView is a view, or a time-series collection, as listCollections shows it.
+func listedView(v *viewdef.Named, s sight) bson.Raw {
 	kind := "view"
 	o, options := bsoncore.AppendDocumentStart(nil)
-	if v.timeseries {
+	if v.Timeseries {
 		kind = "timeseries"
-		if coll, ok := s.Collection(v.ns.Buckets()); ok {
+		if coll, ok := s.Collection(v.NS.Buckets()); ok {
 			options = appendSeriesOptions(options, coll)
 		}
 	} else {
-		options = bsoncore.AppendStringElement(options, "viewOn", v.on)
-		options = bsoncore.AppendArrayElement(options, "pipeline", v.pipeline)
-		if v.collation != nil {
-			options = bsoncore.AppendDocumentElement(options, "collation", v.collation)
+		options = bsoncore.AppendStringElement(options, "viewOn", v.On)
+		options = bsoncore.AppendArrayElement(options, "pipeline", v.Pipeline)
+		if v.Collation != nil {
+			options = bsoncore.AppendDocumentElement(options, "collation", v.Collation)
 		}
 	}
 	options, _ = bsoncore.AppendDocumentEnd(options, o)
 
 	i, doc := bsoncore.AppendDocumentStart(nil)
-	doc = bsoncore.AppendStringElement(doc, "name", v.ns.Collection())
+	doc = bsoncore.AppendStringElement(doc, "name", v.NS.Collection())
 	doc = bsoncore.AppendStringElement(doc, "type", kind)
 	doc = bsoncore.AppendDocumentElement(doc, "options", options)
 	info, doc := bsoncore.AppendDocumentElementStart(doc, "info")
-	doc = bsoncore.AppendBooleanElement(doc, "readOnly", !v.timeseries)
+	doc = bsoncore.AppendBooleanElement(doc, "readOnly", !v.Timeseries)
 	doc, _ = bsoncore.AppendDocumentEnd(doc, info)
 	doc, _ = bsoncore.AppendDocumentEnd(doc, i)
 	return doc
@@ -238,7 +240,7 @@ func appendSeriesOptions(dst []byte, buckets *storage.Collection) []byte {
 		switch it.Name() {
 		case "validator", "validationLevel", "validationAction", "clusteredIndex":
 		default:
-			dst = appendValue(dst, it.Name(), &it.Elem)
+			dst = arg.Append(dst, it.Name(), &it.Elem)
 		}
 	}
 	return dst
@@ -249,7 +251,7 @@ func nameAndType(doc bson.Raw) bson.Raw {
 	it := rawbson.NewIter(doc)
 	for range 2 {
 		it.Next()
-		out = appendValue(out, it.Name(), &it.Elem)
+		out = arg.Append(out, it.Name(), &it.Elem)
 	}
 	out, _ = bsoncore.AppendDocumentEnd(out, i)
 	return out

@@ -35,7 +35,7 @@ func runListIndexes(ctx context.Context, r *request, out *reply) error {
 	switch {
 	case err != nil:
 		return err
-	case t.view != nil && t.view.timeseries:
+	case t.view != nil && t.view.Timeseries:
 		return servererr.New(servererr.NotImplemented, "listIndexes of a time-series collection is not implemented here")
 	case t.view != nil:
 		return notOnView(t.ns)

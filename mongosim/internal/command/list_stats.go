@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
+	"github.com/oplogrep/replicator/mongosim/internal/viewdef"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -102,7 +103,7 @@ func runCollStats(_ context.Context, r *request, out *reply) error {
 // of a storage engine, which there is none of.
 func (s sight) appendStats(buf []byte, t *target, scale int64) ([]byte, error) {
 	switch {
-	case t.view != nil && t.view.timeseries:
+	case t.view != nil && t.view.Timeseries:
 		return nil, servererr.New(servererr.NotImplemented, "collStats of a time-series collection is not implemented here")
 	case t.view != nil:
 		return nil, notOnView(t.ns)
@@ -226,7 +227,7 @@ func runDBStats(_ context.Context, r *request, out *reply) error {
 		if r.db == oplogNamespace.DB() {
 			all = append(all, s.sizesOfOplog())
 		}
-		views, err := viewsOf(s.View, r.db)
+		views, err := viewdef.All(s.View, r.db)
 		if err != nil {
 			return err
 		}

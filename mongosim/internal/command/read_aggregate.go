@@ -9,6 +9,7 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/internal/serverquery"
+	"github.com/oplogrep/replicator/mongosim/internal/viewdef"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -188,14 +189,14 @@ func (r *request) pipeline(t *target, stages []bson.Raw, a *pipelineArgs) (feed,
 			}
 			return nil, servererr.New(servererr.OptionNotSupportedOnView, "Cannot override a view's default collation %s", t.ns)
 		}
-		stages = append(append([]bson.Raw(nil), t.view.stages...), stages...)
-		err := a.look(func(s sight) (err error) { base, err = s.target(t.view.ns); return err })
+		stages = append(append([]bson.Raw(nil), t.view.Stages...), stages...)
+		err := a.look(func(s sight) (err error) { base, err = s.target(t.view.NS); return err })
 		if err != nil {
 			return nil, err
 		}
 		base.collation = t.collation
 	}
-	unpack, stages, err := splitUnpack(stages)
+	unpack, stages, err := viewdef.SplitUnpack(stages)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +227,7 @@ func (r *request) pipeline(t *target, stages []bson.Raw, a *pipelineArgs) (feed,
 	}
 	f.start = p.Run
 	if unpack != nil {
-		f.start = func(in iter.Seq[bson.Raw]) iter.Seq2[bson.Raw, error] { return p.Run(unpack.stream(in, &f.fault)) }
+		f.start = func(in iter.Seq[bson.Raw]) iter.Seq2[bson.Raw, error] { return p.Run(unpack.Stream(in, &f.fault)) }
 	}
 	return f, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/serverquery"
 	"github.com/oplogrep/replicator/mongosim/internal/indexspec"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
+	"github.com/oplogrep/replicator/mongosim/internal/viewdef"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -33,7 +34,7 @@ type target struct {
 	// collection is not clustered.
 	clustered bson.Raw
 	// view is set if ns is a view: it says what that comes to.
-	view *resolved
+	view *viewdef.Resolved
 }
 
 // target finds what the first argument names: a collection or view by name, or a
@@ -74,13 +75,13 @@ func (s sight) target(ns oplog.Namespace) (target, error) {
 	if coll, ok := s.Collection(ns); ok {
 		return targetOf(coll), nil
 	}
-	res, err := resolveView(s.View, ns)
+	res, err := viewdef.Resolve(s.View, ns)
 	if err != nil {
 		return target{}, err
 	}
 	t := target{ns: ns}
-	if res.isView {
-		t.view, t.collation = &res, res.collation
+	if res.IsView {
+		t.view, t.collation = &res, res.Collation
 	}
 	return t, nil
 }

@@ -503,32 +503,6 @@ func TestTimeseriesReads(t *testing.T) {
 	}
 }
 
-// TestBucketWithGaps unpacks measurements that lack a field, or the metadata.
-func TestBucketWithGaps(t *testing.T) {
-	u := &unpacker{timeField: "t", metaField: "m"}
-	bucket, _ := bson.Marshal(obj("_id", 1, "control", obj("version", 1), "data", obj(
-		"v", obj("1", "b"), "t", obj("0", 10, "1", 11, "2", 12), "w", obj("0", "a", "2", "c"))))
-	var got []string
-	for doc, err := range u.measurements(bucket) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, doc.String())
-	}
-	want := []string{
-		`{"t": {"$numberInt":"10"},"w": "a"}`, `{"t": {"$numberInt":"11"},"v": "b"}`, `{"t": {"$numberInt":"12"},"w": "c"}`,
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	compressed, _ := bson.Marshal(obj("control", obj("version", 2)))
-	for _, err := range u.measurements(compressed) {
-		if err == nil {
-			t.Error("unpacked a bucket of version 2")
-		}
-	}
-}
-
 func TestHints(t *testing.T) {
 	m := newReadMember(t, storage.Options{})
 	m.insert(t, "db", "c", obj("_id", 1, "k", 3), obj("_id", 2, "k", 1), obj("_id", 3, "k", 2))

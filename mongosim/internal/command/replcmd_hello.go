@@ -13,6 +13,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
 	"github.com/oplogrep/replicator/mongosim/internal/repl"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -136,7 +137,7 @@ func withTopology(cmd bson.Raw, now topologyVersion) bson.Raw {
 			doc = appendTopology(doc, now)
 			continue
 		}
-		doc = appendValue(doc, it.Name(), &it.Elem)
+		doc = arg.Append(doc, it.Name(), &it.Elem)
 	}
 	doc, _ = bsoncore.AppendDocumentEnd(doc, i)
 	return doc

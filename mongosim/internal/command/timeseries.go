@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/bucket"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
+	"github.com/oplogrep/replicator/mongosim/internal/viewdef"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/update"
 )
@@ -52,15 +53,15 @@ var roundings = map[string]int64{"seconds": 60, "minutes": 3600, "hours": 86400}
 // insertTimeseries stores the documents if the namespace is a time-series
 // collection. done says that it was one.
 func (w *writer) insertTimeseries(ctx context.Context, in *insertion) (done bool, err error) {
-	var def viewDef
+	var def viewdef.Def
 	err = w.r.srv.cfg.Store.Read(func(reader *storage.Reader) (err error) {
 		v := reader.View(bson.Timestamp{})
 		if _, exists := v.Collection(w.ns); !exists {
-			def, _, err = lookupView(v, w.ns)
+			def, _, err = viewdef.Lookup(v, w.ns)
 		}
 		return err
 	})
-	if err != nil || !def.timeseries {
+	if err != nil || !def.Timeseries {
 		return false, err
 	}
 	if w.r.inTxn() {

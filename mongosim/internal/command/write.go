@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
+	"github.com/oplogrep/replicator/mongosim/internal/viewdef"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -234,7 +235,7 @@ func (w *writer) collection(ops opwrite.Ops) (*storage.Collection, error) {
 		return nil, uuidMismatch(v, w.ns, w.uuid)
 	}
 	if !ok {
-		if _, isView, err := lookupView(v, w.ns); err != nil {
+		if _, isView, err := viewdef.Lookup(v, w.ns); err != nil {
 			return nil, err
 		} else if isView {
 			return nil, servererr.New(servererr.CommandNotSupportedOnView, "Namespace %s is a view, not a collection", w.ns)

@@ -1,4 +1,4 @@
-package command
+package viewdef
 
 import (
 	"iter"
@@ -10,24 +10,25 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/internal/serverquery"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
 )
 
-// unpackStage is the stage that the pipeline of a time-series collection begins
+// UnpackStage is the stage that the pipeline of a time-series collection begins
 // with. It may stand nowhere else.
-const unpackStage = "$_internalUnpackBucket"
+const UnpackStage = "$_internalUnpackBucket"
 
-// checkViewPipeline refuses a pipeline that cannot define a view.
-func checkViewPipeline(array bson.Raw) error {
-	stages, err := arrayOfDocuments(array)
+// CheckPipeline refuses a pipeline that cannot define a view.
+func CheckPipeline(array bson.Raw) error {
+	stages, err := Stages(array)
 	if err != nil {
 		return err
 	}
-	_, rest, err := splitUnpack(stages)
+	_, rest, err := SplitUnpack(stages)
 	if err != nil {
 		return err
 	}
 	for _, stage := range rest {
-		switch name := string(firstElem(stage).Key); name {
+		switch name := string(arg.First(stage).Key); name {
 		case "$out", "$merge", "$changeStream":
 			return servererr.New(servererr.OptionNotSupportedOnView, "The aggregation stage %s in location 0 of the pipeline cannot be used in a view definition", name)
 		}
@@ -35,45 +36,45 @@ func checkViewPipeline(array bson.Raw) error {
 	return serverquery.CheckPipeline(rest, serverquery.Options{})
 }
 
-// unpacker makes measurements of a time-series collection's buckets.
-type unpacker struct{ timeField, metaField string }
+// Unpacker makes measurements of a time-series collection's buckets.
+type Unpacker struct{ TimeField, MetaField string }
 
-// splitUnpack parts the unpacking stage, if there is one, from the rest.
-func splitUnpack(stages []bson.Raw) (*unpacker, []bson.Raw, error) {
+// SplitUnpack parts the unpacking stage, if there is one, from the rest.
+func SplitUnpack(stages []bson.Raw) (*Unpacker, []bson.Raw, error) {
 	if len(stages) == 0 {
 		return nil, stages, nil
 	}
-	first := firstElem(stages[0])
-	if !first.Is(unpackStage) {
+	first := arg.First(stages[0])
+	if !first.Is(UnpackStage) {
 		return nil, stages, nil
 	}
 	spec, _ := first.Document()
-	u := &unpacker{}
+	u := &Unpacker{}
 	it := rawbson.NewIter(spec)
 	for it.Next() {
 		text, _ := it.Text()
 		switch it.Name() {
 		case "timeField":
-			u.timeField = strings.Clone(text)
+			u.TimeField = strings.Clone(text)
 		case "metaField":
-			u.metaField = strings.Clone(text)
+			u.MetaField = strings.Clone(text)
 		case "exclude":
 			if array, ok := it.Array(); ok && len(array) > rawbson.MinSize {
-				return nil, nil, servererr.New(servererr.NotImplemented, "%s with exclude is not implemented here", unpackStage)
+				return nil, nil, servererr.New(servererr.NotImplemented, "%s with exclude is not implemented here", UnpackStage)
 			}
 		case "bucketMaxSpanSeconds":
 		default:
-			return nil, nil, servererr.New(servererr.NotImplemented, "%s with %s is not implemented here", unpackStage, it.Name())
+			return nil, nil, servererr.New(servererr.NotImplemented, "%s with %s is not implemented here", UnpackStage, it.Name())
 		}
 	}
-	if u.timeField == "" {
+	if u.TimeField == "" {
 		return nil, nil, servererr.New(5346508, "The $_internalUnpackBucket stage requires a timeField parameter")
 	}
 	return u, stages[1:], nil
 }
 
-// stream unpacks the buckets of in.
-func (u *unpacker) stream(in iter.Seq[bson.Raw], fault *error) iter.Seq[bson.Raw] {
+// Stream unpacks the buckets of in.
+func (u *Unpacker) Stream(in iter.Seq[bson.Raw], fault *error) iter.Seq[bson.Raw] {
 	return func(yield func(bson.Raw) bool) {
 		for bucket := range in {
 			for doc, err := range u.measurements(bucket) {
@@ -91,12 +92,13 @@ func (u *unpacker) stream(in iter.Seq[bson.Raw], fault *error) iter.Seq[bson.Raw
 
 // measurements yields what a bucket holds: the time, the metadata, then the other
 // columns in the bucket's order.
-func (u *unpacker) measurements(bucket bson.Raw) iter.Seq2[bson.Raw, error] {
+func (u *Unpacker) measurements(bucket bson.Raw) iter.Seq2[bson.Raw, error] {
 	return func(yield func(bson.Raw, error) bool) {
 		control, _ := rawbson.Lookup(bucket, "control")
 		inner, _ := control.Document()
 		version, _ := rawbson.Lookup(inner, "version")
-		if n, ok := numberArg(&version); !ok || n != 1 {
+		v := version.Raw()
+		if n := arg.Int64(v); !v.IsNumber() || n != 1 {
 			yield(nil, servererr.New(servererr.NotImplemented, "buckets of version %d are not implemented here", n))
 			return
 		}
@@ -108,7 +110,7 @@ func (u *unpacker) measurements(bucket bson.Raw) iter.Seq2[bson.Raw, error] {
 		it := rawbson.NewIter(data)
 		for it.Next() {
 			column, _ := it.Document()
-			if it.Is(u.timeField) {
+			if it.Is(u.TimeField) {
 				times = rawbson.NewIter(column)
 				continue
 			}
@@ -118,13 +120,13 @@ func (u *unpacker) measurements(bucket bson.Raw) iter.Seq2[bson.Raw, error] {
 		}
 		for times.Next() {
 			start, doc := bsoncore.AppendDocumentStart(nil)
-			doc = appendValue(doc, u.timeField, &times.Elem)
-			if hasMeta && u.metaField != "" {
-				doc = appendValue(doc, u.metaField, &meta)
+			doc = arg.Append(doc, u.TimeField, &times.Elem)
+			if hasMeta && u.MetaField != "" {
+				doc = arg.Append(doc, u.MetaField, &meta)
 			}
 			for i := range columns {
 				if column := &columns[i]; column.Type != 0 && string(column.Key) == string(times.Key) {
-					doc = appendValue(doc, names[i], &column.Elem)
+					doc = arg.Append(doc, names[i], &column.Elem)
 					if !column.Next() {
 						column.Type = 0
 					}
@@ -136,9 +138,4 @@ func (u *unpacker) measurements(bucket bson.Raw) iter.Seq2[bson.Raw, error] {
 			}
 		}
 	}
-}
-
-// appendValue appends a field under another name.
-func appendValue(dst []byte, name string, e *rawbson.Elem) []byte {
-	return append(bsoncore.AppendHeader(dst, bsoncore.Type(e.Type), name), e.Value...)
 }
