@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
 )
 
@@ -51,68 +53,82 @@ func (s *sleeper) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) 
 func TestLateDrop(t *testing.T) {
 	t.Parallel()
 	for dialect, hits := range map[string]bool{"4.4": true, "5.0": true, "6.0": false, "8.0": false} {
+		late := []oplog.Namespace{"shop.a"}
+		if !hits {
+			late = nil
+		}
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, mongosim.Options{Members: 1, Seed: 1}, mongosim.Options{Members: 1, Seed: 2, Dialect: dialect})
-			s := &sleeper{asleep: make(chan struct{}), wake: make(chan struct{})}
-			w.asTarget = func(c pipeline.Cluster) pipeline.Cluster {
-				s.Cluster = c
-				return s
-			}
-			w.play(`
+			testLate(t, dialect, "drop", `source run shop {"drop": "a"}`, late)
+		})
+	}
+}
+
+// TestLateRename does the same with a rename over another collection: neither of the two
+// is what the next process had left.
+func TestLateRename(t *testing.T) {
+	t.Parallel()
+	testLate(t, "5.0", "renameCollection",
+		`source run admin {"renameCollection": "shop.a", "to": "shop.b", "dropTarget": true}`, []oplog.Namespace{"shop.a", "shop.b"})
+}
+
+func testLate(t *testing.T, dialect, command, log string, late []oplog.Namespace) {
+	w := newWorld(t, mongosim.Options{Members: 1, Seed: 1}, mongosim.Options{Members: 1, Seed: 2, Dialect: dialect})
+	s := &sleeper{asleep: make(chan struct{}), wake: make(chan struct{})}
+	w.asTarget = func(c pipeline.Cluster) pipeline.Cluster {
+		s.Cluster = c
+		return s
+	}
+	w.play(`
 				source insert shop.a 1..50
+				source insert shop.b 51..60
 				start copy
 				await told consistent
 				await running
 				await caught-up
 			`)
-			w.asTarget = nil
-			s.mu.Lock()
-			s.name = "drop"
-			s.mu.Unlock()
-			w.play(`
-				source run shop {"drop": "a"}
-				source insert shop.a 100..200
-			`)
-			<-s.asleep
-			w.play("start b copy spool=other")
-			a, b := w.links["a"], w.links["b"]
-			if err := w.caughtUp(b); err != nil {
-				close(s.wake)
-				w.fail("fault", "", err)
-			}
-			close(s.wake)
-			w.awaitEnd(a)
-			if !errors.Is(a.err, checkpoint.ErrFenced) {
-				t.Errorf("it ended with: %v", a.err)
-			}
-			w.mu.Lock()
-			late := 0
-			for _, e := range w.events {
-				if e, ok := e.event.(pipeline.LateCommand); ok && e.Asked && e.NS == "shop.a" {
-					late++
-				}
-			}
-			w.mu.Unlock()
-			if hits != (late == 1) {
-				t.Errorf("it said %d times that its command was late", late)
-			}
-			if hits {
-				w.awaitWish(b, "shop.a")
-				w.play("await running b")
-			}
-			w.play("source insert shop.a 201..210")
-			if err := w.caughtUp(b); err != nil {
-				w.fail("fault", "", err)
-			}
-			if got, err := w.equal(b); err != nil || got != "equal" {
-				t.Error(got, err)
-			}
-			w.play("drain b")
-			if b.err != nil {
-				t.Error(b.err)
-			}
-		})
+	w.asTarget = nil
+	s.mu.Lock()
+	s.name = command
+	s.mu.Unlock()
+	w.play(log + "\nsource insert shop.a 100..200")
+	<-s.asleep
+	w.play("start b copy spool=other")
+	a, b := w.links["a"], w.links["b"]
+	if err := w.caughtUp(b); err != nil {
+		close(s.wake)
+		w.fail("fault", "", err)
+	}
+	close(s.wake)
+	w.awaitEnd(a)
+	if !errors.Is(a.err, checkpoint.ErrFenced) {
+		t.Errorf("it ended with: %v", a.err)
+	}
+	w.mu.Lock()
+	var told []oplog.Namespace
+	for _, e := range w.events {
+		if e, ok := e.event.(pipeline.LateCommand); ok && e.Asked {
+			told = append(told, e.NS)
+		}
+	}
+	w.mu.Unlock()
+	if !slices.Equal(told, late) {
+		t.Errorf("its command was late for %v, it says for %v", late, told)
+	}
+	for _, ns := range late {
+		w.awaitWish(b, string(ns))
+		w.play("await running b")
+	}
+	w.play("source insert shop.a 201..210")
+	if err := w.caughtUp(b); err != nil {
+		w.fail("fault", "", err)
+	}
+	if got, err := w.equal(b); err != nil || got != "equal" {
+		t.Error(got, err)
+	}
+	w.play("drain b")
+	if b.err != nil {
+		t.Error(b.err)
 	}
 }
 

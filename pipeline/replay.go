@@ -123,13 +123,15 @@ func (p *Pipeline) commands(hold *checkpoint.Hold, cat *catalog.Catalog, placed 
 // late asks the process that has the link now to copy again what a command of this
 // one may have hit, and says so whatever becomes of that.
 func (p *Pipeline) late(ctx context.Context, e *ddl.LateError) {
-	told := LateCommand{NS: e.NS, Err: e}
-	if _, in := p.cfg.Scope.Target(e.Source); in && e.Source != "" {
-		// One that is being copied just now may be what was hit.
-		told.Failed = p.wishes.WishResyncAgain(ctx, e.Source)
-		told.Asked = told.Failed == nil
+	for _, ns := range e.Hit {
+		told := LateCommand{NS: ns, Err: e}
+		if source, in := p.cfg.Scope.Source(ns); in {
+			// One that is being copied just now may be what was hit.
+			told.Failed = p.wishes.WishResyncAgain(ctx, source)
+			told.Asked = told.Failed == nil
+		}
+		p.cfg.Observer.Tell(told)
 	}
-	p.cfg.Observer.Tell(told)
 }
 
 // nearlyDrained is by how much the target may be behind the end of the spool for

@@ -58,19 +58,28 @@ type LateError struct {
 	// Name is the command's name, NS the target's namespace.
 	Name string
 	NS   oplog.Namespace
-	// Source is the source's name of NS, empty if it has none.
-	Source oplog.Namespace
+	// Hit are the target's namespaces that it may have changed: NS, and of a rename
+	// the other one.
+	Hit []oplog.Namespace
 	// Err is the refusal of the fence.
 	Err error
 }
 
 func (e *LateError) Error() string {
 	return fmt.Sprintf("ddl: %s %s of %s was sent when another process had the link already, and may have hit what that one had made: "+
-		"compare %s with the source, and copy it again if it differs (replicator resync): %v", e.Name, e.NS, e.OpTime, e.NS, e.Err)
+		"compare %s with the source, and copy again what differs (replicator resync): %v", e.Name, e.NS, e.OpTime, joined(e.Hit), e.Err)
 }
 
 // Unwrap returns the refusal of the fence.
 func (e *LateError) Unwrap() error { return e.Err }
+
+func joined(names []oplog.Namespace) string {
+	text := make([]string, len(names))
+	for i, ns := range names {
+		text[i] = string(ns)
+	}
+	return strings.Join(text, " and ")
+}
 
 // deed is a command that changes the target.
 type deed struct {
@@ -93,6 +102,14 @@ func (d *deed) ns() oplog.Namespace {
 		return oplog.Namespace(d.first)
 	}
 	return oplog.NewNamespace(d.db, d.first)
+}
+
+// hits are the names whose collections it changes, on the target.
+func (d *deed) hits() []oplog.Namespace {
+	if to, named := d.rest.get("to"); named && d.name == "renameCollection" {
+		return []oplog.Namespace{d.ns(), oplog.Namespace(to.StringValue())}
+	}
+	return []oplog.Namespace{d.ns()}
 }
 
 // body builds the command, which has limit where it needs one. By UUID it names the
@@ -236,8 +253,7 @@ func (s *step) late(ctx context.Context, d *deed, err error) error {
 	if contradicts(err) || codeOf(err) == servererr.CommandNotFound {
 		return lost // it was late, and did nothing
 	}
-	e := &LateError{OpTime: s.op.OpTime, Name: d.name, NS: d.ns(), Err: lost}
-	e.Source, _ = s.cfg.Scope.Source(d.ns())
+	e := &LateError{OpTime: s.op.OpTime, Name: d.name, NS: d.ns(), Hit: d.hits(), Err: lost}
 	if s.cfg.Late != nil {
 		s.cfg.Late(ctx, e)
 	}

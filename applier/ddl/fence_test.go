@@ -177,7 +177,7 @@ func TestLateIsTold(t *testing.T) {
 				}}
 				told := 0
 				exec, op := dropView(t, target, fence, func(ctx context.Context, e *ddl.LateError) {
-					if told++; ctx.Err() != nil || e.Source != "db.v" || e.NS != "db.v" || e.Name != "drop" {
+					if told++; ctx.Err() != nil || !slices.Equal(e.Hit, []oplog.Namespace{"db.v"}) || e.NS != "db.v" || e.Name != "drop" {
 						t.Errorf("%v: %+v", ctx.Err(), e)
 					}
 				})
