@@ -25,6 +25,8 @@ import (
 type Scope interface {
 	// Target returns where ns goes, false where it is not mirrored.
 	Target(ns oplog.Namespace) (oplog.Namespace, bool)
+	// Source is the inverse of Target.
+	Source(target oplog.Namespace) (oplog.Namespace, bool)
 }
 
 // Collections is what is known of the target: *catalog.Catalog.

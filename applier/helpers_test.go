@@ -199,6 +199,8 @@ func (everything) Target(ns oplog.Namespace) (oplog.Namespace, bool) {
 	return ns, ns.DB() != "out"
 }
 
+func (e everything) Source(ns oplog.Namespace) (oplog.Namespace, bool) { return e.Target(ns) }
+
 // commands is a Commands that creates and drops collections.
 type commands struct {
 	target  *simTarget

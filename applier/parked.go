@@ -243,7 +243,7 @@ func (a *Applier) allParked(ctx context.Context) ([]parkKey, error) {
 var errLarge = errors.New("it is larger than " + strconv.Itoa(maxDocument) + " bytes, though the copy is at its end, and the source has no such document; copy the collection again")
 
 // checkParked finds no document parked at the end of a copy, but of collections that
-// are gone, which it forgets.
+// are gone, or left to somebody else to copy, which it forgets.
 func (d *dispatcher) checkParked(ctx context.Context) error {
 	keys, err := d.allParked(ctx)
 	if err != nil || len(keys) == 0 {
@@ -254,7 +254,7 @@ func (d *dispatcher) checkParked(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if exists {
+		if _, in := d.cfg.Scope.Source(ns); exists && in {
 			id := bson.RawValue{Type: bson.Type(key.id[0]), Value: []byte(key.id[1:])}
 			return &DivergenceError{NS: ns, ID: id, OpTime: d.cfg.CopiedUntil, What: errLarge.Error()}
 		}
@@ -269,7 +269,7 @@ func (d *dispatcher) checkParked(ctx context.Context) error {
 		_, err = call.Written(reply)
 	}
 	if err != nil {
-		return fmt.Errorf("forget what is parked of collections that are gone: %w", err)
+		return fmt.Errorf("forget what is parked of collections that are gone, or left out: %w", err)
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/oplog/batch"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -292,6 +293,36 @@ func TestCopiedTooLargeInTheEnd(t *testing.T) {
 		if left := count.Lookup("n").AsInt64(); left > 0 == dropped {
 			t.Errorf("dropped=%v: %d pieces are left", dropped, left)
 		}
+	}
+}
+
+// One of a collection that is left to somebody else meanwhile is theirs to copy.
+func TestCopiedTooLargeLeftOut(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2, mongosim.Options{Members: 1})
+	tg := r.target
+	big := strings.Repeat("x", 10<<20)
+	tg.run(t, "db", bson.D{{Key: "create", Value: "p"}})
+	tg.run(t, "db", bson.D{{Key: "insert", Value: "p"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}, {Key: "y", Value: big}}}}})
+	l := newLog(t)
+	l.add(deltaOp("db.p", 1, bson.D{{Key: "i", Value: bson.D{{Key: "x", Value: big}}}}))
+	l.end()
+	l.add(insertOp("db.q", doc(1, 1)))
+	until := l.optime()
+	l.end()
+	without := must[*scope.Scope](t)(scope.New(scope.Config{Exclude: []string{"db.p"}}))
+	for i, b := range l.batches() {
+		a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) {
+			r.commanded(t, c, nil)
+			c.CopiedUntil = until
+			if i > 0 {
+				c.Scope = without
+			}
+		}))
+		succeed(t, a.run(t.Context(), []batch.Batch{b}, 0))
+	}
+	if left := tg.documents(t, "replicator.parked"); len(left) > 0 {
+		t.Errorf("%d pieces are left", len(left))
 	}
 }
 
