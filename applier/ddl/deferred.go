@@ -86,7 +86,8 @@ func (e *Executor) EndCopy(ctx context.Context, at oplog.OpTime) error {
 	}
 	var names []oplog.Namespace
 	for _, h := range held {
-		if h.Absent && !slices.Contains(names, h.NS) {
+		// What is left to somebody else for a while may be another collection by now.
+		if _, in := e.cfg.Scope.Source(h.NS); in && h.Absent && !slices.Contains(names, h.NS) {
 			names = append(names, h.NS)
 		}
 	}

@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/scope"
 )
 
 // A refusal is of the indexes that can be meant by its code, and by one that says
@@ -41,6 +44,61 @@ func TestMayRefuse(t *testing.T) {
 		}
 		if fmt.Sprint(got) != want {
 			t.Errorf("%d: %v, want %s", code, got, want)
+		}
+	}
+}
+
+// TestAbsentOfOthers: the end of a copy builds the indexes of what is copied, and none of
+// a collection that is left to somebody else: that may be another one by now than is
+// known here, and its indexes are absent because its own copy is not at its end.
+func TestAbsentOfOthers(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"5.0", "7.0"} {
+		b := newBench(t, dialect, ddl.Relaxed, scope.Config{})
+		hold := func(coll string) {
+			t.Helper()
+			op := b.operation(t, `c db.$cmd {"createIndexes": "`+coll+`", "v": 2, "key": {"x": 1}, "name": "x_1"}`)
+			if err := b.exec.HoldIndex(t.Context(), op, "x_1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.must(t, "db", `{"create": "mine"}`)
+		b.must(t, "db", `{"create": "other"}`)
+		b.restart(t)
+		hold("mine")
+		hold("other")
+		without, err := scope.New(scope.Config{Exclude: []string{"db.other"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := b.cfg
+		b.cfg.Scope = without
+		b.restart(t)
+		mine := b.exec
+		if _, _, err := b.cfg.Catalog.Get(t.Context(), "db.other"); err != nil {
+			t.Fatal(err)
+		}
+		b.must(t, "db", `{"drop": "other"}`)
+		b.must(t, "db", `{"create": "other"}`)
+		b.cfg = whole
+		b.restart(t)
+		hold("other")
+
+		b.events = nil
+		if err := mine.EndCopy(t.Context(), oplog.OpTime{TS: b.read, Term: 1}); err != nil {
+			t.Errorf("%s: %v", dialect, err)
+		}
+		held, err := ddl.Held(t.Context(), b, "replicator", "link")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(held) != 1 || held[0].NS != "db.other" || !held[0].Absent {
+			t.Errorf("%s: held is %v; told: %s", dialect, held, b.told())
+		}
+		for ns, want := range map[oplog.Namespace]int{"db.mine": 2, "db.other": 1} {
+			if got, err := catalog.Indexes(t.Context(), b, ns); err != nil || len(got) != want {
+				t.Errorf("%s: %s has %d indexes, want %d: %v", dialect, ns, len(got), want, err)
+			}
 		}
 	}
 }
