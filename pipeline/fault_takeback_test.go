@@ -6,8 +6,15 @@ import (
 	"fmt"
 	"testing"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/scope"
 )
 
 // TestTakeBackNotAtRest: a collection's own pipeline was told to end and could not
@@ -25,5 +32,49 @@ func TestTakeBackNotAtRest(t *testing.T) {
 	}
 	if len(p.resyncs.running) != 0 {
 		t.Error("the next attempt would not make it again")
+	}
+}
+
+// asked notes what is written to the metadata.
+type asked struct{ docs []bson.Raw }
+
+// Call implements call.Caller.
+func (a *asked) Call(_ context.Context, cmd call.Command) (bson.Raw, error) {
+	a.docs = append(a.docs, cmd.Docs...)
+	return bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("ok", 1).AppendInt32("n", 1).Build()), nil
+}
+
+// TestAsksForSeries: buckets that are renamed into place, as $out does to a time series,
+// or imported, do not end the link: the time series is copied.
+func TestAsksForSeries(t *testing.T) {
+	t.Parallel()
+	target := &asked{}
+	store, err := checkpoint.New(checkpoint.Config{Target: target, DB: "replicator", Link: "link"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := scope.New(scope.Config{Exclude: []string{"shop.hidden"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Pipeline{wishes: store, cfg: Config{Scope: names, Observer: func(event.Event) {}, Copy: CopyConfig{SpoolDir: "spool"}}}
+	for _, tt := range []struct {
+		needs oplog.Namespace
+		wish  string
+	}{
+		{"shop.system.buckets.m", "link/shop.m"},
+		{"shop.a", "link/shop.a"},
+		{"shop.system.buckets.hidden", ""},
+		{"shop.system.views", ""},
+	} {
+		target.docs = nil
+		asks, err := p.asksForCopy(t.Context(), fmt.Errorf("apply: %w", &ddl.ResyncError{NS: tt.needs}))
+		wish := ""
+		if len(target.docs) > 0 {
+			wish, _ = target.docs[0].Lookup("q", "_id").StringValueOK()
+		}
+		if err != nil || asks != (tt.wish != "") || wish != tt.wish {
+			t.Errorf("%s: asked %t for %q, want %q: %v", tt.needs, asks, wish, tt.wish, err)
+		}
 	}
 }

@@ -454,12 +454,13 @@ func (p *Pipeline) asksForCopy(ctx context.Context, err error) (bool, error) {
 	if !ok || p.cfg.Copy.SpoolDir == "" || p.cfg.part {
 		return false, nil
 	}
-	if _, in := p.names().Target(need.NS); !in || need.NS.IsBuckets() || need.NS.IsSystemViews() {
+	ns := need.NS.Series() // buckets are copied with what they are of
+	if _, in := p.names().Target(ns); !in || ns.IsSystemViews() {
 		return false, nil // It would not be left out.
 	}
-	if err := p.wishes.WishResync(ctx, need.NS); err != nil {
+	if err := p.wishes.WishResync(ctx, ns); err != nil {
 		return false, err
 	}
-	p.cfg.Observer.Tell(ResyncNeeded{NS: need.NS, Err: need})
+	p.cfg.Observer.Tell(ResyncNeeded{NS: ns, Err: need})
 	return true, nil
 }
