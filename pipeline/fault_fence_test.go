@@ -153,11 +153,7 @@ func TestHitWhileCopied(t *testing.T) {
 	}); err != nil {
 		w.fail("fault", "", err)
 	}
-	if _, err := w.target.on(t.Context(), 0, "shop", bson.D{{Key: "delete", Value: "a"}, {Key: "deletes", Value: bson.A{
-		bson.D{{Key: "q", Value: bson.D{}}, {Key: "limit", Value: 0}},
-	}}}); err != nil {
-		t.Fatal(err)
-	}
+	w.play(`target run shop {"delete": "a", "deletes": [{"q": {}, "limit": 0}]}`)
 	store, err := w.metadata()
 	if err == nil {
 		err = store.WishResyncAgain(t.Context(), "shop.a")

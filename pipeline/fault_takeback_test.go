@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
@@ -35,13 +34,48 @@ func TestTakeBackNotAtRest(t *testing.T) {
 	}
 }
 
-// asked notes what is written to the metadata.
-type asked struct{ docs []bson.Raw }
+// asked notes what is written to the metadata, and finds one document.
+type asked struct {
+	Cluster
+	docs []bson.Raw
+	has  bson.D
+}
 
 // Call implements call.Caller.
 func (a *asked) Call(_ context.Context, cmd call.Command) (bson.Raw, error) {
 	a.docs = append(a.docs, cmd.Docs...)
-	return bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("ok", 1).AppendInt32("n", 1).Build()), nil
+	return bson.Marshal(bson.D{
+		{Key: "ok", Value: 1},
+		{Key: "n", Value: 1},
+		{Key: "cursor", Value: bson.D{{Key: "id", Value: int64(0)}, {Key: "firstBatch", Value: bson.A{a.has}}}},
+	})
+}
+
+// held is a link that is held, or is not any more.
+type held struct {
+	ddl.Fence
+	lost error
+}
+
+// Check implements ddl.Fence.
+func (h held) Check(context.Context) error { return h.lost }
+
+// TestSweepIsFenced: a process that has lost the link removes nothing of a collection
+// that the next one copies again.
+func TestSweepIsFenced(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []error{nil, checkpoint.ErrFenced} {
+		target := &asked{has: bson.D{{Key: "_id", Value: "resync-1234567812345678"}}}
+		store, err := checkpoint.New(checkpoint.Config{Target: target, DB: "replicator", Link: "link"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &Pipeline{store: store, target: target, cfg: Config{Link: "link", MetaDB: "replicator"}}
+		err = p.sweepParts(t.Context(), held{lost: lost}, nil)
+		if !errors.Is(err, lost) || len(target.docs) > 0 != (lost == nil) {
+			t.Errorf("it lost the link: %v: %v, %d writes", lost, err, len(target.docs))
+		}
+	}
 }
 
 // TestAsksForSeries: buckets that are renamed into place, as $out does to a time series,

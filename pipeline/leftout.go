@@ -25,7 +25,7 @@ func (p *Pipeline) leaveOut(ctx context.Context, hold *checkpoint.Hold) error {
 	// Only now it is known what is still of use.
 	keep := p.keptResyncs()
 	p.sweepSpools(keep)
-	return p.sweepParts(ctx, keep)
+	return p.sweepParts(ctx, hold, keep)
 }
 
 func (p *Pipeline) chooseLeftOut(ctx context.Context, hold *checkpoint.Hold) error {

@@ -418,9 +418,13 @@ func (p *Pipeline) keptResyncs() map[string]bool {
 
 // sweepParts removes from the metadata what is left of links of collections that were
 // copied again: of a process that ended after it had noted what became of one, and
-// before it had removed its link.
-func (p *Pipeline) sweepParts(ctx context.Context, keep map[string]bool) error {
+// before it had removed its link. What was there while the link was still held is not
+// what its next holder has made.
+func (p *Pipeline) sweepParts(ctx context.Context, fence ddl.Fence, keep map[string]bool) error {
 	parts, err := p.store.Parts(ctx)
+	if err == nil && slices.ContainsFunc(parts, func(name string) bool { return !keep[name] }) {
+		err = fence.Check(ctx)
+	}
 	if err != nil {
 		return err
 	}
