@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/servererr"
 )
 
-const labelTransient = call.LabelTransient
+const labelTransient = servererr.LabelTransient
 
 // TestJudge: what the applier adds to the fate of a transaction.
 func TestJudge(t *testing.T) {

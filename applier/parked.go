@@ -262,7 +262,7 @@ func (d *dispatcher) checkParked(ctx context.Context) error {
 	statement := bsoncore.NewDocumentBuilder().
 		AppendDocument("q", bsoncore.NewDocumentBuilder().AppendString("_id.link", d.cfg.Link).Build()).AppendInt32("limit", 0).Build()
 	body := bsoncore.NewDocumentBuilder().AppendString("delete", parkedCollection).Build()
-	reply, err := d.cfg.Target.Call(ctx, call.Command{
+	reply, err := call.Twice(d.cfg.Target).Call(ctx, call.Command{
 		DB: d.cfg.MetaDB, Body: withElement(bson.Raw(body), majority), Sequence: "deletes", Docs: []bson.Raw{bson.Raw(statement)},
 	})
 	if err == nil {
@@ -277,7 +277,7 @@ func (d *dispatcher) checkParked(ctx context.Context) error {
 // named finds the collection of the target with a UUID.
 func (d *dispatcher) named(ctx context.Context, id oplog.UUID) (oplog.Namespace, bool, error) {
 	list := bsoncore.NewDocumentBuilder().AppendInt32("listDatabases", 1).AppendBoolean("nameOnly", true).Build()
-	reply, err := d.cfg.Target.Call(ctx, call.Command{DB: "admin", Body: bson.Raw(list)})
+	reply, err := call.Reads(d.cfg.Target).Call(ctx, call.Command{DB: "admin", Body: bson.Raw(list)})
 	if err != nil {
 		return "", false, fmt.Errorf("list the databases: %w", err)
 	}

@@ -124,51 +124,18 @@ func between(from, to string) func(dst []byte) []byte {
 // readAll calls yield for each document of a collection that the filter matches,
 // with a read concern: a view into a reply. Session is the id of the one that
 // the cursor is to belong to.
-func readAll(ctx context.Context, target call.Caller, session bson.Raw, db, collection, concern string, filter func(dst []byte) []byte, yield func(doc bson.Raw) error) error {
-	cmd := call.Command{DB: db, Body: document(func(dst []byte) []byte {
+func (s *Store) readAll(ctx context.Context, session bson.Raw, collection, concern string, filter func(dst []byte) []byte, yield func(doc bson.Raw) error) error {
+	docs, err := s.patience().ReadAll(ctx, s.once, session, s.cfg.DB, document(func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, "find", collection)
 		dst = appendDoc(dst, "filter", filter)
-		dst = appendDoc(dst, "readConcern", func(dst []byte) []byte {
+		return appendDoc(dst, "readConcern", func(dst []byte) []byte {
 			return bsoncore.AppendStringElement(dst, "level", concern)
 		})
-		return bsoncore.AppendDocumentElement(dst, "lsid", session)
-	})}
-	for batch := "firstBatch"; ; batch = "nextBatch" {
-		reply, err := target.Call(ctx, cmd)
-		if err != nil {
-			return err
-		}
-		cursor, docs, err := readBatch(reply, batch)
-		if err != nil {
-			return err
-		}
-		for _, doc := range docs {
-			if err := yield(doc); err != nil {
-				return err
-			}
-		}
-		if cursor == 0 {
-			return nil
-		}
-		cmd.Body = document(func(dst []byte) []byte {
-			dst = bsoncore.AppendInt64Element(dst, "getMore", cursor)
-			dst = bsoncore.AppendStringElement(dst, "collection", collection)
-			return bsoncore.AppendDocumentElement(dst, "lsid", session)
-		})
+	}))
+	for i := 0; err == nil && i < len(docs); i++ {
+		err = yield(docs[i])
 	}
-}
-
-// readBatch returns the cursor's id, 0 at its end, and the documents of a reply.
-func readBatch(reply bson.Raw, name string) (int64, []bson.Raw, error) {
-	e, _ := rawbson.Lookup(reply, "cursor")
-	doc, _ := e.Document()
-	e, _ = rawbson.Lookup(doc, "id")
-	id, ok := e.Int64()
-	if !ok {
-		return 0, nil, errors.New("the reply of a find has no cursor.id")
-	}
-	docs, err := documents(doc, name)
-	return id, docs, err
+	return err
 }
 
 // found returns the documents of the reply to a find whose whole result is in it.

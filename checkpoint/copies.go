@@ -48,7 +48,7 @@ func (h *Hold) Copies(ctx context.Context) ([]CopyCollection, []CopyRange, error
 	cfg := &h.store.cfg
 	filter := between(bounds(copyPrefix(cfg.Link, number)))
 	// The link's session outlives its transactions, and is kept alive by Touch.
-	err = readAll(ctx, cfg.Target, h.session, cfg.DB, copiesCollection, "majority", filter, func(doc bson.Raw) error {
+	err = h.store.readAll(ctx, h.session, copiesCollection, "majority", filter, func(doc bson.Raw) error {
 		d, err := readCopyDoc(cfg.Link, number, doc)
 		switch {
 		case err != nil:

@@ -116,7 +116,7 @@ func (h *Hold) OneLane(ctx context.Context) ([]oplog.Namespace, error) {
 	cfg := &h.store.cfg
 	var names []oplog.Namespace
 	all := between(bounds(cfg.Link))
-	err := readAll(ctx, cfg.Target, h.session, cfg.DB, routesCollection, "local", all, func(doc bson.Raw) error {
+	err := h.store.readAll(ctx, h.session, routesCollection, "local", all, func(doc bson.Raw) error {
 		r := &reader{doc: doc}
 		ns := oplog.Namespace(r.text("ns"))
 		if r.err != nil {

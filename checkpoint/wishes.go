@@ -71,7 +71,7 @@ func (s *Store) ReadWishes(ctx context.Context) (Wishes, error) {
 	}
 	// It is read often: the server keeps one session in mind, not one for each.
 	session := call.SessionID(s.cfg.DB, s.cfg.Link, s.holder, "wishes")
-	err := readAll(ctx, s.cfg.Target, session, s.cfg.DB, wishesCollection, "majority", either, func(doc bson.Raw) error {
+	err := s.readAll(ctx, session, wishesCollection, "majority", either, func(doc bson.Raw) error {
 		return readWish(s.cfg.Link, doc, &w)
 	})
 	if err != nil {

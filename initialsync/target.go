@@ -18,7 +18,7 @@ var errReply = errors.New("a reply of another form")
 // databases lists the databases of the target.
 func databases(ctx context.Context, target call.Caller) ([]string, error) {
 	cmd := bsoncore.NewDocumentBuilder().AppendInt32("listDatabases", 1).AppendBoolean("nameOnly", true).Build()
-	reply, err := target.Call(ctx, call.Command{DB: "admin", Body: bson.Raw(cmd)})
+	reply, err := call.Reads(target).Call(ctx, call.Command{DB: "admin", Body: bson.Raw(cmd)})
 	if err != nil {
 		return nil, fmt.Errorf("list the target's databases: %w", err)
 	}
@@ -48,20 +48,14 @@ type listed struct {
 }
 
 func listCollections(ctx context.Context, target call.Caller, db string) ([]listed, error) {
-	run := func(cmd *bsoncore.DocumentBuilder) (docs []bson.Raw, err error) {
-		err = each(ctx, target, db, cmd, func(doc bson.Raw) error {
-			docs = append(docs, doc)
-			return nil
-		})
-		return docs, err
-	}
+	run := func(cmd *bsoncore.DocumentBuilder) ([]bson.Raw, error) { return all(ctx, target, db, cmd) }
 	docs, err := run(bsoncore.NewDocumentBuilder().AppendInt32("listCollections", 1).AppendBoolean("nameOnly", true).
 		AppendDocument("cursor", bsoncore.NewDocumentBuilder().Build()))
 	if call.InvalidViews(err) {
 		// What is invalid goes with the rest of the database.
 		docs, _, _, err = call.ListDespite(db, run)
 	}
-	all := make([]listed, 0, len(docs))
+	list := make([]listed, 0, len(docs))
 	for _, doc := range docs {
 		name, hasName := textOf(doc, "name")
 		kind, hasKind := textOf(doc, "type")
@@ -69,12 +63,12 @@ func listCollections(ctx context.Context, target call.Caller, db string) ([]list
 			err = errReply
 			break
 		}
-		all = append(all, listed{ns: oplog.NewNamespace(db, name), kind: kind})
+		list = append(list, listed{ns: oplog.NewNamespace(db, name), kind: kind})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list the target's collections of %s: %w", db, err)
 	}
-	return all, nil
+	return list, nil
 }
 
 // heldNames returns the target's names of what a link holds something of, some
@@ -84,46 +78,27 @@ func heldNames(ctx context.Context, target call.Caller, metaDB, link string) ([]
 	cmd := bsoncore.NewDocumentBuilder().AppendString("find", "held").
 		AppendDocument("filter", bsoncore.NewDocumentBuilder().AppendString("_id.link", link).Build()).
 		AppendDocument("projection", bsoncore.NewDocumentBuilder().AppendInt32("_id", 1).Build())
-	err := each(ctx, target, metaDB, cmd, func(doc bson.Raw) error {
+	docs, err := all(ctx, target, metaDB, cmd)
+	for _, doc := range docs {
 		e, _ := rawbson.Lookup(doc, "_id")
 		id, _ := e.Document()
 		name, ok := textOf(id, "ns")
 		if !ok {
-			return errReply
+			err = errReply
+			break
 		}
 		names = append(names, oplog.Namespace(name))
-		return nil
-	})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read what is held of %s: %w", link, err)
 	}
 	return names, nil
 }
 
-// each runs a command that answers with a cursor and yields its documents. What
-// is yielded may be kept.
-func each(ctx context.Context, target call.Caller, db string, cmd *bsoncore.DocumentBuilder, yield func(doc bson.Raw) error) error {
-	// A cursor can be used only in the session that it was made in.
-	lsid := bsoncore.Document(call.NewSessionID())
-	reply, err := target.Call(ctx, call.Command{DB: db, Body: bson.Raw(cmd.AppendDocument("lsid", lsid).Build())})
-	for err == nil {
-		var batch call.Batch
-		if batch, err = call.ReadBatch(reply); err != nil {
-			return err
-		}
-		for _, doc := range batch.Docs {
-			if err := yield(doc); err != nil {
-				return err
-			}
-		}
-		if batch.Cursor == 0 {
-			return nil
-		}
-		more := bsoncore.NewDocumentBuilder().AppendInt64("getMore", batch.Cursor).AppendString("collection", batch.Collection).
-			AppendDocument("lsid", lsid).Build()
-		reply, err = target.Call(ctx, call.Command{DB: batch.DB, Body: bson.Raw(more)})
-	}
-	return err
+// all runs a command that answers with a cursor, in a session of its own, and returns
+// its documents.
+func all(ctx context.Context, target call.Caller, db string, cmd *bsoncore.DocumentBuilder) ([]bson.Raw, error) {
+	return call.Retry{}.ReadAll(ctx, target, call.NewSessionID(), db, bson.Raw(cmd.Build()))
 }
 
 func textOf(doc bson.Raw, name string) (string, bool) {

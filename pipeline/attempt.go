@@ -56,9 +56,13 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, hold *checkpoint.Hold, 
 	if err := a.openQueue(ctx, soft, src, st, until); err != nil {
 		return nil, err
 	}
+	drain := a.ending.Done()
+	if p.catchesUp {
+		drain = soft.Done() // It reads on all the same.
+	}
 	var err error
 	a.batcher, err = batcher.New(batcher.Config{
-		MaxOps: p.cfg.BatchOps, MaxBytes: p.cfg.BatchBytes, Delay: p.cfg.Delay, Drain: a.ending.Done(),
+		MaxOps: p.cfg.BatchOps, MaxBytes: p.cfg.BatchBytes, Delay: p.cfg.Delay, Drain: drain,
 		ApplyAfter: st.Applied, SpillDir: p.cfg.SpillDir, MemoryBytes: p.cfg.TxnBytes,
 		Release: a.release, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
 	})
@@ -186,8 +190,10 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	head, stopHead := context.WithCancelCause(ctx)
 	defer stopHead(nil)
-	// What is not due then is given up.
-	defer context.AfterFunc(soft, func() { a.end(errDrain) })()
+	if !a.p.catchesUp {
+		// What is not due then is given up.
+		defer context.AfterFunc(soft, func() { a.end(errDrain) })()
+	}
 	//nolint:contextcheck // ending says when to stop, not what is stopped.
 	defer context.AfterFunc(a.ending, func() { stopHead(errDrain) })()
 	a.p.resyncs.onRegroup(a.end)

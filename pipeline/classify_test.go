@@ -217,7 +217,7 @@ error labels. The kind alone decides what is done, so a code means the same wher
 | kind | a flush | a command of the log | a link's own documents | the run | codes |
 |---|---|---|---|---|---|
 `)
-	for k := servererr.Isolate; k <= servererr.Unsupported; k++ {
+	for _, k := range servererr.Kinds() {
 		var codes []string
 		for _, c := range servererr.Codes() {
 			if c.Kind() == k {
@@ -225,8 +225,13 @@ error labels. The kind alone decides what is done, so a code means the same wher
 			}
 		}
 		list := strings.Join(codes, ", ")
-		if k == servererr.Isolate {
+		switch k {
+		case servererr.Isolate:
 			list = "all others"
+		case servererr.Lost:
+			list = "the network's"
+		case servererr.Stuck:
+			list = "what was tried for 30 s"
 		}
 		row := kindRows[k]
 		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s |\n", k, row.flush, row.command, row.own, Classify(kindSample(k)).Action, list)
@@ -240,7 +245,10 @@ func kindSample(k servererr.Kind) error {
 			return servererr.New(c, "no")
 		}
 	}
-	return nil
+	if k == servererr.Lost {
+		return &call.LostError{Err: errors.New("reset")}
+	}
+	return &call.StuckError{Err: servererr.New(servererr.LockTimeout, "no")}
 }
 
 // kindRows are what layers do about a kind; their own tests hold them to it.
@@ -249,7 +257,7 @@ var kindRows = map[servererr.Kind]struct{ flush, command, own string }{
 	servererr.Transient:   {"again; smaller if it lasts", "again", "again"},
 	servererr.Split:       {"in halves; alone, again", "again", "again"},
 	servererr.Expired:     {"again; smaller if it lasts", "new attempt", "again"},
-	servererr.Ended:       {"new attempt", "new attempt", "new attempt"},
+	servererr.Ended:       {"new attempt", "new attempt", "again"},
 	servererr.NotPrimary:  {"new attempt", "new attempt", "new attempt"},
 	servererr.Leaving:     {"new attempt", "new attempt", "new attempt"},
 	servererr.Session:     {"new attempt", "new attempt", "new attempt"},
@@ -258,6 +266,8 @@ var kindRows = map[servererr.Kind]struct{ flush, command, own string }{
 	servererr.Full:        {"new attempt", "new attempt", "new attempt"},
 	servererr.Auth:        {"the run ends", "the run ends", "the run ends"},
 	servererr.Unsupported: {"the run ends", "the run ends", "the run ends"},
+	servererr.Lost:        {"new attempt", "new attempt", "new attempt"},
+	servererr.Stuck:       {"new attempt", "again", "new attempt"},
 }
 
 // TestPassing: no refusal that passes ends a run, whatever command or operation it

@@ -281,15 +281,17 @@ func (p *Pipeline) sourceIs(host string, caller call.Caller) {
 	p.mu.Unlock()
 }
 
-// failed notes why an attempt ended.
-func (p *Pipeline) failed(err error) {
+// failed notes why an attempt ended. It returns the entry that it has read last, null
+// for none.
+func (p *Pipeline) failed(err error) (fetched oplog.OpTime) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.live.err, p.live.errAt = err.Error(), time.Now()
 	p.live.resting = true
 	if p.spooler == nil {
 		p.live.host, p.live.caller = "", nil
 	}
-	p.mu.Unlock()
+	return p.live.fetched
 }
 
 // hear notes what the member that is read says.
@@ -417,7 +419,7 @@ func (p *Pipeline) internalApply(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("build an update: %w", err)
 	}
-	reply, err := p.target.Call(ctx, call.Command{DB: p.cfg.MetaDB, Body: body})
+	reply, err := call.Twice(p.target).Call(ctx, call.Command{DB: p.cfg.MetaDB, Body: body})
 	if refusal, ok := errors.AsType[*servererr.Error](err); ok && Classify(refusal).Action == Exit {
 		return false, nil
 	}

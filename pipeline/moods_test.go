@@ -19,15 +19,14 @@ const played = 8
 
 // notMoody are the scenarios that cannot be played with moods, each with the reason.
 var notMoody = map[string]string{
-	"drain":         "a drain that meets a mood ends before everything is applied, as it says, and the file has where exactly",
+	"drain":         "the file has where exactly a link is stopped",
 	"target-errors": "counts by a fail point how often a command is refused",
 	"resync-phases": "waits for a phase that the link has passed already if it had to begin anew",
 }
 
 // TestMoods plays scenarios again while both sets answer as a real one seldom does.
 // What is told meanwhile is another matter each time; what the acts say is not, nor
-// how the links end: in order, or before everything was applied if a drain met a
-// mood. All scenarios are played if REPLICATOR_MOODS is set.
+// how the links end. All scenarios are played if REPLICATOR_MOODS is set.
 func TestMoods(t *testing.T) {
 	t.Parallel()
 	var files []string
@@ -70,7 +69,7 @@ func (w *world) moody(t *testing.T, d *datadriven.TestData) string {
 	if len(said) > len(want) || !slices.Equal(said, want[len(want)-len(said):]) {
 		return strings.Join(said, "\n") + "\n"
 	}
-	// A link that is stopped may have nothing left to do, and a drain may meet a mood.
+	// A link that is stopped may have nothing left to do.
 	ends := func(lines []string) (ends []string) {
 		for _, line := range lines {
 			if strings.Contains(line, "ended: ") {

@@ -70,6 +70,10 @@ type Pipeline struct {
 	resyncs resyncs
 	// until, if not null, is the entry at which the present attempt ends.
 	until oplog.OpTime
+	// unapplied is the newest entry that was read by attempts that failed: a drain
+	// applies the log as far as that. The present attempt does so where catchesUp.
+	unapplied oplog.OpTime
+	catchesUp bool
 
 	shown shownCopy
 
@@ -175,7 +179,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 	pause := p.cfg.RetryMin
 	defer p.endResyncs()
 	for n := 1; ; n++ {
-		before := p.standing()
+		before, draining := p.standing(), soft.Err() != nil
 		err := p.takeBack(ctx, soft)
 		if err == nil {
 			err = p.attempt(ctx, soft)
@@ -193,6 +197,9 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		case err == nil && !p.cfg.until.IsNull() && !p.progress().Applied.Before(p.cfg.until):
 			return nil
 		case err == nil && soft.Err() != nil:
+			if !draining && p.progress().Applied.Before(p.unapplied) {
+				continue // It has read nothing, and an attempt before it had.
+			}
 			return p.notDrained()
 		case err == nil, errors.Is(err, checkpoint.ErrSpent):
 			continue // the lanes were drained, or have another number now
@@ -215,7 +222,9 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		if broken := p.spoolFailed(ctx, soft, err); broken != nil {
 			return broken
 		}
-		p.failed(err)
+		if fetched := p.failed(err); fetched.After(p.unapplied) {
+			p.unapplied = fetched
+		}
 		if p.standing().beyond(before) {
 			pause = p.cfg.RetryMin
 		}
@@ -224,7 +233,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		p.state.set(Starting, "trying again: "+err.Error())
 		p.cfg.Observer.Tell(AttemptEnded{Attempt: n, Err: err, Wait: wait})
 		pause = min(2*pause, p.cfg.RetryMax)
-		if err := rest(ctx, soft, wait, err); err != nil {
+		if err := p.rest(ctx, soft, wait, err); err != nil {
 			return err
 		}
 	}
@@ -241,18 +250,48 @@ func (p *Pipeline) notDrained() error {
 	return nil
 }
 
-// rest waits before the next attempt, after one that ended with an error.
-func rest(ctx, soft context.Context, wait time.Duration, err error) error {
+// rest waits before the next attempt, after one that ended with an error. A run that is
+// to be drained has a next one too, until ctx is done, where it can end in order.
+func (p *Pipeline) rest(ctx, soft context.Context, wait time.Duration, err error) error {
+	told := soft.Done()
+	if soft.Err() != nil {
+		told = nil
+	}
 	select {
 	case <-time.After(wait):
-		return nil
-	case <-soft.Done():
-		// Everything that is acknowledged is in the target, and what is not is read
-		// again by the next start.
-		return fmt.Errorf("%w: %w", ErrStopped, err)
+	case <-told:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	if soft.Err() != nil && !p.drains(err) {
+		// Everything that is acknowledged is in the target, and what is not is read
+		// again by the next start.
+		return fmt.Errorf("%w: %w", ErrStopped, err)
+	}
+	return nil
+}
+
+// drains reports whether a run that is to end can still do so in order after an attempt
+// that failed: not where no server could be found, as that was waited for, nor where it
+// is not drained with all that was read applied. The pipeline of one collection leaves
+// it to the next one.
+func (p *Pipeline) drains(err error) bool {
+	lost, ok := errors.AsType[*call.LostError](err)
+	return (!ok || lost.Host != "") && !p.cfg.part && !p.hasSpooled() && len(p.leftOut()) == 0
+}
+
+// drainTo returns the entry up to which a run that is to end applies the log, as an
+// attempt failed: as far as that had read, and where any lane is. It is null if the
+// target is there.
+func (p *Pipeline) drainTo(st checkpoint.State) oplog.OpTime {
+	to := furthest(st)
+	if p.unapplied.After(to) {
+		to = p.unapplied
+	}
+	if !to.After(st.Applied) {
+		return oplog.OpTime{}
+	}
+	return to
 }
 
 // readEarlier makes the next attempt begin where a transaction does whose
@@ -307,6 +346,10 @@ func (p *Pipeline) attempt(ctx, soft context.Context) error {
 	}
 	if until.IsNull() {
 		until = p.cfg.until
+	}
+	p.catchesUp = false
+	if to := p.drainTo(st); soft.Err() != nil && !to.IsNull() {
+		p.catchesUp, until = true, to
 	}
 	if err := p.leaveOut(ctx, hold); err != nil {
 		return err

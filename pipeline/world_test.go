@@ -86,6 +86,8 @@ type world struct {
 	names  map[string]string
 	// isolated is one more than the number of the member that was isolated last.
 	isolated int
+	// refused is how many commands the target's fail points had refused, see refusing.
+	refused int64
 	// shown is the state of each link that was printed last.
 	shown map[string]string
 	// marks are times to start at, by name.

@@ -73,24 +73,8 @@ func wholeBatch() bsoncore.Document {
 }
 
 // ReadAll runs a command that answers with a cursor and returns all of its
-// documents. They are views into the replies.
+// documents. They are views into the replies. What was refused in passing is read
+// again.
 func ReadAll(ctx context.Context, target call.Caller, db string, cmd bson.Raw) ([]bson.Raw, error) {
-	reply, err := target.Call(ctx, call.Command{DB: db, Body: cmd})
-	if err != nil {
-		return nil, err
-	}
-	batch, err := call.ReadBatch(reply)
-	docs := batch.Docs
-	for err == nil && batch.Cursor != 0 {
-		more := bsoncore.NewDocumentBuilder().
-			AppendInt64("getMore", batch.Cursor).
-			AppendString("collection", batch.Collection).
-			Build()
-		if reply, err = target.Call(ctx, call.Command{DB: batch.DB, Body: bson.Raw(more)}); err != nil {
-			return nil, err
-		}
-		batch, err = call.ReadBatch(reply)
-		docs = append(docs, batch.Docs...)
-	}
-	return docs, err
+	return call.Retry{}.ReadAll(ctx, target, nil, db, cmd)
 }

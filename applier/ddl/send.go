@@ -44,7 +44,8 @@ func (s *step) patiently(ctx context.Context, inTxn bool, try func() error) erro
 		again := busy(err)
 		if inTxn {
 			_, stuck := errors.AsType[*call.StuckError](err) // of what passes, by who tried it
-			again = stuck || call.Passes(err)
+			fate := call.FateOf(err)
+			again = stuck || fate == call.Again || fate == call.Smaller
 		}
 		if !again {
 			return err

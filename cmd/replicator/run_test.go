@@ -152,8 +152,8 @@ func (l *runLink) await(message string, with ...string) map[string]any {
 func (l *runLink) end() int { return <-l.code }
 
 // oneRun are the moods of sets on which one command is run and its code is looked at: a
-// command that asks once, and a drain, end with the first refusal that they meet.
-var oneRun = mongosim.GentleMoods("a command that asks once, and a drain, end with the first refusal that they meet")
+// command that asks once ends with the first refusal that it meets.
+var oneRun = mongosim.GentleMoods("a command that asks once ends with the first refusal that it meets")
 
 func twoSets(t *testing.T) (source, target *mongosim.Set) {
 	t.Helper()

@@ -77,7 +77,7 @@ func refusal(ns oplog.Namespace, e *call.WriteError, doc *document) error {
 		return &spelledError{doc, &e.Error}
 	}
 	if e.Code != servererr.DuplicateKey {
-		if call.FateOfRefusal(&e.Error) != call.Other {
+		if call.FateOf(&e.Error) != call.Other {
 			return &e.Error // about the server, not the document
 		}
 		r := &RefusedError{NS: ns, Err: &e.Error}

@@ -86,7 +86,7 @@ func TestTargetRefuses(t *testing.T) {
 	t.Parallel()
 	transient := func(code servererr.Code) error {
 		e := servererr.New(code, "no")
-		e.Labels = []string{call.LabelTransient}
+		e.Labels = []string{servererr.LabelTransient}
 		return e
 	}
 	for title, c := range map[string]struct {
@@ -100,7 +100,7 @@ func TestTargetRefuses(t *testing.T) {
 		"conflict for ever": {"insert", func(int, int) error { return transient(servererr.WriteConflict) }, servererr.WriteConflict, true, 0},
 		"commit conflict":   {"commitTransaction", func(n, _ int) error { return when(n < 2, transient(servererr.WriteConflict)) }, 0, false, 2},
 		"commit unknown": {"commitTransaction", func(int, int) error {
-			return &servererr.Error{Code: servererr.WriteConflict, Labels: []string{call.LabelUnknown}}
+			return &servererr.Error{Code: servererr.WriteConflict, Labels: []string{servererr.LabelUnknownCommit}}
 		}, servererr.WriteConflict, false, 0},
 		"too large":        {"insert", func(_, docs int) error { return when(docs > 15, servererr.New(servererr.TransactionTooLarge, "no")) }, 0, false, 8},
 		"each too large":   {"insert", func(n, _ int) error { return when(n < 9, servererr.New(servererr.TransactionTooLarge, "no")) }, 0, false, 0},

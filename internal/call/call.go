@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/servererr"
 )
 
 // Caller runs commands on a server, or on whichever member of a set is primary.
@@ -73,3 +75,11 @@ func (e *LostError) Error() string {
 
 // Unwrap returns what the network said.
 func (e *LostError) Unwrap() error { return e.Err }
+
+// Kind returns Lost, or Auth where the server did not let us in.
+func (e *LostError) Kind() servererr.Kind {
+	if e.Refused {
+		return servererr.Auth
+	}
+	return servererr.Lost
+}

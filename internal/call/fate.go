@@ -8,12 +8,6 @@ import (
 	"github.com/oplogrep/replicator/internal/servererr"
 )
 
-// Labels with which a server says more of an error of a transaction.
-const (
-	LabelTransient = servererr.LabelTransient
-	LabelUnknown   = servererr.LabelUnknownCommit
-)
-
 // longTxn is how long a transaction has lasted of which the server says that it
 // does not know it, if that is for its age.
 const longTxn = 20 * time.Second
@@ -52,6 +46,25 @@ func (e *CommitError) Error() string { return e.Err.Error() }
 // Unwrap returns how it failed.
 func (e *CommitError) Unwrap() error { return e.Err }
 
+// Kind returns the kind of how it failed, and Unconfirmed where the server has not said
+// that the transaction is aborted.
+func (e *CommitError) Kind() servererr.Kind {
+	k := servererr.Classify(e.Err)
+	labels := servererr.LabelsOf(e.Err)
+	switch k {
+	case servererr.Isolate:
+		return servererr.Unconfirmed
+	case servererr.Transient, servererr.Expired, servererr.Ended:
+		if !slices.Contains(labels, servererr.LabelTransient) {
+			return servererr.Unconfirmed
+		}
+	}
+	if slices.Contains(labels, servererr.LabelUnknownCommit) {
+		return servererr.Unconfirmed
+	}
+	return k
+}
+
 // AgedError is a transaction that the server gave up because it took too long.
 type AgedError struct {
 	// Err is what the server said.
@@ -63,6 +76,9 @@ func (e *AgedError) Error() string { return e.Err.Error() }
 // Unwrap returns what the server said.
 func (e *AgedError) Unwrap() error { return e.Err }
 
+// Kind returns Split: less of it at once takes less time.
+func (e *AgedError) Kind() servererr.Kind { return servererr.Split }
+
 // Aged tells a transaction that was given up for its age from one that a new
 // primary does not know, by how long it took: the server says the same of both. If
 // it was the other the next transaction finds out.
@@ -73,42 +89,11 @@ func Aged(err error, took time.Duration) error {
 	return err
 }
 
-// FateOf judges an error of a transaction, that of its commit included. What is no
-// refusal of a server is the End: whoever has errors of their own asks for those
-// before.
+// FateOf says what is done about an error of a transaction, that of its commit
+// included. What is no word of a server is the End: whoever has errors of their own asks
+// for those before.
 func FateOf(err error) Fate {
-	if _, stuck := errors.AsType[*StuckError](err); stuck {
-		return End // it was tried again, for as long as may be
-	}
-	if _, lost := errors.AsType[*LostError](err); lost {
-		return End
-	}
-	if _, unconfirmed := errors.AsType[*UnconfirmedError](err); unconfirmed {
-		return End
-	}
-	if _, old := errors.AsType[*AgedError](err); old {
-		return Smaller
-	}
-	refusal, ok := errors.AsType[*servererr.Error](err)
-	if !ok {
-		return End
-	}
-	f := FateOfRefusal(refusal)
-	if _, committing := errors.AsType[*CommitError](err); committing {
-		switch {
-		case slices.Contains(refusal.Labels, LabelUnknown):
-			return End
-		case f == Other, f == Again && !slices.Contains(refusal.Labels, LabelTransient):
-			// Whether it is aborted has not been said.
-			return End
-		}
-	}
-	return f
-}
-
-// FateOfRefusal judges a refusal of a command of a transaction, or of a statement.
-func FateOfRefusal(e *servererr.Error) Fate {
-	switch e.Kind() {
+	switch servererr.Classify(err) {
 	case servererr.Transient, servererr.Expired:
 		return Again
 	case servererr.Split:

@@ -50,11 +50,19 @@ func (e *StuckError) Error() string {
 // Unwrap returns the error of the last try.
 func (e *StuckError) Unwrap() error { return e.Err }
 
+// Kind returns Stuck.
+func (e *StuckError) Kind() servererr.Kind { return servererr.Stuck }
+
 // Passes reports whether nothing was done of a transaction that failed, and the same
-// may be done later: for what cannot be made smaller.
+// may be done later: for what cannot be made smaller. It is also for commands outside
+// of transactions that may be carried out twice.
 func Passes(err error) bool {
-	f := FateOf(err)
-	return f == Again || f == Smaller
+	switch servererr.Classify(err) {
+	case servererr.Transient, servererr.Split, servererr.Expired, servererr.Ended:
+		return true
+	default:
+		return false
+	}
 }
 
 // Do calls try until it succeeds, or fails for a reason that does not go by itself
@@ -128,8 +136,8 @@ func mayBeOpen(ctx context.Context, err error) bool {
 	if _, lost := errors.AsType[*LostError](err); lost {
 		return false
 	}
-	e, refused := errors.AsType[*servererr.Error](err)
-	return !refused || FateOfRefusal(e) != End
+	_, refused := errors.AsType[*servererr.Error](err)
+	return !refused || FateOf(err) != End
 }
 
 // Patient is a Caller that sends a command again which was refused while what was in
@@ -161,7 +169,7 @@ func (p Patient) Call(ctx context.Context, cmd Command) (bson.Raw, error) {
 func PassingStatement(reply bson.Raw) error {
 	refused, err := WriteErrors(reply)
 	for i := range refused {
-		if FateOfRefusal(&refused[i].Error) == Again {
+		if FateOf(&refused[i].Error) == Again {
 			return &refused[i].Error
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // TestRetry: for how long something is tried, and how often.
 func TestRetry(t *testing.T) {
 	t.Parallel()
-	conflict := servererr.New(servererr.WriteConflict, "conflict").WithLabels(LabelTransient)
+	conflict := servererr.New(servererr.WriteConflict, "conflict").WithLabels(servererr.LabelTransient)
 	other := errors.New("other")
 	for _, tt := range []struct {
 		name  string

@@ -44,6 +44,9 @@ func (e *UnconfirmedError) Error() string {
 // Unwrap returns the write concern error.
 func (e *UnconfirmedError) Unwrap() error { return e.Err }
 
+// Kind returns Unconfirmed.
+func (e *UnconfirmedError) Kind() servererr.Kind { return servererr.Unconfirmed }
+
 // FirstNumber returns the first transaction number of a prefix, which is a term.
 func FirstNumber(prefix int64) (int64, error) {
 	if prefix < 0 || prefix > MaxPrefix {

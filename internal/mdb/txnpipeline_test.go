@@ -43,7 +43,7 @@ func TestRefusedTransaction(t *testing.T) {
 			code int
 			how  bson.D
 		}{
-			{112, bson.D{{Key: "errorCode", Value: 112}, {Key: "errorLabels", Value: bson.A{call.LabelTransient}}}},
+			{112, bson.D{{Key: "errorCode", Value: 112}, {Key: "errorLabels", Value: bson.A{servererr.LabelTransient}}}},
 			{13, bson.D{{Key: "errorCode", Value: 13}}},
 			{10107, bson.D{{Key: "errorCode", Value: 10107}}},
 			{0, bson.D{{Key: "closeConnection", Value: true}}},

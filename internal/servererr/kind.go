@@ -1,16 +1,21 @@
 package servererr
 
-import "slices"
+import (
+	"errors"
+	"slices"
+)
 
-// Kind is what a refusal says, whatever was asked: the one thing that layers decide
-// by. What each of them does about a kind is its own; which kind a code is, is said
-// here and nowhere else.
+// Kind is what an error of a command says, whatever was asked: the one thing that layers
+// decide by. What each of them does about a kind is its own; which kind an error is, is
+// said by Classify and nowhere else.
 type Kind uint8
 
 const (
+	// None says that the error is no word of a server, nor of the way to it.
+	None Kind = iota
 	// Isolate says that what was asked is at fault, or the code is not known here. One
 	// statement of a command, or one operation of a transaction, has to be found.
-	Isolate Kind = iota
+	Isolate
 	// Transient says that nothing was done, and what is in the way goes by itself: locks,
 	// conflicts, tickets, snapshots, other commands, a server short of something.
 	Transient
@@ -21,17 +26,19 @@ const (
 	// done; of a command something may have been.
 	Expired
 	// Ended says that somebody has ended it: an operator, a client that went away, a build
-	// that was given up. Of a command something may have been done.
+	// that was given up. Of a transaction nothing was done; of a command something may
+	// have been.
 	Ended
 	// NotPrimary says that the server does not serve what was asked, not any more or not yet,
 	// or could not reach another one.
 	NotPrimary
 	// Leaving says that the server is shutting down.
 	Leaving
-	// Session says that the transaction or session is over, or is another's, or what became
-	// of it is not known any more.
+	// Session says that the session is over, or is another's, or that it is not known any
+	// more what was done in it.
 	Session
-	// Unconfirmed says that it is not known to be where the write concern wants it.
+	// Unconfirmed says that the outcome is not known: whether a transaction is committed,
+	// or a write is where the write concern wants it.
 	Unconfirmed
 	// Cursor says that the cursor, or its place, is gone. Another one can be opened.
 	Cursor
@@ -41,20 +48,47 @@ const (
 	Auth
 	// Unsupported says that the server does not have that command.
 	Unsupported
+	// Lost says that no answer came: whether it was done is not known.
+	Lost
+	// Stuck says that it was tried for as long as it may be, and what was in the way has
+	// not gone.
+	Stuck
 )
+
+// Kinds are all kinds but None.
+func Kinds() []Kind {
+	all := make([]Kind, 0, Stuck)
+	for k := Isolate; k <= Stuck; k++ {
+		all = append(all, k)
+	}
+	return all
+}
+
+// Classify returns what an error says: that of the outermost error in it which has a
+// kind, a refusal by a server or what became of a command or transaction otherwise.
+func Classify(err error) Kind {
+	if e, ok := errors.AsType[interface {
+		error
+		Kind() Kind
+	}](err); ok {
+		return e.Kind()
+	}
+	return None
+}
 
 // String returns the kind's name.
 func (k Kind) String() string {
 	return [...]string{
-		"isolate", "transient", "split", "expired", "ended", "not primary", "leaving", "session", "unconfirmed", "cursor", "full", "auth", "unsupported",
+		"none", "isolate", "transient", "split", "expired", "ended", "not primary", "leaving", "session",
+		"outcome unknown", "cursor", "full", "auth", "unsupported", "no answer", "stuck",
 	}[k]
 }
 
-// Passes reports whether a refusal of the kind is one that passes: it must not end
+// Passes reports whether an error of the kind is one that passes: it must not end
 // a link, however often it is met.
 func (k Kind) Passes() bool {
 	switch k {
-	case Isolate, Auth, Unsupported:
+	case None, Isolate, Auth, Unsupported:
 		return false
 	default:
 		return true
@@ -79,6 +113,8 @@ var kinds = map[Kind][]Code{
 	},
 	Expired: {MaxTimeMSExpired, ExceededTimeLimit, NetworkInterfaceExceededTimeLimit},
 	Ended: {
+		// A transaction that its server does not know any more was ended there.
+		NoSuchTransaction,
 		Interrupted, InterruptedDueToStorageChange, InterruptedDueToFCVChange, ClientDisconnect, ClientMarkedKilled,
 		CallbackCanceled, TransactionCoordinatorSteppingDown, IndexBuildAborted,
 	},
@@ -92,7 +128,7 @@ var kinds = map[Kind][]Code{
 	},
 	Leaving: {ShutdownInProgress, InterruptedAtShutdown},
 	Session: {
-		NoSuchTransaction, NoSuchSession, TransactionTooOld, TransactionCommitted, IncompleteTransactionHistory,
+		NoSuchSession, TransactionTooOld, TransactionCommitted, IncompleteTransactionHistory,
 	},
 	Unconfirmed: {WriteConcernTimeout, UnsatisfiableWriteConcern, UnknownReplWriteConcern, UnsatisfiableCommitQuorum},
 	Cursor:      {CursorNotFound, CursorKilled, CursorInUse, CappedPositionLost},
@@ -113,7 +149,12 @@ var kindOf = func() map[Code]Kind {
 }()
 
 // Kind returns the kind of a code.
-func (c Code) Kind() Kind { return kindOf[c] }
+func (c Code) Kind() Kind {
+	if k, known := kindOf[c]; known {
+		return k
+	}
+	return Isolate
+}
 
 // Codes returns all codes that have a name, in order.
 func Codes() []Code {
@@ -154,6 +195,14 @@ const (
 	// LabelResumable: the change stream can be opened again where it was.
 	LabelResumable = "ResumableChangeStreamError"
 )
+
+// LabelsOf returns the labels of a refusal, nil of any other error.
+func LabelsOf(err error) []string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Labels
+	}
+	return nil
+}
 
 // Kind returns what the refusal says: by its code, and where that says nothing by
 // its labels.

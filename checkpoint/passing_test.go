@@ -1,0 +1,97 @@
+package checkpoint
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/mongosim"
+)
+
+// bookkeeping does once what a link's process notes in the metadata.
+func bookkeeping(ctx context.Context, s *Store) error {
+	if err := s.Create(ctx, copyState(2)); err != nil {
+		return err
+	}
+	h, err := s.Begin(ctx, 0)
+	if err != nil {
+		return err
+	}
+	c := h.Copy()
+	c.Cleared = true
+	colls := []CopyCollection{collection(1), collection(2)}
+	l := h.Lane(1)
+	steps := []func() error{
+		func() error { return h.UpdateCopy(ctx, *c) },
+		func() error { return h.AddCollections(ctx, colls) },
+		func() error { return l.SaveCollection(ctx, &colls[0], []CopyRange{part(1, 0)}) },
+		func() error { return l.BeginAlone(ctx, at(101, 0), nil) },
+		func() error { return l.EndAlone(ctx, at(101, 0)) },
+		func() error {
+			return h.Within(ctx, func(txn call.Caller) error {
+				_, err := txn.Call(ctx, updateCommand("data", "c", false, statement{
+					filter: byID("x"), change: func(dst []byte) []byte { return appendDoc(dst, "$set", byID("x")) }, upsert: true,
+				}))
+				return err
+			})
+		},
+		func() error { return h.Touch(ctx) },
+		func() error { return s.WishResync(ctx, "shop.a") },
+		func() error { _, err := s.ReadWishes(ctx); return err },
+		func() error { _, err := h.OneLane(ctx); return err },
+		func() error { return h.DropCopies(ctx, 1) },
+		func() error {
+			colls, ranges, err := h.Copies(ctx)
+			if err == nil && (len(colls) != 2 || len(ranges) != 1) {
+				err = fmt.Errorf("%d collections, %d ranges", len(colls), len(ranges))
+			}
+			return err
+		},
+		func() error { return s.Remove(ctx) },
+	}
+	for i, step := range steps {
+		if err := step(); err != nil {
+			return fmt.Errorf("step %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// TestRefusedOnce: any one command of a link's own documents may be refused in passing,
+// carried out or not, and what is noted is noted once.
+func TestRefusedOnce(t *testing.T) {
+	t.Parallel()
+	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
+	createData(t, g)
+	ctx := t.Context()
+	for _, e := range []*servererr.Error{
+		servererr.New(servererr.Interrupted, "operation was interrupted"),
+		servererr.New(servererr.NoSuchTransaction, "it does not exist").WithLabels(servererr.LabelTransient),
+		servererr.New(servererr.TemporarilyUnavailable, "no room"),
+	} {
+		for _, done := range []bool{false, true} {
+			met := true
+			for n := int64(1); met; n++ {
+				var calls atomic.Int64
+				met = false
+				what := ""
+				g.intercept(func(cmd call.Command) (error, bool) {
+					if calls.Add(1) != n {
+						return nil, false
+					}
+					met, what = true, name(cmd)
+					if what == "commitTransaction" && (done || len(e.Labels) == 0) {
+						return nil, false // What became of it is not known.
+					}
+					return e, done
+				})
+				if err := bookkeeping(ctx, link(t, g)); err != nil {
+					t.Fatalf("command %d, %s, refused with %s, done: %t: %v", n, what, e.Code, done, err)
+				}
+			}
+		}
+	}
+}
