@@ -13,7 +13,6 @@ import (
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -38,16 +37,6 @@ func (CappedKept) Level() slog.Level { return slog.LevelWarn }
 // LogValue implements slog.LogValuer.
 func (e CappedKept) LogValue() slog.Value {
 	return slog.GroupValue(slog.String(keyNS, string(e.NS)), slog.Int(keyOps, e.Documents), slog.String(keyOpTime, e.OpTime.String()))
-}
-
-// cappedDelete is what some servers with the feature compatibility version 4.4 refuse
-// a delete from a capped collection with.
-const cappedDelete servererr.Code = 10089
-
-// keepsCapped reports whether a server says that clients do not delete from capped
-// collections.
-func keepsCapped(code servererr.Code) bool {
-	return code == servererr.IllegalOperation || code == cappedDelete
 }
 
 // fitting returns how many of the operations, at least one, are announced and

@@ -177,11 +177,11 @@ func (w *writer) directWrite(ctx context.Context, c besideTxn, pw *plan.Write, o
 		if e.Index < 0 || e.Index >= len(pw.Ops) {
 			return fmt.Errorf("write to %s: statement %d of %d: %w", pw.NS, e.Index, len(pw.Ops), &e.Error)
 		}
-		if op := &ops[pw.Ops[e.Index][0]]; pw.Kind == plan.Delete && op.Collection.Capped && keepsCapped(e.Code) {
+		if op := &ops[pw.Ops[e.Index][0]]; pw.Kind == plan.Delete && op.Collection.Capped && servererr.KeepsCapped(&e.Error) {
 			t.refused = append(t.refused, pw)
 			return nil
 		}
-		if e.Code == servererr.ImmutableField && respellable(&ops[pw.Ops[e.Index][0]]) {
+		if servererr.IsImmutableField(&e.Error) && respellable(&ops[pw.Ops[e.Index][0]]) {
 			return w.respellAll(ctx, c, pw, e.Index, ops, uncertain, t)
 		}
 		return w.refused(ctx, &ops[pw.Ops[e.Index][0]], &e.Error)
@@ -297,7 +297,7 @@ func (w *writer) cappedInserts(ctx context.Context, c besideTxn, pw *plan.Write,
 		if err != nil {
 			return err
 		}
-		if e.Code != servererr.DuplicateKey || !found {
+		if !servererr.IsDuplicateKey(&e.Error) || !found {
 			return w.refused(ctx, op, &e.Error)
 		}
 		if op.Mode == plan.ModeCopied {

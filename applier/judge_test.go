@@ -8,6 +8,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/call/errtest"
 	"github.com/oplogrep/replicator/internal/servererr"
 )
 
@@ -38,6 +39,21 @@ func TestJudge(t *testing.T) {
 	} {
 		if got := judge(tt.err); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestJudgeEvery: what ends an attempt is what the next one may get over, or what has a
+// rule that says what to do: never a refusal that would end the run for no reason.
+func TestJudgeEvery(t *testing.T) {
+	t.Parallel()
+	for err, k := range errtest.Errors() {
+		got := judge(err)
+		if got == end && !k.Passes() && k != servererr.Auth && k != servererr.Unsupported {
+			t.Errorf("%T %v (%s): the end", err, err, k)
+		}
+		if got == single && k != servererr.Isolate {
+			t.Errorf("%T %v (%s): one operation is at fault", err, err, k)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func (w *writer) mark(ctx context.Context, op *plan.Op) (bool, error) {
 	// A transaction that made the collection would conflict with those of other lanes.
 	cmd := bsoncore.NewDocumentBuilder().AppendString("create", parkedCollection).Build()
 	_, err := w.cfg.Target.Call(ctx, call.Command{DB: w.cfg.MetaDB, Body: withElement(bson.Raw(cmd), majority)})
-	if e, ok := asServerError(err); err != nil && (!ok || e.Code != servererr.NamespaceExists) {
+	if err != nil && !servererr.IsNamespaceThere(err) {
 		return false, fmt.Errorf("create the collection %s.%s: %w", w.cfg.MetaDB, parkedCollection, err)
 	}
 	w.copied.add(keyOf(op))

@@ -45,17 +45,6 @@ func (e *copiedError) Unwrap() error { return e.err }
 // errParked sends operations the way where parked documents are looked for.
 var errParked = errors.New("a document is parked")
 
-// The codes of an update that makes a document larger than a server stores: of
-// modifiers up to 7.x, of an upsert, and of the rest.
-const (
-	codeLargeUpdate servererr.Code = 17419
-	codeLargeUpsert servererr.Code = 17420
-)
-
-func isTooLarge(code servererr.Code) bool {
-	return code == codeLargeUpdate || code == codeLargeUpsert || code == servererr.BSONObjectTooLarge
-}
-
 // ease takes away what has refused an operation that met a copy. It is true where the
 // operations are to be tried again; else the error is what is to be returned. Each time
 // it is true there is an index less, or a document more is parked, so that has an end.
@@ -64,17 +53,16 @@ func (w *writer) ease(ctx context.Context, err error) (bool, error) {
 	if !ok {
 		return false, err
 	}
-	e, ok := asServerError(refused.err)
-	if !ok {
+	if !servererr.IsRefusal(refused.err) {
 		return false, refused.err
 	}
 	op := refused.op
-	if isTooLarge(e.Code) && !isDirect(op) {
+	if servererr.IsTooLarge(refused.err) && !isDirect(op) {
 		if marked, err := w.mark(ctx, op); marked || err != nil {
 			return marked, err
 		}
 	}
-	deferred, err := w.deferIndexes(ctx, op, e.Code)
+	deferred, err := w.deferIndexes(ctx, op, servererr.KeyFaultOf(refused.err))
 	switch {
 	case err != nil:
 		return false, err
@@ -86,13 +74,13 @@ func (w *writer) ease(ctx context.Context, err error) (bool, error) {
 }
 
 // deferIndexes drops the indexes that may have refused an operation: those of the kind
-// that the code stands for, and if there are none (any more), all of any kind that
+// that the fault stands for, and if there are none (any more), all of any kind that
 // refuses documents.
-func (w *writer) deferIndexes(ctx context.Context, op *plan.Op, code servererr.Code) (bool, error) {
+func (w *writer) deferIndexes(ctx context.Context, op *plan.Op, fault servererr.KeyFault) (bool, error) {
 	w.copied.indexes.Lock()
 	defer w.copied.indexes.Unlock()
-	for _, code := range []servererr.Code{code, 0} {
-		names, err := w.cfg.Commands.DeferIndexes(ctx, &op.Op, op.Target, func(spec bson.Raw) bool { return ddl.MayRefuse(code, spec) })
+	for _, fault := range []servererr.KeyFault{fault, servererr.AnyKey} {
+		names, err := w.cfg.Commands.DeferIndexes(ctx, &op.Op, op.Target, func(spec bson.Raw) bool { return ddl.MayRefuse(fault, spec) })
 		if len(names) > 0 || err != nil {
 			return err == nil, err
 		}

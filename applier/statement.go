@@ -251,7 +251,7 @@ func (w *writer) refused(ctx context.Context, op *plan.Op, err error) error {
 	if judge(err) != single {
 		return err
 	}
-	if e, ok := asServerError(err); ok && e.Code == servererr.DuplicateKey {
+	if e, ok := asServerError(err); ok && servererr.IsDuplicateKey(e) {
 		return w.uniqueError(ctx, op, e)
 	}
 	if op.Mode == plan.ModeCopied {

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
 )
 
 // raiseTries is how often Begin takes the next term where a server has seen the
@@ -68,7 +69,7 @@ func (s *Store) raise(ctx context.Context, before linkDoc) (linkDoc, *call.Sessi
 		}
 		session := call.NewSession(s.once, id, number)
 		n, err := s.raiseTo(ctx, session, before.Term, term)
-		if err != nil && !tooOld(err) {
+		if err != nil && !servererr.IsOldNumber(err) {
 			return linkDoc{}, nil, fmt.Errorf("raise the term to %d: %w", term, err)
 		}
 		// Whatever the answer was: it may be that of another process's write
@@ -149,7 +150,7 @@ func (l *Lane) fence(ctx context.Context) error {
 			})
 		},
 	}))
-	if tooOld(err) {
+	if servererr.IsOldNumber(err) {
 		return fmt.Errorf("lane %s: %w: %w", l.id, ErrFenced, err)
 	}
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 )
 
 // The collections.
@@ -183,11 +182,4 @@ func written(reply bson.Raw) (int64, error) {
 		return 0, errors.New("the reply of a write has no n")
 	}
 	return n, nil
-}
-
-// tooOld tells whether err is a server's refusal of a number that is older than
-// the session's.
-func tooOld(err error) bool {
-	e, ok := errors.AsType[*servererr.Error](err)
-	return ok && e.Code == servererr.TransactionTooOld
 }

@@ -55,7 +55,7 @@ func TestMoveRangeFenced(t *testing.T) {
 				succeed(t, g.set.StepDown(ctx))
 			}
 			if opened != nil {
-				if _, err := opened.Commit(ctx, false); !tooOld(err) {
+				if _, err := opened.Commit(ctx, false); !servererr.IsOldNumber(err) {
 					t.Errorf("late commit: %v", err)
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -53,17 +54,17 @@ func TestBeginFences(t *testing.T) {
 			}
 
 			for what, txn := range map[string]*call.Txn{"a lane": opened, "the barrier": barrier, "the link": advance} {
-				if _, err := txn.Commit(ctx, false); !tooOld(err) {
+				if _, err := txn.Commit(ctx, false); !servererr.IsOldNumber(err) {
 					t.Errorf("late commit on %s: %v", what, err)
 				}
 			}
-			if _, err := late.Call(ctx, insert("late")); !tooOld(err) {
+			if _, err := late.Call(ctx, insert("late")); !servererr.IsOldNumber(err) {
 				t.Errorf("late statement: %v", err)
 			}
-			if _, err := old.Lane(2).Session().Write(ctx, insert("retryable")); !tooOld(err) {
+			if _, err := old.Lane(2).Session().Write(ctx, insert("retryable")); !servererr.IsOldNumber(err) {
 				t.Errorf("late retryable write: %v", err)
 			}
-			if _, err := old.Barrier().Session().Write(ctx, insert("retryable-barrier")); !tooOld(err) {
+			if _, err := old.Barrier().Session().Write(ctx, insert("retryable-barrier")); !servererr.IsOldNumber(err) {
 				t.Errorf("late retryable write on the barrier: %v", err)
 			}
 			txn := old.Lane(3).Session().Begin()

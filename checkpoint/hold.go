@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -255,7 +256,7 @@ func (h *Hold) inTxn(ctx context.Context, session *call.Session, work func(txn *
 
 // fenced makes the refusal of a number ErrFenced: only a newer term has others.
 func fenced(err error) error {
-	if tooOld(err) && !errors.Is(err, ErrFenced) {
+	if servererr.IsOldNumber(err) && !errors.Is(err, ErrFenced) {
 		return fmt.Errorf("%w: %w", ErrFenced, err)
 	}
 	return err

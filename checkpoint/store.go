@@ -151,7 +151,7 @@ func (s *Store) prepare(ctx context.Context) error {
 			return appendMajority(bsoncore.AppendStringElement(dst, "create", name))
 		})
 		reply, err := s.cfg.Target.Call(ctx, call.Command{DB: s.cfg.DB, Body: body})
-		if errors.Is(err, &servererr.Error{Code: servererr.NamespaceExists}) {
+		if servererr.IsNamespaceThere(err) {
 			continue
 		}
 		if err == nil {
@@ -185,7 +185,7 @@ func (s *Store) Create(ctx context.Context, first State) error {
 		return session.InTxn(ctx, true, func(txn *call.Txn) error { return s.create(ctx, txn, &link) })
 	})
 	if err != nil {
-		if errors.Is(err, &servererr.Error{Code: servererr.DuplicateKey}) {
+		if servererr.IsDuplicateKey(err) {
 			err = fmt.Errorf("%w: %w", ErrExists, err)
 		}
 		return s.wrap(err, "create it")

@@ -182,7 +182,7 @@ func (s *Store) WishResync(ctx context.Context, ns oplog.Namespace) error {
 		upsert: true,
 	})
 	// One that is there and does not match is still to be done.
-	if err != nil && !errors.Is(err, &servererr.Error{Code: servererr.DuplicateKey}) {
+	if err != nil && !servererr.IsDuplicateKey(err) {
 		return s.wrap(err, "ask for %s to be copied again", ns)
 	}
 	return nil

@@ -1,9 +1,7 @@
 package feedback
 
 import (
-	"errors"
 	"log/slog"
-	"strconv"
 
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
@@ -68,15 +66,12 @@ func (e Failed) LogValue() slog.Value {
 
 // hint says what to do about errors that stay.
 func (e Failed) hint() string {
-	refusal, ok := errors.AsType[*servererr.Error](e.Err)
 	switch {
-	case !ok:
-		return ""
-	case refusal.Code == servererr.NodeNotFound:
+	case servererr.IsNoMember(e.Err):
 		return "add the member to the source's configuration, or report by a document, or not at all"
-	case refusal.Code == servererr.Unauthorized && e.Mode == Member:
+	case servererr.IsDenied(e.Err) && e.Mode == Member:
 		return "grant the source's user the action internal on the cluster, or report by a document, or not at all"
-	case refusal.Code == servererr.Unauthorized:
+	case servererr.IsDenied(e.Err):
 		return "grant the source's user readWrite on the database of the positions, or do not report"
 	}
 	return ""
@@ -84,9 +79,5 @@ func (e Failed) hint() string {
 
 // faultText tells errors apart that are worth another event.
 func faultText(j *job, err error) string {
-	if e, ok := errors.AsType[*servererr.Error](err); ok {
-		// Messages may carry optimes, which are never the same.
-		return j.host + " " + strconv.Itoa(int(e.Code))
-	}
-	return j.host
+	return j.host + " " + servererr.Brief(err)
 }

@@ -187,7 +187,4 @@ func (j *job) send(ctx context.Context) error {
 
 // lasting tells whether an error stays until somebody changes something at the
 // source.
-func lasting(err error) bool {
-	e, ok := errors.AsType[*servererr.Error](err)
-	return ok && (e.Code == servererr.NodeNotFound || e.Code == servererr.Unauthorized)
-}
+func lasting(err error) bool { return servererr.IsNoMember(err) || servererr.IsDenied(err) }

@@ -127,11 +127,15 @@ func (e *ReplyError) Error() string { return fmt.Sprintf("reply of a cursor: %s:
 // restartable tells whether opening the cursor again may help: what the server
 // or the network said, but not what we found wrong with what was read.
 func restartable(err error) bool {
-	if refused, ok := errors.AsType[*servererr.Error](err); ok {
+	switch servererr.Classify(err) {
+	case servererr.None:
+		return errors.Is(err, ErrRolledBack)
+	case servererr.Leaving, servererr.Auth:
 		// It is going away, or asking again does not help.
-		return refused.Kind() != servererr.Leaving && refused.Kind() != servererr.Auth
+		return isLost(err)
+	default:
+		return true
 	}
-	return isLost(err) || errors.Is(err, ErrRolledBack)
 }
 
 // isLost tells whether no answer came.

@@ -56,7 +56,7 @@ func (c *Copier) buildIndexes(ctx context.Context, cmds Commands, lane *turns, c
 		case err == nil:
 		case !isRefusal(err):
 			return fmt.Errorf("build %d indexes of %s: %w", len(wanted), coll.to, err)
-		case len(wanted) == 1 && codeOf(err) != servererr.IndexBuildAborted:
+		case len(wanted) == 1 && !servererr.IsBuildAborted(err):
 			if err := c.giveUp(ctx, cmds, lane, coll, wanted[0], err); err != nil {
 				return err
 			}

@@ -12,7 +12,6 @@ import (
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/origin"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
@@ -139,8 +138,8 @@ var rules = []struct {
 
 	{"login", as[*mdb.AuthError], Verdict{Action: Exit, Code: ExitConnect, Hint: "Check user name, password, authSource and the TLS files."}},
 	{"privileges", kind(servererr.Auth), Verdict{Action: Exit, Code: ExitConnect, Hint: "Grant what the message names; docs/privileges.md lists what each side needs."}},
-	{"no answer", as[*call.LostError], Verdict{Action: Retry}},
-	{"outcome not known", as[*call.UnconfirmedError], Verdict{Action: Retry}},
+	{"no answer", kind(servererr.Lost), Verdict{Action: Retry}},
+	{"outcome not known", kind(servererr.Unconfirmed), Verdict{Action: Retry}},
 	{"conflict that does not pass", as[*applier.StuckError], Verdict{Action: Retry}},
 	{"document that the target refuses", as[*clone.RefusedError], Verdict{Action: Exit, Code: ExitUnsupported, Hint: "The message says why. Change that document at the source, or exclude its collection, and start again: the copy resumes."}},
 	{"copy blocked by a conflict", as[*clone.StuckError], Verdict{Action: Retry}},
@@ -165,7 +164,7 @@ func onMember(err error) Verdict {
 	if v.Action == Retry || isLogin(err) {
 		return Verdict{Action: NewSource, Deny: syncsource.DenyNetwork}
 	}
-	if _, ok := errors.AsType[*servererr.Error](err); ok && v.Action == Exit {
+	if servererr.IsRefusal(err) && v.Action == Exit {
 		return Verdict{Action: NewSource, Deny: syncsource.DenyNetwork}
 	}
 	return v
@@ -187,16 +186,10 @@ func as[T error](err error) bool {
 	return ok
 }
 
-// kind tells whether a server refused, and that is of a kind.
+// kind tells whether an error is of a kind.
 func kind(want servererr.Kind) func(error) bool {
-	return func(err error) bool {
-		e, ok := errors.AsType[*servererr.Error](err)
-		return ok && e.Kind() == want
-	}
+	return func(err error) bool { return servererr.Classify(err) == want }
 }
 
 // passes tells whether a server refused, for a reason that passes.
-func passes(err error) bool {
-	e, ok := errors.AsType[*servererr.Error](err)
-	return ok && e.Kind().Passes()
-}
+func passes(err error) bool { return servererr.Classify(err).Passes() }

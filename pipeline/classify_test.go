@@ -18,6 +18,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/call/errtest"
 	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
@@ -225,20 +226,20 @@ error labels. The kind alone decides what is done, so a code means the same wher
 			}
 		}
 		list := strings.Join(codes, ", ")
-		switch k {
-		case servererr.Isolate:
-			list = "all others"
-		case servererr.Lost:
-			list = "the network's"
-		case servererr.Stuck:
-			list = "what was tried for 30 s"
+		if said, ok := kindsWithout[k]; ok {
+			list = said
 		}
 		row := kindRows[k]
 		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s |\n", k, row.flush, row.command, row.own, Classify(kindSample(k)).Action, list)
 	}
 }
 
-// kindSample is a refusal of a kind.
+// kindsWithout are the kinds that have no list of codes.
+var kindsWithout = map[servererr.Kind]string{
+	servererr.Isolate: "all others", servererr.Lost: "the network's", servererr.Stuck: "what was tried for 30 s",
+}
+
+// kindSample is an error of a kind.
 func kindSample(k servererr.Kind) error {
 	for _, c := range servererr.Codes() {
 		if c.Kind() == k {
@@ -271,17 +272,28 @@ var kindRows = map[servererr.Kind]struct{ flush, command, own string }{
 }
 
 // TestPassing: no refusal that passes ends a run, whatever command or operation it
-// was met by.
+// was met by, and no other one but with a rule or for an operation that is at fault.
 func TestPassing(t *testing.T) {
-	for _, c := range servererr.Codes() {
-		e := servererr.New(c, "no")
-		for _, err := range []error{
-			e, &applier.OpError{Err: e}, fmt.Errorf("ddl: %w", e), fmt.Errorf("checkpoint: %w", &call.CommitError{Err: e}),
-		} {
+	for err, k := range errtest.Errors() {
+		for _, err := range []error{err, fmt.Errorf("ddl: %w", err), &applier.OpError{Err: err}} {
 			v := Classify(err)
-			if (v.Action == Retry) != c.Kind().Passes() {
-				t.Errorf("%s (%s), as %T: %s, %d", c, c.Kind(), err, v.Action, v.Code)
+			if (v.Action == Retry) != k.Passes() {
+				t.Errorf("%T %v (%s): %s, %d", err, err, k, v.Action, v.Code)
+			}
+			if v.Code == ExitUnexpected && k != servererr.Isolate && k != servererr.Unsupported {
+				t.Errorf("%T %v (%s): ends the run, and no rule says why", err, err, k)
 			}
 		}
+	}
+	for _, code := range []servererr.Code{
+		servererr.SocketException, servererr.ClientDisconnect, servererr.TransactionCommitted, servererr.UserNotFound,
+		servererr.UnknownReplWriteConcern, servererr.NoSuchTransaction, servererr.CallbackCanceled, servererr.IncompleteTransactionHistory,
+	} {
+		if v := Classify(servererr.New(code, "no")); v.Action != Retry {
+			t.Errorf("%s: %s, %d", code, v.Action, v.Code)
+		}
+	}
+	if v := Classify(&call.CommitError{Err: servererr.New(servererr.OperationFailed, "no")}); v.Action != Retry {
+		t.Errorf("a commit of which nothing is known: %s, %d", v.Action, v.Code)
 	}
 }

@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -87,7 +88,7 @@ func TestDrainRefused(t *testing.T) {
 	t.Parallel()
 	opts := mongosim.Options{Members: 1, Moods: mongosim.NoMoods("it has refusals of its own")}
 	for _, code := range []int{251, 365, 11600, 11602, 10107} {
-		t.Run(fmt.Sprint(code), func(t *testing.T) {
+		t.Run(strconv.Itoa(code), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, opts, opts)
 			w.play("start writers=2 flush=5 checkpoint=1h\nawait running\nsource insert shop.a 1..10\nawait applied")

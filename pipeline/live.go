@@ -420,7 +420,7 @@ func (p *Pipeline) internalApply(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("build an update: %w", err)
 	}
 	reply, err := call.Twice(p.target).Call(ctx, call.Command{DB: p.cfg.MetaDB, Body: body})
-	if refusal, ok := errors.AsType[*servererr.Error](err); ok && Classify(refusal).Action == Exit {
+	if k := servererr.Classify(err); k != servererr.None && !k.Passes() {
 		return false, nil
 	}
 	if err != nil {

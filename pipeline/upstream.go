@@ -10,7 +10,6 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -192,10 +191,8 @@ func (u *upstream) judge(ctx context.Context, src syncsource.Source, err error) 
 		u.resolver.DenyStale(src.Host, e.Oldest)
 		return nil
 	}
-	if e, ok := errors.AsType[*servererr.Error](err); ok {
-		if quiet, ok := syncsource.QuietTime(e); ok {
-			v.Deny = quiet
-		}
+	if quiet, ok := syncsource.QuietTime(err); ok {
+		v.Deny = quiet
 	}
 	if v.Deny > 0 && u.pin() == nil { // there is no other to read from
 		u.resolver.Deny(src.Host, v.Deny, "could not be read from: "+err.Error())

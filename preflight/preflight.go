@@ -243,7 +243,4 @@ func told(e *servererr.Error) string {
 }
 
 // isDenied tells whether a server refused for want of a privilege.
-func isDenied(err error) bool {
-	e, ok := refusal(err)
-	return ok && e.Code == servererr.Unauthorized
-}
+func isDenied(err error) bool { return servererr.IsDenied(err) }

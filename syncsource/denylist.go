@@ -1,6 +1,7 @@
 package syncsource
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -67,11 +68,12 @@ func (d Denylist) expire(now time.Time) {
 
 // QuietTime returns for how long a member will not serve, if the error says that
 // it is shutting down and how long it takes.
-func QuietTime(err *servererr.Error) (time.Duration, bool) {
-	if err.Code != servererr.ShutdownInProgress {
+func QuietTime(err error) (time.Duration, bool) {
+	refused, ok := errors.AsType[*servererr.Error](err)
+	if !ok || !servererr.IsQuiescing(err) {
 		return 0, false
 	}
-	e, ok := rawbson.Lookup(err.Info, "remainingQuiesceTimeMillis")
+	e, ok := rawbson.Lookup(refused.Info, "remainingQuiesceTimeMillis")
 	ms, isNumber := e.Int64()
 	if !ok || !isNumber || ms < 0 || ms > (24*time.Hour).Milliseconds() {
 		return 0, false

@@ -2,7 +2,6 @@ package syncsource
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -75,10 +73,8 @@ func probe(ctx context.Context, caller call.Caller, last, required oplog.OpTime)
 
 func refusedProbe(what string, err error) *denied {
 	d := &denied{Denial: Denial{Reason: what + ": " + err.Error()}, lasts: DenyNetwork, err: err}
-	if refused, ok := errors.AsType[*servererr.Error](err); ok {
-		if quiet, ok := QuietTime(refused); ok {
-			d.lasts = max(quiet, RetryInterval)
-		}
+	if quiet, ok := QuietTime(err); ok {
+		d.lasts = max(quiet, RetryInterval)
 	}
 	return d
 }

@@ -1,7 +1,6 @@
 package syncsource
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -280,8 +279,7 @@ func (s *watch) configured(a configAnswer) {
 	switch {
 	case a.err != nil:
 		fault = a.err.Error()
-		refused, ok := errors.AsType[*servererr.Error](a.err)
-		s.configRetry = !ok || refused.Code != servererr.Unauthorized
+		s.configRetry = !servererr.IsDenied(a.err)
 	case s.setName != "" && a.config.name != s.setName:
 		fault = fmt.Sprintf("%s has the configuration of the set %q, not of %q", a.host, a.config.name, s.setName)
 		s.configRetry = true

@@ -309,7 +309,7 @@ func (w *Watcher) hello(ctx context.Context, host string) (*hello, error) {
 		return nil, err
 	}
 	reply, err := caller.Call(ctx, call.Command{DB: "admin", Body: helloCommand("hello")})
-	if errors.Is(err, &servererr.Error{Code: servererr.CommandNotFound}) {
+	if servererr.IsNoCommand(err) {
 		reply, err = caller.Call(ctx, call.Command{DB: "admin", Body: helloCommand("isMaster")})
 	}
 	if err != nil {

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -66,7 +65,7 @@ func (c *Catalog) read(ctx context.Context, db string, doc bson.Raw) (*Collectio
 		return coll, err
 	}
 	specs, err := Indexes(ctx, c.target, coll.NS)
-	if e, ok := errors.AsType[*servererr.Error](err); ok && (e.Code == servererr.NamespaceNotFound || e.Code == servererr.InvalidViewDefinition) {
+	if servererr.IsNoNamespace(err) || servererr.IsInvalidView(err) {
 		// A server looks for a view of that name next, and cannot read them all.
 		return nil, nil
 	}

@@ -81,7 +81,7 @@ func (m *modification) change(ctx context.Context) error {
 	name := meant.NS
 	d := deed{db: name.DB(), name: "collMod", first: name.Collection(), rest: m.send, meant: meant}
 	_, err := m.step.send(ctx, d)
-	if _, coarser := m.send.get("timeseries"); !coarser || m.again != Copied || codeOf(err) != servererr.InvalidOptions {
+	if _, coarser := m.send.get("timeseries"); !coarser || m.again != Copied || !says(err, servererr.IsOptionRefused) {
 		return err
 	}
 	m.tolerate(name, err.Error())
@@ -197,7 +197,7 @@ func nameOf(index bson.Raw) (string, error) {
 
 // refused words the target's refusal.
 func (m *modification) refused(err error) error {
-	if codeOf(err) == servererr.CannotConvertIndexToUnique {
+	if says(err, servererr.IsNotUnique) {
 		return &UniqueError{OpTime: m.op.OpTime, NS: m.coll.NS, Index: m.index, Err: err}
 	}
 	return err

@@ -100,7 +100,7 @@ func (s *step) createNow(ctx context.Context, ns oplog.Namespace, options fields
 	if plain && s.again != Copied {
 		body := bson.Raw(options.appendTo(command("create", ns.Collection())).Build())
 		err := s.within(ctx, call.Command{DB: ns.DB(), Body: body})
-		if codeOf(err) != servererr.OperationNotSupportedInTransaction {
+		if !says(err, servererr.IsNotInTransaction) {
 			return err
 		}
 	}

@@ -59,7 +59,7 @@ func (s *step) deferIndexes(ctx context.Context, ns oplog.Namespace, refuses fun
 		if err := s.store(ctx, &h); err != nil {
 			return names, err
 		}
-		if err := s.dropIndex(ctx, coll, name); err != nil && codeOf(err) != servererr.IndexNotFound {
+		if err := s.dropIndex(ctx, coll, name); err != nil && !says(err, servererr.IsNoIndex) {
 			return names, err
 		}
 		s.cfg.Observer.Tell(IndexDeferred{OpTime: s.op.OpTime, NS: ns, Index: name})
@@ -101,10 +101,9 @@ func (e *Executor) EndCopy(ctx context.Context, at oplog.OpTime) error {
 	return nil
 }
 
-// MayRefuse tells whether an index may have refused a document with a code: for one
-// that stands for no kind of index, any may but those on one field, which take
-// everything.
-func MayRefuse(code servererr.Code, spec bson.Raw) bool {
+// MayRefuse tells whether an index may have refused a document so: where that stands
+// for no kind of index, any may but those on one field, which take everything.
+func MayRefuse(fault servererr.KeyFault, spec bson.Raw) bool {
 	e, _ := rawbson.Lookup(spec, "key")
 	key, _ := e.Document()
 	fields, kind, numbered, wildcard := 0, "", false, false
@@ -117,36 +116,16 @@ func MayRefuse(code servererr.Code, spec bson.Raw) bool {
 			numbered = numbered || part != "" && strings.Trim(part, "0123456789") == ""
 		}
 	}
-	switch code { //nolint:exhaustive // All others refuse no document.
-	case servererr.CannotIndexParallelArrays:
+	switch fault {
+	case servererr.ParallelKey:
 		return fields > 1 && !wildcard
-	case codeAmbiguousField:
+	case servererr.NumberedKey:
 		return numbered
-	case codeGeoKeys, codeGeoGeometry, codeBucketGeo:
+	case servererr.SphereKey:
 		return kind == "2dsphere" || kind == "2dsphere_bucket"
-	case codeFlatGeo, codeFlatGeoRange, codeFlatGeoType, codeFlatGeoShort:
-		return kind == "2d"
-	case codeLanguageType, codeLanguage:
-		return kind == "text"
-	case codeHashedArray:
-		return kind == "hashed"
+	case servererr.FlatKey, servererr.TextKey, servererr.HashedKey:
+		return kind == fault.String()
+	case servererr.AnyKey:
 	}
 	return fields > 1 || kind != "" || numbered || wildcard
 }
-
-// The numbers, without names, of refusals of a document by an index: those of the
-// server's key generators (expression_keys_private.cpp, btree_key_generator.cpp,
-// fts_spec.cpp).
-const (
-	codeAmbiguousField servererr.Code = 16746
-	codeGeoKeys        servererr.Code = 16755
-	codeGeoGeometry    servererr.Code = 16756
-	codeHashedArray    servererr.Code = 16766
-	codeFlatGeo        servererr.Code = 16804
-	codeFlatGeoType    servererr.Code = 13026
-	codeFlatGeoRange   servererr.Code = 13027
-	codeFlatGeoShort   servererr.Code = 13068
-	codeLanguageType   servererr.Code = 17261
-	codeLanguage       servererr.Code = 17262
-	codeBucketGeo      servererr.Code = 183934
-)

@@ -38,7 +38,7 @@ func TestMayRefuse(t *testing.T) {
 	} {
 		var got []int
 		for i, key := range keys {
-			if ddl.MayRefuse(code, doc(t, `{"key": `+key+`}`)) {
+			if ddl.MayRefuse(servererr.KeyFaultOf(servererr.New(code, "no")), doc(t, `{"key": `+key+`}`)) {
 				got = append(got, i)
 			}
 		}

@@ -33,7 +33,7 @@ func (s *step) emptyCapped(ctx context.Context) (oplog.Namespace, error) {
 	}
 	d := deed{db: ns.DB(), name: "emptycapped", first: ns.Collection(), meant: coll}
 	_, err = s.send(ctx, d)
-	if codeOf(err) != servererr.CommandNotFound {
+	if !says(err, servererr.IsNoCommand) {
 		return ns, err
 	}
 	statement := bsoncore.NewDocumentBuilder().
@@ -166,7 +166,7 @@ func (s *step) dropDefinitions(ctx context.Context, db string) error {
 		if err == nil && !defines {
 			err = s.dropNow(ctx, ns)
 		}
-		if code := codeOf(err); code == servererr.Unauthorized || code == servererr.IllegalOperation {
+		if says(err, servererr.IsKept) {
 			// It defines nothing, or what is in it is not ours.
 			s.cfg.Observer.Tell(DefinitionsLeft{OpTime: s.op.OpTime, NS: ns, Err: err})
 			continue

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -182,7 +181,7 @@ func (r readOnly) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) 
 func (g *gate) takesUUID(ctx context.Context) (bool, error) {
 	if g.uuids == nil {
 		reply, err := g.target.Call(ctx, call.Command{DB: "admin", Body: bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("hello", 1).Build())})
-		if err != nil && codeOf(err) != servererr.CommandNotFound { // before 4.4.2
+		if err != nil && !says(err, servererr.IsNoCommand) { // before 4.4.2
 			return false, fmt.Errorf("ask the target for its version: %w", err)
 		}
 		e, _ := rawbson.Lookup(reply, "maxWireVersion")
@@ -196,14 +195,11 @@ func (g *gate) takesUUID(ctx context.Context) (bool, error) {
 // refusesUUID tells whether a refusal is of the argument: the server is not what it
 // was, or its feature compatibility version is an older one.
 func refusesUUID(err error) bool {
-	const unknownField = 40415
-	switch codeOf(err) {
-	case unknownField, servererr.InvalidOptions, servererr.TypeMismatch, servererr.BadValue:
-		text := err.Error()
-		return strings.Contains(text, "collectionUUID") || strings.Contains(text, "dropTarget")
-	default:
+	if !says(err, servererr.IsNotUnderstood) {
 		return false
 	}
+	text := err.Error()
+	return strings.Contains(text, "collectionUUID") || strings.Contains(text, "dropTarget")
 }
 
 // run sends a command once, if the link is held.
@@ -250,7 +246,7 @@ func (s *step) late(ctx context.Context, d *deed, err error) error {
 	if lost == nil || ctx.Err() != nil {
 		return nil // What became of the link is found out by the next attempt.
 	}
-	if contradicts(err) || codeOf(err) == servererr.CommandNotFound {
+	if contradicts(err) || says(err, servererr.IsNoCommand) {
 		return lost // it was late, and did nothing
 	}
 	e := &LateError{OpTime: s.op.OpTime, Name: d.name, NS: d.ns(), Hit: d.hits(), Err: lost}
@@ -357,11 +353,12 @@ func (s *step) askAgain(ctx context.Context) error {
 
 // passes tells whether an error of a read says nothing of what was to be read.
 func passes(err error) bool {
-	if lost, ok := errors.AsType[*call.LostError](err); ok {
-		return !lost.Refused
+	switch servererr.Classify(err) {
+	case servererr.None, servererr.Auth:
+		return false
+	default:
+		return true
 	}
-	_, refused := errors.AsType[*servererr.Error](err)
-	return refused && !slices.Contains([]servererr.Code{servererr.Unauthorized, servererr.AuthenticationFailed}, codeOf(err))
 }
 
 // within runs writes of documents in one transaction that is only committed if the

@@ -3,7 +3,6 @@ package ddl
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -181,7 +180,7 @@ func (b *build) run(ctx context.Context) error {
 	if len(all) > 0 {
 		err := b.make(ctx, b.coll, all)
 		switch {
-		case err != nil && len(all) > 1 && (conflicts(err) || codeOf(err) == servererr.DuplicateKey || b.again == Copied && unbuildable(err)):
+		case err != nil && len(all) > 1 && (conflicts(err) || says(err, servererr.IsDuplicateKey) || b.again == Copied && unbuildable(err)):
 			for _, h := range all {
 				if err := b.made(h, b.make(ctx, b.coll, []*HeldSpec{h})); err != nil {
 					return err
@@ -252,17 +251,14 @@ func isIDIndex(spec bson.Raw) bool {
 	return (n == 1 || n == -1) && !it.Next()
 }
 
-func conflicts(err error) bool {
-	code := codeOf(err)
-	return code == servererr.IndexOptionsConflict || code == servererr.IndexKeySpecsConflict
-}
+func conflicts(err error) bool { return says(err, servererr.IsIndexConflict) }
 
 // made decides what to do about the outcome of building one index.
 func (b *build) made(h *HeldSpec, err error) error {
-	switch code := codeOf(err); {
+	switch {
 	case err == nil:
 		return nil
-	case code == servererr.IndexAlreadyExists && b.again != Once:
+	case says(err, servererr.IsIndexThere) && b.again != Once:
 		return nil
 	case conflicts(err) && b.lostUnique(h):
 		// Without uniqueness two indexes may be one: the source tells them apart
@@ -273,7 +269,7 @@ func (b *build) made(h *HeldSpec, err error) error {
 		b.tolerate(h.NS, "it has an index like "+h.Index)
 		h.Fields = nil
 		return nil
-	case code == servererr.DuplicateKey && b.again != Copied:
+	case says(err, servererr.IsDuplicateKey) && b.again != Copied:
 		return &UniqueError{OpTime: b.op.OpTime, NS: h.NS, Index: h.Index, Err: err}
 	}
 	return b.unbuilt(h, err)
@@ -289,13 +285,7 @@ func (s *step) unbuilt(h *HeldSpec, err error) error {
 
 // unbuildable tells whether a refusal is because of the index, or of the documents,
 // and not of the state that the target is in.
-func unbuildable(err error) bool {
-	e, ok := errors.AsType[*servererr.Error](err)
-	if !ok || e.Code == servererr.NamespaceNotFound || e.Code == servererr.InternalError {
-		return false
-	}
-	return e.Kind() == servererr.Isolate
-}
+func unbuildable(err error) bool { return says(err, servererr.IsDefinitionRefused) }
 
 // HoldIndex keeps an index of a createIndexes or commitIndexBuild that cannot be
 // built on the target as one that is absent until cutover: later commands of the

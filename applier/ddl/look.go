@@ -18,17 +18,12 @@ func contradicts(err error) bool {
 	if _, changed := errors.AsType[*changedError](err); changed {
 		return true
 	}
-	switch codeOf(err) {
-	case servererr.NamespaceNotFound, servererr.NamespaceExists, servererr.IndexNotFound, servererr.CollectionUUIDMismatch:
-		return !isTyped(err)
-	default:
-		return false
-	}
+	return says(err, servererr.ContradictsCatalog) && !isTyped(err)
 }
 
 // expired tells whether a command was ended because of its time limit.
 func expired(err error) bool {
-	return codeOf(err) == servererr.MaxTimeMSExpired && !isTyped(err)
+	return servererr.Classify(err) == servererr.Expired && !isTyped(err)
 }
 
 // lookAgain reads anew what the operation is about.

@@ -78,22 +78,15 @@ func busy(err error) bool {
 	if errors.Is(err, call.ErrTooLate) {
 		return true
 	}
-	if _, done := errors.AsType[*call.UnconfirmedError](err); done {
-		return false
-	}
-	e, ok := errors.AsType[*servererr.Error](err)
-	return ok && (e.Kind() == servererr.Transient || e.Kind() == servererr.Split)
+	k := servererr.Classify(err)
+	return k == servererr.Transient || k == servererr.Split
 }
 
-// codeOf returns the code of a target's refusal, 0 for any other error.
-func codeOf(err error) servererr.Code {
-	if _, late := errors.AsType[*LateError](err); late {
-		return 0
-	}
-	if e, ok := errors.AsType[*servererr.Error](err); ok {
-		return e.Code
-	}
-	return 0
+// says reports whether the target has refused a command in the way that what tells. Of
+// one that was late, what the fence says is no word about it.
+func says(err error, what func(error) bool) bool {
+	_, late := errors.AsType[*LateError](err)
+	return !late && what(err)
 }
 
 // command begins a command on a collection.

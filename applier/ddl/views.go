@@ -238,9 +238,7 @@ func (s *step) misplaced(coll *catalog.Collection) bool {
 // be of a later time. At the source it goes with them by then, so that the log
 // changes or drops it before.
 func (s *step) unlessLater(ns oplog.Namespace, err error) error {
-	switch code := codeOf(err); {
-	case s.again != Copied:
-	case code == servererr.GraphContainsCycle, code == servererr.OptionNotSupportedOnView, code == servererr.ViewDepthLimitExceeded:
+	if s.again == Copied && says(err, servererr.IsViewClash) {
 		s.tolerate(ns, err.Error())
 		return nil
 	}

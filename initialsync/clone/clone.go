@@ -212,7 +212,7 @@ func (c *Cloner) copyRange(ctx context.Context, lane Lane, coll *checkpoint.Copy
 
 // goneAs is what an error of a read by UUID means.
 func goneAs(err error) error {
-	if e, ok := errors.AsType[*servererr.Error](err); ok && e.Code == servererr.NamespaceNotFound {
+	if servererr.IsNoNamespace(err) {
 		return ErrGone
 	}
 	return err

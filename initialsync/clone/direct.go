@@ -217,7 +217,7 @@ func (r *reader) newestOf(ctx context.Context, to oplog.Namespace) ([]bson.RawVa
 	body = bsoncore.AppendBooleanElement(body, "singleBatch", true)
 	body = closeDocument(body, start)
 	reply, err := r.cfg.Target.Call(ctx, call.Command{DB: to.DB(), Body: body})
-	if e, ok := errors.AsType[*servererr.Error](err); ok && e.Code == servererr.NamespaceNotFound {
+	if servererr.IsNoNamespace(err) {
 		return nil, nil
 	}
 	if err == nil {

@@ -12,9 +12,6 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// unknownField is a field that the server's command does not have.
-const unknownField servererr.Code = 40415
-
 // verdict is what an error of a flush means.
 type verdict uint8
 
@@ -73,10 +70,10 @@ func judge(err error) verdict {
 // refusal is what a refused statement means: errThere, a *spelledError, a *UniqueError,
 // or an error that judge knows.
 func refusal(ns oplog.Namespace, e *call.WriteError, doc *document) error {
-	if e.Code == servererr.ImmutableField && doc != nil && !doc.anew {
+	if servererr.IsImmutableField(&e.Error) && doc != nil && !doc.anew {
 		return &spelledError{doc, &e.Error}
 	}
-	if e.Code != servererr.DuplicateKey {
+	if !servererr.IsDuplicateKey(&e.Error) {
 		if call.FateOf(&e.Error) != call.Other {
 			return &e.Error // about the server, not the document
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/call/errtest"
 	"github.com/oplogrep/replicator/internal/servererr"
 )
 
@@ -49,6 +50,41 @@ func TestRefusal(t *testing.T) {
 		}
 		if e, ok := errors.AsType[*servererr.Error](err); !ok || e.Code != code {
 			t.Errorf("%s: %v", code, err)
+		}
+	}
+}
+
+// TestJudgeEvery: a refusal that ends an attempt is one that the next one may get over,
+// or that has a rule; a document is at fault only where nothing else is.
+func TestJudgeEvery(t *testing.T) {
+	t.Parallel()
+	for err, k := range errtest.Errors() {
+		if got := judge(err); (got == again || got == smaller) != call.Passes(err) && k != servererr.Ended {
+			t.Errorf("%T %v (%s): %d", err, err, k, got)
+		}
+	}
+	for e := range errtest.Refusals() {
+		_, refused := errors.AsType[*RefusedError](refusal("d.c", &call.WriteError{Error: *e}, nil))
+		own := servererr.IsDuplicateKey(e)
+		if refused != (e.Kind() == servererr.Isolate && !own) {
+			t.Errorf("%v, %q: the document is at fault: %t", e, e.Labels, refused)
+		}
+	}
+}
+
+// TestReadEvery: a read that is ended by a refusal that passes is tried again, or ends
+// the attempt.
+func TestReadEvery(t *testing.T) {
+	t.Parallel()
+	for err, k := range errtest.Errors() {
+		r := &reader{Cloner: &Cloner{}, cursor: 1, order: byID}
+		got := r.judge(err)
+		known := servererr.IsNoRecord(err) || servererr.IsNoNamespace(err) || servererr.IsNotUnderstood(err)
+		if call.PassesRead(err) && got != readAgain && !known {
+			t.Errorf("%T %v (%s): %d", err, err, k, got)
+		}
+		if got == readGone != servererr.IsNoNamespace(err) {
+			t.Errorf("%T %v (%s): gone", err, err, k)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -177,11 +176,7 @@ func (r *reader) judge(err error) readVerdict {
 		r.byID()
 		return readAtOnce
 	}
-	e, ok := errors.AsType[*servererr.Error](err)
-	if !ok {
-		return readEnd
-	}
-	if resumeGone(e) {
+	if servererr.IsNoRecord(err) {
 		if r.order != natural || r.cursor != 0 || r.fallbacks >= len(r.resumePoints()) {
 			return readEnd
 		}
@@ -191,31 +186,21 @@ func (r *reader) judge(err error) readVerdict {
 		r.fallbacks++
 		return readAtOnce
 	}
-	switch e.Code { //nolint:exhaustive // All others are judged by their kind.
-	case servererr.NamespaceNotFound:
+	switch {
+	case servererr.IsNoNamespace(err):
 		return readGone
-	case servererr.FailedToParse, servererr.BadValue, servererr.InvalidOptions, unknownField:
+	case servererr.IsNotUnderstood(err):
 		if r.order == natural && r.cursor == 0 && r.spec.whole() && r.record == 0 && !r.capped {
 			// A server that does not know what is asked of it.
 			r.byID()
 			return readAtOnce
 		}
 		return readEnd
-	case servererr.OperationFailed, servererr.Interrupted:
-		return readAgain
-	}
-	switch e.Kind() {
-	case servererr.Transient, servererr.Expired, servererr.Cursor:
+	case servererr.IsReadFailed(err), call.PassesRead(err):
 		return readAgain
 	default:
 		return readEnd
 	}
-}
-
-// resumeGone tells whether a server does not find the record to resume at, which
-// it says with the code that it also has for keys it cannot sign cluster times with.
-func resumeGone(e *servererr.Error) bool {
-	return e.Code == servererr.KeyNotFound && strings.Contains(e.Message, "resume")
 }
 
 // byID goes over to the order of _ids.

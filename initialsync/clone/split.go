@@ -2,7 +2,6 @@ package clone
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -30,9 +29,6 @@ const (
 	// sampleFraction is how few of the documents a sample has to be for a server to
 	// take it without reading them all, with room for an estimate that is wrong.
 	sampleFraction = 25
-	// noSample is what a server answers that has met the same random documents over and
-	// over: as after most of a collection was deleted.
-	noSample servererr.Code = 28799
 )
 
 // Split returns the ranges of a collection: one for a small one, or a capped one,
@@ -81,7 +77,7 @@ func (c *Cloner) split(ctx context.Context, coll *checkpoint.CopyCollection, who
 		return whole, nil
 	}
 	ids, err := c.sample(ctx, oplog.NewNamespace(coll.NS.DB(), name), samples)
-	if e, ok := errors.AsType[*servererr.Error](err); ok && e.Code == noSample {
+	if servererr.IsNoSample(err) {
 		return whole, nil
 	}
 	if err != nil {

@@ -220,7 +220,7 @@ func (s *source) details(ctx context.Context, collections []listed) ([]checkpoin
 func (s *source) detail(ctx context.Context, l *listed) (*checkpoint.CopyCollection, error) {
 	c := &checkpoint.CopyCollection{UUID: l.uuid, NS: l.atBegin, Options: l.options, State: checkpoint.CollectionPlanned}
 	indexes, err := s.indexes(ctx, l)
-	if refused, ok := errors.AsType[*servererr.Error](err); ok && refused.Code == servererr.NamespaceNotFound {
+	if servererr.IsNoNamespace(err) {
 		return nil, nil //nolint:nilnil // It is gone, and the log drops it.
 	}
 	if err != nil {
@@ -248,7 +248,7 @@ func (s *source) indexes(ctx context.Context, l *listed) ([]bson.Raw, error) {
 		return s.all(ctx, l.ns.DB(), command())
 	}
 	docs, err := s.all(ctx, l.ns.DB(), command().AppendBoolean("includeBuildUUIDs", true))
-	if refused, ok := errors.AsType[*servererr.Error](err); ok && unknownField(refused.Code) {
+	if servererr.IsNotUnderstood(err) {
 		s.unmarked.Store(true)
 		return s.all(ctx, l.ns.DB(), command())
 	}
@@ -282,7 +282,7 @@ func addIndex(c *checkpoint.CopyCollection, doc bson.Raw) error {
 // those who watch: one that is refused does not matter.
 func (s *source) size(ctx context.Context, ns oplog.Namespace) (docs, size int64, err error) {
 	reply, err := s.run(ctx, ns.DB(), document().AppendString("collStats", ns.Collection()))
-	if _, refused := errors.AsType[*servererr.Error](err); refused {
+	if servererr.IsRefusal(err) {
 		return 0, 0, nil
 	}
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -131,11 +130,4 @@ func (s *source) end(ctx context.Context) {
 	list := bsoncore.NewArrayBuilder().AppendDocument(s.lsid).Build()
 	cmd := document().AppendArray("endSessions", list).Build()
 	_, _ = s.caller.Call(ctx, call.Command{DB: "admin", Body: bson.Raw(cmd)})
-}
-
-// unknownField tells whether a command was refused for a field that the server
-// does not know.
-func unknownField(code servererr.Code) bool {
-	const unknown = 40415 // of servers that read commands by a schema
-	return code == unknown || code == servererr.FailedToParse || code == servererr.InvalidOptions
 }

@@ -125,15 +125,12 @@ func (id *Identity) readMark(ctx context.Context, member call.Caller) (reply bso
 }
 
 // denied reports whether a server refused for want of a privilege.
-func denied(err error) bool {
-	refused, ok := errors.AsType[*servererr.Error](err)
-	return ok && refused.Code == servererr.Unauthorized
-}
+func denied(err error) bool { return servererr.IsDenied(err) }
 
 // checkState tells whether a member is one to be read from, and returns its reply.
 func checkState(ctx context.Context, member call.Caller) (bson.Raw, error) {
 	reply, err := run(ctx, member, adminDB, document().AppendInt32("hello", 1))
-	if refused, ok := errors.AsType[*servererr.Error](err); ok && refused.Code == servererr.CommandNotFound {
+	if servererr.IsNoCommand(err) {
 		reply, err = run(ctx, member, adminDB, document().AppendInt32("isMaster", 1)) // the first releases of 4.4
 	}
 	if err != nil {

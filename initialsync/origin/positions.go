@@ -214,7 +214,7 @@ func awaitCommitted(ctx context.Context, member call.Caller, at oplog.OpTime, pa
 		concern: after("majority", at.TS), patience: patience,
 	}
 	_, doc, err := q.ask(ctx, member)
-	if refused, ok := errors.AsType[*servererr.Error](err); ok && refused.Code == servererr.MaxTimeMSExpired {
+	if servererr.Classify(err) == servererr.Expired {
 		return fmt.Errorf("await the entry %s: %w after %s: %w", at, ErrUncommitted, patience, err)
 	}
 	if err != nil {

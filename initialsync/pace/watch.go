@@ -2,7 +2,6 @@ package pace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -92,17 +91,7 @@ func (p *Pacer) askSide(ctx context.Context, a *answer) {
 }
 
 // isRefusal tells whether a server will not answer the next time either.
-func isRefusal(err error) bool {
-	refusal, ok := errors.AsType[*servererr.Error](err)
-	if !ok {
-		return false
-	}
-	k := refusal.Kind()
-	return k == servererr.Auth || k == servererr.Unsupported || refusal.Code == notOffered
-}
-
-// notOffered is how Atlas refuses commands that it does not offer.
-const notOffered servererr.Code = 8000
+func isRefusal(err error) bool { return servererr.IsNotOffered(err) }
 
 // judge changes the factor by what was said and measured, and returns what is to be
 // told.

@@ -1,8 +1,6 @@
 package call
 
 import (
-	"errors"
-	"slices"
 	"time"
 
 	"github.com/oplogrep/replicator/internal/servererr"
@@ -46,24 +44,8 @@ func (e *CommitError) Error() string { return e.Err.Error() }
 // Unwrap returns how it failed.
 func (e *CommitError) Unwrap() error { return e.Err }
 
-// Kind returns the kind of how it failed, and Unconfirmed where the server has not said
-// that the transaction is aborted.
-func (e *CommitError) Kind() servererr.Kind {
-	k := servererr.Classify(e.Err)
-	labels := servererr.LabelsOf(e.Err)
-	switch k {
-	case servererr.Isolate:
-		return servererr.Unconfirmed
-	case servererr.Transient, servererr.Expired, servererr.Ended:
-		if !slices.Contains(labels, servererr.LabelTransient) {
-			return servererr.Unconfirmed
-		}
-	}
-	if slices.Contains(labels, servererr.LabelUnknownCommit) {
-		return servererr.Unconfirmed
-	}
-	return k
-}
+// Kind returns the kind of how it failed: see [servererr.ClassifyCommit].
+func (e *CommitError) Kind() servererr.Kind { return servererr.ClassifyCommit(e.Err) }
 
 // AgedError is a transaction that the server gave up because it took too long.
 type AgedError struct {
@@ -83,7 +65,7 @@ func (e *AgedError) Kind() servererr.Kind { return servererr.Split }
 // primary does not know, by how long it took: the server says the same of both. If
 // it was the other the next transaction finds out.
 func Aged(err error, took time.Duration) error {
-	if e, ok := errors.AsType[*servererr.Error](err); ok && e.Code == servererr.NoSuchTransaction && took >= longTxn {
+	if servererr.IsGoneTransaction(err) && took >= longTxn {
 		return &AgedError{Err: err}
 	}
 	return err

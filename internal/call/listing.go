@@ -2,7 +2,6 @@ package call
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,12 +36,7 @@ func (v *InvalidView) Error() string {
 
 // InvalidViews reports whether a list of collections was refused because the
 // database has an invalid view.
-func InvalidViews(err error) bool { return refusedWith(err, servererr.InvalidViewDefinition) }
-
-func refusedWith(err error, code servererr.Code) bool {
-	refused, ok := errors.AsType[*servererr.Error](err)
-	return ok && refused.Code == code
-}
+func InvalidViews(err error) bool { return servererr.IsInvalidView(err) }
 
 // ListDespite lists a database that has an invalid view, in documents like those of
 // listCollections, and the views that it leaves out. Run runs a command that answers
@@ -64,7 +58,7 @@ func ListDespite(db string, run func(*bsoncore.DocumentBuilder) ([]bson.Raw, err
 	}
 	defs, err := run(bsoncore.NewDocumentBuilder().AppendString("find", "system.views"))
 	switch {
-	case refusedWith(err, servererr.Unauthorized):
+	case servererr.IsDenied(err):
 		for name, options := range buckets {
 			docs = append(docs, shownView(name, "timeseries", seriesOptions(options)))
 		}

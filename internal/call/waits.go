@@ -172,7 +172,7 @@ func (w *Waits) end(f *flight, err error) {
 	defer w.mu.Unlock()
 	delete(w.flying, f)
 	switch {
-	case !isRefusal || !inTheWay(refused.Code.Kind()):
+	case !isRefusal || !inTheWay(refused.Kind()):
 		delete(w.refusals, f.subject)
 	case w.refusals[f.subject] == nil:
 		w.refusals[f.subject] = &refusal{since: f.began, last: now, err: refused}

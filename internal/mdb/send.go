@@ -128,7 +128,7 @@ func (s *sender) message(dst []byte, id int32, conn *mnet.Connection, cmd *call.
 	}
 	if dst, err = appendMessage(dst, id, cmd, add); err != nil {
 		if errors.Is(err, errTooLarge) {
-			return dst, servererr.New(servererr.BSONObjectTooLarge, "%s on %s: %v", o.name, cmd.DB, err)
+			return dst, servererr.TooLarge("%s on %s: %v", o.name, cmd.DB, err)
 		}
 		return dst, fmt.Errorf("run %s on %s: %w", o.name, cmd.DB, err)
 	}

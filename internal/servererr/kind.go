@@ -196,12 +196,32 @@ const (
 	LabelResumable = "ResumableChangeStreamError"
 )
 
-// LabelsOf returns the labels of a refusal, nil of any other error.
-func LabelsOf(err error) []string {
+// labelsOf returns the labels of a refusal, nil of any other error.
+func labelsOf(err error) []string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Labels
 	}
 	return nil
+}
+
+// ClassifyCommit is Classify for the commit of a transaction that failed: Unconfirmed
+// where the server has not said that the transaction is aborted.
+func ClassifyCommit(err error) Kind {
+	k, labels := Classify(err), labelsOf(err)
+	said := slices.Contains(labels, LabelTransient) && !slices.Contains(labels, LabelUnknownCommit)
+	switch k {
+	case Isolate:
+		return Unconfirmed
+	case Transient, Expired, Ended:
+		if !said {
+			return Unconfirmed
+		}
+	default:
+		if slices.Contains(labels, LabelUnknownCommit) {
+			return Unconfirmed
+		}
+	}
+	return k
 }
 
 // Kind returns what the refusal says: by its code, and where that says nothing by

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -60,41 +59,6 @@ const (
 	retries    = 5
 )
 
-// away are refusals of a member that is no primary any more, or not for long.
-var away = []servererr.Code{
-	servererr.NotWritablePrimary, servererr.NotPrimaryNoSecondaryOk, servererr.NotPrimaryOrSecondary,
-	servererr.PrimarySteppedDown, servererr.InterruptedDueToReplStateChange, servererr.InterruptedAtShutdown,
-	servererr.ShutdownInProgress, servererr.HostUnreachable, servererr.NetworkTimeout, servererr.NotYetInitialized,
-}
-
-// busy are refusals that another client is the reason of.
-var busy = []servererr.Code{
-	servererr.WriteConflict, servererr.LockTimeout, servererr.MaxTimeMSExpired, servererr.ExceededTimeLimit,
-	servererr.ConflictingOperationInProgress, servererr.DatabaseDropPending, servererr.SnapshotUnavailable,
-	servererr.SnapshotTooOld, servererr.Interrupted, servererr.IndexBuildAborted, servererr.QueryPlanKilled,
-	servererr.PreparedTransactionInProgress,
-	// An index build goes on after a failover.
-	servererr.BackgroundOperationInProgressForDatabase, servererr.BackgroundOperationInProgressForNamespace,
-	temporarilyUnavailable, transactionTooLargeForCache,
-}
-
-// Codes of newer servers that are short of memory.
-const (
-	temporarilyUnavailable      servererr.Code = 365
-	transactionTooLargeForCache servererr.Code = 388
-)
-
-// normal are refusals that a mixture of clients who know nothing of each other has
-// to expect.
-var normal = []servererr.Code{
-	servererr.DuplicateKey, servererr.NamespaceNotFound, servererr.NamespaceExists, servererr.IndexNotFound,
-	servererr.IndexOptionsConflict, servererr.IndexKeySpecsConflict, servererr.IndexAlreadyExists,
-	servererr.DocumentValidationFailure, servererr.CannotIndexParallelArrays, servererr.PathNotViable,
-	servererr.TypeMismatch, servererr.BadValue, servererr.CommandNotSupportedOnView, servererr.NoSuchTransaction,
-	servererr.OperationNotSupportedInTransaction, servererr.TransactionTooOld, servererr.CannotCreateIndex,
-	servererr.IllegalOperation, servererr.InvalidOptions,
-}
-
 // errRefused is a command that was refused, as can be expected.
 var errRefused = errors.New("refused")
 
@@ -109,22 +73,14 @@ const (
 )
 
 func fateOf(err error) fate {
-	if _, ok := errors.AsType[*call.LostError](err); ok {
-		return lost
-	}
-	if _, ok := errors.AsType[*call.UnconfirmedError](err); ok {
-		return lost
-	}
-	e, ok := errors.AsType[*servererr.Error](err)
+	k := servererr.Classify(err)
 	switch {
-	case !ok:
-		return fatal
-	case slices.Contains(away, e.Code):
-		return lost
-	case slices.Contains(busy, e.Code):
-		return conflict
-	case slices.Contains(normal, e.Code):
+	case servererr.IsOfOthers(err) && k != servererr.Lost && k != servererr.Unconfirmed:
 		return refused
+	case k == servererr.NotPrimary, k == servererr.Leaving, k == servererr.Lost, k == servererr.Unconfirmed:
+		return lost
+	case k == servererr.Transient, k == servererr.Expired, k == servererr.Ended, k == servererr.Split:
+		return conflict // with another client, or an index build that goes on after a failover
 	}
 	return fatal
 }
