@@ -11,6 +11,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
@@ -164,4 +165,41 @@ func TestHitWhileCopied(t *testing.T) {
 	w.play("limit 0\nsource update shop.a 1..10")
 	w.awaitWish(w.links["a"], "shop.a")
 	w.play("await caught-up\nequal\ndrain")
+}
+
+// unremoved is a target that refuses, once, to remove a link.
+type unremoved struct {
+	pipeline.Cluster
+	once sync.Once
+}
+
+// Call implements call.Caller.
+func (u *unremoved) Call(ctx context.Context, cmd call.Command) (reply bson.Raw, err error) {
+	if text, _ := cmd.Body.Lookup("delete").StringValueOK(); text == "links" {
+		u.once.Do(func() { err = servererr.New(servererr.InterruptedAtShutdown, "once") })
+	}
+	if err != nil {
+		return nil, err
+	}
+	return u.Cluster.Call(ctx, cmd)
+}
+
+// TestToldThoughNotRemoved: a collection that the link has again is told of, whatever
+// becomes of what copied it.
+func TestToldThoughNotRemoved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, mongosim.Options{Members: 1, Seed: 1}, mongosim.Options{Members: 1, Seed: 2})
+	w.asTarget = func(c pipeline.Cluster) pipeline.Cluster { return &unremoved{Cluster: c} }
+	w.play(`
+		source insert shop.a 1..50
+		start copy
+		await running
+		await caught-up
+		resync shop.a
+		await told copied again
+		await resync done shop.a
+		await caught-up
+		equal
+		drain
+	`)
 }

@@ -254,9 +254,7 @@ func (p *Pipeline) takeBack(ctx, soft context.Context) error {
 		}
 		err := r.err
 		if err == nil {
-			if err = p.join(ctx, soft, r); err == nil && soft.Err() == nil {
-				p.cfg.Observer.Tell(ResyncEnded{NS: ns})
-			}
+			err = p.join(ctx, soft, r)
 		}
 		if r.err != nil {
 			err = p.resyncEnded(ctx, r)
@@ -373,6 +371,7 @@ func (p *Pipeline) joined(ctx context.Context, hold *checkpoint.Hold, r *resync)
 	if err := hold.TellResync(ctx, r.wish.NS, checkpoint.ResyncDone, ""); err != nil {
 		return err
 	}
+	p.cfg.Observer.Tell(ResyncEnded{NS: r.wish.NS})
 	// From here on its own link is of no use to anybody.
 	return r.p.store.Remove(ctx)
 }
