@@ -86,7 +86,7 @@ func (u *unconfirming) Call(ctx context.Context, cmd call.Command) (bson.Raw, er
 	if err != nil || cmd.DB != "db" || commandName(cmd) != u.command {
 		return reply, err
 	}
-	return withElement(reply, bsoncore.AppendDocumentElement(nil, "writeConcernError", bsoncore.NewDocumentBuilder().
+	return call.With(reply, bsoncore.AppendDocumentElement(nil, "writeConcernError", bsoncore.NewDocumentBuilder().
 		AppendInt32("code", int32(servererr.WriteConcernTimeout)).AppendString("errmsg", "waiting for replication timed out").Build())), nil
 }
 

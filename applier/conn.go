@@ -103,17 +103,6 @@ func look(ctx context.Context, c conn, ns oplog.Namespace, id bson.RawValue) (bs
 	return docs[0], true, nil
 }
 
-// withElement returns a document with one more element, which is encoded already.
-func withElement(doc bson.Raw, element []byte) bson.Raw {
-	out := make([]byte, 0, len(doc)+len(element))
-	out = append(out, doc[:len(doc)-1]...)
-	out = append(append(out, element...), 0)
-	return bson.Raw(bsoncore.UpdateLength(out, 0, int32(len(out))))
-}
-
-var majority = bsoncore.AppendDocumentElement(nil, "writeConcern",
-	bsoncore.NewDocumentBuilder().AppendString("w", "majority").Build())
-
 // affected returns the n of a write command's reply.
 func affected(reply bson.Raw) (int64, error) {
 	n, ok := reply.Lookup("n").AsInt64OK()

@@ -27,34 +27,12 @@ func (c besideTxn) read(ctx context.Context, cmd call.Command) (bson.Raw, error)
 }
 
 func (c besideTxn) write(ctx context.Context, cmd call.Command) (bson.Raw, error) {
-	cmd.Body = withElement(cmd.Body, majority)
-	session := c.w.lane.Session()
-	send, asked := session.Write, false
-	var reply bson.Raw
-	err := c.w.tries(c.w.cfg.RetryFor, func(err error) bool {
-		if _, lost := errors.AsType[*call.LostError](err); lost {
-			once := !asked && ctx.Err() == nil
-			asked = true
-			return once
-		}
-		return judge(err) == again
-	}).Do(ctx, func() (err error) {
-		reply, err = send(ctx, cmd)
-		// The same number again: what was done of the command is not done twice.
-		send = session.Again
-		if err != nil {
-			return err
-		}
-		if e := call.ConcernError(reply); e != nil {
-			return fmt.Errorf("write to %s: not confirmed by a majority: %w", c.first.Target, &call.UnconfirmedError{Err: e})
-		}
-		return call.PassingStatement(reply)
-	})
+	reply, err := c.w.tries(c.w.cfg.RetryFor, nil).Write(ctx, c.w.lane.Session(), cmd)
 	if stuck, ok := errors.AsType[*call.StuckError](err); ok {
 		return nil, c.w.stuck(stuck, c.first.At, len(cmd.Docs))
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("write to %s: %w", c.first.Target, err)
 	}
 	return reply, nil
 }

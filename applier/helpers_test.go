@@ -215,7 +215,7 @@ func (c *commands) Apply(ctx context.Context, op *oplog.Op, again ddl.Again) err
 	it.Next()
 	coll, _ := it.Text()
 	c.applied = append(c.applied, fmt.Sprintf("%s %s.%s %d", op.Command, op.NS.DB(), coll, again))
-	body := withElement(op.O, majority)
+	body := call.WithMajority(op.O)
 	_, err := c.target.Call(ctx, call.Command{DB: op.NS.DB(), Body: body})
 	if e, ok := asServerError(err); ok && again != ddl.Once && (e.Code == 48 || e.Code == 26) {
 		err = nil

@@ -56,7 +56,7 @@ func (w *writer) mark(ctx context.Context, op *plan.Op) (bool, error) {
 	}
 	// A transaction that made the collection would conflict with those of other lanes.
 	cmd := bsoncore.NewDocumentBuilder().AppendString("create", parkedCollection).Build()
-	_, err := w.cfg.Target.Call(ctx, call.Command{DB: w.cfg.MetaDB, Body: withElement(bson.Raw(cmd), majority)})
+	_, err := w.cfg.Target.Call(ctx, call.Command{DB: w.cfg.MetaDB, Body: call.WithMajority(bson.Raw(cmd))})
 	if err != nil && !servererr.IsNamespaceThere(err) {
 		return false, fmt.Errorf("create the collection %s.%s: %w", w.cfg.MetaDB, parkedCollection, err)
 	}
@@ -263,7 +263,7 @@ func (d *dispatcher) checkParked(ctx context.Context) error {
 		AppendDocument("q", bsoncore.NewDocumentBuilder().AppendString("_id.link", d.cfg.Link).Build()).AppendInt32("limit", 0).Build()
 	body := bsoncore.NewDocumentBuilder().AppendString("delete", parkedCollection).Build()
 	reply, err := call.Twice(d.cfg.Target).Call(ctx, call.Command{
-		DB: d.cfg.MetaDB, Body: withElement(bson.Raw(body), majority), Sequence: "deletes", Docs: []bson.Raw{bson.Raw(statement)},
+		DB: d.cfg.MetaDB, Body: call.WithMajority(bson.Raw(body)), Sequence: "deletes", Docs: []bson.Raw{bson.Raw(statement)},
 	})
 	if err == nil {
 		_, err = call.Written(reply)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -132,41 +131,15 @@ func (w *writer) appendAll(ctx context.Context, docs []*document) error {
 	return nil
 }
 
-var majority = bsoncore.AppendDocumentElement(nil, "writeConcern",
-	bsoncore.NewDocumentBuilder().AppendString("w", "majority").Build())
-
 // sendBeside sends a command as a retryable write of the lane's session. It is
 // committed by a majority when it returns.
 func (w *writer) sendBeside(ctx context.Context, c *command) (bson.Raw, error) {
-	cmd := c.Command
-	cmd.Body = closeDocument(slices.Concat(cmd.Body[:len(cmd.Body)-1], majority), 0)
-	session := w.lane.Session()
-	send, asked := session.Write, false
-	var reply bson.Raw
-	err := call.Retry{For: w.cfg.RetryFor, Again: func(err error) bool {
-		if _, lost := errors.AsType[*call.LostError](err); lost {
-			once := !asked && ctx.Err() == nil
-			asked = true
-			return once
-		}
-		return judge(err) == again
-	}}.Do(ctx, func() (err error) {
-		reply, err = send(ctx, cmd)
-		// The same number again: what was done of the command is not done twice.
-		send = session.Again
-		if err != nil {
-			return err
-		}
-		if e := call.ConcernError(reply); e != nil {
-			return fmt.Errorf("write to %s: not confirmed by a majority: %w", w.to, &call.UnconfirmedError{Err: e})
-		}
-		return call.PassingStatement(reply)
-	})
+	reply, err := call.Retry{For: w.cfg.RetryFor}.Write(ctx, w.lane.Session(), c.Command)
 	if stuck, ok := errors.AsType[*call.StuckError](err); ok {
 		return nil, w.stuck(stuck)
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("write to %s: %w", w.to, err)
 	}
 	return reply, nil
 }
