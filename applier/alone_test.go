@@ -28,7 +28,7 @@ func isInsert(cmd call.Command, coll string) bool {
 	return commandName(cmd) == "insert" && cmd.Body.Lookup("insert").StringValue() == coll
 }
 
-// TestCappedBetweenTransactions: writes that transactions refuse are not taken behind
+// TestCappedBetweenTransactions: writes that transactions refuse are not taken after
 // the barrier with the transactions around them: what of them is in the target could
 // not be told after a crash, as what is begun there is one entry.
 func TestCappedBetweenTransactions(t *testing.T) {

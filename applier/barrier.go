@@ -50,8 +50,8 @@ func (d *dispatcher) awaitQuiet(ctx context.Context, at oplog.OpTime) error {
 	return nil
 }
 
-// behindBarrier writes a stretch when all lanes are empty.
-func (d *dispatcher) behindBarrier(ctx context.Context, s stretch) error {
+// behindBarrier writes a span when all lanes are empty.
+func (d *dispatcher) behindBarrier(ctx context.Context, s span) error {
 	if len(s.ops) == 0 {
 		return nil
 	}
@@ -86,7 +86,7 @@ type gathered struct {
 }
 
 // transaction deals with the first of items, which is to be atomic. If it spans
-// lanes, what stands behind it goes behind the same barrier up to the last one
+// lanes, what stands after it goes after the same barrier up to the last one
 // that does too, as much as fits: so that a log full of such transactions does not
 // wait at each.
 func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, error) {
@@ -118,7 +118,7 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 		d.tell(NotAtomic{OpTime: t.OpTime, Ops: t.Count, Why: "it writes to collections that transactions cannot write to"})
 		return 1, d.chunks(ctx, t, nil)
 	}
-	run := d.collect(stretch{}, &first)
+	run := d.collect(span{}, &first)
 	size, upTo := first.bytes, 1
 	behind := run
 	for i := 1; i < len(items) && len(behind.ops) < d.cfg.FlushDocs && size < int64(d.cfg.FlushBytes); i++ {
@@ -209,7 +209,7 @@ func (d *dispatcher) gather(ctx context.Context, item *batch.Item, first bool) (
 
 func (d *dispatcher) gatherOne(g *gathered, o *routed, first bool) error {
 	switch {
-	case o.fate == fateApply:
+	case o.disposition == toApply:
 		g.spans = g.spans || g.lane >= 0 && g.lane != o.lane
 		g.lane = o.lane
 		g.bytes += o.bytes
@@ -219,15 +219,15 @@ func (d *dispatcher) gatherOne(g *gathered, o *routed, first bool) error {
 		return nil
 	case first:
 		return d.settle(o)
-	case o.fate == fateMissing:
+	case o.disposition == noCollection:
 		return errApart
 	default:
 		return nil
 	}
 }
 
-// collect appends a gathered item to a stretch, as a group.
-func (d *dispatcher) collect(s stretch, g *gathered) stretch {
+// collect appends a gathered item to a span, as a group.
+func (d *dispatcher) collect(s span, g *gathered) span {
 	group := uint32(0)
 	if g.atomic {
 		d.nextGroup()
@@ -265,17 +265,17 @@ func (d *dispatcher) whole(ctx context.Context, g *gathered) error {
 	return nil
 }
 
-// chunks applies the operations of a transaction behind the barrier, in as many
+// chunks applies the operations of a transaction after the barrier, in as many
 // transactions as it takes, and hands those that are no writes of documents to
 // command.
 func (d *dispatcher) chunks(
 	ctx context.Context, t *txn.Transaction, command func(context.Context, *oplog.Op, checkpoint.Position) error,
 ) error {
-	var s stretch
+	var s span
 	size := int64(0)
 	write := func() error {
 		err := d.behindBarrier(ctx, s)
-		s, size = stretch{}, 0
+		s, size = span{}, 0
 		return err
 	}
 	n := int64(-1)
@@ -300,7 +300,7 @@ func (d *dispatcher) chunks(
 		if err := d.routeInner(ctx, t, &op, n, &o); err != nil {
 			return err
 		}
-		if o.fate != fateApply {
+		if o.disposition != toApply {
 			if err := d.settle(&o); err != nil {
 				return err
 			}
@@ -341,10 +341,10 @@ func (d *dispatcher) alone(ctx context.Context, item *batch.Item) error {
 		if err := d.route(ctx, op, checkpoint.Position{OpTime: op.OpTime}, false, &o); err != nil {
 			return err
 		}
-		if o.fate != fateApply {
+		if o.disposition != toApply {
 			return d.settle(&o)
 		}
-		s := stretch{ops: []plan.Op{o.op}, groups: []uint32{0}, uncertain: o.op.At.Compare(d.barrierBegun) <= 0}
+		s := span{ops: []plan.Op{o.op}, groups: []uint32{0}, uncertain: o.op.At.Compare(d.barrierBegun) <= 0}
 		return d.behindBarrier(ctx, s)
 	default:
 		return d.command(ctx, op, checkpoint.Position{OpTime: op.OpTime})
@@ -365,7 +365,7 @@ func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Po
 	if err := d.quiesce(ctx, at.OpTime); err != nil {
 		return err
 	}
-	s := stretch{ops: []plan.Op{{Op: *op, At: at}}}
+	s := span{ops: []plan.Op{{Op: *op, At: at}}}
 	again := ddl.Once
 	switch {
 	case !d.cfg.CopiedUntil.IsNull() && !at.OpTime.After(d.cfg.CopiedUntil):

@@ -33,7 +33,7 @@ func BenchmarkApply(b *testing.B) {
 			b.ReportAllocs()
 			ops := 0
 			for b.Loop() {
-				// The next stretch of the log looks the same, but for its optimes.
+				// The next span of the log looks the same, but for its optimes.
 				for i := range one.Items {
 					one.Items[i].Entry.OpTime.TS.T += n
 				}

@@ -177,6 +177,6 @@ func TestIndexesOfCopyHeld(t *testing.T) {
 		t.Error(diff)
 	}
 	if n := len(r.target.documents(t, "db.c")); n != 1 {
-		t.Errorf("%d documents behind it", n)
+		t.Errorf("%d documents after it", n)
 	}
 }

@@ -37,10 +37,10 @@ func (c besideTxn) write(ctx context.Context, cmd call.Command) (bson.Raw, error
 	return reply, nil
 }
 
-// direct writes a stretch of operations that transactions refuse, all of one
+// direct writes a span of operations that transactions refuse, all of one
 // lane, in the log's order for each collection. What is announced at once is such
 // that it can be told how far it came.
-func (w *writer) direct(ctx context.Context, s stretch) error {
+func (w *writer) direct(ctx context.Context, s span) error {
 	for from := 0; from < len(s.ops); {
 		to := from + fitting(s.ops[from:])
 		if err := w.directPart(ctx, s.part(from, to)); err != nil {
@@ -51,7 +51,7 @@ func (w *writer) direct(ctx context.Context, s stretch) error {
 	return nil
 }
 
-func (w *writer) directPart(ctx context.Context, s stretch) error {
+func (w *writer) directPart(ctx context.Context, s span) error {
 	start := time.Now()
 	if err := w.beginAlone(ctx, s); err != nil {
 		return err
@@ -75,8 +75,8 @@ func (w *writer) directPart(ctx context.Context, s stretch) error {
 	return nil
 }
 
-// directOnce sends what of a stretch is not done.
-func (w *writer) directOnce(ctx context.Context, s stretch, t *tally) error {
+// directOnce sends what of a span is not done.
+func (w *writer) directOnce(ctx context.Context, s span, t *tally) error {
 	c := besideTxn{w: w, first: &s.ops[0]}
 	ops := settled(s.ops)
 	if s.uncertain {

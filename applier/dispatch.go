@@ -182,7 +182,7 @@ func (d *dispatcher) item(ctx context.Context, items []batch.Item) (int, error) 
 		case t.HasCommand:
 			return 0, item.Entry.Fault("o", errors.New("a transaction with a command is not alone in its batch"))
 		case t.OpTime == d.barrierBegun.OpTime:
-			// It was begun behind the barrier, whatever was set then, and what of
+			// It was begun after the barrier, whatever was set then, and what of
 			// it is in the target can be told there only.
 			return 1, d.chunks(ctx, t, nil)
 		case t.Kind == txn.KindTransaction && !d.cfg.Relaxed:
@@ -229,7 +229,7 @@ func (d *dispatcher) loose(ctx context.Context, t *txn.Transaction) error {
 func (d *dispatcher) routeInner(ctx context.Context, t *txn.Transaction, op *oplog.Op, n int64, o *routed) error {
 	switch {
 	case op.Kind == oplog.KindNoop:
-		o.fate = fateNone
+		o.disposition = notMirrored
 		return nil
 	case !op.Kind.IsCRUD() || op.NS.IsSystemViews():
 		return op.Fault("", fmt.Errorf("%s in a transaction is not alone in its batch", op.Kind))
@@ -238,22 +238,22 @@ func (d *dispatcher) routeInner(ctx context.Context, t *txn.Transaction, op *opl
 	return d.route(ctx, op, at, t.Kind == txn.KindApplyOps, o)
 }
 
-// fate is what is to be done about an operation.
-type fate uint8
+// disposition is what is to be done about an operation.
+type disposition uint8
 
 const (
-	fateApply   fate = iota + 1
-	fateNone         // it is not mirrored
-	fateDone         // it is in the target
-	fateMissing      // its collection is not there
+	toApply        disposition = iota + 1
+	notMirrored                // it is not mirrored
+	alreadyApplied             // it is in the target
+	noCollection               // its collection is not there
 )
 
 // routed is an operation with what is to be done about it.
 type routed struct {
 	work
-	fate fate
-	lane int
-	what string // for fateMissing
+	disposition disposition
+	lane        int
+	what        string // for noCollection
 	// inTurn: it is not to overtake others of its collection, though they may have
 	// other lanes.
 	inTurn bool
@@ -267,10 +267,10 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 	}
 	switch {
 	case !r.inScope:
-		o.fate = fateNone
+		o.disposition = notMirrored
 		return nil
 	case at.Compare(d.floor) <= 0:
-		o.fate = fateDone
+		o.disposition = alreadyApplied
 		return nil
 	}
 	// No field is set by way of a literal: the value is large, and this is done
@@ -282,10 +282,10 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 	}
 	switch {
 	case r.collection == nil:
-		o.fate, o.what = fateMissing, "the collection does not exist"
+		o.disposition, o.what = noCollection, "the collection does not exist"
 		return nil
 	case r.collection.Type != catalog.TypeCollection:
-		o.fate, o.what = fateMissing, "it is a view"
+		o.disposition, o.what = noCollection, "it is a view"
 		return nil
 	}
 	h := r.seed
@@ -295,9 +295,9 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 		o.hash = h | 1
 	}
 	o.lane = int(h % uint32(len(d.writers)))
-	o.fate = fateApply
+	o.disposition = toApply
 	if at.Compare(d.starts[o.lane]) <= 0 {
-		o.fate = fateDone
+		o.disposition = alreadyApplied
 	}
 	o.bytes = int64(len(op.O)+len(op.O2)) + opOverhead
 	o.group = 0
@@ -306,8 +306,8 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 
 // dispatch does with an operation what is to be done.
 func (d *dispatcher) dispatch(ctx context.Context, o *routed) error {
-	switch o.fate {
-	case fateApply:
+	switch o.disposition {
+	case toApply:
 		if err := d.inTurn(ctx, o); err != nil {
 			return err
 		}
@@ -323,11 +323,11 @@ func (d *dispatcher) dispatch(ctx context.Context, o *routed) error {
 
 // settle counts an operation that nothing is done for.
 func (d *dispatcher) settle(o *routed) error {
-	switch o.fate {
-	case fateDone:
+	switch o.disposition {
+	case alreadyApplied:
 		d.metrics.skipped.Inc()
 		d.stats.skipped.Add(1)
-	case fateMissing:
+	case noCollection:
 		if o.op.Mode == plan.ModeCopied {
 			d.metrics.ignored.Inc()
 			d.stats.ignored.Add(1)

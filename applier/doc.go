@@ -17,7 +17,7 @@
 // operation had could not be told any more. A
 // lane does its operations in the log's order. Nothing else depends on anything
 // but through the barrier: what stands alone in the log, or spans lanes and has to
-// be atomic, waits until every lane is empty, and nothing behind it starts before
+// be atomic, waits until every lane is empty, and nothing after it starts before
 // it is done. The wait has no end of its own: an index build may take hours.
 //
 // # What makes it exactly once
@@ -26,7 +26,7 @@
 // to the position of its last operation, and writes. All of that is sent without
 // waiting for answers in between; the commit waits until each statement is known to
 // have done what it should, and a lane that did not move is looked at before what
-// came behind it. So a flush takes two round trips, and the lanes' documents say
+// came after it. So a flush takes two round trips, and the lanes' documents say
 // exactly what is in the target, and operations at or before the position of
 // their lane are skipped after a restart. Which lane that is depends on what is
 // recorded, and what that was before the barrier is not known any more: so what is
@@ -42,17 +42,17 @@
 //	<= its lane             in the target
 //	else                    not in the target, and done now
 //
-// A flush behind the barrier finds, in its transaction, that the target still has
+// A flush after the barrier finds, in its transaction, that the target still has
 // what the lanes had acknowledged; and the first flush of each lane after it finds
 // the barrier's. So a target that fails over and loses the one cannot take the
 // other. Flushes need no majority then: that is waited for by the checkpoint.
 //
 // Transactions cannot write to capped collections, buckets and system
-// collections. A stretch of operations of those is announced in the lane's
+// collections. A span of operations of those is announced in the lane's
 // document, written with retryable commands and majority, and then noted as done.
 // After a crash in between it is done again in a way that bears what was done
 // already: documents are replaced, updates meet any shape, and the inserts of a
-// capped collection begin behind the newest one that is there. What is announced at
+// capped collection begin after the newest one that is there. What is announced at
 // once is so chosen that this can be told (see fitting), though _ids come again.
 //
 // # Over a copy

@@ -394,7 +394,7 @@ func (l *sourceLog) alone(fields bson.D) {
 	l.entries[len(l.entries)-1].alone = true
 }
 
-// after returns the batches behind an optime, made anew.
+// after returns the batches after an optime, made anew.
 func (l *sourceLog) after(after oplog.OpTime) []batch.Batch {
 	l.t.Helper()
 	l.end()

@@ -30,7 +30,7 @@ func isStop(err error) bool {
 }
 
 // judge says what to do about an error of a flush, a commit included.
-func judge(err error) call.Fate {
+func judge(err error) call.Disposition {
 	if errors.Is(err, checkpoint.ErrFenced) || errors.Is(err, checkpoint.ErrRewound) || isStop(err) {
 		return end
 	}
@@ -40,5 +40,5 @@ func judge(err error) call.Fate {
 	if _, short := errors.AsType[*shortError](err); short || errors.Is(err, errParked) {
 		return single
 	}
-	return call.FateOf(err)
+	return call.DispositionOf(err)
 }

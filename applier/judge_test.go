@@ -14,14 +14,14 @@ import (
 
 const labelTransient = servererr.LabelTransient
 
-// TestJudge: what the applier adds to the fate of a transaction.
+// TestJudge: what the applier adds to the disposition of a transaction.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	conflict := servererr.New(servererr.WriteConflict, "conflict")
 	for _, tt := range []struct {
 		name string
 		err  error
-		want call.Fate
+		want call.Disposition
 	}{
 		{"conflict", conflict, again},
 		{"too large", servererr.New(servererr.TransactionTooLarge, "no"), smaller},

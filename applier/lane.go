@@ -29,8 +29,8 @@ type meta struct {
 	wall int64
 }
 
-// stretch is a part of a lane's operations, in order.
-type stretch struct {
+// span is a part of a lane's operations, in order.
+type span struct {
 	ops    []plan.Op
 	groups []uint32
 	// uncertain: they may have been carried out before.
@@ -40,10 +40,10 @@ type stretch struct {
 	wall int64
 }
 
-func (s stretch) last() checkpoint.Position { return s.ops[len(s.ops)-1].At }
+func (s span) last() checkpoint.Position { return s.ops[len(s.ops)-1].At }
 
-// split cuts a stretch near its middle, but not inside of a group.
-func (s stretch) split() (a, b stretch, ok bool) {
+// split cuts a span near its middle, but not inside of a group.
+func (s span) split() (a, b span, ok bool) {
 	n := len(s.ops)
 	for d := range n {
 		for _, m := range [2]int{n/2 - d, n/2 + d} {
@@ -52,15 +52,15 @@ func (s stretch) split() (a, b stretch, ok bool) {
 			}
 		}
 	}
-	return s, stretch{}, false
+	return s, span{}, false
 }
 
-func (s stretch) part(from, to int) stretch {
-	return stretch{ops: s.ops[from:to], groups: s.groups[from:to], uncertain: s.uncertain, wall: s.wall}
+func (s span) part(from, to int) span {
+	return span{ops: s.ops[from:to], groups: s.groups[from:to], uncertain: s.uncertain, wall: s.wall}
 }
 
 // dissolve forgets the groups.
-func (s stretch) dissolve() { clear(s.groups) }
+func (s span) dissolve() { clear(s.groups) }
 
 // laneWriter is a lane with its queue. The dispatcher appends to it, its own
 // goroutine takes.
@@ -81,11 +81,11 @@ type laneWriter struct {
 
 	// awaits: the tracker was told that the lane waits for the rest of what it had
 	// begun.
-	awaits  bool
-	stretch stretch
-	metas   []meta
-	shares  []share
-	docs    docSet
+	awaits bool
+	span   span
+	metas  []meta
+	shares []share
+	docs   docSet
 }
 
 func newLaneWriter(a *Applier, index int, l lane) *laneWriter {
@@ -130,7 +130,7 @@ func (w *laneWriter) run(ctx context.Context) error {
 		if err != nil || !more {
 			return err
 		}
-		if err := w.write(ctx, w.stretch); err != nil {
+		if err := w.write(ctx, w.span); err != nil {
 			return err
 		}
 		if err := w.done(); err != nil {
@@ -140,7 +140,7 @@ func (w *laneWriter) run(ctx context.Context) error {
 }
 
 // take waits for operations and moves as many as may go into one flush to the
-// stretch. It is false when there will be none.
+// span. It is false when there will be none.
 func (w *laneWriter) take(ctx context.Context) (bool, error) {
 	for {
 		w.mu.Lock()
@@ -254,20 +254,20 @@ func (w *laneWriter) uncounted(queued []work) {
 	}
 }
 
-// keep copies operations to the stretch.
+// keep copies operations to the span.
 func (w *laneWriter) keep(items []work) {
-	w.stretch.uncertain, w.stretch.wall = w.isBegun(items[0].op.At), items[0].wall
-	w.stretch.ops, w.stretch.groups, w.metas = w.stretch.ops[:0], w.stretch.groups[:0], w.metas[:0]
+	w.span.uncertain, w.span.wall = w.isBegun(items[0].op.At), items[0].wall
+	w.span.ops, w.span.groups, w.metas = w.span.ops[:0], w.span.groups[:0], w.metas[:0]
 	for i := range items {
-		w.stretch.ops = append(w.stretch.ops, items[i].op)
-		w.stretch.groups = append(w.stretch.groups, items[i].group)
+		w.span.ops = append(w.span.ops, items[i].op)
+		w.span.groups = append(w.span.groups, items[i].group)
 		w.metas = append(w.metas, items[i].meta)
 	}
 }
 
-// done acknowledges the stretch.
+// done acknowledges the span.
 func (w *laneWriter) done() error {
-	at := w.stretch.last()
+	at := w.span.last()
 	w.shares = w.shares[:0]
 	var bytes int64
 	for i := range w.metas {
@@ -279,7 +279,7 @@ func (w *laneWriter) done() error {
 			w.shares = append(w.shares, share{p: m.p, n: 1})
 		}
 	}
-	clear(w.stretch.ops)
+	clear(w.span.ops)
 	clear(w.metas)
 	w.window.release(bytes)
 	err := w.tracker.acknowledge(w.index, at, w.shares)

@@ -113,7 +113,7 @@ func drawModel(t *rapid.T, db string, most int) *model {
 	return m
 }
 
-// check tells whether what the target has of each document is at or behind what
+// check tells whether what the target has of each document is at or after what
 // the log says at an optime.
 func (m *model) check(t *rapid.T, target *simTarget, at oplog.OpTime, final bool) {
 	entry := int(at.TS.T) - int(start.TS.T) - 1

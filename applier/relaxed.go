@@ -102,8 +102,8 @@ func (d *dispatcher) leaveCopy(ctx context.Context, at oplog.OpTime) error {
 }
 
 // endCopy builds what was left out on the copy, once everything up to its end is in the
-// target, and finds no document parked. Nothing behind it has been handed out, and no
-// watermark says that it is consistent. What lanes had begun behind it, in an earlier
+// target, and finds no document parked. Nothing after it has been handed out, and no
+// watermark says that it is consistent. What lanes had begun after it, in an earlier
 // attempt, is not passed: it is to come.
 func (d *dispatcher) endCopy(ctx context.Context) error {
 	if d.ended {

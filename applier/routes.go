@@ -26,7 +26,7 @@ const Routing = 1
 // in any case and the first one that is to go the new way. That is so for every
 // collection that is first met since the start, or since a command, unless the lanes
 // were apart then. As long as they are, the record stays (frozen); after that it is
-// changed behind a barrier, if need be (thaw).
+// changed after a barrier, if need be (thaw).
 type routes struct {
 	a     *Applier
 	known map[oplog.Namespace]*route
@@ -155,7 +155,7 @@ func (r *routes) differences() checkpoint.Rerouting {
 }
 
 // thaw ends the time in which the record stays, once all of the log up to where the
-// lanes were apart was handed out. What the catalog says otherwise is recorded behind
+// lanes were apart was handed out. What the catalog says otherwise is recorded after
 // a barrier: everything up to there is in the target then, whatever its lane.
 func (d *dispatcher) thaw(ctx context.Context) error {
 	r := &d.routes
@@ -177,7 +177,7 @@ func (d *dispatcher) thaw(ctx context.Context) error {
 // reroute records a change of the routing. If at is behind the barrier, the barrier
 // moves there.
 func (d *dispatcher) reroute(ctx context.Context, at checkpoint.Position, change checkpoint.Rerouting) error {
-	s := stretch{ops: []plan.Op{{At: checkpoint.Position{OpTime: d.last, Op: checkpoint.AllOps}}}}
+	s := span{ops: []plan.Op{{At: checkpoint.Position{OpTime: d.last, Op: checkpoint.AllOps}}}}
 	err := d.barrier.retry(ctx, s, func() error {
 		return d.barrier.lane.Reroute(ctx, at, d.tracker.positions(), change)
 	})

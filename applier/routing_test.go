@@ -124,12 +124,12 @@ func TestUniqueIndexDropped(t *testing.T) {
 	if n := len(tg.documents(t, "db.u")); n != 51 {
 		t.Errorf("db.u has %d documents, want 51; %d operations were skipped", n, b.Stats().Skipped)
 	}
-	// What comes behind goes by _id again.
+	// What comes after goes by _id again.
 	if got := oneLane(t, b.hold); len(got) != 0 {
 		t.Errorf("%v are recorded to have one lane still", got)
 	}
 	if at := must[*checkpoint.Hold](t)(r.store.Begin(t.Context(), r.term)).State().Barrier; at != (checkpoint.Position{OpTime: optimeOf(99), Op: checkpoint.AllOps}) {
-		t.Errorf("the routing was changed behind a barrier at %s", at)
+		t.Errorf("the routing was changed after a barrier at %s", at)
 	}
 }
 

@@ -16,10 +16,10 @@ import (
 	"github.com/oplogrep/replicator/oplog/update"
 )
 
-// planned moves the lane behind a stretch and carries out what is planned for it,
+// planned moves the lane after a span and carries out what is planned for it,
 // in a transaction. Commands go out together as far as none needs the answer to
 // another one. Any statement that does not do what it should is an error.
-func (w *writer) planned(ctx context.Context, txn *call.Txn, s stretch, writes []plan.Write, t *tally) error {
+func (w *writer) planned(ctx context.Context, txn *call.Txn, s span, writes []plan.Write, t *tally) error {
 	moved := false
 	if w.verify || len(writes) == 0 || writes[0].Kind == plan.Modify {
 		if err := w.move(ctx, txn, s.last()); err != nil {

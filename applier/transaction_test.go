@@ -56,11 +56,11 @@ func TestTransactionSpansLanes(t *testing.T) {
 			l.add(l.transactionOp(one...))
 			l.add(insertOp("db.a", doc("between", 1)))
 			l.add(l.transactionOp(two...))
-			l.add(insertOp("db.a", doc("behind", 1)))
+			l.add(insertOp("db.a", doc("after", 1)))
 			sizes := commits(r.target)
 			r.apply(t, l.batches(), func(c *Config) { c.Relaxed = relaxed })
 			r.target.intercept(nil)
-			wantDocs(t, r.target, "db.a", append(append(want, more...), doc("between", 1), doc("behind", 1))...)
+			wantDocs(t, r.target, "db.a", append(append(want, more...), doc("between", 1), doc("after", 1))...)
 			if diff := cmp.Diff([]int{81, 1}, *sizes); (diff == "") == relaxed {
 				t.Errorf("sizes of transactions: %v", *sizes)
 			}
@@ -137,7 +137,7 @@ func TestDirectTransaction(t *testing.T) {
 	}
 }
 
-// System collections that are written to alone go behind the barrier.
+// System collections that are written to alone go after the barrier.
 func TestAloneWrite(t *testing.T) {
 	r := newRig(t, 4, mongosim.Options{Members: 1})
 	r.target.run(t, "db", bson.D{{Key: "create", Value: "system.js"}})

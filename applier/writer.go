@@ -67,8 +67,8 @@ func (w *writer) isBegun(at checkpoint.Position) bool {
 
 func isDirect(op *plan.Op) bool { return op.Collection != nil && op.Collection.Direct }
 
-// write brings a stretch to the target and moves the lane behind it.
-func (w *writer) write(ctx context.Context, s stretch) error {
+// write brings a span to the target and moves the lane after it.
+func (w *writer) write(ctx context.Context, s span) error {
 	defer w.planner.Release()
 	for from := 0; from < len(s.ops); {
 		to := from + 1
@@ -99,7 +99,7 @@ func (w *writer) write(ctx context.Context, s stretch) error {
 // transactions, on a collection that transactions can write to by now: somebody has
 // made another one of it. If the run goes on after divergences they are done again, in
 // a way that bears what was done already.
-func (w *writer) undecided(s *stretch) error {
+func (w *writer) undecided(s *span) error {
 	d := divergence(&s.ops[0], fmt.Sprintf("it was of another kind, such as capped, when %d operations on it were begun; "+
 		"whether they were carried out cannot be told", len(s.ops)))
 	if !w.cfg.ReportDivergence {
@@ -112,9 +112,9 @@ func (w *writer) undecided(s *stretch) error {
 	return nil
 }
 
-// transact writes a stretch in one transaction, or in several where one does not
+// transact writes a span in one transaction, or in several where one does not
 // do.
-func (w *writer) transact(ctx context.Context, s stretch) error {
+func (w *writer) transact(ctx context.Context, s span) error {
 	start := time.Now()
 	err := errParked
 	if !w.copied.meets(s.ops) {
@@ -144,8 +144,8 @@ func (w *writer) transact(ctx context.Context, s stretch) error {
 	}
 }
 
-// slow writes a stretch one by one, in as few transactions as the target takes.
-func (w *writer) slow(ctx context.Context, s stretch) error {
+// slow writes a span one by one, in as few transactions as the target takes.
+func (w *writer) slow(ctx context.Context, s span) error {
 	for {
 		err := w.retry(ctx, s, func() error { return w.oneByOne(ctx, s) })
 		if err != nil && judge(err) == smaller {
@@ -157,10 +157,10 @@ func (w *writer) slow(ctx context.Context, s stretch) error {
 	}
 }
 
-// halves writes a stretch in two transactions, as one was too much. A source
+// halves writes a span in two transactions, as one was too much. A source
 // transaction is no obstacle then: that it is atomic is a nicety, that it is
 // there is not.
-func (w *writer) halves(ctx context.Context, s stretch, cause error, write func(context.Context, stretch) error) error {
+func (w *writer) halves(ctx context.Context, s span, cause error, write func(context.Context, span) error) error {
 	if len(s.ops) == 1 {
 		return opError(&s.ops[0], cause)
 	}
@@ -205,8 +205,8 @@ type flushed struct {
 	ops  int
 }
 
-// flush writes a stretch as planned, in one transaction.
-func (w *writer) flush(ctx context.Context, s stretch) error {
+// flush writes a span as planned, in one transaction.
+func (w *writer) flush(ctx context.Context, s span) error {
 	opt := w.cfg.Plan
 	if w.unguarded > 0 {
 		w.unguarded--
@@ -221,7 +221,7 @@ func (w *writer) flush(ctx context.Context, s stretch) error {
 	return err
 }
 
-func (w *writer) flushWith(ctx context.Context, s stretch, opt plan.Options) error {
+func (w *writer) flushWith(ctx context.Context, s span, opt plan.Options) error {
 	w.planner.SetOptions(opt)
 	p, err := w.planner.Build(s.ops)
 	if err != nil {
@@ -232,9 +232,9 @@ func (w *writer) flushWith(ctx context.Context, s stretch, opt plan.Options) err
 	})
 }
 
-// oneByOne writes a stretch in one transaction, with a look at what each
+// oneByOne writes a span in one transaction, with a look at what each
 // operation meets.
-func (w *writer) oneByOne(ctx context.Context, s stretch) error {
+func (w *writer) oneByOne(ctx context.Context, s span) error {
 	return w.commit(ctx, s, func(txn *call.Txn, t *tally) error {
 		if err := w.move(ctx, txn, s.last()); err != nil {
 			return err
@@ -257,9 +257,9 @@ func (w *writer) move(ctx context.Context, txn *call.Txn, next checkpoint.Positi
 	return err
 }
 
-// commit runs body in a transaction, in which it moves the lane behind the stretch
+// commit runs body in a transaction, in which it moves the lane after the span
 // before anything else.
-func (w *writer) commit(ctx context.Context, s stretch, body func(*call.Txn, *tally) error) error {
+func (w *writer) commit(ctx context.Context, s span, body func(*call.Txn, *tally) error) error {
 	start := time.Now()
 	var t tally
 	err := w.lane.Session().InTxn(ctx, false, func(txn *call.Txn) error {
@@ -275,7 +275,7 @@ func (w *writer) commit(ctx context.Context, s stretch, body func(*call.Txn, *ta
 }
 
 // beginAlone and endAlone are those of the lane.
-func (w *writer) beginAlone(ctx context.Context, s stretch) error {
+func (w *writer) beginAlone(ctx context.Context, s span) error {
 	var others []checkpoint.Position
 	if w.verify {
 		others = w.tracker.positions()
@@ -283,13 +283,13 @@ func (w *writer) beginAlone(ctx context.Context, s stretch) error {
 	return w.lane.BeginAlone(ctx, s.last(), others)
 }
 
-func (w *writer) endAlone(ctx context.Context, s stretch) error {
+func (w *writer) endAlone(ctx context.Context, s span) error {
 	return w.lane.EndAlone(ctx, s.last())
 }
 
-// retry tries something again, for a stretch, while what is in its way goes by
-// itself. If that takes long less is tried at once, as far as the stretch can be cut.
-func (w *writer) retry(ctx context.Context, s stretch, try func() error) error {
+// retry tries something again, for a span, while what is in its way goes by
+// itself. If that takes long less is tried at once, as far as the span can be cut.
+func (w *writer) retry(ctx context.Context, s span, try func() error) error {
 	limit, alone := w.cfg.RetryFor, len(s.ops) == 1
 	_, _, cuttable := s.split()
 	if cuttable {
@@ -334,7 +334,7 @@ type tally struct {
 	refused []*plan.Write
 }
 
-func (w *writer) record(s stretch, t *tally, took time.Duration) {
+func (w *writer) record(s span, t *tally, took time.Duration) {
 	ops := s.ops
 	w.metrics.flushes.Inc()
 	w.metrics.flushSeconds.Observe(took.Seconds())

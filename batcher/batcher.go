@@ -189,7 +189,7 @@ func (b *Batcher) account(bytes int64) {
 	}
 }
 
-// take takes the next entry. Bytes is what has to be given back behind it, room
+// take takes the next entry. Bytes is what has to be given back after it, room
 // how many more entries there may be at once.
 func (b *Batcher) take(ctx context.Context, e *oplog.Entry, bytes int64, room int, out chan<- batch.Batch) error {
 	r, err := b.assembler.Add(e)
@@ -325,7 +325,7 @@ func (b *Batcher) send(ctx context.Context, out chan<- batch.Batch) error {
 	}
 }
 
-// sent begins another batch behind one that was handed over.
+// sent begins another batch after one that was handed over.
 func (b *Batcher) sent() {
 	b.metrics.sent(&b.current, b.assembler.HeldBytes(), b.current.isFull(&b.cfg))
 	b.current = draft{}

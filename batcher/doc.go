@@ -1,4 +1,4 @@
-// Package batcher cuts the log into batches: stretches that the applier may work
+// Package batcher cuts the log into batches: spans that the applier may work
 // on in parallel, with the transactions put together, and between them what has to
 // be alone.
 //
@@ -12,7 +12,7 @@
 //   - With Config.MaxOps operations or Config.MaxBytes bytes. A transaction has as
 //     many operations as it has, every other entry is one. What alone is more than
 //     the limits is a batch of its own.
-//   - Before and behind what has to be alone: every command, every write to a
+//   - Before and after what has to be alone: every command, every write to a
 //     system.views, to admin.system.users or to admin.system.roles, and every
 //     transaction or applyOps with one of these in it. An applyOps of documents,
 //     and a transaction of documents, need not be alone. Nor does the prepare of a

@@ -58,7 +58,7 @@ func (b *Batcher) piece(e *oplog.Entry, r *txn.Result) (piece, error) {
 }
 
 // cost is what a piece counts towards the limit of operations: something also
-// where it changes nothing, so that no stretch is endless.
+// where it changes nothing, so that no span is endless.
 func (p *piece) cost() int { return max(1, p.ops) }
 
 // draft is the batch that is being put together.

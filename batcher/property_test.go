@@ -109,21 +109,21 @@ func check(t testing.TB, cfg Config, replies []oplog.Reply, want []wanted) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The stretches, one entry of the log at a time.
+	// The spans, one entry of the log at a time.
 	at, before := 0, 0
 	for n, x := range got {
 		out += x.Bytes
 		if x.Entries < 1 || at+x.Entries > len(want) {
 			t.Fatalf("batch %d has %d entries, %d are left", n, x.Entries, len(want)-at)
 		}
-		stretch := want[at : at+x.Entries]
-		last := stretch[len(stretch)-1]
+		span := want[at : at+x.Entries]
+		last := span[len(span)-1]
 		if x.Last != last.optime || x.FetchFrom != last.fetchFrom {
 			t.Fatalf("batch %d ends at %s from %s, want %s from %s", n, x.Last, x.FetchFrom, last.optime, last.fetchFrom)
 		}
 		items, cost, weight, alone := 0, 0, 0, false
 		var bytes int64
-		for _, w := range stretch {
+		for _, w := range span {
 			cost += w.cost
 			bytes += w.bytes
 			if w.name == "" {
@@ -144,11 +144,11 @@ func check(t testing.TB, cfg Config, replies []oplog.Reply, want []wanted) int {
 			t.Fatalf("batch %d: %d items of weight %d, alone %v; want %d of %d, %v",
 				n, len(x.Items), x.Weight, x.Alone, items, weight, alone)
 		}
-		if !alone && len(stretch) > 1 && (cost > b.cfg.MaxOps || bytes > b.cfg.MaxBytes) {
+		if !alone && len(span) > 1 && (cost > b.cfg.MaxOps || bytes > b.cfg.MaxBytes) {
 			t.Fatalf("batch %d has %d operations and %d bytes", n, cost, bytes)
 		}
 		// Everything was there from the start, so no batch ends too early.
-		if first := stretch[0]; n > 0 && !got[n-1].Alone && !first.alone {
+		if first := span[0]; n > 0 && !got[n-1].Alone && !first.alone {
 			prev := want[before:at]
 			cost, bytes = first.cost, first.bytes
 			for _, w := range prev {
@@ -243,7 +243,7 @@ func drawReplies(t *rapid.T, entries []oplog.Entry) []oplog.Reply {
 	return replies
 }
 
-// The batches one behind the other are the log: every entry that has an effect,
+// The batches one after the other are the log: every entry that has an effect,
 // once, in order, within the limits, and alone what has to be; from any point that
 // was reached before.
 func TestBatchesAreTheLog(t *testing.T) {
@@ -269,7 +269,7 @@ func TestBatchesAreTheLog(t *testing.T) {
 		first := slices.IndexFunc(entries, func(e oplog.Entry) bool { return e.OpTime == all[from].fetchFrom })
 		rest := direct(t, entries[first:], cfg.ApplyAfter)
 		if len(rest) != len(all)-from-1 {
-			r.Fatalf("%d entries behind entry %d of %d", len(rest), from, len(all))
+			r.Fatalf("%d entries after entry %d of %d", len(rest), from, len(all))
 		}
 		check(t, cfg, drawReplies(r, entries[first:]), all[from+1:])
 		resumed++

@@ -7,7 +7,7 @@ import (
 	"github.com/oplogrep/replicator/bench/result"
 )
 
-// measuring is a stretch being measured, with a profile if one is wanted.
+// measuring is a span being measured, with a profile if one is wanted.
 type measuring struct {
 	meter    *meter.Meter
 	profiler *meter.Profiler
@@ -18,7 +18,7 @@ func (c *Config) profiles(round int) bool {
 	return round == c.Rounds-1 && (c.Profiled || c.Profile != "")
 }
 
-// measure begins a stretch.
+// measure begins a span.
 func measure(c Config, profiled bool) (*measuring, error) {
 	m := &measuring{}
 	var err error

@@ -155,7 +155,7 @@ func (m *mirror) open(ctx context.Context) error {
 	return nil
 }
 
-// measured is the measured stretch: the source is written to, and all of it applied.
+// measured is the measured span: the source is written to, and all of it applied.
 func (m *mirror) measured(ctx context.Context, run *result.Run, l *link) error {
 	source, err := plain.Connect(ctx, m.source.URI)
 	if err != nil {
@@ -167,7 +167,7 @@ func (m *mirror) measured(ctx context.Context, run *result.Run, l *link) error {
 		return err
 	}
 	defer target.Close(ctx)
-	stretch, err := measure(m.cfg, m.cfg.profiles(m.cfg.Rounds-1))
+	span, err := measure(m.cfg, m.cfg.profiles(m.cfg.Rounds-1))
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (m *mirror) measured(ctx context.Context, run *result.Run, l *link) error {
 		err = l.reaches(ctx, last)
 	}
 	took := time.Since(start)
-	usage, profile, stopped := stretch.stop()
+	usage, profile, stopped := span.stop()
 	if err = errors.Join(err, stopped); err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func (a *Account) Admits(bytes, room int64) bool {
 	return a.held == 0 || a.held+bytes <= room
 }
 
-// Add puts r behind the replies that wait.
+// Add puts r after the replies that wait.
 func (a *Account) Add(r oplog.Reply) {
 	a.queue.push(r)
 	a.held += r.Bytes

@@ -133,7 +133,7 @@ func TestLargest(t *testing.T) {
 		q.want("beside the large one", q.offer(1), false)
 		q.Release(200 * mib)
 		q.want("after it", q.offer(1), true)
-		q.want("a large one behind a small one", q.offer(200*mib), true)
+		q.want("a large one after a small one", q.offer(200*mib), true)
 		q.want("the small one", q.take(), 2)
 		q.want("the large one has to wait", q.take(), 0)
 		q.Release(1)

@@ -20,9 +20,9 @@ const (
 	// routesCollection is of the collections of the target that have one lane.
 	routesCollection = "routes"
 	// copiesCollection is of the collections and ranges of copies, and
-	// wishesCollection of what operators want.
-	copiesCollection = "copies"
-	wishesCollection = "wishes"
+	// requestsCollection of what operators want.
+	copiesCollection   = "copies"
+	requestsCollection = "requests"
 	// parkedCollection is of documents that the applier has put aside.
 	parkedCollection = "parked"
 	// owedCollection is of names of collections that a copy lacks.

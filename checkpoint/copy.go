@@ -47,7 +47,7 @@ type Copy struct {
 	// collection, as package initialsync/origin writes it, empty for not known.
 	SyncIDUnread bool
 	SyncMark     string
-	// FetchFrom is where reading of the log began, Begin the entry behind which
+	// FetchFrom is where reading of the log began, Begin the entry after which
 	// it is applied (beginFetching and beginApplying).
 	FetchFrom, Begin oplog.OpTime
 	// Stop is the newest entry of the source when everything had been copied;
@@ -136,7 +136,7 @@ func (c *Copy) validate() error {
 		fault("phase %q: it is none", c.Phase)
 	}
 	if c.Begin.IsNull() || c.FetchFrom.IsNull() {
-		fault("no optime to begin behind, or to read from")
+		fault("no optime to begin after, or to read from")
 	}
 	if c.FetchFrom.After(c.Begin) {
 		fault("reading from %s would miss what follows %s", c.FetchFrom, c.Begin)
@@ -145,7 +145,7 @@ func (c *Copy) validate() error {
 	case c.Stop.IsNull() != (c.Phase == Copying):
 		fault("phase %q with the optime %s to stop at", c.Phase, c.Stop)
 	case !c.Stop.IsNull() && c.Stop.Before(c.Begin):
-		fault("it stops at %s and begins behind %s", c.Stop, c.Begin)
+		fault("it stops at %s and begins after %s", c.Stop, c.Begin)
 	}
 	return errors.Join(faults...)
 }

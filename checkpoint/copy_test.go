@@ -20,7 +20,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// firstCopy is copy 1 of a link that begins behind 100.
+// firstCopy is copy 1 of a link that begins after 100.
 func firstCopy() *Copy {
 	return &Copy{
 		Number: 1, Phase: Copying, Host: "a:1", RBID: 7, SyncID: setID, FetchFrom: ot(90), Begin: ot(100),
@@ -321,7 +321,7 @@ func TestCopyRefuses(t *testing.T) {
 		{begin(func(c *Copy) { c.Begin = oplog.OpTime{} }), "no optime"},
 		{h.DropCopies(ctx, 2), "is at copy 1"},
 		{create(func(st *State) { st.Copy.Number = 0 }), "count from 1"},
-		{create(func(st *State) { st.Copy.Begin = ot(101) }), "for a link behind"},
+		{create(func(st *State) { st.Copy.Begin = ot(101) }), "for a link after"},
 		{create(func(st *State) { st.CopiedUntil = ot(101) }), "has not been begun"},
 		{h.Lane(0).MoveRange(ctx, h.Lane(0).Session().Begin(), &r, &other), "it becomes range 1"},
 		{h.Lane(0).MoveRange(ctx, h.Lane(0).Session().Begin(), &done, &done), "it is done"},
@@ -496,14 +496,14 @@ func TestManyRanges(t *testing.T) {
 }
 
 // TestRemovedCopy: what a removed link has left is not the copy of one that is
-// made again, nor are its wishes.
+// made again, nor are its requests.
 func TestRemovedCopy(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, s, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
 	succeed(t, h.AddCollections(ctx, []CopyCollection{collection(1)}))
-	succeed(t, s.WishResync(ctx, "d.c"))
-	succeed(t, s.WishLimits(ctx, 5, 6))
+	succeed(t, s.RequestResync(ctx, "d.c"))
+	succeed(t, s.RequestLimits(ctx, 5, 6))
 	wantError(t, s.Create(ctx, copyState(1)), ErrExists)
 	if colls, _ := copies(ctx, t, h); len(colls) != 1 {
 		t.Error("a Create that failed dropped the copy")
@@ -514,7 +514,7 @@ func TestRemovedCopy(t *testing.T) {
 	if colls, ranges := copies(ctx, t, h); len(colls)+len(ranges) != 0 {
 		t.Errorf("%d collections and %d ranges of a link before", len(colls), len(ranges))
 	}
-	if w := must[Wishes](t)(s.ReadWishes(ctx)); len(w.Resync) != 0 || w.BytesPerSecond != 5 || w.OpsPerSecond != 6 {
+	if w := must[Requests](t)(s.ReadRequests(ctx)); len(w.Resync) != 0 || w.BytesPerSecond != 5 || w.OpsPerSecond != 6 {
 		t.Errorf("%+v", w)
 	}
 }

@@ -210,7 +210,7 @@ func TestCopyLostCommit(t *testing.T) {
 		goesOn := func(err error) {
 			t.Helper()
 			if sent {
-				wantError(t, err, ErrUnheard)
+				wantError(t, err, ErrAhead)
 			} else if err != nil {
 				t.Error(err)
 			}
@@ -283,7 +283,7 @@ func TestDurable(t *testing.T) {
 }
 
 // TestMovesLeaveTheLane: copying does not move a lane, and goes on beside flushes
-// of the log and behind a barrier.
+// of the log and after a barrier.
 func TestMovesLeaveTheLane(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)

@@ -90,7 +90,7 @@ func (l *Lane) addRanges(ctx context.Context, txn *call.Txn, number int64, range
 // finds the lane's document with our term, at its position, and the range's with
 // the Steps that r has, and moves the range's to next: At, Docs, Bytes, Done, and
 // Steps, which it makes one more than r's. If nothing matches it finds out why:
-// ErrFenced, ErrRewound, ErrUnheard. The caller takes next for r once the
+// ErrFenced, ErrRewound, ErrAhead. The caller takes next for r once the
 // transaction has committed.
 func (l *Lane) MoveRange(ctx context.Context, txn *call.Txn, r, next *CopyRange) error {
 	if err := l.moveRange(ctx, txn, r, next); err != nil {
@@ -156,7 +156,7 @@ func (l *Lane) whyRangeNotMoved(ctx context.Context, txn *call.Txn, number int64
 	case d.part.Steps < r.Steps:
 		return fmt.Errorf("it is at step %d: %w", d.part.Steps, ErrRewound)
 	case d.part.Steps > r.Steps:
-		return fmt.Errorf("it is at step %d: %w", d.part.Steps, ErrUnheard)
+		return fmt.Errorf("it is at step %d: %w", d.part.Steps, ErrAhead)
 	}
 	return &DamagedError{Link: cfg.Link, What: fmt.Sprintf("copy %q: it is done, which it was not at this step", id)}
 }

@@ -19,8 +19,8 @@
 //	         docs, bytes, state, gone, failed}
 //	copies  {_id: "LINK/2/r/UUID/0003", number, uuid, index, spec, at, docs,
 //	         bytes, steps, done}
-//	wishes  {_id: LINK, bytesPerSecond or absent, opsPerSecond or absent}
-//	wishes  {_id: "LINK/NS", ns, asked, state, why}
+//	requests  {_id: LINK, bytesPerSecond or absent, opsPerSecond or absent}
+//	requests  {_id: "LINK/NS", ns, asked, state, why}
 //
 // Every start of a link raises its term by one. Holder is the process that did
 // it, instance tells a link from an earlier one of the same name. Advances and
@@ -68,10 +68,10 @@
 // # Copies
 //
 // A link may begin with a copy of what the source has. It is in the link's
-// document, with the entry Begin behind which the log is applied to it:
+// document, with the entry Begin after which the log is applied to it:
 //
 //	                    all collections           the checkpoint is
-//	                    and ranges done           at Stop or behind it
+//	                    and ranges done           at Stop or after it
 //	          ┌─────────┐         ┌───────────┐         ┌──────┐
 //	Create ──▶│ copying ├────────▶│ replaying ├────────▶│ done │
 //	          └────┬────┘         └─────┬─────┘         └───┬──┘
@@ -95,7 +95,7 @@
 // BeginCopy puts all lanes at the new Begin. A void copy may have left them further
 // on, and what the log has up to there would not be applied to the new one.
 //
-// # Wishes
+// # Requests
 //
 // Whoever may write to the metadata can limit a link's copy, or have a collection
 // copied again, whatever process runs it. These documents are not fenced: they say
@@ -115,7 +115,7 @@
 //
 // # Taking hold
 //
-// Begin goes in steps, and may be cut off behind each of them: the next Begin
+// Begin goes in steps, and may be cut off after each of them: the next Begin
 // does all of them again.
 //
 //  1. On the link's session, a retryable write with the number of the new term

@@ -197,7 +197,7 @@ func FuzzDocuments(f *testing.F) {
 		_, _ = readLanes("a", 2, data)
 		_, _ = written(data)
 		_, _ = found(data)
-		_ = readWish("a", data, &Wishes{})
+		_ = readRequest("a", data, &Requests{})
 		if d, err := readCopyDoc("a", 1, data); err == nil && (d.collection == nil) == (d.part == nil) {
 			t.Error("a document that is neither a collection nor a range, or both")
 		}

@@ -67,7 +67,7 @@ func TestReached(t *testing.T) {
 }
 
 // TestLeaveOut: what is left out is in the link's document from one checkpoint on,
-// through failures, new wishes and starts, until it is done.
+// through failures, new requests and starts, until it is done.
 func TestLeaveOut(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -87,15 +87,15 @@ func TestLeaveOut(t *testing.T) {
 			}
 		}
 	}
-	wish := func(ns oplog.Namespace, asked int64) ResyncWish {
-		return ResyncWish{NS: ns, Asked: time.UnixMilli(asked).UTC()}
+	request := func(ns oplog.Namespace, asked int64) ResyncRequest {
+		return ResyncRequest{NS: ns, Asked: time.UnixMilli(asked).UTC()}
 	}
-	succeed(t, s.WishResync(ctx, "d.b"))
-	succeed(t, h.LeaveOut(ctx, wish("d.b", 1)))
+	succeed(t, s.RequestResync(ctx, "d.b"))
+	succeed(t, h.LeaveOut(ctx, request("d.b", 1)))
 	b := LeftOut{NS: "d.b", Since: since, Wall: wall, Asked: time.UnixMilli(1).UTC()}
 	is("left out", b)
-	if w := must[Wishes](t)(s.ReadWishes(ctx)); len(w.Resync) != 1 || w.Resync[0].State != ResyncCopying {
-		t.Errorf("wishes %+v", w)
+	if w := must[Requests](t)(s.ReadRequests(ctx)); len(w.Resync) != 1 || w.Resync[0].State != ResyncCopying {
+		t.Errorf("requests %+v", w)
 	}
 	later := Progress{Applied: ot(since.TS.T + 5), AppliedWall: wall + 5000, FetchFrom: ot(since.TS.T + 5)}
 	succeed(t, h.Advance(ctx, later, make([]Position, 2), Source{SetName: "rs0"}))
@@ -105,8 +105,8 @@ func TestLeaveOut(t *testing.T) {
 
 	h = must[*Hold](t)(s.Begin(ctx, 0))
 	is("another start", b)
-	succeed(t, h.LeaveOut(ctx, wish("d.b", 3)))
-	succeed(t, h.LeaveOut(ctx, wish("d.a", 2)))
+	succeed(t, h.LeaveOut(ctx, request("d.b", 3)))
+	succeed(t, h.LeaveOut(ctx, request("d.a", 2)))
 	b.Failed, b.Asked = "", time.UnixMilli(3).UTC()
 	a := LeftOut{NS: "d.a", Since: later.Applied, Wall: later.AppliedWall, Asked: time.UnixMilli(2).UTC()}
 	is("asked for anew", a, b)
@@ -130,11 +130,11 @@ func TestLeaveOut(t *testing.T) {
 	}
 	// Asked for again while it is copied, as what it has may have been damaged just now,
 	// it stays left out since it first was.
-	succeed(t, h.LeaveOut(ctx, wish("d.b", 5)))
+	succeed(t, h.LeaveOut(ctx, request("d.b", 5)))
 	b = LeftOut{NS: "d.b", Since: later.Applied, Wall: later.AppliedWall, Asked: time.UnixMilli(5).UTC()}
-	succeed(t, s.WishResync(ctx, "d.b"))
+	succeed(t, s.RequestResync(ctx, "d.b"))
 	succeed(t, h.TellResync(ctx, "d.b", ResyncCopying, ""))
-	succeed(t, s.WishResyncAgain(ctx, "d.b"))
+	succeed(t, s.RequestResyncAgain(ctx, "d.b"))
 	succeed(t, h.TellResync(ctx, "d.b", ResyncDone, ""))
 	is("to be copied once more", b)
 	succeed(t, h.TellResync(ctx, "d.b", ResyncCopying, ""))
@@ -143,7 +143,7 @@ func TestLeaveOut(t *testing.T) {
 
 	old := h
 	must[*Hold](t)(link(t, g).Begin(ctx, 0))
-	wantError(t, old.LeaveOut(ctx, wish("d.c", 1)), ErrFenced)
+	wantError(t, old.LeaveOut(ctx, request("d.c", 1)), ErrFenced)
 }
 
 // TestBeginTellsReached: the metric of the newest checkpoint says from the start what
@@ -170,8 +170,8 @@ func TestBeginTellsReached(t *testing.T) {
 	if got := told(s); got != since {
 		t.Errorf("%v of a new link, want %v", got, since)
 	}
-	succeed(t, s.WishResync(ctx, "d.b"))
-	succeed(t, h.LeaveOut(ctx, ResyncWish{NS: "d.b", Asked: time.UnixMilli(1).UTC()}))
+	succeed(t, s.RequestResync(ctx, "d.b"))
+	succeed(t, h.LeaveOut(ctx, ResyncRequest{NS: "d.b", Asked: time.UnixMilli(1).UTC()}))
 	later := Progress{Applied: ot(st.Applied.TS.T + 5), AppliedWall: st.AppliedWall + 5000, FetchFrom: ot(st.Applied.TS.T + 5)}
 	succeed(t, h.Advance(ctx, later, make([]Position, 2), Source{SetName: "rs0"}))
 	must[*Hold](t)(s.Begin(ctx, 0))

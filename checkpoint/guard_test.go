@@ -17,7 +17,7 @@ func TestAdvanceFromElsewhere(t *testing.T) {
 	for name, c := range map[string]struct {
 		is   uint32
 		want error
-	}{"rewound": {101, ErrRewound}, "unheard of": {103, ErrUnheard}} {
+	}{"rewound": {101, ErrRewound}, "ahead": {103, ErrAhead}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := within(t)
@@ -110,7 +110,7 @@ func TestBeginAloneAgain(t *testing.T) {
 		was, before := newest(), doc(name)
 		succeed(t, begin(h))
 		if after := doc(name); !newest().After(was) || after.Lookup("begins").AsInt64() != before.Lookup("begins").AsInt64()+1 {
-			t.Errorf("%s was begun again at %s, behind %s, without a write: %s", name, newest(), was, after)
+			t.Errorf("%s was begun again at %s, after %s, without a write: %s", name, newest(), was, after)
 		}
 	}
 }

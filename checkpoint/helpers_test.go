@@ -142,7 +142,7 @@ func ot(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 1) }
 
 func at(seconds uint32, op int64) Position { return Position{OpTime: ot(seconds), Op: op} }
 
-// first is a link that begins behind 100.
+// first is a link that begins after 100.
 func first(writers int) State {
 	return State{
 		Source: Source{SetName: "rs0", RBID: 1, Host: "a:1", ReplicaSetID: setID}, Writers: writers,

@@ -332,13 +332,13 @@ func (h *Hold) whyNotMoved(reply bson.Raw) error {
 	case link.Term < h.state.Term:
 		return fmt.Errorf("it has term %d: %w", link.Term, ErrRewound)
 	case link.Copy.after(h.copy):
-		return fmt.Errorf("its copy is further, or another one: %w", ErrUnheard)
+		return fmt.Errorf("its copy is further, or another one: %w", ErrAhead)
 	case h.copy.after(link.Copy):
 		return fmt.Errorf("its copy is not as far as it was: %w", ErrRewound)
 	case link.Applied.Before(h.applied):
 		return fmt.Errorf("it is at %s: %w", link.Applied, ErrRewound)
 	}
-	return fmt.Errorf("it is at %s: %w", link.Applied, ErrUnheard)
+	return fmt.Errorf("it is at %s: %w", link.Applied, ErrAhead)
 }
 
 // Verify finds, inside of a transaction, all writers' lanes not before the given

@@ -36,7 +36,7 @@ func (l *Lane) Session() *call.Session { return l.session }
 func (l *Lane) Position() Position { return l.position }
 
 // Begun returns how far something was begun outside of transactions, by an
-// earlier term, and not ended: everything behind Position up to it may or may not
+// earlier term, and not ended: everything after Position up to it may or may not
 // have been carried out. The zero Position stands for nothing; it is that again
 // once the lane has moved there.
 func (l *Lane) Begun() Position { return l.begun }
@@ -53,7 +53,7 @@ func (l *Lane) Move(ctx context.Context, txn *call.Txn, next Position) error {
 	return nil
 }
 
-// MoveWith is Move, and runs commands behind it in the transaction, as
+// MoveWith is Move, and runs commands after it in the transaction, as
 // [call.Txn.CallAll] does: they need not wait for the answer to the move.
 func (l *Lane) MoveWith(ctx context.Context, txn *call.Txn, next Position, cmds []call.Command, each func(i int, reply bson.Raw) error) error {
 	if next.Compare(l.position) <= 0 {
@@ -92,7 +92,7 @@ func (l *Lane) MoveWith(ctx context.Context, txn *call.Txn, next Position, cmds 
 		// can be given up.
 		err = context.Cause(ctx)
 	case errors.Is(err, errNotMoved):
-		// What came behind the move may have ended the transaction. The next one
+		// What came after the move may have ended the transaction. The next one
 		// of the session takes its place, and sees what is there by now.
 		again := l.session.Begin()
 		err = l.whyNotMoved(ctx, again)
@@ -169,7 +169,7 @@ func (l *Lane) whyNotMoved(ctx context.Context, txn *call.Txn) error {
 	if err := l.hold.notBefore(&doc, l.position); err != nil {
 		return err
 	}
-	return fmt.Errorf("it is at %s: %w", doc.position, ErrUnheard)
+	return fmt.Errorf("it is at %s: %w", doc.position, ErrAhead)
 }
 
 // findBarrier finds the barrier not before want, which it had acknowledged, if
@@ -217,7 +217,7 @@ func (l *Lane) BeginAlone(ctx context.Context, next Position, lanes []Position) 
 	}
 	err := l.beginAlone(ctx, next, begun, lanes)
 	if err != nil {
-		return l.fail(err, "begin what is at %s, behind %s", next, l.position)
+		return l.fail(err, "begin what is at %s, after %s", next, l.position)
 	}
 	l.begun, l.barrierSeen = begun, l.barrierRead
 	return nil
@@ -251,7 +251,7 @@ func (l *Lane) beginAlone(ctx context.Context, next, begun Position, lanes []Pos
 // need not be called.
 func (l *Lane) EndAlone(ctx context.Context, next Position) error {
 	if err := l.endAlone(ctx, next); err != nil {
-		return l.fail(err, "end what is at %s, behind %s", next, l.position)
+		return l.fail(err, "end what is at %s, after %s", next, l.position)
 	}
 	l.Moved(next)
 	return nil

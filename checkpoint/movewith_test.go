@@ -32,7 +32,7 @@ func (p pipelined) CallAll(ctx context.Context, cmds []call.Command, each func(i
 
 // TestMoveWith: whether commands wait for the move or not, they are in the target
 // with it or not at all, and why it did not move is told as by Move, even where what
-// came behind it has ended the transaction.
+// came after it has ended the transaction.
 func TestMoveWith(t *testing.T) {
 	t.Parallel()
 	for _, serial := range []bool{true, false} {
@@ -69,7 +69,7 @@ func TestMoveWith(t *testing.T) {
 				})
 			}
 
-			// It moves, with one command, with none, and behind a new barrier.
+			// It moves, with one command, with none, and after a new barrier.
 			txn := must[*call.Txn](t)(moveWith(at(101, 0), "a", "b"))
 			must[bson.Raw](t)(txn.Commit(ctx, false))
 			l.Moved(at(101, 0))
@@ -101,9 +101,9 @@ func TestMoveWith(t *testing.T) {
 			txn = must[*call.Txn](t)(moveWith(at(105, 0), "e"))
 			must[bson.Raw](t)(txn.Commit(ctx, false))
 			_, err = moveWith(at(105, 0), "e")
-			wantError(t, err, ErrUnheard)
+			wantError(t, err, ErrAhead)
 			if len(asked) != 0 {
-				t.Errorf("replies behind a move that did not happen: %v", asked)
+				t.Errorf("replies after a move that did not happen: %v", asked)
 			}
 			// The target has lost a flush.
 			l.Moved(at(110, 0))
@@ -122,7 +122,7 @@ func TestMoveWith(t *testing.T) {
 	}
 }
 
-// ending is a caller whose context ends behind the commands that it sends together.
+// ending is a caller whose context ends after the commands that it sends together.
 type ending struct {
 	pipelined
 	end func()
@@ -141,7 +141,7 @@ func (e ending) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	return e.pipelined.Call(ctx, cmd)
 }
 
-// TestMoveWithEnds: where all ends behind a move that did not happen, what came behind
+// TestMoveWithEnds: where all ends after a move that did not happen, what came after
 // it can still be given up, so that its locks do not outlast it.
 func TestMoveWithEnds(t *testing.T) {
 	t.Parallel()

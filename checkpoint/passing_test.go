@@ -39,8 +39,8 @@ func bookkeeping(ctx context.Context, s *Store) error {
 			})
 		},
 		func() error { return h.Touch(ctx) },
-		func() error { return s.WishResync(ctx, "shop.a") },
-		func() error { _, err := s.ReadWishes(ctx); return err },
+		func() error { return s.RequestResync(ctx, "shop.a") },
+		func() error { _, err := s.ReadRequests(ctx); return err },
 		func() error { _, err := h.OneLane(ctx); return err },
 		func() error { return h.DropCopies(ctx, 1) },
 		func() error {

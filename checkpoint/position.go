@@ -8,13 +8,13 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// AllOps is the Op of a Position behind the last operation of its entry.
+// AllOps is the Op of a Position after the last operation of its entry.
 const AllOps = math.MaxInt64
 
 // Position is a place in the log that is finer than an entry: the operation Op,
 // from 0, of the transaction, or of the plain entry, at OpTime. As the position
 // of a lane it says that all of the lane's operations up to it, that one
-// included, are in the target, and none behind it.
+// included, are in the target, and none after it.
 type Position struct {
 	OpTime oplog.OpTime
 	Op     int64

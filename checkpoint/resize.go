@@ -10,7 +10,7 @@ import (
 )
 
 // Resize changes the number of lanes, at the checkpoint cp that all of the log up
-// to it has been applied to and nothing behind it. No lane may be in use. The
+// to it has been applied to and nothing after it. No lane may be in use. The
 // Hold is spent: Begin anew.
 func (h *Hold) Resize(ctx context.Context, cp Progress, writers int) error {
 	release, err := h.own(ctx)

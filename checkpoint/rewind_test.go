@@ -89,7 +89,7 @@ func TestRewound(t *testing.T) {
 		"a command of a writer that waited for the lost barrier": {barrier, func(ctx context.Context, h *Hold) error {
 			return h.Lane(0).BeginAlone(ctx, at(106, 0), nil)
 		}},
-		"the checkpoint, behind a lost barrier": {barrier, func(ctx context.Context, h *Hold) error {
+		"the checkpoint, after a lost barrier": {barrier, func(ctx context.Context, h *Hold) error {
 			return h.Advance(ctx, progress(105), positions(h), Source{})
 		}},
 	} {
@@ -121,7 +121,7 @@ func TestRewound(t *testing.T) {
 	}
 }
 
-// TestSeenBarrier: a writer that has flushed behind the barrier does not look for
+// TestSeenBarrier: a writer that has flushed after the barrier does not look for
 // it again, and one that has not does so once.
 func TestSeenBarrier(t *testing.T) {
 	t.Parallel()

@@ -33,7 +33,7 @@ func (e *RoutingError) Error() string {
 		"which operations in between are in the target cannot be told", e.Link, by, e.Known, e.From, e.To)
 }
 
-// Apart returns where the lanes are apart: an operation behind from, up to to, is in
+// Apart returns where the lanes are apart: an operation after from, up to to, is in
 // the target if its lane has come so far, and which lane that is follows from the
 // routing of then. It is false where no lane is ahead of what is in the target in any
 // case.
@@ -54,7 +54,7 @@ func (s *State) Apart() (from, to Position, apart bool) {
 			to = p
 		}
 	}
-	later(to) // what is not behind the last lane is not behind any
+	later(to) // what is not after the last lane is not after any
 	for _, p := range s.Lanes {
 		if p.Compare(to) > 0 {
 			to = p

@@ -29,7 +29,7 @@ func TestApart(t *testing.T) {
 		"all ahead alike":           {State{Lanes: []Position{at(105, 0), at(105, 0)}}, at(105, 0), at(105, 0), false},
 		"begun":                     {State{Lanes: []Position{at(99, 0), at(99, 0)}, LanesBegun: []Position{{}, at(101, 0)}}, at(100, AllOps), at(101, 0), true},
 		"before the barrier":        {State{Lanes: []Position{at(99, 0), at(105, 0)}, Barrier: at(106, 0)}, at(106, 0), at(105, 0), false},
-		"behind the barrier":        {State{Lanes: []Position{at(99, 0), at(107, 0)}, Barrier: at(106, 0)}, at(106, 0), at(107, 0), true},
+		"after the barrier":         {State{Lanes: []Position{at(99, 0), at(107, 0)}, Barrier: at(106, 0)}, at(106, 0), at(107, 0), true},
 		"before a command":          {State{Lanes: []Position{at(99, 0), at(105, 0)}, Begun: at(106, 0)}, at(106, -1), at(105, 0), false},
 		"without lanes":             {State{}, at(100, AllOps), Position{}, false},
 	} {

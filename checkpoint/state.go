@@ -20,9 +20,9 @@ var (
 	// ErrBehind is an answer of a server that was the target's primary once, and
 	// does not know yet that it is not any more.
 	ErrBehind = errors.New("the server that answered is behind the target's primary")
-	// ErrUnheard is a target that has a write of this Hold whose answer was an
+	// ErrAhead is a target that has a write of this Hold whose answer was an
 	// error, or got lost: what is in the target has to be read anew.
-	ErrUnheard = errors.New("the target has a write whose end was not heard of")
+	ErrAhead = errors.New("the target is ahead: it has a write whose answer was lost")
 	// ErrNoLink is a link that Begin does not find.
 	ErrNoLink = errors.New("there is no such link in the target's metadata")
 	// ErrExists is a link that Create finds.
@@ -115,7 +115,7 @@ type State struct {
 	LanesBegun []Position
 	// Barrier is the position of the lane for what has to be alone: everything
 	// before it, in any lane, is in the target. Begun, if not the zero Position,
-	// is a command that was begun behind it and may or may not have been carried
+	// is a command that was begun after it and may or may not have been carried
 	// out.
 	Barrier Position
 	Begun   Position
@@ -128,7 +128,7 @@ func (s *State) validate() error {
 		faults = append(faults, fmt.Errorf("%d writers: not between 1 and %d", s.Writers, MaxWriters))
 	}
 	if s.Applied.IsNull() {
-		faults = append(faults, errors.New("no optime to begin behind"))
+		faults = append(faults, errors.New("no optime to begin after"))
 	}
 	if s.FetchFrom.IsNull() {
 		faults = append(faults, errors.New("no optime to read from"))
@@ -142,7 +142,7 @@ func (s *State) validate() error {
 	if c := s.Copy; c != nil {
 		faults = append(faults, c.validateNew())
 		if c.Begin != s.Applied || c.FetchFrom != s.FetchFrom {
-			faults = append(faults, fmt.Errorf("a copy behind %s from %s, for a link behind %s from %s",
+			faults = append(faults, fmt.Errorf("a copy after %s from %s, for a link after %s from %s",
 				c.Begin, c.FetchFrom, s.Applied, s.FetchFrom))
 		}
 		if !s.CopiedUntil.IsNull() {

@@ -51,7 +51,7 @@ func (c *Config) validate() error {
 
 // Store reads a link and takes hold of it. One process keeps one Store for a
 // link, over all of its attempts: it knows by it which terms are its own. It is
-// for one goroutine at a time, but for what has to do with wishes: that is safe
+// for one goroutine at a time, but for what has to do with requests: that is safe
 // for concurrent use.
 type Store struct {
 	cfg     Config      // its Target waits out what passes
@@ -146,7 +146,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 }
 
 func (s *Store) prepare(ctx context.Context) error {
-	for _, name := range []string{linksCollection, lanesCollection, heldCollection, routesCollection, copiesCollection, wishesCollection, owedCollection} {
+	for _, name := range []string{linksCollection, lanesCollection, heldCollection, routesCollection, copiesCollection, requestsCollection, owedCollection} {
 		body := document(func(dst []byte) []byte {
 			return appendMajority(bsoncore.AppendStringElement(dst, "create", name))
 		})
@@ -201,7 +201,7 @@ func (s *Store) create(ctx context.Context, txn *call.Txn, link *linkDoc) error 
 	}
 	// Without a link they are what is left where somebody removed the link.
 	from, to := bounds(s.cfg.Link)
-	for _, collection := range []string{lanesCollection, routesCollection, copiesCollection, wishesCollection, owedCollection} {
+	for _, collection := range []string{lanesCollection, routesCollection, copiesCollection, requestsCollection, owedCollection} {
 		if err := run(ctx, txn, deleteCommand(s.cfg.DB, collection, false, between(from, to)), -1); err != nil {
 			return err
 		}

@@ -76,7 +76,7 @@ type Config struct {
 	// fetcher pauses for 2 ms where replies are not streamed to it; every entry is
 	// then later by up to that.
 	SmallPause time.Duration
-	// RequireFresher refuses a member that has nothing behind the entry that
+	// RequireFresher refuses a member that has nothing after the entry that
 	// reading starts from.
 	RequireFresher bool
 	// ReplicaSetID is the id that the source's set must have. Zero means that of

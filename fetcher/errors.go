@@ -47,14 +47,14 @@ func (e *TooStaleError) Is(target error) bool { return target == ErrTooStale }
 
 // StartMissingError is an [ErrStartMissing].
 type StartMissingError struct {
-	// Want is the entry to start from, Got what is at its place or behind it,
+	// Want is the entry to start from, Got what is at its place or after it,
 	// null where nothing is.
 	Want, Got oplog.OpTime
 }
 
 func (e *StartMissingError) Error() string {
 	if e.Got.IsNull() {
-		return fmt.Sprintf("%v: %s is not there, and nothing behind it", ErrStartMissing, e.Want)
+		return fmt.Sprintf("%v: %s is not there, and nothing after it", ErrStartMissing, e.Want)
 	}
 	return fmt.Sprintf("%v: %s is not there, but %s", ErrStartMissing, e.Want, e.Got)
 }
@@ -64,12 +64,12 @@ func (e *StartMissingError) Is(target error) bool { return target == ErrStartMis
 
 // OutOfOrderError is an [ErrOutOfOrder].
 type OutOfOrderError struct {
-	// Before is the entry that Got stood behind.
+	// Before is the entry that Got stood after.
 	Before, Got oplog.OpTime
 }
 
 func (e *OutOfOrderError) Error() string {
-	return fmt.Sprintf("%v: %s stands behind %s", ErrOutOfOrder, e.Got, e.Before)
+	return fmt.Sprintf("%v: %s stands after %s", ErrOutOfOrder, e.Got, e.Before)
 }
 
 // Is tells whether target is ErrOutOfOrder.

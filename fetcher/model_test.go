@@ -72,7 +72,7 @@ func (m *shaky) happen() {
 	}
 }
 
-// shown is what a read of the cursor's kind sees behind a timestamp.
+// shown is what a read of the cursor's kind sees after a timestamp.
 func (m *shaky) shown(after bson.Timestamp, inclusive bool) []oplog.OpTime {
 	log := m.log
 	if !m.local {

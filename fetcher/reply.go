@@ -110,7 +110,7 @@ func (p *page) entries(skip int, after oplog.OpTime) ([]oplog.Entry, error) {
 	return list, nil
 }
 
-// regresses tells whether a term stands behind one that it cannot stand behind.
+// regresses tells whether a term stands after one that it cannot stand after.
 func regresses(term, before int64) bool {
 	return term < before && term != oplog.UninitializedTerm
 }

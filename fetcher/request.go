@@ -13,7 +13,7 @@ const (
 	oplogCollection = "oplog.rs"
 )
 
-// command finishes a body: the session, the wish for metadata, and the consent to
+// command finishes a body: the session, the request for metadata, and the consent to
 // be served by a secondary.
 func (t *tail) command(db string, start int32, body []byte) call.Command {
 	body = bsoncore.AppendDocumentElement(body, "lsid", t.lsid)
@@ -39,7 +39,7 @@ func find(at bson.Timestamp) (start int32, body []byte) {
 }
 
 // appendConcern appends the read concern of the mode. A local read waits until
-// there are no holes: entries that are not visible yet, behind those that are.
+// there are no holes: entries that are not visible yet, after those that are.
 func appendConcern(body []byte, mode ReadMode) []byte {
 	i, body := bsoncore.AppendDocumentElementStart(body, "readConcern")
 	if mode == ReadMajority {

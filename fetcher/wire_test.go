@@ -203,7 +203,7 @@ func (r *reading) take(_ context.Context, reply oplog.Reply) error {
 	for i := range reply.Entries {
 		e := &reply.Entries[i]
 		if !e.OpTime.After(r.last) {
-			r.t.Errorf("%s comes behind %s", e.OpTime, r.last)
+			r.t.Errorf("%s comes after %s", e.OpTime, r.last)
 		}
 		r.last = e.OpTime
 		if e.NS == "app.c" {

@@ -42,8 +42,8 @@ func (c *Copier) bound(ctx context.Context, planned []*collection) error {
 // copyRange copies what is left of a range.
 //
 // Where the log does not delete from the target what a capped collection has pushed
-// out, what was copied before the source pushed out the place to go on behind would
-// stay, with a hole behind it. So a copy of such a one that was interrupted is begun
+// out, what was copied before the source pushed out the place to go on after would
+// stay, with a hole after it. So a copy of such a one that was interrupted is begun
 // anew.
 func (c *Copier) copyRange(ctx context.Context, l lane, p part) error {
 	coll, r := p.coll, p.r

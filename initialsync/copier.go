@@ -43,7 +43,7 @@ type Copier struct {
 	lanes  []turns
 	cloner cloner
 	take   func(ctx context.Context) (*inventory.Inventory, error)
-	// inserted returns what the log inserted into collections behind Begin.
+	// inserted returns what the log inserted into collections after Begin.
 	inserted func(ctx context.Context, colls []oplog.UUID) (map[oplog.UUID]inventory.IDs, error)
 
 	copy  checkpoint.Copy

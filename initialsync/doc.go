@@ -1,7 +1,7 @@
 // Package initialsync copies a source that is being written to.
 //
 // It starts from a copy that the target's metadata have (checkpoint.Copy): a
-// member of the source, and the entry of its log (Begin) behind which the log is
+// member of the source, and the entry of its log (Begin) after which the log is
 // applied afterwards. Beside it somebody reads the log from before that entry on.
 // What it leaves is a copy in which every collection has the name that it had at
 // Begin, and documents of some later time, each of its own. The log, applied from
@@ -33,7 +33,7 @@
 //
 // The collections of the first listing count, and are kept. Views are made at
 // once, from the same listing: whatever was done to them since Begin, the log does
-// again, so that any listing behind Begin will do, and a view may stand on a
+// again, so that any listing after Begin will do, and a view may stand on a
 // collection that is not there yet.
 //
 // # What fails

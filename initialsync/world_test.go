@@ -311,7 +311,7 @@ func (c *worldCloner) Copy(ctx context.Context, l clone.Lane, coll *checkpoint.C
 				return fmt.Errorf("copy: %w", clone.ErrGone)
 			}
 			if was := c.ranges[rangeKey(&r)]; was.Steps != r.Steps || was.Done {
-				return checkpoint.ErrUnheard
+				return checkpoint.ErrAhead
 			}
 			if r.Docs < n {
 				t.docs[fmt.Sprintf("%d/%d", r.Index, r.Docs)]++

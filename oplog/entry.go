@@ -55,7 +55,7 @@ func (e *Entry) Parse(raw bson.Raw) error {
 	*e = Entry{Raw: raw, Op: Op{OpTime: OpTime{Term: UninitializedTerm}}}
 	err := e.parse()
 	if err != nil {
-		// The optime stands behind most other fields: look for it again, so
+		// The optime stands after most other fields: look for it again, so
 		// that the error can name it whatever came first.
 		at := peekOpTime(raw)
 		if f, ok := err.(*EntryError); ok { //nolint:errorlint // made by parse and never wrapped

@@ -4,7 +4,7 @@ import "strings"
 
 // Namespace is a database and a collection with a dot in between, as in
 // "shop.orders". The database's name holds no dot, the collection's may. For a
-// command it is the database with "$cmd" behind it, and no-ops may have none.
+// command it is the database with "$cmd" after it, and no-ops may have none.
 type Namespace string
 
 // NewNamespace joins a database's and a collection's name.
@@ -22,7 +22,7 @@ func (n Namespace) DB() string {
 	return db
 }
 
-// Collection returns the part behind the first dot.
+// Collection returns the part after the first dot.
 func (n Namespace) Collection() string {
 	_, coll, _ := strings.Cut(string(n), ".")
 	return coll

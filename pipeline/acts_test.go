@@ -110,7 +110,7 @@ func (w *world) replace() error {
 }
 
 // forge moves the link's checkpoint to an entry that the source could have had,
-// just behind its newest.
+// just after its newest.
 func (w *world) forge(ctx context.Context) error {
 	ts := w.newest().TS
 	ts.I += 1000

@@ -89,7 +89,7 @@ var rules = []struct {
 	{"another process took over", is(checkpoint.ErrFenced), Verdict{Action: Exit, Code: ExitFenced, Hint: "Another process runs this link now. If it should not, stop it first, or use another --link."}},
 	{"target lost acknowledged writes", is(checkpoint.ErrRewound), Verdict{Action: Retry}},
 	{"reply of a former primary of the target", is(checkpoint.ErrBehind), Verdict{Action: Retry}},
-	{"target has a write whose outcome was unknown", is(checkpoint.ErrUnheard), Verdict{Action: Retry}},
+	{"target has a write whose outcome was unknown", is(checkpoint.ErrAhead), Verdict{Action: Retry}},
 	{"announced writes not read to their end", is(applier.ErrCut), Verdict{Action: Retry}},
 	{"writers changed, or a copy begun", is(checkpoint.ErrSpent), Verdict{Action: Retry}},
 	{"other source", is(checkpoint.ErrOtherSource), Verdict{Action: Resync, Code: ExitResync, Hint: "Check --source and --link: the link belongs to another replica set."}},

@@ -36,7 +36,7 @@ var samples = map[string]error{
 	"another process took over":                    checkpoint.ErrFenced,
 	"target lost acknowledged writes":              checkpoint.ErrRewound,
 	"reply of a former primary of the target":      checkpoint.ErrBehind,
-	"target has a write whose outcome was unknown": checkpoint.ErrUnheard,
+	"target has a write whose outcome was unknown": checkpoint.ErrAhead,
 	"announced writes not read to their end":       applier.ErrCut,
 	"writers changed, or a copy begun":             checkpoint.ErrSpent,
 	"other source":                                 checkpoint.ErrOtherSource,

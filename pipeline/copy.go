@@ -125,7 +125,7 @@ func (c *copying) run(ctx, soft context.Context) error {
 	if !c.p.cfg.part { // else the link that it is a part of says it
 		along(c.p.lackingLoop)
 	}
-	along(func(ctx context.Context) error { return c.p.wishLoop(ctx, c.pacer) })
+	along(func(ctx context.Context) error { return c.p.requestLoop(ctx, c.pacer) })
 
 	err := c.stages(ctx)
 	if cause := context.Cause(ctx); cause != nil && (err == nil || errors.Is(err, context.Canceled)) {

@@ -130,14 +130,14 @@ func (w *world) copyAct(verb string, args []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return "", store.WishLimits(ctx, 0, n)
+		return "", store.RequestLimits(ctx, 0, n)
 	case "spools":
 		left, err := filesIn(w.spool(""))
 		return fmt.Sprintf("%d files on disk", len(left)), err
 	case "damage":
 		return "", damage(w.spool(""))
 	case "resync":
-		return "", store.WishResync(ctx, oplog.Namespace(args[0]))
+		return "", store.RequestResync(ctx, oplog.Namespace(args[0]))
 	case "consistent":
 		body, err := bson.Marshal(bson.D{{Key: "find", Value: "links"}, {Key: "filter", Value: bson.D{{Key: "_id", Value: "mirror"}}}})
 		if err != nil {
@@ -212,8 +212,8 @@ func (w *world) awaitResync(state, ns string) error {
 		return err
 	}
 	return w.untilOf(w.links["a"], ns+" to be "+state, func() bool {
-		wishes, err := store.ReadWishes(w.t.Context())
-		for _, r := range wishes.Resync {
+		requests, err := store.ReadRequests(w.t.Context())
+		for _, r := range requests.Resync {
 			if err == nil && r.NS == oplog.Namespace(ns) {
 				return r.State == state
 			}

@@ -101,9 +101,9 @@ func TestResyncFails(t *testing.T) {
 	}
 }
 
-// TestResyncWithoutItsWish: somebody removes the wish while the collection is copied
+// TestResyncWithoutItsRequest: somebody removes the request while the collection is copied
 // again. What the target has of it is half a copy: the log is not applied to that.
-func TestResyncWithoutItsWish(t *testing.T) {
+func TestResyncWithoutItsRequest(t *testing.T) {
 	t.Parallel()
 	w := play(t, `
 		source insert shop.a 1..400
@@ -117,7 +117,7 @@ func TestResyncWithoutItsWish(t *testing.T) {
 	w.leftOut("shop.a")
 	w.play(`
 		drain
-		target run replicator {"delete": "wishes", "deletes": [{"q": {}, "limit": 0}]}
+		target run replicator {"delete": "requests", "deletes": [{"q": {}, "limit": 0}]}
 		source update shop.a 1..400
 		start copy
 		await told copied again: shop.a

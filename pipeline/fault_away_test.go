@@ -229,7 +229,7 @@ func TestManyResyncs(t *testing.T) {
 		w.play("resync shop." + name)
 	}
 	for _, name := range names {
-		w.awaitWish(l, "shop."+name)
+		w.awaitRequest(l, "shop."+name)
 	}
 	running, most := map[oplog.Namespace]bool{}, 0
 	w.mu.Lock()

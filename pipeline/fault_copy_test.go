@@ -42,21 +42,21 @@ func (w *world) play(lines string) {
 	}
 }
 
-// awaitWish waits, for a link, until the wish for a collection is done.
-func (w *world) awaitWish(l *link, ns string) {
+// awaitRequest waits, for a link, until the request for a collection is done.
+func (w *world) awaitRequest(l *link, ns string) {
 	w.t.Helper()
 	store, err := w.metadata()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	err = w.untilOf(l, ns+" to be copied again", func() bool {
-		wishes, err := store.ReadWishes(w.t.Context())
-		return err == nil && slices.ContainsFunc(wishes.Resync, func(r checkpoint.ResyncWish) bool {
+		requests, err := store.ReadRequests(w.t.Context())
+		return err == nil && slices.ContainsFunc(requests.Resync, func(r checkpoint.ResyncRequest) bool {
 			return string(r.NS) == ns && r.State == checkpoint.ResyncDone
 		})
 	})
 	if err != nil {
-		w.fail("fault", "await the wish", err)
+		w.fail("fault", "await the request", err)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestResyncTakenOver(t *testing.T) {
 		t.Errorf("it ended with: %v", a.err)
 	}
 	w.play("limit 0")
-	w.awaitWish(b, "shop.a")
+	w.awaitRequest(b, "shop.a")
 	w.play("source update shop.a 1..10")
 	if err := w.caughtUp(b); err != nil {
 		w.fail("fault", "", err)
@@ -174,7 +174,7 @@ func TestResyncOfVoidCopy(t *testing.T) {
 		await told consistent
 		await running
 	`)
-	w.awaitWish(l, "shop.a")
+	w.awaitRequest(l, "shop.a")
 	w.play(`
 		source start down
 		source await synced

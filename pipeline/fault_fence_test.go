@@ -117,7 +117,7 @@ func testLate(t *testing.T, dialect, command, log string, late []oplog.Namespace
 		t.Errorf("its command was late for %v, it says for %v", late, told)
 	}
 	for _, ns := range late {
-		w.awaitWish(b, string(ns))
+		w.awaitRequest(b, string(ns))
 		w.play("await running b")
 	}
 	w.play("source insert shop.a 201..210")
@@ -134,7 +134,7 @@ func testLate(t *testing.T, dialect, command, log string, late []oplog.Namespace
 }
 
 // TestHitWhileCopied: what a late command hits while a collection is copied again is
-// copied once more, behind that: the wish for it is not taken for the one that is being
+// copied once more, after that: the request for it is not taken for the one that is being
 // fulfilled.
 func TestHitWhileCopied(t *testing.T) {
 	t.Parallel()
@@ -157,13 +157,13 @@ func TestHitWhileCopied(t *testing.T) {
 	w.play(`target run shop {"delete": "a", "deletes": [{"q": {}, "limit": 0}]}`)
 	store, err := w.metadata()
 	if err == nil {
-		err = store.WishResyncAgain(t.Context(), "shop.a")
+		err = store.RequestResyncAgain(t.Context(), "shop.a")
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.play("limit 0\nsource update shop.a 1..10")
-	w.awaitWish(w.links["a"], "shop.a")
+	w.awaitRequest(w.links["a"], "shop.a")
 	w.play("await caught-up\nequal\ndrain")
 }
 

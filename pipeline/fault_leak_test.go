@@ -40,7 +40,7 @@ func TestNothingIsLeft(t *testing.T) { //nolint:paralleltest // see above
 			w.nothingLeft(step + ", " + end)
 			w.play("limit 0\n" + start + "\nawait running\nawait caught-up")
 			if strings.Contains(step, "resync") {
-				w.awaitWish(w.links["a"], "shop.a")
+				w.awaitRequest(w.links["a"], "shop.a")
 			}
 			w.play("source update shop.a 1..20\nawait caught-up\nequal\n" + end)
 			w.nothingLeft(step + ", " + end + ", then all of it")

@@ -21,7 +21,7 @@ import (
 func TestTakeBackNotAtRest(t *testing.T) {
 	t.Parallel()
 	r := &resync{
-		wish: checkpoint.ResyncWish{NS: "shop.a"}, drain: func(error) {}, done: make(chan struct{}),
+		request: checkpoint.ResyncRequest{NS: "shop.a"}, drain: func(error) {}, done: make(chan struct{}),
 		err: fmt.Errorf("%w: %w", ErrStopped, errors.New("no answer")),
 	}
 	close(r.done)
@@ -91,10 +91,10 @@ func TestAsksForSeries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Pipeline{wishes: store, cfg: Config{Scope: names, Observer: func(event.Event) {}, Copy: CopyConfig{SpoolDir: "spool"}}}
+	p := &Pipeline{requests: store, cfg: Config{Scope: names, Observer: func(event.Event) {}, Copy: CopyConfig{SpoolDir: "spool"}}}
 	for _, tt := range []struct {
-		needs oplog.Namespace
-		wish  string
+		needs   oplog.Namespace
+		request string
 	}{
 		{"shop.system.buckets.m", "link/shop.m"},
 		{"shop.a", "link/shop.a"},
@@ -103,12 +103,12 @@ func TestAsksForSeries(t *testing.T) {
 	} {
 		target.docs = nil
 		asks, err := p.asksForCopy(t.Context(), fmt.Errorf("apply: %w", &ddl.ResyncError{NS: tt.needs}))
-		wish := ""
+		request := ""
 		if len(target.docs) > 0 {
-			wish, _ = target.docs[0].Lookup("q", "_id").StringValueOK()
+			request, _ = target.docs[0].Lookup("q", "_id").StringValueOK()
 		}
-		if err != nil || asks != (tt.wish != "") || wish != tt.wish {
-			t.Errorf("%s: asked %t for %q, want %q: %v", tt.needs, asks, wish, tt.wish, err)
+		if err != nil || asks != (tt.request != "") || request != tt.request {
+			t.Errorf("%s: asked %t for %q, want %q: %v", tt.needs, asks, request, tt.request, err)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // leaveOut finds out what the next attempt leaves out, and notes it in the link's
-// document: what is there counts, whatever has become of a wish since. As long as
+// document: what is there counts, whatever has become of a request since. As long as
 // the link itself copies documents it leaves out nothing.
 func (p *Pipeline) leaveOut(ctx context.Context, hold *checkpoint.Hold) error {
 	defer func() { p.showGaps(hold.Gaps()) }()
@@ -30,7 +30,7 @@ func (p *Pipeline) leaveOut(ctx context.Context, hold *checkpoint.Hold) error {
 
 func (p *Pipeline) chooseLeftOut(ctx context.Context, hold *checkpoint.Hold) error {
 	st := hold.State()
-	p.resyncs.out = map[oplog.Namespace]checkpoint.ResyncWish{}
+	p.resyncs.out = map[oplog.Namespace]checkpoint.ResyncRequest{}
 	p.resyncs.copies = 0
 	if st.Copy != nil {
 		p.resyncs.copies = st.Copy.Number
@@ -38,7 +38,7 @@ func (p *Pipeline) chooseLeftOut(ctx context.Context, hold *checkpoint.Hold) err
 	if p.cfg.part || st.Copy != nil && st.Copy.Phase == checkpoint.Copying {
 		return nil
 	}
-	w, err := p.wishes.ReadWishes(ctx)
+	w, err := p.requests.ReadRequests(ctx)
 	if err != nil {
 		return fmt.Errorf("read what operators want of the link: %w", err)
 	}
@@ -47,11 +47,11 @@ func (p *Pipeline) chooseLeftOut(ctx context.Context, hold *checkpoint.Hold) err
 		if out.Failed != "" {
 			state = checkpoint.ResyncFailed
 		}
-		p.resyncs.out[out.NS] = checkpoint.ResyncWish{NS: out.NS, Asked: out.Asked, State: state, Why: out.Failed}
+		p.resyncs.out[out.NS] = checkpoint.ResyncRequest{NS: out.NS, Asked: out.Asked, State: state, Why: out.Failed}
 	}
-	for _, wish := range w.Resync {
-		if isOpen(wish) {
-			if err := p.leaveOutFor(ctx, hold, wish); err != nil {
+	for _, request := range w.Resync {
+		if isOpen(request) {
+			if err := p.leaveOutFor(ctx, hold, request); err != nil {
 				return err
 			}
 		}
@@ -59,31 +59,31 @@ func (p *Pipeline) chooseLeftOut(ctx context.Context, hold *checkpoint.Hold) err
 	return p.checkSpoolFor(p.resyncs.out)
 }
 
-// leaveOutFor leaves out the collection of a wish, or says why it does not.
-func (p *Pipeline) leaveOutFor(ctx context.Context, hold *checkpoint.Hold, wish checkpoint.ResyncWish) error {
-	known, out := p.resyncs.out[wish.NS]
-	switch _, in := p.cfg.Scope.Target(wish.NS); {
-	case p.cfg.Copy.SpoolDir == "" && wish.State == checkpoint.ResyncAsked:
+// leaveOutFor leaves out the collection of a request, or says why it does not.
+func (p *Pipeline) leaveOutFor(ctx context.Context, hold *checkpoint.Hold, request checkpoint.ResyncRequest) error {
+	known, out := p.resyncs.out[request.NS]
+	switch _, in := p.cfg.Scope.Target(request.NS); {
+	case p.cfg.Copy.SpoolDir == "" && request.State == checkpoint.ResyncAsked:
 		return nil // It waits for a process that can.
-	case !in || wish.NS.IsSystemViews():
-		return hold.TellResync(ctx, wish.NS, checkpoint.ResyncFailed, "the link does not mirror it")
-	case wish.NS.IsBuckets():
-		return hold.TellResync(ctx, wish.NS, checkpoint.ResyncFailed,
-			"it has the buckets of "+string(wish.NS.Series())+", which is to be asked for")
+	case !in || request.NS.IsSystemViews():
+		return hold.TellResync(ctx, request.NS, checkpoint.ResyncFailed, "the link does not mirror it")
+	case request.NS.IsBuckets():
+		return hold.TellResync(ctx, request.NS, checkpoint.ResyncFailed,
+			"it has the buckets of "+string(request.NS.Series())+", which is to be asked for")
 	}
-	if !out || wish.State == checkpoint.ResyncAsked || known.State == checkpoint.ResyncFailed {
-		if err := hold.LeaveOut(ctx, wish); err != nil {
+	if !out || request.State == checkpoint.ResyncAsked || known.State == checkpoint.ResyncFailed {
+		if err := hold.LeaveOut(ctx, request); err != nil {
 			return err
 		}
-		wish.State = checkpoint.ResyncCopying
+		request.State = checkpoint.ResyncCopying
 	}
-	p.resyncs.out[wish.NS] = wish
+	p.resyncs.out[request.NS] = request
 	return nil
 }
 
 // checkSpoolFor refuses to go on without a folder for what is being copied again:
 // what the target has of it is half a copy, to which the log does not fit.
-func (p *Pipeline) checkSpoolFor(out map[oplog.Namespace]checkpoint.ResyncWish) error {
+func (p *Pipeline) checkSpoolFor(out map[oplog.Namespace]checkpoint.ResyncRequest) error {
 	if p.cfg.Copy.SpoolDir != "" {
 		return nil
 	}

@@ -178,10 +178,10 @@ func within(since time.Time, millis int64) time.Duration {
 	return min(d, time.Since(since))
 }
 
-// unheard is by how much the target may be behind: by what is known, and by what
+// mostLag is by how much the target may be behind: by what is known, and by what
 // the source did since it was heard last, as that is because nothing more is taken
 // from it.
-func (l *live) unheard() time.Duration { return l.lag() + time.Since(l.heard) }
+func (l *live) mostLag() time.Duration { return l.lag() + time.Since(l.heard) }
 
 // undurable is by how much what is applied is ahead of what a majority of the
 // target has.
@@ -342,9 +342,9 @@ func (p *Pipeline) judgeState() {
 		p.state.set(CatchingUp, leftOutText(l.gaps.LeftOut))
 	case l.undurable() > behind:
 		p.state.set(CatchingUp, "no majority of the target has what was applied")
-	case l.isCaughtUp() || p.cfg.Delay > 0 && l.unheard() <= p.cfg.Delay+behind:
+	case l.isCaughtUp() || p.cfg.Delay > 0 && l.mostLag() <= p.cfg.Delay+behind:
 		p.state.set(Steady, "")
-	case now != Steady || l.unheard() > p.cfg.Delay+behind:
+	case now != Steady || l.mostLag() > p.cfg.Delay+behind:
 		p.state.set(CatchingUp, "")
 	}
 }

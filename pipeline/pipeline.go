@@ -65,9 +65,9 @@ type Pipeline struct {
 	copies int64
 	// drained tells that what is left of the spool fits into memory.
 	drained atomic.Bool
-	// wishes reads what operators want, beside everything else.
-	wishes  *checkpoint.Store
-	resyncs resyncs
+	// requests reads what operators want, beside everything else.
+	requests *checkpoint.Store
+	resyncs  resyncs
 	// until, if not null, is the entry at which the present attempt ends.
 	until oplog.OpTime
 	// unapplied is the newest entry that was read by attempts that failed: a drain
@@ -106,11 +106,11 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
-	wishes, err := checkpoint.New(checkpoint.Config{Target: p.target, DB: cfg.MetaDB, Link: cfg.heldLink})
+	requests, err := checkpoint.New(checkpoint.Config{Target: p.target, DB: cfg.MetaDB, Link: cfg.heldLink})
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
-	p.store, p.wishes = store, wishes
+	p.store, p.requests = store, requests
 	p.state.observer = cfg.Observer
 	p.watcher, err = syncsource.NewWatcher(syncsource.WatcherConfig{
 		Seeds: source.Hosts(), Direct: source.Direct(), Observer: cfg.Observer, Registry: cfg.Registry,
@@ -467,7 +467,7 @@ func (p *Pipeline) resize(ctx context.Context, hold *checkpoint.Hold) (until opl
 }
 
 // furthest returns the entry up to which some lane has, or has begun, its part: at
-// or behind the checkpoint.
+// or after the checkpoint.
 func furthest(st checkpoint.State) oplog.OpTime {
 	ahead := st.Applied
 	for _, l := range slices.Concat(st.Lanes, st.LanesBegun, []checkpoint.Position{st.Barrier, st.Begun}) {

@@ -127,7 +127,7 @@ func (p *Pipeline) late(ctx context.Context, e *ddl.LateError) {
 		told := LateCommand{NS: ns, Err: e}
 		if source, in := p.cfg.Scope.Source(ns); in {
 			// One that is being copied just now may be what was hit.
-			told.Failed = p.wishes.WishResyncAgain(ctx, source)
+			told.Failed = p.requests.RequestResyncAgain(ctx, source)
 			told.Asked = told.Failed == nil
 		}
 		p.cfg.Observer.Tell(told)

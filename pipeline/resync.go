@@ -30,10 +30,10 @@ import (
 
 // resync is one collection that is copied again, by a pipeline of its own.
 type resync struct {
-	wish  checkpoint.ResyncWish
-	link  string
-	p     *Pipeline
-	drain context.CancelCauseFunc
+	request checkpoint.ResyncRequest
+	link    string
+	p       *Pipeline
+	drain   context.CancelCauseFunc
 	// done is closed once err is what its Run returned.
 	done chan struct{}
 	err  error
@@ -44,7 +44,7 @@ type resync struct {
 type resyncs struct {
 	group sync.WaitGroup
 	// out are the collections that the link leaves out at present.
-	out     map[oplog.Namespace]checkpoint.ResyncWish
+	out     map[oplog.Namespace]checkpoint.ResyncRequest
 	running map[oplog.Namespace]*resync
 	// joining tells that what runs is to come to a certain entry, and no more.
 	joining bool
@@ -75,23 +75,23 @@ func (r *resyncs) again() {
 	}
 }
 
-// isOpen tells whether something is still to be done about a wish.
-func isOpen(w checkpoint.ResyncWish) bool {
+// isOpen tells whether something is still to be done about a request.
+func isOpen(w checkpoint.ResyncRequest) bool {
 	return w.State == checkpoint.ResyncAsked || w.State == checkpoint.ResyncCopying || w.State == checkpoint.ResyncJoining
 }
 
 // startResyncs runs what copies the collections that are left out. It is called
 // under a hold of the link: everything that was written to them before is over.
 func (p *Pipeline) startResyncs(ctx context.Context) error {
-	for _, wish := range slices.SortedFunc(maps.Values(p.resyncs.out), checkpoint.ResyncWish.Compare) {
-		ns := wish.NS
-		if p.resyncs.running[ns] != nil || wish.State == checkpoint.ResyncFailed {
+	for _, request := range slices.SortedFunc(maps.Values(p.resyncs.out), checkpoint.ResyncRequest.Compare) {
+		ns := request.NS
+		if p.resyncs.running[ns] != nil || request.State == checkpoint.ResyncFailed {
 			continue
 		}
 		if len(p.resyncs.running) >= maxResyncs {
 			break // The others are left out until it is their turn.
 		}
-		r, err := p.newResync(wish, oplog.OpTime{})
+		r, err := p.newResync(request, oplog.OpTime{})
 		if err != nil {
 			return err
 		}
@@ -112,28 +112,28 @@ func (p *Pipeline) startResyncs(ctx context.Context) error {
 }
 
 // resyncLink is the name of the link of one collection.
-func (p *Pipeline) resyncLink(wish checkpoint.ResyncWish) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", p.cfg.Link, wish.NS, wish.Asked.UTC().Format(time.RFC3339Nano), p.resyncs.copies))
+func (p *Pipeline) resyncLink(request checkpoint.ResyncRequest) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", p.cfg.Link, request.NS, request.Asked.UTC().Format(time.RFC3339Nano), p.resyncs.copies))
 	return resyncPrefix + hex.EncodeToString(sum[:8])
 }
 
 // newResync makes the pipeline of one collection. It ends at until if that is not
 // null.
-func (p *Pipeline) newResync(wish checkpoint.ResyncWish, until oplog.OpTime) (*resync, error) {
-	r := &resync{wish: wish, link: p.resyncLink(wish), done: make(chan struct{})}
+func (p *Pipeline) newResync(request checkpoint.ResyncRequest, until oplog.OpTime) (*resync, error) {
+	r := &resync{request: request, link: p.resyncLink(request), done: make(chan struct{})}
 	cfg := p.cfg
 	cfg.Link, cfg.heldLink, cfg.part, cfg.until = r.link, p.cfg.Link, true, until
 	cfg.allNames = p.cfg.Scope
-	cfg.Scope = part{Scope: p.cfg.Scope, in: func(ns oplog.Namespace) bool { return ns == wish.NS }, db: wish.NS.DB()}
+	cfg.Scope = part{Scope: p.cfg.Scope, in: func(ns oplog.Namespace) bool { return ns == request.NS }, db: request.NS.DB()}
 	cfg.Copy.Wanted, cfg.Copy.DropExisting = true, true
 	cfg.Copy.SpoolDir = filepath.Join(p.spoolDir, r.link)
 	cfg.CopiedUntil, cfg.StartAt, cfg.Delay = oplog.OpTime{}, StartAt{}, 0
 	cfg.Feedback, cfg.Registry = 0, nil
 	cfg.BufferBytes = min(cfg.BufferBytes, resyncBuffer)
-	cfg.Observer = func(e event.Event) { p.cfg.Observer.Tell(ResyncEvent{NS: wish.NS, Event: e}) }
+	cfg.Observer = func(e event.Event) { p.cfg.Observer.Tell(ResyncEvent{NS: request.NS, Event: e}) }
 	var err error
 	if r.p, err = New(cfg, p.source, p.target); err != nil {
-		return nil, fmt.Errorf("copy %s again: %w", wish.NS, err)
+		return nil, fmt.Errorf("copy %s again: %w", request.NS, err)
 	}
 	return r, nil
 }
@@ -155,7 +155,7 @@ func IsResync(link string) bool {
 	return strings.HasPrefix(link, resyncPrefix) && len(link) == len(resyncPrefix)+16
 }
 
-// resyncLoop looks, beside an attempt, for wishes that it does not know, and for
+// resyncLoop looks, beside an attempt, for requests that it does not know, and for
 // collections that can be taken back.
 func (p *Pipeline) resyncLoop(ctx context.Context, hold *checkpoint.Hold) error {
 	if p.cfg.Copy.SpoolDir == "" || p.cfg.part || p.resyncs.joining {
@@ -170,13 +170,13 @@ func (p *Pipeline) resyncLoop(ctx context.Context, hold *checkpoint.Hold) error 
 		case <-ctx.Done():
 			return nil
 		}
-		w, err := p.wishes.ReadWishes(ctx)
+		w, err := p.requests.ReadRequests(ctx)
 		if err != nil {
 			continue // the attempt itself notices what is wrong
 		}
-		for _, wish := range w.Resync {
+		for _, request := range w.Resync {
 			// One that is left out is asked for anew where it could not be copied.
-			if _, out := p.resyncs.out[wish.NS]; isOpen(wish) && (!out || wish.State == checkpoint.ResyncAsked) && !p.isCopying() {
+			if _, out := p.resyncs.out[request.NS]; isOpen(request) && (!out || request.State == checkpoint.ResyncAsked) && !p.isCopying() {
 				p.resyncs.again()
 			}
 		}
@@ -279,18 +279,18 @@ func (p *Pipeline) resyncEnded(ctx context.Context, r *resync) error {
 		_, err := p.takeHold(ctx)
 		return err
 	}
-	p.cfg.Observer.Tell(ResyncEnded{NS: r.wish.NS, Err: r.err})
+	p.cfg.Observer.Tell(ResyncEnded{NS: r.request.NS, Err: r.err})
 	hold, err := p.takeHold(ctx)
 	if err != nil {
 		return err
 	}
 	if _, renamed := errors.AsType[*ddl.ResyncError](r.err); renamed {
 		// It was renamed into place meanwhile, and is copied anew.
-		err = hold.TellResync(ctx, r.wish.NS, checkpoint.ResyncCopying, "it is begun anew: "+r.err.Error())
+		err = hold.TellResync(ctx, r.request.NS, checkpoint.ResyncCopying, "it is begun anew: "+r.err.Error())
 	} else {
 		// What keeps it from being copied does not go by itself. It stays left out,
 		// and the link's position where it was left out, until it is asked for again.
-		err = hold.TellResync(ctx, r.wish.NS, checkpoint.ResyncFailed, r.err.Error())
+		err = hold.TellResync(ctx, r.request.NS, checkpoint.ResyncFailed, r.err.Error())
 	}
 	if err != nil {
 		return err
@@ -300,7 +300,7 @@ func (p *Pipeline) resyncEnded(ctx context.Context, r *resync) error {
 
 // join brings the link and a collection's own to one entry.
 func (p *Pipeline) join(ctx, soft context.Context, r *resync) error {
-	if err := p.wishes.TellResync(ctx, r.wish.NS, checkpoint.ResyncJoining, ""); err != nil {
+	if err := p.requests.TellResync(ctx, r.request.NS, checkpoint.ResyncJoining, ""); err != nil {
 		return err
 	}
 	p.resyncs.joining = true
@@ -349,12 +349,12 @@ func (p *Pipeline) join(ctx, soft context.Context, r *resync) error {
 
 // bring applies the log to a collection, up to an entry.
 func (p *Pipeline) bring(ctx, soft context.Context, r *resync, until oplog.OpTime) error {
-	next, err := p.newResync(r.wish, until)
+	next, err := p.newResync(r.request, until)
 	if err != nil {
 		return err
 	}
 	if err := next.p.Run(ctx, soft); err != nil {
-		return fmt.Errorf("copy %s again: bring it to %s: %w", r.wish.NS, until, err)
+		return fmt.Errorf("copy %s again: bring it to %s: %w", r.request.NS, until, err)
 	}
 	return nil
 }
@@ -368,10 +368,10 @@ func notFound(found bool, link string) error {
 
 // joined gives a collection back to the link, which is where it is.
 func (p *Pipeline) joined(ctx context.Context, hold *checkpoint.Hold, r *resync) error {
-	if err := hold.TellResync(ctx, r.wish.NS, checkpoint.ResyncDone, ""); err != nil {
+	if err := hold.TellResync(ctx, r.request.NS, checkpoint.ResyncDone, ""); err != nil {
 		return err
 	}
-	p.cfg.Observer.Tell(ResyncEnded{NS: r.wish.NS})
+	p.cfg.Observer.Tell(ResyncEnded{NS: r.request.NS})
 	// From here on its own link is of no use to anybody.
 	return r.p.store.Remove(ctx)
 }
@@ -390,8 +390,8 @@ func (p *Pipeline) voidResyncs(ctx context.Context) ([]*checkpoint.Store, error)
 		delete(p.resyncs.running, ns)
 	}
 	var left []*checkpoint.Store
-	for _, wish := range p.resyncs.out {
-		r, err := p.newResync(wish, oplog.OpTime{})
+	for _, request := range p.resyncs.out {
+		r, err := p.newResync(request, oplog.OpTime{})
 		if err != nil {
 			return nil, err
 		}
@@ -404,9 +404,9 @@ func (p *Pipeline) voidResyncs(ctx context.Context) ([]*checkpoint.Store, error)
 // will be.
 func (p *Pipeline) keptResyncs() map[string]bool {
 	keep := map[string]bool{}
-	for _, wish := range p.resyncs.out {
-		if wish.State != checkpoint.ResyncFailed {
-			keep[p.resyncLink(wish)] = true
+	for _, request := range p.resyncs.out {
+		if request.State != checkpoint.ResyncFailed {
+			keep[p.resyncLink(request)] = true
 		}
 	}
 	for _, r := range p.resyncs.running {
@@ -451,7 +451,7 @@ func (p *Pipeline) endResyncs() {
 }
 
 // asksForCopy turns the need for a collection that only a copy can give into a
-// wish for it, and tells whether that was done.
+// request for it, and tells whether that was done.
 func (p *Pipeline) asksForCopy(ctx context.Context, err error) (bool, error) {
 	need, ok := errors.AsType[*ddl.ResyncError](err)
 	if !ok || p.cfg.Copy.SpoolDir == "" || p.cfg.part {
@@ -461,7 +461,7 @@ func (p *Pipeline) asksForCopy(ctx context.Context, err error) (bool, error) {
 	if _, in := p.names().Target(ns); !in || ns.IsSystemViews() {
 		return false, nil // It would not be left out.
 	}
-	if err := p.wishes.WishResync(ctx, ns); err != nil {
+	if err := p.requests.RequestResync(ctx, ns); err != nil {
 		return false, err
 	}
 	p.cfg.Observer.Tell(ResyncNeeded{NS: ns, Err: need})

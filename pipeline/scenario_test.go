@@ -153,11 +153,11 @@ func (w *world) fail(pos, line string, err error) {
 //	load [slow] | load stop          a workload on the source; slow where it is not all
 //	                                 that is waited for
 //	hold TEXT | release              keep the link where it tells TEXT; let it go on
-//	limit OPS                        wish for a speed of the copy, in documents per second
-//	resync NS                        wish for a collection to be copied again
+//	limit OPS                        request for a speed of the copy, in documents per second
+//	resync NS                        request for a collection to be copied again
 //	await held                       until the link is kept where hold says
 //	await copied N                   until that many documents are copied
-//	await resync STATE NS            until a wish has come to that state
+//	await resync STATE NS            until a request has come to that state
 //	damage                           change a byte of the spool
 //	spools                           say how many files are on disk
 //	consistent [NAME]                say whether the metadata say so

@@ -14,7 +14,7 @@ import (
 // StartAt says where a new link begins to read.
 type StartAt struct {
 	// Timestamp is the last point in time that the target already has: the link
-	// begins behind the newest entry that is not later. Zero means now.
+	// begins after the newest entry that is not later. Zero means now.
 	Timestamp bson.Timestamp
 }
 
@@ -32,9 +32,9 @@ var ErrStartTooOld = errors.New("the source's oplog begins later")
 //
 // For now, the order is that of the server's own initial sync: the newest entry,
 // then the oldest open transaction, then the newest entry again. A transaction
-// that ends between the second and the third step began behind the first, or is
+// that ends between the second and the third step began after the first, or is
 // seen in the second; so reading from the earlier of the first two shows all of
-// whatever commits behind the third.
+// whatever commits after the third.
 func resolveStart(ctx context.Context, source call.Caller, at StartAt) (startPoint, error) {
 	if at.Timestamp.T != 0 {
 		p, err := newestEntry(ctx, source, &at.Timestamp)

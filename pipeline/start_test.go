@@ -39,7 +39,7 @@ func (a *answers) Call(_ context.Context, cmd call.Command) (bson.Raw, error) {
 	return bson.Marshal(bson.D{{Key: "cursor", Value: bson.D{{Key: "firstBatch", Value: batch}, {Key: "id", Value: int64(0)}}}, {Key: "ok", Value: 1}})
 }
 
-// A link that begins now begins behind an entry that a majority has, and reads from
+// A link that begins now begins after an entry that a majority has, and reads from
 // where the transactions begin that may still commit behind that.
 func TestResolveStart(t *testing.T) {
 	t.Parallel()

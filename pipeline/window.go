@@ -19,8 +19,8 @@ const (
 	windowLooks = 30
 	// shortLeft is how much time left is worth a warning.
 	shortLeft = 15 * time.Minute
-	// wishesEvery is how often it is looked what operators want.
-	wishesEvery = 2 * time.Second
+	// requestsEvery is how often it is looked what operators want.
+	requestsEvery = 2 * time.Second
 )
 
 // windowLoop watches how far the source's oldest entry is behind what is still to
@@ -142,12 +142,12 @@ func oldestEntry(ctx context.Context, member call.Caller) (oplog.OpTime, error) 
 	return at.applied, err
 }
 
-// wishLoop looks what operators want of the copy.
-func (p *Pipeline) wishLoop(ctx context.Context, pacer *pace.Pacer) error {
-	tick := time.NewTicker(wishesEvery)
+// requestLoop looks what operators want of the copy.
+func (p *Pipeline) requestLoop(ctx context.Context, pacer *pace.Pacer) error {
+	tick := time.NewTicker(requestsEvery)
 	defer tick.Stop()
 	for {
-		w, err := p.wishes.ReadWishes(ctx)
+		w, err := p.requests.ReadRequests(ctx)
 		switch {
 		case err == nil:
 			bytes, ops := p.cfg.Copy.BytesPerSecond, p.cfg.Copy.OpsPerSecond

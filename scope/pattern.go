@@ -41,7 +41,7 @@ func parsePattern(text string) (*pattern, error) {
 		return nil, err
 	}
 	if coll == "" {
-		return nil, errors.New("no collection behind the dot")
+		return nil, errors.New("no collection after the dot")
 	}
 	if coll[0] == '.' || strings.Contains(coll, "\x00") {
 		return nil, checkCollection(coll)

@@ -66,7 +66,7 @@ func renamed(text string, check func(db, coll string) error) (db, coll string, e
 	db, coll, dotted := strings.Cut(text, ".")
 	switch {
 	case dotted && coll == "":
-		return "", "", errors.New("no collection behind the dot")
+		return "", "", errors.New("no collection after the dot")
 	case coll == "*":
 		coll = ""
 	}

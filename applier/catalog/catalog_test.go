@@ -317,7 +317,7 @@ func (l *late) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	return reply, err
 }
 
-// What was read before a change does not replace what was read behind it, whether
+// What was read before a change does not replace what was read after it, whether
 // one collection was read or the whole database.
 func TestOlderReadingsDoNotCount(t *testing.T) {
 	t.Parallel()

@@ -118,12 +118,12 @@ func (c *collated) run(t *testing.T) int {
 		c.must(t, "src", `{"collMod": "c", "index": {"name": "i", "hidden": false}}`)
 		want = c.indexes(t, source)
 		c.follow(t, ddl.Once)
-		c.compare(t, want, " behind collMod")
+		c.compare(t, want, " after collMod")
 	}
 	c.must(t, "src", fmt.Sprintf(`{"dropIndexes": "%sc", "index": "i"}`, c.buckets))
 	want = c.indexes(t, source)
 	c.follow(t, ddl.Once)
-	c.compare(t, want, " behind dropIndexes")
+	c.compare(t, want, " after dropIndexes")
 	return 1
 }
 
@@ -178,7 +178,7 @@ func (c *collated) follow(t *testing.T, again ddl.Again) {
 	}
 }
 
-// logged returns the entries behind those that were returned before.
+// logged returns the entries after those that were returned before.
 func (c *collated) logged(t *testing.T) []bson.Raw {
 	t.Helper()
 	find := marshal(t, bson.D{

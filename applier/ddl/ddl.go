@@ -140,7 +140,7 @@ const (
 	// Once says that the target is exactly what was left.
 	Once Again = iota + 1
 	// Maybe says that the operation may have been carried out before, as a whole
-	// or in part; nothing behind it has been.
+	// or in part; nothing after it has been.
 	Maybe
 	// Copied says that the target is a copy taken while writes went on. The
 	// operation may have been carried out before as well.

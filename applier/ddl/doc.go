@@ -1,6 +1,6 @@
 // Package ddl carries out the commands of the log, and the writes to
 // system.views, on the target. It is always alone: whoever calls it has waited
-// for everything ahead in the log and lets nothing behind it start.
+// for everything ahead in the log and lets nothing after it start.
 //
 // # Names
 //
@@ -17,7 +17,7 @@
 // names there. A rename over a collection that both names have is carried out
 // only where the collection to rename is known to be the one meant: because the
 // log made it, or because nothing else ever has its name; otherwise it is a
-// [ResyncError]. And where a rename finds neither name, the collection behind it
+// [ResyncError]. And where a rename finds neither name, the collection after it
 // was not copied, or is gone again by the end of the copy: [Executor.Owed] lists
 // those, and the copy does not end while one is missing. They are noted in the metadata,
 // in "owed", before the log goes on.
@@ -44,7 +44,7 @@
 //
 //	Once     the target must be as the log expects it: else DivergedError
 //	Maybe    the same command may have been carried out already, as a whole or
-//	         in part, and nothing behind it: what it would make may be there,
+//	         in part, and nothing after it: what it would make may be there,
 //	         what it would remove may be gone
 //	Copied   the target may be ahead of the log: all that, and what is said above
 //

@@ -72,7 +72,7 @@ func TestOwedSurvives(t *testing.T) {
 	}
 }
 
-// owing applies a log over a copy, and ends the copy. The command that is sent behind
+// owing applies a log over a copy, and ends the copy. The command that is sent after
 // cut others is the last one of whoever does that; it is carried out or not. Another one
 // applies the operation again, and goes on.
 func (b *bench) owing(t *testing.T, log string, cut int, carriedOut bool) error {

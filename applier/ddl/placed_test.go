@@ -31,7 +31,7 @@ type sourced struct {
 	id      int
 	view    bool
 	version int
-	// indexes are the fields behind their names.
+	// indexes are the fields after their names.
 	indexes map[string]string
 }
 

@@ -149,7 +149,7 @@ func passing(ns oplog.Namespace) bool {
 		return true
 	}
 	prefix, rest, found := strings.Cut(coll, ".")
-	const random = 5 // characters behind tmp
+	const random = 5 // characters after tmp
 	if !found || len(prefix) != len("tmp")+random || !strings.HasPrefix(prefix, "tmp") {
 		return false
 	}

@@ -44,8 +44,8 @@ func (s *step) patiently(ctx context.Context, inTxn bool, try func() error) erro
 		again := busy(err)
 		if inTxn {
 			_, stuck := errors.AsType[*call.StuckError](err) // of what passes, by who tried it
-			fate := call.FateOf(err)
-			again = stuck || fate == call.Again || fate == call.Smaller
+			disposition := call.DispositionOf(err)
+			again = stuck || disposition == call.Again || disposition == call.Smaller
 		}
 		if !again {
 			return err

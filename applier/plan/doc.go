@@ -39,7 +39,7 @@
 // document: those of a moving copy, and of an applyOps. What must have found
 // something (an insert no document, an update one) is still asked for that
 // afterwards, but for what a delete or upsert ends. A sequence that no log can
-// have, such as an update behind a delete in ModeExact, is sent as it is: the
+// have, such as an update after a delete in ModeExact, is sent as it is: the
 // target's answer is the report.
 //
 // # What an update is sent as

@@ -28,7 +28,7 @@ type node struct {
 	first, last int32
 	// prev and next are the neighbours on the same _id, -1 for none.
 	prev, next int32
-	// folded tells that the deltas behind it have been composed as far as it goes.
+	// folded tells that the deltas after it have been composed as far as it goes.
 	folded bool
 	// round and rank are where the last statement of it went.
 	round, rank int32
@@ -178,7 +178,7 @@ func (p *Planner) fold(at int32) error {
 	return nil
 }
 
-// foldInto applies the updates behind a document to it.
+// foldInto applies the updates after a document to it.
 func (p *Planner) foldInto(at int32) error {
 	a := &p.nodes[at]
 	// What is not taken in the end is parsed again when its turn comes.
@@ -321,7 +321,7 @@ func (p *Planner) foldDeltas(at int32) error {
 	return nil
 }
 
-// take puts the operations of the node behind a into a.
+// take puts the operations of the node after a into a.
 func (p *Planner) take(a *node, i int32) {
 	b := &p.nodes[i]
 	p.nextOp[a.last] = b.first

@@ -85,7 +85,7 @@ type Write struct {
 	// has to find a document, so that n of the reply is len(Docs).
 	MustMatch bool
 	// Guarded tells that some statements also ask for the absence of fields. One
-	// that finds nothing is then no divergence, nor is it if what comes behind it
+	// that finds nothing is then no divergence, nor is it if what comes after it
 	// is refused or finds nothing: the operations have to be done again, each with
 	// One, after what was done is undone.
 	Guarded bool

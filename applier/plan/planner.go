@@ -184,7 +184,7 @@ func (p *Planner) space(op *Op) int32 {
 	if c := op.Collection; c != nil {
 		s.ordered = c.Ordered || c.Capped
 		s.coalesce = s.coalesce && !c.Capped
-		// Outside of a transaction nothing undoes what came behind a statement
+		// Outside of a transaction nothing undoes what came after a statement
 		// whose guard failed.
 		s.guard = s.guard && !c.Direct
 	}
@@ -194,7 +194,7 @@ func (p *Planner) space(op *Op) int32 {
 	return i
 }
 
-// add takes one operation: as a node of its own behind the last one of its _id,
+// add takes one operation: as a node of its own after the last one of its _id,
 // or into that node.
 func (p *Planner) add(i int32) error {
 	op := &p.ops[i]

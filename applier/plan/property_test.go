@@ -50,7 +50,7 @@ type history struct {
 	// collections and ids are what it is about: the fewer, the longer are runs.
 	collections []*catalog.Collection
 	ids         []bson.RawValue
-	// after are the states behind each operation, the first before all.
+	// after are the states after each operation, the first before all.
 	after []*target
 }
 
@@ -261,7 +261,7 @@ func checkPlan(t *rapid.T, p plan.Plan, ops []plan.Op, opt plan.Options) {
 				t.Fatal("an unordered write to an ordered namespace")
 			}
 			if !slices.IsSorted(list) || list[0] < last[scope] {
-				t.Fatalf("operations %v behind %d", list, last[scope]-1)
+				t.Fatalf("operations %v after %d", list, last[scope]-1)
 			}
 			last[scope] = list[len(list)-1] + 1
 			if inWrite[scope] && !w.Ordered {

@@ -251,7 +251,7 @@ func (p *Planner) modify(n *node) {
 	p.place(n, rank, stmt{first: n.first, last: n.last})
 }
 
-// place finds out when a statement of n has its turn: behind the last one on the
+// place finds out when a statement of n has its turn: after the last one on the
 // same _id, or in its namespace if that is Ordered.
 func (p *Planner) place(n *node, rank int32, s stmt) {
 	s.space = n.space

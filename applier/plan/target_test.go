@@ -264,7 +264,7 @@ func (t *target) flush(p plan.Plan, ops []plan.Op, opt plan.Options) (slow bool,
 		guarded = guarded || p.Writes[i].Guarded
 		err := t.run(&p.Writes[i], ops)
 		if err != nil && guarded {
-			slow = true // what came behind may not have met what it was made for
+			slow = true // what came after may not have met what it was made for
 			break
 		}
 		if err != nil {

@@ -1,3 +1,3 @@
-// Package meter measures what a stretch of a process costs: time, CPU, allocations,
+// Package meter measures what a span of a process costs: time, CPU, allocations,
 // resident memory, and on request where the CPU time went.
 package meter

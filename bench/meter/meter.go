@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Usage is what a stretch cost, the whole process counted.
+// Usage is what a span cost, the whole process counted.
 type Usage struct {
 	Elapsed       time.Duration
 	CPU           time.Duration
@@ -16,12 +16,12 @@ type Usage struct {
 	BaseRSS, PeakRSS int64
 }
 
-// Meter is a stretch being measured.
+// Meter is a span being measured.
 type Meter struct {
 	mem     runtime.MemStats
 	cpu     time.Duration
 	base    int64
-	peaks   bool // the mark of the resident memory is of this stretch
+	peaks   bool // the mark of the resident memory is of this span
 	started time.Time
 }
 

@@ -47,7 +47,7 @@ func TestMeter(t *testing.T) {
 	if u.BaseRSS <= 0 || u.PeakRSS < u.BaseRSS+n*size*3/4 {
 		t.Errorf("%d bytes were resident, %d at most: want %d more", u.BaseRSS, u.PeakRSS, n*size)
 	}
-	// The next stretch knows nothing of that.
+	// The next span knows nothing of that.
 	sink = nil
 	if m, err = Start(); err != nil {
 		t.Fatal(err)

@@ -78,7 +78,7 @@ type Workload struct {
 	IDs IDType `json:"ids"`
 	// Indexes is how many a collection has beside that on _id.
 	Indexes int `json:"indexes"`
-	// Distinct makes no two operations of the measured stretch meet one document.
+	// Distinct makes no two operations of the measured span meet one document.
 	// Documents has to be enough for that.
 	Distinct bool `json:"distinct"`
 	// Hot is how many documents HotShare of all updates fall on.

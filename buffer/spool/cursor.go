@@ -30,7 +30,7 @@ func (c *cursor) close() {
 	c.file = nil
 }
 
-// after returns the place behind the record h, which is at p.
+// after returns the place after the record h, which is at p.
 func (h *head) after(p place) place {
 	return place{p.index + 1, p.number, p.offset + h.size()}
 }

@@ -159,7 +159,7 @@ func TestKilledAtEveryByte(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s with %d bytes: %v", name, size, err)
 			}
-			// A record is whole if the next one, or the end, is not behind size.
+			// A record is whole if the next one, or the end, is not after size.
 			records := 0
 			for at := bytes.Index(b, []byte(recordMagic)); at >= 0 && at < size; records++ {
 				end := len(b)
@@ -304,7 +304,7 @@ func TestClear(t *testing.T) {
 }
 
 // FuzzOpen changes the files of a spool. Open must take them or not, and what is
-// handed on must be a stretch of what was stored.
+// handed on must be a span of what was stored.
 func FuzzOpen(f *testing.F) {
 	m, replies := sample(f, true)
 	names := m.names()

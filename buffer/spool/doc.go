@@ -53,5 +53,5 @@
 // could not, nothing more is written: the spool has to be opened again, which reads
 // what is there. That nobody else writes to the files: a lock keeps other processes
 // out, but not other programs. And that who reads the source on begins at the last
-// entry that is there: a stream that begins behind it is taken as it is.
+// entry that is there: a stream that begins after it is taken as it is.
 package spool

@@ -247,7 +247,7 @@ func opTimeAt(b []byte) oplog.OpTime {
 		int64(binary.LittleEndian.Uint64(b[8:])))
 }
 
-// follows tells whether an entry can stand behind another one: timestamps ascend
+// follows tells whether an entry can stand after another one: timestamps ascend
 // strictly, and a term does not go back.
 func follows(o, before oplog.OpTime) bool {
 	return oplog.CompareTimestamps(o.TS, before.TS) > 0 &&

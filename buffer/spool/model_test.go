@@ -198,7 +198,7 @@ func (m *model) commands(rt *rapid.T, t *testing.T) {
 		return nil
 	})
 	if err != nil || !slices.Equal(got, want) {
-		rt.Fatalf("commands behind %d until %d: %v, want %v: %v", after, until, got, want, err)
+		rt.Fatalf("commands after %d until %d: %v, want %v: %v", after, until, got, want, err)
 	}
 }
 

@@ -164,7 +164,7 @@ type segment struct {
 	first, last oplog.OpTime
 }
 
-// end is the number of the record behind the segment.
+// end is the number of the record after the segment.
 func (g *segment) end() int64 { return g.index + g.records }
 
 // place is where a record begins: its number, its file and the offset there. The

@@ -87,14 +87,14 @@ func TestOrder(t *testing.T) {
 		replies [][]int
 		fault   *OrderError
 	}{
-		"begins with the last":   {[][]int{{10, 11}}, nil},
-		"begins behind the last": {[][]int{{12}}, nil},
-		"the last twice":         {[][]int{{10, 10}}, &OrderError{Last: at(10), Got: at(10)}},
-		"the last again":         {[][]int{{10}, {10}}, &OrderError{Last: at(10), Got: at(10)}},
-		"the last, later":        {[][]int{{11}, {10}}, &OrderError{Last: at(11), Got: at(10)}},
-		"before the last":        {[][]int{{9, 10}}, &OrderError{Last: at(10), Got: at(9)}},
-		"back in a reply":        {[][]int{{11, 13, 12}}, &OrderError{Last: at(13), Got: at(12)}},
-		"twice":                  {[][]int{{11}, {11}}, &OrderError{Last: at(11), Got: at(11)}},
+		"begins with the last":  {[][]int{{10, 11}}, nil},
+		"begins after the last": {[][]int{{12}}, nil},
+		"the last twice":        {[][]int{{10, 10}}, &OrderError{Last: at(10), Got: at(10)}},
+		"the last again":        {[][]int{{10}, {10}}, &OrderError{Last: at(10), Got: at(10)}},
+		"the last, later":       {[][]int{{11}, {10}}, &OrderError{Last: at(11), Got: at(10)}},
+		"before the last":       {[][]int{{9, 10}}, &OrderError{Last: at(10), Got: at(9)}},
+		"back in a reply":       {[][]int{{11, 13, 12}}, &OrderError{Last: at(13), Got: at(12)}},
+		"twice":                 {[][]int{{11}, {11}}, &OrderError{Last: at(11), Got: at(11)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := mustOpen(t, Config{Dir: t.TempDir()})
@@ -545,7 +545,7 @@ func TestCommands(t *testing.T) {
 		want(t, "commands", list, tt.want)
 	}
 	if _, err := collect(4, at(41).TS); !errors.Is(err, ErrMissing) {
-		t.Errorf("behind what is not there: %v", err)
+		t.Errorf("after what is not there: %v", err)
 	}
 	enough := errors.New("enough")
 	if err := s.Commands(t.Context(), at(5), at(41).TS, func(*oplog.Entry) error { return enough }); !errors.Is(err, enough) {

@@ -11,14 +11,14 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// waiter waits for an entry at or behind ts: then done is closed. It has an error
+// waiter waits for an entry at or after ts: then done is closed. It has an error
 // before that if there is no room for what is waited for.
 type waiter struct {
 	ts   bson.Timestamp
 	done chan error
 }
 
-// WaitFor returns once an entry at or behind ts was stored. While that has no room
+// WaitFor returns once an entry at or after ts was stored. While that has no room
 // it is a *FullError: who waits may be who has to be done before anything is let go.
 func (s *Spool) WaitFor(ctx context.Context, ts bson.Timestamp) error {
 	s.mu.Lock()
@@ -71,7 +71,7 @@ func (s *Spool) forgetWaiter(w waiter) {
 	}
 }
 
-// Commands reads the stored entries behind after, up to and including until, that
+// Commands reads the stored entries after after, up to and including until, that
 // are commands (op c), in order, and calls yield with each. The entry is a view,
 // valid until yield returns. It may be called while Store runs. ErrMissing if what
 // is behind after is not there, or not any more; what is not stored yet has to be
@@ -131,7 +131,7 @@ func (s *Spool) behind(after oplog.OpTime) (*place, error) {
 		return nil, nil
 	}
 	if !after.IsNull() && after.Before(first) {
-		return nil, fmt.Errorf("spool: entries behind %s: %w, which begins with %s", after, ErrMissing, first)
+		return nil, fmt.Errorf("spool: entries after %s: %w, which begins with %s", after, ErrMissing, first)
 	}
 	for _, g := range s.segments {
 		if g.records > 0 && g.last.After(after) {

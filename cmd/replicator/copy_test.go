@@ -36,7 +36,7 @@ func fill(t *testing.T, set *mongosim.Set, db, coll string, docs int) {
 }
 
 // A link copies by default, goes on with its copy where it was, at the pace that is
-// wished, and says how far it is.
+// requested, and says how far it is.
 func TestRunCopies(t *testing.T) {
 	source, target := twoSets(t)
 	fill(t, source, "shop", "a", 3000)

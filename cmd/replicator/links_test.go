@@ -45,7 +45,7 @@ func TestLinks(t *testing.T) {
 		t.Errorf("a typo: code %d, %s", code, stderr)
 	}
 
-	// The environment says what a link is started with, which is not what is wished.
+	// The environment says what a link is started with, which is not what is requested.
 	environ := []string{"REPLICATOR_TARGET=" + target.URI(), "REPLICATOR_LINK=test", "REPLICATOR_MAX_BYTES_PER_SECOND=1MiB"}
 	for _, tt := range []struct{ args, want string }{
 		{"", "Link test copies: as many bytes per second as it was started with, as many documents per second as it was started with.\n"},
@@ -65,17 +65,17 @@ func TestLinks(t *testing.T) {
 	if code != cli.ExitOK || !strings.HasPrefix(stdout, "shop.a: asked for. Link test begins with it") {
 		t.Errorf("resync: code %d, %s%s", code, stdout, stderr)
 	}
-	if n := countDocs(t, target, "replicator", "wishes"); n != 2 {
-		t.Errorf("%d wishes", n)
+	if n := countDocs(t, target, "replicator", "requests"); n != 2 {
+		t.Errorf("%d requests", n)
 	}
 	// It is in the state that the link says.
-	tell(t, target, "replicator", bson.D{{Key: "update", Value: "wishes"}, {Key: "updates", Value: bson.A{bson.D{
+	tell(t, target, "replicator", bson.D{{Key: "update", Value: "requests"}, {Key: "updates", Value: bson.A{bson.D{
 		{Key: "q", Value: bson.D{{Key: "ns", Value: "shop.a"}}},
 		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: checkpoint.ResyncJoining}}}}},
 	}}}})
 	wait := startCommand(t, environ, "resync", "--namespace=shop.a")
 	wait.see("shop.a is copied, and the log is applied to the copy")
-	tell(t, target, "replicator", bson.D{{Key: "update", Value: "wishes"}, {Key: "updates", Value: bson.A{bson.D{
+	tell(t, target, "replicator", bson.D{{Key: "update", Value: "requests"}, {Key: "updates", Value: bson.A{bson.D{
 		{Key: "q", Value: bson.D{{Key: "ns", Value: "shop.a"}}},
 		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: checkpoint.ResyncDone}}}}},
 	}}}})
@@ -113,7 +113,7 @@ func TestLinksLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, ns := range []oplog.Namespace{"shop.a", "shop.b"} {
-		if err := hold.LeaveOut(t.Context(), checkpoint.ResyncWish{NS: ns, Asked: time.UnixMilli(7)}); err != nil {
+		if err := hold.LeaveOut(t.Context(), checkpoint.ResyncRequest{NS: ns, Asked: time.UnixMilli(7)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -24,7 +24,7 @@ type printer struct {
 	last oplog.OpTime
 }
 
-// print prints an entry if it is wanted, and tells whether it was. An entry behind
+// print prints an entry if it is wanted, and tells whether it was. An entry after
 // all that is wanted is errEnough.
 func (p *printer) print(raw bson.Raw) (bool, error) {
 	e, err := oplog.ParseEntry(raw)

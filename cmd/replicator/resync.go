@@ -47,7 +47,7 @@ func (c *resyncCommand) Run(ctx context.Context, out cli.Output) error {
 		return err
 	}
 	defer release()
-	if err := store.WishResync(ctx, ns); err != nil {
+	if err := store.RequestResync(ctx, ns); err != nil {
 		return cli.Stopped(ctx, err)
 	}
 	if c.NoWait {
@@ -83,16 +83,16 @@ func leftError(err error) error {
 	return &cli.Error{Err: err, Code: cli.ExitUnexpected, Hint: "The request stays, and the link continues with it; the same command again shows its progress."}
 }
 
-// wishReader reads what is wished of a link, and the link: a *checkpoint.Store.
+// requestReader reads what is requested of a link, and the link: a *checkpoint.Store.
 // Reading changes nothing, and may be repeated.
-type wishReader interface {
-	ReadWishes(ctx context.Context) (checkpoint.Wishes, error)
+type requestReader interface {
+	ReadRequests(ctx context.Context) (checkpoint.Requests, error)
 	Load(ctx context.Context) (checkpoint.State, bool, error)
 }
 
 // resyncWatch shows what becomes of a collection that is to be copied again.
 type resyncWatch struct {
-	store wishReader
+	store requestReader
 	ns    oplog.Namespace
 	link  string
 	out   cli.Output
@@ -140,34 +140,34 @@ func (w *resyncWatch) run(ctx context.Context) error {
 
 // look asks once, and says what is new. It tells whether all is over.
 func (w *resyncWatch) look(ctx context.Context) (over bool, err error) {
-	wishes, err := w.store.ReadWishes(ctx)
+	requests, err := w.store.ReadRequests(ctx)
 	if err != nil {
 		return false, err
 	}
-	wish, ok := resyncOf(&wishes, string(w.ns))
+	request, ok := resyncOf(&requests, string(w.ns))
 	if !ok {
 		return true, resyncError(fmt.Errorf("copy %s again: somebody has removed the request", w.ns))
 	}
-	if news := wish.Why != w.why && time.Since(w.told) >= resyncTell; wish.State != w.state || news {
-		w.state, w.why, w.told = wish.State, wish.Why, time.Now()
-		text, known := resyncTexts[wish.State]
+	if news := request.Why != w.why && time.Since(w.told) >= resyncTell; request.State != w.state || news {
+		w.state, w.why, w.told = request.State, request.Why, time.Now()
+		text, known := resyncTexts[request.State]
 		if !known {
-			text = wish.State
+			text = request.State
 		}
-		if wish.State == checkpoint.ResyncFailed {
-			return true, resyncError(fmt.Errorf("%s %s: %s", w.ns, text, wish.Why))
+		if request.State == checkpoint.ResyncFailed {
+			return true, resyncError(fmt.Errorf("%s %s: %s", w.ns, text, request.Why))
 		}
-		if wish.Why != "" {
-			text += ": " + wish.Why
+		if request.Why != "" {
+			text += ": " + request.Why
 		}
 		if _, err := fmt.Fprintf(w.out.Results, "%s  %s %s\n", time.Now().UTC().Format(time.RFC3339), w.ns, printable.Text(text)); err != nil {
 			return true, fmt.Errorf("print what becomes of %s: %w", w.ns, err)
 		}
 	}
-	if wish.State == checkpoint.ResyncDone {
+	if request.State == checkpoint.ResyncDone {
 		return true, nil
 	}
-	return false, w.waits(ctx, wish.State)
+	return false, w.waits(ctx, request.State)
 }
 
 // stands says how it stood when it was seen last.
@@ -182,14 +182,14 @@ func (w *resyncWatch) stands() string {
 }
 
 // waits says why nothing may come of it for now: once, until the link moves.
-func (w *resyncWatch) waits(ctx context.Context, wish string) error {
+func (w *resyncWatch) waits(ctx context.Context, request string) error {
 	state, found, err := w.store.Load(ctx)
 	switch {
 	case err != nil:
 		return err
 	case !found:
 		return resyncError(fmt.Errorf("copy %s again: the link %s was removed", w.ns, w.link))
-	case state.Copy != nil && state.Copy.Phase == checkpoint.Copying && wish == checkpoint.ResyncAsked:
+	case state.Copy != nil && state.Copy.Phase == checkpoint.Copying && request == checkpoint.ResyncAsked:
 		if !w.first {
 			w.first = true
 			w.out.Complain("Link %s has not finished its first copy; it begins with this behind that, if somebody runs it.", w.link)

@@ -19,8 +19,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// wishBoard is what a target says of a link, as time goes by.
-type wishBoard struct {
+// requestBoard is what a target says of a link, as time goes by.
+type requestBoard struct {
 	began time.Time
 	acts  []act // by time
 }
@@ -35,7 +35,7 @@ type act struct {
 	phase      checkpoint.CopyPhase
 }
 
-func (b *wishBoard) now() act {
+func (b *requestBoard) now() act {
 	var now act
 	for _, a := range b.acts {
 		if time.Since(b.began) >= a.at {
@@ -45,17 +45,17 @@ func (b *wishBoard) now() act {
 	return now
 }
 
-func (b *wishBoard) ReadWishes(context.Context) (checkpoint.Wishes, error) {
+func (b *requestBoard) ReadRequests(context.Context) (checkpoint.Requests, error) {
 	a := b.now()
 	if a.state == "" {
-		return checkpoint.Wishes{}, a.err
+		return checkpoint.Requests{}, a.err
 	}
-	return checkpoint.Wishes{Resync: []checkpoint.ResyncWish{
+	return checkpoint.Requests{Resync: []checkpoint.ResyncRequest{
 		{NS: "shop.other", State: checkpoint.ResyncFailed}, {NS: "shop.a", State: a.state, Why: a.why},
 	}}, a.err
 }
 
-func (b *wishBoard) Load(context.Context) (checkpoint.State, bool, error) {
+func (b *requestBoard) Load(context.Context) (checkpoint.State, bool, error) {
 	a := b.now()
 	s := checkpoint.State{Applied: oplog.OpTime{TS: bson.Timestamp{T: a.applied}}}
 	if a.phase != "" {
@@ -112,7 +112,7 @@ func TestResyncWatch(t *testing.T) {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Second, errors.New("enough"))
 				defer cancel()
 				w := &resyncWatch{
-					store: &wishBoard{began: time.Now(), acts: tt.acts}, ns: "shop.a", link: "l", moved: time.Now(),
+					store: &requestBoard{began: time.Now(), acts: tt.acts}, ns: "shop.a", link: "l", moved: time.Now(),
 					applied: oplog.OpTime{TS: bson.Timestamp{T: 1}}, out: cli.Output{Results: &results, Complaints: marked{&results}},
 				}
 				began := time.Now()

@@ -73,7 +73,7 @@ func (l *logLines) end() {
 	l.more.Broadcast()
 }
 
-// next waits for the next line; it is false behind the last.
+// next waits for the next line; it is false after the last.
 func (l *logLines) next() ([]byte, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,10 +19,10 @@ type throttleCommand struct {
 	Default           bool   `help:"Remove these limits: the link uses those that run was started with."`
 }
 
-// Run changes how fast a link may copy, or says what is wished.
+// Run changes how fast a link may copy, or says what is requested.
 func (c *throttleCommand) Run(ctx context.Context, out cli.Output) error {
-	bytes, faultBytes := wishedBytes(c.MaxBytesPerSecond)
-	ops, faultOps := wishedOps(c.MaxOpsPerSecond)
+	bytes, faultBytes := requestedBytes(c.MaxBytesPerSecond)
+	ops, faultOps := requestedOps(c.MaxOpsPerSecond)
 	change := c.MaxBytesPerSecond != "" || c.MaxOpsPerSecond != ""
 	var both error
 	if c.Default && change {
@@ -33,27 +33,27 @@ func (c *throttleCommand) Run(ctx context.Context, out cli.Output) error {
 		return err
 	}
 	defer release()
-	wishes, err := store.ReadWishes(ctx)
+	requests, err := store.ReadRequests(ctx)
 	if err != nil {
 		return cli.Stopped(ctx, err)
 	}
 	if !change && !c.Default {
-		return c.print(out, "", wishes.BytesPerSecond, wishes.OpsPerSecond)
+		return c.print(out, "", requests.BytesPerSecond, requests.OpsPerSecond)
 	}
 	// What is not said stays as it was.
 	if c.MaxBytesPerSecond == "" && !c.Default {
-		bytes = wishes.BytesPerSecond
+		bytes = requests.BytesPerSecond
 	}
 	if c.MaxOpsPerSecond == "" && !c.Default {
-		ops = wishes.OpsPerSecond
+		ops = requests.OpsPerSecond
 	}
-	if err := store.WishLimits(ctx, bytes, ops); err != nil {
+	if err := store.RequestLimits(ctx, bytes, ops); err != nil {
 		return cli.Stopped(ctx, err)
 	}
 	return c.print(out, ", within a few seconds if it runs", bytes, ops)
 }
 
-// print says what is wished.
+// print says what is requested.
 func (c *throttleCommand) print(out cli.Output, when string, bytes, ops int64) error {
 	_, err := fmt.Fprintf(out.Results, "Link %s copies%s: %s, %s.\n", c.Link, when,
 		limitText(bytes, "bytes", func(n int64) string { return cli.Size(n).String() }),
@@ -74,8 +74,8 @@ func limitText(n int64, what string, text func(int64) string) string {
 	return "at most " + text(n) + " per second"
 }
 
-// wishedBytes reads a limit; negative where none is given.
-func wishedBytes(text string) (int64, error) {
+// requestedBytes reads a limit; negative where none is given.
+func requestedBytes(text string) (int64, error) {
 	if text == "" {
 		return -1, nil
 	}
@@ -86,7 +86,7 @@ func wishedBytes(text string) (int64, error) {
 	return int64(s), checkSpeed(int64(s))
 }
 
-func wishedOps(text string) (int64, error) {
+func requestedOps(text string) (int64, error) {
 	if text == "" {
 		return -1, nil
 	}
@@ -97,12 +97,12 @@ func wishedOps(text string) (int64, error) {
 	return n, nil
 }
 
-// resyncOf finds what became of the wish for a collection.
-func resyncOf(w *checkpoint.Wishes, ns string) (checkpoint.ResyncWish, bool) {
+// resyncOf finds what became of the request for a collection.
+func resyncOf(w *checkpoint.Requests, ns string) (checkpoint.ResyncRequest, bool) {
 	for _, r := range w.Resync {
 		if string(r.NS) == ns {
 			return r, true
 		}
 	}
-	return checkpoint.ResyncWish{}, false
+	return checkpoint.ResyncRequest{}, false
 }

@@ -17,7 +17,7 @@ type Since struct {
 	// Newest is the record id of its newest document at some time after the
 	// beginning, 0 where it had none: what Newest returned.
 	Newest int64
-	// Has reports whether the log has an insert of an _id behind the beginning. It
+	// Has reports whether the log has an insert of an _id after the beginning. It
 	// knows at least of those up to the time of Newest.
 	Has func(id bson.RawValue) bool
 }
@@ -43,7 +43,7 @@ func (c *Cloner) Newest(ctx context.Context, coll *checkpoint.CopyCollection) (i
 // the copy began.
 //
 // Record ids ascend in the order of insertion. So what the log has inserted since
-// then is at the end, and begins behind the newest document that the log has not
+// then is at the end, and begins after the newest document that the log has not
 // inserted. One that it has inserted, and that is an older one of the same _id all
 // the same, may be left out with them: the log deletes it before it inserts the
 // other one.

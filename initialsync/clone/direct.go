@@ -148,7 +148,7 @@ func (w *writer) sendBeside(ctx context.Context, c *command) (bson.Raw, error) {
 // looked up where the source has them.
 const alignDocs = 100
 
-// align moves the reader of a capped collection behind what the target has. A
+// align moves the reader of a capped collection after what the target has. A
 // flush that was not noted may be there all the same, or a part of it. The target's
 // newest documents, as far as the source has them, say how far it came. One that is
 // behind the range has the _id of one that was there, and is another document.

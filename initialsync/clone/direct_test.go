@@ -93,7 +93,7 @@ func (w *world) checkOld(ns oplog.Namespace, old []bson.Raw) {
 	for _, d := range have {
 		i := slices.IndexFunc(old[at:], is(d))
 		if i < 0 {
-			w.t.Fatalf("%.80s is in the copy, and was not there at the beginning, or not behind those before it", d)
+			w.t.Fatalf("%.80s is in the copy, and was not there at the beginning, or not after those before it", d)
 		}
 		at += i + 1
 	}

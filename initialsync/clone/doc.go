@@ -31,7 +31,7 @@
 // # Orders
 //
 // Natural order is by record id, which find appends to each document and which is
-// cut off again. A range goes on behind the last record. If that one was deleted
+// cut off again. A range goes on after the last record. If that one was deleted
 // it goes back to one before it that is still there, or to the start, and passes
 // over what it has read. New documents have greater record ids than all others, so
 // one that is passed over was either read or is in the log. Large collections are
@@ -47,7 +47,7 @@
 //
 // Capped collections and those of the system cannot be written in transactions.
 // They get retryable writes of the lane's session, with majority, and the range is
-// moved behind them in a transaction of its own. What is written twice then does no
+// moved after them in a transaction of its own. What is written twice then does no
 // harm: documents are replaced, and what a capped collection has is passed over (see
 // align).
 //

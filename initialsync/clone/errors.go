@@ -15,8 +15,8 @@ import (
 // ErrGone is a collection that the source does not have any more.
 var ErrGone = errors.New("the source has dropped the collection")
 
-// ErrHole is a capped collection that has pushed out the place to go on behind, where
-// Config.NoHoles: what was copied before that place would stay, with a hole behind it.
+// ErrHole is a capped collection that has pushed out the place to go on after, where
+// Config.NoHoles: what was copied before that place would stay, with a hole after it.
 var ErrHole = errors.New("the source has pushed out what was copied last")
 
 // UniqueError is a document that a unique index of the target refused. It is never

@@ -38,7 +38,7 @@ func (w *world) interruptEach(
 				count++
 				hit = hit || count > k
 				if hit {
-					// Everything behind it fails, too: the process is gone.
+					// Everything after it fails, too: the process is gone.
 					return errInjected, i == 1 && count == k+1
 				}
 				return nil, false

@@ -56,7 +56,7 @@ func judge(err error) verdict {
 	if _, crowded := errors.AsType[*crowdedError](err); crowded {
 		return smaller
 	}
-	switch call.FateOf(err) {
+	switch call.DispositionOf(err) {
 	case call.Again:
 		return again
 	case call.Smaller:
@@ -74,7 +74,7 @@ func refusal(ns oplog.Namespace, e *call.WriteError, doc *document) error {
 		return &spelledError{doc, &e.Error}
 	}
 	if !servererr.IsDuplicateKey(&e.Error) {
-		if call.FateOf(&e.Error) != call.Other {
+		if call.DispositionOf(&e.Error) != call.Other {
 			return &e.Error // about the server, not the document
 		}
 		r := &RefusedError{NS: ns, Err: &e.Error}

@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/servererr"
 )
 
-// TestJudge: what the copy makes of the fate of a transaction.
+// TestJudge: what the copy makes of the disposition of a transaction.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	conflict := servererr.New(servererr.WriteConflict, "conflict")

@@ -75,7 +75,7 @@ func (f *traffic) step() {
 		f.remove(id)
 		insertRaw(f.t, f.source, movingNS, f.doc(id))
 		f.ids = append(f.ids, id)
-	case 3: // a stretch goes
+	case 3: // a span goes
 		if n := f.rng.IntN(60); len(f.ids) > 500 {
 			f.remove(slices.Clone(f.ids[at:min(at+n, len(f.ids))])...)
 		}
@@ -168,7 +168,7 @@ func TestCopyMoving(t *testing.T) {
 	}
 }
 
-// TestCopyAnchors: the record to go on behind is gone, with some before it or all.
+// TestCopyAnchors: the record to go on after is gone, with some before it or all.
 func TestCopyAnchors(t *testing.T) {
 	t.Parallel()
 	for _, gone := range []int{1, 30, 1000} {

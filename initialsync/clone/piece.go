@@ -23,7 +23,7 @@ type bracket struct {
 // all of it in an index, and neither below nor above anything in a filter.
 const number = "number"
 
-// brackets are those in which a scan can go on behind a value, in the order of an
+// brackets are those in which a scan can go on after a value, in the order of an
 // index. What else an _id may be is rare, and there is not much of it: null,
 // regular expressions, code, the least and the greatest key.
 var brackets = []bracket{
@@ -203,7 +203,7 @@ func parsePiece(doc bson.Raw) (piece, error) {
 	return p, it.Err()
 }
 
-// resumable tells whether a scan of it can go on behind a value.
+// resumable tells whether a scan of it can go on after a value.
 func (p *piece) resumable() bool { return p.bracket != "" }
 
 // appendFilter appends the filter that selects what is behind last, or all of it

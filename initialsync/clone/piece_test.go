@@ -167,7 +167,7 @@ func TestPiecesResume(t *testing.T) {
 					for j, id := range ids {
 						want := slices.ContainsFunc(of[i+1:], func(v bson.RawValue) bool { return bsonorder.Compare(v, id, nil) == 0 })
 						if behind(id) != want {
-							t.Fatalf("piece %+v behind %s: %s (%d) is %t", p, last, id, j, !want)
+							t.Fatalf("piece %+v after %s: %s (%d) is %t", p, last, id, j, !want)
 						}
 					}
 				}

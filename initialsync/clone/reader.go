@@ -36,7 +36,7 @@ type reader struct {
 
 	order  order
 	pieces []piece
-	// record is the last one that was read, or that the range begins behind;
+	// record is the last one that was read, or that the range begins after;
 	// anchors are ones before it that were there.
 	record  int64
 	anchors anchors
@@ -49,7 +49,7 @@ type reader struct {
 	name   string
 	// seen is the last record that the cursor showed.
 	seen int64
-	// fallbacks counts the records to resume behind that were gone.
+	// fallbacks counts the records to resume after that were gone.
 	fallbacks int
 }
 
@@ -209,7 +209,7 @@ func (r *reader) byID() {
 	r.setPieces()
 }
 
-// resumePoints are the records to begin behind, the best one first. Behind them
+// resumePoints are the records to begin after, the best one first. Behind them
 // comes the beginning of the collection. What is read twice then is passed over.
 func (r *reader) resumePoints() []int64 {
 	if r.record == 0 {
@@ -274,7 +274,7 @@ func (r *reader) most(behind int64) int32 {
 	return int32(min(int64(r.batch), max(1, r.spec.to-behind))) //nolint:gosec // no more than batch
 }
 
-// readPage takes the documents out of a reply, and moves the reader behind them.
+// readPage takes the documents out of a reply, and moves the reader after them.
 func (r *reader) readPage(c cursorReply, size int) (*page, error) {
 	p := &page{order: r.order, piece: r.piece}
 	ended := c.id == 0
@@ -325,7 +325,7 @@ func (r *reader) readPage(c cursorReply, size int) (*page, error) {
 	return p, nil
 }
 
-// pass moves the reader behind a document. It tells whether it is one that was
+// pass moves the reader after a document. It tells whether it is one that was
 // not read before, and whether it is behind the range.
 func (r *reader) pass(d *document) (take, behind bool, err error) {
 	if r.order == natural {
@@ -347,7 +347,7 @@ func (r *reader) pass(d *document) (take, behind bool, err error) {
 	}
 	id := d.id()
 	if r.last.Type == bson.TypeObjectID && id.Type == bson.TypeObjectID && bytes.Compare(r.last.Value, id.Value) >= 0 {
-		return false, false, fmt.Errorf("read in the order of _id: %s came behind %s", id, r.last)
+		return false, false, fmt.Errorf("read in the order of _id: %s came after %s", id, r.last)
 	}
 	r.last = id
 	return true, false, nil

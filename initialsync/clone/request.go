@@ -58,7 +58,7 @@ func appendNatural(body []byte, field string, direction int32) []byte {
 }
 
 // findCommand opens the reader's cursor: in natural order behind the record
-// resume, if that is not zero; by _id behind the last one that was read.
+// resume, if that is not zero; by _id after the last one that was read.
 func (r *reader) findCommand(resume int64) call.Command {
 	start, body := find(r.coll.UUID)
 	if r.order == natural {

@@ -74,7 +74,7 @@ func (w *writer) write(ctx context.Context, p *page) error {
 	}
 }
 
-// advance sets the place behind a flush.
+// advance sets the place after a flush.
 func (w *writer) advance(f *flush, p *page) {
 	at := &f.at
 	at.order = p.order
@@ -98,7 +98,7 @@ func (w *writer) advance(f *flush, p *page) {
 	}
 }
 
-// next is the range behind a flush.
+// next is the range after a flush.
 func (w *writer) next(f *flush) checkpoint.CopyRange {
 	n := w.r
 	n.At = f.at.encode()

@@ -3,16 +3,16 @@
 //
 // # Names
 //
-// A copy is listed some time after Begin, the entry behind which the log is
+// A copy is listed some time after Begin, the entry after which the log is
 // applied to it. By then collections may have other names. The log's commands
 // name collections as they were called at their time, so a copy under the names
 // of the listing would be one to which the log does not apply: after a and b were
 // swapped, the log's writes to a would go to the collection that was b. So each
 // collection gets the name that it had at Begin, which the log tells: it is what
-// the first rename of its UUID behind Begin renames it from, and without one, the
+// the first rename of its UUID after Begin renames it from, and without one, the
 // name that is listed.
 //
-//	behind Begin, by the log               what is listed is
+//	after Begin, by the log               what is listed is
 //	nothing, or later changes of it        copied, as it is listed
 //	renamed (the first time from N)        copied as N
 //	created (in a transaction, too)        left to the log, which fills it as well
@@ -29,7 +29,7 @@
 //
 // Views have no UUID. One that is listed is made as it is listed; the log, when it
 // comes to its making, finds it there. But where a collection had the name of the
-// view behind Begin, that view was made after it, and so the log makes it: were it
+// view after Begin, that view was made after it, and so the log makes it: were it
 // made now, the log's writes to the collection would meet a view.
 //
 // # What is left out

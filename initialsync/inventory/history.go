@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// history is what the log says of collections behind Begin.
+// history is what the log says of collections after Begin.
 type history struct {
 	begin oplog.OpTime
 	// from is the name that the first rename of a collection takes from it, which
@@ -17,7 +17,7 @@ type history struct {
 	from map[oplog.UUID]oplog.Namespace
 	// created are the collections that did not exist at Begin.
 	created map[oplog.UUID]bool
-	// taken are the names that a collection had at some time behind Begin. It need
+	// taken are the names that a collection had at some time after Begin. It need
 	// not have those of collections that exist and were not renamed.
 	taken map[oplog.Namespace]bool
 	// open are the changes of transactions that are not decided, by the optime of

@@ -65,7 +65,7 @@ func Inserted(ctx context.Context, member call.Caller, log InsertLog, begin oplo
 		return insertsOf(&e.Op, all, 0)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the log's inserts behind %s: %w", begin, err)
+		return nil, fmt.Errorf("read the log's inserts after %s: %w", begin, err)
 	}
 	return all, nil
 }

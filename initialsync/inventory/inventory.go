@@ -24,9 +24,9 @@ type Scope interface {
 
 // Log is the part of the log that was read since the copy began: *spool.Spool.
 type Log interface {
-	// WaitFor returns once an entry at or behind ts is there.
+	// WaitFor returns once an entry at or after ts is there.
 	WaitFor(ctx context.Context, ts bson.Timestamp) error
-	// Commands yields the entries behind after, up to and including until, that
+	// Commands yields the entries after after, up to and including until, that
 	// are commands, in order. After the null optime, those are all that it has. An
 	// entry is a view, valid until yield returns.
 	Commands(ctx context.Context, after oplog.OpTime, until bson.Timestamp, yield func(*oplog.Entry) error) error
@@ -37,9 +37,9 @@ type Config struct {
 	// Source runs commands on the member that is copied.
 	Source call.Caller
 	Scope  Scope
-	// Log begins where a transaction that commits behind Begin can begin.
+	// Log begins where a transaction that commits after Begin can begin.
 	Log Log
-	// Begin is the entry behind which the log is applied.
+	// Begin is the entry after which the log is applied.
 	Begin oplog.OpTime
 }
 
@@ -104,7 +104,7 @@ func take(ctx context.Context, cfg *Config, s *source) (*Inventory, error) {
 	}
 	past, err := readHistory(ctx, cfg.Log, cfg.Begin, until)
 	if err != nil {
-		return nil, fmt.Errorf("read the log's commands behind %s: %w", cfg.Begin, err)
+		return nil, fmt.Errorf("read the log's commands after %s: %w", cfg.Begin, err)
 	}
 	collections, views, err := past.restore(all)
 	if err != nil {

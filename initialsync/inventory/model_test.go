@@ -34,7 +34,7 @@ type model struct {
 
 	begin oplog.OpTime
 	// atBegin are the names of the collections at Begin, used those that one had at
-	// Begin or later; inserted are the views that were made behind Begin.
+	// Begin or later; inserted are the views that were made after Begin.
 	atBegin        map[oplog.UUID]oplog.Namespace
 	used, inserted map[oplog.Namespace]bool
 

@@ -95,7 +95,7 @@ func TestNamesModel(t *testing.T) {
 		for _, db := range []string{"a", "b", "out"} {
 			m.do("list " + db)
 		}
-		life("behind the lists")
+		life("after the lists")
 		listed := map[oplog.Namespace]bool{}
 		for db, docs := range m.lists {
 			for _, d := range docs {

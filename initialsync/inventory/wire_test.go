@@ -252,7 +252,7 @@ func TestThousands(t *testing.T) {
 	seen := &server{asked, source.set}
 	began := time.Now()
 	if inv := seen.take(t, scope.Config{}, begin); len(inv.Collections) != 0 {
-		t.Errorf("%d collections that were made behind Begin", len(inv.Collections))
+		t.Errorf("%d collections that were made after Begin", len(inv.Collections))
 	}
 	t.Logf("all of them new: %s", time.Since(began))
 	began = time.Now()
@@ -315,7 +315,7 @@ func (r *recorded) Call(ctx context.Context, cmd call.Command) (bson.Raw, error)
 	return marshal(r.t, bson.D{{Key: "cursor", Value: bson.D{{Key: "id", Value: int64(0)}, {Key: "ns", Value: "a.b"}, {Key: "firstBatch", Value: list}}}, {Key: "ok", Value: 1}}), nil
 }
 
-// TestRecordings: what real servers wrote, taken as what happened behind Begin.
+// TestRecordings: what real servers wrote, taken as what happened after Begin.
 // The collections that a recording ends with and began with have the names that it
 // began with.
 func TestRecordings(t *testing.T) {

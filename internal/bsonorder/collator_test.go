@@ -47,7 +47,7 @@ func TestCollator(t *testing.T) {
 		{"no collation", nil, "a", "A", 1},
 		{"simple", bson.D{{Key: "locale", Value: "simple"}}, "a", "A", 1},
 		{"strength 3 tells case", stored("en"), "a", "A", -1},
-		{"strength 3 puts case behind letters", stored("en"), "A", "b", -1},
+		{"strength 3 puts case after letters", stored("en"), "A", "b", -1},
 		{"strength 2 ignores case", stored("en", bson.E{Key: "strength", Value: int32(2)}), "a", "A", 0},
 		{"strength 2 tells accents", stored("fr", bson.E{Key: "strength", Value: int32(2)}), "cote", "côte", -1},
 		{"strength 1 ignores accents", stored("fr", bson.E{Key: "strength", Value: int32(1)}), "cote", "CÔTE", 0},

@@ -14,7 +14,7 @@ import (
 
 // AppendKey appends bytes that stand for v under coll: the bytes of two values
 // compare as [Compare] has the values, so equal values have equal bytes. No key is
-// the beginning of another one, so keys can be put one behind the other.
+// the beginning of another one, so keys can be put one after the other.
 func AppendKey(dst []byte, v bson.RawValue, coll *Collator) []byte {
 	return appendKey(dst, v.Type, v.Value, coll, 1)
 }
@@ -65,7 +65,7 @@ func appendKey(dst []byte, t bson.Type, v []byte, coll *Collator, depth int) []b
 }
 
 // appendEscaped appends bytes of any length so that a shorter value sorts before
-// what it is the beginning of, whatever comes behind the key.
+// what it is the beginning of, whatever comes after the key.
 func appendEscaped(dst, b []byte) []byte {
 	for {
 		n := bytes.IndexByte(b, 0)
@@ -86,7 +86,7 @@ func appendFields(dst, doc []byte, names bool, coll *Collator, depth int) []byte
 			dst = appendKey(dst, it.Type, it.Value, coll, depth)
 			continue
 		}
-		// The order is type, name, value: the name goes behind the first byte.
+		// The order is type, name, value: the name goes after the first byte.
 		at := len(dst)
 		dst = appendKey(dst, it.Type, it.Value, coll, depth)
 		head := 1

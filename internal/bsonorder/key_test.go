@@ -16,7 +16,7 @@ import (
 )
 
 // checkKeys holds that the keys of a and b compare as a and b do, also with
-// something behind them.
+// something after them.
 func checkKeys(t interface {
 	Helper()
 	Fatalf(format string, args ...any)

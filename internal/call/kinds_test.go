@@ -13,16 +13,16 @@ import (
 // a statement or of a commit, tried for as long as may be, or lost.
 func TestEveryError(t *testing.T) {
 	t.Parallel()
-	fates := map[servererr.Kind]call.Fate{
+	dispositions := map[servererr.Kind]call.Disposition{
 		servererr.Transient: call.Again, servererr.Expired: call.Again, servererr.Split: call.Smaller, servererr.Isolate: call.Other,
 	}
 	passes := []servererr.Kind{servererr.Transient, servererr.Split, servererr.Expired, servererr.Ended}
 	seen := map[servererr.Kind]bool{}
 	for err, k := range errtest.Errors() {
 		seen[k] = true
-		fate := call.FateOf(err)
-		if fate != fates[k] {
-			t.Errorf("%T %v (%s): %s", err, err, k, fate)
+		disposition := call.DispositionOf(err)
+		if disposition != dispositions[k] {
+			t.Errorf("%T %v (%s): %s", err, err, k, disposition)
 		}
 		if got := call.Passes(err); got != slices.Contains(passes, k) {
 			t.Errorf("%T %v (%s) passes: %t", err, err, k, got)
@@ -31,7 +31,7 @@ func TestEveryError(t *testing.T) {
 			t.Errorf("%T %v (%s) passes for a read: %t", err, err, k, got)
 		}
 		// What ends an attempt is what the next one may get over, or what says what to do.
-		if fate == call.End && !k.Passes() && k != servererr.Auth && k != servererr.Unsupported {
+		if disposition == call.End && !k.Passes() && k != servererr.Auth && k != servererr.Unsupported {
 			t.Errorf("%T %v (%s): the end of the run, and no rule for it", err, err, k)
 		}
 	}
@@ -48,12 +48,12 @@ func TestEveryCommit(t *testing.T) {
 	for e := range errtest.Refusals() {
 		err := &call.CommitError{Err: e}
 		aborted := slices.Contains(e.Labels, servererr.LabelTransient) && !slices.Contains(e.Labels, servererr.LabelUnknownCommit)
-		switch fate := call.FateOf(err); {
-		case fate == call.Other:
+		switch disposition := call.DispositionOf(err); {
+		case disposition == call.Other:
 			t.Errorf("%v, %q: a statement is looked for", e, e.Labels)
-		case fate == call.Again && !aborted:
+		case disposition == call.Again && !aborted:
 			t.Errorf("%v, %q: again", e, e.Labels)
-		case fate == call.Smaller && slices.Contains(e.Labels, servererr.LabelUnknownCommit):
+		case disposition == call.Smaller && slices.Contains(e.Labels, servererr.LabelUnknownCommit):
 			t.Errorf("%v, %q: smaller", e, e.Labels)
 		case call.Passes(err) && !aborted && e.Kind() != servererr.Split:
 			t.Errorf("%v, %q: passes", e, e.Labels)

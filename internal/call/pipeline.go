@@ -16,14 +16,14 @@ type Pipeliner interface {
 	// CallAll sends commands over one connection, to one server, which carries them
 	// out in order, and calls each with the replies, in order, of those that were
 	// carried out. It ends at the first one that was not, and returns its error as
-	// Call does, or at the first error of each, and returns that. Those behind it
+	// Call does, or at the first error of each, and returns that. Those after it
 	// may or may not have been carried out. A reply is valid until each returns.
 	CallAll(ctx context.Context, cmds []Command, each func(i int, reply bson.Raw) error) error
 }
 
 // CallAll runs commands inside of the transaction, in order, and calls each with
 // the reply to each of them. If the session's Caller is a Pipeliner a command does
-// not wait for the answer to the one before it: those behind one that fails, or
+// not wait for the answer to the one before it: those after one that fails, or
 // with whose reply each is not content, may be carried out, and the transaction is
 // not to be used but for Abort, as after any error of Call. A reply is valid until
 // each returns. The bodies of cmds are changed, and are not to be used after.

@@ -28,7 +28,7 @@ type Retry struct {
 	// For is for how long. Zero is RetryFor.
 	For time.Duration
 	// Again tells whether the same can be tried once more after an error, of which
-	// nothing was done. Nil asks FateOf.
+	// nothing was done. Nil asks DispositionOf.
 	Again func(err error) bool
 	// Failed, if not nil, is told of each error that is followed by another try.
 	Failed func(err error)
@@ -74,7 +74,7 @@ func (r Retry) Do(ctx context.Context, try func() error) error {
 		limit = RetryFor
 	}
 	if again == nil {
-		again = func(err error) bool { return FateOf(err) == Again }
+		again = func(err error) bool { return DispositionOf(err) == Again }
 	}
 	start := time.Now()
 	for tries, wait := 1, firstPause; ; tries, wait = tries+1, min(2*wait, longestPause) {
@@ -107,7 +107,7 @@ func Pause(ctx context.Context, d time.Duration) error {
 }
 
 // InTxn runs work in a transaction of the session, and commits it, with a majority
-// or by the primary alone. FateOf says of its error whether the same can be done
+// or by the primary alone. DispositionOf says of its error whether the same can be done
 // again, under the next number: nothing was done then. It tries once; see Retry.
 func (s *Session) InTxn(ctx context.Context, majority bool, work func(txn *Txn) error) error {
 	start := time.Now()
@@ -137,7 +137,7 @@ func mayBeOpen(ctx context.Context, err error) bool {
 		return false
 	}
 	_, refused := errors.AsType[*servererr.Error](err)
-	return !refused || FateOf(err) != End
+	return !refused || DispositionOf(err) != End
 }
 
 // Patient is a Caller that sends a command again which was refused while what was in
@@ -169,7 +169,7 @@ func (p Patient) Call(ctx context.Context, cmd Command) (bson.Raw, error) {
 func PassingStatement(reply bson.Raw) error {
 	refused, err := WriteErrors(reply)
 	for i := range refused {
-		if FateOf(&refused[i].Error) == Again {
+		if DispositionOf(&refused[i].Error) == Again {
 			return &refused[i].Error
 		}
 	}

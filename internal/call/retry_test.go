@@ -49,7 +49,7 @@ func TestRetry(t *testing.T) {
 				if stuck != tt.stuck || stuck && (time.Since(start) < RetryFor || time.Since(start) > RetryFor+2*time.Second) {
 					t.Errorf("%v after %s", err, time.Since(start))
 				}
-				if stuck && FateOf(err) != End {
+				if stuck && DispositionOf(err) != End {
 					t.Error("what is stuck would be tried again")
 				}
 				if failed != n-1 {

@@ -29,7 +29,7 @@ func (r Retry) Write(ctx context.Context, s *Session, cmd Command) (bson.Raw, er
 			asked = true
 			return once
 		}
-		return FateOf(err) == Again
+		return DispositionOf(err) == Again
 	}
 	var reply bson.Raw
 	err := r.Do(ctx, func() (err error) {

@@ -16,7 +16,7 @@ import (
 // reader is one side's documents of a collection.
 type reader struct {
 	next func() (bson.Raw, error, bool)
-	// doc is the present document, nil behind the last.
+	// doc is the present document, nil after the last.
 	doc bson.Raw
 }
 

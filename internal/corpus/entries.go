@@ -43,7 +43,7 @@ func newReader(file string) (*reader, error) {
 }
 
 // next returns the next document in a buffer of its own, checked throughout, or
-// io.EOF behind the last one. Other errors are FileErrors.
+// io.EOF after the last one. Other errors are FileErrors.
 func (r *reader) next() (bson.Raw, error) {
 	r.start = r.offset
 	left := r.size - r.offset

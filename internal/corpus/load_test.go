@@ -165,7 +165,7 @@ func TestDamagedLog(t *testing.T) {
 			}
 		})
 	}
-	// The first entry is not behind where the part begins.
+	// The first entry is not after where the part begins.
 	writeFile(t, file, whole)
 	s.Meta.first = s.Meta.last
 	err := readLog(&s)
@@ -238,7 +238,7 @@ func TestDamagedData(t *testing.T) {
 		{"catalog that is no JSON", map[string][]byte{"catalog.json": []byte("[{]")}, ErrCorrupt, "catalog.json"},
 		{"catalog that is no array", map[string][]byte{"catalog.json": []byte("{}")}, ErrCorrupt, "catalog.json"},
 		{"catalog that is cut off", map[string][]byte{"catalog.json": []byte("[" + catalog), "d.c.bson": nil}, ErrCorrupt, "catalog.json"},
-		{"catalog with more behind it", map[string][]byte{"catalog.json": []byte("[] []")}, ErrCorrupt, "catalog.json"},
+		{"catalog with more after it", map[string][]byte{"catalog.json": []byte("[] []")}, ErrCorrupt, "catalog.json"},
 		{"collection without a file", map[string][]byte{"catalog.json": []byte("[" + catalog + "]")}, fs.ErrNotExist, "d.c.bson"},
 		{"collection twice", map[string][]byte{"catalog.json": []byte("[" + catalog + "," + catalog + "]")}, ErrCorrupt, "catalog.json"},
 		{"file without a collection", map[string][]byte{"catalog.json": []byte("[]"), "d.c.bson": nil}, ErrMismatch, "d.c.bson"},

@@ -175,7 +175,7 @@ func readCatalog(file string) (memstore.State, error) {
 	}
 	seen := map[oplog.Namespace]bool{}
 	for dec.More() {
-		offset := dec.InputOffset() // behind the item before, a comma is to come
+		offset := dec.InputOffset() // after the item before, a comma is to come
 		rest := data[offset:]
 		offset += int64(len(rest) - len(bytes.TrimLeft(rest, ", \t\r\n")))
 		var item json.RawMessage
@@ -199,7 +199,7 @@ func readCatalog(file string) (memstore.State, error) {
 		return fault(dec.InputOffset(), err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return fault(dec.InputOffset(), errors.New("more behind the array"))
+		return fault(dec.InputOffset(), errors.New("more after the array"))
 	}
 	return state, nil
 }

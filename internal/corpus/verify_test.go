@@ -168,7 +168,7 @@ func TestMustConverge(t *testing.T) {
 }
 
 // cappedTwice is a recording in which a document comes back in front of another:
-// applied again, it comes back behind it.
+// applied again, it comes back after it.
 func cappedTwice(t *testing.T) Scenario {
 	t.Helper()
 	const catalog = `[{"ns": "d.c", "type": "collection", "options": {"capped": true}, "indexes": [],

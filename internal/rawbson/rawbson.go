@@ -52,7 +52,7 @@ type Iter struct {
 }
 
 // NewIter returns an Iter before the first element of doc, which may be an
-// array. Bytes behind the document's stated length are a fault.
+// array. Bytes after the document's stated length are a fault.
 func NewIter(doc []byte) Iter {
 	return Iter{doc: doc, pos: 4, err: checkFrame(doc)}
 }
@@ -130,7 +130,7 @@ func (it *Iter) fail(offset int, what string) {
 // valueSize returns the length of the value of type t at the start of b, or
 // what is wrong with it.
 func valueSize(t bson.Type, b []byte) (size int, what string) {
-	const short = "a value that ends behind its document"
+	const short = "a value that ends after its document"
 	switch t {
 	case bson.TypeDouble, bson.TypeDateTime, bson.TypeTimestamp, bson.TypeInt64:
 		size = 8
@@ -184,7 +184,7 @@ func valueSize(t bson.Type, b []byte) (size int, what string) {
 // bytes more than it says are there.
 func length(b []byte, low, extra int) (n int, what string) {
 	if len(b) < 4 {
-		return 0, "a length that ends behind its document"
+		return 0, "a length that ends after its document"
 	}
 	n = int(int32(binary.LittleEndian.Uint32(b)))
 	switch {

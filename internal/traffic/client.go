@@ -62,17 +62,17 @@ const (
 // errRefused is a command that was refused, as can be expected.
 var errRefused = errors.New("refused")
 
-// fate is what is to be made of an error.
-type fate int
+// disposition is what is to be made of an error.
+type disposition int
 
 const (
-	fatal fate = iota
+	fatal disposition = iota
 	lost
 	conflict
 	refused
 )
 
-func fateOf(err error) fate {
+func dispositionOf(err error) disposition {
 	k := servererr.Classify(err)
 	switch {
 	case servererr.IsOfOthers(err) && k != servererr.Lost && k != servererr.Unconfirmed:
@@ -103,7 +103,7 @@ func (c *client) do(ctx context.Context, db string, cmd bson.D) (bson.Raw, error
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		switch fateOf(err) {
+		switch dispositionOf(err) {
 		case lost:
 			c.w.stats.lost.Add(1)
 		case conflict:

@@ -102,7 +102,7 @@ func (c *client) commit(ctx context.Context, cmds []bson.D, statements int, abor
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	switch fateOf(err) {
+	switch dispositionOf(err) {
 	case lost:
 		c.w.stats.lost.Add(1)
 		return c.wait(ctx, retryPause)

@@ -12,7 +12,7 @@ import (
 
 // outgoing returns a recorded command as it is sent: with what belongs to the
 // recorded server in terms of ours, and with the statements of a write in a
-// document sequence if the driver had them there. It puts those behind $db.
+// document sequence if the driver had them there. It puts those after $db.
 func (p *player) outgoing(cmd bson.Raw) (wire.Request, error) {
 	var req wire.Request
 	at, b := bsoncore.AppendDocumentStart(nil)

@@ -63,7 +63,7 @@ func parseQuery(frame []byte) (*Message, error) {
 		}
 	}
 	if c.pos < c.end {
-		return nil, c.fault("OP_QUERY", fmt.Sprintf("%d bytes behind the end", c.end-c.pos))
+		return nil, c.fault("OP_QUERY", fmt.Sprintf("%d bytes after the end", c.end-c.pos))
 	}
 	if m.Body, err = modernBody(query, db, flags&querySecondaryOK != 0); err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func parseReply(frame []byte) (*Message, error) {
 		return nil, err
 	}
 	if c.pos < c.end {
-		return nil, c.fault("OP_REPLY", fmt.Sprintf("%d bytes behind the end", c.end-c.pos))
+		return nil, c.fault("OP_REPLY", fmt.Sprintf("%d bytes after the end", c.end-c.pos))
 	}
 	return m, nil
 }

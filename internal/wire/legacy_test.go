@@ -76,7 +76,7 @@ func TestMalformedLegacyReplies(t *testing.T) {
 		"no count":          frame(1, make([]byte, 16)),
 		"two documents":     frame(1, make([]byte, 16), u32(2), doc(), doc()),
 		"no document":       frame(1, make([]byte, 16), u32(1)),
-		"bytes behind":      frame(1, make([]byte, 16), u32(1), doc(), []byte{0}),
+		"bytes after":       frame(1, make([]byte, 16), u32(1), doc(), []byte{0}),
 		"a query":           query(0, "admin.$cmd", -1, doc()),
 	} {
 		m, err := wire.NewReader(bytes.NewReader(f)).ReadReply()

@@ -207,7 +207,7 @@ func TestMalformedMessages(t *testing.T) {
 		{"a query for two", query(0, "db.$cmd", 2, doc()), "OP_QUERY numberToReturn", 36, "2, a command takes 1 or -1"},
 		{"a query for all", query(0, "db.$cmd", 0, doc()), "OP_QUERY numberToReturn", 36, "0, a command takes 1 or -1"},
 		{"a query of nothing", query(0, "db.$cmd", -1), "OP_QUERY command", 36, "there are 0"},
-		{"a query with more", query(0, "db.$cmd", -1, doc(), doc(), []byte{0}), "OP_QUERY", 46, "1 bytes behind the end"},
+		{"a query with more", query(0, "db.$cmd", -1, doc(), doc(), []byte{0}), "OP_QUERY", 46, "1 bytes after the end"},
 		{"a query with half a projection", query(0, "db.$cmd", -1, doc(), []byte{0}), "OP_QUERY projection", 41, "there are 1"},
 		{"a query of another database", query(0, "db.$cmd", -1, doc(text("$db", "x"))), "OP_QUERY command", 16, `$db is not "db"`},
 	} {

@@ -251,7 +251,7 @@ func TestMalformedMessageClosesAfterItsPredecessor(t *testing.T) {
 		conn, done := start(t.Context(), func(ctx context.Context, req *wire.Message) wire.Response {
 			<-release
 			if ctx.Err() != nil {
-				t.Error("the malformed message behind it broke off a request")
+				t.Error("the malformed message after it broke off a request")
 			}
 			return wire.Response{Body: req.Body}
 		})

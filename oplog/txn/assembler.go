@@ -31,7 +31,7 @@ type Config struct {
 	// ApplyAfter is the entry up to which everything was applied before; see
 	// Restarts in the package's documentation. The log has to have it, or Add
 	// returns a [*ResumeError]. Null means that the first entry added is the
-	// first to be applied, and that no chain reaches behind it.
+	// first to be applied, and that no chain reaches after it.
 	ApplyAfter oplog.OpTime
 }
 
@@ -91,7 +91,7 @@ type Result struct {
 	Outcome Outcome
 	// FetchFrom is where reading has to begin again once everything up to this
 	// entry has been applied: at the entry itself, or at the first entry of the
-	// oldest chain that is open behind it. It is null for entries before
+	// oldest chain that is open after it. It is null for entries before
 	// Config.ApplyAfter, where there is no checkpoint to take.
 	FetchFrom oplog.OpTime
 	// Txn is set for Committed only. Whoever gets it closes it.

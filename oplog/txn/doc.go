@@ -72,7 +72,7 @@
 // show only their later parts then. The rule: an entry up to ApplyAfter whose link
 // points before the first entry added belongs to such a chain, and so do the
 // entries up to ApplyAfter that link to it. They are followed without their
-// operations. An entry behind ApplyAfter that links to any of them is a
+// operations. An entry after ApplyAfter that links to any of them is a
 // BrokenChainError, because the pair did not belong together.
 //
 // # Trust

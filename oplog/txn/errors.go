@@ -34,7 +34,7 @@ func (e *BrokenChainError) Error() string {
 		"read the log from before that transaction's first entry", e.OpTime, e.Prev)
 }
 
-// ResumeError is a log without the entry Config.ApplyAfter: it goes on behind it
+// ResumeError is a log without the entry Config.ApplyAfter: it goes on after it
 // without having it, or begins there, or its terms tell that it cannot follow.
 // The source's history is not the one that was applied, or the log was cut.
 type ResumeError struct {
@@ -45,7 +45,7 @@ type ResumeError struct {
 }
 
 func (e *ResumeError) Error() string {
-	return fmt.Sprintf("resume behind entry %s: the log comes to %s without it, so its history diverged from what was applied, or was cut; "+
+	return fmt.Sprintf("resume after entry %s: the log comes to %s without it, so its history diverged from what was applied, or was cut; "+
 		"read from a source that has the entry, or copy the data anew", e.Want, e.Got)
 }
 

@@ -212,7 +212,7 @@ func part(at, prev int, session byte, number int64, cmd bson.Raw) line {
 }
 
 // tell says what a result is, in one line: "pass", "held", "past",
-// "aborted 2 parts", or "committed transaction i1 u2", with "dropped 1" behind.
+// "aborted 2 parts", or "committed transaction i1 u2", with "dropped 1" after.
 func tell(t testing.TB, r Result) string {
 	t.Helper()
 	s := r.Outcome.String()

@@ -18,11 +18,11 @@ import (
 // event is an entry of a random log, with the truth about it.
 type event struct {
 	line
-	ops   []string // as they are to be read back
-	chain int      // 0 for none
-	fate  Outcome  // what the entry is, seen alone
-	ends  []int    // chains that it ends
-	drops int
+	ops         []string // as they are to be read back
+	chain       int      // 0 for none
+	disposition Outcome  // what the entry is, seen alone
+	ends        []int    // chains that it ends
+	drops       int
 }
 
 // history writes a random log. It knows what it writes; an Assembler has to
@@ -96,28 +96,28 @@ func (h *history) single() {
 	switch rapid.IntRange(0, 6).Draw(h.t, "single") {
 	case 0:
 		h.last++
-		h.emit(event{line: line{prev: none, op: fmt.Sprint("i", h.last)}, fate: Pass})
+		h.emit(event{line: line{prev: none, op: fmt.Sprint("i", h.last)}, disposition: Pass})
 	case 1: // a retryable write, linked to whatever is before it
 		h.last++
-		h.emit(event{line: line{prev: h.now, session: s, number: number, op: fmt.Sprint("u", h.last)}, fate: Pass})
+		h.emit(event{line: line{prev: h.now, session: s, number: number, op: fmt.Sprint("u", h.last)}, disposition: Pass})
 	case 2:
 		all := h.newOps("iudcn")
-		h.emit(event{line: line{prev: none, cmd: list(all)}, ops: upserting(all), fate: Committed})
+		h.emit(event{line: line{prev: none, cmd: list(all)}, ops: upserting(all), disposition: Committed})
 	case 3: // nested
 		a, b := h.newOps("iud"), h.newOps("iud")
 		elements := []bsoncore.Document{nested(list(a))}
 		for _, op := range b {
 			elements = append(elements, element(op))
 		}
-		h.emit(event{line: line{prev: none, cmd: listOf(elements)}, ops: append(upserting(a), upserting(b)...), fate: Committed})
+		h.emit(event{line: line{prev: none, cmd: listOf(elements)}, ops: append(upserting(a), upserting(b)...), disposition: Committed})
 	case 4: // retryable writes in a group
 		all := h.newOps("iud")
-		h.emit(event{line: line{prev: h.now, session: s, number: number, multi: 1, cmd: list(all)}, ops: all, fate: Committed})
+		h.emit(event{line: line{prev: h.now, session: s, number: number, multi: 1, cmd: list(all)}, ops: all, disposition: Committed})
 	case 5:
 		all := h.newOps("iudc")
-		h.emit(event{line: line{prev: null, session: s, number: number, cmd: list(all)}, ops: all, fate: Committed})
+		h.emit(event{line: line{prev: null, session: s, number: number, cmd: list(all)}, ops: all, disposition: Committed})
 	case 6:
-		h.emit(event{line: line{prev: null, session: s, number: number, cmd: abortCmd}, fate: Aborted})
+		h.emit(event{line: line{prev: null, session: s, number: number, cmd: abortCmd}, disposition: Aborted})
 	}
 }
 
@@ -131,7 +131,7 @@ func (h *history) part(c *openChain, final bool, more ...func(*bsoncore.Document
 	}
 	e := event{
 		line: line{prev: c.last, session: c.session, number: c.number, cmd: list(all, more...)},
-		ops:  all, chain: c.id, fate: Held,
+		ops:  all, chain: c.id, disposition: Held,
 	}
 	if c.session == 0 {
 		e.ops = upserting(all)
@@ -161,12 +161,12 @@ func (h *history) proceed() {
 	abort := c.session != 0 && h.chance(25)
 	switch {
 	case abort:
-		h.emit(event{line: part(0, c.last, c.session, c.number, abortCmd), chain: c.id, fate: Aborted, ends: []int{c.id}})
+		h.emit(event{line: part(0, c.last, c.session, c.number, abortCmd), chain: c.id, disposition: Aborted, ends: []int{c.id}})
 		h.close(i)
 	case c.prepared:
 		h.emit(event{
 			line:  part(0, c.last, c.session, c.number, commitAt(rapid.IntRange(c.last, h.now).Draw(h.t, "commit timestamp"))),
-			chain: c.id, fate: Committed, ends: []int{c.id},
+			chain: c.id, disposition: Committed, ends: []int{c.id},
 		})
 		h.close(i)
 	case h.chance(50):
@@ -177,7 +177,7 @@ func (h *history) proceed() {
 		c.last, c.prepared = h.now, true
 	default:
 		e := h.part(c, true)
-		e.fate, e.ends = Committed, []int{c.id}
+		e.disposition, e.ends = Committed, []int{c.id}
 		h.emit(e)
 		h.close(i)
 	}
@@ -192,7 +192,7 @@ func (h *history) moveOn() {
 	}
 	h.sessions++
 	h.last++
-	e := event{line: line{prev: null, session: c.session, number: h.sessions, op: fmt.Sprint("d", h.last)}, fate: Pass}
+	e := event{line: line{prev: null, session: c.session, number: h.sessions, op: fmt.Sprint("d", h.last)}, disposition: Pass}
 	if !c.prepared {
 		e.ends, e.drops = []int{c.id}, 1
 		h.close(i)
@@ -220,8 +220,8 @@ func randomHistory(t *rapid.T) []event {
 // truth says what must be told of entry i, slowly: by going through the log.
 func truth(log []event, i int) string {
 	e := log[i]
-	s := e.fate.String()
-	switch e.fate {
+	s := e.disposition.String()
+	switch e.disposition {
 	case Committed:
 		kind := KindApplyOps
 		if e.session != 0 && e.multi == 0 {

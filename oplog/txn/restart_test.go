@@ -32,7 +32,7 @@ func TestApplyAfter(t *testing.T) {
 		},
 		want: []string{"past", "past", "past", "past", "past", "past", "past", "past", "past", "past", "past", "pass"},
 	}, {
-		name: "chains open there are given out behind it, whole",
+		name: "chains open there are given out after it, whole",
 		log: []line{
 			part(10, null, 1, 1, list(ops("i1"), partial)), part(11, null, 2, 1, list(ops("i2"), prepare)),
 			part(20, 10, 1, 1, list(ops("i3"), partial)), part(21, 11, 2, 1, commitAt(11)), part(22, 20, 1, 1, list(ops("i4"), count(3))),
@@ -49,27 +49,27 @@ func TestApplyAfter(t *testing.T) {
 		},
 		want: []string{"past", "past", "past", "past", "past", "past", "past", "past", "past", "past", "pass"},
 	}, {
-		name:   "the end of a chain from before, behind it",
+		name:   "the end of a chain from before, after it",
 		log:    []line{{at: 20, prev: none, op: "i1"}, part(21, 1, 1, 1, list(nil))},
 		want:   []string{"past"},
 		broken: 21,
 	}, {
-		name:   "the end of a followed chain, behind it",
+		name:   "the end of a followed chain, after it",
 		log:    []line{part(20, 1, 1, 1, list(nil, partial)), part(21, 20, 1, 1, list(nil))},
 		want:   []string{"past"},
 		broken: 21,
 	}, {
-		name:   "a part of a followed chain, behind it",
+		name:   "a part of a followed chain, after it",
 		log:    []line{part(10, 1, 1, 1, list(nil, partial)), {at: 20, prev: none, op: "i1"}, part(21, 10, 1, 1, list(nil, partial))},
 		want:   []string{"past", "past"},
 		broken: 21,
 	}, {
-		name:   "the commit of a followed chain, behind it",
+		name:   "the commit of a followed chain, after it",
 		log:    []line{part(20, 1, 1, 1, list(nil, prepare)), part(21, 20, 1, 1, commitAt(20))},
 		want:   []string{"past"},
 		broken: 21,
 	}, {
-		name: "the abort of a followed chain, behind it",
+		name: "the abort of a followed chain, after it",
 		log:  []line{part(20, 1, 1, 1, list(nil, prepare)), part(21, 20, 1, 1, abortCmd)},
 		want: []string{"past", "aborted 0 parts"},
 	}, {

@@ -37,7 +37,7 @@ type segments struct {
 	current *segment // nil where the next part needs a new one
 }
 
-// segment is a file that keeps parts one behind the other. It is written by the
+// segment is a file that keeps parts one after the other. It is written by the
 // Assembler alone and read at offsets, so any number of readers do not disturb
 // each other.
 type segment struct {

@@ -31,7 +31,7 @@ type store struct {
 	memBytes int64
 }
 
-// extent is a stretch of a segment with parts of one store, from byte at to
+// extent is a span of a segment with parts of one store, from byte at to
 // byte end.
 type extent struct {
 	file    *segment
@@ -57,7 +57,7 @@ func (s *store) spill() error {
 	return nil
 }
 
-// write adds a part to the files, behind which nothing may be in memory.
+// write adds a part to the files, after which nothing may be in memory.
 func (s *store) write(part bson.Raw) error {
 	var last extent
 	if n := len(s.extents); n > 0 {

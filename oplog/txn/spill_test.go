@@ -151,7 +151,7 @@ func TestSpillReadErrors(t *testing.T) {
 			var got error
 			for _, err := range r.Txn.Ops() {
 				if got != nil {
-					t.Fatal("operations behind an error")
+					t.Fatal("operations after an error")
 				}
 				got = err
 			}

@@ -262,7 +262,7 @@ func TestApply(t *testing.T) {
 		{"delta of nothing", `{"a": 1, "_id": 1}`, `{"$v": 2, "diff": {"u": {"a": 1}}}`, `{"a": 1, "_id": 1}`},
 		{"modifiers of nothing", `{"a": 1, "_id": 1}`, `{"$set": {"a": 1}}`, `{"a": 1, "_id": 1}`},
 		{"replacement by the same", `{"a": 1, "_id": 1}`, `{"a": 1, "_id": 1}`, `{"a": 1, "_id": 1}`},
-		{"_id behind a new field", pre, `{"$v": 2, "diff": {"i": {"new": 0, "_id": 1, "a": 1}}}`, `{"_id": 1, "new": 0, "a": 1}`},
+		{"_id after a new field", pre, `{"$v": 2, "diff": {"i": {"new": 0, "_id": 1, "a": 1}}}`, `{"_id": 1, "new": 0, "a": 1}`},
 		{"_id at the end", pre, `{"$v": 2, "diff": {"i": {"_id": 1}}}`, pre},
 		{"_id at the end, again", `{"_id": 1, "new": 0, "a": 1}`, `{"$v": 2, "diff": {"i": {"new": 0, "_id": 1, "a": 1}}}`, `{"_id": 1, "new": 0, "a": 1}`},
 		{"_id at the end, from the middle", `{"a": 1, "_id": 1, "b": 1}`, `{"$v": 2, "diff": {"i": {"_id": 1}}}`, `{"_id": 1, "a": 1, "b": 1}`},

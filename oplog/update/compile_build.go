@@ -16,7 +16,7 @@ type builder struct {
 	// that were ever needed.
 	depth, deepest int
 	// path is where modifiers are being written: the path of a document or array
-	// with a dot behind it, empty for the whole document.
+	// with a dot after it, empty for the whole document.
 	path []byte
 	// vars counts the variables that are bound so far.
 	vars int

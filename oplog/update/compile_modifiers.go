@@ -55,7 +55,7 @@ func (b *builder) modifiers(d *ObjectDiff) bool {
 }
 
 // objectPaths writes what op has to do with a document and what is in it. The
-// document's own path, with a dot behind it, is b.path.
+// document's own path, with a dot after it, is b.path.
 func (b *builder) objectPaths(op string, d *ObjectDiff) {
 	switch op {
 	case "$set":

@@ -11,7 +11,7 @@ import (
 // see [GuaranteePreImage], which the result keeps, so that it may be compiled
 // with it and composed again. It is false where that cannot be shown: for binary
 // diffs of one document, for arrays that may have been padded and then cut, and
-// where b does not fit a, so that it cannot have been logged behind it. The
+// where b does not fit a, so that it cannot have been logged after it. The
 // document is one whose first field is _id, so that its place never changes: the
 // result updates _id where one of the two inserts it, and never deletes it.
 //
@@ -235,7 +235,7 @@ func (a *Arena) newObject(counts *[subSections + 1]int, updates, inserts int) *O
 	return d
 }
 
-// index makes the names of a diff that was put together, behind its Deletes.
+// index makes the names of a diff that was put together, after its Deletes.
 func (d *ObjectDiff) index(a *Arena) {
 	d.names = d.Deletes
 	for i := range d.Updates {
@@ -356,7 +356,7 @@ func reaches(a, b *ArrayDiff) bool {
 	for i := len(b.Mods) - 1; i >= 0 && b.Mods[i].Index == known; i-- {
 		known--
 	}
-	// If a sets something there or behind, it may have padded what is in front.
+	// If a sets something there or after, it may have padded what is in front.
 	last := slices.IndexFunc(a.Mods, func(m ArrayMod) bool { return !m.IsSub() && m.Index >= known })
 	return known < 0 || last < 0
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // arrayStep draws a delta of the array a, of this many elements, each a document
-// {x: …}, as a server may log one: cut, elements set, behind the end too, and
+// {x: …}, as a server may log one: cut, elements set, after the end too, and
 // elements changed inside. It returns what the array is then.
 func arrayStep(rt *rapid.T, array []bson.D) (diff bson.D, after []bson.D) {
 	next := func() int { return rapid.IntRange(0, 9).Draw(rt, "x") }

@@ -54,7 +54,7 @@ func TestCompose(t *testing.T) {
 		{"b goes into what a removed", `{"d":{"a":false}}`, `{"sa":{"u":{"b":1}}}`, ``},
 		{"b goes into a number", `{"u":{"a":1}}`, `{"sa":{"u":{"b":1}}}`, ``},
 		{"b goes into an array that is a document", `{"sa":{"u":{"b":1}}}`, `{"sa":{"a":true,"u1":1}}`, ``},
-		{"b goes behind a cut", `{"sa":{"a":true,"l":1}}`, `{"sa":{"a":true,"s1":{"u":{"x":1}}}}`, ``},
+		{"b goes after a cut", `{"sa":{"a":true,"l":1}}`, `{"sa":{"a":true,"s1":{"u":{"x":1}}}}`, ``},
 		{"too many nulls", `{"sa":{"a":true,"l":1}}`, `{"sa":{"a":true,"u5000":1}}`, ``},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -280,7 +280,7 @@ func countSections(diff []byte) (counts [subSections + 1]int, fault *DeltaError)
 		case section == noSection:
 			return counts, &DeltaError{What: fmt.Sprintf("unknown section %q", it.Key)}
 		case section < last && last == subSections:
-			return counts, &DeltaError{What: fmt.Sprintf("section %q behind a sub-diff", it.Key)}
+			return counts, &DeltaError{What: fmt.Sprintf("section %q after a sub-diff", it.Key)}
 		case section < last:
 			return counts, &DeltaError{What: fmt.Sprintf("section %q out of order", it.Key)}
 		case section == last && section != subSections:
@@ -415,7 +415,7 @@ func (a *Arena) array(diff []byte) (*ArrayDiff, *DeltaError) {
 		case !ok:
 			return nil, &DeltaError{What: fmt.Sprintf("field %q in an array diff: not an array index", name)}
 		case index <= last:
-			return nil, &DeltaError{What: fmt.Sprintf("field %q in an array diff: behind index %d", name, last)}
+			return nil, &DeltaError{What: fmt.Sprintf("field %q in an array diff: after index %d", name, last)}
 		case d.HasLength && index >= d.Length:
 			return nil, &DeltaError{What: fmt.Sprintf("field %q in an array diff of length %d", name, d.Length)}
 		}
@@ -471,7 +471,7 @@ func parseBinary(e *rawbson.Elem) (BinaryField, *DeltaError) {
 	}
 	b.Offset = int(n)
 	if !it.Next() || !it.Is("d") {
-		return b, &DeltaError{What: "a binary diff without data behind its offset"}
+		return b, &DeltaError{What: "a binary diff without data after its offset"}
 	}
 	if b.Subtype, b.Data, ok = it.Binary(); !ok {
 		return b, (&DeltaError{What: fmt.Sprintf("type %s instead of binary data", it.Type)}).in("d")

@@ -388,7 +388,7 @@ func (n *modNode) elements() ([]indexed, error) {
 }
 
 // paddedLength returns the length of an array of this many elements once mods
-// have been applied, all of them behind its end. It is an [ErrTooLarge] where
+// have been applied, all of them after its end. It is an [ErrTooLarge] where
 // one would have to put more than [MaxPadding] nulls before its element.
 func paddedLength(length int, mods []indexed) (int, error) {
 	end := uint64(length)

@@ -44,7 +44,7 @@ const killDB = "kill"
 // killSources is at how many links at a time it is tried.
 const killSources = 4
 
-// TestCopyKilled ends a link at a command of its copy, or of the replay behind it,
+// TestCopyKilled ends a link at a command of its copy, or of the replay after it,
 // before it is sent or after it was carried out and without its answer; then
 // another one goes on, on the same machine or on another. In the end the target is
 // equal, and no document was copied twice but for those that were on their way.

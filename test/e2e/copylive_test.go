@@ -213,7 +213,7 @@ func (l *copyLive) check(t *testing.T) {
 	}
 }
 
-// trims is how many deletes the source has logged for capped collections behind a
+// trims is how many deletes the source has logged for capped collections after a
 // time: for the one that clients write to, and for those of the database that
 // nobody deletes from, which come and go.
 func (l *copyLive) trims(t *testing.T, after bson.Timestamp) (n int) {

@@ -46,7 +46,7 @@ func TestWaitsForTheMirror(t *testing.T) {
 		}
 		m.begin()
 		defer m.end(errEnd)
-		// The link begins behind what was written before it.
+		// The link begins after what was written before it.
 		m.await(time.Minute, "the link exists", func(s pipeline.Snapshot) bool { return s.Attempts > 0 })
 		// What is in the target from the start is reported as well, though nothing
 		// new comes.

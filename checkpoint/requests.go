@@ -18,19 +18,19 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Wishes are what operators want of a link, whatever process runs it, and
-// wherever. They are kept in the metadata (collection wishes) and read every few
+// Requests are what operators want of a link, whatever process runs it, and
+// wherever. They are kept in the metadata (collection requests) and read every few
 // seconds by who runs the link.
-type Wishes struct {
+type Requests struct {
 	// BytesPerSecond and OpsPerSecond bound the copy; 0 is no bound, negative is
 	// nothing said: what the process was started with counts.
 	BytesPerSecond, OpsPerSecond int64
 	// Resync are the collections, by the source's names, that are to be copied
 	// again, with when that was asked for; the oldest first.
-	Resync []ResyncWish
+	Resync []ResyncRequest
 }
 
-// What becomes of the wish to copy a collection again.
+// What becomes of the request to copy a collection again.
 const (
 	ResyncAsked   = "asked"
 	ResyncCopying = "copying"
@@ -39,8 +39,8 @@ const (
 	ResyncFailed  = "failed"
 )
 
-// ResyncWish is one collection to be copied again.
-type ResyncWish struct {
+// ResyncRequest is one collection to be copied again.
+type ResyncRequest struct {
 	NS    oplog.Namespace
 	Asked time.Time
 	// State is what became of it, for who asked: ResyncAsked, and so on. Why is
@@ -52,17 +52,17 @@ type ResyncWish struct {
 const (
 	bytesField = "bytesPerSecond"
 	opsField   = "opsPerSecond"
-	// againField is true in a wish that is to be asked anew once it is done.
+	// againField is true in a request that is to be asked anew once it is done.
 	againField = "again"
 )
 
-// wishID returns the _id of a wish to copy a collection again. That of the
+// requestID returns the _id of a request to copy a collection again. That of the
 // limits is the link's name.
-func wishID(link string, ns oplog.Namespace) string { return link + "/" + string(ns) }
+func requestID(link string, ns oplog.Namespace) string { return link + "/" + string(ns) }
 
-// ReadWishes reads what is wanted of the link.
-func (s *Store) ReadWishes(ctx context.Context) (Wishes, error) {
-	w := Wishes{BytesPerSecond: -1, OpsPerSecond: -1}
+// ReadRequests reads what is wanted of the link.
+func (s *Store) ReadRequests(ctx context.Context) (Requests, error) {
+	w := Requests{BytesPerSecond: -1, OpsPerSecond: -1}
 	either := func(dst []byte) []byte {
 		i, dst := bsoncore.AppendArrayElementStart(dst, "$or")
 		dst = appendDoc(dst, "0", byID(s.cfg.Link))
@@ -70,46 +70,46 @@ func (s *Store) ReadWishes(ctx context.Context) (Wishes, error) {
 		return closeDoc(dst, i)
 	}
 	// It is read often: the server keeps one session in mind, not one for each.
-	session := call.SessionID(s.cfg.DB, s.cfg.Link, s.holder, "wishes")
-	err := s.readAll(ctx, session, wishesCollection, "majority", either, func(doc bson.Raw) error {
-		return readWish(s.cfg.Link, doc, &w)
+	session := call.SessionID(s.cfg.DB, s.cfg.Link, s.holder, "requests")
+	err := s.readAll(ctx, session, requestsCollection, "majority", either, func(doc bson.Raw) error {
+		return readRequest(s.cfg.Link, doc, &w)
 	})
 	if err != nil {
-		return Wishes{}, s.wrap(err, "read what is wanted of it")
+		return Requests{}, s.wrap(err, "read what is wanted of it")
 	}
-	slices.SortFunc(w.Resync, ResyncWish.Compare)
+	slices.SortFunc(w.Resync, ResyncRequest.Compare)
 	return w, nil
 }
 
-// Compare orders wishes, the oldest first.
-func (w ResyncWish) Compare(o ResyncWish) int {
+// Compare orders requests, the oldest first.
+func (w ResyncRequest) Compare(o ResyncRequest) int {
 	return cmp.Or(w.Asked.Compare(o.Asked), cmp.Compare(w.NS, o.NS))
 }
 
-// readWish reads a document of wishes.
-func readWish(link string, doc bson.Raw, w *Wishes) error {
+// readRequest reads a document of requests.
+func readRequest(link string, doc bson.Raw, w *Requests) error {
 	if err := doc.Validate(); err != nil {
-		return &DamagedError{Link: link, What: "a wish: " + err.Error()}
+		return &DamagedError{Link: link, What: "a request: " + err.Error()}
 	}
 	r := &reader{doc: doc}
 	id := r.text("_id")
 	if id == link {
 		w.BytesPerSecond, w.OpsPerSecond = r.limit(bytesField), r.limit(opsField)
 	} else {
-		wish := ResyncWish{
+		request := ResyncRequest{
 			NS: oplog.Namespace(r.text("ns")), Asked: time.UnixMilli(r.date("asked")).UTC(),
 			State: r.text("state"), Why: r.text("why"),
 		}
-		if id != wishID(link, wish.NS) {
+		if id != requestID(link, request.NS) {
 			r.fault("_id", "that of its collection")
 		}
-		if !validResync(wish.State) {
-			r.fault("state", "one of a wish")
+		if !validResync(request.State) {
+			r.fault("state", "one of a request")
 		}
-		w.Resync = append(w.Resync, wish)
+		w.Resync = append(w.Resync, request)
 	}
 	if r.err != nil {
-		return &DamagedError{Link: link, What: fmt.Sprintf("wish %q: field %v", id, r.err)}
+		return &DamagedError{Link: link, What: fmt.Sprintf("request %q: field %v", id, r.err)}
 	}
 	return nil
 }
@@ -134,9 +134,9 @@ func validResync(state string) bool {
 	return false
 }
 
-// WishLimits sets the limits; negative removes what was wished.
-func (s *Store) WishLimits(ctx context.Context, bytesPerSecond, opsPerSecond int64) error {
-	err := s.wish(ctx, statement{
+// RequestLimits sets the limits; negative removes what was requested.
+func (s *Store) RequestLimits(ctx context.Context, bytesPerSecond, opsPerSecond int64) error {
+	err := s.request(ctx, statement{
 		filter: byID(s.cfg.Link),
 		change: func(dst []byte) []byte {
 			if bytesPerSecond >= 0 {
@@ -155,15 +155,15 @@ func (s *Store) WishLimits(ctx context.Context, bytesPerSecond, opsPerSecond int
 	return nil
 }
 
-// WishResync asks for a collection to be copied again. A wish for it that is not
+// RequestResync asks for a collection to be copied again. A request for it that is not
 // done or failed stays as it is.
-func (s *Store) WishResync(ctx context.Context, ns oplog.Namespace) error {
+func (s *Store) RequestResync(ctx context.Context, ns oplog.Namespace) error {
 	if db, collection, ok := strings.Cut(string(ns), "."); !ok || db == "" || collection == "" {
 		return s.wrap(errors.New("it is not a database and a collection"), "ask for %q to be copied again", ns)
 	}
-	err := s.wish(ctx, statement{
+	err := s.request(ctx, statement{
 		filter: func(dst []byte) []byte {
-			dst = byID(wishID(s.cfg.Link, ns))(dst)
+			dst = byID(requestID(s.cfg.Link, ns))(dst)
 			return appendDoc(dst, "state", func(dst []byte) []byte {
 				i, dst := bsoncore.AppendArrayElementStart(dst, "$in")
 				dst = bsoncore.AppendStringElement(dst, "0", ResyncDone)
@@ -188,19 +188,19 @@ func (s *Store) WishResync(ctx context.Context, ns oplog.Namespace) error {
 	return nil
 }
 
-// WishResyncAgain asks for a collection to be copied again by a copy that begins after
+// RequestResyncAgain asks for a collection to be copied again by a copy that begins after
 // this call: what the target has of it may have been damaged just now. Where one is
-// under way the wish is asked anew once that is done, or has failed.
-func (s *Store) WishResyncAgain(ctx context.Context, ns oplog.Namespace) error {
+// under way the request is asked anew once that is done, or has failed.
+func (s *Store) RequestResyncAgain(ctx context.Context, ns oplog.Namespace) error {
 	// One that ends between the two is met by the second try; one that is asked and
 	// not begun needs neither.
 	for range 2 {
-		if err := s.WishResync(ctx, ns); err != nil {
+		if err := s.RequestResync(ctx, ns); err != nil {
 			return err
 		}
-		err := s.wish(ctx, statement{
+		err := s.request(ctx, statement{
 			filter: func(dst []byte) []byte {
-				dst = byID(wishID(s.cfg.Link, ns))(dst)
+				dst = byID(requestID(s.cfg.Link, ns))(dst)
 				return appendDoc(dst, "state", func(dst []byte) []byte {
 					i, dst := bsoncore.AppendArrayElementStart(dst, "$in")
 					dst = bsoncore.AppendStringElement(dst, "0", ResyncCopying)
@@ -219,12 +219,12 @@ func (s *Store) WishResyncAgain(ctx context.Context, ns oplog.Namespace) error {
 	return nil
 }
 
-// TellResync says what became of the wish. One that somebody has removed stays
+// TellResync says what became of the request. One that somebody has removed stays
 // so.
 func (s *Store) TellResync(ctx context.Context, ns oplog.Namespace, state, why string) error {
 	told, err := s.told(ns, state, why)
 	if err == nil {
-		err = s.wish(ctx, told...)
+		err = s.request(ctx, told...)
 	}
 	if err != nil {
 		return s.wrap(err, "say that copying %s again is %q", ns, state)
@@ -250,21 +250,21 @@ func (h *Hold) TellResync(ctx context.Context, ns oplog.Namespace, state, why st
 }
 
 // LeaveOut leaves a collection out from the checkpoint on that the Hold began with,
-// because it is wished to be copied again: the wish is ResyncCopying from then on.
+// because it is requested to be copied again: the request is ResyncCopying from then on.
 // One that is left out already keeps its place in the log. Both are committed by a
 // majority when it returns, before anything happens to what the target has of it.
-func (h *Hold) LeaveOut(ctx context.Context, wish ResyncWish) error {
-	return h.tellResync(ctx, wish.NS, ResyncCopying, "", func(list []LeftOut) []LeftOut {
-		out, found := find(list, wish.NS)
+func (h *Hold) LeaveOut(ctx context.Context, request ResyncRequest) error {
+	return h.tellResync(ctx, request.NS, ResyncCopying, "", func(list []LeftOut) []LeftOut {
+		out, found := find(list, request.NS)
 		if !found {
-			out = LeftOut{NS: wish.NS, Since: h.state.Applied, Wall: h.state.AppliedWall}
+			out = LeftOut{NS: request.NS, Since: h.state.Applied, Wall: h.state.AppliedWall}
 		}
-		out.Asked, out.Failed = wish.Asked, ""
+		out.Asked, out.Failed = request.Asked, ""
 		return with(list, out)
 	})
 }
 
-// tellResync says what became of a wish, and changes what the link leaves out.
+// tellResync says what became of a request, and changes what the link leaves out.
 func (h *Hold) tellResync(ctx context.Context, ns oplog.Namespace, state, why string, change func([]LeftOut) []LeftOut) error {
 	release, err := h.own(ctx)
 	if err != nil {
@@ -296,7 +296,7 @@ func (h *Hold) tellResync(ctx context.Context, ns oplog.Namespace, state, why st
 			if err != nil {
 				return err
 			}
-			return run(ctx, txn, updateCommand(h.store.cfg.DB, wishesCollection, false, told...), -1)
+			return run(ctx, txn, updateCommand(h.store.cfg.DB, requestsCollection, false, told...), -1)
 		})
 	}
 	if err != nil {
@@ -312,7 +312,7 @@ func (h *Hold) tellResync(ctx context.Context, ns oplog.Namespace, state, why st
 // isAskedAgain tells whether a collection is to be copied once more after it was.
 func (h *Hold) isAskedAgain(ctx context.Context, txn *call.Txn, ns oplog.Namespace) (bool, error) {
 	cfg := &h.store.cfg
-	reply, err := txn.Call(ctx, findCommand(cfg.DB, wishesCollection, 1, byID(wishID(cfg.Link, ns)), againField))
+	reply, err := txn.Call(ctx, findCommand(cfg.DB, requestsCollection, 1, byID(requestID(cfg.Link, ns)), againField))
 	if err != nil {
 		return false, err
 	}
@@ -324,14 +324,14 @@ func (h *Hold) isAskedAgain(ctx context.Context, txn *call.Txn, ns oplog.Namespa
 	return again.Truth(), nil
 }
 
-// told is what is said of a wish. One that is over, and was asked for meanwhile, is
+// told is what is said of a request. One that is over, and was asked for meanwhile, is
 // asked anew.
 func (s *Store) told(ns oplog.Namespace, state, why string) ([]statement, error) {
 	if !validResync(state) {
-		return nil, errors.New("it is no state of a wish")
+		return nil, errors.New("it is no state of a request")
 	}
 	list := []statement{{
-		filter: byID(wishID(s.cfg.Link, ns)),
+		filter: byID(requestID(s.cfg.Link, ns)),
 		change: func(dst []byte) []byte {
 			return appendDoc(dst, "$set", func(dst []byte) []byte {
 				dst = bsoncore.AppendStringElement(dst, "state", state)
@@ -344,7 +344,7 @@ func (s *Store) told(ns oplog.Namespace, state, why string) ([]statement, error)
 	}
 	return append(list, statement{
 		filter: func(dst []byte) []byte {
-			return bsoncore.AppendBooleanElement(byID(wishID(s.cfg.Link, ns))(dst), againField, true)
+			return bsoncore.AppendBooleanElement(byID(requestID(s.cfg.Link, ns))(dst), againField, true)
 		},
 		change: func(dst []byte) []byte {
 			dst = appendDoc(dst, "$set", func(dst []byte) []byte {
@@ -356,9 +356,9 @@ func (s *Store) told(ns oplog.Namespace, state, why string) ([]statement, error)
 	}), nil
 }
 
-// wish changes wishes, in order.
-func (s *Store) wish(ctx context.Context, changes ...statement) error {
-	reply, err := s.cfg.Target.Call(ctx, updateCommand(s.cfg.DB, wishesCollection, true, changes...))
+// request changes requests, in order.
+func (s *Store) request(ctx context.Context, changes ...statement) error {
+	reply, err := s.cfg.Target.Call(ctx, updateCommand(s.cfg.DB, requestsCollection, true, changes...))
 	if err == nil {
 		_, err = written(reply)
 	}

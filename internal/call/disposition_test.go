@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/internal/servererr"
 )
 
-func TestFateOf(t *testing.T) {
+func TestDispositionOf(t *testing.T) {
 	t.Parallel()
 	e := func(code servererr.Code, labels ...string) error {
 		return servererr.New(code, "no").WithLabels(labels...)
@@ -18,7 +18,7 @@ func TestFateOf(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		err  error
-		want Fate
+		want Disposition
 	}{
 		{"no answer", &LostError{Err: e(servererr.WriteConflict, servererr.LabelTransient)}, End},
 		{"not confirmed", &UnconfirmedError{Err: servererr.New(servererr.WriteConflict, "no").WithLabels(servererr.LabelTransient)}, End},
@@ -48,7 +48,7 @@ func TestFateOf(t *testing.T) {
 		{"commit, not known after a while", Aged(commit(e(servererr.NoSuchTransaction)), longTxn), Smaller},
 		{"conflict after a while", Aged(e(servererr.WriteConflict), longTxn), Again},
 	} {
-		if got := FateOf(tt.err); got != tt.want {
+		if got := DispositionOf(tt.err); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TestWishes: what operators ask for is read by who runs the link, and what
+// TestRequests: what operators ask for is read by who runs the link, and what
 // becomes of it by them.
-func TestWishes(t *testing.T) {
+func TestRequests(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
@@ -25,25 +25,25 @@ func TestWishes(t *testing.T) {
 	other := must[*Store](t)(New(Config{Target: g, Link: "a.b"}))
 	limits := func(bytes, ops int64) {
 		t.Helper()
-		w := must[Wishes](t)(runner.ReadWishes(ctx))
+		w := must[Requests](t)(runner.ReadRequests(ctx))
 		if w.BytesPerSecond != bytes || w.OpsPerSecond != ops {
 			t.Errorf("limits %d and %d, want %d and %d", w.BytesPerSecond, w.OpsPerSecond, bytes, ops)
 		}
 	}
 	limits(-1, -1)
-	succeed(t, operator.WishLimits(ctx, 1<<40, 0))
-	succeed(t, other.WishLimits(ctx, 1, 1))
-	succeed(t, other.WishResync(ctx, "d.c"))
+	succeed(t, operator.RequestLimits(ctx, 1<<40, 0))
+	succeed(t, other.RequestLimits(ctx, 1, 1))
+	succeed(t, other.RequestResync(ctx, "d.c"))
 	limits(1<<40, 0)
-	succeed(t, operator.WishLimits(ctx, -1, 7))
+	succeed(t, operator.RequestLimits(ctx, -1, 7))
 	limits(-1, 7)
-	succeed(t, operator.WishLimits(ctx, -1, -1))
+	succeed(t, operator.RequestLimits(ctx, -1, -1))
 	limits(-1, -1)
 
 	now := time.Now()
-	wish := func(want ...ResyncWish) {
+	request := func(want ...ResyncRequest) {
 		t.Helper()
-		w := must[Wishes](t)(runner.ReadWishes(ctx))
+		w := must[Requests](t)(runner.ReadRequests(ctx))
 		for i := range w.Resync {
 			if age := now.Sub(w.Resync[i].Asked); age < -time.Minute || age > time.Minute {
 				t.Errorf("asked %v ago", age)
@@ -54,40 +54,40 @@ func TestWishes(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	wish()
-	succeed(t, operator.WishResync(ctx, "d.c/é.$x"))
-	wish(ResyncWish{NS: "d.c/é.$x", State: ResyncAsked})
+	request()
+	succeed(t, operator.RequestResync(ctx, "d.c/é.$x"))
+	request(ResyncRequest{NS: "d.c/é.$x", State: ResyncAsked})
 	succeed(t, runner.TellResync(ctx, "d.c/é.$x", ResyncCopying, ""))
-	succeed(t, operator.WishResync(ctx, "d.c/é.$x"))
-	wish(ResyncWish{NS: "d.c/é.$x", State: ResyncCopying})
+	succeed(t, operator.RequestResync(ctx, "d.c/é.$x"))
+	request(ResyncRequest{NS: "d.c/é.$x", State: ResyncCopying})
 	for _, state := range []string{ResyncFailed, ResyncDone} {
 		succeed(t, runner.TellResync(ctx, "d.c/é.$x", state, "it was so"))
-		wish(ResyncWish{NS: "d.c/é.$x", State: state, Why: "it was so"})
-		succeed(t, operator.WishResync(ctx, "d.c/é.$x"))
-		wish(ResyncWish{NS: "d.c/é.$x", State: ResyncAsked})
+		request(ResyncRequest{NS: "d.c/é.$x", State: state, Why: "it was so"})
+		succeed(t, operator.RequestResync(ctx, "d.c/é.$x"))
+		request(ResyncRequest{NS: "d.c/é.$x", State: ResyncAsked})
 	}
 	// What is hit while it is copied is copied once more: whatever becomes of that copy.
 	for _, state := range []string{ResyncFailed, ResyncDone} {
-		succeed(t, operator.WishResyncAgain(ctx, "d.c/é.$x"))
-		wish(ResyncWish{NS: "d.c/é.$x", State: ResyncAsked})
+		succeed(t, operator.RequestResyncAgain(ctx, "d.c/é.$x"))
+		request(ResyncRequest{NS: "d.c/é.$x", State: ResyncAsked})
 		succeed(t, runner.TellResync(ctx, "d.c/é.$x", ResyncJoining, ""))
-		succeed(t, operator.WishResyncAgain(ctx, "d.c/é.$x"))
-		wish(ResyncWish{NS: "d.c/é.$x", State: ResyncJoining})
+		succeed(t, operator.RequestResyncAgain(ctx, "d.c/é.$x"))
+		request(ResyncRequest{NS: "d.c/é.$x", State: ResyncJoining})
 		succeed(t, runner.TellResync(ctx, "d.c/é.$x", ResyncCopying, "half"))
-		wish(ResyncWish{NS: "d.c/é.$x", State: ResyncCopying, Why: "half"})
+		request(ResyncRequest{NS: "d.c/é.$x", State: ResyncCopying, Why: "half"})
 		succeed(t, runner.TellResync(ctx, "d.c/é.$x", state, ""))
-		wish(ResyncWish{NS: "d.c/é.$x", State: ResyncAsked})
+		request(ResyncRequest{NS: "d.c/é.$x", State: ResyncAsked})
 		succeed(t, runner.TellResync(ctx, "d.c/é.$x", state, ""))
-		wish(ResyncWish{NS: "d.c/é.$x", State: state})
+		request(ResyncRequest{NS: "d.c/é.$x", State: state})
 	}
-	succeed(t, operator.WishResyncAgain(ctx, "d.c/é.$x"))
+	succeed(t, operator.RequestResyncAgain(ctx, "d.c/é.$x"))
 	// Of one that somebody removed nothing is made again.
 	succeed(t, runner.TellResync(ctx, "d.gone", ResyncDone, ""))
-	wish(ResyncWish{NS: "d.c/é.$x", State: ResyncAsked})
+	request(ResyncRequest{NS: "d.c/é.$x", State: ResyncAsked})
 
 	for what, err := range map[string]error{
 		"no state":       runner.TellResync(ctx, "d.c", "well", ""),
-		"not a database": operator.WishResync(ctx, "d"),
+		"not a database": operator.RequestResync(ctx, "d"),
 	} {
 		if err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("error %v, want %q", err, what)
@@ -95,8 +95,8 @@ func TestWishes(t *testing.T) {
 	}
 }
 
-// TestWishesOrder: the oldest wish comes first.
-func TestWishesOrder(t *testing.T) {
+// TestRequestsOrder: the oldest request comes first.
+func TestRequestsOrder(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
@@ -104,28 +104,28 @@ func TestWishesOrder(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, ns := range []string{"d.a", "d.b", "d.c", "d.a", "d.b", "d.a"} { // some at once
 		wg.Go(func() {
-			if _, err := s.ReadWishes(ctx); err != nil {
+			if _, err := s.ReadRequests(ctx); err != nil {
 				t.Error(err)
 			}
-			if err := s.WishResync(ctx, oplog.Namespace(ns)); err != nil {
+			if err := s.RequestResync(ctx, oplog.Namespace(ns)); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	wg.Wait()
-	must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", wishesCollection, true, statement{
+	must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", requestsCollection, true, statement{
 		filter: byID("a/d.c"), change: func(dst []byte) []byte {
 			return appendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendDateTimeElement(dst, "asked", 5) })
 		},
 	})))
-	w := must[Wishes](t)(s.ReadWishes(ctx))
+	w := must[Requests](t)(s.ReadRequests(ctx))
 	if len(w.Resync) != 3 || w.Resync[0].NS != "d.c" || w.Resync[1].Asked.After(w.Resync[2].Asked) {
 		t.Errorf("%+v", w.Resync)
 	}
 }
 
-// TestDamagedWishes: what nobody can have wished is said, and where it is.
-func TestDamagedWishes(t *testing.T) {
+// TestDamagedRequests: what nobody can have requested is said, and where it is.
+func TestDamagedRequests(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
@@ -135,37 +135,37 @@ func TestDamagedWishes(t *testing.T) {
 		value     func(dst []byte, name string) []byte
 		want      string
 	}{
-		{"a", bytesField, func(dst []byte, n string) []byte { return bsoncore.AppendInt64Element(dst, n, -3) }, `wish "a": field bytesPerSecond`},
+		{"a", bytesField, func(dst []byte, n string) []byte { return bsoncore.AppendInt64Element(dst, n, -3) }, `request "a": field bytesPerSecond`},
 		{"a", opsField, func(dst []byte, n string) []byte { return bsoncore.AppendStringElement(dst, n, "5") }, `field opsPerSecond`},
-		{"a/d.c", "state", func(dst []byte, n string) []byte { return bsoncore.AppendStringElement(dst, n, "x") }, `wish "a/d.c": field state`},
+		{"a/d.c", "state", func(dst []byte, n string) []byte { return bsoncore.AppendStringElement(dst, n, "x") }, `request "a/d.c": field state`},
 		{"a/d.c", "ns", func(dst []byte, n string) []byte { return bsoncore.AppendStringElement(dst, n, "d.d") }, `field _id`},
 	} {
-		succeed(t, s.WishLimits(ctx, 1, 1))
-		must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", wishesCollection, false, byID("a/d.c"))))
-		succeed(t, s.WishResync(ctx, "d.c"))
-		must[Wishes](t)(s.ReadWishes(ctx))
-		must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", wishesCollection, true, statement{
+		succeed(t, s.RequestLimits(ctx, 1, 1))
+		must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", requestsCollection, false, byID("a/d.c"))))
+		succeed(t, s.RequestResync(ctx, "d.c"))
+		must[Requests](t)(s.ReadRequests(ctx))
+		must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", requestsCollection, true, statement{
 			filter: byID(tt.id), change: func(dst []byte) []byte {
 				return appendDoc(dst, "$set", func(dst []byte) []byte { return tt.value(dst, tt.field) })
 			},
 		})))
-		_, err := s.ReadWishes(ctx)
+		_, err := s.ReadRequests(ctx)
 		if e, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(e.What, tt.want) {
 			t.Errorf("%s: %v", tt.field, err)
 		}
 	}
 }
 
-// TestTellFenced: who holds the link says what became of a wish, and who held it
+// TestTellFenced: who holds the link says what became of a request, and who held it
 // before does not any more.
 func TestTellFenced(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
-	succeed(t, s.WishResync(ctx, "d.c"))
+	succeed(t, s.RequestResync(ctx, "d.c"))
 	is := func(state, why string) {
 		t.Helper()
-		w := must[Wishes](t)(s.ReadWishes(ctx))
+		w := must[Requests](t)(s.ReadRequests(ctx))
 		if len(w.Resync) != 1 || w.Resync[0].State != state || w.Resync[0].Why != why {
 			t.Errorf("%+v, want %s, %q", w.Resync, state, why)
 		}

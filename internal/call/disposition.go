@@ -10,25 +10,25 @@ import (
 // does not know it, if that is for its age.
 const longTxn = 20 * time.Second
 
-// Fate is what is to become of a transaction that failed.
-type Fate uint8
+// Disposition is what can be done about a transaction that failed.
+type Disposition uint8
 
-// The fates.
+// The dispositions.
 const (
 	// End: it is not to be tried again by whoever sent it. That it failed is about
 	// the server, the session or our rights, or what became of it is not known.
-	End Fate = iota
+	End Disposition = iota
 	// Again: nothing of it was done, and what was in its way goes by itself.
 	Again
 	// Smaller: nothing of it was done, and less of it at once may be.
 	Smaller
-	// Other: nothing of it was done, for what is known to no other fate: one of its
+	// Other: nothing of it was done, for what is known to no other disposition: one of its
 	// statements is at fault.
 	Other
 )
 
-// String returns the fate's name.
-func (f Fate) String() string {
+// String returns the disposition's name.
+func (f Disposition) String() string {
 	return [...]string{"end", "again", "smaller", "other"}[f]
 }
 
@@ -71,10 +71,10 @@ func Aged(err error, took time.Duration) error {
 	return err
 }
 
-// FateOf says what is done about an error of a transaction, that of its commit
+// DispositionOf says what is done about an error of a transaction, that of its commit
 // included. What is no word of a server is the End: whoever has errors of their own asks
 // for those before.
-func FateOf(err error) Fate {
+func DispositionOf(err error) Disposition {
 	switch servererr.Classify(err) {
 	case servererr.Transient, servererr.Expired:
 		return Again
