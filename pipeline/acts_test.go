@@ -42,9 +42,9 @@ func (c *cluster) transaction(ctx context.Context, name string, args []string, e
 	number := first[3]
 	last := inTxn(bson.D{{Key: end, Value: 1}, {Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}}, name, false)
 	last[3] = number
-	p := c.Primary()
-	if p == nil {
-		return mongosim.ErrNoPrimary
+	p, err := c.AwaitPrimary(ctx)
+	if err != nil {
+		return err
 	}
 	if _, err := c.on(ctx, p.ID(), db, first); err != nil {
 		return err
