@@ -75,18 +75,25 @@ func Clear(dir string) error {
 	return nil
 }
 
-// takeFolder makes the folder and locks it. Who had it before may be removing it.
+// takeFolder makes the folder and locks it. Another process, or another spool of this
+// one, may be removing it, or a folder that it is in, at the same time.
 func takeFolder(dir string) (*os.File, error) {
 	for try := 1; ; try++ {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, err
+		err := os.MkdirAll(dir, 0o700)
+		if err == nil {
+			var lock *os.File
+			if lock, err = takeLock(filepath.Join(dir, lockName)); err == nil {
+				return lock, nil
+			}
 		}
-		lock, err := takeLock(filepath.Join(dir, lockName))
-		if try == 5 || !errors.Is(err, fs.ErrNotExist) {
-			return lock, err
+		if try == maxTakes || !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
 		}
 	}
 }
+
+// maxTakes is how often takeFolder makes a folder that was removed under it.
+const maxTakes = 100
 
 // listFiles returns the segments of a folder, in order, with number and path.
 func listFiles(dir string) ([]*segment, error) {
