@@ -75,7 +75,7 @@ cover: ## show the coverage of oplog/ by all tests, the total last
 	@$(GO) tool cover -func=bin/cover.out | awk '/^total:/ && $$3 + 0 < 90 {print "less than 90 %"; exit 1}'
 
 # One package at a time: each starts several servers.
-SERVER_TESTS = $(GO) test -count=1 -p 1 -timeout 60m ./test/e2e/... ./internal/mdb/...
+SERVER_TESTS = $(GO) test -count=1 -p 1 -timeout 60m ./test/e2e/... ./internal/mongo/driver/...
 
 .PHONY: test-mongod
 test-mongod: ## run the end-to-end tests on a local server; MONGOD=/absolute/path, LIVE_SECONDS=60

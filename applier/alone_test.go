@@ -11,8 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 // cappedRig is a target with a capped collection, and one that is not.
@@ -24,7 +24,7 @@ func cappedRig(t *testing.T) *rig {
 }
 
 // isInsert tells whether a command inserts into a collection.
-func isInsert(cmd call.Command, coll string) bool {
+func isInsert(cmd mongo.Command, coll string) bool {
 	return commandName(cmd) == "insert" && cmd.Body.Lookup("insert").StringValue() == coll
 }
 
@@ -49,12 +49,12 @@ func TestCappedBetweenTransactions(t *testing.T) {
 	l.add(spanning(100))
 	l.end()
 	var dead atomic.Bool // asked by several lanes at once
-	r.target.intercept(func(cmd call.Command) (error, bool) {
+	r.target.intercept(func(cmd mongo.Command) (error, bool) {
 		if isInsert(cmd, "cap") {
 			dead.Store(true)
 		}
 		if dead.Load() {
-			return &call.LostError{Err: errCrash}, false
+			return &mongo.LostError{Err: errCrash}, false
 		}
 		return nil, false
 	})
@@ -81,12 +81,12 @@ type unconfirming struct {
 	command string
 }
 
-func (u *unconfirming) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (u *unconfirming) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	reply, err := u.target.send(ctx, cmd)
 	if err != nil || cmd.DB != "db" || commandName(cmd) != u.command {
 		return reply, err
 	}
-	return call.With(reply, bsoncore.AppendDocumentElement(nil, "writeConcernError", bsoncore.NewDocumentBuilder().
+	return mongo.With(reply, bsoncore.AppendDocumentElement(nil, "writeConcernError", bsoncore.NewDocumentBuilder().
 		AppendInt32("code", int32(servererr.WriteConcernTimeout)).AppendString("errmsg", "waiting for replication timed out").Build())), nil
 }
 
@@ -112,7 +112,7 @@ func TestDirectUnconfirmed(t *testing.T) {
 			r.target.instead = &unconfirming{target: r.target, command: op.command}
 			r.target.mu.Unlock()
 			err := a.run(t.Context(), l.batches(), 0)
-			if _, ok := errors.AsType[*call.UnconfirmedError](err); !ok {
+			if _, ok := errors.AsType[*mongo.UnconfirmedError](err); !ok {
 				t.Fatalf("it ended with %v, want one that is not confirmed", err)
 			}
 			r.target.mu.Lock()
@@ -145,9 +145,9 @@ func TestNotCappedAnyMore(t *testing.T) {
 		{Key: "o", Value: bson.D{{Key: "$v", Value: 1}, {Key: "$set", Value: bson.D{{Key: "v", Value: 1}}}}},
 		{Key: "o2", Value: bson.D{{Key: "_id", Value: 0}}},
 	})
-	r.target.intercept(func(cmd call.Command) (error, bool) {
+	r.target.intercept(func(cmd mongo.Command) (error, bool) {
 		if commandName(cmd) == "update" && cmd.DB == "db" {
-			return &call.LostError{Err: errCrash}, true
+			return &mongo.LostError{Err: errCrash}, true
 		}
 		return nil, false
 	})

@@ -15,8 +15,8 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
@@ -59,7 +59,7 @@ type Commands interface {
 type Config struct {
 	// Target runs commands on the target's primary. The applier only reads
 	// through it; it writes through the sessions of Hold.
-	Target call.Caller
+	Target mongo.Caller
 	// Hold has the lanes. There are as many writers as its State says.
 	Hold *checkpoint.Hold
 	// Catalog, Scope and Commands are those of the link.
@@ -266,17 +266,17 @@ type hold interface {
 	State() checkpoint.State
 	Lane(i int) lane
 	Barrier() lane
-	Verify(ctx context.Context, txn *call.Txn, lanes []checkpoint.Position) error
+	Verify(ctx context.Context, txn *mongo.Txn, lanes []checkpoint.Position) error
 	OneLane(ctx context.Context) ([]oplog.Namespace, error)
 }
 
 // lane is a *checkpoint.Lane.
 type lane interface {
-	Session() *call.Session
+	Session() *mongo.Session
 	Position() checkpoint.Position
 	Begun() checkpoint.Position
-	Move(ctx context.Context, txn *call.Txn, next checkpoint.Position) error
-	MoveWith(ctx context.Context, txn *call.Txn, next checkpoint.Position, cmds []call.Command, each func(i int, reply bson.Raw) error) error
+	Move(ctx context.Context, txn *mongo.Txn, next checkpoint.Position) error
+	MoveWith(ctx context.Context, txn *mongo.Txn, next checkpoint.Position, cmds []mongo.Command, each func(i int, reply bson.Raw) error) error
 	Moved(next checkpoint.Position)
 	BeginAlone(ctx context.Context, next checkpoint.Position, lanes []checkpoint.Position) error
 	EndAlone(ctx context.Context, next checkpoint.Position) error

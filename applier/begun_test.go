@@ -7,7 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
@@ -39,12 +39,12 @@ func begunRig(t *testing.T) (*rig, *sourceLog) {
 	l.end()
 
 	wrote := false
-	r.target.intercept(func(cmd call.Command) (error, bool) {
+	r.target.intercept(func(cmd mongo.Command) (error, bool) {
 		if cmd.DB == "db" && commandName(cmd) == "insert" && cmd.Body.Lookup("insert").StringValue() == "cap" {
 			wrote = true
 		}
 		if wrote && commandName(cmd) == "update" && cmd.DB == "replicator" {
-			return &call.LostError{Host: "x", Err: errors.New("gone")}, false
+			return &mongo.LostError{Host: "x", Err: errors.New("gone")}, false
 		}
 		return nil, false
 	})

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
@@ -19,7 +19,7 @@ func TestCancelledIsNotDrained(t *testing.T) {
 		a := must[*attempt](t)(r.begin(t.Context(), nil))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		in, out := make(chan batch.Batch), make(chan Applied, 1)
-		r.target.intercept(func(call.Command) (error, bool) {
+		r.target.intercept(func(mongo.Command) (error, bool) {
 			if ctx.Err() == nil {
 				cancel(errCrash)
 				close(in)

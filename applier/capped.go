@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/applier/plan"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -255,7 +255,7 @@ func (w *writer) trimmed(ctx context.Context, c besideTxn, pw *plan.Write, ops [
 		AppendDocument("projection", bsoncore.NewDocumentBuilder().AppendInt32("_id", 1).Build()).
 		AppendBoolean("singleBatch", true).
 		AppendInt32("batchSize", int32(len(pw.Ops))).Build()
-	reply, err := c.read(ctx, call.Command{DB: pw.NS.DB(), Body: bson.Raw(body)})
+	reply, err := c.read(ctx, mongo.Command{DB: pw.NS.DB(), Body: bson.Raw(body)})
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/plan"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -124,9 +124,9 @@ func TestCappedDoneAlready(t *testing.T) {
 		l.add(op)
 	}
 	var wrote atomic.Bool
-	r.target.intercept(func(cmd call.Command) (error, bool) {
+	r.target.intercept(func(cmd mongo.Command) (error, bool) {
 		if wrote.Load() {
-			return &call.LostError{Host: "x", Err: errors.New("gone")}, false
+			return &mongo.LostError{Host: "x", Err: errors.New("gone")}, false
 		}
 		wrote.Store(cmd.DB == "db" && commandName(cmd) == "insert")
 		return nil, false

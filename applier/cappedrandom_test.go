@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -163,7 +163,7 @@ func runCut(t *testing.T, r *rig, l *sourceLog, rng *rand.Rand, copied bool) boo
 		if err == nil {
 			return true
 		}
-		if _, lost := errors.AsType[*call.LostError](err); !lost || n >= cuts {
+		if _, lost := errors.AsType[*mongo.LostError](err); !lost || n >= cuts {
 			t.Errorf("attempt %d: %v", n, err)
 			return false
 		}
@@ -173,11 +173,11 @@ func runCut(t *testing.T, r *rig, l *sourceLog, rng *rand.Rand, copied bool) boo
 // cutAt lets the nth command fail, carried out or not, and all that follow.
 func cutAt(target *simTarget, n int, sent bool) {
 	var commands atomic.Int64
-	target.intercept(func(call.Command) (error, bool) {
+	target.intercept(func(mongo.Command) (error, bool) {
 		at := int(commands.Add(1))
 		if at < n {
 			return nil, false
 		}
-		return &call.LostError{Host: "x", Err: errors.New("gone")}, sent && at == n
+		return &mongo.LostError{Host: "x", Err: errors.New("gone")}, sent && at == n
 	})
 }

@@ -9,29 +9,29 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 // conn is where the commands of a flush go: into its transaction, or beside any.
 type conn interface {
-	read(ctx context.Context, cmd call.Command) (bson.Raw, error)
-	write(ctx context.Context, cmd call.Command) (bson.Raw, error)
+	read(ctx context.Context, cmd mongo.Command) (bson.Raw, error)
+	write(ctx context.Context, cmd mongo.Command) (bson.Raw, error)
 }
 
-type inTxn struct{ *call.Txn }
+type inTxn struct{ *mongo.Txn }
 
-func (c inTxn) read(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (c inTxn) read(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return c.Call(ctx, cmd)
 }
 
-func (c inTxn) write(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (c inTxn) write(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return c.Call(ctx, cmd)
 }
 
 // find builds the command that reads one document by its _id.
-func find(ns oplog.Namespace, id bson.RawValue) call.Command {
+func find(ns oplog.Namespace, id bson.RawValue) mongo.Command {
 	i, body := bsoncore.AppendDocumentStart(nil)
 	body = bsoncore.AppendStringElement(body, "find", ns.Collection())
 	f, body := bsoncore.AppendDocumentElementStart(body, "filter")
@@ -43,12 +43,12 @@ func find(ns oplog.Namespace, id bson.RawValue) call.Command {
 	body = bsoncore.AppendInt32Element(body, "limit", 1)
 	body = bsoncore.AppendBooleanElement(body, "singleBatch", true)
 	body, _ = bsoncore.AppendDocumentEnd(body, i)
-	return call.Command{DB: ns.DB(), Body: body}
+	return mongo.Command{DB: ns.DB(), Body: body}
 }
 
 // newest builds the command that reads the newest documents of a capped
 // collection, the newest first.
-func newest(ns oplog.Namespace, n int) call.Command {
+func newest(ns oplog.Namespace, n int) mongo.Command {
 	i, body := bsoncore.AppendDocumentStart(nil)
 	body = bsoncore.AppendStringElement(body, "find", ns.Collection())
 	body = bsoncore.AppendDocumentElement(body, "filter", bsoncore.NewDocumentBuilder().Build())
@@ -56,13 +56,13 @@ func newest(ns oplog.Namespace, n int) call.Command {
 	body = bsoncore.AppendInt64Element(body, "limit", int64(n))
 	body = bsoncore.AppendInt64Element(body, "batchSize", int64(n))
 	body, _ = bsoncore.AppendDocumentEnd(body, i)
-	return call.Command{DB: ns.DB(), Body: body}
+	return mongo.Command{DB: ns.DB(), Body: body}
 }
 
 // getMore builds the command that reads on.
-func getMore(ns oplog.Namespace, cursor int64) call.Command {
+func getMore(ns oplog.Namespace, cursor int64) mongo.Command {
 	body := bsoncore.NewDocumentBuilder().AppendInt64("getMore", cursor).AppendString("collection", ns.Collection()).Build()
-	return call.Command{DB: ns.DB(), Body: bson.Raw(body)}
+	return mongo.Command{DB: ns.DB(), Body: bson.Raw(body)}
 }
 
 // batchOf returns the documents that a cursor's reply has, and the cursor.
@@ -114,8 +114,8 @@ func affected(reply bson.Raw) (int64, error) {
 
 // refusals returns the statements of a write that were refused. Info of the first
 // is its element as the server sent it: the key of a duplicate stands there.
-func refusals(reply bson.Raw) ([]call.WriteError, error) {
-	refused, err := call.WriteErrors(reply)
+func refusals(reply bson.Raw) ([]mongo.WriteError, error) {
+	refused, err := mongo.WriteErrors(reply)
 	if len(refused) > 0 {
 		if doc, ok := reply.Lookup("writeErrors", "0").DocumentOK(); ok {
 			refused[0].Info = doc

@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/plan"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -22,13 +22,13 @@ type besideTxn struct {
 	first *plan.Op // for errors
 }
 
-func (c besideTxn) read(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (c besideTxn) read(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return c.w.cfg.Target.Call(ctx, cmd)
 }
 
-func (c besideTxn) write(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (c besideTxn) write(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	reply, err := c.w.tries(c.w.cfg.RetryFor, nil).Write(ctx, c.w.lane.Session(), cmd)
-	if stuck, ok := errors.AsType[*call.StuckError](err); ok {
+	if stuck, ok := errors.AsType[*mongo.StuckError](err); ok {
 		return nil, c.w.stuck(stuck, c.first.At, len(cmd.Docs))
 	}
 	if err != nil {
@@ -142,7 +142,7 @@ func (w *writer) directWrite(ctx context.Context, c besideTxn, pw *plan.Write, o
 		return w.cappedInserts(ctx, c, pw, ops, t)
 	}
 	body, sequence := pw.Command()
-	reply, err := c.write(ctx, call.Command{DB: pw.NS.DB(), Body: body, Sequence: sequence, Docs: pw.Docs})
+	reply, err := c.write(ctx, mongo.Command{DB: pw.NS.DB(), Body: body, Sequence: sequence, Docs: pw.Docs})
 	if err != nil {
 		return directError(&ops[pw.Ops[0][0]], err)
 	}
@@ -249,7 +249,7 @@ func (w *writer) missing(op *plan.Op, uncertain bool, t *tally) error {
 func (w *writer) cappedInserts(ctx context.Context, c besideTxn, pw *plan.Write, ops []plan.Op, t *tally) error {
 	body, sequence := pw.Command()
 	for from := 0; from < len(pw.Docs); {
-		reply, err := c.write(ctx, call.Command{DB: pw.NS.DB(), Body: body, Sequence: sequence, Docs: pw.Docs[from:]})
+		reply, err := c.write(ctx, mongo.Command{DB: pw.NS.DB(), Body: body, Sequence: sequence, Docs: pw.Docs[from:]})
 		if err != nil {
 			return directError(&ops[pw.Ops[from][0]], err)
 		}

@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -52,7 +52,7 @@ func TestStepDown(t *testing.T) {
 				if attempts == 0 {
 					var n atomic.Int64
 					// In the middle of a transaction, so that it has to be noticed.
-					r.target.intercept(func(cmd call.Command) (error, bool) {
+					r.target.intercept(func(cmd mongo.Command) (error, bool) {
 						if commandName(cmd) == "commitTransaction" && n.Add(1) == 5 {
 							if err := r.target.set.Do(ctx, mongosim.Action{Verb: "stepdown"}); err != nil {
 								t.Error(err)
@@ -113,7 +113,7 @@ func TestLostFlushes(t *testing.T) {
 			r.target.set.Isolate(old.ID())
 			var n atomic.Int64
 			if !drained {
-				r.target.intercept(func(cmd call.Command) (error, bool) {
+				r.target.intercept(func(cmd mongo.Command) (error, bool) {
 					if commandName(cmd) == "commitTransaction" && n.Add(1) == 6 {
 						failOver(ctx, t, r.target, old)
 					}
@@ -151,7 +151,7 @@ func failOver(ctx context.Context, t *testing.T, target *simTarget, old *mongosi
 		if now.ID() != old.ID() {
 			break
 		}
-		if call.Pause(ctx, 10*time.Millisecond) != nil {
+		if mongo.Pause(ctx, 10*time.Millisecond) != nil {
 			t.Error("no other primary")
 			return
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -22,11 +22,11 @@ type nullTarget struct {
 	perDoc time.Duration
 	mu     sync.Mutex
 	// answer, if set, may say something else.
-	answer func(cmd call.Command) error
+	answer func(cmd mongo.Command) error
 	docs   []int // of each write command
 }
 
-func (g *nullTarget) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (g *nullTarget) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if delay := g.delay + time.Duration(len(cmd.Docs))*g.perDoc; delay > 0 {
 		select {
 		case <-time.After(delay):
@@ -49,18 +49,18 @@ func (g *nullTarget) Call(ctx context.Context, cmd call.Command) (bson.Raw, erro
 
 // fakeLane is a lane without a document.
 type fakeLane struct {
-	session  *call.Session
+	session  *mongo.Session
 	position checkpoint.Position
 }
 
-func (l *fakeLane) Session() *call.Session        { return l.session }
+func (l *fakeLane) Session() *mongo.Session       { return l.session }
 func (l *fakeLane) Position() checkpoint.Position { return l.position }
 func (l *fakeLane) Begun() checkpoint.Position    { return checkpoint.Position{} }
-func (l *fakeLane) Move(context.Context, *call.Txn, checkpoint.Position) error {
+func (l *fakeLane) Move(context.Context, *mongo.Txn, checkpoint.Position) error {
 	return nil
 }
 
-func (l *fakeLane) MoveWith(ctx context.Context, txn *call.Txn, _ checkpoint.Position, cmds []call.Command, each func(int, bson.Raw) error) error {
+func (l *fakeLane) MoveWith(ctx context.Context, txn *mongo.Txn, _ checkpoint.Position, cmds []mongo.Command, each func(int, bson.Raw) error) error {
 	return txn.CallAll(ctx, cmds, each)
 }
 func (l *fakeLane) Moved(next checkpoint.Position) { l.position = next }
@@ -86,11 +86,11 @@ type fakeHold struct {
 	barrier *fakeLane
 }
 
-func newFakeHold(target call.Caller, writers int) *fakeHold {
+func newFakeHold(target mongo.Caller, writers int) *fakeHold {
 	h := &fakeHold{}
 	for i := range writers + 1 {
 		l := &fakeLane{
-			session:  call.NewSession(target, call.SessionID("test", laneName(i)), 1),
+			session:  mongo.NewSession(target, mongo.SessionID("test", laneName(i)), 1),
 			position: checkpoint.Position{OpTime: start, Op: checkpoint.AllOps},
 		}
 		if i < writers {
@@ -105,7 +105,7 @@ func newFakeHold(target call.Caller, writers int) *fakeHold {
 func (h *fakeHold) State() checkpoint.State { return checkpoint.State{Writers: len(h.lanes)} }
 func (h *fakeHold) Lane(i int) lane         { return h.lanes[i] }
 func (h *fakeHold) Barrier() lane           { return h.barrier }
-func (h *fakeHold) Verify(context.Context, *call.Txn, []checkpoint.Position) error {
+func (h *fakeHold) Verify(context.Context, *mongo.Txn, []checkpoint.Position) error {
 	return nil
 }
 
@@ -128,7 +128,7 @@ type slowCommands struct{ takes time.Duration }
 func (slowCommands) InScope(*oplog.Op) (bool, error) { return true, nil }
 
 func (c slowCommands) Apply(ctx context.Context, _ *oplog.Op, _ ddl.Again) error {
-	return call.Pause(ctx, c.takes)
+	return mongo.Pause(ctx, c.takes)
 }
 
 func (slowCommands) HoldIndex(context.Context, *oplog.Op, string) error { return nil }
@@ -139,7 +139,7 @@ func (slowCommands) DeferIndexes(context.Context, *oplog.Op, oplog.Namespace, fu
 
 func (slowCommands) EndCopy(context.Context, oplog.OpTime) error { return nil }
 
-func fakeApplier(t fataler, target call.Caller, writers int, set func(*Config)) *Applier {
+func fakeApplier(t fataler, target mongo.Caller, writers int, set func(*Config)) *Applier {
 	t.Helper()
 	cfg := Config{
 		Target: target, Catalog: allThere{}, Scope: everything{}, Commands: slowCommands{time.Second},

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -55,7 +55,7 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 				if attempts > 40 || time.Now().After(limit) || errors.Is(err, checkpoint.ErrFenced) {
 					t.Fatal(err)
 				}
-				_ = call.Pause(context.Background(), 20*time.Millisecond)
+				_ = mongo.Pause(context.Background(), 20*time.Millisecond)
 				continue
 			}
 			var over sync.WaitGroup
@@ -65,11 +65,11 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 				target.direct(old)
 				cut, more := rapid.IntRange(1, 40).Draw(t, "cut"), rapid.IntRange(0, 100).Draw(t, "more")
 				var n atomic.Int64
-				target.intercept(func(call.Command) (error, bool) {
+				target.intercept(func(mongo.Command) (error, bool) {
 					if n.Add(1) == int64(cut) {
 						target.set.Isolate(old.ID())
 						over.Go(func() {
-							_ = call.Pause(ctx, time.Duration(more)*time.Millisecond+1)
+							_ = mongo.Pause(ctx, time.Duration(more)*time.Millisecond+1)
 							failOver(ctx, outer, target, old)
 						})
 					}

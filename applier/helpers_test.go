@@ -19,7 +19,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -59,13 +59,13 @@ type simTarget struct {
 	mu  sync.Mutex
 	to  *mongosim.Member // nil means the primary
 	// instead, if set, gets everything.
-	instead call.Caller
+	instead mongo.Caller
 	// before, if set, is asked for each command: an error is what its sender
 	// gets, and sent tells whether the server gets the command all the same.
-	before func(cmd call.Command) (err error, sent bool)
+	before func(cmd mongo.Command) (err error, sent bool)
 }
 
-func (g *simTarget) intercept(before func(cmd call.Command) (error, bool)) {
+func (g *simTarget) intercept(before func(cmd mongo.Command) (error, bool)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.before = before
@@ -78,7 +78,7 @@ func (g *simTarget) direct(to *mongosim.Member) {
 	g.to = to
 }
 
-func (g *simTarget) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (g *simTarget) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -99,11 +99,11 @@ func (g *simTarget) Call(ctx context.Context, cmd call.Command) (bson.Raw, error
 	return g.send(ctx, cmd)
 }
 
-// CallAll implements call.Pipeliner as a server behind one connection does: what is
+// CallAll implements mongo.Pipeliner as a server behind one connection does: what is
 // behind a command that failed has been sent already.
-func (g *simTarget) CallAll(ctx context.Context, cmds []call.Command, each func(int, bson.Raw) error) error {
+func (g *simTarget) CallAll(ctx context.Context, cmds []mongo.Command, each func(int, bson.Raw) error) error {
 	g.mu.Lock()
-	instead, _ := g.instead.(call.Pipeliner)
+	instead, _ := g.instead.(mongo.Pipeliner)
 	g.mu.Unlock()
 	if instead != nil {
 		return instead.CallAll(ctx, cmds, each)
@@ -111,7 +111,7 @@ func (g *simTarget) CallAll(ctx context.Context, cmds []call.Command, each func(
 	var first error
 	for i := range cmds {
 		reply, err := g.Call(ctx, cmds[i])
-		if _, lost := errors.AsType[*call.LostError](err); lost && first == nil {
+		if _, lost := errors.AsType[*mongo.LostError](err); lost && first == nil {
 			return err
 		}
 		if err == nil && first == nil {
@@ -124,24 +124,24 @@ func (g *simTarget) CallAll(ctx context.Context, cmds []call.Command, each func(
 	return first
 }
 
-func (g *simTarget) send(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (g *simTarget) send(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	g.mu.Lock()
 	to := g.to
 	g.mu.Unlock()
 	if to == nil {
 		var err error
 		if to, err = g.set.AwaitPrimary(ctx); err != nil {
-			return nil, &call.LostError{Err: err}
+			return nil, &mongo.LostError{Err: err}
 		}
 	}
 	reply, err := to.Call(ctx, wholeCommand(cmd))
 	if err != nil {
-		return nil, &call.LostError{Host: to.Host(), Err: err}
+		return nil, &mongo.LostError{Host: to.Host(), Err: err}
 	}
-	return reply, call.Check(reply)
+	return reply, mongo.Check(reply)
 }
 
-func wholeCommand(cmd call.Command) bson.Raw {
+func wholeCommand(cmd mongo.Command) bson.Raw {
 	i, dst := bsoncore.AppendDocumentStart(nil)
 	dst = append(dst, cmd.Body[4:len(cmd.Body)-1]...)
 	if cmd.Sequence != "" {
@@ -158,7 +158,7 @@ func wholeCommand(cmd call.Command) bson.Raw {
 }
 
 // commandName is a command's first field.
-func commandName(cmd call.Command) string {
+func commandName(cmd mongo.Command) string {
 	it := rawbson.NewIter(cmd.Body)
 	it.Next()
 	return string(it.Key)
@@ -168,10 +168,10 @@ func commandName(cmd call.Command) string {
 func (g *simTarget) run(t fataler, db string, cmd bson.D) bson.Raw {
 	t.Helper()
 	body := must[[]byte](t)(bson.Marshal(cmd))
-	reply, err := g.send(context.Background(), call.Command{DB: db, Body: body})
+	reply, err := g.send(context.Background(), mongo.Command{DB: db, Body: body})
 	if err == nil {
-		var refused []call.WriteError
-		if refused, err = call.WriteErrors(reply); len(refused) > 0 {
+		var refused []mongo.WriteError
+		if refused, err = mongo.WriteErrors(reply); len(refused) > 0 {
 			err = &refused[0].Error
 		}
 	}
@@ -215,8 +215,8 @@ func (c *commands) Apply(ctx context.Context, op *oplog.Op, again ddl.Again) err
 	it.Next()
 	coll, _ := it.Text()
 	c.applied = append(c.applied, fmt.Sprintf("%s %s.%s %d", op.Command, op.NS.DB(), coll, again))
-	body := call.WithMajority(op.O)
-	_, err := c.target.Call(ctx, call.Command{DB: op.NS.DB(), Body: body})
+	body := mongo.WithMajority(op.O)
+	_, err := c.target.Call(ctx, mongo.Command{DB: op.NS.DB(), Body: body})
 	if e, ok := asServerError(err); ok && again != ddl.Once && (e.Code == 48 || e.Code == 26) {
 		err = nil
 	}

@@ -4,16 +4,16 @@ import (
 	"errors"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 // What an error of a flush means.
 const (
-	end     = call.End     // of the attempt
-	again   = call.Again   // the same flush, later
-	smaller = call.Smaller // less at once
-	single  = call.Other   // one operation is at fault
+	end     = mongo.End     // of the attempt
+	again   = mongo.Again   // the same flush, later
+	smaller = mongo.Smaller // less at once
+	single  = mongo.Other   // one operation is at fault
 )
 
 func asServerError(err error) (*servererr.Error, bool) {
@@ -30,7 +30,7 @@ func isStop(err error) bool {
 }
 
 // judge says what to do about an error of a flush, a commit included.
-func judge(err error) call.Disposition {
+func judge(err error) mongo.Disposition {
 	if errors.Is(err, checkpoint.ErrFenced) || errors.Is(err, checkpoint.ErrRewound) || isStop(err) {
 		return end
 	}
@@ -40,5 +40,5 @@ func judge(err error) call.Disposition {
 	if _, short := errors.AsType[*shortError](err); short || errors.Is(err, errParked) {
 		return single
 	}
-	return call.DispositionOf(err)
+	return mongo.DispositionOf(err)
 }

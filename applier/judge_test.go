@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/call/errtest"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/errtest"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 const labelTransient = servererr.LabelTransient
@@ -21,7 +21,7 @@ func TestJudge(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		err  error
-		want call.Disposition
+		want mongo.Disposition
 	}{
 		{"conflict", conflict, again},
 		{"too large", servererr.New(servererr.TransactionTooLarge, "no"), smaller},
@@ -34,7 +34,7 @@ func TestJudge(t *testing.T) {
 		{"unique index", &UniqueError{Err: conflict}, end},
 		{"refused", &OpError{Err: conflict}, end},
 		{"stuck", &StuckError{Err: conflict}, end},
-		{"given up for its age", call.Aged(servererr.New(servererr.NoSuchTransaction, "no"), time.Minute), smaller},
+		{"given up for its age", mongo.Aged(servererr.New(servererr.NoSuchTransaction, "no"), time.Minute), smaller},
 		{"unknown", errors.New("no"), end},
 	} {
 		if got := judge(tt.err); got != tt.want {

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -136,7 +136,7 @@ type hotTarget struct {
 	others atomic.Int64
 }
 
-func (g *hotTarget) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (g *hotTarget) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	switch cmd.Sequence {
 	case "updates":
 		select {

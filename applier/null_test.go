@@ -15,8 +15,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 )
 
 // nullServer is a primary on loopback that reads every command and answers as if
@@ -37,7 +37,7 @@ const (
 )
 
 // startNull starts one, and a connection to it. Both end with the test.
-func startNull(t testing.TB, delay time.Duration) (*nullServer, call.Caller) {
+func startNull(t testing.TB, delay time.Duration) (*nullServer, mongo.Caller) {
 	t.Helper()
 	s := &nullServer{
 		listener: must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0")),
@@ -55,8 +55,8 @@ func startNull(t testing.TB, delay time.Duration) (*nullServer, call.Caller) {
 		s.mu.Unlock()
 		running.Wait()
 	})
-	o := must[*mdb.Options](t)(mdb.Parse(mdb.Config{URI: "mongodb://" + s.listener.Addr().String() + "/?replicaSet=null"}))
-	set := must[*mdb.Set](t)(mdb.Open(t.Context(), o))
+	o := must[*driver.Options](t)(driver.Parse(driver.Config{URI: "mongodb://" + s.listener.Addr().String() + "/?replicaSet=null"}))
+	set := must[*driver.Set](t)(driver.Open(t.Context(), o))
 	t.Cleanup(set.Close)
 	return s, set
 }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/plan"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/update"
 )
@@ -56,7 +56,7 @@ func (w *writer) mark(ctx context.Context, op *plan.Op) (bool, error) {
 	}
 	// A transaction that made the collection would conflict with those of other lanes.
 	cmd := bsoncore.NewDocumentBuilder().AppendString("create", parkedCollection).Build()
-	_, err := w.cfg.Target.Call(ctx, call.Command{DB: w.cfg.MetaDB, Body: call.WithMajority(bson.Raw(cmd))})
+	_, err := w.cfg.Target.Call(ctx, mongo.Command{DB: w.cfg.MetaDB, Body: mongo.WithMajority(bson.Raw(cmd))})
 	if err != nil && !servererr.IsNamespaceThere(err) {
 		return false, fmt.Errorf("create the collection %s.%s: %w", w.cfg.MetaDB, parkedCollection, err)
 	}
@@ -145,7 +145,7 @@ func (w *writer) readParked(ctx context.Context, c conn, op *plan.Op) (bson.Raw,
 	// A reply has one piece, or more, whatever their size.
 	cmd := bsoncore.NewDocumentBuilder().AppendString("find", parkedCollection).AppendDocument("filter", filter).
 		AppendDocument("sort", bsoncore.NewDocumentBuilder().AppendInt32("_id", 1).Build()).Build()
-	reply, err := c.read(ctx, call.Command{DB: w.cfg.MetaDB, Body: bson.Raw(cmd)})
+	reply, err := c.read(ctx, mongo.Command{DB: w.cfg.MetaDB, Body: bson.Raw(cmd)})
 	var doc []byte
 	for err == nil {
 		var pieces []bson.Raw
@@ -199,9 +199,9 @@ func (w *writer) park(ctx context.Context, c conn, op *plan.Op, doc bson.Raw) er
 
 func (w *writer) parkedWrite(ctx context.Context, c conn, name, sequence string, docs []bson.Raw) error {
 	body := bsoncore.NewDocumentBuilder().AppendString(name, parkedCollection).Build()
-	reply, err := c.write(ctx, call.Command{DB: w.cfg.MetaDB, Body: bson.Raw(body), Sequence: sequence, Docs: docs})
+	reply, err := c.write(ctx, mongo.Command{DB: w.cfg.MetaDB, Body: bson.Raw(body), Sequence: sequence, Docs: docs})
 	if err == nil {
-		_, err = call.Written(reply)
+		_, err = mongo.Written(reply)
 	}
 	return err
 }
@@ -262,11 +262,11 @@ func (d *dispatcher) checkParked(ctx context.Context) error {
 	statement := bsoncore.NewDocumentBuilder().
 		AppendDocument("q", bsoncore.NewDocumentBuilder().AppendString("_id.link", d.cfg.Link).Build()).AppendInt32("limit", 0).Build()
 	body := bsoncore.NewDocumentBuilder().AppendString("delete", parkedCollection).Build()
-	reply, err := call.Twice(d.cfg.Target).Call(ctx, call.Command{
-		DB: d.cfg.MetaDB, Body: call.WithMajority(bson.Raw(body)), Sequence: "deletes", Docs: []bson.Raw{bson.Raw(statement)},
+	reply, err := mongo.Twice(d.cfg.Target).Call(ctx, mongo.Command{
+		DB: d.cfg.MetaDB, Body: mongo.WithMajority(bson.Raw(body)), Sequence: "deletes", Docs: []bson.Raw{bson.Raw(statement)},
 	})
 	if err == nil {
-		_, err = call.Written(reply)
+		_, err = mongo.Written(reply)
 	}
 	if err != nil {
 		return fmt.Errorf("forget what is parked of collections that are gone, or left out: %w", err)
@@ -277,7 +277,7 @@ func (d *dispatcher) checkParked(ctx context.Context) error {
 // named finds the collection of the target with a UUID.
 func (d *dispatcher) named(ctx context.Context, id oplog.UUID) (oplog.Namespace, bool, error) {
 	list := bsoncore.NewDocumentBuilder().AppendInt32("listDatabases", 1).AppendBoolean("nameOnly", true).Build()
-	reply, err := call.Reads(d.cfg.Target).Call(ctx, call.Command{DB: "admin", Body: bson.Raw(list)})
+	reply, err := mongo.Reads(d.cfg.Target).Call(ctx, mongo.Command{DB: "admin", Body: bson.Raw(list)})
 	if err != nil {
 		return "", false, fmt.Errorf("list the databases: %w", err)
 	}

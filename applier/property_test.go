@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -171,10 +171,10 @@ var errCrash = errors.New("crash")
 func hurt(target *simTarget, mishaps []mishap, cancel context.CancelCauseFunc) (late func()) {
 	var n atomic.Int64
 	var dead atomic.Bool
-	var kept []call.Command
-	target.intercept(func(cmd call.Command) (error, bool) {
+	var kept []mongo.Command
+	target.intercept(func(cmd mongo.Command) (error, bool) {
 		if dead.Load() {
-			return &call.LostError{Err: errCrash}, false
+			return &mongo.LostError{Err: errCrash}, false
 		}
 		i := n.Add(1)
 		for _, m := range mishaps {
@@ -195,16 +195,16 @@ func hurt(target *simTarget, mishaps []mishap, cancel context.CancelCauseFunc) (
 				}
 			case "lost before":
 				dead.Store(true)
-				return &call.LostError{Err: errCrash}, false
+				return &mongo.LostError{Err: errCrash}, false
 			case "lost after":
 				dead.Store(true)
-				return &call.LostError{Err: errCrash}, true
+				return &mongo.LostError{Err: errCrash}, true
 			case "once lost after":
-				return &call.LostError{Err: errCrash}, true
+				return &mongo.LostError{Err: errCrash}, true
 			case "late":
 				dead.Store(true)
 				kept = append(kept, cmd)
-				return &call.LostError{Err: errCrash}, false
+				return &mongo.LostError{Err: errCrash}, false
 			case "cancel":
 				cancel(errCrash)
 			}
@@ -299,7 +299,7 @@ func TestProperty(t *testing.T) {
 }
 
 func isMishap(err error) bool {
-	_, lost := errors.AsType[*call.LostError](err)
+	_, lost := errors.AsType[*mongo.LostError](err)
 	return lost || errors.Is(err, errCrash) || errors.Is(err, checkpoint.ErrRewound) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, errAdvance)
 }

@@ -11,9 +11,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -120,7 +120,7 @@ func TestGuard(t *testing.T) {
 		{Key: "o2", Value: bson.D{{Key: "_id", Value: 1}}},
 	})
 	var filters []string
-	r.target.intercept(func(cmd call.Command) (error, bool) {
+	r.target.intercept(func(cmd mongo.Command) (error, bool) {
 		if commandName(cmd) == "update" && cmd.DB == "db" {
 			filters = append(filters, cmd.Docs[0].Lookup("q").String())
 		}
@@ -215,7 +215,7 @@ func TestUniqueError(t *testing.T) {
 //nolint:unparam // Calls read better with the name.
 func refuse(g *simTarget, name string, times int, e *servererr.Error) {
 	var n atomic.Int64
-	g.intercept(func(cmd call.Command) (error, bool) {
+	g.intercept(func(cmd mongo.Command) (error, bool) {
 		if commandName(cmd) == name && cmd.DB == "db" && n.Add(1) <= int64(times) {
 			return e, false
 		}
@@ -268,7 +268,7 @@ func TestTooLargeIsHalved(t *testing.T) {
 					l.add(op)
 				}
 			}
-			r.target.intercept(func(cmd call.Command) (error, bool) {
+			r.target.intercept(func(cmd mongo.Command) (error, bool) {
 				if commandName(cmd) == "insert" && len(cmd.Docs) > 12 {
 					return servererr.New(servererr.TransactionTooLarge, "too large"), false
 				}
@@ -312,7 +312,7 @@ func TestOpErrorNamesTheOperation(t *testing.T) {
 	r := prepared(t, 2)
 	l := inserts(t, 300)
 	bad := int32(137)
-	r.target.intercept(func(cmd call.Command) (error, bool) {
+	r.target.intercept(func(cmd mongo.Command) (error, bool) {
 		if commandName(cmd) != "insert" {
 			return nil, false
 		}
@@ -376,7 +376,7 @@ func TestAloneIsTriedAgain(t *testing.T) {
 // A flush that meets others again and again is cut in two.
 func TestCrowdIsCut(t *testing.T) {
 	r := prepared(t, 1)
-	r.target.intercept(func(cmd call.Command) (error, bool) {
+	r.target.intercept(func(cmd mongo.Command) (error, bool) {
 		if commandName(cmd) == "insert" && len(cmd.Docs) > 3 {
 			return servererr.New(servererr.WriteConflict, "conflict").WithLabels(labelTransient), false
 		}

@@ -17,8 +17,8 @@ import (
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -88,7 +88,7 @@ var movingIndexes = []bson.D{
 // try runs a command that the source may refuse.
 func (m *moving) try(t *testing.T, cmd bson.D) {
 	t.Helper()
-	_, err := m.send(t.Context(), call.Command{DB: m.db, Body: raw(t, cmd)})
+	_, err := m.send(t.Context(), mongo.Command{DB: m.db, Body: raw(t, cmd)})
 	if _, refused := asServerError(err); err != nil && !refused {
 		t.Fatal(err)
 	}
@@ -260,12 +260,12 @@ func (m *moving) follow(t *testing.T, link string) {
 	m.told = map[string]int{}
 	var mu sync.Mutex
 	faults, built := 0, false
-	m.intercept(func(cmd call.Command) (error, bool) {
+	m.intercept(func(cmd mongo.Command) (error, bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if built && faults < 8 && m.rnd.IntN(40) == 0 && cmd.DB != "local" {
 			faults++
-			return &call.LostError{Err: errors.New("cut")}, m.rnd.IntN(2) == 0
+			return &mongo.LostError{Err: errors.New("cut")}, m.rnd.IntN(2) == 0
 		}
 		return nil, false
 	})

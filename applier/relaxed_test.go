@@ -12,9 +12,9 @@ import (
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
@@ -338,7 +338,7 @@ func TestCopiedRefusedForAnotherReason(t *testing.T) {
 	l := newLog(t)
 	l.add(insertOp("db.p", doc(1, 1)))
 	refusal := servererr.New(12345, "no")
-	tg.intercept(func(cmd call.Command) (error, bool) {
+	tg.intercept(func(cmd mongo.Command) (error, bool) {
 		if cmd.DB == "db" && commandName(cmd) == "update" {
 			return refusal, false
 		}

@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -118,7 +118,7 @@ func meddle(t *rapid.T, target *simTarget, db string, has map[string]bool) {
 		body := must[[]byte](t)(bson.Marshal(bson.D{{Key: "createIndexes", Value: coll}, {Key: "indexes", Value: bson.A{
 			bson.D{{Key: "key", Value: bson.D{{Key: "v", Value: 1}}}, {Key: "name", Value: "v_1"}, {Key: "unique", Value: true}},
 		}}}))
-		_, err := target.send(context.Background(), call.Command{DB: db, Body: body})
+		_, err := target.send(context.Background(), mongo.Command{DB: db, Body: body})
 		has[coll] = err == nil
 	}
 }
@@ -164,10 +164,10 @@ func TestPropertyRouting(t *testing.T) {
 			var left atomic.Int64 // of several lanes at once
 			left.Store(int64(rapid.IntRange(1, 30).Draw(t, "commits")))
 			if attempts < 4 {
-				target.intercept(func(cmd call.Command) (error, bool) {
+				target.intercept(func(cmd mongo.Command) (error, bool) {
 					if commandName(cmd) == "commitTransaction" {
 						if n := left.Add(-1); n < 0 {
-							return &call.LostError{Err: errCrash}, n%2 == 0
+							return &mongo.LostError{Err: errCrash}, n%2 == 0
 						}
 					}
 					return nil, false

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/internal/bsonorder"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -168,11 +168,11 @@ func TestOtherSpellingInOneTransaction(t *testing.T) {
 	l := newLog(t)
 	l.add(insertOp("db.c", doc("a", 1)))
 	deleted := false
-	r.target.intercept(func(cmd call.Command) (error, bool) {
+	r.target.intercept(func(cmd mongo.Command) (error, bool) {
 		if commandName(cmd) == "delete" {
 			deleted = true
 		} else if deleted && commandName(cmd) == "update" && cmd.Sequence == "updates" {
-			return &call.LostError{Err: errCrash}, false
+			return &mongo.LostError{Err: errCrash}, false
 		}
 		return nil, false
 	})
@@ -201,13 +201,13 @@ func TestOtherSpellingDoneAgain(t *testing.T) {
 	l.add(insertOp(ns, doc("c", 3)))
 	set := func(c *Config) { c.Plan.Coalesce = false }
 	wrote, lost := 0, false
-	r.target.intercept(func(cmd call.Command) (error, bool) {
+	r.target.intercept(func(cmd mongo.Command) (error, bool) {
 		if cmd.Sequence == "updates" && cmd.DB == "db" {
 			wrote++
 		}
 		lost = lost || wrote > 1 && commandName(cmd) != "update"
 		if lost {
-			return &call.LostError{Err: errCrash}, false
+			return &mongo.LostError{Err: errCrash}, false
 		}
 		return nil, false
 	})

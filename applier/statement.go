@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/applier/plan"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/update"
 )
@@ -19,7 +19,7 @@ import (
 // planned moves the lane after a span and carries out what is planned for it,
 // in a transaction. Commands go out together as far as none needs the answer to
 // another one. Any statement that does not do what it should is an error.
-func (w *writer) planned(ctx context.Context, txn *call.Txn, s span, writes []plan.Write, t *tally) error {
+func (w *writer) planned(ctx context.Context, txn *mongo.Txn, s span, writes []plan.Write, t *tally) error {
 	moved := false
 	if w.verify || len(writes) == 0 || writes[0].Kind == plan.Modify {
 		if err := w.move(ctx, txn, s.last()); err != nil {
@@ -43,7 +43,7 @@ func (w *writer) planned(ctx context.Context, txn *call.Txn, s span, writes []pl
 		writes = writes[n:]
 		cmds := w.commands(run)
 		each := func(i int, reply bson.Raw) error {
-			took, err := call.Written(reply)
+			took, err := mongo.Written(reply)
 			if err != nil {
 				return err
 			}
@@ -66,12 +66,12 @@ func (w *writer) planned(ctx context.Context, txn *call.Txn, s span, writes []pl
 
 // commands builds the commands for writes, none of which is a Modify. They are valid
 // until the next call.
-func (w *writer) commands(writes []plan.Write) []call.Command {
+func (w *writer) commands(writes []plan.Write) []mongo.Command {
 	w.cmds, w.bodies = w.cmds[:0], w.bodies[:0]
 	for i := range writes {
 		pw := &writes[i]
 		from := len(w.bodies)
-		c := call.Command{DB: pw.NS.DB(), Docs: pw.Docs}
+		c := mongo.Command{DB: pw.NS.DB(), Docs: pw.Docs}
 		w.bodies, c.Sequence = pw.AppendCommand(w.bodies)
 		c.Body = w.bodies[from:len(w.bodies):len(w.bodies)]
 		w.cmds = append(w.cmds, c)
@@ -120,11 +120,11 @@ func count(pw *plan.Write, n int64, t *tally) error {
 // statements sends a write and returns its n.
 func (w *writer) statements(ctx context.Context, c conn, pw *plan.Write) (int64, error) {
 	body, sequence := pw.Command()
-	reply, err := c.write(ctx, call.Command{DB: pw.NS.DB(), Body: body, Sequence: sequence, Docs: pw.Docs})
+	reply, err := c.write(ctx, mongo.Command{DB: pw.NS.DB(), Body: body, Sequence: sequence, Docs: pw.Docs})
 	if err != nil {
 		return 0, err
 	}
-	return call.Written(reply)
+	return mongo.Written(reply)
 }
 
 // modify changes a document by reading it, applying the update, and writing what
@@ -271,7 +271,7 @@ func (w *writer) uniqueError(ctx context.Context, op *plan.Op, e *servererr.Erro
 	}
 	u.Key = bytes.Clone(key)
 	// Best effort, and beside the transaction, which the server has aborted.
-	cmd := call.Command{DB: op.Target.DB(), Body: bson.Raw(bsoncore.NewDocumentBuilder().
+	cmd := mongo.Command{DB: op.Target.DB(), Body: bson.Raw(bsoncore.NewDocumentBuilder().
 		AppendString("find", op.Target.Collection()).
 		AppendDocument("filter", bsoncore.Document(key)).
 		AppendInt32("limit", 1).AppendBoolean("singleBatch", true).Build())}

@@ -13,9 +13,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
@@ -137,7 +137,7 @@ func TestCancel(t *testing.T) {
 
 func TestRetryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		target := &nullTarget{answer: func(call.Command) error {
+		target := &nullTarget{answer: func(mongo.Command) error {
 			return servererr.New(servererr.WriteConflict, "conflict")
 		}}
 		s := begin(t, fakeApplier(t, target, 1, nil))
@@ -235,7 +235,7 @@ func TestWindow(t *testing.T) {
 		target := &nullTarget{delay: time.Second}
 		var a *Applier
 		most := int64(0)
-		target.answer = func(call.Command) error {
+		target.answer = func(mongo.Command) error {
 			most = max(most, a.Stats().WindowBytes)
 			return nil
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -21,7 +21,7 @@ func commits(g *simTarget) *[]int {
 	var sizes []int
 	now := map[string]int{}
 	var mu sync.Mutex // guards both
-	g.intercept(func(cmd call.Command) (error, bool) {
+	g.intercept(func(cmd mongo.Command) (error, bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		session := cmd.Body.Lookup("lsid").String()

@@ -10,7 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -50,7 +50,7 @@ type writer struct {
 	// kept are the capped collections for which CappedKept was told.
 	kept map[oplog.Namespace]bool
 	// cmds and bodies are memory for the commands of a flush.
-	cmds   []call.Command
+	cmds   []mongo.Command
 	bodies []byte
 }
 
@@ -228,14 +228,14 @@ func (w *writer) flushWith(ctx context.Context, s span, opt plan.Options) error 
 		return err
 	}
 	return w.retry(ctx, s, func() error {
-		return w.commit(ctx, s, func(txn *call.Txn, t *tally) error { return w.planned(ctx, txn, s, p.Writes, t) })
+		return w.commit(ctx, s, func(txn *mongo.Txn, t *tally) error { return w.planned(ctx, txn, s, p.Writes, t) })
 	})
 }
 
 // oneByOne writes a span in one transaction, with a look at what each
 // operation meets.
 func (w *writer) oneByOne(ctx context.Context, s span) error {
-	return w.commit(ctx, s, func(txn *call.Txn, t *tally) error {
+	return w.commit(ctx, s, func(txn *mongo.Txn, t *tally) error {
 		if err := w.move(ctx, txn, s.last()); err != nil {
 			return err
 		}
@@ -249,7 +249,7 @@ func (w *writer) oneByOne(ctx context.Context, s span) error {
 }
 
 // move moves the lane, and finds the others where they should be.
-func (w *writer) move(ctx context.Context, txn *call.Txn, next checkpoint.Position) error {
+func (w *writer) move(ctx context.Context, txn *mongo.Txn, next checkpoint.Position) error {
 	err := w.lane.Move(ctx, txn, next)
 	if err == nil && w.verify {
 		err = w.hold.Verify(ctx, txn, w.tracker.positions())
@@ -259,10 +259,10 @@ func (w *writer) move(ctx context.Context, txn *call.Txn, next checkpoint.Positi
 
 // commit runs body in a transaction, in which it moves the lane after the span
 // before anything else.
-func (w *writer) commit(ctx context.Context, s span, body func(*call.Txn, *tally) error) error {
+func (w *writer) commit(ctx context.Context, s span, body func(*mongo.Txn, *tally) error) error {
 	start := time.Now()
 	var t tally
-	err := w.lane.Session().InTxn(ctx, false, func(txn *call.Txn) error {
+	err := w.lane.Session().InTxn(ctx, false, func(txn *mongo.Txn) error {
 		t = tally{}
 		return body(txn, &t)
 	})
@@ -300,7 +300,7 @@ func (w *writer) retry(ctx context.Context, s span, try func() error) error {
 		// What is too much by itself is not so for ever: the target has more room later.
 		return v == again || v == smaller && alone
 	}).Do(ctx, try)
-	stuck, ok := errors.AsType[*call.StuckError](err)
+	stuck, ok := errors.AsType[*mongo.StuckError](err)
 	switch {
 	case !ok:
 		return err
@@ -311,8 +311,8 @@ func (w *writer) retry(ctx context.Context, s span, try func() error) error {
 }
 
 // tries is how something is tried again.
-func (w *writer) tries(limit time.Duration, passes func(error) bool) call.Retry {
-	return call.Retry{
+func (w *writer) tries(limit time.Duration, passes func(error) bool) mongo.Retry {
+	return mongo.Retry{
 		For: limit, Again: passes,
 		Failed: func(error) {
 			w.metrics.retries.Inc()
@@ -321,7 +321,7 @@ func (w *writer) tries(limit time.Duration, passes func(error) bool) call.Retry 
 	}
 }
 
-func (w *writer) stuck(e *call.StuckError, at checkpoint.Position, ops int) error {
+func (w *writer) stuck(e *mongo.StuckError, at checkpoint.Position, ops int) error {
 	return &StuckError{Lane: w.name, At: at, Ops: ops, Tried: e.Tried, Err: e.Err}
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/oplogrep/replicator/bench/ends"
 	"github.com/oplogrep/replicator/bench/result"
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
@@ -242,7 +242,7 @@ func (l *targetLink) applier(release func(int64)) (*applier.Applier, error) {
 
 // internalApply tells whether a target has the server's own stage for applying a
 // delta, by an update that meets nothing.
-func internalApply(ctx context.Context, set call.Caller) (bool, error) {
+func internalApply(ctx context.Context, set mongo.Caller) (bool, error) {
 	delta := bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: bson.D{{Key: "u", Value: bson.D{{Key: "x", Value: 1}}}}}}
 	stage := bson.D{{Key: "$_internalApplyOplogUpdate", Value: bson.D{{Key: "oplogUpdate", Value: delta}}}}
 	reply, err := ask(ctx, set, ends.MetaDB, bson.D{{Key: "update", Value: "links"}, {Key: "updates", Value: bson.A{bson.D{
@@ -255,6 +255,6 @@ func internalApply(ctx context.Context, set call.Caller) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("ask the target whether it can apply deltas: %w", err)
 	}
-	refused, err := call.WriteErrors(reply)
+	refused, err := mongo.WriteErrors(reply)
 	return err == nil && len(refused) == 0, err
 }

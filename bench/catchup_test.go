@@ -16,7 +16,7 @@ import (
 	"github.com/oplogrep/replicator/bench/meter"
 	"github.com/oplogrep/replicator/bench/result"
 	"github.com/oplogrep/replicator/bench/workload"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -282,7 +282,7 @@ func TestRounds(t *testing.T) {
 // questions.
 type slowMajority struct{ asked int }
 
-func (s *slowMajority) Call(_ context.Context, cmd call.Command) (bson.Raw, error) {
+func (s *slowMajority) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 	newest := uint32(9)
 	if cmd.Body.Lookup("readConcern", "level").StringValue() == "majority" {
 		if s.asked++; s.asked < 4 {

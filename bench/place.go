@@ -15,7 +15,7 @@ import (
 	"github.com/oplogrep/replicator/bench/meter"
 	"github.com/oplogrep/replicator/bench/mongod"
 	"github.com/oplogrep/replicator/bench/workload"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -229,7 +229,7 @@ func distinct(source, target *place) error {
 
 // newest is the newest entry of a set's log, once a majority has it: what is not
 // committed no link begins behind, and none applies.
-func newest(ctx context.Context, set call.Caller) (oplog.OpTime, error) {
+func newest(ctx context.Context, set mongo.Caller) (oplog.OpTime, error) {
 	last, err := newestAt(ctx, set, "local")
 	if err != nil {
 		return last, err
@@ -250,7 +250,7 @@ func newest(ctx context.Context, set call.Caller) (oplog.OpTime, error) {
 }
 
 // newestAt is the newest entry that is seen with a read concern.
-func newestAt(ctx context.Context, set call.Caller, level string) (oplog.OpTime, error) {
+func newestAt(ctx context.Context, set mongo.Caller, level string) (oplog.OpTime, error) {
 	reply, err := ask(ctx, set, "local", bson.D{
 		{Key: "find", Value: "oplog.rs"},
 		{Key: "sort", Value: bson.D{{Key: "$natural", Value: int32(-1)}}},
@@ -275,7 +275,7 @@ func newestAt(ctx context.Context, set call.Caller, level string) (oplog.OpTime,
 }
 
 // count counts the documents of a collection.
-func count(ctx context.Context, set call.Caller, ns oplog.Namespace) (int64, error) {
+func count(ctx context.Context, set mongo.Caller, ns oplog.Namespace) (int64, error) {
 	reply, err := ask(ctx, set, ns.DB(), bson.D{
 		{Key: "count", Value: ns.Collection()},
 		{Key: "query", Value: bson.D{}},
@@ -291,10 +291,10 @@ func count(ctx context.Context, set call.Caller, ns oplog.Namespace) (int64, err
 }
 
 // ask runs a command that is made here.
-func ask(ctx context.Context, set call.Caller, db string, cmd bson.D) (bson.Raw, error) {
+func ask(ctx context.Context, set mongo.Caller, db string, cmd bson.D) (bson.Raw, error) {
 	body, err := bson.Marshal(cmd)
 	if err != nil {
 		return nil, fmt.Errorf("build %s: %w", cmd[0].Key, err)
 	}
-	return set.Call(ctx, call.Command{DB: db, Body: body})
+	return set.Call(ctx, mongo.Command{DB: db, Body: body})
 }

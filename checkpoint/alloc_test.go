@@ -5,7 +5,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -21,7 +21,7 @@ func stillLane() (l *Lane, next Position) {
 // the target and back.
 func TestAllocs(t *testing.T) {
 	l, next := stillLane()
-	var cmd call.Command
+	var cmd mongo.Command
 	if n := testing.AllocsPerRun(100, func() { cmd = l.update(l.forward(next)) }); n > 10 {
 		t.Errorf("the command that moves a lane makes %g allocations, at most 10 are allowed", n)
 	}

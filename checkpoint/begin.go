@@ -7,8 +7,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 // raiseTries is how often Begin takes the next term where a server has seen the
@@ -60,14 +60,14 @@ func (s *Store) Begin(ctx context.Context, after int64) (*Hold, error) {
 
 // raise makes this Store the holder of the next term, and returns the link as it
 // is then, with its session.
-func (s *Store) raise(ctx context.Context, before linkDoc) (linkDoc, *call.Session, error) {
+func (s *Store) raise(ctx context.Context, before linkDoc) (linkDoc, *mongo.Session, error) {
 	id := s.sessionID(before.instance, "link")
 	for term := before.Term + 1; ; term++ {
-		number, err := call.FirstNumber(term)
+		number, err := mongo.FirstNumber(term)
 		if err != nil {
 			return linkDoc{}, nil, fmt.Errorf("raise the term to %d: %w", term, err)
 		}
-		session := call.NewSession(s.once, id, number)
+		session := mongo.NewSession(s.once, id, number)
 		n, err := s.raiseTo(ctx, session, before.Term, term)
 		if err != nil && !servererr.IsOldNumber(err) {
 			return linkDoc{}, nil, fmt.Errorf("raise the term to %d: %w", term, err)
@@ -91,7 +91,7 @@ func (s *Store) raise(ctx context.Context, before linkDoc) (linkDoc, *call.Sessi
 }
 
 // raiseTo raises the term from one to another.
-func (s *Store) raiseTo(ctx context.Context, session *call.Session, from, to int64) (int64, error) {
+func (s *Store) raiseTo(ctx context.Context, session *mongo.Session, from, to int64) (int64, error) {
 	return s.write(ctx, session, updateCommand(s.cfg.DB, linksCollection, true, statement{
 		filter: func(dst []byte) []byte {
 			dst = bsoncore.AppendStringElement(dst, "_id", s.cfg.Link)
@@ -108,7 +108,7 @@ func (s *Store) raiseTo(ctx context.Context, session *call.Session, from, to int
 
 // write writes under the session's next number, and again under the same one where
 // it was refused and that passes. It returns how many documents were met.
-func (s *Store) write(ctx context.Context, session *call.Session, cmd call.Command) (n int64, err error) {
+func (s *Store) write(ctx context.Context, session *mongo.Session, cmd mongo.Command) (n int64, err error) {
 	send := session.Write
 	err = s.patience().Do(ctx, func() error {
 		reply, err := send(ctx, cmd)
@@ -123,7 +123,7 @@ func (s *Store) write(ctx context.Context, session *call.Session, cmd call.Comma
 
 // sessionID returns the id of a session of the link.
 func (s *Store) sessionID(instance, lane string) []byte {
-	return call.SessionID(s.cfg.DB, s.cfg.Link, instance, lane)
+	return mongo.SessionID(s.cfg.DB, s.cfg.Link, instance, lane)
 }
 
 // fence raises the term of every lane, each on its own session.

@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
@@ -44,7 +44,7 @@ func appendMajority(dst []byte) []byte {
 }
 
 // updateCommand builds an update; majority is for those outside of transactions.
-func updateCommand(db, collection string, majority bool, statements ...statement) call.Command {
+func updateCommand(db, collection string, majority bool, statements ...statement) mongo.Command {
 	docs := make([]bson.Raw, len(statements))
 	for i := range statements {
 		docs[i] = statements[i].update()
@@ -66,7 +66,7 @@ func (s *statement) update() bson.Raw {
 
 // deleteCommand builds a delete of everything that the filter matches; majority is
 // for those outside of transactions.
-func deleteCommand(db, collection string, majority bool, filter func(dst []byte) []byte) call.Command {
+func deleteCommand(db, collection string, majority bool, filter func(dst []byte) []byte) mongo.Command {
 	doc := document(func(dst []byte) []byte {
 		dst = appendDoc(dst, "q", filter)
 		return bsoncore.AppendInt32Element(dst, "limit", 0)
@@ -74,7 +74,7 @@ func deleteCommand(db, collection string, majority bool, filter func(dst []byte)
 	return writeCommand(db, "delete", collection, "deletes", majority, doc)
 }
 
-func writeCommand(db, name, collection, sequence string, majority bool, docs ...bson.Raw) call.Command {
+func writeCommand(db, name, collection, sequence string, majority bool, docs ...bson.Raw) mongo.Command {
 	body := document(func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, name, collection)
 		if majority {
@@ -82,13 +82,13 @@ func writeCommand(db, name, collection, sequence string, majority bool, docs ...
 		}
 		return dst
 	})
-	return call.Command{DB: db, Body: body, Sequence: sequence, Docs: docs}
+	return mongo.Command{DB: db, Body: body, Sequence: sequence, Docs: docs}
 }
 
 // findCommand builds a find whose whole result is in its reply: of the fields
 // given and _id, or of all.
-func findCommand(db, collection string, limit int, filter func(dst []byte) []byte, fields ...string) call.Command {
-	return call.Command{DB: db, Body: document(func(dst []byte) []byte {
+func findCommand(db, collection string, limit int, filter func(dst []byte) []byte, fields ...string) mongo.Command {
+	return mongo.Command{DB: db, Body: document(func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, "find", collection)
 		dst = appendDoc(dst, "filter", filter)
 		if len(fields) > 0 {
@@ -166,15 +166,15 @@ func documents(cursor bson.Raw, name string) ([]bson.Raw, error) {
 // written returns how many documents a write matched. What was refused, or not
 // confirmed, is an error.
 func written(reply bson.Raw) (int64, error) {
-	refused, err := call.WriteErrors(reply)
+	refused, err := mongo.WriteErrors(reply)
 	if err != nil {
 		return 0, err
 	}
 	if len(refused) > 0 {
 		return 0, &refused[0].Error
 	}
-	if e := call.ConcernError(reply); e != nil {
-		return 0, &call.UnconfirmedError{Err: e}
+	if e := mongo.ConcernError(reply); e != nil {
+		return 0, &mongo.UnconfirmedError{Err: e}
 	}
 	e, _ := rawbson.Lookup(reply, "n")
 	n, ok := e.Int64()

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -94,7 +94,7 @@ func (s *Store) CopyCounts(ctx context.Context) (done, total int64, err error) {
 
 // count counts documents of copies.
 func (s *Store) count(ctx context.Context, filter func(dst []byte) []byte) (int64, error) {
-	reply, err := s.cfg.Target.Call(ctx, call.Command{DB: s.cfg.DB, Body: document(func(dst []byte) []byte {
+	reply, err := s.cfg.Target.Call(ctx, mongo.Command{DB: s.cfg.DB, Body: document(func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, "count", copiesCollection)
 		return appendDoc(dst, "query", filter)
 	})})
@@ -152,7 +152,7 @@ func (h *Hold) dropSome(ctx context.Context, below int64) (bool, error) {
 			return false, &DamagedError{Link: cfg.Link, What: "a copy: field " + r.err.Error()}
 		}
 	}
-	err = h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
+	err = h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
 		if err := h.changeLink(ctx, txn, nothing); err != nil {
 			return err
 		}
@@ -198,7 +198,7 @@ func (h *Hold) addCollections(ctx context.Context, list []CopyCollection) error 
 	for docs := range chunks(updates) {
 		// Each commit waits for the majority: one that only the last of them waited
 		// for could follow a failover that lost the others.
-		err := h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
+		err := h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
 			if err := h.changeLink(ctx, txn, nothing); err != nil {
 				return err
 			}
@@ -242,7 +242,7 @@ func chunks(docs iter.Seq[bson.Raw]) iter.Seq[[]bson.Raw] {
 }
 
 // findNoneOpen finds, in a transaction, that all of the copy is done.
-func (h *Hold) findNoneOpen(ctx context.Context, txn *call.Txn) error {
+func (h *Hold) findNoneOpen(ctx context.Context, txn *mongo.Txn) error {
 	number, err := h.number()
 	if err != nil {
 		return err
@@ -293,7 +293,7 @@ func openRanges(of func(dst []byte) []byte) func(dst []byte) []byte {
 }
 
 // findNone finds nothing of the copy that a filter for what is open matches.
-func (h *Hold) findNone(ctx context.Context, txn *call.Txn, what string, open func(dst []byte) []byte) error {
+func (h *Hold) findNone(ctx context.Context, txn *mongo.Txn, what string, open func(dst []byte) []byte) error {
 	reply, err := txn.Call(ctx, findCommand(h.store.cfg.DB, copiesCollection, openNames, open, "_id"))
 	if err != nil {
 		return err

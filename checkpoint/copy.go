@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -229,7 +229,7 @@ func (h *Hold) beginCopy(ctx context.Context, c *Copy, wall int64) error {
 	if err := h.store.prepare(ctx); err != nil {
 		return err
 	}
-	return h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
+	return h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
 		err := h.changeLink(ctx, txn, func(dst []byte) []byte {
 			dst = appendDoc(dst, "$set", func(dst []byte) []byte {
 				return appendCopy(appendCheckpoint(dst, c.Begin, wall, c.FetchFrom), c, nil)
@@ -258,7 +258,7 @@ func (h *Hold) beginCopy(ctx context.Context, c *Copy, wall int64) error {
 }
 
 // resetLanes puts all lanes at one position, with nothing begun.
-func (h *Hold) resetLanes(ctx context.Context, txn *call.Txn, at Position) error {
+func (h *Hold) resetLanes(ctx context.Context, txn *mongo.Txn, at Position) error {
 	cfg := &h.store.cfg
 	ids := laneIDs(cfg.Link, len(h.lanes))
 	return run(ctx, txn, updateCommand(cfg.DB, lanesCollection, false, statement{
@@ -301,7 +301,7 @@ func (h *Hold) updateCopy(ctx context.Context, c *Copy) error {
 	if err := h.checkUpdate(c.Number, &was, &next); err != nil {
 		return err
 	}
-	err := h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
+	err := h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
 		err := h.changeLink(ctx, txn, func(dst []byte) []byte {
 			return appendDoc(dst, "$set", func(dst []byte) []byte {
 				dst = appendCopy(dst, &next, h.leftOut)

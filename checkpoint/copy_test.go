@@ -14,8 +14,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -85,7 +85,7 @@ func move(ctx context.Context, t tester, l *Lane, r *CopyRange, done bool, id st
 }
 
 // openMove makes a flush of a range and leaves it open.
-func openMove(ctx context.Context, t tester, l *Lane, r *CopyRange, done bool, id string) (*call.Txn, CopyRange) {
+func openMove(ctx context.Context, t tester, l *Lane, r *CopyRange, done bool, id string) (*mongo.Txn, CopyRange) {
 	t.Helper()
 	txn, next := l.Session().Begin(), moved(*r, done)
 	succeed(t, l.MoveRange(ctx, txn, r, &next))

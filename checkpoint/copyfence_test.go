@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -41,11 +41,11 @@ func TestMoveRangeFenced(t *testing.T) {
 			if tt.forgotten {
 				// Ids that the new term does not use stand for it.
 				for _, l := range old.lanes {
-					l.session = call.NewSession(g, call.SessionID("forgotten", l.id), old.Term()<<call.NumberBits)
+					l.session = mongo.NewSession(g, mongo.SessionID("forgotten", l.id), old.Term()<<mongo.NumberBits)
 				}
-				old.txns = call.NewSession(g, call.SessionID("forgotten"), 1)
+				old.txns = mongo.NewSession(g, mongo.SessionID("forgotten"), 1)
 			}
-			var opened *call.Txn
+			var opened *mongo.Txn
 			if !tt.forgotten {
 				// Where the sessions are forgotten, what was open on them is aborted.
 				opened, _ = openMove(ctx, t, old.Lane(0), &ranges[0], false, "open")
@@ -98,7 +98,7 @@ func TestDropFenced(t *testing.T) {
 	old = must[*Hold](t)(s.Begin(ctx, 0))
 	must[*Hold](t)(link(t, g).Begin(ctx, 0))
 	wantError(t, old.DropCopies(ctx, 2), ErrFenced)
-	old.txns = call.NewSession(g, call.SessionID("forgotten"), 1)
+	old.txns = mongo.NewSession(g, mongo.SessionID("forgotten"), 1)
 	wantError(t, old.DropCopies(ctx, 2), ErrFenced)
 }
 
@@ -111,7 +111,7 @@ func TestOpenMoveMeetsFence(t *testing.T) {
 	ranges := created(ctx, t, h)
 	opened, _ := openMove(ctx, t, h.Lane(0), &ranges[0], false, "open")
 	// In a transaction, as that does not wait.
-	fence := call.NewSession(g, call.SessionID("another"), 1).Begin()
+	fence := mongo.NewSession(g, mongo.SessionID("another"), 1).Begin()
 	_, err := fence.Call(ctx, updateCommand("replicator", lanesCollection, false, statement{
 		filter: byID("a/0"),
 		change: func(dst []byte) []byte {
@@ -197,7 +197,7 @@ func TestCopyLostCommit(t *testing.T) {
 	for _, sent := range []bool{true, false} {
 		cut := func(work func() error) {
 			t.Helper()
-			g.intercept(func(cmd call.Command) (error, bool) {
+			g.intercept(func(cmd mongo.Command) (error, bool) {
 				if name(cmd) == "commitTransaction" {
 					return errCut, sent
 				}
@@ -261,7 +261,7 @@ func TestDurable(t *testing.T) {
 	ctx := within(t)
 	g, _, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
 	var concerns []string
-	g.intercept(func(cmd call.Command) (error, bool) {
+	g.intercept(func(cmd mongo.Command) (error, bool) {
 		if name(cmd) == "commitTransaction" {
 			concerns = append(concerns, cmd.Body.Lookup("writeConcern", "w").String())
 		}

@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 )
 
 // stay is the change of a lane's document that finds it at its position and is
@@ -42,7 +42,7 @@ func (l *Lane) saveCollection(ctx context.Context, c *CopyCollection, ranges []C
 		}
 	}
 	cfg := &l.hold.store.cfg
-	return l.hold.inTxn(ctx, l.session, func(txn *call.Txn) error {
+	return l.hold.inTxn(ctx, l.session, func(txn *mongo.Txn) error {
 		if err := l.change(ctx, txn, stay); err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func (l *Lane) saveCollection(ctx context.Context, c *CopyCollection, ranges []C
 }
 
 // addRanges adds those that are not there.
-func (l *Lane) addRanges(ctx context.Context, txn *call.Txn, number int64, ranges []CopyRange) error {
+func (l *Lane) addRanges(ctx context.Context, txn *mongo.Txn, number int64, ranges []CopyRange) error {
 	cfg := &l.hold.store.cfg
 	updates := func(yield func(bson.Raw) bool) {
 		for i := range ranges {
@@ -92,14 +92,14 @@ func (l *Lane) addRanges(ctx context.Context, txn *call.Txn, number int64, range
 // Steps, which it makes one more than r's. If nothing matches it finds out why:
 // ErrFenced, ErrRewound, ErrAhead. The caller takes next for r once the
 // transaction has committed.
-func (l *Lane) MoveRange(ctx context.Context, txn *call.Txn, r, next *CopyRange) error {
+func (l *Lane) MoveRange(ctx context.Context, txn *mongo.Txn, r, next *CopyRange) error {
 	if err := l.moveRange(ctx, txn, r, next); err != nil {
 		return l.fail(err, "move range %d of %s behind step %d", r.Index, r.UUID, r.Steps)
 	}
 	return nil
 }
 
-func (l *Lane) moveRange(ctx context.Context, txn *call.Txn, r, next *CopyRange) error {
+func (l *Lane) moveRange(ctx context.Context, txn *mongo.Txn, r, next *CopyRange) error {
 	number, err := l.hold.number()
 	switch {
 	case err != nil:
@@ -136,7 +136,7 @@ func (l *Lane) moveRange(ctx context.Context, txn *call.Txn, r, next *CopyRange)
 }
 
 // whyRangeNotMoved says why a range's document did not match.
-func (l *Lane) whyRangeNotMoved(ctx context.Context, txn *call.Txn, number int64, id string, r *CopyRange) error {
+func (l *Lane) whyRangeNotMoved(ctx context.Context, txn *mongo.Txn, number int64, id string, r *CopyRange) error {
 	cfg := &l.hold.store.cfg
 	reply, err := txn.Call(ctx, findCommand(cfg.DB, copiesCollection, 1, byID(id)))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -30,7 +30,7 @@ type copyProcess struct {
 	store *Store
 	hold  *Hold // nil: it has to begin
 	// late is a transaction that was left open under lateTerm, and what it does.
-	late     *call.Txn
+	late     *mongo.Txn
 	lateTerm int64
 	lateNext CopyRange
 	lateData string
@@ -134,7 +134,7 @@ func (c *copyCourse) compare(rt *rapid.T, h *Hold) {
 func rangeKey(r CopyRange) string { return fmt.Sprint(r.UUID, r.Index) }
 
 // end draws how a transaction of p ends, and tells whether it counts.
-func (c *copyCourse) end(rt *rapid.T, p *copyProcess, txn *call.Txn) bool {
+func (c *copyCourse) end(rt *rapid.T, p *copyProcess, txn *mongo.Txn) bool {
 	switch rapid.SampledFrom([]string{"commit", "commit", "abort", "lost", "unsent"}).Draw(rt, "end") {
 	case "commit":
 		must[bson.Raw](rt)(txn.Commit(c.ctx, false))
@@ -154,7 +154,7 @@ func (c *copyCourse) end(rt *rapid.T, p *copyProcess, txn *call.Txn) bool {
 
 // cut runs work with commits that are not heard of.
 func (c *copyCourse) cut(sent bool, work func()) {
-	c.g.intercept(func(cmd call.Command) (error, bool) {
+	c.g.intercept(func(cmd mongo.Command) (error, bool) {
 		if name(cmd) == "commitTransaction" {
 			return errCut, sent
 		}

@@ -9,8 +9,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -53,7 +53,7 @@ func TestBeginFences(t *testing.T) {
 				t.Errorf("lanes %v, barrier %v", st.Lanes, st.Barrier)
 			}
 
-			for what, txn := range map[string]*call.Txn{"a lane": opened, "the barrier": barrier, "the link": advance} {
+			for what, txn := range map[string]*mongo.Txn{"a lane": opened, "the barrier": barrier, "the link": advance} {
 				if _, err := txn.Commit(ctx, false); !servererr.IsOldNumber(err) {
 					t.Errorf("late commit on %s: %v", what, err)
 				}
@@ -101,7 +101,7 @@ func TestForgottenSessions(t *testing.T) {
 	must[*Hold](t)(link(t, g).Begin(ctx, 0))
 	// The same lanes under ids that the server has never seen stand for it.
 	for i, l := range append(old.lanes, old.barrier) {
-		l.session = call.NewSession(g, call.SessionID("forgotten", l.id), old.Term()<<call.NumberBits)
+		l.session = mongo.NewSession(g, mongo.SessionID("forgotten", l.id), old.Term()<<mongo.NumberBits)
 		txn := l.session.Begin()
 		err := l.Move(ctx, txn, at(102, 0))
 		wantError(t, err, ErrFenced)
@@ -110,7 +110,7 @@ func TestForgottenSessions(t *testing.T) {
 		}
 		txn.Abort(ctx)
 	}
-	old.txns = call.NewSession(g, call.SessionID("forgotten"), 1)
+	old.txns = mongo.NewSession(g, mongo.SessionID("forgotten"), 1)
 	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), ErrFenced)
 }
 
@@ -121,7 +121,7 @@ func TestRaisedOnly(t *testing.T) {
 	ctx := within(t)
 	g, _, old := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
 	raising := &target{set: g.set}
-	raising.intercept(func(cmd call.Command) (error, bool) {
+	raising.intercept(func(cmd mongo.Command) (error, bool) {
 		if v, _ := cmd.Body.Lookup("update").StringValueOK(); v == lanesCollection {
 			return errCut, false
 		}
@@ -130,7 +130,7 @@ func TestRaisedOnly(t *testing.T) {
 	_, err := link(t, raising).Begin(ctx, 0)
 	wantError(t, err, errCut)
 	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), ErrFenced)
-	old.txns = call.NewSession(g, call.SessionID("forgotten"), 1)
+	old.txns = mongo.NewSession(g, mongo.SessionID("forgotten"), 1)
 	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), ErrFenced)
 }
 
@@ -148,7 +148,7 @@ func TestDelayedCommit(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			for range round * 20 {
-				_, _ = g.Call(ctx, call.Command{DB: "admin", Body: ping})
+				_, _ = g.Call(ctx, mongo.Command{DB: "admin", Body: ping})
 			}
 			_, committed = txn.Commit(ctx, false)
 		})
@@ -219,7 +219,7 @@ func TestOneNumberTwoProcesses(t *testing.T) {
 	ctx := within(t)
 	g, _, _ := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
 	slow, quick := &target{set: g.set}, &target{set: g.set}
-	slow.intercept(func(cmd call.Command) (error, bool) {
+	slow.intercept(func(cmd mongo.Command) (error, bool) {
 		if name(cmd) == "update" {
 			slow.intercept(nil)
 			must[*Hold](t)(link(t, quick).Begin(ctx, 0))
@@ -230,7 +230,7 @@ func TestOneNumberTwoProcesses(t *testing.T) {
 	wantError(t, err, ErrFenced)
 }
 
-var errCut = &call.LostError{Err: errors.New("cut")}
+var errCut = &mongo.LostError{Err: errors.New("cut")}
 
 // TestBeginCutOff: after a Begin that was cut off at any of its commands, heard
 // or not heard by the server, the same process and another one can begin.
@@ -248,7 +248,7 @@ func TestBeginCutOff(t *testing.T) {
 				opened := open(ctx, t, h.Lane(0), at(uint32(101+cut), 0), "x")
 				n := 0
 				var mu sync.Mutex
-				g.intercept(func(call.Command) (error, bool) {
+				g.intercept(func(mongo.Command) (error, bool) {
 					mu.Lock()
 					defer mu.Unlock()
 					if n++; n >= cut {
@@ -287,7 +287,7 @@ func TestSeenNumber(t *testing.T) {
 	ctx := within(t)
 	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 1)
 	doc := must[linkDoc](t)(s.readLink(ctx))
-	seen := call.NewSession(g, s.sessionID(doc.instance, "link"), (h.Term()+1)<<call.NumberBits+5)
+	seen := mongo.NewSession(g, s.sessionID(doc.instance, "link"), (h.Term()+1)<<mongo.NumberBits+5)
 	must[bson.Raw](t)(seen.Write(ctx, insert("seen")))
 	h = must[*Hold](t)(s.Begin(ctx, h.Term()))
 	if h.Term() != 3 {

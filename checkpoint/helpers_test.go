@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"go.uber.org/goleak"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -72,10 +72,10 @@ type target struct {
 	to *mongosim.Member // nil means the primary
 	// before, if set, is asked for each command: an error is what its sender
 	// gets, and sent tells whether the server gets the command all the same.
-	before func(cmd call.Command) (err error, sent bool)
+	before func(cmd mongo.Command) (err error, sent bool)
 }
 
-func (g *target) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (g *target) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	g.mu.Lock()
 	to, before := g.to, g.before
 	g.mu.Unlock()
@@ -90,22 +90,22 @@ func (g *target) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	return g.send(ctx, to, cmd)
 }
 
-func (g *target) send(ctx context.Context, to *mongosim.Member, cmd call.Command) (bson.Raw, error) {
+func (g *target) send(ctx context.Context, to *mongosim.Member, cmd mongo.Command) (bson.Raw, error) {
 	if to == nil {
 		var err error
 		if to, err = g.set.AwaitPrimary(ctx); err != nil {
-			return nil, &call.LostError{Err: err}
+			return nil, &mongo.LostError{Err: err}
 		}
 	}
 	reply, err := to.Call(ctx, whole(cmd))
 	if err != nil {
-		return nil, &call.LostError{Host: to.Host(), Err: err}
+		return nil, &mongo.LostError{Host: to.Host(), Err: err}
 	}
-	return reply, call.Check(reply)
+	return reply, mongo.Check(reply)
 }
 
 // whole is a command in one document.
-func whole(cmd call.Command) bson.Raw {
+func whole(cmd mongo.Command) bson.Raw {
 	return document(func(dst []byte) []byte {
 		dst = append(dst, cmd.Body[4:len(cmd.Body)-1]...)
 		if cmd.Sequence != "" {
@@ -119,7 +119,7 @@ func whole(cmd call.Command) bson.Raw {
 	})
 }
 
-func (g *target) intercept(before func(cmd call.Command) (error, bool)) {
+func (g *target) intercept(before func(cmd mongo.Command) (error, bool)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.before = before
@@ -132,7 +132,7 @@ func (g *target) direct(m *mongosim.Member) {
 }
 
 // name is a command's first field.
-func name(cmd call.Command) string {
+func name(cmd mongo.Command) string {
 	it := rawbson.NewIter(cmd.Body)
 	it.Next()
 	return string(it.Key)
@@ -183,11 +183,11 @@ func createData(t tester, g *target) {
 	body := document(func(dst []byte) []byte {
 		return appendMajority(bsoncore.AppendStringElement(dst, "create", "c"))
 	})
-	must[bson.Raw](t)(g.Call(t.Context(), call.Command{DB: "data", Body: body}))
+	must[bson.Raw](t)(g.Call(t.Context(), mongo.Command{DB: "data", Body: body}))
 }
 
 // insert is an insert of a document into the data.
-func insert(id string) call.Command {
+func insert(id string) mongo.Command {
 	return writeCommand("data", "insert", "c", "documents", false, document(byID(id)))
 }
 
@@ -199,7 +199,7 @@ func has(ctx context.Context, t tester, g *target, id string) bool {
 }
 
 // open starts a flush and leaves it open.
-func open(ctx context.Context, t tester, l *Lane, next Position, id string) *call.Txn {
+func open(ctx context.Context, t tester, l *Lane, next Position, id string) *mongo.Txn {
 	t.Helper()
 	txn := l.Session().Begin()
 	succeed(t, l.Move(ctx, txn, next))

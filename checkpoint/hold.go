@@ -12,8 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -39,7 +39,7 @@ type Hold struct {
 
 	// link is held by who uses the link's session and what follows.
 	link    chan struct{}
-	txns    *call.Session
+	txns    *mongo.Session
 	applied oplog.OpTime // as the link's document has it
 	source  Source       // likewise
 	copy    *Copy        // likewise, nil for none
@@ -49,14 +49,14 @@ type Hold struct {
 
 // newHold makes the Hold of a link whose term was raised, with lanes that have
 // no position yet.
-func newHold(s *Store, link linkDoc, session *call.Session) *Hold {
+func newHold(s *Store, link linkDoc, session *mongo.Session) *Hold {
 	h := &Hold{
 		store: s, state: link.State, session: session.ID(), instance: link.instance,
 		link: make(chan struct{}, 1), txns: session, applied: link.Applied, source: link.Source,
 	}
-	first := link.Term << call.NumberBits
+	first := link.Term << mongo.NumberBits
 	for i, id := range laneIDs(s.cfg.Link, link.Writers) {
-		l := &Lane{hold: h, id: id, session: call.NewSession(s.once, s.sessionID(link.instance, id), first)}
+		l := &Lane{hold: h, id: id, session: mongo.NewSession(s.once, s.sessionID(link.instance, id), first)}
 		if i == link.Writers {
 			h.barrier = l
 		} else {
@@ -132,7 +132,7 @@ func (h *Hold) Touch(ctx context.Context) error {
 		}
 		return closeDoc(dst, i)
 	})
-	if _, err := h.store.cfg.Target.Call(ctx, call.Command{DB: "admin", Body: body}); err != nil {
+	if _, err := h.store.cfg.Target.Call(ctx, mongo.Command{DB: "admin", Body: body}); err != nil {
 		return h.store.wrap(err, "refresh its %d sessions", len(h.lanes)+2)
 	}
 	return nil
@@ -165,13 +165,13 @@ func (h *Hold) Check(ctx context.Context) error {
 // both succeed. What work sends has to be allowed in transactions. It may run
 // more than once. The error is ErrFenced, ErrRewound, that of work, or that of the
 // target.
-func (h *Hold) Within(ctx context.Context, work func(txn call.Caller) error) error {
+func (h *Hold) Within(ctx context.Context, work func(txn mongo.Caller) error) error {
 	release, err := h.own(ctx)
 	if err != nil {
 		return h.store.wrap(err, "write under term %d", h.state.Term)
 	}
 	defer release()
-	err = h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
+	err = h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
 		if err := h.changeLink(ctx, txn, func(dst []byte) []byte { return dst }); err != nil {
 			return err
 		}
@@ -221,7 +221,7 @@ func (h *Hold) advance(ctx context.Context, cp Progress, lanes []Position, src S
 	// The barrier may go on meanwhile: only what it had acknowledged before the
 	// transaction's first statement is sure to be in what that sees.
 	barrier := h.barrierPosition()
-	err := h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
+	err := h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
 		if err := h.moveLink(ctx, txn, cp, func(dst []byte) []byte { return appendSource(dst, src) }); err != nil {
 			return err
 		}
@@ -250,7 +250,7 @@ func (h *Hold) checkProgress(cp Progress) error {
 
 // inTxn runs work in a transaction of a session and commits it with majority. Where
 // it was refused, and that passes, work runs again, in the next transaction.
-func (h *Hold) inTxn(ctx context.Context, session *call.Session, work func(txn *call.Txn) error) error {
+func (h *Hold) inTxn(ctx context.Context, session *mongo.Session, work func(txn *mongo.Txn) error) error {
 	return fenced(h.store.patience().Do(ctx, func() error { return session.InTxn(ctx, true, work) }))
 }
 
@@ -274,7 +274,7 @@ func (h *Hold) tell(err error) {
 }
 
 // moveLink moves the link's document in a transaction to a checkpoint.
-func (h *Hold) moveLink(ctx context.Context, txn *call.Txn, cp Progress, more func(dst []byte) []byte) error {
+func (h *Hold) moveLink(ctx context.Context, txn *mongo.Txn, cp Progress, more func(dst []byte) []byte) error {
 	return h.changeLink(ctx, txn, func(dst []byte) []byte {
 		return appendDoc(dst, "$set", func(dst []byte) []byte {
 			return more(appendCheckpoint(dst, cp.Applied, cp.AppliedWall, cp.FetchFrom))
@@ -284,7 +284,7 @@ func (h *Hold) moveLink(ctx context.Context, txn *call.Txn, cp Progress, more fu
 
 // changeLink changes the link's document in a transaction, from where this Hold
 // left it.
-func (h *Hold) changeLink(ctx context.Context, txn *call.Txn, change func(dst []byte) []byte) error {
+func (h *Hold) changeLink(ctx context.Context, txn *mongo.Txn, change func(dst []byte) []byte) error {
 	cfg := &h.store.cfg
 	reply, err := txn.Call(ctx, updateCommand(cfg.DB, linksCollection, false, statement{
 		filter: func(dst []byte) []byte {
@@ -346,11 +346,11 @@ func (h *Hold) whyNotMoved(reply bson.Raw) error {
 // ErrRewound (ErrFenced if their term is not ours). What is asked for has to be
 // acknowledged before the transaction's first statement; so the barrier must not
 // be moving but in this transaction.
-func (h *Hold) Verify(ctx context.Context, txn *call.Txn, lanes []Position) error {
+func (h *Hold) Verify(ctx context.Context, txn *mongo.Txn, lanes []Position) error {
 	return h.verify(ctx, txn, lanes, h.barrierPosition())
 }
 
-func (h *Hold) verify(ctx context.Context, txn *call.Txn, lanes []Position, barrier Position) error {
+func (h *Hold) verify(ctx context.Context, txn *mongo.Txn, lanes []Position, barrier Position) error {
 	if len(lanes) != len(h.lanes) {
 		return fmt.Errorf("find the lanes at their positions: %d positions for %d lanes", len(lanes), len(h.lanes))
 	}

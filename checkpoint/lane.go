@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 )
 
 var errNotForward = errors.New("a lane only goes forward")
@@ -17,7 +17,7 @@ var errNotForward = errors.New("a lane only goes forward")
 type Lane struct {
 	hold    *Hold
 	id      string // of the document
-	session *call.Session
+	session *mongo.Session
 	// position is what the target acknowledged last. Begun, if not the zero
 	// Position, is how far something outside of transactions was begun.
 	//
@@ -26,11 +26,11 @@ type Lane struct {
 	// barrierSeen is where the barrier was found last by a transaction that has
 	// committed, barrierRead by the last one that Move was called for.
 	barrierSeen, barrierRead Position
-	cmds                     []call.Command // memory for those of MoveWith
+	cmds                     []mongo.Command // memory for those of MoveWith
 }
 
 // Session returns the lane's session, to write with.
-func (l *Lane) Session() *call.Session { return l.session }
+func (l *Lane) Session() *mongo.Session { return l.session }
 
 // Position returns the position that the target acknowledged last.
 func (l *Lane) Position() Position { return l.position }
@@ -45,7 +45,7 @@ func (l *Lane) Begun() Position { return l.begun }
 // from Position to next, with a filter on the term and the position. If nothing
 // matches it finds out why: ErrFenced or ErrRewound. Moved is to be called once
 // the transaction has committed.
-func (l *Lane) Move(ctx context.Context, txn *call.Txn, next Position) error {
+func (l *Lane) Move(ctx context.Context, txn *mongo.Txn, next Position) error {
 	err := l.move(ctx, txn, next)
 	if err != nil {
 		return l.fail(err, "move it from %s to %s", l.position, next)
@@ -54,8 +54,8 @@ func (l *Lane) Move(ctx context.Context, txn *call.Txn, next Position) error {
 }
 
 // MoveWith is Move, and runs commands after it in the transaction, as
-// [call.Txn.CallAll] does: they need not wait for the answer to the move.
-func (l *Lane) MoveWith(ctx context.Context, txn *call.Txn, next Position, cmds []call.Command, each func(i int, reply bson.Raw) error) error {
+// [mongo.Txn.CallAll] does: they need not wait for the answer to the move.
+func (l *Lane) MoveWith(ctx context.Context, txn *mongo.Txn, next Position, cmds []mongo.Command, each func(i int, reply bson.Raw) error) error {
 	if next.Compare(l.position) <= 0 {
 		return l.fail(errNotForward, "move it from %s to %s", l.position, next)
 	}
@@ -111,7 +111,7 @@ func (l *Lane) fail(err error, format string, args ...any) error {
 	return fmt.Errorf("checkpoint: lane %s of term %d: %s: %w", l.id, l.hold.state.Term, fmt.Sprintf(format, args...), err)
 }
 
-func (l *Lane) move(ctx context.Context, txn *call.Txn, next Position) error {
+func (l *Lane) move(ctx context.Context, txn *mongo.Txn, next Position) error {
 	if next.Compare(l.position) <= 0 {
 		return errNotForward
 	}
@@ -131,7 +131,7 @@ func (l *Lane) forward(next Position) func(dst []byte) []byte {
 
 // update is the command that changes the lane's document, where it is at its
 // position.
-func (l *Lane) update(change func(dst []byte) []byte) call.Command {
+func (l *Lane) update(change func(dst []byte) []byte) mongo.Command {
 	return updateCommand(l.hold.store.cfg.DB, lanesCollection, false, statement{
 		filter: func(dst []byte) []byte {
 			dst = bsoncore.AppendStringElement(dst, "_id", l.id)
@@ -144,7 +144,7 @@ func (l *Lane) update(change func(dst []byte) []byte) call.Command {
 
 // change updates the lane's document, where it is at its position, and finds the
 // barrier where it has to be.
-func (l *Lane) change(ctx context.Context, txn *call.Txn, change func(dst []byte) []byte) error {
+func (l *Lane) change(ctx context.Context, txn *mongo.Txn, change func(dst []byte) []byte) error {
 	barrier := l.hold.barrierPosition()
 	reply, err := txn.Call(ctx, l.update(change))
 	if err != nil {
@@ -161,7 +161,7 @@ func (l *Lane) change(ctx context.Context, txn *call.Txn, change func(dst []byte
 }
 
 // whyNotMoved says why the lane's document did not match.
-func (l *Lane) whyNotMoved(ctx context.Context, txn *call.Txn) error {
+func (l *Lane) whyNotMoved(ctx context.Context, txn *mongo.Txn) error {
 	doc, err := l.hold.readLane(ctx, txn, l.id)
 	if err != nil {
 		return err
@@ -174,7 +174,7 @@ func (l *Lane) whyNotMoved(ctx context.Context, txn *call.Txn) error {
 
 // findBarrier finds the barrier not before want, which it had acknowledged, if
 // this lane has not done so yet.
-func (l *Lane) findBarrier(ctx context.Context, txn *call.Txn, want Position) error {
+func (l *Lane) findBarrier(ctx context.Context, txn *mongo.Txn, want Position) error {
 	if l == l.hold.barrier {
 		return nil
 	}
@@ -230,7 +230,7 @@ func (l *Lane) beginAlone(ctx context.Context, next, begun Position, lanes []Pos
 	if l == l.hold.barrier && lanes == nil {
 		return errors.New("the barrier is to wait for all lanes")
 	}
-	return l.hold.inTxn(ctx, l.session, func(txn *call.Txn) error {
+	return l.hold.inTxn(ctx, l.session, func(txn *mongo.Txn) error {
 		err := l.change(ctx, txn, func(dst []byte) []byte {
 			dst = appendDoc(dst, "$set", func(dst []byte) []byte {
 				return appendDoc(dst, "begun", func(dst []byte) []byte { return appendPosition(dst, begun) })
@@ -264,7 +264,7 @@ func (l *Lane) endAlone(ctx context.Context, next Position) error {
 	case next.Compare(l.begun) > 0:
 		return errors.New("it was not begun")
 	}
-	return l.hold.inTxn(ctx, l.session, func(txn *call.Txn) error {
+	return l.hold.inTxn(ctx, l.session, func(txn *mongo.Txn) error {
 		return l.move(ctx, txn, next)
 	})
 }

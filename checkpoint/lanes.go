@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 )
 
 // laneIDs are the _ids of all lanes of a link: the writers', then the barrier's.
@@ -44,7 +44,7 @@ func anyOf(ids []string) func(dst []byte) []byte {
 }
 
 // lanesCommand reads all lanes of a link.
-func lanesCommand(db, link string, writers int) call.Command {
+func lanesCommand(db, link string, writers int) mongo.Command {
 	return findCommand(db, lanesCollection, writers+1, anyOf(laneIDs(link, writers)))
 }
 
@@ -75,7 +75,7 @@ func readLanes(link string, writers int, reply bson.Raw) ([]laneDoc, error) {
 }
 
 // readLane reads one lane in a transaction that is not to go on.
-func (h *Hold) readLane(ctx context.Context, txn *call.Txn, id string) (laneDoc, error) {
+func (h *Hold) readLane(ctx context.Context, txn *mongo.Txn, id string) (laneDoc, error) {
 	reply, err := txn.Call(ctx, findCommand(h.store.cfg.DB, lanesCollection, 1, byID(id)))
 	if err != nil {
 		return laneDoc{}, err

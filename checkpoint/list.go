@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
@@ -23,7 +23,7 @@ type Listed struct {
 
 // List returns the links of a metadata database of the target, by name. An empty
 // db means "replicator".
-func List(ctx context.Context, target call.Caller, db string) ([]Listed, error) {
+func List(ctx context.Context, target mongo.Caller, db string) ([]Listed, error) {
 	cfg := Config{Target: target, DB: db}
 	cfg.setDefaults()
 	if err := checkDB(cfg.DB); err != nil {

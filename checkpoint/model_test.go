@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -37,7 +37,7 @@ type process struct {
 	// lost: a command's end was not heard of, so the process begins again.
 	lost bool
 	// late is a transaction that was left open, and what it would do.
-	late     *call.Txn
+	late     *mongo.Txn
 	lateTerm int64
 	lateLane int
 	lateTo   Position
@@ -142,7 +142,7 @@ func (c *course) begin(rt *rapid.T) {
 	if cut > 0 {
 		// The command that raises the term is answered, or never sent.
 		var n atomic.Int64 // the lanes are fenced at once
-		c.g.intercept(func(cmd call.Command) (error, bool) {
+		c.g.intercept(func(cmd mongo.Command) (error, bool) {
 			if n.Add(1) == int64(cut) && name(cmd) == "find" {
 				return errCut, true
 			}
@@ -232,8 +232,8 @@ func (c *course) flush(rt *rapid.T, link string) {
 }
 
 // lose commits without hearing of it; sent tells whether the server does.
-func (c *course) lose(txn *call.Txn, sent bool) {
-	c.g.intercept(func(call.Command) (error, bool) { return errCut, sent })
+func (c *course) lose(txn *mongo.Txn, sent bool) {
+	c.g.intercept(func(mongo.Command) (error, bool) { return errCut, sent })
 	_, _ = txn.Commit(c.ctx, false)
 	c.g.intercept(nil)
 }

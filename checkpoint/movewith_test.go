@@ -8,15 +8,15 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
 // pipelined sends all commands before it looks at an answer.
 type pipelined struct{ *target }
 
-func (p pipelined) CallAll(ctx context.Context, cmds []call.Command, each func(int, bson.Raw) error) error {
+func (p pipelined) CallAll(ctx context.Context, cmds []mongo.Command, each func(int, bson.Raw) error) error {
 	var first error
 	for i := range cmds {
 		reply, err := p.Call(ctx, cmds[i])
@@ -44,40 +44,40 @@ func TestMoveWith(t *testing.T) {
 			t.Parallel()
 			ctx := within(t)
 			g, _, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
-			caller := call.Caller(pipelined{g})
+			caller := mongo.Caller(pipelined{g})
 			if serial {
-				caller = struct{ call.Caller }{g}
+				caller = struct{ mongo.Caller }{g}
 			}
 			l := h.Lane(0)
 			use := func(first int64) {
-				l.session = call.NewSession(caller, call.SessionID("test", t.Name()), first)
+				l.session = mongo.NewSession(caller, mongo.SessionID("test", t.Name()), first)
 			}
 			use(1)
 			var asked []int
-			moveWith := func(next Position, ids ...string) (*call.Txn, error) {
+			moveWith := func(next Position, ids ...string) (*mongo.Txn, error) {
 				t.Helper()
 				asked = nil
-				var cmds []call.Command
+				var cmds []mongo.Command
 				for _, id := range ids {
 					cmds = append(cmds, insert(id))
 				}
 				txn := l.Session().Begin()
 				return txn, l.MoveWith(ctx, txn, next, cmds, func(i int, reply bson.Raw) error {
 					asked = append(asked, i)
-					_, err := call.Written(reply)
+					_, err := mongo.Written(reply)
 					return err
 				})
 			}
 
 			// It moves, with one command, with none, and after a new barrier.
-			txn := must[*call.Txn](t)(moveWith(at(101, 0), "a", "b"))
+			txn := must[*mongo.Txn](t)(moveWith(at(101, 0), "a", "b"))
 			must[bson.Raw](t)(txn.Commit(ctx, false))
 			l.Moved(at(101, 0))
 			if !has(ctx, t, g, "a") || !has(ctx, t, g, "b") || len(asked) != 2 {
 				t.Errorf("not all commands were carried out; replies to %v", asked)
 			}
 			flush(ctx, t, h.Barrier(), at(102, 0), "barrier")
-			txn = must[*call.Txn](t)(moveWith(at(103, 0)))
+			txn = must[*mongo.Txn](t)(moveWith(at(103, 0)))
 			must[bson.Raw](t)(txn.Commit(ctx, false))
 			l.Moved(at(103, 0))
 			if l.barrierSeen != at(102, 0) {
@@ -98,7 +98,7 @@ func TestMoveWith(t *testing.T) {
 			}
 
 			// The end of a flush was not heard of. What is behind it fails besides.
-			txn = must[*call.Txn](t)(moveWith(at(105, 0), "e"))
+			txn = must[*mongo.Txn](t)(moveWith(at(105, 0), "e"))
 			must[bson.Raw](t)(txn.Commit(ctx, false))
 			_, err = moveWith(at(105, 0), "e")
 			wantError(t, err, ErrAhead)
@@ -128,13 +128,13 @@ type ending struct {
 	end func()
 }
 
-func (e ending) CallAll(ctx context.Context, cmds []call.Command, each func(int, bson.Raw) error) error {
+func (e ending) CallAll(ctx context.Context, cmds []mongo.Command, each func(int, bson.Raw) error) error {
 	defer e.end()
 	return e.pipelined.CallAll(ctx, cmds, each)
 }
 
 // Call asks nobody once the context has ended.
-func (e ending) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (e ending) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -151,13 +151,13 @@ func TestMoveWithEnds(t *testing.T) {
 	stop := errors.New("stop")
 	ctx, cancel := context.WithCancelCause(within(t))
 	defer cancel(nil)
-	l.session = call.NewSession(ending{pipelined{g}, func() { cancel(stop) }}, call.SessionID("test", t.Name()), 1)
+	l.session = mongo.NewSession(ending{pipelined{g}, func() { cancel(stop) }}, mongo.SessionID("test", t.Name()), 1)
 	l.Moved(at(110, 0)) // so it is somewhere else
 	txn := l.Session().Begin()
-	err := l.MoveWith(ctx, txn, at(111, 0), []call.Command{insert("locked")}, func(int, bson.Raw) error { return nil })
+	err := l.MoveWith(ctx, txn, at(111, 0), []mongo.Command{insert("locked")}, func(int, bson.Raw) error { return nil })
 	wantError(t, err, stop)
 	var aborted []int64
-	g.intercept(func(cmd call.Command) (error, bool) {
+	g.intercept(func(cmd mongo.Command) (error, bool) {
 		if cmd.Body.Index(0).Key() == "abortTransaction" {
 			aborted = append(aborted, cmd.Body.Lookup("txnNumber").AsInt64())
 		}

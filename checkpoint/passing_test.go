@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -31,7 +31,7 @@ func bookkeeping(ctx context.Context, s *Store) error {
 		func() error { return l.BeginAlone(ctx, at(101, 0), nil) },
 		func() error { return l.EndAlone(ctx, at(101, 0)) },
 		func() error {
-			return h.Within(ctx, func(txn call.Caller) error {
+			return h.Within(ctx, func(txn mongo.Caller) error {
 				_, err := txn.Call(ctx, updateCommand("data", "c", false, statement{
 					filter: byID("x"), change: func(dst []byte) []byte { return appendDoc(dst, "$set", byID("x")) }, upsert: true,
 				}))
@@ -78,7 +78,7 @@ func TestRefusedOnce(t *testing.T) {
 				var calls atomic.Int64
 				met = false
 				what := ""
-				g.intercept(func(cmd call.Command) (error, bool) {
+				g.intercept(func(cmd mongo.Command) (error, bool) {
 					if calls.Add(1) != n {
 						return nil, false
 					}

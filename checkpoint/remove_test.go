@@ -7,14 +7,14 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 )
 
 // removals answers deletes, and notes what they were about.
 type removals struct{ collections []string }
 
-// Call implements call.Caller.
-func (r *removals) Call(_ context.Context, cmd call.Command) (bson.Raw, error) {
+// Call implements mongo.Caller.
+func (r *removals) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if name, ok := cmd.Body.Lookup("delete").StringValueOK(); ok {
 		r.collections = append(r.collections, name)
 	}

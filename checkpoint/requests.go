@@ -12,9 +12,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -70,7 +70,7 @@ func (s *Store) ReadRequests(ctx context.Context) (Requests, error) {
 		return closeDoc(dst, i)
 	}
 	// It is read often: the server keeps one session in mind, not one for each.
-	session := call.SessionID(s.cfg.DB, s.cfg.Link, s.holder, "requests")
+	session := mongo.SessionID(s.cfg.DB, s.cfg.Link, s.holder, "requests")
 	err := s.readAll(ctx, session, requestsCollection, "majority", either, func(doc bson.Raw) error {
 		return readRequest(s.cfg.Link, doc, &w)
 	})
@@ -274,7 +274,7 @@ func (h *Hold) tellResync(ctx context.Context, ns oplog.Namespace, state, why st
 	told, err := h.store.told(ns, state, why)
 	var list []LeftOut
 	if err == nil {
-		err = h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
+		err = h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
 			list = change(h.leftOut)
 			if out, was := find(h.leftOut, ns); was && state == ResyncDone {
 				again, err := h.isAskedAgain(ctx, txn, ns)
@@ -310,7 +310,7 @@ func (h *Hold) tellResync(ctx context.Context, ns oplog.Namespace, state, why st
 }
 
 // isAskedAgain tells whether a collection is to be copied once more after it was.
-func (h *Hold) isAskedAgain(ctx context.Context, txn *call.Txn, ns oplog.Namespace) (bool, error) {
+func (h *Hold) isAskedAgain(ctx context.Context, txn *mongo.Txn, ns oplog.Namespace) (bool, error) {
 	cfg := &h.store.cfg
 	reply, err := txn.Call(ctx, findCommand(cfg.DB, requestsCollection, 1, byID(requestID(cfg.Link, ns)), againField))
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 )
 
 // Resize changes the number of lanes, at the checkpoint cp that all of the log up
@@ -49,7 +49,7 @@ func (h *Hold) resize(ctx context.Context, cp Progress, writers int) error {
 			lanes[i] = l.position
 		}
 	}
-	return h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
+	return h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
 		err := h.moveLink(ctx, txn, cp, func(dst []byte) []byte {
 			return bsoncore.AppendInt32Element(dst, "writers", int32(writers))
 		})
@@ -65,7 +65,7 @@ func (h *Hold) resize(ctx context.Context, cp Progress, writers int) error {
 
 // replaceLanes puts those lanes that stay at one position, and removes or adds
 // the others.
-func (h *Hold) replaceLanes(ctx context.Context, txn *call.Txn, at Position, writers int) error {
+func (h *Hold) replaceLanes(ctx context.Context, txn *mongo.Txn, at Position, writers int) error {
 	cfg := &h.store.cfg
 	had := len(h.lanes)
 	keep := laneIDs(cfg.Link, min(had, writers))

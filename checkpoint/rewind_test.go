@@ -7,7 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -84,7 +84,7 @@ func TestRewound(t *testing.T) {
 		}},
 		"a flush of a writer that waited for the lost barrier, sent without waiting": {barrier, func(ctx context.Context, h *Hold) error {
 			l := h.Lane(0)
-			return l.MoveWith(ctx, l.Session().Begin(), at(106, 0), []call.Command{insert("next")}, func(int, bson.Raw) error { return nil })
+			return l.MoveWith(ctx, l.Session().Begin(), at(106, 0), []mongo.Command{insert("next")}, func(int, bson.Raw) error { return nil })
 		}},
 		"a command of a writer that waited for the lost barrier": {barrier, func(ctx context.Context, h *Hold) error {
 			return h.Lane(0).BeginAlone(ctx, at(106, 0), nil)

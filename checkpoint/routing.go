@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -84,7 +84,7 @@ func (h *Hold) SetRouting(ctx context.Context, routing int) error {
 		return h.store.wrap(err, "record its routing")
 	}
 	defer release()
-	err = h.inTxn(ctx, h.txns, func(txn *call.Txn) error {
+	err = h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
 		return h.changeLink(ctx, txn, func(dst []byte) []byte {
 			return appendDoc(dst, "$set", func(dst []byte) []byte { return appendFormat(dst, routing) })
 		})
@@ -169,7 +169,7 @@ func (l *Lane) reroute(ctx context.Context, at Position, moves bool, lanes []Pos
 			}
 		}
 	}
-	return l.hold.inTxn(ctx, l.session, func(txn *call.Txn) error {
+	return l.hold.inTxn(ctx, l.session, func(txn *mongo.Txn) error {
 		if err := l.change(ctx, txn, move); err != nil {
 			return err
 		}
@@ -182,7 +182,7 @@ func (l *Lane) reroute(ctx context.Context, at Position, moves bool, lanes []Pos
 	})
 }
 
-func (s *Store) saveRoutes(ctx context.Context, txn *call.Txn, change Rerouting) error {
+func (s *Store) saveRoutes(ctx context.Context, txn *mongo.Txn, change Rerouting) error {
 	add := func(yield func(bson.Raw) bool) {
 		for _, ns := range change.OneLane {
 			doc := addition(routeID(s.cfg.Link, ns), func(dst []byte) []byte {

@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -143,7 +143,7 @@ func TestSetRouting(t *testing.T) {
 		return appendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "routing", 1) })
 	}})
 	must[bson.Raw](t)(g.Call(ctx, unroute))
-	must[bson.Raw](t)(g.Call(ctx, call.Command{DB: "replicator", Body: document(func(dst []byte) []byte {
+	must[bson.Raw](t)(g.Call(ctx, mongo.Command{DB: "replicator", Body: document(func(dst []byte) []byte {
 		return bsoncore.AppendStringElement(dst, "drop", routesCollection)
 	})}))
 	h = must[*Hold](t)(s.Begin(ctx, 0))

@@ -10,15 +10,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 // Config says where a link is kept.
 type Config struct {
 	// Target runs commands on the target's primary.
-	Target call.Caller
+	Target mongo.Caller
 	// DB is the metadata database. Empty means "replicator".
 	DB string
 	// Link is the link's name: letters, digits, dot, _ and -, 64 at most.
@@ -54,9 +54,9 @@ func (c *Config) validate() error {
 // for one goroutine at a time, but for what has to do with requests: that is safe
 // for concurrent use.
 type Store struct {
-	cfg     Config      // its Target waits out what passes
-	once    call.Caller // the target, for what is part of more: it sends once
-	holder  string      // of all Stores of all processes, this one
+	cfg     Config       // its Target waits out what passes
+	once    mongo.Caller // the target, for what is part of more: it sends once
+	holder  string       // of all Stores of all processes, this one
 	metrics *metrics
 }
 
@@ -67,13 +67,13 @@ func New(cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
 	s := &Store{cfg: cfg, once: cfg.Target, holder: rand.Text(), metrics: newMetrics(cfg.Registry, cfg.Link)}
-	s.cfg.Target = call.Patient{Caller: s.once, Retry: s.patience()}
+	s.cfg.Target = mongo.Patient{Caller: s.once, Retry: s.patience()}
 	return s, nil
 }
 
 // patience is how what is refused is tried again, where that passes.
-func (s *Store) patience() call.Retry {
-	return call.Retry{Again: call.Passes, Failed: func(error) { s.metrics.retries.Inc() }}
+func (s *Store) patience() mongo.Retry {
+	return mongo.Retry{Again: mongo.Passes, Failed: func(error) { s.metrics.retries.Inc() }}
 }
 
 // wrap says what was attempted on which link.
@@ -150,13 +150,13 @@ func (s *Store) prepare(ctx context.Context) error {
 		body := document(func(dst []byte) []byte {
 			return appendMajority(bsoncore.AppendStringElement(dst, "create", name))
 		})
-		reply, err := s.cfg.Target.Call(ctx, call.Command{DB: s.cfg.DB, Body: body})
+		reply, err := s.cfg.Target.Call(ctx, mongo.Command{DB: s.cfg.DB, Body: body})
 		if servererr.IsNamespaceThere(err) {
 			continue
 		}
 		if err == nil {
-			if e := call.ConcernError(reply); e != nil {
-				err = &call.UnconfirmedError{Err: e}
+			if e := mongo.ConcernError(reply); e != nil {
+				err = &mongo.UnconfirmedError{Err: e}
 			}
 		}
 		if err != nil {
@@ -180,9 +180,9 @@ func (s *Store) Create(ctx context.Context, first State) error {
 	link.Term = 0
 	// The session is the same for all who make the link, and the numbers go up with
 	// the clock: so this ends the transaction of somebody who died in his.
-	session := call.NewSession(s.once, call.SessionID(s.cfg.DB, s.cfg.Link, "create"), time.Now().UnixMicro())
+	session := mongo.NewSession(s.once, mongo.SessionID(s.cfg.DB, s.cfg.Link, "create"), time.Now().UnixMicro())
 	err := s.patience().Do(ctx, func() error {
-		return session.InTxn(ctx, true, func(txn *call.Txn) error { return s.create(ctx, txn, &link) })
+		return session.InTxn(ctx, true, func(txn *mongo.Txn) error { return s.create(ctx, txn, &link) })
 	})
 	if err != nil {
 		if servererr.IsDuplicateKey(err) {
@@ -194,7 +194,7 @@ func (s *Store) Create(ctx context.Context, first State) error {
 	return nil
 }
 
-func (s *Store) create(ctx context.Context, txn *call.Txn, link *linkDoc) error {
+func (s *Store) create(ctx context.Context, txn *mongo.Txn, link *linkDoc) error {
 	insert := writeCommand(s.cfg.DB, "insert", linksCollection, "documents", false, link.marshal(s.cfg.Link))
 	if err := run(ctx, txn, insert, 1); err != nil {
 		return err
@@ -215,7 +215,7 @@ func (s *Store) create(ctx context.Context, txn *call.Txn, link *linkDoc) error 
 
 // run runs a write command in a transaction. It has to match or insert want
 // documents; -1 is any number.
-func run(ctx context.Context, txn *call.Txn, cmd call.Command, want int64) error {
+func run(ctx context.Context, txn *mongo.Txn, cmd mongo.Command, want int64) error {
 	reply, err := txn.Call(ctx, cmd)
 	if err != nil {
 		return err

@@ -16,14 +16,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
 // counting counts commands of a name.
-func counting(what string, n *int) func(call.Command) (error, bool) {
-	return func(cmd call.Command) (error, bool) {
+func counting(what string, n *int) func(mongo.Command) (error, bool) {
+	return func(cmd mongo.Command) (error, bool) {
 		if name(cmd) == what {
 			*n++
 		}
@@ -181,9 +181,9 @@ func TestCreateAfterDeath(t *testing.T) {
 	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
 	dead := &target{set: g.set}
 	wrote := false
-	dead.intercept(func(cmd call.Command) (error, bool) {
+	dead.intercept(func(cmd mongo.Command) (error, bool) {
 		if wrote {
-			return &call.LostError{Err: errors.New("the process is dead")}, false
+			return &mongo.LostError{Err: errors.New("the process is dead")}, false
 		}
 		wrote = name(cmd) == "insert"
 		return nil, true
@@ -258,7 +258,7 @@ func TestDamaged(t *testing.T) {
 	}
 	set(linksCollection, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", Version) })
 	set(linksCollection, "a", "$set", func(dst []byte) []byte { return appendOpTime(dst, "fetchFrom", ot(90)) })
-	set(linksCollection, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", call.MaxPrefix) })
+	set(linksCollection, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", mongo.MaxPrefix) })
 	if _, err = s.Begin(ctx, 0); err == nil || !strings.Contains(err.Error(), "not between 0 and") {
 		t.Errorf("the last term: %v", err)
 	}
@@ -358,7 +358,7 @@ func TestLostCommit(t *testing.T) {
 		next := h.Lane(0).Position()
 		next.OpTime.TS.T++
 		txn := open(ctx, t, h.Lane(0), next, next.String())
-		g.intercept(func(cmd call.Command) (error, bool) {
+		g.intercept(func(cmd mongo.Command) (error, bool) {
 			if name(cmd) == "commitTransaction" {
 				return errCut, sent
 			}

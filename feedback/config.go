@@ -7,8 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -42,7 +42,7 @@ type Source struct {
 	// Host is its address.
 	Host string
 	// Caller runs commands on it.
-	Caller call.Caller
+	Caller mongo.Caller
 	// Committed is the newest commit point that it has told, null if it has not,
 	// and CommittedWall its entry's wall time in milliseconds since the epoch, 0
 	// where that is not known.
@@ -68,7 +68,7 @@ type Config struct {
 	// Upstream is whom Member reports to.
 	Upstream Upstream
 	// Primary runs commands on the source's primary, for Document.
-	Primary call.Caller
+	Primary mongo.Caller
 	// DB and Collection are where the documents are, by default
 	// "replicator.positions". They must not be mirrored.
 	DB, Collection string

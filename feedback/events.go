@@ -3,7 +3,7 @@ package feedback
 import (
 	"log/slog"
 
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 

@@ -17,9 +17,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -93,7 +93,7 @@ func scenario(t *testing.T, d *datadriven.TestData) string {
 				case "none":
 					s.err = nil
 				case "lost":
-					s.err = &call.LostError{Host: "h1", Err: errors.New("gone")}
+					s.err = &mongo.LostError{Host: "h1", Err: errors.New("gone")}
 				default:
 					s.err = servererr.New(servererr.Code(number(2)), "no")
 				}
@@ -142,7 +142,7 @@ func TestTold(t *testing.T) {
 			s.commit = small.Draw(rt, "commit")
 			s.wall = int64(rapid.IntRange(0, 1).Draw(rt, "commit wall")) * int64(s.commit) * 1000
 			s.down = rapid.IntRange(0, 5).Draw(rt, "down") == 0
-			s.fails = rapid.SampledFrom([]error{nil, nil, nil, &call.LostError{Err: errors.New("x")}, servererr.New(servererr.NodeNotFound, "x")}).Draw(rt, "fails")
+			s.fails = rapid.SampledFrom([]error{nil, nil, nil, &mongo.LostError{Err: errors.New("x")}, servererr.New(servererr.NodeNotFound, "x")}).Draw(rt, "fails")
 			s.latency = rapid.SampledFrom([]time.Duration{0, time.Millisecond, time.Second, time.Minute}).Draw(rt, "latency")
 			s.wait = rapid.SampledFrom([]time.Duration{0, time.Millisecond, time.Second, 11 * time.Second}).Draw(rt, "wait")
 			return s

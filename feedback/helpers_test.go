@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -78,7 +78,7 @@ func (s *source) Upstream() (Source, bool) {
 	return up, !s.down
 }
 
-func (s *source) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (s *source) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	r, err := read(cmd)
 	if err != nil {
 		panic(err)
@@ -101,7 +101,7 @@ func (s *source) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	case <-time.After(latency):
 		return nil, err
 	case <-ctx.Done():
-		return nil, &call.LostError{Host: "h", Err: context.Cause(ctx)}
+		return nil, &mongo.LostError{Host: "h", Err: context.Cause(ctx)}
 	}
 }
 
@@ -112,7 +112,7 @@ func (s *source) set(change func(s *source)) {
 }
 
 // read reads a report of either form.
-func read(cmd call.Command) (told, error) {
+func read(cmd mongo.Command) (told, error) {
 	doc, names := cmd.Body, [4]string{"appliedOpTime", "appliedWallTime", "durableOpTime", "durableWallTime"}
 	r := told{}
 	if cmd.Sequence == "" {
@@ -139,10 +139,10 @@ func read(cmd call.Command) (told, error) {
 // primary is a Caller of a set's primary.
 type primary struct{ set *mongosim.Set }
 
-func (p *primary) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (p *primary) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	m, err := p.set.AwaitPrimary(ctx)
 	if err != nil {
-		return nil, &call.LostError{Err: err}
+		return nil, &mongo.LostError{Err: err}
 	}
 	return member0{m}.Call(ctx, cmd)
 }
@@ -150,7 +150,7 @@ func (p *primary) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) 
 // member0 is a Caller of one member.
 type member0 struct{ m *mongosim.Member }
 
-func (c member0) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (c member0) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	body := document(func(dst []byte) []byte {
 		dst = append(dst, inside(cmd.Body)...)
 		if cmd.Sequence != "" {
@@ -164,7 +164,7 @@ func (c member0) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	})
 	reply, err := c.m.Call(ctx, body)
 	if err != nil {
-		return nil, &call.LostError{Host: c.m.Host(), Err: err}
+		return nil, &mongo.LostError{Host: c.m.Host(), Err: err}
 	}
-	return reply, call.Check(reply)
+	return reply, mongo.Check(reply)
 }

@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
@@ -49,9 +49,9 @@ func (m *NewMember) setDefaults() {
 }
 
 // ReadConfig returns the configuration of the set that caller's server is in.
-func ReadConfig(ctx context.Context, caller call.Caller) (bson.Raw, error) {
+func ReadConfig(ctx context.Context, caller mongo.Caller) (bson.Raw, error) {
 	body := document(func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "replSetGetConfig", 1) })
-	reply, err := caller.Call(ctx, call.Command{DB: "admin", Body: body})
+	reply, err := caller.Call(ctx, mongo.Command{DB: "admin", Body: body})
 	if err != nil {
 		return nil, fmt.Errorf("feedback: read the source's configuration: %w", err)
 	}
@@ -65,9 +65,9 @@ func ReadConfig(ctx context.Context, caller call.Caller) (bson.Raw, error) {
 
 // Reconfigure makes config, of AddMember or RemoveMember, the set's configuration.
 // It is refused if another one was made since it was read.
-func Reconfigure(ctx context.Context, primary call.Caller, config bson.Raw) error {
+func Reconfigure(ctx context.Context, primary mongo.Caller, config bson.Raw) error {
 	body := document(func(dst []byte) []byte { return bsoncore.AppendDocumentElement(dst, "replSetReconfig", config) })
-	if _, err := primary.Call(ctx, call.Command{DB: "admin", Body: body}); err != nil {
+	if _, err := primary.Call(ctx, mongo.Command{DB: "admin", Body: body}); err != nil {
 		return fmt.Errorf("feedback: reconfigure the source: %w", err)
 	}
 	return nil

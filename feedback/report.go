@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -112,7 +112,7 @@ func closeDoc(dst []byte, i int32) []byte {
 
 // positionCommand is replSetUpdatePosition. There is no $replData: a term in it
 // could make a primary step down.
-func positionCommand(member int, configVersion int64, r report) call.Command {
+func positionCommand(member int, configVersion int64, r report) mongo.Command {
 	body := document(func(dst []byte) []byte {
 		dst = bsoncore.AppendInt32Element(dst, "replSetUpdatePosition", 1)
 		i, dst := bsoncore.AppendArrayElementStart(dst, "optimes")
@@ -124,11 +124,11 @@ func positionCommand(member int, configVersion int64, r report) call.Command {
 		})
 		return closeDoc(dst, i)
 	})
-	return call.Command{DB: "admin", Body: body}
+	return mongo.Command{DB: "admin", Body: body}
 }
 
 // documentCommand writes the position document.
-func documentCommand(cfg *Config, r report, now time.Time) call.Command {
+func documentCommand(cfg *Config, r report, now time.Time) mongo.Command {
 	update := document(func(dst []byte) []byte {
 		dst = appendDoc(dst, "q", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id", cfg.Link) })
 		dst = appendDoc(dst, "u", func(dst []byte) []byte {
@@ -144,12 +144,12 @@ func documentCommand(cfg *Config, r report, now time.Time) call.Command {
 		dst = bsoncore.AppendStringElement(dst, "update", cfg.Collection)
 		return appendDoc(dst, "writeConcern", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "w", 1) })
 	})
-	return call.Command{DB: cfg.DB, Body: body, Sequence: "updates", Docs: []bson.Raw{update}}
+	return mongo.Command{DB: cfg.DB, Body: body, Sequence: "updates", Docs: []bson.Raw{update}}
 }
 
 // refusal returns the first error in the reply of a write.
 func refusal(reply bson.Raw) error {
-	refused, err := call.WriteErrors(reply)
+	refused, err := mongo.WriteErrors(reply)
 	if err != nil {
 		return err
 	}
@@ -162,8 +162,8 @@ func refusal(reply bson.Raw) error {
 // job is one report to be sent.
 type job struct {
 	report  report
-	command call.Command
-	to      call.Caller
+	command mongo.Command
+	to      mongo.Caller
 	host    string
 	timeout time.Duration
 	config  int64 // version of the source's configuration

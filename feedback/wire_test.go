@@ -13,9 +13,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -26,9 +26,9 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-func command(t testing.TB, db string, doc bson.D) call.Command {
+func command(t testing.TB, db string, doc bson.D) mongo.Command {
 	t.Helper()
-	return call.Command{DB: db, Body: must[[]byte](t)(bson.Marshal(doc))}
+	return mongo.Command{DB: db, Body: must[[]byte](t)(bson.Marshal(doc))}
 }
 
 // upstream is a member of a set as it would be learned from its replies.
@@ -53,7 +53,7 @@ func mirrored(ctx context.Context, t testing.TB, p *primary, id int, wait time.D
 	if err != nil {
 		return err
 	}
-	if e := call.ConcernError(reply); e != nil {
+	if e := mongo.ConcernError(reply); e != nil {
 		return e
 	}
 	return refusal(reply)

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/fetcher"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -26,11 +26,11 @@ func TestDriver(t *testing.T) {
 			defer cancelAll()
 			ctx, cancel := context.WithCancelCause(limited)
 			defer cancel(nil)
-			opts, err := mdb.Parse(mdb.Config{URI: set.URI(), AppName: mongosim.Stage})
+			opts, err := driver.Parse(driver.Config{URI: set.URI(), AppName: mongosim.Stage})
 			if err != nil {
 				t.Fatal(err)
 			}
-			source, err := mdb.Open(ctx, opts)
+			source, err := driver.Open(ctx, opts)
 			if err != nil {
 				t.Fatal(err)
 			}

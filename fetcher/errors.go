@@ -6,8 +6,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -140,6 +140,6 @@ func restartable(err error) bool {
 
 // isLost tells whether no answer came.
 func isLost(err error) bool {
-	_, lost := errors.AsType[*call.LostError](err)
+	_, lost := errors.AsType[*mongo.LostError](err)
 	return lost
 }

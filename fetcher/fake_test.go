@@ -12,8 +12,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -42,7 +42,7 @@ func (f *fake) note(format string, args ...any) {
 	f.log = append(f.log, at+" "+fmt.Sprintf(format, args...))
 }
 
-func (f *fake) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (f *fake) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	kind := f.describe(cmd)
 	if kind == "kill" || kind == "end" {
 		if ctx.Err() != nil {
@@ -64,7 +64,7 @@ func (f *fake) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 }
 
 // describe notes a command and returns its kind.
-func (f *fake) describe(cmd call.Command) string {
+func (f *fake) describe(cmd mongo.Command) string {
 	get := func(path ...string) string {
 		v, err := cmd.Body.LookupErr(path...)
 		if err != nil {
@@ -144,7 +144,7 @@ func (f *fake) answer(ctx context.Context, kind string, words []string) (bson.Ra
 		key, value, _ := strings.Cut(w, "=")
 		switch key {
 		case "lost":
-			return nil, &call.LostError{Host: f.Host(), Err: errors.New("connection reset")}
+			return nil, &mongo.LostError{Host: f.Host(), Err: errors.New("connection reset")}
 		case "error":
 			code, _ := strconv.Atoi(value)
 			return nil, servererr.New(servererr.Code(code), "refused")

@@ -6,13 +6,13 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 // Source is one member of the source set. It is asked one thing at a time.
 type Source interface {
-	call.Caller
+	mongo.Caller
 	// Host is the member's name, host:port.
 	Host() string
 }
@@ -89,7 +89,7 @@ func (f *Fetcher) Tail(ctx context.Context, src Source, from oplog.OpTime, first
 	t := &tail{
 		cfg: &f.cfg, deps: &f.deps, metrics: f.metrics,
 		src: src, host: src.Host(), emit: emit,
-		lsid: call.NewSessionID(), setID: f.setID,
+		lsid: mongo.NewSessionID(), setID: f.setID,
 		last: from, emitted: !first, seen: from,
 	}
 	if from.IsNull() {

@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/batcher"
 	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/fetcher"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
@@ -25,7 +25,7 @@ var playedFrom = oplog.NewOpTime(1_700_000_000, 1, 1)
 
 // playing starts a member with a log of n inserts of about 200 bytes, and connects to
 // it.
-func playing(t testing.TB, n int) *mdb.Member {
+func playing(t testing.TB, n int) *driver.Member {
 	t.Helper()
 	uuid := oplog.UUID{1, 2, 3}
 	set := mongosim.StartTest(t, mongosim.Options{Seed: 1, TTLInterval: -1, OplogBytes: 1 << 30, Recording: &mongosim.Recording{
@@ -49,11 +49,11 @@ func playing(t testing.TB, n int) *mdb.Member {
 	if err := set.Member(0).Play(entries); err != nil {
 		t.Fatal(err)
 	}
-	opts, err := mdb.Parse(mdb.Config{URI: set.URI(), AppName: mongosim.Stage})
+	opts, err := driver.Parse(driver.Config{URI: set.URI(), AppName: mongosim.Stage})
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := mdb.Open(t.Context(), opts)
+	source, err := driver.Open(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}

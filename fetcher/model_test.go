@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -89,7 +89,7 @@ func (m *shaky) shown(after bson.Timestamp, inclusive bool) []oplog.OpTime {
 	return slices.Clone(log[:rapid.IntRange(min(1, len(log)), len(log)).Draw(m.rt, "batch")])
 }
 
-func (m *shaky) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (m *shaky) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	m.happen()
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -127,7 +127,7 @@ func (m *shaky) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	}
 	m.happen() // between the read and the metadata
 	if lost {
-		return nil, &call.LostError{Host: m.Host(), Err: errors.New("reset")}
+		return nil, &mongo.LostError{Host: m.Host(), Err: errors.New("reset")}
 	}
 	f := &fake{rbid: m.rbid, commit: m.log[m.committed-1], applied: m.log[len(m.log)-1]}
 	docs := bson.A{}

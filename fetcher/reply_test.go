@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -50,7 +50,7 @@ type replayer struct {
 
 func (r *replayer) Host() string { return "db1:27017" }
 
-func (r *replayer) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (r *replayer) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

@@ -4,7 +4,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -15,7 +15,7 @@ const (
 
 // command finishes a body: the session, the request for metadata, and the consent to
 // be served by a secondary.
-func (t *tail) command(db string, start int32, body []byte) call.Command {
+func (t *tail) command(db string, start int32, body []byte) mongo.Command {
 	body = bsoncore.AppendDocumentElement(body, "lsid", t.lsid)
 	body = bsoncore.AppendInt32Element(body, "$replData", 1)
 	body = bsoncore.AppendInt32Element(body, "$oplogQueryData", 1)
@@ -23,7 +23,7 @@ func (t *tail) command(db string, start int32, body []byte) call.Command {
 	body = bsoncore.AppendStringElement(body, "mode", "secondaryPreferred")
 	body, _ = bsoncore.AppendDocumentEnd(body, i)
 	body, _ = bsoncore.AppendDocumentEnd(body, start)
-	return call.Command{DB: db, Body: body}
+	return mongo.Command{DB: db, Body: body}
 }
 
 // find starts a find on the entries from at on.
@@ -52,7 +52,7 @@ func appendConcern(body []byte, mode ReadMode) []byte {
 	return body
 }
 
-func (t *tail) findCommand(at bson.Timestamp, maxTimeMS int64) call.Command {
+func (t *tail) findCommand(at bson.Timestamp, maxTimeMS int64) mongo.Command {
 	start, body := find(at)
 	body = bsoncore.AppendBooleanElement(body, "tailable", true)
 	body = bsoncore.AppendBooleanElement(body, "awaitData", true)
@@ -61,7 +61,7 @@ func (t *tail) findCommand(at bson.Timestamp, maxTimeMS int64) call.Command {
 	return t.command(oplogDB, start, appendConcern(body, t.cfg.Mode))
 }
 
-func (t *tail) getMoreCommand() call.Command {
+func (t *tail) getMoreCommand() mongo.Command {
 	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 512))
 	body = bsoncore.AppendInt64Element(body, "getMore", t.cursor)
 	body = bsoncore.AppendStringElement(body, "collection", oplogCollection)
@@ -84,7 +84,7 @@ func appendOpTime(body []byte, name string, at oplog.OpTime) []byte {
 
 // oldestCommand asks for the oldest entry, whatever the defaults of the set say
 // of read concerns.
-func (t *tail) oldestCommand() call.Command {
+func (t *tail) oldestCommand() mongo.Command {
 	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 256))
 	body = bsoncore.AppendStringElement(body, "find", oplogCollection)
 	i, body := bsoncore.AppendDocumentElementStart(body, "sort")
@@ -96,7 +96,7 @@ func (t *tail) oldestCommand() call.Command {
 }
 
 // lookCommand asks for the first entry from at on, as far as the mode shows it.
-func (t *tail) lookCommand(at bson.Timestamp) call.Command {
+func (t *tail) lookCommand(at bson.Timestamp) mongo.Command {
 	start, body := find(at)
 	return t.command(oplogDB, start, appendConcern(appendOne(body), t.cfg.Mode))
 }
@@ -113,13 +113,13 @@ func appendOne(body []byte) []byte {
 }
 
 // probeCommand asks for metadata alone.
-func (t *tail) probeCommand() call.Command {
+func (t *tail) probeCommand() mongo.Command {
 	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 256))
 	body = bsoncore.AppendInt32Element(body, "ping", 1)
 	return t.command("admin", start, body)
 }
 
-func (t *tail) killCommand() call.Command {
+func (t *tail) killCommand() mongo.Command {
 	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 256))
 	body = bsoncore.AppendStringElement(body, "killCursors", oplogCollection)
 	i, body := bsoncore.AppendArrayElementStart(body, "cursors")
@@ -128,11 +128,11 @@ func (t *tail) killCommand() call.Command {
 	return t.command(oplogDB, start, body)
 }
 
-func (t *tail) endCommand() call.Command {
+func (t *tail) endCommand() mongo.Command {
 	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 128))
 	i, body := bsoncore.AppendArrayElementStart(body, "endSessions")
 	body = bsoncore.AppendDocumentElement(body, "0", t.lsid)
 	body, _ = bsoncore.AppendArrayEnd(body, i)
 	body, _ = bsoncore.AppendDocumentEnd(body, start)
-	return call.Command{DB: "admin", Body: body}
+	return mongo.Command{DB: "admin", Body: body}
 }

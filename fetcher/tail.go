@@ -8,8 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -309,7 +309,7 @@ func (t *tail) probe(ctx context.Context) error {
 	return nil
 }
 
-func (t *tail) page(ctx context.Context, cmd call.Command, limit time.Duration, batch string) (page, error) {
+func (t *tail) page(ctx context.Context, cmd mongo.Command, limit time.Duration, batch string) (page, error) {
 	began := time.Now()
 	reply, err := t.call(ctx, cmd, limit)
 	if err != nil {
@@ -325,11 +325,11 @@ func (t *tail) page(ctx context.Context, cmd call.Command, limit time.Duration, 
 // call runs a command that the member has limit for. A member that does not begin to
 // answer is given up on some time later, and so is one that does not go on with its
 // answer; however long that takes on a slow line.
-func (t *tail) call(ctx context.Context, cmd call.Command, limit time.Duration) (bson.Raw, error) {
+func (t *tail) call(ctx context.Context, cmd mongo.Command, limit time.Duration) (bson.Raw, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	bounded, cancel := call.WithSilence(ctx, limit+t.cfg.NetworkTime, t.cfg.NetworkTime, errSilent)
+	bounded, cancel := mongo.WithSilence(ctx, limit+t.cfg.NetworkTime, t.cfg.NetworkTime, errSilent)
 	defer cancel()
 	reply, err := t.src.Call(bounded, cmd)
 	if err != nil {
@@ -337,7 +337,7 @@ func (t *tail) call(ctx context.Context, cmd call.Command, limit time.Duration) 
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case errors.Is(err, errSilent) && !isLost(err):
-			err = &call.LostError{Host: t.host, Err: errSilent}
+			err = &mongo.LostError{Host: t.host, Err: errSilent}
 		}
 		t.lost = isLost(err)
 		return nil, err

@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/wire"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -49,7 +49,7 @@ func (m *member) close() {
 
 func (m *member) Host() string { return m.host }
 
-func (m *member) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (m *member) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	c, err := m.client(ctx)
 	if err == nil {
 		var reply bson.Raw
@@ -57,14 +57,14 @@ func (m *member) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 		body[0], body[1], body[2], body[3] = byte(len(body)), byte(len(body)>>8), byte(len(body)>>16), byte(len(body)>>24)
 		if reply, err = c.Call(ctx, body); err == nil {
 			m.giveBack(c)
-			return reply, call.Check(reply)
+			return reply, mongo.Check(reply)
 		}
 		_ = c.Close()
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	return nil, &call.LostError{Host: m.host, Err: err}
+	return nil, &mongo.LostError{Host: m.host, Err: err}
 }
 
 func (m *member) giveBack(c *wire.Client) {
@@ -115,7 +115,7 @@ func (m *member) login(ctx context.Context, c *wire.Client) error {
 		}
 		reply, err := c.Call(ctx, marshal(append(step, bson.E{Key: "payload", Value: []byte(answer)}, bson.E{Key: "$db", Value: "admin"})))
 		if err == nil {
-			err = call.Check(reply)
+			err = mongo.Check(reply)
 		}
 		if err != nil {
 			return err
@@ -138,12 +138,12 @@ func insert(ctx context.Context, m *mongosim.Member, id, w any) error {
 		{Key: "$db", Value: "app"},
 	}))
 	if err == nil {
-		err = call.Check(reply)
+		err = mongo.Check(reply)
 	}
 	if err == nil {
-		if refused, _ := call.WriteErrors(reply); len(refused) > 0 {
+		if refused, _ := mongo.WriteErrors(reply); len(refused) > 0 {
 			err = &refused[0].Error
-		} else if e := call.ConcernError(reply); e != nil {
+		} else if e := mongo.ConcernError(reply); e != nil {
 			err = e
 		}
 	}
@@ -322,7 +322,7 @@ func TestLeastPrivilege(t *testing.T) {
 		if _, err := r.end(); !errors.Is(err, errOver) {
 			t.Errorf("%s: %v", mode, err)
 		}
-		_, err := src.Call(ctx, call.Command{DB: "app", Body: marshal(bson.D{{Key: "find", Value: "c"}})})
+		_, err := src.Call(ctx, mongo.Command{DB: "app", Body: marshal(bson.D{{Key: "find", Value: "c"}})})
 		if err == nil {
 			t.Error("the user can read more than local")
 		}
@@ -364,7 +364,7 @@ func TestRollbackWire(t *testing.T) {
 		for len(ids) < 1+len(kept) {
 			select {
 			case <-r.done:
-				var lost *call.LostError
+				var lost *mongo.LostError
 				if !errors.As(r.err, &lost) && !errors.Is(r.err, ErrSourceBehind) && !errors.Is(r.err, ErrRolledBack) && !isRefusal(r.err) {
 					t.Fatalf("the tail has ended: %v", r.err)
 				}

@@ -19,10 +19,10 @@ import (
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/origin"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/compare"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -33,18 +33,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // server is an embedded set, spoken to as the program does.
 type server struct {
-	call.Caller
+	mongo.Caller
 	set *mongosim.Set
 }
 
 func start(t testing.TB, seed int64, dialect string) *server {
 	t.Helper()
 	set := mongosim.StartTest(t, mongosim.Options{Seed: seed, Dialect: dialect, TTLInterval: -1})
-	parsed, err := mdb.Parse(mdb.Config{URI: set.URI(), AppName: mongosim.Stage})
+	parsed, err := driver.Parse(driver.Config{URI: set.URI(), AppName: mongosim.Stage})
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := mdb.Open(t.Context(), parsed)
+	conn, err := driver.Open(t.Context(), parsed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,11 +58,11 @@ func (s *server) run(t testing.TB, db string, cmd bson.D) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reply, err := s.Call(t.Context(), call.Command{DB: db, Body: body})
+	reply, err := s.Call(t.Context(), mongo.Command{DB: db, Body: body})
 	if err != nil {
 		t.Fatalf("%v: %v", cmd, err)
 	}
-	if faults, err := call.WriteErrors(reply); err != nil || len(faults) > 0 {
+	if faults, err := mongo.WriteErrors(reply); err != nil || len(faults) > 0 {
 		t.Fatalf("%v: %v", cmd, reply)
 	}
 }
@@ -114,7 +114,7 @@ func (c commands) Apply(ctx context.Context, op *oplog.Op) error {
 type link struct {
 	source, target *server
 	// caller is what the copy speaks to the target with.
-	caller call.Caller
+	caller mongo.Caller
 	names  *scope.Scope
 	store  *checkpoint.Store
 	copy   checkpoint.Copy
@@ -326,25 +326,25 @@ var errCut = errors.New("cut")
 
 // cut is a Caller that lets only so many writes through.
 type cut struct {
-	call.Caller
+	mongo.Caller
 	left atomic.Int64
 	// late lets the last one through.
 	late bool
 }
 
-func (c *cut) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (c *cut) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	switch name := cmd.Body.Index(0).Key(); name {
 	case "find", "getMore", "listCollections", "listIndexes", "listDatabases":
 		return c.Caller.Call(ctx, cmd)
 	}
 	switch left := c.left.Add(-1); {
 	case left < 0:
-		return nil, &call.LostError{Err: errCut}
+		return nil, &mongo.LostError{Err: errCut}
 	case left == 0:
 		if c.late {
 			_, _ = c.Caller.Call(ctx, cmd)
 		}
-		return nil, &call.LostError{Err: errCut}
+		return nil, &mongo.LostError{Err: errCut}
 	}
 	return c.Caller.Call(ctx, cmd)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/inventory"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -39,7 +39,7 @@ type Scope interface {
 // Config says how a source is copied.
 type Config struct {
 	// Source runs commands on the pinned member, Target on the target's primary.
-	Source, Target call.Caller
+	Source, Target mongo.Caller
 	Hold           *checkpoint.Hold
 	Scope          Scope
 	Log            inventory.InsertLog

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -125,8 +125,8 @@ func TestRefusals(t *testing.T) {
 		{code(servererr.TemporarilyUnavailable), false},
 		{code(servererr.ExceededMemoryLimit), false},
 		{servererr.New(servererr.BadValue, "x").WithLabels("RetryableWriteError"), false},
-		{&call.LostError{Err: code(servererr.BadValue)}, false},
-		{&call.UnconfirmedError{Err: servererr.New(servererr.BadValue, "x")}, false},
+		{&mongo.LostError{Err: code(servererr.BadValue)}, false},
+		{&mongo.UnconfirmedError{Err: servererr.New(servererr.BadValue, "x")}, false},
 		{checkpoint.ErrFenced, false},
 		{context.Canceled, false},
 	} {

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 // everyKind is a world in which everything happens that a copy may meet.

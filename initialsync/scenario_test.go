@@ -11,7 +11,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 

@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -16,9 +16,9 @@ import (
 var errReply = errors.New("a reply of another form")
 
 // databases lists the databases of the target.
-func databases(ctx context.Context, target call.Caller) ([]string, error) {
+func databases(ctx context.Context, target mongo.Caller) ([]string, error) {
 	cmd := bsoncore.NewDocumentBuilder().AppendInt32("listDatabases", 1).AppendBoolean("nameOnly", true).Build()
-	reply, err := call.Reads(target).Call(ctx, call.Command{DB: "admin", Body: bson.Raw(cmd)})
+	reply, err := mongo.Reads(target).Call(ctx, mongo.Command{DB: "admin", Body: bson.Raw(cmd)})
 	if err != nil {
 		return nil, fmt.Errorf("list the target's databases: %w", err)
 	}
@@ -47,13 +47,13 @@ type listed struct {
 	kind string
 }
 
-func listCollections(ctx context.Context, target call.Caller, db string) ([]listed, error) {
+func listCollections(ctx context.Context, target mongo.Caller, db string) ([]listed, error) {
 	run := func(cmd *bsoncore.DocumentBuilder) ([]bson.Raw, error) { return all(ctx, target, db, cmd) }
 	docs, err := run(bsoncore.NewDocumentBuilder().AppendInt32("listCollections", 1).AppendBoolean("nameOnly", true).
 		AppendDocument("cursor", bsoncore.NewDocumentBuilder().Build()))
-	if call.InvalidViews(err) {
+	if mongo.InvalidViews(err) {
 		// What is invalid goes with the rest of the database.
-		docs, _, _, err = call.ListDespite(db, run)
+		docs, _, _, err = mongo.ListDespite(db, run)
 	}
 	list := make([]listed, 0, len(docs))
 	for _, doc := range docs {
@@ -73,7 +73,7 @@ func listCollections(ctx context.Context, target call.Caller, db string) ([]list
 
 // heldNames returns the target's names of what a link holds something of, some
 // of them more than once.
-func heldNames(ctx context.Context, target call.Caller, metaDB, link string) ([]oplog.Namespace, error) {
+func heldNames(ctx context.Context, target mongo.Caller, metaDB, link string) ([]oplog.Namespace, error) {
 	var names []oplog.Namespace
 	cmd := bsoncore.NewDocumentBuilder().AppendString("find", "held").
 		AppendDocument("filter", bsoncore.NewDocumentBuilder().AppendString("_id.link", link).Build()).
@@ -97,8 +97,8 @@ func heldNames(ctx context.Context, target call.Caller, metaDB, link string) ([]
 
 // all runs a command that answers with a cursor, in a session of its own, and returns
 // its documents.
-func all(ctx context.Context, target call.Caller, db string, cmd *bsoncore.DocumentBuilder) ([]bson.Raw, error) {
-	return call.Retry{}.ReadAll(ctx, target, call.NewSessionID(), db, bson.Raw(cmd.Build()))
+func all(ctx context.Context, target mongo.Caller, db string, cmd *bsoncore.DocumentBuilder) ([]bson.Raw, error) {
+	return mongo.Retry{}.ReadAll(ctx, target, mongo.NewSessionID(), db, bson.Raw(cmd.Build()))
 }
 
 func textOf(doc bson.Raw, name string) (string, bool) {

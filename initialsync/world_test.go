@@ -17,9 +17,9 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/inventory"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -195,9 +195,9 @@ func (l *worldLane) own() func() {
 	return l.used.Unlock
 }
 
-func (*worldLane) Session() *call.Session { return nil }
+func (*worldLane) Session() *mongo.Session { return nil }
 
-func (*worldLane) MoveRange(context.Context, *call.Txn, *checkpoint.CopyRange, *checkpoint.CopyRange) error {
+func (*worldLane) MoveRange(context.Context, *mongo.Txn, *checkpoint.CopyRange, *checkpoint.CopyRange) error {
 	return nil
 }
 
@@ -445,7 +445,7 @@ func (c *worldCommands) HoldIndex(ctx context.Context, op *oplog.Op, index strin
 }
 
 // Call answers what clearing asks the target for.
-func (w *world) Call(_ context.Context, cmd call.Command) (bson.Raw, error) {
+func (w *world) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	docs := bson.A{}

@@ -10,13 +10,13 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
 // inTxn adds the fields of a transaction of the session called name.
 func inTxn(cmd bson.D, name string, first bool) bson.D {
-	cmd = append(cmd, bson.E{Key: "lsid", Value: call.SessionID("scenario", name)},
+	cmd = append(cmd, bson.E{Key: "lsid", Value: mongo.SessionID("scenario", name)},
 		bson.E{Key: "txnNumber", Value: time.Now().UnixNano()}, bson.E{Key: "autocommit", Value: false})
 	if first {
 		cmd = append(cmd, bson.E{Key: "startTransaction", Value: true})
@@ -91,7 +91,7 @@ func (c *cluster) count(ctx context.Context, ns string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	reply, err := c.conn.Call(ctx, call.Command{DB: db, Body: body})
+	reply, err := c.conn.Call(ctx, mongo.Command{DB: db, Body: body})
 	if err != nil {
 		return 0, err
 	}

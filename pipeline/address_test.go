@@ -7,7 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/preflight"
@@ -29,23 +29,23 @@ func named(members int) mongosim.Options {
 // or with a map of names.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
-	direct := func(m *mongosim.Member) (mdb.Config, string) {
-		return mdb.Config{URI: "mongodb://" + m.Address() + "/?directConnection=true"}, m.Address()
+	direct := func(m *mongosim.Member) (driver.Config, string) {
+		return driver.Config{URI: "mongodb://" + m.Address() + "/?directConnection=true"}, m.Address()
 	}
 	tests := []struct {
 		name string
 		// config returns how to connect to the source, and the member that is read
 		// then, whatever it is by now; empty is any.
-		config func(s *mongosim.Set) (mdb.Config, string)
+		config func(s *mongosim.Set) (driver.Config, string)
 	}{
-		{"direct to the primary", func(s *mongosim.Set) (mdb.Config, string) { return direct(s.Primary()) }},
-		{"direct to a secondary", func(s *mongosim.Set) (mdb.Config, string) { return direct(secondary(s)) }},
-		{"host map", func(s *mongosim.Set) (mdb.Config, string) {
+		{"direct to the primary", func(s *mongosim.Set) (driver.Config, string) { return direct(s.Primary()) }},
+		{"direct to a secondary", func(s *mongosim.Set) (driver.Config, string) { return direct(secondary(s)) }},
+		{"host map", func(s *mongosim.Set) (driver.Config, string) {
 			hosts := map[string]string{}
 			for _, m := range s.Members() {
 				hosts[m.Host()] = m.Address()
 			}
-			return mdb.Config{URI: "mongodb://db0.invalid,db1.invalid/?replicaSet=rs0", HostMap: hosts}, ""
+			return driver.Config{URI: "mongodb://db0.invalid,db1.invalid/?replicaSet=rs0", HostMap: hosts}, ""
 		}},
 	}
 	for _, tt := range tests {
@@ -54,7 +54,7 @@ func TestAddresses(t *testing.T) {
 			w := newWorld(t, named(3), mongosim.Options{})
 			cfg, reads := tt.config(w.source.Set)
 			cfg.SelectionTimeout = 5 * time.Second
-			w.connectSource = func() *mdb.Set { return open(t, cfg) }
+			w.connectSource = func() *driver.Set { return open(t, cfg) }
 			insert := func(from, to int) {
 				t.Helper()
 				var docs bson.A
@@ -133,8 +133,8 @@ func TestAddressesUnknown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, named(2), mongosim.Options{})
 	p := w.source.Primary()
-	w.connectSource = func() *mdb.Set {
-		return open(t, mdb.Config{
+	w.connectSource = func() *driver.Set {
+		return open(t, driver.Config{
 			URI: "mongodb://" + p.Host() + "/?replicaSet=rs0", HostMap: map[string]string{p.Host(): p.Address()}, SelectionTimeout: 5 * time.Second,
 		})
 	}

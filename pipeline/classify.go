@@ -12,8 +12,8 @@ import (
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/origin"
-	"github.com/oplogrep/replicator/internal/mdb"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/syncsource"
@@ -136,7 +136,7 @@ var rules = []struct {
 	{"member with a corrupt entry", is(oplog.ErrCorrupt), Verdict{Action: NewSource, Deny: syncsource.DenyFetched}},
 	{"entry not supported", as[*oplog.EntryError], Verdict{Action: Exit, Code: ExitUnsupported, Hint: "This release does not support that entry. Nothing after it was applied; a newer release may support it."}},
 
-	{"login", as[*mdb.AuthError], Verdict{Action: Exit, Code: ExitConnect, Hint: "Check user name, password, authSource and the TLS files."}},
+	{"login", as[*driver.AuthError], Verdict{Action: Exit, Code: ExitConnect, Hint: "Check user name, password, authSource and the TLS files."}},
 	{"privileges", kind(servererr.Auth), Verdict{Action: Exit, Code: ExitConnect, Hint: "Grant what the message names; docs/privileges.md lists what each side needs."}},
 	{"no answer", kind(servererr.Lost), Verdict{Action: Retry}},
 	{"outcome not known", kind(servererr.Unconfirmed), Verdict{Action: Retry}},
@@ -173,7 +173,7 @@ func onMember(err error) Verdict {
 // isLogin tells whether a login was refused. A server that cannot read its users
 // says so too, and no more: during a rollback, a first copy, or its shutdown.
 func isLogin(err error) bool {
-	_, ok := errors.AsType[*mdb.AuthError](err)
+	_, ok := errors.AsType[*driver.AuthError](err)
 	return ok
 }
 

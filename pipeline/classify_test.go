@@ -17,10 +17,10 @@ import (
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/origin"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/call/errtest"
-	"github.com/oplogrep/replicator/internal/mdb"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/errtest"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/syncsource"
@@ -80,10 +80,10 @@ var samples = map[string]error{
 	"member of another set":                        &fetcher.ForeignSetError{},
 	"member with a corrupt entry":                  &oplog.EntryError{Err: oplog.ErrCorrupt},
 	"entry not supported":                          &oplog.EntryError{Err: oplog.ErrUnknownOp},
-	"login":                                        &call.LostError{Err: &mdb.AuthError{Err: errors.New("wrong password")}},
+	"login":                                        &mongo.LostError{Err: &driver.AuthError{Err: errors.New("wrong password")}},
 	"privileges":                                   servererr.New(servererr.Unauthorized, "not authorized"),
-	"no answer":                                    &call.LostError{Host: "db1:27017", Err: errors.New("connection reset")},
-	"outcome not known":                            &call.UnconfirmedError{Err: servererr.New(servererr.WriteConcernTimeout, "waiting")},
+	"no answer":                                    &mongo.LostError{Host: "db1:27017", Err: errors.New("connection reset")},
+	"outcome not known":                            &mongo.UnconfirmedError{Err: servererr.New(servererr.WriteConcernTimeout, "waiting")},
 	"conflict that does not pass":                  &applier.StuckError{Err: servererr.New(servererr.WriteConflict, "conflict")},
 	"refusal that passes":                          servererr.New(servererr.NotWritablePrimary, "not primary"),
 	"deadline":                                     context.DeadlineExceeded,
@@ -212,7 +212,7 @@ func writeKinds(b *strings.Builder) {
 	b.WriteString(`
 ## Server error codes
 
-Each error code of a server has one kind (` + "`internal/servererr/kind.go`" + `); a code that is not listed is judged by its
+Each error code of a server has one kind (` + "`internal/mongo/servererr/kind.go`" + `); a code that is not listed is judged by its
 error labels. The kind alone decides what is done, so a code means the same wherever it occurs.
 
 | kind | a flush | a command of the log | a link's own documents | the run | codes |
@@ -247,9 +247,9 @@ func kindSample(k servererr.Kind) error {
 		}
 	}
 	if k == servererr.Lost {
-		return &call.LostError{Err: errors.New("reset")}
+		return &mongo.LostError{Err: errors.New("reset")}
 	}
-	return &call.StuckError{Err: servererr.New(servererr.LockTimeout, "no")}
+	return &mongo.StuckError{Err: servererr.New(servererr.LockTimeout, "no")}
 }
 
 // kindRows are what layers do about a kind; their own tests hold them to it.
@@ -293,7 +293,7 @@ func TestPassing(t *testing.T) {
 			t.Errorf("%s: %s, %d", code, v.Action, v.Code)
 		}
 	}
-	if v := Classify(&call.CommitError{Err: servererr.New(servererr.OperationFailed, "no")}); v.Action != Retry {
+	if v := Classify(&mongo.CommitError{Err: servererr.New(servererr.OperationFailed, "no")}); v.Action != Retry {
 		t.Errorf("a commit of which nothing is known: %s, %d", v.Action, v.Code)
 	}
 }

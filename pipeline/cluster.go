@@ -1,14 +1,14 @@
 package pipeline
 
 import (
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 )
 
 // Connected makes a Cluster of an open connection.
-func Connected(set *mdb.Set) Cluster { return connected{set} }
+func Connected(set *driver.Set) Cluster { return connected{set} }
 
-type connected struct{ *mdb.Set }
+type connected struct{ *driver.Set }
 
 // Member implements Cluster.
-func (c connected) Member(host string) (call.Caller, error) { return c.Set.Member(host), nil }
+func (c connected) Member(host string) (mongo.Caller, error) { return c.Set.Member(host), nil }

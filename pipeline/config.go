@@ -11,18 +11,18 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/feedback"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// Cluster is a replica set to talk to: *mdb.Set, by way of its adapter. Call
+// Cluster is a replica set to talk to: *driver.Set, by way of its adapter. Call
 // runs commands on its primary.
 type Cluster interface {
-	call.Caller
+	mongo.Caller
 	// Member returns what runs commands on one member, whatever its state.
-	Member(host string) (call.Caller, error)
+	Member(host string) (mongo.Caller, error)
 	// Hosts returns the members that are known.
 	Hosts() []string
 	// Direct tells whether there is one host only, which is asked under that name

@@ -16,7 +16,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/initialsync/pace"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -26,7 +26,7 @@ type copying struct {
 	p       *Pipeline
 	hold    *checkpoint.Hold
 	copy    checkpoint.Copy
-	member  call.Caller
+	member  mongo.Caller
 	spooler *spooler
 	spool   *spool.Spool
 	copier  *initialsync.Copier
@@ -169,7 +169,7 @@ func (c *copying) end(ctx context.Context) error {
 
 // checkOrigin finds the member that is copied as it was when the copy began. One
 // that is away for too long is as good as gone.
-func (p *Pipeline) checkOrigin(ctx context.Context, member call.Caller, c *checkpoint.Copy) error {
+func (p *Pipeline) checkOrigin(ctx context.Context, member mongo.Caller, c *checkpoint.Copy) error {
 	err := origin.Check(ctx, member, origin.Identity{
 		Host: c.Host, RBID: c.RBID, SyncID: c.SyncID, Unread: c.SyncIDUnread, SyncMark: c.SyncMark,
 	})

@@ -14,8 +14,8 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/clone"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
 )
@@ -143,7 +143,7 @@ func (w *world) copyAct(verb string, args []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		reply, err := w.target.conn.Call(ctx, call.Command{DB: "replicator", Body: body})
+		reply, err := w.target.conn.Call(ctx, mongo.Command{DB: "replicator", Body: body})
 		if err != nil {
 			return "", err
 		}

@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
@@ -28,7 +28,7 @@ type sleeper struct {
 	asleep, wake chan struct{}
 }
 
-func (s *sleeper) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (s *sleeper) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	elems, err := cmd.Body.Elements()
 	s.mu.Lock()
 	sleeps := err == nil && s.name != "" && elems[0].Key() == s.name
@@ -173,8 +173,8 @@ type unremoved struct {
 	once sync.Once
 }
 
-// Call implements call.Caller.
-func (u *unremoved) Call(ctx context.Context, cmd call.Command) (reply bson.Raw, err error) {
+// Call implements mongo.Caller.
+func (u *unremoved) Call(ctx context.Context, cmd mongo.Command) (reply bson.Raw, err error) {
 	if text, _ := cmd.Body.Lookup("delete").StringValueOK(); text == "links" {
 		u.once.Do(func() { err = servererr.New(servererr.InterruptedAtShutdown, "once") })
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
@@ -66,11 +66,11 @@ func (w *world) mirrored(coll string, id int, within time.Duration) bool {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	reply, err := w.source.conn.Call(w.t.Context(), call.Command{DB: "shop", Body: body})
+	reply, err := w.source.conn.Call(w.t.Context(), mongo.Command{DB: "shop", Body: body})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return call.ConcernError(reply) == nil
+	return mongo.ConcernError(reply) == nil
 }
 
 // leftOut waits until the link's document says that a collection is left out, and
@@ -170,7 +170,7 @@ func (w *world) toldDocument() oplog.OpTime {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	reply, err := w.source.conn.Call(w.t.Context(), call.Command{DB: "replicator", Body: body})
+	reply, err := w.source.conn.Call(w.t.Context(), mongo.Command{DB: "replicator", Body: body})
 	if err != nil {
 		w.t.Fatal(err)
 	}

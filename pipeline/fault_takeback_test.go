@@ -10,8 +10,8 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -41,8 +41,8 @@ type asked struct {
 	has  bson.D
 }
 
-// Call implements call.Caller.
-func (a *asked) Call(_ context.Context, cmd call.Command) (bson.Raw, error) {
+// Call implements mongo.Caller.
+func (a *asked) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 	a.docs = append(a.docs, cmd.Docs...)
 	return bson.Marshal(bson.D{
 		{Key: "ok", Value: 1},

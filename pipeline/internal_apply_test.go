@@ -3,7 +3,7 @@ package pipeline
 import (
 	"testing"
 
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -11,11 +11,11 @@ import (
 func TestInternalApply(t *testing.T) {
 	for dialect, want := range map[string]bool{"4.4": false, "5.0": false, "6.0": true, "8.0": true} {
 		set := mongosim.StartTest(t, mongosim.Options{Members: 1, Dialect: dialect})
-		o, err := mdb.Parse(mdb.Config{URI: set.URI(), AppName: mongosim.Stage})
+		o, err := driver.Parse(driver.Config{URI: set.URI(), AppName: mongosim.Stage})
 		if err != nil {
 			t.Fatal(err)
 		}
-		target, err := mdb.Open(t.Context(), o)
+		target, err := driver.Open(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}

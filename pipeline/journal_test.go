@@ -15,9 +15,9 @@ import (
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/internal/bsontext"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/syncsource"
@@ -77,9 +77,9 @@ func kind(err error) string {
 		return "log without the position"
 	case as[*txn.BrokenChainError](err):
 		return "transaction without its beginning"
-	case as[*call.LostError](err):
+	case as[*mongo.LostError](err):
 		return "no answer"
-	case as[*call.UnconfirmedError](err):
+	case as[*mongo.UnconfirmedError](err):
 		return "not confirmed"
 	}
 	prefix := ""

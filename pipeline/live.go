@@ -14,8 +14,8 @@ import (
 	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -70,7 +70,7 @@ type Snapshot struct {
 	// TargetHosts are the target's members.
 	TargetHosts []string
 	// Waits are what has waited for longer than 5 s, the longest first.
-	Waits []call.Wait
+	Waits []mongo.Wait
 	// LastError is why the last attempt ended, empty where none has.
 	LastError   string
 	LastErrorAt time.Time
@@ -96,7 +96,7 @@ type live struct {
 	fetchedAt time.Time
 	set       string
 	host      string
-	caller    call.Caller
+	caller    mongo.Caller
 	meta      fetcher.Metadata
 	heard     time.Time
 	// caughtUp is when the source was last known to have nothing that was not
@@ -275,7 +275,7 @@ func (p *Pipeline) fetched(last oplog.OpTime) {
 }
 
 // sourceIs notes the member that is read from now on; none is empty.
-func (p *Pipeline) sourceIs(host string, caller call.Caller) {
+func (p *Pipeline) sourceIs(host string, caller mongo.Caller) {
 	p.mu.Lock()
 	p.live.host, p.live.caller = host, caller
 	p.mu.Unlock()
@@ -381,13 +381,13 @@ func (p *Pipeline) askSource(ctx context.Context) (checkpoint.Source, error) {
 }
 
 // sourceOf asks a member which set it is of.
-func sourceOf(ctx context.Context, source call.Caller) (checkpoint.Source, error) {
+func sourceOf(ctx context.Context, source mongo.Caller) (checkpoint.Source, error) {
 	src := checkpoint.Source{RBID: -1}
 	body, err := bson.Marshal(bson.D{{Key: "hello", Value: 1}, {Key: "$replData", Value: 1}, {Key: "$oplogQueryData", Value: 1}})
 	if err != nil {
 		return src, fmt.Errorf("build hello: %w", err)
 	}
-	reply, err := source.Call(ctx, call.Command{DB: "admin", Body: body})
+	reply, err := source.Call(ctx, mongo.Command{DB: "admin", Body: body})
 	if err != nil {
 		return src, err
 	}
@@ -419,13 +419,13 @@ func (p *Pipeline) internalApply(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("build an update: %w", err)
 	}
-	reply, err := call.Twice(p.target).Call(ctx, call.Command{DB: p.cfg.MetaDB, Body: body})
+	reply, err := mongo.Twice(p.target).Call(ctx, mongo.Command{DB: p.cfg.MetaDB, Body: body})
 	if k := servererr.Classify(err); k != servererr.None && !k.Passes() {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("ask the target whether it can apply deltas: %w", err)
 	}
-	refused, err := call.WriteErrors(reply)
+	refused, err := mongo.WriteErrors(reply)
 	return err == nil && len(refused) == 0, err
 }

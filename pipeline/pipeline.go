@@ -17,7 +17,7 @@ import (
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/syncsource"
@@ -33,7 +33,7 @@ type Pipeline struct {
 
 	// waits knows which commands wait for their answers; direct is the way to source
 	// and target that it does not see.
-	waits  call.Waits
+	waits  mongo.Waits
 	direct struct{ source, target Cluster }
 
 	watcher  *syncsource.Watcher
@@ -168,7 +168,7 @@ func (p *Pipeline) ready(ctx, soft context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(soft, func() { stop(ErrStopped) })()
-	defer p.waits.Start(call.Wait{
+	defer p.waits.Start(mongo.Wait{
 		Side: sideSource, Command: "hello", Namespace: "admin", For: "no member that can be read from has answered",
 	})()
 	return p.watcher.Ready(ctx)
@@ -276,7 +276,7 @@ func (p *Pipeline) rest(ctx, soft context.Context, wait time.Duration, err error
 // is not drained with all that was read applied. The pipeline of one collection leaves
 // it to the next one.
 func (p *Pipeline) drains(err error) bool {
-	lost, ok := errors.AsType[*call.LostError](err)
+	lost, ok := errors.AsType[*mongo.LostError](err)
 	return (!ok || lost.Host != "") && !p.cfg.part && !p.hasSpooled() && len(p.leftOut()) == 0
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -35,7 +35,7 @@ var ErrStartTooOld = errors.New("the source's oplog begins later")
 // that ends between the second and the third step began after the first, or is
 // seen in the second; so reading from the earlier of the first two shows all of
 // whatever commits after the third.
-func resolveStart(ctx context.Context, source call.Caller, at StartAt) (startPoint, error) {
+func resolveStart(ctx context.Context, source mongo.Caller, at StartAt) (startPoint, error) {
 	if at.Timestamp.T != 0 {
 		p, err := newestEntry(ctx, source, &at.Timestamp)
 		if err != nil {
@@ -65,7 +65,7 @@ func resolveStart(ctx context.Context, source call.Caller, at StartAt) (startPoi
 
 // newestEntry returns the newest entry that a majority has, of those not later
 // than limit.
-func newestEntry(ctx context.Context, source call.Caller, limit *bson.Timestamp) (startPoint, error) {
+func newestEntry(ctx context.Context, source mongo.Caller, limit *bson.Timestamp) (startPoint, error) {
 	filter := bson.D{}
 	if limit != nil {
 		filter = bson.D{{Key: "ts", Value: bson.D{{Key: "$lte", Value: *limit}}}}
@@ -88,7 +88,7 @@ func newestEntry(ctx context.Context, source call.Caller, limit *bson.Timestamp)
 }
 
 // entryAt returns the entry with this timestamp, false if there is none.
-func entryAt(ctx context.Context, source call.Caller, ts bson.Timestamp) (bson.Raw, bool, error) {
+func entryAt(ctx context.Context, source mongo.Caller, ts bson.Timestamp) (bson.Raw, bool, error) {
 	docs, err := find(ctx, source, "local", bson.D{
 		{Key: "find", Value: "oplog.rs"},
 		{Key: "filter", Value: bson.D{{Key: "ts", Value: bson.D{{Key: "$gte", Value: ts}, {Key: "$lte", Value: ts}}}}},
@@ -102,7 +102,7 @@ func entryAt(ctx context.Context, source call.Caller, ts bson.Timestamp) (bson.R
 }
 
 // chainStart follows a chain of entries back from the one at prev to its first.
-func chainStart(ctx context.Context, source call.Caller, prev oplog.OpTime) (oplog.OpTime, error) {
+func chainStart(ctx context.Context, source mongo.Caller, prev oplog.OpTime) (oplog.OpTime, error) {
 	for {
 		raw, found, err := entryAt(ctx, source, prev.TS)
 		if err != nil {
@@ -122,7 +122,7 @@ func chainStart(ctx context.Context, source call.Caller, prev oplog.OpTime) (opl
 	}
 }
 
-func oldestTransaction(ctx context.Context, source call.Caller) (oplog.OpTime, bool, error) {
+func oldestTransaction(ctx context.Context, source mongo.Caller) (oplog.OpTime, bool, error) {
 	docs, err := find(ctx, source, "config", bson.D{
 		{Key: "find", Value: "transactions"},
 		{Key: "filter", Value: bson.D{{Key: "state", Value: bson.D{{Key: "$in", Value: bson.A{"prepared", "inProgress"}}}}}},
@@ -157,12 +157,12 @@ func readPoint(doc bson.Raw) (startPoint, error) {
 }
 
 // find runs a find command that one reply answers.
-func find(ctx context.Context, source call.Caller, db string, cmd bson.D) ([]bson.Raw, error) {
+func find(ctx context.Context, source mongo.Caller, db string, cmd bson.D) ([]bson.Raw, error) {
 	body, err := bson.Marshal(cmd)
 	if err != nil {
 		return nil, fmt.Errorf("build a find: %w", err)
 	}
-	reply, err := source.Call(ctx, call.Command{DB: db, Body: body})
+	reply, err := source.Call(ctx, mongo.Command{DB: db, Body: body})
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -19,8 +19,8 @@ type answers struct {
 	asked   []string
 }
 
-// Call implements call.Caller.
-func (a *answers) Call(_ context.Context, cmd call.Command) (bson.Raw, error) {
+// Call implements mongo.Caller.
+func (a *answers) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 	collection, _ := cmd.Body.Lookup("find").StringValueOK()
 	level, _ := cmd.Body.Lookup("readConcern", "level").StringValueOK()
 	asked := []string{cmd.DB, collection, level}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -46,7 +46,7 @@ var errUntil = errors.New("read as far as wanted")
 
 // member is a source for the fetcher.
 type member struct {
-	call.Caller
+	mongo.Caller
 	host string
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 )
 
 const (
@@ -18,7 +18,7 @@ const (
 )
 
 // Waits says that something has waited for longer than 5 s, and what for.
-type Waits struct{ Wait call.Wait }
+type Waits struct{ Wait mongo.Wait }
 
 // Message implements event.Event.
 func (Waits) Message() string { return "waiting" }
@@ -33,7 +33,7 @@ func (e Waits) LogValue() slog.Value {
 
 // WaitOver says that what was told as waiting does not wait any more.
 type WaitOver struct {
-	Wait call.Wait
+	Wait mongo.Wait
 	// For is how long it waited.
 	For time.Duration
 }
@@ -58,37 +58,37 @@ const (
 // observed is a Cluster whose commands are known to waits.
 type observed struct {
 	Cluster
-	primary call.Caller
-	waits   *call.Waits
+	primary mongo.Caller
+	waits   *mongo.Waits
 	side    string
 }
 
-// pipelined is an observed whose Cluster is a call.Pipeliner.
+// pipelined is an observed whose Cluster is a mongo.Pipeliner.
 type pipelined struct {
 	observed
-	call.Pipeliner
+	mongo.Pipeliner
 }
 
-func observe(c Cluster, waits *call.Waits, side string) Cluster {
+func observe(c Cluster, waits *mongo.Waits, side string) Cluster {
 	o := observed{c, waits.Watch(c, side, ""), waits, side}
-	if p, ok := o.primary.(call.Pipeliner); ok {
+	if p, ok := o.primary.(mongo.Pipeliner); ok {
 		return pipelined{o, p}
 	}
 	return o
 }
 
-// Call implements call.Caller.
-func (o observed) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+// Call implements mongo.Caller.
+func (o observed) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return o.primary.Call(ctx, cmd)
 }
 
-// Call implements call.Caller.
-func (p pipelined) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+// Call implements mongo.Caller.
+func (p pipelined) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return p.observed.Call(ctx, cmd)
 }
 
 // Member implements Cluster.
-func (o observed) Member(host string) (call.Caller, error) {
+func (o observed) Member(host string) (mongo.Caller, error) {
 	c, err := o.Cluster.Member(host)
 	if err != nil {
 		return nil, err
@@ -100,14 +100,14 @@ func (o observed) Member(host string) (call.Caller, error) {
 func (p *Pipeline) waitsLoop(ctx context.Context) {
 	tick := time.NewTicker(waitsEvery)
 	defer tick.Stop()
-	told := map[waitKey]call.Wait{}
+	told := map[waitKey]mongo.Wait{}
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		now := map[waitKey]call.Wait{}
+		now := map[waitKey]mongo.Wait{}
 		for _, w := range p.waiting() {
 			key := waitKey{w.Side, w.Host, w.Command, w.Namespace, w.Since}
 			now[key] = w
@@ -125,7 +125,7 @@ func (p *Pipeline) waitsLoop(ctx context.Context) {
 }
 
 // waiting returns what has waited for long, the longest first.
-func (p *Pipeline) waiting() []call.Wait {
+func (p *Pipeline) waiting() []mongo.Wait {
 	all := p.waits.Longer(waitsAfter)
 	for i := range all {
 		w := &all[i]

@@ -7,7 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
@@ -106,8 +106,8 @@ func TestWaitsAtTheStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, mongosim.Options{}, mongosim.Options{Members: 3})
-			connect := func(set *mongosim.Set) *mdb.Set {
-				return open(t, mdb.Config{URI: set.URI(), SelectionTimeout: 30 * time.Second})
+			connect := func(set *mongosim.Set) *driver.Set {
+				return open(t, driver.Config{URI: set.URI(), SelectionTimeout: 30 * time.Second})
 			}
 			source, target := connect(w.source.Set), connect(w.target.Set)
 			if name == "source" {
@@ -119,7 +119,7 @@ func TestWaitsAtTheStart(t *testing.T) {
 					}
 				}
 			}
-			w.connectSource, w.connectTarget = func() *mdb.Set { return source }, func() *mdb.Set { return target }
+			w.connectSource, w.connectTarget = func() *driver.Set { return source }, func() *driver.Set { return target }
 			if err := w.start("a", pipeline.Config{Writers: 2}, scope.Config{}); err != nil {
 				t.Fatal(err)
 			}

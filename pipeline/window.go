@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/initialsync/pace"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -107,7 +107,7 @@ func (p *Pipeline) tellWindow(host string, win Window, w *windowWatch) {
 }
 
 // readFromNow returns the member that is read now.
-func (p *Pipeline) readFromNow() (string, call.Caller) {
+func (p *Pipeline) readFromNow() (string, mongo.Caller) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.live.host, p.live.caller
@@ -124,7 +124,7 @@ func (p *Pipeline) position() oplog.OpTime {
 }
 
 // oldestEntry asks a member for its oldest entry.
-func oldestEntry(ctx context.Context, member call.Caller) (oplog.OpTime, error) {
+func oldestEntry(ctx context.Context, member mongo.Caller) (oplog.OpTime, error) {
 	docs, err := find(ctx, member, "local", bson.D{
 		{Key: "find", Value: "oplog.rs"},
 		{Key: "sort", Value: bson.D{{Key: "$natural", Value: int32(1)}}},

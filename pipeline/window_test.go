@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -64,7 +64,7 @@ func (m *losing) at(oldest, pace uint32) {
 	m.oldest, m.since, m.pace = oldest, time.Now(), pace
 }
 
-func (m *losing) Call(context.Context, call.Command) (bson.Raw, error) {
+func (m *losing) Call(context.Context, mongo.Command) (bson.Raw, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	oldest := m.oldest + m.pace*uint32(time.Since(m.since)/time.Second)

@@ -14,11 +14,11 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/compare"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/mdb"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/traffic"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -33,7 +33,7 @@ const patience = 60 * time.Second
 // cluster is an embedded set with a connection to it.
 type cluster struct {
 	*mongosim.Set
-	conn *mdb.Set
+	conn *driver.Set
 	// prepared are the commands that commit prepared transactions, by name.
 	prepared map[string]bson.D
 }
@@ -48,23 +48,23 @@ func startCluster(t *testing.T, opts mongosim.Options) *cluster {
 // moods; theProgram is that of the program.
 const ourselves, theProgram = "test", ""
 
-func connect(t *testing.T, set *mongosim.Set, app string) *mdb.Set {
+func connect(t *testing.T, set *mongosim.Set, app string) *driver.Set {
 	t.Helper()
 	// Members may have names that lead nowhere.
 	names := map[string]string{}
 	for _, m := range set.Members() {
 		names[m.Host()] = m.Address()
 	}
-	return open(t, mdb.Config{URI: set.URI(), AppName: app, HostMap: names, SelectionTimeout: 5 * time.Second})
+	return open(t, driver.Config{URI: set.URI(), AppName: app, HostMap: names, SelectionTimeout: 5 * time.Second})
 }
 
-func open(t *testing.T, cfg mdb.Config) *mdb.Set {
+func open(t *testing.T, cfg driver.Config) *driver.Set {
 	t.Helper()
-	o, err := mdb.Parse(cfg)
+	o, err := driver.Parse(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := mdb.Open(t.Context(), o)
+	s, err := driver.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ type world struct {
 	links          map[string]*link
 	load           *load
 	// connectSource and connectTarget, if not nil, connect links in place of connect.
-	connectSource, connectTarget func() *mdb.Set
+	connectSource, connectTarget func() *driver.Set
 	// naming guards names: what members are called, in the order in which they
 	// were chosen.
 	naming sync.Mutex
@@ -328,7 +328,7 @@ func (w *world) equal(l *link) (string, error) {
 
 // passing tells whether a command that was refused may be sent again.
 func passing(err error) bool {
-	if _, lost := errors.AsType[*call.LostError](err); lost {
+	if _, lost := errors.AsType[*mongo.LostError](err); lost {
 		return true
 	}
 	v := pipeline.Classify(err)
@@ -344,7 +344,7 @@ func (c *cluster) write(ctx context.Context, db string, cmd bson.D) error {
 		return err
 	}
 	for {
-		reply, err := c.conn.Call(ctx, call.Command{DB: db, Body: body})
+		reply, err := c.conn.Call(ctx, mongo.Command{DB: db, Body: body})
 		if err == nil {
 			return refusal(reply)
 		}
@@ -360,7 +360,7 @@ func (c *cluster) write(ctx context.Context, db string, cmd bson.D) error {
 // refusal is what a reply to a write says that was not done. What is there
 // already was put there by an earlier try.
 func refusal(reply bson.Raw) error {
-	refused, err := call.WriteErrors(reply)
+	refused, err := mongo.WriteErrors(reply)
 	if err != nil {
 		return err
 	}
@@ -382,7 +382,7 @@ func (c *cluster) on(ctx context.Context, member int, db string, cmd bson.D) (bs
 	if err != nil {
 		return nil, err
 	}
-	if err := call.Check(reply); err != nil {
+	if err := mongo.Check(reply); err != nil {
 		return nil, fmt.Errorf("%s: %w", cmd[0].Key, err)
 	}
 	return reply, refusal(reply)

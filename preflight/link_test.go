@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -17,11 +17,11 @@ import (
 // others.
 func TestLinkOfOthers(t *testing.T) {
 	set := mongosim.StartTest(t, mongosim.Options{Members: 1})
-	o, err := mdb.Parse(mdb.Config{URI: set.URI()})
+	o, err := driver.Parse(driver.Config{URI: set.URI()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	target, err := mdb.Open(t.Context(), o)
+	target, err := driver.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/preflight"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -21,19 +21,19 @@ type away struct{ silent bool }
 func (a away) Hosts() []string { return []string{"a.invalid:27017", "b.invalid:27017"} }
 func (a away) Direct() bool    { return false }
 
-func (a away) Member(host string) (call.Caller, error) { return awayMember{a, host}, nil }
+func (a away) Member(host string) (mongo.Caller, error) { return awayMember{a, host}, nil }
 
 type awayMember struct {
 	away
 	host string
 }
 
-func (m awayMember) Call(ctx context.Context, _ call.Command) (bson.Raw, error) {
+func (m awayMember) Call(ctx context.Context, _ mongo.Command) (bson.Raw, error) {
 	if m.silent {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}
-	return nil, &call.LostError{Host: m.host, Err: errors.New("lookup " + m.host + ": no such host")}
+	return nil, &mongo.LostError{Host: m.host, Err: errors.New("lookup " + m.host + ": no such host")}
 }
 
 // Where the link would wait for members for ever the check fails.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
 	"github.com/oplogrep/replicator/syncsource"
@@ -21,7 +21,7 @@ import (
 // Config says what is checked.
 type Config struct {
 	// Source and Target run commands on the primary of each.
-	Source, Target call.Caller
+	Source, Target mongo.Caller
 	// Members gives the source's members, each asked by itself, and Rules say which of
 	// them may be read. With Members nil they are not checked.
 	Members Members
@@ -191,14 +191,14 @@ const (
 
 // ask runs one command. What passes by itself, such as a primary that has just
 // stepped down, is tried again a few times.
-func ask(ctx context.Context, caller call.Caller, db string, cmd bson.D) (bson.Raw, error) {
+func ask(ctx context.Context, caller mongo.Caller, db string, cmd bson.D) (bson.Raw, error) {
 	body, err := bson.Marshal(cmd)
 	if err != nil {
 		return nil, fmt.Errorf("build %s: %w", cmd[0].Key, err)
 	}
 	var reply bson.Raw
 	err = again(ctx, func() error {
-		reply, err = caller.Call(ctx, call.Command{DB: db, Body: body})
+		reply, err = caller.Call(ctx, mongo.Command{DB: db, Body: body})
 		return err
 	})
 	return reply, err
@@ -225,7 +225,7 @@ func again(ctx context.Context, do func() error) error {
 // passing tells whether asking again may help. Where no server could be chosen
 // that was waited for already.
 func passing(err error) bool {
-	if lost, ok := errors.AsType[*call.LostError](err); ok && lost.Host == "" {
+	if lost, ok := errors.AsType[*mongo.LostError](err); ok && lost.Host == "" {
 		return false
 	}
 	return pipeline.Classify(err).Action == pipeline.Retry

@@ -17,8 +17,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/oplogrep/replicator/feedback"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/preflight"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -59,7 +59,7 @@ func newServer(t *testing.T, name string) *server {
 	}}
 }
 
-func (s *server) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (s *server) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -111,7 +111,7 @@ func (s *server) answer(text string) (bson.Raw, error) {
 
 // key names a command: by the collection that is read, by the parameter, or by
 // itself.
-func (s *server) key(cmd call.Command) string {
+func (s *server) key(cmd mongo.Command) string {
 	elements, err := cmd.Body.Elements()
 	if err != nil {
 		s.t.Fatal(err)
@@ -248,9 +248,9 @@ func TestPatience(t *testing.T) {
 		took   time.Duration
 	}{
 		"a step-down":           {[]error{passing, passing}, true, 600 * time.Millisecond},
-		"a connection broke":    {[]error{&call.LostError{Host: "a", Err: errors.New("reset")}}, true, 300 * time.Millisecond},
+		"a connection broke":    {[]error{&mongo.LostError{Host: "a", Err: errors.New("reset")}}, true, 300 * time.Millisecond},
 		"for ever":              {[]error{passing, passing, passing, passing}, false, 900 * time.Millisecond},
-		"nobody there":          {[]error{&call.LostError{Err: errors.New("no primary in 30s")}}, false, 0},
+		"nobody there":          {[]error{&mongo.LostError{Err: errors.New("no primary in 30s")}}, false, 0},
 		"refused for something": {[]error{&servererr.Error{Code: servererr.InvalidOptions}}, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

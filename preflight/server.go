@@ -7,7 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 )
 
 // The versions that are known to work on either side.
@@ -26,7 +26,7 @@ const maxSkew = 5 * time.Second
 // server is what is known of one side.
 type server struct {
 	side   string
-	caller call.Caller
+	caller mongo.Caller
 	// looked and set: it was asked what it is, and is a replica set.
 	looked, set bool
 

@@ -7,7 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
@@ -92,12 +92,12 @@ func (t *Tracker) askTarget(ctx context.Context) {
 }
 
 // ask runs one command, for no longer than until the next one is due.
-func (t *Tracker) ask(ctx context.Context, c call.Caller, db string, cmd bson.Raw) (bson.Raw, bool) {
+func (t *Tracker) ask(ctx context.Context, c mongo.Caller, db string, cmd bson.Raw) (bson.Raw, bool) {
 	if c == nil {
 		return nil, false
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.AskEvery)
 	defer cancel()
-	reply, err := c.Call(ctx, call.Command{DB: db, Body: cmd})
+	reply, err := c.Call(ctx, mongo.Command{DB: db, Body: cmd})
 	return reply, err == nil
 }

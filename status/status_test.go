@@ -28,7 +28,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/fetcher"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/syncsource"
@@ -78,7 +78,7 @@ func (f *fakePipeline) set(change func(*pipeline.Snapshot)) {
 // callerFunc is a server.
 type callerFunc func(cmd string) (bson.Raw, error)
 
-func (f callerFunc) Call(_ context.Context, c call.Command) (bson.Raw, error) {
+func (f callerFunc) Call(_ context.Context, c mongo.Command) (bson.Raw, error) {
 	return f(c.Body.Index(0).Key())
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -30,9 +30,9 @@ type Config struct {
 	Feedback feedback.Mode
 	// Source and Target are asked now and then, for the oldest entry of the oplog
 	// and for the set's name. May be nil: then that is not known.
-	Source, Target call.Caller
+	Source, Target mongo.Caller
 	// TargetPrimary returns the target's primary as it is known just now; may be
-	// nil. (*mdb.Set).Primary is one.
+	// nil. (*driver.Set).Primary is one.
 	TargetPrimary func() (host string, election bson.ObjectID)
 	// StartingGrace is how long a link may be starting and count as healthy.
 	// Default 1 minute.

@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -35,7 +35,7 @@ type probed struct {
 // probe asks a member whether it can serve: it must still have what was fetched
 // last and, if required is not null, exactly that entry. The rollback id is from
 // before the second question: as long as it stays the same the answer holds.
-func probe(ctx context.Context, caller call.Caller, last, required oplog.OpTime) (probed, *denied) {
+func probe(ctx context.Context, caller mongo.Caller, last, required oplog.OpTime) (probed, *denied) {
 	reply, err := find(ctx, caller, oldestCommand())
 	if err != nil {
 		return probed{}, refusedProbe("could not be asked for its oldest entry", err)
@@ -79,10 +79,10 @@ func refusedProbe(what string, err error) *denied {
 	return d
 }
 
-func find(ctx context.Context, caller call.Caller, body bson.Raw) (bson.Raw, error) {
+func find(ctx context.Context, caller mongo.Caller, body bson.Raw) (bson.Raw, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, errNoProbe)
 	defer cancel()
-	return caller.Call(ctx, call.Command{DB: "local", Body: body})
+	return caller.Call(ctx, mongo.Command{DB: "local", Body: body})
 }
 
 // oldestCommand asks for the oldest entry.

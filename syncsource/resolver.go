@@ -11,8 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -112,7 +112,7 @@ func NewResolver(cfg ResolverConfig, views Views, dial Dialer) (*Resolver, error
 // Source is a member to read from.
 type Source struct {
 	Host   string
-	Caller call.Caller
+	Caller mongo.Caller
 	// Member is what is known of it.
 	Member Member
 	// RBID is its rollback id before it was asked for its entries, -1 if it does

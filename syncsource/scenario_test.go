@@ -17,9 +17,9 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -304,7 +304,7 @@ type fakeOplog struct {
 	asked []string
 }
 
-func (f *fakeOplog) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (f *fakeOplog) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -331,7 +331,7 @@ func (f *fakeOplog) Call(ctx context.Context, cmd call.Command) (bson.Raw, error
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
 		case hit && value == "network":
-			return nil, &call.LostError{Host: "it", Err: errors.New("connection reset")}
+			return nil, &mongo.LostError{Host: "it", Err: errors.New("connection reset")}
 		case hit && strings.HasPrefix(value, "code"):
 			n, _ := strconv.Atoi(value[4:])
 			e := servererr.New(servererr.Code(n), "no")
@@ -377,7 +377,7 @@ func (f *fixedViews) View() View   { return f.view }
 func (f *fixedViews) Seek(on bool) { f.seeking = on }
 
 // Member makes a scenario the Dialer of its hosts.
-func (s *scenario) Member(host string) (call.Caller, error) {
+func (s *scenario) Member(host string) (mongo.Caller, error) {
 	if f := s.hosts[host]; f != nil {
 		return f, nil
 	}

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 )
 
 // A choice does not wait for members that are down: one that refuses connections costs
@@ -14,7 +14,7 @@ import (
 func TestWatcherSettles(t *testing.T) {
 	t.Parallel()
 	refuses := func(f *fakeSet, host string) {
-		f.members[host].err = &call.LostError{Host: host, Err: errors.New("connection refused")}
+		f.members[host].err = &mongo.LostError{Host: host, Err: errors.New("connection refused")}
 	}
 	silent := func(f *fakeSet, host string) { f.members[host].delay = time.Hour }
 	tests := []struct {
@@ -62,7 +62,7 @@ func TestWatcherWaitsForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeSet("a:1", "b:1")
 		for _, m := range f.members {
-			m.err = &call.LostError{Err: errors.New("connection refused")}
+			m.err = &mongo.LostError{Err: errors.New("connection refused")}
 		}
 		w := watchFake(t, f, WatcherConfig{Seeds: []string{"a:1", "b:1"}})
 		pass(30 * time.Second)

@@ -11,16 +11,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 // Dialer gives the way to ask one host itself, whatever it is.
 type Dialer interface {
 	// Member returns a Caller for a host. It does no I/O, and returns the same
 	// connections for the same host each time; they stay the Dialer's.
-	Member(host string) (call.Caller, error)
+	Member(host string) (mongo.Caller, error)
 }
 
 // WatcherConfig says which set is watched, and how.
@@ -308,9 +308,9 @@ func (w *Watcher) hello(ctx context.Context, host string) (*hello, error) {
 	if err != nil {
 		return nil, err
 	}
-	reply, err := caller.Call(ctx, call.Command{DB: "admin", Body: helloCommand("hello")})
+	reply, err := caller.Call(ctx, mongo.Command{DB: "admin", Body: helloCommand("hello")})
 	if servererr.IsNoCommand(err) {
-		reply, err = caller.Call(ctx, call.Command{DB: "admin", Body: helloCommand("isMaster")})
+		reply, err = caller.Call(ctx, mongo.Command{DB: "admin", Body: helloCommand("isMaster")})
 	}
 	if err != nil {
 		return nil, err
@@ -333,7 +333,7 @@ func (w *Watcher) askConfig(ctx context.Context, host string, out chan<- configA
 	caller, err := w.dial.Member(host)
 	if err == nil {
 		var reply bson.Raw
-		if reply, err = caller.Call(asking, call.Command{DB: "admin", Body: configCommand()}); err == nil {
+		if reply, err = caller.Call(asking, mongo.Command{DB: "admin", Body: configCommand()}); err == nil {
 			a.config, err = parseConfig(reply)
 		}
 	}
@@ -350,7 +350,7 @@ func faultOf(err error) string {
 	if refused, ok := errors.AsType[*servererr.Error](err); ok {
 		return "refuses to answer: " + refused.Error()
 	}
-	if lost, ok := errors.AsType[*call.LostError](err); ok {
+	if lost, ok := errors.AsType[*mongo.LostError](err); ok {
 		if lost.Refused {
 			return "does not let us in: " + lost.Err.Error()
 		}

@@ -17,9 +17,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -66,14 +66,14 @@ func (f *fakeSet) set(change func()) {
 	change()
 }
 
-func (f *fakeSet) Member(host string) (call.Caller, error) { return fakeCaller{f, host}, nil }
+func (f *fakeSet) Member(host string) (mongo.Caller, error) { return fakeCaller{f, host}, nil }
 
 type fakeCaller struct {
 	set  *fakeSet
 	host string
 }
 
-func (c fakeCaller) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (c fakeCaller) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	c.set.mu.Lock()
 	m := c.set.members[c.host]
 	name := cmd.Body.Index(0).Key()
@@ -94,7 +94,7 @@ func (c fakeCaller) Call(ctx context.Context, cmd call.Command) (bson.Raw, error
 	defer c.set.mu.Unlock()
 	switch {
 	case m == nil:
-		return nil, &call.LostError{Host: c.host, Err: errors.New("no such host")}
+		return nil, &mongo.LostError{Host: c.host, Err: errors.New("no such host")}
 	case m.err != nil:
 		return nil, m.err
 	case name == "replSetGetConfig" && c.set.refuse != nil:
@@ -226,7 +226,7 @@ func TestWatcherMemberDown(t *testing.T) {
 		w := watchFake(t, f, WatcherConfig{Seeds: []string{"a:1", "b:1"}})
 		pass(time.Second)
 		f.events, f.asked = nil, nil
-		f.set(func() { f.members["a:1"].err = &call.LostError{Host: "a:1", Err: errors.New("connection refused")} })
+		f.set(func() { f.members["a:1"].err = &mongo.LostError{Host: "a:1", Err: errors.New("connection refused")} })
 		f.set(func() { f.members["b:1"].delay = time.Hour })
 		pass(14 * time.Second)
 		same(t, "members", describe(w.View()), []string{
@@ -306,7 +306,7 @@ func TestWatcherHiddenSeed(t *testing.T) {
 		same(t, "members", describe(w.View()), []string{"a:1 PRIMARY 100:1 t1", "b:1 SECONDARY 100:1 t1", "h:1 SECONDARY 0:0 t0 hidden"})
 		// While no member answers the seeds are asked again: the set may have moved.
 		f.set(func() {
-			lost := &call.LostError{Err: errors.New("gone")}
+			lost := &mongo.LostError{Err: errors.New("gone")}
 			f.members["a:1"] = &fakeMember{err: lost}
 			f.members["b:1"], f.members["h:1"] = f.members["a:1"], f.members["a:1"]
 		})
@@ -580,8 +580,8 @@ func TestFaultOf(t *testing.T) {
 	inner := errors.New("inner")
 	for want, err := range map[string]error{
 		"refuses to answer: inner (Unauthorized, code 13)": servererr.New(servererr.Unauthorized, "inner"),
-		"cannot be reached: inner":                         &call.LostError{Host: "a:1", Err: inner},
-		"does not let us in: inner":                        &call.LostError{Host: "a:1", Err: inner, Refused: true},
+		"cannot be reached: inner":                         &mongo.LostError{Host: "a:1", Err: inner},
+		"does not let us in: inner":                        &mongo.LostError{Host: "a:1", Err: inner, Refused: true},
 		"cannot be asked: inner":                           inner,
 	} {
 		same(t, "fault", faultOf(err), want)

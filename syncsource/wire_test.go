@@ -11,25 +11,25 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 // dialer gives members of a set that is reached over TCP.
-type dialer struct{ set *mdb.Set }
+type dialer struct{ set *driver.Set }
 
-func (d dialer) Member(host string) (call.Caller, error) { return d.set.Member(host), nil }
+func (d dialer) Member(host string) (mongo.Caller, error) { return d.set.Member(host), nil }
 
 // wired is a Watcher and a Resolver on an embedded set.
 type wired struct {
 	t   *testing.T
 	ctx context.Context
 	set *mongosim.Set
-	mdb *mdb.Set
+	mdb *driver.Set
 	w   *Watcher
 	r   *Resolver
 
@@ -49,11 +49,11 @@ func startWired(t *testing.T, opts mongosim.Options, rules Rules, user string) *
 	if user != "" {
 		uri = x.set.URIFor(user)
 	}
-	options, err := mdb.Parse(mdb.Config{URI: uri, AppName: mongosim.Stage})
+	options, err := driver.Parse(driver.Config{URI: uri, AppName: mongosim.Stage})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x.mdb, err = mdb.Open(ctx, options); err != nil {
+	if x.mdb, err = driver.Open(ctx, options); err != nil {
 		t.Fatal(err)
 	}
 	observe := func(e event.Event) {
@@ -95,7 +95,7 @@ func (x *wired) write() {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	if _, err := x.mdb.Call(x.ctx, call.Command{DB: "db", Body: body}); err != nil {
+	if _, err := x.mdb.Call(x.ctx, mongo.Command{DB: "db", Body: body}); err != nil {
 		x.t.Fatal(err)
 	}
 }
@@ -245,7 +245,7 @@ func TestOverTheWire(t *testing.T) {
 
 func (x *wired) reconfig(change func(config bson.D) bson.D) {
 	x.t.Helper()
-	reply, err := x.mdb.Call(x.ctx, call.Command{DB: "admin", Body: configCommand()})
+	reply, err := x.mdb.Call(x.ctx, mongo.Command{DB: "admin", Body: configCommand()})
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func (x *wired) reconfig(change func(config bson.D) bson.D) {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	if _, err := x.mdb.Call(x.ctx, call.Command{DB: "admin", Body: body}); err != nil {
+	if _, err := x.mdb.Call(x.ctx, mongo.Command{DB: "admin", Body: body}); err != nil {
 		x.t.Fatal(err)
 	}
 }

@@ -11,14 +11,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 // Catalog is the target's collections. It is safe for concurrent use. A Get that
 // runs at the same time as a Refresh of its namespace may answer either way.
 type Catalog struct {
-	target call.Caller
+	target mongo.Caller
 
 	// mu guards what follows. No I/O is done while it is held.
 	mu sync.RWMutex
@@ -36,7 +36,7 @@ type Catalog struct {
 
 // Load reads the collections, and whether they have unique indexes, of the
 // databases given.
-func Load(ctx context.Context, target call.Caller, dbs []string) (*Catalog, error) {
+func Load(ctx context.Context, target mongo.Caller, dbs []string) (*Catalog, error) {
 	c := &Catalog{
 		target: target, dbs: map[string]bool{},
 		known: map[oplog.Namespace]*Collection{}, stale: map[oplog.Namespace]uint64{},

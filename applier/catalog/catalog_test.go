@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/oplogrep/replicator/applier/catalog"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/wire"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -49,8 +49,8 @@ func connect(t *testing.T, dialect string) *server {
 	return &server{client: client}
 }
 
-// Call implements call.Caller.
-func (s *server) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+// Call implements mongo.Caller.
+func (s *server) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	elems, err := cmd.Body.Elements()
@@ -60,7 +60,7 @@ func (s *server) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	name := elems[0].Key()
 	s.sent = append(s.sent, name)
 	if name == s.fail {
-		return nil, &call.LostError{Host: "target", Err: errCut}
+		return nil, &mongo.LostError{Host: "target", Err: errCut}
 	}
 	i, body := bsoncore.AppendDocumentStart(nil)
 	for _, e := range elems {
@@ -81,7 +81,7 @@ func (s *server) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	if err != nil {
 		return nil, err
 	}
-	return reply, call.Check(reply)
+	return reply, mongo.Check(reply)
 }
 
 func (s *server) must(t *testing.T, cmd string) {
@@ -94,7 +94,7 @@ func (s *server) must(t *testing.T, cmd string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Call(t.Context(), call.Command{DB: "db", Body: raw}); err != nil {
+	if _, err := s.Call(t.Context(), mongo.Command{DB: "db", Body: raw}); err != nil {
 		t.Fatalf("%s: %v", cmd, err)
 	}
 }
@@ -143,7 +143,7 @@ type dropping struct {
 	done bool
 }
 
-func (d *dropping) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (d *dropping) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if name, ok := cmd.Body.Lookup("listIndexes").StringValueOK(); ok && name == "gone" && !d.done {
 		d.done = true
 		d.must(d.t, `{"drop": "gone"}`) //nolint:contextcheck // it is another client
@@ -301,7 +301,7 @@ type late struct {
 	held chan struct{} // is closed when it is
 }
 
-func (l *late) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (l *late) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	reply, err := l.server.Call(ctx, cmd)
 	if _, lookErr := cmd.Body.LookupErr("listCollections"); lookErr != nil {
 		return reply, err
@@ -363,7 +363,7 @@ func TestOlderReadingsDoNotCount(t *testing.T) {
 // liar is a target whose replies are anything.
 type liar []byte
 
-func (l liar) Call(context.Context, call.Command) (bson.Raw, error) { return bson.Raw(l), nil }
+func (l liar) Call(context.Context, mongo.Command) (bson.Raw, error) { return bson.Raw(l), nil }
 
 // FuzzReplies gives a catalog any reply: it says what is wrong, or knows of
 // collections that have a name and a type.

@@ -8,20 +8,20 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 // List returns what listCollections shows of a database, or of one collection of
 // it if a name is given.
-func List(ctx context.Context, target call.Caller, db, collection string) ([]bson.Raw, error) {
+func List(ctx context.Context, target mongo.Caller, db, collection string) ([]bson.Raw, error) {
 	cmd := bsoncore.NewDocumentBuilder().AppendInt32("listCollections", 1)
 	if collection != "" {
 		cmd = cmd.AppendDocument("filter", bsoncore.NewDocumentBuilder().AppendString("name", collection).Build())
 	}
 	docs, err := ReadAll(ctx, target, db, bson.Raw(cmd.AppendDocument("cursor", wholeBatch()).Build()))
-	if call.InvalidViews(err) {
+	if mongo.InvalidViews(err) {
 		docs, err = listDespite(ctx, target, db, collection)
 	}
 	if err != nil {
@@ -33,8 +33,8 @@ func List(ctx context.Context, target call.Caller, db, collection string) ([]bso
 // listDespite is List where a view of the database is invalid, which is none then.
 // Without the right to read the definitions it lacks the views that are valid too:
 // no command on a view succeeds there anyway, until the invalid one is removed.
-func listDespite(ctx context.Context, target call.Caller, db, collection string) ([]bson.Raw, error) {
-	docs, _, _, err := call.ListDespite(db, func(cmd *bsoncore.DocumentBuilder) ([]bson.Raw, error) {
+func listDespite(ctx context.Context, target mongo.Caller, db, collection string) ([]bson.Raw, error) {
+	docs, _, _, err := mongo.ListDespite(db, func(cmd *bsoncore.DocumentBuilder) ([]bson.Raw, error) {
 		return ReadAll(ctx, target, db, bson.Raw(cmd.Build()))
 	})
 	if collection == "" {
@@ -49,7 +49,7 @@ func listDespite(ctx context.Context, target call.Caller, db, collection string)
 
 // Look returns what the target has under a name just now, nil for nothing. Ordered
 // lacks what only the indexes tell.
-func Look(ctx context.Context, target call.Caller, ns oplog.Namespace) (*Collection, error) {
+func Look(ctx context.Context, target mongo.Caller, ns oplog.Namespace) (*Collection, error) {
 	docs, err := List(ctx, target, ns.DB(), ns.Collection())
 	if err != nil || len(docs) == 0 {
 		return nil, err
@@ -58,7 +58,7 @@ func Look(ctx context.Context, target call.Caller, ns oplog.Namespace) (*Collect
 }
 
 // Indexes returns what listIndexes shows of a collection.
-func Indexes(ctx context.Context, target call.Caller, ns oplog.Namespace) ([]bson.Raw, error) {
+func Indexes(ctx context.Context, target mongo.Caller, ns oplog.Namespace) ([]bson.Raw, error) {
 	cmd := bsoncore.NewDocumentBuilder().AppendString("listIndexes", ns.Collection()).AppendDocument("cursor", wholeBatch()).Build()
 	specs, err := ReadAll(ctx, target, ns.DB(), bson.Raw(cmd))
 	if err != nil {
@@ -75,6 +75,6 @@ func wholeBatch() bsoncore.Document {
 // ReadAll runs a command that answers with a cursor and returns all of its
 // documents. They are views into the replies. What was refused in passing is read
 // again.
-func ReadAll(ctx context.Context, target call.Caller, db string, cmd bson.Raw) ([]bson.Raw, error) {
-	return call.Retry{}.ReadAll(ctx, target, nil, db, cmd)
+func ReadAll(ctx context.Context, target mongo.Caller, db string, cmd bson.Raw) ([]bson.Raw, error) {
+	return mongo.Retry{}.ReadAll(ctx, target, nil, db, cmd)
 }

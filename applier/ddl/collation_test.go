@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/inventory"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -99,7 +99,7 @@ func (c *collated) run(t *testing.T) int {
 	if c.way == "log of a build" {
 		c.must(t, "src", `{"insert": "c", "documents": [{"_id": 1, "t": {"$date": "2026-01-01T00:00:00Z"}}]}`)
 	}
-	_, err := c.Call(t.Context(), call.Command{DB: "src", Body: doc(t, fmt.Sprintf(`{"createIndexes": "%sc", "indexes": [%s]}`, c.buckets, c.index))})
+	_, err := c.Call(t.Context(), mongo.Command{DB: "src", Body: doc(t, fmt.Sprintf(`{"createIndexes": "%sc", "indexes": [%s]}`, c.buckets, c.index))})
 	if err != nil {
 		return 0 // no such index
 	}

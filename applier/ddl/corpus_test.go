@@ -9,9 +9,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/corpus"
 	"github.com/oplogrep/replicator/internal/memstore"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -89,7 +89,7 @@ func (b *bench) prepare(t *testing.T, s *corpus.Scenario) {
 
 func (b *bench) run(t *testing.T, db string, cmd bson.D) {
 	t.Helper()
-	if _, err := b.Call(t.Context(), call.Command{DB: db, Body: marshal(t, cmd)}); err != nil {
+	if _, err := b.Call(t.Context(), mongo.Command{DB: db, Body: marshal(t, cmd)}); err != nil {
 		t.Fatalf("%v: %v", cmd, err)
 	}
 }
@@ -184,9 +184,9 @@ func (b *bench) cutAndApply(t *testing.T, ops []*oplog.Op, first ddl.Again, rand
 		again := first
 		for range random.IntN(3) {
 			left := random.IntN(9)
-			cut := func(call.Command) error {
+			cut := func(mongo.Command) error {
 				if left--; left < 0 {
-					return &call.LostError{Host: "target", Err: errCut}
+					return &mongo.LostError{Host: "target", Err: errCut}
 				}
 				return nil
 			}

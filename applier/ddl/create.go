@@ -8,8 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/applier/catalog"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -99,7 +99,7 @@ func (s *step) dropSupport(ctx context.Context, buckets *catalog.Collection) err
 func (s *step) createNow(ctx context.Context, ns oplog.Namespace, options fields, plain bool) error {
 	if plain && s.again != Copied {
 		body := bson.Raw(options.appendTo(command("create", ns.Collection())).Build())
-		err := s.within(ctx, call.Command{DB: ns.DB(), Body: body})
+		err := s.within(ctx, mongo.Command{DB: ns.DB(), Body: body})
 		if !says(err, servererr.IsNotInTransaction) {
 			return err
 		}

@@ -12,8 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/memstore"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -63,7 +63,7 @@ func (b *bench) history(t *testing.T) []*oplog.Op {
 func TestCutHistory(t *testing.T) {
 	t.Parallel()
 	whole := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
-	whole.before = func(cmd call.Command) error { return safe(cmd.Body) }
+	whole.before = func(cmd mongo.Command) error { return safe(cmd.Body) }
 	for _, op := range whole.history(t) {
 		if err := whole.exec.Apply(t.Context(), op, ddl.Once); err != nil {
 			t.Fatalf("%s: %v", op.O, err)
@@ -139,7 +139,7 @@ func TestIndexUnderWayIsAskedForAgain(t *testing.T) {
 		}
 	}
 	asked := 0
-	b.before = func(cmd call.Command) error {
+	b.before = func(cmd mongo.Command) error {
 		if _, err := cmd.Body.LookupErr("createIndexes"); err == nil {
 			asked++
 		}

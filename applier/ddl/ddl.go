@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/applier/catalog"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -38,7 +38,7 @@ const (
 // Config says how commands are carried out.
 type Config struct {
 	// Target runs commands on the target's primary.
-	Target call.Caller
+	Target mongo.Caller
 	// Fence is asked before each command that changes the target.
 	Fence Fence
 	// Late, if set, is called with each command that was late, before Apply returns.

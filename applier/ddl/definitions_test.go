@@ -6,17 +6,17 @@ import (
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/scope"
 )
 
 // TestDefinitions drops a database whose views are all gone.
 func TestDefinitions(t *testing.T) {
 	t.Parallel()
-	unauthorized := func(command string) func(call.Command) error {
-		return func(cmd call.Command) error {
+	unauthorized := func(command string) func(mongo.Command) error {
+		return func(cmd mongo.Command) error {
 			elems, err := cmd.Body.Elements()
 			if name, _ := elems[0].Value().StringValueOK(); err == nil && elems[0].Key() == command && name == "system.views" {
 				return &servererr.Error{Code: servererr.Unauthorized}
@@ -27,7 +27,7 @@ func TestDefinitions(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		shared bool
-		before func(call.Command) error
+		before func(mongo.Command) error
 		left   bool
 		told   bool
 	}{

@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/applier/catalog"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -44,7 +44,7 @@ func (s *step) emptyCapped(ctx context.Context) (oplog.Namespace, error) {
 	if err != nil {
 		return ns, err
 	}
-	refused, err := call.WriteErrors(reply)
+	refused, err := mongo.WriteErrors(reply)
 	if err == nil && len(refused) > 0 {
 		err = &refused[0].Error
 	}
@@ -187,7 +187,7 @@ func (s *step) defines(ctx context.Context, ns oplog.Namespace) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look whether %s defines a view: %w", ns, err)
 	}
-	return slices.ContainsFunc(docs, func(def bson.Raw) bool { return call.IsView(ns.DB(), def) }), nil
+	return slices.ContainsFunc(docs, func(def bson.Raw) bool { return mongo.IsView(ns.DB(), def) }), nil
 }
 
 // dropDatabase removes what is left on the target of a database of the source.

@@ -12,9 +12,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/applier/catalog"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -26,7 +26,7 @@ type Fence interface {
 	Check(ctx context.Context) error
 	// Within runs work in a transaction of the target that is committed, with a
 	// majority, only if the link is still held then. It may run work again.
-	Within(ctx context.Context, work func(txn call.Caller) error) error
+	Within(ctx context.Context, work func(txn mongo.Caller) error) error
 }
 
 const (
@@ -157,17 +157,17 @@ func (d *deed) final() bool { return d.name == "drop" || d.over != nil }
 // gate is the one way to the target's data for commands. Everything that changes
 // it goes through run or within.
 type gate struct {
-	target call.Caller
+	target mongo.Caller
 	fence  Fence
 	// uuids says whether the target takes collectionUUID; nil while it was not asked.
 	uuids *bool
 }
 
 // readOnly is a target that cannot be changed.
-type readOnly struct{ target call.Caller }
+type readOnly struct{ target mongo.Caller }
 
-// Call implements call.Caller for commands that change nothing.
-func (r readOnly) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+// Call implements mongo.Caller for commands that change nothing.
+func (r readOnly) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	it := rawbson.NewIter(cmd.Body)
 	it.Next()
 	switch it.Name() {
@@ -180,7 +180,7 @@ func (r readOnly) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) 
 // takesUUID finds out whether the target takes collectionUUID.
 func (g *gate) takesUUID(ctx context.Context) (bool, error) {
 	if g.uuids == nil {
-		reply, err := g.target.Call(ctx, call.Command{DB: "admin", Body: bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("hello", 1).Build())})
+		reply, err := g.target.Call(ctx, mongo.Command{DB: "admin", Body: bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("hello", 1).Build())})
 		if err != nil && !says(err, servererr.IsNoCommand) { // before 4.4.2
 			return false, fmt.Errorf("ask the target for its version: %w", err)
 		}
@@ -265,14 +265,14 @@ func (s *step) sendNow(ctx context.Context, db string, body bson.Raw) (bson.Raw,
 	if err := s.gate.fence.Check(ctx); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotSent, err)
 	}
-	reply, err := s.gate.target.Call(ctx, call.Command{DB: db, Body: body, SendBy: asked.Add(s.soon)})
-	if errors.Is(err, call.ErrTooLate) {
+	reply, err := s.gate.target.Call(ctx, mongo.Command{DB: db, Body: body, SendBy: asked.Add(s.soon)})
+	if errors.Is(err, mongo.ErrTooLate) {
 		s.soon = min(2*s.soon, sendAtLast)
 		return nil, fmt.Errorf("%w: %w", errNotSent, err)
 	}
 	if err == nil {
-		if concern := call.ConcernError(reply); concern != nil {
-			return nil, fmt.Errorf("wait for a majority: %w", &call.UnconfirmedError{Err: concern})
+		if concern := mongo.ConcernError(reply); concern != nil {
+			return nil, fmt.Errorf("wait for a majority: %w", &mongo.UnconfirmedError{Err: concern})
 		}
 	}
 	return reply, err
@@ -363,15 +363,15 @@ func passes(err error) bool {
 
 // within runs writes of documents in one transaction that is only committed if the
 // link is held.
-func (s *step) within(ctx context.Context, cmds ...call.Command) error {
+func (s *step) within(ctx context.Context, cmds ...mongo.Command) error {
 	return s.patiently(ctx, true, func() error {
-		return s.gate.fence.Within(ctx, func(txn call.Caller) error {
+		return s.gate.fence.Within(ctx, func(txn mongo.Caller) error {
 			for _, cmd := range cmds {
 				reply, err := txn.Call(ctx, cmd)
 				if err != nil {
 					return err
 				}
-				refused, err := call.WriteErrors(reply)
+				refused, err := mongo.WriteErrors(reply)
 				if err != nil {
 					return err
 				}

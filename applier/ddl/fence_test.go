@@ -17,9 +17,9 @@ import (
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -29,17 +29,17 @@ var errLost = errors.New("another process has the link")
 // guard is a fence that is scripted.
 type guard struct {
 	check  func() error
-	within func(work func(call.Caller) error) error
+	within func(work func(mongo.Caller) error) error
 }
 
 func (g guard) Check(context.Context) error { return g.check() }
 
-func (g guard) Within(_ context.Context, work func(call.Caller) error) error { return g.within(work) }
+func (g guard) Within(_ context.Context, work func(mongo.Caller) error) error { return g.within(work) }
 
 // views answers what a target with a view db.v does, and what it is told to a
 // command that changes it.
-func views(t *testing.T, change func(cmd call.Command) (bson.D, error)) callFunc {
-	return func(cmd call.Command) (bson.Raw, error) {
+func views(t *testing.T, change func(cmd mongo.Command) (bson.D, error)) callFunc {
+	return func(cmd mongo.Command) (bson.Raw, error) {
 		elems, err := cmd.Body.Elements()
 		if err != nil {
 			return nil, err
@@ -72,11 +72,11 @@ func views(t *testing.T, change func(cmd call.Command) (bson.D, error)) callFunc
 	}
 }
 
-type callFunc func(cmd call.Command) (bson.Raw, error)
+type callFunc func(cmd mongo.Command) (bson.Raw, error)
 
-func (f callFunc) Call(_ context.Context, cmd call.Command) (bson.Raw, error) { return f(cmd) }
+func (f callFunc) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) { return f(cmd) }
 
-func dropView(t *testing.T, target call.Caller, fence ddl.Fence, late func(context.Context, *ddl.LateError)) (*ddl.Executor, *oplog.Op) {
+func dropView(t *testing.T, target mongo.Caller, fence ddl.Fence, late func(context.Context, *ddl.LateError)) (*ddl.Executor, *oplog.Op) {
 	t.Helper()
 	cat, err := catalog.Load(t.Context(), target, nil)
 	if err != nil {
@@ -99,7 +99,7 @@ func TestAsksBeforeEachTry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sent, asked := 0, 0
-		target := views(t, func(call.Command) (bson.D, error) {
+		target := views(t, func(mongo.Command) (bson.D, error) {
 			if sent++; sent > 10 {
 				return nil, errCut // nobody has asked
 			}
@@ -124,12 +124,12 @@ func TestSendBy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sent, asked := 0, 0
-		target := views(t, func(cmd call.Command) (bson.D, error) {
+		target := views(t, func(cmd mongo.Command) (bson.D, error) {
 			if left := time.Until(cmd.SendBy); left <= 0 || left > 5*time.Second {
 				t.Errorf("it may be sent for %s", left)
 			}
 			if sent++; sent < 3 {
-				return nil, call.ErrTooLate
+				return nil, mongo.ErrTooLate
 			}
 			return nil, errLost
 		})
@@ -151,18 +151,18 @@ func TestLateIsTold(t *testing.T) {
 		answer error
 		told   int
 	}{
-		{"no answer", &call.LostError{Err: errCut}, 1},
+		{"no answer", &mongo.LostError{Err: errCut}, 1},
 		{"carried out", nil, 1},
 		{"its time was over", servererr.New(servererr.MaxTimeMSExpired, "no"), 1},
 		{"nothing was there", servererr.New(servererr.NamespaceNotFound, "no"), 0},
-		{"not sent", call.ErrTooLate, 0},
+		{"not sent", mongo.ErrTooLate, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				asked := 0
-				target := views(t, func(call.Command) (bson.D, error) {
+				target := views(t, func(mongo.Command) (bson.D, error) {
 					cancel(nil)
 					return bson.D{{Key: "ok", Value: 1}}, tt.answer
 				})
@@ -171,7 +171,7 @@ func TestLateIsTold(t *testing.T) {
 					case 1:
 						return nil
 					case 2:
-						return &call.LostError{Err: errCut} // the target's next primary
+						return &mongo.LostError{Err: errCut} // the target's next primary
 					}
 					return errLost
 				}}
@@ -206,7 +206,7 @@ func TestTimeLimit(t *testing.T) {
 			}
 			var seen []string
 			expired := servererr.New(servererr.MaxTimeMSExpired, "operation exceeded time limit")
-			hit := func(cmd call.Command) error {
+			hit := func(cmd mongo.Command) error {
 				name, _, _ := strings.Cut(strings.TrimPrefix(cmd.Body.String(), `{"`), `"`)
 				if seen = append(seen, name); name != "drop" || slices.Contains(seen[:len(seen)-1], "drop") {
 					return nil
@@ -250,12 +250,12 @@ func TestSlowAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		target := views(t, func(cmd call.Command) (bson.D, error) {
+		target := views(t, func(cmd mongo.Command) (bson.D, error) {
 			if left := time.Until(cmd.SendBy); left > 16*time.Second {
 				t.Errorf("it may be sent for %s", left)
 			}
 			if cmd.Overdue() {
-				return nil, call.ErrTooLate
+				return nil, mongo.ErrTooLate
 			}
 			return bson.D{{Key: "ok", Value: 1}}, nil
 		})
@@ -279,7 +279,7 @@ func TestMoreTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var limits []time.Duration
-		target := views(t, func(cmd call.Command) (bson.D, error) {
+		target := views(t, func(cmd mongo.Command) (bson.D, error) {
 			ms, _ := cmd.Body.Lookup("maxTimeMS").AsInt64OK()
 			limit := time.Duration(ms) * time.Millisecond
 			limits = append(limits, limit)
@@ -289,7 +289,7 @@ func TestMoreTime(t *testing.T) {
 			}
 			return bson.D{{Key: "ok", Value: 1}}, nil
 		})
-		fence := guard{check: func() error { return nil }, within: func(work func(call.Caller) error) error { return work(nil) }}
+		fence := guard{check: func() error { return nil }, within: func(work func(mongo.Caller) error) error { return work(nil) }}
 		exec, op := dropView(t, target, fence, nil)
 		err := exec.Apply(t.Context(), op, ddl.Once)
 		want := []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second}
@@ -313,18 +313,18 @@ func TestDoneIsNotSentAgain(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				sent := 0
-				target := views(t, func(call.Command) (bson.D, error) {
+				target := views(t, func(mongo.Command) (bson.D, error) {
 					if sent++; sent > 1 {
 						return nil, servererr.New(servererr.NamespaceNotFound, "ns not found")
 					}
 					concern := bson.D{{Key: "code", Value: int32(passing.Code)}, {Key: "errmsg", Value: passing.Message}}
 					return bson.D{{Key: "ok", Value: 1}, {Key: "writeConcernError", Value: concern}}, nil
 				})
-				within := func(func(call.Caller) error) error {
+				within := func(func(mongo.Caller) error) error {
 					if sent++; sent > 1 {
 						return servererr.New(servererr.NamespaceExists, "it exists")
 					}
-					return &call.CommitError{Err: passing}
+					return &mongo.CommitError{Err: passing}
 				}
 				exec, _ := dropView(t, target, guard{check: func() error { return nil }, within: within}, nil)
 				err := exec.Apply(t.Context(), (&bench{}).operation(t, tt.entry), ddl.Once)
@@ -342,9 +342,9 @@ func TestTriedForLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		within := func(func(call.Caller) error) error {
+		within := func(func(mongo.Caller) error) error {
 			if tries++; tries < 5 {
-				return &call.StuckError{Err: servererr.New(servererr.LockTimeout, "no")}
+				return &mongo.StuckError{Err: servererr.New(servererr.LockTimeout, "no")}
 			}
 			return errLost
 		}
@@ -366,7 +366,7 @@ func TestUUIDNotTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := 0
-	s.before = func(cmd call.Command) error {
+	s.before = func(cmd mongo.Command) error {
 		if _, err := cmd.Body.LookupErr("collectionUUID"); err == nil {
 			asked++
 			return servererr.New(40415, "BSON field 'drop.collectionUUID' is an unknown field.")

@@ -14,9 +14,9 @@ import (
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/memstore"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -30,7 +30,7 @@ type frozen struct {
 	reached, thaw chan struct{}
 }
 
-func (f *frozen) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (f *frozen) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if elems, err := cmd.Body.Elements(); err == nil && f.name != "" && elems[0].Key() == f.name {
 		f.name = ""
 		close(f.reached)
@@ -46,7 +46,7 @@ type process struct {
 	late []*ddl.LateError
 }
 
-func newProcess(t *testing.T, s *server, target call.Caller) *process {
+func newProcess(t *testing.T, s *server, target mongo.Caller) *process {
 	t.Helper()
 	sc, err := scope.New(scope.Config{})
 	if err != nil {

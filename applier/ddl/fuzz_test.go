@@ -8,7 +8,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
@@ -17,7 +17,7 @@ import (
 // found is a target in which the same documents are found by every command.
 type found []byte
 
-func (d found) Call(context.Context, call.Command) (bson.Raw, error) {
+func (d found) Call(context.Context, mongo.Command) (bson.Raw, error) {
 	return bson.Marshal(bson.D{
 		{Key: "ok", Value: 1},
 		{Key: "cursor", Value: bson.D{{Key: "id", Value: int64(0)}, {Key: "ns", Value: "db.x"}, {Key: "firstBatch", Value: bson.A{bson.Raw(d)}}}},

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/applier/catalog"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -39,12 +39,12 @@ type Specs []HeldSpec
 const heldCollection = "held"
 
 // Held reads what a link keeps back.
-func Held(ctx context.Context, target call.Caller, metaDB, link string) (Specs, error) {
+func Held(ctx context.Context, target mongo.Caller, metaDB, link string) (Specs, error) {
 	filter := bsoncore.NewDocumentBuilder().AppendString("_id.link", link).Build()
 	return readHeld(ctx, target, metaDB, filter)
 }
 
-func readHeld(ctx context.Context, target call.Caller, metaDB string, filter bsoncore.Document) (Specs, error) {
+func readHeld(ctx context.Context, target mongo.Caller, metaDB string, filter bsoncore.Document) (Specs, error) {
 	docs, err := findHeld(ctx, target, metaDB, filter)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func readHeld(ctx context.Context, target call.Caller, metaDB string, filter bso
 }
 
 // findHeld reads documents of held specs, and of views that are left out.
-func findHeld(ctx context.Context, target call.Caller, metaDB string, filter bsoncore.Document) ([]bson.Raw, error) {
+func findHeld(ctx context.Context, target mongo.Caller, metaDB string, filter bsoncore.Document) ([]bson.Raw, error) {
 	cmd := command("find", heldCollection).AppendDocument("filter", filter).
 		AppendDocument("sort", bsoncore.NewDocumentBuilder().AppendInt32("_id", 1).Build())
 	docs, err := catalog.ReadAll(ctx, target, metaDB, bson.Raw(cmd.Build()))

@@ -18,9 +18,9 @@ import (
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/memstore"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/wire"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -34,7 +34,7 @@ type server struct {
 	mu     sync.Mutex
 	client *wire.Client
 	// before and after, if set, are called around each command.
-	before, after func(cmd call.Command) error
+	before, after func(cmd mongo.Command) error
 	sent          int
 }
 
@@ -54,8 +54,8 @@ func connect(t testing.TB, dialect string) *server {
 	return &server{client: client}
 }
 
-// Call implements call.Caller.
-func (s *server) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+// Call implements mongo.Caller.
+func (s *server) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sent++
@@ -76,29 +76,29 @@ func (s *server) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	body = append(body, 0)
 	body = bson.Raw(bsoncore.UpdateLength(body, 0, int32(len(body))))
 	if ctx.Err() != nil {
-		return nil, &call.LostError{Host: "target", Err: context.Cause(ctx)}
+		return nil, &mongo.LostError{Host: "target", Err: context.Cause(ctx)}
 	}
 	// What was begun is ended: a connection that is broken off is of no use to others.
 	reply, err := s.client.Call(context.WithoutCancel(ctx), body)
 	if err != nil {
-		return nil, &call.LostError{Host: "target", Err: err}
+		return nil, &mongo.LostError{Host: "target", Err: err}
 	}
 	if s.after != nil {
 		if err := s.after(cmd); err != nil {
 			return nil, err
 		}
 	}
-	return reply, call.Check(reply)
+	return reply, mongo.Check(reply)
 }
 
 // must runs a command in extended JSON.
 func (s *server) must(t testing.TB, db, cmd string) bson.Raw {
 	t.Helper()
-	reply, err := s.Call(t.Context(), call.Command{DB: db, Body: doc(t, cmd)})
+	reply, err := s.Call(t.Context(), mongo.Command{DB: db, Body: doc(t, cmd)})
 	if err != nil {
 		t.Fatalf("%s: %v", cmd, err)
 	}
-	if refused, err := call.WriteErrors(reply); err != nil || len(refused) > 0 {
+	if refused, err := mongo.WriteErrors(reply); err != nil || len(refused) > 0 {
 		t.Fatalf("%s: %v %v", cmd, refused, err)
 	}
 	return reply
@@ -205,15 +205,15 @@ var (
 )
 
 // open is a fence that lets everything through.
-type open struct{ target call.Caller }
+type open struct{ target mongo.Caller }
 
 func (open) Check(context.Context) error { return nil }
 
-func (o open) Within(ctx context.Context, work func(call.Caller) error) error {
+func (o open) Within(ctx context.Context, work func(mongo.Caller) error) error {
 	one.Lock()
 	defer one.Unlock()
 	// As of a link that is held: the next transaction ends one that was cut off.
-	txn := call.NewSession(o.target, call.SessionID("link"), number.Add(1<<20)).Begin()
+	txn := mongo.NewSession(o.target, mongo.SessionID("link"), number.Add(1<<20)).Begin()
 	if err := work(txn); err != nil {
 		txn.Abort(ctx)
 		return err
@@ -223,11 +223,11 @@ func (o open) Within(ctx context.Context, work func(call.Caller) error) error {
 }
 
 // plain is one that does not know of transactions.
-type plain struct{ target call.Caller }
+type plain struct{ target mongo.Caller }
 
 func (plain) Check(context.Context) error { return nil }
 
-func (p plain) Within(_ context.Context, work func(call.Caller) error) error { return work(p.target) }
+func (p plain) Within(_ context.Context, work func(mongo.Caller) error) error { return work(p.target) }
 
 // restart begins with nothing in memory.
 func (b *bench) restart(t testing.TB) {
@@ -291,6 +291,6 @@ func (b *bench) told() string {
 var errCut = errors.New("the line was cut")
 
 func isCut(err error) bool {
-	lost, ok := errors.AsType[*call.LostError](err)
+	lost, ok := errors.AsType[*mongo.LostError](err)
 	return ok && errors.Is(lost, errCut)
 }

@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/applier/catalog"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -48,7 +48,7 @@ type Lacking struct {
 }
 
 // ReadLacking reads what a target lacks.
-func ReadLacking(ctx context.Context, target call.Caller, metaDB, link string) (Lacking, error) {
+func ReadLacking(ctx context.Context, target mongo.Caller, metaDB, link string) (Lacking, error) {
 	absent := bsoncore.NewDocumentBuilder().AppendBoolean("absent", true).Build()
 	view := bsoncore.NewDocumentBuilder().AppendBoolean(fieldView, true).Build()
 	filter := bsoncore.NewDocumentBuilder().AppendString("_id.link", link).

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -20,7 +20,7 @@ func TestMeant(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, dialect, ddl.Relaxed, scope.Config{})
 			var sent []string
-			b.before = func(cmd call.Command) error {
+			b.before = func(cmd mongo.Command) error {
 				elems, err := cmd.Body.Elements()
 				if err != nil {
 					return err

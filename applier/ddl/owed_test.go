@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -78,9 +78,9 @@ func TestOwedSurvives(t *testing.T) {
 func (b *bench) owing(t *testing.T, log string, cut int, carriedOut bool) error {
 	t.Helper()
 	b.sent = 0
-	end := func(call.Command) error {
+	end := func(mongo.Command) error {
 		if b.sent == cut+1 {
-			return &call.LostError{Host: "target", Err: errCut}
+			return &mongo.LostError{Host: "target", Err: errCut}
 		}
 		return nil
 	}

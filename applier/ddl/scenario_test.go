@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -128,10 +128,10 @@ func (b *bench) scenario(t *testing.T, d *datadriven.TestData) string {
 		out.WriteString(b.told())
 	case "run":
 		for line := range strings.Lines(d.Input) {
-			reply, err := b.Call(t.Context(), call.Command{DB: d.CmdArgs[0].Key, Body: doc(t, line)})
+			reply, err := b.Call(t.Context(), mongo.Command{DB: d.CmdArgs[0].Key, Body: doc(t, line)})
 			if err == nil {
-				var refused []call.WriteError
-				if refused, err = call.WriteErrors(reply); len(refused) > 0 {
+				var refused []mongo.WriteError
+				if refused, err = mongo.WriteErrors(reply); len(refused) > 0 {
 					err = &refused[0].Error
 				}
 			}

@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 // How long to wait before a command is tried again that other work stands in the
@@ -43,9 +43,9 @@ func (s *step) patiently(ctx context.Context, inTxn bool, try func() error) erro
 		err := try()
 		again := busy(err)
 		if inTxn {
-			_, stuck := errors.AsType[*call.StuckError](err) // of what passes, by who tried it
-			disposition := call.DispositionOf(err)
-			again = stuck || disposition == call.Again || disposition == call.Smaller
+			_, stuck := errors.AsType[*mongo.StuckError](err) // of what passes, by who tried it
+			disposition := mongo.DispositionOf(err)
+			again = stuck || disposition == mongo.Again || disposition == mongo.Smaller
 		}
 		if !again {
 			return err
@@ -75,7 +75,7 @@ func pause(ctx context.Context, wait time.Duration) error {
 // the target has no room for the command just then. One that was carried out, and is
 // not known to be where it was wanted, was not refused.
 func busy(err error) bool {
-	if errors.Is(err, call.ErrTooLate) {
+	if errors.Is(err, mongo.ErrTooLate) {
 		return true
 	}
 	k := servererr.Classify(err)
@@ -97,5 +97,5 @@ func command(name, collection string) *bsoncore.DocumentBuilder {
 // write runs an insert, update or delete on the metadata, and fails where a
 // statement does.
 func (s *step) write(ctx context.Context, cmd *bsoncore.DocumentBuilder) error {
-	return s.within(ctx, call.Command{DB: s.cfg.MetaDB, Body: bson.Raw(cmd.Build())})
+	return s.within(ctx, mongo.Command{DB: s.cfg.MetaDB, Body: bson.Raw(cmd.Build())})
 }

@@ -10,9 +10,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/applier/catalog"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/update"
 )
@@ -100,7 +100,7 @@ func faultOf(def bson.Raw) string {
 			return ""
 		}
 	}
-	return call.FaultOfView(def)
+	return mongo.FaultOfView(def)
 }
 
 func (s *step) invalid(ns oplog.Namespace, why string) {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -21,7 +21,7 @@ import (
 // player answers one command name after another.
 type player func(name string) (bson.D, error)
 
-func (p player) Call(_ context.Context, cmd call.Command) (bson.Raw, error) {
+func (p player) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 	elems, err := cmd.Body.Elements()
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func emptyDatabase(refuse func() (bson.D, error)) player {
 	}
 }
 
-func create(t *testing.T, target call.Caller, observer event.Observer) (*ddl.Executor, *oplog.Op) {
+func create(t *testing.T, target mongo.Caller, observer event.Observer) (*ddl.Executor, *oplog.Op) {
 	t.Helper()
 	cat, err := catalog.Load(t.Context(), target, nil)
 	if err != nil {

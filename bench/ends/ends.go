@@ -8,8 +8,8 @@ import (
 
 	"github.com/oplogrep/replicator/bench/result"
 	"github.com/oplogrep/replicator/bench/workload"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -23,7 +23,7 @@ const MetaDB = "replicator_bench"
 
 // End is a set that is connected to.
 type End struct {
-	Set *mdb.Set
+	Set *driver.Set
 	URI string
 	// Is says what it is, as the servers themselves tell.
 	Is result.End
@@ -34,8 +34,8 @@ type End struct {
 	stop func()
 }
 
-func parse(uri string) (*mdb.Options, error) {
-	opts, err := mdb.Parse(mdb.Config{URI: uri, AppName: "replicator-bench"})
+func parse(uri string) (*driver.Options, error) {
+	opts, err := driver.Parse(driver.Config{URI: uri, AppName: "replicator-bench"})
 	if err != nil {
 		return nil, fmt.Errorf("connect to an end: %w", err)
 	}
@@ -55,7 +55,7 @@ func Open(ctx context.Context, uri string) (*End, error) {
 		return nil, err
 	}
 	e := &End{URI: uri}
-	if e.Set, err = mdb.Open(ctx, opts); err != nil {
+	if e.Set, err = driver.Open(ctx, opts); err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", opts, err)
 	}
 	if err := e.Look(ctx); err != nil {
@@ -258,5 +258,5 @@ func (e *End) run(ctx context.Context, db string, cmd bson.D) (bson.Raw, error) 
 	if err != nil {
 		return nil, fmt.Errorf("build the command %s: %w", cmd[0].Key, err)
 	}
-	return e.Set.Call(ctx, call.Command{DB: db, Body: body})
+	return e.Set.Call(ctx, mongo.Command{DB: db, Body: body})
 }

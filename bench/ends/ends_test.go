@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/bench/result"
 	"github.com/oplogrep/replicator/bench/workload"
 	"github.com/oplogrep/replicator/fetcher"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -106,7 +106,7 @@ func TestMemory(t *testing.T) {
 	cause := errors.New("no longer")
 	cancel(cause)
 	body := must(bson.Marshal(bson.D{{Key: "getMore", Value: int64(7)}}))
-	if _, err := m.Call(ctx, call.Command{DB: "local", Body: body}); !errors.Is(err, cause) {
+	if _, err := m.Call(ctx, mongo.Command{DB: "local", Body: body}); !errors.Is(err, cause) {
 		t.Errorf("behind the end: %v", err)
 	}
 	if _, err := NewMemory(workload.Workload{Name: "bad", Namespaces: -1}, 0); err == nil {
@@ -196,7 +196,7 @@ func TestFill(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := call.ReadBatch(reply)
+		got, err := mongo.ReadBatch(reply)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -216,7 +216,7 @@ func TestFill(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err = call.ReadBatch(reply); err != nil || len(got.Docs) != len(c.Indexes) {
+		if got, err = mongo.ReadBatch(reply); err != nil || len(got.Docs) != len(c.Indexes) {
 			t.Errorf("%s has %d indexes, want %d (%v)", c.NS, len(got.Docs), len(c.Indexes), err)
 		}
 	}

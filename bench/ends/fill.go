@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/bench/workload"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
@@ -122,11 +122,11 @@ func (e *End) insert(ctx context.Context, db, name string, docs []bson.Raw) erro
 	if err != nil {
 		return err
 	}
-	reply, err := e.Set.Call(ctx, call.Command{DB: db, Body: body, Sequence: "documents", Docs: docs})
+	reply, err := e.Set.Call(ctx, mongo.Command{DB: db, Body: body, Sequence: "documents", Docs: docs})
 	if err != nil {
 		return err
 	}
-	refused, err := call.WriteErrors(reply)
+	refused, err := mongo.WriteErrors(reply)
 	if err != nil {
 		return err
 	}

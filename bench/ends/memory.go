@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/bench/workload"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -88,9 +88,9 @@ func NewMemory(w workload.Workload, perReply int) (*Memory, error) {
 // Host is a name for it.
 func (*Memory) Host() string { return "memory:27017" }
 
-// Call implements call.Caller: find and getMore on the log; anything else is ok. At
+// Call implements mongo.Caller: find and getMore on the log; anything else is ok. At
 // the end of the log it waits until ctx is done.
-func (m *Memory) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (m *Memory) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	it := rawbson.NewIter(cmd.Body)
 	it.Next()
 	if !it.Is("find") && !it.Is("getMore") {

@@ -16,7 +16,7 @@ import (
 	"github.com/oplogrep/replicator/bench/ends"
 	"github.com/oplogrep/replicator/bench/plain"
 	"github.com/oplogrep/replicator/bench/workload"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/wire"
 )
 
@@ -55,7 +55,7 @@ func run(t *testing.T, n *ends.Null, db string, cmd bson.D, docs ...bson.Raw) bs
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := call.Command{DB: db, Body: body}
+	c := mongo.Command{DB: db, Body: body}
 	if len(docs) > 0 {
 		c.Sequence, c.Docs = map[string]string{"insert": "documents", "update": "updates", "delete": "deletes"}[cmd[0].Key], docs
 	}
@@ -158,7 +158,7 @@ func TestNullCommands(t *testing.T) {
 		}
 	}
 	acknowledged(t, n, 5, 3+2+5+1000+2)
-	found, err := call.ReadBatch(run(t, n, "d", bson.D{{Key: "find", Value: "c"}}))
+	found, err := mongo.ReadBatch(run(t, n, "d", bson.D{{Key: "find", Value: "c"}}))
 	if err != nil || found.Cursor != 0 || len(found.Docs) != 0 {
 		t.Errorf("found %d documents, cursor %d, %v", len(found.Docs), found.Cursor, err)
 	}
@@ -203,7 +203,7 @@ func TestNullLanes(t *testing.T) {
 	acknowledged(t, n, 1, 0) // not a statement of the workload
 	find := func(filter any) []bson.Raw {
 		t.Helper()
-		found, err := call.ReadBatch(run(t, n, ends.MetaDB, bson.D{{Key: "find", Value: "lanes"}, {Key: "filter", Value: bson.D{{Key: "_id", Value: filter}}}}))
+		found, err := mongo.ReadBatch(run(t, n, ends.MetaDB, bson.D{{Key: "find", Value: "lanes"}, {Key: "filter", Value: bson.D{{Key: "_id", Value: filter}}}}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/wire"
 )
@@ -34,7 +34,7 @@ func (l *lanes) load(ctx context.Context, behind *End) error {
 	if err != nil {
 		return fmt.Errorf("read the lanes: %w", err)
 	}
-	found, err := call.ReadBatch(reply)
+	found, err := mongo.ReadBatch(reply)
 	if err != nil {
 		return fmt.Errorf("read the lanes: %w", err)
 	}

@@ -10,9 +10,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/bench/result"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -189,11 +189,11 @@ func TestBenchOfASet(t *testing.T) {
 	if !strings.Contains(uri, "sesame42") {
 		t.Fatalf("no password in %s", uri)
 	}
-	opts, err := mdb.Parse(mdb.Config{URI: uri, AppName: mongosim.Stage})
+	opts, err := driver.Parse(driver.Config{URI: uri, AppName: mongosim.Stage})
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := mdb.Open(t.Context(), opts)
+	client, err := driver.Open(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,13 +243,13 @@ func TestBenchOfASet(t *testing.T) {
 	}
 }
 
-func ask(t *testing.T, set *mdb.Set, db string, cmd bson.D) bson.Raw {
+func ask(t *testing.T, set *driver.Set, db string, cmd bson.D) bson.Raw {
 	t.Helper()
 	body, err := bson.Marshal(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	reply, err := set.Call(t.Context(), call.Command{DB: db, Body: body})
+	reply, err := set.Call(t.Context(), mongo.Command{DB: db, Body: body})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/bench"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/corpus"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 )
 
 // Every error that can reach the shell has its code and a hint.
@@ -28,7 +28,7 @@ func TestErrorsAreExplained(t *testing.T) {
 		"a recording and a verification": {errors.Join(failedError(some), &corpus.FileError{File: "f", Err: some}), 3},
 		"worse":                          {worseError(some), 4},
 		"verification":                   {failedError(some), 4},
-		"nobody there":                   {&mdb.NoServerError{}, 8},
+		"nobody there":                   {&driver.NoServerError{}, 8},
 		"databases there":                {&bench.ExistsError{}, 9},
 		"databases left":                 {cli.Stopped(done, &bench.LeftError{Err: some}), 1},
 		"stopped":                        {cli.Stopped(done, some), 1},

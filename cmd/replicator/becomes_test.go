@@ -24,7 +24,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/preflight"
 	"github.com/oplogrep/replicator/scope"
@@ -33,7 +33,7 @@ import (
 // becomes is all that the flags of run become, other than by what run asks for by
 // itself.
 type becomes struct {
-	Source, Target *mdb.Options
+	Source, Target *driver.Options
 	Pipeline       pipeline.Config
 	Preflight      preflight.Config
 	Run            struct {

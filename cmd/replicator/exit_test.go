@@ -9,10 +9,10 @@ import (
 
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/internal/mdb"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/preflight"
@@ -46,9 +46,9 @@ func TestErrorsAreExplained(t *testing.T) {
 		"other history":      {pipeline.ErrOtherHistory, 6},
 		"diverged":           {&applier.DivergenceError{}, 7},
 		"unique":             {&applier.UniqueError{}, 7},
-		"login":              {&call.LostError{Err: &mdb.AuthError{Err: some}}, 8},
-		"nobody there":       {&call.LostError{Err: &mdb.NoServerError{}}, 8},
-		"connection broke":   {&call.LostError{Host: "a:1", Err: some}, 8},
+		"login":              {&mongo.LostError{Err: &driver.AuthError{Err: some}}, 8},
+		"nobody there":       {&mongo.LostError{Err: &driver.NoServerError{}}, 8},
+		"connection broke":   {&mongo.LostError{Host: "a:1", Err: some}, 8},
 		"too slow":           {context.DeadlineExceeded, 8},
 		"not allowed":        {&servererr.Error{Code: servererr.Unauthorized}, 8},
 		"privileges missing": {failed(true, true), 8},

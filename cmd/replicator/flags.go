@@ -15,7 +15,7 @@ import (
 	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
@@ -42,13 +42,13 @@ type sourceFlags struct {
 	SelectionTimeout time.Duration `default:"30s" help:"How long to wait for a suitable server."`
 }
 
-// config makes what package mdb wants of one side.
-func (l *loginFlags) config(uri string, wait time.Duration) mdb.Config {
+// config makes what package driver wants of one side.
+func (l *loginFlags) config(uri string, wait time.Duration) driver.Config {
 	hosts := map[string]string{}
 	for _, h := range l.HostMap {
 		hosts[h.name] = h.address
 	}
-	return mdb.Config{
+	return driver.Config{
 		HostMap: hosts,
 		URI:     uri, Username: l.Username, PasswordFile: l.PasswordFile, AuthSource: l.AuthSource,
 		TLS: l.TLS, CAFile: l.TLSCAFile, CertificateKeyFile: l.TLSCertificateKeyFile, SelectionTimeout: wait,
@@ -56,15 +56,15 @@ func (l *loginFlags) config(uri string, wait time.Duration) mdb.Config {
 }
 
 // parse checks where the source is, and how to log in.
-func (s *sourceFlags) parse() (*mdb.Options, error) {
+func (s *sourceFlags) parse() (*driver.Options, error) {
 	return parseDeployment("source", s.SourceLogin.config(s.Source, s.SelectionTimeout))
 }
 
-func parseDeployment(side string, cfg mdb.Config) (*mdb.Options, error) {
+func parseDeployment(side string, cfg driver.Config) (*driver.Options, error) {
 	if cfg.URI == "" {
 		return nil, fmt.Errorf("--%s is missing: the connection string of a replica set, or its environment variable %s", side, envName(side))
 	}
-	o, err := mdb.Parse(cfg)
+	o, err := driver.Parse(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("--%s: %w", side, err)
 	}
@@ -126,7 +126,7 @@ type runFlags struct {
 
 // plan is a checked set of runFlags.
 type plan struct {
-	source, target *mdb.Options
+	source, target *driver.Options
 	scope          *scope.Scope
 	pipeline       pipeline.Config
 }
@@ -349,7 +349,7 @@ func (f *runFlags) pipeline(p *plan) pipeline.Config {
 
 // rules makes those of the choice of a member. What the connection string says
 // counts where no flag says otherwise.
-func (f *runFlags) rules(source *mdb.Options) syncsource.Rules {
+func (f *runFlags) rules(source *driver.Options) syncsource.Rules {
 	r := syncsource.Rules{MaxLag: f.MaxLag, Pinned: f.SyncSource, Delay: f.Delay}
 	said := source.ReadPreference()
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/pipeline"
 )
@@ -53,7 +53,7 @@ func (c *linksCommand) Run(ctx context.Context, out cli.Output) error {
 }
 
 // stateOf says how a link is, as far as that can be learned.
-func (c *linksCommand) stateOf(ctx context.Context, set *mdb.Set, l *checkpoint.Listed) string {
+func (c *linksCommand) stateOf(ctx context.Context, set *driver.Set, l *checkpoint.Listed) string {
 	text := linkState(&l.State)
 	if pipeline.IsResync(l.Link) {
 		// It tells nothing of the link that it belongs to.

@@ -12,9 +12,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -91,11 +91,11 @@ var emptyDoc = bson.Binary{Data: []byte{5, 0, 0, 0, 0}}
 // what is left out is named, above all what nobody copies any more.
 func TestLinksLeftOut(t *testing.T) {
 	_, target := twoSets(t)
-	opts, err := mdb.Parse(mdb.Config{URI: target.URI()})
+	opts, err := driver.Parse(driver.Config{URI: target.URI()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := mdb.Open(t.Context(), opts)
+	set, err := driver.Open(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestLinksLeftOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := set.Call(t.Context(), call.Command{DB: "replicator", Body: body}); err != nil {
+		if _, err := set.Call(t.Context(), mongo.Command{DB: "replicator", Body: body}); err != nil {
 			t.Fatal(err)
 		}
 	}

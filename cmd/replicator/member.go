@@ -10,7 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 )
 
 type memberCommand struct {
@@ -79,7 +79,7 @@ func (c *memberFlags) change(ctx context.Context, out cli.Output, to func(bson.R
 	if err != nil {
 		return cli.Usage(err)
 	}
-	set, err := mdb.Open(ctx, options)
+	set, err := driver.Open(ctx, options)
 	if err != nil {
 		return cli.Connect(fmt.Errorf("connect to the source: %w", err))
 	}

@@ -8,9 +8,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
@@ -29,7 +29,7 @@ func (c *oplogCommand) readSource(ctx context.Context, out cli.Output, each func
 	if err != nil {
 		return cli.Usage(err)
 	}
-	set, err := mdb.Open(ctx, options)
+	set, err := driver.Open(ctx, options)
 	if err != nil {
 		return cli.Connect(fmt.Errorf("connect to the source: %w", err))
 	}
@@ -63,7 +63,7 @@ func (c *oplogCommand) readSource(ctx context.Context, out cli.Output, each func
 }
 
 // member returns what reads one member: a cursor is known to that member alone.
-func (c *oplogCommand) member(ctx context.Context, set *mdb.Set) (call.Caller, error) {
+func (c *oplogCommand) member(ctx context.Context, set *driver.Set) (mongo.Caller, error) {
 	if c.Host != "" {
 		return set.Member(c.Host), nil
 	}
@@ -90,7 +90,7 @@ type tail struct {
 }
 
 // fromNewest makes reading begin with the newest entry.
-func (t *tail) fromNewest(ctx context.Context, member call.Caller) error {
+func (t *tail) fromNewest(ctx context.Context, member mongo.Caller) error {
 	reply, err := order(ctx, member, "local", bson.D{
 		{Key: "find", Value: "oplog.rs"},
 		{Key: "sort", Value: bson.D{{Key: "$natural", Value: -1}}},
@@ -107,7 +107,7 @@ func (t *tail) fromNewest(ctx context.Context, member call.Caller) error {
 }
 
 // read reads until there are no more entries, or for as long as it follows.
-func (t *tail) read(ctx context.Context, member call.Caller) error {
+func (t *tail) read(ctx context.Context, member mongo.Caller) error {
 	find := bson.D{{Key: "find", Value: "oplog.rs"}}
 	if len(t.filter) > 0 {
 		find = append(find, bson.E{Key: "filter", Value: bson.D{{Key: "ts", Value: t.filter}}})
@@ -133,7 +133,7 @@ func (t *tail) read(ctx context.Context, member call.Caller) error {
 		}
 		if id == 0 {
 			// An empty log, or one that went past the cursor.
-			return &call.LostError{Err: errors.New("the cursor is gone")}
+			return &mongo.LostError{Err: errors.New("the cursor is gone")}
 		}
 		more := bson.D{{Key: "getMore", Value: id}, {Key: "collection", Value: "oplog.rs"}}
 		if t.follow {
@@ -176,17 +176,17 @@ func (t *tail) hand(reply bson.Raw, field string) error {
 
 // leave ends the cursor, if that can be done at once. Otherwise the server does it
 // after ten minutes.
-func (t *tail) leave(ctx context.Context, member call.Caller, id int64) {
+func (t *tail) leave(ctx context.Context, member mongo.Caller, id int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_, _ = order(ctx, member, "local", bson.D{{Key: "killCursors", Value: "oplog.rs"}, {Key: "cursors", Value: bson.A{id}}})
 }
 
 // order runs one command.
-func order(ctx context.Context, caller call.Caller, db string, cmd bson.D) (bson.Raw, error) {
+func order(ctx context.Context, caller mongo.Caller, db string, cmd bson.D) (bson.Raw, error) {
 	body, err := bson.Marshal(cmd)
 	if err != nil {
 		return nil, fmt.Errorf("build %s: %w", cmd[0].Key, err)
 	}
-	return caller.Call(ctx, call.Command{DB: db, Body: body})
+	return caller.Call(ctx, mongo.Command{DB: db, Body: body})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 )
 
 // printConfig prints the settings as a file for --config: what holds, and in a
@@ -92,11 +92,11 @@ func (c *runCommand) show(flag *kong.Flag) *yaml.Node {
 
 // redacted returns a connection string without its secrets, and nothing of one
 // that cannot be understood: anything in it may be a part of a password.
-func redacted(uri string, cfg mdb.Config) string {
+func redacted(uri string, cfg driver.Config) string {
 	if uri == "" {
 		return ""
 	}
-	o, err := mdb.Parse(cfg)
+	o, err := driver.Parse(cfg)
 	if err != nil {
 		return "***"
 	}

@@ -13,9 +13,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -100,7 +100,7 @@ func TestResyncWatch(t *testing.T) {
 			[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: time.Second, state: checkpoint.ResyncAsked, applied: 1, err: stepDown}, {at: 4 * time.Second, state: checkpoint.ResyncDone, applied: 2}},
 			"shop.a asked for\n! The target cannot be asked: not primary\nshop.a is the same as the source's again\n", "", 4 * time.Second,
 		},
-		"a lost connection":          {[]act{{state: checkpoint.ResyncAsked, applied: 1, err: &call.LostError{Host: "a", Err: errors.New("reset")}}, {at: time.Second, state: checkpoint.ResyncDone, applied: 1}}, "! The target cannot be asked\nshop.a is the same as the source's again\n", "", time.Second},
+		"a lost connection":          {[]act{{state: checkpoint.ResyncAsked, applied: 1, err: &mongo.LostError{Host: "a", Err: errors.New("reset")}}, {at: time.Second, state: checkpoint.ResyncDone, applied: 1}}, "! The target cannot be asked\nshop.a is the same as the source's again\n", "", time.Second},
 		"not allowed":                {[]act{{state: checkpoint.ResyncAsked, applied: 1, err: &servererr.Error{Code: servererr.Unauthorized, Message: "not authorized"}}}, "", "not authorized", 0},
 		"the request is gone":        {[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: time.Second, state: "", applied: 1}}, "shop.a asked for\n", "removed the request", time.Second},
 		"the link is gone":           {[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: time.Second, state: checkpoint.ResyncAsked, applied: 1, gone: true}}, "shop.a asked for\n", "the link l was removed", time.Second},

@@ -10,7 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/preflight"
@@ -120,18 +120,18 @@ func (c *runCommand) run(e cli.Ends, p *plan, v *voice, known *settings) error {
 	return c.mirror(e, p, ln, source, target, v)
 }
 
-func openBoth(ctx context.Context, p *plan) (source, target *mdb.Set, closeBoth func(), err error) {
-	if source, err = mdb.Open(ctx, p.source); err != nil {
+func openBoth(ctx context.Context, p *plan) (source, target *driver.Set, closeBoth func(), err error) {
+	if source, err = driver.Open(ctx, p.source); err != nil {
 		return nil, nil, nil, cli.Connect(fmt.Errorf("connect to the source: %w", err))
 	}
-	if target, err = mdb.Open(ctx, p.target); err != nil {
+	if target, err = driver.Open(ctx, p.target); err != nil {
 		source.Close()
 		return nil, nil, nil, cli.Connect(fmt.Errorf("connect to the target: %w", err))
 	}
 	return source, target, func() { source.Close(); target.Close() }, nil
 }
 
-func (c *runCommand) preflight(p *plan, source, target *mdb.Set) preflight.Config {
+func (c *runCommand) preflight(p *plan, source, target *driver.Set) preflight.Config {
 	mode, _ := feedbackMode(c.Feedback)
 	return preflight.Config{
 		Source: source, Target: target, Members: pipeline.Connected(source), Rules: p.pipeline.Rules, Scope: p.scope, Include: c.Include, UsersAndRoles: c.UsersAndRoles,

@@ -9,7 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 )
 
 // targetFlags say where the metadata of links are. They are run's.
@@ -28,7 +28,7 @@ type linkFlags struct {
 
 // open checks the flags and connects. The error of flags is a usageError; more are
 // added to it.
-func (f *targetFlags) open(ctx context.Context, more ...error) (*mdb.Set, error) {
+func (f *targetFlags) open(ctx context.Context, more ...error) (*driver.Set, error) {
 	options, err := parseDeployment("target", f.TargetLogin.config(f.Target, f.SelectionTimeout))
 	if f.SelectionTimeout < time.Millisecond {
 		err = errors.Join(err, fmt.Errorf("--selection-timeout: %s is less than %s", f.SelectionTimeout, time.Millisecond))
@@ -36,7 +36,7 @@ func (f *targetFlags) open(ctx context.Context, more ...error) (*mdb.Set, error)
 	if err = errors.Join(append([]error{err}, more...)...); err != nil {
 		return nil, cli.Usage(err)
 	}
-	set, err := mdb.Open(ctx, options)
+	set, err := driver.Open(ctx, options)
 	if err != nil {
 		return nil, cli.Connect(fmt.Errorf("connect to the target: %w", err))
 	}
@@ -62,7 +62,7 @@ func (f *linkFlags) openLink(ctx context.Context, more ...error) (store *checkpo
 	return store, state, set.Close, nil
 }
 
-func (f *linkFlags) find(ctx context.Context, set *mdb.Set) (*checkpoint.Store, checkpoint.State, error) {
+func (f *linkFlags) find(ctx context.Context, set *driver.Set) (*checkpoint.Store, checkpoint.State, error) {
 	store, err := checkpoint.New(checkpoint.Config{Target: set, DB: f.MetadataDB, Link: f.Link})
 	if err != nil {
 		return nil, checkpoint.State{}, cli.Usage(err)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/preflight"
 	"github.com/oplogrep/replicator/status"
@@ -91,7 +91,7 @@ func configMembers(config bson.Raw) []bson.Raw {
 }
 
 // mirror runs the pipeline, with what accompanies it, until it ends.
-func (c *runCommand) mirror(e cli.Ends, p *plan, ln net.Listener, source, target *mdb.Set, v *voice) error {
+func (c *runCommand) mirror(e cli.Ends, p *plan, ln net.Listener, source, target *driver.Set, v *voice) error {
 	log := v.log
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -21,7 +21,7 @@ func TestBatchSize(t *testing.T) {
 	w.begin(within(t))
 	w.plan(within(t), coll)
 	var asked int64
-	w.source.intercept(func(cmd call.Command) (error, bool) {
+	w.source.intercept(func(cmd mongo.Command) (error, bool) {
 		e, _ := rawbson.Lookup(cmd.Body, "batchSize")
 		if n, ok := e.Int64(); ok && n < replyDocs {
 			asked += n

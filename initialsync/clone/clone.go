@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -64,7 +64,7 @@ const (
 type Config struct {
 	// Source runs commands on the member that is copied, Target on the target's
 	// primary. Writing goes through lanes.
-	Source, Target call.Caller
+	Source, Target mongo.Caller
 	ReadConcern    ReadConcern
 	// After is a time that every read has to show.
 	After bson.Timestamp
@@ -133,10 +133,10 @@ func (c *Config) validate() error {
 // Lane is a *checkpoint.Lane.
 type Lane interface {
 	// Session returns the lane's session, to write with.
-	Session() *call.Session
+	Session() *mongo.Session
 	// MoveRange is the first thing in a transaction of it: it moves the range's
 	// document from r to next, if the term is still ours.
-	MoveRange(ctx context.Context, txn *call.Txn, r, next *checkpoint.CopyRange) error
+	MoveRange(ctx context.Context, txn *mongo.Txn, r, next *checkpoint.CopyRange) error
 }
 
 // Cloner copies ranges. It is safe for concurrent use, one call of Copy for each
@@ -158,7 +158,7 @@ func New(cfg Config) (*Cloner, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Cloner{cfg: cfg, lsid: call.NewSessionID(), memory: semaphore.NewWeighted(cfg.Memory), batch: replyDocs}, nil
+	return &Cloner{cfg: cfg, lsid: mongo.NewSessionID(), memory: semaphore.NewWeighted(cfg.Memory), batch: replyDocs}, nil
 }
 
 // took tells the pacer.

@@ -12,9 +12,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 )
 
 func TestCopy(t *testing.T) {
@@ -74,11 +74,11 @@ func (w *world) idOrder(refuse bool) {
 
 // unnumbered is a server whose record ids are no numbers.
 type unnumbered struct {
-	call.Caller
+	mongo.Caller
 	refuse bool
 }
 
-func (u *unnumbered) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (u *unnumbered) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if e, ok := rawbson.Lookup(cmd.Body, "showRecordId"); ok && e.Truth() && u.refuse {
 		if _, token := rawbson.Lookup(cmd.Body, "$_requestResumeToken"); token {
 			return nil, servererr.New(servererr.FailedToParse, "Failed to parse: Unrecognized field '$_requestResumeToken'.")
@@ -170,7 +170,7 @@ func TestCopyRenamed(t *testing.T) {
 	insertRaw(t, w.source, "d.c", docs...)
 	coll := w.collection("d.c")
 	replies := 0
-	w.source.intercept(nil, func(call.Command) {
+	w.source.intercept(nil, func(mongo.Command) {
 		if replies++; replies == 1 {
 			run(t, w.source.Caller, "admin", bson.D{{Key: "renameCollection", Value: "d.c"}, {Key: "to", Value: "d.e"}})
 		}
@@ -221,7 +221,7 @@ func TestCopyBuckets(t *testing.T) {
 	t.Parallel()
 	for _, order := range []order{natural, byID} {
 		w := newWorld(t)
-		for _, c := range []call.Caller{w.source, w.target} {
+		for _, c := range []mongo.Caller{w.source, w.target} {
 			run(t, c, "d", bson.D{{Key: "create", Value: "s"}, {Key: "timeseries", Value: bson.D{{Key: "timeField", Value: "t"}}}})
 		}
 		const ns = "d.system.buckets.s"
@@ -258,7 +258,7 @@ func TestCopyDropped(t *testing.T) {
 	w.begin(ctx)
 	w.plan(ctx, coll)
 	replies := 0
-	w.source.intercept(nil, func(call.Command) {
+	w.source.intercept(nil, func(mongo.Command) {
 		if replies++; replies == 3 {
 			run(t, w.source.Caller, "d", bson.D{{Key: "drop", Value: "c"}})
 			insertRaw(t, w.source.Caller, "d.c", numbered(t, 1000, 10, 10)...)

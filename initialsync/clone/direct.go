@@ -8,8 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -134,8 +134,8 @@ func (w *writer) appendAll(ctx context.Context, docs []*document) error {
 // sendBeside sends a command as a retryable write of the lane's session. It is
 // committed by a majority when it returns.
 func (w *writer) sendBeside(ctx context.Context, c *command) (bson.Raw, error) {
-	reply, err := call.Retry{For: w.cfg.RetryFor}.Write(ctx, w.lane.Session(), c.Command)
-	if stuck, ok := errors.AsType[*call.StuckError](err); ok {
+	reply, err := mongo.Retry{For: w.cfg.RetryFor}.Write(ctx, w.lane.Session(), c.Command)
+	if stuck, ok := errors.AsType[*mongo.StuckError](err); ok {
 		return nil, w.stuck(stuck)
 	}
 	if err != nil {
@@ -189,7 +189,7 @@ func (r *reader) newestOf(ctx context.Context, to oplog.Namespace) ([]bson.RawVa
 	body = bsoncore.AppendInt32Element(body, "limit", alignDocs)
 	body = bsoncore.AppendBooleanElement(body, "singleBatch", true)
 	body = closeDocument(body, start)
-	reply, err := r.cfg.Target.Call(ctx, call.Command{DB: to.DB(), Body: body})
+	reply, err := r.cfg.Target.Call(ctx, mongo.Command{DB: to.DB(), Body: body})
 	if servererr.IsNoNamespace(err) {
 		return nil, nil
 	}

@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -45,7 +45,7 @@ func TestCopyCapped(t *testing.T) {
 	w.checkOrder()
 }
 
-func clusterTime(t testing.TB, c call.Caller) bson.Timestamp {
+func clusterTime(t testing.TB, c mongo.Caller) bson.Timestamp {
 	t.Helper()
 	sec, inc := run(t, c, "admin", bson.D{{Key: "ping", Value: 1}}).Lookup("operationTime").Timestamp()
 	return bson.Timestamp{T: sec, I: inc}
@@ -68,7 +68,7 @@ func TestCopyCappedWraps(t *testing.T) {
 		w.begin(ctx)
 		w.plan(ctx, coll)
 		old := read(t, w.source.Caller, "d.c")
-		w.source.intercept(nil, func(cmd call.Command) {
+		w.source.intercept(nil, func(cmd mongo.Command) {
 			if name(cmd) == "find" && times < 2 {
 				times++
 				insertRaw(t, w.source.Caller, "d.c", numbered(t, next, n, 10)...)
@@ -142,7 +142,7 @@ func TestCopyCappedAligns(t *testing.T) {
 	w.begin(ctx)
 	w.plan(ctx, coll)
 	inserts, sent := 0, 0
-	w.target.intercept(func(cmd call.Command) (error, bool) {
+	w.target.intercept(func(cmd mongo.Command) (error, bool) {
 		if name(cmd) == "insert" {
 			inserts++
 			sent += len(cmd.Docs)
@@ -175,7 +175,7 @@ func TestDirectUnconfirmed(t *testing.T) {
 		ctx := within(t)
 		w.begin(ctx)
 		w.plan(ctx, coll)
-		w.target.forgeReplies(func(cmd call.Command, reply bson.Raw) bson.Raw {
+		w.target.forgeReplies(func(cmd mongo.Command, reply bson.Raw) bson.Raw {
 			if cmd.DB != "d" || name(cmd) != "insert" {
 				return reply
 			}
@@ -183,7 +183,7 @@ func TestDirectUnconfirmed(t *testing.T) {
 			return closeDocument(bsoncore.AppendDocumentElement(slices.Clone([]byte(reply[:len(reply)-1])), "writeConcernError", bsoncore.Document(e)), 0)
 		})
 		err := w.copyAll(ctx, coll)
-		if _, ok := errors.AsType[*call.UnconfirmedError](err); !ok {
+		if _, ok := errors.AsType[*mongo.UnconfirmedError](err); !ok {
 			t.Errorf("%s: %v, want one that is not confirmed", ns, err)
 		}
 		if r := must[[]checkpoint.CopyRange](t)(w.ranges(ctx))[0]; r.Steps != 0 || r.Docs != 0 {
@@ -218,7 +218,7 @@ func TestCopyCappedAgain(t *testing.T) {
 		w.since.Has = func(id bson.RawValue) bool { n := id.AsInt64(); return n == 3 || n == 4 }
 		w.plan(ctx, coll)
 		flushes := 0
-		w.target.intercept(func(cmd call.Command) (error, bool) {
+		w.target.intercept(func(cmd mongo.Command) (error, bool) {
 			if name(cmd) == "insert" {
 				flushes++
 			}

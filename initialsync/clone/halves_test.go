@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -26,7 +26,7 @@ func TestHalves(t *testing.T) {
 		succeed(t, w.hold.AddCollections(ctx, []checkpoint.CopyCollection{*coll}))
 		succeed(t, w.hold.Lane(0).SaveCollection(ctx, coll, ranges))
 		written := 0
-		w.target.intercept(func(cmd call.Command) (error, bool) {
+		w.target.intercept(func(cmd mongo.Command) (error, bool) {
 			_, inTxn := rawbson.Lookup(cmd.Body, "autocommit")
 			switch {
 			case name(cmd) != "insert" || !inTxn:
@@ -61,7 +61,7 @@ func TestSampleFails(t *testing.T) {
 	if n := len(must[[]checkpoint.CopyRange](t)(w.cloner().Split(t.Context(), coll, "d.c", Since{}))); n < 2 {
 		t.Fatalf("%d ranges", n)
 	}
-	w.source.intercept(func(cmd call.Command) (error, bool) {
+	w.source.intercept(func(cmd mongo.Command) (error, bool) {
 		return when(name(cmd) == "aggregate", servererr.New(28799, "$sample stage could not find a non-duplicate document after 100 while using a random cursor")), false
 	}, nil)
 	if n := len(must[[]checkpoint.CopyRange](t)(w.cloner().Split(t.Context(), coll, "d.c", Since{}))); n != 1 {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/bsonorder"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -61,31 +61,31 @@ func succeed(t fataler, err error) {
 
 // gate is a Caller in front of another one.
 type gate struct {
-	call.Caller
+	mongo.Caller
 	mu sync.Mutex
 	// before, if set, is asked for each command: an error is what its sender gets,
 	// and sent tells whether the server gets the command all the same.
-	before func(cmd call.Command) (err error, sent bool)
+	before func(cmd mongo.Command) (err error, sent bool)
 	// after, if set, is told of each command that was answered.
-	after func(cmd call.Command)
+	after func(cmd mongo.Command)
 	// forge, if set, changes the replies to commands.
-	forge func(cmd call.Command, reply bson.Raw) bson.Raw
+	forge func(cmd mongo.Command, reply bson.Raw) bson.Raw
 }
 
 // forgeReplies changes replies from now on.
-func (g *gate) forgeReplies(forge func(cmd call.Command, reply bson.Raw) bson.Raw) {
+func (g *gate) forgeReplies(forge func(cmd mongo.Command, reply bson.Raw) bson.Raw) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.forge = forge
 }
 
-func (g *gate) intercept(before func(cmd call.Command) (error, bool), after func(cmd call.Command)) {
+func (g *gate) intercept(before func(cmd mongo.Command) (error, bool), after func(cmd mongo.Command)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.before, g.after = before, after
 }
 
-func (g *gate) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (g *gate) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	g.mu.Lock()
 	before, after, forge := g.before, g.after, g.forge
 	g.mu.Unlock()
@@ -108,7 +108,7 @@ func (g *gate) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 }
 
 // name is a command's first field.
-func name(cmd call.Command) string {
+func name(cmd mongo.Command) string {
 	it := rawbson.NewIter(cmd.Body)
 	it.Next()
 	return string(it.Key)
@@ -152,8 +152,8 @@ func newWorldWith(t testing.TB, dialect string, targets int, moods ...mongosim.M
 			opts.Moods = moods[0]
 		}
 		w.sets[i] = mongosim.StartTest(t, opts)
-		o := must[*mdb.Options](t)(mdb.Parse(mdb.Config{URI: w.sets[i].URI(), AppName: mongosim.Stage}))
-		s := must[*mdb.Set](t)(mdb.Open(t.Context(), o))
+		o := must[*driver.Options](t)(driver.Parse(driver.Config{URI: w.sets[i].URI(), AppName: mongosim.Stage}))
+		s := must[*driver.Set](t)(driver.Open(t.Context(), o))
 		t.Cleanup(s.Close)
 		ends[i] = &gate{Caller: s}
 	}
@@ -206,13 +206,13 @@ func (w *world) cloner() *Cloner {
 }
 
 // run sends a command that has to succeed, write errors included.
-func run(t fataler, c call.Caller, db string, cmd any) bson.Raw {
+func run(t fataler, c mongo.Caller, db string, cmd any) bson.Raw {
 	t.Helper()
 	body := must[[]byte](t)(bson.Marshal(cmd))
-	reply, err := c.Call(context.Background(), call.Command{DB: db, Body: body})
+	reply, err := c.Call(context.Background(), mongo.Command{DB: db, Body: body})
 	if err == nil {
-		var refused []call.WriteError
-		if refused, err = call.WriteErrors(reply); len(refused) > 0 {
+		var refused []mongo.WriteError
+		if refused, err = mongo.WriteErrors(reply); len(refused) > 0 {
 			err = &refused[0].Error
 		}
 	}
@@ -223,16 +223,16 @@ func run(t fataler, c call.Caller, db string, cmd any) bson.Raw {
 }
 
 // insertRaw inserts documents as they are.
-func insertRaw(t fataler, c call.Caller, ns oplog.Namespace, docs ...bson.Raw) {
+func insertRaw(t fataler, c mongo.Caller, ns oplog.Namespace, docs ...bson.Raw) {
 	t.Helper()
 	size := 100
 	if len(docs) > 0 {
 		size = max(1, min(1000, 40<<20/len(docs[0])))
 	}
 	for part := range slices.Chunk(docs, size) {
-		cmd := call.Command{DB: ns.DB(), Body: writeBody("insert", ns, true), Sequence: "documents", Docs: part}
+		cmd := mongo.Command{DB: ns.DB(), Body: writeBody("insert", ns, true), Sequence: "documents", Docs: part}
 		reply := must[bson.Raw](t)(c.Call(context.Background(), cmd))
-		refused := must[[]call.WriteError](t)(call.WriteErrors(reply))
+		refused := must[[]mongo.WriteError](t)(mongo.WriteErrors(reply))
 		if len(refused) > 0 {
 			t.Fatalf("insert into %s: %v", ns, &refused[0].Error)
 		}
@@ -256,10 +256,10 @@ func numbered(t fataler, from, n, size int) []bson.Raw {
 }
 
 // read returns the documents of a collection, in natural order.
-func read(t fataler, c call.Caller, ns oplog.Namespace) []bson.Raw {
+func read(t fataler, c mongo.Caller, ns oplog.Namespace) []bson.Raw {
 	t.Helper()
 	var docs []bson.Raw
-	lsid := call.NewSessionID()
+	lsid := mongo.NewSessionID()
 	cmd := bson.D{{Key: "find", Value: ns.Collection()}, {Key: "hint", Value: bson.D{{Key: "$natural", Value: 1}}}, {Key: "batchSize", Value: 100_000}, {Key: "lsid", Value: lsid}}
 	for {
 		cursor := must[cursorReply](t)(parseCursor(run(t, c, ns.DB(), cmd)))
@@ -282,7 +282,7 @@ func (w *world) collection(ns oplog.Namespace) *checkpoint.CopyCollection {
 	coll := w.listed(ns)
 	create := bsoncore.NewDocumentBuilder().AppendString("create", ns.Collection()).Build()
 	create = closeDocument(slices.Concat([]byte(create[:len(create)-1]), coll.Options[4:len(coll.Options)-1]), 0)
-	must[bson.Raw](w.t)(w.target.Call(context.Background(), call.Command{DB: ns.DB(), Body: bson.Raw(create)}))
+	must[bson.Raw](w.t)(w.target.Call(context.Background(), mongo.Command{DB: ns.DB(), Body: bson.Raw(create)}))
 	return coll
 }
 
@@ -395,6 +395,6 @@ func difference(want, got []bson.Raw, sorted bool) error {
 	return nil
 }
 
-var errInjected = &call.LostError{Host: "h", Err: errors.New("cut off")}
+var errInjected = &mongo.LostError{Host: "h", Err: errors.New("cut off")}
 
 func compareIDs(a, b bson.RawValue) int { return bsonorder.Compare(a, b, nil) }

@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -34,7 +34,7 @@ func (w *world) interruptEach(
 			w.begin(ctx)
 			w.plan(ctx, coll)
 			count, hit := 0, false
-			side.intercept(func(call.Command) (error, bool) {
+			side.intercept(func(mongo.Command) (error, bool) {
 				count++
 				hit = hit || count > k
 				if hit {
@@ -134,7 +134,7 @@ func TestCopyFailover(t *testing.T) {
 		ended := 0
 		for attempt := 0; ; attempt++ {
 			writes := 0
-			w.target.intercept(nil, func(cmd call.Command) {
+			w.target.intercept(nil, func(cmd mongo.Command) {
 				// In the middle of a transaction, if there is one.
 				if n := name(cmd); n == "insert" || n == "update" {
 					if writes++; writes == 20 && attempt < 4 {

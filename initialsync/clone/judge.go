@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -56,10 +56,10 @@ func judge(err error) verdict {
 	if _, crowded := errors.AsType[*crowdedError](err); crowded {
 		return smaller
 	}
-	switch call.DispositionOf(err) {
-	case call.Again:
+	switch mongo.DispositionOf(err) {
+	case mongo.Again:
 		return again
-	case call.Smaller:
+	case mongo.Smaller:
 		return smaller
 	default:
 		// Nothing is looked for one by one: refusal names the document at once.
@@ -69,12 +69,12 @@ func judge(err error) verdict {
 
 // refusal is what a refused statement means: errThere, a *spelledError, a *UniqueError,
 // or an error that judge knows.
-func refusal(ns oplog.Namespace, e *call.WriteError, doc *document) error {
+func refusal(ns oplog.Namespace, e *mongo.WriteError, doc *document) error {
 	if servererr.IsImmutableField(&e.Error) && doc != nil && !doc.anew {
 		return &spelledError{doc, &e.Error}
 	}
 	if !servererr.IsDuplicateKey(&e.Error) {
-		if call.DispositionOf(&e.Error) != call.Other {
+		if mongo.DispositionOf(&e.Error) != mongo.Other {
 			return &e.Error // about the server, not the document
 		}
 		r := &RefusedError{NS: ns, Err: &e.Error}

@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/call/errtest"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/errtest"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 // TestJudge: what the copy makes of the disposition of a transaction.
@@ -44,7 +44,7 @@ func TestRefusal(t *testing.T) {
 		servererr.WriteConflict: false, servererr.TransactionTooLarge: false, servererr.OutOfDiskSpace: false,
 		servererr.InterruptedAtShutdown: false, servererr.Unauthorized: false,
 	} {
-		err := refusal("d.c", &call.WriteError{Error: *servererr.New(code, "no")}, nil)
+		err := refusal("d.c", &mongo.WriteError{Error: *servererr.New(code, "no")}, nil)
 		if _, refused := errors.AsType[*RefusedError](err); refused != document {
 			t.Errorf("%s: %T", code, err)
 		}
@@ -59,12 +59,12 @@ func TestRefusal(t *testing.T) {
 func TestJudgeEvery(t *testing.T) {
 	t.Parallel()
 	for err, k := range errtest.Errors() {
-		if got := judge(err); (got == again || got == smaller) != call.Passes(err) && k != servererr.Ended {
+		if got := judge(err); (got == again || got == smaller) != mongo.Passes(err) && k != servererr.Ended {
 			t.Errorf("%T %v (%s): %d", err, err, k, got)
 		}
 	}
 	for e := range errtest.Refusals() {
-		_, refused := errors.AsType[*RefusedError](refusal("d.c", &call.WriteError{Error: *e}, nil))
+		_, refused := errors.AsType[*RefusedError](refusal("d.c", &mongo.WriteError{Error: *e}, nil))
 		own := servererr.IsDuplicateKey(e)
 		if refused != (e.Kind() == servererr.Isolate && !own) {
 			t.Errorf("%v, %q: the document is at fault: %t", e, e.Labels, refused)
@@ -80,7 +80,7 @@ func TestReadEvery(t *testing.T) {
 		r := &reader{Cloner: &Cloner{}, cursor: 1, order: byID}
 		got := r.judge(err)
 		known := servererr.IsNoRecord(err) || servererr.IsNoNamespace(err) || servererr.IsNotUnderstood(err)
-		if call.PassesRead(err) && got != readAgain && !known {
+		if mongo.PassesRead(err) && got != readAgain && !known {
 			t.Errorf("%T %v (%s): %d", err, err, k, got)
 		}
 		if got == readGone != servererr.IsNoNamespace(err) {

@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -23,7 +23,7 @@ const movingNS oplog.Namespace = "d.c"
 // traffic writes to a collection while it is copied, and remembers what was there.
 type traffic struct {
 	t      fataler
-	source call.Caller
+	source mongo.Caller
 	rng    *rand.Rand
 	ids    []int
 	next   int
@@ -135,7 +135,7 @@ func TestCopyMoving(t *testing.T) {
 					left = 1 << 30
 				}
 				var mu sync.Mutex
-				hook := func(call.Command) (error, bool) {
+				hook := func(mongo.Command) (error, bool) {
 					mu.Lock()
 					defer mu.Unlock()
 					if left--; left < 0 {
@@ -181,7 +181,7 @@ func TestCopyAnchors(t *testing.T) {
 		w.begin(ctx)
 		w.plan(ctx, coll)
 		commits := 0
-		w.target.intercept(func(cmd call.Command) (error, bool) {
+		w.target.intercept(func(cmd mongo.Command) (error, bool) {
 			if name(cmd) == "commitTransaction" {
 				commits++
 			}
@@ -200,7 +200,7 @@ func TestCopyAnchors(t *testing.T) {
 			{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: first}, {Key: "$lt", Value: 400}}}}}, {Key: "limit", Value: 0},
 		}}}})
 		tries := 0
-		w.source.intercept(nil, func(cmd call.Command) {
+		w.source.intercept(nil, func(cmd mongo.Command) {
 			if name(cmd) == "find" {
 				tries++
 			}

@@ -12,9 +12,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 )
 
 const (
@@ -153,7 +153,7 @@ func (r *reader) persist(ctx context.Context, ask func() error) error {
 			return &StuckError{What: "read", Tried: tried, Err: err}
 		}
 		r.cfg.Observer.Tell(Reopened{NS: r.coll.NS, Err: err})
-		if err := call.Pause(ctx, wait); err != nil {
+		if err := mongo.Pause(ctx, wait); err != nil {
 			return err
 		}
 	}
@@ -196,7 +196,7 @@ func (r *reader) judge(err error) readVerdict {
 			return readAtOnce
 		}
 		return readEnd
-	case servererr.IsReadFailed(err), call.PassesRead(err):
+	case servererr.IsReadFailed(err), mongo.PassesRead(err):
 		return readAgain
 	default:
 		return readEnd
@@ -231,7 +231,7 @@ func (r *reader) resumePoints() []int64 {
 // ask sends one command.
 func (r *reader) ask(ctx context.Context) (*page, error) {
 	opening := r.cursor == 0
-	var cmd call.Command
+	var cmd mongo.Command
 	if opening {
 		r.seen = 0
 		var resume int64
@@ -245,7 +245,7 @@ func (r *reader) ask(ctx context.Context) (*page, error) {
 	start := time.Now()
 	reply, err := r.cfg.Source.Call(ctx, cmd)
 	if err != nil {
-		if _, lost := errors.AsType[*call.LostError](err); lost {
+		if _, lost := errors.AsType[*mongo.LostError](err); lost {
 			r.cursor = 0 // nobody to close it; it ends with its session
 		}
 		return nil, err

@@ -6,7 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -28,11 +28,11 @@ func closeArray(dst []byte, at int32) []byte {
 
 // command finishes a body for the source: the session, and the consent to be
 // served by a secondary.
-func (c *Cloner) command(db string, start int32, body []byte) call.Command {
+func (c *Cloner) command(db string, start int32, body []byte) mongo.Command {
 	body = bsoncore.AppendDocumentElement(body, "lsid", c.lsid)
 	i, body := bsoncore.AppendDocumentElementStart(body, "$readPreference")
 	body = closeDocument(bsoncore.AppendStringElement(body, "mode", "secondaryPreferred"), i)
-	return call.Command{DB: db, Body: closeDocument(body, start)}
+	return mongo.Command{DB: db, Body: closeDocument(body, start)}
 }
 
 // find starts a find on a collection by its UUID.
@@ -59,7 +59,7 @@ func appendNatural(body []byte, field string, direction int32) []byte {
 
 // findCommand opens the reader's cursor: in natural order behind the record
 // resume, if that is not zero; by _id after the last one that was read.
-func (r *reader) findCommand(resume int64) call.Command {
+func (r *reader) findCommand(resume int64) mongo.Command {
 	start, body := find(r.coll.UUID)
 	if r.order == natural {
 		body = appendNatural(body, "hint", 1)
@@ -91,7 +91,7 @@ func (r *reader) findCommand(resume int64) call.Command {
 	return r.command(r.coll.NS.DB(), start, r.appendConcern(body, r.cfg.After))
 }
 
-func (r *reader) getMoreCommand() call.Command {
+func (r *reader) getMoreCommand() mongo.Command {
 	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 256))
 	body = bsoncore.AppendInt64Element(body, "getMore", r.cursor)
 	body = bsoncore.AppendStringElement(body, "collection", r.name)
@@ -99,7 +99,7 @@ func (r *reader) getMoreCommand() call.Command {
 	return r.command(r.coll.NS.DB(), start, body)
 }
 
-func (r *reader) killCommand() call.Command {
+func (r *reader) killCommand() mongo.Command {
 	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 256))
 	body = bsoncore.AppendStringElement(body, "killCursors", r.name)
 	i, body := bsoncore.AppendArrayElementStart(body, "cursors")

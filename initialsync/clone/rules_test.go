@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -48,7 +48,7 @@ func TestSpecialDocuments(t *testing.T) {
 	for _, d := range docs { // as a pipeline may write them
 		doc := must[document](t)(inspect(d, false))
 		doc.replace = false
-		cmd := call.Command{DB: "d", Body: writeBody("update", "d.c", true), Sequence: "updates", Docs: []bson.Raw{upsertOf(&doc)}}
+		cmd := mongo.Command{DB: "d", Body: writeBody("update", "d.c", true), Sequence: "updates", Docs: []bson.Raw{upsertOf(&doc)}}
 		succeed(t, wrote(must[bson.Raw](t)(w.source.Call(t.Context(), cmd)), &command{Command: cmd}, "d.c"))
 	}
 	succeed(t, difference(docs, read(t, w.source, "d.c"), true))
@@ -122,7 +122,7 @@ func TestTargetRefuses(t *testing.T) {
 			w.begin(ctx)
 			w.plan(ctx, coll)
 			n := -1
-			w.target.intercept(func(cmd call.Command) (error, bool) {
+			w.target.intercept(func(cmd mongo.Command) (error, bool) {
 				if _, inTxn := rawbson.Lookup(cmd.Body, "autocommit"); name(cmd) != c.command || !inTxn {
 					return nil, false
 				}
@@ -179,7 +179,7 @@ func TestSourceRefuses(t *testing.T) {
 		w.begin(ctx)
 		w.plan(ctx, coll)
 		n := 0
-		w.source.intercept(func(cmd call.Command) (error, bool) {
+		w.source.intercept(func(cmd mongo.Command) (error, bool) {
 			if name(cmd) == "getMore" {
 				n++
 			}
@@ -198,7 +198,7 @@ func TestSourceRefuses(t *testing.T) {
 		}
 		// Once in a while it is got over.
 		n, w.cfg.RetryFor = 0, patience
-		w.source.intercept(func(cmd call.Command) (error, bool) {
+		w.source.intercept(func(cmd mongo.Command) (error, bool) {
 			if name(cmd) == "getMore" {
 				n++
 				return when(n%3 == 2, servererr.New(c.code, "no")), false
@@ -248,7 +248,7 @@ func TestFencedAtCommit(t *testing.T) {
 	old := w.hold
 	ranges := must[[]checkpoint.CopyRange](t)(w.ranges(ctx))
 	taken := false
-	w.target.intercept(func(cmd call.Command) (error, bool) {
+	w.target.intercept(func(cmd mongo.Command) (error, bool) {
 		if elem, err := cmd.Body.IndexErr(0); err == nil && elem.Key() == "commitTransaction" {
 			w.target.intercept(nil, nil)
 			taken = true
@@ -331,13 +331,13 @@ func TestMemory(t *testing.T) {
 	// The target does not answer until the source has not been asked for a while.
 	var reading atomic.Int64
 	frozen, cancel := context.WithCancelCause(ctx)
-	w.source.intercept(func(cmd call.Command) (error, bool) {
+	w.source.intercept(func(cmd mongo.Command) (error, bool) {
 		if name(cmd) != "killCursors" {
 			reading.Add(1)
 		}
 		return nil, false
 	}, nil)
-	w.target.intercept(func(call.Command) (error, bool) { <-frozen.Done(); return errInjected, false }, nil)
+	w.target.intercept(func(mongo.Command) (error, bool) { <-frozen.Done(); return errInjected, false }, nil)
 	timer := time.AfterFunc(3*time.Second, func() { cancel(errInjected) })
 	defer timer.Stop()
 	if err := all(frozen); !errors.Is(err, errInjected) {

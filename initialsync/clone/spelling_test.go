@@ -9,14 +9,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 // createFolded creates a collection in which "a" and "A" are one _id, at both ends.
 func (w *world) createFolded(ns oplog.Namespace) {
 	w.t.Helper()
-	for _, c := range []call.Caller{w.source, w.target} {
+	for _, c := range []mongo.Caller{w.source, w.target} {
 		run(w.t, c, ns.DB(), bson.D{
 			{Key: "create", Value: ns.Collection()},
 			{Key: "collation", Value: bson.D{{Key: "locale", Value: "en"}, {Key: "strength", Value: 2}}},
@@ -74,7 +74,7 @@ func TestCopyBothSpellings(t *testing.T) {
 		w := newWorld(t)
 		w.createFolded(ns)
 		insertRaw(t, w.source, ns, lettered(t, 'a', 1)...)
-		w.source.forgeReplies(func(_ call.Command, reply bson.Raw) bson.Raw {
+		w.source.forgeReplies(func(_ mongo.Command, reply bson.Raw) bson.Raw {
 			return bytes.ReplaceAll(reply, []byte("_id\x00\x02\x00\x00\x00f\x00"), []byte("_id\x00\x02\x00\x00\x00B\x00"))
 		})
 		coll := w.listed(ns)

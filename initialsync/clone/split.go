@@ -9,9 +9,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -175,7 +175,7 @@ func (c *Cloner) records(ctx context.Context, db string, start int32, body []byt
 }
 
 // all yields the documents of a cursor.
-func (c *Cloner) all(ctx context.Context, cmd call.Command, yield func(doc bson.Raw) error) error {
+func (c *Cloner) all(ctx context.Context, cmd mongo.Command, yield func(doc bson.Raw) error) error {
 	for {
 		reply, err := c.cfg.Source.Call(ctx, cmd)
 		if err != nil {

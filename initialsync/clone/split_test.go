@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 )
 
 // TestNaturalSpecs: whatever records were sampled, one range begins where the one
@@ -47,7 +47,7 @@ func TestNaturalSpecs(t *testing.T) {
 func TestSplitAsksLittle(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.source.intercept(func(cmd call.Command) (error, bool) {
+	w.source.intercept(func(cmd mongo.Command) (error, bool) {
 		t.Errorf("%s was sent", name(cmd))
 		return nil, false
 	}, nil)

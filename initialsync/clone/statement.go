@@ -7,7 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -22,7 +22,7 @@ const (
 // command is one write command: inserts, updates that are upserts, or deletes in
 // front of those.
 type command struct {
-	call.Command
+	mongo.Command
 	// docs[i] is what Docs[i] is about.
 	docs []*document
 }
@@ -37,7 +37,7 @@ func commands(to oplog.Namespace, docs []*document, upsert, ordered bool) []comm
 	add := func(name, sequence string, d *document, raw bson.Raw) {
 		n := len(list)
 		if name != current || len(list[n-1].Docs) >= maxCommandDocs || size+len(raw) > maxCommandBytes {
-			list = append(list, command{Command: call.Command{DB: to.DB(), Body: writeBody(name, to, ordered), Sequence: sequence}})
+			list = append(list, command{Command: mongo.Command{DB: to.DB(), Body: writeBody(name, to, ordered), Sequence: sequence}})
 			n, size, current = n+1, 0, name
 		}
 		size += len(raw)
@@ -107,8 +107,8 @@ func deleteOf(d *document) bson.Raw {
 
 // refusals returns the refused statements of a reply, with all that was said of
 // the first one.
-func refusals(reply bson.Raw) ([]call.WriteError, error) {
-	refused, err := call.WriteErrors(reply)
+func refusals(reply bson.Raw) ([]mongo.WriteError, error) {
+	refused, err := mongo.WriteErrors(reply)
 	if err != nil || len(refused) == 0 {
 		return nil, err
 	}

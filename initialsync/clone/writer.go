@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -200,7 +200,7 @@ func (w *writer) halves(f flush) (a, b flush) {
 func (w *writer) commit(ctx context.Context, next *checkpoint.CopyRange, list []command) error {
 	// That it is where a majority has it is waited for once, by whoever notes that
 	// the whole collection is there.
-	return w.lane.Session().InTxn(ctx, false, func(txn *call.Txn) error {
+	return w.lane.Session().InTxn(ctx, false, func(txn *mongo.Txn) error {
 		err := w.lane.MoveRange(ctx, txn, &w.r, next)
 		for i := 0; err == nil && i < len(list); i++ {
 			err = w.send(ctx, txn, &list[i])
@@ -209,7 +209,7 @@ func (w *writer) commit(ctx context.Context, next *checkpoint.CopyRange, list []
 	})
 }
 
-func (w *writer) send(ctx context.Context, txn *call.Txn, c *command) error {
+func (w *writer) send(ctx context.Context, txn *mongo.Txn, c *command) error {
 	reply, err := txn.Call(ctx, c.Command)
 	if err != nil {
 		return err
@@ -239,12 +239,12 @@ func (w *writer) retry(ctx context.Context, docs int, try func() error) error {
 	if docs > 1 {
 		limit /= crowdedPart
 	}
-	err := call.Retry{For: limit, Again: func(err error) bool {
+	err := mongo.Retry{For: limit, Again: func(err error) bool {
 		v := judge(err)
 		// What cannot be made smaller may find more room later.
 		return v == again || v == smaller && docs == 0
 	}}.Do(ctx, try)
-	if stuck, ok := errors.AsType[*call.StuckError](err); ok {
+	if stuck, ok := errors.AsType[*mongo.StuckError](err); ok {
 		if docs > 1 {
 			return &crowdedError{stuck.Err}
 		}
@@ -253,6 +253,6 @@ func (w *writer) retry(ctx context.Context, docs int, try func() error) error {
 	return err
 }
 
-func (w *writer) stuck(e *call.StuckError) error {
+func (w *writer) stuck(e *mongo.StuckError) error {
 	return &StuckError{What: "write to " + string(w.to), Tried: e.Tried, Err: e.Err}
 }

@@ -8,8 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/memstore"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -74,12 +74,12 @@ func TestCopyOfCatalogue(t *testing.T) {
 						}
 						cmd = "{" + rest
 					}
-					if _, err := source.Call(t.Context(), call.Command{DB: "db", Body: doc(t, cmd)}); err != nil {
+					if _, err := source.Call(t.Context(), mongo.Command{DB: "db", Body: doc(t, cmd)}); err != nil {
 						t.Errorf("%s: %v", cmd, err)
 					}
 				}
 				for _, name := range strange {
-					if _, err := source.Call(t.Context(), call.Command{DB: "strange-Ü", Body: marshal(t, bson.D{{Key: "create", Value: name}})}); err != nil {
+					if _, err := source.Call(t.Context(), mongo.Command{DB: "strange-Ü", Body: marshal(t, bson.D{{Key: "create", Value: name}})}); err != nil {
 						t.Errorf("%q: %v", name, err)
 					}
 				}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/inventory"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -85,7 +85,7 @@ type instead struct {
 	reply   func(cmd bson.Raw) (bson.Raw, error)
 }
 
-func (i *instead) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (i *instead) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if cmd.Body.Index(0).Key() == i.command {
 		return i.reply(cmd.Body)
 	}
@@ -125,7 +125,7 @@ func TestReplies(t *testing.T) {
 			t.Errorf("%s: %v", test.reply, err)
 		}
 	}
-	lost := &call.LostError{Host: "h:1", Err: errors.New("reset")}
+	lost := &mongo.LostError{Host: "h:1", Err: errors.New("reset")}
 	i := &instead{alive(t, "create db.a"), "collStats", func(bson.Raw) (bson.Raw, error) { return nil, lost }}
 	if _, err := i.take(); !errors.Is(err, lost) {
 		t.Errorf("a line that breaks: %v", err)
@@ -156,7 +156,7 @@ type splitter struct {
 	sessions map[string]bool
 }
 
-func (s *splitter) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (s *splitter) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	name, batch := cmd.Body.Index(0).Key(), "firstBatch"
 	switch name {
 	case "listCollections":

@@ -14,9 +14,9 @@ import (
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/initialsync/inventory"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/memstore"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
@@ -29,7 +29,7 @@ const patience = 30 * time.Second
 
 // server is an embedded set, spoken to as the program does.
 type server struct {
-	call.Caller
+	mongo.Caller
 	set *mongosim.Set
 }
 
@@ -45,15 +45,15 @@ func start(t testing.TB, opts mongosim.Options) *server {
 	return &server{open(t, set.URI()).Member(set.Primary().Host()), set}
 }
 
-func open(t testing.TB, uri string) *mdb.Set {
+func open(t testing.TB, uri string) *driver.Set {
 	t.Helper()
-	parsed, err := mdb.Parse(mdb.Config{URI: uri, AppName: mongosim.Stage})
+	parsed, err := driver.Parse(driver.Config{URI: uri, AppName: mongosim.Stage})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	set, err := mdb.Open(ctx, parsed)
+	set, err := driver.Open(ctx, parsed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,11 +83,11 @@ func doc(t testing.TB, text string) bson.Raw {
 // must runs a command in extended JSON.
 func (s *server) must(t testing.TB, db, cmd string) bson.Raw {
 	t.Helper()
-	reply, err := s.Call(t.Context(), call.Command{DB: db, Body: doc(t, cmd)})
+	reply, err := s.Call(t.Context(), mongo.Command{DB: db, Body: doc(t, cmd)})
 	if err != nil {
 		t.Fatalf("%s: %v", cmd, err)
 	}
-	if refused, err := call.WriteErrors(reply); err != nil || len(refused) > 0 {
+	if refused, err := mongo.WriteErrors(reply); err != nil || len(refused) > 0 {
 		t.Fatalf("%s: %v %v", cmd, refused, err)
 	}
 	return reply
@@ -199,12 +199,12 @@ func (s *server) state(t testing.TB) memstore.State {
 }
 
 // fence is one that lets everything through.
-type fence struct{ target call.Caller }
+type fence struct{ target mongo.Caller }
 
 func (fence) Check(context.Context) error { return nil }
 
-func (f fence) Within(ctx context.Context, work func(call.Caller) error) error {
-	txn := call.NewSession(f.target, call.NewSessionID(), 1).Begin()
+func (f fence) Within(ctx context.Context, work func(mongo.Caller) error) error {
+	txn := mongo.NewSession(f.target, mongo.NewSessionID(), 1).Begin()
 	if err := work(txn); err != nil {
 		txn.Abort(ctx)
 		return err

@@ -6,7 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -40,7 +40,7 @@ func (s IDs) Has(id bson.RawValue) bool {
 // read of the log shows what is there, whatever is still missing before it. So the
 // newest entry that is read now is not before that of any document that was read
 // earlier.
-func Inserted(ctx context.Context, member call.Caller, log InsertLog, begin oplog.OpTime, colls []oplog.UUID) (map[oplog.UUID]IDs, error) {
+func Inserted(ctx context.Context, member mongo.Caller, log InsertLog, begin oplog.OpTime, colls []oplog.UUID) (map[oplog.UUID]IDs, error) {
 	all := make(map[oplog.UUID]IDs, len(colls))
 	for _, id := range colls {
 		all[id] = IDs{}

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -35,7 +35,7 @@ type Log interface {
 // Config says what is listed.
 type Config struct {
 	// Source runs commands on the member that is copied.
-	Source call.Caller
+	Source mongo.Caller
 	Scope  Scope
 	// Log begins where a transaction that commits after Begin can begin.
 	Log Log
@@ -73,7 +73,7 @@ type Inventory struct {
 	Views []bson.Raw
 	// Invalid are the documents of system.views that the source itself takes for no
 	// views, by name.
-	Invalid []call.InvalidView
+	Invalid []mongo.InvalidView
 }
 
 // Take lists the source.
@@ -116,10 +116,10 @@ func take(ctx context.Context, cfg *Config, s *source) (*Inventory, error) {
 	}
 	collections = slices.DeleteFunc(collections, func(l listed) bool { return !mirrored(l.atBegin) })
 	views = slices.DeleteFunc(views, func(l listed) bool { return !mirrored(l.ns) })
-	inv := &Inventory{Invalid: slices.DeleteFunc(s.invalid, func(v call.InvalidView) bool {
+	inv := &Inventory{Invalid: slices.DeleteFunc(s.invalid, func(v mongo.InvalidView) bool {
 		return !v.Nameless && !mirrored(oplog.Namespace(v.ID))
 	})}
-	slices.SortFunc(inv.Invalid, func(a, b call.InvalidView) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(inv.Invalid, func(a, b mongo.InvalidView) int { return cmp.Compare(a.ID, b.ID) })
 	if inv.Collections, err = s.details(ctx, collections); err != nil {
 		return nil, err
 	}

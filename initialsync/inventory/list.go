@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -112,7 +112,7 @@ func (s *source) databases(ctx context.Context) ([]string, error) {
 // listDB lists what is in a database, but for what is never copied.
 func (s *source) listDB(ctx context.Context, db string) ([]listed, error) {
 	docs, err := s.all(ctx, db, document().AppendInt32("listCollections", 1))
-	if call.InvalidViews(err) {
+	if mongo.InvalidViews(err) {
 		docs, err = s.listDespite(ctx, db)
 	}
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *source) listDB(ctx context.Context, db string) ([]listed, error) {
 // listDespite lists a database that has an invalid view, and notes that. A view that
 // may not be read would be left out for no fault of its own, so that is an error.
 func (s *source) listDespite(ctx context.Context, db string) ([]bson.Raw, error) {
-	docs, invalid, unreadable, err := call.ListDespite(db, func(cmd *builder) ([]bson.Raw, error) { return s.all(ctx, db, cmd) })
+	docs, invalid, unreadable, err := mongo.ListDespite(db, func(cmd *builder) ([]bson.Raw, error) { return s.all(ctx, db, cmd) })
 	switch {
 	case err != nil:
 		return nil, err

@@ -12,8 +12,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -302,8 +302,8 @@ func (m *model) listing(db string) []bson.Raw {
 	return list
 }
 
-// Call implements call.Caller.
-func (m *model) Call(_ context.Context, cmd call.Command) (bson.Raw, error) {
+// Call implements mongo.Caller.
+func (m *model) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	first := cmd.Body.Index(0)

@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -26,7 +26,7 @@ func document() *builder { return bsoncore.NewDocumentBuilder() }
 
 // source asks the member that is copied.
 type source struct {
-	caller call.Caller
+	caller mongo.Caller
 	// lsid is a session of our own: a cursor belongs to the one that it was made in.
 	lsid bsoncore.Document
 	// unmarked is set where the member does not say which indexes are being built.
@@ -36,18 +36,18 @@ type source struct {
 	mu     sync.Mutex
 	latest bson.Timestamp
 	// invalid are the views whose definitions no server takes.
-	invalid []call.InvalidView
+	invalid []mongo.InvalidView
 }
 
-func newSource(caller call.Caller) *source {
-	return &source{caller: caller, lsid: bsoncore.Document(call.NewSessionID())}
+func newSource(caller mongo.Caller) *source {
+	return &source{caller: caller, lsid: bsoncore.Document(mongo.NewSessionID())}
 }
 
 // run sends a command that a secondary may answer too.
 func (s *source) run(ctx context.Context, db string, cmd *builder) (bson.Raw, error) {
 	body := cmd.AppendDocument("lsid", s.lsid).
 		AppendDocument("$readPreference", document().AppendString("mode", "secondaryPreferred").Build()).Build()
-	reply, err := s.caller.Call(ctx, call.Command{DB: db, Body: bson.Raw(body)})
+	reply, err := s.caller.Call(ctx, mongo.Command{DB: db, Body: bson.Raw(body)})
 	if err == nil {
 		s.hear(reply)
 	}
@@ -112,14 +112,14 @@ func (s *source) all(ctx context.Context, db string, cmd *builder) ([]bson.Raw, 
 	if err != nil {
 		return nil, err
 	}
-	batch, err := call.ReadBatch(reply)
+	batch, err := mongo.ReadBatch(reply)
 	docs := batch.Docs
 	for err == nil && batch.Cursor != 0 {
 		more := document().AppendInt64("getMore", batch.Cursor).AppendString("collection", batch.Collection)
 		if reply, err = s.run(ctx, batch.DB, more); err != nil {
 			return nil, err
 		}
-		batch, err = call.ReadBatch(reply)
+		batch, err = mongo.ReadBatch(reply)
 		docs = append(docs, batch.Docs...)
 	}
 	return docs, err
@@ -129,5 +129,5 @@ func (s *source) all(ctx context.Context, db string, cmd *builder) ([]bson.Raw, 
 func (s *source) end(ctx context.Context) {
 	list := bsoncore.NewArrayBuilder().AppendDocument(s.lsid).Build()
 	cmd := document().AppendArray("endSessions", list).Build()
-	_, _ = s.caller.Call(ctx, call.Command{DB: "admin", Body: bson.Raw(cmd)})
+	_, _ = s.caller.Call(ctx, mongo.Command{DB: "admin", Body: bson.Raw(cmd)})
 }

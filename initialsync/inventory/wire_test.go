@@ -15,11 +15,11 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/initialsync/inventory"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/corpus"
 	"github.com/oplogrep/replicator/internal/memstore"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/race"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
@@ -241,7 +241,7 @@ func TestThousands(t *testing.T) {
 	g.SetLimit(8)
 	for i := range many {
 		g.Go(func() error {
-			_, err := source.Call(ctx, call.Command{DB: fmt.Sprintf("db%d", i%3), Body: marshal(t, bson.D{{Key: "create", Value: fmt.Sprintf("c%d", i)}})})
+			_, err := source.Call(ctx, mongo.Command{DB: fmt.Sprintf("db%d", i%3), Body: marshal(t, bson.D{{Key: "create", Value: fmt.Sprintf("c%d", i)}})})
 			return err
 		})
 	}
@@ -268,12 +268,12 @@ func TestThousands(t *testing.T) {
 
 // counter counts the calls that are under way.
 type counter struct {
-	call.Caller
+	mongo.Caller
 	mu        sync.Mutex
 	now, most int
 }
 
-func (c *counter) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (c *counter) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	c.mu.Lock()
 	c.now++
 	c.most = max(c.most, c.now)
@@ -292,7 +292,7 @@ type recorded struct {
 	state memstore.State
 }
 
-func (r *recorded) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (r *recorded) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if cmd.Body.Index(0).Key() != "listCollections" {
 		return r.model.Call(ctx, cmd)
 	}

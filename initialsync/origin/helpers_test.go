@@ -11,9 +11,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/goleak"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/mdb"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -30,13 +30,13 @@ func within(t *testing.T) context.Context {
 }
 
 // open connects as the program does.
-func open(t *testing.T, uri string) *mdb.Set {
+func open(t *testing.T, uri string) *driver.Set {
 	t.Helper()
-	parsed, err := mdb.Parse(mdb.Config{URI: uri, AppName: mongosim.Stage})
+	parsed, err := driver.Parse(driver.Config{URI: uri, AppName: mongosim.Stage})
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := mdb.Open(within(t), parsed)
+	set, err := driver.Open(within(t), parsed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,13 +64,13 @@ func doc(t *testing.T, text string) bson.Raw {
 }
 
 // must runs a command in extended JSON.
-func must(t *testing.T, c call.Caller, db, cmd string) bson.Raw {
+func must(t *testing.T, c mongo.Caller, db, cmd string) bson.Raw {
 	t.Helper()
-	reply, err := c.Call(within(t), call.Command{DB: db, Body: doc(t, cmd)})
+	reply, err := c.Call(within(t), mongo.Command{DB: db, Body: doc(t, cmd)})
 	if err != nil {
 		t.Fatalf("%s: %v", cmd, err)
 	}
-	if refused, err := call.WriteErrors(reply); err != nil || len(refused) > 0 {
+	if refused, err := mongo.WriteErrors(reply); err != nil || len(refused) > 0 {
 		t.Fatalf("%s: %v %v", cmd, refused, err)
 	}
 	return reply
@@ -111,7 +111,7 @@ type script struct {
 
 func (s *script) Host() string { return "m:1" }
 
-func (s *script) Call(_ context.Context, cmd call.Command) (bson.Raw, error) {
+func (s *script) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 	body, _ := cmd.Body.Elements()
 	words := []string{cmd.DB, body[0].Key(), body[0].Value().String()}
 	for _, e := range body[1:] {

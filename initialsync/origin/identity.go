@@ -9,9 +9,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 )
 
 // Identity is what a member must keep while it is copied.
@@ -41,7 +41,7 @@ const GrantSyncID = `db.getSiblingDB("admin").createRole({role: "replicatorIdent
 
 // Identify asks a member, which has to be primary or secondary (ErrState), for
 // its identity.
-func Identify(ctx context.Context, member call.Caller, host string) (Identity, error) {
+func Identify(ctx context.Context, member mongo.Caller, host string) (Identity, error) {
 	id, err := identify(ctx, member, host)
 	if err != nil {
 		return Identity{}, fmt.Errorf("identify %s: %w", host, err)
@@ -49,7 +49,7 @@ func Identify(ctx context.Context, member call.Caller, host string) (Identity, e
 	return id, nil
 }
 
-func identify(ctx context.Context, member call.Caller, host string) (Identity, error) {
+func identify(ctx context.Context, member mongo.Caller, host string) (Identity, error) {
 	reply, err := checkState(ctx, member)
 	if err != nil {
 		return Identity{}, err
@@ -78,7 +78,7 @@ const syncIDs = "replset.initialSyncId"
 
 // readSyncID reads the initial-sync id, where that is allowed; reply is nil where it is
 // not.
-func (id *Identity) readSyncID(ctx context.Context, member call.Caller) (reply bson.Raw, err error) {
+func (id *Identity) readSyncID(ctx context.Context, member mongo.Caller) (reply bson.Raw, err error) {
 	q := question{db: localDB, collection: syncIDs, concern: local(), patience: patience}
 	reply, doc, err := q.ask(ctx, member)
 	if denied(err) {
@@ -97,7 +97,7 @@ func (id *Identity) readSyncID(ctx context.Context, member call.Caller) (reply b
 }
 
 // readMark lists the collection of the initial-sync id, where that is allowed.
-func (id *Identity) readMark(ctx context.Context, member call.Caller) (reply bson.Raw, err error) {
+func (id *Identity) readMark(ctx context.Context, member mongo.Caller) (reply bson.Raw, err error) {
 	reply, err = run(ctx, member, localDB, document().AppendInt32("listCollections", 1).
 		AppendDocument("filter", document().AppendString("name", syncIDs).Build()))
 	if denied(err) {
@@ -128,7 +128,7 @@ func (id *Identity) readMark(ctx context.Context, member call.Caller) (reply bso
 func denied(err error) bool { return servererr.IsDenied(err) }
 
 // checkState tells whether a member is one to be read from, and returns its reply.
-func checkState(ctx context.Context, member call.Caller) (bson.Raw, error) {
+func checkState(ctx context.Context, member mongo.Caller) (bson.Raw, error) {
 	reply, err := run(ctx, member, adminDB, document().AppendInt32("hello", 1))
 	if servererr.IsNoCommand(err) {
 		reply, err = run(ctx, member, adminDB, document().AppendInt32("isMaster", 1)) // the first releases of 4.4
@@ -149,7 +149,7 @@ func checkState(ctx context.Context, member call.Caller) (bson.Raw, error) {
 
 // rollbackID reads the rollback id that came with a reply, for which no privilege
 // is needed, as it is for the command.
-func rollbackID(ctx context.Context, member call.Caller, reply bson.Raw) (int64, error) {
+func rollbackID(ctx context.Context, member mongo.Caller, reply bson.Raw) (int64, error) {
 	e, _ := rawbson.Lookup(reply, "$oplogQueryData")
 	data, _ := e.Document()
 	e, _ = rawbson.Lookup(data, "rbid")
@@ -170,7 +170,7 @@ func rollbackID(ctx context.Context, member call.Caller, reply bson.Raw) (int64,
 
 // Check asks the member again and returns a *ChangedError if it is not what it
 // was.
-func Check(ctx context.Context, member call.Caller, was Identity) error {
+func Check(ctx context.Context, member mongo.Caller, was Identity) error {
 	is, err := Identify(ctx, member, was.Host)
 	if err != nil {
 		return err

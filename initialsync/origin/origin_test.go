@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -55,7 +55,7 @@ func TestAnswers(t *testing.T) {
 	}
 	version := found(`{"version": "5.0"}`)
 	expired := servererr.New(servererr.MaxTimeMSExpired, "too long")
-	lost := &call.LostError{Host: "m:1", Err: errors.New("reset")}
+	lost := &mongo.LostError{Host: "m:1", Err: errors.New("reset")}
 	isChanged := func(err error) bool {
 		e, ok := errors.AsType[*ChangedError](err)
 		return ok && e.Host == "m:1"
@@ -299,7 +299,7 @@ func TestVersionChange(t *testing.T) {
 	source := open(t, set.URI())
 	member := source.Member(set.Primary().Host())
 	must(t, source, "admin", `{"configureFailPoint": "failDowngrading", "mode": "alwaysOn"}`)
-	cmd := call.Command{DB: "admin", Body: doc(t, `{"setFeatureCompatibilityVersion": "4.4"}`)}
+	cmd := mongo.Command{DB: "admin", Body: doc(t, `{"setFeatureCompatibilityVersion": "4.4"}`)}
 	if _, err := source.Call(ctx, cmd); err == nil {
 		t.Fatal("the change was not held")
 	}
@@ -316,11 +316,11 @@ func TestVersionChange(t *testing.T) {
 
 // telling tells of each command that a majority is to answer.
 type telling struct {
-	call.Caller
+	mongo.Caller
 	asked chan<- struct{}
 }
 
-func (t telling) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (t telling) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if level, _ := cmd.Body.Lookup("readConcern", "level").StringValueOK(); level == "majority" {
 		t.asked <- struct{}{}
 	}

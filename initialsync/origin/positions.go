@@ -11,9 +11,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -42,7 +42,7 @@ type Positions struct {
 // feature compatibility version). A version that is being changed is a
 // *FCVError, as is none at all. A member that does not know the entry as committed
 // by a majority yet is waited for, for a minute (ErrUncommitted).
-func Begin(ctx context.Context, member call.Caller) (Positions, error) {
+func Begin(ctx context.Context, member mongo.Caller) (Positions, error) {
 	p, err := begin(ctx, member, patience)
 	if err != nil {
 		return Positions{}, fmt.Errorf("find where the log meets the copy%s: %w", of(member), err)
@@ -50,7 +50,7 @@ func Begin(ctx context.Context, member call.Caller) (Positions, error) {
 	return p, nil
 }
 
-func begin(ctx context.Context, member call.Caller, patience time.Duration) (Positions, error) {
+func begin(ctx context.Context, member mongo.Caller, patience time.Duration) (Positions, error) {
 	first, err := newest(ctx, member)
 	if err != nil {
 		return Positions{}, err
@@ -78,7 +78,7 @@ func begin(ctx context.Context, member call.Caller, patience time.Duration) (Pos
 
 // Stop returns the member's newest entry: everything that was read from it
 // before is not later than that. One before begin is a *ChangedError.
-func Stop(ctx context.Context, member call.Caller, begin oplog.OpTime) (oplog.OpTime, error) {
+func Stop(ctx context.Context, member mongo.Caller, begin oplog.OpTime) (oplog.OpTime, error) {
 	last, err := newest(ctx, member)
 	if err != nil {
 		return oplog.OpTime{}, fmt.Errorf("find where the copy%s ends: %w", of(member), err)
@@ -98,7 +98,7 @@ type entry struct {
 // newest reads the newest entry. It is read backwards: a primary shows one then
 // that others with earlier timestamps may still be missing before, and a read
 // that began at the other end would stop before those.
-func newest(ctx context.Context, member call.Caller) (entry, error) {
+func newest(ctx context.Context, member mongo.Caller) (entry, error) {
 	q := question{
 		db: localDB, collection: oplogCollection, sort: document().AppendInt32("$natural", -1).Build(),
 		concern: local(), patience: patience,
@@ -138,7 +138,7 @@ func readEntry(doc bson.Raw) (entry, error) {
 
 // oldestOpen returns where the oldest transaction began that has entries and has
 // not ended, false if there is none.
-func oldestOpen(ctx context.Context, member call.Caller) (oplog.OpTime, bool, error) {
+func oldestOpen(ctx context.Context, member mongo.Caller) (oplog.OpTime, bool, error) {
 	states := bsoncore.NewArrayBuilder().AppendString("prepared").AppendString("inProgress").Build()
 	q := question{
 		db: configDB, collection: "transactions",
@@ -166,7 +166,7 @@ func oldestOpen(ctx context.Context, member call.Caller) (oplog.OpTime, bool, er
 // Unlogged reports whether the members of a source trim their capped collections by
 // themselves, without entries of the log, as those with a feature compatibility
 // version below 5.0 do. A version that is being changed is a *FCVError.
-func Unlogged(ctx context.Context, member call.Caller, begin oplog.OpTime) (bool, error) {
+func Unlogged(ctx context.Context, member mongo.Caller, begin oplog.OpTime) (bool, error) {
 	name, err := readFCV(ctx, member, begin.TS, patience)
 	if err != nil {
 		return false, fmt.Errorf("find out whether capped collections%s are trimmed by the log: %w", of(member), err)
@@ -180,7 +180,7 @@ func Unlogged(ctx context.Context, member call.Caller, begin oplog.OpTime) (bool
 }
 
 // readFCV reads the feature compatibility version as of a time.
-func readFCV(ctx context.Context, member call.Caller, at bson.Timestamp, patience time.Duration) (string, error) {
+func readFCV(ctx context.Context, member mongo.Caller, at bson.Timestamp, patience time.Duration) (string, error) {
 	q := question{
 		db: adminDB, collection: "system.version",
 		filter:  document().AppendString("_id", "featureCompatibilityVersion").Build(),
@@ -207,7 +207,7 @@ func readFCV(ctx context.Context, member call.Caller, at bson.Timestamp, patienc
 }
 
 // awaitCommitted waits until a member shows an entry as committed by a majority.
-func awaitCommitted(ctx context.Context, member call.Caller, at oplog.OpTime, patience time.Duration) error {
+func awaitCommitted(ctx context.Context, member mongo.Caller, at oplog.OpTime, patience time.Duration) error {
 	bounds := document().AppendTimestamp("$gte", at.TS.T, at.TS.I).AppendTimestamp("$lte", at.TS.T, at.TS.I).Build()
 	q := question{
 		db: localDB, collection: oplogCollection, filter: document().AppendDocument("ts", bounds).Build(),
@@ -234,7 +234,7 @@ func awaitCommitted(ctx context.Context, member call.Caller, at oplog.OpTime, pa
 }
 
 // hostOf returns the name of a member that knows it.
-func hostOf(member call.Caller) string {
+func hostOf(member mongo.Caller) string {
 	if m, ok := member.(interface{ Host() string }); ok {
 		return m.Host()
 	}
@@ -242,7 +242,7 @@ func hostOf(member call.Caller) string {
 }
 
 // of says for an error which member is meant.
-func of(member call.Caller) string {
+func of(member mongo.Caller) string {
 	if host := hostOf(member); host != "" {
 		return " of " + host
 	}

@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
@@ -34,7 +34,7 @@ func after(level string, at bson.Timestamp) bsoncore.Document {
 }
 
 // ask returns the whole reply, and the document that was found, nil for none.
-func (q *question) ask(ctx context.Context, member call.Caller) (reply, doc bson.Raw, err error) {
+func (q *question) ask(ctx context.Context, member mongo.Caller) (reply, doc bson.Raw, err error) {
 	cmd := document().AppendString("find", q.collection)
 	if q.filter != nil {
 		cmd.AppendDocument("filter", q.filter)
@@ -76,8 +76,8 @@ func first(reply bson.Raw) (bson.Raw, error) {
 
 // run sends a command that a secondary may answer too, and asks for what the
 // member says of its oplog.
-func run(ctx context.Context, member call.Caller, db string, cmd *bsoncore.DocumentBuilder) (bson.Raw, error) {
+func run(ctx context.Context, member mongo.Caller, db string, cmd *bsoncore.DocumentBuilder) (bson.Raw, error) {
 	cmd.AppendDocument("$readPreference", document().AppendString("mode", "secondaryPreferred").Build()).
 		AppendInt32("$oplogQueryData", 1)
-	return member.Call(ctx, call.Command{DB: db, Body: bson.Raw(cmd.Build())})
+	return member.Call(ctx, mongo.Command{DB: db, Body: bson.Raw(cmd.Build())})
 }

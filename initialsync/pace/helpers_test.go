@@ -8,8 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 )
 
 // server answers what it is told to.
@@ -21,7 +21,7 @@ type server struct {
 	hangs bool
 }
 
-func (s *server) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (s *server) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	s.mu.Lock()
 	s.asked++
 	reply, err, hangs := s.reply, s.err, s.hangs
@@ -31,7 +31,7 @@ func (s *server) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
 	}
 	if hangs {
 		<-ctx.Done()
-		return nil, &call.LostError{Host: "a:1", Err: context.Cause(ctx)}
+		return nil, &mongo.LostError{Host: "a:1", Err: context.Cause(ctx)}
 	}
 	return reply, err
 }

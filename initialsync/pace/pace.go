@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/oplogrep/replicator/initialsync/clone"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 )
 
 // Config says how fast a copy may be.
@@ -20,7 +20,7 @@ type Config struct {
 	BytesPerSecond, OpsPerSecond int64
 	// Source and Target are asked (serverStatus) for signs of pressure. Nil is not
 	// asked.
-	Source, Target call.Caller
+	Source, Target mongo.Caller
 	// Every is how often they are asked. Zero means 2 s.
 	Every    time.Duration
 	Observer event.Observer
@@ -74,7 +74,7 @@ type Pacer struct {
 // side is what is known of one cluster.
 type side struct {
 	name   clone.Side
-	caller call.Caller
+	caller mongo.Caller
 	// busy is the account of the work on it that is not paused for yet.
 	busy    time.Duration
 	latency latency

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/initialsync/clone"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 const (
@@ -72,7 +72,7 @@ func (p *Pacer) askSide(ctx context.Context, a *answer) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Every)
 	defer cancel()
-	reply, err := s.caller.Call(ctx, call.Command{DB: "admin", Body: statusCommand})
+	reply, err := s.caller.Call(ctx, mongo.Command{DB: "admin", Body: statusCommand})
 	switch {
 	case err == nil:
 		s.silent, s.refused = 0, false

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/oplogrep/replicator/initialsync/clone"
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 // watched is a Pacer that runs.
@@ -148,7 +148,7 @@ func TestRefused(t *testing.T) {
 // a while that is no reason any more.
 func TestSilent(t *testing.T) {
 	for name, fall := range map[string]func(*server){
-		"error": func(s *server) { s.say(nil, &call.LostError{Host: "x:1", Err: errors.New("reset")}) },
+		"error": func(s *server) { s.say(nil, &mongo.LostError{Host: "x:1", Err: errors.New("reset")}) },
 		"hangs": (*server).hang,
 	} {
 		watch(t, func(t *testing.T, w *watched) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -22,12 +22,12 @@ func TestWire(t *testing.T) {
 	}})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	connect := func(user string) *mdb.Set {
-		opts, err := mdb.Parse(mdb.Config{URI: set.URIFor(user), AppName: mongosim.Stage})
+	connect := func(user string) *driver.Set {
+		opts, err := driver.Parse(driver.Config{URI: set.URIFor(user), AppName: mongosim.Stage})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := mdb.Open(ctx, opts)
+		s, err := driver.Open(ctx, opts)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/pipeline"
 )
 
@@ -79,7 +79,7 @@ func Explain(err error) (code int, hint string) {
 		return v.Code, v.Hint
 	}
 	// Where a link is running these are tried again; elsewhere they end the work.
-	if is[connectError](err) || is[*mdb.NoServerError](err) || is[*call.LostError](err) || errors.Is(err, context.DeadlineExceeded) {
+	if is[connectError](err) || is[*driver.NoServerError](err) || is[*mongo.LostError](err) || errors.Is(err, context.DeadlineExceeded) {
 		return ExitConnect, "Check the addresses, that the servers run and can be reached from here, and TLS. How long is waited says --selection-timeout, or serverSelectionTimeoutMS in the connection string."
 	}
 	return ExitUnexpected, "If the message makes no sense, report it."

@@ -10,24 +10,24 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/goleak"
 
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/compare"
-	"github.com/oplogrep/replicator/internal/mdb"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // cluster starts a set of one member and connects to it.
-func cluster(t *testing.T) (*mongosim.Set, *mdb.Set) {
+func cluster(t *testing.T) (*mongosim.Set, *driver.Set) {
 	t.Helper()
 	set := mongosim.StartTest(t, mongosim.Options{TTLInterval: -1, Moods: mongosim.NoMoods("a cursor is lost at its first getMore, and which one that is counts")})
-	o, err := mdb.Parse(mdb.Config{URI: set.URI(), AppName: mongosim.Stage})
+	o, err := driver.Parse(driver.Config{URI: set.URI(), AppName: mongosim.Stage})
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := mdb.Open(t.Context(), o)
+	conn, err := driver.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,28 +35,28 @@ func cluster(t *testing.T) (*mongosim.Set, *mdb.Set) {
 	return set, conn
 }
 
-func run(t *testing.T, c call.Caller, cmd bson.D) {
+func run(t *testing.T, c mongo.Caller, cmd bson.D) {
 	t.Helper()
 	body, err := bson.Marshal(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	reply, err := c.Call(t.Context(), call.Command{DB: "d", Body: body})
+	reply, err := c.Call(t.Context(), mongo.Command{DB: "d", Body: body})
 	if err != nil {
 		t.Fatalf("%s: %v", cmd[0].Key, err)
 	}
-	if faults, err := call.WriteErrors(reply); err != nil || len(faults) > 0 {
+	if faults, err := mongo.WriteErrors(reply); err != nil || len(faults) > 0 {
 		t.Fatalf("%s: %v", cmd[0].Key, reply)
 	}
 }
 
-func insert(t *testing.T, c call.Caller, coll string, docs ...any) {
+func insert(t *testing.T, c mongo.Caller, coll string, docs ...any) {
 	t.Helper()
 	run(t, c, bson.D{{Key: "insert", Value: coll}, {Key: "documents", Value: bson.A(docs)}})
 }
 
 // fill writes the same to every cluster.
-func fill(t *testing.T, c call.Caller) {
+func fill(t *testing.T, c mongo.Caller) {
 	t.Helper()
 	for _, cmd := range []bson.D{
 		{{Key: "create", Value: "capped"}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 16}},
@@ -132,7 +132,7 @@ func TestInvalidViews(t *testing.T) {
 	t.Parallel()
 	_, a := cluster(t)
 	_, b := cluster(t)
-	for _, c := range []call.Caller{a, b} {
+	for _, c := range []mongo.Caller{a, b} {
 		fill(t, c)
 		run(t, c, bson.D{{Key: "create", Value: "series"}, {Key: "timeseries", Value: bson.D{{Key: "timeField", Value: "t"}}}})
 	}

@@ -11,19 +11,19 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/memstore"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 // Cluster is a side that is asked. It only reads.
-func Cluster(c call.Caller) Side { return cluster{c} }
+func Cluster(c mongo.Caller) Side { return cluster{c} }
 
 // Recorded is a side that is held in memory, such as what a recording ends with.
 func Recorded(state memstore.State) Side { return recorded{state} }
 
-type cluster struct{ call.Caller }
+type cluster struct{ mongo.Caller }
 
 func (cluster) plain() bool { return false }
 
@@ -32,7 +32,7 @@ var errReply = errors.New("a reply without what it must have")
 // collections implements Side.
 func (s cluster) collections(ctx context.Context) ([]memstore.CollectionState, error) {
 	cmd := bsoncore.NewDocumentBuilder().AppendInt32("listDatabases", 1).AppendBoolean("nameOnly", true).Build()
-	reply, err := s.Call(ctx, call.Command{DB: "admin", Body: bson.Raw(cmd)})
+	reply, err := s.Call(ctx, mongo.Command{DB: "admin", Body: bson.Raw(cmd)})
 	if err != nil {
 		return nil, fmt.Errorf("list the databases: %w", err)
 	}
@@ -102,10 +102,10 @@ func (s cluster) list(ctx context.Context, db string) ([]bson.Raw, error) {
 	}
 	docs, err := run(bsoncore.NewDocumentBuilder().AppendInt32("listCollections", 1).
 		AppendDocument("cursor", bsoncore.NewDocumentBuilder().Build()))
-	if !call.InvalidViews(err) {
+	if !mongo.InvalidViews(err) {
 		return docs, err
 	}
-	docs, _, unreadable, err := call.ListDespite(db, run)
+	docs, _, unreadable, err := mongo.ListDespite(db, run)
 	return docs, errors.Join(err, unreadable)
 }
 
@@ -150,7 +150,7 @@ func (s cluster) documents(ctx context.Context, c *memstore.CollectionState) ite
 	return func(yield func(bson.Raw, error) bool) {
 		for doc, err := range docs {
 			// One that is no view to the server is none to a link.
-			if (err != nil || call.IsView(c.NS.DB(), doc)) && !yield(doc, err) {
+			if (err != nil || mongo.IsView(c.NS.DB(), doc)) && !yield(doc, err) {
 				return
 			}
 		}
@@ -161,7 +161,7 @@ func (s cluster) documents(ctx context.Context, c *memstore.CollectionState) ite
 // are views into the replies.
 func (s cluster) read(ctx context.Context, db string, cmd bson.Raw) iter.Seq2[bson.Raw, error] {
 	return func(yield func(bson.Raw, error) bool) {
-		reply, err := s.Call(ctx, call.Command{DB: db, Body: cmd})
+		reply, err := s.Call(ctx, mongo.Command{DB: db, Body: cmd})
 		for batch := "firstBatch"; ; batch = "nextBatch" {
 			if err != nil {
 				yield(nil, err)
@@ -192,7 +192,7 @@ func (s cluster) read(ctx context.Context, db string, cmd bson.Raw) iter.Seq2[bs
 				return
 			}
 			more := bsoncore.NewDocumentBuilder().AppendInt64("getMore", id).AppendString("collection", ns.Collection()).Build()
-			reply, err = s.Call(ctx, call.Command{DB: ns.DB(), Body: bson.Raw(more)})
+			reply, err = s.Call(ctx, mongo.Command{DB: ns.DB(), Body: bson.Raw(more)})
 		}
 	}
 }
@@ -205,7 +205,7 @@ func (s cluster) kill(ctx context.Context, id int64, ns oplog.Namespace) {
 	}
 	cmd := bsoncore.NewDocumentBuilder().AppendString("killCursors", ns.Collection()).
 		AppendArray("cursors", bsoncore.NewArrayBuilder().AppendInt64(id).Build()).Build()
-	_, _ = s.Call(ctx, call.Command{DB: ns.DB(), Body: bson.Raw(cmd)})
+	_, _ = s.Call(ctx, mongo.Command{DB: ns.DB(), Body: bson.Raw(cmd)})
 }
 
 func cursorOf(reply bson.Raw, batch string) (id int64, ns oplog.Namespace, docs bson.Raw, err error) {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/compare"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/traffic"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
@@ -47,7 +47,7 @@ type Config struct {
 	Dialect string
 
 	// tamper, if not nil, may change the target before it is compared.
-	tamper func(ctx context.Context, target *mdb.Set) error
+	tamper func(ctx context.Context, target *driver.Set) error
 }
 
 func (c *Config) setDefaults() {
@@ -82,7 +82,7 @@ type Demo struct {
 	screen *screen
 
 	sourceSet, targetSet *mongosim.Set
-	source, target       *mdb.Set
+	source, target       *driver.Set
 	traffic              *traffic.Traffic
 	pipeline             *pipeline.Pipeline
 	tracker              *status.Tracker
@@ -144,7 +144,7 @@ func (d *Demo) Run(ctx context.Context) (Result, error) {
 // start starts both sets and connects to them.
 func (d *Demo) start(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	begin := func(name string, set **mongosim.Set, conn **mdb.Set) func() error {
+	begin := func(name string, set **mongosim.Set, conn **driver.Set) func() error {
 		return func() error {
 			s, err := mongosim.Start(ctx, mongosim.Options{
 				Members: 3, SetName: name, Dialect: d.cfg.Dialect, Seed: int64(d.cfg.Seed),
@@ -156,11 +156,11 @@ func (d *Demo) start(ctx context.Context) error {
 			if err := s.AwaitSynced(ctx); err != nil {
 				return fmt.Errorf("demo: wait for the %s set: %w", name, err)
 			}
-			o, err := mdb.Parse(mdb.Config{URI: s.URI(), AppName: "replicator-lab demo"})
+			o, err := driver.Parse(driver.Config{URI: s.URI(), AppName: "replicator-lab demo"})
 			if err != nil {
 				return fmt.Errorf("demo: %s: %w", name, err)
 			}
-			if *conn, err = mdb.Open(ctx, o); err != nil {
+			if *conn, err = driver.Open(ctx, o); err != nil {
 				return fmt.Errorf("demo: connect to the %s set: %w", name, err)
 			}
 			return nil
@@ -217,7 +217,7 @@ func (d *Demo) observe(e event.Event) {
 }
 
 func (d *Demo) close() {
-	for _, conn := range []*mdb.Set{d.source, d.target} {
+	for _, conn := range []*driver.Set{d.source, d.target} {
 		if conn != nil {
 			conn.Close()
 		}

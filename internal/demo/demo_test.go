@@ -13,8 +13,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/goleak"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -118,7 +118,7 @@ func TestEqual(t *testing.T) {
 
 // TestTampered: a document that was changed behind the mirror's back is found.
 func TestTampered(t *testing.T) {
-	tamper := func(ctx context.Context, target *mdb.Set) error {
+	tamper := func(ctx context.Context, target *driver.Set) error {
 		body, err := bson.Marshal(bson.D{
 			{Key: "update", Value: "hot"},
 			{Key: "updates", Value: bson.A{bson.D{
@@ -128,7 +128,7 @@ func TestTampered(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		reply, err := target.Call(ctx, call.Command{DB: "demo", Body: body})
+		reply, err := target.Call(ctx, mongo.Command{DB: "demo", Body: body})
 		if n, _ := reply.Lookup("nModified").AsInt64OK(); err == nil && n != 1 {
 			t.Errorf("%d documents were changed", n)
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 )
@@ -43,7 +43,7 @@ func (d *Demo) fill(ctx context.Context) error {
 				AppendInt32("_id", int32(from+i)).AppendString("by", "the demo").AppendString("pad", pad).Build())
 		}
 		body := bsoncore.NewDocumentBuilder().AppendString("insert", filled).AppendArray("documents", docs.Build()).Build()
-		reply, err := d.source.Call(ctx, call.Command{DB: filledDB, Body: bson.Raw(body)})
+		reply, err := d.source.Call(ctx, mongo.Command{DB: filledDB, Body: bson.Raw(body)})
 		if err != nil {
 			return fmt.Errorf("demo: fill the source: %w", err)
 		}
@@ -141,7 +141,7 @@ func (d *Demo) catchUp(ctx context.Context) error {
 		return fmt.Errorf("demo: wait for the source's members: %w", err)
 	}
 	// All its members have it, so that it is committed.
-	reply, err := d.source.Call(ctx, call.Command{DB: "admin", Body: bson.Raw(
+	reply, err := d.source.Call(ctx, mongo.Command{DB: "admin", Body: bson.Raw(
 		bsoncore.NewDocumentBuilder().AppendInt32("hello", 1).Build(),
 	)})
 	if err != nil {
@@ -190,7 +190,7 @@ func until(ctx context.Context, at time.Time) error {
 }
 
 // heldBack returns what the target keeps back until cutover.
-func heldBack(ctx context.Context, target call.Caller) (ddl.Specs, error) {
+func heldBack(ctx context.Context, target mongo.Caller) (ddl.Specs, error) {
 	held, err := ddl.Held(ctx, target, metaDB, link)
 	if err != nil {
 		return nil, fmt.Errorf("read what the target keeps back: %w", err)

@@ -8,18 +8,18 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
 )
 
 // Connect opens a connection as the program does.
-func Connect(ctx context.Context, uri string) (*mdb.Set, error) {
-	o, err := mdb.Parse(mdb.Config{URI: uri})
+func Connect(ctx context.Context, uri string) (*driver.Set, error) {
+	o, err := driver.Parse(driver.Config{URI: uri})
 	if err != nil {
 		return nil, err
 	}
-	return mdb.Open(ctx, o)
+	return driver.Open(ctx, o)
 }
 
 // glance is how often it is looked how far a run is.

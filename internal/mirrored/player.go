@@ -11,8 +11,8 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/clone"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -159,7 +159,7 @@ type tapped struct {
 }
 
 // Member implements pipeline.Cluster.
-func (c tapped) Member(host string) (call.Caller, error) {
+func (c tapped) Member(host string) (mongo.Caller, error) {
 	m, err := c.Cluster.Member(host)
 	if err != nil {
 		return nil, err
@@ -167,18 +167,18 @@ func (c tapped) Member(host string) (call.Caller, error) {
 	return tappedCaller{m, c.before}, nil
 }
 
-// Call implements call.Caller.
-func (c tapped) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+// Call implements mongo.Caller.
+func (c tapped) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return tappedCaller{c.Cluster, c.before}.Call(ctx, cmd)
 }
 
 type tappedCaller struct {
-	call.Caller
+	mongo.Caller
 	before func()
 }
 
-// Call implements call.Caller.
-func (c tappedCaller) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+// Call implements mongo.Caller.
+func (c tappedCaller) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if cmd.DB != "local" && cmd.DB != "admin" {
 		c.before()
 	}

@@ -7,8 +7,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/memstore"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
@@ -16,7 +16,7 @@ import (
 const writtenTogether = 4 << 20
 
 // Fill writes data to a cluster by commands, as a copy would.
-func Fill(ctx context.Context, target call.Caller, state memstore.State) error {
+func Fill(ctx context.Context, target mongo.Caller, state memstore.State) error {
 	// Collections before the views over them.
 	for _, views := range []bool{false, true} {
 		for i := range state.Collections {
@@ -42,7 +42,7 @@ func Fill(ctx context.Context, target call.Caller, state memstore.State) error {
 	return nil
 }
 
-func fillCollection(ctx context.Context, target call.Caller, c *memstore.CollectionState) error {
+func fillCollection(ctx context.Context, target mongo.Caller, c *memstore.CollectionState) error {
 	create := bsoncore.NewDocumentBuilder().AppendString("create", c.NS.Collection())
 	for it := rawbson.NewIter(c.Options); it.Next(); {
 		create = create.AppendValue(it.Name(), bsoncore.Value{Type: bsoncore.Type(it.Type), Data: it.Value})
@@ -73,7 +73,7 @@ func fillCollection(ctx context.Context, target call.Caller, c *memstore.Collect
 
 // fillDocuments writes the documents. A moving copy may have two with one _id, of
 // which the last counts.
-func fillDocuments(ctx context.Context, target call.Caller, c *memstore.CollectionState) error {
+func fillDocuments(ctx context.Context, target mongo.Caller, c *memstore.CollectionState) error {
 	seen := map[string]int{}
 	var docs []bson.Raw
 	for _, doc := range c.Documents {
@@ -93,11 +93,11 @@ func fillDocuments(ctx context.Context, target call.Caller, c *memstore.Collecti
 			n++
 		}
 		body := bsoncore.NewDocumentBuilder().AppendString("insert", c.NS.Collection()).AppendBoolean("ordered", true).Build()
-		reply, err := target.Call(ctx, call.Command{DB: c.NS.DB(), Body: bson.Raw(body), Sequence: "documents", Docs: docs[:n]})
+		reply, err := target.Call(ctx, mongo.Command{DB: c.NS.DB(), Body: bson.Raw(body), Sequence: "documents", Docs: docs[:n]})
 		if err != nil {
 			return err
 		}
-		if faults, err := call.WriteErrors(reply); err != nil || len(faults) > 0 {
+		if faults, err := mongo.WriteErrors(reply); err != nil || len(faults) > 0 {
 			return fmt.Errorf("insert: refused: %s", reply)
 		}
 		docs = docs[n:]
@@ -105,7 +105,7 @@ func fillDocuments(ctx context.Context, target call.Caller, c *memstore.Collecti
 	return nil
 }
 
-func run(ctx context.Context, target call.Caller, db string, cmd bsoncore.Document) error {
-	_, err := target.Call(ctx, call.Command{DB: db, Body: bson.Raw(cmd)})
+func run(ctx context.Context, target mongo.Caller, db string, cmd bsoncore.Document) error {
+	_, err := target.Call(ctx, mongo.Command{DB: db, Body: bson.Raw(cmd)})
 	return err
 }

@@ -3,8 +3,8 @@ package serverquery
 import (
 	"errors"
 
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 )
 
 // maxDepth is how many levels a filter may be nested, in levels of documents:

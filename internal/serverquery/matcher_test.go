@@ -9,7 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/bsongen"
 	"github.com/oplogrep/replicator/internal/bsonorder"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 func TestMatch(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/oplogrep/replicator/internal/bsonorder"
 	"github.com/oplogrep/replicator/internal/bsontext"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/internal/serverupdate"
 )
 

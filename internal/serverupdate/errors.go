@@ -1,6 +1,6 @@
 package serverupdate
 
-import "github.com/oplogrep/replicator/internal/servererr"
+import "github.com/oplogrep/replicator/internal/mongo/servererr"
 
 // Error is a statement that the server refuses, or that this package cannot
 // interpret. Its message is the server's own where the server's is known: for

@@ -9,8 +9,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 // client is one that writes, and waits for each answer.
@@ -18,10 +18,10 @@ type client struct {
 	w       *Traffic
 	no      int // -1 is the keeper
 	cfg     *Config
-	cluster call.Caller
+	cluster mongo.Caller
 	rnd     *rand.Rand
 	// session is for transactions, nil before the first.
-	session *call.Session
+	session *mongo.Session
 	// serial numbers what has to be new.
 	serial  int
 	chained bool
@@ -93,7 +93,7 @@ func (c *client) do(ctx context.Context, db string, cmd bson.D) (bson.Raw, error
 		return nil, fmt.Errorf("traffic: build %s: %w", cmd[0].Key, err)
 	}
 	for conflicts := 0; ; {
-		reply, err := c.cluster.Call(ctx, call.Command{DB: db, Body: body})
+		reply, err := c.cluster.Call(ctx, mongo.Command{DB: db, Body: body})
 		if err == nil {
 			err = c.checkWrites(reply)
 		}
@@ -126,7 +126,7 @@ func (c *client) do(ctx context.Context, db string, cmd bson.D) (bson.Raw, error
 // checkWrites returns the first write error of a reply. The write concern error is
 // none: what is wanted is load, not that it is kept.
 func (c *client) checkWrites(reply bson.Raw) error {
-	list, err := call.WriteErrors(reply)
+	list, err := mongo.WriteErrors(reply)
 	if err != nil || len(list) == 0 {
 		return err
 	}

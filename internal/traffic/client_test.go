@@ -12,8 +12,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 // server answers every command as it is told, and keeps them.
@@ -24,7 +24,7 @@ type server struct {
 	cmds []string
 }
 
-func (s *server) Call(ctx context.Context, c call.Command) (bson.Raw, error) {
+func (s *server) Call(ctx context.Context, c mongo.Command) (bson.Raw, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -96,7 +96,7 @@ func TestSeed(t *testing.T) {
 // TestRetries: what was lost is tried again, until it is there.
 func TestRetries(t *testing.T) {
 	for name, err := range map[string]error{
-		"lost":        &call.LostError{Host: "a:1", Err: errors.New("reset")},
+		"lost":        &mongo.LostError{Host: "a:1", Err: errors.New("reset")},
 		"no primary":  servererr.New(servererr.NotWritablePrimary, "not primary"),
 		"interrupted": servererr.New(servererr.InterruptedDueToReplStateChange, "stepping down"),
 	} {
@@ -145,7 +145,7 @@ func TestRefusals(t *testing.T) {
 // TestStop: when ctx is done it does not wait for anybody.
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{answer: func(int, string) error { return &call.LostError{Err: errors.New("away")} }}
+		s := &server{answer: func(int, string) error { return &mongo.LostError{Err: errors.New("away")} }}
 		w, err := New(Config{Cluster: s})
 		if err != nil {
 			t.Fatal(err)

@@ -10,13 +10,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 )
 
 // Config says what load to make.
 type Config struct {
 	// Cluster is where it is written to; it has to be given.
-	Cluster call.Caller
+	Cluster mongo.Caller
 	// DB is the name of the database, and the beginning of that of a second one.
 	// Default "demo".
 	DB string

@@ -8,8 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/traffic"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -19,11 +19,11 @@ import (
 func TestRun(t *testing.T) {
 	t.Parallel()
 	set := mongosim.StartTest(t, mongosim.Options{Members: 3})
-	o, err := mdb.Parse(mdb.Config{URI: set.URI(), AppName: mongosim.Stage})
+	o, err := driver.Parse(driver.Config{URI: set.URI(), AppName: mongosim.Stage})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster, err := mdb.Open(t.Context(), o)
+	cluster, err := driver.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestRun(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		reply, err := cluster.Call(t.Context(), call.Command{DB: "local", Body: body})
+		reply, err := cluster.Call(t.Context(), mongo.Command{DB: "local", Body: body})
 		return err == nil && reply.Lookup("cursor", "firstBatch", "0").Type != 0
 	}
 	missing := func() bool {

@@ -9,7 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 )
 
 // large is from how many statements on a transaction counts as one.
@@ -75,13 +75,13 @@ func (c *client) chain(ctx context.Context) error {
 // commit runs commands in a transaction, and aborts it at the end if told to.
 func (c *client) commit(ctx context.Context, cmds []bson.D, statements int, abort bool) error {
 	if c.session == nil {
-		first, err := call.FirstNumber(0)
+		first, err := mongo.FirstNumber(0)
 		if err != nil {
 			return fmt.Errorf("traffic: %w", err)
 		}
 		// Another run must not meet the numbers of this one.
-		id := call.SessionID("traffic", strconv.Itoa(c.no), strconv.FormatInt(time.Now().UnixNano(), 10))
-		c.session = call.NewSession(c.cluster, id, first+1)
+		id := mongo.SessionID("traffic", strconv.Itoa(c.no), strconv.FormatInt(time.Now().UnixNano(), 10))
+		c.session = mongo.NewSession(c.cluster, id, first+1)
 	}
 	txn := c.session.Begin()
 	err := c.inside(ctx, txn, cmds)
@@ -114,13 +114,13 @@ func (c *client) commit(ctx context.Context, cmds []bson.D, statements int, abor
 	}
 }
 
-func (c *client) inside(ctx context.Context, txn *call.Txn, cmds []bson.D) error {
+func (c *client) inside(ctx context.Context, txn *mongo.Txn, cmds []bson.D) error {
 	for _, cmd := range cmds {
 		body, err := bson.Marshal(cmd)
 		if err != nil {
 			return fmt.Errorf("build %s: %w", cmd[0].Key, err)
 		}
-		reply, err := txn.Call(ctx, call.Command{DB: c.cfg.DB, Body: body})
+		reply, err := txn.Call(ctx, mongo.Command{DB: c.cfg.DB, Body: body})
 		if err != nil {
 			return err
 		}

@@ -18,10 +18,10 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/clone"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/compare"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
@@ -102,7 +102,7 @@ type point struct {
 type killed struct {
 	source  cluster
 	dialect string
-	conn    *mdb.Set
+	conn    *driver.Set
 	seed    int64
 	// docs is how many documents it begins with, writes how often it was written to
 	// since.
@@ -171,7 +171,7 @@ func (k *killed) write(ctx context.Context) (bson.Timestamp, error) {
 		if err != nil {
 			return last, err
 		}
-		reply, err := k.conn.Call(ctx, call.Command{DB: db, Body: body})
+		reply, err := k.conn.Call(ctx, mongo.Command{DB: db, Body: body})
 		if err != nil {
 			if cmd[0].Key == "drop" {
 				continue // the first time it is not there
@@ -386,7 +386,7 @@ func (p *process) noted(t *testing.T) int {
 var errDead = errors.New("the process is dead")
 
 // call runs a command as long as the process lives.
-func (p *process) call(ctx context.Context, to call.Caller, side string, cmd call.Command) (bson.Raw, error) {
+func (p *process) call(ctx context.Context, to mongo.Caller, side string, cmd mongo.Command) (bson.Raw, error) {
 	name, _ := cmd.Body.Index(0).KeyErr()
 	if name == "hello" {
 		return to.Call(ctx, cmd) // they come at any time
@@ -426,7 +426,7 @@ func (p *process) wait(ctx context.Context) (bson.Raw, error) {
 	case <-p.gone:
 		// It says nothing of what became of what it sent: for that a process that lives
 		// would wait for half a minute.
-		return nil, &call.LostError{Err: errDead, Refused: true}
+		return nil, &mongo.LostError{Err: errDead, Refused: true}
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -439,20 +439,20 @@ type watched struct {
 	side string
 }
 
-func (w watched) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (w watched) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return w.p.call(ctx, w.Cluster, w.side, cmd)
 }
 
-func (w watched) Member(host string) (call.Caller, error) {
+func (w watched) Member(host string) (mongo.Caller, error) {
 	m, err := w.Cluster.Member(host)
 	return watchedMember{m, w}, err
 }
 
 type watchedMember struct {
-	call.Caller
+	mongo.Caller
 	w watched
 }
 
-func (m watchedMember) Call(ctx context.Context, cmd call.Command) (bson.Raw, error) {
+func (m watchedMember) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return m.w.p.call(ctx, m.Caller, m.w.side, cmd)
 }

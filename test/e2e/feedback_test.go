@@ -8,9 +8,9 @@ import (
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/feedback"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/mongotest"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -55,7 +55,7 @@ func TestWaitsForTheMirror(t *testing.T) {
 			{Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{}}, {Key: "limit", Value: 0}}}},
 			{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "mirror"}, {Key: "wtimeout", Value: 8000}}},
 		})
-		if e := call.ConcernError(reply); e != nil {
+		if e := mongo.ConcernError(reply); e != nil {
 			m.fail("the beginning is not reported: %v", e)
 		}
 		for n := range 20 {
@@ -85,17 +85,17 @@ func TestWaitsForTheMirror(t *testing.T) {
 
 // insertMirrored inserts a document and waits for the mirror, up to a number of
 // milliseconds.
-func insertMirrored(t *testing.T, c call.Caller, coll string, id, wait int) *servererr.Error {
+func insertMirrored(t *testing.T, c mongo.Caller, coll string, id, wait int) *servererr.Error {
 	t.Helper()
 	reply := command(t, c, "feedback", bson.D{
 		{Key: "insert", Value: coll},
 		{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: id}}}},
 		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "mirror"}, {Key: "wtimeout", Value: wait}}},
 	})
-	if refused, err := call.WriteErrors(reply); err != nil || len(refused) > 0 {
+	if refused, err := mongo.WriteErrors(reply); err != nil || len(refused) > 0 {
 		t.Fatalf("insert %d into %s: %s", id, coll, reply)
 	}
-	return call.ConcernError(reply)
+	return mongo.ConcernError(reply)
 }
 
 // TestRolesReadViews: with the roles of docs/privileges.md the target's collections

@@ -14,12 +14,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/compare"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/mongotest"
 	"github.com/oplogrep/replicator/internal/race"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/internal/traffic"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
@@ -202,7 +202,7 @@ func (l *live) last(t *testing.T) bson.Timestamp {
 	var reply bson.Raw
 	for end := time.Now().Add(l.limit); ; {
 		// A set that has just come together may elect another primary.
-		reply, err = source.Call(t.Context(), call.Command{DB: "live", Body: body})
+		reply, err = source.Call(t.Context(), mongo.Command{DB: "live", Body: body})
 		if err == nil || time.Now().After(end) || pipeline.Classify(err).Action != pipeline.Retry {
 			break
 		}
@@ -211,7 +211,7 @@ func (l *live) last(t *testing.T) bson.Timestamp {
 	if err != nil {
 		t.Fatalf("write the last entry: %v", err)
 	}
-	refused, err := call.WriteErrors(reply)
+	refused, err := mongo.WriteErrors(reply)
 	if err != nil || len(refused) > 0 && refused[0].Code != servererr.DuplicateKey {
 		t.Fatalf("write the last entry: %s", reply)
 	}
@@ -358,7 +358,7 @@ func (l *live) same(t *testing.T) {
 // by name. A server that was killed does not know any more how large a capped
 // collection is, and trims it too soon or too late; so one that is the end of the
 // other is what can be asked for.
-func (l *live) trimmed(t *testing.T, from, to call.Caller) map[string]bool {
+func (l *live) trimmed(t *testing.T, from, to mongo.Caller) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
 	for _, db := range databasesOf(t, from) {
@@ -379,7 +379,7 @@ func (l *live) trimmed(t *testing.T, from, to call.Caller) map[string]bool {
 	return found
 }
 
-func cappedOf(t *testing.T, c call.Caller, db string) (names []string) {
+func cappedOf(t *testing.T, c mongo.Caller, db string) (names []string) {
 	t.Helper()
 	reply := command(t, c, db, bson.D{
 		{Key: "listCollections", Value: 1},
@@ -393,7 +393,7 @@ func cappedOf(t *testing.T, c call.Caller, db string) (names []string) {
 }
 
 // natural returns the documents of a small collection in natural order.
-func natural(t *testing.T, c call.Caller, db, coll string) (docs []string) {
+func natural(t *testing.T, c mongo.Caller, db, coll string) (docs []string) {
 	t.Helper()
 	reply := command(t, c, db, bson.D{{Key: "find", Value: coll}, {Key: "batchSize", Value: 100_000}})
 	for _, doc := range batch(t, reply) {
@@ -415,7 +415,7 @@ func batch(t *testing.T, reply bson.Raw) (docs []bson.Raw) {
 }
 
 // databasesOf returns the names of the databases that are mirrored and not empty.
-func databasesOf(t *testing.T, c call.Caller) (names []string) {
+func databasesOf(t *testing.T, c mongo.Caller) (names []string) {
 	t.Helper()
 	reply := command(t, c, "admin", bson.D{{Key: "listDatabases", Value: 1}, {Key: "nameOnly", Value: true}})
 	values, err := reply.Lookup("databases").Array().Values()
@@ -437,7 +437,7 @@ func databasesOf(t *testing.T, c call.Caller) (names []string) {
 
 // hashes returns the hash of each collection of a database, by lines. A system.views
 // without a view may be there or not.
-func hashes(t *testing.T, c call.Caller, db string, without map[string]bool) string {
+func hashes(t *testing.T, c mongo.Caller, db string, without map[string]bool) string {
 	t.Helper()
 	const ofNothing = "d41d8cd98f00b204e9800998ecf8427e"
 	reply := command(t, c, db, bson.D{{Key: "dbHash", Value: 1}})
@@ -457,13 +457,13 @@ func hashes(t *testing.T, c call.Caller, db string, without map[string]bool) str
 	return strings.Join(lines, "\n")
 }
 
-func connect(t *testing.T, uri string) *mdb.Set {
+func connect(t *testing.T, uri string) *driver.Set {
 	t.Helper()
-	o, err := mdb.Parse(mdb.Config{URI: uri, AppName: "test"}) // which meets no moods
+	o, err := driver.Parse(driver.Config{URI: uri, AppName: "test"}) // which meets no moods
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := mdb.Open(t.Context(), o)
+	set, err := driver.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -471,13 +471,13 @@ func connect(t *testing.T, uri string) *mdb.Set {
 	return set
 }
 
-func command(t *testing.T, c call.Caller, db string, cmd bson.D) bson.Raw {
+func command(t *testing.T, c mongo.Caller, db string, cmd bson.D) bson.Raw {
 	t.Helper()
 	body, err := bson.Marshal(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	reply, err := c.Call(t.Context(), call.Command{DB: db, Body: body})
+	reply, err := c.Call(t.Context(), mongo.Command{DB: db, Body: body})
 	if err != nil {
 		t.Fatalf("%s on %s: %v", cmd[0].Key, db, err)
 	}

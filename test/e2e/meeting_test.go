@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 )
@@ -41,7 +41,7 @@ func TestUnusual(t *testing.T) {
 }
 
 // unusual writes into a database of the source.
-func unusual(t *testing.T, conn call.Caller, db string) {
+func unusual(t *testing.T, conn mongo.Caller, db string) {
 	t.Helper()
 	run := func(cmd ...bson.E) { t.Helper(); written(t, command(t, conn, db, cmd)) }
 	loose := bson.D{{Key: "locale", Value: "en"}, {Key: "strength", Value: 2}}
@@ -68,7 +68,7 @@ func unusual(t *testing.T, conn call.Caller, db string) {
 }
 
 // again writes to what unusual made.
-func again(t *testing.T, conn call.Caller, db string) {
+func again(t *testing.T, conn mongo.Caller, db string) {
 	t.Helper()
 	run := func(cmd ...bson.E) { t.Helper(); written(t, command(t, conn, db, cmd)) }
 	front := func(fields bson.D) bson.A {
@@ -103,7 +103,7 @@ func numbered(from, to int) (docs bson.A) {
 
 func written(t *testing.T, reply bson.Raw) {
 	t.Helper()
-	refused, err := call.WriteErrors(reply)
+	refused, err := mongo.WriteErrors(reply)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestFewTickets(t *testing.T) {
 						panic(err)
 					}
 					// What is refused is of no interest: it is load.
-					_, _ = target.Call(t.Context(), call.Command{DB: "foreign", Body: body})
+					_, _ = target.Call(t.Context(), mongo.Command{DB: "foreign", Body: body})
 				}
 			})
 		}
@@ -167,7 +167,7 @@ func TestFewTickets(t *testing.T) {
 
 // fewTickets lets so many writers into a server at a time. The parameter's name is
 // another one since 7.0; the embedded set has none.
-func fewTickets(t *testing.T, conn call.Caller, n int) {
+func fewTickets(t *testing.T, conn mongo.Caller, n int) {
 	t.Helper()
 	var faults []error
 	for _, name := range []string{"wiredTigerConcurrentWriteTransactions", "storageEngineConcurrentWriteTransactions"} {
@@ -175,7 +175,7 @@ func fewTickets(t *testing.T, conn call.Caller, n int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := conn.Call(t.Context(), call.Command{DB: "admin", Body: body}); err != nil {
+		if _, err := conn.Call(t.Context(), mongo.Command{DB: "admin", Body: body}); err != nil {
 			faults = append(faults, err)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/compare"
-	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/mirrored"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -57,7 +57,7 @@ func TestMirrorCorpusInto(t *testing.T) {
 }
 
 // emptied returns what empties a set for each run, which has it to itself.
-func emptied(t *testing.T, target cluster, conn *mdb.Set) func(context.Context) (string, error) {
+func emptied(t *testing.T, target cluster, conn *driver.Set) func(context.Context) (string, error) {
 	//nolint:contextcheck // a test fails by itself, and has its own context
 	return func(context.Context) (string, error) {
 		for _, db := range append(databasesOf(t, conn), "replicator") {

@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/mdb"
 	"github.com/oplogrep/replicator/internal/mirrored"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/pipeline"
 )
 
@@ -33,7 +33,7 @@ type mirror struct {
 	// stop ends the run at once, soft when it is drained; ended gets its error.
 	stop, soft context.CancelCauseFunc
 	ended      chan error
-	conns      []*mdb.Set
+	conns      []*driver.Set
 	running    sync.WaitGroup
 
 	mu     sync.Mutex // guards events

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/initialsync/origin"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongotest"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
@@ -41,7 +41,7 @@ func shellRole(t *testing.T, text string) bson.D {
 
 // grantOnPage makes the role of docs/privileges.md that may write users and roles, and
 // grants it.
-func grantOnPage(t *testing.T, c call.Caller, user string) {
+func grantOnPage(t *testing.T, c mongo.Caller, user string) {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/privileges.md")
 	if err != nil {
@@ -73,7 +73,7 @@ func TestRolesOnPage(t *testing.T) {
 		grantOnPage(t, to, intoUser)
 		command(t, from, "admin", shellRole(t, origin.GrantSyncID))
 		// These are no users that anybody logs in as.
-		put := func(c call.Caller, coll, id string) {
+		put := func(c mongo.Caller, coll, id string) {
 			command(t, c, "admin", bson.D{{Key: "insert", Value: coll}, {Key: "documents", Value: bson.A{bson.D{
 				{Key: "_id", Value: "app." + id},
 				{Key: strings.TrimSuffix(strings.TrimPrefix(coll, "system."), "s"), Value: id},
@@ -123,12 +123,12 @@ func TestRolesOnPage(t *testing.T) {
 
 // idsOf returns the users or roles of the database app, with the number of the roles
 // of each.
-func idsOf(t *testing.T, c call.Caller, coll string) []string {
+func idsOf(t *testing.T, c mongo.Caller, coll string) []string {
 	t.Helper()
 	reply := command(t, c, "admin", bson.D{
 		{Key: "find", Value: coll}, {Key: "filter", Value: bson.D{{Key: "db", Value: "app"}}}, {Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}},
 	})
-	batch, err := call.ReadBatch(reply)
+	batch, err := mongo.ReadBatch(reply)
 	if err != nil {
 		t.Fatal(err)
 	}

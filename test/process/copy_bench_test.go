@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -93,7 +93,7 @@ func (h *harness) run(db string, cmd bson.D) {
 	if db == "replicator" {
 		set = h.to
 	}
-	if _, err := set.Call(h.Context(), call.Command{DB: db, Body: body}); err != nil {
+	if _, err := set.Call(h.Context(), mongo.Command{DB: db, Body: body}); err != nil {
 		h.Fatal(err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 )
@@ -143,7 +143,7 @@ func (h *harness) fillBulk() {
 			if err != nil {
 				h.Fatal(err)
 			}
-			if _, err := h.from.Call(h.Context(), call.Command{DB: "bulk", Body: body}); err != nil {
+			if _, err := h.from.Call(h.Context(), mongo.Command{DB: "bulk", Body: body}); err != nil {
 				h.Fatal(err)
 			}
 		}

@@ -17,9 +17,9 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
 	"github.com/oplogrep/replicator/internal/compare"
-	"github.com/oplogrep/replicator/internal/mdb"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/traffic"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -34,7 +34,7 @@ type harness struct {
 	program        string
 	rnd            *rand.Rand
 	source, target *mongosim.Set
-	from, to       *mdb.Set
+	from, to       *driver.Set
 	// begin says how a new link begins: by default with what comes from now on.
 	begin []string
 	// changes are the step-downs under way.
@@ -77,13 +77,13 @@ func build(t testing.TB) string {
 	return path
 }
 
-func connect(t testing.TB, set *mongosim.Set) *mdb.Set {
+func connect(t testing.TB, set *mongosim.Set) *driver.Set {
 	t.Helper()
-	o, err := mdb.Parse(mdb.Config{URI: set.URI(), AppName: "test"}) // without moods
+	o, err := driver.Parse(driver.Config{URI: set.URI(), AppName: "test"}) // without moods
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := mdb.Open(t.Context(), o)
+	s, err := driver.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func (h *harness) count(db, coll string) int {
 	if err != nil {
 		h.Fatal(err)
 	}
-	reply, err := h.to.Call(h.Context(), call.Command{DB: db, Body: body})
+	reply, err := h.to.Call(h.Context(), mongo.Command{DB: db, Body: body})
 	if err != nil {
 		return 0 // no primary just now
 	}

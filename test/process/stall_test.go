@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/call"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/race"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -147,7 +147,7 @@ func (h *harness) insert(coll string, from, to, size int) {
 		if err != nil {
 			h.Fatal(err)
 		}
-		if _, err := h.from.Call(h.Context(), call.Command{DB: "shop", Body: body}); err != nil {
+		if _, err := h.from.Call(h.Context(), mongo.Command{DB: "shop", Body: body}); err != nil {
 			h.Fatal(err)
 		}
 	}

@@ -1,6 +1,6 @@
 package auth
 
-import "github.com/oplogrep/replicator/internal/servererr"
+import "github.com/oplogrep/replicator/internal/mongo/servererr"
 
 func authenticationFailed() error {
 	return servererr.New(servererr.AuthenticationFailed, "Authentication failed.")

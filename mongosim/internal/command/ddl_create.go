@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/bsontext"
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 	"github.com/oplogrep/replicator/mongosim/internal/viewdef"

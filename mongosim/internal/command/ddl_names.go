@@ -4,8 +4,8 @@ import (
 	"strings"
 
 	"github.com/oplogrep/replicator/internal/bsontext"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 

@@ -1,8 +1,8 @@
 package command
 
 import (
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 )
 
 // stableCommands are the commands of version 1 of the server's stable API.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim/internal/mood"
 )
 

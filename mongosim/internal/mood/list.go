@@ -1,6 +1,6 @@
 package mood
 
-import "github.com/oplogrep/replicator/internal/servererr"
+import "github.com/oplogrep/replicator/internal/mongo/servererr"
 
 // killed is how the server words that an operation was ended from outside.
 const killed = "operation was interrupted"

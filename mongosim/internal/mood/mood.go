@@ -3,7 +3,7 @@ package mood
 import (
 	"slices"
 
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 // Kind is what happens at a place.

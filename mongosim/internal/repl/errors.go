@@ -3,7 +3,7 @@ package repl
 import (
 	"errors"
 
-	"github.com/oplogrep/replicator/internal/servererr"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
 // Why the data loop stops what it does. They never leave the package.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/oplogrep/replicator/internal/bsonorder"
 	"github.com/oplogrep/replicator/internal/bsontext"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/internal/servererr"
 )
 
 // indexKey is what an index holds for a document: one value for each field.

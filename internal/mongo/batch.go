@@ -1,0 +1,57 @@
+package mongo
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+// ErrNoBatch is the reply to a command that answers with a cursor, without a
+// usable one.
+var ErrNoBatch = errors.New("a reply without a usable cursor")
+
+// Batch is what one reply has of a cursor.
+type Batch struct {
+	// Cursor is the id of the cursor, 0 where there is no more of it; DB and
+	// Collection are where more is to be asked for.
+	Cursor         int64
+	DB, Collection string
+	// Docs are views of the reply.
+	Docs []bson.Raw
+}
+
+// ReadBatch reads the reply to a command that answers with a cursor, or to a
+// getMore. Where that is not possible it is an ErrNoBatch, or a damaged document.
+func ReadBatch(reply bson.Raw) (Batch, error) {
+	e, _ := rawbson.Lookup(reply, "cursor")
+	cursor, _ := e.Document()
+	name := "firstBatch"
+	e, ok := rawbson.Lookup(cursor, name)
+	if !ok {
+		name = "nextBatch"
+		e, _ = rawbson.Lookup(cursor, name)
+	}
+	docs, hasDocs := e.Array()
+	e, _ = rawbson.Lookup(cursor, "ns")
+	ns, hasNS := e.Text()
+	e, _ = rawbson.Lookup(cursor, "id")
+	id, hasID := e.Int64()
+	if !hasDocs || !hasNS || !hasID {
+		return Batch{}, fmt.Errorf("%w: id, ns or batch is missing", ErrNoBatch)
+	}
+	b := Batch{Cursor: id}
+	b.DB, b.Collection, _ = strings.Cut(ns, ".")
+	it := rawbson.NewIter(docs)
+	for it.Next() {
+		doc, ok := it.Document()
+		if !ok {
+			return Batch{}, fmt.Errorf("%w: %s.%s is of type %s", ErrNoBatch, name, it.Name(), it.Type)
+		}
+		b.Docs = append(b.Docs, doc)
+	}
+	return b, it.Err()
+}

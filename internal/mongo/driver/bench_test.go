@@ -1,0 +1,69 @@
+package driver_test
+
+import (
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	client "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/driver/drivertest"
+	"github.com/oplogrep/replicator/mongosim"
+)
+
+// The server is in this process, so that its allocations are in all figures: what
+// tells is the difference between the two.
+
+func BenchmarkCall(b *testing.B) {
+	set := start(b, mongosim.Options{Members: 1})
+	s := open(b, driver.Config{URI: set.URI()})
+	cmd := command(b, "ping", 1)
+	must(b, s, "ping", 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.Call(b.Context(), cmd); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkRunCommand(b *testing.B) {
+	set := start(b, mongosim.Options{Members: 1})
+	c, err := client.Connect(options.Client().ApplyURI(set.URI()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Disconnect(b.Context()) //nolint:errcheck // The end of a benchmark.
+	db := c.Database("app")
+	body := drivertest.Doc(b, bson.D{{Key: "ping", Value: 1}})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := db.RunCommand(b.Context(), body).Raw(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkCallSequence sends a flush of a lane.
+func BenchmarkCallSequence(b *testing.B) {
+	set := start(b, mongosim.Options{Members: 1})
+	s := open(b, driver.Config{URI: set.URI()})
+	docs := make([]bson.Raw, 2000)
+	size := 0
+	for i := range docs {
+		docs[i] = drivertest.Doc(b, bson.D{
+			{Key: "q", Value: bson.D{{Key: "_id", Value: i}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "a", Value: make([]byte, 150)}}}}},
+		})
+		size += len(docs[i])
+	}
+	cmd := mongo.Command{DB: "app", Body: drivertest.Doc(b, bson.D{{Key: "update", Value: "none"}}), Sequence: "updates", Docs: docs}
+	b.SetBytes(int64(size))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.Call(b.Context(), cmd); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package driver_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/driver/drivertest"
+	"github.com/oplogrep/replicator/internal/mongotest"
+	"github.com/oplogrep/replicator/mongosim"
+)
+
+func TestConformance(t *testing.T) {
+	for _, dialect := range []string{"4.4", "5.0", "8.0"} {
+		t.Run(dialect, func(t *testing.T) {
+			drivertest.Run(t, func(t *testing.T) drivertest.Deployment {
+				set := calm(t, mongosim.Options{Members: 3, Dialect: dialect})
+				s := open(t, driver.Config{URI: set.URI()})
+				return drivertest.Deployment{Primary: s, Secondary: s.Member(other(t, set).Host()), StepDown: set.StepDown}
+			})
+		})
+	}
+}
+
+// TestConformanceOfMember runs the suite on the direct connection to the primary.
+func TestConformanceOfMember(t *testing.T) {
+	drivertest.Run(t, func(t *testing.T) drivertest.Deployment {
+		set := calm(t, mongosim.Options{Members: 1})
+		return drivertest.Deployment{Primary: open(t, driver.Config{URI: set.URI()}).Member(set.Member(0).Host())}
+	})
+}
+
+// TestConformanceWithLogin runs the suite with a login, and with compressors asked
+// for.
+func TestConformanceWithLogin(t *testing.T) {
+	drivertest.Run(t, func(t *testing.T) drivertest.Deployment {
+		set := calm(t, mongosim.Options{Members: 3, Users: []mongosim.User{root}})
+		s := open(t, driver.Config{
+			URI: set.URI(), Username: root.Name, Password: root.Password, Compressors: []string{"snappy", "zstd", "zlib"},
+		})
+		return drivertest.Deployment{Primary: s, Secondary: s.Member(other(t, set).Host()), StepDown: set.StepDown}
+	})
+}
+
+// TestConformanceOfServers runs the suite on real servers, where there are some.
+func TestConformanceOfServers(t *testing.T) {
+	t.Run("one member", func(t *testing.T) {
+		mongotest.Versions(t, mongotest.Options{}, func(t *testing.T, rs *mongotest.ReplicaSet) {
+			drivertest.Run(t, func(t *testing.T) drivertest.Deployment {
+				return drivertest.Deployment{Primary: open(t, driver.Config{URI: rs.URI(), Compressors: []string{"zstd"}})}
+			})
+		})
+	})
+	t.Run("three members", func(t *testing.T) {
+		mongotest.Versions(t, mongotest.Options{Members: 3}, func(t *testing.T, rs *mongotest.ReplicaSet) {
+			drivertest.Run(t, func(t *testing.T) drivertest.Deployment {
+				s := open(t, driver.Config{URI: rs.URI()})
+				if _, err := s.Kind(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				must(t, s, "ping", 1)
+				d := drivertest.Deployment{Primary: s}
+				primary, _ := s.Primary()
+				for _, host := range s.Hosts() {
+					if host != primary {
+						d.Secondary = s.Member(host)
+					}
+				}
+				d.StepDown = func(ctx context.Context) error {
+					cmd := command(t, "replSetStepDown", 5, "secondaryCatchUpPeriodSecs", 4)
+					cmd.DB = "admin"
+					_, err := mongo.Caller(s).Call(ctx, cmd)
+					return err
+				}
+				return d
+			})
+		})
+	})
+}
+
+var root = mongosim.User{Name: "root", Password: "s3cr3t pass/word:@?", Roles: []mongosim.Role{{Name: "root", DB: "admin"}}}
+
+// calm starts a set that does not elect anew because the machine is busy.
+func calm(t *testing.T, o mongosim.Options) *mongosim.Set {
+	o.HeartbeatInterval, o.ElectionTimeout = 100*time.Millisecond, 2*time.Second
+	return start(t, o)
+}

@@ -1,0 +1,341 @@
+package driver_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/mongosim"
+)
+
+// isLost is for errors whose host does not matter.
+func isLost(t *testing.T, err error) {
+	t.Helper()
+	_ = lost(t, err)
+}
+
+func lost(t *testing.T, err error) *mongo.LostError {
+	t.Helper()
+	e, ok := errors.AsType[*mongo.LostError](err)
+	if !ok {
+		t.Fatalf("the error is %v (%T), want a LostError", err, err)
+	}
+	return e
+}
+
+// TestFailover: after each way to lose the primary a call finds the next one as soon
+// as there is one, long before a heartbeat of 10 s.
+func TestFailover(t *testing.T) {
+	t.Parallel()
+	set := start(t, mongosim.Options{Members: 3})
+	s := open(t, driver.Config{URI: set.URI()})
+	must(t, s, "insert", "c", "documents", bson.A{bson.D{{Key: "_id", Value: 0}}})
+	host, election := s.Primary()
+	if host != set.Primary().Host() || election.IsZero() {
+		t.Fatalf("the primary is %s of %s, want %s", host, election, set.Primary().Host())
+	}
+	elections := map[bson.ObjectID]bool{election: true}
+	for i, hurt := range []func() error{
+		func() error { return set.StepDown(t.Context()) },
+		func() error { return set.Primary().Kill() },
+		func() error { return set.StepDown(t.Context()) },
+	} {
+		if err := hurt(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := set.AwaitPrimary(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		var err error
+		for try := range 3 {
+			_, err = try2(t, s, "insert", "c", i+1)
+			if err == nil {
+				break
+			}
+			t.Logf("hurt %d, call %d: %v", i, try, err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("hurt %d: it took %v", i, took)
+		}
+		host, election := s.Primary()
+		if host != set.Primary().Host() || elections[election] {
+			t.Errorf("hurt %d: the primary is %s, election %s", i, host, election)
+		}
+		elections[election] = true
+	}
+}
+
+func try2(t *testing.T, c mongo.Caller, name, coll string, id int) (bson.Raw, error) {
+	t.Helper()
+	return try(t, c, name, coll, "documents", bson.A{bson.D{{Key: "_id", Value: id}}})
+}
+
+// TestKillDuringCall: a command whose server dies is lost, at once and with the
+// server's name.
+func TestKillDuringCall(t *testing.T) {
+	t.Parallel()
+	set := start(t, mongosim.Options{Members: 3})
+	s := open(t, driver.Config{URI: set.URI()})
+	must(t, s, "create", "capped", "capped", true, "size", 4096)
+	must(t, s, "insert", "capped", "documents", bson.A{bson.D{}})
+	id := must(t, s, "find", "capped", "tailable", true, "awaitData", true).Lookup("cursor", "id").AsInt64()
+	primary := set.Primary()
+	member := s.Member(primary.Host())
+	mid := must(t, member, "find", "capped", "tailable", true, "awaitData", true).Lookup("cursor", "id").AsInt64()
+
+	var calls sync.WaitGroup
+	var errs [2]error
+	for i, c := range []mongo.Caller{s, member} {
+		cursor := []int64{id, mid}[i]
+		more := command(t, "getMore", cursor, "collection", "capped", "maxTimeMS", 60_000)
+		calls.Go(func() { _, errs[i] = c.Call(within(t), more) })
+	}
+	time.Sleep(100 * time.Millisecond)
+	began := time.Now()
+	if err := primary.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	calls.Wait()
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	for _, err := range errs {
+		if e, ok := errors.AsType[*servererr.Error](err); ok && e.Code == servererr.InterruptedAtShutdown {
+			continue // it was told before it died
+		}
+		if e := lost(t, err); e.Host != primary.Host() {
+			t.Errorf("the lost host is %q, want %s", e.Host, primary.Host())
+		}
+	}
+	must(t, s, "ping", 1)
+}
+
+// TestNoPrimary: the error says what was seen of each host, and comes in time.
+func TestNoPrimary(t *testing.T) {
+	t.Parallel()
+	set := start(t, mongosim.Options{Members: 3})
+	s := open(t, driver.Config{URI: set.URI(), SelectionTimeout: 700 * time.Millisecond})
+	must(t, s, "ping", 1)
+	up := set.Members()[0]
+	for _, m := range set.Members()[1:] {
+		if err := m.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Without a majority it steps down by itself.
+	for up.ID() == primaryID(set) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	began := time.Now()
+	_, err := try(t, s, "ping", 1)
+	// Until the driver has heard of the step-down, the member is asked as before; and
+	// it ends connections when it steps down.
+	for time.Since(began) < 4*time.Second {
+		if _, none := errors.AsType[*driver.NoServerError](err); none {
+			break
+		}
+		_, err = try(t, s, "ping", 1)
+	}
+	if e := lost(t, err); e.Host != "" {
+		t.Errorf("the host is %q", e.Host)
+	}
+	if took := time.Since(began); took > 4*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	none, ok := errors.AsType[*driver.NoServerError](err)
+	if !ok || len(none.Seen) != 3 {
+		t.Fatalf("the error is %v", err)
+	}
+	for _, seen := range none.Seen {
+		if down := seen.Host != up.Host(); down != (seen.State == "Unknown") || down != (seen.Err != nil) {
+			t.Errorf("%s is %s: %v", seen.Host, seen.State, seen.Err)
+		}
+		if !strings.Contains(err.Error(), seen.Host) {
+			t.Errorf("%s is not in %v", seen.Host, err)
+		}
+	}
+	if !strings.Contains(err.Error(), "no primary of rs0") {
+		t.Errorf("the error is %v", err)
+	}
+	why := errors.New("enough")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, why)
+	defer cancel()
+	if _, err := s.Call(ctx, command(t, "ping", 1)); !errors.Is(err, why) {
+		t.Errorf("the error is %v, want its cause", err)
+	}
+}
+
+func primaryID(set *mongosim.Set) int {
+	if p := set.Primary(); p != nil {
+		return p.ID()
+	}
+	return -1
+}
+
+// TestMember: a direct connection fails at once while its host is down, and works
+// as soon as it is up again.
+func TestMember(t *testing.T) {
+	t.Parallel()
+	set := start(t, mongosim.Options{MemberOptions: []mongosim.MemberOptions{{}, {NoPriority: true, Hidden: true}}})
+	s := open(t, driver.Config{URI: set.URI()})
+	m := set.Member(1)
+	if kind, err := s.Kind(t.Context()); err != nil || kind != driver.ReplicaSet {
+		t.Errorf("the kind is %v, %v", kind, err)
+	}
+	if hosts := s.Hosts(); len(hosts) != 1 || hosts[0] != set.Member(0).Host() {
+		t.Errorf("hosts are %v", hosts)
+	}
+	hidden := s.Member(m.Host())
+	if hidden != s.Member(m.Host()) || hidden.Host() != m.Host() {
+		t.Error("a member is opened twice")
+	}
+	must(t, hidden, "find", "c")
+	if _, err := try(t, hidden, "insert", "c", "documents", bson.A{bson.D{}}); err == nil {
+		t.Error("a secondary took a write")
+	}
+	for ctx := within(t); hidden.RTT() <= 0; {
+		select { // the first hello of the watch may come later than the first call
+		case <-ctx.Done():
+			t.Fatal("there is no round-trip time")
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	for range 2 {
+		if err := m.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			began := time.Now()
+			_, err := try(t, hidden, "ping", 1)
+			if e := lost(t, err); e.Host != m.Host() {
+				t.Errorf("the lost host is %q", e.Host)
+			}
+			if took := time.Since(began); took > 3*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		}
+		if err := m.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := try(t, hidden, "ping", 1); err != nil {
+			t.Errorf("the first call after its start: %v", err)
+		}
+	}
+}
+
+// TestClosed: calls after Close, and those under way, are lost with ErrClosed or what
+// the network says, and Close is over when all is.
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	set := start(t, mongosim.Options{Members: 1})
+	s := open(t, driver.Config{URI: set.URI()})
+	must(t, s, "create", "capped", "capped", true, "size", 4096)
+	must(t, s, "insert", "capped", "documents", bson.A{bson.D{}})
+	m := s.Member(set.Member(0).Host())
+	id := must(t, m, "find", "capped", "tailable", true, "awaitData", true).Lookup("cursor", "id").AsInt64()
+	more := command(t, "getMore", id, "collection", "capped", "maxTimeMS", 60_000)
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		if _, err := m.Call(within(t), more); err == nil {
+			t.Error("a call outlived Close")
+		} else {
+			isLost(t, err)
+		}
+	})
+	time.Sleep(50 * time.Millisecond)
+	s.Close()
+	calls.Wait()
+	s.Close()
+	for _, c := range []mongo.Caller{s, m, s.Member("127.0.0.1:1")} {
+		_, err := try(t, c, "ping", 1)
+		if isLost(t, err); !errors.Is(err, driver.ErrClosed) {
+			t.Errorf("the error is %v", err)
+		}
+	}
+}
+
+// TestWrongSet: a set of another name is not taken for ours.
+func TestWrongSet(t *testing.T) {
+	t.Parallel()
+	set := start(t, mongosim.Options{Members: 1})
+	s := open(t, driver.Config{URI: "mongodb://" + set.Member(0).Host() + "/?replicaSet=other", SelectionTimeout: 200 * time.Millisecond})
+	_, err := try(t, s, "ping", 1)
+	if isLost(t, err); !strings.Contains(err.Error(), "no primary of other") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	for want, hello := range map[driver.Kind]bson.D{
+		driver.Standalone: nil,
+		driver.Sharded:    {{Key: "msg", Value: "isdbgrid"}},
+		driver.ReplicaSet: inSet,
+	} {
+		t.Run(want.String(), func(t *testing.T) {
+			f := newFake(t)
+			f.hello = hello
+			f.start()
+			s := open(t, driver.Config{URI: f.uri() + "?directConnection=" + map[bool]string{true: "true", false: "false"}[want == driver.ReplicaSet]})
+			kind, err := s.Kind(within(t))
+			if err != nil || kind != want {
+				t.Errorf("the kind is %v, %v", kind, err)
+			}
+			must(t, s, "find", "c")
+		})
+	}
+	t.Run("unknown", func(t *testing.T) {
+		s := open(t, driver.Config{URI: "mongodb://127.0.0.1:1/", SelectionTimeout: 50 * time.Millisecond})
+		kind, err := s.Kind(within(t))
+		if isLost(t, err); kind != driver.Unknown {
+			t.Errorf("the kind is %v", kind)
+		}
+	})
+}
+
+// TestOneRouter: of several mongos one is asked, until it is gone.
+func TestOneRouter(t *testing.T) {
+	t.Parallel()
+	var fakes []*fake
+	var hosts []string
+	for range 2 {
+		f := newFake(t)
+		f.hello = bson.D{{Key: "msg", Value: "isdbgrid"}}
+		f.start()
+		fakes, hosts = append(fakes, f), append(hosts, f.host())
+	}
+	s := open(t, driver.Config{URI: "mongodb://" + strings.Join(hosts, ",") + "/"})
+	for range 20 {
+		must(t, s, "ping", 1)
+	}
+	used := 0
+	if fakes[1].sent() > 0 {
+		used = 1
+	}
+	if fakes[used].sent() != 20 {
+		t.Fatalf("%d and %d commands", fakes[0].sent(), fakes[1].sent())
+	}
+	fakes[used].stop()
+	for i := 0; ; i++ {
+		if _, err := try(t, s, "ping", 1); err == nil {
+			break
+		} else if isLost(t, err); i > 3 {
+			t.Fatal(err)
+		}
+	}
+	if fakes[1-used].sent() == 0 {
+		t.Error("the other one was not asked")
+	}
+}

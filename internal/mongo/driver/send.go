@@ -1,0 +1,189 @@
+package driver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/mnet"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/session" //nolint:staticcheck // The driver's logins share its clock.
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/wiremessage"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+// sender sends commands on connections. All servers of a deployment share it.
+type sender struct {
+	clock       *session.ClusterClock //nolint:staticcheck // The driver's logins share it.
+	login       driver.Authenticator  // nil without one
+	version     string
+	compressors []string
+	dialer      *dialer
+}
+
+// errReauthenticate is the refusal of a connection whose login has expired.
+const errReauthenticate = 391
+
+// send sends a command once and reads its reply, and gives the connection back.
+// Direct is a connection to a server that was not chosen for being primary.
+func (s *sender) send(ctx context.Context, srv *topology.Server, conn *mnet.Connection, cmd *mongo.Command, direct bool) (bson.Raw, error) {
+	defer conn.Close() //nolint:errcheck // Nothing is told by it that was not told before.
+	reply, v, err := s.exchange(ctx, srv, conn, cmd, direct)
+	if err == nil && !v.ok && v.code == errReauthenticate && s.login != nil {
+		host := conn.Address().String()
+		err := s.login.Reauth(ctx, &driver.AuthConfig{
+			Description: conn.Description(), Connection: conn, ClusterClock: s.clock, ServerAPI: s.serverAPI(),
+		})
+		if err != nil {
+			expire(conn)
+			return nil, lost(ctx, host, &AuthError{Host: host, Err: err})
+		}
+		reply, v, err = s.exchange(ctx, srv, conn, cmd, direct)
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !v.ok {
+		return nil, mongo.Check(reply)
+	}
+	return reply, nil
+}
+
+func (s *sender) serverAPI() *driver.ServerAPIOptions {
+	if s.version == "" {
+		return nil
+	}
+	return driver.NewServerAPIOptions(s.version)
+}
+
+// exchange writes a command and reads its reply, good or not.
+func (s *sender) exchange(ctx context.Context, srv *topology.Server, conn *mnet.Connection, cmd *mongo.Command, direct bool) (bson.Raw, verdict, error) {
+	buf := bufferFor(sizeOf(cmd))
+	defer release(buf)
+	id := wiremessage.NextRequestID()
+	wm, err := s.message((*buf)[:0], id, conn, cmd, direct)
+	*buf = wm
+	if err != nil {
+		return nil, verdict{}, err
+	}
+	host := conn.Address().String()
+
+	// The driver keeps a connection whose deadline has passed, to read the late
+	// reply from it. The server would go on working for nobody: so a deadline is
+	// made a cancellation, at which the driver closes the connection.
+	within := ctx
+	if _, ok := ctx.Deadline(); ok {
+		var cancel context.CancelCauseFunc
+		within, cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+		defer cancel(nil)
+		defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
+	}
+	if cmd.Overdue() {
+		return nil, verdict{}, fmt.Errorf("mongo: a command to %s: %w", host, mongo.ErrTooLate)
+	}
+	if heard := mongo.Heard(ctx); heard != nil {
+		if under := s.dialer.of(conn); under != nil {
+			under.hears(heard)
+			defer under.hears(nil)
+		}
+	}
+	if err = conn.Write(within, wm); err == nil {
+		var answer []byte
+		if answer, err = conn.Read(within); err == nil {
+			return s.read(srv, conn, id, answer)
+		}
+	}
+	srv.ProcessError(err, conn)
+	return nil, verdict{}, lost(ctx, host, err)
+}
+
+// message builds the message of a command, compressed where that is agreed on.
+func (s *sender) message(dst []byte, id int32, conn *mnet.Connection, cmd *mongo.Command, direct bool) ([]byte, error) {
+	o, err := outlineOf(cmd)
+	if err != nil {
+		return dst, err
+	}
+	var add additions
+	if !o.hasTime {
+		add.clusterTime = s.clock.GetClusterTime()
+	}
+	if !o.hasVersion {
+		add.version = s.version
+	}
+	if direct && !o.hasPreference && !o.inTransaction {
+		kind := conn.Description().Kind
+		add.preferred = kind&description.ServerKindRSMember != 0
+	}
+	if dst, err = appendMessage(dst, id, cmd, add); err != nil {
+		if errors.Is(err, errTooLarge) {
+			return dst, servererr.TooLarge("%s on %s: %v", o.name, cmd.DB, err)
+		}
+		return dst, fmt.Errorf("run %s on %s: %w", o.name, cmd.DB, err)
+	}
+	if len(s.compressors) == 0 || slices.Contains(plainOnly, o.name) || conn.Compressor == nil {
+		return dst, nil
+	}
+	if !slices.ContainsFunc(conn.Description().Compression, func(c string) bool { return slices.Contains(s.compressors, c) }) {
+		return dst, nil
+	}
+	packed, err := conn.CompressWireMessage(dst, nil)
+	if err != nil {
+		return dst, fmt.Errorf("compress %s on %s: %w", o.name, cmd.DB, err)
+	}
+	return packed, nil
+}
+
+// read reads an answer, and lets the watch of the server hear of it.
+func (s *sender) read(srv *topology.Server, conn *mnet.Connection, id int32, answer []byte) (bson.Raw, verdict, error) {
+	reply, err := readMessage(answer, id)
+	var v verdict
+	if err == nil {
+		v, err = verdictOf(reply)
+	}
+	if err != nil {
+		host := conn.Address().String()
+		expire(conn)
+		return nil, v, &mongo.LostError{Host: host, Err: fmt.Errorf("read the reply: %w", err)}
+	}
+	s.advance(v.clusterTime)
+	if !v.ok || v.concern {
+		srv.ProcessError(driver.ExtractErrorFromServerResponse(bsoncore.Document(reply)), conn)
+	}
+	return reply, v, nil
+}
+
+// advance hears of a cluster time. The clock gets a copy: it would keep the whole
+// reply.
+func (s *sender) advance(t rawbson.Elem) {
+	if doc, ok := t.Document(); ok {
+		have := s.clock.GetClusterTime()
+		if len(have) == len(doc)+clusterTimeFrame && bytes.Equal(have[clusterTimeFrame-1:len(have)-1], doc) {
+			return
+		}
+		s.clock.AdvanceClusterTime(bson.Raw(bsoncore.BuildDocument(nil,
+			bsoncore.AppendDocumentElement(nil, "$clusterTime", bsoncore.Document(doc)))))
+	}
+}
+
+// clusterTimeFrame is how many bytes {$clusterTime: …} has around its value, the
+// last of them behind it.
+const clusterTimeFrame = 4 + 1 + len("$clusterTime") + 1 + 1
+
+// expire closes a connection instead of giving it back.
+func expire(conn *mnet.Connection) {
+	if e, ok := conn.ReadWriteCloser.(driver.Expirable); ok {
+		_ = e.Expire()
+	}
+}

@@ -1,0 +1,272 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/auth"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/session" //nolint:staticcheck // The driver's logins share its clock.
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+)
+
+// Kind is what sort of deployment a Set is.
+type Kind int
+
+const (
+	// Unknown is a deployment of which no server has answered.
+	Unknown Kind = iota
+	// ReplicaSet is a replica set, or with directConnection a member of one.
+	ReplicaSet
+	// Standalone is a server without replication.
+	Standalone
+	// Sharded is a cluster behind mongos.
+	Sharded
+)
+
+func (k Kind) String() string {
+	switch k {
+	case ReplicaSet:
+		return "replica set"
+	case Standalone:
+		return "standalone"
+	case Sharded:
+		return "sharded cluster"
+	default:
+		return "unknown"
+	}
+}
+
+// Set is a connection to a deployment, mostly a replica set, that follows its
+// changes. It is safe for concurrent use.
+type Set struct {
+	opts   *Options
+	client *options.ClientOptions
+	cfg    *topology.Config
+	topo   *topology.Topology
+	sender sender
+	// forever never ends: what the driver wants for closing.
+	forever context.Context
+
+	mu      sync.Mutex
+	closed  bool               // under mu
+	members map[string]*Member // under mu, by host
+	mongos  string             // under mu: the one that is asked, so that transactions find theirs
+}
+
+var _ mongo.Caller = (*Set)(nil)
+
+// Open begins to follow a deployment. It waits for no server: whether one can be
+// reached is seen at the first call. Only mongodb+srv asks DNS here, and ctx does
+// not end that. The Set lives until Close, not until ctx is done.
+func Open(ctx context.Context, o *Options) (*Set, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	d := &dialer{hosts: o.hosts}
+	client, err := o.client(d)
+	if err != nil {
+		return nil, fmt.Errorf("mongo: open %s: %w", o, err)
+	}
+	s := &Set{
+		opts: o, client: client, forever: context.WithoutCancel(ctx), members: map[string]*Member{},
+		sender: sender{
+			clock:   new(session.ClusterClock), //nolint:staticcheck // The driver's logins share it.
+			version: o.api, compressors: client.Compressors, dialer: d,
+		},
+	}
+	if client.Auth != nil {
+		s.sender.login, err = auth.CreateAuthenticator(client.Auth.AuthMechanism, topology.ConvertCreds(client.Auth), client.HTTPClient)
+		if err != nil {
+			return nil, fmt.Errorf("mongo: open %s: prepare the login: %w", o, shield(err, o.uri.secrets()))
+		}
+	}
+	s.cfg, err = topology.NewAuthenticatorConfig(s.sender.login,
+		topology.WithAuthConfigClock(s.sender.clock), topology.WithAuthConfigClientOptions(client))
+	if err == nil {
+		s.topo, err = topology.New(s.cfg)
+	}
+	if err == nil {
+		err = s.topo.Connect()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("mongo: open %s: %w", o, shield(err, o.uri.secrets()))
+	}
+	return s, nil
+}
+
+// Close ends all connections, those of its Members too, and returns when nothing
+// of it runs any more. Calls that are under way are lost.
+func (s *Set) Close() {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	s.closed = true
+	members := s.members
+	s.members = nil
+	s.mu.Unlock()
+	for _, m := range members {
+		_ = m.srv.Disconnect(s.forever)
+	}
+	_ = s.topo.Disconnect(s.forever)
+	if s.client.HTTPClient != nil {
+		s.client.HTTPClient.CloseIdleConnections()
+	}
+}
+
+// Options returns what the Set was opened with.
+func (s *Set) Options() *Options { return s.opts }
+
+// Call runs a command on the primary; with a standalone, a mongos or directConnection
+// on that server. Where there is none it waits up to the selection timeout. One
+// mongos is kept for all calls while it can be reached, because a transaction is
+// known only to the one that it began on.
+func (s *Set) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if srv, direct := s.now(); srv != nil {
+		conn, err := srv.Connection(ctx)
+		if err == nil {
+			return s.sender.send(ctx, srv.Server, conn, &cmd, direct)
+		}
+		if err := s.final(ctx, srv.Server, err); err != nil {
+			return nil, err
+		}
+	}
+	return s.wait(ctx, cmd)
+}
+
+// wait is Call where the first server did not give a connection. Nothing was sent
+// by then.
+func (s *Set) wait(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	const shortest, longest = 5 * time.Millisecond, 500 * time.Millisecond
+	timer := time.NewTimer(s.opts.selection)
+	defer timer.Stop()
+	for pause := shortest; ; pause = min(2*pause, longest) {
+		srv, direct, err := s.choose(ctx, timer.C, s.usable)
+		if err != nil {
+			return nil, err
+		}
+		conn, err := srv.Connection(ctx)
+		if err == nil {
+			return s.sender.send(ctx, srv.Server, conn, &cmd, direct)
+		}
+		if err := s.final(ctx, srv.Server, err); err != nil {
+			return nil, err
+		}
+		s.topo.RequestImmediateCheck()
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-timer.C:
+			return nil, lost(ctx, srv.Server.Description().Addr.String(), err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// final returns the error of a call that got no connection to a server, nil if
+// another try may get one.
+func (s *Set) final(ctx context.Context, srv *topology.Server, err error) error {
+	d := srv.Description()
+	if cleared(err) && d.LastError != nil {
+		err = d.LastError // what another call has met
+	}
+	if ctx.Err() != nil || denied(err) || s.isClosed() {
+		return lost(ctx, d.Addr.String(), err)
+	}
+	return nil
+}
+
+func (s *Set) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// Primary returns the primary as it is known just now, and what tells its election
+// from every other. Both are empty where none is known.
+func (s *Set) Primary() (host string, election bson.ObjectID) {
+	for _, d := range s.topo.Description().Servers {
+		if d.Kind == description.ServerKindRSPrimary {
+			return d.Addr.String(), d.ElectionID
+		}
+	}
+	return "", bson.ObjectID{}
+}
+
+// Hosts returns the members that are known: the ones of the configuration except
+// for the hidden ones, arbiters among them; those of the connection string before
+// one has answered. Sorted.
+func (s *Set) Hosts() []string {
+	servers := s.topo.Description().Servers
+	hosts := make([]string, len(servers))
+	for i := range servers {
+		hosts[i] = servers[i].Addr.String()
+	}
+	slices.Sort(hosts)
+	return hosts
+}
+
+// Direct tells whether the connection string names one server and no other may be
+// connected to.
+func (s *Set) Direct() bool { return s.opts.Direct() }
+
+// Kind says what sort of deployment this is. It waits up to the selection timeout
+// for a first answer.
+func (s *Set) Kind(ctx context.Context) (Kind, error) {
+	timer := time.NewTimer(s.opts.selection)
+	defer timer.Stop()
+	// It may be away again by the time that it is looked at.
+	kind := description.ServerKind(description.Unknown)
+	_, _, err := s.choose(ctx, timer.C, func(t *description.Topology) *description.Server {
+		for i := range t.Servers {
+			if kind = t.Servers[i].Kind; kind != description.Unknown {
+				return &t.Servers[i]
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return Unknown, err
+	}
+	switch {
+	case kind == description.ServerKindMongos:
+		return Sharded, nil
+	case kind == description.ServerKindStandalone:
+		return Standalone, nil
+	case kind&description.ServerKindRSMember != 0:
+		return ReplicaSet, nil
+	default:
+		return Unknown, nil
+	}
+}
+
+// Member returns the direct connection to a host, host:port, with the same login and
+// TLS. It need not be in Hosts: hidden members are not. The Member is opened at the
+// first call of this, which does not wait for the host, and lives until the Set is
+// closed.
+func (s *Set) Member(host string) *Member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m, ok := s.members[host]; ok {
+		return m
+	}
+	m := newMember(s, host)
+	if s.closed {
+		_ = m.srv.Disconnect(s.forever)
+	} else {
+		s.members[host] = m
+	}
+	return m
+}

@@ -1,0 +1,252 @@
+package driver
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/wiremessage"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+const (
+	headerSize = 16
+	// maxMessage is the largest message that servers take and send, in bytes.
+	maxMessage = 48_000_000
+	// smallBuffer is what most commands fit in, keepBuffer the largest buffer that
+	// is kept for another message, in bytes: large enough for a flush of 8 MiB and
+	// what is around it, small enough to keep one per lane.
+	smallBuffer = 64 << 10
+	keepBuffer  = 10 << 20
+)
+
+// The buffers of small messages are apart from those of large ones: a transaction
+// begins and ends with small ones, for which a large buffer would be used up.
+var smallBuffers, largeBuffers = newBuffers(), newBuffers()
+
+func newBuffers() *sync.Pool { return &sync.Pool{New: func() any { return new([]byte) }} }
+
+// bufferFor returns a buffer for a message of about size bytes.
+func bufferFor(size int) *[]byte {
+	if size <= smallBuffer {
+		return smallBuffers.Get().(*[]byte)
+	}
+	return largeBuffers.Get().(*[]byte)
+}
+
+func release(buf *[]byte) {
+	switch c := cap(*buf); {
+	case c <= smallBuffer:
+		smallBuffers.Put(buf)
+	case c <= keepBuffer && c/4 <= len(*buf):
+		largeBuffers.Put(buf)
+	}
+}
+
+// outline is what the top level of a command says.
+type outline struct {
+	name string // a view
+	// inTransaction is a command with autocommit, hasPreference one with a read
+	// preference of its own, and so on.
+	inTransaction, hasPreference, hasTime, hasVersion bool
+}
+
+func outlineOf(cmd *mongo.Command) (outline, error) {
+	var o outline
+	it := rawbson.NewIter(cmd.Body)
+	for it.Next() {
+		switch {
+		case o.name == "":
+			o.name = it.Name()
+		case it.Is("autocommit"):
+			o.inTransaction = true
+		case it.Is("$readPreference"):
+			o.hasPreference = true
+		case it.Is("$clusterTime"):
+			o.hasTime = true
+		case it.Is("apiVersion"):
+			o.hasVersion = true
+		case it.Is("$db"):
+			return o, fmt.Errorf("run %s: its body has a $db", o.name)
+		}
+	}
+	if err := it.Err(); err != nil {
+		return o, fmt.Errorf("run %s: its body: %w", o.name, err)
+	}
+	switch {
+	case o.name == "":
+		return o, errors.New("run a command: its body is empty")
+	case cmd.DB == "":
+		return o, fmt.Errorf("run %s: no database is given", o.name)
+	case len(cmd.Docs) > 0 && cmd.Sequence == "":
+		return o, fmt.Errorf("run %s: its documents have no name", o.name)
+	}
+	return o, nil
+}
+
+// additions is what is added to a body.
+type additions struct {
+	clusterTime bson.Raw // {$clusterTime: …} or nil
+	version     string
+	preferred   bool // $readPreference: {mode: "primaryPreferred"}
+}
+
+// sizeOf is the size of a command's message, but for additions, and a little more.
+func sizeOf(cmd *mongo.Command) int {
+	size := headerSize + 128 + len(cmd.Body) + len(cmd.DB) + len(cmd.Sequence)
+	for _, doc := range cmd.Docs {
+		size += len(doc)
+	}
+	return size
+}
+
+// appendMessage appends the OP_MSG of a command.
+func appendMessage(dst []byte, id int32, cmd *mongo.Command, add additions) ([]byte, error) {
+	size := sizeOf(cmd) + len(add.clusterTime)
+	if size > maxMessage+128 {
+		return dst, errTooLarge
+	}
+	dst = slices.Grow(dst, size)
+	start, dst := wiremessage.AppendHeaderStart(dst, id, 0, wiremessage.OpMsg)
+	dst = wiremessage.AppendMsgFlags(dst, 0)
+	dst = wiremessage.AppendMsgSectionType(dst, wiremessage.SingleDocument)
+	body := len(dst)
+	dst = append(dst, cmd.Body[:len(cmd.Body)-1]...)
+	dst = bsoncore.AppendStringElement(dst, "$db", cmd.DB)
+	if add.clusterTime != nil {
+		dst = append(dst, add.clusterTime[4:len(add.clusterTime)-1]...)
+	}
+	if add.version != "" {
+		dst = bsoncore.AppendStringElement(dst, "apiVersion", add.version)
+	}
+	if add.preferred {
+		dst = append(dst, preferred...)
+	}
+	dst = append(dst, 0)
+	dst = bsoncore.UpdateLength(dst, int32(body), int32(len(dst)-body))
+	if cmd.Sequence != "" {
+		dst = wiremessage.AppendMsgSectionType(dst, wiremessage.DocumentSequence)
+		section := len(dst)
+		dst = append(dst, 0, 0, 0, 0)
+		dst = append(append(dst, cmd.Sequence...), 0)
+		for i, doc := range cmd.Docs {
+			if len(doc) < rawbson.MinSize || int(binary.LittleEndian.Uint32(doc)) != len(doc) {
+				return dst, fmt.Errorf("%s.%d is not a document", cmd.Sequence, i)
+			}
+			dst = append(dst, doc...)
+		}
+		dst = bsoncore.UpdateLength(dst, int32(section), int32(len(dst)-section))
+	}
+	if len(dst)-int(start) > maxMessage {
+		return dst, errTooLarge
+	}
+	return bsoncore.UpdateLength(dst, start, int32(len(dst)-int(start))), nil
+}
+
+var errTooLarge = fmt.Errorf("it is larger than a message may be, %d bytes", maxMessage)
+
+// preferred is an element: what drivers send on a direct connection, so that a
+// secondary answers.
+var preferred = bsoncore.AppendDocumentElement(nil, "$readPreference",
+	bsoncore.BuildDocument(nil, bsoncore.AppendStringElement(nil, "mode", "primaryPreferred")))
+
+// readMessage returns the document of the reply to message id, a view into wm
+// unless that was compressed.
+func readMessage(wm []byte, id int32) (bson.Raw, error) {
+	length, _, to, op, rest, ok := wiremessage.ReadHeader(wm)
+	switch {
+	case !ok || int(length) != len(wm):
+		return nil, fmt.Errorf("its header says %d bytes of %d", length, len(wm))
+	case to != id:
+		return nil, fmt.Errorf("it answers message %d and not %d", to, id)
+	}
+	if op == wiremessage.OpCompressed {
+		var err error
+		if op, rest, err = decompress(rest); err != nil {
+			return nil, fmt.Errorf("decompress it: %w", err)
+		}
+	}
+	if op != wiremessage.OpMsg {
+		return nil, fmt.Errorf("it is %s and not OP_MSG", op)
+	}
+	flags, rest, ok := wiremessage.ReadMsgFlags(rest)
+	if !ok {
+		return nil, errors.New("it ends within its flags")
+	}
+	if flags&wiremessage.ChecksumPresent != 0 {
+		if len(rest) < 4 {
+			return nil, errors.New("it ends within its checksum")
+		}
+		rest = rest[:len(rest)-4]
+	}
+	if flags&wiremessage.MoreToCome != 0 {
+		return nil, errors.New("it is one of several, which nobody asked for")
+	}
+	if len(rest) < 1+rawbson.MinSize || wiremessage.SectionType(rest[0]) != wiremessage.SingleDocument ||
+		int(binary.LittleEndian.Uint32(rest[1:])) != len(rest)-1 {
+		return nil, errors.New("it is not one document")
+	}
+	return bson.Raw(rest[1:]), nil
+}
+
+func decompress(wm []byte) (wiremessage.OpCode, []byte, error) {
+	op, wm, ok := wiremessage.ReadCompressedOriginalOpCode(wm)
+	if !ok {
+		return 0, nil, errors.New("it ends within its header")
+	}
+	size, wm, ok := wiremessage.ReadCompressedUncompressedSize(wm)
+	if !ok || size < 0 || size > maxMessage {
+		return 0, nil, fmt.Errorf("its size is given as %d", size)
+	}
+	compressor, wm, ok := wiremessage.ReadCompressedCompressorID(wm)
+	if !ok {
+		return 0, nil, errors.New("it ends within its header")
+	}
+	out, err := driver.DecompressPayload(wm, driver.CompressionOpts{Compressor: compressor, UncompressedSize: size})
+	if err != nil {
+		return 0, nil, err
+	}
+	if compressor != wiremessage.CompressorNoOp && len(out) != int(size) {
+		return 0, nil, fmt.Errorf("it has %d bytes and not %d", len(out), size)
+	}
+	return op, out, nil
+}
+
+// verdict is what the top level of a reply says.
+type verdict struct {
+	ok, concern bool
+	code        int64
+	clusterTime rawbson.Elem
+}
+
+func verdictOf(reply bson.Raw) (verdict, error) {
+	var v verdict
+	it := rawbson.NewIter(reply)
+	for it.Next() {
+		switch {
+		case it.Is("ok"):
+			v.ok = it.Truth()
+		case it.Is("code"):
+			v.code, _ = it.Int64()
+		case it.Is("writeConcernError"):
+			v.concern = true
+		case it.Is("$clusterTime"):
+			v.clusterTime = it.Elem
+		}
+	}
+	return v, it.Err()
+}
+
+// plainOnly are the commands that carry secrets, which must not be guessed at from
+// the size of what they are compressed to.
+var plainOnly = []string{
+	"hello", "isMaster", "ismaster", "saslStart", "saslContinue", "getnonce", "authenticate",
+	"createUser", "updateUser", "copydbSaslStart", "copydbgetnonce", "copydb",
+}

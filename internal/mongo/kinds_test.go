@@ -1,0 +1,62 @@
+package mongo_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/errtest"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+)
+
+// TestEveryError: what is done about each kind, for every code and label, as a refusal of
+// a statement or of a commit, tried for as long as may be, or lost.
+func TestEveryError(t *testing.T) {
+	t.Parallel()
+	dispositions := map[servererr.Kind]mongo.Disposition{
+		servererr.Transient: mongo.Again, servererr.Expired: mongo.Again, servererr.Split: mongo.Smaller, servererr.Isolate: mongo.Other,
+	}
+	passes := []servererr.Kind{servererr.Transient, servererr.Split, servererr.Expired, servererr.Ended}
+	seen := map[servererr.Kind]bool{}
+	for err, k := range errtest.Errors() {
+		seen[k] = true
+		disposition := mongo.DispositionOf(err)
+		if disposition != dispositions[k] {
+			t.Errorf("%T %v (%s): %s", err, err, k, disposition)
+		}
+		if got := mongo.Passes(err); got != slices.Contains(passes, k) {
+			t.Errorf("%T %v (%s) passes: %t", err, err, k, got)
+		}
+		if got := mongo.PassesRead(err); got != (slices.Contains(passes, k) || k == servererr.Cursor) {
+			t.Errorf("%T %v (%s) passes for a read: %t", err, err, k, got)
+		}
+		// What ends an attempt is what the next one may get over, or what says what to do.
+		if disposition == mongo.End && !k.Passes() && k != servererr.Auth && k != servererr.Unsupported {
+			t.Errorf("%T %v (%s): the end of the run, and no rule for it", err, err, k)
+		}
+	}
+	for _, k := range servererr.Kinds() {
+		if !seen[k] {
+			t.Errorf("no error is %s", k)
+		}
+	}
+}
+
+// TestEveryCommit: a commit that failed was not done only if the server said so.
+func TestEveryCommit(t *testing.T) {
+	t.Parallel()
+	for e := range errtest.Refusals() {
+		err := &mongo.CommitError{Err: e}
+		aborted := slices.Contains(e.Labels, servererr.LabelTransient) && !slices.Contains(e.Labels, servererr.LabelUnknownCommit)
+		switch disposition := mongo.DispositionOf(err); {
+		case disposition == mongo.Other:
+			t.Errorf("%v, %q: a statement is looked for", e, e.Labels)
+		case disposition == mongo.Again && !aborted:
+			t.Errorf("%v, %q: again", e, e.Labels)
+		case disposition == mongo.Smaller && slices.Contains(e.Labels, servererr.LabelUnknownCommit):
+			t.Errorf("%v, %q: smaller", e, e.Labels)
+		case mongo.Passes(err) && !aborted && e.Kind() != servererr.Split:
+			t.Errorf("%v, %q: passes", e, e.Labels)
+		}
+	}
+}

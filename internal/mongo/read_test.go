@@ -1,0 +1,65 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+)
+
+// TestReadAll: what is refused in passing is read again from its beginning, by a cursor
+// of the same session; what is not, and what has no answer, is an error at once.
+func TestReadAll(t *testing.T) {
+	t.Parallel()
+	first := `{"ok": 1, "cursor": {"id": {"$numberLong": "7"}, "ns": "d.c", "firstBatch": [{"a": 1}]}}`
+	rest := `{"ok": 1, "cursor": {"id": {"$numberLong": "0"}, "ns": "d.c", "nextBatch": [{"a": 2}]}}`
+	for name, tt := range map[string]struct {
+		refusals []error // in place of replies, nil for none
+		want     string
+		err      bool
+	}{
+		"at once":       {nil, "find getMore", false},
+		"at first":      {[]error{servererr.New(servererr.Interrupted, "no")}, "find find getMore", false},
+		"on the way":    {[]error{nil, servererr.New(servererr.NoSuchTransaction, "no")}, "find getMore find getMore", false},
+		"cursor gone":   {[]error{nil, servererr.New(servererr.CursorNotFound, "no")}, "find getMore find getMore", false},
+		"not allowed":   {[]error{servererr.New(servererr.Unauthorized, "no")}, "find", true},
+		"another":       {[]error{servererr.New(servererr.NotWritablePrimary, "no")}, "find", true},
+		"no answer":     {[]error{nil, &LostError{Err: errors.New("reset")}}, "find getMore", true},
+		"not confirmed": {[]error{&UnconfirmedError{Err: servererr.New(servererr.Interrupted, "no")}}, "find", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var asked []string
+				lsid := SessionID("a")
+				c := callerFunc(func(cmd Command) (bson.Raw, error) {
+					elems, _ := cmd.Body.Elements()
+					asked = append(asked, elems[0].Key())
+					if id, ok := cmd.Body.Lookup("lsid").DocumentOK(); !ok || !strings.EqualFold(id.String(), lsid.String()) {
+						t.Errorf("%s is in the session %s", elems[0].Key(), id)
+					}
+					if n := len(asked); n <= len(tt.refusals) && tt.refusals[n-1] != nil {
+						return nil, tt.refusals[n-1]
+					}
+					if elems[0].Key() == "find" {
+						return raw(t, first), nil
+					}
+					return raw(t, rest), nil
+				})
+				docs, err := Retry{}.ReadAll(t.Context(), c, lsid, "d", raw(t, `{"find": "c"}`))
+				if got := strings.Join(asked, " "); got != tt.want || tt.err != (err != nil) || err == nil && len(docs) != 2 {
+					t.Errorf("asked %s, got %d documents, %v; want %s", got, len(docs), err, tt.want)
+				}
+			})
+		})
+	}
+}
+
+type callerFunc func(cmd Command) (bson.Raw, error)
+
+func (f callerFunc) Call(_ context.Context, cmd Command) (bson.Raw, error) { return f(cmd) }

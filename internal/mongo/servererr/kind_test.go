@@ -1,0 +1,105 @@
+package servererr_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+)
+
+// TestKinds: what the server's own categories and messages say of codes, with their
+// names as src/mongo/base/error_codes.yml has them.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		code servererr.Code
+		name string
+		want servererr.Kind
+	}{
+		{24, "LockTimeout", servererr.Transient},
+		{112, "WriteConflict", servererr.Transient},
+		{246, "SnapshotUnavailable", servererr.Transient},
+		{134, "ReadConcernMajorityNotAvailableYet", servererr.Transient},
+		{365, "TemporarilyUnavailable", servererr.Transient},
+		{261, "TooManyLogicalSessions", servererr.Transient},
+		{211, "KeyNotFound", servererr.Transient},
+		{371, "UserWritesBlocked", servererr.Transient},
+		{433, "AdmissionQueueOverflow", servererr.Transient},
+		{257, "TransactionTooLarge", servererr.Split},
+		{290, "TransactionExceededLifetimeLimitSeconds", servererr.Split},
+		{388, "TransactionTooLargeForCache", servererr.Split},
+		{146, "ExceededMemoryLimit", servererr.Split},
+		{50, "MaxTimeMSExpired", servererr.Expired},
+		{276, "IndexBuildAborted", servererr.Ended},
+		{90, "CallbackCanceled", servererr.Ended},
+		{279, "ClientDisconnect", servererr.Ended},
+		{11601, "Interrupted", servererr.Ended},
+		{9001, "SocketException", servererr.NotPrimary},
+		{7, "HostNotFound", servererr.NotPrimary},
+		{11, "UserNotFound", servererr.NotPrimary},
+		{11602, "InterruptedDueToReplStateChange", servererr.NotPrimary},
+		{11600, "InterruptedAtShutdown", servererr.Leaving},
+		{217, "IncompleteTransactionHistory", servererr.Session},
+		{256, "TransactionCommitted", servererr.Session},
+		{79, "UnknownReplWriteConcern", servererr.Unconfirmed},
+		{143, "CursorInUse", servererr.Cursor},
+		{14031, "OutOfDiskSpace", servererr.Full},
+		{13, "Unauthorized", servererr.Auth},
+		{59, "CommandNotFound", servererr.Unsupported},
+		{2, "BadValue", servererr.Isolate},
+		{11000, "DuplicateKey", servererr.Isolate},
+		{12051, "Location12051", servererr.Isolate},
+	} {
+		if got := tt.code.Kind(); got != tt.want || tt.code.String() != tt.name {
+			t.Errorf("%d: %s, %s, want %s, %s", tt.code, tt.code, got, tt.name, tt.want)
+		}
+		if got := servererr.New(tt.code, "no").Kind(); got != tt.want {
+			t.Errorf("%d, as an error: %s, want %s", tt.code, got, tt.want)
+		}
+	}
+}
+
+// TestLabels: labels speak for codes that are not known, and for no others.
+func TestLabels(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		code   servererr.Code
+		labels []string
+		want   servererr.Kind
+	}{
+		{99999, nil, servererr.Isolate},
+		{99999, []string{"NoWritesPerformed"}, servererr.Isolate},
+		{99999, []string{servererr.LabelTransient}, servererr.Transient},
+		{99999, []string{servererr.LabelRetryable, servererr.LabelOverloaded}, servererr.Transient},
+		{99999, []string{servererr.LabelRetryableWrite}, servererr.NotPrimary},
+		{99999, []string{servererr.LabelResumable}, servererr.Cursor},
+		{99999, []string{servererr.LabelTransient, servererr.LabelUnknownCommit}, servererr.Session},
+		{servererr.NotWritablePrimary, []string{servererr.LabelTransient}, servererr.NotPrimary},
+		{servererr.Unauthorized, []string{servererr.LabelRetryableWrite}, servererr.Auth},
+	} {
+		if got := servererr.New(tt.code, "no").WithLabels(tt.labels...).Kind(); got != tt.want {
+			t.Errorf("%d with %q: %s, want %s", tt.code, tt.labels, got, tt.want)
+		}
+	}
+}
+
+// TestCodes: every code has one name, and every kind one too.
+func TestCodes(t *testing.T) {
+	t.Parallel()
+	names := map[string]bool{}
+	seen := map[servererr.Kind]bool{}
+	for _, c := range servererr.Codes() {
+		if names[c.String()] || strings.HasPrefix(c.String(), "Location") {
+			t.Errorf("%d: another code is called %s", c, c)
+		}
+		names[c.String()] = true
+		seen[c.Kind()] = true
+	}
+	said := map[string]bool{}
+	for k := servererr.Isolate; k <= servererr.Unsupported; k++ {
+		if !seen[k] || said[k.String()] {
+			t.Errorf("%s: no code is of that kind, or it has another's name", k)
+		}
+		said[k.String()] = true
+	}
+}

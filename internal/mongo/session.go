@@ -1,0 +1,259 @@
+package mongo
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+)
+
+// NumberBits is how many low bits of a transaction number count up; the ones
+// above stay what they are in the first number of a Session.
+const NumberBits = 40
+
+// MaxPrefix is the largest value of the bits above NumberBits.
+const MaxPrefix = math.MaxInt64 >> NumberBits
+
+// ErrNumbers is a session that has no transaction numbers left below its prefix.
+var ErrNumbers = errors.New("the session has no transaction numbers left")
+
+// ErrTxnEnded is the use of a transaction after an error, after its end, or
+// after its session has gone on to another one.
+var ErrTxnEnded = errors.New("the transaction is over")
+
+// UnconfirmedError is a commit that was carried out by one server, and of which
+// is not known whether it is where it was wanted: it may be rolled back.
+type UnconfirmedError struct {
+	// Err is the write concern error.
+	Err *servererr.Error
+}
+
+func (e *UnconfirmedError) Error() string {
+	return fmt.Sprintf("commit not confirmed, its outcome is unknown: %v", e.Err)
+}
+
+// Unwrap returns the write concern error.
+func (e *UnconfirmedError) Unwrap() error { return e.Err }
+
+// Kind returns Unconfirmed.
+func (e *UnconfirmedError) Kind() servererr.Kind { return servererr.Unconfirmed }
+
+// FirstNumber returns the first transaction number of a prefix, which is a term.
+func FirstNumber(prefix int64) (int64, error) {
+	if prefix < 0 || prefix > MaxPrefix {
+		return 0, fmt.Errorf("transaction numbers under %d: not between 0 and %d", prefix, int64(MaxPrefix))
+	}
+	return prefix << NumberBits, nil
+}
+
+// SessionID returns the session id ({id: UUID}) that parts stand for: always the
+// same one, and another one for other parts.
+func SessionID(parts ...string) bson.Raw {
+	h := sha256.New()
+	for _, p := range parts {
+		// The length keeps ("ab", "c") and ("a", "bc") apart.
+		var n [8]byte
+		binary.BigEndian.PutUint64(n[:], uint64(len(p)))
+		h.Write(n[:])
+		h.Write([]byte(p))
+	}
+	id := h.Sum(nil)[:16]
+	id[6] = id[6]&0x0f | 0x80 // version 8: of our own making
+	id[8] = id[8]&0x3f | 0x80 // the variant of RFC 9562
+	return bson.Raw(bsoncore.NewDocumentBuilder().AppendBinary("id", bson.TypeBinaryUUID, id).Build())
+}
+
+// NewSessionID returns the id of a session, {id: UUID}, that nobody else has. It is
+// for cursors: each can be used only in the session that it was made in.
+func NewSessionID() bson.Raw {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // It never fails.
+	id[6] = id[6]&0x0f | 0x40
+	id[8] = id[8]&0x3f | 0x80
+	return bson.Raw(bsoncore.NewDocumentBuilder().AppendBinary("id", bson.TypeBinaryUUID, id[:]).Build())
+}
+
+// Session is a logical session whose id and transaction numbers are chosen by
+// us, not by a driver. Its transaction numbers only go up. It is for one
+// goroutine at a time.
+type Session struct {
+	caller Caller
+	id     bson.Raw
+	lsid   []byte // the element lsid
+	number int64  // the last one used
+	last   int64  // the last one that may be used
+	wrote  bool   // number is that of a Write
+	bodies []byte // memory for the commands of Txn.CallAll
+}
+
+// NewSession returns a session with the id lsid ({id: UUID}); the first
+// transaction or retryable write has the number first. Its bits above NumberBits
+// stay: past them is ErrNumbers.
+func NewSession(caller Caller, lsid bson.Raw, first int64) *Session {
+	return &Session{
+		caller: caller,
+		id:     lsid,
+		lsid:   bsoncore.AppendDocumentElement(nil, "lsid", lsid),
+		number: first - 1,
+		last:   first | (1<<NumberBits - 1),
+	}
+}
+
+// ID returns the session's id, {id: UUID}.
+func (s *Session) ID() bson.Raw { return s.id }
+
+// next takes the next number, and reports false if there is none.
+func (s *Session) next() bool {
+	if s.number >= s.last {
+		return false
+	}
+	s.number++
+	return true
+}
+
+// Write runs a write command as a retryable write, under the next number. It is
+// sent once; Again repeats it under the same number, which the server answers
+// without carrying it out twice.
+func (s *Session) Write(ctx context.Context, cmd Command) (bson.Raw, error) {
+	s.wrote = s.next()
+	if !s.wrote {
+		return nil, fmt.Errorf("write under number %d: %w", s.number, ErrNumbers)
+	}
+	return s.send(ctx, cmd, nil)
+}
+
+// Again repeats the last Write, which has to be the last thing that the session
+// did.
+func (s *Session) Again(ctx context.Context, cmd Command) (bson.Raw, error) {
+	if !s.wrote {
+		return nil, errors.New("repeat a write: the session's last number was not that of a write")
+	}
+	return s.send(ctx, cmd, nil)
+}
+
+// send adds the session's fields, and extra ones, to a command and runs it.
+func (s *Session) send(ctx context.Context, cmd Command, extra []byte) (bson.Raw, error) {
+	body, err := s.appendBody(make([]byte, 0, len(cmd.Body)+len(s.lsid)+len("txnNumber")+10+len(extra)), cmd.Body, extra)
+	if err != nil {
+		return nil, err
+	}
+	cmd.Body = body
+	return s.caller.Call(ctx, cmd)
+}
+
+// Begin starts a transaction under the next number. Nothing is sent before its
+// first command. What an earlier transaction of the session left open is aborted
+// by the server then.
+func (s *Session) Begin() *Txn {
+	s.wrote = false
+	t := &Txn{session: s}
+	if !s.next() {
+		t.err = fmt.Errorf("begin a transaction after number %d: %w", s.number, ErrNumbers)
+	}
+	t.number = s.number
+	return t
+}
+
+// Txn is a transaction of a Session.
+type Txn struct {
+	session *Session
+	number  int64
+	// started: something was sent, so that the server may know of it.
+	started bool
+	// err is why nothing but Abort is of use any more.
+	err error
+}
+
+var (
+	// startFields and fields are what the first and every other command of a
+	// transaction carries besides the session.
+	startFields = bsoncore.AppendBooleanElement(slices.Clip(fields), "startTransaction", true)
+	fields      = bsoncore.AppendBooleanElement(nil, "autocommit", false)
+)
+
+// Call runs a command inside of the transaction. After an error the transaction
+// is not to be used but for Abort; nor is it after a reply with write errors,
+// with which the server has aborted it.
+func (t *Txn) Call(ctx context.Context, cmd Command) (bson.Raw, error) {
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	extra := fields
+	if !t.started {
+		t.started, extra = true, startFields
+	}
+	reply, err := t.session.send(ctx, cmd, extra)
+	if err != nil {
+		return nil, t.fail(err)
+	}
+	return reply, nil
+}
+
+// check returns why the transaction cannot go on.
+func (t *Txn) check() error {
+	if t.err == nil && t.session.number != t.number {
+		t.err = fmt.Errorf("%w: its session is at number %d, it had %d", ErrTxnEnded, t.session.number, t.number)
+	}
+	return t.err
+}
+
+var (
+	commitOne      = endCommand("commitTransaction", bsoncore.AppendInt32Element(nil, "w", 1))
+	commitMajority = endCommand("commitTransaction", bsoncore.AppendStringElement(nil, "w", "majority"))
+	abort          = endCommand("abortTransaction", nil)
+)
+
+// endCommand builds a command that ends a transaction, with a write concern.
+func endCommand(name string, concern []byte) Command {
+	b := bsoncore.NewDocumentBuilder().AppendInt32(name, 1)
+	if concern != nil {
+		b.AppendDocument("writeConcern", bsoncore.BuildDocument(nil, concern))
+	}
+	return Command{DB: "admin", Body: bson.Raw(b.Build())}
+}
+
+// Commit commits, with the write concern {w: "majority"} or {w: 1}. A *LostError
+// or an *UnconfirmedError means that it may or may not be committed, and stay so.
+// To commit a transaction in which nothing was sent does nothing; the reply is
+// nil then.
+func (t *Txn) Commit(ctx context.Context, majority bool) (bson.Raw, error) {
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	t.err = fmt.Errorf("%w: it was to be committed", ErrTxnEnded)
+	if !t.started {
+		return nil, nil
+	}
+	cmd := commitOne
+	if majority {
+		cmd = commitMajority
+	}
+	reply, err := t.session.send(ctx, cmd, fields)
+	if err != nil {
+		return nil, err
+	}
+	if e := ConcernError(reply); e != nil {
+		return reply, &UnconfirmedError{Err: e}
+	}
+	return reply, nil
+}
+
+// Abort gives the transaction up. That it could not be said to the server does
+// not matter: the session's next number aborts it.
+func (t *Txn) Abort(ctx context.Context) {
+	if !t.started || t.session.number != t.number {
+		return
+	}
+	t.started = false
+	t.err = fmt.Errorf("%w: it was aborted", ErrTxnEnded)
+	_, _ = t.session.send(ctx, abort, fields)
+}

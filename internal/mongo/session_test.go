@@ -1,0 +1,236 @@
+package mongo
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+)
+
+func must[V any](t testing.TB) func(v V, err error) V {
+	t.Helper()
+	return func(v V, err error) V {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func raw(t testing.TB, json string) bson.Raw {
+	t.Helper()
+	var doc bson.D
+	if err := bson.UnmarshalExtJSON([]byte(json), false, &doc); err != nil {
+		t.Fatalf("%s: %v", json, err)
+	}
+	return must[[]byte](t)(bson.Marshal(doc))
+}
+
+// recorder is a Caller that notes what it is sent, and answers from a list.
+type recorder struct {
+	t       *testing.T
+	sent    []string
+	replies []any // bson.Raw or error; none means {ok: 1}
+}
+
+func (r *recorder) Call(_ context.Context, cmd Command) (bson.Raw, error) {
+	if err := cmd.Body.Validate(); err != nil {
+		r.t.Errorf("a body that is no BSON: %v", err)
+	}
+	// The session's id is the same in all of them.
+	text := string(must[[]byte](r.t)(bson.MarshalExtJSON(cmd.Body, false, false)))
+	text = strings.Replace(text, `"lsid":{"id":{"$binary":{"base64":"MTIzNDU2Nzg5MDEyMzQ1Ng==","subType":"04"}}},`, "", 1)
+	r.sent = append(r.sent, fmt.Sprintf("%s %s %s%d", cmd.DB, text, cmd.Sequence, len(cmd.Docs)))
+	if len(r.replies) == 0 {
+		return raw(r.t, `{"ok": 1}`), nil
+	}
+	reply := r.replies[0]
+	r.replies = r.replies[1:]
+	if err, ok := reply.(error); ok {
+		return nil, err
+	}
+	return reply.(bson.Raw), nil
+}
+
+func (r *recorder) check(want ...string) {
+	r.t.Helper()
+	if got := strings.Join(r.sent, "\n"); got != strings.Join(want, "\n") {
+		r.t.Errorf("sent\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+	}
+	r.sent = nil
+}
+
+func session(t *testing.T, first int64) (*Session, *recorder) {
+	r := &recorder{t: t}
+	id := must[[]byte](t)(bson.Marshal(bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: []byte("1234567890123456")}}}))
+	return NewSession(r, id, first), r
+}
+
+func TestWrite(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, r := session(t, 100)
+	cmd := Command{DB: "d", Body: raw(t, `{"insert": "c"}`), Sequence: "documents", Docs: []bson.Raw{raw(t, `{}`)}}
+	if _, err := s.Again(ctx, cmd); err == nil {
+		t.Error("repeated what was not written")
+	}
+	must[bson.Raw](t)(s.Write(ctx, cmd))
+	must[bson.Raw](t)(s.Write(ctx, cmd))
+	must[bson.Raw](t)(s.Again(ctx, cmd))
+	r.check(
+		`d {"insert":"c","txnNumber":100} documents1`,
+		`d {"insert":"c","txnNumber":101} documents1`,
+		`d {"insert":"c","txnNumber":101} documents1`,
+	)
+	if got := string(must[[]byte](t)(bson.MarshalExtJSON(cmd.Body, false, false))); got != `{"insert":"c"}` {
+		t.Errorf("the command of the caller is %s now", got)
+	}
+	lost := &LostError{Err: errors.New("x")}
+	r.replies = []any{lost}
+	if _, err := s.Write(ctx, cmd); !errors.Is(err, lost) {
+		t.Errorf("error %v", err)
+	}
+	must[bson.Raw](t)(s.Again(ctx, cmd))
+	s.Begin()
+	if _, err := s.Again(ctx, cmd); err == nil {
+		t.Error("repeated a write under the number of a transaction")
+	}
+	r.check(`d {"insert":"c","txnNumber":102} documents1`, `d {"insert":"c","txnNumber":102} documents1`)
+	if _, err := s.Write(ctx, Command{Body: []byte{1}}); err == nil {
+		t.Error("a body of one byte")
+	}
+}
+
+func TestTxn(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, r := session(t, 5)
+	cmd := Command{DB: "d", Body: raw(t, `{"insert": "c"}`)}
+	txn := s.Begin()
+	if reply, err := txn.Commit(ctx, true); reply != nil || err != nil {
+		t.Errorf("commit of nothing: %v, %v", reply, err)
+	}
+	s.Begin().Abort(ctx)
+	txn = s.Begin()
+	must[bson.Raw](t)(txn.Call(ctx, cmd))
+	must[bson.Raw](t)(txn.Call(ctx, cmd))
+	must[bson.Raw](t)(txn.Commit(ctx, false))
+	r.check(
+		`d {"insert":"c","txnNumber":7,"autocommit":false,"startTransaction":true} 0`,
+		`d {"insert":"c","txnNumber":7,"autocommit":false} 0`,
+		`admin {"commitTransaction":1,"writeConcern":{"w":1},"txnNumber":7,"autocommit":false} 0`,
+	)
+	for what, err := range map[string]error{
+		"call":   second(txn.Call(ctx, cmd)),
+		"commit": second(txn.Commit(ctx, true)),
+	} {
+		if !errors.Is(err, ErrTxnEnded) {
+			t.Errorf("%s after the commit: %v", what, err)
+		}
+	}
+
+	// An error: nothing but Abort.
+	txn = s.Begin()
+	refused := servererr.New(servererr.WriteConflict, "x")
+	r.replies = []any{refused}
+	if _, err := txn.Call(ctx, cmd); !errors.Is(err, refused) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := txn.Commit(ctx, true); !errors.Is(err, ErrTxnEnded) {
+		t.Errorf("commit after an error: %v", err)
+	}
+	r.replies = []any{refused}
+	txn.Abort(ctx)
+	txn.Abort(ctx)
+	r.check(
+		`d {"insert":"c","txnNumber":8,"autocommit":false,"startTransaction":true} 0`,
+		`admin {"abortTransaction":1,"txnNumber":8,"autocommit":false} 0`,
+	)
+
+	// The session has gone on: nothing is sent for the older transaction.
+	txn = s.Begin()
+	must[bson.Raw](t)(txn.Call(ctx, cmd))
+	later := s.Begin()
+	r.sent = nil
+	txn.Abort(ctx)
+	if _, err := txn.Call(ctx, cmd); !errors.Is(err, ErrTxnEnded) {
+		t.Errorf("call after another Begin: %v", err)
+	}
+	if _, err := txn.Commit(ctx, true); !errors.Is(err, ErrTxnEnded) {
+		t.Errorf("commit after another Begin: %v", err)
+	}
+	r.check()
+
+	// Commits of which the outcome is not known.
+	must[bson.Raw](t)(later.Call(ctx, cmd))
+	r.replies = []any{raw(t, `{"ok": 1, "writeConcernError": {"code": 64, "errmsg": "waiting"}}`)}
+	_, err := later.Commit(ctx, true)
+	e, ok := errors.AsType[*UnconfirmedError](err)
+	if !ok || e.Err.Code != servererr.WriteConcernTimeout || !strings.Contains(err.Error(), "outcome is unknown") {
+		t.Errorf("a commit that was not confirmed: %v", err)
+	}
+	txn = s.Begin()
+	must[bson.Raw](t)(txn.Call(ctx, cmd))
+	lost := &LostError{Host: "h", Err: errors.New("x")}
+	r.replies = []any{lost}
+	if _, err := txn.Commit(ctx, true); !errors.Is(err, lost) {
+		t.Errorf("a lost commit: %v", err)
+	}
+}
+
+func second[V any](_ V, err error) error { return err }
+
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	cmd := Command{DB: "d", Body: raw(t, `{"insert": "c"}`)}
+	s, r := session(t, 3<<NumberBits|(1<<NumberBits-2))
+	must[bson.Raw](t)(s.Write(ctx, cmd))
+	must[bson.Raw](t)(s.Write(ctx, cmd))
+	r.sent = nil
+	if _, err := s.Write(ctx, cmd); !errors.Is(err, ErrNumbers) {
+		t.Errorf("the number of the next prefix: %v", err)
+	}
+	txn := s.Begin()
+	if _, err := txn.Call(ctx, cmd); !errors.Is(err, ErrNumbers) {
+		t.Errorf("the number of the next prefix: %v", err)
+	}
+	if _, err := txn.Commit(ctx, true); !errors.Is(err, ErrNumbers) {
+		t.Errorf("commit without a number: %v", err)
+	}
+	txn.Abort(ctx)
+	r.check()
+	for _, prefix := range []int64{-1, MaxPrefix + 1} {
+		if _, err := FirstNumber(prefix); err == nil {
+			t.Errorf("prefix %d has numbers", prefix)
+		}
+	}
+	if n := must[int64](t)(FirstNumber(MaxPrefix)); n <= 0 || n|(1<<NumberBits-1) <= 0 {
+		t.Errorf("the last prefix begins at %d", n)
+	}
+}
+
+func TestSessionID(t *testing.T) {
+	t.Parallel()
+	id := SessionID("a", "b")
+	subtype, data := id.Lookup("id").Binary()
+	if subtype != 4 || len(data) != 16 || data[6]>>4 != 8 || data[8]>>6 != 2 {
+		t.Errorf("not a UUID: %d %x", subtype, data)
+	}
+	// A program that is restarted, or updated, has the same sessions.
+	if got := hex.EncodeToString(data); got != "3c9d591045bc8876b9d0399bbfb05c6a" {
+		t.Errorf("id %s", got)
+	}
+	for _, other := range []bson.Raw{SessionID("ab"), SessionID("a", "b", ""), SessionID("", "ab"), SessionID("b", "a")} {
+		if string(other) == string(id) {
+			t.Errorf("two sessions have the id %s", id)
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+// Waits knows which commands wait: those without an answer yet, and those that a
+// server refuses again and again for a reason that passes. It is safe for concurrent
+// use; the zero value is ready.
+type Waits struct {
+	mu       sync.Mutex
+	flying   map[*flight]struct{} // under mu
+	refusals map[subject]*refusal // under mu
+}
+
+// Wait is something that has not come yet.
+type Wait struct {
+	// Side is whose server it is, as given to Watch, and Host the member that was
+	// asked, empty for the primary.
+	Side, Host string
+	// Command is its name, Namespace what it is about.
+	Command, Namespace string
+	// Since is when it began to wait.
+	Since time.Time
+	// For says what is in the way, as far as that is known.
+	For string
+	// Noted tells that it was noted by Start, and is no command.
+	Noted bool
+}
+
+// String says what waits for what, and since when.
+func (w Wait) String() string {
+	whom := "the " + w.Side
+	if w.Host != "" {
+		whom += "'s member " + w.Host
+	}
+	text := fmt.Sprintf("waiting for %s since %s UTC: %s on %s", whom, w.Since.UTC().Format(time.TimeOnly), w.Command, w.Namespace)
+	if w.For != "" {
+		text += ": " + w.For
+	}
+	return text
+}
+
+// subject is what refusals are counted by.
+type subject struct{ side, host, command, namespace string }
+
+// flight is a command without an answer.
+type flight struct {
+	subject
+	began time.Time
+	// patience is how long the server was asked to wait for something to come.
+	patience time.Duration
+	majority bool
+	reason   string // what is in the way, if that is known
+}
+
+// refusal is a command that was refused, and not carried out since. Again tells that it
+// was tried again.
+type refusal struct {
+	since, last time.Time
+	again       bool
+	err         error
+}
+
+// forgetAfter is how long after its last refusal a command counts as one that is
+// still tried. Pauses between tries are shorter.
+const forgetAfter = 45 * time.Second
+
+// Watch returns a Caller whose commands are known to the Waits. It is a Pipeliner
+// if c is one. A hello to a member is not: who asks whether a member is there waits for
+// nothing if it is not, and asks again and again.
+func (w *Waits) Watch(c Caller, side, host string) Caller {
+	one := watched{c, w, side, host}
+	if p, ok := c.(Pipeliner); ok {
+		return watchedPipeliner{one, p}
+	}
+	return one
+}
+
+type watched struct {
+	Caller
+	waits      *Waits
+	side, host string
+}
+
+// Call implements Caller.
+func (c watched) Call(ctx context.Context, cmd Command) (bson.Raw, error) {
+	if it := rawbson.NewIter(cmd.Body); c.host != "" && it.Next() && (it.Is("hello") || it.Is("isMaster")) {
+		return c.Caller.Call(ctx, cmd)
+	}
+	f := c.waits.begin(c.side, c.host, cmd)
+	reply, err := c.Caller.Call(ctx, cmd)
+	c.waits.end(f, err)
+	return reply, err
+}
+
+type watchedPipeliner struct {
+	watched
+	pipeliner Pipeliner
+}
+
+// CallAll implements Pipeliner.
+func (c watchedPipeliner) CallAll(ctx context.Context, cmds []Command, each func(i int, reply bson.Raw) error) error {
+	f := c.waits.begin(c.side, c.host, cmds[len(cmds)-1])
+	err := c.pipeliner.CallAll(ctx, cmds, each)
+	c.waits.end(f, err)
+	return err
+}
+
+func (w *Waits) begin(side, host string, cmd Command) *flight {
+	f := &flight{began: time.Now(), subject: subject{side: side, host: host, namespace: cmd.DB}}
+	it := rawbson.NewIter(cmd.Body)
+	for first := true; it.Next(); first = false {
+		switch name := it.Name(); {
+		case first:
+			f.command = strings.Clone(name)
+			if coll, ok := it.Text(); ok {
+				f.namespace += "." + coll
+			}
+		case name == "collection" && f.command == "getMore":
+			coll, _ := it.Text()
+			f.namespace += "." + coll
+		case name == "maxTimeMS" && f.command == "getMore":
+			// To all others it is a limit, and they may wait for a lock until then.
+			ms, _ := it.Int64()
+			f.patience = time.Duration(ms) * time.Millisecond
+		case name == "writeConcern":
+			concern, _ := it.Document()
+			e, _ := rawbson.Lookup(concern, "w")
+			level, _ := e.Text()
+			f.majority = level == "majority"
+		}
+	}
+	w.add(f)
+	return f
+}
+
+// Start notes something that waits and is no command of a watched Caller; over ends
+// that. What Since says is set here.
+func (w *Waits) Start(wait Wait) (over func()) {
+	f := &flight{
+		subject: subject{wait.Side, wait.Host, wait.Command, wait.Namespace}, began: time.Now(), reason: wait.For,
+	}
+	w.add(f)
+	return func() { w.end(f, nil) }
+}
+
+func (w *Waits) add(f *flight) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.flying == nil {
+		w.flying, w.refusals = map[*flight]struct{}{}, map[subject]*refusal{}
+	}
+	w.flying[f] = struct{}{}
+}
+
+func (w *Waits) end(f *flight, err error) {
+	now := time.Now()
+	refused, isRefusal := errors.AsType[*servererr.Error](err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.flying, f)
+	switch {
+	case !isRefusal || !inTheWay(refused.Kind()):
+		delete(w.refusals, f.subject)
+	case w.refusals[f.subject] == nil:
+		w.refusals[f.subject] = &refusal{since: f.began, last: now, err: refused}
+	default:
+		r := w.refusals[f.subject]
+		if f.began.Sub(r.last) > forgetAfter {
+			r.since = f.began
+		}
+		r.last, r.again, r.err = now, true, refused
+	}
+}
+
+// inTheWay reports whether a refusal of a kind means that the same will be tried
+// again and has to wait for something else. That a transaction or a cursor is over is
+// an answer, and often the one that was expected.
+func inTheWay(k servererr.Kind) bool {
+	switch k {
+	case servererr.Session, servererr.Cursor, servererr.Ended:
+		return false
+	default:
+		return k.Passes()
+	}
+}
+
+// Longer returns what has waited for longer than d, and longer than the server was
+// told that it may take; the longest first. It forgets what is not tried any more. What
+// was refused once, and is not tried again, does not wait: somebody did something else.
+func (w *Waits) Longer(d time.Duration) []Wait {
+	now := time.Now()
+	var all []Wait
+	w.mu.Lock()
+	tried := map[subject]bool{}
+	for f := range w.flying {
+		tried[f.subject] = true
+		if now.Sub(f.began)-f.patience > d {
+			all = append(all, f.wait())
+		}
+	}
+	for s, r := range w.refusals {
+		switch {
+		case now.Sub(r.last) > forgetAfter && !tried[s]:
+			delete(w.refusals, s)
+		case now.Sub(r.since) > d && (tried[s] || r.again && r.last.Sub(r.since) >= d):
+			all = append(all, Wait{
+				Side: s.side, Host: s.host, Command: s.command, Namespace: s.namespace, Since: r.since, For: "refused: " + r.err.Error(),
+			})
+		}
+	}
+	w.mu.Unlock()
+	slices.SortFunc(all, func(a, b Wait) int { return a.Since.Compare(b.Since) })
+	return all
+}
+
+func (f *flight) wait() Wait {
+	w := Wait{Side: f.side, Host: f.host, Command: f.command, Namespace: f.namespace, Since: f.began, Noted: f.reason != ""}
+	switch {
+	case f.reason != "":
+		w.For = f.reason
+	case f.majority:
+		w.For = "a majority of the members has to have it"
+	case f.command == "createIndexes":
+		w.For = "an index is built"
+	case slices.Contains([]string{"create", "drop", "dropDatabase", "dropIndexes", "collMod", "renameCollection"}, f.command):
+		w.For = "it needs a lock that something else has"
+	case slices.Contains([]string{"find", "getMore", "aggregate", "listCollections", "listIndexes"}, f.command):
+		w.For = "it does not answer, or a lock or a prepared transaction is in the way"
+	default:
+		w.For = "it does not answer"
+	}
+	return w
+}
