@@ -1,0 +1,63 @@
+package pipeline_test
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/scope"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// configure starts a link with a configuration of KEY=VALUE.
+func (w *world) configure(name string, args []string) error {
+	cfg := pipeline.Config{Writers: 4, RetryMax: time.Second, Await: time.Second}
+	var sc scope.Config
+	for _, arg := range args {
+		key, value, _ := strings.Cut(arg, "=")
+		n, _ := strconv.Atoi(value)
+		switch key {
+		case "link":
+			cfg.Link = value
+		case "writers":
+			cfg.Writers = n
+		case "relaxed":
+			cfg.Relaxed = true
+		case "report":
+			cfg.ReportDivergence = true
+		case "serialized":
+			cfg.UniqueIndexes = ddl.Serialized
+		case "local":
+			cfg.ReadConcern = pipeline.ReadLocal
+		case "exclude":
+			sc.Exclude = append(sc.Exclude, value)
+		case "map":
+			sc.Map = append(sc.Map, strings.ReplaceAll(value, ":", "="))
+		case "read":
+			cfg.Rules.Mode = syncsource.Mode(value)
+		case "checkpoint":
+			d, err := time.ParseDuration(value)
+			if err != nil {
+				return err
+			}
+			cfg.CheckpointInterval = d
+		case "delay":
+			d, err := time.ParseDuration(value)
+			if err != nil {
+				return err
+			}
+			cfg.Delay = d
+		case "flush":
+			cfg.FlushDocs, cfg.CoalesceWindow = n, n
+		case "start-at":
+			cfg.StartAt.Timestamp = w.marks[value]
+		default:
+			if err := w.configureCopy(&cfg, key, value); err != nil {
+				return err
+			}
+		}
+	}
+	return w.start(name, cfg, sc)
+}
