@@ -160,10 +160,8 @@ func (w *world) line(e told) (text, is string) {
 		return "index failed: " + string(e.NS) + " " + e.Index, ""
 	case initialsync.ViewFailed:
 		return "view failed: " + string(e.NS), ""
-	case spool.Full:
-		return "spool full", ""
-	case spool.Room:
-		return "spool has room", ""
+	case event.Line:
+		return logged(e)
 	case pipeline.CopyEnded:
 		return "everything copied", ""
 	case pipeline.CopyVoid:
@@ -192,16 +190,29 @@ func (w *world) line(e told) (text, is string) {
 	return "", ""
 }
 
+// logged is the line of an event that has no type of its own.
+func logged(e event.Line) (text, is string) {
+	switch e.Message() {
+	case "spool full, reading of the source waits":
+		return "spool full", ""
+	case "spool has room again":
+		return "spool has room", ""
+	}
+	return "", ""
+}
+
 // isStep tells whether an event is one of the steps by which a link comes to where
 // it is, which are taken as often as it takes. What is decided on the way, and
 // where it ends, is left where they are not to be shown.
 func isStep(e event.Event) bool {
 	switch e := e.(type) {
-	case pipeline.StateChanged, pipeline.AttemptEnded, checkpoint.Began, initialsync.StepChanged, spool.Room,
+	case pipeline.StateChanged, pipeline.AttemptEnded, checkpoint.Began, initialsync.StepChanged,
 		pipeline.CopyEnded, pipeline.ResyncNeeded, pipeline.ResyncBegan:
 		return true
 	case pipeline.ResyncEnded:
 		return e.Err == nil
+	case event.Line:
+		return e.Message() == "spool has room again"
 	}
 	return false
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -306,7 +305,7 @@ type running struct {
 type eventLog struct{ list []string }
 
 func (l *eventLog) observe(e event.Event) {
-	l.list = append(l.list, strings.TrimPrefix(fmt.Sprintf("%T", e), "spool."))
+	l.list = append(l.list, e.Message())
 }
 
 func (l *eventLog) take() []string {

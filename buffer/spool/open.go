@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,7 +57,8 @@ func open(cfg Config, d disk) (*Spool, error) {
 	}
 	s.metrics = newMetrics(cfg.Registry, s)
 	if first, last, ok := s.bounds(); ok {
-		cfg.Observer.Tell(Opened{Dir: cfg.Dir, Bytes: s.bytes, Entries: s.entries, First: first, Last: last})
+		cfg.Observer.Log(slog.LevelInfo, "spool found on disk", slog.String(keyDir, cfg.Dir), slog.Int64(keyBytes, s.bytes),
+			slog.Int64(keyEntries, s.entries), slog.String(keyFirst, first.String()), slog.String(keyLast, last.String()))
 	}
 	return s, nil
 }
@@ -196,7 +198,7 @@ func (s *Spool) openPreambles(list []*segment) ([]*segment, error) {
 			if err := os.Remove(g.path); err != nil {
 				return nil, err
 			}
-			s.cfg.Observer.Tell(Cut{File: g.path, Bytes: size, Why: p.err.Error()})
+			s.logCut(g.path, 0, size, 0, p.err)
 			return list[:i], nil
 		}
 		if p.id != s.cfg.ID {
@@ -208,7 +210,8 @@ func (s *Spool) openPreambles(list []*segment) ([]*segment, error) {
 			if err := clearFiles(s.cfg.Dir); err != nil {
 				return nil, err
 			}
-			s.cfg.Observer.Tell(Emptied{Dir: s.cfg.Dir, Was: p.id, ID: s.cfg.ID, Bytes: total})
+			s.cfg.Observer.Log(slog.LevelInfo, "files of another spool removed", slog.String(keyDir, s.cfg.Dir),
+				slog.String(keyWas, p.id), slog.String(keyID, s.cfg.ID), slog.Int64(keyBytes, total))
 			return nil, nil
 		}
 		if p.number != g.number {
@@ -342,7 +345,7 @@ func (s *Spool) cut(g *segment, at int64, why error) (err error) {
 	if _, err := f.ReadAt(rest, at); err != nil {
 		return err
 	}
-	lost := Cut{File: g.path, Offset: at, Bytes: int64(len(rest)), Why: why.Error()}
+	var entries int64
 	for i := 0; ; i += len(recordMagic) {
 		n := bytes.Index(rest[i:], []byte(recordMagic))
 		if n < 0 || len(rest)-i-n < headSize {
@@ -357,11 +360,18 @@ func (s *Spool) cut(g *segment, at int64, why error) (err error) {
 		case err != nil:
 			continue
 		}
-		lost.Entries += int64(h.entries)
+		entries += int64(h.entries)
 	}
 	if err := f.Truncate(at); err != nil {
 		return err
 	}
-	s.cfg.Observer.Tell(lost)
+	s.logCut(g.path, at, int64(len(rest)), entries, why)
 	return nil
+}
+
+// logCut announces that the end of a file was cut off at an offset, where 0 is all of
+// it. It is fetched again. Entries counts those whose head can be read.
+func (s *Spool) logCut(path string, offset, size, entries int64, why error) {
+	s.cfg.Observer.Log(slog.LevelWarn, "unfinished end of the spool cut off", slog.String(keyFile, path), slog.Int64(keyOffset, offset),
+		slog.Int64(keyBytes, size), slog.Int64(keyEntries, entries), slog.String(keyWhy, why.Error()))
 }

@@ -68,7 +68,7 @@ func TestFull(t *testing.T) {
 				want(t, "nothing handed on", x.r.takeNumbers(), nil)
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
-				want(t, "said once", l.take(), []string{"Full"})
+				want(t, "said once", l.take(), []string{"spool full, reading of the source waits"})
 				st := x.s.Disk()
 				if !st.Full || !strings.Contains(st.Why, tt.why) {
 					t.Errorf("%+v", st)
@@ -76,7 +76,7 @@ func TestFull(t *testing.T) {
 				tt.empty(x)
 				synctest.Wait()
 				want(t, "handed on", x.r.takeNumbers(), []int{4})
-				want(t, "room", l.take(), []string{"Room"})
+				want(t, "room", l.take(), []string{"spool has room again"})
 				want(t, "room", x.r.offer(reply(t, 0, 5)), true)
 				want(t, "handed on", x.r.takeNumbers(), []int{5})
 				want(t, "state", x.s.Disk().Why, "")

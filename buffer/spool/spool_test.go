@@ -157,7 +157,7 @@ func TestAnotherID(t *testing.T) {
 	}
 	var l eventLog
 	s = mustOpen(t, Config{Dir: dir, ID: "link/2", Observer: l.observe})
-	want(t, "events", l.take(), []string{"Emptied"})
+	want(t, "events", l.take(), []string{"files of another spool removed"})
 	want(t, "files", files(t, dir), nil)
 	if _, err := os.Stat(filepath.Join(dir, "mine.txt")); err != nil {
 		t.Error(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -264,13 +265,16 @@ func (w *writer) noteFull(why string) error {
 	}
 	w.why = why
 	w.tellWaiters()
-	e := Full{Dir: w.cfg.Dir, Why: why, Bytes: w.bytes, Limit: w.cfg.Limit}
+	size := w.bytes
 	w.mu.Unlock()
 	if begins {
-		if free, err := w.disk.free(w.cfg.Dir); err == nil {
-			e.Free = free
+		free, err := w.disk.free(w.cfg.Dir)
+		if err != nil {
+			free = 0 // not known
 		}
-		w.cfg.Observer.Tell(e)
+		w.cfg.Observer.Log(slog.LevelWarn, "spool full, reading of the source waits",
+			slog.String(keyDir, w.cfg.Dir), slog.String(keyWhy, why), slog.Int64(keyBytes, size),
+			slog.Int64(keyLimit, w.cfg.Limit), slog.Int64(keyFree, free))
 	}
 	return nil
 }
@@ -280,15 +284,16 @@ func (s *Spool) roomAgain(announce bool) {
 	s.mu.Lock()
 	since := s.full
 	s.full, s.why = time.Time{}, ""
-	e := Room{Dir: s.cfg.Dir, Bytes: s.bytes, Limit: s.cfg.Limit}
+	size := s.bytes
 	s.mu.Unlock()
 	if since.IsZero() {
 		return
 	}
-	e.For = time.Since(since)
-	s.metrics.full.Add(e.For.Seconds())
+	lasted := time.Since(since)
+	s.metrics.full.Add(lasted.Seconds())
 	if announce {
-		s.cfg.Observer.Tell(e)
+		s.cfg.Observer.Log(slog.LevelInfo, "spool has room again", slog.String(keyDir, s.cfg.Dir),
+			slog.Duration(keyFor, lasted), slog.Int64(keyBytes, size), slog.Int64(keyLimit, s.cfg.Limit))
 	}
 }
 
