@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
@@ -101,7 +102,7 @@ var rules = []struct {
 	{"start older than the oplog", is(ErrStartTooOld), Verdict{Action: Resync, Code: ExitResync, Hint: "Choose a later --start-at with a newer copy, or give the source a larger oplog."}},
 
 	{"too many copies", is(ErrCopies), Verdict{Action: Resync, Code: ExitResync, Hint: "The message and the log say why the copies failed. Start it again with the same link for another ten."}},
-	{"copy void", void, Verdict{Action: Retry}},
+	{"copy void", initialsync.Void, Verdict{Action: Retry}},
 	{"feature compatibility version", as[*origin.FCVError], Verdict{Action: Retry}},
 	{"member that cannot be copied now", is(origin.ErrState), Verdict{Action: Retry}},
 	{"start of a copy not committed", is(origin.ErrUncommitted), Verdict{Action: Retry}},

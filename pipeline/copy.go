@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -42,7 +41,7 @@ func (p *Pipeline) newCopying(ctx, soft context.Context, hold *checkpoint.Hold, 
 	if c.member, err = p.source.Member(c.copy.Host); err != nil {
 		return nil, fmt.Errorf("copy from %s: %w", c.copy.Host, err)
 	}
-	if err := p.checkOrigin(ctx, c.member, &c.copy); err != nil {
+	if err := p.pinned(&c.copy).Check(ctx, c.member); err != nil {
 		return nil, err
 	}
 	if c.spooler, err = p.startSpooler(ctx, soft, src, st); err != nil {
@@ -167,35 +166,12 @@ func (c *copying) end(ctx context.Context) error {
 	return nil
 }
 
-// checkOrigin finds the member that is copied as it was when the copy began. One
-// that is away for too long is as good as gone.
-func (p *Pipeline) checkOrigin(ctx context.Context, member mongo.Caller, c *checkpoint.Copy) error {
-	err := origin.Check(ctx, member, origin.Identity{
-		Host: c.Host, RBID: c.RBID, SyncID: c.SyncID, Unread: c.SyncIDUnread, SyncMark: c.SyncMark,
-	})
-	if err == nil {
-		p.isThere()
-		return nil
+// pinned returns the member that c is a copy of: the same one for all attempts.
+func (p *Pipeline) pinned(c *checkpoint.Copy) *initialsync.Member {
+	if !p.member.Of(c) {
+		p.member = initialsync.NewMember(c, p.cfg.Copy.SourceWait)
 	}
-	if _, changed := errors.AsType[*origin.ChangedError](err); changed || ctx.Err() != nil {
-		return err
-	}
-	return p.isAway(c.Host, err)
-}
-
-// isAway notes that the member that is copied cannot be asked, and makes a
-// *GoneError of why once that has lasted for too long.
-func (p *Pipeline) isAway(host string, err error) error {
-	p.mu.Lock()
-	if p.away.IsZero() {
-		p.away = time.Now()
-	}
-	lasted := time.Since(p.away)
-	p.mu.Unlock()
-	if lasted > p.cfg.Copy.SourceWait {
-		return &GoneError{Host: host, For: lasted, Err: err}
-	}
-	return fmt.Errorf("ask %s, which is being copied: %w", host, err)
+	return p.member
 }
 
 // showAway says why nothing comes from the member that is copied, until it is heard
@@ -208,28 +184,6 @@ func (p *Pipeline) showAway(err error) {
 		p.state.set(InitialSync, err.Error())
 	}
 }
-
-// isThere notes that the member that is copied can be asked.
-func (p *Pipeline) isThere() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.away = time.Time{}
-}
-
-// GoneError is a member that was being copied, and has been away for too long.
-type GoneError struct {
-	Host string
-	For  time.Duration
-	// Err is what the last question to it ended with.
-	Err error
-}
-
-func (e *GoneError) Error() string {
-	return fmt.Sprintf("%s, which was being copied, has been away for %s: %v", e.Host, e.For.Round(time.Second), e.Err)
-}
-
-// Unwrap returns what the last question to it ended with.
-func (e *GoneError) Unwrap() error { return e.Err }
 
 // copyState is what Snapshot needs of a copy; it is replaced as a whole.
 type copyState struct {

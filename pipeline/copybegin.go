@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
-	"github.com/oplogrep/replicator/initialsync/inventory"
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/syncsource"
@@ -61,32 +60,6 @@ func (p *Pipeline) newestSeen() oplog.OpTime {
 	return newest
 }
 
-// void tells whether an error of an attempt means that the copy cannot become
-// consistent any more, so that another one has to be made.
-func void(err error) bool {
-	if _, ok := errors.AsType[*origin.ChangedError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[*GoneError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[*inventory.DuplicateError](err); ok {
-		return true
-	}
-	// What FCVError says of the beginning of a copy is tried again; this one is
-	// about a copy that had begun.
-	return errors.Is(err, ErrFCVChanged) || errors.Is(err, ErrLogLost)
-}
-
-var (
-	// ErrFCVChanged is a source whose feature compatibility version was changed
-	// while it was copied.
-	ErrFCVChanged = errors.New("the source's feature compatibility version was changed while it was copied")
-	// ErrLogLost is a source that no longer has the log from where reading has to
-	// go on, before the copy was consistent.
-	ErrLogLost = errors.New("the source no longer has the log that the copy needs")
-)
-
 // copyAnew begins another copy in place of one that is void.
 func (p *Pipeline) copyAnew(ctx context.Context, hold *checkpoint.Hold, old *checkpoint.Copy, why error) error {
 	if p.copies >= p.cfg.Copy.MaxCopies {
@@ -107,7 +80,6 @@ func (p *Pipeline) copyAnew(ctx context.Context, hold *checkpoint.Hold, old *che
 		return err
 	}
 	p.copies++
-	p.isThere()
 	p.drained.Store(false)
 	p.feedback, p.earlier, p.earlierFor = nil, oplog.OpTime{}, oplog.OpTime{}
 	if err := p.removeSpool(); err != nil {
@@ -131,7 +103,7 @@ func (p *Pipeline) finishCopy(ctx context.Context, hold *checkpoint.Hold, c *che
 	if err != nil {
 		return fmt.Errorf("ask %s, which was copied: %w", c.Host, err)
 	}
-	if err := p.checkOrigin(ctx, member, c); err != nil {
+	if err := p.pinned(c).Check(ctx, member); err != nil {
 		return err
 	}
 	done := *c
@@ -163,9 +135,9 @@ func (p *Pipeline) pinnedTo(host string) (*syncsource.Resolver, error) {
 	return r, nil
 }
 
-// pin returns the copy whose member is read, nil where any member will do: once the
-// target is consistent.
-func (u *upstream) pin() *checkpoint.Copy {
+// pin returns the member that is copied, which is read then, nil where any member will
+// do: once the target is consistent.
+func (u *upstream) pin() *initialsync.Member {
 	if u.origin != nil && u.free.Load() {
 		u.origin, u.resolver = nil, u.p.resolver
 	}
@@ -175,43 +147,15 @@ func (u *upstream) pin() *checkpoint.Copy {
 // checkReply finds out by what a member says beside its entries that it rolled
 // back since it was copied.
 func (u *upstream) checkReply(m *fetcher.Metadata) bool {
-	c := u.pin()
-	if c == nil || m.RBID == c.RBID {
-		return true
+	if c := u.pin(); c != nil {
+		u.changed = c.CheckRBID(m.RBID)
 	}
-	u.changed = &origin.ChangedError{Host: m.Host, What: fmt.Sprintf("its rollback id is %d, it was %d", m.RBID, c.RBID)}
-	return false
-}
-
-// Where the feature compatibility version is, and its document's _id.
-const (
-	versions    = "admin.system.version"
-	fcvDocument = "featureCompatibilityVersion"
-)
-
-// checkEntries refuses a change of the feature compatibility version while the
-// copy is not consistent.
-func (u *upstream) checkEntries(entries []oplog.Entry) error {
-	c := u.pin()
-	if c == nil {
-		return nil
-	}
-	for i := range entries {
-		e := &entries[i]
-		if e.NS != versions || !e.Kind.IsCRUD() || !e.OpTime.After(c.Begin) || !bytes.Contains(e.Raw, []byte(fcvDocument)) {
-			continue
-		}
-		if !c.Stop.IsNull() && e.OpTime.After(c.Stop) {
-			continue
-		}
-		return fmt.Errorf("%w, at %s", ErrFCVChanged, e.OpTime)
-	}
-	return nil
+	return u.changed == nil
 }
 
 // originError waits where the member that is copied cannot be asked for now.
 func (u *upstream) originError(ctx context.Context, err error) error {
-	if void(err) || ctx.Err() != nil {
+	if initialsync.Void(err) || ctx.Err() != nil {
 		return err
 	}
 	u.p.showAway(err)
@@ -221,12 +165,12 @@ func (u *upstream) originError(ctx context.Context, err error) error {
 // originAway does the same where it cannot be read from.
 func (u *upstream) originAway(ctx context.Context, err error) error {
 	if _, stale := errors.AsType[*syncsource.TooStaleError](err); stale {
-		return fmt.Errorf("%w: %w", ErrLogLost, err)
+		return fmt.Errorf("%w: %w", initialsync.ErrLogLost, err)
 	}
 	if !errors.Is(err, syncsource.ErrNoSource) {
 		return err
 	}
-	if err = u.p.isAway(u.origin.Host, err); void(err) {
+	if err = u.origin.Away(err); initialsync.Void(err) {
 		return err
 	}
 	u.p.showAway(err)

@@ -45,13 +45,13 @@ func kind(err error) string {
 	switch {
 	case as[*origin.ChangedError](err):
 		return "member changed"
-	case as[*pipeline.GoneError](err):
+	case as[*initialsync.GoneError](err):
 		return "member gone"
 	case as[*spool.FullError](err):
 		return "spool full"
 	}
 	for name, sentinel := range map[string]error{
-		"compatibility version": pipeline.ErrFCVChanged, "log lost": pipeline.ErrLogLost, "too many copies": pipeline.ErrCopies,
+		"compatibility version": initialsync.ErrFCVChanged, "log lost": initialsync.ErrLogLost, "too many copies": pipeline.ErrCopies,
 		"stopped": pipeline.ErrStopped, "other settings": pipeline.ErrSettings,
 		"other source": checkpoint.ErrOtherSource, "fenced": checkpoint.ErrFenced, "start too old": pipeline.ErrStartTooOld,
 		"member behind": fetcher.ErrSourceBehind, "member too stale": fetcher.ErrTooStale, "start missing": fetcher.ErrStartMissing,

@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
@@ -77,11 +78,11 @@ type Pipeline struct {
 
 	shown shownCopy
 
+	// member is the one that is copied, nil before that is known.
+	member *initialsync.Member
+
 	mu   sync.Mutex // guards what follows
 	live live
-	// away is since when the member that is copied cannot be asked, zero while
-	// it can.
-	away time.Time
 }
 
 // New checks cfg. It does no I/O and starts nothing.
@@ -366,7 +367,7 @@ func (p *Pipeline) attempt(ctx, soft context.Context) error {
 		err = p.follow(ctx, soft, hold, src, until)
 	}
 	// The copier does not tell of a member that it could not even ask.
-	if void(err) && (st.Copy.Phase == checkpoint.Copying || p.isCopying()) {
+	if initialsync.Void(err) && (st.Copy.Phase == checkpoint.Copying || p.isCopying()) {
 		return p.copyAnew(ctx, hold, st.Copy, err)
 	}
 	return err

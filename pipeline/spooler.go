@@ -85,7 +85,7 @@ func (p *Pipeline) startSpooler(ctx, soft context.Context, src checkpoint.Source
 		return nil, err
 	}
 	if st.Copy.Phase != checkpoint.Copied {
-		u.origin = st.Copy
+		u.origin = p.pinned(st.Copy)
 		if u.resolver, err = p.pinnedTo(st.Copy.Host); err != nil {
 			return nil, err
 		}

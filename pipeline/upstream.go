@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/syncsource"
@@ -31,10 +31,10 @@ type upstream struct {
 	left bool
 	// missing are the members that do not have last in their history.
 	missing map[string]bool
-	// origin, if not nil, is the copy whose member is read, and no other: it has to
-	// stay what it was, and changed is how it did not. free lets it be read as any
+	// origin, if not nil, is the member that is copied, and no other is read: it must
+	// remain what it was, and changed is how it did not. free lets it be read as any
 	// other.
-	origin  *checkpoint.Copy
+	origin  *initialsync.Member
 	changed error
 	free    atomic.Bool
 	// failed is what was told last of a member that could not be read.
@@ -84,7 +84,7 @@ func (u *upstream) readOne(ctx context.Context, out chan<- oplog.Reply) error {
 	}
 	if c := u.pin(); c != nil {
 		// It may have been started anew since it was asked last.
-		if err := u.p.checkOrigin(ctx, src.Caller, c); err != nil {
+		if err := c.Check(ctx, src.Caller); err != nil {
 			return u.originError(ctx, err)
 		}
 	}
@@ -92,8 +92,10 @@ func (u *upstream) readOne(ctx context.Context, out chan<- oplog.Reply) error {
 	res, err := u.fetcher.Tail(ctx, member{src.Caller, src.Host}, u.last, u.first,
 		func(ctx context.Context, r oplog.Reply) error {
 			u.cut(&r)
-			if err := u.checkEntries(r.Entries); err != nil {
-				return err
+			if c := u.pin(); c != nil {
+				if err := c.CheckEntries(r.Entries); err != nil {
+					return err
+				}
 			}
 			if err := u.hand(ctx, out, r); err != nil {
 				return err
@@ -160,7 +162,7 @@ func (u *upstream) hand(ctx context.Context, out chan<- oplog.Reply, r oplog.Rep
 
 // judge says what an error of reading a member means.
 func (u *upstream) judge(ctx context.Context, src syncsource.Source, err error) error {
-	if void(err) {
+	if initialsync.Void(err) {
 		return err
 	}
 	v := onMember(err)
@@ -173,7 +175,7 @@ func (u *upstream) judge(ctx context.Context, src syncsource.Source, err error) 
 		u.p.cfg.Observer.Tell(SourceFailed{Host: src.Host, Err: err})
 	}
 	if u.pin() != nil && (errors.Is(err, fetcher.ErrTooStale) || errors.Is(err, fetcher.ErrStartMissing)) {
-		return fmt.Errorf("%w: %w", ErrLogLost, err)
+		return fmt.Errorf("%w: %w", initialsync.ErrLogLost, err)
 	}
 	// A member that shows nothing from the position on may only be slow to show it:
 	// it is no proof before there is something else at its place.
