@@ -124,10 +124,6 @@ func (w *world) line(e told) (text, is string) {
 			from = w.name(e.From) + " "
 		}
 		return "source " + from + "-> " + w.name(e.To), "source"
-	case syncsource.SourceDenied:
-		return "denied " + w.name(e.Host), "denied"
-	case syncsource.SourceLeft:
-		return "source left: " + e.Reason, "left"
 	case syncsource.NoSource:
 		return "no source: " + e.Reason, "no-source"
 	case fetcher.Opened:
@@ -161,7 +157,7 @@ func (w *world) line(e told) (text, is string) {
 	case initialsync.ViewFailed:
 		return "view failed: " + string(e.NS), ""
 	case event.Line:
-		return logged(e)
+		return w.logged(e)
 	case pipeline.CopyEnded:
 		return "everything copied", ""
 	case pipeline.CopyVoid:
@@ -191,8 +187,13 @@ func (w *world) line(e told) (text, is string) {
 }
 
 // logged is the line of an event that has no type of its own.
-func logged(e event.Line) (text, is string) {
+func (w *world) logged(e event.Line) (text, is string) {
+	attr := func(key string) string { return event.Attr(e, key).String() }
 	switch e.Message() {
+	case "source denied":
+		return "denied " + w.name(attr("host")), "denied"
+	case "source to be changed":
+		return "source left: " + attr("reason"), "left"
 	case "spool full, reading of the source waits":
 		return "spool full", ""
 	case "spool has room again":

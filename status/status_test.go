@@ -28,6 +28,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
@@ -163,9 +164,9 @@ func TestGolden(t *testing.T) {
 		tr.Observe(checkpoint.Advanced{Link: "l", Applied: at(990), FetchFrom: at(900)})
 		tr.Observe(syncsource.SourceChosen{To: "a:1", Reason: "it is the nearest", Refused: []syncsource.Refusal{{Host: "b:2", Reason: "is too stale"}}})
 		tr.Observe(feedback.Failed{Mode: feedback.Member, MemberID: 3, Host: "a:1", Err: errors.New("no such member")})
-		tr.Observe(syncsource.MemberDown{Host: "c:3", Reason: "cannot be reached"})
+		tr.Observe(memberAtFault("cannot be reached"))
 		time.Sleep(time.Second)
-		tr.Observe(syncsource.MemberDown{Host: "c:3", Reason: "is in state RECOVERING"})
+		tr.Observe(memberAtFault("is in state RECOVERING"))
 		synctest.Wait()
 		p.set(busy)
 		s := tr.Snapshot()
@@ -445,7 +446,7 @@ func TestProblems(t *testing.T) {
 	for range 1000 {
 		tr.Observe(nested{})
 	}
-	tr.Observe(syncsource.MemberUp{Host: "a:1"}) // no problem
+	tr.Observe(event.NewLine(slog.LevelInfo, "member up")) // no problem
 	list := tr.Snapshot().Problems
 	want := map[string]string{"a": "1", "g.b": "x", "g.h.d": "1s"}
 	if len(list) != 1 || list[0].Count != 1000 || list[0].Level != "ERROR" || !cmp.Equal(list[0].Fields, want) {
@@ -533,4 +534,9 @@ func TestServeFails(t *testing.T) {
 	if err := Serve(t.Context(), ln, http.NotFoundHandler()); err == nil || !strings.HasPrefix(err.Error(), "status: serve on 127.0.0.1:") {
 		t.Errorf("%v", err)
 	}
+}
+
+func memberAtFault(reason string) event.Event {
+	const host, why = "host", "reason"
+	return event.NewLine(slog.LevelWarn, "member at fault", slog.String(host, "c:3"), slog.String(why, reason))
 }

@@ -1,11 +1,6 @@
 package syncsource
 
-import (
-	"log/slog"
-	"time"
-
-	"github.com/oplogrep/replicator/oplog"
-)
+import "log/slog"
 
 // Keys of the events' attributes.
 const (
@@ -46,38 +41,6 @@ func (e SourceChosen) LogValue() slog.Value {
 	return slog.GroupValue(append(attrs, refused(e.Refused)...)...)
 }
 
-// SourceLeft is a source that is to be left.
-type SourceLeft struct{ Host, Reason string }
-
-// Message implements event.Event.
-func (SourceLeft) Message() string { return "source to be changed" }
-
-// Level implements event.Event.
-func (SourceLeft) Level() slog.Level { return slog.LevelInfo }
-
-// LogValue implements slog.LogValuer.
-func (e SourceLeft) LogValue() slog.Value {
-	return slog.GroupValue(slog.String(keyHost, e.Host), slog.String(keyReason, e.Reason))
-}
-
-// SourceDenied is a member that is not to be read from for a while.
-type SourceDenied struct {
-	Host   string
-	For    time.Duration
-	Reason string
-}
-
-// Message implements event.Event.
-func (SourceDenied) Message() string { return "source denied" }
-
-// Level implements event.Event.
-func (SourceDenied) Level() slog.Level { return slog.LevelWarn }
-
-// LogValue implements slog.LogValuer.
-func (e SourceDenied) LogValue() slog.Value {
-	return slog.GroupValue(slog.String(keyHost, e.Host), slog.Duration(keyFor, e.For), slog.String(keyReason, e.Reason))
-}
-
 // NoSource is a search that found nobody, with why. It is announced when that
 // changes, not with each try.
 type NoSource struct {
@@ -94,70 +57,6 @@ func (NoSource) Level() slog.Level { return slog.LevelWarn }
 // LogValue implements slog.LogValuer.
 func (e NoSource) LogValue() slog.Value {
 	return slog.GroupValue(append([]slog.Attr{slog.String(keyReason, e.Reason)}, refused(e.Refused)...)...)
-}
-
-// MemberDown is a member that cannot be read from any more.
-type MemberDown struct{ Host, Reason string }
-
-// Message implements event.Event.
-func (MemberDown) Message() string { return "member at fault" }
-
-// Level implements event.Event.
-func (MemberDown) Level() slog.Level { return slog.LevelWarn }
-
-// LogValue implements slog.LogValuer.
-func (e MemberDown) LogValue() slog.Value {
-	return slog.GroupValue(slog.String(keyHost, e.Host), slog.String(keyReason, e.Reason))
-}
-
-// MemberUp is a member that answers as it should, for the first time or again.
-type MemberUp struct{ Host string }
-
-// Message implements event.Event.
-func (MemberUp) Message() string { return "member up" }
-
-// Level implements event.Event.
-func (MemberUp) Level() slog.Level { return slog.LevelInfo }
-
-// LogValue implements slog.LogValuer.
-func (e MemberUp) LogValue() slog.Value { return slog.GroupValue(slog.String(keyHost, e.Host)) }
-
-// PrimaryChanged is another primary than before, or none.
-type PrimaryChanged struct {
-	// From and To are empty where there was, or is, no primary that we know of.
-	From, To string
-	// Term is that of To. It is oplog.UninitializedTerm where that is not known.
-	Term int64
-}
-
-// Message implements event.Event.
-func (PrimaryChanged) Message() string { return "primary of the source changed" }
-
-// Level implements event.Event.
-func (PrimaryChanged) Level() slog.Level { return slog.LevelInfo }
-
-// LogValue implements slog.LogValuer.
-func (e PrimaryChanged) LogValue() slog.Value {
-	attrs := []slog.Attr{slog.String(keyFrom, e.From), slog.String(keyTo, e.To)}
-	if e.To != "" && e.Term != oplog.UninitializedTerm {
-		attrs = append(attrs, slog.Int64(keyTerm, e.Term))
-	}
-	return slog.GroupValue(attrs...)
-}
-
-// ConfigUnreadable is a configuration that cannot be read, so that hidden members
-// are not known.
-type ConfigUnreadable struct{ Reason string }
-
-// Message implements event.Event.
-func (ConfigUnreadable) Message() string { return "the source's configuration cannot be read" }
-
-// Level implements event.Event.
-func (ConfigUnreadable) Level() slog.Level { return slog.LevelWarn }
-
-// LogValue implements slog.LogValuer.
-func (e ConfigUnreadable) LogValue() slog.Value {
-	return slog.GroupValue(slog.String(keyReason, e.Reason))
 }
 
 // refused gives the refusals as sentences.

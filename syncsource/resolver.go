@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"strings"
 	"sync"
@@ -269,7 +270,7 @@ func (r *Resolver) deny(host string, d Denial, lasts time.Duration) {
 	r.denied[host] = d
 	r.mu.Unlock()
 	r.metrics.denials.Inc()
-	r.cfg.Observer.Tell(SourceDenied{Host: host, For: lasts, Reason: d.Reason})
+	r.cfg.Observer.Log(slog.LevelWarn, "source denied", slog.String(keyHost, host), slog.Duration(keyFor, lasts), slog.String(keyReason, d.Reason))
 }
 
 // OnReply tells whether to leave the source, after a reply of it that was good.
@@ -296,7 +297,7 @@ func (r *Resolver) judge(lastFetched oplog.OpTime, ask func(v View, q Query) Ver
 	verdict := ask(v, q)
 	// Where none was chosen yet there is none to be left.
 	if verdict.Change && q.Current != "" {
-		r.cfg.Observer.Tell(SourceLeft{Host: q.Current, Reason: verdict.Reason})
+		r.cfg.Observer.Log(slog.LevelInfo, "source to be changed", slog.String(keyHost, q.Current), slog.String(keyReason, verdict.Reason))
 	}
 	return verdict
 }

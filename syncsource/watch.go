@@ -2,6 +2,7 @@ package syncsource
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -165,13 +166,13 @@ func (s *watch) heard(a answer) {
 		}
 		s.w.metrics.up.WithLabelValues(a.host).Set(1)
 		if first || before != "" {
-			s.w.cfg.Observer.Tell(MemberUp{Host: a.host})
+			s.w.cfg.Observer.Log(slog.LevelInfo, "member up", slog.String(keyHost, a.host))
 		}
 		return
 	}
 	s.w.metrics.up.WithLabelValues(a.host).Set(0)
 	if before == "" {
-		s.w.cfg.Observer.Tell(MemberDown{Host: a.host, Reason: own.fault})
+		s.w.cfg.Observer.Log(slog.LevelWarn, "member at fault", slog.String(keyHost, a.host), slog.String(keyReason, own.fault))
 	}
 }
 
@@ -298,7 +299,7 @@ func (s *watch) configured(a configAnswer) {
 		}
 	}
 	if fault != "" && fault != s.configFault {
-		s.w.cfg.Observer.Tell(ConfigUnreadable{Reason: fault})
+		s.w.cfg.Observer.Log(slog.LevelWarn, "the source's configuration cannot be read", slog.String(keyReason, fault))
 	}
 	s.configFault = fault
 }
@@ -331,7 +332,11 @@ func (s *watch) look() View {
 		primary, term = m.Host, m.Term
 	}
 	if primary != s.primary {
-		s.w.cfg.Observer.Tell(PrimaryChanged{From: s.primary, To: primary, Term: term})
+		attrs := []slog.Attr{slog.String(keyFrom, s.primary), slog.String(keyTo, primary)}
+		if primary != "" && term != oplog.UninitializedTerm {
+			attrs = append(attrs, slog.Int64(keyTerm, term))
+		}
+		s.w.cfg.Observer.Log(slog.LevelInfo, "primary of the source changed", attrs...)
 		s.primary = primary
 	}
 	return v
