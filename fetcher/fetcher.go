@@ -3,6 +3,7 @@ package fetcher
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -100,7 +101,8 @@ func (f *Fetcher) Tail(ctx context.Context, src Source, from oplog.OpTime, first
 	res := Result{Last: t.last, Emitted: t.emitted, Metadata: t.meta, HasMetadata: t.hasMeta, Why: t.why}
 	switch {
 	case err == nil:
-		f.deps.Observer.Tell(Ended{Host: t.host, Last: t.last, Why: t.why})
+		f.deps.Observer.Log(slog.LevelInfo, "stopped reading the oplog", slog.String(keyHost, t.host),
+			slog.String(keyLast, t.last.String()), slog.String(keyReason, t.why.String()))
 		return res, nil
 	case ctx.Err() != nil:
 		return res, context.Cause(ctx)

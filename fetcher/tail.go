@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -94,7 +95,8 @@ func (t *tail) run(ctx context.Context) error {
 // restart gives up the cursor and goes back to the last entry handed on.
 func (t *tail) restart(ctx context.Context, reason error) {
 	t.metrics.restarts.Inc()
-	t.deps.Observer.Tell(Restarting{Host: t.host, Last: t.last, Restart: t.restarts, Reason: reason})
+	t.deps.Observer.Log(slog.LevelWarn, "opening the cursor on the oplog again", slog.String(keyHost, t.host),
+		slog.String(keyLast, t.last.String()), slog.Int(keyAgain, t.restarts), slog.String(keyReason, reason.Error()))
 	t.killCursor(ctx)
 	t.seen = t.last
 	t.held.drop()
@@ -194,7 +196,8 @@ func (t *tail) take(ctx context.Context, p *page, first bool) (stop bool, err er
 		t.metrics.empty.Inc()
 	}
 	if first {
-		t.deps.Observer.Tell(Opened{Host: t.host, From: t.last, Mode: t.cfg.Mode})
+		t.deps.Observer.Log(slog.LevelInfo, "reading the oplog", slog.String(keyHost, t.host),
+			slog.String(keyFrom, t.last.String()), slog.String(keyMode, t.cfg.Mode.String()))
 	}
 	t.idle = len(entries) == 0 && meta.Committed == t.meta.Committed
 	meta.First, meta.Entries = first, len(entries)
@@ -267,7 +270,8 @@ func seconds(ms bson.DateTime) float64 { return float64(ms) / 1000 }
 
 // holdUp waits for the commit point without reading on.
 func (t *tail) holdUp(ctx context.Context) (stop bool, err error) {
-	t.deps.Observer.Tell(HeldUp{Host: t.host, Bytes: t.held.bytes, Committed: t.meta.Committed})
+	t.deps.Observer.Log(slog.LevelWarn, "waiting for a majority of the source to have what was read", slog.String(keyHost, t.host),
+		slog.Int64(keyBytes, t.held.bytes), slog.String(keyCommit, t.meta.Committed.String()))
 	for !stop && t.held.bytes > t.cfg.HeldBytes {
 		if err := pause(ctx, probeBeat); err != nil {
 			return false, err

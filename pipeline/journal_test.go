@@ -126,8 +126,6 @@ func (w *world) line(e told) (text, is string) {
 		return "source " + from + "-> " + w.name(e.To), "source"
 	case syncsource.NoSource:
 		return "no source: " + e.Reason, "no-source"
-	case fetcher.Opened:
-		return "reading " + w.name(e.Host), "reading"
 	case checkpoint.Created:
 		return "link created", ""
 	case checkpoint.Began:
@@ -194,6 +192,8 @@ func (w *world) logged(e event.Line) (text, is string) {
 		return "denied " + w.name(attr("host")), "denied"
 	case "source to be changed":
 		return "source left: " + attr("reason"), "left"
+	case "reading the oplog":
+		return "reading " + w.name(attr("host")), "reading"
 	case "spool full, reading of the source waits":
 		return "spool full", ""
 	case "spool has room again":
