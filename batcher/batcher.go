@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +24,12 @@ const (
 	DefaultMaxBytes = 100 << 20
 	// MostOps is the highest limit of operations, that of a server.
 	MostOps = 1_000_000
+)
+
+// Keys of the attributes of what is logged.
+const (
+	keyOpTime       = "optime"
+	keyTransactions = "transactions"
 )
 
 // Config says where batches end.
@@ -201,7 +208,9 @@ func (b *Batcher) take(ctx context.Context, e *oplog.Entry, bytes int64, room in
 		return err
 	}
 	if r.Dropped > 0 {
-		b.cfg.Observer.Tell(TransactionsDropped{OpTime: e.OpTime, Transactions: r.Dropped})
+		// The log of the source should have ended them: their sessions have gone on.
+		b.cfg.Observer.Log(slog.LevelWarn, "transactions without an end were given up",
+			slog.String(keyOpTime, e.OpTime.String()), slog.Int(keyTransactions, r.Dropped))
 	}
 	p, err := b.piece(e, &r)
 	if err != nil {

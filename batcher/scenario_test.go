@@ -87,7 +87,7 @@ func play(t *testing.T, d *datadriven.TestData) string {
 	waiting, _ := strconv.Atoi(out)
 	pause, _ := time.ParseDuration(busy)
 	cfg.Release = func(bytes int64) { j.note("release %d", bytes) }
-	cfg.Observer = func(e event.Event) { j.note("event %T %s", e, e.LogValue()) }
+	cfg.Observer = func(e event.Event) { j.note("event %q %s", e.Message(), e.LogValue()) }
 	cfg.SpillDir = t.TempDir()
 	drain := make(chan struct{})
 	cfg.Drain = drain
