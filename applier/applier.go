@@ -58,10 +58,10 @@ type Commands interface {
 // Config says how the log is applied.
 type Config struct {
 	// Target runs commands on the target's primary. The applier only reads
-	// through it; it writes through the sessions of Hold.
+	// through it; it writes through the sessions of Checkpoint.
 	Target mongo.Caller
-	// Hold has the lanes. There are as many writers as its State says.
-	Hold *checkpoint.Hold
+	// Checkpoint is the link under a lease, with its lanes. There are as many writers as its State says.
+	Checkpoint *checkpoint.Link
 	// Catalog, Scope and Commands are those of the link.
 	Catalog  Collections
 	Scope    Scope
@@ -166,10 +166,10 @@ func (c *Config) validate() error {
 	return errors.Join(faults...)
 }
 
-// Applier applies batches through the lanes of a Hold.
+// Applier applies batches through the lanes of a link.
 type Applier struct {
 	cfg     Config
-	hold    hold
+	link    link
 	metrics *metrics
 	stats   stats
 	tracker *tracker
@@ -182,13 +182,13 @@ type Applier struct {
 
 // New checks cfg. It does no I/O and starts nothing.
 func New(cfg Config) (*Applier, error) {
-	if cfg.Hold == nil {
-		return nil, errors.New("set up the applier: no hold on the link")
+	if cfg.Checkpoint == nil {
+		return nil, errors.New("set up the applier: no checkpoint")
 	}
-	return newApplier(cfg, realHold{cfg.Hold})
+	return newApplier(cfg, realLink{cfg.Checkpoint})
 }
 
-func newApplier(cfg Config, h hold) (*Applier, error) {
+func newApplier(cfg Config, h link) (*Applier, error) {
 	cfg.setDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("set up the applier: %w", err)
@@ -197,7 +197,7 @@ func newApplier(cfg Config, h hold) (*Applier, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("set up the applier: %d writers", n)
 	}
-	a := &Applier{cfg: cfg, hold: h, metrics: newMetrics(cfg.Registry)}
+	a := &Applier{cfg: cfg, link: h, metrics: newMetrics(cfg.Registry)}
 	a.window = newWindow(cfg.WindowBytes, a.metrics.window)
 	a.writers = make([]*laneWriter, n)
 	lanes := make([]checkpoint.Position, n)
@@ -261,8 +261,8 @@ func within(ctx context.Context, who string, err error) error {
 	return fmt.Errorf("%s: %w", who, err)
 }
 
-// hold is what the applier needs of a *checkpoint.Hold.
-type hold interface {
+// link is what the applier needs of a *checkpoint.Link.
+type link interface {
 	State() checkpoint.State
 	Lane(i int) lane
 	Barrier() lane
@@ -283,10 +283,10 @@ type lane interface {
 	Reroute(ctx context.Context, at checkpoint.Position, lanes []checkpoint.Position, change checkpoint.Rerouting) error
 }
 
-type realHold struct{ *checkpoint.Hold }
+type realLink struct{ *checkpoint.Link }
 
-// Lane is that of the Hold.
-func (h realHold) Lane(i int) lane { return h.Hold.Lane(i) }
+// Lane is that of the link.
+func (h realLink) Lane(i int) lane { return h.Link.Lane(i) }
 
-// Barrier is that of the Hold.
-func (h realHold) Barrier() lane { return h.Hold.Barrier() }
+// Barrier is that of the link.
+func (h realLink) Barrier() lane { return h.Link.Barrier() }

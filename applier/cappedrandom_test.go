@@ -157,7 +157,7 @@ func runCut(t *testing.T, r *rig, l *sourceLog, rng *rand.Rand, copied bool) boo
 		if n < cuts {
 			cutAt(r.target, 1+rng.IntN(40), rng.IntN(2) == 0)
 		}
-		state := a.hold.State()
+		state := a.link.State()
 		err := a.run(t.Context(), l.after(state.Applied), rng.IntN(3))
 		r.target.intercept(nil)
 		if err == nil {

@@ -52,7 +52,7 @@ const opOverhead = 512
 func newDispatcher(a *Applier) *dispatcher {
 	d := &dispatcher{
 		Applier: a, ready: make([][]work, len(a.writers)), starts: a.tracker.positions(),
-		floor: a.hold.State().Barrier,
+		floor: a.link.State().Barrier,
 	}
 	if at := a.barrier.lane.Position(); at.Compare(d.floor) > 0 {
 		d.floor = at
@@ -68,7 +68,7 @@ func newDispatcher(a *Applier) *dispatcher {
 			d.floor = before
 		}
 	}
-	d.last = a.hold.State().Applied
+	d.last = a.link.State().Applied
 	d.ended = !a.meetsCopy()
 	d.routes.init(a)
 	return d

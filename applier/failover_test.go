@@ -61,7 +61,7 @@ func TestStepDown(t *testing.T) {
 						return nil, false
 					})
 				}
-				err = a.run(ctx, l.after(a.hold.State().Applied), 1)
+				err = a.run(ctx, l.after(a.link.State().Applied), 1)
 				r.target.intercept(nil)
 				if err == nil {
 					break
@@ -129,7 +129,7 @@ func TestLostFlushes(t *testing.T) {
 				failOver(ctx, t, r.target, old)
 			}
 			b := must[*attempt](t)(r.begin(ctx, nil))
-			succeed(t, b.run(ctx, l.after(b.hold.State().Applied), 0))
+			succeed(t, b.run(ctx, l.after(b.link.State().Applied), 0))
 			if s := b.Stats(); s.Ops != 240 {
 				t.Errorf("%d operations were done again, want all 240", s.Ops)
 			}

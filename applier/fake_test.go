@@ -81,13 +81,13 @@ func (l *fakeLane) Reroute(_ context.Context, at checkpoint.Position, _ []checkp
 	return nil
 }
 
-type fakeHold struct {
+type fakeLink struct {
 	lanes   []*fakeLane
 	barrier *fakeLane
 }
 
-func newFakeHold(target mongo.Caller, writers int) *fakeHold {
-	h := &fakeHold{}
+func newFakeLink(target mongo.Caller, writers int) *fakeLink {
+	h := &fakeLink{}
 	for i := range writers + 1 {
 		l := &fakeLane{
 			session:  mongo.NewSession(target, mongo.SessionID("test", laneName(i)), 1),
@@ -102,14 +102,14 @@ func newFakeHold(target mongo.Caller, writers int) *fakeHold {
 	return h
 }
 
-func (h *fakeHold) State() checkpoint.State { return checkpoint.State{Writers: len(h.lanes)} }
-func (h *fakeHold) Lane(i int) lane         { return h.lanes[i] }
-func (h *fakeHold) Barrier() lane           { return h.barrier }
-func (h *fakeHold) Verify(context.Context, *mongo.Txn, []checkpoint.Position) error {
+func (h *fakeLink) State() checkpoint.State { return checkpoint.State{Writers: len(h.lanes)} }
+func (h *fakeLink) Lane(i int) lane         { return h.lanes[i] }
+func (h *fakeLink) Barrier() lane           { return h.barrier }
+func (h *fakeLink) Verify(context.Context, *mongo.Txn, []checkpoint.Position) error {
 	return nil
 }
 
-func (h *fakeHold) OneLane(context.Context) ([]oplog.Namespace, error) { return nil, nil }
+func (h *fakeLink) OneLane(context.Context) ([]oplog.Namespace, error) { return nil, nil }
 
 // allThere is a catalog that has every collection.
 type allThere struct{}
@@ -149,5 +149,5 @@ func fakeApplier(t fataler, target mongo.Caller, writers int, set func(*Config))
 	if set != nil {
 		set(&cfg)
 	}
-	return must[*Applier](t)(newApplier(cfg, newFakeHold(target, writers)))
+	return must[*Applier](t)(newApplier(cfg, newFakeLink(target, writers)))
 }

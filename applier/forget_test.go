@@ -76,7 +76,7 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 					return nil, false
 				})
 			}
-			state := a.hold.State()
+			state := a.link.State()
 			err = a.run(ctx, m.after(state.Applied), rapid.IntRange(0, 3).Draw(t, "advance"))
 			over.Wait()
 			stop()
@@ -87,7 +87,7 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 				// is not.
 				ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
 				for _, last := range a.seen[max(0, len(a.seen)-1):] {
-					err = a.hold.Advance(ctx, last.Progress, last.Lanes, checkpoint.Source{SetName: "rs0", RBID: 1})
+					err = a.link.Advance(ctx, last.Progress, last.Lanes, checkpoint.Source{SetName: "rs0", RBID: 1})
 				}
 				stop()
 				if err == nil {

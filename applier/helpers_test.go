@@ -267,27 +267,27 @@ func rigOn(t fataler, target *simTarget, link string, writers int) *rig {
 // attempt is one run of an applier.
 type attempt struct {
 	*Applier
-	hold     *checkpoint.Hold
+	link     *checkpoint.Link
 	commands *commands
 	// seen are the watermarks that were sent, released the bytes given back.
 	seen     []Applied
 	released atomic.Int64
 }
 
-// begin takes hold of the link and makes an applier.
+// begin acquires the lease and makes an applier.
 func (r *rig) begin(ctx context.Context, set func(*Config)) (*attempt, error) {
-	hold, err := r.store.Begin(ctx, r.term)
+	link, err := r.store.Acquire(ctx, r.term)
 	if err != nil {
 		return nil, err
 	}
-	r.term = hold.Term()
-	state := hold.State()
+	r.term = link.Term()
+	state := link.State()
 	if r.catalog, err = catalog.Load(ctx, r.target, []string{r.db}); err != nil {
 		return nil, err
 	}
-	a := &attempt{hold: hold, commands: &commands{target: r.target, catalog: r.catalog}}
+	a := &attempt{link: link, commands: &commands{target: r.target, catalog: r.catalog}}
 	cfg := Config{
-		Target: r.target, Hold: hold, Catalog: r.catalog, Scope: everything{}, Commands: a.commands,
+		Target: r.target, Checkpoint: link, Catalog: r.catalog, Scope: everything{}, Commands: a.commands,
 		Plan:    plan.Options{Coalesce: true},
 		Start:   checkpoint.Progress{Applied: state.Applied, FetchFrom: state.FetchFrom},
 		Release: func(n int64) { a.released.Add(n) },
@@ -321,7 +321,7 @@ func (a *attempt) run(ctx context.Context, batches []batch.Batch, nth int) error
 		for applied := range out {
 			a.seen = append(a.seen, applied)
 			if nth > 0 && len(a.seen)%nth == 0 {
-				if err := a.hold.Advance(ctx, applied.Progress, applied.Lanes, checkpoint.Source{SetName: "rs0", RBID: 1}); err != nil {
+				if err := a.link.Advance(ctx, applied.Progress, applied.Lanes, checkpoint.Source{SetName: "rs0", RBID: 1}); err != nil {
 					cancel(fmt.Errorf("%w: %w", errAdvance, err))
 				}
 			}

@@ -273,7 +273,7 @@ func TestProperty(t *testing.T) {
 					})
 				}
 			}
-			state := a.hold.State()
+			state := a.link.State()
 			late = hurt(target, mishaps, cancel)
 			err = a.run(ctx, m.after(state.Applied), rapid.IntRange(0, 3).Draw(t, "advance"))
 			stop()

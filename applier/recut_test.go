@@ -97,7 +97,7 @@ func TestPropertyRecut(t *testing.T) {
 				})
 			}
 			m.recut(t)
-			state := a.hold.State()
+			state := a.link.State()
 			batches := m.after(state.Applied)
 			whole := attempts > 5 || rapid.Bool().Draw(t, "whole")
 			if !whole && len(batches) > 0 {

@@ -287,7 +287,7 @@ func (m *moving) follow(t *testing.T, link string) {
 		var exec *ddl.Executor
 		a, err := r.begin(ctx, func(c *Config) {
 			exec = must[*ddl.Executor](t)(ddl.New(ddl.Config{
-				Target: m, Fence: c.Hold, Catalog: r.catalog, Scope: names, Link: link, Placed: true, Observer: observe,
+				Target: m, Fence: c.Checkpoint, Catalog: r.catalog, Scope: names, Link: link, Placed: true, Observer: observe,
 			}))
 			c.Commands, c.Scope, c.Link, c.Observer, c.CopiedUntil = exec, names, link, observe, last
 			c.FlushDocs, c.CoalesceWindow = 1+m.rnd.IntN(8), 1+m.rnd.IntN(8)
@@ -299,7 +299,7 @@ func (m *moving) follow(t *testing.T, link string) {
 				built = true
 				mu.Unlock()
 			}
-			err = a.run(ctx, l.after(a.hold.State().Applied), 1)
+			err = a.run(ctx, l.after(a.link.State().Applied), 1)
 		}
 		cancel()
 		if err == nil {

@@ -26,7 +26,7 @@ func (r *rig) commanded(t testing.TB, c *Config, observe event.Observer) {
 	t.Helper()
 	sc := must[*scope.Scope](t)(scope.New(scope.Config{}))
 	c.Commands = must[*ddl.Executor](t)(ddl.New(ddl.Config{
-		Target: r.target, Fence: c.Hold, Catalog: r.catalog, Scope: sc, Link: "link", Placed: true, Observer: observe,
+		Target: r.target, Fence: c.Checkpoint, Catalog: r.catalog, Scope: sc, Link: "link", Placed: true, Observer: observe,
 	}))
 	c.Link, c.Observer = "link", observe
 }

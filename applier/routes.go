@@ -57,7 +57,7 @@ const maxRoutes = 50_000
 
 func (r *routes) init(a *Applier) {
 	r.a = a
-	st := a.hold.State()
+	st := a.link.State()
 	_, r.until, r.frozen = st.Apart()
 	r.frozen = r.frozen && len(a.writers) > 1
 	r.forget()
@@ -65,7 +65,7 @@ func (r *routes) init(a *Applier) {
 
 // load reads what is recorded.
 func (r *routes) load(ctx context.Context) error {
-	names, err := r.a.hold.OneLane(ctx)
+	names, err := r.a.link.OneLane(ctx)
 	if err != nil {
 		return err
 	}

@@ -173,7 +173,7 @@ func TestPropertyRouting(t *testing.T) {
 					return nil, false
 				})
 			}
-			err := a.run(ctx, h.after(a.hold.State().Applied), rapid.IntRange(0, 2).Draw(t, "advance"))
+			err := a.run(ctx, h.after(a.link.State().Applied), rapid.IntRange(0, 2).Draw(t, "advance"))
 			cancel()
 			target.intercept(nil)
 			if u, ok := errors.AsType[*UniqueError](err); ok && h.reuses {
@@ -189,7 +189,7 @@ func TestPropertyRouting(t *testing.T) {
 			}
 			if err == nil {
 				h.check(t, target)
-				got := must[[]oplog.Namespace](t)(a.hold.OneLane(context.Background()))
+				got := must[[]oplog.Namespace](t)(a.link.OneLane(context.Background()))
 				for _, ns := range got {
 					if !slices.Contains([]string{"u", "c"}, ns.Collection()) {
 						t.Fatalf("%s is recorded to have one lane", ns)

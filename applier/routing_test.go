@@ -33,17 +33,17 @@ func (g *simTarget) notUnique(t fataler, db, coll string) {
 }
 
 // endTransactions begins the link, so that what an attempt has left open is given up.
-func (r *rig) endTransactions(t fataler) *checkpoint.Hold {
+func (r *rig) endTransactions(t fataler) *checkpoint.Link {
 	t.Helper()
-	hold := must[*checkpoint.Hold](t)(r.store.Begin(context.Background(), r.term))
-	r.term = hold.Term()
-	return hold
+	link := must[*checkpoint.Link](t)(r.store.Acquire(context.Background(), r.term))
+	r.term = link.Term()
+	return link
 }
 
 // isApart fails the test unless the lanes are apart.
-func isApart(t fataler, hold *checkpoint.Hold) {
+func isApart(t fataler, link *checkpoint.Link) {
 	t.Helper()
-	st := hold.State()
+	st := link.State()
 	if _, _, apart := st.Apart(); !apart {
 		t.Fatalf("the lanes are not apart: %v", st.Lanes)
 	}
@@ -86,9 +86,9 @@ func ids(t testing.TB, ns oplog.Namespace, writers uint32, n int, fits func(lane
 }
 
 // oneLane is what is recorded.
-func oneLane(t testing.TB, hold *checkpoint.Hold) []oplog.Namespace {
+func oneLane(t testing.TB, link *checkpoint.Link) []oplog.Namespace {
 	t.Helper()
-	return must[[]oplog.Namespace](t)(hold.OneLane(t.Context()))
+	return must[[]oplog.Namespace](t)(link.OneLane(t.Context()))
 }
 
 // TestUniqueIndexDropped: the hint for a unique index that refuses a document is to
@@ -109,7 +109,7 @@ func TestUniqueIndexDropped(t *testing.T) {
 	}
 	l.end()
 	a := r.apply(t, l.only(func(i int) bool { return i == 0 || i%2 == 1 }).batches(), nil)
-	if got := oneLane(t, a.hold); !slices.Equal(got, []oplog.Namespace{"db.u"}) {
+	if got := oneLane(t, a.link); !slices.Equal(got, []oplog.Namespace{"db.u"}) {
 		t.Fatalf("%v are recorded to have one lane, want db.u", got)
 	}
 	isApart(t, r.endTransactions(t))
@@ -125,10 +125,10 @@ func TestUniqueIndexDropped(t *testing.T) {
 		t.Errorf("db.u has %d documents, want 51; %d operations were skipped", n, b.Stats().Skipped)
 	}
 	// What comes after goes by _id again.
-	if got := oneLane(t, b.hold); len(got) != 0 {
+	if got := oneLane(t, b.link); len(got) != 0 {
 		t.Errorf("%v are recorded to have one lane still", got)
 	}
-	if at := must[*checkpoint.Hold](t)(r.store.Begin(t.Context(), r.term)).State().Barrier; at != (checkpoint.Position{OpTime: optimeOf(99), Op: checkpoint.AllOps}) {
+	if at := must[*checkpoint.Link](t)(r.store.Acquire(t.Context(), r.term)).State().Barrier; at != (checkpoint.Position{OpTime: optimeOf(99), Op: checkpoint.AllOps}) {
 		t.Errorf("the routing was changed after a barrier at %s", at)
 	}
 }
@@ -156,7 +156,7 @@ func TestUniqueIndexBuilt(t *testing.T) {
 	if n := len(tg.documents(t, "db.u")); n != 101 {
 		t.Errorf("db.u has %d documents, want 101; %d operations were skipped", n, b.Stats().Skipped)
 	}
-	if got := oneLane(t, b.hold); !slices.Equal(got, []oplog.Namespace{"db.u"}) {
+	if got := oneLane(t, b.link); !slices.Equal(got, []oplog.Namespace{"db.u"}) {
 		t.Errorf("%v are recorded to have one lane, want db.u", got)
 	}
 }

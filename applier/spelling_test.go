@@ -345,7 +345,7 @@ func TestSpellingsProperty(t *testing.T) {
 				})
 			}
 			hurt(target, mishaps, cancel)
-			err := a.run(ctx, f.after(a.hold.State().Applied), rapid.IntRange(0, 3).Draw(t, "advance"))
+			err := a.run(ctx, f.after(a.link.State().Applied), rapid.IntRange(0, 3).Draw(t, "advance"))
 			stop()
 			cancel(nil)
 			target.intercept(nil)

@@ -264,7 +264,7 @@ func TestWindow(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	_, err := newApplier(Config{FlushDocs: -1, WindowBytes: -5}, newFakeHold(&nullTarget{}, 1))
+	_, err := newApplier(Config{FlushDocs: -1, WindowBytes: -5}, newFakeLink(&nullTarget{}, 1))
 	if err == nil {
 		t.Fatal("it was taken")
 	}

@@ -252,7 +252,7 @@ func (w *writer) oneByOne(ctx context.Context, s span) error {
 func (w *writer) move(ctx context.Context, txn *mongo.Txn, next checkpoint.Position) error {
 	err := w.lane.Move(ctx, txn, next)
 	if err == nil && w.verify {
-		err = w.hold.Verify(ctx, txn, w.tracker.positions())
+		err = w.link.Verify(ctx, txn, w.tracker.positions())
 	}
 	return err
 }

@@ -186,14 +186,14 @@ func applied(ctx context.Context, a *applier.Applier, in <-chan batch.Batch) (op
 type targetLink struct {
 	cfg      Config
 	target   *target
-	hold     *checkpoint.Hold
+	link     *checkpoint.Link
 	catalog  *catalog.Catalog
 	commands *ddl.Executor
 	scope    applier.Scope
 	options  plan.Options
 }
 
-// makeLink makes a link that begins behind ends.First, and takes hold of it, as an
+// makeLink makes a link that begins behind ends.First, and acquires its lease, as an
 // attempt of the program does.
 func (t *target) makeLink(ctx context.Context, kind string, round int) (*targetLink, error) {
 	l := &targetLink{cfg: t.cfg, target: t}
@@ -209,7 +209,7 @@ func (t *target) makeLink(ctx context.Context, kind string, round int) (*targetL
 	if err != nil {
 		return nil, err
 	}
-	if l.hold, err = store.Begin(ctx, 0); err != nil {
+	if l.link, err = store.Acquire(ctx, 0); err != nil {
 		return nil, err
 	}
 	// The whole of the target is known beforehand, but for what the log makes.
@@ -221,7 +221,7 @@ func (t *target) makeLink(ctx context.Context, kind string, round int) (*targetL
 		return nil, err
 	}
 	l.scope = names
-	l.commands, err = ddl.New(ddl.Config{Target: t.Set, Fence: l.hold, Catalog: l.catalog, Scope: names, MetaDB: ends.MetaDB, Link: name})
+	l.commands, err = ddl.New(ddl.Config{Target: t.Set, Fence: l.link, Catalog: l.catalog, Scope: names, MetaDB: ends.MetaDB, Link: name})
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +234,7 @@ func (t *target) makeLink(ctx context.Context, kind string, round int) (*targetL
 // may be nil.
 func (l *targetLink) applier(release func(int64)) (*applier.Applier, error) {
 	return applier.New(applier.Config{
-		Target: l.target.Set, Hold: l.hold, Catalog: l.catalog, Scope: l.scope, Commands: l.commands,
+		Target: l.target.Set, Checkpoint: l.link, Catalog: l.catalog, Scope: l.scope, Commands: l.commands,
 		Plan: l.options, FlushDocs: l.cfg.FlushDocs, Release: release,
 		Start: checkpoint.Progress{Applied: ends.First, FetchFrom: ends.First, Durable: ends.First},
 	})

@@ -115,7 +115,7 @@ func (p *copying) open(ctx context.Context) error {
 // ours copies as a link does, from the division into ranges to the note that it is all
 // there.
 func (p *copying) ours(ctx context.Context, workers int, profiled bool) (took time.Duration, usage meter.Usage, profile *result.Profile, err error) {
-	hold, err := p.hold(ctx)
+	link, err := p.link(ctx)
 	if err != nil {
 		return 0, usage, nil, err
 	}
@@ -134,7 +134,7 @@ func (p *copying) ours(ctx context.Context, workers int, profiled bool) (took ti
 	if err != nil {
 		return 0, usage, nil, err
 	}
-	if err := hold.AddCollections(ctx, list); err != nil {
+	if err := link.AddCollections(ctx, list); err != nil {
 		return 0, usage, nil, err
 	}
 	m, err := measure(p.cfg, profiled)
@@ -142,7 +142,7 @@ func (p *copying) ours(ctx context.Context, workers int, profiled bool) (took ti
 		return 0, usage, nil, err
 	}
 	start := time.Now()
-	err = copyAll(ctx, cloner, hold, list, workers)
+	err = copyAll(ctx, cloner, link, list, workers)
 	took = time.Since(start)
 	usage, profile, stopped := m.stop()
 	if err = errors.Join(err, stopped); err != nil {
@@ -152,7 +152,7 @@ func (p *copying) ours(ctx context.Context, workers int, profiled bool) (took ti
 }
 
 // copyAll copies collections, by so many workers.
-func copyAll(ctx context.Context, cloner *clone.Cloner, hold *checkpoint.Hold, list []checkpoint.CopyCollection, workers int) error {
+func copyAll(ctx context.Context, cloner *clone.Cloner, link *checkpoint.Link, list []checkpoint.CopyCollection, workers int) error {
 	type todo struct {
 		coll *checkpoint.CopyCollection
 		part checkpoint.CopyRange
@@ -164,7 +164,7 @@ func copyAll(ctx context.Context, cloner *clone.Cloner, hold *checkpoint.Hold, l
 		if err != nil {
 			return err
 		}
-		if err := hold.Lane(0).SaveCollection(ctx, coll, ranges); err != nil {
+		if err := link.Lane(0).SaveCollection(ctx, coll, ranges); err != nil {
 			return err
 		}
 		for _, r := range ranges {
@@ -180,7 +180,7 @@ func copyAll(ctx context.Context, cloner *clone.Cloner, hold *checkpoint.Hold, l
 	for i := range workers {
 		g.Go(func() error {
 			for t := range next {
-				if _, err := cloner.Copy(within, hold.Lane(i), t.coll, t.coll.NS, t.part); err != nil {
+				if _, err := cloner.Copy(within, link.Lane(i), t.coll, t.coll.NS, t.part); err != nil {
 					return err
 				}
 			}
@@ -192,15 +192,15 @@ func copyAll(ctx context.Context, cloner *clone.Cloner, hold *checkpoint.Hold, l
 	}
 	for i := range list {
 		list[i].State = checkpoint.CollectionFilled
-		if err := hold.Lane(0).SaveCollection(ctx, &list[i], nil); err != nil {
+		if err := link.Lane(0).SaveCollection(ctx, &list[i], nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// hold makes a link that is at its copy, and takes hold of it.
-func (p *copying) hold(ctx context.Context) (*checkpoint.Hold, error) {
+// link makes a link that is at its copy, and acquires its lease.
+func (p *copying) link(ctx context.Context) (*checkpoint.Link, error) {
 	store, err := checkpoint.New(checkpoint.Config{Target: p.target.Set, DB: ends.MetaDB, Link: linkName("clone", 0)})
 	if err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ func (p *copying) hold(ctx context.Context) (*checkpoint.Hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	return store.Begin(ctx, 0)
+	return store.Acquire(ctx, 0)
 }
 
 // listed are the collections as a copy lists them.

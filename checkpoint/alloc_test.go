@@ -11,8 +11,8 @@ import (
 
 // stillLane is a lane that talks to nobody.
 func stillLane() (l *Lane, next Position) {
-	h := &Hold{store: &Store{cfg: Config{DB: "replicator", Link: "link"}}}
-	l = &Lane{hold: h, id: "link/0", position: Position{OpTime: oplog.NewOpTime(1_700_000_000, 1, 3), Op: 7}}
+	h := &Link{store: &Store{cfg: Config{DB: "replicator", Link: "link"}}}
+	l = &Lane{link: h, id: "link/0", position: Position{OpTime: oplog.NewOpTime(1_700_000_000, 1, 3), Op: 7}}
 	h.state.Term = 5
 	return l, Position{OpTime: oplog.NewOpTime(1_700_000_000, 2, 3), Op: 9}
 }

@@ -11,22 +11,22 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// raiseTries is how often Begin takes the next term where a server has seen the
+// raiseTries is how often Acquire takes the next term where a server has seen the
 // number of one that the link's document does not have: somebody's start was cut
 // off, or rolled back, after it had reached that server.
 const raiseTries = 8
 
-// Begin raises the link's term and then fences every lane with it: after it
+// Acquire raises the link's term and then fences every lane with it: after it
 // returns no write of an older term can succeed any more, and everything that
 // State says is committed by a majority. If after is not 0 it is the term that
 // this process had before, and any other term that is not of this Store is
 // ErrFenced.
-func (s *Store) Begin(ctx context.Context, after int64) (*Hold, error) {
+func (s *Store) Acquire(ctx context.Context, after int64) (*Link, error) {
 	before, err := s.readLink(ctx)
 	if err != nil {
 		return nil, s.wrap(err, "begin it")
 	}
-	// A term above after is ours where the answer to an earlier Begin was lost.
+	// A term above after is ours where the answer to an earlier Acquire was lost.
 	if after != 0 && before.Term > after && before.holder != s.holder {
 		return nil, s.wrap(ErrFenced, "begin it after term %d, found term %d", after, before.Term)
 	}
@@ -37,7 +37,7 @@ func (s *Store) Begin(ctx context.Context, after int64) (*Hold, error) {
 	if err != nil {
 		return nil, s.wrap(err, "begin it after term %d", before.Term)
 	}
-	h := newHold(s, link, session)
+	h := newLink(s, link, session)
 	if err := h.fence(ctx); err != nil {
 		return nil, s.wrap(err, "fence its lanes with term %d", link.Term)
 	}
@@ -52,9 +52,9 @@ func (s *Store) Begin(ctx context.Context, after int64) (*Hold, error) {
 	}
 	h.found(link)
 	s.metrics.term.Set(float64(link.Term))
-	s.metrics.began.Inc()
+	s.metrics.acquired.Inc()
 	s.metrics.applied.Set(float64(link.Reached().AppliedWall) / 1000)
-	s.cfg.Observer.Tell(Began{Link: s.cfg.Link, Term: link.Term, Applied: link.Applied, FetchFrom: link.FetchFrom})
+	s.cfg.Observer.Tell(Acquired{Link: s.cfg.Link, Term: link.Term, Applied: link.Applied, FetchFrom: link.FetchFrom})
 	return h, nil
 }
 
@@ -127,7 +127,7 @@ func (s *Store) sessionID(instance, lane string) []byte {
 }
 
 // fence raises the term of every lane, each on its own session.
-func (h *Hold) fence(ctx context.Context) error {
+func (h *Link) fence(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, l := range h.all() {
 		g.Go(func() error { return l.fence(ctx) })
@@ -136,8 +136,8 @@ func (h *Hold) fence(ctx context.Context) error {
 }
 
 func (l *Lane) fence(ctx context.Context) error {
-	term := l.hold.state.Term
-	n, err := l.hold.store.write(ctx, l.session, updateCommand(l.hold.store.cfg.DB, lanesCollection, true, statement{
+	term := l.link.state.Term
+	n, err := l.link.store.write(ctx, l.session, updateCommand(l.link.store.cfg.DB, lanesCollection, true, statement{
 		filter: func(dst []byte) []byte {
 			dst = bsoncore.AppendStringElement(dst, "_id", l.id)
 			return appendDoc(dst, "term", func(dst []byte) []byte {
@@ -159,7 +159,7 @@ func (l *Lane) fence(ctx context.Context) error {
 	if n == 1 {
 		return nil
 	}
-	return l.hold.store.whyNotFenced(ctx, l.id, term)
+	return l.link.store.whyNotFenced(ctx, l.id, term)
 }
 
 // whyNotFenced says why a lane did not take a term.

@@ -28,8 +28,8 @@ const (
 )
 
 // number returns that of the link's copy.
-func (h *Hold) number() (int64, error) {
-	// It does not change while the Hold can be used.
+func (h *Link) number() (int64, error) {
+	// It does not change while the Link can be used.
 	if h.state.Copy == nil {
 		return 0, errNoCopy
 	}
@@ -38,7 +38,7 @@ func (h *Hold) number() (int64, error) {
 
 // Copies returns the collections and ranges of the link's copy, in no order. What
 // an older number had is left out. It reads as a majority has it.
-func (h *Hold) Copies(ctx context.Context) ([]CopyCollection, []CopyRange, error) {
+func (h *Link) Copies(ctx context.Context) ([]CopyCollection, []CopyRange, error) {
 	number, err := h.number()
 	if err != nil {
 		return nil, nil, h.store.wrap(err, "read its copy")
@@ -68,7 +68,7 @@ func (h *Hold) Copies(ctx context.Context) ([]CopyCollection, []CopyRange, error
 
 // CopyCounts returns how many collections of the link's present copy are
 // CollectionDone, and how many are in the metadata; 0 of 0 where it has none. Who
-// does not hold the link may ask, and what it says may be rolled back.
+// does not have the lease may ask, and what it says may be rolled back.
 func (s *Store) CopyCounts(ctx context.Context) (done, total int64, err error) {
 	link, err := s.readLink(ctx)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Store) count(ctx context.Context, filter func(dst []byte) []byte) (int6
 
 // DropCopies removes the documents of collections and ranges of all copies of
 // the link with a number below the given one, which is that of its copy at most.
-func (h *Hold) DropCopies(ctx context.Context, below int64) error {
+func (h *Link) DropCopies(ctx context.Context, below int64) error {
 	release, err := h.own(ctx)
 	if err != nil {
 		return h.store.wrap(err, "drop the copies before %d", below)
@@ -131,7 +131,7 @@ func (h *Hold) DropCopies(ctx context.Context, below int64) error {
 }
 
 // dropSome drops a batch of void documents, and tells whether there may be more.
-func (h *Hold) dropSome(ctx context.Context, below int64) (bool, error) {
+func (h *Link) dropSome(ctx context.Context, below int64) (bool, error) {
 	cfg := &h.store.cfg
 	void := func(dst []byte) []byte {
 		dst = between(bounds(cfg.Link))(dst)
@@ -167,7 +167,7 @@ func nothing(dst []byte) []byte { return dst }
 // AddCollections adds collections to the link's copy; one that is there already
 // is left as it is. It is committed by a majority when it returns. Thousands at a
 // time are fine.
-func (h *Hold) AddCollections(ctx context.Context, list []CopyCollection) error {
+func (h *Link) AddCollections(ctx context.Context, list []CopyCollection) error {
 	release, err := h.own(ctx)
 	if err != nil {
 		return h.store.wrap(err, "add %d collections to its copy", len(list))
@@ -180,7 +180,7 @@ func (h *Hold) AddCollections(ctx context.Context, list []CopyCollection) error 
 	return nil
 }
 
-func (h *Hold) addCollections(ctx context.Context, list []CopyCollection) error {
+func (h *Link) addCollections(ctx context.Context, list []CopyCollection) error {
 	number, err := h.number()
 	if err != nil {
 		return err
@@ -242,7 +242,7 @@ func chunks(docs iter.Seq[bson.Raw]) iter.Seq[[]bson.Raw] {
 }
 
 // findNoneOpen finds, in a transaction, that all of the copy is done.
-func (h *Hold) findNoneOpen(ctx context.Context, txn *mongo.Txn) error {
+func (h *Link) findNoneOpen(ctx context.Context, txn *mongo.Txn) error {
 	number, err := h.number()
 	if err != nil {
 		return err
@@ -293,7 +293,7 @@ func openRanges(of func(dst []byte) []byte) func(dst []byte) []byte {
 }
 
 // findNone finds nothing of the copy that a filter for what is open matches.
-func (h *Hold) findNone(ctx context.Context, txn *mongo.Txn, what string, open func(dst []byte) []byte) error {
+func (h *Link) findNone(ctx context.Context, txn *mongo.Txn, what string, open func(dst []byte) []byte) error {
 	reply, err := txn.Call(ctx, findCommand(h.store.cfg.DB, copiesCollection, openNames, open, "_id"))
 	if err != nil {
 		return err

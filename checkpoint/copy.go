@@ -192,7 +192,7 @@ func (c *Copy) appendWhere(dst []byte) []byte {
 }
 
 // Copy returns the link's copy as UpdateCopy left it last, nil for none.
-func (h *Hold) Copy() *Copy {
+func (h *Link) Copy() *Copy {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.copy.clone()
@@ -202,8 +202,8 @@ func (h *Hold) Copy() *Copy {
 // checkpoint to it, back as well as forward: Applied is c.Begin, of wall, in
 // milliseconds since the epoch. All lanes are put there too, so that none passes
 // over what it had applied to the void copy. None may be in use. It is committed
-// by a majority when it returns. The Hold is spent then (ErrSpent): Begin anew.
-func (h *Hold) BeginCopy(ctx context.Context, c Copy, wall int64) error {
+// by a majority when it returns. The Link is spent then (ErrSpent): Acquire anew.
+func (h *Link) BeginCopy(ctx context.Context, c Copy, wall int64) error {
 	release, err := h.own(ctx)
 	if err != nil {
 		return h.store.wrap(err, "begin copy %d", c.Number)
@@ -218,7 +218,7 @@ func (h *Hold) BeginCopy(ctx context.Context, c Copy, wall int64) error {
 	return nil
 }
 
-func (h *Hold) beginCopy(ctx context.Context, c *Copy, wall int64) error {
+func (h *Link) beginCopy(ctx context.Context, c *Copy, wall int64) error {
 	if err := c.validateNew(); err != nil {
 		return err
 	}
@@ -258,7 +258,7 @@ func (h *Hold) beginCopy(ctx context.Context, c *Copy, wall int64) error {
 }
 
 // resetLanes puts all lanes at one position, with nothing begun.
-func (h *Hold) resetLanes(ctx context.Context, txn *mongo.Txn, at Position) error {
+func (h *Link) resetLanes(ctx context.Context, txn *mongo.Txn, at Position) error {
 	cfg := &h.store.cfg
 	ids := laneIDs(cfg.Link, len(h.lanes))
 	return run(ctx, txn, updateCommand(cfg.DB, lanesCollection, false, statement{
@@ -278,7 +278,7 @@ func (h *Hold) resetLanes(ctx context.Context, txn *mongo.Txn, at Position) erro
 // for in the same transaction (ErrRewound if the target lost some); it sets
 // State.CopiedUntil to Stop. A change to Copied needs a checkpoint at Stop or
 // behind it. It is committed by a majority when it returns.
-func (h *Hold) UpdateCopy(ctx context.Context, c Copy) error {
+func (h *Link) UpdateCopy(ctx context.Context, c Copy) error {
 	release, err := h.own(ctx)
 	if err != nil {
 		return h.store.wrap(err, "update copy %d", c.Number)
@@ -291,7 +291,7 @@ func (h *Hold) UpdateCopy(ctx context.Context, c Copy) error {
 	return nil
 }
 
-func (h *Hold) updateCopy(ctx context.Context, c *Copy) error {
+func (h *Link) updateCopy(ctx context.Context, c *Copy) error {
 	if h.copy == nil {
 		return errNoCopy
 	}
@@ -329,7 +329,7 @@ func (h *Hold) updateCopy(ctx context.Context, c *Copy) error {
 }
 
 // checkUpdate checks whether the copy may go from was to next.
-func (h *Hold) checkUpdate(number int64, was, next *Copy) error {
+func (h *Link) checkUpdate(number int64, was, next *Copy) error {
 	if number != was.Number {
 		return fmt.Errorf("the link is at copy %d", was.Number)
 	}

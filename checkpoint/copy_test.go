@@ -36,7 +36,7 @@ func copyState(writers int) State {
 }
 
 // copying creates a link that begins with a copy, and begins it.
-func copying(t *testing.T, opts mongosim.Options, writers int) (*target, *Store, *Hold) {
+func copying(t *testing.T, opts mongosim.Options, writers int) (*target, *Store, *Link) {
 	t.Helper()
 	ctx := within(t)
 	opts.HeartbeatInterval, opts.ElectionTimeout = 50*time.Millisecond, 500*time.Millisecond
@@ -44,7 +44,7 @@ func copying(t *testing.T, opts mongosim.Options, writers int) (*target, *Store,
 	createData(t, g)
 	s := link(t, g)
 	succeed(t, s.Create(ctx, copyState(writers)))
-	return g, s, must[*Hold](t)(s.Begin(ctx, 0))
+	return g, s, must[*Link](t)(s.Acquire(ctx, 0))
 }
 
 func uuid(n int) oplog.UUID { return oplog.UUID{14: byte(n >> 8), 15: byte(n)} }
@@ -101,7 +101,7 @@ func tryMove(ctx context.Context, l *Lane, r CopyRange) error {
 }
 
 // copies reads the copy, in order.
-func copies(ctx context.Context, t tester, h *Hold) ([]CopyCollection, []CopyRange) {
+func copies(ctx context.Context, t tester, h *Link) ([]CopyCollection, []CopyRange) {
 	t.Helper()
 	collections, ranges, err := h.Copies(ctx)
 	succeed(t, err)
@@ -137,7 +137,7 @@ func TestCopy(t *testing.T) {
 		}
 	}
 	consistent(false)
-	h := must[*Hold](t)(s.Begin(ctx, 0))
+	h := must[*Link](t)(s.Acquire(ctx, 0))
 	if diff := gocmp.Diff(firstCopy(), h.State().Copy); diff != "" {
 		t.Errorf("after Create: %s", diff)
 	}
@@ -176,7 +176,7 @@ func TestCopy(t *testing.T) {
 	}
 
 	// Another process goes on.
-	h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+	h = must[*Link](t)(s.Acquire(ctx, h.Term()))
 	if diff := gocmp.Diff(c, h.State().Copy); diff != "" {
 		t.Errorf("after Begin: %s", diff)
 	}
@@ -353,7 +353,7 @@ func TestCopyRefuses(t *testing.T) {
 	// A link without a copy.
 	plain := must[*Store](t)(New(Config{Target: g, Link: "p"}))
 	succeed(t, plain.Create(ctx, first(1)))
-	h = must[*Hold](t)(plain.Begin(ctx, 0))
+	h = must[*Link](t)(plain.Acquire(ctx, 0))
 	_, _, err := h.Copies(ctx)
 	for what, err := range map[string]error{
 		"UpdateCopy": h.UpdateCopy(ctx, *firstCopy()), "AddCollections": h.AddCollections(ctx, nil), "Copies": err,
@@ -388,7 +388,7 @@ func TestBeginCopy(t *testing.T) {
 		c.Number, c.Begin, c.FetchFrom, c.Why = number, ot(begin), ot(begin-3), "because"
 		succeed(t, h.BeginCopy(ctx, *c, int64(begin)*7))
 		wantError(t, h.UpdateCopy(ctx, *c), ErrSpent)
-		h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+		h = must[*Link](t)(s.Acquire(ctx, h.Term()))
 		st := h.State()
 		start := at(begin, AllOps)
 		want := first(2)
@@ -451,12 +451,12 @@ func TestManyCollections(t *testing.T) {
 		c := firstCopy()
 		c.Number = number
 		succeed(t, h.BeginCopy(ctx, *c, 1))
-		h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+		h = must[*Link](t)(s.Acquire(ctx, h.Term()))
 	}
 	// What is not of this link, or not void, stays.
 	other := must[*Store](t)(New(Config{Target: g, Link: "a-b"}))
 	succeed(t, other.Create(ctx, copyState(1)))
-	h2 := must[*Hold](t)(other.Begin(ctx, 0))
+	h2 := must[*Link](t)(other.Acquire(ctx, 0))
 	succeed(t, h2.AddCollections(ctx, list[:3]))
 	succeed(t, h.AddCollections(ctx, list[:5]))
 	started := time.Now()
@@ -510,7 +510,7 @@ func TestRemovedCopy(t *testing.T) {
 	}
 	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", linksCollection, false, byID("a"))))
 	succeed(t, s.Create(ctx, copyState(1)))
-	h = must[*Hold](t)(s.Begin(ctx, 0))
+	h = must[*Link](t)(s.Acquire(ctx, 0))
 	if colls, ranges := copies(ctx, t, h); len(colls)+len(ranges) != 0 {
 		t.Errorf("%d collections and %d ranges of a link before", len(colls), len(ranges))
 	}

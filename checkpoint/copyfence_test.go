@@ -15,7 +15,7 @@ import (
 )
 
 // created puts a collection with two ranges into the copy.
-func created(ctx context.Context, t tester, h *Hold) []CopyRange {
+func created(ctx context.Context, t tester, h *Link) []CopyRange {
 	t.Helper()
 	ranges := []CopyRange{part(1, 0), part(1, 1)}
 	c := collection(1)
@@ -50,7 +50,7 @@ func TestMoveRangeFenced(t *testing.T) {
 				// Where the sessions are forgotten, what was open on them is aborted.
 				opened, _ = openMove(ctx, t, old.Lane(0), &ranges[0], false, "open")
 			}
-			h := must[*Hold](t)(link(t, g).Begin(ctx, 0))
+			h := must[*Link](t)(link(t, g).Acquire(ctx, 0))
 			if tt.stepDown {
 				succeed(t, g.set.StepDown(ctx))
 			}
@@ -95,8 +95,8 @@ func TestDropFenced(t *testing.T) {
 	c := firstCopy()
 	c.Number = 2
 	succeed(t, old.BeginCopy(ctx, *c, 1))
-	old = must[*Hold](t)(s.Begin(ctx, 0))
-	must[*Hold](t)(link(t, g).Begin(ctx, 0))
+	old = must[*Link](t)(s.Acquire(ctx, 0))
+	must[*Link](t)(link(t, g).Acquire(ctx, 0))
 	wantError(t, old.DropCopies(ctx, 2), ErrFenced)
 	old.txns = mongo.NewSession(g, mongo.SessionID("forgotten"), 1)
 	wantError(t, old.DropCopies(ctx, 2), ErrFenced)
@@ -126,16 +126,16 @@ func TestOpenMoveMeetsFence(t *testing.T) {
 // built on it.
 func TestCopyRewound(t *testing.T) {
 	t.Parallel()
-	for name, look := range map[string]func(ctx context.Context, h *Hold, lost CopyRange) error{
-		"the range's next move, on another lane": func(ctx context.Context, h *Hold, lost CopyRange) error {
+	for name, look := range map[string]func(ctx context.Context, h *Link, lost CopyRange) error{
+		"the range's next move, on another lane": func(ctx context.Context, h *Link, lost CopyRange) error {
 			return tryMove(ctx, h.Lane(0), lost)
 		},
-		"the collection is filled": func(ctx context.Context, h *Hold, _ CopyRange) error {
+		"the collection is filled": func(ctx context.Context, h *Link, _ CopyRange) error {
 			c := collection(1)
 			c.State = CollectionFilled
 			return h.Lane(0).SaveCollection(ctx, &c, nil)
 		},
-		"the copy is complete": func(ctx context.Context, h *Hold, _ CopyRange) error {
+		"the copy is complete": func(ctx context.Context, h *Link, _ CopyRange) error {
 			c := h.Copy()
 			c.Phase, c.Stop, c.Cleared, c.Listed = Replaying, ot(150), true, true
 			return h.UpdateCopy(ctx, *c)
@@ -163,7 +163,7 @@ func TestCopyRewound(t *testing.T) {
 			}
 			wantError(t, look(ctx, h, lost), ErrRewound)
 
-			h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+			h = must[*Link](t)(s.Acquire(ctx, h.Term()))
 			_, got := copies(ctx, t, h)
 			if got[1].Steps != was.Steps || got[1].Done || got[0].Steps != 1 || !got[0].Done {
 				t.Fatalf("found %+v", got)
@@ -187,7 +187,7 @@ func set(ctx context.Context, t tester, g *target, id string, fields func(dst []
 	})))
 }
 
-// TestCopyLostCommit: after a commit whose answer was lost the Hold does not go
+// TestCopyLostCommit: after a commit whose answer was lost the Link does not go
 // on, and the next term finds what the target has.
 func TestCopyLostCommit(t *testing.T) {
 	t.Parallel()
@@ -227,7 +227,7 @@ func TestCopyLostCommit(t *testing.T) {
 		goesOn(h.UpdateCopy(ctx, *c))
 		goesOn(h.AddCollections(ctx, []CopyCollection{collection(1)}))
 
-		h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+		h = must[*Link](t)(s.Acquire(ctx, h.Term()))
 		if _, now := copies(ctx, t, h); (now[0].Steps == r.Steps+1) != sent || has(ctx, t, g, id(sent)) != sent {
 			t.Errorf("sent: %v, step %d", sent, now[0].Steps)
 		}
@@ -239,7 +239,7 @@ func TestCopyLostCommit(t *testing.T) {
 		next.Number = h.Copy().Number + 1
 		cut(func() error { return h.BeginCopy(ctx, *next, 1) })
 		goesOn(h.UpdateCopy(ctx, *h.Copy()))
-		h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+		h = must[*Link](t)(s.Acquire(ctx, h.Term()))
 		if got := h.State().Copy.Number == next.Number; got != sent {
 			t.Errorf("sent: %v, copy %d", sent, h.State().Copy.Number)
 		}
@@ -358,5 +358,5 @@ func TestDamagedCopies(t *testing.T) {
 		}
 		replace(func(dst []byte) []byte { return append(dst, before[4:len(before)-1]...) })
 	}
-	must[*Hold](t)(s.Begin(ctx, 0))
+	must[*Link](t)(s.Acquire(ctx, 0))
 }

@@ -32,7 +32,7 @@ func (l *Lane) SaveCollection(ctx context.Context, c *CopyCollection, ranges []C
 }
 
 func (l *Lane) saveCollection(ctx context.Context, c *CopyCollection, ranges []CopyRange) error {
-	number, err := l.hold.number()
+	number, err := l.link.number()
 	if err != nil {
 		return err
 	}
@@ -41,8 +41,8 @@ func (l *Lane) saveCollection(ctx context.Context, c *CopyCollection, ranges []C
 			return fmt.Errorf("range %d is of %s", ranges[i].Index, ranges[i].UUID)
 		}
 	}
-	cfg := &l.hold.store.cfg
-	return l.hold.inTxn(ctx, l.session, func(txn *mongo.Txn) error {
+	cfg := &l.link.store.cfg
+	return l.link.inTxn(ctx, l.session, func(txn *mongo.Txn) error {
 		if err := l.change(ctx, txn, stay); err != nil {
 			return err
 		}
@@ -61,13 +61,13 @@ func (l *Lane) saveCollection(ctx context.Context, c *CopyCollection, ranges []C
 			return nil
 		}
 		of := between(bounds(copyPrefix(cfg.Link, number, kindRange, hexUUID(c.UUID))))
-		return l.hold.findNone(ctx, txn, "range", openRanges(of))
+		return l.link.findNone(ctx, txn, "range", openRanges(of))
 	})
 }
 
 // addRanges adds those that are not there.
 func (l *Lane) addRanges(ctx context.Context, txn *mongo.Txn, number int64, ranges []CopyRange) error {
-	cfg := &l.hold.store.cfg
+	cfg := &l.link.store.cfg
 	updates := func(yield func(bson.Raw) bool) {
 		for i := range ranges {
 			r := &ranges[i]
@@ -100,7 +100,7 @@ func (l *Lane) MoveRange(ctx context.Context, txn *mongo.Txn, r, next *CopyRange
 }
 
 func (l *Lane) moveRange(ctx context.Context, txn *mongo.Txn, r, next *CopyRange) error {
-	number, err := l.hold.number()
+	number, err := l.link.number()
 	switch {
 	case err != nil:
 		return err
@@ -113,7 +113,7 @@ func (l *Lane) moveRange(ctx context.Context, txn *mongo.Txn, r, next *CopyRange
 	if err := l.change(ctx, txn, stay); err != nil {
 		return err
 	}
-	cfg := &l.hold.store.cfg
+	cfg := &l.link.store.cfg
 	id := rangeID(cfg.Link, number, r.UUID, r.Index)
 	reply, err := txn.Call(ctx, updateCommand(cfg.DB, copiesCollection, false, statement{
 		filter: func(dst []byte) []byte {
@@ -137,7 +137,7 @@ func (l *Lane) moveRange(ctx context.Context, txn *mongo.Txn, r, next *CopyRange
 
 // whyRangeNotMoved says why a range's document did not match.
 func (l *Lane) whyRangeNotMoved(ctx context.Context, txn *mongo.Txn, number int64, id string, r *CopyRange) error {
-	cfg := &l.hold.store.cfg
+	cfg := &l.link.store.cfg
 	reply, err := txn.Call(ctx, findCommand(cfg.DB, copiesCollection, 1, byID(id)))
 	if err != nil {
 		return err

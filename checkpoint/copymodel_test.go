@@ -28,7 +28,7 @@ type copyModel struct {
 // copyProcess is one that makes the copy.
 type copyProcess struct {
 	store *Store
-	hold  *Hold // nil: it has to begin
+	link  *Link // nil: it has to begin
 	// late is a transaction that was left open under lateTerm, and what it does.
 	late     *mongo.Txn
 	lateTerm int64
@@ -47,7 +47,7 @@ type copyCourse struct {
 }
 
 // TestCopyCourses: whatever two processes do to one copy, in whichever order,
-// with commits that are lost or late, each Begin finds what was committed under
+// with commits that are lost or late, each Acquire finds what was committed under
 // the newest term, and the data of each committed move, and no other, are there.
 func TestCopyCourses(t *testing.T) {
 	t.Parallel()
@@ -79,12 +79,12 @@ func (c *copyCourse) renew(to Copy) {
 	c.model.collections, c.model.ranges = map[string]CopyCollection{}, map[string]CopyRange{}
 }
 
-// pick draws a process that holds, or held, the link; nil where one has begun
+// pick draws a process that has, or had, the lease; nil where one has begun
 // instead.
 func (c *copyCourse) pick(rt *rapid.T) *copyProcess {
 	var can []*copyProcess
 	for _, p := range c.procs {
-		if p.hold != nil {
+		if p.link != nil {
 			can = append(can, p)
 		}
 	}
@@ -97,27 +97,27 @@ func (c *copyCourse) pick(rt *rapid.T) *copyProcess {
 
 // refused tells whether p is of an older term, and that err says so.
 func (c *copyCourse) refused(rt *rapid.T, p *copyProcess, err error) bool {
-	if p.hold.Term() == c.model.term {
+	if p.link.Term() == c.model.term {
 		return false
 	}
 	if !errors.Is(err, ErrFenced) {
-		rt.Fatalf("term %d in term %d: %v", p.hold.Term(), c.model.term, err)
+		rt.Fatalf("term %d in term %d: %v", p.link.Term(), c.model.term, err)
 	}
 	return true
 }
 
 func (c *copyCourse) begin(rt *rapid.T) {
 	p := c.procs[rapid.IntRange(0, 1).Draw(rt, "process")]
-	p.hold = must[*Hold](rt)(p.store.Begin(c.ctx, 0))
-	c.model.term = p.hold.Term()
-	if diff := gocmp.Diff(&c.model.copy, p.hold.State().Copy); diff != "" {
+	p.link = must[*Link](rt)(p.store.Acquire(c.ctx, 0))
+	c.model.term = p.link.Term()
+	if diff := gocmp.Diff(&c.model.copy, p.link.State().Copy); diff != "" {
 		rt.Fatalf("the copy: %s", diff)
 	}
-	c.compare(rt, p.hold)
+	c.compare(rt, p.link)
 }
 
 // compare compares what Copies reads.
-func (c *copyCourse) compare(rt *rapid.T, h *Hold) {
+func (c *copyCourse) compare(rt *rapid.T, h *Link) {
 	colls, ranges := copies(c.ctx, rt, h)
 	gotColls, gotRanges := map[string]CopyCollection{}, map[string]CopyRange{}
 	for _, coll := range colls {
@@ -144,11 +144,11 @@ func (c *copyCourse) end(rt *rapid.T, p *copyProcess, txn *mongo.Txn) bool {
 		return false
 	case "lost":
 		c.cut(true, func() { _, _ = txn.Commit(c.ctx, false) })
-		p.hold = nil
+		p.link = nil
 		return true
 	}
 	c.cut(false, func() { _, _ = txn.Commit(c.ctx, false) })
-	p.hold = nil
+	p.link = nil
 	return false
 }
 
@@ -175,7 +175,7 @@ func (c *copyCourse) move(rt *rapid.T) {
 		return
 	}
 	c.n++
-	l, id := p.hold.Lane(rapid.IntRange(0, 1).Draw(rt, "lane")), fmt.Sprint(c.link, " ", c.n)
+	l, id := p.link.Lane(rapid.IntRange(0, 1).Draw(rt, "lane")), fmt.Sprint(c.link, " ", c.n)
 	txn, next := l.Session().Begin(), moved(r, rapid.Bool().Draw(rt, "done"))
 	if err := l.MoveRange(c.ctx, txn, &r, &next); c.refused(rt, p, err) {
 		txn.Abort(c.ctx)
@@ -185,7 +185,7 @@ func (c *copyCourse) move(rt *rapid.T) {
 	}
 	must[bson.Raw](rt)(txn.Call(c.ctx, insert(id)))
 	if rapid.IntRange(0, 4).Draw(rt, "open") == 0 {
-		p.late, p.lateTerm, p.lateNext, p.lateData, p.hold = txn, p.hold.Term(), next, id, nil
+		p.late, p.lateTerm, p.lateNext, p.lateData, p.link = txn, p.link.Term(), next, id, nil
 		return
 	}
 	if c.end(rt, p, txn) {
@@ -220,7 +220,7 @@ func (c *copyCourse) add(rt *rapid.T) {
 		coll.Docs = rapid.Int64().Draw(rt, "docs")
 		list = append(list, coll)
 	}
-	if err := p.hold.AddCollections(c.ctx, list); c.refused(rt, p, err) {
+	if err := p.link.AddCollections(c.ctx, list); c.refused(rt, p, err) {
 		return
 	} else if err != nil {
 		rt.Fatal(err)
@@ -257,7 +257,7 @@ func (c *copyCourse) save(rt *rapid.T) {
 			ranges = append(ranges, part(n, i))
 		}
 	}
-	err := p.hold.Lane(rapid.IntRange(0, 1).Draw(rt, "lane")).SaveCollection(c.ctx, &coll, ranges)
+	err := p.link.Lane(rapid.IntRange(0, 1).Draw(rt, "lane")).SaveCollection(c.ctx, &coll, ranges)
 	if c.refused(rt, p, err) {
 		return
 	}
@@ -301,10 +301,10 @@ func (c *copyCourse) complete() bool {
 
 func (c *copyCourse) update(rt *rapid.T) {
 	p := c.pick(rt)
-	if p == nil || p.hold.Copy().Phase != Copying {
+	if p == nil || p.link.Copy().Phase != Copying {
 		return
 	}
-	next := *p.hold.Copy() // an older term's may be an older one
+	next := *p.link.Copy() // an older term's may be an older one
 	next.Cleared, next.Listed = true, true
 	if rapid.Bool().Draw(rt, "replay") {
 		next.Phase, next.Stop = Replaying, ot(200)
@@ -312,9 +312,9 @@ func (c *copyCourse) update(rt *rapid.T) {
 	cut := rapid.SampledFrom([]string{"", "", "lost", "unsent"}).Draw(rt, "cut")
 	var err error
 	if cut == "" {
-		err = p.hold.UpdateCopy(c.ctx, next)
+		err = p.link.UpdateCopy(c.ctx, next)
 	} else {
-		c.cut(cut == "lost", func() { err = p.hold.UpdateCopy(c.ctx, next) })
+		c.cut(cut == "lost", func() { err = p.link.UpdateCopy(c.ctx, next) })
 	}
 	if c.refused(rt, p, err) {
 		return
@@ -325,7 +325,7 @@ func (c *copyCourse) update(rt *rapid.T) {
 		return
 	case cut != "":
 		wantError(rt, err, errCut)
-		p.hold = nil
+		p.link = nil
 	default:
 		succeed(rt, err)
 	}
@@ -341,19 +341,19 @@ func (c *copyCourse) anew(rt *rapid.T) {
 		return
 	}
 	next := *firstCopy()
-	next.Number = p.hold.Copy().Number + 1
+	next.Number = p.link.Copy().Number + 1
 	next.Begin, next.FetchFrom = ot(100+uint32(next.Number)), ot(80)
-	err := p.hold.BeginCopy(c.ctx, next, 1)
+	err := p.link.BeginCopy(c.ctx, next, 1)
 	if c.refused(rt, p, err) {
 		return
 	}
 	succeed(rt, err)
 	c.renew(next)
-	p.hold = must[*Hold](rt)(p.store.Begin(c.ctx, p.hold.Term()))
-	c.model.term = p.hold.Term()
-	c.compare(rt, p.hold)
-	succeed(rt, p.hold.DropCopies(c.ctx, next.Number))
-	c.compare(rt, p.hold)
+	p.link = must[*Link](rt)(p.store.Acquire(c.ctx, p.link.Term()))
+	c.model.term = p.link.Term()
+	c.compare(rt, p.link)
+	succeed(rt, p.link.DropCopies(c.ctx, next.Number))
+	c.compare(rt, p.link)
 }
 
 // check compares the data.

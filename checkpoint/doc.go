@@ -62,7 +62,7 @@
 // What a lane's position says depends on which operations are given to it. Routing is
 // the version of the rules for that, and routes has the collections of the target all
 // of whose operations go to one lane. Both are changed only where no lane is ahead
-// ([Hold.SetRouting]), or where no operation that they are about is between the lanes
+// ([Link.SetRouting]), or where no operation that they are about is between the lanes
 // (Reroute, in a transaction of the barrier that is committed with majority).
 //
 // # Copies
@@ -99,10 +99,10 @@
 //
 // Whoever may write to the metadata can limit a link's copy, or have a collection
 // copied again, whatever process runs it. These documents are not fenced: they say
-// what is wanted, not what was done. That one is done is said by who holds the link.
+// what is wanted, not what was done. That one is done is said by the process that has the lease.
 //
 // A collection that is copied again is in leftOut of the link's document from one of
-// its checkpoints on (Hold.LeaveOut), until the link has it again. What the log was
+// its checkpoints on (Link.LeaveOut), until the link has it again. What the log was
 // applied to meanwhile (applied) lacks it. So nobody may report applied as it is: what
 // may be reported is State.Reached, and Gaps.Reached for what is newer.
 //
@@ -113,9 +113,9 @@
 // lost acknowledged flushes in a failover is noticed before anything is built on
 // them, and once it commits everything up to the watermark is durable.
 //
-// # Taking hold
+// # Acquiring the lease
 //
-// Begin goes in steps, and may be cut off after each of them: the next Begin
+// Acquire goes in steps, and may be cut off after each of them: the next Acquire
 // does all of them again.
 //
 //  1. On the link's session, a retryable write with the number of the new term

@@ -42,21 +42,22 @@ func (e Created) LogValue() slog.Value {
 		slog.String(keyApplied, e.Applied.String()))
 }
 
-// Began is a link that is held under a new term: nothing older can write.
-type Began struct {
+// Acquired reports that the process acquired the link's lease under a new term:
+// writes of older terms are refused from then on.
+type Acquired struct {
 	Link               string
 	Term               int64
 	Applied, FetchFrom oplog.OpTime
 }
 
 // Message implements event.Event.
-func (Began) Message() string { return "link held under a new term" }
+func (Acquired) Message() string { return "lease acquired" }
 
 // Level implements event.Event.
-func (Began) Level() slog.Level { return slog.LevelInfo }
+func (Acquired) Level() slog.Level { return slog.LevelInfo }
 
 // LogValue implements slog.LogValuer.
-func (e Began) LogValue() slog.Value {
+func (e Acquired) LogValue() slog.Value {
 	return slog.GroupValue(slog.String(keyLink, e.Link), slog.Int64(keyTerm, e.Term),
 		slog.String(keyApplied, e.Applied.String()), slog.String(keyFetchFrom, e.FetchFrom.String()))
 }
@@ -98,7 +99,7 @@ func (e Resized) LogValue() slog.Value {
 		slog.Int(keyWriters, e.To), slog.String(keyApplied, e.Applied.String()))
 }
 
-// Fenced is a write that was refused because another process holds the link.
+// Fenced is a write that was refused because another process has acquired the lease.
 type Fenced struct {
 	Link string
 	Term int64
@@ -106,7 +107,7 @@ type Fenced struct {
 }
 
 // Message implements event.Event.
-func (Fenced) Message() string { return "another process holds the link" }
+func (Fenced) Message() string { return "another process has acquired the lease" }
 
 // Level implements event.Event.
 func (Fenced) Level() slog.Level { return slog.LevelWarn }

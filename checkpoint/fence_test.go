@@ -15,7 +15,7 @@ import (
 )
 
 // TestBeginFences: everything that an older term can still send is refused, on
-// the primary that saw Begin and on the one after it.
+// the primary that saw Acquire and on the one after it.
 func TestBeginFences(t *testing.T) {
 	t.Parallel()
 	for _, stepDown := range []bool{false, true} {
@@ -38,7 +38,7 @@ func TestBeginFences(t *testing.T) {
 			succeed(t, old.moveLink(ctx, advance, progress(101), func(dst []byte) []byte { return dst }))
 
 			started := time.Now()
-			h := must[*Hold](t)(link(t, g).Begin(ctx, 0))
+			h := must[*Link](t)(link(t, g).Acquire(ctx, 0))
 			if took := time.Since(started); took > 10*time.Second {
 				t.Errorf("Begin waited %v for transactions of the older term", took)
 			}
@@ -73,7 +73,7 @@ func TestBeginFences(t *testing.T) {
 			wantError(t, old.Barrier().BeginAlone(ctx, at(103, 0), positions(old)), ErrFenced)
 			wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), ErrFenced)
 			wantError(t, old.Resize(ctx, progress(101), 2), ErrFenced)
-			_, err := old.store.Begin(ctx, old.Term())
+			_, err := old.store.Acquire(ctx, old.Term())
 			wantError(t, err, ErrFenced)
 			for _, id := range []string{"open", "open-barrier", "late", "retryable", "retryable-barrier"} {
 				if has(ctx, t, g, id) {
@@ -98,7 +98,7 @@ func TestForgottenSessions(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, _, old := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
-	must[*Hold](t)(link(t, g).Begin(ctx, 0))
+	must[*Link](t)(link(t, g).Acquire(ctx, 0))
 	// The same lanes under ids that the server has never seen stand for it.
 	for i, l := range append(old.lanes, old.barrier) {
 		l.session = mongo.NewSession(g, mongo.SessionID("forgotten", l.id), old.Term()<<mongo.NumberBits)
@@ -127,15 +127,15 @@ func TestRaisedOnly(t *testing.T) {
 		}
 		return nil, false
 	})
-	_, err := link(t, raising).Begin(ctx, 0)
+	_, err := link(t, raising).Acquire(ctx, 0)
 	wantError(t, err, errCut)
 	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), ErrFenced)
 	old.txns = mongo.NewSession(g, mongo.SessionID("forgotten"), 1)
 	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), ErrFenced)
 }
 
-// TestDelayedCommit: a commit that was sent before Begin and arrives during or
-// after it either is in what Begin found, or has no effect.
+// TestDelayedCommit: a commit that was sent before Acquire and arrives during or
+// after it either is in what Acquire found, or has no effect.
 func TestDelayedCommit(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -152,7 +152,7 @@ func TestDelayedCommit(t *testing.T) {
 			}
 			_, committed = txn.Commit(ctx, false)
 		})
-		later := must[*Hold](t)(link(t, g).Begin(ctx, 0))
+		later := must[*Link](t)(link(t, g).Acquire(ctx, 0))
 		wg.Wait()
 		in := later.State().Lanes[0] == next
 		if in != (committed == nil) || in != has(ctx, t, g, id) {
@@ -175,14 +175,14 @@ func TestTwoBegins(t *testing.T) {
 	fencedOnes := 0
 	for range 30 {
 		var wg sync.WaitGroup
-		holds, errs := make([]*Hold, 3), make([]error, 3)
-		for i := range holds {
+		links, errs := make([]*Link, 3), make([]error, 3)
+		for i := range links {
 			s := link(t, g)
-			wg.Go(func() { holds[i], errs[i] = s.Begin(ctx, 0) })
+			wg.Go(func() { links[i], errs[i] = s.Acquire(ctx, 0) })
 		}
 		wg.Wait()
 		usable := 0
-		for i, h := range holds {
+		for i, h := range links {
 			if errs[i] != nil {
 				wantError(t, errs[i], ErrFenced)
 				fencedOnes++
@@ -199,7 +199,7 @@ func TestTwoBegins(t *testing.T) {
 			}
 		}
 		if usable > 1 {
-			t.Fatalf("%d processes hold the link", usable)
+			t.Fatalf("%d processes have the lease", usable)
 		}
 	}
 	for term, n := range terms {
@@ -222,19 +222,19 @@ func TestOneNumberTwoProcesses(t *testing.T) {
 	slow.intercept(func(cmd mongo.Command) (error, bool) {
 		if name(cmd) == "update" {
 			slow.intercept(nil)
-			must[*Hold](t)(link(t, quick).Begin(ctx, 0))
+			must[*Link](t)(link(t, quick).Acquire(ctx, 0))
 		}
 		return nil, false
 	})
-	_, err := link(t, slow).Begin(ctx, 0)
+	_, err := link(t, slow).Acquire(ctx, 0)
 	wantError(t, err, ErrFenced)
 }
 
 var errCut = &mongo.LostError{Err: errors.New("cut")}
 
-// TestBeginCutOff: after a Begin that was cut off at any of its commands, heard
+// TestAcquireCutOff: after an Acquire that was cut off at any of its commands, heard
 // or not heard by the server, the same process and another one can begin.
-func TestBeginCutOff(t *testing.T) {
+func TestAcquireCutOff(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, _, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
@@ -256,7 +256,7 @@ func TestBeginCutOff(t *testing.T) {
 					}
 					return nil, false
 				})
-				_, err := s.Begin(ctx, last)
+				_, err := s.Acquire(ctx, last)
 				g.intercept(nil)
 				if err == nil {
 					if cut < 6 {
@@ -265,7 +265,7 @@ func TestBeginCutOff(t *testing.T) {
 					return
 				}
 				wantError(t, err, errCut)
-				if h, err = s.Begin(ctx, last); err != nil {
+				if h, err = s.Acquire(ctx, last); err != nil {
 					t.Fatalf("after a cut at command %d (sent: %v, restarted: %v): %v", cut, sent, restart, err)
 				}
 				last = h.Term()
@@ -289,7 +289,7 @@ func TestSeenNumber(t *testing.T) {
 	doc := must[linkDoc](t)(s.readLink(ctx))
 	seen := mongo.NewSession(g, s.sessionID(doc.instance, "link"), (h.Term()+1)<<mongo.NumberBits+5)
 	must[bson.Raw](t)(seen.Write(ctx, insert("seen")))
-	h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+	h = must[*Link](t)(s.Acquire(ctx, h.Term()))
 	if h.Term() != 3 {
 		t.Errorf("term %d", h.Term())
 	}
@@ -301,11 +301,11 @@ func TestAfter(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 1)
-	h = must[*Hold](t)(s.Begin(ctx, h.Term()))
-	if _, err := s.Begin(ctx, h.Term()+1); !errors.Is(err, ErrBehind) {
+	h = must[*Link](t)(s.Acquire(ctx, h.Term()))
+	if _, err := s.Acquire(ctx, h.Term()+1); !errors.Is(err, ErrBehind) {
 		t.Errorf("a term that has not been: %v", err)
 	}
-	must[*Hold](t)(link(t, g).Begin(ctx, 0))
-	_, err := s.Begin(ctx, h.Term())
+	must[*Link](t)(link(t, g).Acquire(ctx, 0))
+	_, err := s.Acquire(ctx, h.Term())
 	wantError(t, err, ErrFenced)
 }

@@ -88,8 +88,8 @@ func (s *State) Reached() Progress {
 	})
 }
 
-// Gaps returns what is missing from the target as this Hold left it.
-func (h *Hold) Gaps() Gaps {
+// Gaps returns what is missing from the target as this Link left it.
+func (h *Link) Gaps() Gaps {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return gapsOf(h.state.CopiedUntil, h.copy, h.leftOut)

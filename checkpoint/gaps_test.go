@@ -103,7 +103,7 @@ func TestLeaveOut(t *testing.T) {
 	b.Failed = "x"
 	is("failed", b)
 
-	h = must[*Hold](t)(s.Begin(ctx, 0))
+	h = must[*Link](t)(s.Acquire(ctx, 0))
 	is("another start", b)
 	succeed(t, h.LeaveOut(ctx, request("d.b", 3)))
 	succeed(t, h.LeaveOut(ctx, request("d.a", 2)))
@@ -142,7 +142,7 @@ func TestLeaveOut(t *testing.T) {
 	is("copied once more")
 
 	old := h
-	must[*Hold](t)(link(t, g).Begin(ctx, 0))
+	must[*Link](t)(link(t, g).Acquire(ctx, 0))
 	wantError(t, old.LeaveOut(ctx, request("d.c", 1)), ErrFenced)
 }
 
@@ -154,7 +154,7 @@ func TestBeginTellsReached(t *testing.T) {
 	told := func(s *Store) float64 { return testutil.ToFloat64(s.metrics.applied) }
 
 	_, s, _ := copying(t, mongosim.Options{Members: 1, Seed: 1}, 2)
-	must[*Hold](t)(s.Begin(ctx, 0))
+	must[*Link](t)(s.Acquire(ctx, 0))
 	if got := told(s); got != 0 {
 		t.Errorf("%v while it is copied", got)
 	}
@@ -165,7 +165,7 @@ func TestBeginTellsReached(t *testing.T) {
 	st := first(2)
 	st.CopiedUntil = oplog.OpTime{}
 	succeed(t, s.Create(ctx, st))
-	h := must[*Hold](t)(s.Begin(ctx, 0))
+	h := must[*Link](t)(s.Acquire(ctx, 0))
 	since := float64(h.State().AppliedWall) / 1000
 	if got := told(s); got != since {
 		t.Errorf("%v of a new link, want %v", got, since)
@@ -174,7 +174,7 @@ func TestBeginTellsReached(t *testing.T) {
 	succeed(t, h.LeaveOut(ctx, ResyncRequest{NS: "d.b", Asked: time.UnixMilli(1).UTC()}))
 	later := Progress{Applied: ot(st.Applied.TS.T + 5), AppliedWall: st.AppliedWall + 5000, FetchFrom: ot(st.Applied.TS.T + 5)}
 	succeed(t, h.Advance(ctx, later, make([]Position, 2), Source{SetName: "rs0"}))
-	must[*Hold](t)(s.Begin(ctx, 0))
+	must[*Link](t)(s.Acquire(ctx, 0))
 	if got := told(s); got != since {
 		t.Errorf("%v with a collection left out at %v", got, since)
 	}

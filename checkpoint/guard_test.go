@@ -47,7 +47,7 @@ func TestCheck(t *testing.T) {
 	ctx := within(t)
 	g, _, old := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
 	succeed(t, old.Check(ctx))
-	next := must[*Hold](t)(link(t, g).Begin(ctx, 0))
+	next := must[*Link](t)(link(t, g).Acquire(ctx, 0))
 	wantError(t, old.Check(ctx), ErrFenced)
 	succeed(t, next.Check(ctx))
 	must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", linksCollection, true, statement{
@@ -71,13 +71,13 @@ func TestBegunStays(t *testing.T) {
 	g, _, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
 	succeed(t, h.Lane(0).BeginAlone(ctx, at(110, AllOps), nil))
 	for _, part := range []uint32{105, 108} {
-		h = must[*Hold](t)(link(t, g).Begin(ctx, 0))
+		h = must[*Link](t)(link(t, g).Acquire(ctx, 0))
 		succeed(t, h.Lane(0).BeginAlone(ctx, at(part, AllOps), nil))
 		if got := h.Lane(0).Begun(); got != at(110, AllOps) {
 			t.Errorf("begun up to %v", got)
 		}
 		succeed(t, h.Lane(0).EndAlone(ctx, at(part, AllOps)))
-		if got := must[*Hold](t)(link(t, g).Begin(ctx, 0)).State().LanesBegun[0]; got != at(110, AllOps) {
+		if got := must[*Link](t)(link(t, g).Acquire(ctx, 0)).State().LanesBegun[0]; got != at(110, AllOps) {
 			t.Errorf("begun up to %v, found by the next term", got)
 		}
 	}
@@ -102,9 +102,9 @@ func TestBeginAloneAgain(t *testing.T) {
 		docs := must[[]bson.Raw](t)(found(must[bson.Raw](t)(g.Call(ctx, findCommand("replicator", lanesCollection, 1, byID(id))))))
 		return append(bson.Raw(nil), docs[0]...)
 	}
-	for name, begin := range map[string]func(h *Hold) error{
-		"a/1":       func(h *Hold) error { return h.Lane(1).BeginAlone(ctx, at(105, 0), nil) },
-		"a/barrier": func(h *Hold) error { return h.Barrier().BeginAlone(ctx, at(105, 0), positions(h)) },
+	for name, begin := range map[string]func(h *Link) error{
+		"a/1":       func(h *Link) error { return h.Lane(1).BeginAlone(ctx, at(105, 0), nil) },
+		"a/barrier": func(h *Link) error { return h.Barrier().BeginAlone(ctx, at(105, 0), positions(h)) },
 	} {
 		succeed(t, begin(h))
 		was, before := newest(), doc(name)

@@ -164,7 +164,7 @@ func link(t tester, g *target) *Store {
 }
 
 // begun creates a link and begins it.
-func begun(t *testing.T, opts mongosim.Options, writers int) (*target, *Store, *Hold) {
+func begun(t *testing.T, opts mongosim.Options, writers int) (*target, *Store, *Link) {
 	t.Helper()
 	ctx := within(t)
 	if opts.ElectionTimeout == 0 {
@@ -174,7 +174,7 @@ func begun(t *testing.T, opts mongosim.Options, writers int) (*target, *Store, *
 	createData(t, g)
 	s := link(t, g)
 	succeed(t, s.Create(ctx, first(writers)))
-	return g, s, must[*Hold](t)(s.Begin(ctx, 0))
+	return g, s, must[*Link](t)(s.Acquire(ctx, 0))
 }
 
 // createData makes the collection that tests write data to.
@@ -216,7 +216,7 @@ func flush(ctx context.Context, t tester, l *Lane, next Position, id string) {
 }
 
 // positions are what the lanes have acknowledged.
-func positions(h *Hold) []Position {
+func positions(h *Link) []Position {
 	var all []Position
 	for _, l := range h.lanes {
 		all = append(all, l.Position())

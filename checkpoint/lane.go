@@ -15,7 +15,7 @@ var errNotForward = errors.New("a lane only goes forward")
 
 // Lane is a lane of the target: a document with a position, and a session.
 type Lane struct {
-	hold    *Hold
+	link    *Link
 	id      string // of the document
 	session *mongo.Session
 	// position is what the target acknowledged last. Begun, if not the zero
@@ -59,8 +59,8 @@ func (l *Lane) MoveWith(ctx context.Context, txn *mongo.Txn, next Position, cmds
 	if next.Compare(l.position) <= 0 {
 		return l.fail(errNotForward, "move it from %s to %s", l.position, next)
 	}
-	barrier := l.hold.barrierPosition()
-	if l != l.hold.barrier && barrier.Compare(l.barrierSeen) > 0 {
+	barrier := l.link.barrierPosition()
+	if l != l.link.barrier && barrier.Compare(l.barrierSeen) > 0 {
 		// The barrier has to be found there first.
 		if err := l.Move(ctx, txn, next); err != nil {
 			return err
@@ -107,8 +107,8 @@ var errNotMoved = errors.New("the lane's document is somewhere else")
 // fail tells of an error, and says what was attempted.
 func (l *Lane) fail(err error, format string, args ...any) error {
 	err = fenced(err)
-	l.hold.tell(err)
-	return fmt.Errorf("checkpoint: lane %s of term %d: %s: %w", l.id, l.hold.state.Term, fmt.Sprintf(format, args...), err)
+	l.link.tell(err)
+	return fmt.Errorf("checkpoint: lane %s of term %d: %s: %w", l.id, l.link.state.Term, fmt.Sprintf(format, args...), err)
 }
 
 func (l *Lane) move(ctx context.Context, txn *mongo.Txn, next Position) error {
@@ -132,10 +132,10 @@ func (l *Lane) forward(next Position) func(dst []byte) []byte {
 // update is the command that changes the lane's document, where it is at its
 // position.
 func (l *Lane) update(change func(dst []byte) []byte) mongo.Command {
-	return updateCommand(l.hold.store.cfg.DB, lanesCollection, false, statement{
+	return updateCommand(l.link.store.cfg.DB, lanesCollection, false, statement{
 		filter: func(dst []byte) []byte {
 			dst = bsoncore.AppendStringElement(dst, "_id", l.id)
-			dst = bsoncore.AppendInt64Element(dst, "term", l.hold.state.Term)
+			dst = bsoncore.AppendInt64Element(dst, "term", l.link.state.Term)
 			return appendPosition(dst, l.position)
 		},
 		change: change,
@@ -145,7 +145,7 @@ func (l *Lane) update(change func(dst []byte) []byte) mongo.Command {
 // change updates the lane's document, where it is at its position, and finds the
 // barrier where it has to be.
 func (l *Lane) change(ctx context.Context, txn *mongo.Txn, change func(dst []byte) []byte) error {
-	barrier := l.hold.barrierPosition()
+	barrier := l.link.barrierPosition()
 	reply, err := txn.Call(ctx, l.update(change))
 	if err != nil {
 		return err
@@ -162,11 +162,11 @@ func (l *Lane) change(ctx context.Context, txn *mongo.Txn, change func(dst []byt
 
 // whyNotMoved says why the lane's document did not match.
 func (l *Lane) whyNotMoved(ctx context.Context, txn *mongo.Txn) error {
-	doc, err := l.hold.readLane(ctx, txn, l.id)
+	doc, err := l.link.readLane(ctx, txn, l.id)
 	if err != nil {
 		return err
 	}
-	if err := l.hold.notBefore(&doc, l.position); err != nil {
+	if err := l.link.notBefore(&doc, l.position); err != nil {
 		return err
 	}
 	return fmt.Errorf("it is at %s: %w", doc.position, ErrAhead)
@@ -175,15 +175,15 @@ func (l *Lane) whyNotMoved(ctx context.Context, txn *mongo.Txn) error {
 // findBarrier finds the barrier not before want, which it had acknowledged, if
 // this lane has not done so yet.
 func (l *Lane) findBarrier(ctx context.Context, txn *mongo.Txn, want Position) error {
-	if l == l.hold.barrier {
+	if l == l.link.barrier {
 		return nil
 	}
 	if want.Compare(l.barrierSeen) > 0 {
-		doc, err := l.hold.readLane(ctx, txn, l.hold.barrier.id)
+		doc, err := l.link.readLane(ctx, txn, l.link.barrier.id)
 		if err != nil {
 			return err
 		}
-		if err := l.hold.notBefore(&doc, want); err != nil {
+		if err := l.link.notBefore(&doc, want); err != nil {
 			return err
 		}
 	}
@@ -197,7 +197,7 @@ func (l *Lane) Moved(next Position) {
 	if next.Compare(l.begun) >= 0 {
 		l.begun = Position{}
 	}
-	if h := l.hold; l == h.barrier {
+	if h := l.link; l == h.barrier {
 		h.mu.Lock()
 		h.barrierAt = next
 		h.mu.Unlock()
@@ -227,10 +227,10 @@ func (l *Lane) beginAlone(ctx context.Context, next, begun Position, lanes []Pos
 	if next.Compare(l.position) <= 0 {
 		return errNotForward
 	}
-	if l == l.hold.barrier && lanes == nil {
+	if l == l.link.barrier && lanes == nil {
 		return errors.New("the barrier is to wait for all lanes")
 	}
-	return l.hold.inTxn(ctx, l.session, func(txn *mongo.Txn) error {
+	return l.link.inTxn(ctx, l.session, func(txn *mongo.Txn) error {
 		err := l.change(ctx, txn, func(dst []byte) []byte {
 			dst = appendDoc(dst, "$set", func(dst []byte) []byte {
 				return appendDoc(dst, "begun", func(dst []byte) []byte { return appendPosition(dst, begun) })
@@ -242,7 +242,7 @@ func (l *Lane) beginAlone(ctx context.Context, next, begun Position, lanes []Pos
 		if err != nil || lanes == nil {
 			return err
 		}
-		return l.hold.Verify(ctx, txn, lanes)
+		return l.link.Verify(ctx, txn, lanes)
 	})
 }
 
@@ -264,7 +264,7 @@ func (l *Lane) endAlone(ctx context.Context, next Position) error {
 	case next.Compare(l.begun) > 0:
 		return errors.New("it was not begun")
 	}
-	return l.hold.inTxn(ctx, l.session, func(txn *mongo.Txn) error {
+	return l.link.inTxn(ctx, l.session, func(txn *mongo.Txn) error {
 		return l.move(ctx, txn, next)
 	})
 }

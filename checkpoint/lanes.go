@@ -75,7 +75,7 @@ func readLanes(link string, writers int, reply bson.Raw) ([]laneDoc, error) {
 }
 
 // readLane reads one lane in a transaction that is not to go on.
-func (h *Hold) readLane(ctx context.Context, txn *mongo.Txn, id string) (laneDoc, error) {
+func (h *Link) readLane(ctx context.Context, txn *mongo.Txn, id string) (laneDoc, error) {
 	reply, err := txn.Call(ctx, findCommand(h.store.cfg.DB, lanesCollection, 1, byID(id)))
 	if err != nil {
 		return laneDoc{}, err
@@ -92,7 +92,7 @@ func (h *Hold) readLane(ctx context.Context, txn *mongo.Txn, id string) (laneDoc
 
 // notBefore checks that a lane is of our term and not before what it had
 // acknowledged.
-func (h *Hold) notBefore(l *laneDoc, want Position) error {
+func (h *Link) notBefore(l *laneDoc, want Position) error {
 	switch {
 	case l.term > h.state.Term:
 		return fmt.Errorf("lane %s has term %d, not %d: %w", l.id, l.term, h.state.Term, ErrFenced)

@@ -10,9 +10,9 @@ import (
 
 // metrics are those of one link.
 type metrics struct {
-	began, rewound, failed, retries prometheus.Counter
-	seconds                         prometheus.Histogram
-	term, applied                   prometheus.Gauge
+	acquired, rewound, failed, retries prometheus.Counter
+	seconds                            prometheus.Histogram
+	term, applied                      prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer, link string) *metrics {
@@ -29,10 +29,10 @@ func newMetrics(reg prometheus.Registerer, link string) *metrics {
 		return metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts(name(noun, help))))
 	}
 	return &metrics{
-		began:   counter("begins_total", "Times that the link was taken hold of."),
-		rewound: counter("rewinds_total", "Times that the target was found without what it had acknowledged."),
-		failed:  counter("failures_total", "Checkpoints that could not be written."),
-		retries: counter("retries_total", "Times that something was tried again, as the target refused it for a reason that passes."),
+		acquired: counter("acquisitions_total", "Times that this process acquired the link's lease, each under a new term."),
+		rewound:  counter("rewinds_total", "Times that the target was found without what it had acknowledged."),
+		failed:   counter("failures_total", "Checkpoints that could not be written."),
+		retries:  counter("retries_total", "Times that something was tried again, as the target refused it for a reason that passes."),
 		seconds: metric.Register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "replicator", Subsystem: "checkpoint", Name: "write_seconds",
 			Help:        "Time to write a checkpoint, until it is committed by a majority.",

@@ -21,8 +21,8 @@ import (
 
 // model is what a link has to be after any course of two processes.
 type model struct {
-	// term is the link's, began the last one that a Begin has returned with: if
-	// it is lower, a Begin was cut off, and the lanes may be fenced or not.
+	// term is the link's, began the last one that an Acquire has returned with: if
+	// it is lower, an Acquire was cut off, and the lanes may be fenced or not.
 	term, began int64
 	applied     oplog.OpTime
 	lanes       []Position // the last one is the barrier
@@ -33,7 +33,7 @@ type model struct {
 // process is one that uses the link.
 type process struct {
 	store *Store
-	hold  *Hold
+	link  *Link
 	// lost: a command's end was not heard of, so the process begins again.
 	lost bool
 	// late is a transaction that was left open, and what it would do.
@@ -58,7 +58,7 @@ const courseTime = time.Minute
 
 // TestCourses: whatever two processes do on one link, in whichever order, with
 // commits that are lost or late, the target has exactly the flushes that were
-// committed under the newest term, and each Begin finds where they ended.
+// committed under the newest term, and each Acquire finds where they ended.
 func TestCourses(t *testing.T) {
 	t.Parallel()
 	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
@@ -100,12 +100,12 @@ func TestCourses(t *testing.T) {
 	})
 }
 
-// pick draws a process that has a hold, or nil. Rapid gives up a course in which
+// pick draws a process that has a Link, or nil. Rapid gives up a course in which
 // many actions are skipped, so none is.
 func (c *course) pick(rt *rapid.T) *process {
 	var can []*process
 	for _, p := range c.procs {
-		if p.hold != nil && !p.lost {
+		if p.link != nil && !p.lost {
 			can = append(can, p)
 		}
 	}
@@ -117,7 +117,7 @@ func (c *course) pick(rt *rapid.T) *process {
 }
 
 // stale tells whether another term has begun since.
-func (c *course) stale(p *process) bool { return p.hold.Term() != c.model.began }
+func (c *course) stale(p *process) bool { return p.link.Term() != c.model.began }
 
 // between tells whether a lane of p may be fenced without another term having
 // begun.
@@ -126,17 +126,17 @@ func (c *course) between(p *process, err error) bool {
 }
 
 func (c *course) lane(p *process, i int) *Lane {
-	if i == len(p.hold.lanes) {
-		return p.hold.Barrier()
+	if i == len(p.link.lanes) {
+		return p.link.Barrier()
 	}
-	return p.hold.Lane(i)
+	return p.link.Lane(i)
 }
 
 func (c *course) begin(rt *rapid.T) {
 	p := c.procs[rapid.IntRange(0, 1).Draw(rt, "process")]
 	after := int64(0)
-	if p.hold != nil && rapid.Bool().Draw(rt, "again") {
-		after = p.hold.Term()
+	if p.link != nil && rapid.Bool().Draw(rt, "again") {
+		after = p.link.Term()
 	}
 	cut := rapid.IntRange(0, 8).Draw(rt, "cut")
 	if cut > 0 {
@@ -149,12 +149,12 @@ func (c *course) begin(rt *rapid.T) {
 			return nil, false
 		})
 	}
-	h, err := p.store.Begin(c.ctx, after)
+	h, err := p.store.Acquire(c.ctx, after)
 	c.g.intercept(nil)
-	mine := p.hold != nil && c.model.term == p.hold.Term()
+	mine := p.link != nil && c.model.term == p.link.Term()
 	switch {
 	case errors.Is(err, errCut):
-		// It may have raised the term: nobody holds the link then.
+		// It may have raised the term: nobody has the lease then.
 		link := must[linkDoc](rt)(p.store.readLink(c.ctx))
 		if link.Term != c.model.term {
 			c.model.term = link.Term
@@ -175,7 +175,7 @@ func (c *course) begin(rt *rapid.T) {
 	if h.Term() != c.model.term+1 {
 		rt.Fatalf("term %d after %d", h.Term(), c.model.term)
 	}
-	c.model.term, c.model.began, p.hold, p.lost = h.Term(), h.Term(), h, false
+	c.model.term, c.model.began, p.link, p.lost = h.Term(), h.Term(), h, false
 	st := h.State()
 	if diff := cmp.Diff(c.model.lanes, append(st.Lanes, st.Barrier)); diff != "" {
 		rt.Fatalf("lanes: %s", diff)
@@ -193,14 +193,14 @@ func (c *course) flush(rt *rapid.T, link string) {
 	if p == nil {
 		return
 	}
-	i := rapid.IntRange(0, len(p.hold.lanes)).Draw(rt, "lane")
+	i := rapid.IntRange(0, len(p.link.lanes)).Draw(rt, "lane")
 	l := c.lane(p, i)
 	c.clock++
 	next, id := at(c.clock, int64(c.clock%3)), fmt.Sprintf("%s %d", link, c.clock)
 	txn := l.Session().Begin()
 	if c.stale(p) {
 		if err := l.Move(c.ctx, txn, next); !errors.Is(err, ErrFenced) {
-			rt.Fatalf("a move of term %d in term %d: %v", p.hold.Term(), c.model.term, err)
+			rt.Fatalf("a move of term %d in term %d: %v", p.link.Term(), c.model.term, err)
 		}
 		txn.Abort(c.ctx)
 		return
@@ -227,7 +227,7 @@ func (c *course) flush(rt *rapid.T, link string) {
 		p.lost = true
 	case "open":
 		p.lost = true
-		p.late, p.lateTerm, p.lateLane, p.lateTo, p.lateData = txn, p.hold.Term(), i, next, id
+		p.late, p.lateTerm, p.lateLane, p.lateTo, p.lateData = txn, p.link.Term(), i, next, id
 	}
 }
 
@@ -247,7 +247,7 @@ func (c *course) commitLate(rt *rapid.T) {
 	_, err := p.late.Commit(c.ctx, false)
 	switch {
 	case p.lateTerm != c.model.term:
-		// A Begin that was cut off may not have reached the lane: then the
+		// An Acquire that was cut off may not have reached the lane: then the
 		// commit still counts, for the term has not begun.
 		if err == nil && c.begunSince(p) {
 			rt.Fatalf("a commit of term %d in term %d", p.lateTerm, c.model.term)
@@ -263,10 +263,10 @@ func (c *course) commitLate(rt *rapid.T) {
 	p.late = nil
 }
 
-// begunSince tells whether a Begin has returned since p left its transaction open.
+// begunSince tells whether an Acquire has returned since p left its transaction open.
 func (c *course) begunSince(p *process) bool {
 	for _, o := range c.procs {
-		if o.hold != nil && o.hold.Term() > p.lateTerm {
+		if o.link != nil && o.link.Term() > p.lateTerm {
 			return true
 		}
 	}
@@ -287,7 +287,7 @@ func (c *course) advance(rt *rapid.T) {
 		return
 	}
 	c.clock++
-	err := p.hold.Advance(c.ctx, progress(c.clock), positions(p.hold), Source{})
+	err := p.link.Advance(c.ctx, progress(c.clock), positions(p.link), Source{})
 	switch {
 	case c.stale(p) || c.model.began != c.model.term:
 		wantError(rt, err, ErrFenced)
@@ -303,21 +303,21 @@ func (c *course) alone(rt *rapid.T) {
 	if p == nil {
 		return
 	}
-	i := rapid.IntRange(0, len(p.hold.lanes)).Draw(rt, "lane")
+	i := rapid.IntRange(0, len(p.link.lanes)).Draw(rt, "lane")
 	l := c.lane(p, i)
 	c.clock++
 	far := c.clock + rapid.Uint32Range(0, 4).Draw(rt, "far")
 	next := at(far, AllOps)
 	var lanes []Position
-	if l == p.hold.Barrier() {
-		lanes = positions(p.hold)
+	if l == p.link.Barrier() {
+		lanes = positions(p.link)
 	}
 	if err := l.BeginAlone(c.ctx, next, lanes); c.stale(p) || err != nil {
 		if c.between(p, err) {
 			return
 		}
 		if !c.stale(p) || !errors.Is(err, ErrFenced) {
-			rt.Fatalf("begin alone in term %d of %d: %v", p.hold.Term(), c.model.term, err)
+			rt.Fatalf("begin alone in term %d of %d: %v", p.link.Term(), c.model.term, err)
 		}
 		return
 	}
@@ -341,12 +341,12 @@ func (c *course) resize(rt *rapid.T) {
 	}
 	c.clock++
 	writers := rapid.IntRange(1, 4).Draw(rt, "writers")
-	for i := range len(p.hold.lanes) + 1 {
+	for i := range len(p.link.lanes) + 1 {
 		if c.lane(p, i).Begun() != (Position{}) {
 			return
 		}
 	}
-	err := p.hold.Resize(c.ctx, progress(c.clock), writers)
+	err := p.link.Resize(c.ctx, progress(c.clock), writers)
 	if c.stale(p) || c.model.began != c.model.term {
 		wantError(rt, err, ErrFenced)
 		return

@@ -111,7 +111,7 @@ func TestMoveWith(t *testing.T) {
 			wantError(t, err, ErrRewound)
 			// Another term has the lane, and this one's session is not known any more.
 			l.Moved(at(105, 0))
-			must[*Hold](t)(link(t, g).Begin(ctx, 0))
+			must[*Link](t)(link(t, g).Acquire(ctx, 0))
 			use(1000)
 			_, err = moveWith(at(106, 0), "e")
 			wantError(t, err, ErrFenced)

@@ -16,7 +16,7 @@ func bookkeeping(ctx context.Context, s *Store) error {
 	if err := s.Create(ctx, copyState(2)); err != nil {
 		return err
 	}
-	h, err := s.Begin(ctx, 0)
+	h, err := s.Acquire(ctx, 0)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 // Remove removes the link with all of its documents, the held specs excepted: they
 // belong to the collections. The position goes first, so that what is left by a
 // Remove that was cut off is no link. Of a part of a link it goes last, so that the
-// link finds what is left (Parts). Nobody may hold the link any more.
+// link finds what is left (Parts). Nobody may have its lease any more.
 func (s *Store) Remove(ctx context.Context) error {
 	type part struct {
 		collection string

@@ -232,10 +232,10 @@ func (s *Store) TellResync(ctx context.Context, ns oplog.Namespace, state, why s
 	return nil
 }
 
-// TellResync does the same, in a transaction that finds the link where this Hold
+// TellResync does the same, in a transaction that finds the link where this Link
 // left it: who has been fenced says nothing. A collection that is left out is taken
 // back with ResyncDone, unless it was asked for again meanwhile, and stays left out with ResyncFailed, without being tried.
-func (h *Hold) TellResync(ctx context.Context, ns oplog.Namespace, state, why string) error {
+func (h *Link) TellResync(ctx context.Context, ns oplog.Namespace, state, why string) error {
 	return h.tellResync(ctx, ns, state, why, func(list []LeftOut) []LeftOut {
 		out, found := find(list, ns)
 		switch {
@@ -249,11 +249,11 @@ func (h *Hold) TellResync(ctx context.Context, ns oplog.Namespace, state, why st
 	})
 }
 
-// LeaveOut leaves a collection out from the checkpoint on that the Hold began with,
+// LeaveOut leaves a collection out from the checkpoint on that the Link began with,
 // because it is requested to be copied again: the request is ResyncCopying from then on.
 // One that is left out already keeps its place in the log. Both are committed by a
 // majority when it returns, before anything happens to what the target has of it.
-func (h *Hold) LeaveOut(ctx context.Context, request ResyncRequest) error {
+func (h *Link) LeaveOut(ctx context.Context, request ResyncRequest) error {
 	return h.tellResync(ctx, request.NS, ResyncCopying, "", func(list []LeftOut) []LeftOut {
 		out, found := find(list, request.NS)
 		if !found {
@@ -265,7 +265,7 @@ func (h *Hold) LeaveOut(ctx context.Context, request ResyncRequest) error {
 }
 
 // tellResync says what became of a request, and changes what the link leaves out.
-func (h *Hold) tellResync(ctx context.Context, ns oplog.Namespace, state, why string, change func([]LeftOut) []LeftOut) error {
+func (h *Link) tellResync(ctx context.Context, ns oplog.Namespace, state, why string, change func([]LeftOut) []LeftOut) error {
 	release, err := h.own(ctx)
 	if err != nil {
 		return h.store.wrap(err, "say that copying %s again is %q", ns, state)
@@ -310,7 +310,7 @@ func (h *Hold) tellResync(ctx context.Context, ns oplog.Namespace, state, why st
 }
 
 // isAskedAgain tells whether a collection is to be copied once more after it was.
-func (h *Hold) isAskedAgain(ctx context.Context, txn *mongo.Txn, ns oplog.Namespace) (bool, error) {
+func (h *Link) isAskedAgain(ctx context.Context, txn *mongo.Txn, ns oplog.Namespace) (bool, error) {
 	cfg := &h.store.cfg
 	reply, err := txn.Call(ctx, findCommand(cfg.DB, requestsCollection, 1, byID(requestID(cfg.Link, ns)), againField))
 	if err != nil {

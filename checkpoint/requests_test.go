@@ -156,7 +156,7 @@ func TestDamagedRequests(t *testing.T) {
 	}
 }
 
-// TestTellFenced: who holds the link says what became of a request, and who held it
+// TestTellFenced: the process that has the lease says what became of a request, and who held it
 // before does not any more.
 func TestTellFenced(t *testing.T) {
 	t.Parallel()
@@ -177,7 +177,7 @@ func TestTellFenced(t *testing.T) {
 	if err := h.TellResync(ctx, "d.c", "well", ""); err == nil {
 		t.Error("any word is a state")
 	}
-	next := must[*Hold](t)(link(t, g).Begin(ctx, 0))
+	next := must[*Link](t)(link(t, g).Acquire(ctx, 0))
 	wantError(t, h.TellResync(ctx, "d.c", ResyncDone, ""), ErrFenced)
 	is(ResyncCopying, "half")
 	succeed(t, next.TellResync(ctx, "d.c", ResyncDone, ""))

@@ -11,8 +11,8 @@ import (
 
 // Resize changes the number of lanes, at the checkpoint cp that all of the log up
 // to it has been applied to and nothing after it. No lane may be in use. The
-// Hold is spent: Begin anew.
-func (h *Hold) Resize(ctx context.Context, cp Progress, writers int) error {
+// Link is spent: Acquire anew.
+func (h *Link) Resize(ctx context.Context, cp Progress, writers int) error {
 	release, err := h.own(ctx)
 	if err != nil {
 		return h.store.wrap(err, "change its writers to %d", writers)
@@ -36,7 +36,7 @@ func (h *Hold) Resize(ctx context.Context, cp Progress, writers int) error {
 	return nil
 }
 
-func (h *Hold) resize(ctx context.Context, cp Progress, writers int) error {
+func (h *Link) resize(ctx context.Context, cp Progress, writers int) error {
 	at := Position{OpTime: cp.Applied, Op: AllOps}
 	lanes := make([]Position, len(h.lanes))
 	for i, l := range h.all() {
@@ -65,7 +65,7 @@ func (h *Hold) resize(ctx context.Context, cp Progress, writers int) error {
 
 // replaceLanes puts those lanes that stay at one position, and removes or adds
 // the others.
-func (h *Hold) replaceLanes(ctx context.Context, txn *mongo.Txn, at Position, writers int) error {
+func (h *Link) replaceLanes(ctx context.Context, txn *mongo.Txn, at Position, writers int) error {
 	cfg := &h.store.cfg
 	had := len(h.lanes)
 	keep := laneIDs(cfg.Link, min(had, writers))

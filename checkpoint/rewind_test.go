@@ -48,48 +48,48 @@ func lose(ctx context.Context, t *testing.T, g *target, write func()) {
 }
 
 // TestRewound: whatever finds out first that the target lost a flush says so, and
-// after the next Begin it is written again.
+// after the next Acquire it is written again.
 func TestRewound(t *testing.T) {
 	t.Parallel()
-	barrier := func(h *Hold) *Lane { return h.Barrier() }
-	idle := func(h *Hold) *Lane { return h.Lane(1) }
+	barrier := func(h *Link) *Lane { return h.Barrier() }
+	idle := func(h *Link) *Lane { return h.Lane(1) }
 	for name, c := range map[string]struct {
-		lost  func(h *Hold) *Lane
-		found func(ctx context.Context, h *Hold) error
+		lost  func(h *Link) *Lane
+		found func(ctx context.Context, h *Link) error
 	}{
-		"the lane's next flush": {idle, func(ctx context.Context, h *Hold) error {
+		"the lane's next flush": {idle, func(ctx context.Context, h *Link) error {
 			return h.Lane(1).Move(ctx, h.Lane(1).Session().Begin(), at(106, 0))
 		}},
-		"the checkpoint, while the lane is idle": {idle, func(ctx context.Context, h *Hold) error {
+		"the checkpoint, while the lane is idle": {idle, func(ctx context.Context, h *Link) error {
 			return h.Advance(ctx, progress(105), positions(h), Source{})
 		}},
-		"a barrier transaction": {idle, func(ctx context.Context, h *Hold) error {
+		"a barrier transaction": {idle, func(ctx context.Context, h *Link) error {
 			txn := h.Barrier().Session().Begin()
 			if err := h.Barrier().Move(ctx, txn, at(106, 0)); err != nil {
 				return err
 			}
 			return h.Verify(ctx, txn, positions(h))
 		}},
-		"a barrier command": {idle, func(ctx context.Context, h *Hold) error {
+		"a barrier command": {idle, func(ctx context.Context, h *Link) error {
 			return h.Barrier().BeginAlone(ctx, at(106, 0), positions(h))
 		}},
-		"the lane's own command": {idle, func(ctx context.Context, h *Hold) error {
+		"the lane's own command": {idle, func(ctx context.Context, h *Link) error {
 			return h.Lane(1).BeginAlone(ctx, at(106, 0), nil)
 		}},
-		"resizing": {idle, func(ctx context.Context, h *Hold) error {
+		"resizing": {idle, func(ctx context.Context, h *Link) error {
 			return h.Resize(ctx, progress(105), 4)
 		}},
-		"a flush of a writer that waited for the lost barrier": {barrier, func(ctx context.Context, h *Hold) error {
+		"a flush of a writer that waited for the lost barrier": {barrier, func(ctx context.Context, h *Link) error {
 			return h.Lane(0).Move(ctx, h.Lane(0).Session().Begin(), at(106, 0))
 		}},
-		"a flush of a writer that waited for the lost barrier, sent without waiting": {barrier, func(ctx context.Context, h *Hold) error {
+		"a flush of a writer that waited for the lost barrier, sent without waiting": {barrier, func(ctx context.Context, h *Link) error {
 			l := h.Lane(0)
 			return l.MoveWith(ctx, l.Session().Begin(), at(106, 0), []mongo.Command{insert("next")}, func(int, bson.Raw) error { return nil })
 		}},
-		"a command of a writer that waited for the lost barrier": {barrier, func(ctx context.Context, h *Hold) error {
+		"a command of a writer that waited for the lost barrier": {barrier, func(ctx context.Context, h *Link) error {
 			return h.Lane(0).BeginAlone(ctx, at(106, 0), nil)
 		}},
-		"the checkpoint, after a lost barrier": {barrier, func(ctx context.Context, h *Hold) error {
+		"the checkpoint, after a lost barrier": {barrier, func(ctx context.Context, h *Link) error {
 			return h.Advance(ctx, progress(105), positions(h), Source{})
 		}},
 	} {
@@ -107,7 +107,7 @@ func TestRewound(t *testing.T) {
 			loseFlush(ctx, t, g, lane, at(105, 0))
 
 			wantError(t, c.found(ctx, h), ErrRewound)
-			again := must[*Hold](t)(s.Begin(ctx, h.Term()))
+			again := must[*Link](t)(s.Acquire(ctx, h.Term()))
 			if got := c.lost(again).Position(); got != was {
 				t.Fatalf("the lane is at %s, it was at %s before the lost flush", got, was)
 			}

@@ -71,7 +71,7 @@ func (s *State) Apart() (from, to Position, apart bool) {
 // SetRouting records by which rules operations are given to lanes from now on, and
 // brings documents of an older format to the present one. Where the lanes are apart
 // it is a *RoutingError, and nothing is changed. No lane may be in use.
-func (h *Hold) SetRouting(ctx context.Context, routing int) error {
+func (h *Link) SetRouting(ctx context.Context, routing int) error {
 	if from, to, apart := h.state.Apart(); apart && len(h.lanes) > 1 {
 		return h.store.wrap(&RoutingError{Link: h.store.cfg.Link, Recorded: h.state.Routing, Known: routing, From: from, To: to}, "begin it")
 	}
@@ -112,7 +112,7 @@ func routeID(link string, ns oplog.Namespace) string { return link + "/" + strin
 // What was recorded before the lanes were fenced is committed by a majority, so it is
 // read as the primary has it: one that was elected meanwhile may show less to who
 // asks for what a majority has.
-func (h *Hold) OneLane(ctx context.Context) ([]oplog.Namespace, error) {
+func (h *Link) OneLane(ctx context.Context) ([]oplog.Namespace, error) {
 	cfg := &h.store.cfg
 	var names []oplog.Namespace
 	all := between(bounds(cfg.Link))
@@ -157,7 +157,7 @@ func (l *Lane) Reroute(ctx context.Context, at Position, lanes []Position, chang
 var errAhead = errors.New("a lane is ahead of where the routing is to change")
 
 func (l *Lane) reroute(ctx context.Context, at Position, moves bool, lanes []Position, change Rerouting) error {
-	if l != l.hold.barrier {
+	if l != l.link.barrier {
 		return errors.New("only the barrier changes the routing")
 	}
 	move := stay
@@ -169,16 +169,16 @@ func (l *Lane) reroute(ctx context.Context, at Position, moves bool, lanes []Pos
 			}
 		}
 	}
-	return l.hold.inTxn(ctx, l.session, func(txn *mongo.Txn) error {
+	return l.link.inTxn(ctx, l.session, func(txn *mongo.Txn) error {
 		if err := l.change(ctx, txn, move); err != nil {
 			return err
 		}
 		if moves {
-			if err := l.hold.Verify(ctx, txn, lanes); err != nil {
+			if err := l.link.Verify(ctx, txn, lanes); err != nil {
 				return err
 			}
 		}
-		return l.hold.store.saveRoutes(ctx, txn, change)
+		return l.link.store.saveRoutes(ctx, txn, change)
 	})
 }
 

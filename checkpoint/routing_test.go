@@ -46,7 +46,7 @@ func TestReroute(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
-	read := func(h *Hold, want ...oplog.Namespace) {
+	read := func(h *Link, want ...oplog.Namespace) {
 		t.Helper()
 		got := must[[]oplog.Namespace](t)(h.OneLane(ctx))
 		if slices.Sort(got); !slices.Equal(got, want) {
@@ -70,7 +70,7 @@ func TestReroute(t *testing.T) {
 	if err := h.Lane(1).Reroute(ctx, at(106, 0), nil, Rerouting{}); err == nil {
 		t.Error("a lane changed the routing")
 	}
-	again := must[*Hold](t)(s.Begin(ctx, h.Term()))
+	again := must[*Link](t)(s.Acquire(ctx, h.Term()))
 	read(again, "x.b", "x.c")
 	if got := again.State().Barrier; got != at(105, AllOps) {
 		t.Errorf("the barrier is at %s", got)
@@ -82,7 +82,7 @@ func TestReroute(t *testing.T) {
 
 	other := must[*Store](t)(New(Config{Target: g, Link: "a.b"}))
 	succeed(t, other.Create(ctx, first(2)))
-	read(must[*Hold](t)(other.Begin(ctx, 0)))
+	read(must[*Link](t)(other.Acquire(ctx, 0)))
 	// Many are read to the end.
 	var many []oplog.Namespace
 	for i := range 1500 {
@@ -99,7 +99,7 @@ func TestReroute(t *testing.T) {
 	left := addition(routeID("a", "x.left"), func(dst []byte) []byte { return dst })
 	must[bson.Raw](t)(g.Call(ctx, writeCommand("replicator", "update", routesCollection, "updates", true, left)))
 	succeed(t, s.Create(ctx, first(2)))
-	read(must[*Hold](t)(s.Begin(ctx, 0)))
+	read(must[*Link](t)(s.Acquire(ctx, 0)))
 }
 
 // TestRerouteRewound: a routing is not changed on a target that has lost what the lanes
@@ -111,7 +111,7 @@ func TestRerouteRewound(t *testing.T) {
 	flush(ctx, t, h.Lane(0), at(101, 0), "kept")
 	loseFlush(ctx, t, g, h.Lane(1), at(105, 0))
 	wantError(t, h.Barrier().Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.a"}}), ErrRewound)
-	again := must[*Hold](t)(s.Begin(ctx, h.Term()))
+	again := must[*Link](t)(s.Acquire(ctx, h.Term()))
 	if got := must[[]oplog.Namespace](t)(again.OneLane(ctx)); len(got) != 0 {
 		t.Errorf("%v have one lane", got)
 	}
@@ -125,7 +125,7 @@ func TestSetRouting(t *testing.T) {
 	succeed(t, h.SetRouting(ctx, 5))
 	succeed(t, h.Advance(ctx, progress(101), positions(h), Source{}))
 	flush(ctx, t, h.Lane(0), at(105, 0), "a")
-	h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+	h = must[*Link](t)(s.Acquire(ctx, h.Term()))
 	if got := h.State().Routing; got != 5 {
 		t.Errorf("the routing is %d", got)
 	}
@@ -133,7 +133,7 @@ func TestSetRouting(t *testing.T) {
 	if want := (RoutingError{Link: "a", Recorded: 5, Known: 6, From: at(101, AllOps), To: at(105, 0)}); !ok || *e != want {
 		t.Errorf("with lanes that are apart: %v, want %v", e, &want)
 	}
-	if got := must[*Hold](t)(s.Begin(ctx, h.Term())).State().Routing; got != 5 {
+	if got := must[*Link](t)(s.Acquire(ctx, h.Term())).State().Routing; got != 5 {
 		t.Errorf("the routing is %d", got)
 	}
 
@@ -146,15 +146,15 @@ func TestSetRouting(t *testing.T) {
 	must[bson.Raw](t)(g.Call(ctx, mongo.Command{DB: "replicator", Body: document(func(dst []byte) []byte {
 		return bsoncore.AppendStringElement(dst, "drop", routesCollection)
 	})}))
-	h = must[*Hold](t)(s.Begin(ctx, 0))
+	h = must[*Link](t)(s.Acquire(ctx, 0))
 	if _, ok := errors.AsType[*RoutingError](h.SetRouting(ctx, 6)); !ok || h.State().Routing != 0 {
 		t.Errorf("a link without a recorded routing has %d", h.State().Routing)
 	}
 	flush(ctx, t, h.Lane(1), at(105, 0), "b")
-	h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+	h = must[*Link](t)(s.Acquire(ctx, h.Term()))
 	succeed(t, h.SetRouting(ctx, 6))
 	succeed(t, h.Barrier().Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.a"}}))
-	if got := must[*Hold](t)(s.Begin(ctx, h.Term())).State().Routing; got != 6 {
+	if got := must[*Link](t)(s.Acquire(ctx, h.Term())).State().Routing; got != 6 {
 		t.Errorf("the routing is %d", got)
 	}
 }

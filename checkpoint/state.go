@@ -20,16 +20,16 @@ var (
 	// ErrBehind is an answer of a server that was the target's primary once, and
 	// does not know yet that it is not any more.
 	ErrBehind = errors.New("the server that answered is behind the target's primary")
-	// ErrAhead is a target that has a write of this Hold whose answer was an
+	// ErrAhead is a target that has a write of this Link whose answer was an
 	// error, or got lost: what is in the target has to be read anew.
 	ErrAhead = errors.New("the target is ahead: it has a write whose answer was lost")
-	// ErrNoLink is a link that Begin does not find.
+	// ErrNoLink is a link that Acquire does not find.
 	ErrNoLink = errors.New("there is no such link in the target's metadata")
 	// ErrExists is a link that Create finds.
 	ErrExists = errors.New("the link exists already")
 	// ErrOtherSource is a source that is another replica set than the link's.
 	ErrOtherSource = errors.New("the source is another replica set than the link was made for")
-	// ErrSpent is a Hold that was resized, or that has begun a copy: Begin anew.
+	// ErrSpent is a Link that was resized, or that has begun a copy: Acquire anew.
 	ErrSpent = errors.New("the number of writers was changed, or a copy begun: the link has to be begun again")
 )
 

@@ -49,7 +49,7 @@ func (c *Config) validate() error {
 	return errors.Join(append(faults, checkDB(c.DB))...)
 }
 
-// Store reads a link and takes hold of it. One process keeps one Store for a
+// Store reads a link and acquires its lease. One process keeps one Store for a
 // link, over all of its attempts: it knows by it which terms are its own. It is
 // for one goroutine at a time, but for what has to do with requests: that is safe
 // for concurrent use.
@@ -82,7 +82,7 @@ func (s *Store) wrap(err error, format string, args ...any) error {
 }
 
 // Load reads the link, false where there is none. What it says may be rolled
-// back by the target until Begin has returned.
+// back by the target until Acquire has returned.
 func (s *Store) Load(ctx context.Context) (State, bool, error) {
 	link, err := s.readLink(ctx)
 	if errors.Is(err, ErrNoLink) {

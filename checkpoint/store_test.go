@@ -38,9 +38,9 @@ func TestNewRefuses(t *testing.T) {
 	for range 2 {
 		// The metrics of an earlier one go on.
 		s := must[*Store](t)(New(Config{Target: g, Link: "a", Registry: reg}))
-		s.metrics.began.Inc()
+		s.metrics.acquired.Inc()
 	}
-	if n := testutil.ToFloat64(newMetrics(reg, "a").began); n != 2 {
+	if n := testutil.ToFloat64(newMetrics(reg, "a").acquired); n != 2 {
 		t.Errorf("%v begins", n)
 	}
 	for what, cfg := range map[string]Config{
@@ -68,7 +68,7 @@ func TestLink(t *testing.T) {
 	if _, found, err := s.Load(ctx); err != nil || found {
 		t.Fatalf("before Create: %v, %v", found, err)
 	}
-	_, err := s.Begin(ctx, 0)
+	_, err := s.Acquire(ctx, 0)
 	wantError(t, err, ErrNoLink)
 	if err := s.Create(ctx, State{}); err == nil || !strings.Contains(err.Error(), "0 writers") {
 		t.Errorf("Create of nothing: %v", err)
@@ -85,7 +85,7 @@ func TestLink(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("after Create: %s", diff)
 	}
-	h := must[*Hold](t)(s.Begin(ctx, 0))
+	h := must[*Link](t)(s.Acquire(ctx, 0))
 	want.Term = 1
 	if diff := cmp.Diff(want, h.State()); diff != "" {
 		t.Errorf("after Begin: %s", diff)
@@ -133,7 +133,7 @@ func TestLink(t *testing.T) {
 	}
 	wantEvents := []string{
 		"link created in the target [link=a writers=3 applied=100:1 t1]",
-		"link held under a new term [link=a term=1 applied=100:1 t1 fetchFrom=90:1 t1]",
+		"lease acquired [link=a term=1 applied=100:1 t1 fetchFrom=90:1 t1]",
 		"checkpoint written [link=a applied=102:1 t1 fetchFrom=97:1 t1]",
 		"checkpoint written [link=a applied=102:1 t1 fetchFrom=97:1 t1]",
 	}
@@ -167,7 +167,7 @@ func TestCreateOnce(t *testing.T) {
 	if made != 1 {
 		t.Fatalf("created %d times: %v", made, errs)
 	}
-	h := must[*Hold](t)(link(t, g).Begin(ctx, 0))
+	h := must[*Link](t)(link(t, g).Acquire(ctx, 0))
 	if len(h.State().Lanes) != writers {
 		t.Errorf("%d lanes for %d writers", len(h.State().Lanes), writers)
 	}
@@ -196,7 +196,7 @@ func TestCreateAfterDeath(t *testing.T) {
 	if took := time.Since(start); took > patience/3 {
 		t.Errorf("it took %s", took)
 	}
-	if h := must[*Hold](t)(link(t, g).Begin(ctx, 0)); len(h.State().Lanes) != 3 {
+	if h := must[*Link](t)(link(t, g).Acquire(ctx, 0)); len(h.State().Lanes) != 3 {
 		t.Errorf("%d lanes, want 3", len(h.State().Lanes))
 	}
 }
@@ -208,14 +208,14 @@ func TestRemovedLink(t *testing.T) {
 	ctx := within(t)
 	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 4)
 	for range 20 {
-		h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+		h = must[*Link](t)(s.Acquire(ctx, h.Term()))
 	}
 	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", linksCollection, false, byID("a"))))
 	wantError(t, h.Advance(ctx, progress(101), positions(h), Source{}), ErrRewound)
-	_, err := s.Begin(ctx, h.Term())
+	_, err := s.Acquire(ctx, h.Term())
 	wantError(t, err, ErrNoLink)
 	succeed(t, s.Create(ctx, first(2)))
-	again := must[*Hold](t)(s.Begin(ctx, 0))
+	again := must[*Link](t)(s.Acquire(ctx, 0))
 	flush(ctx, t, again.Lane(1), at(101, 0), "x")
 	// The other lanes are gone.
 	reply := must[bson.Raw](t)(g.Call(ctx, findCommand("replicator", lanesCollection, 100, func(dst []byte) []byte { return dst })))
@@ -237,12 +237,12 @@ func TestDamaged(t *testing.T) {
 		})))
 	}
 	set(lanesCollection, "a/1", "$set", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "op", "x") })
-	_, err := s.Begin(ctx, 0)
+	_, err := s.Acquire(ctx, 0)
 	if e, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(e.What, `lane "a/1": field op`) {
 		t.Errorf("a lane without op: %v", err)
 	}
 	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", lanesCollection, false, byID("a/1"))))
-	_, err = s.Begin(ctx, 0)
+	_, err = s.Acquire(ctx, 0)
 	if e, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(e.What, `no document "a/1"`) {
 		t.Errorf("no lane: %v", err)
 	}
@@ -252,14 +252,14 @@ func TestDamaged(t *testing.T) {
 		t.Errorf("no fetchFrom: %v", err)
 	}
 	set(linksCollection, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", 3) })
-	_, err = s.Begin(ctx, 0)
+	_, err = s.Acquire(ctx, 0)
 	if e, ok := errors.AsType[*VersionError](err); !ok || e.Found != 3 || !strings.Contains(err.Error(), "use the version") {
 		t.Errorf("another format: %v", err)
 	}
 	set(linksCollection, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", Version) })
 	set(linksCollection, "a", "$set", func(dst []byte) []byte { return appendOpTime(dst, "fetchFrom", ot(90)) })
 	set(linksCollection, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", mongo.MaxPrefix) })
-	if _, err = s.Begin(ctx, 0); err == nil || !strings.Contains(err.Error(), "not between 0 and") {
+	if _, err = s.Acquire(ctx, 0); err == nil || !strings.Contains(err.Error(), "not between 0 and") {
 		t.Errorf("the last term: %v", err)
 	}
 	if list := must[[]Listed](t)(List(ctx, g, "replicator")); len(list) != 1 || list[0].Err == nil {
@@ -291,7 +291,7 @@ func TestAlone(t *testing.T) {
 		t.Errorf("Resize in the middle: %v", err)
 	}
 
-	h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+	h = must[*Link](t)(s.Acquire(ctx, h.Term()))
 	st := h.State()
 	if st.Begun != at(103, AllOps) || st.LanesBegun[1] != at(109, 3) || st.LanesBegun[0] != (Position{}) {
 		t.Errorf("begun %s, %v", st.Begun, st.LanesBegun)
@@ -331,7 +331,7 @@ func TestResize(t *testing.T) {
 		}
 		succeed(t, h.Resize(ctx, progress(now), writers))
 		wantError(t, h.Advance(ctx, progress(now), positions(h), Source{}), ErrSpent)
-		h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+		h = must[*Link](t)(s.Acquire(ctx, h.Term()))
 		st := h.State()
 		want := slices.Repeat([]Position{at(now, AllOps)}, writers)
 		if diff := cmp.Diff(want, st.Lanes); diff != "" || st.Writers != writers || st.Barrier != at(now, AllOps) || st.Applied != ot(now) {
@@ -349,7 +349,7 @@ func TestResize(t *testing.T) {
 }
 
 // TestLostCommit: a commit whose answer was lost is in the next term's lanes or
-// it is not, and the hold that lost it does not go on.
+// it is not, and the Link that lost it does not go on.
 func TestLostCommit(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -375,7 +375,7 @@ func TestLostCommit(t *testing.T) {
 				t.Errorf("the next move: %v", err)
 			}
 		}
-		h = must[*Hold](t)(s.Begin(ctx, h.Term()))
+		h = must[*Link](t)(s.Acquire(ctx, h.Term()))
 		if got := h.Lane(0).Position() == next; got != sent || has(ctx, t, g, next.String()) != sent {
 			t.Errorf("sent: %v; the lane has moved: %v", sent, got)
 		}

@@ -54,7 +54,7 @@ func (c *Copier) clear(ctx context.Context) error {
 		}
 	}
 	c.copy.Cleared = true
-	if err := c.hold.UpdateCopy(ctx, c.copy); err != nil {
+	if err := c.link.UpdateCopy(ctx, c.copy); err != nil {
 		return err
 	}
 	c.cfg.Observer.Tell(Cleared{Databases: len(left.dbs), Collections: left.count})

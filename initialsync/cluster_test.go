@@ -168,13 +168,13 @@ func newLink(t testing.TB, source, target *server, names scope.Config) *link {
 }
 
 // run is one process.
-func (l *link) run(ctx context.Context, t testing.TB) (*initialsync.Copier, *checkpoint.Hold, error) {
+func (l *link) run(ctx context.Context, t testing.TB) (*initialsync.Copier, *checkpoint.Link, error) {
 	t.Helper()
 	st, ok, err := l.store.Load(ctx)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	hold, err := l.store.Begin(ctx, st.Term)
+	link, err := l.store.Acquire(ctx, st.Term)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,21 +183,21 @@ func (l *link) run(ctx context.Context, t testing.TB) (*initialsync.Copier, *che
 		t.Fatal(err)
 	}
 	cfg := l.cfg
-	cfg.Source, cfg.Target, cfg.Hold, cfg.Scope, cfg.Log, cfg.Link = l.source, l.caller, hold, l.names, quiet{}, "link"
+	cfg.Source, cfg.Target, cfg.Checkpoint, cfg.Scope, cfg.Log, cfg.Link = l.source, l.caller, link, l.names, quiet{}, "link"
 	cfg.ReadConcern = clone.Majority
 	cfg.NewCommands = func(context.Context) (initialsync.Commands, error) {
-		exec, err := ddl.New(ddl.Config{Target: l.caller, Fence: hold, Catalog: cat, Scope: l.names, Link: "link"})
+		exec, err := ddl.New(ddl.Config{Target: l.caller, Fence: link, Catalog: cat, Scope: l.names, Link: "link"})
 		return commands{exec}, err
 	}
 	c, err := initialsync.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, hold, c.Run(ctx)
+	return c, link, c.Run(ctx)
 }
 
 // check compares the target with the source.
-func (l *link) check(t testing.TB, hold *checkpoint.Hold) {
+func (l *link) check(t testing.TB, link *checkpoint.Link) {
 	t.Helper()
 	held, err := ddl.Held(t.Context(), l.target, "replicator", "link")
 	if err != nil {
@@ -211,7 +211,7 @@ func (l *link) check(t testing.TB, hold *checkpoint.Hold) {
 		t.Errorf("%s", &report)
 	}
 	t.Logf("%d collections, %d documents", report.Collections, report.Documents)
-	next := *hold.Copy()
+	next := *link.Copy()
 	if !next.Cleared || !next.Listed {
 		t.Errorf("the copy is %+v", next)
 	}
@@ -219,7 +219,7 @@ func (l *link) check(t testing.TB, hold *checkpoint.Hold) {
 	if next.Stop, err = origin.Stop(t.Context(), l.source, next.Begin); err != nil {
 		t.Fatal(err)
 	}
-	if err := hold.UpdateCopy(t.Context(), next); err != nil {
+	if err := link.UpdateCopy(t.Context(), next); err != nil {
 		t.Error(err)
 	}
 }
@@ -294,11 +294,11 @@ func TestEveryKind(t *testing.T) {
 			everyKind(t, source, dialect)
 			rubbish(t, target, dialect)
 			l := newLink(t, source, target, scope.Config{})
-			c, hold, err := l.run(t.Context(), t)
+			c, link, err := l.run(t.Context(), t)
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.check(t, hold)
+			l.check(t, link)
 			p := c.Progress()
 			if p.Step != initialsync.StepDone || p.Collections != p.TotalCollections || p.Docs != p.TotalDocs || p.Indexes != p.TotalIndexes || len(p.Failed) > 0 {
 				t.Errorf("progress %+v", p)
@@ -314,12 +314,12 @@ func TestNames(t *testing.T) {
 	everyKind(t, source, "5.0")
 	target.fill(t, "db", "many", 5, 5) // not in the way
 	l := newLink(t, source, target, scope.Config{Include: []string{"db.*"}, Exclude: []string{"db.mixed"}, Map: []string{"db=copy"}})
-	_, hold, err := l.run(t.Context(), t)
+	_, link, err := l.run(t.Context(), t)
 	if err != nil {
 		t.Fatal(err)
 	}
 	target.json(t, "db", `{"drop": "many"}`)
-	l.check(t, hold)
+	l.check(t, link)
 }
 
 var errCut = errors.New("cut")
@@ -366,13 +366,13 @@ func TestResumed(t *testing.T) {
 		if l.store, err = checkpoint.New(checkpoint.Config{Target: via, Link: "link"}); err != nil {
 			t.Fatal(err)
 		}
-		via.left.Add(2 * (writers + 2)) // to take hold of the link
-		_, hold, err := l.run(t.Context(), t)
+		via.left.Add(2 * (writers + 2)) // to acquire the lease
+		_, link, err := l.run(t.Context(), t)
 		if err == nil {
 			t.Logf("%d processes", life)
 			l.caller = target
 			via.left.Store(1000)
-			l.check(t, hold)
+			l.check(t, link)
 			return
 		}
 		if !errors.Is(err, errCut) {
@@ -401,12 +401,12 @@ func TestManyCollections(t *testing.T) {
 	}
 	l := newLink(t, source, target, scope.Config{})
 	begun := time.Now()
-	c, hold, err := l.run(t.Context(), t)
+	c, link, err := l.run(t.Context(), t)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("copied in %s", time.Since(begun))
-	l.check(t, hold)
+	l.check(t, link)
 	if p := c.Progress(); p.Collections != many || p.Docs != int64(many) {
 		t.Errorf("progress %+v", p)
 	}

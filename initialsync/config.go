@@ -40,7 +40,7 @@ type Scope interface {
 type Config struct {
 	// Source runs commands on the pinned member, Target on the target's primary.
 	Source, Target mongo.Caller
-	Hold           *checkpoint.Hold
+	Checkpoint     *checkpoint.Link
 	Scope          Scope
 	Log            inventory.InsertLog
 	// MetaDB and Link say where the held specs of what is cleared are. An empty

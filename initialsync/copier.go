@@ -13,8 +13,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// hold is what is used of a *checkpoint.Hold.
-type hold interface {
+// link is what is used of a *checkpoint.Link.
+type link interface {
 	Copy() *checkpoint.Copy
 	UpdateCopy(ctx context.Context, c checkpoint.Copy) error
 	Copies(ctx context.Context) ([]checkpoint.CopyCollection, []checkpoint.CopyRange, error)
@@ -36,10 +36,10 @@ type cloner interface {
 		r checkpoint.CopyRange) (checkpoint.CopyRange, error)
 }
 
-// Copier makes the copy of a Hold's Copy, or what is left of it.
+// Copier makes the copy of a Link's Copy, or what is left of it.
 type Copier struct {
 	cfg    Config
-	hold   hold
+	link   link
 	lanes  []turns
 	cloner cloner
 	take   func(ctx context.Context) (*inventory.Inventory, error)
@@ -59,19 +59,19 @@ type Copier struct {
 func New(cfg Config) (*Copier, error) {
 	cfg.setDefaults()
 	faults := []error{cfg.validate()}
-	if cfg.Hold == nil {
-		faults = append(faults, errors.New("initialsync: no hold of the link"))
-	} else if cfg.Hold.Copy() == nil {
+	if cfg.Checkpoint == nil {
+		faults = append(faults, errors.New("initialsync: no checkpoint"))
+	} else if cfg.Checkpoint.Copy() == nil {
 		faults = append(faults, errNoCopy)
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	lanes := make([]lane, cfg.Hold.State().Writers)
+	lanes := make([]lane, cfg.Checkpoint.State().Writers)
 	for i := range lanes {
-		lanes[i] = cfg.Hold.Lane(i)
+		lanes[i] = cfg.Checkpoint.Lane(i)
 	}
-	c := newCopier(cfg, cfg.Hold, lanes)
+	c := newCopier(cfg, cfg.Checkpoint, lanes)
 	c.take = func(ctx context.Context) (*inventory.Inventory, error) {
 		return inventory.Take(ctx, inventory.Config{
 			Source: cfg.Source, Scope: cfg.Scope, Log: cfg.Log, Begin: c.copy.Begin,
@@ -90,8 +90,8 @@ func New(cfg Config) (*Copier, error) {
 }
 
 // newCopier makes one that lacks cloner and take.
-func newCopier(cfg Config, h hold, lanes []lane) *Copier {
-	c := &Copier{cfg: cfg, hold: h, copy: *h.Copy(), board: newBoard(cfg.Registry)}
+func newCopier(cfg Config, h link, lanes []lane) *Copier {
+	c := &Copier{cfg: cfg, link: h, copy: *h.Copy(), board: newBoard(cfg.Registry)}
 	for _, l := range lanes {
 		c.lanes = append(c.lanes, turns{lane: l, turn: make(chan struct{}, 1)})
 	}
@@ -107,7 +107,7 @@ var errNoCopy = errors.New("initialsync: the link does not begin with a copy")
 // the change to checkpoint.Replaying. It is called once.
 func (c *Copier) Run(ctx context.Context) error {
 	c.board.begin(time.Now())
-	c.copy = *c.hold.Copy()
+	c.copy = *c.link.Copy()
 	if c.copy.Phase != checkpoint.Copying {
 		c.enter(StepDone)
 		return nil

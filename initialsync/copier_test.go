@@ -23,7 +23,7 @@ func TestNew(t *testing.T) {
 	_, err := New(Config{Workers: -1})
 	for _, want := range []string{
 		"no source", "no target", "no scope", "no log", "nothing to carry out commands with", "the link has no name",
-		"-1 workers, 2 for indexes", "no hold of the link",
+		"-1 workers, 2 for indexes", "no checkpoint",
 	} {
 		if err == nil || !strings.Contains(err.Error(), "initialsync: "+want) {
 			t.Errorf("%q is not in %v", want, err)

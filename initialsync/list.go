@@ -17,14 +17,14 @@ import (
 // list puts what is to be copied into the metadata, and makes the views.
 func (c *Copier) list(ctx context.Context) error {
 	c.enter(StepList)
-	if err := c.hold.DropCopies(ctx, c.copy.Number); err != nil {
+	if err := c.link.DropCopies(ctx, c.copy.Number); err != nil {
 		return fmt.Errorf("forget the copies that are void: %w", err)
 	}
 	inv, err := c.take(ctx)
 	if err != nil {
 		return err
 	}
-	if err := c.hold.AddCollections(ctx, inv.Collections); err != nil {
+	if err := c.link.AddCollections(ctx, inv.Collections); err != nil {
 		return fmt.Errorf("write down what is to be copied: %w", err)
 	}
 	c.enter(StepViews)
@@ -38,7 +38,7 @@ func (c *Copier) list(ctx context.Context) error {
 		}
 	}
 	c.copy.Listed = true
-	if err := c.hold.UpdateCopy(ctx, c.copy); err != nil {
+	if err := c.link.UpdateCopy(ctx, c.copy); err != nil {
 		return fmt.Errorf("write down that all is listed: %w", err)
 	}
 	found := Listed{Collections: len(inv.Collections), Views: len(inv.Views)}
@@ -89,7 +89,7 @@ func (c *Copier) viewFailed(ctx context.Context, ns oplog.Namespace, db string, 
 
 // load reads what is to be copied, the largest first, and how far it is.
 func (c *Copier) load(ctx context.Context) ([]*collection, error) {
-	docs, ranges, err := c.hold.Copies(ctx)
+	docs, ranges, err := c.link.Copies(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ func TestInvalidViews(t *testing.T) {
 	target.json(t, "db", `{"insert": "system.views", "documents": [{"_id": "db.old", "pipeline": []}]}`)
 	l := newLink(t, source, target, scope.Config{Exclude: []string{"db.not mirrored"}})
 	l.cfg.Observer = func(event.Event) {}
-	c, hold, err := l.run(t.Context(), t)
+	c, link, err := l.run(t.Context(), t)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,5 +47,5 @@ func TestInvalidViews(t *testing.T) {
 		t.Errorf("left out: -want +got:\n%s", diff)
 	}
 	source.json(t, "db", `{"delete": "system.views", "deletes": [{"q": {"_id": {"$in": ["db.bad", "db.not mirrored", "other.view", 7]}}, "limit": 0}]}`)
-	l.check(t, hold)
+	l.check(t, link)
 }

@@ -136,7 +136,7 @@ func uuidOf(name string) oplog.UUID {
 	return u
 }
 
-// The hold.
+// The link.
 
 func (w *world) Copy() *checkpoint.Copy {
 	w.mu.Lock()

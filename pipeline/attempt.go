@@ -21,10 +21,10 @@ import (
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
-// attempt is one hold of the link, with the stages that work under it.
+// attempt is one term of the link's lease, with the stages that work under it.
 type attempt struct {
 	p        *Pipeline
-	hold     *checkpoint.Hold
+	link     *checkpoint.Link
 	source   checkpoint.Source
 	upstream *upstream
 	queue    *buffer.Queue
@@ -45,10 +45,10 @@ type attempt struct {
 	start checkpoint.Progress
 }
 
-// newAttempt makes the stages for a hold.
-func (p *Pipeline) newAttempt(ctx, soft context.Context, hold *checkpoint.Hold, src checkpoint.Source, until oplog.OpTime) (*attempt, error) {
-	st := hold.State()
-	a := &attempt{p: p, hold: hold, source: src}
+// newAttempt makes the stages for a link under a lease.
+func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, src checkpoint.Source, until oplog.OpTime) (*attempt, error) {
+	st := link.State()
+	a := &attempt{p: p, link: link, source: src}
 	a.ending, a.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	if st.Copy != nil && st.Copy.Phase != checkpoint.Copied {
 		a.copy = st.Copy
@@ -73,7 +73,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, hold *checkpoint.Hold, 
 	if err != nil {
 		return nil, fmt.Errorf("read the target's collections: %w", err)
 	}
-	commands, err := p.commands(hold, cat, st.Copy != nil)
+	commands, err := p.commands(link, cat, st.Copy != nil)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, hold *checkpoint.Hold, 
 		Durable: st.Applied, DurableWall: st.AppliedWall, Ops: p.progress().Ops,
 	}
 	a.applier, err = applier.New(applier.Config{
-		Target: p.target, Hold: hold, Catalog: cat, Scope: p.names(), Commands: commands, MetaDB: p.cfg.MetaDB, Link: p.cfg.Link,
+		Target: p.target, Checkpoint: link, Catalog: cat, Scope: p.names(), Commands: commands, MetaDB: p.cfg.MetaDB, Link: p.cfg.Link,
 		Relaxed: p.cfg.Relaxed, ReportDivergence: p.cfg.ReportDivergence, CopiedUntil: st.CopiedUntil,
 		Plan:      plan.Options{InternalApply: internal, Coalesce: true},
 		FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, CoalesceWindow: p.cfg.CoalesceWindow,
@@ -155,9 +155,9 @@ func (a *attempt) run(ctx, soft context.Context) error {
 	side, beside := errgroup.WithContext(beside)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	along := func(run func(context.Context, *checkpoint.Hold) error) {
+	along := func(run func(context.Context, *checkpoint.Link) error) {
 		side.Go(func() error {
-			err := run(beside, a.hold)
+			err := run(beside, a.link)
 			if err != nil {
 				stop(err)
 			}
@@ -210,7 +210,7 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 	check := &checkpointer{
 		interval: a.p.cfg.CheckpointInterval,
 		advance: func(ctx context.Context, w applier.Applied) error {
-			if err := a.hold.Advance(ctx, w.Progress, w.Lanes, a.p.sourceNow(a.source)); err != nil {
+			if err := a.link.Advance(ctx, w.Progress, w.Lanes, a.p.sourceNow(a.source)); err != nil {
 				return err
 			}
 			return a.advanced(ctx, w.Progress)
@@ -233,13 +233,13 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 }
 
 // touchLoop keeps the link's sessions alive.
-func (p *Pipeline) touchLoop(ctx context.Context, hold *checkpoint.Hold) error {
+func (p *Pipeline) touchLoop(ctx context.Context, link *checkpoint.Link) error {
 	beat := time.NewTicker(checkpoint.TouchEvery)
 	defer beat.Stop()
 	for {
 		select {
 		case <-beat.C:
-			if err := hold.Touch(ctx); err != nil && ctx.Err() == nil {
+			if err := link.Touch(ctx); err != nil && ctx.Err() == nil {
 				return fmt.Errorf("keep the link's sessions: %w", err)
 			}
 		case <-ctx.Done():

@@ -135,12 +135,12 @@ type Config struct {
 	// none.
 	standIn int
 	// part tells that the link is for a collection that is copied again, for
-	// another link: heldLink, whose scope is allNames. It ends at until, if that is
+	// another link: parentLink, whose scope is allNames. It ends at until, if that is
 	// not null.
-	part     bool
-	heldLink string
-	allNames Scope
-	until    oplog.OpTime
+	part       bool
+	parentLink string
+	allNames   Scope
+	until      oplog.OpTime
 }
 
 // Fingerprint is of the settings that decide what is in the target: they must not
@@ -155,7 +155,7 @@ func (c *Config) Fingerprint() string {
 
 func (c *Config) setDefaults() {
 	def(&c.MetaDB, "replicator")
-	def(&c.heldLink, c.Link)
+	def(&c.parentLink, c.Link)
 	if c.Feedback == feedback.Member {
 		c.standIn = c.MemberID + 1
 	}

@@ -19,11 +19,11 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// copying is one hold of the link during which documents are copied, and the log
+// copying is one term of the link's lease during which documents are copied, and the log
 // is put aside.
 type copying struct {
 	p       *Pipeline
-	hold    *checkpoint.Hold
+	link    *checkpoint.Link
 	copy    checkpoint.Copy
 	member  mongo.Caller
 	spooler *spooler
@@ -34,9 +34,9 @@ type copying struct {
 
 // newCopying makes what a copy needs. The member that is copied has to be what it
 // was.
-func (p *Pipeline) newCopying(ctx, soft context.Context, hold *checkpoint.Hold, src checkpoint.Source) (*copying, error) {
-	st := hold.State()
-	c := &copying{p: p, hold: hold, copy: *st.Copy}
+func (p *Pipeline) newCopying(ctx, soft context.Context, link *checkpoint.Link, src checkpoint.Source) (*copying, error) {
+	st := link.State()
+	c := &copying{p: p, link: link, copy: *st.Copy}
 	var err error
 	if c.member, err = p.source.Member(c.copy.Host); err != nil {
 		return nil, fmt.Errorf("copy from %s: %w", c.copy.Host, err)
@@ -67,10 +67,10 @@ func (p *Pipeline) newCopying(ctx, soft context.Context, hold *checkpoint.Hold, 
 		return nil, err
 	}
 	c.copier, err = initialsync.New(initialsync.Config{
-		Source: c.member, Target: p.target, Hold: hold, Scope: p.names(), Log: c.spool,
-		MetaDB: p.cfg.MetaDB, Link: p.cfg.heldLink,
+		Source: c.member, Target: p.target, Checkpoint: link, Scope: p.names(), Log: c.spool,
+		MetaDB: p.cfg.MetaDB, Link: p.cfg.parentLink,
 		NewCommands: func(context.Context) (initialsync.Commands, error) {
-			e, err := p.commands(hold, cat, true)
+			e, err := p.commands(link, cat, true)
 			return copyCommands{e}, err
 		},
 		NoHoles: unlogged || !modern, ReadConcern: p.cfg.Copy.ReadConcern, Workers: p.cfg.Copy.Workers, IndexWorkers: p.cfg.Copy.IndexWorkers,
@@ -118,7 +118,7 @@ func (c *copying) run(ctx, soft context.Context) error {
 			return err
 		})
 	}
-	along(func(ctx context.Context) error { return c.p.touchLoop(ctx, c.hold) })
+	along(func(ctx context.Context) error { return c.p.touchLoop(ctx, c.link) })
 	along(c.pacer.Run)
 	along(c.p.windowLoop)
 	if !c.p.cfg.part { // else the link that it is a part of says it
@@ -159,7 +159,7 @@ func (c *copying) end(ctx context.Context) error {
 	}
 	done := c.copy
 	done.Phase, done.Stop, done.Cleared, done.Listed = checkpoint.Replaying, stop, true, true
-	if err := c.hold.UpdateCopy(ctx, done); err != nil {
+	if err := c.link.UpdateCopy(ctx, done); err != nil {
 		return err
 	}
 	c.p.cfg.Observer.Tell(CopyEnded{Number: done.Number, Begin: done.Begin, Stop: stop})

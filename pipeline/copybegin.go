@@ -61,7 +61,7 @@ func (p *Pipeline) newestSeen() oplog.OpTime {
 }
 
 // copyAnew begins another copy in place of one that is void.
-func (p *Pipeline) copyAnew(ctx context.Context, hold *checkpoint.Hold, old *checkpoint.Copy, why error) error {
+func (p *Pipeline) copyAnew(ctx context.Context, link *checkpoint.Link, old *checkpoint.Copy, why error) error {
 	if p.copies >= p.cfg.Copy.MaxCopies {
 		return fmt.Errorf("%w: %d were begun since the start, copy %d was the last: %w", ErrCopies, p.copies, old.Number, why)
 	}
@@ -76,7 +76,7 @@ func (p *Pipeline) copyAnew(ctx context.Context, hold *checkpoint.Hold, old *che
 	if err != nil {
 		return err
 	}
-	if err := hold.BeginCopy(ctx, next, wall); err != nil {
+	if err := link.BeginCopy(ctx, next, wall); err != nil {
 		return err
 	}
 	p.copies++
@@ -98,7 +98,7 @@ var ErrCopies = errors.New("no copy of the source became consistent")
 
 // finishCopy declares the target consistent, once the log has been applied up to
 // the copy's Stop, if the member that was copied is still what it was.
-func (p *Pipeline) finishCopy(ctx context.Context, hold *checkpoint.Hold, c *checkpoint.Copy) error {
+func (p *Pipeline) finishCopy(ctx context.Context, link *checkpoint.Link, c *checkpoint.Copy) error {
 	member, err := p.source.Member(c.Host)
 	if err != nil {
 		return fmt.Errorf("ask %s, which was copied: %w", c.Host, err)
@@ -108,7 +108,7 @@ func (p *Pipeline) finishCopy(ctx context.Context, hold *checkpoint.Hold, c *che
 	}
 	done := *c
 	done.Phase = checkpoint.Copied
-	if err := hold.UpdateCopy(ctx, done); err != nil {
+	if err := link.UpdateCopy(ctx, done); err != nil {
 		return err
 	}
 	p.consistent(done)

@@ -4,7 +4,7 @@
 //
 // # An attempt
 //
-//	       ┌────────────── hold of the link: one term ──────────────┐
+//	       ┌───────────── lease of the link: one term ──────────────┐
 //	source │ upstream ─▶ buffer ─▶ batcher ─▶ applier ─▶ checkpoint │ ─▶ feedback
 //	       │ (syncsource,             (txn)     (lanes)   (Advance) │
 //	       │  fetcher)                                              │

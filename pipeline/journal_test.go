@@ -128,8 +128,8 @@ func (w *world) line(e told) (text, is string) {
 		return "no source: " + e.Reason, "no-source"
 	case checkpoint.Created:
 		return "link created", ""
-	case checkpoint.Began:
-		return "link held", ""
+	case checkpoint.Acquired:
+		return "lease acquired", ""
 	case checkpoint.Resized:
 		return fmt.Sprintf("writers %d -> %d", e.From, e.To), ""
 	case checkpoint.Fenced:
@@ -207,7 +207,7 @@ func (w *world) logged(e event.Line) (text, is string) {
 // where it ends, is left where they are not to be shown.
 func isStep(e event.Event) bool {
 	switch e := e.(type) {
-	case pipeline.StateChanged, pipeline.AttemptEnded, checkpoint.Began, initialsync.StepChanged,
+	case pipeline.StateChanged, pipeline.AttemptEnded, checkpoint.Acquired, initialsync.StepChanged,
 		pipeline.CopyEnded, pipeline.ResyncNeeded, pipeline.ResyncBegan:
 		return true
 	case pipeline.ResyncEnded:

@@ -14,9 +14,9 @@ import (
 // leaveOut finds out what the next attempt leaves out, and notes it in the link's
 // document: what is there counts, whatever has become of a request since. As long as
 // the link itself copies documents it leaves out nothing.
-func (p *Pipeline) leaveOut(ctx context.Context, hold *checkpoint.Hold) error {
-	defer func() { p.showGaps(hold.Gaps()) }()
-	if err := p.chooseLeftOut(ctx, hold); err != nil {
+func (p *Pipeline) leaveOut(ctx context.Context, link *checkpoint.Link) error {
+	defer func() { p.showGaps(link.Gaps()) }()
+	if err := p.chooseLeftOut(ctx, link); err != nil {
 		return err
 	}
 	if p.cfg.part {
@@ -25,11 +25,11 @@ func (p *Pipeline) leaveOut(ctx context.Context, hold *checkpoint.Hold) error {
 	// Only now it is known what is still of use.
 	keep := p.keptResyncs()
 	p.sweepSpools(keep)
-	return p.sweepParts(ctx, hold, keep)
+	return p.sweepParts(ctx, link, keep)
 }
 
-func (p *Pipeline) chooseLeftOut(ctx context.Context, hold *checkpoint.Hold) error {
-	st := hold.State()
+func (p *Pipeline) chooseLeftOut(ctx context.Context, link *checkpoint.Link) error {
+	st := link.State()
 	p.resyncs.out = map[oplog.Namespace]checkpoint.ResyncRequest{}
 	p.resyncs.copies = 0
 	if st.Copy != nil {
@@ -51,7 +51,7 @@ func (p *Pipeline) chooseLeftOut(ctx context.Context, hold *checkpoint.Hold) err
 	}
 	for _, request := range w.Resync {
 		if isOpen(request) {
-			if err := p.leaveOutFor(ctx, hold, request); err != nil {
+			if err := p.leaveOutFor(ctx, link, request); err != nil {
 				return err
 			}
 		}
@@ -60,19 +60,19 @@ func (p *Pipeline) chooseLeftOut(ctx context.Context, hold *checkpoint.Hold) err
 }
 
 // leaveOutFor leaves out the collection of a request, or says why it does not.
-func (p *Pipeline) leaveOutFor(ctx context.Context, hold *checkpoint.Hold, request checkpoint.ResyncRequest) error {
+func (p *Pipeline) leaveOutFor(ctx context.Context, link *checkpoint.Link, request checkpoint.ResyncRequest) error {
 	known, out := p.resyncs.out[request.NS]
 	switch _, in := p.cfg.Scope.Target(request.NS); {
 	case p.cfg.Copy.SpoolDir == "" && request.State == checkpoint.ResyncAsked:
 		return nil // It waits for a process that can.
 	case !in || request.NS.IsSystemViews():
-		return hold.TellResync(ctx, request.NS, checkpoint.ResyncFailed, "the link does not mirror it")
+		return link.TellResync(ctx, request.NS, checkpoint.ResyncFailed, "the link does not mirror it")
 	case request.NS.IsBuckets():
-		return hold.TellResync(ctx, request.NS, checkpoint.ResyncFailed,
+		return link.TellResync(ctx, request.NS, checkpoint.ResyncFailed,
 			"it has the buckets of "+string(request.NS.Series())+", which is to be asked for")
 	}
 	if !out || request.State == checkpoint.ResyncAsked || known.State == checkpoint.ResyncFailed {
-		if err := hold.LeaveOut(ctx, request); err != nil {
+		if err := link.LeaveOut(ctx, request); err != nil {
 			return err
 		}
 		request.State = checkpoint.ResyncCopying

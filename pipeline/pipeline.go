@@ -52,7 +52,7 @@ type Pipeline struct {
 	earlierFor oplog.OpTime
 	feedback   *feedback.Feedback
 	// spoolDir is the folder of this link in the one that is configured; it is known
-	// once there is a Hold.
+	// once there is a Link.
 	spoolDir string
 	// spool has the log of a copy that is not consistent yet, or not drained;
 	// spoolID says of which. It is open from one attempt to the next.
@@ -99,7 +99,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	p.source, p.target = observe(source, &p.waits, sideSource), observe(target, &p.waits, sideTarget)
 	of := ""
 	if cfg.part {
-		of = cfg.heldLink
+		of = cfg.parentLink
 	}
 	store, err := checkpoint.New(checkpoint.Config{
 		Target: p.target, DB: cfg.MetaDB, Link: cfg.Link, Of: of, Observer: cfg.Observer, Registry: cfg.Registry,
@@ -107,7 +107,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
-	requests, err := checkpoint.New(checkpoint.Config{Target: p.target, DB: cfg.MetaDB, Link: cfg.heldLink})
+	requests, err := checkpoint.New(checkpoint.Config{Target: p.target, DB: cfg.MetaDB, Link: cfg.parentLink})
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
@@ -128,7 +128,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	return p, nil
 }
 
-// Run takes hold of the link and follows the source until soft is done, then
+// Run acquires the lease and follows the source until soft is done, then
 // applies what was fetched, writes the last checkpoint and returns nil. When ctx
 // is done it returns its cause at once. Any other error is one that Classify says
 // to end with; what can be tried again is tried again.
@@ -216,7 +216,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 				err = walk
 			}
 		}
-		// Who held the link has been let in before, so that will pass.
+		// The process that had the lease was let in before, so that will pass.
 		if Classify(err).Action != Retry && (!isLogin(err) || p.term == 0) {
 			return err
 		}
@@ -316,7 +316,7 @@ func (p *Pipeline) readEarlier(ctx context.Context, broken *txn.BrokenChainError
 	return true, nil
 }
 
-// attempt takes hold of the link and runs its stages until they end.
+// attempt acquires the lease and runs its stages until they end.
 func (p *Pipeline) attempt(ctx, soft context.Context) error {
 	src, err := p.askSource(ctx)
 	if err != nil {
@@ -325,20 +325,20 @@ func (p *Pipeline) attempt(ctx, soft context.Context) error {
 	if err := p.ensureLink(ctx, src); err != nil {
 		return err
 	}
-	hold, err := p.takeHold(ctx)
+	link, err := p.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	st := hold.State()
+	st := link.State()
 	if err := p.checkLink(st, src); err != nil {
 		return err
 	}
 	if st.Routing != applier.Routing {
-		if err := hold.SetRouting(ctx, applier.Routing); err != nil {
+		if err := link.SetRouting(ctx, applier.Routing); err != nil {
 			return err
 		}
 	}
-	until, err := p.resize(ctx, hold)
+	until, err := p.resize(ctx, link)
 	if err != nil {
 		return err
 	}
@@ -352,45 +352,45 @@ func (p *Pipeline) attempt(ctx, soft context.Context) error {
 	if to := p.drainTo(st); soft.Err() != nil && !to.IsNull() {
 		p.catchesUp, until = true, to
 	}
-	if err := p.leaveOut(ctx, hold); err != nil {
+	if err := p.leaveOut(ctx, link); err != nil {
 		return err
 	}
 	if err := p.startResyncs(ctx); err != nil {
 		return err
 	}
 	if st.Copy == nil {
-		return p.follow(ctx, soft, hold, src, until)
+		return p.follow(ctx, soft, link, src, until)
 	}
 	if st.Copy.Phase == checkpoint.Copying {
-		err = p.copy(ctx, soft, hold, src)
+		err = p.copy(ctx, soft, link, src)
 	} else {
-		err = p.follow(ctx, soft, hold, src, until)
+		err = p.follow(ctx, soft, link, src, until)
 	}
 	// The copier does not tell of a member that it could not even ask.
 	if initialsync.Void(err) && (st.Copy.Phase == checkpoint.Copying || p.isCopying()) {
-		return p.copyAnew(ctx, hold, st.Copy, err)
+		return p.copyAnew(ctx, link, st.Copy, err)
 	}
 	return err
 }
 
-// takeHold takes hold of the link in the next term.
-func (p *Pipeline) takeHold(ctx context.Context) (*checkpoint.Hold, error) {
-	hold, err := p.store.Begin(ctx, p.term)
+// acquire acquires the link's lease under the next term.
+func (p *Pipeline) acquire(ctx context.Context) (*checkpoint.Link, error) {
+	link, err := p.store.Acquire(ctx, p.term)
 	if err != nil {
 		return nil, err
 	}
-	p.term = hold.Term()
+	p.term = link.Term()
 	if !p.cfg.part {
 		// Links of one name on two targets do not share a folder.
-		sum := sha256.Sum256([]byte(hold.Instance()))
+		sum := sha256.Sum256([]byte(link.Instance()))
 		p.spoolDir = filepath.Join(p.cfg.Copy.SpoolDir, hex.EncodeToString(sum[:8]))
 	}
-	return hold, nil
+	return link, nil
 }
 
 // copy copies, and puts the log aside meanwhile.
-func (p *Pipeline) copy(ctx, soft context.Context, hold *checkpoint.Hold, src checkpoint.Source) error {
-	c, err := p.newCopying(ctx, soft, hold, src)
+func (p *Pipeline) copy(ctx, soft context.Context, link *checkpoint.Link, src checkpoint.Source) error {
+	c, err := p.newCopying(ctx, soft, link, src)
 	if err != nil {
 		return err
 	}
@@ -398,8 +398,8 @@ func (p *Pipeline) copy(ctx, soft context.Context, hold *checkpoint.Hold, src ch
 }
 
 // follow applies the log.
-func (p *Pipeline) follow(ctx, soft context.Context, hold *checkpoint.Hold, src checkpoint.Source, until oplog.OpTime) error {
-	a, err := p.newAttempt(ctx, soft, hold, src, until)
+func (p *Pipeline) follow(ctx, soft context.Context, link *checkpoint.Link, src checkpoint.Source, until oplog.OpTime) error {
+	a, err := p.newAttempt(ctx, soft, link, src, until)
 	if err != nil {
 		return err
 	}
@@ -451,8 +451,8 @@ func (p *Pipeline) checkLink(st checkpoint.State, src checkpoint.Source) error {
 // resize gives the link the configured number of lanes. While its lanes are not
 // all at the checkpoint it returns the entry up to which the old number of them
 // has to go on.
-func (p *Pipeline) resize(ctx context.Context, hold *checkpoint.Hold) (until oplog.OpTime, err error) {
-	st := hold.State()
+func (p *Pipeline) resize(ctx context.Context, link *checkpoint.Link) (until oplog.OpTime, err error) {
+	st := link.State()
 	if st.Writers == p.cfg.Writers {
 		return oplog.OpTime{}, nil
 	}
@@ -461,7 +461,7 @@ func (p *Pipeline) resize(ctx context.Context, hold *checkpoint.Hold) (until opl
 		return ahead, nil
 	}
 	cp := checkpoint.Progress{Applied: st.Applied, AppliedWall: st.AppliedWall, FetchFrom: st.FetchFrom}
-	if err := hold.Resize(ctx, cp, p.cfg.Writers); err != nil {
+	if err := link.Resize(ctx, cp, p.cfg.Writers); err != nil {
 		return oplog.OpTime{}, err
 	}
 	return oplog.OpTime{}, checkpoint.ErrSpent

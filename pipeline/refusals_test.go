@@ -115,7 +115,7 @@ func TestTickets(t *testing.T) {
 	began := 0
 	for _, e := range w.events {
 		switch e := e.event.(type) {
-		case checkpoint.Began:
+		case checkpoint.Acquired:
 			began++
 		case pipeline.AttemptEnded:
 			t.Errorf("an attempt ended: %v", e.Err)

@@ -112,9 +112,9 @@ func (p *Pipeline) isSpooled(st checkpoint.State) (bool, error) {
 
 // commands makes what carries out commands on the target. placed tells that the
 // target's collections have the names that the log expects, whatever is in them.
-func (p *Pipeline) commands(hold *checkpoint.Hold, cat *catalog.Catalog, placed bool) (*ddl.Executor, error) {
+func (p *Pipeline) commands(link *checkpoint.Link, cat *catalog.Catalog, placed bool) (*ddl.Executor, error) {
 	return ddl.New(ddl.Config{
-		Target: p.target, Fence: hold, Catalog: cat, Scope: p.names(), Names: p.cfg.allNames, MetaDB: p.cfg.MetaDB, Link: p.cfg.heldLink, Own: p.cfg.Link,
+		Target: p.target, Fence: link, Catalog: cat, Scope: p.names(), Names: p.cfg.allNames, MetaDB: p.cfg.MetaDB, Link: p.cfg.parentLink, Own: p.cfg.Link,
 		UniqueIndexes: p.cfg.UniqueIndexes, Placed: placed, Observer: p.cfg.Observer, Late: p.late,
 		Shared: p.cfg.part || len(p.resyncs.out) > 0,
 	})
@@ -166,7 +166,7 @@ func (a *attempt) advanced(ctx context.Context, cp checkpoint.Progress) error {
 // Where all of it is applied, and none of it can be let go, because an open
 // transaction began before it, nothing more comes in: that ends the attempt too, in
 // order if the target is consistent.
-func (a *attempt) unspoolLoop(ctx context.Context, _ *checkpoint.Hold) error {
+func (a *attempt) unspoolLoop(ctx context.Context, _ *checkpoint.Link) error {
 	tick := time.NewTicker(unspoolEvery)
 	defer tick.Stop()
 	var full time.Time
@@ -210,7 +210,7 @@ func (a *attempt) tryFinish(ctx context.Context, applied oplog.OpTime) error {
 	if a.copy == nil || applied.Before(a.copy.Stop) {
 		return nil
 	}
-	if err := a.p.finishCopy(ctx, a.hold, a.copy); err != nil {
+	if err := a.p.finishCopy(ctx, a.link, a.copy); err != nil {
 		return err
 	}
 	a.copy = nil

@@ -81,7 +81,7 @@ func isOpen(w checkpoint.ResyncRequest) bool {
 }
 
 // startResyncs runs what copies the collections that are left out. It is called
-// under a hold of the link: everything that was written to them before is over.
+// under a term of the lease: everything that was written to them before is over.
 func (p *Pipeline) startResyncs(ctx context.Context) error {
 	for _, request := range slices.SortedFunc(maps.Values(p.resyncs.out), checkpoint.ResyncRequest.Compare) {
 		ns := request.NS
@@ -122,7 +122,7 @@ func (p *Pipeline) resyncLink(request checkpoint.ResyncRequest) string {
 func (p *Pipeline) newResync(request checkpoint.ResyncRequest, until oplog.OpTime) (*resync, error) {
 	r := &resync{request: request, link: p.resyncLink(request), done: make(chan struct{})}
 	cfg := p.cfg
-	cfg.Link, cfg.heldLink, cfg.part, cfg.until = r.link, p.cfg.Link, true, until
+	cfg.Link, cfg.parentLink, cfg.part, cfg.until = r.link, p.cfg.Link, true, until
 	cfg.allNames = p.cfg.Scope
 	cfg.Scope = part{Scope: p.cfg.Scope, in: func(ns oplog.Namespace) bool { return ns == request.NS }, db: request.NS.DB()}
 	cfg.Copy.Wanted, cfg.Copy.DropExisting = true, true
@@ -157,7 +157,7 @@ func IsResync(link string) bool {
 
 // resyncLoop looks, beside an attempt, for requests that it does not know, and for
 // collections that can be taken back.
-func (p *Pipeline) resyncLoop(ctx context.Context, hold *checkpoint.Hold) error {
+func (p *Pipeline) resyncLoop(ctx context.Context, link *checkpoint.Link) error {
 	if p.cfg.Copy.SpoolDir == "" || p.cfg.part || p.resyncs.joining {
 		return nil
 	}
@@ -186,7 +186,7 @@ func (p *Pipeline) resyncLoop(ctx context.Context, hold *checkpoint.Hold) error 
 			case p.shownSpool() == nil && r.ready(p.progress().Applied):
 				p.resyncs.again()
 			case said[ns] != says:
-				err := hold.TellResync(ctx, ns, checkpoint.ResyncCopying, says)
+				err := link.TellResync(ctx, ns, checkpoint.ResyncCopying, says)
 				if errors.Is(err, checkpoint.ErrFenced) {
 					return err
 				}
@@ -276,21 +276,21 @@ func (p *Pipeline) resyncEnded(ctx context.Context, r *resync) error {
 		return nil // it was not at rest any more when it was told to end
 	case errors.Is(r.err, checkpoint.ErrFenced):
 		// By who has the link now, or by who had it before and does not know yet.
-		_, err := p.takeHold(ctx)
+		_, err := p.acquire(ctx)
 		return err
 	}
 	p.cfg.Observer.Tell(ResyncEnded{NS: r.request.NS, Err: r.err})
-	hold, err := p.takeHold(ctx)
+	link, err := p.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	if _, renamed := errors.AsType[*ddl.ResyncError](r.err); renamed {
 		// It was renamed into place meanwhile, and is copied anew.
-		err = hold.TellResync(ctx, r.request.NS, checkpoint.ResyncCopying, "it is begun anew: "+r.err.Error())
+		err = link.TellResync(ctx, r.request.NS, checkpoint.ResyncCopying, "it is begun anew: "+r.err.Error())
 	} else {
 		// What keeps it from being copied does not go by itself. It stays left out,
 		// and the link's position where it was left out, until it is asked for again.
-		err = hold.TellResync(ctx, r.request.NS, checkpoint.ResyncFailed, r.err.Error())
+		err = link.TellResync(ctx, r.request.NS, checkpoint.ResyncFailed, r.err.Error())
 	}
 	if err != nil {
 		return err
@@ -307,11 +307,11 @@ func (p *Pipeline) join(ctx, soft context.Context, r *resync) error {
 	defer func() { p.resyncs.joining = false }()
 	for {
 		// Whoever takes the link over from here on is noticed by joined.
-		hold, err := p.takeHold(ctx)
+		link, err := p.acquire(ctx)
 		if err != nil {
 			return err
 		}
-		here := hold.State()
+		here := link.State()
 		there, found, err := r.p.store.Load(ctx)
 		if err != nil || !found {
 			return errors.Join(err, notFound(found, r.link))
@@ -323,7 +323,7 @@ func (p *Pipeline) join(ctx, soft context.Context, r *resync) error {
 			at = other
 		}
 		if here.Applied.Equal(at) && there.Applied.Equal(at) {
-			return p.joined(ctx, hold, r)
+			return p.joined(ctx, link, r)
 		}
 		if there.Applied.Before(at) {
 			if err := p.bring(ctx, soft, r, at); err != nil {
@@ -367,8 +367,8 @@ func notFound(found bool, link string) error {
 }
 
 // joined gives a collection back to the link, which is where it is.
-func (p *Pipeline) joined(ctx context.Context, hold *checkpoint.Hold, r *resync) error {
-	if err := hold.TellResync(ctx, r.request.NS, checkpoint.ResyncDone, ""); err != nil {
+func (p *Pipeline) joined(ctx context.Context, link *checkpoint.Link, r *resync) error {
+	if err := link.TellResync(ctx, r.request.NS, checkpoint.ResyncDone, ""); err != nil {
 		return err
 	}
 	p.cfg.Observer.Tell(ResyncEnded{NS: r.request.NS})

@@ -15,7 +15,7 @@ type State string
 // are being read, or a member to read from is being looked for, and the position
 // is known to be part of the source's history.
 const (
-	// Starting: taking hold of the link and checking its position.
+	// Starting: acquiring the lease and checking its position.
 	Starting State = "starting"
 	// InitialSync: a copy is being made, or the log is applied to one that was taken
 	// while writes went on; the target is not consistent.

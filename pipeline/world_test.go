@@ -219,7 +219,7 @@ func (w *world) tell(l *link, e event.Event) {
 		w.name(e.To)
 	case checkpoint.Created:
 		l.reached = e.Applied
-	case checkpoint.Began:
+	case checkpoint.Acquired:
 		l.reached = e.Applied
 	case checkpoint.Advanced:
 		l.reached = e.Applied

@@ -36,7 +36,7 @@ func newCollector(t *Tracker) *collector {
 		info:       desc("info", "Always 1; the program's version and the link.", "version", "link"),
 		state:      desc("state", "1 for the state that the link is in, 0 for the others.", "state"),
 		consistent: desc("consistent", "1 if the target holds what the source held at some time, 0 while something is copied, or the log meets the copy."),
-		attempts:   desc("attempts_total", "How often the link was taken hold of since the start."),
+		attempts:   desc("attempts_total", "How often the lease was acquired since the start."),
 		lag: desc("lag_seconds",
 			"By how much the target is behind what the source had committed when it was heard of last."),
 		dataAge:   desc("source_data_age_seconds", "How long ago the source was heard of last."),

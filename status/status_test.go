@@ -160,7 +160,7 @@ func TestGolden(t *testing.T) {
 			p.set(func(s *pipeline.Snapshot) { s.Progress.Ops += 100 })
 			time.Sleep(time.Second)
 		}
-		tr.Observe(checkpoint.Began{Link: "l", Applied: at(980), FetchFrom: at(880)})
+		tr.Observe(checkpoint.Acquired{Link: "l", Applied: at(980), FetchFrom: at(880)})
 		tr.Observe(checkpoint.Advanced{Link: "l", Applied: at(990), FetchFrom: at(900)})
 		tr.Observe(syncsource.SourceChosen{To: "a:1", Reason: "it is the nearest", Refused: []syncsource.Refusal{{Host: "b:2", Reason: "is too stale"}}})
 		tr.Observe(feedback.Failed{Mode: feedback.Member, MemberID: 3, Host: "a:1", Err: errors.New("no such member")})
@@ -302,7 +302,7 @@ func TestCounts(t *testing.T) {
 		}
 	}
 	want(5, 2)
-	tr.Observe(ended) // taking hold failed: it is still the same attempt
+	tr.Observe(ended) // acquiring the lease failed: it is still the same attempt
 	want(5, 2)
 	p.set(func(s *pipeline.Snapshot) { s.Attempts, s.Applier = 2, applier.Stats{Flushes: 1, Writers: 4} })
 	want(6, 2)

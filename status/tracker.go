@@ -178,7 +178,7 @@ func (t *Tracker) Observe(e event.Event) {
 		t.why, t.refused = e.Reason, e.Refused
 	case syncsource.NoSource:
 		t.why, t.refused = e.Reason, e.Refused
-	case checkpoint.Began:
+	case checkpoint.Acquired:
 		t.point.Applied, t.point.FetchFrom = e.Applied, e.FetchFrom
 	case checkpoint.Advanced:
 		t.point.Applied, t.point.FetchFrom, t.at = e.Applied, e.FetchFrom, now

@@ -31,7 +31,7 @@ type Fence interface {
 
 const (
 	// sendWithin is by when a command has to be sent after its process was found to
-	// hold the link: to take it over, and to carry out anything, takes the next one
+	// have the lease: to take it over, and to carry out anything, takes the next one
 	// several round trips, of which each is committed by a majority. Where that was too
 	// short it is twice as long, up to sendAtLast: one round trip may be longer.
 	sendWithin, sendAtLast = time.Second, 16 * time.Second

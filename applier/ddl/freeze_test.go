@@ -42,7 +42,7 @@ func (f *frozen) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) 
 // process is one that runs the link.
 type process struct {
 	*bench
-	hold *checkpoint.Hold
+	link *checkpoint.Link
 	late []*ddl.LateError
 }
 
@@ -62,11 +62,11 @@ func newProcess(t *testing.T, s *server, target mongo.Caller) *process {
 		t.Fatal(err)
 	}
 	p := &process{bench: &bench{server: s}}
-	if p.hold, err = store.Begin(t.Context(), 0); err != nil {
+	if p.link, err = store.Acquire(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	p.cfg = ddl.Config{
-		Target: target, Fence: p.hold, Scope: sc, Link: "link", UniqueIndexes: ddl.Relaxed,
+		Target: target, Fence: p.link, Scope: sc, Link: "link", UniqueIndexes: ddl.Relaxed,
 		Observer: func(e event.Event) { p.events = append(p.events, e) },
 		Late:     func(_ context.Context, e *ddl.LateError) { p.late = append(p.late, e) },
 	}

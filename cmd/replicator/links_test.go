@@ -108,20 +108,20 @@ func TestLinksLeftOut(t *testing.T) {
 	if err := store.Create(t.Context(), checkpoint.State{Writers: 1, Applied: at(5), AppliedWall: 5_000, FetchFrom: at(5), Source: checkpoint.Source{SetName: "src"}}); err != nil {
 		t.Fatal(err)
 	}
-	hold, err := store.Begin(t.Context(), 0)
+	link, err := store.Acquire(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, ns := range []oplog.Namespace{"shop.a", "shop.b"} {
-		if err := hold.LeaveOut(t.Context(), checkpoint.ResyncRequest{NS: ns, Asked: time.UnixMilli(7)}); err != nil {
+		if err := link.LeaveOut(t.Context(), checkpoint.ResyncRequest{NS: ns, Asked: time.UnixMilli(7)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := hold.TellResync(t.Context(), "shop.b", checkpoint.ResyncFailed, "too long"); err != nil {
+	if err := link.TellResync(t.Context(), "shop.b", checkpoint.ResyncFailed, "too long"); err != nil {
 		t.Fatal(err)
 	}
 	cp := checkpoint.Progress{Applied: at(9), AppliedWall: 9_000, FetchFrom: at(9)}
-	if err := hold.Advance(t.Context(), cp, []checkpoint.Position{{}}, checkpoint.Source{SetName: "src"}); err != nil {
+	if err := link.Advance(t.Context(), cp, []checkpoint.Position{{}}, checkpoint.Source{SetName: "src"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, doc := range []bson.D{

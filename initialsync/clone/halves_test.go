@@ -23,8 +23,8 @@ func TestHalves(t *testing.T) {
 		ctx := within(t)
 		w.begin(ctx)
 		ranges := []checkpoint.CopyRange{{UUID: coll.UUID, Spec: (&spec{order: order}).encode()}}
-		succeed(t, w.hold.AddCollections(ctx, []checkpoint.CopyCollection{*coll}))
-		succeed(t, w.hold.Lane(0).SaveCollection(ctx, coll, ranges))
+		succeed(t, w.link.AddCollections(ctx, []checkpoint.CopyCollection{*coll}))
+		succeed(t, w.link.Lane(0).SaveCollection(ctx, coll, ranges))
 		written := 0
 		w.target.intercept(func(cmd mongo.Command) (error, bool) {
 			_, inTxn := rawbson.Lookup(cmd.Body, "autocommit")

@@ -121,7 +121,7 @@ type world struct {
 	source *gate
 	target *gate
 	store  *checkpoint.Store
-	hold   *checkpoint.Hold
+	link   *checkpoint.Link
 	cfg    Config
 	// batch, if not 0, is how many documents a reply has.
 	batch int32
@@ -177,15 +177,15 @@ func newWorldWith(t testing.TB, dialect string, targets int, moods ...mongosim.M
 // begin is a new attempt.
 func (w *world) begin(ctx context.Context) {
 	w.t.Helper()
-	w.hold = must[*checkpoint.Hold](w.t)(w.store.Begin(ctx, 0))
+	w.link = must[*checkpoint.Link](w.t)(w.store.Acquire(ctx, 0))
 }
 
 // renew begins a new copy of the link.
 func (w *world) renew(ctx context.Context) {
 	w.t.Helper()
-	c := *w.hold.Copy()
+	c := *w.link.Copy()
 	c.Number++
-	succeed(w.t, w.hold.BeginCopy(ctx, c, 100_000))
+	succeed(w.t, w.link.BeginCopy(ctx, c, 100_000))
 	w.begin(ctx)
 }
 
@@ -320,13 +320,13 @@ func (w *world) plan(ctx context.Context, coll *checkpoint.CopyCollection) {
 		since.Has = func(bson.RawValue) bool { return false }
 	}
 	ranges := must[[]checkpoint.CopyRange](w.t)(c.Split(ctx, coll, coll.NS, since))
-	succeed(w.t, w.hold.AddCollections(ctx, []checkpoint.CopyCollection{*coll}))
-	succeed(w.t, w.hold.Lane(0).SaveCollection(ctx, coll, ranges))
+	succeed(w.t, w.link.AddCollections(ctx, []checkpoint.CopyCollection{*coll}))
+	succeed(w.t, w.link.Lane(0).SaveCollection(ctx, coll, ranges))
 }
 
 // ranges are those of the metadata.
 func (w *world) ranges(ctx context.Context) ([]checkpoint.CopyRange, error) {
-	_, ranges, err := w.hold.Copies(ctx)
+	_, ranges, err := w.link.Copies(ctx)
 	slices.SortFunc(ranges, func(a, b checkpoint.CopyRange) int { return a.Index - b.Index })
 	return ranges, err
 }
@@ -344,7 +344,7 @@ func (w *world) copyAll(ctx context.Context, coll *checkpoint.CopyCollection) er
 	}
 	c := w.cloner()
 	for i, r := range ranges {
-		if _, err := c.Copy(ctx, w.hold.Lane(i%4), coll, coll.NS, r); err != nil {
+		if _, err := c.Copy(ctx, w.link.Lane(i%4), coll, coll.NS, r); err != nil {
 			return err
 		}
 	}

@@ -152,7 +152,7 @@ func TestCopyFailover(t *testing.T) {
 				t.Fatal(err)
 			}
 			for {
-				if w.hold, err = w.store.Begin(ctx, 0); err == nil {
+				if w.link, err = w.store.Acquire(ctx, 0); err == nil {
 					break
 				}
 				if ctx.Err() != nil {
@@ -166,6 +166,6 @@ func TestCopyFailover(t *testing.T) {
 		succeed(t, w.differ(ns))
 		// It is found there, and waited for, that all ranges are done.
 		coll.State = checkpoint.CollectionFilled
-		succeed(t, w.hold.Lane(0).SaveCollection(ctx, coll, nil))
+		succeed(t, w.link.Lane(0).SaveCollection(ctx, coll, nil))
 	}
 }

@@ -221,7 +221,7 @@ func TestFenced(t *testing.T) {
 		ctx := within(t)
 		w.begin(ctx)
 		w.plan(ctx, coll)
-		old := w.hold
+		old := w.link
 		w.begin(ctx)
 		ranges := must[[]checkpoint.CopyRange](t)(w.ranges(ctx))
 		_, err := w.cloner().Copy(ctx, old.Lane(0), coll, ns, ranges[0])
@@ -245,7 +245,7 @@ func TestFencedAtCommit(t *testing.T) {
 	ctx := within(t)
 	w.begin(ctx)
 	w.plan(ctx, coll)
-	old := w.hold
+	old := w.link
 	ranges := must[[]checkpoint.CopyRange](t)(w.ranges(ctx))
 	taken := false
 	w.target.intercept(func(cmd mongo.Command) (error, bool) {
@@ -316,7 +316,7 @@ func TestMemory(t *testing.T) {
 		g.SetLimit(4)
 		lanes := make(chan Lane, 4)
 		for i := range 4 {
-			lanes <- w.hold.Lane(i)
+			lanes <- w.link.Lane(i)
 		}
 		for i, coll := range colls {
 			g.Go(func() error {

@@ -126,7 +126,7 @@ type Result struct {
 	// known, in seconds.
 	LagMedian, LagMax float64
 	// SourceFailovers and TargetFailovers are how often the sets changed their
-	// primary, Attempts how often the link was taken hold of.
+	// primary, Attempts how often the lease was acquired.
 	SourceFailovers, TargetFailovers, Attempts int
 	// Copied is how many documents the copy had when it was seen last, CopiedIn how
 	// long it took until the target was consistent; zero if that was when the
@@ -157,7 +157,7 @@ func (r *Result) String() string {
 	fmt.Fprintf(&b, "written    %s statements, %s transactions (%s of them large), %s changes of collections and indexes\n",
 		grouped(w.Writes), grouped(w.Transactions), grouped(w.Large), grouped(w.Commands))
 	fmt.Fprintf(&b, "lag        %.3f s in the median, %.3f s at most\n", r.LagMedian, r.LagMax)
-	fmt.Fprintf(&b, "failovers  %d of the source, %d of the target; the link was taken hold of %d times\n",
+	fmt.Fprintf(&b, "failovers  %d of the source, %d of the target; the lease was acquired %d times\n",
 		r.SourceFailovers, r.TargetFailovers, r.Attempts)
 	verdict := "OK  "
 	if !r.Compared.Equal() {

@@ -21,9 +21,9 @@ import (
 // sessions every 5 minutes, and forgets those unused for 30.
 const TouchEvery = 5 * time.Minute
 
-// Hold is a link under one term. Its methods are safe for concurrent use, its
+// Link is a link under one term of its lease. Its methods are safe for concurrent use, its
 // Lanes are each for one goroutine.
-type Hold struct {
+type Link struct {
 	store   *Store
 	state   State
 	session []byte // the id of the link's session
@@ -37,8 +37,8 @@ type Hold struct {
 	mu        sync.Mutex
 	barrierAt Position
 
-	// link is held by who uses the link's session and what follows.
-	link    chan struct{}
+	// inUse is full while somebody uses the link's session and what follows.
+	inUse   chan struct{}
 	txns    *mongo.Session
 	applied oplog.OpTime // as the link's document has it
 	source  Source       // likewise
@@ -47,16 +47,16 @@ type Hold struct {
 	spent   bool
 }
 
-// newHold makes the Hold of a link whose term was raised, with lanes that have
+// newLink makes the Link of a link whose term was raised, with lanes that have
 // no position yet.
-func newHold(s *Store, link linkDoc, session *mongo.Session) *Hold {
-	h := &Hold{
+func newLink(s *Store, link linkDoc, session *mongo.Session) *Link {
+	h := &Link{
 		store: s, state: link.State, session: session.ID(), instance: link.instance,
-		link: make(chan struct{}, 1), txns: session, applied: link.Applied, source: link.Source,
+		inUse: make(chan struct{}, 1), txns: session, applied: link.Applied, source: link.Source,
 	}
 	first := link.Term << mongo.NumberBits
 	for i, id := range laneIDs(s.cfg.Link, link.Writers) {
-		l := &Lane{hold: h, id: id, session: mongo.NewSession(s.once, s.sessionID(link.instance, id), first)}
+		l := &Lane{link: h, id: id, session: mongo.NewSession(s.once, s.sessionID(link.instance, id), first)}
 		if i == link.Writers {
 			h.barrier = l
 		} else {
@@ -67,7 +67,7 @@ func newHold(s *Store, link linkDoc, session *mongo.Session) *Hold {
 }
 
 // found gives the lanes the positions that were read.
-func (h *Hold) found(link linkDoc) {
+func (h *Link) found(link linkDoc) {
 	h.state, h.barrierAt, h.copy, h.leftOut = link.State, link.Barrier, link.Copy.clone(), link.LeftOut
 	for i, l := range h.lanes {
 		l.position, l.begun = link.Lanes[i], link.LanesBegun[i]
@@ -78,7 +78,7 @@ func (h *Hold) found(link linkDoc) {
 }
 
 // State returns what was found when the term was raised.
-func (h *Hold) State() State {
+func (h *Link) State() State {
 	st := h.state
 	st.Lanes, st.LanesBegun = slices.Clone(st.Lanes), slices.Clone(st.LanesBegun)
 	st.Copy = st.Copy.clone()
@@ -87,43 +87,43 @@ func (h *Hold) State() State {
 
 // Instance tells the link from others of the same name: on another target, or from
 // an earlier one on the same.
-func (h *Hold) Instance() string { return h.instance }
+func (h *Link) Instance() string { return h.instance }
 
 // Term returns the term.
-func (h *Hold) Term() int64 { return h.state.Term }
+func (h *Link) Term() int64 { return h.state.Term }
 
 // Lane returns writer i's lane. It is the same one each time.
-func (h *Hold) Lane(i int) *Lane { return h.lanes[i] }
+func (h *Link) Lane(i int) *Lane { return h.lanes[i] }
 
 // all returns the writers' lanes and the barrier's.
-func (h *Hold) all() []*Lane { return append(slices.Clip(h.lanes), h.barrier) }
+func (h *Link) all() []*Lane { return append(slices.Clip(h.lanes), h.barrier) }
 
 // Barrier returns the lane for what has to be alone.
-func (h *Hold) Barrier() *Lane { return h.barrier }
+func (h *Link) Barrier() *Lane { return h.barrier }
 
-func (h *Hold) barrierPosition() Position {
+func (h *Link) barrierPosition() Position {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.barrierAt
 }
 
 // own waits for the link's session; release gives it back.
-func (h *Hold) own(ctx context.Context) (release func(), err error) {
+func (h *Link) own(ctx context.Context) (release func(), err error) {
 	select {
-	case h.link <- struct{}{}:
+	case h.inUse <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 	if h.spent {
-		<-h.link
+		<-h.inUse
 		return nil, ErrSpent
 	}
-	return func() { <-h.link }, nil
+	return func() { <-h.inUse }, nil
 }
 
 // Touch keeps the link's sessions from being forgotten by the server. It is to be
 // called every TouchEvery.
-func (h *Hold) Touch(ctx context.Context) error {
+func (h *Link) Touch(ctx context.Context) error {
 	body := document(func(dst []byte) []byte {
 		i, dst := bsoncore.AppendArrayElementStart(dst, "refreshSessions")
 		dst = bsoncore.AppendDocumentElement(dst, "0", h.session)
@@ -141,7 +141,7 @@ func (h *Hold) Touch(ctx context.Context) error {
 // Check finds that nobody has taken over the link since. It is for what cannot be
 // fenced: what is sent to the target right after it may be late, but is not sent by
 // a process that had slept before. The error is ErrFenced, ErrRewound, or that of the target.
-func (h *Hold) Check(ctx context.Context) error {
+func (h *Link) Check(ctx context.Context) error {
 	link, err := h.store.readLink(ctx)
 	switch {
 	case errors.Is(err, ErrNoLink):
@@ -161,11 +161,11 @@ func (h *Hold) Check(ctx context.Context) error {
 
 // Within runs work in a transaction of the link's session and commits it, with
 // majority, if nobody has taken the link over: its first statement moves the link's
-// document from the term of this Hold, so that a fence and the transaction cannot
+// document from the term of this Link, so that a fence and the transaction cannot
 // both succeed. What work sends has to be allowed in transactions. It may run
 // more than once. The error is ErrFenced, ErrRewound, that of work, or that of the
 // target.
-func (h *Hold) Within(ctx context.Context, work func(txn mongo.Caller) error) error {
+func (h *Link) Within(ctx context.Context, work func(txn mongo.Caller) error) error {
 	release, err := h.own(ctx)
 	if err != nil {
 		return h.store.wrap(err, "write under term %d", h.state.Term)
@@ -189,7 +189,7 @@ func (h *Hold) Within(ctx context.Context, work func(txn mongo.Caller) error) er
 // the positions that the writers' lanes had acknowledged when cp was the
 // watermark, or later ones; the barrier's is known. The error is ErrFenced,
 // ErrRewound, ErrOtherSource, or that of the target.
-func (h *Hold) Advance(ctx context.Context, cp Progress, lanes []Position, src Source) error {
+func (h *Link) Advance(ctx context.Context, cp Progress, lanes []Position, src Source) error {
 	release, err := h.own(ctx)
 	if err != nil {
 		return h.store.wrap(err, "advance it to %s", cp.Applied)
@@ -208,7 +208,7 @@ func (h *Hold) Advance(ctx context.Context, cp Progress, lanes []Position, src S
 	return nil
 }
 
-func (h *Hold) advance(ctx context.Context, cp Progress, lanes []Position, src Source) error {
+func (h *Link) advance(ctx context.Context, cp Progress, lanes []Position, src Source) error {
 	if err := h.checkProgress(cp); err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (h *Hold) advance(ctx context.Context, cp Progress, lanes []Position, src S
 }
 
 // checkProgress checks what the link's document is to be moved to.
-func (h *Hold) checkProgress(cp Progress) error {
+func (h *Link) checkProgress(cp Progress) error {
 	switch {
 	case cp.Applied.IsNull() || cp.FetchFrom.IsNull():
 		return errors.New("it has no optime to go to")
@@ -250,7 +250,7 @@ func (h *Hold) checkProgress(cp Progress) error {
 
 // inTxn runs work in a transaction of a session and commits it with majority. Where
 // it was refused, and that passes, work runs again, in the next transaction.
-func (h *Hold) inTxn(ctx context.Context, session *mongo.Session, work func(txn *mongo.Txn) error) error {
+func (h *Link) inTxn(ctx context.Context, session *mongo.Session, work func(txn *mongo.Txn) error) error {
 	return fenced(h.store.patience().Do(ctx, func() error { return session.InTxn(ctx, true, work) }))
 }
 
@@ -263,7 +263,7 @@ func fenced(err error) error {
 }
 
 // tell announces what only an operator can make sense of.
-func (h *Hold) tell(err error) {
+func (h *Link) tell(err error) {
 	switch {
 	case errors.Is(err, ErrFenced):
 		h.store.cfg.Observer.Tell(Fenced{Link: h.store.cfg.Link, Term: h.state.Term, Err: err})
@@ -274,7 +274,7 @@ func (h *Hold) tell(err error) {
 }
 
 // moveLink moves the link's document in a transaction to a checkpoint.
-func (h *Hold) moveLink(ctx context.Context, txn *mongo.Txn, cp Progress, more func(dst []byte) []byte) error {
+func (h *Link) moveLink(ctx context.Context, txn *mongo.Txn, cp Progress, more func(dst []byte) []byte) error {
 	return h.changeLink(ctx, txn, func(dst []byte) []byte {
 		return appendDoc(dst, "$set", func(dst []byte) []byte {
 			return more(appendCheckpoint(dst, cp.Applied, cp.AppliedWall, cp.FetchFrom))
@@ -282,9 +282,9 @@ func (h *Hold) moveLink(ctx context.Context, txn *mongo.Txn, cp Progress, more f
 	})
 }
 
-// changeLink changes the link's document in a transaction, from where this Hold
+// changeLink changes the link's document in a transaction, from where this Link
 // left it.
-func (h *Hold) changeLink(ctx context.Context, txn *mongo.Txn, change func(dst []byte) []byte) error {
+func (h *Link) changeLink(ctx context.Context, txn *mongo.Txn, change func(dst []byte) []byte) error {
 	cfg := &h.store.cfg
 	reply, err := txn.Call(ctx, updateCommand(cfg.DB, linksCollection, false, statement{
 		filter: func(dst []byte) []byte {
@@ -315,7 +315,7 @@ func (h *Hold) changeLink(ctx context.Context, txn *mongo.Txn, change func(dst [
 }
 
 // whyNotMoved says why the link's document, as a find gave it, did not move.
-func (h *Hold) whyNotMoved(reply bson.Raw) error {
+func (h *Link) whyNotMoved(reply bson.Raw) error {
 	docs, err := found(reply)
 	if err != nil {
 		return err
@@ -346,11 +346,11 @@ func (h *Hold) whyNotMoved(reply bson.Raw) error {
 // ErrRewound (ErrFenced if their term is not ours). What is asked for has to be
 // acknowledged before the transaction's first statement; so the barrier must not
 // be moving but in this transaction.
-func (h *Hold) Verify(ctx context.Context, txn *mongo.Txn, lanes []Position) error {
+func (h *Link) Verify(ctx context.Context, txn *mongo.Txn, lanes []Position) error {
 	return h.verify(ctx, txn, lanes, h.barrierPosition())
 }
 
-func (h *Hold) verify(ctx context.Context, txn *mongo.Txn, lanes []Position, barrier Position) error {
+func (h *Link) verify(ctx context.Context, txn *mongo.Txn, lanes []Position, barrier Position) error {
 	if len(lanes) != len(h.lanes) {
 		return fmt.Errorf("find the lanes at their positions: %d positions for %d lanes", len(lanes), len(h.lanes))
 	}
