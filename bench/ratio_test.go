@@ -3,7 +3,7 @@ package bench
 import (
 	"testing"
 
-	"github.com/oplogrep/replicator/internal/race"
+	"github.com/oplogrep/replicator/internal/testkit/race"
 )
 
 // TestRatio: copying is not much slower than a bare loop. The benchmark is what

@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/bench/mongod"
 	"github.com/oplogrep/replicator/bench/result"
 	"github.com/oplogrep/replicator/bench/workload"
-	"github.com/oplogrep/replicator/internal/compare"
+	"github.com/oplogrep/replicator/internal/testkit/compare"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/oplogrep/replicator/internal/race"
+	"github.com/oplogrep/replicator/internal/testkit/race"
 )
 
 // TestNothingIsLeft ends links in each phase, in order and at once. When Run has

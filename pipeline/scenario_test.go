@@ -13,8 +13,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/internal/race"
-	"github.com/oplogrep/replicator/internal/traffic"
+	"github.com/oplogrep/replicator/internal/testkit/race"
+	"github.com/oplogrep/replicator/internal/testkit/traffic"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 )

@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/bench/workload"
-	"github.com/oplogrep/replicator/internal/memstore"
+	"github.com/oplogrep/replicator/internal/testkit/memstore"
 	"github.com/oplogrep/replicator/oplog"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/oplogrep/replicator/bench/result"
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/internal/race"
+	"github.com/oplogrep/replicator/internal/testkit/race"
 )
 
 // TestBenchProcesses: ends in processes of their own are what is measured against, and

@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/internal/corpus"
-	"github.com/oplogrep/replicator/internal/mirrored"
-	"github.com/oplogrep/replicator/internal/transcript"
+	"github.com/oplogrep/replicator/internal/testkit/corpus"
+	"github.com/oplogrep/replicator/internal/testkit/mirrored"
+	"github.com/oplogrep/replicator/internal/testkit/transcript"
 )
 
 // mirrorWork bounds how many settings a recording is mirrored with: all of them

@@ -5,7 +5,7 @@ import (
 
 	"github.com/oplogrep/replicator/bench"
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/internal/corpus"
+	"github.com/oplogrep/replicator/internal/testkit/corpus"
 )
 
 // failedError marks that of a verification that failed.

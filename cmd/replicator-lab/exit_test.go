@@ -8,8 +8,8 @@ import (
 
 	"github.com/oplogrep/replicator/bench"
 	"github.com/oplogrep/replicator/internal/cli"
-	"github.com/oplogrep/replicator/internal/corpus"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/testkit/corpus"
 )
 
 // Every error that can reach the shell has its code and a hint.

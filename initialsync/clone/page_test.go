@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"pgregory.net/rapid"
 
-	"github.com/oplogrep/replicator/internal/bsongen"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 )
 
 // withElement is a document with an element at its end.

@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"pgregory.net/rapid"
 
-	"github.com/oplogrep/replicator/internal/bsongen"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 )
 
 // checkKeys holds that the keys of a and b compare as a and b do, also with

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/oplogrep/replicator/internal/compare"
-	"github.com/oplogrep/replicator/internal/traffic"
+	"github.com/oplogrep/replicator/internal/testkit/compare"
+	"github.com/oplogrep/replicator/internal/testkit/traffic"
 )
 
 // screen is where it is shown. What cannot be written is not missed: the result is

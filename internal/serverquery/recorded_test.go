@@ -9,9 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/corpus"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/serverquery"
+	"github.com/oplogrep/replicator/internal/testkit/corpus"
 )
 
 const recordings = "../../testdata/corpus"

@@ -6,8 +6,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/internal/bsongen"
 	"github.com/oplogrep/replicator/internal/serverupdate"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 )
 
 const evaluated = `{"i":7,"l":{"$numberLong":"5"},"d":2.5,"s":"aBé","a":[1,2.5,"x"],"b":true,"o":{"$oid":"000000000000000000000001"},"n":null}`

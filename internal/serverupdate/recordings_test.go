@@ -11,9 +11,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/bsonorder"
-	"github.com/oplogrep/replicator/internal/corpus"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/serverupdate"
+	"github.com/oplogrep/replicator/internal/testkit/corpus"
 )
 
 // TestRecordings runs the statements of the recorded transcripts on the documents

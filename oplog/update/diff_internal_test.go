@@ -5,7 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/oplogrep/replicator/internal/bsongen"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 )
 
 // ValidateComputeApproxSize: what the calculator reckons a diff to take while it

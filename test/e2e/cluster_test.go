@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/oplogrep/replicator/internal/mongotest"
+	"github.com/oplogrep/replicator/internal/testkit/mongotest"
 	"github.com/oplogrep/replicator/mongosim"
 )
 

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/oplogrep/replicator/internal/mirrored"
-	"github.com/oplogrep/replicator/internal/race"
+	"github.com/oplogrep/replicator/internal/testkit/mirrored"
+	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 )
 

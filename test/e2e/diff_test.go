@@ -8,8 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"github.com/oplogrep/replicator/internal/bsongen"
-	"github.com/oplogrep/replicator/internal/mongotest"
+	"github.com/oplogrep/replicator/internal/testkit/bsongen"
+	"github.com/oplogrep/replicator/internal/testkit/mongotest"
 	"github.com/oplogrep/replicator/oplog/update"
 )
 

@@ -15,7 +15,7 @@
 //	                    single updates, put to the server alone
 //
 // What needs a real server is skipped unless the environment names one; see
-// internal/mongotest. It runs once for every server version at hand. Where a test
+// internal/testkit/mongotest. It runs once for every server version at hand. Where a test
 // runs on the embedded set and on real servers it is the same code for both: they
 // differ in what is behind the type cluster, and in how long things take.
 package e2e

@@ -11,7 +11,7 @@ import (
 
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/internal/mongotest"
+	"github.com/oplogrep/replicator/internal/testkit/mongotest"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
 )

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/oplogrep/replicator/internal/race"
+	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/mongosim"
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/driver/drivertest"
-	"github.com/oplogrep/replicator/internal/mongotest"
+	"github.com/oplogrep/replicator/internal/testkit/mongotest"
 	"github.com/oplogrep/replicator/mongosim"
 )
 

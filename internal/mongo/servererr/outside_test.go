@@ -14,7 +14,7 @@ import (
 // serving are the folders whose code answers in a server's place, or tests that.
 var serving = []string{
 	"internal/mongo/servererr", "mongosim", "internal/mongosim", "internal/serverquery", "internal/serverupdate",
-	"internal/mongo/driver/drivertest", "internal/mongo/errtest", "internal/mongotest", "bench/ends/nullconn.go",
+	"internal/mongo/driver/drivertest", "internal/mongo/errtest", "internal/testkit/mongotest", "bench/ends/nullconn.go",
 }
 
 // TestNoCodesOutside: no code, and no label, is named outside of this package, but by

@@ -1,0 +1,13 @@
+// Package testkit has no code of its own. Its folders are what tests and
+// cmd/replicator-lab share, and what bin/replicator does not link:
+//
+//	corpus      the recordings in testdata/corpus: loading them, applying them to the oracle
+//	memstore    the oracle: applies oplog entries to collections in memory, slowly and obviously
+//	transcript  sends the recorded commands of a real server again and compares the replies
+//	mirrored    plays a recording as the source of a running link
+//	compare     compares the data, options and indexes of two clusters
+//	bsongen     generates random BSON values and documents
+//	traffic     a workload that writes to a set, at a rate
+//	mongotest   starts real servers, if there are any
+//	race        reports whether the race detector is on
+package testkit
