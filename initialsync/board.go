@@ -216,11 +216,11 @@ func (b *board) end(coll *collection, gone, copied bool) (last, isGone bool) {
 }
 
 // filled says that all documents of a collection are there.
-func (b *board) filled(coll *collection, now time.Time) CollectionCopied {
+func (b *board) filled(coll *collection, now time.Time) copied {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	coll.complete = true
-	return CollectionCopied{NS: coll.doc.NS, Docs: coll.docs, Bytes: coll.bytes, Took: now.Sub(coll.began)}
+	return copied{coll.docs, coll.bytes, now.Sub(coll.began)}
 }
 
 // isDone says that nothing is left to be done for a collection.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/inventory"
@@ -54,7 +55,8 @@ func (c *Copier) copyRange(ctx context.Context, l lane, p part) error {
 				return fmt.Errorf("make %s for %s again: %w", coll.to, coll.doc.NS, err)
 			}
 			c.board.discarded(coll, &r)
-			c.cfg.Observer.Tell(CopiedAnew{NS: coll.doc.NS, Docs: r.Docs})
+			c.cfg.Observer.Log(slog.LevelInfo, "capped collection copied anew: its copy was interrupted, and what the source pushed out meanwhile cannot be deleted",
+				slog.String(keyNS, string(coll.doc.NS)), slog.Int64(keyDocs, r.Docs))
 			r.At, r.Docs, r.Bytes = nil, 0, 0
 		}
 		var err error

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 
@@ -57,7 +58,8 @@ func (c *Copier) clear(ctx context.Context) error {
 	if err := c.link.UpdateCopy(ctx, c.copy); err != nil {
 		return err
 	}
-	c.cfg.Observer.Tell(Cleared{Databases: len(left.dbs), Collections: left.count})
+	c.cfg.Observer.Log(slog.LevelInfo, "what was in the way in the target is dropped",
+		slog.Int(keyDatabases, len(left.dbs)), slog.Int(keyCollections, left.count))
 	return nil
 }
 

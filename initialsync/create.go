@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/clone"
@@ -69,6 +70,6 @@ func (c *Copier) goneOne(ctx context.Context, lane *turns, coll *collection) err
 		return err
 	}
 	c.board.isDone(coll, true)
-	c.cfg.Observer.Tell(CollectionGone{NS: coll.doc.NS})
+	c.cfg.Observer.Log(slog.LevelDebug, "the source has dropped a collection that was being copied", slog.String(keyNS, string(coll.doc.NS)))
 	return nil
 }

@@ -99,7 +99,7 @@ func (c *Copier) copyPart(ctx context.Context, turn *turns, p part, filled chan<
 	if err := turn.save(ctx, coll, nil); err != nil {
 		return err
 	}
-	c.cfg.Observer.Tell(c.board.filled(coll, time.Now()))
+	c.logCopied(coll.doc.NS, c.board.filled(coll, time.Now()))
 	if coll.doc.State == checkpoint.CollectionDone {
 		c.board.isDone(coll, false)
 		return nil

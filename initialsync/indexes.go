@@ -3,6 +3,7 @@ package initialsync
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -105,7 +106,8 @@ func (c *Copier) giveUp(ctx context.Context, cmds Commands, lane *turns, coll *c
 		return err
 	}
 	c.board.fail(FailedIndex{NS: coll.doc.NS, Name: name, Why: why.Error()})
-	c.cfg.Observer.Tell(IndexFailed{NS: coll.doc.NS, Index: name, Err: why})
+	c.cfg.Observer.Log(slog.LevelWarn, "an index cannot be built on the target", slog.String(keyNS, string(coll.doc.NS)),
+		slog.String(keyIndex, name), slog.String(keyError, why.Error()))
 	return c.holdIndex(ctx, cmds, coll, spec)
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -41,12 +42,13 @@ func (c *Copier) list(ctx context.Context) error {
 	if err := c.link.UpdateCopy(ctx, c.copy); err != nil {
 		return fmt.Errorf("write down that all is listed: %w", err)
 	}
-	found := Listed{Collections: len(inv.Collections), Views: len(inv.Views)}
+	var docs, size int64 // as the source estimates
 	for i := range inv.Collections {
-		found.Docs += inv.Collections[i].Docs
-		found.Bytes += inv.Collections[i].Bytes
+		docs += inv.Collections[i].Docs
+		size += inv.Collections[i].Bytes
 	}
-	c.cfg.Observer.Tell(found)
+	c.cfg.Observer.Log(slog.LevelInfo, "what is to be copied is listed", slog.Int(keyCollections, len(inv.Collections)),
+		slog.Int(keyViews, len(inv.Views)), slog.Int64(keyDocs, docs), slog.Int64(keyBytes, size))
 	return nil
 }
 
@@ -83,7 +85,7 @@ func (c *Copier) viewFailed(ctx context.Context, ns oplog.Namespace, db string, 
 		return fmt.Errorf("note that the view %s is left out: %w", ns, err)
 	}
 	c.board.fail(FailedIndex{NS: ns, Why: why.Error()})
-	c.cfg.Observer.Tell(ViewFailed{NS: ns, Err: why})
+	c.cfg.Observer.Log(slog.LevelWarn, "a view cannot be made on the target", slog.String(keyNS, string(ns)), slog.String(keyError, why.Error()))
 	return nil
 }
 

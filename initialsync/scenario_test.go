@@ -115,7 +115,7 @@ func runCopy(t *testing.T, w *world, d *datadriven.TestData) string {
 	d.MaybeScanArgs(t, "crash", &crash)
 	d.MaybeScanArgs(t, "progress", &at)
 	cfg.IndexesFirst = d.HasArg("indexes-first")
-	w.log, w.begun, w.events = nil, time.Now(), nil
+	w.log, w.begun = nil, time.Now()
 	c := w.start(cfg, lanes)
 	w.crashAt = crash
 	done := make(chan error, 1)

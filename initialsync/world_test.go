@@ -56,7 +56,6 @@ type world struct {
 	ranges map[string]checkpoint.CopyRange
 	begun  time.Time
 	log    []string
-	events []event.Event
 }
 
 type sourceCollection struct {
@@ -520,8 +519,7 @@ func (w *world) start(cfg Config, lanes int) *Copier {
 	cfg.Observer = func(e event.Event) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.events = append(w.events, e)
-		w.note(fmt.Sprintf("%s %v", strings.TrimPrefix(fmt.Sprintf("%T", e), "initialsync."), e.LogValue().Group()))
+		w.note(fmt.Sprintf("%s %v", e.Message(), e.LogValue().Group()))
 	}
 	cfg.setDefaults()
 	var list []lane

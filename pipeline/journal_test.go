@@ -146,14 +146,6 @@ func (w *world) line(e told) (text, is string) {
 		return e.(interface{ Message() string }).Message(), "command"
 	case initialsync.StepChanged:
 		return "copy: " + string(e.Step), ""
-	case initialsync.CollectionCopied:
-		return "copied " + string(e.NS), "copied"
-	case initialsync.CollectionGone:
-		return "gone " + string(e.NS), "gone"
-	case initialsync.IndexFailed:
-		return "index failed: " + string(e.NS) + " " + e.Index, ""
-	case initialsync.ViewFailed:
-		return "view failed: " + string(e.NS), ""
 	case event.Line:
 		return w.logged(e)
 	case pipeline.CopyEnded:
@@ -194,6 +186,14 @@ func (w *world) logged(e event.Line) (text, is string) {
 		return "source left: " + attr("reason"), "left"
 	case "reading the oplog":
 		return "reading " + w.name(attr("host")), "reading"
+	case "collection copied":
+		return "copied " + attr("ns"), "copied"
+	case "the source has dropped a collection that was being copied":
+		return "gone " + attr("ns"), "gone"
+	case "an index cannot be built on the target":
+		return "index failed: " + attr("ns") + " " + attr("index"), ""
+	case "a view cannot be made on the target":
+		return "view failed: " + attr("ns"), ""
 	case "spool full, reading of the source waits":
 		return "spool full", ""
 	case "spool has room again":

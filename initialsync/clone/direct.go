@@ -46,7 +46,7 @@ func (w *writer) upsertAll(ctx context.Context, docs []*document) error {
 		if len(there) == 0 {
 			continue
 		}
-		w.cfg.Observer.Tell(Replaced{NS: w.to, Docs: len(there)})
+		w.logReplaced(len(there))
 		if err := w.replaceAll(ctx, there); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -152,7 +153,8 @@ func (r *reader) persist(ctx context.Context, ask func() error) error {
 		if tried := time.Since(start); tried >= r.cfg.RetryFor {
 			return &StuckError{What: "read", Tried: tried, Err: err}
 		}
-		r.cfg.Observer.Tell(Reopened{NS: r.coll.NS, Err: err})
+		r.cfg.Observer.Log(slog.LevelDebug, "reading a collection goes on after an interruption",
+			slog.String(keyNS, string(r.coll.NS)), slog.String(keyCause, err.Error()))
 		if err := mongo.Pause(ctx, wait); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package clone
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -52,7 +53,8 @@ func (c *Cloner) Split(ctx context.Context, coll *checkpoint.CopyCollection, to 
 		}
 	}
 	if len(specs) > 1 {
-		c.cfg.Observer.Tell(Divided{NS: coll.NS, Ranges: len(specs), Order: string(specs[0].order)})
+		c.cfg.Observer.Log(slog.LevelDebug, "a collection is copied in ranges", slog.String(keyNS, string(coll.NS)),
+			slog.Int(keyRanges, len(specs)), slog.String(keyOrder, string(specs[0].order)))
 	}
 	ranges := make([]checkpoint.CopyRange, len(specs))
 	for i := range specs {

@@ -154,7 +154,7 @@ func (w *writer) transact(ctx context.Context, f flush, upsert bool) error {
 		if upsert {
 			return fmt.Errorf("write to %s: an upsert: %w", w.to, err)
 		}
-		w.cfg.Observer.Tell(Replaced{NS: w.to, Docs: len(f.docs)})
+		w.logReplaced(len(f.docs))
 		return w.transact(ctx, f, true)
 	case anew:
 		spelled, _ := errors.AsType[*spelledError](err)

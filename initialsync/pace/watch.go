@@ -3,6 +3,8 @@ package pace
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -47,7 +49,7 @@ func (p *Pacer) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		for _, e := range p.judge(answers) {
+		if e := p.judge(answers); e != nil {
 			p.cfg.Observer.Tell(e)
 		}
 	}
@@ -82,7 +84,8 @@ func (p *Pacer) askSide(ctx context.Context, a *answer) {
 		s.again = time.Now().Add(askAgain)
 		if !s.refused {
 			s.refused = true
-			p.cfg.Observer.Tell(Unwatched{Side: s.name, Err: err})
+			p.cfg.Observer.Log(slog.LevelWarn, "the server may not be asked how busy it is: only the time that it takes will slow the copy down",
+				slog.String(keySide, string(s.name)), slog.String(keyError, err.Error()))
 		}
 	default:
 		s.silent++
@@ -93,9 +96,9 @@ func (p *Pacer) askSide(ctx context.Context, a *answer) {
 // isRefusal tells whether a server will not answer the next time either.
 func isRefusal(err error) bool { return servererr.IsNotOffered(err) }
 
-// judge changes the factor by what was said and measured, and returns what is to be
-// told.
-func (p *Pacer) judge(answers []answer) []event.Event {
+// judge changes the factor by what was said and measured. It returns what is to be
+// announced of that, nil for nothing.
+func (p *Pacer) judge(answers []answer) event.Event {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -132,10 +135,11 @@ func (p *Pacer) judge(answers []answer) []event.Event {
 		if was == 1 {
 			p.metrics.slowed.Inc()
 		}
-		return []event.Event{Slowed{Side: first.side, Why: first.text, Factor: p.factor}}
+		return event.NewLine(slog.LevelInfo, "copy is slowed down", slog.String(keySide, string(first.side)), slog.String(keyWhy, first.text),
+			slog.Float64(keyFactor, math.Round(p.factor*1e4)/1e4)) // of its speed is left
 	case p.factor == 1 && was < 1:
 		p.told, p.why = 1, sign{}
-		return []event.Event{Recovered{}}
+		return event.NewLine(slog.LevelInfo, "copy is at full speed again")
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package pace
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,7 +50,8 @@ func TestWire(t *testing.T) {
 			return nil
 		}
 	}
-	if e, ok := next().(Unwatched); !ok || e.Side != clone.Source {
+	text := func(e event.Event, key string) string { return event.Attr(e, key).String() }
+	if e := next(); !strings.HasPrefix(e.Message(), "the server may not be asked") || text(e, keySide) != string(clone.Source) {
 		t.Errorf("the source's refusal is %+v", e)
 	}
 	for want, pressure := range map[string]mongosim.Pressure{
@@ -59,17 +61,17 @@ func TestWire(t *testing.T) {
 	} {
 		set.Member(0).SetPressure(pressure)
 		for p.Status().Factor > leastFactor {
-			if e, ok := next().(Slowed); !ok || e.Side != clone.Target || e.Why != want {
+			if e := next(); e.Message() != "copy is slowed down" || text(e, keySide) != string(clone.Target) || text(e, keyWhy) != want {
 				t.Fatalf("%s: %+v", want, e)
 			}
 		}
 		set.Member(0).SetPressure(mongosim.Pressure{})
 		for {
 			e := next()
-			if _, ok := e.(Recovered); ok {
+			if e.Message() == "copy is at full speed again" {
 				break
 			}
-			if s, ok := e.(Slowed); !ok || s.Why != want {
+			if e.Message() != "copy is slowed down" || text(e, keyWhy) != want {
 				t.Fatalf("%s: %+v", want, e)
 			}
 		}

@@ -17,7 +17,6 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
-	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
@@ -358,10 +357,13 @@ func (p *process) told(e event.Event) {
 	switch e := e.(type) {
 	case initialsync.StepChanged:
 		p.copying = e.Step != initialsync.StepDone
-	case clone.Replaced:
-		p.replaced += e.Docs
-	case initialsync.CopiedAnew:
-		p.discarded += int(e.Docs)
+	case event.Line:
+		switch docs := event.Attr(e, "docs"); {
+		case e.Message() == "documents were copied again":
+			p.replaced += int(docs.Int64())
+		case strings.HasPrefix(e.Message(), "capped collection copied anew: "):
+			p.discarded += int(docs.Int64())
+		}
 	case pipeline.Consistent:
 		close(p.consistent)
 	}
