@@ -12,29 +12,6 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// ReadMode is how entries that are not majority-committed are kept out.
-type ReadMode int
-
-const (
-	// ReadMajority reads with read concern majority: the member shows no others.
-	ReadMajority ReadMode = iota
-	// ReadHoldBack reads with read concern local, and holds entries back until the
-	// member's commit point has come to them.
-	ReadHoldBack
-)
-
-// String returns the mode's name.
-func (m ReadMode) String() string {
-	switch m {
-	case ReadMajority:
-		return "majority"
-	case ReadHoldBack:
-		return "hold-back"
-	default:
-		return fmt.Sprintf("ReadMode(%d)", int(m))
-	}
-}
-
 // The server's own numbers, and the bounds that it sets.
 const (
 	defaultAwait    = 5 * time.Second
@@ -45,13 +22,10 @@ const (
 	defaultRestarts = 1
 	// defaultBatchSize is more than fits in a reply of 16 MiB.
 	defaultBatchSize = 13981013
-	defaultHeld      = 64 << 20
 )
 
 // Config says how a member is read.
 type Config struct {
-	// Mode is how uncommitted entries are kept out. Zero means ReadMajority.
-	Mode ReadMode
 	// AwaitTime is how long the member waits for new entries before it sends an
 	// empty reply. Zero means 5 s; the server's rule is half of the set's election
 	// timeout, 30 s at most.
@@ -68,9 +42,6 @@ type Config struct {
 	Restarts int
 	// BatchSize is how many entries a reply may have. Zero means as many as fit.
 	BatchSize int32
-	// HeldBytes is how much may be held back, in bytes, before reading pauses; one
-	// more reply may come on top. Zero means 64 MiB.
-	HeldBytes int64
 	// SmallPause is the pause after a reply of less than 40,000 bytes, so that a
 	// busy source is not asked for each entry. Zero means none. A server's own
 	// fetcher pauses for 2 ms where replies are not streamed to it; every entry is
@@ -91,7 +62,6 @@ func (c *Config) setDefaults() {
 	setDefault(&c.NetworkTime, defaultNetwork)
 	setDefault(&c.Restarts, defaultRestarts)
 	setDefault(&c.BatchSize, defaultBatchSize)
-	setDefault(&c.HeldBytes, defaultHeld)
 }
 
 func setDefault[V comparable](to *V, v V) {
@@ -108,14 +78,12 @@ func (c *Config) validate() error {
 			faults = append(faults, fmt.Errorf("fetcher: "+format, args...))
 		}
 	}
-	fault(c.Mode != ReadMajority && c.Mode != ReadHoldBack, "unknown read mode %d", c.Mode)
 	fault(c.AwaitTime < time.Millisecond || c.AwaitTime > longestAwait, "an await time of %s: want 1ms to %s", c.AwaitTime, longestAwait)
 	fault(c.FindTime < time.Millisecond, "a find time of %s: want 1ms or more", c.FindTime)
 	fault(c.RefindTime < time.Millisecond, "a find time of %s for cursors opened again: want 1ms or more", c.RefindTime)
 	fault(c.NetworkTime < 0, "a network time of %s", c.NetworkTime)
 	fault(c.SmallPause < 0, "a pause of %s", c.SmallPause)
 	fault(c.BatchSize < 0, "a batch size of %d", c.BatchSize)
-	fault(c.HeldBytes < 0, "%d bytes to hold back", c.HeldBytes)
 	return errors.Join(faults...)
 }
 
@@ -125,7 +93,7 @@ type Decision int
 const (
 	// GoOn hands the reply on and reads further.
 	GoOn Decision = iota
-	// StopAfter hands the reply on, as far as it is committed, and ends.
+	// StopAfter hands the reply on and ends.
 	StopAfter
 	// StopBefore ends without handing on anything of the reply.
 	StopBefore

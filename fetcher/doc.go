@@ -10,7 +10,7 @@
 //   - that what is handed on ascends strictly, without a gap, and each entry is
 //     handed on once, whatever has been opened again in between;
 //   - that a reply is checked as a whole before anything of it is handed on;
-//   - that only entries which a majority has are handed on (see [ReadMode]);
+//   - that only entries which a majority has are handed on;
 //   - that the entries are views into the reply: their bytes are not copied.
 //
 // # The life of a cursor
@@ -49,18 +49,13 @@
 //
 // # Only what a majority has
 //
-// [ReadMajority] lets the member see to it. [ReadHoldBack] reads everything and
-// holds back what is beyond the member's commit point, which is on the member's own
-// branch of history for as long as its rollback id stays the same: a change of it
-// discards what is held back and opens the cursor again. The second check is made
-// in the first mode too, where it finds nothing to do.
+// Cursors read with read concern majority, so the member shows nothing else. A member
+// whose replies go beyond the commit point that they report is left
+// ([ErrSourceBehind]), and one whose rollback id changes is read again from the last
+// entry handed on.
 //
 // Between a write on an embedded set of three and the moment when it is handed on
-// lie 0.21 to 0.23 ms in either mode, on the primary and on a secondary
-// (BenchmarkDelay). Holding back takes a second reply for a write that was read
-// before it was committed: on loopback for one in ten, over a network between the
-// members for nearly all; and it carries and keeps what may never be handed on. So
-// ReadMajority is the default.
+// lie 0.21 to 0.23 ms, on the primary and on a secondary (BenchmarkDelay).
 //
 // # What is trusted
 //

@@ -5,9 +5,6 @@ const (
 	keyHost   = "host"
 	keyFrom   = "from"
 	keyLast   = "last"
-	keyMode   = "mode"
 	keyReason = "reason"
 	keyAgain  = "restart" // counts the restarts in a row, from 1
-	keyBytes  = "bytes"   // read, and not yet majority-committed
-	keyCommit = "committed"
 )

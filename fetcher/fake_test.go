@@ -100,9 +100,6 @@ func (f *fake) describe(cmd mongo.Command) string {
 		f.t.Errorf("a command without metadata or read preference: %s", cmd.Body)
 	}
 	concern := get("readConcern", "level")
-	if after := get("readConcern", "afterClusterTime"); after != "-" {
-		concern += " after " + after
-	}
 	switch {
 	case name == "find" && get("sort", "$natural") == "1":
 		f.note("oldest")
@@ -119,9 +116,6 @@ func (f *fake) describe(cmd mongo.Command) string {
 	case name == "getMore":
 		f.note("more of %s, %s ms, known %s", get("getMore"), get("maxTimeMS"), get("lastKnownCommittedOpTime", "ts"))
 		return "more"
-	case name == "ping":
-		f.note("probe")
-		return "probe"
 	case name == "killCursors":
 		f.note("kill %s", get("cursors", "0"))
 		return "kill"
@@ -187,12 +181,9 @@ func (f *fake) answer(ctx context.Context, kind string, words []string) (bson.Ra
 	if kind != "more" {
 		batch = firstBatch
 	}
-	reply := bson.D{}
-	if kind != "probe" {
-		reply = append(reply, bson.E{Key: "cursor", Value: bson.D{
-			{Key: batch, Value: append(bson.A{}, docs...)}, {Key: "id", Value: cursor}, {Key: "ns", Value: "local.oplog.rs"},
-		}})
-	}
+	reply := bson.D{{Key: "cursor", Value: bson.D{
+		{Key: batch, Value: append(bson.A{}, docs...)}, {Key: "id", Value: cursor}, {Key: "ns", Value: "local.oplog.rs"},
+	}}}
 	if broken == "reply" {
 		reply = bson.D{}
 	}

@@ -91,7 +91,7 @@ func (f *Fetcher) Tail(ctx context.Context, src Source, from oplog.OpTime, first
 		cfg: &f.cfg, deps: &f.deps, metrics: f.metrics,
 		src: src, host: src.Host(), emit: emit,
 		lsid: mongo.NewSessionID(), setID: f.setID,
-		last: from, emitted: !first, seen: from,
+		last: from, emitted: !first,
 	}
 	if from.IsNull() {
 		return Result{Last: from}, fmt.Errorf("fetcher: tail %s: no entry to start from", t.host)

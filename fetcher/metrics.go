@@ -9,7 +9,7 @@ import (
 type metrics struct {
 	entries, bytes, restarts prometheus.Counter
 	full, empty              prometheus.Counter
-	held, last, committed    prometheus.Gauge
+	last, committed          prometheus.Gauge
 }
 
 // newMetrics registers what a Fetcher counts. Where a Fetcher before it has done
@@ -30,7 +30,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		restarts:  counter("restarts_total", "Cursors on the source's oplog that were opened again."),
 		full:      replies.WithLabelValues("entries"),
 		empty:     replies.WithLabelValues("empty"),
-		held:      gauge("held_bytes", "Bytes held back because a majority of the source does not have them."),
 		last:      gauge("last_entry_time_seconds", "When the last entry handed on was written, by its primary's clock."),
 		committed: gauge("committed_time_seconds", "When the source's newest majority-committed entry was written."),
 	}

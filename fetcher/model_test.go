@@ -34,7 +34,6 @@ type shaky struct {
 
 	cursor int64
 	next   oplog.OpTime // the cursor's last entry
-	local  bool
 	finish func(committed []oplog.OpTime)
 }
 
@@ -72,12 +71,9 @@ func (m *shaky) happen() {
 	}
 }
 
-// shown is what a read of the cursor's kind sees after a timestamp.
+// shown is what a read sees after a timestamp.
 func (m *shaky) shown(after bson.Timestamp, inclusive bool) []oplog.OpTime {
-	log := m.log
-	if !m.local {
-		log = log[:m.committed]
-	}
+	log := m.log[:m.committed]
 	i := slices.IndexFunc(log, func(at oplog.OpTime) bool {
 		c := oplog.CompareTimestamps(at.TS, after)
 		return c > 0 || c == 0 && inclusive
@@ -105,7 +101,9 @@ func (m *shaky) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 			page = m.log[:1]
 			break
 		}
-		m.local = cmd.Body.Lookup("readConcern", "level").StringValue() == "local"
+		if level := cmd.Body.Lookup("readConcern", "level").StringValue(); level != "majority" {
+			m.rt.Fatalf("it is read with read concern %s", level)
+		}
 		page = m.shown(bson.Timestamp{T: from, I: inc}, true)
 		if _, err := cmd.Body.LookupErr("tailable"); err == nil {
 			m.cursor++
@@ -118,7 +116,6 @@ func (m *shaky) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 			return nil, servererr.New(servererr.QueryPlanKilled, "killed")
 		}
 		page = m.shown(m.next.TS, false)
-	case "ping":
 	default:
 		return marshal(bson.D{{Key: "ok", Value: 1}}), nil
 	}
@@ -161,11 +158,7 @@ func TestModel(t *testing.T) {
 					cancel(errOver)
 				}
 			}
-			cfg := Config{Restarts: rapid.SampledFrom([]int{-1, 1, 5}).Draw(rt, "restarts"), HeldBytes: 2000}
-			if rapid.Bool().Draw(rt, "hold-back") {
-				cfg.Mode = ReadHoldBack
-			}
-			f, err := New(cfg, Deps{})
+			f, err := New(Config{Restarts: rapid.SampledFrom([]int{-1, 1, 5}).Draw(rt, "restarts")}, Deps{})
 			if err != nil {
 				rt.Fatal(err)
 			}

@@ -109,12 +109,3 @@ func within(t testing.TB) context.Context {
 	t.Cleanup(cancel)
 	return ctx
 }
-
-func eachMode(t *testing.T, f func(t *testing.T, mode ReadMode)) {
-	for _, mode := range []ReadMode{ReadMajority, ReadHoldBack} {
-		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
-			f(t, mode)
-		})
-	}
-}

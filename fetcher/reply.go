@@ -115,24 +115,13 @@ func regresses(term, before int64) bool {
 	return term < before && term != oplog.UninitializedTerm
 }
 
-// bounds are the optimes of the first and the last document. The last one is null
-// if it cannot be read: then it proves nothing.
-func (p *page) bounds() (first, last oplog.OpTime, err error) {
+// first returns the optime of the first document.
+func (p *page) first() (oplog.OpTime, error) {
 	var doc bson.Raw
-	docs := rawbson.NewIter(p.docs)
-	for n := 0; docs.Next(); n++ {
+	if docs := rawbson.NewIter(p.docs); docs.Next() {
 		doc = docs.Value
-		if n == 0 {
-			if first, err = optimeOf(doc); err != nil {
-				return first, last, err
-			}
-		}
 	}
-	last, err = optimeOf(doc)
-	if err != nil {
-		last = oplog.OpTime{Term: oplog.UninitializedTerm}
-	}
-	return first, last, nil
+	return optimeOf(doc)
 }
 
 // optimeOf reads the optime of an entry, whatever else it holds.

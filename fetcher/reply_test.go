@@ -148,7 +148,7 @@ func TestMetrics(t *testing.T) {
 	}
 	size := float64(len(marshal(entry(from, ""))))
 	for name, want := range map[string]float64{
-		"entries_total": 4, "bytes_total": 4 * size, "replies_total": 4, "restarts_total": 0, "held_bytes": 0,
+		"entries_total": 4, "bytes_total": 4 * size, "replies_total": 4, "restarts_total": 0,
 		"last_entry_time_seconds": 5, "committed_time_seconds": 1,
 	} {
 		if got["replicator_fetcher_"+name] != want {
@@ -163,14 +163,12 @@ func TestConfig(t *testing.T) {
 		want string
 	}{
 		{Config{}, ""},
-		{Config{Mode: 7}, "unknown read mode 7"},
 		{Config{AwaitTime: 31 * time.Second}, "an await time of 31s: want 1ms to 30s"},
 		{Config{AwaitTime: time.Microsecond}, "an await time of 1µs"},
 		{Config{FindTime: -1, RefindTime: -1}, "a find time of -1ns: want 1ms or more\nfetcher: a find time of -1ns for cursors opened again"},
 		{Config{NetworkTime: -1}, "a network time"},
 		{Config{SmallPause: -1}, "a pause of"},
 		{Config{BatchSize: -1}, "a batch size of -1"},
-		{Config{HeldBytes: -1}, "-1 bytes to hold back"},
 	} {
 		_, err := New(tt.cfg, Deps{})
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
@@ -206,7 +204,7 @@ func FuzzReply(f *testing.F) {
 			return
 		}
 		if p.n > 0 {
-			_, _, _ = p.bounds()
+			_, _ = p.first()
 		}
 		skip &= 1
 		entries, err := p.entries(skip, oplog.OpTime{Term: oplog.UninitializedTerm})
@@ -242,9 +240,7 @@ func BenchmarkTail(b *testing.B) {
 				succeed(b, err)
 				entries, err := p.entries(0, oplog.OpTime{Term: oplog.UninitializedTerm})
 				succeed(b, err)
-				var h held
-				h.push(oplog.Reply{Entries: entries, Bytes: p.bytes(len(entries))})
-				if _, ok := h.pop(meta.Committed); !ok {
+				if entries[len(entries)-1].OpTime.After(meta.Committed) {
 					b.Fatal("nothing is handed on")
 				}
 			}

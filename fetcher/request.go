@@ -15,7 +15,7 @@ const (
 
 // command finishes a body: the session, the request for metadata, and the consent to
 // be served by a secondary.
-func (t *tail) command(db string, start int32, body []byte) mongo.Command {
+func (t *tail) command(start int32, body []byte) mongo.Command {
 	body = bsoncore.AppendDocumentElement(body, "lsid", t.lsid)
 	body = bsoncore.AppendInt32Element(body, "$replData", 1)
 	body = bsoncore.AppendInt32Element(body, "$oplogQueryData", 1)
@@ -23,7 +23,7 @@ func (t *tail) command(db string, start int32, body []byte) mongo.Command {
 	body = bsoncore.AppendStringElement(body, "mode", "secondaryPreferred")
 	body, _ = bsoncore.AppendDocumentEnd(body, i)
 	body, _ = bsoncore.AppendDocumentEnd(body, start)
-	return mongo.Command{DB: db, Body: body}
+	return mongo.Command{DB: oplogDB, Body: body}
 }
 
 // find starts a find on the entries from at on.
@@ -38,16 +38,11 @@ func find(at bson.Timestamp) (start int32, body []byte) {
 	return start, body
 }
 
-// appendConcern appends the read concern of the mode. A local read waits until
-// there are no holes: entries that are not visible yet, after those that are.
-func appendConcern(body []byte, mode ReadMode) []byte {
+// appendMajority appends the read concern: the member shows nothing that could be
+// rolled back.
+func appendMajority(body []byte) []byte {
 	i, body := bsoncore.AppendDocumentElementStart(body, "readConcern")
-	if mode == ReadMajority {
-		body = bsoncore.AppendStringElement(body, "level", "majority")
-	} else {
-		body = bsoncore.AppendStringElement(body, "level", "local")
-		body = bsoncore.AppendTimestampElement(body, "afterClusterTime", 0, 1)
-	}
+	body = bsoncore.AppendStringElement(body, "level", "majority")
 	body, _ = bsoncore.AppendDocumentEnd(body, i)
 	return body
 }
@@ -58,7 +53,7 @@ func (t *tail) findCommand(at bson.Timestamp, maxTimeMS int64) mongo.Command {
 	body = bsoncore.AppendBooleanElement(body, "awaitData", true)
 	body = bsoncore.AppendInt32Element(body, "batchSize", t.batch.size(t.cfg.BatchSize))
 	body = bsoncore.AppendInt64Element(body, "maxTimeMS", maxTimeMS)
-	return t.command(oplogDB, start, appendConcern(body, t.cfg.Mode))
+	return t.command(start, appendMajority(body))
 }
 
 func (t *tail) getMoreCommand() mongo.Command {
@@ -71,7 +66,7 @@ func (t *tail) getMoreCommand() mongo.Command {
 		// The reply is to come as soon as the commit point moves, too.
 		body = appendOpTime(body, "lastKnownCommittedOpTime", known)
 	}
-	return t.command(oplogDB, start, body)
+	return t.command(start, body)
 }
 
 func appendOpTime(body []byte, name string, at oplog.OpTime) []byte {
@@ -92,13 +87,13 @@ func (t *tail) oldestCommand() mongo.Command {
 	body, _ = bsoncore.AppendDocumentEnd(body, i)
 	i, body = bsoncore.AppendDocumentElementStart(body, "readConcern")
 	body, _ = bsoncore.AppendDocumentEnd(body, i)
-	return t.command(oplogDB, start, appendOne(body))
+	return t.command(start, appendOne(body))
 }
 
-// lookCommand asks for the first entry from at on, as far as the mode shows it.
+// lookCommand asks for the first entry from at on.
 func (t *tail) lookCommand(at bson.Timestamp) mongo.Command {
 	start, body := find(at)
-	return t.command(oplogDB, start, appendConcern(appendOne(body), t.cfg.Mode))
+	return t.command(start, appendMajority(appendOne(body)))
 }
 
 // appendOne limits a find to one entry, of which only the optime is wanted.
@@ -112,20 +107,13 @@ func appendOne(body []byte) []byte {
 	return body
 }
 
-// probeCommand asks for metadata alone.
-func (t *tail) probeCommand() mongo.Command {
-	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 256))
-	body = bsoncore.AppendInt32Element(body, "ping", 1)
-	return t.command("admin", start, body)
-}
-
 func (t *tail) killCommand() mongo.Command {
 	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 256))
 	body = bsoncore.AppendStringElement(body, "killCursors", oplogCollection)
 	i, body := bsoncore.AppendArrayElementStart(body, "cursors")
 	body = bsoncore.AppendInt64Element(body, "0", t.cursor)
 	body, _ = bsoncore.AppendArrayEnd(body, i)
-	return t.command(oplogDB, start, body)
+	return t.command(start, body)
 }
 
 func (t *tail) endCommand() mongo.Command {

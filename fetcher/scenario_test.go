@@ -50,10 +50,6 @@ func scenario(t *testing.T, d *datadriven.TestData) string {
 			from = src.opTime(value)
 		case "first":
 			first = true
-		case "hold-back":
-			cfg.Mode = ReadHoldBack
-		case "held":
-			arg.Scan(t, 0, &cfg.HeldBytes)
 		case "restarts":
 			arg.Scan(t, 0, &cfg.Restarts)
 		case "fresher":

@@ -11,21 +11,14 @@ import (
 // as the entry that reading starts from, and that this entry is part of its
 // history. A member that is behind must not be taken for one with another history.
 func (t *tail) checkStart(ctx context.Context, p *page, meta *Metadata) error {
-	var first, last oplog.OpTime
+	var first oplog.OpTime
 	if p.n > 0 {
 		var err error
-		if first, last, err = p.bounds(); err != nil {
+		if first, err = p.first(); err != nil {
 			return err
 		}
 	}
-	// What the member shows: the metadata may be older than the last entry.
-	shows := meta.Applied
-	if t.cfg.Mode == ReadMajority {
-		shows = meta.Committed
-	}
-	if !last.IsNull() && last.After(shows) {
-		shows = last
-	}
+	shows := meta.Committed
 	switch {
 	case shows.Before(t.last):
 		return fmt.Errorf("%w: it shows entries up to %s, wanted is %s", ErrSourceBehind, shows, t.last)
@@ -57,7 +50,7 @@ func (t *tail) startMissing(ctx context.Context, got oplog.OpTime) error {
 		return fmt.Errorf("look for %s again: %w", t.last, err)
 	}
 	if p.n > 0 {
-		if got, _, err = p.bounds(); err != nil {
+		if got, err = p.first(); err != nil {
 			return err
 		}
 	}
@@ -76,6 +69,5 @@ func (t *tail) oldest(ctx context.Context) (oplog.OpTime, error) {
 	case p.n == 0:
 		return oplog.OpTime{}, ErrEmptyOplog
 	}
-	at, _, err := p.bounds()
-	return at, err
+	return p.first()
 }

@@ -19,10 +19,8 @@ const (
 	smallReply = 40_000
 	// leaveTime bounds the good-bye to a member.
 	leaveTime = time.Second
-	// probeTime is the limit of a command that only asks for metadata, probeBeat
-	// the time between two while reading is held up.
+	// probeTime is the limit of a find for a single entry.
 	probeTime = 2 * time.Second
-	probeBeat = 50 * time.Millisecond
 	// idlePause follows a reply that has nothing new, so that a member that does
 	// not wait for something new is not asked without end.
 	idlePause = 2 * time.Millisecond
@@ -47,10 +45,6 @@ type tail struct {
 	// while that one is still to be handed on itself.
 	last    oplog.OpTime
 	emitted bool
-	// seen is the last entry read; what is between last and seen is held.
-	// Invariant: last <= seen.
-	seen oplog.OpTime
-	held held
 
 	// cursor is the open cursor's id, 0 for none.
 	cursor int64
@@ -98,22 +92,12 @@ func (t *tail) restart(ctx context.Context, reason error) {
 	t.deps.Observer.Log(slog.LevelWarn, "opening the cursor on the oplog again", slog.String(keyHost, t.host),
 		slog.String(keyLast, t.last.String()), slog.Int(keyAgain, t.restarts), slog.String(keyReason, reason.Error()))
 	t.killCursor(ctx)
-	t.seen = t.last
-	t.held.drop()
-	t.metrics.held.Set(0)
 	t.hasRBID = false
 }
 
 // follow opens a cursor and reads it. It returns nil, with why set, when reading
 // is to end.
 func (t *tail) follow(ctx context.Context) error {
-	if t.cfg.Mode == ReadHoldBack {
-		// The rollback id has to be known before the first entry is read: later
-		// it may be that of another history already.
-		if err := t.probe(ctx); err != nil {
-			return fmt.Errorf("ask for the rollback id: %w", err)
-		}
-	}
 	limit := t.cfg.FindTime
 	if t.opened {
 		limit = t.cfg.RefindTime
@@ -134,11 +118,8 @@ func (t *tail) follow(ctx context.Context) error {
 	return err
 }
 
-// next reads one more reply, or only looks whether what is held may go.
+// next reads one more reply.
 func (t *tail) next(ctx context.Context, p *page) (stop bool, err error) {
-	if t.held.bytes > t.cfg.HeldBytes {
-		return t.holdUp(ctx)
-	}
 	wait := time.Duration(0)
 	switch {
 	case t.idle:
@@ -162,7 +143,7 @@ func (t *tail) next(ctx context.Context, p *page) (stop bool, err error) {
 	return stop, err
 }
 
-// take checks a reply and hands on what is committed of it, and of what was held.
+// take checks a reply and hands it on.
 func (t *tail) take(ctx context.Context, p *page, first bool) (stop bool, err error) {
 	received := time.Now()
 	meta, err := parseMetadata(p.raw)
@@ -181,7 +162,7 @@ func (t *tail) take(ctx context.Context, p *page, first bool) (stop bool, err er
 			skip = 1
 		}
 	}
-	after := t.seen
+	after := t.last
 	if first && skip == 0 {
 		after = oplog.OpTime{Term: oplog.UninitializedTerm} // the start itself is to come
 	}
@@ -189,18 +170,22 @@ func (t *tail) take(ctx context.Context, p *page, first bool) (stop bool, err er
 	if err != nil {
 		return false, err
 	}
+	newest := t.last
 	if len(entries) > 0 {
-		t.seen = entries[len(entries)-1].OpTime
+		newest = entries[len(entries)-1].OpTime
+		if newest.After(meta.Committed) {
+			return false, fmt.Errorf("%w: with read concern majority it shows %s, but its commit point is %s",
+				ErrSourceBehind, newest, meta.Committed)
+		}
 		t.metrics.full.Inc()
 	} else {
 		t.metrics.empty.Inc()
 	}
 	if first {
-		t.deps.Observer.Log(slog.LevelInfo, "reading the oplog", slog.String(keyHost, t.host),
-			slog.String(keyFrom, t.last.String()), slog.String(keyMode, t.cfg.Mode.String()))
+		t.deps.Observer.Log(slog.LevelInfo, "reading the oplog", slog.String(keyHost, t.host), slog.String(keyFrom, t.last.String()))
 	}
 	t.idle = len(entries) == 0 && meta.Committed == t.meta.Committed
-	meta.First, meta.Entries = first, len(entries)
+	meta.First, meta.Entries, meta.LastFetched = first, len(entries), newest
 	decision := t.accept(meta)
 	if decision == StopBefore {
 		return true, nil
@@ -209,9 +194,9 @@ func (t *tail) take(ctx context.Context, p *page, first bool) (stop bool, err er
 		if first {
 			t.restarts = 0 // not for a reply that only repeats what is known
 		}
-		t.held.push(oplog.Reply{Entries: entries, Bytes: p.bytes(len(entries)), Received: received})
+		err = t.release(ctx, oplog.Reply{Entries: entries, Bytes: p.bytes(len(entries)), Received: received})
 	}
-	return decision == StopAfter, t.release(ctx)
+	return decision == StopAfter, err
 }
 
 // checkMember checks that the member is still in the same history, of the same
@@ -232,7 +217,7 @@ func (t *tail) checkMember(meta *Metadata) error {
 
 // accept takes note of metadata that has passed the checks, and asks the owner.
 func (t *tail) accept(meta Metadata) Decision {
-	meta.Host, meta.LastFetched = t.host, t.seen
+	meta.Host = t.host
 	t.meta, t.hasMeta = meta, true
 	t.metrics.committed.Set(seconds(meta.CommittedWall))
 	if t.deps.OnReply == nil {
@@ -245,73 +230,32 @@ func (t *tail) accept(meta Metadata) Decision {
 	return decision
 }
 
-// release hands on what is held and committed.
-func (t *tail) release(ctx context.Context) error {
-	for {
-		r, ok := t.held.pop(t.meta.Committed)
-		if !ok {
-			break
-		}
-		if err := t.emit(ctx, r); err != nil {
-			t.refused = true
-			return err
-		}
-		newest := &r.Entries[len(r.Entries)-1]
-		t.last, t.emitted = newest.OpTime, true
-		t.metrics.entries.Add(float64(len(r.Entries)))
-		t.metrics.bytes.Add(float64(rawBytes(r.Entries)))
-		t.metrics.last.Set(seconds(newest.Wall))
+// release hands on a reply.
+func (t *tail) release(ctx context.Context, r oplog.Reply) error {
+	// Once emit has them, the entries are not ours to look at.
+	newest := &r.Entries[len(r.Entries)-1]
+	last, wall, n, bytes := newest.OpTime, newest.Wall, len(r.Entries), rawBytes(r.Entries)
+	if err := t.emit(ctx, r); err != nil {
+		t.refused = true
+		return err
 	}
-	t.metrics.held.Set(float64(t.held.bytes))
+	t.last, t.emitted = last, true
+	t.metrics.entries.Add(float64(n))
+	t.metrics.bytes.Add(float64(bytes))
+	t.metrics.last.Set(seconds(wall))
 	return nil
+}
+
+// rawBytes is the size of entries as they were sent, in bytes.
+func rawBytes(entries []oplog.Entry) int64 {
+	var n int64
+	for i := range entries {
+		n += int64(len(entries[i].Raw))
+	}
+	return n
 }
 
 func seconds(ms bson.DateTime) float64 { return float64(ms) / 1000 }
-
-// holdUp waits for the commit point without reading on.
-func (t *tail) holdUp(ctx context.Context) (stop bool, err error) {
-	t.deps.Observer.Log(slog.LevelWarn, "waiting for a majority of the source to have what was read", slog.String(keyHost, t.host),
-		slog.Int64(keyBytes, t.held.bytes), slog.String(keyCommit, t.meta.Committed.String()))
-	for !stop && t.held.bytes > t.cfg.HeldBytes {
-		if err := pause(ctx, probeBeat); err != nil {
-			return false, err
-		}
-		if err := t.probe(ctx); err != nil {
-			return false, fmt.Errorf("ask for the commit point: %w", err)
-		}
-		meta := t.meta
-		meta.First, meta.Entries = false, 0
-		switch t.accept(meta) {
-		case StopBefore:
-			return true, nil
-		case StopAfter:
-			stop = true
-		case GoOn:
-		}
-		if err := t.release(ctx); err != nil {
-			return false, err
-		}
-	}
-	return stop, nil
-}
-
-// probe asks for metadata alone.
-func (t *tail) probe(ctx context.Context) error {
-	reply, err := t.call(ctx, t.probeCommand(), probeTime)
-	if err != nil {
-		return err
-	}
-	meta, err := parseMetadata(reply)
-	if err != nil {
-		return err
-	}
-	if err := t.checkMember(&meta); err != nil {
-		return err
-	}
-	meta.Host, meta.LastFetched = t.host, t.seen
-	t.meta, t.hasMeta = meta, true
-	return nil
-}
 
 func (t *tail) page(ctx context.Context, cmd mongo.Command, limit time.Duration, batch string) (page, error) {
 	began := time.Now()
@@ -364,8 +308,6 @@ func (t *tail) killCursor(ctx context.Context) {
 
 // leave ends the cursor and the session, although ctx may be done.
 func (t *tail) leave(ctx context.Context) {
-	t.held.drop()
-	t.metrics.held.Set(0)
 	if t.lost || !t.opened {
 		return
 	}

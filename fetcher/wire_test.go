@@ -17,34 +17,33 @@ import (
 
 // TestTailWire follows writes on a primary and on a secondary at once.
 func TestTailWire(t *testing.T) {
-	eachMode(t, func(t *testing.T, mode ReadMode) {
-		set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 1})
-		ctx := within(t)
-		p := set.Primary()
-		succeed(t, insert(ctx, p, "first", "majority"))
-		succeed(t, set.AwaitSynced(ctx))
-		from := newest(t, p)
-		var tails []*reading
-		for _, m := range set.Members() {
-			tails = append(tails, read(t, Config{Mode: mode}, Deps{}, connect(t, m), from))
+	t.Parallel()
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 1})
+	ctx := within(t)
+	p := set.Primary()
+	succeed(t, insert(ctx, p, "first", "majority"))
+	succeed(t, set.AwaitSynced(ctx))
+	from := newest(t, p)
+	var tails []*reading
+	for _, m := range set.Members() {
+		tails = append(tails, read(t, Config{}, Deps{}, connect(t, m), from))
+	}
+	var want []string
+	for i := range 50 {
+		id := fmt.Sprint("d", i)
+		want = append(want, id)
+		succeed(t, insert(ctx, p, id, 1))
+	}
+	for i, r := range tails {
+		got := r.await(len(want))
+		if i < 3 && !slices.Equal(got, want) {
+			t.Errorf("member %d gave %s", i, got)
 		}
-		var want []string
-		for i := range 50 {
-			id := fmt.Sprint("d", i)
-			want = append(want, id)
-			succeed(t, insert(ctx, p, id, 1))
+		res, err := r.end()
+		if !errors.Is(err, errOver) || res.Last != r.last || !res.Emitted || !res.HasMetadata || res.Metadata.ReplicaSetID.IsZero() {
+			t.Errorf("the end: %+v, %v", res, err)
 		}
-		for i, r := range tails {
-			got := r.await(len(want))
-			if i < 3 && !slices.Equal(got, want) {
-				t.Errorf("member %d gave %s", i, got)
-			}
-			res, err := r.end()
-			if !errors.Is(err, errOver) || res.Last != r.last || !res.Emitted || !res.HasMetadata || res.Metadata.ReplicaSetID.IsZero() {
-				t.Errorf("the end: %+v, %v", res, err)
-			}
-		}
-	})
+	}
 }
 
 // TestLeastPrivilege reads as a user that may read local and monitor, and may not do
@@ -57,21 +56,18 @@ func TestLeastPrivilege(t *testing.T) {
 	ctx := within(t)
 	p := set.Primary()
 	from := newest(t, p)
-	for _, mode := range []ReadMode{ReadMajority, ReadHoldBack} {
-		src := connect(t, p)
-		src.user, src.password = "mirror", "secret"
-		r := read(t, Config{Mode: mode}, Deps{}, src, from)
-		succeed(t, insert(ctx, p, "one-"+mode.String(), 1))
-		r.await(1)
-		if _, err := r.end(); !errors.Is(err, errOver) {
-			t.Errorf("%s: %v", mode, err)
-		}
-		_, err := src.Call(ctx, mongo.Command{DB: "app", Body: marshal(bson.D{{Key: "find", Value: "c"}})})
-		if err == nil {
-			t.Error("the user can read more than local")
-		}
-	}
 	src := connect(t, p)
+	src.user, src.password = "mirror", "secret"
+	r := read(t, Config{}, Deps{}, src, from)
+	succeed(t, insert(ctx, p, "one", 1))
+	r.await(1)
+	if _, err := r.end(); !errors.Is(err, errOver) {
+		t.Error(err)
+	}
+	if _, err := src.Call(ctx, mongo.Command{DB: "app", Body: marshal(bson.D{{Key: "find", Value: "c"}})}); err == nil {
+		t.Error("the user can read more than local")
+	}
+	src = connect(t, p)
 	src.user, src.password = "nobody", "secret"
 	if _, err := read(t, Config{}, Deps{}, src, from).wait(); err == nil || errors.Is(err, errOver) {
 		t.Errorf("without a role: %v", err)
@@ -81,86 +77,84 @@ func TestLeastPrivilege(t *testing.T) {
 // TestRollbackWire repeats what a real set was seen doing: a primary that is cut off
 // writes what nobody else has, and is rolled back. None of that is ever handed on.
 func TestRollbackWire(t *testing.T) {
-	eachMode(t, func(t *testing.T, mode ReadMode) {
-		set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 3})
-		ctx := within(t)
-		old := set.Primary()
-		succeed(t, insert(ctx, old, "common", "majority"))
-		succeed(t, set.AwaitSynced(ctx))
-		from := newest(t, old)
-		r := read(t, Config{Mode: mode, Restarts: 3}, Deps{}, connect(t, old), from)
-		succeed(t, insert(ctx, old, "known", "majority"))
-		r.await(1)
-		set.Isolate(old.ID())
-		for i := range 6 {
-			succeed(t, insert(ctx, old, fmt.Sprint("lost-", i), 1))
-		}
-		now, err := set.AwaitNewPrimary(ctx, old)
-		succeed(t, err)
-		var kept []string
-		for i := range 4 {
-			kept = append(kept, fmt.Sprint("kept-", i))
-			succeed(t, insert(ctx, now, kept[i], "majority"))
-		}
-		set.HealAll()
-		// The member is restarted from, or left for another one, as the attempt would.
-		var ids []string
-		for len(ids) < 1+len(kept) {
-			select {
-			case <-r.done:
-				var lost *mongo.LostError
-				if !errors.As(r.err, &lost) && !errors.Is(r.err, ErrSourceBehind) && !errors.Is(r.err, ErrRolledBack) && !isRefusal(r.err) {
-					t.Fatalf("the tail has ended: %v", r.err)
-				}
-				next := read(t, Config{Mode: mode}, Deps{}, connect(t, old), r.res.Last)
-				next.ids = r.ids
-				r = next
-			case <-time.After(20 * time.Millisecond):
+	t.Parallel()
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 3})
+	ctx := within(t)
+	old := set.Primary()
+	succeed(t, insert(ctx, old, "common", "majority"))
+	succeed(t, set.AwaitSynced(ctx))
+	from := newest(t, old)
+	r := read(t, Config{Restarts: 3}, Deps{}, connect(t, old), from)
+	succeed(t, insert(ctx, old, "known", "majority"))
+	r.await(1)
+	set.Isolate(old.ID())
+	for i := range 6 {
+		succeed(t, insert(ctx, old, fmt.Sprint("lost-", i), 1))
+	}
+	now, err := set.AwaitNewPrimary(ctx, old)
+	succeed(t, err)
+	var kept []string
+	for i := range 4 {
+		kept = append(kept, fmt.Sprint("kept-", i))
+		succeed(t, insert(ctx, now, kept[i], "majority"))
+	}
+	set.HealAll()
+	// The member is restarted from, or left for another one, as the attempt would.
+	var ids []string
+	for len(ids) < 1+len(kept) {
+		select {
+		case <-r.done:
+			var lost *mongo.LostError
+			if !errors.As(r.err, &lost) && !errors.Is(r.err, ErrSourceBehind) && !errors.Is(r.err, ErrRolledBack) && !isRefusal(r.err) {
+				t.Fatalf("the tail has ended: %v", r.err)
 			}
-			r.mu.Lock()
-			ids = slices.Clone(r.ids)
-			r.mu.Unlock()
-			succeed(t, ctx.Err())
+			next := read(t, Config{}, Deps{}, connect(t, old), r.res.Last)
+			next.ids = r.ids
+			r = next
+		case <-time.After(20 * time.Millisecond):
 		}
-		if want := append([]string{"known"}, kept...); !slices.Equal(ids, want) {
-			t.Errorf("handed on were %s, want %s", ids, want)
-		}
-		if v, _ := old.Status(); v.RollbackID < 2 {
-			t.Errorf("rbid %d: nothing was rolled back", v.RollbackID)
-		}
-	})
+		r.mu.Lock()
+		ids = slices.Clone(r.ids)
+		r.mu.Unlock()
+		succeed(t, ctx.Err())
+	}
+	if want := append([]string{"known"}, kept...); !slices.Equal(ids, want) {
+		t.Errorf("handed on were %s, want %s", ids, want)
+	}
+	if v, _ := old.Status(); v.RollbackID < 2 {
+		t.Errorf("rbid %d: nothing was rolled back", v.RollbackID)
+	}
 }
 
 func isRefusal(err error) bool { return restartable(err) }
 
 // TestForeignHistory: an entry that was rolled back is not in any member's oplog.
 func TestForeignHistory(t *testing.T) {
-	eachMode(t, func(t *testing.T, mode ReadMode) {
-		set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 4})
-		ctx := within(t)
-		p := set.Primary()
-		succeed(t, insert(ctx, p, "a", 1))
-		from := newest(t, p)
-		succeed(t, insert(ctx, p, "b", 1))
-		for what, bad := range map[string]oplog.OpTime{
-			"another term":      {TS: from.TS, Term: from.Term - 1},
-			"another increment": oplog.NewOpTime(from.TS.T-1, 99, from.Term),
-		} {
-			_, err := read(t, Config{Mode: mode}, Deps{}, connect(t, p), bad).wait()
-			missing, ok := errors.AsType[*StartMissingError](err)
-			stale, isStale := errors.AsType[*TooStaleError](err)
-			if !ok && !isStale {
-				t.Errorf("%s: %v", what, err)
-			}
-			if ok && missing.Want != bad || isStale && stale.Want != bad {
-				t.Errorf("%s: %v", what, err)
-			}
+	t.Parallel()
+	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 4})
+	ctx := within(t)
+	p := set.Primary()
+	succeed(t, insert(ctx, p, "a", 1))
+	from := newest(t, p)
+	succeed(t, insert(ctx, p, "b", 1))
+	for what, bad := range map[string]oplog.OpTime{
+		"another term":      {TS: from.TS, Term: from.Term - 1},
+		"another increment": oplog.NewOpTime(from.TS.T-1, 99, from.Term),
+	} {
+		_, err := read(t, Config{}, Deps{}, connect(t, p), bad).wait()
+		missing, ok := errors.AsType[*StartMissingError](err)
+		stale, isStale := errors.AsType[*TooStaleError](err)
+		if !ok && !isStale {
+			t.Errorf("%s: %v", what, err)
 		}
-		ahead := oplog.NewOpTime(from.TS.T+1000, 1, from.Term)
-		if _, err := read(t, Config{Mode: mode}, Deps{}, connect(t, p), ahead).wait(); !errors.Is(err, ErrSourceBehind) {
-			t.Errorf("ahead of the member: %v", err)
+		if ok && missing.Want != bad || isStale && stale.Want != bad {
+			t.Errorf("%s: %v", what, err)
 		}
-	})
+	}
+	ahead := oplog.NewOpTime(from.TS.T+1000, 1, from.Term)
+	if _, err := read(t, Config{}, Deps{}, connect(t, p), ahead).wait(); !errors.Is(err, ErrSourceBehind) {
+		t.Errorf("ahead of the member: %v", err)
+	}
 }
 
 // TestRollover: an oplog that is too small for a reader that pauses.
@@ -181,52 +175,50 @@ func TestRollover(t *testing.T) {
 
 // TestStepDown: a step-down does not end a tail, on whichever member.
 func TestStepDown(t *testing.T) {
-	eachMode(t, func(t *testing.T, mode ReadMode) {
-		set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 6})
-		ctx := within(t)
-		succeed(t, set.AwaitSynced(ctx))
-		from := newest(t, set.Primary())
-		var tails []*reading
-		for _, m := range set.Members() {
-			tails = append(tails, read(t, Config{Mode: mode}, Deps{}, connect(t, m), from))
+	t.Parallel()
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 6})
+	ctx := within(t)
+	succeed(t, set.AwaitSynced(ctx))
+	from := newest(t, set.Primary())
+	var tails []*reading
+	for _, m := range set.Members() {
+		tails = append(tails, read(t, Config{}, Deps{}, connect(t, m), from))
+	}
+	succeed(t, insert(ctx, set.Primary(), "before", "majority"))
+	succeed(t, set.StepDown(ctx))
+	p, err := set.AwaitPrimary(ctx)
+	succeed(t, err)
+	succeed(t, insert(ctx, p, "after", "majority"))
+	for _, r := range tails {
+		if got := r.await(2); !slices.Equal(got, []string{"before", "after"}) {
+			t.Errorf("came %s", got)
 		}
-		succeed(t, insert(ctx, set.Primary(), "before", "majority"))
-		succeed(t, set.StepDown(ctx))
-		p, err := set.AwaitPrimary(ctx)
-		succeed(t, err)
-		succeed(t, insert(ctx, p, "after", "majority"))
-		for _, r := range tails {
-			if got := r.await(2); !slices.Equal(got, []string{"before", "after"}) {
-				t.Errorf("came %s", got)
-			}
-		}
-	})
+	}
 }
 
 // TestKillWire: a member that dies ends its tail, and the next one goes on with
 // another member from there.
 func TestKillWire(t *testing.T) {
-	eachMode(t, func(t *testing.T, mode ReadMode) {
-		set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 7})
-		ctx := within(t)
-		succeed(t, set.AwaitSynced(ctx))
-		p := set.Primary()
-		r := read(t, Config{Mode: mode}, Deps{}, connect(t, p), newest(t, p))
-		succeed(t, insert(ctx, p, "before", "majority"))
-		r.await(1)
-		succeed(t, p.Kill())
-		res, err := r.wait()
-		if !isLost(err) && !isRefusal(err) && err == nil {
-			t.Errorf("the tail of a dead member: %v", err)
-		}
-		now, err := set.AwaitNewPrimary(ctx, p)
-		succeed(t, err)
-		succeed(t, insert(ctx, now, "after", "majority"))
-		next := read(t, Config{Mode: mode}, Deps{}, connect(t, now), res.Last)
-		if got := next.await(1); !slices.Equal(got, []string{"after"}) {
-			t.Errorf("the next member gave %s", got)
-		}
-	})
+	t.Parallel()
+	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 7})
+	ctx := within(t)
+	succeed(t, set.AwaitSynced(ctx))
+	p := set.Primary()
+	r := read(t, Config{}, Deps{}, connect(t, p), newest(t, p))
+	succeed(t, insert(ctx, p, "before", "majority"))
+	r.await(1)
+	succeed(t, p.Kill())
+	res, err := r.wait()
+	if !isLost(err) && !isRefusal(err) && err == nil {
+		t.Errorf("the tail of a dead member: %v", err)
+	}
+	now, err := set.AwaitNewPrimary(ctx, p)
+	succeed(t, err)
+	succeed(t, insert(ctx, now, "after", "majority"))
+	next := read(t, Config{}, Deps{}, connect(t, now), res.Last)
+	if got := next.await(1); !slices.Equal(got, []string{"after"}) {
+		t.Errorf("the next member gave %s", got)
+	}
 }
 
 // TestFreeze: a member that does not answer any more.
@@ -282,35 +274,33 @@ func openCursors(ctx context.Context, t *testing.T, m *mongosim.Member) int64 {
 // BenchmarkDelay measures the time from sending a write until it is handed on, with a
 // write that waits for a majority, and how many replies that takes.
 func BenchmarkDelay(b *testing.B) {
-	for _, mode := range []ReadMode{ReadMajority, ReadHoldBack} {
-		for _, role := range []string{"primary", "secondary"} {
-			for _, pause := range []time.Duration{0, 2 * time.Millisecond} {
-				b.Run(fmt.Sprintf("%s/%s/pause=%s", mode, role, pause), func(b *testing.B) {
-					set := mongosim.StartTest(b, mongosim.Options{Members: 3, Seed: 10})
-					ctx := b.Context()
-					p := set.Primary()
-					m := p
-					for _, other := range set.Members() {
-						if role == "secondary" && other != p {
-							m = other
-						}
+	for _, role := range []string{"primary", "secondary"} {
+		for _, pause := range []time.Duration{0, 2 * time.Millisecond} {
+			b.Run(fmt.Sprintf("%s/pause=%s", role, pause), func(b *testing.B) {
+				set := mongosim.StartTest(b, mongosim.Options{Members: 3, Seed: 10})
+				ctx := b.Context()
+				p := set.Primary()
+				m := p
+				for _, other := range set.Members() {
+					if role == "secondary" && other != p {
+						m = other
 					}
-					succeed(b, set.AwaitSynced(ctx))
-					replies := 0
-					deps := Deps{OnReply: func(Metadata) Decision { replies++; return GoOn }}
-					r := read(b, Config{Mode: mode, SmallPause: pause}, deps, connect(b, m), newest(b, p))
-					succeed(b, insert(ctx, p, "first", "majority"))
-					r.await(1)
-					n := 1
-					for b.Loop() {
-						succeed(b, insert(ctx, p, fmt.Sprint("d", n), 1))
-						n++
-						r.await(n)
-					}
-					_, _ = r.end()
-					b.ReportMetric(float64(replies)/float64(n), "replies/write")
-				})
-			}
+				}
+				succeed(b, set.AwaitSynced(ctx))
+				replies := 0
+				deps := Deps{OnReply: func(Metadata) Decision { replies++; return GoOn }}
+				r := read(b, Config{SmallPause: pause}, deps, connect(b, m), newest(b, p))
+				succeed(b, insert(ctx, p, "first", "majority"))
+				r.await(1)
+				n := 1
+				for b.Loop() {
+					succeed(b, insert(ctx, p, fmt.Sprint("d", n), 1))
+					n++
+					r.await(n)
+				}
+				_, _ = r.end()
+				b.ReportMetric(float64(replies)/float64(n), "replies/write")
+			})
 		}
 	}
 }

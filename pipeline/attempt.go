@@ -116,15 +116,6 @@ func (p *Pipeline) readFrom(st checkpoint.State) oplog.OpTime {
 	return st.FetchFrom
 }
 
-// heldBytes is the part of the budget for what was read and is not known to be
-// committed at the source yet.
-func (c *Config) heldBytes() int64 {
-	if c.ReadConcern == ReadLocal {
-		return c.BufferBytes / 4
-	}
-	return 0
-}
-
 // newUpstream makes what reads the source from an entry on.
 func (p *Pipeline) newUpstream(src checkpoint.Source, from, until oplog.OpTime) (*upstream, error) {
 	u := &upstream{
@@ -132,9 +123,6 @@ func (p *Pipeline) newUpstream(src checkpoint.Source, from, until oplog.OpTime) 
 		last: from, first: true, missing: map[string]bool{},
 	}
 	cfg := fetcher.Config{AwaitTime: p.cfg.Await}
-	if p.cfg.ReadConcern == ReadLocal {
-		cfg.Mode, cfg.HeldBytes = fetcher.ReadHoldBack, p.cfg.heldBytes()
-	}
 	if id, ok := src.ReplicaSetID.ObjectIDOK(); ok {
 		cfg.ReplicaSetID = id
 	}

@@ -30,18 +30,6 @@ type Cluster interface {
 	Direct() bool
 }
 
-// ReadConcern says how the source's log is read; either way nothing that is not
-// committed by a majority of the source is ever applied.
-type ReadConcern uint8
-
-const (
-	// ReadMajority lets the source hold back what is not committed.
-	ReadMajority ReadConcern = iota + 1
-	// ReadLocal reads everything and holds it back here until the same member
-	// says that it is committed.
-	ReadLocal
-)
-
 // Scope decides what is mirrored, and under which name: *scope.Scope.
 type Scope interface {
 	// Target returns where ns goes, false where it is not mirrored.
@@ -72,8 +60,6 @@ type Config struct {
 	// Copy says how a new link copies what is there.
 	Copy CopyConfig
 
-	// ReadConcern is ReadMajority by default.
-	ReadConcern ReadConcern
 	// Await is how long a member waits for new entries before it answers with
 	// none. Default 5 s.
 	Await time.Duration
@@ -162,7 +148,6 @@ func (c *Config) setDefaults() {
 	if c.allNames == nil {
 		c.allNames = c.Scope
 	}
-	def(&c.ReadConcern, ReadMajority)
 	def(&c.Await, 5*time.Second)
 	// Nobody reads from a mirror, so it cannot close a circle.
 	c.Rules.AcceptEqual = true
@@ -190,9 +175,8 @@ func (c *Config) validate() error {
 	if c.Writers < 1 || c.Writers > 256 {
 		errs = append(errs, fmt.Errorf("writers: %d is not from 1 to 256", c.Writers))
 	}
-	if left := c.BufferBytes - c.heldBytes(); left < buffer.MinLimit {
-		errs = append(errs, fmt.Errorf("buffer: a budget of %d bytes leaves %d for what is committed: want %d or more",
-			c.BufferBytes, left, buffer.MinLimit))
+	if c.BufferBytes < buffer.MinLimit {
+		errs = append(errs, fmt.Errorf("buffer: a budget of %d bytes: want %d or more", c.BufferBytes, buffer.MinLimit))
 	}
 	errs = append(errs, c.Copy.validate())
 	if c.Delay < 0 {

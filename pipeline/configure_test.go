@@ -29,8 +29,6 @@ func (w *world) configure(name string, args []string) error {
 			cfg.ReportDivergence = true
 		case "serialized":
 			cfg.UniqueIndexes = ddl.Serialized
-		case "local":
-			cfg.ReadConcern = pipeline.ReadLocal
 		case "exclude":
 			sc.Exclude = append(sc.Exclude, value)
 		case "map":

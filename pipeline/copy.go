@@ -89,7 +89,7 @@ func (p *Pipeline) newCopying(ctx, soft context.Context, link *checkpoint.Link, 
 // fetcher has in its hands on the way to the spool is the rest.
 func (c *Config) copyMemory() int64 {
 	const fetched = 2 * 16 << 20
-	return max(64<<20, c.BufferBytes-c.heldBytes()-fetched)
+	return max(64<<20, c.BufferBytes-fetched)
 }
 
 // copyCommands carries out what makes the copy.

@@ -335,7 +335,7 @@ func (p *Pipeline) judgeState() {
 	}
 	now, _, _ := p.state.get()
 	switch {
-	case now == Paused || now == Stopped || now == Failed:
+	case now == Stopped || now == Failed:
 	case l.gaps.Copying || l.progress.Applied.Before(l.gaps.CopiedUntil):
 		p.state.set(InitialSync, "")
 	case len(l.gaps.LeftOut) > 0:

@@ -24,47 +24,42 @@ func TestMain(m *testing.M) {
 }
 
 // TestMirror is the plain case: documents, changes of many kinds and an index,
-// with renames, of a source that is read in both ways.
+// with renames.
 func TestMirror(t *testing.T) {
 	t.Parallel()
-	for name, how := range map[string]pipeline.ReadConcern{"majority": pipeline.ReadMajority, "local": pipeline.ReadLocal} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, mongosim.Options{Members: 3, Seed: 1}, mongosim.Options{Members: 3, Seed: 2})
-			must := func(err error) {
-				t.Helper()
-				if err != nil {
-					w.fail("pipeline_test.go", name, err)
-				}
-			}
-			must(w.start("a", pipeline.Config{ReadConcern: how}, scope.Config{Map: []string{"shop=store"}, Exclude: []string{"store"}}))
-			a := w.links["a"]
-			must(w.await([]string{"running"}))
-			ctx := t.Context()
-			must(w.writes(ctx, w.source, "insert", []string{"shop.a", "1..1000"}))
-			must(w.writes(ctx, w.source, "update", []string{"shop.a", "1..300"}))
-			must(w.source.write(ctx, "shop", bson.D{{Key: "createIndexes", Value: "a"}, {Key: "indexes", Value: bson.A{
-				bson.D{{Key: "key", Value: bson.D{{Key: "x", Value: 1}}}, {Key: "name", Value: "x_1"}},
-			}}}))
-			must(w.writes(ctx, w.source, "update", []string{"shop.a", "200..400"}))
-			must(w.writes(ctx, w.source, "delete", []string{"shop.a", "900..1000"}))
-			must(w.caughtUp(a))
-			verdict, err := w.equal(a)
-			must(err)
-			if verdict != "equal" {
-				t.Error(verdict)
-			}
-			if n, err := w.target.count(ctx, "store.a"); n != 899 || err != nil {
-				t.Errorf("%d documents, %v", n, err)
-			}
-			must(w.end("drain", a))
-			if a.err != nil {
-				t.Error(a.err)
-			}
-			if s := a.p.Snapshot(); s.State != pipeline.Stopped || s.Lag != 0 || !s.Progress.Durable.Equal(s.Fetched) {
-				t.Errorf("drained, it is %s, at %s of %s, %s behind", s.State, s.Progress.Durable, s.Fetched, s.Lag)
-			}
-		})
+	w := newWorld(t, mongosim.Options{Members: 3, Seed: 1}, mongosim.Options{Members: 3, Seed: 2})
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			w.fail("pipeline_test.go", "mirror", err)
+		}
+	}
+	must(w.start("a", pipeline.Config{}, scope.Config{Map: []string{"shop=store"}, Exclude: []string{"store"}}))
+	a := w.links["a"]
+	must(w.await([]string{"running"}))
+	ctx := t.Context()
+	must(w.writes(ctx, w.source, "insert", []string{"shop.a", "1..1000"}))
+	must(w.writes(ctx, w.source, "update", []string{"shop.a", "1..300"}))
+	must(w.source.write(ctx, "shop", bson.D{{Key: "createIndexes", Value: "a"}, {Key: "indexes", Value: bson.A{
+		bson.D{{Key: "key", Value: bson.D{{Key: "x", Value: 1}}}, {Key: "name", Value: "x_1"}},
+	}}}))
+	must(w.writes(ctx, w.source, "update", []string{"shop.a", "200..400"}))
+	must(w.writes(ctx, w.source, "delete", []string{"shop.a", "900..1000"}))
+	must(w.caughtUp(a))
+	verdict, err := w.equal(a)
+	must(err)
+	if verdict != "equal" {
+		t.Error(verdict)
+	}
+	if n, err := w.target.count(ctx, "store.a"); n != 899 || err != nil {
+		t.Errorf("%d documents, %v", n, err)
+	}
+	must(w.end("drain", a))
+	if a.err != nil {
+		t.Error(a.err)
+	}
+	if s := a.p.Snapshot(); s.State != pipeline.Stopped || s.Lag != 0 || !s.Progress.Durable.Equal(s.Fetched) {
+		t.Errorf("drained, it is %s, at %s of %s, %s behind", s.State, s.Progress.Durable, s.Fetched, s.Lag)
 	}
 }
 

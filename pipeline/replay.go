@@ -36,7 +36,7 @@ func (a *attempt) openQueue(ctx, soft context.Context, src checkpoint.Source, st
 	if a.upstream, err = p.newUpstream(src, p.readFrom(st), until); err != nil {
 		return err
 	}
-	a.queue, err = buffer.New(buffer.Config{Limit: p.cfg.BufferBytes - p.cfg.heldBytes(), Registry: p.cfg.Registry})
+	a.queue, err = buffer.New(buffer.Config{Limit: p.cfg.BufferBytes, Registry: p.cfg.Registry})
 	return err
 }
 

@@ -200,7 +200,7 @@ func (p *Pipeline) tryOpenSpool(id string) (*spool.Spool, error) {
 	}
 	return spool.Open(spool.Config{
 		Dir: p.spoolDir, ID: id, Limit: p.cfg.Copy.SpoolBytes, MinFree: p.cfg.Copy.SpoolFree,
-		Memory: p.cfg.BufferBytes - p.cfg.heldBytes(), Observer: p.cfg.Observer, Registry: p.cfg.Registry,
+		Memory: p.cfg.BufferBytes, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
 	})
 }
 

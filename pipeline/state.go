@@ -25,8 +25,6 @@ const (
 	// Steady: everything that the source has committed is applied, give or take
 	// what is under way.
 	Steady State = "steady"
-	// Paused: an operator stopped it for the time being.
-	Paused State = "paused"
 	// Stale: no member that can be asked has the position any more.
 	Stale State = "stale"
 	// Failed: it ended with an error.

@@ -17,7 +17,7 @@
 //
 //	initial-sync, catching-up, steady   yes
 //	starting                            for as long as Config.StartingGrace
-//	paused, stale, failed, stopped      no
+//	stale, failed, stopped              no
 //
 // And not while a collection is left out because it could not be copied again, nor
 // for long while nothing is heard of the source, while the spool of a copy

@@ -25,7 +25,7 @@ const index = `replicator
 // one that the Tracker was given. It answers GET alone.
 //
 // /healthz answers 503, and says why, if
-//   - the link is paused, stale, failed or stopped, or starting for longer than
+//   - the link is stale, failed or stopped, or starting for longer than
 //     Config.StartingGrace,
 //   - a collection could not be copied again, and is left out,
 //   - nothing was heard of the source for longer than Config.SilentGrace,

@@ -10,7 +10,7 @@ import (
 // states are all states of a link.
 var states = []pipeline.State{
 	pipeline.Starting, pipeline.InitialSync, pipeline.CatchingUp, pipeline.Steady,
-	pipeline.Paused, pipeline.Stale, pipeline.Failed, pipeline.Stopped,
+	pipeline.Stale, pipeline.Failed, pipeline.Stopped,
 }
 
 // collector makes metrics of a snapshot that is taken when they are asked for.

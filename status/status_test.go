@@ -385,7 +385,7 @@ func TestHealth(t *testing.T) {
 	t.Parallel()
 	healthy := map[pipeline.State]bool{
 		pipeline.InitialSync: true, pipeline.CatchingUp: true, pipeline.Steady: true, pipeline.Starting: true,
-		pipeline.Paused: false, pipeline.Stale: false, pipeline.Failed: false, pipeline.Stopped: false,
+		pipeline.Stale: false, pipeline.Failed: false, pipeline.Stopped: false,
 	}
 	for _, state := range states {
 		synctest.Test(t, func(t *testing.T) {

@@ -97,7 +97,6 @@ func flagTable(pemFile, secret, dir string) []flagRow {
 		{flag: "delay=7s", want: append(both("Rules.Delay=7s"), "Pipeline.Delay=7s")},
 		{flag: "checkpoint-interval=7s", want: []string{"Pipeline.CheckpointInterval=7s"}},
 
-		{flag: "read-concern=local", want: []string{"Pipeline.ReadConcern=2"}},
 		{flag: "read-preference=secondary", want: both("Rules.Mode=secondary")},
 		{flag: "read-tags=dc=east", want: both("Rules.TagSets=[map[dc:east]]")},
 		{flag: "sync-source=a.example:7", want: both("Rules.Pinned=a.example:7")},

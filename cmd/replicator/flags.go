@@ -104,7 +104,6 @@ type runFlags struct {
 	Delay              time.Duration `group:"Writing" default:"0s" help:"Lag the source by this much, on purpose."`
 	CheckpointInterval time.Duration `group:"Writing" default:"100ms" help:"Minimum time between two checkpoints."`
 
-	ReadConcern    string        `group:"Reading" default:"majority" enum:"majority,local" help:"Who withholds entries that are not majority-committed: the source (majority), or this process (local)."`
 	ReadPreference string        `group:"Reading" default:"auto" enum:"auto,primary,primaryPreferred,secondary,secondaryPreferred,nearest" help:"Which member to read from. auto: as the connection string says, otherwise the nearest."`
 	ReadTags       []tags        `group:"Reading" sep:"none" placeholder:"K=V,…" help:"Read from members with these tags. Repeat the flag for fallbacks."`
 	SyncSource     string        `group:"Reading" placeholder:"HOST:PORT" help:"Read from this member and no other."`
@@ -241,7 +240,7 @@ func (f *runFlags) checkNumbers() error {
 	for _, n := range append([]sizeRange{
 		{"batch-bytes", f.BatchBytes, 1, 1 << 40},
 		{"flush-bytes", f.FlushBytes, 1, 1 << 30},
-		{"buffer-bytes", f.BufferBytes, f.leastBuffer(), 1 << 45},
+		{"buffer-bytes", f.BufferBytes, buffer.MinLimit, 1 << 45},
 	}, f.sizes()...) {
 		if n.n < n.from || n.n > n.to {
 			faults = append(faults, fmt.Errorf("--%s: %s is not from %s to %s", n.flag, n.n, n.from, n.to))
@@ -261,15 +260,6 @@ func (f *runFlags) checkNumbers() error {
 		}
 	}
 	return errors.Join(faults...)
-}
-
-// leastBuffer is the least budget that has room for one reply of the source, and
-// for what is held back here where the source does not do it.
-func (f *runFlags) leastBuffer() cli.Size {
-	if f.ReadConcern == "local" {
-		return 86 << 20
-	}
-	return buffer.MinLimit
 }
 
 // checkSpillDir tells early what would else come up with the first large
@@ -327,15 +317,12 @@ func (f *runFlags) pipeline(p *plan) pipeline.Config {
 	cfg := pipeline.Config{
 		Link: f.Link, MetaDB: f.MetadataDB, Scope: p.scope,
 		StartAt: pipeline.StartAt{Timestamp: f.StartAt.at}, Copy: f.copying(),
-		ReadConcern: pipeline.ReadMajority, Await: f.Await, Rules: f.rules(p.source),
+		Await: f.Await, Rules: f.rules(p.source),
 		BufferBytes: int64(f.BufferBytes), BatchOps: f.BatchOps, BatchBytes: int64(f.BatchBytes), Delay: f.Delay, SpillDir: f.SpillDir,
 		Writers: f.Writers, Relaxed: f.Transactions == "relaxed", ReportDivergence: f.OnDivergence == "report",
 		UniqueIndexes: ddl.Relaxed,
 		FlushDocs:     f.FlushDocs, FlushBytes: int(f.FlushBytes), CoalesceWindow: f.CoalesceWindow,
 		CheckpointInterval: f.CheckpointInterval,
-	}
-	if f.ReadConcern == "local" {
-		cfg.ReadConcern = pipeline.ReadLocal
 	}
 	if f.UniqueIndexes == "serialized" {
 		cfg.UniqueIndexes = ddl.Serialized

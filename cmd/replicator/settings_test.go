@@ -297,7 +297,7 @@ func TestWrongSettings(t *testing.T) {
 		{"a list in one pattern", nil, []string{"--exclude=shop,crm", "--include=/a,b/"}, `--exclude: "shop,crm" is one pattern: give --exclude once for each`},
 		{"link's name", nil, []string{"--link=a/b"}, `--link: "a/b": a name has letters`},
 		{"no folder", nil, []string{"--spill-dir=/nowhere/x"}, "--spill-dir: stat /nowhere/x: no such file"},
-		{"room for what is held back", nil, []string{"--buffer-bytes=64MiB", "--read-concern=local"}, "--buffer-bytes: 64MiB is not from 86MiB"},
+		{"room for a reply", nil, []string{"--buffer-bytes=63MiB"}, "--buffer-bytes: 63MiB is not from 64MiB"},
 		{"copy and keep", nil, []string{"--start-at=copy", "--allow-existing"}, "--start-at=copy and --allow-existing: say --drop-existing"},
 		{"drop and keep", nil, []string{"--drop-existing", "--allow-existing"}, "what the target has is either dropped or kept"},
 		{"drop and not copy", nil, []string{"--drop-existing", "--start-at=now"}, "--drop-existing is for a link that begins with a copy"},

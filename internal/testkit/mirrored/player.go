@@ -67,7 +67,6 @@ func (p *player) settings() (pipeline.Config, error) {
 		FlushDocs:     pick(p.rng, 1, 3, 40, 0),
 		Relaxed:       p.rng.IntN(2) == 0,
 		UniqueIndexes: pick(p.rng, ddl.Serialized, ddl.Relaxed),
-		ReadConcern:   pick(p.rng, pipeline.ReadMajority, pipeline.ReadLocal),
 		Copy: pipeline.CopyConfig{
 			Wanted:       true,
 			ReadConcern:  pick(p.rng, clone.Majority, clone.Local),
@@ -82,7 +81,7 @@ func (p *player) settings() (pipeline.Config, error) {
 // said is what settings has chosen, in a line.
 func said(c *pipeline.Config) string {
 	v := Variant{Writers: c.Writers, BatchOps: c.BatchOps, Relaxed: c.Relaxed, Unique: c.UniqueIndexes}
-	return fmt.Sprintf("%s flush=%d log=%d copy=%s workers=%d indexes=%d first=%t range=%d", v, c.FlushDocs, c.ReadConcern,
+	return fmt.Sprintf("%s flush=%d copy=%s workers=%d indexes=%d first=%t range=%d", v, c.FlushDocs,
 		c.Copy.ReadConcern, c.Copy.Workers, c.Copy.IndexWorkers, c.Copy.IndexesFirst, c.Copy.RangeBytes)
 }
 
