@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -214,7 +215,8 @@ func (h *Link) BeginCopy(ctx context.Context, c Copy, wall int64) error {
 		return h.store.wrap(err, "begin copy %d behind %s in term %d", c.Number, c.Begin, h.state.Term)
 	}
 	h.spent = true
-	h.store.cfg.Observer.Tell(CopyBegun{Link: h.store.cfg.Link, Number: c.Number, Host: c.Host, Begin: c.Begin, Why: c.Why})
+	h.store.cfg.Observer.Log(slog.LevelWarn, "new copy begun", slog.String(keyLink, h.store.cfg.Link), slog.Int64(keyNumber, c.Number),
+		slog.String(keyHost, c.Host), slog.String(keyBegin, c.Begin.String()), slog.String(keyWhy, c.Why))
 	return nil
 }
 
@@ -323,7 +325,8 @@ func (h *Link) updateCopy(ctx context.Context, c *Copy) error {
 	h.copy = &next
 	h.mu.Unlock()
 	if next.Phase != was.Phase {
-		h.store.cfg.Observer.Tell(CopyMoved{Link: h.store.cfg.Link, Number: next.Number, Phase: next.Phase, Stop: next.Stop})
+		h.store.cfg.Observer.Log(slog.LevelInfo, "copy in its next phase", slog.String(keyLink, h.store.cfg.Link), slog.Int64(keyNumber, next.Number),
+			slog.String(keyPhase, string(next.Phase)), slog.String(keyStop, next.Stop.String()))
 	}
 	return nil
 }

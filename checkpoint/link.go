@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"sync"
@@ -264,12 +265,15 @@ func fenced(err error) error {
 
 // tell announces what only an operator can make sense of.
 func (h *Link) tell(err error) {
+	attrs := func() []slog.Attr {
+		return []slog.Attr{slog.String(keyLink, h.store.cfg.Link), slog.Int64(keyTerm, h.state.Term), slog.String(keyError, err.Error())}
+	}
 	switch {
 	case errors.Is(err, ErrFenced):
-		h.store.cfg.Observer.Tell(Fenced{Link: h.store.cfg.Link, Term: h.state.Term, Err: err})
+		h.store.cfg.Observer.Log(slog.LevelWarn, "another process has acquired the lease", attrs()...)
 	case errors.Is(err, ErrRewound):
 		h.store.metrics.rewound.Inc()
-		h.store.cfg.Observer.Tell(Rewound{Link: h.store.cfg.Link, Term: h.state.Term, Err: err})
+		h.store.cfg.Observer.Log(slog.LevelWarn, "the target lost acknowledged writes, which are written again", attrs()...)
 	}
 }
 

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
@@ -32,7 +33,8 @@ func (h *Link) Resize(ctx context.Context, cp Progress, writers int) error {
 		return h.store.wrap(err, "change its writers from %d to %d at %s", len(h.lanes), writers, cp.Applied)
 	}
 	h.spent = true
-	h.store.cfg.Observer.Tell(Resized{Link: h.store.cfg.Link, From: len(h.lanes), To: writers, Applied: cp.Applied})
+	h.store.cfg.Observer.Log(slog.LevelInfo, "number of writers changed", slog.String(keyLink, h.store.cfg.Link),
+		slog.Int(keyFrom, len(h.lanes)), slog.Int(keyWriters, writers), slog.String(keyApplied, cp.Applied.String()))
 	return nil
 }
 

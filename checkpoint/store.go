@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -190,7 +191,8 @@ func (s *Store) Create(ctx context.Context, first State) error {
 		}
 		return s.wrap(err, "create it")
 	}
-	s.cfg.Observer.Tell(Created{Link: s.cfg.Link, Writers: first.Writers, Applied: first.Applied})
+	s.cfg.Observer.Log(slog.LevelInfo, "link created in the target", slog.String(keyLink, s.cfg.Link),
+		slog.Int(keyWriters, first.Writers), slog.String(keyApplied, first.Applied.String()))
 	return nil
 }
 

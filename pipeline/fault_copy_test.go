@@ -102,7 +102,7 @@ func TestResyncTakenOver(t *testing.T) {
 	copies := 0
 	for _, e := range w.events {
 		if r, ok := e.event.(pipeline.ResyncEvent); ok {
-			if _, created := r.Event.(checkpoint.Created); created {
+			if r.Event.Message() == "link created in the target" {
 				copies++
 			}
 		}

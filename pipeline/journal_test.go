@@ -126,16 +126,8 @@ func (w *world) line(e told) (text, is string) {
 		return "source " + from + "-> " + w.name(e.To), "source"
 	case syncsource.NoSource:
 		return "no source: " + e.Reason, "no-source"
-	case checkpoint.Created:
-		return "link created", ""
 	case checkpoint.Acquired:
 		return "lease acquired", ""
-	case checkpoint.Resized:
-		return fmt.Sprintf("writers %d -> %d", e.From, e.To), ""
-	case checkpoint.Fenced:
-		return "fenced", "rewound"
-	case checkpoint.Rewound:
-		return "rewound", "rewound"
 	case applier.Divergence:
 		return fmt.Sprintf("diverged: %s %s, %s", e.Err.NS, bsontext.Value(e.Err.ID), e.Err.What), ""
 	case applier.NotAtomic:
@@ -194,6 +186,14 @@ func (w *world) logged(e event.Line) (text, is string) {
 		return "index failed: " + attr("ns") + " " + attr("index"), ""
 	case "a view cannot be made on the target":
 		return "view failed: " + attr("ns"), ""
+	case "link created in the target":
+		return "link created", ""
+	case "number of writers changed":
+		return "writers " + attr("from") + " -> " + attr("writers"), ""
+	case "another process has acquired the lease":
+		return "fenced", "rewound"
+	case "the target lost acknowledged writes, which are written again":
+		return "rewound", "rewound"
 	case "spool full, reading of the source waits":
 		return "spool full", ""
 	case "spool has room again":

@@ -217,8 +217,6 @@ func (w *world) tell(l *link, e event.Event) {
 	switch e := e.(type) {
 	case syncsource.SourceChosen:
 		w.name(e.To)
-	case checkpoint.Created:
-		l.reached = e.Applied
 	case checkpoint.Acquired:
 		l.reached = e.Applied
 	case checkpoint.Advanced:
