@@ -28,8 +28,6 @@ var (
 	ErrMetadata = errors.New("metadata of the reply")
 	// ErrForeignSet is a member of another replica set than the one followed.
 	ErrForeignSet = errors.New("the member is of another replica set")
-	// ErrEmptyOplog is a member without a single entry.
-	ErrEmptyOplog = errors.New("the member's oplog is empty")
 )
 
 // TooStaleError is an [ErrTooStale].

@@ -26,16 +26,10 @@ func (t *tail) command(start int32, body []byte) mongo.Command {
 	return mongo.Command{DB: oplogDB, Body: body}
 }
 
-// find starts a find on the entries from at on.
-func find(at bson.Timestamp) (start int32, body []byte) {
-	start, body = bsoncore.AppendDocumentStart(make([]byte, 0, 512))
-	body = bsoncore.AppendStringElement(body, "find", oplogCollection)
-	i, body := bsoncore.AppendDocumentElementStart(body, "filter")
-	j, body := bsoncore.AppendDocumentElementStart(body, "ts")
-	body = bsoncore.AppendTimestampElement(body, "$gte", at.T, at.I)
-	body, _ = bsoncore.AppendDocumentEnd(body, j)
-	body, _ = bsoncore.AppendDocumentEnd(body, i)
-	return start, body
+// from is the filter of the entries from at on.
+func from(at bson.Timestamp) bsoncore.Document {
+	bound := bsoncore.NewDocumentBuilder().AppendTimestamp("$gte", at.T, at.I).Build()
+	return bsoncore.NewDocumentBuilder().AppendDocument("ts", bound).Build()
 }
 
 // appendMajority appends the read concern: the member shows nothing that could be
@@ -48,7 +42,9 @@ func appendMajority(body []byte) []byte {
 }
 
 func (t *tail) findCommand(at bson.Timestamp, maxTimeMS int64) mongo.Command {
-	start, body := find(at)
+	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 512))
+	body = bsoncore.AppendStringElement(body, "find", oplogCollection)
+	body = bsoncore.AppendDocumentElement(body, "filter", from(at))
 	body = bsoncore.AppendBooleanElement(body, "tailable", true)
 	body = bsoncore.AppendBooleanElement(body, "awaitData", true)
 	body = bsoncore.AppendInt32Element(body, "batchSize", t.batch.size(t.cfg.BatchSize))
@@ -73,36 +69,6 @@ func appendOpTime(body []byte, name string, at oplog.OpTime) []byte {
 	i, body := bsoncore.AppendDocumentElementStart(body, name)
 	body = bsoncore.AppendTimestampElement(body, "ts", at.TS.T, at.TS.I)
 	body = bsoncore.AppendInt64Element(body, "t", at.Term)
-	body, _ = bsoncore.AppendDocumentEnd(body, i)
-	return body
-}
-
-// oldestCommand asks for the oldest entry, whatever the defaults of the set say
-// of read concerns.
-func (t *tail) oldestCommand() mongo.Command {
-	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 256))
-	body = bsoncore.AppendStringElement(body, "find", oplogCollection)
-	i, body := bsoncore.AppendDocumentElementStart(body, "sort")
-	body = bsoncore.AppendInt32Element(body, "$natural", 1)
-	body, _ = bsoncore.AppendDocumentEnd(body, i)
-	i, body = bsoncore.AppendDocumentElementStart(body, "readConcern")
-	body, _ = bsoncore.AppendDocumentEnd(body, i)
-	return t.command(start, appendOne(body))
-}
-
-// lookCommand asks for the first entry from at on.
-func (t *tail) lookCommand(at bson.Timestamp) mongo.Command {
-	start, body := find(at)
-	return t.command(start, appendMajority(appendOne(body)))
-}
-
-// appendOne limits a find to one entry, of which only the optime is wanted.
-func appendOne(body []byte) []byte {
-	body = bsoncore.AppendInt32Element(body, "limit", 1)
-	body = bsoncore.AppendBooleanElement(body, "singleBatch", true)
-	i, body := bsoncore.AppendDocumentElementStart(body, "projection")
-	body = bsoncore.AppendInt32Element(body, "ts", 1)
-	body = bsoncore.AppendInt32Element(body, "t", 1)
 	body, _ = bsoncore.AppendDocumentEnd(body, i)
 	return body
 }

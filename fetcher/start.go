@@ -4,6 +4,11 @@ import (
 	"context"
 	"fmt"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -33,24 +38,28 @@ func (t *tail) checkStart(ctx context.Context, p *page, meta *Metadata) error {
 // startMissing finds out why the start was not what the member showed first, but
 // got, which is null if it showed nothing.
 func (t *tail) startMissing(ctx context.Context, got oplog.OpTime) error {
-	oldest, err := t.oldest(ctx)
+	oldest, err := replset.OldestEntry(ctx, asked{t})
 	if err != nil {
-		return fmt.Errorf("ask for the oldest entry: %w", err)
+		return err
 	}
 	// Timestamps only: terms of two histories do not compare.
-	if oplog.CompareTimestamps(t.last.TS, oldest.TS) < 0 {
-		return &TooStaleError{Want: t.last, Oldest: oldest}
+	if oplog.CompareTimestamps(t.last.TS, oldest.OpTime.TS) < 0 {
+		return &TooStaleError{Want: t.last, Oldest: oldest.OpTime}
 	}
 	if !got.IsNull() {
 		return &StartMissingError{Want: t.last, Got: got}
 	}
-	// The commit point may have come between the read and the metadata beside it.
-	p, err := t.page(ctx, t.lookCommand(t.last.TS), probeTime, firstBatch)
+	// The commit point may have come between the read and the metadata of its reply.
+	find := replset.Find{
+		DB: oplogDB, Collection: oplogCollection, Filter: from(t.last.TS),
+		Projection: bsoncore.NewDocumentBuilder().AppendInt32("ts", 1).AppendInt32("t", 1).Build(), Level: replset.Majority,
+	}
+	_, doc, err := find.Run(ctx, asked{t})
 	if err != nil {
 		return fmt.Errorf("look for %s again: %w", t.last, err)
 	}
-	if p.n > 0 {
-		if got, err = p.first(); err != nil {
+	if doc != nil {
+		if got, err = optimeOf(doc); err != nil {
 			return err
 		}
 	}
@@ -60,14 +69,11 @@ func (t *tail) startMissing(ctx context.Context, got oplog.OpTime) error {
 	return &StartMissingError{Want: t.last, Got: got}
 }
 
-// oldest asks for the optime of the member's oldest entry.
-func (t *tail) oldest(ctx context.Context) (oplog.OpTime, error) {
-	p, err := t.page(ctx, t.oldestCommand(), probeTime, firstBatch)
-	switch {
-	case err != nil:
-		return oplog.OpTime{}, err
-	case p.n == 0:
-		return oplog.OpTime{}, ErrEmptyOplog
-	}
-	return p.first()
+// asked is the member of a tail, for a question in the tail's session.
+type asked struct{ t *tail }
+
+// Call implements mongo.Caller.
+func (a asked) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	cmd.Body = mongo.With(cmd.Body, bsoncore.AppendInt32Element(bsoncore.AppendDocumentElement(nil, "lsid", a.t.lsid), "$replData", 1))
+	return a.t.call(ctx, cmd, probeTime)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
@@ -99,7 +100,9 @@ var rules = []struct {
 	{"metadata of another release", as[*checkpoint.VersionError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the release that wrote the link, or a newer one."}},
 	{"routing of another release", as[*checkpoint.RoutingError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Start the previous release once more and stop it with one SIGTERM (it ends with 0). Then start this one."}},
 	{"metadata damaged", as[*checkpoint.DamagedError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
-	{"start older than the oplog", is(ErrStartTooOld), Verdict{Action: Resync, Code: ExitResync, Hint: "Choose a later --start-at with a newer copy, or give the source a larger oplog."}},
+	{"start older than the oplog", is(replset.ErrTooOld), Verdict{Action: Resync, Code: ExitResync, Hint: "Choose a later --start-at with a newer copy, or give the source a larger oplog."}},
+
+	{"newest entry older than before, at the start", as[*replset.WentBackError], Verdict{Action: Retry}},
 
 	{"too many copies", is(ErrCopies), Verdict{Action: Resync, Code: ExitResync, Hint: "The message and the log say why the copies failed. Start it again with the same link for another ten."}},
 	{"copy void", initialsync.Void, Verdict{Action: Retry}},
@@ -132,7 +135,7 @@ var rules = []struct {
 	{"member rolled back", is(fetcher.ErrRolledBack), Verdict{Action: NewSource}},
 	{"member with entries out of order", is(fetcher.ErrOutOfOrder), Verdict{Action: NewSource}},
 	{"member with malformed metadata", is(fetcher.ErrMetadata), Verdict{Action: NewSource, Deny: syncsource.DenyBadOplog}},
-	{"member with an empty oplog", is(fetcher.ErrEmptyOplog), Verdict{Action: NewSource, Deny: syncsource.DenyBadOplog}},
+	{"member with an empty oplog", is(replset.ErrEmptyOplog), Verdict{Action: Retry}},
 	{"member of another set", is(fetcher.ErrForeignSet), Verdict{Action: NewSource, Deny: syncsource.DenyFetched}},
 	{"member with a corrupt entry", is(oplog.ErrCorrupt), Verdict{Action: NewSource, Deny: syncsource.DenyFetched}},
 	{"entry not supported", as[*oplog.EntryError], Verdict{Action: Exit, Code: ExitUnsupported, Hint: "This release does not support that entry. Nothing after it was applied; a newer release may support it."}},

@@ -20,6 +20,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/errtest"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
@@ -45,7 +46,8 @@ var samples = map[string]error{
 	"metadata of another release":                  &checkpoint.VersionError{},
 	"routing of another release":                   &checkpoint.RoutingError{},
 	"metadata damaged":                             &checkpoint.DamagedError{},
-	"start older than the oplog":                   ErrStartTooOld,
+	"newest entry older than before, at the start": &replset.WentBackError{},
+	"start older than the oplog":                   replset.ErrTooOld,
 	"too many copies":                              ErrCopies,
 	"copy void":                                    &origin.ChangedError{},
 	"feature compatibility version":                &origin.FCVError{},
@@ -76,7 +78,7 @@ var samples = map[string]error{
 	"member rolled back":                           fetcher.ErrRolledBack,
 	"member with entries out of order":             &fetcher.OutOfOrderError{},
 	"member with malformed metadata":               &fetcher.MetadataError{},
-	"member with an empty oplog":                   fetcher.ErrEmptyOplog,
+	"member with an empty oplog":                   replset.ErrEmptyOplog,
 	"member of another set":                        &fetcher.ForeignSetError{},
 	"member with a corrupt entry":                  &oplog.EntryError{Err: oplog.ErrCorrupt},
 	"entry not supported":                          &oplog.EntryError{Err: oplog.ErrUnknownOp},

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -28,6 +30,21 @@ type Cluster interface {
 	// Direct tells whether there is one host only, which is asked under that name
 	// whatever the set's configuration calls its members (directConnection=true).
 	Direct() bool
+}
+
+// StartAt says where a new link begins to read.
+type StartAt struct {
+	// Timestamp is the last point in time that the target already has: the link
+	// begins after the newest entry that is not later. Zero means now.
+	Timestamp bson.Timestamp
+}
+
+// find finds where a link begins that copies nothing.
+func (at StartAt) find(ctx context.Context, source mongo.Caller) (replset.Start, error) {
+	if at.Timestamp.T != 0 {
+		return replset.StartAt(ctx, source, at.Timestamp)
+	}
+	return replset.FindStart(ctx, source, replset.Majority)
 }
 
 // Scope decides what is mirrored, and under which name: *scope.Scope.

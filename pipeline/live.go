@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/syncsource"
@@ -383,11 +384,7 @@ func (p *Pipeline) askSource(ctx context.Context) (checkpoint.Source, error) {
 // sourceOf asks a member which set it is of.
 func sourceOf(ctx context.Context, source mongo.Caller) (checkpoint.Source, error) {
 	src := checkpoint.Source{RBID: -1}
-	body, err := bson.Marshal(bson.D{{Key: "hello", Value: 1}, {Key: "$replData", Value: 1}, {Key: "$oplogQueryData", Value: 1}})
-	if err != nil {
-		return src, fmt.Errorf("build hello: %w", err)
-	}
-	reply, err := source.Call(ctx, mongo.Command{DB: "admin", Body: body})
+	reply, err := replset.Hello(ctx, source)
 	if err != nil {
 		return src, err
 	}
@@ -400,7 +397,7 @@ func sourceOf(ctx context.Context, source mongo.Caller) (checkpoint.Source, erro
 	if id, err := reply.LookupErr("$replData", "replicaSetId"); err == nil {
 		src.ReplicaSetID = id
 	}
-	if rbid, ok := reply.Lookup("$oplogQueryData", "rbid").AsInt64OK(); ok {
+	if rbid, ok := replset.RollbackID(reply); ok {
 		src.RBID = rbid
 	}
 	return src, nil

@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/syncsource"
@@ -299,7 +300,7 @@ func (p *Pipeline) drainTo(st checkpoint.State) oplog.OpTime {
 // beginning was not read. There may be several: each begins before what was read
 // so far, or reading earlier is of no use.
 func (p *Pipeline) readEarlier(ctx context.Context, broken *txn.BrokenChainError) (found bool, err error) {
-	start, err := chainStart(ctx, p.source, broken.Prev)
+	start, err := replset.ChainStart(ctx, p.source, broken.Prev)
 	switch {
 	case err != nil && Classify(err).Action == Retry:
 		return false, err // the source could not be asked
@@ -428,11 +429,11 @@ func (p *Pipeline) ensureLink(ctx context.Context, src checkpoint.Source) error 
 		p.copies++
 		return nil
 	}
-	start, err := resolveStart(ctx, p.source, p.cfg.StartAt)
+	start, err := p.cfg.StartAt.find(ctx, p.source)
 	if err != nil {
-		return err
+		return fmt.Errorf("find where the link begins: %w", err)
 	}
-	st.Applied, st.AppliedWall, st.FetchFrom, st.CopiedUntil = start.applied, start.wall, start.fetchFrom, p.cfg.CopiedUntil
+	st.Applied, st.AppliedWall, st.FetchFrom, st.CopiedUntil = start.Begin, start.Wall, start.FetchFrom, p.cfg.CopiedUntil
 	return p.store.Create(ctx, st)
 }
 

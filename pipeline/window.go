@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/initialsync/pace"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -31,8 +32,8 @@ func (p *Pipeline) windowLoop(ctx context.Context) error {
 	var w windowWatch
 	for {
 		if host, caller := p.readFromNow(); caller != nil {
-			if oldest, err := oldestEntry(ctx, caller); err == nil {
-				p.tellWindow(host, w.look(time.Now(), oldest, p.position()), &w)
+			if oldest, err := replset.OldestEntry(ctx, caller); err == nil {
+				p.tellWindow(host, w.look(time.Now(), oldest.OpTime, p.position()), &w)
 			}
 		}
 		select {
@@ -121,25 +122,6 @@ func (p *Pipeline) position() oplog.OpTime {
 		}
 	}
 	return p.progress().FetchFrom
-}
-
-// oldestEntry asks a member for its oldest entry.
-func oldestEntry(ctx context.Context, member mongo.Caller) (oplog.OpTime, error) {
-	docs, err := find(ctx, member, "local", bson.D{
-		{Key: "find", Value: "oplog.rs"},
-		{Key: "sort", Value: bson.D{{Key: "$natural", Value: int32(1)}}},
-		{Key: "projection", Value: bson.D{{Key: "ts", Value: 1}, {Key: "t", Value: 1}}},
-		{Key: "limit", Value: int32(1)},
-		{Key: "$readPreference", Value: bson.D{{Key: "mode", Value: "secondaryPreferred"}}},
-	})
-	if err != nil {
-		return oplog.OpTime{}, err
-	}
-	if len(docs) == 0 {
-		return oplog.OpTime{}, ErrStartTooOld
-	}
-	at, err := readPoint(docs[0])
-	return at.applied, err
 }
 
 // requestLoop looks what operators want of the copy.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -127,13 +128,16 @@ const shortWindow = time.Hour
 // window checks how far the source's oplog reaches back.
 func (c *checker) window(ctx context.Context, s *server) error {
 	const check = "source oplog window"
-	first, err := c.entryTime(ctx, s, 1)
-	if err == nil {
-		var last bson.Timestamp
-		if last, err = c.entryTime(ctx, s, -1); err == nil {
-			c.judgeWindow(check, first, last)
-			return nil
+	var first, last replset.Entry
+	err := again(ctx, func() (err error) {
+		if first, err = replset.OldestEntry(ctx, s.caller); err == nil {
+			last, err = replset.NewestEntry(ctx, s.caller, replset.Local)
 		}
+		return err
+	})
+	if err == nil || errors.Is(err, replset.ErrEmptyOplog) {
+		c.judgeWindow(check, first.OpTime.TS, last.OpTime.TS)
+		return nil
 	}
 	if _, ok := refusal(err); ok {
 		return nil // the privileges have said it
@@ -178,22 +182,6 @@ func (c *checker) judgeWindow(check string, first, last bson.Timestamp) {
 
 func between(a, b bson.Timestamp) time.Duration {
 	return time.Duration(int64(b.T)-int64(a.T)) * time.Second
-}
-
-// entryTime returns the timestamp of the oldest entry (1) or the newest (-1), zero
-// if there is none.
-func (c *checker) entryTime(ctx context.Context, s *server, order int32) (bson.Timestamp, error) {
-	reply, err := ask(ctx, s.caller, "local", bson.D{
-		{Key: "find", Value: "oplog.rs"},
-		{Key: "sort", Value: bson.D{{Key: "$natural", Value: order}}},
-		{Key: "limit", Value: 1},
-		{Key: "projection", Value: bson.D{{Key: "ts", Value: 1}}},
-	})
-	if err != nil {
-		return bson.Timestamp{}, err
-	}
-	t, i, _ := reply.Lookup("cursor", "firstBatch", "0", "ts").TimestampOK()
-	return bson.Timestamp{T: t, I: i}, nil
 }
 
 // uncopied looks at what the source has already, which a link copies first, or

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 )
 
 // The versions that are known to work on either side.
@@ -44,10 +45,11 @@ func (s *server) usable() bool { return !s.looked || s.set }
 // server checks what concerns one side alone.
 func (c *checker) server(ctx context.Context, s *server) error {
 	sent := c.cfg.Now()
-	hello, err := ask(ctx, s.caller, "admin", bson.D{
-		{Key: "hello", Value: 1}, {Key: "$replData", Value: 1}, {Key: "$oplogQueryData", Value: 1},
-	})
-	if err != nil {
+	var hello bson.Raw
+	if err := again(ctx, func() (err error) {
+		hello, err = replset.Hello(ctx, s.caller)
+		return err
+	}); err != nil {
 		return err
 	}
 	came := c.cfg.Now()

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
@@ -24,17 +23,6 @@ type hello struct {
 	member Member
 	// fault says why this is no member of a replica set, empty if it is.
 	fault string
-}
-
-// helloCommand asks a member for what it is. Members before 4.4.2 know the command
-// by its old name alone.
-func helloCommand(name string) bson.Raw {
-	i, doc := bsoncore.AppendDocumentStart(nil)
-	doc = bsoncore.AppendInt32Element(doc, name, 1)
-	doc = bsoncore.AppendInt32Element(doc, "$replData", 1)
-	doc = bsoncore.AppendInt32Element(doc, "$oplogQueryData", 1)
-	doc, _ = bsoncore.AppendDocumentEnd(doc, i)
-	return doc
 }
 
 // reader reads fields that, if they are there, have to be of one kind. It keeps

@@ -13,6 +13,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
@@ -308,10 +309,7 @@ func (w *Watcher) hello(ctx context.Context, host string) (*hello, error) {
 	if err != nil {
 		return nil, err
 	}
-	reply, err := caller.Call(ctx, mongo.Command{DB: "admin", Body: helloCommand("hello")})
-	if servererr.IsNoCommand(err) {
-		reply, err = caller.Call(ctx, mongo.Command{DB: "admin", Body: helloCommand("isMaster")})
-	}
+	reply, err := replset.Hello(ctx, caller)
 	if err != nil {
 		return nil, err
 	}

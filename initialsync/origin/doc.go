@@ -10,7 +10,7 @@
 //	Begin   1   newest entry                          (a)
 //	        2   oldest transaction that is open       (b)
 //	        3   newest entry                          Begin
-//	        4   a read after Begin                   nothing before it is missing now
+//	        4   a read after Begin                    nothing before it is missing now
 //	        5   a read of Begin as committed          it will not be rolled back
 //	            ... the log is read from FetchFrom = min(a, b) on; documents are copied ...
 //	Stop        newest entry                          everything copied is not later
@@ -19,10 +19,8 @@
 //
 // # What that order is good for
 //
-// A transaction that commits after Begin either began after (a), or was open
-// before that. In the second case it is still open at step 2 and its beginning is
-// not before (b), or it ended between the steps 1 and 2, and so before Begin. Both
-// ways all of its parts are behind FetchFrom.
+// Package replset says why steps 1 to 3 show all of every transaction that commits
+// after Begin.
 //
 // A primary shows the newest entry that is there, even while others with earlier
 // timestamps are still being written. Step 4 waits for those: a read that has to

@@ -9,9 +9,6 @@ var (
 	// ErrUncommitted is an entry that a member does not know as committed by a
 	// majority within the time that it has for that.
 	ErrUncommitted = errors.New("not known to be committed by a majority")
-
-	errNoLog   = errors.New("the oplog is empty")
-	errNoBatch = errors.New("a reply without a usable batch")
 )
 
 // ChangedError is a member that is not what it was: it rolled back, was copied

@@ -8,8 +8,10 @@ import (
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
@@ -79,8 +81,8 @@ const syncIDs = "replset.initialSyncId"
 // readSyncID reads the initial-sync id, where that is allowed; reply is nil where it is
 // not.
 func (id *Identity) readSyncID(ctx context.Context, member mongo.Caller) (reply bson.Raw, err error) {
-	q := question{db: localDB, collection: syncIDs, concern: local(), patience: patience}
-	reply, doc, err := q.ask(ctx, member)
+	f := replset.Find{DB: "local", Collection: syncIDs}
+	reply, doc, err := f.Run(ctx, member)
 	if denied(err) {
 		id.Unread = true
 		return nil, nil
@@ -98,7 +100,7 @@ func (id *Identity) readSyncID(ctx context.Context, member mongo.Caller) (reply 
 
 // readMark lists the collection of the initial-sync id, where that is allowed.
 func (id *Identity) readMark(ctx context.Context, member mongo.Caller) (reply bson.Raw, err error) {
-	reply, err = run(ctx, member, localDB, document().AppendInt32("listCollections", 1).
+	reply, err = run(ctx, member, "local", document().AppendInt32("listCollections", 1).
 		AppendDocument("filter", document().AppendString("name", syncIDs).Build()))
 	if denied(err) {
 		return nil, nil
@@ -106,7 +108,7 @@ func (id *Identity) readMark(ctx context.Context, member mongo.Caller) (reply bs
 	if err != nil {
 		return nil, err
 	}
-	doc, err := first(reply)
+	doc, err := replset.First(reply)
 	if err != nil {
 		return nil, err
 	}
@@ -127,12 +129,9 @@ func (id *Identity) readMark(ctx context.Context, member mongo.Caller) (reply bs
 // denied reports whether a server refused for want of a privilege.
 func denied(err error) bool { return servererr.IsDenied(err) }
 
-// checkState tells whether a member is one to be read from, and returns its reply.
+// checkState reports whether a member can be read from, and returns its reply.
 func checkState(ctx context.Context, member mongo.Caller) (bson.Raw, error) {
-	reply, err := run(ctx, member, adminDB, document().AppendInt32("hello", 1))
-	if servererr.IsNoCommand(err) {
-		reply, err = run(ctx, member, adminDB, document().AppendInt32("isMaster", 1)) // the first releases of 4.4
-	}
+	reply, err := replset.Hello(ctx, member)
 	if err != nil {
 		return nil, fmt.Errorf("ask for its state: %w", err)
 	}
@@ -147,20 +146,16 @@ func checkState(ctx context.Context, member mongo.Caller) (bson.Raw, error) {
 	return nil, fmt.Errorf("ask for its state: %w", ErrState)
 }
 
-// rollbackID reads the rollback id that came with a reply, for which no privilege
-// is needed, as it is for the command.
+// rollbackID returns the rollback id that came with a reply, or asks for it.
 func rollbackID(ctx context.Context, member mongo.Caller, reply bson.Raw) (int64, error) {
-	e, _ := rawbson.Lookup(reply, "$oplogQueryData")
-	data, _ := e.Document()
-	e, _ = rawbson.Lookup(data, "rbid")
-	if rbid, ok := e.Int64(); ok {
+	if rbid, ok := replset.RollbackID(reply); ok {
 		return rbid, nil
 	}
-	reply, err := run(ctx, member, adminDB, document().AppendInt32("replSetGetRBID", 1))
+	reply, err := run(ctx, member, "admin", document().AppendInt32("replSetGetRBID", 1))
 	if err != nil {
 		return 0, fmt.Errorf("ask for its rollback id: %w", err)
 	}
-	e, _ = rawbson.Lookup(reply, "rbid")
+	e, _ := rawbson.Lookup(reply, "rbid")
 	rbid, ok := e.Int64()
 	if !ok {
 		return 0, errors.New("ask for its rollback id: there is none in the reply")
@@ -195,4 +190,9 @@ func shown(id bson.RawValue) string {
 		return "none"
 	}
 	return id.String()
+}
+
+// run sends a command that a secondary may answer too.
+func run(ctx context.Context, member mongo.Caller, db string, cmd *bsoncore.DocumentBuilder) (bson.Raw, error) {
+	return member.Call(ctx, replset.Command(db, cmd))
 }

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -27,7 +28,7 @@ func TestOrder(t *testing.T) {
 		found(`{"ts": {"$timestamp": {"t": 100, "i": 3}}, "t": {"$numberLong": "2"}}`),
 	}}
 	got, err := begin(t.Context(), s, time.Second)
-	want := Positions{FetchFrom: oplog.NewOpTime(90, 7, 1), Begin: oplog.NewOpTime(100, 3, 2), Wall: 1234}
+	want := replset.Start{FetchFrom: oplog.NewOpTime(90, 7, 1), Begin: oplog.NewOpTime(100, 3, 2), Wall: 1234}
 	if err != nil || got != want {
 		t.Errorf("%v, %v, want %v", got, err, want)
 	}
@@ -68,10 +69,10 @@ func TestAnswers(t *testing.T) {
 		want    func(error) bool
 		text    string
 	}{
-		{"an empty log", []any{found()}, is(errNoLog), "newest entry"},
+		{"an empty log", []any{found()}, is(replset.ErrEmptyOplog), "newest entry"},
 		{"lost", []any{lost}, is(lost), "of m:1"},
-		{"no cursor", []any{`{"ok": 1}`}, is(errNoBatch), ""},
-		{"an element that is none", []any{found(`1`)}, is(errNoBatch), ""},
+		{"no cursor", []any{`{"ok": 1}`}, is(mongo.ErrNoBatch), ""},
+		{"an element that is none", []any{found(`1`)}, is(mongo.ErrNoBatch), ""},
 		{"no optime", []any{found(`{"a": 1}`)}, func(err error) bool { return err != nil }, "optime"},
 		{"a null optime", []any{found(`{"ts": {"$timestamp": {"t": 0, "i": 0}}}`)}, func(err error) bool { return err != nil }, "optime"},
 		{"a term that is none", []any{found(`{"ts": {"$timestamp": {"t": 1, "i": 0}}, "t": "x"}`)}, func(err error) bool { return err != nil }, "term"},
@@ -112,7 +113,7 @@ func TestStop(t *testing.T) {
 			t.Errorf("begun at %s: %s, %v", begin, at, err)
 		}
 	}
-	if _, err := Stop(t.Context(), &script{t: t, replies: []any{found()}}, oplog.OpTime{}); !errors.Is(err, errNoLog) {
+	if _, err := Stop(t.Context(), &script{t: t, replies: []any{found()}}, oplog.OpTime{}); !errors.Is(err, replset.ErrEmptyOplog) {
 		t.Error(err)
 	}
 }

@@ -1,0 +1,107 @@
+package replset
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+// Level is a read concern level.
+type Level string
+
+const (
+	// Local reads what the member has.
+	Local Level = "local"
+	// Majority reads what the member knows to be majority-committed.
+	Majority Level = "majority"
+)
+
+// Patience is the maxTimeMS of the questions here: some wait for writes that are in
+// flight, or for other members.
+const Patience = time.Minute
+
+// Find is a find of one document.
+type Find struct {
+	DB, Collection           string
+	Filter, Sort, Projection bsoncore.Document
+	// Level is the read concern. It is always sent: a default of the set must not
+	// take its place. Empty means Local.
+	Level Level
+	// After, if not zero, makes the member wait until it has everything up to then.
+	After bson.Timestamp
+	// MaxTime is how long the member may take. Zero means Patience.
+	MaxTime time.Duration
+}
+
+// Run returns the whole reply, which has the member's $oplogQueryData, and the
+// document that was found, nil for none. Both are views of the same bytes.
+func (f *Find) Run(ctx context.Context, member mongo.Caller) (reply, doc bson.Raw, err error) {
+	reply, err = member.Call(ctx, f.command())
+	if err != nil {
+		return nil, nil, err
+	}
+	doc, err = First(reply)
+	return reply, doc, err
+}
+
+func (f *Find) command() mongo.Command {
+	level, limit := f.Level, f.MaxTime
+	if level == "" {
+		level = Local
+	}
+	if limit == 0 {
+		limit = Patience
+	}
+	cmd := document().AppendString("find", f.Collection)
+	for _, part := range []struct {
+		name string
+		doc  bsoncore.Document
+	}{{"filter", f.Filter}, {"sort", f.Sort}, {"projection", f.Projection}} {
+		if part.doc != nil {
+			cmd.AppendDocument(part.name, part.doc)
+		}
+	}
+	concern := document().AppendString("level", string(level))
+	if !f.After.IsZero() {
+		concern.AppendTimestamp("afterClusterTime", f.After.T, f.After.I)
+	}
+	cmd.AppendInt32("limit", 1).AppendBoolean("singleBatch", true).AppendDocument("readConcern", concern.Build()).
+		AppendInt64("maxTimeMS", limit.Milliseconds())
+	return Command(f.DB, cmd)
+}
+
+// Command finishes a command that a secondary may answer too, and that asks for what
+// the member says of its oplog.
+func Command(db string, cmd *bsoncore.DocumentBuilder) mongo.Command {
+	cmd.AppendDocument("$readPreference", document().AppendString("mode", "secondaryPreferred").Build()).
+		AppendInt32("$oplogQueryData", 1)
+	return mongo.Command{DB: db, Body: bson.Raw(cmd.Build())}
+}
+
+// First returns the first document of a cursor's first batch, nil for none.
+func First(reply bson.Raw) (bson.Raw, error) {
+	e, _ := rawbson.Lookup(reply, "cursor")
+	cursor, _ := e.Document()
+	e, _ = rawbson.Lookup(cursor, "firstBatch")
+	batch, ok := e.Array()
+	if !ok {
+		return nil, mongo.ErrNoBatch
+	}
+	it := rawbson.NewIter(batch)
+	if !it.Next() {
+		return nil, it.Err()
+	}
+	doc, ok := it.Document()
+	if !ok {
+		return nil, fmt.Errorf("%w: an element is %s", mongo.ErrNoBatch, it.Type)
+	}
+	return doc, nil
+}
+
+func document() *bsoncore.DocumentBuilder { return bsoncore.NewDocumentBuilder() }

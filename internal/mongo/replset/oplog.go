@@ -1,0 +1,160 @@
+package replset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+var (
+	// ErrEmptyOplog is a member without a single entry.
+	ErrEmptyOplog = errors.New("the oplog is empty")
+	// ErrOpTime is a document without a usable optime.
+	ErrOpTime = errors.New("an optime that cannot be read")
+	// ErrTooOld is an entry from before the beginning of the source's oplog.
+	ErrTooOld = errors.New("the source's oplog begins later")
+)
+
+// Entry is what is read of an entry of the oplog.
+type Entry struct {
+	OpTime oplog.OpTime
+	// Wall is its primary's clock, in milliseconds since the epoch, 0 for none.
+	Wall int64
+}
+
+// ReadEntry reads an entry, or another document that has an optime.
+func ReadEntry(doc bson.Raw) (Entry, error) {
+	e := Entry{OpTime: oplog.OpTime{Term: oplog.UninitializedTerm}} // entries of the oldest protocol have no term
+	ts, found := rawbson.Lookup(doc, "ts")
+	var ok bool
+	switch e.OpTime.TS, ok = ts.Timestamp(); {
+	case !found:
+		return Entry{}, fmt.Errorf("%w: it has no timestamp", ErrOpTime)
+	case !ok:
+		return Entry{}, fmt.Errorf("%w: its ts is %s", ErrOpTime, ts.Type)
+	case e.OpTime.IsNull():
+		return Entry{}, fmt.Errorf("%w: its timestamp is null", ErrOpTime)
+	}
+	if term, found := rawbson.Lookup(doc, "t"); found {
+		if e.OpTime.Term, ok = term.Int64(); !ok {
+			return Entry{}, fmt.Errorf("%w: its term is %s", ErrOpTime, term.Type)
+		}
+	}
+	wall, _ := rawbson.Lookup(doc, "wall")
+	e.Wall, _ = wall.DateTime()
+	return e, nil
+}
+
+// Oldest is the find of the oldest entry.
+func Oldest() Find { return optimes(document().AppendInt32("$natural", 1).Build()) }
+
+// newest is the find of the newest entry. It reads backwards: a primary then shows an
+// entry before which others with earlier timestamps may still be missing. A read from
+// the other end would stop at those holes.
+func newest(level Level) Find {
+	f := optimes(document().AppendInt32("$natural", -1).Build())
+	f.Level = level
+	return f
+}
+
+// At is the find of the entry with a timestamp. With bounds on both sides the server
+// seeks to it.
+func At(ts bson.Timestamp) Find {
+	bounds := document().AppendTimestamp("$gte", ts.T, ts.I).AppendTimestamp("$lte", ts.T, ts.I).Build()
+	return Find{DB: "local", Collection: "oplog.rs", Filter: document().AppendDocument("ts", bounds).Build()}
+}
+
+func optimes(sort bsoncore.Document) Find {
+	return Find{
+		DB: "local", Collection: "oplog.rs", Sort: sort,
+		Projection: document().AppendInt32("ts", 1).AppendInt32("t", 1).AppendInt32("wall", 1).Build(),
+	}
+}
+
+// OldestEntry returns the member's oldest entry.
+func OldestEntry(ctx context.Context, member mongo.Caller) (Entry, error) {
+	return entry(ctx, member, Oldest(), "oldest")
+}
+
+// NewestEntry returns the member's newest entry, of those that level shows.
+func NewestEntry(ctx context.Context, member mongo.Caller, level Level) (Entry, error) {
+	return entry(ctx, member, newest(level), "newest")
+}
+
+func entry(ctx context.Context, member mongo.Caller, f Find, which string) (Entry, error) {
+	_, doc, err := f.Run(ctx, member)
+	var e Entry
+	switch {
+	case err != nil:
+	case doc == nil:
+		err = ErrEmptyOplog
+	default:
+		e, err = ReadEntry(doc)
+	}
+	if err != nil {
+		return Entry{}, fmt.Errorf("read the %s entry: %w", which, err)
+	}
+	return e, nil
+}
+
+// oldestTransaction returns the optime of the first entry of the oldest transaction
+// that has entries and has not ended, false if there is none.
+func oldestTransaction(ctx context.Context, member mongo.Caller) (oplog.OpTime, bool, error) {
+	states := bsoncore.NewArrayBuilder().AppendString("prepared").AppendString("inProgress").Build()
+	f := Find{
+		DB: "config", Collection: "transactions",
+		Filter: document().AppendDocument("state", document().AppendArray("$in", states).Build()).Build(),
+		Sort:   document().AppendInt32("startOpTime", 1).Build(),
+		// The least there is: the read waits for entries that are still being written.
+		After: bson.Timestamp{I: 1},
+	}
+	_, doc, err := f.Run(ctx, member)
+	if err != nil || doc == nil {
+		return oplog.OpTime{}, false, err
+	}
+	field, ok := rawbson.Lookup(doc, "startOpTime")
+	if !ok {
+		return oplog.OpTime{}, false, nil
+	}
+	start, ok := field.Document()
+	if !ok {
+		return oplog.OpTime{}, false, fmt.Errorf("its startOpTime is %s", field.Type)
+	}
+	e, err := ReadEntry(start)
+	return e.OpTime, err == nil, err
+}
+
+// ChainStart follows a chain of entries back from the one at prev and returns its
+// first.
+func ChainStart(ctx context.Context, member mongo.Caller, prev oplog.OpTime) (oplog.OpTime, error) {
+	for {
+		e, err := chained(ctx, member, prev)
+		if err != nil {
+			return oplog.OpTime{}, fmt.Errorf("follow a transaction back to %s: %w", prev, err)
+		}
+		if !e.HasPrevOpTime || e.PrevOpTime.IsNull() {
+			return e.OpTime, nil
+		}
+		prev = e.PrevOpTime
+	}
+}
+
+func chained(ctx context.Context, member mongo.Caller, at oplog.OpTime) (oplog.Entry, error) {
+	f := At(at.TS)
+	f.Level = Majority
+	_, doc, err := f.Run(ctx, member)
+	if err != nil {
+		return oplog.Entry{}, err
+	}
+	if doc == nil {
+		return oplog.Entry{}, ErrTooOld
+	}
+	return oplog.ParseEntry(doc)
+}
