@@ -3,6 +3,7 @@ package applier
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -40,7 +41,8 @@ func (d *dispatcher) awaitQuiet(ctx context.Context, at oplog.OpTime) error {
 		select {
 		case <-d.tracker.idle:
 		case <-ticker.C:
-			d.tell(BarrierWait{For: at, Waited: time.Since(start)})
+			d.cfg.Observer.Log(slog.LevelInfo, "still waiting for earlier operations",
+				slog.String(keyOpTime, at.String()), slog.Duration(keyWaited, time.Since(start)))
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -95,7 +97,7 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 		if d.isCrossed(t.OpTime) {
 			return 1, d.loose(ctx, t)
 		}
-		d.tell(NotAtomic{OpTime: t.OpTime, Ops: t.Count, Why: "it is larger than the writers' window"})
+		d.logNotAtomic(t.OpTime, t.Count, "it is larger than the writers' window")
 		return 1, d.chunks(ctx, t, nil)
 	}
 	first, err := d.gather(ctx, &items[0], true)
@@ -112,10 +114,10 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 	case !first.direct && !first.spans && len(first.ops) <= d.cfg.CoalesceWindow && first.bytes <= int64(d.cfg.FlushBytes):
 		return 1, d.whole(ctx, &first)
 	case d.isCrossed(t.OpTime):
-		d.tell(NotAtomic{OpTime: t.OpTime, Ops: t.Count, Why: "what an earlier attempt had begun reaches beyond it"})
+		d.logNotAtomic(t.OpTime, t.Count, "what an earlier attempt had begun reaches beyond it")
 		return 1, d.loose(ctx, t)
 	case first.direct:
-		d.tell(NotAtomic{OpTime: t.OpTime, Ops: t.Count, Why: "it writes to collections that transactions cannot write to"})
+		d.logNotAtomic(t.OpTime, t.Count, "it writes to collections that transactions cannot write to")
 		return 1, d.chunks(ctx, t, nil)
 	}
 	run := d.collect(span{}, &first)
@@ -403,7 +405,8 @@ func (d *dispatcher) carryOut(ctx context.Context, op *oplog.Op, again ddl.Again
 			return err
 		}
 		held[e.Index] = true
-		d.tell(IndexHeld{OpTime: e.OpTime, NS: e.NS, Index: e.Index, Err: e.Err})
+		d.cfg.Observer.Log(slog.LevelWarn, "index cannot be built on the copy, and is held back", slog.String(keyOpTime, e.OpTime.String()),
+			slog.String(keyNS, string(e.NS)), slog.String(keyIndex, e.Index), slog.String(keyCause, e.Err.Error()))
 		if err := d.cfg.Commands.HoldIndex(ctx, op, e.Index); err != nil {
 			return err
 		}

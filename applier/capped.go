@@ -16,29 +16,6 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// CappedKept is documents of a capped collection that the source has deleted, that
-// the target did not trim by itself, and that it does not let a client delete. It
-// is told once for each collection and writer.
-type CappedKept struct {
-	NS        oplog.Namespace
-	Documents int
-	// OpTime is the first entry's.
-	OpTime oplog.OpTime
-}
-
-// Message implements event.Event.
-func (CappedKept) Message() string {
-	return "documents deleted from a capped collection stay, as the target refuses to delete from one"
-}
-
-// Level implements event.Event.
-func (CappedKept) Level() slog.Level { return slog.LevelWarn }
-
-// LogValue implements slog.LogValuer.
-func (e CappedKept) LogValue() slog.Value {
-	return slog.GroupValue(slog.String(keyNS, string(e.NS)), slog.Int(keyOps, e.Documents), slog.String(keyOpTime, e.OpTime.String()))
-}
-
 // fitting returns how many of the operations, at least one, are announced and
 // written at once. Capped collections have an order, and what is written to one
 // cannot be done twice; its _ids come again. So of each one there are no more than
@@ -267,7 +244,9 @@ func (w *writer) trimmed(ctx context.Context, c besideTxn, pw *plan.Write, ops [
 	t.ignored += len(kept)
 	if len(kept) > 0 && !w.kept[pw.NS] {
 		w.kept[pw.NS] = true
-		w.tell(CappedKept{NS: pw.NS, Documents: len(kept), OpTime: first.At.OpTime})
+		// Once for each collection and writer.
+		w.cfg.Observer.Log(slog.LevelWarn, "documents deleted from a capped collection stay, as the target refuses to delete from one",
+			slog.String(keyNS, string(pw.NS)), slog.Int(keyOps, len(kept)), slog.String(keyOpTime, first.At.OpTime.String()))
 	}
 	return nil
 }

@@ -476,3 +476,10 @@ func texts(docs []bson.Raw) []string {
 	}
 	return out
 }
+
+// Messages of events.
+const (
+	notAtomic     = "a transaction is applied in several"
+	indexDeferred = "index deferred until the copy is consistent"
+	indexBuilt    = "index built that had been left out"
+)

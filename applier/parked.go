@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -61,7 +62,8 @@ func (w *writer) mark(ctx context.Context, op *plan.Op) (bool, error) {
 		return false, fmt.Errorf("create the collection %s.%s: %w", w.cfg.MetaDB, parkedCollection, err)
 	}
 	w.copied.add(keyOf(op))
-	w.tell(DocumentParked{OpTime: op.At.OpTime, NS: op.Target, ID: showID(op.ID)})
+	w.cfg.Observer.Log(slog.LevelInfo, "document is too large while the copy is not consistent, and is put aside",
+		slog.String(keyOpTime, op.At.OpTime.String()), slog.String(keyNS, string(op.Target)), slog.String(keyID, showID(op.ID)))
 	return true, nil
 }
 

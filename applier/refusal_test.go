@@ -70,7 +70,7 @@ func TestDivergence(t *testing.T) {
 			a := r.apply(t, l.after(start), func(cfg *Config) {
 				cfg.ReportDivergence = true
 				cfg.Observer = func(e event.Event) {
-					if _, ok := e.(Divergence); ok {
+					if e.Message() == "target diverged" {
 						told = append(told, e)
 					}
 				}
@@ -277,7 +277,7 @@ func TestTooLargeIsHalved(t *testing.T) {
 			told := 0
 			s := r.apply(t, l.batches(), func(c *Config) {
 				c.Observer = func(e event.Event) {
-					if _, ok := e.(NotAtomic); ok {
+					if e.Message() == notAtomic {
 						told++
 					}
 				}

@@ -130,11 +130,11 @@ func TestCopiedIndexRefuses(t *testing.T) {
 			begin := func() *attempt {
 				return must[*attempt](t)(r.begin(t.Context(), func(c *Config) {
 					r.commanded(t, c, func(e event.Event) {
-						switch e := e.(type) {
-						case ddl.IndexDeferred:
-							told = append(told, "deferred "+e.Index)
-						case ddl.IndexBuilt:
-							told = append(told, "built "+e.Index)
+						switch index := event.Attr(e, keyIndex).String(); e.Message() {
+						case indexDeferred:
+							told = append(told, "deferred "+index)
+						case indexBuilt:
+							told = append(told, "built "+index)
 						}
 					})
 					c.CopiedUntil = until

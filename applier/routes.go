@@ -3,6 +3,7 @@ package applier
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/plan"
@@ -191,7 +192,8 @@ func (d *dispatcher) reroute(ctx context.Context, at checkpoint.Position, change
 	for _, ns := range change.ByID {
 		delete(d.routes.oneLane, ns)
 	}
-	d.tell(Rerouted{OneLane: change.OneLane, ByID: change.ByID})
+	d.cfg.Observer.Log(slog.LevelInfo, "collections go through other lanes from here on", slog.Int(keyOneLane, len(change.OneLane)),
+		slog.Int(keyByID, len(change.ByID)), slog.String(keyNS, someOf(change.OneLane, change.ByID)))
 	return nil
 }
 

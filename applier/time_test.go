@@ -222,7 +222,7 @@ func TestBarrierWaits(t *testing.T) {
 		if len(told) == 0 {
 			t.Error("the long wait was not told of")
 		}
-		if e, ok := told[0].(BarrierWait); !ok || e.For != optimeOf(1) {
+		if e := told[0]; e.Message() != "still waiting for earlier operations" || event.Attr(e, keyOpTime).String() != optimeOf(1).String() {
 			t.Errorf("told %v", told)
 		}
 	})

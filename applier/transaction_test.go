@@ -79,7 +79,7 @@ func TestLargeTransaction(t *testing.T) {
 	r.apply(t, l.batches(), func(c *Config) {
 		c.WindowBytes, c.FlushDocs = 2000, 30
 		c.Observer = func(e event.Event) {
-			if n, ok := e.(NotAtomic); ok && n.Ops == 100 {
+			if e.Message() == notAtomic && event.Attr(e, keyOps).Int64() == 100 {
 				told++
 			}
 		}
@@ -125,7 +125,7 @@ func TestDirectTransaction(t *testing.T) {
 	told := 0
 	r.apply(t, l.batches(), func(c *Config) {
 		c.Observer = func(e event.Event) {
-			if _, ok := e.(NotAtomic); ok {
+			if e.Message() == notAtomic {
 				told++
 			}
 		}

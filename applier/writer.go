@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -137,7 +138,8 @@ func (w *writer) transact(ctx context.Context, s span) error {
 				return w.transact(ctx, b)
 			}
 		}
-		w.tell(SlowPath{Lane: w.name, Ops: len(s.ops), From: s.ops[0].At, Cause: err})
+		w.cfg.Observer.Log(slog.LevelDebug, "operations are applied one by one", slog.String(keyLane, w.name),
+			slog.Int(keyOps, len(s.ops)), slog.String(keyFrom, s.ops[0].At.String()), slog.Any(keyCause, err))
 		return w.slow(ctx, s)
 	default:
 		return err
@@ -166,7 +168,7 @@ func (w *writer) halves(ctx context.Context, s span, cause error, write func(con
 	}
 	a, b, ok := s.split()
 	if !ok {
-		w.tell(NotAtomic{OpTime: s.ops[0].At.OpTime, Ops: len(s.ops), Why: cause.Error()})
+		w.logNotAtomic(s.ops[0].At.OpTime, len(s.ops), cause.Error())
 		s.dissolve()
 		a, b, _ = s.split()
 	}
@@ -377,7 +379,8 @@ func (w *writer) recordTally(t *tally) {
 func (a *Applier) diverged(d *DivergenceError) {
 	a.metrics.divergences.Inc()
 	a.stats.divergences.Add(1)
-	a.tell(Divergence{d})
+	a.cfg.Observer.Log(slog.LevelWarn, "target diverged", slog.String(keyNS, string(d.NS)), slog.String(keyID, showID(d.ID)),
+		slog.String(keyOpTime, d.OpTime.String()), slog.String(keyWhat, d.What))
 }
 
 // divergence returns d if it ends the run, and keeps it for the report if not.

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/oplogrep/replicator/applier"
-	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
@@ -129,14 +128,6 @@ func (w *world) line(e told) (text, is string) {
 		return "no source: " + e.Reason, "no-source"
 	case checkpoint.Acquired:
 		return "lease acquired", ""
-	case applier.Divergence:
-		return fmt.Sprintf("diverged: %s %s, %s", e.Err.NS, bsontext.Value(e.Err.ID), e.Err.What), ""
-	case applier.NotAtomic:
-		return fmt.Sprintf("not atomic: %d operations", e.Ops), ""
-	case applier.SlowPath:
-		return "one by one: " + kind(e.Cause), "slow"
-	case ddl.CommandApplied, ddl.SpecHeld:
-		return e.(interface{ Message() string }).Message(), "command"
 	case initialsync.StepChanged:
 		return "copy: " + string(e.Step), ""
 	case event.Line:
@@ -195,6 +186,14 @@ func (w *world) logged(e event.Line) (text, is string) {
 		return "fenced", "rewound"
 	case "the target lost acknowledged writes, which are written again":
 		return "rewound", "rewound"
+	case "target diverged":
+		return "diverged: " + attr("ns") + " " + attr("id") + ", " + attr("what"), ""
+	case "a transaction is applied in several":
+		return "not atomic: " + attr("ops") + " operations", ""
+	case "operations are applied one by one":
+		return "one by one: " + kind(event.Attr(e, "cause").Any().(error)), "slow"
+	case "command applied", "options held back until cutover", "index held back until cutover":
+		return e.Message(), "command"
 	case "spool full, reading of the source waits":
 		return "spool full", ""
 	case "spool has room again":

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/oplogrep/replicator/applier/catalog"
@@ -250,7 +251,7 @@ func (e *Executor) Apply(ctx context.Context, op *oplog.Op, again Again) error {
 	if err != nil {
 		return s.wrap(ns, err)
 	}
-	e.cfg.Observer.Tell(CommandApplied{OpTime: op.OpTime, Name: s.name(), NS: ns, Again: again})
+	s.log(levelOf(again), "command applied", slog.String(keyCommand, s.name()), slog.String(keyNS, string(ns)))
 	return nil
 }
 
@@ -263,7 +264,7 @@ func (s *step) applied(ctx context.Context) (oplog.Namespace, error) {
 			// It may have been done all the same, and nothing says so but a look, once
 			// what there is to see is a majority's.
 			s.limit = min(2*s.limit, endAtLast)
-			s.cfg.Observer.Tell(Waiting{OpTime: s.op.OpTime, Name: s.name(), Err: err})
+			s.logWaiting(err)
 			s.again = max(s.again, Maybe)
 			if err = pause(ctx, shortestWait); err == nil {
 				err = s.within(ctx)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -62,7 +63,7 @@ func (s *step) deferIndexes(ctx context.Context, ns oplog.Namespace, refuses fun
 		if err := s.dropIndex(ctx, coll, name); err != nil && !says(err, servererr.IsNoIndex) {
 			return names, err
 		}
-		s.cfg.Observer.Tell(IndexDeferred{OpTime: s.op.OpTime, NS: ns, Index: name})
+		s.log(slog.LevelInfo, "index deferred until the copy is consistent", slog.String(keyNS, string(ns)), slog.String(keyIndex, name))
 		names = append(names, name)
 	}
 	return names, nil

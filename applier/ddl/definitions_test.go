@@ -56,7 +56,7 @@ func TestDefinitions(t *testing.T) {
 			if err != nil || len(docs) == 1 != tt.left {
 				t.Errorf("there is %v, %v", docs, err)
 			}
-			told := slices.ContainsFunc(b.events, func(e event.Event) bool { _, is := e.(ddl.DefinitionsLeft); return is })
+			told := slices.ContainsFunc(b.events, func(e event.Event) bool { return e.Message() == "collection of view definitions left" })
 			if told != tt.told {
 				t.Errorf("told: %t", told)
 			}

@@ -3,6 +3,7 @@ package ddl
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -168,7 +169,7 @@ func (s *step) dropDefinitions(ctx context.Context, db string) error {
 		}
 		if says(err, servererr.IsKept) {
 			// It defines nothing, or what is in it is not ours.
-			s.cfg.Observer.Tell(DefinitionsLeft{OpTime: s.op.OpTime, NS: ns, Err: err})
+			s.log(slog.LevelInfo, "collection of view definitions left", slog.String(keyNS, string(ns)), slog.Any(keyError, err))
 			continue
 		}
 		if err != nil {

@@ -130,7 +130,7 @@ func (s *step) hold(ctx context.Context, h *HeldSpec) error {
 	if err := s.store(ctx, h); err != nil {
 		return err
 	}
-	s.cfg.Observer.Tell(SpecHeld{OpTime: s.op.OpTime, NS: h.NS, Index: h.Index, Fields: h.Fields, Absent: h.Absent, Again: s.again})
+	s.logHeld(h)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -366,7 +367,7 @@ func (s *step) revive(ctx context.Context, ns oplog.Namespace) error {
 		case conflicts(err):
 			continue
 		case unbuildable(err):
-			s.cfg.Observer.Tell(IndexAbsent{OpTime: s.op.OpTime, NS: ns, Index: h.Index, Err: err})
+			s.log(slog.LevelWarn, "index still cannot be built", slog.String(keyNS, string(ns)), slog.String(keyIndex, h.Index), slog.Any(keyError, err))
 			continue
 		case err != nil:
 			return fmt.Errorf("build the index %s: %w", h.Index, err)
@@ -375,7 +376,7 @@ func (s *step) revive(ctx context.Context, ns oplog.Namespace) error {
 		if err := s.keep(ctx, h, true); err != nil {
 			return err
 		}
-		s.cfg.Observer.Tell(IndexBuilt{OpTime: s.op.OpTime, NS: ns, Index: h.Index})
+		s.log(slog.LevelInfo, "index built that had been left out", slog.String(keyNS, string(ns)), slog.String(keyIndex, h.Index))
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -201,7 +202,7 @@ func (s *step) settleView(ctx context.Context, left *LeftView, def bson.Raw, err
 		}
 	case refusesView(err) && faultOf(left.Def) == "":
 		left.Why = err.Error()
-		s.cfg.Observer.Tell(ViewRefused{OpTime: s.op.OpTime, NS: left.NS, Err: err})
+		s.log(slog.LevelWarn, "view still cannot be made on the target", slog.String(keyNS, string(left.NS)), slog.Any(keyError, err))
 	default:
 		return err
 	}

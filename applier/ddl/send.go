@@ -51,7 +51,7 @@ func (s *step) patiently(ctx context.Context, inTxn bool, try func() error) erro
 			return err
 		}
 		if wait == shortestWait {
-			s.cfg.Observer.Tell(Waiting{OpTime: s.op.OpTime, Name: s.name(), Err: err})
+			s.logWaiting(err)
 		}
 		if err := pause(ctx, wait); err != nil {
 			return err

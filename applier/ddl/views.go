@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -104,7 +105,7 @@ func faultOf(def bson.Raw) string {
 }
 
 func (s *step) invalid(ns oplog.Namespace, why string) {
-	s.cfg.Observer.Tell(ViewInvalid{OpTime: s.op.OpTime, NS: ns, Why: why})
+	s.log(slog.LevelWarn, "view is invalid at the source and left out", slog.String(keyNS, string(ns)), slog.String(keyWhat, why))
 }
 
 // becomeInvalid leaves out a view that the source cannot use any more, and removes it.
@@ -193,7 +194,8 @@ func (s *step) reads(field string, source, ns, on oplog.Namespace) (string, erro
 	if other, taken := s.cfg.Names.Source(oplog.NewNamespace(ns.DB(), on.Collection())); taken {
 		return refuse("is not mirrored, and %s has its name on the target; exclude the view", other)
 	}
-	s.cfg.Observer.Tell(ViewUnmirrored{OpTime: s.op.OpTime, NS: ns, Reads: on})
+	// On the target it shows less, or what is there under that name.
+	s.log(slog.LevelWarn, "view reads a collection that is not mirrored", slog.String(keyNS, string(ns)), slog.String(keyReads, string(on)))
 	return on.Collection(), nil
 }
 

@@ -100,7 +100,7 @@ func TestWaits(t *testing.T) {
 				})
 				waiting := 0
 				exec, op := create(t, target, func(e event.Event) {
-					if _, ok := e.(ddl.Waiting); ok {
+					if e.Message() == "command waits for other work of the target" {
 						waiting++
 					}
 				})
