@@ -5,6 +5,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -33,7 +34,7 @@ func TestAllocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := testing.AllocsPerRun(100, func() {
-		if n, err := written(reply); n != 1 || err != nil {
+		if n, err := metadata.Written(reply); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 	}); n > 0 {

@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
@@ -92,18 +93,18 @@ func (s *Store) raise(ctx context.Context, before linkDoc) (linkDoc, *mongo.Sess
 
 // raiseTo raises the term from one to another.
 func (s *Store) raiseTo(ctx context.Context, session *mongo.Session, from, to int64) (int64, error) {
-	return s.write(ctx, session, updateCommand(s.cfg.DB, linksCollection, true, statement{
-		filter: func(dst []byte) []byte {
+	return s.write(ctx, session, metadata.Majority(metadata.Update(s.cfg.DB, metadata.Links, metadata.Statement{
+		Filter: func(dst []byte) []byte {
 			dst = bsoncore.AppendStringElement(dst, "_id", s.cfg.Link)
 			return bsoncore.AppendInt64Element(dst, "term", from)
 		},
-		change: func(dst []byte) []byte {
-			return appendDoc(dst, "$set", func(dst []byte) []byte {
+		Change: func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
 				dst = bsoncore.AppendInt64Element(dst, "term", to)
 				return bsoncore.AppendStringElement(dst, "holder", s.holder)
 			})
 		},
-	}))
+	})))
 }
 
 // write writes under the session's next number, and again under the same one where
@@ -114,7 +115,7 @@ func (s *Store) write(ctx context.Context, session *mongo.Session, cmd mongo.Com
 		reply, err := send(ctx, cmd)
 		send = session.Again
 		if err == nil {
-			n, err = written(reply)
+			n, err = metadata.Written(reply)
 		}
 		return err
 	})
@@ -137,19 +138,19 @@ func (h *Link) fence(ctx context.Context) error {
 
 func (l *Lane) fence(ctx context.Context) error {
 	term := l.link.state.Term
-	n, err := l.link.store.write(ctx, l.session, updateCommand(l.link.store.cfg.DB, lanesCollection, true, statement{
-		filter: func(dst []byte) []byte {
+	n, err := l.link.store.write(ctx, l.session, metadata.Majority(metadata.Update(l.link.store.cfg.DB, metadata.Lanes, metadata.Statement{
+		Filter: func(dst []byte) []byte {
 			dst = bsoncore.AppendStringElement(dst, "_id", l.id)
-			return appendDoc(dst, "term", func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "term", func(dst []byte) []byte {
 				return bsoncore.AppendInt64Element(dst, "$lt", term)
 			})
 		},
-		change: func(dst []byte) []byte {
-			return appendDoc(dst, "$set", func(dst []byte) []byte {
+		Change: func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
 				return bsoncore.AppendInt64Element(dst, "term", term)
 			})
 		},
-	}))
+	})))
 	if servererr.IsOldNumber(err) {
 		return fmt.Errorf("lane %s: %w: %w", l.id, ErrFenced, err)
 	}
@@ -164,16 +165,16 @@ func (l *Lane) fence(ctx context.Context) error {
 
 // whyNotFenced says why a lane did not take a term.
 func (s *Store) whyNotFenced(ctx context.Context, id string, term int64) error {
-	reply, err := s.cfg.Target.Call(ctx, findCommand(s.cfg.DB, lanesCollection, 1, byID(id)))
+	reply, err := s.cfg.Target.Call(ctx, metadata.Find(s.cfg.DB, metadata.Lanes, 1, metadata.ByID(id)))
 	if err != nil {
 		return fmt.Errorf("lane %s: %w", id, err)
 	}
-	docs, err := found(reply)
+	docs, err := metadata.Found(reply)
 	if err != nil {
 		return fmt.Errorf("lane %s: %w", id, err)
 	}
 	if len(docs) == 0 {
-		return &DamagedError{Link: s.cfg.Link, What: fmt.Sprintf("there is no document %q in %s", id, lanesCollection)}
+		return &metadata.DamagedError{Link: s.cfg.Link, What: fmt.Sprintf("there is no document %q in %s", id, metadata.Lanes)}
 	}
 	lane, err := readLane(s.cfg.Link, docs[0])
 	if err != nil {

@@ -4,22 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"strconv"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 const (
-	// One command writes so many documents at most, and so many bytes of them but
-	// for one that is larger by itself.
-	chunkDocs  = 1000
-	chunkBytes = 8 << 20
 	// openNames is how many are named of what is not done.
 	openNames = 3
 	// goneLimit is how many collections may be gone while they are copied: their
@@ -46,9 +42,9 @@ func (h *Link) Copies(ctx context.Context) ([]CopyCollection, []CopyRange, error
 	var collections []CopyCollection
 	var ranges []CopyRange
 	cfg := &h.store.cfg
-	filter := between(bounds(copyPrefix(cfg.Link, number)))
+	filter := metadata.Below(copyPrefix(cfg.Link, number))
 	// The link's session outlives its transactions, and is kept alive by Touch.
-	err = h.store.readAll(ctx, h.session, copiesCollection, "majority", filter, func(doc bson.Raw) error {
+	err = h.store.readAll(ctx, h.session, metadata.Copies, "majority", filter, func(doc bson.Raw) error {
 		d, err := readCopyDoc(cfg.Link, number, doc)
 		switch {
 		case err != nil:
@@ -77,7 +73,7 @@ func (s *Store) CopyCounts(ctx context.Context) (done, total int64, err error) {
 	if link.Copy == nil {
 		return 0, 0, nil
 	}
-	all := between(bounds(copyPrefix(s.cfg.Link, link.Copy.Number, kindCollection)))
+	all := metadata.Below(copyPrefix(s.cfg.Link, link.Copy.Number, kindCollection))
 	// Done first: of those that are added meanwhile none is counted but in the
 	// total.
 	done, err = s.count(ctx, func(dst []byte) []byte {
@@ -94,9 +90,9 @@ func (s *Store) CopyCounts(ctx context.Context) (done, total int64, err error) {
 
 // count counts documents of copies.
 func (s *Store) count(ctx context.Context, filter func(dst []byte) []byte) (int64, error) {
-	reply, err := s.cfg.Target.Call(ctx, mongo.Command{DB: s.cfg.DB, Body: document(func(dst []byte) []byte {
-		dst = bsoncore.AppendStringElement(dst, "count", copiesCollection)
-		return appendDoc(dst, "query", filter)
+	reply, err := s.cfg.Target.Call(ctx, mongo.Command{DB: s.cfg.DB, Body: metadata.Document(func(dst []byte) []byte {
+		dst = bsoncore.AppendStringElement(dst, "count", metadata.Copies)
+		return metadata.AppendDoc(dst, "query", filter)
 	})})
 	if err != nil {
 		return 0, err
@@ -134,31 +130,31 @@ func (h *Link) DropCopies(ctx context.Context, below int64) error {
 func (h *Link) dropSome(ctx context.Context, below int64) (bool, error) {
 	cfg := &h.store.cfg
 	void := func(dst []byte) []byte {
-		dst = between(bounds(cfg.Link))(dst)
-		return appendDoc(dst, "number", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$lt", below) })
+		dst = metadata.Below(cfg.Link)(dst)
+		return metadata.AppendDoc(dst, "number", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$lt", below) })
 	}
-	reply, err := cfg.Target.Call(ctx, findCommand(cfg.DB, copiesCollection, chunkDocs, void, "_id"))
+	reply, err := cfg.Target.Call(ctx, metadata.Find(cfg.DB, metadata.Copies, metadata.ChunkDocs, void, "_id"))
 	if err != nil {
 		return false, err
 	}
-	docs, err := found(reply)
+	docs, err := metadata.Found(reply)
 	if err != nil || len(docs) == 0 {
 		return false, err
 	}
 	ids := make([]string, len(docs))
 	for i, doc := range docs {
-		r := &reader{doc: doc}
-		if ids[i] = r.text("_id"); r.err != nil {
-			return false, &DamagedError{Link: cfg.Link, What: "a copy: field " + r.err.Error()}
+		r := metadata.NewReader(doc)
+		if ids[i] = r.Text("_id"); r.Err() != nil {
+			return false, &metadata.DamagedError{Link: cfg.Link, What: "a copy: field " + r.Err().Error()}
 		}
 	}
 	err = h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
 		if err := h.changeLink(ctx, txn, nothing); err != nil {
 			return err
 		}
-		return run(ctx, txn, deleteCommand(cfg.DB, copiesCollection, false, anyOf(ids)), int64(len(ids)))
+		return metadata.Run(ctx, txn, metadata.Delete(cfg.DB, metadata.Copies, metadata.AnyOf(ids)), int64(len(ids)))
 	})
-	return len(docs) == chunkDocs, err
+	return len(docs) == metadata.ChunkDocs, err
 }
 
 // nothing changes nothing of the link's document, but that it was there.
@@ -189,56 +185,26 @@ func (h *Link) addCollections(ctx context.Context, list []CopyCollection) error 
 	updates := func(yield func(bson.Raw) bool) {
 		for i := range list {
 			c := &list[i]
-			s := addition(collectionID(cfg.Link, number, c.UUID), func(dst []byte) []byte { return appendCollection(dst, number, c) })
+			s := metadata.Insertion(collectionID(cfg.Link, number, c.UUID), func(dst []byte) []byte { return appendCollection(dst, number, c) })
 			if !yield(s) {
 				return
 			}
 		}
 	}
-	for docs := range chunks(updates) {
+	for docs := range metadata.Chunks(updates) {
 		// Each commit waits for the majority: one that only the last of them waited
 		// for could follow a failover that lost the others.
 		err := h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
 			if err := h.changeLink(ctx, txn, nothing); err != nil {
 				return err
 			}
-			return run(ctx, txn, writeCommand(cfg.DB, "update", copiesCollection, "updates", false, docs...), int64(len(docs)))
+			return metadata.Run(ctx, txn, metadata.Write(cfg.DB, "update", metadata.Copies, "updates", docs...), int64(len(docs)))
 		})
 		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// addition is the statement that inserts a document where there is none.
-func addition(id string, fields func(dst []byte) []byte) bson.Raw {
-	s := statement{
-		filter: byID(id),
-		change: func(dst []byte) []byte { return appendDoc(dst, "$setOnInsert", fields) },
-		upsert: true,
-	}
-	return s.update()
-}
-
-// chunks cuts documents into what one command can take.
-func chunks(docs iter.Seq[bson.Raw]) iter.Seq[[]bson.Raw] {
-	return func(yield func([]bson.Raw) bool) {
-		var chunk []bson.Raw
-		size := 0
-		for doc := range docs {
-			if len(chunk) == chunkDocs || len(chunk) > 0 && size+len(doc) > chunkBytes {
-				if !yield(chunk) {
-					return
-				}
-				chunk, size = nil, 0
-			}
-			chunk, size = append(chunk, doc), size+len(doc)
-		}
-		if len(chunk) > 0 {
-			yield(chunk)
-		}
-	}
 }
 
 // findNoneOpen finds, in a transaction, that all of the copy is done.
@@ -248,41 +214,41 @@ func (h *Link) findNoneOpen(ctx context.Context, txn *mongo.Txn) error {
 		return err
 	}
 	cfg := &h.store.cfg
-	collections := between(bounds(copyPrefix(cfg.Link, number, kindCollection)))
+	collections := metadata.Below(copyPrefix(cfg.Link, number, kindCollection))
 	err = h.findNone(ctx, txn, "collection", func(dst []byte) []byte {
 		dst = collections(dst)
-		return appendDoc(dst, "state", func(dst []byte) []byte {
+		return metadata.AppendDoc(dst, "state", func(dst []byte) []byte {
 			return bsoncore.AppendStringElement(dst, "$ne", string(CollectionDone))
 		})
 	})
 	if err != nil {
 		return err
 	}
-	reply, err := txn.Call(ctx, findCommand(cfg.DB, copiesCollection, goneLimit, func(dst []byte) []byte {
+	reply, err := txn.Call(ctx, metadata.Find(cfg.DB, metadata.Copies, goneLimit, func(dst []byte) []byte {
 		return bsoncore.AppendBooleanElement(collections(dst), "gone", true)
 	}, "uuid"))
 	if err != nil {
 		return err
 	}
-	docs, err := found(reply)
+	docs, err := metadata.Found(reply)
 	if err != nil {
 		return err
 	}
 	gone := make([]oplog.UUID, len(docs))
 	for i, doc := range docs {
-		r := &reader{doc: doc}
-		if gone[i] = r.uuid("uuid"); r.err != nil {
-			return &DamagedError{Link: cfg.Link, What: "a copy: field " + r.err.Error()}
+		r := metadata.NewReader(doc)
+		if gone[i] = r.UUID("uuid"); r.Err() != nil {
+			return &metadata.DamagedError{Link: cfg.Link, What: "a copy: field " + r.Err().Error()}
 		}
 	}
 	return h.findNone(ctx, txn, "range", func(dst []byte) []byte {
-		dst = openRanges(between(bounds(copyPrefix(cfg.Link, number, kindRange))))(dst)
-		return appendDoc(dst, "uuid", func(dst []byte) []byte {
+		dst = openRanges(metadata.Below(copyPrefix(cfg.Link, number, kindRange)))(dst)
+		return metadata.AppendDoc(dst, "uuid", func(dst []byte) []byte {
 			i, dst := bsoncore.AppendArrayElementStart(dst, "$nin")
 			for j, u := range gone {
 				dst = bsoncore.AppendBinaryElement(dst, strconv.Itoa(j), bson.TypeBinaryUUID, u[:])
 			}
-			return closeDoc(dst, i)
+			return metadata.CloseDoc(dst, i)
 		})
 	})
 }
@@ -294,11 +260,11 @@ func openRanges(of func(dst []byte) []byte) func(dst []byte) []byte {
 
 // findNone finds nothing of the copy that a filter for what is open matches.
 func (h *Link) findNone(ctx context.Context, txn *mongo.Txn, what string, open func(dst []byte) []byte) error {
-	reply, err := txn.Call(ctx, findCommand(h.store.cfg.DB, copiesCollection, openNames, open, "_id"))
+	reply, err := txn.Call(ctx, metadata.Find(h.store.cfg.DB, metadata.Copies, openNames, open, "_id"))
 	if err != nil {
 		return err
 	}
-	docs, err := found(reply)
+	docs, err := metadata.Found(reply)
 	if err != nil || len(docs) == 0 {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -233,10 +234,10 @@ func (h *Link) beginCopy(ctx context.Context, c *Copy, wall int64) error {
 	}
 	return h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
 		err := h.changeLink(ctx, txn, func(dst []byte) []byte {
-			dst = appendDoc(dst, "$set", func(dst []byte) []byte {
+			dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
 				return appendCopy(appendCheckpoint(dst, c.Begin, wall, c.FetchFrom), c, nil)
 			})
-			return appendDoc(dst, "$unset", func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$unset", func(dst []byte) []byte {
 				dst = bsoncore.AppendStringElement(dst, "copiedUntil", "")
 				// They are copied with all others.
 				return bsoncore.AppendStringElement(dst, "leftOut", "")
@@ -251,8 +252,8 @@ func (h *Link) beginCopy(ctx context.Context, c *Copy, wall int64) error {
 			return err
 		}
 		// What the copy before lacked is of no interest.
-		void := deleteCommand(h.store.cfg.DB, owedCollection, false, between(bounds(h.store.cfg.Link)))
-		if err := run(ctx, txn, void, -1); err != nil {
+		void := metadata.Delete(h.store.cfg.DB, metadata.Owed, metadata.Below(h.store.cfg.Link))
+		if err := metadata.Run(ctx, txn, void, -1); err != nil {
 			return err
 		}
 		return h.resetLanes(ctx, txn, Position{OpTime: c.Begin, Op: AllOps})
@@ -263,13 +264,13 @@ func (h *Link) beginCopy(ctx context.Context, c *Copy, wall int64) error {
 func (h *Link) resetLanes(ctx context.Context, txn *mongo.Txn, at Position) error {
 	cfg := &h.store.cfg
 	ids := laneIDs(cfg.Link, len(h.lanes))
-	return run(ctx, txn, updateCommand(cfg.DB, lanesCollection, false, statement{
-		filter: anyOf(ids),
-		change: func(dst []byte) []byte {
-			dst = appendDoc(dst, "$set", func(dst []byte) []byte { return appendPosition(dst, at) })
-			return appendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "begun", "") })
+	return metadata.Run(ctx, txn, metadata.Update(cfg.DB, metadata.Lanes, metadata.Statement{
+		Filter: metadata.AnyOf(ids),
+		Change: func(dst []byte) []byte {
+			dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return appendPosition(dst, at) })
+			return metadata.AppendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "begun", "") })
 		},
-		multi: true,
+		Multi: true,
 	}), int64(len(ids)))
 }
 
@@ -305,10 +306,10 @@ func (h *Link) updateCopy(ctx context.Context, c *Copy) error {
 	}
 	err := h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
 		err := h.changeLink(ctx, txn, func(dst []byte) []byte {
-			return appendDoc(dst, "$set", func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
 				dst = appendCopy(dst, &next, h.leftOut)
 				if next.Phase != Copying {
-					dst = appendOpTime(dst, "copiedUntil", next.Stop)
+					dst = metadata.AppendOpTime(dst, "copiedUntil", next.Stop)
 				}
 				return dst
 			})

@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -50,8 +51,8 @@ func copying(t *testing.T, opts mongosim.Options, writers int) (*target, *Store,
 func uuid(n int) oplog.UUID { return oplog.UUID{14: byte(n >> 8), 15: byte(n)} }
 
 // dollars is a document whose field names a server would not store everywhere.
-var dollars = document(func(dst []byte) []byte {
-	return appendDoc(dst, "validator", func(dst []byte) []byte {
+var dollars = metadata.Document(func(dst []byte) []byte {
+	return metadata.AppendDoc(dst, "validator", func(dst []byte) []byte {
 		return bsoncore.AppendStringElement(dst, "$expr", "$a.b")
 	})
 })
@@ -60,7 +61,7 @@ var dollars = document(func(dst []byte) []byte {
 func collection(n int) CopyCollection {
 	return CopyCollection{
 		UUID: uuid(n), NS: oplog.Namespace(fmt.Sprintf("d.c%d", n)), Options: dollars, IDIndex: dollars,
-		Indexes: []bson.Raw{dollars, document(byID("x"))}, Docs: 3, Bytes: 1 << 40, State: CollectionPlanned,
+		Indexes: []bson.Raw{dollars, metadata.Document(metadata.ByID("x"))}, Docs: 3, Bytes: 1 << 40, State: CollectionPlanned,
 	}
 }
 
@@ -72,7 +73,7 @@ func part(n, index int) CopyRange {
 // moved is what a range becomes.
 func moved(r CopyRange, done bool) CopyRange {
 	r.Docs, r.Bytes, r.Done = r.Docs+2, r.Bytes+200, done
-	r.At = document(func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$recordId", r.Docs) })
+	r.At = metadata.Document(func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$recordId", r.Docs) })
 	return r
 }
 
@@ -115,8 +116,8 @@ func copies(ctx context.Context, t tester, h *Link) ([]CopyCollection, []CopyRan
 // linkDocument reads the link's document as it is.
 func linkDocument(ctx context.Context, t tester, g *target) bson.Raw {
 	t.Helper()
-	reply := must[bson.Raw](t)(g.Call(ctx, findCommand("replicator", linksCollection, 1, byID("a"))))
-	return must[[]bson.Raw](t)(found(reply))[0]
+	reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Links, 1, metadata.ByID("a"))))
+	return must[[]bson.Raw](t)(metadata.Found(reply))[0]
 }
 
 // TestCopy is the life of a copy.
@@ -199,7 +200,7 @@ func TestCopy(t *testing.T) {
 			t.Errorf("error %v, want %q", err, what)
 		}
 		if st, _, _ := s.Load(ctx); st.Copy.Phase != Copying || !st.CopiedUntil.IsNull() {
-			t.Errorf("a refused change: %+v", st)
+			t.Errorf("a refused Change: %+v", st)
 		}
 	}
 	counts := func(wantDone, wantTotal int64) {
@@ -223,11 +224,11 @@ func TestCopy(t *testing.T) {
 	// A range that somebody sees open again.
 	set := func(id string, done bool) {
 		t.Helper()
-		must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", copiesCollection, true, statement{
-			filter: byID(id), change: func(dst []byte) []byte {
-				return appendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "done", done) })
+		must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Copies, metadata.Statement{
+			Filter: metadata.ByID(id), Change: func(dst []byte) []byte {
+				return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "done", done) })
 			},
-		})))
+		}))))
 	}
 	set(rangeID("a", 1, uuid(1), 1), false)
 	refused("a/1/r/" + hexUUID(uuid(1)) + "/0001")
@@ -464,10 +465,10 @@ func TestManyCollections(t *testing.T) {
 	t.Logf("%v to drop half of them", time.Since(started))
 	count := func(of func(dst []byte) []byte) int {
 		t.Helper()
-		reply := must[bson.Raw](t)(g.Call(ctx, findCommand("replicator", copiesCollection, 100_000, of, "number")))
-		return len(must[[]bson.Raw](t)(found(reply)))
+		reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Copies, 100_000, of, "number")))
+		return len(must[[]bson.Raw](t)(metadata.Found(reply)))
 	}
-	if first, second := count(between(bounds("a/1"))), count(between(bounds("a/2"))); first != 0 || second != n {
+	if first, second := count(metadata.Below("a/1")), count(metadata.Below("a/2")); first != 0 || second != n {
 		t.Errorf("%d of copy 1 and %d of copy 2 are left", first, second)
 	}
 	succeed(t, h.DropCopies(ctx, 3))
@@ -483,7 +484,7 @@ func TestManyRanges(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	_, _, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
-	want := make([]CopyRange, 2*chunkDocs+3)
+	want := make([]CopyRange, 2*metadata.ChunkDocs+3)
 	for i := range want {
 		want[i] = part(1, i)
 	}
@@ -508,7 +509,7 @@ func TestRemovedCopy(t *testing.T) {
 	if colls, _ := copies(ctx, t, h); len(colls) != 1 {
 		t.Error("a Create that failed dropped the copy")
 	}
-	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", linksCollection, false, byID("a"))))
+	must[bson.Raw](t)(g.Call(ctx, metadata.Delete("replicator", metadata.Links, metadata.ByID("a"))))
 	succeed(t, s.Create(ctx, copyState(1)))
 	h = must[*Link](t)(s.Acquire(ctx, 0))
 	if colls, ranges := copies(ctx, t, h); len(colls)+len(ranges) != 0 {

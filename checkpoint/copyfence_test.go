@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim"
@@ -112,10 +113,10 @@ func TestOpenMoveMeetsFence(t *testing.T) {
 	opened, _ := openMove(ctx, t, h.Lane(0), &ranges[0], false, "open")
 	// In a transaction, as that does not wait.
 	fence := mongo.NewSession(g, mongo.SessionID("another"), 1).Begin()
-	_, err := fence.Call(ctx, updateCommand("replicator", lanesCollection, false, statement{
-		filter: byID("a/0"),
-		change: func(dst []byte) []byte {
-			return appendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", 2) })
+	_, err := fence.Call(ctx, metadata.Update("replicator", metadata.Lanes, metadata.Statement{
+		Filter: metadata.ByID("a/0"),
+		Change: func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", 2) })
 		},
 	}))
 	wantError(t, err, &servererr.Error{Code: servererr.WriteConflict})
@@ -169,7 +170,7 @@ func TestCopyRewound(t *testing.T) {
 				t.Fatalf("found %+v", got)
 			}
 			if st := h.State().Copy; st.Phase != Copying || st.Cleared {
-				t.Errorf("a refused change: %+v", st)
+				t.Errorf("a refused Change: %+v", st)
 			}
 			move(ctx, t, h.Lane(0), &got[1], true, "lost")
 			if err := look(ctx, h, got[1]); err != nil && !strings.Contains(name, "next move") {
@@ -182,9 +183,9 @@ func TestCopyRewound(t *testing.T) {
 // set sets fields of a document of copies.
 func set(ctx context.Context, t tester, g *target, id string, fields func(dst []byte) []byte) {
 	t.Helper()
-	must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", copiesCollection, true, statement{
-		filter: byID(id), change: func(dst []byte) []byte { return appendDoc(dst, "$set", fields) },
-	})))
+	must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Copies, metadata.Statement{
+		Filter: metadata.ByID(id), Change: func(dst []byte) []byte { return metadata.AppendDoc(dst, "$set", fields) },
+	}))))
 }
 
 // TestCopyLostCommit: after a commit whose answer was lost the Link does not go
@@ -267,7 +268,7 @@ func TestDurable(t *testing.T) {
 		}
 		return nil, false
 	})
-	list := make([]CopyCollection, chunkDocs+1) // two transactions
+	list := make([]CopyCollection, metadata.ChunkDocs+1) // two transactions
 	for i := range list {
 		list[i] = collection(i)
 	}
@@ -298,10 +299,10 @@ func TestMovesLeaveTheLane(t *testing.T) {
 		t.Errorf("the lane is at %s", st.Lanes[0])
 	}
 	set(ctx, t, g, rangeID("a", 1, uuid(1), 0), func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "done", true) })
-	if e, ok := errors.AsType[*DamagedError](tryMove(ctx, l, ranges[0])); !ok || !strings.Contains(e.What, "it is done") {
+	if e, ok := errors.AsType[*metadata.DamagedError](tryMove(ctx, l, ranges[0])); !ok || !strings.Contains(e.What, "it is done") {
 		t.Errorf("a range that somebody else ended: %v", e)
 	}
-	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", copiesCollection, false, byID(rangeID("a", 1, uuid(1), 0)))))
+	must[bson.Raw](t)(g.Call(ctx, metadata.Delete("replicator", metadata.Copies, metadata.ByID(rangeID("a", 1, uuid(1), 0)))))
 	wantError(t, tryMove(ctx, l, ranges[0]), ErrRewound)
 }
 
@@ -330,10 +331,10 @@ func TestDamagedCopies(t *testing.T) {
 		copies(ctx, t, h)
 		set(ctx, t, g, tt.id, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, tt.field, "x") })
 		_, _, err := h.Copies(ctx)
-		if e, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(e.What, tt.want) || !strings.Contains(e.What, tt.id) {
+		if e, ok := errors.AsType[*metadata.DamagedError](err); !ok || !strings.Contains(e.What, tt.want) || !strings.Contains(e.What, tt.id) {
 			t.Errorf("%s of %s: %v", tt.field, tt.id, err)
 		}
-		must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", copiesCollection, false, byID(tt.id))))
+		must[bson.Raw](t)(g.Call(ctx, metadata.Delete("replicator", metadata.Copies, metadata.ByID(tt.id))))
 	}
 	created(ctx, t, h)
 	set(ctx, t, g, rng, func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "index", 5) })
@@ -343,17 +344,17 @@ func TestDamagedCopies(t *testing.T) {
 	for field, value := range map[string]func(dst []byte) []byte{
 		"copy.phase is":    func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "copy.phase", 1) },
 		`copy: phase "x"`:  func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "copy.phase", "x") },
-		"copy.begin.ts is": func(dst []byte) []byte { return appendDoc(dst, "copy.begin", nothing) },
+		"copy.begin.ts is": func(dst []byte) []byte { return metadata.AppendDoc(dst, "copy.begin", nothing) },
 		"copy is":          func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "copy", "x") },
 	} {
 		before := linkDocument(ctx, t, g)
 		replace := func(change func(dst []byte) []byte) {
 			t.Helper()
-			must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", linksCollection, true, statement{filter: byID("a"), change: change})))
+			must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Links, metadata.Statement{Filter: metadata.ByID("a"), Change: change}))))
 		}
-		replace(func(dst []byte) []byte { return appendDoc(dst, "$set", value) })
+		replace(func(dst []byte) []byte { return metadata.AppendDoc(dst, "$set", value) })
 		_, _, err := s.Load(ctx)
-		if e, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(e.What, "field "+field) {
+		if e, ok := errors.AsType[*metadata.DamagedError](err); !ok || !strings.Contains(e.What, "field "+field) {
 			t.Errorf("%s: %v", field, err)
 		}
 		replace(func(dst []byte) []byte { return append(dst, before[4:len(before)-1]...) })

@@ -8,13 +8,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
 // stay is the change of a lane's document that finds it at its position and is
 // still a write: a fence between then and the commit makes that fail.
 func stay(dst []byte) []byte {
-	return appendDoc(dst, "$inc", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "begins", 1) })
+	return metadata.AppendDoc(dst, "$inc", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "begins", 1) })
 }
 
 // SaveCollection replaces the document of a collection of the link's copy, and
@@ -46,10 +47,10 @@ func (l *Lane) saveCollection(ctx context.Context, c *CopyCollection, ranges []C
 		if err := l.change(ctx, txn, stay); err != nil {
 			return err
 		}
-		err := run(ctx, txn, updateCommand(cfg.DB, copiesCollection, false, statement{
-			filter: byID(collectionID(cfg.Link, number, c.UUID)),
-			change: func(dst []byte) []byte { return appendCollection(dst, number, c) },
-			upsert: true,
+		err := metadata.Run(ctx, txn, metadata.Update(cfg.DB, metadata.Copies, metadata.Statement{
+			Filter: metadata.ByID(collectionID(cfg.Link, number, c.UUID)),
+			Change: func(dst []byte) []byte { return appendCollection(dst, number, c) },
+			Upsert: true,
 		}), 1)
 		if err != nil {
 			return err
@@ -60,7 +61,7 @@ func (l *Lane) saveCollection(ctx context.Context, c *CopyCollection, ranges []C
 		if c.Gone || c.State != CollectionFilled && c.State != CollectionDone {
 			return nil
 		}
-		of := between(bounds(copyPrefix(cfg.Link, number, kindRange, hexUUID(c.UUID))))
+		of := metadata.Below(copyPrefix(cfg.Link, number, kindRange, hexUUID(c.UUID)))
 		return l.link.findNone(ctx, txn, "range", openRanges(of))
 	})
 }
@@ -71,14 +72,14 @@ func (l *Lane) addRanges(ctx context.Context, txn *mongo.Txn, number int64, rang
 	updates := func(yield func(bson.Raw) bool) {
 		for i := range ranges {
 			r := &ranges[i]
-			s := addition(rangeID(cfg.Link, number, r.UUID, r.Index), func(dst []byte) []byte { return appendRange(dst, number, r) })
+			s := metadata.Insertion(rangeID(cfg.Link, number, r.UUID, r.Index), func(dst []byte) []byte { return appendRange(dst, number, r) })
 			if !yield(s) {
 				return
 			}
 		}
 	}
-	for docs := range chunks(updates) {
-		err := run(ctx, txn, writeCommand(cfg.DB, "update", copiesCollection, "updates", false, docs...), int64(len(docs)))
+	for docs := range metadata.Chunks(updates) {
+		err := metadata.Run(ctx, txn, metadata.Write(cfg.DB, "update", metadata.Copies, "updates", docs...), int64(len(docs)))
 		if err != nil {
 			return err
 		}
@@ -115,20 +116,20 @@ func (l *Lane) moveRange(ctx context.Context, txn *mongo.Txn, r, next *CopyRange
 	}
 	cfg := &l.link.store.cfg
 	id := rangeID(cfg.Link, number, r.UUID, r.Index)
-	reply, err := txn.Call(ctx, updateCommand(cfg.DB, copiesCollection, false, statement{
-		filter: func(dst []byte) []byte {
+	reply, err := txn.Call(ctx, metadata.Update(cfg.DB, metadata.Copies, metadata.Statement{
+		Filter: func(dst []byte) []byte {
 			dst = bsoncore.AppendStringElement(dst, "_id", id)
 			dst = bsoncore.AppendInt64Element(dst, "steps", r.Steps)
 			return bsoncore.AppendBooleanElement(dst, "done", false)
 		},
-		change: func(dst []byte) []byte {
-			return appendDoc(dst, "$set", func(dst []byte) []byte { return appendMoves(dst, next) })
+		Change: func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return appendMoves(dst, next) })
 		},
 	}))
 	if err != nil {
 		return err
 	}
-	n, err := written(reply)
+	n, err := metadata.Written(reply)
 	if err != nil || n == 1 {
 		return err
 	}
@@ -138,11 +139,11 @@ func (l *Lane) moveRange(ctx context.Context, txn *mongo.Txn, r, next *CopyRange
 // whyRangeNotMoved says why a range's document did not match.
 func (l *Lane) whyRangeNotMoved(ctx context.Context, txn *mongo.Txn, number int64, id string, r *CopyRange) error {
 	cfg := &l.link.store.cfg
-	reply, err := txn.Call(ctx, findCommand(cfg.DB, copiesCollection, 1, byID(id)))
+	reply, err := txn.Call(ctx, metadata.Find(cfg.DB, metadata.Copies, 1, metadata.ByID(id)))
 	if err != nil {
 		return err
 	}
-	docs, err := found(reply)
+	docs, err := metadata.Found(reply)
 	if err != nil {
 		return err
 	}
@@ -158,5 +159,5 @@ func (l *Lane) whyRangeNotMoved(ctx context.Context, txn *mongo.Txn, number int6
 	case d.part.Steps > r.Steps:
 		return fmt.Errorf("it is at step %d: %w", d.part.Steps, ErrAhead)
 	}
-	return &DamagedError{Link: cfg.Link, What: fmt.Sprintf("copy %q: it is done, which it was not at this step", id)}
+	return &metadata.DamagedError{Link: cfg.Link, What: fmt.Sprintf("copy %q: it is done, which it was not at this step", id)}
 }

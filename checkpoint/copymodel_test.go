@@ -10,8 +10,10 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"pgregory.net/rapid"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -368,8 +370,18 @@ func (c *copyCourse) check(rt *rapid.T) {
 			rt.Fatalf("%s of an open transaction is in the target", p.lateData)
 		}
 	}
-	reply := must[bson.Raw](rt)(c.g.Call(c.ctx, findCommand("data", "c", 100_000, between(c.link+" ", c.link+"!"))))
-	if docs := must[[]bson.Raw](rt)(found(reply)); len(docs) != len(c.model.data) {
+	reply := must[bson.Raw](rt)(c.g.Call(c.ctx, metadata.Find("data", "c", 100_000, between(c.link+" ", c.link+"!"))))
+	if docs := must[[]bson.Raw](rt)(metadata.Found(reply)); len(docs) != len(c.model.data) {
 		rt.Fatalf("%d documents in the target, want %d", len(docs), len(c.model.data))
+	}
+}
+
+// between appends the filter for the _ids from one, included, to another, excluded.
+func between(from, to string) func(dst []byte) []byte {
+	return func(dst []byte) []byte {
+		return metadata.AppendDoc(dst, "_id", func(dst []byte) []byte {
+			dst = bsoncore.AppendStringElement(dst, "$gte", from)
+			return bsoncore.AppendStringElement(dst, "$lt", to)
+		})
 	}
 }

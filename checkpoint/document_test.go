@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"pgregory.net/rapid"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -85,7 +86,7 @@ func rawOrNil() *rapid.Generator[bson.Raw] {
 		if rapid.Bool().Draw(t, "nil") {
 			return nil
 		}
-		return document(func(dst []byte) []byte {
+		return metadata.Document(func(dst []byte) []byte {
 			for _, name := range rapid.SliceOf(rapid.StringMatching(`[$.a-z]{0,3}`)).Draw(t, "names") {
 				dst = bsoncore.AppendInt64Element(dst, name, rapid.Int64().Draw(t, "value"))
 			}
@@ -126,7 +127,7 @@ func parts() *rapid.Generator[CopyRange] {
 
 // withID is a document of copies as a server has it.
 func withID(id string, fields func(dst []byte) []byte) bson.Raw {
-	return document(func(dst []byte) []byte { return fields(bsoncore.AppendStringElement(dst, "_id", id)) })
+	return metadata.Document(func(dst []byte) []byte { return fields(bsoncore.AppendStringElement(dst, "_id", id)) })
 }
 
 // TestCopyDocuments: what is written of a copy is read again.
@@ -184,9 +185,9 @@ func FuzzDocuments(f *testing.F) {
 		dst = bsoncore.AppendStringElement(dst, "ns", "d.c")
 		return bsoncore.AppendStringElement(bsoncore.AppendDateTimeElement(dst, "asked", 1), "state", ResyncAsked)
 	})))
-	f.Add([]byte(document(func(dst []byte) []byte {
-		return appendDoc(dst, "cursor", func(dst []byte) []byte {
-			return appendDoc(dst, "firstBatch", func(dst []byte) []byte { return appendDoc(dst, "0", byID("a/0")) })
+	f.Add([]byte(metadata.Document(func(dst []byte) []byte {
+		return metadata.AppendDoc(dst, "cursor", func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "firstBatch", func(dst []byte) []byte { return metadata.AppendDoc(dst, "0", metadata.ByID("a/0")) })
 		})
 	})))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -195,8 +196,8 @@ func FuzzDocuments(f *testing.F) {
 		}
 		_, _ = readLane("a", data)
 		_, _ = readLanes("a", 2, data)
-		_, _ = written(data)
-		_, _ = found(data)
+		_, _ = metadata.Written(data)
+		_, _ = metadata.Found(data)
 		_ = readRequest("a", data, &Requests{})
 		if d, err := readCopyDoc("a", 1, data); err == nil && (d.collection == nil) == (d.part == nil) {
 			t.Error("a document that is neither a collection nor a range, or both")

@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim"
@@ -122,7 +123,7 @@ func TestRaisedOnly(t *testing.T) {
 	g, _, old := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
 	raising := &target{set: g.set}
 	raising.intercept(func(cmd mongo.Command) (error, bool) {
-		if v, _ := cmd.Body.Lookup("update").StringValueOK(); v == lanesCollection {
+		if v, _ := cmd.Body.Lookup("update").StringValueOK(); v == metadata.Lanes {
 			return errCut, false
 		}
 		return nil, false
@@ -163,7 +164,7 @@ func TestDelayedCommit(t *testing.T) {
 	}
 }
 
-var ping = document(func(dst []byte) []byte { return append(dst, "\x10ping\x00\x01\x00\x00\x00"...) })
+var ping = metadata.Document(func(dst []byte) []byte { return append(dst, "\x10ping\x00\x01\x00\x00\x00"...) })
 
 // TestTwoBegins: of two processes that begin at once one has each term, and the
 // other one knows that it has not.

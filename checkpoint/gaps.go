@@ -8,7 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -121,7 +121,7 @@ func find(list []LeftOut, ns oplog.Namespace) (LeftOut, bool) {
 func changeLeftOut(dst []byte, c *Copy, list []LeftOut) []byte {
 	consistent := len(list) == 0 && (c == nil || c.Phase == Copied)
 	if len(list) > 0 || c != nil {
-		dst = appendDoc(dst, "$set", func(dst []byte) []byte {
+		dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
 			if len(list) > 0 {
 				dst = appendLeftOut(dst, list)
 			}
@@ -131,7 +131,7 @@ func changeLeftOut(dst []byte, c *Copy, list []LeftOut) []byte {
 	if len(list) > 0 {
 		return dst
 	}
-	return appendDoc(dst, "$unset", func(dst []byte) []byte {
+	return metadata.AppendDoc(dst, "$unset", func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, "leftOut", "")
 		if c == nil {
 			dst = bsoncore.AppendStringElement(dst, "consistent", "")
@@ -144,35 +144,28 @@ func appendLeftOut(dst []byte, list []LeftOut) []byte {
 	i, dst := bsoncore.AppendArrayElementStart(dst, "leftOut")
 	for j := range list {
 		out := &list[j]
-		dst = appendDoc(dst, strconv.Itoa(j), func(dst []byte) []byte {
+		dst = metadata.AppendDoc(dst, strconv.Itoa(j), func(dst []byte) []byte {
 			dst = bsoncore.AppendStringElement(dst, "ns", string(out.NS))
-			dst = appendOpTime(dst, "since", out.Since)
+			dst = metadata.AppendOpTime(dst, "since", out.Since)
 			dst = bsoncore.AppendDateTimeElement(dst, "wall", out.Wall)
 			dst = bsoncore.AppendDateTimeElement(dst, "asked", out.Asked.UnixMilli())
 			return bsoncore.AppendStringElement(dst, "failed", out.Failed)
 		})
 	}
-	return closeDoc(dst, i)
+	return metadata.CloseDoc(dst, i)
 }
 
-// leftOut reads the collections that a link leaves out.
-func (r *reader) leftOut() []LeftOut {
-	if _, found := rawbson.Lookup(r.doc, "leftOut"); !found {
+// readLeftOut reads the collections that a link leaves out.
+func readLeftOut(r *metadata.Reader) []LeftOut {
+	if !r.Has("leftOut") {
 		return nil
 	}
 	var list []LeftOut
-	r.list("leftOut", func(e *rawbson.Elem) bool {
-		doc, ok := e.Document()
-		if !ok {
-			return false
-		}
-		sub := &reader{doc: doc, path: r.path + "leftOut."}
+	r.Docs("leftOut", func(sub *metadata.Reader) {
 		list = append(list, LeftOut{
-			NS: oplog.Namespace(sub.text("ns")), Since: sub.opTime("since", false), Wall: sub.date("wall"),
-			Asked: time.UnixMilli(sub.date("asked")).UTC(), Failed: sub.text("failed"),
+			NS: oplog.Namespace(sub.Text("ns")), Since: sub.OpTime("since", false), Wall: sub.Date("wall"),
+			Asked: time.UnixMilli(sub.Date("asked")).UTC(), Failed: sub.Text("failed"),
 		})
-		r.take(sub)
-		return true
 	})
 	return list
 }

@@ -6,6 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -24,11 +25,11 @@ func TestAdvanceFromElsewhere(t *testing.T) {
 			g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
 			succeed(t, h.Advance(ctx, progress(101), positions(h), Source{}))
 			succeed(t, h.Advance(ctx, progress(102), positions(h), Source{}))
-			must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", linksCollection, true, statement{
-				filter: byID("a"), change: func(dst []byte) []byte {
-					return appendDoc(dst, "$set", func(dst []byte) []byte { return appendOpTime(dst, "applied", ot(c.is)) })
+			must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Links, metadata.Statement{
+				Filter: metadata.ByID("a"), Change: func(dst []byte) []byte {
+					return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return metadata.AppendOpTime(dst, "applied", ot(c.is)) })
 				},
-			})))
+			}))))
 			wantError(t, h.Advance(ctx, progress(104), positions(h), Source{}), c.want)
 			state, _, err := s.Load(ctx)
 			succeed(t, err)
@@ -50,16 +51,16 @@ func TestCheck(t *testing.T) {
 	next := must[*Link](t)(link(t, g).Acquire(ctx, 0))
 	wantError(t, old.Check(ctx), ErrFenced)
 	succeed(t, next.Check(ctx))
-	must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", linksCollection, true, statement{
-		filter: byID("a"), change: func(dst []byte) []byte {
-			return appendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", old.Term()) })
+	must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Links, metadata.Statement{
+		Filter: metadata.ByID("a"), Change: func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", old.Term()) })
 		},
-	})))
-	wantError(t, next.Check(ctx), ErrRewound)
-	must[bson.Raw](t)(g.Call(ctx, writeCommand("replicator", "delete", linksCollection, "deletes", true, document(func(dst []byte) []byte {
-		dst = appendDoc(dst, "q", byID("a"))
-		return bsoncore.AppendInt32Element(dst, "limit", 1)
 	}))))
+	wantError(t, next.Check(ctx), ErrRewound)
+	must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Write("replicator", "delete", metadata.Links, "deletes", metadata.Document(func(dst []byte) []byte {
+		dst = metadata.AppendDoc(dst, "q", metadata.ByID("a"))
+		return bsoncore.AppendInt32Element(dst, "limit", 1)
+	})))))
 	wantError(t, next.Check(ctx), ErrRewound)
 }
 
@@ -99,7 +100,7 @@ func TestBeginAloneAgain(t *testing.T) {
 	}
 	doc := func(id string) bson.Raw {
 		t.Helper()
-		docs := must[[]bson.Raw](t)(found(must[bson.Raw](t)(g.Call(ctx, findCommand("replicator", lanesCollection, 1, byID(id))))))
+		docs := must[[]bson.Raw](t)(metadata.Found(must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Lanes, 1, metadata.ByID(id))))))
 		return append(bson.Raw(nil), docs[0]...)
 	}
 	for name, begin := range map[string]func(h *Link) error{

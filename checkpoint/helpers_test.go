@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"go.uber.org/goleak"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/mongosim"
@@ -106,14 +107,14 @@ func (g *target) send(ctx context.Context, to *mongosim.Member, cmd mongo.Comman
 
 // whole is a command in one document.
 func whole(cmd mongo.Command) bson.Raw {
-	return document(func(dst []byte) []byte {
+	return metadata.Document(func(dst []byte) []byte {
 		dst = append(dst, cmd.Body[4:len(cmd.Body)-1]...)
 		if cmd.Sequence != "" {
 			i, array := bsoncore.AppendArrayElementStart(dst, cmd.Sequence)
 			for j, d := range cmd.Docs {
 				array = bsoncore.AppendDocumentElement(array, strconv.Itoa(j), d)
 			}
-			dst = closeDoc(array, i)
+			dst = metadata.CloseDoc(array, i)
 		}
 		return bsoncore.AppendStringElement(dst, "$db", cmd.DB)
 	})
@@ -180,22 +181,19 @@ func begun(t *testing.T, opts mongosim.Options, writers int) (*target, *Store, *
 // createData makes the collection that tests write data to.
 func createData(t tester, g *target) {
 	t.Helper()
-	body := document(func(dst []byte) []byte {
-		return appendMajority(bsoncore.AppendStringElement(dst, "create", "c"))
-	})
-	must[bson.Raw](t)(g.Call(t.Context(), mongo.Command{DB: "data", Body: body}))
+	must[bson.Raw](t)(g.Call(t.Context(), metadata.Majority(metadata.Write("data", "create", "c", ""))))
 }
 
 // insert is an insert of a document into the data.
 func insert(id string) mongo.Command {
-	return writeCommand("data", "insert", "c", "documents", false, document(byID(id)))
+	return metadata.Write("data", "insert", "c", "documents", metadata.Document(metadata.ByID(id)))
 }
 
 // has tells whether the data have a document.
 func has(ctx context.Context, t tester, g *target, id string) bool {
 	t.Helper()
-	reply := must[bson.Raw](t)(g.Call(ctx, findCommand("data", "c", 1, byID(id))))
-	return len(must[[]bson.Raw](t)(found(reply))) > 0
+	reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("data", "c", 1, metadata.ByID(id))))
+	return len(must[[]bson.Raw](t)(metadata.Found(reply))) > 0
 }
 
 // open starts a flush and leaves it open.

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
@@ -74,7 +75,7 @@ func (l *Lane) MoveWith(ctx context.Context, txn *mongo.Txn, next Position, cmds
 		if i > 0 {
 			return each(i-1, reply)
 		}
-		n, err := written(reply)
+		n, err := metadata.Written(reply)
 		if err == nil && n != 1 {
 			err = errNotMoved
 		}
@@ -121,9 +122,9 @@ func (l *Lane) move(ctx context.Context, txn *mongo.Txn, next Position) error {
 // forward is the change that moves the document to next.
 func (l *Lane) forward(next Position) func(dst []byte) []byte {
 	return func(dst []byte) []byte {
-		dst = appendDoc(dst, "$set", func(dst []byte) []byte { return appendPosition(dst, next) })
+		dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return appendPosition(dst, next) })
 		if l.begun != (Position{}) && next.Compare(l.begun) >= 0 {
-			dst = appendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "begun", "") })
+			dst = metadata.AppendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "begun", "") })
 		}
 		return dst
 	}
@@ -132,13 +133,13 @@ func (l *Lane) forward(next Position) func(dst []byte) []byte {
 // update is the command that changes the lane's document, where it is at its
 // position.
 func (l *Lane) update(change func(dst []byte) []byte) mongo.Command {
-	return updateCommand(l.link.store.cfg.DB, lanesCollection, false, statement{
-		filter: func(dst []byte) []byte {
+	return metadata.Update(l.link.store.cfg.DB, metadata.Lanes, metadata.Statement{
+		Filter: func(dst []byte) []byte {
 			dst = bsoncore.AppendStringElement(dst, "_id", l.id)
 			dst = bsoncore.AppendInt64Element(dst, "term", l.link.state.Term)
 			return appendPosition(dst, l.position)
 		},
-		change: change,
+		Change: change,
 	})
 }
 
@@ -150,7 +151,7 @@ func (l *Lane) change(ctx context.Context, txn *mongo.Txn, change func(dst []byt
 	if err != nil {
 		return err
 	}
-	n, err := written(reply)
+	n, err := metadata.Written(reply)
 	if err != nil {
 		return err
 	}
@@ -232,12 +233,12 @@ func (l *Lane) beginAlone(ctx context.Context, next, begun Position, lanes []Pos
 	}
 	return l.link.inTxn(ctx, l.session, func(txn *mongo.Txn) error {
 		err := l.change(ctx, txn, func(dst []byte) []byte {
-			dst = appendDoc(dst, "$set", func(dst []byte) []byte {
-				return appendDoc(dst, "begun", func(dst []byte) []byte { return appendPosition(dst, begun) })
+			dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
+				return metadata.AppendDoc(dst, "begun", func(dst []byte) []byte { return appendPosition(dst, begun) })
 			})
 			// An update that changes nothing is not logged, and its commit
 			// would say nothing of what was there before.
-			return appendDoc(dst, "$inc", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "begins", 1) })
+			return metadata.AppendDoc(dst, "$inc", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "begins", 1) })
 		})
 		if err != nil || lanes == nil {
 			return err

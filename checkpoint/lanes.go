@@ -3,11 +3,10 @@ package checkpoint
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
@@ -30,28 +29,15 @@ func laneDocs(link string, from, to int, term int64, at Position) []bson.Raw {
 	return docs
 }
 
-// anyOf is the filter {_id: {$in: ids}}.
-func anyOf(ids []string) func(dst []byte) []byte {
-	return func(dst []byte) []byte {
-		return appendDoc(dst, "_id", func(dst []byte) []byte {
-			i, dst := bsoncore.AppendArrayElementStart(dst, "$in")
-			for j, id := range ids {
-				dst = bsoncore.AppendStringElement(dst, strconv.Itoa(j), id)
-			}
-			return closeDoc(dst, i)
-		})
-	}
-}
-
 // lanesCommand reads all lanes of a link.
 func lanesCommand(db, link string, writers int) mongo.Command {
-	return findCommand(db, lanesCollection, writers+1, anyOf(laneIDs(link, writers)))
+	return metadata.Find(db, metadata.Lanes, writers+1, metadata.AnyOf(laneIDs(link, writers)))
 }
 
 // readLanes reads the reply to lanesCommand: the writers' lanes in order, then
 // the barrier's.
 func readLanes(link string, writers int, reply bson.Raw) ([]laneDoc, error) {
-	docs, err := found(reply)
+	docs, err := metadata.Found(reply)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +53,7 @@ func readLanes(link string, writers int, reply bson.Raw) ([]laneDoc, error) {
 	for _, id := range laneIDs(link, writers) {
 		l, ok := byName[id]
 		if !ok {
-			return nil, &DamagedError{Link: link, What: fmt.Sprintf("there is no document %q in %s", id, lanesCollection)}
+			return nil, &metadata.DamagedError{Link: link, What: fmt.Sprintf("there is no document %q in %s", id, metadata.Lanes)}
 		}
 		lanes = append(lanes, l)
 	}
@@ -76,11 +62,11 @@ func readLanes(link string, writers int, reply bson.Raw) ([]laneDoc, error) {
 
 // readLane reads one lane in a transaction that is not to go on.
 func (h *Link) readLane(ctx context.Context, txn *mongo.Txn, id string) (laneDoc, error) {
-	reply, err := txn.Call(ctx, findCommand(h.store.cfg.DB, lanesCollection, 1, byID(id)))
+	reply, err := txn.Call(ctx, metadata.Find(h.store.cfg.DB, metadata.Lanes, 1, metadata.ByID(id)))
 	if err != nil {
 		return laneDoc{}, err
 	}
-	docs, err := found(reply)
+	docs, err := metadata.Found(reply)
 	if err != nil {
 		return laneDoc{}, err
 	}

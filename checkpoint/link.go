@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
@@ -125,13 +126,13 @@ func (h *Link) own(ctx context.Context) (release func(), err error) {
 // Touch keeps the link's sessions from being forgotten by the server. It is to be
 // called every TouchEvery.
 func (h *Link) Touch(ctx context.Context) error {
-	body := document(func(dst []byte) []byte {
+	body := metadata.Document(func(dst []byte) []byte {
 		i, dst := bsoncore.AppendArrayElementStart(dst, "refreshSessions")
 		dst = bsoncore.AppendDocumentElement(dst, "0", h.session)
 		for j, l := range h.all() {
 			dst = bsoncore.AppendDocumentElement(dst, strconv.Itoa(j+1), l.session.ID())
 		}
-		return closeDoc(dst, i)
+		return metadata.CloseDoc(dst, i)
 	})
 	if _, err := h.store.cfg.Target.Call(ctx, mongo.Command{DB: "admin", Body: body}); err != nil {
 		return h.store.wrap(err, "refresh its %d sessions", len(h.lanes)+2)
@@ -280,7 +281,7 @@ func (h *Link) tell(err error) {
 // moveLink moves the link's document in a transaction to a checkpoint.
 func (h *Link) moveLink(ctx context.Context, txn *mongo.Txn, cp Progress, more func(dst []byte) []byte) error {
 	return h.changeLink(ctx, txn, func(dst []byte) []byte {
-		return appendDoc(dst, "$set", func(dst []byte) []byte {
+		return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
 			return more(appendCheckpoint(dst, cp.Applied, cp.AppliedWall, cp.FetchFrom))
 		})
 	})
@@ -290,28 +291,28 @@ func (h *Link) moveLink(ctx context.Context, txn *mongo.Txn, cp Progress, more f
 // left it.
 func (h *Link) changeLink(ctx context.Context, txn *mongo.Txn, change func(dst []byte) []byte) error {
 	cfg := &h.store.cfg
-	reply, err := txn.Call(ctx, updateCommand(cfg.DB, linksCollection, false, statement{
-		filter: func(dst []byte) []byte {
+	reply, err := txn.Call(ctx, metadata.Update(cfg.DB, metadata.Links, metadata.Statement{
+		Filter: func(dst []byte) []byte {
 			dst = bsoncore.AppendStringElement(dst, "_id", cfg.Link)
 			dst = bsoncore.AppendInt64Element(dst, "term", h.state.Term)
 			dst = bsoncore.AppendTimestampElement(dst, "applied.ts", h.applied.TS.T, h.applied.TS.I)
 			dst = bsoncore.AppendInt64Element(dst, "applied.t", h.applied.Term)
 			return h.copy.appendWhere(dst)
 		},
-		change: func(dst []byte) []byte {
+		Change: func(dst []byte) []byte {
 			// A transaction that changes nothing is not logged, and its commit
 			// would say nothing of what was there before.
-			return appendDoc(change(dst), "$inc", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "advances", 1) })
+			return metadata.AppendDoc(change(dst), "$inc", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "advances", 1) })
 		},
 	}))
 	if err != nil {
 		return err
 	}
-	n, err := written(reply)
+	n, err := metadata.Written(reply)
 	if err != nil || n == 1 {
 		return err
 	}
-	reply, err = txn.Call(ctx, findCommand(cfg.DB, linksCollection, 1, byID(cfg.Link)))
+	reply, err = txn.Call(ctx, metadata.Find(cfg.DB, metadata.Links, 1, metadata.ByID(cfg.Link)))
 	if err != nil {
 		return err
 	}
@@ -320,7 +321,7 @@ func (h *Link) changeLink(ctx context.Context, txn *mongo.Txn, change func(dst [
 
 // whyNotMoved says why the link's document, as a find gave it, did not move.
 func (h *Link) whyNotMoved(reply bson.Raw) error {
-	docs, err := found(reply)
+	docs, err := metadata.Found(reply)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
@@ -30,11 +31,11 @@ func List(ctx context.Context, target mongo.Caller, db string) ([]Listed, error)
 		return nil, fmt.Errorf("checkpoint: list links: %w", err)
 	}
 	all := func(dst []byte) []byte { return dst }
-	reply, err := target.Call(ctx, findCommand(cfg.DB, linksCollection, listLimit, all))
+	reply, err := target.Call(ctx, metadata.Find(cfg.DB, metadata.Links, listLimit, all))
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: list links of %s: %w", cfg.DB, err)
 	}
-	docs, err := found(reply)
+	docs, err := metadata.Found(reply)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: list links of %s: %w", cfg.DB, err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -17,15 +18,15 @@ func TestOwedGoes(t *testing.T) {
 	owe := func() {
 		t.Helper()
 		for _, id := range []string{"a/d.c", "a0/d.c", "ab/d.c"} {
-			must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", owedCollection, true, statement{
-				filter: byID(id), change: byID(id), upsert: true,
-			})))
+			must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Owed, metadata.Statement{
+				Filter: metadata.ByID(id), Change: metadata.ByID(id), Upsert: true,
+			}))))
 		}
 	}
 	check := func(when string) {
 		t.Helper()
-		reply := must[bson.Raw](t)(g.Call(ctx, findCommand("replicator", owedCollection, 100, func(dst []byte) []byte { return dst })))
-		docs := must[[]bson.Raw](t)(found(reply))
+		reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Owed, 100, func(dst []byte) []byte { return dst })))
+		docs := must[[]bson.Raw](t)(metadata.Found(reply))
 		if len(docs) != 2 || docs[0].Lookup("_id").StringValue() == "a/d.c" {
 			t.Errorf("%s there is %v", when, docs)
 		}
@@ -36,7 +37,7 @@ func TestOwedGoes(t *testing.T) {
 	succeed(t, h.BeginCopy(ctx, next, 1))
 	check("with another copy")
 	owe()
-	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", linksCollection, false, byID("a"))))
+	must[bson.Raw](t)(g.Call(ctx, metadata.Delete("replicator", metadata.Links, metadata.ByID("a"))))
 	succeed(t, s.Create(ctx, copyState(1)))
 	check("with another link of the name")
 	owe()

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim"
@@ -32,8 +33,8 @@ func bookkeeping(ctx context.Context, s *Store) error {
 		func() error { return l.EndAlone(ctx, at(101, 0)) },
 		func() error {
 			return h.Within(ctx, func(txn mongo.Caller) error {
-				_, err := txn.Call(ctx, updateCommand("data", "c", false, statement{
-					filter: byID("x"), change: func(dst []byte) []byte { return appendDoc(dst, "$set", byID("x")) }, upsert: true,
+				_, err := txn.Call(ctx, metadata.Update("data", "c", metadata.Statement{
+					Filter: metadata.ByID("x"), Change: func(dst []byte) []byte { return metadata.AppendDoc(dst, "$set", metadata.ByID("x")) }, Upsert: true,
 				}))
 				return err
 			})

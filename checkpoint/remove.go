@@ -7,6 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
@@ -19,14 +20,14 @@ func (s *Store) Remove(ctx context.Context) error {
 		collection string
 		filter     func(dst []byte) []byte
 	}
-	from, to := bounds(s.cfg.Link)
-	link := part{linksCollection, byID(s.cfg.Link)}
+	all := metadata.Below(s.cfg.Link)
+	link := part{metadata.Links, metadata.ByID(s.cfg.Link)}
 	parts := []part{
-		{lanesCollection, between(from, to)},
-		{routesCollection, between(from, to)},
-		{copiesCollection, between(from, to)},
-		{owedCollection, between(from, to)},
-		{parkedCollection, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", s.cfg.Link) }},
+		{metadata.Lanes, all},
+		{metadata.Routes, all},
+		{metadata.Copies, all},
+		{metadata.Owed, all},
+		{metadata.Parked, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", s.cfg.Link) }},
 	}
 	if s.cfg.Of == "" {
 		parts = slices.Insert(parts, 0, link)
@@ -45,11 +46,11 @@ func (s *Store) Remove(ctx context.Context) error {
 // left of them.
 func (s *Store) Parts(ctx context.Context) ([]string, error) {
 	filter := func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, fieldOf, s.cfg.Link) }
-	reply, err := s.cfg.Target.Call(ctx, findCommand(s.cfg.DB, linksCollection, listLimit, filter, "_id"))
+	reply, err := s.cfg.Target.Call(ctx, metadata.Find(s.cfg.DB, metadata.Links, listLimit, filter, "_id"))
 	if err != nil {
 		return nil, s.wrap(err, "list its parts")
 	}
-	docs, err := found(reply)
+	docs, err := metadata.Found(reply)
 	if err != nil {
 		return nil, s.wrap(err, "list its parts")
 	}
@@ -63,9 +64,9 @@ func (s *Store) Parts(ctx context.Context) ([]string, error) {
 }
 
 func (s *Store) remove(ctx context.Context, collection string, filter func(dst []byte) []byte) error {
-	reply, err := s.cfg.Target.Call(ctx, deleteCommand(s.cfg.DB, collection, true, filter))
+	reply, err := s.cfg.Target.Call(ctx, metadata.Majority(metadata.Delete(s.cfg.DB, collection, filter)))
 	if err == nil {
-		_, err = written(reply)
+		_, err = metadata.Written(reply)
 	}
 	return err
 }

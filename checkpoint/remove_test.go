@@ -7,6 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
@@ -33,7 +34,7 @@ func TestRemovePart(t *testing.T) {
 		if last {
 			want = len(target.collections) - 1
 		}
-		if slices.Index(target.collections, linksCollection) != want || len(target.collections) < 2 {
+		if slices.Index(target.collections, metadata.Links) != want || len(target.collections) < 2 {
 			t.Errorf("of %q: removed from %v", of, target.collections)
 		}
 	}

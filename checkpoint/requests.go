@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
@@ -65,13 +66,13 @@ func (s *Store) ReadRequests(ctx context.Context) (Requests, error) {
 	w := Requests{BytesPerSecond: -1, OpsPerSecond: -1}
 	either := func(dst []byte) []byte {
 		i, dst := bsoncore.AppendArrayElementStart(dst, "$or")
-		dst = appendDoc(dst, "0", byID(s.cfg.Link))
-		dst = appendDoc(dst, "1", between(bounds(s.cfg.Link)))
-		return closeDoc(dst, i)
+		dst = metadata.AppendDoc(dst, "0", metadata.ByID(s.cfg.Link))
+		dst = metadata.AppendDoc(dst, "1", metadata.Below(s.cfg.Link))
+		return metadata.CloseDoc(dst, i)
 	}
 	// It is read often: the server keeps one session in mind, not one for each.
 	session := mongo.SessionID(s.cfg.DB, s.cfg.Link, s.holder, "requests")
-	err := s.readAll(ctx, session, requestsCollection, "majority", either, func(doc bson.Raw) error {
+	err := s.readAll(ctx, session, metadata.Requests, "majority", either, func(doc bson.Raw) error {
 		return readRequest(s.cfg.Link, doc, &w)
 	})
 	if err != nil {
@@ -89,39 +90,39 @@ func (w ResyncRequest) Compare(o ResyncRequest) int {
 // readRequest reads a document of requests.
 func readRequest(link string, doc bson.Raw, w *Requests) error {
 	if err := doc.Validate(); err != nil {
-		return &DamagedError{Link: link, What: "a request: " + err.Error()}
+		return &metadata.DamagedError{Link: link, What: "a request: " + err.Error()}
 	}
-	r := &reader{doc: doc}
-	id := r.text("_id")
+	r := metadata.NewReader(doc)
+	id := r.Text("_id")
 	if id == link {
-		w.BytesPerSecond, w.OpsPerSecond = r.limit(bytesField), r.limit(opsField)
+		w.BytesPerSecond, w.OpsPerSecond = readLimit(r, bytesField), readLimit(r, opsField)
 	} else {
 		request := ResyncRequest{
-			NS: oplog.Namespace(r.text("ns")), Asked: time.UnixMilli(r.date("asked")).UTC(),
-			State: r.text("state"), Why: r.text("why"),
+			NS: oplog.Namespace(r.Text("ns")), Asked: time.UnixMilli(r.Date("asked")).UTC(),
+			State: r.Text("state"), Why: r.Text("why"),
 		}
 		if id != requestID(link, request.NS) {
-			r.fault("_id", "that of its collection")
+			r.Fault("_id", "that of its collection")
 		}
 		if !validResync(request.State) {
-			r.fault("state", "one of a request")
+			r.Fault("state", "one of a request")
 		}
 		w.Resync = append(w.Resync, request)
 	}
-	if r.err != nil {
-		return &DamagedError{Link: link, What: fmt.Sprintf("request %q: field %v", id, r.err)}
+	if r.Err() != nil {
+		return &metadata.DamagedError{Link: link, What: fmt.Sprintf("request %q: field %v", id, r.Err())}
 	}
 	return nil
 }
 
-// limit reads a limit, -1 where there is none.
-func (r *reader) limit(name string) int64 {
-	if _, ok := rawbson.Lookup(r.doc, name); !ok {
+// readLimit reads a limit, -1 where there is none.
+func readLimit(r *metadata.Reader, name string) int64 {
+	if !r.Has(name) {
 		return -1
 	}
-	n := r.int64(name)
+	n := r.Int64(name)
 	if n < 0 {
-		r.fault(name, "a limit")
+		r.Fault(name, "a limit")
 	}
 	return n
 }
@@ -136,9 +137,9 @@ func validResync(state string) bool {
 
 // RequestLimits sets the limits; negative removes what was requested.
 func (s *Store) RequestLimits(ctx context.Context, bytesPerSecond, opsPerSecond int64) error {
-	err := s.request(ctx, statement{
-		filter: byID(s.cfg.Link),
-		change: func(dst []byte) []byte {
+	err := s.request(ctx, metadata.Statement{
+		Filter: metadata.ByID(s.cfg.Link),
+		Change: func(dst []byte) []byte {
 			if bytesPerSecond >= 0 {
 				dst = bsoncore.AppendInt64Element(dst, bytesField, bytesPerSecond)
 			}
@@ -147,7 +148,7 @@ func (s *Store) RequestLimits(ctx context.Context, bytesPerSecond, opsPerSecond 
 			}
 			return dst
 		},
-		upsert: true,
+		Upsert: true,
 	})
 	if err != nil {
 		return s.wrap(err, "limit its copy to %d bytes and %d operations per second", bytesPerSecond, opsPerSecond)
@@ -161,25 +162,20 @@ func (s *Store) RequestResync(ctx context.Context, ns oplog.Namespace) error {
 	if db, collection, ok := strings.Cut(string(ns), "."); !ok || db == "" || collection == "" {
 		return s.wrap(errors.New("it is not a database and a collection"), "ask for %q to be copied again", ns)
 	}
-	err := s.request(ctx, statement{
-		filter: func(dst []byte) []byte {
-			dst = byID(requestID(s.cfg.Link, ns))(dst)
-			return appendDoc(dst, "state", func(dst []byte) []byte {
-				i, dst := bsoncore.AppendArrayElementStart(dst, "$in")
-				dst = bsoncore.AppendStringElement(dst, "0", ResyncDone)
-				dst = bsoncore.AppendStringElement(dst, "1", ResyncFailed)
-				return closeDoc(dst, i)
-			})
+	err := s.request(ctx, metadata.Statement{
+		Filter: func(dst []byte) []byte {
+			dst = metadata.ByID(requestID(s.cfg.Link, ns))(dst)
+			return metadata.AppendDoc(dst, "state", func(dst []byte) []byte { return metadata.AppendIn(dst, ResyncDone, ResyncFailed) })
 		},
-		change: func(dst []byte) []byte {
-			return appendDoc(dst, "$set", func(dst []byte) []byte {
+		Change: func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
 				dst = bsoncore.AppendStringElement(dst, "ns", string(ns))
 				dst = bsoncore.AppendDateTimeElement(dst, "asked", time.Now().UnixMilli())
 				dst = bsoncore.AppendStringElement(dst, "state", ResyncAsked)
 				return bsoncore.AppendStringElement(dst, "why", "")
 			})
 		},
-		upsert: true,
+		Upsert: true,
 	})
 	// One that is there and does not match is still to be done.
 	if err != nil && !servererr.IsDuplicateKey(err) {
@@ -198,18 +194,13 @@ func (s *Store) RequestResyncAgain(ctx context.Context, ns oplog.Namespace) erro
 		if err := s.RequestResync(ctx, ns); err != nil {
 			return err
 		}
-		err := s.request(ctx, statement{
-			filter: func(dst []byte) []byte {
-				dst = byID(requestID(s.cfg.Link, ns))(dst)
-				return appendDoc(dst, "state", func(dst []byte) []byte {
-					i, dst := bsoncore.AppendArrayElementStart(dst, "$in")
-					dst = bsoncore.AppendStringElement(dst, "0", ResyncCopying)
-					dst = bsoncore.AppendStringElement(dst, "1", ResyncJoining)
-					return closeDoc(dst, i)
-				})
+		err := s.request(ctx, metadata.Statement{
+			Filter: func(dst []byte) []byte {
+				dst = metadata.ByID(requestID(s.cfg.Link, ns))(dst)
+				return metadata.AppendDoc(dst, "state", func(dst []byte) []byte { return metadata.AppendIn(dst, ResyncCopying, ResyncJoining) })
 			},
-			change: func(dst []byte) []byte {
-				return appendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, againField, true) })
+			Change: func(dst []byte) []byte {
+				return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, againField, true) })
 			},
 		})
 		if err != nil {
@@ -296,7 +287,7 @@ func (h *Link) tellResync(ctx context.Context, ns oplog.Namespace, state, why st
 			if err != nil {
 				return err
 			}
-			return run(ctx, txn, updateCommand(h.store.cfg.DB, requestsCollection, false, told...), -1)
+			return metadata.Run(ctx, txn, metadata.Update(h.store.cfg.DB, metadata.Requests, told...), -1)
 		})
 	}
 	if err != nil {
@@ -312,11 +303,11 @@ func (h *Link) tellResync(ctx context.Context, ns oplog.Namespace, state, why st
 // isAskedAgain tells whether a collection is to be copied once more after it was.
 func (h *Link) isAskedAgain(ctx context.Context, txn *mongo.Txn, ns oplog.Namespace) (bool, error) {
 	cfg := &h.store.cfg
-	reply, err := txn.Call(ctx, findCommand(cfg.DB, requestsCollection, 1, byID(requestID(cfg.Link, ns)), againField))
+	reply, err := txn.Call(ctx, metadata.Find(cfg.DB, metadata.Requests, 1, metadata.ByID(requestID(cfg.Link, ns)), againField))
 	if err != nil {
 		return false, err
 	}
-	docs, err := found(reply)
+	docs, err := metadata.Found(reply)
 	if err != nil || len(docs) == 0 {
 		return false, err
 	}
@@ -326,14 +317,14 @@ func (h *Link) isAskedAgain(ctx context.Context, txn *mongo.Txn, ns oplog.Namesp
 
 // told is what is said of a request. One that is over, and was asked for meanwhile, is
 // asked anew.
-func (s *Store) told(ns oplog.Namespace, state, why string) ([]statement, error) {
+func (s *Store) told(ns oplog.Namespace, state, why string) ([]metadata.Statement, error) {
 	if !validResync(state) {
 		return nil, errors.New("it is no state of a request")
 	}
-	list := []statement{{
-		filter: byID(requestID(s.cfg.Link, ns)),
-		change: func(dst []byte) []byte {
-			return appendDoc(dst, "$set", func(dst []byte) []byte {
+	list := []metadata.Statement{{
+		Filter: metadata.ByID(requestID(s.cfg.Link, ns)),
+		Change: func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
 				dst = bsoncore.AppendStringElement(dst, "state", state)
 				return bsoncore.AppendStringElement(dst, "why", why)
 			})
@@ -342,25 +333,25 @@ func (s *Store) told(ns oplog.Namespace, state, why string) ([]statement, error)
 	if state != ResyncDone && state != ResyncFailed {
 		return list, nil
 	}
-	return append(list, statement{
-		filter: func(dst []byte) []byte {
-			return bsoncore.AppendBooleanElement(byID(requestID(s.cfg.Link, ns))(dst), againField, true)
+	return append(list, metadata.Statement{
+		Filter: func(dst []byte) []byte {
+			return bsoncore.AppendBooleanElement(metadata.ByID(requestID(s.cfg.Link, ns))(dst), againField, true)
 		},
-		change: func(dst []byte) []byte {
-			dst = appendDoc(dst, "$set", func(dst []byte) []byte {
+		Change: func(dst []byte) []byte {
+			dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
 				dst = bsoncore.AppendDateTimeElement(dst, "asked", time.Now().UnixMilli())
 				return bsoncore.AppendStringElement(dst, "state", ResyncAsked)
 			})
-			return appendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, againField, "") })
+			return metadata.AppendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, againField, "") })
 		},
 	}), nil
 }
 
 // request changes requests, in order.
-func (s *Store) request(ctx context.Context, changes ...statement) error {
-	reply, err := s.cfg.Target.Call(ctx, updateCommand(s.cfg.DB, requestsCollection, true, changes...))
+func (s *Store) request(ctx context.Context, changes ...metadata.Statement) error {
+	reply, err := s.cfg.Target.Call(ctx, metadata.Majority(metadata.Update(s.cfg.DB, metadata.Requests, changes...)))
 	if err == nil {
-		_, err = written(reply)
+		_, err = metadata.Written(reply)
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -113,11 +114,11 @@ func TestRequestsOrder(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", requestsCollection, true, statement{
-		filter: byID("a/d.c"), change: func(dst []byte) []byte {
-			return appendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendDateTimeElement(dst, "asked", 5) })
+	must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Requests, metadata.Statement{
+		Filter: metadata.ByID("a/d.c"), Change: func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendDateTimeElement(dst, "asked", 5) })
 		},
-	})))
+	}))))
 	w := must[Requests](t)(s.ReadRequests(ctx))
 	if len(w.Resync) != 3 || w.Resync[0].NS != "d.c" || w.Resync[1].Asked.After(w.Resync[2].Asked) {
 		t.Errorf("%+v", w.Resync)
@@ -141,16 +142,16 @@ func TestDamagedRequests(t *testing.T) {
 		{"a/d.c", "ns", func(dst []byte, n string) []byte { return bsoncore.AppendStringElement(dst, n, "d.d") }, `field _id`},
 	} {
 		succeed(t, s.RequestLimits(ctx, 1, 1))
-		must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", requestsCollection, false, byID("a/d.c"))))
+		must[bson.Raw](t)(g.Call(ctx, metadata.Delete("replicator", metadata.Requests, metadata.ByID("a/d.c"))))
 		succeed(t, s.RequestResync(ctx, "d.c"))
 		must[Requests](t)(s.ReadRequests(ctx))
-		must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", requestsCollection, true, statement{
-			filter: byID(tt.id), change: func(dst []byte) []byte {
-				return appendDoc(dst, "$set", func(dst []byte) []byte { return tt.value(dst, tt.field) })
+		must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Requests, metadata.Statement{
+			Filter: metadata.ByID(tt.id), Change: func(dst []byte) []byte {
+				return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return tt.value(dst, tt.field) })
 			},
-		})))
+		}))))
 		_, err := s.ReadRequests(ctx)
-		if e, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(e.What, tt.want) {
+		if e, ok := errors.AsType[*metadata.DamagedError](err); !ok || !strings.Contains(e.What, tt.want) {
 			t.Errorf("%s: %v", tt.field, err)
 		}
 	}

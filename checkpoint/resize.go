@@ -7,6 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
@@ -71,12 +72,12 @@ func (h *Link) replaceLanes(ctx context.Context, txn *mongo.Txn, at Position, wr
 	cfg := &h.store.cfg
 	had := len(h.lanes)
 	keep := laneIDs(cfg.Link, min(had, writers))
-	err := run(ctx, txn, updateCommand(cfg.DB, lanesCollection, false, statement{
-		filter: anyOf(keep),
-		change: func(dst []byte) []byte {
-			return appendDoc(dst, "$set", func(dst []byte) []byte { return appendPosition(dst, at) })
+	err := metadata.Run(ctx, txn, metadata.Update(cfg.DB, metadata.Lanes, metadata.Statement{
+		Filter: metadata.AnyOf(keep),
+		Change: func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return appendPosition(dst, at) })
 		},
-		multi: true,
+		Multi: true,
 	}), int64(len(keep)))
 	if err != nil {
 		return err
@@ -84,11 +85,11 @@ func (h *Link) replaceLanes(ctx context.Context, txn *mongo.Txn, at Position, wr
 	switch {
 	case writers < had:
 		gone := laneIDs(cfg.Link, had)[writers:had]
-		return run(ctx, txn, deleteCommand(cfg.DB, lanesCollection, false, anyOf(gone)), int64(len(gone)))
+		return metadata.Run(ctx, txn, metadata.Delete(cfg.DB, metadata.Lanes, metadata.AnyOf(gone)), int64(len(gone)))
 	case writers > had:
 		docs := laneDocs(cfg.Link, had, writers, h.state.Term, at)
-		insert := writeCommand(cfg.DB, "insert", lanesCollection, "documents", false, docs...)
-		return run(ctx, txn, insert, int64(len(docs)))
+		insert := metadata.Write(cfg.DB, "insert", metadata.Lanes, "documents", docs...)
+		return metadata.Run(ctx, txn, insert, int64(len(docs)))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -86,7 +87,7 @@ func (h *Link) SetRouting(ctx context.Context, routing int) error {
 	defer release()
 	err = h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
 		return h.changeLink(ctx, txn, func(dst []byte) []byte {
-			return appendDoc(dst, "$set", func(dst []byte) []byte { return appendFormat(dst, routing) })
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return appendFormat(dst, routing) })
 		})
 	})
 	if err != nil {
@@ -115,12 +116,12 @@ func routeID(link string, ns oplog.Namespace) string { return link + "/" + strin
 func (h *Link) OneLane(ctx context.Context) ([]oplog.Namespace, error) {
 	cfg := &h.store.cfg
 	var names []oplog.Namespace
-	all := between(bounds(cfg.Link))
-	err := h.store.readAll(ctx, h.session, routesCollection, "local", all, func(doc bson.Raw) error {
-		r := &reader{doc: doc}
-		ns := oplog.Namespace(r.text("ns"))
-		if r.err != nil {
-			return &DamagedError{Link: cfg.Link, What: fmt.Sprintf("a document of %s: field %v", routesCollection, r.err)}
+	all := metadata.Below(cfg.Link)
+	err := h.store.readAll(ctx, h.session, metadata.Routes, "local", all, func(doc bson.Raw) error {
+		r := metadata.NewReader(doc)
+		ns := oplog.Namespace(r.Text("ns"))
+		if r.Err() != nil {
+			return &metadata.DamagedError{Link: cfg.Link, What: fmt.Sprintf("a document of %s: field %v", metadata.Routes, r.Err())}
 		}
 		names = append(names, ns)
 		return nil
@@ -185,7 +186,7 @@ func (l *Lane) reroute(ctx context.Context, at Position, moves bool, lanes []Pos
 func (s *Store) saveRoutes(ctx context.Context, txn *mongo.Txn, change Rerouting) error {
 	add := func(yield func(bson.Raw) bool) {
 		for _, ns := range change.OneLane {
-			doc := addition(routeID(s.cfg.Link, ns), func(dst []byte) []byte {
+			doc := metadata.Insertion(routeID(s.cfg.Link, ns), func(dst []byte) []byte {
 				return bsoncore.AppendStringElement(dst, "ns", string(ns))
 			})
 			if !yield(doc) {
@@ -193,16 +194,16 @@ func (s *Store) saveRoutes(ctx context.Context, txn *mongo.Txn, change Rerouting
 			}
 		}
 	}
-	for docs := range chunks(add) {
-		err := run(ctx, txn, writeCommand(s.cfg.DB, "update", routesCollection, "updates", false, docs...), int64(len(docs)))
+	for docs := range metadata.Chunks(add) {
+		err := metadata.Run(ctx, txn, metadata.Write(s.cfg.DB, "update", metadata.Routes, "updates", docs...), int64(len(docs)))
 		if err != nil {
 			return err
 		}
 	}
 	remove := func(yield func(bson.Raw) bool) {
 		for _, ns := range change.ByID {
-			doc := document(func(dst []byte) []byte {
-				dst = appendDoc(dst, "q", byID(routeID(s.cfg.Link, ns)))
+			doc := metadata.Document(func(dst []byte) []byte {
+				dst = metadata.AppendDoc(dst, "q", metadata.ByID(routeID(s.cfg.Link, ns)))
 				return bsoncore.AppendInt32Element(dst, "limit", 1)
 			})
 			if !yield(doc) {
@@ -210,8 +211,8 @@ func (s *Store) saveRoutes(ctx context.Context, txn *mongo.Txn, change Rerouting
 			}
 		}
 	}
-	for docs := range chunks(remove) {
-		err := run(ctx, txn, writeCommand(s.cfg.DB, "delete", routesCollection, "deletes", false, docs...), -1)
+	for docs := range metadata.Chunks(remove) {
+		err := metadata.Run(ctx, txn, metadata.Write(s.cfg.DB, "delete", metadata.Routes, "deletes", docs...), -1)
 		if err != nil {
 			return err
 		}

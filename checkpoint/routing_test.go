@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -92,12 +93,12 @@ func TestReroute(t *testing.T) {
 	read(again, append([]oplog.Namespace{"x.b", "x.c"}, many...)...)
 	// They go with the link, and are not those of a new one.
 	succeed(t, s.Remove(ctx))
-	reply := must[bson.Raw](t)(g.Call(ctx, findCommand("replicator", routesCollection, 1, between(bounds("a")))))
-	if docs := must[[]bson.Raw](t)(found(reply)); len(docs) != 0 {
+	reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Routes, 1, metadata.Below("a"))))
+	if docs := must[[]bson.Raw](t)(metadata.Found(reply)); len(docs) != 0 {
 		t.Errorf("left behind: %v", docs)
 	}
-	left := addition(routeID("a", "x.left"), func(dst []byte) []byte { return dst })
-	must[bson.Raw](t)(g.Call(ctx, writeCommand("replicator", "update", routesCollection, "updates", true, left)))
+	left := metadata.Insertion(routeID("a", "x.left"), func(dst []byte) []byte { return dst })
+	must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Write("replicator", "update", metadata.Routes, "updates", left))))
 	succeed(t, s.Create(ctx, first(2)))
 	read(must[*Link](t)(s.Acquire(ctx, 0)))
 }
@@ -138,13 +139,13 @@ func TestSetRouting(t *testing.T) {
 	}
 
 	// The format before this one is read, and its links have no routing.
-	unroute := updateCommand("replicator", linksCollection, true, statement{filter: byID("a"), change: func(dst []byte) []byte {
-		dst = appendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", unrouted) })
-		return appendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "routing", 1) })
-	}})
+	unroute := metadata.Majority(metadata.Update("replicator", metadata.Links, metadata.Statement{Filter: metadata.ByID("a"), Change: func(dst []byte) []byte {
+		dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", unrouted) })
+		return metadata.AppendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "routing", 1) })
+	}}))
 	must[bson.Raw](t)(g.Call(ctx, unroute))
-	must[bson.Raw](t)(g.Call(ctx, mongo.Command{DB: "replicator", Body: document(func(dst []byte) []byte {
-		return bsoncore.AppendStringElement(dst, "drop", routesCollection)
+	must[bson.Raw](t)(g.Call(ctx, mongo.Command{DB: "replicator", Body: metadata.Document(func(dst []byte) []byte {
+		return bsoncore.AppendStringElement(dst, "drop", metadata.Routes)
 	})}))
 	h = must[*Link](t)(s.Acquire(ctx, 0))
 	if _, ok := errors.AsType[*RoutingError](h.SetRouting(ctx, 6)); !ok || h.State().Routing != 0 {

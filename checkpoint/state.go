@@ -55,19 +55,6 @@ func (e *VersionError) Error() string {
 		e.Link, e.Found, Version)
 }
 
-// DamagedError is metadata that were not written by this program, or changed by
-// someone else.
-type DamagedError struct {
-	Link string
-	// What says what is wrong.
-	What string
-}
-
-func (e *DamagedError) Error() string {
-	return fmt.Sprintf("the metadata of link %q are damaged: %s; the link has to be made again with a new copy of the data",
-		e.Link, e.What)
-}
-
 // Source says which replica set a link follows.
 type Source struct {
 	// ReplicaSetID is settings.replicaSetId of its config, nil where it could

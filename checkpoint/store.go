@@ -9,9 +9,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
@@ -100,11 +101,11 @@ func (s *Store) Load(ctx context.Context) (State, bool, error) {
 
 // readLink reads the link's document, without the lanes.
 func (s *Store) readLink(ctx context.Context) (linkDoc, error) {
-	reply, err := s.cfg.Target.Call(ctx, findCommand(s.cfg.DB, linksCollection, 1, byID(s.cfg.Link)))
+	reply, err := s.cfg.Target.Call(ctx, metadata.Find(s.cfg.DB, metadata.Links, 1, metadata.ByID(s.cfg.Link)))
 	if err != nil {
 		return linkDoc{}, err
 	}
-	docs, err := found(reply)
+	docs, err := metadata.Found(reply)
 	if err != nil {
 		return linkDoc{}, err
 	}
@@ -137,6 +138,17 @@ func (s *Store) readLanes(ctx context.Context, link *linkDoc) error {
 	return nil
 }
 
+// readAll calls yield for each document of a collection that the filter matches,
+// with a read concern: a view into a reply. The cursor belongs to the session with
+// that id.
+func (s *Store) readAll(ctx context.Context, session bson.Raw, collection, concern string, filter func(dst []byte) []byte, yield func(doc bson.Raw) error) error {
+	docs, err := metadata.FindAll(ctx, s.patience(), s.once, session, s.cfg.DB, collection, concern, filter)
+	for i := 0; err == nil && i < len(docs); i++ {
+		err = yield(docs[i])
+	}
+	return err
+}
+
 // Prepare makes the metadata collections that are missing: not every server makes
 // them inside of a transaction. Create calls it.
 func (s *Store) Prepare(ctx context.Context) error {
@@ -147,11 +159,8 @@ func (s *Store) Prepare(ctx context.Context) error {
 }
 
 func (s *Store) prepare(ctx context.Context) error {
-	for _, name := range []string{linksCollection, lanesCollection, heldCollection, routesCollection, copiesCollection, requestsCollection, owedCollection} {
-		body := document(func(dst []byte) []byte {
-			return appendMajority(bsoncore.AppendStringElement(dst, "create", name))
-		})
-		reply, err := s.cfg.Target.Call(ctx, mongo.Command{DB: s.cfg.DB, Body: body})
+	for _, name := range []string{metadata.Links, metadata.Lanes, metadata.Held, metadata.Routes, metadata.Copies, metadata.Requests, metadata.Owed} {
+		reply, err := s.cfg.Target.Call(ctx, metadata.Majority(metadata.Write(s.cfg.DB, "create", name, "")))
 		if servererr.IsNamespaceThere(err) {
 			continue
 		}
@@ -197,14 +206,13 @@ func (s *Store) Create(ctx context.Context, first State) error {
 }
 
 func (s *Store) create(ctx context.Context, txn *mongo.Txn, link *linkDoc) error {
-	insert := writeCommand(s.cfg.DB, "insert", linksCollection, "documents", false, link.marshal(s.cfg.Link))
-	if err := run(ctx, txn, insert, 1); err != nil {
+	insert := metadata.Write(s.cfg.DB, "insert", metadata.Links, "documents", link.marshal(s.cfg.Link))
+	if err := metadata.Run(ctx, txn, insert, 1); err != nil {
 		return err
 	}
 	// Without a link they are what is left where somebody removed the link.
-	from, to := bounds(s.cfg.Link)
-	for _, collection := range []string{lanesCollection, routesCollection, copiesCollection, requestsCollection, owedCollection} {
-		if err := run(ctx, txn, deleteCommand(s.cfg.DB, collection, false, between(from, to)), -1); err != nil {
+	for _, collection := range []string{metadata.Lanes, metadata.Routes, metadata.Copies, metadata.Requests, metadata.Owed} {
+		if err := metadata.Run(ctx, txn, metadata.Delete(s.cfg.DB, collection, metadata.Below(s.cfg.Link)), -1); err != nil {
 			return err
 		}
 	}
@@ -212,22 +220,5 @@ func (s *Store) create(ctx context.Context, txn *mongo.Txn, link *linkDoc) error
 	lanes := laneDocs(s.cfg.Link, 0, link.Writers, link.Term, start)
 	barrier := laneDoc{id: barrierID(s.cfg.Link), term: link.Term, position: start}
 	lanes = append(lanes, barrier.marshal())
-	return run(ctx, txn, writeCommand(s.cfg.DB, "insert", lanesCollection, "documents", false, lanes...), int64(len(lanes)))
-}
-
-// run runs a write command in a transaction. It has to match or insert want
-// documents; -1 is any number.
-func run(ctx context.Context, txn *mongo.Txn, cmd mongo.Command, want int64) error {
-	reply, err := txn.Call(ctx, cmd)
-	if err != nil {
-		return err
-	}
-	n, err := written(reply)
-	if err != nil {
-		return err
-	}
-	if want >= 0 && n != want {
-		return fmt.Errorf("a write of the transaction met %d documents, not %d", n, want)
-	}
-	return nil
+	return metadata.Run(ctx, txn, metadata.Write(s.cfg.DB, "insert", metadata.Lanes, "documents", lanes...), int64(len(lanes)))
 }

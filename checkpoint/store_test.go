@@ -17,6 +17,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 )
@@ -210,7 +211,7 @@ func TestRemovedLink(t *testing.T) {
 	for range 20 {
 		h = must[*Link](t)(s.Acquire(ctx, h.Term()))
 	}
-	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", linksCollection, false, byID("a"))))
+	must[bson.Raw](t)(g.Call(ctx, metadata.Delete("replicator", metadata.Links, metadata.ByID("a"))))
 	wantError(t, h.Advance(ctx, progress(101), positions(h), Source{}), ErrRewound)
 	_, err := s.Acquire(ctx, h.Term())
 	wantError(t, err, ErrNoLink)
@@ -218,8 +219,8 @@ func TestRemovedLink(t *testing.T) {
 	again := must[*Link](t)(s.Acquire(ctx, 0))
 	flush(ctx, t, again.Lane(1), at(101, 0), "x")
 	// The other lanes are gone.
-	reply := must[bson.Raw](t)(g.Call(ctx, findCommand("replicator", lanesCollection, 100, func(dst []byte) []byte { return dst })))
-	if docs := must[[]bson.Raw](t)(found(reply)); len(docs) != 3 {
+	reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Lanes, 100, func(dst []byte) []byte { return dst })))
+	if docs := must[[]bson.Raw](t)(metadata.Found(reply)); len(docs) != 3 {
 		t.Errorf("%d lanes", len(docs))
 	}
 }
@@ -232,33 +233,33 @@ func TestDamaged(t *testing.T) {
 	g, s, _ := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
 	set := func(collection, id, operator string, change func(dst []byte) []byte) {
 		t.Helper()
-		must[bson.Raw](t)(g.Call(ctx, updateCommand("replicator", collection, true, statement{
-			filter: byID(id), change: func(dst []byte) []byte { return appendDoc(dst, operator, change) },
-		})))
+		must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Update("replicator", collection, metadata.Statement{
+			Filter: metadata.ByID(id), Change: func(dst []byte) []byte { return metadata.AppendDoc(dst, operator, change) },
+		}))))
 	}
-	set(lanesCollection, "a/1", "$set", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "op", "x") })
+	set(metadata.Lanes, "a/1", "$set", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "op", "x") })
 	_, err := s.Acquire(ctx, 0)
-	if e, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(e.What, `lane "a/1": field op`) {
+	if e, ok := errors.AsType[*metadata.DamagedError](err); !ok || !strings.Contains(e.What, `lane "a/1": field op`) {
 		t.Errorf("a lane without op: %v", err)
 	}
-	must[bson.Raw](t)(g.Call(ctx, deleteCommand("replicator", lanesCollection, false, byID("a/1"))))
+	must[bson.Raw](t)(g.Call(ctx, metadata.Delete("replicator", metadata.Lanes, metadata.ByID("a/1"))))
 	_, err = s.Acquire(ctx, 0)
-	if e, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(e.What, `no document "a/1"`) {
+	if e, ok := errors.AsType[*metadata.DamagedError](err); !ok || !strings.Contains(e.What, `no document "a/1"`) {
 		t.Errorf("no lane: %v", err)
 	}
-	set(linksCollection, "a", "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "fetchFrom.ts", "") })
+	set(metadata.Links, "a", "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "fetchFrom.ts", "") })
 	_, _, err = s.Load(ctx)
-	if e, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(e.What, "fetchFrom.ts") {
+	if e, ok := errors.AsType[*metadata.DamagedError](err); !ok || !strings.Contains(e.What, "fetchFrom.ts") {
 		t.Errorf("no fetchFrom: %v", err)
 	}
-	set(linksCollection, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", 3) })
+	set(metadata.Links, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", 3) })
 	_, err = s.Acquire(ctx, 0)
 	if e, ok := errors.AsType[*VersionError](err); !ok || e.Found != 3 || !strings.Contains(err.Error(), "use the version") {
 		t.Errorf("another format: %v", err)
 	}
-	set(linksCollection, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", Version) })
-	set(linksCollection, "a", "$set", func(dst []byte) []byte { return appendOpTime(dst, "fetchFrom", ot(90)) })
-	set(linksCollection, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", mongo.MaxPrefix) })
+	set(metadata.Links, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", Version) })
+	set(metadata.Links, "a", "$set", func(dst []byte) []byte { return metadata.AppendOpTime(dst, "fetchFrom", ot(90)) })
+	set(metadata.Links, "a", "$set", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", mongo.MaxPrefix) })
 	if _, err = s.Acquire(ctx, 0); err == nil || !strings.Contains(err.Error(), "not between 0 and") {
 		t.Errorf("the last term: %v", err)
 	}
@@ -337,8 +338,8 @@ func TestResize(t *testing.T) {
 		if diff := cmp.Diff(want, st.Lanes); diff != "" || st.Writers != writers || st.Barrier != at(now, AllOps) || st.Applied != ot(now) {
 			t.Fatalf("%d writers, barrier %s, applied %s, lanes %s", st.Writers, st.Barrier, st.Applied, diff)
 		}
-		reply := must[bson.Raw](t)(g.Call(ctx, findCommand("replicator", lanesCollection, 100, func(dst []byte) []byte { return dst })))
-		if docs := must[[]bson.Raw](t)(found(reply)); len(docs) != writers+1 {
+		reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Lanes, 100, func(dst []byte) []byte { return dst })))
+		if docs := must[[]bson.Raw](t)(metadata.Found(reply)); len(docs) != writers+1 {
 			t.Errorf("%d lanes for %d writers", len(docs), writers)
 		}
 		now++

@@ -11,6 +11,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/inventory"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -156,7 +157,7 @@ func (c *Copier) check(coll *collection) error {
 }
 
 func (c *Copier) damaged(format string, args ...any) error {
-	return &checkpoint.DamagedError{Link: c.cfg.Link, What: fmt.Sprintf(format, args...)}
+	return &metadata.DamagedError{Link: c.cfg.Link, What: fmt.Sprintf(format, args...)}
 }
 
 func isCapped(options bson.Raw) bool {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
@@ -179,6 +179,6 @@ func TestLost(t *testing.T) {
 func rangeKeyOf(name string, i int) string { return fmt.Sprintf("%x/%d", uuidOf(name), i) }
 
 func isDamaged(err error) bool {
-	_, ok := errors.AsType[*checkpoint.DamagedError](err)
+	_, ok := errors.AsType[*metadata.DamagedError](err)
 	return ok
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/origin"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
@@ -99,7 +100,7 @@ var rules = []struct {
 	{"other settings than the link's", is(ErrSettings), Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the settings that the link was created with, or a new --link with a new copy."}},
 	{"metadata of another release", as[*checkpoint.VersionError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the release that wrote the link, or a newer one."}},
 	{"routing of another release", as[*checkpoint.RoutingError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Start the previous release once more and stop it with one SIGTERM (it ends with 0). Then start this one."}},
-	{"metadata damaged", as[*checkpoint.DamagedError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
+	{"metadata damaged", as[*metadata.DamagedError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
 	{"start older than the oplog", is(replset.ErrTooOld), Verdict{Action: Resync, Code: ExitResync, Hint: "Choose a later --start-at with a newer copy, or give the source a larger oplog."}},
 
 	{"newest entry older than before, at the start", as[*replset.WentBackError], Verdict{Action: Retry}},

@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/origin"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/errtest"
@@ -45,7 +46,7 @@ var samples = map[string]error{
 	"other settings than the link's":               ErrSettings,
 	"metadata of another release":                  &checkpoint.VersionError{},
 	"routing of another release":                   &checkpoint.RoutingError{},
-	"metadata damaged":                             &checkpoint.DamagedError{},
+	"metadata damaged":                             &metadata.DamagedError{},
 	"newest entry older than before, at the start": &replset.WentBackError{},
 	"start older than the oplog":                   replset.ErrTooOld,
 	"too many copies":                              ErrCopies,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -118,7 +119,7 @@ func unreadable(err error) bool {
 	if _, ok := errors.AsType[*checkpoint.VersionError](err); ok {
 		return true
 	}
-	_, ok := errors.AsType[*checkpoint.DamagedError](err)
+	_, ok := errors.AsType[*metadata.DamagedError](err)
 	return ok
 }
 

@@ -1,0 +1,224 @@
+package metadata
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/rawbson"
+)
+
+// ChunkDocs is how many documents Chunks puts into one command at most.
+const ChunkDocs = 1000
+
+// chunkBytes is how many bytes of documents Chunks puts into one command at most,
+// except for one document that is larger by itself.
+const chunkBytes = 8 << 20
+
+// Statement is one statement of an update command. Filter and Change append the
+// elements of their documents.
+type Statement struct {
+	Filter, Change func(dst []byte) []byte
+	Multi, Upsert  bool
+}
+
+// Doc returns the statement as an element of updates.
+func (s *Statement) Doc() bson.Raw {
+	return Document(func(dst []byte) []byte {
+		dst = AppendDoc(dst, "q", s.Filter)
+		dst = AppendDoc(dst, "u", s.Change)
+		if s.Upsert {
+			dst = bsoncore.AppendBooleanElement(dst, "upsert", true)
+		}
+		return bsoncore.AppendBooleanElement(dst, "multi", s.Multi)
+	})
+}
+
+// Insertion returns the statement that inserts a document unless its _id exists.
+func Insertion(id string, fields func(dst []byte) []byte) bson.Raw {
+	s := Statement{
+		Filter: ByID(id),
+		Change: func(dst []byte) []byte { return AppendDoc(dst, "$setOnInsert", fields) },
+		Upsert: true,
+	}
+	return s.Doc()
+}
+
+// Update builds an update command.
+func Update(db, collection string, statements ...Statement) mongo.Command {
+	docs := make([]bson.Raw, len(statements))
+	for i := range statements {
+		docs[i] = statements[i].Doc()
+	}
+	return Write(db, "update", collection, "updates", docs...)
+}
+
+// Delete builds a delete command for all documents that the filter matches.
+func Delete(db, collection string, filter func(dst []byte) []byte) mongo.Command {
+	return Write(db, "delete", collection, "deletes", Document(func(dst []byte) []byte {
+		dst = AppendDoc(dst, "q", filter)
+		return bsoncore.AppendInt32Element(dst, "limit", 0)
+	}))
+}
+
+// Write builds the write command of that name, whose documents or statements are
+// the elements of sequence.
+func Write(db, name, collection, sequence string, docs ...bson.Raw) mongo.Command {
+	body := Document(func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, name, collection) })
+	return mongo.Command{DB: db, Body: body, Sequence: sequence, Docs: docs}
+}
+
+// Majority returns a command, for outside of transactions, that waits until a
+// majority has committed it.
+func Majority(cmd mongo.Command) mongo.Command {
+	cmd.Body = mongo.WithMajority(cmd.Body)
+	return cmd
+}
+
+// Find builds a find whose whole result is in its reply: of the fields given and
+// _id, or of all fields.
+func Find(db, collection string, limit int, filter func(dst []byte) []byte, fields ...string) mongo.Command {
+	return mongo.Command{DB: db, Body: Document(func(dst []byte) []byte {
+		dst = bsoncore.AppendStringElement(dst, "find", collection)
+		dst = AppendDoc(dst, "filter", filter)
+		if len(fields) > 0 {
+			dst = AppendDoc(dst, "projection", func(dst []byte) []byte {
+				for _, f := range fields {
+					dst = bsoncore.AppendInt32Element(dst, f, 1)
+				}
+				return dst
+			})
+		}
+		dst = bsoncore.AppendInt64Element(dst, "limit", int64(limit))
+		dst = bsoncore.AppendInt64Element(dst, "batchSize", int64(limit))
+		return bsoncore.AppendBooleanElement(dst, "singleBatch", true)
+	})}
+}
+
+// FindOne runs a Find for one document: a view into the reply, nil for none.
+func FindOne(ctx context.Context, c mongo.Caller, db, collection string, filter func(dst []byte) []byte, fields ...string) (bson.Raw, error) {
+	reply, err := c.Call(ctx, Find(db, collection, 1, filter, fields...))
+	if err != nil {
+		return nil, err
+	}
+	docs, err := Found(reply)
+	if err != nil || len(docs) == 0 {
+		return nil, err
+	}
+	return docs[0], nil
+}
+
+// FindAll returns all documents of a collection that the filter matches, read with a
+// read concern: views into replies. The cursor belongs to the session with the id
+// lsid.
+func FindAll(ctx context.Context, retry mongo.Retry, c mongo.Caller, lsid bson.Raw, db, collection, concern string, filter func(dst []byte) []byte) ([]bson.Raw, error) {
+	return retry.ReadAll(ctx, c, lsid, db, Document(func(dst []byte) []byte {
+		dst = bsoncore.AppendStringElement(dst, "find", collection)
+		dst = AppendDoc(dst, "filter", filter)
+		return AppendDoc(dst, "readConcern", func(dst []byte) []byte {
+			return bsoncore.AppendStringElement(dst, "level", concern)
+		})
+	}))
+}
+
+// ByID appends the filter {_id: id}.
+func ByID(id string) func(dst []byte) []byte {
+	return func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id", id) }
+}
+
+// Below appends the filter for all _ids that begin with prefix and a slash. A link's
+// name has no slash.
+func Below(prefix string) func(dst []byte) []byte {
+	return func(dst []byte) []byte {
+		return AppendDoc(dst, "_id", func(dst []byte) []byte {
+			dst = bsoncore.AppendStringElement(dst, "$gte", prefix+"/")
+			return bsoncore.AppendStringElement(dst, "$lt", prefix+"0") // 0 follows the slash
+		})
+	}
+}
+
+// AnyOf appends the filter {_id: {$in: ids}}.
+func AnyOf(ids []string) func(dst []byte) []byte {
+	return func(dst []byte) []byte {
+		return AppendDoc(dst, "_id", func(dst []byte) []byte { return AppendIn(dst, ids...) })
+	}
+}
+
+// AppendIn appends {$in: values}.
+func AppendIn(dst []byte, values ...string) []byte {
+	i, dst := bsoncore.AppendArrayElementStart(dst, "$in")
+	for j, v := range values {
+		dst = bsoncore.AppendStringElement(dst, strconv.Itoa(j), v)
+	}
+	return CloseDoc(dst, i)
+}
+
+// Found returns the documents in the reply to a Find: views into the reply.
+func Found(reply bson.Raw) ([]bson.Raw, error) {
+	batch, err := mongo.ReadBatch(reply)
+	return batch.Docs, err
+}
+
+// Written returns how many documents a write matched, inserted or deleted. A refused
+// statement, or a write that is not confirmed by a majority, is an error.
+func Written(reply bson.Raw) (int64, error) {
+	refused, err := mongo.WriteErrors(reply)
+	if err != nil {
+		return 0, err
+	}
+	if len(refused) > 0 {
+		return 0, &refused[0].Error
+	}
+	if e := mongo.ConcernError(reply); e != nil {
+		return 0, &mongo.UnconfirmedError{Err: e}
+	}
+	e, _ := rawbson.Lookup(reply, "n")
+	n, ok := e.Int64()
+	if !ok {
+		return 0, errors.New("the reply of a write has no n")
+	}
+	return n, nil
+}
+
+// Run runs a write command, which must match, insert or delete want documents; -1
+// is any number.
+func Run(ctx context.Context, c mongo.Caller, cmd mongo.Command, want int64) error {
+	reply, err := c.Call(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	n, err := Written(reply)
+	if err != nil {
+		return err
+	}
+	if want >= 0 && n != want {
+		return fmt.Errorf("a write of the transaction met %d documents, not %d", n, want)
+	}
+	return nil
+}
+
+// Chunks cuts documents into what one command can take.
+func Chunks(docs iter.Seq[bson.Raw]) iter.Seq[[]bson.Raw] {
+	return func(yield func([]bson.Raw) bool) {
+		var chunk []bson.Raw
+		size := 0
+		for doc := range docs {
+			if len(chunk) == ChunkDocs || len(chunk) > 0 && size+len(doc) > chunkBytes {
+				if !yield(chunk) {
+					return
+				}
+				chunk, size = nil, 0
+			}
+			chunk, size = append(chunk, doc), size+len(doc)
+		}
+		if len(chunk) > 0 {
+			yield(chunk)
+		}
+	}
+}

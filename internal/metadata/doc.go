@@ -1,0 +1,28 @@
+// Package metadata is what packages share that keep documents in the metadata
+// database of the target: the names of its collections, commands on them, and a
+// reader of their documents.
+//
+// Every document belongs to a link. Its _id is the link's name, or begins with the
+// name and a slash, or is a document with the name in its field link.
+package metadata
+
+// The collections. Prepare in package checkpoint creates those that are written in
+// transactions: not every server creates a collection within one.
+const (
+	// Links has one document per link: its lease, its settings, and its checkpoint.
+	Links = "links"
+	// Lanes has one document per lane: the position of its writer in the oplog.
+	Lanes = "lanes"
+	// Routes has the collections of the target whose operations all go to one lane.
+	Routes = "routes"
+	// Copies has the collections of an initial sync and their ranges.
+	Copies = "copies"
+	// Requests has what operators asked of links.
+	Requests = "requests"
+	// Held has index options that are deferred until cutover.
+	Held = "held"
+	// Parked has documents that are too large for the target while it is a copy.
+	Parked = "parked"
+	// Owed has the names of collections that a copy lacks.
+	Owed = "owed"
+)

@@ -1,0 +1,247 @@
+package metadata
+
+import (
+	"bytes"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Document builds a document from what fill appends.
+func Document(fill func(dst []byte) []byte) bson.Raw {
+	i, dst := bsoncore.AppendDocumentStart(nil)
+	return CloseDoc(fill(dst), i)
+}
+
+// AppendDoc appends an embedded document.
+func AppendDoc(dst []byte, name string, fill func(dst []byte) []byte) []byte {
+	i, dst := bsoncore.AppendDocumentElementStart(dst, name)
+	return CloseDoc(fill(dst), i)
+}
+
+// CloseDoc ends the document or array that was started at i. It cannot fail: i is
+// what the start returned.
+func CloseDoc(dst []byte, i int32) []byte {
+	dst, err := bsoncore.AppendDocumentEnd(dst, i)
+	if err != nil {
+		panic("metadata: invariant broken: a document ends where it began: " + err.Error())
+	}
+	return dst
+}
+
+// AppendOpTime appends the document {ts, t}.
+func AppendOpTime(dst []byte, name string, o oplog.OpTime) []byte {
+	i, dst := bsoncore.AppendDocumentElementStart(dst, name)
+	dst = bsoncore.AppendTimestampElement(dst, "ts", o.TS.T, o.TS.I)
+	dst = bsoncore.AppendInt64Element(dst, "t", o.Term)
+	return CloseDoc(dst, i)
+}
+
+// AppendRaw appends a document as binary data, null for none: field names that the
+// source wrote are not ours to store, they may begin with a dollar.
+func AppendRaw(dst []byte, name string, doc bson.Raw) []byte {
+	if doc == nil {
+		return bsoncore.AppendNullElement(dst, name)
+	}
+	return bsoncore.AppendBinaryElement(dst, name, bson.TypeBinaryGeneric, doc)
+}
+
+// DamagedError reports metadata that this program did not write, or that were
+// changed by something else.
+type DamagedError struct {
+	Link string
+	// What says what is wrong.
+	What string
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("the metadata of link %q are damaged: %s; the link has to be made again with a new copy of the data",
+		e.Link, e.What)
+}
+
+// Reader reads the fields of one document. It keeps its first error, and returns
+// zero values from then on where a field is wrong.
+type Reader struct {
+	doc  bson.Raw
+	path string
+	err  error
+}
+
+// NewReader returns a reader of a document.
+func NewReader(doc bson.Raw) *Reader { return &Reader{doc: doc} }
+
+// Err returns the first error: the field, and what it should be.
+func (r *Reader) Err() error { return r.err }
+
+// Fault records that a field is missing or not what it should be.
+func (r *Reader) Fault(name, want string) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%s%s is missing or not %s", r.path, name, want)
+	}
+}
+
+// Fail records an error of a field.
+func (r *Reader) Fail(name string, err error) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%s%s: %w", r.path, name, err)
+	}
+}
+
+// Has reports whether the document has a field.
+func (r *Reader) Has(name string) bool {
+	_, found := rawbson.Lookup(r.doc, name)
+	return found
+}
+
+// Int64 reads a number.
+func (r *Reader) Int64(name string) int64 {
+	e, _ := rawbson.Lookup(r.doc, name)
+	n, ok := e.Int64()
+	if !ok {
+		r.Fault(name, "a number")
+	}
+	return n
+}
+
+// Text reads a string, and returns a copy of it.
+func (r *Reader) Text(name string) string {
+	e, _ := rawbson.Lookup(r.doc, name)
+	s, ok := e.Text()
+	if !ok {
+		r.Fault(name, "a string")
+	}
+	// The document is a view into a reply, which the copy does not keep in memory.
+	return string([]byte(s))
+}
+
+// Bool reads a boolean.
+func (r *Reader) Bool(name string) bool {
+	e, _ := rawbson.Lookup(r.doc, name)
+	v, ok := e.Bool()
+	if !ok {
+		r.Fault(name, "a boolean")
+	}
+	return v
+}
+
+// Date reads a date, in milliseconds since the epoch.
+func (r *Reader) Date(name string) int64 {
+	e, _ := rawbson.Lookup(r.doc, name)
+	t, ok := e.DateTime()
+	if !ok {
+		r.Fault(name, "a date")
+	}
+	return t
+}
+
+// Timestamp reads a timestamp.
+func (r *Reader) Timestamp(name string) bson.Timestamp {
+	e, _ := rawbson.Lookup(r.doc, name)
+	t, ok := e.Timestamp()
+	if !ok {
+		r.Fault(name, "a timestamp")
+	}
+	return t
+}
+
+// UUID reads a UUID.
+func (r *Reader) UUID(name string) oplog.UUID {
+	e, _ := rawbson.Lookup(r.doc, name)
+	subtype, data, ok := e.Binary()
+	if !ok || subtype != bson.TypeBinaryUUID || len(data) != len(oplog.UUID{}) {
+		r.Fault(name, "a UUID")
+		return oplog.UUID{}
+	}
+	return oplog.UUID(data)
+}
+
+// Value reads a value of any type, and returns a copy of it; the zero value if there
+// is none.
+func (r *Reader) Value(name string) bson.RawValue {
+	e, found := rawbson.Lookup(r.doc, name)
+	if !found {
+		return bson.RawValue{}
+	}
+	return bson.RawValue{Type: e.Type, Value: bytes.Clone(e.Value)}
+}
+
+// Raw reads a document that AppendRaw wrote, and returns a copy of it; nil for null.
+func (r *Reader) Raw(name string) bson.Raw {
+	e, found := rawbson.Lookup(r.doc, name)
+	if found && e.Type == bson.TypeNull {
+		return nil
+	}
+	doc, ok := RawOf(&e)
+	if !ok {
+		r.Fault(name, "a document in binary data")
+	}
+	return doc
+}
+
+// RawOf returns a copy of the document that binary data contains.
+func RawOf(e *rawbson.Elem) (bson.Raw, bool) {
+	subtype, data, ok := e.Binary()
+	if !ok || subtype != bson.TypeBinaryGeneric || rawbson.Validate(data) != nil {
+		return nil, false
+	}
+	return bytes.Clone(data), true
+}
+
+// Doc returns a reader of an embedded document, whose error Take takes over. It is
+// false if there is none, which is an error unless optional.
+func (r *Reader) Doc(name string, optional bool) (*Reader, bool) {
+	e, found := rawbson.Lookup(r.doc, name)
+	doc, ok := e.Document()
+	if !ok && (found || !optional) {
+		r.Fault(name, "a document")
+	}
+	return &Reader{doc: doc, path: r.path + name + "."}, ok
+}
+
+// Take takes over the error of a reader of an embedded document.
+func (r *Reader) Take(sub *Reader) {
+	if r.err == nil {
+		r.err = sub.err
+	}
+}
+
+// OpTime reads a document {ts, t}; null if it is absent and optional.
+func (r *Reader) OpTime(name string, optional bool) oplog.OpTime {
+	sub, ok := r.Doc(name, optional)
+	if !ok {
+		return oplog.OpTime{}
+	}
+	o := oplog.OpTime{TS: sub.Timestamp("ts"), Term: sub.Int64("t")}
+	r.Take(sub)
+	return o
+}
+
+// Docs reads an array of documents: it calls each with a reader of each of them.
+func (r *Reader) Docs(name string, each func(sub *Reader)) {
+	r.List(name, func(e *rawbson.Elem) bool {
+		doc, ok := e.Document()
+		sub := &Reader{doc: doc, path: r.path + name + "."}
+		if ok {
+			each(sub)
+			r.Take(sub)
+		}
+		return ok
+	})
+}
+
+// List reads an array; each reports whether an element is what it should be.
+func (r *Reader) List(name string, each func(e *rawbson.Elem) bool) {
+	e, _ := rawbson.Lookup(r.doc, name)
+	array, ok := e.Array()
+	it := rawbson.NewIter(array)
+	for ok && it.Next() {
+		ok = each(&it.Elem)
+	}
+	if !ok || it.Err() != nil {
+		r.Fault(name, "a list as it has to be")
+	}
+}
