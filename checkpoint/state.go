@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -163,4 +164,16 @@ func checkDB(name string) error {
 		return fmt.Errorf("metadata database %q: want letters, digits, _ and -, 63 at most", name)
 	}
 	return nil
+}
+
+// Furthest returns the entry up to which some lane has, or has begun, its part: at or
+// after the checkpoint.
+func (s *State) Furthest() oplog.OpTime {
+	ahead := s.Applied
+	for _, l := range slices.Concat(s.Lanes, s.LanesBegun, []Position{s.Barrier, s.Begun}) {
+		if l.OpTime.After(ahead) {
+			ahead = l.OpTime
+		}
+	}
+	return ahead
 }

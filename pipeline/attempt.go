@@ -89,7 +89,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 		Durable: st.Applied, DurableWall: st.AppliedWall, Ops: p.progress().Ops,
 	}
 	a.applier, err = applier.New(applier.Config{
-		Target: p.target, Checkpoint: link, Catalog: cat, Scope: p.names(), Commands: commands, MetaDB: p.cfg.MetaDB, Link: p.cfg.Link,
+		Target: p.target, Checkpoint: link, Catalog: cat, Scope: p.resyncs.Scope(), Commands: commands, MetaDB: p.cfg.MetaDB, Link: p.cfg.Link,
 		Relaxed: p.cfg.Relaxed, ReportDivergence: p.cfg.ReportDivergence, CopiedUntil: st.CopiedUntil,
 		Plan:      plan.Options{InternalApply: internal, Coalesce: true},
 		FlushDocs: p.cfg.FlushDocs, FlushBytes: p.cfg.FlushBytes, CoalesceWindow: p.cfg.CoalesceWindow,
@@ -153,9 +153,9 @@ func (a *attempt) run(ctx, soft context.Context) error {
 		})
 	}
 	along(a.p.touchLoop)
-	along(a.p.resyncLoop)
+	along(a.resyncLoop)
 	side.Go(func() error { return a.p.windowLoop(beside) })
-	if !a.p.cfg.part {
+	if a.p.cfg.part == nil {
 		side.Go(func() error { return a.p.lackingLoop(beside) })
 	}
 	if a.spool != nil {
@@ -184,8 +184,6 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 	}
 	//nolint:contextcheck // ending says when to stop, not what is stopped.
 	defer context.AfterFunc(a.ending, func() { stopHead(errDrain) })()
-	a.p.resyncs.onRegroup(a.end)
-	defer a.p.resyncs.onRegroup(nil)
 	if err := a.tryFinish(ctx, a.start.Applied); err != nil {
 		return err
 	}

@@ -137,13 +137,8 @@ type Config struct {
 	// standIn is one more than the source's member that stands for the mirror, 0 for
 	// none.
 	standIn int
-	// part tells that the link is for a collection that is copied again, for
-	// another link: parentLink, whose scope is allNames. It ends at until, if that is
-	// not null.
-	part       bool
-	parentLink string
-	allNames   Scope
-	until      oplog.OpTime
+	// part, if not nil, says that the link is a part of another one.
+	part *part
 }
 
 // Fingerprint is of the settings that decide what is in the target: they must not
@@ -158,12 +153,8 @@ func (c *Config) Fingerprint() string {
 
 func (c *Config) setDefaults() {
 	def(&c.MetaDB, "replicator")
-	def(&c.parentLink, c.Link)
 	if c.Feedback == feedback.Member {
 		c.standIn = c.MemberID + 1
-	}
-	if c.allNames == nil {
-		c.allNames = c.Scope
 	}
 	def(&c.Await, 5*time.Second)
 	// Nobody reads from a mirror, so it cannot close a circle.

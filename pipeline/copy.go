@@ -67,8 +67,8 @@ func (p *Pipeline) newCopying(ctx, soft context.Context, link *checkpoint.Link, 
 		return nil, err
 	}
 	c.copier, err = initialsync.New(initialsync.Config{
-		Source: c.member, Target: p.target, Checkpoint: link, Scope: p.names(), Log: c.spool,
-		MetaDB: p.cfg.MetaDB, Link: p.cfg.parentLink,
+		Source: c.member, Target: p.target, Checkpoint: link, Scope: p.resyncs.Scope(), Log: c.spool,
+		MetaDB: p.cfg.MetaDB, Link: p.cfg.whole().link,
 		NewCommands: func(context.Context) (initialsync.Commands, error) {
 			e, err := p.commands(link, cat, true)
 			return copyCommands{e}, err
@@ -121,7 +121,7 @@ func (c *copying) run(ctx, soft context.Context) error {
 	along(func(ctx context.Context) error { return c.p.touchLoop(ctx, c.link) })
 	along(c.pacer.Run)
 	along(c.p.windowLoop)
-	if !c.p.cfg.part { // else the link that it is a part of says it
+	if c.p.cfg.part == nil { // else the link that it is a part of says it
 		along(c.p.lackingLoop)
 	}
 	along(func(ctx context.Context) error { return c.p.requestLoop(ctx, c.pacer) })

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -72,8 +70,7 @@ func (p *Pipeline) copyAnew(ctx context.Context, link *checkpoint.Link, old *che
 		return err
 	}
 	next.Number, next.Why, next.Cleared = old.Number+1, why.Error(), false
-	left, err := p.voidResyncs(ctx)
-	if err != nil {
+	if err := p.resyncs.Stop(ctx); err != nil {
 		return err
 	}
 	if err := link.BeginCopy(ctx, next, wall); err != nil {
@@ -85,12 +82,7 @@ func (p *Pipeline) copyAnew(ctx context.Context, link *checkpoint.Link, old *che
 	if err := p.removeSpool(); err != nil {
 		return err
 	}
-	for _, resync := range left {
-		if err := resync.Remove(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	return p.resyncs.Remove(ctx)
 }
 
 // ErrCopies is a source that could not be copied, time and again.
@@ -118,7 +110,7 @@ func (p *Pipeline) finishCopy(ctx context.Context, link *checkpoint.Link, c *che
 
 // tellConsistent says that the target is consistent as of a copy's Stop.
 func (p *Pipeline) tellConsistent(done checkpoint.Copy) {
-	p.cfg.Observer.Tell(Consistent{OpTime: done.Stop, LeftOut: slices.Sorted(maps.Keys(p.resyncs.out))})
+	p.cfg.Observer.Tell(Consistent{OpTime: done.Stop, LeftOut: p.resyncs.LeftOut()})
 }
 
 // pinnedTo returns what chooses that one member and no other.

@@ -33,9 +33,10 @@
 //
 // # Left out
 //
-// A collection that is copied again is left out meanwhile, and is noted in the link's
-// document. Whatever tells how far the link is tells what checkpoint.Gaps.Reached
-// makes of its progress; Snapshot.Log and the checkpoint are for the link itself.
+// A collection that is copied again (package resync) is left out meanwhile, which is noted
+// in the link's document. It is copied by a Pipeline of its own, whose link is a part of
+// this one. Every report of the link's position is what checkpoint.Gaps.Reached makes of
+// its progress; Snapshot.Log and the checkpoint are for the link itself.
 //
 // # Ends
 //

@@ -14,6 +14,7 @@ const (
 	keyFor     = "for"
 	keyFrom    = "from"
 	keyHost    = "host"
+	keyNS      = "ns"
 	keyReason  = "reason"
 	keyTo      = "to"
 	keyWait    = "wait"
@@ -74,4 +75,37 @@ func (ReadEarlier) Level() slog.Level { return slog.LevelInfo }
 // LogValue implements slog.LogValuer.
 func (e ReadEarlier) LogValue() slog.Value {
 	return slog.GroupValue(slog.String(keyFrom, e.From.String()), slog.String(keyFor, e.For.String()))
+}
+
+// LateCommand says that a command of this process was carried out on the target
+// after another process had taken the link over.
+type LateCommand struct {
+	// NS is the target's namespace that it may have hit.
+	NS oplog.Namespace
+	// Err says which command it was.
+	Err error
+	// Asked tells that the other process was asked to copy it again; Failed is why
+	// that did not work.
+	Asked  bool
+	Failed error
+}
+
+// Message implements event.Event.
+func (e LateCommand) Message() string {
+	if e.Asked {
+		return "a late command may have changed a collection: it is to be copied again"
+	}
+	return "a late command may have changed a collection: compare it with the source"
+}
+
+// Level implements event.Event.
+func (LateCommand) Level() slog.Level { return slog.LevelError }
+
+// LogValue implements slog.LogValuer.
+func (e LateCommand) LogValue() slog.Value {
+	attrs := []slog.Attr{slog.String(keyNS, string(e.NS)), slog.String(keyReason, e.Err.Error())}
+	if e.Failed != nil {
+		attrs = append(attrs, slog.Any(keyError, e.Failed))
+	}
+	return slog.GroupValue(attrs...)
 }

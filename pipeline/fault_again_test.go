@@ -8,6 +8,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/resync"
 )
 
 // TestCopiesCountedAnew: after too many void copies a start by an operator begins to
@@ -136,7 +137,7 @@ func runningResyncs(t *testing.T, w *world) []string {
 	}
 	var names []string
 	for _, l := range list {
-		if pipeline.IsResync(l.Link) {
+		if resync.IsPart(l.Link) {
 			names = append(names, l.Link)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/resync"
 )
 
 // awaitSpooled waits until what the source has is on disk.
@@ -235,9 +236,9 @@ func TestManyResyncs(t *testing.T) {
 	w.mu.Lock()
 	for _, e := range w.events {
 		switch e := e.event.(type) {
-		case pipeline.ResyncBegan: // once more if the link had to begin anew
+		case resync.Began: // once more if the link had to begin anew
 			running[e.NS] = true
-		case pipeline.ResyncEnded:
+		case resync.Ended:
 			delete(running, e.NS)
 		}
 		most = max(most, len(running))

@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/resync"
 )
 
 // play starts two sets and does what the lines say, as in a scenario.
@@ -101,7 +102,7 @@ func TestResyncTakenOver(t *testing.T) {
 	}
 	copies := 0
 	for _, e := range w.events {
-		if r, ok := e.event.(pipeline.ResyncEvent); ok {
+		if r, ok := e.event.(resync.PartEvent); ok {
 			if r.Event.Message() == "link created in the target" {
 				copies++
 			}
@@ -156,7 +157,7 @@ func TestResyncOfVoidCopy(t *testing.T) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return slices.ContainsFunc(w.events, func(e told) bool {
-			r, ok := e.event.(pipeline.ResyncEvent)
+			r, ok := e.event.(resync.PartEvent)
 			return ok && is[pipeline.Consistent](r.Event)
 		})
 	}); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/syncsource"
 )
 
@@ -140,16 +141,14 @@ func (w *world) line(e told) (text, is string) {
 		return "consistent", ""
 	case pipeline.SpoolDiscarded:
 		return "spool discarded", ""
-	case pipeline.ResyncEvent:
+	case resync.PartEvent:
 		if text, _ := w.line(told{event: e.Event}); text != "" {
 			return "again: " + text, "again"
 		}
 		return "", ""
-	case pipeline.ResyncNeeded:
-		return "needs a copy: " + string(e.NS), ""
-	case pipeline.ResyncBegan:
+	case resync.Began:
 		return "copies again: " + string(e.NS), ""
-	case pipeline.ResyncEnded:
+	case resync.Ended:
 		if e.Err != nil {
 			return "not copied again: " + string(e.NS) + ": " + kind(e.Err), ""
 		}
@@ -194,6 +193,8 @@ func (w *world) logged(e event.Line) (text, is string) {
 		return "one by one: " + kind(event.Attr(e, "cause").Any().(error)), "slow"
 	case "command applied", "options held back until cutover", "index held back until cutover":
 		return e.Message(), "command"
+	case "a collection has to be copied":
+		return "needs a copy: " + attr("ns"), ""
 	case "spool full, reading of the source waits":
 		return "spool full", ""
 	case "spool has room again":
@@ -208,12 +209,12 @@ func (w *world) logged(e event.Line) (text, is string) {
 func isStep(e event.Event) bool {
 	switch e := e.(type) {
 	case pipeline.StateChanged, pipeline.AttemptEnded, checkpoint.Acquired, initialsync.StepChanged,
-		pipeline.CopyEnded, pipeline.ResyncNeeded, pipeline.ResyncBegan:
+		pipeline.CopyEnded, resync.Began:
 		return true
-	case pipeline.ResyncEnded:
+	case resync.Ended:
 		return e.Err == nil
 	case event.Line:
-		return e.Message() == "spool has room again"
+		return e.Message() == "spool has room again" || e.Message() == "a collection has to be copied"
 	}
 	return false
 }

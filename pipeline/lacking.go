@@ -18,7 +18,7 @@ func (p *Pipeline) lackingLoop(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		// What keeps it from being read keeps the link from getting on, and is said there.
-		if l, err := ddl.ReadLacking(ctx, p.target, p.cfg.MetaDB, p.cfg.parentLink); err == nil {
+		if l, err := ddl.ReadLacking(ctx, p.target, p.cfg.MetaDB, p.cfg.whole().link); err == nil {
 			p.mu.Lock()
 			p.live.lacking = l
 			p.mu.Unlock()

@@ -18,6 +18,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/syncsource"
 )
 
@@ -340,7 +341,7 @@ func (p *Pipeline) judgeState() {
 	case l.gaps.Copying || l.progress.Applied.Before(l.gaps.CopiedUntil):
 		p.state.set(InitialSync, "")
 	case len(l.gaps.LeftOut) > 0:
-		p.state.set(CatchingUp, leftOutText(l.gaps.LeftOut))
+		p.state.set(CatchingUp, resync.Describe(l.gaps.LeftOut))
 	case l.undurable() > behind:
 		p.state.set(CatchingUp, "no majority of the target has what was applied")
 	case l.isCaughtUp() || p.cfg.Delay > 0 && l.mostLag() <= p.cfg.Delay+behind:

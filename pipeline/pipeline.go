@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
+	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/syncsource"
 )
 
@@ -67,11 +67,9 @@ type Pipeline struct {
 	copies int64
 	// drained tells that what is left of the spool fits into memory.
 	drained atomic.Bool
-	// requests reads what operators want, beside everything else.
+	// requests reads what operators want, concurrently with everything else.
 	requests *checkpoint.Store
-	resyncs  resyncs
-	// until, if not null, is the entry at which the present attempt ends.
-	until oplog.OpTime
+	resyncs  *resync.Manager
 	// unapplied is the newest entry that was read by attempts that failed: a drain
 	// applies the log as far as that. The present attempt does so where catchesUp.
 	unapplied oplog.OpTime
@@ -99,8 +97,8 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	p.direct.source, p.direct.target = source, target
 	p.source, p.target = observe(source, &p.waits, sideSource), observe(target, &p.waits, sideTarget)
 	of := ""
-	if cfg.part {
-		of = cfg.parentLink
+	if cfg.part != nil {
+		of = cfg.part.link
 	}
 	store, err := checkpoint.New(checkpoint.Config{
 		Target: p.target, DB: cfg.MetaDB, Link: cfg.Link, Of: of, Observer: cfg.Observer, Registry: cfg.Registry,
@@ -108,11 +106,12 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
-	requests, err := checkpoint.New(checkpoint.Config{Target: p.target, DB: cfg.MetaDB, Link: cfg.parentLink})
+	requests, err := checkpoint.New(checkpoint.Config{Target: p.target, DB: cfg.MetaDB, Link: cfg.whole().link})
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
 	p.store, p.requests = store, requests
+	p.resyncs = p.newResyncs()
 	p.state.observer = cfg.Observer
 	p.watcher, err = syncsource.NewWatcher(syncsource.WatcherConfig{
 		Seeds: source.Hosts(), Direct: source.Direct(), Observer: cfg.Observer, Registry: cfg.Registry,
@@ -137,7 +136,7 @@ func (p *Pipeline) Run(ctx, soft context.Context) error {
 	watching, endWatch := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() { _ = p.watcher.Run(watching) }) // it returns why it was ended, by us
-	if !p.cfg.part {                                 // what waits of a part is seen by the whole
+	if p.cfg.part == nil {                           // what waits of a part is seen by the whole
 		watch.Go(func() { p.waitsLoop(watching) })
 	}
 	err := p.ready(ctx, soft)
@@ -179,24 +178,24 @@ func (p *Pipeline) ready(ctx, soft context.Context) error {
 // attempts begins one attempt after the other, until one says how the run ends.
 func (p *Pipeline) attempts(ctx, soft context.Context) error {
 	pause := p.cfg.RetryMin
-	defer p.endResyncs()
+	defer p.resyncs.Close()
 	for n := 1; ; n++ {
 		before, draining := p.standing(), soft.Err() != nil
-		err := p.takeBack(ctx, soft)
+		until, err := p.resyncs.Merge(ctx, soft)
 		if err == nil {
-			err = p.attempt(ctx, soft)
+			err = p.attempt(ctx, soft, until)
 		}
 		asked := false
 		if err != nil && ctx.Err() == nil {
 			var failed error
-			if asked, failed = p.asksForCopy(ctx, err); failed != nil {
+			if asked, failed = p.requestCopy(ctx, err); failed != nil {
 				err = failed
 			}
 		}
 		switch {
 		case asked:
 			continue
-		case err == nil && !p.cfg.until.IsNull() && !p.progress().Applied.Before(p.cfg.until):
+		case err == nil && p.isPartThere():
 			return nil
 		case err == nil && soft.Err() != nil:
 			if !draining && p.progress().Applied.Before(p.unapplied) {
@@ -247,7 +246,7 @@ func (p *Pipeline) notDrained() error {
 		return fmt.Errorf("%w: what is on disk was not applied", ErrStopped)
 	}
 	if list := p.leftOut(); len(list) > 0 {
-		return fmt.Errorf("%w: %s", ErrStopped, leftOutText(list))
+		return fmt.Errorf("%w: %s", ErrStopped, resync.Describe(list))
 	}
 	return nil
 }
@@ -279,14 +278,14 @@ func (p *Pipeline) rest(ctx, soft context.Context, wait time.Duration, err error
 // it to the next one.
 func (p *Pipeline) drains(err error) bool {
 	lost, ok := errors.AsType[*mongo.LostError](err)
-	return (!ok || lost.Host != "") && !p.cfg.part && !p.hasSpooled() && len(p.leftOut()) == 0
+	return (!ok || lost.Host != "") && p.cfg.part == nil && !p.hasSpooled() && len(p.leftOut()) == 0
 }
 
 // drainTo returns the entry up to which a run that is to end applies the log, as an
 // attempt failed: as far as that had read, and where any lane is. It is null if the
 // target is there.
 func (p *Pipeline) drainTo(st checkpoint.State) oplog.OpTime {
-	to := furthest(st)
+	to := st.Furthest()
 	if p.unapplied.After(to) {
 		to = p.unapplied
 	}
@@ -317,8 +316,9 @@ func (p *Pipeline) readEarlier(ctx context.Context, broken *txn.BrokenChainError
 	return true, nil
 }
 
-// attempt acquires the lease and runs its stages until they end.
-func (p *Pipeline) attempt(ctx, soft context.Context) error {
+// attempt acquires the lease and runs its stages until they end. It ends at until, if
+// that is not null.
+func (p *Pipeline) attempt(ctx, soft context.Context, until oplog.OpTime) error {
 	src, err := p.askSource(ctx)
 	if err != nil {
 		return fmt.Errorf("ask the source for its set: %w", err)
@@ -339,24 +339,21 @@ func (p *Pipeline) attempt(ctx, soft context.Context) error {
 			return err
 		}
 	}
-	until, err := p.resize(ctx, link)
+	ahead, err := p.resize(ctx, link)
 	if err != nil {
 		return err
 	}
-	if until.IsNull() {
-		until = p.until
-	}
-	if until.IsNull() {
-		until = p.cfg.until
+	switch {
+	case !ahead.IsNull():
+		until = ahead
+	case p.cfg.part != nil:
+		until = p.cfg.part.until
 	}
 	p.catchesUp = false
 	if to := p.drainTo(st); soft.Err() != nil && !to.IsNull() {
 		p.catchesUp, until = true, to
 	}
 	if err := p.leaveOut(ctx, link); err != nil {
-		return err
-	}
-	if err := p.startResyncs(ctx); err != nil {
 		return err
 	}
 	if st.Copy == nil {
@@ -381,7 +378,7 @@ func (p *Pipeline) acquire(ctx context.Context) (*checkpoint.Link, error) {
 		return nil, err
 	}
 	p.term = link.Term()
-	if !p.cfg.part {
+	if p.cfg.part == nil {
 		// Links of one name on two targets do not share a folder.
 		sum := sha256.Sum256([]byte(link.Instance()))
 		p.spoolDir = filepath.Join(p.cfg.Copy.SpoolDir, hex.EncodeToString(sum[:8]))
@@ -457,7 +454,7 @@ func (p *Pipeline) resize(ctx context.Context, link *checkpoint.Link) (until opl
 	if st.Writers == p.cfg.Writers {
 		return oplog.OpTime{}, nil
 	}
-	ahead := furthest(st)
+	ahead := st.Furthest()
 	if ahead.After(st.Applied) {
 		return ahead, nil
 	}
@@ -466,18 +463,6 @@ func (p *Pipeline) resize(ctx context.Context, link *checkpoint.Link) (until opl
 		return oplog.OpTime{}, err
 	}
 	return oplog.OpTime{}, checkpoint.ErrSpent
-}
-
-// furthest returns the entry up to which some lane has, or has begun, its part: at
-// or after the checkpoint.
-func furthest(st checkpoint.State) oplog.OpTime {
-	ahead := st.Applied
-	for _, l := range slices.Concat(st.Lanes, st.LanesBegun, []checkpoint.Position{st.Barrier, st.Begun}) {
-		if l.OpTime.After(ahead) {
-			ahead = l.OpTime
-		}
-	}
-	return ahead
 }
 
 // progress returns how far the link is.

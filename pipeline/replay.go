@@ -113,10 +113,11 @@ func (p *Pipeline) isSpooled(st checkpoint.State) (bool, error) {
 // commands makes what carries out commands on the target. placed tells that the
 // target's collections have the names that the log expects, whatever is in them.
 func (p *Pipeline) commands(link *checkpoint.Link, cat *catalog.Catalog, placed bool) (*ddl.Executor, error) {
+	whole := p.cfg.whole()
 	return ddl.New(ddl.Config{
-		Target: p.target, Fence: link, Catalog: cat, Scope: p.names(), Names: p.cfg.allNames, MetaDB: p.cfg.MetaDB, Link: p.cfg.parentLink, Own: p.cfg.Link,
+		Target: p.target, Fence: link, Catalog: cat, Scope: p.resyncs.Scope(), Names: whole.scope, MetaDB: p.cfg.MetaDB, Link: whole.link, Own: p.cfg.Link,
 		UniqueIndexes: p.cfg.UniqueIndexes, Placed: placed, Observer: p.cfg.Observer, Late: p.late,
-		Shared: p.cfg.part || len(p.resyncs.out) > 0,
+		Shared: p.cfg.part != nil || len(p.resyncs.LeftOut()) > 0,
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/resync"
 )
 
 // spooler reads the log of the member that is copied and puts it on disk, for as
@@ -243,7 +244,7 @@ func (p *Pipeline) sweepSpools(keep map[string]bool) {
 	}
 	found, _ := os.ReadDir(p.spoolDir) // there may be none
 	for _, f := range found {
-		if IsResync(f.Name()) && !keep[f.Name()] {
+		if resync.IsPart(f.Name()) && !keep[f.Name()] {
 			_ = spool.Clear(filepath.Join(p.spoolDir, f.Name()))
 		}
 	}

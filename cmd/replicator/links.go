@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/resync"
 )
 
 type linksCommand struct {
@@ -55,7 +55,7 @@ func (c *linksCommand) Run(ctx context.Context, out cli.Output) error {
 // stateOf says how a link is, as far as that can be learned.
 func (c *linksCommand) stateOf(ctx context.Context, set *driver.Set, l *checkpoint.Listed) string {
 	text := linkState(&l.State)
-	if pipeline.IsResync(l.Link) {
+	if resync.IsPart(l.Link) {
 		// It tells nothing of the link that it belongs to.
 		text = "a collection that another link copies again: " + text
 	} else if l, err := ddl.ReadLacking(ctx, set, c.MetadataDB, l.Link); err == nil {

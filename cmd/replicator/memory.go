@@ -8,7 +8,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/oplog"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/resync"
 )
 
 // memoryLimit tells the garbage collector how much memory there is to be used.
@@ -51,9 +51,9 @@ func (m *memoryLimit) observe(e event.Event) {
 		return
 	}
 	switch e := e.(type) {
-	case pipeline.ResyncBegan:
+	case resync.Began:
 		m.again[e.NS] = true
-	case pipeline.ResyncEnded:
+	case resync.Ended:
 		delete(m.again, e.NS)
 	default:
 		return

@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/resync"
 )
 
 func TestMemoryForCopies(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
 	var m memoryLimit
-	m.observe(pipeline.ResyncBegan{NS: "shop.a"})
+	m.observe(resync.Began{NS: "shop.a"})
 	if got := debug.SetMemoryLimit(-1); got != before {
 		t.Errorf("nobody asked for a limit, and it is %d", got)
 	}
@@ -24,11 +24,11 @@ func TestMemoryForCopies(t *testing.T) {
 		want  int64
 	}{
 		{nil, link},
-		{pipeline.ResyncBegan{NS: "shop.a"}, link + 128<<20},
-		{pipeline.ResyncBegan{NS: "shop.b"}, link + 256<<20},
-		{pipeline.ResyncBegan{NS: "shop.a"}, link + 256<<20}, // it goes on
-		{pipeline.ResyncEnded{NS: "shop.b", Err: errors.New("no")}, link + 128<<20},
-		{pipeline.ResyncEnded{NS: "shop.a"}, link},
+		{resync.Began{NS: "shop.a"}, link + 128<<20},
+		{resync.Began{NS: "shop.b"}, link + 256<<20},
+		{resync.Began{NS: "shop.a"}, link + 256<<20}, // it goes on
+		{resync.Ended{NS: "shop.b", Err: errors.New("no")}, link + 128<<20},
+		{resync.Ended{NS: "shop.a"}, link},
 	} {
 		m.observe(step.event)
 		if got := debug.SetMemoryLimit(-1); got != step.want {

@@ -1,4 +1,4 @@
-package pipeline
+package resync
 
 import (
 	"context"
@@ -8,35 +8,33 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
 
-// TestTakeBackNotAtRest: a collection's own pipeline was told to end and could not
-// apply everything. What it has copied is kept, and it goes on.
-func TestTakeBackNotAtRest(t *testing.T) {
+// TestInterrupted: a part was told to end and could not apply everything. What it has
+// copied is kept, and the next attempt starts it again.
+func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	r := &resync{
-		request: checkpoint.ResyncRequest{NS: "shop.a"}, drain: func(error) {}, done: make(chan struct{}),
-		err: fmt.Errorf("%w: %w", ErrStopped, errors.New("no answer")),
+	r := &run{
+		part: Part{NS: "shop.a"}, drain: func(error) {}, done: make(chan struct{}),
+		err: fmt.Errorf("%w: %w", ErrInterrupted, errors.New("no answer")),
 	}
 	close(r.done)
-	p := &Pipeline{resyncs: resyncs{running: map[oplog.Namespace]*resync{"shop.a": r}}}
-	if err := p.takeBack(t.Context(), context.Background()); err != nil {
-		t.Error(err)
+	m := New(Config{Position: func() Position { return Position{} }})
+	m.running["shop.a"] = r
+	if until, err := m.Merge(t.Context(), t.Context()); err != nil || !until.IsNull() {
+		t.Error(until, err)
 	}
-	if len(p.resyncs.running) != 0 {
-		t.Error("the next attempt would not make it again")
+	if len(m.running) != 0 {
+		t.Error("the next attempt would not start it again")
 	}
 }
 
 // asked notes what is written to the metadata, and finds one document.
 type asked struct {
-	Cluster
 	docs []bson.Raw
 	has  bson.D
 }
@@ -51,14 +49,10 @@ func (a *asked) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 	})
 }
 
-// held is a link that is held, or is not any more.
-type held struct {
-	ddl.Fence
-	lost error
-}
+// led is the lease of a link, with the error that it is lost with.
+type led struct{ lost error }
 
-// Check implements ddl.Fence.
-func (h held) Check(context.Context) error { return h.lost }
+func (l led) Check(context.Context) error { return l.lost }
 
 // TestSweepIsFenced: a process that has lost the link removes nothing of a collection
 // that the next one copies again.
@@ -70,17 +64,17 @@ func TestSweepIsFenced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &Pipeline{store: store, target: target, cfg: Config{Link: "link", MetaDB: "replicator"}}
-		err = p.sweepParts(t.Context(), held{lost: lost}, nil)
+		m := New(Config{Link: "link", MetaDB: "replicator", Target: target, Requests: store})
+		err = m.sweep(t.Context(), led{lost})
 		if !errors.Is(err, lost) || len(target.docs) > 0 != (lost == nil) {
 			t.Errorf("it lost the link: %v: %v, %d writes", lost, err, len(target.docs))
 		}
 	}
 }
 
-// TestAsksForSeries: buckets that are renamed into place, as $out does to a time series,
+// TestRequestsSeries: buckets that are renamed into place, as $out does to a time series,
 // or imported, do not end the link: the time series is copied.
-func TestAsksForSeries(t *testing.T) {
+func TestRequestsSeries(t *testing.T) {
 	t.Parallel()
 	target := &asked{}
 	store, err := checkpoint.New(checkpoint.Config{Target: target, DB: "replicator", Link: "link"})
@@ -91,7 +85,7 @@ func TestAsksForSeries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Pipeline{requests: store, cfg: Config{Scope: names, Observer: func(event.Event) {}, Copy: CopyConfig{SpoolDir: "spool"}}}
+	m := New(Config{Requests: store, Scope: names})
 	for _, tt := range []struct {
 		needs   oplog.Namespace
 		request string
@@ -102,7 +96,7 @@ func TestAsksForSeries(t *testing.T) {
 		{"shop.system.views", ""},
 	} {
 		target.docs = nil
-		asks, err := p.asksForCopy(t.Context(), fmt.Errorf("apply: %w", &ddl.ResyncError{NS: tt.needs}))
+		asks, err := m.Request(t.Context(), tt.needs, errors.New("renamed"))
 		request := ""
 		if len(target.docs) > 0 {
 			request, _ = target.docs[0].Lookup("q", "_id").StringValueOK()

@@ -1,0 +1,36 @@
+package pipeline
+
+import (
+	"github.com/oplogrep/replicator/buffer/spool"
+	"github.com/oplogrep/replicator/checkpoint"
+)
+
+// showGaps notes what the target lacks at the link's position.
+func (p *Pipeline) showGaps(gaps checkpoint.Gaps) {
+	p.mu.Lock()
+	p.live.gaps = gaps
+	p.mu.Unlock()
+}
+
+// reached returns what may be reported of progress: see checkpoint.Gaps.
+func (p *Pipeline) reached(progress checkpoint.Progress) checkpoint.Progress {
+	p.mu.Lock()
+	gaps := p.live.gaps
+	p.mu.Unlock()
+	return gaps.Reached(progress)
+}
+
+// leftOut returns the collections that are left out.
+func (p *Pipeline) leftOut() []checkpoint.LeftOut {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.live.gaps.LeftOut
+}
+
+// shownSpool returns the spool that is in use, nil if none is.
+func (p *Pipeline) shownSpool() *spool.Spool {
+	if c := p.shown.Load(); c != nil {
+		return c.spool
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/resync"
+)
+
+// part says that a pipeline copies one collection again, for another link.
+type part struct {
+	// link is the name of that link, scope what it mirrors.
+	link  string
+	scope Scope
+	// until, if not null, is the entry at which the run ends.
+	until oplog.OpTime
+}
+
+// whole returns what a pipeline is a part of: itself, unless it is one.
+func (c *Config) whole() part {
+	if c.part != nil {
+		return *c.part
+	}
+	return part{link: c.Link, scope: c.Scope}
+}
+
+// newResyncs returns what copies collections of the link again.
+func (p *Pipeline) newResyncs() *resync.Manager {
+	cfg := resync.Config{
+		Link: p.cfg.Link, MetaDB: p.cfg.MetaDB, Target: p.target, Requests: p.requests, Scope: p.cfg.Scope, Off: p.cfg.part != nil,
+		Acquire: p.acquire, Position: p.resyncPosition, Runner: p.newPart, Observer: p.cfg.Observer,
+	}
+	if p.cfg.Copy.SpoolDir == "" {
+		cfg.Unable = ErrNoSpool
+	}
+	return resync.New(cfg)
+}
+
+// resyncPosition returns where the link is.
+func (p *Pipeline) resyncPosition() resync.Position {
+	return resync.Position{Applied: p.progress().Applied, Copying: p.isCopying(), Spooled: p.shownSpool() != nil}
+}
+
+// partBuffer is the most that the pipeline of a part buffers, in bytes.
+const partBuffer = 128 << 20
+
+// newPart makes the pipeline of a part.
+func (p *Pipeline) newPart(of resync.Part) (resync.Runner, error) {
+	cfg := p.cfg
+	cfg.Link, cfg.Scope = of.Link, resync.ScopeOf(p.cfg.Scope, of)
+	cfg.part = &part{link: p.cfg.Link, scope: p.cfg.Scope, until: of.Until}
+	cfg.Copy.Wanted, cfg.Copy.DropExisting = true, true
+	cfg.Copy.SpoolDir = filepath.Join(p.spoolDir, of.Link)
+	cfg.CopiedUntil, cfg.StartAt, cfg.Delay = oplog.OpTime{}, StartAt{}, 0
+	cfg.Feedback, cfg.Registry = 0, nil
+	cfg.BufferBytes = min(cfg.BufferBytes, partBuffer)
+	cfg.Observer = func(e event.Event) { p.cfg.Observer.Tell(resync.PartEvent{NS: of.NS, Event: e}) }
+	next, err := New(cfg, p.source, p.target)
+	return partRunner{next}, err
+}
+
+// partRunner is the pipeline of a part.
+type partRunner struct{ p *Pipeline }
+
+// Run implements resync.Runner.
+func (r partRunner) Run(ctx, soft context.Context) error {
+	err := r.p.Run(ctx, soft)
+	if errors.Is(err, ErrStopped) {
+		return fmt.Errorf("%w: %w", resync.ErrInterrupted, err)
+	}
+	if _, renamed := errors.AsType[*ddl.ResyncError](err); renamed {
+		return fmt.Errorf("%w: %w", resync.ErrRestart, err)
+	}
+	return err
+}
+
+// Status implements resync.Runner.
+func (r partRunner) Status() resync.Status {
+	s := r.p.Snapshot()
+	now := resync.Status{Text: string(s.State), Steady: s.State == Steady, Applied: s.Progress.Applied}
+	if s.Copy == nil {
+		return now
+	}
+	now.Consistent = s.Copy.Phase == checkpoint.Copied && s.Copy.Spool == nil
+	if c := s.Copy.Progress; c != nil {
+		now.Text = fmt.Sprintf("%s: %d of about %d documents", c.Step, c.Docs, c.TotalDocs)
+	} else {
+		now.Text += ", " + string(s.Copy.Phase)
+	}
+	return now
+}
+
+// leaveOut leaves out what is copied again in this attempt.
+func (p *Pipeline) leaveOut(ctx context.Context, link *checkpoint.Link) error {
+	err := p.resyncs.Begin(ctx, link)
+	p.showGaps(link.Gaps())
+	if err == nil && p.cfg.part == nil {
+		p.sweepSpools(p.resyncs.Parts())
+	}
+	return err
+}
+
+// resyncLoop ends the attempt in order once the next one leaves out something else.
+func (a *attempt) resyncLoop(ctx context.Context, link *checkpoint.Link) error {
+	changed, err := a.p.resyncs.Watch(ctx, link)
+	if changed {
+		a.end(errDrain)
+	}
+	return err
+}
+
+// requestCopy turns an error into a request, if what is needed is a collection that only
+// a copy can make, and reports whether it did.
+func (p *Pipeline) requestCopy(ctx context.Context, err error) (bool, error) {
+	need, ok := errors.AsType[*ddl.ResyncError](err)
+	if !ok {
+		return false, nil
+	}
+	return p.resyncs.Request(ctx, need.NS, need)
+}
+
+// isPartThere reports whether this is the pipeline of a part that has come to the entry
+// at which it ends.
+func (p *Pipeline) isPartThere() bool {
+	return p.cfg.part != nil && !p.cfg.part.until.IsNull() && !p.progress().Applied.Before(p.cfg.part.until)
+}

@@ -1,0 +1,129 @@
+package resync
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// able reports whether this process can copy.
+func (m *Manager) able() bool { return m.cfg.Unable == nil }
+
+// open reports whether a request is still to be served.
+func open(r checkpoint.ResyncRequest) bool {
+	return r.State == checkpoint.ResyncAsked || r.State == checkpoint.ResyncCopying || r.State == checkpoint.ResyncJoining
+}
+
+// choose finds out what the next attempt leaves out, and notes it in the link's
+// document. What that says counts, whatever has become of the request since. While the
+// link itself copies documents nothing is left out.
+func (m *Manager) choose(ctx context.Context, link *checkpoint.Link) error {
+	st := link.State()
+	m.leftOut, m.copies = map[oplog.Namespace]checkpoint.ResyncRequest{}, 0
+	if st.Copy != nil {
+		m.copies = st.Copy.Number
+		if st.Copy.Phase == checkpoint.Copying {
+			return nil
+		}
+	}
+	requests, err := m.cfg.Requests.ReadRequests(ctx)
+	if err != nil {
+		return fmt.Errorf("read the requests for collections to be copied again: %w", err)
+	}
+	for _, out := range st.LeftOut {
+		state := checkpoint.ResyncCopying
+		if out.Failed != "" {
+			state = checkpoint.ResyncFailed
+		}
+		m.leftOut[out.NS] = checkpoint.ResyncRequest{NS: out.NS, Asked: out.Asked, State: state, Why: out.Failed}
+	}
+	for _, request := range requests.Resync {
+		if open(request) {
+			if err := m.admit(ctx, link, request); err != nil {
+				return err
+			}
+		}
+	}
+	return m.checkAble()
+}
+
+// admit leaves out the collection of a request, or says in the request why not.
+func (m *Manager) admit(ctx context.Context, link *checkpoint.Link, request checkpoint.ResyncRequest) error {
+	known, out := m.leftOut[request.NS]
+	switch why := m.refusal(request.NS); {
+	case request.State == checkpoint.ResyncAsked && !m.able():
+		return nil // It waits for a process that can.
+	case why != "":
+		return link.TellResync(ctx, request.NS, checkpoint.ResyncFailed, why)
+	}
+	if !out || request.State == checkpoint.ResyncAsked || known.State == checkpoint.ResyncFailed {
+		if err := link.LeaveOut(ctx, request); err != nil {
+			return err
+		}
+		request.State = checkpoint.ResyncCopying
+	}
+	m.leftOut[request.NS] = request
+	return nil
+}
+
+// refusal returns why a collection cannot be copied alone, empty if it can.
+func (m *Manager) refusal(ns oplog.Namespace) string {
+	switch _, in := m.cfg.Scope.Target(ns); {
+	case !in || ns.IsSystemViews():
+		return "the link does not mirror it"
+	case ns.IsBuckets():
+		return "it has the buckets of " + string(ns.Series()) + ", which is to be asked for"
+	}
+	return ""
+}
+
+// checkAble refuses to continue where a collection is being copied again and this
+// process cannot copy: half a copy is in the target, and the oplog does not fit it.
+func (m *Manager) checkAble() error {
+	if m.able() {
+		return nil
+	}
+	for _, ns := range m.LeftOut() {
+		if m.leftOut[ns].State != checkpoint.ResyncFailed {
+			return fmt.Errorf("%s is being copied again: %w", ns, m.cfg.Unable)
+		}
+	}
+	return nil
+}
+
+// Request requests that ns be copied again, as the oplog alone cannot make it, and
+// reports whether that was possible. Why is the reason.
+func (m *Manager) Request(ctx context.Context, ns oplog.Namespace, why error) (bool, error) {
+	if m.cfg.Off || !m.able() {
+		return false, nil
+	}
+	ns = ns.Series() // Buckets are copied with their time series.
+	if _, in := m.Scope().Target(ns); !in || ns.IsSystemViews() {
+		return false, nil // It would not be left out.
+	}
+	if err := m.cfg.Requests.RequestResync(ctx, ns); err != nil {
+		return false, err
+	}
+	m.cfg.Observer.Log(slog.LevelWarn, "a collection has to be copied", slog.String(keyNS, string(ns)), slog.String(keyReason, why.Error()))
+	return true, nil
+}
+
+// Describe says which collections are left out, those first that need an operator.
+func Describe(list []checkpoint.LeftOut) string {
+	var texts, copied []string
+	for i := range list {
+		if out := &list[i]; out.Failed != "" {
+			texts = append(texts, fmt.Sprintf("%s could not be copied again and is left out until it is asked for again (replicator resync): %s", out.NS, out.Failed))
+		} else {
+			copied = append(copied, string(out.NS))
+		}
+	}
+	if len(copied) > 0 {
+		texts = append(texts, "left out while it is copied again: "+strings.Join(copied, ", "))
+	}
+	return strings.Join(texts, "; ")
+}

@@ -1,0 +1,180 @@
+package resync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Merge is called between two attempts. It merges the parts that are ready into the
+// link: it stops them and brings them to the entry where the link is. If the link has to
+// advance for that, Merge returns the entry at which its next attempt has to end, and
+// continues when it is called again after that attempt. Parts that have ended with an
+// error are dealt with, too.
+func (m *Manager) Merge(ctx, soft context.Context) (until oplog.OpTime, err error) {
+	select {
+	case <-m.ended: // It is seen here.
+	default:
+	}
+	for soft.Err() == nil {
+		if m.merging == nil {
+			if err := m.pick(ctx, soft); err != nil || m.merging == nil {
+				return oplog.OpTime{}, err
+			}
+		}
+		if until, err = m.step(ctx, soft); err != nil || !until.IsNull() {
+			return until, err
+		}
+	}
+	return oplog.OpTime{}, nil
+}
+
+// pick stops a part that is ready, to be merged.
+func (m *Manager) pick(ctx, soft context.Context) error {
+	at := m.cfg.Position()
+	if at.Copying || at.Spooled {
+		return nil
+	}
+	for ns, r := range m.running {
+		if !r.ready(at.Applied) {
+			continue
+		}
+		if err := r.stop(ctx); err != nil {
+			return err
+		}
+		switch {
+		case r.err == nil:
+			return m.beginMerge(ctx, r)
+		case ctx.Err() != nil || soft.Err() != nil:
+			return nil //nolint:nilerr // Everything ends; the next start continues.
+		}
+		// The next attempt starts it again, unless it has failed.
+		delete(m.running, ns)
+		if err := m.fail(ctx, r, r.err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beginMerge says in the request of a part that it is merged from now on.
+func (m *Manager) beginMerge(ctx context.Context, r *run) error {
+	link, err := m.cfg.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	m.merging = r
+	return link.TellResync(ctx, r.part.NS, checkpoint.ResyncJoining, "")
+}
+
+// step compares where the link and the part that is to be merged are. If they are at
+// one entry, the link has the collection again. Otherwise the one that is before the
+// other advances: the part here, the link in its next attempt, up to until.
+func (m *Manager) step(ctx, soft context.Context) (until oplog.OpTime, err error) {
+	r := m.merging
+	// A process that takes the link over from here on makes giveBack fail.
+	link, err := m.cfg.Acquire(ctx)
+	if err != nil {
+		return oplog.OpTime{}, err
+	}
+	here := link.State()
+	there, err := m.load(ctx, r.part)
+	if err != nil {
+		return oplog.OpTime{}, err
+	}
+	// A lane that is after its checkpoint would pass over what the other one has not
+	// applied there. So both advance to where no lane is after it.
+	at := here.Furthest()
+	if other := there.Furthest(); other.After(at) {
+		at = other
+	}
+	if here.Applied.Equal(at) && there.Applied.Equal(at) {
+		return oplog.OpTime{}, m.giveBack(ctx, link, r)
+	}
+	if there.Applied.Before(at) {
+		if err := m.advance(ctx, soft, r, at); err != nil {
+			return oplog.OpTime{}, err
+		}
+	}
+	if here.Applied.Before(at) && m.merging != nil {
+		return at, nil
+	}
+	return oplog.OpTime{}, nil
+}
+
+// load reads where a part is.
+func (m *Manager) load(ctx context.Context, part Part) (checkpoint.State, error) {
+	store, err := m.store(part.Link)
+	if err != nil {
+		return checkpoint.State{}, err
+	}
+	st, found, err := store.Load(ctx)
+	if err == nil && !found {
+		err = fmt.Errorf("link %q: %w", part.Link, checkpoint.ErrNoLink)
+	}
+	return st, err
+}
+
+// advance applies the oplog to a part, up to an entry.
+func (m *Manager) advance(ctx, soft context.Context, r *run, until oplog.OpTime) error {
+	part := r.part
+	part.Until = until
+	runner, err := m.cfg.Runner(part)
+	if err == nil {
+		err = runner.Run(ctx, soft)
+	}
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("copy %s again: bring it to %s: %w", part.NS, until, err)
+	if ctx.Err() != nil || soft.Err() != nil {
+		return err
+	}
+	// It is an error of the part, and not of the link.
+	m.merging = nil
+	delete(m.running, part.NS)
+	return m.fail(ctx, r, err)
+}
+
+// giveBack gives a collection back to the link, which is where the part is.
+func (m *Manager) giveBack(ctx context.Context, link *checkpoint.Link, r *run) error {
+	if err := link.TellResync(ctx, r.part.NS, checkpoint.ResyncDone, ""); err != nil {
+		return err
+	}
+	m.merging = nil
+	delete(m.running, r.part.NS)
+	m.cfg.Observer.Tell(Ended{NS: r.part.NS})
+	return m.remove(ctx, r.part.Link)
+}
+
+// fail does what the error of a part asks for. The link continues without it.
+func (m *Manager) fail(ctx context.Context, r *run, why error) error {
+	switch {
+	case errors.Is(why, ErrInterrupted):
+		return nil
+	case errors.Is(why, checkpoint.ErrFenced):
+		// By the process that leads the link now, which shows in the next line, or by the
+		// one that did before and does not know yet.
+		_, err := m.cfg.Acquire(ctx)
+		return err
+	}
+	m.cfg.Observer.Tell(Ended{NS: r.part.NS, Err: why})
+	link, err := m.cfg.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	if errors.Is(why, ErrRestart) {
+		err = link.TellResync(ctx, r.part.NS, checkpoint.ResyncCopying, "it is begun anew: "+why.Error())
+	} else {
+		// What keeps it from being copied does not pass. It stays left out, and with it the
+		// link's reported position, until it is requested again.
+		err = link.TellResync(ctx, r.part.NS, checkpoint.ResyncFailed, why.Error())
+	}
+	if err != nil {
+		return err
+	}
+	return m.remove(ctx, r.part.Link)
+}

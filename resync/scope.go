@@ -1,0 +1,65 @@
+package resync
+
+import "github.com/oplogrep/replicator/oplog"
+
+// Scope decides what is mirrored, and under which name.
+type Scope interface {
+	// Target returns where ns goes, false where it is not mirrored.
+	Target(ns oplog.Namespace) (oplog.Namespace, bool)
+	// Source is the inverse of Target.
+	Source(target oplog.Namespace) (oplog.Namespace, bool)
+	// TargetDBs returns all databases that collections of a database go to.
+	TargetDBs(db string) []string
+	// Fingerprint is the same for all that decide the same.
+	Fingerprint() string
+}
+
+// Scope returns the link's scope without the collections that are left out.
+func (m *Manager) Scope() Scope {
+	if len(m.leftOut) == 0 {
+		return m.cfg.Scope
+	}
+	leftOut := m.leftOut
+	return subset{Scope: m.cfg.Scope, has: func(ns oplog.Namespace) bool {
+		_, out := leftOut[ns]
+		return !out
+	}}
+}
+
+// ScopeOf returns what all has of a part.
+func ScopeOf(all Scope, part Part) Scope {
+	return subset{Scope: all, has: func(ns oplog.Namespace) bool { return ns == part.NS }, db: part.NS.DB()}
+}
+
+// subset is some of the collections of a Scope.
+type subset struct {
+	Scope
+	has func(ns oplog.Namespace) bool
+	// db, if not empty, is the only database that it has something of.
+	db string
+}
+
+// Target implements Scope.
+func (s subset) Target(ns oplog.Namespace) (oplog.Namespace, bool) {
+	if !s.has(ns.Series()) {
+		return "", false
+	}
+	return s.Scope.Target(ns)
+}
+
+// Source implements Scope.
+func (s subset) Source(target oplog.Namespace) (oplog.Namespace, bool) {
+	ns, ok := s.Scope.Source(target)
+	if !ok || !s.has(ns.Series()) {
+		return "", false
+	}
+	return ns, true
+}
+
+// TargetDBs implements Scope.
+func (s subset) TargetDBs(db string) []string {
+	if s.db != "" && db != s.db {
+		return nil
+	}
+	return s.Scope.TargetDBs(db)
+}
