@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -32,7 +33,9 @@ func (p *Pipeline) beginCopy(ctx context.Context) (checkpoint.Copy, int64, error
 		return checkpoint.Copy{}, 0, err
 	}
 	if id.Blind() {
-		p.cfg.Observer.Tell(Unguarded{Host: src.Host})
+		p.cfg.Observer.Log(slog.LevelWarn,
+			"the initial-sync id of the member that is copied may not be seen: if it is filled anew meanwhile, that is not noticed",
+			slog.String(keyHost, src.Host), slog.String(keyGrant, origin.GrantSyncID))
 	}
 	at, err := origin.Begin(ctx, src.Caller)
 	if err != nil {
@@ -63,7 +66,7 @@ func (p *Pipeline) copyAnew(ctx context.Context, link *checkpoint.Link, old *che
 	if p.copies >= p.cfg.Copy.MaxCopies {
 		return fmt.Errorf("%w: %d were begun since the start, copy %d was the last: %w", ErrCopies, p.copies, old.Number, why)
 	}
-	p.cfg.Observer.Tell(CopyVoid{Number: old.Number, Err: why})
+	p.cfg.Observer.Log(slog.LevelWarn, "the copy is void, and made anew", slog.Int64(keyNumber, old.Number), slog.Any(keyError, why))
 	p.state.set(Starting, "the copy has to be made anew: "+why.Error())
 	next, wall, err := p.beginCopy(ctx)
 	if err != nil {

@@ -40,23 +40,6 @@ func (e AttemptEnded) LogValue() slog.Value {
 	return slog.GroupValue(slog.Int(keyAttempt, e.Attempt), slog.String(keyError, e.Err.Error()), slog.Duration(keyWait, e.Wait))
 }
 
-// SourceFailed says that a member could not be read any further.
-type SourceFailed struct {
-	Host string
-	Err  error
-}
-
-// Message implements event.Event.
-func (SourceFailed) Message() string { return "source failed" }
-
-// Level implements event.Event.
-func (SourceFailed) Level() slog.Level { return slog.LevelWarn }
-
-// LogValue implements slog.LogValuer.
-func (e SourceFailed) LogValue() slog.Value {
-	return slog.GroupValue(slog.String(keyHost, e.Host), slog.String(keyError, e.Err.Error()))
-}
-
 // ReadEarlier says that a transaction began before the entry that reading began
 // with, and that it begins earlier now.
 type ReadEarlier struct {
@@ -75,37 +58,4 @@ func (ReadEarlier) Level() slog.Level { return slog.LevelInfo }
 // LogValue implements slog.LogValuer.
 func (e ReadEarlier) LogValue() slog.Value {
 	return slog.GroupValue(slog.String(keyFrom, e.From.String()), slog.String(keyFor, e.For.String()))
-}
-
-// LateCommand says that a command of this process was carried out on the target
-// after another process had taken the link over.
-type LateCommand struct {
-	// NS is the target's namespace that it may have hit.
-	NS oplog.Namespace
-	// Err says which command it was.
-	Err error
-	// Asked tells that the other process was asked to copy it again; Failed is why
-	// that did not work.
-	Asked  bool
-	Failed error
-}
-
-// Message implements event.Event.
-func (e LateCommand) Message() string {
-	if e.Asked {
-		return "a late command may have changed a collection: it is to be copied again"
-	}
-	return "a late command may have changed a collection: compare it with the source"
-}
-
-// Level implements event.Event.
-func (LateCommand) Level() slog.Level { return slog.LevelError }
-
-// LogValue implements slog.LogValuer.
-func (e LateCommand) LogValue() slog.Value {
-	attrs := []slog.Attr{slog.String(keyNS, string(e.NS)), slog.String(keyReason, e.Err.Error())}
-	if e.Failed != nil {
-		attrs = append(attrs, slog.Any(keyError, e.Failed))
-	}
-	return slog.GroupValue(attrs...)
 }

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/mongosim"
@@ -107,9 +108,10 @@ func testLate(t *testing.T, dialect, command, log string, late []oplog.Namespace
 	}
 	w.mu.Lock()
 	var told []oplog.Namespace
+	const asked = "a late command may have changed a collection: it is to be copied again"
 	for _, e := range w.events {
-		if e, ok := e.event.(pipeline.LateCommand); ok && e.Asked {
-			told = append(told, e.NS)
+		if e.event.Message() == asked {
+			told = append(told, oplog.Namespace(event.Attr(e.event, "ns").String()))
 		}
 	}
 	w.mu.Unlock()

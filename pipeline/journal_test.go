@@ -112,8 +112,6 @@ func (w *world) line(e told) (text, is string) {
 		return "state " + word(e.To), ""
 	case pipeline.AttemptEnded:
 		return "attempt ended", ""
-	case pipeline.SourceFailed:
-		return "source failed: " + kind(e.Err), "denied"
 	case pipeline.ReadEarlier:
 		return "reading earlier", ""
 	case syncsource.SourceChosen:
@@ -135,12 +133,8 @@ func (w *world) line(e told) (text, is string) {
 		return w.logged(e)
 	case pipeline.CopyEnded:
 		return "everything copied", ""
-	case pipeline.CopyVoid:
-		return "copy void: " + kind(e.Err), ""
 	case pipeline.Consistent:
 		return "consistent", ""
-	case pipeline.SpoolDiscarded:
-		return "spool discarded", ""
 	case resync.PartEvent:
 		if text, _ := w.line(told{event: e.Event}); text != "" {
 			return "again: " + text, "again"
@@ -193,6 +187,12 @@ func (w *world) logged(e event.Line) (text, is string) {
 		return "one by one: " + kind(event.Attr(e, "cause").Any().(error)), "slow"
 	case "command applied", "options held back until cutover", "index held back until cutover":
 		return e.Message(), "command"
+	case "source failed":
+		return "source failed: " + kind(event.Attr(e, "error").Any().(error)), "denied"
+	case "the copy is void, and made anew":
+		return "copy void: " + kind(event.Attr(e, "error").Any().(error)), ""
+	case "the spool is damaged: the log is read again from the source":
+		return "spool discarded", ""
 	case "a collection has to be copied":
 		return "needs a copy: " + attr("ns"), ""
 	case "spool full, reading of the source waits":

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -125,13 +126,17 @@ func (p *Pipeline) commands(link *checkpoint.Link, cat *catalog.Catalog, placed 
 // one may have hit, and says so whatever becomes of that.
 func (p *Pipeline) late(ctx context.Context, e *ddl.LateError) {
 	for _, ns := range e.Hit {
-		told := LateCommand{NS: ns, Err: e}
+		message := "a late command may have changed a collection: compare it with the source"
+		attrs := []slog.Attr{slog.String(keyNS, string(ns)), slog.String(keyReason, e.Error())}
 		if source, in := p.cfg.Scope.Source(ns); in {
 			// One that is being copied just now may be what was hit.
-			told.Failed = p.requests.RequestResyncAgain(ctx, source)
-			told.Asked = told.Failed == nil
+			if err := p.requests.RequestResyncAgain(ctx, source); err != nil {
+				attrs = append(attrs, slog.Any(keyError, err))
+			} else {
+				message = "a late command may have changed a collection: it is to be copied again"
+			}
 		}
-		p.cfg.Observer.Tell(told)
+		p.cfg.Observer.Log(slog.LevelError, message, attrs...)
 	}
 }
 

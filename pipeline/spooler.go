@@ -148,7 +148,7 @@ func (p *Pipeline) spoolFailed(ctx, soft context.Context, err error) error {
 }
 
 func (p *Pipeline) discardSpool(why *spool.DamagedError) error {
-	p.cfg.Observer.Tell(SpoolDiscarded{Err: why})
+	p.logSpoolDamaged(why)
 	return p.removeSpool()
 }
 
@@ -182,7 +182,7 @@ func (p *Pipeline) openSpool(c *checkpoint.Copy) (*spool.Spool, error) {
 	s, err := p.tryOpenSpool(id)
 	if damaged, ok := errors.AsType[*spool.DamagedError](err); ok {
 		// What is in it is at the source too, or the copy is void.
-		p.cfg.Observer.Tell(SpoolDiscarded{Err: damaged})
+		p.logSpoolDamaged(damaged)
 		if err := spool.Clear(p.spoolDir); err != nil {
 			return nil, fmt.Errorf("remove the damaged spool in %s: %w", p.spoolDir, err)
 		}

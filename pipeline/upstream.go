@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -172,7 +173,7 @@ func (u *upstream) judge(ctx context.Context, src syncsource.Source, err error) 
 	// The member that is copied is asked every second, whatever it answers.
 	if u.pin() == nil || u.failed != err.Error() {
 		u.failed = err.Error()
-		u.p.cfg.Observer.Tell(SourceFailed{Host: src.Host, Err: err})
+		u.p.cfg.Observer.Log(slog.LevelWarn, "source failed", slog.String(keyHost, src.Host), slog.Any(keyError, err))
 	}
 	if u.pin() != nil && (errors.Is(err, fetcher.ErrTooStale) || errors.Is(err, fetcher.ErrStartMissing)) {
 		return fmt.Errorf("%w: %w", initialsync.ErrLogLost, err)

@@ -17,38 +17,6 @@ const (
 	waitsEvery = time.Second
 )
 
-// Waits says that something has waited for longer than 5 s, and what for.
-type Waits struct{ Wait mongo.Wait }
-
-// Message implements event.Event.
-func (Waits) Message() string { return "waiting" }
-
-// Level implements event.Event.
-func (Waits) Level() slog.Level { return slog.LevelWarn }
-
-// LogValue implements slog.LogValuer.
-func (e Waits) LogValue() slog.Value {
-	return slog.GroupValue(slog.String(keyReason, e.Wait.String()))
-}
-
-// WaitOver says that what was told as waiting does not wait any more.
-type WaitOver struct {
-	Wait mongo.Wait
-	// For is how long it waited.
-	For time.Duration
-}
-
-// Message implements event.Event.
-func (WaitOver) Message() string { return "waiting no more" }
-
-// Level implements event.Event.
-func (WaitOver) Level() slog.Level { return slog.LevelInfo }
-
-// LogValue implements slog.LogValuer.
-func (e WaitOver) LogValue() slog.Value {
-	return slog.GroupValue(slog.String(keyReason, e.Wait.String()), slog.Duration(keyFor, e.For))
-}
-
 // The sides of a link, as waits name them.
 const (
 	sideSource = "source"
@@ -112,12 +80,13 @@ func (p *Pipeline) waitsLoop(ctx context.Context) {
 			key := waitKey{w.Side, w.Host, w.Command, w.Namespace, w.Since}
 			now[key] = w
 			if _, known := told[key]; !known {
-				p.cfg.Observer.Tell(Waits{w})
+				p.cfg.Observer.Log(slog.LevelWarn, "waiting", slog.String(keyReason, w.String()))
 			}
 		}
 		for key, w := range told {
 			if _, still := now[key]; !still {
-				p.cfg.Observer.Tell(WaitOver{w, time.Since(w.Since).Round(time.Millisecond)})
+				p.cfg.Observer.Log(slog.LevelInfo, "waiting no more", slog.String(keyReason, w.String()),
+					slog.Duration(keyFor, time.Since(w.Since).Round(time.Millisecond)))
 			}
 		}
 		told = now

@@ -7,6 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
@@ -88,11 +89,11 @@ func (w *world) waitTold(what string) (began, over bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range w.events {
-		switch e := e.event.(type) {
-		case pipeline.Waits:
-			began = began || strings.Contains(e.Wait.String(), what)
-		case pipeline.WaitOver:
-			over = over || began && strings.Contains(e.Wait.String(), what) && e.For >= 5*time.Second
+		switch about := strings.Contains(event.Attr(e.event, "reason").String(), what); e.event.Message() {
+		case "waiting":
+			began = began || about
+		case "waiting no more":
+			over = over || began && about && event.Attr(e.event, "for").Duration() >= 5*time.Second
 		}
 	}
 	return began, over

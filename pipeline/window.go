@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -100,9 +101,10 @@ func (p *Pipeline) tellWindow(host string, win Window, w *windowWatch) {
 	p.mu.Unlock()
 	short := win.Left >= 0 && win.Left < shortLeft
 	if short && !w.warned {
-		p.cfg.Observer.Tell(WindowShort{
-			Host: host, Oldest: oplog.OpTime{TS: win.Oldest}, Position: oplog.OpTime{TS: win.Position}, Left: win.Left,
-		})
+		p.cfg.Observer.Log(slog.LevelWarn,
+			"the source's oplog is about to lose what the link has not read; a larger oplog (replSetResizeOplog) gives it more time",
+			slog.String(keyHost, host), slog.String(keyOldest, timestampText(win.Oldest)),
+			slog.String(keyPosition, timestampText(win.Position)), slog.Duration(keyLeft, win.Left.Round(time.Second)))
 	}
 	w.warned = short
 }
@@ -150,3 +152,6 @@ func (p *Pipeline) requestLoop(ctx context.Context, pacer *pace.Pacer) error {
 		}
 	}
 }
+
+// timestampText returns the text of an optime whose term is not known.
+func timestampText(at bson.Timestamp) string { return fmt.Sprintf("%d:%d", at.T, at.I) }

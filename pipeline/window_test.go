@@ -2,12 +2,12 @@ package pipeline
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/event"
@@ -78,12 +78,12 @@ func (m *losing) Call(context.Context, mongo.Command) (bson.Raw, error) {
 func TestWindowShort(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var told []WindowShort // guarded by p.mu
+		var told []event.Event // guarded by p.mu
 		p := &Pipeline{}
 		p.cfg.Observer = func(e event.Event) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			told = append(told, e.(WindowShort))
+			told = append(told, e)
 		}
 		at := func(seconds uint32) oplog.OpTime { return oplog.OpTime{TS: bson.Timestamp{T: seconds, I: 1}} }
 		reads := func(seconds uint32) {
@@ -116,13 +116,11 @@ func TestWindowShort(t *testing.T) {
 		p.mu.Lock()
 		first, shown := told[0], p.live.window.Left
 		p.mu.Unlock()
-		if diff := cmp.Diff(WindowShort{
-			Host: "db1:27017", Oldest: at(1310), Position: at(2200), Left: 890 * time.Second,
-		}, first); diff != "" {
-			t.Error("-want +got:\n" + diff)
+		if got, want := first.LogValue().String(), "[host=db1:27017 oldest=1310:1 position=2200:1 left=14m50s]"; got != want || first.Level() != slog.LevelWarn {
+			t.Errorf("%s %s, want %s", first.Level(), got, want)
 		}
-		if shown != first.Left {
-			t.Errorf("%s are shown, and %s told", shown, first.Left)
+		if left := event.Attr(first, keyLeft).Duration(); shown != left {
+			t.Errorf("%s are shown, and %s told", shown, left)
 		}
 		after(5*time.Minute, 1)
 		reads(100_000)
