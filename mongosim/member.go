@@ -16,7 +16,8 @@ import (
 	"github.com/oplogrep/replicator/internal/bsonorder"
 	"github.com/oplogrep/replicator/internal/serverquery"
 	"github.com/oplogrep/replicator/mongosim/fault"
-	"github.com/oplogrep/replicator/mongosim/internal/command"
+	"github.com/oplogrep/replicator/mongosim/internal/command/admin"
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 	"github.com/oplogrep/replicator/mongosim/internal/netfault"
 	"github.com/oplogrep/replicator/mongosim/internal/repl"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
@@ -24,7 +25,7 @@ import (
 
 // GitVersion is the gitVersion that buildInfo of a member returns, and no real server
 // does.
-const GitVersion = command.GitVersion
+const GitVersion = admin.GitVersion
 
 // ErrDown is returned by calls to a member that is not running.
 var ErrDown = errors.New("the member is down")
@@ -41,7 +42,7 @@ type Member struct {
 	full atomic.Bool
 	skew atomic.Int64
 	// pressure is what SetPressure set; nil is none.
-	pressure atomic.Pointer[command.Pressure]
+	pressure atomic.Pointer[dispatch.Pressure]
 	removed  atomic.Bool
 
 	// turn lets one start, stop or wipe at a time. It is taken before mu, and guards

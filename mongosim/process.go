@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/wire"
 	"github.com/oplogrep/replicator/mongosim/internal/command"
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/repl"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
@@ -36,7 +37,7 @@ type process struct {
 	listener  net.Listener
 	node      *repl.Node
 	path      *opwrite.Path
-	server    *command.Server
+	server    *dispatch.Server
 	done      sync.WaitGroup
 	transport *transport
 
@@ -83,7 +84,7 @@ func (m *Member) newProcess() (_ *process, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p.server, err = command.New(command.Config{
+	p.server, err = command.New(dispatch.Config{
 		Host: m.Host(), Dialect: opts.dialect(), Store: m.disk(), Path: p.path, Node: p.node, Auth: m.set.auth,
 		Now: m.now, NewUUID: m.set.newUUID, Log: log, TestCommands: !opts.NoTestCommands,
 		TransactionLifetime: opts.TransactionLifetime, Seed: opts.Seed, Moods: m.set.temper,

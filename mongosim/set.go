@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/mongosim/internal/auth"
-	"github.com/oplogrep/replicator/mongosim/internal/command"
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 	"github.com/oplogrep/replicator/mongosim/internal/mood"
 	"github.com/oplogrep/replicator/mongosim/internal/netfault"
 	"github.com/oplogrep/replicator/oplog"
@@ -30,7 +30,7 @@ type Set struct {
 	opts Options
 	net  *netfault.Network
 	// auth is nil without access control.
-	auth   command.Authorizer
+	auth   dispatch.Authorizer
 	cancel context.CancelCauseFunc
 	ctx    context.Context //nolint:containedctx // the lifetime of all members, ended by Close
 
@@ -136,7 +136,7 @@ func Start(ctx context.Context, opts Options) (*Set, error) {
 }
 
 // authorizer knows the users of the options; all members share it.
-func (o *Options) authorizer() (command.Authorizer, error) {
+func (o *Options) authorizer() (dispatch.Authorizer, error) {
 	users := make([]auth.User, 0, len(o.Users))
 	for _, u := range o.Users {
 		user := auth.User{Name: u.Name, Password: u.Password, DB: u.db()}

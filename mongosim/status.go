@@ -3,7 +3,7 @@ package mongosim
 import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/mongosim/internal/command"
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 	"github.com/oplogrep/replicator/mongosim/internal/repl"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 	"github.com/oplogrep/replicator/oplog"
@@ -81,7 +81,7 @@ type Pressure struct {
 // SetPressure makes serverStatus of the member show load; the zero value ends that. It
 // outlives a restart.
 func (m *Member) SetPressure(p Pressure) {
-	shown := command.Pressure(p)
+	shown := dispatch.Pressure(p)
 	m.pressure.Store(&shown)
 	if run := m.process(); run != nil {
 		run.server.SetPressure(shown)

@@ -1,7 +1,7 @@
 package auth
 
 import (
-	"crypto/md5" //nolint:gosec // the mechanism's own
+	"crypto/md5"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
-	"github.com/oplogrep/replicator/mongosim/internal/command"
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 )
 
 func document(t testing.TB, fields ...any) bson.Raw {
@@ -50,9 +50,9 @@ func wantCode(t testing.TB, err error, code servererr.Code) {
 // loggedIn returns a connection of a user of the database admin.
 //
 //nolint:unparam // Calls read better with the name.
-func loggedIn(m *Manager, name string) *command.Conn {
+func loggedIn(m *Manager, name string) *dispatch.Conn {
 	u := m.users[userName{name, "admin"}]
-	return &command.Conn{Login: &login{users: []identity{{u.userName, u.id}}}}
+	return &dispatch.Conn{Login: &login{users: []identity{{u.userName, u.id}}}}
 }
 
 type client struct {
@@ -76,7 +76,7 @@ func (c client) steps(t testing.TB) *scram.ClientConversation {
 }
 
 // logIn has a whole conversation and returns how many replies it took.
-func (c client) logIn(t testing.TB, m *Manager, conn *command.Conn) (rounds int, err error) {
+func (c client) logIn(t testing.TB, m *Manager, conn *dispatch.Conn) (rounds int, err error) {
 	t.Helper()
 	steps := c.steps(t)
 	first, err := steps.Step("")
@@ -132,7 +132,7 @@ func TestLogin(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			conn := &command.Conn{}
+			conn := &dispatch.Conn{}
 			rounds, err := c.client.logIn(t, m, conn)
 			if rounds != c.rounds {
 				t.Errorf("%d replies, want %d", rounds, c.rounds)
@@ -166,7 +166,7 @@ func TestConversationFaults(t *testing.T) {
 	t.Parallel()
 	m := manager(t, Config{Users: []User{{Name: "ann", Password: "p"}}})
 	c := client{sha256Name, "ann", "p", "admin", true}
-	start := func(conn *command.Conn) string {
+	start := func(conn *dispatch.Conn) string {
 		first, err := c.steps(t).Step("")
 		if err != nil {
 			t.Fatal(err)
@@ -176,12 +176,12 @@ func TestConversationFaults(t *testing.T) {
 		}
 		return first
 	}
-	next := func(conn *command.Conn, db string, fields ...any) error {
+	next := func(conn *dispatch.Conn, db string, fields ...any) error {
 		_, err := m.Continue(conn, db, document(t, append([]any{"saslContinue", 1}, fields...)...))
 		return err
 	}
 
-	conn := &command.Conn{}
+	conn := &dispatch.Conn{}
 	wantCode(t, next(conn, "admin", "conversationId", 1, "payload", []byte("x")), servererr.ProtocolError)
 	start(conn)
 	wantCode(t, next(conn, "admin", "conversationId", 2, "payload", []byte("x")), servererr.ProtocolError)
@@ -306,10 +306,10 @@ func TestUnauthorizedWords(t *testing.T) {
 	m := manager(t, Config{Users: []User{{Name: "u", Password: "p"}}})
 	cmd := document(t, "createUser", "x", "pwd", "secret", "n", int32(1), "$db", "app")
 	for _, c := range []struct {
-		conn *command.Conn
+		conn *dispatch.Conn
 		want string
 	}{
-		{&command.Conn{}, "command createUser requires authentication"},
+		{&dispatch.Conn{}, "command createUser requires authentication"},
 		{
 			loggedIn(m, "u"),
 			`not authorized on app to execute command { createUser: "x", pwd: "xxx", n: 1, $db: "app" }`,
@@ -340,15 +340,15 @@ func TestUserCommands(t *testing.T) {
 	wantCode(t, m.DropUser("app", document(t, "dropUser", "eve")), servererr.UserNotFound)
 	wantCode(t, m.DropUser("local", document(t, "dropUser", "__system")), servererr.UserNotFound)
 
-	conn := &command.Conn{}
+	conn := &dispatch.Conn{}
 	if _, err := (client{sha256Name, "bob", "one", "app", true}).logIn(t, m, conn); err != nil {
 		t.Fatal(err)
 	}
 	must(m.UpdateUser("app", document(t, "updateUser", "bob", "pwd", "two")))
-	if _, err := (client{sha256Name, "bob", "one", "app", true}).logIn(t, m, &command.Conn{}); err == nil {
+	if _, err := (client{sha256Name, "bob", "one", "app", true}).logIn(t, m, &dispatch.Conn{}); err == nil {
 		t.Error("the old password still works")
 	}
-	if _, err := (client{sha1Name, "bob", "two", "app", true}).logIn(t, m, &command.Conn{}); err != nil {
+	if _, err := (client{sha1Name, "bob", "two", "app", true}).logIn(t, m, &dispatch.Conn{}); err != nil {
 		t.Error(err)
 	}
 
@@ -430,7 +430,7 @@ func FuzzConversation(f *testing.F) {
 	f.Add("p=tls-unique,,n=ann,r=abc", "v=1")
 	m := manager(f, Config{Users: []User{{Name: "ann", Password: "p"}}})
 	f.Fuzz(func(t *testing.T, first, second string) {
-		conn := &command.Conn{}
+		conn := &dispatch.Conn{}
 		if _, err := m.Start(conn, "admin", document(t, "saslStart", 1, "mechanism", sha256Name, "payload", []byte(first))); err != nil {
 			return
 		}

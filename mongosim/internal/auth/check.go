@@ -9,13 +9,13 @@ import (
 	"github.com/oplogrep/replicator/internal/bsontext"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/mongosim/internal/command"
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 )
 
 // Check returns Unauthorized unless a user of the connection may do the action on
 // the resource: a collection, with coll "" a database, with db "" the cluster. The
 // empty action asks only whether anybody is logged in.
-func (m *Manager) Check(c *command.Conn, action, db, coll string, cmd bson.Raw) error {
+func (m *Manager) Check(c *dispatch.Conn, action, db, coll string, cmd bson.Raw) error {
 	users := m.loggedIn(c)
 	if len(users) == 0 {
 		name := ""

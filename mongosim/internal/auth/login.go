@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/rawbson"
-	"github.com/oplogrep/replicator/mongosim/internal/command"
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 )
 
 // conversationID is that of every conversation: a connection has one at a time.
@@ -41,7 +41,7 @@ type conversation struct {
 	proven bool
 }
 
-func loginOf(c *command.Conn) *login {
+func loginOf(c *dispatch.Conn) *login {
 	l, ok := c.Login.(*login)
 	if !ok {
 		l = &login{}
@@ -51,7 +51,7 @@ func loginOf(c *command.Conn) *login {
 }
 
 // loggedIn returns the users of a connection, without those dropped since.
-func (m *Manager) loggedIn(c *command.Conn) []*user {
+func (m *Manager) loggedIn(c *dispatch.Conn) []*user {
 	l, ok := c.Login.(*login)
 	if !ok {
 		return nil
@@ -69,7 +69,7 @@ func (m *Manager) loggedIn(c *command.Conn) []*user {
 
 // Start answers saslStart with {conversationId, done, payload}. A conversation
 // that was under way is dropped.
-func (m *Manager) Start(c *command.Conn, db string, cmd bson.Raw) (bson.Raw, error) {
+func (m *Manager) Start(c *dispatch.Conn, db string, cmd bson.Raw) (bson.Raw, error) {
 	l := loginOf(c)
 	l.talk = nil
 	e, ok := rawbson.Lookup(cmd, "mechanism")
@@ -99,7 +99,7 @@ func (m *Manager) Start(c *command.Conn, db string, cmd bson.Raw) (bson.Raw, err
 }
 
 // Continue answers saslContinue with {conversationId, done, payload}.
-func (m *Manager) Continue(c *command.Conn, db string, cmd bson.Raw) (bson.Raw, error) {
+func (m *Manager) Continue(c *dispatch.Conn, db string, cmd bson.Raw) (bson.Raw, error) {
 	l := loginOf(c)
 	talk := l.talk
 	if talk == nil {
@@ -148,7 +148,7 @@ func (l *login) add(who identity) {
 }
 
 // Logout ends the login to a database, if there is one.
-func (m *Manager) Logout(c *command.Conn, db string) {
+func (m *Manager) Logout(c *dispatch.Conn, db string) {
 	l := loginOf(c)
 	l.users = slices.DeleteFunc(l.users, func(u identity) bool { return u.db == db })
 }

@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/mongosim/internal/command"
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 )
 
 // Config is what a Manager knows from the start.
@@ -53,7 +53,7 @@ type Manager struct {
 	major int
 }
 
-var _ command.Authorizer = (*Manager)(nil)
+var _ dispatch.Authorizer = (*Manager)(nil)
 
 // userName is a user's name as a key.
 type userName struct{ name, db string }
@@ -187,7 +187,7 @@ func (u *user) mechanisms() []string {
 
 // UserID is the digest of the connection's user that is part of its session ids;
 // that of no name if nobody is logged in.
-func (m *Manager) UserID(c *command.Conn) [32]byte {
+func (m *Manager) UserID(c *dispatch.Conn) [32]byte {
 	users := m.loggedIn(c)
 	if len(users) == 0 {
 		return sha256.Sum256(nil)
@@ -197,7 +197,7 @@ func (m *Manager) UserID(c *command.Conn) [32]byte {
 
 // Status is authInfo of connectionStatus: {authenticatedUsers,
 // authenticatedUserRoles}, and authenticatedUserPrivileges if asked for.
-func (m *Manager) Status(c *command.Conn, showPrivileges bool) bson.Raw {
+func (m *Manager) Status(c *dispatch.Conn, showPrivileges bool) bson.Raw {
 	users := m.loggedIn(c)
 	top, doc := bsoncore.AppendDocumentStart(nil)
 	i, doc := bsoncore.AppendArrayElementStart(doc, "authenticatedUsers")

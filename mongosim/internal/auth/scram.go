@@ -1,7 +1,7 @@
 package auth
 
 import (
-	"crypto/md5" //nolint:gosec // SCRAM-SHA-1 of this protocol is defined over it
+	"crypto/md5"
 	"encoding/hex"
 	"errors"
 	"fmt"

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -70,7 +71,7 @@ func TestServerStatusNumbers(t *testing.T) {
 
 func TestAdminReplies(t *testing.T) {
 	t.Parallel()
-	m := newMember(t, "7.0.15", func(c *Config) { c.Dialect.FCV = "6.0" })
+	m := newMember(t, "7.0.15", func(c *dispatch.Config) { c.Dialect.FCV = "6.0" })
 	for _, c := range []struct{ cmd, reply string }{
 		{`{"ping": 1, "$db": "test"}`, `{"ok": 1.0}`},
 		{`{"whatsmyuri": 1, "$db": "admin"}`, `{"you": "test", "ok": 1.0}`},
@@ -109,7 +110,7 @@ func TestAdminReplies(t *testing.T) {
 	if commands.Lookup("hello", "requiresAuth").Boolean() || !commands.Lookup("find", "requiresAuth").Boolean() {
 		t.Errorf("listCommands: hello %s, find %s", commands.Lookup("hello"), commands.Lookup("find"))
 	}
-	if all := must(m.run(t, `{"getParameter": "*", "$db": "admin"}`).Elements()); len(all) < len(parameters) {
+	if all := must(m.run(t, `{"getParameter": "*", "$db": "admin"}`).Elements()); len(all) < len(dispatch.Parameters) {
 		t.Errorf("getParameter * has %d fields", len(all))
 	}
 }
@@ -188,7 +189,7 @@ func TestApplyOps(t *testing.T) {
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	stopped := false
-	m, n := newRecordedMember(t, "5.0.7", func(c *Config) { c.Shutdown = func() { stopped = true } })
+	m, n := newRecordedMember(t, "5.0.7", func(c *dispatch.Config) { c.Shutdown = func() { stopped = true } })
 	n.three(t, oplog.MemberPrimary)
 	n.err = servererr.New(servererr.ExceededTimeLimit, "No electable secondaries caught up")
 	if reply := m.run(t, `{"shutdown": 1, "$db": "admin"}`); stopped || reply.Lookup("code").AsInt64() != int64(servererr.ExceededTimeLimit) {
@@ -201,12 +202,12 @@ func TestShutdown(t *testing.T) {
 
 // gate is access control that lets one action pass, and knows one user.
 type gate struct {
-	Authorizer
+	dispatch.Authorizer
 	allowed string
 	asked   []string
 }
 
-func (g *gate) Check(_ *Conn, action, db, coll string, _ bson.Raw) error {
+func (g *gate) Check(_ *dispatch.Conn, action, db, coll string, _ bson.Raw) error {
 	g.asked = append(g.asked, strings.TrimSpace(strings.Join([]string{action, db, coll}, " ")))
 	if action == g.allowed {
 		return nil
@@ -214,14 +215,14 @@ func (g *gate) Check(_ *Conn, action, db, coll string, _ bson.Raw) error {
 	return servererr.New(servererr.Unauthorized, "not authorized")
 }
 
-func (g *gate) Start(c *Conn, db string, cmd bson.Raw) (bson.Raw, error) {
+func (g *gate) Start(c *dispatch.Conn, db string, cmd bson.Raw) (bson.Raw, error) {
 	if cmd.Lookup("mechanism").StringValue() != "M" {
 		return nil, servererr.New(servererr.MechanismUnavailable, "no")
 	}
 	c.Login = db
 	return bson.Raw(must(bson.Marshal(bson.D{{Key: "conversationId", Value: 1}, {Key: "done", Value: false}}))), nil
 }
-func (g *gate) UserID(*Conn) [32]byte                        { return [32]byte{} }
+func (g *gate) UserID(*dispatch.Conn) [32]byte               { return [32]byte{} }
 func (g *gate) Mechanisms(user, db string) []string          { return []string{user, db} }
 func (g *gate) CreateUser(string, bson.Raw) error            { return nil }
 func (g *gate) UpdateUser(string, bson.Raw) error            { return nil }
@@ -231,7 +232,7 @@ func (g *gate) CreateRole(string, bson.Raw) error            { return nil }
 func (g *gate) DropRole(string, bson.Raw) error              { return nil }
 func (g *gate) GrantRoles(string, bson.Raw) error            { return nil }
 func (g *gate) RevokeRoles(string, bson.Raw) error           { return nil }
-func (g *gate) UsersInfo(string, bson.Raw) (bson.Raw, error) { return emptyArray, nil }
+func (g *gate) UsersInfo(string, bson.Raw) (bson.Raw, error) { return dispatch.EmptyArray, nil }
 
 // TestPrivileges checks what each command asks for.
 func TestPrivileges(t *testing.T) {
@@ -254,7 +255,7 @@ func TestPrivileges(t *testing.T) {
 		{`{"usersInfo": {"forAllDBs": true}, "$db": "app"}`, "viewUser"},
 	} {
 		g := &gate{}
-		m, _ := newRecordedMember(t, "5.0.7", func(c *Config) { c.Auth = g })
+		m, _ := newRecordedMember(t, "5.0.7", func(c *dispatch.Config) { c.Auth = g })
 		if reply := m.run(t, c.cmd); reply.Lookup("code").AsInt64() != int64(servererr.Unauthorized) {
 			t.Errorf("%s: %s", c.cmd, reply)
 		}
@@ -268,7 +269,7 @@ func TestPrivileges(t *testing.T) {
 func TestBeforeLogin(t *testing.T) {
 	t.Parallel()
 	g := &gate{}
-	m, _ := newRecordedMember(t, "5.0.7", func(c *Config) { c.Auth = g })
+	m, _ := newRecordedMember(t, "5.0.7", func(c *dispatch.Config) { c.Auth = g })
 	for _, cmd := range []string{
 		`{"hello": 1, "$db": "admin"}`, `{"ismaster": 1, "$db": "admin"}`, `{"ping": 1, "$db": "admin"}`,
 		`{"buildinfo": 1, "$db": "admin"}`, `{"saslStart": 1, "mechanism": "M", "$db": "admin"}`,

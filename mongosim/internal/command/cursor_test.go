@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
+	"github.com/oplogrep/replicator/mongosim/internal/command/read"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -152,7 +154,7 @@ func TestAwaitData(t *testing.T) {
 		m.insert(t, "db", "c", obj("_id", 1), obj("_id", 2))
 		_, id := docsOf(t, m.must(t, "db", obj("find", "c", "batchSize", 1)))
 		_, forever := docsOf(t, m.must(t, "db", obj("find", "c", "batchSize", 1, "noCursorTimeout", true)))
-		time.Sleep(cursorIdle + cursorSweep)
+		time.Sleep(dispatch.CursorIdle + dispatch.CursorSweep)
 		m.refused(t, "db", obj("getMore", id, "collection", "c"), 43)
 		m.must(t, "db", obj("getMore", forever, "collection", "c"))
 	})
@@ -162,7 +164,7 @@ func TestAwaitData(t *testing.T) {
 // point that the last one was made at.
 func TestExhaustRequest(t *testing.T) {
 	cmd, _ := bson.Marshal(obj("getMore", int64(1), "lastKnownCommittedOpTime", obj("ts", bson.Timestamp{}, "t", int64(1)), "$db", "local"))
-	got := withKnown(cmd, oplog.NewOpTime(7, 3, 2))
+	got := read.WithKnown(cmd, oplog.NewOpTime(7, 3, 2))
 	want, _ := bson.Marshal(obj("getMore", int64(1), "lastKnownCommittedOpTime", oplog.NewOpTime(7, 3, 2), "$db", "local"))
 	if diff := cmp.Diff(bson.Raw(want).String(), got.String()); diff != "" {
 		t.Error(diff)

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 	"github.com/oplogrep/replicator/mongosim/internal/repl"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -305,7 +306,7 @@ func TestBlockedCommandsEndWithTheServer(t *testing.T) {
 }
 
 func TestNewNamesEveryFault(t *testing.T) {
-	_, err := New(Config{})
+	_, err := New(dispatch.Config{})
 	if err == nil {
 		t.Fatal("an empty configuration was taken")
 	}

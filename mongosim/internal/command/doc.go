@@ -1,43 +1,18 @@
 // Package command answers commands the way a member of a replica set does.
 //
-// # One command
+// It has no code but [New], which puts a server together of
 //
-//	wire.Handler ─▶ Handle ─┐
-//	other members ─▶ Call ──┴▶ dispatch ─▶ spec.run ─▶ reply
-//
-// dispatch does what is the same for all commands, in the server's order: look
-// up the name, check the arguments that it does not know, access control, fail
-// points, the rules of sessions and transactions, whether this member may run
-// it in its state, the time limit, the read concern, the session's checkout; then
-// the command; then the write concern and the fields that every reply has. A
-// command is a [spec], listed by the file that implements it.
+//	dispatch  what is the same for all commands: arguments, access control, fail points,
+//	          read and write concerns, sessions, transactions, cursors, the reply
+//	read      find, getMore, aggregate, count, distinct; lists and statistics
+//	write     insert, update, delete, findAndModify; time-series inserts
+//	ddl       create, drop, rename, collMod; indexes
+//	admin     the state of the member and of the set, parameters, users and roles
 //
 // What knows neither requests nor members is in packages of its own: indexspec
-// (specifications of indexes, collations), viewdef (definitions of views), bucket (of
-// time-series collections), arg (how arguments are read).
+// (specifications of indexes, collations), viewdef (definitions of views), bucket
+// (buckets of time-series collections), arg (how arguments are read).
 //
-// # Sessions and transactions
-//
-// A session is checked out by one command with a txnNumber at a time; another one
-// waits. An open transaction belongs to its session:
-//
-//	        startTransaction              commitTransaction
-//	none ───────────────────▶ in progress ──────────────────▶ committed
-//	                           │   │                              ▲
-//	          an error, abort, │   │ prepareTransaction           │
-//	          step-down, kill  │   ▼                              │
-//	                           │ prepared ────────────────────────┘
-//	                           ▼   │ abort
-//	                        aborted◀
-//
-// What a session has done before is read from config.transactions when the
-// session is met first, and again after a rollback.
-//
-// # Locks
-//
-// The store's lock is the outermost one: it is taken through opwrite.Path.Write
-// or storage.Store.Read with no other lock held. Session.mu and the mutexes of
-// tables are innermost and are never held while anything else is called.
-//
-// What is trusted: that bodies are valid BSON, which package wire has checked.
+// The tests of this package are those of the commands: they call a server that has
+// all of them.
 package command

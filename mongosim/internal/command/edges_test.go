@@ -13,6 +13,9 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/wire"
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
+	"github.com/oplogrep/replicator/mongosim/internal/command/read"
+	"github.com/oplogrep/replicator/mongosim/internal/command/write"
 	"github.com/oplogrep/replicator/mongosim/internal/repl"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 	"github.com/oplogrep/replicator/oplog"
@@ -48,18 +51,18 @@ func TestALimitHoldsBeyondADocumentThatDidNotFit(t *testing.T) {
 
 func TestSequenceOfAnArgumentThatIsNone(t *testing.T) {
 	m := newMember(t, "5.0.7")
-	out := m.dispatch(t.Context(), m.conn, input{
-		body:      parse(t, `{find: "c", $db: "d"}`),
-		sequences: []sequence{{"filter", []bson.Raw{parse(t, `{_id: 1}`)}}},
+	out := m.Dispatch(t.Context(), m.conn, dispatch.Input{
+		Body:      parse(t, `{find: "c", $db: "d"}`),
+		Sequences: []dispatch.Sequence{{Name: "filter", Docs: []bson.Raw{parse(t, `{_id: 1}`)}}},
 	})
-	if out.body.Lookup("ok").Double() == 1 {
-		t.Errorf("a sequence filter was ignored: %s", out.body)
+	if out.Body.Lookup("ok").Double() == 1 {
+		t.Errorf("a sequence filter was ignored: %s", out.Body)
 	}
 }
 
 func TestListsLoseNothing(t *testing.T) {
 	m := newMember(t, "5.0.7")
-	r := &request{srv: m.Server, conn: m.conn}
+	r := &dispatch.Request{Server: m.Server, Conn: m.conn}
 	doc := bson.Raw(bsoncore.BuildDocument(nil, bsoncore.AppendStringElement(nil, "a", strings.Repeat("x", 1<<20))))
 	last := bson.Raw(bsoncore.BuildDocument(nil, bsoncore.AppendStringElement(nil, "a", strings.Repeat("x", 16<<20-15*len(doc)-13))))
 	docs := []bson.Raw{}
@@ -67,8 +70,8 @@ func TestListsLoseNothing(t *testing.T) {
 		docs = append(docs, doc)
 	}
 	docs = append(docs, last)
-	out := &reply{Buf: make([]byte, 4)}
-	if err := r.listCursor(t.Context(), "d.c", docs, -1, out); err != nil {
+	out := &dispatch.Reply{Buf: make([]byte, 4)}
+	if err := read.ListCursor(t.Context(), r, "d.c", docs, -1, out); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
@@ -94,9 +97,9 @@ func TestManyWriteErrorsFitIntoAReply(t *testing.T) {
 		for i := range docs {
 			docs[i] = bsoncore.BuildDocument(nil, bsoncore.AppendStringElement(nil, "_id", id))
 		}
-		return m.dispatch(t.Context(), m.conn, input{
-			body: parse(t, `{insert: "c", ordered: false, $db: "d"}`), sequences: []sequence{{"documents", docs}},
-		}).body
+		return m.Dispatch(t.Context(), m.conn, dispatch.Input{
+			Body: parse(t, `{insert: "c", ordered: false, $db: "d"}`), Sequences: []dispatch.Sequence{{Name: "documents", Docs: docs}},
+		}).Body
 	}
 	reply := insert("k", 100_000)
 	list, err := reply.Lookup("writeErrors").Array().Values()
@@ -113,11 +116,11 @@ func TestManyWriteErrorsFitIntoAReply(t *testing.T) {
 }
 
 func TestAMemberThatStopsLetsGoOfItsTransactions(t *testing.T) {
-	m := newMember(t, "5.0.7", func(c *Config) { c.TransactionLifetime = time.Hour })
+	m := newMember(t, "5.0.7", func(c *dispatch.Config) { c.TransactionLifetime = time.Hour })
 	m.run(t, `{insert: "c", documents: [{_id: 1}], $db: "d"}`)
 	m.run(t, `{update: "c", updates: [{q: {_id: 1}, u: {$set: {a: 1}}}], `+sessionA+`, txnNumber: {$numberLong: "1"}, autocommit: false, startTransaction: true, $db: "d"}`)
 	m.Close()
-	again, err := New(m.cfg)
+	again, err := New(m.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,30 +129,30 @@ func TestAMemberThatStopsLetsGoOfItsTransactions(t *testing.T) {
 	if n, _ := reply.Lookup("n").AsInt64OK(); n != 1 {
 		t.Errorf("%s", reply)
 	}
-	for _, s := range m.sessions.all() {
-		if s.lifetime != nil {
+	for _, s := range m.Sessions.All() {
+		if s.Lifetime != nil {
 			t.Error("the clock of a transaction that has ended goes on")
 		}
 	}
 }
 
 func TestACommitStopsTheClockOfItsTransaction(t *testing.T) {
-	m := newMember(t, "5.0.7", func(c *Config) { c.TransactionLifetime = time.Hour })
+	m := newMember(t, "5.0.7", func(c *dispatch.Config) { c.TransactionLifetime = time.Hour })
 	m.run(t, `{create: "c", $db: "d"}`)
 	const txn = sessionA + `, txnNumber: {$numberLong: "1"}, autocommit: false, `
 	m.run(t, `{insert: "c", documents: [{}], startTransaction: true, `+txn+`$db: "d"}`)
-	s := m.sessions.all()[0]
-	if s.lifetime == nil {
+	s := m.Sessions.All()[0]
+	if s.Lifetime == nil {
 		t.Error("no clock runs")
 	}
 	m.run(t, `{commitTransaction: 1, `+txn+`$db: "admin"}`)
-	if s.lifetime != nil {
+	if s.Lifetime != nil {
 		t.Error("the clock goes on")
 	}
 }
 
 func TestNoTransactionBeginsAfterAStepDown(t *testing.T) {
-	m := newMember(t, "5.0.7", func(c *Config) { c.TransactionLifetime = time.Hour })
+	m := newMember(t, "5.0.7", func(c *dispatch.Config) { c.TransactionLifetime = time.Hour })
 	m.run(t, `{create: "c", $db: "d"}`)
 	m.SteppedDown()
 	// A command that has seen the member as primary, and comes only now.
@@ -157,7 +160,7 @@ func TestNoTransactionBeginsAfterAStepDown(t *testing.T) {
 	if code := codeOf(m.run(t, insert)); code != servererr.InterruptedDueToReplStateChange {
 		t.Errorf("code %v", code)
 	}
-	if err := m.cfg.Store.Write(func(w *storage.Writer) error {
+	if err := m.Config.Store.Write(func(w *storage.Writer) error {
 		u := w.Begin(bson.Timestamp{})
 		defer u.Abort()
 		c, _ := u.View().Collection("d.c")
@@ -177,18 +180,18 @@ func TestStatementsWithAnotherCollationThanTheirCollection(t *testing.T) {
 
 func TestAnInsertGoesOnWithoutItsClient(t *testing.T) {
 	m := newMember(t, "5.0.7")
-	docs := make([]bson.Raw, 3*chunk)
+	docs := make([]bson.Raw, 3*write.Chunk)
 	for i := range docs {
-		docs[i] = emptyDocument
+		docs[i] = dispatch.EmptyDocument
 	}
 	ctx, hangUp := context.WithCancelCause(t.Context())
 	hangUp(wire.ErrHangup)
-	m.dispatch(ctx, m.conn, input{
-		body:      parse(t, `{insert: "c", writeConcern: {w: 1}, $db: "d"}`),
-		sequences: []sequence{{"documents", docs}},
+	m.Dispatch(ctx, m.conn, dispatch.Input{
+		Body:      parse(t, `{insert: "c", writeConcern: {w: 1}, $db: "d"}`),
+		Sequences: []dispatch.Sequence{{Name: "documents", Docs: docs}},
 	})
-	if n, _ := m.run(t, `{count: "c", $db: "d"}`).Lookup("n").AsInt64OK(); n != 3*chunk {
-		t.Errorf("%d documents of %d", n, 3*chunk)
+	if n, _ := m.run(t, `{count: "c", $db: "d"}`).Lookup("n").AsInt64OK(); n != 3*write.Chunk {
+		t.Errorf("%d documents of %d", n, 3*write.Chunk)
 	}
 }
 
@@ -236,7 +239,7 @@ func TestAnOldHandshakeMayLogIn(t *testing.T) {
 		`{ismaster: 1, $db: "admin"}`: 0, `{buildinfo: 1, $db: "admin"}`: 0,
 		`{saslStart: 1, $db: "admin"}`: servererr.AuthenticationFailed, `{ping: 1, $db: "admin"}`: servererr.UnsupportedOpQueryCommand,
 	} {
-		if got := codeOf(m.dispatch(t.Context(), m.conn, input{body: parse(t, cmd), legacy: true}).body); got != want {
+		if got := codeOf(m.Dispatch(t.Context(), m.conn, dispatch.Input{Body: parse(t, cmd), Legacy: true}).Body); got != want {
 			t.Errorf("%s: code %d, want %d", cmd, got, want)
 		}
 	}
@@ -253,7 +256,7 @@ func TestNobodyGivesAwayRolesOfOthers(t *testing.T) {
 		if g.allowed == "grantRole" {
 			g.allowed = ""
 		}
-		m := newMember(t, "5.0.7", func(c *Config) { c.Auth = g })
+		m := newMember(t, "5.0.7", func(c *dispatch.Config) { c.Auth = g })
 		m.run(t, cmd)
 		if got := strings.Join(g.asked, "; "); got != want {
 			t.Errorf("%s asks for %q, want %q", cmd, got, want)

@@ -55,14 +55,14 @@ func TestAnyArgumentsAreAnswered(t *testing.T) {
 	value := rapid.Custom(func(t *rapid.T) any { return anyValue(t, statements, 0) })
 	names := []string{"insert", "update", "delete", "findAndModify", "commitTransaction", "abortTransaction", "prepareTransaction", "killSessions", "endSessions", "find", "getMore"}
 	rapid.Check(t, func(t *rapid.T) {
-		c := m.commands[rapid.SampledFrom(names).Draw(t, "command")]
+		c := m.Commands[rapid.SampledFrom(names).Draw(t, "command")]
 		var first any = rapid.SampledFrom([]string{"c", "c", "c", "v", "new", "system.views", ""}).Draw(t, "first")
 		if rapid.IntRange(0, 9).Draw(t, "odd") == 0 {
 			first = value.Draw(t, "first")
 		}
-		cmd := bson.D{{Key: c.name, Value: first}}
+		cmd := bson.D{{Key: c.Name, Value: first}}
 		db := "d"
-		if c.adminOnly {
+		if c.AdminOnly {
 			db = "admin"
 		}
 		cmd = append(cmd, bson.E{Key: "$db", Value: db}, bson.E{Key: "maxTimeMS", Value: 5})
@@ -76,15 +76,15 @@ func TestAnyArgumentsAreAnswered(t *testing.T) {
 				}
 			}
 		}
-		if c.sequence != "" {
-			list := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) any { return anyOperation(t, c.sequence) }), 1, 3).Draw(t, "sequence")
-			cmd = append(cmd, bson.E{Key: c.sequence, Value: bson.A(list)})
+		if c.Sequence != "" {
+			list := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) any { return anyOperation(t, c.Sequence) }), 1, 3).Draw(t, "sequence")
+			cmd = append(cmd, bson.E{Key: c.Sequence, Value: bson.A(list)})
 		}
-		if c.name == "findAndModify" {
-			cmd = append(cmd, anyOperation(t, c.name)...)
+		if c.Name == "findAndModify" {
+			cmd = append(cmd, anyOperation(t, c.Name)...)
 		}
 		for range max(0, rapid.IntRange(-4, 2).Draw(t, "arguments")) {
-			name := rapid.SampledFrom(append(generics, c.fields...)).Draw(t, "name")
+			name := rapid.SampledFrom(append(generics, c.Fields...)).Draw(t, "name")
 			cmd = append(cmd, bson.E{Key: name, Value: value.Draw(t, "value")})
 		}
 		raw, err := bson.Marshal(cmd)

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/wire"
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 )
 
 // dial serves the member on a connection over TCP and returns the client's side.
@@ -112,7 +113,7 @@ func TestReplyMemory(t *testing.T) {
 		t.Errorf("%d documents, %v", len(docs), err)
 	}
 	small := ask(`{ping: 1, $db: "admin"}`)
-	if next := ask(`{ping: 1, $db: "admin"}`); cap(next) > smallReply {
+	if next := ask(`{ping: 1, $db: "admin"}`); cap(next) > dispatch.SmallReply {
 		t.Errorf("after a reply of %d bytes a connection keeps %d", len(small), cap(next))
 	}
 	if other := m.Call(t.Context(), parse(t, `{ping: 1, $db: "admin"}`)); &other[0] == &m.Call(t.Context(), parse(t, `{ping: 1, $db: "admin"}`))[0] {

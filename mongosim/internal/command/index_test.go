@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/mongosim/internal/command/ddl"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 )
 
@@ -166,7 +167,7 @@ func TestIndexesAreRefused(t *testing.T) {
 	m.want(t, `{createIndexes: "c", indexes: [{key: {x: 1}, name: "x"}], commitQuorum: "majority", $db: "d"}`,
 		`{numIndexesBefore: 1, numIndexesAfter: 2, createdCollectionAutomatically: false, commitQuorum: "majority", ok: 1.0}`)
 	var list []string
-	for i := range maxIndexes {
+	for i := range ddl.MaxIndexes {
 		list = append(list, fmt.Sprintf(`{key: {a%d: 1}, name: "a%d"}`, i, i))
 	}
 	m.steps(t, []step{

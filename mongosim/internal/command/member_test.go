@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/repl"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
@@ -47,23 +48,23 @@ func (n *scriptedNode) become(change func(v *repl.View)) {
 
 // member is a server on a set of one.
 type member struct {
-	*Server
+	*dispatch.Server
 	node  *scriptedNode
 	store *storage.Store
-	conn  *Conn
+	conn  *dispatch.Conn
 }
 
-func newMember(t testing.TB, version string, change ...func(c *Config)) *member {
+func newMember(t testing.TB, version string, change ...func(c *dispatch.Config)) *member {
 	t.Helper()
 	store := storage.New(storage.Options{})
 	node := &scriptedNode{soleNode: &soleNode{store: store, moved: make(chan struct{})}}
 	node.view = repl.View{
 		State: oplog.MemberPrimary, Term: 3, Writable: true, SetName: "rs", ConfigVersion: 1, ConfigTerm: 3,
-		Members: []repl.Member{{Host: "h:1", Votes: 1, Priority: 1}}, ConfigDoc: emptyDocument,
+		Members: []repl.Member{{Host: "h:1", Votes: 1, Priority: 1}}, ConfigDoc: dispatch.EmptyDocument,
 		ElectionID: bson.ObjectID{0x7f, 0xff, 0xff, 0xff, 11: 3}, ProcessID: bson.ObjectID{1}, TopologyCounter: 6,
 	}
 	var ids atomic.Uint64
-	cfg := Config{
+	cfg := dispatch.Config{
 		Host: "h:1", Dialect: opwrite.Dialect{Version: version}, Store: store, Node: node, TestCommands: true,
 		NewUUID: func() (u oplog.UUID) {
 			binary.BigEndian.PutUint64(u[:], ids.Add(1))

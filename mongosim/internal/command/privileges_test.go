@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 )
 
 // rules is access control that lets through what is listed, as "action db coll".
@@ -19,7 +20,7 @@ type rules struct {
 	may []string
 }
 
-func (g *rules) Check(_ *Conn, action, db, coll string, _ bson.Raw) error {
+func (g *rules) Check(_ *dispatch.Conn, action, db, coll string, _ bson.Raw) error {
 	if what := strings.TrimSpace(action + " " + db + " " + coll); what == "" || slices.Contains(g.may, what) {
 		return nil
 	}
@@ -27,7 +28,7 @@ func (g *rules) Check(_ *Conn, action, db, coll string, _ bson.Raw) error {
 }
 
 // UserID says that everybody is me@d.
-func (g *rules) UserID(*Conn) [32]byte { return sha256.Sum256([]byte("me@d")) }
+func (g *rules) UserID(*dispatch.Conn) [32]byte { return sha256.Sum256([]byte("me@d")) }
 
 // TestPrivilegesOfAll runs commands with all that they take, and then without each.
 func TestPrivilegesOfAll(t *testing.T) {
@@ -51,8 +52,8 @@ func TestPrivilegesOfAll(t *testing.T) {
 			if out >= 0 {
 				g.may = slices.Delete(g.may, out, out+1)
 			}
-			m := newMember(t, "8.0.1", func(c *Config) { c.Auth = g })
-			inside := &Conn{Internal: true}
+			m := newMember(t, "8.0.1", func(c *dispatch.Config) { c.Auth = g })
+			inside := &dispatch.Conn{Internal: true}
 			m.CallOn(t.Context(), inside, parse(t, `{insert: "c", documents: [{_id: 1}], $db: "d"}`))
 			m.CallOn(t.Context(), inside, parse(t, `{create: "v", viewOn: "c", pipeline: [{$match: {a: 1}}], $db: "d"}`))
 			reply := m.run(t, c.cmd)
@@ -76,8 +77,8 @@ func TestPrivilegesByUUID(t *testing.T) {
 			if out >= 0 {
 				g.may = slices.Delete(g.may, out, out+1)
 			}
-			m := newMember(t, "5.0.7", func(c *Config) { c.Auth = g })
-			inside := &Conn{Internal: true}
+			m := newMember(t, "5.0.7", func(c *dispatch.Config) { c.Auth = g })
+			inside := &dispatch.Conn{Internal: true}
 			m.CallOn(t.Context(), inside, parse(t, `{insert: "c", documents: [{_id: 1}], $db: "d"}`))
 			listed := m.CallOn(t.Context(), inside, parse(t, `{listCollections: 1, $db: "d"}`))
 			_, uuid := listed.Lookup("cursor", "firstBatch", "0", "info", "uuid").Binary()

@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/repl"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
@@ -18,7 +19,7 @@ import (
 // soleNode is a primary without other members. Its commit point follows each
 // write, unless held.
 type soleNode struct {
-	Node
+	dispatch.Node
 	store *storage.Store
 
 	mu    sync.Mutex
@@ -89,11 +90,11 @@ func (n *soleNode) hold() {
 
 // member is a set of one, driven by commands.
 type readMember struct {
-	*Server
+	*dispatch.Server
 	node  *soleNode
 	store *storage.Store
 	// conn is the connection of commands that are run.
-	conn *Conn
+	conn *dispatch.Conn
 }
 
 func newReadMember(t testing.TB, opts storage.Options) *readMember {
@@ -102,11 +103,11 @@ func newReadMember(t testing.TB, opts storage.Options) *readMember {
 	node := &soleNode{store: store, moved: make(chan struct{})}
 	node.view = repl.View{
 		State: oplog.MemberPrimary, Term: 1, Writable: true, Self: 0, Primary: 0, SetName: "rs", ConfigVersion: 1, ConfigTerm: 1,
-		Members: []repl.Member{{Host: "h:1", Votes: 1, Priority: 1}}, ConfigDoc: emptyDocument,
+		Members: []repl.Member{{Host: "h:1", Votes: 1, Priority: 1}}, ConfigDoc: dispatch.EmptyDocument,
 	}
 	ids := uint64(0)
 	var idMu sync.Mutex
-	cfg := Config{
+	cfg := dispatch.Config{
 		Host: "h:1", Dialect: opwrite.Dialect{Version: "5.0.7", FCV: "5.0"}, Store: store, Node: node, Now: time.Now,
 		NewUUID: func() (u oplog.UUID) {
 			idMu.Lock()

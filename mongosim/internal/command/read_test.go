@@ -13,6 +13,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/serverquery"
 	"github.com/oplogrep/replicator/internal/testkit/corpus"
+	"github.com/oplogrep/replicator/mongosim/internal/command/ddl"
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 )
@@ -417,9 +418,9 @@ func TestViews(t *testing.T) {
 	// A view may come to stand on itself by way of another one's definition.
 	m.must(t, "db", obj("create", "a", "viewOn", "b", "pipeline", bson.A{}))
 	m.must(t, "db", obj("create", "b", "viewOn", "a2", "pipeline", bson.A{}))
-	err := m.cfg.Path.Write(func(b *opwrite.Batch) error {
+	err := m.Config.Path.Write(func(b *opwrite.Batch) error {
 		def, _ := bson.Marshal(obj("_id", "db.a2", "viewOn", "a", "pipeline", bson.A{}))
-		return insertView(b, "db.a2", def)
+		return ddl.InsertView(b, "db.a2", def)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -468,7 +469,7 @@ func TestTimeseriesReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = m.cfg.Path.Write(func(b *opwrite.Batch) error {
+	err = m.Config.Path.Write(func(b *opwrite.Batch) error {
 		coll, _ := b.View().Collection("ts.system.buckets.m")
 		for in := bytes.NewReader(buckets); in.Len() > 0; {
 			doc, err := bson.ReadDocument(in)

@@ -16,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 	"github.com/oplogrep/replicator/mongosim/internal/repl"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -63,10 +64,10 @@ func (n *recordedNode) RequestVotes(cmd bson.Raw) (bson.Raw, error) {
 }
 func (n *recordedNode) UpdatePosition(bson.Raw) error { return n.call("position") }
 
-func newRecordedMember(t testing.TB, version string, change ...func(c *Config)) (*member, *recordedNode) {
+func newRecordedMember(t testing.TB, version string, change ...func(c *dispatch.Config)) (*member, *recordedNode) {
 	t.Helper()
 	n := &recordedNode{changed: make(chan struct{})}
-	m := newMember(t, version, append(change, func(c *Config) {
+	m := newMember(t, version, append(change, func(c *dispatch.Config) {
 		n.scriptedNode = c.Node.(*scriptedNode)
 		c.Node = n
 	})...)
@@ -334,12 +335,12 @@ func TestHelloAwait(t *testing.T) {
 func TestHelloExhaust(t *testing.T) {
 	t.Parallel()
 	m, _ := newRecordedMember(t, "5.0.7")
-	out := m.dispatch(t.Context(), m.conn, input{body: parse(t, awaitHello(2, bson.ObjectID{1})), exhaust: true})
-	if !out.more || out.next.Lookup("topologyVersion", "counter").AsInt64() != 6 || out.next.Lookup("maxAwaitTimeMS").AsInt64() != 10000 {
-		t.Errorf("more %t, next %s", out.more, out.next)
+	out := m.Dispatch(t.Context(), m.conn, dispatch.Input{Body: parse(t, awaitHello(2, bson.ObjectID{1})), Exhaust: true})
+	if !out.More || out.Next.Lookup("topologyVersion", "counter").AsInt64() != 6 || out.Next.Lookup("maxAwaitTimeMS").AsInt64() != 10000 {
+		t.Errorf("more %t, next %s", out.More, out.Next)
 	}
-	out = m.dispatch(t.Context(), m.conn, input{body: parse(t, `{"hello": 1, "$db": "admin"}`), exhaust: true})
-	if out.more {
+	out = m.Dispatch(t.Context(), m.conn, dispatch.Input{Body: parse(t, `{"hello": 1, "$db": "admin"}`), Exhaust: true})
+	if out.More {
 		t.Error("an ordinary hello goes on")
 	}
 }

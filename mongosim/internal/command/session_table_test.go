@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -36,8 +37,8 @@ func TestEndedSessionsAreForgotten(t *testing.T) {
 	for n := 0; n < count; n += batch {
 		for i := range batch {
 			// What each command with a txnNumber does, without the command.
-			r := &request{srv: m.Server, generic: generic{lsid: newLSID(numbered(n+i), nobody)}}
-			release, err := r.checkOut(t.Context(), nil)
+			r := &dispatch.Request{Server: m.Server, Generic: dispatch.Generic{LSID: dispatch.NewLSID(numbered(n+i), dispatch.Nobody)}}
+			release, err := r.CheckOut(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -47,7 +48,7 @@ func TestEndedSessionsAreForgotten(t *testing.T) {
 			t.Fatalf("%s", reply)
 		}
 	}
-	if n := len(m.sessions.all()); n != 0 {
+	if n := len(m.Sessions.All()); n != 0 {
 		t.Errorf("%d sessions are remembered", n)
 	}
 }
@@ -59,26 +60,26 @@ func succeeded(reply bson.Raw) bool {
 
 func TestSessionsWithAnOpenTransactionAreKept(t *testing.T) {
 	now := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
-	m := newMember(t, "5.0.7", func(c *Config) { c.Now = func() time.Time { return now } })
+	m := newMember(t, "5.0.7", func(c *dispatch.Config) { c.Now = func() time.Time { return now } })
 	m.run(t, `{create: "c", $db: "d"}`)
 	m.run(t, `{insert: "c", documents: [{_id: 1}], `+inTxn(sessionA, 1, true)+`, $db: "d"}`)
 	m.run(t, `{insert: "c", documents: [{_id: 2}], `+sessionB+`, txnNumber: {$numberLong: "7"}, $db: "d"}`)
 	now = now.Add(20 * time.Minute)
 	m.run(t, `{refreshSessions: [{id: {$uuid: "00000000-0000-4000-8000-00000000000b"}}], $db: "admin"}`)
 	other := func(n int) {
-		r := &request{srv: m.Server, generic: generic{lsid: newLSID(numbered(n), nobody)}}
-		if release, err := r.checkOut(t.Context(), nil); err == nil {
+		r := &dispatch.Request{Server: m.Server, Generic: dispatch.Generic{LSID: dispatch.NewLSID(numbered(n), dispatch.Nobody)}}
+		if release, err := r.CheckOut(t.Context(), nil); err == nil {
 			release()
 		}
 	}
 	now = now.Add(20 * time.Minute)
 	other(1)
-	if n := len(m.sessions.all()); n != 3 {
+	if n := len(m.Sessions.All()); n != 3 {
 		t.Errorf("%d sessions, want those of the transaction, the refresh and now", n)
 	}
-	now = now.Add(sessionIdle)
+	now = now.Add(dispatch.SessionIdle)
 	other(2)
-	if n := len(m.sessions.all()); n != 2 {
+	if n := len(m.Sessions.All()); n != 2 {
 		t.Errorf("%d sessions, want those of the transaction and now", n)
 	}
 	m.want(t, `{commitTransaction: 1, `+inTxn(sessionA, 1, false)+`, $db: "admin"}`, ok)

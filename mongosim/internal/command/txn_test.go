@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 	"github.com/oplogrep/replicator/mongosim/internal/replay"
 )
 
@@ -269,7 +270,7 @@ func TestSnapshotsAreThoseOfTheFirstCommand(t *testing.T) {
 
 func TestKilledAndExpiredTransactions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMember(t, "5.0.7", func(c *Config) { c.TransactionLifetime = time.Minute })
+		m := newMember(t, "5.0.7", func(c *dispatch.Config) { c.TransactionLifetime = time.Minute })
 		for i, end := range []func(){
 			func() { m.want(t, `{endSessions: [`+sessionA[len("lsid: "):]+`], $db: "admin"}`, ok) },
 			func() { m.want(t, `{killSessions: [], $db: "admin"}`, ok) },

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/mongosim/internal/command/write"
 )
 
 // TestByID: a filter that is an _id finds what the same one does in another form,
@@ -218,7 +220,7 @@ func without(t testing.TB, doc bson.Raw, fields ...string) bson.Raw {
 
 func TestBigBatchesLetOthersIn(t *testing.T) {
 	m := newMember(t, "5.0.7")
-	docs := make(bson.A, 3*chunk+17)
+	docs := make(bson.A, 3*write.Chunk+17)
 	for i := range docs {
 		docs[i] = bson.D{{Key: "_id", Value: i}, {Key: "n", Value: 0}}
 	}

@@ -1,0 +1,109 @@
+package admin
+
+import (
+	"crypto/sha256"
+	"strings"
+
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
+)
+
+func authSpecs() []dispatch.Spec {
+	userFields := []string{"pwd", "roles", "mechanisms", "customData", "authenticationRestrictions", "digestPassword"}
+	return []dispatch.Spec{
+		{Name: "saslStart", Secondary: dispatch.AnyMember, BeforeAuth: true, Run: runSASLStart},
+		{Name: "saslContinue", Secondary: dispatch.AnyMember, BeforeAuth: true, Run: runSASLContinue},
+		{Name: "logout", Secondary: dispatch.AnyMember, BeforeAuth: true, Run: runLogout},
+		{
+			Name: "connectionStatus", Fields: []string{"showPrivileges"}, Secondary: dispatch.AnyMember, BeforeAuth: true,
+			Run: runConnectionStatus,
+		},
+
+		{Name: "createUser", Fields: userFields, Writes: true, Run: runCreateUser, Check: needsRoles("createUser", "grantRole")},
+		{Name: "updateUser", Fields: userFields, Writes: true, Run: runUpdateUser, Check: needsRoles("changePassword", "grantRole")},
+		{Name: "dropUser", Fields: []string{}, Writes: true, Run: runDropUser, Check: dispatch.NeedsDB("dropUser")},
+		{Name: "dropAllUsersFromDatabase", Fields: []string{}, Writes: true, Run: runDropAllUsers, Check: dispatch.NeedsDB("dropUser")},
+		{Name: "grantRolesToUser", Fields: []string{"roles"}, Writes: true, Run: runGrantRoles, Check: needsRoles("grantRole", "grantRole")},
+		{Name: "revokeRolesFromUser", Fields: []string{"roles"}, Writes: true, Run: runRevokeRoles, Check: needsRoles("revokeRole", "revokeRole")},
+		{
+			Name: "createRole", Fields: []string{"privileges", "roles", "authenticationRestrictions"}, Writes: true, Run: runCreateRole,
+			Check: needsRoles("createRole", "grantRole"),
+		},
+		{Name: "dropRole", Fields: []string{}, Writes: true, Run: runDropRole, Check: dispatch.NeedsDB("dropRole")},
+		{
+			Name: "usersInfo", Fields: []string{
+				"showCredentials", "showPrivileges", "showCustomData", "showAuthenticationRestrictions", "filter",
+			},
+			Secondary: dispatch.AnyMember, Run: runUsersInfo, Check: mayViewUsers,
+		},
+	}
+}
+
+// needsRoles asks for an action on the command's database, and for another one on
+// the database of every role that it names: nobody gives away what is not theirs
+// to give.
+func needsRoles(action, perRole string) func(*dispatch.Request) error {
+	return func(r *dispatch.Request) error {
+		if err := r.Allowed(action, r.DB, ""); err != nil {
+			return err
+		}
+		e, _ := rawbson.Lookup(r.Cmd, "roles")
+		array, _ := e.Array()
+		it := rawbson.NewIter(array)
+		for it.Next() {
+			db := r.DB
+			if doc, ok := it.Document(); ok {
+				in, _ := rawbson.Lookup(doc, "db")
+				text, _ := in.Text()
+				db = strings.Clone(text)
+			}
+			if err := r.Allowed(perRole, db, ""); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// mayViewUsers asks for viewUser where the users are that the command is about;
+// everybody may look at themselves.
+func mayViewUsers(r *dispatch.Request) error {
+	const view = "viewUser"
+	first := dispatch.FirstElem(r.Cmd)
+	if array, ok := first.Array(); ok {
+		if err := r.Allowed("", "", ""); err != nil { // the array may be empty
+			return err
+		}
+		it := rawbson.NewIter(array)
+		for it.Next() {
+			if err := mayViewUser(r, view, &it.Elem); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	doc, _ := first.Document()
+	if _, all := rawbson.Lookup(doc, "forAllDBs"); all {
+		return r.Allowed(view, "", "")
+	}
+	return mayViewUser(r, view, &first)
+}
+
+// mayViewUser is mayViewUsers for "name" or {user, db}; what is neither stands for
+// all users of the command's database.
+func mayViewUser(r *dispatch.Request, action string, e *rawbson.Elem) error {
+	name, isName := e.Text()
+	db := r.DB
+	if doc, ok := e.Document(); ok {
+		user, _ := rawbson.Lookup(doc, "user")
+		in, _ := rawbson.Lookup(doc, "db")
+		name, isName = user.Text()
+		if text, ok := in.Text(); ok {
+			db = strings.Clone(text)
+		}
+	}
+	if isName && r.Server.Config.Auth != nil && r.UserID() == sha256.Sum256([]byte(name+"@"+db)) {
+		return nil
+	}
+	return r.Allowed(action, db, "")
+}

@@ -1,0 +1,214 @@
+package ddl
+
+import (
+	"context"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/bsontext"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/mongosim/internal/arg"
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
+	"github.com/oplogrep/replicator/mongosim/internal/indexspec"
+	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
+	"github.com/oplogrep/replicator/mongosim/internal/storage"
+	"github.com/oplogrep/replicator/mongosim/internal/viewdef"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// MaxIndexes is how many indexes a collection may have.
+const MaxIndexes = 64
+
+func runCreateIndexes(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) error {
+	ns, err := r.FirstName()
+	if err != nil {
+		return err
+	}
+	if r.InTxn() && strings.HasPrefix(ns.Collection(), "system.") {
+		return servererr.New(servererr.OperationNotSupportedInTransaction,
+			"Cannot write to system collection %s within a transaction.", ns)
+	}
+	given, err := indexArgument(r.Cmd)
+	if err != nil {
+		return err
+	}
+	want, err := expected(r, uuidField)
+	if err != nil {
+		return err
+	}
+	return r.Write(ctx, out, func(ops opwrite.Ops) error {
+		if err := meant(ops.View(), ns, want); err != nil {
+			return err
+		}
+		return createIndexes(r, ops, ns, given, out)
+	})
+}
+
+// indexArgument returns the documents of the argument indexes.
+func indexArgument(cmd bson.Raw) ([]bson.Raw, error) {
+	e, ok := rawbson.Lookup(cmd, "indexes")
+	if !ok {
+		return nil, servererr.New(40414, "BSON field 'createIndexes.indexes' is missing but a required field")
+	}
+	array, ok := e.Array()
+	if !ok {
+		return nil, servererr.New(servererr.TypeMismatch,
+			"BSON field 'createIndexes.indexes' is the wrong type '%s', expected type 'array'", bsontext.TypeName(e.Type))
+	}
+	var specs []bson.Raw
+	it := rawbson.NewIter(array)
+	for it.Next() {
+		doc, ok := it.Document()
+		if !ok {
+			return nil, servererr.New(servererr.TypeMismatch,
+				"BSON field 'createIndexes.indexes.%s' is the wrong type '%s', expected type 'object'", it.Name(), bsontext.TypeName(it.Type))
+		}
+		specs = append(specs, doc)
+	}
+	if len(specs) == 0 {
+		return nil, servererr.New(servererr.BadValue, "Must specify at least one index to create")
+	}
+	return specs, nil
+}
+
+func createIndexes(r *dispatch.Request, ops opwrite.Ops, ns oplog.Namespace, given []bson.Raw, out *dispatch.Reply) error {
+	coll, exists := ops.View().Collection(ns)
+	if !exists {
+		if def, isView, err := viewdef.Lookup(ops.View(), ns); err != nil || isView {
+			if def.Timeseries {
+				return servererr.New(servererr.NotImplemented, "createIndexes on a time-series collection is not implemented here: %s", ns)
+			}
+			return cmpErr(err, servererr.New(servererr.CommandNotSupportedOnView, "Cannot create indexes on a view"))
+		}
+	}
+	ignore, quorum, err := indexOptions(r)
+	if err != nil {
+		return err
+	}
+	specs, err := indexSpecs(r, coll, given, ignore)
+	if err != nil {
+		return err
+	}
+	if !exists {
+		if _, err := indexspec.Missing(r.Server.Version, &storage.Collection{}, specs); err != nil {
+			return err // before there is a collection for nothing
+		}
+		if err := CreateCollection(ops, ns); err != nil {
+			return err
+		}
+		coll, _ = ops.View().Collection(ns)
+	}
+	before := len(coll.Indexes)
+	added, err := indexspec.Missing(r.Server.Version, coll, specs)
+	if err != nil {
+		return err
+	}
+	if err := checkTogether(coll, added); err != nil {
+		return err
+	}
+	out.Buf = bsoncore.AppendInt32Element(out.Buf, "numIndexesBefore", int32(before))
+	out.Buf = bsoncore.AppendInt32Element(out.Buf, "numIndexesAfter", int32(before+len(added)))
+	if len(added) == 0 && exists {
+		out.Buf = bsoncore.AppendStringElement(out.Buf, "note", "all indexes already exist")
+		return nil
+	}
+	if r.InTxn() && exists && coll.Len() > 0 {
+		return servererr.New(servererr.OperationNotSupportedInTransaction,
+			"Cannot create new indexes on non-empty collection %s in a multi-document transaction.", ns)
+	}
+	if len(added) > 0 {
+		if err := ops.CreateIndexes(coll, added); err != nil {
+			return err
+		}
+	}
+	out.Buf = bsoncore.AppendBooleanElement(out.Buf, "createdCollectionAutomatically", !exists || r.InTxn())
+	out.Buf = bsoncore.AppendValueElement(out.Buf, "commitQuorum", quorum)
+	return nil
+}
+
+// indexSpecs completes the given specifications; coll is nil if it is not there.
+// The index of a clustered collection is there already.
+func indexSpecs(r *dispatch.Request, coll *storage.Collection, given []bson.Raw, ignore bool) ([]bson.Raw, error) {
+	var collation bson.Raw
+	clustered := false
+	if coll != nil {
+		if e, ok := rawbson.Lookup(coll.Options, "collation"); ok {
+			collation, _ = e.Document()
+		}
+		clustered = arg.Has(coll.Options, "clusteredIndex")
+	}
+	specs := make([]bson.Raw, 0, len(given))
+	for _, doc := range given {
+		if e, ok := rawbson.Lookup(doc, "key"); ok && clustered {
+			if key, _ := e.Document(); indexspec.IsID(key) {
+				continue
+			}
+		}
+		spec, err := indexspec.Normalize(r.Server.Version, doc, collation, ignore)
+		if err != nil {
+			return nil, err
+		}
+		specs = append(specs, spec)
+	}
+	return specs, nil
+}
+
+// indexOptions reads ignoreUnknownIndexOptions and commitQuorum. How many members
+// have to be ready is checked, but a build here never waits for others.
+func indexOptions(r *dispatch.Request) (ignore bool, quorum bsoncore.Value, err error) {
+	quorum = bsoncore.Value{Type: bsoncore.TypeString, Data: bsoncore.AppendString(nil, "votingMembers")}
+	if e, ok := rawbson.Lookup(r.Cmd, "ignoreUnknownIndexOptions"); ok {
+		if ignore, ok = e.Bool(); !ok {
+			return false, quorum, servererr.New(servererr.TypeMismatch,
+				"The field 'ignoreUnknownIndexOptions' must be a boolean, but got %s", bsontext.TypeName(e.Type))
+		}
+	}
+	e, ok := rawbson.Lookup(r.Cmd, "commitQuorum")
+	if !ok {
+		return ignore, quorum, nil
+	}
+	v := e.Raw()
+	n := arg.Int64(v)
+	_, isText := e.Text()
+	switch {
+	case !isText && !v.IsNumber():
+		return false, quorum, servererr.New(servererr.TypeMismatch, "The field 'commitQuorum' must be a string or a number, but got %s", bsontext.TypeName(e.Type))
+	case !isText && n < 0:
+		return false, quorum, servererr.New(servererr.FailedToParse, "commitQuorum has to be a non-negative number")
+	case !isText && n > int64(len(r.Self.Members)):
+		return false, quorum, servererr.New(servererr.UnsatisfiableCommitQuorum, "Commit quorum cannot be satisfied with the current replica set configuration")
+	case isText && !oneOf(v, "votingMembers", "majority"):
+		return false, quorum, servererr.New(servererr.NotImplemented, "commitQuorum %s is not implemented here", v)
+	}
+	return ignore, bsoncore.Value{Type: bsoncore.Type(e.Type), Data: e.Value}, nil
+}
+
+// checkTogether refuses what depends on the collection's other indexes.
+func checkTogether(coll *storage.Collection, added []bson.Raw) error {
+	if len(coll.Indexes)+len(added) > MaxIndexes {
+		key, _ := rawbson.Lookup(added[len(added)-1], "key")
+		return servererr.New(servererr.CannotCreateIndex, "add index fails, too many indexes for %s key:%s", coll.NS, bsontext.Value(key.Raw()))
+	}
+	text := ""
+	for _, index := range coll.Indexes {
+		if arg.Has(index.Spec, "textIndexVersion") {
+			text = index.Name
+		}
+	}
+	for _, spec := range added {
+		name, _ := arg.Text(spec, "name")
+		switch {
+		case arg.Has(spec, "textIndexVersion") && text != "":
+			return servererr.New(servererr.CannotCreateIndex,
+				"only one text index per collection allowed, found existing text index \"%s\"", text)
+		case arg.Has(spec, "textIndexVersion"):
+			text = name
+		case arg.Has(spec, "expireAfterSeconds") && coll.CappedBytes > 0:
+			return servererr.New(servererr.CannotCreateIndex, "Cannot create TTL index on a capped collection")
+		}
+	}
+	return nil
+}

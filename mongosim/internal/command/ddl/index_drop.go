@@ -1,0 +1,134 @@
+package ddl
+
+import (
+	"context"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/bsontext"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
+	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
+	"github.com/oplogrep/replicator/mongosim/internal/storage"
+	"github.com/oplogrep/replicator/mongosim/internal/viewdef"
+)
+
+func runDropIndexes(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) error {
+	ns, err := r.FirstName()
+	if err != nil {
+		return err
+	}
+	e, ok := rawbson.Lookup(r.Cmd, "index")
+	if !ok {
+		return servererr.New(40414, "BSON field 'dropIndexes.index' is missing but a required field")
+	}
+	want, err := expected(r, uuidField)
+	if err != nil {
+		return err
+	}
+	return r.WriteBatch(ctx, out, func(b *opwrite.Batch) error {
+		if err := meant(b.View(), ns, want); err != nil {
+			return err
+		}
+		coll, ok := b.View().Collection(ns)
+		if !ok {
+			if def, isView, err := viewdef.Lookup(b.View(), ns); err != nil || isView {
+				if def.Timeseries {
+					return servererr.New(servererr.NotImplemented, "dropIndexes of a time-series collection is not implemented here: %s", ns)
+				}
+				return cmpErr(err, servererr.New(servererr.CommandNotSupportedOnView, "Cannot drop indexes on view %s", ns))
+			}
+			return servererr.New(servererr.NamespaceNotFound, "ns not found %s", ns)
+		}
+		names, all, err := indexesToDrop(coll, e)
+		if err != nil {
+			return err
+		}
+		out.Buf = bsoncore.AppendInt32Element(out.Buf, "nIndexesWas", int32(len(coll.Indexes)))
+		if all {
+			out.Buf = bsoncore.AppendStringElement(out.Buf, "msg", "non-_id indexes dropped for collection")
+		}
+		for _, name := range names {
+			if err := b.DropIndex(coll, name); err != nil {
+				return err
+			}
+			coll, _ = b.View().Collection(ns)
+		}
+		return nil
+	})
+}
+
+// indexesToDrop resolves the argument index: a name, *, an array of names, or a
+// key.
+func indexesToDrop(coll *storage.Collection, e rawbson.Elem) (names []string, all bool, err error) {
+	if name, ok := e.Text(); ok {
+		if name == "*" {
+			return allIndexes(coll), true, nil
+		}
+		return []string{name}, false, checkIndexName(coll, name)
+	}
+	if key, ok := e.Document(); ok {
+		found := indexesByKey(coll, key)
+		switch len(found) {
+		case 0:
+			return nil, false, servererr.New(servererr.IndexNotFound, "can't find index with key: %s", bsontext.Document(key))
+		case 1:
+			return []string{found[0].Name}, false, checkIndexName(coll, found[0].Name)
+		}
+		return nil, false, servererr.New(servererr.AmbiguousIndexKeyPattern,
+			"%d indexes found for key: %s, identify by name instead. Conflicting indexes: %s, %s",
+			len(found), bsontext.Document(key), bsontext.Document(found[0].Spec), bsontext.Document(found[1].Spec))
+	}
+	array, ok := e.Array()
+	if !ok {
+		return nil, false, servererr.New(servererr.TypeMismatch,
+			"BSON field 'dropIndexes.index' is the wrong type '%s', expected types '[string, object, array]'", bsontext.TypeName(e.Type))
+	}
+	it := rawbson.NewIter(array)
+	for it.Next() {
+		if _, ok := it.Text(); !ok {
+			return nil, false, servererr.New(servererr.TypeMismatch,
+				"dropIndexes %s (%s) failed to drop multiple indexes %s: index name must be a string",
+				coll.NS, coll.UUID, bsontext.Array(array))
+		}
+	}
+	it = rawbson.NewIter(array)
+	for it.Next() {
+		name, _ := it.Text()
+		if name == "*" && len(names) == 0 {
+			return allIndexes(coll), true, nil
+		}
+		if slices.Contains(names, name) {
+			return nil, false, servererr.New(servererr.IndexNotFound, "index not found with name [%s]", name)
+		}
+		if err := checkIndexName(coll, name); err != nil {
+			return nil, false, err
+		}
+		names = append(names, name)
+	}
+	return names, false, nil
+}
+
+// allIndexes are the names of all indexes but that on _id.
+func allIndexes(coll *storage.Collection) (names []string) {
+	for _, index := range coll.Indexes {
+		if index.Name != "_id_" {
+			names = append(names, index.Name)
+		}
+	}
+	return names
+}
+
+func checkIndexName(coll *storage.Collection, name string) error {
+	if name == "_id_" {
+		return servererr.New(servererr.InvalidOptions, "cannot drop _id index")
+	}
+	for _, index := range coll.Indexes {
+		if index.Name == name {
+			return nil
+		}
+	}
+	return servererr.New(servererr.IndexNotFound, "index not found with name [%s]", name)
+}

@@ -1,0 +1,156 @@
+package dispatch
+
+import (
+	"context"
+	"crypto/rand"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// SessionTimeoutMinutes is what the server states (localLogicalSessionTimeoutMinutes),
+// in minutes.
+const SessionTimeoutMinutes = 30
+
+func sessionSpecs() []Spec {
+	return []Spec{
+		{Name: "startSession", Fields: []string{}, Secondary: AnyMember, Run: runStartSession},
+		{Name: "refreshSessions", Secondary: AnyMember, Run: runRefreshSessions},
+		{Name: "endSessions", Secondary: AnyMember, Run: runEndSessions},
+		{Name: "killSessions", Secondary: AnyMember, Run: runKillSessions},
+		{Name: "killAllSessions", Secondary: AnyMember, Run: runKillAllSessions, Check: mayKillAny},
+		{Name: "killAllSessionsByPattern", Secondary: AnyMember, Run: runKillAllSessionsByPattern, Check: mayKillAny},
+	}
+}
+
+// mayKillAny asks for the privilege to end the sessions of others.
+func mayKillAny(r *Request) error { return r.Allowed("killAnySession", "", "") }
+
+func runStartSession(_ context.Context, _ *Request, out *Reply) error {
+	var id oplog.UUID
+	_, _ = rand.Read(id[:])                         // never fails
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80 // a random UUID
+	inner := bsoncore.AppendBinaryElement(nil, "id", bson.TypeBinaryUUID, id[:])
+	out.Buf = bsoncore.AppendDocumentElement(out.Buf, "id", bsoncore.BuildDocument(nil, inner))
+	out.Buf = bsoncore.AppendInt32Element(out.Buf, "timeoutMinutes", SessionTimeoutMinutes)
+	return nil
+}
+
+// namedSessions reads the command's array of session ids.
+func (r *Request) namedSessions() ([]*LSID, error) {
+	e, _ := rawbson.Lookup(r.Cmd, r.Name)
+	array, ok := e.Array()
+	if !ok {
+		return nil, WrongType(r.Spec.Name, r.Name, e.Type, "array")
+	}
+	var list []*LSID
+	it := rawbson.NewIter(array)
+	for it.Next() {
+		l, err := r.parseLSID(&it.Elem)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, l)
+	}
+	return list, it.Err()
+}
+
+func runRefreshSessions(_ context.Context, r *Request, _ *Reply) error {
+	list, err := r.namedSessions()
+	for _, l := range list {
+		r.Server.Sessions.refresh(l)
+	}
+	return err
+}
+
+// runEndSessions ends sessions: their cursors and transactions go, what they have
+// written stays known.
+func runEndSessions(_ context.Context, r *Request, _ *Reply) error {
+	list, err := r.namedSessions()
+	if err != nil {
+		return err
+	}
+	for _, l := range list {
+		r.Server.killSession(l)
+		r.Server.Sessions.end(l)
+	}
+	return nil
+}
+
+func runKillSessions(_ context.Context, r *Request, _ *Reply) error {
+	list, err := r.namedSessions()
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 { // all of this user
+		r.Server.killSessions(func(l *LSID) bool { return l.uid == r.UserID() })
+	}
+	for _, l := range list {
+		r.Server.killSession(l)
+	}
+	return nil
+}
+
+func runKillAllSessions(_ context.Context, r *Request, _ *Reply) error {
+	e, _ := rawbson.Lookup(r.Cmd, r.Name)
+	array, ok := e.Array()
+	if !ok {
+		return WrongType(r.Spec.Name, r.Name, e.Type, "array")
+	}
+	if len(array) > rawbson.MinSize {
+		return servererr.New(servererr.NotImplemented, "killAllSessions of given users is not implemented here")
+	}
+	r.Server.killSessions(func(*LSID) bool { return true })
+	return nil
+}
+
+// runKillAllSessionsByPattern kills by lsid; an empty pattern means all.
+func runKillAllSessionsByPattern(_ context.Context, r *Request, _ *Reply) error {
+	e, _ := rawbson.Lookup(r.Cmd, r.Name)
+	patterns, err := documentsOf(r.Spec.Name, r.Name, &e)
+	if err != nil {
+		return err
+	}
+	if len(patterns) == 0 {
+		r.Server.killSessions(func(*LSID) bool { return true })
+	}
+	for _, p := range patterns {
+		it := rawbson.NewIter(p)
+		if !it.Next() {
+			r.Server.killSessions(func(*LSID) bool { return true })
+			continue
+		}
+		if it.Name() != "lsid" {
+			return servererr.New(servererr.NotImplemented, "killAllSessionsByPattern by %s is not implemented here", it.Name())
+		}
+		l, err := r.parseLSID(&it.Elem)
+		if err != nil {
+			return err
+		}
+		r.Server.killSession(l)
+	}
+	return nil
+}
+
+// killSession ends the cursors of a session, the command that runs in it, and its
+// open transaction. A prepared transaction stays.
+func (s *Server) killSession(l *LSID) {
+	s.Cursors.killSession(l)
+	if sess, ok := s.Sessions.maybe(l); ok {
+		sess.kill()
+		s.abortIf(sess, func() bool { return sess.State == TxnInProgress })
+	}
+}
+
+func (s *Server) killSessions(which func(*LSID) bool) {
+	s.Cursors.kill(ErrCursorKilled, func(c *Cursor) bool { return c.owner != nil && which(c.owner) })
+	for _, sess := range s.Sessions.All() {
+		if which(sess.lsid) {
+			s.killSession(sess.lsid)
+		}
+	}
+}
