@@ -1,20 +1,12 @@
 package status
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,115 +16,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier"
-	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
-	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/internal/event"
-	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/syncsource"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
-
-// golden compares text with a file in testdata.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *rewrite {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s:\n%s", path, diff)
-	}
-}
-
-// fakePipeline is a pipeline that does what it is told.
-type fakePipeline struct {
-	mu sync.Mutex
-	s  pipeline.Snapshot
-}
-
-func (f *fakePipeline) Snapshot() pipeline.Snapshot {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.s
-}
-
-func (f *fakePipeline) set(change func(*pipeline.Snapshot)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	change(&f.s)
-}
-
-// callerFunc is a server.
-type callerFunc func(cmd string) (bson.Raw, error)
-
-func (f callerFunc) Call(_ context.Context, c mongo.Command) (bson.Raw, error) {
-	return f(c.Body.Index(0).Key())
-}
-
-func raw(t *testing.T, json string) bson.Raw {
-	t.Helper()
-	var d bson.D
-	if err := bson.UnmarshalExtJSON([]byte(json), false, &d); err != nil {
-		t.Fatal(err)
-	}
-	doc, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return doc
-}
-
-func at(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 7) }
-
-func newTracker(t *testing.T, cfg Config) *Tracker {
-	t.Helper()
-	tr, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tr
-}
-
-// busy is a link in the middle of its work.
-func busy(s *pipeline.Snapshot) {
-	now := time.Now()
-	*s = pipeline.Snapshot{
-		Link: "l", State: pipeline.CatchingUp, Since: now.Add(-90 * time.Second), Attempts: 2, Term: 9,
-		Progress: checkpoint.Progress{
-			Applied: at(1000), AppliedWall: 1_000_500, FetchFrom: at(900), Durable: at(990), DurableWall: 990_500, Ops: 123_456,
-		},
-		Gaps: checkpoint.Gaps{CopiedUntil: at(950)},
-		Log: checkpoint.Progress{
-			Applied: at(1000), AppliedWall: 1_000_500, FetchFrom: at(900), Durable: at(990), DurableWall: 990_500, Ops: 123_456,
-		},
-		Fetched: at(1020), FetchedAt: now,
-		SourceSet: "rs0", SourceHost: "a:1",
-		Source:  fetcher.Metadata{Committed: at(1012), CommittedWall: 1_012_750, Applied: at(1013)},
-		HeardAt: now.Add(-1500 * time.Millisecond), Lag: 12_250 * time.Millisecond,
-		Buffer:  buffer.Stats{Held: 5000, Limit: 1 << 20, Replies: 3, Oldest: now.Add(-2 * time.Second), Waiting: true},
-		Applier: applier.Stats{Ops: 1, Flushes: 2, Coalesced: 3, Retries: 4, Divergences: 5, DeletesEmpty: 6, Skipped: 7, Commands: 8, Barriers: 9, Writers: 16},
-		Resolver: syncsource.Status{Denied: syncsource.Denylist{
-			"c:3": {Until: now.Add(time.Minute), Reason: "could not be read from: no answer"},
-			"b:2": {Until: now.Add(10 * time.Second), Reason: "is too stale"},
-		}},
-		TargetHosts: []string{"x:1", "y:2"},
-		LastError:   "applier: not primary", LastErrorAt: now.Add(-3 * time.Minute),
-	}
-}
 
 // TestGolden: everything that is known comes out, and in the form that is kept.
 func TestGolden(t *testing.T) {
@@ -197,15 +86,6 @@ func TestGolden(t *testing.T) {
 			t.Errorf("Run returned %v", err)
 		}
 	})
-}
-
-func jsonOf(t *testing.T, v any) string {
-	t.Helper()
-	text, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // TestNothingKnown: what is not known is null, and no metric says 0 for it.
@@ -329,58 +209,6 @@ func TestFeedback(t *testing.T) {
 	state("failing")
 }
 
-func get(t *testing.T, h http.Handler, method, path string) (int, http.Header, string) {
-	t.Helper()
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, http.NoBody))
-	return w.Code, w.Header(), w.Body.String()
-}
-
-func TestHandler(t *testing.T) {
-	t.Parallel()
-	registry := prometheus.NewRegistry()
-	tr := newTracker(t, Config{Version: "v", Link: "l", Registry: registry})
-	var p fakePipeline
-	tr.Follow(p.Snapshot)
-	p.set(busy)
-	h := Handler(tr, registry)
-
-	code, header, body := get(t, h, http.MethodGet, "/status")
-	if code != http.StatusOK || header.Get("Content-Type") != "application/json" || strings.Count(body, "\n") != 1 {
-		t.Errorf("/status: %d %v\n%s", code, header, body)
-	}
-	_, _, pretty := get(t, h, http.MethodGet, "/status?pretty")
-	if strings.Count(pretty, "\n") < 50 {
-		t.Errorf("/status?pretty:\n%s", pretty)
-	}
-	for _, text := range []string{body, pretty} {
-		var s Snapshot
-		d := json.NewDecoder(strings.NewReader(text))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&s); err != nil || s.Link != "l" || *s.LagSeconds != 12.25 {
-			t.Errorf("%v: %+v", err, s)
-		}
-	}
-	if code, _, body := get(t, h, http.MethodGet, "/metrics"); code != http.StatusOK ||
-		!strings.Contains(body, `replicator_state{state="catching-up"} 1`) || !strings.Contains(body, `replicator_state{state="steady"} 0`) ||
-		!strings.Contains(body, "replicator_lag_seconds 12.25") || !strings.Contains(body, `replicator_optime_seconds{kind="source"} 1012`) {
-		t.Errorf("/metrics: %d\n%s", code, body)
-	}
-	if code, _, body := get(t, h, http.MethodGet, "/"); code != http.StatusOK || !strings.Contains(body, "/healthz") {
-		t.Errorf("/: %d\n%s", code, body)
-	}
-	if code, _, _ := get(t, h, http.MethodGet, "/nothing"); code != http.StatusNotFound {
-		t.Errorf("/nothing: %d", code)
-	}
-	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodHead, http.MethodOptions} {
-		for _, path := range []string{"/", "/status", "/healthz", "/metrics"} {
-			if code, header, _ := get(t, h, method, path); code != http.StatusMethodNotAllowed || header.Get("Allow") != http.MethodGet {
-				t.Errorf("%s %s: %d, Allow %q", method, path, code, header.Get("Allow"))
-			}
-		}
-	}
-}
-
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	healthy := map[pipeline.State]bool{
@@ -454,15 +282,6 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-type nested struct{}
-
-func (nested) Message() string   { return "odd" }
-func (nested) Level() slog.Level { return slog.LevelError }
-func (nested) LogValue() slog.Value {
-	const a, b, d, g, h = "a", "b", "d", "g", "h"
-	return slog.GroupValue(slog.Int(a, 1), slog.Group(g, slog.String(b, "x"), slog.Group(h, slog.Duration(d, time.Second))))
-}
-
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	if _, err := New(Config{StartingGrace: -1, AskEvery: -1}); err == nil || strings.Count(err.Error(), "\n") != 1 {
@@ -473,70 +292,4 @@ func TestConfig(t *testing.T) {
 	if _, err := New(Config{Registry: registry}); err == nil {
 		t.Error("two trackers on one registry")
 	}
-}
-
-// TestServe: a request that is under way is answered when the end comes.
-func TestServe(t *testing.T) {
-	t.Parallel()
-	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	arrived, answer := make(chan struct{}), make(chan struct{})
-	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		close(arrived)
-		<-answer
-		_, _ = io.WriteString(w, "there")
-	})
-	ctx, stop := context.WithCancelCause(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- Serve(ctx, ln, h) }()
-	got := make(chan string, 1)
-	transport := &http.Transport{}
-	go func() {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+ln.Addr().String()+"/", http.NoBody)
-		if err != nil {
-			got <- err.Error()
-			return
-		}
-		res, err := (&http.Client{Transport: transport}).Do(req)
-		if err != nil {
-			got <- err.Error()
-			return
-		}
-		defer func() { _ = res.Body.Close() }()
-		var b bytes.Buffer
-		_, _ = b.ReadFrom(res.Body)
-		got <- b.String()
-	}()
-	<-arrived
-	stop(nil)
-	close(answer)
-	if text := <-got; text != "there" {
-		t.Errorf("got %q", text)
-	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	transport.CloseIdleConnections()
-	if _, err := net.DialTimeout("tcp", ln.Addr().String(), time.Second); err == nil {
-		t.Error("it is still listened")
-	}
-}
-
-func TestServeFails(t *testing.T) {
-	t.Parallel()
-	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = ln.Close()
-	if err := Serve(t.Context(), ln, http.NotFoundHandler()); err == nil || !strings.HasPrefix(err.Error(), "status: serve on 127.0.0.1:") {
-		t.Errorf("%v", err)
-	}
-}
-
-func memberAtFault(reason string) event.Event {
-	const host, why = "host", "reason"
-	return event.NewLine(slog.LevelWarn, "member at fault", slog.String(host, "c:3"), slog.String(why, reason))
 }

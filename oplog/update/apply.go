@@ -393,82 +393,6 @@ func closeDocument(dst []byte, start int) []byte {
 	return dst
 }
 
-// arrayWriter appends the elements of an array to dst, numbering them anew as
-// the server's builder does. Elements that stay and have the right number
-// already are copied in runs.
-type arrayWriter struct {
-	dst []byte
-	// pre is the old array. Its bytes [from, to) are still to be copied.
-	pre      []byte
-	from, to int
-	// next is the number of the next element.
-	next int
-}
-
-func (w *arrayWriter) flush() {
-	w.dst = append(w.dst, w.pre[w.from:w.to]...)
-	w.from = w.to
-}
-
-// reserve makes room for the elements before number end, each of which takes at
-// least what a null does. It is an [ErrTooLarge] if already the nulls make the
-// buffer as long as limit, in bytes; nothing is allocated then.
-func (w *arrayWriter) reserve(end, limit int) error {
-	size := nullsSize(w.next, end)
-	if size >= limit-len(w.dst)-(w.to-w.from) {
-		return ErrTooLarge
-	}
-	w.flush()
-	w.dst = slices.Grow(w.dst, size)
-	return nil
-}
-
-// nullsSize returns what the elements of an array numbered from up to, but not
-// including, end take if they are nulls, in bytes.
-func nullsSize(from, end int) int {
-	size := 0
-	for digits, limit := 1, 10; from < end; digits, limit = digits+1, limit*10 {
-		n := max(min(end, limit)-from, 0)
-		size += n * (sizeOfHeader + digits)
-		from += n
-	}
-	return size
-}
-
-// keep copies the element that the iterator over pre has stepped over.
-func (w *arrayWriter) keep(it *rawbson.Iter) {
-	var buf [20]byte
-	name := strconv.AppendInt(buf[:0], int64(w.next), 10)
-	if string(name) != string(it.Key) {
-		w.set(it.Type, it.Value)
-		return
-	}
-	from := it.Offset() - len(it.Value) - len(it.Key) - 2
-	if w.to != from {
-		w.flush()
-		w.from = from
-	}
-	w.to = it.Offset()
-	w.next++
-}
-
-// header appends type and number of the next element and returns where the
-// type is.
-func (w *arrayWriter) header(t bson.Type) (typeAt int) {
-	w.flush()
-	typeAt = len(w.dst)
-	w.dst = append(w.dst, byte(t))
-	w.dst = strconv.AppendInt(w.dst, int64(w.next), 10)
-	w.dst = append(w.dst, 0)
-	w.next++
-	return typeAt
-}
-
-func (w *arrayWriter) set(t bson.Type, value []byte) {
-	w.header(t)
-	w.dst = append(w.dst, value...)
-}
-
 func appendHeader(dst []byte, t bson.Type, name string) []byte {
 	dst = append(dst, byte(t))
 	dst = append(dst, name...)
@@ -497,9 +421,3 @@ func appendBinary(dst []byte, e *rawbson.Elem, b *BinaryField) ([]byte, error) {
 	dst = append(dst, old[:b.Offset]...)
 	return append(dst, b.Data...), nil
 }
-
-// bitset is a set of small numbers.
-type bitset []uint64
-
-func (s bitset) set(i int)      { s[i/64] |= 1 << (i % 64) }
-func (s bitset) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }

@@ -1,0 +1,159 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/applier"
+	"github.com/oplogrep/replicator/buffer"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+
+// golden compares text with a file in testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *rewrite {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s:\n%s", path, diff)
+	}
+}
+
+// fakePipeline is a pipeline that does what it is told.
+type fakePipeline struct {
+	mu sync.Mutex
+	s  pipeline.Snapshot
+}
+
+func (f *fakePipeline) Snapshot() pipeline.Snapshot {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.s
+}
+
+func (f *fakePipeline) set(change func(*pipeline.Snapshot)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(&f.s)
+}
+
+// callerFunc is a server.
+type callerFunc func(cmd string) (bson.Raw, error)
+
+func (f callerFunc) Call(_ context.Context, c mongo.Command) (bson.Raw, error) {
+	return f(c.Body.Index(0).Key())
+}
+
+func raw(t *testing.T, json string) bson.Raw {
+	t.Helper()
+	var d bson.D
+	if err := bson.UnmarshalExtJSON([]byte(json), false, &d); err != nil {
+		t.Fatal(err)
+	}
+	doc, err := bson.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func at(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 7) }
+
+func newTracker(t *testing.T, cfg Config) *Tracker {
+	t.Helper()
+	tr, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// busy is a link in the middle of its work.
+func busy(s *pipeline.Snapshot) {
+	now := time.Now()
+	*s = pipeline.Snapshot{
+		Link: "l", State: pipeline.CatchingUp, Since: now.Add(-90 * time.Second), Attempts: 2, Term: 9,
+		Progress: checkpoint.Progress{
+			Applied: at(1000), AppliedWall: 1_000_500, FetchFrom: at(900), Durable: at(990), DurableWall: 990_500, Ops: 123_456,
+		},
+		Gaps: checkpoint.Gaps{CopiedUntil: at(950)},
+		Log: checkpoint.Progress{
+			Applied: at(1000), AppliedWall: 1_000_500, FetchFrom: at(900), Durable: at(990), DurableWall: 990_500, Ops: 123_456,
+		},
+		Fetched: at(1020), FetchedAt: now,
+		SourceSet: "rs0", SourceHost: "a:1",
+		Source:  fetcher.Metadata{Committed: at(1012), CommittedWall: 1_012_750, Applied: at(1013)},
+		HeardAt: now.Add(-1500 * time.Millisecond), Lag: 12_250 * time.Millisecond,
+		Buffer:  buffer.Stats{Held: 5000, Limit: 1 << 20, Replies: 3, Oldest: now.Add(-2 * time.Second), Waiting: true},
+		Applier: applier.Stats{Ops: 1, Flushes: 2, Coalesced: 3, Retries: 4, Divergences: 5, DeletesEmpty: 6, Skipped: 7, Commands: 8, Barriers: 9, Writers: 16},
+		Resolver: syncsource.Status{Denied: syncsource.Denylist{
+			"c:3": {Until: now.Add(time.Minute), Reason: "could not be read from: no answer"},
+			"b:2": {Until: now.Add(10 * time.Second), Reason: "is too stale"},
+		}},
+		TargetHosts: []string{"x:1", "y:2"},
+		LastError:   "applier: not primary", LastErrorAt: now.Add(-3 * time.Minute),
+	}
+}
+
+func jsonOf(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func get(t *testing.T, h http.Handler, method, path string) (int, http.Header, string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, http.NoBody))
+	return w.Code, w.Header(), w.Body.String()
+}
+
+type nested struct{}
+
+func (nested) Message() string { return "odd" }
+
+func (nested) Level() slog.Level { return slog.LevelError }
+
+func (nested) LogValue() slog.Value {
+	const a, b, d, g, h = "a", "b", "d", "g", "h"
+	return slog.GroupValue(slog.Int(a, 1), slog.Group(g, slog.String(b, "x"), slog.Group(h, slog.Duration(d, time.Second))))
+}
+
+func memberAtFault(reason string) event.Event {
+	const host, why = "host", "reason"
+	return event.NewLine(slog.LevelWarn, "member at fault", slog.String(host, "c:3"), slog.String(why, reason))
+}
