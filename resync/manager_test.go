@@ -45,7 +45,7 @@ func (a *asked) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return bson.Marshal(bson.D{
 		{Key: "ok", Value: 1},
 		{Key: "n", Value: 1},
-		{Key: "cursor", Value: bson.D{{Key: "id", Value: int64(0)}, {Key: "firstBatch", Value: bson.A{a.has}}}},
+		{Key: "cursor", Value: bson.D{{Key: "id", Value: int64(0)}, {Key: "ns", Value: "replicator.links"}, {Key: "firstBatch", Value: bson.A{a.has}}}},
 	})
 }
 

@@ -1,0 +1,215 @@
+package resync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// resyncOnce copies a collection again: the part comes to partAt and the link to linkAt
+// before they are merged. It returns the first error of the process.
+func (w *world) resyncOnce(p *process, linkAt, partAt uint32) error {
+	if err := p.attempt(at(linkAt)); err != nil {
+		return err
+	}
+	if len(p.LeftOut()) > 0 {
+		r := p.awaitRunner("shop.a")
+		if r.link == nil {
+			return errors.New("the part could not begin")
+		}
+		to := at(partAt)
+		if from := r.link.State().Applied; from.After(to) {
+			to = from
+		}
+		if to.After(r.link.State().Applied) {
+			if err := r.advance(p.ctx, to); err != nil {
+				return err
+			}
+		}
+		r.show(Status{Consistent: true, Steady: true, Applied: to})
+	}
+	for {
+		until, err := p.Merge(p.ctx, w.t.Context())
+		if err != nil || until.IsNull() {
+			return err
+		}
+		if err := p.attempt(until); err != nil {
+			return err
+		}
+	}
+}
+
+// isDone fails the test unless the collection is part of the link again, and nothing is
+// left of its part.
+func (w *world) isDone(p *process) {
+	w.t.Helper()
+	if r := w.request("shop.a"); r.State != checkpoint.ResyncDone {
+		w.t.Errorf("the request is %+v", r)
+	}
+	end := at(w.state().Applied.TS.T + 10)
+	w.ok(p.attempt(end))
+	for _, ns := range collections {
+		if !w.data[ns].Equal(end) {
+			w.t.Errorf("%s is at %s, the link at %s", ns, w.data[ns], end)
+		}
+	}
+	parts, err := w.store(w.link, "").Parts(w.t.Context())
+	w.ok(err)
+	if out := w.state().LeftOut; len(parts) != 0 || len(out) != 0 {
+		w.t.Errorf("left: %v, out: %v", parts, out)
+	}
+}
+
+// TestMerge: the link and the part are brought to one entry, whichever is before the
+// other.
+func TestMerge(t *testing.T) {
+	t.Parallel()
+	to := startTarget(t)
+	for i, tt := range []struct{ link, part uint32 }{{120, 120}, {120, 140}, {140, 120}} {
+		w := newWorld(t, to, fmt.Sprintf("merge-%d", i))
+		w.ok(w.store(w.link, "").RequestResync(t.Context(), "shop.a"))
+		p := w.start()
+		w.ok(w.resyncOnce(p, tt.link, tt.part))
+		w.isDone(p)
+		if w.begun["shop.a"] != 1 {
+			t.Errorf("it was copied %d times", w.begun["shop.a"])
+		}
+	}
+}
+
+// TestKilledAnywhere: the process loses the target at any of its commands, before or after
+// the target has carried it out, and ends. The next one completes the resync, and at no
+// time are there two that apply the oplog to a collection, or none.
+func TestKilledAnywhere(t *testing.T) {
+	t.Parallel()
+	to := startTarget(t)
+	for _, sent := range []bool{false, true} {
+		for _, from := range []struct{ link, part uint32 }{{120, 120}, {120, 140}, {140, 120}} {
+			for n := 1; ; n++ {
+				w := newWorld(t, to, fmt.Sprintf("killed-%t-%d-%d-%d", sent, from.link, from.part, n))
+				w.ok(w.store(w.link, "").RequestResync(t.Context(), "shop.a"))
+				met := w.killAt(n, sent, from.link, from.part)
+				last := w.start()
+				for i := 0; w.request("shop.a").State != checkpoint.ResyncDone; i++ {
+					if i > 5 {
+						t.Fatalf("killed at %d: it does not end", n)
+					}
+					w.ok(w.resyncOnce(last, 150, 150))
+				}
+				w.isDone(last)
+				last.kill()
+				if t.Failed() {
+					t.Fatalf("killed at command %d, sent %t", n, sent)
+				}
+				if !met {
+					break
+				}
+			}
+		}
+	}
+}
+
+// killAt runs a process that loses the target at its nth command, and reports whether it
+// came so far.
+func (w *world) killAt(n int, sent bool, linkAt, partAt uint32) (met bool) {
+	lost := &mongo.LostError{Host: "target", Err: errors.New("no answer")}
+	var mu sync.Mutex
+	w.to.intercept(func(string) (error, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch n--; {
+		case n > 0:
+			return nil, false
+		case n == 0:
+			met = true
+			return lost, sent
+		}
+		return lost, false // The process is dead.
+	})
+	defer w.to.intercept(nil)
+	p := w.start()
+	_ = w.resyncOnce(p, linkAt, partAt)
+	p.kill()
+	return met
+}
+
+// TestFails: a collection that cannot be copied stays left out, and is not tried again
+// before somebody requests it.
+func TestFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, startTarget(t), "fails")
+	requests := w.store(w.link, "")
+	w.ok(requests.RequestResync(t.Context(), "shop.a"))
+	w.fails["shop.a"] = errors.New("a document that is too large")
+	p := w.start()
+	w.ok(p.attempt(at(110)))
+	<-p.ended
+	p.ended <- struct{}{}
+	if _, err := p.Merge(t.Context(), t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.request("shop.a"); r.State != checkpoint.ResyncFailed || r.Why != "a document that is too large" {
+		t.Errorf("the request is %+v", r)
+	}
+	for range 2 {
+		w.ok(p.attempt(at(120)))
+		if len(p.LeftOut()) != 1 || len(p.running) != 0 {
+			t.Errorf("out: %v, %d run", p.LeftOut(), len(p.running))
+		}
+		p.kill()
+		p = w.start()
+	}
+	delete(w.fails, "shop.a")
+	w.ok(requests.RequestResync(t.Context(), "shop.a"))
+	w.ok(w.resyncOnce(p, 130, 130))
+	w.isDone(p)
+}
+
+// TestRefused: a request that cannot be served says why.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, startTarget(t), "refused")
+	for _, ns := range []oplog.Namespace{"shop.hidden", "shop.system.views", "shop.system.buckets.m"} {
+		w.ok(w.store(w.link, "").RequestResync(t.Context(), ns))
+	}
+	w.ok(w.start().attempt(at(110)))
+	for ns, why := range map[oplog.Namespace]string{
+		"shop.hidden": "the link does not mirror it", "shop.system.views": "the link does not mirror it",
+		"shop.system.buckets.m": "it has the buckets of shop.m, which is to be asked for",
+	} {
+		if r := w.request(ns); r.State != checkpoint.ResyncFailed || r.Why != why {
+			t.Errorf("%s: %+v", ns, r)
+		}
+	}
+}
+
+// TestTakenOver: a process that has lost the link gives nothing back to it.
+func TestTakenOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, startTarget(t), "taken")
+	w.ok(w.store(w.link, "").RequestResync(t.Context(), "shop.a"))
+	old := w.start()
+	w.ok(old.attempt(at(120)))
+	old.awaitRunner("shop.a").catchUp(at(120))
+	acquired := 0
+	old.cfg.Acquire = func(ctx context.Context) (*checkpoint.Link, error) {
+		link, err := old.acquire(ctx)
+		if acquired++; acquired == 2 {
+			// Between the lease and what is done under it.
+			w.ok(w.start().attempt(at(120)))
+		}
+		return link, err
+	}
+	if _, err := old.Merge(t.Context(), t.Context()); !errors.Is(err, checkpoint.ErrFenced) {
+		t.Fatal(err)
+	}
+	if out := w.state().LeftOut; len(out) != 1 || w.request("shop.a").State != checkpoint.ResyncJoining {
+		t.Errorf("out: %v, request %+v", out, w.request("shop.a"))
+	}
+}

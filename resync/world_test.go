@@ -1,0 +1,364 @@
+package resync
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"go.uber.org/goleak"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/scope"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The link of these tests mirrors the collections a, b and c. Its metadata is in an
+// embedded set; the pipelines are not real, but know up to where each collection is in
+// the target, and refuse an entry that does not come next.
+var collections = []oplog.Namespace{"shop.a", "shop.b", "shop.c"}
+
+func at(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 1) }
+
+// target is a set, or what is in the way of it.
+type target struct {
+	set *mongosim.Set
+	mu  sync.Mutex
+	// meet, if set, is asked for each command: an error is what its sender gets, and sent
+	// reports whether the server gets the command all the same.
+	meet func(name string) (err error, sent bool)
+}
+
+// unhindered is in the context of what is no part of the test.
+type unhindered struct{}
+
+func startTarget(t *testing.T) *target {
+	t.Helper()
+	set, err := mongosim.Start(t.Context(), mongosim.Options{TTLInterval: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(set.Close)
+	return &target{set: set}
+}
+
+func (g *target) intercept(meet func(name string) (error, bool)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.meet = meet
+}
+
+// Call implements mongo.Caller.
+func (g *target) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	g.mu.Lock()
+	meet := g.meet
+	g.mu.Unlock()
+	if meet != nil && ctx.Value(unhindered{}) == nil {
+		first, err := cmd.Body.IndexErr(0)
+		if err != nil {
+			return nil, err
+		}
+		if err, sent := meet(first.Key()); err != nil {
+			if sent {
+				_, _ = g.send(ctx, cmd)
+			}
+			return nil, err
+		}
+	}
+	return g.send(ctx, cmd)
+}
+
+func (g *target) send(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	to := g.set.Members()[0]
+	i, whole := bsoncore.AppendDocumentStart(nil)
+	whole = append(whole, cmd.Body[4:len(cmd.Body)-1]...)
+	if cmd.Sequence != "" {
+		j, array := bsoncore.AppendArrayElementStart(whole, cmd.Sequence)
+		for k, d := range cmd.Docs {
+			array = bsoncore.AppendDocumentElement(array, strconv.Itoa(k), d)
+		}
+		whole, _ = bsoncore.AppendArrayEnd(array, j)
+	}
+	whole = bsoncore.AppendStringElement(whole, "$db", cmd.DB)
+	whole, _ = bsoncore.AppendDocumentEnd(whole, i)
+	reply, err := to.Call(ctx, bson.Raw(whole))
+	if err != nil {
+		return nil, &mongo.LostError{Host: to.Host(), Err: err}
+	}
+	return reply, mongo.Check(reply)
+}
+
+// world is a link with its target, seen from outside.
+type world struct {
+	t    *testing.T
+	to   *target
+	link string
+	// unable is what the next process cannot copy for.
+	unable error
+
+	mu sync.Mutex
+	// data is up to where each collection is in the target.
+	data map[oplog.Namespace]oplog.OpTime
+	// begun counts the copies of each collection that began at its beginning.
+	begun map[oplog.Namespace]int
+	// fails are the errors with which parts end.
+	fails  map[oplog.Namespace]error
+	events []event.Event
+}
+
+func newWorld(t *testing.T, to *target, link string) *world {
+	t.Helper()
+	w := &world{
+		t: t, to: to, link: link, begun: map[oplog.Namespace]int{}, fails: map[oplog.Namespace]error{},
+		data: map[oplog.Namespace]oplog.OpTime{},
+	}
+	for _, ns := range collections {
+		w.data[ns] = at(100)
+	}
+	w.ok(w.store(link, "").Create(t.Context(), checkpoint.State{
+		Writers: 1, Applied: at(100), FetchFrom: at(100), Source: checkpoint.Source{SetName: "rs"},
+	}))
+	return w
+}
+
+func (w *world) ok(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) store(link, of string) *checkpoint.Store {
+	w.t.Helper()
+	s, err := checkpoint.New(checkpoint.Config{Target: w.to, Link: link, Of: of})
+	w.ok(err)
+	return s
+}
+
+func (w *world) tell(e event.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = append(w.events, e)
+}
+
+// applied moves a collection from one entry to another one.
+func (w *world) apply(by string, ns oplog.Namespace, from, to oplog.OpTime) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.data[ns].Equal(from) {
+		w.t.Errorf("%s applies (%s, %s] to %s, which is at %s", by, from, to, ns, w.data[ns])
+	}
+	w.data[ns] = to
+}
+
+// request returns the state of the request for a collection.
+func (w *world) request(ns oplog.Namespace) checkpoint.ResyncRequest {
+	w.t.Helper()
+	requests, err := w.store(w.link, "").ReadRequests(w.t.Context())
+	w.ok(err)
+	i := slices.IndexFunc(requests.Resync, func(r checkpoint.ResyncRequest) bool { return r.NS == ns })
+	if i < 0 {
+		return checkpoint.ResyncRequest{}
+	}
+	return requests.Resync[i]
+}
+
+func (w *world) state() checkpoint.State {
+	w.t.Helper()
+	st, _, err := w.store(w.link, "").Load(w.t.Context())
+	w.ok(err)
+	return st
+}
+
+// process is one process that runs the link.
+type process struct {
+	*Manager
+	w       *world
+	store   *checkpoint.Store
+	term    int64
+	at      Position
+	end     context.CancelCauseFunc
+	ctx     context.Context
+	mu      sync.Mutex
+	runners map[oplog.Namespace]*runner
+}
+
+func (w *world) start() *process {
+	w.t.Helper()
+	names, err := scope.New(scope.Config{Include: []string{"shop.*"}, Exclude: []string{"shop.hidden"}})
+	w.ok(err)
+	p := &process{w: w, store: w.store(w.link, ""), runners: map[oplog.Namespace]*runner{}}
+	p.ctx, p.end = context.WithCancelCause(w.t.Context())
+	p.Manager = New(Config{
+		Link: w.link, Target: w.to, Requests: w.store(w.link, ""), Scope: names, Unable: w.unable,
+		Acquire: p.acquire, Position: func() Position { return p.at }, Runner: p.runner, Observer: w.tell,
+	})
+	w.t.Cleanup(p.kill)
+	return p
+}
+
+// kill ends the process where it is.
+func (p *process) kill() {
+	p.end(errors.New("killed"))
+	p.Close()
+}
+
+func (p *process) acquire(ctx context.Context) (*checkpoint.Link, error) {
+	link, err := p.store.Acquire(ctx, p.term)
+	if err == nil {
+		p.term = link.Term()
+		p.at.Applied = link.State().Applied
+	}
+	return link, err
+}
+
+// begin begins an attempt.
+func (p *process) begin() (*checkpoint.Link, error) {
+	link, err := p.acquire(p.ctx)
+	if err == nil {
+		err = p.Begin(p.ctx, link)
+	}
+	return link, err
+}
+
+// attempt is one that applies the oplog up to an entry.
+func (p *process) attempt(to oplog.OpTime) error {
+	link, err := p.begin()
+	if err != nil || !to.After(link.State().Applied) {
+		return err
+	}
+	from := link.State().Applied
+	if err := advance(p.ctx, link, to); err != nil {
+		return err
+	}
+	for _, ns := range collections {
+		if _, in := p.Scope().Target(ns); in {
+			p.w.apply("the link", ns, from, to)
+		}
+	}
+	p.at.Applied = to
+	return nil
+}
+
+func advance(ctx context.Context, link *checkpoint.Link, to oplog.OpTime) error {
+	st := link.State()
+	ctx = context.WithValue(ctx, unhindered{}, true)
+	return link.Advance(ctx, checkpoint.Progress{Applied: to, FetchFrom: to}, st.Lanes, st.Source)
+}
+
+// runner returns what runs a part.
+func (p *process) runner(part Part) (Runner, error) {
+	r := &runner{p: p, part: part, store: p.w.store(part.Link, p.w.link), begun: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.runners[part.NS] = r
+	return r, nil
+}
+
+// running returns the runner of a collection, once it has begun.
+func (p *process) awaitRunner(ns oplog.Namespace) *runner {
+	p.w.t.Helper()
+	p.mu.Lock()
+	r := p.runners[ns]
+	p.mu.Unlock()
+	select {
+	case <-r.begun:
+	case <-time.After(30 * time.Second):
+		p.w.t.Fatalf("%s is not copied", ns)
+	}
+	return r
+}
+
+// runner runs a part without a source: a new part is consistent at once, where the link is.
+type runner struct {
+	p     *process
+	part  Part
+	store *checkpoint.Store
+	begun chan struct{}
+	link  *checkpoint.Link
+
+	mu     sync.Mutex
+	status Status
+}
+
+// Run implements Runner.
+func (r *runner) Run(ctx, soft context.Context) error {
+	begun := sync.OnceFunc(func() { close(r.begun) })
+	defer begun()
+	w := r.p.w
+	ctx = context.WithValue(ctx, unhindered{}, true)
+	_, found, err := r.store.Load(ctx)
+	if err == nil && !found {
+		st, _, _ := r.p.store.Load(ctx)
+		err = r.store.Create(ctx, checkpoint.State{Writers: 1, Applied: st.Applied, FetchFrom: st.Applied, Source: st.Source})
+		w.mu.Lock()
+		w.data[r.part.NS] = st.Applied
+		w.begun[r.part.NS]++
+		w.mu.Unlock()
+	}
+	if err == nil {
+		r.link, err = r.store.Acquire(ctx, 0)
+	}
+	if err != nil {
+		return err
+	}
+	if !r.part.Until.IsNull() {
+		return r.advance(ctx, r.part.Until)
+	}
+	r.show(Status{Text: "following", Applied: r.link.State().Applied})
+	begun()
+	w.mu.Lock()
+	err = w.fails[r.part.NS]
+	w.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-soft.Done():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// advance applies the oplog up to an entry.
+func (r *runner) advance(ctx context.Context, to oplog.OpTime) error {
+	from := r.link.State().Applied
+	if err := advance(ctx, r.link, to); err != nil {
+		return err
+	}
+	r.p.w.apply("the part", r.part.NS, from, to)
+	return nil
+}
+
+// catchUp applies the oplog up to an entry, and is ready to be merged.
+func (r *runner) catchUp(to oplog.OpTime) {
+	r.p.w.t.Helper()
+	if to.After(r.link.State().Applied) {
+		r.p.w.ok(r.advance(r.p.ctx, to))
+	}
+	r.show(Status{Text: "steady", Consistent: true, Steady: true, Applied: to})
+}
+
+func (r *runner) show(s Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status = s
+}
+
+// Status implements Runner.
+func (r *runner) Status() Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.status
+}
