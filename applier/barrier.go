@@ -98,7 +98,7 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 			return 1, d.loose(ctx, t)
 		}
 		d.logNotAtomic(t.OpTime, t.Count, "it is larger than the writers' window")
-		return 1, d.chunks(ctx, t, nil)
+		return 1, d.chunks(ctx, t)
 	}
 	first, err := d.gather(ctx, &items[0], true)
 	if err != nil {
@@ -118,7 +118,7 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 		return 1, d.loose(ctx, t)
 	case first.direct:
 		d.logNotAtomic(t.OpTime, t.Count, "it writes to collections that transactions cannot write to")
-		return 1, d.chunks(ctx, t, nil)
+		return 1, d.chunks(ctx, t)
 	}
 	run := d.collect(span{}, &first)
 	size, upTo := first.bytes, 1
@@ -179,7 +179,7 @@ func (d *dispatcher) gather(ctx context.Context, item *batch.Item, first bool) (
 		switch {
 		case op.Kind == oplog.KindNoop:
 			return g, nil
-		case !op.Kind.IsCRUD() || op.NS.IsSystemViews():
+		case op.MustBeProcessedIndividually():
 			return g, errApart
 		}
 		var o routed
@@ -188,7 +188,7 @@ func (d *dispatcher) gather(ctx context.Context, item *batch.Item, first bool) (
 		}
 		return g, d.gatherOne(&g, &o, first)
 	}
-	if t.HasCommand {
+	if t.MustBeProcessedIndividually {
 		return g, errApart
 	}
 	g.atomic = t.Kind == txn.KindTransaction
@@ -268,11 +268,8 @@ func (d *dispatcher) whole(ctx context.Context, g *gathered) error {
 }
 
 // chunks applies the operations of a transaction after the barrier, in as many
-// transactions as it takes, and hands those that are no writes of documents to
-// command.
-func (d *dispatcher) chunks(
-	ctx context.Context, t *txn.Transaction, command func(context.Context, *oplog.Op, checkpoint.Position) error,
-) error {
+// transactions as it takes, and carries out DDL between them.
+func (d *dispatcher) chunks(ctx context.Context, t *txn.Transaction) error {
 	var s span
 	size := int64(0)
 	write := func() error {
@@ -290,11 +287,11 @@ func (d *dispatcher) chunks(
 			continue
 		}
 		at := checkpoint.Position{OpTime: t.OpTime, Op: n}
-		if command != nil && (!op.Kind.IsCRUD() || op.NS.IsSystemViews()) {
+		if op.IsDDL() {
 			if err := write(); err != nil {
 				return err
 			}
-			if err := command(ctx, &op, at); err != nil {
+			if err := d.command(ctx, &op, at); err != nil {
 				return err
 			}
 			continue
@@ -324,21 +321,20 @@ func (d *dispatcher) chunks(
 	return write()
 }
 
-// alone applies what has a batch of its own.
-func (d *dispatcher) alone(ctx context.Context, item *batch.Item) error {
+// individually applies what has a batch of its own.
+func (d *dispatcher) individually(ctx context.Context, item *batch.Item) error {
 	d.wall = int64(item.Entry.Wall)
 	if err := d.leaveCopy(ctx, itemTime(item)); err != nil {
 		return err
 	}
 	if t := item.Txn; t != nil {
-		return d.chunks(ctx, t, d.command)
+		return d.chunks(ctx, t)
 	}
 	op := &item.Entry.Op
 	switch {
 	case op.Kind == oplog.KindNoop:
 		return nil
-	case op.Kind.IsCRUD() && !op.NS.IsSystemViews():
-		// Privileges and the like.
+	case !op.IsDDL(): // users and roles
 		var o routed
 		if err := d.route(ctx, op, checkpoint.Position{OpTime: op.OpTime}, false, &o); err != nil {
 			return err
@@ -353,7 +349,7 @@ func (d *dispatcher) alone(ctx context.Context, item *batch.Item) error {
 	}
 }
 
-// command carries out a command, or a write to system.views.
+// command carries out DDL.
 func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Position) error {
 	if at.Compare(d.floor) <= 0 {
 		d.metrics.skipped.Inc()

@@ -3,7 +3,6 @@ package applier
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/plan"
@@ -45,6 +44,10 @@ type dispatcher struct {
 	// since the epoch.
 	wall int64
 }
+
+// errNotIndividually is what must be processed individually, and shares a batch: a bug
+// of the batcher.
+var errNotIndividually = errors.New("it must be processed individually, and shares a batch")
 
 // opOverhead is what an operation takes besides its documents, in bytes.
 const opOverhead = 512
@@ -138,9 +141,9 @@ func (d *dispatcher) batch(ctx context.Context, b *batch.Batch) error {
 		return err
 	}
 	var err error
-	if b.Alone {
+	if b.Individually {
 		for i := range b.Items {
-			if err = d.alone(ctx, &b.Items[i]); err != nil {
+			if err = d.individually(ctx, &b.Items[i]); err != nil {
 				return err
 			}
 		}
@@ -179,12 +182,12 @@ func (d *dispatcher) item(ctx context.Context, items []batch.Item) (int, error) 
 	}
 	if t := item.Txn; t != nil {
 		switch {
-		case t.HasCommand:
-			return 0, item.Entry.Fault("o", errors.New("a transaction with a command is not alone in its batch"))
+		case t.MustBeProcessedIndividually:
+			return 0, item.Entry.Fault("o", errNotIndividually)
 		case t.OpTime == d.barrierBegun.OpTime:
 			// It was begun after the barrier, whatever was set then, and what of
 			// it is in the target can be told there only.
-			return 1, d.chunks(ctx, t, nil)
+			return 1, d.chunks(ctx, t)
 		case t.Kind == txn.KindTransaction && !d.cfg.Relaxed:
 			return d.transaction(ctx, items)
 		default:
@@ -195,8 +198,8 @@ func (d *dispatcher) item(ctx context.Context, items []batch.Item) (int, error) 
 	switch {
 	case op.Kind == oplog.KindNoop:
 		return 1, nil
-	case !op.Kind.IsCRUD() || op.NS.IsSystemViews():
-		return 0, op.Fault("", fmt.Errorf("%s is not alone in its batch", op.Kind))
+	case op.MustBeProcessedIndividually():
+		return 0, op.Fault("", errNotIndividually)
 	}
 	var o routed
 	if err := d.route(ctx, op, checkpoint.Position{OpTime: op.OpTime}, false, &o); err != nil {
@@ -227,12 +230,9 @@ func (d *dispatcher) loose(ctx context.Context, t *txn.Transaction) error {
 
 // routeInner routes operation n of a transaction.
 func (d *dispatcher) routeInner(ctx context.Context, t *txn.Transaction, op *oplog.Op, n int64, o *routed) error {
-	switch {
-	case op.Kind == oplog.KindNoop:
+	if op.Kind == oplog.KindNoop {
 		o.disposition = notMirrored
 		return nil
-	case !op.Kind.IsCRUD() || op.NS.IsSystemViews():
-		return op.Fault("", fmt.Errorf("%s in a transaction is not alone in its batch", op.Kind))
 	}
 	at := checkpoint.Position{OpTime: t.OpTime, Op: n}
 	return d.route(ctx, op, at, t.Kind == txn.KindApplyOps, o)

@@ -96,7 +96,6 @@ type Batcher struct {
 	cfg       Config
 	metrics   *metrics
 	assembler *txn.Assembler
-	suspects  suspects
 	current   draft
 }
 

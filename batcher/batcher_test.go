@@ -81,9 +81,9 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	want := `
-# HELP replicator_batcher_batches_total Batches, by why they ended: full, partial (nothing more was there), alone, empty (nothing to apply).
+# HELP replicator_batcher_batches_total Batches, by why they ended: full, partial (nothing more was there), individual, empty (nothing to apply).
 # TYPE replicator_batcher_batches_total counter
-replicator_batcher_batches_total{kind="alone"} 2
+replicator_batcher_batches_total{kind="individual"} 2
 replicator_batcher_batches_total{kind="empty"} 6
 replicator_batcher_batches_total{kind="full"} 4
 replicator_batcher_batches_total{kind="partial"} 2

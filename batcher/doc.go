@@ -1,6 +1,6 @@
-// Package batcher cuts the log into batches: spans that the applier may work
-// on in parallel, with the transactions put together, and between them what has to
-// be alone.
+// Package batcher cuts the oplog into batches: spans of entries that the applier may
+// apply concurrently, with transactions assembled, and between them the entries that
+// must be processed individually.
 //
 //	replies ──in──▶ [delay] ─▶ txn.Assembler ─▶ cut ──out──▶ batches
 //	                                │
@@ -12,11 +12,10 @@
 //   - With Config.MaxOps operations or Config.MaxBytes bytes. A transaction has as
 //     many operations as it has, every other entry is one. What alone is more than
 //     the limits is a batch of its own.
-//   - Before and after what has to be alone: every command, every write to a
-//     system.views, to admin.system.users or to admin.system.roles, and every
-//     transaction or applyOps with one of these in it. An applyOps of documents,
-//     and a transaction of documents, need not be alone. Nor does the prepare of a
-//     transaction, which changes nothing before its commit.
+//   - Before and after what must be processed individually
+//     ([oplog.Op.MustBeProcessedIndividually]), and before and after a transaction or
+//     applyOps with such an operation in it. The prepare of a transaction changes
+//     nothing before its commit, and needs no batch of its own.
 //   - With the last entry that has come: what is there is passed on at once. While
 //     the applier is busy, and out takes nothing, the batch goes on growing.
 //     Config.Fill makes it wait for more.
@@ -27,8 +26,8 @@
 //
 // No-ops, parts of transactions, aborts and transactions without an operation are
 // counted in the batch that they come in, whose Last and FetchFrom they move. A
-// batch of nothing else has no items, and is sent like others. In front of what is
-// alone they join its batch.
+// batch of nothing else has no items, and is sent like others. Before an entry that
+// must be processed individually they join its batch.
 //
 // Entries up to Config.ApplyAfter, which are read for the sake of transactions
 // that were open there, are in no batch.

@@ -15,9 +15,9 @@ type piece struct {
 	fetchFrom oplog.OpTime
 	// txn is what the entry completed, nil for others.
 	txn *txn.Transaction
-	// changes tells that there is something to apply, alone that nothing else may
-	// be applied at the same time.
-	changes, alone bool
+	// changes is set if there is something to apply, individually if it must be
+	// processed individually.
+	changes, individually bool
 	// ops is how many operations it has: 0 where it changes nothing.
 	ops int
 	// bytes is what it takes in the log.
@@ -31,7 +31,7 @@ func (b *Batcher) piece(e *oplog.Entry, r *txn.Result) (piece, error) {
 	switch r.Outcome {
 	case txn.Pass:
 		p.changes = e.Kind != oplog.KindNoop
-		p.alone = isAlone(&e.Op)
+		p.individually = e.MustBeProcessedIndividually()
 		if p.changes {
 			p.ops = 1
 		}
@@ -42,17 +42,8 @@ func (b *Batcher) piece(e *oplog.Entry, r *txn.Result) (piece, error) {
 		if r.Txn.Count == 0 {
 			return p, r.Txn.Close()
 		}
-		alone, err := b.suspects.isAlone(e, r.Txn)
-		if err != nil {
-			return p, closing(err, r.Txn)
-		}
-		p.txn, p.changes, p.alone, p.ops = r.Txn, true, alone, r.Txn.Count
-	case txn.Held, txn.Past:
-		b.suspects.held(e)
-	case txn.Aborted:
-	}
-	if _, open := b.assembler.OldestOpen(); !open {
-		b.suspects.reset()
+		p.txn, p.changes, p.individually, p.ops = r.Txn, true, r.Txn.MustBeProcessedIndividually, r.Txn.Count
+	case txn.Held, txn.Past, txn.Aborted:
 	}
 	return p, nil
 }
@@ -79,7 +70,7 @@ func (d *draft) fits(p *piece, cfg *Config) bool {
 	switch {
 	case d.isEmpty():
 		return true
-	case p.alone:
+	case p.individually:
 		return len(d.Items) == 0
 	default:
 		return d.cost+p.cost() <= cfg.MaxOps && d.bytes+p.bytes <= cfg.MaxBytes
@@ -88,7 +79,7 @@ func (d *draft) fits(p *piece, cfg *Config) bool {
 
 // isFull tells whether nothing more may come into the batch.
 func (d *draft) isFull(cfg *Config) bool {
-	return d.Alone || d.cost >= cfg.MaxOps || d.bytes >= cfg.MaxBytes
+	return d.Individually || d.cost >= cfg.MaxOps || d.bytes >= cfg.MaxBytes
 }
 
 // add puts a piece into the batch. Room is for how many items there should be
@@ -106,14 +97,14 @@ func (d *draft) add(p *piece, bytes int64, room int) {
 		d.since = time.Now()
 	}
 	if d.Items == nil {
-		if p.alone {
+		if p.individually {
 			room = 1
 		}
 		d.Items = make([]batch.Item, 0, room)
 	}
 	d.Items = append(d.Items, batch.Item{Entry: p.entry, Txn: p.txn})
 	d.Weight += p.ops
-	d.Alone = p.alone
+	d.Individually = p.individually
 }
 
 // discard closes the transactions of a batch that nobody gets.

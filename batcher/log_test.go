@@ -185,7 +185,7 @@ func command(token string) bsoncore.Document {
 func (l *log) describe(t testing.TB, b *batch.Batch) string {
 	t.Helper()
 	kind := "batch"
-	if b.Alone {
+	if b.Individually {
 		kind = "alone"
 	}
 	var items []string

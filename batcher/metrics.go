@@ -12,12 +12,12 @@ type metrics struct {
 	// them would cost more than cutting does.
 	outcomes [txn.Past + 1]int
 
-	entries                     [txn.Past + 1]prometheus.Counter
-	full, partial, alone, empty prometheus.Counter
-	operations                  prometheus.Counter
-	perBatch                    prometheus.Histogram
-	keptBack                    prometheus.Counter
-	heldBytes, behind           prometheus.Gauge
+	entries                          [txn.Past + 1]prometheus.Counter
+	full, partial, individual, empty prometheus.Counter
+	operations                       prometheus.Counter
+	perBatch                         prometheus.Histogram
+	keptBack                         prometheus.Counter
+	heldBytes, behind                prometheus.Gauge
 }
 
 // newMetrics registers what a Batcher counts. Where a Batcher before it has done
@@ -29,11 +29,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}, []string{"outcome"}))
 	batches := metric.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "replicator_batcher_batches_total",
-		Help: "Batches, by why they ended: full, partial (nothing more was there), alone, empty (nothing to apply).",
+		Help: "Batches, by why they ended: full, partial (nothing more was there), individual, empty (nothing to apply).",
 	}, []string{"kind"}))
 	m := &metrics{
 		full: batches.WithLabelValues("full"), partial: batches.WithLabelValues("partial"),
-		alone: batches.WithLabelValues("alone"), empty: batches.WithLabelValues("empty"),
+		individual: batches.WithLabelValues("individual"), empty: batches.WithLabelValues("empty"),
 		operations: metric.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "replicator_batcher_operations_total", Help: "Operations in batches.",
 		})),
@@ -71,8 +71,8 @@ func (m *metrics) flush() {
 // sent counts a batch.
 func (m *metrics) sent(d *draft, heldBytes int64, isFull bool) {
 	switch {
-	case d.Alone:
-		m.alone.Inc()
+	case d.Individually:
+		m.individual.Inc()
 	case len(d.Items) == 0:
 		m.empty.Inc()
 	case isFull:

@@ -140,15 +140,15 @@ func check(t testing.TB, cfg Config, replies []oplog.Reply, want []wanted) int {
 				t.Fatalf("batch %d has %s, want %s", n, item.Entry.OpTime, w.name)
 			}
 		}
-		if items != len(x.Items) || weight != x.Weight || alone != x.Alone || alone && items != 1 {
+		if items != len(x.Items) || weight != x.Weight || alone != x.Individually || alone && items != 1 {
 			t.Fatalf("batch %d: %d items of weight %d, alone %v; want %d of %d, %v",
-				n, len(x.Items), x.Weight, x.Alone, items, weight, alone)
+				n, len(x.Items), x.Weight, x.Individually, items, weight, alone)
 		}
 		if !alone && len(span) > 1 && (cost > b.cfg.MaxOps || bytes > b.cfg.MaxBytes) {
 			t.Fatalf("batch %d has %d operations and %d bytes", n, cost, bytes)
 		}
 		// Everything was there from the start, so no batch ends too early.
-		if first := span[0]; n > 0 && !got[n-1].Alone && !first.alone {
+		if first := span[0]; n > 0 && !got[n-1].Individually && !first.alone {
 			prev := want[before:at]
 			cost, bytes = first.cost, first.bytes
 			for _, w := range prev {

@@ -41,6 +41,9 @@ func (n Namespace) IsCommand() bool { return n.ends(".$cmd") && n[0] != '.' }
 // it creates, changes or drops a view.
 func (n Namespace) IsSystemViews() bool { return n.ends(".system.views") }
 
+// IsPrivileges reports whether n holds the users or the roles of a replica set.
+func (n Namespace) IsPrivileges() bool { return n == "admin.system.users" || n == "admin.system.roles" }
+
 // ends tells whether n ends with a dot and a collection's whole name. Every entry is
 // asked more than once, and nearly all are told by a look at their end.
 func (n Namespace) ends(tail string) bool {

@@ -26,11 +26,6 @@ const (
 // isSystemDB tells whether a database is the server's own.
 func isSystemDB(db string) bool { return db == "local" || db == "config" || db == "admin" }
 
-// isPrivileges tells whether users or roles are kept there.
-func isPrivileges(ns oplog.Namespace) bool {
-	return ns == "admin.system.users" || ns == "admin.system.roles"
-}
-
 // followsDB tells whether a collection is in scope as soon as its database is.
 func followsDB(coll string) bool {
 	return coll == commands || coll == systemViews || isTemporary(coll)
@@ -98,7 +93,7 @@ func (s *Scope) checkIncluded(p *pattern) error {
 	switch {
 	case !ok:
 		return nil
-	case isPrivileges(oplog.NewNamespace(db, coll)):
+	case oplog.NewNamespace(db, coll).IsPrivileges():
 		return errors.New("users and roles are asked for by an option of their own, and as a whole")
 	case isSystemDB(db):
 		return fmt.Errorf("the database %s is never mirrored", db)

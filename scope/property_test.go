@@ -229,7 +229,7 @@ func TestTargetsAreDifferent(t *testing.T) {
 				t.Fatalf("%s and %s both go to %s", ns, other, to)
 			}
 			from[to] = ns
-			if isPrivileges(ns) {
+			if ns.IsPrivileges() {
 				continue
 			}
 			if db := to.DB(); isSystemDB(db) || db == "meta" || s.isNever(ns.DB()) {

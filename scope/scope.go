@@ -149,7 +149,7 @@ func (s *Scope) decide(ns oplog.Namespace) (oplog.Namespace, bool) {
 	db, coll, dotted := strings.Cut(string(ns), ".")
 	buckets, isBuckets := strings.CutPrefix(coll, bucketsPrefix)
 	switch {
-	case isPrivileges(ns) && s.cfg.UsersAndRoles:
+	case ns.IsPrivileges() && s.cfg.UsersAndRoles:
 		return ns, true
 	case db == "" || s.isNever(db) || coll == systemProfile:
 		return "", false

@@ -139,12 +139,12 @@ const parallel = 16
 // adminDB is the database in which only users and roles are ever mirrored.
 const adminDB = "admin"
 
-// isServers tells of a collection of admin, as it is listed, that it is the server's
+// isServers reports whether a collection of admin, as it is listed, is the server's
 // own: signing keys, its version. No role but __system may ask for the indexes of
 // these, and nothing is written to them.
 func isServers(doc bson.Raw) bool {
 	name, _ := doc.Lookup("name").StringValueOK()
-	return name != "system.users" && name != "system.roles"
+	return !oplog.NewNamespace(adminDB, name).IsPrivileges()
 }
 
 // load reads a database. If somebody else was faster, theirs counts: it may have

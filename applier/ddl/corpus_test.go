@@ -34,8 +34,7 @@ func commands(t *testing.T, s *corpus.Scenario) []*oplog.Op {
 		if op.NS.DB() == "admin" || op.NS.DB() == "config" {
 			return
 		}
-		if op.Kind == oplog.KindCommand && op.Command != oplog.CommandCommitTransaction && op.Command != oplog.CommandAbortTransaction ||
-			op.Kind.IsCRUD() && op.NS.IsSystemViews() {
+		if op.IsDDL() && op.Command != oplog.CommandCommitTransaction && op.Command != oplog.CommandAbortTransaction {
 			all = append(all, op)
 		}
 	}

@@ -163,10 +163,10 @@ func (a Again) String() string {
 
 // InScope tells whether op does anything on the target.
 func (e *Executor) InScope(op *oplog.Op) (bool, error) {
-	if op.Kind != oplog.KindCommand {
-		if !op.Kind.IsCRUD() || !op.NS.IsSystemViews() {
-			return false, nil
-		}
+	if !op.IsDDL() {
+		return false, nil
+	}
+	if op.Kind.IsCRUD() {
 		ns, err := viewName(op)
 		if err != nil {
 			//nolint:nilerr // It is announced where it is carried out.

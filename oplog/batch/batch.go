@@ -14,10 +14,10 @@ type Batch struct {
 	// Items are what there is to apply, in order: none where all entries of the
 	// span change nothing.
 	Items []Item
-	// Alone tells that nothing of this batch may be applied before everything
-	// ahead of it, and nothing after it before all of it: it holds one item, a
-	// command or another entry that changes more than documents.
-	Alone bool
+	// Individually is set if the batch must be processed individually: everything
+	// before it has to be applied before it, and it before anything after it. It
+	// then has one item; see oplog.Op.MustBeProcessedIndividually.
+	Individually bool
 	// Last is the span's last entry, Wall its primary's clock, in
 	// milliseconds since the epoch.
 	Last oplog.OpTime

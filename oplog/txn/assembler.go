@@ -384,3 +384,21 @@ func (a *Assembler) abort(e *oplog.Entry) (Result, error) {
 	r.Parts, err = a.dropAll(same)
 	return r, err
 }
+
+// HeldBytes returns how much memory held parts take, in bytes, including those
+// of transactions that were given out and not closed yet.
+func (a *Assembler) HeldBytes() int64 { return a.budget.used.Load() }
+
+// Close drops all open transactions, with their memory and files. Transactions
+// that were given out are not affected. It may be called again.
+func (a *Assembler) Close() error {
+	var faults []error
+	for a.oldest != nil {
+		_, err := a.drop(a.oldest)
+		faults = append(faults, err)
+	}
+	if a.err == nil {
+		a.err = ErrClosed
+	}
+	return errors.Join(faults...)
+}

@@ -298,7 +298,7 @@ func TestTransactionFields(t *testing.T) {
 			continue
 		}
 		x := r.Txn
-		got := []any{x.Kind, x.OpTime, x.Start, int64(x.Wall), x.TxnNumber, x.HasTxnNumber, x.Prepared, x.CommitTimestamp, x.Parts, x.Count, x.HasCommand}
+		got := []any{x.Kind, x.OpTime, x.Start, int64(x.Wall), x.TxnNumber, x.HasTxnNumber, x.Prepared, x.CommitTimestamp, x.Parts, x.Count, x.MustBeProcessedIndividually}
 		want := []any{KindTransaction, optime(8), optime(3), wallOf(8), int64(42), true, true, bson.Timestamp{T: 1000, I: 7}, 2, 3, true}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("transaction (-want +got):\n%s", diff)

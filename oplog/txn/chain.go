@@ -25,12 +25,12 @@ type chain struct {
 	// are followed and not kept.
 	ghost bool
 
-	flat       flattener
-	parts      int
-	count      int
-	bytes      int64
-	hasCommand bool
-	store      store
+	flat         flattener
+	parts        int
+	count        int
+	bytes        int64
+	individually bool
+	store        store
 
 	older, newer *chain // in the order of start; ghosts are not in it
 	place        int    // in Assembler.inMemory, or nowhere
@@ -49,14 +49,14 @@ func (c *chain) belongs(e *oplog.Entry) error {
 
 // tally counts operations.
 type tally struct {
-	count      int
-	hasCommand bool
-	err        error
+	count        int
+	individually bool
+	err          error
 }
 
 func (y *tally) add(op oplog.Op, err error) bool {
 	y.count++
-	y.hasCommand = y.hasCommand || op.Kind == oplog.KindCommand
+	y.individually = y.individually || op.MustBeProcessedIndividually()
 	y.err = err
 	return true
 }
@@ -71,7 +71,7 @@ func (c *chain) take(group *oplog.ApplyOps) error {
 	}
 	c.parts++
 	c.count += y.count
-	c.hasCommand = c.hasCommand || y.hasCommand
+	c.individually = c.individually || y.individually
 	c.bytes += int64(group.Size())
 	return nil
 }
@@ -94,8 +94,8 @@ func (c *chain) transaction(e *oplog.Entry) *Transaction {
 	return &Transaction{
 		Kind: c.flat.kind, OpTime: e.OpTime, Start: c.start, Wall: e.Wall,
 		LSID: c.lsid, TxnNumber: c.txnNumber, HasTxnNumber: c.hasTxnNumber,
-		Prepared: c.prepared, Parts: c.parts, Count: c.count, Bytes: c.bytes, HasCommand: c.hasCommand,
-		flat: c.flat, store: c.store,
+		Prepared: c.prepared, Parts: c.parts, Count: c.count, Bytes: c.bytes,
+		MustBeProcessedIndividually: c.individually, flat: c.flat, store: c.store,
 	}
 }
 

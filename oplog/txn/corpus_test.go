@@ -81,7 +81,7 @@ func TestCorpus(t *testing.T) {
 							t.Errorf("transaction %s says %d operations and has %d", r.Txn.OpTime, r.Txn.Count, n)
 						}
 						got.Ops += n
-						if r.Txn.HasCommand {
+						if r.Txn.MustBeProcessedIndividually {
 							got.WithCommand++
 						}
 						if r.Txn.Kind == KindTransaction {

@@ -37,8 +37,7 @@
 // else that a server does not write is an [*oplog.EntryError]. Each part is
 // read to the end when it is added, so that a fault names the entry that has
 // it, and reading a transaction later can fail on its files only. After an
-// error the Assembler takes no more entries, and OldestOpen still stands for
-// the last entry that it took.
+// error the Assembler takes no more entries.
 //
 // Parts are copied, so no buffer of the source is kept from one Add to the
 // next. What is held in memory stays within Config.MemoryBytes: beyond it the
@@ -54,8 +53,7 @@
 // Open chains are not saved. They are read again: a checkpoint is a pair of
 // optimes, to fetch from and to apply after. It belongs to one entry, P, and is
 // right once everything up to P has been applied. To apply after is P itself, to
-// fetch from is the Result.FetchFrom that adding P gave (not what OldestOpen says
-// when P has been applied: by then chains may have ended that were open at P).
+// fetch from is the Result.FetchFrom that adding P gave.
 //
 // A new Assembler gets the entry to apply after as Config.ApplyAfter, and then
 // every entry from the one to fetch from on, that one included. Up to and with

@@ -3,6 +3,7 @@ package txn
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -235,7 +236,7 @@ func opsOf(t testing.TB, txn *Transaction) []string {
 	var first []string
 	for range 2 {
 		var all []string
-		hasCommand := false
+		individually := false
 		for op, err := range txn.Ops() {
 			if err != nil {
 				t.Fatal(err)
@@ -243,12 +244,12 @@ func opsOf(t testing.TB, txn *Transaction) []string {
 			if op.OpTime != txn.OpTime {
 				t.Fatalf("an operation at %s in the transaction of %s", op.OpTime, txn.OpTime)
 			}
-			hasCommand = hasCommand || op.Kind == oplog.KindCommand
+			individually = individually || op.Kind == oplog.KindCommand || slices.Contains([]oplog.Namespace{"db.system.views", "admin.system.users", "admin.system.roles"}, op.NS)
 			all = append(all, read(t, op))
 		}
-		if len(all) != txn.Count || hasCommand != txn.HasCommand {
-			t.Fatalf("transaction %s says %d operations, a command: %v; it has %d, %v",
-				txn.OpTime, txn.Count, txn.HasCommand, len(all), hasCommand)
+		if len(all) != txn.Count || individually != txn.MustBeProcessedIndividually {
+			t.Fatalf("transaction %s says %d operations, individually: %v; it has %d, %v",
+				txn.OpTime, txn.Count, txn.MustBeProcessedIndividually, len(all), individually)
 		}
 		if first != nil && strings.Join(first, " ") != strings.Join(all, " ") {
 			t.Fatalf("transaction %s reads %v, then %v", txn.OpTime, first, all)

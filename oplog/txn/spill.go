@@ -81,15 +81,6 @@ func (s *store) fault(path string, writing bool, err error) error {
 	return &SpillError{Path: path, OpTime: s.start, Err: err, Writing: writing}
 }
 
-// spilled returns how many bytes the parts take in files.
-func (s *store) spilled() int64 {
-	var n int64
-	for _, x := range s.extents {
-		n += x.end - x.at
-	}
-	return n
-}
-
 // parts calls yield for each part, until it returns false.
 func (s *store) parts(yield func(bson.Raw) bool) (more bool, err error) {
 	for _, x := range s.extents {

@@ -66,9 +66,9 @@ type Transaction struct {
 	Count int
 	// Bytes is what the operations take in the log.
 	Bytes int64
-	// HasCommand tells that some operation is a command. All operations have to
-	// be applied one after the other then.
-	HasCommand bool
+	// MustBeProcessedIndividually is set if one of the operations must be; see the
+	// method of oplog.Op. All of them are applied one after the other then.
+	MustBeProcessedIndividually bool
 
 	flat   flattener
 	store  store

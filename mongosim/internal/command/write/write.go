@@ -281,7 +281,7 @@ func checkWritable(ns oplog.Namespace) error {
 // (doTransactionValidationForWrites in transaction_validation.cpp).
 func checkSystemInTxn(r *dispatch.Request, ns oplog.Namespace) error {
 	switch {
-	case !r.InTxn(), !strings.HasPrefix(ns.Collection(), "system."), ns == "admin.system.users", ns == "admin.system.roles":
+	case !r.InTxn(), !strings.HasPrefix(ns.Collection(), "system."), ns.IsPrivileges():
 		return nil
 	case ns.IsBuckets() && r.Server.AtLeast(8, 0):
 		return nil

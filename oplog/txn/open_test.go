@@ -2,7 +2,6 @@ package txn
 
 import (
 	"bytes"
-	"errors"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -18,10 +17,6 @@ func (a *Assembler) OldestOpen() (oplog.OpTime, bool) {
 	}
 	return a.oldest.start, true
 }
-
-// HeldBytes returns how much memory held parts take, in bytes, including those
-// of transactions that were given out and not closed yet.
-func (a *Assembler) HeldBytes() int64 { return a.budget.used.Load() }
 
 // OpenInfo is what is known of a transaction whose end has not been added yet.
 type OpenInfo struct {
@@ -53,16 +48,11 @@ func (a *Assembler) Open() []OpenInfo {
 	return infos
 }
 
-// Close drops all open transactions, with their memory and files. Transactions
-// that were given out are not affected. It may be called again.
-func (a *Assembler) Close() error {
-	var faults []error
-	for a.oldest != nil {
-		_, err := a.drop(a.oldest)
-		faults = append(faults, err)
+// spilled returns how many bytes the parts take in files.
+func (s *store) spilled() int64 {
+	var n int64
+	for _, x := range s.extents {
+		n += x.end - x.at
 	}
-	if a.err == nil {
-		a.err = ErrClosed
-	}
-	return errors.Join(faults...)
+	return n
 }
