@@ -32,8 +32,8 @@ func Apply(ctx context.Context, c Config) (*result.Run, error) {
 	return run[0], nil
 }
 
-// Beside measures Apply and Ceiling in turns on the same target.
-func Beside(ctx context.Context, c Config) (apply, ceiling *result.Run, err error) {
+// ApplyWithCeiling measures Apply and Ceiling alternately on the same target.
+func ApplyWithCeiling(ctx context.Context, c Config) (apply, ceiling *result.Run, err error) {
 	runs, err := onTarget(ctx, &c, func(t *target) ([]*contender, error) {
 		a, err := newApplying(c, t)
 		if err != nil {
@@ -43,7 +43,7 @@ func Beside(ctx context.Context, c Config) (apply, ceiling *result.Run, err erro
 		return []*contender{a, b}, err
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("measure the applier beside the plain driver: %w", err)
+		return nil, nil, fmt.Errorf("measure the applier and the plain driver: %w", err)
 	}
 	return runs[0], runs[1], nil
 }

@@ -74,7 +74,7 @@ func TestApplied(t *testing.T) {
 }
 
 // TestApplyCommands: commands among the operations are carried out, on a set and
-// beside a server that keeps no documents.
+// on a server that keeps no documents.
 func TestApplyCommands(t *testing.T) {
 	w := presetOf(t, "mixed", 300)
 	w.DDLEvery = 100
@@ -113,8 +113,8 @@ func TestApplyToNull(t *testing.T) {
 	}
 }
 
-func TestBeside(t *testing.T) {
-	apply, ceiling, err := Beside(t.Context(), Config{Workload: presetOf(t, "updates", 300), Rounds: 2})
+func TestApplyWithCeiling(t *testing.T) {
+	apply, ceiling, err := ApplyWithCeiling(t.Context(), Config{Workload: presetOf(t, "updates", 300), Rounds: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

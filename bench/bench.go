@@ -40,7 +40,7 @@ type Config struct {
 	// CloneWorkers is how many ranges are copied at a time. Default 8.
 	CloneWorkers int
 	// Mongod is a server's binary. Where it is given, real servers are started in
-	// place of embedded sets, and a real secondary is timed beside the catch-up.
+	// place of embedded sets, and a real secondary is timed on the same backlog as the link.
 	Mongod string
 	// Serve, if set, runs embedded ends in processes of their own, so that what they
 	// cost is not counted as ours.

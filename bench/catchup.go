@@ -23,8 +23,8 @@ type backlog struct {
 	start, last oplog.OpTime
 	// ops are its operations, bytes the size of their entries.
 	ops, bytes int64
-	// beside tells that a secondary is timed beside the link.
-	beside bool
+	// secondary: a secondary is timed on the same backlog.
+	secondary bool
 }
 
 // CatchUp measures a whole link from its start behind a backlog to its end. With
@@ -33,9 +33,9 @@ func CatchUp(ctx context.Context, c Config) (*result.Run, error) {
 	return catchUp(ctx, c, false)
 }
 
-// CatchUpBeside measures CatchUp, and Secondary on the same backlog. Ends that the secondary
+// CatchUpWithSecondary measures CatchUp, and Secondary on the same backlog. Ends that a secondary
 // is no reference for are a ConfigError, before anything is measured.
-func CatchUpBeside(ctx context.Context, c Config) (ours, secondary *result.Run, err error) {
+func CatchUpWithSecondary(ctx context.Context, c Config) (ours, secondary *result.Run, err error) {
 	if ours, err = catchUp(ctx, c, true); err != nil {
 		return nil, nil, err
 	}
@@ -43,12 +43,12 @@ func CatchUpBeside(ctx context.Context, c Config) (ours, secondary *result.Run, 
 	return ours, secondary, err
 }
 
-func catchUp(ctx context.Context, c Config, beside bool) (_ *result.Run, err error) {
+func catchUp(ctx context.Context, c Config, secondary bool) (_ *result.Run, err error) {
 	c.setDefaults()
 	if err := errors.Join(c.validate(), setsOnly(c)); err != nil {
 		return nil, fmt.Errorf("measure a catch-up: %w", err)
 	}
-	b := &backlog{cfg: c, beside: beside}
+	b := &backlog{cfg: c, secondary: secondary}
 	defer b.close()
 	defer func() {
 		err = errors.Join(err, b.tidy(ctx))
@@ -126,7 +126,7 @@ func (b *backlog) play(ctx context.Context) error {
 // comparable returns an error if the secondary that is to be timed too is no reference for
 // the ends.
 func (b *backlog) comparable() error {
-	if !b.beside {
+	if !b.secondary {
 		return nil
 	}
 	if why := noReference(&b.cfg, b.source.Is, b.target.Is); why != "" {

@@ -7,7 +7,7 @@ import (
 )
 
 // BenchmarkClone copies a collection from one embedded set to another as a link
-// does, and beside that, in turns, by bare loops of the driver. The ratio is that
+// does, and, alternately, by bare loops of the driver. The ratio is that
 // of our pace to that of as many bare loops as we have workers; to-one is to that of
 // a single one.
 func BenchmarkClone(b *testing.B) {

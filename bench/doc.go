@@ -1,19 +1,20 @@
-// Package bench measures the program: what it costs, beside what is possible at all.
+// Package bench measures the program and compares it with what is possible.
 //
 //	Pipeline   the log up to the writers, into nothing, or through them
 //	Apply      the applier alone, on any target
-//	Ceiling    the same operations, by 16 goroutines of the plain driver
-//	Mirror     a link whose source is written to at a pace: how far it is behind
-//	CatchUp    a link that begins behind a backlog
-//	Secondary  a secondary on the same backlog, a real one where there is a server
-//	Clone      a copy, and as many bare loops of the driver
-//	Suite      all of it, held to the project's goals
+//	Ceiling    the same operations, written by 16 goroutines of the plain driver
+//	Mirror     a link whose source is written to at a fixed rate: its lag
+//	CatchUp    a link that starts with a backlog
+//	Secondary  a secondary on the same backlog; a real one if there is a mongod
+//	Clone      a copy, compared with the same number of bare driver loops
+//	Suite      all of these, compared with the project's goals
 //
-// A run makes its ends ready, measures several rounds, checks that all of the work
-// has arrived, and returns a result.Run. What is compared is measured in turns on the
-// same ends. Absolute figures mean something only beside others of the same machine.
+// A run prepares its source and target (its ends), measures several rounds, checks that
+// all of the work has arrived, and returns a result.Run. What is compared is measured
+// alternately on the same ends. Compare absolute figures only with figures of the same
+// machine.
 //
-// Embedded ends run in processes of their own where Config.Serve is set: what the
-// process costs is the program's then. They are no real servers, and results say so.
-// Databases at ends that a connection string names are dropped only with Overwrite.
+// If Config.Serve is set, embedded ends run in processes of their own, so that the cost
+// of this process is that of the program. They are not real servers; results say so.
+// Databases on ends named by a connection string are dropped only with Overwrite.
 package bench

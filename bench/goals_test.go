@@ -17,7 +17,7 @@ func TestRatios(t *testing.T) {
 		t.Skip("it starts several sets: not with -short")
 	}
 	var report result.Report
-	err := Suite(t.Context(), SuiteConfig{Seed: 3, Scale: 0.002, Only: []string{"beside", "catch-up", "clone"}}, &report)
+	err := Suite(t.Context(), SuiteConfig{Seed: 3, Scale: 0.002, Only: []string{"ceiling", "catch-up", "clone"}}, &report)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,15 +79,15 @@ func TestNoMixedRatios(t *testing.T) {
 		s.leastRatio("a / b", "faster", tc.a, tc.b, 1)
 		g := report.Goals[0]
 		if (g.Skipped == "") != (tc.why == "") || !strings.HasPrefix(g.Skipped, tc.why) || tc.why != "" && !strings.Contains(g.Skipped, tc.b.Ends()) {
-			t.Errorf("%s beside %s: skipped %q, want %q", tc.a.Ends(), tc.b.Ends(), g.Skipped, tc.why)
+			t.Errorf("%s and %s: skipped %q, want %q", tc.a.Ends(), tc.b.Ends(), g.Skipped, tc.why)
 		}
 		if g.Skipped == "" && (g.Embedded != (tc.a.Target == one) || g.Measured != 1) {
-			t.Errorf("%s beside %s: %+v", tc.a.Ends(), tc.b.Ends(), g)
+			t.Errorf("%s and %s: %+v", tc.a.Ends(), tc.b.Ends(), g)
 		}
 	}
 }
 
-// TestNoReference: a secondary is timed beside ends of its own kind only.
+// TestNoReference: a secondary is timed only if the ends are of its own kind.
 func TestNoReference(t *testing.T) {
 	server := result.End{Kind: result.EndReal, Version: "5.0.7", Members: 3}
 	for _, tc := range []struct {
@@ -103,14 +103,14 @@ func TestNoReference(t *testing.T) {
 		{"mongod", server, oneEmbedded, "a link of embedded and real ends"},
 	} {
 		b := &backlog{
-			cfg: Config{Mongod: tc.binary}, beside: true,
+			cfg: Config{Mongod: tc.binary}, secondary: true,
 			source: &place{End: &ends.End{Is: tc.source}}, target: &place{End: &ends.End{Is: tc.target}},
 		}
 		err := b.comparable()
 		if _, ok := errors.AsType[*ConfigError](err); ok != (tc.why != "") || ok && !strings.Contains(err.Error(), tc.why) {
-			t.Errorf("%q beside %s → %s: %v, want %q", tc.binary, tc.source, tc.target, err, tc.why)
+			t.Errorf("%q with %s → %s: %v, want %q", tc.binary, tc.source, tc.target, err, tc.why)
 		}
-		b.beside = false
+		b.secondary = false
 		if err := b.comparable(); err != nil {
 			t.Errorf("without a secondary: %v", err)
 		}

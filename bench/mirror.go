@@ -192,7 +192,7 @@ func (m *mirror) measured(ctx context.Context, run *result.Run, l *link) error {
 	return nil
 }
 
-// write writes at the pace, with probes beside.
+// write writes at the pace, and probes concurrently.
 func (m *mirror) write(ctx context.Context, source, target *plain.Client) error {
 	g, ctx := errgroup.WithContext(ctx)
 	probing, enough := context.WithCancelCause(ctx)

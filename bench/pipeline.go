@@ -67,8 +67,8 @@ func measurePipeline(ctx context.Context, c Config) (run *result.Run, err error)
 	return p.run, nil
 }
 
-// besideBuffer is how much memory is to be used beside the buffer, in bytes.
-const besideBuffer = 32 << 20
+// outsideBuffer is how much memory may be used outside the buffer, in bytes.
+const outsideBuffer = 32 << 20
 
 // limitMemory tells the garbage collector in each round how much there is to be used,
 // as the program does: otherwise the heap grows to twice of what is in use. What is
@@ -78,8 +78,8 @@ func limitMemory(c Config, p *contender) (undo func()) {
 	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
 		return func() {}
 	}
-	limit := c.BufferBytes + besideBuffer
-	p.run.Notes = append(p.run.Notes, fmt.Sprintf("with a soft memory limit of %d MiB, beside what was in the process before", limit>>20))
+	limit := c.BufferBytes + outsideBuffer
+	p.run.Notes = append(p.run.Notes, fmt.Sprintf("with a soft memory limit of %d MiB, not counting what was in the process before", limit>>20))
 	prepare := p.prepare
 	p.prepare = func(ctx context.Context, round int) (func(context.Context) error, error) {
 		debug.SetMemoryLimit(math.MaxInt64)

@@ -39,7 +39,7 @@ var parts = []part{
 	{"pipeline", (*suite).pipeline},
 	{"apply", (*suite).apply},
 	{"sweep", (*suite).sweep},
-	{"beside", (*suite).beside},
+	{"ceiling", (*suite).ceiling},
 	{"catch-up", (*suite).catchUp},
 	{"mirror", (*suite).mirror},
 	{"clone", (*suite).clone},

@@ -161,8 +161,8 @@ func (s *suite) sweep(ctx context.Context) error {
 	return nil
 }
 
-// beside measures the applier beside the plain driver, on one target.
-func (s *suite) beside(ctx context.Context) error {
+// ceiling compares the applier with the plain driver, on one target.
+func (s *suite) ceiling(ctx context.Context) error {
 	for _, b := range []struct {
 		preset, what string
 		least        float64
@@ -177,7 +177,7 @@ func (s *suite) beside(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		apply, ceiling, err := Beside(ctx, c)
+		apply, ceiling, err := ApplyWithCeiling(ctx, c)
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.preset, err)
 		}
@@ -188,7 +188,7 @@ func (s *suite) beside(ctx context.Context) error {
 	return nil
 }
 
-// catchUp measures a link on a backlog beside a secondary.
+// catchUp measures a link on a backlog, and a secondary on the same.
 func (s *suite) catchUp(ctx context.Context) error {
 	c, err := s.config("backlog", 1_000_000, 0)
 	if err != nil {
@@ -245,7 +245,7 @@ func (s *suite) behind(run *result.Run) {
 	}
 }
 
-// clone measures a copy beside bare loops of the driver.
+// clone compares a copy with bare loops of the driver.
 func (s *suite) clone(ctx context.Context) error {
 	c, err := s.config("small-inserts", 0, 200_000)
 	if err != nil {

@@ -28,7 +28,7 @@ type running struct {
 	sent    int
 }
 
-// start runs a Queue that has room for 64 MiB beside its headroom.
+// start runs a Queue that has room for 64 MiB and its headroom.
 func start(ctx context.Context, t *testing.T, cfg Config) *running {
 	t.Helper()
 	if cfg.Limit == 0 {
@@ -130,7 +130,7 @@ func TestLargest(t *testing.T) {
 		q.want("a reply larger than the limit", q.offer(200*mib), true)
 		q.want("another one", q.offer(1), false)
 		q.want("the large one", q.take(), 1)
-		q.want("beside the large one", q.offer(1), false)
+		q.want("after the large one", q.offer(1), false)
 		q.Release(200 * mib)
 		q.want("after it", q.offer(1), true)
 		q.want("a large one after a small one", q.offer(200*mib), true)

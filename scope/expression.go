@@ -14,7 +14,7 @@ import (
 
 // expression is a regular expression that matches whole namespaces.
 //
-// Besides whether one matches, it has to be known whether any collection of a
+// Apart from whether one matches, it must be known whether any collection of a
 // database can match, or every one does. So the expression's program is run on
 // sets of its states. What holds at a place (a word boundary, the beginning of a
 // line) depends on what stands around it, which is not looked at: it is taken to
@@ -196,7 +196,7 @@ func (x *expression) mayMatch() bool {
 	return false
 }
 
-// takesOther tells whether an instruction takes a character besides not.
+// takesOther reports whether an instruction takes a character other than not.
 func takesOther(inst *syntax.Inst, not rune) bool {
 	return slices.ContainsFunc(classes(nil, inst), func(r rune) bool { return r != not && inst.MatchRune(r) })
 }

@@ -1,4 +1,4 @@
-// Package ends are the two ends of what is measured: a source and a target that
-// cost nothing, so that the limit is ours; embedded sets; and whatever a connection
-// string names.
+// Package ends provides the sources and targets of measurements: a source and a target
+// that cost next to nothing, so that only the program's own cost is measured; embedded
+// sets; and clusters named by a connection string.
 package ends

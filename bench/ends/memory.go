@@ -22,7 +22,7 @@ const (
 	defaultReply = 16 << 20
 	// memoryCursor is the id of the cursor of a log in memory.
 	memoryCursor = 7
-	// maxMetadata is more than what stands in a reply beside the entries.
+	// maxMetadata is more than a reply has in addition to the entries.
 	maxMetadata = 1 << 10
 )
 

@@ -333,7 +333,7 @@ func (w *write) kept() bool {
 }
 
 // writeOf returns what a command's body says, false where it is none to be
-// acknowledged. Statements that travel beside the body are not counted.
+// acknowledged. Statements outside the body are not counted.
 func writeOf(body bson.Raw) (w write, ok bool) {
 	it := rawbson.NewIter(body)
 	if !it.Next() {

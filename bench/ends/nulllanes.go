@@ -55,8 +55,8 @@ func idOf(doc bson.Raw) string {
 
 // update carries out an update command, and returns how many documents it met.
 func (l *lanes) update(msg *wire.Message) int {
-	statements, beside := msg.Sequence("updates")
-	if !beside {
+	statements, outside := msg.Sequence("updates")
+	if !outside {
 		e, _ := rawbson.Lookup(msg.Body, "updates")
 		list, _ := e.Array()
 		for each := rawbson.NewIter(list); each.Next(); {

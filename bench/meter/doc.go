@@ -1,3 +1,3 @@
-// Package meter measures what a span of a process costs: time, CPU, allocations,
-// resident memory, and on request where the CPU time went.
+// Package meter measures what a process uses between two points in time: wall time,
+// CPU, allocations, resident memory and, on request, a CPU profile.
 package meter

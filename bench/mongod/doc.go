@@ -1,9 +1,10 @@
-// Package mongod starts real servers from a binary, to time a real secondary on the
-// backlog that the replicator is timed on.
+// Package mongod starts real mongod processes from a binary, to time a real secondary
+// on the same backlog as the replicator.
 //
 //	primary   start ─ fill ─────────────── write the backlog ───────────────
 //	secondary          join ─ sync ─ stop                     start ─ catch up
 //	                                                              └ timed ┘
 //
-// All of it is on loopback, without access control, and gone when it is closed.
+// The processes listen on loopback, without access control. Close ends them and removes
+// their files.
 package mongod

@@ -1,4 +1,4 @@
-// Package plain is the official driver, used as a plain client uses it: the limit
-// that the rest is compared with, the paced writer of a mirrored source, and the
-// reader that looks for what was written.
+// Package plain uses the official driver as an ordinary client does. It is the limit
+// that the applier and the copy are compared with, the writer that writes to a mirrored
+// source at a fixed rate, and the reader that polls the target for what was written.
 package plain

@@ -72,8 +72,8 @@ func (b *barChart) group(i int) []string {
 	return broken(boldStyle, chartWidth-2*margin, oneLine(b.bars[i].group))
 }
 
-// texts is how many lines a bar's text takes: one if name and figure fit beside each
-// other.
+// texts is how many lines a bar's text takes: one if name and figure fit
+// in one line.
 func (b *barChart) texts(i int) int {
 	const room = chartWidth - 2*margin
 	lines := broken(labelStyle, room, oneLine(b.bars[i].name))

@@ -1,7 +1,5 @@
-// Package report draws what was measured: charts as SVG and PNG, and a page around
-// them.
+// Package report draws measurements: charts as SVG and PNG, and an HTML page with them.
 //
-// What a chart shows is found in the reports, not told: wherever runs differ in one
-// setting alone, and in nothing else, they are a line over that setting. Runs that
-// were done again at the same setting are one point, their median.
+// Nobody lists the charts: runs that differ in exactly one setting become a line over
+// that setting. Several runs with the same settings are one point, their median.
 package report

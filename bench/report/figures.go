@@ -52,11 +52,10 @@ func good(g *result.Goal) (value float64, want string, ok bool) {
 	return 0, "", false
 }
 
-// beside is a chart of the applier beside the plain driver, on the same work and
-// target.
-func beside(r *result.Report) (chart, bool) {
+// ceiling is a chart of the applier and the plain driver, on the same work and target.
+func ceiling(r *result.Report) (chart, bool) {
 	b := &barChart{
-		title: "The applier beside the plain driver", axis: "operations per second",
+		title: "The applier and the plain driver", axis: "operations per second",
 		kinds: []barKind{{"applier", blue}, {"16 goroutines of the plain driver", vermillion}},
 	}
 	if n := writers(r); n != "" {
@@ -68,17 +67,17 @@ func beside(r *result.Report) (chart, bool) {
 		if apply.Kind != "apply" || apply.OpsPerSecond() == 0 {
 			continue
 		}
-		ceiling := partner(r, apply, used)
-		if ceiling == nil {
+		plain := partner(r, apply, used)
+		if plain == nil {
 			continue
 		}
-		used[ceiling] = true
-		ours, theirs := paceBar("applier", apply, 0), paceBar("plain driver", ceiling, 1)
+		used[plain] = true
+		ours, theirs := paceBar("applier", apply, 0), paceBar("plain driver", plain, 1)
 		ours.group = apply.Preset + " " + apply.Ends()
-		ours.figure += fmt.Sprintf(", %s × the plain driver", result.Figure(apply.OpsPerSecond()/ceiling.OpsPerSecond()))
+		ours.figure += fmt.Sprintf(", %s × the plain driver", result.Figure(apply.OpsPerSecond()/plain.OpsPerSecond()))
 		b.bars = append(b.bars, ours, theirs)
 	}
-	return chart{Name: "beside", Title: b.title, Alt: b.alt(), picture: b}, len(b.bars) > 0
+	return chart{Name: "ceiling", Title: b.title, Alt: b.alt(), picture: b}, len(b.bars) > 0
 }
 
 // partner is the run of the plain driver that did the same: it comes next to the

@@ -60,7 +60,7 @@ func newPage(reports []*result.Report) *page {
 		}
 		c, there := goals(r)
 		add(&s.Goal, c, there)
-		c, there = beside(r)
+		c, there = ceiling(r)
 		add(&s.Charts, c, there)
 		c, there = whole(r, "catch-up", "Catching up with a backlog", "catch-up", "secondary")
 		add(&s.Charts, c, there)
@@ -151,7 +151,7 @@ func (s section) Profiled() []*result.Run {
 	return list
 }
 
-// Noted is what belongs beside the figures, once, with the runs that it is about.
+// Noted is what a reader of the figures must know, once, with the runs that it is about.
 func (s section) Noted() []note {
 	var list []note
 	at := map[string]int{}

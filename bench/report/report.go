@@ -10,7 +10,7 @@ import (
 )
 
 // Write draws reports into a folder: index.html, which needs nothing but the files
-// beside it, and each chart as SVG and PNG: throughput against writers, batch size,
+// of that folder, and each chart as SVG and PNG: throughput against writers, batch size,
 // document size and namespaces; goals; latencies. A chart that the reports have no
 // runs for is left out. It returns the files it wrote. The folder is made if it is
 // not there; what else is in it stays.

@@ -139,7 +139,7 @@ func TestCharts(t *testing.T) {
 			t.Errorf("%s: %v", c.Name, err)
 		}
 	}
-	if diff := cmp.Diff([]string{"writers", "size", "size-bytes", "goals", "beside", "catch-up", "latencies"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"writers", "size", "size-bytes", "goals", "ceiling", "catch-up", "latencies"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -161,7 +161,7 @@ func TestMixedEnds(t *testing.T) {
 	r.Runs = []result.Run{
 		run("apply", "updates", result.End{}, server, 50_000, nil), run("ceiling", "updates", result.End{}, embedded, 40_000, nil),
 	}
-	if c, there := beside(r); there {
+	if c, there := ceiling(r); there {
 		t.Errorf("a ratio of embedded and real ends: %s", c.Alt)
 	}
 }

@@ -32,7 +32,7 @@ const (
 )
 
 // The palette is that of Okabe and Ito, which people who see fewer colours can tell
-// apart too. Lines have marks of different shapes besides.
+// apart too. Lines have marks of different shapes, too.
 var (
 	blue       = color.RGBA{0x00, 0x72, 0xb2, 0xff}
 	vermillion = color.RGBA{0xd5, 0x5e, 0x00, 0xff}

@@ -105,7 +105,7 @@ func pairs[T any](old, now []T, name func(*T) string, f func(old, now *T)) {
 
 // machines finds out whether figures that depend on the machine can be compared.
 func (c *comparison) machines(old, now *Machine) {
-	var other, besides []string
+	var other, slight []string
 	differ := func(list *[]string, what, a, b string) {
 		if a != b {
 			*list = append(*list, fmt.Sprintf("%s: %s, now %s", what, orNone(a), orNone(b)))
@@ -118,14 +118,14 @@ func (c *comparison) machines(old, now *Machine) {
 	if a, b := float64(old.Memory), float64(now.Memory); math.Abs(a-b) > max(a, b)/20 {
 		differ(&other, "memory", Memory(old.Memory), Memory(now.Memory))
 	}
-	differ(&besides, "kernel", old.Kernel, now.Kernel)
-	differ(&besides, "Go", old.Go, now.Go)
+	differ(&slight, "kernel", old.Kernel, now.Kernel)
+	differ(&slight, "Go", old.Go, now.Go)
 	if len(other) > 0 {
 		c.elsewhere = true
 		c.note("", "machine", "another machine: pace, CPU time, bytes, peak, latencies, and goals in units of time or memory are not compared ("+strings.Join(other, "; ")+")", false)
 	}
-	if len(besides) > 0 {
-		c.note("", "machine", "figures may differ for this alone: "+strings.Join(besides, "; "), false)
+	if len(slight) > 0 {
+		c.note("", "machine", "figures may differ for this alone: "+strings.Join(slight, "; "), false)
 	}
 }
 

@@ -1,6 +1,6 @@
-// Package result is what measuring yields: the records of runs, with what they ran
-// on, as JSON, as a table, in benchstat's format, and compared with others.
+// Package result holds the results of measurements, with the machine they ran on: as
+// JSON, as a table, in benchstat's format, and compared with earlier ones.
 //
-// Absolute figures mean something only beside others of the same machine. What is
-// held to a threshold are ratios within one run, loosely, and allocations, exactly.
+// Compare absolute figures only with figures of the same machine. Only two things have
+// thresholds: ratios within one run, with a margin, and allocations, exactly.
 package result

@@ -87,7 +87,7 @@ func TestMixed(t *testing.T) {
 	} {
 		a, b := &Run{Source: c.ends[0], Target: c.ends[1]}, &Run{Source: c.ends[2], Target: c.ends[3]}
 		if Mixed(a, b) != c.mixed || Mixed(b, a) != c.mixed || OnEmbedded(a, b) != c.onAnEmbedded {
-			t.Errorf("%s beside %s: mixed %t, embedded %t", a.Ends(), b.Ends(), Mixed(a, b), OnEmbedded(a, b))
+			t.Errorf("%s and %s: mixed %t, embedded %t", a.Ends(), b.Ends(), Mixed(a, b), OnEmbedded(a, b))
 		}
 	}
 }

@@ -73,7 +73,7 @@ type Run struct {
 	Latencies map[string]Latency `json:"latencies,omitempty"`
 	// Profile is where the time went, nil if nobody looked.
 	Profile *Profile `json:"profile,omitempty"`
-	// Notes are sentences that belong beside the numbers.
+	// Notes are sentences that a reader of the numbers must know.
 	Notes []string `json:"notes,omitempty"`
 }
 

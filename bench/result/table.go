@@ -96,8 +96,8 @@ var latencyColumns = []column{
 	{title: "count", right: true},
 }
 
-// runs prints those of a kind: their figures, their latencies, and what belongs
-// beside them.
+// runs prints those of a kind: their figures, their latencies, and their
+// notes.
 func (r *Report) runs(out *strings.Builder, kind string) {
 	var figures, latencies [][]string
 	notes := map[string][]string{} // whose they are, by what they say
@@ -183,7 +183,7 @@ func (p *Profile) Largest() []string {
 	return names
 }
 
-// goals prints them beside what they want.
+// goals prints what was measured and what is wanted.
 func (r *Report) goals(out *strings.Builder) {
 	var rows [][]string
 	for i := range r.Goals {

@@ -1,21 +1,21 @@
-// Package workload says what is written when something is measured: a mix of
-// operations as a value, made from a seed, so that the same work can be done again.
+// Package workload generates the operations that measurements write: a mix described by
+// a value and generated from a seed, so that the same work can be repeated.
 //
-// One operation exists in the forms that the runs need: as an entry of the log, as
-// a server would have written it, and as what an ordinary client sends for it.
+// Each operation exists in two forms: as an oplog entry, as a server would have written
+// it, and as the command that an ordinary client sends for it.
 //
-//	Workload ──New──▶ Generator ──Collections──▶ what is there before
+//	Workload ──New──▶ Generator ──Collections──▶ the initial documents
 //	    │                 └──────Next──────────▶ operations, as a client sends them
 //	    └──NewLog──▶ Log ────────Next──────────▶ the same operations, as entries
 //
-// The forms are the same work, to the byte: a modifier makes of a document what its
-// delta makes of it, a server that carries it out logs that delta, and no operation
-// meets a document that is not there, or one that is there already. So a log can be
-// applied strictly, and what it leaves can be compared.
+// Both forms have the same effect, to the byte: a modifier changes a document as its
+// delta does, and a server that runs the modifier logs that delta. No operation updates
+// or deletes a document that does not exist, or inserts one that does. So a log can be
+// applied strictly, and the results can be compared.
 //
-// What a generator keeps is eight bytes for each document that can be chosen, and
-// nothing where documents are met once: documents are made from their numbers.
+// A generator keeps eight bytes for each document that it may choose again, and nothing
+// for the others: documents are generated from their numbers.
 //
-// A recorded oplog can stand in for all this. It is read in blocks, and what it says
-// of documents that are not in it is taken for granted.
+// A recorded oplog can be used instead. It is read in blocks. Documents that it changes
+// and does not insert are assumed to exist.
 package workload

@@ -20,7 +20,7 @@ import (
 
 const recordings = "../../testdata/corpus"
 
-// with returns the state and, beside it, the collections that a recording says it
+// with returns the state and the collections that a recording says it
 // takes for granted.
 func with(s memstore.State, all []workload.Collection) memstore.State {
 	for _, c := range state(all).Collections {

@@ -111,7 +111,7 @@ func indexSpec(key, name string) bson.Raw {
 
 // Collections returns what has to be there before the first operation. The result
 // is made anew by each call. For a recording it is the collections that it writes to
-// without making them, empty and without indexes beside that on _id.
+// without making them, empty and with no index but that on _id.
 func (g *Generator) Collections() ([]Collection, error) {
 	if g.file != nil {
 		return collectionsOf(g.w.File, g.w.Ops)

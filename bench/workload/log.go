@@ -16,7 +16,7 @@ const (
 	perSecond = 1_000
 	// maxEntry is the largest entry that a server writes, in bytes.
 	maxEntry = 16 << 20
-	// entrySpace is room for what an entry has beside names and payload, in bytes.
+	// entrySpace is room for what an entry has in addition to names and payload, in bytes.
 	entrySpace = 256
 	sessions   = 8
 )

@@ -51,7 +51,7 @@ func Presets() []Workload {
 		{
 			// The writes of YCSB's workload A: each one of ten fields of 100 bytes
 			// of a document that is chosen with an exponent of 0.99. What documents
-			// here have beside texts comes on top, and documents that are near each
+			// here have in addition to texts comes on top, and documents that are near each
 			// other in popularity are not near in their _ids: that is as in YCSB.
 			Name: "ycsb-a", Ops: 200_000, Documents: 100_000, Size: 1_200, Texts: 10, IDs: String,
 			Namespaces: 1, Zipf: 0.99, Mix: Mix{Update: 1}, Deltas: Deltas{Text: 1},

@@ -59,7 +59,7 @@ func TestValidate(t *testing.T) {
 		{"updates", W{Mix: updates, Documents: 1}, ""},
 		{"deletes", W{Mix: deletes, Ops: 100, Documents: 100}, ""},
 		{"too many deletes", W{Mix: deletes, Ops: 100, Documents: 99}, "documents: 99, 0 of them hot, are too few for about 100 deletes"},
-		{"deletes beside hot ones", W{Mix: deletes, Ops: 100, Documents: 100, Hot: 10, HotShare: 0.5}, "documents: 100, 10 of them hot, are too few"},
+		{"deletes and hot documents", W{Mix: deletes, Ops: 100, Documents: 100, Hot: 10, HotShare: 0.5}, "documents: 100, 10 of them hot, are too few"},
 		{"as many inserts as deletes", W{Mix: mix, Documents: 1}, ""},
 		{"mass deletes", W{Mix: mix, Ops: 1000, Documents: 100, MassEvery: 10, MassDeletes: 10}, "are too few for about"},
 		{"distinct", W{Mix: updates, Ops: 10, Documents: 10, Distinct: true}, ""},

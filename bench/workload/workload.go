@@ -66,7 +66,7 @@ type Workload struct {
 	Deltas    Deltas `json:"deltas"`
 	// Size is the median size of a document in bytes, default 200. Spread is the
 	// standard deviation of its logarithm: 0 means all alike. Documents are no
-	// smaller than what they have beside their texts: see [Workload.Validate].
+	// smaller than what they have in addition to their texts: see [Workload.Validate].
 	Size   int     `json:"size"`
 	Spread float64 `json:"spread"`
 	// Texts is the number of fields that a document's text is divided over. Default
@@ -76,7 +76,7 @@ type Workload struct {
 	Namespaces int `json:"namespaces"`
 	// IDs is the type of _id. Default ObjectID.
 	IDs IDType `json:"ids"`
-	// Indexes is how many a collection has beside that on _id.
+	// Indexes is how many a collection has, not counting that on _id.
 	Indexes int `json:"indexes"`
 	// Distinct makes no two operations of the measured span meet one document.
 	// Documents has to be enough for that.

@@ -246,7 +246,7 @@ func TestMemory(t *testing.T) {
 		storeAll(t, s, big, reply(t, 3000, 3), reply(t, 3000, 4), reply(t, 6000, 6))
 		r := startRun(t.Context(), t, s)
 		want(t, "what is larger than all", r.takeNumbers(), []int{1, 2})
-		want(t, "beside it", r.takeNumbers(), nil)
+		want(t, "concurrently", r.takeNumbers(), nil)
 		st := s.Stats()
 		want(t, "stats", st, buffer.Stats{Held: big.Bytes, Oldest: st.Oldest, Waits: 1, Waiting: true, Limit: 10_000})
 		want(t, "oldest", st.Oldest.Equal(base.Add(1)), true)

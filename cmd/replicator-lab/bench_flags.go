@@ -64,7 +64,7 @@ type workFlags struct {
 	Size       *int   `placeholder:"BYTES" help:"The median size of a document."`
 	Namespaces *int   `placeholder:"N" help:"In how many collections."`
 	IDs        string `name:"ids" placeholder:"TYPE" help:"The type of _id: objectid, int32, int64, string, uuid, decimal or document."`
-	Indexes    *int   `placeholder:"N" help:"How many indexes a collection has beside that on _id."`
+	Indexes    *int   `placeholder:"N" help:"How many indexes a collection has, not counting that on _id."`
 }
 
 // make makes the workload, of the preset where none is named.

@@ -50,7 +50,7 @@ func notEmbedded(source string) string {
 
 type benchApply struct {
 	targetFlag
-	Beside bool `help:"Measure the plain driver too, in turns, on the same target."`
+	Ceiling bool `help:"Time the plain driver too, alternating with the applier, on the same target."`
 	ceilingFlag
 	workFlags
 	laneFlags
@@ -73,8 +73,8 @@ func (c *benchApply) Run(ctx context.Context, out cli.Output, line commandLine) 
 	if err := c.targetFlag.into(&cfg); err != nil {
 		return err
 	}
-	if c.Beside {
-		apply, ceiling, err := bench.Beside(ctx, cfg)
+	if c.Ceiling {
+		apply, ceiling, err := bench.ApplyWithCeiling(ctx, cfg)
 		return b.finish(err, apply, ceiling)
 	}
 	run, err := bench.Apply(ctx, cfg)
@@ -164,7 +164,7 @@ func (c *benchCatchUp) Run(ctx context.Context, out cli.Output, line commandLine
 	}
 	cfg.Source = c.Source
 	if c.Secondary {
-		ours, secondary, err := bench.CatchUpBeside(ctx, cfg)
+		ours, secondary, err := bench.CatchUpWithSecondary(ctx, cfg)
 		return b.finish(err, ours, secondary)
 	}
 	run, err := bench.CatchUp(ctx, cfg)
@@ -205,7 +205,7 @@ type benchGoals struct {
 	targetFlag
 	seedFlag
 	Scale    float64  `default:"1" help:"Make all workloads smaller, or larger, by this."`
-	Only     []string `placeholder:"PART" help:"Only this part: pipeline, apply, sweep, beside, catch-up, mirror or clone. May be given again."`
+	Only     []string `placeholder:"PART" help:"Only this part: pipeline, apply, sweep, ceiling, catch-up, mirror or clone. May be given again."`
 	InOne    bool     `name:"in-one-process" help:"Keep embedded ends in this process: what they cost is counted then."`
 	Progress bool     `default:"true" negatable:"" help:"Say on standard error what is being done."`
 	outFlags

@@ -135,7 +135,7 @@ func TestBenchResults(t *testing.T) {
 		t.Errorf("the table:\n%s", table)
 	}
 	apply := []string{
-		"bench", "apply", "--workload=" + at("updates.json"), "--ops=400", "--documents=400", "--beside", "--target=null",
+		"bench", "apply", "--workload=" + at("updates.json"), "--ops=400", "--documents=400", "--ceiling", "--target=null",
 		"--in-one-process", "--rounds=1", "--no-progress",
 	}
 	stat := must(append(apply, "--benchstat=-", "--json="+at("apply.json"))...)

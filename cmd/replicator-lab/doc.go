@@ -1,6 +1,6 @@
-// Command replicator-lab has what replicator does not need where it runs: it shows
-// what a link does, proves it on recordings, measures it, and serves the embedded replica
-// set to tests in other languages.
+// Command replicator-lab has what is not needed in production: a demo of a link, the
+// verification of recordings, benchmarks, and a server for tests in other languages, which
+// is the embedded replica set.
 //
 //	replicator-lab demo
 //	replicator-lab corpus [DIR]
@@ -8,7 +8,6 @@
 //	replicator-lab bench presets|compare|report
 //	replicator-lab serve
 //
-// It links the embedded replica set, what draws charts and what reads profiles, and
-// so is a program of its own: replicator links none of them. Exit codes are in
-// docs/exit-codes.md.
+// It is a program of its own because it links the embedded replica set, a chart library
+// and a profile reader. Exit codes are in docs/exit-codes.md.
 package main

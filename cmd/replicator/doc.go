@@ -8,17 +8,17 @@
 //	replicator oplog --source URI | FILE.bson
 //	replicator member add|remove --source URI --host NAME:PORT
 //
-// What is not for production is another program, replicator-lab: this one links no
-// embedded replica set, nothing that draws charts and nothing that reads profiles.
+// What is not for production is in another program, replicator-lab: this one does not
+// link the embedded replica set, the chart library or the profile reader.
 //
-// This package reads settings, connects, makes the startup checks and hands over
-// to package pipeline, which runs the link and says what an error means:
+// This package reads settings, connects, runs the startup checks, and starts package
+// pipeline, which runs the link and classifies errors:
 //
 //	flag ┐
 //	env  ├─▶ settings ─▶ runFlags ─▶ plan ─▶ preflight ─▶ pipeline ─▶ exit code
 //	file ┘                                                   │
 //	                              log, /status, /metrics ◀───┘
 //
-// The first signal makes a run drain, the second stops it. Exit codes are in
+// The first signal drains a run, the second stops it. Exit codes are in
 // docs/exit-codes.md, settings in docs/configuration.md.
 package main

@@ -24,7 +24,7 @@ type memoryLimit struct {
 	again map[oplog.Namespace]bool
 }
 
-// What a link needs beside its buffer, in bytes. The copy has the buffer's budget:
+// What a link needs in addition to its buffer, in bytes. The copy has the buffer's budget:
 // while it goes on, the log is on disk.
 const (
 	openTransactions = 64 << 20     // beyond it they go to disk
@@ -43,7 +43,7 @@ func (m *memoryLimit) begin(buffer int64) {
 
 func (m *memoryLimit) set() { debug.SetMemoryLimit(m.base + int64(len(m.again))*copiedAgain) }
 
-// observe gives more to a collection that is copied again beside the link.
+// observe raises the limit while a collection is copied again.
 func (m *memoryLimit) observe(e event.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

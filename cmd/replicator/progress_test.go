@@ -216,7 +216,7 @@ func (f *fakeLink) snapshot() pipeline.Snapshot { f.mu.Lock(); defer f.mu.Unlock
 
 func (f *fakeLink) set(s pipeline.Snapshot) { f.mu.Lock(); defer f.mu.Unlock(); f.s = s }
 
-// runProgress runs f beside a progress of some mode.
+// runProgress runs f concurrently with a progress of some mode.
 func runProgress(t *testing.T, mode string, f func(link *fakeLink, m *terminal, log *slog.Logger)) string {
 	t.Helper()
 	m := &terminal{width: 1000}

@@ -111,16 +111,16 @@ func (c *runCommand) mirror(e cli.Ends, p *plan, ln net.Listener, source, target
 	tracker.Follow(link.Snapshot)
 
 	// The pipeline decides when all ends; the rest only goes along.
-	beside, endBeside := context.WithCancelCause(e.Hard)
+	background, endBackground := context.WithCancelCause(e.Hard)
 	var along sync.WaitGroup
-	along.Go(func() { _ = tracker.Run(beside) }) // it returns why it was ended, by us
-	along.Go(func() { progressLoop(beside, log, link.Snapshot) })
-	along.Go(func() { v.copy.run(beside, link.Snapshot) })
+	along.Go(func() { _ = tracker.Run(background) }) // it returns why it was ended, by us
+	along.Go(func() { progressLoop(background, log, link.Snapshot) })
+	along.Go(func() { v.copy.run(background, link.Snapshot) })
 	if ln != nil {
 		log.LogAttrs(e.Hard, slog.LevelInfo, "serving status, health and metrics", slog.String(keyListen, ln.Addr().String()))
 		along.Go(func() {
-			if err := status.Serve(beside, ln, status.Handler(tracker, registry)); err != nil {
-				log.LogAttrs(beside, slog.LevelError, "status is served no more", slog.String(keyError, err.Error()))
+			if err := status.Serve(background, ln, status.Handler(tracker, registry)); err != nil {
+				log.LogAttrs(background, slog.LevelError, "status is served no more", slog.String(keyError, err.Error()))
 			}
 		})
 	}
@@ -129,7 +129,7 @@ func (c *runCommand) mirror(e cli.Ends, p *plan, ln net.Listener, source, target
 	err = link.Run(hard, e.Soft)
 	end()
 	stop(nil)
-	endBeside(nil)
+	endBackground(nil)
 	along.Wait()
 	switch {
 	case err != nil:

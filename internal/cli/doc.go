@@ -1,12 +1,11 @@
-// Package cli is what the programs of this project have in common: how a command
-// line is parsed and run, what an error ends the program with, how signals end a
-// command, and the types of flags that both programs have.
+// Package cli is shared by both programs: it parses and runs a command line, maps errors
+// to exit codes, ends a command on signals, and has the types of the flags that both use.
 //
 //	args ─▶ Program.Run ─▶ a command ─▶ error ─▶ exit code, message, hint
 //	                          ▲
 //	    signals ─▶ Ends ──────┘
 //
-// Results go to standard output; complaints, with a hint of what to do, to standard
-// error. Passwords of connection strings are in neither. The exit codes are fixed;
-// they are in docs/exit-codes.md.
+// Results go to standard output; errors, with a hint, to standard error. Neither contains
+// the passwords of connection strings. The exit codes are documented in
+// docs/exit-codes.md.
 package cli

@@ -239,8 +239,8 @@ func (d *Demo) mirror(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	soft, drain := context.WithCancelCause(ctx)
 	defer drain(errOver)
-	beside, endBeside := context.WithCancelCause(ctx)
-	defer endBeside(errOver)
+	background, endBackground := context.WithCancelCause(ctx)
+	defer endBackground(errOver)
 	g.Go(func() error {
 		select {
 		case <-d.written:
@@ -253,16 +253,16 @@ func (d *Demo) mirror(ctx context.Context) error {
 		return nil
 	})
 	g.Go(func() error {
-		_ = d.tracker.Run(beside) // it returns why it was ended, by us
+		_ = d.tracker.Run(background) // it returns why it was ended, by us
 		return nil
 	})
 	g.Go(func() error {
-		d.showLoop(beside)
+		d.showLoop(background)
 		return nil
 	})
 	g.Go(func() error {
 		defer drain(errOver)
-		defer endBeside(errOver)
+		defer endBackground(errOver)
 		return d.play(ctx)
 	})
 	err := g.Wait()
