@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
@@ -28,13 +29,13 @@ type attempt struct {
 	source   checkpoint.Source
 	upstream *upstream
 	queue    *buffer.Queue
-	// spool is in place of upstream and queue where the log is on disk, with what
-	// fills it; until is where it is cut. copy is the copy that is not known to be
-	// consistent yet, nil if there is none.
-	spool   *spool.Spool
-	spooler *spooler
-	until   oplog.OpTime
-	copy    *checkpoint.Copy
+	// log and its spool are in place of upstream and queue where the oplog is on disk;
+	// until is where it is cut. copy is the copy that is not known to be consistent yet,
+	// nil if there is none.
+	log   *initialsync.Log
+	spool *spool.Spool
+	until oplog.OpTime
+	copy  *checkpoint.Copy
 	// ending is done once nothing more is to be read; end does that.
 	ending   context.Context //nolint:containedctx // It says when, for stages that are made before they run.
 	end      context.CancelCauseFunc
@@ -158,7 +159,7 @@ func (a *attempt) run(ctx, soft context.Context) error {
 	if a.p.cfg.part == nil {
 		side.Go(func() error { return a.p.lackingLoop(beside) })
 	}
-	if a.spool != nil {
+	if a.log != nil {
 		along(a.unspoolLoop)
 	}
 
@@ -205,10 +206,10 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 		reached:  a.p.reached,
 		progress: a.start,
 	}
-	if a.spool != nil {
-		a.readSpool(ctx, head, g, queued)
+	if a.log != nil {
+		g.Go(named("spool", func() error { return a.log.Read(ctx, head, a.until, queued) }))
 	} else {
-		g.Go(named("upstream", func() error { return a.upstream.run(head, fetched) }))
+		g.Go(named("upstream", func() error { return a.upstream.Run(head, fetched) }))
 		g.Go(named("buffer", func() error { return a.queue.Run(ctx, fetched, queued) }))
 	}
 	g.Go(named("batcher", func() error { return a.batcher.Run(ctx, queued, batches) }))

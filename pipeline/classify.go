@@ -110,7 +110,7 @@ var rules = []struct {
 	{"feature compatibility version", as[*origin.FCVError], Verdict{Action: Retry}},
 	{"member that cannot be copied now", is(origin.ErrState), Verdict{Action: Retry}},
 	{"start of a copy not committed", is(origin.ErrUncommitted), Verdict{Action: Retry}},
-	{"no spool", is(ErrNoSpool), Verdict{Action: Exit, Code: ExitCheck, Hint: "Give --spool-dir, preferably that with which the copy began: what is in it need not be read again."}},
+	{"no spool", is(initialsync.ErrNoSpool), Verdict{Action: Exit, Code: ExitCheck, Hint: "Give --spool-dir, preferably that with which the copy began: what is in it need not be read again."}},
 	{"spool in use", is(spool.ErrInUse), Verdict{Action: Retry}}, // by the process that this one has just fenced
 	{"spool full", as[*spool.FullError], Verdict{Action: Exit, Code: ExitCheck, Hint: "Give it more room, with --spool-bytes or on its disk, and start the link again: it resumes."}},
 	{"spool damaged", as[*spool.DamagedError], Verdict{Action: Retry}},

@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/internal/metadata"
@@ -54,7 +55,7 @@ var samples = map[string]error{
 	"feature compatibility version":                &origin.FCVError{},
 	"member that cannot be copied now":             origin.ErrState,
 	"start of a copy not committed":                origin.ErrUncommitted,
-	"no spool":                                     ErrNoSpool,
+	"no spool":                                     initialsync.ErrNoSpool,
 	"spool in use":                                 spool.ErrInUse,
 	"spool full":                                   &spool.FullError{},
 	"spool damaged":                                &spool.DamagedError{},

@@ -22,14 +22,13 @@ import (
 // copying is one term of the link's lease during which documents are copied, and the log
 // is put aside.
 type copying struct {
-	p       *Pipeline
-	link    *checkpoint.Link
-	copy    checkpoint.Copy
-	member  mongo.Caller
-	spooler *spooler
-	spool   *spool.Spool
-	copier  *initialsync.Copier
-	pacer   *pace.Pacer
+	p      *Pipeline
+	link   *checkpoint.Link
+	copy   checkpoint.Copy
+	member mongo.Caller
+	spool  *spool.Spool
+	copier *initialsync.Copier
+	pacer  *pace.Pacer
 }
 
 // newCopying makes what a copy needs. The member that is copied has to be what it
@@ -44,10 +43,10 @@ func (p *Pipeline) newCopying(ctx, soft context.Context, link *checkpoint.Link, 
 	if err := p.pinned(&c.copy).Check(ctx, c.member); err != nil {
 		return nil, err
 	}
-	if c.spooler, err = p.startSpooler(ctx, soft, src, st); err != nil {
+	if err := p.startLog(ctx, soft, src, st); err != nil {
 		return nil, err
 	}
-	c.spool = p.spool
+	c.spool = p.log.Spool()
 	if c.pacer, err = pace.New(pace.Config{
 		BytesPerSecond: p.cfg.Copy.BytesPerSecond, OpsPerSecond: p.cfg.Copy.OpsPerSecond,
 		Source: c.member, Target: p.target, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
@@ -140,7 +139,7 @@ func (c *copying) run(ctx, soft context.Context) error {
 func (c *copying) stages(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	watching, endWatch := context.WithCancelCause(ctx)
-	g.Go(named("spool", func() error { return c.spooler.watch(watching) }))
+	g.Go(named("spool", func() error { return c.p.log.Wait(watching) }))
 	g.Go(named("copy", func() error {
 		defer endWatch(errDrain)
 		if err := c.copier.Run(ctx); err != nil {

@@ -82,7 +82,7 @@ func (p *Pipeline) copyAnew(ctx context.Context, link *checkpoint.Link, old *che
 	p.copies++
 	p.drained.Store(false)
 	p.feedback, p.earlier, p.earlierFor = nil, oplog.OpTime{}, oplog.OpTime{}
-	if err := p.removeSpool(); err != nil {
+	if err := p.log.Remove(); err != nil {
 		return err
 	}
 	return p.resyncs.Remove(ctx)

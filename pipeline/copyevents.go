@@ -71,9 +71,3 @@ func (e Consistent) LogValue() slog.Value {
 	}
 	return slog.GroupValue(attrs...)
 }
-
-// logSpoolDamaged announces that the log on disk cannot be used: it is read again from
-// the source.
-func (p *Pipeline) logSpoolDamaged(why error) {
-	p.cfg.Observer.Log(slog.LevelWarn, "the spool is damaged: the log is read again from the source", slog.String(keyError, why.Error()))
-}

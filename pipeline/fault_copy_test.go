@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
@@ -130,7 +131,7 @@ func TestResyncNeedsSpool(t *testing.T) {
 		start
 		ended
 	`)
-	if err := w.links["a"].err; !errors.Is(err, pipeline.ErrNoSpool) {
+	if err := w.links["a"].err; !errors.Is(err, initialsync.ErrNoSpool) {
 		t.Errorf("it ended with: %v", err)
 	}
 }

@@ -290,7 +290,7 @@ func (p *Pipeline) failed(err error) (fetched oplog.OpTime) {
 	defer p.mu.Unlock()
 	p.live.err, p.live.errAt = err.Error(), time.Now()
 	p.live.resting = true
-	if p.spooler == nil {
+	if !p.log.Running() {
 		p.live.host, p.live.caller = "", nil
 	}
 	return p.live.fetched

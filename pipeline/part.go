@@ -8,6 +8,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/resync"
@@ -37,7 +38,7 @@ func (p *Pipeline) newResyncs() *resync.Manager {
 		Acquire: p.acquire, Position: p.resyncPosition, Runner: p.newPart, Observer: p.cfg.Observer,
 	}
 	if p.cfg.Copy.SpoolDir == "" {
-		cfg.Unable = ErrNoSpool
+		cfg.Unable = initialsync.ErrNoSpool
 	}
 	return resync.New(cfg)
 }

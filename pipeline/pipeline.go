@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/applier"
-	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/initialsync"
@@ -55,13 +54,9 @@ type Pipeline struct {
 	// spoolDir is the folder of this link in the one that is configured; it is known
 	// once there is a Link.
 	spoolDir string
-	// spool has the log of a copy that is not consistent yet, or not drained;
-	// spoolID says of which. It is open from one attempt to the next.
-	spool    *spool.Spool
-	spoolID  string
-	spooler  *spooler
-	spooled  spooled
-	spooling sync.WaitGroup
+	// log is the oplog of a copy that is not consistent yet, or not drained. It is open
+	// from one attempt to the next.
+	log *initialsync.Log
 	// copies counts those that this run has begun: a start by an operator begins to
 	// count anew.
 	copies int64
@@ -94,6 +89,10 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 		cfg.Rules.Pinned = source.Hosts()[0] // that address and no other
 	}
 	p := &Pipeline{cfg: cfg, spoolDir: cfg.Copy.SpoolDir}
+	p.log = initialsync.NewLog(initialsync.LogConfig{
+		Link: cfg.Link, Limit: cfg.Copy.SpoolBytes, MinFree: cfg.Copy.SpoolFree, Memory: cfg.BufferBytes,
+		Observer: cfg.Observer, Registry: cfg.Registry,
+	})
 	p.direct.source, p.direct.target = source, target
 	p.source, p.target = observe(source, &p.waits, sideSource), observe(target, &p.waits, sideTarget)
 	of := ""
@@ -145,7 +144,7 @@ func (p *Pipeline) Run(ctx, soft context.Context) error {
 	}
 	endWatch(nil)
 	watch.Wait()
-	if closing := p.closeSpool(); err == nil {
+	if closing := p.log.Close(); err == nil {
 		err = closing
 	}
 	switch v := Classify(err); {
@@ -220,7 +219,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		if Classify(err).Action != Retry && (!isLogin(err) || p.term == 0) {
 			return err
 		}
-		if broken := p.spoolFailed(ctx, soft, err); broken != nil {
+		if broken := p.log.Recover(ctx, soft, err); broken != nil && Classify(broken).Action != Retry {
 			return broken
 		}
 		if fetched := p.failed(err); fetched.After(p.unapplied) {
@@ -378,7 +377,7 @@ func (p *Pipeline) acquire(ctx context.Context) (*checkpoint.Link, error) {
 		return nil, err
 	}
 	p.term = link.Term()
-	if p.cfg.part == nil {
+	if p.cfg.part == nil && p.cfg.Copy.SpoolDir != "" {
 		// Links of one name on two targets do not share a folder.
 		sum := sha256.Sum256([]byte(link.Instance()))
 		p.spoolDir = filepath.Join(p.cfg.Copy.SpoolDir, hex.EncodeToString(sum[:8]))

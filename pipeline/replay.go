@@ -2,12 +2,8 @@ package pipeline
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
@@ -26,12 +22,13 @@ func (a *attempt) openQueue(ctx, soft context.Context, src checkpoint.Source, st
 		return err
 	}
 	if spooled {
-		a.until = until
-		a.spooler, err = p.startSpooler(ctx, soft, src, st)
-		a.spool = p.spool
-		return err
+		if err := p.startLog(ctx, soft, src, st); err != nil {
+			return err
+		}
+		a.until, a.log, a.spool = until, p.log, p.log.Spool()
+		return nil
 	}
-	if err := p.removeSpool(); err != nil {
+	if err := p.log.Remove(); err != nil {
 		return err
 	}
 	if a.upstream, err = p.newUpstream(src, p.readFrom(st), until); err != nil {
@@ -43,52 +40,11 @@ func (a *attempt) openQueue(ctx, soft context.Context, src checkpoint.Source, st
 
 // release gives back bytes of what was fetched.
 func (a *attempt) release(bytes int64) {
-	if a.spool != nil {
+	if a.log != nil {
 		a.spool.Release(bytes)
 		return
 	}
 	a.queue.Release(bytes)
-}
-
-// readSpool hands on what is on disk until head is done, as far as until.
-func (a *attempt) readSpool(ctx, head context.Context, g *errgroup.Group, out chan<- oplog.Reply) {
-	read := make(chan oplog.Reply)
-	head, stop := context.WithCancelCause(head)
-	g.Go(named("spool", func() error {
-		err := a.spool.Read(head, read)
-		if errors.Is(context.Cause(head), errDrain) {
-			return nil
-		}
-		return err
-	}))
-	g.Go(named("spool", func() error { return a.spooler.watch(head) }))
-	g.Go(named("spool", func() error {
-		defer stop(errDrain)
-		defer close(out)
-		return a.cut(ctx, read, out)
-	}))
-}
-
-// cut hands on what comes in, as far as until.
-func (a *attempt) cut(ctx context.Context, in <-chan oplog.Reply, out chan<- oplog.Reply) error {
-	for r := range in {
-		last := false
-		for i := range r.Entries {
-			if !a.until.IsNull() && !r.Entries[i].OpTime.Before(a.until) {
-				r.Entries, last = r.Entries[:i+1:i+1], true
-				break
-			}
-		}
-		select {
-		case out <- r:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		if last {
-			return nil
-		}
-	}
-	return nil
 }
 
 // isSpooled tells whether the log comes by way of the spool. Behind the copy that
@@ -102,11 +58,10 @@ func (p *Pipeline) isSpooled(st checkpoint.State) (bool, error) {
 	case p.cfg.Copy.SpoolDir == "" || p.drained.Load():
 		return false, nil
 	}
-	s, err := p.openSpool(st.Copy)
-	if err != nil {
+	if err := p.log.Open(p.spoolDir, st.Copy); err != nil {
 		return false, err
 	}
-	first, last, ok := s.Bounds()
+	first, last, ok := p.log.Spool().Bounds()
 	from := p.readFrom(st)
 	return ok && !from.Before(first) && from.Before(last), nil
 }
@@ -156,14 +111,10 @@ func (a *attempt) advanced(ctx context.Context, cp checkpoint.Progress) error {
 	if err := a.tryFinish(ctx, cp.Applied); err != nil {
 		return err
 	}
-	if a.spool == nil {
+	if a.log == nil {
 		return nil
 	}
-	a.p.spooled.state.FetchFrom = cp.FetchFrom
-	if err := a.spool.Forget(cp.FetchFrom); err != nil {
-		return fmt.Errorf("truncate the spool: %w", err)
-	}
-	return nil
+	return a.log.Forget(cp.FetchFrom)
 }
 
 // unspoolLoop ends the attempt in order once the target is consistent and what is
@@ -220,6 +171,6 @@ func (a *attempt) tryFinish(ctx context.Context, applied oplog.OpTime) error {
 		return err
 	}
 	a.copy = nil
-	a.spooler.upstream.free.Store(true)
+	a.log.Unpin()
 	return nil
 }

@@ -54,9 +54,9 @@ type member struct {
 // Host implements fetcher.Source.
 func (m member) Host() string { return m.host }
 
-// run sends replies on out until ctx is done or nobody can be read from for a
+// Run sends replies on out until ctx is done or nobody can be read from for a
 // reason that does not pass. It closes out. It returns nil when it is to drain.
-func (u *upstream) run(ctx context.Context, out chan<- oplog.Reply) error {
+func (u *upstream) Run(ctx context.Context, out chan<- oplog.Reply) error {
 	defer close(out)
 	for {
 		err := u.readOne(ctx, out)
@@ -70,6 +70,9 @@ func (u *upstream) run(ctx context.Context, out chan<- oplog.Reply) error {
 		}
 	}
 }
+
+// Unpin implements initialsync.Fetcher.
+func (u *upstream) Unpin() { u.free.Store(true) }
 
 // readOne chooses a member and reads it. Nil means to choose again.
 func (u *upstream) readOne(ctx context.Context, out chan<- oplog.Reply) error {

@@ -1,0 +1,322 @@
+package initialsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/oplogrep/replicator/buffer/spool"
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Log is the source's oplog since the copy began. It is fetched from the member that is
+// copied into a spool on disk, from before the first document is read until everything
+// in the spool has been applied. It belongs to no attempt: a target that is unreachable
+// for hours must not make the source's oplog roll over meanwhile. Its methods are for
+// one goroutine at a time.
+type Log struct {
+	cfg LogConfig
+
+	spool *spool.Spool // nil if none is open
+	id    string       // of the copy that spool is for
+	// storing is what fills the spool, nil if nothing has since it was opened; started
+	// is what that was started with. Its From follows the checkpoint.
+	storing *storing
+	started LogStart
+	running sync.WaitGroup
+}
+
+// LogConfig says how much of the oplog is kept.
+type LogConfig struct {
+	// Link is the link's name.
+	Link string
+	// Limit, MinFree and Memory are those of [spool.Config].
+	Limit, MinFree, Memory int64
+
+	Observer event.Observer
+	Registry prometheus.Registerer
+}
+
+// NewLog returns a log of which nothing is open.
+func NewLog(cfg LogConfig) *Log { return &Log{cfg: cfg} }
+
+// Fetcher fetches the oplog.
+type Fetcher interface {
+	// Run sends replies on out until ctx is done, or no member can be read for a reason
+	// that does not pass. It closes out.
+	Run(ctx context.Context, out chan<- oplog.Reply) error
+	// Unpin lets it read any member: the target is consistent.
+	Unpin()
+}
+
+// LogStart says what is fetched.
+type LogStart struct {
+	// Dir is the folder of the spool, empty if none is configured.
+	Dir  string
+	Copy *checkpoint.Copy
+	// From is the entry to read from if the spool does not have it.
+	From oplog.OpTime
+	// Fetch makes the fetcher, which begins with an entry.
+	Fetch func(from oplog.OpTime) (Fetcher, error)
+}
+
+// storing is a fetcher, and what it fetches being written to disk.
+type storing struct {
+	fetcher Fetcher
+	stop    context.CancelCauseFunc
+	// done is closed once err is set: why it ended, nil if it was told to.
+	done chan struct{}
+	err  error
+}
+
+// errStop is the cause with which storing ends when it is told to.
+var errStop = errors.New("the oplog is not read any further")
+
+// ErrNoSpool is a link that is making its copy and has no folder for the oplog.
+var ErrNoSpool = errors.New("the link is making its copy, and no folder for the log is given (--spool-dir)")
+
+// Start opens the spool and fetches the oplog into it until ctx or soft is done, or the
+// log is closed. A fetcher that is running goes on.
+func (l *Log) Start(ctx, soft context.Context, s LogStart) error {
+	if err := l.Open(s.Dir, s.Copy); err != nil {
+		return err
+	}
+	from := s.From
+	err := l.spool.Start(from)
+	if errors.Is(err, spool.ErrMissing) {
+		// The spool is another machine's, or begins too late: all of it is read again.
+		if err := l.Remove(); err != nil {
+			return err
+		}
+		if err := l.Open(s.Dir, s.Copy); err != nil {
+			return err
+		}
+		err = l.spool.Start(from)
+	}
+	if err != nil {
+		return fmt.Errorf("begin to read the spool at %s: %w", from, err)
+	}
+	if l.Running() && !l.storing.ended() {
+		if s.Copy.Phase == checkpoint.Copied {
+			// The process that wrote that may not have had the reply.
+			l.Unpin()
+		}
+		return nil
+	}
+	if _, last, ok := l.spool.Bounds(); ok {
+		from = last
+	}
+	f, err := s.Fetch(from)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	st, to := &storing{fetcher: f, stop: stop, done: make(chan struct{})}, l.spool
+	l.storing, l.started = st, s
+	l.running.Go(func() {
+		defer close(st.done)
+		defer stop(nil)
+		defer context.AfterFunc(soft, func() { stop(errStop) })()
+		st.err = st.run(ctx, to)
+	})
+	return nil
+}
+
+func (s *storing) run(ctx context.Context, to *spool.Spool) error {
+	g, ctx := errgroup.WithContext(ctx)
+	fetched := make(chan oplog.Reply)
+	g.Go(func() error { return s.fetcher.Run(ctx, fetched) })
+	g.Go(func() error { return to.Store(ctx, fetched) })
+	err := g.Wait()
+	if err == nil || errors.Is(context.Cause(ctx), errStop) {
+		return nil
+	}
+	return fmt.Errorf("spool the oplog: %w", err)
+}
+
+func (s *storing) ended() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Running reports whether a fetcher was started, which may have failed since.
+func (l *Log) Running() bool { return l.storing != nil }
+
+// Unpin lets the fetcher read any member: the target is consistent.
+func (l *Log) Unpin() { l.storing.fetcher.Unpin() }
+
+// Wait blocks until fetching fails, and returns why, or until ctx is done.
+func (l *Log) Wait(ctx context.Context) error {
+	select {
+	case <-l.storing.done:
+		if err := l.storing.err; err != nil {
+			return err
+		}
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// Recover discards a spool that an attempt, which ended with err, or the fetcher has
+// found damaged: its content is fetched again. In the second case it starts fetching
+// at once, as the next attempt may not come as far for long. If the fetcher has failed
+// otherwise it returns that error.
+func (l *Log) Recover(ctx, soft context.Context, err error) error {
+	if damaged, ok := errors.AsType[*spool.DamagedError](err); ok && l.spool != nil {
+		return l.discard(damaged)
+	}
+	if l.storing == nil || !l.storing.ended() {
+		return nil
+	}
+	failed := l.storing.err
+	if damaged, ok := errors.AsType[*spool.DamagedError](failed); ok {
+		if err := l.discard(damaged); err != nil {
+			return err
+		}
+		return l.Start(ctx, soft, l.started)
+	}
+	return failed
+}
+
+func (l *Log) discard(why *spool.DamagedError) error {
+	l.logDamaged(why)
+	return l.Remove()
+}
+
+func (l *Log) logDamaged(why error) {
+	l.cfg.Observer.Log(slog.LevelWarn, "the spool is damaged: the log is read again from the source", slog.String(keyError, why.Error()))
+}
+
+// Spool returns the spool, nil if none is open.
+func (l *Log) Spool() *spool.Spool { return l.spool }
+
+// Open opens the spool of a copy in a folder. It stays open for all attempts.
+func (l *Log) Open(dir string, c *checkpoint.Copy) error {
+	id := fmt.Sprintf("%s/%d/%s/%d", l.cfg.Link, c.Number, c.Begin, c.Started.UnixMilli())
+	if l.spool != nil && l.id == id {
+		return nil
+	}
+	if err := l.Close(); err != nil {
+		return err
+	}
+	if dir == "" {
+		return ErrNoSpool
+	}
+	s, err := l.open(dir, id)
+	if damaged, ok := errors.AsType[*spool.DamagedError](err); ok {
+		// What is in it is at the source too, or the copy is void.
+		l.logDamaged(damaged)
+		if err := spool.Clear(dir); err != nil {
+			return fmt.Errorf("remove the damaged spool in %s: %w", dir, err)
+		}
+		s, err = l.open(dir, id)
+	}
+	if err != nil {
+		return fmt.Errorf("open the spool in %s: %w", dir, err)
+	}
+	l.spool, l.id = s, id
+	return nil
+}
+
+func (l *Log) open(dir, id string) (*spool.Spool, error) {
+	return spool.Open(spool.Config{
+		Dir: dir, ID: id, Limit: l.cfg.Limit, MinFree: l.cfg.MinFree, Memory: l.cfg.Memory,
+		Observer: l.cfg.Observer, Registry: l.cfg.Registry,
+	})
+}
+
+// Read sends what is in the spool on out, and what comes in, until head is done or
+// until, if it is not null, has been sent. It returns nil then, and closes out.
+func (l *Log) Read(ctx, head context.Context, until oplog.OpTime, out chan<- oplog.Reply) error {
+	defer close(out)
+	g, ctx := errgroup.WithContext(ctx)
+	head, stop := context.WithCancelCause(head)
+	defer stop(nil)
+	defer context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })()
+	read := make(chan oplog.Reply)
+	g.Go(func() error {
+		err := l.spool.Read(head, read)
+		if head.Err() != nil && ctx.Err() == nil {
+			return nil
+		}
+		return err
+	})
+	g.Go(func() error { return l.Wait(head) })
+	g.Go(func() error {
+		defer stop(errStop)
+		return sendUntil(ctx, until, read, out)
+	})
+	return g.Wait()
+}
+
+// sendUntil sends what comes in on out, up to and including an entry if that is not
+// null.
+func sendUntil(ctx context.Context, until oplog.OpTime, in <-chan oplog.Reply, out chan<- oplog.Reply) error {
+	for r := range in {
+		last := false
+		for i := range r.Entries {
+			if !until.IsNull() && !r.Entries[i].OpTime.Before(until) {
+				r.Entries, last = r.Entries[:i+1:i+1], true
+				break
+			}
+		}
+		select {
+		case out <- r:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if last {
+			return nil
+		}
+	}
+	return nil
+}
+
+// Forget deletes from disk what is before an entry, with which the next start would
+// begin to read.
+func (l *Log) Forget(from oplog.OpTime) error {
+	l.started.From = from
+	if err := l.spool.Forget(from); err != nil {
+		return fmt.Errorf("truncate the spool: %w", err)
+	}
+	return nil
+}
+
+// stopStoring ends the fetcher and waits until it has ended.
+func (l *Log) stopStoring() {
+	if l.storing != nil {
+		l.storing.stop(errStop)
+		l.running.Wait()
+		l.storing = nil
+	}
+}
+
+// Close ends fetching and keeps what is on disk.
+func (l *Log) Close() error { return l.end((*spool.Spool).Close, "close") }
+
+// Remove ends fetching and deletes what is on disk: it is not needed any more.
+func (l *Log) Remove() error { return l.end((*spool.Spool).Remove, "remove") }
+
+func (l *Log) end(how func(*spool.Spool) error, verb string) error {
+	l.stopStoring()
+	s := l.spool
+	l.spool, l.id = nil, ""
+	if s == nil {
+		return nil
+	}
+	if err := how(s); err != nil {
+		return fmt.Errorf("%s the spool: %w", verb, err)
+	}
+	return nil
+}
