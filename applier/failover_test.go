@@ -11,8 +11,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -44,7 +44,7 @@ func TestStepDown(t *testing.T) {
 			for ; ; attempts++ {
 				a, err := r.begin(ctx, func(c *Config) { c.FlushDocs, c.CoalesceWindow = 10, 10 })
 				if err != nil {
-					if attempts > 50 || errors.Is(err, checkpoint.ErrFenced) {
+					if attempts > 50 || errors.Is(err, lease.ErrFenced) {
 						t.Fatal(err)
 					}
 					continue // a primary that is about to be none
@@ -66,7 +66,7 @@ func TestStepDown(t *testing.T) {
 				if err == nil {
 					break
 				}
-				if errors.Is(err, checkpoint.ErrFenced) || isStop(err) || ctx.Err() != nil {
+				if errors.Is(err, lease.ErrFenced) || isStop(err) || ctx.Err() != nil {
 					t.Fatal(err)
 				}
 				t.Logf("attempt %d: %v", attempts, err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -52,7 +53,7 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 			})
 			if err != nil {
 				stop()
-				if attempts > 40 || time.Now().After(limit) || errors.Is(err, checkpoint.ErrFenced) {
+				if attempts > 40 || time.Now().After(limit) || errors.Is(err, lease.ErrFenced) {
 					t.Fatal(err)
 				}
 				_ = mongo.Pause(context.Background(), 20*time.Millisecond)
@@ -96,7 +97,7 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 				}
 			}
 			t.Logf("attempt %d: %v", attempts, err)
-			if time.Now().After(limit) || errors.Is(err, checkpoint.ErrFenced) || isStop(err) {
+			if time.Now().After(limit) || errors.Is(err, lease.ErrFenced) || isStop(err) {
 				t.Fatalf("attempt %d: %v", attempts, err)
 			}
 		}

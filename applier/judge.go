@@ -3,9 +3,9 @@ package applier
 import (
 	"errors"
 
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease"
 )
 
 // What an error of a flush means.
@@ -31,7 +31,7 @@ func isStop(err error) bool {
 
 // judge says what to do about an error of a flush, a commit included.
 func judge(err error) mongo.Disposition {
-	if errors.Is(err, checkpoint.ErrFenced) || errors.Is(err, checkpoint.ErrRewound) || isStop(err) {
+	if errors.Is(err, lease.ErrFenced) || errors.Is(err, lease.ErrRewound) || isStop(err) {
 		return end
 	}
 	if _, crowded := errors.AsType[*crowdedError](err); crowded {

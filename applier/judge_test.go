@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/errtest"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease"
 )
 
 const labelTransient = servererr.LabelTransient
@@ -28,8 +28,8 @@ func TestJudge(t *testing.T) {
 		{"one statement", servererr.New(servererr.DuplicateKey, "no"), single},
 		{"another primary", servererr.New(servererr.NotWritablePrimary, "no"), end},
 		{"too few documents", fmt.Errorf("update: %w", &shortError{want: 2, got: 1}), single},
-		{"fenced", fmt.Errorf("%w: %w", checkpoint.ErrFenced, conflict), end},
-		{"rewound", fmt.Errorf("%w: %w", checkpoint.ErrRewound, conflict), end},
+		{"fenced", fmt.Errorf("%w: %w", lease.ErrFenced, conflict), end},
+		{"rewound", fmt.Errorf("%w: %w", lease.ErrRewound, conflict), end},
 		{"diverged", &DivergenceError{}, end},
 		{"unique index", &UniqueError{Err: conflict}, end},
 		{"refused", &OpError{Err: conflict}, end},

@@ -12,9 +12,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -300,6 +300,6 @@ func TestProperty(t *testing.T) {
 
 func isMishap(err error) bool {
 	_, lost := errors.AsType[*mongo.LostError](err)
-	return lost || errors.Is(err, errCrash) || errors.Is(err, checkpoint.ErrRewound) ||
+	return lost || errors.Is(err, errCrash) || errors.Is(err, lease.ErrRewound) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, errAdvance)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -44,7 +45,7 @@ func (h *Link) Copies(ctx context.Context) ([]CopyCollection, []CopyRange, error
 	cfg := &h.store.cfg
 	filter := metadata.Below(copyPrefix(cfg.Link, number))
 	// The link's session outlives its transactions, and is kept alive by Touch.
-	err = h.store.readAll(ctx, h.session, metadata.Copies, "majority", filter, func(doc bson.Raw) error {
+	err = h.store.readAll(ctx, h.txns.ID(), metadata.Copies, "majority", filter, func(doc bson.Raw) error {
 		d, err := readCopyDoc(cfg.Link, number, doc)
 		switch {
 		case err != nil:
@@ -108,22 +109,18 @@ func (s *Store) count(ctx context.Context, filter func(dst []byte) []byte) (int6
 // DropCopies removes the documents of collections and ranges of all copies of
 // the link with a number below the given one, which is that of its copy at most.
 func (h *Link) DropCopies(ctx context.Context, below int64) error {
-	release, err := h.own(ctx)
-	if err != nil {
-		return h.store.wrap(err, "drop the copies before %d", below)
-	}
-	defer release()
-	if h.copy != nil && below > h.copy.Number {
-		err = fmt.Errorf("the link is at copy %d", h.copy.Number)
-	}
-	for more := true; more && err == nil; {
-		more, err = h.dropSome(ctx, below)
-	}
-	if err != nil {
-		h.tell(err)
-		return h.store.wrap(err, "drop the copies before %d in term %d", below, h.state.Term)
-	}
-	return nil
+	return h.locked(ctx, func() error {
+		if h.copy != nil && below > h.copy.Number {
+			return fmt.Errorf("the link is at copy %d", h.copy.Number)
+		}
+		for more := true; more; {
+			var err error
+			if more, err = h.dropSome(ctx, below); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, "drop the copies before %d", below)
 }
 
 // dropSome drops a batch of void documents, and tells whether there may be more.
@@ -148,32 +145,17 @@ func (h *Link) dropSome(ctx context.Context, below int64) (bool, error) {
 			return false, &metadata.DamagedError{Link: cfg.Link, What: "a copy: field " + r.Err().Error()}
 		}
 	}
-	err = h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
-		if err := h.changeLink(ctx, txn, nothing); err != nil {
-			return err
-		}
+	err = h.update(ctx, nothing, func(txn *mongo.Txn) error {
 		return metadata.Run(ctx, txn, metadata.Delete(cfg.DB, metadata.Copies, metadata.AnyOf(ids)), int64(len(ids)))
 	})
 	return len(docs) == metadata.ChunkDocs, err
 }
 
-// nothing changes nothing of the link's document, but that it was there.
-func nothing(dst []byte) []byte { return dst }
-
 // AddCollections adds collections to the link's copy; one that is there already
 // is left as it is. It is committed by a majority when it returns. Thousands at a
 // time are fine.
 func (h *Link) AddCollections(ctx context.Context, list []CopyCollection) error {
-	release, err := h.own(ctx)
-	if err != nil {
-		return h.store.wrap(err, "add %d collections to its copy", len(list))
-	}
-	defer release()
-	if err := h.addCollections(ctx, list); err != nil {
-		h.tell(err)
-		return h.store.wrap(err, "add %d collections to its copy in term %d", len(list), h.state.Term)
-	}
-	return nil
+	return h.locked(ctx, func() error { return h.addCollections(ctx, list) }, "add %d collections to its copy", len(list))
 }
 
 func (h *Link) addCollections(ctx context.Context, list []CopyCollection) error {
@@ -194,10 +176,7 @@ func (h *Link) addCollections(ctx context.Context, list []CopyCollection) error 
 	for docs := range metadata.Chunks(updates) {
 		// Each commit waits for the majority: one that only the last of them waited
 		// for could follow a failover that lost the others.
-		err := h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
-			if err := h.changeLink(ctx, txn, nothing); err != nil {
-				return err
-			}
+		err := h.update(ctx, nothing, func(txn *mongo.Txn) error {
 			return metadata.Run(ctx, txn, metadata.Write(cfg.DB, "update", metadata.Copies, "updates", docs...), int64(len(docs)))
 		})
 		if err != nil {
@@ -274,5 +253,5 @@ func (h *Link) findNone(ctx context.Context, txn *mongo.Txn, what string, open f
 		name, _ := id.Text()
 		names = append(names, name)
 	}
-	return fmt.Errorf("the %s is not done, or not any more, of %q: %w", what, names, ErrRewound)
+	return fmt.Errorf("the %s is not done, or not any more, of %q: %w", what, names, lease.ErrRewound)
 }

@@ -204,21 +204,17 @@ func (h *Link) Copy() *Copy {
 // checkpoint to it, back as well as forward: Applied is c.Begin, of wall, in
 // milliseconds since the epoch. All lanes are put there too, so that none passes
 // over what it had applied to the void copy. None may be in use. It is committed
-// by a majority when it returns. The Link is spent then (ErrSpent): Acquire anew.
+// by a majority when it returns. The Link is spent then (lease.ErrSpent): Acquire anew.
 func (h *Link) BeginCopy(ctx context.Context, c Copy, wall int64) error {
-	release, err := h.own(ctx)
-	if err != nil {
-		return h.store.wrap(err, "begin copy %d", c.Number)
-	}
-	defer release()
-	if err := h.beginCopy(ctx, &c, wall); err != nil {
-		h.tell(err)
-		return h.store.wrap(err, "begin copy %d behind %s in term %d", c.Number, c.Begin, h.state.Term)
-	}
-	h.spent = true
-	h.store.cfg.Observer.Log(slog.LevelWarn, "new copy begun", slog.String(keyLink, h.store.cfg.Link), slog.Int64(keyNumber, c.Number),
-		slog.String(keyHost, c.Host), slog.String(keyBegin, c.Begin.String()), slog.String(keyWhy, c.Why))
-	return nil
+	return h.locked(ctx, func() error {
+		if err := h.beginCopy(ctx, &c, wall); err != nil {
+			return err
+		}
+		h.lease.Spend()
+		h.store.cfg.Observer.Log(slog.LevelWarn, "new copy begun", slog.String(keyLink, h.store.cfg.Link), slog.Int64(keyNumber, c.Number),
+			slog.String(keyHost, c.Host), slog.String(keyBegin, c.Begin.String()), slog.String(keyWhy, c.Why))
+		return nil
+	}, "begin copy %d after %s", c.Number, c.Begin)
 }
 
 func (h *Link) beginCopy(ctx context.Context, c *Copy, wall int64) error {
@@ -232,7 +228,7 @@ func (h *Link) beginCopy(ctx context.Context, c *Copy, wall int64) error {
 	if err := h.store.prepare(ctx); err != nil {
 		return err
 	}
-	return h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
+	return h.lease.InTxn(ctx, h.txns, func(txn *mongo.Txn) error {
 		err := h.changeLink(ctx, txn, func(dst []byte) []byte {
 			dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
 				return appendCopy(appendCheckpoint(dst, c.Begin, wall, c.FetchFrom), c, nil)
@@ -278,20 +274,11 @@ func (h *Link) resetLanes(ctx context.Context, txn *mongo.Txn, at Position) erro
 // copy, which has to have the same Number and must not go back; the phases follow
 // one another. A change to Replaying needs Stop, all collections CollectionDone
 // and all ranges done, but for those of collections that are Gone, which is looked
-// for in the same transaction (ErrRewound if the target lost some); it sets
+// for in the same transaction (lease.ErrRewound if the target lost some); it sets
 // State.CopiedUntil to Stop. A change to Copied needs a checkpoint at Stop or
 // behind it. It is committed by a majority when it returns.
 func (h *Link) UpdateCopy(ctx context.Context, c Copy) error {
-	release, err := h.own(ctx)
-	if err != nil {
-		return h.store.wrap(err, "update copy %d", c.Number)
-	}
-	defer release()
-	if err := h.updateCopy(ctx, &c); err != nil {
-		h.tell(err)
-		return h.store.wrap(err, "update copy %d to phase %q in term %d", c.Number, c.Phase, h.state.Term)
-	}
-	return nil
+	return h.locked(ctx, func() error { return h.updateCopy(ctx, &c) }, "update copy %d to phase %q", c.Number, c.Phase)
 }
 
 func (h *Link) updateCopy(ctx context.Context, c *Copy) error {
@@ -304,7 +291,7 @@ func (h *Link) updateCopy(ctx context.Context, c *Copy) error {
 	if err := h.checkUpdate(c.Number, &was, &next); err != nil {
 		return err
 	}
-	err := h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
+	err := h.lease.InTxn(ctx, h.txns, func(txn *mongo.Txn) error {
 		err := h.changeLink(ctx, txn, func(dst []byte) []byte {
 			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
 				dst = appendCopy(dst, &next, h.leftOut)

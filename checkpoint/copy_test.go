@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -184,7 +185,7 @@ func TestCopy(t *testing.T) {
 	l = h.Lane(0)
 	move(ctx, t, l, &ranges[0], true, "y")
 	colls[0].State = CollectionFilled
-	wantError(t, l.SaveCollection(ctx, &colls[0], nil), ErrRewound) // range 1 is open
+	wantError(t, l.SaveCollection(ctx, &colls[0], nil), lease.ErrRewound) // range 1 is open
 	move(ctx, t, l, &ranges[1], true, "z")
 	colls[0].Failed = []FailedIndex{{"a_1", "dup"}, {"b_1", "no"}}
 	succeed(t, l.SaveCollection(ctx, &colls[0], nil))
@@ -195,7 +196,7 @@ func TestCopy(t *testing.T) {
 	refused := func(what string) {
 		t.Helper()
 		err := h.UpdateCopy(ctx, *c)
-		wantError(t, err, ErrRewound)
+		wantError(t, err, lease.ErrRewound)
 		if !strings.Contains(err.Error(), what) {
 			t.Errorf("error %v, want %q", err, what)
 		}
@@ -218,7 +219,7 @@ func TestCopy(t *testing.T) {
 	}
 	colls[1].Gone = false
 	err := l.SaveCollection(ctx, &colls[1], nil)
-	wantError(t, err, ErrRewound)
+	wantError(t, err, lease.ErrRewound)
 	colls[1].Gone = true
 	counts(4, 4)
 	// A range that somebody sees open again.
@@ -388,7 +389,7 @@ func TestBeginCopy(t *testing.T) {
 		c := firstCopy()
 		c.Number, c.Begin, c.FetchFrom, c.Why = number, ot(begin), ot(begin-3), "because"
 		succeed(t, h.BeginCopy(ctx, *c, int64(begin)*7))
-		wantError(t, h.UpdateCopy(ctx, *c), ErrSpent)
+		wantError(t, h.UpdateCopy(ctx, *c), lease.ErrSpent)
 		h = must[*Link](t)(s.Acquire(ctx, h.Term()))
 		st := h.State()
 		start := at(begin, AllOps)

@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -69,7 +70,7 @@ func TestMoveRangeFenced(t *testing.T) {
 				"UpdateCopy":     old.UpdateCopy(ctx, copied),
 				"BeginCopy":      old.BeginCopy(ctx, Copy{Number: 2, Phase: Copying, Begin: ot(200), FetchFrom: ot(200)}, 1),
 			} {
-				if !errors.Is(err, ErrFenced) {
+				if !errors.Is(err, lease.ErrFenced) {
 					t.Errorf("%s of an older term: %v", what, err)
 				}
 			}
@@ -98,9 +99,9 @@ func TestDropFenced(t *testing.T) {
 	succeed(t, old.BeginCopy(ctx, *c, 1))
 	old = must[*Link](t)(s.Acquire(ctx, 0))
 	must[*Link](t)(link(t, g).Acquire(ctx, 0))
-	wantError(t, old.DropCopies(ctx, 2), ErrFenced)
+	wantError(t, old.DropCopies(ctx, 2), lease.ErrFenced)
 	old.txns = mongo.NewSession(g, mongo.SessionID("forgotten"), 1)
-	wantError(t, old.DropCopies(ctx, 2), ErrFenced)
+	wantError(t, old.DropCopies(ctx, 2), lease.ErrFenced)
 }
 
 // TestOpenMoveMeetsFence: the term of a lane cannot be raised beside an open move
@@ -162,7 +163,7 @@ func TestCopyRewound(t *testing.T) {
 			if has(ctx, t, g, "lost") {
 				t.Fatal("the move was not rolled back")
 			}
-			wantError(t, look(ctx, h, lost), ErrRewound)
+			wantError(t, look(ctx, h, lost), lease.ErrRewound)
 
 			h = must[*Link](t)(s.Acquire(ctx, h.Term()))
 			_, got := copies(ctx, t, h)
@@ -303,7 +304,7 @@ func TestMovesLeaveTheLane(t *testing.T) {
 		t.Errorf("a range that somebody else ended: %v", e)
 	}
 	must[bson.Raw](t)(g.Call(ctx, metadata.Delete("replicator", metadata.Copies, metadata.ByID(rangeID("a", 1, uuid(1), 0)))))
-	wantError(t, tryMove(ctx, l, ranges[0]), ErrRewound)
+	wantError(t, tryMove(ctx, l, ranges[0]), lease.ErrRewound)
 }
 
 // TestDamagedCopies: documents that this program would not write are refused,

@@ -10,19 +10,14 @@ import (
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
 )
-
-// stay is the change of a lane's document that finds it at its position and is
-// still a write: a fence between then and the commit makes that fail.
-func stay(dst []byte) []byte {
-	return metadata.AppendDoc(dst, "$inc", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "begins", 1) })
-}
 
 // SaveCollection replaces the document of a collection of the link's copy, and
 // adds ranges to it that are not there, in one transaction of the lane that is
 // committed by a majority when it returns. In the states CollectionFilled and
 // CollectionDone, but for a collection that is Gone, all ranges have to be done,
-// which is looked for in the same transaction (ErrRewound).
+// which is looked for in the same transaction (lease.ErrRewound).
 func (l *Lane) SaveCollection(ctx context.Context, c *CopyCollection, ranges []CopyRange) error {
 	if err := l.saveCollection(ctx, c, ranges); err != nil {
 		return l.fail(err, "save %s (%s) as %q, with %d ranges", c.NS, c.UUID, c.State, len(ranges))
@@ -43,8 +38,8 @@ func (l *Lane) saveCollection(ctx context.Context, c *CopyCollection, ranges []C
 		}
 	}
 	cfg := &l.link.store.cfg
-	return l.link.inTxn(ctx, l.session, func(txn *mongo.Txn) error {
-		if err := l.change(ctx, txn, stay); err != nil {
+	return l.link.lease.InTxn(ctx, l.session, func(txn *mongo.Txn) error {
+		if err := l.change(ctx, txn, lease.AppendCount); err != nil {
 			return err
 		}
 		err := metadata.Run(ctx, txn, metadata.Update(cfg.DB, metadata.Copies, metadata.Statement{
@@ -91,7 +86,7 @@ func (l *Lane) addRanges(ctx context.Context, txn *mongo.Txn, number int64, rang
 // finds the lane's document with our term, at its position, and the range's with
 // the Steps that r has, and moves the range's to next: At, Docs, Bytes, Done, and
 // Steps, which it makes one more than r's. If nothing matches it finds out why:
-// ErrFenced, ErrRewound, ErrAhead. The caller takes next for r once the
+// lease.ErrFenced, lease.ErrRewound, ErrAhead. The caller takes next for r once the
 // transaction has committed.
 func (l *Lane) MoveRange(ctx context.Context, txn *mongo.Txn, r, next *CopyRange) error {
 	if err := l.moveRange(ctx, txn, r, next); err != nil {
@@ -111,7 +106,7 @@ func (l *Lane) moveRange(ctx context.Context, txn *mongo.Txn, r, next *CopyRange
 		return errors.New("it is done")
 	}
 	next.Steps = r.Steps + 1
-	if err := l.change(ctx, txn, stay); err != nil {
+	if err := l.change(ctx, txn, lease.AppendCount); err != nil {
 		return err
 	}
 	cfg := &l.link.store.cfg
@@ -148,14 +143,14 @@ func (l *Lane) whyRangeNotMoved(ctx context.Context, txn *mongo.Txn, number int6
 		return err
 	}
 	if len(docs) == 0 {
-		return fmt.Errorf("its document is gone: %w", ErrRewound)
+		return fmt.Errorf("its document is gone: %w", lease.ErrRewound)
 	}
 	d, err := readCopyDoc(cfg.Link, number, docs[0])
 	switch {
 	case err != nil:
 		return err
 	case d.part.Steps < r.Steps:
-		return fmt.Errorf("it is at step %d: %w", d.part.Steps, ErrRewound)
+		return fmt.Errorf("it is at step %d: %w", d.part.Steps, lease.ErrRewound)
 	case d.part.Steps > r.Steps:
 		return fmt.Errorf("it is at step %d: %w", d.part.Steps, ErrAhead)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -102,7 +103,7 @@ func (c *copyCourse) refused(rt *rapid.T, p *copyProcess, err error) bool {
 	if p.link.Term() == c.model.term {
 		return false
 	}
-	if !errors.Is(err, ErrFenced) {
+	if !errors.Is(err, lease.ErrFenced) {
 		rt.Fatalf("term %d in term %d: %v", p.link.Term(), c.model.term, err)
 	}
 	return true
@@ -264,7 +265,7 @@ func (c *copyCourse) save(rt *rapid.T) {
 		return
 	}
 	if !coll.Gone && coll.State != CollectionCreated && c.open(coll.UUID.String()) {
-		wantError(rt, err, ErrRewound)
+		wantError(rt, err, lease.ErrRewound)
 		return
 	}
 	succeed(rt, err)
@@ -323,7 +324,7 @@ func (c *copyCourse) update(rt *rapid.T) {
 	}
 	switch {
 	case next.Phase == Replaying && !c.complete():
-		wantError(rt, err, ErrRewound)
+		wantError(rt, err, lease.ErrRewound)
 		return
 	case cut != "":
 		wantError(rt, err, errCut)

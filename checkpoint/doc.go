@@ -36,8 +36,8 @@
 // an older term sends. A flush is a transaction on the lane's session. Its first
 // statement moves the lane's document from the position that it must have, with a
 // filter on term and position; if that matches nothing, the transaction is
-// abandoned: the lane is no longer ours (ErrFenced), or the target went back
-// (ErrRewound).
+// abandoned: the lane is no longer ours (lease.ErrFenced), or the target went back
+// (lease.ErrRewound).
 //
 //	         Move, Commit, Moved: in one transaction
 //	       ┌─────────────────────────────────────────┐

@@ -8,13 +8,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 // linkDoc is a document of links.
 type linkDoc struct {
 	State
-	instance, holder string
+	lease lease.Record
 	// of is the link that it is a part of, empty for none.
 	of string
 	// lowest and highest are the terms of the lanes.
@@ -68,12 +69,10 @@ func (l *linkDoc) marshal(name string) bson.Raw {
 	return metadata.Document(func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, "_id", name)
 		dst = appendFormat(dst, l.Routing)
-		dst = bsoncore.AppendStringElement(dst, "instance", l.instance)
 		if l.of != "" {
 			dst = bsoncore.AppendStringElement(dst, fieldOf, l.of)
 		}
-		dst = bsoncore.AppendInt64Element(dst, "term", l.Term)
-		dst = bsoncore.AppendStringElement(dst, "holder", l.holder)
+		dst = l.lease.Append(dst)
 		dst = appendSource(dst, l.Source)
 		dst = bsoncore.AppendInt32Element(dst, "writers", int32(l.Writers))
 		dst = bsoncore.AppendStringElement(dst, "fingerprint", l.Fingerprint)
@@ -87,7 +86,7 @@ func (l *linkDoc) marshal(name string) bson.Raw {
 		if len(l.LeftOut) > 0 {
 			dst = appendLeftOut(dst, l.LeftOut)
 		}
-		return bsoncore.AppendInt64Element(dst, "advances", 0)
+		return dst
 	})
 }
 
@@ -120,11 +119,11 @@ func readLink(name string, doc bson.Raw) (linkDoc, error) {
 		return linkDoc{}, &VersionError{Link: name, Found: version}
 	}
 	var l linkDoc
-	l.instance, l.holder = r.Text("instance"), r.Text("holder")
+	l.lease = lease.ReadRecord(r)
+	l.Term = l.lease.Term
 	if r.Has(fieldOf) {
 		l.of = r.Text(fieldOf)
 	}
-	l.Term = r.Int64("term")
 	if version != unrouted {
 		l.Routing = int(r.Int64("routing"))
 	}

@@ -24,8 +24,9 @@ func TestDocuments(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		want := linkDoc{State: first(rapid.IntRange(1, MaxWriters).Draw(t, "writers"))}
-		want.instance, want.holder = rapid.StringMatching(`[A-Z0-9]*`).Draw(t, "instance"), rapid.StringMatching(`[A-Z0-9]*`).Draw(t, "holder")
-		want.Term, want.Fingerprint = rapid.Int64().Draw(t, "term"), rapid.StringMatching(`.*`).Draw(t, "fingerprint")
+		want.lease.Instance, want.lease.Holder = rapid.StringMatching(`[A-Z0-9]*`).Draw(t, "instance"), rapid.StringMatching(`[A-Z0-9]*`).Draw(t, "holder")
+		want.lease.Term, want.Fingerprint = rapid.Int64().Draw(t, "term"), rapid.StringMatching(`.*`).Draw(t, "fingerprint")
+		want.Term = want.lease.Term
 		want.Applied, want.FetchFrom = opTimes().Draw(t, "applied"), opTimes().Draw(t, "fetchFrom")
 		want.Routing = int(rapid.Int32().Draw(t, "routing"))
 		want.AppliedWall = rapid.Int64().Draw(t, "wall")

@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -36,7 +37,7 @@ func TestBeginFences(t *testing.T) {
 			late := old.Lane(1).Session().Begin()
 			succeed(t, old.Lane(1).Move(ctx, late, at(102, 0)))
 			advance := old.txns.Begin()
-			succeed(t, old.moveLink(ctx, advance, progress(101), func(dst []byte) []byte { return dst }))
+			succeed(t, old.changeLink(ctx, advance, setCheckpoint(progress(101), nothing)))
 
 			started := time.Now()
 			h := must[*Link](t)(link(t, g).Acquire(ctx, 0))
@@ -69,13 +70,13 @@ func TestBeginFences(t *testing.T) {
 				t.Errorf("late retryable write on the barrier: %v", err)
 			}
 			txn := old.Lane(3).Session().Begin()
-			wantError(t, old.Lane(3).Move(ctx, txn, at(103, 0)), ErrFenced)
-			wantError(t, old.Lane(3).BeginAlone(ctx, at(103, 0), nil), ErrFenced)
-			wantError(t, old.Barrier().BeginAlone(ctx, at(103, 0), positions(old)), ErrFenced)
-			wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), ErrFenced)
-			wantError(t, old.Resize(ctx, progress(101), 2), ErrFenced)
+			wantError(t, old.Lane(3).Move(ctx, txn, at(103, 0)), lease.ErrFenced)
+			wantError(t, old.Lane(3).BeginAlone(ctx, at(103, 0), nil), lease.ErrFenced)
+			wantError(t, old.Barrier().BeginAlone(ctx, at(103, 0), positions(old)), lease.ErrFenced)
+			wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), lease.ErrFenced)
+			wantError(t, old.Resize(ctx, progress(101), 2), lease.ErrFenced)
 			_, err := old.store.Acquire(ctx, old.Term())
-			wantError(t, err, ErrFenced)
+			wantError(t, err, lease.ErrFenced)
 			for _, id := range []string{"open", "open-barrier", "late", "retryable", "retryable-barrier"} {
 				if has(ctx, t, g, id) {
 					t.Errorf("%q of the older term is in the target", id)
@@ -105,14 +106,14 @@ func TestForgottenSessions(t *testing.T) {
 		l.session = mongo.NewSession(g, mongo.SessionID("forgotten", l.id), old.Term()<<mongo.NumberBits)
 		txn := l.session.Begin()
 		err := l.Move(ctx, txn, at(102, 0))
-		wantError(t, err, ErrFenced)
+		wantError(t, err, lease.ErrFenced)
 		if i == 0 && !strings.Contains(err.Error(), "term 2") {
 			t.Errorf("the error does not say which term: %v", err)
 		}
 		txn.Abort(ctx)
 	}
 	old.txns = mongo.NewSession(g, mongo.SessionID("forgotten"), 1)
-	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), ErrFenced)
+	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), lease.ErrFenced)
 }
 
 // TestRaisedOnly: once the link's term is raised an older one moves the checkpoint
@@ -130,9 +131,9 @@ func TestRaisedOnly(t *testing.T) {
 	})
 	_, err := link(t, raising).Acquire(ctx, 0)
 	wantError(t, err, errCut)
-	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), ErrFenced)
+	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), lease.ErrFenced)
 	old.txns = mongo.NewSession(g, mongo.SessionID("forgotten"), 1)
-	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), ErrFenced)
+	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), lease.ErrFenced)
 }
 
 // TestDelayedCommit: a commit that was sent before Acquire and arrives during or
@@ -185,7 +186,7 @@ func TestTwoBegins(t *testing.T) {
 		usable := 0
 		for i, h := range links {
 			if errs[i] != nil {
-				wantError(t, errs[i], ErrFenced)
+				wantError(t, errs[i], lease.ErrFenced)
 				fencedOnes++
 				continue
 			}
@@ -228,7 +229,7 @@ func TestOneNumberTwoProcesses(t *testing.T) {
 		return nil, false
 	})
 	_, err := link(t, slow).Acquire(ctx, 0)
-	wantError(t, err, ErrFenced)
+	wantError(t, err, lease.ErrFenced)
 }
 
 var errCut = &mongo.LostError{Err: errors.New("cut")}
@@ -287,8 +288,7 @@ func TestSeenNumber(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 1)
-	doc := must[linkDoc](t)(s.readLink(ctx))
-	seen := mongo.NewSession(g, s.sessionID(doc.instance, "link"), (h.Term()+1)<<mongo.NumberBits+5)
+	seen := mongo.NewSession(g, h.txns.ID(), (h.Term()+1)<<mongo.NumberBits+5)
 	must[bson.Raw](t)(seen.Write(ctx, insert("seen")))
 	h = must[*Link](t)(s.Acquire(ctx, h.Term()))
 	if h.Term() != 3 {
@@ -303,10 +303,10 @@ func TestAfter(t *testing.T) {
 	ctx := within(t)
 	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 1)
 	h = must[*Link](t)(s.Acquire(ctx, h.Term()))
-	if _, err := s.Acquire(ctx, h.Term()+1); !errors.Is(err, ErrBehind) {
+	if _, err := s.Acquire(ctx, h.Term()+1); !errors.Is(err, lease.ErrBehind) {
 		t.Errorf("a term that has not been: %v", err)
 	}
 	must[*Link](t)(link(t, g).Acquire(ctx, 0))
 	_, err := s.Acquire(ctx, h.Term())
-	wantError(t, err, ErrFenced)
+	wantError(t, err, lease.ErrFenced)
 }

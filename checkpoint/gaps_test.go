@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"pgregory.net/rapid"
 
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -143,7 +144,7 @@ func TestLeaveOut(t *testing.T) {
 
 	old := h
 	must[*Link](t)(link(t, g).Acquire(ctx, 0))
-	wantError(t, old.LeaveOut(ctx, request("d.c", 1)), ErrFenced)
+	wantError(t, old.LeaveOut(ctx, request("d.c", 1)), lease.ErrFenced)
 }
 
 // TestBeginTellsReached: the metric of the newest checkpoint says from the start what

@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -18,7 +19,7 @@ func TestAdvanceFromElsewhere(t *testing.T) {
 	for name, c := range map[string]struct {
 		is   uint32
 		want error
-	}{"rewound": {101, ErrRewound}, "ahead": {103, ErrAhead}} {
+	}{"rewound": {101, lease.ErrRewound}, "ahead": {103, ErrAhead}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := within(t)
@@ -49,19 +50,19 @@ func TestCheck(t *testing.T) {
 	g, _, old := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
 	succeed(t, old.Check(ctx))
 	next := must[*Link](t)(link(t, g).Acquire(ctx, 0))
-	wantError(t, old.Check(ctx), ErrFenced)
+	wantError(t, old.Check(ctx), lease.ErrFenced)
 	succeed(t, next.Check(ctx))
 	must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Links, metadata.Statement{
 		Filter: metadata.ByID("a"), Change: func(dst []byte) []byte {
 			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", old.Term()) })
 		},
 	}))))
-	wantError(t, next.Check(ctx), ErrRewound)
+	wantError(t, next.Check(ctx), lease.ErrRewound)
 	must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Write("replicator", "delete", metadata.Links, "deletes", metadata.Document(func(dst []byte) []byte {
 		dst = metadata.AppendDoc(dst, "q", metadata.ByID("a"))
 		return bsoncore.AppendInt32Element(dst, "limit", 1)
 	})))))
-	wantError(t, next.Check(ctx), ErrRewound)
+	wantError(t, next.Check(ctx), lease.ErrRewound)
 }
 
 // TestBegunStays: what an earlier term had begun stays begun where a later one begins
@@ -110,7 +111,7 @@ func TestBeginAloneAgain(t *testing.T) {
 		succeed(t, begin(h))
 		was, before := newest(), doc(name)
 		succeed(t, begin(h))
-		if after := doc(name); !newest().After(was) || after.Lookup("begins").AsInt64() != before.Lookup("begins").AsInt64()+1 {
+		if after := doc(name); !newest().After(was) || after.Lookup("writes").AsInt64() != before.Lookup("writes").AsInt64()+1 {
 			t.Errorf("%s was begun again at %s, after %s, without a write: %s", name, newest(), was, after)
 		}
 	}

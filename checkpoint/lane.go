@@ -10,6 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
 )
 
 var errNotForward = errors.New("a lane only goes forward")
@@ -44,7 +45,7 @@ func (l *Lane) Begun() Position { return l.begun }
 
 // Move is to be the first thing in a transaction: it moves the lane's document
 // from Position to next, with a filter on the term and the position. If nothing
-// matches it finds out why: ErrFenced or ErrRewound. Moved is to be called once
+// matches it finds out why: lease.ErrFenced or lease.ErrRewound. Moved is to be called once
 // the transaction has committed.
 func (l *Lane) Move(ctx context.Context, txn *mongo.Txn, next Position) error {
 	err := l.move(ctx, txn, next)
@@ -107,9 +108,9 @@ var errNotMoved = errors.New("the lane's document is somewhere else")
 
 // fail tells of an error, and says what was attempted.
 func (l *Lane) fail(err error, format string, args ...any) error {
-	err = fenced(err)
-	l.link.tell(err)
-	return fmt.Errorf("checkpoint: lane %s of term %d: %s: %w", l.id, l.link.state.Term, fmt.Sprintf(format, args...), err)
+	err = lease.Judge(err)
+	l.link.report(err)
+	return fmt.Errorf("checkpoint: lane %s of term %d: %s: %w", l.id, l.link.lease.Term(), fmt.Sprintf(format, args...), err)
 }
 
 func (l *Lane) move(ctx context.Context, txn *mongo.Txn, next Position) error {
@@ -136,7 +137,7 @@ func (l *Lane) update(change func(dst []byte) []byte) mongo.Command {
 	return metadata.Update(l.link.store.cfg.DB, metadata.Lanes, metadata.Statement{
 		Filter: func(dst []byte) []byte {
 			dst = bsoncore.AppendStringElement(dst, "_id", l.id)
-			dst = bsoncore.AppendInt64Element(dst, "term", l.link.state.Term)
+			dst = bsoncore.AppendInt64Element(dst, "term", l.link.lease.Term())
 			return appendPosition(dst, l.position)
 		},
 		Change: change,
@@ -231,14 +232,12 @@ func (l *Lane) beginAlone(ctx context.Context, next, begun Position, lanes []Pos
 	if l == l.link.barrier && lanes == nil {
 		return errors.New("the barrier is to wait for all lanes")
 	}
-	return l.link.inTxn(ctx, l.session, func(txn *mongo.Txn) error {
+	return l.link.lease.InTxn(ctx, l.session, func(txn *mongo.Txn) error {
 		err := l.change(ctx, txn, func(dst []byte) []byte {
 			dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
 				return metadata.AppendDoc(dst, "begun", func(dst []byte) []byte { return appendPosition(dst, begun) })
 			})
-			// An update that changes nothing is not logged, and its commit
-			// would say nothing of what was there before.
-			return metadata.AppendDoc(dst, "$inc", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "begins", 1) })
+			return lease.AppendCount(dst)
 		})
 		if err != nil || lanes == nil {
 			return err
@@ -265,7 +264,7 @@ func (l *Lane) endAlone(ctx context.Context, next Position) error {
 	case next.Compare(l.begun) > 0:
 		return errors.New("it was not begun")
 	}
-	return l.link.inTxn(ctx, l.session, func(txn *mongo.Txn) error {
+	return l.link.lease.InTxn(ctx, l.session, func(txn *mongo.Txn) error {
 		return l.move(ctx, txn, next)
 	})
 }

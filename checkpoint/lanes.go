@@ -8,6 +8,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
 )
 
 // laneIDs are the _ids of all lanes of a link: the writers', then the barrier's.
@@ -62,30 +63,24 @@ func readLanes(link string, writers int, reply bson.Raw) ([]laneDoc, error) {
 
 // readLane reads one lane in a transaction that is not to go on.
 func (h *Link) readLane(ctx context.Context, txn *mongo.Txn, id string) (laneDoc, error) {
-	reply, err := txn.Call(ctx, metadata.Find(h.store.cfg.DB, metadata.Lanes, 1, metadata.ByID(id)))
-	if err != nil {
+	doc, err := metadata.FindOne(ctx, txn, h.store.cfg.DB, metadata.Lanes, metadata.ByID(id))
+	switch {
+	case err != nil:
 		return laneDoc{}, err
+	case doc == nil:
+		return laneDoc{}, fmt.Errorf("lane %s: its document is gone: %w", id, lease.ErrRewound)
 	}
-	docs, err := metadata.Found(reply)
-	if err != nil {
-		return laneDoc{}, err
-	}
-	if len(docs) == 0 {
-		return laneDoc{}, fmt.Errorf("lane %s: its document is gone: %w", id, ErrRewound)
-	}
-	return readLane(h.store.cfg.Link, docs[0])
+	return readLane(h.store.cfg.Link, doc)
 }
 
 // notBefore checks that a lane is of our term and not before what it had
 // acknowledged.
 func (h *Link) notBefore(l *laneDoc, want Position) error {
-	switch {
-	case l.term > h.state.Term:
-		return fmt.Errorf("lane %s has term %d, not %d: %w", l.id, l.term, h.state.Term, ErrFenced)
-	case l.term < h.state.Term:
-		return fmt.Errorf("lane %s has term %d, not %d: %w", l.id, l.term, h.state.Term, ErrRewound)
-	case l.position.Compare(want) < 0:
-		return fmt.Errorf("lane %s is at %s, not %s: %w", l.id, l.position, want, ErrRewound)
+	if err := h.lease.Compare("lane "+l.id, l.term); err != nil {
+		return err
+	}
+	if l.position.Compare(want) < 0 {
+		return fmt.Errorf("lane %s is at %s, not %s: %w", l.id, l.position, want, lease.ErrRewound)
 	}
 	return nil
 }

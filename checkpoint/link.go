@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -15,71 +14,33 @@ import (
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TouchEvery is how often Touch is to be called: a server writes down the use of
-// sessions every 5 minutes, and forgets those unused for 30.
-const TouchEvery = 5 * time.Minute
-
-// Link is a link under one term of its lease. Its methods are safe for concurrent use, its
-// Lanes are each for one goroutine.
+// Link is a link under one term of its lease. Its methods are safe for concurrent
+// use; each of its Lanes is for one goroutine.
 type Link struct {
 	store   *Store
+	lease   *lease.Lease
 	state   State
-	session []byte // the id of the link's session
-	// instance is the link's.
-	instance string
-	lanes    []*Lane
-	barrier  *Lane
+	lanes   []*Lane
+	barrier *Lane
 
-	// mu guards barrierAt, the position of the barrier that the target
-	// acknowledged last, and who reads copy or leftOut without the link's session.
+	// mu guards barrierAt, the position of the barrier that the target acknowledged
+	// last, and the readers of copy and leftOut that do not have the lease locked.
 	mu        sync.Mutex
 	barrierAt Position
 
-	// inUse is full while somebody uses the link's session and what follows.
-	inUse   chan struct{}
+	// What follows is what the link's document has. The lock of the lease guards it and txns, its session.
 	txns    *mongo.Session
-	applied oplog.OpTime // as the link's document has it
-	source  Source       // likewise
-	copy    *Copy        // likewise, nil for none
-	leftOut []LeftOut    // likewise
-	spent   bool
+	applied oplog.OpTime
+	source  Source
+	copy    *Copy // nil for none
+	leftOut []LeftOut
 }
 
-// newLink makes the Link of a link whose term was raised, with lanes that have
-// no position yet.
-func newLink(s *Store, link linkDoc, session *mongo.Session) *Link {
-	h := &Link{
-		store: s, state: link.State, session: session.ID(), instance: link.instance,
-		inUse: make(chan struct{}, 1), txns: session, applied: link.Applied, source: link.Source,
-	}
-	first := link.Term << mongo.NumberBits
-	for i, id := range laneIDs(s.cfg.Link, link.Writers) {
-		l := &Lane{link: h, id: id, session: mongo.NewSession(s.once, s.sessionID(link.instance, id), first)}
-		if i == link.Writers {
-			h.barrier = l
-		} else {
-			h.lanes = append(h.lanes, l)
-		}
-	}
-	return h
-}
-
-// found gives the lanes the positions that were read.
-func (h *Link) found(link linkDoc) {
-	h.state, h.barrierAt, h.copy, h.leftOut = link.State, link.Barrier, link.Copy.clone(), link.LeftOut
-	for i, l := range h.lanes {
-		l.position, l.begun = link.Lanes[i], link.LanesBegun[i]
-		// What was read after all lanes were fenced is committed by a majority.
-		l.barrierSeen = link.Barrier
-	}
-	h.barrier.position, h.barrier.begun = link.Barrier, link.Begun
-}
-
-// State returns what was found when the term was raised.
+// State returns the link as it was when the lease was acquired.
 func (h *Link) State() State {
 	st := h.state
 	st.Lanes, st.LanesBegun = slices.Clone(st.Lanes), slices.Clone(st.LanesBegun)
@@ -87,12 +48,12 @@ func (h *Link) State() State {
 	return st
 }
 
-// Instance tells the link from others of the same name: on another target, or from
-// an earlier one on the same.
-func (h *Link) Instance() string { return h.instance }
+// Instance identifies the link among those of the same name: on other targets, and
+// those that were removed and created again.
+func (h *Link) Instance() string { return h.lease.Instance() }
 
 // Term returns the term.
-func (h *Link) Term() int64 { return h.state.Term }
+func (h *Link) Term() int64 { return h.lease.Term() }
 
 // Lane returns writer i's lane. It is the same one each time.
 func (h *Link) Lane(i int) *Lane { return h.lanes[i] }
@@ -100,7 +61,7 @@ func (h *Link) Lane(i int) *Lane { return h.lanes[i] }
 // all returns the writers' lanes and the barrier's.
 func (h *Link) all() []*Lane { return append(slices.Clip(h.lanes), h.barrier) }
 
-// Barrier returns the lane for what has to be alone.
+// Barrier returns the lane for what all other lanes wait for.
 func (h *Link) Barrier() *Lane { return h.barrier }
 
 func (h *Link) barrierPosition() Position {
@@ -109,105 +70,56 @@ func (h *Link) barrierPosition() Position {
 	return h.barrierAt
 }
 
-// own waits for the link's session; release gives it back.
-func (h *Link) own(ctx context.Context) (release func(), err error) {
-	select {
-	case h.inUse <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	if h.spent {
-		<-h.inUse
-		return nil, ErrSpent
-	}
-	return func() { <-h.inUse }, nil
-}
-
-// Touch keeps the link's sessions from being forgotten by the server. It is to be
-// called every TouchEvery.
+// Touch keeps the server from forgetting the link's sessions. It must be called every
+// lease.TouchEvery.
 func (h *Link) Touch(ctx context.Context) error {
-	body := metadata.Document(func(dst []byte) []byte {
-		i, dst := bsoncore.AppendArrayElementStart(dst, "refreshSessions")
-		dst = bsoncore.AppendDocumentElement(dst, "0", h.session)
-		for j, l := range h.all() {
-			dst = bsoncore.AppendDocumentElement(dst, strconv.Itoa(j+1), l.session.ID())
-		}
-		return metadata.CloseDoc(dst, i)
-	})
-	if _, err := h.store.cfg.Target.Call(ctx, mongo.Command{DB: "admin", Body: body}); err != nil {
-		return h.store.wrap(err, "refresh its %d sessions", len(h.lanes)+2)
+	if err := h.lease.Touch(ctx); err != nil {
+		return h.store.wrap(err, "keep its sessions")
 	}
 	return nil
 }
 
-// Check finds that nobody has taken over the link since. It is for what cannot be
-// fenced: what is sent to the target right after it may be late, but is not sent by
-// a process that had slept before. The error is ErrFenced, ErrRewound, or that of the target.
+// Check returns lease.ErrFenced if another process has acquired the lease since, and
+// lease.ErrRewound if the target lost its term: see [lease.Lease.Check].
 func (h *Link) Check(ctx context.Context) error {
-	link, err := h.store.readLink(ctx)
-	switch {
-	case errors.Is(err, ErrNoLink):
-		err = fmt.Errorf("its document is gone: %w", ErrRewound)
-	case err != nil:
-	case link.Term > h.state.Term:
-		err = fmt.Errorf("it has term %d: %w", link.Term, ErrFenced)
-	case link.Term < h.state.Term:
-		err = fmt.Errorf("it has term %d: %w", link.Term, ErrRewound)
-	}
-	if err != nil {
-		h.tell(err)
-		return h.store.wrap(err, "find it in term %d", h.state.Term)
+	if err := h.lease.Check(ctx); err != nil {
+		return h.fail(err, "check its lease")
 	}
 	return nil
 }
 
-// Within runs work in a transaction of the link's session and commits it, with
-// majority, if nobody has taken the link over: its first statement moves the link's
-// document from the term of this Link, so that a fence and the transaction cannot
-// both succeed. What work sends has to be allowed in transactions. It may run
-// more than once. The error is ErrFenced, ErrRewound, that of work, or that of the
-// target.
+// Within runs work in a transaction that also updates the link's document under the
+// term, and commits it with majority: it cannot succeed once another process has
+// acquired the lease. What work sends must be allowed in transactions. It may run
+// more than once. The error is lease.ErrFenced, lease.ErrRewound, that of work, or
+// that of the target.
 func (h *Link) Within(ctx context.Context, work func(txn mongo.Caller) error) error {
-	release, err := h.own(ctx)
-	if err != nil {
-		return h.store.wrap(err, "write under term %d", h.state.Term)
-	}
-	defer release()
-	err = h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
-		if err := h.changeLink(ctx, txn, func(dst []byte) []byte { return dst }); err != nil {
+	return h.locked(ctx, func() error {
+		return h.update(ctx, nothing, func(txn *mongo.Txn) error { return work(txn) })
+	}, "write under its lease")
+}
+
+// nothing changes nothing of the link's document but the count of its writes.
+func nothing(dst []byte) []byte { return dst }
+
+// Advance moves the checkpoint to cp, in a transaction that is committed with majority
+// and finds no lane before its given position. Lanes are the positions that the
+// writers' lanes had acknowledged when cp was the watermark, or later ones; that of
+// the barrier is known. The error is lease.ErrFenced, lease.ErrRewound,
+// ErrOtherSource, or that of the target.
+func (h *Link) Advance(ctx context.Context, cp Progress, lanes []Position, src Source) error {
+	return h.locked(ctx, func() error {
+		started := time.Now()
+		err := h.advance(ctx, cp, lanes, src)
+		gaps := h.Gaps()
+		h.store.metrics.advanced(time.Since(started), gaps.Reached(cp), err)
+		if err != nil {
 			return err
 		}
-		return work(txn)
-	})
-	if err != nil {
-		h.tell(err)
-		return h.store.wrap(err, "write under term %d", h.state.Term)
-	}
-	return nil
-}
-
-// Advance moves the link's checkpoint to cp once no lane is found before the
-// position given, in one transaction that is committed with majority. Lanes holds
-// the positions that the writers' lanes had acknowledged when cp was the
-// watermark, or later ones; the barrier's is known. The error is ErrFenced,
-// ErrRewound, ErrOtherSource, or that of the target.
-func (h *Link) Advance(ctx context.Context, cp Progress, lanes []Position, src Source) error {
-	release, err := h.own(ctx)
-	if err != nil {
-		return h.store.wrap(err, "advance it to %s", cp.Applied)
-	}
-	defer release()
-	started := time.Now()
-	err = h.advance(ctx, cp, lanes, src)
-	gaps := h.Gaps()
-	h.store.metrics.advanced(time.Since(started), gaps.Reached(cp), err)
-	if err != nil {
-		h.tell(err)
-		return h.store.wrap(err, "advance it from %s to %s in term %d", h.applied, cp.Applied, h.state.Term)
-	}
-	h.applied = cp.Applied
-	h.store.cfg.Observer.Tell(Advanced{Link: h.store.cfg.Link, Applied: cp.Applied, FetchFrom: cp.FetchFrom})
-	return nil
+		h.applied = cp.Applied
+		h.store.cfg.Observer.Tell(Advanced{Link: h.store.cfg.Link, Applied: cp.Applied, FetchFrom: cp.FetchFrom})
+		return nil
+	}, "advance it to %s", cp.Applied)
 }
 
 func (h *Link) advance(ctx context.Context, cp Progress, lanes []Position, src Source) error {
@@ -220,15 +132,11 @@ func (h *Link) advance(ctx context.Context, cp Progress, lanes []Position, src S
 	if src.ReplicaSetID.IsZero() {
 		src.ReplicaSetID = h.source.ReplicaSetID
 	}
-	// The barrier may go on meanwhile: only what it had acknowledged before the
-	// transaction's first statement is sure to be in what that sees.
+	// The barrier may move concurrently: the transaction is certain to see only what
+	// the barrier had acknowledged before its first statement.
 	barrier := h.barrierPosition()
-	err := h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
-		if err := h.moveLink(ctx, txn, cp, func(dst []byte) []byte { return appendSource(dst, src) }); err != nil {
-			return err
-		}
-		return h.verify(ctx, txn, lanes, barrier)
-	})
+	moved := setCheckpoint(cp, func(dst []byte) []byte { return appendSource(dst, src) })
+	err := h.update(ctx, moved, func(txn *mongo.Txn) error { return h.verify(ctx, txn, lanes, barrier) })
 	if err == nil {
 		h.source = src
 	}
@@ -241,7 +149,7 @@ func (h *Link) checkProgress(cp Progress) error {
 	case cp.Applied.IsNull() || cp.FetchFrom.IsNull():
 		return errors.New("it has no optime to go to")
 	case cp.Applied.Before(h.applied):
-		return errors.New("a checkpoint does not go back")
+		return fmt.Errorf("a checkpoint does not go back, and it is at %s", h.applied)
 	case cp.FetchFrom.After(cp.Applied):
 		return fmt.Errorf("reading from %s would miss what follows it", cp.FetchFrom)
 	case h.copy != nil && h.copy.Phase == Copying && (cp.Applied != h.copy.Begin || cp.FetchFrom.After(h.copy.FetchFrom)):
@@ -250,107 +158,94 @@ func (h *Link) checkProgress(cp Progress) error {
 	return nil
 }
 
-// inTxn runs work in a transaction of a session and commits it with majority. Where
-// it was refused, and that passes, work runs again, in the next transaction.
-func (h *Link) inTxn(ctx context.Context, session *mongo.Session, work func(txn *mongo.Txn) error) error {
-	return fenced(h.store.patience().Do(ctx, func() error { return session.InTxn(ctx, true, work) }))
-}
-
-// fenced makes the refusal of a number ErrFenced: only a newer term has others.
-func fenced(err error) error {
-	if servererr.IsOldNumber(err) && !errors.Is(err, ErrFenced) {
-		return fmt.Errorf("%w: %w", ErrFenced, err)
+// locked runs do while no other goroutine changes the link's document. Format and
+// args say what is attempted.
+func (h *Link) locked(ctx context.Context, do func() error, format string, args ...any) error {
+	unlock, err := h.lease.Lock(ctx)
+	if err != nil {
+		return h.store.wrap(err, format, args...)
 	}
-	return err
+	defer unlock()
+	if err := do(); err != nil {
+		return h.fail(err, format, args...)
+	}
+	return nil
 }
 
-// tell announces what only an operator can make sense of.
-func (h *Link) tell(err error) {
+// fail says what was attempted, and logs what only an operator can interpret.
+func (h *Link) fail(err error, format string, args ...any) error {
+	h.report(err)
+	return h.store.wrap(err, "%s in term %d", fmt.Sprintf(format, args...), h.lease.Term())
+}
+
+func (h *Link) report(err error) {
 	attrs := func() []slog.Attr {
-		return []slog.Attr{slog.String(keyLink, h.store.cfg.Link), slog.Int64(keyTerm, h.state.Term), slog.String(keyError, err.Error())}
+		return []slog.Attr{slog.String(keyLink, h.store.cfg.Link), slog.Int64(keyTerm, h.lease.Term()), slog.String(keyError, err.Error())}
 	}
 	switch {
-	case errors.Is(err, ErrFenced):
+	case errors.Is(err, lease.ErrFenced):
 		h.store.cfg.Observer.Log(slog.LevelWarn, "another process has acquired the lease", attrs()...)
-	case errors.Is(err, ErrRewound):
+	case errors.Is(err, lease.ErrRewound):
 		h.store.metrics.rewound.Inc()
 		h.store.cfg.Observer.Log(slog.LevelWarn, "the target lost acknowledged writes, which are written again", attrs()...)
 	}
 }
 
-// moveLink moves the link's document in a transaction to a checkpoint.
-func (h *Link) moveLink(ctx context.Context, txn *mongo.Txn, cp Progress, more func(dst []byte) []byte) error {
-	return h.changeLink(ctx, txn, func(dst []byte) []byte {
+// setCheckpoint appends the change of the link's document to a checkpoint, and more.
+func setCheckpoint(cp Progress, more func(dst []byte) []byte) func(dst []byte) []byte {
+	return func(dst []byte) []byte {
 		return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
 			return more(appendCheckpoint(dst, cp.Applied, cp.AppliedWall, cp.FetchFrom))
 		})
+	}
+}
+
+// update changes the link's document, and runs work, in a transaction that is
+// committed with majority. The lease is locked.
+func (h *Link) update(ctx context.Context, change func(dst []byte) []byte, work func(txn *mongo.Txn) error) error {
+	return h.lease.InTxn(ctx, h.txns, func(txn *mongo.Txn) error {
+		if err := h.changeLink(ctx, txn, change); err != nil {
+			return err
+		}
+		return work(txn)
 	})
 }
 
-// changeLink changes the link's document in a transaction, from where this Link
+// changeLink changes the link's document in a transaction, if it is as this Link
 // left it.
 func (h *Link) changeLink(ctx context.Context, txn *mongo.Txn, change func(dst []byte) []byte) error {
-	cfg := &h.store.cfg
-	reply, err := txn.Call(ctx, metadata.Update(cfg.DB, metadata.Links, metadata.Statement{
-		Filter: func(dst []byte) []byte {
-			dst = bsoncore.AppendStringElement(dst, "_id", cfg.Link)
-			dst = bsoncore.AppendInt64Element(dst, "term", h.state.Term)
-			dst = bsoncore.AppendTimestampElement(dst, "applied.ts", h.applied.TS.T, h.applied.TS.I)
-			dst = bsoncore.AppendInt64Element(dst, "applied.t", h.applied.Term)
-			return h.copy.appendWhere(dst)
-		},
-		Change: func(dst []byte) []byte {
-			// A transaction that changes nothing is not logged, and its commit
-			// would say nothing of what was there before.
-			return metadata.AppendDoc(change(dst), "$inc", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "advances", 1) })
-		},
-	}))
-	if err != nil {
+	doc, err := h.lease.Update(ctx, txn, func(dst []byte) []byte {
+		dst = bsoncore.AppendTimestampElement(dst, "applied.ts", h.applied.TS.T, h.applied.TS.I)
+		dst = bsoncore.AppendInt64Element(dst, "applied.t", h.applied.Term)
+		return h.copy.appendWhere(dst)
+	}, change)
+	if err != nil || doc == nil {
 		return err
 	}
-	n, err := metadata.Written(reply)
-	if err != nil || n == 1 {
-		return err
-	}
-	reply, err = txn.Call(ctx, metadata.Find(cfg.DB, metadata.Links, 1, metadata.ByID(cfg.Link)))
-	if err != nil {
-		return err
-	}
-	return h.whyNotMoved(reply)
+	return h.whyNotMoved(doc)
 }
 
-// whyNotMoved says why the link's document, as a find gave it, did not move.
-func (h *Link) whyNotMoved(reply bson.Raw) error {
-	docs, err := metadata.Found(reply)
-	if err != nil {
-		return err
-	}
-	if len(docs) == 0 {
-		return fmt.Errorf("its document is gone: %w", ErrRewound)
-	}
-	link, err := readLink(h.store.cfg.Link, docs[0])
+// whyNotMoved returns why the link's document did not match, though it has the term.
+func (h *Link) whyNotMoved(doc bson.Raw) error {
+	link, err := readLink(h.store.cfg.Link, doc)
 	switch {
 	case err != nil:
 		return err
-	case link.Term > h.state.Term:
-		return fmt.Errorf("it has term %d: %w", link.Term, ErrFenced)
-	case link.Term < h.state.Term:
-		return fmt.Errorf("it has term %d: %w", link.Term, ErrRewound)
 	case link.Copy.after(h.copy):
 		return fmt.Errorf("its copy is further, or another one: %w", ErrAhead)
 	case h.copy.after(link.Copy):
-		return fmt.Errorf("its copy is not as far as it was: %w", ErrRewound)
+		return fmt.Errorf("its copy is not as far as it was: %w", lease.ErrRewound)
 	case link.Applied.Before(h.applied):
-		return fmt.Errorf("it is at %s: %w", link.Applied, ErrRewound)
+		return fmt.Errorf("it is at %s: %w", link.Applied, lease.ErrRewound)
 	}
 	return fmt.Errorf("it is at %s: %w", link.Applied, ErrAhead)
 }
 
 // Verify finds, inside of a transaction, all writers' lanes not before the given
-// positions, nor the barrier before what it had acknowledged, or returns
-// ErrRewound (ErrFenced if their term is not ours). What is asked for has to be
-// acknowledged before the transaction's first statement; so the barrier must not
-// be moving but in this transaction.
+// positions, nor the barrier before what it had acknowledged. Otherwise it returns
+// lease.ErrRewound, or lease.ErrFenced if their term is a newer one. The positions
+// must have been acknowledged before the transaction's first statement; so the
+// barrier must not move meanwhile, except in this transaction.
 func (h *Link) Verify(ctx context.Context, txn *mongo.Txn, lanes []Position) error {
 	return h.verify(ctx, txn, lanes, h.barrierPosition())
 }
@@ -362,7 +257,7 @@ func (h *Link) verify(ctx context.Context, txn *mongo.Txn, lanes []Position, bar
 	cfg := &h.store.cfg
 	reply, err := txn.Call(ctx, lanesCommand(cfg.DB, cfg.Link, len(lanes)))
 	if err != nil {
-		return fmt.Errorf("read the lanes: %w", fenced(err))
+		return fmt.Errorf("read the lanes: %w", lease.Judge(err))
 	}
 	docs, err := readLanes(cfg.Link, len(lanes), reply)
 	if err != nil {

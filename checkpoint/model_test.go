@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -122,7 +123,7 @@ func (c *course) stale(p *process) bool { return p.link.Term() != c.model.began 
 // between tells whether a lane of p may be fenced without another term having
 // begun.
 func (c *course) between(p *process, err error) bool {
-	return errors.Is(err, ErrFenced) && !c.stale(p) && c.model.began != c.model.term
+	return errors.Is(err, lease.ErrFenced) && !c.stale(p) && c.model.began != c.model.term
 }
 
 func (c *course) lane(p *process, i int) *Lane {
@@ -161,9 +162,9 @@ func (c *course) begin(rt *rapid.T) {
 			p.lost = true
 		}
 		return
-	case errors.Is(err, ErrFenced):
+	case errors.Is(err, lease.ErrFenced):
 		link := must[linkDoc](rt)(p.store.readLink(c.ctx))
-		if after == 0 || mine || link.holder == p.store.holder {
+		if after == 0 || mine || link.lease.Holder == p.store.holder {
 			rt.Fatalf("fenced by nobody: %v", err)
 		}
 		return
@@ -199,7 +200,7 @@ func (c *course) flush(rt *rapid.T, link string) {
 	next, id := at(c.clock, int64(c.clock%3)), fmt.Sprintf("%s %d", link, c.clock)
 	txn := l.Session().Begin()
 	if c.stale(p) {
-		if err := l.Move(c.ctx, txn, next); !errors.Is(err, ErrFenced) {
+		if err := l.Move(c.ctx, txn, next); !errors.Is(err, lease.ErrFenced) {
 			rt.Fatalf("a move of term %d in term %d: %v", p.link.Term(), c.model.term, err)
 		}
 		txn.Abort(c.ctx)
@@ -290,7 +291,7 @@ func (c *course) advance(rt *rapid.T) {
 	err := p.link.Advance(c.ctx, progress(c.clock), positions(p.link), Source{})
 	switch {
 	case c.stale(p) || c.model.began != c.model.term:
-		wantError(rt, err, ErrFenced)
+		wantError(rt, err, lease.ErrFenced)
 	case err != nil:
 		rt.Fatal(err)
 	default:
@@ -316,7 +317,7 @@ func (c *course) alone(rt *rapid.T) {
 		if c.between(p, err) {
 			return
 		}
-		if !c.stale(p) || !errors.Is(err, ErrFenced) {
+		if !c.stale(p) || !errors.Is(err, lease.ErrFenced) {
 			rt.Fatalf("begin alone in term %d of %d: %v", p.link.Term(), c.model.term, err)
 		}
 		return
@@ -348,7 +349,7 @@ func (c *course) resize(rt *rapid.T) {
 	}
 	err := p.link.Resize(c.ctx, progress(c.clock), writers)
 	if c.stale(p) || c.model.began != c.model.term {
-		wantError(rt, err, ErrFenced)
+		wantError(rt, err, lease.ErrFenced)
 		return
 	}
 	succeed(rt, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -108,13 +109,13 @@ func TestMoveWith(t *testing.T) {
 			// The target has lost a flush.
 			l.Moved(at(110, 0))
 			_, err = moveWith(at(111, 0), "e")
-			wantError(t, err, ErrRewound)
+			wantError(t, err, lease.ErrRewound)
 			// Another term has the lane, and this one's session is not known any more.
 			l.Moved(at(105, 0))
 			must[*Link](t)(link(t, g).Acquire(ctx, 0))
 			use(1000)
 			_, err = moveWith(at(106, 0), "e")
-			wantError(t, err, ErrFenced)
+			wantError(t, err, lease.ErrFenced)
 			if _, err := moveWith(at(106, 0), "f"); has(ctx, t, g, "f") {
 				t.Errorf("a fenced lane wrote: %v", err)
 			}

@@ -257,15 +257,13 @@ func (h *Link) LeaveOut(ctx context.Context, request ResyncRequest) error {
 
 // tellResync says what became of a request, and changes what the link leaves out.
 func (h *Link) tellResync(ctx context.Context, ns oplog.Namespace, state, why string, change func([]LeftOut) []LeftOut) error {
-	release, err := h.own(ctx)
+	told, err := h.store.told(ns, state, why)
 	if err != nil {
 		return h.store.wrap(err, "say that copying %s again is %q", ns, state)
 	}
-	defer release()
-	told, err := h.store.told(ns, state, why)
-	var list []LeftOut
-	if err == nil {
-		err = h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
+	return h.locked(ctx, func() error {
+		var list []LeftOut
+		err := h.lease.InTxn(ctx, h.txns, func(txn *mongo.Txn) error {
 			list = change(h.leftOut)
 			if out, was := find(h.leftOut, ns); was && state == ResyncDone {
 				again, err := h.isAskedAgain(ctx, txn, ns)
@@ -289,15 +287,14 @@ func (h *Link) tellResync(ctx context.Context, ns oplog.Namespace, state, why st
 			}
 			return metadata.Run(ctx, txn, metadata.Update(h.store.cfg.DB, metadata.Requests, told...), -1)
 		})
-	}
-	if err != nil {
-		h.tell(err)
-		return h.store.wrap(err, "say that copying %s again is %q in term %d", ns, state, h.state.Term)
-	}
-	h.mu.Lock()
-	h.leftOut = list
-	h.mu.Unlock()
-	return nil
+		if err != nil {
+			return err
+		}
+		h.mu.Lock()
+		h.leftOut = list
+		h.mu.Unlock()
+		return nil
+	}, "say that copying %s again is %q", ns, state)
 }
 
 // isAskedAgain tells whether a collection is to be copied once more after it was.

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -179,7 +180,7 @@ func TestTellFenced(t *testing.T) {
 		t.Error("any word is a state")
 	}
 	next := must[*Link](t)(link(t, g).Acquire(ctx, 0))
-	wantError(t, h.TellResync(ctx, "d.c", ResyncDone, ""), ErrFenced)
+	wantError(t, h.TellResync(ctx, "d.c", ResyncDone, ""), lease.ErrFenced)
 	is(ResyncCopying, "half")
 	succeed(t, next.TellResync(ctx, "d.c", ResyncDone, ""))
 	is(ResyncDone, "")

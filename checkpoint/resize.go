@@ -15,28 +15,21 @@ import (
 // to it has been applied to and nothing after it. No lane may be in use. The
 // Link is spent: Acquire anew.
 func (h *Link) Resize(ctx context.Context, cp Progress, writers int) error {
-	release, err := h.own(ctx)
-	if err != nil {
-		return h.store.wrap(err, "change its writers to %d", writers)
-	}
-	defer release()
-	if writers < 1 || writers > MaxWriters {
-		err = fmt.Errorf("not between 1 and %d", MaxWriters)
-	}
-	if err == nil {
-		err = h.checkProgress(cp)
-	}
-	if err == nil {
-		err = h.resize(ctx, cp, writers)
-	}
-	if err != nil {
-		h.tell(err)
-		return h.store.wrap(err, "change its writers from %d to %d at %s", len(h.lanes), writers, cp.Applied)
-	}
-	h.spent = true
-	h.store.cfg.Observer.Log(slog.LevelInfo, "number of writers changed", slog.String(keyLink, h.store.cfg.Link),
-		slog.Int(keyFrom, len(h.lanes)), slog.Int(keyWriters, writers), slog.String(keyApplied, cp.Applied.String()))
-	return nil
+	return h.locked(ctx, func() error {
+		if writers < 1 || writers > MaxWriters {
+			return fmt.Errorf("not between 1 and %d", MaxWriters)
+		}
+		if err := h.checkProgress(cp); err != nil {
+			return err
+		}
+		if err := h.resize(ctx, cp, writers); err != nil {
+			return err
+		}
+		h.lease.Spend()
+		h.store.cfg.Observer.Log(slog.LevelInfo, "number of writers changed", slog.String(keyLink, h.store.cfg.Link),
+			slog.Int(keyFrom, len(h.lanes)), slog.Int(keyWriters, writers), slog.String(keyApplied, cp.Applied.String()))
+		return nil
+	}, "change its writers from %d to %d at %s", len(h.lanes), writers, cp.Applied)
 }
 
 func (h *Link) resize(ctx context.Context, cp Progress, writers int) error {
@@ -52,13 +45,10 @@ func (h *Link) resize(ctx context.Context, cp Progress, writers int) error {
 			lanes[i] = l.position
 		}
 	}
-	return h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
-		err := h.moveLink(ctx, txn, cp, func(dst []byte) []byte {
-			return bsoncore.AppendInt32Element(dst, "writers", int32(writers))
-		})
-		if err != nil {
-			return err
-		}
+	resized := setCheckpoint(cp, func(dst []byte) []byte {
+		return bsoncore.AppendInt32Element(dst, "writers", int32(writers))
+	})
+	return h.update(ctx, resized, func(txn *mongo.Txn) error {
 		if err := h.Verify(ctx, txn, lanes); err != nil {
 			return err
 		}
@@ -87,7 +77,7 @@ func (h *Link) replaceLanes(ctx context.Context, txn *mongo.Txn, at Position, wr
 		gone := laneIDs(cfg.Link, had)[writers:had]
 		return metadata.Run(ctx, txn, metadata.Delete(cfg.DB, metadata.Lanes, metadata.AnyOf(gone)), int64(len(gone)))
 	case writers > had:
-		docs := laneDocs(cfg.Link, had, writers, h.state.Term, at)
+		docs := laneDocs(cfg.Link, had, writers, h.lease.Term(), at)
 		insert := metadata.Write(cfg.DB, "insert", metadata.Lanes, "documents", docs...)
 		return metadata.Run(ctx, txn, insert, int64(len(docs)))
 	}

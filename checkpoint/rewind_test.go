@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -106,7 +107,7 @@ func TestRewound(t *testing.T) {
 			was := lane.Position()
 			loseFlush(ctx, t, g, lane, at(105, 0))
 
-			wantError(t, c.found(ctx, h), ErrRewound)
+			wantError(t, c.found(ctx, h), lease.ErrRewound)
 			again := must[*Link](t)(s.Acquire(ctx, h.Term()))
 			if got := c.lost(again).Position(); got != was {
 				t.Fatalf("the lane is at %s, it was at %s before the lost flush", got, was)

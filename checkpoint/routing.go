@@ -10,6 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -80,22 +81,16 @@ func (h *Link) SetRouting(ctx context.Context, routing int) error {
 	if err := h.store.Prepare(ctx); err != nil {
 		return err
 	}
-	release, err := h.own(ctx)
-	if err != nil {
-		return h.store.wrap(err, "record its routing")
-	}
-	defer release()
-	err = h.inTxn(ctx, h.txns, func(txn *mongo.Txn) error {
-		return h.changeLink(ctx, txn, func(dst []byte) []byte {
+	return h.locked(ctx, func() error {
+		format := func(dst []byte) []byte {
 			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return appendFormat(dst, routing) })
-		})
-	})
-	if err != nil {
-		h.tell(err)
-		return h.store.wrap(err, "record its routing")
-	}
-	h.state.Routing = routing
-	return nil
+		}
+		if err := h.update(ctx, format, func(*mongo.Txn) error { return nil }); err != nil {
+			return err
+		}
+		h.state.Routing = routing
+		return nil
+	}, "record its routing")
 }
 
 // appendFormat appends what says how a link's documents are to be read.
@@ -117,7 +112,7 @@ func (h *Link) OneLane(ctx context.Context) ([]oplog.Namespace, error) {
 	cfg := &h.store.cfg
 	var names []oplog.Namespace
 	all := metadata.Below(cfg.Link)
-	err := h.store.readAll(ctx, h.session, metadata.Routes, "local", all, func(doc bson.Raw) error {
+	err := h.store.readAll(ctx, h.txns.ID(), metadata.Routes, "local", all, func(doc bson.Raw) error {
 		r := metadata.NewReader(doc)
 		ns := oplog.Namespace(r.Text("ns"))
 		if r.Err() != nil {
@@ -161,7 +156,7 @@ func (l *Lane) reroute(ctx context.Context, at Position, moves bool, lanes []Pos
 	if l != l.link.barrier {
 		return errors.New("only the barrier changes the routing")
 	}
-	move := stay
+	move := lease.AppendCount
 	if moves {
 		move = l.forward(at)
 		for _, p := range lanes {
@@ -170,7 +165,7 @@ func (l *Lane) reroute(ctx context.Context, at Position, moves bool, lanes []Pos
 			}
 		}
 	}
-	return l.link.inTxn(ctx, l.session, func(txn *mongo.Txn) error {
+	return l.link.lease.InTxn(ctx, l.session, func(txn *mongo.Txn) error {
 		if err := l.change(ctx, txn, move); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -77,8 +78,8 @@ func TestReroute(t *testing.T) {
 		t.Errorf("the barrier is at %s", got)
 	}
 	// The one before is fenced.
-	wantError(t, b.Reroute(ctx, at(106, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.late"}}), ErrFenced)
-	wantError(t, b.Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.late"}}), ErrFenced)
+	wantError(t, b.Reroute(ctx, at(106, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.late"}}), lease.ErrFenced)
+	wantError(t, b.Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.late"}}), lease.ErrFenced)
 	read(again, "x.b", "x.c")
 
 	other := must[*Store](t)(New(Config{Target: g, Link: "a.b"}))
@@ -111,7 +112,7 @@ func TestRerouteRewound(t *testing.T) {
 	g, s, h := begun(t, mongosim.Options{Members: 3, Seed: 1}, 2)
 	flush(ctx, t, h.Lane(0), at(101, 0), "kept")
 	loseFlush(ctx, t, g, h.Lane(1), at(105, 0))
-	wantError(t, h.Barrier().Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.a"}}), ErrRewound)
+	wantError(t, h.Barrier().Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.a"}}), lease.ErrRewound)
 	again := must[*Link](t)(s.Acquire(ctx, h.Term()))
 	if got := must[[]oplog.Namespace](t)(again.OneLane(ctx)); len(got) != 0 {
 		t.Errorf("%v have one lane", got)

@@ -12,15 +12,6 @@ import (
 )
 
 var (
-	// ErrFenced is a link whose term was raised by another process: this one
-	// must write no more.
-	ErrFenced = errors.New("another process has taken over the link")
-	// ErrRewound is a target that no longer has what it had acknowledged, after
-	// a failover: the attempt has to begin again from what the lanes say.
-	ErrRewound = errors.New("the target lost acknowledged writes")
-	// ErrBehind is an answer of a server that was the target's primary once, and
-	// does not know yet that it is not any more.
-	ErrBehind = errors.New("the server that answered is behind the target's primary")
 	// ErrAhead is a target that has a write of this Link whose answer was an
 	// error, or got lost: what is in the target has to be read anew.
 	ErrAhead = errors.New("the target is ahead: it has a write whose answer was lost")
@@ -30,8 +21,6 @@ var (
 	ErrExists = errors.New("the link exists already")
 	// ErrOtherSource is a source that is another replica set than the link's.
 	ErrOtherSource = errors.New("the source is another replica set than the link was made for")
-	// ErrSpent is a Link that was resized, or that has begun a copy: Acquire anew.
-	ErrSpent = errors.New("the number of writers was changed, or a copy begun: the link has to be begun again")
 )
 
 // Version is the format of the documents that this package writes. It reads

@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease"
 )
 
 // Config says where a link is kept.
@@ -101,18 +102,14 @@ func (s *Store) Load(ctx context.Context) (State, bool, error) {
 
 // readLink reads the link's document, without the lanes.
 func (s *Store) readLink(ctx context.Context) (linkDoc, error) {
-	reply, err := s.cfg.Target.Call(ctx, metadata.Find(s.cfg.DB, metadata.Links, 1, metadata.ByID(s.cfg.Link)))
-	if err != nil {
+	doc, err := metadata.FindOne(ctx, s.cfg.Target, s.cfg.DB, metadata.Links, metadata.ByID(s.cfg.Link))
+	switch {
+	case err != nil:
 		return linkDoc{}, err
-	}
-	docs, err := metadata.Found(reply)
-	if err != nil {
-		return linkDoc{}, err
-	}
-	if len(docs) == 0 {
+	case doc == nil:
 		return linkDoc{}, ErrNoLink
 	}
-	return readLink(s.cfg.Link, docs[0])
+	return readLink(s.cfg.Link, doc)
 }
 
 // readLanes reads the positions of the link's lanes into it.
@@ -185,8 +182,7 @@ func (s *Store) Create(ctx context.Context, first State) error {
 	if err := s.Prepare(ctx); err != nil {
 		return err
 	}
-	instance := rand.Text()
-	link := linkDoc{State: first, instance: instance, of: s.cfg.Of}
+	link := linkDoc{State: first, lease: lease.Record{Instance: rand.Text()}, of: s.cfg.Of}
 	link.Term = 0
 	// The session is the same for all who make the link, and the numbers go up with
 	// the clock: so this ends the transaction of somebody who died in his.

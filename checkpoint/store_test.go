@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
@@ -121,7 +122,7 @@ func TestLink(t *testing.T) {
 			t.Errorf("error %v, want %q", err, what)
 		}
 	}
-	wantError(t, h.Advance(ctx, progress(103), []Position{start, at(101, 5), start}, Source{}), ErrRewound)
+	wantError(t, h.Advance(ctx, progress(103), []Position{start, at(101, 5), start}, Source{}), lease.ErrRewound)
 	if got, _, _ := s.Load(ctx); got.Applied != ot(102) {
 		t.Errorf("a refused Advance moved it to %s", got.Applied)
 	}
@@ -212,7 +213,7 @@ func TestRemovedLink(t *testing.T) {
 		h = must[*Link](t)(s.Acquire(ctx, h.Term()))
 	}
 	must[bson.Raw](t)(g.Call(ctx, metadata.Delete("replicator", metadata.Links, metadata.ByID("a"))))
-	wantError(t, h.Advance(ctx, progress(101), positions(h), Source{}), ErrRewound)
+	wantError(t, h.Advance(ctx, progress(101), positions(h), Source{}), lease.ErrRewound)
 	_, err := s.Acquire(ctx, h.Term())
 	wantError(t, err, ErrNoLink)
 	succeed(t, s.Create(ctx, first(2)))
@@ -331,7 +332,7 @@ func TestResize(t *testing.T) {
 			t.Fatalf("Resize before what was applied: %v", err)
 		}
 		succeed(t, h.Resize(ctx, progress(now), writers))
-		wantError(t, h.Advance(ctx, progress(now), positions(h), Source{}), ErrSpent)
+		wantError(t, h.Advance(ctx, progress(now), positions(h), Source{}), lease.ErrSpent)
 		h = must[*Link](t)(s.Acquire(ctx, h.Term()))
 		st := h.State()
 		want := slices.Repeat([]Position{at(now, AllOps)}, writers)

@@ -15,6 +15,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -127,7 +128,7 @@ func TestRefusals(t *testing.T) {
 		{servererr.New(servererr.BadValue, "x").WithLabels("RetryableWriteError"), false},
 		{&mongo.LostError{Err: code(servererr.BadValue)}, false},
 		{&mongo.UnconfirmedError{Err: servererr.New(servererr.BadValue, "x")}, false},
-		{checkpoint.ErrFenced, false},
+		{lease.ErrFenced, false},
 		{context.Canceled, false},
 	} {
 		if got := isRefusal(x.err); got != x.want {

@@ -18,6 +18,7 @@ import (
 	"github.com/oplogrep/replicator/feedback"
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
@@ -221,7 +222,7 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 
 // touchLoop keeps the link's sessions alive.
 func (p *Pipeline) touchLoop(ctx context.Context, link *checkpoint.Link) error {
-	beat := time.NewTicker(checkpoint.TouchEvery)
+	beat := time.NewTicker(lease.TouchEvery)
 	defer beat.Stop()
 	for {
 		select {

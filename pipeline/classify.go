@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/syncsource"
@@ -89,12 +90,12 @@ var rules = []struct {
 	verdict Verdict
 }{
 	{"stopped", is(ErrStopped), Verdict{Action: Exit, Code: ExitNotDrained, Hint: "Start it again with the same link: it resumes from the checkpoint."}},
-	{"another process took over", is(checkpoint.ErrFenced), Verdict{Action: Exit, Code: ExitFenced, Hint: "Another process runs this link now. If it should not, stop it first, or use another --link."}},
-	{"target lost acknowledged writes", is(checkpoint.ErrRewound), Verdict{Action: Retry}},
-	{"reply of a former primary of the target", is(checkpoint.ErrBehind), Verdict{Action: Retry}},
+	{"another process took over", is(lease.ErrFenced), Verdict{Action: Exit, Code: ExitFenced, Hint: "Another process runs this link now. If it should not, stop it first, or use another --link."}},
+	{"target lost acknowledged writes", is(lease.ErrRewound), Verdict{Action: Retry}},
+	{"reply of a former primary of the target", is(lease.ErrBehind), Verdict{Action: Retry}},
 	{"target has a write whose outcome was unknown", is(checkpoint.ErrAhead), Verdict{Action: Retry}},
 	{"announced writes not read to their end", is(applier.ErrCut), Verdict{Action: Retry}},
-	{"writers changed, or a copy begun", is(checkpoint.ErrSpent), Verdict{Action: Retry}},
+	{"writers changed, or a copy begun", is(lease.ErrSpent), Verdict{Action: Retry}},
 	{"other source", is(checkpoint.ErrOtherSource), Verdict{Action: Resync, Code: ExitResync, Hint: "Check --source and --link: the link belongs to another replica set."}},
 	{"link created concurrently", is(checkpoint.ErrExists), Verdict{Action: Retry}},
 	{"other settings than the link's", is(ErrSettings), Verdict{Action: Exit, Code: ExitCheck, Hint: "Use the settings that the link was created with, or a new --link with a new copy."}},

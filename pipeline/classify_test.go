@@ -24,6 +24,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/errtest"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/syncsource"
@@ -36,12 +37,12 @@ func rewrite() bool { return flag.Lookup("rewrite").Value.String() == "true" }
 // samples has an error for each rule, wrapped as it is on its way up.
 var samples = map[string]error{
 	"stopped":                                      ErrStopped,
-	"another process took over":                    checkpoint.ErrFenced,
-	"target lost acknowledged writes":              checkpoint.ErrRewound,
-	"reply of a former primary of the target":      checkpoint.ErrBehind,
+	"another process took over":                    lease.ErrFenced,
+	"target lost acknowledged writes":              lease.ErrRewound,
+	"reply of a former primary of the target":      lease.ErrBehind,
 	"target has a write whose outcome was unknown": checkpoint.ErrAhead,
 	"announced writes not read to their end":       applier.ErrCut,
-	"writers changed, or a copy begun":             checkpoint.ErrSpent,
+	"writers changed, or a copy begun":             lease.ErrSpent,
 	"other source":                                 checkpoint.ErrOtherSource,
 	"link created concurrently":                    checkpoint.ErrExists,
 	"other settings than the link's":               ErrSettings,

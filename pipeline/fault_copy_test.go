@@ -9,6 +9,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/resync"
@@ -89,7 +90,7 @@ func TestResyncTakenOver(t *testing.T) {
 	}); err != nil {
 		w.fail("fault", "", err)
 	}
-	if !errors.Is(a.err, checkpoint.ErrFenced) {
+	if !errors.Is(a.err, lease.ErrFenced) {
 		t.Errorf("it ended with: %v", a.err)
 	}
 	w.play("limit 0")

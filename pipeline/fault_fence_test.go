@@ -9,10 +9,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
@@ -103,7 +103,7 @@ func testLate(t *testing.T, dialect, command, log string, late []oplog.Namespace
 	}
 	close(s.wake)
 	w.awaitEnd(a)
-	if !errors.Is(a.err, checkpoint.ErrFenced) {
+	if !errors.Is(a.err, lease.ErrFenced) {
 		t.Errorf("it ended with: %v", a.err)
 	}
 	w.mu.Lock()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/lease"
 )
 
 // TestTakenOver: a process stands still in a step of its copy. Another one takes the
@@ -47,7 +48,7 @@ func TestTakenOver(t *testing.T) {
 			close(free)
 			w.play("source update shop.a 1..50")
 			w.awaitEnd(a)
-			if !errors.Is(a.err, checkpoint.ErrFenced) {
+			if !errors.Is(a.err, lease.ErrFenced) {
 				t.Errorf("it ended with: %v", a.err)
 			}
 			if err := w.caughtUp(b); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/resync"
@@ -54,9 +55,9 @@ func kind(err error) string {
 	for name, sentinel := range map[string]error{
 		"compatibility version": initialsync.ErrFCVChanged, "log lost": initialsync.ErrLogLost, "too many copies": pipeline.ErrCopies,
 		"stopped": pipeline.ErrStopped, "other settings": pipeline.ErrSettings,
-		"other source": checkpoint.ErrOtherSource, "fenced": checkpoint.ErrFenced, "start too old": replset.ErrTooOld,
+		"other source": checkpoint.ErrOtherSource, "fenced": lease.ErrFenced, "start too old": replset.ErrTooOld,
 		"member behind": fetcher.ErrSourceBehind, "member too stale": fetcher.ErrTooStale, "start missing": fetcher.ErrStartMissing,
-		"member rolled back": fetcher.ErrRolledBack, "member of another set": fetcher.ErrForeignSet, "rewound": checkpoint.ErrRewound,
+		"member rolled back": fetcher.ErrRolledBack, "member of another set": fetcher.ErrForeignSet, "rewound": lease.ErrRewound,
 	} {
 		if errors.Is(err, sentinel) {
 			return name

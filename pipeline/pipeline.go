@@ -18,6 +18,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
 	"github.com/oplogrep/replicator/resync"
@@ -201,7 +202,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 				continue // It has read nothing, and an attempt before it had.
 			}
 			return p.notDrained()
-		case err == nil, errors.Is(err, checkpoint.ErrSpent):
+		case err == nil, errors.Is(err, lease.ErrSpent):
 			continue // the lanes were drained, or have another number now
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -461,7 +462,7 @@ func (p *Pipeline) resize(ctx context.Context, link *checkpoint.Link) (until opl
 	if err := link.Resize(ctx, cp, p.cfg.Writers); err != nil {
 		return oplog.OpTime{}, err
 	}
-	return oplog.OpTime{}, checkpoint.ErrSpent
+	return oplog.OpTime{}, lease.ErrSpent
 }
 
 // progress returns how far the link is.

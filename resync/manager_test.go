@@ -10,6 +10,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -58,7 +59,7 @@ func (l led) Check(context.Context) error { return l.lost }
 // that the next one copies again.
 func TestSweepIsFenced(t *testing.T) {
 	t.Parallel()
-	for _, lost := range []error{nil, checkpoint.ErrFenced} {
+	for _, lost := range []error{nil, lease.ErrFenced} {
 		target := &asked{has: bson.D{{Key: "_id", Value: "resync-1234567812345678"}}}
 		store, err := checkpoint.New(checkpoint.Config{Target: target, DB: "replicator", Link: "link"})
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -155,7 +156,7 @@ func (m *Manager) fail(ctx context.Context, r *run, why error) error {
 	switch {
 	case errors.Is(why, ErrInterrupted):
 		return nil
-	case errors.Is(why, checkpoint.ErrFenced):
+	case errors.Is(why, lease.ErrFenced):
 		// By the process that leads the link now, which shows in the next line, or by the
 		// one that did before and does not know yet.
 		_, err := m.cfg.Acquire(ctx)

@@ -29,7 +29,7 @@ type Runner interface {
 	// Run runs until soft is done and everything read is applied, or until Part.Until
 	// is (nil). It returns an error that wraps ErrInterrupted if the part can continue
 	// from where it is, ErrRestart if it has to be copied from the beginning,
-	// checkpoint.ErrFenced if another process runs it, and any other error if the
+	// lease.ErrFenced if another process runs it, and any other error if the
 	// collection cannot be copied.
 	Run(ctx, soft context.Context) error
 	// Status returns what it does now. It is called while Run runs.

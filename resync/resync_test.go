@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -206,7 +207,7 @@ func TestTakenOver(t *testing.T) {
 		}
 		return link, err
 	}
-	if _, err := old.Merge(t.Context(), t.Context()); !errors.Is(err, checkpoint.ErrFenced) {
+	if _, err := old.Merge(t.Context(), t.Context()); !errors.Is(err, lease.ErrFenced) {
 		t.Fatal(err)
 	}
 	if out := w.state().LeftOut; len(out) != 1 || w.request("shop.a").State != checkpoint.ResyncJoining {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -80,7 +81,7 @@ func (m *Manager) writeProgress(ctx context.Context, link *checkpoint.Link, text
 			continue
 		}
 		err := link.TellResync(ctx, ns, checkpoint.ResyncCopying, text)
-		if errors.Is(err, checkpoint.ErrFenced) {
+		if errors.Is(err, lease.ErrFenced) {
 			return err
 		}
 		if err == nil {

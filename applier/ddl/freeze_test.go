@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/memstore"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -282,7 +283,7 @@ func TestFrozen(t *testing.T) {
 					want := s.wholeState(t)
 					close(line.thaw)
 					err := <-done
-					if !errors.Is(err, checkpoint.ErrFenced) {
+					if !errors.Is(err, lease.ErrFenced) {
 						t.Errorf("the first process: %v", err)
 					}
 					diff := cmp.Diff(want, s.wholeState(t))

@@ -13,6 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/preflight"
@@ -40,7 +41,7 @@ func TestErrorsAreExplained(t *testing.T) {
 		"file of entries":    {&logFileError{"f", 3, some}, 3},
 		"file missing":       {&logFileError{"f", -1, fs.ErrNotExist}, 3},
 		"stopped":            {cli.Stopped(done, some), 1},
-		"fenced":             {checkpoint.ErrFenced, 5},
+		"fenced":             {lease.ErrFenced, 5},
 		"other source":       {checkpoint.ErrOtherSource, 6},
 		"stale":              {&syncsource.TooStaleError{}, 6},
 		"other history":      {pipeline.ErrOtherHistory, 6},

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -44,7 +44,7 @@ func judge(err error) verdict {
 	if _, stuck := errors.AsType[*StuckError](err); stuck {
 		return end
 	}
-	if errors.Is(err, checkpoint.ErrFenced) || errors.Is(err, checkpoint.ErrRewound) {
+	if errors.Is(err, lease.ErrFenced) || errors.Is(err, lease.ErrRewound) {
 		return end
 	}
 	if errors.Is(err, errThere) {

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/errtest"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/lease"
 )
 
 // TestJudge: what the copy makes of the disposition of a transaction.
@@ -25,8 +25,8 @@ func TestJudge(t *testing.T) {
 		{"one statement", servererr.New(servererr.BadValue, "no"), end},
 		{"another primary", servererr.New(servererr.NotWritablePrimary, "no"), end},
 		{"there already", fmt.Errorf("insert: %w", errThere), upserts},
-		{"fenced", fmt.Errorf("%w: %w", checkpoint.ErrFenced, conflict), end},
-		{"rewound", fmt.Errorf("%w: %w", checkpoint.ErrRewound, conflict), end},
+		{"fenced", fmt.Errorf("%w: %w", lease.ErrFenced, conflict), end},
+		{"rewound", fmt.Errorf("%w: %w", lease.ErrRewound, conflict), end},
 		{"stuck", &StuckError{Err: conflict}, end},
 		{"unknown", errors.New("no"), end},
 	} {

@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/internal/testkit/race"
+	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -226,7 +227,7 @@ func TestFenced(t *testing.T) {
 		ranges := must[[]checkpoint.CopyRange](t)(w.ranges(ctx))
 		_, err := w.cloner().Copy(ctx, old.Lane(0), coll, ns, ranges[0])
 		e, _ := errors.AsType[*servererr.Error](err)
-		if !errors.Is(err, checkpoint.ErrFenced) && (e == nil || e.Code != servererr.TransactionTooOld) {
+		if !errors.Is(err, lease.ErrFenced) && (e == nil || e.Code != servererr.TransactionTooOld) {
 			t.Errorf("%s: error %v", ns, err)
 		}
 		if got := read(t, w.target, ns); len(got) != 0 {

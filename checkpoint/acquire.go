@@ -1,0 +1,79 @@
+package checkpoint
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/lease"
+)
+
+// Acquire acquires the link's lease and fences every lane with its term: after it
+// returns, no write of an older term can succeed any more, and everything that
+// State says is committed by a majority. If after is not 0 it is the term that
+// this process had before, and a newer one of another process is lease.ErrFenced.
+func (s *Store) Acquire(ctx context.Context, after int64) (*Link, error) {
+	before, err := s.readLink(ctx)
+	if err != nil {
+		return nil, s.wrap(err, "acquire its lease")
+	}
+	held, doc, err := lease.Acquire(ctx, lease.Config{
+		Target: s.once, Retry: s.patience(), DB: s.cfg.DB, Collection: metadata.Links, ID: s.cfg.Link, Holder: s.holder,
+	}, before.lease, after)
+	if err != nil {
+		return nil, s.wrap(err, "acquire its lease")
+	}
+	link, err := readLink(s.cfg.Link, doc)
+	if err != nil {
+		return nil, s.wrap(err, "read it in term %d", held.Term())
+	}
+	h := newLink(s, held, link)
+	g, within := errgroup.WithContext(ctx)
+	for _, l := range h.all() {
+		g.Go(func() error { return held.Fence(within, l.session, metadata.Lanes, l.id) })
+	}
+	if err := g.Wait(); err != nil {
+		return nil, s.wrap(err, "fence its lanes with term %d", link.Term)
+	}
+	if err := s.readLanes(ctx, &link); err != nil {
+		return nil, s.wrap(err, "read its lanes in term %d", link.Term)
+	}
+	switch {
+	case link.highest > link.Term:
+		return nil, s.wrap(lease.ErrFenced, "read its lanes in term %d, found term %d", link.Term, link.highest)
+	case link.lowest < link.Term:
+		return nil, s.wrap(lease.ErrBehind, "read its lanes in term %d, found term %d", link.Term, link.lowest)
+	}
+	h.found(link)
+	s.metrics.term.Set(float64(link.Term))
+	s.metrics.acquired.Inc()
+	s.metrics.applied.Set(float64(link.Reached().AppliedWall) / 1000)
+	s.cfg.Observer.Tell(Acquired{Link: s.cfg.Link, Term: link.Term, Applied: link.Applied, FetchFrom: link.FetchFrom})
+	return h, nil
+}
+
+// newLink makes the Link of a lease, with lanes that have no position yet.
+func newLink(s *Store, held *lease.Lease, link linkDoc) *Link {
+	h := &Link{store: s, lease: held, state: link.State, txns: held.Own(), applied: link.Applied, source: link.Source}
+	for i, id := range laneIDs(s.cfg.Link, link.Writers) {
+		l := &Lane{link: h, id: id, session: held.Session(id)}
+		if i == link.Writers {
+			h.barrier = l
+		} else {
+			h.lanes = append(h.lanes, l)
+		}
+	}
+	return h
+}
+
+// found gives the lanes the positions that were read.
+func (h *Link) found(link linkDoc) {
+	h.state, h.barrierAt, h.copy, h.leftOut = link.State, link.Barrier, link.Copy.clone(), link.LeftOut
+	for i, l := range h.lanes {
+		l.position, l.begun = link.Lanes[i], link.LanesBegun[i]
+		// What was read after all lanes were fenced is committed by a majority.
+		l.barrierSeen = link.Barrier
+	}
+	h.barrier.position, h.barrier.begun = link.Barrier, link.Begun
+}

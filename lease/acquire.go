@@ -1,0 +1,190 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+)
+
+// raiseTries is how many terms Acquire skips at most because a server has seen their
+// numbers, while the document does not have them: an Acquire was interrupted, or
+// rolled back, after it had reached that server.
+const raiseTries = 8
+
+// Record is what a document says of its lease.
+type Record struct {
+	// Term counts the acquisitions, from 1; 0 is a new document's.
+	Term int64
+	// Holder is the process that acquired it last, empty for none.
+	Holder string
+	// Instance is random, and identifies the document among all of its name.
+	Instance string
+}
+
+// Append appends the fields of a record to a new document.
+func (r *Record) Append(dst []byte) []byte {
+	dst = bsoncore.AppendStringElement(dst, "instance", r.Instance)
+	dst = bsoncore.AppendInt64Element(dst, "term", r.Term)
+	dst = bsoncore.AppendStringElement(dst, "holder", r.Holder)
+	return bsoncore.AppendInt64Element(dst, "writes", 0)
+}
+
+// ReadRecord reads the fields of a record.
+func ReadRecord(r *metadata.Reader) Record {
+	return Record{Term: r.Int64("term"), Holder: r.Text("holder"), Instance: r.Text("instance")}
+}
+
+// Acquire makes the process the holder of the next term. It returns the lease and the
+// document as it is under the new term, committed by a majority. Found is what the
+// document said before, and after the newest term that this process has had, 0 for
+// none: if another process has had one since, that is ErrFenced.
+func Acquire(ctx context.Context, cfg Config, found Record, after int64) (*Lease, bson.Raw, error) {
+	// A term newer than after is ours if the reply to an earlier Acquire was lost.
+	if after != 0 && found.Term > after && found.Holder != cfg.Holder {
+		return nil, nil, fmt.Errorf("acquire it after term %d, found term %d: %w", after, found.Term, ErrFenced)
+	}
+	if found.Term < after {
+		return nil, nil, fmt.Errorf("acquire it after term %d, found term %d: %w", after, found.Term, ErrBehind)
+	}
+	l := newLease(cfg, found)
+	for l.term = found.Term + 1; ; l.term++ {
+		doc, again, err := l.raise(ctx, found)
+		if err != nil && (!again || l.term >= found.Term+raiseTries) {
+			return nil, nil, fmt.Errorf("raise the term to %d: %w", l.term, err)
+		}
+		if err == nil {
+			return l, doc, nil
+		}
+	}
+}
+
+// raise raises the term from the one that was found to the lease's, and returns the
+// document as it is then. Again reports that the server has seen a newer number, so
+// that the next term may succeed.
+func (l *Lease) raise(ctx context.Context, found Record) (doc bson.Raw, again bool, err error) {
+	if _, err := mongo.FirstNumber(l.term); err != nil {
+		return nil, false, err
+	}
+	l.sessions = l.sessions[:0]
+	l.own = l.Session(ownSession)
+	n, refused := l.write(ctx, l.own, l.cfg.Collection, metadata.Statement{
+		Filter: func(dst []byte) []byte {
+			dst = bsoncore.AppendStringElement(dst, "_id", l.cfg.ID)
+			return bsoncore.AppendInt64Element(dst, "term", found.Term)
+		},
+		Change: func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
+				dst = bsoncore.AppendInt64Element(dst, "term", l.term)
+				return bsoncore.AppendStringElement(dst, "holder", l.cfg.Holder)
+			})
+		},
+	})
+	if refused != nil && !servererr.IsOldNumber(refused) {
+		return nil, false, refused
+	}
+	// The reply does not decide: it may be that of another process's write under the
+	// same number, which is not carried out twice.
+	doc, now, err := l.read(ctx)
+	switch {
+	case err != nil:
+		return nil, false, err
+	case now == Record{Term: l.term, Holder: l.cfg.Holder, Instance: l.instance}:
+		return doc, false, nil
+	case now != found:
+		return nil, false, fmt.Errorf("another process raised it to %d: %w", now.Term, ErrFenced)
+	case refused == nil:
+		return nil, false, fmt.Errorf("the write met %d documents, and the term is still %d: %w", n, now.Term, ErrBehind)
+	}
+	return nil, true, refused
+}
+
+// read reads the document.
+func (l *Lease) read(ctx context.Context) (bson.Raw, Record, error) {
+	doc, err := metadata.FindOne(ctx, l.target, l.cfg.DB, l.cfg.Collection, metadata.ByID(l.cfg.ID))
+	switch {
+	case err != nil:
+		return nil, Record{}, err
+	case doc == nil:
+		return nil, Record{}, fmt.Errorf("its document is gone: %w", ErrRewound)
+	}
+	record, err := l.parse(doc)
+	return doc, record, err
+}
+
+func (l *Lease) parse(doc bson.Raw) (Record, error) {
+	r := metadata.NewReader(doc)
+	record := ReadRecord(r)
+	if r.Err() != nil {
+		return Record{}, &metadata.DamagedError{Link: l.cfg.ID, What: "field " + r.Err().Error()}
+	}
+	return record, nil
+}
+
+// write runs one update as a retryable write under the session's next number, and
+// again under the same number if it was refused for a reason that passes. It returns
+// how many documents matched.
+func (l *Lease) write(ctx context.Context, session *mongo.Session, collection string, update metadata.Statement) (n int64, err error) {
+	cmd := metadata.Majority(metadata.Update(l.cfg.DB, collection, update))
+	send := session.Write
+	err = l.cfg.Retry.Do(ctx, func() error {
+		reply, err := send(ctx, cmd)
+		send = session.Again
+		if err == nil {
+			n, err = metadata.Written(reply)
+		}
+		return err
+	})
+	return n, err
+}
+
+// Fence raises the term of a document to the lease's, on the session of the lease
+// that writes to it: the server refuses all that older terms send to either from then
+// on. The document must have a field term. It must come first on the session.
+func (l *Lease) Fence(ctx context.Context, session *mongo.Session, collection, id string) error {
+	n, err := l.write(ctx, session, collection, metadata.Statement{
+		Filter: func(dst []byte) []byte {
+			dst = bsoncore.AppendStringElement(dst, "_id", id)
+			return metadata.AppendDoc(dst, "term", func(dst []byte) []byte {
+				return bsoncore.AppendInt64Element(dst, "$lt", l.term)
+			})
+		},
+		Change: func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
+				return bsoncore.AppendInt64Element(dst, "term", l.term)
+			})
+		},
+	})
+	if err == nil && n != 1 {
+		err = l.whyNotFenced(ctx, collection, id)
+	}
+	if err != nil {
+		return fmt.Errorf("fence %s: %w", id, Judge(err))
+	}
+	return nil
+}
+
+// whyNotFenced returns why a document did not take the term.
+func (l *Lease) whyNotFenced(ctx context.Context, collection, id string) error {
+	doc, err := metadata.FindOne(ctx, l.target, l.cfg.DB, collection, metadata.ByID(id), "term")
+	if err != nil {
+		return err
+	}
+	if doc == nil {
+		return &metadata.DamagedError{Link: l.cfg.ID, What: fmt.Sprintf("there is no document %q in %s", id, collection)}
+	}
+	r := metadata.NewReader(doc)
+	term := r.Int64("term")
+	switch {
+	case r.Err() != nil:
+		return &metadata.DamagedError{Link: l.cfg.ID, What: fmt.Sprintf("%s %q: field %v", collection, id, r.Err())}
+	case term > l.term:
+		return fmt.Errorf("it has term %d, not %d: %w", term, l.term, ErrFenced)
+	}
+	return fmt.Errorf("it did not take term %d, it has %d: %w", l.term, term, ErrBehind)
+}
