@@ -184,13 +184,11 @@ func (c *checker) denied(level Level, check, do, format string, args ...any) {
 	c.found(Finding{Level: level, Check: check, Detail: fmt.Sprintf(format, args...), Do: do, Denied: true})
 }
 
-const (
-	askTimes = 4
-	askPause = 300 * time.Millisecond
-)
+// askFor is how long a command is retried that fails transiently.
+const askFor = time.Second
 
-// ask runs one command. What passes by itself, such as a primary that has just
-// stepped down, is tried again a few times.
+// ask runs one command, and retries it if it fails transiently: a primary may just have
+// stepped down.
 func ask(ctx context.Context, caller mongo.Caller, db string, cmd bson.D) (bson.Raw, error) {
 	body, err := bson.Marshal(cmd)
 	if err != nil {
@@ -204,26 +202,17 @@ func ask(ctx context.Context, caller mongo.Caller, db string, cmd bson.D) (bson.
 	return reply, err
 }
 
-// again does something, and does it again a few times where it failed for a
-// reason that passes.
+// again retries for askFor what fails transiently.
 func again(ctx context.Context, do func() error) error {
-	for n := 1; ; n++ {
-		err := do()
-		if err == nil || n == askTimes || !passing(err) {
-			return err
-		}
-		timer := time.NewTimer(askPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return context.Cause(ctx)
-		}
+	err := mongo.Retry{For: askFor, Again: passing}.Do(ctx, do)
+	if stuck, ok := errors.AsType[*mongo.StuckError](err); ok {
+		return stuck.Err
 	}
+	return err
 }
 
-// passing tells whether asking again may help. Where no server could be chosen
-// that was waited for already.
+// passing reports whether a retry may help. If no server could be selected, the driver
+// has waited for one already.
 func passing(err error) bool {
 	if lost, ok := errors.AsType[*mongo.LostError](err); ok && lost.Host == "" {
 		return false

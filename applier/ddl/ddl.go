@@ -266,7 +266,7 @@ func (s *step) applied(ctx context.Context) (oplog.Namespace, error) {
 			s.limit = min(2*s.limit, endAtLast)
 			s.logWaiting(err)
 			s.again = max(s.again, Maybe)
-			if err = pause(ctx, shortestWait); err == nil {
+			if err = mongo.Pause(ctx, lookPause); err == nil {
 				err = s.within(ctx)
 			}
 		case !contradicts(err):

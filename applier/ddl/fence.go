@@ -242,7 +242,8 @@ func (s *step) answered(ctx context.Context, d *deed, fenced bool, reply bson.Ra
 func (s *step) late(ctx context.Context, d *deed, err error) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), tellWithin)
 	defer stop()
-	lost := s.askAgain(ctx)
+	check := mongo.Retry{For: mongo.Forever, Again: unanswered}
+	lost := check.Do(ctx, func() error { return s.gate.fence.Check(ctx) })
 	if lost == nil || ctx.Err() != nil {
 		return nil // What became of the link is found out by the next attempt.
 	}
@@ -337,22 +338,8 @@ func same(a, b *catalog.Collection) bool {
 	return a.Type == b.Type && a.UUID == b.UUID && (a.Type != catalog.TypeView || bytes.Equal(a.Options, b.Options))
 }
 
-// askAgain asks whether the link is still held until there is an answer: the
-// error, or nil, is not about the way to the target.
-func (s *step) askAgain(ctx context.Context) error {
-	for wait := shortestWait; ; wait = min(wait*2, longestWait) {
-		err := s.gate.fence.Check(ctx)
-		if err == nil || !passes(err) {
-			return err
-		}
-		if e := pause(ctx, wait); e != nil {
-			return e
-		}
-	}
-}
-
-// passes tells whether an error of a read says nothing of what was to be read.
-func passes(err error) bool {
+// unanswered reports whether an error of a read says nothing of what was to be read.
+func unanswered(err error) bool {
 	switch servererr.Classify(err) {
 	case servererr.None, servererr.Auth:
 		return false
@@ -364,7 +351,7 @@ func passes(err error) bool {
 // within runs writes of documents in one transaction that is only committed if the
 // link is held.
 func (s *step) within(ctx context.Context, cmds ...mongo.Command) error {
-	return s.patiently(ctx, true, func() error {
+	return s.retry(busyTxn).Do(ctx, func() error {
 		return s.gate.fence.Within(ctx, func(txn mongo.Caller) error {
 			for _, cmd := range cmds {
 				reply, err := txn.Call(ctx, cmd)

@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// maxLooks is how often the target may contradict the catalog.
-const maxLooks = 3
+const (
+	// maxLooks is how often the target may contradict the catalog.
+	maxLooks = 3
+	// lookPause is the pause before a look at what an expired command has done.
+	lookPause = 100 * time.Millisecond
+)
 
 // contradicts tells whether the target refused because it has something else than
 // the catalog.

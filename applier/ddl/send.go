@@ -3,8 +3,6 @@ package ddl
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -13,19 +11,12 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// How long to wait before a command is tried again that other work stands in the
-// way of: doubling from shortest to longest, and half of it at random.
-const (
-	shortestWait = 100 * time.Millisecond
-	longestWait  = 5 * time.Second
-)
-
 // send runs a command that is built without its write concern, and waits for a
-// majority. Where the target says that other work is in the way it did nothing,
-// and is asked again until ctx ends, or the link is not held any more.
+// majority. As long as the target refuses it because of other work, send retries, until
+// ctx is done or the lease is lost.
 func (s *step) send(ctx context.Context, d deed) (bson.Raw, error) {
 	var reply bson.Raw
-	err := s.patiently(ctx, false, func() (err error) {
+	err := s.retry(busy).Do(ctx, func() (err error) {
 		reply, err = s.run(ctx, &d)
 		return err
 	})
@@ -35,45 +26,28 @@ func (s *step) send(ctx context.Context, d deed) (bson.Raw, error) {
 	return reply, nil
 }
 
-// patiently tries something until it is done, or refused for other reasons than
-// that other work is in the way. Of a transaction, nothing was done then: what became
-// of a commit may be unknown, whatever it was refused for.
-func (s *step) patiently(ctx context.Context, inTxn bool, try func() error) error {
-	for wait := shortestWait; ; wait = min(wait*2, longestWait) {
-		err := try()
-		again := busy(err)
-		if inTxn {
-			_, stuck := errors.AsType[*mongo.StuckError](err) // of what passes, by who tried it
-			disposition := mongo.DispositionOf(err)
-			again = stuck || disposition == mongo.Again || disposition == mongo.Smaller
-		}
-		if !again {
-			return err
-		}
-		if wait == shortestWait {
+// retry retries for as long as ctx lasts, and logs the first refusal.
+func (s *step) retry(again func(error) bool) mongo.Retry {
+	logged := false
+	return mongo.Retry{For: mongo.Forever, Again: again, Failed: func(err error) {
+		if !logged {
+			logged = true
 			s.logWaiting(err)
 		}
-		if err := pause(ctx, wait); err != nil {
-			return err
-		}
-	}
+	}}
 }
 
-// pause waits, by a half of it at random.
-func pause(ctx context.Context, wait time.Duration) error {
-	timer := time.NewTimer(wait/2 + rand.N(wait/2)) //nolint:gosec // spreads load, keeps no secret
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+// busyTxn reports whether a failed transaction had no effect and may be retried. The
+// outcome of a failed commit may be unknown, whatever the reason of the failure.
+func busyTxn(err error) bool {
+	_, stuck := errors.AsType[*mongo.StuckError](err) // the fence has retried for a while
+	disposition := mongo.DispositionOf(err)
+	return stuck || disposition == mongo.Again || disposition == mongo.Smaller
 }
 
-// busy tells whether a refusal is because of work that ends by itself, or because
-// the target has no room for the command just then. One that was carried out, and is
-// not known to be where it was wanted, was not refused.
+// busy reports whether the target refused a command because of other work, or for want
+// of resources: the command had no effect. A command that was executed and is not
+// confirmed by a majority was not refused.
 func busy(err error) bool {
 	if errors.Is(err, mongo.ErrTooLate) {
 		return true

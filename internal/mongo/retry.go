@@ -13,30 +13,31 @@ import (
 )
 
 const (
-	// RetryFor is for how long something is tried by default.
+	// RetryFor is for how long Retry.Do tries by default.
 	RetryFor = 30 * time.Second
-	// The pauses between two tries: they double, and half of each is by chance, so
-	// that those who met each other do not meet again.
+	// Forever is for as long as the context lasts.
+	Forever time.Duration = -1
+	// The pause before a retry doubles from the first to the longest.
 	firstPause, longestPause = 5 * time.Millisecond, time.Second
 	// abortTimeout bounds giving up a transaction when all is ending.
 	abortTimeout = 2 * time.Second
 )
 
-// Retry is how something is tried again while what is in its way goes by itself. What
-// is tried for long, Waits knows.
+// Retry is the one loop that retries what failed transiently, with pauses that double
+// from 5 ms to 1 s. Commands that are retried for long show in Waits.
 type Retry struct {
-	// For is for how long. Zero is RetryFor.
+	// For limits how long Do retries. Zero means RetryFor; see Forever.
 	For time.Duration
-	// Again tells whether the same can be tried once more after an error, of which
-	// nothing was done. Nil asks DispositionOf.
+	// Again reports whether Do may retry after an error: the failed try must have had
+	// no effect, or be idempotent. Nil means that DispositionOf decides.
 	Again func(err error) bool
-	// Failed, if not nil, is told of each error that is followed by another try.
+	// Failed, if not nil, is called with each error that is followed by a retry.
 	Failed func(err error)
 }
 
-// StuckError is something that was refused for as long as it was tried.
+// StuckError is returned by Retry.Do after Retry.For.
 type StuckError struct {
-	// Tried is for how long, Tries how often.
+	// Tried is how long it was tried, Tries how often.
 	Tried time.Duration
 	Tries int
 	// Err is that of the last try.
@@ -53,9 +54,8 @@ func (e *StuckError) Unwrap() error { return e.Err }
 // Kind returns Stuck.
 func (e *StuckError) Kind() servererr.Kind { return servererr.Stuck }
 
-// Passes reports whether nothing was done of a transaction that failed, and the same
-// may be done later: for what cannot be made smaller. It is also for commands outside
-// of transactions that may be carried out twice.
+// Passes reports whether a failed transaction, which cannot be split, had no effect and
+// may be retried. It is also the rule for idempotent commands outside of transactions.
 func Passes(err error) bool {
 	switch servererr.Classify(err) {
 	case servererr.Transient, servererr.Split, servererr.Expired, servererr.Ended:
@@ -65,12 +65,11 @@ func Passes(err error) bool {
 	}
 }
 
-// Do calls try until it succeeds, or fails for a reason that does not go by itself
-// (with that error), or has been tried for long enough (with a *StuckError), or ctx
-// is done (with its cause).
+// Do calls try until it succeeds. It returns an error that is not to be retried as it
+// is, a *StuckError after Retry.For, and the cause of ctx once that is done.
 func (r Retry) Do(ctx context.Context, try func() error) error {
 	limit, again := r.For, r.Again
-	if limit <= 0 {
+	if limit == 0 {
 		limit = RetryFor
 	}
 	if again == nil {
@@ -82,7 +81,7 @@ func (r Retry) Do(ctx context.Context, try func() error) error {
 		if err == nil || !again(err) {
 			return err
 		}
-		if tried := time.Since(start); tried >= limit {
+		if tried := time.Since(start); tried >= limit && limit >= 0 {
 			return &StuckError{Tried: tried, Tries: tries, Err: err}
 		}
 		if r.Failed != nil {
@@ -94,9 +93,10 @@ func (r Retry) Do(ctx context.Context, try func() error) error {
 	}
 }
 
-// Pause waits for about d, or until ctx is done.
+// Pause blocks for d, give or take a half at random, or until ctx is done. The jitter
+// keeps those that collided from colliding again.
 func Pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d/2 + rand.N(d))
+	timer := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // spreads load, keeps no secret
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -106,15 +106,15 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// InTxn runs work in a transaction of the session, and commits it, with a majority
-// or by the primary alone. DispositionOf says of its error whether the same can be done
-// again, under the next number: nothing was done then. It tries once; see Retry.
+// InTxn runs work in a transaction of the session and commits it, with write concern
+// majority or 1. It tries once. DispositionOf says of its error whether the transaction
+// had no effect and may be retried, under the next transaction number.
 func (s *Session) InTxn(ctx context.Context, majority bool, work func(txn *Txn) error) error {
 	start := time.Now()
 	txn := s.Begin()
 	if err := work(txn); err != nil {
 		if mayBeOpen(ctx, err) {
-			// Its locks should not outlast it.
+			// Its locks must not outlive it.
 			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 			defer cancel()
 			txn.Abort(ending)
@@ -127,8 +127,8 @@ func (s *Session) InTxn(ctx context.Context, majority bool, work func(txn *Txn) 
 	return nil
 }
 
-// mayBeOpen tells whether the server may still hold a transaction open in which
-// something has failed: it does not if it refused, or cannot be asked.
+// mayBeOpen reports whether a transaction may still be open on the server after err: it
+// is not if the server aborted it, and cannot be aborted if the server is lost.
 func mayBeOpen(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return true
@@ -140,9 +140,8 @@ func mayBeOpen(ctx context.Context, err error) bool {
 	return !refused || DispositionOf(err) != End
 }
 
-// Patient is a Caller that sends a command again which was refused while what was in
-// its way goes by itself. It is for commands outside of transactions, of which a
-// server that refused them has done nothing, or that may be carried out twice.
+// Patient is a Caller that retries commands. It is for commands outside of transactions
+// that are idempotent, or have no effect if they are refused.
 type Patient struct {
 	Caller
 	Retry Retry
@@ -164,8 +163,8 @@ func (p Patient) Call(ctx context.Context, cmd Command) (bson.Raw, error) {
 	return reply, nil
 }
 
-// PassingStatement returns the first refusal of a statement of a write after which
-// the same can be sent again: a server that has no room refuses statements one by one.
+// PassingStatement returns the first write error of a reply that allows a retry: a server
+// without resources refuses statements one by one.
 func PassingStatement(reply bson.Raw) error {
 	refused, err := WriteErrors(reply)
 	for i := range refused {
