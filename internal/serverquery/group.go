@@ -63,45 +63,61 @@ func compileGroup(e *rawbson.Elem, o PipelineOptions) (stage, error) {
 		return nil, servererr.New(15955, "a group specification must include an _id")
 	}
 	return whole(func(docs []bson.Raw, yield func(bson.Raw) bool) error {
-		keys := valueSet{coll: o.Collator}
-		var groups [][]accumulator
+		g := grouping{id: id, fields: fields, keys: valueSet{coll: o.Collator}}
 		for _, doc := range docs {
 			if err := o.shared.look(); err != nil {
 				return err
 			}
-			v, found, err := id.Eval(doc)
-			if err != nil {
-				return refusal(err)
-			}
-			key := fromRaw(v)
-			if !found {
-				key = val{t: bson.TypeNull}
-			}
-			n, isNew := keys.add(key)
-			if isNew {
-				groups = append(groups, newAccumulators(fields, o.Collator))
-			}
-			for i, f := range fields {
-				v, found, err := f.expr.Eval(doc)
-				if err != nil {
-					return refusal(err)
-				}
-				operand := val{}
-				if found {
-					operand = fromRaw(v)
-				}
-				if err := groups[n][i].add(operand); err != nil {
-					return err
-				}
+			if err := g.add(doc); err != nil {
+				return err
 			}
 		}
-		for n, group := range groups {
-			if !yield(groupResult(keys.order[n], fields, group)) {
+		for n, group := range g.groups {
+			if !yield(groupResult(g.keys.order[n], fields, group)) {
 				break
 			}
 		}
 		return nil
 	}), nil
+}
+
+// grouping is the groups of the documents so far, in the order of their keys' first
+// appearance.
+type grouping struct {
+	id     *serverupdate.Expr
+	fields []groupField
+	keys   valueSet
+	groups [][]accumulator
+}
+
+// add adds a document to its group.
+func (g *grouping) add(doc bson.Raw) error {
+	v, found, err := g.id.Eval(doc)
+	if err != nil {
+		return refusal(err)
+	}
+	key := fromRaw(v)
+	if !found {
+		key = val{t: bson.TypeNull}
+	}
+	n, isNew := g.keys.add(key)
+	if isNew {
+		g.groups = append(g.groups, newAccumulators(g.fields, g.keys.coll))
+	}
+	for i, f := range g.fields {
+		v, found, err := f.expr.Eval(doc)
+		if err != nil {
+			return refusal(err)
+		}
+		operand := val{}
+		if found {
+			operand = fromRaw(v)
+		}
+		if err := g.groups[n][i].add(operand); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func groupResult(key val, fields []groupField, group []accumulator) bson.Raw {

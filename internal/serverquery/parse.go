@@ -231,6 +231,9 @@ func (p *parser) operators(path string, doc []byte, depth int) ([]node, error) {
 	return parts, nil
 }
 
+// comparisons are the operators that compare, by name.
+var comparisons = map[string]operator{"$eq": opEq, "$lt": opLt, "$lte": opLte, "$gt": opGt, "$gte": opGte}
+
 // operator compiles one operator; doc is what it stands in.
 func (p *parser) operator(path string, e *rawbson.Elem, doc []byte, depth int) (node, error) {
 	v := valueOf(e)
@@ -254,16 +257,8 @@ func (p *parser) operator(path string, e *rawbson.Elem, doc []byte, depth int) (
 		return &pathNode{path: splitPath(path), name: path, leaf: l, end: arrayOnly, note: p.note(name, path, e)}, nil
 	}
 	switch name {
-	case "$eq":
-		return one(p.compare(path, opEq, v))
-	case "$lt":
-		return one(p.compare(path, opLt, v))
-	case "$lte":
-		return one(p.compare(path, opLte, v))
-	case "$gt":
-		return one(p.compare(path, opGt, v))
-	case "$gte":
-		return one(p.compare(path, opGte, v))
+	case "$eq", "$lt", "$lte", "$gt", "$gte":
+		return one(p.compare(path, comparisons[name], v))
 	case "$ne":
 		if v.t == bson.TypeRegex {
 			return nil, badValue("Can't have regex as arg to $ne.")

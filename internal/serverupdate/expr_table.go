@@ -43,6 +43,13 @@ func expressionOperator(name string) (parser, bool) {
 		return parseSetField, true
 	case "$ifNull":
 		return parseIfNull, true
+	}
+	return positionalOperator(name)
+}
+
+// positionalOperator is expressionOperator for operators whose arguments have no names.
+func positionalOperator(name string) (parser, bool) {
+	switch name {
 	case "$objectToArray":
 		return positional(1, 1, objectToArray), true
 	case "$arrayToObject":

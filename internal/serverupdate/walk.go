@@ -135,32 +135,9 @@ func (w *walk) elements(b *branch, at *node) error {
 		return refuse(codeBadValue, "Cannot apply array updates to non-array element %s", at.text())
 	}
 	at.open()
-	chosen := make([]*part, len(at.children))
-	count := 0
-	for i, c := range at.children {
-		v := c.value()
-		for k := range b.parts {
-			name := b.parts[k].name
-			if name != "" {
-				matches, err := w.s.filters[name].match(wrapAs(name, v))
-				if err != nil {
-					return err
-				}
-				if !matches {
-					continue
-				}
-			}
-			if chosen[i] == nil {
-				chosen[i] = &b.parts[k]
-				count++
-				continue
-			}
-			merged, err := w.merge(chosen[i], &b.parts[k], c.name)
-			if err != nil {
-				return err
-			}
-			chosen[i] = &merged
-		}
+	chosen, count, err := w.choose(b, at)
+	if err != nil {
+		return err
 	}
 	log, before := w.log, w.changed
 	if count > 1 {
@@ -197,6 +174,38 @@ func (w *walk) elements(b *branch, at *node) error {
 		log.add(taken, logUpdate, at, -1)
 	}
 	return nil
+}
+
+// choose returns the part that applies to each element of an array, nil where none
+// does, and to how many one does.
+func (w *walk) choose(b *branch, at *node) (chosen []*part, count int, err error) {
+	chosen = make([]*part, len(at.children))
+	for i, c := range at.children {
+		v := c.value()
+		for k := range b.parts {
+			name := b.parts[k].name
+			if name != "" {
+				matches, err := w.s.filters[name].match(wrapAs(name, v))
+				if err != nil {
+					return nil, 0, err
+				}
+				if !matches {
+					continue
+				}
+			}
+			if chosen[i] == nil {
+				chosen[i] = &b.parts[k]
+				count++
+				continue
+			}
+			merged, err := w.merge(chosen[i], &b.parts[k], c.name)
+			if err != nil {
+				return nil, 0, err
+			}
+			chosen[i] = &merged
+		}
+	}
+	return chosen, count, nil
 }
 
 // merge joins two parts that meet at one place of a document.

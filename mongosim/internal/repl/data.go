@@ -182,33 +182,8 @@ func (n *Node) finishStepUp(ctx context.Context) {
 		n.giveUp(epoch, err)
 		return
 	}
-	first, err := n.writeNoop(noopNewPrimary, func() (int64, error) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		if n.role != leader || n.epoch != epoch {
-			return 0, errRoleChanged
-		}
-		return n.term, nil
-	})
-	if err != nil {
-		if !errors.Is(err, errRoleChanged) {
-			n.giveUp(epoch, err)
-		}
-		return
-	}
-	n.mu.Lock()
-	if n.role == leader && n.epoch == epoch {
-		n.termStart = first.at
-		n.setApplied(first)
-		n.candidacy.catchupOps, n.candidacy.start = caughtUp, n.cfg.Now()
-		// The configuration moves to the primary's term.
-		if n.conf.term != oplog.UninitializedTerm {
-			n.conf = n.conf.with(n.conf.version, term, n.cfg.Dialect.Version)
-		}
-	}
-	n.mu.Unlock()
-	if err := n.saveConfig(); err != nil {
-		n.giveUp(epoch, err)
+	first, ok := n.beginTerm(epoch, term, caughtUp)
+	if !ok {
 		return
 	}
 	n.settle()
@@ -227,6 +202,41 @@ func (n *Node) finishStepUp(ctx context.Context) {
 		// The step-down came in between: the hook has to hear of it after the other.
 		n.downPending = true
 	}
+}
+
+// beginTerm writes the first entry of a primary's term and moves the configuration to
+// the term. It reports whether the member can go on as this primary.
+func (n *Node) beginTerm(epoch int, term, caughtUp int64) (first moment, ok bool) {
+	first, err := n.writeNoop(noopNewPrimary, func() (int64, error) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.role != leader || n.epoch != epoch {
+			return 0, errRoleChanged
+		}
+		return n.term, nil
+	})
+	if err != nil {
+		if !errors.Is(err, errRoleChanged) {
+			n.giveUp(epoch, err)
+		}
+		return first, false
+	}
+	n.mu.Lock()
+	if n.role == leader && n.epoch == epoch {
+		n.termStart = first.at
+		n.setApplied(first)
+		n.candidacy.catchupOps, n.candidacy.start = caughtUp, n.cfg.Now()
+		// The configuration moves to the primary's term.
+		if n.conf.term != oplog.UninitializedTerm {
+			n.conf = n.conf.with(n.conf.version, term, n.cfg.Dialect.Version)
+		}
+	}
+	n.mu.Unlock()
+	if err := n.saveConfig(); err != nil {
+		n.giveUp(epoch, err)
+		return first, false
+	}
+	return first, true
 }
 
 // dropPrepared releases a prepared transaction that nobody took over.

@@ -185,27 +185,9 @@ func (m *modification) take(e rawbson.Elem) error {
 	switch name {
 	case "index":
 		return m.takeIndex(e)
-	case "validator":
-		doc, ok := e.Document()
-		if !ok {
-			return dispatch.WrongType("collMod", name, e.Type, "object")
-		}
-		if err := checkValidatorOn(m.coll.NS, doc); err != nil {
+	case "validator", "validationLevel", "validationAction":
+		if err := m.checkValidation(name, e); err != nil {
 			return err
-		}
-	case "validationLevel":
-		if e.Type != bson.TypeString {
-			return dispatch.WrongType("collMod", name, e.Type, "string")
-		}
-		if !oneOf(e.Raw(), "off", "strict", "moderate") {
-			return notInEnum("collMod.validationLevel", e.Raw())
-		}
-	case "validationAction":
-		if e.Type != bson.TypeString {
-			return dispatch.WrongType("collMod", name, e.Type, "string")
-		}
-		if !isAction(m.r.Server, e.Raw()) {
-			return notInEnum("collMod.validationAction", e.Raw())
 		}
 	case "recordPreImages":
 		if _, ok := arg.Flag(e.Raw()); !ok {
@@ -242,6 +224,23 @@ func (m *modification) take(e rawbson.Elem) error {
 		return nil
 	}
 	m.o = bsoncore.AppendValueElement(m.o, name, bsoncore.Value{Type: bsoncore.Type(e.Type), Data: e.Value})
+	return nil
+}
+
+// checkValidation checks an argument about the validator.
+func (m *modification) checkValidation(name string, e rawbson.Elem) error {
+	doc, isDoc := e.Document()
+	switch {
+	case name == "validator" && !isDoc:
+		return dispatch.WrongType("collMod", name, e.Type, "object")
+	case name == "validator":
+		return checkValidatorOn(m.coll.NS, doc)
+	case e.Type != bson.TypeString:
+		return dispatch.WrongType("collMod", name, e.Type, "string")
+	case name == "validationLevel" && !oneOf(e.Raw(), "off", "strict", "moderate"),
+		name == "validationAction" && !isAction(m.r.Server, e.Raw()):
+		return notInEnum("collMod."+name, e.Raw())
+	}
 	return nil
 }
 

@@ -37,20 +37,8 @@ func runRename(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) er
 	if err != nil {
 		return err
 	}
-	if from == to {
-		return servererr.New(servererr.IllegalOperation, "Can't rename a collection to itself")
-	}
-	if err := CheckCreateName(to); err != nil {
+	if err := checkRename(from, to, !want.IsZero() || !dropped.IsZero()); err != nil {
 		return err
-	}
-	if fromSystem, toSystem := strings.HasPrefix(from.Collection(), "system."), strings.HasPrefix(to.Collection(), "system."); fromSystem != toSystem || fromSystem {
-		return servererr.New(servererr.IllegalOperation, "renaming system collections is not allowed: %s to %s", from, to)
-	}
-	if (from.DB() == "local") != (to.DB() == "local") {
-		return servererr.New(servererr.IllegalOperation, "Cannot rename collections between a replicated and an unreplicated database")
-	}
-	if (!want.IsZero() || !dropped.IsZero()) && from.DB() != to.DB() {
-		return servererr.New(servererr.InvalidOptions, "The collectionUUID parameter cannot be used when renaming a collection across databases")
 	}
 	return r.WriteBatch(ctx, out, func(b *opwrite.Batch) error {
 		if err := meant(b.View(), from, want); err != nil {
@@ -77,6 +65,27 @@ func runRename(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) er
 		}
 		return b.Rename(coll, to, target, stayTemp)
 	})
+}
+
+// checkRename refuses names that a rename cannot go from or to; byUUID says that it
+// names the UUID of a collection.
+func checkRename(from, to oplog.Namespace, byUUID bool) error {
+	if from == to {
+		return servererr.New(servererr.IllegalOperation, "Can't rename a collection to itself")
+	}
+	if err := CheckCreateName(to); err != nil {
+		return err
+	}
+	if fromSystem, toSystem := strings.HasPrefix(from.Collection(), "system."), strings.HasPrefix(to.Collection(), "system."); fromSystem != toSystem || fromSystem {
+		return servererr.New(servererr.IllegalOperation, "renaming system collections is not allowed: %s to %s", from, to)
+	}
+	if (from.DB() == "local") != (to.DB() == "local") {
+		return servererr.New(servererr.IllegalOperation, "Cannot rename collections between a replicated and an unreplicated database")
+	}
+	if byUUID && from.DB() != to.DB() {
+		return servererr.New(servererr.InvalidOptions, "The collectionUUID parameter cannot be used when renaming a collection across databases")
+	}
+	return nil
 }
 
 // renameTarget reads dropTarget: a boolean, or, since 6.0, the UUID of the collection

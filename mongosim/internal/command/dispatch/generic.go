@@ -158,29 +158,8 @@ func (r *Request) parseGeneric(e *rawbson.Elem) (generic bool, err error) {
 			return true, duplicateField(r.Spec.StructName, "$db")
 		}
 		r.DB = strings.Clone(text)
-	case "lsid":
-		r.LSID, err = r.parseLSID(e)
-	case "txnNumber":
-		n, ok := e.Int64()
-		if !ok || e.Type != bson.TypeInt64 {
-			return true, WrongType("OperationSessionInfo", "txnNumber", e.Type, "long")
-		}
-		r.TxnNumber = &n
-	case "autocommit":
-		b, ok := e.Bool()
-		if !ok {
-			return true, WrongType("OperationSessionInfo", "autocommit", e.Type, "bool")
-		}
-		r.autocommit = &b
-	case "startTransaction":
-		b, ok := e.Bool()
-		if !ok {
-			return true, WrongType("OperationSessionInfo", "startTransaction", e.Type, "bool")
-		}
-		if !b {
-			return true, servererr.New(servererr.InvalidOptions, "Specifying startTransaction=false is not allowed.")
-		}
-		r.startTxn = true
+	case "lsid", "txnNumber", "autocommit", "startTransaction":
+		err = r.parseSessionInfo(e)
 	case "maxTimeMS":
 		err = r.parseMaxTime(e)
 	case "readConcern":
@@ -217,6 +196,33 @@ func (r *Request) parseGeneric(e *rawbson.Elem) (generic bool, err error) {
 		return IgnoredArguments[string(e.Key)], nil
 	}
 	return true, err
+}
+
+// parseSessionInfo reads one of the arguments of sessions and transactions.
+func (r *Request) parseSessionInfo(e *rawbson.Elem) (err error) {
+	switch string(e.Key) {
+	case "lsid":
+		r.LSID, err = r.parseLSID(e)
+	case "txnNumber":
+		n, ok := e.Int64()
+		if !ok || e.Type != bson.TypeInt64 {
+			return WrongType("OperationSessionInfo", "txnNumber", e.Type, "long")
+		}
+		r.TxnNumber = &n
+	default:
+		b, ok := e.Bool()
+		switch {
+		case !ok:
+			return WrongType("OperationSessionInfo", e.Name(), e.Type, "bool")
+		case e.Is("autocommit"):
+			r.autocommit = &b
+		case !b:
+			return servererr.New(servererr.InvalidOptions, "Specifying startTransaction=false is not allowed.")
+		default:
+			r.startTxn = true
+		}
+	}
+	return err
 }
 
 func (r *Request) parseMaxTime(e *rawbson.Elem) error {

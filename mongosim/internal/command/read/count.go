@@ -39,17 +39,11 @@ func runCount(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) err
 	if err != nil {
 		return err
 	}
-	look, _, release, err := r.ReadAt()
+	t, look, release, err := openRead(r)
 	if err != nil {
 		return err
 	}
-	if release != nil {
-		defer release()
-	}
-	var t Target
-	if err := look(func(s dispatch.Sight) (err error) { t, err = namedTarget(r, s); return err }); err != nil {
-		return err
-	}
+	defer release()
 	var n int64
 	if len(filter) <= rawbson.MinSize && t.view == nil && r.ReadConcern.Level != dispatch.Majority && !h.Given() {
 		// The size is kept; a look at every document is not needed.
@@ -76,6 +70,23 @@ func runCount(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) err
 	}
 	out.Buf = dispatch.AppendNumber(out.Buf, "n", n)
 	return nil
+}
+
+// openRead returns what a read without a cursor reads and how it sees it. release has
+// to be called at its end.
+func openRead(r *dispatch.Request) (t Target, look dispatch.Looker, release func(), err error) {
+	look, _, release, err = r.ReadAt()
+	if err != nil {
+		return t, nil, nil, err
+	}
+	if release == nil {
+		release = func() {}
+	}
+	if err := look(func(s dispatch.Sight) (err error) { t, err = namedTarget(r, s); return err }); err != nil {
+		release()
+		return t, nil, nil, err
+	}
+	return t, look, release, nil
 }
 
 // eachMatch visits the documents of a collection or view that a filter finds,
@@ -143,17 +154,11 @@ func runDistinct(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) 
 	case key == "" || key[0] == '$':
 		return servererr.New(servererr.BadValue, "'key' of distinct is no path: '%s'", key)
 	}
-	look, _, release, err := r.ReadAt()
+	t, look, release, err := openRead(r)
 	if err != nil {
 		return err
 	}
-	if release != nil {
-		defer release()
-	}
-	var t Target
-	if err := look(func(s dispatch.Sight) (err error) { t, err = namedTarget(r, s); return err }); err != nil {
-		return err
-	}
+	defer release()
 	collator, _, err := t.Collator(collation)
 	if err != nil {
 		return err

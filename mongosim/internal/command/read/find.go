@@ -39,8 +39,7 @@ func parseFind(cmd bson.Raw) (FindArgs, error) {
 	a := FindArgs{BatchSize: -1}
 	read := dispatch.ArgReader("FindCommandRequest")
 	err := dispatch.EachArg(cmd, func(e *rawbson.Elem) (err error) {
-		var unused bool
-		switch name := e.Name(); name {
+		switch e.Name() {
 		case "filter":
 			err = dispatch.OwnedObject(e, &a.Filter)
 		case "projection":
@@ -84,17 +83,8 @@ func parseFind(cmd bson.Raw) (FindArgs, error) {
 		case "term":
 			a.term = new(int64)
 			err = read.Long(e, a.term)
-		case "allowDiskUse", "oplogReplay", "allowSpeculativeMajorityRead", "$_use44SortKeys":
-			err = read.Bool(e, &unused)
-		case "returnKey":
-			if err = read.Bool(e, &unused); err == nil && unused {
-				err = servererr.New(servererr.NotImplemented, "find option returnKey is not implemented here")
-			}
-		case "min", "max", "ntoreturn", "runtimeConstants", "legacyRuntimeConstants", "options":
-			if doc, ok := e.Document(); ok && len(doc) <= rawbson.MinSize {
-				return nil
-			}
-			err = servererr.New(servererr.NotImplemented, "find option %s is not implemented here", name)
+		default:
+			err = checkIgnored(e)
 		}
 		return err
 	})
@@ -102,6 +92,25 @@ func parseFind(cmd bson.Raw) (FindArgs, error) {
 		return a, err
 	}
 	return a, a.check()
+}
+
+// checkIgnored checks the options of a find that change nothing, and refuses those that
+// would.
+func checkIgnored(e *rawbson.Elem) error {
+	var on bool
+	switch name := e.Name(); name {
+	case "allowDiskUse", "oplogReplay", "allowSpeculativeMajorityRead", "$_use44SortKeys", "returnKey":
+		err := dispatch.ArgReader("FindCommandRequest").Bool(e, &on)
+		if err == nil && on && name == "returnKey" {
+			err = servererr.New(servererr.NotImplemented, "find option returnKey is not implemented here")
+		}
+		return err
+	case "min", "max", "ntoreturn", "runtimeConstants", "legacyRuntimeConstants", "options":
+		if doc, ok := e.Document(); !ok || len(doc) > rawbson.MinSize {
+			return servererr.New(servererr.NotImplemented, "find option %s is not implemented here", name)
+		}
+	}
+	return nil
 }
 
 func (a *FindArgs) parseAfter(doc bson.Raw) error {
