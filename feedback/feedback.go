@@ -98,15 +98,8 @@ func (f *Feedback) loop(ctx context.Context, in <-chan checkpoint.Progress, todo
 		var send chan<- job
 		var next job
 		if due && !flying && (!rests || drained) {
-			var ok, held bool
-			next, ok, held = f.next(newest, forced, drained)
-			if ok {
+			if next, due = f.nextOrLater(newest, forced, drained, retry); due {
 				send = todo
-			} else {
-				due = false
-			}
-			if held {
-				retry.Reset(heldPause)
 			}
 		}
 		if drained && !flying && send == nil {
@@ -140,10 +133,8 @@ func (f *Feedback) loop(ctx context.Context, in <-chan checkpoint.Progress, todo
 			flying = false
 			f.settle(ctx, &sent, err, time.Since(started))
 			if err != nil {
-				rests = true
+				rests, due = true, due && !drained // The last report is tried once.
 				rest.Reset(max(errorPause, time.Until(started.Add(f.pace()))))
-				// The last report is tried once.
-				due = due && !drained
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -184,6 +175,15 @@ func (f *Feedback) moved(p checkpoint.Progress) bool {
 		return ok && up.ConfigVersion != f.quietConfig
 	}
 	return true
+}
+
+// nextOrLater is next; it starts retry where the commit point holds something back.
+func (f *Feedback) nextOrLater(p checkpoint.Progress, forced, last bool, retry *time.Timer) (j job, ok bool) {
+	j, ok, early := f.next(p, forced, last)
+	if early {
+		retry.Reset(heldPause)
+	}
+	return j, ok
 }
 
 // next returns the report that p is to be told by, false if there is none; forced

@@ -229,15 +229,20 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 		if p.standing().beyond(before) {
 			pause = p.cfg.RetryMin
 		}
-		// Somewhere in the upper half, so that links do not retry in step.
-		wait := pause/2 + rand.N(pause/2+1)
-		p.state.set(Starting, "trying again: "+err.Error())
-		p.cfg.Observer.Tell(AttemptEnded{Attempt: n, Err: err, Wait: wait})
-		pause = min(2*pause, p.cfg.RetryMax)
-		if err := p.rest(ctx, soft, wait, err); err != nil {
+		if err := p.pause(ctx, soft, n, pause, err); err != nil {
 			return err
 		}
+		pause = min(2*pause, p.cfg.RetryMax)
 	}
+}
+
+// pause announces the end of attempt n and waits before the next one: somewhere in
+// the upper half of atMost, so that links do not retry in step.
+func (p *Pipeline) pause(ctx, soft context.Context, n int, atMost time.Duration, err error) error {
+	wait := atMost/2 + rand.N(atMost/2+1)
+	p.state.set(Starting, "trying again: "+err.Error())
+	p.cfg.Observer.Tell(AttemptEnded{Attempt: n, Err: err, Wait: wait})
+	return p.rest(ctx, soft, wait, err)
 }
 
 // notDrained says what a run that was told to drain has not applied, nil if nothing.

@@ -173,15 +173,21 @@ func parseHello(reply bson.Raw) (*hello, error) {
 	case h.setName == "":
 		h.fault = "is not a member of a replica set, or has no valid configuration of one"
 	}
-	switch {
-	case h.member.Arbiter:
-		h.member.State = oplog.MemberArbiter
-	case primary:
-		h.member.State = oplog.MemberPrimary
-	case secondary:
-		h.member.State = oplog.MemberSecondary
-	}
+	h.member.State = stateOf(h.member.Arbiter, primary, secondary)
 	return h, nil
+}
+
+// stateOf is the state that the flags of a reply to hello stand for.
+func stateOf(arbiter, primary, secondary bool) oplog.MemberState {
+	switch {
+	case arbiter:
+		return oplog.MemberArbiter
+	case primary:
+		return oplog.MemberPrimary
+	case secondary:
+		return oplog.MemberSecondary
+	}
+	return oplog.MemberUnknown
 }
 
 func (r *reader) lastWrite(doc bson.Raw, m *Member) {

@@ -150,33 +150,38 @@ func grid(out *strings.Builder, columns []column, rows [][]string) {
 		cells = append(cells, broken)
 	}
 	for _, row := range cells {
-		for n := 0; ; n++ {
-			line, more := strings.Builder{}, false
-			for i, cell := range row {
-				if widths[i] == 0 {
-					continue
-				}
-				text := ""
-				if n < len(cell) {
-					text, more = cell[n], true
-				}
-				if line.Len() > 0 {
-					line.WriteString("  ")
-				} else {
-					line.WriteString(indent)
-				}
-				pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text))
-				if columns[i].right {
-					line.WriteString(pad + text)
-				} else {
-					line.WriteString(text + pad)
-				}
+		writeRow(out, columns, widths, row)
+	}
+}
+
+// writeRow writes the lines of a row, whose cells may have several lines each.
+func writeRow(out *strings.Builder, columns []column, widths []int, row [][]string) {
+	for n := 0; ; n++ {
+		line, more := strings.Builder{}, false
+		for i, cell := range row {
+			if widths[i] == 0 {
+				continue
 			}
-			if !more {
-				break
+			text := ""
+			if n < len(cell) {
+				text, more = cell[n], true
 			}
-			out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+			if line.Len() > 0 {
+				line.WriteString("  ")
+			} else {
+				line.WriteString(indent)
+			}
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text))
+			if columns[i].right {
+				line.WriteString(pad + text)
+			} else {
+				line.WriteString(text + pad)
+			}
 		}
+		if !more {
+			return
+		}
+		out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
 }
 

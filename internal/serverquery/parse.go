@@ -271,11 +271,10 @@ func (p *parser) operator(path string, e *rawbson.Elem, doc []byte, depth int) (
 	case "$not":
 		return p.not(path, v, depth)
 	case "$exists":
-		n, err := one(existence{}, nil)
-		if !v.truth() {
-			return inverted(n, err)
+		if v.truth() {
+			return one(existence{}, nil)
 		}
-		return n, err
+		return inverted(one(existence{}, nil))
 	case "$type":
 		return one(parseTypes(name, v))
 	case "$regex", "$options":
@@ -292,12 +291,19 @@ func (p *parser) operator(path string, e *rawbson.Elem, doc []byte, depth int) (
 		return p.allOf(path, e, depth)
 	case "$comment":
 		return nil, nil
+	default:
+		return nil, unknownOperator(name)
+	}
+}
+
+// unknownOperator is the error of an operator that there is not here, or not at all.
+func unknownOperator(name string) error {
+	switch name {
 	case "$near", "$nearSphere", "$geoNear", "$geoWithin", "$within", "$geoIntersects", "$maxDistance", "$minDistance",
 		"$_internalExprEq", "$_internalSchemaType":
-		return nil, notImplemented("%s", name)
-	default:
-		return nil, badValue("unknown operator: %s", name)
+		return notImplemented("%s", name)
 	}
+	return badValue("unknown operator: %s", name)
 }
 
 func (p *parser) compare(path string, op operator, v val) (leaf, error) {
