@@ -19,6 +19,11 @@ const (
 	keyTook        = "took"
 	keyIndex       = "index"
 	keyError       = "error"
+	keyHost        = "host"
+	keyGrant       = "grant"
+	keyNumber      = "number"
+	keyBegin       = "begin"
+	keyStop        = "stop"
 )
 
 // StepChanged is a copy that has come to another step.
@@ -48,4 +53,24 @@ func (c *Copier) logCopied(ns oplog.Namespace, done copied) {
 	}
 	c.cfg.Observer.Log(level, "collection copied", slog.String(keyNS, string(ns)),
 		slog.Int64(keyDocs, done.docs), slog.Int64(keyBytes, done.bytes), slog.Duration(keyTook, done.took))
+}
+
+// CopyEnded says that everything is copied. The target is consistent once the log
+// has been applied up to Stop.
+type CopyEnded struct {
+	Number      int64
+	Begin, Stop oplog.OpTime
+}
+
+// Message implements event.Event.
+func (CopyEnded) Message() string {
+	return "everything is copied, the log of the meantime is applied now"
+}
+
+// Level implements event.Event.
+func (CopyEnded) Level() slog.Level { return slog.LevelInfo }
+
+// LogValue implements slog.LogValuer.
+func (e CopyEnded) LogValue() slog.Value {
+	return slog.GroupValue(slog.Int64(keyNumber, e.Number), slog.String(keyBegin, e.Begin.String()), slog.String(keyStop, e.Stop.String()))
 }

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -140,37 +141,41 @@ func (p *Pipeline) newUpstream(src checkpoint.Source, from, until oplog.OpTime) 
 // run runs the stages until soft is done and they are drained, or one of them
 // fails, or ctx is done.
 func (a *attempt) run(ctx, soft context.Context) error {
-	// What only accompanies the stages ends when they have.
-	beside, endBeside := context.WithCancelCause(ctx)
-	side, beside := errgroup.WithContext(beside)
+	loops := []func(context.Context) error{func(ctx context.Context) error { return a.resyncLoop(ctx, a.link) }}
+	if a.log != nil {
+		loops = append(loops, a.unspoolLoop)
+	}
+	return a.p.alongside(ctx, a.link, func(ctx context.Context) error { return a.stages(ctx, soft) }, loops...)
+}
+
+// alongside runs work under a lease and, concurrently, what accompanies all work, and
+// loops. They end when work has. If one of them fails it ends work, with that error.
+func (p *Pipeline) alongside(ctx context.Context, link *checkpoint.Link, work func(context.Context) error, loops ...func(context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	along := func(run func(context.Context, *checkpoint.Link) error) {
+	working, end := context.WithCancelCause(ctx)
+	loops = append(loops, p.windowLoop, func(ctx context.Context) error { return p.touchLoop(ctx, link) })
+	if p.cfg.part == nil { // else the link that it is a part of says it
+		loops = append(loops, p.lackingLoop)
+	}
+	var side errgroup.Group
+	for _, loop := range loops {
 		side.Go(func() error {
-			err := run(beside, a.link)
-			if err != nil {
-				stop(err)
+			err := loop(working)
+			if err == nil || working.Err() != nil {
+				return nil //nolint:nilerr // It was told to end.
 			}
+			stop(err)
 			return err
 		})
 	}
-	along(a.p.touchLoop)
-	along(a.resyncLoop)
-	side.Go(func() error { return a.p.windowLoop(beside) })
-	if a.p.cfg.part == nil {
-		side.Go(func() error { return a.p.lackingLoop(beside) })
-	}
-	if a.log != nil {
-		along(a.unspoolLoop)
-	}
-
-	err := a.stages(ctx, soft)
-	if cause := context.Cause(ctx); err == nil && cause != nil {
+	err := work(ctx)
+	if cause := context.Cause(ctx); cause != nil && (err == nil || errors.Is(err, context.Canceled)) {
 		err = cause
 	}
-	endBeside(nil)
-	if beat := side.Wait(); err == nil {
-		err = beat
+	end(nil)
+	if failed := side.Wait(); err == nil {
+		err = failed
 	}
 	return err
 }

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync"
-	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -28,25 +26,9 @@ func (p *Pipeline) beginCopy(ctx context.Context) (checkpoint.Copy, int64, error
 	if err != nil {
 		return checkpoint.Copy{}, 0, fmt.Errorf("choose a member to copy: %w", err)
 	}
-	id, err := origin.Identify(ctx, src.Caller, src.Host)
-	if err != nil {
-		return checkpoint.Copy{}, 0, err
-	}
-	if id.Blind() {
-		p.cfg.Observer.Log(slog.LevelWarn,
-			"the initial-sync id of the member that is copied may not be seen: if it is filled anew meanwhile, that is not noticed",
-			slog.String(keyHost, src.Host), slog.String(keyGrant, origin.GrantSyncID))
-	}
-	at, err := origin.Begin(ctx, src.Caller)
-	if err != nil {
-		return checkpoint.Copy{}, 0, fmt.Errorf("begin a copy of %s: %w", src.Host, err)
-	}
-	return checkpoint.Copy{
-		Number: 1, Phase: checkpoint.Copying, Host: src.Host, RBID: id.RBID,
-		SyncID: id.SyncID, SyncIDUnread: id.Unread, SyncMark: id.SyncMark,
-		FetchFrom: at.FetchFrom, Begin: at.Begin, Started: time.Now(),
-		Cleared: !p.cfg.Copy.DropExisting,
-	}, at.Wall, nil
+	c, wall, err := initialsync.Begin(ctx, src.Caller, src.Host, p.cfg.Observer)
+	c.Cleared = !p.cfg.Copy.DropExisting
+	return c, wall, err
 }
 
 // newestSeen is the newest entry that a member was seen with.
@@ -98,12 +80,8 @@ func (p *Pipeline) finishCopy(ctx context.Context, link *checkpoint.Link, c *che
 	if err != nil {
 		return fmt.Errorf("ask %s, which was copied: %w", c.Host, err)
 	}
-	if err := p.pinned(c).Check(ctx, member); err != nil {
-		return err
-	}
-	done := *c
-	done.Phase = checkpoint.Copied
-	if err := link.UpdateCopy(ctx, done); err != nil {
+	done, err := initialsync.Finish(ctx, link, p.pinned(c), member, *c)
+	if err != nil {
 		return err
 	}
 	p.consistent(done)

@@ -8,41 +8,15 @@ import (
 )
 
 const (
-	keyBegin    = "begin"
-	keyGrant    = "grant"
 	keyLeft     = "left"
 	keyLeftOut  = "leftOut"
 	keyNumber   = "number"
 	keyOldest   = "oldest"
 	keyOpTime   = "optime"
 	keyPosition = "position"
-	keyStop     = "stop"
 )
 
-var (
-	_ event.Event = CopyEnded{}
-	_ event.Event = Consistent{}
-)
-
-// CopyEnded says that everything is copied. The target is consistent once the log
-// has been applied up to Stop.
-type CopyEnded struct {
-	Number      int64
-	Begin, Stop oplog.OpTime
-}
-
-// Message implements event.Event.
-func (CopyEnded) Message() string {
-	return "everything is copied, the log of the meantime is applied now"
-}
-
-// Level implements event.Event.
-func (CopyEnded) Level() slog.Level { return slog.LevelInfo }
-
-// LogValue implements slog.LogValuer.
-func (e CopyEnded) LogValue() slog.Value {
-	return slog.GroupValue(slog.Int64(keyNumber, e.Number), slog.String(keyBegin, e.Begin.String()), slog.String(keyStop, e.Stop.String()))
-}
+var _ event.Event = Consistent{}
 
 // Consistent says that the target is what the source was at OpTime, and has been
 // kept up with it since.

@@ -132,7 +132,7 @@ func (w *world) line(e told) (text, is string) {
 		return "copy: " + string(e.Step), ""
 	case event.Line:
 		return w.logged(e)
-	case pipeline.CopyEnded:
+	case initialsync.CopyEnded:
 		return "everything copied", ""
 	case pipeline.Consistent:
 		return "consistent", ""
@@ -210,7 +210,7 @@ func (w *world) logged(e event.Line) (text, is string) {
 func isStep(e event.Event) bool {
 	switch e := e.(type) {
 	case pipeline.StateChanged, pipeline.AttemptEnded, checkpoint.Acquired, initialsync.StepChanged,
-		pipeline.CopyEnded, resync.Began:
+		initialsync.CopyEnded, resync.Began:
 		return true
 	case resync.Ended:
 		return e.Err == nil

@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
@@ -212,7 +213,7 @@ func (p *Pipeline) begin(a *attempt, st checkpoint.State, start checkpoint.Progr
 }
 
 // beginCopying notes a new attempt that copies.
-func (p *Pipeline) beginCopying(c *copying, st checkpoint.State, src checkpoint.Source) {
+func (p *Pipeline) beginCopying(s *initialsync.Sync, st checkpoint.State, src checkpoint.Source) {
 	p.mu.Lock()
 	p.live.attempt = nil
 	p.beginLive(st, src, checkpoint.Progress{
@@ -220,7 +221,7 @@ func (p *Pipeline) beginCopying(c *copying, st checkpoint.State, src checkpoint.
 		Durable: st.Applied, DurableWall: st.AppliedWall,
 	})
 	p.mu.Unlock()
-	p.shown.Store(&copyState{copy: c.copy, copier: c.copier, pacer: c.pacer, spool: c.spool})
+	p.shown.Store(&copyState{copy: *st.Copy, sync: s, spool: p.log.Spool()})
 	p.state.set(InitialSync, "")
 }
 

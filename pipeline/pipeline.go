@@ -391,15 +391,6 @@ func (p *Pipeline) acquire(ctx context.Context) (*checkpoint.Link, error) {
 	return link, nil
 }
 
-// copy copies, and puts the log aside meanwhile.
-func (p *Pipeline) copy(ctx, soft context.Context, link *checkpoint.Link, src checkpoint.Source) error {
-	c, err := p.newCopying(ctx, soft, link, src)
-	if err != nil {
-		return err
-	}
-	return c.run(ctx, soft)
-}
-
 // follow applies the log.
 func (p *Pipeline) follow(ctx, soft context.Context, link *checkpoint.Link, src checkpoint.Source, until oplog.OpTime) error {
 	a, err := p.newAttempt(ctx, soft, link, src, until)

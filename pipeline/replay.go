@@ -123,7 +123,7 @@ func (a *attempt) advanced(ctx context.Context, cp checkpoint.Progress) error {
 // Where all of it is applied, and none of it can be let go, because an open
 // transaction began before it, nothing more comes in: that ends the attempt too, in
 // order if the target is consistent.
-func (a *attempt) unspoolLoop(ctx context.Context, _ *checkpoint.Link) error {
+func (a *attempt) unspoolLoop(ctx context.Context) error {
 	tick := time.NewTicker(unspoolEvery)
 	defer tick.Stop()
 	var full time.Time

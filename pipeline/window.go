@@ -8,7 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/initialsync/pace"
+	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 	"github.com/oplogrep/replicator/oplog"
@@ -127,7 +127,7 @@ func (p *Pipeline) position() oplog.OpTime {
 }
 
 // requestLoop looks what operators want of the copy.
-func (p *Pipeline) requestLoop(ctx context.Context, pacer *pace.Pacer) error {
+func (p *Pipeline) requestLoop(ctx context.Context, s *initialsync.Sync) error {
 	tick := time.NewTicker(requestsEvery)
 	defer tick.Stop()
 	for {
@@ -141,7 +141,7 @@ func (p *Pipeline) requestLoop(ctx context.Context, pacer *pace.Pacer) error {
 			if w.OpsPerSecond >= 0 {
 				ops = w.OpsPerSecond
 			}
-			pacer.SetLimits(bytes, ops)
+			s.SetLimits(bytes, ops)
 		case Classify(err).Action != Retry && ctx.Err() == nil:
 			return fmt.Errorf("read what operators want of the link: %w", err)
 		}

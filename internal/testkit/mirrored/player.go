@@ -96,7 +96,7 @@ func (p *player) told(e event.Event) {
 			// consistent with it any sooner.
 			p.play(p.src.Entries())
 		}
-	case pipeline.CopyEnded:
+	case initialsync.CopyEnded:
 		p.copying = false
 	case pipeline.ReadEarlier:
 		// Before it begins, a copy asks which transactions are open.
