@@ -19,9 +19,9 @@ const (
 	// DefaultMaxOps is the limit of operations where Config names none, that of a
 	// server.
 	DefaultMaxOps = 5000
-	// DefaultMaxBytes is the limit of bytes where Config names none, that of a
+	// defaultMaxBytes is the limit of bytes where Config names none, that of a
 	// server.
-	DefaultMaxBytes = 100 << 20
+	defaultMaxBytes = 100 << 20
 	// MostOps is the highest limit of operations, that of a server.
 	MostOps = 1_000_000
 )
@@ -67,7 +67,7 @@ func (c *Config) setDefaults() {
 		c.MaxOps = DefaultMaxOps
 	}
 	if c.MaxBytes == 0 {
-		c.MaxBytes = DefaultMaxBytes
+		c.MaxBytes = defaultMaxBytes
 	}
 	if c.Release == nil {
 		c.Release = func(int64) {}

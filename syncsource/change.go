@@ -31,9 +31,9 @@ func change(format string, args ...any) Verdict {
 	return Verdict{Change: true, Reason: fmt.Sprintf(format, args...)}
 }
 
-// ShouldChange is asked with every reply of the source that was good. The reply is
+// shouldChange is asked with every reply of the source that was good. The reply is
 // used in any case.
-func ShouldChange(v View, q Query, said Said) Verdict {
+func shouldChange(v View, q Query, said Said) Verdict {
 	c := newChange(&v, &q)
 	if verdict := c.gone(said.Primary); verdict.Change {
 		return verdict
@@ -41,7 +41,7 @@ func ShouldChange(v View, q Query, said Said) Verdict {
 	if q.Rules.Pinned == q.Current {
 		return Verdict{}
 	}
-	current, _ := v.Find(q.Current)
+	current, _ := v.find(q.Current)
 	newest := said.Applied
 	if current.Applied.After(newest) {
 		newest = current.Applied
@@ -60,28 +60,28 @@ func ShouldChange(v View, q Query, said Said) Verdict {
 	return c.better(current)
 }
 
-// ShouldChangeOnError is asked when the source could not be read from; if it says
+// shouldChangeOnError is asked when the source could not be read from; if it says
 // no, the source is tried again.
-func ShouldChangeOnError(v View, q Query) Verdict {
+func shouldChangeOnError(v View, q Query) Verdict {
 	c := newChange(&v, &q)
-	current, known := v.Find(q.Current)
+	current, known := v.find(q.Current)
 	verdict := c.gone(known && current.State == oplog.MemberPrimary)
 	if !verdict.Change && q.Rules.Pinned != q.Current {
 		verdict = c.better(current)
 	}
 	if !verdict.Change {
-		verdict = PingShouldChange(v, q)
+		verdict = pingShouldChange(v, q)
 	}
 	verdict.Drop = verdict.Change
 	return verdict
 }
 
-// PingShouldChange tells whether another member is so much nearer than the source
+// pingShouldChange tells whether another member is so much nearer than the source
 // that it is worth a change. A reply that has just come is dropped then.
-func PingShouldChange(v View, q Query) Verdict {
+func pingShouldChange(v View, q Query) Verdict {
 	c := newChange(&v, &q)
 	rules := &q.Rules
-	current, known := v.Find(q.Current)
+	current, known := v.find(q.Current)
 	switch {
 	case !known, current.Pings == 0:
 		return Verdict{}
@@ -89,7 +89,7 @@ func PingShouldChange(v View, q Query) Verdict {
 		return Verdict{}
 	case c.mode == ModePrimary, c.mode == ModePrimaryPreferred && current.State == oplog.MemberPrimary:
 		return Verdict{}
-	case v.Answers < 5*v.members(), q.History.TooOften(q.Now, rules.MaxChangesPerHour):
+	case v.Answers < 5*v.members(), q.History.tooOften(q.Now, rules.MaxChangesPerHour):
 		return Verdict{}
 	}
 	for i := range v.Members {
@@ -116,7 +116,7 @@ func newChange(v *View, q *Query) *chooser {
 // gone tells whether the source may not be read any more, or another one was
 // asked for.
 func (c *chooser) gone(isPrimary bool) Verdict {
-	m, known := c.view.Find(c.q.Current)
+	m, known := c.view.find(c.q.Current)
 	switch {
 	case c.q.Forced != "":
 		return change("%s was asked for", c.q.Forced)
@@ -127,7 +127,7 @@ func (c *chooser) gone(isPrimary bool) Verdict {
 	case c.mode != ModePrimary, isPrimary, c.q.CurrentForced, c.q.Rules.Pinned == c.q.Current:
 		return Verdict{}
 	}
-	if primary, ok := c.view.Primary(); ok && primary.Host != c.q.Current {
+	if primary, ok := c.view.primary(); ok && primary.Host != c.q.Current {
 		return change("%s is not the primary, which alone may be read (%s): %s is", c.q.Current, c.whyPrimary(), primary.Host)
 	}
 	return Verdict{}
@@ -172,7 +172,7 @@ func (c *chooser) anyOther(current *Member) bool {
 // primary alone may be read it has to be that.
 func (c *chooser) candidate(m *Member) bool {
 	if c.mode == ModePrimary {
-		primary, ok := c.view.Primary()
+		primary, ok := c.view.primary()
 		return ok && primary == m && c.refuse(m, 1) == ""
 	}
 	return c.refuse(m, 1) == "" && c.anyTags(m)

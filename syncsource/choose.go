@@ -29,7 +29,7 @@ type Query struct {
 	// of member it is.
 	CurrentForced bool
 	// History is when the source was set.
-	History History
+	History history
 	// Copying tells that data are being copied, so that the oplog is read beside
 	// it: there are no changes because of the ping.
 	Copying bool
@@ -77,7 +77,7 @@ func Choose(v View, q Query) Choice {
 		choice.Forced = true
 		return choice
 	case q.Rules.Pinned != "":
-		if d, denied := q.Denied.Denied(q.Rules.Pinned, q.Now); denied {
+		if d, denied := q.Denied.denied(q.Rules.Pinned, q.Now); denied {
 			choice := c.none("the source is pinned to " + q.Rules.Pinned + ", which is denied")
 			for i := range v.Members {
 				choice.Refused = append(choice.Refused, Refusal{v.Members[i].Host, 1, c.notPinned(&v.Members[i], d)})
@@ -149,7 +149,7 @@ func (c *chooser) notPinned(m *Member, d Denial) string {
 // to wait for.
 func (c *chooser) primary() Choice {
 	others := "is not the primary, which alone may be read: " + c.whyPrimary()
-	primary, known := c.view.Primary()
+	primary, known := c.view.primary()
 	why := ""
 	if known {
 		why = c.refusePrimary(primary)
@@ -183,7 +183,7 @@ func (c *chooser) refusePrimary(m *Member) string {
 	if m.Applied.Before(c.q.LastFetched) {
 		return c.behind(m)
 	}
-	if d, denied := c.q.Denied.Denied(m.Host, c.q.Now); denied {
+	if d, denied := c.q.Denied.denied(m.Host, c.q.Now); denied {
 		return c.denied(d)
 	}
 	return ""
@@ -279,7 +279,7 @@ func (c *chooser) nearest(left []int, pass int, reasons []string) Choice {
 	if len(left) > 1 {
 		choice.Reason = fmt.Sprintf("it is the nearest of %d, at %s", len(left), inPing(&members[best]))
 	}
-	if primary, ok := c.view.Primary(); ok {
+	if primary, ok := c.view.primary(); ok {
 		for _, i := range left {
 			if &members[i] != primary || i == best || primary.Pings == 0 || members[best].Pings == 0 {
 				continue

@@ -21,10 +21,10 @@ const (
 	// DenyBadOplog is for a member whose oldest entry does not exist or has no
 	// timestamp.
 	DenyBadOplog = 10 * time.Second
-	// DenyTooStale is for a member whose oplog begins after what was fetched.
-	DenyTooStale = time.Minute
-	// DenyRequired is for a member that lacks an entry that has to be there.
-	DenyRequired = time.Minute
+	// denyTooStale is for a member whose oplog begins after what was fetched.
+	denyTooStale = time.Minute
+	// denyRequired is for a member that lacks an entry that has to be there.
+	denyRequired = time.Minute
 	// DenyFetched is for a member whose oplog, once it was read, turned out to
 	// begin too late or to hold what is no BSON.
 	DenyFetched = time.Minute
@@ -48,8 +48,8 @@ type Denial struct {
 // Denylist holds the denials by host.
 type Denylist map[string]Denial
 
-// Denied returns the denial of a host that holds at this time.
-func (d Denylist) Denied(host string, now time.Time) (Denial, bool) {
+// denied returns the denial of a host that holds at this time.
+func (d Denylist) denied(host string, now time.Time) (Denial, bool) {
 	denial, ok := d[host]
 	if !ok || !denial.Until.After(now) {
 		return Denial{}, false
@@ -81,17 +81,17 @@ func QuietTime(err error) (time.Duration, bool) {
 	return time.Duration(ms) * time.Millisecond, true
 }
 
-// History is when the source was set, oldest first: no more of it than the limit
+// history is when the source was set, oldest first: no more of it than the limit
 // on changes needs.
-type History []time.Time
+type history []time.Time
 
-// Add returns the history with a change at now, cut to what limit needs.
-func (h History) Add(now time.Time, limit int) History {
+// add returns the history with a change at now, cut to what limit needs.
+func (h history) add(now time.Time, limit int) history {
 	return append(slices.Clone(h), now).cut(limit)
 }
 
-// TooOften tells whether the source was set limit times within the last hour.
-func (h History) TooOften(now time.Time, limit int) bool {
+// tooOften tells whether the source was set limit times within the last hour.
+func (h history) tooOften(now time.Time, limit int) bool {
 	if limit <= 0 {
 		return true
 	}
@@ -100,7 +100,7 @@ func (h History) TooOften(now time.Time, limit int) bool {
 }
 
 // cut leaves the newest limit times.
-func (h History) cut(limit int) History {
+func (h history) cut(limit int) history {
 	return h[max(0, len(h)-max(0, limit)):]
 }
 

@@ -32,7 +32,7 @@ func (c *chooser) unreadable(m *Member) string {
 	if reason := c.unusable(m); reason != "" {
 		return reason
 	}
-	if d, denied := c.q.Denied.Denied(m.Host, c.q.Now); denied {
+	if d, denied := c.q.Denied.denied(m.Host, c.q.Now); denied {
 		return c.denied(d)
 	}
 	return ""
@@ -61,7 +61,7 @@ func (c *chooser) unfit(m *Member, pass int) string {
 	case m.NoIndexes && !c.q.Rules.NoIndexes:
 		return "does not build indexes"
 	}
-	if d, denied := c.q.Denied.Denied(m.Host, c.q.Now); denied {
+	if d, denied := c.q.Denied.denied(m.Host, c.q.Now); denied {
 		return c.denied(d)
 	}
 	if pass == 2 {
@@ -87,7 +87,7 @@ func (c *chooser) stale(m *Member, pass int) string {
 	if pass == 2 {
 		return ""
 	}
-	primary, known := c.view.Primary()
+	primary, known := c.view.primary()
 	if !known || !m.Applied.Before(c.oldestAllowed(primary.Applied)) {
 		return ""
 	}

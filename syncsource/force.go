@@ -25,7 +25,7 @@ func CheckForce(v View, q Query, host string) (warning string, err error) {
 	if len(v.Members) == 0 {
 		return refuse("is not known: no member of the set has answered yet")
 	}
-	m, known := v.Find(host)
+	m, known := v.find(host)
 	switch {
 	case !known || m.Stranger:
 		return refuse("is not in the set's configuration")

@@ -222,7 +222,7 @@ func TestChangeSettles(t *testing.T) {
 			return
 		}
 		q.Current = first.Host
-		for name, verdict := range map[string]Verdict{"error": ShouldChangeOnError(v, q), "ping": PingShouldChange(v, q)} {
+		for name, verdict := range map[string]Verdict{"error": shouldChangeOnError(v, q), "ping": pingShouldChange(v, q)} {
 			if !verdict.Change {
 				continue
 			}

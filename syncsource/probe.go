@@ -47,7 +47,7 @@ func probe(ctx context.Context, caller mongo.Caller, last, required oplog.OpTime
 	// Terms of entries that the two may not share cannot be compared.
 	if oplog.CompareTimestamps(last.TS, oldest.TS) < 0 {
 		reason := fmt.Sprintf("has nothing before %s any more, %s was fetched", oldest, last)
-		return probed{}, &denied{Denial: Denial{Reason: reason, Oldest: oldest}, lasts: DenyTooStale}
+		return probed{}, &denied{Denial: Denial{Reason: reason, Oldest: oldest}, lasts: denyTooStale}
 	}
 	p := probed{oldest: oldest, rbid: rollbackID(reply)}
 	if required.IsNull() {
@@ -66,7 +66,7 @@ func probe(ctx context.Context, caller mongo.Caller, last, required oplog.OpTime
 		if problem == "" {
 			reason += ", but " + found.String()
 		}
-		return probed{}, &denied{Denial: Denial{Reason: reason}, lasts: DenyRequired}
+		return probed{}, &denied{Denial: Denial{Reason: reason}, lasts: denyRequired}
 	}
 	return p, nil
 }

@@ -91,7 +91,7 @@ type Resolver struct {
 	// mu guards what follows.
 	mu            sync.Mutex
 	denied        Denylist
-	history       History
+	history       history
 	forced        string // asked for, and not chosen yet
 	current       string // empty before the first
 	currentForced bool
@@ -213,7 +213,7 @@ func (r *Resolver) set(choice Choice) (same bool) {
 	r.mu.Lock()
 	from := r.current
 	r.current, r.currentForced = choice.Host, choice.Forced
-	r.history = r.history.Add(time.Now(), r.cfg.Rules.MaxChangesPerHour)
+	r.history = r.history.add(time.Now(), r.cfg.Rules.MaxChangesPerHour)
 	r.why = ""
 	r.mu.Unlock()
 	if from != choice.Host {
@@ -229,7 +229,7 @@ func (r *Resolver) none(choice Choice, lastFetched oplog.OpTime, asked []error) 
 	now := time.Now()
 	var earliest oplog.OpTime
 	for host := range r.denied {
-		d, holds := r.denied.Denied(host, now)
+		d, holds := r.denied.denied(host, now)
 		if !holds || d.Oldest.IsNull() || oplog.CompareTimestamps(lastFetched.TS, d.Oldest.TS) >= 0 {
 			continue
 		}
@@ -276,17 +276,17 @@ func (r *Resolver) deny(host string, d Denial, lasts time.Duration) {
 // OnReply tells whether to leave the source, after a reply of it that was good.
 func (r *Resolver) OnReply(lastFetched oplog.OpTime, said Said) Verdict {
 	return r.judge(lastFetched, func(v View, q Query) Verdict {
-		if verdict := ShouldChange(v, q, said); verdict.Change {
+		if verdict := shouldChange(v, q, said); verdict.Change {
 			return verdict
 		}
-		return PingShouldChange(v, q)
+		return pingShouldChange(v, q)
 	})
 }
 
 // OnError tells whether to leave the source, after it could not be read from, or
 // to try it again.
 func (r *Resolver) OnError(lastFetched oplog.OpTime) Verdict {
-	return r.judge(lastFetched, ShouldChangeOnError)
+	return r.judge(lastFetched, shouldChangeOnError)
 }
 
 func (r *Resolver) judge(lastFetched oplog.OpTime, ask func(v View, q Query) Verdict) Verdict {
@@ -328,7 +328,7 @@ type Status struct {
 	// for.
 	Current string
 	Forced  bool
-	// Denied are the denials that hold.
+	// denied are the denials that hold.
 	Denied Denylist
 }
 

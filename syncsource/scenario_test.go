@@ -255,11 +255,11 @@ func runScenario(t *testing.T, td *datadriven.TestData) string {
 	case "choose":
 		return choiceText(Choose(s.view, s.q))
 	case "change":
-		return verdictText(ShouldChange(s.view, s.q, s.said))
+		return verdictText(shouldChange(s.view, s.q, s.said))
 	case "error":
-		return verdictText(ShouldChangeOnError(s.view, s.q))
+		return verdictText(shouldChangeOnError(s.view, s.q))
 	case "ping":
-		return verdictText(PingShouldChange(s.view, s.q))
+		return verdictText(pingShouldChange(s.view, s.q))
 	case "force":
 		var host string
 		td.ScanArgs(t, "host", &host)
@@ -276,7 +276,7 @@ func runScenario(t *testing.T, td *datadriven.TestData) string {
 // historyScenario adds the times of its lines one after the other: AGE limit=N.
 func historyScenario(t *testing.T, td *datadriven.TestData) string {
 	t.Helper()
-	var h History
+	var h history
 	var out strings.Builder
 	for line := range strings.SplitSeq(td.Input, "\n") {
 		words := strings.Fields(line)
@@ -287,10 +287,10 @@ func historyScenario(t *testing.T, td *datadriven.TestData) string {
 		at := scenarioNow.Add(duration(t, words[1]))
 		switch words[0] {
 		case "add":
-			h = h.Add(at, limit)
+			h = h.add(at, limit)
 			fmt.Fprintf(&out, "%d kept\n", len(h))
 		case "ask":
-			fmt.Fprintf(&out, "too often: %t\n", h.TooOften(at, limit))
+			fmt.Fprintf(&out, "too often: %t\n", h.tooOften(at, limit))
 		default:
 			td.Fatalf(t, "unknown word %q", words[0])
 		}

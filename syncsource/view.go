@@ -80,8 +80,8 @@ type Member struct {
 // Up tells whether the member answered when it was last asked.
 func (m *Member) Up() bool { return m.Asked && m.Fault == "" }
 
-// Find returns the member with this host.
-func (v *View) Find(host string) (*Member, bool) {
+// find returns the member with this host.
+func (v *View) find(host string) (*Member, bool) {
 	for i := range v.Members {
 		if v.Members[i].Host == host {
 			return &v.Members[i], true
@@ -108,9 +108,9 @@ func (v *View) comparable() bool {
 	return n > 0 && (v.Settled || v.Answers >= 2*n)
 }
 
-// Primary returns the primary, of two the one with the newer term: the other has
+// primary returns the primary, of two the one with the newer term: the other has
 // not heard yet that it is none.
-func (v *View) Primary() (*Member, bool) {
+func (v *View) primary() (*Member, bool) {
 	var primary *Member
 	for i := range v.Members {
 		m := &v.Members[i]

@@ -317,7 +317,7 @@ func (s *watch) look() View {
 		if own := s.seen[host]; own == nil {
 			continue
 		}
-		if _, known := v.Find(host); !known {
+		if _, known := v.find(host); !known {
 			m := s.unlisted(host)
 			m.Stranger = true
 			v.Members = append(v.Members, m)
@@ -328,7 +328,7 @@ func (s *watch) look() View {
 	}
 	v.Settled = s.settled(v.Members, time.Now())
 	primary, term := "", oplog.UninitializedTerm
-	if m, ok := v.Primary(); ok {
+	if m, ok := v.primary(); ok {
 		primary, term = m.Host, m.Term
 	}
 	if primary != s.primary {

@@ -30,7 +30,7 @@ func TestWatcherBeatsAndPings(t *testing.T) {
 		v := w.View()
 		same(t, "members", describe(v), []string{"a:1 PRIMARY 100:1 t1", "b:1 SECONDARY 100:1 t1"})
 		// The first answer is no sample: 1 ms, then (4*1 + 21) / 5 = 5 ms.
-		b, _ := v.Find("b:1")
+		b, _ := v.find("b:1")
 		same(t, "ping", b.Ping, 5*time.Millisecond)
 		same(t, "pings", b.Pings, 2)
 		same(t, "asked", sorted(f.asked), []string{"a:1@0", "a:1@1", "a:1@2002", "b:1@1", "b:1@2", "b:1@2003"})

@@ -154,8 +154,8 @@ func TestOverTheWire(t *testing.T) {
 
 	// The hidden member is known, and the set's id.
 	x.await("all members", func(v *View) bool {
-		hidden, ok := v.Find(host(3))
-		_, primary := v.Primary()
+		hidden, ok := v.find(host(3))
+		_, primary := v.primary()
 		return ok && hidden.Hidden && hidden.NonVoting && hidden.Up() && hidden.Pings > 0 && hidden.RBID > 0 && primary &&
 			len(v.Members) == 4 && v.ReplicaSetID.Type == bson.TypeObjectID
 	})
@@ -184,7 +184,7 @@ func TestOverTheWire(t *testing.T) {
 	if err := x.set.Member(2).Stop(x.ctx); err != nil {
 		t.Fatal(err)
 	}
-	x.await("member 2 down", func(v *View) bool { m, ok := v.Find(host(2)); return ok && m.Fault != "" })
+	x.await("member 2 down", func(v *View) bool { m, ok := v.find(host(2)); return ok && m.Fault != "" })
 	if verdict := x.r.OnError(oldest); !verdict.Change || !strings.Contains(verdict.Reason, "cannot be reached") {
 		t.Errorf("the source is down: %+v", verdict)
 	}
@@ -237,7 +237,7 @@ func TestOverTheWire(t *testing.T) {
 	if err := x.set.StepDown(x.ctx); err != nil {
 		t.Fatal(err)
 	}
-	x.await("another primary", func(v *View) bool { m, ok := v.Primary(); return ok && m.Host != primary.Host })
+	x.await("another primary", func(v *View) bool { m, ok := v.primary(); return ok && m.Host != primary.Host })
 	if verdict := x.r.OnReply(oldest, Said{Applied: oldest, HasSource: true}); !verdict.Change || !strings.Contains(verdict.Reason, "is not the primary") {
 		t.Errorf("the source is primary no more: %+v", verdict)
 	}

@@ -41,7 +41,7 @@ func (s *Spool) locate(p *place) (segment, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isClosed {
-		return segment{}, false, ErrClosed
+		return segment{}, false, errClosed
 	}
 	if p.index >= s.next {
 		return segment{}, false, nil

@@ -15,10 +15,10 @@ var (
 	ErrInUse = errors.New("another process, or another link of this one, uses the folder")
 	// ErrMissing is an entry that the spool does not have, or has no more.
 	ErrMissing = errors.New("not in the spool")
-	// ErrClosed is a call after Close or Remove.
-	ErrClosed = errors.New("the spool is closed")
-	// ErrRunning is a call that cannot be made while Store or Read runs.
-	ErrRunning = errors.New("the spool is in use")
+	// errClosed is a call after Close or Remove.
+	errClosed = errors.New("the spool is closed")
+	// errRunning is a call that cannot be made while Store or Read runs.
+	errRunning = errors.New("the spool is in use")
 )
 
 // FullError is a wait for an entry that has no room.
@@ -65,15 +65,15 @@ func remove(path string) error {
 	return nil
 }
 
-// OrderError is an entry that came in and does not go on from what is there.
-type OrderError struct {
+// orderError is an entry that came in and does not go on from what is there.
+type orderError struct {
 	// Last is the last entry before, or the one that had to come first.
 	Last, Got oplog.OpTime
 	// First tells that Got came first and is not Last, which it had to be.
 	First bool
 }
 
-func (e *OrderError) Error() string {
+func (e *orderError) Error() string {
 	if e.First {
 		return fmt.Sprintf("spool: the first entry is %s, want %s", e.Got, e.Last)
 	}

@@ -19,9 +19,9 @@ func (s *Spool) Start(from oplog.OpTime) error {
 	s.mu.Unlock()
 	switch {
 	case isClosed:
-		return ErrClosed
+		return errClosed
 	case running:
-		return fmt.Errorf("spool: start at entry %s: %w", from, ErrRunning)
+		return fmt.Errorf("spool: start at entry %s: %w", from, errRunning)
 	}
 	at, err := s.find(from)
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *Spool) Read(ctx context.Context, out chan<- oplog.Reply) error {
 	isClosed := s.isClosed
 	s.mu.Unlock()
 	if isClosed {
-		return fmt.Errorf("spool: read: %w", ErrClosed)
+		return fmt.Errorf("spool: read: %w", errClosed)
 	}
 	from, err := s.beginRead()
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *Spool) beginRead() (from oplog.OpTime, err error) {
 		begin.at = at
 	}
 	if s.reading {
-		return from, ErrRunning
+		return from, errRunning
 	}
 	begin := s.start
 	s.start, s.want = nil, nil

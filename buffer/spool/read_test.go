@@ -23,7 +23,7 @@ func TestRead(t *testing.T) {
 		r := &running{Spool: s, t: t, out: make(chan oplog.Reply), done: make(chan error, 1)}
 		go func() { r.done <- s.Read(ctx, r.out) }()
 		want(t, "nothing there", r.takeNumbers(), nil)
-		if _, ok := errors.AsType[*OrderError](tryStore(t, s, reply(t, 0, 2, 3))); !ok {
+		if _, ok := errors.AsType[*orderError](tryStore(t, s, reply(t, 0, 2, 3))); !ok {
 			t.Error("it begins with another entry")
 		}
 		storeAll(t, s, reply(t, 0, 3), reply(t, 100, 4))
@@ -34,7 +34,7 @@ func TestRead(t *testing.T) {
 			"start":          s.Start(at(3)),
 			"close":          s.Close(),
 		} {
-			if !errors.Is(err, ErrRunning) {
+			if !errors.Is(err, errRunning) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
@@ -99,13 +99,13 @@ func TestRunAgain(t *testing.T) {
 					break // what waits is dropped
 				}
 			}
-			if err := s.Start(at(1)); !errors.Is(err, ErrRunning) {
+			if err := s.Start(at(1)); !errors.Is(err, errRunning) {
 				t.Error(err)
 			}
-			if err := s.Close(); !errors.Is(err, ErrRunning) {
+			if err := s.Close(); !errors.Is(err, errRunning) {
 				t.Error(err)
 			}
-			if err := s.Store(ctx, nil); !errors.Is(err, ErrRunning) {
+			if err := s.Store(ctx, nil); !errors.Is(err, errRunning) {
 				t.Error(err)
 			}
 			cancel(why)
@@ -243,7 +243,7 @@ func TestWaitFor(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-gone; !errors.Is(err, ErrClosed) {
+		if err := <-gone; !errors.Is(err, errClosed) {
 			t.Errorf("after the end: %v", err)
 		}
 	})

@@ -195,7 +195,7 @@ func (s *Spool) close(removes bool) error {
 	s.mu.Lock()
 	if s.running || s.reading {
 		s.mu.Unlock()
-		return fmt.Errorf("spool: close %s: %w", s.cfg.Dir, ErrRunning)
+		return fmt.Errorf("spool: close %s: %w", s.cfg.Dir, errRunning)
 	}
 	if s.isClosed {
 		s.mu.Unlock()
@@ -334,7 +334,7 @@ func (s *Spool) takeBefore(before oplog.OpTime) ([]*segment, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isClosed {
-		return nil, ErrClosed
+		return nil, errClosed
 	}
 	keep := int64(math.MaxInt64)
 	switch {
@@ -362,9 +362,9 @@ func (s *Spool) enter() error {
 	defer s.mu.Unlock()
 	switch {
 	case s.isClosed:
-		return ErrClosed
+		return errClosed
 	case s.running:
-		return ErrRunning
+		return errRunning
 	case s.broken != nil:
 		return s.broken
 	}

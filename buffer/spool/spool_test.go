@@ -54,7 +54,7 @@ func TestStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := drain(t, s, reply(t, 0, 6))
-	if f, ok := errors.AsType[*OrderError](err); !ok || *f != (OrderError{Last: at(5), Got: at(6), First: true}) {
+	if f, ok := errors.AsType[*orderError](err); !ok || *f != (orderError{Last: at(5), Got: at(6), First: true}) {
 		t.Errorf("another entry came first: %v", err)
 	}
 	if err := s.Start(at(5)); err != nil {
@@ -84,16 +84,16 @@ func TestStart(t *testing.T) {
 func TestOrder(t *testing.T) {
 	for name, tt := range map[string]struct {
 		replies [][]int
-		fault   *OrderError
+		fault   *orderError
 	}{
 		"begins with the last":  {[][]int{{10, 11}}, nil},
 		"begins after the last": {[][]int{{12}}, nil},
-		"the last twice":        {[][]int{{10, 10}}, &OrderError{Last: at(10), Got: at(10)}},
-		"the last again":        {[][]int{{10}, {10}}, &OrderError{Last: at(10), Got: at(10)}},
-		"the last, later":       {[][]int{{11}, {10}}, &OrderError{Last: at(11), Got: at(10)}},
-		"before the last":       {[][]int{{9, 10}}, &OrderError{Last: at(10), Got: at(9)}},
-		"back in a reply":       {[][]int{{11, 13, 12}}, &OrderError{Last: at(13), Got: at(12)}},
-		"twice":                 {[][]int{{11}, {11}}, &OrderError{Last: at(11), Got: at(11)}},
+		"the last twice":        {[][]int{{10, 10}}, &orderError{Last: at(10), Got: at(10)}},
+		"the last again":        {[][]int{{10}, {10}}, &orderError{Last: at(10), Got: at(10)}},
+		"the last, later":       {[][]int{{11}, {10}}, &orderError{Last: at(11), Got: at(10)}},
+		"before the last":       {[][]int{{9, 10}}, &orderError{Last: at(10), Got: at(9)}},
+		"back in a reply":       {[][]int{{11, 13, 12}}, &orderError{Last: at(13), Got: at(12)}},
+		"twice":                 {[][]int{{11}, {11}}, &orderError{Last: at(11), Got: at(11)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := mustOpen(t, Config{Dir: t.TempDir()})
@@ -103,7 +103,7 @@ func TestOrder(t *testing.T) {
 				replies = append(replies, reply(t, 0, list...))
 			}
 			err := tryStore(t, s, replies...)
-			f, ok := errors.AsType[*OrderError](err)
+			f, ok := errors.AsType[*orderError](err)
 			if tt.fault == nil && err != nil || tt.fault != nil && (!ok || *f != *tt.fault) {
 				t.Errorf("%v, want %v", err, tt.fault)
 			}
@@ -134,7 +134,7 @@ func TestInUse(t *testing.T) {
 		"wait":     s.WaitFor(t.Context(), at(2).TS),
 		"commands": s.Commands(t.Context(), at(0), at(9).TS, nil),
 	} {
-		if !errors.Is(err, ErrClosed) {
+		if !errors.Is(err, errClosed) {
 			t.Errorf("%s of a closed spool: %v", what, err)
 		}
 	}

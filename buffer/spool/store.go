@@ -157,7 +157,7 @@ func (w *writer) take(r oplog.Reply) error {
 			}
 		}
 		if !w.previous.IsNull() && !follows(e.OpTime, w.previous) {
-			return &OrderError{Last: w.previous, Got: e.OpTime}
+			return &orderError{Last: w.previous, Got: e.OpTime}
 		}
 		if doc, err := cutDoc(e.Raw); err != nil || len(doc) != len(e.Raw) {
 			return fmt.Errorf("spool: entry %s came without its bytes", e.OpTime)
@@ -188,7 +188,7 @@ func (w *writer) mayBegin(first oplog.OpTime) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if want := w.want; want != nil && !first.Equal(*want) {
-		return &OrderError{Last: *want, Got: first, First: true}
+		return &orderError{Last: *want, Got: first, First: true}
 	}
 	w.want = nil
 	return nil

@@ -35,7 +35,7 @@ func (s *Spool) WaitFor(ctx context.Context, ts bson.Timestamp) error {
 	case err := <-w.done:
 		return err
 	case <-s.closed:
-		return ErrClosed
+		return errClosed
 	case <-ctx.Done():
 		s.forgetWaiter(w)
 		return context.Cause(ctx)
@@ -124,7 +124,7 @@ func (s *Spool) behind(after oplog.OpTime) (*place, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isClosed {
-		return nil, ErrClosed
+		return nil, errClosed
 	}
 	first, _, ok := s.bounds()
 	if !ok {

@@ -30,8 +30,8 @@ type Identity struct {
 	SyncMark string
 }
 
-// NoMark is the Identity.SyncMark of a member without local.replset.initialSyncId.
-const NoMark = "none"
+// noMark is the Identity.SyncMark of a member without local.replset.initialSyncId.
+const noMark = "none"
 
 // Blind reports whether a member that is copied anew by an initial sync could not be
 // told from what it was.
@@ -112,7 +112,7 @@ func (id *Identity) readMark(ctx context.Context, member mongo.Caller) (reply bs
 	if err != nil {
 		return nil, err
 	}
-	id.SyncMark = NoMark
+	id.SyncMark = noMark
 	if doc != nil {
 		e, _ := rawbson.Lookup(doc, "info")
 		info, _ := e.Document()

@@ -197,7 +197,7 @@ func TestSet(t *testing.T) {
 				t.Fatalf("%s: %v", user, err)
 			}
 			v, _ := m.Status()
-			if was.RBID != int64(v.RollbackID) || was.Host != m.Host() || was.Unread != (user != "reader") || was.Blind() || was.SyncMark == NoMark ||
+			if was.RBID != int64(v.RollbackID) || was.Host != m.Host() || was.Unread != (user != "reader") || was.Blind() || was.SyncMark == noMark ||
 				!was.Unread && was.SyncID.Type == 0 {
 				t.Errorf("%s: %+v, rbid %d", user, was, v.RollbackID)
 			}

@@ -13,8 +13,8 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// ErrCollation is what every [*CollationError] is, for errors.Is.
-var ErrCollation = errors.New("collation not supported")
+// errCollation is what every [*CollationError] is, for errors.Is.
+var errCollation = errors.New("collation not supported")
 
 // CollationError is a collation that cannot be followed here.
 type CollationError struct {
@@ -30,8 +30,8 @@ func (e *CollationError) Error() string {
 	return fmt.Sprintf("collation %s: %s: %s", e.Spec, e.Field, e.What)
 }
 
-// Is makes the error an [ErrCollation].
-func (e *CollationError) Is(target error) bool { return target == ErrCollation }
+// Is makes the error an errCollation.
+func (e *CollationError) Is(target error) bool { return target == errCollation }
 
 // Collator compares strings by a collation. The nil Collator compares bytes. It
 // is safe for concurrent use.

@@ -91,7 +91,7 @@ func TestCollatorRefuses(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.change.Key, func(t *testing.T) {
 			_, err := NewCollator(document(t, stored("en", tt.change)))
-			if !errors.Is(err, ErrCollation) {
+			if !errors.Is(err, errCollation) {
 				t.Fatalf("got %v, want an ErrCollation", err)
 			}
 			if c, ok := errors.AsType[*CollationError](err); !ok || c.Field != tt.field {
@@ -99,7 +99,7 @@ func TestCollatorRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, err := NewCollator(bson.Raw{9, 0, 0, 0, 1}); !errors.Is(err, ErrCollation) {
+	if _, err := NewCollator(bson.Raw{9, 0, 0, 0, 1}); !errors.Is(err, errCollation) {
 		t.Errorf("a corrupt spec: got %v, want an ErrCollation", err)
 	}
 }

@@ -59,7 +59,7 @@ func TestBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Run(t.Context()); !errors.Is(err, ErrBehind) {
+	if _, err := d.Run(t.Context()); !errors.Is(err, errNotCaughtUp) {
 		t.Error(err)
 	}
 }

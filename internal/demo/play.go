@@ -18,8 +18,8 @@ import (
 	"github.com/oplogrep/replicator/pipeline"
 )
 
-// ErrBehind is a target that did not catch up in time.
-var ErrBehind = errors.New("the target did not catch up in time")
+// errNotCaughtUp is a target that did not catch up in time.
+var errNotCaughtUp = errors.New("the target did not catch up in time")
 
 // metaDB is where the link keeps its records.
 const metaDB = "replicator"
@@ -132,7 +132,7 @@ func (d *Demo) failovers(ctx context.Context, began time.Time) error {
 // catchUp waits until the target has all that the source has.
 func (d *Demo) catchUp(ctx context.Context) error {
 	began := time.Now()
-	ctx, cancel := context.WithTimeoutCause(ctx, d.cfg.Catchup, ErrBehind)
+	ctx, cancel := context.WithTimeoutCause(ctx, d.cfg.Catchup, errNotCaughtUp)
 	defer cancel()
 	if err := d.sourceSet.AwaitSynced(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -162,12 +162,12 @@ func (d *Demo) catchUp(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			if cause := context.Cause(ctx); !errors.Is(cause, ErrBehind) {
+			if cause := context.Cause(ctx); !errors.Is(cause, errNotCaughtUp) {
 				return cause
 			}
 			s := d.tracker.Snapshot()
 			return fmt.Errorf("demo: after %s the target is %s, applied %v of %v; last error: %v: %w",
-				d.cfg.Catchup, s.State, s.OpTimes.Applied, want, s.LastError, ErrBehind)
+				d.cfg.Catchup, s.State, s.OpTimes.Applied, want, s.LastError, errNotCaughtUp)
 		}
 	}
 }

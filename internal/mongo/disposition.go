@@ -47,26 +47,26 @@ func (e *CommitError) Unwrap() error { return e.Err }
 // Kind returns the kind of how it failed: see [servererr.ClassifyCommit].
 func (e *CommitError) Kind() servererr.Kind { return servererr.ClassifyCommit(e.Err) }
 
-// AgedError is a transaction that the server gave up because it took too long.
-type AgedError struct {
+// agedError is a transaction that the server gave up because it took too long.
+type agedError struct {
 	// Err is what the server said.
 	Err error
 }
 
-func (e *AgedError) Error() string { return e.Err.Error() }
+func (e *agedError) Error() string { return e.Err.Error() }
 
 // Unwrap returns what the server said.
-func (e *AgedError) Unwrap() error { return e.Err }
+func (e *agedError) Unwrap() error { return e.Err }
 
 // Kind returns Split: less of it at once takes less time.
-func (e *AgedError) Kind() servererr.Kind { return servererr.Split }
+func (e *agedError) Kind() servererr.Kind { return servererr.Split }
 
 // Aged tells a transaction that was given up for its age from one that a new
 // primary does not know, by how long it took: the server says the same of both. If
 // it was the other the next transaction finds out.
 func Aged(err error, took time.Duration) error {
 	if servererr.IsGoneTransaction(err) && took >= longTxn {
-		return &AgedError{Err: err}
+		return &agedError{Err: err}
 	}
 	return err
 }

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// RetryFor is for how long Retry.Do tries by default.
-	RetryFor = 30 * time.Second
+	// retryFor is for how long Retry.Do tries by default.
+	retryFor = 30 * time.Second
 	// Forever is for as long as the context lasts.
 	Forever time.Duration = -1
 	// The pause before a retry doubles from the first to the longest.
@@ -26,7 +26,7 @@ const (
 // Retry is the one loop that retries what failed transiently, with pauses that double
 // from 5 ms to 1 s. Commands that are retried for long show in Waits.
 type Retry struct {
-	// For limits how long Do retries. Zero means RetryFor; see Forever.
+	// For limits how long Do retries. Zero means retryFor; see Forever.
 	For time.Duration
 	// Again reports whether Do may retry after an error: the failed try must have had
 	// no effect, or be idempotent. Nil means that DispositionOf decides.
@@ -70,7 +70,7 @@ func Passes(err error) bool {
 func (r Retry) Do(ctx context.Context, try func() error) error {
 	limit, again := r.For, r.Again
 	if limit == 0 {
-		limit = RetryFor
+		limit = retryFor
 	}
 	if again == nil {
 		again = func(err error) bool { return DispositionOf(err) == Again }
@@ -153,7 +153,7 @@ func (p Patient) Call(ctx context.Context, cmd Command) (bson.Raw, error) {
 	err := p.Retry.Do(ctx, func() (err error) {
 		reply, err = p.Caller.Call(ctx, cmd)
 		if err == nil {
-			err = PassingStatement(reply)
+			err = passingStatement(reply)
 		}
 		return err
 	})
@@ -163,9 +163,9 @@ func (p Patient) Call(ctx context.Context, cmd Command) (bson.Raw, error) {
 	return reply, nil
 }
 
-// PassingStatement returns the first write error of a reply that allows a retry: a server
+// passingStatement returns the first write error of a reply that allows a retry: a server
 // without resources refuses statements one by one.
-func PassingStatement(reply bson.Raw) error {
+func passingStatement(reply bson.Raw) error {
 	refused, err := WriteErrors(reply)
 	for i := range refused {
 		if DispositionOf(&refused[i].Error) == Again {

@@ -46,7 +46,7 @@ func TestRetry(t *testing.T) {
 					t.Errorf("error %v, want %v", err, tt.err)
 				}
 				_, stuck := errors.AsType[*StuckError](err)
-				if stuck != tt.stuck || stuck && (time.Since(start) < RetryFor || time.Since(start) > RetryFor+2*time.Second) {
+				if stuck != tt.stuck || stuck && (time.Since(start) < retryFor || time.Since(start) > retryFor+2*time.Second) {
 					t.Errorf("%v after %s", err, time.Since(start))
 				}
 				if stuck && DispositionOf(err) != End {
@@ -88,10 +88,10 @@ func TestPassingStatement(t *testing.T) {
 		}
 		return raw
 	}
-	if err := PassingStatement(reply(11000)); err != nil {
+	if err := passingStatement(reply(11000)); err != nil {
 		t.Error(err)
 	}
-	if err := PassingStatement(reply(11000, 365)); !errors.Is(err, &servererr.Error{Code: servererr.TemporarilyUnavailable}) {
+	if err := passingStatement(reply(11000, 365)); !errors.Is(err, &servererr.Error{Code: servererr.TemporarilyUnavailable}) {
 		t.Error(err)
 	}
 }

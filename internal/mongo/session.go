@@ -23,8 +23,8 @@ const NumberBits = 40
 // MaxPrefix is the largest value of the bits above NumberBits.
 const MaxPrefix = math.MaxInt64 >> NumberBits
 
-// ErrNumbers is a session that has no transaction numbers left below its prefix.
-var ErrNumbers = errors.New("the session has no transaction numbers left")
+// errNumbers is a session that has no transaction numbers left below its prefix.
+var errNumbers = errors.New("the session has no transaction numbers left")
 
 // ErrTxnEnded is the use of a transaction after an error, after its end, or
 // after its session has gone on to another one.
@@ -126,7 +126,7 @@ func (s *Session) next() bool {
 func (s *Session) Write(ctx context.Context, cmd Command) (bson.Raw, error) {
 	s.wrote = s.next()
 	if !s.wrote {
-		return nil, fmt.Errorf("write under number %d: %w", s.number, ErrNumbers)
+		return nil, fmt.Errorf("write under number %d: %w", s.number, errNumbers)
 	}
 	return s.send(ctx, cmd, nil)
 }
@@ -157,7 +157,7 @@ func (s *Session) Begin() *Txn {
 	s.wrote = false
 	t := &Txn{session: s}
 	if !s.next() {
-		t.err = fmt.Errorf("begin a transaction after number %d: %w", s.number, ErrNumbers)
+		t.err = fmt.Errorf("begin a transaction after number %d: %w", s.number, errNumbers)
 	}
 	t.number = s.number
 	return t

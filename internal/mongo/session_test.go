@@ -195,14 +195,14 @@ func TestNumbers(t *testing.T) {
 	must[bson.Raw](t)(s.Write(ctx, cmd))
 	must[bson.Raw](t)(s.Write(ctx, cmd))
 	r.sent = nil
-	if _, err := s.Write(ctx, cmd); !errors.Is(err, ErrNumbers) {
+	if _, err := s.Write(ctx, cmd); !errors.Is(err, errNumbers) {
 		t.Errorf("the number of the next prefix: %v", err)
 	}
 	txn := s.Begin()
-	if _, err := txn.Call(ctx, cmd); !errors.Is(err, ErrNumbers) {
+	if _, err := txn.Call(ctx, cmd); !errors.Is(err, errNumbers) {
 		t.Errorf("the number of the next prefix: %v", err)
 	}
-	if _, err := txn.Commit(ctx, true); !errors.Is(err, ErrNumbers) {
+	if _, err := txn.Commit(ctx, true); !errors.Is(err, errNumbers) {
 		t.Errorf("commit without a number: %v", err)
 	}
 	txn.Abort(ctx)

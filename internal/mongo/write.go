@@ -41,7 +41,7 @@ func (r Retry) Write(ctx context.Context, s *Session, cmd Command) (bson.Raw, er
 		if e := ConcernError(reply); e != nil {
 			return fmt.Errorf("a write is not confirmed by a majority: %w", &UnconfirmedError{Err: e})
 		}
-		return PassingStatement(reply)
+		return passingStatement(reply)
 	})
 	if err != nil {
 		return nil, err

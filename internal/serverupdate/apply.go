@@ -289,7 +289,7 @@ func (s *Statement) runPipeline(doc bson.Raw) (bson.Raw, error) {
 
 // checkObjectSize refuses what the server cannot even hold before it stores it.
 func checkObjectSize(doc bson.Raw) error {
-	if len(doc) <= MaxStatementSize {
+	if len(doc) <= maxStatementSize {
 		return nil
 	}
 	first := ""
@@ -297,7 +297,7 @@ func checkObjectSize(doc bson.Raw) error {
 		first = bsontext.Element(it.Name(), it.Raw())
 	}
 	return refuse(codeBSONObjectTooLarge, "BSONObj size: %d (0x%X) is invalid. Size must be between 0 and %d(16MB) First element: %s",
-		len(doc), len(doc), MaxStatementSize, first)
+		len(doc), len(doc), maxStatementSize, first)
 }
 
 // stamp replaces the zero timestamps at the top level of a document, but for

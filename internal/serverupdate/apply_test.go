@@ -98,7 +98,7 @@ func TestSizes(t *testing.T) {
 	if err := CheckStatement(object(big(MaxDocumentSize))); err != nil {
 		t.Error(err)
 	}
-	wantCode(t, CheckStatement(object(big(MaxStatementSize))), codeBSONObjectTooLarge)
+	wantCode(t, CheckStatement(object(big(maxStatementSize))), codeBSONObjectTooLarge)
 	if err := CheckStatement(parse(t, nested(199))); err != nil {
 		t.Error(err)
 	}

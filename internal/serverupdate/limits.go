@@ -12,15 +12,15 @@ import (
 const (
 	// MaxDocumentSize is the largest document that a server stores, in bytes.
 	MaxDocumentSize = 16 << 20
-	// MaxStatementSize is the largest document that a server reads or builds, in
+	// maxStatementSize is the largest document that a server reads or builds, in
 	// bytes: a command, a statement, the result of a pipeline before it is stored.
-	MaxStatementSize = MaxDocumentSize + 16<<10
-	// MaxStoredDepth is how deep the fields of a stored document may lie, the top
+	maxStatementSize = MaxDocumentSize + 16<<10
+	// maxStoredDepth is how deep the fields of a stored document may lie, the top
 	// level being 1.
-	MaxStoredDepth = 180
-	// MaxStatementDepth is how many levels of objects and arrays a server reads in
+	maxStoredDepth = 180
+	// maxStatementDepth is how many levels of objects and arrays a server reads in
 	// one document, itself included.
-	MaxStatementDepth = 200
+	maxStatementDepth = 200
 )
 
 // statementOverhead is an estimate, in bytes, of what stands around u in the
@@ -54,11 +54,11 @@ func CheckStatement(u bson.RawValue) error {
 	if err := validateStatement(u); err != nil {
 		return err
 	}
-	if n := len(u.Value) + statementOverhead; n > MaxStatementSize {
-		return refuse(codeBSONObjectTooLarge, "send the statement: %d bytes, at most %d", n, MaxStatementSize)
+	if n := len(u.Value) + statementOverhead; n > maxStatementSize {
+		return refuse(codeBSONObjectTooLarge, "send the statement: %d bytes, at most %d", n, maxStatementSize)
 	}
-	if d := Depth(u) + 1; d > MaxStatementDepth {
-		return refuse(codeOverflow, "send the statement: nested %d levels deep, at most %d", d, MaxStatementDepth)
+	if d := Depth(u) + 1; d > maxStatementDepth {
+		return refuse(codeOverflow, "send the statement: nested %d levels deep, at most %d", d, maxStatementDepth)
 	}
 	return nil
 }
@@ -78,8 +78,8 @@ func elementDepth(doc []byte) int {
 }
 
 func checkElementDepth(level int) error {
-	if level > MaxStoredDepth {
-		return refuse(codeOverflow, "Document exceeds maximum nesting depth of %d", MaxStoredDepth)
+	if level > maxStoredDepth {
+		return refuse(codeOverflow, "Document exceeds maximum nesting depth of %d", maxStoredDepth)
 	}
 	return nil
 }

@@ -123,8 +123,8 @@ func (o Options) CheckInsert(doc bson.Raw) (bson.Raw, error) {
 	if len(doc) > MaxDocumentSize {
 		return nil, refuse(codeBadValue, "object to insert too large. size in bytes: %d, max size: %d", len(doc), MaxDocumentSize)
 	}
-	if elementDepth(doc) > MaxStoredDepth {
-		return nil, refuse(codeOverflow, "cannot insert document because it exceeds %d levels of nesting", MaxStoredDepth)
+	if elementDepth(doc) > maxStoredDepth {
+		return nil, refuse(codeOverflow, "cannot insert document because it exceeds %d levels of nesting", maxStoredDepth)
 	}
 	ids := 0
 	for it := rawbson.NewIter(doc); it.Next(); {

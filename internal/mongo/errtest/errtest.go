@@ -10,8 +10,8 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// Labels are all labels that a refusal may have, one of which nothing is known included.
-func Labels() []string {
+// labels are all labels that a refusal may have, one of which nothing is known included.
+func labels() []string {
 	return []string{
 		servererr.LabelTransient, servererr.LabelUnknownCommit, servererr.LabelRetryableWrite,
 		servererr.LabelRetryable, servererr.LabelOverloaded, servererr.LabelResumable, "NoWritesPerformed",
@@ -22,7 +22,7 @@ func Labels() []string {
 // label, and with that of a transaction that is aborted or not.
 func Refusals() iter.Seq[*servererr.Error] {
 	sets := [][]string{nil, {servererr.LabelTransient, servererr.LabelUnknownCommit}}
-	for _, l := range Labels() {
+	for _, l := range labels() {
 		sets = append(sets, []string{l})
 	}
 	return func(yield func(*servererr.Error) bool) {
