@@ -88,7 +88,8 @@ func takeFolder(dir string) (*os.File, error) {
 				return lock, nil
 			}
 		}
-		if try == maxTakes || !errors.Is(err, fs.ErrNotExist) {
+		// MkdirAll says that a folder exists if it is made and removed meanwhile.
+		if try == maxTakes || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
 	}
