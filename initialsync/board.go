@@ -13,21 +13,21 @@ import (
 
 // collection is a collection of the copy.
 type collection struct {
-	// doc is what the metadata have of it. It belongs to whoever has the
-	// collection: who creates it, the last of those who copy it, who builds its
-	// indexes. Those who copy it only read.
+	// doc is its document in the metadata. The worker that creates the collection owns
+	// it, then the one that copies the last range, then the one that builds the
+	// indexes. Workers that copy ranges only read it.
 	doc checkpoint.CopyCollection
 	// to is its namespace in the target.
 	to     oplog.Namespace
 	capped bool
 	// since is what was inserted into a capped one since Begin.
 	since clone.Since
-	// begun tells that documents of it may be in the target already: it was created
-	// by an earlier process.
+	// begun: documents of it may be in the target already, as an earlier process
+	// created it.
 	begun bool
 	// ranges are as they were read, or made: what was copied since is not in them.
 	ranges []checkpoint.CopyRange
-	// indexed tells that its indexes have been built by this process.
+	// indexed: this process has built its indexes.
 	indexed bool
 
 	tally // guarded by the board's mutex
@@ -39,8 +39,8 @@ type tally struct {
 	docs, bytes int64
 	// of ranges, rangesDone are; waiting are still to be ended by this process.
 	rangesAll, rangesDone, waiting int
-	// working is how many are at it, on its documents or to create it; building
-	// tells that its indexes are being built.
+	// working is how many workers create it or copy its documents; building: its
+	// indexes are being built.
 	working  int
 	building bool
 	// built is how many of its indexes are.
@@ -99,7 +99,7 @@ func (b *board) begin(now time.Time) {
 	b.since = now
 }
 
-// enter takes a step, and tells whether it is another one.
+// enter begins a step, and reports whether it is another one than before.
 func (b *board) enter(step Step, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -114,7 +114,7 @@ func (b *board) enter(step Step, now time.Time) bool {
 	return true
 }
 
-// load takes what there is to be copied.
+// load sets the collections to copy.
 func (b *board) load(all []*collection) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -151,8 +151,8 @@ func (b *board) moved(r *checkpoint.CopyRange, docs, bytes int64) {
 	}
 }
 
-// discarded says that what was copied of a range is gone from the target. It was work
-// all the same: the metrics, and the rate, count it.
+// discarded records that what was copied of a range is gone from the target. The
+// metrics and the rate still count it, as it was work.
 func (b *board) discarded(coll *collection, r *checkpoint.CopyRange) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -198,9 +198,9 @@ func (b *board) start(coll *collection, now time.Time) bool {
 	return !coll.gone
 }
 
-// end ends a part. Gone tells that the source has dropped the collection, copied
-// that a range has been copied by it. The result tells whether it was the last
-// part, and whether the collection is gone.
+// end ends a part. Gone says that the source has dropped the collection, copied that
+// its range has been copied. The result reports whether it was the last part, and
+// whether the collection is gone.
 func (b *board) end(coll *collection, gone, copied bool) (last, isGone bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

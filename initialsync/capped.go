@@ -42,10 +42,10 @@ func (c *Copier) bound(ctx context.Context, planned []*collection) error {
 
 // copyRange copies what is left of a range.
 //
-// Where the log does not delete from the target what a capped collection has pushed
-// out, what was copied before the source pushed out the place to go on after would
-// stay, with a hole after it. So a copy of such a one that was interrupted is begun
-// anew.
+// If the oplog does not delete from the target what a capped collection discards, then
+// documents that were copied before the source discarded the one to resume after would
+// remain, with a hole after them. So an interrupted copy of such a collection starts
+// again from its beginning.
 func (c *Copier) copyRange(ctx context.Context, l lane, p part) error {
 	coll, r := p.coll, p.r
 	whole := coll.capped && c.cfg.NoHoles
@@ -66,7 +66,7 @@ func (c *Copier) copyRange(ctx context.Context, l lane, p part) error {
 	}
 }
 
-// makeAgain makes a collection of the target anew, without documents.
+// makeAgain drops a collection of the target and creates it again, empty.
 func (c *Copier) makeAgain(ctx context.Context, coll *collection) error {
 	drop, err := inventory.DropOp(coll.doc.NS, c.copy.Begin)
 	if err != nil {

@@ -15,18 +15,19 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// leftover is what the target has where the copy goes.
+// leftover is what the target has under the names that the copy uses.
 type leftover struct {
 	// collections are the source's names of collections, and of the buckets of
 	// time series.
 	collections []oplog.Namespace
-	// dbs are the source's databases that there is anything of, or something held.
+	// dbs are the source's databases of which there is anything, deferred options
+	// included.
 	dbs map[string]bool
 	// count is of collections, time series and views.
 	count int
 }
 
-// clear drops what the target has where the copy goes.
+// clear drops what the target has under the names that the copy uses.
 func (c *Copier) clear(ctx context.Context) error {
 	c.enter(StepClear)
 	left, err := c.leftover(ctx)
@@ -48,7 +49,7 @@ func (c *Copier) clear(ctx context.Context) error {
 		return err
 	}
 	// The command of the log that drops what is left of a database does the rest:
-	// views, and what is held of collections that are gone.
+	// views, and deferred options of collections that are gone.
 	for _, db := range slices.Sorted(maps.Keys(left.dbs)) {
 		if err := c.worker(0).Apply(ctx, dropDatabaseOp(db, c.copy.Begin)); err != nil {
 			return err
@@ -91,11 +92,11 @@ func (c *Copier) leftover(ctx context.Context) (leftover, error) {
 			}
 		}
 	}
-	held, err := heldNames(ctx, c.cfg.Target, c.cfg.MetaDB, c.cfg.Link)
+	deferred, err := deferredNames(ctx, c.cfg.Target, c.cfg.MetaDB, c.cfg.Link)
 	if err != nil {
 		return left, err
 	}
-	for _, ns := range held {
+	for _, ns := range deferred {
 		if from, in := c.cfg.Scope.Source(ns); in {
 			left.dbs[from.DB()] = true
 		}

@@ -43,7 +43,7 @@ type Config struct {
 	Checkpoint     *checkpoint.Link
 	Scope          Scope
 	Log            inventory.InsertLog
-	// MetaDB and Link say where the held specs of what is cleared are. An empty
+	// MetaDB and Link say where the deferred options of what is cleared are. An empty
 	// MetaDB means "replicator".
 	MetaDB, Link string
 	// NewCommands makes one for each worker: they are for one goroutine. They have

@@ -1,49 +1,54 @@
 // Package initialsync copies a source that is being written to.
 //
-// It starts from a copy that the target's metadata have (checkpoint.Copy): a
-// member of the source, and the entry of its log (Begin) after which the log is
-// applied afterwards. Beside it somebody reads the log from before that entry on.
-// What it leaves is a copy in which every collection has the name that it had at
-// Begin, and documents of some later time, each of its own. The log, applied from
-// Begin on by one who tolerates what is ahead of it, makes it exact.
+// It follows the server's own initial sync. A copy is made from one member ([Member]).
+// [Begin] finds the two optimes that it starts with: FetchFrom (MongoDB's
+// beginFetchingTimestamp), from which the oplog is read, and Begin
+// (beginApplyingTimestamp), after which it is applied. [Log] fetches the oplog from
+// FetchFrom on and spools it to disk, independently of attempts. Meanwhile [Sync]
+// copies: when it ends, every collection has the name that it had at Begin, and
+// documents of some later time, each of its own. It records Stop (stopTimestamp), the
+// newest entry then. The oplog, applied idempotently up to Stop, makes the copy exact,
+// and [Finish] records that.
 //
-// # Steps
+// # Steps of a Sync
 //
-//	clearing              what is in the way in the target goes      Copy.Cleared
-//	listing               collections are put into the metadata
-//	creating views        as they were listed                        Copy.Listed
-//	creating collections  each is made, and cut into ranges          created
-//	copying documents     range by range                             filled
-//	building indexes      of each collection that is filled          done
+//	clearing              collections of the target that are in the way
+//	                      are dropped                                     Copy.Cleared
+//	listing               the source's collections are recorded
+//	creating views        as they were listed                             Copy.Listed
+//	creating collections  each is created, and divided into ranges        created
+//	copying documents     range by range                                  filled
+//	building indexes      of each collection that is filled               done
 //	copied
 //
 // The last three words are states of each collection (checkpoint.CollectionState):
 //
 //	planned ──▶ created ──▶ filled ──▶ done
 //	   │           │                    ▲
-//	   └───────────┴──── it is gone ────┘
+//	   └───────────┴── it was dropped ──┘
 //
-// On the right is what is written, with majority, once a step is done. All that a
-// step does may be repeated, so a process that dies, at any point, is followed by
-// one that goes on from what is written: at most the last transaction of each
-// range is copied again, and at most the indexes that were being built are asked
-// for again. Indexes are built while other collections are still being copied.
+// The right column is what is written, with majority, once a step is done. Every step
+// is idempotent, so a process that dies at any point is followed by one that resumes
+// from what is written: at most the last transaction of each range is copied again, and
+// at most the indexes that were being built are requested again. Indexes are built
+// while other collections are still being copied.
 //
 // # What is listed
 //
-// The collections of the first listing count, and are kept. Views are made at
-// once, from the same listing: whatever was done to them since Begin, the log does
-// again, so that any listing after Begin will do, and a view may stand on a
-// collection that is not there yet.
+// The first listing of collections is kept. Views are created at once, from the same
+// listing: the oplog repeats whatever was done to them since Begin, so any listing
+// after Begin is good, and a view may be created before the collection it is on.
 //
-// # What fails
+// # Errors
 //
 // An index or a view that the target refuses for its own sake is left out, and
-// told of ([IndexFailed], [ViewFailed]). Such an index is written down with its
-// collection before it is noted as held, so that a copy that goes on knows of it.
-// A collection that the source drops meanwhile keeps what the target has of it,
-// without indexes; the log drops it. Every other error ends the copy.
+// reported. Such an index is recorded with its collection before it is recorded as
+// deferred, so that a copy that resumes knows of it. A collection that the source drops
+// meanwhile keeps what the target has of it, without indexes; the oplog drops it. Every
+// other error ends the Sync. [Void] reports whether the copy itself is lost.
 //
-// The package trusts that nobody else writes to what it copies to, and that
-// repeating a command of package ddl does no harm.
+// # What it trusts
+//
+// That nothing else writes to what it copies to, and that commands of package ddl are
+// idempotent.
 package initialsync

@@ -7,8 +7,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// isRefusal tells whether an error is about the index or view that was to be
-// made, and not about the target as such, or our place in it.
+// isRefusal reports whether the target refused an index or a view because of its
+// definition.
 func isRefusal(err error) bool {
 	if _, ok := errors.AsType[*oplog.EntryError](err); ok {
 		return true

@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync/clone"
 )
 
-// part is a range that is to be copied.
+// part is a range to copy.
 type part struct {
 	coll *collection
 	r    checkpoint.CopyRange
@@ -20,12 +20,12 @@ type part struct {
 // fill copies documents, and builds the indexes of the collections that have all
 // of theirs.
 func (c *Copier) fill(ctx context.Context, all []*collection) error {
-	// One more for what has to be made again.
+	// One more for collections that are created again.
 	if err := c.equip(ctx, c.cfg.IndexWorkers+1); err != nil {
 		return err
 	}
 	c.enter(StepCopy)
-	// There is room for all of them: whoever sends never waits.
+	// There is room for all of them: sending never blocks.
 	filled := make(chan *collection, len(all))
 	var parts []part
 	for _, coll := range all {
@@ -74,7 +74,7 @@ func (c *Copier) left(coll *collection) []part {
 	return parts
 }
 
-// copyPart copies a range. Who copies the last one of a collection ends it.
+// copyPart copies a range. The worker that copies the last one of a collection ends it.
 func (c *Copier) copyPart(ctx context.Context, turn *turns, p part, filled chan<- *collection) error {
 	coll := p.coll
 	var err error

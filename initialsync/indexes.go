@@ -46,7 +46,7 @@ func (c *Copier) buildIndexes(ctx context.Context, cmds Commands, lane *turns, c
 			wanted = append(wanted, spec)
 			continue
 		}
-		// The process that found out may have died before it was held.
+		// The process that found out may have died before it recorded it as deferred.
 		if err := c.holdIndex(ctx, cmds, coll, spec); err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (c *Copier) oneByOne(ctx context.Context, cmds Commands, lane *turns, coll 
 func (c *Copier) giveUp(ctx context.Context, cmds Commands, lane *turns, coll *collection, spec bson.Raw, why error) error {
 	name := indexName(spec)
 	coll.doc.Failed = append(coll.doc.Failed, checkpoint.FailedIndex{Name: name, Why: why.Error()})
-	// This first: a command for an index that is held says nothing of what it
+	// This first: a command for a deferred index says nothing of what it
 	// cannot do.
 	if err := lane.save(ctx, coll, nil); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// list puts what is to be copied into the metadata, and makes the views.
+// list records the collections to copy in the metadata, and creates the views.
 func (c *Copier) list(ctx context.Context) error {
 	c.enter(StepList)
 	if err := c.link.DropCopies(ctx, c.copy.Number); err != nil {
@@ -90,7 +90,7 @@ func (c *Copier) viewFailed(ctx context.Context, ns oplog.Namespace, db string, 
 	return nil
 }
 
-// load reads what is to be copied, the largest first, and how far it is.
+// load reads the collections to copy, the largest first, and their progress.
 func (c *Copier) load(ctx context.Context) ([]*collection, error) {
 	docs, ranges, err := c.link.Copies(ctx)
 	if err != nil {

@@ -53,7 +53,7 @@ type CollectionProgress struct {
 	Docs, TotalDocs    int64
 	Bytes, TotalBytes  int64
 	Ranges, DoneRanges int
-	// Indexes tells that its indexes are being built.
+	// Indexes: its indexes are being built.
 	Indexes bool
 }
 

@@ -36,7 +36,7 @@ func (r *rate) perSecond(now time.Time) (docs, bytes float64) {
 			n += cell.bytes
 		}
 	}
-	// At the very beginning, a second counts as one that is over.
+	// The first second counts as a whole one.
 	span := max(time.Second, min(since, since-time.Duration(second-window+1)*time.Second))
 	return float64(d) / span.Seconds(), float64(n) / span.Seconds()
 }

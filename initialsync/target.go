@@ -71,9 +71,9 @@ func listCollections(ctx context.Context, target mongo.Caller, db string) ([]lis
 	return list, nil
 }
 
-// heldNames returns the target's names of what a link holds something of, some
-// of them more than once.
-func heldNames(ctx context.Context, target mongo.Caller, metaDB, link string) ([]oplog.Namespace, error) {
+// deferredNames returns the target's namespaces for which a link has deferred options,
+// some of them more than once.
+func deferredNames(ctx context.Context, target mongo.Caller, metaDB, link string) ([]oplog.Namespace, error) {
 	var names []oplog.Namespace
 	cmd := bsoncore.NewDocumentBuilder().AppendString("find", "held").
 		AppendDocument("filter", bsoncore.NewDocumentBuilder().AppendString("_id.link", link).Build()).
@@ -90,7 +90,7 @@ func heldNames(ctx context.Context, target mongo.Caller, metaDB, link string) ([
 		names = append(names, oplog.Namespace(name))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read what is held of %s: %w", link, err)
+		return nil, fmt.Errorf("read the deferred options of %s: %w", link, err)
 	}
 	return names, nil
 }

@@ -19,17 +19,17 @@
 //
 // # A copy
 //
-// A new link may begin with a copy. Until everything is copied its attempts run the
-// copier in place of these stages; then, until the target has caught up, the log
-// comes from the spool, which is filled beside all attempts:
+// A new link may begin with a copy. Until everything is copied its attempts run an
+// [initialsync.Sync] in place of these stages; then, until the target has caught up,
+// the oplog comes from an [initialsync.Log], which fetches independently of attempts:
 //
-//	upstream ─▶ spool ─▶ disk       from the copy's beginning on, whatever attempts do
-//	copying:    copier ─▶ lanes
-//	replaying:  disk ─▶ batcher ─▶ applier ─▶ checkpoint
+//	Log.Start   fetcher ─▶ spool on disk, from the beginning of the copy
+//	copying:    Sync.Run ─▶ lanes
+//	replaying:  Log.Read ─▶ batcher ─▶ applier ─▶ checkpoint
 //	consistent: the same, until little is left on disk; then as above
 //
-// If the member that is copied is not what it was, the copy is void, and the next
-// attempt begins another one.
+// The pipeline decides when a copy begins (beginCopy), when it is void
+// ([initialsync.Void]) and how often another one is begun (copyAnew).
 //
 // # Left out
 //

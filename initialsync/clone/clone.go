@@ -66,7 +66,7 @@ type Config struct {
 	// primary. Writing goes through lanes.
 	Source, Target mongo.Caller
 	ReadConcern    ReadConcern
-	// After is a time that every read has to show.
+	// After is a cluster time that every read must reflect.
 	After bson.Timestamp
 	// RangeBytes is the size of a part that is copied by itself. Zero means
 	// 512 MiB.
@@ -87,7 +87,7 @@ type Config struct {
 	// Pacer may be nil.
 	Pacer    Pacer
 	Observer event.Observer
-	// Moved is told of each step of a range: so many more documents and bytes, and
+	// Moved is called with each step of a range: so many more documents and bytes, and
 	// whether it is done. It must not block. May be nil.
 	Moved func(r *checkpoint.CopyRange, docs, bytes int64)
 }
@@ -170,7 +170,7 @@ func (c *Cloner) took(side Side, start time.Time, docs, bytes int) {
 
 // Copy copies what is left of a range, through a lane, to the namespace `to` of the
 // target. A collection that was dropped at the source ends with ErrGone, a capped
-// one that has to be copied from its beginning with ErrHole. It returns the range
+// one that must be copied from its beginning with ErrHole. It returns the range
 // as it is then.
 func (c *Cloner) Copy(ctx context.Context, lane Lane, coll *checkpoint.CopyCollection, to oplog.Namespace, r checkpoint.CopyRange) (checkpoint.CopyRange, error) {
 	r, err := c.copyRange(ctx, lane, coll, to, r)
@@ -223,14 +223,14 @@ func isCapped(coll *checkpoint.CopyCollection) bool {
 	return capped.Truth()
 }
 
-// isClustered tells whether a collection is stored by its _ids: it has no record ids
-// that are numbers of their own, and its natural order is that of the _ids.
+// isClustered reports whether a collection is stored by _id: its record ids are no
+// numbers, and its natural order is that of _id.
 func isClustered(coll *checkpoint.CopyCollection) bool {
 	_, clustered := rawbson.Lookup(coll.Options, "clusteredIndex")
 	return clustered
 }
 
-// isDirect tells whether transactions cannot write to a collection.
+// isDirect reports whether transactions cannot write to a collection.
 func isDirect(coll *checkpoint.CopyCollection, to oplog.Namespace) bool {
 	switch to.DB() {
 	case "admin", "config", "local":

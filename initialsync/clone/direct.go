@@ -13,11 +13,11 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// beside writes a flush outside of transactions, with majority, and then notes it
-// in a transaction that has nothing else. If it ends in between, the same
-// documents are written again: upserts do no harm then, and a capped collection
-// is asked beforehand what it has (align).
-func (w *writer) beside(ctx context.Context, f flush) error {
+// writeDirect writes a flush outside of transactions, with majority, and then records
+// it in a transaction of its own. If it is interrupted in between, the same documents
+// are written again: upserts are idempotent, and what a capped collection has already
+// is looked up beforehand (align).
+func (w *writer) writeDirect(ctx context.Context, f flush) error {
 	var err error
 	if w.capped {
 		err = w.appendAll(ctx, f.docs)
@@ -77,7 +77,7 @@ func (w *writer) replaceAll(ctx context.Context, docs []*document) error {
 
 // unordered sends a command and returns the documents that are there already.
 func (w *writer) unordered(ctx context.Context, c *command) (there []*document, err error) {
-	reply, err := w.sendBeside(ctx, c)
+	reply, err := w.sendDirect(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (w *writer) unordered(ctx context.Context, c *command) (there []*document, 
 func (w *writer) appendAll(ctx context.Context, docs []*document) error {
 	for len(docs) > 0 {
 		c := commands(w.to, docs, false, true)[0]
-		reply, err := w.sendBeside(ctx, &c)
+		reply, err := w.sendDirect(ctx, &c)
 		if err != nil {
 			return err
 		}
@@ -131,9 +131,9 @@ func (w *writer) appendAll(ctx context.Context, docs []*document) error {
 	return nil
 }
 
-// sendBeside sends a command as a retryable write of the lane's session. It is
+// sendDirect sends a command as a retryable write of the lane's session. It is
 // committed by a majority when it returns.
-func (w *writer) sendBeside(ctx context.Context, c *command) (bson.Raw, error) {
+func (w *writer) sendDirect(ctx context.Context, c *command) (bson.Raw, error) {
 	reply, err := mongo.Retry{For: w.cfg.RetryFor}.Write(ctx, w.lane.Session(), c.Command)
 	if stuck, ok := errors.AsType[*mongo.StuckError](err); ok {
 		return nil, w.stuck(stuck)
@@ -144,14 +144,14 @@ func (w *writer) sendBeside(ctx context.Context, c *command) (bson.Raw, error) {
 	return reply, nil
 }
 
-// alignDocs is of how many of the newest documents of a capped collection it is
-// looked up where the source has them.
+// alignDocs is how many of the newest documents of a capped collection are looked up
+// at the source.
 const alignDocs = 100
 
-// align moves the reader of a capped collection after what the target has. A
-// flush that was not noted may be there all the same, or a part of it. The target's
-// newest documents, as far as the source has them, say how far it came. One that is
-// behind the range has the _id of one that was there, and is another document.
+// align moves the reader of a capped collection after what the target has: a flush
+// that was not recorded may be there, or a part of it. The target's newest documents,
+// as far as the source has them, show how far it got. One that is after the range has
+// the _id of an earlier document, and is another document.
 //
 // Whatever of it is read again all the same is passed over (appendAll), and is in
 // its place: within the range there is no _id that had been another document's.

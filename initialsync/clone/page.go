@@ -18,10 +18,10 @@ type page struct {
 	order order
 	// record is how far the page goes in natural order, also where it is empty.
 	record int64
-	// last tells that the range ends with it.
+	// last: the range ends with it.
 	last bool
-	// held is what it has of the memory.
-	held int64
+	// reserved is how much of Config.Memory it uses.
+	reserved int64
 }
 
 // document is one document, a view into a reply.
@@ -29,7 +29,7 @@ type document struct {
 	raw bson.Raw
 	// record is its record id, in natural order.
 	record int64
-	// insert tells that an insert stores it as it is, replace that a replacement
+	// insert: an insert stores it as it is; replace: a replacement
 	// does.
 	insert, replace bool
 	// anew tells that what the target has of its _id has to be deleted first, as it

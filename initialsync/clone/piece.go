@@ -203,10 +203,10 @@ func parsePiece(doc bson.Raw) (piece, error) {
 	return p, it.Err()
 }
 
-// resumable tells whether a scan of it can go on after a value.
+// resumable reports whether a scan of it can resume after a value.
 func (p *piece) resumable() bool { return p.bracket != "" }
 
-// appendFilter appends the filter that selects what is behind last, or all of it
+// appendFilter appends the filter that selects what is after last, or all of it
 // where last has no Type.
 func (p *piece) appendFilter(dst []byte, last bson.RawValue) []byte {
 	f, dst := bsoncore.AppendDocumentElementStart(dst, "filter")

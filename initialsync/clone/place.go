@@ -21,10 +21,10 @@ const (
 	byID order = "_id"
 )
 
-// spec is what a range has to copy.
+// spec is what a range consists of.
 type spec struct {
 	order order
-	// from and to bound natural order: documents behind record id from, up to to,
+	// from and to bound natural order: documents after record id from, up to to,
 	// which is included. Zero is no bound, a negative to is before all of them.
 	from, to int64
 	// before are record ids below from, ascending, to begin at if from is gone.
@@ -34,7 +34,7 @@ type spec struct {
 	pieces []piece
 }
 
-// whole tells whether a range is all of a collection.
+// whole reports whether a range is all of a collection.
 func (s *spec) whole() bool {
 	if s.order == natural {
 		return s.from == 0 && s.to == 0
@@ -47,7 +47,7 @@ type place struct {
 	// order is that of the spec, or byID where natural order turned out to be
 	// impossible.
 	order order
-	// record is that of the last document, if any is behind us.
+	// record is that of the last document that was copied, 0 for none.
 	record int64
 	// anchors are record ids of documents before it.
 	anchors anchors

@@ -87,14 +87,14 @@ func (r *reader) run(ctx context.Context, out chan<- *page) error {
 			return err
 		}
 		if len(p.docs) == 0 && !p.last {
-			r.memory.Release(p.held)
+			r.memory.Release(p.reserved)
 			continue
 		}
-		last := p.last // the page is somebody else's soon
+		last := p.last // the receiver owns the page once it is sent
 		select {
 		case out <- p:
 		case <-ctx.Done():
-			r.memory.Release(p.held)
+			r.memory.Release(p.reserved)
 			return context.Cause(ctx)
 		}
 		if last {
@@ -113,7 +113,7 @@ func (r *reader) next(ctx context.Context) (*page, error) {
 		r.memory.Release(replyBytes)
 		return nil, err
 	}
-	r.memory.Release(replyBytes - p.held)
+	r.memory.Release(replyBytes - p.reserved)
 	return p, nil
 }
 
@@ -211,8 +211,8 @@ func (r *reader) byID() {
 	r.setPieces()
 }
 
-// resumePoints are the records to begin after, the best one first. Behind them
-// comes the beginning of the collection. What is read twice then is passed over.
+// resumePoints are the records to begin after, the best one first. The last resort is
+// the beginning of the collection. What is read twice then is skipped.
 func (r *reader) resumePoints() []int64 {
 	if r.record == 0 {
 		return nil
@@ -248,7 +248,7 @@ func (r *reader) ask(ctx context.Context) (*page, error) {
 	reply, err := r.cfg.Source.Call(ctx, cmd)
 	if err != nil {
 		if _, lost := errors.AsType[*mongo.LostError](err); lost {
-			r.cursor = 0 // nobody to close it; it ends with its session
+			r.cursor = 0 // it cannot be closed; it ends with its session
 		}
 		return nil, err
 	}
@@ -266,14 +266,14 @@ func (r *reader) ask(ctx context.Context) (*page, error) {
 	return p, nil
 }
 
-// most is how many documents the next reply may have, of a cursor that is behind a
-// record. Record ids ascend, so that they say how many can be left of the range;
-// what is behind it would be sent for nothing.
-func (r *reader) most(behind int64) int32 {
+// most is how many documents the next reply may have, of a cursor that is at a record.
+// Record ids ascend, so they say how many can be left of the range; what is after it
+// would be sent for nothing.
+func (r *reader) most(at int64) int32 {
 	if r.order != natural || r.spec.to == 0 {
 		return r.batch
 	}
-	return int32(min(int64(r.batch), max(1, r.spec.to-behind))) //nolint:gosec // no more than batch
+	return int32(min(int64(r.batch), max(1, r.spec.to-at))) //nolint:gosec // no more than batch
 }
 
 // readPage takes the documents out of a reply, and moves the reader after them.
@@ -290,11 +290,11 @@ func (r *reader) readPage(c cursorReply, size int) (*page, error) {
 		if err != nil {
 			return nil, err
 		}
-		take, behind, err := r.pass(&d)
+		take, past, err := r.pass(&d)
 		if err != nil {
 			return nil, err
 		}
-		if behind {
+		if past {
 			p.last = true
 			break
 		}
@@ -308,7 +308,7 @@ func (r *reader) readPage(c cursorReply, size int) (*page, error) {
 	if it.Err() != nil {
 		return nil, fmt.Errorf("read a reply: %w", it.Err())
 	}
-	p.held = min(int64(size+cap(p.docs)*documentBytes), replyBytes)
+	p.reserved = min(int64(size+cap(p.docs)*documentBytes), replyBytes)
 	// The reply's memory is not to outlast the page.
 	r.last.Value = slices.Clone(r.last.Value)
 	p.last = p.last || r.order == natural && r.spec.to != 0 && r.record >= r.spec.to
@@ -327,12 +327,12 @@ func (r *reader) readPage(c cursorReply, size int) (*page, error) {
 	return p, nil
 }
 
-// pass moves the reader after a document. It tells whether it is one that was
-// not read before, and whether it is behind the range.
-func (r *reader) pass(d *document) (take, behind bool, err error) {
+// pass moves the reader after a document. It reports whether the document was not read
+// before, and whether it is past the range.
+func (r *reader) pass(d *document) (take, past bool, err error) {
 	if r.order == natural {
 		if d.record <= r.seen {
-			return false, false, fmt.Errorf("read in natural order: record %d came behind record %d", d.record, r.seen)
+			return false, false, fmt.Errorf("read in natural order: record %d came after record %d", d.record, r.seen)
 		}
 		r.seen = d.record
 		switch {

@@ -57,7 +57,7 @@ func appendNatural(body []byte, field string, direction int32) []byte {
 	return closeDocument(bsoncore.AppendInt32Element(body, "$natural", direction), i)
 }
 
-// findCommand opens the reader's cursor: in natural order behind the record
+// findCommand opens the reader's cursor: in natural order after the record
 // resume, if that is not zero; by _id after the last one that was read.
 func (r *reader) findCommand(resume int64) mongo.Command {
 	start, body := find(r.coll.UUID)

@@ -21,7 +21,7 @@ const (
 	maxRanges = 1000
 	// samplesPerRange evens out the sizes of ranges.
 	samplesPerRange = 10
-	// lookupDocs is of how many samples the record ids are looked up at once.
+	// lookupDocs is how many samples are looked up at once.
 	lookupDocs = 1000
 	// keptBefore is how many samples a range has to fall back on.
 	keptBefore = 8

@@ -29,7 +29,7 @@ type writer struct {
 func (w *writer) run(ctx context.Context, pages <-chan *page) error {
 	for p := range pages {
 		err := w.write(ctx, p)
-		w.memory.Release(p.held)
+		w.memory.Release(p.reserved)
 		if err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func (w *writer) run(ctx context.Context, pages <-chan *page) error {
 type flush struct {
 	docs  []*document
 	bytes int
-	// at is where the range is behind it.
+	// at is the range's place after it.
 	at   place
 	done bool
 }
@@ -129,7 +129,7 @@ func (w *writer) flush(ctx context.Context, f flush) error {
 	start := time.Now()
 	var err error
 	if w.direct {
-		err = w.beside(ctx, f)
+		err = w.writeDirect(ctx, f)
 	} else {
 		err = w.transact(ctx, f, false)
 	}
@@ -165,7 +165,7 @@ func (w *writer) transact(ctx context.Context, f flush, upsert bool) error {
 		case 0:
 			return err
 		case 1:
-			return w.beside(ctx, f)
+			return w.writeDirect(ctx, f)
 		}
 		w.limit = len(f.docs) / 2
 		a, b := w.halves(f)
@@ -198,8 +198,7 @@ func (w *writer) halves(f flush) (a, b flush) {
 
 // commit runs commands in a transaction that moves the range.
 func (w *writer) commit(ctx context.Context, next *checkpoint.CopyRange, list []command) error {
-	// That it is where a majority has it is waited for once, by whoever notes that
-	// the whole collection is there.
+	// Majority is waited for once, when the whole collection is recorded as filled.
 	return w.lane.Session().InTxn(ctx, false, func(txn *mongo.Txn) error {
 		err := w.lane.MoveRange(ctx, txn, &w.r, next)
 		for i := 0; err == nil && i < len(list); i++ {
@@ -232,8 +231,8 @@ func (c *command) about(i int) *document {
 	return c.docs[i]
 }
 
-// retry tries something of so many documents again while what is in its way goes by
-// itself. If that takes long, less is tried at once.
+// retry retries something with so many documents while it fails for reasons that pass.
+// If that takes long it returns a *crowdedError: a smaller flush may do.
 func (w *writer) retry(ctx context.Context, docs int, try func() error) error {
 	limit := w.cfg.RetryFor
 	if docs > 1 {

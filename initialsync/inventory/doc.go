@@ -1,5 +1,5 @@
-// Package inventory finds out what is to be copied, and under which names it was
-// there when the copy began.
+// Package inventory lists what there is to copy, under the names that it had when the
+// copy began.
 //
 // # Names
 //
@@ -19,18 +19,18 @@
 //	dropped                                not listed, or gone when it is asked for:
 //	                                       the log has nothing to drop then
 //
-// A transaction creates what it creates when it commits. The one that commits
-// behind Begin may have the entry with its create before that; so the log is read
-// from its first entry on.
+// A transaction creates a collection when it commits. One that commits after Begin may
+// have the entry with its create before Begin; so the log is read from the
+// transaction's first entry on.
 //
-// To find the rename of a collection that is listed with its new name, the log
-// has to be there up to the time of the listing. That is the time of the newest
-// entry as of then, read after the lists.
+// To find the rename of a collection that is listed with its new name, the log must
+// have been read up to the time of the listing. That is the time of the newest entry,
+// read after the lists.
 //
-// Views have no UUID. One that is listed is made as it is listed; the log, when it
-// comes to its making, finds it there. But where a collection had the name of the
-// view after Begin, that view was made after it, and so the log makes it: were it
-// made now, the log's writes to the collection would meet a view.
+// Views have no UUID. A listed view is created as it is listed; the log's create of it
+// finds it there. But if a collection had the name of the view after Begin, the view
+// was created after that, and the log creates it: if it were created now, the log's
+// writes to the collection would meet a view.
 //
 // # What is left out
 //
@@ -41,17 +41,17 @@
 // since 4.2; one that does not know the question shows them as if they were
 // finished.
 //
-// Views that the source itself cannot use, as somebody wrote a definition into
-// system.views that is none: they are named ([Inventory.Invalid]). As long as there is
-// one, servers refuse to list the database in the usual way, and the definitions are
-// read instead.
+// Views that the source itself cannot use, because what was written into system.views
+// is no valid definition: they are named ([Inventory.Invalid]). While there is one,
+// servers refuse to list the database in the usual way, and the definitions are read
+// instead.
 //
 // Anything else that is listed and not understood (a type, a collection without
 // UUID) is an error.
 //
 // # Operations
 //
-// What the target is given is said in the words of the log ([CreateOp] and the
-// others), so that package applier/ddl decides for a copy what it decides for the
-// log: what is held back, under which name it goes, and what a time series is.
+// What the target gets is expressed as operations of the log ([CreateOp] and the
+// others), so that package applier/ddl treats a copy like the log: which index options
+// are deferred, which name a collection gets, and what a time series is.
 package inventory

@@ -33,7 +33,7 @@ func (s IDs) Has(id bson.RawValue) bool {
 }
 
 // Inserted returns, for each of some collections, the _ids of all documents that
-// the log inserted into it behind begin: at least those that the member has shown
+// the log inserted into it after begin: at least those that the member has shown
 // to anybody before the call.
 //
 // An insert and its entry are one write of the member's storage, and a backward

@@ -60,7 +60,7 @@ func (c *Config) validate() error {
 	return errors.Join(faults...)
 }
 
-// Inventory is what is to be copied.
+// Inventory is what there is to copy.
 type Inventory struct {
 	// Collections are in CollectionPlanned; the largest first. They have the names
 	// of Begin. A collection that did not exist then is not among them: the log

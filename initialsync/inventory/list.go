@@ -66,7 +66,7 @@ func (s *source) list(ctx context.Context, scope Scope) ([]listed, error) {
 	return all, nil
 }
 
-// wanted tells whether anything of a database may be mirrored.
+// wanted reports whether anything of a database may be mirrored.
 func wanted(scope Scope, db string) bool {
 	switch db {
 	case "local", "config":
@@ -81,7 +81,7 @@ func wanted(scope Scope, db string) bool {
 }
 
 func (s *source) databases(ctx context.Context) ([]string, error) {
-	// Without authorizedDatabases, who may not list them is shown only some of them.
+	// Without authorizedDatabases, a user without the privilege to list them would see only some.
 	reply, err := s.run(ctx, "admin", document().
 		AppendInt32("listDatabases", 1).AppendBoolean("nameOnly", true).AppendBoolean("authorizedDatabases", false))
 	if err != nil {

@@ -87,9 +87,9 @@ func pressure(reply bson.Raw) (kind, string, bool) {
 	return "", "", false
 }
 
-// exhausted tells whether the tickets of one kind are all in use. Since 7.0 the
+// exhausted reports whether the tickets of one kind are all in use. Since 7.0 the
 // server keeps their number as small as serves it, and says how many operations
-// wait for one: none left is no sign there while nobody waits.
+// wait for one: none left is no sign while none waits.
 func exhausted(reply bson.Raw, at []string) bool {
 	available, ok := maybeNumber(reply, append(at[:3:3], "available")...)
 	if !ok || available > 0 || number(reply, append(at[:3:3], "totalTickets")...) <= 0 {

@@ -79,7 +79,7 @@ func (p *Pacer) Wait(ctx context.Context, docs, bytes int) error {
 	if err != nil {
 		return err
 	}
-	// Who waited for the limits has paused already.
+	// A worker that waited for the limits has paused already.
 	err = p.pause(ctx, began, work)
 	if paused := time.Since(began) - limited; paused > 0 {
 		p.metrics.pressureWait.Add(paused.Seconds())

@@ -93,7 +93,7 @@ func (p *Pacer) askSide(ctx context.Context, a *answer) {
 	}
 }
 
-// isRefusal tells whether a server will not answer the next time either.
+// isRefusal reports whether a server will not answer the next time either.
 func isRefusal(err error) bool { return servererr.IsNotOffered(err) }
 
 // judge changes the factor by what was said and measured. It returns what is to be
@@ -158,7 +158,7 @@ func (p *Pacer) setFactor(factor float64, why sign) {
 	p.set(factor, why)
 }
 
-// set changes the factor, and wakes who pauses. p.mu is held.
+// set changes the factor, and wakes paused workers. p.mu is locked.
 func (p *Pacer) set(factor float64, why sign) {
 	p.why = why
 	if p.factor == factor {
