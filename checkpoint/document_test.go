@@ -181,11 +181,6 @@ func FuzzDocuments(f *testing.F) {
 	c, r := collection(1), part(1, 0)
 	f.Add([]byte(withID(collectionID("a", 1, c.UUID), func(dst []byte) []byte { return appendCollection(dst, 1, &c) })))
 	f.Add([]byte(withID(rangeID("a", 1, r.UUID, 0), func(dst []byte) []byte { return appendRange(dst, 1, &r) })))
-	f.Add([]byte(withID("a", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, bytesField, 5) })))
-	f.Add([]byte(withID("a/d.c", func(dst []byte) []byte {
-		dst = bsoncore.AppendStringElement(dst, "ns", "d.c")
-		return bsoncore.AppendStringElement(bsoncore.AppendDateTimeElement(dst, "asked", 1), "state", ResyncAsked)
-	})))
 	f.Add([]byte(metadata.Document(func(dst []byte) []byte {
 		return metadata.AppendDoc(dst, "cursor", func(dst []byte) []byte {
 			return metadata.AppendDoc(dst, "firstBatch", func(dst []byte) []byte { return metadata.AppendDoc(dst, "0", metadata.ByID("a/0")) })
@@ -199,7 +194,6 @@ func FuzzDocuments(f *testing.F) {
 		_, _ = readLanes("a", 2, data)
 		_, _ = metadata.Written(data)
 		_, _ = metadata.Found(data)
-		_ = readRequest("a", data, &Requests{})
 		if d, err := readCopyDoc("a", 1, data); err == nil && (d.collection == nil) == (d.part == nil) {
 			t.Error("a document that is neither a collection nor a range, or both")
 		}

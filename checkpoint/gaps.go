@@ -1,7 +1,7 @@
 package checkpoint
 
 import (
-	"cmp"
+	"context"
 	"slices"
 	"strconv"
 	"time"
@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -95,25 +96,32 @@ func (h *Link) Gaps() Gaps {
 	return gapsOf(h.state.CopiedUntil, h.copy, h.leftOut)
 }
 
-// with returns list with what is left out in place of what it says of its collection.
-func with(list []LeftOut, out LeftOut) []LeftOut {
-	list = append(without(list, out.NS), out)
-	slices.SortFunc(list, func(a, b LeftOut) int { return cmp.Compare(a.NS, b.NS) })
-	return list
-}
-
-// without returns list but for a collection.
-func without(list []LeftOut, ns oplog.Namespace) []LeftOut {
-	return slices.DeleteFunc(slices.Clone(list), func(o LeftOut) bool { return o.NS == ns })
-}
-
-// find returns what list says of a collection.
-func find(list []LeftOut, ns oplog.Namespace) (LeftOut, bool) {
-	i := slices.IndexFunc(list, func(o LeftOut) bool { return o.NS == ns })
-	if i < 0 {
-		return LeftOut{}, false
-	}
-	return list[i], true
+// ChangeLeftOut replaces the list of the collections that the link leaves out, by what
+// change returns for the present one, in the transaction that change may write to.
+// Change may be called more than once, and must not modify the list that it is given.
+// All of it is committed by a majority when ChangeLeftOut returns.
+func (h *Link) ChangeLeftOut(ctx context.Context, change func(txn mongo.Caller, list []LeftOut) ([]LeftOut, error)) error {
+	return h.locked(ctx, func() error {
+		var list []LeftOut
+		err := h.lease.InTxn(ctx, h.txns, func(txn *mongo.Txn) (err error) {
+			if list, err = change(txn, h.leftOut); err != nil {
+				return err
+			}
+			return h.changeLink(ctx, txn, func(dst []byte) []byte {
+				if slices.Equal(list, h.leftOut) {
+					return dst
+				}
+				return changeLeftOut(dst, h.copy, list)
+			})
+		})
+		if err != nil {
+			return err
+		}
+		h.mu.Lock()
+		h.leftOut = list
+		h.mu.Unlock()
+		return nil
+	}, "change what it leaves out")
 }
 
 // changeLeftOut appends the change of a link's document to other collections that

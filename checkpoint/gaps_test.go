@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"pgregory.net/rapid"
 
-	"github.com/oplogrep/replicator/lease"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -18,7 +18,7 @@ func leftOuts() *rapid.Generator[[]LeftOut] {
 		var list []LeftOut
 		for _, ns := range rapid.SliceOfNDistinct(rapid.SampledFrom([]oplog.Namespace{"a.a", "a.b", "b.c$.x", "d.\u00e9"}), 1, 4, rapid.ID).Draw(t, "names") {
 			since := rapid.Uint32Range(1, 30).Draw(t, "since")
-			list = with(list, LeftOut{
+			list = append(list, LeftOut{
 				NS: ns, Since: ot(since), Wall: int64(since) * 1000,
 				Asked: time.UnixMilli(rapid.Int64Range(0, 1<<40).Draw(t, "asked")).UTC(), Failed: rapid.String().Draw(t, "failed"),
 			})
@@ -67,86 +67,6 @@ func TestReached(t *testing.T) {
 	})
 }
 
-// TestLeaveOut: what is left out is in the link's document from one checkpoint on,
-// through failures, new requests and starts, until it is done.
-func TestLeaveOut(t *testing.T) {
-	t.Parallel()
-	ctx := within(t)
-	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
-	since, wall := h.State().Applied, h.State().AppliedWall
-	is := func(when string, want ...LeftOut) {
-		t.Helper()
-		st, _, err := s.Load(ctx)
-		succeed(t, err)
-		gaps := h.Gaps()
-		if len(st.LeftOut) != len(want) || len(gaps.LeftOut) != len(want) {
-			t.Fatalf("%s: %+v and %+v, want %+v", when, st.LeftOut, gaps.LeftOut, want)
-		}
-		for i := range want {
-			if st.LeftOut[i] != want[i] || gaps.LeftOut[i] != want[i] {
-				t.Errorf("%s: %+v and %+v, want %+v", when, st.LeftOut[i], gaps.LeftOut[i], want[i])
-			}
-		}
-	}
-	request := func(ns oplog.Namespace, asked int64) ResyncRequest {
-		return ResyncRequest{NS: ns, Asked: time.UnixMilli(asked).UTC()}
-	}
-	succeed(t, s.RequestResync(ctx, "d.b"))
-	succeed(t, h.LeaveOut(ctx, request("d.b", 1)))
-	b := LeftOut{NS: "d.b", Since: since, Wall: wall, Asked: time.UnixMilli(1).UTC()}
-	is("left out", b)
-	if w := must[Requests](t)(s.ReadRequests(ctx)); len(w.Resync) != 1 || w.Resync[0].State != ResyncCopying {
-		t.Errorf("requests %+v", w)
-	}
-	later := Progress{Applied: ot(since.TS.T + 5), AppliedWall: wall + 5000, FetchFrom: ot(since.TS.T + 5)}
-	succeed(t, h.Advance(ctx, later, make([]Position, 2), Source{SetName: "rs0"}))
-	succeed(t, h.TellResync(ctx, "d.b", ResyncFailed, "x"))
-	b.Failed = "x"
-	is("failed", b)
-
-	h = must[*Link](t)(s.Acquire(ctx, 0))
-	is("another start", b)
-	succeed(t, h.LeaveOut(ctx, request("d.b", 3)))
-	succeed(t, h.LeaveOut(ctx, request("d.a", 2)))
-	b.Failed, b.Asked = "", time.UnixMilli(3).UTC()
-	a := LeftOut{NS: "d.a", Since: later.Applied, Wall: later.AppliedWall, Asked: time.UnixMilli(2).UTC()}
-	is("asked for anew", a, b)
-	st, _, err := s.Load(ctx)
-	succeed(t, err)
-	if at := st.Reached(); at.Applied != since && !st.CopiedUntil.After(since) || st.Applied != later.Applied {
-		t.Errorf("reached %s, applied %s, left out at %s", at.Applied, st.Applied, since)
-	}
-	if is, told := linkDocument(ctx, t, g).Lookup("consistent").BooleanOK(); !told || is {
-		t.Error("it is not said that the target is not consistent")
-	}
-	succeed(t, h.TellResync(ctx, "d.b", ResyncCopying, "half"))
-	succeed(t, h.TellResync(ctx, "d.b", ResyncDone, ""))
-	is("one is done", a)
-	succeed(t, h.TellResync(ctx, "d.a", ResyncDone, ""))
-	is("all are done")
-	for _, name := range []string{"leftOut", "consistent"} {
-		if v, err := linkDocument(ctx, t, g).LookupErr(name); err == nil {
-			t.Errorf("%s is %s", name, v)
-		}
-	}
-	// Asked for again while it is copied, as what it has may have been damaged just now,
-	// it stays left out since it first was.
-	succeed(t, h.LeaveOut(ctx, request("d.b", 5)))
-	b = LeftOut{NS: "d.b", Since: later.Applied, Wall: later.AppliedWall, Asked: time.UnixMilli(5).UTC()}
-	succeed(t, s.RequestResync(ctx, "d.b"))
-	succeed(t, h.TellResync(ctx, "d.b", ResyncCopying, ""))
-	succeed(t, s.RequestResyncAgain(ctx, "d.b"))
-	succeed(t, h.TellResync(ctx, "d.b", ResyncDone, ""))
-	is("to be copied once more", b)
-	succeed(t, h.TellResync(ctx, "d.b", ResyncCopying, ""))
-	succeed(t, h.TellResync(ctx, "d.b", ResyncDone, ""))
-	is("copied once more")
-
-	old := h
-	must[*Link](t)(link(t, g).Acquire(ctx, 0))
-	wantError(t, old.LeaveOut(ctx, request("d.c", 1)), lease.ErrFenced)
-}
-
 // TestBeginTellsReached: the metric of the newest checkpoint says from the start what
 // the target has, not how far the log was applied.
 func TestBeginTellsReached(t *testing.T) {
@@ -171,8 +91,8 @@ func TestBeginTellsReached(t *testing.T) {
 	if got := told(s); got != since {
 		t.Errorf("%v of a new link, want %v", got, since)
 	}
-	succeed(t, s.RequestResync(ctx, "d.b"))
-	succeed(t, h.LeaveOut(ctx, ResyncRequest{NS: "d.b", Asked: time.UnixMilli(1).UTC()}))
+	out := LeftOut{NS: "d.b", Since: st.Applied, Wall: st.AppliedWall, Asked: time.UnixMilli(1).UTC()}
+	succeed(t, h.ChangeLeftOut(ctx, func(mongo.Caller, []LeftOut) ([]LeftOut, error) { return []LeftOut{out}, nil }))
 	later := Progress{Applied: ot(st.Applied.TS.T + 5), AppliedWall: st.AppliedWall + 5000, FetchFrom: ot(st.Applied.TS.T + 5)}
 	succeed(t, h.Advance(ctx, later, make([]Position, 2), Source{SetName: "rs0"}))
 	must[*Link](t)(s.Acquire(ctx, 0))

@@ -40,8 +40,6 @@ func bookkeeping(ctx context.Context, s *Store) error {
 			})
 		},
 		func() error { return h.Touch(ctx) },
-		func() error { return s.RequestResync(ctx, "shop.a") },
-		func() error { _, err := s.ReadRequests(ctx); return err },
 		func() error { _, err := h.OneLane(ctx); return err },
 		func() error { return h.DropCopies(ctx, 1) },
 		func() error {

@@ -74,6 +74,15 @@ func New(cfg Config) (*Store, error) {
 	return s, nil
 }
 
+// Target returns the target. It sends each command once.
+func (s *Store) Target() mongo.Caller { return s.once }
+
+// DB returns the metadata database.
+func (s *Store) DB() string { return s.cfg.DB }
+
+// Link returns the link's name.
+func (s *Store) Link() string { return s.cfg.Link }
+
 // patience is how what is refused is tried again, where that passes.
 func (s *Store) patience() mongo.Retry {
 	return mongo.Retry{Again: mongo.Passes, Failed: func(error) { s.metrics.retries.Inc() }}

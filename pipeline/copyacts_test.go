@@ -18,6 +18,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/request"
 )
 
 // configureCopy takes a setting of a copy:
@@ -130,14 +131,14 @@ func (w *world) copyAct(verb string, args []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return "", store.RequestLimits(ctx, 0, n)
+		return "", request.New(store).Limit(ctx, 0, n)
 	case "spools":
 		left, err := filesIn(w.spool(""))
 		return fmt.Sprintf("%d files on disk", len(left)), err
 	case "damage":
 		return "", damage(w.spool(""))
 	case "resync":
-		return "", store.RequestResync(ctx, oplog.Namespace(args[0]))
+		return "", request.New(store).Resync(ctx, oplog.Namespace(args[0]))
 	case "consistent":
 		body, err := bson.Marshal(bson.D{{Key: "find", Value: "links"}, {Key: "filter", Value: bson.D{{Key: "_id", Value: "mirror"}}}})
 		if err != nil {
@@ -212,7 +213,7 @@ func (w *world) awaitResync(state, ns string) error {
 		return err
 	}
 	return w.untilOf(w.links["a"], ns+" to be "+state, func() bool {
-		requests, err := store.ReadRequests(w.t.Context())
+		requests, err := request.New(store).Read(w.t.Context())
 		for _, r := range requests.Resync {
 			if err == nil && r.NS == oplog.Namespace(ns) {
 				return r.State == state

@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/resync"
 )
 
@@ -53,9 +53,9 @@ func (w *world) awaitRequest(l *link, ns string) {
 		w.t.Fatal(err)
 	}
 	err = w.untilOf(l, ns+" to be copied again", func() bool {
-		requests, err := store.ReadRequests(w.t.Context())
-		return err == nil && slices.ContainsFunc(requests.Resync, func(r checkpoint.ResyncRequest) bool {
-			return string(r.NS) == ns && r.State == checkpoint.ResyncDone
+		requests, err := request.New(store).Read(w.t.Context())
+		return err == nil && slices.ContainsFunc(requests.Resync, func(r request.Resync) bool {
+			return string(r.NS) == ns && r.State == request.Done
 		})
 	})
 	if err != nil {

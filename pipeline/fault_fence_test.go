@@ -16,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/request"
 )
 
 // sleeper is a target as a process has it that stands still, as after SIGSTOP, when
@@ -159,7 +160,7 @@ func TestHitWhileCopied(t *testing.T) {
 	w.play(`target run shop {"delete": "a", "deletes": [{"q": {}, "limit": 0}]}`)
 	store, err := w.metadata()
 	if err == nil {
-		err = store.RequestResyncAgain(t.Context(), "shop.a")
+		err = request.New(store).ResyncAgain(t.Context(), "shop.a")
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ func (c *Config) whole() part {
 // newResyncs returns what copies collections of the link again.
 func (p *Pipeline) newResyncs() *resync.Manager {
 	cfg := resync.Config{
-		Link: p.cfg.Link, MetaDB: p.cfg.MetaDB, Target: p.target, Requests: p.requests, Scope: p.cfg.Scope, Off: p.cfg.part != nil,
+		Link: p.cfg.Link, MetaDB: p.cfg.MetaDB, Target: p.target, Store: p.store, Requests: p.requests, Scope: p.cfg.Scope, Off: p.cfg.part != nil,
 		Acquire: p.acquire, Position: p.resyncPosition, Runner: p.newPart, Observer: p.cfg.Observer,
 	}
 	if p.cfg.Copy.SpoolDir == "" {

@@ -21,6 +21,7 @@ import (
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/txn"
+	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -64,7 +65,7 @@ type Pipeline struct {
 	// drained tells that what is left of the spool fits into memory.
 	drained atomic.Bool
 	// requests reads what operators want, concurrently with everything else.
-	requests *checkpoint.Store
+	requests *request.Store
 	resyncs  *resync.Manager
 	// unapplied is the newest entry that was read by attempts that failed: a drain
 	// applies the log as far as that. The present attempt does so where catchesUp.
@@ -106,11 +107,11 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
-	requests, err := checkpoint.New(checkpoint.Config{Target: p.target, DB: cfg.MetaDB, Link: cfg.whole().link})
+	whole, err := checkpoint.New(checkpoint.Config{Target: p.target, DB: cfg.MetaDB, Link: cfg.whole().link})
 	if err != nil {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
-	p.store, p.requests = store, requests
+	p.store, p.requests = store, request.New(whole)
 	p.resyncs = p.newResyncs()
 	p.state.observer = cfg.Observer
 	p.watcher, err = syncsource.NewWatcher(syncsource.WatcherConfig{

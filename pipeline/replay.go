@@ -85,7 +85,7 @@ func (p *Pipeline) late(ctx context.Context, e *ddl.LateError) {
 		attrs := []slog.Attr{slog.String(keyNS, string(ns)), slog.String(keyReason, e.Error())}
 		if source, in := p.cfg.Scope.Source(ns); in {
 			// One that is being copied just now may be what was hit.
-			if err := p.requests.RequestResyncAgain(ctx, source); err != nil {
+			if err := p.requests.ResyncAgain(ctx, source); err != nil {
 				attrs = append(attrs, slog.Any(keyError, err))
 			} else {
 				message = "a late command may have changed a collection: it is to be copied again"

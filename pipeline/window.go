@@ -131,7 +131,7 @@ func (p *Pipeline) requestLoop(ctx context.Context, s *initialsync.Sync) error {
 	tick := time.NewTicker(requestsEvery)
 	defer tick.Stop()
 	for {
-		w, err := p.requests.ReadRequests(ctx)
+		w, err := p.requests.Read(ctx)
 		switch {
 		case err == nil:
 			bytes, ops := p.cfg.Copy.BytesPerSecond, p.cfg.Copy.OpsPerSecond

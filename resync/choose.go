@@ -8,42 +8,38 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/request"
 )
 
 // able reports whether this process can copy.
 func (m *Manager) able() bool { return m.cfg.Unable == nil }
-
-// open reports whether a request is still to be served.
-func open(r checkpoint.ResyncRequest) bool {
-	return r.State == checkpoint.ResyncAsked || r.State == checkpoint.ResyncCopying || r.State == checkpoint.ResyncJoining
-}
 
 // choose finds out what the next attempt leaves out, and notes it in the link's
 // document. What that says counts, whatever has become of the request since. While the
 // link itself copies documents nothing is left out.
 func (m *Manager) choose(ctx context.Context, link *checkpoint.Link) error {
 	st := link.State()
-	m.leftOut, m.copies = map[oplog.Namespace]checkpoint.ResyncRequest{}, 0
+	m.leftOut, m.copies = map[oplog.Namespace]request.Resync{}, 0
 	if st.Copy != nil {
 		m.copies = st.Copy.Number
 		if st.Copy.Phase == checkpoint.Copying {
 			return nil
 		}
 	}
-	requests, err := m.cfg.Requests.ReadRequests(ctx)
+	requests, err := m.cfg.Requests.Read(ctx)
 	if err != nil {
 		return fmt.Errorf("read the requests for collections to be copied again: %w", err)
 	}
 	for _, out := range st.LeftOut {
-		state := checkpoint.ResyncCopying
+		state := request.Copying
 		if out.Failed != "" {
-			state = checkpoint.ResyncFailed
+			state = request.Failed
 		}
-		m.leftOut[out.NS] = checkpoint.ResyncRequest{NS: out.NS, Asked: out.Asked, State: state, Why: out.Failed}
+		m.leftOut[out.NS] = request.Resync{NS: out.NS, Asked: out.Asked, State: state, Why: out.Failed}
 	}
-	for _, request := range requests.Resync {
-		if open(request) {
-			if err := m.admit(ctx, link, request); err != nil {
+	for _, req := range requests.Resync {
+		if req.Open() {
+			if err := m.admit(ctx, link, req); err != nil {
 				return err
 			}
 		}
@@ -52,21 +48,21 @@ func (m *Manager) choose(ctx context.Context, link *checkpoint.Link) error {
 }
 
 // admit leaves out the collection of a request, or says in the request why not.
-func (m *Manager) admit(ctx context.Context, link *checkpoint.Link, request checkpoint.ResyncRequest) error {
-	known, out := m.leftOut[request.NS]
-	switch why := m.refusal(request.NS); {
-	case request.State == checkpoint.ResyncAsked && !m.able():
+func (m *Manager) admit(ctx context.Context, link *checkpoint.Link, req request.Resync) error {
+	known, out := m.leftOut[req.NS]
+	switch why := m.refusal(req.NS); {
+	case req.State == request.Asked && !m.able():
 		return nil // It waits for a process that can.
 	case why != "":
-		return link.TellResync(ctx, request.NS, checkpoint.ResyncFailed, why)
+		return m.cfg.Requests.Answer(ctx, link, req.NS, request.Failed, why)
 	}
-	if !out || request.State == checkpoint.ResyncAsked || known.State == checkpoint.ResyncFailed {
-		if err := link.LeaveOut(ctx, request); err != nil {
+	if !out || req.State == request.Asked || known.State == request.Failed {
+		if err := m.cfg.Requests.LeaveOut(ctx, link, req); err != nil {
 			return err
 		}
-		request.State = checkpoint.ResyncCopying
+		req.State = request.Copying
 	}
-	m.leftOut[request.NS] = request
+	m.leftOut[req.NS] = req
 	return nil
 }
 
@@ -88,7 +84,7 @@ func (m *Manager) checkAble() error {
 		return nil
 	}
 	for _, ns := range m.LeftOut() {
-		if m.leftOut[ns].State != checkpoint.ResyncFailed {
+		if m.leftOut[ns].State != request.Failed {
 			return fmt.Errorf("%s is being copied again: %w", ns, m.cfg.Unable)
 		}
 	}
@@ -105,7 +101,7 @@ func (m *Manager) Request(ctx context.Context, ns oplog.Namespace, why error) (b
 	if _, in := m.Scope().Target(ns); !in || ns.IsSystemViews() {
 		return false, nil // It would not be left out.
 	}
-	if err := m.cfg.Requests.RequestResync(ctx, ns); err != nil {
+	if err := m.cfg.Requests.Resync(ctx, ns); err != nil {
 		return false, err
 	}
 	m.cfg.Observer.Log(slog.LevelWarn, "a collection has to be copied", slog.String(keyNS, string(ns)), slog.String(keyReason, why.Error()))

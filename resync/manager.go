@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/request"
 )
 
 // maxRunning is how many parts run at a time.
@@ -22,8 +23,9 @@ type Config struct {
 	Link   string
 	MetaDB string
 	Target mongo.Caller
-	// Requests reads the operators' requests.
-	Requests *checkpoint.Store
+	// Store has the link, and Requests what operators ask of it.
+	Store    *checkpoint.Store
+	Requests *request.Store
 	// Scope is what the link mirrors.
 	Scope Scope
 	// Off makes a Manager that leaves nothing out: that of a part.
@@ -53,7 +55,7 @@ type Position struct {
 type Manager struct {
 	cfg Config
 	// leftOut are the collections that the present attempt leaves out.
-	leftOut map[oplog.Namespace]checkpoint.ResyncRequest
+	leftOut map[oplog.Namespace]request.Resync
 	running map[oplog.Namespace]*run
 	// merging is the part that has been drained to be merged, nil if there is none.
 	merging *run
@@ -88,21 +90,21 @@ func (m *Manager) Begin(ctx context.Context, link *checkpoint.Link) error {
 }
 
 func (m *Manager) start(ctx context.Context) error {
-	for _, request := range slices.SortedFunc(maps.Values(m.leftOut), checkpoint.ResyncRequest.Compare) {
-		if m.running[request.NS] != nil || request.State == checkpoint.ResyncFailed {
+	for _, req := range slices.SortedFunc(maps.Values(m.leftOut), request.Resync.Compare) {
+		if m.running[req.NS] != nil || req.State == request.Failed {
 			continue
 		}
 		if len(m.running) >= maxRunning {
 			break // The others are left out until one of these has ended.
 		}
-		r, err := m.newRun(request)
+		r, err := m.newRun(req)
 		if err != nil {
 			return err
 		}
-		m.running[request.NS] = r
+		m.running[req.NS] = r
 		soft, drain := context.WithCancelCause(context.WithoutCancel(ctx))
 		r.drain = drain
-		m.cfg.Observer.Tell(Began{NS: request.NS})
+		m.cfg.Observer.Tell(Began{NS: req.NS})
 		m.group.Go(func() {
 			r.err = r.runner.Run(ctx, soft)
 			close(r.done)
@@ -139,8 +141,8 @@ func (m *Manager) Stop(ctx context.Context) error {
 // Remove removes the metadata of the parts of all collections that are left out, those
 // that another process ran included. None may run.
 func (m *Manager) Remove(ctx context.Context) error {
-	for _, request := range m.leftOut {
-		if err := m.remove(ctx, m.partName(request)); err != nil {
+	for _, req := range m.leftOut {
+		if err := m.remove(ctx, m.partName(req)); err != nil {
 			return err
 		}
 	}
@@ -153,9 +155,9 @@ func (m *Manager) LeftOut() []oplog.Namespace { return slices.Sorted(maps.Keys(m
 // Parts returns the names of the parts that run, or will.
 func (m *Manager) Parts() map[string]bool {
 	names := map[string]bool{}
-	for _, request := range m.leftOut {
-		if request.State != checkpoint.ResyncFailed {
-			names[m.partName(request)] = true
+	for _, req := range m.leftOut {
+		if req.State != request.Failed {
+			names[m.partName(req)] = true
 		}
 	}
 	for _, r := range m.running {
@@ -168,7 +170,7 @@ func (m *Manager) Parts() map[string]bool {
 // had noted the end of one, and before it had removed it. What is found while the link
 // is still led is not what the next leader has made.
 func (m *Manager) sweep(ctx context.Context, link interface{ Check(context.Context) error }) error {
-	found, err := m.cfg.Requests.Parts(ctx)
+	found, err := m.cfg.Store.Parts(ctx)
 	if err != nil {
 		return err
 	}

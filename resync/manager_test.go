@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -65,7 +66,7 @@ func TestSweepIsFenced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := New(Config{Link: "link", MetaDB: "replicator", Target: target, Requests: store})
+		m := New(Config{Link: "link", MetaDB: "replicator", Target: target, Store: store})
 		err = m.sweep(t.Context(), led{lost})
 		if !errors.Is(err, lost) || len(target.docs) > 0 != (lost == nil) {
 			t.Errorf("it lost the link: %v: %v, %d writes", lost, err, len(target.docs))
@@ -86,7 +87,7 @@ func TestRequestsSeries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := New(Config{Requests: store, Scope: names})
+	m := New(Config{Requests: request.New(store), Scope: names})
 	for _, tt := range []struct {
 		needs   oplog.Namespace
 		request string
@@ -98,12 +99,12 @@ func TestRequestsSeries(t *testing.T) {
 	} {
 		target.docs = nil
 		asks, err := m.Request(t.Context(), tt.needs, errors.New("renamed"))
-		request := ""
+		got := ""
 		if len(target.docs) > 0 {
-			request, _ = target.docs[0].Lookup("q", "_id").StringValueOK()
+			got, _ = target.docs[0].Lookup("q", "_id").StringValueOK()
 		}
-		if err != nil || asks != (tt.request != "") || request != tt.request {
-			t.Errorf("%s: asked %t for %q, want %q: %v", tt.needs, asks, request, tt.request, err)
+		if err != nil || asks != (tt.request != "") || got != tt.request {
+			t.Errorf("%s: asked %t for %q, want %q: %v", tt.needs, asks, got, tt.request, err)
 		}
 	}
 }

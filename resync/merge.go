@@ -8,6 +8,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/request"
 )
 
 // Merge is called between two attempts. It merges the parts that are ready into the
@@ -68,7 +69,7 @@ func (m *Manager) beginMerge(ctx context.Context, r *run) error {
 		return err
 	}
 	m.merging = r
-	return link.TellResync(ctx, r.part.NS, checkpoint.ResyncJoining, "")
+	return m.cfg.Requests.Answer(ctx, link, r.part.NS, request.Joining, "")
 }
 
 // step compares where the link and the part that is to be merged are. If they are at
@@ -142,7 +143,7 @@ func (m *Manager) advance(ctx, soft context.Context, r *run, until oplog.OpTime)
 
 // giveBack gives a collection back to the link, which is where the part is.
 func (m *Manager) giveBack(ctx context.Context, link *checkpoint.Link, r *run) error {
-	if err := link.TellResync(ctx, r.part.NS, checkpoint.ResyncDone, ""); err != nil {
+	if err := m.cfg.Requests.Answer(ctx, link, r.part.NS, request.Done, ""); err != nil {
 		return err
 	}
 	m.merging = nil
@@ -168,11 +169,11 @@ func (m *Manager) fail(ctx context.Context, r *run, why error) error {
 		return err
 	}
 	if errors.Is(why, ErrRestart) {
-		err = link.TellResync(ctx, r.part.NS, checkpoint.ResyncCopying, "it is begun anew: "+why.Error())
+		err = m.cfg.Requests.Answer(ctx, link, r.part.NS, request.Copying, "it is begun anew: "+why.Error())
 	} else {
 		// What keeps it from being copied does not pass. It stays left out, and with it the
 		// link's reported position, until it is requested again.
-		err = link.TellResync(ctx, r.part.NS, checkpoint.ResyncFailed, why.Error())
+		err = m.cfg.Requests.Answer(ctx, link, r.part.NS, request.Failed, why.Error())
 	}
 	if err != nil {
 		return err

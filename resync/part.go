@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/request"
 )
 
 // Part is a collection that is copied again, by a link of its own.
@@ -64,8 +64,8 @@ func IsPart(link string) bool {
 }
 
 // partName returns the name of the link that serves a request.
-func (m *Manager) partName(request checkpoint.ResyncRequest) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", m.cfg.Link, request.NS, request.Asked.UTC().Format(time.RFC3339Nano), m.copies))
+func (m *Manager) partName(req request.Resync) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", m.cfg.Link, req.NS, req.Asked.UTC().Format(time.RFC3339Nano), m.copies))
 	return namePrefix + hex.EncodeToString(sum[:8])
 }
 
@@ -81,11 +81,11 @@ type run struct {
 }
 
 // newRun makes the run of the part that serves a request.
-func (m *Manager) newRun(request checkpoint.ResyncRequest) (*run, error) {
-	r := &run{part: Part{NS: request.NS, Link: m.partName(request)}, asked: request.Asked, done: make(chan struct{})}
+func (m *Manager) newRun(req request.Resync) (*run, error) {
+	r := &run{part: Part{NS: req.NS, Link: m.partName(req)}, asked: req.Asked, done: make(chan struct{})}
 	var err error
 	if r.runner, err = m.cfg.Runner(r.part); err != nil {
-		return nil, fmt.Errorf("copy %s again: %w", request.NS, err)
+		return nil, fmt.Errorf("copy %s again: %w", req.NS, err)
 	}
 	return r, nil
 }

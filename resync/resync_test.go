@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/request"
 )
 
 // resyncOnce copies a collection again: the part comes to partAt and the link to linkAt
@@ -50,7 +51,7 @@ func (w *world) resyncOnce(p *process, linkAt, partAt uint32) error {
 // left of its part.
 func (w *world) isDone(p *process) {
 	w.t.Helper()
-	if r := w.request("shop.a"); r.State != checkpoint.ResyncDone {
+	if r := w.request("shop.a"); r.State != request.Done {
 		w.t.Errorf("the request is %+v", r)
 	}
 	end := at(w.state().Applied.TS.T + 10)
@@ -74,7 +75,7 @@ func TestMerge(t *testing.T) {
 	to := startTarget(t)
 	for i, tt := range []struct{ link, part uint32 }{{120, 120}, {120, 140}, {140, 120}} {
 		w := newWorld(t, to, fmt.Sprintf("merge-%d", i))
-		w.ok(w.store(w.link, "").RequestResync(t.Context(), "shop.a"))
+		w.ok(w.asks().Resync(t.Context(), "shop.a"))
 		p := w.start()
 		w.ok(w.resyncOnce(p, tt.link, tt.part))
 		w.isDone(p)
@@ -94,10 +95,10 @@ func TestKilledAnywhere(t *testing.T) {
 		for _, from := range []struct{ link, part uint32 }{{120, 120}, {120, 140}, {140, 120}} {
 			for n := 1; ; n++ {
 				w := newWorld(t, to, fmt.Sprintf("killed-%t-%d-%d-%d", sent, from.link, from.part, n))
-				w.ok(w.store(w.link, "").RequestResync(t.Context(), "shop.a"))
+				w.ok(w.asks().Resync(t.Context(), "shop.a"))
 				met := w.killAt(n, sent, from.link, from.part)
 				last := w.start()
-				for i := 0; w.request("shop.a").State != checkpoint.ResyncDone; i++ {
+				for i := 0; w.request("shop.a").State != request.Done; i++ {
 					if i > 5 {
 						t.Fatalf("killed at %d: it does not end", n)
 					}
@@ -145,8 +146,8 @@ func (w *world) killAt(n int, sent bool, linkAt, partAt uint32) (met bool) {
 func TestFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startTarget(t), "fails")
-	requests := w.store(w.link, "")
-	w.ok(requests.RequestResync(t.Context(), "shop.a"))
+	requests := w.asks()
+	w.ok(requests.Resync(t.Context(), "shop.a"))
 	w.fails["shop.a"] = errors.New("a document that is too large")
 	p := w.start()
 	w.ok(p.attempt(at(110)))
@@ -155,7 +156,7 @@ func TestFails(t *testing.T) {
 	if _, err := p.Merge(t.Context(), t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if r := w.request("shop.a"); r.State != checkpoint.ResyncFailed || r.Why != "a document that is too large" {
+	if r := w.request("shop.a"); r.State != request.Failed || r.Why != "a document that is too large" {
 		t.Errorf("the request is %+v", r)
 	}
 	for range 2 {
@@ -167,7 +168,7 @@ func TestFails(t *testing.T) {
 		p = w.start()
 	}
 	delete(w.fails, "shop.a")
-	w.ok(requests.RequestResync(t.Context(), "shop.a"))
+	w.ok(requests.Resync(t.Context(), "shop.a"))
 	w.ok(w.resyncOnce(p, 130, 130))
 	w.isDone(p)
 }
@@ -177,14 +178,14 @@ func TestRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startTarget(t), "refused")
 	for _, ns := range []oplog.Namespace{"shop.hidden", "shop.system.views", "shop.system.buckets.m"} {
-		w.ok(w.store(w.link, "").RequestResync(t.Context(), ns))
+		w.ok(w.asks().Resync(t.Context(), ns))
 	}
 	w.ok(w.start().attempt(at(110)))
 	for ns, why := range map[oplog.Namespace]string{
 		"shop.hidden": "the link does not mirror it", "shop.system.views": "the link does not mirror it",
 		"shop.system.buckets.m": "it has the buckets of shop.m, which is to be asked for",
 	} {
-		if r := w.request(ns); r.State != checkpoint.ResyncFailed || r.Why != why {
+		if r := w.request(ns); r.State != request.Failed || r.Why != why {
 			t.Errorf("%s: %+v", ns, r)
 		}
 	}
@@ -194,7 +195,7 @@ func TestRefused(t *testing.T) {
 func TestTakenOver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startTarget(t), "taken")
-	w.ok(w.store(w.link, "").RequestResync(t.Context(), "shop.a"))
+	w.ok(w.asks().Resync(t.Context(), "shop.a"))
 	old := w.start()
 	w.ok(old.attempt(at(120)))
 	old.awaitRunner("shop.a").catchUp(at(120))
@@ -210,7 +211,7 @@ func TestTakenOver(t *testing.T) {
 	if _, err := old.Merge(t.Context(), t.Context()); !errors.Is(err, lease.ErrFenced) {
 		t.Fatal(err)
 	}
-	if out := w.state().LeftOut; len(out) != 1 || w.request("shop.a").State != checkpoint.ResyncJoining {
+	if out := w.state().LeftOut; len(out) != 1 || w.request("shop.a").State != request.Joining {
 		t.Errorf("out: %v, request %+v", out, w.request("shop.a"))
 	}
 }

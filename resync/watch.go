@@ -8,6 +8,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/lease"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/request"
 )
 
 // watchEvery is how often requests and parts are looked at.
@@ -36,7 +37,7 @@ func (m *Manager) Watch(ctx context.Context, link *checkpoint.Link) (bool, error
 			return false, nil
 		}
 		at := m.cfg.Position()
-		requests, err := m.cfg.Requests.ReadRequests(ctx)
+		requests, err := m.cfg.Requests.Read(ctx)
 		if err != nil {
 			continue // The attempt itself notices the cause.
 		}
@@ -54,9 +55,9 @@ func (m *Manager) Watch(ctx context.Context, link *checkpoint.Link) (bool, error
 
 // isNew reports whether there is a request that the present attempt does not serve. A
 // collection that could not be copied is left out, and can be requested again.
-func (m *Manager) isNew(requests []checkpoint.ResyncRequest) bool {
-	for _, request := range requests {
-		if _, out := m.leftOut[request.NS]; open(request) && (!out || request.State == checkpoint.ResyncAsked) {
+func (m *Manager) isNew(requests []request.Resync) bool {
+	for _, req := range requests {
+		if _, out := m.leftOut[req.NS]; req.Open() && (!out || req.State == request.Asked) {
 			return true
 		}
 	}
@@ -80,7 +81,7 @@ func (m *Manager) writeProgress(ctx context.Context, link *checkpoint.Link, text
 		if texts[ns] == text {
 			continue
 		}
-		err := link.TellResync(ctx, ns, checkpoint.ResyncCopying, text)
+		err := m.cfg.Requests.Answer(ctx, link, ns, request.Copying, text)
 		if errors.Is(err, lease.ErrFenced) {
 			return err
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/request"
 	"github.com/oplogrep/replicator/scope"
 )
 
@@ -145,6 +146,9 @@ func (w *world) store(link, of string) *checkpoint.Store {
 	return s
 }
 
+// asks returns the requests of the link.
+func (w *world) asks() *request.Store { return request.New(w.store(w.link, "")) }
+
 func (w *world) tell(e event.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -162,13 +166,13 @@ func (w *world) apply(by string, ns oplog.Namespace, from, to oplog.OpTime) {
 }
 
 // request returns the state of the request for a collection.
-func (w *world) request(ns oplog.Namespace) checkpoint.ResyncRequest {
+func (w *world) request(ns oplog.Namespace) request.Resync {
 	w.t.Helper()
-	requests, err := w.store(w.link, "").ReadRequests(w.t.Context())
+	requests, err := w.asks().Read(w.t.Context())
 	w.ok(err)
-	i := slices.IndexFunc(requests.Resync, func(r checkpoint.ResyncRequest) bool { return r.NS == ns })
+	i := slices.IndexFunc(requests.Resync, func(r request.Resync) bool { return r.NS == ns })
 	if i < 0 {
-		return checkpoint.ResyncRequest{}
+		return request.Resync{}
 	}
 	return requests.Resync[i]
 }
@@ -200,7 +204,7 @@ func (w *world) start() *process {
 	p := &process{w: w, store: w.store(w.link, ""), runners: map[oplog.Namespace]*runner{}}
 	p.ctx, p.end = context.WithCancelCause(w.t.Context())
 	p.Manager = New(Config{
-		Link: w.link, Target: w.to, Requests: w.store(w.link, ""), Scope: names, Unable: w.unable,
+		Link: w.link, Target: w.to, Store: w.store(w.link, ""), Requests: w.asks(), Scope: names, Unable: w.unable,
 		Acquire: p.acquire, Position: func() Position { return p.at }, Runner: p.runner, Observer: w.tell,
 	})
 	w.t.Cleanup(p.kill)

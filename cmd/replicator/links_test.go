@@ -16,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/request"
 )
 
 // What is asked of links goes to the target's metadata, whether they run or not.
@@ -71,13 +72,13 @@ func TestLinks(t *testing.T) {
 	// It is in the state that the link says.
 	tell(t, target, "replicator", bson.D{{Key: "update", Value: "requests"}, {Key: "updates", Value: bson.A{bson.D{
 		{Key: "q", Value: bson.D{{Key: "ns", Value: "shop.a"}}},
-		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: checkpoint.ResyncJoining}}}}},
+		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: request.Joining}}}}},
 	}}}})
 	wait := startCommand(t, environ, "resync", "--namespace=shop.a")
 	wait.see("shop.a is copied, and the log is applied to the copy")
 	tell(t, target, "replicator", bson.D{{Key: "update", Value: "requests"}, {Key: "updates", Value: bson.A{bson.D{
 		{Key: "q", Value: bson.D{{Key: "ns", Value: "shop.a"}}},
-		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: checkpoint.ResyncDone}}}}},
+		{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: request.Done}}}}},
 	}}}})
 	wait.see("shop.a is the same as the source's again")
 	if code := wait.end(); code != cli.ExitOK {
@@ -113,11 +114,11 @@ func TestLinksLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, ns := range []oplog.Namespace{"shop.a", "shop.b"} {
-		if err := link.LeaveOut(t.Context(), checkpoint.ResyncRequest{NS: ns, Asked: time.UnixMilli(7)}); err != nil {
+		if err := request.New(store).LeaveOut(t.Context(), link, request.Resync{NS: ns, Asked: time.UnixMilli(7)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := link.TellResync(t.Context(), "shop.b", checkpoint.ResyncFailed, "too long"); err != nil {
+	if err := request.New(store).Answer(t.Context(), link, "shop.b", request.Failed, "too long"); err != nil {
 		t.Fatal(err)
 	}
 	cp := checkpoint.Progress{Applied: at(9), AppliedWall: 9_000, FetchFrom: at(9)}

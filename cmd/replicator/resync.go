@@ -12,6 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/pipeline"
+	"github.com/oplogrep/replicator/request"
 )
 
 type resyncCommand struct {
@@ -22,11 +23,11 @@ type resyncCommand struct {
 
 // resyncTexts say what a state means.
 var resyncTexts = map[string]string{
-	checkpoint.ResyncAsked:   "asked for",
-	checkpoint.ResyncCopying: "is being copied",
-	checkpoint.ResyncJoining: "is copied, and the log is applied to the copy",
-	checkpoint.ResyncDone:    "is the same as the source's again",
-	checkpoint.ResyncFailed:  "could not be copied again",
+	request.Asked:   "asked for",
+	request.Copying: "is being copied",
+	request.Joining: "is copied, and the log is applied to the copy",
+	request.Done:    "is the same as the source's again",
+	request.Failed:  "could not be copied again",
 }
 
 const (
@@ -47,14 +48,15 @@ func (c *resyncCommand) Run(ctx context.Context, out cli.Output) error {
 		return err
 	}
 	defer release()
-	if err := store.RequestResync(ctx, ns); err != nil {
+	requests := request.New(store)
+	if err := requests.Resync(ctx, ns); err != nil {
 		return cli.Stopped(ctx, err)
 	}
 	if c.NoWait {
-		_, err := fmt.Fprintf(out.Results, "%s: %s. Link %s begins with it within a few seconds if it runs, else once it does.\n", ns, resyncTexts[checkpoint.ResyncAsked], c.Link)
+		_, err := fmt.Fprintf(out.Results, "%s: %s. Link %s begins with it within a few seconds if it runs, else once it does.\n", ns, resyncTexts[request.Asked], c.Link)
 		return err
 	}
-	w := &resyncWatch{store: store, ns: ns, link: c.Link, out: out, applied: state.Applied, term: state.Term, moved: time.Now()}
+	w := &resyncWatch{store: linkReader{requests, store}, ns: ns, link: c.Link, out: out, applied: state.Applied, term: state.Term, moved: time.Now()}
 	return w.run(ctx)
 }
 
@@ -83,11 +85,22 @@ func leftError(err error) error {
 	return &cli.Error{Err: err, Code: cli.ExitUnexpected, Hint: "The request stays, and the link continues with it; the same command again shows its progress."}
 }
 
-// requestReader reads what is requested of a link, and the link: a *checkpoint.Store.
-// Reading changes nothing, and may be repeated.
+// requestReader reads the requests of a link, and the link. Reading changes nothing, and
+// may be repeated.
 type requestReader interface {
-	ReadRequests(ctx context.Context) (checkpoint.Requests, error)
+	Read(ctx context.Context) (request.Requests, error)
 	Load(ctx context.Context) (checkpoint.State, bool, error)
+}
+
+// linkReader is the requestReader of a link in a target.
+type linkReader struct {
+	*request.Store
+	link *checkpoint.Store
+}
+
+// Load reads the link.
+func (r linkReader) Load(ctx context.Context) (checkpoint.State, bool, error) {
+	return r.link.Load(ctx)
 }
 
 // resyncWatch shows what becomes of a collection that is to be copied again.
@@ -140,40 +153,40 @@ func (w *resyncWatch) run(ctx context.Context) error {
 
 // look asks once, and says what is new. It tells whether all is over.
 func (w *resyncWatch) look(ctx context.Context) (over bool, err error) {
-	requests, err := w.store.ReadRequests(ctx)
+	requests, err := w.store.Read(ctx)
 	if err != nil {
 		return false, err
 	}
-	request, ok := resyncOf(&requests, string(w.ns))
+	req, ok := resyncOf(&requests, string(w.ns))
 	if !ok {
 		return true, resyncError(fmt.Errorf("copy %s again: somebody has removed the request", w.ns))
 	}
-	if news := request.Why != w.why && time.Since(w.told) >= resyncTell; request.State != w.state || news {
-		w.state, w.why, w.told = request.State, request.Why, time.Now()
-		text, known := resyncTexts[request.State]
+	if news := req.Why != w.why && time.Since(w.told) >= resyncTell; req.State != w.state || news {
+		w.state, w.why, w.told = req.State, req.Why, time.Now()
+		text, known := resyncTexts[req.State]
 		if !known {
-			text = request.State
+			text = req.State
 		}
-		if request.State == checkpoint.ResyncFailed {
-			return true, resyncError(fmt.Errorf("%s %s: %s", w.ns, text, request.Why))
+		if req.State == request.Failed {
+			return true, resyncError(fmt.Errorf("%s %s: %s", w.ns, text, req.Why))
 		}
-		if request.Why != "" {
-			text += ": " + request.Why
+		if req.Why != "" {
+			text += ": " + req.Why
 		}
 		if _, err := fmt.Fprintf(w.out.Results, "%s  %s %s\n", time.Now().UTC().Format(time.RFC3339), w.ns, printable.Text(text)); err != nil {
 			return true, fmt.Errorf("print what becomes of %s: %w", w.ns, err)
 		}
 	}
-	if request.State == checkpoint.ResyncDone {
+	if req.State == request.Done {
 		return true, nil
 	}
-	return false, w.waits(ctx, request.State)
+	return false, w.waits(ctx, req.State)
 }
 
 // stands says how it stood when it was seen last.
 func (w *resyncWatch) stands() string {
 	switch text, known := resyncTexts[w.state]; {
-	case w.state == checkpoint.ResyncAsked, w.state == "":
+	case w.state == request.Asked, w.state == "":
 		return "is not begun yet"
 	case known:
 		return text
@@ -182,14 +195,14 @@ func (w *resyncWatch) stands() string {
 }
 
 // waits says why nothing may come of it for now: once, until the link moves.
-func (w *resyncWatch) waits(ctx context.Context, request string) error {
+func (w *resyncWatch) waits(ctx context.Context, req string) error {
 	state, found, err := w.store.Load(ctx)
 	switch {
 	case err != nil:
 		return err
 	case !found:
 		return resyncError(fmt.Errorf("copy %s again: the link %s was removed", w.ns, w.link))
-	case state.Copy != nil && state.Copy.Phase == checkpoint.Copying && request == checkpoint.ResyncAsked:
+	case state.Copy != nil && state.Copy.Phase == checkpoint.Copying && req == request.Asked:
 		if !w.first {
 			w.first = true
 			w.out.Complain("Link %s has not finished its first copy; it begins with this behind that, if somebody runs it.", w.link)

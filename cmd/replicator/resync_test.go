@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/request"
 )
 
 // requestBoard is what a target says of a link, as time goes by.
@@ -45,13 +46,13 @@ func (b *requestBoard) now() act {
 	return now
 }
 
-func (b *requestBoard) ReadRequests(context.Context) (checkpoint.Requests, error) {
+func (b *requestBoard) Read(context.Context) (request.Requests, error) {
 	a := b.now()
 	if a.state == "" {
-		return checkpoint.Requests{}, a.err
+		return request.Requests{}, a.err
 	}
-	return checkpoint.Requests{Resync: []checkpoint.ResyncRequest{
-		{NS: "shop.other", State: checkpoint.ResyncFailed}, {NS: "shop.a", State: a.state, Why: a.why},
+	return request.Requests{Resync: []request.Resync{
+		{NS: "shop.other", State: request.Failed}, {NS: "shop.a", State: a.state, Why: a.why},
 	}}, a.err
 }
 
@@ -73,38 +74,38 @@ func TestResyncWatch(t *testing.T) {
 		took  time.Duration
 	}{
 		"all goes well": {
-			[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: 2 * time.Second, state: checkpoint.ResyncCopying, applied: 1}, {at: 5 * time.Second, state: checkpoint.ResyncJoining, applied: 2}, {at: 7 * time.Second, state: checkpoint.ResyncDone, applied: 3}},
+			[]act{{state: request.Asked, applied: 1}, {at: 2 * time.Second, state: request.Copying, applied: 1}, {at: 5 * time.Second, state: request.Joining, applied: 2}, {at: 7 * time.Second, state: request.Done, applied: 3}},
 			"shop.a asked for\nshop.a is being copied\nshop.a is copied, and the log is applied to the copy\nshop.a is the same as the source's again\n", "", 7 * time.Second,
 		},
 		"progress, not more often than every ten seconds": {
-			[]act{{state: checkpoint.ResyncCopying, why: "1 of 9", applied: 1}, {at: 5 * time.Second, state: checkpoint.ResyncCopying, why: "2 of 9", applied: 2}, {at: 12 * time.Second, state: checkpoint.ResyncCopying, why: "3 of 9", applied: 3}, {at: 15 * time.Second, state: checkpoint.ResyncDone, applied: 4}},
+			[]act{{state: request.Copying, why: "1 of 9", applied: 1}, {at: 5 * time.Second, state: request.Copying, why: "2 of 9", applied: 2}, {at: 12 * time.Second, state: request.Copying, why: "3 of 9", applied: 3}, {at: 15 * time.Second, state: request.Done, applied: 4}},
 			"shop.a is being copied: 1 of 9\nshop.a is being copied: 2 of 9\nshop.a is the same as the source's again\n", "", 15 * time.Second,
 		},
 		"in the middle of the first copy": {
-			[]act{{state: checkpoint.ResyncAsked, applied: 1, phase: checkpoint.Copying}, {at: 90 * time.Second, state: checkpoint.ResyncDone, applied: 2, phase: checkpoint.Copied}},
+			[]act{{state: request.Asked, applied: 1, phase: checkpoint.Copying}, {at: 90 * time.Second, state: request.Done, applied: 2, phase: checkpoint.Copied}},
 			"shop.a asked for\n! Link l has not finished its first copy\nshop.a is the same as the source's again\n", "", 90 * time.Second,
 		},
 		"refused": {
-			[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: time.Second, state: checkpoint.ResyncFailed, why: "shop is not mirrored", applied: 1}},
+			[]act{{state: request.Asked, applied: 1}, {at: time.Second, state: request.Failed, why: "shop is not mirrored", applied: 1}},
 			"shop.a asked for\n", "shop.a could not be copied again: shop is not mirrored", time.Second,
 		},
 		"nobody runs it, then somebody does": {
-			[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: 90 * time.Second, state: checkpoint.ResyncDone, applied: 2}},
+			[]act{{state: request.Asked, applied: 1}, {at: 90 * time.Second, state: request.Done, applied: 2}},
 			"shop.a asked for\n! Link l has not moved for 20s: if no process runs it\nshop.a is the same as the source's again\n", "", 90 * time.Second,
 		},
 		"an idle source": {
-			[]act{{state: checkpoint.ResyncCopying, applied: 1}, {at: 10 * time.Second, state: checkpoint.ResyncCopying, applied: 2}, {at: 20 * time.Second, state: checkpoint.ResyncCopying, applied: 3}, {at: 30 * time.Second, state: checkpoint.ResyncDone, applied: 4}},
+			[]act{{state: request.Copying, applied: 1}, {at: 10 * time.Second, state: request.Copying, applied: 2}, {at: 20 * time.Second, state: request.Copying, applied: 3}, {at: 30 * time.Second, state: request.Done, applied: 4}},
 			"shop.a is being copied\nshop.a is the same as the source's again\n", "", 30 * time.Second,
 		},
 		"a step-down": {
-			[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: time.Second, state: checkpoint.ResyncAsked, applied: 1, err: stepDown}, {at: 4 * time.Second, state: checkpoint.ResyncDone, applied: 2}},
+			[]act{{state: request.Asked, applied: 1}, {at: time.Second, state: request.Asked, applied: 1, err: stepDown}, {at: 4 * time.Second, state: request.Done, applied: 2}},
 			"shop.a asked for\n! The target cannot be asked: not primary\nshop.a is the same as the source's again\n", "", 4 * time.Second,
 		},
-		"a lost connection":          {[]act{{state: checkpoint.ResyncAsked, applied: 1, err: &mongo.LostError{Host: "a", Err: errors.New("reset")}}, {at: time.Second, state: checkpoint.ResyncDone, applied: 1}}, "! The target cannot be asked\nshop.a is the same as the source's again\n", "", time.Second},
-		"not allowed":                {[]act{{state: checkpoint.ResyncAsked, applied: 1, err: &servererr.Error{Code: servererr.Unauthorized, Message: "not authorized"}}}, "", "not authorized", 0},
-		"the request is gone":        {[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: time.Second, state: "", applied: 1}}, "shop.a asked for\n", "removed the request", time.Second},
-		"the link is gone":           {[]act{{state: checkpoint.ResyncAsked, applied: 1}, {at: time.Second, state: checkpoint.ResyncAsked, applied: 1, gone: true}}, "shop.a asked for\n", "the link l was removed", time.Second},
-		"stopped, the request stays": {[]act{{state: checkpoint.ResyncAsked, applied: 1}}, "shop.a asked for\n! Link l has not moved\n", "stopped waiting for shop.a to be copied again, which is not begun yet", 100 * time.Second},
+		"a lost connection":          {[]act{{state: request.Asked, applied: 1, err: &mongo.LostError{Host: "a", Err: errors.New("reset")}}, {at: time.Second, state: request.Done, applied: 1}}, "! The target cannot be asked\nshop.a is the same as the source's again\n", "", time.Second},
+		"not allowed":                {[]act{{state: request.Asked, applied: 1, err: &servererr.Error{Code: servererr.Unauthorized, Message: "not authorized"}}}, "", "not authorized", 0},
+		"the request is gone":        {[]act{{state: request.Asked, applied: 1}, {at: time.Second, state: "", applied: 1}}, "shop.a asked for\n", "removed the request", time.Second},
+		"the link is gone":           {[]act{{state: request.Asked, applied: 1}, {at: time.Second, state: request.Asked, applied: 1, gone: true}}, "shop.a asked for\n", "the link l was removed", time.Second},
+		"stopped, the request stays": {[]act{{state: request.Asked, applied: 1}}, "shop.a asked for\n! Link l has not moved\n", "stopped waiting for shop.a to be copied again, which is not begun yet", 100 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/cli"
+	"github.com/oplogrep/replicator/request"
 )
 
 // The tag settings:"no" is of flags that no variable of the environment counts
@@ -28,12 +28,13 @@ func (c *throttleCommand) Run(ctx context.Context, out cli.Output) error {
 	if c.Default && change {
 		both = errors.New("--default removes the limits: use it alone")
 	}
-	store, _, release, err := c.openLink(ctx, faultBytes, faultOps, both)
+	link, _, release, err := c.openLink(ctx, faultBytes, faultOps, both)
 	if err != nil {
 		return err
 	}
 	defer release()
-	requests, err := store.ReadRequests(ctx)
+	store := request.New(link)
+	requests, err := store.Read(ctx)
 	if err != nil {
 		return cli.Stopped(ctx, err)
 	}
@@ -47,7 +48,7 @@ func (c *throttleCommand) Run(ctx context.Context, out cli.Output) error {
 	if c.MaxOpsPerSecond == "" && !c.Default {
 		ops = requests.OpsPerSecond
 	}
-	if err := store.RequestLimits(ctx, bytes, ops); err != nil {
+	if err := store.Limit(ctx, bytes, ops); err != nil {
 		return cli.Stopped(ctx, err)
 	}
 	return c.print(out, ", within a few seconds if it runs", bytes, ops)
@@ -98,11 +99,11 @@ func requestedOps(text string) (int64, error) {
 }
 
 // resyncOf finds what became of the request for a collection.
-func resyncOf(w *checkpoint.Requests, ns string) (checkpoint.ResyncRequest, bool) {
+func resyncOf(w *request.Requests, ns string) (request.Resync, bool) {
 	for _, r := range w.Resync {
 		if string(r.NS) == ns {
 			return r, true
 		}
 	}
-	return checkpoint.ResyncRequest{}, false
+	return request.Resync{}, false
 }

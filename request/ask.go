@@ -1,0 +1,95 @@
+package request
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Limit sets the limits of the copy; negative removes what was requested.
+func (s *Store) Limit(ctx context.Context, bytesPerSecond, opsPerSecond int64) error {
+	err := s.write(ctx, metadata.Statement{
+		Filter: metadata.ByID(s.link),
+		Change: func(dst []byte) []byte {
+			if bytesPerSecond >= 0 {
+				dst = bsoncore.AppendInt64Element(dst, bytesField, bytesPerSecond)
+			}
+			if opsPerSecond >= 0 {
+				dst = bsoncore.AppendInt64Element(dst, opsField, opsPerSecond)
+			}
+			return dst
+		},
+		Upsert: true,
+	})
+	if err != nil {
+		return s.wrap(err, "limit its copy to %d bytes and %d operations per second", bytesPerSecond, opsPerSecond)
+	}
+	return nil
+}
+
+// Resync requests that a collection be copied again. A request for it that is neither
+// done nor failed stays as it is.
+func (s *Store) Resync(ctx context.Context, ns oplog.Namespace) error {
+	if db, collection, ok := strings.Cut(string(ns), "."); !ok || db == "" || collection == "" {
+		return s.wrap(errors.New("it is not a database and a collection"), "ask for %q to be copied again", ns)
+	}
+	err := s.write(ctx, metadata.Statement{
+		Filter: s.inState(ns, Done, Failed),
+		Change: func(dst []byte) []byte {
+			return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
+				dst = bsoncore.AppendStringElement(dst, "ns", string(ns))
+				dst = bsoncore.AppendDateTimeElement(dst, "asked", time.Now().UnixMilli())
+				dst = bsoncore.AppendStringElement(dst, "state", Asked)
+				return bsoncore.AppendStringElement(dst, "why", "")
+			})
+		},
+		Upsert: true,
+	})
+	// One that exists and does not match is still open.
+	if err != nil && !servererr.IsDuplicateKey(err) {
+		return s.wrap(err, "ask for %s to be copied again", ns)
+	}
+	return nil
+}
+
+// ResyncAgain requests that a collection be copied again by a copy that begins after
+// this call, because what the target has of it may have been damaged just now. If a
+// copy is under way, the request is made again once that is done or has failed.
+func (s *Store) ResyncAgain(ctx context.Context, ns oplog.Namespace) error {
+	// If a copy ends between the two writes, the second round meets it; a request that
+	// is asked and not begun needs neither.
+	for range 2 {
+		if err := s.Resync(ctx, ns); err != nil {
+			return err
+		}
+		err := s.write(ctx, metadata.Statement{
+			Filter: s.inState(ns, Copying, Joining),
+			Change: func(dst []byte) []byte {
+				return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, againField, true) })
+			},
+		})
+		if err != nil {
+			return s.wrap(err, "ask for %s to be copied again after this", ns)
+		}
+	}
+	return nil
+}
+
+// inState is the filter for the request of a collection in one of the states.
+func (s *Store) inState(ns oplog.Namespace, states ...string) func(dst []byte) []byte {
+	return func(dst []byte) []byte {
+		dst = metadata.ByID(s.id(ns))(dst)
+		return metadata.AppendDoc(dst, "state", func(dst []byte) []byte { return metadata.AppendIn(dst, states...) })
+	}
+}
+
+func (s *Store) write(ctx context.Context, change metadata.Statement) error {
+	return metadata.Run(ctx, s.target, metadata.Majority(metadata.Update(s.db, metadata.Requests, change)), -1)
+}

@@ -1,0 +1,153 @@
+package request
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// Requests are all requests of one link.
+type Requests struct {
+	// BytesPerSecond and OpsPerSecond limit the copy; 0 is no limit, negative means
+	// that none was requested: the process's own settings apply.
+	BytesPerSecond, OpsPerSecond int64
+	// Resync are the collections to be copied again, the oldest request first.
+	Resync []Resync
+}
+
+// The states of a Resync.
+const (
+	Asked   = "asked"
+	Copying = "copying"
+	Joining = "joining"
+	Done    = "done"
+	Failed  = "failed"
+)
+
+// Resync is the request to copy a collection again.
+type Resync struct {
+	// NS is the collection, by the source's name.
+	NS    oplog.Namespace
+	Asked time.Time
+	// State is Asked, Copying, Joining, Done or Failed. Why is the reason of Failed, and
+	// the progress in Copying.
+	State, Why string
+}
+
+// Compare orders requests, the oldest first.
+func (r Resync) Compare(o Resync) int {
+	return cmp.Or(r.Asked.Compare(o.Asked), cmp.Compare(r.NS, o.NS))
+}
+
+// Open reports whether the request is neither done nor failed.
+func (r Resync) Open() bool { return r.State == Asked || r.State == Copying || r.State == Joining }
+
+func validState(state string) bool {
+	return Resync{State: state}.Open() || state == Done || state == Failed
+}
+
+// Fields of the documents.
+const (
+	bytesField = "bytesPerSecond"
+	opsField   = "opsPerSecond"
+	// againField is true in a request that becomes Asked again once it is Done or
+	// Failed.
+	againField = "again"
+)
+
+// Store reads and writes the requests of one link. It is safe for concurrent use.
+type Store struct {
+	once     mongo.Caller // the target; it sends each command once
+	target   mongo.Caller // the target; it repeats what is refused for a reason that passes
+	db, link string
+	session  bson.Raw // of the cursors
+}
+
+// New returns the requests of the link that links has.
+func New(links *checkpoint.Store) *Store {
+	db, link := links.DB(), links.Link()
+	// One session for all reads: a server remembers each session for a while.
+	session := mongo.SessionID(db, link, rand.Text(), "requests")
+	return &Store{once: links.Target(), target: mongo.Twice(links.Target()), db: db, link: link, session: session}
+}
+
+func (s *Store) wrap(err error, format string, args ...any) error {
+	return fmt.Errorf("request: link %q: %s: %w", s.link, fmt.Sprintf(format, args...), err)
+}
+
+// id returns the _id of the request to copy a collection again. That of the limits is
+// the link's name.
+func (s *Store) id(ns oplog.Namespace) string { return s.link + "/" + string(ns) }
+
+// Read reads all requests, those that a majority has.
+func (s *Store) Read(ctx context.Context) (Requests, error) {
+	either := func(dst []byte) []byte {
+		i, dst := bsoncore.AppendArrayElementStart(dst, "$or")
+		dst = metadata.AppendDoc(dst, "0", metadata.ByID(s.link))
+		dst = metadata.AppendDoc(dst, "1", metadata.Below(s.link))
+		return metadata.CloseDoc(dst, i)
+	}
+	docs, err := metadata.FindAll(ctx, mongo.Retry{}, s.once, s.session, s.db, metadata.Requests, "majority", either)
+	if err != nil {
+		return Requests{}, s.wrap(err, "read the requests")
+	}
+	all := Requests{BytesPerSecond: -1, OpsPerSecond: -1}
+	for _, doc := range docs {
+		if err := s.parse(doc, &all); err != nil {
+			return Requests{}, s.wrap(err, "read the requests")
+		}
+	}
+	slices.SortFunc(all.Resync, Resync.Compare)
+	return all, nil
+}
+
+// parse adds what a document requests.
+func (s *Store) parse(doc bson.Raw, all *Requests) error {
+	if err := doc.Validate(); err != nil {
+		return &metadata.DamagedError{Link: s.link, What: "a request: " + err.Error()}
+	}
+	r := metadata.NewReader(doc)
+	id := r.Text("_id")
+	if id == s.link {
+		all.BytesPerSecond, all.OpsPerSecond = readLimit(r, bytesField), readLimit(r, opsField)
+	} else {
+		resync := Resync{
+			NS: oplog.Namespace(r.Text("ns")), Asked: time.UnixMilli(r.Date("asked")).UTC(),
+			State: r.Text("state"), Why: r.Text("why"),
+		}
+		if id != s.id(resync.NS) {
+			r.Fault("_id", "that of its collection")
+		}
+		if !validState(resync.State) {
+			r.Fault("state", "one of a request")
+		}
+		all.Resync = append(all.Resync, resync)
+	}
+	if r.Err() != nil {
+		return &metadata.DamagedError{Link: s.link, What: fmt.Sprintf("request %q: field %v", id, r.Err())}
+	}
+	return nil
+}
+
+// readLimit reads a limit, -1 if there is none.
+func readLimit(r *metadata.Reader, name string) int64 {
+	if !r.Has(name) {
+		return -1
+	}
+	n := r.Int64(name)
+	if n < 0 {
+		r.Fault(name, "a limit")
+	}
+	return n
+}
