@@ -27,7 +27,7 @@ func (c besideTxn) read(ctx context.Context, cmd mongo.Command) (bson.Raw, error
 }
 
 func (c besideTxn) write(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
-	reply, err := c.w.tries(c.w.cfg.RetryFor, nil).Write(ctx, c.w.lane.Session(), cmd)
+	reply, err := c.w.retry(c.w.cfg.RetryFor, nil).Write(ctx, c.w.lane.Session(), cmd)
 	if stuck, ok := errors.AsType[*mongo.StuckError](err); ok {
 		return nil, c.w.stuck(stuck, c.first.At, len(cmd.Docs))
 	}

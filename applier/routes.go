@@ -179,11 +179,14 @@ func (d *dispatcher) thaw(ctx context.Context) error {
 // moves there.
 func (d *dispatcher) reroute(ctx context.Context, at checkpoint.Position, change checkpoint.Rerouting) error {
 	s := span{ops: []plan.Op{{At: checkpoint.Position{OpTime: d.last, Op: checkpoint.AllOps}}}}
-	err := d.barrier.retry(ctx, s, func() error {
-		return d.barrier.lane.Reroute(ctx, at, d.tracker.positions(), change)
-	})
-	if err != nil {
-		return err
+	for tries := d.barrier.tries(&s); ; {
+		err := d.barrier.lane.Reroute(ctx, at, d.tracker.positions(), change)
+		if err == nil {
+			break
+		}
+		if err := tries.wait(ctx, err); err != nil {
+			return err
+		}
 	}
 	d.rise(at)
 	for _, ns := range change.OneLane {

@@ -2,7 +2,6 @@ package applier
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 
@@ -137,28 +136,14 @@ func TestDirectTransaction(t *testing.T) {
 	}
 }
 
-// System collections that are written to alone go after the barrier.
-func TestAloneWrite(t *testing.T) {
+// A write that is marked as to be processed individually goes after the barrier.
+func TestIndividualWrite(t *testing.T) {
 	r := newRig(t, 4, mongosim.Options{Members: 1})
 	r.target.run(t, "db", bson.D{{Key: "create", Value: "system.js"}})
 	l := newLog(t)
 	l.alone(insertOp("db.system.js", doc("f", 1)))
 	r.apply(t, l.batches(), nil)
 	wantDocs(t, r.target, "db.system.js", doc("f", 1))
-}
-
-func TestNotAlone(t *testing.T) {
-	for _, op := range []bson.D{
-		commandOp("db", bson.D{{Key: "create", Value: "b"}}),
-		insertOp("db.system.views", doc("db.v", 1)),
-	} {
-		r := prepared(t, 2)
-		l := newLog(t)
-		l.add(op)
-		if err := r.fails(t, l, nil); !strings.Contains(err.Error(), "not alone") {
-			t.Errorf("error %v", err)
-		}
-	}
 }
 
 func TestMetricsTwice(t *testing.T) {

@@ -148,14 +148,28 @@ func (w *writer) transact(ctx context.Context, s span) error {
 
 // slow writes a span one by one, in as few transactions as the target takes.
 func (w *writer) slow(ctx context.Context, s span) error {
+	tries := w.tries(&s)
 	for {
-		err := w.retry(ctx, s, func() error { return w.oneByOne(ctx, s) })
-		if err != nil && judge(err) == smaller {
+		var t tally
+		start := time.Now()
+		txn := w.lane.Session().Begin()
+		err := txn.End(ctx, false, w.oneByOne(ctx, txn, s, &t))
+		if err == nil {
+			w.committed(s, &t, time.Since(start))
+			return nil
+		}
+		err = tries.wait(ctx, err)
+		switch {
+		case err == nil:
+			continue
+		case judge(err) == smaller:
 			return w.halves(ctx, s, err, w.slow)
 		}
-		if eased, err := w.ease(ctx, err); !eased {
+		eased, err := w.ease(ctx, err)
+		if !eased {
 			return err
 		}
+		tries = w.tries(&s)
 	}
 }
 
@@ -223,31 +237,41 @@ func (w *writer) flush(ctx context.Context, s span) error {
 	return err
 }
 
+// flushWith writes a span as planned with opt.
 func (w *writer) flushWith(ctx context.Context, s span, opt plan.Options) error {
 	w.planner.SetOptions(opt)
 	p, err := w.planner.Build(s.ops)
 	if err != nil {
 		return err
 	}
-	return w.retry(ctx, s, func() error {
-		return w.commit(ctx, s, func(txn *mongo.Txn, t *tally) error { return w.planned(ctx, txn, s, p.Writes, t) })
-	})
-}
-
-// oneByOne writes a span in one transaction, with a look at what each
-// operation meets.
-func (w *writer) oneByOne(ctx context.Context, s span) error {
-	return w.commit(ctx, s, func(txn *mongo.Txn, t *tally) error {
-		if err := w.move(ctx, txn, s.last()); err != nil {
+	tries := w.tries(&s)
+	for {
+		var t tally
+		start := time.Now()
+		txn := w.lane.Session().Begin()
+		err := txn.End(ctx, false, w.planned(ctx, txn, s, p.Writes, &t))
+		if err == nil {
+			w.committed(s, &t, time.Since(start))
+			return nil
+		}
+		if err := tries.wait(ctx, err); err != nil {
 			return err
 		}
-		for i := range s.ops {
-			if err := w.one(ctx, inTxn{txn}, &s.ops[i], t); err != nil {
-				return err
-			}
+	}
+}
+
+// oneByOne carries out the operations of a span in a transaction, each after a look at
+// what it meets.
+func (w *writer) oneByOne(ctx context.Context, txn *mongo.Txn, s span, t *tally) error {
+	if err := w.move(ctx, txn, s.last()); err != nil {
+		return err
+	}
+	for i := range s.ops {
+		if err := w.one(ctx, inTxn{txn}, &s.ops[i], t); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // move moves the lane, and finds the others where they should be.
@@ -259,21 +283,10 @@ func (w *writer) move(ctx context.Context, txn *mongo.Txn, next checkpoint.Posit
 	return err
 }
 
-// commit runs body in a transaction, in which it moves the lane after the span
-// before anything else.
-func (w *writer) commit(ctx context.Context, s span, body func(*mongo.Txn, *tally) error) error {
-	start := time.Now()
-	var t tally
-	err := w.lane.Session().InTxn(ctx, false, func(txn *mongo.Txn) error {
-		t = tally{}
-		return body(txn, &t)
-	})
-	if err != nil {
-		return err
-	}
+// committed records that a span is in the target.
+func (w *writer) committed(s span, t *tally, took time.Duration) {
 	w.lane.Moved(s.last())
-	w.record(s, &t, time.Since(start))
-	return nil
+	w.record(s, t, took)
 }
 
 // beginAlone and endAlone are those of the lane.
@@ -289,31 +302,46 @@ func (w *writer) endAlone(ctx context.Context, s span) error {
 	return w.lane.EndAlone(ctx, s.last())
 }
 
-// retry tries something again, for a span, while what is in its way goes by
-// itself. If that takes long less is tried at once, as far as the span can be cut.
-func (w *writer) retry(ctx context.Context, s span, try func() error) error {
-	limit, alone := w.cfg.RetryFor, len(s.ops) == 1
-	_, _, cuttable := s.split()
-	if cuttable {
+// tries are the tries of a span: as long as a failure is transient. After a part of
+// the time a span that can be split is tried in two halves instead.
+type tries struct {
+	w        *writer
+	at       checkpoint.Position
+	ops      int
+	divided  bool // the span can be split in two
+	attempts mongo.Tries
+}
+
+func (w *writer) tries(s *span) tries {
+	t := tries{w: w, at: s.ops[0].At, ops: len(s.ops)}
+	limit := w.cfg.RetryFor
+	if _, _, t.divided = s.split(); t.divided {
 		limit /= crowdedPart
 	}
-	err := w.tries(limit, func(err error) bool {
+	alone := len(s.ops) == 1
+	t.attempts = w.retry(limit, func(err error) bool {
 		v := judge(err)
 		// What is too much by itself is not so for ever: the target has more room later.
 		return v == again || v == smaller && alone
-	}).Do(ctx, try)
+	}).Start()
+	return t
+}
+
+// wait returns nil if there is to be another try after err.
+func (t *tries) wait(ctx context.Context, err error) error {
+	err = t.attempts.Wait(ctx, err)
 	stuck, ok := errors.AsType[*mongo.StuckError](err)
 	switch {
 	case !ok:
 		return err
-	case cuttable:
+	case t.divided:
 		return &crowdedError{stuck.Err}
 	}
-	return w.stuck(stuck, s.ops[0].At, len(s.ops))
+	return t.w.stuck(stuck, t.at, t.ops)
 }
 
-// tries is how something is tried again.
-func (w *writer) tries(limit time.Duration, passes func(error) bool) mongo.Retry {
+// retry counts the retries.
+func (w *writer) retry(limit time.Duration, passes func(error) bool) mongo.Retry {
 	return mongo.Retry{
 		For: limit, Again: passes,
 		Failed: func(error) {

@@ -15,15 +15,15 @@ import (
 // majority. As long as the target refuses it because of other work, send retries, until
 // ctx is done or the lease is lost.
 func (s *step) send(ctx context.Context, d deed) (bson.Raw, error) {
-	var reply bson.Raw
-	err := s.retry(busy).Do(ctx, func() (err error) {
-		reply, err = s.run(ctx, &d)
-		return err
-	})
-	if err != nil {
-		return nil, err
+	for tries := s.retry(busy).Start(); ; {
+		reply, err := s.run(ctx, &d)
+		if err == nil {
+			return reply, nil
+		}
+		if err := tries.Wait(ctx, err); err != nil {
+			return nil, err
+		}
 	}
-	return reply, nil
 }
 
 // retry retries for as long as ctx lasts, and logs the first refusal.

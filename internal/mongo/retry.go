@@ -68,29 +68,48 @@ func Passes(err error) bool {
 // Do calls try until it succeeds. It returns an error that is not to be retried as it
 // is, a *StuckError after Retry.For, and the cause of ctx once that is done.
 func (r Retry) Do(ctx context.Context, try func() error) error {
-	limit, again := r.For, r.Again
-	if limit == 0 {
-		limit = retryFor
-	}
-	if again == nil {
-		again = func(err error) bool { return DispositionOf(err) == Again }
-	}
-	start := time.Now()
-	for tries, wait := 1, firstPause; ; tries, wait = tries+1, min(2*wait, longestPause) {
+	tries := r.Start()
+	for {
 		err := try()
-		if err == nil || !again(err) {
-			return err
+		if err == nil {
+			return nil
 		}
-		if tried := time.Since(start); tried >= limit && limit >= 0 {
-			return &StuckError{Tried: tried, Tries: tries, Err: err}
-		}
-		if r.Failed != nil {
-			r.Failed(err)
-		}
-		if err := Pause(ctx, wait); err != nil {
+		if err := tries.Wait(ctx, err); err != nil {
 			return err
 		}
 	}
+}
+
+// Tries are the tries of one thing: Retry.Do for callers with a loop of their own.
+type Tries struct {
+	retry Retry
+	start time.Time
+	n     int
+	pause time.Duration
+}
+
+// Start begins the first try.
+func (r Retry) Start() Tries {
+	if r.For == 0 {
+		r.For = retryFor
+	}
+	return Tries{retry: r, start: time.Now(), n: 1, pause: firstPause}
+}
+
+// Wait pauses after a try that failed with err, and returns nil if there is to be
+// another one. Otherwise it returns the error of Retry.Do.
+func (t *Tries) Wait(ctx context.Context, err error) error {
+	switch r := &t.retry; {
+	case r.Again == nil && DispositionOf(err) != Again, r.Again != nil && !r.Again(err):
+		return err
+	case r.For >= 0 && time.Since(t.start) >= r.For:
+		return &StuckError{Tried: time.Since(t.start), Tries: t.n, Err: err}
+	case r.Failed != nil:
+		r.Failed(err)
+	}
+	pause := t.pause
+	t.n, t.pause = t.n+1, min(2*pause, longestPause)
+	return Pause(ctx, pause)
 }
 
 // Pause blocks for d, give or take a half at random, or until ctx is done. The jitter
@@ -106,23 +125,29 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// InTxn runs work in a transaction of the session and commits it, with write concern
-// majority or 1. It tries once. DispositionOf says of its error whether the transaction
-// had no effect and may be retried, under the next transaction number.
+// InTxn runs work in a transaction of the session, and ends it: see Txn.End. It tries
+// once.
 func (s *Session) InTxn(ctx context.Context, majority bool, work func(txn *Txn) error) error {
-	start := time.Now()
 	txn := s.Begin()
-	if err := work(txn); err != nil {
+	return txn.End(ctx, majority, work(txn))
+}
+
+// End commits the transaction, with write concern majority or 1, if err, that of its
+// commands, is nil, and gives it up if not. DispositionOf says of the error that End
+// returns whether the transaction had no effect and may be retried, under the next
+// transaction number.
+func (t *Txn) End(ctx context.Context, majority bool, err error) error {
+	if err != nil {
 		if mayBeOpen(ctx, err) {
 			// Its locks must not outlive it.
 			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 			defer cancel()
-			txn.Abort(ending)
+			t.Abort(ending)
 		}
-		return Aged(err, time.Since(start))
+		return Aged(err, time.Since(t.begun))
 	}
-	if _, err := txn.Commit(ctx, majority); err != nil {
-		return Aged(&CommitError{Err: err}, time.Since(start))
+	if _, err := t.Commit(ctx, majority); err != nil {
+		return Aged(&CommitError{Err: err}, time.Since(t.begun))
 	}
 	return nil
 }

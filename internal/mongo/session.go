@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -155,7 +156,7 @@ func (s *Session) send(ctx context.Context, cmd Command, extra []byte) (bson.Raw
 // by the server then.
 func (s *Session) Begin() *Txn {
 	s.wrote = false
-	t := &Txn{session: s}
+	t := &Txn{session: s, begun: time.Now()}
 	if !s.next() {
 		t.err = fmt.Errorf("begin a transaction after number %d: %w", s.number, errNumbers)
 	}
@@ -167,6 +168,7 @@ func (s *Session) Begin() *Txn {
 type Txn struct {
 	session *Session
 	number  int64
+	begun   time.Time
 	// started: something was sent, so that the server may know of it.
 	started bool
 	// err is why nothing but Abort is of use any more.
