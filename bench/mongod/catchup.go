@@ -11,6 +11,7 @@ import (
 
 	"github.com/oplogrep/replicator/bench/ends"
 	"github.com/oplogrep/replicator/bench/workload"
+	"github.com/oplogrep/replicator/internal/testkit/launch"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -37,12 +38,12 @@ func (s *Set) CatchUp(ctx context.Context, w workload.Workload, write func(ctx c
 	if len(s.members) != 1 {
 		return nil, errors.New("time a secondary: the set has had one before")
 	}
-	primary, err := connect(s.members[0].address)
+	primary, err := connect(s.members[0].Address)
 	if err != nil {
 		return nil, err
 	}
 	defer primary.close(ctx)
-	ctx, release := living(ctx, s.members[0])
+	ctx, release := launch.Living(ctx, s.members[0])
 	defer release()
 	if err := s.fill(ctx, w); err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ func (s *Set) CatchUp(ctx context.Context, w workload.Workload, write func(ctx c
 	if err != nil {
 		return nil, fmt.Errorf("add a secondary: %w", err)
 	}
-	if err := second.stop(ctx); err != nil {
+	if err := second.Stop(ctx); err != nil {
 		return nil, err
 	}
 	before, err := primary.status(ctx)
@@ -73,7 +74,7 @@ func (s *Set) CatchUp(ctx context.Context, w workload.Workload, write func(ctx c
 	if entries == 0 {
 		return nil, errors.New("time a secondary: nothing was written")
 	}
-	way, err := second.catchUp(ctx, before.Applied, last.Applied)
+	way, err := catchUp(ctx, second, before.Applied, last.Applied)
 	if err != nil {
 		return nil, err
 	}
@@ -92,17 +93,17 @@ func (s *Set) CatchUp(ctx context.Context, w workload.Workload, write func(ctx c
 }
 
 // catchUp starts a secondary, and watches it until it has the last entry.
-func (p *process) catchUp(ctx context.Context, before, last oplog.OpTime) (*way, error) {
+func catchUp(ctx context.Context, p *launch.Process, before, last oplog.OpTime) (*way, error) {
 	began := time.Now()
-	if err := p.start(ctx); err != nil {
+	if err := p.Start(ctx); err != nil {
 		return nil, err
 	}
-	ctx, dead := living(ctx, p)
+	ctx, dead := launch.Living(ctx, p)
 	defer dead()
-	if err := listens(ctx, p.address); err != nil {
+	if err := listens(ctx, p.Address); err != nil {
 		return nil, err
 	}
-	srv, err := connect(p.address)
+	srv, err := connect(p.Address)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +184,7 @@ func (s *Set) fill(ctx context.Context, w workload.Workload) error {
 
 // join starts a second member, adds it to the set and waits until it has synced. It
 // has no vote, so that the primary can do without it.
-func (s *Set) join(ctx context.Context, primary *server) (*process, error) {
+func (s *Set) join(ctx context.Context, primary *server) (*launch.Process, error) {
 	starting, cancel := context.WithTimeoutCause(ctx, startTime, errStart)
 	defer cancel()
 	second, err := s.begin(starting)
@@ -196,20 +197,20 @@ func (s *Set) join(ctx context.Context, primary *server) (*process, error) {
 	if err := primary.run(ctx, bson.D{{Key: "replSetGetConfig", Value: 1}}, &reply); err != nil {
 		return nil, err
 	}
-	config, err := withSecondary(reply.Config, second.address)
+	config, err := withSecondary(reply.Config, second.Address)
 	if err != nil {
 		return nil, err
 	}
 	if err := primary.run(ctx, bson.D{{Key: "replSetReconfig", Value: config}}, nil); err != nil {
 		return nil, err
 	}
-	ctx, release := living(ctx, second)
+	ctx, release := launch.Living(ctx, second)
 	defer release()
 	now, err := primary.status(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return second, synced(ctx, second.address, now.Applied)
+	return second, synced(ctx, second.Address, now.Applied)
 }
 
 // withSecondary is a configuration with another member, hidden and without a vote.

@@ -54,7 +54,7 @@ func fakeMongod(kind string) int {
 	flag.Parse()
 	time.AfterFunc(fakeLife, func() { os.Exit(9) })
 	dir := filepath.Dir(*data)
-	f := &fake{lazy: kind == fakeLazy, address: net.JoinHostPort(loopback, strconv.Itoa(*port)), data: *data, dir: dir}
+	f := &fake{lazy: kind == fakeLazy, address: net.JoinHostPort("127.0.0.1", strconv.Itoa(*port)), data: *data, dir: dir}
 	name, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(*data), "member"), "-")
 	f.number, _ = strconv.Atoi(name)
 	say("fake mongod starting")

@@ -5,17 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/internal/testkit/launch"
 	"github.com/oplogrep/replicator/oplog"
 )
 
 // Env names the server binary.
 const Env = "MONGOD"
 
-const setName = "bench"
+const (
+	setName = "bench"
+	// startTime is how long a server may take to start.
+	startTime = 90 * time.Second
+)
 
 // Config says what is started.
 type Config struct {
@@ -36,7 +43,7 @@ type Set struct {
 
 	cfg     Config
 	dir     string
-	members []*process
+	members []*launch.Process
 }
 
 // errStart is the cause of a start that is given up.
@@ -68,13 +75,13 @@ func (s *Set) form(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		member := bson.D{{Key: "_id", Value: i}, {Key: "host", Value: p.address}}
+		member := bson.D{{Key: "_id", Value: i}, {Key: "host", Value: p.Address}}
 		if i > 0 { // so that the first one stays the primary
 			member = append(member, bson.E{Key: "priority", Value: 0})
 		}
-		members, hosts = append(members, member), append(hosts, p.address)
+		members, hosts = append(members, member), append(hosts, p.Address)
 	}
-	ctx, release := living(ctx, s.members...)
+	ctx, release := launch.Living(ctx, s.members...)
 	defer release()
 	srv, err := connect(hosts[0])
 	if err != nil {
@@ -112,43 +119,36 @@ func synced(ctx context.Context, address string, entry oplog.OpTime) error {
 }
 
 // begin starts another member, and returns once it answers.
-func (s *Set) begin(ctx context.Context) (*process, error) {
-	for attempt := 1; ; attempt++ {
-		p, err := newProcess(ctx, &s.cfg, s.dir, fmt.Sprintf("member%d-%d", len(s.members), attempt))
-		if err != nil {
-			return nil, err
-		}
-		if err := p.start(ctx); err != nil {
-			return nil, err
-		}
-		if err = p.answers(ctx); err == nil {
-			s.members = append(s.members, p)
-			return p, nil
-		}
-		ended := p.alive.Err() != nil
-		if killed := p.kill(); killed != nil {
-			err = errors.Join(err, killed)
-		}
-		// Between finding a port free and the server's taking it, somebody else may.
-		if !ended || attempt == portAttempts || !strings.Contains(strings.ToLower(logTail(p.log)), portTaken) {
-			return nil, err
-		}
+func (s *Set) begin(ctx context.Context) (*launch.Process, error) {
+	p, err := launch.Begin(ctx, launch.Config{
+		Binary: s.cfg.Binary, Dir: s.dir, Name: fmt.Sprintf("member%d", len(s.members)), SetName: setName, Args: arguments(&s.cfg),
+	}, answers)
+	if err == nil {
+		s.members = append(s.members, p)
 	}
+	return p, err
 }
 
-// answers returns once the server does, or has ended.
-func (p *process) answers(ctx context.Context) error {
-	ctx, release := living(ctx, p)
-	defer release()
-	if err := listens(ctx, p.address); err != nil {
+// arguments are the arguments of a server, without those of every process.
+func arguments(cfg *Config) []string {
+	args := []string{"--oplogSize", strconv.Itoa(cfg.OplogMB)}
+	if cfg.CacheGB > 0 {
+		args = append(args, "--wiredTigerCacheSizeGB", strconv.FormatFloat(cfg.CacheGB, 'f', 2, 64))
+	}
+	return args
+}
+
+// answers returns once the server at an address does.
+func answers(ctx context.Context, address string) error {
+	if err := listens(ctx, address); err != nil {
 		return err
 	}
-	srv, err := connect(p.address)
+	srv, err := connect(address)
 	if err != nil {
 		return err
 	}
 	defer srv.close(ctx)
-	return await(ctx, "the server at "+p.address+" answers", func(ctx context.Context) error {
+	return await(ctx, "the server at "+address+" answers", func(ctx context.Context) error {
 		return srv.run(ctx, bson.D{{Key: "ping", Value: 1}}, nil)
 	})
 }
@@ -157,7 +157,7 @@ func (p *process) answers(ctx context.Context) error {
 func (s *Set) Close() error {
 	var faults []error
 	for _, p := range s.members {
-		faults = append(faults, p.kill())
+		faults = append(faults, p.Kill())
 	}
 	if err := os.RemoveAll(s.dir); err != nil {
 		faults = append(faults, fmt.Errorf("remove the servers' folder: %w", err))

@@ -50,8 +50,8 @@ func checkClosed(t *testing.T, set *Set) {
 		t.Error(err)
 	}
 	for _, p := range set.members {
-		if err := p.started.Process.Signal(syscall.Signal(0)); !errors.Is(err, os.ErrProcessDone) {
-			t.Errorf("the server at %s runs on: %v", p.address, err)
+		if err := p.Signal(syscall.Signal(0)); err == nil {
+			t.Errorf("the server at %s runs on", p.Address)
 		}
 	}
 	if _, err := os.Stat(set.dir); !errors.Is(err, fs.ErrNotExist) {
@@ -129,13 +129,13 @@ func TestCatchUpOfTheDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = set.CatchUp(t.Context(), workload.Workload{Name: "test", Ops: 1}, func(ctx context.Context, _ string) error {
-		if err := set.members[0].kill(); err != nil {
+		if err := set.members[0].Kill(); err != nil {
 			return err
 		}
 		<-ctx.Done()
 		return context.Cause(ctx)
 	})
-	if err == nil || !strings.Contains(err.Error(), "write the backlog: the server at "+set.members[0].address) ||
+	if err == nil || !strings.Contains(err.Error(), "write the backlog: the server at "+set.members[0].Address) ||
 		!strings.Contains(err.Error(), "fake mongod starting") {
 		t.Errorf("got %v", err)
 	}
@@ -178,7 +178,7 @@ func TestStartFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(set.members) != 1 || !strings.HasSuffix(set.members[0].log, "member0-2.log") {
+		if len(set.members) != 1 || !strings.HasSuffix(set.members[0].Log, "member0-2.log") {
 			t.Errorf("members: %v", set.members)
 		}
 	})
@@ -196,9 +196,9 @@ func checkEmpty(t *testing.T, dir string) {
 }
 
 func TestArguments(t *testing.T) {
-	const always = "--replSet bench --bind_ip 127.0.0.1 --port 4711 --dbpath /data/x --oplogSize 512 --nounixsocket"
+	const always = "--oplogSize 512"
 	for cache, want := range map[float64]string{0: always, 2.755: always + " --wiredTigerCacheSizeGB 2.75"} {
-		if diff := cmp.Diff(strings.Fields(want), arguments(&Config{OplogMB: 512, CacheGB: cache}, 4711, "/data/x")); diff != "" {
+		if diff := cmp.Diff(strings.Fields(want), arguments(&Config{OplogMB: 512, CacheGB: cache})); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
@@ -212,7 +212,7 @@ func TestStartMembers(t *testing.T) {
 	}
 	var hosts []string
 	for _, p := range set.members {
-		hosts = append(hosts, p.address)
+		hosts = append(hosts, p.Address)
 	}
 	if want := "mongodb://" + strings.Join(hosts, ",") + "/?replicaSet=bench"; len(hosts) != 3 || set.URI != want {
 		t.Errorf("it is at %s, want %s", set.URI, want)
@@ -265,27 +265,6 @@ func TestWithSecondary(t *testing.T) {
 		if _, err := withSecondary(bad, "b:2"); err == nil {
 			t.Errorf("%v was taken for a configuration", bad)
 		}
-	}
-}
-
-func TestLogTail(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "log")
-	if got := logTail(file); !strings.Contains(got, "no such file") {
-		t.Errorf("a log that is not there: %q", got)
-	}
-	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("one\ntwo\n")
-	if got := logTail(file); got != "one\ntwo" {
-		t.Errorf("a short log: %q", got)
-	}
-	write(strings.Repeat("0123456789\n", 1000) + "the end\n")
-	got := logTail(file)
-	if len(got) > tailBytes || !strings.HasPrefix(got, "0123456789\n") || !strings.HasSuffix(got, "\nthe end") {
-		t.Errorf("a long log has %d bytes, from %.20q", len(got), got)
 	}
 }
 

@@ -9,5 +9,6 @@
 //	bsongen     generates random BSON values and documents
 //	traffic     a workload that writes to a set, at a rate
 //	mongotest   starts real servers, if there are any
+//	launch      runs a mongod binary as a process
 //	race        reports whether the race detector is on
 package testkit

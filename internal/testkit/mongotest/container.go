@@ -9,6 +9,8 @@ import (
 
 	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/modules/mongodb"
+
+	"github.com/oplogrep/replicator/internal/testkit/launch"
 )
 
 // startContainer starts a set of one member in a container.
@@ -69,5 +71,5 @@ func containerTail(t testing.TB, c testcontainers.Container) string {
 	if err != nil {
 		return err.Error()
 	}
-	return wholeLines(all[max(0, len(all)-tailBytes):], tailBytes)
+	return launch.LastLines(all)
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/testcontainers/testcontainers-go"
+
+	"github.com/oplogrep/replicator/internal/testkit/launch"
 )
 
 // inContainer is what a member's container runs, with the server's arguments. The
@@ -59,7 +61,7 @@ func startContainers(t testing.TB, opts Options) *ReplicaSet {
 // startBoxed starts a container, which is removed when t ends.
 func startBoxed(ctx context.Context, t testing.TB, opts *Options) *boxed {
 	t.Helper()
-	port, err := freePort(ctx)
+	port, err := launch.FreePort(ctx)
 	if err != nil {
 		t.Fatalf("find a free port: %v", err)
 	}

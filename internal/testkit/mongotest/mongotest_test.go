@@ -320,26 +320,6 @@ func TestVersionAtLeast(t *testing.T) {
 	}
 }
 
-func TestLogTail(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "log")
-	long := strings.Repeat("one line\n", tailBytes/4)
-	for name, c := range map[string]struct{ log, want string }{
-		"short": {"a\nb\n", "a\nb\n"},
-		"long":  {long + "last\n", "last\n"},
-	} {
-		if err := os.WriteFile(path, []byte(c.log), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		tail := logTail(path)
-		if !strings.HasSuffix(tail, c.want) || len(tail) > tailBytes || !strings.HasPrefix(c.log, tail[:1]) {
-			t.Errorf("%s: %d bytes, %q ...", name, len(tail), tail[:min(20, len(tail))])
-		}
-	}
-	if tail := logTail(path + "-none"); !strings.Contains(tail, "no such file") {
-		t.Errorf("of a missing file: %q", tail)
-	}
-}
-
 func TestPollSaysWhyAndWhat(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(os.ErrProcessDone)
