@@ -47,11 +47,16 @@
 // # What it does not answer
 //
 // It is not a database. There is no disk, no query planner and no index that makes a
-// query faster. Aggregation has the common stages only; change streams, $lookup, $facet,
-// $out, $merge, $where, most of $jsonSchema, bulkWrite across collections, explain,
-// map-reduce, geo and text queries are missing. What is missing is refused with the
-// server's own error, CommandNotFound or NotImplemented, and the name of what is missing;
-// nothing is ignored silently.
+// query faster. These are missing:
+//
+//   - change streams
+//   - the stages $lookup, $graphLookup, $unionWith, $facet, $bucket, $bucketAuto,
+//     $sortByCount, $redact, $setWindowFields, $out and $merge
+//   - geo, text and bit queries, $where, most of $jsonSchema
+//   - bulkWrite across collections, explain, mapReduce, dataSize
+//
+// What is missing is refused with the server's own error, CommandNotFound or
+// NotImplemented, and the name of what is missing; nothing is ignored silently.
 //
 // The clock of a frozen member keeps running. An initial sync copies everything at once.
 // The page docs/embedded-set.md of this module has more: faults, recordings, moods, limits.

@@ -138,9 +138,6 @@ func leafReasons(n *pathNode) (reasons, []string) {
 		return reasons{"$mod did not evaluate to expected remainder", "$mod did evaluate to expected remainder"}, numberTypes
 	case *size:
 		return reasons{"array length was not equal to given size", "array length was equal to given size"}, []string{"array"}
-	case *bitTest:
-		return reasons{"bitwise operator failed to match", "bitwise operator matched successfully"},
-			[]string{"binData", "decimal", "double", "int", "long"}
 	case *elemMatchValue, *elemMatchObject:
 		return reasons{"array did not satisfy the child predicate", "array did satisfy the child predicate"}, []string{"array"}
 	default:

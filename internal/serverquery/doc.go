@@ -8,7 +8,7 @@
 //
 // Every refusal is a [*servererr.Error] with the server's code, and with its
 // message where that is known. What the server knows and this package does not
-// is refused as NotImplemented, by name: geometry, text search, $where,
+// is refused as NotImplemented, by name: geometry, text search, $where, $bits…,
 // keywords of $jsonSchema, stages, expressions, and regular expressions that
 // need more than RE2 (look-around, back references, the option x).
 //

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
-	"math/bits"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -165,49 +164,6 @@ func cutOff(v val) (int64, bool) {
 	default:
 		return v.whole()
 	}
-}
-
-// bitTest is the four operators that begin with $bits.
-type bitTest struct {
-	positions []int64 // in order, each once
-	set, all  bool
-}
-
-func (b *bitTest) test(v val) (bool, int) {
-	var at func(position int64) bool
-	switch {
-	case v.number():
-		n, ok := v.whole()
-		if !ok {
-			return false, 0
-		}
-		// Positions behind the integer have its sign.
-		at = func(position int64) bool { return uint64(n)>>min(position, 63)&1 == 1 }
-	case v.t == bson.TypeBinary:
-		data := v.b[5:]
-		at = func(position int64) bool {
-			return position/8 < int64(len(data)) && data[position/8]>>(position%8)&1 == 1
-		}
-	default:
-		return false, 0
-	}
-	for _, position := range b.positions {
-		if fits := at(position) == b.set; fits != b.all {
-			return fits, 0
-		}
-	}
-	return b.all, 0
-}
-
-// bitsOf are the positions of the bits of mask.
-func bitsOf(mask []byte) []int64 {
-	var out []int64
-	for i, b := range mask {
-		for ; b != 0; b &= b - 1 {
-			out = append(out, int64(i*8+bits.TrailingZeros8(b)))
-		}
-	}
-	return out
 }
 
 // elemMatchValue is $elemMatch with operators: it wants an array.

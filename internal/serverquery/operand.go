@@ -1,9 +1,6 @@
 package serverquery
 
 import (
-	"slices"
-	"strings"
-
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/bsontext"
@@ -100,44 +97,4 @@ func parseSize(e *rawbson.Elem) (*size, error) {
 		return &size{n}, nil
 	}
 	return nil, failedToParse("Failed to parse $size. %s: %s", what, bsontext.Element("$size", v.raw()))
-}
-
-// maxBitPosition is the last bit that a list of positions may name: more than
-// any stored value has.
-const maxBitPosition = 1 << 31
-
-// parseBits reads the mask of the $bits operators: an integer, binary data, or
-// positions.
-func parseBits(name string, v val) (*bitTest, error) {
-	b := &bitTest{set: strings.HasSuffix(name, "Set"), all: strings.HasPrefix(name, "$bitsAll")}
-	switch {
-	case v.number():
-		n, ok := v.whole()
-		if !ok || n < 0 {
-			return nil, failedToParse("Expected a non-negative number in: %s", bsontext.Element(name, v.raw()))
-		}
-		for i := range int64(63) {
-			if n>>i&1 == 1 {
-				b.positions = append(b.positions, i)
-			}
-		}
-	case v.t == bson.TypeBinary:
-		b.positions = bitsOf(v.b[5:])
-	case v.t == bson.TypeArray:
-		for _, e := range elems(v.b) {
-			elem := valueOf(&e)
-			n, ok := elem.whole()
-			if !elem.number() || !ok || n < 0 || n >= maxBitPosition {
-				return nil, failedToParse("Failed to parse bit position. Expected a non-negative number in: %s",
-					bsontext.Element(e.Name(), elem.raw()))
-			}
-			b.positions = append(b.positions, n)
-		}
-		slices.Sort(b.positions)
-		b.positions = slices.Compact(b.positions)
-	default:
-		return nil, badValue("%s takes an Array, a number, or a BinData but received: %s",
-			name, bsontext.Element(name, v.raw()))
-	}
-	return b, nil
 }

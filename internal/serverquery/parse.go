@@ -283,8 +283,6 @@ func (p *parser) operator(path string, e *rawbson.Elem, doc []byte, depth int) (
 		return one(parseModulus(v))
 	case "$size":
 		return onArray(parseSize(e))
-	case "$bitsAllSet", "$bitsAllClear", "$bitsAnySet", "$bitsAnyClear":
-		return one(parseBits(name, v))
 	case "$elemMatch":
 		return onArray(p.elemMatch(v, depth))
 	case "$all":
@@ -300,7 +298,7 @@ func (p *parser) operator(path string, e *rawbson.Elem, doc []byte, depth int) (
 func unknownOperator(name string) error {
 	switch name {
 	case "$near", "$nearSphere", "$geoNear", "$geoWithin", "$within", "$geoIntersects", "$maxDistance", "$minDistance",
-		"$_internalExprEq", "$_internalSchemaType":
+		"$_internalExprEq", "$_internalSchemaType", "$bitsAllSet", "$bitsAllClear", "$bitsAnySet", "$bitsAnyClear":
 		return notImplemented("%s", name)
 	}
 	return badValue("unknown operator: %s", name)

@@ -59,7 +59,6 @@ func TestLists(t *testing.T) {
 	if reply = m.must(t, "db", obj("validate", "c")); !reply.Lookup("valid").Boolean() {
 		t.Errorf("%s", reply)
 	}
-	m.must(t, "db", obj("dataSize", "db.c"))
 }
 
 func TestListOrder(t *testing.T) {

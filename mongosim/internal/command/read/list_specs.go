@@ -24,7 +24,6 @@ func listSpecs() []dispatch.Spec {
 			Name: "dbStats", Aliases: []string{"dbstats"}, Run: runDBStats,
 			Fields: []string{"scale", "freeStorage"}, Secondary: dispatch.OptIn, Check: dispatch.NeedsDB("dbStats"),
 		},
-		{Name: "dataSize", Aliases: []string{"datasize"}, Run: runDataSize, Secondary: dispatch.OptIn, Check: dispatch.NeedsDB("find")},
 		{Name: "dbHash", Aliases: []string{"dbhash"}, Run: runDBHash, Secondary: dispatch.AnyMember, Check: dispatch.NeedsDB("dbHash")},
 		{Name: "validate", Run: runValidate, Secondary: dispatch.AnyMember, Check: dispatch.MayOn("validate")},
 		{Name: "top", Run: refuseRead, Secondary: dispatch.AnyMember, AdminOnly: true},

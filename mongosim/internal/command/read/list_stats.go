@@ -12,7 +12,6 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 	"github.com/oplogrep/replicator/mongosim/internal/viewdef"
-	"github.com/oplogrep/replicator/oplog"
 )
 
 const (
@@ -254,32 +253,6 @@ func runDBStats(_ context.Context, r *dispatch.Request, out *dispatch.Reply) err
 		buf = bsoncore.AppendDoubleElement(buf, "indexSize", scaled(indexBytes))
 		buf = bsoncore.AppendDoubleElement(buf, "totalSize", scaled(sum.storage+indexBytes))
 		out.Buf = bsoncore.AppendDoubleElement(buf, "scaleFactor", float64(scale))
-		return nil
-	})
-}
-
-func runDataSize(_ context.Context, r *dispatch.Request, out *dispatch.Reply) error {
-	first := dispatch.FirstElem(r.Cmd)
-	name, ok := first.Text()
-	if !ok || !oplog.Namespace(name).IsCollection() {
-		return servererr.New(servererr.InvalidNamespace, "Invalid namespace specified '%s'", name)
-	}
-	for _, option := range []string{"keyPattern", "min", "max"} {
-		if _, ok := rawbson.Lookup(r.Cmd, option); ok {
-			return servererr.New(servererr.NotImplemented, "dataSize option %s is not implemented here", option)
-		}
-	}
-	return r.Look("", bson.Timestamp{})(func(s dispatch.Sight) error {
-		var z sizes
-		if coll, ok := s.Collection(oplog.Namespace(name)); ok {
-			z = sizesOf(coll)
-		} else if oplog.Namespace(name) == dispatch.OplogNamespace {
-			z = sizesOfOplog(s)
-		}
-		buf := dispatch.AppendNumber(out.Buf, "size", z.bytes)
-		buf = dispatch.AppendNumber(buf, "numObjects", z.count)
-		buf = dispatch.AppendNumber(buf, "millis", 0)
-		out.Buf = bsoncore.AppendBooleanElement(buf, "estimate", false)
 		return nil
 	})
 }
