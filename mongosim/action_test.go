@@ -1,6 +1,7 @@
 package mongosim
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -153,6 +154,27 @@ func TestActions(t *testing.T) {
 	succeed(t, s.AwaitReady(ctx))
 	succeed(t, s.AwaitSynced(ctx))
 
+	actOnLinks(ctx, t, s)
+	for _, a := range []Action{
+		{},
+		{Verb: "melt", A: "0"},
+		{Verb: "kill", A: "9"},
+		{Verb: "kill", A: "client"},
+		{Verb: "failcommand", A: "0"},
+		{Verb: "cut", A: "0", B: "0"},
+		{Verb: "cut", A: "0", B: "7"},
+		{Verb: "link", A: "0", B: "1"},
+		{Verb: "heal", A: "0", B: "x"},
+	} {
+		if err := s.Do(ctx, a); err == nil {
+			t.Errorf("%+v was done", a)
+		}
+	}
+}
+
+// actOnLinks: what is done to links, clocks, disks and commands of members that run.
+func actOnLinks(ctx context.Context, t *testing.T, s *Set) {
+	t.Helper()
 	p := s.Primary()
 	do(ctx, t, s, "freeze primary")
 	_, err := s.AwaitNewPrimary(ctx, p) // the others elect one without the frozen one
@@ -172,7 +194,7 @@ func TestActions(t *testing.T) {
 	do(ctx, t, s, "heal")
 	p = must[*Member](t)(s.AwaitPrimary(ctx))
 	do(ctx, t, s, "skew %d 1h", p.ID())
-	c = dial(t, p)
+	c := dial(t, p)
 	at := c.run(ctx, "app", bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{}}}}).Lookup("operationTime")
 	if secs, _ := at.Timestamp(); int64(secs) < time.Now().Add(50*time.Minute).Unix() {
 		t.Errorf("operationTime %d with a clock an hour ahead", secs)
@@ -186,20 +208,4 @@ func TestActions(t *testing.T) {
 	_, err = c.call(ctx, "admin", ping)
 	wantCode(t, "the first ping", err, 8)
 	c.run(ctx, "admin", ping)
-
-	for _, a := range []Action{
-		{},
-		{Verb: "melt", A: "0"},
-		{Verb: "kill", A: "9"},
-		{Verb: "kill", A: "client"},
-		{Verb: "failcommand", A: "0"},
-		{Verb: "cut", A: "0", B: "0"},
-		{Verb: "cut", A: "0", B: "7"},
-		{Verb: "link", A: "0", B: "1"},
-		{Verb: "heal", A: "0", B: "x"},
-	} {
-		if err := s.Do(ctx, a); err == nil {
-			t.Errorf("%+v was done", a)
-		}
-	}
 }

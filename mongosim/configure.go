@@ -42,7 +42,7 @@ func (s *Set) initiate(ctx context.Context) error {
 	return fmt.Errorf("mongosim: initiate %s: no member may become primary", s.opts.SetName)
 }
 
-// configured tells whether every member knows the set's configuration.
+// configured reports whether every member knows the set's configuration.
 func (s *Set) configured() bool {
 	for _, m := range s.Members() {
 		if v, ok := m.view(); ok && v.ConfigDoc == nil {
@@ -249,7 +249,7 @@ func changed(config bson.Raw, change func(members []bson.Raw) []bson.Raw) (bson.
 	return marshal(doc), nil
 }
 
-// ready tells whether a member does what the set has it for; one that is down is
+// ready reports whether a member does what the set has it for; one that is down is
 // not waited for.
 func (m *Member) ready() bool {
 	v, ok := m.view()

@@ -75,15 +75,7 @@ func TestClose(t *testing.T) {
 	if err := <-ended; !broken(err) && !errors.Is(err, servererr.New(servererr.InterruptedAtShutdown, "")) {
 		t.Errorf("a waiting client: %v, want a broken connection or InterruptedAtShutdown", err)
 	}
-	wait, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	var left []string
-	for left = goroutines(); len(left) > 0 && wait.Err() == nil; left = goroutines() {
-		runtime.Gosched()
-	}
-	if len(left) > 0 {
-		t.Errorf("after Close:\n%s", strings.Join(left, "\n\n"))
-	}
+	leavesNothing(ctx, t, "Close")
 	if err := s.Member(0).Start(); !errors.Is(err, ErrClosed) {
 		t.Errorf("start a member of a closed set: %v", err)
 	}
@@ -99,11 +91,20 @@ func TestClose(t *testing.T) {
 	if _, err := Start(cancelled, Options{Members: 3}); err == nil {
 		t.Error("a set started within a context that is done")
 	}
-	for left = goroutines(); len(left) > 0 && wait.Err() == nil; left = goroutines() {
+	leavesNothing(ctx, t, "a start that failed")
+}
+
+// leavesNothing waits for the goroutines of a set to end.
+func leavesNothing(ctx context.Context, t *testing.T, what string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	left := goroutines()
+	for ; len(left) > 0 && ctx.Err() == nil; left = goroutines() {
 		runtime.Gosched()
 	}
 	if len(left) > 0 {
-		t.Errorf("after a start that failed:\n%s", strings.Join(left, "\n\n"))
+		t.Errorf("after %s:\n%s", what, strings.Join(left, "\n\n"))
 	}
 }
 

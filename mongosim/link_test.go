@@ -17,7 +17,7 @@ import (
 
 var ping = bson.D{{Key: "ping", Value: 1}}
 
-// broken tells whether an error is that of a connection that the other end broke.
+// broken reports whether an error is that of a connection that the other end broke.
 func broken(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

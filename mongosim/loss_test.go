@@ -1,6 +1,7 @@
 package mongosim
 
 import (
+	"context"
 	"encoding/binary"
 	"os"
 	"path/filepath"
@@ -153,15 +154,7 @@ func TestRollback(t *testing.T) {
 	before := old.Oplog(common.TS)
 	now, err := s.AwaitNewPrimary(ctx, old)
 	succeed(t, err)
-	// Plain or tailable, local reads show what is not committed, majority reads never do.
-	c := dial(t, old)
-	for level, want := range map[string][]string{"local": lost, "majority": nil} {
-		got := inserted(c.find(ctx, "local", "oplog.rs", bson.E{Key: "readConcern", Value: bson.D{{Key: "level", Value: level}}},
-			bson.E{Key: "filter", Value: bson.D{{Key: "ts", Value: bson.D{{Key: "$gt", Value: common.TS}}}}}))
-		if !slices.Equal(got, want) {
-			t.Errorf("read concern %s on the isolated member shows %s, want %s", level, got, want)
-		}
-	}
+	readsOfLevels(ctx, t, old, common.TS, lost)
 	succeed(t, local.more(t))
 	succeed(t, major.more(t))
 	if got := inserted(local.got); !slices.Equal(got[1:], lost) {
@@ -180,6 +173,36 @@ func TestRollback(t *testing.T) {
 	succeed(t, s.AwaitReady(ctx))
 	succeed(t, s.AwaitSynced(ctx))
 
+	rolledBack(ctx, t, old, rbid, term, kept)
+	// Neither connections nor cursors outlive the rollback.
+	if err := local.more(t); !broken(err) {
+		t.Errorf("a connection of before the rollback: %v, want it broken", err)
+	}
+	local.client = dial(t, old)
+	wantCode(t, "the tail of before the rollback", local.more(t), servererr.QueryPlanKilled)
+	if got := inserted(major.got); slices.ContainsFunc(got, func(id string) bool { return strings.HasPrefix(id, "lost") }) {
+		t.Errorf("the majority tail got %s", got)
+	}
+
+	sameLogs(t, before, old.Oplog(common.TS), now.Oplog(common.TS))
+}
+
+func readsOfLevels(ctx context.Context, t *testing.T, old *Member, since bson.Timestamp, lost []string) {
+	t.Helper()
+	// Plain or tailable, local reads show what is not committed, majority reads never do.
+	c := dial(t, old)
+	for level, want := range map[string][]string{"local": lost, "majority": nil} {
+		got := inserted(c.find(ctx, "local", "oplog.rs", bson.E{Key: "readConcern", Value: bson.D{{Key: "level", Value: level}}},
+			bson.E{Key: "filter", Value: bson.D{{Key: "ts", Value: bson.D{{Key: "$gt", Value: since}}}}}))
+		if !slices.Equal(got, want) {
+			t.Errorf("read concern %s on the isolated member shows %s, want %s", level, got, want)
+		}
+	}
+}
+
+// rolledBack checks the data of a former primary.
+func rolledBack(ctx context.Context, t *testing.T, old *Member, rbid int, term int64, kept []string) {
+	t.Helper()
 	if v := view(t, old); v.Term <= term || v.State != oplog.MemberSecondary {
 		t.Errorf("the old primary is %s in term %d", v.State, v.Term)
 	}
@@ -196,17 +219,12 @@ func TestRollback(t *testing.T) {
 			t.Errorf("the update was not rolled back: %s", doc)
 		}
 	}
-	// Neither connections nor cursors outlive the rollback.
-	if err := local.more(t); !broken(err) {
-		t.Errorf("a connection of before the rollback: %v, want it broken", err)
-	}
-	local.client = dial(t, old)
-	wantCode(t, "the tail of before the rollback", local.more(t), servererr.QueryPlanKilled)
-	if got := inserted(major.got); slices.ContainsFunc(got, func(id string) bool { return strings.HasPrefix(id, "lost") }) {
-		t.Errorf("the majority tail got %s", got)
-	}
+}
 
-	after, newer := old.Oplog(common.TS), now.Oplog(common.TS)
+// sameLogs compares the log of the former primary, before and after, with the new one's
+// and with recordings.
+func sameLogs(t *testing.T, before, after, newer []bson.Raw) {
+	t.Helper()
 	if diff := cmp.Diff(newer, after); diff != "" {
 		t.Errorf("the logs of the old and the new primary differ: %s", diff)
 	}

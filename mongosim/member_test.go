@@ -1,6 +1,7 @@
 package mongosim
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -84,9 +85,15 @@ func TestKindsOfMembers(t *testing.T) {
 	if n := len(dump(t, s.Member(mute), "app", "c")); n != 2 {
 		t.Errorf("%d documents on the member without a vote, want 2", n)
 	}
+	electWithArbiter(ctx, t, s)
+}
 
-	// Voters are 0 to 4. With 1, 4 and the arbiter's vote a majority is left that can
-	// elect, and commit with the hidden member.
+// electWithArbiter: voters are 0 to 4. With 1, 4 and the arbiter's vote a majority is
+// left that can elect, and commit with the hidden member.
+func electWithArbiter(ctx context.Context, t *testing.T, s *Set) {
+	t.Helper()
+	const hidden, arbiter, bare, mute = 2, 3, 4, 5
+	p := s.Primary()
 	succeed(t, p.Kill())
 	succeed(t, s.Member(mute).Kill())
 	other := others(s, p)[0]

@@ -81,7 +81,7 @@ func TestMoods() (Moods, error) {
 	return m, err
 }
 
-// isZero tells whether nothing was said.
+// isZero reports whether nothing was said.
 func (m *Moods) isZero() bool {
 	return !m.All && m.None == "" && m.Gentle == "" && len(m.Without) == 0 && m.OneIn == nil
 }

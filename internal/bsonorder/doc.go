@@ -1,6 +1,6 @@
 // Package bsonorder compares BSON values as the server does.
 //
-// Two documents of a collection may not have equal _ids, and the server's idea
+// Two documents of a collection cannot have equal _ids, and the server's idea
 // of equal is wider than equal bytes: the int32 1, the int64 1, the double 1.0
 // and the decimal 1.00 are one number, and under a collation "a" and "A" may be
 // one string. [Compare] is that order, for values of all types: a total order,

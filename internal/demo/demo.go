@@ -245,7 +245,7 @@ func (d *Demo) mirror(ctx context.Context) error {
 		select {
 		case <-d.written:
 		case <-soft.Done():
-			return nil // who ended it says why
+			return nil // the caller that ended it says why
 		}
 		if err := d.pipeline.Run(ctx, soft); err != nil {
 			return fmt.Errorf("demo: mirror: %w", err)

@@ -172,7 +172,7 @@ func (d *Demo) catchUp(ctx context.Context) error {
 	}
 }
 
-// consistent tells whether the copy is one.
+// consistent reports whether the copy is one.
 func consistent(s *pipeline.Snapshot) bool {
 	return s.Copy != nil && s.Copy.Phase == checkpoint.Copied
 }

@@ -1,4 +1,4 @@
-// Package metric registers metrics that outlive whoever counts with them.
+// Package metric registers metrics that outlive the stage that counts with them.
 //
 // An attempt to replicate is repeated within one process, and each attempt makes
 // its stages anew, with the same registry. What a stage counts has to go on where

@@ -153,9 +153,17 @@ func TestTxn(t *testing.T) {
 		`d {"insert":"c","txnNumber":8,"autocommit":false,"startTransaction":true} 0`,
 		`admin {"abortTransaction":1,"txnNumber":8,"autocommit":false} 0`,
 	)
+}
 
+// TestTxnOutcomes: transactions that another one follows, and commits of which the
+// outcome is not known.
+func TestTxnOutcomes(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, r := session(t, 5)
+	cmd := Command{DB: "d", Body: raw(t, `{"insert": "c"}`)}
 	// The session has gone on: nothing is sent for the older transaction.
-	txn = s.Begin()
+	txn := s.Begin()
 	must[bson.Raw](t)(txn.Call(ctx, cmd))
 	later := s.Begin()
 	r.sent = nil

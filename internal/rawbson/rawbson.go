@@ -77,7 +77,7 @@ func frameFault(doc []byte) error {
 	}
 }
 
-// Next steps to the next element and tells whether there is one. After false,
+// Next steps to the next element and reports whether there is one. After false,
 // Err says whether that was the end.
 func (it *Iter) Next() bool {
 	if it.err != nil {
@@ -287,7 +287,7 @@ func View(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 // Name returns the field name as a view.
 func (e *Elem) Name() string { return View(e.Key) }
 
-// Is tells whether the element has this field name.
+// Is reports whether the element has this field name.
 func (e *Elem) Is(name string) bool { return string(e.Key) == name }
 
 // Raw returns the value in the driver's form, still a view.

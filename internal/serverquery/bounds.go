@@ -52,7 +52,7 @@ func (b *Bounds) narrow(n node, field string) {
 				b.compare(l)
 			}
 		case *pattern:
-			// Strings, and far behind them the expression itself.
+			// Strings, and far after them the expression itself.
 			b.compare(&comparison{op: opGte, rhs: val{bson.TypeString, []byte("\x01\x00\x00\x00\x00")}})
 		case *membership:
 			usable := len(l.regexes) == 0 && !slices.ContainsFunc(l.values, func(v val) bool {
@@ -65,7 +65,7 @@ func (b *Bounds) narrow(n node, field string) {
 	}
 }
 
-// bounding tells whether a comparison with v sees just what an ordered map has
+// bounding reports whether a comparison with v sees just what an ordered map has
 // on one side of v.
 func bounding(v val, collated bool) bool {
 	switch v.t {

@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// Options are what a query depends on besides its text.
+// Options are what a query depends on, other than its text.
 type Options struct {
 	// Collator compares strings; nil compares bytes.
 	Collator *bsonorder.Collator
@@ -41,7 +41,7 @@ func compile(filter bson.Raw, p *parser) (*Matcher, error) {
 	return &Matcher{root}, nil
 }
 
-// Match tells whether the filter finds doc. There is an error if an expression
+// Match reports whether the filter finds doc. There is an error if an expression
 // ($expr) cannot be computed on it, and only then.
 func (m *Matcher) Match(doc bson.Raw) (bool, error) {
 	o := m.root.match(doc)
@@ -183,7 +183,7 @@ func (v *Validator) Check(doc bson.Raw) error {
 		bsoncore.BuildDocument(nil, bsoncore.AppendDocumentElement(nil, "errInfo", bsoncore.BuildDocument(nil, info))))
 }
 
-// within tells whether path is prefix, or lies below it.
+// within reports whether path is prefix, or lies below it.
 func within(path, prefix string) bool {
 	return strings.HasPrefix(path, prefix) && (len(path) == len(prefix) || path[len(prefix)] == '.')
 }

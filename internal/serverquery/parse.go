@@ -164,7 +164,7 @@ func appendElem(dst []byte, e *rawbson.Elem) []byte {
 	return append(dst, e.Value...)
 }
 
-// condition compiles what stands behind the name of a field.
+// condition compiles what follows the name of a field.
 func (p *parser) condition(path string, v val, depth int) ([]node, error) {
 	self := &rawbson.Elem{Type: v.t, Key: []byte(path), Value: v.b}
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/serverupdate"
 )
 
-// PipelineOptions are what a pipeline depends on besides its text.
+// PipelineOptions are what a pipeline depends on, other than its text.
 type PipelineOptions struct {
 	Options
 	// Random returns a number below n, for $sample. Nil is a fair choice.
@@ -68,7 +68,7 @@ type Pipeline struct {
 	leading *Matcher
 }
 
-// documents is a stream. It ends behind the first error.
+// documents is a stream. It ends after the first error.
 type documents = iter.Seq2[bson.Raw, error]
 
 // stage turns one stream into another. It reads no more than it has to.

@@ -23,11 +23,11 @@ type treeField struct {
 	tree tree
 }
 
-// Positional tells whether the projection needs the number of the array element
+// Positional reports whether the projection needs the number of the array element
 // that matched ([Matcher.MatchIndex]).
 func (p *Projection) Positional() bool { return p.positional != nil }
 
-// Empty tells whether documents are returned as they are.
+// Empty reports whether documents are returned as they are.
 func (p *Projection) Empty() bool { return p.root == nil }
 
 // Apply returns the projected document, with the fields in the server's order:

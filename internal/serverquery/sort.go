@@ -95,7 +95,7 @@ func checkFieldPath(path string) error {
 // it, and 0 otherwise.
 func (s *Sort) Natural() int { return s.natural }
 
-// Empty tells whether there is no order to make.
+// Empty reports whether there is no order to make.
 func (s *Sort) Empty() bool { return len(s.keys) == 0 }
 
 // Docs sorts docs in place; documents of equal keys keep their order. The server

@@ -42,7 +42,7 @@ type Options struct {
 	Log LogForm
 }
 
-// Matcher tells whether a document matches a filter.
+// Matcher reports whether a document matches a filter.
 type Matcher func(doc bson.RawValue) (bool, error)
 
 // LogForm is how the server logs what modifiers changed.
@@ -229,7 +229,7 @@ func checkStageName(elem rawbson.Elem) error {
 // Kind returns the statement's form.
 func (s *Statement) Kind() Kind { return s.kind }
 
-// Positional tells whether a path has the part $, so that [Statement.Apply] needs
+// Positional reports whether a path has the part $, so that [Statement.Apply] needs
 // the index of the array element that the query matched.
 func (s *Statement) Positional() bool { return s.positional }
 

@@ -26,7 +26,7 @@ const (
 
 // changeLog collects the paths that modifiers changed, in the order in which they
 // did. The server logs modifiers by these paths, not by comparing documents, so a
-// field that was written is logged even if it holds what it held.
+// field that was written is logged even if its value is the same.
 type changeLog struct {
 	form  LogForm
 	root  logNode

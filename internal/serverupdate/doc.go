@@ -24,7 +24,7 @@
 //   - What happens around it: _id stays and comes first, nesting and size limits,
 //     $-prefixed names at the top level, zero timestamps of replacements and inserts.
 //
-// Whoever calls gives the clock, the cluster time, new ids and the query language:
+// The caller gives the clock, the cluster time, new ids and the query language:
 // see [Options].
 //
 // # What modifiers log

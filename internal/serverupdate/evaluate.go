@@ -47,7 +47,7 @@ func (x *Expr) Eval(doc bson.Raw) (v bson.RawValue, found bool, err error) {
 	return v, err == nil, err
 }
 
-// Test computes the expression and tells whether a condition would take its
+// Test computes the expression and reports whether a condition would take its
 // value for true: all values are but missing, null, undefined, false and zero.
 func (x *Expr) Test(doc bson.Raw) (bool, error) {
 	got, err := x.run(doc)
@@ -69,7 +69,7 @@ func (v value) rawValue() (bson.RawValue, error) {
 		if err != nil {
 			return bson.RawValue{}, err
 		}
-		return bson.RawValue{Type: v.typ, Value: elem[2:]}, nil // behind type and empty name
+		return bson.RawValue{Type: v.typ, Value: elem[2:]}, nil // after type and empty name
 	default:
 		return bson.RawValue{Type: v.typ, Value: v.raw}, nil
 	}
@@ -80,7 +80,7 @@ func (v value) rawValue() (bson.RawValue, error) {
 // concurrent use.
 type transform struct{ stages []stage }
 
-// IsTransform tells whether a transform can have a stage of this name.
+// IsTransform reports whether a transform can have a stage of this name.
 func IsTransform(name string) bool {
 	switch name {
 	case "$set", "$addFields", "$unset", "$replaceRoot", "$replaceWith":

@@ -49,7 +49,7 @@ func Depth(v bson.RawValue) int {
 // CheckStatement returns an [*Error] if a server would not read an update
 // statement with the argument u, because of its type, size or nesting. It counts
 // the statement that stands around u, but no command around that: drivers send
-// statements as a sequence of documents beside the command.
+// statements as a sequence of documents outside of the command.
 func CheckStatement(u bson.RawValue) error {
 	if err := validateStatement(u); err != nil {
 		return err

@@ -68,7 +68,7 @@ func (n number) String() string {
 	}
 }
 
-// identical tells whether two numbers have the same type and value.
+// identical reports whether two numbers have the same type and value.
 func (n number) identical(m number) bool {
 	if n.typ != m.typ {
 		return false

@@ -57,7 +57,7 @@ type leaf struct {
 	date   bool     // for $currentDate
 }
 
-// creates tells whether the operator makes a field that is not there.
+// creates reports whether the operator makes a field that is not there.
 func (l *leaf) creates() bool {
 	switch l.op {
 	case opUnset, opPop, opPull, opPullAll, opRenameSource:
@@ -207,7 +207,7 @@ func (l *leaf) parseRename(to []string) error {
 	return nil
 }
 
-// pushSpec is what stands beside $each.
+// pushSpec is the modifiers of $each.
 type pushSpec struct {
 	slice    int64
 	position int64

@@ -102,7 +102,7 @@ func filterName(part string) (string, bool) {
 	return "", false
 }
 
-// dynamic tells whether a path has a part that only a document can fill in.
+// dynamic reports whether a path has a part that only a document can fill in.
 func dynamic(parts []string) bool {
 	for _, part := range parts {
 		if _, ok := filterName(part); ok || part == "$" {

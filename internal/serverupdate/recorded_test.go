@@ -124,7 +124,7 @@ type refusal struct {
 	command bool // the whole command failed
 }
 
-// elsewhere tells whether a conflict, a validator, a view or a unique index refused.
+// elsewhere reports whether a conflict, a validator, a view or a unique index refused.
 func (r refusal) elsewhere() bool { return slices.Contains([]int64{112, 121, 166, 11000}, r.code) }
 
 func refusalOf(cmd *corpus.Command, index int) (refusal, bool) {
@@ -150,7 +150,7 @@ func refusalOf(cmd *corpus.Command, index int) (refusal, bool) {
 	return refusal{}, false
 }
 
-// matchedOne tells whether the reply to a command of one statement says that it
+// matchedOne reports whether the reply to a command of one statement says that it
 // found its one document, for the commands that say so.
 func matchedOne(cmd *corpus.Command) (matched, ok bool) {
 	if n, isUpdate := cmd.Reply.Lookup("nModified").AsInt64OK(); isUpdate {

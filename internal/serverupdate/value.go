@@ -91,7 +91,7 @@ func fromRaw(typ bson.Type, raw []byte) value {
 
 func (v value) missing() bool { return v.typ == missing }
 
-// nullish tells whether the server's expressions take v for "no value".
+// nullish reports whether the server's expressions take v for "no value".
 func (v value) nullish() bool {
 	return v.typ == missing || v.typ == bson.TypeNull || v.typ == bson.TypeUndefined
 }

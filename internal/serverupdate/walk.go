@@ -24,7 +24,7 @@ type walk struct {
 	log     *changeLog // nil while nothing is to be logged
 	changed bool
 	// taken is the path to the value where the walk is, pending what of the tree's
-	// path does not exist below it. Both are stacks, restored by whoever called.
+	// path does not exist below it. Both are stacks, restored by the caller.
 	taken   []step
 	pending []string
 }

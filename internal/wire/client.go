@@ -13,7 +13,7 @@ import (
 type Request struct {
 	// Body is the command, $db included.
 	Body bson.Raw
-	// Sequences travel beside the body.
+	// Sequences are document sequences: sections of their own, after the body.
 	Sequences []Sequence
 	// Checksum adds the CRC-32C; the server's reply then has one too.
 	Checksum bool

@@ -54,7 +54,7 @@ const (
 	requiredFlags Flags = 1<<16 - 1
 )
 
-// Has tells whether all of bits are set.
+// Has reports whether all of bits are set.
 func (f Flags) Has(bits Flags) bool { return f&bits == bits }
 
 // Message is a request or a reply. A message that was read has its documents

@@ -292,7 +292,7 @@ func (c *cursor) sequence() (Sequence, error) {
 	return s, nil
 }
 
-// onPath tells whether body has the field name, which may be a dotted path. An
+// onPath reports whether body has the field name, which may be a dotted path. An
 // array on the way counts as there, as the server counts it.
 func onPath(body []byte, name string) bool {
 	if _, ok := rawbson.Lookup(body, name); ok {

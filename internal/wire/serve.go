@@ -16,7 +16,7 @@ const (
 	// between two of them, in bytes.
 	keepBuffer = 1 << 20
 	// copyLimit is the size of a body, in bytes, from which on it is written by
-	// itself: another system call costs less than to copy it behind its header.
+	// itself: another system call costs less than to copy it after its header.
 	copyLimit = 64 << 10
 )
 
@@ -185,7 +185,7 @@ func (s *session) answerLoop(ctx, alive context.Context) error {
 	}
 }
 
-// answer handles one request with all replies of its stream. It tells whether
+// answer handles one request with all replies of its stream. It reports whether
 // the handler asked to close the connection.
 func (s *session) answer(ctx context.Context, req *Message) (closed bool, err error) {
 	for {

@@ -42,7 +42,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// isThere tells whether a page may mean something by a path: from the root, from the
+// isThere reports whether a page may mean something by a path: from the root, from the
 // page's folder, or, in a table of files of one folder, below any folder.
 func isThere(t *testing.T, page, path string) bool {
 	t.Helper()

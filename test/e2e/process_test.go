@@ -102,7 +102,7 @@ func (m *mirror) end(why error) {
 	}
 }
 
-// over tells whether the run has ended.
+// over reports whether the run has ended.
 func (m *mirror) over() bool {
 	select {
 	case err := <-m.ended:

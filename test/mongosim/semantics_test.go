@@ -12,168 +12,7 @@ import (
 
 	"github.com/oplogrep/replicator/internal/wire"
 	"github.com/oplogrep/replicator/mongosim"
-	"github.com/oplogrep/replicator/mongosim/fault"
 )
-
-// update is one statement on one document.
-func update(coll string, q, u d, more ...bson.E) d {
-	return append(d{{Key: "update", Value: coll}, {Key: "updates", Value: bson.A{d{{Key: "q", Value: q}, {Key: "u", Value: u}}}}}, more...)
-}
-
-// lane moves the lane document of a writer, if the term is right.
-func lane(term, at int, more d) d {
-	return update("lanes", d{{Key: "_id", Value: "w"}, {Key: "term", Value: term}}, d{{Key: "$set", Value: d{{Key: "at", Value: at}}}}, more...)
-}
-
-// TestFencing goes through what a real set answered to (lsid, txnNumber) used as
-// a fencing token: older numbers are refused, and a repeated one is not carried out
-// again, by the next primary either.
-func TestFencing(t *testing.T) {
-	t.Parallel()
-	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 21})
-	p, _ := primaryOf(t, set)
-	c := dial(t, p)
-	const one, two = int64(1) << 40, int64(2) << 40
-	c.ok("app", insert("f", retryable(1, one+1), idDoc(1)))
-	first := c.ok("app", insert("f", retryable(1, two+1), idDoc(2), idDoc(3)))
-	c.refused(225, "app", insert("f", retryable(1, one+2), idDoc(4)))
-	c.refused(225, "app", insert("f", inTxn(1, one+3, true), idDoc(4)))
-	again := c.ok("app", insert("f", retryable(1, two+1), idDoc(20), idDoc(30)))
-	if again.Lookup("n").Int32() != 2 || stamp(again, "opTime", "ts") != stamp(first, "opTime", "ts") {
-		t.Errorf("repeated: %s, first %s", again, first)
-	}
-	if err := set.StepDown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if e := c.refused(10107, "app", insert("f", retryable(1, two+2), idDoc(6))); labels(e) != "RetryableWriteError" {
-		t.Errorf("labels of %s", e)
-	}
-	next, _ := primaryOf(t, set)
-	c = dial(t, next)
-	c.refused(225, "app", insert("f", retryable(1, one+9), idDoc(4)))
-	if r := c.ok("app", insert("f", retryable(1, two+1), idDoc(20), idDoc(30))); r.Lookup("n").Int32() != 2 {
-		t.Errorf("repeated on the new primary: %s", r)
-	}
-	if got := docs(t, c.ok("app", find("f"))); len(got) != 3 {
-		t.Errorf("documents %v, want _id 1 to 3", got)
-	}
-}
-
-// TestLane writes as a replicator's writer does: transactions that first move a
-// lane document, and are fenced by its term, by a newer number and by killSessions.
-func TestLane(t *testing.T) {
-	t.Parallel()
-	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 22})
-	p, n := primaryOf(t, set)
-	c, other := dial(t, p), dial(t, p)
-	c.ok("app", insert("lanes", nil, d{{Key: "_id", Value: "w"}, {Key: "term", Value: 1}}))
-	c.ok("app", insert("x", nil, idDoc("there")))
-
-	many := make([]any, 2000)
-	for i := range many {
-		many[i] = idDoc(i)
-	}
-	if r := c.ok("app", lane(1, 1, inTxn(1, 1, true))); r.Lookup("n").Int32() != 1 {
-		t.Errorf("the lane was not found: %s", r)
-	}
-	c.ok("app", insert("x", inTxn(1, 1, false), many...))
-	if r := other.refused(112, "app", lane(1, 9, inTxn(2, 1, true))); labels(r) != "TransientTransactionError" {
-		t.Errorf("conflict: %s", r)
-	}
-	c.ok("admin", commit(1, 1))
-	c.ok("admin", commit(1, 1)) // its reply may have been lost
-	c.refused(256, "admin", abort(1, 1))
-
-	if r := c.ok("app", lane(9, 2, inTxn(1, 2, true))); r.Lookup("n").Int32() != 0 {
-		t.Errorf("a lane of another term was found: %s", r)
-	}
-	c.ok("admin", abort(1, 2))
-	c.refused(251, "admin", commit(1, 2))
-	c.refused(251, "admin", commit(1, 7))
-	c.refused(225, "admin", commit(1, 1))
-
-	if r := c.try("app", insert("x", inTxn(1, 10, true), idDoc("there"))); writeError(r) != 11000 {
-		t.Errorf("duplicate in a transaction: %s", r)
-	}
-	if r := c.refused(251, "app", insert("x", inTxn(1, 10, false), idDoc("other"))); labels(r) != "TransientTransactionError" {
-		t.Errorf("after the failed statement: %s", r)
-	}
-
-	c.ok("app", lane(1, 3, inTxn(1, 11, true)))
-	other.ok("admin", d{{Key: "killSessions", Value: bson.A{lsid(1)}}})
-	other.ok("app", update("lanes", idDoc("w"), d{{Key: "$set", Value: d{{Key: "term", Value: 2}}}}))
-	c.refused(251, "admin", commit(1, 11))
-	c.ok("app", lane(2, 3, inTxn(1, 12, true)))
-	other.ok("app", lane(2, 4, inTxn(1, 1<<40, true)))
-	other.ok("admin", commit(1, 1<<40))
-	c.refused(225, "admin", commit(1, 12))
-
-	// The link breaks at the commit: whether it was carried out is asked for anew.
-	c.ok("app", lane(2, 5, inTxn(3, 1, true)))
-	if err := set.Fault(n, mongosim.Client, fault.Fault{Kind: fault.Reset}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Call(t.Context(), marshal(t, append(commit(3, 1), arg("$db", "admin")))); err == nil {
-		t.Error("the link was not reset")
-	}
-	set.Heal(n, mongosim.Client)
-	c = dial(t, p)
-	c.ok("admin", commit(3, 1))
-
-	c.ok("app", lane(2, 6, inTxn(4, 1, true)))
-	c.ok("admin", commit(4, 1))
-	c.ok("app", lane(2, 7, inTxn(5, 1, true)))
-	if err := set.StepDown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if r := c.refused(10107, "app", insert("x", inTxn(5, 1, false), idDoc("no"))); labels(r) != "TransientTransactionError" {
-		t.Errorf("statement after the step-down: %s", r)
-	}
-	if r := c.refused(10107, "admin", commit(5, 1)); labels(r) != "RetryableWriteError" {
-		t.Errorf("commit after the step-down: %s", r)
-	}
-	p, _ = primaryOf(t, set)
-	c = dial(t, p)
-	c.ok("admin", commit(4, 1))
-	if r := c.refused(251, "admin", commit(5, 1)); labels(r) != "TransientTransactionError" {
-		t.Errorf("commit on the new primary: %s", r)
-	}
-	if got := docs(t, c.ok("app", find("lanes"))); got[0].Lookup("at").Int32() != 6 {
-		t.Errorf("lane %v, want at 6", got)
-	}
-}
-
-// TestKilledWhileWaiting: a write that waits for a conflict to end is not carried
-// out any more when its session has been killed.
-func TestKilledWhileWaiting(t *testing.T) {
-	t.Parallel()
-	set := mongosim.StartTest(t, mongosim.Options{Seed: 23, TransactionLifetime: 500 * time.Millisecond})
-	p, _ := primaryOf(t, set)
-	a, b := dial(t, p), dial(t, p)
-	a.ok("app", insert("c", nil, idDoc(0)))
-	a.ok("app", insert("c", inTxn(1, 1, true), idDoc(1)))
-	a.refused(50, "app", insert("c", d{arg("maxTimeMS", 20)}, idDoc(1))) // waits
-	b.send("app", insert("c", retryable(2, 1), idDoc(1)))
-	kill := d{{Key: "killSessions", Value: bson.A{lsid(2)}}}
-	done := make(chan bson.Raw)
-	go func() { done <- b.receive() }()
-	var reply bson.Raw
-	eventually(t, "the write was interrupted", func() bool {
-		a.ok("admin", kill)
-		select {
-		case reply = <-done:
-			return true
-		default:
-			return false
-		}
-	})
-	if code, _ := reply.Lookup("code").Int32OK(); code != 11601 {
-		t.Errorf("the killed write: %s", reply)
-	}
-	// Nobody ends the transaction: its lifetime does.
-	a.ok("app", insert("c", nil, idDoc(1)))
-	a.refused(251, "admin", commit(1, 1))
-}
 
 // TestConcerns asks members that are cut off, and restarted ones.
 func TestConcerns(t *testing.T) {
@@ -221,8 +60,13 @@ func TestConcerns(t *testing.T) {
 	if got := docs(t, c.ok("app", find("c", arg("filter", idDoc("w0"))))); len(got) != 1 {
 		t.Errorf("w: 0: %v", got)
 	}
+	restartAlone(t, set, p, n)
+}
 
-	// A restarted member does not know the commit point until a majority is back.
+// restartAlone: a restarted member does not know the commit point until a majority
+// is back.
+func restartAlone(t *testing.T, set *mongosim.Set, p *mongosim.Member, n int) {
+	t.Helper()
 	for _, m := range set.Members() {
 		if err := m.Kill(); err != nil {
 			t.Fatal(err)
@@ -231,11 +75,11 @@ func TestConcerns(t *testing.T) {
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c = dial(t, p)
+	c := dial(t, p)
 	eventually(t, "readable", func() bool { v, _ := p.Status(); return v.State.Readable() })
 	c.ok("app", find("c", nearest))
-	c.refused(50, "app", find("c", nearest, short, readConcern("majority", "", bson.Timestamp{})))
-	c.refused(246, "app", find("c", nearest, short, readConcern("snapshot", "", bson.Timestamp{})))
+	c.refused(50, "app", find("c", nearest, arg("maxTimeMS", 30), readConcern("majority", "", bson.Timestamp{})))
+	c.refused(246, "app", find("c", nearest, arg("maxTimeMS", 30), readConcern("snapshot", "", bson.Timestamp{})))
 	if err := set.Member((n + 1) % 3).Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -305,158 +149,6 @@ func uniqueIndex(coll string) d {
 	return d{{Key: "createIndexes", Value: coll}, {Key: "indexes", Value: bson.A{
 		d{{Key: "key", Value: d{{Key: "u", Value: 1}}}, {Key: "name", Value: "u_1"}, {Key: "unique", Value: true}},
 	}}}
-}
-
-// TestRollbackSessions: what a rollback undoes is carried out when it is tried
-// again, what was committed is not, and all members agree afterwards.
-func TestRollbackSessions(t *testing.T) {
-	t.Parallel()
-	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 31})
-	p, n := primaryOf(t, set)
-	c, idle := dial(t, p), dial(t, p)
-	with := func(id string, u int) d { return d{{Key: "_id", Value: id}, {Key: "u", Value: u}} }
-	bump := func(session byte, more ...bson.E) d {
-		return update("lanes", idDoc("w"), d{{Key: "$inc", Value: d{{Key: "n", Value: 1}}}}, append(retryable(session, 1), more...)...)
-	}
-	c.ok("app", uniqueIndex("c"))
-	c.ok("app", insert("c", retryable(1, 1), idDoc("kept")))
-	c.ok("app", d{{Key: "delete", Value: "c"}, {Key: "deletes", Value: bson.A{d{arg("q", d{}), arg("limit", 0)}}}})
-	c.ok("app", insert("lanes", nil, idDoc("w")))
-	at := stamp(docs(t, c.ok("local", find("oplog.rs", arg("sort", d{arg("$natural", -1)}), arg("limit", 1))))[0], "ts")
-	settled(t, set)
-	set.Isolate(n)
-	local := cursorID(c.ok("local", tail(at, "local")))
-	committed := cursorID(c.ok("local", tail(at, "majority")))
-	c.ok("app", insert("c", w1, idDoc("x1"), with("x2", 2)))
-	c.ok("app", insert("c", append(retryable(2, 1), w1...), with("lost", 5)))
-	c.ok("app", bump(3, w1...))
-	if got := docs(t, c.ok("local", more(local, 50))); len(got) != 4 {
-		t.Errorf("local shows %d new entries, want 4", len(got))
-	}
-	if got := docs(t, c.ok("local", more(committed, 20))); len(got) != 0 {
-		t.Errorf("majority shows %v", got)
-	}
-	next := otherPrimary(t, set, n)
-	eventually(t, "the old primary stepped down", func() bool { v, _ := p.Status(); return !v.Writable })
-	c.ok("local", more(local, 1)) // cursors and connections outlive a step-down
-	running := cursorID(idle.ok("local", tail(at, "local")))
-	idle.send("local", more(running, 30000))
-
-	b := dial(t, next)
-	b.ok("app", insert("c", retryable(1, 1), idDoc("kept")))
-	if got := docs(t, b.ok("app", find("c"))); len(got) != 0 {
-		t.Errorf("on the new primary, with the retry of a committed write: %v", got)
-	}
-	b.ok("app", insert("c", retryable(2, 1), with("lost", 5)))
-	b.ok("app", bump(3))
-	before, _ := p.Status()
-	set.Rejoin(n)
-	if m, err := idle.Receive(t.Context()); err == nil {
-		if code, _ := m.Body.Lookup("code").Int32OK(); code != 11602 && len(docs(t, m.Body)) != 4 {
-			t.Errorf("the getMore that met the rollback: %s", m.Body)
-		}
-	}
-	settled(t, set)
-	if after, _ := p.Status(); after.RollbackID != before.RollbackID+1 {
-		t.Errorf("rbid %d, before %d", after.RollbackID, before.RollbackID)
-	}
-	if r, err := c.Call(t.Context(), marshal(t, append(more(local, 1), arg("$db", "local")))); err == nil {
-		t.Errorf("the connection outlived the rollback: %s", r)
-	}
-	dial(t, p).refused(175, "local", more(committed, 1))
-	states := map[string]bool{}
-	for _, m := range set.Members() {
-		var text strings.Builder
-		for _, ns := range [][2]string{{"app", "c"}, {"app", "lanes"}, {"config", "transactions"}} {
-			for _, doc := range docs(t, dial(t, m).ok(ns[0], find(ns[1], nearest, arg("sort", idDoc(1))))) {
-				text.Write(doc)
-			}
-		}
-		states[text.String()] = true
-	}
-	if len(states) != 1 {
-		t.Errorf("the members hold %d different things", len(states))
-	}
-	b.ok("app", insert("c", nil, with("y", 2)))
-	if r := b.try("app", insert("c", nil, with("z", 5))); writeError(r) != 11000 {
-		t.Errorf("the unique index after the rollback: %s", r)
-	}
-}
-
-// otherPrimary waits for a primary that is not member n.
-func otherPrimary(t *testing.T, set *mongosim.Set, n int) (m *mongosim.Member) {
-	t.Helper()
-	eventually(t, "another primary", func() bool {
-		for i, other := range set.Members() {
-			if v, ok := other.Status(); ok && i != n && v.Writable {
-				m = other
-				return true
-			}
-		}
-		return false
-	})
-	return m
-}
-
-// TestPrepared: a prepared transaction outlives changes of the primary and the
-// restart of a member that holds it.
-func TestPrepared(t *testing.T) {
-	t.Parallel()
-	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 32})
-	p, _ := primaryOf(t, set)
-	c := dial(t, p)
-	c.ok("app", insert("c", nil, idDoc(1)))
-	c.ok("app", insert("c", inTxn(1, 1, true), idDoc(2)))
-	r := c.ok("admin", append(d{arg("prepareTransaction", 1), arg("writeConcern", d{arg("w", "majority")})}, inTxn(1, 1, false)...))
-	if err := set.StepDown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	second, n := primaryOf(t, set)
-	c = dial(t, second)
-	if got := docs(t, c.ok("app", find("c"))); len(got) != 1 {
-		t.Errorf("a read shows %v", got)
-	}
-	c.refused(50, "app", insert("c", d{arg("maxTimeMS", 30)}, idDoc(2)))
-	if err := second.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	third := otherPrimary(t, set, n)
-	if err := second.Start(); err != nil {
-		t.Fatal(err)
-	}
-	dial(t, third).ok("admin", commit(1, 1, arg("commitTimestamp", stamp(r, "prepareTimestamp"))))
-	settled(t, set)
-	for _, m := range set.Members() {
-		if got := docs(t, dial(t, m).ok("app", find("c", nearest))); len(got) != 2 {
-			t.Errorf("%s has %v", m.Host(), got)
-		}
-	}
-}
-
-// TestStepDownReplies: what waits when a primary steps down is told so, and can be
-// tried again.
-func TestStepDownReplies(t *testing.T) {
-	t.Parallel()
-	set := mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 33})
-	p, n := primaryOf(t, set)
-	c, conflict, replication := dial(t, p), dial(t, p), dial(t, p)
-	c.ok("app", insert("c", nil, idDoc(1)))
-	c.ok("app", insert("c", inTxn(1, 1, true), idDoc(2)))
-	settled(t, set)
-	set.Isolate(n)
-	conflict.send("app", insert("c", retryable(2, 1), idDoc(2)))
-	replication.send("app", insert("c", retryable(3, 1), idDoc(3)))
-	r := conflict.receive()
-	if code, _ := r.Lookup("code").Int32OK(); code != 11602 || labels(r) != "RetryableWriteError" {
-		t.Errorf("a write that waited for a conflict: %s", r)
-	}
-	if _, err := r.LookupErr("writeConcernError"); err == nil {
-		t.Errorf("a write that has written nothing waited for its write concern: %s", r)
-	}
-	r = replication.receive()
-	if code, _ := r.Lookup("writeConcernError", "code").Int32OK(); code != 189 || labels(r) != "RetryableWriteError" {
-		t.Errorf("a write that waited for a majority: %s", r)
-	}
 }
 
 // TestCopy reads a collection as a copying client does, while it is renamed and

@@ -158,29 +158,7 @@ func (f *fake) handle(conn net.Conn, frame []byte) []byte {
 		out = wiremessage.AppendReplyNumberReturned(out, 1)
 		return append(out, doc...)
 	}
-	rest = rest[4:]
-	for len(rest) > 0 {
-		kind := rest[0]
-		rest = rest[1:]
-		n := binary.LittleEndian.Uint32(rest)
-		section := rest[:n]
-		rest = rest[n:]
-		if kind == 0 {
-			m.body = bson.Raw(section)
-			continue
-		}
-		section = section[4:]
-		end := 0
-		for section[end] != 0 {
-			end++
-		}
-		name := string(section[:end])
-		for section = section[end+1:]; len(section) > 0; {
-			n := binary.LittleEndian.Uint32(section)
-			m.sections[name] = append(m.sections[name], bson.Raw(section[:n]))
-			section = section[n:]
-		}
-	}
+	m.read(rest[4:])
 	first, _ := m.body.IndexErr(0)
 	switch first.Key() {
 	case "hello", "isMaster", "ismaster":
@@ -204,6 +182,32 @@ func (f *fake) handle(conn net.Conn, frame []byte) []byte {
 		reply = r
 	}
 	return f.message(id, reply, m.compressed)
+}
+
+// read reads the sections of a message.
+func (m *received) read(rest []byte) {
+	for len(rest) > 0 {
+		kind := rest[0]
+		rest = rest[1:]
+		n := binary.LittleEndian.Uint32(rest)
+		section := rest[:n]
+		rest = rest[n:]
+		if kind == 0 {
+			m.body = bson.Raw(section)
+			continue
+		}
+		section = section[4:]
+		end := 0
+		for section[end] != 0 {
+			end++
+		}
+		name := string(section[:end])
+		for section = section[end+1:]; len(section) > 0; {
+			n := binary.LittleEndian.Uint32(section)
+			m.sections[name] = append(m.sections[name], bson.Raw(section[:n]))
+			section = section[n:]
+		}
+	}
 }
 
 func (f *fake) describe() bson.Raw {

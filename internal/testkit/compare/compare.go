@@ -23,7 +23,7 @@ type Side interface {
 	// documents yields the documents of a collection: in natural order if it is
 	// capped, by _id if not. It ends with the first error.
 	documents(ctx context.Context, c *memstore.CollectionState) iter.Seq2[bson.Raw, error]
-	// plain tells whether catalogs went through extended JSON, which cannot tell
+	// plain reports whether catalogs went through extended JSON, which cannot tell
 	// some values apart.
 	plain() bool
 }
@@ -154,7 +154,7 @@ func (c *comparison) pairs(ctx context.Context) ([]pair, error) {
 	return all, nil
 }
 
-// emptyViews tells whether a collection is a system.views without any views: a
+// emptyViews reports whether a collection is a system.views without any views: a
 // server leaves one behind, and one that never had any has none.
 func (c *comparison) emptyViews(ctx context.Context, side Side, coll *memstore.CollectionState) (bool, error) {
 	if !coll.NS.IsSystemViews() {

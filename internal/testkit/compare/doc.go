@@ -1,5 +1,5 @@
-// Package compare says whether one cluster holds what another one does, or what
-// a recording says.
+// Package compare reports whether one cluster has the same data as another one, or as
+// a recording.
 //
 // A target that mirrors a source has the same collections, options, indexes and
 // documents, byte for byte. What it keeps back until cutover (package
@@ -17,7 +17,7 @@
 // sides and merged. In collections with a collation, where the two sides might
 // sort differently, documents wait for their like; see [Options.PendingBytes].
 //
-// Nothing is locked and no snapshot is kept: both sides have to be at rest, or a
+// Nothing is locked and no snapshot is kept: nothing must write to either side, or a
 // difference may be one of time. It trusts that a server returns documents in the
 // order of _id that it is asked for.
 package compare

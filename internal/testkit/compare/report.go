@@ -33,7 +33,7 @@ type Difference struct {
 // String is a line.
 func (d Difference) String() string { return string(d.NS) + ": " + d.What }
 
-// Equal tells whether nothing differs.
+// Equal reports whether nothing differs.
 func (r *Report) Equal() bool { return len(r.Differences) == 0 && r.More == 0 }
 
 // String says what came out: a line with counts, and one for each difference.

@@ -20,7 +20,7 @@ import (
 // Cluster is a side that is asked. It only reads.
 func Cluster(c mongo.Caller) Side { return cluster{c} }
 
-// Recorded is a side that is held in memory, such as what a recording ends with.
+// Recorded is a side in memory, such as what a recording ends with.
 func Recorded(state memstore.State) Side { return recorded{state} }
 
 type cluster struct{ mongo.Caller }

@@ -1,5 +1,5 @@
 // Package corpus reads recordings of what a real replica set wrote, and proves
-// that applying them gives what the replica set then held.
+// that applying them gives the data of that replica set.
 //
 // A recording is a folder:
 //

@@ -52,7 +52,7 @@ func (p *proof) steady() *memstore.Store {
 	return store
 }
 
-// fits tells whether a delta may have been computed from a document: what it
+// fits reports whether a delta may have been computed from a document: what it
 // removes, replaces or changes inside is there, and of the kind that it says.
 // What it inserts may be there, since a field that moves is inserted anew.
 func fits(d *update.ObjectDiff, doc bson.Raw) bool {

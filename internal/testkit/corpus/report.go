@@ -46,7 +46,7 @@ type Failure struct {
 	Differences []string
 }
 
-// OK tells whether everything was proved.
+// OK reports whether everything was proved.
 func (r *Report) OK() bool { return r.Err == nil && len(r.Failures) == 0 }
 
 func (r *Report) note(text string) { r.Notes = append(r.Notes, text) }

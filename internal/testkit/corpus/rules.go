@@ -155,7 +155,7 @@ func isCapped(op *oplog.Op) bool {
 	return is
 }
 
-// modifiers tells whether an update is of the older form, and whether a path in
+// modifiers reports whether an update is of the older form, and whether a path in
 // it may lead to an array element.
 func modifiers(o bson.Raw) (older, byPosition bool) {
 	if form, err := update.Classify(o); err != nil || form != update.FormModifiers {

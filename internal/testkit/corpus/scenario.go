@@ -116,7 +116,7 @@ func readMeta(file string) (Meta, error) {
 // one, as optimes without a term.
 func (s *Scenario) Span() (first, last oplog.OpTime) { return s.Meta.first, s.Meta.last }
 
-// trimsCapped tells whether members trimmed capped collections by themselves
+// trimsCapped reports whether members trimmed capped collections by themselves
 // when the log was written: up to feature compatibility version 4.4.
 func (s *Scenario) trimsCapped() bool {
 	if s.Meta.FCV != "" {
@@ -125,7 +125,7 @@ func (s *Scenario) trimsCapped() bool {
 	return trims(s.Meta.ServerVersion)
 }
 
-// trims tells whether members of a version, such as "4.4", trim capped
+// trims reports whether members of a version, such as "4.4", trim capped
 // collections by themselves.
 func trims(version string) bool {
 	major, _, _ := strings.Cut(version, ".")

@@ -40,7 +40,7 @@ func (s *Scenario) Before() (memstore.State, error) {
 	return state, nil
 }
 
-// hasBefore tells whether there is a folder before, if only with an empty
+// hasBefore reports whether there is a folder before, if only with an empty
 // catalog.
 func (s *Scenario) hasBefore() bool {
 	_, err := os.Stat(s.path("before"))

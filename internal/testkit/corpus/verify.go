@@ -57,7 +57,7 @@ func Verify(ctx context.Context, s *Scenario, options Options) Report {
 	return p.report
 }
 
-// Moving tells whether before/ is a copy that was taken while writes went on, by
+// Moving reports whether before/ is a copy that was taken while writes went on, by
 // applying the log to it.
 func Moving(ctx context.Context, s *Scenario) (bool, error) {
 	if s.Err != nil {
@@ -157,7 +157,7 @@ func (p *proof) group(ctx context.Context) (err error) {
 	return nil
 }
 
-// changesTrimming tells whether an operation sets a feature compatibility version
+// changesTrimming reports whether an operation sets a feature compatibility version
 // in which capped collections are trimmed otherwise than trims says.
 func changesTrimming(op *oplog.Op, trims bool) bool {
 	return memstore.ChangesFCV(op) && setsVersion(op.O, trims)

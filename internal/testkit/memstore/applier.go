@@ -89,7 +89,7 @@ func (s *Store) ApplyGroup(g *Group, mode Mode) error {
 	return nil
 }
 
-// checkNew tells whether an insert finds its document there. The server does
+// checkNew reports whether an insert finds its document there. The server does
 // not turn the inserts of a transaction into replacements.
 func (s *Store) checkNew(op *oplog.Op) error {
 	if op.Kind != oplog.KindInsert || s.cfg.Ignore(op.NS) {

@@ -86,7 +86,7 @@ func (s *Store) apply(op *oplog.Op, mode Mode) error {
 	}
 }
 
-// ChangesFCV tells whether an operation writes to, or drops, what holds the
+// ChangesFCV reports whether an operation writes to, or drops, what holds the
 // feature compatibility version.
 func ChangesFCV(op *oplog.Op) bool {
 	const ns = "admin.system.version"

@@ -105,7 +105,7 @@ func (c *Collection) UUID() oplog.UUID { return c.uuid }
 // order, without the UUID.
 func (c *Collection) Options() bson.Raw { return c.options }
 
-// Capped tells whether the collection is capped: its natural order matters.
+// Capped reports whether the collection is capped: its natural order matters.
 func (c *Collection) Capped() bool { return c.capped }
 
 // Len returns the number of documents.

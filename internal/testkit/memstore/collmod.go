@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// changes is what a collMod leaves behind. It is put together first, so that
+// changes is the result of a collMod. It is put together first, so that
 // nothing has changed when some part of it is not possible.
 type changes struct {
 	target  *Collection
@@ -72,7 +72,7 @@ func (m *changes) take(name string, v bson.RawValue) error {
 	return nil
 }
 
-// isGeneric tells whether a field is one that any command may have, or one that
+// isGeneric reports whether a field is one that any command may have, or one that
 // collMod has ignored for long. The server logs a collMod as it was sent.
 func isGeneric(name string) bool {
 	switch name {

@@ -130,7 +130,7 @@ func sameInIndex(name string, a, b bson.RawValue) bool {
 	return sameNumber(a, b)
 }
 
-// sameNumber tells whether two values are the same bytes, or the same number in
+// sameNumber reports whether two values are the same bytes, or the same number in
 // two types.
 func sameNumber(a, b bson.RawValue) bool {
 	if a.IsNumber() && b.IsNumber() {

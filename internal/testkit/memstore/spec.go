@@ -144,7 +144,7 @@ func convert(v bson.RawValue, as bson.Type) bson.RawValue {
 	}
 }
 
-// checkOptions tells whether the options of a create are known.
+// checkOptions reports whether the options of a create are known.
 func checkOptions(options bson.Raw) error {
 	it := rawbson.NewIter(options)
 	for it.Next() {

@@ -37,7 +37,7 @@ type CollectionState struct {
 	Indexes []bson.Raw
 	// Documents are by _id, or in natural order if Capped.
 	Documents []bson.Raw
-	// Capped tells whether the order of the documents matters.
+	// Capped reports whether the order of the documents matters.
 	Capped bool
 }
 

@@ -33,7 +33,7 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// IgnoreSystemDatabases tells whether ns is in local, admin or config: what is
+// IgnoreSystemDatabases reports whether ns is in local, admin or config: what is
 // there belongs to the replica set that wrote it.
 func IgnoreSystemDatabases(ns oplog.Namespace) bool {
 	switch ns.DB() {

@@ -39,7 +39,7 @@ type CopyReport struct {
 	Elapsed time.Duration
 }
 
-// OK tells whether the target came out equal.
+// OK reports whether the target came out equal.
 func (r *CopyReport) OK() bool { return r.Err == nil && r.Report.Equal() }
 
 // String is one line, and more where the target did not come out equal.

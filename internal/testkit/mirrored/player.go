@@ -18,7 +18,7 @@ import (
 )
 
 // player plays a source while it is copied: a few entries now and then, just before
-// the copy asks or writes something, or when it tells of a step. Whoever tells or
+// the copy asks or writes something, or when it announces a step. The caller that announces or
 // asks waits until they are played.
 type player struct {
 	src *Source
@@ -85,7 +85,7 @@ func said(c *pipeline.Config) string {
 		c.Copy.ReadConcern, c.Copy.Workers, c.Copy.IndexWorkers, c.Copy.IndexesFirst, c.Copy.RangeBytes)
 }
 
-// told plays at what the copy tells of.
+// told plays at what the copy announces.
 func (p *player) told(e event.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

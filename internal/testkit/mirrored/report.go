@@ -36,10 +36,10 @@ type Run struct {
 	Err error
 }
 
-// OK tells whether the target came out equal.
+// OK reports whether the target came out equal.
 func (r *Run) OK() bool { return r.Err == nil && r.Report.Equal() }
 
-// OK tells whether every variant came out equal.
+// OK reports whether every variant came out equal.
 func (r *Report) OK() bool { return r.Err == nil && r.Equal() == len(r.Runs) }
 
 // Equal is how many variants came out equal.

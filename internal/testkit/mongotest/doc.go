@@ -14,7 +14,7 @@
 //
 // A set is ready when [Start] returns: one member is a writable primary and all
 // others are secondaries. With [Options.Users] it has access control; the members
-// have a keyfile then, and besides the users there is one who may do everything.
+// have a keyfile then, and one more user, which may do everything.
 //
 // In Docker a set of one member without users is a container with a port of its
 // own. Any other set is a container for each member, in the network of this

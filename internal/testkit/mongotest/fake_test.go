@@ -126,26 +126,7 @@ func (f *fake) answer(cmd bson.Raw) []byte {
 	add := func(key string, value any) { reply = append(reply, bson.E{Key: key, Value: value}) }
 	switch name := elems[0].Key(); name {
 	case "hello", "isMaster", "ismaster":
-		add("helloOk", true)
-		add("minWireVersion", 0)
-		add("maxWireVersion", 13)
-		add("maxBsonObjectSize", 16<<20)
-		add("maxMessageSizeBytes", 48_000_000)
-		add("maxWriteBatchSize", 100_000)
-		hosts := f.hosts()
-		first := f.primary() == f.host
-		add("isWritablePrimary", first)
-		add("ismaster", first)
-		add("secondary", len(hosts) > 0 && !first)
-		if len(hosts) > 0 {
-			add("setName", defaultSetName)
-			add("setVersion", 1)
-			add("hosts", hosts)
-			add("primary", f.primary())
-			add("me", f.host)
-		} else {
-			add("isreplicaset", true)
-		}
+		f.hello(add)
 	case "replSetInitiate":
 		if f.mode == fakeRefuses {
 			return marshal(bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: 93}, {Key: "errmsg", Value: "refused by the fake"}})
@@ -180,6 +161,29 @@ func (f *fake) answer(cmd bson.Raw) []byte {
 	}
 	add("ok", 1)
 	return marshal(reply)
+}
+
+func (f *fake) hello(add func(key string, value any)) {
+	add("helloOk", true)
+	add("minWireVersion", 0)
+	add("maxWireVersion", 13)
+	add("maxBsonObjectSize", 16<<20)
+	add("maxMessageSizeBytes", 48_000_000)
+	add("maxWriteBatchSize", 100_000)
+	hosts := f.hosts()
+	first := f.primary() == f.host
+	add("isWritablePrimary", first)
+	add("ismaster", first)
+	add("secondary", len(hosts) > 0 && !first)
+	if len(hosts) > 0 {
+		add("setName", defaultSetName)
+		add("setVersion", 1)
+		add("hosts", hosts)
+		add("primary", f.primary())
+		add("me", f.host)
+	} else {
+		add("isreplicaset", true)
+	}
 }
 
 // adopt keeps a configuration, also for the next start.

@@ -74,14 +74,14 @@ func (rs *ReplicaSet) uriAs(address string, u User) string {
 	return "mongodb://" + url.UserPassword(u.Name, u.Password).String() + "@" + address + "&authSource=admin"
 }
 
-// AdminURI returns the connection string for a user who may do everything, which
+// AdminURI returns the connection string for a user that may do everything, which
 // is there if there are other users.
 func (rs *ReplicaSet) AdminURI() string { return rs.uriAs(rs.address, rs.admin) }
 
 // Version returns the version of the server.
 func (rs *ReplicaSet) Version() Version { return rs.version }
 
-// Client returns a new client of the set, who may do everything, and is
+// Client returns a new client of the set that may do everything, and is
 // disconnected when t ends.
 func (rs *ReplicaSet) Client(t testing.TB) *mongo.Client {
 	t.Helper()
@@ -244,8 +244,8 @@ func (rs *ReplicaSet) form(ctx context.Context) error {
 	return err
 }
 
-// addUsers makes the users. Who comes over loopback while there are none may make
-// the first.
+// addUsers makes the users. The first one is made over loopback, which the server
+// allows while there are none.
 func (rs *ReplicaSet) addUsers(ctx context.Context) error {
 	admin := adminUser()
 	err := poll(ctx, "the first user is made", func(ctx context.Context) error {

@@ -14,7 +14,7 @@ type Version struct{ Major, Minor, Patch int }
 // String returns the version in the usual form, as in 5.0.7.
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch) }
 
-// AtLeast tells whether the server is of this release series or a later one.
+// AtLeast reports whether the server is of this release series or a later one.
 func (v Version) AtLeast(major, minor int) bool {
 	return v.Major > major || v.Major == major && v.Minor >= minor
 }

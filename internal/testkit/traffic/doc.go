@@ -14,5 +14,5 @@
 // brings are counted; any other error ends the run, as it is a mistake of ours.
 //
 // Documents are only ever written by their key, and never expire by themselves: when
-// Run has returned, the cluster is at rest.
+// Run has returned, nothing writes any more.
 package traffic

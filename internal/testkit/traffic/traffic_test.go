@@ -32,7 +32,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// idMoves tells whether the log has a delta with _id among the inserted fields.
+	// idMoves reports whether the log has a delta with _id among the inserted fields.
 	idMoves := func() bool {
 		body, err := bson.Marshal(bson.D{
 			{Key: "find", Value: "oplog.rs"},

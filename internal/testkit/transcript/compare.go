@@ -18,7 +18,7 @@ type comparer struct {
 	pairs *pairs
 	part  Part
 	at    int
-	// clock tells whether a time may be what the recorded server's clock, and ours,
+	// clock reports whether a time may be what the recorded server's clock, and ours,
 	// showed when the document was written; nil where that cannot be.
 	clock func(want, got bson.RawValue) bool
 
@@ -73,7 +73,7 @@ func (c *comparer) unordered(path string, want, got bson.Raw) {
 	}
 }
 
-// contains tells whether a field is among those still to come.
+// contains reports whether a field is among those still to come.
 func contains(it rawbson.Iter, name string) bool {
 	for it.Next() {
 		if it.Is(name) {
@@ -97,7 +97,7 @@ func (c *comparer) value(path string, want, got bson.RawValue) {
 	c.differ(path, "%s, want %s", show(got), show(want))
 }
 
-// sameInside tells whether two different values of one type may stand for each
+// sameInside reports whether two different values of one type may stand for each
 // other. It goes through documents and arrays.
 func (c *comparer) sameInside(path string, want, got bson.RawValue) bool {
 	switch want.Type {
@@ -113,7 +113,7 @@ func (c *comparer) sameInside(path string, want, got bson.RawValue) bool {
 	}
 }
 
-// generated tells whether two ObjectIDs may stand for each other: those that the
+// generated reports whether two ObjectIDs may stand for each other: those that the
 // server makes are random.
 func (c *comparer) generated(want, got bson.RawValue) bool {
 	return !c.pairs.sent[string(want.Value)] && c.pairs.match(kindID, string(want.Value), string(got.Value))

@@ -39,7 +39,7 @@ var ruleColumns = rule{"columns", func(c *comparer, path string, want, got bson.
 	return true
 }}
 
-// sameOrder tells whether two documents have the same names in the same order.
+// sameOrder reports whether two documents have the same names in the same order.
 func sameOrder(a, b bson.Raw) bool {
 	x, y := rawbson.NewIter(a), rawbson.NewIter(b)
 	for x.Next() {

@@ -154,7 +154,7 @@ func (p *player) compareEntry(want, got *logged) {
 	p.found = append(p.found, c.found...)
 }
 
-// nearWall tells whether a value is a time close to an entry's, in milliseconds.
+// nearWall reports whether a value is a time close to an entry's, in milliseconds.
 func nearWall(v bson.RawValue, wall int64) bool {
 	ms := int64(0)
 	if t, ok := v.DateTimeOK(); ok {

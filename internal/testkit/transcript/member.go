@@ -82,7 +82,7 @@ func (m *member) giveOut(uuids []oplog.UUID) {
 	m.uuids = uuids
 }
 
-// readLog returns all entries of the member, as one who follows it reads them.
+// readLog returns all entries of the member, as a follower reads them.
 func readLog(ctx context.Context, conn *wire.Client) ([]bson.Raw, error) {
 	return all(ctx, conn, "local", bson.D{{Key: "find", Value: "oplog.rs"}})
 }

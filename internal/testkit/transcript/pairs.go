@@ -59,7 +59,7 @@ func (p *pairs) send(doc bson.Raw) {
 	}
 }
 
-// match tells whether want may stand for got, and takes note that it does.
+// match reports whether want may stand for got, and takes note that it does.
 func (p *pairs) match(k kind, want, got string) bool {
 	w, g := string(k)+"\x00"+want, string(k)+"\x00"+got
 	ours, hasOurs := p.ours[w]

@@ -66,7 +66,7 @@ func (d Difference) String() string {
 	return printable.Text(where + ": " + d.What)
 }
 
-// OK tells whether everything was as recorded, or excepted.
+// OK reports whether everything was as recorded, or excepted.
 func (r *Report) OK() bool { return r.Err == nil && len(r.Differences) == 0 }
 
 // count counts the replies and entries without differences.

@@ -130,7 +130,7 @@ func sameType(name string, t bson.Type) rule {
 	return rule{name, func(_ *comparer, _ string, want, got bson.RawValue) bool { return want.Type == t && got.Type == t }}
 }
 
-// sameForm tells whether two values have the same fields, of the same types.
+// sameForm reports whether two values have the same fields, of the same types.
 func sameForm(want, got bson.RawValue) bool {
 	if want.Type != got.Type {
 		return false

@@ -59,8 +59,8 @@ func masked(cmd bson.Raw) bson.Raw {
 }
 
 // reach lists the resources whose privileges cover a target. The databases local
-// and config are out of the reach of those who may use any database, and what is no
-// normal collection of those who may use a whole database: system collections, and
+// and config are out of the reach of users that may use any database, and what is no
+// normal collection is out of the reach of users that may use a whole database: system collections, and
 // what a member keeps for itself in local.replset.* (authorization_session_impl.cpp,
 // NamespaceString::isNormalCollection).
 func reach(db, coll string) []resource {

@@ -33,7 +33,7 @@ type identity struct {
 type conversation struct {
 	db    string
 	steps *scram.ServerConversation
-	// who is set once the client has said who it is.
+	// who is the user, once the client has named it.
 	who *identity
 	// short leaves out the empty exchange at the end.
 	short bool

@@ -310,7 +310,7 @@ func parseUser(db string, cmd bson.Raw) (userArgs, error) {
 	return args, nil
 }
 
-// emptyValue tells of a document or array that it has nothing in it.
+// emptyValue reports whether a document or array has nothing in it.
 func emptyValue(e *rawbson.Elem) bool {
 	return (e.Type == bson.TypeEmbeddedDocument || e.Type == bson.TypeArray) && len(e.Value) == rawbson.MinSize
 }

@@ -85,7 +85,7 @@ func (b *bound) addFields(doc bson.Raw, skip string, sides [2]bool, coll *bsonor
 
 // place finds a field, or makes it. The search begins with the expected place,
 // next, and goes on to those that earlier fields of the document have jumped over.
-// behind is true if this one jumps too.
+// after it is true if this one jumps too.
 func (b *bound) place(name string, next, handled int, skipped bool) (at int, behind bool) {
 	for i := next; i < len(b.fields); i++ {
 		if b.fields[i].name == name {
@@ -163,7 +163,7 @@ func (b *bound) inner(s form) []*bound {
 	return b.fields
 }
 
-// exceeded tells whether a value lies beyond the bound.
+// exceeded reports whether a value lies beyond the bound.
 func (h *end) exceeded(e *rawbson.Elem, s side, coll *bsonorder.Collator) bool {
 	var order int
 	switch h.form {

@@ -95,44 +95,7 @@ func drawDDL(t *rapid.T) bson.D {
 	}
 	switch command {
 	case "create":
-		c := obj("create", name)
-		clustered := chance(15, "clustered")
-		if !clustered && chance(40, "capped") {
-			c = append(c, obj("capped", true, "size", rapid.IntRange(1, 700).Draw(t, "size"))...)
-			if chance(50, "max") {
-				c = append(c, bson.E{Key: "max", Value: rapid.IntRange(0, 4).Draw(t, "n")})
-			}
-		}
-		if chance(30, "collation") {
-			c = append(c, bson.E{Key: "collation", Value: drawCollation(t)})
-		}
-		if chance(30, "validator") {
-			c = append(c, drawValidation(t)...)
-		}
-		if chance(20, "images") {
-			c = append(c, drawImages(t)...)
-		}
-		if clustered {
-			c = append(c, bson.E{Key: "clusteredIndex", Value: obj("key", obj("_id", 1), "unique", true)})
-			if chance(50, "expires") {
-				c = append(c, bson.E{Key: "expireAfterSeconds", Value: rapid.SampledFrom([]any{10, int64(1 << 40), 2.5, -1}).Draw(t, "expireAfterSeconds")})
-			}
-		}
-		rapid.SampledFrom([]func(){
-			func() {},
-			func() {},
-			func() {},
-			func() { c = append(c, bson.E{Key: "autoIndexId", Value: chance(90, "autoIndexId")}) },
-			func() { c = append(c, bson.E{Key: "temp", Value: chance(10, "temp")}) },
-			func() { c = append(c, bson.E{Key: "flags", Value: 1}) },
-			func() {
-				c = append(c, bson.E{Key: "idIndex", Value: obj("v", 2, "key", obj("_id", 1), "name", "_id_")})
-			},
-			func() {
-				c = append(c, bson.E{Key: "indexOptionDefaults", Value: obj("storageEngine", obj("wiredTiger", obj()))})
-			},
-		}).Draw(t, "more")()
-		return append(c, bson.E{Key: "$db", Value: db})
+		return append(drawCreate(t, name), bson.E{Key: "$db", Value: db})
 	case "drop":
 		return cmd("drop", name)
 	case "collMod":
@@ -174,19 +137,66 @@ func drawDDL(t *rapid.T) bson.D {
 		}
 		return append(c, bson.E{Key: "$db", Value: db})
 	default:
-		docs := bson.A{}
-		for range rapid.IntRange(1, 4).Draw(t, "n") {
-			doc := obj("x", rapid.SampledFrom([]any{0, 1, int64(1), "a", "A", bson.A{1, 2}, nil}).Draw(t, "x"),
-				"y", rapid.SampledFrom([]any{0, 1, bson.A{1}}).Draw(t, "y"), "t", bson.DateTime(1e12), "pad", strings.Repeat("p", rapid.IntRange(0, 200).Draw(t, "pad")))
-			if chance(60, "id") {
-				doc = append(obj("_id", rapid.SampledFrom([]any{1, 2, 3, 4.0, "a", "A"}).Draw(t, "_id")), doc...)
-			} else {
-				doc = append(obj("_id", bson.ObjectID(rapid.SliceOfN(rapid.Byte(), 12, 12).Draw(t, "oid"))), doc...)
-			}
-			docs = append(docs, doc)
-		}
-		return cmd("insert", name, "documents", docs, "ordered", chance(50, "ordered"))
+		return cmd("insert", name, "documents", drawDocuments(t), "ordered", chance(50, "ordered"))
 	}
+}
+
+func drawCreate(t *rapid.T, name string) bson.D {
+	chance := func(percent int, label string) bool { return rapid.IntRange(1, 100).Draw(t, label) <= percent }
+	c := obj("create", name)
+	clustered := chance(15, "clustered")
+	if !clustered && chance(40, "capped") {
+		c = append(c, obj("capped", true, "size", rapid.IntRange(1, 700).Draw(t, "size"))...)
+		if chance(50, "max") {
+			c = append(c, bson.E{Key: "max", Value: rapid.IntRange(0, 4).Draw(t, "n")})
+		}
+	}
+	if chance(30, "collation") {
+		c = append(c, bson.E{Key: "collation", Value: drawCollation(t)})
+	}
+	if chance(30, "validator") {
+		c = append(c, drawValidation(t)...)
+	}
+	if chance(20, "images") {
+		c = append(c, drawImages(t)...)
+	}
+	if clustered {
+		c = append(c, bson.E{Key: "clusteredIndex", Value: obj("key", obj("_id", 1), "unique", true)})
+		if chance(50, "expires") {
+			c = append(c, bson.E{Key: "expireAfterSeconds", Value: rapid.SampledFrom([]any{10, int64(1 << 40), 2.5, -1}).Draw(t, "expireAfterSeconds")})
+		}
+	}
+	rapid.SampledFrom([]func(){
+		func() {},
+		func() {},
+		func() {},
+		func() { c = append(c, bson.E{Key: "autoIndexId", Value: chance(90, "autoIndexId")}) },
+		func() { c = append(c, bson.E{Key: "temp", Value: chance(10, "temp")}) },
+		func() { c = append(c, bson.E{Key: "flags", Value: 1}) },
+		func() {
+			c = append(c, bson.E{Key: "idIndex", Value: obj("v", 2, "key", obj("_id", 1), "name", "_id_")})
+		},
+		func() {
+			c = append(c, bson.E{Key: "indexOptionDefaults", Value: obj("storageEngine", obj("wiredTiger", obj()))})
+		},
+	}).Draw(t, "more")()
+	return c
+}
+
+func drawDocuments(t *rapid.T) bson.A {
+	chance := func(percent int, label string) bool { return rapid.IntRange(1, 100).Draw(t, label) <= percent }
+	docs := bson.A{}
+	for range rapid.IntRange(1, 4).Draw(t, "n") {
+		doc := obj("x", rapid.SampledFrom([]any{0, 1, int64(1), "a", "A", bson.A{1, 2}, nil}).Draw(t, "x"),
+			"y", rapid.SampledFrom([]any{0, 1, bson.A{1}}).Draw(t, "y"), "t", bson.DateTime(1e12), "pad", strings.Repeat("p", rapid.IntRange(0, 200).Draw(t, "pad")))
+		if chance(60, "id") {
+			doc = append(obj("_id", rapid.SampledFrom([]any{1, 2, 3, 4.0, "a", "A"}).Draw(t, "_id")), doc...)
+		} else {
+			doc = append(obj("_id", bson.ObjectID(rapid.SliceOfN(rapid.Byte(), 12, 12).Draw(t, "oid"))), doc...)
+		}
+		docs = append(docs, doc)
+	}
+	return docs
 }
 
 func drawCollation(t *rapid.T) bson.D {

@@ -12,7 +12,7 @@
 // The n-th command at which a mood may occur meets it or does not by the seed, the
 // mood's name and n, and by whether it is spared: never by time. With one client at a
 // time the same seed gives the same moods; with several it depends on the order in
-// which they ask who meets one.
+// which they ask.
 //
 // # What lets work get done
 //

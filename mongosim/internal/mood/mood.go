@@ -49,7 +49,7 @@ func (k Kind) String() string {
 	}[k]
 }
 
-// gentle tells whether nothing fails.
+// gentle reports whether nothing fails.
 func (k Kind) gentle() bool { return k == Slow || k == Short || k == Early }
 
 // Mood is one such answer.
@@ -78,7 +78,7 @@ type Mood struct {
 	at func(p *Place) bool
 }
 
-// Gentle tells whether the mood is no error.
+// Gentle reports whether the mood is no error.
 func (m *Mood) Gentle() bool { return m.Kind.gentle() }
 
 // Place is a command of a client, as far as moods care.
@@ -112,7 +112,7 @@ type Place struct {
 	Batch, Moved bool
 }
 
-// statement tells of a place whether it is a statement of a transaction, not its
+// statement reports whether a place is a statement of a transaction, not its
 // end.
 func (p *Place) statement() bool { return p.InTxn && !p.Ends }
 

@@ -115,7 +115,7 @@ func Names() []string {
 	return names
 }
 
-// Touches tells whether a client of an application meets moods, and whether only
+// Touches reports whether a client of an application meets moods, and whether only
 // gentle ones.
 func (t *Temper) Touches(app string) (touched, gentle bool) {
 	if t == nil || app == "" {
@@ -172,7 +172,7 @@ func (t *Temper) Meet(p *Place, gentle bool) *Strike {
 		t.rest = Rest + Calm*t.errors
 		t.errors++
 	}
-	switch strike.Kind { //nolint:exhaustive // All others are for who asks.
+	switch strike.Kind { //nolint:exhaustive // The caller does all others.
 	case Drop:
 		t.era.Add(1)
 	case Elect:

@@ -148,7 +148,7 @@ func (c *Conn) Close() error {
 // on its way is lost and the other end sees a reset.
 func (c *Conn) Abort() {
 	c.fail(ErrAborted, true)
-	_ = c.Close() // whoever closed it before has done the rest
+	_ = c.Close() // an earlier Close has done the rest
 }
 
 // wrap says what was attempted where. Deadlines and ends of streams are left

@@ -12,11 +12,11 @@ import (
 // lane is one direction of one connection.
 type lane struct {
 	path *path
-	// turn is held by the one caller that reads or writes. It is a channel and
+	// turn is taken by the one caller that reads or writes. It is a channel and
 	// no mutex because a bubble takes a wait for a mutex for work.
 	turn chan struct{}
 
-	// The fields up to the next blank line belong to who holds turn; carried
+	// The fields up to the next blank line belong to the caller that has turn; carried
 	// and resetID of the outgoing lane to its pump once there is one.
 	free    time.Time // when the rate lets the next byte through
 	carried int64     // bytes since the reset was set
@@ -169,7 +169,7 @@ func (c *Conn) startPump(l *lane, pump func(), direct func(time.Time) error) err
 }
 
 // push puts a parcel on its way. It does not overtake others: however short its
-// own way is, it waits after the head of the queue. mu is held.
+// own way is, it waits after the head of the queue. mu is locked.
 func (l *lane) push(p parcel) {
 	p.due = time.Now().Add(l.path.draw(l.path.cond.Load()))
 	if p.due.After(l.last) {
@@ -180,7 +180,7 @@ func (l *lane) push(p parcel) {
 	l.tell()
 }
 
-// tell wakes whoever waits for the queue. mu is held.
+// tell wakes the callers that wait for the queue. mu is locked.
 func (l *lane) tell() {
 	close(l.news)
 	l.news = make(chan struct{})

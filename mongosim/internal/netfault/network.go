@@ -37,7 +37,7 @@ var (
 type Network struct {
 	seed uint64
 
-	// mu guards what follows. It is never held while something waits.
+	// mu guards what follows. Nothing waits with it locked.
 	mu     sync.Mutex
 	rules  map[ends][]rule
 	links  map[ends]*link
@@ -60,7 +60,7 @@ func sorted(from, to string) (e ends, swapped bool) {
 	return ends{to, from}, true
 }
 
-// matches tells whether a rule for e holds for the link l, as the rule's ends
+// matches reports whether a rule for e holds for the link l, as the rule's ends
 // stand and with them swapped.
 func (e ends) matches(l ends) (straight, swapped bool) {
 	is := func(rule, end string) bool { return rule == Any || rule == end }
@@ -194,7 +194,7 @@ func (n *Network) HealAll() {
 }
 
 // refresh brings all links up to the rules. It returns the connections that
-// have to be closed, which cannot be done while mu is held.
+// have to be closed, which cannot be done while mu is locked.
 func (n *Network) refresh() (broken []*Conn) {
 	for _, l := range n.order {
 		n.apply(l)
@@ -234,7 +234,7 @@ func (n *Network) apply(l *link) {
 }
 
 // link returns the link between two ends, and the index of the path from the
-// first to the second. mu is held.
+// first to the second. mu is locked.
 func (n *Network) link(from, to string) (l *link, out int) {
 	e, swapped := sorted(from, to)
 	if swapped {

@@ -39,7 +39,7 @@ func delay(t *testing.T, n *netfault.Network, from, to string) time.Duration {
 	return time.Since(start)
 }
 
-// lost tells whether a message does not arrive within a minute.
+// lost reports whether a message does not arrive within a minute.
 func lost(t *testing.T, n *netfault.Network, from, to string) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

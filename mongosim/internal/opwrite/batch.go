@@ -86,7 +86,7 @@ func (b *Batch) log(e *entry, at oplog.OpTime) {
 	b.last, b.wrote = at, true
 }
 
-// unlogged tells whether writes to a namespace are a member's own affair.
+// unlogged reports whether writes to a namespace are a member's own affair.
 func unlogged(ns oplog.Namespace) bool { return strings.HasPrefix(string(ns), "local.") }
 
 // write commits what change does and the entry at the next timestamp; in the

@@ -85,7 +85,7 @@ func (b *Batch) needCollection(ns oplog.Namespace) error {
 	return err
 }
 
-// StepUp writes what a new primary writes behind its note "new primary": it makes
+// StepUp writes what a new primary writes after its note "new primary": it makes
 // the collections that members keep for themselves, ends the transactions that a
 // former primary has logged only in part, and drops temporary collections.
 func (b *Batch) StepUp() error {

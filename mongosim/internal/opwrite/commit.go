@@ -36,7 +36,7 @@ func (t *Txn) Commit(b *Batch) (oplog.OpTime, error) {
 		return oplog.OpTime{}, err
 	}
 	if len(groups) > 1 {
-		// A crash may take back the end of the chain only, and who applies that end
+		// A crash may take back the end of the chain only, and a member that applies that end
 		// again needs the beginning.
 		b.w.HoldOplog(first.TS)
 		b.w.ReleaseOplog(first.TS, at.TS)

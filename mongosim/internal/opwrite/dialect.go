@@ -15,7 +15,7 @@ type Dialect struct {
 	FCV string
 }
 
-// TrimsCapped tells whether each member trims its capped collections by itself,
+// TrimsCapped reports whether each member trims its capped collections by itself,
 // as with a feature compatibility version below 5.0, instead of the primary
 // logging a delete for each document that an insert pushes out.
 func (d Dialect) TrimsCapped() bool {
@@ -38,7 +38,7 @@ type format struct {
 	groupDeletes bool
 	// groupInserts logs inserts of several documents in groups (8.0).
 	groupInserts bool
-	// sessionTail is what the server writes behind a session id in messages.
+	// sessionTail is what the server writes after a session id in messages.
 	sessionTail string
 }
 
@@ -83,7 +83,7 @@ func parseVersion(s string) (int, error) {
 	return 0, fmt.Errorf("server version %q has no major and minor number", s)
 }
 
-// Modern tells whether the dialect is that of 6.0 or later.
+// Modern reports whether the dialect is that of 6.0 or later.
 func (d Dialect) Modern() bool {
 	f, err := d.format()
 	return err == nil && f.modern

@@ -5,9 +5,9 @@
 // # What is guaranteed
 //
 // Each operation of a [Batch] commits by itself, at a timestamp of its own, and
-// the entry with that timestamp says all of it: who applies the log to a copy has
+// the entry with that timestamp says all of it: a member that applies the log to a copy has
 // the same data, catalog and session records at every timestamp. Refused
-// operations leave nothing behind, except timestamps that nobody uses: as in a
+// operations leave nothing behind, except timestamps that no entry has: as in a
 // server, the log has gaps.
 //
 // Entries are written field for field, and in the order of fields, as recordings

@@ -6,7 +6,7 @@ import (
 )
 
 // applyOpsDocument is the payload of a group of operations; tail adds what stands
-// behind the operations.
+// after the operations.
 func applyOpsDocument(ops [][]byte, tail func(dst []byte) []byte) bson.Raw {
 	size := 64
 	for _, op := range ops {

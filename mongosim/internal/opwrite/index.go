@@ -103,7 +103,7 @@ func (b *Batch) buildIndexes(coll *storage.Collection, specs []bson.Raw) error {
 	return err
 }
 
-// tryBuild tells whether a build can begin, and leaves nothing behind: one that
+// tryBuild reports whether a build can begin, and leaves nothing behind: one that
 // only waits for a transaction must not be in the log.
 func (b *Batch) tryBuild(coll *storage.Collection, specs []bson.Raw) error {
 	u := b.w.Begin(bson.Timestamp{})

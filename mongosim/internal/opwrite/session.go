@@ -120,7 +120,7 @@ func (p *Path) executed(s *Session, prev, at oplog.OpTime, ids ...int32) {
 	}
 }
 
-// Executed tells of a retryable statement whether it has been executed already
+// Executed reports whether a retryable statement has been executed already
 // (with its entry, and the image entry if it had one), from the session's record
 // and the chain of its entries in the oplog. A TxnNumber older than the record's
 // is TransactionTooOld; a chain that the oplog no longer holds is

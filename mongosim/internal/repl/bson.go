@@ -205,7 +205,7 @@ func entryMoment(raw bson.Raw) (moment, error) {
 	return m, nil
 }
 
-// okReply tells whether a reply says ok, and if not, its code and message.
+// okReply reports whether a reply says ok, and if not, its code and message.
 func okReply(reply bson.Raw) (ok bool, code int64, message string) {
 	f := fields{doc: reply}
 	if e, there := rawbson.Lookup(reply, "ok"); there {

@@ -68,37 +68,49 @@ func chaos(t *testing.T, seed uint64) {
 	clients.Go(func() { watcher(ctx, c, log) })
 	for end := time.Now().Add(10 * time.Minute); time.Now().Before(end); {
 		time.Sleep(time.Duration(rng.IntN(15000)) * time.Millisecond)
-		switch rng.IntN(5) {
-		case 0, 1: // two groups that do not see each other
-			c.heal()
-			hosts := slices.Clone(c.hosts)
-			rng.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
-			k := 1 + rng.IntN(n-1)
-			c.split(hosts[:k], hosts[k:])
-		case 2: // one direction of one link
-			a, b := c.hosts[rng.IntN(n)], c.hosts[rng.IntN(n)]
-			c.mu.Lock()
-			c.cut[[2]string{a, b}] = true
-			c.mu.Unlock()
-		case 3:
-			host := c.hosts[rng.IntN(n)]
-			durable := c.node(host).View().Durable
-			store := c.kill(host)
-			if rng.IntN(2) == 0 {
-				// As if the power had failed: what was not durable is gone. What is
-				// stable stays, and then nothing is lost.
-				_ = store.Write(func(w *storage.Writer) error { return w.RollbackTo(durable.TS) })
-			}
-			time.Sleep(time.Duration(rng.IntN(8000)) * time.Millisecond)
-			c.start(host, store)
-		default:
-			c.heal()
-		}
+		shake(c, rng)
 	}
 	stop(nil)
 	clients.Wait()
 	c.heal()
 	p := c.settled()
+	log.check(t, c, p, seed)
+	t.Logf("%d members, %d acknowledged writes, %d terms with a primary, %d rollbacks", n, len(log.acked), len(log.primary), log.rollback)
+}
+
+// shake does one thing to a cluster.
+func shake(c *cluster, rng *rand.Rand) {
+	n := len(c.hosts)
+	switch rng.IntN(5) {
+	case 0, 1: // two groups that do not see each other
+		c.heal()
+		hosts := slices.Clone(c.hosts)
+		rng.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
+		k := 1 + rng.IntN(n-1)
+		c.split(hosts[:k], hosts[k:])
+	case 2: // one direction of one link
+		a, b := c.hosts[rng.IntN(n)], c.hosts[rng.IntN(n)]
+		c.mu.Lock()
+		c.cut[[2]string{a, b}] = true
+		c.mu.Unlock()
+	case 3:
+		host := c.hosts[rng.IntN(n)]
+		durable := c.node(host).View().Durable
+		store := c.kill(host)
+		if rng.IntN(2) == 0 {
+			// As if the power had failed: what was not durable is gone. What is
+			// stable stays, and then nothing is lost.
+			_ = store.Write(func(w *storage.Writer) error { return w.RollbackTo(durable.TS) })
+		}
+		time.Sleep(time.Duration(rng.IntN(8000)) * time.Millisecond)
+		c.start(host, store)
+	default:
+		c.heal()
+	}
+}
+
+// check compares the members at the end, and looks for every acknowledged write.
+func (log *chaosLog) check(t *testing.T, c *cluster, p *testNode, seed uint64) {
 	last := p.mustWrite("last")
 	for _, h := range c.hosts {
 		tn := c.node(h)
@@ -125,7 +137,6 @@ func chaos(t *testing.T, seed uint64) {
 	if len(log.acked) < 100 || len(log.primary) < 3 {
 		t.Errorf("seed %d: only %d writes and %d elections", seed, len(log.acked), len(log.primary))
 	}
-	t.Logf("%d members, %d acknowledged writes, %d terms with a primary, %d rollbacks", n, len(log.acked), len(log.primary), log.rollback)
 }
 
 func writer(ctx context.Context, c *cluster, log *chaosLog, r *rand.Rand, id int) {

@@ -84,7 +84,7 @@ func (n *Node) settle() {
 		return
 	}
 	n.mu.Unlock()
-	// The stable timestamp first: who sees the commit point may read at it.
+	// The stable timestamp first: a client that sees the commit point may read at it.
 	_ = n.cfg.Store.Write(func(w *storage.Writer) error { // SetStable cannot fail
 		n.mu.Lock()
 		same := history == n.history

@@ -111,7 +111,7 @@ func (n *Node) satisfiable(wc WriteConcern) error {
 	return nil
 }
 
-// stillMine tells whether an optime of an earlier term is on this primary's
+// stillMine reports whether an optime of an earlier term is on this primary's
 // history. Callers hold mu, which is given up for a while.
 func (n *Node) stillMine(at oplog.OpTime) error {
 	if n.role != leader {
@@ -136,7 +136,7 @@ func (n *Node) stillMine(at oplog.OpTime) error {
 	return nil
 }
 
-// reached tells whether enough members have the optime. Callers hold mu.
+// reached reports whether enough members have the optime. Callers hold mu.
 func (n *Node) reached(at oplog.OpTime, wc WriteConcern) bool {
 	mine := n.applied
 	if wc.Journal {
@@ -162,7 +162,7 @@ func (n *Node) reached(at oplog.OpTime, wc WriteConcern) bool {
 	return n.tagged(n.conf.modes[wc.Mode], func(i int) bool { return n.memberHas(i, at, wc.Journal) })
 }
 
-// memberHas tells whether a member has an optime. Its own newest entry says so
+// memberHas reports whether a member has an optime. Its own newest entry says so
 // only if it is of the same term, or of this primary's: of other terms nobody
 // knows whose history it is. Callers hold mu.
 func (n *Node) memberHas(i int, at oplog.OpTime, journal bool) bool {
@@ -180,7 +180,7 @@ func (n *Node) memberHas(i int, at oplog.OpTime, journal bool) bool {
 	return (m.at.Term == at.Term || n.role == leader && m.at.Term == n.term) && !m.at.Before(at)
 }
 
-// tagged tells whether the members that have something carry as many different
+// tagged reports whether the members that have something carry as many different
 // values of each tag as a mode asks for. Callers hold mu.
 func (n *Node) tagged(mode map[string]int, has func(i int) bool) bool {
 	for tag, want := range mode {

@@ -250,7 +250,7 @@ func (n *Node) dropPrepared(u *storage.Unit) {
 	})
 }
 
-// leads tells whether this member is still the leader that it was.
+// leads reports whether this member is still the leader that it was.
 func (n *Node) leads(epoch int) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -72,7 +72,7 @@ func (n *Node) planTakeover() {
 	}
 }
 
-// primaryBehind tells whether the primary still has to catch up with this member.
+// primaryBehind reports whether the primary still has to catch up with this member.
 // Callers hold mu.
 func (n *Node) primaryBehind() bool {
 	if n.primary < 0 || n.primary == n.self {
@@ -275,7 +275,7 @@ func (n *Node) win(why reason, prior int) {
 		n.candidacy.prior = n.conf.members[prior].ID
 	}
 	for _, m := range n.members {
-		// The lease starts with the election: those who voted have just been heard.
+		// The lease starts with the election: the voters have just been heard.
 		m.heard = now
 		m.soon()
 	}

@@ -50,7 +50,7 @@ type refused struct {
 
 func (r *refused) Error() string { return fmt.Sprintf("%s (code %d)", r.message, r.code) }
 
-// refusedAs tells whether an error is a source's refusal with the code.
+// refusedAs reports whether an error is a source's refusal with the code.
 func refusedAs(err error, code servererr.Code) bool {
 	r, ok := errors.AsType[*refused](err)
 	return ok && r.code == int64(code)

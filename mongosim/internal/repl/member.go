@@ -110,7 +110,7 @@ func (n *Node) install(c *config) {
 	for i := range c.members {
 		m := old[strconv.Itoa(c.members[i].ID)+" "+c.members[i].Host]
 		if m == nil {
-			// A primary gives who is new one election timeout to be heard of.
+			// A primary gives a new member one election timeout to be heard.
 			m = newMember()
 			m.heard = time.Now()
 		}
@@ -149,5 +149,5 @@ func (n *Node) chooseFollow() {
 	}
 }
 
-// electable tells whether the configuration lets a member be primary.
+// electable reports whether the configuration lets a member be primary.
 func electable(m *Member) bool { return m.Priority > 0 && m.Votes > 0 && !m.Arbiter }

@@ -231,7 +231,7 @@ const (
 	keyConfig = "config"
 )
 
-// signal wakes everybody who waits for something to change. The zero value is
+// signal wakes all goroutines that wait for something to change. The zero value is
 // ready. It is guarded by Node.mu.
 type signal struct{ ch chan struct{} }
 

@@ -81,7 +81,7 @@ func (n *Node) known() []position {
 	return all
 }
 
-// positionCommand builds replSetUpdatePosition. The term goes with it: who takes
+// positionCommand builds replSetUpdatePosition. The term goes with it: a member that takes
 // the optimes must know of it first. Callers hold mu.
 func (n *Node) positionCommand(all []position) bson.Raw {
 	v := n.view()

@@ -332,7 +332,7 @@ func successor(old, c *config, force bool) error {
 	return nil
 }
 
-// sameMember checks what of a member a reconfiguration may not change.
+// sameMember checks what a reconfiguration must not change of a member.
 func sameMember(old, c *config, m *Member) error {
 	for i := range old.members {
 		o := &old.members[i]

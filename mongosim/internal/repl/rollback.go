@@ -241,7 +241,7 @@ func (n *Node) cloneFrom(ctx context.Context, host string) error {
 	n.mu.Lock()
 	n.setTerm(last.at.Term)
 	n.syncing = false
-	// What was copied need not be committed, though the store cannot go back behind it.
+	// What was copied need not be committed, though the store cannot go back before it.
 	n.applied, n.durable, n.committed, n.hint = last, last, nullMoment, nullMoment
 	n.setFollow(oplog.MemberSecondary)
 	n.resetElection()

@@ -62,7 +62,7 @@ func (n *Node) isDenied(i int, now time.Time) bool {
 	return n.denied[n.conf.members[i].Host].After(now)
 }
 
-// ahead tells whether a member has entries that this one lacks; in an initial
+// ahead reports whether a member has entries that this one lacks; in an initial
 // sync, any. Callers hold mu.
 func (n *Node) ahead(i int, after oplog.OpTime) bool {
 	m := n.members[i]
@@ -72,7 +72,7 @@ func (n *Node) ahead(i int, after oplog.OpTime) bool {
 	return after.IsNull() || m.beatApplied.at.After(after)
 }
 
-// eligible tells whether a member can be pulled from. strict also asks for what
+// eligible reports whether a member can be pulled from. strict also asks for what
 // only makes a better source. Callers hold mu.
 func (n *Node) eligible(i int, after oplog.OpTime, strict bool, now time.Time) bool {
 	if !n.ahead(i, after) || n.isDenied(i, now) {

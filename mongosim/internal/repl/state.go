@@ -172,7 +172,7 @@ func (n *Node) endPull(cause error) {
 	}
 }
 
-// findPrimary works out who is primary. Callers hold mu.
+// findPrimary works out which member is primary. Callers lock mu.
 func (n *Node) findPrimary() {
 	found := -1
 	if n.role == leader {

@@ -10,7 +10,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// metrics is what status tells of the newest election, as its candidate or as a
+// metrics is what status says about the newest election, as its candidate or as a
 // voter.
 type metrics struct {
 	term            int64

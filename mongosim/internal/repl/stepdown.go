@@ -74,7 +74,7 @@ func (n *Node) waitChange(ctx context.Context, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
-// handOver tells whether a majority has everything, and somebody who has can be
+// handOver reports whether a majority has everything, and somebody who has can be
 // elected. Callers hold mu.
 func (n *Node) handOver() bool {
 	have := 0

@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// poll asks the voters and tells whether a majority, this member included, says
+// poll asks the voters and reports whether a majority, this member included, says
 // yes.
 func (n *Node) poll(ctx context.Context, term int64, dryRun bool) bool {
 	n.mu.Lock()
@@ -40,7 +40,7 @@ func (n *Node) poll(ctx context.Context, term int64, dryRun bool) bool {
 	ballots := make(chan bool, len(hosts))
 	var calls sync.WaitGroup
 	defer calls.Wait()
-	defer done() // before the wait: those who have not answered no longer matter
+	defer done() // before the wait: members that have not answered no longer matter
 	for _, host := range hosts {
 		calls.Go(func() { ballots <- n.askVote(ctx, host, cmd) })
 	}

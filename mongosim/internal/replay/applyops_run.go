@@ -99,7 +99,7 @@ func (r *runner) together() error {
 	return err
 }
 
-// singly carries out each operation by itself, and goes on behind one that has
+// singly carries out each operation by itself, and goes on after one that has
 // found no document to update.
 func (r *runner) singly() error {
 	for i := range r.cmd.ops {

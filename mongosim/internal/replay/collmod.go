@@ -13,7 +13,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// modification is what a collMod leaves behind. It is put together first, so that
+// modification is the result of a collMod. It is put together first, so that
 // nothing has changed when some part of it is not possible.
 type modification struct {
 	coll    *storage.Collection
@@ -94,7 +94,7 @@ func (m *modification) take(e rawbson.Elem) error {
 	return nil
 }
 
-// generic tells whether a field is one that any command may have, or one that
+// generic reports whether a field is one that any command may have, or one that
 // collMod has ignored for long: the server logs a collMod as it was sent.
 func generic(name string) bool {
 	switch name {

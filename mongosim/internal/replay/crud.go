@@ -111,7 +111,7 @@ func (a *Applier) update(u *storage.Unit, c *storage.Collection, op *oplog.Op, r
 	return pre, post, u.Update(c.UUID, old.ID, post)
 }
 
-// changesFCV tells whether an operation writes to, or drops, what holds the
+// changesFCV reports whether an operation writes to, or drops, what holds the
 // feature compatibility version.
 func changesFCV(op *oplog.Op) bool {
 	const ns = "admin.system.version"

@@ -213,20 +213,7 @@ func (w *writer) command(b *opwrite.Batch, n int, e *oplog.Entry) error {
 	coll, _ := b.View().ByUUID(e.UI)
 	switch e.Command {
 	case oplog.CommandCreate:
-		create, err := e.Create()
-		check(w.t, err)
-		if temporaryName.MatchString(create.NS.Collection()) {
-			return w.copy(b, n, &create)
-		}
-		if create.IDIndex == nil && !rawHas(create.Options, "clusteredIndex") {
-			cmd := document(w.t, bson.D{{Key: "applyOps", Value: bson.A{bson.D{
-				{Key: "op", Value: "c"}, {Key: "ns", Value: string(e.NS)}, {Key: "o", Value: e.O},
-			}}}})
-			_, err := replay.ApplyOps(b, cmd)
-			return err
-		}
-		_, err = b.Create(create.NS, create.Options, create.IDIndex)
-		return err
+		return w.create(b, n, e)
 	case oplog.CommandCreateIndexes:
 		index, err := e.CreateIndexes()
 		check(w.t, err)
@@ -281,6 +268,23 @@ func (w *writer) command(b *opwrite.Batch, n int, e *oplog.Entry) error {
 		w.t.Fatalf("entry %d: no way to repeat %s", n, e.Raw)
 		return nil
 	}
+}
+
+func (w *writer) create(b *opwrite.Batch, n int, e *oplog.Entry) error {
+	create, err := e.Create()
+	check(w.t, err)
+	if temporaryName.MatchString(create.NS.Collection()) {
+		return w.copy(b, n, &create)
+	}
+	if create.IDIndex == nil && !rawHas(create.Options, "clusteredIndex") {
+		cmd := document(w.t, bson.D{{Key: "applyOps", Value: bson.A{bson.D{
+			{Key: "op", Value: "c"}, {Key: "ns", Value: string(e.NS)}, {Key: "o", Value: e.O},
+		}}}})
+		_, err := replay.ApplyOps(b, cmd)
+		return err
+	}
+	_, err = b.Create(create.NS, create.Options, create.IDIndex)
+	return err
 }
 
 // copy repeats a rename across databases or a convertToCapped, which begin with a

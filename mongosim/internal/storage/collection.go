@@ -230,7 +230,7 @@ func (c *Collection) Bytes() int64 {
 	return n
 }
 
-// newest tells whether the view shows all that was committed.
+// newest reports whether the view shows all that was committed.
 func (c *Collection) newest() bool {
 	return c.t.lastTS <= c.v.v.ts && c.t.lastSeq <= c.v.v.seq
 }

@@ -131,7 +131,7 @@ func (c *constraint) compile(filter bson.Raw, opts *Options) error {
 	return err
 }
 
-// demandsAs tells whether c and d demand the same, so that one can stand for the
+// demandsAs reports whether c and d demand the same, so that one can stand for the
 // other. Filters cannot be compared.
 func (c *constraint) demandsAs(d *constraint) bool {
 	if c == nil || d == nil {

@@ -190,7 +190,7 @@ func (u *Unit) AddIndex(coll oplog.UUID, spec bson.Raw, build oplog.UUID) error 
 	return nil
 }
 
-// isIDIndex tells whether a specification is that of the index on _id.
+// isIDIndex reports whether a specification is that of the index on _id.
 func isIDIndex(spec bson.Raw) bool {
 	key, _ := rawbson.Lookup(spec, "key")
 	pattern, _ := key.Document()

@@ -99,7 +99,7 @@ func (m *model) at(ts uint64, seq int) state {
 	return s
 }
 
-// conflicts tells whether another unit touches any of the names, or a commit did
+// conflicts reports whether another unit touches any of the names, or a commit did
 // that u does not see.
 func (m *model) conflicts(u *modelUnit, names ...string) bool {
 	for _, name := range names {
@@ -117,7 +117,7 @@ func (m *model) conflicts(u *modelUnit, names ...string) bool {
 	return false
 }
 
-// changes tells whether a unit changes a name or an _id in the end: what it made
+// changes reports whether a unit changes a name or an _id in the end: what it made
 // and took away again is as if it had never been.
 func (u *modelUnit) changes(name string) bool {
 	kind, _, _ := strings.Cut(name, " ")

@@ -67,7 +67,7 @@ func (t *table) recount() {
 	}
 }
 
-// sawUndone tells whether u sees a commit that a rollback to ts undoes: that of a
+// sawUndone reports whether u sees a commit that a rollback to ts undoes: that of a
 // unit that was prepared before ts and committed after it.
 func (s *Store) sawUndone(u *Unit, ts uint64) bool {
 	for i := range s.journal.len() {

@@ -139,7 +139,7 @@ func isGeometry(e rawbson.Elem) bool {
 	return false
 }
 
-// isPoint tells whether a document or array begins with a longitude and a latitude.
+// isPoint reports whether a document or array begins with a longitude and a latitude.
 func isPoint(doc bson.Raw) bool {
 	it := rawbson.NewIter(doc)
 	for _, most := range []float64{180, 90} {

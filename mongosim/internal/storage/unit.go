@@ -56,7 +56,7 @@ func (u *Unit) View() View { return View{&u.view} }
 // Keep lets the unit live on after the Store.Write that it was begun in.
 func (u *Unit) Keep() { u.kept = true }
 
-// Open tells whether the unit can still commit.
+// Open reports whether the unit can still commit.
 func (u *Unit) Open() bool { return !u.ended }
 
 // ReadTimestamp returns the time of the unit's snapshot; for one that reads the
@@ -71,7 +71,7 @@ func (u *Unit) Relax() { u.relaxed = true }
 // Changed reports whether the unit has changed anything.
 func (u *Unit) Changed() bool { return len(u.docs) > 0 || len(u.metas) > 0 }
 
-// isLater tells whether what was committed at ts, as number seq, is not part of
+// isLater reports whether what was committed at ts, as number seq, is not part of
 // the unit's snapshot.
 func (u *Unit) isLater(ts, seq uint64) bool { return ts > u.view.ts || seq > u.view.seq }
 
@@ -160,7 +160,7 @@ func checkOrder(c *commit, before uint64) {
 	}
 }
 
-// commitDoc tells whether the change has to be in the journal.
+// commitDoc reports whether the change has to be in the journal.
 func (u *Unit) commitDoc(c *commit, d docChange) bool {
 	v := d.v
 	d.t.account(v.prev, v)

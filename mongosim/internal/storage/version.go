@@ -54,7 +54,7 @@ func committed[T any](head *version[T]) *version[T] {
 	return head
 }
 
-// conflict tells whether u must not change what stands at head.
+// conflict reports whether u must not change what stands at head.
 func conflict[T any](head *version[T], u *Unit) bool {
 	switch {
 	case head == nil:
@@ -66,7 +66,7 @@ func conflict[T any](head *version[T], u *Unit) bool {
 	}
 }
 
-// put makes val the state of head as u sees it. It tells whether that took a new
+// put makes val the state of head as u sees it. It reports whether that took a new
 // version, which has to be committed or undone.
 func put[T any](head **version[T], u *Unit, val T, gone bool) (*version[T], bool) {
 	if old := *head; old != nil && old.unit == u {

@@ -22,7 +22,7 @@ import (
 // maxMessage is the limit of a message in bytes that hello states.
 const maxMessage = 48_000_000
 
-// topologyVersion names a state of a member that hello tells of.
+// topologyVersion names a state of a member that hello reports.
 type topologyVersion struct {
 	process bson.ObjectID
 	counter int64
@@ -98,7 +98,7 @@ func parseTopology(r *dispatch.Request) (seen *topologyVersion, wait time.Durati
 }
 
 // awaitTopology waits until the member is in another state than the client has
-// seen, or the time is over.
+// seen, or the time has passed.
 func awaitTopology(ctx context.Context, r *dispatch.Request, seen topologyVersion, wait time.Duration) error {
 	srv := r.Server
 	srv.Stats.Awaiting.Add(1)
@@ -165,7 +165,7 @@ func takeMetadata(r *dispatch.Request) error {
 	return nil
 }
 
-// appendHello appends what hello tells of the set and this member's part in it,
+// appendHello appends what hello says about the set and this member's part in it,
 // in the server's order. modern is true for hello, false for isMaster.
 func appendHello(buf []byte, v *repl.View, modern bool) []byte {
 	writable := "isWritablePrimary"
@@ -256,7 +256,7 @@ func appendSelf(buf []byte, m *repl.Member) []byte {
 	return bsoncore.AppendStringElement(buf, "me", m.Host)
 }
 
-// appendLimits appends what hello tells of the server.
+// appendLimits appends what hello says about the server.
 func appendLimits(r *dispatch.Request, buf []byte) []byte {
 	buf = bsoncore.AppendInt32Element(buf, "maxBsonObjectSize", dispatch.MaxDocument)
 	buf = bsoncore.AppendInt32Element(buf, "maxMessageSizeBytes", maxMessage)

@@ -73,7 +73,7 @@ func runApplyOps(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) 
 	return e.WithInfo(bytes.Clone(info))
 }
 
-// runShutdown stops the member, if whoever made it said how. A primary with
+// runShutdown stops the member, if the configuration says how. A primary with
 // other members steps down first, as it does without force, or by force.
 func runShutdown(ctx context.Context, r *dispatch.Request, _ *dispatch.Reply) error {
 	stop := r.Server.Config.Shutdown

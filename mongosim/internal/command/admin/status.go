@@ -123,7 +123,7 @@ func appendTransactionStats(r *dispatch.Request, buf []byte) []byte {
 	return bsoncore.AppendInt64Element(buf, "currentPrepared", prepared)
 }
 
-// appendEngineStats tells of the cache, and that nobody waits for a ticket.
+// appendEngineStats appends the state of the cache, and that no operation waits for a ticket.
 func appendEngineStats(r *dispatch.Request, buf []byte) []byte {
 	var used int64
 	_ = r.Server.Config.Store.Read(func(reader *storage.Reader) error { // counting does not fail

@@ -83,7 +83,7 @@ func runConnectionStatus(_ context.Context, r *dispatch.Request, out *dispatch.R
 	return nil
 }
 
-// users returns who keeps the users. Without access control nobody does: users
+// users returns the keeper of users. Without access control there is none: users
 // that could never log in would only pretend to be.
 func users(r *dispatch.Request) (userKeeper, error) {
 	if keeper, ok := r.Server.Config.Auth.(userKeeper); ok {

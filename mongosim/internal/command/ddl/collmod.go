@@ -288,7 +288,7 @@ func (m *modification) takeAge(e rawbson.Elem) error {
 	return nil
 }
 
-// oldState is what the entry tells of the time before.
+// oldState is what the entry says about the state before.
 func (m *modification) oldState() bson.Raw {
 	start, o2 := bsoncore.AppendDocumentStart(nil)
 	c, o2 := bsoncore.AppendDocumentElementStart(o2, "collectionOptions_old")

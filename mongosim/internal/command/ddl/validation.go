@@ -27,7 +27,7 @@ func (a *createOptions) checkValidation(r *dispatch.Request) error {
 	return nil
 }
 
-// isAction tells whether a value is a validation action.
+// isAction reports whether a value is a validation action.
 func isAction(s *dispatch.Server, v bson.RawValue) bool {
 	return oneOf(v, "error", "warn") || s.AtLeast(8, 1) && oneOf(v, "errorAndLog")
 }

@@ -41,7 +41,7 @@ func (a ArgReader) Bool(e *rawbson.Elem, into *bool) error {
 	return nil
 }
 
-// Long reads a whole number; what is behind a point is cut off.
+// Long reads a whole number; a fraction is cut off.
 func (a ArgReader) Long(e *rawbson.Elem, into *int64) error {
 	n, ok := NumberArg(e)
 	if !ok {
@@ -111,7 +111,7 @@ func EachArg(cmd bson.Raw, take func(e *rawbson.Elem) error) error {
 }
 
 // NumberArg converts any number to a whole one as the server does: cut off, and
-// held at the limits of 64 bits.
+// limited to 64 bits.
 func NumberArg(e *rawbson.Elem) (int64, bool) {
 	switch e.Type {
 	case bson.TypeInt32, bson.TypeInt64:

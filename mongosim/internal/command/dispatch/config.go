@@ -30,7 +30,7 @@ type Config struct {
 	Store   *storage.Store
 	Path    *opwrite.Path
 	Node    Node
-	// Auth decides who may do what; nil means that access control is off.
+	// Auth decides what a user may do; nil means that access control is off.
 	Auth Authorizer
 	// Now is the member's clock; nil means time.Now.
 	Now     func() time.Time
@@ -99,7 +99,7 @@ type Node interface {
 	UpdatePosition(cmd bson.Raw) error
 	// Status is replSetGetStatus.
 	Status() (bson.Raw, error)
-	// SawTerm tells of a term that a request carried.
+	// SawTerm takes note of a term that a request carried.
 	SawTerm(term int64)
 	// AwaitWriteConcern waits until the members asked for have the optime.
 	AwaitWriteConcern(ctx context.Context, at oplog.OpTime, wc repl.WriteConcern) error

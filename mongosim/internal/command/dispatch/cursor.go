@@ -35,7 +35,7 @@ type tail interface {
 	Any(look Looker) (bool, error)
 }
 
-// Cursor is a read whose answer has not been told to its end. Whoever has
+// Cursor is a read that has more to return. The command that has
 // checked it out owns it, but for the fields that the table guards.
 type Cursor struct {
 	ID int64
@@ -177,7 +177,7 @@ func (t *cursorTable) Checkin(c *Cursor, keep bool) bool {
 	return keep
 }
 
-// movedTo tells whether an idle cursor was used last on another connection.
+// movedTo reports whether an idle cursor was used last on another connection.
 func (t *cursorTable) movedTo(id, conn int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -192,7 +192,7 @@ func (t *cursorTable) Doom(c *Cursor) error {
 	return c.doomed
 }
 
-// Owner returns who opened a cursor, and on what.
+// Owner returns the user that opened a cursor, and its namespace.
 func (t *cursorTable) Owner(id int64) (user [32]byte, ns oplog.Namespace, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -216,7 +216,7 @@ func (t *cursorTable) kill(cause error, which func(c *Cursor) bool) int {
 		n++
 		delete(t.open, id)
 		if c.stop != nil {
-			c.stop(cause) // who uses it closes it
+			c.stop(cause) // the command that uses it closes it
 		} else {
 			idle = append(idle, c)
 		}

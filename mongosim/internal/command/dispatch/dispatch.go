@@ -190,7 +190,7 @@ func (r *Request) checkState() error {
 	return servererr.New(servererr.NotPrimaryOrSecondary, "node is not in primary or recovering state")
 }
 
-// readsOplog tells whether the command reads the oplog.
+// readsOplog reports whether the command reads the oplog.
 func (r *Request) readsOplog() bool {
 	first := FirstElem(r.Cmd)
 	switch r.Spec.Name {

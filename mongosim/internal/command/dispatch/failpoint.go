@@ -58,7 +58,7 @@ type Failure struct {
 	concernCode servererr.Code
 }
 
-// IsOn tells whether a fail point other than failCommand is set.
+// IsOn reports whether a fail point other than failCommand is set.
 func (f *failPoints) IsOn(name string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -83,7 +83,7 @@ var opQueryCommands = map[string]bool{
 	"hello": true, "isMaster": true, "_isSelf": true, "buildInfo": true, "saslStart": true, "saslContinue": true,
 }
 
-// takeDocuments collects the documents of the command's sequence, from beside
+// takeDocuments collects the documents of the command's sequence, from outside of
 // the body or from an array in it.
 func (r *Request) takeDocuments(in Input) error {
 	for _, s := range in.Sequences {
@@ -141,7 +141,7 @@ func documentsOf(structName, name string, e *rawbson.Elem) ([]bson.Raw, error) {
 	return docs, nil
 }
 
-// validDatabase tells whether a name may be that of a database.
+// validDatabase reports whether a name may be that of a database.
 func validDatabase(name string) bool {
 	return name != "" && len(name) < 64 && !strings.ContainsAny(name, "/\\. \"\x00") && (name[0] != '$' || name == "$external")
 }

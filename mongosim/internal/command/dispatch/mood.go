@@ -88,7 +88,7 @@ func (r *Request) cursorID() int64 {
 	return id
 }
 
-// Is tells whether the command has met a mood of a kind.
+// Is reports whether the command has met a mood of a kind.
 func (r *Request) Is(kind mood.Kind) bool { return r.mood != nil && r.mood.Kind == kind }
 
 // strike carries out a mood of the command itself, once its session is checked out

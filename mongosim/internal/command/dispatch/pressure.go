@@ -30,7 +30,7 @@ func (s *Server) PressureNow() Pressure {
 	return Pressure{}
 }
 
-// AppendFlowControl tells of the server's brake on primaries that are ahead of
+// AppendFlowControl appends the state of the server's brake on primaries that are ahead of
 // the majority: there is none here, but one may be shown.
 func (r *Request) AppendFlowControl(buf []byte) []byte {
 	p := r.Server.PressureNow()
@@ -47,7 +47,7 @@ func (r *Request) AppendFlowControl(buf []byte) []byte {
 	return bsoncore.AppendInt64Element(buf, "isLaggedTimeMicros", 0)
 }
 
-// AppendCache tells of the cache what those who watch its pressure read: all data
+// AppendCache appends what is read of the cache to watch its pressure: all data
 // is in it, and nothing in it is ever dirty, but for what is to be shown.
 func (p *Pressure) AppendCache(buf []byte, used int64) []byte {
 	most := max(MemoryBytes(), 2*used)

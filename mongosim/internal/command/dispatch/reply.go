@@ -131,7 +131,7 @@ func (r *Request) appendTopologyVersion(buf []byte) []byte {
 	return buf
 }
 
-// StateChange tells of a code whether it says that the member is not what the
+// StateChange reports whether a code says that the member is not what the
 // client took it for.
 func StateChange(code servererr.Code) bool {
 	return slices.Contains([]servererr.Code{
@@ -145,7 +145,7 @@ func Shutdown(code servererr.Code) bool {
 	return code == servererr.ShutdownInProgress || code == servererr.InterruptedAtShutdown
 }
 
-// retriable tells of a code whether the server calls it retriable.
+// retriable reports whether the server calls a code retriable.
 func retriable(code servererr.Code) bool {
 	const hostNotFound, socketException = 7, 9001
 	return StateChange(code) || Shutdown(code) || slices.Contains([]servererr.Code{
@@ -195,7 +195,7 @@ func (r *Request) labels(e *servererr.Error, unmet servererr.Code) []string {
 	return nil
 }
 
-// Transient tells whether a whole transaction may be tried again after an error.
+// Transient reports whether a whole transaction may be tried again after an error.
 func Transient(code servererr.Code, unmet, ending bool) bool {
 	if code == servererr.NoSuchTransaction {
 		return !ending || !unmet

@@ -109,7 +109,7 @@ type Spec struct {
 	// StructName is the name that the server gives the command's arguments in
 	// messages about unknown fields ("FindCommandRequest"), default the name.
 	StructName string
-	// Fields are the arguments of the command besides its name and the generic
+	// Fields are the arguments of the command other than its name and the generic
 	// ones; nil means that unknown ones are not refused.
 	Fields []string
 	// Sequence names the argument that may come as a document sequence.
@@ -139,7 +139,7 @@ type Spec struct {
 	known map[string]int
 }
 
-// secondaryRule says where a command runs besides on a primary.
+// secondaryRule says on which members a command runs.
 type secondaryRule uint8
 
 // The rules: on a primary only, on any member, where the read preference allows it.

@@ -134,7 +134,7 @@ func parseVersion(v string) ([2]int, error) {
 	return [2]int{a, b}, nil
 }
 
-// AtLeast tells whether the dialect's version is this one or a later one.
+// AtLeast reports whether the dialect's version is this one or a later one.
 func (s *Server) AtLeast(major, minor int) bool {
 	return s.Version[0] > major || s.Version[0] == major && s.Version[1] >= minor
 }

@@ -34,7 +34,7 @@ type session struct {
 	users    int
 	dropping bool
 	used     time.Time
-	// token is held by the command that has checked the session out.
+	// token is taken by the command that has checked the session out.
 	token chan struct{}
 
 	// Mu guards what follows. What a txn points to is guarded by the store's lock:
@@ -198,7 +198,7 @@ func (r *Request) checkSessionOptions() error {
 	return nil
 }
 
-// checkInTxn refuses what transactions may not contain.
+// checkInTxn refuses what must not be in a transaction.
 func (r *Request) checkInTxn() error {
 	const no = servererr.OperationNotSupportedInTransaction
 	if r.Spec.Name == "count" {

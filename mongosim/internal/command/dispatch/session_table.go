@@ -24,7 +24,7 @@ type sessionTable struct {
 	mu    sync.Mutex
 	byKey map[sessionKey]*session
 	swept time.Time
-	// endings tells of the ends of transactions.
+	// endings signals the ends of transactions.
 	endings
 }
 
@@ -78,7 +78,7 @@ func (t *sessionTable) refresh(l *LSID) {
 	}
 }
 
-// sweep forgets idle sessions, if it is time. The lock is held.
+// sweep forgets idle sessions, if it is time. The lock is taken.
 func (t *sessionTable) sweep(now time.Time) {
 	if now.Sub(t.swept) < sessionSweep {
 		return
@@ -92,7 +92,7 @@ func (t *sessionTable) sweep(now time.Time) {
 }
 
 // forget removes a session, unless it is in use or has an open transaction. The
-// lock is held.
+// lock is taken.
 func (t *sessionTable) forget(s *session) {
 	if s.users > 0 {
 		return

@@ -109,7 +109,7 @@ const OplogNamespace oplog.Namespace = "local.oplog.rs"
 // one for ever.
 const settleWait = 100 * time.Millisecond
 
-// awaitRead waits until the member tells of what the command has read: the store
+// awaitRead waits until the member reports what the command has read: the store
 // shows what was applied a moment before, and a reply must not hold anything that
 // is newer than the operationTime and the lastOpApplied that it names.
 func (r *Request) awaitRead(ctx context.Context) {

@@ -90,7 +90,7 @@ func (r *Request) newNumber(n int64, state txnState, open func(b *opwrite.Batch)
 		return nil
 	}
 	err := r.Server.Config.Path.Write(func(b *opwrite.Batch) error {
-		// Who has stepped down or stopped has ended the open transactions by now: one
+		// A primary that stepped down or stopped has ended the open transactions by now: one
 		// that is begun after that would stay, and be in the way of the applier.
 		if primary := r.Server.asPrimary(); open != nil && primary.Err() != nil {
 			return Interrupted(primary)
@@ -142,7 +142,7 @@ func (r *Request) limitLifetime(number int64) {
 	})
 }
 
-// unlimit stops the clock of a transaction that has ended. The lock is held.
+// unlimit stops the clock of a transaction that has ended. The lock is taken.
 func (s *session) unlimit() {
 	if s.Lifetime != nil {
 		s.Lifetime.Stop()
@@ -222,7 +222,7 @@ func (s *Server) abortIf(sess *session, condition func() bool) {
 
 // releaseTransactions ends the open transactions of a primary that steps down, or
 // of a member that stops: its store may be used again.
-// Prepared ones are only let go of: their entries are in the log, and whoever
+// Prepared ones are only released: their entries are in the log, and whatever
 // applies it from now on holds them again.
 func (s *Server) releaseTransactions() {
 	for _, sess := range s.Sessions.All() {

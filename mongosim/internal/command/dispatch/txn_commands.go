@@ -109,7 +109,7 @@ func (r *Request) noteUnknown(out *Reply, err error) {
 	if !r.wcGiven && !r.Server.AtLeast(5, 0) {
 		return
 	}
-	// A member that may not write any more has no write concern to wait for.
+	// A member that is no longer writable has no write concern to wait for.
 	_ = r.Server.Config.Path.Write(func(b *opwrite.Batch) error {
 		if err := b.Note(message("NoSuchTransaction error")); err != nil {
 			return err

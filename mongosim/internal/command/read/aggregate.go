@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// pipelineArgs are what a pipeline is run with, besides its stages.
+// pipelineArgs are what a pipeline is run with, other than its stages.
 type pipelineArgs struct {
 	collation bson.Raw
 	hint      Hint

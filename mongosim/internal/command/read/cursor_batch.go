@@ -33,7 +33,7 @@ type batch struct {
 	spare bson.Raw
 }
 
-// elementBytes is what an element of an array has beside its value, at most.
+// elementBytes is what an element of an array has in addition to its value, at most.
 const elementBytes = 1 + 20 + 1
 
 // take adds a document and reports whether there is room for more. One that does
@@ -109,7 +109,7 @@ func beginBatch(buf []byte, field string, limit int64) (batch, openParts) {
 	return batch{buf: buf, base: len(buf), limit: limit}, p
 }
 
-// end writes what stands behind the documents.
+// end writes what follows the documents.
 func (p openParts) end(b *batch, c *dispatch.Cursor, id int64) []byte {
 	buf, _ := bsoncore.AppendArrayEnd(b.buf, p.array)
 	if c.Token != nil {

@@ -201,7 +201,7 @@ func (sc *scan) Any(look dispatch.Looker) (ok bool, err error) {
 	return ok, err
 }
 
-// pipeFeed hands out what a pipeline makes of a scan. The pipeline runs beside
+// pipeFeed hands out what a pipeline makes of a scan. The pipeline runs concurrently with
 // the batches: it is asked for a document at a time, and reads through the looker
 // of the command that is asking.
 type pipeFeed struct {

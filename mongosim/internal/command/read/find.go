@@ -277,7 +277,7 @@ func (t *Target) hintedOrder(q *Query, o serverquery.Options) (*serverquery.Sort
 	return order, nil
 }
 
-// isSimpleID tells whether a filter is {_id: value}: the server then knows after
+// isSimpleID reports whether a filter is {_id: value}: the server then knows after
 // one document that there is no other.
 func isSimpleID(filter bson.Raw) bool {
 	it := rawbson.NewIter(filter)

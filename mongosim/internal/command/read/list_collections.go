@@ -64,7 +64,7 @@ func mayListCollections(r *dispatch.Request) error {
 	return r.Allowed("listCollections", r.DB, "")
 }
 
-// sees tells whether the request may read a collection, or, with coll "", all of
+// sees reports whether the request may read a collection, or, with coll "", all of
 // a database.
 func sees(r *dispatch.Request, db, coll string) bool { return r.Allowed("find", db, coll) == nil }
 
@@ -124,7 +124,7 @@ func runListCollections(ctx context.Context, r *dispatch.Request, out *dispatch.
 	return ListCursor(ctx, r, ns, docs, a.batchSize, out)
 }
 
-// skipsViews tells whether a filter is, to the byte, the one of the server's own
+// skipsViews reports whether a filter is, to the byte, the one of the server's own
 // cloner: with any other, one by name or type included, the views are gone through
 // before the filter is asked (list_collections.cpp, ListCollectionsFilter).
 func skipsViews(filter bson.Raw) bool { return bytes.Equal(filter, onlyCollections) }

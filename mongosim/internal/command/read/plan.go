@@ -102,7 +102,7 @@ func TargetOf(coll *storage.Collection) Target {
 	return t
 }
 
-// overrides tells whether a query's collation is another one than that of the
+// overrides reports whether a query's collation is another one than that of the
 // view that it is about.
 func (t *Target) overrides(own bson.Raw) (bool, error) {
 	if len(own) <= rawbson.MinSize {
@@ -291,7 +291,7 @@ func (sc *scan) boundTimes(m *serverquery.Matcher) {
 	}
 }
 
-// isFromTime tells whether a filter is {ts: {$gte: …}} with a timestamp, as those
+// isFromTime reports whether a filter is {ts: {$gte: …}} with a timestamp, as those
 // have it that follow the log.
 func isFromTime(filter bson.Raw) bool {
 	it := rawbson.NewIter(filter)

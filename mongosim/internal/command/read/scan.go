@@ -65,7 +65,7 @@ type found struct {
 	id  storage.RecordID
 }
 
-// run visits the documents behind the scan's place that match, until visit
+// run visits the documents after the scan's place that match, until visit
 // returns false or a piece is done.
 func (sc *scan) run(s dispatch.Sight, visit func(f found) bool) (scanState, error) {
 	if sc.none {
@@ -136,7 +136,7 @@ func positionLost(record int64) error {
 		"CollectionScan died due to position in capped collection being deleted. Last seen record id: RecordId(%d)", record)
 }
 
-// records yields what is behind the scan's place.
+// records yields what is after the scan's place.
 func (sc *scan) records(coll *storage.Collection) iter.Seq[storage.Record] {
 	switch {
 	case sc.order == byID:
@@ -249,7 +249,7 @@ func (sc *scan) token() bson.Raw {
 	return doc
 }
 
-// resumeAfter puts the scan behind a record that must exist.
+// resumeAfter puts the scan after a record that must exist.
 func (sc *scan) resumeAfter(s dispatch.Sight, record int64) error {
 	gone := servererr.New(servererr.KeyNotFound, "Failed to resume collection scan: the recordId from which we are "+
 		"attempting to resume no longer exists in the collection. recordId: RecordId(%d)", record)

@@ -19,7 +19,7 @@ const applyStage = "$_internalApplyOplogUpdate"
 var emptyPipeline = []byte{rawbson.MinSize, 0, 0, 0, 0}
 
 // entryToApply returns the update entry's o of [{applyStage: {oplogUpdate: o}}], nil
-// for any other modification. The stage beside others is not implemented.
+// for any other modification. The stage together with others is not implemented.
 func entryToApply(u bson.RawValue) (bson.Raw, error) {
 	if u.Type != bson.TypeArray {
 		return nil, nil

@@ -74,7 +74,7 @@ func (q *search) compile(ns oplog.Namespace, coll *storage.Collection) error {
 	return nil
 }
 
-// isByID tells whether the filter is {_id: …} with a value that is found by the index
+// isByID reports whether the filter is {_id: …} with a value that is found by the index
 // alone, and nothing else is said. Most statements that are sent here are such ones,
 // and to compile the filter would be a third of their cost.
 func (q *search) isByID(coll *storage.Collection) bool {
@@ -142,7 +142,7 @@ func (q *search) candidates(coll *storage.Collection) iter.Seq[storage.Record] {
 	return coll.Natural(0)
 }
 
-// matches tells whether a document is found, and through which array element, -1
+// matches reports whether a document is found, and through which array element, -1
 // if through none.
 func (q *search) matches(doc bson.Raw, positional bool) (bool, int, error) {
 	if q.byID {

@@ -88,7 +88,7 @@ func (w *writer) insertTimeseries(ctx context.Context, in *insertion) (done bool
 type seriesInsert struct {
 	*writer
 	in *insertion
-	// done tells of each measurement that it is stored: a section is run again
+	// done says for each measurement whether it is stored: a section is run again
 	// after a conflict.
 	done []bool
 }
@@ -240,7 +240,7 @@ func (s *seriesInsert) bucketFor(ops opwrite.Ops, ts *series, doc bson.Raw) (*bu
 	return b, nil
 }
 
-// current tells whether the store has the bucket as it was written last.
+// current reports whether the store has the bucket as it was written last.
 func (ts *series) current(ops opwrite.Ops, b *bucket.Bucket) bool {
 	if b.Doc == nil {
 		return true // the store is to get it with this insert
@@ -290,7 +290,7 @@ func (s *seriesInsert) flush(ops opwrite.Ops, ts *series, groups []*group) error
 	return nil
 }
 
-// regather finds new buckets for the groups behind one that failed in an unordered
+// regather finds new buckets for the groups after one that failed in an unordered
 // insert.
 func (s *seriesInsert) regather(ops opwrite.Ops, ts *series, groups []*group) error {
 	for _, g := range groups {

@@ -219,7 +219,7 @@ func (w *writer) failed(index int, err error) error {
 	return nil
 }
 
-// ofWholeCommand tells of a code whether it fails a batch as a whole.
+// ofWholeCommand reports whether a code fails a batch as a whole.
 func ofWholeCommand(code servererr.Code) bool {
 	return dispatch.StateChange(code) || dispatch.Shutdown(code) || slices.Contains([]servererr.Code{
 		servererr.MaxTimeMSExpired, servererr.ExceededTimeLimit, servererr.Interrupted, servererr.ClientDisconnect,
@@ -268,7 +268,7 @@ func (w *writer) existing(ops opwrite.Ops) (*storage.Collection, error) {
 	return w.collection(ops)
 }
 
-// checkWritable refuses namespaces that commands may not write to.
+// checkWritable refuses namespaces that commands must not write to.
 func checkWritable(ns oplog.Namespace) error {
 	if ns == dispatch.OplogNamespace || ns.Collection() == "system.profile" {
 		return servererr.New(servererr.InvalidNamespace, "cannot write to %s", ns)
@@ -292,7 +292,7 @@ func checkSystemInTxn(r *dispatch.Request, ns oplog.Namespace) error {
 // codeSystemInTxn is a number without a name.
 const codeSystemInTxn servererr.Code = 50791
 
-// executed tells whether a retryable statement has been carried out already.
+// executed reports whether a retryable statement has been carried out already.
 func (w *writer) executed(ops opwrite.Ops, stmt opwrite.Stmt) (entry, image storage.OplogEntry, done bool, err error) {
 	b, ok := ops.(*opwrite.Batch)
 	if !ok || stmt.Session == nil || w.r.Fresh {
@@ -370,7 +370,7 @@ func (w *writer) appendUpdateReply(buf []byte) []byte {
 // each carries out operations in order, in sections of the store's lock. one does
 // a part of the operations from i on, at most as many documents as are left of
 // the budget, and returns how many operations that completed; an error is that of
-// the one behind them.
+// the one after them.
 func (w *writer) each(ctx context.Context, count int, one func(ops opwrite.Ops, i int, budget *int) (done int, err error)) error {
 	next := 0
 	for next < count && !w.stopped {
