@@ -79,8 +79,8 @@ type storing struct {
 // errStop is the cause with which storing ends when it is told to.
 var errStop = errors.New("the oplog is not read any further")
 
-// ErrNoSpool is a link that is making its copy and has no folder for the oplog.
-var ErrNoSpool = errors.New("the link is making its copy, and no folder for the log is given (--spool-dir)")
+// ErrNoSpool is a copy that has no folder for the oplog.
+var ErrNoSpool = errors.New("a copy needs a folder for the oplog, and none is given (--spool-dir)")
 
 // Start opens the spool and fetches the oplog into it until ctx or soft is done, or the
 // log is closed. A fetcher that is running goes on.

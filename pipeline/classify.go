@@ -3,6 +3,8 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/oplogrep/replicator/applier"
@@ -181,6 +183,11 @@ func onMember(err error) Verdict {
 func isLogin(err error) bool {
 	_, ok := errors.AsType[*driver.AuthError](err)
 	return ok
+}
+
+// isLocal reports whether err is a fault of this machine's disks: full, or not there.
+func isLocal(err error) bool {
+	return as[*spool.FullError](err) || as[*txn.SpillError](err) || as[*fs.PathError](err) || as[*os.SyscallError](err)
 }
 
 func is(target error) func(error) bool {

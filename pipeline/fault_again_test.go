@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -122,6 +123,40 @@ func TestResyncWithoutItsRequest(t *testing.T) {
 		source update shop.a 1..400
 		start copy
 		await told copied again: shop.a
+		await caught-up
+		equal
+		drain
+	`)
+}
+
+// TestResyncSurvivesLocalFault: the folder for the oplog cannot be used for a while. The
+// collection is copied once it can, without another request.
+func TestResyncSurvivesLocalFault(t *testing.T) {
+	t.Parallel()
+	w := play(t, `
+		source insert shop.a 1..100
+		start copy
+		await caught-up
+	`)
+	if err := w.untilOf(w.links["a"], "no spool", func() bool {
+		says, err := w.act("spools")
+		return err == nil && says == "0 files on disk" && w.links["a"].p.Snapshot().Copy.Spool == nil
+	}); err != nil {
+		w.fail("fault", "", err)
+	}
+	folder := w.spool("")
+	if err := errors.Join(os.RemoveAll(folder), os.WriteFile(folder, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	w.play(`
+		resync shop.a
+		await told again: attempt ended
+	`)
+	if err := errors.Join(os.Remove(folder), os.Mkdir(folder, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	w.play(`
+		await resync done shop.a
 		await caught-up
 		equal
 		drain

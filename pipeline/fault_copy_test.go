@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -111,7 +112,7 @@ func TestResyncTakenOver(t *testing.T) {
 		}
 	}
 	if copies != 1 {
-		t.Errorf("the collection's own link was made %d times", copies)
+		w.fail("fault", "", fmt.Errorf("the collection's own link was made %d times", copies))
 	}
 }
 
@@ -134,6 +135,46 @@ func TestResyncNeedsSpool(t *testing.T) {
 	`)
 	if err := w.links["a"].err; !errors.Is(err, initialsync.ErrNoSpool) {
 		t.Errorf("it ended with: %v", err)
+	}
+}
+
+// TestResyncPostponed: a link that runs without a place for the oplog does not copy a
+// collection again. The request and the status say why, until a process with one serves it.
+func TestResyncPostponed(t *testing.T) {
+	t.Parallel()
+	w := play(t, `
+		source insert shop.a 1..100
+		start copy
+		await caught-up
+		drain
+		start
+		await running
+		resync shop.a
+	`)
+	l := w.links["a"]
+	if err := w.untilOf(l, "the status to say why", func() bool {
+		return strings.Contains(l.p.Snapshot().Reason, "shop.a cannot be copied again now: a copy needs a folder for the oplog")
+	}); err != nil {
+		w.fail("fault", "", err)
+	}
+	store, err := w.metadata()
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests, err := request.New(store).Read(t.Context())
+	if r := requests.Resync; err != nil || len(r) != 1 || r[0].State != request.Asked || r[0].Why != initialsync.ErrNoSpool.Error() {
+		t.Errorf("the requests are %+v, %v", r, err)
+	}
+	w.play(`
+		drain
+		start copy
+		await resync done shop.a
+		await caught-up
+		equal
+		drain
+	`)
+	if err := l.err; err != nil {
+		t.Errorf("drained: %v", err)
 	}
 }
 

@@ -123,8 +123,12 @@ func (p *Pipeline) Snapshot() Snapshot {
 		Resolver: p.resolver.Status(), View: p.watcher.View(), TargetHosts: p.target.Hosts(),
 	}
 	s.State, s.Reason, s.Since = p.state.get()
-	if s.Waits = p.waiting(); len(s.Waits) > 0 && !s.State.ended() {
-		s.Reason = strings.Join(append(nonEmpty(s.Reason), s.Waits[0].String()), "; ")
+	if s.Waits = p.waiting(); !s.State.ended() {
+		reasons := append(nonEmpty(s.Reason), nonEmpty(p.resyncs.Postponed())...)
+		if len(s.Waits) > 0 {
+			reasons = append(reasons, s.Waits[0].String())
+		}
+		s.Reason = strings.Join(reasons, "; ")
 	}
 	if l.attempt != nil {
 		s.Applier = l.attempt.applier.Stats()

@@ -84,7 +84,11 @@ func (r partRunner) Run(ctx, soft context.Context) error {
 // Status implements resync.Runner.
 func (r partRunner) Status() resync.Status {
 	s := r.p.Snapshot()
-	now := resync.Status{Text: string(s.State), Steady: s.State == Steady, Applied: s.Progress.Applied}
+	text := string(s.State)
+	if s.Reason != "" {
+		text += ": " + s.Reason
+	}
+	now := resync.Status{Text: text, Steady: s.State == Steady, Applied: s.Progress.Applied}
 	if s.Copy == nil {
 		return now
 	}

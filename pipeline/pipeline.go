@@ -217,11 +217,10 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 				err = walk
 			}
 		}
-		// The process that had the lease was let in before, so that will pass.
-		if Classify(err).Action != Retry && (!isLogin(err) || p.term == 0) {
+		if !p.retries(err) {
 			return err
 		}
-		if broken := p.log.Recover(ctx, soft, err); broken != nil && Classify(broken).Action != Retry {
+		if broken := p.log.Recover(ctx, soft, err); broken != nil && !p.retries(broken) {
 			return broken
 		}
 		if fetched := p.failed(err); fetched.After(p.unapplied) {
@@ -244,6 +243,19 @@ func (p *Pipeline) pause(ctx, soft context.Context, n int, atMost time.Duration,
 	p.state.set(Starting, "trying again: "+err.Error())
 	p.cfg.Observer.Tell(AttemptEnded{Attempt: n, Err: err, Wait: wait})
 	return p.rest(ctx, soft, wait, err)
+}
+
+// retries reports whether an attempt that ended with err is followed by another one.
+func (p *Pipeline) retries(err error) bool {
+	switch {
+	case Classify(err).Action == Retry:
+		return true
+	case isLogin(err):
+		// A process that had the lease was let in before, so that will pass.
+		return p.term != 0 || p.cfg.part != nil
+	}
+	// A link ends, for whatever supervises the process. A part would have to be begun anew.
+	return p.cfg.part != nil && isLocal(err)
 }
 
 // notDrained says what a run that was told to drain has not applied, nil if nothing.

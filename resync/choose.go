@@ -30,6 +30,9 @@ func (m *Manager) choose(ctx context.Context, link *checkpoint.Link) error {
 	if err != nil {
 		return fmt.Errorf("read the requests for collections to be copied again: %w", err)
 	}
+	if err := m.postpone(ctx, link, requests.Resync); err != nil {
+		return err
+	}
 	for _, out := range st.LeftOut {
 		state := request.Copying
 		if out.Failed != "" {
@@ -38,7 +41,7 @@ func (m *Manager) choose(ctx context.Context, link *checkpoint.Link) error {
 		m.leftOut[out.NS] = request.Resync{NS: out.NS, Asked: out.Asked, State: state, Why: out.Failed}
 	}
 	for _, req := range requests.Resync {
-		if req.Open() {
+		if req.Open() && !m.isPostponed(req) {
 			if err := m.admit(ctx, link, req); err != nil {
 				return err
 			}
@@ -47,21 +50,52 @@ func (m *Manager) choose(ctx context.Context, link *checkpoint.Link) error {
 	return m.checkAble()
 }
 
+// isPostponed reports whether a request waits for a process that can copy.
+func (m *Manager) isPostponed(r request.Resync) bool {
+	return !m.able() && r.State == request.Asked
+}
+
+// postpone says in the requests that are not served yet why this process does not.
+func (m *Manager) postpone(ctx context.Context, link *checkpoint.Link, requests []request.Resync) error {
+	var names []string
+	for _, req := range requests {
+		if !m.isPostponed(req) {
+			continue
+		}
+		names = append(names, string(req.NS))
+		if why := m.cfg.Unable.Error(); req.Why != why {
+			if err := m.cfg.Requests.Answer(ctx, link, req.NS, request.Asked, why); err != nil {
+				return err
+			}
+		}
+	}
+	m.postponed.Store(&names)
+	return nil
+}
+
+// Postponed says which collections are requested and cannot be copied by this process,
+// and why; empty if there are none. It is safe for concurrent use.
+func (m *Manager) Postponed() string {
+	names := m.postponed.Load()
+	if names == nil || len(*names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s cannot be copied again now: %v", strings.Join(*names, ", "), m.cfg.Unable)
+}
+
 // admit leaves out the collection of a request, or says in the request why not.
 func (m *Manager) admit(ctx context.Context, link *checkpoint.Link, req request.Resync) error {
 	known, out := m.leftOut[req.NS]
-	switch why := m.refusal(req.NS); {
-	case req.State == request.Asked && !m.able():
-		return nil // It waits for a process that can.
-	case why != "":
+	if why := m.refusal(req.NS); why != "" {
 		return m.cfg.Requests.Answer(ctx, link, req.NS, request.Failed, why)
 	}
-	if !out || req.State == request.Asked || known.State == request.Failed {
-		if err := m.cfg.Requests.LeaveOut(ctx, link, req); err != nil {
-			return err
-		}
-		req.State = request.Copying
+	if out && req.State != request.Asked && known.State != request.Failed {
+		return nil // The part may have a later time than the request: see restart.
 	}
+	if err := m.cfg.Requests.LeaveOut(ctx, link, req); err != nil {
+		return err
+	}
+	req.State = request.Copying
 	m.leftOut[req.NS] = req
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/event"
@@ -50,8 +51,8 @@ type Position struct {
 	Spooled bool
 }
 
-// Manager copies collections of one link again. All methods but Watch are for
-// the goroutine that runs the link's attempts, Watch is for an attempt.
+// Manager copies collections of one link again. Watch is for an attempt,
+// Postponed for all; the other methods are for the goroutine that runs the attempts.
 type Manager struct {
 	cfg Config
 	// leftOut are the collections that the present attempt leaves out.
@@ -65,6 +66,8 @@ type Manager struct {
 	group  sync.WaitGroup
 	// ended gets a value when a part ends.
 	ended chan struct{}
+	// postponed are the collections that are requested and cannot be copied.
+	postponed atomic.Pointer[[]string]
 }
 
 // New returns a Manager. It does no I/O and starts nothing.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/lease"
@@ -169,7 +170,7 @@ func (m *Manager) fail(ctx context.Context, r *run, why error) error {
 		return err
 	}
 	if errors.Is(why, ErrRestart) {
-		err = m.cfg.Requests.Answer(ctx, link, r.part.NS, request.Copying, "it is begun anew: "+why.Error())
+		err = m.restart(ctx, link, r, why)
 	} else {
 		// What keeps it from being copied does not pass. It stays left out, and with it the
 		// link's reported position, until it is requested again.
@@ -179,4 +180,17 @@ func (m *Manager) fail(ctx context.Context, r *run, why error) error {
 		return err
 	}
 	return m.remove(ctx, r.part.Link)
+}
+
+// restart makes the copy of a collection begin anew. From then on the part has another
+// name: what is removed here, even late, is not what the next leader of the link begins.
+func (m *Manager) restart(ctx context.Context, link *checkpoint.Link, r *run, why error) error {
+	again := request.Resync{NS: r.part.NS, Asked: time.Now().UTC()}
+	if earliest := r.asked.Add(time.Millisecond); again.Asked.Before(earliest) {
+		again.Asked = earliest
+	}
+	if err := m.cfg.Requests.LeaveOut(ctx, link, again); err != nil {
+		return err
+	}
+	return m.cfg.Requests.Answer(ctx, link, r.part.NS, request.Copying, "it is begun anew: "+why.Error())
 }

@@ -21,7 +21,7 @@ func (w *world) resyncOnce(p *process, linkAt, partAt uint32) error {
 		return err
 	}
 	if len(p.LeftOut()) > 0 {
-		r := p.awaitRunner("shop.a")
+		r := p.awaitRunner()
 		if r.link == nil {
 			return errors.New("the part could not begin")
 		}
@@ -198,7 +198,7 @@ func TestTakenOver(t *testing.T) {
 	w.ok(w.asks().Resync(t.Context(), "shop.a"))
 	old := w.start()
 	w.ok(old.attempt(at(120)))
-	old.awaitRunner("shop.a").catchUp(at(120))
+	old.awaitRunner().catchUp(at(120))
 	acquired := 0
 	old.cfg.Acquire = func(ctx context.Context) (*checkpoint.Link, error) {
 		link, err := old.acquire(ctx)
@@ -213,5 +213,120 @@ func TestTakenOver(t *testing.T) {
 	}
 	if out := w.state().LeftOut; len(out) != 1 || w.request("shop.a").State != request.Joining {
 		t.Errorf("out: %v, request %+v", out, w.request("shop.a"))
+	}
+}
+
+// TestRestart: a collection was replaced while it was copied, and is copied from its
+// beginning. A process that loses the link just then does not remove the part that the
+// next one has begun.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, startTarget(t), "restart")
+	w.ok(w.asks().Resync(t.Context(), "shop.a"))
+	w.fails["shop.a"] = fmt.Errorf("%w: renamed into place", ErrRestart)
+	old := w.start()
+	w.ok(old.attempt(at(120)))
+	first := old.awaitRunner().part
+	<-old.ended
+	delete(w.fails, "shop.a")
+	next := w.start()
+	var once sync.Once
+	w.to.intercept(func(name string) (error, bool) {
+		if name == "delete" {
+			once.Do(func() {
+				w.to.intercept(nil)
+				w.ok(next.attempt(at(130)))
+				next.awaitRunner()
+			})
+		}
+		return nil, false
+	})
+	if _, err := old.Merge(t.Context(), t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r := next.awaitRunner()
+	if _, found, err := r.store.Load(t.Context()); err != nil || !found || r.part.Link == first.Link {
+		t.Fatalf("the part of the next process, %+v, is there: %t, %v", r.part, found, err)
+	}
+	if w.begun["shop.a"] != 2 {
+		t.Errorf("it was copied %d times", w.begun["shop.a"])
+	}
+	w.ok(w.resyncOnce(next, 140, 130))
+	w.isDone(next)
+}
+
+// TestUnable: a request waits while the link is run by a process that cannot copy, and
+// says why. The next process that can serves it.
+func TestUnable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, startTarget(t), "unable")
+	requests := w.asks()
+	w.ok(requests.Resync(t.Context(), "shop.a"))
+	w.unable = errors.New("no folder for the oplog is given")
+	p := w.start()
+	link, err := p.begin()
+	w.ok(err)
+	// One that is made while the attempt runs is told, too.
+	w.ok(requests.Resync(t.Context(), "shop.b"))
+	if changed, err := p.look(t.Context(), link, nil); changed || err != nil {
+		t.Errorf("changed: %t, %v", changed, err)
+	}
+	for _, ns := range []oplog.Namespace{"shop.a", "shop.b"} {
+		if r := w.request(ns); r.State != request.Asked || r.Why != w.unable.Error() {
+			t.Errorf("%+v", r)
+		}
+	}
+	if got, want := p.Postponed(), "shop.a, shop.b cannot be copied again now: no folder for the oplog is given"; got != want {
+		t.Errorf("it says %q, want %q", got, want)
+	}
+	p.kill()
+	w.unable = nil
+	p = w.start()
+	w.ok(p.attempt(at(110)))
+	if p.Postponed() != "" || len(p.LeftOut()) != 2 || w.request("shop.a") != (request.Resync{
+		NS: "shop.a", Asked: w.request("shop.a").Asked, State: request.Copying,
+	}) {
+		t.Errorf("it says %q, leaves out %v: %+v", p.Postponed(), p.LeftOut(), w.request("shop.a"))
+	}
+}
+
+// TestWatch: what ends an attempt in order.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, startTarget(t), "watch")
+	requests := w.asks()
+	p := w.start()
+	link, err := p.begin()
+	w.ok(err)
+	texts := map[oplog.Namespace]string{}
+	look := func(when string, want bool) {
+		t.Helper()
+		if got, err := p.look(t.Context(), link, texts); got != want || err != nil {
+			t.Errorf("%s: %t, %v", when, got, err)
+		}
+	}
+	look("at first", false)
+	w.ok(requests.Resync(t.Context(), "shop.a"))
+	p.at.Copying = true
+	look("a request during the copy", false)
+	p.at.Copying = false
+	look("a request", true)
+	link, err = p.begin()
+	w.ok(err)
+	r := p.awaitRunner()
+	look("a part that copies", false)
+	if got := w.request("shop.a"); got.State != request.Copying || got.Why != "following" {
+		t.Errorf("the request is %+v", got)
+	}
+	r.catchUp(at(100))
+	p.at.Spooled = true
+	look("a part that is ready, during the replay", false)
+	p.at.Spooled = false
+	look("a part that is ready", true)
+	// A process that has lost the link says nothing of the parts.
+	r.show(Status{Text: "something else"})
+	w.ok(w.start().attempt(at(100)))
+	if _, err := p.look(t.Context(), link, texts); !errors.Is(err, lease.ErrFenced) {
+		t.Errorf("fenced: %v", err)
 	}
 }

@@ -19,11 +19,8 @@ const watchEvery = time.Second
 // request, or a part can be merged or has ended. Meanwhile it writes the progress of the
 // parts to their requests. It returns false when ctx is done.
 func (m *Manager) Watch(ctx context.Context, link *checkpoint.Link) (bool, error) {
-	if m.cfg.Off || !m.able() {
-		return false, nil
-	}
-	if m.merging != nil {
-		return false, nil // The attempt ends at a certain entry.
+	if m.cfg.Off || m.merging != nil {
+		return false, nil // A merge ends the attempt at a certain entry.
 	}
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -36,21 +33,26 @@ func (m *Manager) Watch(ctx context.Context, link *checkpoint.Link) (bool, error
 		case <-ctx.Done():
 			return false, nil
 		}
-		at := m.cfg.Position()
-		requests, err := m.cfg.Requests.Read(ctx)
-		if err != nil {
-			continue // The attempt itself notices the cause.
-		}
-		if m.isNew(requests.Resync) && !at.Copying {
-			return true, nil
-		}
-		if !at.Spooled && m.anyReady(at.Applied) {
-			return true, nil
-		}
-		if err := m.writeProgress(ctx, link, texts); err != nil {
-			return false, err
+		if changed, err := m.look(ctx, link, texts); changed || err != nil {
+			return changed, err
 		}
 	}
+}
+
+// look looks once. texts are what it wrote to the requests before.
+func (m *Manager) look(ctx context.Context, link *checkpoint.Link, texts map[oplog.Namespace]string) (changed bool, err error) {
+	requests, err := m.cfg.Requests.Read(ctx)
+	if err != nil {
+		return false, nil //nolint:nilerr // The attempt itself notices the cause.
+	}
+	at := m.cfg.Position()
+	switch {
+	case !m.able():
+		return false, onlyFenced(m.postpone(ctx, link, requests.Resync))
+	case m.isNew(requests.Resync) && !at.Copying, !at.Spooled && m.anyReady(at.Applied):
+		return true, nil
+	}
+	return false, m.writeProgress(ctx, link, texts)
 }
 
 // isNew reports whether there is a request that the present attempt does not serve. A
@@ -74,7 +76,7 @@ func (m *Manager) anyReady(applied oplog.OpTime) bool {
 }
 
 // writeProgress writes what the parts do to their requests, where that has changed since
-// texts. Only a lost lease is an error: the next time the rest may succeed.
+// texts.
 func (m *Manager) writeProgress(ctx context.Context, link *checkpoint.Link, texts map[oplog.Namespace]string) error {
 	for ns, r := range m.running {
 		text := r.runner.Status().Text
@@ -82,12 +84,21 @@ func (m *Manager) writeProgress(ctx context.Context, link *checkpoint.Link, text
 			continue
 		}
 		err := m.cfg.Requests.Answer(ctx, link, ns, request.Copying, text)
-		if errors.Is(err, lease.ErrFenced) {
+		if err := onlyFenced(err); err != nil {
 			return err
 		}
 		if err == nil {
 			texts[ns] = text
 		}
+	}
+	return nil
+}
+
+// onlyFenced returns the error of a write for operators if the lease is lost. Otherwise
+// the next write may succeed.
+func onlyFenced(err error) error {
+	if errors.Is(err, lease.ErrFenced) {
+		return err
 	}
 	return nil
 }

@@ -269,16 +269,16 @@ func (p *process) runner(part Part) (Runner, error) {
 	return r, nil
 }
 
-// running returns the runner of a collection, once it has begun.
-func (p *process) awaitRunner(ns oplog.Namespace) *runner {
+// awaitRunner returns the runner of shop.a once it has begun.
+func (p *process) awaitRunner() *runner {
 	p.w.t.Helper()
 	p.mu.Lock()
-	r := p.runners[ns]
+	r := p.runners["shop.a"]
 	p.mu.Unlock()
 	select {
 	case <-r.begun:
 	case <-time.After(30 * time.Second):
-		p.w.t.Fatalf("%s is not copied", ns)
+		p.w.t.Fatal("shop.a is not copied")
 	}
 	return r
 }

@@ -1,0 +1,42 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"testing"
+
+	"github.com/oplogrep/replicator/buffer/spool"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/oplog/txn"
+)
+
+// TestRetries: what a link ends with, so that it is started again, does not end the copy of
+// one collection for good.
+func TestRetries(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err         error
+		link, aPart bool
+	}{
+		{&mongo.LostError{Host: "a:1", Err: errors.New("no answer")}, true, true},
+		{&driver.AuthError{}, false, true},
+		{&spool.FullError{}, false, true},
+		{&txn.SpillError{}, false, true},
+		{&fs.PathError{Op: "open", Path: "x", Err: fs.ErrPermission}, false, true},
+		{ErrSettings, false, false},
+		{errors.New("something else"), false, false},
+	} {
+		err := fmt.Errorf("in an attempt: %w", tt.err)
+		if got := (&Pipeline{}).retries(err); got != tt.link {
+			t.Errorf("%T: a link retries: %t", tt.err, got)
+		}
+		if got := (&Pipeline{cfg: Config{part: &part{}}}).retries(err); got != tt.aPart {
+			t.Errorf("%T: a part retries: %t", tt.err, got)
+		}
+	}
+	if !(&Pipeline{term: 1}).retries(&driver.AuthError{}) {
+		t.Error("a link that was let in before does not retry")
+	}
+}
