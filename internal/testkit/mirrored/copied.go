@@ -13,7 +13,6 @@ import (
 	"github.com/oplogrep/replicator/internal/printable"
 	"github.com/oplogrep/replicator/internal/testkit/compare"
 	"github.com/oplogrep/replicator/internal/testkit/corpus"
-	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/pipeline"
 	"github.com/oplogrep/replicator/scope"
 )
@@ -109,18 +108,11 @@ func copyWhile(ctx context.Context, s *corpus.Scenario, o RunOptions, r *CopyRep
 
 // run copies, follows until everything is played and applied, and compares.
 func (p *player) run(ctx context.Context, cfg pipeline.Config, o RunOptions, r *CopyReport) (compare.Report, error) {
-	if o.Target == nil {
-		set, err := mongosim.Start(ctx, mongosim.Options{SetName: "target", Members: o.Members, TTLInterval: -1})
-		if err != nil {
-			return compare.Report{}, err
-		}
-		defer set.Close()
-		o.Target = func(context.Context) (string, error) { return set.URI(), nil }
-	}
-	uri, err := o.Target(ctx)
+	uri, end, err := o.target(ctx)
 	if err != nil {
 		return compare.Report{}, err
 	}
+	defer end()
 	from, err := Connect(ctx, p.src.URI())
 	if err != nil {
 		return compare.Report{}, err

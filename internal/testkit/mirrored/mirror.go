@@ -73,18 +73,11 @@ func (s *Source) Mirror(ctx context.Context, v Variant, o RunOptions) (compare.R
 	o.setDefaults()
 	ctx, cancel := context.WithTimeoutCause(ctx, o.Limit, errTooLong)
 	defer cancel()
-	if o.Target == nil {
-		set, err := mongosim.Start(ctx, mongosim.Options{SetName: "target", Members: o.Members, TTLInterval: -1})
-		if err != nil {
-			return compare.Report{}, err
-		}
-		defer set.Close()
-		o.Target = func(context.Context) (string, error) { return set.URI(), nil }
-	}
-	uri, err := o.Target(ctx)
+	uri, end, err := o.target(ctx)
 	if err != nil {
 		return compare.Report{}, err
 	}
+	defer end()
 	from, err := Connect(ctx, s.URI())
 	if err != nil {
 		return compare.Report{}, err
@@ -120,6 +113,20 @@ func (s *Source) Mirror(ctx context.Context, v Variant, o RunOptions) (compare.R
 		return compare.Report{}, err
 	}
 	return compare.Compare(ctx, compare.Recorded(s.After), compare.Cluster(to), compare.Options{Map: cfg.Scope.Target, Held: held})
+}
+
+// target returns the URI of the target: of an embedded set, which end closes, unless
+// the options say otherwise.
+func (o *RunOptions) target(ctx context.Context) (uri string, end func(), err error) {
+	if o.Target != nil {
+		uri, err = o.Target(ctx)
+		return uri, func() {}, err
+	}
+	set, err := mongosim.Start(ctx, mongosim.Options{SetName: "target", Members: o.Members, TTLInterval: -1})
+	if err != nil {
+		return "", nil, err
+	}
+	return set.URI(), set.Close, nil
 }
 
 // renamed is what of a state a scope has, under the names of the target. What
