@@ -240,7 +240,7 @@ func (l *targetLink) applier(release func(int64)) (*applier.Applier, error) {
 	})
 }
 
-// internalApply tells whether a target has the server's own stage for applying a
+// internalApply reports whether a target has the server's own stage for applying a
 // delta, by an update that meets nothing.
 func internalApply(ctx context.Context, set mongo.Caller) (bool, error) {
 	delta := bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: bson.D{{Key: "u", Value: bson.D{{Key: "x", Value: 1}}}}}}

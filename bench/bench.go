@@ -52,6 +52,6 @@ type Config struct {
 	// unless Profiled.
 	Profile  string
 	Profiled bool
-	// Progress hears what is being done, in lines. Nil is nobody.
+	// Progress is called with lines that say what is being done. It may be nil.
 	Progress io.Writer
 }

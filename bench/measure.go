@@ -13,7 +13,7 @@ type measuring struct {
 	profiler *meter.Profiler
 }
 
-// profiles tells whether a round is the one of which a profile is taken.
+// profiles reports whether a round is the one of which a profile is taken.
 func (c *Config) profiles(round int) bool {
 	return round == c.Rounds-1 && (c.Profiled || c.Profile != "")
 }

@@ -206,13 +206,13 @@ func (m *mirror) write(ctx context.Context, source, target *plain.Client) error 
 	return g.Wait()
 }
 
-// seen is told of each probe that came.
+// seen is called for each probe that arrived.
 func (m *mirror) seen(sent, acked, seen time.Time) {
 	m.own.Record(acked.Sub(sent))
 	m.probes.Record(seen.Sub(acked))
 }
 
-// flushed is told of each acknowledged flush. The clocks of an entry and of this
+// flushed is called for each acknowledged flush. The clocks of an entry and of this
 // process may be of two machines: what looks as if it were applied before its commit
 // took no time that can be told.
 func (m *mirror) flushed(ops int, wall bson.DateTime, at time.Time) {

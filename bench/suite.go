@@ -25,7 +25,7 @@ type SuiteConfig struct {
 	Scale float64
 	// Only runs these parts; empty means all. See Parts.
 	Only []string
-	// Progress hears what is being done, in lines. Nil is nobody.
+	// Progress is called with lines that say what is being done. It may be nil.
 	Progress io.Writer
 }
 

@@ -17,7 +17,7 @@ type target struct {
 	// collections are what is there before the workload.
 	collections []workload.Collection
 	cfg         Config
-	// plain is a client of the driver, nil until somebody asked for it.
+	// plain is a client of the driver, nil until it is needed.
 	plain *plain.Client
 }
 
@@ -98,7 +98,7 @@ func (t *target) driver(ctx context.Context) (*plain.Client, error) {
 	return client, nil
 }
 
-// done drops what was made there and is nobody's, and closes it.
+// done drops what the run created there, and closes it.
 func (t *target) done(ctx context.Context) error {
 	defer t.close()
 	if t.plain != nil {

@@ -26,7 +26,7 @@ type mark struct {
 	received time.Time
 }
 
-// Admits tells whether so many bytes more may be held, of at most room: always, if
+// Admits reports whether so many bytes more may be held, of at most room: always, if
 // nothing is.
 func (a *Account) Admits(bytes, room int64) bool {
 	return a.held == 0 || a.held+bytes <= room

@@ -113,7 +113,7 @@ func New(cfg Config) (*Queue, error) {
 // Run moves replies from in to out, in order, and takes no more than there is room
 // for. It closes out before it returns: nil once in is closed and all of it sent,
 // the cause once ctx is done. It may be called again, for another attempt, when it
-// has returned and nobody is going to release what was held: it begins empty.
+// has returned and nothing that was held will be released: it begins empty.
 func (q *Queue) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- oplog.Reply) error {
 	defer close(out)
 	q.reset()
@@ -200,7 +200,7 @@ func (q *Queue) admit(r oplog.Reply) bool {
 	return true
 }
 
-// mayTake tells whether another reply may be taken from in.
+// mayTake reports whether another reply may be taken from in.
 func (q *Queue) mayTake() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

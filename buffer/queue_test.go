@@ -43,7 +43,7 @@ func start(ctx context.Context, t *testing.T, cfg Config) *running {
 	return r
 }
 
-// offer sends a reply of so many bytes and tells whether it was taken.
+// offer sends a reply of so many bytes and reports whether it was taken.
 func (r *running) offer(bytes int64) bool {
 	synctest.Wait()
 	select {

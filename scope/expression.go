@@ -116,7 +116,7 @@ func (x *expression) reach(from states, a around) (waiting states, matched bool)
 	return waiting, matched
 }
 
-// accepts tells whether the text may end in these states.
+// accepts reports whether the text may end in these states.
 func (x *expression) accepts(from states, otherwise bool) bool {
 	_, matched := x.reach(from, around{end: true, otherwise: otherwise})
 	return matched
@@ -150,12 +150,12 @@ func (x *expression) after(prefix string, otherwise bool) states {
 	return at
 }
 
-// mayMatchIn tells whether the expression matches some collection of db.
+// mayMatchIn reports whether the expression matches some collection of db.
 func (x *expression) mayMatchIn(db string) bool {
 	return x.mayGoOn(x.after(db+".", true))
 }
 
-// mayGoOn tells whether there is a text, not empty, that leads from these states
+// mayGoOn reports whether there is a text, not empty, that leads from these states
 // to a match.
 func (x *expression) mayGoOn(from states) bool {
 	seen := make([]bool, len(x.prog.Inst))
@@ -175,7 +175,7 @@ func (x *expression) mayGoOn(from states) bool {
 	return false
 }
 
-// mayMatch tells whether the expression matches some namespace at all.
+// mayMatch reports whether the expression matches some namespace at all.
 func (x *expression) mayMatch() bool {
 	seen := make([]bool, len(x.prog.Inst))
 	at := x.start()
@@ -205,7 +205,7 @@ func takesOther(inst *syntax.Inst, not rune) bool {
 // 20 ms, the question is left undecided.
 const maxWork = 1 << 19
 
-// cover tells whether the expression matches every collection of db. Where that
+// cover reports whether the expression matches every collection of db. Where that
 // is not decided it is false.
 func (x *expression) cover(db string) bool {
 	todo := []states{x.after(db+".", false)}

@@ -23,15 +23,15 @@ const (
 	maxNamespace = 255
 )
 
-// isSystemDB tells whether a database is the server's own.
+// isSystemDB reports whether a database is the server's own.
 func isSystemDB(db string) bool { return db == "local" || db == "config" || db == "admin" }
 
-// followsDB tells whether a collection is in scope as soon as its database is.
+// followsDB reports whether a collection is in scope as soon as its database is.
 func followsDB(coll string) bool {
 	return coll == commands || coll == systemViews || isTemporary(coll)
 }
 
-// isTemporary tells whether the server makes such names for collections that are
+// isTemporary reports whether the server makes such names for collections that are
 // renamed into place when they are complete.
 func isTemporary(coll string) bool {
 	rest, ok := strings.CutPrefix(coll, "tmp")

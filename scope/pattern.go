@@ -96,7 +96,7 @@ func (p *pattern) names() (db, coll string, ok bool) {
 
 func (p *pattern) all() bool { return p.expr == nil && p.db == "*" && p.coll == "*" }
 
-// match tells whether the pattern is about a collection.
+// match reports whether the pattern is about a collection.
 func (p *pattern) match(ns oplog.Namespace) bool {
 	if p.expr != nil {
 		return p.expr.match(string(ns))
@@ -104,7 +104,7 @@ func (p *pattern) match(ns oplog.Namespace) bool {
 	return wild(p.db, ns.DB()) && wild(p.coll, ns.Collection())
 }
 
-// mayMatchIn tells whether the pattern can be about a collection of db.
+// mayMatchIn reports whether the pattern can be about a collection of db.
 func (p *pattern) mayMatchIn(db string) bool {
 	if p.expr != nil {
 		return p.expr.mayMatchIn(db)
@@ -112,7 +112,7 @@ func (p *pattern) mayMatchIn(db string) bool {
 	return wild(p.db, db)
 }
 
-// cover tells whether the pattern is about every collection of db. Where that is
+// cover reports whether the pattern is about every collection of db. Where that is
 // not decided it is false.
 func (p *pattern) cover(db string) bool {
 	if p.expr != nil {
@@ -121,7 +121,7 @@ func (p *pattern) cover(db string) bool {
 	return p.coll == "*" && wild(p.db, db)
 }
 
-// wild tells whether a name is one of those that a part with wildcards stands
+// wild reports whether a name is one of those that a part with wildcards stands
 // for.
 func wild(part, name string) bool {
 	// Only the last star has to be tried again: what is before it has matched
@@ -224,12 +224,12 @@ func (l *patterns) match(ns oplog.Namespace) bool {
 	return l.exact[ns] || l.dbs[ns.DB()] || l.matchOther(ns)
 }
 
-// cover tells whether one of the patterns is about every collection of db.
+// cover reports whether one of the patterns is about every collection of db.
 func (l *patterns) cover(db string) bool {
 	return l.dbs[db] || slices.ContainsFunc(l.other, func(p *pattern) bool { return p.cover(db) })
 }
 
-// mayMatchIn tells whether one can be about a collection of db that is not
+// mayMatchIn reports whether one can be about a collection of db that is not
 // excluded.
 func (l *patterns) mayMatchIn(db string, excluded func(oplog.Namespace) bool) bool {
 	if l.dbs[db] || slices.ContainsFunc(l.other, func(p *pattern) bool { return p.mayMatchIn(db) }) {

@@ -182,7 +182,7 @@ func (s *Scope) selected(ns oplog.Namespace) bool {
 	return (s.include.empty() || s.include.match(ns)) && !s.exclude.match(ns)
 }
 
-// mayHold tells whether any collection of a database can be mirrored. Where that
+// mayHold reports whether any collection of a database can be mirrored. Where that
 // is not decided it is true.
 func (s *Scope) mayHold(db string) bool {
 	switch {

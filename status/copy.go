@@ -217,7 +217,7 @@ func (t *Tracker) noteSpool(p *pipeline.Snapshot, now time.Time) {
 // counts.
 const windowFresh = time.Minute
 
-// knowsWindow tells whether the pipeline knows of the source's oplog, so that it
+// knowsWindow reports whether the pipeline knows of the source's oplog, so that it
 // need not be asked for here.
 func knowsWindow(p *pipeline.Snapshot, now time.Time) bool {
 	w := &p.Window

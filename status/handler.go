@@ -118,7 +118,7 @@ func (s *Snapshot) failedCollections() []string {
 	return list
 }
 
-// healthy tells whether the link does what it should.
+// healthy reports whether the link does what it should.
 func (t *Tracker) healthy(s *Snapshot) bool {
 	switch pipeline.State(s.State) {
 	case pipeline.InitialSync, pipeline.CatchingUp, pipeline.Steady:

@@ -42,7 +42,7 @@ func parse(uri string) (*driver.Options, error) {
 	return opts, nil
 }
 
-// CheckURI tells what is wrong with a connection string. It connects to nobody.
+// CheckURI returns what is wrong with a connection string. It does not connect.
 func CheckURI(uri string) error {
 	_, err := parse(uri)
 	return err
@@ -249,7 +249,7 @@ func (e *End) Close() {
 	}
 }
 
-// Started tells that the set was started here, so that nobody else uses it.
+// Started says that the set was started here, so that nothing else uses it.
 func (e *End) Started() bool { return e.sim != nil || e.stop != nil }
 
 // run runs a command on the primary.

@@ -144,7 +144,7 @@ func newReply(limit int, first bool) *reply {
 	return r
 }
 
-// isFull tells whether entry belongs into the next reply.
+// isFull reports whether entry belongs into the next reply.
 func (r *reply) isFull(entry bson.Raw) bool {
 	return r.n > 0 && len(r.buf)+len(entry)+maxMetadata > r.limit
 }

@@ -20,7 +20,7 @@ const maxUnderWay = 256
 // Pace writes the workload's operations one by one at rate per second, by as many
 // goroutines as it takes, up to 256, and tells acked of each: when it was sent and
 // acknowledged. A transaction is written as one, and told of once for each of its
-// operations. Several goroutines may call acked at once; nil is nobody. What concerns
+// operations. Several goroutines may call acked at once; nil is fine. What concerns
 // one document is written in order, so a slow server makes it later than it was due.
 func (c *Client) Pace(ctx context.Context, w workload.Workload, rate float64, acked func(sent, acked time.Time)) error {
 	if rate <= 0 {
@@ -154,7 +154,7 @@ func (p *pacer) start(ctx context.Context, unit []workload.Op) {
 // waits a little longer than it has to.
 const everything = 0
 
-// sweep forgets what is over.
+// sweep forgets operations that have ended.
 func (p *pacer) sweep() {
 	for key, end := range p.last {
 		select {

@@ -14,7 +14,8 @@ import (
 // connections as goroutines ask for.
 type Client struct{ client *mongo.Client }
 
-// Connect connects. That there is nobody is an error here, and not of the first write.
+// Connect connects. It returns an error if no server answers; the driver alone would
+// return one from the first write.
 func Connect(ctx context.Context, uri string) (*Client, error) {
 	client, err := mongo.Connect(options.Client().ApplyURI(uri).
 		SetAppName("replicator-bench").SetWriteConcern(writeconcern.W1()).SetMaxPoolSize(0))

@@ -140,7 +140,7 @@ type delay struct {
 	result.Latency
 }
 
-// Profiled are the runs that somebody looked into.
+// Profiled are the runs with a CPU profile.
 func (s section) Profiled() []*result.Run {
 	var list []*result.Run
 	for i := range s.Runs {
@@ -174,7 +174,7 @@ type note struct {
 	Runs []string
 }
 
-// Embedded tells whether an end of a run is.
+// Embedded reports whether an end of a run is embedded.
 func (s section) Embedded(r *result.Run) bool { return result.OnEmbedded(r) }
 
 // Summary counts what came of the goals.

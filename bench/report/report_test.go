@@ -266,7 +266,7 @@ type svgText struct {
 	Text  string    `xml:",chardata"`
 }
 
-// inside tells whether a text is cut off.
+// inside reports whether a text is cut off.
 func (s *svgText) inside() error {
 	_, size, _ := strings.Cut(s.Style, "font-size:")
 	size, _, ok := strings.Cut(size, "px")

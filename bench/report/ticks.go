@@ -13,7 +13,7 @@ type fixed []plot.Tick
 // Ticks implements plot.Ticker.
 func (f fixed) Ticks(_, _ float64) []plot.Tick { return f }
 
-// spans tells whether values reach so far that a linear axis would show the small
+// spans reports whether values reach so far that a linear axis would show the small
 // ones as nothing.
 func spans(low, high, times float64) bool { return low > 0 && high/low >= times }
 

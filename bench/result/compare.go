@@ -179,7 +179,7 @@ func (c *comparison) allocs(old, now *Run) {
 	c.figure(old.Name, "allocs/op", a, b, worse, note)
 }
 
-// grown tells whether allocations did by more than a share, and by more than few.
+// grown reports whether allocations grew by more than a share, and by more than a few.
 func grown(old, now, share, few float64) bool {
 	return now-old >= few && now > old*(1+share)
 }

@@ -71,7 +71,7 @@ type Run struct {
 	BaseRSS int64 `json:"baseRSSBytes"`
 	// Latencies by name, such as commit-to-applied, probe and acknowledged.
 	Latencies map[string]Latency `json:"latencies,omitempty"`
-	// Profile is where the time went, nil if nobody looked.
+	// Profile is where the time went, nil if no profile was taken.
 	Profile *Profile `json:"profile,omitempty"`
 	// Notes are sentences that a reader of the numbers must know.
 	Notes []string `json:"notes,omitempty"`
@@ -161,7 +161,7 @@ func per(a, b float64) float64 {
 	return a / b
 }
 
-// Met tells whether the goal is. One that was skipped, has no threshold, or whose
+// Met reports whether the goal is met. One that was skipped, has no threshold, or whose
 // figure is no number is not. That an end was embedded makes no difference here.
 func (g *Goal) Met() bool {
 	if g.Skipped != "" || g.Least == nil && g.Most == nil || math.IsNaN(g.Measured) {

@@ -60,7 +60,7 @@ func newDocuments(w Workload, elements int) documents {
 	return d
 }
 
-// empty tells whether there is none to choose.
+// empty reports whether there is none to choose.
 func (d *documents) empty() bool { return d.tracked && len(d.live) == d.hot }
 
 // inserted adds a document that can be chosen from now on.

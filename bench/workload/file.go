@@ -26,7 +26,7 @@ const (
 )
 
 // blocks reads the documents of a file. The file is open only while a block is read,
-// so that who does not read to the end leaves nothing open.
+// so that a caller that does not read to the end leaves nothing open.
 type blocks struct {
 	path string
 	// at is where the next document begins, and rest what was read behind that.

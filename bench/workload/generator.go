@@ -24,7 +24,7 @@ type Generator struct {
 	textBytes   int
 	mix, deltas weights
 	docs        documents
-	// plain says that nobody wants the form that a client sends.
+	// plain: the form that a client sends is not needed.
 	plain bool
 
 	done     int    // operations that were given out

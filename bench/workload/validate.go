@@ -147,7 +147,7 @@ func (w Workload) checkGroups(f *faults) {
 		"phases: they do not go with transactions, mass deletes or commands")
 }
 
-// checkSupply tells whether there are documents enough for what changes or deletes
+// checkSupply reports whether there are documents enough for what changes or deletes
 // them.
 func (w Workload) checkSupply(f *faults) {
 	if w.Phases {

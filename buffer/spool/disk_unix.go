@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// takeLock locks the file at path, which it makes. ErrInUse if somebody has it.
+// takeLock locks the file at path, which it makes. ErrInUse if it is locked already.
 func takeLock(path string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -29,7 +29,7 @@ func takeLock(path string) (*os.File, error) {
 	}
 }
 
-// tryLock locks f and tells whether it still is the file at path.
+// tryLock locks f and reports whether it still is the file at path.
 func tryLock(f *os.File, path string) (bool, error) {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -64,7 +64,7 @@ func freeBytes(dir string) (int64, error) {
 	}
 }
 
-// isFull tells whether a write found no room.
+// isFull reports whether a write found no room.
 func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

@@ -180,7 +180,7 @@ func parseHead(b []byte, offset int64, seed uint32) (head, error) {
 	return h, nil
 }
 
-// check tells whether payload is that of h: its bytes, and how many entries they
+// check reports whether payload is that of h: its bytes, and how many entries they
 // are.
 func (h *head) check(payload []byte, seed uint32) error {
 	if crc32.Update(seed, castagnoli, payload) != h.sum {
@@ -247,7 +247,7 @@ func opTimeAt(b []byte) oplog.OpTime {
 		int64(binary.LittleEndian.Uint64(b[8:])))
 }
 
-// follows tells whether an entry can stand after another one: timestamps ascend
+// follows reports whether an entry can stand after another one: timestamps ascend
 // strictly, and a term does not go back.
 func follows(o, before oplog.OpTime) bool {
 	return oplog.CompareTimestamps(o.TS, before.TS) > 0 &&

@@ -326,7 +326,7 @@ func startStore(ctx context.Context, t *testing.T, s *Spool) *running {
 	return r
 }
 
-// offer sends a reply and tells whether it was taken.
+// offer sends a reply and reports whether it was taken.
 func (r *running) offer(reply oplog.Reply) bool {
 	synctest.Wait()
 	select {

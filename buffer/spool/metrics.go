@@ -21,7 +21,7 @@ func newMetrics(reg prometheus.Registerer, s *Spool) *metrics {
 		return metric.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: "replicator_spool_" + name, Help: help}))
 	}
 	m := &metrics{
-		full:        counter("full_seconds_total", "How long the source was not read for want of room on disk; counted when it is over."),
+		full:        counter("full_seconds_total", "How long the source was not read for lack of room on disk; counted when there is room again."),
 		readBytes:   counter("read_back_bytes_total", "Bytes read back from disk."),
 		readEntries: counter("read_back_entries_total", "Entries read back from disk."),
 		reg:         reg, gauges: &collector{s},

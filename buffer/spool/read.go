@@ -184,7 +184,7 @@ func (s *Spool) handOnLoop(ctx context.Context, out chan<- oplog.Reply, from opl
 	}
 }
 
-// mayRead returns the record that is to be read next, and tells whether there is
+// mayRead returns the record that is to be read next, and reports whether there is
 // one, and memory for it.
 func (s *Spool) mayRead(c *cursor) (h head, at place, ok bool, err error) {
 	s.mu.Lock()

@@ -183,7 +183,7 @@ func (w *writer) take(r oplog.Reply) error {
 	return nil
 }
 
-// mayBegin tells whether the spool may begin with an entry.
+// mayBegin reports whether the spool may begin with an entry.
 func (w *writer) mayBegin(first oplog.OpTime) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -199,7 +199,7 @@ func (n *incoming) part(entries []oplog.Entry, bytes int) {
 	n.size += headSize + int64(bytes)
 }
 
-// flush stores what is pending, as far as there is room, and tells whether there is
+// flush stores what is pending, as far as there is room, and reports whether there is
 // room for more.
 func (w *writer) flush() (room bool, err error) {
 	why := ""
@@ -241,7 +241,7 @@ func (w *writer) lacks(size int64, limited bool) (why string, err error) {
 	return "", nil
 }
 
-// over tells whether size bytes more pass the limit. What is larger than the limit
+// over reports whether size bytes more pass the limit. What is larger than the limit
 // passes alone, or else it would never pass: once nothing else is there, or only
 // the file with the last entry, which nobody lets go, and that was handed on.
 func (w *writer) over(size int64) bool {

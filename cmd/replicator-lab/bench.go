@@ -15,8 +15,8 @@ import (
 	"github.com/oplogrep/replicator/internal/cli"
 )
 
-// benchCommand measures. Its flags are none of the settings of a link: nobody wants
-// to measure on the target that the environment names for a link.
+// benchCommand measures. Its flags cannot be set by the environment: a benchmark must
+// not run on the target that the environment names for a link.
 type benchCommand struct {
 	Goals    benchGoals    `cmd:"" help:"Measure everything that the project has a goal for, and say which are met. Takes some minutes."`
 	Pipeline benchPipeline `cmd:"" help:"Fetch, parse, batch, hash and hand out, into nothing."`
@@ -28,7 +28,7 @@ type benchCommand struct {
 	Presets  benchPresets  `cmd:"" help:"List the presets, or print one as JSON, to be changed and given to --workload."`
 	Compare  benchCompare  `cmd:"" help:"Compare two results; ends with 4 if the newer one is worse."`
 	Report   benchReport   `cmd:"" help:"Draw results: a page with charts, as SVG and PNG."`
-	Serve    benchServe    `cmd:"" hidden:"" help:"Be an end of a measurement, until standard input ends."`
+	Serve    benchServe    `cmd:"" hidden:"" help:"Serve an embedded set for a measurement, until standard input ends."`
 }
 
 // commandLine is what the program was called with.
@@ -78,7 +78,7 @@ func newBenchRun(ctx context.Context, out cli.Output, line commandLine, seed uin
 	return b, nil
 }
 
-// checkPlace tells whether a file can be where it is to be written.
+// checkPlace reports whether a file can be where it is to be written.
 func checkPlace(name string) error {
 	if name == "" {
 		return nil

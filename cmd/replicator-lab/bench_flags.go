@@ -257,7 +257,7 @@ func (f *targetFlag) into(c *bench.Config) error {
 	return f.check()
 }
 
-// check tells whether there is a server's binary where one is named.
+// check reports whether there is a server's binary where one is named.
 func (f *targetFlag) check() error {
 	if f.Mongod == "" {
 		return nil

@@ -122,7 +122,7 @@ func childrenOf(t *testing.T, pid int) []int {
 	return list
 }
 
-// isRunning tells whether a process is there, and not only waited for.
+// isRunning reports whether a process is there, and not only waited for.
 func isRunning(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false

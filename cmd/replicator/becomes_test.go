@@ -248,7 +248,7 @@ func merged(a, b map[string]string) map[string]string {
 	return all
 }
 
-// leftToOthers tells whether a setting is one that no flag is to change.
+// leftToOthers reports whether a setting is one that no flag is to change.
 func leftToOthers(at string) bool {
 	last := at[strings.LastIndexByte(at, '.')+1:]
 	rest, checked := strings.CutPrefix(at, "Preflight.Rules.")
@@ -354,7 +354,7 @@ func flatten(into map[string]string, at string, v reflect.Value) {
 	}
 }
 
-// isOptions tells whether v are the options of a connection string.
+// isOptions reports whether v are the options of a connection string.
 func isOptions(v reflect.Value) bool {
 	return v.Kind() == reflect.Slice && v.Type().Elem().Name() == "option"
 }

@@ -21,7 +21,7 @@ type copyFlags struct {
 	Indexes          string   `default:"after" enum:"after,before" help:"Build indexes after the documents are copied, or before."`
 	IndexWorkers     int      `default:"2" help:"Collections on which indexes are built concurrently."`
 
-	SpoolDir   string   `placeholder:"DIR" help:"Directory for the spool, the oplog that cannot be applied yet: a directory in it for each link. Default: replicator/spool in the user's cache directory."`
+	SpoolDir   string   `placeholder:"DIR" help:"Directory for the spool: oplog entries that cannot be applied yet. Each link has a subdirectory. Default: replicator/spool in the user's cache directory."`
 	SpoolBytes cli.Size `default:"64GiB" help:"Size limit of the spool. At the limit, reading the oplog pauses."`
 	SpoolFree  cli.Size `default:"1GiB" help:"Space that the spool leaves free on its disk."`
 
@@ -48,7 +48,7 @@ func (f *copyFlags) sizes() []sizeRange {
 	}
 }
 
-// wantsCopy tells whether a new link begins with a copy.
+// wantsCopy reports whether a new link begins with a copy.
 func (f *runFlags) wantsCopy() bool { return f.StartAt.copy || !f.StartAt.said && !f.AllowExisting }
 
 // startText is --start-at as it holds.

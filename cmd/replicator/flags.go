@@ -87,7 +87,7 @@ type runFlags struct {
 	//nolint:lll // A tag cannot be broken.
 	StartAt       start  `group:"Start" placeholder:"T" help:"Where a new link starts. copy: first copy the source's data. Otherwise nothing is copied: now, unix seconds, SECONDS,INCREMENT or RFC 3339. Default: copy; with --allow-existing, now."`
 	AllowExisting bool   `group:"Start" help:"The target has a copy of the source already."`
-	CopiedUntil   moment `group:"Start" placeholder:"T" help:"That copy was taken during writes, and ended at T."`
+	CopiedUntil   moment `group:"Start" placeholder:"T" help:"The source was written to during that copy, which ended at T."`
 
 	copyFlags `group:"Copy"`
 
@@ -101,7 +101,7 @@ type runFlags struct {
 	FlushBytes    cli.Size `group:"Writing" default:"8MiB" help:"Bytes that a writer sends in one transaction."`
 	//nolint:lll // A tag cannot be broken.
 	CoalesceWindow     int           `group:"Writing" default:"10000" help:"Operations in one transaction, if several change the same document."`
-	Delay              time.Duration `group:"Writing" default:"0s" help:"Lag the source by this much, on purpose."`
+	Delay              time.Duration `group:"Writing" default:"0s" help:"Apply entries this long after the source did, on purpose."`
 	CheckpointInterval time.Duration `group:"Writing" default:"100ms" help:"Minimum time between two checkpoints."`
 
 	ReadPreference string        `group:"Reading" default:"auto" enum:"auto,primary,primaryPreferred,secondary,secondaryPreferred,nearest" help:"Which member to read from. auto: as the connection string says, otherwise the nearest."`

@@ -40,7 +40,7 @@ const (
 	keyMember  = "member"
 )
 
-// jsonLogs tells whether logs are JSON. auto means: not on a terminal.
+// jsonLogs reports whether logs are JSON. auto means: not on a terminal.
 func jsonLogs(format string, w io.Writer) bool {
 	switch format {
 	case "json":

@@ -15,7 +15,7 @@ import (
 
 type memberCommand struct {
 	Add    memberAddCommand    `cmd:"" help:"Add a member that represents the mirror: hidden, without vote, priority and indexes."`
-	Remove memberRemoveCommand `cmd:"" help:"Remove such a member, and the write concerns that only it could satisfy."`
+	Remove memberRemoveCommand `cmd:"" help:"Remove a member that represents the mirror, and the write concerns that only it could satisfy."`
 }
 
 // memberFlags are those that both commands have.

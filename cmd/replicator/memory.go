@@ -61,7 +61,7 @@ func (m *memoryLimit) observe(e event.Event) {
 	m.set()
 }
 
-// hasMemoryLimit tells whether the operator has set a limit for the memory.
+// hasMemoryLimit reports whether the operator has set a limit for the memory.
 func hasMemoryLimit(environ []string) bool {
 	return slices.ContainsFunc(environ, func(pair string) bool {
 		value, ok := strings.CutPrefix(pair, "GOMEMLIMIT=")

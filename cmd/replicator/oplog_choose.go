@@ -22,17 +22,17 @@ type chooser struct {
 	names        []*regexp.Regexp
 }
 
-// when tells whether an entry's time is wanted.
+// when reports whether an entry's time is wanted.
 func (c *chooser) when(ts bson.Timestamp) bool {
 	return oplog.CompareTimestamps(ts, c.since) >= 0 && !c.over(ts)
 }
 
-// over tells whether all that is wanted came before.
+// over reports whether no later entry is wanted.
 func (c *chooser) over(ts bson.Timestamp) bool {
 	return c.until.T != 0 && oplog.CompareTimestamps(ts, c.until) > 0
 }
 
-// what tells whether an operation is wanted. A command is of the collection that
+// what reports whether an operation is wanted. A command is of the collection that
 // it names.
 func (c *chooser) what(op *oplog.Op) bool {
 	if len(c.kinds) > 0 && !c.kinds[op.Kind] {

@@ -24,12 +24,12 @@ type printer struct {
 	last oplog.OpTime
 }
 
-// print prints an entry if it is wanted, and tells whether it was. An entry after
+// print prints an entry if it is wanted, and reports whether it was. An entry after
 // all that is wanted is errEnough.
 func (p *printer) print(raw bson.Raw) (bool, error) {
 	e, err := oplog.ParseEntry(raw)
 	if err != nil {
-		// Who looks at a log wants to see above all what nobody understands.
+		// An entry that cannot be parsed is printed as it is: it is what people look for.
 		return p.printUnknown(raw, err)
 	}
 	p.last = e.OpTime

@@ -72,7 +72,7 @@ func progressMode(mode string, w io.Writer, asJSON bool) string {
 	return progressLines
 }
 
-// copyUnderWay tells whether a link's copy is being made, or caught up with.
+// copyUnderWay reports whether a link's copy is being made, or caught up with.
 func copyUnderWay(s *pipeline.Snapshot) bool {
 	return s.Copy != nil && s.Copy.Phase != checkpoint.Copied
 }
@@ -119,7 +119,7 @@ func (p *progress) run(ctx context.Context, snap func() pipeline.Snapshot) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			// A copy that was done just now is told of, and a block is up to date.
+			// A copy that has just ended is announced, and a block is up to date.
 			if s := snap(); p.mode == progressTerminal || !copyUnderWay(&s) {
 				p.show(ctx, &s)
 			}
@@ -249,7 +249,7 @@ func copyAttrs(s *pipeline.Snapshot, r *replay, now time.Time) []slog.Attr {
 	return attrs
 }
 
-// isSlowed tells whether pressure slows the copy down.
+// isSlowed reports whether pressure slows the copy down.
 func isSlowed(s *pipeline.Snapshot) bool { return s.Copy.Pace.Factor > 0 && s.Copy.Pace.Factor < 1 }
 
 // replay is what was seen of the log being applied to a copy.

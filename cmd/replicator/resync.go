@@ -17,7 +17,7 @@ import (
 
 type resyncCommand struct {
 	linkFlags
-	Namespace string `placeholder:"DB.COLLECTION" help:"The collection, by the source's name."`
+	Namespace string `placeholder:"DB.COLLECTION" help:"The collection, under its name on the source."`
 	NoWait    bool   `help:"Do not wait for the result."`
 }
 
@@ -35,7 +35,7 @@ const (
 	resyncPoll = time.Second
 	// resyncTell is how often the progress is shown at most.
 	resyncTell = 10 * time.Second
-	// nobodyRuns is how long a link may stand still until that is said: an idle
+	// nobodyRuns is how long a link may make no progress before the user is told: an idle
 	// source has an entry every ten seconds.
 	nobodyRuns = 20 * time.Second
 )
@@ -151,7 +151,7 @@ func (w *resyncWatch) run(ctx context.Context) error {
 	}
 }
 
-// look asks once, and says what is new. It tells whether all is over.
+// look asks once, and says what is new. It reports whether the resync has ended.
 func (w *resyncWatch) look(ctx context.Context) (over bool, err error) {
 	requests, err := w.store.Read(ctx)
 	if err != nil {

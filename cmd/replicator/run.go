@@ -27,7 +27,7 @@ type runCommand struct {
 // Help is what run --help says before the flags.
 func (*runCommand) Help() string {
 	return "Every flag can also be set by an environment variable (REPLICATOR_BUFFER_BYTES for --buffer-bytes) " +
-		"or a line of a YAML file (buffer-bytes: 1GiB, see --config). A flag overrides the environment, and that the file. " +
+		"or a line of a YAML file (buffer-bytes: 1GiB, see --config). A flag overrides the environment, which overrides the file. " +
 		"Keep passwords out of the command line: every user of the machine can read it. See docs/configuration.md.\n\n" +
 		"The first SIGTERM or SIGINT drains, the second stops at once; neither loses anything."
 }

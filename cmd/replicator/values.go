@@ -74,7 +74,7 @@ func (m *moment) fault() error {
 // String writes what UnmarshalText reads.
 func (m moment) String() string { return m.text }
 
-// given tells whether there is a point in time, other than now.
+// given reports whether there is a point in time, other than now.
 func (m moment) given() bool { return m.at.T != 0 }
 
 // last is the last timestamp that the moment stands for: of a whole second, that
