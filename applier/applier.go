@@ -37,9 +37,9 @@ type Collections interface {
 	Known() (colls []*catalog.Collection, dbs []string)
 }
 
-// Commands carries out what is alone: *ddl.Executor. One call at a time.
+// Commands executes DDL: *ddl.Executor. One call at a time.
 type Commands interface {
-	// InScope tells whether op does anything on the target.
+	// InScope reports whether op does anything on the target.
 	InScope(op *oplog.Op) (bool, error)
 	// Apply carries op out. What it does is committed by a majority when it
 	// returns.
@@ -98,18 +98,18 @@ type Config struct {
 	// bytes; one operation or transaction may be larger. Zero means 32 MiB.
 	WindowBytes int64
 	// Release is told the Bytes of each batch once all of it is applied, by
-	// several goroutines. Nil tells nobody. It must not block.
+	// several goroutines. May be nil. It must not block.
 	Release func(bytes int64)
 	// Start is the checkpoint: where Progress starts.
 	Start checkpoint.Progress
 
 	// OnFlush is told, by several goroutines, how many operations a flush, or a
 	// command, has brought to the target, the source's clock at the oldest of them
-	// and ours when it was acknowledged. Nil tells nobody. It must not block.
+	// and ours when it was acknowledged. May be nil. It must not block.
 	OnFlush func(ops int, wall bson.DateTime, at time.Time)
-	// Observer is told of events, by several goroutines. Nil is nobody.
+	// Observer is told of events, by several goroutines. May be nil.
 	Observer event.Observer
-	// Registry takes the metrics. Nil is nobody.
+	// Registry takes the metrics. May be nil.
 	Registry prometheus.Registerer
 }
 

@@ -141,7 +141,7 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 	return upTo, d.behindBarrier(ctx, run)
 }
 
-// isCrossed tells whether a lane had begun, as of the start, something that
+// isCrossed reports whether a lane had begun, as of the start, something that
 // reaches as far as an entry. No barrier stood there then, and there must be none
 // now: what of it is in the target can be told only from all of it.
 func (d *dispatcher) isCrossed(at oplog.OpTime) bool {
@@ -159,7 +159,7 @@ func (d *dispatcher) pass(last oplog.OpTime) {
 	}
 }
 
-// isCut tells whether a lane has a part of what it had begun as of the start, and
+// isCut reports whether a lane has a part of what it had begun as of the start, and
 // not all of it.
 func (d *dispatcher) isCut() bool {
 	return slices.ContainsFunc(d.handed, func(p checkpoint.Position) bool { return p != (checkpoint.Position{}) })

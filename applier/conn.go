@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// conn is where the commands of a flush go: into its transaction, or beside any.
+// conn is where the commands of a flush go: into its transaction, or outside of any.
 type conn interface {
 	read(ctx context.Context, cmd mongo.Command) (bson.Raw, error)
 	write(ctx context.Context, cmd mongo.Command) (bson.Raw, error)

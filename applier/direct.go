@@ -15,8 +15,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// besideTxn sends writes as retryable commands of the lane's session. They are
-// committed by a majority when they return.
+// besideTxn sends writes as retryable writes of the lane's session, outside of a
+// transaction. They are majority-committed when they return.
 type besideTxn struct {
 	w     *writer
 	first *plan.Op // for errors
@@ -37,9 +37,9 @@ func (c besideTxn) write(ctx context.Context, cmd mongo.Command) (bson.Raw, erro
 	return reply, nil
 }
 
-// direct writes a span of operations that transactions refuse, all of one
-// lane, in the log's order for each collection. What is announced at once is such
-// that it can be told how far it came.
+// direct writes a span of operations that transactions refuse, all of one lane, in the
+// log's order for each collection. It is announced in parts of which a restart can tell
+// how far they were applied.
 func (w *writer) direct(ctx context.Context, s span) error {
 	for from := 0; from < len(s.ops); {
 		to := from + fitting(s.ops[from:])
@@ -87,7 +87,7 @@ func (w *writer) directOnce(ctx context.Context, s span, t *tally) error {
 	}
 	err := w.directWrites(ctx, c, ops, s.uncertain, t)
 	if err != nil {
-		// What was met has been put right already: nobody will meet it again.
+		// The divergence has been repaired already, and will not be found again.
 		for _, d := range t.diverged {
 			w.diverged(d)
 		}
@@ -96,9 +96,9 @@ func (w *writer) directOnce(ctx context.Context, s span, t *tally) error {
 	return err
 }
 
-// directWrites sends the operations. They are planned as for a moving copy, since
-// a part of them may be done again; whether they met what they should is looked
-// at afterwards.
+// directWrites sends the operations. They are planned as in initial sync mode, which
+// makes them idempotent, because a part of them may be applied again; whether they met
+// what they should is checked afterwards.
 func (w *writer) directWrites(ctx context.Context, c besideTxn, ops []plan.Op, uncertain bool, t *tally) error {
 	if len(ops) == 0 {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/oplogrep/replicator/oplog/txn"
 )
 
-// dispatcher hands the operations of batches to lanes, and is who does what has
-// to be alone. It is one goroutine.
+// dispatcher hands the operations of batches to lanes, and processes itself what must be
+// processed individually. It is one goroutine.
 type dispatcher struct {
 	*Applier
 	// floor: everything at or before it is in the target, whatever its lane.
@@ -60,7 +60,7 @@ func newDispatcher(a *Applier) *dispatcher {
 	if at := a.barrier.lane.Position(); at.Compare(d.floor) > 0 {
 		d.floor = at
 	}
-	// What was begun alone had waited for everything before its entry.
+	// What was begun individually had waited for everything before its entry.
 	for _, w := range a.writers {
 		d.begun = append(d.begun, w.lane.Begun())
 	}
@@ -238,7 +238,7 @@ func (d *dispatcher) routeInner(ctx context.Context, t *txn.Transaction, op *opl
 	return d.route(ctx, op, at, t.Kind == txn.KindApplyOps, o)
 }
 
-// disposition is what is to be done about an operation.
+// disposition is what the dispatcher does about an operation.
 type disposition uint8
 
 const (
@@ -248,7 +248,7 @@ const (
 	noCollection               // its collection is not there
 )
 
-// routed is an operation with what is to be done about it.
+// routed is an operation with its disposition.
 type routed struct {
 	work
 	disposition disposition
@@ -304,7 +304,7 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 	return nil
 }
 
-// dispatch does with an operation what is to be done.
+// dispatch hands an operation to its lane, or counts it.
 func (d *dispatcher) dispatch(ctx context.Context, o *routed) error {
 	switch o.disposition {
 	case toApply:
@@ -321,7 +321,7 @@ func (d *dispatcher) dispatch(ctx context.Context, o *routed) error {
 	}
 }
 
-// settle counts an operation that nothing is done for.
+// settle counts an operation that is not applied.
 func (d *dispatcher) settle(o *routed) error {
 	switch o.disposition {
 	case alreadyApplied:
@@ -339,7 +339,7 @@ func (d *dispatcher) settle(o *routed) error {
 		}
 		d.diverged(diverged)
 	default:
-		// It is nobody's business, or somebody else's.
+		// It is not mirrored.
 	}
 	return nil
 }

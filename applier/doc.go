@@ -1,98 +1,94 @@
-// Package applier brings the log to the target: in order where order matters, in
-// parallel where it does not, and exactly once.
+// Package applier applies batches to the target: in order where order matters,
+// concurrently where it does not, and each operation exactly once.
 //
 //	            ┌────────────── lane 0 ──┐
 //	batch ──▶ dispatch ────── lane 1 ──┤──▶ tracker ──▶ Applied
 //	            │ └────────── lane n ──┘        ▲
-//	            └── barrier: commands, ─────────┘
+//	            └── barrier: DDL, ──────────────┘
 //	                transactions that span lanes
 //
-// # What keeps the order
+// # Order
 //
-// All operations of one document go through one lane, chosen by a hash of its
-// namespace and _id; all of a collection that is Ordered (capped, with a
-// collation, with a unique index) go through one lane by its namespace alone. Which
-// collections do is recorded in the metadata, and the record decides: the target's
-// indexes may change while lanes are apart, by hand, and then the lane that an
-// operation had could not be told any more. A
-// lane does its operations in the log's order. Nothing else depends on anything
-// but through the barrier: what stands alone in the log, or spans lanes and has to
-// be atomic, waits until every lane is empty, and nothing after it starts before
-// it is done. The wait has no end of its own: an index build may take hours.
+// A lane applies its operations in the order of the log. All operations on one
+// document go through one lane, chosen by a hash of its namespace and _id. All
+// operations on an Ordered collection (capped, with a collation, with a unique index)
+// go through one lane, chosen by the namespace. The metadata records which collections
+// do, and the record decides, not the target's indexes of the moment: those can change
+// by hand while the lanes are at different positions, and the lane that an operation
+// had gone to could then no longer be told.
 //
-// # What makes it exactly once
+// What must be processed individually, and a transaction that spans lanes, goes through
+// the barrier: it waits until every lane is empty, and nothing after it starts before it
+// is done. That wait has no time limit, because an index build may take hours.
 //
-// A flush is one transaction on the lane's session. It moves the lane's document
-// to the position of its last operation, and writes. All of that is sent without
-// waiting for answers in between; the commit waits until each statement is known to
-// have done what it should, and a lane that did not move is looked at before what
-// came after it. So a flush takes two round trips, and the lanes' documents say
-// exactly what is in the target, and operations at or before the position of
-// their lane are skipped after a restart. Which lane that is depends on what is
-// recorded, and what that was before the barrier is not known any more: so what is
-// behind the barrier's position is all that is looked at. Everything before it was in
-// the target when it began.
+// # Exactly once
+//
+// A flush is one transaction of the lane's session. It moves the lane's document to the
+// position of its last operation, and writes. All statements are in flight together; the
+// commit is sent once each of them has had the expected effect. So a flush takes two
+// round trips, and the lanes' documents say exactly what is in the target. After a
+// restart, operations up to the position of their lane are skipped. The routing of
+// operations before the barrier's position is no longer known, and need not be: all of
+// them were in the target when the barrier moved there.
 //
 //	start ──▶ lanes apart ──── frozen: the record stays ────▶ log past them ──▶ barrier,
 //	     └──▶ lanes not apart ──▶ the record follows the catalog ◀── record changed ◀──┘
 //
-//	operation at            is
-//	<= barrier              in the target
-//	<  entry that was begun in the target, as it was waited for
-//	<= its lane             in the target
-//	else                    not in the target, and done now
+//	operation at               is
+//	<= barrier                 in the target
+//	<  entry that was begun    in the target: it was waited for
+//	<= its lane                in the target
+//	otherwise                  not in the target: it is applied now
 //
-// A flush after the barrier finds, in its transaction, that the target still has
-// what the lanes had acknowledged; and the first flush of each lane after it finds
-// the barrier's. So a target that fails over and loses the one cannot take the
-// other. Flushes need no majority then: that is waited for by the checkpoint.
+// In its transaction, a flush after the barrier verifies that the target still has what
+// the lanes had acknowledged, and the first flush of each lane after the barrier
+// verifies the barrier's position. So a target that fails over cannot lose the one and
+// keep the other, and flushes need no write concern majority: the checkpoint waits for
+// that.
 //
-// Transactions cannot write to capped collections, buckets and system
-// collections. A span of operations of those is announced in the lane's
-// document, written with retryable commands and majority, and then noted as done.
-// After a crash in between it is done again in a way that bears what was done
-// already: documents are replaced, updates meet any shape, and the inserts of a
-// capped collection begin after the newest one that is there. What is announced at
-// once is so chosen that this can be told (see fitting), though _ids come again.
+// Transactions cannot write to capped collections, buckets and system collections. A
+// span of operations on those is announced in the lane's document, written with
+// retryable writes and write concern majority, and then recorded as done. After a crash
+// in between, it is applied again idempotently: documents are replaced, updates accept
+// any shape, and the inserts into a capped collection begin after the newest document
+// that is there. Spans are cut so that this can always be told, even where _ids recur
+// (see fitting).
 //
-// # Over a copy
+// # Initial sync mode
 //
-// Up to CopiedUntil operations meet documents that may be newer. What they do not
-// find they pass over, and count; they make no collection, as one that is missing
-// is one that the source has dropped. The copy of a capped collection has only what
-// was there before the log that is applied to it, so that all of it is inserted in
-// order; what is in the way of an insert all the same is deleted first. So is, where a
-// collation makes two spellings one _id, a document whose _id is spelled in another way
-// than the one that takes its place: no update may change that.
+// Up to CopiedUntil, operations may meet documents that are newer. An operation that
+// finds no document or collection is ignored and counted: the source has dropped it
+// since. The copy of a capped collection has only what was there before the log that is
+// applied to it, so every insert is applied, in order; a document in its way is deleted
+// first. So is a document whose _id is equal under a collation and spelled differently:
+// no update can change that.
 //
-// A document may be for a while what the source never had. Indexes that refuse it are
-// dropped, and built again at CopiedUntil, before any watermark is behind it; a
-// document that is too large is put aside in the metadata ("parked"), in the
-// transaction that moves the lane, until it fits. One that is left at CopiedUntil is a
+// A document may temporarily be what the source never had. Indexes that refuse it are
+// dropped, and built again at CopiedUntil, before a watermark reaches it. A document
+// that is temporarily too large is kept in the metadata ("parked"), in the transaction
+// that moves the lane, until it fits. One that is left at CopiedUntil is a
 // *DivergenceError.
 //
-// # What becomes of a flush
+// # Failed flushes
 //
 //	flush ─┬─ committed ────────────────────────────────▶ acknowledged
-//	       ├─ conflict, lock timeout ── wait ──┐
-//	       │  ▲──────────────────────────────┘          for RetryFor
+//	       ├─ conflict, lock timeout ── pause ─┐
+//	       │  ▲────────────────────────────────┘         retried for RetryFor
 //	       ├─ too large, too slow ─── in two halves
 //	       ├─ one operation refused ── in two halves ─┬─▶ fast again
 //	       │                                          └─▶ one by one, with reads
 //	       └─ no primary, no answer, fenced, rewound ───▶ Run returns
 //
-// One by one is where a divergence is told from what only looked like one. The
-// target is never left with an operation passed over in silence: it is applied,
-// or it is a *DivergenceError, a *UniqueError or an *OpError, or it had nothing
-// to do and is counted.
+// Applying operations one by one tells a divergence from a failure of the shortcut. No
+// operation is skipped silently: it is applied, or it is a *DivergenceError, a
+// *UniqueError or an *OpError, or it had nothing to do and is counted.
 //
-// After Run has returned an error nothing of it goes on, but a command whose
-// answer was lost may still be carried out. Who begins again raises the term of
-// the checkpoint first, which fences it.
+// After Run has returned an error, a command whose reply was lost may still be executed.
+// The next attempt raises the term of the lease first, which fences it.
 //
 // # Trust
 //
-// Positions ascend with the log. The catalog is what the target has, and only
-// package ddl changes it. The operations' memory stays as it is until their batch
-// is released; transactions are closed then.
+// Positions ascend with the log. The catalog is what the target has, and only package
+// ddl changes it. The memory of operations does not change until their batch is
+// released; transactions are closed then.
 package applier

@@ -20,7 +20,7 @@ func asServerError(err error) (*servererr.Error, bool) {
 	return errors.AsType[*servererr.Error](err)
 }
 
-// isStop tells whether an error is about one operation, and final.
+// isStop reports whether an error is about one operation, and final.
 func isStop(err error) bool {
 	_, diverged := errors.AsType[*DivergenceError](err)
 	_, unique := errors.AsType[*UniqueError](err)

@@ -15,7 +15,7 @@ type work struct {
 	meta
 }
 
-// meta is what the applier knows of an operation beside what the plan needs.
+// meta is what the applier knows of an operation besides what the plan needs.
 type meta struct {
 	p *pending
 	// bytes is its share of the window.

@@ -40,7 +40,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		skipped:      counter("skipped_ops_total", "Operations that were in the target already."),
 		flushSeconds: histogram("flush_seconds", "How long a flush takes, in seconds.", seconds),
 		flushDocs:    histogram("flush_docs", "How many statements a flush has.", prometheus.ExponentialBuckets(1, 4, 8)),
-		barrierSec:   histogram("barrier_wait_seconds", "How long what stands alone waits for the lanes, in seconds.", seconds),
+		barrierSec:   histogram("barrier_wait_seconds", "How long what must be processed individually waits for the lanes, in seconds.", seconds),
 		commitToApplied: histogram("commit_to_applied_seconds", "From the source's clock at the oldest operation of a flush until the flush was acknowledged, in seconds.",
 			prometheus.ExponentialBuckets(0.001, 2, 19)),
 		window: metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{

@@ -88,12 +88,12 @@ func (w *writer) deferIndexes(ctx context.Context, op *plan.Op, fault servererr.
 	return false, nil
 }
 
-// meetsCopy tells whether the log meets a copy to begin with.
+// meetsCopy reports whether the log meets a copy to begin with.
 func (a *Applier) meetsCopy() bool {
 	return !a.cfg.CopiedUntil.IsNull() && a.cfg.Start.Applied.Before(a.cfg.CopiedUntil)
 }
 
-// leaveCopy ends the copy before the first entry behind it.
+// leaveCopy ends the copy before the first entry after it.
 func (d *dispatcher) leaveCopy(ctx context.Context, at oplog.OpTime) error {
 	if d.ended || !at.After(d.cfg.CopiedUntil) {
 		return nil
@@ -133,7 +133,7 @@ func itemTime(item *batch.Item) oplog.OpTime {
 	return item.Entry.OpTime
 }
 
-// isMarked tells whether a document may be parked.
+// isMarked reports whether a document may be parked.
 func (c *copied) isMarked(op *plan.Op) bool {
 	if !c.any.Load() || op.Mode != plan.ModeCopied || isDirect(op) {
 		return false
@@ -144,7 +144,7 @@ func (c *copied) isMarked(op *plan.Op) bool {
 	return marked
 }
 
-// meets tells whether one of the operations is about a marked document.
+// meets reports whether one of the operations is about a marked document.
 func (c *copied) meets(ops []plan.Op) bool {
 	return c.any.Load() && slices.ContainsFunc(ops, func(op plan.Op) bool { return c.isMarked(&op) })
 }

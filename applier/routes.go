@@ -22,7 +22,7 @@ const Routing = 1
 //
 // Whether a collection has one lane is not what the catalog says at the moment, but
 // what is recorded in the metadata: only so an attempt knows by which lane's position
-// to tell whether an operation is in the target. The record is changed to what the
+// to report whether an operation is in the target. The record is changed to what the
 // catalog says where no operation of the collection is between what is in the target
 // in any case and the first one that is to go the new way. That is so for every
 // collection that is first met since the start, or since a command, unless the lanes
@@ -175,7 +175,7 @@ func (d *dispatcher) thaw(ctx context.Context) error {
 	return d.reroute(ctx, checkpoint.Position{OpTime: d.last, Op: checkpoint.AllOps}, change)
 }
 
-// reroute records a change of the routing. If at is behind the barrier, the barrier
+// reroute records a change of the routing. If at is after the barrier, the barrier
 // moves there.
 func (d *dispatcher) reroute(ctx context.Context, at checkpoint.Position, change checkpoint.Rerouting) error {
 	s := span{ops: []plan.Op{{At: checkpoint.Position{OpTime: d.last, Op: checkpoint.AllOps}}}}

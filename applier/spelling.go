@@ -17,7 +17,7 @@ import (
 // meets what is of another time, a copy's document or its own work of before a
 // crash, the one may stand where the other is to be.
 
-// isWhole tells whether an operation leaves behind the document that it has.
+// isWhole reports whether an operation leaves behind the document that it has.
 func isWhole(op *plan.Op) bool {
 	if op.Kind == oplog.KindUpdate {
 		form, err := update.Classify(op.O)
@@ -26,13 +26,13 @@ func isWhole(op *plan.Op) bool {
 	return op.Kind == oplog.KindInsert
 }
 
-// respellable tells whether an operation may meet a document whose _id has another
+// respellable reports whether an operation may meet a document whose _id has another
 // spelling, and that would matter.
 func respellable(op *plan.Op) bool {
 	return op.Kind != oplog.KindDelete && op.Collection != nil && op.Collection.Collated()
 }
 
-// spelledAs tells whether a document has an _id in exactly this spelling.
+// spelledAs reports whether a document has an _id in exactly this spelling.
 func spelledAs(doc bson.Raw, id bson.RawValue) bool {
 	have := doc.Lookup("_id")
 	return have.Type == id.Type && bytes.Equal(have.Value, id.Value)

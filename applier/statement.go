@@ -128,7 +128,7 @@ func (w *writer) statements(ctx context.Context, c conn, pw *plan.Write) (int64,
 }
 
 // modify changes a document by reading it, applying the update, and writing what
-// comes out. It tells whether there was a document, or one was to be made.
+// comes out. It reports whether there was a document, or one was to be made.
 func (w *writer) modify(ctx context.Context, c conn, op *plan.Op) (found bool, err error) {
 	doc, found, err := look(ctx, c, op.Target, op.ID)
 	if err != nil {
@@ -197,7 +197,7 @@ func (w *writer) one(ctx context.Context, c conn, op *plan.Op, t *tally) error {
 	return w.met(op, &pw, n, t)
 }
 
-// meets looks at the document that an operation meets. It tells whether nothing is left
+// meets looks at the document that an operation meets. It reports whether nothing is left
 // to be done then.
 func (w *writer) meets(ctx context.Context, c conn, op *plan.Op, exactInsert bool, t *tally) (done bool, err error) {
 	have, found, err := look(ctx, c, op.Target, op.ID)
@@ -270,7 +270,7 @@ func (w *writer) uniqueError(ctx context.Context, op *plan.Op, e *servererr.Erro
 		return u
 	}
 	u.Key = bytes.Clone(key)
-	// Best effort, and beside the transaction, which the server has aborted.
+	// Best effort, and outside of the transaction, which the server has aborted.
 	cmd := mongo.Command{DB: op.Target.DB(), Body: bson.Raw(bsoncore.NewDocumentBuilder().
 		AppendString("find", op.Target.Collection()).
 		AppendDocument("filter", bsoncore.Document(key)).

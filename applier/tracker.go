@@ -183,7 +183,7 @@ func closeAll(batches []*pending) error {
 	return first
 }
 
-// quiet tells whether the lanes have nothing to do.
+// quiet reports whether the lanes have nothing to do.
 func (t *tracker) quiet() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -245,7 +245,7 @@ func (t *tracker) publishLoop(ctx context.Context, out chan<- Applied) error {
 	}
 }
 
-// signal wakes whoever waits on a channel of capacity one.
+// signal wakes the receiver of a channel of capacity one.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

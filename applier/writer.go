@@ -59,7 +59,7 @@ func newWriter(a *Applier, name string, l lane) *writer {
 	return &writer{Applier: a, name: name, lane: l, limit: a.cfg.FlushDocs, planner: plan.NewPlanner(a.cfg.Plan), kept: map[oplog.Namespace]bool{}}
 }
 
-// isBegun tells whether an earlier term had begun what is at a position, outside
+// isBegun reports whether an earlier term had begun what is at a position, outside
 // of a transaction.
 func (w *writer) isBegun(at checkpoint.Position) bool {
 	begun := w.lane.Begun()

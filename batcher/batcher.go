@@ -56,7 +56,7 @@ type Config struct {
 	MemoryBytes int64
 
 	// Release is told of the bytes of replies that no batch has. Nil means that
-	// nobody counts them.
+	// they are not counted.
 	Release  func(bytes int64)
 	Observer event.Observer
 	Registry prometheus.Registerer
@@ -112,8 +112,9 @@ func New(cfg Config) (*Batcher, error) {
 
 // Run cuts what comes from in into batches and sends them on out, in order. It
 // closes out, and returns nil once in is closed and everything has been handed on
-// that Config.Delay does not keep back, the cause once ctx is done. Whoever receives a batch closes its transactions;
-// those that nobody has received are closed by Run. It is called once.
+// that Config.Delay does not keep back, the cause once ctx is done. The receiver of a
+// batch closes its transactions; Run closes those of batches that were not received. It
+// is called once.
 func (b *Batcher) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- batch.Batch) (err error) {
 	defer close(out)
 	defer func() {
@@ -139,7 +140,7 @@ func (b *Batcher) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- bat
 	}
 }
 
-// giveUp takes what nobody is to have.
+// giveUp discards what is received from in until that is closed.
 func (b *Batcher) giveUp(ctx context.Context, in <-chan oplog.Reply) error {
 	for {
 		select {
@@ -232,7 +233,7 @@ func (b *Batcher) take(ctx context.Context, e *oplog.Entry, bytes int64, room in
 	return nil
 }
 
-// closing closes a transaction that nobody gets, because of err.
+// closing closes a transaction that is not sent because of err.
 func closing(err error, t *txn.Transaction) error {
 	if t != nil {
 		if fault := t.Close(); fault != nil {

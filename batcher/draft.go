@@ -61,10 +61,10 @@ type draft struct {
 	since time.Time
 }
 
-// isEmpty tells whether there is no entry yet.
+// isEmpty reports whether there is no entry yet.
 func (d *draft) isEmpty() bool { return d.Entries == 0 }
 
-// fits tells whether a piece may come into the batch. An empty one takes
+// fits reports whether a piece may come into the batch. An empty one takes
 // anything.
 func (d *draft) fits(p *piece, cfg *Config) bool {
 	switch {
@@ -77,7 +77,7 @@ func (d *draft) fits(p *piece, cfg *Config) bool {
 	}
 }
 
-// isFull tells whether nothing more may come into the batch.
+// isFull reports whether nothing more may come into the batch.
 func (d *draft) isFull(cfg *Config) bool {
 	return d.Individually || d.cost >= cfg.MaxOps || d.bytes >= cfg.MaxBytes
 }
@@ -107,7 +107,7 @@ func (d *draft) add(p *piece, bytes int64, room int) {
 	d.Individually = p.individually
 }
 
-// discard closes the transactions of a batch that nobody gets.
+// discard closes the transactions of a batch that is not sent.
 func (d *draft) discard() error {
 	var faults []error
 	for _, item := range d.Items {

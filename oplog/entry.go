@@ -142,7 +142,7 @@ func (e *Entry) ownField(f *rawbson.Elem, seen *fields) error {
 // WallTime returns Wall as a time.
 func (e *Entry) WallTime() time.Time { return e.Wall.Time() }
 
-// InTransaction tells whether the entry is part of a transaction, or of another
+// InTransaction reports whether the entry is part of a transaction, or of another
 // chain of entries that takes effect as a whole: its PrevOpTime links it to the
 // chain's other parts. Retryable writes have a PrevOpTime too, but it links them
 // to other writes of their session; so has an applyOps of MultiOpType 1.

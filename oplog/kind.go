@@ -33,7 +33,7 @@ func (k Kind) String() string {
 	return "Kind(" + strconv.Itoa(int(k)) + ")"
 }
 
-// IsCRUD tells whether the operation writes a document.
+// IsCRUD reports whether the operation writes a document.
 func (k Kind) IsCRUD() bool { return k == KindInsert || k == KindUpdate || k == KindDelete }
 
 func kindOf(op string) (Kind, bool) {

@@ -20,7 +20,7 @@ const (
 	MemberRemoved    MemberState = 10
 )
 
-// Readable tells whether a member in this state answers reads.
+// Readable reports whether a member in this state answers reads.
 func (s MemberState) Readable() bool { return s == MemberPrimary || s == MemberSecondary }
 
 // String returns the state's name, as in rs.status().

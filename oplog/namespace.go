@@ -28,23 +28,23 @@ func (n Namespace) Collection() string {
 	return coll
 }
 
-// IsCollection tells whether n names a collection: both parts are there.
+// IsCollection reports whether n names a collection: both parts are there.
 func (n Namespace) IsCollection() bool {
 	dot := strings.IndexByte(string(n), '.')
 	return dot > 0 && dot+1 < len(n)
 }
 
-// IsCommand tells whether n is where a database's commands are logged.
+// IsCommand reports whether n is where a database's commands are logged.
 func (n Namespace) IsCommand() bool { return n.ends(".$cmd") && n[0] != '.' }
 
-// IsSystemViews tells whether n holds a database's view definitions. A write to
+// IsSystemViews reports whether n holds a database's view definitions. A write to
 // it creates, changes or drops a view.
 func (n Namespace) IsSystemViews() bool { return n.ends(".system.views") }
 
 // IsPrivileges reports whether n holds the users or the roles of a replica set.
 func (n Namespace) IsPrivileges() bool { return n == "admin.system.users" || n == "admin.system.roles" }
 
-// ends tells whether n ends with a dot and a collection's whole name. Every entry is
+// ends reports whether n ends with a dot and a collection's whole name. Every entry is
 // asked more than once, and nearly all are told by a look at their end.
 func (n Namespace) ends(tail string) bool {
 	return strings.HasSuffix(string(n), tail) && n.Collection() == tail[1:]
@@ -52,7 +52,7 @@ func (n Namespace) ends(tail string) bool {
 
 const bucketsPrefix = "system.buckets."
 
-// IsBuckets tells whether n holds the buckets of a time-series collection.
+// IsBuckets reports whether n holds the buckets of a time-series collection.
 func (n Namespace) IsBuckets() bool { return strings.HasPrefix(n.Collection(), bucketsPrefix) }
 
 // Buckets returns where the buckets of the time-series collection n are.

@@ -90,7 +90,7 @@ func (o *Op) field(f *rawbson.Elem, seen *fields) (known bool, err error) {
 	return true, seen.add(bit, o, f)
 }
 
-// check tells whether the operation has all that its kind needs, and finds the
+// check reports whether the operation has all that its kind needs, and finds the
 // _id and the command's name.
 func (o *Op) check(seen fields) error {
 	switch {

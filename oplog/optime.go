@@ -42,16 +42,16 @@ func (o OpTime) Compare(p OpTime) int {
 	return CompareTimestamps(o.TS, p.TS)
 }
 
-// Equal tells whether o and p are the same point, by the rule of Compare.
+// Equal reports whether o and p are the same point, by the rule of Compare.
 func (o OpTime) Equal(p OpTime) bool { return o.Compare(p) == 0 }
 
-// Before tells whether o comes before p, by the rule of Compare.
+// Before reports whether o comes before p, by the rule of Compare.
 func (o OpTime) Before(p OpTime) bool { return o.Compare(p) < 0 }
 
-// After tells whether o comes after p, by the rule of Compare.
+// After reports whether o comes after p, by the rule of Compare.
 func (o OpTime) After(p OpTime) bool { return o.Compare(p) > 0 }
 
-// IsNull tells whether o is no point at all: its timestamp is zero.
+// IsNull reports whether o is no point at all: its timestamp is zero.
 func (o OpTime) IsNull() bool { return o.TS.T == 0 && o.TS.I == 0 }
 
 // String returns seconds, increment and term, as in "1700000000:3 t5".

@@ -23,7 +23,7 @@ func ParseUUID(s string) (UUID, error) {
 	return u, nil
 }
 
-// IsZero tells whether u stands for none.
+// IsZero reports whether u stands for none.
 func (u UUID) IsZero() bool { return u == UUID{} }
 
 // String returns u in the usual form of five groups.

@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync/origin"
 )
 
-// begins tells whether the link is a new one that begins with a copy, copying
+// begins reports whether the link is a new one that begins with a copy, copying
 // whether documents are still to be copied, spooling whether the log is kept on
 // disk meanwhile.
 func (c *checker) begins() bool { return !c.report.Found && c.cfg.Copy }
@@ -116,7 +116,7 @@ func bytesText(n int64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", value), ".0") + " " + left[:1] + "iB"
 }
 
-// copyReads are what a copy reads of the source beside the data.
+// copyReads are what a copy reads of the source besides the data.
 var copyReads = []struct{ db, collection, why string }{
 	{"admin", "system.version", "the feature compatibility version"},
 }

@@ -1,10 +1,9 @@
-// Package preflight looks at a source and a target before a link writes anything,
-// and says of each thing that it looked at whether that is well, or what to do.
+// Package preflight checks a source and a target before a link writes anything, and
+// reports for each check whether it passed, or what to do.
 //
-// Whoever starts a mirror for the first time meets the same dozen obstacles: a
-// standalone, a missing role, an oplog of twenty minutes, a target that is not
-// empty. Most of them would come up later anyway, one by one, some after hours.
-// Here they are all named at once, one line each.
+// A new link meets the same dozen obstacles: a standalone, a missing role, an oplog of
+// twenty minutes, a target that is not empty. Most of them would come up later, one by
+// one, some after hours. Here they are all reported at once, one line each.
 //
 //	source ── topology, clock, version, login ──┐
 //	target ── topology, clock, version, login ──┤
@@ -14,14 +13,12 @@
 //	          one cluster as both? ─────────────┤
 //	          what is in the target already? ───┴──▶ Report
 //
-// A check ends OK, WARN (the link can run, but somebody should know) or FAIL. What
-// cannot be looked at for want of a privilege that is not needed is a WARN. Run
-// returns an error only where a server cannot be talked to, or where the link is one
-// of another source.
+// A check ends OK, WARN (the link can run, but an operator should know) or FAIL. A check
+// that needs a privilege which the link does not need is a WARN without it. Run returns
+// an error only if a server cannot be reached, or if the link has another source.
 //
 // Nothing is written, neither to the source nor to the target.
 //
-// What is trusted: that the servers say the truth about themselves. Between the
-// checks and the start things may change; every stage still checks for itself what
-// correctness depends on.
+// The package trusts what servers report about themselves. Things may change between the
+// checks and the start; every stage still checks what correctness depends on.
 package preflight

@@ -12,7 +12,7 @@ type Level uint8
 const (
 	// OK says that nothing is to be done.
 	OK Level = iota + 1
-	// Warn says that the link can run, but somebody should know.
+	// Warn says that the link can run, but an operator should know.
 	Warn
 	// Fail says that the link must not start.
 	Fail
@@ -40,7 +40,7 @@ type Finding struct {
 	Detail string
 	// Do is what to do about it, empty where nothing is.
 	Do string
-	// Denied tells that a privilege is missing.
+	// Denied is set if a privilege is missing.
 	Denied bool
 }
 
@@ -69,7 +69,7 @@ func (e *FailedError) Error() string {
 	return "startup checks failed: " + strings.Join(names, ", ")
 }
 
-// Denied tells whether nothing failed but for want of privileges.
+// Denied reports whether nothing failed but for want of privileges.
 func (e *FailedError) Denied() bool {
 	for _, f := range e.Findings {
 		if !f.Denied {

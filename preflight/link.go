@@ -114,7 +114,7 @@ func (c *checker) twins(ctx context.Context, s *server) error {
 	return nil
 }
 
-// unreadable tells whether the link is there and cannot be used.
+// unreadable reports whether the link is there and cannot be used.
 func unreadable(err error) bool {
 	if _, ok := errors.AsType[*checkpoint.VersionError](err); ok {
 		return true

@@ -34,7 +34,7 @@ type Config struct {
 	// Link is the link's name, and MetaDB the metadata database. Default
 	// "replicator".
 	Link, MetaDB string
-	// Copy tells that a new link begins with a copy; otherwise StartAt is where it
+	// Copy is set if a new link begins with a copy; otherwise StartAt is where it
 	// begins, zero for now.
 	Copy    bool
 	StartAt bson.Timestamp
@@ -61,7 +61,7 @@ type Members interface {
 	syncsource.Dialer
 	// Hosts returns the members that are known.
 	Hosts() []string
-	// Direct tells whether there is one host only, whatever the set's configuration
+	// Direct reports whether there is one host only, whatever the set's configuration
 	// calls its members.
 	Direct() bool
 }
@@ -84,7 +84,7 @@ type Report struct {
 	Found bool
 	// SourceConfig is the source's configuration, nil where it cannot be read.
 	SourceConfig bson.Raw
-	// MayReport tells whether the source lets us report as a member.
+	// MayReport reports whether the source lets us report as a member.
 	MayReport bool
 }
 
@@ -119,7 +119,7 @@ type checker struct {
 	observe func(Finding)
 	report  Report
 	source  *server
-	// hidden tells that the link may not be looked up.
+	// hidden is set if the link may not be looked up.
 	hidden bool
 }
 
@@ -231,5 +231,5 @@ func told(e *servererr.Error) string {
 	return text
 }
 
-// isDenied tells whether a server refused for want of a privilege.
+// isDenied reports whether a server refused for want of a privilege.
 func isDenied(err error) bool { return servererr.IsDenied(err) }

@@ -27,14 +27,14 @@ type grant struct {
 	actions                      map[string]bool
 }
 
-// allows tells whether an action is among those that are granted. A server's own
+// allows reports whether an action is among those that are granted. A server's own
 // user is granted anyAction.
 func (p *grant) allows(action string) bool { return p.actions[action] || p.actions["anyAction"] }
 
-// anyDB stands for a database that nobody has named.
+// anyDB stands for a database that has no name in the settings.
 const anyDB = ""
 
-// may tells whether an action is allowed on all ordinary collections of a
+// may reports whether an action is allowed on all ordinary collections of a
 // database.
 func (g *grants) may(db, action string) bool {
 	return g.open || slices.ContainsFunc(g.list, func(p grant) bool {
@@ -42,7 +42,7 @@ func (g *grants) may(db, action string) bool {
 	})
 }
 
-// mayOn tells whether an action is allowed on one collection. What is allowed on a
+// mayOn reports whether an action is allowed on one collection. What is allowed on a
 // database, or on all, is not on its system collections.
 func (g *grants) mayOn(db, collection, action string) bool {
 	if g.open || !strings.HasPrefix(collection, "system.") && g.may(db, action) {
@@ -53,12 +53,12 @@ func (g *grants) mayOn(db, collection, action string) bool {
 	})
 }
 
-// mayCluster tells whether an action on the cluster is allowed.
+// mayCluster reports whether an action on the cluster is allowed.
 func (g *grants) mayCluster(action string) bool {
 	return g.open || slices.ContainsFunc(g.list, func(p grant) bool { return p.allows(action) && (p.any || p.cluster) })
 }
 
-// mayBuckets tells whether an action on buckets of time-series collections is
+// mayBuckets reports whether an action on buckets of time-series collections is
 // allowed.
 func (g *grants) mayBuckets(action string) bool {
 	return g.open || slices.ContainsFunc(g.list, func(p grant) bool { return p.allows(action) && (p.any || p.buckets) })

@@ -27,7 +27,7 @@ func (c *checker) literals() (dbs []string, all []oplog.Namespace, ok bool) {
 	return dbs, all, true
 }
 
-// disjoint tells whether nothing that is written can be mirrored again, where
+// disjoint reports whether nothing that is written can be mirrored again, where
 // source and target are one cluster. A Scope sees to it that what something is
 // renamed to is not mirrored itself, so it is enough that everything is renamed;
 // and that can be told only where everything is named.

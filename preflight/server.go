@@ -38,7 +38,7 @@ type server struct {
 	grants   *grants // nil where they are not known
 }
 
-// usable tells whether there is anything to check: not of a deployment that has
+// usable reports whether there is anything to check: not of a deployment that has
 // turned out to be no replica set.
 func (s *server) usable() bool { return !s.looked || s.set }
 

@@ -147,7 +147,7 @@ func isServers(doc bson.Raw) bool {
 	return !oplog.NewNamespace(adminDB, name).IsPrivileges()
 }
 
-// load reads a database. If somebody else was faster, theirs counts: it may have
+// load reads a database. If another goroutine was faster, its result counts: it may have
 // been refreshed since.
 func (c *Catalog) load(ctx context.Context, db string) error {
 	db = strings.Clone(db) // it may be a view

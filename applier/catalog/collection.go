@@ -44,13 +44,13 @@ type Collection struct {
 	UUID oplog.UUID
 	// Options are those of listCollections.
 	Options bson.Raw
-	// Ordered tells that operations should reach it in the log's order, all
+	// Ordered is set if operations should reach it in the log's order, all
 	// through one writer, if that is recorded too (see package applier): it is capped, has a collation that may make one of
 	// different _ids, or has a unique index besides that on _id.
 	Ordered bool
-	// Capped tells that it is capped.
+	// Capped is set if it is capped.
 	Capped bool
-	// Direct tells that transactions cannot write to it: capped collections,
+	// Direct is set if transactions cannot write to it: capped collections,
 	// buckets of time-series collections, system collections.
 	Direct bool
 }
@@ -128,7 +128,7 @@ func listed(db string, doc bson.Raw) (*Collection, error) {
 // Collated reports whether the collection's collation is not the simple one.
 func (c *Collection) Collated() bool { return collated(c.Options) }
 
-// collated tells whether a collection's collation is not the simple one. The
+// collated reports whether a collection's collation is not the simple one. The
 // server shows none for that.
 func collated(options bson.Raw) bool {
 	e, ok := rawbson.Lookup(options, "collation")
@@ -141,7 +141,7 @@ func collated(options bson.Raw) bool {
 	return !isText || name != "simple"
 }
 
-// system tells whether transactions are kept out of a collection for what it is
+// system reports whether transactions are kept out of a collection for what it is
 // called.
 func system(ns oplog.Namespace) bool {
 	switch ns.DB() {
@@ -151,7 +151,7 @@ func system(ns oplog.Namespace) bool {
 	return strings.HasPrefix(ns.Collection(), "system.")
 }
 
-// constrains tells whether an index makes the server refuse documents for what
+// constrains reports whether an index makes the server refuse documents for what
 // is in others: unique ones besides that on _id, and those that are about to
 // become unique.
 func constrains(spec bson.Raw) bool {

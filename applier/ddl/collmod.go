@@ -105,7 +105,7 @@ func (m *modification) take(ctx context.Context, f field) error {
 	return nil
 }
 
-// generic tells whether a field is one that any command may have: servers have
+// generic reports whether a field is one that any command may have: servers have
 // logged collMod as it was sent.
 func generic(name string) bool {
 	switch name {

@@ -108,7 +108,7 @@ func (s *step) createNow(ctx context.Context, ns oplog.Namespace, options fields
 	return err
 }
 
-// occupied tells whether there is already what is to be made. That it is there,
+// occupied reports whether there is already what is to be made. That it is there,
 // or that something else is, may be an error.
 func (s *step) occupied(ctx context.Context, name, ns oplog.Namespace) (bool, error) {
 	coll, exists, err := s.cfg.Catalog.Get(ctx, name)

@@ -36,7 +36,7 @@ const (
 	Serialized
 )
 
-// Config says how commands are carried out.
+// Config says how DDL is executed.
 type Config struct {
 	// Target runs commands on the target's primary.
 	Target mongo.Caller
@@ -49,7 +49,7 @@ type Config struct {
 	Catalog *catalog.Catalog
 	Scope   Scope
 	// Names says what views read under which name, Scope by default: it knows the
-	// collections that are left to somebody else for a while, too.
+	// collections that another link (a resync) has for a while, too.
 	Names Scope
 	// MetaDB and Link say where held specs are kept: collection "held". An empty
 	// MetaDB means "replicator".
@@ -109,7 +109,7 @@ func (c *Config) validate() error {
 	return errors.Join(faults...)
 }
 
-// Executor carries out commands, one at a time. It is for one goroutine.
+// Executor executes DDL, one operation at a time. It is for one goroutine.
 type Executor struct {
 	cfg Config
 	// gate is the one way to change the target; sight only reads it.
@@ -161,7 +161,7 @@ func (a Again) String() string {
 	return fmt.Sprintf("Again(%d)", uint8(a))
 }
 
-// InScope tells whether op does anything on the target.
+// InScope reports whether op does anything on the target.
 func (e *Executor) InScope(op *oplog.Op) (bool, error) {
 	if !op.IsDDL() {
 		return false, nil
@@ -215,13 +215,13 @@ func targetIn(scope Scope, ns oplog.Namespace) (oplog.Namespace, bool) {
 	return to.Clone(), in
 }
 
-// step is the carrying out of one operation.
+// step executes one operation.
 type step struct {
 	*Executor
 	op    *oplog.Op
 	again Again
 	// limit is how long the target may work on a command, soon how long after the
-	// question who has the link it may be sent.
+	// check of the lease it may be sent.
 	limit, soon time.Duration
 }
 
@@ -229,7 +229,7 @@ func (e *Executor) step(op *oplog.Op, again Again) *step {
 	return &step{Executor: e, op: op, again: again, limit: endWithin, soon: sendWithin}
 }
 
-// Apply carries out one command (not applyOps, commitTransaction or
+// Apply executes one command (not applyOps, commitTransaction or
 // abortTransaction) or one write to a system.views. What it does is committed by
 // a majority of the target when it returns. Errors: *oplog.EntryError for what
 // cannot be mirrored, *DivergedError for a target that is not what was left,
@@ -255,7 +255,7 @@ func (e *Executor) Apply(ctx context.Context, op *oplog.Op, again Again) error {
 	return nil
 }
 
-// applied is apply, until the target does not contradict the catalog.
+// applied calls apply until the target no longer contradicts the catalog.
 func (s *step) applied(ctx context.Context) (oplog.Namespace, error) {
 	ns, err := s.apply(ctx)
 	for looks := 0; err != nil; {
@@ -272,7 +272,7 @@ func (s *step) applied(ctx context.Context) (oplog.Namespace, error) {
 		case !contradicts(err):
 			return ns, err
 		case s.again == Once || looks == maxLooks:
-			// If another process has the link by now that is who changed it.
+			// If another process has the link by now, it has made the change.
 			if lost := s.gate.fence.Check(ctx); lost != nil {
 				err = lost
 			}
@@ -336,9 +336,8 @@ func (s *step) name() string {
 	return s.op.Kind.String() + " of a view"
 }
 
-// wrap adds what was attempted to an error that does not say it. What the catalog
-// has, and the target does not know, or the other way round, was changed by
-// somebody else.
+// wrap adds what was attempted to an error that does not say it. If catalog and target
+// disagree, something else has changed the target.
 func (s *step) wrap(ns oplog.Namespace, err error) error {
 	switch {
 	case isTyped(err):

@@ -102,7 +102,7 @@ func (e *Executor) EndCopy(ctx context.Context, at oplog.OpTime) error {
 	return nil
 }
 
-// MayRefuse tells whether an index may have refused a document so: where that stands
+// MayRefuse reports whether an index may have refused a document so: where that stands
 // for no kind of index, any may but those on one field, which take everything.
 func MayRefuse(fault servererr.KeyFault, spec bson.Raw) bool {
 	e, _ := rawbson.Lookup(spec, "key")

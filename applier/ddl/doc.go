@@ -1,14 +1,14 @@
-// Package ddl carries out the commands of the log, and the writes to
-// system.views, on the target. It is always alone: whoever calls it has waited
-// for everything ahead in the log and lets nothing after it start.
+// Package ddl executes the log's DDL on the target: commands, and writes to
+// system.views. They are processed individually: the caller has applied everything
+// before the operation, and applies nothing after it meanwhile.
 //
 // # Names
 //
-// The log says which collection a command means twice: by the name that it had
-// then, and by its UUID. The target's collections have UUIDs of their own, so
-// commands are followed by name. Where the target is exactly what the log
-// describes that is right: everything ahead has been applied, renames included,
-// so a name stands for the same collection there as it did at the source.
+// The log identifies the collection of a command twice: by its name at that time, and
+// by its UUID. The target's collections have UUIDs of their own, so commands are applied
+// by name. That is right if the target is exactly what the log describes: everything
+// before has been applied, renames included, so a name stands for the same collection as
+// at the source.
 //
 // A copy that was taken while writes went on may be ahead of the log, and a name
 // in it may already be that of another collection. What the server's own members
@@ -48,34 +48,34 @@
 //	         what it would remove may be gone
 //	Copied   the target may be ahead of the log: all that, and what is said above
 //
-// Each command is a row of steps of which every one may be repeated: the command
-// on the target first, then what is kept about it in the metadata. Everything is
-// written with the write concern majority. A refusal that says that something
-// else is at work on the collection is waited out. Under Maybe and Copied, a
-// refusal that contradicts the catalog is met by another look, as what an earlier
-// attempt sent may take effect only then. Every other error is handed back, and
-// whoever begins anew calls with Maybe, with a catalog that is read anew.
+// Each command is a sequence of idempotent steps: first the command on the target, then
+// what the metadata keeps about it. Everything is written with write concern majority.
+// While the target refuses a command because of other work on the collection, it is
+// retried. Under Maybe and Copied, a refusal that contradicts the catalog makes the
+// executor read the target again, because a command of an earlier attempt may take effect
+// only then. Every other error is returned; the next attempt calls with Maybe and a new
+// catalog.
 //
 // # Fenced
 //
-// A command is not fenced as writes are: it carries no number that a server would
-// refuse. Everything that changes the target goes through a gate, which asks the
-// [Fence] before each try, says by UUID what is meant where the server takes one,
-// looks for that right before where it does not, limits how long the server may
-// work on it, and asks the fence again after it: a command that was late all the
-// same is a [LateError]. What of it can be in a transaction is.
+// A DDL command cannot be fenced as writes are: it carries no transaction number that a
+// server would refuse. Everything that changes the target goes through a gate. The gate
+// checks the [Fence] before each try, names the collection by UUID where the server
+// accepts one and otherwise looks it up right before, limits how long the server may
+// work, and checks the fence again afterwards: a command that was late nevertheless is a
+// [LateError]. What can be in a transaction is in one.
 //
 //	     busy, sent too late
 //	   ┌─────────────────────┐
 //	   ▼                     │
 //	look ──▶ Check ──▶ send ─┴─▶ Check ──▶ done
 //	           │                   │
-//	           ▼ not held          ▼ not held
+//	           ▼ lost              ▼ lost
 //	         not sent           LateError
 //
 // docs/fencing.md has what that covers, command by command, and what is left.
 //
-// # What is held back
+// # Deferred options
 //
 // Some of what a collection has at the source must not work on the target before
 // cutover:
@@ -84,8 +84,8 @@
 //	                       would come at other times
 //	temp                   the source's drops come through the log; a client
 //	                       cannot set it either
-//	unique, prepareUnique  (Relaxed, or under Copied) writers that run side by side
-//	                       would meet duplicates that were never there, and so do
+//	unique, prepareUnique  (Relaxed, or under Copied) lanes that write concurrently
+//	                       would meet duplicates that never existed, and so would
 //	                       documents of a copy, each of another time
 //
 // They are left out on the target and kept in the collection "held" of the
@@ -101,7 +101,7 @@
 // held because it could not be built, when any other is dropped. [Held] reads them
 // all, and [Specs.Overlay] shows a collection as the source has it.
 //
-// # Deferred
+// # Deferred indexes
 //
 // Over a copy a document may be for a while what an index refuses, though the source
 // never had it. The applier then drops the index ([Executor.DeferIndexes]), which is
@@ -133,6 +133,6 @@
 // buckets, as the log has them: the one that servers since 6.3 make by themselves is
 // dropped again.
 //
-// The package trusts that nobody else changes the target's collections, and that
-// the catalog it is given is the one that everybody uses.
+// The package trusts that nothing else changes the target's collections, and that the
+// whole attempt uses the catalog that it is given.
 package ddl

@@ -84,7 +84,7 @@ func (s *step) resync(ns oplog.Namespace, format string, args ...any) error {
 	return &ResyncError{OpTime: s.op.OpTime, Name: s.name(), NS: ns.Clone(), Why: fmt.Sprintf(format, args...)}
 }
 
-// isTyped tells whether an error says by itself what was attempted on what.
+// isTyped reports whether an error says by itself what was attempted on what.
 func isTyped(err error) bool {
 	if _, ok := errors.AsType[*DivergedError](err); ok {
 		return true

@@ -21,11 +21,11 @@ import (
 // Fence is the right to change the target: the link, as it is held. What it says
 // may be out of date by the time that it says it.
 type Fence interface {
-	// Check returns an error if the link is not held any more, or if that is not
+	// Check returns an error if the lease is lost, or if that is not
 	// known. It is asked right before every command that changes the target.
 	Check(ctx context.Context) error
 	// Within runs work in a transaction of the target that is committed, with a
-	// majority, only if the link is still held then. It may run work again.
+	// majority, only if the lease is not lost by then. It may run work again.
 	Within(ctx context.Context, work func(txn mongo.Caller) error) error
 }
 
@@ -91,7 +91,7 @@ type deed struct {
 	meant *catalog.Collection
 	// over is what a rename replaces, nil for nothing.
 	over *catalog.Collection
-	// builds tells that it may take as long as there are documents.
+	// builds is set if it may take as long as there are documents.
 	builds bool
 }
 
@@ -131,7 +131,7 @@ func (d *deed) body(byUUID bool, limit time.Duration) bson.Raw {
 	return bson.Raw(doc.AppendDocument("writeConcern", majority).Build())
 }
 
-// hasUUID tells whether the command can say by UUID what it means, if the server
+// hasUUID reports whether the command can say by UUID what it means, if the server
 // takes one. Views have none, and a time-series collection is a view to the
 // commands that take one (jstests/core/timeseries/timeseries_collection_uuid.js).
 //
@@ -148,7 +148,7 @@ func (d *deed) hasUUID() bool {
 	return d.meant != nil && d.meant.Type == catalog.TypeCollection && d.meant.NS == d.ns() && d.name != "emptycapped"
 }
 
-// final tells whether the command, sent by UUID, can be carried out once at most: it
+// final reports whether the command, sent by UUID, can be carried out once at most: it
 // takes a collection away, and no other one will ever have its UUID. Any other may
 // meet the collection that it means after the next holder has done what it asks for,
 // and more: an index dropped and built again, a collection renamed and renamed back.
@@ -192,7 +192,7 @@ func (g *gate) takesUUID(ctx context.Context) (bool, error) {
 	return *g.uuids, nil
 }
 
-// refusesUUID tells whether a refusal is of the argument: the server is not what it
+// refusesUUID reports whether a refusal is of the argument: the server is not what it
 // was, or its feature compatibility version is an older one.
 func refusesUUID(err error) bool {
 	if !says(err, servererr.IsNotUnderstood) {
@@ -202,7 +202,7 @@ func refusesUUID(err error) bool {
 	return strings.Contains(text, "collectionUUID") || strings.Contains(text, "dropTarget")
 }
 
-// run sends a command once, if the link is held.
+// run sends a command once, if the lease is not lost.
 func (s *step) run(ctx context.Context, d *deed) (bson.Raw, error) {
 	if d.hasUUID() {
 		takes, err := s.gate.takesUUID(ctx)
@@ -224,7 +224,7 @@ func (s *step) run(ctx context.Context, d *deed) (bson.Raw, error) {
 	return s.answered(ctx, d, false, reply, err)
 }
 
-// answered is what came of a command that was sent. Fenced tells that the target
+// answered is what came of a command that was sent. Fenced is set if the target
 // has held it to what it was meant for.
 func (s *step) answered(ctx context.Context, d *deed, fenced bool, reply bson.Raw, err error) (bson.Raw, error) {
 	if fenced || errors.Is(err, errNotSent) || busy(err) {
@@ -260,7 +260,7 @@ func (s *step) late(ctx context.Context, d *deed, err error) error {
 // errNotSent is a command that was not sent.
 var errNotSent = errors.New("not sent")
 
-// sendNow sends a command right after the link was found to be held.
+// sendNow checks the lease and sends a command right after that.
 func (s *step) sendNow(ctx context.Context, db string, body bson.Raw) (bson.Raw, error) {
 	asked := time.Now()
 	if err := s.gate.fence.Check(ctx); err != nil {
@@ -330,7 +330,7 @@ func (e *changedError) Error() string {
 	return fmt.Sprintf("%s is a %s, not a %s", e.ns, e.is.Type, e.was.Type)
 }
 
-// same tells whether two looks saw one and the same collection or view.
+// same reports whether two looks saw one and the same collection or view.
 func same(a, b *catalog.Collection) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -349,7 +349,7 @@ func unanswered(err error) bool {
 }
 
 // within runs writes of documents in one transaction that is only committed if the
-// link is held.
+// lease is not lost.
 func (s *step) within(ctx context.Context, cmds ...mongo.Command) error {
 	return s.retry(busyTxn).Do(ctx, func() error {
 		return s.gate.fence.Within(ctx, func(txn mongo.Caller) error {

@@ -25,7 +25,7 @@ type HeldSpec struct {
 	Index string
 	// Fields are the names of what is kept back.
 	Fields []string
-	// Absent tells that there is no such index on the target at all.
+	// Absent is set if there is no such index on the target at all.
 	Absent bool
 	// Spec is the whole index as the source has it, or the collection's options
 	// that are kept back.

@@ -88,7 +88,7 @@ func (s *step) heldFields(h *HeldSpec) []string {
 	return []string{optionExpire, "unique", "prepareUnique"}
 }
 
-// isRelaxed tells whether the index lacks the uniqueness that it has at the source.
+// isRelaxed reports whether the index lacks the uniqueness that it has at the source.
 func (h *HeldSpec) isRelaxed() bool {
 	return slices.Contains(h.Fields, "unique") || slices.Contains(h.Fields, "prepareUnique")
 }
@@ -149,7 +149,7 @@ func (b *build) add(spec fields) error {
 	return nil
 }
 
-// isThere tells whether exactly that index is there, but for what is held of it.
+// isThere reports whether exactly that index is there, but for what is held of it.
 func isThere(present []bson.Raw, h *HeldSpec) bool {
 	listed := func(spec bson.Raw) bson.Raw {
 		return arrange(listedIndex(split(spec).without("background").without(h.Fields...)), indexNames)
@@ -158,7 +158,7 @@ func isThere(present []bson.Raw, h *HeldSpec) bool {
 	return slices.ContainsFunc(present, func(doc bson.Raw) bool { return bytes.Equal(listed(doc), want) })
 }
 
-// sameKey tells whether the index of that name that is there has the same key.
+// sameKey reports whether the index of that name that is there has the same key.
 func sameKey(present []bson.Raw, h *HeldSpec) bool {
 	i := slices.IndexFunc(present, func(doc bson.Raw) bool { return textOf(doc, "name") == h.Index })
 	if i < 0 {
@@ -239,7 +239,7 @@ func asked(coll *catalog.Collection, h *HeldSpec) fields {
 	return spec.set("collation", documentValue(bson.Raw(simple)))
 }
 
-// isIDIndex tells whether an index is the one on _id: 1 or -1 (index_descriptor.h). One
+// isIDIndex reports whether an index is the one on _id: 1 or -1 (index_descriptor.h). One
 // that is hashed, or of text, is an index like any other.
 func isIDIndex(spec bson.Raw) bool {
 	e, _ := rawbson.Lookup(spec, "key")
@@ -284,7 +284,7 @@ func (s *step) unbuilt(h *HeldSpec, err error) error {
 	return fmt.Errorf("build the index %s: %w", h.Index, err)
 }
 
-// unbuildable tells whether a refusal is because of the index, or of the documents,
+// unbuildable reports whether a refusal is because of the index, or of the documents,
 // and not of the state that the target is in.
 func unbuildable(err error) bool { return says(err, servererr.IsDefinitionRefused) }
 
@@ -330,7 +330,7 @@ func (s *step) holdIndex(ctx context.Context, index string) (oplog.Namespace, er
 	return ns, s.op.Fault("o", fmt.Errorf("%w: the index %s", oplog.ErrMissingField, index))
 }
 
-// lostUnique tells whether the index, or another one of the collection, is
+// lostUnique reports whether the index, or another one of the collection, is
 // without the uniqueness that it has at the source.
 func (b *build) lostUnique(h *HeldSpec) bool {
 	for _, other := range slices.Concat(Specs{*h}, b.held, b.wanted) {

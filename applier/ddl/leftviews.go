@@ -210,7 +210,7 @@ func (s *step) settleView(ctx context.Context, left *LeftView, def bson.Raw, err
 	return s.leaveView(ctx, left)
 }
 
-// refusesView tells whether an error is about a definition.
+// refusesView reports whether an error is about a definition.
 func refusesView(err error) bool {
 	if _, ok := errors.AsType[*oplog.EntryError](err); ok {
 		return true

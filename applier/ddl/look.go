@@ -17,7 +17,7 @@ const (
 	lookPause = 100 * time.Millisecond
 )
 
-// contradicts tells whether the target refused because it has something else than
+// contradicts reports whether the target refused because it has something else than
 // the catalog.
 func contradicts(err error) bool {
 	if _, changed := errors.AsType[*changedError](err); changed {
@@ -26,7 +26,7 @@ func contradicts(err error) bool {
 	return says(err, servererr.ContradictsCatalog) && !isTyped(err)
 }
 
-// expired tells whether a command was ended because of its time limit.
+// expired reports whether a command was ended because of its time limit.
 func expired(err error) bool {
 	return servererr.Classify(err) == servererr.Expired && !isTyped(err)
 }

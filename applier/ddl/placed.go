@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// placed tells whether the target is a copy whose names are those of the log.
+// placed reports whether the target is a copy whose names are those of the log.
 func (s *step) placed() bool { return s.again == Copied && s.cfg.Placed }
 
 // runPlaced is run on a copy whose names are those of the log.
@@ -103,7 +103,7 @@ func (r *renaming) noteOf(uuid oplog.UUID) bson.Raw {
 		Build())
 }
 
-// noted tells whether this very rename was noted for the collection: then it is
+// noted reports whether this very rename was noted for the collection: then it is
 // that which has the new name.
 func (r *renaming) noted(ctx context.Context, uuid oplog.UUID) (bool, error) {
 	cmd := command("find", notesCollection).

@@ -38,7 +38,7 @@ type renaming struct {
 	*step
 	// source is the new name at the source.
 	source, from, to oplog.Namespace
-	// drops tells that the log has a collection with the new name go away.
+	// drops is set if the log has a collection with the new name go away.
 	drops, stayTemp bool
 }
 
@@ -140,7 +140,7 @@ func (r *renaming) follow(ctx context.Context) error {
 	return r.moveHeld(ctx, r.from, r.to, coll.UUID, r.stayTemp)
 }
 
-// passing tells whether a collection has a name that is made up for one command
+// passing reports whether a collection has a name that is made up for one command
 // of the server and never used again, so that it can stand for one collection
 // only: $out, mapReduce, convertToCapped, renames between databases.
 func passing(ns oplog.Namespace) bool {

@@ -43,7 +43,7 @@ func viewName(op *oplog.Op) (oplog.Namespace, error) {
 }
 
 // view applies a write to system.views. What the source itself takes for no view is
-// none on the target: nobody could use it, and a server refuses to make it. It is left
+// none on the target: no client could use it, and a server refuses to create it. It is left
 // out, with its definition, until the log corrects or removes it.
 func (s *step) view(ctx context.Context) (oplog.Namespace, error) {
 	source, err := viewName(s.op)
@@ -231,7 +231,7 @@ func (s *step) createView(ctx context.Context, ns oplog.Namespace, def viewDef) 
 	return s.cfg.Catalog.Refresh(ctx, ns)
 }
 
-// misplaced tells whether a collection is where only a view can be.
+// misplaced reports whether a collection is where only a view can be.
 func (s *step) misplaced(coll *catalog.Collection) bool {
 	return s.placed() && coll.Type == catalog.TypeCollection
 }

@@ -1,29 +1,22 @@
-// Package plan turns what a writer has to apply into the commands that it sends:
-// runs on one document are reduced to their net effect where that is provably
-// the same, deltas become updates that a client may send, and what is left is
-// grouped by namespace and kind.
-//
-// A writer wants few commands, large ones, and cheap statements in them. The log
-// has one operation after the other. In between lies this:
+// Package plan turns the operations of a flush into commands: operations on one document
+// are reduced to their net effect where that is provably equivalent, deltas become
+// updates that a client may send, and the statements are grouped by namespace and kind.
 //
 //	operations ──▶ runs on one _id ──▶ net effects ──▶ statements ──▶ Writes
-//	               in the log's order   what is         compiled      by namespace,
-//	               of each _id          superseded,     one by one    round and kind
-//	                                    folded together
+//	               in the log's order   superseded     compiled      by namespace,
+//	               of each _id          ones folded    one by one    round and kind
 //
-// # What keeps its order
+// # Order
 //
-// Operations on one _id, always; and in a namespace that is Ordered all of them.
-// Operations on different _ids of any other namespace reach the same documents
-// in whichever order they are sent. Two _ids that may be equal to the server are
-// one here (oplog.AppendIDKey). They are reduced together only if their bytes are
-// the same, since the key also meets for some that differ.
+// Operations on one _id keep their order, and so do all operations of a namespace that
+// is Ordered. Operations on different _ids of other namespaces commute. Two _ids that the
+// server may consider equal count as one (oplog.AppendIDKey); they are reduced together
+// only if their bytes are equal, because some that differ have the same key.
 //
-// The statements of a namespace are sent in rounds, each of which has inserts,
-// then updates, then deletes. What has to come after a statement of a later kind
-// is of the next round.
+// The statements of a namespace are sent in rounds of inserts, then updates, then
+// deletes. What has to follow a statement of a later kind belongs to the next round.
 //
-// # What is reduced
+// # Reduction
 //
 //	insert, updates              insert of the result
 //	insert, ..., delete          nothing
@@ -34,25 +27,23 @@
 //	anything, delete             delete
 //	delete, insert               upsert
 //
-// A delta is folded into another one only in ModeExact, where each meets the
-// document that it was logged for. Upserts stand for inserts that may meet a
-// document: those of a moving copy, and of an applyOps. What must have found
-// something (an insert no document, an update one) is still asked for that
-// afterwards, but for what a delete or upsert ends. A sequence that no log can
-// have, such as an update after a delete in ModeExact, is sent as it is: the
+// Deltas are folded in ModeExact only, where each meets the document that it was logged
+// for. Upserts stand for inserts that may meet a document: in ModeCopied, and of an
+// applyOps. What must have found something (an insert no document, an update one) is
+// still checked afterwards, unless a delete or upsert ends the run. A sequence that no
+// log can have, such as an update after a delete in ModeExact, is sent unchanged: the
 // target's answer is the report.
 //
-// # What an update is sent as
+// # Updates
 //
-// $set and $unset where they provably make the same document; the same, guarded
-// by a filter for the absence of what is inserted; $_internalApplyOplogUpdate
-// where the target has it; an aggregation pipeline; and what has no form at all is
-// left to be read, changed and written (Modify).
+// In order of preference: $set and $unset where they provably make the same document;
+// the same, guarded by a filter for the absence of what is inserted;
+// $_internalApplyOplogUpdate where the target has it; an aggregation pipeline; reading,
+// changing and writing the document (Modify).
 //
-// # What is trusted
+// # Trust
 //
-// The operations are those of a log that was parsed, in its order. In ModeExact
-// the target has what the log's operations were logged for. A document of which
-// _id is not the first field is stored with _id first, which is what a server does
-// with whatever a client sends.
+// The operations are those of a parsed log, in its order. In ModeExact the target has
+// what they were logged for. A document whose _id is not its first field is stored with
+// _id first, as a server stores whatever a client sends.
 package plan

@@ -13,7 +13,7 @@ import (
 // node is the net effect of one or more operations on one _id.
 type node struct {
 	effect effect
-	// must tells that the operations need to have met a document, orMake that an
+	// must is set if the operations need to have met a document, orMake that an
 	// update makes one where there is none, exact that it meets the document that
 	// it was logged for.
 	must, orMake, exact bool
@@ -28,7 +28,7 @@ type node struct {
 	first, last int32
 	// prev and next are the neighbours on the same _id, -1 for none.
 	prev, next int32
-	// folded tells that the deltas after it have been composed as far as it goes.
+	// folded is set if the deltas after it have been composed as far as it goes.
 	folded bool
 	// round and rank are where the last statement of it went.
 	round, rank int32

@@ -78,13 +78,13 @@ type Write struct {
 	// Ops[i] are the operations, as indexes into Build's argument, that Docs[i]
 	// stands for, in order. For Modify it is Ops[0].
 	Ops [][]int
-	// Ordered tells that a statement must not be tried before those ahead of it
+	// Ordered is set if a statement must not be tried before those ahead of it
 	// in the same command are done.
 	Ordered bool
 	// MustMatch tells, for updates and Modify in ModeExact, that every statement
 	// has to find a document, so that n of the reply is len(Docs).
 	MustMatch bool
-	// Guarded tells that some statements also ask for the absence of fields. One
+	// Guarded is set if some statements also ask for the absence of fields. One
 	// that finds nothing is then no divergence, nor is it if what comes after it
 	// is refused or finds nothing: the operations have to be done again, each with
 	// One, after what was done is undone.

@@ -122,7 +122,7 @@ func (p *Planner) Build(ops []Op) (Plan, error) {
 }
 
 // Release lets go of what the last Plan has views into, and of a buffer that is
-// larger than others: who waits for more operations should not keep documents that
+// larger than others: a caller that waits for more operations must not retain documents that
 // are written. The Plan is not valid any more.
 func (p *Planner) Release() { p.reset(nil) }
 
@@ -240,7 +240,7 @@ func (p *Planner) slot(n *node) *int32 {
 	}
 }
 
-// sameKey tells whether the server may take two _ids for one.
+// sameKey reports whether the server may take two _ids for one.
 func (p *Planner) sameKey(a, b bson.RawValue) bool {
 	if sameBytes(a, b) {
 		return true

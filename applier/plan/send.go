@@ -19,7 +19,7 @@ type stmt struct {
 	space    int32
 	// first and last are the operations it stands for, linked by Planner.nextOp.
 	first, last int32
-	// behind tells that another statement of the same command has to be done
+	// behind is set if another statement of the same command has to be done
 	// before, guarded that its filter asks for the absence of fields.
 	behind, guarded bool
 }

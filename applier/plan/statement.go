@@ -17,7 +17,7 @@ const maxStatement = 16<<20 + 16<<10
 
 // whole is how a whole document can be sent.
 type whole struct {
-	// insert tells that an insert stores it as it is, classic that a replacement
+	// insert is set if an insert stores it as it is, classic that a replacement
 	// does.
 	insert, classic bool
 }
@@ -222,7 +222,7 @@ func (w *Write) Command() (body bson.Raw, sequence string) {
 }
 
 // AppendCommand appends the body of the command for a Write: without its documents,
-// which go beside it under the name that sequence says. A Modify has none.
+// which are sent as the document sequence of that name. A Modify has none.
 func (w *Write) AppendCommand(dst []byte) (_ []byte, sequence string) {
 	name := ""
 	switch w.Kind {

@@ -13,8 +13,8 @@ import (
 
 // Caller runs commands on a server, or on whichever member of a set is primary.
 // It may be used by several goroutines at once, and the order between their
-// calls is not defined. Nothing is ever sent twice by a Caller: who wants a
-// retry asks again.
+// calls is not defined. A Caller never sends anything twice: to retry,
+// call again.
 type Caller interface {
 	// Call runs one command and returns its reply, which is the caller's to
 	// keep. The reply is that of a command that was carried out (ok: 1).
@@ -29,7 +29,7 @@ type Command struct {
 	// Body is the command without $db. Its first field is the command's name.
 	Body bson.Raw
 	// Sequence, if not empty, is the name of an array field of the command that
-	// travels beside the body, so that it is not bound by the size of one
+	// travels next to the body, so that it is not bound by the size of one
 	// document: "documents", "updates", "deletes".
 	Sequence string
 	// Docs are that array's elements.
@@ -43,7 +43,7 @@ type Command struct {
 // ErrTooLate is a command that was not sent, as its time to be sent had passed.
 var ErrTooLate = errors.New("not sent: there was no connection for it in time")
 
-// Overdue tells whether it is too late to send the command, by either clock: the
+// Overdue reports whether it is too late to send the command, by either clock: the
 // monotonic one stands still with a machine that is suspended, and the other one may
 // be set back.
 func (c *Command) Overdue() bool {

@@ -15,7 +15,7 @@ type Disposition uint8
 
 // The dispositions.
 const (
-	// End: it is not to be tried again by whoever sent it. That it failed is about
+	// End: the caller must not retry it. That it failed is about
 	// the server, the session or our rights, or what became of it is not known.
 	End Disposition = iota
 	// Again: nothing of it was done, and what was in its way goes by itself.
@@ -72,8 +72,8 @@ func Aged(err error, took time.Duration) error {
 }
 
 // DispositionOf says what is done about an error of a transaction, that of its commit
-// included. What is no word of a server is the End: whoever has errors of their own asks
-// for those before.
+// included. An error that is not a server's is the End: callers check for errors of their
+// own first.
 func DispositionOf(err error) Disposition {
 	switch servererr.Classify(err) {
 	case servererr.Transient, servererr.Expired:

@@ -1,12 +1,14 @@
-// Package mongo is how the rest of the program speaks to a server: a command goes
-// in as raw BSON, the raw reply comes out, and there are two ways to fail.
+// Package mongo is the one layer that talks to servers: commands, sessions,
+// transactions, retryable writes, and retries. A command goes in as raw BSON, and the
+// raw reply comes out. A call fails in one of two ways:
 //
-//	*servererr.Error   the server refused: nothing was done, unless the command
-//	                   says otherwise
-//	*LostError         no answer came: whether it was done is not known
+//	*servererr.Error   the server refused the command: it had no effect, unless the
+//	                   command's documentation says otherwise
+//	*LostError         no reply: whether the command was executed is unknown
 //
-// Write errors and write concern errors are part of a reply that is otherwise
-// good, and are read with WriteErrors and ConcernError.
+// Write errors and write concern errors are part of a reply that is otherwise good; see
+// WriteErrors and ConcernError. [Retry] is the one retry loop, and [DispositionOf] says
+// what can be retried. What an error means is decided by servererr.Classify.
 //
-// Package internal/mongo/driver is the real Caller. Tests give stages one of their own.
+// Package internal/mongo/driver has the Caller for real servers; tests have their own.
 package mongo

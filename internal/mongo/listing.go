@@ -22,7 +22,7 @@ import (
 type InvalidView struct {
 	// ID is the view's name, "db.view", or its _id as text where that is none.
 	ID string
-	// Nameless tells that it is none.
+	// Nameless is set if it is none.
 	Nameless bool
 	Why      string
 	// DB is the database whose system.views it is in, Def the document.
@@ -92,7 +92,7 @@ func onlyCollections() bsoncore.Document {
 		AppendDocument(bsoncore.NewDocumentBuilder().AppendDocument("type", missing).Build()).Build()).Build()
 }
 
-// IsView tells whether a document of a database's system.views is a view to a server.
+// IsView reports whether a document of a database's system.views is a view to a server.
 func IsView(db string, def bson.Raw) bool { return judgeView(db, def) == nil }
 
 // judgeView returns what is wrong with a definition, nil for one that a server takes.
@@ -151,7 +151,7 @@ func FaultOfView(def bson.Raw) string {
 	return ""
 }
 
-// stages tells whether an element is an array of documents.
+// stages reports whether an element is an array of documents.
 func stages(e *rawbson.Elem) bool {
 	array, ok := e.Array()
 	for it := rawbson.NewIter(array); ok && it.Next(); {

@@ -35,7 +35,7 @@ type Wait struct {
 	Since time.Time
 	// For says what is in the way, as far as that is known.
 	For string
-	// Noted tells that it was noted by Start, and is no command.
+	// Noted is set if it was noted by Start, and is no command.
 	Noted bool
 }
 
@@ -65,7 +65,7 @@ type flight struct {
 	reason   string // what is in the way, if that is known
 }
 
-// refusal is a command that was refused, and not carried out since. Again tells that it
+// refusal is a command that was refused, and not carried out since. Again is set if it
 // was tried again.
 type refusal struct {
 	since, last time.Time

@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/oplog/txn"
 )
 
-// Batch is a span of the log. Whoever gets it closes the transactions in it.
+// Batch is a span of the log. The receiver closes the transactions in it.
 type Batch struct {
 	// Items are what there is to apply, in order: none where all entries of the
 	// span change nothing.

@@ -52,7 +52,7 @@ func (c *Config) validate() error {
 	return errors.Join(faults...)
 }
 
-// Outcome is what an entry means for whoever applies the log.
+// Outcome is what an entry means for the applier.
 type Outcome uint8
 
 const (
@@ -94,7 +94,7 @@ type Result struct {
 	// oldest chain that is open after it. It is null for entries before
 	// Config.ApplyAfter, where there is no checkpoint to take.
 	FetchFrom oplog.OpTime
-	// Txn is set for Committed only. Whoever gets it closes it.
+	// Txn is set for Committed only. The caller closes it.
 	Txn *Transaction
 	// Parts is how many held parts an abort dropped: none where the transaction
 	// logged nothing before it.
@@ -113,7 +113,7 @@ type Assembler struct {
 
 	// first and last are the entries added, null before the first.
 	first, last oplog.OpTime
-	// behind is set once Config.ApplyAfter was added: what comes now is to be
+	// behind is set once Config.ApplyAfter was added: what follows is to be
 	// applied.
 	behind bool
 

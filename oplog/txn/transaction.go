@@ -123,7 +123,7 @@ const maxDepth = 10
 // flattener turns groups of operations into operations.
 type flattener struct {
 	kind Kind
-	// upsert tells that updates insert where there is no document. The server's
+	// upsert is set if updates insert where there is no document. The server's
 	// applier does so for a group without txnNumber, unless the command said
 	// otherwise.
 	upsert bool
@@ -138,7 +138,7 @@ func newFlattener(e *oplog.Entry) flattener {
 }
 
 // entry yields the operations of one applyOps until yield returns false, and
-// tells whether it did not. An error is the last thing yielded.
+// reports whether it did not. An error is the last thing yielded.
 func (f flattener) entry(op *oplog.Op, depth int, yield func(oplog.Op, error) bool) bool {
 	group, err := op.ApplyOps()
 	if err == nil && depth > 0 && (group.Prepare || group.PartialTxn) {
@@ -195,7 +195,7 @@ func (f flattener) check(op *oplog.Op, depth int) error {
 			return op.Fault("o", fmt.Errorf("%w: more than %d levels of applyOps", oplog.ErrUnsupported, maxDepth))
 		}
 	default:
-		// Whether the target can follow the others is for whoever applies them.
+		// Whether the target supports the others is for the applier to decide.
 	}
 	return nil
 }

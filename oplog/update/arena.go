@@ -2,10 +2,10 @@ package update
 
 import "go.mongodb.org/mongo-driver/v2/bson"
 
-// Arena parses deltas into memory that it uses again: for who parses many of them
+// Arena parses deltas into memory that it uses again: for callers that parse many of them
 // and is done with all at once. The zero Arena is ready. It is for one goroutine.
 type Arena struct {
-	// kept tells that memory is taken in large pieces and kept.
+	// kept is set if memory is taken in large pieces and kept.
 	kept   bool
 	diffs  slab[ObjectDiff]
 	arrays slab[ArrayDiff]

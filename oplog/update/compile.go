@@ -27,7 +27,7 @@ const (
 	// as an update beyond the end is logged without the nulls in between.
 	GuaranteePreImage
 	// GuaranteeNewFields is GuaranteePreImage and the knowledge that no field
-	// that the delta inserts is there yet. Who has the document finds out by
+	// that the delta inserts is there yet. A caller that has the document finds out by
 	// [ObjectDiff.AddsTo]; others may ask for the absence of the fields in the
 	// statement's filter.
 	GuaranteeNewFields
@@ -269,14 +269,14 @@ func (s *survey) value(v bson.RawValue) {
 	s.modifiers = s.modifiers && asTold(v)
 }
 
-// asTold tells whether $set stores a value as it is.
+// asTold reports whether $set stores a value as it is.
 func asTold(v bson.RawValue) bool {
 	zero := v.Type == bson.TypeTimestamp && strings.Trim(rawbson.View(v.Value), "\x00") == ""
 	return !zero && !hasDollarName(v.Type, v.Value)
 }
 
-// AddsTo tells whether doc, at every depth, has none of the fields that the diff
-// inserts. For the document that the diff was computed from it tells whether
+// AddsTo reports whether doc, at every depth, has none of the fields that the diff
+// inserts. For the document that the diff was computed from it reports whether
 // [GuaranteeNewFields] holds.
 func (d *ObjectDiff) AddsTo(doc bson.Raw) bool {
 	for i := range d.Inserts {
@@ -325,13 +325,13 @@ func hasDollarName(t bson.Type, v []byte) bool {
 	return false
 }
 
-// plain tells whether a name stands for itself in a path: it is not empty, has
+// plain reports whether a name stands for itself in a path: it is not empty, has
 // no dot and does not start with a dollar.
 func plain(name string) bool {
 	return name != "" && name[0] != '$' && strings.IndexByte(name, '.') < 0
 }
 
-// ordered tells whether $set would append the fields in this order: it goes by
+// ordered reports whether $set would append the fields in this order: it goes by
 // name, and among names of digits by number.
 func ordered(fields []Field) bool {
 	for i := range fields {

@@ -33,7 +33,7 @@ func (a *Arena) AppendModifiers(dst []byte, d *ObjectDiff, g Guarantee) ([]byte,
 }
 
 // modifiers writes a delta for which the survey has found modifiers to do. It
-// tells whether there was anything to write: an update without modifiers would
+// reports whether there was anything to write: an update without modifiers would
 // be a replacement by nothing.
 func (b *builder) modifiers(d *ObjectDiff) bool {
 	top := b.open()

@@ -56,7 +56,7 @@ func AppendPlain(dst []byte, diff bson.Raw, g Guarantee) ([]byte, bool) {
 type plainNames struct {
 	names [scanLimit][]byte
 	n     int
-	// ordered tells that $set appends the updated fields in their order, see the
+	// ordered is set if $set appends the updated fields in their order, see the
 	// function of that name.
 	ordered bool
 }
@@ -100,7 +100,7 @@ func (p *plainNames) updates(section []byte) bool {
 	return it.Err() == nil
 }
 
-// plainValue tells whether $set stores a value as it is, wherever it stands.
+// plainValue reports whether $set stores a value as it is, wherever it stands.
 func plainValue(e *rawbson.Elem) bool {
 	switch e.Type {
 	case bson.TypeEmbeddedDocument, bson.TypeArray, bson.TypeCodeWithScope:

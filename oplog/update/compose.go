@@ -67,7 +67,7 @@ func (c *composer) idInPlace(d *ObjectDiff) *ObjectDiff {
 	return e
 }
 
-// Moves tells whether a delta made by [Compose] is known to insert a field that
+// Moves reports whether a delta made by [Compose] is known to insert a field that
 // the document has, so that [GuaranteeNewFields] cannot hold. That it is false
 // says nothing.
 func (d *ObjectDiff) Moves() bool {
@@ -347,7 +347,7 @@ func (c *composer) array(a, b *ArrayDiff) *ArrayDiff {
 	return d
 }
 
-// reaches tells whether an array that a, without a length, was logged for has
+// reaches reports whether an array that a, without a length, was logged for has
 // every element below b's length that neither of the two names.
 func reaches(a, b *ArrayDiff) bool {
 	// known is the last element below the length that b does not name. It is

@@ -93,7 +93,7 @@ type SubDiff struct {
 
 // ArrayDiff is the diff of one array.
 type ArrayDiff struct {
-	// HasLength tells whether the array is to have a certain length.
+	// HasLength reports whether the array is to have a certain length.
 	HasLength bool
 	// Length is that length, in elements, 0 without HasLength.
 	Length int
@@ -110,7 +110,7 @@ type ArrayMod struct {
 	SubDiff
 }
 
-// IsSub tells whether the element changes inside, rather than getting a new
+// IsSub reports whether the element changes inside, rather than getting a new
 // value.
 func (m *ArrayMod) IsSub() bool { return m.Object != nil || m.Array != nil }
 
@@ -361,7 +361,7 @@ func (d *ObjectDiff) place(name string) int {
 	return -1
 }
 
-// HasBinary tells whether the diff changes binary data in part, at any depth: what
+// HasBinary reports whether the diff changes binary data in part, at any depth: what
 // only 8.0 and newer understand.
 func (d *ObjectDiff) HasBinary() bool {
 	return len(d.Binaries) > 0 || slices.ContainsFunc(d.Subs, func(f SubField) bool { return f.hasBinary() })

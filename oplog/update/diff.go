@@ -286,7 +286,7 @@ func appendSection(dst []byte, name string, elems []rawbson.Elem) []byte {
 	return closeDocument(dst, start)
 }
 
-// repeats tells whether two fields of a document have one name.
+// repeats reports whether two fields of a document have one name.
 func repeats(doc []byte) bool {
 	var few [scanLimit]string
 	names := few[:0]
@@ -313,7 +313,7 @@ func repeats(doc []byte) bool {
 	return false
 }
 
-// numbered tells whether the elements of an array are numbered from 0. The
+// numbered reports whether the elements of an array are numbered from 0. The
 // applier numbers them so, hence no diff leads to another numbering.
 func numbered(array []byte) bool {
 	var buf [20]byte

@@ -41,9 +41,9 @@ type foldObject struct {
 	fields []foldField
 	// table finds a field by its name: 1 and its place in fields, 0 for none.
 	table []int32
-	// binary tells that there is more, which cannot be composed.
+	// binary is set if there is more, which cannot be composed.
 	binary, moves bool
-	// moved tells that fields are not in the order of their stamps.
+	// moved is set if fields are not in the order of their stamps.
 	moved bool
 	stamp int32
 }
@@ -121,7 +121,7 @@ func (f *Folder) Reset() {
 	f.first, f.root, f.count = nil, nil, 0
 }
 
-// fits tells whether the next delta can be put into o, and notes in f.found where.
+// fits reports whether the next delta can be put into o, and notes in f.found where.
 // It makes copies of the diffs inside that both go into, which says the same.
 func (f *Folder) fits(o *foldObject, b *ObjectDiff) bool {
 	if o.binary || len(b.Binaries) > 0 {
@@ -391,7 +391,7 @@ func (f *foldField) build(a *Arena) SubDiff {
 	return f.sub
 }
 
-// seed makes the hashes of names such that nobody can choose names to meet.
+// seed makes hash collisions of names unpredictable.
 var seed = maphash.MakeSeed()
 
 func nameHash(name string) uint32 { return uint32(maphash.String(seed, name)) }

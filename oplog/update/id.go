@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// sameID tells whether the server takes two values for the same _id: numbers of
+// sameID reports whether the server takes two values for the same _id: numbers of
 // different types are the same if they are equal, and so are a string and a
 // symbol, also inside a document. So a replacement may turn the _id 1 into 1.0,
 // and the server logs it that way. Numbers of different types are compared as

@@ -60,9 +60,9 @@ type modNode struct {
 	value bson.RawValue
 	// action says what this node is.
 	action modAction
-	// sets tells whether there is a $set here or further inside.
+	// sets reports whether there is a $set here or further inside.
 	sets bool
-	// done tells that the document had this field.
+	// done is set if the document had this field.
 	done bool
 	// children are the next parts: in the order in which they are added, then
 	// in that in which the server applies them, see comparePart.
@@ -170,7 +170,7 @@ func AppendClientModifiers(dst []byte, o bson.Raw, exact bool) ([]byte, bool, er
 	return closeDocument(dst, start), true, nil
 }
 
-// forClients tells whether a client's modifiers do the same as these.
+// forClients reports whether a client's modifiers do the same as these.
 func (n *modNode) forClients(exact bool, depth int) bool {
 	for _, c := range n.children {
 		if !plain(c.name) || depth > maxPath {
@@ -354,7 +354,7 @@ func (m *modifier) inside(dst []byte, e *rawbson.Elem, n *modNode) ([]byte, erro
 // indexed is a modifier of one array element.
 type indexed struct {
 	index uint64
-	// padded tells that the server has applied a $set further behind by the time
+	// padded is set if the server has applied a $set further behind by the time
 	// it comes to this modifier. If the array ends before index, that $set has
 	// put a null there.
 	padded bool

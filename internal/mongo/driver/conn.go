@@ -87,8 +87,8 @@ func (d *dialer) address(addr string) string {
 }
 
 // conn is a network connection that is read ahead of. The driver reads the length of
-// a message and then the message: that takes two system calls for each reply, and of
-// replies that come one behind the other one takes in many.
+// a message and then the message: that takes two system calls for each reply, where
+// one could take in several replies.
 //
 // It never waits for the other side to read while that one waits for us to: with
 // commands that are sent before the answers to others are read, a server may be
@@ -214,7 +214,7 @@ func (c *conn) takeIn() (some bool, err error) {
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		_ = c.Conn.SetReadDeadline(c.readBy) // Who reads next is told if that is not possible.
+		_ = c.Conn.SetReadDeadline(c.readBy) // If that fails, the next read reports it.
 	}()
 	buf := make([]byte, 64<<10)
 	for {

@@ -95,7 +95,7 @@ func lost(ctx context.Context, host string, err error) error {
 	return &mongo.LostError{Host: host, Err: err, Refused: refused}
 }
 
-// denied tells whether err is the end of a login or of a TLS handshake that would
+// denied reports whether err is the end of a login or of a TLS handshake that would
 // end like that again, and not of a connection on the way.
 func denied(err error) bool {
 	if tlsFault(err) {
@@ -124,7 +124,7 @@ func denied(err error) bool {
 	return !ok || !refusal.RetryableRead()
 }
 
-// tlsFault tells whether err is a TLS handshake that cannot succeed.
+// tlsFault reports whether err is a TLS handshake that cannot succeed.
 func tlsFault(err error) bool {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return true
@@ -153,7 +153,7 @@ func tlsFault(err error) bool {
 	return ok && op.Op == "remote error"
 }
 
-// cleared tells whether no connection was given because the pool was emptied for
+// cleared reports whether no connection was given because the pool was emptied for
 // another's fault: nothing was tried.
 func cleared(err error) bool {
 	pool, ok := errors.AsType[interface {

@@ -253,7 +253,7 @@ func (o *Options) client(d *dialer) (*options.ClientOptions, error) {
 // mongodb+srv the name that DNS is asked for.
 func (o *Options) Hosts() []string { return slices.Clone(o.parsed.RawHosts) }
 
-// Direct tells whether the connection string names one server, with
+// Direct reports whether the connection string names one server, with
 // directConnection=true, and no other may be connected to.
 func (o *Options) Direct() bool { return o.parsed.DirectConnectionSet && o.parsed.DirectConnection }
 

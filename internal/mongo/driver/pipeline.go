@@ -103,7 +103,7 @@ type exchanges struct {
 
 	ids      []int32 // of the messages that are written
 	answered int
-	// first is the first error; refused tells that it is that of a login that has
+	// first is the first error; refused is set if it is that of a login that has
 	// expired, and is the answer to the command at. What is answered behind it is
 	// read, and nothing more.
 	first   error

@@ -218,7 +218,7 @@ func (s *Set) Hosts() []string {
 	return hosts
 }
 
-// Direct tells whether the connection string names one server and no other may be
+// Direct reports whether the connection string names one server and no other may be
 // connected to.
 func (s *Set) Direct() bool { return s.opts.Direct() }
 

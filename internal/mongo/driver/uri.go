@@ -92,7 +92,7 @@ func splitURI(text string) (*uri, error) {
 	return u, nil
 }
 
-// escaped tells whether each % begins an encoded byte.
+// escaped reports whether each % begins an encoded byte.
 func escaped(s string) bool {
 	_, err := url.PathUnescape(s)
 	return err == nil

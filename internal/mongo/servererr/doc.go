@@ -1,6 +1,7 @@
-// Package servererr is the server's own way to refuse: a number, the name of the
-// number, a message, labels, and for some numbers further fields.
+// Package servererr is a server's error: a code, its name, a message, labels, and for
+// some codes further fields. [Classify] says what kind of error it is; every layer maps
+// kinds, never codes, to what it does.
 //
-// It is shared by everything that answers in a server's place, so that one error
-// looks the same whoever found it. It knows nothing of why a thing is refused.
+// The embedded replica set makes its errors with this package too, so that an error
+// looks the same whoever reports it.
 package servererr

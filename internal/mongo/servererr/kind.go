@@ -34,7 +34,7 @@ const (
 	NotPrimary
 	// Leaving says that the server is shutting down.
 	Leaving
-	// Session says that the session is over, or is another's, or that it is not known any
+	// Session says that the session has ended, or is another's, or that it is not known any
 	// more what was done in it.
 	Session
 	// Unconfirmed says that the outcome is not known: whether a transaction is committed,
