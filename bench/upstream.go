@@ -87,7 +87,7 @@ func (u *upstream) run(ctx context.Context, sink func(ctx context.Context, batch
 	if err != nil {
 		return err
 	}
-	f, err := fetcher.New(fetcher.Config{}, fetcher.Deps{})
+	f, err := fetcher.NewReader(fetcher.ReaderConfig{})
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func TestDriver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f, err := fetcher.New(fetcher.Config{}, fetcher.Deps{})
+	f, err := fetcher.NewReader(fetcher.ReaderConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

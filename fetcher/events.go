@@ -3,6 +3,7 @@ package fetcher
 // Keys of the attributes of what is logged.
 const (
 	keyHost   = "host"
+	keyError  = "error"
 	keyFrom   = "from"
 	keyLast   = "last"
 	keyReason = "reason"

@@ -2,111 +2,239 @@ package fetcher
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/syncsource"
 )
 
-// Source is one member of the source set. It is asked one thing at a time.
-type Source interface {
-	mongo.Caller
-	// Host is the member's name, host:port.
-	Host() string
+// Config says what is fetched, and from which members.
+type Config struct {
+	// From is the entry to begin with. It is sent too.
+	From oplog.OpTime
+	// Until, if not null, is an entry: Run sends nothing after it and ends.
+	Until oplog.OpTime
+	// Resolver chooses the member to read, and Watcher is what it knows the members by.
+	Resolver *syncsource.Resolver
+	Watcher  *syncsource.Watcher
+	// StandIn is one more than the _id of the set's member that stands in for this
+	// mirror, 0 for none.
+	StandIn int
+	// Pin, if not nil, is the one member that is read until Unpin.
+	Pin *Pin
+	// Reader says how a member is read.
+	Reader ReaderConfig
 }
 
-// Fetcher reads the oplog of one member after the other.
+// Fetcher is the fetch stage: it chooses a member of the source, reads its oplog for as
+// long as that member is worth reading, and then chooses again.
 type Fetcher struct {
-	cfg     Config
-	deps    Deps
-	metrics *metrics
-	// setID is the id of the set that is followed, zero while it is not known.
-	setID bson.ObjectID
+	cfg    Config
+	reader *Reader
+	// unpinned is set by Unpin.
+	unpinned atomic.Bool
+
+	// The rest belongs to Run, but for what mu guards.
+
+	// last is the entry that was sent last, or the one to begin with, which is still to
+	// be sent while first is true.
+	last  oplog.OpTime
+	first bool
+	// reading is the member that is read, or was last.
+	reading chosen
+	// left is set once a member has been left: the same one is not read again at once.
+	left bool
+	// missing are the members that do not have last in their history.
+	missing map[string]bool
+	// changed is how the pinned member is not what it was.
+	changed error
+	// failed is the last announced error of the pinned member.
+	failed string
+
+	mu     sync.Mutex
+	status Status
+	news   chan struct{} // closed when status is replaced
 }
 
 // New checks cfg. It does no I/O and starts nothing.
-func New(cfg Config, deps Deps) (*Fetcher, error) {
-	cfg.setDefaults()
-	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
-	return &Fetcher{cfg: cfg, deps: deps, metrics: newMetrics(deps.Registry), setID: cfg.ReplicaSetID}, nil
+func New(cfg Config) (*Fetcher, error) {
+	f := &Fetcher{cfg: cfg, last: cfg.From, first: true, missing: map[string]bool{}, news: make(chan struct{})}
+	cfg.Reader.onReply, cfg.Reader.onError = f.onReply, f.onError
+	var err error
+	f.reader, err = NewReader(cfg.Reader)
+	return f, err
 }
 
-// End is why reading a member has ended without an error.
-type End int
-
-const (
-	// EndNone is an end by an error.
-	EndNone End = iota
-	// EndCursor is a cursor that the member has ended in order.
-	EndCursor
-	// EndStop is a Decision of the owner.
-	EndStop
-)
-
-// String says why.
-func (e End) String() string {
-	switch e {
-	case EndCursor:
-		return "the member ended the cursor"
-	case EndStop:
-		return "the member is to be left"
-	default:
-		return "an error"
+// Run sends replies on out, in the order of the oplog, each entry once, and closes out
+// before it returns: nil after Until has been sent, the cause of ctx once that is done,
+// and an error where no member can be read from for a reason that does not pass.
+func (f *Fetcher) Run(ctx context.Context, out chan<- oplog.Reply) error {
+	defer close(out)
+	for {
+		err := f.readOne(ctx, out)
+		switch {
+		case errors.Is(err, errUntil):
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return err
+		}
 	}
 }
 
-// Result is how far a member was read.
-type Result struct {
-	// Last is the last entry handed on, or known before: reading goes on from it.
-	Last oplog.OpTime
-	// Emitted tells whether Last has been handed on, so that the next Tail must
-	// not hand it on again.
-	Emitted bool
-	// Metadata is that of the last reply that passed the checks, HasMetadata
-	// whether there was one.
-	Metadata    Metadata
-	HasMetadata bool
-	// Why is EndNone if there is an error too.
-	Why End
-}
+// errUntil is why emit takes no more once Until has been sent.
+var errUntil = errors.New("read as far as wanted")
 
-// Tail reads src from the entry from on, and gives emit one Reply for each of the
-// member's replies that has entries, in order; emit may block. The entry from has
-// to be the first one that the member shows. It is handed on itself only if first
-// is true: the reader starts with it, and has not gone on from it. A Reply, and the
-// buffer that its entries are views into, belong to emit.
-//
-// Tail returns nil when the cursor has ended in order or the owner wants to leave
-// the member, the cause of ctx when that is done, the error of emit, and else what
-// was wrong with the member; see [Result] for where to go on. One Tail at a time.
-func (f *Fetcher) Tail(ctx context.Context, src Source, from oplog.OpTime, first bool,
-	emit func(ctx context.Context, r oplog.Reply) error,
-) (Result, error) {
-	t := &tail{
-		cfg: &f.cfg, deps: &f.deps, metrics: f.metrics,
-		src: src, host: src.Host(), emit: emit,
-		lsid: mongo.NewSessionID(), setID: f.setID,
-		last: from, emitted: !first,
+// readOne chooses a member and reads it. Nil means to choose again.
+func (f *Fetcher) readOne(ctx context.Context, out chan<- oplog.Reply) error {
+	pin := f.pin()
+	src, err := f.resolver(pin).Resolve(ctx, f.last)
+	if err != nil {
+		return f.noSource(ctx, pin, err)
 	}
-	if from.IsNull() {
-		return Result{Last: from}, fmt.Errorf("fetcher: tail %s: no entry to start from", t.host)
+	if src.Same && f.left {
+		if err := f.wait(ctx, syncsource.RetryInterval, false); err != nil {
+			return err
+		}
 	}
-	err := t.run(ctx)
-	f.setID = t.setID // the next member must be of the same set
-	res := Result{Last: t.last, Emitted: t.emitted, Metadata: t.meta, HasMetadata: t.hasMeta, Why: t.why}
+	if pin = f.pin(); pin != nil {
+		// It may have been restarted since it was last checked.
+		if err := pin.Check(ctx, src.Caller); err != nil {
+			return f.pinAway(ctx, pin, err)
+		}
+	}
+	f.reading = chosen{src.Caller, src.Host}
+	f.update(func(s *Status) { s.Why = "" })
+	res, err := f.reader.Tail(ctx, f.reading, f.last, f.first,
+		func(ctx context.Context, r oplog.Reply) error { return f.send(ctx, out, r) })
+	f.left = true
+	if res.Emitted {
+		f.first, f.failed = false, ""
+	}
+	if res.Last.After(f.last) {
+		clear(f.missing)
+	}
+	f.last = res.Last
+	f.update(func(s *Status) { s.Host, s.Caller = "", nil })
 	switch {
-	case err == nil:
-		f.deps.Observer.Log(slog.LevelInfo, "stopped reading the oplog", slog.String(keyHost, t.host),
-			slog.String(keyLast, t.last.String()), slog.String(keyReason, t.why.String()))
-		return res, nil
-	case ctx.Err() != nil:
-		return res, context.Cause(ctx)
+	case f.changed != nil:
+		return f.changed
+	case err == nil || ctx.Err() != nil || errors.Is(err, errUntil):
+		return err
+	}
+	return f.judge(ctx, src.Host, err)
+}
+
+// chosen is the member to read, for the Reader.
+type chosen struct {
+	mongo.Caller
+	host string
+}
+
+// Host implements Source.
+func (c chosen) Host() string { return c.host }
+
+// onReply decides whether the member is left after a reply.
+func (f *Fetcher) onReply(m Metadata) decision {
+	f.update(func(s *Status) {
+		s.Host, s.Caller, s.Stale = f.reading.host, f.reading.Caller, false
+		s.Metadata, s.HeardAt = m, time.Now()
+		s.Replies++
+	})
+	if pin := f.pin(); pin != nil {
+		if f.changed = pin.CheckRBID(m.RBID); f.changed != nil {
+			return stopBefore
+		}
+	}
+	v := f.resolver(f.pin()).OnReply(m.LastFetched, syncsource.Said{
+		Primary: m.IsPrimary, Applied: m.Applied, HasSource: m.HasSource,
+	})
+	switch {
+	case v.Change && v.Drop:
+		return stopBefore
+	case v.Change:
+		return stopAfter
+	}
+	return goOn
+}
+
+// onError reports whether to leave the member instead of opening its cursor again.
+func (f *Fetcher) onError(error) bool { return f.resolver(f.pin()).OnError(f.last).Change }
+
+// send sends a reply on out, as far as Until.
+func (f *Fetcher) send(ctx context.Context, out chan<- oplog.Reply, r oplog.Reply) error {
+	r.Entries = cut(r.Entries, f.cfg.Until)
+	if pin := f.pin(); pin != nil {
+		if f.changed = pin.CheckEntries(r.Entries); f.changed != nil {
+			return f.changed
+		}
+	}
+	// Once it is sent, the entries belong to the receiver.
+	last := r.Entries[len(r.Entries)-1].OpTime
+	if err := f.hand(ctx, out, r); err != nil {
+		return err
+	}
+	f.update(func(s *Status) { s.Last, s.LastAt = last, time.Now() })
+	if !f.cfg.Until.IsNull() && !last.Before(f.cfg.Until) {
+		return errUntil
+	}
+	return nil
+}
+
+// cut returns entries up to until. What is after it may not be due for long, and the
+// lanes would be drained only then.
+func cut(entries []oplog.Entry, until oplog.OpTime) []oplog.Entry {
+	if until.IsNull() {
+		return entries
+	}
+	for i := range entries {
+		if !entries[i].OpTime.Before(until) {
+			return entries[: i+1 : i+1]
+		}
+	}
+	return entries
+}
+
+// hand blocks until a reply is received.
+func (f *Fetcher) hand(ctx context.Context, out chan<- oplog.Reply, r oplog.Reply) error {
+	select {
+	case out <- r:
+		return nil
 	default:
-		return res, fmt.Errorf("fetcher: tail %s after %s: %w", t.host, t.last, err)
+	}
+	tick := time.NewTicker(syncsource.RetryInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case out <- r:
+			return nil
+		case <-tick.C:
+			f.update(func(*Status) {}) // the lag of the target grows
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// wait waits for d, or if orNews until more is known of the members.
+func (f *Fetcher) wait(ctx context.Context, d time.Duration, orNews bool) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	var news <-chan struct{}
+	if orNews {
+		news = f.cfg.Watcher.Changed()
+	}
+	select {
+	case <-timer.C:
+		return nil
+	case <-news:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }

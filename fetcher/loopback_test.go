@@ -68,7 +68,7 @@ var errAll = errors.New("all has come")
 // operations have come, and calls each with them.
 func follow(t testing.TB, src fetcher.Source, n int, each func(item *batch.Item)) {
 	t.Helper()
-	f, err := fetcher.New(fetcher.Config{}, fetcher.Deps{})
+	f, err := fetcher.NewReader(fetcher.ReaderConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,10 +12,35 @@ const (
 	oplogData = "$oplogQueryData"
 )
 
+// Metadata is what a member says of itself and its set in a reply.
+type Metadata struct {
+	// Host is the member.
+	Host string
+	// LastFetched is the last entry that was read, with this reply.
+	LastFetched oplog.OpTime
+
+	// ConfigVersion is that of the set's configuration.
+	ConfigVersion int64
+	// ReplicaSetID is the set's, zero where the server does not send it.
+	ReplicaSetID bson.ObjectID
+	// IsPrimary reports whether the member is the primary.
+	IsPrimary bool
+	// Committed is the commit point as the member knows it, CommittedWall its
+	// primary's clock, in milliseconds since the epoch.
+	Committed     oplog.OpTime
+	CommittedWall bson.DateTime
+	// Applied is the member's lastApplied.
+	Applied oplog.OpTime
+	// RBID is the member's rollback id.
+	RBID int64
+	// HasSource reports whether the member has a sync source.
+	HasSource bool
+}
+
 // parseMetadata reads what a reply says of the member. Both parts have to be
 // there.
 func parseMetadata(raw bson.Raw) (Metadata, error) {
-	m := Metadata{PrimaryIndex: -1, SyncSourceIndex: -1}
+	var m Metadata
 	var hasRepl, hasOplog bool
 	it := rawbson.NewIter(raw)
 	for it.Next() {
@@ -48,11 +73,9 @@ func (m *Metadata) parseRepl(part *rawbson.Elem) error {
 	return parsePart(part, []string{"term", "configVersion", "isPrimary"}, func(e *rawbson.Elem) (ok bool) {
 		switch e.Name() {
 		case "term":
-			m.Term, ok = e.Int64()
+			_, ok = e.Int64()
 		case "configVersion":
 			m.ConfigVersion, ok = e.Int64()
-		case "configTerm": // since 4.4
-			m.ConfigTerm, ok = e.Int64()
 		case "isPrimary":
 			m.IsPrimary, ok = e.Bool()
 		case "replicaSetId":
@@ -80,14 +103,10 @@ func (m *Metadata) parseOplog(part *rawbson.Elem) error {
 			m.Applied, ok = opTimeOf(e)
 		case "rbid":
 			m.RBID, ok = e.Int64()
-		case "primaryIndex":
-			m.PrimaryIndex, ok = e.Int64()
 		case "syncSourceIndex":
-			m.SyncSourceIndex, ok = e.Int64()
-		case "syncSourceHost":
-			var host string
-			host, ok = e.Text()
-			m.SyncSourceHost = string([]byte(host)) // not a view: it outlives the reply
+			var i int64
+			i, ok = e.Int64()
+			m.HasSource = i >= 0
 		default:
 			return true
 		}

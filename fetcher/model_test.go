@@ -158,7 +158,7 @@ func TestModel(t *testing.T) {
 					cancel(errOver)
 				}
 			}
-			f, err := New(Config{Restarts: rapid.SampledFrom([]int{-1, 1, 5}).Draw(rt, "restarts")}, Deps{})
+			f, err := NewReader(ReaderConfig{restarts: rapid.SampledFrom([]int{-1, 1, 5}).Draw(rt, "restarts")})
 			if err != nil {
 				rt.Fatal(err)
 			}

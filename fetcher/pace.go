@@ -18,21 +18,21 @@ const (
 // applied before it is there.
 type batchSize struct{ entries int32 }
 
-// size returns the batch size to ask for; most is the largest.
-func (b *batchSize) size(most int32) int32 {
+// size returns the batch size to ask for.
+func (b *batchSize) size() int32 {
 	if b.entries == 0 {
-		return most
+		return maxEntries
 	}
 	return b.entries
 }
 
 // took learns from a reply of n entries.
-func (b *batchSize) took(d time.Duration, n, bytes int, most int32) {
+func (b *batchSize) took(d time.Duration, n, bytes int) {
 	switch {
 	case d > slowReply && bytes >= largeReply:
 		b.entries = max(1, int32(float64(n)*float64(quickReply)/float64(d)))
 	case b.entries > 0 && d < quickReply && n >= int(b.entries):
-		if b.entries *= 2; b.entries >= most/2 {
+		if b.entries *= 2; b.entries >= maxEntries/2 {
 			b.entries = 0
 		}
 	}

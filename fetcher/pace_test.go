@@ -6,12 +6,12 @@ import (
 )
 
 func TestBatchSize(t *testing.T) {
-	const most = 13981013
+	const most = maxEntries
 	var b batchSize
 	step := func(what string, d time.Duration, n, bytes int, want int32) {
 		t.Helper()
-		b.took(d, n, bytes, most)
-		if got := b.size(most); got != want {
+		b.took(d, n, bytes)
+		if got := b.size(); got != want {
 			t.Errorf("%s: got %d, want %d", what, got, want)
 		}
 	}
@@ -24,9 +24,9 @@ func TestBatchSize(t *testing.T) {
 	step("the line is slower", 4*time.Second, 200, 1<<20, 50)
 	step("one entry that takes long", 100*time.Second, 1, 16<<20, 1)
 	for range 30 {
-		b.took(10*time.Millisecond, int(b.size(most)), 1000, most)
+		b.took(10*time.Millisecond, int(b.size()), 1000)
 	}
-	if got := b.size(most); got != most {
+	if got := b.size(); got != most {
 		t.Errorf("the line is quick again: %d", got)
 	}
 }

@@ -29,9 +29,9 @@ type reading struct {
 	changed chan struct{}
 }
 
-func read(t testing.TB, cfg Config, deps Deps, src Source, from oplog.OpTime) *reading {
+func read(t testing.TB, cfg ReaderConfig, src Source, from oplog.OpTime) *reading {
 	t.Helper()
-	f, err := New(cfg, deps)
+	f, err := NewReader(cfg)
 	succeed(t, err)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	r := &reading{t: t, stop: cancel, done: make(chan struct{}), changed: make(chan struct{}), last: from}

@@ -117,12 +117,12 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
-// TestMetrics counts what is handed on, in Fetchers one after the other.
+// TestMetrics counts what is handed on, in Readers one after the other.
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	from := oplog.NewOpTime(1000, 1, 1)
 	for range 2 {
-		f, err := New(Config{}, Deps{Registry: reg})
+		f, err := NewReader(ReaderConfig{Registry: reg})
 		succeed(t, err)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		src := &replayer{
@@ -159,18 +159,14 @@ func TestMetrics(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	for _, tt := range []struct {
-		cfg  Config
+		cfg  ReaderConfig
 		want string
 	}{
-		{Config{}, ""},
-		{Config{AwaitTime: 31 * time.Second}, "an await time of 31s: want 1ms to 30s"},
-		{Config{AwaitTime: time.Microsecond}, "an await time of 1µs"},
-		{Config{FindTime: -1, RefindTime: -1}, "a find time of -1ns: want 1ms or more\nfetcher: a find time of -1ns for cursors opened again"},
-		{Config{NetworkTime: -1}, "a network time"},
-		{Config{SmallPause: -1}, "a pause of"},
-		{Config{BatchSize: -1}, "a batch size of -1"},
+		{ReaderConfig{}, ""},
+		{ReaderConfig{AwaitTime: 31 * time.Second}, "an await time of 31s: want 1ms to 30s"},
+		{ReaderConfig{AwaitTime: time.Microsecond}, "an await time of 1µs"},
 	} {
-		_, err := New(tt.cfg, Deps{})
+		_, err := NewReader(tt.cfg)
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%+v: %v, want %q", tt.cfg, err, tt.want)
 		}
@@ -179,7 +175,7 @@ func TestConfig(t *testing.T) {
 
 // TestNoStart: there has to be an entry to start from.
 func TestNoStart(t *testing.T) {
-	f, err := New(Config{}, Deps{})
+	f, err := NewReader(ReaderConfig{})
 	succeed(t, err)
 	if _, err := f.Tail(t.Context(), &replayer{}, oplog.OpTime{}, false, nil); err == nil {
 		t.Error("a tail from nowhere")

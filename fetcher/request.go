@@ -47,7 +47,7 @@ func (t *tail) findCommand(at bson.Timestamp, maxTimeMS int64) mongo.Command {
 	body = bsoncore.AppendDocumentElement(body, "filter", from(at))
 	body = bsoncore.AppendBooleanElement(body, "tailable", true)
 	body = bsoncore.AppendBooleanElement(body, "awaitData", true)
-	body = bsoncore.AppendInt32Element(body, "batchSize", t.batch.size(t.cfg.BatchSize))
+	body = bsoncore.AppendInt32Element(body, "batchSize", t.batch.size())
 	body = bsoncore.AppendInt64Element(body, "maxTimeMS", maxTimeMS)
 	return t.command(start, appendMajority(body))
 }
@@ -56,7 +56,7 @@ func (t *tail) getMoreCommand() mongo.Command {
 	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 512))
 	body = bsoncore.AppendInt64Element(body, "getMore", t.cursor)
 	body = bsoncore.AppendStringElement(body, "collection", oplogCollection)
-	body = bsoncore.AppendInt32Element(body, "batchSize", t.batch.size(t.cfg.BatchSize))
+	body = bsoncore.AppendInt32Element(body, "batchSize", t.batch.size())
 	body = bsoncore.AppendInt64Element(body, "maxTimeMS", t.cfg.AwaitTime.Milliseconds())
 	if known := t.meta.Committed; !known.IsNull() {
 		// The reply is to come as soon as the commit point moves, too.

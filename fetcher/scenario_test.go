@@ -39,9 +39,9 @@ func scenario(t *testing.T, d *datadriven.TestData) string {
 		src.lines = append(src.lines, strings.TrimSpace(line))
 	}
 	var from oplog.OpTime
-	var cfg Config
+	var cfg ReaderConfig
 	var first, leave bool
-	stop := GoOn
+	stop := goOn
 	stopAt, emits, replies, refuse := 0, 0, 0, 0
 	for _, arg := range d.CmdArgs {
 		value := strings.Join(arg.Vals, "")
@@ -51,25 +51,17 @@ func scenario(t *testing.T, d *datadriven.TestData) string {
 		case "first":
 			first = true
 		case "restarts":
-			arg.Scan(t, 0, &cfg.Restarts)
-		case "fresher":
-			cfg.RequireFresher = true
+			arg.Scan(t, 0, &cfg.restarts)
 		case "leave":
 			leave = true
 		case "stop-after":
-			stop = StopAfter
+			stop = stopAfter
 			arg.Scan(t, 0, &stopAt)
 		case "stop-before":
-			stop = StopBefore
+			stop = stopBefore
 			arg.Scan(t, 0, &stopAt)
 		case "refuse":
 			arg.Scan(t, 0, &refuse)
-		case "pause":
-			d, err := time.ParseDuration(value)
-			if err != nil {
-				t.Fatal(err)
-			}
-			cfg.SmallPause = d
 		case "cancel":
 			after, err := time.ParseDuration(value)
 			if err != nil {
@@ -81,18 +73,17 @@ func scenario(t *testing.T, d *datadriven.TestData) string {
 		}
 	}
 	src.commit, src.applied = from, from
-	f, err := New(cfg, Deps{
-		OnReply: func(m Metadata) Decision {
-			replies++
-			src.note("reply of %d, seen %s, committed %s", m.Entries, m.LastFetched, m.Committed)
-			if replies == stopAt {
-				return stop
-			}
-			return GoOn
-		},
-		OnError:  func(string, error) bool { return leave },
-		Observer: func(e event.Event) { src.note("event: %s %s", e.Message(), e.LogValue()) },
-	})
+	cfg.onReply = func(m Metadata) decision {
+		replies++
+		src.note("reply up to %s, committed %s", m.LastFetched, m.Committed)
+		if replies == stopAt {
+			return stop
+		}
+		return goOn
+	}
+	cfg.onError = func(error) bool { return leave }
+	cfg.Observer = func(e event.Event) { src.note("event: %s %s", e.Message(), e.LogValue()) }
+	f, err := NewReader(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,6 +104,6 @@ func scenario(t *testing.T, d *datadriven.TestData) string {
 	if err != nil {
 		src.note("error: %v", err)
 	}
-	src.note("last %s, emitted %t, %s", res.Last, res.Emitted, res.Why)
+	src.note("last %s, emitted %t", res.Last, res.Emitted)
 	return fmt.Sprintln(strings.Join(src.log, "\n"))
 }

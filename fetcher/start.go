@@ -27,8 +27,6 @@ func (t *tail) checkStart(ctx context.Context, p *page, meta *Metadata) error {
 	switch {
 	case shows.Before(t.last):
 		return fmt.Errorf("%w: it shows entries up to %s, wanted is %s", ErrSourceBehind, shows, t.last)
-	case t.cfg.RequireFresher && shows.Equal(t.last):
-		return fmt.Errorf("%w: it shows nothing behind %s", ErrSourceBehind, t.last)
 	case p.n > 0 && first.Equal(t.last):
 		return nil
 	}

@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	// smallReply is the size of a reply, in bytes, below which reading pauses.
-	smallReply = 40_000
 	// leaveTime bounds the good-bye to a member.
 	leaveTime = time.Second
 	// probeTime is the limit of a find for a single entry.
@@ -31,8 +29,7 @@ var errSilent = errors.New("it did not answer in time")
 
 // tail is the reading of one member. It belongs to one goroutine.
 type tail struct {
-	cfg     *Config
-	deps    *Deps
+	cfg     *ReaderConfig
 	metrics *metrics
 	src     Source
 	host    string
@@ -50,8 +47,7 @@ type tail struct {
 	cursor int64
 	// meta is the metadata of the last reply that passed the checks, of this
 	// cursor or an earlier one.
-	meta    Metadata
-	hasMeta bool
+	meta Metadata
 	// rbid is the member's rollback id since the cursor was opened.
 	rbid    int64
 	hasRBID bool
@@ -67,7 +63,8 @@ type tail struct {
 	lost bool
 	// refused is set when emit would not take a reply.
 	refused bool
-	why     End
+	// left is set when the member is left because another one is better.
+	left bool
 }
 
 // run opens cursors and reads them until one ends for good.
@@ -75,10 +72,10 @@ func (t *tail) run(ctx context.Context) error {
 	defer t.leave(ctx)
 	for {
 		err := t.follow(ctx)
-		if err == nil || ctx.Err() != nil || t.refused || !restartable(err) || t.restarts >= t.cfg.Restarts {
+		if err == nil || ctx.Err() != nil || t.refused || !restartable(err) || t.restarts >= t.cfg.restarts {
 			return err
 		}
-		if t.deps.OnError != nil && t.deps.OnError(t.host, err) {
+		if t.cfg.onError != nil && t.cfg.onError(err) {
 			return err
 		}
 		t.restarts++
@@ -89,18 +86,18 @@ func (t *tail) run(ctx context.Context) error {
 // restart gives up the cursor and goes back to the last entry handed on.
 func (t *tail) restart(ctx context.Context, reason error) {
 	t.metrics.restarts.Inc()
-	t.deps.Observer.Log(slog.LevelWarn, "opening the cursor on the oplog again", slog.String(keyHost, t.host),
+	t.cfg.Observer.Log(slog.LevelWarn, "opening the cursor on the oplog again", slog.String(keyHost, t.host),
 		slog.String(keyLast, t.last.String()), slog.Int(keyAgain, t.restarts), slog.String(keyReason, reason.Error()))
 	t.killCursor(ctx)
 	t.hasRBID = false
 }
 
-// follow opens a cursor and reads it. It returns nil, with why set, when reading
-// is to end.
+// follow opens a cursor and reads it. It returns nil when the member ends the cursor,
+// and when it is left.
 func (t *tail) follow(ctx context.Context) error {
-	limit := t.cfg.FindTime
+	limit := findTime
 	if t.opened {
-		limit = t.cfg.RefindTime
+		limit = t.cfg.refindTime
 	}
 	t.opened = true
 	p, err := t.page(ctx, t.findCommand(t.last.TS, limit.Milliseconds()), limit, firstBatch)
@@ -112,23 +109,15 @@ func (t *tail) follow(ctx context.Context) error {
 	for err == nil && !stop && t.cursor != 0 {
 		stop, err = t.next(ctx, &p)
 	}
-	if err == nil && t.why == EndNone {
-		t.why = EndCursor
-	}
 	return err
 }
 
 // next reads one more reply.
 func (t *tail) next(ctx context.Context, p *page) (stop bool, err error) {
-	wait := time.Duration(0)
-	switch {
-	case t.idle:
-		wait = max(idlePause, t.cfg.SmallPause)
-	case len(p.raw) < smallReply:
-		wait = t.cfg.SmallPause
-	}
-	if err := pause(ctx, wait); err != nil {
-		return false, err
+	if t.idle {
+		if err := pause(ctx, idlePause); err != nil {
+			return false, err
+		}
 	}
 	if *p, err = t.page(ctx, t.getMoreCommand(), t.cfg.AwaitTime, nextBatch); err != nil {
 		if _, refused := errors.AsType[*servererr.Error](err); refused {
@@ -182,12 +171,12 @@ func (t *tail) take(ctx context.Context, p *page, first bool) (stop bool, err er
 		t.metrics.empty.Inc()
 	}
 	if first {
-		t.deps.Observer.Log(slog.LevelInfo, "reading the oplog", slog.String(keyHost, t.host), slog.String(keyFrom, t.last.String()))
+		t.cfg.Observer.Log(slog.LevelInfo, "reading the oplog", slog.String(keyHost, t.host), slog.String(keyFrom, t.last.String()))
 	}
 	t.idle = len(entries) == 0 && meta.Committed == t.meta.Committed
-	meta.First, meta.Entries, meta.LastFetched = first, len(entries), newest
-	decision := t.accept(meta)
-	if decision == StopBefore {
+	meta.LastFetched = newest
+	next := t.accept(meta)
+	if next == stopBefore {
 		return true, nil
 	}
 	if len(entries) > 0 {
@@ -196,7 +185,7 @@ func (t *tail) take(ctx context.Context, p *page, first bool) (stop bool, err er
 		}
 		err = t.release(ctx, oplog.Reply{Entries: entries, Bytes: p.bytes(len(entries)), Received: received})
 	}
-	return decision == StopAfter, err
+	return next == stopAfter, err
 }
 
 // checkMember checks that the member is still in the same history, of the same
@@ -215,19 +204,17 @@ func (t *tail) checkMember(meta *Metadata) error {
 	return nil
 }
 
-// accept takes note of metadata that has passed the checks, and asks the owner.
-func (t *tail) accept(meta Metadata) Decision {
+// accept records metadata that has passed the checks, and asks whether to go on.
+func (t *tail) accept(meta Metadata) decision {
 	meta.Host = t.host
-	t.meta, t.hasMeta = meta, true
+	t.meta = meta
 	t.metrics.committed.Set(seconds(meta.CommittedWall))
-	if t.deps.OnReply == nil {
-		return GoOn
+	if t.cfg.onReply == nil {
+		return goOn
 	}
-	decision := t.deps.OnReply(meta)
-	if decision != GoOn {
-		t.why = EndStop
-	}
-	return decision
+	next := t.cfg.onReply(meta)
+	t.left = next != goOn
+	return next
 }
 
 // release hands on a reply.
@@ -265,7 +252,7 @@ func (t *tail) page(ctx context.Context, cmd mongo.Command, limit time.Duration,
 	}
 	p, err := parsePage(reply, batch)
 	if err == nil {
-		t.batch.took(time.Since(began), p.n, len(reply), t.cfg.BatchSize)
+		t.batch.took(time.Since(began), p.n, len(reply))
 	}
 	return p, err
 }
@@ -277,7 +264,7 @@ func (t *tail) call(ctx context.Context, cmd mongo.Command, limit time.Duration)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	bounded, cancel := mongo.WithSilence(ctx, limit+t.cfg.NetworkTime, t.cfg.NetworkTime, errSilent)
+	bounded, cancel := mongo.WithSilence(ctx, limit+t.cfg.networkTime, t.cfg.networkTime, errSilent)
 	defer cancel()
 	reply, err := t.src.Call(bounded, cmd)
 	if err != nil {

@@ -26,7 +26,7 @@ func TestTailWire(t *testing.T) {
 	from := newest(t, p)
 	var tails []*reading
 	for _, m := range set.Members() {
-		tails = append(tails, read(t, Config{}, Deps{}, connect(t, m), from))
+		tails = append(tails, read(t, ReaderConfig{}, connect(t, m), from))
 	}
 	var want []string
 	for i := range 50 {
@@ -40,7 +40,7 @@ func TestTailWire(t *testing.T) {
 			t.Errorf("member %d gave %s", i, got)
 		}
 		res, err := r.end()
-		if !errors.Is(err, errOver) || res.Last != r.last || !res.Emitted || !res.HasMetadata || res.Metadata.ReplicaSetID.IsZero() {
+		if !errors.Is(err, errOver) || res.Last != r.last || !res.Emitted {
 			t.Errorf("the end: %+v, %v", res, err)
 		}
 	}
@@ -58,7 +58,7 @@ func TestLeastPrivilege(t *testing.T) {
 	from := newest(t, p)
 	src := connect(t, p)
 	src.user, src.password = "mirror", "secret"
-	r := read(t, Config{}, Deps{}, src, from)
+	r := read(t, ReaderConfig{}, src, from)
 	succeed(t, insert(ctx, p, "one", 1))
 	r.await(1)
 	if _, err := r.end(); !errors.Is(err, errOver) {
@@ -69,7 +69,7 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 	src = connect(t, p)
 	src.user, src.password = "nobody", "secret"
-	if _, err := read(t, Config{}, Deps{}, src, from).wait(); err == nil || errors.Is(err, errOver) {
+	if _, err := read(t, ReaderConfig{}, src, from).wait(); err == nil || errors.Is(err, errOver) {
 		t.Errorf("without a role: %v", err)
 	}
 }
@@ -84,7 +84,7 @@ func TestRollbackWire(t *testing.T) {
 	succeed(t, insert(ctx, old, "common", "majority"))
 	succeed(t, set.AwaitSynced(ctx))
 	from := newest(t, old)
-	r := read(t, Config{Restarts: 3}, Deps{}, connect(t, old), from)
+	r := read(t, ReaderConfig{restarts: 3}, connect(t, old), from)
 	succeed(t, insert(ctx, old, "known", "majority"))
 	r.await(1)
 	set.Isolate(old.ID())
@@ -108,7 +108,7 @@ func TestRollbackWire(t *testing.T) {
 			if !errors.As(r.err, &lost) && !errors.Is(r.err, ErrSourceBehind) && !errors.Is(r.err, ErrRolledBack) && !isRefusal(r.err) {
 				t.Fatalf("the tail has ended: %v", r.err)
 			}
-			next := read(t, Config{}, Deps{}, connect(t, old), r.res.Last)
+			next := read(t, ReaderConfig{}, connect(t, old), r.res.Last)
 			next.ids = r.ids
 			r = next
 		case <-time.After(20 * time.Millisecond):
@@ -141,7 +141,7 @@ func TestForeignHistory(t *testing.T) {
 		"another term":      {TS: from.TS, Term: from.Term - 1},
 		"another increment": oplog.NewOpTime(from.TS.T-1, 99, from.Term),
 	} {
-		_, err := read(t, Config{}, Deps{}, connect(t, p), bad).wait()
+		_, err := read(t, ReaderConfig{}, connect(t, p), bad).wait()
 		missing, ok := errors.AsType[*StartMissingError](err)
 		stale, isStale := errors.AsType[*TooStaleError](err)
 		if !ok && !isStale {
@@ -152,7 +152,7 @@ func TestForeignHistory(t *testing.T) {
 		}
 	}
 	ahead := oplog.NewOpTime(from.TS.T+1000, 1, from.Term)
-	if _, err := read(t, Config{}, Deps{}, connect(t, p), ahead).wait(); !errors.Is(err, ErrSourceBehind) {
+	if _, err := read(t, ReaderConfig{}, connect(t, p), ahead).wait(); !errors.Is(err, ErrSourceBehind) {
 		t.Errorf("ahead of the member: %v", err)
 	}
 }
@@ -166,7 +166,7 @@ func TestRollover(t *testing.T) {
 	for i := range 1500 {
 		succeed(t, insert(ctx, p, fmt.Sprint("d", i), 1))
 	}
-	_, err := read(t, Config{}, Deps{}, connect(t, p), from).wait()
+	_, err := read(t, ReaderConfig{}, connect(t, p), from).wait()
 	stale, ok := errors.AsType[*TooStaleError](err)
 	if !ok || stale.Want != from || !stale.Oldest.After(from) || !errors.Is(err, ErrTooStale) {
 		t.Errorf("after the rollover: %v", err)
@@ -182,7 +182,7 @@ func TestStepDown(t *testing.T) {
 	from := newest(t, set.Primary())
 	var tails []*reading
 	for _, m := range set.Members() {
-		tails = append(tails, read(t, Config{}, Deps{}, connect(t, m), from))
+		tails = append(tails, read(t, ReaderConfig{}, connect(t, m), from))
 	}
 	succeed(t, insert(ctx, set.Primary(), "before", "majority"))
 	succeed(t, set.StepDown(ctx))
@@ -204,7 +204,7 @@ func TestKillWire(t *testing.T) {
 	ctx := within(t)
 	succeed(t, set.AwaitSynced(ctx))
 	p := set.Primary()
-	r := read(t, Config{}, Deps{}, connect(t, p), newest(t, p))
+	r := read(t, ReaderConfig{}, connect(t, p), newest(t, p))
 	succeed(t, insert(ctx, p, "before", "majority"))
 	r.await(1)
 	succeed(t, p.Kill())
@@ -215,7 +215,7 @@ func TestKillWire(t *testing.T) {
 	now, err := set.AwaitNewPrimary(ctx, p)
 	succeed(t, err)
 	succeed(t, insert(ctx, now, "after", "majority"))
-	next := read(t, Config{}, Deps{}, connect(t, now), res.Last)
+	next := read(t, ReaderConfig{}, connect(t, now), res.Last)
 	if got := next.await(1); !slices.Equal(got, []string{"after"}) {
 		t.Errorf("the next member gave %s", got)
 	}
@@ -226,8 +226,8 @@ func TestFreeze(t *testing.T) {
 	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 8})
 	ctx := within(t)
 	p := set.Primary()
-	cfg := Config{AwaitTime: 100 * time.Millisecond, NetworkTime: 100 * time.Millisecond, RefindTime: 50 * time.Millisecond}
-	r := read(t, cfg, Deps{}, connect(t, p), newest(t, p))
+	cfg := ReaderConfig{AwaitTime: 100 * time.Millisecond, networkTime: 100 * time.Millisecond, refindTime: 50 * time.Millisecond}
+	r := read(t, cfg, connect(t, p), newest(t, p))
 	succeed(t, insert(ctx, p, "before", 1))
 	r.await(1)
 	p.Freeze()
@@ -242,7 +242,7 @@ func TestLeavesNothing(t *testing.T) {
 	set := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 9})
 	ctx := within(t)
 	p := set.Primary()
-	r := read(t, Config{}, Deps{}, connect(t, p), newest(t, p))
+	r := read(t, ReaderConfig{}, connect(t, p), newest(t, p))
 	succeed(t, insert(ctx, p, "one", 1))
 	r.await(1)
 	if open := openCursors(ctx, t, p); open != 1 {
@@ -275,32 +275,30 @@ func openCursors(ctx context.Context, t *testing.T, m *mongosim.Member) int64 {
 // write that waits for a majority, and how many replies that takes.
 func BenchmarkDelay(b *testing.B) {
 	for _, role := range []string{"primary", "secondary"} {
-		for _, pause := range []time.Duration{0, 2 * time.Millisecond} {
-			b.Run(fmt.Sprintf("%s/pause=%s", role, pause), func(b *testing.B) {
-				set := mongosim.StartTest(b, mongosim.Options{Members: 3, Seed: 10})
-				ctx := b.Context()
-				p := set.Primary()
-				m := p
-				for _, other := range set.Members() {
-					if role == "secondary" && other != p {
-						m = other
-					}
+		b.Run(role, func(b *testing.B) {
+			set := mongosim.StartTest(b, mongosim.Options{Members: 3, Seed: 10})
+			ctx := b.Context()
+			p := set.Primary()
+			m := p
+			for _, other := range set.Members() {
+				if role == "secondary" && other != p {
+					m = other
 				}
-				succeed(b, set.AwaitSynced(ctx))
-				replies := 0
-				deps := Deps{OnReply: func(Metadata) Decision { replies++; return GoOn }}
-				r := read(b, Config{SmallPause: pause}, deps, connect(b, m), newest(b, p))
-				succeed(b, insert(ctx, p, "first", "majority"))
-				r.await(1)
-				n := 1
-				for b.Loop() {
-					succeed(b, insert(ctx, p, fmt.Sprint("d", n), 1))
-					n++
-					r.await(n)
-				}
-				_, _ = r.end()
-				b.ReportMetric(float64(replies)/float64(n), "replies/write")
-			})
-		}
+			}
+			succeed(b, set.AwaitSynced(ctx))
+			replies := 0
+			cfg := ReaderConfig{onReply: func(Metadata) decision { replies++; return goOn }}
+			r := read(b, cfg, connect(b, m), newest(b, p))
+			succeed(b, insert(ctx, p, "first", "majority"))
+			r.await(1)
+			n := 1
+			for b.Loop() {
+				succeed(b, insert(ctx, p, fmt.Sprint("d", n), 1))
+				n++
+				r.await(n)
+			}
+			_, _ = r.end()
+			b.ReportMetric(float64(replies)/float64(n), "replies/write")
+		})
 	}
 }

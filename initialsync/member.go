@@ -82,6 +82,13 @@ func (m *Member) Away(err error) error {
 	return fmt.Errorf("ask %s, which is being copied: %w", m.copy.Host, err)
 }
 
+// LogLost returns an [ErrLogLost] for an error that says that the member no longer has
+// the log that is to be read.
+func (*Member) LogLost(err error) error { return fmt.Errorf("%w: %w", ErrLogLost, err) }
+
+// Void is the function Void.
+func (*Member) Void(err error) bool { return Void(err) }
+
 // CheckRBID returns an [*origin.ChangedError] if the member says with a reply that it
 // has rolled back since the copy began.
 func (m *Member) CheckRBID(rbid int64) error {

@@ -26,12 +26,12 @@ import (
 
 // attempt is one term of the link's lease, with the stages that work under it.
 type attempt struct {
-	p        *Pipeline
-	link     *checkpoint.Link
-	source   checkpoint.Source
-	upstream *upstream
-	queue    *buffer.Queue
-	// log and its spool are in place of upstream and queue where the oplog is on disk;
+	p       *Pipeline
+	link    *checkpoint.Link
+	source  checkpoint.Source
+	fetcher *fetching
+	queue   *buffer.Queue
+	// log and its spool are in place of fetcher and queue where the oplog is on disk;
 	// until is where it is cut. copy is the copy that is not known to be consistent yet,
 	// nil if there is none.
 	log   *initialsync.Log
@@ -119,23 +119,18 @@ func (p *Pipeline) readFrom(st checkpoint.State) oplog.OpTime {
 	return st.FetchFrom
 }
 
-// newUpstream makes what reads the source from an entry on.
-func (p *Pipeline) newUpstream(src checkpoint.Source, from, until oplog.OpTime) (*upstream, error) {
-	u := &upstream{
-		p: p, resolver: p.resolver, watcher: p.watcher, until: until,
-		last: from, first: true, missing: map[string]bool{},
+// newFetcher makes the fetch stage, which reads the source from an entry on: only the
+// member that is copied, if pin is not nil.
+func (p *Pipeline) newFetcher(src checkpoint.Source, from, until oplog.OpTime, pin *fetcher.Pin) (*fetching, error) {
+	cfg := fetcher.Config{
+		From: from, Until: until, Resolver: p.resolver, Watcher: p.watcher, StandIn: p.cfg.standIn, Pin: pin,
+		Reader: fetcher.ReaderConfig{AwaitTime: p.cfg.Await, Observer: p.cfg.Observer, Registry: p.cfg.Registry},
 	}
-	cfg := fetcher.Config{AwaitTime: p.cfg.Await}
 	if id, ok := src.ReplicaSetID.ObjectIDOK(); ok {
-		cfg.ReplicaSetID = id
+		cfg.Reader.ReplicaSetID = id
 	}
-	var err error
-	u.fetcher, err = fetcher.New(cfg, fetcher.Deps{
-		OnReply:  u.onReply,
-		OnError:  func(string, error) bool { return p.resolver.OnError(u.last).Change },
-		Observer: p.cfg.Observer, Registry: p.cfg.Registry,
-	})
-	return u, err
+	f, err := fetcher.New(cfg)
+	return &fetching{f, p}, err
 }
 
 // run runs the stages until soft is done and they are drained, or one of them
@@ -215,7 +210,7 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 	if a.log != nil {
 		g.Go(named("spool", func() error { return a.log.Read(ctx, head, a.until, queued) }))
 	} else {
-		g.Go(named("upstream", func() error { return a.upstream.Run(head, fetched) }))
+		g.Go(named("fetcher", func() error { return a.fetcher.Run(head, fetched) }))
 		g.Go(named("buffer", func() error { return a.queue.Run(ctx, fetched, queued) }))
 	}
 	g.Go(named("batcher", func() error { return a.batcher.Run(ctx, queued, batches) }))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"time"
 
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/applier/ddl"
@@ -31,8 +30,6 @@ type Action uint8
 const (
 	// Retry begins a new attempt, after a pause.
 	Retry Action = iota + 1
-	// NewSource leaves the member that is read, and chooses again.
-	NewSource
 	// Resync ends the run: the log alone cannot bring the target forward.
 	Resync
 	// Exit ends the run for another reason.
@@ -41,7 +38,7 @@ const (
 
 // String returns the action's name.
 func (a Action) String() string {
-	return [...]string{"none", "retry", "new source", "resync", "exit"}[a]
+	return [...]string{"none", "retry", "resync", "exit"}[a]
 }
 
 // The exit codes that a run can end with, as in docs/exit-codes.md.
@@ -61,8 +58,6 @@ type Verdict struct {
 	Action Action
 	// Code is the exit code, for Resync and Exit.
 	Code int
-	// Deny is for how long the member is not to be read from, for NewSource.
-	Deny time.Duration
 	// Hint says what an operator can do, for Resync and Exit.
 	Hint string
 }
@@ -70,8 +65,6 @@ type Verdict struct {
 var (
 	// ErrStopped is the cause of a context that ends a run at once.
 	ErrStopped = errors.New("stopped before everything was applied; nothing is lost, the next start goes on from the checkpoint")
-	// ErrOtherHistory is a source none of whose members has the link's position.
-	ErrOtherHistory = errors.New("no member of the source has the link's position in its history")
 	// ErrSettings is a link that was made with other settings.
 	ErrSettings = errors.New("the link was made with other settings")
 	// errDrain is why reading ends when a run is to be drained.
@@ -120,7 +113,7 @@ var rules = []struct {
 
 	{"too stale everywhere", as[*syncsource.TooStaleError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
 	{"no member to read from", is(syncsource.ErrNoSource), Verdict{Action: Retry}},
-	{"history diverged", is(ErrOtherHistory), Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
+	{"history diverged", is(fetcher.ErrOtherHistory), Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
 	{"oplog without the checkpoint's entry", as[*txn.ResumeError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
 	{"transaction without its beginning", as[*txn.BrokenChainError], Verdict{Action: Resync, Code: ExitResync, Hint: resyncHint}},
 
@@ -133,15 +126,8 @@ var rules = []struct {
 	{"index that cannot be built", as[*ddl.IndexError], Verdict{Action: Exit, Code: ExitDiverged, Hint: "Remove what prevents the target from building that index, or drop the index at the source."}},
 	{"I/O error in the spill directory", as[*txn.SpillError], Verdict{Action: Exit, Code: ExitUnexpected, Hint: "Give --spill-dir a disk with room; nothing is lost."}},
 
-	{"member too stale", is(fetcher.ErrTooStale), Verdict{Action: NewSource, Deny: syncsource.DenyFetched}},
-	{"member without the start", is(fetcher.ErrStartMissing), Verdict{Action: NewSource, Deny: syncsource.DenyFetched}},
-	{"member before the link's position", is(fetcher.ErrSourceBehind), Verdict{Action: NewSource}},
-	{"member rolled back", is(fetcher.ErrRolledBack), Verdict{Action: NewSource}},
-	{"member with entries out of order", is(fetcher.ErrOutOfOrder), Verdict{Action: NewSource}},
-	{"member with malformed metadata", is(fetcher.ErrMetadata), Verdict{Action: NewSource, Deny: syncsource.DenyBadOplog}},
 	{"member with an empty oplog", is(replset.ErrEmptyOplog), Verdict{Action: Retry}},
-	{"member of another set", is(fetcher.ErrForeignSet), Verdict{Action: NewSource, Deny: syncsource.DenyFetched}},
-	{"member with a corrupt entry", is(oplog.ErrCorrupt), Verdict{Action: NewSource, Deny: syncsource.DenyFetched}},
+	{"member with an unreadable optime", is(replset.ErrOpTime), Verdict{Action: Retry}},
 	{"entry not supported", as[*oplog.EntryError], Verdict{Action: Exit, Code: ExitUnsupported, Hint: "This release does not support that entry. Nothing after it was applied; a newer release may support it."}},
 
 	{"login", as[*driver.AuthError], Verdict{Action: Exit, Code: ExitConnect, Hint: "Check user name, password, authSource and the TLS files."}},
@@ -163,19 +149,6 @@ func Classify(err error) Verdict {
 		}
 	}
 	return Verdict{Action: Exit, Code: ExitUnexpected, Hint: "Only what the checkpoint covers counts as applied. If the message makes no sense, report it."}
-}
-
-// onMember says what an error of reading a member means: what would otherwise
-// end the attempt is a reason to try another member.
-func onMember(err error) Verdict {
-	v := Classify(err)
-	if v.Action == Retry || isLogin(err) {
-		return Verdict{Action: NewSource, Deny: syncsource.DenyNetwork}
-	}
-	if servererr.IsRefusal(err) && v.Action == Exit {
-		return Verdict{Action: NewSource, Deny: syncsource.DenyNetwork}
-	}
-	return v
 }
 
 // isLogin tells whether a login was refused. A server that cannot read its users

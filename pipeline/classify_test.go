@@ -63,7 +63,7 @@ var samples = map[string]error{
 	"no member to read from":                       syncsource.ErrNoSource,
 	"index that cannot be built":                   &ddl.IndexError{},
 	"too stale everywhere":                         &syncsource.TooStaleError{},
-	"history diverged":                             fmt.Errorf("%w: %w", ErrOtherHistory, &fetcher.StartMissingError{}),
+	"history diverged":                             fmt.Errorf("%w: %w", fetcher.ErrOtherHistory, &fetcher.StartMissingError{}),
 	"oplog without the checkpoint's entry":         &txn.ResumeError{},
 	"transaction without its beginning":            &txn.BrokenChainError{},
 	"collection that needs a copy":                 &ddl.ResyncError{},
@@ -75,15 +75,8 @@ var samples = map[string]error{
 	"unique index":                                 &applier.UniqueError{Err: servererr.New(11000, "E11000")},
 	"unique index, by a command":                   &ddl.UniqueError{Err: servererr.New(11000, "E11000")},
 	"I/O error in the spill directory":             &txn.SpillError{Err: errors.New("no space left on device")},
-	"member too stale":                             &fetcher.TooStaleError{},
-	"member without the start":                     &fetcher.StartMissingError{},
-	"member before the link's position":            fetcher.ErrSourceBehind,
-	"member rolled back":                           fetcher.ErrRolledBack,
-	"member with entries out of order":             &fetcher.OutOfOrderError{},
-	"member with malformed metadata":               &fetcher.MetadataError{},
 	"member with an empty oplog":                   replset.ErrEmptyOplog,
-	"member of another set":                        &fetcher.ForeignSetError{},
-	"member with a corrupt entry":                  &oplog.EntryError{Err: oplog.ErrCorrupt},
+	"member with an unreadable optime":             replset.ErrOpTime,
 	"entry not supported":                          &oplog.EntryError{Err: oplog.ErrUnknownOp},
 	"login":                                        &mongo.LostError{Err: &driver.AuthError{Err: errors.New("wrong password")}},
 	"privileges":                                   servererr.New(servererr.Unauthorized, "not authorized"),
@@ -110,7 +103,7 @@ func TestClassify(t *testing.T) {
 			if v.Code == 0 || v.Hint == "" {
 				t.Errorf("%s: ends the run without a code or a hint", r.name)
 			}
-		case Retry, NewSource:
+		case Retry:
 			if v.Code != 0 {
 				t.Errorf("%s: has an exit code but does not end the run", r.name)
 			}
@@ -123,18 +116,6 @@ func TestClassify(t *testing.T) {
 	}
 	if got := Classify(errors.New("unheard of")); got.Action != Exit || got.Code != ExitUnexpected {
 		t.Errorf("an unknown error: %+v, want the end", got)
-	}
-}
-
-// What a member answers must not end a run that another member can serve.
-func TestOnMember(t *testing.T) {
-	for name, want := range map[string]Action{
-		"no answer": NewSource, "refusal that passes": NewSource, "privileges": NewSource, "member before the link's position": NewSource,
-		"entry not supported": Exit, "login": NewSource,
-	} {
-		if got := onMember(samples[name]); got.Action != want {
-			t.Errorf("%s: %s, want %s", name, got.Action, want)
-		}
 	}
 }
 
@@ -174,9 +155,21 @@ first that matches decides. (` + "`go test ./pipeline -run TestErrorTable -rewri
 
 - **retry**: a new attempt begins, after a pause of at most 30 s. It raises the link's term, reads the lanes, and reads
   the oplog again from the checkpoint, so nothing is lost and nothing is applied twice.
-- **new source**: the link stops reading from this member and chooses another one. It does not choose this member again
-  for the time given.
 - **resync**, **exit**: the run ends with the exit code given. Only what the checkpoint covers counts as applied.
+
+Errors of reading a member of the source do not end an attempt: the link chooses another member (or, if there is none,
+the same one again after a second) and does not choose this one for a while.
+
+| what is wrong with the member | not chosen again for |
+|---|---|
+| it answers nothing, refuses a command or the login | 10 s |
+| it is shutting down | as long as it says |
+| its oplog is empty, or its replies or optimes are malformed | 10 s |
+| its oplog begins after the link's position, or does not have it; it belongs to another set; an entry is corrupt | 1 min |
+| it is behind the link's position; it was rolled back; its entries are out of order | 0 |
+
+If no member has the link's position, the run ends (too stale everywhere, history diverged). While a copy is not
+consistent, only the member that is copied is read.
 
 A refused login ends a run only before its first attempt. Later the link tries another member, or begins a new attempt: a
 server that cannot read its users (during a rollback, an initial sync or a shutdown) refuses valid logins as well.
@@ -188,9 +181,6 @@ server that cannot read its users (during a rollback, an initial sync or a shutd
 		code, hint := "", r.verdict.Hint
 		if r.verdict.Code != 0 {
 			code = strconv.Itoa(r.verdict.Code)
-		}
-		if r.verdict.Deny != 0 {
-			hint = "not chosen again for " + r.verdict.Deny.String()
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.name, r.verdict.Action, code, hint)
 	}

@@ -95,17 +95,6 @@ func (p *Pipeline) pinned(c *checkpoint.Copy) *initialsync.Member {
 	return p.member
 }
 
-// showAway says why nothing comes from the member that is copied, until it is heard
-// of again.
-func (p *Pipeline) showAway(err error) {
-	p.mu.Lock()
-	resting := p.live.resting
-	p.mu.Unlock()
-	if state, _, _ := p.state.get(); state == InitialSync && !resting {
-		p.state.set(InitialSync, err.Error())
-	}
-}
-
 // copyState is what Snapshot needs of a copy; it is replaced as a whole.
 type copyState struct {
 	copy  checkpoint.Copy

@@ -9,7 +9,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/syncsource"
@@ -17,7 +16,7 @@ import (
 
 // beginCopy chooses the member to copy, and finds where the log meets the copy.
 func (p *Pipeline) beginCopy(ctx context.Context) (checkpoint.Copy, int64, error) {
-	src, err := p.resolver.Resolve(ctx, p.newestSeen(), oplog.OpTime{})
+	src, err := p.resolver.Resolve(ctx, p.newestSeen())
 	if stale, ok := errors.AsType[*syncsource.TooStaleError](err); ok {
 		// Logs have moved on since members said what their newest entry is: they say
 		// it again.
@@ -104,48 +103,5 @@ func (p *Pipeline) pinnedTo(host string) (*syncsource.Resolver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pin the source to %s: %w", host, err)
 	}
-	r.Copying(true)
 	return r, nil
-}
-
-// pin returns the member that is copied, which is read then, nil where any member will
-// do: once the target is consistent.
-func (u *upstream) pin() *initialsync.Member {
-	if u.origin != nil && u.free.Load() {
-		u.origin, u.resolver = nil, u.p.resolver
-	}
-	return u.origin
-}
-
-// checkReply finds out by what a member says beside its entries that it rolled
-// back since it was copied.
-func (u *upstream) checkReply(m *fetcher.Metadata) bool {
-	if c := u.pin(); c != nil {
-		u.changed = c.CheckRBID(m.RBID)
-	}
-	return u.changed == nil
-}
-
-// originError waits where the member that is copied cannot be asked for now.
-func (u *upstream) originError(ctx context.Context, err error) error {
-	if initialsync.Void(err) || ctx.Err() != nil {
-		return err
-	}
-	u.p.showAway(err)
-	return u.wait(ctx, syncsource.RetryInterval, true)
-}
-
-// originAway does the same where it cannot be read from.
-func (u *upstream) originAway(ctx context.Context, err error) error {
-	if _, stale := errors.AsType[*syncsource.TooStaleError](err); stale {
-		return fmt.Errorf("%w: %w", initialsync.ErrLogLost, err)
-	}
-	if !errors.Is(err, syncsource.ErrNoSource) {
-		return err
-	}
-	if err = u.origin.Away(err); initialsync.Void(err) {
-		return err
-	}
-	u.p.showAway(err)
-	return u.wait(ctx, syncsource.RetryInterval, true)
 }

@@ -1,8 +1,6 @@
 package pipeline
 
 import (
-	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,18 +20,22 @@ func entry(s uint32) (oplog.OpTime, int64) { return oplog.NewOpTime(s, 1, 1), in
 // and has applied that.
 func heard(durable uint32) *Pipeline {
 	p := &Pipeline{}
-	p.sourceIs("a:1", nil)
 	p.says(10)
 	p.moved(at(10, durable))
 	return p
 }
 
 func (p *Pipeline) says(committed uint32) {
-	var m fetcher.Metadata
+	st := fetcher.Status{Host: "a:1", Replies: p.live.replies + 1, HeardAt: time.Now()}
 	var wall int64
-	m.Committed, wall = entry(committed)
-	m.CommittedWall = bson.DateTime(wall)
-	p.hear(m)
+	st.Metadata.Committed, wall = entry(committed)
+	st.Metadata.CommittedWall = bson.DateTime(wall)
+	p.hear(st)
+}
+
+// silent is a link that is told of nothing new.
+func (p *Pipeline) silent(host, why string, stale bool) {
+	p.hear(fetcher.Status{Host: host, Replies: p.live.replies, Why: why, Stale: stale})
 }
 
 func at(applied, durable uint32) (progress checkpoint.Progress) {
@@ -55,10 +57,40 @@ func TestNotSteadyWithoutSource(t *testing.T) {
 	p := heard(9)
 	p.wants(t, Steady)
 	for _, state := range []State{CatchingUp, Stale, Starting} {
-		p.sourceIs("", nil)
+		p.silent("", "", false)
 		p.state.set(state, "nobody to read from")
 		p.moved(at(10, 10))
 		p.wants(t, state)
+	}
+}
+
+// A link for which no member is found is in the state that says so: what is stale
+// remains stale until a member has the position, and what has not begun has not begun.
+func TestStateWithoutSource(t *testing.T) {
+	for _, tt := range []struct {
+		from    State
+		stale   bool
+		resting bool
+		want    State
+	}{
+		{Steady, false, false, CatchingUp},
+		{CatchingUp, true, false, Stale},
+		{Stale, false, false, Stale},
+		{Starting, false, false, Starting},
+		{Starting, true, false, Stale},
+		{Starting, true, true, Starting},
+	} {
+		p := heard(10)
+		p.state.set(tt.from, "before")
+		p.live.resting = tt.resting
+		p.silent("", "no member", tt.stale)
+		p.wants(t, tt.want)
+		if _, why, _ := p.state.get(); why != "no member" && tt.from != tt.want {
+			t.Errorf("%+v: the reason is %q", tt, why)
+		}
+		p.live.resting = false
+		p.says(10)
+		p.wants(t, Steady)
 	}
 }
 
@@ -107,7 +139,6 @@ func TestSteadyWhenIdle(t *testing.T) {
 func TestSteadyWithDelay(t *testing.T) {
 	p := &Pipeline{}
 	p.cfg.Delay = time.Hour
-	p.sourceIs("a:1", nil)
 	p.says(10_000)
 	p.moved(at(10_000-3601, 10_000-3601))
 	p.wants(t, Steady)
@@ -121,15 +152,10 @@ func TestNotSteadyWhenHeldUp(t *testing.T) {
 		p := heard(10)
 		p.says(14)
 		p.wants(t, Steady)
-		ctx, cancel := context.WithCancelCause(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- (&upstream{p: p}).hand(ctx, make(chan oplog.Reply), oplog.Reply{}) }()
-		time.Sleep(time.Minute)
-		p.wants(t, CatchingUp)
-		end := errors.New("end")
-		cancel(end)
-		if err := <-done; !errors.Is(err, end) {
-			t.Errorf("%v, want the cause", err)
+		for range 60 { // the fetch stage says so every second while what it read is not taken
+			time.Sleep(time.Second)
+			p.silent("a:1", "", false)
 		}
+		p.wants(t, CatchingUp)
 	})
 }

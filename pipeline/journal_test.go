@@ -41,7 +41,7 @@ func verdict(err error) string {
 
 // kind names what is at the bottom of an error.
 func kind(err error) string {
-	if errors.Is(err, pipeline.ErrOtherHistory) {
+	if errors.Is(err, fetcher.ErrOtherHistory) {
 		return "other history" // because of what a member is without
 	}
 	switch {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -100,8 +101,10 @@ type live struct {
 	set       string
 	host      string
 	caller    mongo.Caller
-	meta      fetcher.Metadata
-	heard     time.Time
+	// meta is that of the reply number replies of the fetch stage, which came at heard.
+	meta    fetcher.Metadata
+	heard   time.Time
+	replies int64
 	// caughtUp is when the source was last known to have nothing that was not
 	// applied, durable when everything applied was last found durable, or more of
 	// it was. Both are null before the first time in an attempt.
@@ -274,20 +277,6 @@ func (p *Pipeline) isCopying() bool {
 	return p.live.gaps.Copying
 }
 
-// fetched notes the entry that was read last.
-func (p *Pipeline) fetched(last oplog.OpTime) {
-	p.mu.Lock()
-	p.live.fetched, p.live.fetchedAt = last, time.Now()
-	p.mu.Unlock()
-}
-
-// sourceIs notes the member that is read from now on; none is empty.
-func (p *Pipeline) sourceIs(host string, caller mongo.Caller) {
-	p.mu.Lock()
-	p.live.host, p.live.caller = host, caller
-	p.mu.Unlock()
-}
-
 // failed notes why an attempt ended. It returns the entry that it has read last, null
 // for none.
 func (p *Pipeline) failed(err error) (fetched oplog.OpTime) {
@@ -295,41 +284,76 @@ func (p *Pipeline) failed(err error) (fetched oplog.OpTime) {
 	defer p.mu.Unlock()
 	p.live.err, p.live.errAt = err.Error(), time.Now()
 	p.live.resting = true
-	if !p.log.Running() {
-		p.live.host, p.live.caller = "", nil
-	}
 	return p.live.fetched
 }
 
-// hear notes what the member that is read says.
-func (p *Pipeline) hear(m fetcher.Metadata) {
-	p.mu.Lock()
-	l := &p.live
-	// It answers as soon as it has something: until now it had not.
-	if !l.heard.IsZero() && l.isCaughtUp() {
-		l.caughtUp = time.Now()
-	}
-	l.meta, l.heard = m, time.Now()
-	p.mu.Unlock()
-	p.judgeState()
+// fetching is a fetch stage that the pipeline follows.
+type fetching struct {
+	*fetcher.Fetcher
+	p *Pipeline
 }
 
-// onReply is told of each reply of the member that is read.
-func (u *upstream) onReply(m fetcher.Metadata) fetcher.Decision {
-	u.p.hear(m)
-	if !u.checkReply(&m) {
-		return fetcher.StopBefore
-	}
-	v := u.resolver.OnReply(m.LastFetched, syncsource.Said{
-		Primary: m.IsPrimary, Applied: m.Applied, HasSource: m.SyncSourceIndex >= 0,
+// Run runs the stage and records its status whenever that changes. It returns nil when
+// the run is to be drained.
+func (f *fetching) Run(ctx context.Context, out chan<- oplog.Reply) error {
+	p := f.p
+	p.mu.Lock()
+	p.live.replies = 0
+	p.mu.Unlock()
+	watching, end := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for {
+			changed := f.Changed()
+			p.hear(f.Status())
+			select {
+			case <-changed:
+			case <-watching.Done():
+				return
+			}
+		}
 	})
-	switch {
-	case v.Change && v.Drop:
-		return fetcher.StopBefore
-	case v.Change:
-		return fetcher.StopAfter
+	err := f.Fetcher.Run(ctx, out)
+	end(nil)
+	watch.Wait()
+	p.hear(f.Status())
+	if errors.Is(err, errDrain) {
+		return nil
 	}
-	return fetcher.GoOn
+	return err
+}
+
+// hear records what the fetch stage is doing.
+func (p *Pipeline) hear(st fetcher.Status) {
+	p.mu.Lock()
+	l := &p.live
+	l.host, l.caller = st.Host, st.Caller
+	l.fetched, l.fetchedAt = st.Last, st.LastAt
+	if st.Replies != l.replies {
+		// It answers as soon as it has something: until now it had not.
+		if !l.heard.IsZero() && l.isCaughtUp() {
+			l.caughtUp = st.HeardAt
+		}
+		l.replies, l.meta, l.heard = st.Replies, st.Metadata, st.HeardAt
+	}
+	resting := l.resting
+	p.mu.Unlock()
+	state, _, _ := p.state.get()
+	switch {
+	case st.Why == "":
+		p.judgeState()
+	case st.Pinned:
+		if state == InitialSync && !resting {
+			p.state.set(InitialSync, st.Why)
+		}
+	case state == Starting && (resting || !st.Stale):
+		p.state.set(Starting, st.Why)
+	case st.Stale:
+		p.state.set(Stale, st.Why)
+	case state != Stale:
+		// What is stale remains so until a member has the position.
+		p.state.set(CatchingUp, st.Why)
+	}
 }
 
 // judgeState tells catching up from being steady, by what the source said last.

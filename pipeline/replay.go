@@ -31,7 +31,7 @@ func (a *attempt) openQueue(ctx, soft context.Context, src checkpoint.Source, st
 	if err := p.log.Remove(); err != nil {
 		return err
 	}
-	if a.upstream, err = p.newUpstream(src, p.readFrom(st), until); err != nil {
+	if a.fetcher, err = p.newFetcher(src, p.readFrom(st), until, nil); err != nil {
 		return err
 	}
 	a.queue, err = buffer.New(buffer.Config{Limit: p.cfg.BufferBytes, Registry: p.cfg.Registry})

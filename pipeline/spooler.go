@@ -7,6 +7,7 @@ import (
 
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/resync"
@@ -17,12 +18,15 @@ func (p *Pipeline) startLog(ctx, soft context.Context, src checkpoint.Source, st
 	return p.log.Start(ctx, soft, initialsync.LogStart{
 		Dir: p.spoolDir, Copy: st.Copy, From: p.readFrom(st),
 		Fetch: func(from oplog.OpTime) (initialsync.Fetcher, error) {
-			u, err := p.newUpstream(src, from, oplog.OpTime{})
-			if err == nil && st.Copy.Phase != checkpoint.Copied {
-				u.origin = p.pinned(st.Copy)
-				u.resolver, err = p.pinnedTo(st.Copy.Host)
+			var pin *fetcher.Pin
+			if st.Copy.Phase != checkpoint.Copied {
+				resolver, err := p.pinnedTo(st.Copy.Host)
+				if err != nil {
+					return nil, err
+				}
+				pin = &fetcher.Pin{Member: p.pinned(st.Copy), Resolver: resolver}
 			}
-			return u, err
+			return p.newFetcher(src, from, oplog.OpTime{}, pin)
 		},
 	})
 }

@@ -23,8 +23,6 @@ const (
 	DenyBadOplog = 10 * time.Second
 	// denyTooStale is for a member whose oplog begins after what was fetched.
 	denyTooStale = time.Minute
-	// denyRequired is for a member that lacks an entry that has to be there.
-	denyRequired = time.Minute
 	// DenyFetched is for a member whose oplog, once it was read, turned out to
 	// begin too late or to hold what is no BSON.
 	DenyFetched = time.Minute

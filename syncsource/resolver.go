@@ -114,32 +114,16 @@ func NewResolver(cfg ResolverConfig, views Views, dial Dialer) (*Resolver, error
 type Source struct {
 	Host   string
 	Caller mongo.Caller
-	// Member is what is known of it.
-	Member Member
-	// RBID is its rollback id before it was asked for its entries, -1 if it does
-	// not say.
-	RBID int64
-	// Oldest is its oldest entry.
-	Oldest oplog.OpTime
-	// Equal tells that it may have nothing newer than what was fetched.
-	Equal bool
-	// Forced tells that it was asked for, and may be behind.
-	Forced bool
 	// Same tells that it is the one of the last time: wait for RetryInterval before
 	// it is read, lest the two of you go round in circles.
 	Same bool
 }
 
-// Resolve finds a member that has lastFetched and what follows and, unless it is
-// null, exactly the entry required, which has to be after lastFetched. The error
-// is a *NoSourceError, a *TooStaleError, both of which may pass, or the cause of
-// ctx.
-func (r *Resolver) Resolve(ctx context.Context, lastFetched, required oplog.OpTime) (Source, error) {
+// Resolve finds a member that has lastFetched and what follows. The error is a
+// *NoSourceError or a *TooStaleError, both of which may pass, or the cause of ctx.
+func (r *Resolver) Resolve(ctx context.Context, lastFetched oplog.OpTime) (Source, error) {
 	if lastFetched.IsNull() {
 		return Source{}, errors.New("syncsource: resolve a source after the null optime")
-	}
-	if !required.IsNull() && !required.After(lastFetched) {
-		return Source{}, fmt.Errorf("syncsource: resolve a source: the required entry %s is not after %s", required, lastFetched)
 	}
 	r.views.Seek(true)
 	var asked []error
@@ -158,12 +142,11 @@ func (r *Resolver) Resolve(ctx context.Context, lastFetched, required oplog.OpTi
 		}
 		tried[choice.Host] = true
 		caller, err := r.dial.Member(choice.Host)
-		var found probed
 		var refused *denied
 		if err != nil {
 			refused = refusedProbe("could not be asked", err)
 		} else {
-			found, refused = probe(ctx, caller, lastFetched, required)
+			_, refused = probe(ctx, caller, lastFetched)
 		}
 		// What a probe says that was cut off says nothing of the member.
 		if ctx.Err() != nil {
@@ -176,11 +159,7 @@ func (r *Resolver) Resolve(ctx context.Context, lastFetched, required oplog.OpTi
 			r.deny(choice.Host, refused.Denial, refused.lasts)
 			continue
 		}
-		source := Source{
-			Host: choice.Host, Caller: caller, Member: choice.Member, RBID: found.rbid,
-			Oldest: found.oldest, Equal: choice.Equal, Forced: choice.Forced,
-		}
-		source.Same = r.set(choice)
+		source := Source{Host: choice.Host, Caller: caller, Same: r.set(choice)}
 		r.views.Seek(false)
 		return source, nil
 	}

@@ -132,7 +132,7 @@ func parseScenario(t testing.TB, td *datadriven.TestData, now time.Time) *scenar
 	for _, arg := range td.CmdArgs {
 		value := strings.Join(arg.Vals, ",")
 		switch arg.Key {
-		case "test", "required", "times", "wait", "host":
+		case "test", "times", "wait", "host":
 		case "fetched":
 			s.q.LastFetched = optime(t, value)
 		case "answers":
@@ -408,21 +408,18 @@ func resolveScenario(t *testing.T, td *datadriven.TestData) string {
 		return err.Error() + "\n"
 	}
 	r.forced = s.q.Forced
-	times, wait, required := 1, time.Second, oplog.OpTime{}
+	times, wait := 1, time.Second
 	if arg, ok := td.Arg("times"); ok {
 		times, _ = strconv.Atoi(arg.Vals[0])
 	}
 	if arg, ok := td.Arg("wait"); ok {
 		wait = duration(t, arg.Vals[0])
 	}
-	if arg, ok := td.Arg("required"); ok {
-		required = optime(t, arg.Vals[0])
-	}
 	for i := range times {
 		if i > 0 {
 			<-time.After(wait)
 		}
-		source, err := r.Resolve(t.Context(), s.q.LastFetched, required)
+		source, err := r.Resolve(t.Context(), s.q.LastFetched)
 		stale, isStale := errors.AsType[*TooStaleError](err)
 		switch {
 		case isStale:
@@ -432,7 +429,7 @@ func resolveScenario(t *testing.T, td *datadriven.TestData) string {
 		case err != nil:
 			fmt.Fprintf(&out, "error: %v\n", err)
 		default:
-			fmt.Fprintf(&out, "%s rbid=%d oldest=%s forced=%t same=%t\n", source.Host, source.RBID, source.Oldest, source.Forced, source.Same)
+			fmt.Fprintf(&out, "%s same=%t\n", source.Host, source.Same)
 		}
 		if seeking := err != nil && !strings.Contains(err.Error(), "syncsource: resolve"); views.seeking != seeking {
 			fmt.Fprintf(&out, "seeking: %t\n", views.seeking)

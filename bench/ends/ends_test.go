@@ -32,7 +32,7 @@ func mixed(t *testing.T) workload.Workload {
 // tail reads a log from First on, until last has come.
 func tail(t *testing.T, src fetcher.Source, last oplog.OpTime) (entries []oplog.Entry, replies int) {
 	t.Helper()
-	f, err := fetcher.New(fetcher.Config{}, fetcher.Deps{})
+	f, err := fetcher.NewReader(fetcher.ReaderConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

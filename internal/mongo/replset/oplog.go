@@ -16,8 +16,8 @@ import (
 var (
 	// ErrEmptyOplog is a member without a single entry.
 	ErrEmptyOplog = errors.New("the oplog is empty")
-	// errOpTime is a document without a usable optime.
-	errOpTime = errors.New("an optime that cannot be read")
+	// ErrOpTime is a document without a usable optime.
+	ErrOpTime = errors.New("an optime that cannot be read")
 	// ErrTooOld is an entry from before the beginning of the source's oplog.
 	ErrTooOld = errors.New("the source's oplog begins later")
 )
@@ -36,15 +36,15 @@ func ReadEntry(doc bson.Raw) (Entry, error) {
 	var ok bool
 	switch e.OpTime.TS, ok = ts.Timestamp(); {
 	case !found:
-		return Entry{}, fmt.Errorf("%w: it has no timestamp", errOpTime)
+		return Entry{}, fmt.Errorf("%w: it has no timestamp", ErrOpTime)
 	case !ok:
-		return Entry{}, fmt.Errorf("%w: its ts is %s", errOpTime, ts.Type)
+		return Entry{}, fmt.Errorf("%w: its ts is %s", ErrOpTime, ts.Type)
 	case e.OpTime.IsNull():
-		return Entry{}, fmt.Errorf("%w: its timestamp is null", errOpTime)
+		return Entry{}, fmt.Errorf("%w: its timestamp is null", ErrOpTime)
 	}
 	if term, found := rawbson.Lookup(doc, "t"); found {
 		if e.OpTime.Term, ok = term.Int64(); !ok {
-			return Entry{}, fmt.Errorf("%w: its term is %s", errOpTime, term.Type)
+			return Entry{}, fmt.Errorf("%w: its term is %s", ErrOpTime, term.Type)
 		}
 	}
 	wall, _ := rawbson.Lookup(doc, "wall")
@@ -52,8 +52,8 @@ func ReadEntry(doc bson.Raw) (Entry, error) {
 	return e, nil
 }
 
-// oldest is the find of the oldest entry.
-func oldest() Find { return optimes(document().AppendInt32("$natural", 1).Build()) }
+// Oldest is the find of the oldest entry.
+func Oldest() Find { return optimes(document().AppendInt32("$natural", 1).Build()) }
 
 // newest is the find of the newest entry. It reads backwards: a primary then shows an
 // entry before which others with earlier timestamps may still be missing. A read from
@@ -80,7 +80,7 @@ func optimes(sort bsoncore.Document) Find {
 
 // OldestEntry returns the member's oldest entry.
 func OldestEntry(ctx context.Context, member mongo.Caller) (Entry, error) {
-	return entry(ctx, member, oldest(), "oldest")
+	return entry(ctx, member, Oldest(), "oldest")
 }
 
 // NewestEntry returns the member's newest entry, of those that level shows.

@@ -124,3 +124,20 @@ func TestChainStart(t *testing.T) {
 		t.Errorf("a chain that begins before the log: %v", err)
 	}
 }
+
+// Whatever a member answers is read without a panic, and an optime that is read is one.
+func FuzzReply(f *testing.F) {
+	reply, err := (&answers{batches: [][]bson.D{{{{Key: "ts", Value: bson.Timestamp{T: 1}}, {Key: "t", Value: int64(1)}}}}}).Call(f.Context(), mongo.Command{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte(reply))
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		_, _ = replset.RollbackID(data)
+		if doc, err := replset.First(data); err == nil && doc != nil {
+			if e, err := replset.ReadEntry(doc); err == nil && e.OpTime.IsNull() {
+				panic("a null entry")
+			}
+		}
+	})
+}

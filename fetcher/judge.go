@@ -1,0 +1,154 @@
+package fetcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/oplogrep/replicator/internal/mongo/replset"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// ErrOtherHistory is a source none of whose members has the position.
+var ErrOtherHistory = errors.New("no member of the source has the link's position in its history")
+
+// denial returns for how long a member is not chosen after an error of reading it, and
+// whether another member, or the same one later, can be read at all after it.
+func denial(err error) (lasts time.Duration, passes bool) {
+	switch {
+	case errors.Is(err, ErrTooStale), errors.Is(err, ErrStartMissing), errors.Is(err, ErrForeignSet), errors.Is(err, oplog.ErrCorrupt):
+		return syncsource.DenyFetched, true
+	case errors.Is(err, ErrMetadata), errors.Is(err, replset.ErrEmptyOplog), errors.Is(err, replset.ErrOpTime):
+		return syncsource.DenyBadOplog, true
+	case errors.Is(err, ErrSourceBehind), errors.Is(err, ErrRolledBack), errors.Is(err, ErrOutOfOrder):
+		return 0, true
+	}
+	// Whatever a member answers, and a login that it refuses, need not be so with another
+	// one: a member that cannot read its users refuses valid logins as well.
+	return syncsource.DenyNetwork, servererr.Classify(err) != servererr.None || errors.Is(err, context.DeadlineExceeded)
+}
+
+// judge decides what an error of reading a member means. Nil means to choose again.
+func (f *Fetcher) judge(ctx context.Context, host string, err error) error {
+	lasts, passes := denial(err)
+	if !passes {
+		return err
+	}
+	pin := f.pin()
+	// The pinned member is asked every second, whatever it answers.
+	if pin == nil || f.failed != err.Error() {
+		f.failed = err.Error()
+		f.cfg.Reader.Observer.Log(slog.LevelWarn, "source failed", slog.String(keyHost, host), slog.Any(keyError, err))
+	}
+	if pin != nil && (errors.Is(err, ErrTooStale) || errors.Is(err, ErrStartMissing)) {
+		return pin.LogLost(err)
+	}
+	// A member that shows nothing from the position on may only be slow to show it: it
+	// proves nothing before there is something else in its place.
+	if e, ok := errors.AsType[*StartMissingError](err); ok && !e.Got.IsNull() {
+		f.missing[host] = true
+		switch missing, all := f.missingEverywhere(); {
+		case all:
+			return fmt.Errorf("%w: %w", ErrOtherHistory, err)
+		case missing: // a member that is away now may have it
+			f.update(func(s *Status) { s.Stale, s.Why = true, err.Error() })
+		}
+	}
+	if e, ok := errors.AsType[*TooStaleError](err); ok {
+		f.cfg.Resolver.DenyStale(host, e.Oldest)
+		return nil
+	}
+	if quiet, ok := syncsource.QuietTime(err); ok {
+		lasts = quiet
+	}
+	if lasts > 0 && pin == nil { // with a pin there is no other member
+		f.cfg.Resolver.Deny(host, lasts, "could not be read from: "+err.Error())
+		return nil
+	}
+	return f.wait(ctx, syncsource.RetryInterval, false)
+}
+
+// missingEverywhere reports whether every member that can be asked now lacks the
+// position, and whether that is all of them.
+func (f *Fetcher) missingEverywhere() (missing, all bool) {
+	view := f.cfg.Watcher.View()
+	readable := 0
+	all = true
+	for i := range view.Members {
+		m := &view.Members[i]
+		switch {
+		case f.hasNoLog(m):
+		case !m.Up() || !m.State.Readable():
+			all = false
+		case !f.missing[m.Host]:
+			return false, false
+		default:
+			readable++
+		}
+	}
+	return readable > 0, all && readable > 0
+}
+
+// noSource waits where no member was found, if one may be found later.
+func (f *Fetcher) noSource(ctx context.Context, pin *Pin, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	_, stale := errors.AsType[*syncsource.TooStaleError](err)
+	switch {
+	case pin != nil && stale:
+		return pin.LogLost(err)
+	case !stale && !errors.Is(err, syncsource.ErrNoSource):
+		return err
+	case pin != nil:
+		return f.pinAway(ctx, pin, pin.Away(err))
+	case !stale:
+		f.update(func(s *Status) {
+			if !s.Stale {
+				s.Why = err.Error()
+			}
+		})
+		return f.wait(ctx, syncsource.RetryInterval, true)
+	case f.allSeen():
+		return err
+	}
+	// A member that is away now may have more of the log.
+	f.update(func(s *Status) { s.Stale, s.Why = true, err.Error() })
+	return f.wait(ctx, 10*syncsource.RetryInterval, true)
+}
+
+// allSeen reports whether every member of the set serves, and none of them is denied
+// for a reason that may pass.
+func (f *Fetcher) allSeen() bool {
+	view, denied := f.cfg.Watcher.View(), f.cfg.Resolver.Status().Denied
+	for i := range view.Members {
+		m := &view.Members[i]
+		if f.hasNoLog(m) {
+			continue
+		}
+		d, ok := denied[m.Host]
+		if !m.Up() || !m.State.Readable() || ok && d.Oldest.IsNull() {
+			return false
+		}
+	}
+	return true
+}
+
+// hasNoLog reports whether a member never has a log to read: one that stands in for a
+// mirror, this one or another one, has no server. Those of others are as replicator
+// member add makes them, with its default tag.
+func (f *Fetcher) hasNoLog(m *syncsource.Member) bool {
+	if m.Arbiter || m.Stranger {
+		return true
+	}
+	if m.Up() {
+		return false
+	}
+	_, tagged := m.Tags["mirror"]
+	return m.ID >= 0 && m.ID == f.cfg.StandIn-1 ||
+		tagged && m.Hidden && m.NonVoting && m.NoIndexes && m.Priority == 0
+}

@@ -1,0 +1,53 @@
+package fetcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/replset"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+// TestDenial: what a member answers does not end a run that another member can serve,
+// whatever the code; what this release does not know does.
+func TestDenial(t *testing.T) {
+	refused := &driver.AuthError{Err: errors.New("wrong password")}
+	for _, tt := range []struct {
+		err    error
+		lasts  time.Duration
+		passes bool
+	}{
+		{&TooStaleError{}, time.Minute, true},
+		{&StartMissingError{}, time.Minute, true},
+		{&ForeignSetError{}, time.Minute, true},
+		{&oplog.EntryError{Err: oplog.ErrCorrupt}, time.Minute, true},
+		{&MetadataError{}, 10 * time.Second, true},
+		{replset.ErrEmptyOplog, 10 * time.Second, true},
+		{replset.ErrOpTime, 10 * time.Second, true},
+		{ErrSourceBehind, 0, true},
+		{&RolledBackError{}, 0, true},
+		{&OutOfOrderError{}, 0, true},
+		{&mongo.LostError{Host: "db1:27017", Err: errors.New("connection reset")}, 10 * time.Second, true},
+		{&mongo.LostError{Err: refused, Refused: true}, 10 * time.Second, true},
+		{context.DeadlineExceeded, 10 * time.Second, true},
+		{&oplog.EntryError{Err: oplog.ErrUnknownOp}, 0, false},
+		{&ReplyError{"cursor", "missing"}, 0, false},
+		{errors.New("unheard of"), 0, false},
+	} {
+		lasts, passes := denial(fmt.Errorf("fetcher: tail it: %w", tt.err))
+		if passes != tt.passes || passes && lasts != tt.lasts {
+			t.Errorf("%v: %s, %t, want %s, %t", tt.err, lasts, passes, tt.lasts, tt.passes)
+		}
+	}
+	for _, code := range servererr.Codes() {
+		if _, passes := denial(servererr.New(code, "no")); !passes {
+			t.Errorf("%s ends the run", code)
+		}
+	}
+}

@@ -1,0 +1,258 @@
+package fetcher_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+	"github.com/oplogrep/replicator/syncsource"
+)
+
+// dialer gives the members of a set.
+type dialer struct{ set *driver.Set }
+
+func (d dialer) Member(host string) (mongo.Caller, error) { return d.set.Member(host), nil }
+
+// stage is a fetch stage on an embedded set.
+type stage struct {
+	t   *testing.T
+	ctx context.Context
+	set *mongosim.Set
+	cfg fetcher.Config
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	s := &stage{t: t, ctx: ctx, set: mongosim.StartTest(t, mongosim.Options{Members: 3, Seed: 4})}
+	s.must(s.set.AwaitSynced(ctx))
+	opts, err := driver.Parse(driver.Config{URI: s.set.URI(), AppName: mongosim.Stage})
+	s.must(err)
+	source, err := driver.Open(ctx, opts)
+	s.must(err)
+	t.Cleanup(source.Close)
+	watcher, err := syncsource.NewWatcher(syncsource.WatcherConfig{Seeds: source.Hosts(), HeartbeatInterval: 40 * time.Millisecond}, dialer{source})
+	s.must(err)
+	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	var group sync.WaitGroup
+	group.Go(func() { _ = watcher.Run(running) })
+	t.Cleanup(func() { stop(errors.New("the test has ended")); group.Wait() })
+	s.must(watcher.Ready(ctx))
+	resolver, err := syncsource.NewResolver(syncsource.ResolverConfig{Rules: syncsource.Rules{AcceptEqual: true}}, watcher, dialer{source})
+	s.must(err)
+	v, _ := s.set.Primary().Status()
+	s.cfg = fetcher.Config{From: v.LastApplied, Resolver: resolver, Watcher: watcher}
+	return s
+}
+
+func (s *stage) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// insert writes a document that a majority has.
+func (s *stage) insert(id int) {
+	s.t.Helper()
+	cmd, err := bson.Marshal(bson.D{
+		{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: id}}}},
+		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}, {Key: "$db", Value: "app"},
+	})
+	s.must(err)
+	_, err = s.set.Primary().Call(s.ctx, cmd)
+	s.must(err)
+}
+
+// run starts the stage. The inserts that it sends arrive at ids, and Run's error at done.
+func (s *stage) run(ctx context.Context) (f *fetcher.Fetcher, ids <-chan string, done <-chan error) {
+	s.t.Helper()
+	f, err := fetcher.New(s.cfg)
+	s.must(err)
+	ctx, cancel := context.WithCancelCause(ctx)
+	out, read, ended := make(chan oplog.Reply), make(chan string, 100), make(chan error, 1)
+	var group sync.WaitGroup
+	group.Go(func() { ended <- f.Run(ctx, out) })
+	group.Go(func() {
+		defer close(read)
+		for r := range out {
+			for i := range r.Entries {
+				if e := &r.Entries[i]; e.NS == "app.c" && e.Kind.IsCRUD() {
+					read <- strconv.Itoa(int(e.Raw.Lookup("o", "_id").Int32()))
+				}
+			}
+		}
+	})
+	s.t.Cleanup(func() { cancel(errors.New("the test has ended")); group.Wait() })
+	return f, read, ended
+}
+
+// TestRun: the stage reads one member after the other, each entry once, shows which one,
+// and returns the cause of its context.
+func TestRun(t *testing.T) {
+	s := newStage(t)
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	f, ids, done := s.run(ctx)
+	if st := f.Status(); st.Host != "" && st.Replies == 0 {
+		t.Errorf("before the first reply: %+v", st)
+	}
+	for i := range 30 {
+		s.insert(i)
+		if want, got := strconv.Itoa(i), <-ids; got != want {
+			t.Fatalf("%s came, want %s", got, want)
+		}
+		st := f.Status()
+		if st.Host == "" || st.Caller == nil || st.Metadata.Host != st.Host || st.HeardAt.IsZero() {
+			t.Fatalf("while it reads: %+v", st)
+		}
+		if i%10 == 9 && i < 29 {
+			// The member that is read goes away.
+			for _, m := range s.set.Members() {
+				if m.Host() == st.Host {
+					primary := s.set.Primary()
+					s.must(m.Stop(ctx))
+					if m == primary {
+						_, err := s.set.AwaitNewPrimary(ctx, m)
+						s.must(err)
+					}
+					s.must(m.Start())
+				}
+			}
+		}
+	}
+	cancel(enough)
+	if err := <-done; !errors.Is(err, enough) {
+		t.Errorf("it returned %v", err)
+	}
+	if _, open := <-ids; open {
+		t.Error("out is open after Run")
+	}
+	if st := f.Status(); st.Host != "" || st.Caller != nil || st.Last.IsNull() {
+		t.Errorf("after the end: %+v", st)
+	}
+}
+
+// TestUntil: nothing after Until is sent, and then Run ends.
+func TestUntil(t *testing.T) {
+	s := newStage(t)
+	for i := range 5 {
+		s.insert(i)
+	}
+	v, _ := s.set.Primary().Status()
+	s.cfg.Until = v.LastApplied
+	s.insert(5)
+	_, ids, done := s.run(s.ctx)
+	n := 0
+	for range ids {
+		n++
+	}
+	if err := <-done; err != nil || n != 5 {
+		t.Errorf("%d entries, %v", n, err)
+	}
+}
+
+// TestBlocked: while a reply is not received, the stage says so every second.
+func TestBlocked(t *testing.T) {
+	s := newStage(t)
+	f, err := fetcher.New(s.cfg)
+	s.must(err)
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	done := make(chan error, 1)
+	go func() { done <- f.Run(ctx, make(chan oplog.Reply)) }()
+	s.insert(1)
+	for f.Status().Replies == 0 {
+		<-f.Changed()
+	}
+	news := f.Changed()
+	select {
+	case <-news:
+	case <-time.After(5 * time.Second):
+		t.Error("it says nothing")
+	}
+	cancel(errors.New("enough"))
+	<-done
+}
+
+// pinned is a member that is what its fields say.
+type pinned struct {
+	check, away error
+	rbid        error
+	entries     error
+}
+
+var errVoid = errors.New("void")
+
+func (p *pinned) Check(context.Context, mongo.Caller) error { return p.check }
+func (p *pinned) CheckRBID(int64) error                     { return p.rbid }
+func (p *pinned) CheckEntries([]oplog.Entry) error          { return p.entries }
+func (p *pinned) Away(error) error                          { return p.away }
+func (p *pinned) LogLost(err error) error                   { return errors.Join(errVoid, err) }
+func (*pinned) Void(err error) bool                         { return errors.Is(err, errVoid) }
+
+// TestPin: what is wrong with the pinned member ends the stage, if it is void, and is
+// waited for if not; no other member is read before Unpin.
+func TestPin(t *testing.T) {
+	for name, p := range map[string]*pinned{
+		"another one":      {check: errVoid},
+		"rolled back":      {rbid: errVoid},
+		"an entry":         {entries: errVoid},
+		"a log that began": {},
+		"away":             {check: errors.New("no answer")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			host := s.set.Member(2).Host()
+			s.cfg.Pin = &fetcher.Pin{Member: p, Resolver: s.pinnedTo(host)}
+			if name == "a log that began" {
+				s.cfg.From = oplog.NewOpTime(1, 1, 1)
+			}
+			f, ids, done := s.run(s.ctx)
+			if name != "away" {
+				if err := <-done; !errors.Is(err, errVoid) {
+					t.Errorf("it returned %v", err)
+				}
+				return
+			}
+			for st := f.Status(); st.Why != "no answer"; st = f.Status() {
+				<-f.Changed()
+			}
+			if st := f.Status(); !st.Pinned || st.Replies > 0 {
+				t.Errorf("while the member is away: %+v", st)
+			}
+			f.Unpin()
+			s.insert(1)
+			if id := <-ids; id != "1" {
+				t.Errorf("%s came", id)
+			}
+			if st := f.Status(); st.Pinned || st.Why != "" {
+				t.Errorf("once it is not pinned: %+v", st)
+			}
+		})
+	}
+}
+
+// pinnedTo returns a Resolver that chooses one member only.
+func (s *stage) pinnedTo(host string) *syncsource.Resolver {
+	s.t.Helper()
+	opts, err := driver.Parse(driver.Config{URI: s.set.URI(), AppName: mongosim.Stage})
+	s.must(err)
+	source, err := driver.Open(s.ctx, opts)
+	s.must(err)
+	s.t.Cleanup(source.Close)
+	r, err := syncsource.NewResolver(syncsource.ResolverConfig{Rules: syncsource.Rules{Pinned: host, AcceptEqual: true}}, s.cfg.Watcher, dialer{source})
+	s.must(err)
+	return r
+}
