@@ -1,25 +1,41 @@
-// Package fetcher reads the oplog of one member, from a given entry on, for as
-// long as that member is worth reading from.
+// Package fetcher is the fetch stage: it reads the source's oplog from a given entry
+// on, of one member after the other, and sends on what it reads.
 //
-// The reader's problem: a member may be behind, may have lost the entry that we
-// stopped at, may hold another history, may show entries that are going to be
-// rolled back, and may stop answering at any moment. So [Fetcher.Tail] guarantees
+// A member may lag, may no longer have the entry that reading continues from, may have
+// another history, may be rolled back, and may stop answering at any moment. Whatever
+// members do, [Fetcher.Run] guarantees that
 //
-//   - that the entry it starts from is the first one that the member has shown,
-//     by timestamp and term, for every cursor that is opened;
-//   - that what is handed on ascends strictly, without a gap, and each entry is
-//     handed on once, whatever has been opened again in between;
-//   - that a reply is checked as a whole before anything of it is handed on;
-//   - that only entries which a majority has are handed on;
-//   - that the entries are views into the reply: their bytes are not copied.
+//   - entries are sent in the order of the oplog, without a gap, each once;
+//   - only majority-committed entries are sent;
+//   - the entry that reading continues from is the first one that a member shows, by
+//     timestamp and term, each time that a cursor is opened;
+//   - a reply is checked as a whole before anything of it is sent;
+//   - entries are views into the reply: their bytes are not copied.
 //
-// # The life of a cursor
+// # The stage
 //
-//	          ┌──────────── restart: from the last entry handed on ◀────────┐
-//	          ▼                                                             │
-//	Tail ─▶ find ─▶ first batch checked ─▶ getMore ─▶ reply checked ─▶ handed on
-//	          │            │                  │ ▲           │               │
-//	          │            │                  │ └───────────┼───────────────┘
+//	  ┌────── another member, or the same one after a pause ◀─────┐
+//	  ▼                                                           │
+//	choose ─▶ read: replies are checked and sent ─▶ an error, or a better member
+//	  │          │                                       │
+//	  ▼          ▼                                       ▼
+//	too stale   Until was sent, ctx is done             an entry that is not known,
+//	everywhere                                          no member has the position
+//
+// Package syncsource chooses, and says with each reply whether another member is
+// better. Fetcher.judge decides what an error of a member means for the choice: for how
+// long the member is not chosen again. While data are copied one member is read only
+// (see [Pin]). What the stage is doing is in its [Status].
+//
+// # One member
+//
+// [Reader.Tail] reads one member:
+//
+//	        ┌──────────── restart: from the last entry sent ◀─────────┐
+//	        ▼                                                         │
+//	Tail ─▶ find ─▶ first batch checked ─▶ getMore ─▶ reply checked ─▶ sent
+//	          │            │                  │ ▲           │          │
+//	          │            │                  │ └───────────┼──────────┘
 //	          ▼            ▼                  ▼             ▼
 //	       refused     behind,             killed,       out of order,
 //	       or lost     too stale,          or lost,      unknown entry:
@@ -27,40 +43,33 @@
 //	          │            │                  │
 //	       restart        end              restart
 //
-// A restart makes all checks of a first batch again. So many in a row are allowed
-// as [Config.Restarts] says; a reply that moves on makes it a new row.
+// A restart repeats all checks of a first batch. After one restart in a row the error is
+// returned; a reply with a new entry begins a new row.
 //
-// Tail ends without an error when the cursor has ended in order, or when the
-// owner said so (see [Decision]). All that an error means for the run is decided
-// elsewhere.
-//
-// # The first batch
+// The first batch:
 //
 //	no metadata, or metadata of another set        *MetadataError, *ForeignSetError
-//	what the member shows ends before the start    ErrSourceBehind
+//	the commit point is before the start           ErrSourceBehind
 //	the first entry is the start                   good
-//	else: the oldest entry is newer than the start *TooStaleError
+//	else: the oldest entry is after the start      *TooStaleError
 //	else: the start is not in its history          *StartMissingError: rolled back
 //
-// With read concern majority a member shows what it knows to be committed. An
-// empty first batch is then no proof that the start is gone, as the read may be a
-// moment older than the metadata beside it: it is looked for a second time before
-// that is said.
+// With read concern majority, which is always asked for, a member shows what it knows to
+// be majority-committed. An empty first batch does not prove that the start is gone: the
+// read may be a moment older than the metadata of its reply. So the start is looked for a
+// second time before that is reported.
 //
-// # Only what a majority has
+// A member with another rollback id than when the cursor was opened may show another
+// history. Its cursor is opened again.
 //
-// Cursors read with read concern majority, so the member shows nothing else. A member
-// whose replies go beyond the commit point that they report is left
-// ([ErrSourceBehind]), and one whose rollback id changes is read again from the last
-// entry handed on.
-//
-// Between a write on an embedded set of three and the moment when it is handed on
-// lie 0.21 to 0.23 ms, on the primary and on a secondary (BenchmarkDelay).
+// On an embedded set of three, 0.21 to 0.23 ms pass between a write and the moment when
+// it is passed on, on the primary and on a secondary (BenchmarkDelay).
 //
 // # What is trusted
 //
-// That a member's replies are BSON inside of the entries' payloads: a server has
-// checked what it sends. That metadata is made after what it stands beside, so
-// that a commit point in a reply is not older than the read. And that a member
-// gives its rollback id another value before it shows another history.
+//   - A member's replies are BSON inside of the entries' payloads: a server has validated
+//     what it sends.
+//   - The metadata of a reply are made after its entries: the commit point in a reply is
+//     not older than the read. A reply that shows an entry after it is refused.
+//   - A member changes its rollback id before it shows another history.
 package fetcher

@@ -19,18 +19,21 @@ type Pin struct {
 // Member is a member that must remain what it was when it was pinned. Its methods are
 // called by one goroutine.
 type Member interface {
-	// Check asks the member whether it is what it was. It is called before the member
-	// is read, each time.
+	// Check asks the member whether it is what it was. It is called each time before
+	// the member is read.
 	Check(ctx context.Context, member mongo.Caller) error
-	// CheckRBID and CheckEntries return an error, which ends Run, if the rollback id of
-	// a reply is another one, or an entry must not be read from this member.
+	// CheckRBID returns an error, which ends Run, if the rollback id of a reply is
+	// another one.
 	CheckRBID(rbid int64) error
+	// CheckEntries returns an error, which ends Run, if entries must not be sent.
 	CheckEntries(entries []oplog.Entry) error
-	// Away records that the member could not be reached, and LogLost that it no longer
-	// has the log from the position on. Both return err, or the error that follows.
+	// Away records that the member could not be reached, and returns err, or the error
+	// that follows from it.
 	Away(err error) error
+	// LogLost returns the error that ends Run where the member no longer has the log
+	// from the position on.
 	LogLost(err error) error
-	// Void reports whether an error ends Run. After any other error of Check or Away the
+	// Void reports whether an error of Check or Away ends Run. After any other one the
 	// member is asked again.
 	Void(err error) bool
 }

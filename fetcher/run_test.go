@@ -67,8 +67,10 @@ func (s *stage) must(err error) {
 func (s *stage) insert(id int) {
 	s.t.Helper()
 	cmd, err := bson.Marshal(bson.D{
-		{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: id}}}},
-		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}, {Key: "$db", Value: "app"},
+		{Key: "insert", Value: "c"},
+		{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: id}}}},
+		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}},
+		{Key: "$db", Value: "app"},
 	})
 	s.must(err)
 	_, err = s.set.Primary().Call(s.ctx, cmd)
@@ -181,8 +183,11 @@ func TestBlocked(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Error("it says nothing")
 	}
-	cancel(errors.New("enough"))
-	<-done
+	enough := errors.New("enough")
+	cancel(enough)
+	if err := <-done; !errors.Is(err, enough) {
+		t.Errorf("it returned %v", err)
+	}
 }
 
 // pinned is a member that is what its fields say.

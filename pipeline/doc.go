@@ -1,13 +1,12 @@
 // Package pipeline runs a link: it owns every goroutine between a source's oplog
 // and a target, begins again what can be begun again, and is the one place that
-// decides what an error means.
+// decides what an error of an attempt means.
 //
 // # An attempt
 //
 //	       ┌───────────── lease of the link: one term ──────────────┐
-//	source │ upstream ─▶ buffer ─▶ batcher ─▶ applier ─▶ checkpoint │ ─▶ feedback
-//	       │ (syncsource,             (txn)     (lanes)   (Advance) │
-//	       │  fetcher)                                              │
+//	source │ fetcher ─▶ buffer ─▶ batcher ─▶ applier ─▶ checkpoint  │ ─▶ feedback
+//	       │                        (txn)     (lanes)   (Advance)   │
 //	       └─────────────────────────────────────────────────────────┘
 //
 // It begins with [checkpoint.Store.Begin], which fences every earlier one, also of
@@ -43,7 +42,7 @@
 //	soft done    reading stops, everything fetched is applied, the last checkpoint
 //	             is written, Run returns nil
 //	ctx done     everything stops where it is, Run returns the cause
-//	an error     Classify: a new source, a new attempt after a pause, or the end
+//	an error     Classify: a new attempt after a pause, or the end
 //
 // # States
 //

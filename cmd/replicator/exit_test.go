@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
@@ -44,7 +45,7 @@ func TestErrorsAreExplained(t *testing.T) {
 		"fenced":             {lease.ErrFenced, 5},
 		"other source":       {checkpoint.ErrOtherSource, 6},
 		"stale":              {&syncsource.TooStaleError{}, 6},
-		"other history":      {pipeline.ErrOtherHistory, 6},
+		"other history":      {fetcher.ErrOtherHistory, 6},
 		"diverged":           {&applier.DivergenceError{}, 7},
 		"unique":             {&applier.UniqueError{}, 7},
 		"login":              {&mongo.LostError{Err: &driver.AuthError{Err: some}}, 8},
