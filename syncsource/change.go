@@ -85,7 +85,7 @@ func pingShouldChange(v View, q Query) Verdict {
 	switch {
 	case !known, current.Pings == 0:
 		return Verdict{}
-	case q.CurrentForced, rules.Pinned != "", q.Copying, rules.Delay > 0, rules.PingThreshold < 0:
+	case rules.Pinned != "", rules.Delay > 0, rules.PingThreshold < 0:
 		return Verdict{}
 	case c.mode == ModePrimary, c.mode == ModePrimaryPreferred && current.State == oplog.MemberPrimary:
 		return Verdict{}
@@ -118,13 +118,11 @@ func newChange(v *View, q *Query) *chooser {
 func (c *chooser) gone(isPrimary bool) Verdict {
 	m, known := c.view.find(c.q.Current)
 	switch {
-	case c.q.Forced != "":
-		return change("%s was asked for", c.q.Forced)
 	case c.q.Current == "":
 		return change("none was chosen yet")
 	case !known || m.Stranger:
 		return change("%s is not in the set's configuration", c.q.Current)
-	case c.mode != ModePrimary, isPrimary, c.q.CurrentForced, c.q.Rules.Pinned == c.q.Current:
+	case c.mode != ModePrimary, isPrimary, c.q.Rules.Pinned == c.q.Current:
 		return Verdict{}
 	}
 	if primary, ok := c.view.primary(); ok && primary.Host != c.q.Current {
@@ -143,9 +141,6 @@ func (c *chooser) better(current *Member) Verdict {
 	reason := c.unfit(current, 1)
 	if reason == "" && !c.anyTags(current) {
 		reason = "has none of the wanted sets of tags"
-	}
-	if c.q.CurrentForced {
-		reason = c.unreadable(current)
 	}
 	if reason == "" {
 		return Verdict{}

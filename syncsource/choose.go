@@ -17,34 +17,23 @@ type Query struct {
 	Rules Rules
 	// Denied are the members that are not to be read from for now.
 	Denied Denylist
-	// Forced is a source that was asked for and has not been chosen yet.
-	Forced string
 
 	// What follows is for the questions whether to leave a source.
 
 	// Current is the source.
 	Current string
-	// CurrentForced tells that the source was chosen because it was asked for. It is
-	// kept then for as long as it can be read and is not far behind, whatever kind
-	// of member it is.
-	CurrentForced bool
 	// History is when the source was set.
 	History history
-	// Copying tells that data are being copied, so that the oplog is read beside
-	// it: there are no changes because of the ping.
-	Copying bool
 }
 
 // Choice is the member to read from, and why it is none of the others.
 type Choice struct {
 	// Host is the member's name, empty if there is none to read from.
 	Host string
-	// Member is what is known of it. A member that was forced may not be known.
+	// Member is what is known of it, little of one that the source is pinned to.
 	Member Member
 	// Reason says why it is this one, or none.
 	Reason string
-	// Forced tells that it was asked for and not held against the rules.
-	Forced bool
 	// Equal tells that it has nothing newer than what was fetched.
 	Equal bool
 	// Candidates is how many would have done.
@@ -72,10 +61,6 @@ func Choose(v View, q Query) Choice {
 	q.Rules.setDefaults()
 	c := chooser{view: &v, q: &q, mode: q.Rules.mode(&v)}
 	switch {
-	case q.Forced != "":
-		choice := c.only(q.Forced, "it was asked for", "was not asked for: "+q.Forced+" was")
-		choice.Forced = true
-		return choice
 	case q.Rules.Pinned != "":
 		if d, denied := q.Denied.denied(q.Rules.Pinned, q.Now); denied {
 			choice := c.none("the source is pinned to " + q.Rules.Pinned + ", which is denied")
@@ -84,9 +69,7 @@ func Choose(v View, q Query) Choice {
 			}
 			return choice
 		}
-		choice := c.only(q.Rules.Pinned, "the source is pinned to it", "is not "+q.Rules.Pinned+", to which the source is pinned")
-		choice.Forced = true
-		return choice
+		return c.only(q.Rules.Pinned, "the source is pinned to it", "is not "+q.Rules.Pinned+", to which the source is pinned")
 	case !v.comparable():
 		choice := c.none("members have not answered often enough yet to be compared")
 		for i := range v.Members {

@@ -27,17 +27,6 @@ func (c *chooser) unusable(m *Member) string {
 	return ""
 }
 
-// unreadable returns why a member may not be read now, whatever else it is.
-func (c *chooser) unreadable(m *Member) string {
-	if reason := c.unusable(m); reason != "" {
-		return reason
-	}
-	if d, denied := c.q.Denied.denied(m.Host, c.q.Now); denied {
-		return c.denied(d)
-	}
-	return ""
-}
-
 // refuse returns why a member is no candidate in a pass, empty if it is one. Tags
 // are looked at by who calls.
 func (c *chooser) refuse(m *Member, pass int) string {
@@ -58,7 +47,7 @@ func (c *chooser) unfit(m *Member, pass int) string {
 		return "is the primary, and the read preference is secondary"
 	case isPrimary && c.mode == ModeSecondaryPreferred && pass == 1:
 		return "is the primary, and the read preference is secondaryPreferred"
-	case m.NoIndexes && !c.q.Rules.NoIndexes:
+	case m.NoIndexes:
 		return "does not build indexes"
 	}
 	if d, denied := c.q.Denied.denied(m.Host, c.q.Now); denied {
@@ -68,8 +57,6 @@ func (c *chooser) unfit(m *Member, pass int) string {
 		return ""
 	}
 	switch {
-	case c.q.Rules.Voter && m.NonVoting:
-		return "has no vote, and the reader has one"
 	case m.Hidden:
 		return "is hidden"
 	case m.Delay > c.q.Rules.Delay:

@@ -65,9 +65,9 @@ func drawQuestion(t *rapid.T) (View, Query) {
 		Mode: rapid.SampledFrom([]Mode{
 			"", "", "", ModePrimary, ModePrimaryPreferred, ModeSecondary, ModeSecondaryPreferred, ModeNearest,
 		}).Draw(t, "mode"),
-		MaxLag: 10 * time.Second, Voter: rapid.Bool().Draw(t, "voter"), NoIndexes: rapid.Bool().Draw(t, "we build none"),
-		AcceptEqual: rapid.Bool().Draw(t, "equal"), IgnoreChaining: rapid.Bool().Draw(t, "ignore"),
-		Delay: time.Duration(rapid.SampledFrom([]int{0, 7}).Draw(t, "our delay")) * time.Second,
+		MaxLag:      10 * time.Second,
+		AcceptEqual: rapid.Bool().Draw(t, "equal"),
+		Delay:       time.Duration(rapid.SampledFrom([]int{0, 7}).Draw(t, "our delay")) * time.Second,
 	}
 	if q.Rules.Mode != ModePrimary && rapid.IntRange(0, 2).Draw(t, "tagged") == 0 {
 		q.Rules.TagSets = []map[string]string{{"a": "1", "b": "2"}, {"b": "1"}}
@@ -99,7 +99,7 @@ func modelChoose(v View, q Query) string {
 	mode := q.Rules.Mode
 	if mode == "" {
 		mode = ModeNearest
-		if v.NoChaining && !q.Rules.IgnoreChaining {
+		if v.NoChaining {
 			mode = ModePrimary
 		}
 	}
@@ -114,7 +114,7 @@ func modelChoose(v View, q Query) string {
 	}
 	set = keep(set, free)
 	set = keep(set, func(m Member) bool { return m.State.Readable() && !m.Arbiter })
-	set = keep(set, func(m Member) bool { return !m.NoIndexes || q.Rules.NoIndexes })
+	set = keep(set, func(m Member) bool { return !m.NoIndexes })
 	if mode == ModeSecondary {
 		set = keep(set, func(m Member) bool { return m.State == oplog.MemberSecondary })
 	}
@@ -125,7 +125,7 @@ func modelChoose(v View, q Query) string {
 	for _, order := range least {
 		fresh := keep(set, func(m Member) bool { return m.Applied.Compare(q.LastFetched) >= order })
 		first := keep(fresh, func(m Member) bool {
-			return (!q.Rules.Voter || !m.NonVoting) && !m.Hidden && m.Delay <= q.Rules.Delay &&
+			return !m.Hidden && m.Delay <= q.Rules.Delay &&
 				(mode != ModeSecondaryPreferred || m.State == oplog.MemberSecondary)
 		})
 		if primary >= 0 {

@@ -89,13 +89,10 @@ type Resolver struct {
 	metrics *metrics
 
 	// mu guards what follows.
-	mu            sync.Mutex
-	denied        Denylist
-	history       history
-	forced        string // asked for, and not chosen yet
-	current       string // empty before the first
-	currentForced bool
-	copying       bool
+	mu      sync.Mutex
+	denied  Denylist
+	history history
+	current string // empty before the first
 	// why is the reason of the last NoSource that was announced, empty once there
 	// is a source.
 	why string
@@ -165,13 +162,12 @@ func (r *Resolver) Resolve(ctx context.Context, lastFetched oplog.OpTime) (Sourc
 	}
 }
 
-// choose takes the forced source, if there is one: it is chosen once.
+// choose chooses a member by what is known now.
 func (r *Resolver) choose(lastFetched oplog.OpTime) Choice {
 	v := r.views.View()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	choice := Choose(v, r.query(lastFetched))
-	r.forced = ""
 	r.metrics.candidates.Set(float64(choice.Candidates))
 	return choice
 }
@@ -182,8 +178,8 @@ func (r *Resolver) query(lastFetched oplog.OpTime) Query {
 	now := time.Now()
 	r.denied.expire(now)
 	return Query{
-		Now: now, LastFetched: lastFetched, Rules: r.cfg.Rules, Denied: maps.Clone(r.denied), Forced: r.forced,
-		Current: r.current, CurrentForced: r.currentForced, History: r.history, Copying: r.copying,
+		Now: now, LastFetched: lastFetched, Rules: r.cfg.Rules, Denied: maps.Clone(r.denied),
+		Current: r.current, History: r.history,
 	}
 }
 
@@ -191,7 +187,7 @@ func (r *Resolver) query(lastFetched oplog.OpTime) Query {
 func (r *Resolver) set(choice Choice) (same bool) {
 	r.mu.Lock()
 	from := r.current
-	r.current, r.currentForced = choice.Host, choice.Forced
+	r.current = choice.Host
 	r.history = r.history.add(time.Now(), r.cfg.Rules.MaxChangesPerHour)
 	r.why = ""
 	r.mu.Unlock()
@@ -281,33 +277,11 @@ func (r *Resolver) judge(lastFetched oplog.OpTime, ask func(v View, q Query) Ver
 	return verdict
 }
 
-// Force asks for a source. It is left to OnReply to end the use of the present
-// one, and to the next Resolve to take this one, once.
-func (r *Resolver) Force(host string, lastFetched oplog.OpTime) (warning string, err error) {
-	v := r.views.View()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	warning, err = CheckForce(v, r.query(lastFetched), host)
-	if err == nil {
-		r.forced = host
-	}
-	return warning, err
-}
-
-// Copying says whether data are being copied beside the log.
-func (r *Resolver) Copying(on bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.copying = on
-}
-
 // Status is what a Resolver remembers.
 type Status struct {
-	// Current is the source, empty before the first; Forced tells that it was asked
-	// for.
+	// Current is the source, empty before the first.
 	Current string
-	Forced  bool
-	// denied are the denials that hold.
+	// Denied are the denials that hold.
 	Denied Denylist
 }
 
@@ -316,5 +290,5 @@ func (r *Resolver) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.denied.expire(time.Now())
-	return Status{Current: r.current, Forced: r.currentForced, Denied: maps.Clone(r.denied)}
+	return Status{Current: r.current, Denied: maps.Clone(r.denied)}
 }

@@ -46,7 +46,7 @@ func TestResolveCancelled(t *testing.T) {
 	}
 }
 
-// TestResolverRemembers: force, deny and history last from one Resolve to the next.
+// TestResolverRemembers: denials and history last from one Resolve to the next.
 func TestResolverRemembers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -86,18 +86,6 @@ func TestResolverRemembers(t *testing.T) {
 		resolve("h1")
 		pass(time.Minute)
 		stay(true) // three changes within the hour
-		if _, err := r.Force("h3", last); !errors.Is(err, ErrForce) {
-			t.Fatal(err)
-		}
-		if _, err := r.Force("h2", last); err != nil {
-			t.Fatal(err)
-		}
-		stay(false)
-		resolve("h2")
-		if !r.Status().Forced {
-			t.Fatal("not known to be forced")
-		}
-		resolve("h2")
 		r.DenyStale("h1", oplog.NewOpTime(9, 1, 1))
 		r.Deny("h2", DenyNetwork, "did not answer")
 		_, err = r.Resolve(t.Context(), last)

@@ -25,7 +25,7 @@ const (
 )
 
 // Rules say what is asked of a source. The zero value has the server's defaults,
-// for a reader that has no vote, has indexes built and is not delayed.
+// for a reader that has no vote, builds indexes and is not delayed.
 type Rules struct {
 	// Mode is the kind of member.
 	Mode Mode
@@ -43,8 +43,6 @@ type Rules struct {
 	// MaxChangesPerHour is after how many changes within an hour there are none
 	// because of the ping any more. 0 means 3; negative means none at all.
 	MaxChangesPerHour int
-	// IgnoreChaining reads from secondaries even if the set does not allow chaining.
-	IgnoreChaining bool
 	// AcceptEqual takes a member that is not ahead of what was fetched but has all
 	// of it, if nobody is ahead. A secondary does not do that, for members must not
 	// read from each other in a circle; from a mirror nobody reads. Without it, a
@@ -53,9 +51,8 @@ type Rules struct {
 	AcceptEqual bool
 	// Pinned, if set, is the only source. It is not held against any rule.
 	Pinned string
-	// Voter, NoIndexes and Delay say what the reader is.
-	Voter, NoIndexes bool
-	Delay            time.Duration
+	// Delay is by how much the reader is delayed.
+	Delay time.Duration
 }
 
 const (
@@ -103,7 +100,7 @@ func (r *Rules) mode(v *View) Mode {
 	switch {
 	case r.Mode != "":
 		return r.Mode
-	case v.NoChaining && !r.IgnoreChaining:
+	case v.NoChaining:
 		return ModePrimary
 	}
 	return ModeNearest

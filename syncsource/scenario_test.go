@@ -139,14 +139,8 @@ func parseScenario(t testing.TB, td *datadriven.TestData, now time.Time) *scenar
 			s.view.Answers, _ = strconv.Atoi(value)
 		case "nochaining":
 			s.view.NoChaining = true
-		case "ignorechaining":
-			s.q.Rules.IgnoreChaining = true
 		case "equal":
 			s.q.Rules.AcceptEqual = true
-		case "voter":
-			s.q.Rules.Voter = true
-		case "noindexes":
-			s.q.Rules.NoIndexes = true
 		case "mode":
 			s.q.Rules.Mode = Mode(value)
 		case "tagsets":
@@ -163,14 +157,8 @@ func parseScenario(t testing.TB, td *datadriven.TestData, now time.Time) *scenar
 			s.q.Rules.MaxChangesPerHour, _ = strconv.Atoi(value)
 		case "pinned":
 			s.q.Rules.Pinned = value
-		case "forced":
-			s.q.Forced = value
 		case "current":
 			s.q.Current = value
-		case "currentforced":
-			s.q.CurrentForced = true
-		case "copying":
-			s.q.Copying = true
 		case "denied":
 			for _, entry := range arg.Vals {
 				host, lasts, _ := strings.Cut(entry, ":")
@@ -200,9 +188,6 @@ func choiceText(c Choice) string {
 		host = "none"
 	}
 	fmt.Fprintf(&b, "%s: %s", host, c.Reason)
-	if c.Forced {
-		b.WriteString(" (forced)")
-	}
 	if c.Equal {
 		b.WriteString(" (nothing newer)")
 	}
@@ -260,14 +245,6 @@ func runScenario(t *testing.T, td *datadriven.TestData) string {
 		return verdictText(shouldChangeOnError(s.view, s.q))
 	case "ping":
 		return verdictText(pingShouldChange(s.view, s.q))
-	case "force":
-		var host string
-		td.ScanArgs(t, "host", &host)
-		warning, err := CheckForce(s.view, s.q, host)
-		if err != nil {
-			return "refused: " + err.Error() + "\n"
-		}
-		return strings.TrimSpace("ok "+warning) + "\n"
 	}
 	td.Fatalf(t, "unknown directive %q", td.Cmd)
 	return ""
@@ -407,7 +384,6 @@ func resolveScenario(t *testing.T, td *datadriven.TestData) string {
 	if err != nil {
 		return err.Error() + "\n"
 	}
-	r.forced = s.q.Forced
 	times, wait := 1, time.Second
 	if arg, ok := td.Arg("times"); ok {
 		times, _ = strconv.Atoi(arg.Vals[0])

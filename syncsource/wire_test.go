@@ -229,7 +229,7 @@ func TestOverTheWire(t *testing.T) {
 	x.await("no chaining", func(v *View) bool { return v.NoChaining && v.comparable() })
 	primary := x.resolve("the primary", oldest, func(s Source) bool {
 		v := x.w.View()
-		m, ok := v.Find(s.Host)
+		m, ok := v.find(s.Host)
 		return ok && m.State == oplog.MemberPrimary
 	})
 	if primary.Host != x.set.Primary().Host() {
