@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	// ErrSourceBehind is a member that does not show the entry to start from yet:
-	// another one has to be read, or this one later.
+	// ErrSourceBehind is a member that does not show the entry to start from yet.
+	// Another one can be read, or this one later.
 	ErrSourceBehind = errors.New("the member is behind")
 	// ErrTooStale is a member that no longer has the entry to start from.
 	ErrTooStale = errors.New("too stale to read from the member")
@@ -40,13 +40,13 @@ func (e *TooStaleError) Error() string {
 	return fmt.Sprintf("%v: its oldest entry is %s, wanted is %s", ErrTooStale, e.Oldest, e.Want)
 }
 
-// Is tells whether target is ErrTooStale.
+// Is reports whether target is ErrTooStale.
 func (e *TooStaleError) Is(target error) bool { return target == ErrTooStale }
 
 // StartMissingError is an [ErrStartMissing].
 type StartMissingError struct {
-	// Want is the entry to start from, Got what is at its place or after it,
-	// null where nothing is.
+	// Want is the entry to start from, Got the entry in its place or after it, null
+	// if there is none.
 	Want, Got oplog.OpTime
 }
 
@@ -57,20 +57,20 @@ func (e *StartMissingError) Error() string {
 	return fmt.Sprintf("%v: %s is not there, but %s", ErrStartMissing, e.Want, e.Got)
 }
 
-// Is tells whether target is ErrStartMissing.
+// Is reports whether target is ErrStartMissing.
 func (e *StartMissingError) Is(target error) bool { return target == ErrStartMissing }
 
 // OutOfOrderError is an [ErrOutOfOrder].
 type OutOfOrderError struct {
-	// Before is the entry that Got stood after.
+	// Before is the entry that Got came after.
 	Before, Got oplog.OpTime
 }
 
 func (e *OutOfOrderError) Error() string {
-	return fmt.Sprintf("%v: %s stands after %s", ErrOutOfOrder, e.Got, e.Before)
+	return fmt.Sprintf("%v: %s comes after %s", ErrOutOfOrder, e.Got, e.Before)
 }
 
-// Is tells whether target is ErrOutOfOrder.
+// Is reports whether target is ErrOutOfOrder.
 func (e *OutOfOrderError) Is(target error) bool { return target == ErrOutOfOrder }
 
 // RolledBackError is an [ErrRolledBack].
@@ -83,14 +83,14 @@ func (e *RolledBackError) Error() string {
 	return fmt.Sprintf("%v: its rollback id went from %d to %d", ErrRolledBack, e.Was, e.Now)
 }
 
-// Is tells whether target is ErrRolledBack.
+// Is reports whether target is ErrRolledBack.
 func (e *RolledBackError) Is(target error) bool { return target == ErrRolledBack }
 
 // MetadataError is an [ErrMetadata].
 type MetadataError struct {
 	// Field is the path of the field in question.
 	Field string
-	// What says what is wrong with it.
+	// What is the fault.
 	What string
 }
 
@@ -98,7 +98,7 @@ func (e *MetadataError) Error() string {
 	return fmt.Sprintf("%v: %s: %s", ErrMetadata, e.Field, e.What)
 }
 
-// Is tells whether target is ErrMetadata.
+// Is reports whether target is ErrMetadata.
 func (e *MetadataError) Is(target error) bool { return target == ErrMetadata }
 
 // ForeignSetError is an [ErrForeignSet].
@@ -111,19 +111,19 @@ func (e *ForeignSetError) Error() string {
 	return fmt.Sprintf("%v: its id is %s, wanted is %s", ErrForeignSet, e.Got.Hex(), e.Want.Hex())
 }
 
-// Is tells whether target is ErrForeignSet.
+// Is reports whether target is ErrForeignSet.
 func (e *ForeignSetError) Is(target error) bool { return target == ErrForeignSet }
 
 // ReplyError is a reply that does not have the form of a cursor's.
 type ReplyError struct {
-	// Field is the path of the field in question, What what is wrong with it.
+	// Field is the path of the field in question, What the fault.
 	Field, What string
 }
 
 func (e *ReplyError) Error() string { return fmt.Sprintf("reply of a cursor: %s: %s", e.Field, e.What) }
 
-// restartable tells whether opening the cursor again may help: what the server
-// or the network said, but not what we found wrong with what was read.
+// restartable reports whether opening the cursor again may help: after an error of the
+// server or the network, but not after a check that failed here.
 func restartable(err error) bool {
 	switch servererr.Classify(err) {
 	case servererr.None:
@@ -136,7 +136,7 @@ func restartable(err error) bool {
 	}
 }
 
-// isLost tells whether no answer came.
+// isLost reports whether no reply came.
 func isLost(err error) bool {
 	_, lost := errors.AsType[*mongo.LostError](err)
 	return lost

@@ -3,19 +3,19 @@ package fetcher
 import "time"
 
 const (
-	// slowReply is after how long a reply counts as slow, and quickReply is how long
-	// the next one is to take.
+	// A reply that takes longer than slowReply is slow; the next one should take
+	// quickReply.
 	slowReply  = 2 * time.Second
 	quickReply = time.Second
-	// largeReply is the least size of a slow reply, in bytes: a small one waited for
-	// entries, and not for the line.
+	// largeReply is the minimum size of a slow reply, in bytes: a small one waited for
+	// entries, not for the network.
 	largeReply = 256 << 10
 )
 
-// batchSize is how many entries the next reply may have. The zero value is as many as
-// are allowed at all. Over a slow line less is asked for: a reply of 16 MiB that takes
-// minutes is read again as a whole if the line breaks, and nothing of it can be
-// applied before it is there.
+// batchSize is how many entries the next reply may have. The zero value is maxEntries.
+// On a slow line it is smaller: if the connection breaks, a reply of 16 MiB that takes
+// minutes is read again as a whole, and nothing of it is applied before all of it is
+// there.
 type batchSize struct{ entries int32 }
 
 // size returns the batch size to ask for.
@@ -26,7 +26,7 @@ func (b *batchSize) size() int32 {
 	return b.entries
 }
 
-// took learns from a reply of n entries.
+// took adapts the size to a reply of n entries that took d.
 func (b *batchSize) took(d time.Duration, n, bytes int) {
 	switch {
 	case d > slowReply && bytes >= largeReply:

@@ -10,7 +10,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// entrySize is what an entry takes beside its bytes, in bytes.
+// entrySize is the memory that an entry takes in addition to its bytes, in bytes.
 const entrySize = int64(unsafe.Sizeof(oplog.Entry{}))
 
 // The names of the array of documents in a cursor's replies.
@@ -84,8 +84,8 @@ func parsePage(raw bson.Raw, batch string) (page, error) {
 	return p, nil
 }
 
-// entries parses the documents but for the first skip. They have to ascend from
-// after on.
+// entries parses the documents except the first skip. They must ascend, and all come
+// after the optime after.
 func (p *page) entries(skip int, after oplog.OpTime) ([]oplog.Entry, error) {
 	if p.n <= skip {
 		return nil, nil
@@ -110,7 +110,7 @@ func (p *page) entries(skip int, after oplog.OpTime) ([]oplog.Entry, error) {
 	return list, nil
 }
 
-// regresses tells whether a term stands after one that it cannot stand after.
+// regresses reports whether a term is older than that of the entry before.
 func regresses(term, before int64) bool {
 	return term < before && term != oplog.UninitializedTerm
 }
@@ -124,7 +124,7 @@ func (p *page) first() (oplog.OpTime, error) {
 	return optimeOf(doc)
 }
 
-// optimeOf reads the optime of an entry, whatever else it holds.
+// optimeOf reads the optime of an entry and ignores its other fields.
 func optimeOf(doc bson.Raw) (oplog.OpTime, error) {
 	at := oplog.OpTime{Term: oplog.UninitializedTerm}
 	fault := func(field string, err error) error { return &oplog.EntryError{OpTime: at, Field: field, Err: err} }

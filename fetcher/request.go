@@ -13,8 +13,8 @@ const (
 	oplogCollection = "oplog.rs"
 )
 
-// command finishes a body: the session, the request for metadata, and the consent to
-// be served by a secondary.
+// command completes a body with the session, the request for metadata, and a read
+// preference that a secondary accepts.
 func (t *tail) command(start int32, body []byte) mongo.Command {
 	body = bsoncore.AppendDocumentElement(body, "lsid", t.lsid)
 	body = bsoncore.AppendInt32Element(body, "$replData", 1)
@@ -32,8 +32,8 @@ func from(at bson.Timestamp) bsoncore.Document {
 	return bsoncore.NewDocumentBuilder().AppendDocument("ts", bound).Build()
 }
 
-// appendMajority appends the read concern: the member shows nothing that could be
-// rolled back.
+// appendMajority appends the read concern majority: the member shows nothing that could
+// be rolled back.
 func appendMajority(body []byte) []byte {
 	i, body := bsoncore.AppendDocumentElementStart(body, "readConcern")
 	body = bsoncore.AppendStringElement(body, "level", "majority")
@@ -59,7 +59,7 @@ func (t *tail) getMoreCommand() mongo.Command {
 	body = bsoncore.AppendInt32Element(body, "batchSize", t.batch.size())
 	body = bsoncore.AppendInt64Element(body, "maxTimeMS", t.cfg.AwaitTime.Milliseconds())
 	if known := t.meta.Committed; !known.IsNull() {
-		// The reply is to come as soon as the commit point moves, too.
+		// The member replies as soon as the commit point moves, too.
 		body = appendOpTime(body, "lastKnownCommittedOpTime", known)
 	}
 	return t.command(start, body)

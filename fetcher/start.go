@@ -12,9 +12,9 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// checkStart checks the first reply of a cursor: that the member has come as far
-// as the entry that reading starts from, and that this entry is part of its
-// history. A member that is behind must not be taken for one with another history.
+// checkStart checks the first reply of a cursor: the member must have reached the entry
+// that reading starts from, and this entry must be part of its history. A member that
+// lags must not be taken for one with another history.
 func (t *tail) checkStart(ctx context.Context, p *page, meta *Metadata) error {
 	var first oplog.OpTime
 	if p.n > 0 {
@@ -33,8 +33,8 @@ func (t *tail) checkStart(ctx context.Context, p *page, meta *Metadata) error {
 	return t.startMissing(ctx, first)
 }
 
-// startMissing finds out why the start was not what the member showed first, but
-// got, which is null if it showed nothing.
+// startMissing finds out why the member showed got first and not the start; got is null
+// if it showed nothing.
 func (t *tail) startMissing(ctx context.Context, got oplog.OpTime) error {
 	oldest, err := replset.OldestEntry(ctx, asked{t})
 	if err != nil {
@@ -67,7 +67,7 @@ func (t *tail) startMissing(ctx context.Context, got oplog.OpTime) error {
 	return &StartMissingError{Want: t.last, Got: got}
 }
 
-// asked is the member of a tail, for a question in the tail's session.
+// asked runs commands on the tail's member, in the tail's session.
 type asked struct{ t *tail }
 
 // Call implements mongo.Caller.

@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// leaveTime bounds the good-bye to a member.
+	// leaveTime is how long killing the cursor and ending the session may take.
 	leaveTime = time.Second
 	// probeTime is the limit of a find for a single entry.
 	probeTime = 2 * time.Second
-	// idlePause follows a reply that has nothing new, so that a member that does
-	// not wait for something new is not asked without end.
+	// idlePause is the pause after a reply that has nothing new: a member need not wait
+	// for a new entry before it replies.
 	idlePause = 2 * time.Millisecond
 )
 
-// errSilent is why a call is given up on.
+// errSilent is the cause of a call that is given up.
 var errSilent = errors.New("it did not answer in time")
 
-// tail is the reading of one member. It belongs to one goroutine.
+// tail reads one member. It belongs to one goroutine.
 type tail struct {
 	cfg     *ReaderConfig
 	metrics *metrics
@@ -35,11 +35,11 @@ type tail struct {
 	host    string
 	emit    func(ctx context.Context, r oplog.Reply) error
 	lsid    bson.Raw
-	// setID is the id that the set has to have, zero while none is known.
+	// setID is the id that the set must have, zero while none is known.
 	setID bson.ObjectID
 
-	// last is the last entry handed on, or the one to start from; emitted is false
-	// while that one is still to be handed on itself.
+	// last is the last entry that was passed on, or the one to start from; emitted is
+	// false while that one is still to be passed on itself.
 	last    oplog.OpTime
 	emitted bool
 
@@ -55,13 +55,12 @@ type tail struct {
 	batch batchSize
 	// idle is set when the last reply had nothing new, not even a commit point.
 	idle bool
-	// opened tells whether a find has been sent before; restarts counts those in a
-	// row.
+	// opened is set once a find has been sent; restarts counts the restarts in a row.
 	opened   bool
 	restarts int
-	// lost is set when the last call had no answer.
+	// lost is set when the last call had no reply.
 	lost bool
-	// refused is set when emit would not take a reply.
+	// refused is set when emit has returned an error.
 	refused bool
 	// left is set when the member is left because another one is better.
 	left bool
@@ -83,7 +82,7 @@ func (t *tail) run(ctx context.Context) error {
 	}
 }
 
-// restart gives up the cursor and goes back to the last entry handed on.
+// restart kills the cursor; the next one continues from the last entry passed on.
 func (t *tail) restart(ctx context.Context, reason error) {
 	t.metrics.restarts.Inc()
 	t.cfg.Observer.Log(slog.LevelWarn, "opening the cursor on the oplog again", slog.String(keyHost, t.host),
@@ -132,7 +131,7 @@ func (t *tail) next(ctx context.Context, p *page) (stop bool, err error) {
 	return stop, err
 }
 
-// take checks a reply and hands it on.
+// take checks a reply and passes it on.
 func (t *tail) take(ctx context.Context, p *page, first bool) (stop bool, err error) {
 	received := time.Now()
 	meta, err := parseMetadata(p.raw)
@@ -153,7 +152,7 @@ func (t *tail) take(ctx context.Context, p *page, first bool) (stop bool, err er
 	}
 	after := t.last
 	if first && skip == 0 {
-		after = oplog.OpTime{Term: oplog.UninitializedTerm} // the start itself is to come
+		after = oplog.OpTime{Term: oplog.UninitializedTerm} // the start itself comes first
 	}
 	entries, err := p.entries(skip, after)
 	if err != nil {
@@ -181,15 +180,15 @@ func (t *tail) take(ctx context.Context, p *page, first bool) (stop bool, err er
 	}
 	if len(entries) > 0 {
 		if first {
-			t.restarts = 0 // not for a reply that only repeats what is known
+			t.restarts = 0 // but not after a reply that only repeats the start
 		}
 		err = t.release(ctx, oplog.Reply{Entries: entries, Bytes: p.bytes(len(entries)), Received: received})
 	}
 	return next == stopAfter, err
 }
 
-// checkMember checks that the member is still in the same history, of the same
-// set.
+// checkMember checks that the member is of the same set, and has not rolled back since
+// the cursor was opened.
 func (t *tail) checkMember(meta *Metadata) error {
 	switch {
 	case t.hasRBID && meta.RBID != t.rbid:
@@ -217,9 +216,9 @@ func (t *tail) accept(meta Metadata) decision {
 	return next
 }
 
-// release hands on a reply.
+// release passes a reply on.
 func (t *tail) release(ctx context.Context, r oplog.Reply) error {
-	// Once emit has them, the entries are not ours to look at.
+	// After emit, the entries belong to the receiver.
 	newest := &r.Entries[len(r.Entries)-1]
 	last, wall, n, bytes := newest.OpTime, newest.Wall, len(r.Entries), rawBytes(r.Entries)
 	if err := t.emit(ctx, r); err != nil {
@@ -257,9 +256,9 @@ func (t *tail) page(ctx context.Context, cmd mongo.Command, limit time.Duration,
 	return p, err
 }
 
-// call runs a command that the member has limit for. A member that does not begin to
-// answer is given up on some time later, and so is one that does not go on with its
-// answer; however long that takes on a slow line.
+// call runs a command that may take limit. It is lost if the reply does not begin to
+// arrive some time after that, or stops arriving for as long; on a slow line the reply
+// may take as long as it needs.
 func (t *tail) call(ctx context.Context, cmd mongo.Command, limit time.Duration) (bson.Raw, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -281,8 +280,8 @@ func (t *tail) call(ctx context.Context, cmd mongo.Command, limit time.Duration)
 	return reply, nil
 }
 
-// killCursor ends the open cursor, if the member can be asked to. What is left
-// open the member ends by itself, after ten minutes.
+// killCursor kills the open cursor, if the member can be reached. Otherwise the member
+// does so itself, after ten minutes.
 func (t *tail) killCursor(ctx context.Context) {
 	if t.cursor != 0 && !t.lost {
 		ctx, cancel := context.WithTimeoutCause(ctx, leaveTime, errSilent)
@@ -293,7 +292,7 @@ func (t *tail) killCursor(ctx context.Context) {
 	t.cursor = 0
 }
 
-// leave ends the cursor and the session, although ctx may be done.
+// leave kills the cursor and ends the session, even if ctx is done.
 func (t *tail) leave(ctx context.Context) {
 	if t.lost || !t.opened {
 		return
