@@ -51,41 +51,7 @@ func (j *journal) note(format string, args ...any) {
 
 func play(t *testing.T, d *datadriven.TestData) string {
 	j := &journal{start: time.Now()}
-	var cfg Config
-	var out, busy, after string
-	for _, arg := range d.CmdArgs {
-		var err error
-		switch v := arg.Vals[0]; arg.Key {
-		case "max-ops":
-			cfg.MaxOps, err = strconv.Atoi(v)
-		case "max-bytes":
-			cfg.MaxBytes, err = strconv.ParseInt(v, 10, 64)
-		case "delay":
-			cfg.Delay, err = time.ParseDuration(v)
-		case "fill":
-			cfg.Fill, err = time.ParseDuration(v)
-		case "out":
-			out = v
-		case "busy":
-			busy = v
-		case "after":
-			after = v
-		default:
-			t.Fatalf("unknown argument %s", arg.Key)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if after != "" {
-		n, err := strconv.Atoi(after)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg.ApplyAfter = oplog.NewOpTime(uint32(j.start.Unix()), uint32(n), 1)
-	}
-	waiting, _ := strconv.Atoi(out)
-	pause, _ := time.ParseDuration(busy)
+	cfg, waiting, pause := configured(t, d, j.start)
 	cfg.Release = func(bytes int64) { j.note("release %d", bytes) }
 	cfg.Observer = func(e event.Event) { j.note("event %q %s", e.Message(), e.LogValue()) }
 	cfg.SpillDir = t.TempDir()
@@ -157,4 +123,45 @@ func play(t *testing.T, d *datadriven.TestData) string {
 		j.note("%d bytes are still held", n)
 	}
 	return strings.Join(j.lines, "\n") + "\n"
+}
+
+// configured reads the arguments of a scenario: the configuration, how many batches wait
+// for the applier, and how long that takes for each.
+func configured(t *testing.T, d *datadriven.TestData, start time.Time) (cfg Config, waiting int, pause time.Duration) {
+	t.Helper()
+	var out, busy, after string
+	for _, arg := range d.CmdArgs {
+		var err error
+		switch v := arg.Vals[0]; arg.Key {
+		case "max-ops":
+			cfg.MaxOps, err = strconv.Atoi(v)
+		case "max-bytes":
+			cfg.MaxBytes, err = strconv.ParseInt(v, 10, 64)
+		case "delay":
+			cfg.Delay, err = time.ParseDuration(v)
+		case "fill":
+			cfg.Fill, err = time.ParseDuration(v)
+		case "out":
+			out = v
+		case "busy":
+			busy = v
+		case "after":
+			after = v
+		default:
+			t.Fatalf("unknown argument %s", arg.Key)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after != "" {
+		n, err := strconv.Atoi(after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.ApplyAfter = oplog.NewOpTime(uint32(start.Unix()), uint32(n), 1)
+	}
+	waiting, _ = strconv.Atoi(out)
+	pause, _ = time.ParseDuration(busy)
+	return cfg, waiting, pause
 }

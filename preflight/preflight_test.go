@@ -208,6 +208,18 @@ func runScenario(t *testing.T, d *datadriven.TestData) string {
 	}
 	var told []preflight.Finding
 	report, err := preflight.Run(t.Context(), cfg, func(f preflight.Finding) { told = append(told, f) })
+	b := printed(t, report, told, err, all)
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(left) > strings.Count(d.Input, "file ") {
+		t.Errorf("left in the folder: %v, %v", left, err)
+	}
+	return diskFree.ReplaceAllString(strings.ReplaceAll(b, dir, "DIR"), "has N free")
+}
+
+// printed is a report as the scenarios have it; without all, what is in order is only
+// counted.
+func printed(t *testing.T, report preflight.Report, told []preflight.Finding, err error, all bool) string {
+	t.Helper()
 	var b strings.Builder
 	fine := 0
 	for i, f := range report.Findings {
@@ -229,11 +241,7 @@ func runScenario(t *testing.T, d *datadriven.TestData) string {
 	if failed, ok := errors.AsType[*preflight.FailedError](report.Err()); ok {
 		fmt.Fprintf(&b, "%v, denied %v\n", failed, failed.Denied())
 	}
-	left, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil || len(left) > strings.Count(d.Input, "file ") {
-		t.Errorf("left in the folder: %v, %v", left, err)
-	}
-	return diskFree.ReplaceAllString(strings.ReplaceAll(b.String(), dir, "DIR"), "has N free")
+	return b.String()
 }
 
 // diskFree is what depends on the machine.

@@ -132,28 +132,6 @@ func (m *model) do(line string) bool {
 		to = oplog.Namespace(words[2])
 	}
 	switch words[0] {
-	case "begin":
-		m.begin, m.atBegin = m.now(), map[oplog.UUID]oplog.Namespace{}
-		clear(m.used)
-		clear(m.inserted)
-		for ns, u := range m.byName {
-			if !u.IsZero() {
-				m.atBegin[u] = ns
-				m.used[ns] = true
-			}
-		}
-	case "list": // a database, or all that were not
-		dbs := []string{string(ns)}
-		if ns == "" {
-			dbs = m.databases()
-		}
-		for _, db := range dbs {
-			if _, done := m.listedAt[db]; !done {
-				m.lists[db], m.listedAt[db] = m.listing(db), uint32(len(m.entries))
-			}
-		}
-	case "note":
-		m.note()
 	case "create":
 		if !m.free(ns) {
 			return false
@@ -194,6 +172,46 @@ func (m *model) do(line string) bool {
 		}
 		m.log("d", ns.DB()+".system.views", m.viewsUUID(ns.DB()), bson.D{{Key: "_id", Value: string(ns)}})
 		delete(m.byName, ns)
+	default:
+		return m.doCopy(words[0], ns) || m.doTxn(words[0], ns)
+	}
+	return true
+}
+
+// doCopy does one of the acts of the copy, and reports whether it is one.
+func (m *model) doCopy(act string, ns oplog.Namespace) bool {
+	switch act {
+	case "begin":
+		m.begin, m.atBegin = m.now(), map[oplog.UUID]oplog.Namespace{}
+		clear(m.used)
+		clear(m.inserted)
+		for ns, u := range m.byName {
+			if !u.IsZero() {
+				m.atBegin[u] = ns
+				m.used[ns] = true
+			}
+		}
+	case "list": // a database, or all that were not
+		dbs := []string{string(ns)}
+		if ns == "" {
+			dbs = m.databases()
+		}
+		for _, db := range dbs {
+			if _, done := m.listedAt[db]; !done {
+				m.lists[db], m.listedAt[db] = m.listing(db), uint32(len(m.entries))
+			}
+		}
+	case "note":
+		m.note()
+	default:
+		return false
+	}
+	return true
+}
+
+// doTxn does one of the acts of transactions.
+func (m *model) doTxn(act string, ns oplog.Namespace) bool {
+	switch act {
 	case "txn": // the first part of a transaction that creates ns
 		if !m.free(ns) {
 			return false
@@ -207,8 +225,8 @@ func (m *model) do(line string) bool {
 			return false
 		}
 		n := slices.Min(slices.Collect(maps.Keys(m.open)))
-		m.next(words[0], m.open[n])
-		if words[0] == "commit" || words[0] == "abort" {
+		m.next(act, m.open[n])
+		if act == "commit" || act == "abort" {
 			delete(m.open, n)
 		}
 	case "whole": // a transaction of one entry
@@ -219,7 +237,7 @@ func (m *model) do(line string) bool {
 		m.part(m.createOf(x), oplog.OpTime{Term: -1})
 		m.appear(ns, x.uuid)
 	default:
-		m.t.Fatalf("no such line: %q", line)
+		m.t.Fatalf("no such act: %q", act)
 	}
 	return true
 }

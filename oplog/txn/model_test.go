@@ -365,21 +365,7 @@ func run(rt *rapid.T, t *testing.T, a *Assembler, log []event, from, applied int
 		if r.FetchFrom != again {
 			rt.Fatalf("after entry %d reading begins again at %s, want %s", log[i].at, r.FetchFrom, again)
 		}
-		inMemory := 0
-		for c := a.oldest; c != nil; c = c.newer {
-			if c.store.memBytes > 0 {
-				inMemory++
-			}
-			if c.store.memBytes > 0 != (c.place != nowhere) || c.place > 0 && a.inMemory.Less(c.place, (c.place-1)/2) {
-				rt.Fatalf("after entry %d the chain of %s with %d bytes in memory is at %d", log[i].at, c.start, c.store.memBytes, c.place)
-			}
-		}
-		if inMemory != len(a.inMemory) {
-			rt.Fatalf("after entry %d %d chains have parts in memory, not %d", log[i].at, inMemory, len(a.inMemory))
-		}
-		if used := a.HeldBytes(); used > a.budget.limit || used < 0 {
-			rt.Fatalf("after entry %d %d bytes are held, of %d", log[i].at, used, a.budget.limit)
-		}
+		checkMemory(rt, a, log[i].at)
 	}
 	for _, txn := range held {
 		if err := txn.Close(); err != nil {
@@ -397,6 +383,26 @@ func run(rt *rapid.T, t *testing.T, a *Assembler, log []event, from, applied int
 			a.HeldBytes(), len(a.sessions), len(a.byLast), len(a.inMemory), a.segments.current)
 	}
 	return fetchFrom
+}
+
+// checkMemory checks what an assembler keeps in memory after an entry.
+func checkMemory(rt *rapid.T, a *Assembler, at int) {
+	rt.Helper()
+	inMemory := 0
+	for c := a.oldest; c != nil; c = c.newer {
+		if c.store.memBytes > 0 {
+			inMemory++
+		}
+		if c.store.memBytes > 0 != (c.place != nowhere) || c.place > 0 && a.inMemory.Less(c.place, (c.place-1)/2) {
+			rt.Fatalf("after entry %d the chain of %s with %d bytes in memory is at %d", at, c.start, c.store.memBytes, c.place)
+		}
+	}
+	if inMemory != len(a.inMemory) {
+		rt.Fatalf("after entry %d %d chains have parts in memory, not %d", at, inMemory, len(a.inMemory))
+	}
+	if used := a.HeldBytes(); used > a.budget.limit || used < 0 {
+		rt.Fatalf("after entry %d %d bytes are held, of %d", at, used, a.budget.limit)
+	}
 }
 
 func checkTransaction(rt *rapid.T, txn *Transaction, log []event, i int) {

@@ -41,7 +41,6 @@ var longer = map[string]bool{
 	"initialsync/world_test.go":                true,
 	"inventory_test.TestNamesModel func":       true,
 	"inventory_test.TestRecordings":            true,
-	"inventory_test.do":                        true,
 	"main.TestBenchProcesses func":             true,
 	"main.TestRunCopies":                       true,
 	"main.TestRunMirrorsAndDrains":             true,
