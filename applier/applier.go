@@ -67,7 +67,7 @@ type Config struct {
 	Scope    Scope
 	Commands Commands
 	// MetaDB and Link say where documents are kept that are too large for the target
-	// while it is a copy: collection "parked". An empty MetaDB means "replicator".
+	// while it is a copy: collection "oversized". An empty MetaDB means "replicator".
 	MetaDB, Link string
 	// Relaxed applies a source transaction as ordinary operations; otherwise it
 	// reaches the target in one transaction where the target can take it.

@@ -65,7 +65,7 @@
 //
 // A document may temporarily be what the source never had. Indexes that refuse it are
 // dropped, and built again at CopiedUntil, before a watermark reaches it. A document
-// that is temporarily too large is kept in the metadata ("parked"), in the transaction
+// that is temporarily too large is kept in the metadata ("oversized"), in the transaction
 // that moves the lane, until it fits. One that is left at CopiedUntil is a
 // *DivergenceError.
 //

@@ -13,6 +13,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/plan"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
@@ -30,7 +31,7 @@ import (
 //
 // uuid is that of the target's collection, so that a rename changes nothing, and what
 // is parked of one that was dropped is nobody's; id the type and the bytes of the _id.
-const parkedCollection = "parked"
+const parkedCollection = metadata.Oversized
 
 const (
 	// maxDocument is the largest document that a server stores, in bytes.

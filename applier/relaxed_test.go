@@ -256,7 +256,7 @@ func TestCopiedTooLarge(t *testing.T) {
 				if got := tg.documents(t, "db.p"); !slices.EqualFunc(want, got, func(a, b bson.Raw) bool { return string(a) == string(b) }) {
 					t.Errorf("%d documents, or others than %d", len(got), len(want))
 				}
-				if left := tg.documents(t, "replicator.parked"); len(left) > 0 {
+				if left := tg.documents(t, "replicator.oversized"); len(left) > 0 {
 					t.Errorf("%d pieces are left", len(left))
 				}
 			})
@@ -289,7 +289,7 @@ func TestCopiedTooLargeInTheEnd(t *testing.T) {
 		if _, diverged := errors.AsType[*DivergenceError](err); diverged == dropped || !dropped && !strings.Contains(err.Error(), "db.p, _id 1") {
 			t.Errorf("dropped=%v: %v", dropped, err)
 		}
-		count := tg.run(t, "replicator", bson.D{{Key: "count", Value: "parked"}, {Key: "query", Value: bson.D{}}})
+		count := tg.run(t, "replicator", bson.D{{Key: "count", Value: "oversized"}, {Key: "query", Value: bson.D{}}})
 		if left := count.Lookup("n").AsInt64(); left > 0 == dropped {
 			t.Errorf("dropped=%v: %d pieces are left", dropped, left)
 		}
@@ -321,7 +321,7 @@ func TestCopiedTooLargeLeftOut(t *testing.T) {
 		}))
 		succeed(t, a.run(t.Context(), []batch.Batch{b}, 0))
 	}
-	if left := tg.documents(t, "replicator.parked"); len(left) > 0 {
+	if left := tg.documents(t, "replicator.oversized"); len(left) > 0 {
 		t.Errorf("%d pieces are left", len(left))
 	}
 }

@@ -248,7 +248,7 @@ func (h *Link) beginCopy(ctx context.Context, c *Copy, wall int64) error {
 			return err
 		}
 		// What the copy before lacked is of no interest.
-		void := metadata.Delete(h.store.cfg.DB, metadata.Owed, metadata.Below(h.store.cfg.Link))
+		void := metadata.Delete(h.store.cfg.DB, metadata.Missing, metadata.Below(h.store.cfg.Link))
 		if err := metadata.Run(ctx, txn, void, -1); err != nil {
 			return err
 		}

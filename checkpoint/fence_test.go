@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
@@ -214,24 +212,6 @@ func TestTwoBegins(t *testing.T) {
 	}
 }
 
-// TestOneNumberTwoProcesses: two processes that send the raise of the same term
-// are both told that it was done, and only one of them goes on.
-func TestOneNumberTwoProcesses(t *testing.T) {
-	t.Parallel()
-	ctx := within(t)
-	g, _, _ := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
-	slow, quick := &target{set: g.set}, &target{set: g.set}
-	slow.intercept(func(cmd mongo.Command) (error, bool) {
-		if name(cmd) == "update" {
-			slow.intercept(nil)
-			must[*Link](t)(link(t, quick).Acquire(ctx, 0))
-		}
-		return nil, false
-	})
-	_, err := link(t, slow).Acquire(ctx, 0)
-	wantError(t, err, lease.ErrFenced)
-}
-
 var errCut = &mongo.LostError{Err: errors.New("cut")}
 
 // TestAcquireCutOff: after an Acquire that was cut off at any of its commands, heard
@@ -280,33 +260,4 @@ func TestAcquireCutOff(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestSeenNumber: a term whose number a server has seen, but which the link's
-// document does not have, is passed over.
-func TestSeenNumber(t *testing.T) {
-	t.Parallel()
-	ctx := within(t)
-	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 1)
-	seen := mongo.NewSession(g, h.txns.ID(), (h.Term()+1)<<mongo.NumberBits+5)
-	must[bson.Raw](t)(seen.Write(ctx, insert("seen")))
-	h = must[*Link](t)(s.Acquire(ctx, h.Term()))
-	if h.Term() != 3 {
-		t.Errorf("term %d", h.Term())
-	}
-	flush(ctx, t, h.Lane(0), at(101, 0), "x")
-}
-
-// TestAfter: a process that knows its term notices another one, and its own.
-func TestAfter(t *testing.T) {
-	t.Parallel()
-	ctx := within(t)
-	g, s, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 1)
-	h = must[*Link](t)(s.Acquire(ctx, h.Term()))
-	if _, err := s.Acquire(ctx, h.Term()+1); !errors.Is(err, lease.ErrBehind) {
-		t.Errorf("a term that has not been: %v", err)
-	}
-	must[*Link](t)(link(t, g).Acquire(ctx, 0))
-	_, err := s.Acquire(ctx, h.Term())
-	wantError(t, err, lease.ErrFenced)
 }

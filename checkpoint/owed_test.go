@@ -18,14 +18,14 @@ func TestOwedGoes(t *testing.T) {
 	owe := func() {
 		t.Helper()
 		for _, id := range []string{"a/d.c", "a0/d.c", "ab/d.c"} {
-			must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Owed, metadata.Statement{
+			must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Missing, metadata.Statement{
 				Filter: metadata.ByID(id), Change: metadata.ByID(id), Upsert: true,
 			}))))
 		}
 	}
 	check := func(when string) {
 		t.Helper()
-		reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Owed, 100, func(dst []byte) []byte { return dst })))
+		reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Missing, 100, func(dst []byte) []byte { return dst })))
 		docs := must[[]bson.Raw](t)(metadata.Found(reply))
 		if len(docs) != 2 || docs[0].Lookup("_id").StringValue() == "a/d.c" {
 			t.Errorf("%s there is %v", when, docs)

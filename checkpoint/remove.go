@@ -26,8 +26,8 @@ func (s *Store) Remove(ctx context.Context) error {
 		{metadata.Lanes, all},
 		{metadata.Routes, all},
 		{metadata.Copies, all},
-		{metadata.Owed, all},
-		{metadata.Parked, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", s.cfg.Link) }},
+		{metadata.Missing, all},
+		{metadata.Oversized, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", s.cfg.Link) }},
 	}
 	if s.cfg.Of == "" {
 		parts = slices.Insert(parts, 0, link)

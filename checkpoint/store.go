@@ -165,7 +165,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 }
 
 func (s *Store) prepare(ctx context.Context) error {
-	for _, name := range []string{metadata.Links, metadata.Lanes, metadata.Held, metadata.Routes, metadata.Copies, metadata.Requests, metadata.Owed} {
+	for _, name := range []string{metadata.Links, metadata.Lanes, metadata.Deferred, metadata.Routes, metadata.Copies, metadata.Requests, metadata.Missing} {
 		reply, err := s.cfg.Target.Call(ctx, metadata.Majority(metadata.Write(s.cfg.DB, "create", name, "")))
 		if servererr.IsNamespaceThere(err) {
 			continue
@@ -216,7 +216,7 @@ func (s *Store) create(ctx context.Context, txn *mongo.Txn, link *linkDoc) error
 		return err
 	}
 	// Without a link they are what is left where somebody removed the link.
-	for _, collection := range []string{metadata.Lanes, metadata.Routes, metadata.Copies, metadata.Requests, metadata.Owed} {
+	for _, collection := range []string{metadata.Lanes, metadata.Routes, metadata.Copies, metadata.Requests, metadata.Missing} {
 		if err := metadata.Run(ctx, txn, metadata.Delete(s.cfg.DB, collection, metadata.Below(s.cfg.Link)), -1); err != nil {
 			return err
 		}

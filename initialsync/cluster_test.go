@@ -280,9 +280,9 @@ func rubbish(t testing.TB, s *server, dialect string) {
 	if dialect >= "5.0" {
 		s.json(t, "db", `{"create": "capped", "timeseries": {"timeField": "t"}}`)
 	}
-	s.json(t, "replicator", `{"insert": "held", "documents": [
+	s.json(t, "replicator", `{"insert": "deferred", "documents": [
 		{"_id": {"link": "link", "ns": "db.gone", "index": "i"}, "uuid": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}},
-		 "held": ["unique"], "spec": {"$binary": {"base64": "BQAAAAA=", "subType": "00"}}}]}`)
+		 "deferred": ["unique"], "spec": {"$binary": {"base64": "BQAAAAA=", "subType": "00"}}}]}`)
 }
 
 func TestEveryKind(t *testing.T) {

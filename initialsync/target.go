@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
@@ -75,7 +76,7 @@ func listCollections(ctx context.Context, target mongo.Caller, db string) ([]lis
 // some of them more than once.
 func deferredNames(ctx context.Context, target mongo.Caller, metaDB, link string) ([]oplog.Namespace, error) {
 	var names []oplog.Namespace
-	cmd := bsoncore.NewDocumentBuilder().AppendString("find", "held").
+	cmd := bsoncore.NewDocumentBuilder().AppendString("find", metadata.Deferred).
 		AppendDocument("filter", bsoncore.NewDocumentBuilder().AppendString("_id.link", link).Build()).
 		AppendDocument("projection", bsoncore.NewDocumentBuilder().AppendInt32("_id", 1).Build())
 	docs, err := all(ctx, target, metaDB, cmd)

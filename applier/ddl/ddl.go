@@ -51,7 +51,7 @@ type Config struct {
 	// Names says what views read under which name, Scope by default: it knows the
 	// collections that another link (a resync) has for a while, too.
 	Names Scope
-	// MetaDB and Link say where held specs are kept: collection "held". An empty
+	// MetaDB and Link say where held specs are kept: collection "deferred". An empty
 	// MetaDB means "replicator".
 	MetaDB, Link string
 	// Own is the link that is applied, Link by default: a collection that is copied

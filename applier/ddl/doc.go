@@ -20,7 +20,7 @@
 // [ResyncError]. And where a rename finds neither name, the collection after it
 // was not copied, or is gone again by the end of the copy: [Executor.Owed] lists
 // those, and the copy does not end while one is missing. They are noted in the metadata,
-// in "owed", before the log goes on.
+// in "missing", before the log goes on.
 //
 // # Placed
 //
@@ -88,7 +88,7 @@
 //	                       would meet duplicates that never existed, and so would
 //	                       documents of a copy, each of another time
 //
-// They are left out on the target and kept in the collection "held" of the
+// They are left out on the target and kept in the collection "deferred" of the
 // metadata database, one document for an index or (index: "") a collection:
 //
 //	{_id: {link, ns, index}, uuid, held: [names], absent, spec: binary BSON}
@@ -122,7 +122,7 @@
 // everything else is an error that names the view.
 //
 // A definition that the source itself cannot use is left out, and so is one that the
-// target refused when it was copied. It is kept whole, in "held" ([LeftView]): the log
+// target refused when it was copied. It is kept whole, in "deferred" ([LeftView]): the log
 // may change a part of it only, and whoever has the link can say that it is left out.
 //
 // # Time series

@@ -59,7 +59,7 @@ func views(t *testing.T, change func(cmd mongo.Command) (bson.D, error)) callFun
 			}}}
 		case "find": // what is left out
 			reply = bson.D{{Key: "cursor", Value: bson.D{
-				{Key: "id", Value: int64(0)}, {Key: "ns", Value: "replicator.held"}, {Key: "firstBatch", Value: bson.A{}},
+				{Key: "id", Value: int64(0)}, {Key: "ns", Value: "replicator.deferred"}, {Key: "firstBatch", Value: bson.A{}},
 			}}}
 		case "drop", "create":
 			if reply, err = change(cmd); err != nil {

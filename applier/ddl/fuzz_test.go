@@ -34,7 +34,7 @@ func FuzzHeld(f *testing.F) {
 		d, err := bson.Marshal(bson.D{
 			{Key: "_id", Value: bson.D{{Key: "link", Value: "l"}, {Key: "ns", Value: "db.a"}, {Key: "index", Value: index}}},
 			{Key: "uuid", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}},
-			{Key: "held", Value: bson.A{"unique"}},
+			{Key: "deferred", Value: bson.A{"unique"}},
 			{Key: "absent", Value: index == "y_1"},
 			{Key: "spec", Value: bson.Binary{Data: spec}},
 		})

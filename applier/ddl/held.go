@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
@@ -36,7 +37,7 @@ type HeldSpec struct {
 type Specs []HeldSpec
 
 // heldCollection is where held specs are, in the metadata database.
-const heldCollection = "held"
+const heldCollection = metadata.Deferred
 
 // Held reads what a link keeps back.
 func Held(ctx context.Context, target mongo.Caller, metaDB, link string) (Specs, error) {
@@ -93,7 +94,7 @@ func parseHeld(doc bson.Raw) (HeldSpec, error) {
 		return h, errHeld
 	}
 	h.UUID = oplog.UUID(uuid)
-	names, _ := doc.Lookup("held").ArrayOK()
+	names, _ := doc.Lookup("deferred").ArrayOK()
 	it := rawbson.NewIter(names)
 	for it.Next() {
 		name, _ := it.Text()
@@ -143,7 +144,7 @@ func (s *step) store(ctx context.Context, h *HeldSpec) error {
 	doc := bsoncore.NewDocumentBuilder().
 		AppendDocument("_id", id).
 		AppendBinary("uuid", bson.TypeBinaryUUID, h.UUID[:]).
-		AppendArray("held", names.Build())
+		AppendArray("deferred", names.Build())
 	if h.Absent {
 		doc.AppendBoolean("absent", true)
 	}

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -22,7 +23,7 @@ import (
 //	{_id: "LINK/NS", ts, t}
 //
 // ns is the target's name, ts and t are of the command.
-const owedCollection = "owed"
+const owedCollection = metadata.Missing
 
 // Owed returns the names that collections were renamed to which a copy had neither under
 // the old name nor under the new one, sorted.

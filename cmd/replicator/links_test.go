@@ -145,7 +145,7 @@ func TestLinksLeftOut(t *testing.T) {
 			{Key: "spec", Value: emptyDoc},
 		},
 	} {
-		body, err := bson.Marshal(bson.D{{Key: "insert", Value: "held"}, {Key: "documents", Value: bson.A{doc}}})
+		body, err := bson.Marshal(bson.D{{Key: "insert", Value: "deferred"}, {Key: "documents", Value: bson.A{doc}}})
 		if err != nil {
 			t.Fatal(err)
 		}

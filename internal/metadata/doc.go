@@ -19,10 +19,10 @@ const (
 	Copies = "copies"
 	// Requests has what operators asked of links.
 	Requests = "requests"
-	// Held has index options that are deferred until cutover.
-	Held = "held"
-	// Parked has documents that are too large for the target while it is a copy.
-	Parked = "parked"
-	// Owed has the names of collections that a copy lacks.
-	Owed = "owed"
+	// Deferred has index options that are deferred until cutover.
+	Deferred = "deferred"
+	// Oversized has documents that are too large for the target while it is a copy.
+	Oversized = "oversized"
+	// Missing has the names of collections that a copy lacks.
+	Missing = "missing"
 )

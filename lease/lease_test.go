@@ -1,0 +1,297 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"go.uber.org/goleak"
+
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/driver"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+	"github.com/oplogrep/replicator/mongosim"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must[V any](t *testing.T) func(v V, err error) V {
+	t.Helper()
+	return func(v V, err error) V {
+		t.Helper()
+		succeed(t, err)
+		return v
+	}
+}
+
+func succeed(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantError(t *testing.T, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("error %v, want %v", err, want)
+	}
+}
+
+// store is a set with documents that have a lease and documents that are fenced.
+type store struct {
+	t *testing.T
+	mongo.Caller
+	// before, if not nil, is called once, before the next update is sent.
+	mu     sync.Mutex
+	before func()
+}
+
+func (s *store) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	s.mu.Lock()
+	before := s.before
+	if cmd.Sequence == "updates" {
+		s.before = nil
+	} else {
+		before = nil
+	}
+	s.mu.Unlock()
+	if before != nil {
+		before()
+	}
+	return s.Caller.Call(ctx, cmd)
+}
+
+// newStore starts a set with the document "a" in term 0, and the document "a/0".
+func newStore(t *testing.T) *store {
+	t.Helper()
+	sim := mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1, Moods: mongosim.GentleMoods("nothing here begins another attempt")})
+	opts := must[*driver.Options](t)(driver.Parse(driver.Config{URI: sim.URI()}))
+	set := must[*driver.Set](t)(driver.Open(t.Context(), opts))
+	t.Cleanup(set.Close)
+	s := &store{t: t, Caller: set}
+	s.write("insert", "documents", metadata.Document(func(dst []byte) []byte {
+		r := Record{Instance: "1"}
+		return r.Append(metadata.ByID("a")(dst))
+	}))
+	s.write("insert", "documents", metadata.Document(func(dst []byte) []byte {
+		return bsoncore.AppendInt64Element(metadata.ByID("a/0")(dst), "term", 0)
+	}))
+	return s
+}
+
+func (s *store) write(name, sequence string, doc bson.Raw) {
+	s.t.Helper()
+	must[bson.Raw](s.t)(s.Caller.Call(s.t.Context(), metadata.Majority(metadata.Write("db", name, "c", sequence, doc))))
+}
+
+// set changes fields of a document.
+func (s *store) set(id string, fields func(dst []byte) []byte) {
+	s.t.Helper()
+	update := metadata.Statement{
+		Filter: metadata.ByID(id),
+		Change: func(dst []byte) []byte { return metadata.AppendDoc(dst, "$set", fields) },
+	}
+	s.write("update", "updates", update.Doc())
+}
+
+func (s *store) config(holder string) Config {
+	return Config{Target: s, Retry: mongo.Retry{Again: mongo.Passes}, DB: "db", Collection: "c", ID: "a", Holder: holder}
+}
+
+// record reads what the document says.
+func (s *store) record() Record {
+	s.t.Helper()
+	doc := must[bson.Raw](s.t)(metadata.FindOne(s.t.Context(), s, "db", "c", metadata.ByID("a")))
+	r := metadata.NewReader(doc)
+	record := ReadRecord(r)
+	succeed(s.t, r.Err())
+	return record
+}
+
+// acquire acquires the lease for a holder that has had no term.
+func (s *store) acquire(holder string) *Lease {
+	s.t.Helper()
+	l, _, err := Acquire(s.t.Context(), s.config(holder), s.record(), 0)
+	succeed(s.t, err)
+	return l
+}
+
+func same(dst []byte) []byte { return dst }
+
+// move updates the document in a transaction of the lease.
+func move(ctx context.Context, l *Lease, session *mongo.Session) error {
+	return l.InTxn(ctx, session, func(txn *mongo.Txn) error {
+		_, err := l.Update(ctx, txn, same, same)
+		return err
+	})
+}
+
+// TestFences: once another process has acquired the lease, nothing of the older term
+// succeeds: by number on the sessions, and by term on sessions that the server does not
+// know.
+func TestFences(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := newStore(t)
+	old := s.acquire("old")
+	lane := old.Session("a/0")
+	succeed(t, old.Fence(ctx, lane, "c", "a/0"))
+	succeed(t, move(ctx, old, old.Own()))
+	succeed(t, old.Check(ctx))
+	open := old.Own().Begin()
+	if _, err := old.Update(ctx, open, same, same); err != nil {
+		t.Fatal(err)
+	}
+
+	next := s.acquire("next")
+	if next.Term() != 2 || s.record() != (Record{Term: 2, Holder: "next", Instance: "1"}) {
+		t.Errorf("term %d, record %+v", next.Term(), s.record())
+	}
+	if _, err := open.Commit(ctx, true); !servererr.IsOldNumber(err) {
+		t.Errorf("late commit: %v", err)
+	}
+	wantError(t, move(ctx, old, old.Own()), ErrFenced)
+	forgotten := mongo.NewSession(s, mongo.SessionID("forgotten"), 1)
+	err := move(ctx, old, forgotten)
+	wantError(t, err, ErrFenced)
+	if servererr.IsOldNumber(err) || !strings.Contains(err.Error(), "term 2") {
+		t.Errorf("the document does not fence: %v", err)
+	}
+	wantError(t, old.Check(ctx), ErrFenced)
+	succeed(t, next.Fence(ctx, next.Session("a/0"), "c", "a/0"))
+	if _, err := lane.Write(ctx, metadata.Write("db", "insert", "c", "documents", metadata.Document(metadata.ByID("late")))); !servererr.IsOldNumber(err) {
+		t.Errorf("late write on a fenced session: %v", err)
+	}
+	wantError(t, old.Fence(ctx, mongo.NewSession(s, mongo.SessionID("other"), 1), "c", "a/0"), ErrFenced)
+	succeed(t, move(ctx, next, next.Own()))
+	succeed(t, next.Touch(ctx))
+}
+
+// TestOneNumberTwoProcesses: two processes that send the raise of the same term both
+// get the answer that it was done, and only one of them has the lease.
+func TestOneNumberTwoProcesses(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	found := s.record()
+	s.before = func() { s.acquire("quick") }
+	_, _, err := Acquire(t.Context(), s.config("slow"), found, 0)
+	wantError(t, err, ErrFenced)
+	if got := s.record(); got.Holder != "quick" || got.Term != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestSeenNumber: a term whose number a server has seen, but which the document does
+// not have, is skipped.
+func TestSeenNumber(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	l := s.acquire("us")
+	seen := mongo.NewSession(s, l.Own().ID(), (l.Term()+1)<<mongo.NumberBits+5)
+	must[bson.Raw](t)(seen.Write(t.Context(), metadata.Write("db", "insert", "c", "documents", metadata.Document(metadata.ByID("seen")))))
+	if l = s.acquire("us"); l.Term() != 3 {
+		t.Errorf("term %d", l.Term())
+	}
+	succeed(t, move(t.Context(), l, l.Own()))
+}
+
+// TestAfter: a process that has had a term notices one of another process, takes its
+// own again, and does not accept a document that is older.
+func TestAfter(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := newStore(t)
+	s.acquire("us")
+	own := s.acquire("us")
+	again, _, err := Acquire(ctx, s.config("us"), s.record(), 1)
+	succeed(t, err)
+	if own.Term() != 2 || again.Term() != 3 {
+		t.Errorf("terms %d and %d", own.Term(), again.Term())
+	}
+	_, _, err = Acquire(ctx, s.config("us"), s.record(), 4)
+	wantError(t, err, ErrBehind)
+	s.acquire("them")
+	_, _, err = Acquire(ctx, s.config("us"), s.record(), 3)
+	wantError(t, err, ErrFenced)
+}
+
+// TestRewound: a document with an older term, or none, is not taken for a fence.
+func TestRewound(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := newStore(t)
+	s.acquire("us")
+	l := s.acquire("us")
+	s.set("a", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", 1) })
+	wantError(t, l.Check(ctx), ErrRewound)
+	wantError(t, move(ctx, l, l.Own()), ErrRewound)
+	s.write("delete", "deletes", metadata.Document(func(dst []byte) []byte {
+		return bsoncore.AppendInt32Element(metadata.AppendDoc(dst, "q", metadata.ByID("a")), "limit", 1)
+	}))
+	wantError(t, l.Check(ctx), ErrRewound)
+	wantError(t, move(ctx, l, l.Own()), ErrRewound)
+}
+
+// TestUpdateWhere: with the lease's term, it is for the caller to say why the document
+// does not match.
+func TestUpdateWhere(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := newStore(t)
+	l := s.acquire("us")
+	where := func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "progress", 7) }
+	for _, there := range []bool{false, true} {
+		if there {
+			s.set("a", where)
+		}
+		succeed(t, l.InTxn(ctx, l.Own(), func(txn *mongo.Txn) error {
+			doc, err := l.Update(ctx, txn, where, same)
+			if (doc == nil) != there {
+				t.Errorf("there: %t, the document that does not match: %s", there, doc)
+			}
+			return err
+		}))
+	}
+}
+
+// TestLock: the session of the document is for one at a time, and for none once the
+// lease is spent.
+func TestLock(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	l := s.acquire("us")
+	unlock, err := l.Lock(t.Context())
+	succeed(t, err)
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, err = l.Lock(short)
+	wantError(t, err, context.DeadlineExceeded)
+	l.Spend()
+	unlock()
+	for range 2 {
+		_, err = l.Lock(t.Context())
+		wantError(t, err, ErrSpent)
+	}
+}
+
+// TestLastTerm: the numbers of sessions have room for so many terms only.
+func TestLastTerm(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	s.set("a", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", mongo.MaxPrefix) })
+	if _, _, err := Acquire(t.Context(), s.config("us"), s.record(), 0); err == nil || !strings.Contains(err.Error(), "not between 0 and") {
+		t.Errorf("error %v", err)
+	}
+	s.set("a", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "holder", 5) })
+	_, _, err := Acquire(t.Context(), s.config("us"), Record{Term: mongo.MaxPrefix - 1, Instance: "1"}, 0)
+	if _, ok := errors.AsType[*metadata.DamagedError](err); !ok {
+		t.Errorf("error %v", err)
+	}
+}
