@@ -238,6 +238,9 @@ func (p *process) begin() (*checkpoint.Link, error) {
 // attempt is one that applies the oplog up to an entry.
 func (p *process) attempt(to oplog.OpTime) error {
 	link, err := p.begin()
+	if err == nil && p.running["shop.a"] != nil {
+		p.awaitRunner()
+	}
 	if err != nil || !to.After(link.State().Applied) {
 		return err
 	}
