@@ -42,6 +42,8 @@ type writer struct {
 	// limit is how many documents a flush should change at present.
 	limit   int
 	planner *plan.Planner
+	// failed counts a retry. It is made once, so that a flush does not allocate it.
+	failed func(error)
 	// unguarded is for how many more flushes guards are switched off.
 	unguarded int
 	// slowest is the last flush that took too long, patience for how many more
@@ -56,7 +58,12 @@ type writer struct {
 }
 
 func newWriter(a *Applier, name string, l lane) *writer {
-	return &writer{Applier: a, name: name, lane: l, limit: a.cfg.FlushDocs, planner: plan.NewPlanner(a.cfg.Plan), kept: map[oplog.Namespace]bool{}}
+	w := &writer{Applier: a, name: name, lane: l, limit: a.cfg.FlushDocs, planner: plan.NewPlanner(a.cfg.Plan), kept: map[oplog.Namespace]bool{}}
+	w.failed = func(error) {
+		w.metrics.retries.Inc()
+		w.stats.retries.Add(1)
+	}
+	return w
 }
 
 // isBegun reports whether an earlier term had begun what is at a position, outside
@@ -318,13 +325,22 @@ func (w *writer) tries(s *span) tries {
 	if _, _, t.divided = s.split(); t.divided {
 		limit /= crowdedPart
 	}
-	alone := len(s.ops) == 1
-	t.attempts = w.retry(limit, func(err error) bool {
-		v := judge(err)
-		// What is too much by itself is not so for ever: the target has more room later.
-		return v == again || v == smaller && alone
-	}).Start()
+	passes := passesFlush
+	if len(s.ops) == 1 {
+		passes = passesAlone
+	}
+	t.attempts = w.retry(limit, passes).Start()
 	return t
+}
+
+// passesFlush reports whether a flush may be retried as it is, passesAlone whether one of
+// a single operation may: what is too much by itself is not so for ever, as the target
+// has more room later.
+func passesFlush(err error) bool { return judge(err) == again }
+
+func passesAlone(err error) bool {
+	v := judge(err)
+	return v == again || v == smaller
 }
 
 // wait returns nil if there is to be another try after err.
@@ -342,13 +358,7 @@ func (t *tries) wait(ctx context.Context, err error) error {
 
 // retry counts the retries.
 func (w *writer) retry(limit time.Duration, passes func(error) bool) mongo.Retry {
-	return mongo.Retry{
-		For: limit, Again: passes,
-		Failed: func(error) {
-			w.metrics.retries.Inc()
-			w.stats.retries.Add(1)
-		},
-	}
+	return mongo.Retry{For: limit, Again: passes, Failed: w.failed}
 }
 
 func (w *writer) stuck(e *mongo.StuckError, at checkpoint.Position, ops int) error {
