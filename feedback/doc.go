@@ -1,15 +1,15 @@
-// Package feedback tells the source how far the mirror has come, so that its
-// users can wait for the mirror, or see it lag.
+// Package feedback reports to the source how far the mirror has applied its oplog, so
+// that the source's users can wait for the mirror, or see its lag.
 //
-// There are two ways, and none:
+// There are two modes, and None:
 //
 //	Member    replSetUpdatePosition, for a member of the source's configuration
-//	          that nobody runs: the source's own write concern waits for the
+//	          that no process runs: the source's own write concern waits for the
 //	          mirror (w: "mirror", by a tag). Needs the privilege internal.
 //	Document  a document per link in replicator.positions of the source. Needs
 //	          readWrite there.
 //
-// # What is guaranteed
+// # Guarantees
 //
 // What is reported is in the target: applied is what it has acknowledged, durable
 // what a majority of it has. Durable is never beyond applied, neither goes back,
@@ -36,8 +36,7 @@
 //
 // # Errors
 //
-// None ends the pipeline: each is an event, once for a row of the same ones, and
-// the next progress or keep-alive tries again; only the keep-alive, or a new
-// configuration of the source, where the member is not in its configuration or we
-// are not allowed to.
+// No error ends the pipeline. Each is an event, once for consecutive equal ones, and the
+// next progress or keep-alive retries. If the member is not in the source's
+// configuration, or not authorized, only the keep-alive or a new configuration does.
 package feedback
