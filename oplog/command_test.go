@@ -68,10 +68,7 @@ func command(t testing.TB, o string) oplog.Op {
 }
 
 func TestCommandPayloads(t *testing.T) {
-	uuid, err := oplog.ParseUUID("000102030405060708090a0b0c0d0e0f")
-	if err != nil {
-		t.Fatal(err)
-	}
+	uuid := oplog.UUID{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
 	const index = `{"v":2,"key":{"x":1},"name":"x_1"}`
 	for _, tc := range []struct {
 		o    string

@@ -1,9 +1,7 @@
 package oplog
 
 import (
-	"encoding/hex"
 	"fmt"
-	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -11,17 +9,6 @@ import (
 // UUID names a collection or an index build, independent of its present name.
 // The zero value stands for none: the server never gives it out.
 type UUID [16]byte
-
-// ParseUUID reads the form that String writes, with or without dashes.
-func ParseUUID(s string) (UUID, error) {
-	var u UUID
-	b, err := hex.DecodeString(strings.ReplaceAll(s, "-", ""))
-	if err != nil || len(b) != len(u) {
-		return UUID{}, fmt.Errorf("parse UUID %q: want 32 hexadecimal digits", s)
-	}
-	copy(u[:], b)
-	return u, nil
-}
 
 // IsZero reports whether u stands for none.
 func (u UUID) IsZero() bool { return u == UUID{} }
