@@ -16,6 +16,7 @@ import (
 	"github.com/oplogrep/replicator/bench/workload"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -152,10 +153,10 @@ func (p *copying) ours(ctx context.Context, workers int, profiled bool) (took ti
 }
 
 // copyAll copies collections, by so many workers.
-func copyAll(ctx context.Context, cloner *clone.Cloner, link *checkpoint.Link, list []checkpoint.CopyCollection, workers int) error {
+func copyAll(ctx context.Context, cloner *clone.Cloner, link *progress.Link, list []progress.Collection, workers int) error {
 	type todo struct {
-		coll *checkpoint.CopyCollection
-		part checkpoint.CopyRange
+		coll *progress.Collection
+		part progress.Range
 	}
 	var all []todo
 	for i := range list {
@@ -191,7 +192,7 @@ func copyAll(ctx context.Context, cloner *clone.Cloner, link *checkpoint.Link, l
 		return err
 	}
 	for i := range list {
-		list[i].State = checkpoint.CollectionFilled
+		list[i].State = progress.Filled
 		if err := link.Lane(0).SaveCollection(ctx, &list[i], nil); err != nil {
 			return err
 		}
@@ -200,7 +201,7 @@ func copyAll(ctx context.Context, cloner *clone.Cloner, link *checkpoint.Link, l
 }
 
 // link makes a link that is at its copy, and acquires its lease.
-func (p *copying) link(ctx context.Context) (*checkpoint.Link, error) {
+func (p *copying) link(ctx context.Context) (*progress.Link, error) {
 	store, err := checkpoint.New(checkpoint.Config{Target: p.target.Set, DB: ends.MetaDB, Link: linkName("clone", 0)})
 	if err != nil {
 		return nil, err
@@ -221,12 +222,16 @@ func (p *copying) link(ctx context.Context) (*checkpoint.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	return store.Acquire(ctx, 0)
+	link, err := store.Acquire(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	return progress.Of(link), nil
 }
 
 // listed are the collections as a copy lists them.
-func (p *copying) listed(ctx context.Context) ([]checkpoint.CopyCollection, error) {
-	list := make([]checkpoint.CopyCollection, 0, len(p.collections))
+func (p *copying) listed(ctx context.Context) ([]progress.Collection, error) {
+	list := make([]progress.Collection, 0, len(p.collections))
 	for i := range p.collections {
 		ns := p.collections[i].NS
 		reply, err := ask(ctx, p.source.Set, ns.DB(), bson.D{
@@ -245,9 +250,9 @@ func (p *copying) listed(ctx context.Context) ([]checkpoint.CopyCollection, erro
 		}
 		options, _ := doc.Lookup("options").DocumentOK()
 		index, _ := doc.Lookup("idIndex").DocumentOK()
-		list = append(list, checkpoint.CopyCollection{
+		list = append(list, progress.Collection{
 			UUID: oplog.UUID(id), NS: ns, Options: options, IDIndex: index,
-			Docs: p.docs[i], Bytes: p.bytes[i], State: checkpoint.CollectionCreated,
+			Docs: p.docs[i], Bytes: p.bytes[i], State: progress.Created,
 		})
 	}
 	return list, nil

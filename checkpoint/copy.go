@@ -17,8 +17,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// errNoCopy is a link that begins with no copy.
-var errNoCopy = errors.New("the link has no copy")
+// ErrNoCopy is a link that does not begin with a copy.
+var ErrNoCopy = errors.New("the link has no copy")
 
 // CopyPhase is how far the copy of a link is.
 type CopyPhase string
@@ -63,62 +63,6 @@ type Copy struct {
 	Started time.Time
 	// Why says why the copy before this one was void; empty for the first.
 	Why string
-}
-
-// CollectionState is how far a collection is copied.
-type CollectionState string
-
-const (
-	// CollectionPlanned is one of which nothing is in the target.
-	CollectionPlanned CollectionState = "planned"
-	// CollectionCreated is one that is there, without documents, and whose ranges
-	// are in the metadata.
-	CollectionCreated CollectionState = "created"
-	// CollectionFilled is one whose documents are all copied.
-	CollectionFilled CollectionState = "filled"
-	// CollectionDone is one whose indexes are built as well, as far as they can be.
-	CollectionDone CollectionState = "done"
-)
-
-// CopyCollection is a collection of a copy. A view, or the view side of a time
-// series, is none; the buckets of a time series are.
-type CopyCollection struct {
-	UUID oplog.UUID
-	// NS is the source's namespace of it at Copy.Begin, under which it is put
-	// into the target, by way of the link's names.
-	NS oplog.Namespace
-	// Options are the collection's, IDIndex the spec of its index on _id (nil
-	// for none), Indexes those of its other finished indexes, as the source
-	// listed them.
-	Options bson.Raw
-	IDIndex bson.Raw
-	Indexes []bson.Raw
-	// Docs and Bytes are the source's estimate when it was listed.
-	Docs, Bytes int64
-	State       CollectionState
-	// Gone tells that the source has dropped it while it was copied. The log
-	// does the same to what the target has of it.
-	Gone bool
-	// Failed are the indexes that could not be built.
-	Failed []FailedIndex
-}
-
-// FailedIndex is an index that could not be built on the target.
-type FailedIndex struct{ Name, Why string }
-
-// CopyRange is a part of a collection that is copied in one order. It is
-// identified by UUID and Index.
-type CopyRange struct {
-	UUID  oplog.UUID
-	Index int
-	// Spec is what is to be copied and At how far it is, nil for nothing yet:
-	// both belong to package initialsync/clone and mean nothing here.
-	Spec, At bson.Raw
-	// Docs and Bytes are what is copied.
-	Docs, Bytes int64
-	// Steps counts the moves of At.
-	Steps int64
-	Done  bool
 }
 
 // phases are in order.
@@ -272,18 +216,17 @@ func (h *Link) resetLanes(ctx context.Context, txn *mongo.Txn, at Position) erro
 
 // UpdateCopy writes the fields Phase, Stop, Cleared and Listed of the link's
 // copy, which has to have the same Number and must not go back; the phases follow
-// one another. A change to Replaying needs Stop, all collections CollectionDone
-// and all ranges done, but for those of collections that are Gone, which is looked
-// for in the same transaction (lease.ErrRewound if the target lost some); it sets
-// State.CopiedUntil to Stop. A change to Copied needs a checkpoint at Stop or
-// behind it. It is committed by a majority when it returns.
-func (h *Link) UpdateCopy(ctx context.Context, c Copy) error {
-	return h.locked(ctx, func() error { return h.updateCopy(ctx, &c) }, "update copy %d to phase %q", c.Number, c.Phase)
+// one another. A change to Replaying needs Stop, and sets State.CopiedUntil to it. A
+// change to Copied needs a checkpoint at Stop or after it. If also is not nil it runs in
+// the same transaction, and may run more than once. The transaction is committed by a
+// majority when UpdateCopy returns.
+func (h *Link) UpdateCopy(ctx context.Context, c Copy, also func(txn *mongo.Txn) error) error {
+	return h.locked(ctx, func() error { return h.updateCopy(ctx, &c, also) }, "update copy %d to phase %q", c.Number, c.Phase)
 }
 
-func (h *Link) updateCopy(ctx context.Context, c *Copy) error {
+func (h *Link) updateCopy(ctx context.Context, c *Copy, also func(txn *mongo.Txn) error) error {
 	if h.copy == nil {
-		return errNoCopy
+		return ErrNoCopy
 	}
 	was := *h.copy
 	next := was
@@ -301,10 +244,10 @@ func (h *Link) updateCopy(ctx context.Context, c *Copy) error {
 				return dst
 			})
 		})
-		if err != nil || next.Phase == was.Phase || next.Phase != Replaying {
+		if err != nil || also == nil {
 			return err
 		}
-		return h.findNoneOpen(ctx, txn)
+		return also(txn)
 	})
 	if err != nil {
 		return err

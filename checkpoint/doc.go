@@ -67,6 +67,10 @@
 // from done on only; the field consistent says so to other readers of the metadata.
 // BeginCopy puts all lanes at the new Begin: a void copy may have left them further on.
 //
+// The collections and ranges of a copy belong to package initialsync/progress. It writes
+// them in transactions that [Lane.Stay], [Lane.Within] and [Link.Within] begin, and adds
+// its own check to the change to replaying.
+//
 // # Gaps
 //
 // A collection that is copied again is in the list leftOut of the link's document, from

@@ -96,61 +96,9 @@ func rawOrNil() *rapid.Generator[bson.Raw] {
 	})
 }
 
-// collections draws collections of a copy as they may be.
-func collections() *rapid.Generator[CopyCollection] {
-	return rapid.Custom(func(t *rapid.T) CopyCollection {
-		states := []CollectionState{CollectionPlanned, CollectionCreated, CollectionFilled, CollectionDone}
-		c := CopyCollection{
-			UUID: uuid(rapid.IntRange(0, 1<<16-1).Draw(t, "uuid")), NS: oplog.Namespace(rapid.String().Draw(t, "ns")),
-			Options: rawOrNil().Draw(t, "options"), IDIndex: rawOrNil().Draw(t, "id index"),
-			Docs: rapid.Int64().Draw(t, "docs"), Bytes: rapid.Int64().Draw(t, "bytes"),
-			State: rapid.SampledFrom(states).Draw(t, "state"), Gone: rapid.Bool().Draw(t, "gone"),
-		}
-		for range rapid.IntRange(0, 12).Draw(t, "indexes") {
-			c.Indexes = append(c.Indexes, dollars)
-			c.Failed = append(c.Failed, FailedIndex{Name: rapid.String().Draw(t, "name"), Why: rapid.String().Draw(t, "why")})
-		}
-		return c
-	})
-}
-
-// parts draws ranges of a copy as they may be.
-func parts() *rapid.Generator[CopyRange] {
-	return rapid.Custom(func(t *rapid.T) CopyRange {
-		return CopyRange{
-			UUID: uuid(rapid.IntRange(0, 1<<16-1).Draw(t, "uuid")), Index: rapid.IntRange(0, 20_000).Draw(t, "index"),
-			Spec: rawOrNil().Draw(t, "spec"), At: rawOrNil().Draw(t, "at"),
-			Docs: rapid.Int64().Draw(t, "docs"), Bytes: rapid.Int64().Draw(t, "bytes"),
-			Steps: rapid.Int64().Draw(t, "steps"), Done: rapid.Bool().Draw(t, "done"),
-		}
-	})
-}
-
 // withID is a document of copies as a server has it.
 func withID(id string, fields func(dst []byte) []byte) bson.Raw {
 	return metadata.Document(func(dst []byte) []byte { return fields(bsoncore.AppendStringElement(dst, "_id", id)) })
-}
-
-// TestCopyDocuments: what is written of a copy is read again.
-func TestCopyDocuments(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		number := rapid.Int64Min(1).Draw(t, "number")
-		c, r := collections().Draw(t, "collection"), parts().Draw(t, "range")
-		doc := withID(collectionID("a", number, c.UUID), func(dst []byte) []byte { return appendCollection(dst, number, &c) })
-		got := must[copyDoc](t)(readCopyDoc("a", number, doc))
-		if diff := cmp.Diff(copyDoc{collection: &c}, got, cmp.AllowUnexported(copyDoc{})); diff != "" {
-			t.Error(diff)
-		}
-		doc = withID(rangeID("a", number, r.UUID, r.Index), func(dst []byte) []byte { return appendRange(dst, number, &r) })
-		got = must[copyDoc](t)(readCopyDoc("a", number, doc))
-		if diff := cmp.Diff(copyDoc{part: &r}, got, cmp.AllowUnexported(copyDoc{})); diff != "" {
-			t.Error(diff)
-		}
-		if _, err := readCopyDoc("a", number-1, doc); err == nil {
-			t.Error("a range of another copy was read")
-		}
-	})
 }
 
 func TestPosition(t *testing.T) {
@@ -178,9 +126,6 @@ func FuzzDocuments(f *testing.F) {
 	f.Add([]byte(link.marshal("a")))
 	lane := laneDoc{id: "a/0", begun: at(1, 1)}
 	f.Add([]byte(lane.marshal()))
-	c, r := collection(1), part(1, 0)
-	f.Add([]byte(withID(collectionID("a", 1, c.UUID), func(dst []byte) []byte { return appendCollection(dst, 1, &c) })))
-	f.Add([]byte(withID(rangeID("a", 1, r.UUID, 0), func(dst []byte) []byte { return appendRange(dst, 1, &r) })))
 	f.Add([]byte(metadata.Document(func(dst []byte) []byte {
 		return metadata.AppendDoc(dst, "cursor", func(dst []byte) []byte {
 			return metadata.AppendDoc(dst, "firstBatch", func(dst []byte) []byte { return metadata.AppendDoc(dst, "0", metadata.ByID("a/0")) })
@@ -194,8 +139,5 @@ func FuzzDocuments(f *testing.F) {
 		_, _ = readLanes("a", 2, data)
 		_, _ = metadata.Written(data)
 		_, _ = metadata.Found(data)
-		if d, err := readCopyDoc("a", 1, data); err == nil && (d.collection == nil) == (d.part == nil) {
-			t.Error("a document that is neither a collection nor a range, or both")
-		}
 	})
 }

@@ -261,3 +261,38 @@ func TestAcquireCutOff(t *testing.T) {
 		}
 	}
 }
+
+// TestWithinFenced: what an older term writes in transactions that move neither a lane
+// nor the checkpoint does not get into the target, by the numbers of its sessions or by
+// the documents alone.
+func TestWithinFenced(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, _, old := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
+	next := must[*Link](t)(link(t, g).Acquire(ctx, 0))
+	write := func(id string) func(txn *mongo.Txn) error {
+		return func(txn *mongo.Txn) error {
+			_, err := txn.Call(ctx, insert(id))
+			return err
+		}
+	}
+	l := old.Lane(1)
+	wantError(t, l.Within(ctx, write("number")), lease.ErrFenced)
+	// Ids that the new term does not use stand for sessions that were forgotten.
+	l.session = mongo.NewSession(g, mongo.SessionID("forgotten", l.id), old.Term()<<mongo.NumberBits)
+	wantError(t, l.Within(ctx, write("document")), lease.ErrFenced)
+	old.txns = mongo.NewSession(g, mongo.SessionID("forgotten"), 1)
+	wantError(t, old.Within(ctx, func(txn mongo.Caller) error {
+		_, err := txn.Call(ctx, insert("link"))
+		return err
+	}), lease.ErrFenced)
+	for _, id := range []string{"number", "document", "link"} {
+		if has(ctx, t, g, id) {
+			t.Errorf("%s was written by an older term", id)
+		}
+	}
+	succeed(t, next.Lane(1).Within(ctx, write("new")))
+	if !has(ctx, t, g, "new") || next.Lane(1).Position() != at(100, AllOps) {
+		t.Errorf("the lane is at %s", next.Lane(1).Position())
+	}
+}

@@ -221,3 +221,37 @@ func positions(h *Link) []Position {
 	}
 	return all
 }
+
+// firstCopy is copy 1 of a link that begins after 100.
+func firstCopy() *Copy {
+	return &Copy{
+		Number: 1, Phase: Copying, Host: "a:1", RBID: 7, SyncID: setID, FetchFrom: ot(90), Begin: ot(100),
+		Started: time.UnixMilli(1_700_000_000_123).UTC(), Why: "",
+	}
+}
+
+// copyState is a link that begins with a copy.
+func copyState(writers int) State {
+	st := first(writers)
+	st.CopiedUntil, st.Copy = oplog.OpTime{}, firstCopy()
+	return st
+}
+
+// copying creates a link that begins with a copy, and begins it.
+func copying(t *testing.T, opts mongosim.Options, writers int) (*target, *Store, *Link) {
+	t.Helper()
+	ctx := within(t)
+	opts.HeartbeatInterval, opts.ElectionTimeout = 50*time.Millisecond, 500*time.Millisecond
+	g := &target{set: mongosim.StartTest(t, opts)}
+	createData(t, g)
+	s := link(t, g)
+	succeed(t, s.Create(ctx, copyState(writers)))
+	return g, s, must[*Link](t)(s.Acquire(ctx, 0))
+}
+
+// linkDocument reads the link's document as it is.
+func linkDocument(ctx context.Context, t tester, g *target) bson.Raw {
+	t.Helper()
+	reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Links, 1, metadata.ByID("a"))))
+	return must[[]bson.Raw](t)(metadata.Found(reply))[0]
+}

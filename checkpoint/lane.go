@@ -50,7 +50,7 @@ func (l *Lane) Begun() Position { return l.begun }
 func (l *Lane) Move(ctx context.Context, txn *mongo.Txn, next Position) error {
 	err := l.move(ctx, txn, next)
 	if err != nil {
-		return l.fail(err, "move it from %s to %s", l.position, next)
+		return l.Fail(err, "move it from %s to %s", l.position, next)
 	}
 	return nil
 }
@@ -59,7 +59,7 @@ func (l *Lane) Move(ctx context.Context, txn *mongo.Txn, next Position) error {
 // [mongo.Txn.CallAll] does: they need not wait for the answer to the move.
 func (l *Lane) MoveWith(ctx context.Context, txn *mongo.Txn, next Position, cmds []mongo.Command, each func(i int, reply bson.Raw) error) error {
 	if next.Compare(l.position) <= 0 {
-		return l.fail(errNotForward, "move it from %s to %s", l.position, next)
+		return l.Fail(errNotForward, "move it from %s to %s", l.position, next)
 	}
 	barrier := l.link.barrierPosition()
 	if l != l.link.barrier && barrier.Compare(l.barrierSeen) > 0 {
@@ -100,14 +100,14 @@ func (l *Lane) MoveWith(ctx context.Context, txn *mongo.Txn, next Position, cmds
 		err = l.whyNotMoved(ctx, again)
 		again.Abort(ctx)
 	}
-	return l.fail(err, "move it from %s to %s", l.position, next)
+	return l.Fail(err, "move it from %s to %s", l.position, next)
 }
 
 // errNotMoved is a lane's document that is not at its position.
 var errNotMoved = errors.New("the lane's document is somewhere else")
 
-// fail tells of an error, and says what was attempted.
-func (l *Lane) fail(err error, format string, args ...any) error {
+// Fail says what was attempted, and logs what only an operator can interpret.
+func (l *Lane) Fail(err error, format string, args ...any) error {
 	err = lease.Judge(err)
 	l.link.report(err)
 	return fmt.Errorf("checkpoint: lane %s of term %d: %s: %w", l.id, l.link.lease.Term(), fmt.Sprintf(format, args...), err)
@@ -160,6 +160,30 @@ func (l *Lane) change(ctx context.Context, txn *mongo.Txn, change func(dst []byt
 		return l.whyNotMoved(ctx, txn)
 	}
 	return l.findBarrier(ctx, txn, barrier)
+}
+
+// Stay is the first statement of a transaction of the lane's session that does not move
+// the lane: it finds the lane's document at its position, as a write, so that a fence
+// and the transaction cannot both succeed. If nothing matches it finds out why:
+// lease.ErrFenced, lease.ErrRewound or ErrAhead.
+func (l *Lane) Stay(ctx context.Context, txn *mongo.Txn) error {
+	return l.change(ctx, txn, lease.AppendCount)
+}
+
+// Within runs work, after Stay, in a transaction of the lane's session that is committed
+// by a majority when it returns. Work may run more than once.
+func (l *Lane) Within(ctx context.Context, work func(txn *mongo.Txn) error) error {
+	err := l.link.lease.InTxn(ctx, l.session, func(txn *mongo.Txn) error {
+		if err := l.Stay(ctx, txn); err != nil {
+			return err
+		}
+		return work(txn)
+	})
+	if err == nil {
+		// The transaction has found the barrier where it was looked for.
+		l.barrierSeen = l.barrierRead
+	}
+	return err
 }
 
 // whyNotMoved says why the lane's document did not match.
@@ -219,7 +243,7 @@ func (l *Lane) BeginAlone(ctx context.Context, next Position, lanes []Position) 
 	}
 	err := l.beginAlone(ctx, next, begun, lanes)
 	if err != nil {
-		return l.fail(err, "begin what is at %s, after %s", next, l.position)
+		return l.Fail(err, "begin what is at %s, after %s", next, l.position)
 	}
 	l.begun, l.barrierSeen = begun, l.barrierRead
 	return nil
@@ -251,7 +275,7 @@ func (l *Lane) beginAlone(ctx context.Context, next, begun Position, lanes []Pos
 // need not be called.
 func (l *Lane) EndAlone(ctx context.Context, next Position) error {
 	if err := l.endAlone(ctx, next); err != nil {
-		return l.fail(err, "end what is at %s, after %s", next, l.position)
+		return l.Fail(err, "end what is at %s, after %s", next, l.position)
 	}
 	l.Moved(next)
 	return nil

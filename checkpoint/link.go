@@ -55,6 +55,9 @@ func (h *Link) Instance() string { return h.lease.Instance() }
 // Term returns the term.
 func (h *Link) Term() int64 { return h.lease.Term() }
 
+// Config returns where the link is kept. Its Target retries what passes.
+func (h *Link) Config() Config { return h.store.cfg }
+
 // Lane returns writer i's lane. It is the same one each time.
 func (h *Link) Lane(i int) *Lane { return h.lanes[i] }
 

@@ -141,7 +141,7 @@ type Rerouting struct {
 func (l *Lane) Reroute(ctx context.Context, at Position, lanes []Position, change Rerouting) error {
 	moves := at.Compare(l.position) > 0
 	if err := l.reroute(ctx, at, moves, lanes, change); err != nil {
-		return l.fail(err, "record another routing of %d collections at %s", len(change.OneLane)+len(change.ByID), at)
+		return l.Fail(err, "record another routing of %d collections at %s", len(change.OneLane)+len(change.ByID), at)
 	}
 	if moves {
 		l.Moved(at)

@@ -93,6 +93,9 @@ func (s *Store) wrap(err error, format string, args ...any) error {
 	return fmt.Errorf("checkpoint: link %q: %s: %w", s.cfg.Link, fmt.Sprintf(format, args...), err)
 }
 
+// Config returns where the link is kept. Its Target retries what passes.
+func (s *Store) Config() Config { return s.cfg }
+
 // Load reads the link, false where there is none. What it says may be rolled
 // back by the target until Acquire has returned.
 func (s *Store) Load(ctx context.Context) (State, bool, error) {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -16,7 +16,7 @@ type collection struct {
 	// doc is its document in the metadata. The worker that creates the collection owns
 	// it, then the one that copies the last range, then the one that builds the
 	// indexes. Workers that copy ranges only read it.
-	doc checkpoint.CopyCollection
+	doc progress.Collection
 	// to is its namespace in the target.
 	to     oplog.Namespace
 	capped bool
@@ -26,7 +26,7 @@ type collection struct {
 	// created it.
 	begun bool
 	// ranges are as they were read, or made: what was copied since is not in them.
-	ranges []checkpoint.CopyRange
+	ranges []progress.Range
 	// indexed: this process has built its indexes.
 	indexed bool
 
@@ -63,12 +63,12 @@ func (c *collection) loaded() {
 			c.rangesDone++
 		}
 	}
-	c.begun = c.doc.State != checkpoint.CollectionPlanned
-	ended := c.doc.State == checkpoint.CollectionDone
+	c.begun = c.doc.State != progress.Planned
+	ended := c.doc.State == progress.Done
 	if ended {
 		c.rangesDone = c.rangesAll // as far as there is something to be copied
 	}
-	c.complete = ended || c.doc.State == checkpoint.CollectionFilled
+	c.complete = ended || c.doc.State == progress.Filled
 	c.gone = c.doc.Gone
 	if ended && !c.gone {
 		c.built = len(c.doc.Indexes) - len(c.doc.Failed)
@@ -123,7 +123,7 @@ func (b *board) load(all []*collection) {
 		b.byUUID[coll.doc.UUID] = coll
 		b.ranges.all += coll.rangesAll
 		b.ranges.done += coll.rangesDone
-		if coll.doc.State == checkpoint.CollectionDone {
+		if coll.doc.State == progress.Done {
 			b.done++
 		}
 		for _, f := range coll.doc.Failed {
@@ -139,7 +139,7 @@ func (b *board) show() {
 }
 
 // moved counts what was copied of a range.
-func (b *board) moved(r *checkpoint.CopyRange, docs, bytes int64) {
+func (b *board) moved(r *progress.Range, docs, bytes int64) {
 	b.metrics.docs.Add(float64(docs))
 	b.metrics.bytes.Add(float64(bytes))
 	b.mu.Lock()
@@ -153,7 +153,7 @@ func (b *board) moved(r *checkpoint.CopyRange, docs, bytes int64) {
 
 // discarded records that what was copied of a range is gone from the target. The
 // metrics and the rate still count it, as it was work.
-func (b *board) discarded(coll *collection, r *checkpoint.CopyRange) {
+func (b *board) discarded(coll *collection, r *progress.Range) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	coll.docs -= r.Docs
@@ -172,7 +172,7 @@ func (b *board) creating(coll *collection, on bool) {
 }
 
 // created takes the ranges of a collection that was made.
-func (b *board) created(coll *collection, ranges []checkpoint.CopyRange) {
+func (b *board) created(coll *collection, ranges []progress.Range) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	coll.ranges, coll.rangesAll = ranges, len(ranges)

@@ -19,6 +19,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/origin"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
@@ -219,7 +220,7 @@ func (l *link) check(t testing.TB, link *checkpoint.Link) {
 	if next.Stop, err = origin.Stop(t.Context(), l.source, next.Begin); err != nil {
 		t.Fatal(err)
 	}
-	if err := link.UpdateCopy(t.Context(), next); err != nil {
+	if err := progress.Of(link).UpdateCopy(t.Context(), next); err != nil {
 		t.Error(err)
 	}
 }

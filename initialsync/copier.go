@@ -10,30 +10,31 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/inventory"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// link is what is used of a *checkpoint.Link.
+// link is what is used of a *progress.Link.
 type link interface {
 	Copy() *checkpoint.Copy
 	UpdateCopy(ctx context.Context, c checkpoint.Copy) error
-	Copies(ctx context.Context) ([]checkpoint.CopyCollection, []checkpoint.CopyRange, error)
+	Copies(ctx context.Context) ([]progress.Collection, []progress.Range, error)
 	DropCopies(ctx context.Context, below int64) error
-	AddCollections(ctx context.Context, list []checkpoint.CopyCollection) error
+	AddCollections(ctx context.Context, list []progress.Collection) error
 }
 
-// lane is what is used of a *checkpoint.Lane. It is for one goroutine at a time.
+// lane is what is used of a *progress.Lane. It is for one goroutine at a time.
 type lane interface {
 	clone.Lane
-	SaveCollection(ctx context.Context, c *checkpoint.CopyCollection, ranges []checkpoint.CopyRange) error
+	SaveCollection(ctx context.Context, c *progress.Collection, ranges []progress.Range) error
 }
 
 // cloner is a *clone.Cloner.
 type cloner interface {
-	Newest(ctx context.Context, coll *checkpoint.CopyCollection) (int64, error)
-	Split(ctx context.Context, coll *checkpoint.CopyCollection, to oplog.Namespace, since clone.Since) ([]checkpoint.CopyRange, error)
-	Copy(ctx context.Context, lane clone.Lane, coll *checkpoint.CopyCollection, to oplog.Namespace,
-		r checkpoint.CopyRange) (checkpoint.CopyRange, error)
+	Newest(ctx context.Context, coll *progress.Collection) (int64, error)
+	Split(ctx context.Context, coll *progress.Collection, to oplog.Namespace, since clone.Since) ([]progress.Range, error)
+	Copy(ctx context.Context, lane clone.Lane, coll *progress.Collection, to oplog.Namespace,
+		r progress.Range) (progress.Range, error)
 }
 
 // Copier makes the copy of a Link's Copy, or what is left of it.
@@ -67,11 +68,11 @@ func New(cfg Config) (*Copier, error) {
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	lanes := make([]lane, cfg.Checkpoint.State().Writers)
+	lanes, link := make([]lane, cfg.Checkpoint.State().Writers), progress.Of(cfg.Checkpoint)
 	for i := range lanes {
-		lanes[i] = cfg.Checkpoint.Lane(i)
+		lanes[i] = link.Lane(i)
 	}
-	c := newCopier(cfg, cfg.Checkpoint, lanes)
+	c := newCopier(cfg, link, lanes)
 	c.take = func(ctx context.Context) (*inventory.Inventory, error) {
 		return inventory.Take(ctx, inventory.Config{
 			Source: cfg.Source, Scope: cfg.Scope, Log: cfg.Log, Begin: c.copy.Begin,
@@ -188,7 +189,7 @@ func (t *turns) with(ctx context.Context, work func(l lane) error) error {
 }
 
 // save writes a collection's document, and adds ranges to it.
-func (t *turns) save(ctx context.Context, coll *collection, ranges []checkpoint.CopyRange) error {
+func (t *turns) save(ctx context.Context, coll *collection, ranges []progress.Range) error {
 	err := t.with(ctx, func(l lane) error { return l.SaveCollection(ctx, &coll.doc, ranges) })
 	if err != nil {
 		return fmt.Errorf("write down that %s is %s: %w", coll.doc.NS, coll.doc.State, err)

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/inventory"
+	"github.com/oplogrep/replicator/initialsync/progress"
 )
 
 // create makes the collections that are not there yet, and cuts them into ranges.
@@ -16,7 +16,7 @@ func (c *Copier) create(ctx context.Context, all []*collection) error {
 	c.enter(StepCreate)
 	var planned []*collection
 	for _, coll := range all {
-		if coll.doc.State == checkpoint.CollectionPlanned {
+		if coll.doc.State == progress.Planned {
 			planned = append(planned, coll)
 		}
 	}
@@ -55,7 +55,7 @@ func (c *Copier) createOne(ctx context.Context, worker int, coll *collection) er
 	case len(ranges) == 0:
 		return fmt.Errorf("cut %s into ranges: there are none", coll.doc.NS)
 	}
-	coll.doc.State = checkpoint.CollectionCreated
+	coll.doc.State = progress.Created
 	if err := lane.save(ctx, coll, ranges); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (c *Copier) createOne(ctx context.Context, worker int, coll *collection) er
 
 // goneOne ends with a collection that the source has dropped.
 func (c *Copier) goneOne(ctx context.Context, lane *turns, coll *collection) error {
-	coll.doc.State, coll.doc.Gone = checkpoint.CollectionDone, true
+	coll.doc.State, coll.doc.Gone = progress.Done, true
 	if err := lane.save(ctx, coll, nil); err != nil {
 		return err
 	}

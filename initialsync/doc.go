@@ -21,7 +21,7 @@
 //	building indexes      of each collection that is filled               done
 //	copied
 //
-// The last three words are states of each collection (checkpoint.CollectionState):
+// The last three words are states of each collection (progress.State):
 //
 //	planned ──▶ created ──▶ filled ──▶ done
 //	   │           │                    ▲

@@ -7,14 +7,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/clone"
+	"github.com/oplogrep/replicator/initialsync/progress"
 )
 
 // part is a range to copy.
 type part struct {
 	coll *collection
-	r    checkpoint.CopyRange
+	r    progress.Range
 }
 
 // fill copies documents, and builds the indexes of the collections that have all
@@ -30,9 +30,9 @@ func (c *Copier) fill(ctx context.Context, all []*collection) error {
 	var parts []part
 	for _, coll := range all {
 		switch coll.doc.State {
-		case checkpoint.CollectionCreated:
+		case progress.Created:
 			parts = append(parts, c.left(coll)...)
-		case checkpoint.CollectionFilled:
+		case progress.Filled:
 			filled <- coll
 		default:
 		}
@@ -92,15 +92,15 @@ func (c *Copier) copyPart(ctx context.Context, turn *turns, p part, filled chan<
 	case isGone:
 		return c.goneOne(ctx, turn, coll)
 	}
-	coll.doc.State = checkpoint.CollectionFilled
+	coll.doc.State = progress.Filled
 	if coll.indexed || len(coll.doc.Indexes) == 0 {
-		coll.doc.State = checkpoint.CollectionDone
+		coll.doc.State = progress.Done
 	}
 	if err := turn.save(ctx, coll, nil); err != nil {
 		return err
 	}
 	c.logCopied(coll.doc.NS, c.board.filled(coll, time.Now()))
-	if coll.doc.State == checkpoint.CollectionDone {
+	if coll.doc.State == progress.Done {
 		c.board.isDone(coll, false)
 		return nil
 	}

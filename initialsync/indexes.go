@@ -8,8 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/inventory"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
@@ -24,7 +24,7 @@ func (c *Copier) indexLoop(ctx context.Context, cmds Commands, lane *turns, fill
 			if err := c.buildIndexes(ctx, cmds, lane, coll); err != nil {
 				return err
 			}
-			coll.doc.State = checkpoint.CollectionDone
+			coll.doc.State = progress.Done
 			if err := lane.save(ctx, coll, nil); err != nil {
 				return err
 			}
@@ -99,7 +99,7 @@ func (c *Copier) oneByOne(ctx context.Context, cmds Commands, lane *turns, coll 
 // giveUp leaves an index out.
 func (c *Copier) giveUp(ctx context.Context, cmds Commands, lane *turns, coll *collection, spec bson.Raw, why error) error {
 	name := indexName(spec)
-	coll.doc.Failed = append(coll.doc.Failed, checkpoint.FailedIndex{Name: name, Why: why.Error()})
+	coll.doc.Failed = append(coll.doc.Failed, progress.FailedIndex{Name: name, Why: why.Error()})
 	// This first: a command for a deferred index says nothing of what it
 	// cannot do.
 	if err := lane.save(ctx, coll, nil); err != nil {
@@ -122,8 +122,8 @@ func (c *Copier) holdIndex(ctx context.Context, cmds Commands, coll *collection,
 	return nil
 }
 
-func hasFailed(doc *checkpoint.CopyCollection, name string) bool {
-	return slices.ContainsFunc(doc.Failed, func(f checkpoint.FailedIndex) bool { return f.Name == name })
+func hasFailed(doc *progress.Collection, name string) bool {
+	return slices.ContainsFunc(doc.Failed, func(f progress.FailedIndex) bool { return f.Name == name })
 }
 
 func indexName(spec bson.Raw) string {

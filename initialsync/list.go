@@ -9,8 +9,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/inventory"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
@@ -114,7 +114,7 @@ func (c *Copier) load(ctx context.Context) ([]*collection, error) {
 		coll.ranges = append(coll.ranges, ranges[i])
 	}
 	for _, coll := range all {
-		slices.SortFunc(coll.ranges, func(a, b checkpoint.CopyRange) int { return cmp.Compare(a.Index, b.Index) })
+		slices.SortFunc(coll.ranges, func(a, b progress.Range) int { return cmp.Compare(a.Index, b.Index) })
 		if err := c.check(coll); err != nil {
 			return nil, err
 		}
@@ -130,12 +130,12 @@ func (c *Copier) load(ctx context.Context) ([]*collection, error) {
 // check finds what would leave a part of a collection out.
 func (c *Copier) check(coll *collection) error {
 	switch coll.doc.State {
-	case checkpoint.CollectionPlanned:
+	case progress.Planned:
 		if len(coll.ranges) > 0 {
 			return c.damaged("%s is planned and has %d ranges", coll.doc.NS, len(coll.ranges))
 		}
 		return nil
-	case checkpoint.CollectionCreated, checkpoint.CollectionFilled, checkpoint.CollectionDone:
+	case progress.Created, progress.Filled, progress.Done:
 	default:
 		return c.damaged("%s has the state %q", coll.doc.NS, coll.doc.State)
 	}
@@ -149,7 +149,7 @@ func (c *Copier) check(coll *collection) error {
 		if coll.ranges[i].Index != i {
 			return c.damaged("%s has no range %d", coll.doc.NS, i)
 		}
-		if !coll.ranges[i].Done && coll.doc.State != checkpoint.CollectionCreated {
+		if !coll.ranges[i].Done && coll.doc.State != progress.Created {
 			return c.damaged("%s is %s and range %d is not", coll.doc.NS, coll.doc.State, i)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/initialsync/pace"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 )
@@ -47,7 +48,7 @@ func Finish(ctx context.Context, link *checkpoint.Link, m *Member, caller mongo.
 		return c, err
 	}
 	c.Phase = checkpoint.Copied
-	return c, link.UpdateCopy(ctx, c)
+	return c, link.UpdateCopy(ctx, c, nil)
 }
 
 // SyncConfig says how a source is copied under one lease.
@@ -125,7 +126,7 @@ func (s *Sync) complete(ctx context.Context) error {
 		return fmt.Errorf("find the newest entry of the source: %w", err)
 	}
 	done.Phase, done.Stop, done.Cleared, done.Listed = checkpoint.Replaying, stop, true, true
-	if err := s.cfg.Checkpoint.UpdateCopy(ctx, done); err != nil {
+	if err := progress.Of(s.cfg.Checkpoint).UpdateCopy(ctx, done); err != nil {
 		return err
 	}
 	s.cfg.Observer.Tell(CopyEnded{Number: done.Number, Begin: done.Begin, Stop: stop})

@@ -17,6 +17,7 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/clone"
 	"github.com/oplogrep/replicator/initialsync/inventory"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
@@ -52,8 +53,8 @@ type world struct {
 	target map[oplog.Namespace]*targetCollection
 	held   map[string]bool
 	link   checkpoint.Copy
-	docs   map[oplog.UUID]checkpoint.CopyCollection
-	ranges map[string]checkpoint.CopyRange
+	docs   map[oplog.UUID]progress.Collection
+	ranges map[string]progress.Range
 	begun  time.Time
 	log    []string
 }
@@ -79,7 +80,7 @@ func newWorld(t testing.TB) *world {
 		t: t, target: map[oplog.Namespace]*targetCollection{}, held: map[string]bool{},
 		refused: map[string]error{}, passing: map[string]error{},
 		link: checkpoint.Copy{Number: 2, Phase: checkpoint.Copying, Begin: oplog.OpTime{TS: bson.Timestamp{T: 100, I: 1}, Term: 1}},
-		docs: map[oplog.UUID]checkpoint.CopyCollection{}, ranges: map[string]checkpoint.CopyRange{},
+		docs: map[oplog.UUID]progress.Collection{}, ranges: map[string]progress.Range{},
 		begun: time.Now(),
 	}
 }
@@ -154,10 +155,10 @@ func (w *world) UpdateCopy(ctx context.Context, c checkpoint.Copy) error {
 	})
 }
 
-func (w *world) Copies(context.Context) ([]checkpoint.CopyCollection, []checkpoint.CopyRange, error) {
+func (w *world) Copies(context.Context) ([]progress.Collection, []progress.Range, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var docs []checkpoint.CopyCollection
+	var docs []progress.Collection
 	for _, d := range w.docs {
 		d.Failed = slices.Clone(d.Failed)
 		docs = append(docs, d)
@@ -169,7 +170,7 @@ func (w *world) DropCopies(ctx context.Context, below int64) error {
 	return w.change(ctx, commandTime, fmt.Sprintf("  drop copies below %d", below), func() error { return nil })
 }
 
-func (w *world) AddCollections(ctx context.Context, list []checkpoint.CopyCollection) error {
+func (w *world) AddCollections(ctx context.Context, list []progress.Collection) error {
 	return w.change(ctx, commandTime, fmt.Sprintf("  add %d collections", len(list)), func() error {
 		for i := range list {
 			if _, there := w.docs[list[i].UUID]; !there {
@@ -196,11 +197,11 @@ func (l *worldLane) own() func() {
 
 func (*worldLane) Session() *mongo.Session { return nil }
 
-func (*worldLane) MoveRange(context.Context, *mongo.Txn, *checkpoint.CopyRange, *checkpoint.CopyRange) error {
+func (*worldLane) MoveRange(context.Context, *mongo.Txn, *progress.Range, *progress.Range) error {
 	return nil
 }
 
-func (l *worldLane) SaveCollection(ctx context.Context, c *checkpoint.CopyCollection, ranges []checkpoint.CopyRange) error {
+func (l *worldLane) SaveCollection(ctx context.Context, c *progress.Collection, ranges []progress.Range) error {
 	defer l.own()()
 	what := fmt.Sprintf("  save %s %s", c.NS, c.State)
 	if len(ranges) > 0 {
@@ -220,7 +221,7 @@ func (l *worldLane) SaveCollection(ctx context.Context, c *checkpoint.CopyCollec
 			l.ranges[rangeKey(&r)] = r
 		}
 		for _, r := range l.ranges {
-			if r.UUID == c.UUID && !r.Done && !c.Gone && (c.State == checkpoint.CollectionFilled || c.State == checkpoint.CollectionDone) {
+			if r.UUID == c.UUID && !r.Done && !c.Gone && (c.State == progress.Filled || c.State == progress.Done) {
 				l.t.Errorf("%s is saved as %s, range %d is not done", c.NS, c.State, r.Index)
 			}
 		}
@@ -228,7 +229,7 @@ func (l *worldLane) SaveCollection(ctx context.Context, c *checkpoint.CopyCollec
 	})
 }
 
-func rangeKey(r *checkpoint.CopyRange) string { return fmt.Sprintf("%x/%d", r.UUID, r.Index) }
+func rangeKey(r *progress.Range) string { return fmt.Sprintf("%x/%d", r.UUID, r.Index) }
 
 // The cloner.
 
@@ -239,7 +240,7 @@ func idOf(n int32) bson.RawValue {
 // worldCloner copies a document in each transaction.
 type worldCloner struct {
 	*world
-	moved func(r *checkpoint.CopyRange, docs, bytes int64)
+	moved func(r *progress.Range, docs, bytes int64)
 }
 
 func (w *world) find(u oplog.UUID) *sourceCollection {
@@ -251,7 +252,7 @@ func (w *world) find(u oplog.UUID) *sourceCollection {
 	return nil
 }
 
-func (c *worldCloner) Newest(_ context.Context, coll *checkpoint.CopyCollection) (int64, error) {
+func (c *worldCloner) Newest(_ context.Context, coll *progress.Collection) (int64, error) {
 	src := c.find(coll.UUID)
 	if !src.capped {
 		c.t.Errorf("%s is not capped", coll.NS)
@@ -262,7 +263,7 @@ func (c *worldCloner) Newest(_ context.Context, coll *checkpoint.CopyCollection)
 	return int64(src.docs), nil
 }
 
-func (c *worldCloner) Split(_ context.Context, coll *checkpoint.CopyCollection, to oplog.Namespace, since clone.Since) ([]checkpoint.CopyRange, error) {
+func (c *worldCloner) Split(_ context.Context, coll *progress.Collection, to oplog.Namespace, since clone.Since) ([]progress.Range, error) {
 	src := c.find(coll.UUID)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -279,15 +280,15 @@ func (c *worldCloner) Split(_ context.Context, coll *checkpoint.CopyCollection, 
 	if src.perRange > 0 {
 		per = src.perRange
 	}
-	var ranges []checkpoint.CopyRange
+	var ranges []progress.Range
 	for i := 0; i == 0 || i*per < src.docs; i++ {
 		n := min(per, src.docs-i*per)
-		ranges = append(ranges, checkpoint.CopyRange{UUID: coll.UUID, Index: i, Spec: raw(bson.D{{Key: "n", Value: n}})})
+		ranges = append(ranges, progress.Range{UUID: coll.UUID, Index: i, Spec: raw(bson.D{{Key: "n", Value: n}})})
 	}
 	return ranges, nil
 }
 
-func (c *worldCloner) Copy(ctx context.Context, l clone.Lane, coll *checkpoint.CopyCollection, to oplog.Namespace, r checkpoint.CopyRange) (checkpoint.CopyRange, error) {
+func (c *worldCloner) Copy(ctx context.Context, l clone.Lane, coll *progress.Collection, to oplog.Namespace, r progress.Range) (progress.Range, error) {
 	defer l.(*worldLane).own()()
 	src := c.find(coll.UUID)
 	if r.Done {
@@ -493,8 +494,8 @@ func (w *world) inventory(context.Context) (*inventory.Inventory, error) {
 	inv := &inventory.Inventory{}
 	for i := range w.source {
 		s := &w.source[i]
-		c := checkpoint.CopyCollection{
-			UUID: uuidOf(s.name), NS: oplog.NewNamespace("db", s.name), State: checkpoint.CollectionPlanned,
+		c := progress.Collection{
+			UUID: uuidOf(s.name), NS: oplog.NewNamespace("db", s.name), State: progress.Planned,
 			Docs: int64(s.docs), Bytes: int64(s.docs) * 100,
 		}
 		if s.capped {

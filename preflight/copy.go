@@ -12,6 +12,7 @@ import (
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/origin"
+	"github.com/oplogrep/replicator/initialsync/progress"
 )
 
 // begins reports whether the link is a new one that begins with a copy, copying
@@ -249,7 +250,7 @@ func (c *checker) goesOn(ctx context.Context, store *checkpoint.Store) error {
 	var done, total int64
 	err := again(ctx, func() error {
 		var err error
-		done, total, err = store.CopyCounts(ctx)
+		done, total, err = progress.Counts(ctx, store)
 		return err
 	})
 	if _, ok := refusal(err); !ok && err != nil {

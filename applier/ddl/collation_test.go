@@ -9,8 +9,8 @@ import (
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/inventory"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/scope"
@@ -205,7 +205,7 @@ func (c *collated) copy(t *testing.T, source oplog.Namespace) {
 		t.Fatal(list, err)
 	}
 	_, id := list[0].Lookup("info", "uuid").Binary()
-	coll := checkpoint.CopyCollection{NS: source, UUID: oplog.UUID(id), Options: list[0].Lookup("options").Document()}
+	coll := progress.Collection{NS: source, UUID: oplog.UUID(id), Options: list[0].Lookup("options").Document()}
 	specs, err := catalog.Indexes(t.Context(), c, source)
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/ddl"
 	"github.com/oplogrep/replicator/checkpoint"
+	copied "github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/internal/printable"
@@ -68,7 +69,7 @@ func (c *linksCommand) stateOf(ctx context.Context, set *driver.Set, l *checkpoi
 	if err != nil {
 		return text
 	}
-	if done, total, err := store.CopyCounts(ctx); err == nil {
+	if done, total, err := copied.Counts(ctx, store); err == nil {
 		text += fmt.Sprintf(", %d of %d collections done", done, total)
 	}
 	return text

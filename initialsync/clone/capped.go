@@ -7,7 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -27,7 +27,7 @@ const nothing = -1
 
 // Newest returns the record id of the newest document of a capped collection, 0
 // where it has none. A collection that is gone is an ErrGone.
-func (c *Cloner) Newest(ctx context.Context, coll *checkpoint.CopyCollection) (int64, error) {
+func (c *Cloner) Newest(ctx context.Context, coll *progress.Collection) (int64, error) {
 	newest := int64(0)
 	err := c.backward(ctx, coll, 1, func(record int64, _ bson.RawValue) bool {
 		newest = record
@@ -47,7 +47,7 @@ func (c *Cloner) Newest(ctx context.Context, coll *checkpoint.CopyCollection) (i
 // inserted. One that it has inserted, and that is an older one of the same _id all
 // the same, may be left out with them: the log deletes it before it inserts the
 // other one.
-func (c *Cloner) oldest(ctx context.Context, coll *checkpoint.CopyCollection, since Since) (int64, error) {
+func (c *Cloner) oldest(ctx context.Context, coll *progress.Collection, since Since) (int64, error) {
 	to := int64(nothing)
 	if since.Newest == 0 {
 		return to, nil
@@ -68,7 +68,7 @@ func (c *Cloner) oldest(ctx context.Context, coll *checkpoint.CopyCollection, si
 // backward yields record ids and _ids, the newest first, until yield returns false.
 // A place that is lost was pushed out, and so was everything before it: it begins
 // anew.
-func (c *Cloner) backward(ctx context.Context, coll *checkpoint.CopyCollection, batch int32, yield func(record int64, id bson.RawValue) bool) error {
+func (c *Cloner) backward(ctx context.Context, coll *progress.Collection, batch int32, yield func(record int64, id bson.RawValue) bool) error {
 	rd := newReader(c, coll, spec{order: natural}, place{})
 	defer rd.closeCursor(ctx)
 	return rd.persist(ctx, func() error {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
@@ -89,7 +89,7 @@ type Config struct {
 	Observer event.Observer
 	// Moved is called with each step of a range: so many more documents and bytes, and
 	// whether it is done. It must not block. May be nil.
-	Moved func(r *checkpoint.CopyRange, docs, bytes int64)
+	Moved func(r *progress.Range, docs, bytes int64)
 }
 
 func (c *Config) setDefaults() {
@@ -130,13 +130,13 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Lane is a *checkpoint.Lane.
+// Lane is a *progress.Lane.
 type Lane interface {
 	// Session returns the lane's session, to write with.
 	Session() *mongo.Session
 	// MoveRange is the first thing in a transaction of it: it moves the range's
 	// document from r to next, if the term is still ours.
-	MoveRange(ctx context.Context, txn *mongo.Txn, r, next *checkpoint.CopyRange) error
+	MoveRange(ctx context.Context, txn *mongo.Txn, r, next *progress.Range) error
 }
 
 // Cloner copies ranges. It is safe for concurrent use, one call of Copy for each
@@ -172,7 +172,7 @@ func (c *Cloner) took(side Side, start time.Time, docs, bytes int) {
 // target. A collection that was dropped at the source ends with ErrGone, a capped
 // one that must be copied from its beginning with ErrHole. It returns the range
 // as it is then.
-func (c *Cloner) Copy(ctx context.Context, lane Lane, coll *checkpoint.CopyCollection, to oplog.Namespace, r checkpoint.CopyRange) (checkpoint.CopyRange, error) {
+func (c *Cloner) Copy(ctx context.Context, lane Lane, coll *progress.Collection, to oplog.Namespace, r progress.Range) (progress.Range, error) {
 	r, err := c.copyRange(ctx, lane, coll, to, r)
 	if err != nil {
 		return r, fmt.Errorf("clone %s (%s) to %s, range %d: %w", coll.NS, coll.UUID, to, r.Index, err)
@@ -180,7 +180,7 @@ func (c *Cloner) Copy(ctx context.Context, lane Lane, coll *checkpoint.CopyColle
 	return r, nil
 }
 
-func (c *Cloner) copyRange(ctx context.Context, lane Lane, coll *checkpoint.CopyCollection, to oplog.Namespace, r checkpoint.CopyRange) (checkpoint.CopyRange, error) {
+func (c *Cloner) copyRange(ctx context.Context, lane Lane, coll *progress.Collection, to oplog.Namespace, r progress.Range) (progress.Range, error) {
 	if r.Done {
 		return r, nil
 	}
@@ -218,20 +218,20 @@ func goneAs(err error) error {
 	return err
 }
 
-func isCapped(coll *checkpoint.CopyCollection) bool {
+func isCapped(coll *progress.Collection) bool {
 	capped, _ := rawbson.Lookup(coll.Options, "capped")
 	return capped.Truth()
 }
 
 // isClustered reports whether a collection is stored by _id: its record ids are no
 // numbers, and its natural order is that of _id.
-func isClustered(coll *checkpoint.CopyCollection) bool {
+func isClustered(coll *progress.Collection) bool {
 	_, clustered := rawbson.Lookup(coll.Options, "clusteredIndex")
 	return clustered
 }
 
 // isDirect reports whether transactions cannot write to a collection.
-func isDirect(coll *checkpoint.CopyCollection, to oplog.Namespace) bool {
+func isDirect(coll *progress.Collection, to oplog.Namespace) bool {
 	switch to.DB() {
 	case "admin", "config", "local":
 		return true

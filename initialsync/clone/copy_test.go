@@ -11,7 +11,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
@@ -25,7 +25,7 @@ func TestCopy(t *testing.T) {
 	if w.docs != 5000 {
 		t.Errorf("%d documents were told of", w.docs)
 	}
-	ranges := must[[]checkpoint.CopyRange](t)(w.ranges(within(t)))
+	ranges := must[[]progress.Range](t)(w.ranges(within(t)))
 	if r := ranges[0]; r.Docs != 5000 || r.Bytes != 5000*int64(len(numbered(t, 0, 1, 100)[0])) || r.Steps != 3 {
 		t.Errorf("the range says %+v", r)
 	}
@@ -111,7 +111,7 @@ func TestCopyRanges(t *testing.T) {
 			coll := w.collection("d.c")
 			w.cfg.RangeBytes, w.cfg.FlushDocs = coll.Bytes/6, 100
 			w.whole(coll)
-			ranges := must[[]checkpoint.CopyRange](t)(w.ranges(within(t)))
+			ranges := must[[]progress.Range](t)(w.ranges(within(t)))
 			if len(ranges) < 6 {
 				t.Errorf("%d ranges", len(ranges))
 			}
@@ -183,7 +183,7 @@ func TestCopyRenamed(t *testing.T) {
 	if w.docs != 50 || replies < 3 {
 		t.Errorf("%d documents in %d replies", w.docs, replies)
 	}
-	ranges := must[[]checkpoint.CopyRange](t)(w.ranges(ctx))
+	ranges := must[[]progress.Range](t)(w.ranges(ctx))
 	if !ranges[0].Done {
 		t.Error("it is not done")
 	}
@@ -207,7 +207,7 @@ func TestCopyCollated(t *testing.T) {
 		coll := w.collection("d.c")
 		w.cfg.RangeBytes, w.batch = coll.Bytes/5, 17
 		w.whole(coll)
-		if n := len(must[[]checkpoint.CopyRange](t)(w.ranges(t.Context()))); n < 5 {
+		if n := len(must[[]progress.Range](t)(w.ranges(t.Context()))); n < 5 {
 			t.Errorf("%d ranges", n)
 		}
 		if w.docs != 600 {

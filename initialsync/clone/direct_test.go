@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -114,7 +114,7 @@ func TestCopyCappedInterrupted(t *testing.T) {
 			w := newWorld(t)
 			w.cfg.FlushDocs = 7
 			old := map[oplog.Namespace][]bson.Raw{}
-			n := w.interruptEach(func(ns oplog.Namespace) *checkpoint.CopyCollection {
+			n := w.interruptEach(func(ns oplog.Namespace) *progress.Collection {
 				run(t, w.source, "d", bson.D{{Key: "create", Value: ns.Collection()}, {Key: "capped", Value: true}, {Key: "size", Value: 1 << 20}, {Key: "max", Value: 50}})
 				insertRaw(t, w.source, ns, numbered(t, 0, 60, 100)...)
 				old[ns] = read(t, w.source.Caller, ns)
@@ -186,7 +186,7 @@ func TestDirectUnconfirmed(t *testing.T) {
 		if _, ok := errors.AsType[*mongo.UnconfirmedError](err); !ok {
 			t.Errorf("%s: %v, want one that is not confirmed", ns, err)
 		}
-		if r := must[[]checkpoint.CopyRange](t)(w.ranges(ctx))[0]; r.Steps != 0 || r.Docs != 0 {
+		if r := must[[]progress.Range](t)(w.ranges(ctx))[0]; r.Steps != 0 || r.Docs != 0 {
 			t.Errorf("%s: %d documents in %d steps are noted", ns, r.Docs, r.Steps)
 		}
 		w.target.forgeReplies(nil)
@@ -250,7 +250,7 @@ func TestCopyDirect(t *testing.T) {
 	w := newWorld(t)
 	w.cfg.FlushDocs = 40
 	db := 0
-	n := w.interruptEach(func(oplog.Namespace) *checkpoint.CopyCollection {
+	n := w.interruptEach(func(oplog.Namespace) *progress.Collection {
 		db++
 		ns := oplog.NewNamespace(fmt.Sprintf("d%d", db), "system.js")
 		insertRaw(t, w.source, ns, append(numbered(t, 0, 100, 100), marshal(t, bson.D{{Key: "_id", Value: "f"}, {Key: "value", Value: bson.JavaScript("function() {}")}}))...)

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
@@ -22,8 +22,8 @@ func TestHalves(t *testing.T) {
 		coll := w.collection("d.c")
 		ctx := within(t)
 		w.begin(ctx)
-		ranges := []checkpoint.CopyRange{{UUID: coll.UUID, Spec: (&spec{order: order}).encode()}}
-		succeed(t, w.link.AddCollections(ctx, []checkpoint.CopyCollection{*coll}))
+		ranges := []progress.Range{{UUID: coll.UUID, Spec: (&spec{order: order}).encode()}}
+		succeed(t, w.link.AddCollections(ctx, []progress.Collection{*coll}))
 		succeed(t, w.link.Lane(0).SaveCollection(ctx, coll, ranges))
 		written := 0
 		w.target.intercept(func(cmd mongo.Command) (error, bool) {
@@ -41,7 +41,7 @@ func TestHalves(t *testing.T) {
 			t.Fatalf("%s: %v", order, err)
 		}
 		w.target.intercept(nil, nil)
-		r := must[[]checkpoint.CopyRange](t)(w.ranges(ctx))[0]
+		r := must[[]progress.Range](t)(w.ranges(ctx))[0]
 		if n := len(read(t, w.target.Caller, "d.c")); n != 20 || r.Docs != 20 || r.Done {
 			t.Errorf("%s: %d documents are there, %d are noted, done %t", order, n, r.Docs, r.Done)
 		}
@@ -58,13 +58,13 @@ func TestSampleFails(t *testing.T) {
 	insertRaw(t, w.source, "d.c", numbered(t, 0, 1000, 10)...)
 	coll := w.collection("d.c")
 	w.cfg.RangeBytes = coll.Bytes / 5
-	if n := len(must[[]checkpoint.CopyRange](t)(w.cloner().Split(t.Context(), coll, "d.c", Since{}))); n < 2 {
+	if n := len(must[[]progress.Range](t)(w.cloner().Split(t.Context(), coll, "d.c", Since{}))); n < 2 {
 		t.Fatalf("%d ranges", n)
 	}
 	w.source.intercept(func(cmd mongo.Command) (error, bool) {
 		return when(name(cmd) == "aggregate", servererr.New(28799, "$sample stage could not find a non-duplicate document after 100 while using a random cursor")), false
 	}, nil)
-	if n := len(must[[]checkpoint.CopyRange](t)(w.cloner().Split(t.Context(), coll, "d.c", Since{}))); n != 1 {
+	if n := len(must[[]progress.Range](t)(w.cloner().Split(t.Context(), coll, "d.c", Since{}))); n != 1 {
 		t.Errorf("%d ranges", n)
 	}
 	w.source.intercept(nil, nil)

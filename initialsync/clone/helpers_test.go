@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/bsonorder"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
@@ -121,7 +122,7 @@ type world struct {
 	source *gate
 	target *gate
 	store  *checkpoint.Store
-	link   *checkpoint.Link
+	link   *progress.Link
 	cfg    Config
 	// batch, if not 0, is how many documents a reply has.
 	batch int32
@@ -177,7 +178,7 @@ func newWorldWith(t testing.TB, dialect string, targets int, moods ...mongosim.M
 // begin is a new attempt.
 func (w *world) begin(ctx context.Context) {
 	w.t.Helper()
-	w.link = must[*checkpoint.Link](w.t)(w.store.Acquire(ctx, 0))
+	w.link = progress.Of(must[*checkpoint.Link](w.t)(w.store.Acquire(ctx, 0)))
 }
 
 // renew begins a new copy of the link.
@@ -192,7 +193,7 @@ func (w *world) renew(ctx context.Context) {
 func (w *world) cloner() *Cloner {
 	w.t.Helper()
 	cfg := w.cfg
-	cfg.Moved = func(_ *checkpoint.CopyRange, docs, _ int64) {
+	cfg.Moved = func(_ *progress.Range, docs, _ int64) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.docs += docs
@@ -277,7 +278,7 @@ func read(t fataler, c mongo.Caller, ns oplog.Namespace) []bson.Raw {
 
 // collection returns a collection of the source as it would be listed, and creates
 // it in the target.
-func (w *world) collection(ns oplog.Namespace) *checkpoint.CopyCollection {
+func (w *world) collection(ns oplog.Namespace) *progress.Collection {
 	w.t.Helper()
 	coll := w.listed(ns)
 	create := bsoncore.NewDocumentBuilder().AppendString("create", ns.Collection()).Build()
@@ -287,7 +288,7 @@ func (w *world) collection(ns oplog.Namespace) *checkpoint.CopyCollection {
 }
 
 // listed returns a collection of the source as it would be listed.
-func (w *world) listed(ns oplog.Namespace) *checkpoint.CopyCollection {
+func (w *world) listed(ns oplog.Namespace) *progress.Collection {
 	w.t.Helper()
 	reply := run(w.t, w.source, ns.DB(), bson.D{{Key: "listCollections", Value: 1}, {Key: "filter", Value: bson.D{{Key: "name", Value: ns.Collection()}}}})
 	cursor := must[cursorReply](w.t)(parseCursor(reply))
@@ -297,8 +298,8 @@ func (w *world) listed(ns oplog.Namespace) *checkpoint.CopyCollection {
 	}
 	doc, _ := it.Document()
 	_, id := doc.Lookup("info", "uuid").Binary()
-	coll := &checkpoint.CopyCollection{
-		UUID: oplog.UUID(id), NS: ns, Options: doc.Lookup("options").Document(), State: checkpoint.CollectionCreated,
+	coll := &progress.Collection{
+		UUID: oplog.UUID(id), NS: ns, Options: doc.Lookup("options").Document(), State: progress.Created,
 		IDIndex: marshal(w.t, bson.D{{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "name", Value: "_id_"}}),
 	}
 	for _, d := range read(w.t, w.source, ns) {
@@ -309,7 +310,7 @@ func (w *world) listed(ns oplog.Namespace) *checkpoint.CopyCollection {
 }
 
 // plan divides a collection, and notes the ranges.
-func (w *world) plan(ctx context.Context, coll *checkpoint.CopyCollection) {
+func (w *world) plan(ctx context.Context, coll *progress.Collection) {
 	w.t.Helper()
 	c := w.cloner()
 	since := w.since
@@ -319,25 +320,25 @@ func (w *world) plan(ctx context.Context, coll *checkpoint.CopyCollection) {
 	if since.Has == nil {
 		since.Has = func(bson.RawValue) bool { return false }
 	}
-	ranges := must[[]checkpoint.CopyRange](w.t)(c.Split(ctx, coll, coll.NS, since))
-	succeed(w.t, w.link.AddCollections(ctx, []checkpoint.CopyCollection{*coll}))
+	ranges := must[[]progress.Range](w.t)(c.Split(ctx, coll, coll.NS, since))
+	succeed(w.t, w.link.AddCollections(ctx, []progress.Collection{*coll}))
 	succeed(w.t, w.link.Lane(0).SaveCollection(ctx, coll, ranges))
 }
 
 // ranges are those of the metadata.
-func (w *world) ranges(ctx context.Context) ([]checkpoint.CopyRange, error) {
+func (w *world) ranges(ctx context.Context) ([]progress.Range, error) {
 	_, ranges, err := w.link.Copies(ctx)
-	slices.SortFunc(ranges, func(a, b checkpoint.CopyRange) int { return a.Index - b.Index })
+	slices.SortFunc(ranges, func(a, b progress.Range) int { return a.Index - b.Index })
 	return ranges, err
 }
 
-func (w *world) rangesOf(ctx context.Context, coll *checkpoint.CopyCollection) ([]checkpoint.CopyRange, error) {
+func (w *world) rangesOf(ctx context.Context, coll *progress.Collection) ([]progress.Range, error) {
 	ranges, err := w.ranges(ctx)
-	return slices.DeleteFunc(ranges, func(r checkpoint.CopyRange) bool { return r.UUID != coll.UUID }), err
+	return slices.DeleteFunc(ranges, func(r progress.Range) bool { return r.UUID != coll.UUID }), err
 }
 
 // copyAll copies what is left of a collection.
-func (w *world) copyAll(ctx context.Context, coll *checkpoint.CopyCollection) error {
+func (w *world) copyAll(ctx context.Context, coll *progress.Collection) error {
 	ranges, err := w.rangesOf(ctx, coll)
 	if err != nil {
 		return err
@@ -352,7 +353,7 @@ func (w *world) copyAll(ctx context.Context, coll *checkpoint.CopyCollection) er
 }
 
 // whole copies a collection from the beginning to the end.
-func (w *world) whole(coll *checkpoint.CopyCollection) {
+func (w *world) whole(coll *progress.Collection) {
 	w.t.Helper()
 	ctx := within(w.t)
 	w.begin(ctx)
@@ -365,7 +366,7 @@ func (w *world) whole(coll *checkpoint.CopyCollection) {
 func (w *world) check(ns oplog.Namespace) {
 	w.t.Helper()
 	succeed(w.t, w.differ(ns))
-	ranges := must[[]checkpoint.CopyRange](w.t)(w.ranges(within(w.t)))
+	ranges := must[[]progress.Range](w.t)(w.ranges(within(w.t)))
 	for _, r := range ranges {
 		if !r.Done {
 			w.t.Errorf("range %d is not done: %s", r.Index, r.At)

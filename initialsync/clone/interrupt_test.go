@@ -7,7 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/testkit/race"
 	"github.com/oplogrep/replicator/oplog"
@@ -20,7 +20,7 @@ import (
 // carried out or not. It returns at how many commands that was. Under the race
 // detector it is every third one.
 func (w *world) interruptEach(
-	makes func(ns oplog.Namespace) *checkpoint.CopyCollection, between func(ns oplog.Namespace), check func(ns oplog.Namespace),
+	makes func(ns oplog.Namespace) *progress.Collection, between func(ns oplog.Namespace), check func(ns oplog.Namespace),
 ) (commands int) {
 	w.t.Helper()
 	ctx := within(w.t)
@@ -52,7 +52,7 @@ func (w *world) interruptEach(
 			before := w.docs
 			w.begin(ctx)
 			kept := int64(0)
-			for _, r := range must[[]checkpoint.CopyRange](w.t)(w.rangesOf(ctx, coll)) {
+			for _, r := range must[[]progress.Range](w.t)(w.rangesOf(ctx, coll)) {
 				kept += r.Docs
 			}
 			if kept < before {
@@ -94,7 +94,7 @@ func TestCopyInterrupted(t *testing.T) {
 					}
 				}
 			}
-			n := w.interruptEach(func(ns oplog.Namespace) *checkpoint.CopyCollection {
+			n := w.interruptEach(func(ns oplog.Namespace) *progress.Collection {
 				insertRaw(t, w.source, ns, docs...)
 				coll := w.collection(ns)
 				w.cfg.RangeBytes = coll.Bytes / 3
@@ -103,7 +103,7 @@ func TestCopyInterrupted(t *testing.T) {
 			}, nil, func(ns oplog.Namespace) {
 				w.check(ns)
 				var sum int64
-				for _, r := range must[[]checkpoint.CopyRange](t)(w.ranges(within(t))) {
+				for _, r := range must[[]progress.Range](t)(w.ranges(within(t))) {
 					if r.UUID == uuid {
 						sum += r.Docs
 					}
@@ -152,7 +152,9 @@ func TestCopyFailover(t *testing.T) {
 				t.Fatal(err)
 			}
 			for {
-				if w.link, err = w.store.Acquire(ctx, 0); err == nil {
+				link, err := w.store.Acquire(ctx, 0)
+				if err == nil {
+					w.link = progress.Of(link)
 					break
 				}
 				if ctx.Err() != nil {
@@ -165,7 +167,7 @@ func TestCopyFailover(t *testing.T) {
 		}
 		succeed(t, w.differ(ns))
 		// It is found there, and waited for, that all ranges are done.
-		coll.State = checkpoint.CollectionFilled
+		coll.State = progress.Filled
 		succeed(t, w.link.Lane(0).SaveCollection(ctx, coll, nil))
 	}
 }

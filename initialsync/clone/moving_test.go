@@ -13,7 +13,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -158,8 +158,8 @@ func TestCopyMoving(t *testing.T) {
 				for range rng.IntN(20) {
 					f.step()
 				}
-				ranges := must[[]checkpoint.CopyRange](t)(w.ranges(ctx))
-				if !slices.ContainsFunc(ranges, func(r checkpoint.CopyRange) bool { return !r.Done }) {
+				ranges := must[[]progress.Range](t)(w.ranges(ctx))
+				if !slices.ContainsFunc(ranges, func(r progress.Range) bool { return !r.Done }) {
 					break
 				}
 			}

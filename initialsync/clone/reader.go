@@ -12,7 +12,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
@@ -31,7 +31,7 @@ const (
 // reader reads a range in its order. It is for one goroutine.
 type reader struct {
 	*Cloner
-	coll   *checkpoint.CopyCollection
+	coll   *progress.Collection
 	spec   spec
 	capped bool
 
@@ -54,7 +54,7 @@ type reader struct {
 	fallbacks int
 }
 
-func newReader(c *Cloner, coll *checkpoint.CopyCollection, sp spec, at place) *reader {
+func newReader(c *Cloner, coll *progress.Collection, sp spec, at place) *reader {
 	r := &reader{
 		Cloner: c, coll: coll, spec: sp, capped: isCapped(coll), order: sp.order, pieces: sp.pieces,
 		record: max(sp.from, at.record), anchors: at.anchors, piece: at.piece, last: at.last,

@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
@@ -57,7 +57,7 @@ func TestSpecialDocuments(t *testing.T) {
 	// Some are there already, and others.
 	insertRaw(t, w.target, "d.c", marshal(t, bson.D{{Key: "_id", Value: 3}}), marshal(t, bson.D{{Key: "_id", Value: 1}}))
 	w.whole(coll)
-	if n := must[[]checkpoint.CopyRange](t)(w.ranges(t.Context()))[0].Docs; n != 4 {
+	if n := must[[]progress.Range](t)(w.ranges(t.Context()))[0].Docs; n != 4 {
 		t.Errorf("%d documents", n)
 	}
 }
@@ -135,7 +135,7 @@ func TestTargetRefuses(t *testing.T) {
 			if c.want == 0 {
 				succeed(t, err)
 				w.check("d.c")
-				if r := must[[]checkpoint.CopyRange](t)(w.ranges(ctx))[0]; c.steps != 0 && r.Steps != c.steps {
+				if r := must[[]progress.Range](t)(w.ranges(ctx))[0]; c.steps != 0 && r.Steps != c.steps {
 					t.Errorf("%d steps, want %d", r.Steps, c.steps)
 				}
 				return
@@ -224,7 +224,7 @@ func TestFenced(t *testing.T) {
 		w.plan(ctx, coll)
 		old := w.link
 		w.begin(ctx)
-		ranges := must[[]checkpoint.CopyRange](t)(w.ranges(ctx))
+		ranges := must[[]progress.Range](t)(w.ranges(ctx))
 		_, err := w.cloner().Copy(ctx, old.Lane(0), coll, ns, ranges[0])
 		e, _ := errors.AsType[*servererr.Error](err)
 		if !errors.Is(err, lease.ErrFenced) && (e == nil || e.Code != servererr.TransactionTooOld) {
@@ -247,7 +247,7 @@ func TestFencedAtCommit(t *testing.T) {
 	w.begin(ctx)
 	w.plan(ctx, coll)
 	old := w.link
-	ranges := must[[]checkpoint.CopyRange](t)(w.ranges(ctx))
+	ranges := must[[]progress.Range](t)(w.ranges(ctx))
 	taken := false
 	w.target.intercept(func(cmd mongo.Command) (error, bool) {
 		if elem, err := cmd.Body.IndexErr(0); err == nil && elem.Key() == "commitTransaction" {
@@ -301,15 +301,15 @@ func TestMemory(t *testing.T) {
 	w.cfg.Memory = 64 << 20
 	ctx := within(t)
 	w.begin(ctx)
-	var colls []*checkpoint.CopyCollection
-	var ranges []checkpoint.CopyRange
+	var colls []*progress.Collection
+	var ranges []progress.Range
 	for i := range 6 {
 		ns := oplog.NewNamespace("d", "c"+string(rune('a'+i)))
 		insertRaw(t, w.source, ns, numbered(t, 0, 50, 400<<10)...)
 		coll := w.collection(ns)
 		w.plan(ctx, coll)
 		colls = append(colls, coll)
-		ranges = append(ranges, must[[]checkpoint.CopyRange](t)(w.rangesOf(ctx, coll))...)
+		ranges = append(ranges, must[[]progress.Range](t)(w.rangesOf(ctx, coll))...)
 	}
 	c := w.cloner()
 	all := func(ctx context.Context) error {

@@ -8,7 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -47,7 +47,7 @@ func TestCopyOverOtherSpelling(t *testing.T) {
 			w := newWorld(t)
 			w.cfg.FlushDocs = 5
 			db := 0
-			n := w.interruptEach(func(oplog.Namespace) *checkpoint.CopyCollection {
+			n := w.interruptEach(func(oplog.Namespace) *progress.Collection {
 				db++
 				ns := oplog.NewNamespace(fmt.Sprintf("d%d", db), name)
 				w.createFolded(ns)

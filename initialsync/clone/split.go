@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
@@ -35,7 +35,7 @@ const (
 // Split returns the ranges of a collection: one for a small one, or a capped one,
 // several for a large one. to is its namespace in the target; since is for a capped
 // one. A collection that is gone has none (ErrGone).
-func (c *Cloner) Split(ctx context.Context, coll *checkpoint.CopyCollection, to oplog.Namespace, since Since) ([]checkpoint.CopyRange, error) {
+func (c *Cloner) Split(ctx context.Context, coll *progress.Collection, to oplog.Namespace, since Since) ([]progress.Range, error) {
 	specs := []spec{{order: natural}}
 	switch {
 	case isClustered(coll):
@@ -56,16 +56,16 @@ func (c *Cloner) Split(ctx context.Context, coll *checkpoint.CopyCollection, to 
 		c.cfg.Observer.Log(slog.LevelDebug, "a collection is copied in ranges", slog.String(keyNS, string(coll.NS)),
 			slog.Int(keyRanges, len(specs)), slog.String(keyOrder, string(specs[0].order)))
 	}
-	ranges := make([]checkpoint.CopyRange, len(specs))
+	ranges := make([]progress.Range, len(specs))
 	for i := range specs {
-		ranges[i] = checkpoint.CopyRange{UUID: coll.UUID, Index: i, Spec: specs[i].encode()}
+		ranges[i] = progress.Range{UUID: coll.UUID, Index: i, Spec: specs[i].encode()}
 	}
 	return ranges, nil
 }
 
 // split returns the ranges of a large collection, or the whole where it cannot be
 // divided.
-func (c *Cloner) split(ctx context.Context, coll *checkpoint.CopyCollection, whole []spec) ([]spec, error) {
+func (c *Cloner) split(ctx context.Context, coll *progress.Collection, whole []spec) ([]spec, error) {
 	n := int(min(maxRanges, (coll.Bytes+c.cfg.RangeBytes-1)/c.cfg.RangeBytes))
 	samples := int(min(int64(n*samplesPerRange), coll.Docs/sampleFraction))
 	if n = min(n, samples); n < 2 {
@@ -109,7 +109,7 @@ func (c *Cloner) split(ctx context.Context, coll *checkpoint.CopyCollection, who
 
 // look finds out what a collection is called now, and whether its record ids are
 // numbers. The name of one that is empty, or cannot be read that way, is empty.
-func (c *Cloner) look(ctx context.Context, coll *checkpoint.CopyCollection) (name string, numbered bool, err error) {
+func (c *Cloner) look(ctx context.Context, coll *progress.Collection) (name string, numbered bool, err error) {
 	start, body := find(coll.UUID)
 	body = bsoncore.AppendBooleanElement(body, "showRecordId", true)
 	body = appendIDOnly(body)
@@ -257,7 +257,7 @@ func naturalSpecs(records []int64, n int) []spec {
 }
 
 // idSpecs makes ranges of _ids; ids are in the order of the index.
-func idSpecs(coll *checkpoint.CopyCollection, ids []bson.RawValue, n int) []spec {
+func idSpecs(coll *progress.Collection, ids []bson.RawValue, n int) []spec {
 	if coll.NS.IsBuckets() {
 		ids = slices.DeleteFunc(ids, func(v bson.RawValue) bool { return v.Type != bson.TypeObjectID })
 	}

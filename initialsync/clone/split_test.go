@@ -7,7 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
-	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
@@ -51,12 +51,12 @@ func TestSplitAsksLittle(t *testing.T) {
 		t.Errorf("%s was sent", name(cmd))
 		return nil, false
 	}, nil)
-	for _, coll := range []checkpoint.CopyCollection{
+	for _, coll := range []progress.Collection{
 		{NS: "d.c", Docs: 1000, Bytes: 600 << 20},
 		{NS: "d.c", Docs: 40, Bytes: 2 << 30}, // too few for samples
 		{NS: "d.c", Docs: 1 << 30, Bytes: 1 << 40, Options: marshal(t, bson.D{{Key: "capped", Value: true}})},
 	} {
-		if ranges := must[[]checkpoint.CopyRange](t)(w.cloner().Split(t.Context(), &coll, "d.c", Since{})); len(ranges) != 1 {
+		if ranges := must[[]progress.Range](t)(w.cloner().Split(t.Context(), &coll, "d.c", Since{})); len(ranges) != 1 {
 			t.Errorf("%+v: %d ranges", coll, len(ranges))
 		}
 	}

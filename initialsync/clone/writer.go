@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -15,11 +15,11 @@ import (
 type writer struct {
 	*Cloner
 	lane           Lane
-	coll           *checkpoint.CopyCollection
+	coll           *progress.Collection
 	to             oplog.Namespace
 	direct, capped bool
 	// r and at are how far the range is in the target.
-	r  checkpoint.CopyRange
+	r  progress.Range
 	at place
 	// limit is how many documents a flush has at present.
 	limit int
@@ -99,7 +99,7 @@ func (w *writer) advance(f *flush, p *page) {
 }
 
 // next is the range after a flush.
-func (w *writer) next(f *flush) checkpoint.CopyRange {
+func (w *writer) next(f *flush) progress.Range {
 	n := w.r
 	n.At = f.at.encode()
 	n.Docs += int64(len(f.docs))
@@ -110,7 +110,7 @@ func (w *writer) next(f *flush) checkpoint.CopyRange {
 }
 
 // moved takes note of a flush that is in the target.
-func (w *writer) moved(f *flush, next checkpoint.CopyRange) {
+func (w *writer) moved(f *flush, next progress.Range) {
 	w.r = next
 	w.at = f.at
 	// It is a view so far, of a page that is to go.
@@ -197,7 +197,7 @@ func (w *writer) halves(f flush) (a, b flush) {
 }
 
 // commit runs commands in a transaction that moves the range.
-func (w *writer) commit(ctx context.Context, next *checkpoint.CopyRange, list []command) error {
+func (w *writer) commit(ctx context.Context, next *progress.Range, list []command) error {
 	// Majority is waited for once, when the whole collection is recorded as filled.
 	return w.lane.Session().InTxn(ctx, false, func(txn *mongo.Txn) error {
 		err := w.lane.MoveRange(ctx, txn, &w.r, next)

@@ -9,8 +9,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync/inventory"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
@@ -69,7 +69,7 @@ func TestSizes(t *testing.T) {
 	var order []string
 	for _, c := range inv.Collections {
 		order = append(order, c.NS.Collection())
-		if c.State != checkpoint.CollectionPlanned || c.Docs*2 != c.Bytes || c.IDIndex == nil || len(c.Indexes) > 0 {
+		if c.State != progress.Planned || c.Docs*2 != c.Bytes || c.IDIndex == nil || len(c.Indexes) > 0 {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -243,7 +243,7 @@ func TestLog(t *testing.T) {
 func TestOps(t *testing.T) {
 	t.Parallel()
 	at := oplog.NewOpTime(100, 3, 7)
-	c := &checkpoint.CopyCollection{NS: "db.a.b", UUID: oplog.UUID{3}, Options: doc(t, `{"capped": true, "size": 10}`), IDIndex: doc(t, `{"v": 2, "key": {"_id": 1}, "name": "_id_"}`)}
+	c := &progress.Collection{NS: "db.a.b", UUID: oplog.UUID{3}, Options: doc(t, `{"capped": true, "size": 10}`), IDIndex: doc(t, `{"v": 2, "key": {"_id": 1}, "name": "_id_"}`)}
 	op, err := inventory.CreateOp(c, at)
 	if err != nil || op.OpTime != at || op.UI != c.UUID || op.NS != "db.$cmd" {
 		t.Fatalf("%+v, %v", op, err)
@@ -274,7 +274,7 @@ func TestOps(t *testing.T) {
 		"no indexes":           func() (*oplog.Op, error) { return inventory.IndexesOp(c, nil, at) },
 		"an index with no key": func() (*oplog.Op, error) { return inventory.IndexesOp(c, []bson.Raw{doc(t, `{"name": "a"}`)}, at) },
 		"broken options": func() (*oplog.Op, error) {
-			return inventory.CreateOp(&checkpoint.CopyCollection{NS: "db.a", Options: broken}, at)
+			return inventory.CreateOp(&progress.Collection{NS: "db.a", Options: broken}, at)
 		},
 		"broken index":      func() (*oplog.Op, error) { return inventory.IndexesOp(c, []bson.Raw{broken}, at) },
 		"a view of no name": func() (*oplog.Op, error) { return inventory.ViewOp(doc(t, `{"_id": "v"}`), at) },

@@ -9,7 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -65,7 +65,7 @@ type Inventory struct {
 	// Collections are in CollectionPlanned; the largest first. They have the names
 	// of Begin. A collection that did not exist then is not among them: the log
 	// makes it, and fills it.
-	Collections []checkpoint.CopyCollection
+	Collections []progress.Collection
 	// Views are the documents of the source's system.views as they were listed
 	// ({_id: "db.view", viewOn, pipeline, collation}), but for the views of time
 	// series, which come with their buckets; those whose name a collection had at
@@ -123,7 +123,7 @@ func take(ctx context.Context, cfg *Config, s *source) (*Inventory, error) {
 	if inv.Collections, err = s.details(ctx, collections); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(inv.Collections, func(a, b checkpoint.CopyCollection) int {
+	slices.SortFunc(inv.Collections, func(a, b progress.Collection) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.NS, b.NS))
 	})
 	slices.SortFunc(views, func(a, b listed) int { return cmp.Compare(a.ns, b.ns) })

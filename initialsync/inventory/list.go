@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/internal/rawbson"
@@ -195,8 +195,8 @@ func readListed(db string, doc bson.Raw) (l listed, taken bool, err error) {
 
 // details finds out the rest of what is to be known of collections. Those that
 // are gone are left out.
-func (s *source) details(ctx context.Context, collections []listed) ([]checkpoint.CopyCollection, error) {
-	found := make([]*checkpoint.CopyCollection, len(collections))
+func (s *source) details(ctx context.Context, collections []listed) ([]progress.Collection, error) {
+	found := make([]*progress.Collection, len(collections))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
 	for i := range collections {
@@ -208,7 +208,7 @@ func (s *source) details(ctx context.Context, collections []listed) ([]checkpoin
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	list := make([]checkpoint.CopyCollection, 0, len(found))
+	list := make([]progress.Collection, 0, len(found))
 	for _, c := range found {
 		if c != nil {
 			list = append(list, *c)
@@ -217,8 +217,8 @@ func (s *source) details(ctx context.Context, collections []listed) ([]checkpoin
 	return list, nil
 }
 
-func (s *source) detail(ctx context.Context, l *listed) (*checkpoint.CopyCollection, error) {
-	c := &checkpoint.CopyCollection{UUID: l.uuid, NS: l.atBegin, Options: l.options, State: checkpoint.CollectionPlanned}
+func (s *source) detail(ctx context.Context, l *listed) (*progress.Collection, error) {
+	c := &progress.Collection{UUID: l.uuid, NS: l.atBegin, Options: l.options, State: progress.Planned}
 	indexes, err := s.indexes(ctx, l)
 	if servererr.IsNoNamespace(err) {
 		return nil, nil //nolint:nilnil // It is gone, and the log drops it.
@@ -256,7 +256,7 @@ func (s *source) indexes(ctx context.Context, l *listed) ([]bson.Raw, error) {
 }
 
 // addIndex adds one index that is listed to a collection.
-func addIndex(c *checkpoint.CopyCollection, doc bson.Raw) error {
+func addIndex(c *progress.Collection, doc bson.Raw) error {
 	if _, building := rawbson.Lookup(doc, "buildUUID"); building {
 		return nil // its commit comes with the log
 	}

@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/initialsync/progress"
 	"github.com/oplogrep/replicator/internal/rawbson"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -39,7 +39,7 @@ func command(at oplog.OpTime, ns oplog.Namespace, ui oplog.UUID, o *builder) (*o
 
 // CreateOp returns the operation of the log that makes a collection of the copy:
 // the entry `create` with its options and its index on _id.
-func CreateOp(c *checkpoint.CopyCollection, at oplog.OpTime) (*oplog.Op, error) {
+func CreateOp(c *progress.Collection, at oplog.OpTime) (*oplog.Op, error) {
 	o := document().AppendString("create", c.NS.Collection())
 	it := rawbson.NewIter(c.Options)
 	for c.Options != nil && it.Next() {
@@ -60,7 +60,7 @@ func CreateOp(c *checkpoint.CopyCollection, at oplog.OpTime) (*oplog.Op, error) 
 
 // IndexesOp returns the operation that builds indexes on it, all in one command
 // (the entry `commitIndexBuild`).
-func IndexesOp(c *checkpoint.CopyCollection, indexes []bson.Raw, at oplog.OpTime) (*oplog.Op, error) {
+func IndexesOp(c *progress.Collection, indexes []bson.Raw, at oplog.OpTime) (*oplog.Op, error) {
 	specs := bsoncore.NewArrayBuilder()
 	for _, spec := range indexes {
 		specs.AppendDocument(bsoncore.Document(spec))

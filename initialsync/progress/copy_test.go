@@ -1,4 +1,4 @@
-package checkpoint
+package progress
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
@@ -31,7 +32,7 @@ func firstCopy() *Copy {
 }
 
 // copyState is a link that begins with a copy.
-func copyState(writers int) State {
+func copyState(writers int) checkpoint.State {
 	st := first(writers)
 	st.CopiedUntil, st.Copy = oplog.OpTime{}, firstCopy()
 	return st
@@ -40,13 +41,7 @@ func copyState(writers int) State {
 // copying creates a link that begins with a copy, and begins it.
 func copying(t *testing.T, opts mongosim.Options, writers int) (*target, *Store, *Link) {
 	t.Helper()
-	ctx := within(t)
-	opts.HeartbeatInterval, opts.ElectionTimeout = 50*time.Millisecond, 500*time.Millisecond
-	g := &target{set: mongosim.StartTest(t, opts)}
-	createData(t, g)
-	s := link(t, g)
-	succeed(t, s.Create(ctx, copyState(writers)))
-	return g, s, must[*Link](t)(s.Acquire(ctx, 0))
+	return start(t, opts, copyState(writers))
 }
 
 func uuid(n int) oplog.UUID { return oplog.UUID{14: byte(n >> 8), 15: byte(n)} }
@@ -59,27 +54,27 @@ var dollars = metadata.Document(func(dst []byte) []byte {
 })
 
 // collection is one to copy.
-func collection(n int) CopyCollection {
-	return CopyCollection{
+func collection(n int) Collection {
+	return Collection{
 		UUID: uuid(n), NS: oplog.Namespace(fmt.Sprintf("d.c%d", n)), Options: dollars, IDIndex: dollars,
-		Indexes: []bson.Raw{dollars, metadata.Document(metadata.ByID("x"))}, Docs: 3, Bytes: 1 << 40, State: CollectionPlanned,
+		Indexes: []bson.Raw{dollars, metadata.Document(metadata.ByID("x"))}, Docs: 3, Bytes: 1 << 40, State: Planned,
 	}
 }
 
 // part is a range with nothing copied.
-func part(n, index int) CopyRange {
-	return CopyRange{UUID: uuid(n), Index: index, Spec: dollars}
+func part(n, index int) Range {
+	return Range{UUID: uuid(n), Index: index, Spec: dollars}
 }
 
 // moved is what a range becomes.
-func moved(r CopyRange, done bool) CopyRange {
+func moved(r Range, done bool) Range {
 	r.Docs, r.Bytes, r.Done = r.Docs+2, r.Bytes+200, done
 	r.At = metadata.Document(func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$recordId", r.Docs) })
 	return r
 }
 
 // move makes a flush of a range.
-func move(ctx context.Context, t tester, l *Lane, r *CopyRange, done bool, id string) {
+func move(ctx context.Context, t tester, l *Lane, r *Range, done bool, id string) {
 	t.Helper()
 	txn, next := openMove(ctx, t, l, r, done, id)
 	must[bson.Raw](t)(txn.Commit(ctx, false))
@@ -87,7 +82,7 @@ func move(ctx context.Context, t tester, l *Lane, r *CopyRange, done bool, id st
 }
 
 // openMove makes a flush of a range and leaves it open.
-func openMove(ctx context.Context, t tester, l *Lane, r *CopyRange, done bool, id string) (*mongo.Txn, CopyRange) {
+func openMove(ctx context.Context, t tester, l *Lane, r *Range, done bool, id string) (*mongo.Txn, Range) {
 	t.Helper()
 	txn, next := l.Session().Begin(), moved(*r, done)
 	succeed(t, l.MoveRange(ctx, txn, r, &next))
@@ -96,19 +91,19 @@ func openMove(ctx context.Context, t tester, l *Lane, r *CopyRange, done bool, i
 }
 
 // tryMove finds out whether a range can be moved.
-func tryMove(ctx context.Context, l *Lane, r CopyRange) error {
+func tryMove(ctx context.Context, l *Lane, r Range) error {
 	txn, next := l.Session().Begin(), moved(r, false)
 	defer txn.Abort(ctx)
 	return l.MoveRange(ctx, txn, &r, &next)
 }
 
 // copies reads the copy, in order.
-func copies(ctx context.Context, t tester, h *Link) ([]CopyCollection, []CopyRange) {
+func copies(ctx context.Context, t tester, h *Link) ([]Collection, []Range) {
 	t.Helper()
 	collections, ranges, err := h.Copies(ctx)
 	succeed(t, err)
-	slices.SortFunc(collections, func(a, b CopyCollection) int { return slices.Compare(a.UUID[:], b.UUID[:]) })
-	slices.SortFunc(ranges, func(a, b CopyRange) int {
+	slices.SortFunc(collections, func(a, b Collection) int { return slices.Compare(a.UUID[:], b.UUID[:]) })
+	slices.SortFunc(ranges, func(a, b Range) int {
 		return cmp.Or(slices.Compare(a.UUID[:], b.UUID[:]), cmp.Compare(a.Index, b.Index))
 	})
 	return collections, ranges
@@ -128,7 +123,7 @@ func TestCopy(t *testing.T) {
 	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
 	createData(t, g)
 	var events []string
-	s := must[*Store](t)(New(Config{Target: g, Link: "a", Observer: func(e event.Event) {
+	s := must[*Store](t)(checkpoint.New(checkpoint.Config{Target: g, Link: "a", Observer: func(e event.Event) {
 		events = append(events, fmt.Sprintf("%s %s", e.Message(), e.LogValue()))
 	}}))
 	succeed(t, s.Create(ctx, copyState(2)))
@@ -139,7 +134,7 @@ func TestCopy(t *testing.T) {
 		}
 	}
 	consistent(false)
-	h := must[*Link](t)(s.Acquire(ctx, 0))
+	h := acquired(t)(s.Acquire(ctx, 0))
 	if diff := gocmp.Diff(firstCopy(), h.State().Copy); diff != "" {
 		t.Errorf("after Create: %s", diff)
 	}
@@ -152,23 +147,23 @@ func TestCopy(t *testing.T) {
 	c := h.Copy()
 	c.Cleared = true
 	succeed(t, h.UpdateCopy(ctx, *c))
-	colls := []CopyCollection{collection(1), collection(2), {UUID: uuid(3), NS: "d.$x.y", State: CollectionPlanned}}
+	colls := []Collection{collection(1), collection(2), {UUID: uuid(3), NS: "d.$x.y", State: Planned}}
 	succeed(t, h.AddCollections(ctx, colls))
 	again := collection(1)
 	again.Docs = 99
 	colls = append(colls, collection(4))
-	succeed(t, h.AddCollections(ctx, []CopyCollection{again, colls[3]})) // one is there
+	succeed(t, h.AddCollections(ctx, []Collection{again, colls[3]})) // one is there
 	c.Listed = true
 	succeed(t, h.UpdateCopy(ctx, *c))
 	succeed(t, h.UpdateCopy(ctx, *c))
 
 	l := h.Lane(1)
-	ranges := []CopyRange{part(1, 0), part(1, 1), part(2, 0)}
-	colls[0].State, colls[1].State = CollectionCreated, CollectionCreated
+	ranges := []Range{part(1, 0), part(1, 1), part(2, 0)}
+	colls[0].State, colls[1].State = Created, Created
 	succeed(t, l.SaveCollection(ctx, &colls[0], ranges[:2]))
 	succeed(t, l.SaveCollection(ctx, &colls[1], ranges[2:]))
 	move(ctx, t, l, &ranges[0], false, "x")
-	succeed(t, l.SaveCollection(ctx, &colls[0], []CopyRange{part(1, 0), part(1, 1)})) // they are there
+	succeed(t, l.SaveCollection(ctx, &colls[0], []Range{part(1, 0), part(1, 1)})) // they are there
 	gotColls, gotRanges := copies(ctx, t, h)
 	if diff := gocmp.Diff(colls, gotColls) + gocmp.Diff(ranges, gotRanges); diff != "" {
 		t.Errorf("half-way: %s", diff)
@@ -178,18 +173,18 @@ func TestCopy(t *testing.T) {
 	}
 
 	// Another process goes on.
-	h = must[*Link](t)(s.Acquire(ctx, h.Term()))
+	h = acquired(t)(s.Acquire(ctx, h.Term()))
 	if diff := gocmp.Diff(c, h.State().Copy); diff != "" {
 		t.Errorf("after Begin: %s", diff)
 	}
 	l = h.Lane(0)
 	move(ctx, t, l, &ranges[0], true, "y")
-	colls[0].State = CollectionFilled
+	colls[0].State = Filled
 	wantError(t, l.SaveCollection(ctx, &colls[0], nil), lease.ErrRewound) // range 1 is open
 	move(ctx, t, l, &ranges[1], true, "z")
 	colls[0].Failed = []FailedIndex{{"a_1", "dup"}, {"b_1", "no"}}
 	succeed(t, l.SaveCollection(ctx, &colls[0], nil))
-	colls[0].State = CollectionDone
+	colls[0].State = Done
 	succeed(t, l.SaveCollection(ctx, &colls[0], nil))
 
 	c.Phase, c.Stop = Replaying, ot(150)
@@ -206,15 +201,15 @@ func TestCopy(t *testing.T) {
 	}
 	counts := func(wantDone, wantTotal int64) {
 		t.Helper()
-		if done, total, err := s.CopyCounts(ctx); err != nil || done != wantDone || total != wantTotal {
+		if done, total, err := Counts(ctx, s); err != nil || done != wantDone || total != wantTotal {
 			t.Errorf("%d of %d collections are done: %v", done, total, err)
 		}
 	}
 	refused("a/1/c/" + hexUUID(uuid(2)))
 	counts(1, 4)
-	colls[1].State, colls[1].Gone = CollectionDone, true // its range stays open
+	colls[1].State, colls[1].Gone = Done, true // its range stays open
 	for i := 1; i < 4; i++ {
-		colls[i].State = CollectionDone
+		colls[i].State = Done
 		succeed(t, l.SaveCollection(ctx, &colls[i], nil))
 	}
 	colls[1].Gone = false
@@ -240,10 +235,10 @@ func TestCopy(t *testing.T) {
 	}
 
 	// Nothing of the log may be applied before.
-	if err := h.Advance(ctx, progress(101), positions(h), Source{}); err == nil || !strings.Contains(err.Error(), "stays where it is") {
+	if err := h.Advance(ctx, reached(101), positions(h), checkpoint.Source{}); err == nil || !strings.Contains(err.Error(), "stays where it is") {
 		t.Errorf("Advance while copying: %v", err)
 	}
-	succeed(t, h.Advance(ctx, Progress{Applied: ot(100), FetchFrom: ot(90)}, positions(h), Source{}))
+	succeed(t, h.Advance(ctx, checkpoint.Progress{Applied: ot(100), FetchFrom: ot(90)}, positions(h), checkpoint.Source{}))
 	succeed(t, h.UpdateCopy(ctx, *c))
 	consistent(false)
 	st, _, err := s.Load(ctx)
@@ -256,7 +251,7 @@ func TestCopy(t *testing.T) {
 		t.Errorf("consistent too soon: %v", err)
 	}
 	flush(ctx, t, l, at(150, 0), "log")
-	succeed(t, h.Advance(ctx, progress(150), positions(h), Source{}))
+	succeed(t, h.Advance(ctx, reached(150), positions(h), checkpoint.Source{}))
 	succeed(t, h.UpdateCopy(ctx, *c))
 	consistent(true)
 	if stop := linkDocument(ctx, t, g).Lookup("copy", "stop", "ts").String(); !strings.Contains(stop, "150") {
@@ -296,10 +291,10 @@ func TestCopyRefuses(t *testing.T) {
 		change(c)
 		return h.BeginCopy(ctx, *c, 1)
 	}
-	create := func(change func(st *State)) error {
+	create := func(change func(st *checkpoint.State)) error {
 		st := copyState(1)
 		change(&st)
-		return must[*Store](t)(New(Config{Target: g, Link: "b"})).Create(ctx, st)
+		return must[*Store](t)(checkpoint.New(checkpoint.Config{Target: g, Link: "b"})).Create(ctx, st)
 	}
 	full := func(c *Copy) { c.Phase, c.Stop, c.Cleared, c.Listed = Replaying, ot(101), true, true }
 	r, other, done := part(1, 0), part(1, 1), part(1, 0)
@@ -322,14 +317,14 @@ func TestCopyRefuses(t *testing.T) {
 		{begin(func(c *Copy) { c.FetchFrom = ot(101) }), "would miss"},
 		{begin(func(c *Copy) { c.Begin = oplog.OpTime{} }), "no optime"},
 		{h.DropCopies(ctx, 2), "is at copy 1"},
-		{create(func(st *State) { st.Copy.Number = 0 }), "count from 1"},
-		{create(func(st *State) { st.Copy.Begin = ot(101) }), "for a link after"},
-		{create(func(st *State) { st.CopiedUntil = ot(101) }), "has not been begun"},
+		{create(func(st *checkpoint.State) { st.Copy.Number = 0 }), "count from 1"},
+		{create(func(st *checkpoint.State) { st.Copy.Begin = ot(101) }), "for a link after"},
+		{create(func(st *checkpoint.State) { st.CopiedUntil = ot(101) }), "has not been begun"},
 		{h.Lane(0).MoveRange(ctx, h.Lane(0).Session().Begin(), &r, &other), "it becomes range 1"},
 		{h.Lane(0).MoveRange(ctx, h.Lane(0).Session().Begin(), &done, &done), "it is done"},
-		{h.Lane(0).SaveCollection(ctx, &c, []CopyRange{part(2, 0)}), "range 0 is of"},
+		{h.Lane(0).SaveCollection(ctx, &c, []Range{part(2, 0)}), "range 0 is of"},
 	} {
-		if tt.err == nil || !strings.Contains(tt.err.Error(), tt.want) || !strings.Contains(tt.err.Error(), "checkpoint: ") {
+		if tt.err == nil || !strings.Contains(tt.err.Error(), tt.want) || !strings.Contains(tt.err.Error(), "checkpoint: ") && !strings.Contains(tt.err.Error(), "progress: ") {
 			t.Errorf("error %v, want %q", tt.err, tt.want)
 		}
 	}
@@ -353,22 +348,22 @@ func TestCopyRefuses(t *testing.T) {
 	}
 
 	// A link without a copy.
-	plain := must[*Store](t)(New(Config{Target: g, Link: "p"}))
+	plain := must[*Store](t)(checkpoint.New(checkpoint.Config{Target: g, Link: "p"}))
 	succeed(t, plain.Create(ctx, first(1)))
-	h = must[*Link](t)(plain.Acquire(ctx, 0))
+	h = acquired(t)(plain.Acquire(ctx, 0))
 	_, _, err := h.Copies(ctx)
 	for what, err := range map[string]error{
 		"UpdateCopy": h.UpdateCopy(ctx, *firstCopy()), "AddCollections": h.AddCollections(ctx, nil), "Copies": err,
 		"SaveCollection": h.Lane(0).SaveCollection(ctx, &c, nil), "MoveRange": tryMove(ctx, h.Lane(0), r),
 	} {
-		if !errors.Is(err, errNoCopy) {
+		if !errors.Is(err, checkpoint.ErrNoCopy) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	if h.Copy() != nil {
 		t.Error("there is a copy")
 	}
-	if done, total, err := plain.CopyCounts(ctx); err != nil || done+total != 0 {
+	if done, total, err := Counts(ctx, plain); err != nil || done+total != 0 {
 		t.Errorf("%d of %d collections are done: %v", done, total, err)
 	}
 	succeed(t, h.DropCopies(ctx, 1))
@@ -383,14 +378,14 @@ func TestBeginCopy(t *testing.T) {
 	flush(ctx, t, h.Lane(0), at(130, 1), "x")
 	succeed(t, h.Lane(1).BeginAlone(ctx, at(140, 0), nil))
 	flush(ctx, t, h.Barrier(), at(135, 1), "y")
-	succeed(t, h.Advance(ctx, progress(120), positions(h), Source{}))
+	succeed(t, h.Advance(ctx, reached(120), positions(h), checkpoint.Source{}))
 	for i, begin := range []uint32{110, 105, 200} {
 		number := int64(i + 1)
 		c := firstCopy()
 		c.Number, c.Begin, c.FetchFrom, c.Why = number, ot(begin), ot(begin-3), "because"
 		succeed(t, h.BeginCopy(ctx, *c, int64(begin)*7))
 		wantError(t, h.UpdateCopy(ctx, *c), lease.ErrSpent)
-		h = must[*Link](t)(s.Acquire(ctx, h.Term()))
+		h = acquired(t)(s.Acquire(ctx, h.Term()))
 		st := h.State()
 		start := at(begin, AllOps)
 		want := first(2)
@@ -407,14 +402,14 @@ func TestBeginCopy(t *testing.T) {
 		if len(colls)+len(ranges) != 0 {
 			t.Errorf("copy %d begins with %d collections and %d ranges", number, len(colls), len(ranges))
 		}
-		succeed(t, h.AddCollections(ctx, []CopyCollection{collection(1), collection(int(number))}))
+		succeed(t, h.AddCollections(ctx, []Collection{collection(1), collection(int(number))}))
 		c1 := collection(1)
-		succeed(t, h.Lane(0).SaveCollection(ctx, &c1, []CopyRange{part(1, 0)}))
+		succeed(t, h.Lane(0).SaveCollection(ctx, &c1, []Range{part(1, 0)}))
 		done := part(1, 0)
 		move(ctx, t, h.Lane(0), &done, true, fmt.Sprint("data of ", number))
 		// As far as it can come.
 		done1, done2 := collection(1), collection(int(number))
-		done1.State, done2.State = CollectionDone, CollectionDone
+		done1.State, done2.State = Done, Done
 		succeed(t, h.Lane(1).SaveCollection(ctx, &done1, nil))
 		succeed(t, h.Lane(1).SaveCollection(ctx, &done2, nil))
 		c.Cleared, c.Listed = true, true
@@ -424,7 +419,7 @@ func TestBeginCopy(t *testing.T) {
 		flush(ctx, t, h.Lane(0), at(begin+40, 0), fmt.Sprint("log of ", number))
 		succeed(t, h.Lane(1).BeginAlone(ctx, at(begin+45, 0), nil))
 		succeed(t, h.Lane(1).EndAlone(ctx, at(begin+45, 0)))
-		succeed(t, h.Advance(ctx, progress(begin+20), positions(h), Source{}))
+		succeed(t, h.Advance(ctx, reached(begin+20), positions(h), checkpoint.Source{}))
 	}
 }
 
@@ -434,7 +429,7 @@ func TestManyCollections(t *testing.T) {
 	ctx := within(t)
 	g, s, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
 	const n = 10_000
-	list := make([]CopyCollection, n)
+	list := make([]Collection, n)
 	for i := range list {
 		list[i] = collection(i)
 	}
@@ -447,18 +442,18 @@ func TestManyCollections(t *testing.T) {
 		if len(colls) != n || len(ranges) != 0 {
 			t.Fatalf("%d collections, %d ranges", len(colls), len(ranges))
 		}
-		if !slices.EqualFunc(list, colls, func(a, b CopyCollection) bool { return a.UUID == b.UUID && a.NS == b.NS }) {
+		if !slices.EqualFunc(list, colls, func(a, b Collection) bool { return a.UUID == b.UUID && a.NS == b.NS }) {
 			t.Error("they are other ones")
 		}
 		c := firstCopy()
 		c.Number = number
 		succeed(t, h.BeginCopy(ctx, *c, 1))
-		h = must[*Link](t)(s.Acquire(ctx, h.Term()))
+		h = acquired(t)(s.Acquire(ctx, h.Term()))
 	}
 	// What is not of this link, or not void, stays.
-	other := must[*Store](t)(New(Config{Target: g, Link: "a-b"}))
+	other := must[*Store](t)(checkpoint.New(checkpoint.Config{Target: g, Link: "a-b"}))
 	succeed(t, other.Create(ctx, copyState(1)))
-	h2 := must[*Link](t)(other.Acquire(ctx, 0))
+	h2 := acquired(t)(other.Acquire(ctx, 0))
 	succeed(t, h2.AddCollections(ctx, list[:3]))
 	succeed(t, h.AddCollections(ctx, list[:5]))
 	started := time.Now()
@@ -485,7 +480,7 @@ func TestManyRanges(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	_, _, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
-	want := make([]CopyRange, 2*metadata.ChunkDocs+3)
+	want := make([]Range, 2*metadata.ChunkDocs+3)
 	for i := range want {
 		want[i] = part(1, i)
 	}
@@ -503,17 +498,17 @@ func TestRemovedCopy(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, s, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
-	succeed(t, h.AddCollections(ctx, []CopyCollection{collection(1)}))
+	succeed(t, h.AddCollections(ctx, []Collection{collection(1)}))
 	for _, id := range []string{"a", "a/d.c"} {
 		must[bson.Raw](t)(g.Call(ctx, metadata.Write("replicator", "insert", metadata.Requests, "documents", metadata.Document(metadata.ByID(id)))))
 	}
-	wantError(t, s.Create(ctx, copyState(1)), ErrExists)
+	wantError(t, s.Create(ctx, copyState(1)), checkpoint.ErrExists)
 	if colls, _ := copies(ctx, t, h); len(colls) != 1 {
 		t.Error("a Create that failed dropped the copy")
 	}
 	must[bson.Raw](t)(g.Call(ctx, metadata.Delete("replicator", metadata.Links, metadata.ByID("a"))))
 	succeed(t, s.Create(ctx, copyState(1)))
-	h = must[*Link](t)(s.Acquire(ctx, 0))
+	h = acquired(t)(s.Acquire(ctx, 0))
 	if colls, ranges := copies(ctx, t, h); len(colls)+len(ranges) != 0 {
 		t.Errorf("%d collections and %d ranges of a link before", len(colls), len(ranges))
 	}

@@ -1,4 +1,4 @@
-package checkpoint
+package progress
 
 import (
 	"context"
@@ -8,40 +8,42 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/lease"
 )
 
+// Lane is a lane that copies ranges. It is for one goroutine at a time.
+type Lane struct {
+	*checkpoint.Lane
+	link *Link
+}
+
 // SaveCollection replaces the document of a collection of the link's copy, and
 // adds ranges to it that are not there, in one transaction of the lane that is
-// committed by a majority when it returns. In the states CollectionFilled and
-// CollectionDone, but for a collection that is Gone, all ranges have to be done,
+// committed by a majority when it returns. In the states Filled and
+// Done, but for a collection that is Gone, all ranges have to be done,
 // which is looked for in the same transaction (lease.ErrRewound).
-func (l *Lane) SaveCollection(ctx context.Context, c *CopyCollection, ranges []CopyRange) error {
+func (l *Lane) SaveCollection(ctx context.Context, c *Collection, ranges []Range) error {
 	if err := l.saveCollection(ctx, c, ranges); err != nil {
-		return l.fail(err, "save %s (%s) as %q, with %d ranges", c.NS, c.UUID, c.State, len(ranges))
+		return l.Fail(err, "save %s (%s) as %q, with %d ranges", c.NS, c.UUID, c.State, len(ranges))
 	}
-	// The transaction has found the barrier where it was looked for.
-	l.barrierSeen = l.barrierRead
 	return nil
 }
 
-func (l *Lane) saveCollection(ctx context.Context, c *CopyCollection, ranges []CopyRange) error {
-	number, err := l.link.number()
-	if err != nil {
-		return err
+func (l *Lane) saveCollection(ctx context.Context, c *Collection, ranges []Range) error {
+	number := l.link.number
+	if number == 0 {
+		return checkpoint.ErrNoCopy
 	}
 	for i := range ranges {
 		if ranges[i].UUID != c.UUID {
 			return fmt.Errorf("range %d is of %s", ranges[i].Index, ranges[i].UUID)
 		}
 	}
-	cfg := &l.link.store.cfg
-	return l.link.lease.InTxn(ctx, l.session, func(txn *mongo.Txn) error {
-		if err := l.change(ctx, txn, lease.AppendCount); err != nil {
-			return err
-		}
+	cfg := &l.link.cfg
+	return l.Within(ctx, func(txn *mongo.Txn) error {
 		err := metadata.Run(ctx, txn, metadata.Update(cfg.DB, metadata.Copies, metadata.Statement{
 			Filter: metadata.ByID(collectionID(cfg.Link, number, c.UUID)),
 			Change: func(dst []byte) []byte { return appendCollection(dst, number, c) },
@@ -53,7 +55,7 @@ func (l *Lane) saveCollection(ctx context.Context, c *CopyCollection, ranges []C
 		if err := l.addRanges(ctx, txn, number, ranges); err != nil {
 			return err
 		}
-		if c.Gone || c.State != CollectionFilled && c.State != CollectionDone {
+		if c.Gone || c.State != Filled && c.State != Done {
 			return nil
 		}
 		of := metadata.Below(copyPrefix(cfg.Link, number, kindRange, hexUUID(c.UUID)))
@@ -62,8 +64,8 @@ func (l *Lane) saveCollection(ctx context.Context, c *CopyCollection, ranges []C
 }
 
 // addRanges adds those that are not there.
-func (l *Lane) addRanges(ctx context.Context, txn *mongo.Txn, number int64, ranges []CopyRange) error {
-	cfg := &l.link.store.cfg
+func (l *Lane) addRanges(ctx context.Context, txn *mongo.Txn, number int64, ranges []Range) error {
+	cfg := &l.link.cfg
 	updates := func(yield func(bson.Raw) bool) {
 		for i := range ranges {
 			r := &ranges[i]
@@ -86,30 +88,30 @@ func (l *Lane) addRanges(ctx context.Context, txn *mongo.Txn, number int64, rang
 // finds the lane's document with our term, at its position, and the range's with
 // the Steps that r has, and moves the range's to next: At, Docs, Bytes, Done, and
 // Steps, which it makes one more than r's. If nothing matches it finds out why:
-// lease.ErrFenced, lease.ErrRewound, ErrAhead. The caller takes next for r once the
+// lease.ErrFenced, lease.ErrRewound, checkpoint.ErrAhead. The caller takes next for r once the
 // transaction has committed.
-func (l *Lane) MoveRange(ctx context.Context, txn *mongo.Txn, r, next *CopyRange) error {
+func (l *Lane) MoveRange(ctx context.Context, txn *mongo.Txn, r, next *Range) error {
 	if err := l.moveRange(ctx, txn, r, next); err != nil {
-		return l.fail(err, "move range %d of %s behind step %d", r.Index, r.UUID, r.Steps)
+		return l.Fail(err, "move range %d of %s after step %d", r.Index, r.UUID, r.Steps)
 	}
 	return nil
 }
 
-func (l *Lane) moveRange(ctx context.Context, txn *mongo.Txn, r, next *CopyRange) error {
-	number, err := l.link.number()
+func (l *Lane) moveRange(ctx context.Context, txn *mongo.Txn, r, next *Range) error {
+	number := l.link.number
 	switch {
-	case err != nil:
-		return err
+	case number == 0:
+		return checkpoint.ErrNoCopy
 	case next.UUID != r.UUID || next.Index != r.Index:
 		return fmt.Errorf("it becomes range %d of %s", next.Index, next.UUID)
 	case r.Done:
 		return errors.New("it is done")
 	}
 	next.Steps = r.Steps + 1
-	if err := l.change(ctx, txn, lease.AppendCount); err != nil {
+	if err := l.Stay(ctx, txn); err != nil {
 		return err
 	}
-	cfg := &l.link.store.cfg
+	cfg := &l.link.cfg
 	id := rangeID(cfg.Link, number, r.UUID, r.Index)
 	reply, err := txn.Call(ctx, metadata.Update(cfg.DB, metadata.Copies, metadata.Statement{
 		Filter: func(dst []byte) []byte {
@@ -132,8 +134,8 @@ func (l *Lane) moveRange(ctx context.Context, txn *mongo.Txn, r, next *CopyRange
 }
 
 // whyRangeNotMoved says why a range's document did not match.
-func (l *Lane) whyRangeNotMoved(ctx context.Context, txn *mongo.Txn, number int64, id string, r *CopyRange) error {
-	cfg := &l.link.store.cfg
+func (l *Lane) whyRangeNotMoved(ctx context.Context, txn *mongo.Txn, number int64, id string, r *Range) error {
+	cfg := &l.link.cfg
 	reply, err := txn.Call(ctx, metadata.Find(cfg.DB, metadata.Copies, 1, metadata.ByID(id)))
 	if err != nil {
 		return err
@@ -152,7 +154,7 @@ func (l *Lane) whyRangeNotMoved(ctx context.Context, txn *mongo.Txn, number int6
 	case d.part.Steps < r.Steps:
 		return fmt.Errorf("it is at step %d: %w", d.part.Steps, lease.ErrRewound)
 	case d.part.Steps > r.Steps:
-		return fmt.Errorf("it is at step %d: %w", d.part.Steps, ErrAhead)
+		return fmt.Errorf("it is at step %d: %w", d.part.Steps, checkpoint.ErrAhead)
 	}
 	return &metadata.DamagedError{Link: cfg.Link, What: fmt.Sprintf("copy %q: it is done, which it was not at this step", id)}
 }

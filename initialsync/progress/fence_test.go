@@ -1,4 +1,4 @@
-package checkpoint
+package progress
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
@@ -17,56 +18,42 @@ import (
 )
 
 // created puts a collection with two ranges into the copy.
-func created(ctx context.Context, t tester, h *Link) []CopyRange {
+func created(ctx context.Context, t tester, h *Link) []Range {
 	t.Helper()
-	ranges := []CopyRange{part(1, 0), part(1, 1)}
+	ranges := []Range{part(1, 0), part(1, 1)}
 	c := collection(1)
-	c.State = CollectionCreated
+	c.State = Created
 	succeed(t, h.Lane(0).SaveCollection(ctx, &c, ranges))
 	return ranges
 }
 
-// TestMoveRangeFenced: what an older term copies does not get into the target, by
-// the numbers of its sessions or by the documents alone.
+// TestMoveRangeFenced: what an older term copies does not get into the target.
 func TestMoveRangeFenced(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name                string
-		stepDown, forgotten bool
-	}{{"same primary", false, false}, {"next primary", true, false}, {"forgotten sessions", false, true}} {
+		name     string
+		stepDown bool
+	}{{"same primary", false}, {"next primary", true}} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			ctx := within(t)
 			g, _, old := copying(t, mongosim.Options{Members: 3, Seed: 1}, 3)
 			ranges := created(ctx, t, old)
 			move(ctx, t, old.Lane(0), &ranges[0], false, "kept")
-			if tt.forgotten {
-				// Ids that the new term does not use stand for it.
-				for _, l := range old.lanes {
-					l.session = mongo.NewSession(g, mongo.SessionID("forgotten", l.id), old.Term()<<mongo.NumberBits)
-				}
-				old.txns = mongo.NewSession(g, mongo.SessionID("forgotten"), 1)
-			}
-			var opened *mongo.Txn
-			if !tt.forgotten {
-				// Where the sessions are forgotten, what was open on them is aborted.
-				opened, _ = openMove(ctx, t, old.Lane(0), &ranges[0], false, "open")
-			}
-			h := must[*Link](t)(link(t, g).Acquire(ctx, 0))
+			opened, _ := openMove(ctx, t, old.Lane(0), &ranges[0], false, "open")
+			h := acquired(t)(link(t, g).Acquire(ctx, 0))
 			if tt.stepDown {
 				succeed(t, g.set.StepDown(ctx))
 			}
-			if opened != nil {
-				if _, err := opened.Commit(ctx, false); !servererr.IsOldNumber(err) {
-					t.Errorf("late commit: %v", err)
-				}
+			if _, err := opened.Commit(ctx, false); !servererr.IsOldNumber(err) {
+				t.Errorf("late commit: %v", err)
 			}
 			c := collection(1)
 			copied := *old.Copy()
 			for what, err := range map[string]error{
 				"MoveRange":      tryMove(ctx, old.Lane(1), ranges[1]),
-				"SaveCollection": old.Lane(2).SaveCollection(ctx, &c, []CopyRange{part(1, 2)}),
-				"AddCollections": old.AddCollections(ctx, []CopyCollection{collection(2)}),
+				"SaveCollection": old.Lane(2).SaveCollection(ctx, &c, []Range{part(1, 2)}),
+				"AddCollections": old.AddCollections(ctx, []Collection{collection(2)}),
 				"UpdateCopy":     old.UpdateCopy(ctx, copied),
 				"BeginCopy":      old.BeginCopy(ctx, Copy{Number: 2, Phase: Copying, Begin: ot(200), FetchFrom: ot(200)}, 1),
 			} {
@@ -78,12 +65,12 @@ func TestMoveRangeFenced(t *testing.T) {
 				t.Error("the data are not those that were committed in time")
 			}
 			colls, got := copies(ctx, t, h)
-			if len(colls) != 1 || colls[0].State != CollectionCreated || len(got) != 2 || got[0].Steps != 1 || got[1].Steps != 0 {
+			if len(colls) != 1 || colls[0].State != Created || len(got) != 2 || got[0].Steps != 1 || got[1].Steps != 0 {
 				t.Errorf("%+v, %+v", colls, got)
 			}
 			// And the new one goes on.
 			move(ctx, t, h.Lane(1), &got[0], true, "open")
-			succeed(t, h.AddCollections(ctx, []CopyCollection{collection(2)}))
+			succeed(t, h.AddCollections(ctx, []Collection{collection(2)}))
 		})
 	}
 }
@@ -93,14 +80,12 @@ func TestDropFenced(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, s, old := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
-	succeed(t, old.AddCollections(ctx, []CopyCollection{collection(2)}))
+	succeed(t, old.AddCollections(ctx, []Collection{collection(2)}))
 	c := firstCopy()
 	c.Number = 2
 	succeed(t, old.BeginCopy(ctx, *c, 1))
-	old = must[*Link](t)(s.Acquire(ctx, 0))
-	must[*Link](t)(link(t, g).Acquire(ctx, 0))
-	wantError(t, old.DropCopies(ctx, 2), lease.ErrFenced)
-	old.txns = mongo.NewSession(g, mongo.SessionID("forgotten"), 1)
+	old = acquired(t)(s.Acquire(ctx, 0))
+	acquired(t)(link(t, g).Acquire(ctx, 0))
 	wantError(t, old.DropCopies(ctx, 2), lease.ErrFenced)
 }
 
@@ -128,16 +113,16 @@ func TestOpenMoveMeetsFence(t *testing.T) {
 // built on it.
 func TestCopyRewound(t *testing.T) {
 	t.Parallel()
-	for name, look := range map[string]func(ctx context.Context, h *Link, lost CopyRange) error{
-		"the range's next move, on another lane": func(ctx context.Context, h *Link, lost CopyRange) error {
+	for name, look := range map[string]func(ctx context.Context, h *Link, lost Range) error{
+		"the range's next move, on another lane": func(ctx context.Context, h *Link, lost Range) error {
 			return tryMove(ctx, h.Lane(0), lost)
 		},
-		"the collection is filled": func(ctx context.Context, h *Link, _ CopyRange) error {
+		"the collection is filled": func(ctx context.Context, h *Link, _ Range) error {
 			c := collection(1)
-			c.State = CollectionFilled
+			c.State = Filled
 			return h.Lane(0).SaveCollection(ctx, &c, nil)
 		},
-		"the copy is complete": func(ctx context.Context, h *Link, _ CopyRange) error {
+		"the copy is complete": func(ctx context.Context, h *Link, _ Range) error {
 			c := h.Copy()
 			c.Phase, c.Stop, c.Cleared, c.Listed = Replaying, ot(150), true, true
 			return h.UpdateCopy(ctx, *c)
@@ -154,7 +139,7 @@ func TestCopyRewound(t *testing.T) {
 			if complete {
 				// Nobody looks at the ranges of one that is done but UpdateCopy.
 				set(ctx, t, g, collectionID("a", 1, uuid(1)), func(dst []byte) []byte {
-					return bsoncore.AppendStringElement(dst, "state", string(CollectionDone))
+					return bsoncore.AppendStringElement(dst, "state", string(Done))
 				})
 			}
 			lost := ranges[1]
@@ -165,7 +150,7 @@ func TestCopyRewound(t *testing.T) {
 			}
 			wantError(t, look(ctx, h, lost), lease.ErrRewound)
 
-			h = must[*Link](t)(s.Acquire(ctx, h.Term()))
+			h = acquired(t)(s.Acquire(ctx, h.Term()))
 			_, got := copies(ctx, t, h)
 			if got[1].Steps != was.Steps || got[1].Done || got[0].Steps != 1 || !got[0].Done {
 				t.Fatalf("found %+v", got)
@@ -212,7 +197,7 @@ func TestCopyLostCommit(t *testing.T) {
 		goesOn := func(err error) {
 			t.Helper()
 			if sent {
-				wantError(t, err, ErrAhead)
+				wantError(t, err, checkpoint.ErrAhead)
 			} else if err != nil {
 				t.Error(err)
 			}
@@ -227,9 +212,9 @@ func TestCopyLostCommit(t *testing.T) {
 		c.Cleared, c.Listed = true, !sent
 		cut(func() error { return h.UpdateCopy(ctx, *c) })
 		goesOn(h.UpdateCopy(ctx, *c))
-		goesOn(h.AddCollections(ctx, []CopyCollection{collection(1)}))
+		goesOn(h.AddCollections(ctx, []Collection{collection(1)}))
 
-		h = must[*Link](t)(s.Acquire(ctx, h.Term()))
+		h = acquired(t)(s.Acquire(ctx, h.Term()))
 		if _, now := copies(ctx, t, h); (now[0].Steps == r.Steps+1) != sent || has(ctx, t, g, id(sent)) != sent {
 			t.Errorf("sent: %v, step %d", sent, now[0].Steps)
 		}
@@ -241,7 +226,7 @@ func TestCopyLostCommit(t *testing.T) {
 		next.Number = h.Copy().Number + 1
 		cut(func() error { return h.BeginCopy(ctx, *next, 1) })
 		goesOn(h.UpdateCopy(ctx, *h.Copy()))
-		h = must[*Link](t)(s.Acquire(ctx, h.Term()))
+		h = acquired(t)(s.Acquire(ctx, h.Term()))
 		if got := h.State().Copy.Number == next.Number; got != sent {
 			t.Errorf("sent: %v, copy %d", sent, h.State().Copy.Number)
 		}
@@ -269,12 +254,12 @@ func TestDurable(t *testing.T) {
 		}
 		return nil, false
 	})
-	list := make([]CopyCollection, metadata.ChunkDocs+1) // two transactions
+	list := make([]Collection, metadata.ChunkDocs+1) // two transactions
 	for i := range list {
 		list[i] = collection(i)
 	}
 	succeed(t, h.AddCollections(ctx, list))
-	succeed(t, h.Lane(0).SaveCollection(ctx, &list[1], []CopyRange{part(1, 0)}))
+	succeed(t, h.Lane(0).SaveCollection(ctx, &list[1], []Range{part(1, 0)}))
 	succeed(t, h.UpdateCopy(ctx, *h.Copy()))
 	c := firstCopy()
 	c.Number = 2
@@ -360,5 +345,5 @@ func TestDamagedCopies(t *testing.T) {
 		}
 		replace(func(dst []byte) []byte { return append(dst, before[4:len(before)-1]...) })
 	}
-	must[*Link](t)(s.Acquire(ctx, 0))
+	acquired(t)(s.Acquire(ctx, 0))
 }

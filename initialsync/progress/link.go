@@ -1,4 +1,4 @@
-package checkpoint
+package progress
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/rawbson"
@@ -24,74 +25,105 @@ const (
 	goneLimit = 100_000
 )
 
-// number returns that of the link's copy.
-func (h *Link) number() (int64, error) {
-	// It does not change while the Link can be used.
-	if h.state.Copy == nil {
-		return 0, errNoCopy
+// Link is a link with the collections and ranges of its copy.
+type Link struct {
+	*checkpoint.Link
+	cfg    checkpoint.Config
+	number int64 // of the copy, 0 for none
+}
+
+// Of returns a link with the documents of its copy.
+func Of(link *checkpoint.Link) *Link {
+	h := &Link{Link: link, cfg: link.Config()}
+	if c := link.Copy(); c != nil {
+		h.number = c.Number
 	}
-	return h.state.Copy.Number, nil
+	return h
+}
+
+// Lane returns writer i's lane.
+func (h *Link) Lane(i int) *Lane { return &Lane{Lane: h.Link.Lane(i), link: h} }
+
+// wrap says what was attempted on the copy of which link.
+func (h *Link) wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("progress: link %q: %s: %w", h.cfg.Link, fmt.Sprintf(format, args...), err)
+}
+
+// UpdateCopy is [checkpoint.Link.UpdateCopy]. A change to Replaying needs all
+// collections Done and all ranges done, except those of collections that are Gone, which
+// is checked in the same transaction (lease.ErrRewound if the target lost some).
+func (h *Link) UpdateCopy(ctx context.Context, c checkpoint.Copy) error {
+	var also func(txn *mongo.Txn) error
+	if now := h.Copy(); c.Phase == checkpoint.Replaying && now != nil && now.Phase != c.Phase {
+		also = func(txn *mongo.Txn) error { return h.findNoneOpen(ctx, txn) }
+	}
+	return h.Link.UpdateCopy(ctx, c, also)
 }
 
 // Copies returns the collections and ranges of the link's copy, in no order. What
 // an older number had is left out. It reads as a majority has it.
-func (h *Link) Copies(ctx context.Context) ([]CopyCollection, []CopyRange, error) {
-	number, err := h.number()
-	if err != nil {
-		return nil, nil, h.store.wrap(err, "read its copy")
-	}
-	var collections []CopyCollection
-	var ranges []CopyRange
-	cfg := &h.store.cfg
-	filter := metadata.Below(copyPrefix(cfg.Link, number))
-	// The link's session outlives its transactions, and is kept alive by Touch.
-	err = h.store.readAll(ctx, h.txns.ID(), metadata.Copies, "majority", filter, func(doc bson.Raw) error {
-		d, err := readCopyDoc(cfg.Link, number, doc)
-		switch {
-		case err != nil:
-			return err
-		case d.collection != nil:
+func (h *Link) Copies(ctx context.Context) ([]Collection, []Range, error) {
+	var collections []Collection
+	var ranges []Range
+	err := h.read(ctx, func(d copyDoc) {
+		if d.collection != nil {
 			collections = append(collections, *d.collection)
-		default:
+		} else {
 			ranges = append(ranges, *d.part)
 		}
-		return nil
 	})
-	if err != nil {
-		return nil, nil, h.store.wrap(err, "read its copy %d", number)
-	}
-	return collections, ranges, nil
+	return collections, ranges, h.wrap(err, "read its copy %d", h.number)
 }
 
-// CopyCounts returns how many collections of the link's present copy are
-// CollectionDone, and how many are in the metadata; 0 of 0 where it has none. Who
-// does not have the lease may ask, and what it says may be rolled back.
-func (s *Store) CopyCounts(ctx context.Context) (done, total int64, err error) {
-	link, err := s.readLink(ctx)
+func (h *Link) read(ctx context.Context, yield func(d copyDoc)) error {
+	if h.number == 0 {
+		return checkpoint.ErrNoCopy
+	}
+	docs, err := metadata.FindAll(ctx, mongo.Retry{Again: mongo.Passes}, h.cfg.Target, mongo.NewSessionID(), h.cfg.DB, metadata.Copies,
+		"majority", metadata.Below(copyPrefix(h.cfg.Link, h.number)))
 	if err != nil {
-		return 0, 0, s.wrap(err, "count what is copied")
+		return err
 	}
-	if link.Copy == nil {
-		return 0, 0, nil
+	for _, doc := range docs {
+		d, err := readCopyDoc(h.cfg.Link, h.number, doc)
+		if err != nil {
+			return err
+		}
+		yield(d)
 	}
-	all := metadata.Below(copyPrefix(s.cfg.Link, link.Copy.Number, kindCollection))
+	return nil
+}
+
+// Counts returns how many collections of a link's present copy are Done, and how many
+// there are in the metadata; 0 of 0 if it has none. It needs no lease, and what it
+// returns may be rolled back.
+func Counts(ctx context.Context, store *checkpoint.Store) (done, total int64, err error) {
+	st, _, err := store.Load(ctx)
+	if err != nil || st.Copy == nil {
+		return 0, 0, err
+	}
+	cfg := store.Config()
+	all := metadata.Below(copyPrefix(cfg.Link, st.Copy.Number, kindCollection))
 	// Done first: of those that are added meanwhile none is counted but in the
 	// total.
-	done, err = s.count(ctx, func(dst []byte) []byte {
-		return bsoncore.AppendStringElement(all(dst), "state", string(CollectionDone))
+	done, err = count(ctx, &cfg, func(dst []byte) []byte {
+		return bsoncore.AppendStringElement(all(dst), "state", string(Done))
 	})
 	if err == nil {
-		total, err = s.count(ctx, all)
+		total, err = count(ctx, &cfg, all)
 	}
 	if err != nil {
-		return 0, 0, s.wrap(err, "count what is copied")
+		return 0, 0, fmt.Errorf("progress: link %q: count what is copied: %w", cfg.Link, err)
 	}
 	return done, total, nil
 }
 
 // count counts documents of copies.
-func (s *Store) count(ctx context.Context, filter func(dst []byte) []byte) (int64, error) {
-	reply, err := s.cfg.Target.Call(ctx, mongo.Command{DB: s.cfg.DB, Body: metadata.Document(func(dst []byte) []byte {
+func count(ctx context.Context, cfg *checkpoint.Config, filter func(dst []byte) []byte) (int64, error) {
+	reply, err := cfg.Target.Call(ctx, mongo.Command{DB: cfg.DB, Body: metadata.Document(func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, "count", metadata.Copies)
 		return metadata.AppendDoc(dst, "query", filter)
 	})})
@@ -109,23 +141,19 @@ func (s *Store) count(ctx context.Context, filter func(dst []byte) []byte) (int6
 // DropCopies removes the documents of collections and ranges of all copies of
 // the link with a number below the given one, which is that of its copy at most.
 func (h *Link) DropCopies(ctx context.Context, below int64) error {
-	return h.locked(ctx, func() error {
-		if h.copy != nil && below > h.copy.Number {
-			return fmt.Errorf("the link is at copy %d", h.copy.Number)
-		}
-		for more := true; more; {
-			var err error
-			if more, err = h.dropSome(ctx, below); err != nil {
-				return err
-			}
-		}
-		return nil
-	}, "drop the copies before %d", below)
+	var err error
+	if below > h.number && h.number > 0 {
+		err = fmt.Errorf("the link is at copy %d", h.number)
+	}
+	for more := true; more && err == nil; {
+		more, err = h.dropSome(ctx, below)
+	}
+	return h.wrap(err, "drop the copies before %d", below)
 }
 
-// dropSome drops a batch of void documents, and tells whether there may be more.
+// dropSome drops a batch of void documents, and reports whether there may be more.
 func (h *Link) dropSome(ctx context.Context, below int64) (bool, error) {
-	cfg := &h.store.cfg
+	cfg := &h.cfg
 	void := func(dst []byte) []byte {
 		dst = metadata.Below(cfg.Link)(dst)
 		return metadata.AppendDoc(dst, "number", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$lt", below) })
@@ -145,7 +173,7 @@ func (h *Link) dropSome(ctx context.Context, below int64) (bool, error) {
 			return false, &metadata.DamagedError{Link: cfg.Link, What: "a copy: field " + r.Err().Error()}
 		}
 	}
-	err = h.update(ctx, nothing, func(txn *mongo.Txn) error {
+	err = h.Within(ctx, func(txn mongo.Caller) error {
 		return metadata.Run(ctx, txn, metadata.Delete(cfg.DB, metadata.Copies, metadata.AnyOf(ids)), int64(len(ids)))
 	})
 	return len(docs) == metadata.ChunkDocs, err
@@ -154,16 +182,15 @@ func (h *Link) dropSome(ctx context.Context, below int64) (bool, error) {
 // AddCollections adds collections to the link's copy; one that is there already
 // is left as it is. It is committed by a majority when it returns. Thousands at a
 // time are fine.
-func (h *Link) AddCollections(ctx context.Context, list []CopyCollection) error {
-	return h.locked(ctx, func() error { return h.addCollections(ctx, list) }, "add %d collections to its copy", len(list))
+func (h *Link) AddCollections(ctx context.Context, list []Collection) error {
+	return h.wrap(h.addCollections(ctx, list), "add %d collections to its copy", len(list))
 }
 
-func (h *Link) addCollections(ctx context.Context, list []CopyCollection) error {
-	number, err := h.number()
-	if err != nil {
-		return err
+func (h *Link) addCollections(ctx context.Context, list []Collection) error {
+	if h.number == 0 {
+		return checkpoint.ErrNoCopy
 	}
-	cfg := &h.store.cfg
+	cfg, number := &h.cfg, h.number
 	updates := func(yield func(bson.Raw) bool) {
 		for i := range list {
 			c := &list[i]
@@ -176,7 +203,7 @@ func (h *Link) addCollections(ctx context.Context, list []CopyCollection) error 
 	for docs := range metadata.Chunks(updates) {
 		// Each commit waits for the majority: one that only the last of them waited
 		// for could follow a failover that lost the others.
-		err := h.update(ctx, nothing, func(txn *mongo.Txn) error {
+		err := h.Within(ctx, func(txn mongo.Caller) error {
 			return metadata.Run(ctx, txn, metadata.Write(cfg.DB, "update", metadata.Copies, "updates", docs...), int64(len(docs)))
 		})
 		if err != nil {
@@ -188,16 +215,15 @@ func (h *Link) addCollections(ctx context.Context, list []CopyCollection) error 
 
 // findNoneOpen finds, in a transaction, that all of the copy is done.
 func (h *Link) findNoneOpen(ctx context.Context, txn *mongo.Txn) error {
-	number, err := h.number()
-	if err != nil {
-		return err
+	if h.number == 0 {
+		return checkpoint.ErrNoCopy
 	}
-	cfg := &h.store.cfg
+	cfg, number := &h.cfg, h.number
 	collections := metadata.Below(copyPrefix(cfg.Link, number, kindCollection))
-	err = h.findNone(ctx, txn, "collection", func(dst []byte) []byte {
+	err := h.findNone(ctx, txn, "collection", func(dst []byte) []byte {
 		dst = collections(dst)
 		return metadata.AppendDoc(dst, "state", func(dst []byte) []byte {
-			return bsoncore.AppendStringElement(dst, "$ne", string(CollectionDone))
+			return bsoncore.AppendStringElement(dst, "$ne", string(Done))
 		})
 	})
 	if err != nil {
@@ -239,7 +265,7 @@ func openRanges(of func(dst []byte) []byte) func(dst []byte) []byte {
 
 // findNone finds nothing of the copy that a filter for what is open matches.
 func (h *Link) findNone(ctx context.Context, txn *mongo.Txn, what string, open func(dst []byte) []byte) error {
-	reply, err := txn.Call(ctx, metadata.Find(h.store.cfg.DB, metadata.Copies, openNames, open, "_id"))
+	reply, err := txn.Call(ctx, metadata.Find(h.cfg.DB, metadata.Copies, openNames, open, "_id"))
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package checkpoint
+package progress
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"pgregory.net/rapid"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/lease"
@@ -23,8 +24,8 @@ import (
 type copyModel struct {
 	term        int64
 	copy        Copy
-	collections map[string]CopyCollection // by UUID
-	ranges      map[string]CopyRange      // by UUID and index
+	collections map[string]Collection // by UUID
+	ranges      map[string]Range      // by UUID and index
 	data        map[string]bool
 }
 
@@ -35,7 +36,7 @@ type copyProcess struct {
 	// late is a transaction that was left open under lateTerm, and what it does.
 	late     *mongo.Txn
 	lateTerm int64
-	lateNext CopyRange
+	lateNext Range
 	lateData string
 }
 
@@ -63,7 +64,7 @@ func TestCopyCourses(t *testing.T) {
 		defer cancel()
 		c := &copyCourse{ctx: ctx, g: g, link: fmt.Sprintf("link-%d", n)}
 		for i := range c.procs {
-			c.procs[i] = &copyProcess{store: must[*Store](rt)(New(Config{Target: g, Link: c.link}))}
+			c.procs[i] = &copyProcess{store: must[*Store](rt)(checkpoint.New(checkpoint.Config{Target: g, Link: c.link}))}
 		}
 		succeed(rt, c.procs[0].store.Create(t.Context(), copyState(2)))
 		c.model.data = map[string]bool{}
@@ -79,7 +80,7 @@ func TestCopyCourses(t *testing.T) {
 // renew makes the model's copy an empty one.
 func (c *copyCourse) renew(to Copy) {
 	c.model.copy = to
-	c.model.collections, c.model.ranges = map[string]CopyCollection{}, map[string]CopyRange{}
+	c.model.collections, c.model.ranges = map[string]Collection{}, map[string]Range{}
 }
 
 // pick draws a process that has, or had, the lease; nil where one has begun
@@ -111,7 +112,7 @@ func (c *copyCourse) refused(rt *rapid.T, p *copyProcess, err error) bool {
 
 func (c *copyCourse) begin(rt *rapid.T) {
 	p := c.procs[rapid.IntRange(0, 1).Draw(rt, "process")]
-	p.link = must[*Link](rt)(p.store.Acquire(c.ctx, 0))
+	p.link = acquired(rt)(p.store.Acquire(c.ctx, 0))
 	c.model.term = p.link.Term()
 	if diff := gocmp.Diff(&c.model.copy, p.link.State().Copy); diff != "" {
 		rt.Fatalf("the copy: %s", diff)
@@ -122,7 +123,7 @@ func (c *copyCourse) begin(rt *rapid.T) {
 // compare compares what Copies reads.
 func (c *copyCourse) compare(rt *rapid.T, h *Link) {
 	colls, ranges := copies(c.ctx, rt, h)
-	gotColls, gotRanges := map[string]CopyCollection{}, map[string]CopyRange{}
+	gotColls, gotRanges := map[string]Collection{}, map[string]Range{}
 	for _, coll := range colls {
 		gotColls[coll.UUID.String()] = coll
 	}
@@ -134,7 +135,7 @@ func (c *copyCourse) compare(rt *rapid.T, h *Link) {
 	}
 }
 
-func rangeKey(r CopyRange) string { return fmt.Sprint(r.UUID, r.Index) }
+func rangeKey(r Range) string { return fmt.Sprint(r.UUID, r.Index) }
 
 // end draws how a transaction of p ends, and tells whether it counts.
 func (c *copyCourse) end(rt *rapid.T, p *copyProcess, txn *mongo.Txn) bool {
@@ -217,7 +218,7 @@ func (c *copyCourse) add(rt *rapid.T) {
 	if p == nil {
 		return
 	}
-	var list []CopyCollection
+	var list []Collection
 	for range rapid.IntRange(1, 3).Draw(rt, "collections") {
 		coll := collection(rapid.IntRange(1, 4).Draw(rt, "collection"))
 		coll.Docs = rapid.Int64().Draw(rt, "docs")
@@ -252,10 +253,10 @@ func (c *copyCourse) save(rt *rapid.T) {
 	}
 	n := rapid.IntRange(1, 4).Draw(rt, "collection")
 	coll := collection(n)
-	coll.State = rapid.SampledFrom([]CollectionState{CollectionCreated, CollectionFilled, CollectionDone, CollectionDone}).Draw(rt, "state")
+	coll.State = rapid.SampledFrom([]State{Created, Filled, Done, Done}).Draw(rt, "state")
 	coll.Gone = rapid.IntRange(0, 5).Draw(rt, "gone") == 0
-	var ranges []CopyRange
-	if coll.State == CollectionCreated {
+	var ranges []Range
+	if coll.State == Created {
 		for i := range rapid.IntRange(0, 2).Draw(rt, "ranges") {
 			ranges = append(ranges, part(n, i))
 		}
@@ -264,7 +265,7 @@ func (c *copyCourse) save(rt *rapid.T) {
 	if c.refused(rt, p, err) {
 		return
 	}
-	if !coll.Gone && coll.State != CollectionCreated && c.open(coll.UUID.String()) {
+	if !coll.Gone && coll.State != Created && c.open(coll.UUID.String()) {
 		wantError(rt, err, lease.ErrRewound)
 		return
 	}
@@ -290,7 +291,7 @@ func (c *copyCourse) open(uuid string) bool {
 // complete tells whether the log may be applied to the copy.
 func (c *copyCourse) complete() bool {
 	for id, coll := range c.model.collections {
-		if coll.State != CollectionDone || !coll.Gone && c.open(id) {
+		if coll.State != Done || !coll.Gone && c.open(id) {
 			return false
 		}
 	}
@@ -352,7 +353,7 @@ func (c *copyCourse) anew(rt *rapid.T) {
 	}
 	succeed(rt, err)
 	c.renew(next)
-	p.link = must[*Link](rt)(p.store.Acquire(c.ctx, p.link.Term()))
+	p.link = acquired(rt)(p.store.Acquire(c.ctx, p.link.Term()))
 	c.model.term = p.link.Term()
 	c.compare(rt, p.link)
 	succeed(rt, p.link.DropCopies(c.ctx, next.Number))

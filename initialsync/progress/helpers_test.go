@@ -1,0 +1,283 @@
+package progress
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"go.uber.org/goleak"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/rawbson"
+	"github.com/oplogrep/replicator/mongosim"
+	"github.com/oplogrep/replicator/oplog"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what has to happen.
+const patience = 30 * time.Second
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// tester is a *testing.T or a *rapid.T.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Context() context.Context
+}
+
+func must[V any](t tester) func(v V, err error) V {
+	t.Helper()
+	return func(v V, err error) V {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func succeed(t tester, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantError fails the test unless err is want.
+func wantError(t tester, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("error %v, want %v", err, want)
+	}
+}
+
+// target is a Caller of a set's primary, or of one member.
+type target struct {
+	set *mongosim.Set
+	// mu guards what follows.
+	mu sync.Mutex
+	to *mongosim.Member // nil means the primary
+	// before, if set, is asked for each command: an error is what its sender
+	// gets, and sent tells whether the server gets the command all the same.
+	before func(cmd mongo.Command) (err error, sent bool)
+}
+
+func (g *target) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+	g.mu.Lock()
+	to, before := g.to, g.before
+	g.mu.Unlock()
+	if before != nil {
+		if err, sent := before(cmd); err != nil {
+			if sent {
+				_, _ = g.send(ctx, to, cmd)
+			}
+			return nil, err
+		}
+	}
+	return g.send(ctx, to, cmd)
+}
+
+func (g *target) send(ctx context.Context, to *mongosim.Member, cmd mongo.Command) (bson.Raw, error) {
+	if to == nil {
+		var err error
+		if to, err = g.set.AwaitPrimary(ctx); err != nil {
+			return nil, &mongo.LostError{Err: err}
+		}
+	}
+	reply, err := to.Call(ctx, whole(cmd))
+	if err != nil {
+		return nil, &mongo.LostError{Host: to.Host(), Err: err}
+	}
+	return reply, mongo.Check(reply)
+}
+
+// whole is a command in one document.
+func whole(cmd mongo.Command) bson.Raw {
+	return metadata.Document(func(dst []byte) []byte {
+		dst = append(dst, cmd.Body[4:len(cmd.Body)-1]...)
+		if cmd.Sequence != "" {
+			i, array := bsoncore.AppendArrayElementStart(dst, cmd.Sequence)
+			for j, d := range cmd.Docs {
+				array = bsoncore.AppendDocumentElement(array, strconv.Itoa(j), d)
+			}
+			dst = metadata.CloseDoc(array, i)
+		}
+		return bsoncore.AppendStringElement(dst, "$db", cmd.DB)
+	})
+}
+
+func (g *target) intercept(before func(cmd mongo.Command) (error, bool)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.before = before
+}
+
+func (g *target) direct(m *mongosim.Member) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.to = m
+}
+
+// name is a command's first field.
+func name(cmd mongo.Command) string {
+	it := rawbson.NewIter(cmd.Body)
+	it.Next()
+	return string(it.Key)
+}
+
+func ot(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 1) }
+
+func at(seconds uint32, op int64) Position { return Position{OpTime: ot(seconds), Op: op} }
+
+// first is a link that begins after 100.
+func first(writers int) checkpoint.State {
+	return checkpoint.State{
+		Source: checkpoint.Source{SetName: "rs0", RBID: 1, Host: "a:1", ReplicaSetID: setID}, Writers: writers,
+		Fingerprint: "f", Applied: ot(100), AppliedWall: 100_000, FetchFrom: ot(90), CopiedUntil: ot(120),
+	}
+}
+
+var setID = bson.RawValue{Type: bson.TypeObjectID, Value: []byte("123456789012")}
+
+// reached is a checkpoint.
+func reached(seconds uint32) checkpoint.Progress {
+	return checkpoint.Progress{Applied: ot(seconds), AppliedWall: int64(seconds) * 1000, FetchFrom: ot(seconds - 5)}
+}
+
+// begun creates a link and begins it.
+func begun(t *testing.T, opts mongosim.Options, writers int) (*target, *Store, *Link) {
+	t.Helper()
+	return start(t, opts, first(writers))
+}
+
+func start(t *testing.T, opts mongosim.Options, st checkpoint.State) (*target, *Store, *Link) {
+	t.Helper()
+	ctx := within(t)
+	opts.HeartbeatInterval, opts.ElectionTimeout = 50*time.Millisecond, 500*time.Millisecond
+	g := &target{set: mongosim.StartTest(t, opts)}
+	createData(t, g)
+	s := link(t, g)
+	succeed(t, s.Create(ctx, st))
+	return g, s, acquired(t)(s.Acquire(ctx, 0))
+}
+
+// acquired returns the link of a lease with the documents of its copy.
+func acquired(t tester) func(l *checkpoint.Link, err error) *Link {
+	t.Helper()
+	return func(l *checkpoint.Link, err error) *Link {
+		t.Helper()
+		return Of(must[*checkpoint.Link](t)(l, err))
+	}
+}
+
+// mover is a lane of a writer, or the barrier's.
+type mover interface {
+	Session() *mongo.Session
+	Move(ctx context.Context, txn *mongo.Txn, next Position) error
+	Moved(next Position)
+}
+
+// flush makes a whole flush of the oplog.
+func flush(ctx context.Context, t tester, l mover, next Position, id string) {
+	t.Helper()
+	txn := l.Session().Begin()
+	succeed(t, l.Move(ctx, txn, next))
+	must[bson.Raw](t)(txn.Call(ctx, insert(id)))
+	must[bson.Raw](t)(txn.Commit(ctx, false))
+	l.Moved(next)
+}
+
+// positions are what the lanes have acknowledged.
+func positions(h *Link) []Position {
+	var all []Position
+	for i := range h.State().Writers {
+		all = append(all, h.Lane(i).Position())
+	}
+	return all
+}
+
+// What tests name of package checkpoint.
+type (
+	Copy     = checkpoint.Copy
+	Position = checkpoint.Position
+	Store    = checkpoint.Store
+)
+
+const (
+	AllOps    = checkpoint.AllOps
+	Copying   = checkpoint.Copying
+	Replaying = checkpoint.Replaying
+	Copied    = checkpoint.Copied
+)
+
+// link is a store of a link on a set.
+func link(t tester, g *target) *Store {
+	t.Helper()
+	return must[*Store](t)(checkpoint.New(checkpoint.Config{Target: g, Link: "a"}))
+}
+
+// createData makes the collection that tests write data to.
+func createData(t tester, g *target) {
+	t.Helper()
+	must[bson.Raw](t)(g.Call(t.Context(), metadata.Majority(metadata.Write("data", "create", "c", ""))))
+}
+
+// insert is an insert of a document into the data.
+func insert(id string) mongo.Command {
+	return metadata.Write("data", "insert", "c", "documents", metadata.Document(metadata.ByID(id)))
+}
+
+// has tells whether the data have a document.
+func has(ctx context.Context, t tester, g *target, id string) bool {
+	t.Helper()
+	reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("data", "c", 1, metadata.ByID(id))))
+	return len(must[[]bson.Raw](t)(metadata.Found(reply))) > 0
+}
+
+// lose writes on a primary that is cut off, and makes another member primary.
+func lose(ctx context.Context, t *testing.T, g *target, write func()) {
+	t.Helper()
+	succeed(t, g.set.AwaitSynced(ctx))
+	old := must[*mongosim.Member](t)(g.set.AwaitPrimary(ctx))
+	for _, m := range g.set.Members() {
+		if m != old {
+			g.set.Cut(old.ID(), m.ID())
+		}
+	}
+	g.direct(old)
+	write()
+	g.direct(nil)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for p := g.set.Primary(); p == nil || p == old; p = g.set.Primary() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("no other primary")
+		}
+	}
+	g.set.HealAll()
+	succeed(t, g.set.AwaitReady(ctx))
+}
+
+var errCut = &mongo.LostError{Err: errors.New("cut")}
+
+// courseTime is how long one course may take: it takes a fraction of a second.
+const courseTime = time.Minute
+
+func nothing(dst []byte) []byte { return dst }
