@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"pgregory.net/rapid"
 
 	"github.com/oplogrep/replicator/internal/metadata"
@@ -79,26 +78,6 @@ func copyOf() *rapid.Generator[*Copy] {
 		c.SyncMark = rapid.SampledFrom([]string{"", "none", "00ff"}).Draw(t, "sync mark")
 		return c
 	})
-}
-
-// rawOrNil draws a document, which may have any names.
-func rawOrNil() *rapid.Generator[bson.Raw] {
-	return rapid.Custom(func(t *rapid.T) bson.Raw {
-		if rapid.Bool().Draw(t, "nil") {
-			return nil
-		}
-		return metadata.Document(func(dst []byte) []byte {
-			for _, name := range rapid.SliceOf(rapid.StringMatching(`[$.a-z]{0,3}`)).Draw(t, "names") {
-				dst = bsoncore.AppendInt64Element(dst, name, rapid.Int64().Draw(t, "value"))
-			}
-			return dst
-		})
-	})
-}
-
-// withID is a document of copies as a server has it.
-func withID(id string, fields func(dst []byte) []byte) bson.Raw {
-	return metadata.Document(func(dst []byte) []byte { return fields(bsoncore.AppendStringElement(dst, "_id", id)) })
 }
 
 func TestPosition(t *testing.T) {

@@ -248,10 +248,3 @@ func copying(t *testing.T, opts mongosim.Options, writers int) (*target, *Store,
 	succeed(t, s.Create(ctx, copyState(writers)))
 	return g, s, must[*Link](t)(s.Acquire(ctx, 0))
 }
-
-// linkDocument reads the link's document as it is.
-func linkDocument(ctx context.Context, t tester, g *target) bson.Raw {
-	t.Helper()
-	reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Links, 1, metadata.ByID("a"))))
-	return must[[]bson.Raw](t)(metadata.Found(reply))[0]
-}
