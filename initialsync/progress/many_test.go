@@ -1,0 +1,111 @@
+package progress
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/metadata"
+	"github.com/oplogrep/replicator/mongosim"
+)
+
+// TestManyCollections: 10,000 of them, and as many void ones to drop.
+func TestManyCollections(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
+	const n = 10_000
+	list := make([]Collection, n)
+	for i := range list {
+		list[i] = collection(i)
+	}
+	for number := int64(2); number <= 3; number++ {
+		started := time.Now()
+		succeed(t, h.AddCollections(ctx, list))
+		added := time.Now()
+		colls, ranges := copies(ctx, t, h)
+		t.Logf("%v to add them, %v to read them", added.Sub(started), time.Since(added))
+		if len(colls) != n || len(ranges) != 0 {
+			t.Fatalf("%d collections, %d ranges", len(colls), len(ranges))
+		}
+		if !slices.EqualFunc(list, colls, func(a, b Collection) bool { return a.UUID == b.UUID && a.NS == b.NS }) {
+			t.Error("they are other ones")
+		}
+		c := firstCopy()
+		c.Number = number
+		succeed(t, h.BeginCopy(ctx, *c, 1))
+		h = acquired(t)(s.Acquire(ctx, h.Term()))
+	}
+	// What is not of this link, or not void, stays.
+	other := must[*Store](t)(checkpoint.New(checkpoint.Config{Target: g, Link: "a-b"}))
+	succeed(t, other.Create(ctx, copyState(1)))
+	h2 := acquired(t)(other.Acquire(ctx, 0))
+	succeed(t, h2.AddCollections(ctx, list[:3]))
+	succeed(t, h.AddCollections(ctx, list[:5]))
+	started := time.Now()
+	succeed(t, h.DropCopies(ctx, 2))
+	t.Logf("%v to drop half of them", time.Since(started))
+	count := func(of func(dst []byte) []byte) int {
+		t.Helper()
+		reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Copies, 100_000, of, "number")))
+		return len(must[[]bson.Raw](t)(metadata.Found(reply)))
+	}
+	if first, second := count(metadata.Below("a/1")), count(metadata.Below("a/2")); first != 0 || second != n {
+		t.Errorf("%d of copy 1 and %d of copy 2 are left", first, second)
+	}
+	succeed(t, h.DropCopies(ctx, 3))
+	colls, _ := copies(ctx, t, h)
+	others, _ := copies(ctx, t, h2)
+	if left := count(nothing); len(colls) != 5 || len(others) != 3 || left != 8 {
+		t.Errorf("%d and %d of %d documents are left", len(colls), len(others), left)
+	}
+}
+
+// TestManyRanges: more of them than one command writes, or one reply holds.
+func TestManyRanges(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	_, _, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
+	want := make([]Range, 2*metadata.ChunkDocs+3)
+	for i := range want {
+		want[i] = part(1, i)
+	}
+	c := collection(1)
+	succeed(t, h.Lane(0).SaveCollection(ctx, &c, want))
+	_, got := copies(ctx, t, h)
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestRemovedCopy: what a removed link has left is not the copy of one that is
+// made again, nor are its requests.
+func TestRemovedCopy(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	g, s, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
+	succeed(t, h.AddCollections(ctx, []Collection{collection(1)}))
+	for _, id := range []string{"a", "a/d.c"} {
+		must[bson.Raw](t)(g.Call(ctx, metadata.Write("replicator", "insert", metadata.Requests, "documents", metadata.Document(metadata.ByID(id)))))
+	}
+	wantError(t, s.Create(ctx, copyState(1)), checkpoint.ErrExists)
+	if colls, _ := copies(ctx, t, h); len(colls) != 1 {
+		t.Error("a Create that failed dropped the copy")
+	}
+	must[bson.Raw](t)(g.Call(ctx, metadata.Delete("replicator", metadata.Links, metadata.ByID("a"))))
+	succeed(t, s.Create(ctx, copyState(1)))
+	h = acquired(t)(s.Acquire(ctx, 0))
+	if colls, ranges := copies(ctx, t, h); len(colls)+len(ranges) != 0 {
+		t.Errorf("%d collections and %d ranges of a link before", len(colls), len(ranges))
+	}
+	for id, left := range map[string]bool{"a": true, "a/d.c": false} {
+		doc := must[bson.Raw](t)(metadata.FindOne(ctx, g, "replicator", metadata.Requests, metadata.ByID(id)))
+		if (doc != nil) != left {
+			t.Errorf("request %s is there: %t, want %t", id, doc != nil, left)
+		}
+	}
+}
