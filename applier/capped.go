@@ -27,6 +27,8 @@ import (
 //   - told apart from what was not done yet, by the collection's newest documents:
 //     of what is inserted, which no delete or update of the same part concerns,
 //     nothing is pushed out by the rest.
+//   - repeated: an upsert is a part of its own. After an insert that pushed its
+//     document out, it would make that document again.
 func fitting(ops []plan.Op) int {
 	parts := map[oplog.Namespace]*cappedPart{}
 	for i := range ops {
@@ -53,6 +55,7 @@ type cappedPart struct {
 	bytes      int64
 	size, max  int64 // the collection's limits, 0 for none
 	operations int
+	upsert     bool // its one operation is an upsert
 }
 
 // add reports whether an operation goes with those before it.
@@ -60,9 +63,10 @@ func (p *cappedPart) add(op *plan.Op) bool {
 	p.operations++
 	id := string(oplog.AppendIDKey(nil, op.ID))
 	// By a collation, _ids of different bytes may be the same.
-	if p.inserted[id] || op.Collection.Collated() && p.operations > 1 {
+	if p.inserted[id] || p.upsert || p.operations > 1 && (op.Upsert || op.Collection.Collated()) {
 		return false
 	}
+	p.upsert = op.Upsert
 	if op.Kind == oplog.KindInsert {
 		p.inserted[id] = true
 		p.bytes += int64(len(op.O))
