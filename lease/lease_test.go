@@ -91,11 +91,11 @@ func (s *store) write(name, sequence string, doc bson.Raw) {
 	must[bson.Raw](s.t)(s.Caller.Call(s.t.Context(), metadata.Majority(metadata.Write("db", name, "c", sequence, doc))))
 }
 
-// set changes fields of a document.
-func (s *store) set(id string, fields func(dst []byte) []byte) {
+// set changes fields of the document a.
+func (s *store) set(fields func(dst []byte) []byte) {
 	s.t.Helper()
 	update := metadata.Statement{
-		Filter: metadata.ByID(id),
+		Filter: metadata.ByID("a"),
 		Change: func(dst []byte) []byte { return metadata.AppendDoc(dst, "$set", fields) },
 	}
 	s.write("update", "updates", update.Doc())
@@ -229,7 +229,7 @@ func TestRewound(t *testing.T) {
 	s := newStore(t)
 	s.acquire("us")
 	l := s.acquire("us")
-	s.set("a", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", 1) })
+	s.set(func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", 1) })
 	wantError(t, l.Check(ctx), ErrRewound)
 	wantError(t, move(ctx, l, l.Own()), ErrRewound)
 	s.write("delete", "deletes", metadata.Document(func(dst []byte) []byte {
@@ -249,7 +249,7 @@ func TestUpdateWhere(t *testing.T) {
 	where := func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "progress", 7) }
 	for _, there := range []bool{false, true} {
 		if there {
-			s.set("a", where)
+			s.set(where)
 		}
 		succeed(t, l.InTxn(ctx, l.Own(), func(txn *mongo.Txn) error {
 			doc, err := l.Update(ctx, txn, where, same)
@@ -285,11 +285,11 @@ func TestLock(t *testing.T) {
 func TestLastTerm(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	s.set("a", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", mongo.MaxPrefix) })
+	s.set(func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "term", mongo.MaxPrefix) })
 	if _, _, err := Acquire(t.Context(), s.config("us"), s.record(), 0); err == nil || !strings.Contains(err.Error(), "not between 0 and") {
 		t.Errorf("error %v", err)
 	}
-	s.set("a", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "holder", 5) })
+	s.set(func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "holder", 5) })
 	_, _, err := Acquire(t.Context(), s.config("us"), Record{Term: mongo.MaxPrefix - 1, Instance: "1"}, 0)
 	if _, ok := errors.AsType[*metadata.DamagedError](err); !ok {
 		t.Errorf("error %v", err)

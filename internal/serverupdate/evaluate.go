@@ -75,12 +75,12 @@ func (v value) rawValue() (bson.RawValue, error) {
 	}
 }
 
-// transform is a run of stages that make one document of another: $set,
+// Transform is a run of stages that make one document of another: $set,
 // $addFields, $unset, $replaceRoot and $replaceWith. It is not safe for
 // concurrent use.
-type transform struct{ stages []stage }
+type Transform struct{ stages []stage }
 
-// IsTransform reports whether a transform can have a stage of this name.
+// IsTransform reports whether a Transform can have a stage of this name.
 func IsTransform(name string) bool {
 	switch name {
 	case "$set", "$addFields", "$unset", "$replaceRoot", "$replaceWith":
@@ -92,8 +92,8 @@ func IsTransform(name string) bool {
 
 // CompileTransform compiles stages that follow each other. What the server would
 // refuse is an [*Error].
-func CompileTransform(stages []bson.Raw) (*transform, error) {
-	t := &transform{}
+func CompileTransform(stages []bson.Raw) (*Transform, error) {
+	t := &Transform{}
 	for _, spec := range stages {
 		if err := rawbson.Validate(spec); err != nil {
 			return nil, fmt.Errorf("serverupdate: read a stage: %w", err)
@@ -109,7 +109,7 @@ func CompileTransform(stages []bson.Raw) (*transform, error) {
 
 // Run returns what the stages make of doc, which must be valid. The result may
 // share memory with it.
-func (t *transform) Run(doc bson.Raw) (bson.Raw, error) {
+func (t *Transform) Run(doc bson.Raw) (bson.Raw, error) {
 	steps := maxSteps
 	d := newDocument(doc)
 	for _, s := range t.stages {
