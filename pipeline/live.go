@@ -206,16 +206,15 @@ func (l *live) undurable() time.Duration {
 func (p *Pipeline) begin(a *attempt, st checkpoint.State, start checkpoint.Progress) {
 	p.mu.Lock()
 	p.live.attempt = a
-	was := p.live.attempts > 0 && p.live.gaps.Copying
 	p.beginLive(st, a.source, start)
 	p.mu.Unlock()
-	p.shown.Store(nil)
+	before := p.shown.Swap(nil)
 	if st.Copy == nil {
 		return
 	}
 	p.shown.Store(&copyState{copy: *st.Copy, spool: a.spool})
-	if was && st.Copy.Phase == checkpoint.Copied {
-		p.tellConsistent(*st.Copy) // that it was noted was not known
+	if before != nil && before.copy.Phase != checkpoint.Copied && st.Copy.Phase == checkpoint.Copied {
+		p.tellConsistent(*st.Copy) // the last attempt did not learn that this was recorded
 	}
 }
 

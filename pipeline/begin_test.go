@@ -1,0 +1,29 @@
+package pipeline
+
+import (
+	"testing"
+
+	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/internal/event"
+	"github.com/oplogrep/replicator/resync"
+)
+
+// TestConsistentOfUnknownOutcome: the commit that records a copy as done may be lost
+// with its attempt. The next attempt finds it done, and says so, once.
+func TestConsistentOfUnknownOutcome(t *testing.T) {
+	told := 0
+	p := &Pipeline{resyncs: &resync.Manager{}}
+	p.cfg.Observer = func(e event.Event) {
+		if _, ok := e.(Consistent); ok {
+			told++
+		}
+	}
+	for i, phase := range []checkpoint.CopyPhase{checkpoint.Replaying, checkpoint.Copied, checkpoint.Copied} {
+		st := checkpoint.State{Copy: &checkpoint.Copy{Phase: phase}}
+		p.showGaps(checkpoint.Gaps{Copying: phase != checkpoint.Copied}) // as leaveOut does, before
+		p.begin(&attempt{}, st, checkpoint.Progress{})
+		if want := min(i, 1); told != want {
+			t.Errorf("attempt %d: consistent was announced %d times, want %d", i+1, told, want)
+		}
+	}
+}
