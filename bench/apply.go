@@ -48,10 +48,11 @@ func ApplyWithCeiling(ctx context.Context, c Config) (apply, ceiling *result.Run
 	return runs[0], runs[1], nil
 }
 
-// errDiscard is a run that needs a target.
+// errDiscard is the error of a run that needs a target.
 var errDiscard = errors.New("the target has to take commands; only the run pipeline does without one")
 
-// onTarget opens the target, measures what is made for it, and closes it.
+// onTarget opens the target, measures the contenders made for it, and closes
+// it.
 func onTarget(ctx context.Context, c *Config, contenders func(t *target) ([]*contender, error)) (runs []*result.Run, err error) {
 	c.setDefaults()
 	if err := c.validate(); err != nil {
@@ -86,8 +87,9 @@ func onTarget(ctx context.Context, c *Config, contenders func(t *target) ([]*con
 	return runs, nil
 }
 
-// newApplying is the applier on a target. The log is made once, its batches for each
-// round, as they would come from a source that never makes the applier wait.
+// newApplying returns the contender for the applier. The log is generated once and
+// its batches are built for each round, as if from a source that never makes the
+// applier wait.
 func newApplying(c Config, t *target) (*contender, error) {
 	say(c, "making a log of %d operations", c.Workload.Ops)
 	memory, err := ends.NewMemory(c.Workload, 0)
@@ -124,7 +126,7 @@ func newApplying(c Config, t *target) (*contender, error) {
 	return r, nil
 }
 
-// batchesOf cuts a log into batches, by the stages that do so.
+// batchesOf cuts a log into batches, with the stages that do so in a link.
 func batchesOf(ctx context.Context, c Config, memory *ends.Memory) ([]batch.Batch, error) {
 	var list []batch.Batch
 	u := &upstream{cfg: c, member: memory, start: ends.First, last: memory.Last}
@@ -138,10 +140,10 @@ func batchesOf(ctx context.Context, c Config, memory *ends.Memory) ([]batch.Batc
 	return list, err
 }
 
-// errShort is a run in which something got lost.
+// errShort is the error of a run that lost operations.
 var errShort = errors.New("not all operations arrived")
 
-// applyAll applies batches, and returns when all of them are.
+// applyAll applies batches and returns when all of them have been applied.
 func applyAll(ctx context.Context, a *applier.Applier, batches []batch.Batch, want int64) error {
 	in := make(chan batch.Batch)
 	g, ctx := errgroup.WithContext(ctx)
@@ -170,8 +172,8 @@ func applyAll(ctx context.Context, a *applier.Applier, batches []batch.Batch, wa
 	return nil
 }
 
-// applied applies what comes from in until that is closed, and returns how many
-// operations those were.
+// applied applies the batches from in until it is closed, and returns the
+// number of operations.
 func applied(ctx context.Context, a *applier.Applier, in <-chan batch.Batch) (ops int64, err error) {
 	out := make(chan applier.Applied)
 	g, ctx := errgroup.WithContext(ctx)
@@ -193,8 +195,8 @@ type targetLink struct {
 	options  plan.Options
 }
 
-// makeLink makes a link that begins behind ends.First, and acquires its lease, as an
-// attempt of the program does.
+// makeLink makes a link that begins after ends.First and acquires its lease, as an
+// attempt does.
 func (t *target) makeLink(ctx context.Context, kind string, round int) (*targetLink, error) {
 	l := &targetLink{cfg: t.cfg, target: t}
 	name := linkName(kind, round)
@@ -212,7 +214,8 @@ func (t *target) makeLink(ctx context.Context, kind string, round int) (*targetL
 	if l.link, err = store.Acquire(ctx, 0); err != nil {
 		return nil, err
 	}
-	// The whole of the target is known beforehand, but for what the log makes.
+	// Everything in the target is known beforehand, except the collections that
+	// the log creates.
 	if l.catalog, err = catalog.Load(ctx, t.Set, t.touched(t.collections)); err != nil {
 		return nil, fmt.Errorf("read the target's collections: %w", err)
 	}
@@ -230,8 +233,8 @@ func (t *target) makeLink(ctx context.Context, kind string, round int) (*targetL
 	return l, err
 }
 
-// applier makes the applier of a link. Release is told of bytes that are applied; it
-// may be nil.
+// applier makes the applier of a link. release, if not nil, is called with the bytes
+// that have been applied.
 func (l *targetLink) applier(release func(int64)) (*applier.Applier, error) {
 	return applier.New(applier.Config{
 		Target: l.target.Set, Checkpoint: l.link, Catalog: l.catalog, Scope: l.scope, Commands: l.commands,
@@ -241,7 +244,7 @@ func (l *targetLink) applier(release func(int64)) (*applier.Applier, error) {
 }
 
 // internalApply reports whether a target has the server's own stage for applying a
-// delta, by an update that meets nothing.
+// delta, by an update that matches nothing.
 func internalApply(ctx context.Context, set mongo.Caller) (bool, error) {
 	delta := bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: bson.D{{Key: "u", Value: bson.D{{Key: "x", Value: 1}}}}}}
 	stage := bson.D{{Key: "$_internalApplyOplogUpdate", Value: bson.D{{Key: "oplogUpdate", Value: delta}}}}

@@ -8,17 +8,17 @@ import (
 	"github.com/oplogrep/replicator/bench/workload"
 )
 
-// Config says what is measured. Zero fields mean the defaults given.
+// Config says what to measure. Zero fields mean the stated defaults.
 type Config struct {
 	Workload workload.Workload
 	// Source is a connection string; empty means an embedded set, and memory the
 	// log in memory, for the run pipeline only.
 	Source string
-	// Target is a connection string; empty means an embedded set, null a server
-	// that acknowledges everything (the runs pipeline, apply and ceiling). The run
-	// pipeline has discard too, which is no server at all, and what empty means there.
+	// Target is a connection string; empty means an embedded set, null a server that
+	// acknowledges everything (the runs pipeline, apply and ceiling). The run pipeline
+	// also has discard, which is no server at all; there it is the default.
 	Target string
-	// Rounds is how often it is done. Default 3.
+	// Rounds is the number of rounds. Default 3.
 	Rounds int
 	// Writers is the number of lanes, and of the ceiling's goroutines. Default 16.
 	Writers int
@@ -28,10 +28,10 @@ type Config struct {
 	// CeilingBatch is how many operations a bulk write of the plain driver has.
 	// Default 500.
 	CeilingBatch int
-	// TakeRate is how many operations a second the run pipeline takes into nothing;
-	// with fewer than come the buffer fills up. Zero means all that come.
+	// TakeRate limits the operations per second that the run pipeline discards;
+	// below the rate of the source the buffer fills up. Zero means no limit.
 	TakeRate float64
-	// BufferBytes is the budget of what was read. Default 256 MiB.
+	// BufferBytes is the budget of the buffer. Default 256 MiB.
 	BufferBytes int64
 	// Rate is the pace of the run mirror, in operations per second, default 1,000;
 	// Duration is for how long. Default 10 s.
@@ -45,13 +45,13 @@ type Config struct {
 	// Serve, if set, runs embedded ends in processes of their own, so that what they
 	// cost is not counted as ours.
 	Serve ends.Serve
-	// Overwrite allows to drop the databases of the workload at the ends that a
+	// Overwrite permits dropping the workload's databases on ends that a
 	// connection string names.
 	Overwrite bool
 	// Profile is a file for the CPU profile of the last round. Empty means none,
 	// unless Profiled.
 	Profile  string
 	Profiled bool
-	// Progress is called with lines that say what is being done. It may be nil.
+	// Progress, if not nil, is called with a line for each step.
 	Progress io.Writer
 }

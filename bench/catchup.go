@@ -19,22 +19,23 @@ type backlog struct {
 	cfg            Config
 	source, target *place
 	collections    []workload.Collection
-	// start is the entry before it, last its newest.
+	// start is the entry before the backlog, last the newest entry of it.
 	start, last oplog.OpTime
-	// ops are its operations, bytes the size of their entries.
+	// ops is the number of its operations, bytes the size of their entries.
 	ops, bytes int64
 	// secondary: a secondary is timed on the same backlog.
 	secondary bool
 }
 
-// CatchUp measures a whole link from its start behind a backlog to its end. With
-// c.Mongod, ends that no connection string names are real servers.
+// CatchUp measures a whole link from its start before a backlog to the end of
+// the backlog. With c.Mongod, ends that no connection string names are real
+// servers.
 func CatchUp(ctx context.Context, c Config) (*result.Run, error) {
 	return catchUp(ctx, c, false)
 }
 
-// CatchUpWithSecondary measures CatchUp, and Secondary on the same backlog. Ends that a secondary
-// is no reference for are a ConfigError, before anything is measured.
+// CatchUpWithSecondary measures CatchUp, and Secondary on the same backlog. It returns a
+// ConfigError, before it measures anything, if a secondary is no reference for the ends.
 func CatchUpWithSecondary(ctx context.Context, c Config) (ours, secondary *result.Run, err error) {
 	if ours, err = catchUp(ctx, c, true); err != nil {
 		return nil, nil, err
@@ -74,7 +75,7 @@ func catchUp(ctx context.Context, c Config, secondary bool) (_ *result.Run, err 
 	return run, nil
 }
 
-// setsOnly refuses ends that are no sets.
+// setsOnly returns an error for ends that are not replica sets.
 func setsOnly(c Config) error {
 	switch {
 	case c.Target == nullEnd, c.Target == discardEnd, c.Source == memoryEnd:
@@ -85,7 +86,7 @@ func setsOnly(c Config) error {
 	return nil
 }
 
-// open makes both ends, and the backlog of the one.
+// open makes both ends, and the backlog of the source.
 func (b *backlog) open(ctx context.Context) error {
 	var err error
 	if b.collections, err = collectionsOf(b.cfg.Workload); err != nil {
@@ -167,7 +168,7 @@ func (b *backlog) close() {
 	}
 }
 
-// writePlain writes a workload by the plain driver, as fast as that goes.
+// writePlain writes a workload by the plain driver, as fast as possible.
 func writePlain(ctx context.Context, uri string, c Config) error {
 	work, err := plain.Prepare(c.Workload, c.Writers)
 	if err != nil {
@@ -181,7 +182,7 @@ func writePlain(ctx context.Context, uri string, c Config) error {
 	return client.Write(ctx, work, c.CeilingBatch)
 }
 
-// round is one link, into a target that has what the workload begins with.
+// round runs one link, into a target that has the workload's initial documents.
 func (b *backlog) round(ctx context.Context, n int) (took time.Duration, usage meter.Usage, profile *result.Profile, err error) {
 	if err := b.target.prepare(ctx, b.cfg.Overwrite, b.collections); err != nil {
 		return 0, usage, nil, err
@@ -212,12 +213,12 @@ func (b *backlog) round(ctx context.Context, n int) (took time.Duration, usage m
 	return took, usage, profile, same(ctx, b.source.End, b.target.End, name, b.collections)
 }
 
-// tidy leaves nothing at ends that a connection string names.
+// tidy removes everything from ends that a connection string names.
 func (b *backlog) tidy(ctx context.Context) error {
 	return errors.Join(b.source.tidy(ctx, b.collections), b.target.tidy(ctx, b.collections))
 }
 
-// logSize is how many operations a workload's log has, and how many bytes.
+// logSize returns the number of operations and of bytes of a workload's log.
 func logSize(w workload.Workload) (ops, bytes int64, err error) {
 	log, err := workload.NewLog(w, ends.First)
 	if err != nil {
@@ -232,7 +233,7 @@ func logSize(w workload.Workload) (ops, bytes int64, err error) {
 	}
 }
 
-// say tells who looks on what is being done.
+// say reports progress.
 func say(c Config, format string, args ...any) {
 	_, _ = fmt.Fprintf(c.Progress, format+"\n", args...)
 }

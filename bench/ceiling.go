@@ -21,7 +21,8 @@ func Ceiling(ctx context.Context, c Config) (*result.Run, error) {
 	return runs[0], nil
 }
 
-// newCeiling is the plain driver on a target. What it writes is ready beforehand.
+// newCeiling returns the contender for the plain driver. Its writes are prepared
+// beforehand.
 func newCeiling(c Config, t *target) (*contender, error) {
 	say(c, "dividing %d operations over %d goroutines", c.Workload.Ops, c.Writers)
 	work, err := plain.Prepare(c.Workload, c.Writers)

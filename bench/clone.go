@@ -26,8 +26,8 @@ type copying struct {
 	source, target *place
 	// from and to are clients of theirs.
 	from, to *plain.Client
-	// collections have no documents here: those are at the source. docs and bytes are
-	// how many each has.
+	// collections are without their documents, which are at the source. docs and
+	// bytes are their numbers per collection.
 	collections []workload.Collection
 	docs, bytes []int64
 }
@@ -103,7 +103,7 @@ func (p *copying) open(ctx context.Context) error {
 	if err := p.source.prepare(ctx, p.cfg.Overwrite, p.collections); err != nil {
 		return err
 	}
-	for i := range p.collections { // a copy has the index on _id alone; others come behind it
+	for i := range p.collections { // a copy has the index on _id alone; others are built after it
 		p.collections[i].Documents, p.collections[i].Indexes = nil, nil
 	}
 	if p.from, err = plain.Connect(ctx, p.source.URI); err != nil {
@@ -113,8 +113,8 @@ func (p *copying) open(ctx context.Context) error {
 	return err
 }
 
-// ours copies as a link does, from the division into ranges to the note that it is all
-// there.
+// ours copies as a link does, from the division into ranges to the record that the
+// copy is complete.
 func (p *copying) ours(ctx context.Context, workers int, profiled bool) (took time.Duration, usage meter.Usage, profile *result.Profile, err error) {
 	link, err := p.link(ctx)
 	if err != nil {
@@ -129,7 +129,7 @@ func (p *copying) ours(ctx context.Context, workers int, profiled bool) (took ti
 	}
 	cloner, err := clone.New(clone.Config{
 		Source: p.source.Set, Target: p.target.Set, ReadConcern: clone.Majority,
-		// So that all workers have something to do, and one of them all of it.
+		// Small enough ranges for all workers to have some.
 		RangeBytes: max(1, sum(p.bytes)/int64(workers)),
 	})
 	if err != nil {
@@ -200,13 +200,13 @@ func copyAll(ctx context.Context, cloner *clone.Cloner, link *progress.Link, lis
 	return nil
 }
 
-// link makes a link that is at its copy, and acquires its lease.
+// link makes a link whose copy has started, and acquires its lease.
 func (p *copying) link(ctx context.Context) (*progress.Link, error) {
 	store, err := checkpoint.New(checkpoint.Config{Target: p.target.Set, DB: ends.MetaDB, Link: linkName("clone", 0)})
 	if err != nil {
 		return nil, err
 	}
-	at, host := ends.First, "bench:1" // whose it is does not matter: nobody goes on with it
+	at, host := ends.First, "bench:1" // the copy is never resumed
 	err = store.Create(ctx, checkpoint.State{
 		Source: checkpoint.Source{
 			SetName: "bench", RBID: 1, Host: host,
@@ -229,7 +229,7 @@ func (p *copying) link(ctx context.Context) (*progress.Link, error) {
 	return progress.Of(link), nil
 }
 
-// listed are the collections as a copy lists them.
+// listed returns the collections as a copy lists them.
 func (p *copying) listed(ctx context.Context) ([]progress.Collection, error) {
 	list := make([]progress.Collection, 0, len(p.collections))
 	for i := range p.collections {

@@ -24,7 +24,7 @@ const (
 	defaultRate         = 1000
 	defaultDuration     = 10 * time.Second
 	defaultCloneWorkers = 8
-	// What package workload takes where nothing is said; here it is shown, too.
+	// The defaults of package workload, repeated here so that they are shown.
 	defaultSize       = 200
 	defaultNamespaces = 4
 )
@@ -54,7 +54,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Filled is a workload with what it has where nothing is said.
+// Filled returns a workload with its defaults filled in.
 func Filled(w workload.Workload) workload.Workload {
 	c := Config{Workload: w}
 	c.setDefaults()
@@ -94,13 +94,13 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// nameAfter makes a run's name of its kind, its preset, its ends, and of what is not
-// as it is by default or in the preset; how many operations it has is a setting, too.
+// nameAfter makes a run's name of its kind, its preset, its ends, and the settings
+// that differ from the preset or the default, the number of operations among them.
 func nameAfter(run *result.Run, c Config) {
 	parts := []string{run.Kind, cmp.Or(c.Workload.Name, "unnamed")}
 	for _, end := range []result.End{run.Source, run.Target} {
 		switch {
-		case end.Set(): // which one is the run's Source and Target to say
+		case end.Set(): // the run's Source and Target say which one
 			parts = append(parts, "set")
 		case end.Kind != "":
 			parts = append(parts, string(end.Kind))

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// ConfigError is a measurement that cannot be made as it was asked for. Nothing was
+// ConfigError reports a measurement that cannot be made as configured. Nothing was
 // written.
 type ConfigError struct{ Err error }
 
 func (e *ConfigError) Error() string { return e.Err.Error() }
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// ExistsError is a set with databases that a run would drop, and was not allowed to.
+// ExistsError reports a set with databases that a run would drop without permission.
 // Nothing was written.
 type ExistsError struct {
 	// Hosts are the set's members.
@@ -24,7 +24,7 @@ func (e *ExistsError) Error() string {
 		strings.Join(e.Hosts, ","), strings.Join(e.Databases, ", "))
 }
 
-// LeftError is a set on which databases of a run are left.
+// LeftError reports a set on which databases of a run are left.
 type LeftError struct {
 	Hosts, Databases []string
 	Err              error

@@ -20,27 +20,27 @@ const (
 	leastChanges    = 1.5       // of the ceiling, updates and deletes
 	leastHot        = 5         // of the ceiling
 	leastCatchUp    = 1         // of a secondary
-	mostSpread      = 1.15      // the dearest of several costs to the cheapest
+	mostSpread      = 1.15      // the highest of several costs to the lowest
 	mostGrowth      = 32        // MiB, for four times the backlog
 	mostBehind      = 20        // ms after the acknowledgement by a majority, p99
 )
 
-// least adds a goal that wants a figure to be at least so much.
+// least adds a goal with a minimum for a figure.
 func (s *suite) least(name, want, unit string, measured, least float64, embedded bool) {
 	s.report.Goals = append(s.report.Goals, result.Goal{
 		Name: name, Want: want, Unit: unit, Measured: measured, Least: &least, Embedded: embedded,
 	})
 }
 
-// most adds a goal that wants a figure to be at most so much.
+// most adds a goal with a maximum for a figure.
 func (s *suite) most(name, want, unit string, measured, most float64, embedded bool) {
 	s.report.Goals = append(s.report.Goals, result.Goal{
 		Name: name, Want: want, Unit: unit, Measured: measured, Most: &most, Embedded: embedded,
 	})
 }
 
-// leastRatio adds a goal about how much faster a is than b. Of ends that are no measure
-// of each other no ratio is given: the goal says why.
+// leastRatio adds a goal with a minimum for the speed of a relative to b. For ends that
+// cannot be compared it gives no ratio, and the goal says why.
 func (s *suite) leastRatio(name, want string, a, b *result.Run, least float64) {
 	if why := noRatio(a, b); why != "" {
 		s.skip(name, want, why)
@@ -49,8 +49,8 @@ func (s *suite) leastRatio(name, want string, a, b *result.Run, least float64) {
 	s.least(name, want, "×", ratio(a, b), least, result.OnEmbedded(a, b))
 }
 
-// noRatio says why figures of the runs are not held against each other; empty if they
-// are. Embedded sets are no measure of real servers, nor is one version of another.
+// noRatio returns why figures of the runs cannot be compared; empty if they can.
+// Embedded sets cannot be compared with real servers, nor one version with another.
 func noRatio(runs ...*result.Run) string {
 	what := ""
 	other := func(r *result.Run) bool { return !maps.Equal(versions(r), versions(runs[0])) }
@@ -85,14 +85,14 @@ func (s *suite) skip(name, want, why string) {
 	s.report.Goals = append(s.report.Goals, result.Goal{Name: name, Want: want, Skipped: why})
 }
 
-// add adds a run to the report, and tells of it.
+// add adds a run to the report and reports progress.
 func (s *suite) add(r *result.Run) *result.Run {
 	s.report.Runs = append(s.report.Runs, *r)
 	_, _ = fmt.Fprintf(s.cfg.Progress, "%-44s %12.0f ops/s\n", r.Name, r.OpsPerSecond())
 	return r
 }
 
-// ratio is how much faster a than b.
+// ratio returns the speed of a relative to b.
 func ratio(a, b *result.Run) float64 {
 	if b.OpsPerSecond() == 0 {
 		return 0

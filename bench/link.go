@@ -16,20 +16,21 @@ import (
 	"github.com/oplogrep/replicator/pipeline"
 )
 
-// glance is how often it is looked how far a link is. It bounds how exactly its end is
-// timed; each look allocates a little.
+// glance is the polling interval for a link's position. It bounds the precision of the
+// measured end; each poll allocates a little.
 const glance = 5 * time.Millisecond
 
-// link is a link that runs.
+// link is a running link.
 type link struct {
 	pipe *pipeline.Pipeline
-	// drain ends it once all is applied, abort at once.
+	// drain ends it once everything is applied, abort at once.
 	drain, abort context.CancelCauseFunc
 	done         chan error
 	running      sync.WaitGroup
 }
 
-// linkConfig is that of a link without a copy that begins behind start.
+// linkConfig returns the configuration of a link without a copy that begins
+// after start.
 func linkConfig(c Config, name string, names pipeline.Scope, start oplog.OpTime) pipeline.Config {
 	return pipeline.Config{
 		Link: name, MetaDB: ends.MetaDB, Scope: names, StartAt: pipeline.StartAt{Timestamp: start.TS},
@@ -37,7 +38,7 @@ func linkConfig(c Config, name string, names pipeline.Scope, start oplog.OpTime)
 	}
 }
 
-// startLink starts one. Who starts it stops it.
+// startLink starts a link. The caller must stop it.
 func startLink(ctx context.Context, cfg pipeline.Config, source, target *ends.End) (*link, error) {
 	p, err := pipeline.New(cfg, pipeline.Connected(source.Set), pipeline.Connected(target.Set))
 	if err != nil {
@@ -51,19 +52,19 @@ func startLink(ctx context.Context, cfg pipeline.Config, source, target *ends.En
 	return l, nil
 }
 
-// reaches returns once everything up to an entry is applied.
+// reaches blocks until everything up to an entry is applied.
 func (l *link) reaches(ctx context.Context, entry oplog.OpTime) error {
 	return l.until(ctx, entry.String()+" is applied", func(s *pipeline.Snapshot) bool {
 		return !s.Progress.Applied.IsNull() && !s.Progress.Applied.Before(entry)
 	})
 }
 
-// steady returns once the link has nothing to catch up with.
+// steady blocks until the link has caught up.
 func (l *link) steady(ctx context.Context) error {
 	return l.until(ctx, "nothing is left to catch up with", func(s *pipeline.Snapshot) bool { return s.State == pipeline.Steady })
 }
 
-// until returns once the link is where it is wanted.
+// until blocks until the link satisfies a condition.
 func (l *link) until(ctx context.Context, what string, there func(s *pipeline.Snapshot) bool) error {
 	tick := time.NewTicker(glance)
 	defer tick.Stop()
@@ -83,8 +84,8 @@ func (l *link) until(ctx context.Context, what string, there func(s *pipeline.Sn
 	}
 }
 
-// end drains it. An attempt that was tried again is an error: what was measured is not
-// what was meant.
+// end drains it. It returns an error if an attempt was retried: the measurement is
+// then not of one attempt.
 func (l *link) end() error {
 	l.drain(nil)
 	err := <-l.done
@@ -95,15 +96,15 @@ func (l *link) end() error {
 	return err
 }
 
-// stop ends it at once if it still runs, and waits for that.
+// stop ends it at once if it still runs, and waits for it to return.
 func (l *link) stop() {
 	l.abort(pipeline.ErrStopped)
 	l.running.Wait()
 	l.drain(nil)
 }
 
-// same returns an error unless the target has what the source has: every document of
-// embedded sets that were started here, else as many in each collection of the
+// same returns an error unless the target equals the source: every document of
+// embedded sets that were started here, else the number in each collection of the
 // workload.
 func same(ctx context.Context, source, target *ends.End, name string, collections []workload.Collection) error {
 	if source.Is.Kind != result.EndEmbedded || target.Is.Kind != result.EndEmbedded || !source.Started() || !target.Started() {

@@ -18,14 +18,14 @@ func (c *Config) profiles(round int) bool {
 	return round == c.Rounds-1 && (c.Profiled || c.Profile != "")
 }
 
-// measure begins a span.
+// measure starts a span.
 func measure(c Config, profiled bool) (*measuring, error) {
 	m := &measuring{}
 	var err error
 	if m.meter, err = meter.Start(); err != nil {
 		return nil, err
 	}
-	// Behind the meter, which collects garbage first.
+	// After the meter, which collects garbage first.
 	if profiled {
 		if m.profiler, err = meter.StartProfile(c.Profile); err != nil {
 			_, stopped := m.meter.Stop()
@@ -35,7 +35,7 @@ func measure(c Config, profiled bool) (*measuring, error) {
 	return m, nil
 }
 
-// stop ends it. The profile is nil where none is wanted.
+// stop ends the span. The profile is nil if none is wanted.
 func (m *measuring) stop() (usage meter.Usage, profile *result.Profile, err error) {
 	usage, err = m.meter.Stop()
 	if m.profiler == nil {

@@ -18,9 +18,9 @@ import (
 
 // The latencies of a mirror.
 const (
-	// acknowledged is how long a write of the source takes, with write concern 1.
+	// acknowledged is the latency of a write to the source with write concern 1.
 	acknowledged = "acknowledged"
-	// majority is how long a probe's write takes, with write concern majority.
+	// majority is the latency of a probe's write with write concern majority.
 	majority = "majority"
 	// commitToApplied is from an entry's wall clock to the acknowledgement of the
 	// flush that it is in.
@@ -30,25 +30,27 @@ const (
 	probed = "probe"
 )
 
-// probeEvery is the time between two probes. The reader of one asks without a pause,
-// so that more of them would be a load of their own.
+// probeEvery is the time between two probes. A probe's reader polls without a pause,
+// so that more probes would be a load of their own.
 const probeEvery = 50 * time.Millisecond
 
-// mirrorMembers is how many members a source has that is started here. With one, its
-// journal alone commits a write, which takes up to 100 ms with write concern 1; of three
-// the next batch of another member does. Fewer are told of.
+// mirrorMembers is the number of members of a source started here. With one member the
+// commit waits for its journal, up to 100 ms with write concern 1; with three, for the
+// next batch of another member. With fewer a note says so.
 const mirrorMembers = 3
 
-// slowPace is the share of the rate below which a mirror says that it was slower.
+// slowPace is the share of the rate below which a mirror notes that it was
+// slower.
 const slowPace = 0.9
 
-// mirror is a link whose source is written to.
+// mirror is a link whose source is being written to.
 type mirror struct {
 	cfg            Config
 	source, target *place
 	collections    []workload.Collection
 	acked, applied meter.Histogram
-	// own are the probes' acknowledgements, probes what came after each.
+	// own are the latencies of the probes' acknowledgements, probes those from
+	// acknowledgement to arrival.
 	own, probes meter.Histogram
 }
 
@@ -121,7 +123,7 @@ func (m *mirror) run(ctx context.Context) (*result.Run, error) {
 	return run, nil
 }
 
-// notes say what is measured, and what was not as it should be.
+// notes say what was measured, and deviations.
 func (m *mirror) notes(run *result.Run) []string {
 	var notes []string
 	if pace := run.OpsPerSecond(); pace < slowPace*m.cfg.Rate {
@@ -136,13 +138,13 @@ func (m *mirror) notes(run *result.Run) []string {
 		fmt.Sprintf("probe is from a write's own acknowledgement by a majority of the source, which is shown as majority, to the first read that finds it in the target; one is written every %s, and from its acknowledgement on read for without a pause", probeEvery))
 }
 
-// open makes both ends, with what the workload begins with.
+// open makes both ends, with the workload's initial documents.
 func (m *mirror) open(ctx context.Context) error {
 	var err error
 	if m.collections, err = collectionsOf(m.cfg.Workload); err != nil {
 		return err
 	}
-	// Made beforehand: every writer waits for a command.
+	// Created beforehand: every writer waits for a command.
 	m.collections = append(m.collections, workload.Collection{NS: oplog.NewNamespace(plain.ProbeDB, plain.ProbeCollection)})
 	if m.source, m.target, err = openBoth(ctx, m.cfg, mirrorMembers, m.collections); err != nil {
 		return err
@@ -155,7 +157,8 @@ func (m *mirror) open(ctx context.Context) error {
 	return nil
 }
 
-// measured is the measured span: the source is written to, and all of it applied.
+// measured is the measured span: it writes to the source, and ends when
+// everything is applied.
 func (m *mirror) measured(ctx context.Context, run *result.Run, l *link) error {
 	source, err := plain.Connect(ctx, m.source.URI)
 	if err != nil {
@@ -213,8 +216,8 @@ func (m *mirror) seen(sent, acked, seen time.Time) {
 }
 
 // flushed is called for each acknowledged flush. The clocks of an entry and of this
-// process may be of two machines: what looks as if it were applied before its commit
-// took no time that can be told.
+// process may be of two machines: an entry that seems applied before its commit
+// counts as zero.
 func (m *mirror) flushed(ops int, wall bson.DateTime, at time.Time) {
 	took := max(0, at.Sub(wall.Time()))
 	for range ops {

@@ -328,17 +328,20 @@ func (p *Pipeline) hear(st fetcher.Status) {
 	l := &p.live
 	l.host, l.caller = st.Host, st.Caller
 	l.fetched, l.fetchedAt = st.Last, st.LastAt
-	if st.Replies != l.replies {
+	answered := st.Replies != l.replies
+	if answered {
 		// It answers as soon as it has something: until now it had not.
 		if !l.heard.IsZero() && l.isCaughtUp() {
 			l.caughtUp = st.HeardAt
 		}
 		l.replies, l.meta, l.heard = st.Replies, st.Metadata, st.HeardAt
 	}
-	resting := l.resting
+	resting, now := l.resting, *l
 	p.mu.Unlock()
 	state, _, _ := p.state.get()
 	switch {
+	case st.Why == "" && answered:
+		p.judge(now) // also if the stage has ended since that reply
 	case st.Why == "":
 		p.judgeState()
 	case st.Pinned:
@@ -360,8 +363,15 @@ func (p *Pipeline) judgeState() {
 	p.mu.Lock()
 	l := p.live
 	p.mu.Unlock()
-	if l.resting || l.heard.IsZero() || l.host == "" {
-		return // nothing is known of what the source has now
+	if l.host != "" { // else nothing is known of what the source has now
+		p.judge(l)
+	}
+}
+
+// judge is judgeState by l.
+func (p *Pipeline) judge(l live) {
+	if l.resting || l.heard.IsZero() {
+		return
 	}
 	now, _, _ := p.state.get()
 	switch {

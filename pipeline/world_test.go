@@ -28,7 +28,7 @@ import (
 )
 
 // patience is how long a scenario waits for what it expects.
-const patience = 60 * time.Second
+const patience = 150 * time.Second
 
 // cluster is an embedded set with a connection to it.
 type cluster struct {

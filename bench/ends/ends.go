@@ -17,19 +17,19 @@ import (
 // First is the optime before the first entry of every log that is made here.
 var First = oplog.NewOpTime(1_700_000_000, 1, 1)
 
-// MetaDB is the metadata database of all links that are made to measure something:
-// not the one of links that are in use.
+// MetaDB is the metadata database of all links made for measurements: not the one
+// of links in production.
 const MetaDB = "replicator_bench"
 
-// End is a set that is connected to.
+// End is a connected set.
 type End struct {
 	Set *driver.Set
 	URI string
-	// Is says what it is, as the servers themselves tell.
+	// Is says what it is, as reported by its servers.
 	Is result.End
 
-	// sim is the embedded set where it is of this process, stop what ends one that is
-	// not.
+	// sim is the embedded set if it runs in this process; stop ends one that runs in
+	// another.
 	sim  *mongosim.Set
 	stop func()
 }
@@ -120,16 +120,16 @@ func startSim(ctx context.Context, opts mongosim.Options) (*End, error) {
 	return e, nil
 }
 
-// StartPlayed starts an embedded set that has the log of a workload behind First, and
-// what was there before it. Last is the newest entry.
+// StartPlayed starts an embedded set that has the log of a workload after First, and
+// the workload's initial documents. Last is the newest entry.
 func StartPlayed(ctx context.Context, seed int64, w workload.Workload) (end *End, last oplog.OpTime, err error) {
 	return startPlayed(ctx, What{Kind: Played, Seed: seed, Workload: w})
 }
 
 const (
-	// playAtOnce is how many bytes of entries are given to the set at a time.
+	// playAtOnce is the number of bytes of entries passed to the set at a time.
 	playAtOnce = 8 << 20
-	// spareOplog is added to what a log takes, so that nothing is cut off it, and
+	// spareOplog is added to the size of a log, so that it is not truncated, and
 	// perEntry for each entry.
 	spareOplog = 64 << 20
 	perEntry   = 64
@@ -207,7 +207,7 @@ func (e *End) play(ctx context.Context, w workload.Workload) (oplog.OpTime, erro
 	}
 }
 
-// eachEntry gives f the entries of a workload's log.
+// eachEntry calls f with each entry of a workload's log.
 func eachEntry(w workload.Workload, f func(entry bson.Raw, ops int) error) error {
 	log, err := workload.NewLog(w, First)
 	if err != nil {
@@ -249,7 +249,8 @@ func (e *End) Close() {
 	}
 }
 
-// Started says that the set was started here, so that nothing else uses it.
+// Started reports whether the set was started here, so that nothing else uses
+// it.
 func (e *End) Started() bool { return e.sim != nil || e.stop != nil }
 
 // run runs a command on the primary.

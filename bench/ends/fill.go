@@ -16,7 +16,7 @@ import (
 const (
 	// fillers is how many collections are filled at a time.
 	fillers = 8
-	// perInsert and insertBytes bound what one insert has.
+	// perInsert and insertBytes bound one insert.
 	perInsert   = 1000
 	insertBytes = 8 << 20
 )

@@ -14,8 +14,8 @@ import (
 )
 
 // Look asks the servers what they are, and sets Is: the kind and the version by
-// buildInfo, the members by the set's configuration, or by hello where that may not be
-// read; hidden members are not among those. Whoever started the set is not asked.
+// buildInfo, the members by the set's configuration, or by hello (which omits hidden
+// members) where reading that is not authorized.
 func (e *End) Look(ctx context.Context) error {
 	build, err := e.run(ctx, "admin", bson.D{{Key: "buildInfo", Value: 1}})
 	if err != nil {
@@ -39,8 +39,8 @@ func (e *End) Look(ctx context.Context) error {
 	return nil
 }
 
-// built is what a server is by its buildInfo. An embedded set says itself that it is one;
-// it plays a version of which it is no release.
+// built returns the kind and version of a server by its buildInfo. An embedded set
+// identifies itself there; the version is the one that it emulates.
 func built(info bson.Raw) result.End {
 	version, _ := info.Lookup("version").StringValueOK()
 	git, _ := info.Lookup("gitVersion").StringValueOK()
@@ -59,7 +59,7 @@ func refused(err error) bool {
 	return answered
 }
 
-// length is how many values an array of a document has, 0 if it is none.
+// length returns the number of values of an array, 0 if it is not one.
 func length(doc bson.Raw, path ...string) int {
 	array, ok := doc.Lookup(path...).ArrayOK()
 	if !ok {

@@ -26,21 +26,22 @@ const (
 	maxMetadata = 1 << 10
 )
 
-// Memory is a member whose log is in memory, and which sends it as fast as it is
-// asked. It is for one reader at a time. Its log begins with a no-op at First.
+// Memory is a member whose log is in memory and is sent as fast as it is
+// requested. It is for one reader at a time. Its log begins with a no-op at
+// First.
 type Memory struct {
-	// Entries and Ops are how many it has behind First, Bytes their size; Last is the
-	// newest one.
+	// Entries and Ops are their numbers after First, Bytes the size of the entries;
+	// Last is the newest one.
 	Entries, Ops int
 	Bytes        int64
 	Last         oplog.OpTime
 
-	// replies are whole; next is the one to be sent.
+	// replies are complete; next is the one to send next.
 	replies []bson.Raw
 	next    int
 }
 
-// errEmptyLog is a workload without an entry.
+// errEmptyLog is the error of a workload without an entry.
 var errEmptyLog = errors.New("it has no entry")
 
 // NewMemory makes a workload's log. A reply has perReply bytes at most, or one
@@ -78,7 +79,7 @@ func NewMemory(w workload.Workload, perReply int) (*Memory, error) {
 	}
 	m.replies = append(m.replies, r.end())
 	m.Last = log.Last()
-	// The commit point is the end of the log from the start.
+	// The commit point is at the end of the log from the start.
 	for i, body := range m.replies {
 		m.replies[i] = withMetadata(body, m.Last)
 	}
@@ -104,7 +105,7 @@ func (m *Memory) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) 
 	return m.replies[m.next-1], nil
 }
 
-// Rewind begins anew: the next find answers with the beginning.
+// Rewind starts over: the next find returns the beginning of the log.
 func (m *Memory) Rewind() { m.next = 0 }
 
 var okReply = bson.Raw(bsoncore.BuildDocument(nil, bsoncore.AppendDoubleElement(nil, "ok", 1)))
@@ -122,7 +123,7 @@ func firstEntry() bson.Raw {
 	return bsoncore.BuildDocument(nil, e)
 }
 
-// reply is one that is being built, in memory that is as large as it gets.
+// reply is a reply being built, in memory allocated at its final size.
 type reply struct {
 	buf   []byte
 	limit int
@@ -144,7 +145,7 @@ func newReply(limit int, first bool) *reply {
 	return r
 }
 
-// isFull reports whether entry belongs into the next reply.
+// isFull reports whether entry belongs in the next reply.
 func (r *reply) isFull(entry bson.Raw) bool {
 	return r.n > 0 && len(r.buf)+len(entry)+maxMetadata > r.limit
 }
@@ -154,16 +155,16 @@ func (r *reply) add(entry bson.Raw) {
 	r.n++
 }
 
-// end returns the reply without what tells of the member, and without its end, in
-// memory with room for these.
+// end returns the reply without the member's metadata and its end, in memory with
+// room for these.
 func (r *reply) end() bson.Raw {
 	r.buf, _ = bsoncore.AppendArrayEnd(r.buf, r.list)
 	r.buf, _ = bsoncore.AppendDocumentEnd(r.buf, r.cursor)
 	return append(make(bson.Raw, 0, len(r.buf)+maxMetadata), r.buf...)
 }
 
-// withMetadata ends a reply with what a member says of itself, which has last and
-// knows it to be committed.
+// withMetadata ends a reply with the metadata of a member that has last and knows
+// it to be committed.
 func withMetadata(body bson.Raw, last oplog.OpTime) bson.Raw {
 	wall := int64(last.TS.T) * 1000
 	optime := func(dst []byte, name string) []byte {

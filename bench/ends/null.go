@@ -14,21 +14,21 @@ import (
 	"github.com/oplogrep/replicator/bench/result"
 )
 
-// nullCommand is the command by which a null server is armed and asked.
+// nullCommand is the command that arms and queries a null server.
 const nullCommand = "replicatorNull"
 
-// Null is a server on loopback that acknowledges every command as if it had done
-// it, with the right counts. Until Arm it hands all to an embedded set behind it, so
-// that a link can be made; from then on it stores no document but those of a link's
-// lanes, in memory.
+// Null is a server on loopback that acknowledges every command as if it had done it,
+// with the right counts. Until Arm it passes everything to an embedded set (its
+// backend), so that a link can be made; after that it stores no document but those
+// of a link's lanes, in memory.
 //
 // Armed, it answers insert, update, delete and the end of a transaction at once, and
-// a find with nothing. All else goes to the set behind it still: what tells of
-// collections, and what makes and drops them. It reads every byte that it is sent.
+// a find with nothing. Everything else still goes to the backend: commands that
+// list, create and drop collections. It reads every byte that it is sent.
 type Null struct {
 	*End
 
-	// server is nil where it is of another process.
+	// server is nil if it runs in another process.
 	server *nullServer
 }
 
@@ -66,7 +66,7 @@ func StartNullAt(ctx context.Context, serve Serve, seed int64) (*Null, error) {
 	return &Null{End: e}, nil
 }
 
-// nullEnd is what a Null is, whatever set is behind it.
+// nullEnd is the End of a Null, whatever its backend is.
 var nullEnd = result.End{Kind: result.EndNull}
 
 func openNull(ctx context.Context, uri string) (*Null, error) {
@@ -86,7 +86,7 @@ func (n *Null) Close() {
 	}
 }
 
-// Arm makes it forget everything from now on, or ends that. Its counts begin anew.
+// Arm starts or stops discarding writes, and resets the counts.
 func (n *Null) Arm(ctx context.Context, on bool) error {
 	if _, err := n.run(ctx, "admin", bson.D{{Key: nullCommand, Value: 1}, {Key: "arm", Value: on}}); err != nil {
 		return fmt.Errorf("arm the null server: %w", err)
@@ -94,8 +94,8 @@ func (n *Null) Arm(ctx context.Context, on bool) error {
 	return nil
 }
 
-// Commands is how many commands it has acknowledged since Arm, Statements how many
-// writes to documents were in them, those to MetaDB left out.
+// Commands is the number of commands acknowledged since Arm, Statements the number
+// of document writes in them, without those to MetaDB.
 func (n *Null) Commands(ctx context.Context) (commands, statements int64, err error) {
 	reply, err := n.run(ctx, "admin", bson.D{{Key: nullCommand, Value: 1}})
 	if err != nil {
@@ -110,7 +110,7 @@ func (n *Null) Commands(ctx context.Context) (commands, statements int64, err er
 type nullServer struct {
 	listener net.Listener
 	behind   *End
-	// address is the own one, member that of the set behind.
+	// address is its own, member that of the backend.
 	address, member string
 
 	armed                atomic.Bool
@@ -122,7 +122,7 @@ type nullServer struct {
 	done   sync.WaitGroup
 }
 
-// errNullClosed is why connections of a null server end.
+// errNullClosed is the cause when connections of a null server end.
 var errNullClosed = errors.New("the null server was closed")
 
 func newNullServer(ctx context.Context, behind *End) (*nullServer, error) {
@@ -136,7 +136,7 @@ func newNullServer(ctx context.Context, behind *End) (*nullServer, error) {
 	return s, nil
 }
 
-// uri is that of the set behind, with the own address.
+// uri is that of the backend, with the server's own address.
 func (s *nullServer) uri() string { return strings.ReplaceAll(s.behind.URI, s.member, s.address) }
 
 // acceptLoop serves clients until the listener is closed.
@@ -151,13 +151,13 @@ func (s *nullServer) acceptLoop() {
 			defer c.close()
 			stop := context.AfterFunc(s.ctx, func() { _ = conn.Close() })
 			defer stop()
-			// How a connection ended is the client's business.
+			// How a connection ended concerns only the client.
 			_ = c.serve(s.ctx)
 		})
 	}
 }
 
-// close ends all connections, and the set behind.
+// close ends all connections, and the backend.
 func (s *nullServer) close() {
 	s.cancel(errNullClosed)
 	_ = s.listener.Close()

@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// nullBuffer is what a connection reads at a time: as little as stays in a
-	// processor's cache, as much as makes system calls rare.
+	// nullBuffer is the size of a connection's reads: small enough for a
+	// processor's cache, large enough to make system calls rare.
 	nullBuffer = 128 << 10
-	// prefix is what stands before the body of a message that begins with it: the
-	// header, the flags and the section's kind.
+	// prefix is the length of the header, the flags and the section's kind, which
+	// precede the body of a message that begins with it.
 	prefix = 16 + 4 + 1
 
 	opMsg          = 2013
@@ -35,10 +35,10 @@ const (
 type nullConn struct {
 	server *nullServer
 	conn   net.Conn
-	// in is what is read through, reader reads whole messages from it.
+	// in buffers the connection; reader reads whole messages from it.
 	in     *bufio.Reader
 	reader *wire.Reader
-	// behind is the connection to the set behind, nil before it is needed.
+	// behind is the connection to the backend, nil until it is needed.
 	behind *wire.Client
 	// out are replies that are not sent yet.
 	out []byte
@@ -50,8 +50,8 @@ type nullConn struct {
 
 func newNullConn(s *nullServer, conn net.Conn) *nullConn {
 	c := &nullConn{server: s, conn: conn, in: bufio.NewReaderSize(conn, nullBuffer)}
-	// A bufio.Reader of a bufio.Reader that is large enough is that one, so nothing
-	// gets lost between the two.
+	// bufio.NewReaderSize returns a bufio.Reader that is large enough as it is, so
+	// no bytes are lost between the two.
 	c.reader = wire.NewReader(c.in)
 	return c
 }
@@ -66,15 +66,16 @@ func (c *nullConn) close() {
 // serve answers message after message until the connection ends.
 func (c *nullConn) serve(ctx context.Context) error {
 	for {
-		// What was asked in one go is answered in one go. That only a part of the next
-		// message is there does no harm: the rest of it waits for no answer.
+		// Pipelined requests are answered together. If only a part of the next message
+		// has arrived this is safe too: its sender does not wait for an answer before
+		// it sends the rest.
 		if c.in.Buffered() == 0 || len(c.out) > nullBuffer/2 {
 			if err := c.flush(); err != nil {
 				return err
 			}
 		}
-		// What counts is whether it is armed when a message comes, not when it is
-		// waited for.
+		// The check is made when a message has arrived, not before waiting for
+		// it.
 		if _, err := c.in.Peek(1); err != nil {
 			return err
 		}
@@ -97,12 +98,12 @@ func (c *nullConn) serve(ctx context.Context) error {
 	}
 }
 
-// errMalformed is a message that is none.
+// errMalformed is the error of a malformed message.
 var errMalformed = errors.New("malformed message")
 
-// tryAcknowledge acknowledges the next message without looking at more of it than
-// what it is and how many statements it has. It is false, and nothing was read, where
-// it is something else than a write, or does not begin with its body.
+// tryAcknowledge acknowledges the next message after parsing only its command and the
+// number of its statements. It returns false, having read nothing, if the message is
+// not a write or does not begin with its body.
 func (c *nullConn) tryAcknowledge() (taken bool, err error) {
 	head, err := c.in.Peek(prefix + 4)
 	if err != nil {
@@ -115,7 +116,7 @@ func (c *nullConn) tryAcknowledge() (taken bool, err error) {
 	case size < prefix+rawbson.MinSize || size > maxMessageSize, binary.LittleEndian.Uint32(head[12:]) != opMsg,
 		flags&requiredFlags&^moreToCome != 0, head[20] != 0,
 		bodySize < rawbson.MinSize || bodySize > size-prefix || bodySize > nullBuffer-prefix:
-		return false, nil // wire.Reader says what is wrong, if anything is
+		return false, nil // wire.Reader returns the error, if there is one
 	}
 	id := int32(binary.LittleEndian.Uint32(head[4:]))
 	if head, err = c.in.Peek(prefix + bodySize); err != nil {
@@ -142,8 +143,8 @@ func (c *nullConn) tryAcknowledge() (taken bool, err error) {
 	return true, c.answer(&c.msg)
 }
 
-// countSections reads what follows the body, which are document sequences, and
-// returns how many documents they have.
+// countSections reads the document sequences after the body and returns the
+// number of their documents.
 func (c *nullConn) countSections(left int) (documents int, err error) {
 	for left > 0 {
 		head, err := c.in.Peek(1 + 4)
@@ -171,7 +172,7 @@ func (c *nullConn) countSections(left int) (documents int, err error) {
 	return documents, nil
 }
 
-// countDocuments reads documents that take left bytes together.
+// countDocuments reads documents of left bytes in total.
 func (c *nullConn) countDocuments(left int) (n int, err error) {
 	for left > 0 {
 		head, err := c.in.Peek(4)
@@ -194,7 +195,7 @@ func (c *nullConn) countDocuments(left int) (n int, err error) {
 	return n, nil
 }
 
-// handle answers a message that was read whole.
+// handle answers a message that has been read completely.
 func (c *nullConn) handle(ctx context.Context, msg *wire.Message) error {
 	body, err := c.reply(ctx, msg)
 	if err != nil || msg.Flags.Has(wire.MoreToCome) {
@@ -225,8 +226,8 @@ func (c *nullConn) reply(ctx context.Context, msg *wire.Message) (bson.Raw, erro
 	return c.ask(ctx, msg)
 }
 
-// askAlone hands a command to the set behind as one of no transaction: the set has not
-// seen it begin.
+// askAlone sends a command to the backend outside of its transaction, whose start the
+// backend has not seen.
 func (c *nullConn) askAlone(ctx context.Context, msg *wire.Message) (bson.Raw, error) {
 	if _, inTransaction := rawbson.Lookup(msg.Body, "autocommit"); !inTransaction {
 		return c.ask(ctx, msg)
@@ -236,7 +237,7 @@ func (c *nullConn) askAlone(ctx context.Context, msg *wire.Message) (bson.Raw, e
 	return c.ask(ctx, &alone)
 }
 
-// outsideTransaction is a command without what makes it one of a transaction.
+// outsideTransaction returns a command without its transaction's fields.
 func outsideTransaction(body bson.Raw) bson.Raw {
 	var fields []byte
 	for it := rawbson.NewIter(body); it.Next(); {
@@ -249,8 +250,8 @@ func outsideTransaction(body bson.Raw) bson.Raw {
 	return bsoncore.BuildDocument(nil, fields)
 }
 
-// acknowledge answers what an armed server answers itself, but for finds in MetaDB:
-// there is no more than what was there before.
+// acknowledge answers the commands that an armed server answers itself, except
+// finds in MetaDB: that has no more than it had before.
 func (c *nullConn) acknowledge(ctx context.Context, msg *wire.Message, w write) (bson.Raw, error) {
 	for _, s := range msg.Sequences {
 		w.statements += len(s.Docs)
@@ -269,7 +270,7 @@ func (c *nullConn) acknowledge(ctx context.Context, msg *wire.Message, w write) 
 	return w.appendReply(nil), nil
 }
 
-// answer puts a reply behind those that are to be sent.
+// answer appends a reply to those that wait to be sent.
 func (c *nullConn) answer(reply *wire.Message) (err error) {
 	c.id++
 	reply.RequestID = c.id
@@ -294,7 +295,7 @@ func (c *nullConn) flush() error {
 	return err
 }
 
-// ask hands a command to the set behind.
+// ask sends a command to the backend.
 func (c *nullConn) ask(ctx context.Context, msg *wire.Message) (bson.Raw, error) {
 	if c.behind == nil {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.server.member)
@@ -327,13 +328,13 @@ type write struct {
 	own        bool // it is on MetaDB
 }
 
-// kept tells that it is about what even an armed server remembers.
+// kept reports whether it concerns documents that even an armed server stores.
 func (w *write) kept() bool {
 	return w.own && string(w.collection) == lanesCollection && (w.name == "update" || w.name == "find")
 }
 
-// writeOf returns what a command's body says, false where it is none to be
-// acknowledged. Statements outside the body are not counted.
+// writeOf parses a command's body; it returns false if the command is not one
+// to acknowledge. Statements outside the body are not counted.
 func writeOf(body bson.Raw) (w write, ok bool) {
 	it := rawbson.NewIter(body)
 	if !it.Next() {
@@ -375,7 +376,8 @@ func writeOf(body bson.Raw) (w write, ok bool) {
 	return w, it.Err() == nil
 }
 
-// appendReply appends what acknowledges it: everything was found, and changed.
+// appendReply appends the acknowledgement: every document was found and
+// changed.
 func (w *write) appendReply(dst []byte) []byte {
 	if w.name == "find" {
 		return append(dst, foundReply("nothing.here", nil)...)
@@ -416,8 +418,8 @@ func (s *nullServer) control(ctx context.Context, cmd bson.Raw) bson.Raw {
 	return bsoncore.BuildDocument(nil, bsoncore.AppendDoubleElement(body, "ok", 1))
 }
 
-// ownHello puts the own address in place of that of the set behind. Without a
-// topologyVersion nobody waits for a change of it.
+// ownHello replaces the backend's address with the server's own. It drops
+// topologyVersion, so that clients do not await its change.
 func (s *nullServer) ownHello(reply bson.Raw) bson.Raw {
 	var body []byte
 	for it := rawbson.NewIter(reply); it.Next(); {

@@ -15,18 +15,18 @@ import (
 	"github.com/oplogrep/replicator/internal/wire"
 )
 
-// lanesCollection is where links keep how far their lanes are. An applier reads there
-// what it has written before a transaction over several lanes, and before a command.
+// lanesCollection has the positions of links' lanes. An applier reads its own there
+// before a transaction over several lanes, and before a command.
 const lanesCollection = "lanes"
 
-// lanes are the documents of lanesCollection of an armed null server, which alone it
-// does not forget. Transactions take effect at once there, and filters count by _id.
+// lanes are the documents of lanesCollection, the only ones that an armed null
+// server stores. Transactions take effect at once there, and filters count by _id.
 type lanes struct {
 	mu   sync.Mutex // guards docs
 	docs map[string]bson.Raw
 }
 
-// load reads them from the set behind.
+// load reads them from the backend.
 func (l *lanes) load(ctx context.Context, behind *End) error {
 	reply, err := behind.run(ctx, MetaDB, bson.D{
 		{Key: "find", Value: lanesCollection}, {Key: "batchSize", Value: 100_000}, {Key: "singleBatch", Value: true},
@@ -53,7 +53,8 @@ func idOf(doc bson.Raw) string {
 	return id
 }
 
-// update carries out an update command, and returns how many documents it met.
+// update executes an update command and returns the number of documents
+// matched.
 func (l *lanes) update(msg *wire.Message) int {
 	statements, outside := msg.Sequence("updates")
 	if !outside {
@@ -82,7 +83,7 @@ func (l *lanes) update(msg *wire.Message) int {
 	return n
 }
 
-// changed is a document after $set and $unset of fields at its top.
+// changed returns a document after $set and $unset of top-level fields.
 func changed(doc, change bson.Raw) bson.Raw {
 	part := func(name string) bson.Raw {
 		e, _ := rawbson.Lookup(change, name)
@@ -137,7 +138,7 @@ func (l *lanes) find(cmd bson.Raw) bson.Raw {
 	return foundReply(MetaDB+"."+lanesCollection, docs)
 }
 
-// foundReply is the reply to a find that has no more to give.
+// foundReply is the reply to a find whose cursor is exhausted.
 func foundReply(ns string, docs []bson.Raw) bson.Raw {
 	var list []byte
 	for i, doc := range docs {

@@ -14,13 +14,14 @@ type Kind string
 const (
 	// Empty is an embedded set without data.
 	Empty Kind = "empty"
-	// Played is one that has the log of a workload; see StartPlayed.
+	// Played is an embedded set that has the log of a workload; see
+	// StartPlayed.
 	Played Kind = "played"
 	// Acknowledging is a Null.
 	Acknowledging Kind = "null"
 )
 
-// What says which embedded end is wanted.
+// What describes an embedded end to start.
 type What struct {
 	Kind Kind `json:"kind"`
 	// Seed is the set's; those of two sets must differ.
@@ -28,9 +29,9 @@ type What struct {
 	// Members is how many members an Empty set has; zero means one.
 	Members int `json:"members,omitempty"`
 	// OplogBytes is the size of its oplog; zero means the default of the embedded
-	// set, and for Played what the log takes.
+	// set, and for Played the size of the log.
 	OplogBytes int64 `json:"oplogBytes,omitempty"`
-	// Workload is what a Played set has.
+	// Workload is the workload of a Played set.
 	Workload workload.Workload `json:"workload"`
 }
 
@@ -43,6 +44,6 @@ type Served struct {
 	Stop func() `json:"-"`
 }
 
-// Serve starts an embedded end in a process of its own, so that what it costs is not
-// counted as ours. The command line has one.
+// Serve starts an embedded end in a process of its own, so that its cost is not
+// counted as the program's. The command line provides one.
 type Serve func(ctx context.Context, what What) (Served, error)

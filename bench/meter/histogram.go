@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	// longest is the longest latency that is told from longer ones.
+	// longest is the largest latency that is distinguished from larger ones.
 	longest = time.Hour
-	// digits is how many digits of a latency count: a tenth of a percent.
+	// digits is the number of significant digits of a latency: a tenth of a
+	// percent.
 	digits = 3
 )
 
@@ -26,7 +27,8 @@ type Histogram struct {
 	most   time.Duration
 }
 
-// Record adds one. A negative one, which clocks that differ make, counts as none.
+// Record adds a latency. A negative one, the result of clock skew, counts as
+// zero.
 func (h *Histogram) Record(d time.Duration) {
 	d = max(d, 0)
 	h.mu.Lock()
@@ -39,7 +41,7 @@ func (h *Histogram) Record(d time.Duration) {
 	h.most = max(h.most, d)
 }
 
-// Latency sums it up.
+// Latency returns a summary.
 func (h *Histogram) Latency() result.Latency {
 	h.mu.Lock()
 	defer h.mu.Unlock()

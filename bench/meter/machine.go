@@ -6,7 +6,7 @@ import (
 	"github.com/oplogrep/replicator/bench/result"
 )
 
-// Machine says what this is; version is the program's. What cannot be told is empty,
+// Machine describes this machine; version is the program's. Unknown values are empty
 // or 0.
 func Machine(version string) result.Machine {
 	return result.Machine{

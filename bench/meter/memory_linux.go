@@ -8,33 +8,33 @@ import (
 	"strings"
 )
 
-// resetPeak sets the mark of the resident memory to what is resident now, and tells
+// resetPeak resets the peak of the resident memory to its current size, and reports
 // whether that worked.
 func resetPeak() bool { return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0o600) == nil }
 
-// residentBytes is what is resident now, 0 if that cannot be told.
+// residentBytes returns the resident memory, 0 if unknown.
 func residentBytes() int64 { return kilobytes("/proc/self/status", "VmRSS") }
 
-// peakBytes is the mark of the resident memory, 0 if that cannot be told.
+// peakBytes returns the peak of the resident memory, 0 if unknown.
 func peakBytes() int64 { return kilobytes("/proc/self/status", "VmHWM") }
 
-// memoryBytes is the machine's memory, 0 if that cannot be told.
+// memoryBytes returns the machine's memory, 0 if unknown.
 func memoryBytes() int64 { return kilobytes("/proc/meminfo", "MemTotal") }
 
-// cpuName is the processor's name, empty if that cannot be told.
+// cpuName returns the processor's name, empty if unknown.
 func cpuName() string { return field("/proc/cpuinfo", "model name") }
 
-// kernelVersion is the system's version, empty if that cannot be told.
+// kernelVersion returns the system's version, empty if unknown.
 func kernelVersion() string {
 	text, _ := os.ReadFile("/proc/sys/kernel/osrelease") // without it it is not known
-	// What a build adds to the number says where it came from, and nothing of speed.
+	// Suffixes of the version name the build's origin and do not affect speed.
 	number, _, _ := strings.Cut(strings.TrimSpace(string(text)), "-")
 	return number
 }
 
 // kilobytes reads a field such as "VmRSS:  1234 kB", in bytes.
 func kilobytes(file, name string) int64 {
-	n, _ := strconv.ParseInt(strings.TrimSuffix(field(file, name), " kB"), 10, 64) // 0 is what it is then
+	n, _ := strconv.ParseInt(strings.TrimSuffix(field(file, name), " kB"), 10, 64) // 0 then
 	return n << 10
 }
 

@@ -2,14 +2,14 @@
 
 package meter
 
-// resetPeak tells that the mark of the resident memory cannot be reset.
+// resetPeak returns false: the peak of the resident memory cannot be reset.
 func resetPeak() bool { return false }
 
-// residentBytes is 0: it cannot be told without a library of the system.
+// residentBytes returns 0: reading it takes a system library.
 func residentBytes() int64 { return 0 }
 
-// peakBytes is 0, for the mark is that of the process's whole life.
+// peakBytes returns 0: the peak covers the whole life of the process.
 func peakBytes() int64 { return 0 }
 
-// memoryBytes is 0: it cannot be told.
+// memoryBytes returns 0: unknown.
 func memoryBytes() int64 { return 0 }

@@ -12,7 +12,7 @@ type Usage struct {
 	Elapsed       time.Duration
 	CPU           time.Duration
 	Allocs, Bytes uint64
-	// BaseRSS and PeakRSS are in bytes, 0 where they cannot be told.
+	// BaseRSS and PeakRSS are in bytes, 0 if unknown.
 	BaseRSS, PeakRSS int64
 }
 
@@ -21,12 +21,13 @@ type Meter struct {
 	mem     runtime.MemStats
 	cpu     time.Duration
 	base    int64
-	peaks   bool // the mark of the resident memory is of this span
+	peaks   bool // the peak of the resident memory is of this span
 	started time.Time
 }
 
-// Start collects garbage, gives memory back to the system, resets the mark of the
-// resident memory where the system allows that, and begins. One at a time.
+// Start collects garbage, returns memory to the system, resets the peak of the
+// resident memory where the system allows that, and starts measuring. Spans must
+// not overlap.
 func Start() (*Meter, error) {
 	debug.FreeOSMemory() // it collects, too
 	m := &Meter{}

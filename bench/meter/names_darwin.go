@@ -2,10 +2,10 @@ package meter
 
 import "syscall"
 
-// cpuName is the processor's name, empty where the system does not tell it.
+// cpuName returns the processor's name, empty if unknown.
 func cpuName() string { return sysctl("machdep.cpu.brand_string") }
 
-// kernelVersion is the system's version, empty where that cannot be told.
+// kernelVersion returns the system's version, empty if unknown.
 func kernelVersion() string { return sysctl("kern.osrelease") }
 
 func sysctl(name string) string {

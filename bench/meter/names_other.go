@@ -2,8 +2,8 @@
 
 package meter
 
-// cpuName is empty: it cannot be told.
+// cpuName returns an empty string: unknown.
 func cpuName() string { return "" }
 
-// kernelVersion is empty: it cannot be told.
+// kernelVersion returns an empty string: unknown.
 func kernelVersion() string { return "" }

@@ -15,7 +15,7 @@ import (
 	"github.com/oplogrep/replicator/bench/result"
 )
 
-// topLines is how many functions a profile names.
+// topLines is the number of functions that a profile names.
 const topLines = 30
 
 // Profiler takes a CPU profile.
@@ -24,8 +24,8 @@ type Profiler struct {
 	file string
 }
 
-// StartProfile begins one, that is kept in file too unless that is empty. There can
-// be one at a time in a process.
+// StartProfile starts a profile, which is also written to file unless that is
+// empty. A process can have one at a time.
 func StartProfile(file string) (*Profiler, error) {
 	p := &Profiler{file: file}
 	if err := pprof.StartCPUProfile(&p.buf); err != nil {
@@ -34,9 +34,9 @@ func StartProfile(file string) (*Profiler, error) {
 	return p, nil
 }
 
-// Stop ends it and sums it up: shares of system calls, hashing, copying, garbage
-// collection, allocation, scheduling and the program's own packages, and the top
-// functions.
+// Stop ends it and returns a summary: shares of system calls, hashing, copying,
+// garbage collection, allocation, scheduling and the program's own packages, and
+// the top functions.
 func (p *Profiler) Stop() (*result.Profile, error) {
 	pprof.StopCPUProfile()
 	if p.file != "" {
@@ -51,7 +51,7 @@ func (p *Profiler) Stop() (*result.Profile, error) {
 	return sumUp(prof), nil
 }
 
-// sumUp sums a profile up. One without samples has no shares.
+// sumUp summarizes a profile. Without samples it has no shares.
 func sumUp(prof *profile.Profile) *result.Profile {
 	out := &result.Profile{Shares: map[string]float64{}}
 	flat, cum := map[string]float64{}, map[string]float64{}
@@ -82,8 +82,8 @@ func sumUp(prof *profile.Profile) *result.Profile {
 	return out
 }
 
-// stackOf returns the functions of a sample, the innermost first, what was inlined
-// among them.
+// stackOf returns the functions of a sample, inlined ones included, the innermost
+// first.
 func stackOf(s *profile.Sample) []string {
 	var stack []string
 	for _, l := range s.Location {
@@ -114,7 +114,7 @@ const (
 	partOther    = "other"
 )
 
-// Functions by which a stack, or its innermost function, is told to be of a part.
+// Functions by which a stack, or its innermost function, is assigned to a part.
 var (
 	gcRoots = []string{
 		"runtime.gcBgMarkWorker", "runtime.bgsweep", "runtime.bgscavenge", "runtime.gcAssistAlloc", "runtime.gcStart",
@@ -138,9 +138,9 @@ var (
 	bsonPaths = []string{module + "internal/rawbson.", driver + "x/bsonx/", driver + "bson.", driver + "bson/"}
 )
 
-// partOf says which part of the whole a stack is of. What the runtime and the
-// standard library do belongs to the package of the program that they do it for, but
-// for what is a part of its own.
+// partOf returns the part that a stack belongs to. Work of the runtime and the
+// standard library belongs to the calling package of the program, unless it is a
+// part of its own.
 func partOf(stack []string) string {
 	leaf := stack[0]
 	switch {

@@ -4,5 +4,5 @@ package meter
 
 import "time"
 
-// cpuTime is 0: it cannot be told.
+// cpuTime returns 0: unknown.
 func cpuTime() (time.Duration, error) { return 0, nil }

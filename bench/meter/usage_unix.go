@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// cpuTime is what the process has had, in user and system mode.
+// cpuTime returns the CPU time of the process, in user and system mode.
 func cpuTime() (time.Duration, error) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
