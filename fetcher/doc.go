@@ -1,15 +1,15 @@
 // Package fetcher is the fetch stage: it reads the source's oplog from a given entry
-// on, of one member after the other, and sends on what it reads.
+// on, always from one member at a time, and sends the entries to the next stage.
 //
 // A member may lag, may no longer have the entry that reading continues from, may have
-// another history, may be rolled back, and may stop answering at any moment. Whatever
-// members do, [Fetcher.Run] guarantees that
+// another history, may be rolled back, and may stop answering at any moment. In all of
+// these cases [Fetcher.Run] guarantees that
 //
 //   - entries are sent in the order of the oplog, without a gap, each once;
 //   - only majority-committed entries are sent;
-//   - the entry that reading continues from is the first one that a member shows, by
-//     timestamp and term, each time that a cursor is opened;
-//   - a reply is checked as a whole before anything of it is sent;
+//   - each time that a cursor is opened, its first entry is the one that reading
+//     continues from, with the same timestamp and term;
+//   - a reply is checked as a whole before any of its entries is sent;
 //   - entries are views into the reply: their bytes are not copied.
 //
 // # The stage
@@ -22,10 +22,10 @@
 //	too stale   Until was sent, ctx is done             an entry that is not known,
 //	everywhere                                          no member has the position
 //
-// Package syncsource chooses, and says with each reply whether another member is
-// better. Fetcher.judge decides what an error of a member means for the choice: for how
-// long the member is not chosen again. While data are copied one member is read only
-// (see [Pin]). What the stage is doing is in its [Status].
+// Package syncsource chooses the member, and reports with each reply whether another one
+// is better. After an error of a member, Fetcher.judge decides for how long it is not
+// chosen again. During an initial sync only one member is read (see [Pin]). [Status] has
+// the state of the stage.
 //
 // # One member
 //
@@ -43,8 +43,8 @@
 //	          │            │                  │
 //	       restart        end              restart
 //
-// A restart repeats all checks of a first batch. After one restart in a row the error is
-// returned; a reply with a new entry begins a new row.
+// A restart repeats all checks of a first batch. A second restart without a new entry in
+// between is not made: the error is returned.
 //
 // The first batch:
 //
@@ -54,22 +54,21 @@
 //	else: the oldest entry is after the start      *TooStaleError
 //	else: the start is not in its history          *StartMissingError: rolled back
 //
-// With read concern majority, which is always asked for, a member shows what it knows to
-// be majority-committed. An empty first batch does not prove that the start is gone: the
-// read may be a moment older than the metadata of its reply. So the start is looked for a
-// second time before that is reported.
+// All reads have read concern majority, so a member returns only entries that it knows to
+// be majority-committed. An empty first batch does not prove that the start is missing: the
+// read may be slightly older than the metadata of its reply. So the start is read again
+// before it is reported missing.
 //
-// A member with another rollback id than when the cursor was opened may show another
+// A member whose rollback id has changed since the cursor was opened may have another
 // history. Its cursor is opened again.
 //
-// On an embedded set of three, 0.21 to 0.23 ms pass between a write and the moment when
-// it is passed on, on the primary and on a secondary (BenchmarkDelay).
+// On an embedded set of three, 0.21 to 0.23 ms pass from a write until its entry is sent,
+// on the primary and on a secondary (BenchmarkDelay).
 //
 // # What is trusted
 //
-//   - A member's replies are BSON inside of the entries' payloads: a server has validated
-//     what it sends.
-//   - The metadata of a reply are made after its entries: the commit point in a reply is
-//     not older than the read. A reply that shows an entry after it is refused.
-//   - A member changes its rollback id before it shows another history.
+//   - The payloads of entries are valid BSON: the server has validated them.
+//   - The metadata of a reply are determined after its entries: the commit point in a reply
+//     is not older than the read. A reply with an entry after the commit point is refused.
+//   - A member changes its rollback id before it returns entries of another history.
 package fetcher

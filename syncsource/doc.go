@@ -1,31 +1,30 @@
-// Package syncsource chooses the member of a replica set whose oplog is read, the
-// way a secondary chooses whom it syncs from.
+// Package syncsource chooses the member of a replica set whose oplog is read, as a
+// secondary chooses its sync source.
 //
-// Any member would do if all were near, up and current. They are not: one lags
-// by minutes, one is hidden and serves backups, one has been rolled back, and the
-// nearest may be none of the set at all. Who reads the wrong one falls behind or,
-// worse, takes a member that lacks the entry it stopped at for a rollback.
+// Members differ: one lags by minutes, one is hidden and serves backups, one has been
+// rolled back, and the nearest host may belong to another set. A follower of the wrong
+// member lags, or mistakes a member that does not have its position yet for a rollback.
 //
 //	              View                      Choice                Source
 //	Watcher ──▶ of all members ──▶ Choose ──▶ a member ──▶ probes ──▶ to read
 //	   ▲                            ▲                        │
 //	   └ hello, every 2 s           └──── Denylist ◀─────────┘ Resolver
 //
-// [Choose], [ShouldChange], [ShouldChangeOnError] and [PingShouldChange] are pure:
-// they do no I/O and know no clock; the time comes in with the [Query]. They follow
-// the server's rules in the server's order, and for every member that is not
-// chosen they say why, in words for an operator.
+// [Choose], and the functions that decide whether to leave the current source, are
+// pure: they do no I/O and read no clock; the [Query] has the time. They apply
+// the server's rules in the server's order, and give an operator-readable reason for
+// every member that is not chosen.
 //
-// [Watcher] keeps the [View]: it asks each member itself, hidden ones too where
-// the configuration may be read. A member's state here:
+// [Watcher] updates the [View]: it polls each member itself, hidden ones too if
+// the configuration can be read. A member's state here:
 //
 //	not asked ──▶ up (its state, optimes, ping) ◀──▶ at fault (down, another set…)
 //
-// [Resolver] puts both together. It asks the chosen member for its oldest entry,
-// and for an entry that has to be there, and denies the member for a while if it
-// cannot serve. While there is a source it says whether to leave it.
+// [Resolver] combines both. It reads the oldest entry of the chosen member, and the
+// entry that reading continues from, and denies the member for a while if it
+// cannot serve. While there is a source it reports whether to leave it.
 //
-// What is trusted: that a member tells the truth about itself, and that hosts of
-// the configuration can be reached under the names that it has for us. What a
-// member tells of another one is used for nothing but to find out whom to ask.
+// The package trusts what a member reports about itself, and that the members can be
+// reached under the host names in the configuration. Reports of one member about
+// another are used only to discover members.
 package syncsource

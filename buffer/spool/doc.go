@@ -1,24 +1,24 @@
 // Package spool keeps fetched entries on disk until they are applied.
 //
-// A copy takes days, and the source's oplog covers hours. So the oplog is read from
-// before the first document is copied, and entries that cannot be applied yet must be
-// stored, through crashes too. A [Spool] is a queue like buffer.Queue, most of it on
-// disk:
+// An initial sync may take days, and the source's oplog may cover only hours. So the
+// oplog is read from before the first document is copied, and entries that cannot be
+// applied yet are stored, and survive crashes. A [Spool] is a queue like buffer.Queue,
+// most of it on disk:
 //
 //	           ┌── disk: Limit, MinFree ──┐      ┌── Memory ──┐
 //	in ──Store─┤ 001.spool  002.spool  …  ├──────┤            ├─out─▶ applied
 //	           └───Forget─────────────────┘ Read └───Release──┘
 //
 // Store writes a reply before Read passes it on. Read reads it back, or, if it has
-// caught up, passes on what Store has just received. Each of the two may end and start
-// again while the other one runs. Memory and disk are released separately: memory by
-// Release, when entries have been applied; disk by Forget, when that is majority-committed
-// on the target and they need not be read again.
+// caught up, passes on the reply that Store has just received. Each of the two may end and
+// start again while the other one runs. Memory and disk are released separately: memory by
+// Release, when entries have been applied; disk by Forget, when a checkpoint covers them,
+// so that they need not be read again.
 //
 // # Room
 //
 // There is no room if Limit is reached, if less than MinFree of the disk would be free,
-// or if a write fails because the disk is full: what it had written is cut off then.
+// or if a write fails because the disk is full: the partial record is then cut off.
 //
 //	       no room for a reply ("spool full")
 //	┌──────┐ ─────────────────────────────▶ ┌──────┐ ──┐ every second,
@@ -26,8 +26,8 @@
 //	└──────┘ ◀───────────────────────────── └──────┘ ◀─┘ look again
 //	       it is stored ("spool has room again")
 //
-// While it is full it receives nothing, so the fetcher waits. The file that is being
-// written is finished at once, as only finished files can be removed. A reply that is
+// While the spool is full it receives nothing, so the fetcher waits. The file that is being
+// written is finished at once, because only finished files can be removed. A reply that is
 // larger than Limit passes alone.
 //
 // # What is on disk
@@ -42,14 +42,14 @@
 //	Invariant: what Read sends is what Store received, in the same order and without
 //	a gap, whatever happened to the files; or there is a *DamagedError.
 //
-// A record says up to where its file had been synced when the record was written, so
-// that damage before that is distinguished from a torn end. What cannot be detected is
-// that the last records, or files, were removed: the log ends earlier then, and is read
-// from the source from there on.
+// A record contains the offset up to which its file had been synced when the record was
+// written, so that damage before that offset is distinguished from a torn end. Removal of
+// the last records or files is not detected: the spool then ends earlier, and the entries
+// after that are read from the source again.
 //
-// What it trusts: a disk has what it has synced without an error. After an error nothing
-// more is written: the spool must be opened again, which reads what is there. Nobody
-// else writes to the files: the lock keeps out other spools, not other programs. And the
-// caller continues to read the source at the last entry that is stored: a stream that
-// begins after it is accepted as it is.
+// The package trusts that data synced without an error are on the disk. After an error
+// nothing more is written: the spool must be opened again, which reads the files. It trusts
+// that no other program writes to the files: the lock keeps out other spools only. And it
+// trusts the caller to continue reading the source at the last stored entry: a stream that
+// begins after it is accepted without a check.
 package spool

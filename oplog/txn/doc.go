@@ -1,16 +1,15 @@
-// Package txn puts the transactions of an oplog back together.
+// Package txn assembles the transactions of an oplog.
 //
-// A transaction reaches the log as one entry or as a chain of them, with other
-// entries in between, and a prepared one is decided by yet another entry, maybe
-// long after. None of it may be applied before it is known to be committed. An
-// [Assembler] takes every entry in log order and says what to do with it: apply
-// it as it is, nothing (a part that is kept, an abort), or apply a
+// A transaction is logged as one entry or as a chain of them, with other entries
+// in between; another entry, possibly much later, commits or aborts a prepared
+// one. No part must be applied before the transaction is known to be committed.
+// An [Assembler] takes every entry in log order and returns what to do: apply
+// the entry, do nothing (a part that is kept, an abort), or apply a
 // [Transaction], which takes effect as a whole at the entry just added. Grouped
-// writes that are no transactions (a user's applyOps, writes that the server
-// logged together) come out as a Transaction too, of [KindApplyOps], so that
-// there is one way to the inner operations.
+// writes that are not transactions (a user's applyOps, writes that the server
+// logged together) are returned as a Transaction of [KindApplyOps].
 //
-// A chain's life, each entry but the first linking to the one before:
+// The states of a chain; each entry but the first links to the one before:
 //
 //	state      entry                 next
 //	(none)     partialTxn            open
@@ -20,7 +19,7 @@
 //	open       prepare               prepared
 //	open       neither               Committed: the last part
 //	open       abortTransaction      Aborted
-//	open       session goes on       dropped, and counted in Result.Dropped
+//	open       session continues     dropped, and counted in Result.Dropped
 //	prepared   commitTransaction     Committed
 //	prepared   abortTransaction      Aborted
 //
@@ -32,49 +31,46 @@
 // # Guarantees
 //
 // Nothing is skipped or guessed. An entry that links to one that was not added
-// is a [*BrokenChainError], unless it is an abort: then there is nothing that
-// could have been missed. Entries out of order are [ErrOutOfOrder]; anything
-// else that a server does not write is an [*oplog.EntryError]. Each part is
-// read to the end when it is added, so that a fault names the entry that has
-// it, and reading a transaction later can fail on its files only. After an
-// error the Assembler takes no more entries.
+// is a [*BrokenChainError], unless it is an abort, which has no effect. Entries
+// out of order are [ErrOutOfOrder]; anything else that a server does not write
+// is an [*oplog.EntryError]. Each part is parsed completely when it is added, so
+// an error names the right entry, and reading a transaction later fails only if
+// reading its files does. After an error the Assembler takes no more entries.
 //
 // Parts are copied, so no buffer of the source is kept from one Add to the
-// next. What is held in memory stays within Config.MemoryBytes: beyond it the
-// largest chain goes to a file, with a checksum for each part. Chains share
-// files of some 64 MiB, and a file is closed and its disk free when the last
-// transaction with parts in it has ended or was closed, so that one that stays
-// open keeps more of the disk than its size. Files have no name in the file
-// system from the start where that is possible, so that a crash leaves none
-// behind.
+// next. Parts in memory take at most Config.MemoryBytes: beyond that the largest
+// chain is moved to a file, with a checksum for each part. Chains share files of
+// about 64 MiB. A file is deleted when the last transaction with parts in it has
+// ended or was closed, so a transaction that stays open may keep more disk than
+// its size. Where the system allows it, files are unlinked as soon as they are
+// created, so that a crash leaves none.
 //
 // # Restarts
 //
-// Open chains are not saved. They are read again: a checkpoint is a pair of
-// optimes, to fetch from and to apply after. It belongs to one entry, P, and is
-// right once everything up to P has been applied. To apply after is P itself, to
-// fetch from is the Result.FetchFrom that adding P gave.
+// Open chains are not saved but read again. A checkpoint is a pair of optimes
+// that belongs to one entry, P, and is valid once everything up to P has been
+// applied: ApplyAfter is P itself, and FetchFrom is the Result.FetchFrom that
+// adding P returned.
 //
-// A new Assembler gets the entry to apply after as Config.ApplyAfter, and then
-// every entry from the one to fetch from on, that one included. Up to and with
-// ApplyAfter it follows the chains and has nothing to apply, which it calls
-// [Past], and what is not needed for that is not looked into. There is no new
-// checkpoint to take before ApplyAfter, and so FetchFrom is null there.
+// A new Assembler gets Config.ApplyAfter, and then every entry from FetchFrom
+// on, inclusive. Up to and including ApplyAfter it only tracks the chains and
+// returns [Past]; the operations of these entries are not parsed. Result.FetchFrom
+// is null for them, because no new checkpoint is taken before ApplyAfter.
 //
-// The entry ApplyAfter has to be in the log, with its timestamp and term (with
-// its timestamp, if either has no term). A log that comes to a later one without
-// it, or to one of a later term, is a [*ResumeError]: what was applied is not
-// part of its history.
+// The log must contain the entry ApplyAfter, with its timestamp and term (only
+// its timestamp, if either has no term). A log that reaches a later entry, or an
+// entry of a later term, without it is a [*ResumeError]: the entries that were
+// applied are not part of its history.
 //
-// Chains that began before the entry to fetch from and ended up to ApplyAfter
-// show only their later parts then. The rule: an entry up to ApplyAfter whose link
-// points before the first entry added belongs to such a chain, and so do the
-// entries up to ApplyAfter that link to it. They are followed without their
-// operations. An entry after ApplyAfter that links to any of them is a
-// BrokenChainError, because the pair did not belong together.
+// Of a chain that started before FetchFrom and ended at or before ApplyAfter, only
+// later parts are added. An entry up to ApplyAfter whose link points before the
+// first entry added belongs to such a chain, and so do the entries up to ApplyAfter
+// that link to it. They are tracked without their operations. An entry after
+// ApplyAfter that links to any of them is a BrokenChainError: FetchFrom and
+// ApplyAfter are not from the same checkpoint.
 //
-// # Trust
+// # Concurrency
 //
-// The package starts no goroutines. An Assembler is for one goroutine at a time;
-// so is a Transaction, which may be another one than the Assembler's.
+// The package starts no goroutines. Neither an Assembler nor a Transaction is safe
+// for concurrent use; they may be used in different goroutines.
 package txn

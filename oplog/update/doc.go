@@ -1,29 +1,28 @@
-// Package update turns an update entry of the oplog into the document that it
-// leaves behind.
+// Package update applies the update entries of the oplog to raw documents.
 //
-// The o field of an update entry has one of three forms, told apart by
-// [Classify]: a whole document (a replacement), a delta ($v: 2), and the older
+// The o field of an update entry has one of three forms, which [Classify]
+// returns: a whole document (a replacement), a delta ($v: 2), and the older
 // $set and $unset modifiers ($v: 1). [Apply] takes any of them and a raw
-// document, and gives the raw document that a member of the source set would
-// hold after the same entry. "The same" means byte for byte: field order, types
-// and duplicate fields included. Nothing is decoded into maps on the way.
+// document, and returns the raw document that a member of the source set has
+// after the same entry, byte for byte: field order, types and duplicate fields
+// included. Nothing is decoded into maps.
 //
 //	o ──Classify──┬─ replacement ─────────────────────────┐
 //	              ├─ delta ──ParseDelta──▶ ObjectDiff ──▶ │ ──▶ new document
 //	              └─ modifiers ──────────▶ tree of paths  ┘
 //
-// [Compose] makes one delta of two that follow one another, and [CompileDelta] an
-// update that a client may send. [Diff] goes the other way: from two documents to
-// the delta that a server would log for them.
+// [Compose] returns one delta for two consecutive ones, and [CompileDelta] an
+// update that a client can send. [Diff] is the inverse: it returns the delta that
+// a server would log for the change from one document to another.
 //
-// What a delta or a modifier meets may be newer than what it was computed from,
-// since a log is applied again after a restart and over a copy that was taken
-// while writes went on. Where shapes do not fit, the server writes a null or
-// leaves things as they are, and trusts later entries to put it right; so does
-// this package. What is not in the grammar is another matter: it is an error
-// ([ErrBadDelta], [ErrBadModifiers]), and never skipped.
+// A document may be newer than the one that the delta or modifier was computed
+// from, because a log is applied again after a restart, and to a copy that was
+// taken during writes. If the types of fields do not match, the server writes a
+// null or changes nothing, and a later entry corrects the result; so does this
+// package. A malformed delta or modifier is an error ([ErrBadDelta],
+// [ErrBadModifiers]), and never skipped.
 //
-// The document that is passed in is trusted to be valid BSON inside the values
-// that an update does not touch; those are copied as they are. The update itself
-// is checked throughout.
+// The package trusts that a document passed in is valid BSON inside the values that
+// an update does not change; those are copied unchanged. The update itself is
+// validated completely.
 package update
