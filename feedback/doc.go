@@ -1,23 +1,23 @@
 // Package feedback reports to the source how far the mirror has applied its oplog, so
-// that the source's users can wait for the mirror, or see its lag.
+// that clients of the source can wait for the mirror, or see its lag.
 //
-// There are two modes, and None:
+// The modes are None and:
 //
-//	Member    replSetUpdatePosition, for a member of the source's configuration
-//	          that no process runs: the source's own write concern waits for the
+//	Member    replSetUpdatePosition, for a member that exists only in the source's
+//	          configuration: write concerns of the source can wait for the
 //	          mirror (w: "mirror", by a tag). Needs the privilege internal.
 //	Document  a document per link in replicator.positions of the source. Needs
 //	          readWrite there.
 //
 // # Guarantees
 //
-// What is reported is in the target: applied is what it has acknowledged, durable
-// what a majority of it has. Durable is never beyond applied, neither goes back,
-// and nothing is reported before the target has been consistent once. By
-// replSetUpdatePosition nothing is reported beyond the commit point that the
-// member reported to knows of; every optime that is not null has its entry's real
-// wall time (a server ends itself over any other); and no term is told but those
-// in the optimes, which come from the source's log.
+// Applied is the optime up to which the target has acknowledged everything, durable the
+// one up to which a majority of the target has it. Durable is never after applied, neither
+// moves back, and nothing is reported before the target has been consistent once. A
+// replSetUpdatePosition never reports an optime after the commit point of the member that
+// it is sent to. Every optime that is not null has its entry's real wall time (a server
+// aborts on any other). The only terms sent are those of the optimes, which come from the
+// source's log.
 //
 // # When
 //
@@ -28,15 +28,15 @@
 //	    ▲                                                 │
 //	    └─────────────────────────────────────────────────┘
 //
-// One report is in flight at most; whatever happens meanwhile makes one more
-// after it. Rest is no time for Member, a second for Document, and a second after
-// an error. A document is written when operations were applied, otherwise with
-// the keep-alive only: writing it makes an entry in the source's log, which is
-// progress again, and would be reported without end.
+// At most one report is in flight; any progress in the meantime causes one more after
+// it. The state rest lasts no time for Member, a second for Document, and a second after
+// an error. A document is written after operations were applied, otherwise by the
+// keep-alive only: each write adds an entry to the source's log, which is progress again
+// and would cause an endless loop.
 //
 // # Errors
 //
 // No error ends the pipeline. Each is an event, once for consecutive equal ones, and the
 // next progress or keep-alive retries. If the member is not in the source's
-// configuration, or not authorized, only the keep-alive or a new configuration does.
+// configuration, or not authorized, only the keep-alive or a new configuration retries.
 package feedback

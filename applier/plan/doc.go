@@ -28,22 +28,22 @@
 //	delete, insert               upsert
 //
 // Deltas are folded in ModeExact only, where each meets the document that it was logged
-// for. Upserts stand for inserts that may meet a document: in ModeCopied, and of an
-// applyOps. What must have found something (an insert no document, an update one) is
-// still checked afterwards, unless a delete or upsert ends the run. A sequence that no
-// log can have, such as an update after a delete in ModeExact, is sent unchanged: the
-// target's answer is the report.
+// for. Inserts become upserts if a document may exist already: in ModeCopied, and those
+// of an applyOps. The expected effect (an insert found no document, an update found one)
+// is still checked afterwards, unless the run ends with a delete or upsert. A sequence
+// that no log can have, such as an update after a delete in ModeExact, is sent unchanged,
+// and the target's reply reports the divergence.
 //
 // # Updates
 //
 // In order of preference: $set and $unset where they provably make the same document;
-// the same, guarded by a filter for the absence of what is inserted;
+// the same, with a filter that requires the inserted fields to be absent;
 // $_internalApplyOplogUpdate where the target has it; an aggregation pipeline; reading,
 // changing and writing the document (Modify).
 //
 // # Trust
 //
 // The operations are those of a parsed log, in its order. In ModeExact the target has
-// what they were logged for. A document whose _id is not its first field is stored with
-// _id first, as a server stores whatever a client sends.
+// the documents that they were logged for. A document whose _id is not its first field is
+// stored with _id first, as a server does with any document of a client.
 package plan
