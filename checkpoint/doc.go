@@ -1,4 +1,4 @@
-// Package checkpoint stores in the target how far a link has come: exactly, through
+// Package checkpoint stores the position of a link in the target: exactly, also after
 // crashes and failovers of the target, and only under the link's lease.
 //
 // # Lanes
@@ -21,34 +21,34 @@
 //	└────────────┘◀─────────────────────┘
 //	                EndAlone: at N
 //
-// What cannot be in a transaction (DDL, capped collections) is recorded before and
-// after (BeginAlone, EndAlone). A process that finds it begun and not ended looks at
-// what the target has.
+// An operation that cannot be in a transaction (DDL, capped collections) is recorded
+// before and after it is executed (BeginAlone, EndAlone). A process that finds one begun
+// and not ended compares it with the state of the target.
 //
-// The barrier is one more lane, for operations that every writer waits for, and that
-// wait for every writer. After a failover the target may lack the barrier's last flush;
-// a writer that was idle meanwhile could not tell. So the first flush of a lane after
-// the barrier has moved reads the barrier's document, too.
+// The barrier is one more lane, for operations that wait for every writer and for which
+// every writer waits. After a failover the target may have lost the barrier's last flush,
+// which a writer that was idle would not notice. So the first flush of a lane after the
+// barrier has moved verifies the barrier's document, too.
 //
 // # Checkpoint
 //
 // The checkpoint is the optime up to which all lanes have applied everything, in the
-// link's document. Advance moves it in a transaction that finds no lane before what it
-// had acknowledged, and that commits with majority. So a target that lost acknowledged
-// flushes is detected before anything is based on them, and whatever the checkpoint
-// covers is durable.
+// link's document. Advance moves it in a transaction that verifies that no lane is before
+// its acknowledged position, and that commits with write concern majority. So lost flushes
+// of the target are detected before the checkpoint covers them, and everything up to the
+// checkpoint is majority-committed.
 //
-// [Store.Acquire] acquires the lease, fences every lane, and returns the [Link], which
-// begins at the checkpoint: see package lease.
+// [Store.Acquire] acquires the lease (see package lease), fences every lane, and returns
+// the [Link], which starts at the checkpoint.
 //
 // # Routing
 //
 // A lane's position has a meaning only together with the rule by which operations are
 // assigned to lanes. The field routing is the version of the rule, and the collection
 // routes has exceptions: collections of the target whose operations all go to one lane.
-// Both change only if no lane is ahead ([Link.SetRouting]), or if no operation that is
-// concerned is between the lanes ([Lane.Reroute], in a transaction of the barrier that
-// commits with majority).
+// Both change only if no lane is ahead of the others ([Link.SetRouting]), or if no affected
+// operation is between the positions of the lanes ([Lane.Reroute], in a transaction of the
+// barrier that commits with write concern majority).
 //
 // # Copies
 //
@@ -64,8 +64,8 @@
 //	    BeginCopy: copying, with a higher number and another Begin
 //
 // While documents are copied, the checkpoint stays at Begin. The target is consistent
-// from done on only; the field consistent says so to other readers of the metadata.
-// BeginCopy puts all lanes at the new Begin: a void copy may have left them further on.
+// only in the state done; the field consistent is for other readers of the metadata.
+// BeginCopy moves all lanes to the new Begin: a void copy may have left them after it.
 //
 // The collections and ranges of a copy belong to package initialsync/progress. It writes
 // them in transactions that [Lane.Stay], [Lane.Within] and [Link.Within] begin, and adds
@@ -74,9 +74,9 @@
 // # Gaps
 //
 // A collection that is copied again is in the list leftOut of the link's document, from
-// one checkpoint on, until it is merged back. The target lacks what the oplog changed in
-// it meanwhile, so the position that may be reported is not Applied, but what
-// [State.Reached] or [Gaps.Reached] makes of it.
+// one checkpoint on, until it is merged back. The target lacks its changes meanwhile, so
+// Applied must not be reported as the link's position: [State.Reached] and [Gaps.Reached]
+// return the position to report.
 //
 // # Documents
 //

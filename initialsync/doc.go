@@ -1,19 +1,18 @@
-// Package initialsync copies a source that is being written to.
+// Package initialsync copies a source while clients write to it.
 //
 // It follows the server's own initial sync. A copy is made from one member ([Member]).
-// [Begin] finds the two optimes that it starts with: FetchFrom (MongoDB's
-// beginFetchingTimestamp), from which the oplog is read, and Begin
-// (beginApplyingTimestamp), after which it is applied. [Log] fetches the oplog from
-// FetchFrom on and spools it to disk, independently of attempts. Meanwhile [Sync]
-// copies: when it ends, every collection has the name that it had at Begin, and
-// documents of some later time, each of its own. It records Stop (stopTimestamp), the
-// newest entry then. The oplog, applied idempotently up to Stop, makes the copy exact,
-// and [Finish] records that.
+// [Begin] finds two optimes: FetchFrom (MongoDB's beginFetchingTimestamp), from which the
+// oplog is read, and Begin (beginApplyingTimestamp), after which it is applied. [Log]
+// fetches the oplog from FetchFrom on and spools it to disk, independently of attempts.
+// Meanwhile [Sync] copies collections under the names that they had at Begin, and each
+// document as of some later time. Then it records Stop (stopTimestamp), the newest entry
+// at that moment. The oplog, applied idempotently up to Stop, makes the copy exact, and
+// [Finish] records that.
 //
 // # Steps of a Sync
 //
-//	clearing              collections of the target that are in the way
-//	                      are dropped                                     Copy.Cleared
+//	clearing              existing collections of the target that the
+//	                      copy replaces are dropped                       Copy.Cleared
 //	listing               the source's collections are recorded
 //	creating views        as they were listed                             Copy.Listed
 //	creating collections  each is created, and divided into ranges        created
@@ -27,28 +26,28 @@
 //	   │           │                    ▲
 //	   └───────────┴── it was dropped ──┘
 //
-// The right column is what is written, with majority, once a step is done. Every step
-// is idempotent, so a process that dies at any point is followed by one that resumes
-// from what is written: at most the last transaction of each range is copied again, and
+// The right column has the field or state that is stored, with write concern majority,
+// when a step is done. Every step is idempotent, so after a crash another process resumes
+// from the stored state: at most the last transaction of each range is copied again, and
 // at most the indexes that were being built are requested again. Indexes are built
 // while other collections are still being copied.
 //
-// # What is listed
+// # Listing
 //
-// The first listing of collections is kept. Views are created at once, from the same
-// listing: the oplog repeats whatever was done to them since Begin, so any listing
-// after Begin is good, and a view may be created before the collection it is on.
+// The first listing of collections is stored. Views are created at once, from the same
+// listing: the oplog repeats all changes to them since Begin, so any listing after Begin
+// is valid, and a view may be created before the collection that it reads.
 //
 // # Errors
 //
-// An index or a view that the target refuses for its own sake is left out, and
-// reported. Such an index is recorded with its collection before it is recorded as
-// deferred, so that a copy that resumes knows of it. A collection that the source drops
-// meanwhile keeps what the target has of it, without indexes; the oplog drops it. Every
-// other error ends the Sync. [Void] reports whether the copy itself is lost.
+// An index or a view that the target refuses as invalid is left out, and reported. Such an
+// index is recorded with its collection before it is recorded as deferred, so that a
+// resumed copy reports it too. If the source drops a collection meanwhile, its copy ends
+// incomplete and without indexes; the oplog drops it on the target. Every other error ends
+// the Sync. [Void] reports whether the copy itself is lost.
 //
-// # What it trusts
+// # Trust
 //
-// That nothing else writes to what it copies to, and that commands of package ddl are
+// Nothing else writes to the collections of the target, and commands of package ddl are
 // idempotent.
 package initialsync

@@ -3,10 +3,10 @@
 //
 // # The problem
 //
-// A process that was suspended (SIGSTOP, a paused virtual machine, a connection that
-// hangs) does not know that another one has taken its place. What it sends when it
-// resumes arrives late. A lock that only the processes check does not help: the data
-// have to be fenced where they are stored.
+// A process that was suspended (SIGSTOP, a paused virtual machine, a hanging
+// connection) does not know that another one has replaced it. The writes that it sends
+// when it resumes are late. A lock that only the processes check does not prevent them:
+// the server must refuse them.
 //
 // # Term
 //
@@ -15,15 +15,15 @@
 //	{_id: NAME, term: 7, holder: "…", instance: "…", writes: 12, …}
 //
 // [Acquire] raises the term by one, with a compare-and-set on the term that was read.
-// The term is the fencing token: it only grows, and one process has each term. The
-// holder is random and names the process. The instance is random and names the
-// document: another one under the same name, created after a removal, has its own
-// sessions. All other fields belong to the owner of the document, which changes them
-// through [Lease.Update], together with the term's check.
+// The term is the fencing token: it only grows, and each term belongs to one process. The
+// holder is a random id of the process. The instance is a random id of the document: a
+// document that is created after a removal, under the same name, has other sessions. All
+// other fields belong to the package that uses the lease, which changes them with
+// [Lease.Update], which also checks the term.
 //
 // # Sessions
 //
-// [Lease.Session] returns a logical session whose id follows from the document and a
+// [Lease.Session] returns a logical session whose id is derived from the document and a
 // name: every process that has the lease uses the same session for the same purpose.
 // The transaction numbers carry the term in their high bits. A server accepts only
 // growing numbers on a session, so the first write of a new term
@@ -31,37 +31,36 @@
 //   - aborts the transaction that an older term left open on the session, and
 //   - makes the server refuse all later ones of older terms (TransactionTooOld).
 //
-// Sessions are forgotten after 30 minutes without use, and belong to a user of the
-// server. So that a late write is refused in any case, each document that is written
-// under the lease has the term, too, and each transaction begins with an update that
-// matches only that term. [Lease.Fence] raises the term of such a document on its
-// session; after it, no transaction of an older term on that session or document can
-// commit.
+// Servers delete sessions after 30 minutes without use, and sessions belong to a database
+// user. Therefore each document that is written under the lease contains the term, too,
+// and each transaction begins with an update that matches only its own term. [Lease.Fence]
+// raises the term of such a document on its session; after it, no transaction of an older
+// term on that session or document can commit.
 //
 // # Acquiring
 //
-// Acquire may be interrupted after each of its steps; the next one repeats them all.
+// Acquire can be interrupted after each of its steps; the next call repeats all of them.
 //
-//  1. On the lease's own session, a retryable write with the number of the new term
-//     raises the term. The number aborts what an older term has open there.
-//  2. The document is read. Two processes may have sent step 1 under one number, and
-//     both got the answer that it was done: the holder tells which one's it was.
+//  1. On the lease's own session, a retryable write with the transaction number of the new
+//     term raises the term. The number aborts an open transaction of an older term.
+//  2. The document is read. If two processes sent step 1 with the same number, both got a
+//     reply of success: the field holder identifies the one whose write was executed.
 //  3. The caller fences its other documents (Fence), then reads them.
 //
-// All of these writes wait for a majority, so whatever was on the server before
-// is committed by a majority, too.
+// All of these writes have write concern majority, so all earlier writes on the server
+// are majority-committed, too.
 //
 // # Outcomes
 //
 // A document with a newer term means that another process has the lease
-// ([ErrFenced]). One with an older term, or no document at all, means that the
-// servers lost majority-committed writes or were restored ([ErrRewound]): the data
-// have to be read again.
+// ([ErrFenced]). A document with an older term, or none at all, means that the
+// servers lost majority-committed writes or were restored ([ErrRewound]): the caller
+// must read its data again.
 //
-// # What is not fenced
+// # Not fenced
 //
-// Commands that take no transaction number (DDL). [Lease.Check] before such a command
-// keeps a process that had been suspended from sending it; docs/fencing.md says what
-// remains. While a process is moved to another user of the server, sessions do not
-// fence, and documents alone do.
+// Commands that take no transaction number (DDL) are not fenced. [Lease.Check] before such
+// a command prevents a process that had been suspended from sending it; docs/fencing.md
+// has the remaining cases. If the next process logs in as another database user, only the
+// documents fence, not the sessions.
 package lease

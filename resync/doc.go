@@ -1,10 +1,9 @@
 // Package resync copies single collections of a link again, while the link mirrors
 // the rest.
 //
-// The link leaves such a collection out, from one of its checkpoints on. A link of its
-// own, a part, copies the collection and follows the oplog. Once the part has caught
-// up, both are brought to the same entry, and the link has the collection again from
-// there:
+// The link leaves such a collection out, from one of its checkpoints on. An internal link,
+// a part, copies the collection and follows the oplog. Once the part has caught up, both
+// advance to the same entry, and the link mirrors the collection again from there on:
 //
 //	link  ──────┬ without the collection ────────────┬── with it
 //	            │                                    │ both at one entry
@@ -16,19 +15,20 @@
 //	  │          │           │
 //	  └──────────┴───────────┴──────▶ failed
 //
-// Asked stays, with a reason, for as long as the process has no folder for the oplog.
-// From copying on, the collection is in leftOut of the link's document, and that
-// document decides: it is changed together with the request, in a transaction that only
-// the leader of the link can commit. A failed one stays left out until it is requested
-// again.
+// A request remains asked, with a reason, while the process has no --spool-dir. From
+// copying on, the collection is in leftOut of the link's document, which is authoritative:
+// it is changed together with the request, in a transaction that only the process with
+// the link's lease can commit. A collection whose request failed stays left out until it is
+// requested again.
 //
-// A process can end at any point. The next one finds in the metadata what is left out
-// and how far each part is, and continues. A part that has to begin anew gets another
-// name, so that nothing a former leader still removes belongs to a current part.
+// A process can end at any point. The next one reads from the metadata which collections
+// are left out and the progress of each part, and continues. A part that starts again from
+// nothing gets another name, so that a former leader, which may still be removing the old
+// part, cannot remove data of the new one.
 //
-// [Manager] decides which parts run, when one is merged, and what its end means. It
-// knows nothing of how a part is copied: that is a [Runner].
+// [Manager] decides which parts run, when one is merged, and how its end is handled. A
+// [Runner] runs a part; the Manager does not depend on how it copies.
 //
-// What is trusted: between two attempts nothing writes for the link, and a Runner writes
-// nothing once its Run has returned.
+// The package trusts that between two attempts nothing writes for the link, and that a
+// Runner writes nothing after its Run has returned.
 package resync

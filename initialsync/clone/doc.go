@@ -1,11 +1,11 @@
 // Package clone copies the documents of collections from one member of the source
 // into the target: in ranges, concurrently, each of which can be resumed.
 //
-// A collection is written to while it is copied, so the copy is of no single time. The
-// package guarantees what the oplog needs that is applied afterwards, from a time
-// before the copy began: every document that existed at the beginning and was not
-// changed since is in the target exactly as it is in the source; a document that was
-// changed is in the target at most once, as it was at some time meanwhile.
+// Clients write to a collection while it is copied, so the copy alone is not consistent.
+// The oplog, from a time before the copy started, is applied afterwards. For that the
+// package guarantees: a document that existed at the start and was not changed since is in
+// the target exactly as in the source; a document that was changed is in the target at
+// most once, in one of the versions that it had meanwhile.
 //
 // # A range
 //
@@ -17,9 +17,9 @@
 //	                     ▼ dropped                   └──────┘
 //	                 ErrGone
 //
-// One goroutine reads and stays one reply ahead of the other one, which writes.
-// Documents are views into replies; what was read and is not written takes no more
-// than Config.Memory, over all ranges together.
+// One goroutine reads and stays one reply ahead of another one, which writes. Documents
+// are views into replies; replies that are not written yet take at most Config.Memory,
+// over all ranges together.
 //
 // A flush is a transaction of the lane's session that first moves the range's
 // document, with a filter on the term, and then inserts: progress and data commit
@@ -36,11 +36,11 @@
 // document was either read or is in the oplog. Large collections are divided at the
 // record ids of samples.
 //
-// If record ids are no numbers (clustered collections), or the server does not show
+// If record ids are not numbers (clustered collections), or the server does not return
 // them, the order is that of _id, in pieces: a filter compares values of one type
-// bracket only, so each bracket is read by itself, and what is in no bracket is read
-// last. Large collections are divided at samples within a bracket. The pieces contain
-// every _id exactly once, whatever the samples were.
+// bracket only, so each bracket is read separately, and then all _ids that are in no
+// bracket. Large collections are divided at samples within a bracket. The pieces contain
+// every _id exactly once, for any samples.
 //
 // # Without transactions
 //
@@ -50,17 +50,17 @@
 // replaced, and those that a capped collection has already are skipped (see align).
 //
 // A capped collection is one range, in natural order, which is that of insertion. It
-// ends before the first document that was inserted since the copy began: the oplog
+// ends before the first document that was inserted since the copy started: the oplog
 // inserts those, in order, and their _ids may have been used before (see oldest).
-// Documents that were discarded before they were read are left out. So the target never
-// has more than the source had, and discards nothing that the source has not. If the
-// oplog does not delete documents that were read and then discarded, a copy that has
-// lost its place ends with ErrHole (Config.NoHoles).
+// Documents that the source trimmed before they were read are left out. So the target
+// never has more documents than the source had, and trims none that the source has. If
+// the oplog does not delete trimmed documents, a copy that has lost its position ends
+// with ErrHole (Config.NoHoles).
 //
-// # What it trusts
+// # Trust
 //
-// That the source is one member that has not rolled back: the caller checks that at the
-// end. That record ids ascend, and are not reused while the member runs; a document for
-// which a restarted member reuses an id is in the oplog. The server's own order of
-// samples, which respects the collation.
+// The source is one member that has not rolled back: the caller checks that at the end.
+// Record ids ascend, and are not reused while the member runs; a document for which a
+// restarted member reuses an id is in the oplog. The server sorts samples by the
+// collection's collation.
 package clone

@@ -1,57 +1,50 @@
-// Package inventory lists what there is to copy, under the names that it had when the
-// copy began.
+// Package inventory lists the collections and views to copy, under the names that they had
+// when the copy started.
 //
 // # Names
 //
-// A copy is listed some time after Begin, the entry after which the log is
-// applied to it. By then collections may have other names. The log's commands
-// name collections as they were called at their time, so a copy under the names
-// of the listing would be one to which the log does not apply: after a and b were
-// swapped, the log's writes to a would go to the collection that was b. So each
-// collection gets the name that it had at Begin, which the log tells: it is what
-// the first rename of its UUID after Begin renames it from, and without one, the
-// name that is listed.
+// Collections are listed some time after Begin, the entry after which the log is
+// applied. By then they may have been renamed. The log's commands use the names at
+// their own time, so the log could not be applied to a copy with the listed names: after
+// a and b were swapped, the log's earlier writes to a would go to the wrong collection.
+// So each collection gets the name that it had at Begin: the old name in the first rename
+// of its UUID after Begin, or the listed name if there is no rename.
 //
-//	after Begin, by the log               what is listed is
+//	after Begin, by the log               the listed collection is
 //	nothing, or later changes of it        copied, as it is listed
 //	renamed (the first time from N)        copied as N
-//	created (in a transaction, too)        left to the log, which fills it as well
-//	dropped                                not listed, or gone when it is asked for:
-//	                                       the log has nothing to drop then
+//	created (in a transaction, too)        not copied: the log creates and fills it
+//	dropped                                missing: the log's drop has no effect
 //
-// A transaction creates a collection when it commits. One that commits after Begin may
-// have the entry with its create before Begin; so the log is read from the
-// transaction's first entry on.
+// A transaction creates a collection when it commits. If it commits after Begin, the
+// entry with the create may be before Begin, so the log is read from the transaction's
+// first entry on.
 //
 // To find the rename of a collection that is listed with its new name, the log must
-// have been read up to the time of the listing. That is the time of the newest entry,
-// read after the lists.
+// have been read up to the time of the listing: up to the newest entry, read after the
+// lists.
 //
-// Views have no UUID. A listed view is created as it is listed; the log's create of it
-// finds it there. But if a collection had the name of the view after Begin, the view
-// was created after that, and the log creates it: if it were created now, the log's
-// writes to the collection would meet a view.
+// Views have no UUID. A listed view is created with the listed definition; the log's
+// create of it then finds it. But if a collection had the name of the view after Begin,
+// the view was created later, and only the log creates it: otherwise the log's writes to
+// the collection would find a view.
 //
-// # What is left out
+// # Exclusions
 //
-// What Scope does not mirror, by the names at Begin. Whatever is in local and
-// config, and all of admin but users and roles where Scope has those. Profiles.
-// Collections system.views: they are listed as [Inventory.Views]. Indexes that are
-// still being built: their commit comes with the log. Servers say which those are
-// since 4.2; one that does not know the question shows them as if they were
-// finished.
+//   - Namespaces that Scope does not mirror, by the names at Begin; local, config, and
+//     admin except for users and roles if Scope has those; system.profile.
+//   - Collections system.views: they are listed as [Inventory.Views].
+//   - Indexes that are still being built: their commit is in the log. Servers report
+//     them as such since 4.2.
+//   - Views whose definitions in system.views are invalid: they are named
+//     ([Inventory.Invalid]). While there is one, servers refuse to list the database with
+//     listCollections, and the definitions are read from system.views instead.
 //
-// Views that the source itself cannot use, because what was written into system.views
-// is no valid definition: they are named ([Inventory.Invalid]). While there is one,
-// servers refuse to list the database in the usual way, and the definitions are read
-// instead.
-//
-// Anything else that is listed and not understood (a type, a collection without
-// UUID) is an error.
+// Anything else that is unknown (a type, a collection without UUID) is an error.
 //
 // # Operations
 //
-// What the target gets is expressed as operations of the log ([CreateOp] and the
-// others), so that package applier/ddl treats a copy like the log: which index options
-// are deferred, which name a collection gets, and what a time series is.
+// Collections, views and indexes are returned as operations of the log ([CreateOp] and
+// others), so that package applier/ddl handles a copy like the log: deferred index
+// options, names on the target, and time series.
 package inventory

@@ -4,9 +4,9 @@
 // # Limits
 //
 // Bytes and documents have a limit each. Before a worker writes it waits until the
-// limits allow it; what is more than a quarter of a second's worth is granted in parts,
-// so that no write is too large. A change of the limits takes effect at once, also for
-// workers that are waiting.
+// limits allow it; an amount above a quarter of a second's limit is granted in parts, so
+// that no write is too large for the limits. A change of the limits takes effect at once,
+// also for waiting workers.
 //
 // # Pressure
 //
@@ -16,22 +16,21 @@
 //	└────────────────┘ ◀────── └────────────────┘
 //	                  none, up to 1
 //
-// Every two seconds both clusters are asked (serverStatus) for what says that they
-// are at their limits: flow control that holds writes back, a cache that is dirty
-// or full to where operations have to clean it up themselves, no tickets left, and
-// a queue. In addition, the time that our own reads and writes take is compared with a
-// baseline: three times as long, for three samples in a row, is a sign as well. The
-// baseline follows quickly when a cluster becomes faster, and within some ten minutes
-// when it becomes slower, so that a cluster that is slower for good does not count as
-// one under pressure for ever.
+// Every two seconds both clusters are polled (serverStatus) for signs of pressure: flow
+// control that delays writes, a cache so dirty or full that application threads must
+// evict, no tickets left, and a queue. In addition, the latency of our own reads and
+// writes is compared with a baseline: three times the baseline, in three consecutive
+// samples, is a sign as well. The baseline adapts quickly when a cluster becomes faster,
+// and within about ten minutes when it becomes slower, so that a cluster that stays
+// slower does not count as under pressure permanently.
 //
 // A Factor below 1 makes workers pause after their work: for (1/Factor - 1) times
-// as long as it took. The time of all workers is one account, from which the next
-// worker pauses; as reading and writing go on concurrently, the longer of both counts.
+// as long as it took. The time of all workers is added up, and the next worker pauses for
+// it; as reading and writing run concurrently, the longer of both counts.
 //
-// # What it trusts
+// # Failures
 //
-// A server that refuses serverStatus is reported once, and asked again every few
-// minutes; until then only the times count. If one does not answer, the pace remains
-// what it is for a while, as no answer is no sign of health.
+// A server that refuses serverStatus is reported once, and polled again every few
+// minutes; until then only the latencies count. If a server does not answer, the Factor
+// is kept for a while, because a missing answer does not mean that the pressure ended.
 package pace
