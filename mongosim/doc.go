@@ -14,23 +14,25 @@
 //		...
 //	}
 //
-// The members listen on ports, of loopback by default, and speak MongoDB's wire protocol: drivers,
-// mongosh and other tools connect to [Set.URI] as to any replica set. Each member has
-// a term and a vote, writes or pulls an oplog, and is rolled back if its entries lost.
+// The members listen on TCP ports, on loopback by default, and speak MongoDB's wire
+// protocol: drivers, mongosh and other tools connect to [Set.URI] as to any replica set.
+// Each member votes, writes or pulls an oplog, and rolls back entries that are not in the
+// new primary's history.
 //
-// # Causing trouble
+// # Faults
 //
 //	StepDown                      the primary steps down, another is elected
-//	Kill, Stop, Start, Wipe       a member crashes, is shut down, restarts, loses its disk
+//	Kill, Stop, Start, Wipe       a member crashes, is shut down, restarts, loses its data
 //	Freeze, Thaw                  a member stops as on SIGSTOP, and continues
-//	Isolate, Cut, Fault, Heal     links break, lose direction, get slow: see package fault
+//	Isolate, Cut, Fault, Heal     network links fail, in one or both directions, or become
+//	                              slow: see package fault
 //	FailCommand                   the fail point failCommand
 //	DiskFull, SkewClock           writes fail; a clock is wrong
 //	SetPressure                   serverStatus shows load
 //
-// An [Action] does the same from text, for scenario files.
+// An [Action] is the same in text form, for scenario files.
 //
-// # What it answers
+// # Supported
 //
 //   - CRUD commands, cursors (tailable ones too), retryable writes, transactions,
 //     prepared ones included
@@ -44,10 +46,10 @@
 // Replies and oplog of 5.0 are compared with recordings of a real server; those of the
 // other versions follow the documentation.
 //
-// # What it does not answer
+// # Not supported
 //
-// It is not a database. There is no disk, no query planner and no index that makes a
-// query faster. These are missing:
+// It is not a database. There is no disk and no query planner, and indexes do not make
+// queries faster. These are missing:
 //
 //   - change streams
 //   - the stages $lookup, $graphLookup, $unionWith, $facet, $bucket, $bucketAuto,
@@ -55,11 +57,12 @@
 //   - geo, text and bit queries, $where, most of $jsonSchema
 //   - bulkWrite across collections, explain, mapReduce, dataSize
 //
-// What is missing is refused with the server's own error, CommandNotFound or
-// NotImplemented, and the name of what is missing; nothing is ignored silently.
+// Missing features are refused with the server's own error, CommandNotFound or
+// NotImplemented, and the name of the feature; nothing is ignored silently.
 //
-// The clock of a frozen member keeps running. An initial sync copies everything at once.
-// The page docs/embedded-set.md of this module has more: faults, recordings, moods, limits.
+// The clock of a frozen member continues to run. An initial sync copies all data in one
+// step. The page docs/embedded-set.md of this module has more: faults, recordings, moods
+// (rare replies, injected at random), limits.
 //
 // # Determinism
 //

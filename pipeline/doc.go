@@ -1,6 +1,6 @@
 // Package pipeline runs a link: it owns every goroutine between a source's oplog
-// and a target, begins again what can be begun again, and is the one place that
-// decides what an error of an attempt means.
+// and a target, retries after errors, and is the one place that decides how an
+// error of an attempt is handled.
 //
 // # An attempt
 //
@@ -9,12 +9,12 @@
 //	       │                        (txn)     (lanes)   (Advance)   │
 //	       └─────────────────────────────────────────────────────────┘
 //
-// It begins with [checkpoint.Store.Begin], which fences every earlier one, also of
-// this process. The log is read from the checkpoint's FetchFrom; what a lane has is
-// skipped. When the target changes its primary, an answer does not come, or a lane
-// is not where it was left, the attempt ends as a whole and the next one begins: no
-// stage repairs anything across a failover, because what is in the target is said
-// by the target alone.
+// It starts with [checkpoint.Store.Acquire], which fences every earlier attempt, also
+// those of this process. The log is read from the checkpoint's FetchFrom; operations up
+// to a lane's position are skipped. When the target elects another primary, a reply is
+// lost, or a lane is not at its expected position, the attempt ends as a whole and the
+// next one starts: no stage recovers across a failover by itself, because only the
+// documents in the target are authoritative.
 //
 // # A copy
 //
@@ -27,21 +27,21 @@
 //	replaying:  Log.Read ─▶ batcher ─▶ applier ─▶ checkpoint
 //	consistent: the same, until little is left on disk; then as above
 //
-// The pipeline decides when a copy begins (beginCopy), when it is void
-// ([initialsync.Void]) and how often another one is begun (copyAnew).
+// The pipeline decides when a copy starts (beginCopy), when it is void
+// ([initialsync.Void]) and how often another one is started (copyAnew).
 //
-// # Left out
+// # Collections left out
 //
-// A collection that is copied again (package resync) is left out meanwhile, which is noted
-// in the link's document. It is copied by a Pipeline of its own, whose link is a part of
-// this one. Every report of the link's position is what checkpoint.Gaps.Reached makes of
-// its progress; Snapshot.Log and the checkpoint are for the link itself.
+// A collection that is copied again (package resync) is left out of the link meanwhile, as
+// recorded in the link's document. A Pipeline of its own copies it, whose link is called a
+// part of this one. The link's position is always reported through checkpoint.Gaps.Reached;
+// Snapshot.Log and the checkpoint are the link's own progress, without these collections.
 //
 // # Ends
 //
-//	soft done    reading stops, everything fetched is applied, the last checkpoint
-//	             is written, Run returns nil
-//	ctx done     everything stops where it is, Run returns the cause
+//	soft done    drain: reading stops, everything fetched is applied, the last
+//	             checkpoint is written, Run returns nil
+//	ctx done     stop: all stages stop at once, Run returns the cause
 //	an error     Classify: a new attempt after a pause, or the end
 //
 // # States
@@ -52,6 +52,6 @@
 //	   └── an attempt ended, another ┘
 //	any ──▶ stopped (as told)     any ──▶ failed (an error ended it)
 //
-// What is trusted: that nobody else writes to what is mirrored in the target, and
-// nobody at all to the metadata database.
+// The package trusts that only this link writes to the mirrored namespaces of the target,
+// and that only replicator writes to the metadata database.
 package pipeline

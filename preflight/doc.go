@@ -1,24 +1,24 @@
 // Package preflight checks a source and a target before a link writes anything, and
 // reports for each check whether it passed, or what to do.
 //
-// A new link meets the same dozen obstacles: a standalone, a missing role, an oplog of
-// twenty minutes, a target that is not empty. Most of them would come up later, one by
-// one, some after hours. Here they are all reported at once, one line each.
+// Typical obstacles of a new link are a standalone server, a missing role, an oplog window
+// of twenty minutes, a target that is not empty. Without these checks they would appear one
+// after the other, some after hours. The checks report all of them at once, one line each.
 //
 //	source ── topology, clock, version, login ──┐
 //	target ── topology, clock, version, login ──┤
 //	target ── privileges, the link's checkpoint ┤
 //	source ── privileges, the oplog's window, ──┤
-//	          what is there and not copied      │
-//	          one cluster as both? ─────────────┤
-//	          what is in the target already? ───┴──▶ Report
+//	          data that will not be copied      │
+//	          same cluster on both sides? ──────┤
+//	          existing data in the target? ─────┴──▶ Report
 //
-// A check ends OK, WARN (the link can run, but an operator should know) or FAIL. A check
-// that needs a privilege which the link does not need is a WARN without it. Run returns
-// an error only if a server cannot be reached, or if the link has another source.
+// The result of a check is OK, WARN (the link can run, but an operator should know) or FAIL.
+// A missing privilege is a WARN if only the check needs it. Run returns an error only if a
+// server cannot be reached, or if the link has another source.
 //
 // Nothing is written, neither to the source nor to the target.
 //
-// The package trusts what servers report about themselves. Things may change between the
-// checks and the start; every stage still checks what correctness depends on.
+// The package trusts the servers' reports about themselves. Conditions may change between
+// the checks and the start; every stage still checks all that correctness depends on.
 package preflight

@@ -1,8 +1,8 @@
 // Package scope decides which namespaces of the source are mirrored, and under which
 // name.
 //
-// Three lists say so: --include; --exclude, which wins over it; and --map, which renames.
-// An empty --include means everything.
+// It has three lists: --include; --exclude, which has precedence over --include; and
+// --map, which renames. An empty --include means everything.
 //
 //	shop.orders     that collection
 //	shop, shop.*    all collections of the database
@@ -18,7 +18,7 @@
 // # Rules for system namespaces
 //
 //	NAMESPACE                     IS MIRRORED          GOES TO
-//	db.system.buckets.X           if db.X is           the buckets of where X goes
+//	db.system.buckets.X           if db.X is           the buckets of X's target
 //	db.system.views               if anything of db    the database's
 //	db.tmp.agg_out.X and others   can be               the database's
 //	db.$cmd, db                                        the database's
@@ -28,7 +28,7 @@
 //	metadata database,
 //	db.system.profile
 //
-// A write to system.views is about a view: the view's own name decides whether it is
+// A write to system.views defines a view: the view's own name decides whether it is
 // mirrored, and under which name. For a command the collection that it names decides.
 //
 // # Temporary collections
@@ -39,7 +39,7 @@
 // name: otherwise the rename would bring in a collection that was never copied. Whether
 // anything of a database can be in scope is decided exactly, except for combinations of
 // several excludes and for regular expressions with word boundaries. For these the answer
-// is yes, and a temporary collection may be mirrored without need.
+// is yes, and a temporary collection may be mirrored unnecessarily.
 //
 // Temporary collections go where their database goes. So if shop.orders alone goes to another
 // database than shop, a $out into shop.orders becomes a rename between databases
@@ -52,6 +52,6 @@
 // # Guarantees
 //
 // No two namespaces go to the same one, and none goes to a system database: New returns
-// an error for lists that allow it. A Scope is immutable: as long as the Fingerprint of a
-// link does not change, its answers do not.
+// an error for lists that would allow it. A Scope is immutable. Scopes with the same
+// Fingerprint give the same answers.
 package scope

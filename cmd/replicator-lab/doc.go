@@ -1,6 +1,6 @@
-// Command replicator-lab has what is not needed in production: a demo of a link, the
-// verification of recordings, benchmarks, and a server for tests in other languages, which
-// is the embedded replica set.
+// Command replicator-lab has the tools that are not for production: a demo of a link, the
+// verification of recordings, benchmarks, and the embedded replica set as a server, for
+// tests in other languages.
 //
 //	replicator-lab demo
 //	replicator-lab corpus [DIR]
@@ -8,6 +8,6 @@
 //	replicator-lab bench presets|compare|report
 //	replicator-lab serve
 //
-// It is a program of its own because it links the embedded replica set, a chart library
+// It is a separate program because it links the embedded replica set, a chart library
 // and a profile reader. Exit codes are in docs/exit-codes.md.
 package main

@@ -8,8 +8,8 @@
 //	replicator oplog --source URI | FILE.bson
 //	replicator member add|remove --source URI --host NAME:PORT
 //
-// What is not for production is in another program, replicator-lab: this one does not
-// link the embedded replica set, the chart library or the profile reader.
+// Tools that are not for production are in another program, replicator-lab: this one does
+// not link the embedded replica set, the chart library or the profile reader.
 //
 // This package reads settings, connects, runs the startup checks, and starts package
 // pipeline, which runs the link and classifies errors:

@@ -10,6 +10,6 @@
 //	deadline   holds               holds, but not if frozen   -
 //
 // A link has two directions, and a fault applies to both unless it says otherwise.
-// As with TCP, a link delivers what it held back once it is healed; only a cut or a
-// reset loses what was on its way.
+// As with TCP, a link delivers delayed data once it is healed; only a cut or a reset
+// loses data in flight.
 package fault

@@ -1,5 +1,5 @@
-// Package auth is the access control of the embedded set: who a connection is,
-// and what it may do.
+// Package auth is the access control of the embedded set: authentication of
+// connections, and authorization of their commands.
 //
 //	saslStart ─▶ Start ─▶ conversation ─▶ saslContinue ─▶ Continue ─▶ logged in
 //	                                                                     │
@@ -9,13 +9,11 @@
 // local has the keyfile's content, without its white space, as password and may
 // do everything, as other members of a real set do.
 //
-// Roles are the server's built-in ones of its major version, each with the actions on
-// the resources that the server's own tables give it, so that what a client with these
-// roles may do here it may do there, and what it may not it may not (builtin.go).
-// createRole makes roles of one's own.
+// Roles are the built-in ones of the server's major version, each with exactly the actions
+// on the resources that the server's own tables give it (builtin.go). createRole makes
+// custom roles.
 //
-// Users are kept in the Manager's memory and not in admin.system.users: they are
-// not replicated, not rolled back, and those that createUser has made are gone with
-// the Manager, as are roles. Members that share a Manager share their users. There is no
-// localhost exception: without any user, nobody can log in.
+// Users and roles are kept in the Manager's memory and not in admin.system.users: they are
+// not replicated, not rolled back, and lost with the Manager. Members that share a Manager
+// share their users. There is no localhost exception: without any user, no login succeeds.
 package auth

@@ -1,18 +1,17 @@
 // Package command answers commands the way a member of a replica set does.
 //
-// It has no code but [New], which puts a server together of
+// It has no code but [New], which assembles a server from
 //
-//	dispatch  what is the same for all commands: arguments, access control, fail points,
+//	dispatch  the common part of all commands: arguments, access control, fail points,
 //	          read and write concerns, sessions, transactions, cursors, the reply
 //	read      find, getMore, aggregate, count, distinct; lists and statistics
 //	write     insert, update, delete, findAndModify; time-series inserts
 //	ddl       create, drop, rename, collMod; indexes
 //	admin     the state of the member and of the set, parameters, users and roles
 //
-// What knows neither requests nor members is in packages of its own: indexspec
+// Code that depends neither on requests nor on members is in separate packages: indexspec
 // (specifications of indexes, collations), viewdef (definitions of views), bucket
-// (buckets of time-series collections), arg (how arguments are read).
+// (buckets of time-series collections), arg (parsing of arguments).
 //
-// The tests of this package are those of the commands: they call a server that has
-// all of them.
+// The tests of all commands are in this package: they call a complete server.
 package command

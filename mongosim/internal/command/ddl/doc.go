@@ -1,6 +1,5 @@
 // Package ddl has the commands that change the catalog: create, drop, dropDatabase,
 // renameCollection, collMod, convertToCapped, createIndexes and dropIndexes.
 //
-// Options are checked as the server's version does that is played, and the oplog
-// entry is the one that this version writes.
+// Options are checked, and oplog entries written, as in the emulated server version.
 package ddl
