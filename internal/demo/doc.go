@@ -6,7 +6,7 @@
 //	                                                  │
 //	   result ◀─ compare ◀─ drain ◀─ wait until consistent and applied
 //
-// Everything between the sets is what a real link is made of, over TCP: the
-// pipeline, the connections, the status. The sets are package mongosim, the clients
-// package traffic. Only loopback ports are used, and nothing is left behind.
+// The link is a real one, over TCP: the pipeline, the connections, the status. The sets
+// are package mongosim, the clients package traffic. Only loopback ports are used, and no
+// files remain.
 package demo

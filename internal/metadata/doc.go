@@ -1,5 +1,5 @@
-// Package metadata is what packages share that keep documents in the metadata
-// database of the target: the names of its collections, commands on them, and a
+// Package metadata is shared by all packages that store documents in the metadata
+// database of the target: it has the names of the collections, commands on them, and a
 // reader of their documents.
 //
 // Every document belongs to a link. Its _id is the link's name, or begins with the

@@ -1,6 +1,6 @@
 // Package metric registers metrics that outlive the stage that counts with them.
 //
-// An attempt to replicate is repeated within one process, and each attempt makes
-// its stages anew, with the same registry. What a stage counts has to go on where
-// the stage before it stopped: [Register] hands out what is registered already.
+// A process makes several attempts to replicate, and each creates its stages again, with
+// the same registry. The counters of a stage must continue where those of its predecessor
+// stopped: [Register] returns a metric that is registered already.
 package metric

@@ -7,8 +7,8 @@
 //	*LostError         no reply: whether the command was executed is unknown
 //
 // Write errors and write concern errors are part of a reply that is otherwise good; see
-// WriteErrors and ConcernError. [Retry] is the one retry loop, and [DispositionOf] says
-// what can be retried. What an error means is decided by servererr.Classify.
+// WriteErrors and ConcernError. [Retry] is the only retry loop, and [DispositionOf] returns
+// what can be retried. servererr.Classify returns the kind of an error.
 //
-// Package internal/mongo/driver has the Caller for real servers; tests have their own.
+// Package internal/mongo/driver implements Caller for real servers; tests have fakes.
 package mongo

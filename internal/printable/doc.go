@@ -1,4 +1,4 @@
-// Package printable makes text fit a line of a terminal, whatever somebody has
-// written to a database: names, ids and the messages that quote them may hold
-// line feeds, escape sequences of terminals and bytes that are no text.
+// Package printable makes text from a database safe for a line of a terminal: names,
+// ids and the messages that quote them may contain line feeds, escape sequences of
+// terminals and invalid UTF-8.
 package printable

@@ -1,34 +1,33 @@
-// Package driver speaks to MongoDB servers. It is the only package of the program
-// that imports the official driver, and of the driver it uses the lower layer:
-// what it takes from there are connections, with their pools, TLS, compression
-// and logins, and the watching of a deployment. The commands are our own.
+// Package driver connects to MongoDB servers. It is the only package of the program
+// that imports the official driver's client, and it uses the driver's lower layer only:
+// connections with their pools, TLS, compression and authentication, and server
+// monitoring. It does not use the driver's commands.
 //
 //	Parse ──▶ Options ──Open──▶ Set ──Call──▶ whichever member is primary
 //	                             │
 //	                             └─Member(host)──▶ Member ──Call──▶ that host
 //
-// Set and Member are [mongo.Caller]. What they promise beyond it:
+// Set and Member implement [mongo.Caller]. In addition they guarantee:
 //
-//   - A command's body arrives as it was given. To it are added $db, $clusterTime
-//     as it was last heard of, the API version where one is configured, and on a
-//     direct connection the read preference that lets a secondary answer. Never a
-//     session, a transaction number, a concern or a time limit.
-//   - One Call is one send. Where a connection could not be had nothing was sent,
-//     and another server may be chosen until the selection timeout. The one command
-//     that is sent twice is one that the server refused because a login has
-//     expired (OIDC), after a new login.
-//   - A document sequence is sent as one, its documents copied as they are.
-//   - A reply is a view of the buffer that the network filled.
-//   - When ctx ends the connection is closed at once, so that the server too can
-//     give up, and the error is the cause of ctx. A reply that was there by then is
-//     returned.
+//   - A command's body is sent unchanged. These are added: $db, the latest
+//     $clusterTime, the API version if one is configured, and on a direct connection
+//     the read preference that lets a secondary answer. Never a session, a transaction
+//     number, a read or write concern, or a time limit.
+//   - A Call sends the command once. If no connection is available nothing is sent,
+//     and another server may be selected until the selection timeout. A command is
+//     sent twice only after the server refused it because the authentication has
+//     expired (OIDC), and a new login.
+//   - A document sequence is sent as one, its documents unchanged.
+//   - A reply is a view of the network buffer.
+//   - When ctx is done the connection is closed at once, so that the server can
+//     interrupt the command, and the error is the cause of ctx. A reply that was
+//     received before is returned.
 //
-// # How a change of the primary is met
+// # Change of the primary
 //
-// The driver's monitors hold a hello open at each member, so an election is heard
-// of when it happens. A refusal that says "not primary", a shutdown and a broken
-// connection are told to them at once. A Call finds the server that is primary by
-// then, or waits for one:
+// The driver's monitors use the streaming hello protocol, so they notice an election
+// at once. A "not primary" error, a shutdown and a broken connection are reported to
+// them at once. A Call selects the current primary, or waits for one:
 //
 //	           a primary is known
 //	┌──────┐ ─────────────────────────────▶ ┌──────┐  reply, refusal
@@ -40,12 +39,12 @@
 //	                 ▼ selection timeout
 //	              LostError without a host, with what was seen of each
 //
-// A Member does not choose: where its host is known to be down, it is looked at
-// once more, within a second if it answers, and otherwise the call is lost.
+// A Member does not select another server: if its host is known to be down, it is
+// checked once more, for at most a second, and otherwise the call returns a LostError.
 //
-// # What it trusts
+// # Trust
 //
-// A reply's outer document is checked, and what is read of it; what is inside the
-// fields is for the caller to check. The set's own list of its members is believed.
-// A Member does not ask whether its host is of the set.
+// A reply's outer document is validated, and the fields that this package reads; the
+// caller validates the rest. The set's own list of its members is trusted. A Member
+// does not check whether its host belongs to the set.
 package driver

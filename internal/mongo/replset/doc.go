@@ -1,8 +1,7 @@
-// Package replset asks one member of a replica set what only a member can answer:
-// what it is (Hello), the ends of its oplog (Oldest, Newest), its oldest open
-// transaction, and where the log has to be read and applied from by a link that
-// begins now (FindStart).
+// Package replset reads the replication state of one member of a replica set: its state
+// (Hello), the ends of its oplog (OldestEntry, NewestEntry), its oldest open transaction,
+// and the optimes from which a new link reads and applies the log (FindStart).
 //
-// All of it is read with commands that one reply answers. A command that fails is
-// not sent again: whether that helps is for the caller to say.
+// Each command has a single reply, without getMore. Failed commands are not retried: the
+// caller decides.
 package replset

@@ -1,7 +1,6 @@
-// Package servererr is a server's error: a code, its name, a message, labels, and for
-// some codes further fields. [Classify] says what kind of error it is; every layer maps
-// kinds, never codes, to what it does.
+// Package servererr represents a server's error: a code, its name, a message, labels, and
+// for some codes further fields. [Classify] returns the kind of an error; every layer maps
+// kinds, never codes, to its reaction.
 //
-// The embedded replica set makes its errors with this package too, so that an error
-// looks the same whoever reports it.
+// The embedded replica set creates its errors with this package too.
 package servererr

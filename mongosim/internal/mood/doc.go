@@ -1,29 +1,27 @@
-// Package mood says what a real server answers seldom, and when the embedded set
-// does. A test that never meets a lock timeout does not show that its program
-// bears one.
+// Package mood makes the embedded set give the rare replies of real servers, such as
+// lock timeouts and lost replies, so that tests show that a program handles them. Such a
+// reply is called a mood.
 //
-// [All] is the list: each [Mood] has a name, the places where it may occur, how
-// often it does, what is answered, from which version on, and where that is known
-// from. A [Temper] decides for one set; package command asks it at each command of
-// a client and carries out what it says.
+// [All] is the list: each [Mood] has a name, the places where it can occur, its
+// frequency, the reply, the first server version with it, and the evidence for it. A
+// [Temper] decides for one set; package command calls it at each command of a client.
 //
-// # What decides
+// # Determinism
 //
-// The n-th command at which a mood may occur meets it or does not by the seed, the
-// mood's name and n, and by whether it is spared: never by time. With one client at a
-// time the same seed gives the same moods; with several it depends on the order in
-// which they ask.
+// Whether a mood occurs at the n-th command where it can occur depends on the seed, the
+// mood's name, n, and the moods before it: never on time. With one client at a time the
+// same seed gives the same moods; with several clients it depends on their order.
 //
-// # What lets work get done
+// # Frequency
 //
-// After a mood that is not gentle, the next [Rest] commands meet none such, and more
-// each time. One that is expensive, as an election, has a limit per set. Gentle moods
-// are no errors: a client that does nothing about them is right.
+// After a mood that is an error, [Rest] commands get no other one, and more each time, so
+// that work completes. An expensive mood, such as an election, has a limit per set. Gentle
+// moods are those that are not errors: a client needs no special handling for them.
 //
-// # Who meets them
+// # Affected clients
 //
-// Clients whose handshake has the application name of the [Config], the program's own.
-// What tests use to prepare and to compare has another name, and the members of the
-// set among themselves meet none. There is a second name, of clients that meet the
-// gentle ones only: that of tests of one stage, which expect of each call what it says.
+// Moods occur for clients whose handshake has the application name in [Config]: the
+// program under test. The clients with which tests prepare and compare data have another
+// name, and the members of the set get no moods from each other. Clients with a second
+// name get gentle moods only: tests of one stage, which expect exact replies.
 package mood

@@ -1,17 +1,17 @@
-// Package netfault gives connections and messages the faults of their links.
+// Package netfault applies the faults of network links to connections and messages.
 //
-// A [Network] knows which faults ([fault.Fault]) the link between two named ends
-// has at the moment. Traffic meets them in two places:
+// A [Network] has the current faults ([fault.Fault]) of the link between two named
+// ends. They apply in two places:
 //
-//   - [Network.Conn] wraps one end of a connection. Reads and writes then meet
-//     the link's faults, also those that are set or healed later. Only one end
-//     of a connection may be wrapped, or it meets everything twice.
-//   - [Network.Delay] is for messages that members of one process pass to each
-//     other without a connection.
+//   - [Network.Conn] wraps one end of a connection. Its reads and writes are subject
+//     to the link's faults, also those that are set or healed later. Only one end
+//     of a connection must be wrapped, or each fault applies twice.
+//   - [Network.Delay] is for messages between members of one process, without a
+//     connection.
 //
 // Each link has two directions, and a fault applies to both unless it says
-// otherwise. Nothing is lost for good: like TCP, a link delivers what it held
-// back once it is healed. What is lost is what a cut or a reset broke off.
+// otherwise. As with TCP, a link delivers delayed data once it is healed; only a
+// cut or a reset loses data in flight.
 //
 //	           latency, rate       drop, half-open, freeze    cut, reset
 //	Read       later, slower       blocks                     fails
@@ -20,7 +20,7 @@
 //	Delay      later (latency)     blocks until ctx ends      fails (cut)
 //
 // All waiting is on timers and channels, so that it takes no time in a
-// testing/synctest bubble. Jitter comes from the network's seed, for each
-// direction of each link on its own: what happens on one link does not change
-// the draws of another.
+// testing/synctest bubble. Jitter is derived from the network's seed, separately for
+// each direction of each link, so traffic on one link does not change the jitter of
+// another.
 package netfault

@@ -1,18 +1,16 @@
-// Package opwrite is the write path of a primary: what makes an operation on the
-// data, the record of its session and its entry in the oplog become visible
-// together, in the form that a server of the dialect's version would write.
+// Package opwrite is the write path of a primary: an operation on the data, the
+// record of its session and its oplog entry become visible together, in the form that
+// a server of the dialect's version writes.
 //
-// # What is guaranteed
+// # Guarantees
 //
-// Each operation of a [Batch] commits by itself, at a timestamp of its own, and
-// the entry with that timestamp says all of it: a member that applies the log to a copy has
-// the same data, catalog and session records at every timestamp. Refused
-// operations leave nothing behind, except timestamps that no entry has: as in a
-// server, the log has gaps.
+// Each operation of a [Batch] commits separately, at a timestamp of its own, and
+// the entry with that timestamp describes it completely: a member that applies the log
+// to a copy has the same data, catalog and session records at every timestamp. Refused
+// operations have no effect, except that their timestamps stay unused, as in a server.
 //
-// Entries are written field for field, and in the order of fields, as recordings
-// of a real 5.0 set have them; the other dialects differ from that only where the
-// documented formats of those versions do:
+// Entries have the same fields, in the same order, as recordings of a real 5.0 set; the
+// other dialects differ from that only where the documented formats of those versions do:
 //
 //	FCV 4.4    updates by operators are $v:1, capped collections are trimmed
 //	           without a trace in the log
@@ -25,7 +23,7 @@
 //
 // # Transactions
 //
-// A [Txn] works on a unit of the store that lives on between calls of Path.Write.
+// A [Txn] works on a unit of the store that stays open between calls of Path.Write.
 //
 //	open ──Commit──▶ (one entry, or a chain of partialTxn entries)
 //	  │ ╲──Abort───▶ (nothing is logged)
@@ -34,12 +32,12 @@
 //	  │ ╲─────Abort───────────▶ abortTransaction
 //	  ╰───────Release─────────▶ nothing: another member decides
 //
-// The records of sessions (config.transactions) are written in the same instant,
-// not by entries of their own: a secondary derives them from the same entries.
+// The records of sessions (config.transactions) are written at the same timestamp,
+// without entries of their own: a secondary derives them from the same entries.
 //
 // # Trust
 //
-// The caller has checked names, options and documents, found out which documents
-// a statement means, and does not call for what changes nothing. Documents that
-// are handed in are copied.
+// The caller has checked names, options and documents, has found the documents that a
+// statement matches, and does not call for writes without an effect. Documents that
+// are passed in are copied.
 package opwrite

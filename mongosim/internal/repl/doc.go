@@ -3,9 +3,9 @@
 // rollback, and waiting for write concerns.
 //
 // A Node is one member. It answers the commands of other members (Heartbeat,
-// RequestVotes, UpdatePosition) and those of people (Initiate, Reconfig, StepDown,
-// StepUp, Freeze, SyncFrom, Status) at any time; what it does by itself, it does
-// in the goroutines of Run:
+// RequestVotes, UpdatePosition) and those of clients (Initiate, Reconfig, StepDown,
+// StepUp, Freeze, SyncFrom, Status) at any time. Run starts the goroutines of its own
+// activity:
 //
 //	heartbeats   one loop per other member: state, optimes, terms, configurations
 //	elections    the election timer, takeovers, and the primary's own lease
@@ -13,7 +13,7 @@
 //	             initial sync, pull, rollback, catch-up and the first entry of a term
 //	reports      optimes to the sync source, as soon as they change
 //	journal      applied optimes become durable
-//	noops        an entry when nobody writes, if asked for
+//	noops        a no-op entry when there are no writes, if configured
 //
 // The states of a member:
 //
@@ -23,24 +23,24 @@
 //	                                                        ▼    │
 //	                                                      PRIMARY: catches up, then is writable
 //
-// RECOVERING is a member that cannot go on: its source no longer has what it
-// needs, or a rollback would undo what a majority has.
+// RECOVERING is a member that cannot continue: its source no longer has the entries
+// that it needs, or a rollback would undo majority-committed entries.
 //
 // # Guarantees
 //
-// A member votes once in a term, for a candidate whose newest entry is not behind
-// its own, and the vote is stored before it is told. A primary counts only
+// A member votes once in a term, for a candidate whose newest entry is not older than
+// its own, and the vote is stored before the reply is sent. A primary counts only
 // entries of its own term towards the commit point. So an entry at or before the
 // commit point of any member is on every later primary. The store's stable
 // timestamp is the commit point, never beyond what the member has applied.
 //
 // # Trust
 //
-// A Node believes what members of its configuration say, as the server does, and
-// that its clock's timers run forward. Commands that are no valid BSON, lack
-// fields or have them of the wrong type are refused; nothing panics.
+// A Node trusts the members of its configuration, as the server does, and a monotonic
+// clock. Commands that are not valid BSON, lack fields or have fields of the wrong type
+// are refused; none of them causes a panic.
 //
-// # What is simpler than the server
+// # Simplifications
 //
 // New voters count at once (there is no newlyAdded), a source is not changed for
 // a better ping, and an unprepared transaction that a failover cut off in the

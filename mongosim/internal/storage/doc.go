@@ -1,40 +1,40 @@
-// Package storage keeps the data of one member in memory, at every time that
-// somebody may still ask for.
+// Package storage keeps the data of one member in memory, with the versions at all
+// timestamps that can still be read.
 //
 // # Units and views
 //
 // All changes are made by a [Unit]. Until it commits only its own view shows them;
 // from its commit timestamp on, every view does. The commit timestamp of a write
 // is the timestamp of its entry in the oplog, so a [View] at the majority commit
-// point, which is what [Writer.SetStable] is told, shows what majority reads may
-// see, and a view at any other time shows a snapshot.
+// point, which [Writer.SetStable] sets, is the view of majority reads, and a view at
+// any other time is a snapshot.
 //
 //	            ┌── Abort ──────────────▶ never was
 //	Begin ──▶ open ── Prepare ──▶ prepared ──┬── Abort
 //	            └── Commit ─────────────────┴── Commit ──▶ seen from a timestamp on
 //	                                                └── RollbackTo before it ──▶ never was
 //
-// Two open units never change the same thing: the second is refused with
-// [ErrWriteConflict], and so is a unit that changes what was committed after its
-// snapshot. A change to the catalog is in conflict with all writes of other open
-// units to the collection, and they are with it: nothing here waits for a lock.
+// Two open units never change the same document or catalog entry: the second is refused
+// with [ErrWriteConflict], and so is a unit that changes one that was committed after its
+// snapshot. A change to the catalog conflicts with all writes of other open units to the
+// collection, and vice versa: no operation waits for a lock.
 //
-// # What is kept
+// # Versions
 //
-// A version that was replaced is kept while a view could show it: until the
-// version after it is at or before the stable timestamp less the history window,
-// and no pin and no open unit reads an older time. What commits after the stable
-// timestamp is kept in a journal too, which is what a rollback undoes. So memory
-// is in proportion to the data and the writes of the last seconds.
+// A replaced version is kept while a view could read it: until the version after it
+// is at or before the stable timestamp minus the history window, and no pin and no
+// open unit reads an older time. Commits after the stable timestamp are also kept in a
+// journal, from which a rollback undoes them. So memory is proportional to the data
+// plus the writes of the last seconds.
 //
-// The database local has no versions: its newest state is seen at every time, and
-// no rollback changes it.
+// The database local has no versions: its newest state is visible at every time, and
+// a rollback does not change it.
 //
-// # What is trusted
+// # Trust
 //
-// Documents and specifications are valid BSON, which the caller has checked, and
-// stay what they are: Insert, Update and Append copy them. Collection options and
-// index specifications are in the form that listCollections and listIndexes show.
+// Documents and specifications are valid BSON, which the caller has checked. Insert,
+// Update and Append copy them. Collection options and index specifications are in the
+// form that listCollections and listIndexes return.
 // Indexes are constraints only: unique keys, arrays in parallel, hashed arrays.
 // Text, geo and wildcard indexes constrain nothing here.
 package storage

@@ -1,8 +1,8 @@
 // Package viewdef reads the definitions of views and time-series collections in
-// system.views, follows them to the collection that they stand on, and checks those that
-// are about to be stored.
+// system.views, resolves them to the underlying collection, and validates new ones before
+// they are stored.
 //
-//	view ──Lookup──▶ Def ──▶ what it stands on ──▶ … ──▶ collection
+//	view ──Lookup──▶ Def ──▶ the view that it is on ──▶ … ──▶ collection
 //	  └──────────── Resolve: all stages, in order ───────────┘
 //
 // One definition that is invalid makes all views of its database unusable, as on the
