@@ -1,17 +1,17 @@
-// Package serverupdate says what a MongoDB 5.0 server makes of a document when
-// it runs an update statement on it: the judge of compiled updates in tests,
-// and the update path of the embedded replica set.
+// Package serverupdate applies update statements to documents as a MongoDB 5.0
+// server does. Tests check compiled updates with it, and it is the update path of
+// the embedded replica set.
 //
-// It shares nothing with the code that it judges. [Compile] parses a statement's u
+// It shares no code with the compiler that it checks. [Compile] parses a statement's u
 // argument: a pipeline (array), modifiers (document whose first field starts with
 // $) or a replacement (any other document). [Statement.Apply] runs it on a stored
 // document, [Statement.Upsert] makes the document to insert where none matched, and
 // [Options.CheckInsert] is what an inserted document goes through. [Apply] does the
-// first two steps in one. What the server refuses is an [*Error] with the server's
-// code; what this package does not know is an [*Error] too, never a guess.
-// [CheckStatement] says whether the server would even read the statement.
+// first two steps in one. Statements that the server refuses are an [*Error] with the
+// server's code; unknown features are an [*Error] too, never a guess.
+// [CheckStatement] reports whether the server can parse the statement.
 //
-// # What is modelled
+// # Supported
 //
 //   - All modifiers of a 5.0 server, with positional paths ($, $[] and $[name]) and
 //     array filters, its arithmetic on the four types of numbers, the order in which
@@ -19,9 +19,9 @@
 //     $v: 2 and the $v: 1 form.
 //   - Stages $set, $addFields, $unset, $replaceWith and $replaceRoot.
 //   - The expressions that a translation of a delta can need and some more; a name
-//     that is not there is refused as unrecognized, although a server may know it.
-//     Of expressions only the code of a refusal is the server's, not the words.
-//   - What happens around it: _id stays and comes first, nesting and size limits,
+//     that is not implemented is refused as unrecognized, although a server may know it.
+//     Errors of expressions have the server's code, but not its message.
+//   - The rules for all updates: _id stays and comes first, nesting and size limits,
 //     $-prefixed names at the top level, zero timestamps of replacements and inserts.
 //
 // The caller gives the clock, the cluster time, new ids and the query language:
@@ -53,7 +53,7 @@
 // its several values; a document on which nothing was written is returned byte
 // for byte.
 //
-// # What is not
+// # Not supported
 //
 // In pipelines: collations other than the simple one, arithmetic on decimals,
 // subtraction beyond int64. Work is bounded there: a pipeline that takes more than

@@ -1,5 +1,5 @@
-// Package testkit has no code of its own. Its folders are what tests and
-// cmd/replicator-lab share, and what bin/replicator does not link:
+// Package testkit has no code of its own. Its subpackages are shared by tests and
+// cmd/replicator-lab, and not linked into bin/replicator:
 //
 //	corpus      the recordings in testdata/corpus: loading them, applying them to the oracle
 //	memstore    the oracle: applies oplog entries to collections in memory, slowly and obviously

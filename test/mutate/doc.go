@@ -1,5 +1,5 @@
 // Command mutate plants bugs in the program, one at a time, and runs the tests that
-// have to notice. A bug that no test notices is a guarantee that nothing holds.
+// must detect them. A bug that no test detects is a guarantee without a test.
 //
 // The bugs are in mutants/*.txt. Each has a name, a sentence that says what is then
 // wrong, the tests to run (arguments of go test), and for one or more files a piece of

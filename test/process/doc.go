@@ -1,15 +1,15 @@
-// Package process looks at the program as a process, between two embedded sets:
-// what becomes of the target when it is killed, while it copies and while it
-// mirrors, and of its memory when the target stops.
+// Package process tests the program as a process, between two embedded sets: the
+// data in the target after it is killed, during a copy and while it mirrors, and its
+// memory while the target does not answer.
 //
 //	clients ──▶ source set ──▶ replicator run ──▶ target set
 //	              ▲ step-downs      ▲ SIGKILL       ▲ step-downs, frozen
 //	                                ▼
 //	                         spool, taken away
 //
-// The sets live in the test; the program is built and started as it is, so nothing
-// of a life survives but what it wrote to the target, and to the folder of its
-// spool, and its memory is its own.
+// The sets run in the test process; the program is built and started as a separate
+// process, so after a kill only the target and the spool directory remain, and its memory
+// is measured separately.
 //
 // REPLICATOR_KILLS is how often it is killed (20 while it mirrors, 9 around a copy),
 // REPLICATOR_SEED chooses when (1); "make kills" does it 200 times each. BenchmarkCopy

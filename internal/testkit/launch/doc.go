@@ -2,6 +2,6 @@
 // servers, and for the secondary that a benchmark times.
 //
 // A process listens on a free port and has its data and its log in a folder of the
-// caller's. It can be stopped, killed and started again with its data. Whoever waits
-// for it to answer learns from a context that it has ended, and how.
+// caller. It can be stopped, killed and started again with its data. A context is
+// canceled when the process ends, with the reason as its cause.
 package launch

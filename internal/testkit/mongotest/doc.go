@@ -1,7 +1,7 @@
-// Package mongotest starts real MongoDB replica sets for tests, and hurts them.
+// Package mongotest starts real MongoDB replica sets for tests, and injects faults.
 //
-// A test asks for a set and gets one, or is skipped with a line that says what
-// to set. Where the servers come from is decided by the environment alone:
+// If no servers are configured, the test is skipped with a line that names the
+// variables to set. The environment alone selects the servers:
 //
 //	MONGOD=/path/to/mongod   processes of this binary on loopback
 //	REPLICATOR_DOCKER=1      containers; MONGO_VERSIONS chooses the images, as in

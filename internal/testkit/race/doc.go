@@ -1,3 +1,3 @@
-// Package race tells tests whether the race detector is on: under it they do less of
-// the same, and nothing that measures.
+// Package race reports whether the race detector is on: tests then make shorter runs, and
+// skip measurements.
 package race

@@ -1,5 +1,5 @@
-// Package traffic writes to a cluster as many clients at once would: what it
-// leaves is of no meaning, but of every shape that a replicator has to carry over.
+// Package traffic writes to a cluster with many concurrent clients: random data, with
+// every kind of operation that must be mirrored.
 //
 //	clients   inserts, updates of all kinds, replacements, deletes, of one document
 //	          and of many; findAndModify; a few documents that everybody wants;
@@ -8,11 +8,11 @@
 //	keeper    creates, drops, renames and changes collections, indexes and views,
 //	          while the clients write to some of them
 //
-// A seed decides what each client tries, one after the other; what comes of it
-// depends on the others too. A client survives failovers: it repeats what was lost,
-// or lets it be, as the outcome does not matter here. Refusals that such a mixture
-// brings are counted; any other error ends the run, as it is a mistake of ours.
+// A seed decides the sequence of operations of each client; their results depend on the
+// other clients too. A client survives failovers: it retries an operation with unknown
+// outcome, or continues with the next. Errors that are expected of concurrent clients are
+// counted; any other error ends the run, because it is a bug in this package.
 //
-// Documents are only ever written by their key, and never expire by themselves: when
-// Run has returned, nothing writes any more.
+// Documents are written by their _id only, and never expire: after Run has returned, no
+// write follows.
 package traffic

@@ -1,6 +1,6 @@
-// Package transcript proves that the embedded replica set answers as a real one
-// did: it sends the recorded commands of a scenario to a set of one member and
-// compares.
+// Package transcript tests that the embedded replica set answers like a real one: it
+// sends the recorded commands of a recording to a set of one member and compares
+// replies, oplog and data.
 //
 //	commands.jsonl ──▶ outgoing ──TCP──▶ member ──▶ each reply, with the recorded one
 //	before/ ──────────▶ loaded              │
