@@ -11,7 +11,7 @@
 //	Steady       the data is exactly what the log was written on
 //	InitialSync  the data may be newer than the log, as in a copy that was taken
 //	             during writes: operations on missing documents and collections
-//	             are ignored, collections in the way are renamed, and later
+//	             are ignored, collections in the way are moved, and later
 //	             entries correct the result
 //
 // An [Applier] takes whole entries and assembles transactions. A [State] is a

@@ -2,7 +2,7 @@
 // every kind of operation that must be mirrored.
 //
 //	clients   inserts, updates of all kinds, replacements, deletes, of one document
-//	          and of many; findAndModify; a few documents that everybody wants;
+//	          and of many; findAndModify; a few documents that all clients write;
 //	          capped collections, collations, time series
 //	          transactions over several collections, small and large, some aborted
 //	keeper    creates, drops, renames and changes collections, indexes and views,
