@@ -7,23 +7,24 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Said is what the source said of itself with a reply.
+// Said is the source's own state as of a reply.
 type Said struct {
 	// Primary is $replData.isPrimary.
 	Primary bool
 	// Applied is $oplogQueryData.lastOpApplied.
 	Applied oplog.OpTime
-	// HasSource tells that it syncs from somebody: its syncSourceIndex is not -1.
+	// HasSource reports whether it syncs from a member: its syncSourceIndex is not
+	// -1.
 	HasSource bool
 }
 
-// Verdict is whether to leave the source.
+// Verdict reports whether to leave the source.
 type Verdict struct {
 	Change bool
-	// Drop tells that the reply at hand is not to be used: the next source is asked
-	// for it again.
+	// Drop reports whether to discard the current reply; the next source is asked for
+	// it again.
 	Drop bool
-	// Reason says why, as a sentence. It is empty where there is no change.
+	// Reason says why, as a sentence. It is empty if Change is false.
 	Reason string
 }
 
@@ -31,8 +32,8 @@ func change(format string, args ...any) Verdict {
 	return Verdict{Change: true, Reason: fmt.Sprintf(format, args...)}
 }
 
-// shouldChange is asked with every reply of the source that was good. The reply is
-// used in any case.
+// shouldChange decides after each successful reply of the source. The reply is used
+// in any case.
 func shouldChange(v View, q Query, said Said) Verdict {
 	c := newChange(&v, &q)
 	if verdict := c.gone(said.Primary); verdict.Change {
@@ -46,7 +47,7 @@ func shouldChange(v View, q Query, said Said) Verdict {
 	if current.Applied.After(newest) {
 		newest = current.Applied
 	}
-	// Where such a source was accepted there has to be a better one to go to.
+	// If such a source was accepted, leave it only for a better one.
 	if !said.HasSource && !said.Primary && !newest.After(q.LastFetched) && (!q.Rules.AcceptEqual || c.anyOther(current)) {
 		return change("%s syncs from nobody, is not the primary, and has nothing newer than %s", q.Current, q.LastFetched)
 	}
@@ -60,8 +61,8 @@ func shouldChange(v View, q Query, said Said) Verdict {
 	return c.better(current)
 }
 
-// shouldChangeOnError is asked when the source could not be read from; if it says
-// no, the source is tried again.
+// shouldChangeOnError decides after the source could not be read from. Without a
+// change the read is retried on the same source.
 func shouldChangeOnError(v View, q Query) Verdict {
 	c := newChange(&v, &q)
 	current, known := v.find(q.Current)
@@ -76,8 +77,8 @@ func shouldChangeOnError(v View, q Query) Verdict {
 	return verdict
 }
 
-// pingShouldChange tells whether another member is so much nearer than the source
-// that it is worth a change. A reply that has just come is dropped then.
+// pingShouldChange reports whether another member is so much nearer than the source
+// that a change pays off. The current reply is then discarded.
 func pingShouldChange(v View, q Query) Verdict {
 	c := newChange(&v, &q)
 	rules := &q.Rules
@@ -97,7 +98,7 @@ func pingShouldChange(v View, q Query) Verdict {
 		if m == current || m.Pings == 0 || roundPing(current)-roundPing(m) <= rules.PingThreshold || !c.candidate(m) {
 			continue
 		}
-		// The choice would not go to one with tags that are wanted less.
+		// Choose would not prefer a member with tags of a later set.
 		if c.tagRank(m) > c.tagRank(current) {
 			continue
 		}
@@ -113,8 +114,8 @@ func newChange(v *View, q *Query) *chooser {
 	return &chooser{view: v, q: q, mode: q.Rules.mode(v)}
 }
 
-// gone tells whether the source may not be read any more, or another one was
-// asked for.
+// gone reports whether the source must not be read any more, or another source is
+// configured.
 func (c *chooser) gone(isPrimary bool) Verdict {
 	m, known := c.view.find(c.q.Current)
 	switch {
@@ -131,10 +132,10 @@ func (c *chooser) gone(isPrimary bool) Verdict {
 	return Verdict{}
 }
 
-// better tells whether the source would not be chosen in the first pass, be it as
-// new as it may, and another one would.
+// better reports whether the source, regardless of how new its oplog is, would not
+// be chosen in the first pass, and another member would.
 func (c *chooser) better(current *Member) Verdict {
-	// Nothing is known against a source that has not been asked yet.
+	// A source that has not been asked yet cannot be judged.
 	if !current.Asked {
 		return Verdict{}
 	}
@@ -153,7 +154,8 @@ func (c *chooser) better(current *Member) Verdict {
 	return Verdict{}
 }
 
-// anyOther tells whether a member but the source could be chosen in the first pass.
+// anyOther reports whether a member other than the source could be chosen in the
+// first pass.
 func (c *chooser) anyOther(current *Member) bool {
 	for i := range c.view.Members {
 		if m := &c.view.Members[i]; m != current && c.candidate(m) {
@@ -163,8 +165,8 @@ func (c *chooser) anyOther(current *Member) bool {
 	return false
 }
 
-// candidate tells whether a member could be chosen in the first pass. Where the
-// primary alone may be read it has to be that.
+// candidate reports whether a member could be chosen in the first pass. In mode
+// primary it has to be the primary.
 func (c *chooser) candidate(m *Member) bool {
 	if c.mode == ModePrimary {
 		primary, ok := c.view.primary()
@@ -173,13 +175,13 @@ func (c *chooser) candidate(m *Member) bool {
 	return c.refuse(m, 1) == "" && c.anyTags(m)
 }
 
-// anyTags tells whether a member has one of the wanted sets of tags.
+// anyTags reports whether a member has one of the wanted tag sets.
 func (c *chooser) anyTags(m *Member) bool {
 	return len(c.q.Rules.TagSets) == 0 || c.tagRank(m) < len(c.q.Rules.TagSets)
 }
 
-// tagRank is the first of the wanted sets of tags that a member has. A primary that
-// is preferred need not have any.
+// tagRank returns the index of the first wanted tag set that a member matches. A
+// primary in mode primaryPreferred needs no tags.
 func (c *chooser) tagRank(m *Member) int {
 	if c.mode == ModePrimaryPreferred && m.State == oplog.MemberPrimary {
 		return 0

@@ -7,36 +7,37 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Query is what a choice depends on beside the View.
+// Query is the input of a choice, together with the View.
 type Query struct {
-	// Now is the time.
+	// Now is the current time.
 	Now time.Time
 	// LastFetched is the newest entry that was fetched.
 	LastFetched oplog.OpTime
-	// Rules say what is asked of a source.
+	// Rules are the requirements on a source.
 	Rules Rules
-	// Denied are the members that are not to be read from for now.
+	// Denied are the members that must not be read from at present.
 	Denied Denylist
 
-	// What follows is for the questions whether to leave a source.
+	// The fields below are used only to decide whether to leave a source.
 
-	// Current is the source.
+	// Current is the current source.
 	Current string
-	// History is when the source was set.
+	// History has the times at which the source was set.
 	History history
 }
 
-// Choice is the member to read from, and why it is none of the others.
+// Choice is the member to read from, and why the others were not chosen.
 type Choice struct {
-	// Host is the member's name, empty if there is none to read from.
+	// Host is the member's name, empty if no member can be read from.
 	Host string
-	// Member is what is known of it, little of one that the source is pinned to.
+	// Member has the chosen member's state; for a pinned source it may be nearly
+	// empty.
 	Member Member
-	// Reason says why it is this one, or none.
+	// Reason says why this member was chosen, or why none was.
 	Reason string
-	// Equal tells that it has nothing newer than what was fetched.
+	// Equal reports whether it has nothing newer than the last fetched entry.
 	Equal bool
-	// Candidates is how many would have done.
+	// Candidates is the number of members that could have been chosen.
 	Candidates int
 	// Refused has every other member once, in the order of the View.
 	Refused []Refusal
@@ -45,18 +46,18 @@ type Choice struct {
 // Refusal is why a member was not chosen.
 type Refusal struct {
 	Host string
-	// Pass is the pass in which it was refused last, 1 or 2. 0 means that it would
-	// have done, but another one was better.
+	// Pass is the pass in which it was last refused, 1 or 2. 0 means that it was
+	// eligible, but another member was better.
 	Pass int
-	// Reason follows the member's name in a sentence.
+	// Reason completes a sentence that starts with the member's name.
 	Reason string
 }
 
 // String returns the refusal as a sentence.
 func (r Refusal) String() string { return r.Host + " " + r.Reason }
 
-// Choose chooses the member to read from. Members are passed through twice, the
-// second time with less asked of them, and the nearest of those left is taken.
+// Choose chooses the member to read from. It considers the members in two passes,
+// the second with weaker requirements, and takes the nearest of those left.
 func Choose(v View, q Query) Choice {
 	q.Rules.setDefaults()
 	c := chooser{view: &v, q: &q, mode: q.Rules.mode(&v)}
@@ -102,13 +103,13 @@ type chooser struct {
 	view *View
 	q    *Query
 	mode Mode
-	// equal takes members that are not ahead of what was fetched.
+	// equal also accepts members that are not ahead of the last fetched entry.
 	equal bool
 }
 
 func (c *chooser) none(reason string) Choice { return Choice{Reason: reason} }
 
-// only takes host without a question.
+// only returns host as the choice without checking it.
 func (c *chooser) only(host, reason, others string) Choice {
 	choice := Choice{Host: host, Reason: reason, Member: Member{Host: host, ID: -1, RBID: -1, Term: oplog.UninitializedTerm}, Candidates: 1}
 	for i := range c.view.Members {
@@ -128,8 +129,8 @@ func (c *chooser) notPinned(m *Member, d Denial) string {
 	return "is not " + c.q.Rules.Pinned + ", to which the source is pinned"
 }
 
-// primary takes the primary or nobody. It need not be ahead: there is nobody else
-// to wait for.
+// primary returns the primary or no member. The primary need not be ahead: there is
+// no alternative to waiting for it.
 func (c *chooser) primary() Choice {
 	others := "is not the primary, which alone may be read: " + c.whyPrimary()
 	primary, known := c.view.primary()
@@ -179,7 +180,7 @@ func (c *chooser) whyPrimary() string {
 	return "that is the read preference"
 }
 
-// nearby takes the nearest of the first pass that leaves anybody.
+// nearby returns the nearest member of the first pass that leaves any.
 func (c *chooser) nearby() Choice {
 	reasons := make([]string, len(c.view.Members))
 	for pass := 1; pass <= 2; pass++ {
@@ -202,7 +203,7 @@ func (c *chooser) nearby() Choice {
 	return choice
 }
 
-// tagged leaves those of the first tag set that matches any.
+// tagged returns the members that match the first tag set that any of them matches.
 func (c *chooser) tagged(left []int, reasons []string) []int {
 	if len(c.q.Rules.TagSets) == 0 {
 		return left
@@ -230,8 +231,8 @@ func (c *chooser) tagged(left []int, reasons []string) []int {
 	return nil
 }
 
-// matches tells whether a member has all the wanted tags. A primary that is taken
-// because there is no secondary need not.
+// matches reports whether a member has all the wanted tags. In mode
+// secondaryPreferred a primary, chosen for lack of a secondary, needs none.
 func (c *chooser) matches(m *Member, want map[string]string) bool {
 	if c.mode == ModeSecondaryPreferred && m.State == oplog.MemberPrimary {
 		return true
@@ -248,8 +249,8 @@ func hasTags(m *Member, want map[string]string) bool {
 	return true
 }
 
-// nearest takes the one with the lowest ping, of equal ones the last; but the
-// primary, if it is hardly farther.
+// nearest chooses the member with the lowest ping, the last one of equals; or the
+// primary if its ping exceeds the lowest by PingThreshold at most.
 func (c *chooser) nearest(left []int, pass int, reasons []string) Choice {
 	members := c.view.Members
 	best := left[0]
@@ -293,12 +294,12 @@ func (c *chooser) nearest(left []int, pass int, reasons []string) Choice {
 	return choice
 }
 
-// roundPing is a member's ping in whole milliseconds: less is noise, and a server
-// does not look closer.
+// roundPing returns a member's ping in whole milliseconds: smaller differences are
+// noise, and a server compares milliseconds too.
 func roundPing(m *Member) time.Duration { return m.Ping.Truncate(time.Millisecond) }
 
-// farther tells whether a takes longer to answer than b. One whose ping is not
-// known is the farthest.
+// farther reports whether a takes longer to answer than b. A member with unknown
+// ping is the farthest.
 func farther(a, b *Member) bool {
 	if a.Pings == 0 || b.Pings == 0 {
 		return a.Pings == 0 && b.Pings > 0

@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// setConfig is a set's configuration, as far as it matters here.
+// setConfig has the parts of a set's configuration that this package uses.
 type setConfig struct {
 	name          string
 	term, version int64
@@ -21,8 +21,8 @@ type setConfig struct {
 	members       []configMember
 }
 
-// configMember is a member in the configuration. Its horizons are the names that
-// it has in other networks.
+// configMember is a member in the configuration. Its horizons are its names in
+// other networks.
 type configMember struct {
 	Member
 	horizons map[string]string
@@ -35,8 +35,8 @@ func configCommand() bson.Raw {
 	return doc
 }
 
-// newer tells whether the configuration of one term and version is newer than
-// another. Without terms the versions decide.
+// newer reports whether the configuration of one term and version is newer than
+// another. Without terms, the versions decide.
 func newer(term, version, thanTerm, thanVersion int64) bool {
 	if term != thanTerm && term != oplog.UninitializedTerm && thanTerm != oplog.UninitializedTerm {
 		return term > thanTerm
@@ -123,8 +123,8 @@ func (r *reader) member(doc bson.Raw) configMember {
 	return m
 }
 
-// horizon finds the network that a name of a member belongs to: empty for the one
-// that the members use among themselves, and where the name is not known.
+// horizon returns the horizon that a member's name belongs to. It is empty for the
+// name that the members use among themselves, and for an unknown name.
 func (c *setConfig) horizon(me string) string {
 	for i := range c.members {
 		for name, host := range c.members[i].horizons {
@@ -136,7 +136,7 @@ func (c *setConfig) horizon(me string) string {
 	return ""
 }
 
-// in returns the configuration's members under the names of a network.
+// in returns the configuration's members under their names in a horizon.
 func (c *setConfig) in(horizon string) []Member {
 	members := make([]Member, 0, len(c.members))
 	for i := range c.members {

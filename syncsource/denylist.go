@@ -13,40 +13,40 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// For how long a member is denied, by what was wrong with it. A member that is
-// shutting down is denied for as long as it says that this takes: see QuietTime.
+// How long a member is denied, by cause. A member that is shutting down is denied
+// for as long as it announces; see QuietTime.
 const (
-	// DenyNetwork is for a member that did not answer, or refused to.
+	// DenyNetwork is for a member that did not answer, or returned an error.
 	DenyNetwork = 10 * time.Second
 	// DenyBadOplog is for a member whose oldest entry does not exist or has no
 	// timestamp.
 	DenyBadOplog = 10 * time.Second
-	// denyTooStale is for a member whose oplog begins after what was fetched.
+	// denyTooStale is for a member whose oplog begins after the last fetched entry.
 	denyTooStale = time.Minute
-	// DenyFetched is for a member whose oplog, once it was read, turned out to
-	// begin too late or to hold what is no BSON.
+	// DenyFetched is for a member whose oplog, while it was read, turned out to begin
+	// too late or to contain invalid BSON.
 	DenyFetched = time.Minute
 )
 
-// RetryInterval is how long to wait before the next try where there was no source,
-// or where the same one was chosen again.
+// RetryInterval is how long to wait before the next try if there was no source, or
+// if the same one was chosen again.
 const RetryInterval = time.Second
 
-// Denial is a member that is not to be read from for a while.
+// Denial excludes a member from the choice for a while.
 type Denial struct {
-	// Until is when it ends. It no longer holds at that time.
+	// Until is when the denial ends, exclusive.
 	Until time.Time
-	// Reason says why, as something that follows the member's name.
+	// Reason completes a sentence that starts with the member's name.
 	Reason string
-	// Oldest is the member's oldest entry, if it is denied because that is newer
-	// than what was fetched; else the null optime.
+	// Oldest is the member's oldest entry, if it is denied because that is newer than
+	// the last fetched entry; otherwise the null optime.
 	Oldest oplog.OpTime
 }
 
-// Denylist holds the denials by host.
+// Denylist has the denials by host.
 type Denylist map[string]Denial
 
-// denied returns the denial of a host that holds at this time.
+// denied returns a host's denial if it is in force at this time.
 func (d Denylist) denied(host string, now time.Time) (Denial, bool) {
 	denial, ok := d[host]
 	if !ok || !denial.Until.After(now) {
@@ -55,7 +55,7 @@ func (d Denylist) denied(host string, now time.Time) (Denial, bool) {
 	return denial, true
 }
 
-// expire removes what has ended.
+// expire removes denials that have ended.
 func (d Denylist) expire(now time.Time) {
 	for host, denial := range d {
 		if !denial.Until.After(now) {
@@ -64,8 +64,8 @@ func (d Denylist) expire(now time.Time) {
 	}
 }
 
-// QuietTime returns for how long a member will not serve, if the error says that
-// it is shutting down and how long it takes.
+// QuietTime returns for how long a member will not serve, if the error says that it
+// is shutting down and for how long.
 func QuietTime(err error) (time.Duration, bool) {
 	refused, ok := errors.AsType[*servererr.Error](err)
 	if !ok || !servererr.IsQuiescing(err) {
@@ -79,16 +79,16 @@ func QuietTime(err error) (time.Duration, bool) {
 	return time.Duration(ms) * time.Millisecond, true
 }
 
-// history is when the source was set, oldest first: no more of it than the limit
-// on changes needs.
+// history has the times at which the source was set, oldest first, as many as the
+// limit on changes needs.
 type history []time.Time
 
-// add returns the history with a change at now, cut to what limit needs.
+// add returns the history with a change at now, trimmed to the newest limit times.
 func (h history) add(now time.Time, limit int) history {
 	return append(slices.Clone(h), now).cut(limit)
 }
 
-// tooOften tells whether the source was set limit times within the last hour.
+// tooOften reports whether the source was set limit times within the last hour.
 func (h history) tooOften(now time.Time, limit int) bool {
 	if limit <= 0 {
 		return true
@@ -97,12 +97,12 @@ func (h history) tooOften(now time.Time, limit int) bool {
 	return len(h) == limit && h[0].After(now.Add(-time.Hour))
 }
 
-// cut leaves the newest limit times.
+// cut returns the newest limit times.
 func (h history) cut(limit int) history {
 	return h[max(0, len(h)-max(0, limit)):]
 }
 
-// inSeconds writes a duration for people.
+// inSeconds formats a duration for messages.
 func inSeconds(d time.Duration) string {
 	if d < time.Second {
 		return fmt.Sprintf("%d ms", d.Milliseconds())
@@ -110,5 +110,5 @@ func inSeconds(d time.Duration) string {
 	return fmt.Sprintf("%d s", int64((d+time.Second/2)/time.Second))
 }
 
-// lagSeconds is how many seconds a is behind b.
+// lagSeconds returns by how many seconds a is before b.
 func lagSeconds(a, b bson.Timestamp) int64 { return int64(b.T) - int64(a.T) }

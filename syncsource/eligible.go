@@ -7,8 +7,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// unusable returns why nobody could read from a member, whatever is asked of it,
-// empty if somebody could.
+// unusable returns why a member cannot be read from under any rules, empty if it
+// can.
 func (c *chooser) unusable(m *Member) string {
 	switch {
 	case m.Stranger && m.Fault == "":
@@ -27,8 +27,8 @@ func (c *chooser) unusable(m *Member) string {
 	return ""
 }
 
-// refuse returns why a member is no candidate in a pass, empty if it is one. Tags
-// are looked at by who calls.
+// refuse returns why a member is no candidate in a pass, empty if it is one. The
+// caller checks the tags.
 func (c *chooser) refuse(m *Member, pass int) string {
 	if reason := c.unfit(m, pass); reason != "" {
 		return reason
@@ -36,7 +36,7 @@ func (c *chooser) refuse(m *Member, pass int) string {
 	return c.stale(m, pass)
 }
 
-// unfit is refuse without the question how new the member's oplog is.
+// unfit is refuse without the check of how new the member's oplog is.
 func (c *chooser) unfit(m *Member, pass int) string {
 	if reason := c.unusable(m); reason != "" {
 		return reason
@@ -65,7 +65,7 @@ func (c *chooser) unfit(m *Member, pass int) string {
 	return ""
 }
 
-// stale returns why a member's oplog is not new enough.
+// stale returns why a member's oplog is not new enough, empty if it is.
 func (c *chooser) stale(m *Member, pass int) string {
 	last := c.q.LastFetched
 	if c.equal && m.Applied.Before(last) || !c.equal && !m.Applied.After(last) {
@@ -84,8 +84,8 @@ func (c *chooser) stale(m *Member, pass int) string {
 	return fmt.Sprintf("has nothing of the primary's term yet: %s, not t%d", m.Applied, primary.Applied.Term)
 }
 
-// oldestAllowed is the oldest entry that a member may end with, given the
-// primary's newest.
+// oldestAllowed returns the oldest optime that a member's newest entry may have,
+// given the primary's newest.
 func (c *chooser) oldestAllowed(newest oplog.OpTime) oplog.OpTime {
 	seconds := max(0, int64(newest.TS.T)-int64(c.q.Rules.MaxLag/time.Second))
 	return oplog.NewOpTime(uint32(seconds), 0, newest.Term)
@@ -102,8 +102,8 @@ func (c *chooser) behind(m *Member) string {
 	return fmt.Sprintf("ends at %s, before %s, which was fetched", m.Applied, last)
 }
 
-// denied says why a denied member may not be read. That it begins too late is
-// enough: the denial ends, and that does not.
+// denied returns the reason of a denial. That the oplog begins too late is reported
+// without a duration: it stays so after the denial has ended.
 func (c *chooser) denied(d Denial) string {
 	if !d.Oldest.IsNull() && oplog.CompareTimestamps(c.q.LastFetched.TS, d.Oldest.TS) < 0 {
 		return fmt.Sprintf("has an oplog that begins at %s", d.Oldest)

@@ -15,14 +15,14 @@ const (
 	keyRefused = "refused"
 )
 
-// SourceChosen is a source that was set, be it the same as before.
+// SourceChosen announces that a source was set, possibly the same as before.
 type SourceChosen struct {
-	// From is the source before, empty for the first one.
+	// From is the previous source, empty before the first.
 	From, To string
 	Reason   string
 	// Refused has every member that was not chosen.
 	Refused []Refusal
-	// Equal tells that the source has nothing newer than what was fetched.
+	// Equal reports whether the source has nothing newer than the last fetched entry.
 	Equal bool
 }
 
@@ -41,7 +41,7 @@ func (e SourceChosen) LogValue() slog.Value {
 	return slog.GroupValue(append(attrs, refused(e.Refused)...)...)
 }
 
-// NoSource is a search that found nobody, with why. It is announced when that
+// NoSource announces that no source was found, and why. It is sent when the reason
 // changes, not with each try.
 type NoSource struct {
 	Reason  string
@@ -59,7 +59,7 @@ func (e NoSource) LogValue() slog.Value {
 	return slog.GroupValue(append([]slog.Attr{slog.String(keyReason, e.Reason)}, refused(e.Refused)...)...)
 }
 
-// refused gives the refusals as sentences.
+// refused formats the refusals as sentences.
 func refused(refusals []Refusal) []slog.Attr {
 	if len(refusals) == 0 {
 		return nil

@@ -11,22 +11,21 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// hello is what a member says of itself and of its set.
+// hello is a member's report of itself and of its set.
 type hello struct {
 	setName, me string
-	// hosts are the members that clients may know of, in the reply's order.
+	// hosts are the members in hosts, passives and arbiters, in the reply's order.
 	hosts         []string
 	configTerm    int64
 	configVersion int64
 	replicaSetID  bson.RawValue
-	// member has what the member says of itself.
+	// member is the reporting member.
 	member Member
-	// fault says why this is no member of a replica set, empty if it is.
+	// fault says why the host is not a member of a replica set, empty if it is.
 	fault string
 }
 
-// reader reads fields that, if they are there, have to be of one kind. It keeps
-// the first fault.
+// reader reads optional fields and checks their types. It keeps the first fault.
 type reader struct{ err error }
 
 func (r *reader) wrong(e *rawbson.Elem, want string) {
@@ -51,7 +50,7 @@ func (r *reader) number(e *rawbson.Elem) int64 {
 	return n
 }
 
-// seconds is a number of seconds; an absurd one is cut to what a set may have.
+// seconds returns a number of seconds, limited to the maximum that a set accepts.
 func (r *reader) seconds(e *rawbson.Elem) time.Duration {
 	const most = 1 << 31
 	return time.Duration(min(max(0, r.number(e)), most)) * time.Second
@@ -66,7 +65,7 @@ func (r *reader) document(e *rawbson.Elem) bson.Raw {
 	return doc
 }
 
-// each calls f with the fields of a document.
+// each calls f for each field of a document.
 func (r *reader) each(doc bson.Raw, f func(e *rawbson.Elem)) {
 	if doc == nil {
 		return
@@ -82,7 +81,7 @@ func (r *reader) each(doc bson.Raw, f func(e *rawbson.Elem)) {
 
 func (r *reader) optime(e *rawbson.Elem) oplog.OpTime {
 	o := oplog.OpTime{Term: oplog.UninitializedTerm}
-	// The oldest protocol has a timestamp in place of a document.
+	// Protocol version 0 has a timestamp in place of a document.
 	if ts, ok := e.Timestamp(); ok {
 		o.TS = ts
 		return o
@@ -118,8 +117,8 @@ func (r *reader) tags(e *rawbson.Elem) map[string]string {
 	return tags
 }
 
-// parseHello reads a reply to hello, or to isMaster. What it does not know it
-// passes over: members say more with each version.
+// parseHello parses a reply to hello or isMaster. Unknown fields are ignored: new
+// versions add some.
 func parseHello(reply bson.Raw) (*hello, error) {
 	h := &hello{configTerm: oplog.UninitializedTerm}
 	h.member = Member{ID: -1, Term: oplog.UninitializedTerm, RBID: -1, Priority: 1, State: oplog.MemberUnknown}
@@ -177,7 +176,7 @@ func parseHello(reply bson.Raw) (*hello, error) {
 	return h, nil
 }
 
-// stateOf is the state that the flags of a reply to hello stand for.
+// stateOf returns the state that the flags of a reply to hello mean.
 func stateOf(arbiter, primary, secondary bool) oplog.MemberState {
 	switch {
 	case arbiter:
@@ -194,7 +193,7 @@ func (r *reader) lastWrite(doc bson.Raw, m *Member) {
 	r.each(doc, func(e *rawbson.Elem) {
 		switch e.Name() {
 		case "opTime":
-			// lastOpApplied may have come already, and is the same or newer.
+			// lastOpApplied may have been read already; it is the same or newer.
 			if o := r.optime(e); m.Applied.IsNull() || o.After(m.Applied) {
 				m.Applied = o
 			}
@@ -204,8 +203,8 @@ func (r *reader) lastWrite(doc bson.Raw, m *Member) {
 	})
 }
 
-// replData reads $replData and returns whether the member is primary, be it one
-// that does not accept writes yet.
+// replData reads $replData and reports whether the member is primary, even if it
+// does not accept writes yet.
 func (r *reader) replData(doc bson.Raw, h *hello) (primary bool) {
 	r.each(doc, func(e *rawbson.Elem) {
 		switch e.Name() {
@@ -240,7 +239,7 @@ func (r *reader) queryData(doc bson.Raw, m *Member) {
 			m.Source = r.text(e)
 		}
 	})
-	// A member that syncs from nobody has the name ":27017" for it.
+	// A member without a sync source reports the host ":27017".
 	if !syncs {
 		m.Source = ""
 	}

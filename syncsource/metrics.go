@@ -6,16 +6,16 @@ import (
 	"github.com/oplogrep/replicator/internal/metric"
 )
 
-// metrics are what the package counts. A Watcher and a Resolver with one registry
-// share them.
+// metrics are the package's metrics. A Watcher and a Resolver with the same
+// registry share them.
 type metrics struct {
 	changes, denials prometheus.Counter
 	candidates       prometheus.Gauge
 	ping, up         *prometheus.GaugeVec
 }
 
-// newMetrics registers the metrics, or finds those that are registered. A nil
-// registry is fine.
+// newMetrics registers the metrics, or returns those already registered. A nil
+// registry is allowed.
 func newMetrics(reg prometheus.Registerer) *metrics {
 	const prefix = "replicator_syncsource_"
 	return &metrics{

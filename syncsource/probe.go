@@ -11,21 +11,21 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// probeTimeout is how long a member has for one question about its oplog.
+// probeTimeout limits one query of a member's oplog.
 const probeTimeout = 30 * time.Second
 
 var errNoProbe = fmt.Errorf("no answer within %s", inSeconds(probeTimeout))
 
-// denied is why a probed member cannot serve.
+// denied says why a probed member cannot serve.
 type denied struct {
 	Denial
-	// lasts is how long it is denied.
+	// lasts is how long to deny it.
 	lasts time.Duration
 	err   error
 }
 
-// probe asks a member whether it can serve: it must still have what was fetched last.
-// It returns the member's oldest entry, or why the member is denied.
+// probe checks that a member still has the last fetched entry. It returns the
+// member's oldest entry, or why to deny the member.
 func probe(ctx context.Context, caller mongo.Caller, last oplog.OpTime) (oplog.OpTime, *denied) {
 	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, errNoProbe)
 	defer cancel()
@@ -48,7 +48,8 @@ func probe(ctx context.Context, caller mongo.Caller, last oplog.OpTime) (oplog.O
 	if problem != "" {
 		return oplog.OpTime{}, &denied{Denial: Denial{Reason: problem}, lasts: DenyBadOplog}
 	}
-	// Terms of entries that the two may not share cannot be compared.
+	// Only timestamps: the two entries may be of different histories, whose terms
+	// cannot be compared.
 	if oplog.CompareTimestamps(last.TS, oldest.OpTime.TS) < 0 {
 		reason := fmt.Sprintf("has nothing before %s any more, %s was fetched", oldest.OpTime, last)
 		return oplog.OpTime{}, &denied{Denial: Denial{Reason: reason, Oldest: oldest.OpTime}, lasts: denyTooStale}

@@ -17,16 +17,16 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// ErrNoSource is that no member can be read from now. Try again after
+// ErrNoSource reports that no member can be read from at present. Retry after
 // RetryInterval.
 var ErrNoSource = errors.New("no member to read from")
 
-// NoSourceError is an ErrNoSource that says why. It also wraps what members
-// answered when they were asked in vain.
+// NoSourceError is an ErrNoSource with its reasons. It also wraps the errors of
+// members that were asked.
 type NoSourceError struct {
 	Reason  string
 	Refused []Refusal
-	// Asked are the errors of members that were asked.
+	// Asked has the errors of the members that were asked.
 	Asked []error
 }
 
@@ -34,15 +34,17 @@ func (e *NoSourceError) Error() string {
 	return fmt.Sprintf("%v: %s%s", ErrNoSource, e.Reason, list(e.Refused))
 }
 
-// Unwrap returns ErrNoSource and the errors of members.
+// Unwrap returns ErrNoSource and the members' errors.
 func (e *NoSourceError) Unwrap() []error { return append([]error{ErrNoSource}, e.Asked...) }
 
-// TooStaleError is that members would do, but begin after what was fetched: what
-// is between is lost, unless a member that is away now has it.
+// TooStaleError reports that the oplogs of otherwise eligible members begin after
+// the last fetched entry. The entries in between are lost, unless a member that is
+// down has them.
 type TooStaleError struct {
-	// LastFetched is what was fetched, Earliest the oldest entry that a member has.
+	// LastFetched is the last fetched entry, Earliest the oldest entry that a member
+	// has.
 	LastFetched, Earliest oplog.OpTime
-	// Refused has all members, with those that may still have it.
+	// Refused has all members, including those that may still have the entries.
 	Refused []Refusal
 }
 
@@ -50,7 +52,7 @@ func (e *TooStaleError) Error() string {
 	return fmt.Sprintf("the source's oplog does not go back to %s any more, but to %s%s", e.LastFetched, e.Earliest, list(e.Refused))
 }
 
-// list writes refusals behind a sentence.
+// list formats the refusals as a list to append to a sentence.
 func list(refusals []Refusal) string {
 	var b strings.Builder
 	for i, r := range refusals {
@@ -64,37 +66,36 @@ func list(refusals []Refusal) string {
 	return b.String()
 }
 
-// Views is where the Resolver gets its views from: a *Watcher.
+// Views provides the Resolver's views; a *Watcher implements it.
 type Views interface {
-	// View returns what is known now. It may be called at any time.
+	// View returns the current view. It may be called concurrently.
 	View() View
-	// Seek says whether a source is being looked for.
+	// Seek sets whether a source is being looked for.
 	Seek(on bool)
 }
 
-// ResolverConfig says how a source is looked for.
+// ResolverConfig configures a Resolver.
 type ResolverConfig struct {
 	Rules    Rules
 	Observer event.Observer
 	Registry prometheus.Registerer
 }
 
-// Resolver looks for sources, and remembers which members are denied and how
-// often the source was changed. It is to live as long as the link. Its methods may
-// be called by several goroutines, but one Resolve at a time.
+// Resolver looks for sources, and keeps the denials and the times of changes. It
+// should live as long as the link. Its methods may be called concurrently, but only
+// one Resolve at a time.
 type Resolver struct {
 	cfg     ResolverConfig
 	views   Views
 	dial    Dialer
 	metrics *metrics
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu      sync.Mutex
 	denied  Denylist
 	history history
 	current string // empty before the first
-	// why is the reason of the last NoSource that was announced, empty once there
-	// is a source.
+	// why is the reason of the last NoSource announced, empty once there is a source.
 	why string
 }
 
@@ -111,13 +112,14 @@ func NewResolver(cfg ResolverConfig, views Views, dial Dialer) (*Resolver, error
 type Source struct {
 	Host   string
 	Caller mongo.Caller
-	// Same tells that it is the one of the last time: wait for RetryInterval before
-	// it is read, lest the two of you go round in circles.
+	// Same reports whether it is the previous source again: wait for RetryInterval
+	// before reading from it, to avoid a busy loop.
 	Same bool
 }
 
-// Resolve finds a member that has lastFetched and what follows. The error is a
-// *NoSourceError or a *TooStaleError, both of which may pass, or the cause of ctx.
+// Resolve finds a member that has lastFetched and the entries after it. The error
+// is a *NoSourceError or a *TooStaleError, both possibly temporary, or the cause of
+// ctx.
 func (r *Resolver) Resolve(ctx context.Context, lastFetched oplog.OpTime) (Source, error) {
 	if lastFetched.IsNull() {
 		return Source{}, errors.New("syncsource: resolve a source after the null optime")
@@ -131,7 +133,7 @@ func (r *Resolver) Resolve(ctx context.Context, lastFetched oplog.OpTime) (Sourc
 		}
 		choice := r.choose(lastFetched)
 		if tried[choice.Host] {
-			// Its denial ended while others were asked.
+			// Its denial ended while other members were asked.
 			choice = Choice{Reason: "all members were asked in vain", Refused: choice.Refused}
 		}
 		if choice.Host == "" {
@@ -145,7 +147,7 @@ func (r *Resolver) Resolve(ctx context.Context, lastFetched oplog.OpTime) (Sourc
 		} else {
 			_, refused = probe(ctx, caller, lastFetched)
 		}
-		// What a probe says that was cut off says nothing of the member.
+		// A probe that was cancelled says nothing about the member.
 		if ctx.Err() != nil {
 			return Source{}, context.Cause(ctx)
 		}
@@ -162,7 +164,7 @@ func (r *Resolver) Resolve(ctx context.Context, lastFetched oplog.OpTime) (Sourc
 	}
 }
 
-// choose chooses a member by what is known now.
+// choose chooses a member from the current view.
 func (r *Resolver) choose(lastFetched oplog.OpTime) Choice {
 	v := r.views.View()
 	r.mu.Lock()
@@ -172,8 +174,8 @@ func (r *Resolver) choose(lastFetched oplog.OpTime) Choice {
 	return choice
 }
 
-// query is what is known, for the caller that holds mu. Nobody changes what it
-// refers to while it is in use.
+// query returns the current Query. The caller holds mu; what the Query refers to
+// does not change afterwards.
 func (r *Resolver) query(lastFetched oplog.OpTime) Query {
 	now := time.Now()
 	r.denied.expire(now)
@@ -183,7 +185,7 @@ func (r *Resolver) query(lastFetched oplog.OpTime) Query {
 	}
 }
 
-// set notes a source and tells whether it is the same as before.
+// set records a source and reports whether it is the same as before.
 func (r *Resolver) set(choice Choice) (same bool) {
 	r.mu.Lock()
 	from := r.current
@@ -198,7 +200,7 @@ func (r *Resolver) set(choice Choice) (same bool) {
 	return from == choice.Host
 }
 
-// none makes the error of a search that found nobody.
+// none returns the error of a search without result, and announces it.
 func (r *Resolver) none(choice Choice, lastFetched oplog.OpTime, asked []error) error {
 	r.mu.Lock()
 	now := time.Now()
@@ -227,14 +229,15 @@ func (r *Resolver) none(choice Choice, lastFetched oplog.OpTime, asked []error) 
 	return err
 }
 
-// Deny keeps a member from being chosen for a while: see the constants. A denial
-// takes the place of an earlier one. The reason follows the member's name.
+// Deny excludes a member from the choice for a while (see the Deny constants). It
+// replaces an earlier denial. The reason completes a sentence that starts with the
+// member's name.
 func (r *Resolver) Deny(host string, lasts time.Duration, reason string) {
 	r.deny(host, Denial{Reason: reason}, lasts)
 }
 
-// DenyStale denies a member whose oplog, once it was read, turned out to begin at
-// oldest, after what was fetched.
+// DenyStale denies a member whose oplog, while it was read, turned out to begin at
+// oldest, after the last fetched entry.
 func (r *Resolver) DenyStale(host string, oldest oplog.OpTime) {
 	r.deny(host, Denial{Reason: "has nothing before " + oldest.String() + " any more", Oldest: oldest}, DenyFetched)
 }
@@ -248,7 +251,7 @@ func (r *Resolver) deny(host string, d Denial, lasts time.Duration) {
 	r.cfg.Observer.Log(slog.LevelWarn, "source denied", slog.String(keyHost, host), slog.Duration(keyFor, lasts), slog.String(keyReason, d.Reason))
 }
 
-// OnReply tells whether to leave the source, after a reply of it that was good.
+// OnReply reports whether to leave the source after a successful reply.
 func (r *Resolver) OnReply(lastFetched oplog.OpTime, said Said) Verdict {
 	return r.judge(lastFetched, func(v View, q Query) Verdict {
 		if verdict := shouldChange(v, q, said); verdict.Change {
@@ -258,8 +261,8 @@ func (r *Resolver) OnReply(lastFetched oplog.OpTime, said Said) Verdict {
 	})
 }
 
-// OnError tells whether to leave the source, after it could not be read from, or
-// to try it again.
+// OnError reports whether to leave the source after a failed read; otherwise the
+// read is retried.
 func (r *Resolver) OnError(lastFetched oplog.OpTime) Verdict {
 	return r.judge(lastFetched, shouldChangeOnError)
 }
@@ -270,22 +273,22 @@ func (r *Resolver) judge(lastFetched oplog.OpTime, ask func(v View, q Query) Ver
 	q := r.query(lastFetched)
 	r.mu.Unlock()
 	verdict := ask(v, q)
-	// Where none was chosen yet there is none to be left.
+	// Before the first choice there is no source to leave.
 	if verdict.Change && q.Current != "" {
 		r.cfg.Observer.Log(slog.LevelInfo, "source to be changed", slog.String(keyHost, q.Current), slog.String(keyReason, verdict.Reason))
 	}
 	return verdict
 }
 
-// Status is what a Resolver remembers.
+// Status is a Resolver's state.
 type Status struct {
 	// Current is the source, empty before the first.
 	Current string
-	// Denied are the denials that hold.
+	// Denied are the denials in force.
 	Denied Denylist
 }
 
-// Status returns what is remembered now.
+// Status returns the current state.
 func (r *Resolver) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()

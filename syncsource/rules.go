@@ -6,52 +6,53 @@ import (
 	"time"
 )
 
-// Mode says which kind of member is wanted. Empty is ModeNearest, or ModePrimary
-// where the set's configuration does not allow chaining.
+// Mode is the read preference. Empty is ModeNearest, or ModePrimary if the set's
+// configuration does not allow chaining.
 type Mode string
 
-// The modes. One that is named holds even where the set does not allow chaining.
+// The modes. An explicit mode applies even if the set does not allow chaining.
 const (
 	// ModePrimary reads from the primary only.
 	ModePrimary Mode = "primary"
-	// ModePrimaryPreferred reads from the primary if it will do, else from anybody.
+	// ModePrimaryPreferred reads from the primary if it is eligible, otherwise from
+	// any member.
 	ModePrimaryPreferred Mode = "primaryPreferred"
 	// ModeSecondary never reads from a primary.
 	ModeSecondary Mode = "secondary"
-	// ModeSecondaryPreferred reads from a primary only if nobody else will do.
+	// ModeSecondaryPreferred reads from a primary only if no secondary is eligible.
 	ModeSecondaryPreferred Mode = "secondaryPreferred"
 	// ModeNearest reads from the member that answers fastest.
 	ModeNearest Mode = "nearest"
 )
 
-// Rules say what is asked of a source. The zero value has the server's defaults,
+// Rules are the requirements on a source. The zero value has the server's defaults,
 // for a reader that has no vote, builds indexes and is not delayed.
 type Rules struct {
 	// Mode is the kind of member.
 	Mode Mode
-	// TagSets are tried in order: the first that any candidate matches counts. They
+	// TagSets are tried in order: the first that any candidate matches is used. They
 	// do not apply to a primary that is chosen for being one. Empty matches all.
 	TagSets []map[string]string
-	// MaxLag is how far behind the primary a source may be, in whole seconds, if
-	// there is another one. 0 means 30 s.
+	// MaxLag is how far a source may lag behind the primary, in whole seconds, if
+	// there is another candidate. 0 means 30 s.
 	MaxLag time.Duration
-	// PingThreshold is how much nearer another member has to be for a change to it,
-	// and how much farther the primary may be and still be preferred, in whole
-	// milliseconds. 0 means 5 ms; negative means that there are no changes because
-	// of the ping.
+	// PingThreshold is the difference in ping, in whole milliseconds, above which the
+	// source is left for a nearer member, and up to which the primary is still
+	// preferred. 0 means 5 ms; negative disables changes because of the ping.
 	PingThreshold time.Duration
-	// MaxChangesPerHour is after how many changes within an hour there are none
-	// because of the ping any more. 0 means 3; negative means none at all.
+	// MaxChangesPerHour is the number of changes within an hour after which the ping
+	// causes no more. 0 means 3; negative disables changes because of the ping.
 	MaxChangesPerHour int
-	// AcceptEqual takes a member that is not ahead of what was fetched but has all
-	// of it, if nobody is ahead. A secondary does not do that, for members must not
-	// read from each other in a circle; from a mirror nobody reads. Without it, a
-	// reader of a set in which nothing is written finds no source before the next
-	// no-op entry, which a primary writes every 10 s.
+	// AcceptEqual accepts a member that has all fetched entries but none newer, if no
+	// member is ahead. A secondary does not do that, since members must not sync from
+	// each other in a circle; no member syncs from a mirror. Without it, a reader of
+	// an idle set finds no source before the next no-op entry, which a primary writes
+	// every 10 s.
 	AcceptEqual bool
-	// Pinned, if set, is the only source. It is not held against any rule.
+	// Pinned, if set, is the only source. Of the rules, none applies to it; a denial
+	// does.
 	Pinned string
-	// Delay is by how much the reader is delayed.
+	// Delay is the reader's own delay.
 	Delay time.Duration
 }
 
@@ -95,7 +96,7 @@ func (r *Rules) validate() error {
 	return errors.Join(faults...)
 }
 
-// mode is the mode that holds for a set.
+// mode returns the effective mode for a set.
 func (r *Rules) mode(v *View) Mode {
 	switch {
 	case r.Mode != "":

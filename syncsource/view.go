@@ -8,76 +8,75 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// View is what is known of a replica set at one time. It never changes once it has
-// been handed out, and nobody may change what it holds.
+// View is the known state of a replica set at one time. It is immutable once
+// returned; callers must not modify what it refers to.
 type View struct {
 	// SetName is the set's name, empty before any member has answered.
 	SetName string
-	// ReplicaSetID is settings.replicaSetId, with Type 0 where it is not known.
+	// ReplicaSetID is settings.replicaSetId, with Type 0 if not known.
 	ReplicaSetID bson.RawValue
-	// ConfigTerm and ConfigVersion name the set's configuration.
+	// ConfigTerm and ConfigVersion identify the set's configuration.
 	ConfigTerm, ConfigVersion int64
-	// NoChaining is settings.chainingAllowed: false. It is false where the
+	// NoChaining is set if settings.chainingAllowed is false. It is unset if the
 	// configuration cannot be read.
 	NoChaining bool
-	// ConfigFault says why the configuration could not be read; then hidden
-	// members are known only if they are among the seeds.
+	// ConfigFault says why the configuration could not be read; hidden members are
+	// then known only if they are among the seeds.
 	ConfigFault string
 	// Members are in the order of the configuration.
 	Members []Member
-	// Answers is how often members have answered since this configuration became
-	// known.
+	// Answers counts the members' answers since this configuration became known.
 	Answers int
-	// Settled tells that there is no point in waiting for more answers before a
-	// choice: each member has answered twice or cannot be read from, or those that
-	// have not answered had their time.
+	// Settled reports that a choice need not wait for more answers: each member has
+	// answered twice or cannot be read from, or the time limit for the others has
+	// passed.
 	Settled bool
 }
 
-// Member is what is known of one member.
+// Member is the known state of one member.
 type Member struct {
-	// Host is the name and port that it is asked under.
+	// Host is the name and port used to connect to it.
 	Host string
 
-	// ID is its _id in the configuration, -1 where that is not known.
+	// ID is its _id in the configuration, -1 if not known.
 	ID int
-	// What follows is from the configuration or, where that cannot be read, from
-	// the member itself. Votes are known from the configuration alone.
+	// The following are from the configuration or, if that cannot be read, from the
+	// member itself. NonVoting is known from the configuration only.
 	Arbiter, Hidden, NonVoting, NoIndexes bool
 	Priority                              float64
 	// Delay is secondaryDelaySecs.
 	Delay time.Duration
 	Tags  map[string]string
-	// Stranger is a host that was asked but is not in the configuration.
+	// Stranger marks a host that was asked but is not in the configuration.
 	Stranger bool
 
 	// Asked is false until the member has been asked for the first time.
 	Asked bool
-	// Fault says why it cannot be read from, as something that follows its name:
-	// "cannot be reached: connection refused". Empty means that it is up.
+	// Fault says why it cannot be read from, as the rest of a sentence that starts
+	// with its name: "cannot be reached: connection refused". Empty means that it is
+	// up.
 	Fault string
-	// State is UNKNOWN for a member that says of itself only that it is neither
-	// primary nor secondary.
+	// State is UNKNOWN for a member that reports only that it is neither primary nor
+	// secondary.
 	State oplog.MemberState
-	// Term is the newest term that it knows, oplog.UninitializedTerm if it does
-	// not say.
+	// Term is the newest term that it knows, oplog.UninitializedTerm if it does not
+	// report one.
 	Term int64
-	// Applied is its newest entry, Committed the newest that it knows a majority
-	// to have.
+	// Applied is its lastApplied, Committed the newest commit point that it knows.
 	Applied, Committed oplog.OpTime
-	// RBID is its rollback id, -1 if it does not say.
+	// RBID is its rollback id, -1 if not reported.
 	RBID int64
-	// Source is whom it syncs from itself, empty if nobody.
+	// Source is its own sync source, empty if none.
 	Source string
-	// Ping is the moving average of how long it takes to answer; with Pings 0
-	// there is none.
+	// Ping is the moving average of its response time; it is not set while Pings is
+	// 0.
 	Ping  time.Duration
 	Pings int
 	// Heard is when it last answered.
 	Heard time.Time
 }
 
-// Up tells whether the member answered when it was last asked.
+// Up reports whether the member answered when it was last asked.
 func (m *Member) Up() bool { return m.Asked && m.Fault == "" }
 
 // find returns the member with this host.
@@ -90,7 +89,7 @@ func (v *View) find(host string) (*Member, bool) {
 	return nil, false
 }
 
-// members is how many members the configuration has, as far as it is known.
+// members returns the number of members in the configuration, as far as known.
 func (v *View) members() int {
 	n := 0
 	for i := range v.Members {
@@ -101,15 +100,15 @@ func (v *View) members() int {
 	return n
 }
 
-// comparable tells whether members have answered often enough for a choice: twice
-// each on the average, as the server has it, or as often as is to be expected.
+// comparable reports whether members have answered often enough for a choice: twice
+// each on average, as in the server, or until Settled.
 func (v *View) comparable() bool {
 	n := v.members()
 	return n > 0 && (v.Settled || v.Answers >= 2*n)
 }
 
-// primary returns the primary, of two the one with the newer term: the other has
-// not heard yet that it is none.
+// primary returns the primary; of two, the one with the newer term, since the other
+// one does not know yet that it was replaced.
 func (v *View) primary() (*Member, bool) {
 	var primary *Member
 	for i := range v.Members {

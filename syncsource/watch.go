@@ -13,21 +13,21 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// watch is what a Watcher's Run has learned. It belongs to Run's goroutine alone.
+// watch is the state of a Watcher's Run. Only Run's goroutine accesses it.
 type watch struct {
 	w    *Watcher
 	seen map[string]*seen
-	// setName and replicaSetID are the set's, once they are known.
+	// setName and replicaSetID are the set's, once known.
 	setName      string
 	replicaSetID bson.RawValue
-	// listed are the hosts that hello told of, and term and version those of the
-	// newest configuration that was spoken of.
+	// listed are the hosts that hello reported; term and version are those of the
+	// newest configuration reported.
 	listed        []string
 	term, version int64
 	horizon       string
 	answers       int
-	// settleBy is when a choice no longer waits for members that have not answered;
-	// zero before one that can be read from has.
+	// settleBy is when a choice stops waiting for members that have not answered;
+	// zero until a readable one has answered.
 	settleBy time.Time
 
 	config       *setConfig
@@ -39,12 +39,12 @@ type watch struct {
 	primary string
 }
 
-// seen is what is known of a host that is asked.
+// seen is the observed state of a host.
 type seen struct {
 	asked bool
 	fault string
 	hello *hello // the last one, nil before the first
-	// itself tells that it once answered as a member of this name.
+	// itself is set once the host answered as a member of this name.
 	itself bool
 	ping   time.Duration
 	pings  int
@@ -71,8 +71,8 @@ func (s *watch) forget(host string) {
 	s.w.metrics.up.DeleteLabelValues(host)
 }
 
-// members are those of the set, in the order of its configuration, with what that
-// says of them; before any is known the seeds.
+// members returns the set's members in the order of its configuration, with their
+// settings; before any is known, the seeds.
 func (s *watch) members() []Member {
 	var members []Member
 	if s.config != nil && !s.w.cfg.Direct {
@@ -90,8 +90,7 @@ func (s *watch) members() []Member {
 		}
 	}
 	for _, host := range s.w.cfg.Seeds {
-		// A hidden member is in no list but that of the configuration. It knows
-		// itself that it is one.
+		// hello does not list hidden members, but a hidden member knows its own name.
 		own := s.seen[host]
 		itself := own != nil && own.itself
 		if s.w.cfg.Direct || len(s.listed) == 0 && s.config == nil || s.config == nil && itself {
@@ -101,8 +100,8 @@ func (s *watch) members() []Member {
 	return members
 }
 
-// unlisted is a member of which the configuration says nothing: what there is to
-// know it says itself.
+// unlisted returns a member that is in no list under this name, with the settings
+// that it reports itself.
 func (s *watch) unlisted(host string) Member {
 	m := Member{ID: -1, Priority: 1, State: oplog.MemberUnknown, Term: oplog.UninitializedTerm, RBID: -1}
 	if own := s.seen[host]; own != nil && own.hello != nil {
@@ -119,8 +118,8 @@ func (s *watch) unlisted(host string) Member {
 	return m
 }
 
-// hosts are those to be asked: the members and, as long as none of them answers,
-// the seeds.
+// hosts returns the hosts to ask: the members and, while none of them answers, the
+// seeds.
 func (s *watch) hosts() map[string]bool {
 	hosts := map[string]bool{}
 	up := false
@@ -137,7 +136,7 @@ func (s *watch) hosts() map[string]bool {
 	return hosts
 }
 
-// heard takes in an answer.
+// heard records an answer.
 func (s *watch) heard(a answer) {
 	own := s.at(a.host)
 	before, first := own.fault, !own.asked
@@ -148,7 +147,7 @@ func (s *watch) heard(a answer) {
 		own.fault = s.judge(a.host, a.hello)
 		own.hello, own.heard = a.hello, a.at
 		if a.timed {
-			// The average is the server's: a new sample counts for a fifth.
+			// The average is the server's: a new sample has a weight of one fifth.
 			if own.pings++; own.pings == 1 {
 				own.ping = a.ping
 			} else {
@@ -176,7 +175,8 @@ func (s *watch) heard(a answer) {
 	}
 }
 
-// judge returns why a host that answered is no member of the set, empty if it is.
+// judge returns why a host that answered is not a member of the set, empty if it
+// is.
 func (s *watch) judge(host string, h *hello) string {
 	known := s.listed
 	if s.config != nil {
@@ -199,7 +199,7 @@ func (s *watch) judge(host string, h *hello) string {
 	return ""
 }
 
-// learn takes over what a member says of its set.
+// learn records what a member reports of its set.
 func (s *watch) learn(h *hello) {
 	s.setName = h.setName
 	if s.replicaSetID.Type == 0 {
@@ -214,12 +214,13 @@ func (s *watch) learn(h *hello) {
 	}
 }
 
-// settleTime is how long a choice waits for members that do not answer, once one
-// has.
+// settleTime is how long a choice waits for the other members once one has
+// answered.
 const settleTime = time.Second
 
-// settled tells whether a choice has to wait no longer: every member has answered
-// twice, so that its ping is known, or has a fault; or the time for that is over.
+// settled reports whether a choice need not wait any longer: every member has
+// answered twice, so that its ping is known, or has a fault; or settleBy has
+// passed.
 func (s *watch) settled(members []Member, now time.Time) bool {
 	if s.settleBy.IsZero() {
 		return false
@@ -235,7 +236,8 @@ func (s *watch) settled(members []Member, now time.Time) bool {
 	return true
 }
 
-// reached notes the newest configuration. Members are known anew with each.
+// reached records the newest configuration. With a change, answers are counted from
+// 0.
 func (s *watch) reached(term, version int64) {
 	if term != s.term || version != s.version {
 		s.answers, s.settleBy = 0, time.Time{}
@@ -243,8 +245,8 @@ func (s *watch) reached(term, version int64) {
 	s.term, s.version = term, version
 }
 
-// configDue returns whom to ask for the configuration now, empty for nobody. It
-// takes for granted that the question is asked.
+// configDue returns the host to ask for the configuration now, empty for none. It
+// assumes that the caller asks it.
 func (s *watch) configDue(now time.Time) string {
 	since := now.Sub(s.configAsked)
 	missing := s.config == nil && s.configFault == "" ||
@@ -273,7 +275,7 @@ func (s *watch) configDue(now time.Time) string {
 	return host
 }
 
-// configured takes in a configuration.
+// configured records a configuration, or the error of reading it.
 func (s *watch) configured(a configAnswer) {
 	s.configAsking, s.configRetry = false, false
 	fault := ""
@@ -304,7 +306,7 @@ func (s *watch) configured(a configAnswer) {
 	s.configFault = fault
 }
 
-// look makes a View of it all.
+// look builds the View.
 func (s *watch) look() View {
 	v := View{
 		SetName: s.setName, ReplicaSetID: s.replicaSetID, ConfigTerm: s.term, ConfigVersion: s.version,
@@ -342,7 +344,7 @@ func (s *watch) look() View {
 	return v
 }
 
-// fill adds what was observed of a member to what is configured.
+// fill adds the observed state of a member to its configured one.
 func (s *watch) fill(m *Member) {
 	own := s.seen[m.Host]
 	if own == nil {
@@ -360,8 +362,8 @@ func (s *watch) fill(m *Member) {
 	}
 }
 
-// settling returns what a time is sent on when settleBy has come, nil if nothing
-// changes then.
+// settling returns a channel that receives when settleBy has passed, nil if there
+// is nothing to wait for.
 func (s *watch) settling(v *View) <-chan time.Time {
 	if v.Settled || s.settleBy.IsZero() {
 		return nil

@@ -17,40 +17,41 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// Dialer gives the way to ask one host itself, whatever it is.
+// Dialer gives access to single hosts.
 type Dialer interface {
 	// Member returns a Caller for a host. It does no I/O, and returns the same
-	// connections for the same host each time; they stay the Dialer's.
+	// connections for the same host each time; the Dialer owns them.
 	Member(host string) (mongo.Caller, error)
 }
 
-// WatcherConfig says which set is watched, and how.
+// WatcherConfig configures a Watcher.
 type WatcherConfig struct {
-	// Seeds are the hosts to begin with. The set's own list takes their place.
+	// Seeds are the hosts to start with. The set's own list replaces them.
 	Seeds []string
 	// SetName is the set's name. Empty means that of the first seed to answer.
 	SetName string
-	// ReplicaSetID is settings.replicaSetId of the set, if that is known already:
-	// a host of another set with the same name is refused.
+	// ReplicaSetID is the set's settings.replicaSetId, if already known: a host of
+	// another set with the same name is refused.
 	ReplicaSetID bson.RawValue
-	// Direct watches the seeds alone, under these names, whatever the set's own list
-	// says.
+	// Direct watches only the seeds, under these names, and ignores the set's own
+	// list.
 	Direct bool
-	// HeartbeatInterval is the time between two questions to a member; 0 means 2 s.
+	// HeartbeatInterval is the time between two heartbeats to a member; 0 means 2 s.
 	// While there is no source it is a quarter of that.
 	HeartbeatInterval time.Duration
-	// HeartbeatTimeout is how long a member has to answer, three tries included; 0
-	// means 10 s. One that did not answer the time before is tried once.
+	// HeartbeatTimeout limits a heartbeat, its three tries included; 0 means 10 s. A
+	// member that did not answer the previous one gets one try.
 	HeartbeatTimeout time.Duration
-	// ConfigInterval is the time between two readings of the configuration; 0 means
-	// 30 s. One that members speak of is read at once.
+	// ConfigInterval is the time between two reads of the configuration; 0 means 30
+	// s. One that members announce is read at once.
 	ConfigInterval time.Duration
 
 	Observer event.Observer
 	Registry prometheus.Registerer
 }
 
-// heartbeatTries is how often a member that answered is asked before it counts as down.
+// heartbeatTries is how often a member that was up is asked before it counts as
+// down.
 const heartbeatTries = 3
 
 func (c *WatcherConfig) setDefaults() {
@@ -95,12 +96,12 @@ type Watcher struct {
 	dial    Dialer
 	metrics *metrics
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu      sync.Mutex
 	view    View
 	changed chan struct{} // closed when view is replaced
 	seeking bool
-	wake    chan struct{} // closed to end the pauses of all members
+	wake    chan struct{} // closed to end the pauses of all hosts' loops
 }
 
 // NewWatcher checks cfg. It does no I/O.
@@ -117,24 +118,24 @@ func NewWatcher(cfg WatcherConfig, dial Dialer) (*Watcher, error) {
 	return w, nil
 }
 
-// View returns what is known now.
+// View returns the current view.
 func (w *Watcher) View() View {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.view
 }
 
-// Changed returns a channel that is closed when there is a newer View than that of
-// the last call of View: take the channel first, then the View.
+// Changed returns a channel that is closed when the View is replaced. Take the
+// channel first, then the View.
 func (w *Watcher) Changed() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.changed
 }
 
-// Ready waits until members have answered often enough for a choice, which soon
-// after Run began is a matter of round trips. It returns the cause of ctx if that
-// is done first.
+// Ready blocks until members have answered often enough for a choice, which takes a
+// few round trips after Run started. It returns the cause of ctx if ctx is done
+// first.
 func (w *Watcher) Ready(ctx context.Context) error {
 	for {
 		changed := w.Changed()
@@ -149,8 +150,8 @@ func (w *Watcher) Ready(ctx context.Context) error {
 	}
 }
 
-// Seek says whether a source is being looked for. Members are asked more often
-// then, beginning at once.
+// Seek sets whether a source is being looked for. While it is, members are asked
+// more often, starting at once.
 func (w *Watcher) Seek(on bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,8 +162,8 @@ func (w *Watcher) Seek(on bool) {
 	w.seeking = on
 }
 
-// pause returns how long to wait before the next question, and what ends the wait
-// early.
+// pause returns how long to wait before the next heartbeat, and a channel that ends
+// the wait early.
 func (w *Watcher) pause() (time.Duration, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -180,7 +181,7 @@ func (w *Watcher) publish(v View) {
 	w.changed = make(chan struct{})
 }
 
-// Run watches until ctx is done, and returns its cause.
+// Run watches the set until ctx is done, and returns the cause.
 func (w *Watcher) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -192,7 +193,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	s := newWatch(w)
 	stops := map[string]context.CancelCauseFunc{}
 	for {
-		// One loop per host that is to be asked, and none for any other.
+		// One loop per host to ask.
 		asked := s.hosts()
 		for host, stop := range stops {
 			if !asked[host] {
@@ -229,29 +230,29 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 var errNotAsked = errors.New("the host is not asked any more")
 
-// answer is what came of asking a member.
+// answer is the result of asking a host.
 type answer struct {
 	host  string
 	hello *hello
 	err   error
-	// ping is how long it took. It counts only if timed is true: a first answer
-	// took as long as it takes to connect.
+	// ping is how long it took. It is valid only if timed is true: the first answer
+	// includes the time to connect.
 	ping  time.Duration
 	timed bool
 	at    time.Time
 }
 
-// askLoop asks one host again and again.
+// askLoop asks one host repeatedly.
 func (w *Watcher) askLoop(ctx context.Context, host string, out chan<- answer) {
 	connected := false
 	for {
-		// A host that has not answered yet is not waited for.
+		// A host that was not up before gets one try.
 		tries := 1
 		if connected {
 			tries = heartbeatTries
 		}
 		a := w.ask(ctx, host, tries)
-		// What a question says that was cut off says nothing of the host.
+		// A cancelled call says nothing about the host.
 		if ctx.Err() != nil {
 			return
 		}
@@ -263,7 +264,7 @@ func (w *Watcher) askLoop(ctx context.Context, host string, out chan<- answer) {
 		case <-ctx.Done():
 			return
 		}
-		// The first answer is followed by a question whose time is a ping.
+		// After the first answer, ask again at once to measure the ping.
 		if again {
 			continue
 		}
@@ -280,7 +281,7 @@ func (w *Watcher) askLoop(ctx context.Context, host string, out chan<- answer) {
 	}
 }
 
-// ask asks a host, several times if it has to, and within the timeout.
+// ask asks a host, up to tries times within the timeout.
 func (w *Watcher) ask(ctx context.Context, host string, tries int) answer {
 	a := answer{host: host}
 	late := fmt.Errorf("no answer within %s", inSeconds(w.cfg.HeartbeatTimeout))
@@ -291,7 +292,7 @@ func (w *Watcher) ask(ctx context.Context, host string, tries int) answer {
 		before := a.err
 		a.hello, a.err = w.hello(ctx, host)
 		if before != nil && errors.Is(a.err, late) {
-			// What was said before says more than that the time was up.
+			// An earlier error says more than the timeout.
 			a.err = before
 		}
 		a.at = time.Now()
@@ -316,7 +317,7 @@ func (w *Watcher) hello(ctx context.Context, host string) (*hello, error) {
 	return parseHello(reply)
 }
 
-// configAnswer is what came of asking for the configuration.
+// configAnswer is the result of asking for the configuration.
 type configAnswer struct {
 	host   string
 	config *setConfig
@@ -342,8 +343,8 @@ func (w *Watcher) askConfig(ctx context.Context, host string, out chan<- configA
 	}
 }
 
-// faultOf says what an error of asking a member means, as something that follows
-// the member's name.
+// faultOf describes an error of asking a member, as the rest of a sentence that
+// starts with the member's name.
 func faultOf(err error) string {
 	if refused, ok := errors.AsType[*servererr.Error](err); ok {
 		return "refuses to answer: " + refused.Error()
