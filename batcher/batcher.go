@@ -16,47 +16,45 @@ import (
 )
 
 const (
-	// DefaultMaxOps is the limit of operations where Config names none, that of a
-	// server.
+	// DefaultMaxOps is the default limit of operations, the same as a server's.
 	DefaultMaxOps = 5000
-	// defaultMaxBytes is the limit of bytes where Config names none, that of a
-	// server.
+	// defaultMaxBytes is the default limit of bytes, the same as a server's.
 	defaultMaxBytes = 100 << 20
-	// MostOps is the highest limit of operations, that of a server.
+	// MostOps is the highest limit of operations, the same as a server's.
 	MostOps = 1_000_000
 )
 
-// Keys of the attributes of what is logged.
+// Keys of log attributes.
 const (
 	keyOpTime       = "optime"
 	keyTransactions = "transactions"
 )
 
-// Config says where batches end.
+// Config configures a Batcher.
 type Config struct {
 	// MaxOps bounds the operations of a batch. Zero means DefaultMaxOps.
 	MaxOps int
-	// MaxBytes bounds what a batch's entries take in the log, in bytes. Zero
-	// means DefaultMaxBytes.
+	// MaxBytes bounds the size of a batch's entries in the log, in bytes. Zero means
+	// 100 MiB.
 	MaxBytes int64
-	// Delay keeps each entry back until it is that old, to the second. Zero means
-	// that none is.
+	// Delay is the minimum age of an entry before it is passed on, with a resolution
+	// of one second. Zero means no delay.
 	Delay time.Duration
-	// Drain, once it is closed, ends the waiting for Delay: what is not due then is
-	// given up, and Run returns nil when in is closed. Nil is never closed.
+	// Drain, once closed, ends the delay: entries not due by then are discarded, and
+	// Run returns nil when in is closed. Nil is never closed.
 	Drain <-chan struct{}
-	// Fill is how long a batch that has something to apply, and room, waits for
-	// more. Zero means not at all.
+	// Fill is how long a batch with operations, and with room for more, waits for
+	// more entries. Zero means that it does not wait.
 	Fill time.Duration
 
-	// ApplyAfter, SpillDir and MemoryBytes are for the transactions; see
-	// txn.Config.
+	// ApplyAfter, SpillDir and MemoryBytes are passed to the transaction assembler;
+	// see txn.Config.
 	ApplyAfter  oplog.OpTime
 	SpillDir    string
 	MemoryBytes int64
 
-	// Release is told of the bytes of replies that no batch has. Nil means that
-	// they are not counted.
+	// Release receives the bytes of replies that are not accounted to a batch. Nil
+	// means that they are not counted.
 	Release  func(bytes int64)
 	Observer event.Observer
 	Registry prometheus.Registerer
@@ -110,11 +108,11 @@ func New(cfg Config) (*Batcher, error) {
 	return &Batcher{cfg: cfg, metrics: newMetrics(cfg.Registry), assembler: assembler}, nil
 }
 
-// Run cuts what comes from in into batches and sends them on out, in order. It
-// closes out, and returns nil once in is closed and everything has been handed on
-// that Config.Delay does not keep back, the cause once ctx is done. The receiver of a
-// batch closes its transactions; Run closes those of batches that were not received. It
-// is called once.
+// Run cuts the entries from in into batches and sends them on out, in order. It
+// closes out, and returns nil once in is closed and all entries are passed on,
+// except for those that Config.Delay keeps back, or the cause once ctx is done. The
+// receiver of a batch closes its transactions; Run closes those of batches that
+// were not received. It is called once.
 func (b *Batcher) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- batch.Batch) (err error) {
 	defer close(out)
 	defer func() {
@@ -140,7 +138,7 @@ func (b *Batcher) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- bat
 	}
 }
 
-// giveUp discards what is received from in until that is closed.
+// giveUp discards replies until in is closed.
 func (b *Batcher) giveUp(ctx context.Context, in <-chan oplog.Reply) error {
 	for {
 		select {
@@ -155,8 +153,8 @@ func (b *Batcher) giveUp(ctx context.Context, in <-chan oplog.Reply) error {
 	}
 }
 
-// reply takes a reply, false if an entry of it is to be given up with all that
-// follows.
+// reply processes a reply. It returns false if one of its entries and all that
+// follow are to be discarded.
 func (b *Batcher) reply(ctx context.Context, r oplog.Reply, out chan<- batch.Batch) (due bool, err error) {
 	defer b.metrics.flush()
 	last := len(r.Entries) - 1
@@ -177,7 +175,7 @@ func (b *Batcher) reply(ctx context.Context, r oplog.Reply, out chan<- batch.Bat
 		if i == last {
 			bytes = r.Bytes
 		}
-		// What is left of the reply is room enough for most.
+		// For most batches the rest of the reply is enough capacity.
 		if err := b.take(ctx, e, bytes, last-i+1, out); err != nil {
 			return false, err
 		}
@@ -185,8 +183,7 @@ func (b *Batcher) reply(ctx context.Context, r oplog.Reply, out chan<- batch.Bat
 	return true, nil
 }
 
-// account adds bytes to the current batch, or gives them back where there is
-// none.
+// account adds bytes to the current batch, or releases them if there is none.
 func (b *Batcher) account(bytes int64) {
 	switch {
 	case !b.current.isEmpty():
@@ -196,19 +193,19 @@ func (b *Batcher) account(bytes int64) {
 	}
 }
 
-// take takes the next entry. Bytes is what has to be given back after it, room
-// how many more entries there may be at once.
+// take processes the next entry. Bytes is the memory to account to it, room the
+// capacity to allocate in a new batch.
 func (b *Batcher) take(ctx context.Context, e *oplog.Entry, bytes int64, room int, out chan<- batch.Batch) error {
 	r, err := b.assembler.Add(e)
 	if err != nil {
-		// It is the next attempt's first problem: let this one get that far.
+		// The next attempt fails at the same entry, so pass on everything before it.
 		if lost := b.flush(ctx, out); lost != nil {
 			return lost
 		}
 		return err
 	}
 	if r.Dropped > 0 {
-		// The log of the source should have ended them: their sessions have gone on.
+		// The source's log should have ended them before their sessions continued.
 		b.cfg.Observer.Log(slog.LevelWarn, "transactions without an end were given up",
 			slog.String(keyOpTime, e.OpTime.String()), slog.Int(keyTransactions, r.Dropped))
 	}
@@ -243,8 +240,8 @@ func closing(err error, t *txn.Transaction) error {
 	return err
 }
 
-// receive returns the next reply, false where there is none any more. While
-// nothing comes it passes on what there is.
+// receive returns the next reply, false once in is closed. While it waits it offers
+// the current batch.
 func (b *Batcher) receive(ctx context.Context, in <-chan oplog.Reply, out chan<- batch.Batch) (oplog.Reply, bool, error) {
 	select {
 	case r, ok := <-in:
@@ -277,12 +274,12 @@ func (b *Batcher) receive(ctx context.Context, in <-chan oplog.Reply, out chan<-
 	}
 }
 
-// recheck is how often the clock is looked at while an entry is kept back: a
-// timer alone would not notice that it was set.
+// recheck is the interval at which the clock is read while an entry is kept back: a
+// single timer would not notice that the clock was set.
 const recheck = time.Second
 
-// keepBack waits until an entry is old enough, false if it is given up instead.
-// Meanwhile it passes on what there is.
+// keepBack blocks until an entry is old enough, and returns false if it is
+// discarded instead. While it waits it offers the current batch.
 func (b *Batcher) keepBack(ctx context.Context, e *oplog.Entry, out chan<- batch.Batch) (due bool, err error) {
 	if b.cfg.Delay == 0 {
 		return true, nil
@@ -334,7 +331,7 @@ func (b *Batcher) send(ctx context.Context, out chan<- batch.Batch) error {
 	}
 }
 
-// sent begins another batch after one that was handed over.
+// sent starts a new batch after the current one was received.
 func (b *Batcher) sent() {
 	b.metrics.sent(&b.current, b.assembler.HeldBytes(), b.current.isFull(&b.cfg))
 	b.current = draft{}

@@ -9,23 +9,22 @@ import (
 	"github.com/oplogrep/replicator/oplog/txn"
 )
 
-// piece is an entry on its way into a batch, with what came of it.
+// piece is an entry to be put into a batch, together with the assembler's result.
 type piece struct {
 	entry     *oplog.Entry
 	fetchFrom oplog.OpTime
-	// txn is what the entry completed, nil for others.
+	// txn is the transaction that the entry completed, nil if none.
 	txn *txn.Transaction
-	// changes is set if there is something to apply, individually if it must be
+	// changes is set if there is something to apply; individually if it must be
 	// processed individually.
 	changes, individually bool
-	// ops is how many operations it has: 0 where it changes nothing.
+	// ops is the number of operations: 0 if the entry changes nothing.
 	ops int
-	// bytes is what it takes in the log.
+	// bytes is the size in the log.
 	bytes int64
 }
 
-// piece says what an entry is to a batch. On an error it has closed the
-// transaction.
+// piece converts the assembler's result. On an error it has closed the transaction.
 func (b *Batcher) piece(e *oplog.Entry, r *txn.Result) (piece, error) {
 	p := piece{entry: e, fetchFrom: r.FetchFrom, bytes: int64(len(e.Raw))}
 	switch r.Outcome {
@@ -36,8 +35,8 @@ func (b *Batcher) piece(e *oplog.Entry, r *txn.Result) (piece, error) {
 			p.ops = 1
 		}
 	case txn.Committed:
-		// Parts that were held count where they take effect: that is when they
-		// come into memory again.
+		// Parts count in the batch where they take effect: they are read into memory
+		// for it.
 		p.bytes = max(p.bytes, r.Txn.Bytes)
 		if r.Txn.Count == 0 {
 			return p, r.Txn.Close()
@@ -48,24 +47,23 @@ func (b *Batcher) piece(e *oplog.Entry, r *txn.Result) (piece, error) {
 	return p, nil
 }
 
-// cost is what a piece counts towards the limit of operations: something also
-// where it changes nothing, so that no span is endless.
+// cost returns how much a piece counts towards the limit of operations: at least 1,
+// so that spans without operations are limited too.
 func (p *piece) cost() int { return max(1, p.ops) }
 
-// draft is the batch that is being put together.
+// draft is the batch under construction.
 type draft struct {
 	batch.Batch
 	cost  int
 	bytes int64
-	// since is when it got its first item.
+	// since is when the first item was added.
 	since time.Time
 }
 
 // isEmpty reports whether there is no entry yet.
 func (d *draft) isEmpty() bool { return d.Entries == 0 }
 
-// fits reports whether a piece may come into the batch. An empty one takes
-// anything.
+// fits reports whether a piece may be added. An empty batch takes any.
 func (d *draft) fits(p *piece, cfg *Config) bool {
 	switch {
 	case d.isEmpty():
@@ -77,13 +75,12 @@ func (d *draft) fits(p *piece, cfg *Config) bool {
 	}
 }
 
-// isFull reports whether nothing more may come into the batch.
+// isFull reports whether nothing more may be added.
 func (d *draft) isFull(cfg *Config) bool {
 	return d.Individually || d.cost >= cfg.MaxOps || d.bytes >= cfg.MaxBytes
 }
 
-// add puts a piece into the batch. Room is for how many items there should be
-// room.
+// add adds a piece. Room is the capacity of Items to allocate.
 func (d *draft) add(p *piece, bytes int64, room int) {
 	d.Entries++
 	d.Last, d.Wall, d.FetchFrom = p.entry.OpTime, p.entry.Wall, p.fetchFrom

@@ -8,8 +8,8 @@ import (
 )
 
 type metrics struct {
-	// outcomes counts entries since the last flush: a shared counter for each of
-	// them would cost more than cutting does.
+	// outcomes counts entries since the last flush: updating shared counters for each
+	// entry would cost more than the batching itself.
 	outcomes [txn.Past + 1]int
 
 	entries                          [txn.Past + 1]prometheus.Counter
@@ -20,8 +20,8 @@ type metrics struct {
 	heldBytes, behind                prometheus.Gauge
 }
 
-// newMetrics registers what a Batcher counts. Where a Batcher before it has done
-// so already, the same metrics go on.
+// newMetrics registers the metrics, or returns those that an earlier Batcher
+// registered.
 func newMetrics(reg prometheus.Registerer) *metrics {
 	entries := metric.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "replicator_batcher_entries_total",
@@ -58,7 +58,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// flush counts entries.
+// flush adds the entries counted since the last flush to the metrics.
 func (m *metrics) flush() {
 	for o, n := range m.outcomes {
 		if n > 0 {

@@ -12,15 +12,15 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Mode is the way in which the source is told.
+// Mode is the way in which progress is reported to the source.
 type Mode uint8
 
 const (
-	// None is no way: the source is not told.
+	// None reports nothing.
 	None Mode = iota
-	// Member is replSetUpdatePosition, for a configured member.
+	// Member sends replSetUpdatePosition for a member of the source's configuration.
 	Member
-	// Document is a document in a collection of the source.
+	// Document writes a document into a collection of the source.
 	Document
 )
 
@@ -43,47 +43,47 @@ type Source struct {
 	Host string
 	// Caller runs commands on it.
 	Caller mongo.Caller
-	// Committed is the newest commit point that it has told, null if it has not,
-	// and CommittedWall its entry's wall time in milliseconds since the epoch, 0
-	// where that is not known.
+	// Committed is the newest commit point that it has reported, null if none, and
+	// CommittedWall that entry's wall time in milliseconds since the epoch, 0 if not
+	// known.
 	Committed     oplog.OpTime
 	CommittedWall int64
-	// ConfigVersion is the version of the set's configuration, -1 where it is not
-	// known.
+	// ConfigVersion is the version of the set's configuration, -1 if not known.
 	ConfigVersion int64
 }
 
-// Upstream knows which member is read from.
+// Upstream provides the member that is read from.
 type Upstream interface {
-	// Upstream returns that member, false if there is none just now. It is called
+	// Upstream returns that member, false if there is none at present. It is called
 	// before each report, and must not block.
 	Upstream() (Source, bool)
 }
 
-// Config says how the source is told.
+// Config configures a Feedback.
 type Config struct {
 	Mode Mode
 	// MemberID is the _id of the configured member, for Member.
 	MemberID int
-	// Upstream is whom Member reports to.
+	// Upstream is the member that Member reports to.
 	Upstream Upstream
 	// Primary runs commands on the source's primary, for Document.
 	Primary mongo.Caller
-	// DB and Collection are where the documents are, by default
-	// "replicator.positions". They must not be mirrored.
+	// DB and Collection name the collection of the documents, by default
+	// "replicator.positions". It must not be mirrored.
 	DB, Collection string
 	// Link is the document's _id.
 	Link string
-	// KeepAlive is how long nothing is reported at most, by default 5 s for
+	// KeepAlive is the longest time between two reports. The default is 5 s for
 	// Member, which should be half of the source's election timeout, and 10 s for
 	// Document.
 	KeepAlive time.Duration
-	// Every is how often a document is written at most, by default once a second.
+	// Every is the shortest time between two documents, by default 1 s.
 	Every time.Duration
-	// Timeout is how long an answer is waited for, by default 30 s.
+	// Timeout limits the wait for a reply, by default 30 s.
 	Timeout time.Duration
 
-	// Observer is told when reporting begins, fails, and works again. May be nil.
+	// Observer receives an event when reporting starts, fails, and works again. May
+	// be nil.
 	Observer event.Observer
 	// Registry gets the metrics. May be nil.
 	Registry prometheus.Registerer

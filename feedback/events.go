@@ -17,7 +17,8 @@ const (
 	keyHint    = "hint"
 )
 
-// Reporting is the first report that the source took, or the first after errors.
+// Reporting announces the first report that the source accepted, or the first after
+// errors.
 type Reporting struct {
 	Mode    Mode
 	Host    string
@@ -36,8 +37,8 @@ func (e Reporting) LogValue() slog.Value {
 		slog.String(keyApplied, e.Applied.String()))
 }
 
-// Failed is a report that the source did not take, or may not have. It is
-// announced once for a row of the same errors.
+// Failed announces a report that the source did not accept, or may not have
+// accepted. It is sent once for consecutive equal errors.
 type Failed struct {
 	Mode     Mode
 	MemberID int
@@ -64,7 +65,7 @@ func (e Failed) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// hint says what to do about errors that stay.
+// hint returns the remedy for an error that does not pass by itself.
 func (e Failed) hint() string {
 	switch {
 	case servererr.IsNoMember(e.Err):
@@ -77,7 +78,8 @@ func (e Failed) hint() string {
 	return ""
 }
 
-// faultText tells errors apart that are worth another event.
+// faultText returns the text that identifies an error: another text is announced
+// again.
 func faultText(j *job, err error) string {
 	return j.host + " " + servererr.Brief(err)
 }

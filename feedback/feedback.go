@@ -12,32 +12,32 @@ import (
 )
 
 const (
-	// heldPause is how soon a report that was held back at the source's commit
-	// point is tried again.
+	// heldPause is the wait before a report limited by the source's commit point is
+	// retried.
 	heldPause = 500 * time.Millisecond
-	// errorPause is how soon after an error progress is reported again.
+	// errorPause is the shortest wait after an error before the next report.
 	errorPause = time.Second
-	// lastTimeout is how long the end of a drain waits for an answer.
+	// lastTimeout limits the wait for the reply to the last report of a drain.
 	lastTimeout = 5 * time.Second
 )
 
-// Feedback tells the source how far the mirror has come.
+// Feedback reports to the source how far the mirror has applied its oplog.
 type Feedback struct {
 	cfg     Config
 	metrics *metrics
-	// told is what the source has been told, or may have been.
+	// told is the last report sent, even if its outcome is unknown.
 	told report
-	// ops are the operations of the last document; seenOps are the newest ones,
-	// and opsAt is the entry that they came with.
+	// ops is the operation count of the last report, seenOps the newest one, and
+	// opsAt the optime that it came with.
 	ops, seenOps int64
 	opsAt        oplog.OpTime
-	// fault is the text of the error that the last report had, "" if none.
+	// fault is the text of the last report's error, "" if none.
 	fault string
-	// quiet: only the keep-alive, or another version of the configuration than
-	// quietConfig, makes a report.
+	// quiet suppresses all reports but the keep-alive, until the configuration's
+	// version differs from quietConfig.
 	quiet       bool
 	quietConfig int64
-	began       bool // a report has been taken
+	began       bool // a report has been accepted
 }
 
 // New checks cfg. It does no I/O and starts nothing.
@@ -49,12 +49,12 @@ func New(cfg Config) (*Feedback, error) {
 	return &Feedback{cfg: cfg, metrics: newMetrics(cfg.Registry), ops: -1, seenOps: -1}, nil
 }
 
-// Run reports the progress that in brings, always the newest, until in is closed,
-// or ctx is done. What comes in is what may be reported (checkpoint.Gaps.Reached):
-// one whose Applied is null reports nothing. Errors of the source are events. It may be called again after it
-// has returned: what was reported once stays the least that is reported.
+// Run reports the progress received from in, always the newest, until in is closed
+// or ctx is done. The progress must be what checkpoint.Gaps.Reached allows to
+// report; nothing is reported while its Applied is null. Errors of the source are
+// events. Run may be called again after it has returned: reports never go back.
 func (f *Feedback) Run(ctx context.Context, in <-chan checkpoint.Progress) error {
-	// Operations are counted anew, and somebody may have changed the source.
+	// Operations are counted from 0 again, and the source may have been reconfigured.
 	f.ops, f.seenOps, f.quiet = -1, -1, false
 	g, ctx := errgroup.WithContext(ctx)
 	todo := make(chan job)
@@ -84,7 +84,7 @@ func sendLoop(ctx context.Context, todo <-chan job, done chan<- error) error {
 func (f *Feedback) loop(ctx context.Context, in <-chan checkpoint.Progress, todo chan<- job, done <-chan error) error {
 	var (
 		newest        checkpoint.Progress
-		due, forced   bool // forced: also if it is what was told before
+		due, forced   bool // forced: even if equal to the last report
 		drained       bool
 		flying, rests bool
 		sent          job
@@ -149,7 +149,7 @@ func stopped() *time.Timer {
 	return t
 }
 
-// pace is the least time between two reports.
+// pace returns the shortest time between two reports.
 func (f *Feedback) pace() time.Duration {
 	if f.cfg.Mode == Document {
 		return f.cfg.Every
@@ -157,7 +157,7 @@ func (f *Feedback) pace() time.Duration {
 	return 0
 }
 
-// moved tells whether p makes a report due.
+// moved reports whether p makes a report due.
 func (f *Feedback) moved(p checkpoint.Progress) bool {
 	switch f.cfg.Mode {
 	case None:
@@ -177,7 +177,8 @@ func (f *Feedback) moved(p checkpoint.Progress) bool {
 	return true
 }
 
-// nextOrLater is next; it starts retry where the commit point holds something back.
+// nextOrLater is next; it starts the retry timer if the commit point limits the
+// report.
 func (f *Feedback) nextOrLater(p checkpoint.Progress, forced, last bool, retry *time.Timer) (j job, ok bool) {
 	j, ok, early := f.next(p, forced, last)
 	if early {
@@ -186,9 +187,9 @@ func (f *Feedback) nextOrLater(p checkpoint.Progress, forced, last bool, retry *
 	return j, ok
 }
 
-// next returns the report that p is to be told by, false if there is none; forced
-// is one that was told before, too. Held says that it, or what there would be, is
-// held back by the source's commit point.
+// next returns the report for p, false if there is none. With forced, a report
+// equal to the last one is sent too. Held reports that the source's commit point
+// limits the report, or prevents one.
 func (f *Feedback) next(p checkpoint.Progress, forced, last bool) (j job, ok, held bool) {
 	if f.cfg.Mode == None || p.Applied.IsNull() {
 		return job{}, false, false
@@ -209,7 +210,8 @@ func (f *Feedback) next(p checkpoint.Progress, forced, last bool) (j job, ok, he
 	}
 	j.report, held = f.told.of(p, &moment{up.Committed, up.CommittedWall})
 	if j.report.applied.at.IsNull() || j.report.applied.at.After(up.Committed) {
-		// What another member knew of: this one cannot be told yet.
+		// The last report was to a member with a newer commit point: this one cannot
+		// take it yet.
 		return job{}, false, true
 	}
 	if j.report == f.told && !forced {
@@ -220,9 +222,9 @@ func (f *Feedback) next(p checkpoint.Progress, forced, last bool) (j job, ok, he
 	return j, true, held
 }
 
-// settle takes note of how a report went.
+// settle records the outcome of a report.
 func (f *Feedback) settle(ctx context.Context, j *job, err error, took time.Duration) {
-	// Whether it failed or not, the source may have been told.
+	// Even after an error, the source may have received it.
 	f.told = j.report
 	f.metrics.reported(j, took, err)
 	if err == nil {
@@ -233,7 +235,7 @@ func (f *Feedback) settle(ctx context.Context, j *job, err error, took time.Dura
 		return
 	}
 	if ctx.Err() != nil {
-		return // we are being stopped
+		return // shutting down
 	}
 	f.quiet, f.quietConfig = lasting(err), j.config
 	if text := faultText(j, err); text != f.fault {

@@ -16,23 +16,25 @@ import (
 )
 
 const (
-	// maxMembers is how many members a set may have.
+	// maxMembers is the largest number of members of a set.
 	maxMembers = 50
 	// maxMemberID is the largest _id of a member.
 	maxMemberID = 255
 )
 
-// ErrNotOurs is a member that RemoveMember does not remove: it may hold data.
+// ErrNotOurs reports a member that RemoveMember refuses to remove: it may hold
+// data.
 var ErrNotOurs = errors.New("it is not a hidden member without vote, priority and indexes")
 
 // NewMember is a member of the source's set that stands for the mirror.
 type NewMember struct {
 	// ID is its _id. Negative means one that is free.
 	ID int
-	// Host is its address, where nobody needs to listen.
+	// Host is its address; no process needs to listen there.
 	Host string
-	// Tag and Value are its tag; Mode is the name of the write concern that waits
-	// for a member with the tag. Empty means "mirror", and Value means Host.
+	// Tag and Value are its tag; Mode is the name of the write concern that waits for
+	// a member with the tag. An empty Tag or Mode means "mirror", an empty Value
+	// means Host.
 	Tag, Value, Mode string
 }
 
@@ -48,7 +50,7 @@ func (m *NewMember) setDefaults() {
 	}
 }
 
-// ReadConfig returns the configuration of the set that caller's server is in.
+// ReadConfig returns the configuration of the set of caller's server.
 func ReadConfig(ctx context.Context, caller mongo.Caller) (bson.Raw, error) {
 	body := document(func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "replSetGetConfig", 1) })
 	reply, err := caller.Call(ctx, mongo.Command{DB: "admin", Body: body})
@@ -63,8 +65,8 @@ func ReadConfig(ctx context.Context, caller mongo.Caller) (bson.Raw, error) {
 	return doc, nil
 }
 
-// Reconfigure makes config, of AddMember or RemoveMember, the set's configuration.
-// It is refused if another one was made since it was read.
+// Reconfigure installs config, the result of AddMember or RemoveMember. It fails if
+// the configuration has changed since it was read.
 func Reconfigure(ctx context.Context, primary mongo.Caller, config bson.Raw) error {
 	body := document(func(dst []byte) []byte { return bsoncore.AppendDocumentElement(dst, "replSetReconfig", config) })
 	if _, err := primary.Call(ctx, mongo.Command{DB: "admin", Body: body}); err != nil {
@@ -73,12 +75,12 @@ func Reconfigure(ctx context.Context, primary mongo.Caller, config bson.Raw) err
 	return nil
 }
 
-// member is what matters of a member of a configuration.
+// member is a member of a configuration, with the fields used here.
 type member struct {
 	doc  bson.Raw
 	id   int64
 	host string
-	ours bool // it cannot be but one that stands for a mirror
+	ours bool // looks exactly like a member that stands for a mirror
 	tags map[string]string
 }
 
@@ -117,15 +119,16 @@ func readMembers(config bson.Raw) ([]member, error) {
 	return members, it.Err()
 }
 
-// is tells whether a field is there and true, or false, as the server sees it.
+// is reports whether a field is present and has this truth value by the server's
+// rules.
 func is(doc bson.Raw, name string, truth bool) bool {
 	e, ok := rawbson.Lookup(doc, name)
 	return ok && e.Truth() == truth
 }
 
-// AddMember returns config, as ReadConfig gave it, with one more member that
-// stands for the mirror: without vote, priority and indexes, hidden and tagged,
-// and the write concern that waits for it. The member's _id is returned too.
+// AddMember returns config, as returned by ReadConfig, with one more member that
+// stands for the mirror (hidden, tagged, without vote, priority and indexes) and
+// with the write concern that waits for it. It also returns the member's _id.
 func AddMember(config bson.Raw, add NewMember) (bson.Raw, int, error) {
 	add.setDefaults()
 	members, err := readMembers(config)
@@ -152,7 +155,7 @@ func AddMember(config bson.Raw, add NewMember) (bson.Raw, int, error) {
 	return next, int(id), nil
 }
 
-// check returns the _id of the new member.
+// check validates m and returns the _id of the new member.
 func (m *NewMember) check(members []member) (int64, error) {
 	if m.Host == "" {
 		return 0, errors.New("no host")
@@ -167,7 +170,7 @@ func (m *NewMember) check(members []member) (int64, error) {
 			return 0, fmt.Errorf("it has a member %s, with _id %d", m.Host, o.id)
 		}
 		used[o.id] = true
-		// One that was used and removed may still be known to somebody.
+		// The _id of a removed member may still be in use somewhere.
 		id = max(id, o.id+1)
 	}
 	if m.ID >= 0 {
@@ -194,7 +197,7 @@ func (m *NewMember) document(id int64) bson.Raw {
 	})
 }
 
-// modes returns settings.getLastErrorModes with the new member's.
+// modes returns settings.getLastErrorModes, with the new member's added.
 func (m *NewMember) modes(config bson.Raw) (bson.Raw, error) {
 	old := readModes(config)
 	one := document(func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, m.Tag, 1) })
@@ -213,9 +216,9 @@ func (m *NewMember) modes(config bson.Raw) (bson.Raw, error) {
 	}), nil
 }
 
-// RemoveMember returns config, as ReadConfig gave it, without the member id, which
-// has to be one of AddMember's, and without write concerns that only it could
-// satisfy.
+// RemoveMember returns config, as returned by ReadConfig, without the member id,
+// which must have been added by AddMember, and without write concerns that only it
+// could satisfy.
 func RemoveMember(config bson.Raw, id int) (bson.Raw, error) {
 	fail := func(err error) (bson.Raw, error) {
 		return nil, fmt.Errorf("feedback: remove member %d from the source's configuration: %w", id, err)
@@ -259,7 +262,7 @@ func RemoveMember(config bson.Raw, id int) (bson.Raw, error) {
 	return next, nil
 }
 
-// satisfied tells whether the values of tags can satisfy a mode.
+// satisfied reports whether the values of the tags can satisfy a mode.
 func satisfied(mode bson.Raw, tags map[string]map[string]bool) bool {
 	for it := rawbson.NewIter(mode); it.Next(); {
 		if n, ok := it.Int64(); ok && int64(len(tags[it.Name()])) < n {
@@ -297,7 +300,7 @@ func fieldNames(doc bson.Raw) []string {
 }
 
 // change returns config with other members and modes, and the next version. All
-// else stays as it is, byte for byte.
+// other fields are kept byte for byte.
 func change(config bson.Raw, members []bson.Raw, modes bson.Raw) (bson.Raw, error) {
 	var fault error
 	versions, settings := 0, false
@@ -340,7 +343,7 @@ func change(config bson.Raw, members []bson.Raw, modes bson.Raw) (bson.Raw, erro
 	return next, fault
 }
 
-// appendVersion appends the version in the type that it had.
+// appendVersion appends the version, in the type that it had.
 func appendVersion(dst []byte, t bson.Type, n int64) []byte {
 	if t == bson.TypeInt32 {
 		return bsoncore.AppendInt32Element(dst, "version", int32(n))

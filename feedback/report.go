@@ -22,11 +22,11 @@ type moment struct {
 	wall int64
 }
 
-// null is no entry as the protocol writes it.
+// null is the null optime as the protocol encodes it.
 var null = moment{at: oplog.OpTime{Term: oplog.UninitializedTerm}}
 
-// valid tells whether m may be told to a server: it ends itself over an optime
-// without a time.
+// valid reports whether m may be sent to a server, which aborts on an optime
+// without a wall time.
 func (m moment) valid() bool { return m.at.IsNull() || m.wall > 0 }
 
 // later returns the later one of two moments.
@@ -37,14 +37,14 @@ func later(a, b moment) moment {
 	return a
 }
 
-// report is what is told.
+// report is the content of a report.
 type report struct {
 	applied, durable moment
 }
 
-// of returns what p allows to be told after what was told before, by a member
-// that knows of the commit point limit, if there is one. Held says that it is
-// less than what p has.
+// of returns the report for p that may follow r. Limit is the commit point that the
+// receiving member knows, nil for none. Held reports that the limit makes the
+// report less than p.
 func (r report) of(p checkpoint.Progress, limit *moment) (next report, held bool) {
 	applied := moment{p.Applied, p.AppliedWall}
 	durable := moment{p.Durable, p.DurableWall}
@@ -54,16 +54,16 @@ func (r report) of(p checkpoint.Progress, limit *moment) (next report, held bool
 	next.applied, held = r.applied.upTo(applied, limit)
 	var heldToo bool
 	next.durable, heldToo = r.durable.upTo(durable, limit)
-	// Invariant: durable <= applied. Both only go forward, and so does the limit
-	// but for a change of the source; then applied stays where it was.
+	// Invariant: durable <= applied. Neither goes back. The limit can go back with a
+	// change of the source; applied then keeps its value.
 	if next.durable.at.After(next.applied.at) {
 		next.durable = next.applied
 	}
 	return next, held || heldToo
 }
 
-// upTo returns the moment to tell after m: to, or the limit if that is earlier,
-// but nothing that is earlier than m.
+// upTo returns the moment to report after m: to, or the limit if that is earlier,
+// but never one before m.
 func (m moment) upTo(to moment, limit *moment) (next moment, held bool) {
 	if limit != nil && to.at.After(limit.at) {
 		to, held = *limit, true
@@ -89,7 +89,7 @@ func appendOpTime(dst []byte, name string, o oplog.OpTime) []byte {
 	})
 }
 
-// appendDoc appends an embedded document that fill appends the elements of.
+// appendDoc appends an embedded document; fill appends its elements.
 func appendDoc(dst []byte, name string, fill func(dst []byte) []byte) []byte {
 	i, dst := bsoncore.AppendDocumentElementStart(dst, name)
 	return closeDoc(fill(dst), i)
@@ -100,8 +100,8 @@ func document(fill func(dst []byte) []byte) bson.Raw {
 	return closeDoc(fill(dst), i)
 }
 
-// closeDoc ends the document or array that was started at i. It cannot fail: i is
-// what the start gave.
+// closeDoc ends the document or array that was started at i. It cannot fail, since
+// i is the index returned by the start.
 func closeDoc(dst []byte, i int32) []byte {
 	dst, err := bsoncore.AppendDocumentEnd(dst, i)
 	if err != nil {
@@ -110,7 +110,7 @@ func closeDoc(dst []byte, i int32) []byte {
 	return dst
 }
 
-// positionCommand is replSetUpdatePosition. There is no $replData: a term in it
+// positionCommand returns replSetUpdatePosition. It has no $replData: a term in it
 // could make a primary step down.
 func positionCommand(member int, configVersion int64, r report) mongo.Command {
 	body := document(func(dst []byte) []byte {
@@ -127,7 +127,7 @@ func positionCommand(member int, configVersion int64, r report) mongo.Command {
 	return mongo.Command{DB: "admin", Body: body}
 }
 
-// documentCommand writes the position document.
+// documentCommand returns the write of the position document.
 func documentCommand(cfg *Config, r report, now time.Time) mongo.Command {
 	update := document(func(dst []byte) []byte {
 		dst = appendDoc(dst, "q", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id", cfg.Link) })
@@ -147,7 +147,7 @@ func documentCommand(cfg *Config, r report, now time.Time) mongo.Command {
 	return mongo.Command{DB: cfg.DB, Body: body, Sequence: "updates", Docs: []bson.Raw{update}}
 }
 
-// refusal returns the first error in the reply of a write.
+// refusal returns the first error in a write's reply.
 func refusal(reply bson.Raw) error {
 	refused, err := mongo.WriteErrors(reply)
 	if err != nil {
@@ -159,7 +159,7 @@ func refusal(reply bson.Raw) error {
 	return nil
 }
 
-// job is one report to be sent.
+// job is one report to send.
 type job struct {
 	report  report
 	command mongo.Command
@@ -185,6 +185,5 @@ func (j *job) send(ctx context.Context) error {
 	return nil
 }
 
-// lasting tells whether an error stays until somebody changes something at the
-// source.
+// lasting reports whether an error lasts until the source is reconfigured.
 func lasting(err error) bool { return servererr.IsNoMember(err) || servererr.IsDenied(err) }
