@@ -10,22 +10,21 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// ApplyOps is a group of operations in one entry: a transaction or a part of
-// one, an applyOps command that somebody ran, or a batch of writes that the
-// server logged together.
+// ApplyOps is a group of operations in one entry: a transaction or a part of one, a
+// client's applyOps command, or a batch of writes that the server logged together.
 type ApplyOps struct {
-	// Prepare marks the last part of a prepared transaction: it takes effect
-	// with a later commitTransaction, or not at all.
+	// Prepare marks the last part of a prepared transaction: it takes effect with a
+	// later commitTransaction, or not at all.
 	Prepare bool
-	// PartialTxn marks a part that others follow.
+	// PartialTxn marks a part that is followed by others.
 	PartialTxn bool
-	// Count is how many operations all parts have together, see HasCount.
+	// Count is the number of operations in all parts; see HasCount.
 	Count int64
-	// HasCount tells a zero from an absent count. Only the last of several parts
-	// has one.
+	// HasCount distinguishes a zero from an absent count. Only the last of several
+	// parts has one.
 	HasCount bool
-	// AlwaysUpsert makes updates insert where there is no document: true unless
-	// the command said otherwise. Transactions do not use it.
+	// AlwaysUpsert makes updates insert if the document is missing: true unless the
+	// command says otherwise. Transactions do not use it.
 	AlwaysUpsert bool
 
 	entry *Op
@@ -64,12 +63,12 @@ func (o *Op) ApplyOps() (ApplyOps, error) {
 	return a, err
 }
 
-// Size returns how many bytes the operations take.
+// Size returns the size of the operations in bytes.
 func (a *ApplyOps) Size() int { return len(a.array) }
 
-// Ops yields the operations in order, each with the optime of the entry. It
-// ends with the first that cannot be read, with its error. A nested applyOps is
-// yielded as it is.
+// Ops yields the operations in order, each with the optime of the entry. The first
+// operation that cannot be read ends the sequence, with its error. A nested
+// applyOps is yielded as it is.
 func (a *ApplyOps) Ops() iter.Seq2[Op, error] {
 	return func(yield func(Op, error) bool) {
 		it := rawbson.NewIter(a.array)
@@ -128,8 +127,8 @@ func (o *Op) CommitTimestamp() (bson.Timestamp, error) {
 	return ts, err
 }
 
-// ImportError is the refusal of an importCollection command: it brings in data
-// files that are not in the log, so the collection has to be copied anew.
+// ImportError returns the error that refuses an importCollection command: it adds
+// data files that are not in the log, so the collection has to be copied again.
 func (o *Op) ImportError() error {
 	return o.Fault("o", fmt.Errorf("%w: %s brings in data that is not in the log; copy the collection anew", ErrUnsupported, o.Command))
 }

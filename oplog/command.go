@@ -11,33 +11,33 @@ import (
 )
 
 // The payloads of commands. Names and documents in them are views into the entry,
-// unless they are said to be documents of their own; namespaces that a command
-// puts together from a database and a collection are strings of their own.
+// unless they are noted to be copies; namespaces joined from a database and a
+// collection are copies.
 
-// Create makes a collection.
+// Create creates a collection.
 type Create struct {
 	NS Namespace
-	// Options are the collection's options as listCollections shows them,
-	// without its UUID: a document of its own, not a view.
+	// Options are the collection's options as in listCollections, without its UUID: a
+	// copy, not a view.
 	Options bson.Raw
-	// IDIndex is the spec of the index on _id, nil where the entry has none.
+	// IDIndex is the spec of the index on _id, nil if the entry has none.
 	IDIndex bson.Raw
 }
 
-// CreateIndexes makes one index on a collection, at once.
+// CreateIndexes creates one index on a collection, at once.
 type CreateIndexes struct {
 	NS Namespace
-	// Spec is the index as listIndexes shows it: a document of its own.
+	// Spec is the index as in listIndexes: a copy.
 	Spec bson.Raw
 }
 
-// IndexBuild starts, commits or aborts the building of indexes. They are in
-// effect from the commit on.
+// IndexBuild starts, commits or aborts an index build. The indexes take effect with
+// the commit.
 type IndexBuild struct {
 	NS Namespace
-	// Build is what the start and the end of a build have in common.
+	// Build identifies the build in its start, commit and abort.
 	Build UUID
-	// Specs are the indexes as listIndexes shows them.
+	// Specs are the indexes as in listIndexes.
 	Specs []bson.Raw
 	// Cause says why a build was aborted, nil for the other commands.
 	Cause bson.Raw
@@ -53,8 +53,8 @@ type DropIndexes struct {
 // CollMod changes options of a collection or of one of its indexes.
 type CollMod struct {
 	NS Namespace
-	// Changes are the options as they were given, with "index" for the change
-	// of an index, which is named by its "name": a document of its own.
+	// Changes are the options as given, with "index" for the change of an index,
+	// which is identified by its "name": a copy.
 	Changes bson.Raw
 }
 
@@ -63,18 +63,18 @@ type Drop struct {
 	NS Namespace
 }
 
-// RenameCollection gives a collection another name in the same database.
+// RenameCollection renames a collection within its database.
 type RenameCollection struct {
 	From, To Namespace
-	// StayTemp keeps the mark of a temporary collection.
+	// StayTemp keeps a temporary collection temporary.
 	StayTemp bool
-	// DropTarget is the collection that held the new name and goes away, zero
-	// where there was none.
+	// DropTarget is the collection of the new name that is dropped, zero if there was
+	// none.
 	DropTarget UUID
 }
 
-// payload reads a command's o. The first field names the command and its
-// target; take is called for each further one.
+// payload reads a command's o. The first field has the command's name and its
+// target; take is called for each other field.
 func (o *Op) payload(want Command, target func(f *rawbson.Elem) bool, take func(f *rawbson.Elem) error) error {
 	if o.Command != want {
 		return o.bad("o", "the operation is %s, not %s", o.what(), want)
@@ -97,8 +97,8 @@ func (o *Op) payload(want Command, target func(f *rawbson.Elem) bool, take func(
 	return nil
 }
 
-// repeated finds a field name that a document has twice. The server writes each
-// field of a command once, so such a command cannot be trusted.
+// repeated returns a field name that occurs twice in a document. The server writes
+// each field of a command once, so such a command is refused.
 func repeated(doc []byte) (name string, twice bool) {
 	const few = 16
 	n := 0
@@ -137,7 +137,7 @@ func (o *Op) what() string {
 	return o.Kind.String()
 }
 
-// collection returns a target reader that takes a collection's name.
+// collection returns a target reader for a collection's name.
 func (o *Op) collection(ns *Namespace) func(f *rawbson.Elem) bool {
 	return func(f *rawbson.Elem) bool {
 		coll, ok := f.Text()
@@ -148,7 +148,7 @@ func (o *Op) collection(ns *Namespace) func(f *rawbson.Elem) bool {
 
 func nothing(*rawbson.Elem) error { return nil }
 
-// splitter copies the fields of a command that are not its own into a document.
+// splitter copies the fields that are not the command's own into a document.
 type splitter struct{ doc []byte }
 
 func newSplitter() splitter { return splitter{doc: make([]byte, 4, 64)} }
@@ -197,7 +197,7 @@ func (o *Op) CreateIndexes() (CreateIndexes, error) {
 	return c, err
 }
 
-// checkIndex checks that an index has what all indexes have.
+// checkIndex checks that an index has the fields that all indexes have.
 func (o *Op) checkIndex(field string, spec bson.Raw) error {
 	key, ok := rawbson.Lookup(spec, "key")
 	if _, isDoc := key.Document(); !isDoc {
@@ -216,7 +216,7 @@ func (o *Op) checkIndex(field string, spec bson.Raw) error {
 	return nil
 }
 
-// IndexBuild reads startIndexBuild, commitIndexBuild and abortIndexBuild.
+// IndexBuild reads a startIndexBuild, commitIndexBuild or abortIndexBuild command.
 func (o *Op) IndexBuild() (IndexBuild, error) {
 	b := IndexBuild{}
 	switch o.Command {
@@ -292,9 +292,9 @@ func (o *Op) Drop() (Drop, error) {
 	return d, o.payload(CommandDrop, o.collection(&d.NS), nothing)
 }
 
-// Target returns the collection that the operation concerns, which for a rename
-// is the old name, with the new one in to. For a dropDatabase it is the
-// database's name alone, and for no-ops and groups of operations there is none.
+// Target returns the collection that the operation affects; for a rename that is
+// the old name, and to is the new one. For a dropDatabase it is the database's name
+// alone; no-ops and groups of operations have none.
 func (o *Op) Target() (ns, to Namespace, err error) {
 	switch {
 	case o.Kind.IsCRUD():
@@ -326,8 +326,8 @@ func (o *Op) Target() (ns, to Namespace, err error) {
 	}
 }
 
-// EmptyCapped reads an emptycapped command and returns the collection that
-// loses all its documents.
+// EmptyCapped reads an emptycapped command and returns the collection that it
+// empties.
 func (o *Op) EmptyCapped() (Namespace, error) {
 	var ns Namespace
 	err := o.payload(CommandEmptyCapped, o.collection(&ns), nothing)
@@ -353,7 +353,7 @@ func (o *Op) RenameCollection() (RenameCollection, error) {
 		case "stayTemp":
 			r.StayTemp, ok = f.Bool()
 		case "dropTarget":
-			// Before 3.6 a boolean; a target to drop is always named since.
+			// Before 3.6 a boolean; newer servers always name the dropped target by UUID.
 			if drop, isBool := f.Bool(); isBool && !drop {
 				return nil
 			}

@@ -9,33 +9,32 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// Entry is one entry of the oplog, as views into the bytes that it was parsed
-// from. Pre- and post-image optimes, retry images, resharding and sharding
-// fields are not kept: nothing that follows a replica set needs them.
+// Entry is one entry of the oplog, as views into the bytes that it was parsed from.
+// Optimes of pre- and post-images, retry images, and fields of resharding and
+// sharding are not kept: following a replica set does not need them.
 type Entry struct {
-	// Op is what the entry does. Op.OpTime is the entry's own.
+	// Op is the entry's operation. Op.OpTime is the entry's own.
 	Op
-	// Wall is the primary's clock when it wrote the entry, in milliseconds
+	// Wall is the primary's wall clock time when it wrote the entry, in milliseconds
 	// since the epoch.
 	Wall bson.DateTime
-	// LSID is the logical session, nil where there is none.
+	// LSID is the logical session, nil if there is none.
 	LSID bson.Raw
-	// TxnNumber is the session's transaction or retryable write; see
+	// TxnNumber is the number of the session's transaction or retryable write; see
 	// HasTxnNumber.
 	TxnNumber int64
-	// StmtID is the statement's number, or an array of them, of a retryable
-	// write. Its type is zero where there is none.
+	// StmtID is the statement number, or an array of them, of a retryable write. Its
+	// type is zero if there is none.
 	StmtID bson.RawValue
-	// PrevOpTime is the entry that this one continues: of the same transaction,
-	// or the previous write of the session. It is null at a beginning; see
-	// HasPrevOpTime.
+	// PrevOpTime is the previous entry of the same transaction, or the previous write
+	// of the session. It is null for the first; see HasPrevOpTime.
 	PrevOpTime OpTime
-	// MultiOpType is 1 for an applyOps that stands for several retryable
-	// writes, and so is not part of a transaction (since 7.0).
+	// MultiOpType is 1 for an applyOps that contains several retryable writes, and is
+	// not part of a transaction (since 7.0).
 	MultiOpType int32
-	// HasTxnNumber and HasPrevOpTime tell a zero from an absent field.
+	// HasTxnNumber and HasPrevOpTime distinguish a zero from an absent field.
 	HasTxnNumber, HasPrevOpTime bool
-	// Raw is the entry itself.
+	// Raw is the whole entry.
 	Raw bson.Raw
 }
 
@@ -46,17 +45,17 @@ func ParseEntry(raw bson.Raw) (Entry, error) {
 	return e, err
 }
 
-// Parse sets e to what raw says, in one pass and without copying: raw must stay
-// unchanged while e is in use. After an error, an [*EntryError], e is not to be
-// used. Parse looks at every field of the entry and at the key of the document,
-// not into the rest of the payload: a server has checked what it sends, and
-// bytes from a file have to be checked before.
+// Parse sets e from raw, in one pass and without copying: raw must not change while
+// e is in use. After an error, an [*EntryError], e must not be used. Parse checks
+// every field of the entry and the key of the document, but not the rest of the
+// payload: a server has validated it, and the caller must validate bytes from a
+// file.
 func (e *Entry) Parse(raw bson.Raw) error {
 	*e = Entry{Raw: raw, Op: Op{OpTime: OpTime{Term: UninitializedTerm}}}
 	err := e.parse()
 	if err != nil {
-		// The optime stands after most other fields: look for it again, so
-		// that the error can name it whatever came first.
+		// The optime comes after most other fields: search for it, so that the error
+		// can name it in any case.
 		at := peekOpTime(raw)
 		if f, ok := err.(*EntryError); ok { //nolint:errorlint // made by parse and never wrapped
 			f.OpTime = at
@@ -91,7 +90,7 @@ func (e *Entry) parse() error {
 	return e.check(seen)
 }
 
-// ownField takes the fields that only entries have, not elements of applyOps.
+// ownField reads the fields that only entries have, not elements of applyOps.
 func (e *Entry) ownField(f *rawbson.Elem, seen *fields) error {
 	var bit fields
 	var ok bool
@@ -144,8 +143,8 @@ func (e *Entry) WallTime() time.Time { return e.Wall.Time() }
 
 // InTransaction reports whether the entry is part of a transaction, or of another
 // chain of entries that takes effect as a whole: its PrevOpTime links it to the
-// chain's other parts. Retryable writes have a PrevOpTime too, but it links them
-// to other writes of their session; so has an applyOps of MultiOpType 1.
+// chain's other parts. A retryable write also has a PrevOpTime, but it links other
+// writes of its session; so does an applyOps of MultiOpType 1.
 func (e *Entry) InTransaction() bool {
 	switch e.Command {
 	case CommandApplyOps, CommandCommitTransaction, CommandAbortTransaction:
@@ -177,8 +176,8 @@ func opTimeOf(f *rawbson.Elem) (OpTime, bool) {
 	return o, ok && hasTS && it.Err() == nil
 }
 
-// peekOpTime reads the optime of an entry that may be broken elsewhere. It is
-// null where there is none to be read.
+// peekOpTime reads the optime of an entry whose other fields may be invalid. It is
+// null if it cannot be read.
 func peekOpTime(raw bson.Raw) OpTime {
 	o := OpTime{Term: UninitializedTerm}
 	it := rawbson.NewIter(raw)

@@ -10,31 +10,30 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// What can be wrong with an entry, to be tested with errors.Is.
+// Kinds of EntryError, for errors.Is.
 var (
 	// ErrVersion is an entry of a format other than 2.
 	ErrVersion = errors.New("format version is not 2")
-	// ErrUnknownOp is an entry whose op this program does not know.
+	// ErrUnknownOp is an entry with an unknown op.
 	ErrUnknownOp = errors.New("unknown operation")
-	// ErrUnknownCommand is a command that this program does not know.
+	// ErrUnknownCommand is an unknown command.
 	ErrUnknownCommand = errors.New("unknown command")
-	// ErrMissingField is an entry without a field that it needs.
+	// ErrMissingField is an entry without a required field.
 	ErrMissingField = errors.New("missing")
-	// ErrBadField is a field with a type or value that it cannot have.
+	// ErrBadField is a field with an invalid type or value.
 	ErrBadField = errors.New("not valid")
 	// ErrCorrupt is an entry that is not BSON.
 	ErrCorrupt = errors.New("not BSON")
-	// ErrUnsupported is an entry that is understood, and that nothing here can
-	// follow.
+	// ErrUnsupported is an entry that is understood, but cannot be replicated.
 	ErrUnsupported = errors.New("not supported")
 )
 
-// EntryError says which entry cannot be taken, and why. The entry must not be
+// EntryError reports which entry cannot be used, and why. The entry must not be
 // skipped: it is part of the source's history.
 type EntryError struct {
-	// OpTime is the entry's, null where it cannot be read.
+	// OpTime is the entry's optime, null if it cannot be read.
 	OpTime OpTime
-	// Field is the path of the field in question, "" for the entry as a whole.
+	// Field is the path of the invalid field, "" for the whole entry.
 	Field string
 	// Err is one of the errors above, with details.
 	Err error
@@ -53,8 +52,7 @@ func (e *EntryError) Error() string {
 
 func (e *EntryError) Unwrap() error { return e.Err }
 
-// Within returns the error of a field inside of another one: path comes before
-// its own.
+// Within returns the error with path prepended to its field.
 func (e *EntryError) Within(path string) *EntryError {
 	if e.Field != "" {
 		path += "." + e.Field
@@ -62,7 +60,7 @@ func (e *EntryError) Within(path string) *EntryError {
 	return &EntryError{OpTime: e.OpTime, Field: path, Err: e.Err}
 }
 
-// Fault returns an [*EntryError] of the operation. Field is "" for all of it.
+// Fault returns an [*EntryError] for the operation. Field is "" for all of it.
 func (o *Op) Fault(field string, err error) error {
 	return &EntryError{OpTime: o.OpTime, Field: field, Err: err}
 }
@@ -77,10 +75,10 @@ func (o *Op) corrupt(field string, err error) error {
 	return o.Fault(field, fmt.Errorf("%w: %w", ErrCorrupt, err))
 }
 
-// longest is how many bytes of a name or value from an entry an error shows.
+// longest is the maximum number of bytes of a name or value that an error shows.
 const longest = 64
 
-// quoted returns a name from an entry for an error.
+// quoted returns a name from an entry for use in an error.
 func quoted(name string) string {
 	if len(name) > longest {
 		return fmt.Sprintf("%q... (%d bytes)", name[:longest], len(name))
@@ -88,7 +86,7 @@ func quoted(name string) string {
 	return strconv.Quote(name)
 }
 
-// describe says what a field holds instead of what it should.
+// describe returns a field's actual value or type for use in an error.
 func describe(f *rawbson.Elem) string {
 	switch {
 	case f.Type == bson.TypeEmbeddedDocument, f.Type == bson.TypeArray, f.Type == bson.TypeCodeWithScope,

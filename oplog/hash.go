@@ -11,21 +11,21 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// HashNamespace returns the seed for the documents of a namespace, and the hash
-// of operations that keep to one writer per namespace: murmur3, 32 bits. Unlike
-// the server's, it is the same in every process.
+// HashNamespace returns the seed for the documents of a namespace, which is also
+// the hash of operations that need one writer per namespace: murmur3, 32 bits.
+// Unlike the server's, it is the same in every process.
 func HashNamespace(ns Namespace) uint32 {
 	return murmur32([]byte(ns), 0)
 }
 
-// HashID returns the murmur3 hash of a document's _id, seeded with the hash of
-// its namespace. Two _ids that the server treats as one, under simple
-// collation, hash alike whatever their types: int32 1, int64 1, double 1.0 and
-// decimal 1, also inside documents. Under any other collation strings that
-// differ may be one: there the whole collection has to share a hash.
+// HashID returns the murmur3 hash of a document's _id, seeded with the hash of its
+// namespace. Two _ids that are equal to the server under the simple collation have
+// the same hash whatever their types: int32 1, int64 1, double 1.0 and decimal 1,
+// also inside documents. Under any other collation different strings may be equal:
+// there all documents of the collection need the same hash.
 func HashID(seed uint32, id bson.RawValue) uint32 {
 	if !isNested(id.Type) {
-		var buf [96]byte // on the stack, as nothing recursive gets to see it
+		var buf [96]byte // on the stack, since it is not passed to the recursive function
 		return murmur32(appendScalar(buf[:0], id.Type, id.Value), seed)
 	}
 	buf := keyBuffers.Get().(*[]byte)
@@ -37,16 +37,16 @@ func HashID(seed uint32, id bson.RawValue) uint32 {
 
 var keyBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// AppendIDKey appends bytes that are the same for two _ids that the server
-// treats as one under simple collation. Different _ids may have the same bytes,
-// though only beyond the precision of a double.
+// AppendIDKey appends bytes that are the same for two _ids that are equal to the
+// server under the simple collation. Different _ids may have the same bytes, but
+// only beyond the precision of a double.
 func AppendIDKey(dst []byte, id bson.RawValue) []byte {
 	return appendKey(dst, id.Type, id.Value, 1)
 }
 
-// The types that the server compares with one another share a tag. Numbers are
-// reduced to a double, as the server does for its own hash: two that are equal
-// stay equal, and two whole numbers above 2^53 may fall together.
+// Types that the server compares with one another share a tag. Numbers are
+// converted to double, as in the server's own hash: equal numbers stay equal, and
+// different whole numbers above 2^53 may become equal.
 const (
 	tagNumber = 10
 	tagString = 15
@@ -87,8 +87,8 @@ func appendScalar(dst []byte, t bson.Type, v []byte) []byte {
 	case bson.TypeString, bson.TypeSymbol:
 		return append(append(dst, tagString), v...)
 	default:
-		// Equal values of the other types are equal bytes. Their type numbers
-		// are offset so as not to meet the tags.
+		// Equal values of the other types have equal bytes. Their type numbers are
+		// offset to differ from the tags.
 		return append(append(dst, 128+byte(t)), v...)
 	}
 }
@@ -110,15 +110,15 @@ func appendFields(dst, doc []byte, names bool, depth int) []byte {
 func appendNumber(dst []byte, f float64) []byte {
 	switch {
 	case f == 0:
-		f = 0 // so that -0 is 0
+		f = 0 // -0 becomes 0
 	case f != f:
-		f = math.NaN() // one of the many
+		f = math.NaN() // one of many representations
 	}
 	return binary.LittleEndian.AppendUint64(append(dst, tagNumber), math.Float64bits(f))
 }
 
-// The most that the 34 digits of a decimal can say. A coefficient above it is no
-// number that anyone writes, and stands for zero.
+// The largest coefficient of 34 decimal digits. A larger one is not canonical, and
+// means zero.
 const (
 	maxCoefficientHigh = 0x1ed09bead87c0
 	maxCoefficientLow  = 0x378d8e63ffffffff

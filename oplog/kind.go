@@ -2,12 +2,11 @@ package oplog
 
 import "strconv"
 
-// Kind is what an operation does. The zero value is none of them.
+// Kind is the kind of an operation. The zero value is not a kind.
 type Kind uint8
 
-// The kinds of operation that a follower knows. Any other is an error: the
-// server has had more in development (global indexes, containers), and to skip
-// one would lose data.
+// The known kinds of operation. Any other is an error: the server has more in
+// development (global indexes, containers), and skipping one would lose data.
 const (
 	KindInsert Kind = iota + 1
 	KindUpdate
@@ -52,13 +51,13 @@ func kindOf(op string) (Kind, bool) {
 	return 0, false
 }
 
-// Command is what a command operation does. The zero value stands for an
-// operation that is no command.
+// Command is the command of an operation. The zero value means that the operation
+// is not a command.
 type Command uint8
 
-// The commands that occur in an oplog of MongoDB 4.4 to 8.0. A command that is
-// not among them is an error. convertToCapped and a rename between databases
-// are not: the server logs what they are made of.
+// The commands that occur in an oplog of MongoDB 4.4 to 8.0. Any other command is
+// an error. convertToCapped and a rename between databases are not among them: the
+// server logs the operations that they consist of.
 const (
 	CommandCreate Command = iota + 1
 	CommandCreateIndexes
@@ -97,7 +96,7 @@ var commandNames = [...]string{
 	CommandImportCollection:  "importCollection",
 }
 
-// String returns the command's name as it stands in the log, and "" for none.
+// String returns the command's name as in the log, and "" for none.
 func (c Command) String() string {
 	if int(c) < len(commandNames) {
 		return commandNames[c]
@@ -105,7 +104,7 @@ func (c Command) String() string {
 	return "Command(" + strconv.Itoa(int(c)) + ")"
 }
 
-// commandOf finds a command by the first field name of its o.
+// commandOf returns the command for the first field name of its o.
 func commandOf(name string) (Command, bool) {
 	if name == "deleteIndexes" { // the name of dropIndexes before 3.0, still accepted
 		return CommandDropIndexes, true

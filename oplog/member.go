@@ -2,8 +2,7 @@ package oplog
 
 import "strconv"
 
-// MemberState is what a member of a replica set says it is doing. The numbers
-// are the protocol's.
+// MemberState is the state of a replica set member, with the protocol's numbers.
 type MemberState int
 
 // The states of a member.

@@ -2,9 +2,9 @@ package oplog
 
 import "strings"
 
-// Namespace is a database and a collection with a dot in between, as in
-// "shop.orders". The database's name holds no dot, the collection's may. For a
-// command it is the database with "$cmd" after it, and no-ops may have none.
+// Namespace is a database and a collection joined by a dot, as in "shop.orders".
+// The database's name has no dot, the collection's may. A command's namespace is
+// the database followed by ".$cmd", and no-ops may have none.
 type Namespace string
 
 // NewNamespace joins a database's and a collection's name.
@@ -12,8 +12,8 @@ func NewNamespace(db, collection string) Namespace {
 	return Namespace(db + "." + collection)
 }
 
-// Clone returns a namespace that is no view: one to keep after the entry that it
-// came with.
+// Clone returns a copy that is not a view: one that may be kept longer than the
+// entry.
 func (n Namespace) Clone() Namespace { return Namespace(strings.Clone(string(n))) }
 
 // DB returns the part before the first dot.
@@ -28,13 +28,13 @@ func (n Namespace) Collection() string {
 	return coll
 }
 
-// IsCollection reports whether n names a collection: both parts are there.
+// IsCollection reports whether n names a collection: neither part is empty.
 func (n Namespace) IsCollection() bool {
 	dot := strings.IndexByte(string(n), '.')
 	return dot > 0 && dot+1 < len(n)
 }
 
-// IsCommand reports whether n is where a database's commands are logged.
+// IsCommand reports whether n is the namespace of a database's commands.
 func (n Namespace) IsCommand() bool { return n.ends(".$cmd") && n[0] != '.' }
 
 // IsSystemViews reports whether n holds a database's view definitions. A write to
@@ -44,8 +44,8 @@ func (n Namespace) IsSystemViews() bool { return n.ends(".system.views") }
 // IsPrivileges reports whether n holds the users or the roles of a replica set.
 func (n Namespace) IsPrivileges() bool { return n == "admin.system.users" || n == "admin.system.roles" }
 
-// ends reports whether n ends with a dot and a collection's whole name. Every entry is
-// asked more than once, and nearly all are told by a look at their end.
+// ends reports whether n ends with a dot and a whole collection name. It is called
+// several times per entry, and comparing the end decides nearly all of them.
 func (n Namespace) ends(tail string) bool {
 	return strings.HasSuffix(string(n), tail) && n.Collection() == tail[1:]
 }
@@ -55,13 +55,13 @@ const bucketsPrefix = "system.buckets."
 // IsBuckets reports whether n holds the buckets of a time-series collection.
 func (n Namespace) IsBuckets() bool { return strings.HasPrefix(n.Collection(), bucketsPrefix) }
 
-// Buckets returns where the buckets of the time-series collection n are.
+// Buckets returns the namespace of the buckets of the time-series collection n.
 func (n Namespace) Buckets() Namespace {
 	return NewNamespace(n.DB(), bucketsPrefix+n.Collection())
 }
 
-// Series returns the time-series collection that n holds the buckets of, and n
-// itself where it holds none.
+// Series returns the time-series collection whose buckets n holds, and n itself if
+// it holds none.
 func (n Namespace) Series() Namespace {
 	if name, ok := strings.CutPrefix(n.Collection(), bucketsPrefix); ok {
 		return NewNamespace(n.DB(), name)

@@ -11,34 +11,35 @@ import (
 // Op is one operation on one namespace. Its fields are views into the entry
 // that it was parsed from.
 type Op struct {
-	// OpTime is the optime of the entry that holds the operation. For the
-	// operations of a transaction package txn sets it to where it took effect.
+	// OpTime is the optime of the entry that contains the operation. For the
+	// operations of a transaction, package txn sets it to the optime at which it took
+	// effect.
 	OpTime OpTime
 	// Kind is never zero in a parsed operation.
 	Kind Kind
 	// Command is set for KindCommand only.
 	Command Command
-	// Upsert is the field b: the update inserts where there is no document.
+	// Upsert is the field b: the update inserts if the document is missing.
 	Upsert bool
-	// FromMigrate marks what a chunk migration wrote between shards.
+	// FromMigrate marks writes of a chunk migration between shards.
 	FromMigrate bool
-	// NS is the collection, or DB.$cmd for a command. A batch of a dbCheck has the
+	// NS is the collection, or DB.$cmd for a command. A dbCheck batch has the
 	// collection too.
 	NS Namespace
-	// UI is the collection's UUID, zero where the entry has none.
+	// UI is the collection's UUID, zero if the entry has none.
 	UI UUID
 	// O is the payload: the new document (insert), the change (update), the
 	// document's key (delete), the command, or a note (noop).
 	O bson.Raw
-	// O2 is the key of the document that an update changes; for some commands,
-	// what was there before. It is nil where the entry has none.
+	// O2 is the key of the document that an update changes; for some commands, the
+	// previous state. It is nil if the entry has none.
 	O2 bson.Raw
 	// ID is the _id of the document that a CRUD operation writes.
 	ID bson.RawValue
 }
 
-// field takes the fields that entries and elements of applyOps share. It tells
-// whether it knew the field.
+// field reads the fields that entries and elements of applyOps share. It reports
+// whether it knows the field.
 func (o *Op) field(f *rawbson.Elem, seen *fields) (known bool, err error) {
 	var bit fields
 	ok := true
@@ -79,7 +80,7 @@ func (o *Op) field(f *rawbson.Elem, seen *fields) (known bool, err error) {
 			return true, o.Fault("v", fmt.Errorf("%w: it is %s", ErrVersion, describe(f)))
 		}
 	case "tid":
-		// A tenant's namespaces mean nothing without the tenant.
+		// A tenant's namespaces cannot be interpreted without the tenant.
 		return true, o.Fault("tid", fmt.Errorf("%w: the source is a multitenant server", ErrUnsupported))
 	default:
 		return false, nil
@@ -90,8 +91,8 @@ func (o *Op) field(f *rawbson.Elem, seen *fields) (known bool, err error) {
 	return true, seen.add(bit, o, f)
 }
 
-// check reports whether the operation has all that its kind needs, and finds the
-// _id and the command's name.
+// check checks that the operation has the fields that its kind requires, and finds
+// the _id and the command's name.
 func (o *Op) check(seen fields) error {
 	switch {
 	case seen&fieldOp == 0:
@@ -133,9 +134,9 @@ func (o *Op) checkCRUD(keyField string, key bson.Raw) error {
 	return o.missing(keyField + "._id")
 }
 
-// checkCommand finds the command's name. Commands are logged at DB.$cmd, but for
-// the batches of a dbCheck, which are logged at the collection (_logOp in
-// dbcheck.cpp, from 4.4 to 8.0).
+// checkCommand finds the command's name. Commands are logged at DB.$cmd, except for
+// dbCheck batches, which are logged at the collection (_logOp in dbcheck.cpp, from
+// 4.4 to 8.0).
 func (o *Op) checkCommand() error {
 	it := rawbson.NewIter(o.O)
 	if !it.Next() {
@@ -176,8 +177,8 @@ const (
 	fieldMultiOpType
 )
 
-// add records a field. The server writes each once, so a second one means that
-// the entry cannot be trusted.
+// add records a field. The server writes each once, so a second one means that the
+// entry cannot be trusted.
 func (s *fields) add(bit fields, o *Op, f *rawbson.Elem) error {
 	if *s&bit != 0 {
 		return o.bad(f.Name(), "it is there twice")

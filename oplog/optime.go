@@ -9,22 +9,22 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Terms that are not counted up by elections.
+// Terms that are not the result of an election.
 const (
-	// UninitializedTerm is the term of an optime that has none: entries of the
-	// oldest protocol, and the null optime that begins a chain.
+	// UninitializedTerm is the term of an optime without one: an entry of protocol
+	// version 0, or the null optime that starts a chain.
 	UninitializedTerm int64 = -1
 	// InitialTerm is the term before the first election.
 	InitialTerm int64 = 0
 )
 
-// OpTime is a point in a replica set's history: the timestamp of an entry and
-// the term of the primary that wrote it. Two histories may share a timestamp,
-// but never an OpTime. The zero value is the null optime of term 0.
+// OpTime is a point in a replica set's history: the timestamp of an entry and the
+// term of the primary that wrote it. Two histories may share a timestamp, but never
+// an OpTime. The zero value is the null optime of term 0.
 type OpTime struct {
 	// TS is unique within one history and ascends from entry to entry.
 	TS bson.Timestamp `bson:"ts"`
-	// Term is the election term, UninitializedTerm where there is none.
+	// Term is the election term, UninitializedTerm if there is none.
 	Term int64 `bson:"t"`
 }
 
@@ -51,7 +51,7 @@ func (o OpTime) Before(p OpTime) bool { return o.Compare(p) < 0 }
 // After reports whether o comes after p, by the rule of Compare.
 func (o OpTime) After(p OpTime) bool { return o.Compare(p) > 0 }
 
-// IsNull reports whether o is no point at all: its timestamp is zero.
+// IsNull reports whether o is the null optime: its timestamp is zero.
 func (o OpTime) IsNull() bool { return o.TS.T == 0 && o.TS.I == 0 }
 
 // String returns seconds, increment and term, as in "1700000000:3 t5".
@@ -59,7 +59,7 @@ func (o OpTime) String() string {
 	return fmt.Sprintf("%d:%d t%d", o.TS.T, o.TS.I, o.Term)
 }
 
-// ParseOpTime reads what String writes. Without a term, as in "1700000000:3",
+// ParseOpTime parses the result of String. Without a term, as in "1700000000:3",
 // the term is UninitializedTerm.
 func ParseOpTime(s string) (OpTime, error) {
 	stamp, term, hasTerm := strings.Cut(s, " t")

@@ -2,13 +2,13 @@ package oplog
 
 import "time"
 
-// Reply is what one reply of a source's cursor brought.
+// Reply is one reply of a source's cursor.
 type Reply struct {
-	// Entries are in the log's order, views into the reply's buffer.
+	// Entries are in the log's order, as views into the reply's buffer.
 	Entries []Entry
-	// Bytes is the memory that holding the reply takes, in bytes: its buffer and
-	// the entries.
+	// Bytes is the memory that the reply occupies, in bytes: its buffer and the
+	// entries.
 	Bytes int64
-	// Received is when it came.
+	// Received is when it arrived.
 	Received time.Time
 }

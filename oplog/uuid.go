@@ -6,11 +6,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// UUID names a collection or an index build, independent of its present name.
-// The zero value stands for none: the server never gives it out.
+// UUID identifies a collection or an index build, independent of its current name.
+// The zero value means none: the server never assigns it.
 type UUID [16]byte
 
-// IsZero reports whether u stands for none.
+// IsZero reports whether u is the zero value.
 func (u UUID) IsZero() bool { return u == UUID{} }
 
 // String returns u in the usual form of five groups.

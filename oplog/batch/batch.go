@@ -1,5 +1,5 @@
-// Package batch is what the batcher hands to the applier: a span of the log
-// with its transactions put together.
+// Package batch has the batches that the batcher passes to the applier: spans of
+// the log with assembled transactions.
 package batch
 
 import (
@@ -11,33 +11,33 @@ import (
 
 // Batch is a span of the log. The receiver closes the transactions in it.
 type Batch struct {
-	// Items are what there is to apply, in order: none where all entries of the
-	// span change nothing.
+	// Items are the entries and transactions to apply, in order: none if all entries
+	// of the span change nothing.
 	Items []Item
-	// Individually is set if the batch must be processed individually: everything
-	// before it has to be applied before it, and it before anything after it. It
-	// then has one item; see oplog.Op.MustBeProcessedIndividually.
+	// Individually is set if the batch must be processed individually: after
+	// everything before it has been applied, and before anything after it. It then
+	// has one item; see oplog.Op.MustBeProcessedIndividually.
 	Individually bool
-	// Last is the span's last entry, Wall its primary's clock, in
+	// Last is the span's last entry, Wall its wall clock time on the primary, in
 	// milliseconds since the epoch.
 	Last oplog.OpTime
 	Wall bson.DateTime
-	// FetchFrom is where reading has to begin again once everything up to Last
-	// has been applied. It is null where there is no checkpoint to take there.
+	// FetchFrom is where reading has to start again once everything up to Last has
+	// been applied. It is null if no checkpoint can be taken there.
 	FetchFrom oplog.OpTime
-	// Entries is how many entries the span has.
+	// Entries is the number of entries in the span.
 	Entries int
-	// Weight is how many operations Items have, as the server counts them.
+	// Weight is the number of operations in Items, as the server counts them.
 	Weight int
-	// Bytes is the span's share of the memory budget, to be given back when
-	// all of it has been applied.
+	// Bytes is the span's share of the memory budget, to be released when all of it
+	// has been applied.
 	Bytes int64
 }
 
-// Item is one entry, or one transaction, that has something to apply.
+// Item is one entry or one transaction with something to apply.
 type Item struct {
-	// Entry is the entry, or the one that completed Txn. It is part of the reply
-	// that it came in, and not to be changed.
+	// Entry is the entry, or the one that completed Txn. It is a part of its reply,
+	// and must not be modified.
 	Entry *oplog.Entry
 	// Txn is the transaction, nil for a plain entry.
 	Txn *txn.Transaction

@@ -12,26 +12,25 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// DefaultMemoryBytes is the budget for held parts where Config names none.
+// DefaultMemoryBytes is the default memory budget for held parts.
 const DefaultMemoryBytes = 64 << 20
 
-// Config says where an Assembler starts and what it may use.
+// Config configures an Assembler.
 type Config struct {
-	// MemoryBytes bounds what held parts take in memory, in bytes, including
-	// those of transactions that were given out and not closed yet. Beyond it
-	// parts go to files. Zero means DefaultMemoryBytes. A closed transaction no
-	// longer counts, but an operation that was taken from it and is still in use
-	// keeps its part in memory: the bound holds if Close comes after the last of
-	// them. What describes chains comes on top: some hundred bytes for each, and
-	// some tens for each part in a file.
+	// MemoryBytes bounds the memory of held parts, in bytes, including those of
+	// returned transactions that are not closed yet. Further parts are written to
+	// files. Zero means DefaultMemoryBytes. A closed transaction no longer counts,
+	// but an operation of it that is still in use keeps its part in memory: the bound
+	// is exact if Close is called after the last use. Bookkeeping is not included:
+	// some hundred bytes per chain, and some tens per part in a file.
 	MemoryBytes int64
-	// SpillDir is where these files are. Empty means the system's directory for
-	// temporary files.
+	// SpillDir is the directory of these files. Empty means the system's directory
+	// for temporary files.
 	SpillDir string
-	// ApplyAfter is the entry up to which everything was applied before; see
-	// Restarts in the package's documentation. The log has to have it, or Add
-	// returns a [*ResumeError]. Null means that the first entry added is the
-	// first to be applied, and that no chain reaches after it.
+	// ApplyAfter is the entry up to which everything was applied before; see Restarts
+	// in the package's documentation. If the log does not have it, Add returns a
+	// [*ResumeError]. Null means that the first entry added is the first to be
+	// applied, and that no earlier chain extends past it.
 	ApplyAfter oplog.OpTime
 }
 
@@ -52,20 +51,19 @@ func (c *Config) validate() error {
 	return errors.Join(faults...)
 }
 
-// Outcome is what an entry means for the applier.
+// Outcome says what the applier has to do with an entry.
 type Outcome uint8
 
 const (
-	// Pass is an entry that is no part of anything: apply it as it is.
+	// Pass is an entry that is not part of a group: apply it as it is.
 	Pass Outcome = iota + 1
 	// Held is a part of a transaction: nothing to apply yet.
 	Held
 	// Committed is the end of a transaction, or all of it: apply Result.Txn.
 	Committed
-	// Aborted is the end of a transaction that has no effect: nothing to apply.
+	// Aborted is the end of a transaction without effect: nothing to apply.
 	Aborted
-	// Past is an entry up to Config.ApplyAfter, that one included, whatever it
-	// is: nothing to apply.
+	// Past is any entry up to and including Config.ApplyAfter: nothing to apply.
 	Past
 )
 
@@ -86,50 +84,50 @@ func (o Outcome) String() string {
 	return "Outcome(" + strconv.Itoa(int(o)) + ")"
 }
 
-// Result says what became of an entry.
+// Result is the result of adding an entry.
 type Result struct {
 	Outcome Outcome
-	// FetchFrom is where reading has to begin again once everything up to this
-	// entry has been applied: at the entry itself, or at the first entry of the
-	// oldest chain that is open after it. It is null for entries before
-	// Config.ApplyAfter, where there is no checkpoint to take.
+	// FetchFrom is where reading has to start again once everything up to this entry
+	// has been applied: at the entry itself, or at the first entry of the oldest
+	// chain that is open after it. It is null before Config.ApplyAfter, where no
+	// checkpoint can be taken.
 	FetchFrom oplog.OpTime
 	// Txn is set for Committed only. The caller closes it.
 	Txn *Transaction
-	// Parts is how many held parts an abort dropped: none where the transaction
-	// logged nothing before it.
+	// Parts is the number of held parts that an abort dropped: 0 if the transaction
+	// had logged nothing.
 	Parts int
-	// Dropped is how many unprepared transactions were given up because the
-	// entry, whatever else it is, shows that their session has moved on.
+	// Dropped is the number of unprepared transactions that were dropped because the
+	// entry, whatever its outcome, shows that their session has moved on.
 	Dropped int
 }
 
-// Assembler puts transactions together. Make one with New.
+// Assembler assembles transactions. Make one with New.
 type Assembler struct {
 	cfg      Config
 	budget   *budget
 	segments *segments
-	err      error // that of an earlier Add
+	err      error // the error of an earlier Add
 
-	// first and last are the entries added, null before the first.
+	// first and last are the first and last entry added, null before the first.
 	first, last oplog.OpTime
-	// behind is set once Config.ApplyAfter was added: what follows is to be
+	// behind is set once Config.ApplyAfter was added: later entries are to be
 	// applied.
 	behind bool
 
 	// byLast finds a chain by its last part's timestamp, which is unique in one
-	// history; the term is compared after that.
+	// history; the term is compared afterwards.
 	byLast map[bson.Timestamp]*chain
 	// sessions has the chains of each session.
 	sessions map[string][]*chain
-	// oldest and newest are the ends of the list of open chains by start. They
-	// begin in log order, so a new one is always the newest.
+	// oldest and newest are the ends of the list of open chains, ordered by start.
+	// Chains start in log order, so a new one is always the newest.
 	oldest, newest *chain
-	// inMemory has those that hold memory, the largest first.
+	// inMemory has the chains with parts in memory, the largest first.
 	inMemory byMemory
 }
 
-// New returns an Assembler without open transactions. It touches no file.
+// New returns an Assembler without open transactions. It does no I/O.
 func New(cfg Config) (*Assembler, error) {
 	cfg.setDefaults()
 	if err := cfg.validate(); err != nil {
@@ -143,10 +141,10 @@ func New(cfg Config) (*Assembler, error) {
 	}, nil
 }
 
-// Add takes the next entry of the log and says what to do. The entry is not
-// kept, except that a Transaction is a view into the bytes of the entry that
-// completed it. The errors are those of the package's documentation; after one
-// every further Add returns it again.
+// Add processes the next entry of the log. The entry is not kept, except that a
+// Transaction is a view into the bytes of the entry that completed it. The errors
+// are those in the package's documentation; after an error every further Add
+// returns it again.
 func (a *Assembler) Add(e *oplog.Entry) (Result, error) {
 	if a.err != nil {
 		return Result{}, a.err
@@ -160,8 +158,8 @@ func (a *Assembler) Add(e *oplog.Entry) (Result, error) {
 }
 
 func (a *Assembler) add(e *oplog.Entry) (Result, error) {
-	// By timestamp too: after a change of term the term alone would do for the
-	// order of optimes, but timestamps ascend through the whole log.
+	// Compare the timestamps too: optimes of different terms are ordered by term
+	// alone, but timestamps must ascend through the whole log.
 	if !a.last.IsNull() && (oplog.CompareTimestamps(e.OpTime.TS, a.last.TS) <= 0 || e.OpTime.Before(a.last)) {
 		return Result{}, fmt.Errorf("assemble transactions: entry %s after %s: %w", e.OpTime, a.last, ErrOutOfOrder)
 	}
@@ -183,7 +181,7 @@ func (a *Assembler) add(e *oplog.Entry) (Result, error) {
 	case oplog.CommandAbortTransaction:
 		r, err = a.abort(e)
 	default:
-		// Everything else stands for itself.
+		// All other entries stand alone.
 	}
 	if err != nil {
 		return Result{}, err
@@ -201,7 +199,7 @@ func (a *Assembler) add(e *oplog.Entry) (Result, error) {
 			return r, err
 		}
 		a.behind = true
-		// A chain without its operations must not go on from here.
+		// A ghost has no operations, so no entry after ApplyAfter may continue it.
 		maps.DeleteFunc(a.byLast, func(_ bson.Timestamp, c *chain) bool { return c.ghost })
 	}
 	r.FetchFrom = e.OpTime
@@ -211,9 +209,9 @@ func (a *Assembler) add(e *oplog.Entry) (Result, error) {
 	return r, err
 }
 
-// checkResume checks that the log does not miss Config.ApplyAfter. Its order by
-// term alone would not do: a later timestamp of an earlier term is of another
-// history, and would be taken for applied.
+// checkResume checks that the log contains Config.ApplyAfter. Comparing optimes
+// alone is not enough: a later timestamp of an earlier term belongs to another
+// history, and would be mistaken for applied.
 func (a *Assembler) checkResume(at oplog.OpTime) error {
 	want := a.cfg.ApplyAfter
 	if a.behind || at.Equal(want) || at.Before(want) && oplog.CompareTimestamps(at.TS, want.TS) < 0 {
@@ -222,9 +220,9 @@ func (a *Assembler) checkResume(at oplog.OpTime) error {
 	return &ResumeError{Want: want, Got: at}
 }
 
-// moveOn drops what a session left open when it started something newer. The
-// server ends such transactions by an abort after a failover, so this is a net
-// below a net; a prepared one is never given up.
+// moveOn drops a session's unprepared transactions when the session starts a newer
+// one. This is a second safeguard: after a failover the server ends such
+// transactions by an abort. A prepared transaction is never dropped.
 func (a *Assembler) moveOn(e *oplog.Entry) (dropped int, err error) {
 	var old []*chain
 	for _, c := range a.sessionChains(e) {
@@ -236,9 +234,9 @@ func (a *Assembler) moveOn(e *oplog.Entry) (dropped int, err error) {
 	return len(old), err
 }
 
-// find returns the chain that an entry continues, by a link that is not null.
-// It is a ghost where the chain began before the first entry added and must have
-// ended up to Config.ApplyAfter.
+// find returns the chain that an entry continues by its link, which must not be
+// null. It is a ghost if the chain started before the first entry added and must
+// have ended up to Config.ApplyAfter.
 func (a *Assembler) find(e *oplog.Entry) (*chain, error) {
 	c := a.byLast[e.PrevOpTime.TS]
 	if c != nil && c.last.Equal(e.PrevOpTime) {
@@ -284,7 +282,7 @@ func (a *Assembler) applyOps(e *oplog.Entry) (Result, error) {
 	}
 }
 
-// single is a group in one entry.
+// single processes a group that is one entry.
 func (a *Assembler) single(e *oplog.Entry, group *oplog.ApplyOps) (Result, error) {
 	if !a.behind {
 		return Result{Outcome: Past}, nil
@@ -297,8 +295,8 @@ func (a *Assembler) single(e *oplog.Entry, group *oplog.ApplyOps) (Result, error
 	if err := c.take(group); err != nil {
 		return Result{}, err
 	}
-	// A count in a user's command means nothing: servers from 4.4 on refuse it,
-	// older ones ignored it.
+	// A count in a client's command has no meaning: servers before 4.4 ignored it,
+	// newer ones refuse it.
 	if e.InTransaction() {
 		if err := c.checkCount(e, group); err != nil {
 			return Result{}, err
@@ -309,7 +307,7 @@ func (a *Assembler) single(e *oplog.Entry, group *oplog.ApplyOps) (Result, error
 	return Result{Outcome: Committed, Txn: t}, nil
 }
 
-// finish ends an unprepared chain by its last part.
+// finish ends an unprepared chain with its last part.
 func (a *Assembler) finish(c *chain, e *oplog.Entry, group *oplog.ApplyOps) (Result, error) {
 	if c.ghost {
 		a.end(c)
@@ -356,8 +354,8 @@ func (a *Assembler) commit(e *oplog.Entry) (Result, error) {
 	return Result{Outcome: Committed, Txn: t}, nil
 }
 
-// abort ends a chain without effect. It need not find one: a transaction may
-// have logged nothing, or have begun before the first entry added, and in either
+// abort ends a chain without effect. The chain may be unknown: a transaction may
+// have logged nothing, or may have started before the first entry added; in either
 // case there is nothing to apply.
 func (a *Assembler) abort(e *oplog.Entry) (Result, error) {
 	r := Result{Outcome: Aborted}
@@ -368,8 +366,8 @@ func (a *Assembler) abort(e *oplog.Entry) (Result, error) {
 		}
 		return r, err
 	}
-	// The session tells what the link does not: the server's applier forgets
-	// the parts of the aborting session.
+	// The link finds no chain; the session may: the server's applier drops the parts
+	// of the aborting session.
 	var same []*chain
 	for _, c := range a.sessionChains(e) {
 		switch {
@@ -385,12 +383,12 @@ func (a *Assembler) abort(e *oplog.Entry) (Result, error) {
 	return r, err
 }
 
-// HeldBytes returns how much memory held parts take, in bytes, including those
-// of transactions that were given out and not closed yet.
+// HeldBytes returns the memory of held parts, in bytes, including those of returned
+// transactions that are not closed yet.
 func (a *Assembler) HeldBytes() int64 { return a.budget.used.Load() }
 
-// Close drops all open transactions, with their memory and files. Transactions
-// that were given out are not affected. It may be called again.
+// Close drops all open transactions and frees their memory and files. Returned
+// transactions are not affected. It is idempotent.
 func (a *Assembler) Close() error {
 	var faults []error
 	for a.oldest != nil {

@@ -13,7 +13,7 @@ import (
 
 // chain is a transaction whose end has not been added yet.
 type chain struct {
-	// start is its first entry, last the one that the next has to link to.
+	// start is its first entry, last the one that the next entry has to link to.
 	start, last oplog.OpTime
 
 	lsid         bson.Raw // a copy
@@ -21,8 +21,8 @@ type chain struct {
 	hasTxnNumber bool
 
 	prepared bool
-	// ghost marks a chain that began before the first entry added: its parts
-	// are followed and not kept.
+	// ghost marks a chain that started before the first entry added: its parts are
+	// followed but not kept.
 	ghost bool
 
 	flat         flattener
@@ -38,8 +38,8 @@ type chain struct {
 
 func (c *chain) hasSession() bool { return c.hasTxnNumber && c.lsid != nil }
 
-// belongs checks that an entry is of the chain's session. Links alone decide
-// which chain is meant, so a difference means that the log cannot be trusted.
+// belongs checks that an entry has the chain's session. Links alone identify the
+// chain, so a different session means that the log cannot be trusted.
 func (c *chain) belongs(e *oplog.Entry) error {
 	if c.ghost || c.hasTxnNumber == e.HasTxnNumber && c.txnNumber == e.TxnNumber && bytes.Equal(c.lsid, e.LSID) {
 		return nil
@@ -61,8 +61,8 @@ func (y *tally) add(op oplog.Op, err error) bool {
 	return true
 }
 
-// take counts a part in. It reads it to the end: faults have to show now, while
-// the entry is at hand, not when the transaction is applied.
+// take counts a part. It reads all of it, so that faults show while the entry is at
+// hand, not when the transaction is applied.
 func (c *chain) take(group *oplog.ApplyOps) error {
 	var y tally
 	c.flat.group(group, 0, y.add)
@@ -76,8 +76,8 @@ func (c *chain) take(group *oplog.ApplyOps) error {
 	return nil
 }
 
-// checkCount compares the number of operations with what the last part says. The
-// server writes a count where there are several parts, and only there.
+// checkCount compares the number of operations with the count in the last part. The
+// server writes a count only if there are several parts.
 func (c *chain) checkCount(e *oplog.Entry, last *oplog.ApplyOps) error {
 	switch {
 	case !last.HasCount && c.parts > 1:
@@ -89,7 +89,7 @@ func (c *chain) checkCount(e *oplog.Entry, last *oplog.ApplyOps) error {
 	}
 }
 
-// transaction hands the chain's parts over to what the entry completes.
+// transaction moves the chain's parts to the transaction that the entry completes.
 func (c *chain) transaction(e *oplog.Entry) *Transaction {
 	return &Transaction{
 		Kind: c.flat.kind, OpTime: e.OpTime, Start: c.start, Wall: e.Wall,
@@ -99,7 +99,7 @@ func (c *chain) transaction(e *oplog.Entry) *Transaction {
 	}
 }
 
-// begin makes a chain that has no parts yet.
+// begin returns a chain without parts.
 func (a *Assembler) begin(e *oplog.Entry, ghost bool) *chain {
 	return &chain{
 		start: e.OpTime, ghost: ghost, flat: newFlattener(e), place: nowhere,
@@ -108,8 +108,8 @@ func (a *Assembler) begin(e *oplog.Entry, ghost bool) *chain {
 	}
 }
 
-// extend makes the entry the chain's last part. What can fail comes first, so
-// that after an error the books are as before the entry.
+// extend makes the entry the chain's last part. The steps that can fail come first,
+// so that an error leaves the bookkeeping unchanged.
 func (a *Assembler) extend(c *chain, e *oplog.Entry, group *oplog.ApplyOps) error {
 	isNew := c.parts == 0
 	if !c.ghost {
@@ -142,7 +142,7 @@ func (a *Assembler) takePart(c *chain, e *oplog.Entry, group *oplog.ApplyOps) er
 	return a.hold(c, e.O)
 }
 
-// enter puts a chain on the books: the list by start, and its session.
+// enter registers a chain: in the list by start, and by its session.
 func (a *Assembler) enter(c *chain) {
 	c.older = a.newest
 	if c.older != nil {
@@ -156,7 +156,7 @@ func (a *Assembler) enter(c *chain) {
 	}
 }
 
-// end takes a chain off the books. Its parts stay with it.
+// end unregisters a chain. It keeps its parts.
 func (a *Assembler) end(c *chain) {
 	delete(a.byLast, c.last.TS)
 	if c.ghost {
@@ -184,7 +184,7 @@ func (a *Assembler) end(c *chain) {
 	}
 }
 
-// drop ends a chain without effect and returns how many parts it had.
+// drop ends a chain without effect and returns the number of its parts.
 func (a *Assembler) drop(c *chain) (parts int, err error) {
 	if err := c.store.release(); err != nil {
 		return 0, err
@@ -201,8 +201,8 @@ func (a *Assembler) sessionChains(e *oplog.Entry) []*chain {
 	return a.sessions[string(e.LSID)]
 }
 
-// dropAll drops chains and returns how many parts they had. The slice must not
-// be the one that sessionChains returned: dropping changes it.
+// dropAll drops chains and returns the number of their parts. The slice must not be
+// the one that sessionChains returned, which dropping modifies.
 func (a *Assembler) dropAll(chains []*chain) (parts int, err error) {
 	for _, c := range chains {
 		n, err := a.drop(c)

@@ -7,23 +7,22 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// What stops an Assembler or a Transaction, to be tested with errors.Is.
+// Errors of an Assembler or a Transaction, for errors.Is.
 var (
-	// ErrOutOfOrder is an entry that does not come after the one before it: its
-	// timestamp does not ascend, or its term goes back.
+	// ErrOutOfOrder is an entry that does not follow the previous one: its timestamp
+	// does not ascend, or its term is lower.
 	ErrOutOfOrder = errors.New("out of order")
 	// ErrClosed is the use of an Assembler or a Transaction after Close.
 	ErrClosed = errors.New("closed")
-	// ErrSpillCorrupt is a spill file that does not hold what was written to it.
+	// ErrSpillCorrupt is a spill file with other contents than were written to it.
 	ErrSpillCorrupt = errors.New("the file does not hold what was written to it")
 )
 
-// BrokenChainError is an entry that continues one that was not added, or that
-// is no longer the end of an open chain. Reading has to begin earlier, at the
-// chain's first entry; where the log no longer has it, the data has to be copied
-// anew.
+// BrokenChainError is an entry that continues one that was not added, or that is no
+// longer the end of an open chain. Reading has to start earlier, at the chain's
+// first entry; if the log no longer has it, the data has to be copied again.
 type BrokenChainError struct {
-	// OpTime is the entry's.
+	// OpTime is the entry's optime.
 	OpTime oplog.OpTime
 	// Prev is the entry that it continues.
 	Prev oplog.OpTime
@@ -34,9 +33,9 @@ func (e *BrokenChainError) Error() string {
 		"read the log from before that transaction's first entry", e.OpTime, e.Prev)
 }
 
-// ResumeError is a log without the entry Config.ApplyAfter: it goes on after it
-// without having it, or begins there, or its terms tell that it cannot follow.
-// The source's history is not the one that was applied, or the log was cut.
+// ResumeError is a log without the entry Config.ApplyAfter: it skips it, starts
+// after it, or has an entry whose term rules it out. The source has another history
+// than the one that was applied, or the log was truncated.
 type ResumeError struct {
 	// Want is Config.ApplyAfter.
 	Want oplog.OpTime
@@ -49,15 +48,15 @@ func (e *ResumeError) Error() string {
 		"read from a source that has the entry, or copy the data anew", e.Want, e.Got)
 }
 
-// SpillError is a fault of a file that keeps a chain's parts.
+// SpillError is a fault of a file that holds a chain's parts.
 type SpillError struct {
 	// Path is the file's name, which may have been removed already.
 	Path string
 	// OpTime is the chain's first entry.
 	OpTime oplog.OpTime
-	// Err is the fault, ErrSpillCorrupt or what the operating system said.
+	// Err is the fault: ErrSpillCorrupt or an error of the operating system.
 	Err error
-	// Writing tells keeping a part from reading it back.
+	// Writing distinguishes writing a part from reading it back.
 	Writing bool
 }
 
@@ -72,7 +71,7 @@ func (e *SpillError) Error() string {
 
 func (e *SpillError) Unwrap() error { return e.Err }
 
-// bad is an entry that a server would not write.
+// bad returns the error for an entry that a server would not write.
 func bad(e *oplog.Entry, field, format string, args ...any) error {
 	return e.Fault(field, fmt.Errorf("%w: %s", oplog.ErrBadField, fmt.Sprintf(format, args...)))
 }

@@ -12,46 +12,44 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// segmentBytes is the size from which on a segment takes no more parts, in
-// bytes. Smaller ones would take more open files, larger ones keep more of the
-// disk for one transaction that stays open.
+// segmentBytes is the size, in bytes, at which a segment takes no more parts.
+// Smaller segments need more open files; larger ones keep more disk space for one
+// transaction that stays open.
 const segmentBytes = 64 << 20
 
-// headerSize is what precedes each part in a segment, in bytes: its length and
-// the CRC-32C of length and part, both little-endian.
+// headerSize is the size of the header of each part in a segment, in bytes: the
+// part's length and the CRC-32C of length and part, both little-endian.
 const headerSize = 8
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// segments are the files of an Assembler and the Transactions that it gave out,
-// which live in other goroutines. All chains write to the same one until it is
-// full: a file for each chain would run out of open files where thousands of
-// small transactions are open at once.
+// segments are the files of an Assembler and of the Transactions that it returned,
+// which are used by other goroutines. All chains write to the same file until it is
+// full: with a file per chain, thousands of small open transactions would exhaust
+// the open files.
 type segments struct {
 	dir   string
 	limit int64 // segmentBytes, less in tests
 
 	mu sync.Mutex // guards current, and users of each segment
-	// Invariant: a segment is closed as soon as users is 0, and is not current
-	// then.
+	// Invariant: a segment with no users is closed, and is not current.
 	current *segment // nil where the next part needs a new one
 }
 
-// segment is a file that keeps parts one after the other. It is written by the
-// Assembler alone and read at offsets, so any number of readers do not disturb
-// each other.
+// segment is a file of consecutive parts. Only the Assembler writes it; reads are
+// at offsets, so that readers may run concurrently.
 type segment struct {
 	*os.File
-	// size is where the next part goes, in bytes. Only the Assembler looks at it.
+	// size is the offset of the next part, in bytes. Only the Assembler accesses it.
 	size int64
-	// users is how many stores have parts in it.
+	// users is the number of stores with parts in it.
 	users int
-	// named is set where the name could not be removed at once.
+	// named is set if the name could not be removed at once.
 	named bool
 }
 
-// use returns the segment that takes the next part. It counts a user, unless
-// that is the segment that the caller used last.
+// use returns the segment for the next part. It adds a user, unless it is the
+// segment that the caller used last.
 func (s *segments) use(last *segment) (*segment, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +66,7 @@ func (s *segments) use(last *segment) (*segment, error) {
 	return s.current, nil
 }
 
-// leave counts a user off. The last one closes the file.
+// leave removes a user. The last one closes the file.
 func (s *segments) leave(f *segment) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,8 +85,8 @@ func createSegment(dir string) (*segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Without a name the file vanishes with the process, however that ends.
-	// Windows refuses to remove an open file: there close does it.
+	// Without a name the file vanishes with the process, even after a crash. Windows
+	// refuses to remove an open file: there close removes it.
 	err = os.Remove(f.Name())
 	return &segment{File: f, named: err != nil}, nil
 }
@@ -107,8 +105,8 @@ func (f *segment) append(part bson.Raw) error {
 	return nil
 }
 
-// read returns the part at an offset, in memory of its own. The part ends at end
-// or before.
+// read returns the part at an offset, in newly allocated memory. The part must not
+// extend past end.
 func (f *segment) read(at, end int64) (bson.Raw, error) {
 	var header [headerSize]byte
 	if err := f.readFull(header[:], at, end); err != nil {

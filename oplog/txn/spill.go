@@ -11,8 +11,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// budget is the memory that held parts may take. It is shared by an Assembler
-// and the Transactions that it gave out, which live in other goroutines.
+// budget limits the memory of held parts. It is shared by an Assembler and the
+// Transactions that it returned, which are used by other goroutines.
 type budget struct {
 	limit int64
 	used  atomic.Int64
@@ -31,21 +31,21 @@ type store struct {
 	memBytes int64
 }
 
-// extent is a span of a segment with parts of one store, from byte at to
-// byte end.
+// extent is a range of a segment, from byte at to byte end, with parts of one
+// store.
 type extent struct {
 	file    *segment
 	at, end int64
 }
 
-// keep takes a copy of a part.
+// keep stores a copy of a part in memory.
 func (s *store) keep(part bson.Raw) {
 	s.mem = append(s.mem, append(make(bson.Raw, 0, len(part)), part...))
 	s.memBytes += int64(len(part))
 	s.budget.used.Add(int64(len(part)))
 }
 
-// spill moves what is in memory to files. After an error some parts are in both
+// spill moves the parts in memory to files. After an error some parts are in both
 // places, and the store must not be read.
 func (s *store) spill() error {
 	for _, part := range s.mem {
@@ -57,7 +57,8 @@ func (s *store) spill() error {
 	return nil
 }
 
-// write adds a part to the files, after which nothing may be in memory.
+// write appends a part to the files. Afterwards the store must not have parts in
+// memory.
 func (s *store) write(part bson.Raw) error {
 	var last extent
 	if n := len(s.extents); n > 0 {
@@ -81,7 +82,7 @@ func (s *store) fault(path string, writing bool, err error) error {
 	return &SpillError{Path: path, OpTime: s.start, Err: err, Writing: writing}
 }
 
-// parts calls yield for each part, until it returns false.
+// parts calls yield for each part until it returns false.
 func (s *store) parts(yield func(bson.Raw) bool) (more bool, err error) {
 	for _, x := range s.extents {
 		for at := x.at; at < x.end; {
@@ -110,7 +111,7 @@ func (s *store) forget() {
 	s.mem, s.memBytes = nil, 0
 }
 
-// release gives back memory and files. It may be called again.
+// release frees memory and files. It is idempotent.
 func (s *store) release() error {
 	s.forget()
 	extents := s.extents
@@ -118,7 +119,7 @@ func (s *store) release() error {
 	var faults []error
 	var last *segment
 	for _, x := range extents {
-		if x.file == last { // one user, however many extents
+		if x.file == last { // counts as one user for any number of extents
 			continue
 		}
 		last = x.file
@@ -129,11 +130,11 @@ func (s *store) release() error {
 	return errors.Join(faults...)
 }
 
-// hold keeps a part. Where the budget does not allow that, the chain with most
-// bytes in memory goes to a file, the growing one with its new part. That frees
-// most for one run of writes, and leaves small transactions, which are likely to
-// end soon, in memory: one that grows without end becomes the largest itself. No
-// part is written twice.
+// hold keeps a part. If the budget does not allow it, the chain with the most bytes
+// in memory is written to a file; the chain that grows, together with its new part.
+// That frees the most memory per write, and leaves small transactions, which are
+// likely to end soon, in memory: one that keeps growing becomes the largest itself.
+// No part is written twice.
 func (a *Assembler) hold(c *chain, part bson.Raw) error {
 	size := int64(len(part))
 	for a.budget.used.Load()+size > a.budget.limit {
@@ -154,14 +155,14 @@ func (a *Assembler) hold(c *chain, part bson.Raw) error {
 	return nil
 }
 
-// byMemory is a heap of the open chains that have parts in memory, the one with
-// most bytes first.
+// byMemory is a heap of the open chains with parts in memory, the one with the most
+// bytes first.
 type byMemory []*chain
 
-// nowhere is the place of a chain that is not in the heap.
+// nowhere is the index of a chain that is not in the heap.
 const nowhere = -1
 
-// grown puts a chain in its place, which may be its first.
+// grown moves a chain to its place in the heap, adding it if needed.
 func (h *byMemory) grown(c *chain) {
 	if c.place == nowhere {
 		heap.Push(h, c)
@@ -170,7 +171,7 @@ func (h *byMemory) grown(c *chain) {
 	}
 }
 
-// remove takes a chain out, if it is there. Its size may have changed already:
+// remove removes a chain if it is in the heap. Its size may have changed already:
 // only the others are compared.
 func (h *byMemory) remove(c *chain) {
 	if c.place != nowhere {
@@ -178,7 +179,7 @@ func (h *byMemory) remove(c *chain) {
 	}
 }
 
-// Len, Less, Swap, Push and Pop are for package heap.
+// Len, Less, Swap, Push and Pop implement heap.Interface.
 func (h byMemory) Len() int { return len(h) }
 
 func (h byMemory) Less(i, j int) bool { return h[i].store.memBytes > h[j].store.memBytes }
@@ -188,14 +189,14 @@ func (h byMemory) Swap(i, j int) {
 	h[i].place, h[j].place = i, j
 }
 
-// Push takes a *chain.
+// Push appends a *chain.
 func (h *byMemory) Push(x any) {
 	c := x.(*chain)
 	c.place = len(*h)
 	*h = append(*h, c)
 }
 
-// Pop returns a *chain.
+// Pop removes and returns the last *chain.
 func (h *byMemory) Pop() any {
 	last := len(*h) - 1
 	c := (*h)[last]

@@ -11,15 +11,15 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Kind tells what a Transaction stands for.
+// Kind distinguishes the groups that a Transaction can be.
 type Kind uint8
 
 const (
-	// KindTransaction is a transaction of a session. Its operations happened
-	// together, and its inserts never meet a document that is there already.
+	// KindTransaction is a transaction of a session. Its operations took effect
+	// together, and its inserts never find an existing document.
 	KindTransaction Kind = iota + 1
-	// KindApplyOps is any other group of operations: the applyOps command of a
-	// user, or writes that the server logged together.
+	// KindApplyOps is any other group of operations: a client's applyOps command, or
+	// writes that the server logged together.
 	KindApplyOps
 )
 
@@ -34,40 +34,41 @@ func (k Kind) String() string {
 	return "Kind(" + strconv.Itoa(int(k)) + ")"
 }
 
-// Transaction is a group of operations that took effect together. It is to be
-// closed when it has been applied.
+// Transaction is a group of operations that took effect together. It must be closed
+// when it has been applied.
 type Transaction struct {
 	// Kind is never zero.
 	Kind Kind
-	// OpTime is where it took effect: the last entry of its chain, which for a
-	// prepared one is the commitTransaction.
+	// OpTime is the optime at which it took effect: the last entry of its chain,
+	// which is the commitTransaction for a prepared one.
 	OpTime oplog.OpTime
-	// Start is its first entry, the same as OpTime if there is only one.
+	// Start is its first entry, equal to OpTime if there is only one.
 	Start oplog.OpTime
-	// Wall is the primary's clock at OpTime, in milliseconds since the epoch.
+	// Wall is the primary's wall clock time at OpTime, in milliseconds since the
+	// epoch.
 	Wall bson.DateTime
-	// LSID is the session, nil where there is none. Like the operations it may
-	// be a view into the entry at OpTime.
+	// LSID is the session, nil if there is none. Like the operations it may be a view
+	// into the entry at OpTime.
 	LSID bson.Raw
-	// TxnNumber is the session's transaction, see HasTxnNumber.
+	// TxnNumber is the session's transaction number; see HasTxnNumber.
 	TxnNumber int64
-	// HasTxnNumber tells a zero from an absent number.
+	// HasTxnNumber distinguishes a zero from an absent number.
 	HasTxnNumber bool
 	// Prepared is set for a transaction that was prepared, then committed.
 	Prepared bool
-	// CommitTimestamp is as of when a prepared transaction is visible at the
-	// source: from its prepare entry's timestamp to OpTime's. It is zero for
-	// others.
+	// CommitTimestamp is the timestamp as of which a prepared transaction is visible
+	// on the source: between those of its prepare entry and of OpTime, both included.
+	// It is zero for others.
 	CommitTimestamp bson.Timestamp
-	// Parts is how many entries its operations came in.
+	// Parts is the number of entries with its operations.
 	Parts int
-	// Count is how many operations it has, nested ones counted, not what nests
-	// them.
+	// Count is the number of its operations, including nested ones, but not the
+	// applyOps that contain them.
 	Count int
-	// Bytes is what the operations take in the log.
+	// Bytes is the size of the operations in the log.
 	Bytes int64
-	// MustBeProcessedIndividually is set if one of the operations must be; see the
-	// method of oplog.Op. All of them are applied one after the other then.
+	// MustBeProcessedIndividually is set if it is true of one of the operations; see
+	// the method of oplog.Op. All of them are then applied one after the other.
 	MustBeProcessedIndividually bool
 
 	flat   flattener
@@ -76,17 +77,16 @@ type Transaction struct {
 	closed bool
 }
 
-// Ops yields the operations in order, each with the transaction's OpTime. A
-// nested applyOps is replaced by its operations. Ops can be called any number of
-// times, until Close.
+// Ops yields the operations in order, each with the transaction's OpTime. A nested
+// applyOps is replaced by its operations. Ops may be called any number of times
+// before Close.
 //
-// An operation is a set of views: into the entry at OpTime, into the memory of
-// the transaction, or, read back from a file one part at a time, into memory of
-// its own. All of it stays as it is while the operation is in use, provided that
-// the caller leaves the entry's bytes alone, and so does the memory that it
-// pins: up to the size of an entry, which may be 16 MiB.
+// An operation is a set of views into the entry at OpTime, into the transaction's
+// memory, or, if read back from a file one part at a time, into newly allocated
+// memory. It stays valid as long as the caller does not modify the entry's bytes,
+// and pins the memory that it refers to: up to the size of an entry, 16 MiB.
 //
-// An error is the last thing yielded: a [*SpillError], or ErrClosed.
+// An error is yielded last: a [*SpillError], or ErrClosed.
 func (t *Transaction) Ops() iter.Seq2[oplog.Op, error] {
 	return func(yield func(oplog.Op, error) bool) {
 		if t.closed {
@@ -107,24 +107,23 @@ func (t *Transaction) Ops() iter.Seq2[oplog.Op, error] {
 	}
 }
 
-// Close gives back the transaction's memory and files. It is to come after the
-// last operation that was taken out of it has been dropped: operations stay valid
-// beyond it, but what they pin no longer counts towards Config.MemoryBytes. It
-// may be called again.
+// Close frees the transaction's memory and files. Call it after the last use of its
+// operations: they stay valid beyond it, but the memory that they pin no longer
+// counts towards Config.MemoryBytes. It is idempotent.
 func (t *Transaction) Close() error {
 	t.closed, t.tail = true, nil
 	return t.store.release()
 }
 
-// maxDepth is how many levels of applyOps inside an applyOps there may be, as
-// in the server's validation of the command.
+// maxDepth is the maximum nesting of applyOps inside an applyOps, as in the
+// server's validation of the command.
 const maxDepth = 10
 
-// flattener turns groups of operations into operations.
+// flattener yields the operations of groups, including nested ones.
 type flattener struct {
 	kind Kind
-	// upsert is set if updates insert where there is no document. The server's
-	// applier does so for a group without txnNumber, unless the command said
+	// upsert is set if updates insert when the document is missing. The server's
+	// applier does so for a group without txnNumber, unless the command says
 	// otherwise.
 	upsert bool
 }
@@ -137,8 +136,8 @@ func newFlattener(e *oplog.Entry) flattener {
 	return flattener{kind: kind, upsert: !e.HasTxnNumber}
 }
 
-// entry yields the operations of one applyOps until yield returns false, and
-// reports whether it did not. An error is the last thing yielded.
+// entry yields the operations of one applyOps, and reports whether to continue:
+// false once yield has returned false. An error is yielded last.
 func (f flattener) entry(op *oplog.Op, depth int, yield func(oplog.Op, error) bool) bool {
 	group, err := op.ApplyOps()
 	if err == nil && depth > 0 && (group.Prepare || group.PartialTxn) {
@@ -162,7 +161,7 @@ func (f flattener) group(group *oplog.ApplyOps, depth int, yield func(oplog.Op, 
 			yield(oplog.Op{}, err)
 			return false
 		case op.Command == oplog.CommandApplyOps:
-			inner, at := op, n // copies, so that op and n need no allocation where nothing nests
+			inner, at := op, n // copies, so that op and n are not heap-allocated unless something nests
 			more := f.entry(&inner, depth+1, func(op oplog.Op, err error) bool {
 				return yield(op, within(err, at))
 			})
@@ -182,7 +181,7 @@ func (f flattener) group(group *oplog.ApplyOps, depth int, yield func(oplog.Op, 
 	return true
 }
 
-// check refuses commands that have no place in a group.
+// check refuses commands that must not be in a group.
 func (f flattener) check(op *oplog.Op, depth int) error {
 	switch op.Command {
 	case oplog.CommandCommitTransaction, oplog.CommandAbortTransaction:
@@ -195,12 +194,12 @@ func (f flattener) check(op *oplog.Op, depth int) error {
 			return op.Fault("o", fmt.Errorf("%w: more than %d levels of applyOps", oplog.ErrUnsupported, maxDepth))
 		}
 	default:
-		// Whether the target supports the others is for the applier to decide.
+		// The applier decides whether the target supports the others.
 	}
 	return nil
 }
 
-// within puts the path of operation n before the field of an error.
+// within prepends the path of operation n to the field of an error.
 func within(err error, n int) error {
 	if f, ok := errors.AsType[*oplog.EntryError](err); ok {
 		return f.Within("o.applyOps." + strconv.Itoa(n))
