@@ -13,25 +13,25 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// MaxResult is the size in bytes beyond which applying an update is given up
-// with [ErrTooLarge]. It is four times what a collection takes; the server's
-// document builder stops at the same size.
+// MaxResult is the size in bytes beyond which applying an update fails with
+// [ErrTooLarge]. It is four times the maximum document size; the server's document
+// builder has the same limit.
 const MaxResult = 64 << 20
 
 var (
-	// ErrTooLarge is an update whose result would be larger than [MaxResult],
-	// or whose $set would put more than [MaxPadding] nulls before an element.
+	// ErrTooLarge is an update whose result would be larger than [MaxResult], or
+	// whose $set would put more than [MaxPadding] nulls before an element.
 	ErrTooLarge = errors.New("result too large")
-	// ErrBinaryDiff is a binary diff that meets a field of another type. What to
-	// do then is not defined: the server stops.
+	// ErrBinaryDiff is a binary diff for a field of another type. Its result is not
+	// defined: the server stops.
 	ErrBinaryDiff = errors.New("binary diff of a field that is not binary data")
 	// ErrIDChanged is an update that would change the value of _id.
 	ErrIDChanged = errors.New("update changes _id")
-	// ErrUnknownForm is an o field that is none of the three forms of update.
+	// ErrUnknownForm is an o field that has none of the three forms of update.
 	ErrUnknownForm = errors.New("unknown form of update")
 )
 
-// Form tells how the o field of an update entry says what to do.
+// Form is the form of the o field of an update entry.
 type Form int
 
 // The forms of an update entry's o field.
@@ -44,7 +44,7 @@ const (
 	FormModifiers
 )
 
-// String names the form, for messages.
+// String returns the form's name, for messages.
 func (f Form) String() string {
 	switch f {
 	case FormReplacement:
@@ -57,10 +57,10 @@ func (f Form) String() string {
 	return "Form(" + strconv.Itoa(int(f)) + ")"
 }
 
-// Classify tells the form of the o field of an update entry, by the server's
-// rule: with an _id it is a replacement, even if it has a field $v too; else $v
-// decides, and a missing $v counts as 1. It looks at nothing else. Any other $v
-// is an [ErrUnknownForm].
+// Classify returns the form of the o field of an update entry, by the server's
+// rule: with an _id it is a replacement, even if it has a field $v too; otherwise
+// $v decides, and a missing $v counts as 1. It checks nothing else. Any other $v is
+// an [ErrUnknownForm].
 func Classify(o bson.Raw) (Form, error) {
 	form := FormModifiers
 	var fault error
@@ -88,8 +88,8 @@ func Classify(o bson.Raw) (Form, error) {
 	return form, nil
 }
 
-// DeltaOf returns the diff of the o field of a delta update entry, as a view.
-// What else is in o is checked, the diff is not: that is [ParseDelta]. An error
+// DeltaOf returns the diff of the o field of a delta update entry, as a view. It
+// checks the other fields of o but not the diff, which [ParseDelta] does. An error
 // is a [*DeltaError].
 func DeltaOf(o bson.Raw) (bson.Raw, error) {
 	var diff bson.Raw
@@ -121,10 +121,10 @@ func DeltaOf(o bson.Raw) (bson.Raw, error) {
 	return diff, nil
 }
 
-// Apply returns the document that the o field of an update entry makes of doc,
-// in a buffer of its own. As in the server, _id comes out first wherever it
-// stood, unless the update changes nothing at all. Doc must be a valid document;
-// o is checked.
+// Apply applies the o field of an update entry to doc and returns the result in a
+// new buffer. As in the server, _id comes first in the result wherever it was,
+// unless the update changes nothing at all. Doc must be a valid document; o is
+// checked.
 //
 // Errors are [ErrUnknownForm], [ErrBadDelta], [ErrBadModifiers], [ErrIDChanged],
 // [ErrBinaryDiff], [ErrTooLarge], or a [*rawbson.CorruptError].
@@ -132,8 +132,8 @@ func Apply(doc, o bson.Raw) (bson.Raw, error) {
 	return AppendApply(make([]byte, 0, len(doc)+len(o)), doc, o)
 }
 
-// AppendApply appends what [Apply] returns to dst and returns the longer buffer.
-// Doc and o must not share memory with dst. With an error it returns nil.
+// AppendApply appends the result of [Apply] to dst and returns the extended buffer.
+// Doc and o must not share memory with dst. On an error it returns nil.
 func AppendApply(dst []byte, doc, o bson.Raw) ([]byte, error) {
 	form, err := Classify(o)
 	if err != nil {
@@ -165,10 +165,10 @@ func AppendApply(dst []byte, doc, o bson.Raw) ([]byte, error) {
 	return dst, nil
 }
 
-// ApplyDelta returns the document that a diff, as [DeltaOf] gives it, makes of
-// doc, in a buffer of its own. It is what [Apply] returns for the whole o field,
-// _id first included. Doc must be a valid document; the diff is checked. For
-// errors see [Apply].
+// ApplyDelta applies a diff, as returned by [DeltaOf], to doc and returns the
+// result in a new buffer. The result is that of [Apply] for the whole o field, with
+// _id first. Doc must be a valid document; the diff is checked. For errors see
+// [Apply].
 func ApplyDelta(doc, diff bson.Raw) (bson.Raw, error) {
 	d, err := ParseDelta(diff)
 	if err != nil {
@@ -186,8 +186,8 @@ func (d *ObjectDiff) Apply(doc bson.Raw) (bson.Raw, error) {
 	return finish(post, 0, doc)
 }
 
-// CheckID returns an [ErrIDChanged] if the diff changes the value of the _id of a
-// document that has this one after it: what o2 says of an entry.
+// CheckID returns an [ErrIDChanged] if the diff changes the value of the document's
+// _id. The parameter is the _id after the update, as in the entry's o2.
 func (d *ObjectDiff) CheckID(id bson.RawValue) error {
 	if section, _ := d.section("_id"); section == noSection || section == deleteSection {
 		return nil
@@ -199,10 +199,10 @@ func (d *ObjectDiff) CheckID(id bson.RawValue) error {
 	return nil
 }
 
-// finish does to what stands in dst from start on, which an update made of doc,
-// what the server does before it writes: _id comes first, and is doc's where the
-// update left none. The server does not write what is equal to doc, so that
-// stays as it is. A value of _id that is another one is an [ErrIDChanged].
+// finish does what the server does before it writes the result of an update to doc,
+// which is in dst from start on: _id comes first, and is doc's if the update
+// removed it. A result equal to doc is not written by the server, so it is not
+// changed here. Another value of _id is an [ErrIDChanged].
 func finish(dst []byte, start int, doc []byte) ([]byte, error) {
 	post := dst[start:]
 	if bytes.Equal(post, doc) {
@@ -239,25 +239,25 @@ func moveIDFirst(doc []byte) {
 	}
 }
 
-// AppendApply appends to dst the document that the diff makes of doc, and
-// returns the longer buffer. It treats _id like any other field; that it comes
-// first and keeps its value is seen to by [Apply] and [ApplyDelta]. Doc must be a
-// valid document and must not share memory with dst. The errors are [ErrBinaryDiff], [ErrTooLarge] and a
-// [*rawbson.CorruptError] in doc; with an error it returns nil.
+// AppendApply applies the diff to doc, appends the result to dst, and returns the
+// extended buffer. It treats _id like any other field; [Apply] and [ApplyDelta]
+// ensure that it comes first and keeps its value. Doc must be a valid document and
+// must not share memory with dst. The errors are [ErrBinaryDiff], [ErrTooLarge] and
+// a [*rawbson.CorruptError] in doc; on an error it returns nil.
 //
-// The rules are those of the server's applier. Where doc is not what the diff
-// was computed from: a field to update that is missing is appended, one to
-// insert that is there moves to the end, one to change inside that is missing
-// stays missing, and one of another type becomes null, to be overwritten by a
-// later entry. Each field of a name that occurs several times is treated alike.
+// The rules are those of the server's applier. If doc is not the document that the
+// diff was computed from: a missing field to update is appended, an existing field
+// to insert moves to the end, a missing field to change inside stays missing, and
+// one of another type becomes null, to be overwritten by a later entry. If several
+// fields have the same name, all are treated alike.
 func (d *ObjectDiff) AppendApply(dst []byte, doc bson.Raw) ([]byte, error) {
 	a := applier{limit: len(dst) + MaxResult}
 	return a.object(dst, doc, d)
 }
 
-// applier holds what stays the same while one diff is applied.
+// applier has the parameters of applying one diff.
 type applier struct {
-	// limit is how long the buffer may get, in bytes.
+	// limit is the maximum length of the buffer, in bytes.
 	limit int
 }
 
@@ -315,8 +315,8 @@ func (a *applier) object(dst []byte, pre []byte, d *ObjectDiff) ([]byte, error) 
 	return a.end(dst, start)
 }
 
-// inside appends the value that sub makes of e's. The type byte at typeAt is
-// corrected where the types do not fit.
+// inside appends the result of applying sub to e's value. It corrects the type byte
+// at typeAt if e has another type than sub expects.
 func (a *applier) inside(dst []byte, e *rawbson.Elem, sub *SubDiff, typeAt int) ([]byte, error) {
 	switch {
 	case sub.Object != nil && e.Type == bson.TypeEmbeddedDocument:
@@ -404,9 +404,8 @@ func appendField(dst []byte, f *Field) []byte {
 	return append(dst, f.Value.Value...)
 }
 
-// appendBinary appends e with the tail that b gives it. Where e is too short for
-// that, b has been applied before and a later entry shortens e again, so e stays
-// as it is.
+// appendBinary appends e with the new tail from b. If e is too short, b has been
+// applied before and a later entry shortens e again, so e stays as it is.
 func appendBinary(dst []byte, e *rawbson.Elem, b *BinaryField) ([]byte, error) {
 	subtype, old, ok := e.Binary()
 	if !ok {

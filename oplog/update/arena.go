@@ -2,10 +2,11 @@ package update
 
 import "go.mongodb.org/mongo-driver/v2/bson"
 
-// Arena parses deltas into memory that it uses again: for callers that parse many of them
-// and is done with all at once. The zero Arena is ready. It is for one goroutine.
+// Arena parses deltas into memory that it reuses, for callers that parse many
+// deltas and finish with all of them at once. The zero Arena is ready to use. It
+// must not be used concurrently.
 type Arena struct {
-	// kept is set if memory is taken in large pieces and kept.
+	// kept is set if memory is allocated in large pieces and reused.
 	kept   bool
 	diffs  slab[ObjectDiff]
 	arrays slab[ArrayDiff]
@@ -14,7 +15,7 @@ type Arena struct {
 	fields slab[Field]
 	subs   slab[SubField]
 	mods   slab[ArrayMod]
-	// path is for the paths of modifiers.
+	// path is the buffer for the paths of modifiers.
 	path []byte
 }
 
@@ -24,7 +25,7 @@ func (a *Arena) Parse(diff bson.Raw) (*ObjectDiff, error) {
 	return a.parse(diff)
 }
 
-// Reset ends the use of everything that was parsed so far.
+// Reset invalidates everything parsed so far and makes its memory available.
 func (a *Arena) Reset() {
 	a.diffs.reset()
 	a.arrays.reset()
@@ -35,18 +36,18 @@ func (a *Arena) Reset() {
 	a.mods.reset()
 }
 
-// slab is a piece of memory that slices are cut from.
+// slab is a block of memory that slices are cut from.
 type slab[T any] struct{ buf []T }
 
 const (
-	// slabPiece is how many elements the smallest piece has, slabMost the largest
-	// that is kept.
+	// slabPiece is the number of elements of the smallest block, slabMost of the
+	// largest one that is kept.
 	slabPiece = 64
 	slabMost  = 1 << 16
 )
 
-// take returns an empty slice with room for n elements. Without kept it is a
-// slice of its own.
+// take returns an empty slice with capacity for n elements. Unless kept, it is
+// allocated by itself.
 func (s *slab[T]) take(n int, kept bool) []T {
 	if !kept {
 		return make([]T, 0, n)
@@ -66,8 +67,8 @@ func (s *slab[T]) one(kept bool) *T {
 	return &s.take(1, true)[:1][0]
 }
 
-// reset makes the memory available again. It is cleared, so as not to keep what
-// its views were into.
+// reset makes the memory available again. It is cleared, so that it does not keep
+// the referenced buffers alive.
 func (s *slab[T]) reset() {
 	clear(s.buf)
 	s.buf = s.buf[:0]

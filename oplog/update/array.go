@@ -9,9 +9,9 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// arrayWriter appends the elements of an array to dst, numbering them anew as
-// the server's builder does. Elements that stay and have the right number
-// already are copied in runs.
+// arrayWriter appends the elements of an array to dst, numbered from 0 as by the
+// server's builder. Runs of unchanged elements that already have the right number
+// are copied as a whole.
 type arrayWriter struct {
 	dst []byte
 	// pre is the old array. Its bytes [from, to) are still to be copied.
@@ -26,9 +26,9 @@ func (w *arrayWriter) flush() {
 	w.from = w.to
 }
 
-// reserve makes room for the elements before number end, each of which takes at
-// least what a null does. It is an [ErrTooLarge] if already the nulls make the
-// buffer as long as limit, in bytes; nothing is allocated then.
+// reserve reserves space for the elements before number end, each at least the size
+// of a null. If the nulls alone make the buffer as long as limit, in bytes, it
+// returns an [ErrTooLarge] and allocates nothing.
 func (w *arrayWriter) reserve(end, limit int) error {
 	size := nullsSize(w.next, end)
 	if size >= limit-len(w.dst)-(w.to-w.from) {
@@ -39,8 +39,8 @@ func (w *arrayWriter) reserve(end, limit int) error {
 	return nil
 }
 
-// nullsSize returns what the elements of an array numbered from up to, but not
-// including, end take if they are nulls, in bytes.
+// nullsSize returns the size in bytes of the elements numbered from up to, but not
+// including, end, if they are nulls.
 func nullsSize(from, end int) int {
 	size := 0
 	for digits, limit := 1, 10; from < end; digits, limit = digits+1, limit*10 {
@@ -51,7 +51,7 @@ func nullsSize(from, end int) int {
 	return size
 }
 
-// keep copies the element that the iterator over pre has stepped over.
+// keep copies the element that the iterator over pre has just read.
 func (w *arrayWriter) keep(it *rawbson.Iter) {
 	var buf [20]byte
 	name := strconv.AppendInt(buf[:0], int64(w.next), 10)
@@ -68,8 +68,8 @@ func (w *arrayWriter) keep(it *rawbson.Iter) {
 	w.next++
 }
 
-// header appends type and number of the next element and returns where the
-// type is.
+// header appends the type and the number of the next element and returns the index
+// of the type.
 func (w *arrayWriter) header(t bson.Type) (typeAt int) {
 	w.flush()
 	typeAt = len(w.dst)
@@ -85,7 +85,7 @@ func (w *arrayWriter) set(t bson.Type, value []byte) {
 	w.dst = append(w.dst, value...)
 }
 
-// bitset is a set of small numbers.
+// bitset is a set of small integers.
 type bitset []uint64
 
 func (s bitset) set(i int) { s[i/64] |= 1 << (i % 64) }

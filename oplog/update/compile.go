@@ -11,50 +11,50 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// Guarantee is what a caller of [CompileDelta] knows about the document that the
-// compiled update will meet.
+// Guarantee states what the caller of [CompileDelta] knows about the document that
+// the compiled update will be applied to.
 type Guarantee uint8
 
 const (
-	// GuaranteeNone is no knowledge: the document may have any shape, as while
-	// a log is applied to a copy that is newer in places.
+	// GuaranteeNone guarantees nothing: the document may have any shape, as when a
+	// log is applied to a copy that is newer in places.
 	GuaranteeNone Guarantee = iota
-	// GuaranteePreImage is the knowledge that the document is exactly the one
-	// that the source logged the delta for: the fields that the delta updates or
-	// goes into are there, and of that type. It does not follow that what it
-	// inserts is new, as a field that was moved to the end is logged as an insert
-	// and nothing else; nor that an array reaches up to an element that is set,
-	// as an update beyond the end is logged without the nulls in between.
+	// GuaranteePreImage guarantees that the document is exactly the one that the
+	// source logged the delta for: the fields that the delta updates or changes
+	// inside exist and have that type. It does not guarantee that inserted fields are
+	// new, since a field moved to the end is logged as an insert only; nor that an
+	// array reaches up to an element that is set, since an update beyond the end is
+	// logged without the nulls in between.
 	GuaranteePreImage
-	// GuaranteeNewFields is GuaranteePreImage and the knowledge that no field
-	// that the delta inserts is there yet. A caller that has the document finds out by
-	// [ObjectDiff.AddsTo]; others may ask for the absence of the fields in the
+	// GuaranteeNewFields adds to GuaranteePreImage that none of the fields that the
+	// delta inserts exist yet. A caller with the document checks it by
+	// [ObjectDiff.AddsTo]; others may require the absence of the fields in the
 	// statement's filter.
 	GuaranteeNewFields
 )
 
-// Limits of an update statement, where CompileOptions names none.
+// Default limits of an update statement.
 const (
-	// DefaultMaxSize is the size of the largest compiled update, in bytes. The
-	// server takes commands of 16 MiB and 16 KiB.
+	// DefaultMaxSize is the default limit of the size of a compiled update, in bytes.
+	// The server accepts commands of 16 MiB and 16 KiB.
 	DefaultMaxSize = 16 << 20
-	// DefaultMaxDepth is the deepest nesting of a compiled update, in levels.
-	// The server takes 200 for the command as a whole, which puts up to four
-	// around the update; stored documents have at most 180.
+	// DefaultMaxDepth is the default limit of the nesting of a compiled update, in
+	// levels. The server accepts 200 for the whole command, which adds up to four
+	// levels around the update; stored documents have at most 180.
 	DefaultMaxDepth = 190
 )
 
-// CompileOptions tell how to compile a delta.
+// CompileOptions are the options for compiling a delta.
 type CompileOptions struct {
-	// Guarantee is what is known about the document. Zero means nothing.
+	// Guarantee is the knowledge about the document. Zero means none.
 	Guarantee Guarantee
-	// MaxSize is in bytes. Zero means DefaultMaxSize.
+	// MaxSize is the limit in bytes. Zero means DefaultMaxSize.
 	MaxSize int
-	// MaxDepth is in levels of nesting. Zero means DefaultMaxDepth.
+	// MaxDepth is the limit in levels of nesting. Zero means DefaultMaxDepth.
 	MaxDepth int
 }
 
-// CompiledForm is the kind of update that a delta was compiled to.
+// CompiledForm is the form of a compiled update.
 type CompiledForm uint8
 
 const (
@@ -64,26 +64,26 @@ const (
 	CompiledPipeline
 )
 
-// Compiled is a delta as an update that a client may send.
+// Compiled is a delta as an update that a client can send.
 type Compiled struct {
-	// Form tells what U is.
+	// Form is the form of U.
 	Form CompiledForm
 	// U is the u of an update statement: a document or an array.
 	U bson.RawValue
-	// Depth is U's nesting, in levels, U itself being the first.
+	// Depth is the nesting of U in levels, with U itself as the first.
 	Depth int
 }
 
-// ErrNotCompilable is what every [*NotCompilableError] is, for errors.Is.
+// ErrNotCompilable matches every [*NotCompilableError] in errors.Is.
 var ErrNotCompilable = errors.New("delta has no compiled form")
 
-// NotCompilableError is a delta that is valid, but that no update statement can
-// carry. It has to be applied by reading, changing and writing the document.
+// NotCompilableError is a valid delta that no update statement can express. It has
+// to be applied by reading, changing and writing the document.
 type NotCompilableError struct {
-	// Reason says what is in the way.
+	// Reason says why.
 	Reason string
-	// Size and Depth are of the statement that would have been needed, in bytes
-	// and levels; zero where they are not the reason.
+	// Size and Depth are those of the statement that would be needed, in bytes and
+	// levels; zero if they are not the reason.
 	Size, Depth int
 }
 
@@ -91,24 +91,24 @@ func (e *NotCompilableError) Error() string {
 	return "delta cannot be compiled: " + e.Reason
 }
 
-// Is makes the error an [ErrNotCompilable].
+// Is reports whether target is [ErrNotCompilable].
 func (e *NotCompilableError) Is(target error) bool { return target == ErrNotCompilable }
 
-// CompileDelta turns the diff of a $v:2 update into an update that any client
-// with the privilege to update can send to MongoDB 5.0 or newer (by feature
-// compatibility version too), outside and inside of transactions, and that gives
-// the same document as [ApplyDelta], byte for byte, whatever the field names.
-// Without a guarantee that holds for every shape of the document. Two oddities
-// that no driver writes are outside of it: in a document with one field name
-// twice in one place updates change one of the two or both, and arrays whose
-// elements are not numbered from 0 come out of a pipeline numbered anew.
+// CompileDelta turns the diff of a $v:2 update into an update that any client with
+// the update privilege can send to MongoDB 5.0 or newer (with that feature
+// compatibility version too), outside and inside of transactions, and that has the
+// same result as [ApplyDelta], byte for byte, whatever the field names. Without a
+// guarantee this is true for every shape of the document. There are two exceptions,
+// which no driver writes: in a document with two fields of the same name at the
+// same place, an update changes one of them or both; and an array whose elements
+// are not numbered from 0 is renumbered by a pipeline.
 //
-// It compiles to modifiers where they are provably the same: they are the
-// fastest to execute. Otherwise it compiles to a pipeline, which a client that
-// insists on the stable API (apiStrict) cannot send where a name is no path.
-// Errors are a [*DeltaError] for what is no delta, and a [*NotCompilableError].
-// A server may still refuse the update when it meets a document that makes it
-// too large; then too the document has to be read, changed and written.
+// It compiles to modifiers, which execute fastest, if they are provably equivalent.
+// Otherwise it compiles to a pipeline, which a client that requires the stable API
+// (apiStrict) cannot send if a name is not usable in a path. The errors are a
+// [*DeltaError] for an invalid delta, and a [*NotCompilableError]. A server may
+// still refuse the update for a document that it makes too large; that document too
+// has to be read, changed and written.
 func CompileDelta(diff bson.Raw, opt CompileOptions) (Compiled, error) {
 	d, err := ParseDelta(diff)
 	if err != nil {
@@ -162,30 +162,29 @@ func CompileDiff(d *ObjectDiff, opt CompileOptions) (Compiled, error) {
 	return c, nil
 }
 
-// survey finds out whether modifiers do exactly what a delta does.
+// survey determines whether modifiers do exactly what a delta does.
 //
-// On a document of any shape that is so for deletes and updates of top-level
-// fields. $set replaces an existing field in place and appends a new one, as the
-// delta does; only the order in which several new ones are appended differs:
-// $set goes by name. Deeper down $set would create or refuse parents where the
-// delta does nothing or writes null.
+// For a document of any shape they do for deletes and updates of top-level fields:
+// $set replaces an existing field in place and appends a new one, as the delta
+// does. Only the order of several appended fields differs: $set appends by name. At
+// deeper levels $set would create or refuse parents where the delta does nothing or
+// writes null.
 //
-// On the pre-image itself all parents are there, so modifiers do for anything
-// but inserts, since $set would leave a field that is there already in its place
-// instead of moving it to the end, and the cutting of arrays: a $push of nothing
-// with a $slice does that, but takes time in proportion to the length times the
-// number of elements cut. Where inserts are known to be new, only their order
-// matters.
+// For the pre-image itself all parents exist, so modifiers are equivalent except
+// for two things. $set would leave an existing field in its place, where an insert
+// moves it to the end; if inserted fields are known to be new, only their order
+// matters. And truncating an array would need a $push of nothing with a $slice,
+// which takes time proportional to the length times the number of elements removed.
 //
-// A client may not modify _id by an operator, not even to an equal value of
-// another type, so there modifiers do not.
+// A client must not modify _id by an operator, not even to an equal value of
+// another type.
 type survey struct {
 	guarantee Guarantee
-	// modifiers is whether they do.
+	// modifiers is set if they do.
 	modifiers bool
-	// binary is whether there is a change that nothing can be compiled to.
+	// binary is set if there is a change that cannot be compiled.
 	binary bool
-	// reach is the most elements that an array is made to have.
+	// reach is the largest length that an array is extended to.
 	reach int
 	// bytes estimates the size of names and values.
 	bytes int
@@ -246,11 +245,11 @@ func (s *survey) sub(d *SubDiff, depth int) {
 }
 
 const (
-	// maxPath is how many names a modifier's path may have. The server's limit
-	// is that of nesting; a path that long is not worth finding out its edge.
+	// maxPath is the maximum number of names in a modifier's path. The server's limit
+	// is that of nesting; longer paths do not occur in practice.
 	maxPath = 100
-	// maxMods is how many elements of one array are changed by modifiers: each
-	// walks there from the start.
+	// maxMods is the maximum number of elements of one array changed by modifiers:
+	// for each one the server walks the array from the start.
 	maxMods = 64
 	// maxElements is more elements than a document of 16 MiB can have.
 	maxElements = 4 << 20
@@ -261,23 +260,23 @@ func (s *survey) name(name string) {
 	s.modifiers = s.modifiers && plain(name)
 }
 
-// value looks for what modifiers may treat otherwise than they are told: names
-// that start with a dollar, which the server checks there, and the zero
-// timestamp, which it replaces in some updates by the time of day.
+// value checks for values that modifiers may treat differently: names that start
+// with a dollar, which the server checks, and the zero timestamp, which it replaces
+// by the current time in some updates.
 func (s *survey) value(v bson.RawValue) {
 	s.bytes += len(v.Value)
 	s.modifiers = s.modifiers && asTold(v)
 }
 
-// asTold reports whether $set stores a value as it is.
+// asTold reports whether $set stores a value unchanged.
 func asTold(v bson.RawValue) bool {
 	zero := v.Type == bson.TypeTimestamp && strings.Trim(rawbson.View(v.Value), "\x00") == ""
 	return !zero && !hasDollarName(v.Type, v.Value)
 }
 
-// AddsTo reports whether doc, at every depth, has none of the fields that the diff
-// inserts. For the document that the diff was computed from it reports whether
-// [GuaranteeNewFields] holds.
+// AddsTo reports whether doc has, at every depth, none of the fields that the diff
+// inserts. For the document that the diff was computed from this means that
+// [GuaranteeNewFields] is true.
 func (d *ObjectDiff) AddsTo(doc bson.Raw) bool {
 	for i := range d.Inserts {
 		if _, ok := rawbson.Lookup(doc, d.Inserts[i].Name); ok {
@@ -325,14 +324,14 @@ func hasDollarName(t bson.Type, v []byte) bool {
 	return false
 }
 
-// plain reports whether a name stands for itself in a path: it is not empty, has
-// no dot and does not start with a dollar.
+// plain reports whether a name can be used literally in a path: it is not empty,
+// has no dot and does not start with a dollar.
 func plain(name string) bool {
 	return name != "" && name[0] != '$' && strings.IndexByte(name, '.') < 0
 }
 
-// ordered reports whether $set would append the fields in this order: it goes by
-// name, and among names of digits by number.
+// ordered reports whether $set would append the fields in this order: it sorts by
+// name, and names of digits by number.
 func ordered(fields []Field) bool {
 	for i := range fields {
 		if i > 0 && fields[i-1].Name >= fields[i].Name {

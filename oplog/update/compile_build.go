@@ -9,16 +9,16 @@ import (
 // element under that key into the innermost open document or array.
 type builder struct {
 	buf []byte
-	// guarantee decides whether types are asked for, and whether what is
-	// inserted is removed first.
+	// guarantee decides whether types are checked, and whether inserted fields are
+	// removed first.
 	guarantee Guarantee
-	// depth is how many documents and arrays are open, deepest the most levels
-	// that were ever needed.
+	// depth is the number of open documents and arrays, deepest the maximum nesting
+	// reached.
 	depth, deepest int
-	// path is where modifiers are being written: the path of a document or array
-	// with a dot after it, empty for the whole document.
+	// path is the path of the document or array whose modifiers are written, followed
+	// by a dot; empty for the whole document.
 	path []byte
-	// vars counts the variables that are bound so far.
+	// vars is the number of variables bound so far.
 	vars int
 }
 
@@ -57,14 +57,14 @@ func (b *builder) number(key string, n int) {
 
 func (b *builder) null(key string) { b.buf = bsoncore.AppendNullElement(b.buf, key) }
 
-// raw writes a value as it is.
+// raw writes a value unchanged.
 func (b *builder) raw(key string, v bson.RawValue) {
 	b.buf = bsoncore.AppendHeader(b.buf, bsoncore.Type(v.Type), key)
 	b.buf = append(b.buf, v.Value...)
 	b.deepest = max(b.deepest, b.depth+levels(v.Type, v.Value))
 }
 
-// constant writes an expression whose value is v.
+// constant writes an expression with the value v.
 func (b *builder) constant(key string, v bson.RawValue) {
 	switch v.Type {
 	case bson.TypeDouble, bson.TypeInt32, bson.TypeInt64, bson.TypeDecimal128, bson.TypeBoolean,
@@ -72,7 +72,7 @@ func (b *builder) constant(key string, v bson.RawValue) {
 		b.raw(key, v)
 		return
 	case bson.TypeString:
-		if v.Value[4] != '$' { // no field path; the byte is there even if the string is empty
+		if v.Value[4] != '$' { // not a field path; the byte exists even if the string is empty
 			b.raw(key, v)
 			return
 		}

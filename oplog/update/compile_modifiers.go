@@ -6,10 +6,10 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// AppendModifiers appends the document of $set and $unset that does to a document
-// what d does, byte for byte, under the guarantee given, and returns the longer
-// buffer. It is false, with dst as it was, where modifiers are not provably the
-// same, or would be nested too deep: [CompileDiff] knows what else there is.
+// AppendModifiers appends a document of $set and $unset with the same effect as d,
+// byte for byte, under the given guarantee, and returns the extended buffer. It
+// returns false, with dst unchanged, if modifiers are not provably equivalent or
+// would be nested too deep: [CompileDiff] has the other forms.
 func (d *ObjectDiff) AppendModifiers(dst []byte, g Guarantee) ([]byte, bool) {
 	var a Arena
 	return a.AppendModifiers(dst, d, g)
@@ -32,9 +32,9 @@ func (a *Arena) AppendModifiers(dst []byte, d *ObjectDiff, g Guarantee) ([]byte,
 	return b.buf, true
 }
 
-// modifiers writes a delta for which the survey has found modifiers to do. It
-// reports whether there was anything to write: an update without modifiers would
-// be a replacement by nothing.
+// modifiers writes a delta for which survey found modifiers to be equivalent. It
+// reports whether it wrote any: an update without modifiers would replace the
+// document by an empty one.
 func (b *builder) modifiers(d *ObjectDiff) bool {
 	top := b.open()
 	for _, op := range [...]string{"$set", "$unset"} {
@@ -54,8 +54,8 @@ func (b *builder) modifiers(d *ObjectDiff) bool {
 	return some
 }
 
-// objectPaths writes what op has to do with a document and what is in it. The
-// document's own path, with a dot after it, is b.path.
+// objectPaths writes the paths that the operator op changes in a document and
+// inside it. The document's own path, with a dot after it, is b.path.
 func (b *builder) objectPaths(op string, d *ObjectDiff) {
 	switch op {
 	case "$set":
@@ -78,8 +78,8 @@ func (b *builder) objectPaths(op string, d *ObjectDiff) {
 	}
 }
 
-// under returns the path of a field of the document at b.path, until the next
-// call.
+// under returns the path of a field of the document at b.path. It is valid until
+// the next call.
 func (b *builder) under(name string) string {
 	if len(b.path) == 0 {
 		return name

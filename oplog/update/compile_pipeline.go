@@ -11,12 +11,12 @@ const root = "$$ROOT"
 
 // pipeline writes a delta as aggregation stages.
 //
-// One trap decides the shape. Inside a pipeline the server may keep a removed
-// field as a hole, and setting it again puts it back into its old place, in the
-// same stage and in later ones. (Whether it does depends on the version and on
-// what else the stages do.) An insert, which must end up last, therefore cannot
-// be a removal followed by a set. $mergeObjects builds its result anew from what
-// is there, so a removal followed by a merge is exact.
+// One property of the server decides the shape. Inside a pipeline it may keep a
+// removed field as a hole, and setting the field again puts it back into its old
+// place, in the same stage and in later ones. (Whether it does depends on the
+// version and on the rest of the stages.) An insert, which must end up last,
+// therefore cannot be a removal followed by a set. $mergeObjects builds a new
+// object, so a removal followed by a merge is exact.
 func (b *builder) pipeline(d *ObjectDiff) {
 	top := b.open()
 	defer b.end(top)
@@ -49,8 +49,8 @@ func (b *builder) pipeline(d *ObjectDiff) {
 	}
 }
 
-// setStage writes the one stage that does it all where every name is plain and
-// no insert can meet a field that is there.
+// setStage writes a single stage, for deltas in which every name is plain and no
+// inserted field can exist yet.
 func (b *builder) setStage(d *ObjectDiff) {
 	at := b.document("$set")
 	for _, name := range d.Deletes {
@@ -112,7 +112,7 @@ func (b *builder) change(key, ref string, d *ObjectDiff, removed []string) {
 	b.end(at)
 }
 
-// base writes ref without the removed fields and with the changes inside fields
+// base writes ref without the removed fields, and with the changes inside fields
 // whose names are not plain.
 func (b *builder) base(key, ref string, subs []*SubField, removed []string) {
 	var open []level
@@ -157,8 +157,8 @@ func (b *builder) name(key, name string) {
 	b.end(at)
 }
 
-// bind writes an expression with a variable: value writes what it stands for,
-// and in writes the expression that refers to it by ref.
+// bind writes an expression with a variable: value writes the variable's value, and
+// in writes the expression that refers to it by ref.
 func (b *builder) bind(key string, value func(key string), in func(key, ref string)) {
 	b.vars++
 	v := "v" + strconv.Itoa(b.vars)
@@ -172,8 +172,8 @@ func (b *builder) bind(key string, value func(key string), in func(key, ref stri
 	b.end(at)
 }
 
-// sub writes the expression for a value that changes inside: null if it has not
-// got the type that the delta expects, and missing if it is not there.
+// sub writes the expression for a value that changes inside: null if it has another
+// type than the delta expects, and missing if it does not exist.
 func (b *builder) sub(key, ref string, d *SubDiff, missing string) {
 	if b.guarantee >= GuaranteePreImage {
 		b.inside(key, ref, d)
@@ -221,7 +221,7 @@ func (b *builder) inside(key, ref string, d *SubDiff) {
 	b.change(key, ref, d.Object, b.removed(d.Object))
 }
 
-// removed returns the fields that must be gone before new ones are added.
+// removed returns the fields that must be removed before new ones are added.
 func (b *builder) removed(d *ObjectDiff) []string {
 	if b.guarantee == GuaranteeNewFields {
 		return d.Deletes
@@ -234,9 +234,9 @@ func (b *builder) removed(d *ObjectDiff) []string {
 	return list
 }
 
-// elements writes the expression for an array. Where it may be shorter than the
-// delta expects it is first filled up with nulls. That is not so for a pre-image
-// that is cut, or whose last changed element changes inside.
+// elements writes the expression for an array. If it may be shorter than the delta
+// expects, it is first filled up with nulls. That is not needed for a pre-image
+// that is truncated, or whose last changed element changes inside.
 func (b *builder) elements(key, ref string, d *ArrayDiff) {
 	full := d.Length
 	long := d.HasLength
@@ -280,9 +280,9 @@ func (b *builder) elements(key, ref string, d *ArrayDiff) {
 	})
 }
 
-// pieces writes the array as runs that stay and elements that change in
-// between. The runs are taken from filled, which has at least the elements in
-// front of the last change, and what changes inside from ref.
+// pieces writes the array as runs of unchanged elements and changed elements in
+// between. The runs are taken from filled, which has at least the elements before
+// the last change, and the elements that change inside from ref.
 func (b *builder) pieces(key, ref, filled string, d *ArrayDiff) {
 	at := b.document(key)
 	args := b.array("$concatArrays")

@@ -8,10 +8,10 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// AppendPlain is [ParseDelta] and [ObjectDiff.AppendModifiers] in one pass for what
-// most deltas are: a few top-level fields that are updated or deleted. It is false,
-// with dst as it was, for all others, also for what is no delta: [ParseDelta] has the
-// error then.
+// AppendPlain is [ParseDelta] and [ObjectDiff.AppendModifiers] in one pass for the
+// most common deltas: a few top-level fields that are updated or deleted. It
+// returns false, with dst unchanged, for all others, and for an invalid delta, for
+// which [ParseDelta] returns the error.
 func AppendPlain(dst []byte, diff bson.Raw, g Guarantee) ([]byte, bool) {
 	var deletes, updates []byte
 	it := rawbson.NewIter(diff)
@@ -52,17 +52,17 @@ func AppendPlain(dst []byte, diff bson.Raw, g Guarantee) ([]byte, bool) {
 	return dst, true
 }
 
-// plainNames are the names that a delta has used so far.
+// plainNames are the names used by a delta so far.
 type plainNames struct {
 	names [scanLimit][]byte
 	n     int
-	// ordered is set if $set appends the updated fields in their order, see the
-	// function of that name.
+	// ordered is set if $set appends the updated fields in their order; see the
+	// function ordered.
 	ordered bool
 }
 
-// add is false for a name that is no path of its own or occurs twice, and for too
-// many.
+// add returns false for a name that cannot be used as a path, for a duplicate, and
+// if there are too many names.
 func (p *plainNames) add(name []byte) bool {
 	if p.n == len(p.names) || !plain(rawbson.View(name)) || string(name) == "_id" {
 		return false
@@ -100,7 +100,7 @@ func (p *plainNames) updates(section []byte) bool {
 	return it.Err() == nil
 }
 
-// plainValue reports whether $set stores a value as it is, wherever it stands.
+// plainValue reports whether $set stores a value unchanged, wherever it is.
 func plainValue(e *rawbson.Elem) bool {
 	switch e.Type {
 	case bson.TypeEmbeddedDocument, bson.TypeArray, bson.TypeCodeWithScope:

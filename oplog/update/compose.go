@@ -6,16 +6,16 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Compose returns the delta that does to a document what a and then b do, byte
-// for byte, where a was logged for that document and b for what a makes of it:
-// see [GuaranteePreImage], which the result keeps, so that it may be compiled
-// with it and composed again. It is false where that cannot be shown: for binary
-// diffs of one document, for arrays that may have been padded and then cut, and
-// where b does not fit a, so that it cannot have been logged after it. The
-// document is one whose first field is _id, so that its place never changes: the
-// result updates _id where one of the two inserts it, and never deletes it.
+// Compose returns one delta with the effect of a followed by b, byte for byte,
+// where a was logged for a document and b for the result of a: see
+// [GuaranteePreImage], which is true of the result too, so that it may be compiled
+// with it and composed again. It returns false if equivalence cannot be shown: for
+// binary diffs of one document, for arrays that may have been padded and then
+// truncated, and if b does not fit a, so that it cannot have been logged after it.
+// The document's first field must be _id, so that its place never changes: the
+// result updates _id if one of the two inserts it, and never deletes it.
 //
-// Neither argument is changed, and the result has views into both.
+// Neither argument is modified, and the result has views into both.
 func Compose(a, b *ObjectDiff) (*ObjectDiff, bool) {
 	var mem Arena
 	return mem.compose(a, b)
@@ -33,12 +33,12 @@ func (a *Arena) compose(first, second *ObjectDiff) (*ObjectDiff, bool) {
 	}
 	c := composer{mem: a, ok: true}
 	d := c.object(c.idInPlace(first), c.idInPlace(second))
-	// A diff of nothing is not in the grammar: both have but left _id out.
+	// An empty diff is not valid: both changed only the place of _id.
 	return d, c.ok && len(d.names) > 0
 }
 
-// idInPlace returns what d comes to for a document whose first field is _id: an
-// update where it inserts _id, and nothing of _id where it deletes it.
+// idInPlace returns d for a document whose first field is _id: an insert of _id
+// becomes an update, and a delete of _id is dropped.
 func (c *composer) idInPlace(d *ObjectDiff) *ObjectDiff {
 	if !d.idMoves {
 		return d
@@ -67,9 +67,9 @@ func (c *composer) idInPlace(d *ObjectDiff) *ObjectDiff {
 	return e
 }
 
-// Moves reports whether a delta made by [Compose] is known to insert a field that
-// the document has, so that [GuaranteeNewFields] cannot hold. That it is false
-// says nothing.
+// Moves reports whether a delta returned by [Compose] is known to insert an
+// existing field, so that [GuaranteeNewFields] cannot be true. False means only
+// that it is not known.
 func (d *ObjectDiff) Moves() bool {
 	if d.moves {
 		return true
@@ -94,15 +94,15 @@ func (d *SubDiff) moves() bool {
 	return false
 }
 
-// composer notes that something could not be composed. What it has returned by
-// then is of no use.
+// composer records that something could not be composed. Its result must then be
+// discarded.
 type composer struct {
 	mem *Arena
 	ok  bool
 }
 
-// section returns what an object diff does with a field: the section, and the
-// place in it.
+// section returns what an object diff does with a field: the section, and the index
+// in it.
 func (d *ObjectDiff) section(name string) (section, index int) {
 	i := d.place(name)
 	if i < 0 {
@@ -132,10 +132,9 @@ func (d *ObjectDiff) length(section int) int {
 	return len(d.Subs)
 }
 
-// object goes through the fields of a, in its order, and then through those of b
-// that a leaves alone. A document ends with the fields that a inserted and b left
-// where they were, and then with those that b inserted; so do the inserts of the
-// result.
+// object processes the fields of a, in its order, and then those of b that a does
+// not have. A document ends with the fields that a inserted and b did not move,
+// followed by those that b inserted; the inserts of the result have the same order.
 func (c *composer) object(a, b *ObjectDiff) *ObjectDiff {
 	if len(a.Binaries)+len(b.Binaries) > 0 {
 		c.ok = false
@@ -145,8 +144,8 @@ func (c *composer) object(a, b *ObjectDiff) *ObjectDiff {
 	for section := deleteSection; section <= subSections; section++ {
 		counts[section] = a.length(section) + b.length(section)
 	}
-	// A field that a updates or inserts may come to be deleted, one that changes
-	// inside updated.
+	// A field that a updates or inserts may become deleted, one that changes inside
+	// may become updated.
 	d := c.mem.newObject(&counts, counts[updateSection]+len(a.Subs), counts[insertSection])
 	d.moves = a.moves || b.moves
 	for _, name := range a.Deletes {
@@ -156,7 +155,7 @@ func (c *composer) object(a, b *ObjectDiff) *ObjectDiff {
 		case insertSection:
 			d.moves = true
 		default:
-			c.ok = false // of what is not there
+			c.ok = false // the field does not exist
 		}
 	}
 	d.Updates = c.fields(d, d.Updates, a.Updates, b, true)
@@ -196,8 +195,8 @@ func (c *composer) object(a, b *ObjectDiff) *ObjectDiff {
 	return d
 }
 
-// fields appends to dst what b makes of fields that have a value: updates of a
-// fields that are there, inserts of a others.
+// fields appends to dst the result of applying b to fields with a value: a's
+// updates if there is set, otherwise a's inserts.
 func (c *composer) fields(d *ObjectDiff, dst, fields []Field, b *ObjectDiff, there bool) []Field {
 	for i := range fields {
 		f := fields[i]
@@ -217,8 +216,8 @@ func (c *composer) fields(d *ObjectDiff, dst, fields []Field, b *ObjectDiff, the
 	return dst
 }
 
-// newObject returns an empty diff with room for as many fields as counts says
-// by section, and for so many updates and inserts.
+// newObject returns an empty diff with capacity for as many fields as counts has
+// per section, and for this number of updates and inserts.
 func (a *Arena) newObject(counts *[subSections + 1]int, updates, inserts int) *ObjectDiff {
 	total := 0
 	for _, n := range counts {
@@ -235,7 +234,7 @@ func (a *Arena) newObject(counts *[subSections + 1]int, updates, inserts int) *O
 	return d
 }
 
-// index makes the names of a diff that was put together, after its Deletes.
+// index builds the names of a composed diff, which follow its Deletes.
 func (d *ObjectDiff) index(a *Arena) {
 	d.names = d.Deletes
 	for i := range d.Updates {
@@ -253,7 +252,7 @@ func (d *ObjectDiff) index(a *Arena) {
 	}
 }
 
-// inside returns the value that sub makes of v.
+// inside returns the result of applying sub to v.
 func (c *composer) inside(v bson.RawValue, sub *SubDiff) bson.RawValue {
 	a := applier{limit: MaxResult}
 	var err error
@@ -283,16 +282,17 @@ func (c *composer) sub(a, b *SubDiff) SubDiff {
 	return SubDiff{}
 }
 
-// maxNulls is how many elements without a value a composed array diff names.
+// maxNulls is the maximum number of padding elements that a composed array diff
+// names.
 const maxNulls = 1000
 
 // array composes the diffs of one array.
 //
 // Invariant: of an array diff with a length, every element below it that the diff
-// does not name is in the array that it was logged for. A server logs a length
-// only where it cuts, so it holds there; the compiler relies on it, and here it
-// is kept: where elements may be padding, they are named with their null, or it
-// is given up.
+// does not name exists in the array that it was logged for. A server logs a length
+// only for a truncation, so this is true of logged diffs; the compiler relies on
+// it. To maintain it, elements that may be padding are named with their null, or
+// composing fails.
 func (c *composer) array(a, b *ArrayDiff) *ArrayDiff {
 	d := c.mem.arrays.one(c.mem.kept)
 	d.Mods = c.mem.mods.take(len(a.Mods)+len(b.Mods), c.mem.kept)
@@ -318,7 +318,7 @@ func (c *composer) array(a, b *ArrayDiff) *ArrayDiff {
 		return d
 	}
 	second := b.Mods
-	// next is the next element that, if neither names it, is padding.
+	// next is the next element that is padding if neither diff names it.
 	next := a.Length
 	pad := func(until int) {
 		for ; a.HasLength && next < until; next++ {
@@ -333,7 +333,7 @@ func (c *composer) array(a, b *ArrayDiff) *ArrayDiff {
 		case len(first) == 0 || second[0].Index < first[0].Index:
 			mod, second = second[0], second[1:]
 			if a.HasLength && mod.Index >= a.Length && mod.IsSub() {
-				c.ok = false // of what is not there
+				c.ok = false // the element does not exist
 			}
 		default:
 			mod = c.mod(&first[0], &second[0])
@@ -347,16 +347,16 @@ func (c *composer) array(a, b *ArrayDiff) *ArrayDiff {
 	return d
 }
 
-// reaches reports whether an array that a, without a length, was logged for has
-// every element below b's length that neither of the two names.
+// reaches reports whether an array that a, a diff without a length, was logged for
+// has every element below b's length that neither of the two names.
 func reaches(a, b *ArrayDiff) bool {
-	// known is the last element below the length that b does not name. It is
-	// there once a is done.
+	// known is the last element below the length that b does not name. It exists
+	// after a.
 	known := b.Length - 1
 	for i := len(b.Mods) - 1; i >= 0 && b.Mods[i].Index == known; i-- {
 		known--
 	}
-	// If a sets something there or after, it may have padded what is in front.
+	// If a sets an element at or after it, elements before that may be padding.
 	last := slices.IndexFunc(a.Mods, func(m ArrayMod) bool { return !m.IsSub() && m.Index >= known })
 	return known < 0 || last < 0
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// ErrBadDelta is what every [*DeltaError] is, for errors.Is.
+// ErrBadDelta matches every [*DeltaError] in errors.Is.
 var ErrBadDelta = errors.New("not a $v:2 delta")
 
 // DeltaError is a delta that breaks the grammar.
 type DeltaError struct {
-	// Path leads to the fault: the delta's own field names from the outside in,
-	// quoted where they hold anything but letters and digits, joined by slashes.
+	// Path is the path to the fault: the delta's own field names from the outside in,
+	// joined by slashes, and quoted if they contain anything but letters and digits.
 	// It starts with "diff".
 	Path string
-	// What says which rule is broken.
+	// What says which rule is violated.
 	What string
 	// Err is the fault in the BSON, nil if the BSON is valid.
 	Err error
@@ -29,20 +29,20 @@ type DeltaError struct {
 
 func (e *DeltaError) Error() string { return fmt.Sprintf("delta: %s: %s", e.Path, e.What) }
 
-// Is makes the error an [ErrBadDelta].
+// Is reports whether target is [ErrBadDelta].
 func (e *DeltaError) Is(target error) bool { return target == ErrBadDelta }
 
 func (e *DeltaError) Unwrap() error { return e.Err }
 
 // ObjectDiff is the diff of one document: the whole one or an embedded one. No
 // field name occurs twice in it. Names and values are views into the delta, and
-// names are literal: a dot, a dollar or a digit in them means nothing.
+// names are literal: a dot, a dollar or a digit has no special meaning.
 type ObjectDiff struct {
 	// Deletes are the fields to remove.
 	Deletes []string
-	// Updates are the fields to replace where they stand, or to append.
+	// Updates are the fields to replace in place, or to append.
 	Updates []Field
-	// Inserts are the fields to append, after removing what has their name.
+	// Inserts are the fields to append, after removing any field of that name.
 	Inserts []Field
 	// Binaries are the fields whose binary data gets a new tail. Only 8.0 and
 	// newer write them, for time-series buckets.
@@ -50,16 +50,16 @@ type ObjectDiff struct {
 	// Subs are the fields that change inside.
 	Subs []SubField
 
-	// names are all field names: of Deletes, Updates, Inserts, Binaries and
-	// Subs, in this order. Deletes is its head.
+	// names are all field names, those of Deletes, Updates, Inserts, Binaries and
+	// Subs, in this order. Deletes is a prefix of it.
 	names []string
-	// places is a hash table: each holds 1 and a place in names, or 0. It is nil
-	// where there are so few names that a scan is faster.
+	// places is a hash table: each entry is 1 plus an index in names, or 0. It is nil
+	// if there are so few names that a scan is faster.
 	places []int32
-	// moves is set by Compose, see Moves.
+	// moves is set by Compose; see Moves.
 	moves bool
-	// idMoves tells of the diff of a whole document that it deletes or inserts
-	// _id: that its place changes, see [ParseDelta]. Compose never makes one.
+	// idMoves reports that the diff of a whole document deletes or inserts _id, so
+	// that its place changes; see [ParseDelta]. Compose never returns such a diff.
 	idMoves bool
 }
 
@@ -70,7 +70,7 @@ type Field struct {
 }
 
 // BinaryField is a field whose binary data is kept up to Offset, in bytes, and
-// goes on with Data from there.
+// continues with Data.
 type BinaryField struct {
 	Name    string
 	Offset  int
@@ -84,8 +84,8 @@ type SubField struct {
 	SubDiff
 }
 
-// SubDiff is a diff inside a value: of a document or of an array, the other
-// being nil.
+// SubDiff is a diff inside a value, either of a document or of an array; the other
+// field is nil.
 type SubDiff struct {
 	Object *ObjectDiff
 	Array  *ArrayDiff
@@ -93,16 +93,16 @@ type SubDiff struct {
 
 // ArrayDiff is the diff of one array.
 type ArrayDiff struct {
-	// HasLength reports whether the array is to have a certain length.
+	// HasLength reports whether the array gets a certain length.
 	HasLength bool
-	// Length is that length, in elements, 0 without HasLength.
+	// Length is that length in elements, 0 without HasLength.
 	Length int
-	// Mods are the elements that change, by ascending Index. With HasLength,
-	// every Index is below Length.
+	// Mods are the elements that change, by ascending Index. With HasLength, every
+	// Index is below Length.
 	Mods []ArrayMod
 }
 
-// ArrayMod is a change of one array element: a new value, unless one part of
+// ArrayMod is a change of one array element: a new value, unless one field of
 // SubDiff is set.
 type ArrayMod struct {
 	Index int
@@ -110,26 +110,24 @@ type ArrayMod struct {
 	SubDiff
 }
 
-// IsSub reports whether the element changes inside, rather than getting a new
-// value.
+// IsSub reports whether the element changes inside, rather than being replaced.
 func (m *ArrayMod) IsSub() bool { return m.Object != nil || m.Array != nil }
 
-// ParseDelta reads the diff field of a $v:2 update entry and checks all of it:
-// the BSON, and the grammar at every depth. The result holds views into diff. An
+// ParseDelta reads the diff field of a $v:2 update entry and validates all of it:
+// the BSON, and the grammar at every depth. The result has views into diff. An
 // error is a [*DeltaError].
 //
-// The _id of the whole document may be among the fields. A server computes the
-// diff of a pipeline update from what the pipeline made, before it puts _id in
-// front again and, where the pipeline left it out, takes it from the document.
-// So _id is inserted where a field was put in front of it, deleted where it was
-// left out, and updated, or changed inside, where it was given an equal value of
-// another type (1 and 1.0). What a diff must not do is change the value, and
-// that shows only with a document at hand: [ObjectDiff.Apply],
-// [ObjectDiff.CheckID].
+// The _id of the whole document may be among the fields. A server computes the diff
+// of a pipeline update from the pipeline's result, before it moves _id to the front
+// again or, if the pipeline removed it, restores it. So _id is inserted if a field
+// was put before it, deleted if it was removed, and updated, or changed inside, if
+// it got an equal value of another type (1 and 1.0). A diff must not change the
+// value; [ObjectDiff.Apply] and [ObjectDiff.CheckID] check that, since it depends
+// on the document.
 //
-// The server's reader takes a section's first letter for its name, leading
-// zeros in an index, and indexes in any order (on some of which its applier
-// aborts). It never writes such a thing, so here they are errors.
+// The server's reader takes a section's first letter for its name, and accepts
+// leading zeros in an index, and indexes in any order (for some of which its
+// applier aborts). The server never writes such deltas, so here they are errors.
 func ParseDelta(diff bson.Raw) (*ObjectDiff, error) {
 	var a Arena
 	return a.parse(diff)
@@ -151,7 +149,7 @@ func (a *Arena) parse(diff bson.Raw) (*ObjectDiff, error) {
 	return d, nil
 }
 
-// in puts name before the fault's path and returns the fault.
+// in prepends name to the fault's path and returns the fault.
 func (e *DeltaError) in(name string) *DeltaError {
 	if !isPlain(name) {
 		name = strconv.Quote(name)
@@ -174,15 +172,15 @@ func isPlain(name string) bool {
 	return name != ""
 }
 
-// firstKey returns the name of the first field of a valid document, nil where
-// there is no field.
+// firstKey returns the name of the first field of a valid document, nil if it is
+// empty.
 func firstKey(doc []byte) []byte {
 	it := rawbson.NewIter(doc)
 	it.Next()
 	return it.Key
 }
 
-// The sections of an object diff, in the order in which they must come.
+// The sections of an object diff, in their required order.
 const (
 	noSection = iota
 	deleteSection
@@ -192,8 +190,7 @@ const (
 	subSections
 )
 
-// sectionOf returns the section that a field of an object diff is, or belongs
-// to.
+// sectionOf returns the section that a field of an object diff is, or belongs to.
 func sectionOf(name []byte) int {
 	switch {
 	case len(name) > 0 && name[0] == 's':
@@ -214,7 +211,7 @@ func sectionOf(name []byte) int {
 	return noSection
 }
 
-// object reads an object diff. It trusts the BSON.
+// object reads an object diff. It assumes valid BSON.
 func (a *Arena) object(diff []byte) (*ObjectDiff, *DeltaError) {
 	counts, fault := countSections(diff)
 	if fault != nil {
@@ -269,8 +266,8 @@ func (a *Arena) object(diff []byte) (*ObjectDiff, *DeltaError) {
 	return d, d.checkNames(a)
 }
 
-// countSections counts the fields of each section of an object diff and checks
-// what the sections are and in which order they come.
+// countSections counts the fields of each section of an object diff, and checks the
+// sections and their order.
 func countSections(diff []byte) (counts [subSections + 1]int, fault *DeltaError) {
 	last := noSection
 	it := rawbson.NewIter(diff)
@@ -305,11 +302,11 @@ func countSections(diff []byte) (counts [subSections + 1]int, fault *DeltaError)
 	return counts, nil
 }
 
-// scanLimit is how many names are looked through one by one.
+// scanLimit is the maximum number of names that are searched linearly.
 const scanLimit = 12
 
-// checkNames looks for a name that occurs twice and, where there are many
-// names, leaves behind the table to find them by.
+// checkNames checks that no name occurs twice. If there are many names it builds
+// the table for lookups.
 func (d *ObjectDiff) checkNames(a *Arena) *DeltaError {
 	twice := func(name string) *DeltaError {
 		return &DeltaError{What: fmt.Sprintf("field %q occurs twice", name)}
@@ -337,7 +334,7 @@ func (d *ObjectDiff) checkNames(a *Arena) *DeltaError {
 	return nil
 }
 
-// slot returns where in d.places name is, or would be.
+// slot returns the entry of d.places where name is, or would be inserted.
 func (d *ObjectDiff) slot(name string) *int32 {
 	mask := uint32(len(d.places) - 1)
 	for i := nameHash(name) & mask; ; i = (i + 1) & mask {
@@ -348,7 +345,7 @@ func (d *ObjectDiff) slot(name string) *int32 {
 	}
 }
 
-// place returns where name stands in d.names, -1 if it does not.
+// place returns the index of name in d.names, -1 if it is not there.
 func (d *ObjectDiff) place(name string) int {
 	if d.places != nil {
 		return int(*d.slot(name)) - 1
@@ -361,8 +358,8 @@ func (d *ObjectDiff) place(name string) int {
 	return -1
 }
 
-// HasBinary reports whether the diff changes binary data in part, at any depth: what
-// only 8.0 and newer understand.
+// HasBinary reports whether the diff changes binary data in part, at any depth,
+// which only 8.0 and newer understand.
 func (d *ObjectDiff) HasBinary() bool {
 	return len(d.Binaries) > 0 || slices.ContainsFunc(d.Subs, func(f SubField) bool { return f.hasBinary() })
 }
@@ -383,7 +380,7 @@ func (a *Arena) sub(diff []byte) (sub SubDiff, fault *DeltaError) {
 	return sub, fault
 }
 
-// array reads an array diff, whose first field is known to be "a".
+// array reads an array diff. The caller has checked that its first field is "a".
 func (a *Arena) array(diff []byte) (*ArrayDiff, *DeltaError) {
 	d := a.arrays.one(a.kept)
 	it := rawbson.NewIter(diff)

@@ -12,25 +12,25 @@ import (
 )
 
 // EnvelopePadding is the padding for [Diff] that the server uses when it logs a
-// pipeline update: what it reckons {$v: 2, diff: …} to take, in bytes.
+// pipeline update: its estimate of the size of {$v: 2, diff: …}, in bytes.
 const EnvelopePadding = 15
 
-// Diff computes the delta that a server logs for a pipeline update that turned
-// pre into post, for the diff field of the entry. It is false where the server
-// logs post as a replacement instead: where the delta would not be smaller. The
-// server's reckoning (5.0) decides that, for embedded values too, and padding is
-// a number of bytes, not negative, to be reckoned on top.
+// Diff computes the delta that a server logs, in the entry's diff field, for a
+// pipeline update that turned pre into post. It returns false if the server logs
+// post as a replacement instead, because the delta would not be smaller. The
+// server's size estimate (5.0) decides that, for embedded values too; padding, in
+// bytes and not negative, is added to it.
 //
-// For equal documents the diff is the empty document: there is nothing to log,
-// and [ParseDelta] refuses it. Otherwise [ObjectDiff.AppendApply] makes post of
-// pre with it, byte for byte, and [Apply] what the server stores: post with _id
-// in front, which is that of pre where post has none. Post is what the pipeline
-// made, before the server does that, and so the diff may have _id in it.
+// For equal documents the diff is the empty document: there is nothing to log, and
+// [ParseDelta] refuses it. Otherwise [ObjectDiff.AppendApply] turns pre into post,
+// byte for byte, and [Apply] into the document that the server stores: post with
+// _id first, which is pre's if post has none. Post is the pipeline's result before
+// that step, so the diff may contain _id.
 //
-// It is also false where no delta can say the difference: if the value of _id
-// changes, if a document in which something changes has two fields of one name (the server
-// stops at that), and if pre, post or the diff are not valid BSON no deeper than
-// rawbson.MaxDepth.
+// Diff also returns false if no delta can express the difference: if the value of
+// _id changes, if a changed document has two fields of the same name (the server
+// stops at that), and if pre, post or the diff are not valid BSON with a nesting of
+// at most rawbson.MaxDepth.
 func Diff(pre, post bson.Raw, padding int) (diff bson.Raw, ok bool) {
 	if rawbson.Validate(pre) != nil || rawbson.Validate(post) != nil {
 		return nil, false
@@ -54,16 +54,15 @@ func Diff(pre, post bson.Raw, padding int) (diff bson.Raw, ok bool) {
 	return diff, true
 }
 
-// diffNode is a diff under construction. Its elements are views into the
-// documents.
+// diffNode is a diff under construction. Its elements are views into the documents.
 type diffNode struct {
 	isArray bool
-	// size is the diff's size in bytes as the server reckons it while it builds
-	// one. For the outermost node it includes the padding.
+	// size is the server's estimate of the diff's size in bytes while it builds one.
+	// For the outermost node it includes the padding.
 	size int
-	// resize is the new length of an array that got shorter, else -1.
+	// resize is the new length of an array that got shorter, otherwise -1.
 	resize int
-	// deletes to subs are for objects; within subs, node is set.
+	// deletes to subs are for objects; in subs, node is set.
 	deletes []string
 	updates []rawbson.Elem
 	inserts []rawbson.Elem
@@ -72,7 +71,7 @@ type diffNode struct {
 	mods []diffMod
 }
 
-// diffMod is a changed field or array element: a new value, or inside.
+// diffMod is a changed field or array element: a new value, or a diff inside it.
 type diffMod struct {
 	index  int
 	elem   rawbson.Elem
@@ -82,26 +81,25 @@ type diffMod struct {
 const (
 	// sizeOfArrayDiff is {a: true}.
 	sizeOfArrayDiff = rawbson.MinSize + 4
-	// sizeOfSection is a section with nothing in it.
+	// sizeOfSection is an empty section.
 	sizeOfSection = rawbson.MinSize + 3
 	// sizeOfLength is l: int32.
 	sizeOfLength = 7
-	// sizeOfHeader is an element's type and the end of its name.
+	// sizeOfHeader is an element's type and the terminator of its name.
 	sizeOfHeader = 2
 )
 
-// diffObject returns the diff of two documents, nil where it is not smaller than
-// post.
+// diffObject returns the diff of two documents, nil if it is not smaller than post.
 func diffObject(pre, post []byte, padding int) *diffNode {
 	d := &diffNode{size: rawbson.MinSize + padding, resize: -1}
 	a, b := rawbson.NewIter(pre), rawbson.NewIter(post)
-	// missed are the fields of pre that were passed over. They are deleted, or
-	// come later in post and are inserted anew.
+	// missed are the fields of pre that were skipped. They are deleted, or occur
+	// later in post and are inserted again.
 	var missed []string
 	moreA, moreB := a.Next(), b.Next()
 	for moreA && moreB {
 		if len(post) < d.size {
-			// It only grows, so this saves work and decides nothing.
+			// The size only grows, so returning early does not change the result.
 			return nil
 		}
 		switch {
@@ -128,7 +126,7 @@ func diffObject(pre, post []byte, padding int) *diffNode {
 	return d
 }
 
-// deleteMissed notes the deletion of the missed fields that are not inserted, by
+// deleteMissed adds the deletes of the missed fields that are not inserted, by
 // ascending name: the server keeps them in a sorted set.
 func (d *diffNode) deleteMissed(missed []string) {
 	if len(missed) == 0 {
@@ -146,8 +144,7 @@ func (d *diffNode) deleteMissed(missed []string) {
 	}
 }
 
-// diffArray returns the diff of two arrays, nil where it is not smaller than
-// post.
+// diffArray returns the diff of two arrays, nil if it is not smaller than post.
 func diffArray(pre, post []byte) *diffNode {
 	d := &diffNode{isArray: true, size: sizeOfArrayDiff, resize: -1}
 	a, b := rawbson.NewIter(pre), rawbson.NewIter(post)
@@ -176,8 +173,8 @@ func diffArray(pre, post []byte) *diffNode {
 	return d
 }
 
-// diffInside returns the diff of two values that differ, nil where the new value
-// has to be written out.
+// diffInside returns the diff of two different values, nil if the new value has to
+// be written in full.
 func diffInside(a, b *rawbson.Elem) *diffNode {
 	switch {
 	case a.Type != b.Type:
@@ -193,7 +190,7 @@ func (d *diffNode) isEmpty() bool {
 	return len(d.deletes)+len(d.updates)+len(d.inserts)+len(d.subs)+len(d.mods) == 0 && d.resize < 0
 }
 
-// change notes a field with a new value.
+// change adds a field with a new value.
 func (d *diffNode) change(a, b *rawbson.Elem) {
 	if inside := diffInside(a, b); inside != nil {
 		d.size += sizeOfHeader + 1 + len(b.Key) + inside.size
@@ -233,7 +230,7 @@ func (d *diffNode) mod(index int, e *rawbson.Elem, inside *diffNode) {
 	d.mods = append(d.mods, diffMod{index: index, elem: *e, inside: inside})
 }
 
-// append writes the diff out.
+// append encodes the diff.
 func (d *diffNode) append(dst []byte) []byte {
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
@@ -286,7 +283,7 @@ func appendSection(dst []byte, name string, elems []rawbson.Elem) []byte {
 	return closeDocument(dst, start)
 }
 
-// repeats reports whether two fields of a document have one name.
+// repeats reports whether two fields of a document have the same name.
 func repeats(doc []byte) bool {
 	var few [scanLimit]string
 	names := few[:0]
@@ -314,7 +311,7 @@ func repeats(doc []byte) bool {
 }
 
 // numbered reports whether the elements of an array are numbered from 0. The
-// applier numbers them so, hence no diff leads to another numbering.
+// applier numbers them so, hence no diff can result in another numbering.
 func numbered(array []byte) bool {
 	var buf [20]byte
 	n := int64(0)

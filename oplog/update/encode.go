@@ -7,8 +7,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// AppendDiff appends the diff as it stands in a $v: 2 entry, so that [ParseDelta]
-// reads it again, and returns the longer buffer.
+// AppendDiff appends the diff in the encoding of a $v: 2 entry, as read by
+// [ParseDelta], and returns the extended buffer.
 func (d *ObjectDiff) AppendDiff(dst []byte) []byte {
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0)

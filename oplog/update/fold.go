@@ -8,47 +8,47 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Folder composes a run of deltas in one pass: what [Compose] makes of the first
-// two, then of that and the third, and so on, byte for byte, in time proportional
-// to what the deltas say. It takes what is simple and leaves the rest to Compose:
-// changes inside a value that the run itself has set, of array elements that change
-// inside twice, of arrays that are cut, and of the place of _id. The zero Folder is ready. It is for one
-// goroutine.
+// Folder composes a run of deltas in one pass: the same as [Compose] of the first
+// two, then of the result and the third, and so on, byte for byte, in time
+// proportional to the size of the deltas. It leaves some cases to Compose, such as changes
+// inside a value that the run itself has set, array elements that change inside
+// twice, truncated arrays, and changes of the place of _id. The zero Folder is
+// ready to use. It must not be used concurrently.
 type Folder struct {
-	// first is the first delta of the run, count how many it has.
+	// first is the first delta of the run, count the number of deltas.
 	first *ObjectDiff
 	count int
 	root  *foldObject
-	// objects and arrays are memory that is used again; of each as many are in use
-	// as used says.
+	// objects and arrays are memory that is reused; used has the number in use of
+	// each.
 	objects []*foldObject
 	arrays  []*foldArray
 	used    struct{ objects, arrays int }
-	// found is where the names and elements of a delta stand in the run, -1 for
-	// nowhere, in the order in which fits comes to them.
+	// found has the indexes of a delta's names and elements in the run, -1 if
+	// missing, in the order in which fits visits them.
 	found []int32
 }
 
 const (
 	// minTable is the size of the smallest table of names, maxTable that of the
-	// largest that is kept.
+	// largest one that is kept.
 	minTable = 16
 	maxTable = 1 << 12
 )
 
-// foldObject is what a run does to one document.
+// foldObject is the effect of a run on one document.
 type foldObject struct {
 	fields []foldField
-	// table finds a field by its name: 1 and its place in fields, 0 for none.
+	// table finds a field by its name: 1 plus its index in fields, 0 for none.
 	table []int32
-	// binary is set if there is more, which cannot be composed.
+	// binary is set if the delta has binary changes, which cannot be composed.
 	binary, moves bool
 	// moved is set if fields are not in the order of their stamps.
 	moved bool
 	stamp int32
 }
 
-// foldField is what a run does to one field.
+// foldField is the effect of a run on one field.
 type foldField struct {
 	name    string
 	hash    uint32
@@ -56,19 +56,19 @@ type foldField struct {
 	// stamp orders the fields of one section.
 	stamp int32
 	value bson.RawValue
-	// sub is a view into a delta. Once there are two, object or array is in its
-	// place.
+	// sub is a view into a delta. With a second change inside, object or array
+	// replaces it.
 	sub    SubDiff
 	object *foldObject
 	array  *foldArray
 }
 
-// foldArray is what a run does to an array without cutting it.
+// foldArray is the effect of a run on an array that it does not truncate.
 type foldArray struct{ mods []ArrayMod }
 
-// Add goes on with a run by one delta, of which views are kept until Diff or Reset. It
-// is false, with the run as it was, for what a Folder does not take. The first delta
-// of a run is always taken.
+// Add adds a delta to a run; views of it are kept until Diff or Reset. It returns
+// false, with the run unchanged, for cases that a Folder does not handle. The first
+// delta of a run is always accepted.
 func (f *Folder) Add(d *ObjectDiff) bool {
 	if f.count == 0 {
 		f.first, f.count = d, 1
@@ -89,8 +89,8 @@ func (f *Folder) Add(d *ObjectDiff) bool {
 	return true
 }
 
-// Diff ends the run and returns what it came to: the delta itself if it was one,
-// otherwise one in a's memory, with views into those of the run.
+// Diff ends the run and returns the composed delta: the delta itself if it was the
+// only one, otherwise one in a's memory, with views into those of the run.
 func (f *Folder) Diff(a *Arena) *ObjectDiff {
 	d := f.first
 	if f.count > 1 {
@@ -101,7 +101,7 @@ func (f *Folder) Diff(a *Arena) *ObjectDiff {
 	return d
 }
 
-// Reset forgets the run.
+// Reset discards the run.
 func (f *Folder) Reset() {
 	for _, o := range f.objects[:f.used.objects] {
 		clear(o.fields)
@@ -121,14 +121,15 @@ func (f *Folder) Reset() {
 	f.first, f.root, f.count = nil, nil, 0
 }
 
-// fits reports whether the next delta can be put into o, and notes in f.found where.
-// It makes copies of the diffs inside that both go into, which says the same.
+// fits reports whether the next delta can be composed with o, and records the
+// indexes in f.found. It converts nested diffs that both have into foldObjects and
+// foldArrays, which does not change their meaning.
 func (f *Folder) fits(o *foldObject, b *ObjectDiff) bool {
 	if o.binary || len(b.Binaries) > 0 {
 		return false
 	}
-	// Compose goes by the order of the first delta where several fields come to be
-	// deleted, or updated, and here they would be in that of the second.
+	// Compose uses the order of the first delta if several fields become deleted, or
+	// updated; here it would be the order of the second.
 	deleted, replaced := 0, 0
 	for _, name := range b.Deletes {
 		if f.find(o, name) > deleteSection {
@@ -163,7 +164,7 @@ func (f *Folder) fits(o *foldObject, b *ObjectDiff) bool {
 	return true
 }
 
-// find notes where a field is and returns its section.
+// find records the index of a field and returns its section.
 func (f *Folder) find(o *foldObject, name string) int {
 	at := o.find(name, nameHash(name))
 	f.found = append(f.found, at)
@@ -205,7 +206,7 @@ func (f *Folder) fitsArray(a *foldArray, b *ArrayDiff) bool {
 	return true
 }
 
-// put does what fits has found to be possible and returns the rest of found.
+// put composes a delta that fits has accepted and returns the rest of found.
 func (f *Folder) put(o *foldObject, b *ObjectDiff, found []int32) []int32 {
 	o.moves = o.moves || b.moves
 	found = o.putFields(b, found)
@@ -225,11 +226,11 @@ func (f *Folder) put(o *foldObject, b *ObjectDiff, found []int32) []int32 {
 	return found
 }
 
-// putFields does so for all but what changes inside.
+// putFields does so for all changes but those inside fields.
 func (o *foldObject) putFields(b *ObjectDiff, found []int32) []int32 {
 	n := len(b.Deletes)
 	deletes, updates, inserts, rest := found[:n], found[n:], found[n+len(b.Updates):], found[n+len(b.Updates)+len(b.Inserts):]
-	// What the run has changed before comes first, as with Compose.
+	// As in Compose, fields that the run has changed before come first.
 	for _, at := range deletes {
 		if at >= 0 && o.fields[at].section != deleteSection {
 			o.move(at, deleteSection, bson.RawValue{})
@@ -277,7 +278,7 @@ func (a *foldArray) put(b *ArrayDiff, found []int32) []int32 {
 	return found[len(b.Mods):]
 }
 
-// load makes a copy of a diff that can go on.
+// load returns a copy of a diff that can be extended.
 func (f *Folder) load(d *ObjectDiff) *foldObject {
 	if f.used.objects == len(f.objects) {
 		f.objects = append(f.objects, &foldObject{table: make([]int32, minTable)})
@@ -308,7 +309,7 @@ func (f *Folder) newArray() *foldArray {
 	return f.arrays[f.used.arrays-1]
 }
 
-// find returns the place of a field, -1 if there is none.
+// find returns the index of a field, -1 if there is none.
 func (o *foldObject) find(name string, hash uint32) int32 {
 	mask := uint32(len(o.table) - 1)
 	for i := hash & mask; ; i = (i + 1) & mask {
@@ -319,7 +320,7 @@ func (o *foldObject) find(name string, hash uint32) int32 {
 	}
 }
 
-// add appends a field that is not there.
+// add appends a field that does not exist yet.
 func (o *foldObject) add(field foldField) {
 	field.hash = nameHash(field.name)
 	field.stamp = o.stamp
@@ -352,7 +353,7 @@ func (o *foldObject) move(at int32, section int8, value bson.RawValue) {
 	o.moved = true
 }
 
-// build returns the diff of a document. The run cannot go on then.
+// build returns the diff of a document. Afterwards the run cannot be extended.
 func (o *foldObject) build(a *Arena) *ObjectDiff {
 	if o.moved {
 		slices.SortFunc(o.fields, func(a, b foldField) int { return cmp.Compare(a.stamp, b.stamp) })

@@ -13,21 +13,20 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// MaxPadding is how many nulls a $set beyond the end of an array may put before
-// its element. The server refuses to add more.
+// MaxPadding is the maximum number of nulls that a $set beyond the end of an array
+// may put before its element. It is the server's limit.
 const MaxPadding = 1_500_000
 
-// ErrBadModifiers is what every [*ModifierError] is, for errors.Is.
+// ErrBadModifiers matches every [*ModifierError] in errors.Is.
 var ErrBadModifiers = errors.New("not a $v:1 update")
 
-// ModifierError is a $set and $unset update that is not one a server logs.
+// ModifierError is a $set and $unset update that a server would not log.
 type ModifierError struct {
-	// Operator is the field of o that holds the fault, empty if it is not one
-	// field.
+	// Operator is the field of o with the fault, empty if it is not one field.
 	Operator string
 	// Path is the modifier's path, empty if it is not one path.
 	Path string
-	// What says which rule is broken.
+	// What says which rule is violated.
 	What string
 	// Err is the fault in the BSON, nil if the BSON is valid.
 	Err error
@@ -46,29 +45,28 @@ func (e *ModifierError) Error() string {
 	return b.String()
 }
 
-// Is makes the error an [ErrBadModifiers].
+// Is reports whether target is [ErrBadModifiers].
 func (e *ModifierError) Is(target error) bool { return target == ErrBadModifiers }
 
 func (e *ModifierError) Unwrap() error { return e.Err }
 
-// modNode is a part of one or more modifier paths. Paths that begin alike share
+// modNode is a part of one or more modifier paths. Paths with the same prefix share
 // nodes, so that each object and array is rebuilt once. A tree is used for one
 // document only.
 type modNode struct {
 	name string
-	// value is what $set sets, at the end of a path.
+	// value is the value of $set, at the end of a path.
 	value bson.RawValue
-	// action says what this node is.
+	// action is the node's action.
 	action modAction
-	// sets reports whether there is a $set here or further inside.
+	// sets is set if there is a $set at this node or below.
 	sets bool
 	// done is set if the document had this field.
 	done bool
-	// children are the next parts: in the order in which they are added, then
-	// in that in which the server applies them, see comparePart.
+	// children are the next parts: first in the order in which they are added, then
+	// sorted in the order in which the server applies them; see comparePart.
 	children []*modNode
-	// byName finds a child. It is nil where there are so few that a scan is
-	// faster.
+	// byName finds a child. It is nil if there are so few that a scan is faster.
 	byName map[string]*modNode
 }
 
@@ -80,14 +78,14 @@ const (
 	modUnset
 )
 
-// appendModified appends to dst what the modifiers in o make of doc.
+// appendModified applies the modifiers in o to doc and appends the result to dst.
 //
-// The rules are those of the server when it applies an oplog entry. Paths lead
-// through objects by name and through arrays by number. What exists is changed
-// in its place; what is created in one object is created in the order of
-// comparePart, and parents that are missing are created as objects. A path
-// through anything else is ignored: a later entry has changed the shape, and the
-// other modifiers still have to take effect.
+// The rules are those of the server when it applies an oplog entry. Paths go
+// through objects by name and through arrays by number. Existing fields are changed
+// in place; new fields of an object are created in the order of comparePart, and
+// missing parents are created as objects. A path through anything else is ignored:
+// a later entry has changed the shape, and the other modifiers still have to take
+// effect.
 func appendModified(dst []byte, doc, o bson.Raw) ([]byte, error) {
 	root, err := parseModifiers(o)
 	if err != nil {
@@ -146,11 +144,11 @@ func parseModifiers(o bson.Raw) (*modNode, error) {
 }
 
 // AppendClientModifiers appends the $set and $unset of the o field of a
-// [FormModifiers] entry as an update that a client may send, and returns the
-// longer buffer. It is false, with dst as it was, where what a client's update
-// does may differ: where the server would look into a value or a name, where
-// nothing would be changed, and, unless the document is the one that the entry
-// was logged for (exact), where a path leads inside. Errors are a
+// [FormModifiers] entry as an update that a client can send, and returns the
+// extended buffer. It returns false, with dst unchanged, if a client's update may
+// have another effect: if the server would check or interpret a value or a name, if
+// nothing would be changed, and, unless the document is the one that the entry was
+// logged for (exact), if a path goes below the top level. Errors are a
 // [*ModifierError].
 func AppendClientModifiers(dst []byte, o bson.Raw, exact bool) ([]byte, bool, error) {
 	root, err := parseModifiers(o)
@@ -170,7 +168,7 @@ func AppendClientModifiers(dst []byte, o bson.Raw, exact bool) ([]byte, bool, er
 	return closeDocument(dst, start), true, nil
 }
 
-// forClients reports whether a client's modifiers do the same as these.
+// forClients reports whether a client's modifiers have the same effect as these.
 func (n *modNode) forClients(exact bool, depth int) bool {
 	for _, c := range n.children {
 		if !plain(c.name) || depth > maxPath {
@@ -183,7 +181,7 @@ func (n *modNode) forClients(exact bool, depth int) bool {
 	return true
 }
 
-// add puts one modifier into the tree under n, or says what is wrong with it.
+// add inserts one modifier into the tree under n, or returns why it is invalid.
 func (n *modNode) add(path string, action modAction, value bson.RawValue) (what string) {
 	depth := 1 + strings.Count(path, ".")
 	if action == modSet {
@@ -243,7 +241,7 @@ func (n *modNode) newChild(name string) *modNode {
 	return c
 }
 
-// sort puts the children at every level into the order of comparePart.
+// sort sorts the children at every level in the order of comparePart.
 func (n *modNode) sort() {
 	slices.SortFunc(n.children, func(a, b *modNode) int { return comparePart(a.name, b.name) })
 	for _, c := range n.children {
@@ -251,9 +249,9 @@ func (n *modNode) sort() {
 	}
 }
 
-// comparePart is the order in which the server applies the modifiers of one
-// object: by bytes, but what begins with a digit other than a leading zero by
-// length first, so that array indexes come in ascending order.
+// comparePart is the order in which the server applies the modifiers of one object:
+// by bytes, except that names that begin with a digit other than a leading zero are
+// compared by length first, so that array indexes ascend.
 func comparePart(a, b string) int {
 	if isIndexLike(a) && isIndexLike(b) && len(a) != len(b) {
 		return len(a) - len(b)
@@ -265,7 +263,7 @@ func isIndexLike(s string) bool {
 	return s != "" && s[0] >= '0' && s[0] <= '9' && (s[0] != '0' || len(s) == 1)
 }
 
-// levels returns how many levels of nesting a valid value has, 0 for what does
+// levels returns the nesting of a valid value in levels, 0 for a value that does
 // not nest.
 func levels(t bson.Type, value []byte) int {
 	switch t {
@@ -282,7 +280,7 @@ func levels(t bson.Type, value []byte) int {
 	return 1 + deepest
 }
 
-// checkID refuses every modifier of _id but one that sets it to what it is.
+// checkID refuses every modifier of _id except one that sets it to its value.
 func checkID(doc bson.Raw, root *modNode) error {
 	n := root.child("_id")
 	if n == nil {
@@ -354,16 +352,15 @@ func (m *modifier) inside(dst []byte, e *rawbson.Elem, n *modNode) ([]byte, erro
 // indexed is a modifier of one array element.
 type indexed struct {
 	index uint64
-	// padded is set if the server has applied a $set further behind by the time
-	// it comes to this modifier. If the array ends before index, that $set has
-	// put a null there.
+	// padded is set if the server has applied a $set of a later element before this
+	// modifier. If the array ends before index, that $set has put a null there.
 	padded bool
 	*modNode
 }
 
-// elements returns the children that name array elements, by ascending index.
-// That is the order in which the server applies them, but for indexes with
-// leading zeros, which it applies first.
+// elements returns the children that name array elements, by ascending index. That
+// is the order in which the server applies them, except for indexes with leading
+// zeros, which it applies first.
 func (n *modNode) elements() ([]indexed, error) {
 	var all []indexed
 	furthest := uint64(0)
@@ -387,9 +384,9 @@ func (n *modNode) elements() ([]indexed, error) {
 	return all, nil
 }
 
-// paddedLength returns the length of an array of this many elements once mods
-// have been applied, all of them after its end. It is an [ErrTooLarge] where
-// one would have to put more than [MaxPadding] nulls before its element.
+// paddedLength returns the length of an array of this length once mods, all of them
+// beyond its end, have been applied. It is an [ErrTooLarge] if one would put more
+// than [MaxPadding] nulls before its element.
 func paddedLength(length int, mods []indexed) (int, error) {
 	end := uint64(length)
 	for i := range mods {
@@ -425,7 +422,7 @@ func (m *modifier) array(dst []byte, pre []byte, n *modNode) ([]byte, error) {
 		case mod.action == modSet:
 			w.set(mod.value.Type, mod.value.Value)
 		case mod.action == modUnset:
-			// Taking the element out would move the others.
+			// Removing the element would renumber the others.
 			w.set(bson.TypeNull, nil)
 		case nests(it.Type):
 			w.header(it.Type)
@@ -448,7 +445,7 @@ func (m *modifier) array(dst []byte, pre []byte, n *modNode) ([]byte, error) {
 	}
 	for _, mod := range mods {
 		if !mod.sets || mod.padded && mod.action == modInside {
-			// The latter is a path through a null, so it is not viable.
+			// The second condition is a path through a null, which is not viable.
 			continue
 		}
 		for uint64(w.next) < mod.index {
@@ -461,7 +458,7 @@ func (m *modifier) array(dst []byte, pre []byte, n *modNode) ([]byte, error) {
 	return m.end(w.dst, start)
 }
 
-// newType returns the type of what appendNew appends.
+// newType returns the type of the value that appendNew appends.
 func (n *modNode) newType() bson.Type {
 	if n.action == modSet {
 		return n.value.Type
@@ -469,7 +466,7 @@ func (n *modNode) newType() bson.Type {
 	return bson.TypeEmbeddedDocument
 }
 
-// appendNew appends the value of a field that has to be created.
+// appendNew appends the value of a new field.
 func (n *modNode) appendNew(dst []byte) []byte {
 	if n.action == modSet {
 		return append(dst, n.value.Value...)
@@ -485,6 +482,6 @@ func (n *modNode) appendNew(dst []byte) []byte {
 	return closeDocument(dst, start)
 }
 
-// Levels returns how many levels of nesting a valid document has, itself being the
-// first.
+// Levels returns the nesting of a valid document in levels, with the document
+// itself as the first.
 func Levels(doc bson.Raw) int { return levels(bson.TypeEmbeddedDocument, doc) }
