@@ -36,7 +36,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// The cause comes back as it is, so that it can be compared.
+// Run returns the cause itself, unwrapped, so that it can be compared.
 func TestCause(t *testing.T) {
 	b, err := New(Config{})
 	if err != nil {
@@ -56,7 +56,7 @@ func TestCause(t *testing.T) {
 	}
 }
 
-// The second Batcher of a process goes on with the metrics of the first.
+// The second Batcher of a process continues the metrics of the first.
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	for range 2 {

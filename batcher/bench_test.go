@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
-// line is a running Batcher, and a log of one reply that is read again and again.
+// line is a running Batcher, and a reply that is sent repeatedly.
 type line struct {
 	in      chan oplog.Reply
 	reply   oplog.Reply
@@ -37,7 +37,7 @@ func newLine(t testing.TB, token string, entries int) *line {
 	return l
 }
 
-// pass sends the reply and takes all of its batches.
+// pass sends the reply and receives all of its batches.
 func (l *line) pass(t testing.TB) {
 	for i := range l.reply.Entries {
 		e := &l.reply.Entries[i]
@@ -67,7 +67,7 @@ func (l *line) stop(t testing.TB) {
 	}
 }
 
-// An entry costs its place in a batch, and no allocation of its own.
+// An entry costs its slot in a batch, and no allocation of its own.
 func TestAllocs(t *testing.T) {
 	for _, tt := range []struct {
 		name, token string
@@ -87,7 +87,7 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
-// TestViews: what is in a batch is the reply's, not a copy of it.
+// TestViews: a batch refers to the reply's memory, and copies nothing.
 func TestViews(t *testing.T) {
 	l := newLine(t, "i#", 10)
 	l.in <- l.reply
@@ -108,7 +108,7 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// The time is that of one entry.
+// The time is per entry.
 func BenchmarkRun(b *testing.B) {
 	for _, bm := range []struct{ name, token string }{
 		{"insert", "i#*100"}, {"update", "u#"}, {"no-op", "n#"}, {"transaction of 4", "t(i#,u2,u3,d4)"}, {"command", "c:drop"},

@@ -180,8 +180,7 @@ func command(token string) bsoncore.Document {
 		AppendDocument("o", bsoncore.NewDocumentBuilder().AppendString(name, "x").Build()).Build()
 }
 
-// describe says what a batch is, with the increments of its optimes, and closes
-// it.
+// describe formats a batch, with the increments of its optimes, and closes it.
 func (l *log) describe(t testing.TB, b *batch.Batch) string {
 	t.Helper()
 	kind := "batch"

@@ -15,7 +15,7 @@ import (
 	"github.com/oplogrep/replicator/oplog/txn"
 )
 
-// wanted is what a log means, by the plainest way to find out.
+// wanted is the expected result for an entry, computed in the simplest way.
 type wanted struct {
 	name      string // "" where there is nothing to apply
 	ops       []string
@@ -26,8 +26,8 @@ type wanted struct {
 	fetchFrom oplog.OpTime
 }
 
-// direct runs a log through an Assembler. Entries that were applied before are
-// not in the result.
+// direct runs a log through an Assembler. Entries applied before are not in the
+// result.
 func direct(t testing.TB, entries []oplog.Entry, after oplog.OpTime) []wanted {
 	t.Helper()
 	a, err := txn.New(txn.Config{ApplyAfter: after, SpillDir: t.TempDir()})
@@ -81,8 +81,8 @@ func single(op *oplog.Op) bool {
 			slices.Contains([]oplog.Namespace{"admin.system.users", "admin.system.roles"}, op.NS))
 }
 
-// check runs replies through a Batcher and compares what comes out with what a
-// log means. It returns how many batches there were.
+// check runs replies through a Batcher and compares the batches with the expected
+// results. It returns the number of batches.
 func check(t testing.TB, cfg Config, replies []oplog.Reply, want []wanted) int {
 	t.Helper()
 	var in, out int64
@@ -109,7 +109,7 @@ func check(t testing.TB, cfg Config, replies []oplog.Reply, want []wanted) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The spans, one entry of the log at a time.
+	// Map the log's entries to the batches' spans, one entry at a time.
 	at, before := 0, 0
 	for n, x := range got {
 		out += x.Bytes
@@ -147,7 +147,7 @@ func check(t testing.TB, cfg Config, replies []oplog.Reply, want []wanted) int {
 		if !alone && len(span) > 1 && (cost > b.cfg.MaxOps || bytes > b.cfg.MaxBytes) {
 			t.Fatalf("batch %d has %d operations and %d bytes", n, cost, bytes)
 		}
-		// Everything was there from the start, so no batch ends too early.
+		// All entries were available from the start, so no batch ends early.
 		if first := span[0]; n > 0 && !got[n-1].Individually && !first.alone {
 			prev := want[before:at]
 			cost, bytes = first.cost, first.bytes
@@ -192,7 +192,7 @@ func itemOps(t testing.TB, item *batch.Item) []string {
 	return ops
 }
 
-// drawTokens returns a log in the notation of log.
+// drawTokens returns a random log in the notation of log.
 func drawTokens(t *rapid.T) []string {
 	var tokens []string
 	parts := map[int]int{} // 1: open, 2: prepared
@@ -232,7 +232,7 @@ func drawTokens(t *rapid.T) []string {
 	return tokens
 }
 
-// drawReplies puts entries into replies of any size.
+// drawReplies distributes entries over replies of random size.
 func drawReplies(t *rapid.T, entries []oplog.Entry) []oplog.Reply {
 	var replies []oplog.Reply
 	for len(entries) > 0 || rapid.IntRange(0, 3).Draw(t, "more") == 0 {
@@ -243,9 +243,9 @@ func drawReplies(t *rapid.T, entries []oplog.Entry) []oplog.Reply {
 	return replies
 }
 
-// The batches one after the other are the log: every entry that has an effect,
-// once, in order, within the limits, and alone what has to be; from any point that
-// was reached before.
+// The batches, concatenated, are the log: every entry that has an effect, once, in
+// order, within the limits, and individually if required; started at any point
+// reached before.
 func TestBatchesAreTheLog(t *testing.T) {
 	alone, resumed := 0, 0
 	rapid.Check(t, func(r *rapid.T) {
@@ -263,7 +263,7 @@ func TestBatchesAreTheLog(t *testing.T) {
 		}
 		check(t, cfg, drawReplies(r, entries), all)
 
-		// Again, from some entry on.
+		// Run again, resuming after some entry.
 		from := rapid.IntRange(0, len(all)-1).Draw(r, "applied")
 		cfg.ApplyAfter = all[from].optime
 		first := slices.IndexFunc(entries, func(e oplog.Entry) bool { return e.OpTime == all[from].fetchFrom })
@@ -279,7 +279,7 @@ func TestBatchesAreTheLog(t *testing.T) {
 	}
 }
 
-// What a real server wrote, with several limits and sizes of replies.
+// The logs of a real server, with several limits and sizes of replies.
 func TestRecordings(t *testing.T) {
 	scenarios, err := corpus.Open("../testdata/corpus")
 	if err != nil {

@@ -20,12 +20,12 @@ import (
 
 var errStopped = errors.New("stopped by the test")
 
-// A scenario is a line per reply: when it comes, and its entries in the notation
-// of log. It ends with "close", or "cancel", or by itself; "drain" closes
-// Config.Drain. Entries carry the
-// second in which they come, or another one that "TIME at TIME" gives. Each reply
-// has 100 bytes. Arguments: the limits; out, how many batches may wait; busy, how
-// long the receiver takes for each; after, the entry that was applied.
+// A scenario has a line per reply: its time, and its entries in the notation of
+// log. It ends with "close", with "cancel", or at its last line; "drain" closes
+// Config.Drain. Entries have the second at which they arrive, or another one given
+// by "TIME at TIME". Each reply has 100 bytes. Arguments: the limits; out, the
+// capacity of the output channel; busy, the time that the receiver takes per batch;
+// after, the entry applied last.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -36,7 +36,7 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// journal is what a scenario prints.
+// journal collects the output of a scenario.
 type journal struct {
 	mu    sync.Mutex // guards lines
 	start time.Time
@@ -125,8 +125,8 @@ func play(t *testing.T, d *datadriven.TestData) string {
 	return strings.Join(j.lines, "\n") + "\n"
 }
 
-// configured reads the arguments of a scenario: the configuration, how many batches wait
-// for the applier, and how long that takes for each.
+// configured reads the arguments of a scenario: the configuration, the capacity of
+// the output channel, and the time that the receiver takes per batch.
 func configured(t *testing.T, d *datadriven.TestData, start time.Time) (cfg Config, waiting int, pause time.Duration) {
 	t.Helper()
 	var out, busy, after string

@@ -23,8 +23,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TestScenarios runs the scenarios of testdata/when: what happens when, one line each,
-// and what the source was told when.
+// TestScenarios runs the scenarios of testdata/when: input events, one per line,
+// and the reports with their times.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	datadriven.Walk(t, "testdata/when", func(t *testing.T, path string) {
@@ -36,7 +36,7 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// scenario runs one: its lines are TIME WHAT ARGUMENTS.
+// scenario runs one scenario: its lines are TIME WHAT ARGUMENTS.
 func scenario(t *testing.T, d *datadriven.TestData) string {
 	var out strings.Builder
 	began := time.Now()
@@ -116,8 +116,8 @@ func scenario(t *testing.T, d *datadriven.TestData) string {
 	return out.String()
 }
 
-// TestTold: whatever happens, what is told never goes back, is in the target, is
-// known to whom it is told, and has a time.
+// TestTold: under any schedule, reports never go back, do not exceed the target or
+// the receiving member's commit point, and have a wall time.
 func TestTold(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -178,7 +178,7 @@ func TestTold(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- f.Run(t.Context(), in) }()
 			for _, st := range steps {
-				// Nothing is told while the source changes under it.
+				// Nothing is reported while the source changes.
 				synctest.Wait()
 				s.set(func(s *source) {
 					s.up.Committed, s.up.CommittedWall = ot(st.commit), st.wall
@@ -202,8 +202,8 @@ func TestTold(t *testing.T) {
 	})
 }
 
-// TestToldToOneBehind: a member that does not know what another one was told is told
-// nothing, keep-alive or not, until it does.
+// TestToldToOneBehind: a member with a commit point before the last report gets no
+// report, not even a keep-alive, until it has caught up.
 func TestToldToOneBehind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestToldToOneBehind(t *testing.T) {
 	})
 }
 
-// TestRunAgain: what an earlier Run has told stays the least.
+// TestRunAgain: a second Run never reports less than the first.
 func TestRunAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -259,7 +259,7 @@ func TestRunAgain(t *testing.T) {
 	})
 }
 
-// TestMetricsGoOn: a Feedback that is made anew counts on.
+// TestMetricsGoOn: a new Feedback continues the metrics.
 func TestMetricsGoOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -295,8 +295,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestNullDurable: where nothing is durable yet, the null optime and the epoch are
-// told for it, which is the only place for them.
+// TestNullDurable: while nothing is durable, the null optime and the epoch are
+// reported for durable, the only field in which they are allowed.
 func TestNullDurable(t *testing.T) {
 	t.Parallel()
 	r, _ := report{}.of(checkpoint.Progress{Applied: ot(5), AppliedWall: 5}, nil)

@@ -40,8 +40,8 @@ func succeed(t testing.TB, err error) {
 
 func ot(n uint32) oplog.OpTime { return oplog.NewOpTime(n, 0, 1) }
 
-// progress is applied and durable with the walls 1000 times as large, and as many
-// operations as ops says.
+// progress returns a Progress with these optimes, wall times 1000 times as large,
+// and this number of operations.
 func progress(applied, durable uint32, ops int64) checkpoint.Progress {
 	return checkpoint.Progress{
 		Applied: ot(applied), AppliedWall: int64(applied) * 1000,
@@ -49,9 +49,9 @@ func progress(applied, durable uint32, ops int64) checkpoint.Progress {
 	}
 }
 
-// source is an Upstream and a Caller that notes what it is told.
+// source is an Upstream and a Caller that records the reports.
 type source struct {
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu      sync.Mutex
 	up      Source
 	down    bool
@@ -63,7 +63,7 @@ type source struct {
 	note    func(told)
 }
 
-// told is one report as it came.
+// told is one report as received.
 type told struct {
 	applied, durable         oplog.OpTime
 	appliedWall, durableWall int64
@@ -111,7 +111,7 @@ func (s *source) set(change func(s *source)) {
 	change(s)
 }
 
-// read reads a report of either form.
+// read parses a report of either form.
 func read(cmd mongo.Command) (told, error) {
 	doc, names := cmd.Body, [4]string{"appliedOpTime", "appliedWallTime", "durableOpTime", "durableWallTime"}
 	r := told{}

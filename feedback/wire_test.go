@@ -31,7 +31,7 @@ func command(t testing.TB, db string, doc bson.D) mongo.Command {
 	return mongo.Command{DB: db, Body: must[[]byte](t)(bson.Marshal(doc))}
 }
 
-// upstream is a member of a set as it would be learned from its replies.
+// upstream is a member of a set, as known from its replies.
 type upstream struct{ m *mongosim.Member }
 
 func (u upstream) Upstream() (Source, bool) {
@@ -59,7 +59,7 @@ func mirrored(ctx context.Context, t testing.TB, p *primary, id int, wait time.D
 	return refusal(reply)
 }
 
-// addMirror adds a member that nobody runs, and returns its _id.
+// addMirror adds a member without a process, and returns its _id.
 func addMirror(ctx context.Context, t testing.TB, p *primary) int {
 	t.Helper()
 	config := must[bson.Raw](t)(ReadConfig(ctx, p))
@@ -69,8 +69,8 @@ func addMirror(ctx context.Context, t testing.TB, p *primary) int {
 	return id
 }
 
-// TestWaitsForTheMirror: writes with w: "mirror" are acknowledged once the mirror
-// has them, and only then, whichever member is reported to.
+// TestWaitsForTheMirror: writes with w: "mirror" are acknowledged when the mirror
+// has applied them, and not before, whichever member receives the reports.
 func TestWaitsForTheMirror(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -125,7 +125,8 @@ func TestWaitsForTheMirror(t *testing.T) {
 	}
 }
 
-// mirrorLoop is a mirror that has applied what a member has committed.
+// mirrorLoop simulates a mirror that has applied everything that a member has
+// committed.
 func mirrorLoop(ctx context.Context, m *mongosim.Member, in chan<- checkpoint.Progress) {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -146,8 +147,8 @@ func mirrorLoop(ctx context.Context, m *mongosim.Member, in chan<- checkpoint.Pr
 	}
 }
 
-// TestRemovedMember: a member that is no more in the configuration is an event,
-// and its removal leaves the configuration as it was.
+// TestRemovedMember: a member that is no longer in the configuration causes an
+// event, and removing it restores the previous configuration.
 func TestRemovedMember(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -197,8 +198,8 @@ func TestRemovedMember(t *testing.T) {
 	}
 }
 
-// TestDocumentOnTheSource: the document is on the source's primary, also on the
-// one after a step-down.
+// TestDocumentOnTheSource: the document is written to the source's primary, also
+// after a step-down.
 func TestDocumentOnTheSource(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -309,7 +310,7 @@ func TestAddMember(t *testing.T) {
 	}
 }
 
-// FuzzConfig: what is no configuration is refused, and what is changed is BSON.
+// FuzzConfig: invalid configurations are refused, and changed ones are valid BSON.
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte(noFields))
 	f.Add([]byte(document(func(dst []byte) []byte {

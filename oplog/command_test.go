@@ -13,8 +13,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// readPayload calls the reader of every command on op and returns what the one
-// of op's own command says.
+// readPayload calls the reader of every command on op and returns the result of the
+// one for op's command.
 func readPayload(op *oplog.Op) (payload any, err error) {
 	own := func(c oplog.Command, v any, e error) {
 		if op.Command == c {
@@ -188,7 +188,7 @@ func TestCommandPayloadsRefuse(t *testing.T) {
 	}
 }
 
-// numbered returns n fields.
+// numbered returns the text of n fields.
 func numbered(n int) string {
 	fields := make([]string, n)
 	for i := range fields {
@@ -340,7 +340,7 @@ func TestApplyOpsYieldsOperationsInOrder(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		break // an early end must not trouble the iterator
+		break // breaking out early must be safe
 	}
 	if plain, err := func() (oplog.ApplyOps, error) { o := command(t, `{"applyOps":[]}`); return o.ApplyOps() }(); err != nil || !plain.AlwaysUpsert {
 		t.Errorf("alwaysUpsert defaults to %t, error %v", plain.AlwaysUpsert, err)

@@ -85,7 +85,7 @@ func TestParseAcceptsOldAndExtraFields(t *testing.T) {
 	}
 }
 
-// What servers write that looks odd, and must not end a link.
+// Unusual entries that servers write, and that must be accepted.
 func TestParseTakesWhatServersWrite(t *testing.T) {
 	for name, fields := range map[string]string{
 		"a batch of a dbCheck, at its collection (dbcheck.cpp)": `"op":"c","ns":"db.c","ui":` + someUUID +
@@ -181,7 +181,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// Entries are parsed into the same memory again and again.
+// Entries are parsed repeatedly into the same memory.
 func TestParseForgetsThePreviousEntry(t *testing.T) {
 	rich := entry(t, `"op":"c","ns":"a.$cmd","ui":`+someUUID+`,"o":{"drop":"x"},"o2":{"numRecords":1},"b":true,"fromMigrate":true,
 		"lsid":{"id":1},"txnNumber":{"$numberLong":"9"},"stmtId":[1,2],"multiOpType":1,
@@ -299,7 +299,7 @@ func TestInTransaction(t *testing.T) {
 	}
 }
 
-// A CRUD entry of 300 bytes, as a retryable write logs it.
+// crudEntry returns a CRUD entry of 300 bytes, as logged for a retryable write.
 func crudEntry(t testing.TB) bson.Raw {
 	t.Helper()
 	return entry(t, `"lsid":{"id":`+someUUID+`,"uid":{"$binary":{"base64":"47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=","subType":"00"}}},
@@ -322,7 +322,7 @@ func TestParseAllocatesNothing(t *testing.T) {
 		t.Errorf("parsing makes %v allocations, want none: is something copied out of the entry?", n)
 	}
 	if race.Enabled {
-		return // the race detector's build hashes in another way
+		return // the race detector's build hashes differently
 	}
 	if n := testing.AllocsPerRun(200, func() {
 		if oplog.HashID(oplog.HashNamespace(e.NS), e.ID) == 0 {

@@ -15,8 +15,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// classes are values that the server holds for one _id each, and for different
-// ones between the lines.
+// classes returns classes of values that are equal as _ids to the server; values of
+// different classes are not.
 func classes(t testing.TB) [][]any {
 	return [][]any{
 		{int32(1), int64(1), 1.0, bsongen.Decimal(t, "1"), bsongen.Decimal(t, "1.000"), bsongen.Decimal(t, "1E0"), bsongen.Decimal(t, "0.1E1")},
@@ -132,7 +132,7 @@ func TestHashIsStable(t *testing.T) {
 	}
 }
 
-// Coefficients beyond 34 digits stand for zero.
+// Coefficients of more than 34 digits mean zero.
 func TestDecimalsThatNobodyWrites(t *testing.T) {
 	zero := oplog.AppendIDKey(nil, bsongen.Of(t, int32(0)))
 	const most = 0x1ed09bead87c0

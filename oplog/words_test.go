@@ -20,7 +20,7 @@ func TestOpTimeOrder(t *testing.T) {
 		{at(1, 1, 1), at(1, 1, 1), 0},
 		{at(1, 1, 1), at(1, 2, 1), -1},
 		{at(1, 9, 1), at(2, 1, 1), -1},
-		{at(9, 9, 1), at(1, 1, 2), -1},   // the term comes first
+		{at(9, 9, 1), at(1, 1, 2), -1},   // the term is compared first
 		{at(9, 9, none), at(1, 1, 2), 1}, // unless one has none
 		{at(1, 1, 2), at(1, 1, none), 0},
 		{at(0, 0, none), at(0, 0, 0), 0},
@@ -121,7 +121,8 @@ func TestNamespace(t *testing.T) {
 	}
 }
 
-// TestNamespaceParts: what a name is is told as if it were cut at its first dot.
+// TestNamespaceParts: the predicates agree with splitting the name at its first
+// dot.
 func TestNamespaceParts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parts := rapid.SliceOfN(rapid.SampledFrom([]string{".", "a", "$cmd", "system", "views", "system.views", "x"}), 0, 6)

@@ -31,7 +31,7 @@ type fakeSet struct {
 	asked   []string // HOST@SECONDS of each hello
 }
 
-// fakeMember says extra beside what all members say.
+// fakeMember adds extra to the fields that all members report.
 type fakeMember struct {
 	extra   bson.D
 	delay   time.Duration
@@ -144,7 +144,7 @@ func watchFake(t *testing.T, f *fakeSet, cfg WatcherConfig) *Watcher {
 	return w
 }
 
-// pass lets time go by, until all is quiet.
+// pass lets time pass and waits until all goroutines are idle.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -172,7 +172,7 @@ func describe(v View) []string {
 	return lines
 }
 
-// sorted is a list without its order, for what happens at one time.
+// sorted returns a sorted copy, for events at the same time.
 func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }
 
 func same(t *testing.T, what string, got, want any) {

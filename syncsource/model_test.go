@@ -11,8 +11,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// The model of Choose: whom it would take, by sets of members that are made
-// smaller step by step, without a word on why.
+// The model of Choose: it computes the chosen member by filtering sets of members
+// step by step, without reasons.
 
 func drawMember(t *rapid.T, i int) Member {
 	optimes := rapid.Custom(func(t *rapid.T) oplog.OpTime {
@@ -35,7 +35,7 @@ func drawMember(t *rapid.T, i int) Member {
 		m.State = oplog.MemberArbiter
 	}
 	if m.State == oplog.MemberPrimary {
-		// Only a member with a priority can become one.
+		// Only a member with a priority can become primary.
 		m.Hidden, m.NonVoting, m.NoIndexes, m.Delay = false, false, false, 0
 	}
 	if odd("down") {
@@ -90,7 +90,7 @@ func modelChoose(v View, q Query) string {
 	}
 	set = keep(set, func(m Member) bool { return m.Asked && m.Fault == "" })
 	primaries := keep(set, func(m Member) bool { return m.State == oplog.MemberPrimary })
-	// Stable, so that of two with the same term the first counts.
+	// A stable sort, so that the first of two with the same term is used.
 	slices.SortStableFunc(primaries, func(a, b int) int { return int(at(b).Term - at(a).Term) })
 	primary := -1
 	if len(primaries) > 0 {
@@ -188,7 +188,7 @@ func TestChooseAgainstModel(t *testing.T) {
 		if want := modelChoose(v, q); got.Host != want {
 			t.Fatalf("chose %q, the model %q: %s", got.Host, want, choiceText(got))
 		}
-		// Everybody is chosen or refused, once, and in order.
+		// Every member is chosen or refused once, in order.
 		var rest []string
 		for i := range v.Members {
 			if v.Members[i].Host != got.Host {
@@ -211,8 +211,8 @@ func TestChooseAgainstModel(t *testing.T) {
 	})
 }
 
-// TestChangeSettles: whoever is left is left for somebody else, if what is known
-// stays the same.
+// TestChangeSettles: the member chosen from a View is not to be left by the same
+// View.
 func TestChangeSettles(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -226,8 +226,8 @@ func TestChangeSettles(t *testing.T) {
 			if !verdict.Change {
 				continue
 			}
-			// What is chosen in the second pass is left as soon as there is another
-			// one for the first: that is never so at the time of the choice.
+			// A source of the second pass is left as soon as the first pass has a
+			// candidate, which is never so at the time of the choice.
 			t.Fatalf("%s: %s was chosen (%s) and is to be left: %s", name, first.Host, first.Reason, verdict.Reason)
 		}
 	})

@@ -13,8 +13,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TestResolveCancelled: the end of the context ends Resolve, wherever it is, and
-// nothing is held against a member for it.
+// TestResolveCancelled: cancelling the context ends Resolve at any point, and
+// denies no member.
 func TestResolveCancelled(t *testing.T) {
 	t.Parallel()
 	over := errors.New("enough")
@@ -46,7 +46,7 @@ func TestResolveCancelled(t *testing.T) {
 	}
 }
 
-// TestResolverRemembers: denials and history last from one Resolve to the next.
+// TestResolverRemembers: denials and history persist from one Resolve to the next.
 func TestResolverRemembers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestResolverRemembers(t *testing.T) {
 		if stale, ok := errors.AsType[*TooStaleError](err); !ok || stale.Earliest != oplog.NewOpTime(9, 1, 1) {
 			t.Fatal(err)
 		}
-		// What was fetched since is behind it no more.
+		// The entries fetched since then reach the member's oldest entry.
 		last = oplog.NewOpTime(9, 1, 1)
 		if _, err = r.Resolve(t.Context(), last); !errors.Is(err, ErrNoSource) {
 			t.Fatal(err)

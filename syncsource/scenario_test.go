@@ -23,7 +23,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// optime reads SECONDS:INCREMENT@TERM, where @TERM may be left out.
+// optime parses SECONDS:INCREMENT@TERM, where @TERM may be missing.
 func optime(t testing.TB, s string) oplog.OpTime {
 	t.Helper()
 	o, err := oplog.ParseOpTime(strings.Replace(s, "@", " t", 1))
@@ -42,7 +42,7 @@ func duration(t testing.TB, s string) time.Duration {
 	return d
 }
 
-// tagsOf reads NAME:VALUE+NAME:VALUE.
+// tagsOf parses NAME:VALUE+NAME:VALUE.
 func tagsOf(s string) map[string]string {
 	tags := map[string]string{}
 	for pair := range strings.SplitSeq(s, "+") {
@@ -53,7 +53,7 @@ func tagsOf(s string) map[string]string {
 	return tags
 }
 
-// parseMember reads HOST WORD…: a state, an optime, and what the member is.
+// parseMember parses HOST WORD…: a state, an optime, and properties of the member.
 func parseMember(t testing.TB, line string) Member {
 	t.Helper()
 	words := strings.Fields(line)
@@ -105,12 +105,12 @@ func parseMember(t testing.TB, line string) Member {
 	return m
 }
 
-// scenario is what one directive of a scenario file says.
+// scenario is one parsed directive of a scenario file.
 type scenario struct {
 	view View
 	q    Query
 	said Said
-	// hosts has what each host answers when it is probed.
+	// hosts has the answers of each host to a probe.
 	hosts map[string]*fakeOplog
 }
 
@@ -208,9 +208,9 @@ func verdictText(v Verdict) string {
 	return "change: " + v.Reason + "\n"
 }
 
-// TestScenarios runs testdata/*.txt. A directive is a question, its arguments are
-// what is asked of the source, its lines the members, and, with ">", what their
-// oplogs hold.
+// TestScenarios runs testdata/*.txt. A directive is a call, its arguments are the
+// rules for the source, its lines the members, and, with ">", the contents of their
+// oplogs.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -275,7 +275,7 @@ func historyScenario(t *testing.T, td *datadriven.TestData) string {
 	return out.String()
 }
 
-// fakeOplog answers probes as its words say.
+// fakeOplog answers probes as specified in the scenario.
 type fakeOplog struct {
 	words []string
 	asked []string
@@ -344,7 +344,7 @@ func (f *fakeOplog) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, erro
 	})
 }
 
-// fixedViews is a Views that never changes.
+// fixedViews is a Views with a constant view.
 type fixedViews struct {
 	view    View
 	seeking bool
@@ -372,7 +372,7 @@ func eventText(e event.Event) string {
 	return strings.Join(parts, " ")
 }
 
-// resolveScenario resolves times over, waiting in between.
+// resolveScenario calls Resolve repeatedly, with pauses.
 func resolveScenario(t *testing.T, td *datadriven.TestData) string {
 	t.Helper()
 	s := parseScenario(t, td, time.Now())
@@ -414,8 +414,8 @@ func resolveScenario(t *testing.T, td *datadriven.TestData) string {
 	return out.String()
 }
 
-// TestServersTests holds the scenarios against the list of the server's own tests:
-// each has a scenario, or a reason why it cannot have one.
+// TestServersTests compares the scenarios with the list of the server's own tests:
+// each test has a scenario, or a reason for not having one.
 func TestServersTests(t *testing.T) {
 	t.Parallel()
 	have := map[string]bool{}

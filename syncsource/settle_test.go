@@ -9,8 +9,8 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// A choice does not wait for members that are down: one that refuses connections costs
-// nothing, one that does not answer a second.
+// A choice does not wait long for members that are down: one that refuses
+// connections costs nothing, one that does not answer a second.
 func TestWatcherSettles(t *testing.T) {
 	t.Parallel()
 	refuses := func(f *fakeSet, host string) {
@@ -56,7 +56,7 @@ func TestWatcherSettles(t *testing.T) {
 	}
 }
 
-// Where nobody answers there is nothing to choose from.
+// While no member answers there is no choice.
 func TestWatcherWaitsForTheFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -29,7 +29,7 @@ func TestWatcherBeatsAndPings(t *testing.T) {
 		pass(3 * time.Second)
 		v := w.View()
 		same(t, "members", describe(v), []string{"a:1 PRIMARY 100:1 t1", "b:1 SECONDARY 100:1 t1"})
-		// The first answer is no sample: 1 ms, then (4*1 + 21) / 5 = 5 ms.
+		// The first answer is not a sample: 1 ms, then (4*1 + 21) / 5 = 5 ms.
 		b, _ := v.find("b:1")
 		same(t, "ping", b.Ping, 5*time.Millisecond)
 		same(t, "pings", b.Pings, 2)
@@ -76,8 +76,8 @@ func TestWatcherMemberDown(t *testing.T) {
 	})
 }
 
-// TestWatcherConfig: the configuration shows hidden members, and a newer one is read
-// soon after a member spoke of it.
+// TestWatcherConfig: the configuration contains hidden members, and a newer one is
+// read soon after a member reports it.
 func TestWatcherConfig(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -121,8 +121,8 @@ func TestWatcherConfig(t *testing.T) {
 	})
 }
 
-// TestWatcherHiddenSeed: without the configuration a hidden member is known if it is
-// a seed, and a seed by another name is not.
+// TestWatcherHiddenSeed: without the configuration, a hidden member is known if it
+// is a seed, but a seed under another name is not.
 func TestWatcherHiddenSeed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestWatcherHiddenSeed(t *testing.T) {
 		w := watchFake(t, f, WatcherConfig{Seeds: []string{"alias:1", "h:1"}, SetName: "rs0"})
 		pass(time.Second)
 		same(t, "members", describe(w.View()), []string{"a:1 PRIMARY 100:1 t1", "b:1 SECONDARY 100:1 t1", "h:1 SECONDARY 0:0 t0 hidden"})
-		// While no member answers the seeds are asked again: the set may have moved.
+		// While no member answers, the seeds are asked again: the set may have moved.
 		f.set(func() {
 			lost := &mongo.LostError{Err: errors.New("gone")}
 			f.members["a:1"] = &fakeMember{err: lost}
@@ -147,7 +147,8 @@ func TestWatcherHiddenSeed(t *testing.T) {
 	})
 }
 
-// TestWatcherRefusesOthers: whoever is no member of the set is at fault, with why.
+// TestWatcherRefusesOthers: a host that is not a member of the set has a fault that
+// says why.
 func TestWatcherRefusesOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -191,8 +192,8 @@ func TestWatcherDirect(t *testing.T) {
 	})
 }
 
-// TestWatcherHorizons: where the set has other names for this network, hidden
-// members are asked under theirs.
+// TestWatcherHorizons: if the set has other names for this network, hidden members
+// are asked under those.
 func TestWatcherHorizons(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -226,7 +227,7 @@ func TestWatcherConfigChecked(t *testing.T) {
 			t.Errorf("%+v was accepted", cfg)
 		}
 	}
-	// Two on one registry share what they count.
+	// Two Watchers with one registry share their metrics.
 	reg := prometheus.NewRegistry()
 	for range 2 {
 		if _, err := NewWatcher(WatcherConfig{Seeds: []string{"a"}, Registry: reg}, nil); err != nil {
@@ -279,7 +280,7 @@ func TestParseRecorded(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	// One field at a time: large seeds are only made smaller all the time.
+	// One field at a time: minimizing large seeds would take most of the time.
 	for _, name := range []string{"hello-metadata", "hello-secondary", "replSetGetConfig"} {
 		elems, err := recorded(f, name).Elements()
 		if err != nil {

@@ -19,12 +19,12 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// dialer gives members of a set that is reached over TCP.
+// dialer connects to the members of a set over TCP.
 type dialer struct{ set *driver.Set }
 
 func (d dialer) Member(host string) (mongo.Caller, error) { return d.set.Member(host), nil }
 
-// wired is a Watcher and a Resolver on an embedded set.
+// wired is a Watcher and a Resolver for an embedded set.
 type wired struct {
 	t   *testing.T
 	ctx context.Context
@@ -86,7 +86,7 @@ func startWired(t *testing.T, opts mongosim.Options, rules Rules, user string) *
 	return x
 }
 
-// write inserts on the primary, over the wire.
+// write inserts a document on the primary, over the wire.
 func (x *wired) write() {
 	x.t.Helper()
 	body, err := bson.Marshal(bson.D{
@@ -110,7 +110,7 @@ func (x *wired) oldest(id int) oplog.OpTime {
 	return oldest
 }
 
-// await looks at each view until one is as wanted.
+// await waits for a view that satisfies ok.
 func (x *wired) await(what string, ok func(v *View) bool) {
 	x.t.Helper()
 	for {
@@ -127,7 +127,7 @@ func (x *wired) await(what string, ok func(v *View) bool) {
 	}
 }
 
-// resolve resolves until the choice is as wanted.
+// resolve calls Resolve until the choice satisfies ok.
 func (x *wired) resolve(what string, last oplog.OpTime, ok func(s Source) bool) Source {
 	x.t.Helper()
 	for {
@@ -152,7 +152,7 @@ func TestOverTheWire(t *testing.T) {
 	}, Rules{MaxLag: time.Second, TagSets: []map[string]string{{"dc": "x"}, {}}, PingThreshold: -time.Millisecond, AcceptEqual: true}, "")
 	host := func(id int) string { return x.set.Member(id).Host() }
 
-	// The hidden member is known, and the set's id.
+	// The hidden member and the set's id are known.
 	x.await("all members", func(v *View) bool {
 		hidden, ok := v.find(host(3))
 		_, primary := v.primary()
@@ -160,7 +160,8 @@ func TestOverTheWire(t *testing.T) {
 			len(v.Members) == 4 && v.ReplicaSetID.Type == bson.TypeObjectID
 	})
 
-	// The tagged member is wanted, but begins after an entry that was never written.
+	// The tagged member is preferred, but its oplog begins after an entry that was
+	// never written.
 	x.write()
 	if err := x.set.AwaitSynced(x.ctx); err != nil {
 		t.Fatal(err)
@@ -176,7 +177,7 @@ func TestOverTheWire(t *testing.T) {
 	clear(x.r.denied)
 	x.r.mu.Unlock()
 
-	// A member that is stopped is left, and says why.
+	// A stopped member is left, and the reason is reported.
 	x.resolve("the tagged one again", oldest, func(s Source) bool { return s.Host == host(2) })
 	if err := x.set.Member(2).Stop(x.ctx); err != nil {
 		t.Fatal(err)
@@ -190,7 +191,7 @@ func TestOverTheWire(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A member that no other one reaches lags.
+	// A member that is partitioned from the others lags.
 	for _, id := range []int{0, 1, 3} {
 		x.set.Cut(2, id)
 	}
@@ -213,7 +214,7 @@ func TestOverTheWire(t *testing.T) {
 		x.set.Heal(2, id)
 	}
 
-	// Without chaining the primary alone is read.
+	// Without chaining only the primary is read.
 	x.reconfig(func(config bson.D) bson.D {
 		for i := range config {
 			if settings, ok := config[i].Value.(bson.D); ok && config[i].Key == "settings" {
@@ -270,8 +271,8 @@ func (x *wired) reconfig(change func(config bson.D) bson.D) {
 	}
 }
 
-// TestOverTheWireWithoutRights: who may read local but not the configuration finds
-// a source all the same.
+// TestOverTheWireWithoutRights: a user that may read local but not the
+// configuration finds a source.
 func TestOverTheWireWithoutRights(t *testing.T) {
 	t.Parallel()
 	x := startWired(t, mongosim.Options{

@@ -159,7 +159,7 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// nest wraps a command into levels of applyOps.
+// nest wraps a command into this number of applyOps levels.
 func nest(levels int, cmd bson.Raw) bson.Raw {
 	for range levels {
 		cmd = listOf([]bsoncore.Document{nested(cmd)})
@@ -426,7 +426,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// Leaving the operations early stops at every depth.
+// Stopping the iteration of Ops early works at every depth.
 func TestOpsLeftEarly(t *testing.T) {
 	tree := listOf([]bsoncore.Document{
 		element("i1"), nested(listOf([]bsoncore.Document{nested(list(ops("i2 i3"))), element("i4")})), element("i5"),

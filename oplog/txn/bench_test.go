@@ -15,7 +15,7 @@ func tick(e *oplog.Entry, n *uint32) {
 
 func TestAllocs(t *testing.T) {
 	a := newAssembler(t, Config{})
-	// An open chain, so that sessions are looked up.
+	// An open chain, so that sessions are searched.
 	if _, err := add(t, a, part(1, null, 9, 1, list(ops("i1"), partial))); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// A chain of four parts of 256 KiB each, put together and read.
+// A chain of four parts of 256 KiB each, assembled and read.
 func BenchmarkChain(b *testing.B) {
 	for _, bm := range []struct {
 		name   string
@@ -119,7 +119,7 @@ func BenchmarkChain(b *testing.B) {
 	}
 }
 
-// Thousands of chains open at once, each growing in turn, over the budget.
+// Thousands of open chains, which grow in turn, over the budget.
 func BenchmarkManyChains(b *testing.B) {
 	const chains = 4000
 	a := newAssembler(b, Config{MemoryBytes: 1 << 20})

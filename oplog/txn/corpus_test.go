@@ -110,7 +110,7 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// The prepared transaction of 16 MB is known in all detail.
+// The details of the recorded prepared transaction of 16 MB.
 func TestCorpusPrepared(t *testing.T) {
 	a := newAssembler(t, Config{})
 	var last *Transaction

@@ -10,8 +10,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// FuzzAdd adds whatever can be parsed as entries. Nothing may panic, and what
-// comes out can be read and adds up.
+// FuzzAdd adds anything that can be parsed as entries. Nothing may panic, and the
+// results can be read and are consistent.
 func FuzzAdd(f *testing.F) {
 	for _, log := range [][]line{
 		{part(1, null, 1, 1, list(ops("i1 u2"), partial)), part(2, 1, 1, 1, list(ops("d3"), count(3)))},

@@ -16,9 +16,9 @@ import (
 
 // The tests write logs in a small notation.
 //
-// An operation is a letter and a number, "i1", "u2", "d3", "n4", or "c5" for
-// the creation of a collection; read back, an update that inserts where there
-// is no document is "u2+".
+// An operation is a letter and a number, "i1", "u2", "d3", "n4", or "c5" for the
+// creation of a collection; when read back, an update that inserts a missing
+// document is "u2+".
 
 // null is the prev of a chain's first entry, none that of an entry without one.
 const (
@@ -35,7 +35,7 @@ type line struct {
 	session byte // 0 for none
 	number  int64
 	multi   int32  // multiOpType
-	op      string // of an entry that is no command, or:
+	op      string // of an entry that is not a command, or:
 	cmd     bson.Raw
 	noTxn   bool // leave out txnNumber
 }
@@ -105,7 +105,7 @@ func (l line) entry(t testing.TB) oplog.Entry {
 	return e
 }
 
-// element is an operation as it stands in an applyOps.
+// element returns an operation as an element of an applyOps.
 func element(op string) bsoncore.Document {
 	id, err := strconv.Atoi(op[1:])
 	if err != nil {
@@ -159,8 +159,8 @@ func read(t testing.TB, op oplog.Op) string {
 	return letter + id
 }
 
-// list is an applyOps command. Each operation is in element's notation; more
-// says which fields follow.
+// list returns an applyOps command. Each operation is in element's notation; more
+// appends further fields.
 func list(ops []string, more ...func(*bsoncore.DocumentBuilder)) bson.Raw {
 	var elements []bsoncore.Document
 	for _, op := range ops {
@@ -181,7 +181,7 @@ func listOf(elements []bsoncore.Document, more ...func(*bsoncore.DocumentBuilder
 	return bson.Raw(b.Build())
 }
 
-// nested is an applyOps as an operation of another.
+// nested returns an applyOps as an operation of another one.
 func nested(o bson.Raw) bsoncore.Document {
 	return bsoncore.NewDocumentBuilder().AppendString("op", "c").AppendString("ns", "admin.$cmd").
 		AppendDocument("o", bsoncore.Document(o)).Build()
@@ -207,13 +207,13 @@ func commitAt(n int) bson.Raw {
 
 var abortCmd = bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("abortTransaction", 1).Build())
 
-// part is an entry of transaction number of a session.
+// part returns an entry of transaction number of a session.
 func part(at, prev int, session byte, number int64, cmd bson.Raw) line {
 	return line{at: at, prev: prev, session: session, number: number, cmd: cmd}
 }
 
-// tell says what a result is, in one line: "pass", "held", "past",
-// "aborted 2 parts", or "committed transaction i1 u2", with "dropped 1" after.
+// tell formats a result in one line: "pass", "held", "past", "aborted 2 parts", or
+// "committed transaction i1 u2", followed by "dropped 1".
 func tell(t testing.TB, r Result) string {
 	t.Helper()
 	s := r.Outcome.String()
@@ -229,8 +229,8 @@ func tell(t testing.TB, r Result) string {
 	return s
 }
 
-// opsOf reads a transaction twice, checks what the operations have in common
-// with it, and returns them.
+// opsOf reads a transaction twice, checks the fields that its operations share with
+// it, and returns them.
 func opsOf(t testing.TB, txn *Transaction) []string {
 	t.Helper()
 	var first []string
@@ -279,8 +279,8 @@ func newAssembler(t testing.TB, cfg Config) *Assembler {
 	return a
 }
 
-// add adds an entry whose bytes are overwritten afterwards, so that whatever
-// keeps a view of a part shows.
+// add adds an entry whose bytes are overwritten afterwards, which reveals any view
+// of a part that is kept.
 func add(t testing.TB, a *Assembler, l line) (Result, error) {
 	t.Helper()
 	e := l.entry(t)
@@ -293,7 +293,7 @@ func add(t testing.TB, a *Assembler, l line) (Result, error) {
 	return r, err
 }
 
-// play adds a log to a new Assembler and tells each result. Transactions are
+// play adds a log to a new Assembler and formats each result. Transactions are
 // closed.
 func play(t testing.TB, cfg Config, log []line) []string {
 	t.Helper()

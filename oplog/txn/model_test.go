@@ -15,18 +15,18 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// event is an entry of a random log, with the truth about it.
+// event is an entry of a random log, with its expected meaning.
 type event struct {
 	line
-	ops         []string // as they are to be read back
+	ops         []string // as expected when read back
 	chain       int      // 0 for none
-	disposition Outcome  // what the entry is, seen alone
+	disposition Outcome  // of the entry by itself
 	ends        []int    // chains that it ends
 	drops       int
 }
 
-// history writes a random log. It knows what it writes; an Assembler has to
-// find out.
+// history generates a random log. It knows the meaning of its entries; an Assembler
+// has to determine it.
 type history struct {
 	t        *rapid.T
 	events   []event
@@ -57,7 +57,7 @@ func (h *history) emit(e event) {
 	h.events = append(h.events, e)
 }
 
-// newOps returns some operations with ids of their own.
+// newOps returns some operations with unique ids.
 func (h *history) newOps(letters string) []string {
 	var all []string
 	for range rapid.IntRange(0, 4).Draw(h.t, "operations") {
@@ -79,7 +79,8 @@ func upserting(all []string) []string {
 	return as
 }
 
-// session returns one that no open chain has, and a number that is its highest.
+// session returns a session that no open chain has, and a number that is its
+// highest.
 func (h *history) session() (byte, int64) {
 	h.sessions++
 	var free []byte
@@ -183,7 +184,7 @@ func (h *history) proceed() {
 	}
 }
 
-// moveOn writes something newer in the session of an open chain.
+// moveOn writes a newer transaction in the session of an open chain.
 func (h *history) moveOn() {
 	i := rapid.IntRange(0, len(h.open)-1).Draw(h.t, "chain")
 	c := h.open[i]
@@ -217,7 +218,7 @@ func randomHistory(t *rapid.T) []event {
 	return h.events
 }
 
-// truth says what must be told of entry i, slowly: by going through the log.
+// truth returns the expected result for entry i by scanning the whole log.
 func truth(log []event, i int) string {
 	e := log[i]
 	s := e.disposition.String()
@@ -253,7 +254,7 @@ func truth(log []event, i int) string {
 	return s
 }
 
-// oldest returns when the oldest chain began that is open after entry i, 0 for
+// oldest returns the start of the oldest chain that is open after entry i, 0 for
 // none.
 func oldest(log []event, i int) int {
 	for _, start := range log[:i+1] {
@@ -273,8 +274,8 @@ func oldest(log []event, i int) int {
 	return 0
 }
 
-// Any interleaving of transactions comes out as it went in, with any budget,
-// and the same again from any checkpoint.
+// Any interleaving of transactions is assembled correctly, with any budget, and
+// again from any checkpoint.
 func TestAssemblerModel(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -286,7 +287,8 @@ func TestAssemblerModel(t *testing.T) {
 		}
 		fetchFrom := run(rt, t, a, log, 0, -1)
 
-		// A checkpoint belongs to an entry; a run from there gives what is left.
+		// A checkpoint belongs to an entry; a run from there returns the remaining
+		// results.
 		p := rapid.IntRange(0, len(log)-1).Draw(rt, "checkpoint")
 		from := slices.IndexFunc(log, func(e event) bool { return optime(e.at) == fetchFrom[p] })
 		again, err := New(Config{MemoryBytes: budget, SpillDir: dir, ApplyAfter: optime(log[p].at)})
@@ -295,7 +297,7 @@ func TestAssemblerModel(t *testing.T) {
 		}
 		run(rt, t, again, log, from, p)
 
-		// Without the entry of the checkpoint there is no going on from it.
+		// Without the checkpoint's entry, resuming from it fails.
 		gone := slices.Delete(slices.Clone(log), p, p+1)
 		if p == len(gone) {
 			return
@@ -317,8 +319,8 @@ func TestAssemblerModel(t *testing.T) {
 	})
 }
 
-// run adds the log from an entry on. Up to applied everything is past. It
-// returns where reading begins again, for each entry.
+// run adds the log from an entry on. Up to applied every outcome is Past. It
+// returns FetchFrom for each entry.
 func run(rt *rapid.T, t *testing.T, a *Assembler, log []event, from, applied int) []oplog.OpTime {
 	rt.Helper()
 	fetchFrom := make([]oplog.OpTime, len(log))
@@ -347,8 +349,7 @@ func run(rt *rapid.T, t *testing.T, a *Assembler, log []event, from, applied int
 			held = held[1:]
 		}
 		at, ok := a.OldestOpen()
-		// While chains from before the first entry are followed, they are not
-		// open.
+		// Chains from before the first entry are followed, but do not count as open.
 		start := oldest(log, i)
 		if i >= applied && (ok != (start != 0) || ok && at != optime(start)) {
 			rt.Fatalf("after entry %d the oldest open chain began at %s, %v, want %d", log[i].at, at, ok, start)
@@ -385,7 +386,7 @@ func run(rt *rapid.T, t *testing.T, a *Assembler, log []event, from, applied int
 	return fetchFrom
 }
 
-// checkMemory checks what an assembler keeps in memory after an entry.
+// checkMemory checks the memory that an Assembler uses after an entry.
 func checkMemory(rt *rapid.T, a *Assembler, at int) {
 	rt.Helper()
 	inMemory := 0

@@ -8,9 +8,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// OldestOpen returns the first entry of the open chain that began first, as of
-// the entry that was added last. It is false where no chain is open. Checkpoints
-// are taken from Result.FetchFrom.
+// OldestOpen returns the first entry of the oldest open chain, as of the last entry
+// added. It returns false if no chain is open. Checkpoints use Result.FetchFrom.
 func (a *Assembler) OldestOpen() (oplog.OpTime, bool) {
 	if a.oldest == nil {
 		return oplog.OpTime{}, false
@@ -18,21 +17,20 @@ func (a *Assembler) OldestOpen() (oplog.OpTime, bool) {
 	return a.oldest.start, true
 }
 
-// OpenInfo is what is known of a transaction whose end has not been added yet.
+// OpenInfo describes a transaction whose end has not been added yet.
 type OpenInfo struct {
 	// Start and Last are its first and its latest entry.
 	Start, Last oplog.OpTime
-	// LSID is the session, nil where there is none.
+	// LSID is the session, nil if there is none.
 	LSID bson.Raw
-	// TxnNumber is the session's transaction, 0 where there is no session.
+	// TxnNumber is the session's transaction number, 0 without a session.
 	TxnNumber int64
-	// Prepared tells that only its commit or abort is missing.
+	// Prepared is set if only its commit or abort is missing.
 	Prepared bool
-	// Parts is how many entries there are so far, Count how many operations in
-	// them.
+	// Parts is the number of entries so far, Count the number of operations in them.
 	Parts, Count int
-	// Bytes is what the operations take in the log, Spilled what the parts take
-	// in files, 0 where all of them are in memory.
+	// Bytes is the size of the operations in the log, Spilled the size of the parts
+	// in files, 0 if all are in memory.
 	Bytes, Spilled int64
 }
 
@@ -48,7 +46,7 @@ func (a *Assembler) Open() []OpenInfo {
 	return infos
 }
 
-// spilled returns how many bytes the parts take in files.
+// spilled returns the size of the parts in files, in bytes.
 func (s *store) spilled() int64 {
 	var n int64
 	for _, x := range s.extents {

@@ -10,7 +10,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// How chains that began before the first entry are treated.
+// Handling of chains that started before the first entry.
 func TestApplyAfter(t *testing.T) {
 	after := Config{ApplyAfter: optime(20)}
 	tests := []struct {
@@ -138,7 +138,7 @@ func TestApplyAfter(t *testing.T) {
 	}
 }
 
-// The log has to have the entry up to which everything was applied.
+// The log has to contain ApplyAfter.
 func TestApplyAfterMissing(t *testing.T) {
 	insert := func(at, term int) line { return line{at: at, term: term, prev: none, op: "i1"} }
 	tests := []struct {
@@ -191,7 +191,7 @@ func TestApplyAfterMissing(t *testing.T) {
 	})
 }
 
-// The entry itself is the last that is past, whatever it is.
+// ApplyAfter itself is the last entry that is Past, whatever its kind.
 func TestApplyAfterHit(t *testing.T) {
 	for _, term := range []int64{3, oplog.UninitializedTerm} {
 		after := Config{ApplyAfter: oplog.NewOpTime(1000, 20, term)}
@@ -212,8 +212,7 @@ func TestApplyAfterHit(t *testing.T) {
 	}
 }
 
-// A chain that is followed without its operations is no reason to read from
-// further back.
+// A ghost chain does not move FetchFrom back.
 func TestApplyAfterOldestOpen(t *testing.T) {
 	a := newAssembler(t, Config{ApplyAfter: optime(20)})
 	for _, l := range []line{part(10, 1, 1, 1, list(nil, partial)), part(12, null, 2, 1, list(nil, partial))} {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Any number of chains share one file, and what is theirs comes back.
+// Any number of chains share one file, and each reads back its own parts.
 func TestSegmentIsShared(t *testing.T) {
 	const chains = 500
 	a := newAssembler(t, Config{MemoryBytes: 1})
@@ -55,7 +55,7 @@ func TestSegmentIsShared(t *testing.T) {
 		if err := r.Txn.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := file.Stat(); (err != nil) != (c == chains-1) { // with the last one
+		if _, err := file.Stat(); (err != nil) != (c == chains-1) { // closed with the last one
 			t.Fatalf("the file after the end of chain %d: %v", c, err)
 		}
 	}
@@ -66,7 +66,8 @@ func TestSegmentIsShared(t *testing.T) {
 
 func opOf(round, chain int) string { return fmt.Sprintf("i%d%03d", round+1, chain) }
 
-// A full file is followed by another, and goes when nobody has parts in it.
+// A full file is followed by a new one, and is removed when no chain has parts in
+// it.
 func TestSegmentsFollowEachOther(t *testing.T) {
 	a := newAssembler(t, Config{MemoryBytes: 1})
 	frame := int64(len(list(ops("i1"), partial))) + headerSize
@@ -126,8 +127,8 @@ func TestSegmentsFollowEachOther(t *testing.T) {
 	open(false, false, false, true)
 }
 
-// A transaction is read and closed elsewhere while the Assembler goes on writing
-// to the same file.
+// A transaction is read and closed concurrently with the Assembler writing to the
+// same file.
 func TestSegmentTwoGoroutines(t *testing.T) {
 	a := newAssembler(t, Config{MemoryBytes: 1})
 	a.segments.limit = 1000

@@ -6,10 +6,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The server's tests of how its applier puts transactions together and of
-// transactions applied twice, by their names. Where several differ only in what
-// the target has already (data partially applied, a missing collection, initial
-// sync), or in how entries are cut into batches, the Assembler sees the same.
+// The server's tests of how its applier assembles transactions, and of transactions
+// applied twice, by their names. Tests that differ only in the target's contents
+// (data partially applied, a missing collection, initial sync), or in the
+// boundaries of batches, are the same to the Assembler.
 func TestServerTransactionTests(t *testing.T) {
 	const s1, s2 = 1, 2
 	three := []line{

@@ -85,7 +85,7 @@ func TestSpillFilesAreGone(t *testing.T) {
 		if left, _ := os.ReadDir(dir); len(left) != 0 {
 			t.Skip("an open file keeps its name here")
 		}
-		if named { // as where an open file cannot be removed
+		if named { // as if an open file cannot be removed
 			file := c.store.extents[0].file
 			if err := os.WriteFile(file.Name(), nil, 0o600); err != nil {
 				t.Fatal(err)
@@ -214,8 +214,8 @@ func TestSpillWriteErrors(t *testing.T) {
 	})
 }
 
-// A chain that ends without effect takes its file along, whatever ends it, and
-// a fault in doing so shows.
+// A chain that ends without effect releases its file in every case, and an error in
+// doing so is returned.
 func TestSpillDropErrors(t *testing.T) {
 	for name, last := range map[string]line{
 		"abort":            part(9, 1, 1, 1, abortCmd),
@@ -241,8 +241,8 @@ func TestSpillDropErrors(t *testing.T) {
 	}
 }
 
-// Operations outlive the step of the iterator that gave them, also those that
-// were read back from a file.
+// Operations stay valid after the iterator has advanced, also those that were read
+// back from a file.
 func TestSpilledOpsStayValid(t *testing.T) {
 	a, _ := startChain(t, Config{MemoryBytes: 1}, "i1 i2", "i3", "i4 c5")
 	r, err := add(t, a, part(9, 3, 1, 1, list(ops("i6"), count(6))))
@@ -268,7 +268,7 @@ func TestSpilledOpsStayValid(t *testing.T) {
 	}
 }
 
-// Two readers of one transaction do not disturb each other.
+// Two readers of one transaction do not interfere.
 func TestSpillTwoReaders(t *testing.T) {
 	a, _ := startChain(t, Config{MemoryBytes: 1}, "i1", "i2", "i3")
 	r, err := add(t, a, part(9, 3, 1, 1, list(nil, count(3))))

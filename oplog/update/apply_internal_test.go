@@ -12,7 +12,7 @@ import (
 )
 
 func TestNullsSizeIsTheSize(t *testing.T) {
-	// starts[i] is what the elements before number i take.
+	// starts[i] is the size of the elements before number i.
 	starts := []int{0}
 	for i := range 11_000 {
 		starts = append(starts, starts[i]+len(appendHeader(nil, bson.TypeNull, strconv.Itoa(i))))
@@ -26,8 +26,8 @@ func TestNullsSizeIsTheSize(t *testing.T) {
 	}
 }
 
-// Where the room runs out is not moved by looking ahead: a result of exactly as
-// much as may be is still made.
+// Checking the size in advance does not change the limit: a result of exactly the
+// maximum size is accepted.
 func TestPaddingFillsTheLimit(t *testing.T) {
 	marshal := func(v any) bson.Raw {
 		raw, err := bson.Marshal(v)

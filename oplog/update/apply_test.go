@@ -13,8 +13,8 @@ import (
 	"github.com/oplogrep/replicator/oplog/update"
 )
 
-// The names of these cases are those of the server's tests of its applier where
-// it has a test of the same rule. Each diff is applied twice.
+// These cases have the names of the server's applier tests for the same rule, if
+// there is one. Each diff is applied twice.
 func TestApplyDelta(t *testing.T) {
 	const nested = `{"sx": {"sy": {"u": {"z": "new"}}}}`
 	const elements = `{"d": {"gone": false, "away": false}, "u": {"n": 7},
@@ -78,18 +78,18 @@ func TestApplyDelta(t *testing.T) {
 	}
 }
 
-// binaryDiff writes "def" at an offset.
+// binaryDiff returns a delta that writes "def" at an offset.
 func binaryDiff(offset int) string {
 	o := string(rune('0' + offset))
 	return `{"b": {"f": {"o": ` + o + `, "d": {"$binary": {"base64": "ZGVm", "subType": "00"}}}}}`
 }
 
-// An array whose elements are not numbered from 0 is numbered anew once
-// something changes in it, as the server's builder does.
+// An array whose elements are not numbered from 0 is renumbered when a part of it
+// changes, as by the server's builder.
 func TestApplyDeltaNumbersArrays(t *testing.T) {
 	pre := parse(t, `{"v": {"5": "a", "1": "b", "x": "c"}, "w": {"7": 1}}`)
 	for i, b := range pre[:len(pre)-1] {
-		// Make arrays of the two documents.
+		// Turn the two documents into arrays.
 		if b == byte(bson.TypeEmbeddedDocument) && (pre[i+1] == 'v' || pre[i+1] == 'w') {
 			pre[i] = byte(bson.TypeArray)
 		}
@@ -170,7 +170,7 @@ func TestApplyDeltaWithManyUpdates(t *testing.T) {
 	same(t, got, raw(want))
 }
 
-// A result of a little more than the limit is refused wherever it comes from.
+// A result slightly over the limit is refused whatever makes it large.
 func TestApplyDeltaLimitsTheResult(t *testing.T) {
 	big := strings.Repeat("x", update.MaxResult-100)
 	pre := parse(t, `{"_id": 1}`)
@@ -188,8 +188,8 @@ func TestApplyDeltaLimitsTheResult(t *testing.T) {
 	}
 }
 
-// A few bytes can ask for a large array. One that is too large is refused before
-// any memory is taken for it.
+// A few bytes can demand a large array. One that is too large is refused before
+// memory is allocated for it.
 func TestPaddingIsLimitedBeforeItIsWritten(t *testing.T) {
 	set := make([]string, 20)
 	for i := range set {

@@ -8,7 +8,7 @@ import (
 	"github.com/oplogrep/replicator/oplog/update"
 )
 
-// benchDocuments are a document of about 300 bytes before and after a change of
+// benchDocuments returns a document of about 300 bytes before and after a change of
 // two fields and one array element.
 func benchDocuments(tb testing.TB) (pre, post bson.Raw) {
 	const rest = `, "tags": ["a", "b", "c", "d"], "address": {"street": "Long Street 17", "city": "Somewhere", "zip": "12345"},

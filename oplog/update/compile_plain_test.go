@@ -50,8 +50,8 @@ func TestAppendPlain(t *testing.T) {
 	}
 }
 
-// samePlain compares with what is made of the delta once it is parsed. It tells
-// whether there was something to compare.
+// samePlain compares the result with that of the parsed delta. It reports whether
+// there was anything to compare.
 func samePlain(tb interface{ Fatalf(string, ...any) }, diff bson.Raw) bool {
 	taken := false
 	for _, g := range []update.Guarantee{update.GuaranteeNone, update.GuaranteePreImage, update.GuaranteeNewFields} {
@@ -100,7 +100,7 @@ func TestPlainIsTheSame(t *testing.T) {
 	}
 }
 
-// What is taken is a delta, whatever the bytes are.
+// Accepted input is a valid delta, whatever the bytes are.
 func FuzzPlain(f *testing.F) {
 	for _, diff := range []string{
 		`{"d":{"a":false},"u":{"b":{"x":[1,{"y":"z"}]},"c":{"$code":"f","$scope":{"a":1}}}}`, `{"u":{"a":1,"b":{"$timestamp":{"t":0,"i":0}}}}`,

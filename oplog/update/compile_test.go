@@ -20,7 +20,7 @@ var (
 	newFields = update.CompileOptions{Guarantee: update.GuaranteeNewFields}
 )
 
-// Which form a delta takes, and exactly what is sent.
+// The form of each delta, and the exact update sent.
 func TestCompileForms(t *testing.T) {
 	for _, tc := range []struct {
 		name, diff string
@@ -99,7 +99,7 @@ func TestCompileForms(t *testing.T) {
 	}
 }
 
-// compiles checks that the compiled delta does to doc what the delta does.
+// compiles checks that the compiled delta has the same effect on doc as the delta.
 func compiles(t interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -130,8 +130,8 @@ func compiles(t interface {
 	return true
 }
 
-// Every delta against every document, so that each meets shapes that it was not
-// made for.
+// Every delta is applied to every document, so that each one meets shapes that it
+// was not computed for.
 func TestCompiledMeetsAnyShape(t *testing.T) {
 	deltas := []string{
 		`{"d":{"a":false}}`, `{"d":{"a":false,"x.y":false,"":false,"$d":false}}`,
@@ -204,13 +204,13 @@ func TestCompileDiffsOnTheirPreImage(t *testing.T) {
 		if d, err := update.ParseDelta(diff); err == nil && d.AddsTo(pre) {
 			compiles(rt, pre, diff, newFields)
 		}
-		// And on a document that is already past it, as when a log is read again.
+		// And to a document that already has the change, as when a log is read again.
 		compiles(rt, post, diff, update.CompileOptions{})
 		compiles(rt, bsongen.Mutate(rt, post), diff, update.CompileOptions{})
 	})
 }
 
-// repeats tells whether a document, or one inside it, has a field name twice.
+// repeats reports whether a document, or one inside it, has a field name twice.
 func repeats(doc bson.Raw) bool {
 	elems, _ := doc.Elements()
 	seen := map[string]bool{}
@@ -272,7 +272,8 @@ func TestCompileRefuses(t *testing.T) {
 	}
 }
 
-// hugeIndex finds array indexes and lengths that make documents too big to try.
+// hugeIndex matches array indexes and lengths that make documents too large to
+// test.
 var hugeIndex = regexp.MustCompile(`[us][0-9]{4}|\x10l\x00..?.?[^\x00]`).Match
 
 func manyMods() []string {
@@ -283,9 +284,9 @@ func manyMods() []string {
 	return mods
 }
 
-// A server logs an update by operators as a delta that it did not compute from
-// two documents: it goes only through what is there, and sets array elements
-// wherever the operators do, beyond the end too.
+// A server logs an update by operators as a delta that is not computed from two
+// documents: it only enters existing values, and sets the array elements that the
+// operators set, also beyond the end.
 func TestCompileLoggedOperators(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		pre := bsongen.Document(rt)

@@ -9,9 +9,9 @@ import (
 	"github.com/oplogrep/replicator/oplog/update"
 )
 
-// arrayStep draws a delta of the array a, of this many elements, each a document
-// {x: …}, as a server may log one: cut, elements set, after the end too, and
-// elements changed inside. It returns what the array is then.
+// arrayStep draws a delta of the array a with these elements, each a document {x:
+// …}, as a server may log one: truncated, with elements set, also beyond the end,
+// and with elements changed inside. It returns the array after it.
 func arrayStep(rt *rapid.T, array []bson.D) (diff bson.D, after []bson.D) {
 	next := func() int { return rapid.IntRange(0, 9).Draw(rt, "x") }
 	diff = bson.D{{Key: "a", Value: true}}

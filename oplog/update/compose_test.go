@@ -95,8 +95,8 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// step draws what a server may log next for doc: a delta computed from two
-// documents, or one that says what operators wrote.
+// step draws a delta that a server could log next for doc: computed from two
+// documents, or logged by operators.
 func step(rt *rapid.T, doc bson.Raw) (diff bson.Raw, ok bool) {
 	if rapid.Bool().Draw(rt, "operators") {
 		return bsongen.OperatorDelta(rt, doc), true
@@ -105,8 +105,8 @@ func step(rt *rapid.T, doc bson.Raw) (diff bson.Raw, ok bool) {
 	return diff, ok && len(diff) > rawbson.MinSize
 }
 
-// A history of deltas, composed in a random order, does what they do one after
-// the other, applied and compiled.
+// A sequence of deltas, composed in a random order, has the same effect as applying
+// them one after the other, applied and compiled.
 func TestComposeHistories(t *testing.T) {
 	composed, refused := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -168,8 +168,8 @@ func TestComposeHistories(t *testing.T) {
 			return
 		}
 		if deltas[0].Moves() {
-			// A field that came and went, and came again: then a guard would have
-			// done, which costs a little speed and no more.
+			// A field was inserted, deleted and inserted again: GuaranteeNewFields would
+			// have been true. Not using it costs only a little speed.
 			rt.Log("moves, but adds")
 		}
 	})
@@ -236,8 +236,8 @@ func TestAppendClientModifiers(t *testing.T) {
 	}
 }
 
-// What is taken does to any document what the entry does, if no path leads
-// inside.
+// Accepted modifiers have the same effect on any document as the entry, if no path
+// goes below the top level.
 func TestClientModifiersOnAnyDocument(t *testing.T) {
 	taken := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -309,7 +309,7 @@ func TestArena(t *testing.T) {
 	}
 }
 
-// Deltas that do not fit one another are composed to a delta, or not at all.
+// Deltas that do not fit one another compose to a valid delta, or not at all.
 func FuzzCompose(f *testing.F) {
 	for _, diff := range []string{
 		`{"d":{"a":false},"u":{"b":{"x":1}},"i":{"c":[1]},"sd":{"a":true,"l":1,"u0":1}}`,

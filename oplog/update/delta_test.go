@@ -85,7 +85,7 @@ func TestParseDeltaAccepts(t *testing.T) {
 	}
 }
 
-// manyFields is a delta with two sections of n fields each, none the same.
+// manyFields returns a delta with two sections of n fields each, all different.
 func manyFields(first, second string, n int) string {
 	section := func(letter string) string {
 		var fields []string
@@ -173,7 +173,7 @@ func TestParseDeltaRefusesBadBSON(t *testing.T) {
 	}
 }
 
-// deepDelta is a delta that nests n levels.
+// deepDelta returns a delta with n levels of nesting.
 func deepDelta(n int) bson.Raw {
 	d := bson.D{{Key: "u", Value: bson.D{{Key: "x", Value: 1}}}}
 	for range n - 2 {
@@ -199,8 +199,8 @@ func TestParseDeltaAllocates(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	// Per document level its struct, names, fields and sub-diffs; per array its
-	// struct and elements.
+	// Allocations per document level: its struct, names, fields and sub-diffs; per
+	// array: its struct and elements.
 	if n > 6 {
 		t.Errorf("%v allocations", n)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 )
 
-// ValidateComputeApproxSize: what the calculator reckons a diff to take while it
-// builds it is what the diff takes.
+// ValidateComputeApproxSize: the size estimated while building a diff is its actual
+// size.
 func TestReckonedSizeIsTheSize(t *testing.T) {
 	diffs := 0
 	rapid.Check(t, func(t *rapid.T) {

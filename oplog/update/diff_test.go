@@ -12,12 +12,12 @@ import (
 	"github.com/oplogrep/replicator/oplog/update"
 )
 
-// pad makes a document large enough for a diff to pay.
+// pad makes a document large enough for a diff to be smaller.
 const pad = `"pad": "ppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppp"`
 
-// The names of these cases are those of the server's tests of its calculator and
-// of its serialization where they test the same rule. No diff means that the
-// server logs a replacement.
+// These cases have the names of the server's tests of its diff calculator and its
+// serialization for the same rule. No diff means that the server logs a
+// replacement.
 func TestDiff(t *testing.T) {
 	for _, c := range []struct{ name, pre, post, diff string }{
 		{"SameObjectsNoDiff", `{"a": 1, "b": [2]}`, `{"a": 1, "b": [2]}`, `{}`},
@@ -101,8 +101,8 @@ func manyPairs() string {
 	return b.String()
 }
 
-// No diff leads to an array whose elements are not numbered from 0, so such an
-// array is written out.
+// No diff results in an array whose elements are not numbered from 0, so such an
+// array is written in full.
 func TestDiffOfMisnumberedArrays(t *testing.T) {
 	array := func(elems string) bson.Raw {
 		raw := parse(t, `{`+pad+`, "v": {`+elems+`}}`)
@@ -130,7 +130,7 @@ func TestDiffOfMisnumberedArrays(t *testing.T) {
 	}
 }
 
-// The padding is what tips a diff of the outermost document, and only that.
+// The padding decides for a diff of the outermost document, and only for that.
 func TestDiffPadding(t *testing.T) {
 	pre, post := parse(t, `{"a": 1, "b": 2, "c": "xxxxxxx"}`), parse(t, `{"a": 3, "b": 2, "c": "xxxxxxx"}`)
 	diff, ok := update.Diff(pre, post, 0)
@@ -154,7 +154,7 @@ func TestDiffRefuses(t *testing.T) {
 	if _, ok := update.Diff(good, good[:5], 0); ok {
 		t.Error("corrupt post-image is taken")
 	}
-	// A diff nests one level deeper than the document.
+	// A diff has one more level of nesting than the document.
 	if _, ok := update.Diff(deepDocument(rawbson.MaxDepth, 1), deepDocument(rawbson.MaxDepth, 2), 0); ok {
 		t.Error("a diff deeper than may be is given")
 	}

@@ -10,12 +10,11 @@ import (
 	"github.com/oplogrep/replicator/oplog/update"
 )
 
-// folding compares what a Folder makes of deltas with what Compose makes of them one
-// after the other.
+// folding compares the result of a Folder with that of Compose for a run of deltas.
 type folding struct {
 	folder update.Folder
 	arena  update.Arena
-	// taken and left are how many deltas went on with a run, and how many did not.
+	// taken and left count the deltas that a run accepted and refused.
 	taken, left int
 }
 
@@ -33,7 +32,7 @@ func (f *folding) check(rt *rapid.T, deltas []*update.ObjectDiff) {
 			rt.Fatalf("of %s\nfolded   %s, moves %v\ncomposed %s, moves %v", run, gotDiff, got.Moves(), wantDiff, want.Moves())
 		}
 		if doc := bsongen.Document(rt); len(run) > 1 {
-			// It finds its fields, too.
+			// Lookups of fields work too.
 			gotDoc, gotErr := got.Apply(doc)
 			wantDoc, wantErr := want.Apply(doc)
 			if string(gotDoc) != string(wantDoc) || (gotErr == nil) != (wantErr == nil) {
@@ -136,12 +135,12 @@ func TestFoldAnything(t *testing.T) {
 	f.covered(t)
 }
 
-// fewFields draws a delta of small size about fields that others are about too, so
-// that each section meets each.
+// fewFields draws a small delta with names from a small set, so that each section
+// meets each.
 func fewFields(rt *rapid.T, depth int) bson.Raw {
 	var sections [4]bson.D
 	letters := "duis"
-	// Sometimes they are so many that they are found by their hashes.
+	// Sometimes there are so many that they are found by their hashes.
 	names := "abcde"
 	if rapid.IntRange(0, 3).Draw(rt, "many") == 0 {
 		names = "abcdefghijklmnopqrstuvwxyz"
@@ -237,7 +236,8 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// foldedDeltas are of one document: some fields, one inside, one element.
+// foldedDeltas returns deltas of one document: some fields, one nested change, one
+// element.
 func foldedDeltas(tb testing.TB) []bson.Raw {
 	return []bson.Raw{
 		parse(tb, `{"u":{"count":2,"name":"somebody else"}}`), parse(tb, `{"u":{"name":"a third"},"sin":{"u":{"a":1}}}`),

@@ -9,13 +9,13 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/bsongen"
 )
 
-// parse turns extended JSON into a raw document.
+// parse converts extended JSON to a raw document.
 func parse(tb testing.TB, json string) bson.Raw {
 	tb.Helper()
 	return bsongen.FromJSON(tb, json)
 }
 
-// same fails the test if two documents differ in a byte.
+// same fails the test unless two documents are equal byte for byte.
 func same(tb testing.TB, got, want bson.Raw) {
 	tb.Helper()
 	if string(got) != string(want) {

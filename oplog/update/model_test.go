@@ -11,8 +11,8 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// tree is a decoded value: the slow and obvious form on which the rules are
-// written down a second time.
+// tree is a decoded value: a slow and simple form for a second implementation of
+// the rules.
 type tree struct {
 	typ    bson.Type
 	raw    []byte
@@ -127,7 +127,7 @@ func modelArrayDelta(pre, diff tree) tree {
 	return out
 }
 
-// modelBinary returns null for what cannot be; tests leave such cases out.
+// modelBinary returns null if the result is not defined; tests exclude such cases.
 func modelBinary(old, diff tree) tree {
 	offset := int(diff.get("o").raw[0])
 	if old.typ != bson.TypeBinary || len(old.raw)-5 < offset {
@@ -162,9 +162,9 @@ func modelModifiers(doc, o tree) tree {
 	return doc
 }
 
-// comparePart orders whole numbers by value, if they have no leading zero, and
-// all else by bytes. It is meant for names that are whole numbers or have no
-// leading digit.
+// comparePart orders whole numbers without a leading zero by value, and all other
+// names by bytes. It is meant for names that are whole numbers or have no leading
+// digit.
 func comparePart(a, b string) int {
 	x, _ := strconv.Atoi(a)
 	y, _ := strconv.Atoi(b)

@@ -108,10 +108,9 @@ func TestModifiersRefuse(t *testing.T) {
 	}
 }
 
-// The order in which many paths are written makes no difference, neither to the
-// document nor to the time it takes: that is a few times what a delta takes that
-// inserts the same fields. To put each path in its place among the others as it
-// comes would take more than fifty times as long.
+// The order in which many paths are written changes neither the result nor the
+// time, which is a few times that of a delta that inserts the same fields.
+// Inserting each path into a sorted list would take more than fifty times as long.
 func TestModifiersTakeAnyOrder(t *testing.T) {
 	const fields = 100_000
 	set := make(bson.D, fields)
@@ -173,7 +172,7 @@ func TestModifiersRefuseBadBSON(t *testing.T) {
 	for _, c := range []struct{ doc, path string }{
 		{`{"a": "x"}`, "b"}, {`{"a": {"b": "x"}}`, "a.c"}, {`{"a": ["x"]}`, "a.1"}, {`{"a": [{"b": "x"}]}`, "a.0.c"},
 	} {
-		// What is at the end of the document is a string without its terminator.
+		// The document ends with a string without its terminator.
 		doc := parse(t, c.doc)
 		for i := len(doc) - 1; ; i-- {
 			if doc[i] == 'x' {

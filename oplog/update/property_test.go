@@ -13,8 +13,8 @@ import (
 	"github.com/oplogrep/replicator/oplog/update"
 )
 
-// entry is the o field that a server logs for a pipeline that made one document of
-// another.
+// entry returns the o field that a server logs for a pipeline that turned pre into
+// made.
 func entry(tb interface{ Fatal(...any) }, pre, made bson.Raw) (o bson.Raw, isDelta bool) {
 	whole := made
 	if _, ok := rawbson.Lookup(made, "_id"); !ok {
@@ -28,7 +28,7 @@ func entry(tb interface{ Fatal(...any) }, pre, made bson.Raw) (o bson.Raw, isDel
 		if !bytes.Equal(pre, made) {
 			tb.Fatal("an empty diff of documents that differ")
 		}
-		// Nothing to log; a replacement by the same says nothing too.
+		// Nothing to log; a replacement by an equal document is equivalent.
 		return whole, false
 	}
 	o, err := bson.Marshal(bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: diff}})
@@ -38,9 +38,9 @@ func entry(tb interface{ Fatal(...any) }, pre, made bson.Raw) (o bson.Raw, isDel
 	return o, true
 }
 
-// stored is what a server stores of what an update made of a document, by the slow
-// way: nothing new where the two are equal, else _id in front, the document's own
-// where there is none.
+// stored computes the document that a server stores for an update's result, the
+// simple way: nothing new if the two are equal, otherwise _id first, the document's
+// own if the result has none.
 func stored(pre, made bson.Raw) bson.Raw {
 	if bytes.Equal(pre, made) {
 		return pre
@@ -63,7 +63,7 @@ func stored(pre, made bson.Raw) bson.Raw {
 	return out.bytes()
 }
 
-// large makes deltas of a document worth while.
+// large pads a document so that deltas of it pay off.
 func large(doc bson.Raw) bson.Raw {
 	out := append([]byte{}, doc[:len(doc)-1]...)
 	out = append(out, parsePad...)
@@ -123,9 +123,9 @@ func TestDiffApplied(t *testing.T) {
 	}
 }
 
-// The server's method for its own idempotency tests: apply a sequence of updates,
-// then any prefix of it on the result, the whole of it, and any suffix. Each time
-// the same document must come out.
+// The method of the server's own idempotency tests: apply a sequence of updates,
+// then to the result any prefix of it, the whole sequence, and any suffix. The
+// document must be the same each time.
 func TestSequencesConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first := bsongen.Document(t)
@@ -196,8 +196,8 @@ func TestDeltasFollowTheModel(t *testing.T) {
 	})
 }
 
-// Wherever _id stands, a delta, the entry that holds it and what it compiles to
-// lead to one document, with _id first once anything has changed.
+// Wherever _id is, a delta, the entry with it and its compiled form give the same
+// document, with _id first if anything has changed.
 func TestDeltasPutIDFirst(t *testing.T) {
 	moved := 0
 	rapid.Check(t, func(t *rapid.T) {

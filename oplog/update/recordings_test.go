@@ -15,8 +15,8 @@ import (
 
 const corpusDir = "../../testdata/corpus"
 
-// replay keeps the documents that a recorded log leads to, as far as needed to
-// know what each update was applied to.
+// replay keeps the documents of a recorded log, as needed to find the document that
+// each update was applied to.
 type replay struct {
 	t        *testing.T
 	docs     map[string]bson.Raw
@@ -78,12 +78,12 @@ func (r *replay) entry(e bson.Raw) {
 	}
 }
 
-// TestDiffAgainstRecordings computes the diff of every recorded update again. The
-// server computes one from two documents for pipeline updates only. For others it
-// logs what the operators touched: an operator may set a field to what it was,
-// replace an array as a whole, or inside a value that is smaller than the diff.
-// What it logged must lead to the same document then. The second document is what
-// the pipeline made, before the server put _id in front again.
+// TestDiffAgainstRecordings computes the diff of every recorded update. The server
+// computes one from two documents for pipeline updates only. For others it logs the
+// changes made by the operators: an operator may set a field to its value, or
+// replace a whole array or embedded document that is smaller than its diff. The
+// logged delta must then lead to the same document. The second document is the
+// pipeline's result, before the server moved _id to the front.
 func TestDiffAgainstRecordings(t *testing.T) {
 	scenarios, err := filepath.Glob(filepath.Join(corpusDir, "*", "oplog.bson"))
 	if err != nil || len(scenarios) == 0 {
