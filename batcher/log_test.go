@@ -21,9 +21,9 @@ import (
 //	t(i1,u2)         a transaction in one entry, a(i1,u2) an applyOps without a session
 //	p1(i1) e1(i2)    parts of transaction 1, and its end
 //	q1(i1) k1 x1     a prepare, the commit, the abort
-//	b1               a continuation of what was never there
+//	b1               a continuation of an entry that was never added
 //
-// Optimes count from 1, in the second that is given.
+// Optimes count from 1, within the given second.
 type log struct {
 	n     uint32
 	open  map[string]*chain

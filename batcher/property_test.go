@@ -17,7 +17,7 @@ import (
 
 // wanted is the expected result for an entry, computed in the simplest way.
 type wanted struct {
-	name      string // "" where there is nothing to apply
+	name      string // "" if there is nothing to apply
 	ops       []string
 	alone     bool
 	cost      int

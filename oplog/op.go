@@ -155,7 +155,7 @@ func (o *Op) checkCommand() error {
 	return nil
 }
 
-// fields is the set of fields that were seen.
+// fields is the set of fields seen so far.
 type fields uint32
 
 const (

@@ -13,7 +13,7 @@ type UUID [16]byte
 // IsZero reports whether u is the zero value.
 func (u UUID) IsZero() bool { return u == UUID{} }
 
-// String returns u in the usual form of five groups.
+// String returns u in hexadecimal, in the usual five groups.
 func (u UUID) String() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }

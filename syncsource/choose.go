@@ -43,7 +43,7 @@ type Choice struct {
 	Refused []Refusal
 }
 
-// Refusal is why a member was not chosen.
+// Refusal is a member that was not chosen, with the reason.
 type Refusal struct {
 	Host string
 	// Pass is the pass in which it was last refused, 1 or 2. 0 means that it was

@@ -56,7 +56,7 @@ func newFakeSet(hosts ...string) *fakeSet {
 	return f
 }
 
-// set changes the set.
+// set calls change with the set locked.
 func (f *fakeSet) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

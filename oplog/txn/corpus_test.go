@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// recorded returns the entries that a real server wrote in a scenario.
+// recorded returns a real server's entries for a scenario.
 func recorded(t testing.TB, scenario string) []bson.Raw {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "testdata", "corpus", scenario, "oplog.bson"))

@@ -19,7 +19,7 @@ type Arena struct {
 	path []byte
 }
 
-// Parse is [ParseDelta]. The result is valid until Reset.
+// Parse is [ParseDelta] with a result in a. It is valid until Reset.
 func (a *Arena) Parse(diff bson.Raw) (*ObjectDiff, error) {
 	a.kept = true
 	return a.parse(diff)

@@ -54,7 +54,7 @@ func (b *builder) modifiers(d *ObjectDiff) bool {
 	return some
 }
 
-// objectPaths writes the paths that the operator op changes in a document and
+// objectPaths writes the paths that operator op changes in a document and
 // inside it. The document's own path, with a dot after it, is b.path.
 func (b *builder) objectPaths(op string, d *ObjectDiff) {
 	switch op {

@@ -21,7 +21,7 @@ func Compose(a, b *ObjectDiff) (*ObjectDiff, bool) {
 	return mem.compose(a, b)
 }
 
-// Compose is [Compose]. The result is valid until Reset.
+// Compose is the function [Compose] with a result in a. It is valid until Reset.
 func (a *Arena) Compose(first, second *ObjectDiff) (*ObjectDiff, bool) {
 	a.kept = true
 	return a.compose(first, second)
