@@ -10,9 +10,9 @@ import (
 )
 
 // Acquire acquires the link's lease and fences every lane with its term: after it
-// returns, no write of an older term can succeed any more, and everything that
-// State says is committed by a majority. If after is not 0 it is the term that
-// this process had before, and a newer one of another process is lease.ErrFenced.
+// returns, no write of an older term can succeed, and everything in State is
+// majority-committed. After is the previous term of this process, 0 if it had none;
+// Acquire returns lease.ErrFenced if another process has had a newer one.
 func (s *Store) Acquire(ctx context.Context, after int64) (*Link, error) {
 	before, err := s.readLink(ctx)
 	if err != nil {
@@ -67,12 +67,12 @@ func newLink(s *Store, held *lease.Lease, link linkDoc) *Link {
 	return h
 }
 
-// found gives the lanes the positions that were read.
+// found sets the lanes to the positions that were read.
 func (h *Link) found(link linkDoc) {
 	h.state, h.barrierAt, h.copy, h.leftOut = link.State, link.Barrier, link.Copy.clone(), link.LeftOut
 	for i, l := range h.lanes {
 		l.position, l.begun = link.Lanes[i], link.LanesBegun[i]
-		// What was read after all lanes were fenced is committed by a majority.
+		// It was read after all lanes were fenced, so it is majority-committed.
 		l.barrierSeen = link.Barrier
 	}
 	h.barrier.position, h.barrier.begun = link.Barrier, link.Begun

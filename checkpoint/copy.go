@@ -17,61 +17,60 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// ErrNoCopy is a link that does not begin with a copy.
+// ErrNoCopy reports that the link does not begin with a copy.
 var ErrNoCopy = errors.New("the link has no copy")
 
 // CopyPhase is how far the copy of a link is.
 type CopyPhase string
 
 const (
-	// Copying copies documents; nothing of the log is applied.
+	// Copying: documents are copied; the oplog is not applied yet.
 	Copying CopyPhase = "copying"
-	// Replaying applies the log to the complete copy, up to Stop.
+	// Replaying: the copy is complete, and the oplog is applied to it up to Stop.
 	Replaying CopyPhase = "replaying"
-	// Copied is a copy to which the log was applied up to Stop, of a source that was
-	// found not to have rolled back meanwhile. The target is consistent.
+	// Copied: the oplog was applied up to Stop, and the source did not roll back
+	// meanwhile. The target is consistent.
 	Copied CopyPhase = "done"
 )
 
 // Copy is the copy that a link begins with.
 type Copy struct {
-	// Number counts the copies of the link, from 1. One that had to be begun
-	// anew has the next number; the documents of the old one are void.
+	// Number counts the copies of the link, from 1. A copy that starts over gets the
+	// next number, and the documents of the previous one are void.
 	Number int64
 	Phase  CopyPhase
 	// Host is the member that is copied, RBID its rollback id and SyncID the
-	// _id of its local.replset.initialSyncId (zero where it has none), as of the
-	// beginning. If they change, the copy is void.
+	// _id of its local.replset.initialSyncId (zero where it has none) at the start of
+	// the copy. If they change, the copy is void.
 	Host   string
 	RBID   int64
 	SyncID bson.RawValue
-	// SyncIDUnread tells that SyncID may not be read; SyncMark is the UUID of its
-	// collection, as package initialsync/origin writes it, empty for not known.
+	// SyncIDUnread reports that this user is not allowed to read SyncID. SyncMark is
+	// the UUID of its collection, as package initialsync/origin writes it, empty if unknown.
 	SyncIDUnread bool
 	SyncMark     string
-	// FetchFrom is where reading of the log began, Begin the entry after which
-	// it is applied (beginFetching and beginApplying).
+	// FetchFrom is the optime from which the oplog is read, Begin the entry after
+	// which it is applied (beginFetchingTimestamp and beginApplyingTimestamp).
 	FetchFrom, Begin oplog.OpTime
-	// Stop is the newest entry of the source when everything had been copied;
-	// null before that.
+	// Stop is the newest entry of the source once everything was copied
+	// (stopTimestamp); null before that.
 	Stop oplog.OpTime
-	// Cleared tells that what an earlier copy, or somebody else, had left in the
-	// target is gone. Listed tells that all collections to copy are in the
-	// metadata.
+	// Cleared reports that previous data were removed from the target. Listed reports
+	// that all collections to copy are in the metadata.
 	Cleared, Listed bool
-	// Started is when this copy was begun, by our clock.
+	// Started is when this copy started, by this process's clock.
 	Started time.Time
-	// Why says why the copy before this one was void; empty for the first.
+	// Why is the reason why the previous copy was void; empty for the first one.
 	Why string
 }
 
-// phases are in order.
+// phases are the phases in order.
 var phases = []CopyPhase{Copying, Replaying, Copied}
 
-// rank returns which one of the phases p is, -1 for none of them.
+// rank returns the index of p in phases, or -1.
 func (p CopyPhase) rank() int { return slices.Index(phases, p) }
 
-// validate checks a copy by itself.
+// validate checks the fields of a copy.
 func (c *Copy) validate() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -96,7 +95,7 @@ func (c *Copy) validate() error {
 	return errors.Join(faults...)
 }
 
-// validateNew checks a copy that nothing was done for.
+// validateNew checks a copy that has not started.
 func (c *Copy) validateNew() error {
 	if c.Phase != Copying || c.Listed {
 		return errors.New("a new copy begins with nothing done")
@@ -104,7 +103,8 @@ func (c *Copy) validateNew() error {
 	return c.validate()
 }
 
-// after tells whether c is further than was, or anew; nil is before all copies.
+// after reports whether c is a later state of the copy was, or a later copy; nil
+// precedes all copies.
 func (c *Copy) after(was *Copy) bool {
 	switch {
 	case c == nil || was == nil:
@@ -115,7 +115,7 @@ func (c *Copy) after(was *Copy) bool {
 	return c.Phase.rank() > was.Phase.rank() || c.Cleared && !was.Cleared || c.Listed && !was.Listed
 }
 
-// clone returns a copy of its own.
+// clone returns a deep copy.
 func (c *Copy) clone() *Copy {
 	if c == nil {
 		return nil
@@ -125,8 +125,8 @@ func (c *Copy) clone() *Copy {
 	return &d
 }
 
-// appendWhere appends, to a filter on the link's document, that its copy is as
-// far as c, or that it has none.
+// appendWhere appends to a filter the condition that the link's copy has the state
+// of c, or that the link has no copy if c is nil.
 func (c *Copy) appendWhere(dst []byte) []byte {
 	if c == nil {
 		return bsoncore.AppendNullElement(dst, "copy")
@@ -137,18 +137,18 @@ func (c *Copy) appendWhere(dst []byte) []byte {
 	return bsoncore.AppendBooleanElement(dst, "copy.listed", c.Listed)
 }
 
-// Copy returns the link's copy as UpdateCopy left it last, nil for none.
+// Copy returns the link's copy as of the last UpdateCopy, or nil.
 func (h *Link) Copy() *Copy {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.copy.clone()
 }
 
-// BeginCopy makes c the link's copy, in place of one that is void, and moves the
-// checkpoint to it, back as well as forward: Applied is c.Begin, of wall, in
-// milliseconds since the epoch. All lanes are put there too, so that none passes
-// over what it had applied to the void copy. None may be in use. It is committed
-// by a majority when it returns. The Link is spent then (lease.ErrSpent): Acquire anew.
+// BeginCopy replaces the link's void copy by c, and moves the checkpoint, forward or
+// back, to c.Begin, whose wall time is wall, in milliseconds since the epoch. All lanes
+// move there too, so that none skips entries that it had applied to the void copy. No
+// lane may be in use. The change is majority-committed when BeginCopy returns. The Link
+// is spent afterwards (lease.ErrSpent): the caller has to acquire it again.
 func (h *Link) BeginCopy(ctx context.Context, c Copy, wall int64) error {
 	return h.locked(ctx, func() error {
 		if err := h.beginCopy(ctx, &c, wall); err != nil {
@@ -168,7 +168,7 @@ func (h *Link) beginCopy(ctx context.Context, c *Copy, wall int64) error {
 	if !c.after(h.copy) {
 		return fmt.Errorf("the link is at copy %d already", h.copy.Number)
 	}
-	// A link that was made by an earlier version lacks some.
+	// A link that an earlier version created lacks some collections.
 	if err := h.store.prepare(ctx); err != nil {
 		return err
 	}
@@ -179,19 +179,18 @@ func (h *Link) beginCopy(ctx context.Context, c *Copy, wall int64) error {
 			})
 			return metadata.AppendDoc(dst, "$unset", func(dst []byte) []byte {
 				dst = bsoncore.AppendStringElement(dst, "copiedUntil", "")
-				// They are copied with all others.
+				// The new copy includes them.
 				return bsoncore.AppendStringElement(dst, "leftOut", "")
 			})
 		})
 		if err != nil {
 			return err
 		}
-		// Whatever positions they lost, or have, belong to data that are void; only
-		// their term counts.
+		// The lanes' positions belong to void data, so only their term is checked.
 		if err := h.verify(ctx, txn, make([]Position, len(h.lanes)), Position{}); err != nil {
 			return err
 		}
-		// What the copy before lacked is of no interest.
+		// These are the collections that the previous copy lacked.
 		void := metadata.Delete(h.store.cfg.DB, metadata.Missing, metadata.Below(h.store.cfg.Link))
 		if err := metadata.Run(ctx, txn, void, -1); err != nil {
 			return err
@@ -200,7 +199,7 @@ func (h *Link) beginCopy(ctx context.Context, c *Copy, wall int64) error {
 	})
 }
 
-// resetLanes puts all lanes at one position, with nothing begun.
+// resetLanes moves all lanes to one position, with nothing begun.
 func (h *Link) resetLanes(ctx context.Context, txn *mongo.Txn, at Position) error {
 	cfg := &h.store.cfg
 	ids := laneIDs(cfg.Link, len(h.lanes))
@@ -214,12 +213,12 @@ func (h *Link) resetLanes(ctx context.Context, txn *mongo.Txn, at Position) erro
 	}), int64(len(ids)))
 }
 
-// UpdateCopy writes the fields Phase, Stop, Cleared and Listed of the link's
-// copy, which has to have the same Number and must not go back; the phases follow
-// one another. A change to Replaying needs Stop, and sets State.CopiedUntil to it. A
-// change to Copied needs a checkpoint at Stop or after it. If also is not nil it runs in
-// the same transaction, and may run more than once. The transaction is committed by a
-// majority when UpdateCopy returns.
+// UpdateCopy writes the fields Phase, Stop, Cleared and Listed of the link's copy.
+// Number must be that of the current copy; Cleared and Listed must not be reset, and
+// Phase may only advance by one. A change to Replaying needs Stop, and sets
+// State.CopiedUntil to it. A change to Copied needs a checkpoint at Stop or after it. If
+// also is not nil it runs in the same transaction, and may run more than once. The
+// transaction is majority-committed when UpdateCopy returns.
 func (h *Link) UpdateCopy(ctx context.Context, c Copy, also func(txn *mongo.Txn) error) error {
 	return h.locked(ctx, func() error { return h.updateCopy(ctx, &c, also) }, "update copy %d to phase %q", c.Number, c.Phase)
 }
@@ -262,7 +261,7 @@ func (h *Link) updateCopy(ctx context.Context, c *Copy, also func(txn *mongo.Txn
 	return nil
 }
 
-// checkUpdate checks whether the copy may go from was to next.
+// checkUpdate checks whether the copy may change from was to next.
 func (h *Link) checkUpdate(number int64, was, next *Copy) error {
 	if number != was.Number {
 		return fmt.Errorf("the link is at copy %d", was.Number)

@@ -8,8 +8,8 @@ import (
 	"github.com/oplogrep/replicator/internal/metadata"
 )
 
-// appendCopy appends the link's copy, and for operators whether the target is
-// consistent, which it is not while collections are left out.
+// appendCopy appends the link's copy and, for operators, the field consistent, which
+// is false while collections are left out.
 func appendCopy(dst []byte, c *Copy, out []LeftOut) []byte {
 	dst = metadata.AppendDoc(dst, "copy", func(dst []byte) []byte {
 		dst = bsoncore.AppendInt64Element(dst, "number", c.Number)
@@ -39,7 +39,7 @@ func appendCopy(dst []byte, c *Copy, out []LeftOut) []byte {
 	return bsoncore.AppendBooleanElement(dst, "consistent", c.Phase == Copied && len(out) == 0)
 }
 
-// readCopy reads the copy of a link, nil where it has none.
+// readCopy reads the copy of a link; it returns nil if there is none.
 func readCopy(r *metadata.Reader) *Copy {
 	sub, ok := r.Doc("copy", true)
 	if !ok {

@@ -6,11 +6,11 @@
 // Writers apply the oplog concurrently, so there is no single position. Each writer has
 // a lane: a document with the position up to which all of its operations are in the
 // target, and a session of the lease. A flush is a transaction on that session. Its
-// first statement moves the lane's document from the position and the term that it must
-// have; the writes follow. So the position is in the target if and only if the data are.
-// If the first statement matches nothing, the transaction is aborted: another process
-// has the lease (lease.ErrFenced), or the target lost acknowledged writes
-// (lease.ErrRewound), or has one whose reply was lost (ErrAhead).
+// first statement updates the lane's document to the new position, with a filter on the
+// expected position and term; the writes follow. So the position is in the target if and
+// only if the data are. If the filter matches nothing, the transaction is aborted:
+// another process has the lease (lease.ErrFenced), or the target lost acknowledged
+// writes (lease.ErrRewound), or has one whose reply was lost (ErrAhead).
 //
 //	         Move, Commit, Moved: in one transaction
 //	       ┌─────────────────────────────────────────┐
@@ -67,9 +67,9 @@
 // only in the state done; the field consistent is for other readers of the metadata.
 // BeginCopy moves all lanes to the new Begin: a void copy may have left them after it.
 //
-// The collections and ranges of a copy belong to package initialsync/progress. It writes
-// them in transactions that [Lane.Stay], [Lane.Within] and [Link.Within] begin, and adds
-// its own check to the change to replaying.
+// Package initialsync/progress owns the documents of a copy's collections and ranges. It
+// writes them in transactions that begin with [Lane.Stay] or run in [Lane.Within] or
+// [Link.Within], and adds its own check to the change to replaying.
 //
 // # Gaps
 //
@@ -83,7 +83,7 @@
 // In the metadata database ("replicator" by default):
 //
 //	links   {_id: LINK, version, routing, of or absent,
-//	         instance, term, holder, writes,         of package lease
+//	         instance, term, holder, writes,         see package lease
 //	         source: {...}, writers, fingerprint,
 //	         applied: {ts, t}, wall, fetchFrom: {ts, t},
 //	         copiedUntil: {ts, t} or absent, copy: {...} or absent,

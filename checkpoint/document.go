@@ -16,7 +16,7 @@ import (
 type linkDoc struct {
 	State
 	lease lease.Record
-	// of is the link that it is a part of, empty for none.
+	// of is the link that this one is a part of, empty for none.
 	of string
 	// lowest and highest are the terms of the lanes.
 	lowest, highest int64
@@ -35,7 +35,7 @@ type laneDoc struct {
 // laneID returns the _id of a writer's lane.
 func laneID(link string, i int) string { return link + "/" + strconv.Itoa(i) }
 
-// barrierID returns the _id of the lane for what has to be alone.
+// barrierID returns the _id of the barrier's lane.
 func barrierID(link string) string { return link + "/barrier" }
 
 // appendPosition appends the three fields of a position.
@@ -57,7 +57,7 @@ func appendSource(dst []byte, src Source) []byte {
 	})
 }
 
-// appendCheckpoint appends the fields that Advance moves.
+// appendCheckpoint appends the fields that Advance changes.
 func appendCheckpoint(dst []byte, applied oplog.OpTime, wall int64, fetchFrom oplog.OpTime) []byte {
 	dst = metadata.AppendOpTime(dst, "applied", applied)
 	dst = bsoncore.AppendDateTimeElement(dst, "wall", wall)
@@ -115,7 +115,7 @@ func readLink(name string, doc bson.Raw) (linkDoc, error) {
 	r := metadata.NewReader(doc)
 	version := r.Int64("version")
 	if r.Err() == nil && version != Version && version != unrouted {
-		// Nothing else is looked at: it may mean anything.
+		// In another version, no other field has a known meaning.
 		return linkDoc{}, &VersionError{Link: name, Found: version}
 	}
 	var l linkDoc

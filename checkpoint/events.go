@@ -20,11 +20,11 @@ const (
 	keyBegin     = "begin"
 	keyPhase     = "phase"
 	keyStop      = "stop"
-	keyWhy       = "why" // the copy before was void
+	keyWhy       = "why" // why the previous copy was void
 )
 
-// Acquired reports that the process acquired the link's lease under a new term:
-// writes of older terms are refused from then on.
+// Acquired reports that this process acquired the link's lease in a new term, and that
+// writes of older terms are refused from now on.
 type Acquired struct {
 	Link               string
 	Term               int64
@@ -43,7 +43,7 @@ func (e Acquired) LogValue() slog.Value {
 		slog.String(keyApplied, e.Applied.String()), slog.String(keyFetchFrom, e.FetchFrom.String()))
 }
 
-// Advanced is a checkpoint that was written: Applied is durable.
+// Advanced reports that a checkpoint was written: everything up to Applied is durable.
 type Advanced struct {
 	Link               string
 	Applied, FetchFrom oplog.OpTime

@@ -13,41 +13,40 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// LeftOut is a collection that a link leaves out while it is copied again: the log
-// is not applied to it, and what the target has of it is of no moment.
+// LeftOut is a collection that a link leaves out while it is copied again: the link
+// does not apply the oplog to it, and its data in the target are not valid.
 type LeftOut struct {
 	NS oplog.Namespace
-	// Since is the checkpoint up to which the link had it, Wall that entry's wall
-	// time in milliseconds since the epoch.
+	// Since is the checkpoint up to which the link applied the oplog to it, Wall that
+	// entry's wall time in milliseconds since the epoch.
 	Since oplog.OpTime
 	Wall  int64
-	// Asked is when it was asked for.
+	// Asked is when the resync was requested.
 	Asked time.Time
-	// Failed is why it could not be copied, empty while that is still tried. One
-	// that has failed stays left out until somebody asks for it again.
+	// Failed is the reason why it could not be copied, empty if it has not failed. A
+	// failed collection stays left out until it is requested again.
 	Failed string
 }
 
-// Gaps are what keeps the target from being what the source was at a link's
-// position.
+// Gaps are the differences between the target and the source at a link's position.
 type Gaps struct {
-	// CopiedUntil: before it the target is not consistent. Null where it always was.
+	// CopiedUntil is the optime from which the target is consistent. Null if it always
+	// was.
 	CopiedUntil oplog.OpTime
-	// Copying tells that there is a copy that is not known to be consistent,
-	// whatever was applied to it.
+	// Copying reports that the link's copy is not known to be consistent, whatever
+	// was applied to it.
 	Copying bool
-	// LeftOut are the collections that are left out, by name. It is never changed,
-	// but replaced.
+	// LeftOut are the collections that are left out, sorted by name. The slice is
+	// replaced and never modified.
 	LeftOut []LeftOut
 }
 
-// Reached returns what may be said of p to anybody outside: with the optimes up to
-// which everything that the link mirrors is in the target, null where there is none
-// yet. That is where a copy is not consistent, or where a collection was left out
-// before the copy was. FetchFrom and Ops stay what they are: they are about the log.
+// Reached returns p with the optimes up to which everything that the link mirrors is in
+// the target. They are null while the copy is not consistent, and while a collection is
+// left out from before it was. FetchFrom and Ops do not change: they concern the oplog.
 //
-// It is the one place that decides that. Whatever reports a position (to the source,
-// to operators, as metrics) reports what Reached returns.
+// All code that reports a position (to the source, to operators, as metrics) must
+// report the one that Reached returns.
 func (g *Gaps) Reached(p Progress) Progress {
 	for i := range g.LeftOut {
 		out := &g.LeftOut[i]
@@ -67,7 +66,7 @@ func (g *Gaps) Reached(p Progress) Progress {
 	return p
 }
 
-// Gaps returns what is missing from the target, as the link's document says.
+// Gaps returns the gaps that the link's document records.
 func (s *State) Gaps() Gaps {
 	return gapsOf(s.CopiedUntil, s.Copy, s.LeftOut)
 }
@@ -80,7 +79,7 @@ func gapsOf(copiedUntil oplog.OpTime, c *Copy, out []LeftOut) Gaps {
 	return g
 }
 
-// Reached returns the checkpoint as it may be told: see Gaps.Reached.
+// Reached returns the checkpoint to report: see Gaps.Reached.
 func (s *State) Reached() Progress {
 	gaps := s.Gaps()
 	return gaps.Reached(Progress{
@@ -89,17 +88,17 @@ func (s *State) Reached() Progress {
 	})
 }
 
-// Gaps returns what is missing from the target as this Link left it.
+// Gaps returns the gaps as of this Link's last change.
 func (h *Link) Gaps() Gaps {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return gapsOf(h.state.CopiedUntil, h.copy, h.leftOut)
 }
 
-// ChangeLeftOut replaces the list of the collections that the link leaves out, by what
-// change returns for the present one, in the transaction that change may write to.
-// Change may be called more than once, and must not modify the list that it is given.
-// All of it is committed by a majority when ChangeLeftOut returns.
+// ChangeLeftOut replaces the list of the collections that the link leaves out by the
+// result of change, in a transaction in which change may write, too. Change may be called
+// more than once, and must not modify its argument. The transaction is majority-committed
+// when ChangeLeftOut returns.
 func (h *Link) ChangeLeftOut(ctx context.Context, change func(txn mongo.Caller, list []LeftOut) ([]LeftOut, error)) error {
 	return h.locked(ctx, func() error {
 		var list []LeftOut
@@ -124,8 +123,7 @@ func (h *Link) ChangeLeftOut(ctx context.Context, change func(txn mongo.Caller, 
 	}, "change what it leaves out")
 }
 
-// changeLeftOut appends the change of a link's document to other collections that
-// are left out.
+// changeLeftOut appends the update that replaces the list of a link's document.
 func changeLeftOut(dst []byte, c *Copy, list []LeftOut) []byte {
 	consistent := len(list) == 0 && (c == nil || c.Phase == Copied)
 	if len(list) > 0 || c != nil {

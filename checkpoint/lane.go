@@ -20,15 +20,15 @@ type Lane struct {
 	link    *Link
 	id      string // of the document
 	session *mongo.Session
-	// position is what the target acknowledged last. Begun, if not the zero
-	// Position, is how far something outside of transactions was begun.
+	// position is the last one that the target acknowledged. Begun, if not the zero
+	// Position, is that of an operation that was begun outside of a transaction.
 	//
 	// Invariant: begun is zero or position < begun.
 	position, begun Position
-	// barrierSeen is where the barrier was found last by a transaction that has
-	// committed, barrierRead by the last one that Move was called for.
+	// barrierSeen is the position up to which committed transactions have verified
+	// the barrier, barrierRead that of the last transaction in which Move was called.
 	barrierSeen, barrierRead Position
-	cmds                     []mongo.Command // memory for those of MoveWith
+	cmds                     []mongo.Command // reused by MoveWith
 }
 
 // Session returns the lane's session, to write with.
@@ -37,16 +37,15 @@ func (l *Lane) Session() *mongo.Session { return l.session }
 // Position returns the position that the target acknowledged last.
 func (l *Lane) Position() Position { return l.position }
 
-// Begun returns how far something was begun outside of transactions, by an
-// earlier term, and not ended: everything after Position up to it may or may not
-// have been carried out. The zero Position stands for nothing; it is that again
-// once the lane has moved there.
+// Begun returns the position up to which operations were begun outside of transactions
+// and not ended: each one after Position may or may not have been carried out. It is the
+// zero Position if there are none, and again once the lane has moved there.
 func (l *Lane) Begun() Position { return l.begun }
 
-// Move is to be the first thing in a transaction: it moves the lane's document
-// from Position to next, with a filter on the term and the position. If nothing
-// matches it finds out why: lease.ErrFenced or lease.ErrRewound. Moved is to be called once
-// the transaction has committed.
+// Move must be the first statement of a transaction. It moves the lane's document from
+// Position to next, with a filter on the term and the position. If nothing matches, it
+// reads the document and returns lease.ErrFenced, lease.ErrRewound or ErrAhead. The
+// caller must call Moved once the transaction has committed.
 func (l *Lane) Move(ctx context.Context, txn *mongo.Txn, next Position) error {
 	err := l.move(ctx, txn, next)
 	if err != nil {
@@ -55,15 +54,15 @@ func (l *Lane) Move(ctx context.Context, txn *mongo.Txn, next Position) error {
 	return nil
 }
 
-// MoveWith is Move, and runs commands after it in the transaction, as
-// [mongo.Txn.CallAll] does: they need not wait for the answer to the move.
+// MoveWith is Move followed by commands in the same transaction, sent as
+// [mongo.Txn.CallAll] does: without waiting for the reply to the move.
 func (l *Lane) MoveWith(ctx context.Context, txn *mongo.Txn, next Position, cmds []mongo.Command, each func(i int, reply bson.Raw) error) error {
 	if next.Compare(l.position) <= 0 {
 		return l.Fail(errNotForward, "move it from %s to %s", l.position, next)
 	}
 	barrier := l.link.barrierPosition()
 	if l != l.link.barrier && barrier.Compare(l.barrierSeen) > 0 {
-		// The barrier has to be found there first.
+		// Move verifies the barrier's position first.
 		if err := l.Move(ctx, txn, next); err != nil {
 			return err
 		}
@@ -90,12 +89,12 @@ func (l *Lane) MoveWith(ctx context.Context, txn *mongo.Txn, next Position, cmds
 	case moved:
 		return err
 	case errors.Is(err, errNotMoved) && ctx.Err() != nil:
-		// Nobody can be asked why. Left to be the session's last one, the transaction
-		// can be given up.
+		// The reason cannot be read any more. The transaction stays the session's
+		// last one, so that it can be aborted.
 		err = context.Cause(ctx)
 	case errors.Is(err, errNotMoved):
-		// What came after the move may have ended the transaction. The next one
-		// of the session takes its place, and sees what is there by now.
+		// A command after the move may have aborted the transaction, so the reason is
+		// read in the session's next one.
 		again := l.session.Begin()
 		err = l.whyNotMoved(ctx, again)
 		again.Abort(ctx)
@@ -103,10 +102,11 @@ func (l *Lane) MoveWith(ctx context.Context, txn *mongo.Txn, next Position, cmds
 	return l.Fail(err, "move it from %s to %s", l.position, next)
 }
 
-// errNotMoved is a lane's document that is not at its position.
+// errNotMoved reports that a lane's document is not at the expected position.
 var errNotMoved = errors.New("the lane's document is somewhere else")
 
-// Fail says what was attempted, and logs what only an operator can interpret.
+// Fail wraps an error with the attempted action, and logs errors that an operator has
+// to interpret.
 func (l *Lane) Fail(err error, format string, args ...any) error {
 	err = lease.Judge(err)
 	l.link.report(err)
@@ -120,7 +120,7 @@ func (l *Lane) move(ctx context.Context, txn *mongo.Txn, next Position) error {
 	return l.change(ctx, txn, l.forward(next))
 }
 
-// forward is the change that moves the document to next.
+// forward returns the change that moves the document to next.
 func (l *Lane) forward(next Position) func(dst []byte) []byte {
 	return func(dst []byte) []byte {
 		dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return appendPosition(dst, next) })
@@ -131,7 +131,7 @@ func (l *Lane) forward(next Position) func(dst []byte) []byte {
 	}
 }
 
-// update is the command that changes the lane's document, where it is at its
+// update returns the command that changes the lane's document if it is at its
 // position.
 func (l *Lane) update(change func(dst []byte) []byte) mongo.Command {
 	return metadata.Update(l.link.store.cfg.DB, metadata.Lanes, metadata.Statement{
@@ -144,8 +144,8 @@ func (l *Lane) update(change func(dst []byte) []byte) mongo.Command {
 	})
 }
 
-// change updates the lane's document, where it is at its position, and finds the
-// barrier where it has to be.
+// change updates the lane's document if it is at its position, and verifies the
+// barrier's position.
 func (l *Lane) change(ctx context.Context, txn *mongo.Txn, change func(dst []byte) []byte) error {
 	barrier := l.link.barrierPosition()
 	reply, err := txn.Call(ctx, l.update(change))
@@ -162,16 +162,16 @@ func (l *Lane) change(ctx context.Context, txn *mongo.Txn, change func(dst []byt
 	return l.findBarrier(ctx, txn, barrier)
 }
 
-// Stay is the first statement of a transaction of the lane's session that does not move
-// the lane: it finds the lane's document at its position, as a write, so that a fence
-// and the transaction cannot both succeed. If nothing matches it finds out why:
+// Stay must be the first statement of a transaction of the lane's session that does not
+// move the lane. It writes to the lane's document if that is at its position, so that a
+// fence and the transaction cannot both succeed. If nothing matches, it returns
 // lease.ErrFenced, lease.ErrRewound or ErrAhead.
 func (l *Lane) Stay(ctx context.Context, txn *mongo.Txn) error {
 	return l.change(ctx, txn, lease.AppendCount)
 }
 
-// Within runs work, after Stay, in a transaction of the lane's session that is committed
-// by a majority when it returns. Work may run more than once.
+// Within runs work, after Stay, in a transaction of the lane's session that is
+// majority-committed when Within returns. Work may run more than once.
 func (l *Lane) Within(ctx context.Context, work func(txn *mongo.Txn) error) error {
 	err := l.link.lease.InTxn(ctx, l.session, func(txn *mongo.Txn) error {
 		if err := l.Stay(ctx, txn); err != nil {
@@ -180,13 +180,13 @@ func (l *Lane) Within(ctx context.Context, work func(txn *mongo.Txn) error) erro
 		return work(txn)
 	})
 	if err == nil {
-		// The transaction has found the barrier where it was looked for.
+		// The committed transaction has verified the barrier.
 		l.barrierSeen = l.barrierRead
 	}
 	return err
 }
 
-// whyNotMoved says why the lane's document did not match.
+// whyNotMoved returns the reason why the lane's document did not match.
 func (l *Lane) whyNotMoved(ctx context.Context, txn *mongo.Txn) error {
 	doc, err := l.link.readLane(ctx, txn, l.id)
 	if err != nil {
@@ -198,8 +198,8 @@ func (l *Lane) whyNotMoved(ctx context.Context, txn *mongo.Txn) error {
 	return fmt.Errorf("it is at %s: %w", doc.position, ErrAhead)
 }
 
-// findBarrier finds the barrier not before want, which it had acknowledged, if
-// this lane has not done so yet.
+// findBarrier verifies that the barrier is not before want, its acknowledged position,
+// unless this lane has done so already.
 func (l *Lane) findBarrier(ctx context.Context, txn *mongo.Txn, want Position) error {
 	if l == l.link.barrier {
 		return nil
@@ -217,7 +217,7 @@ func (l *Lane) findBarrier(ctx context.Context, txn *mongo.Txn, want Position) e
 	return nil
 }
 
-// Moved says that the transaction with Move to next has committed.
+// Moved records that the transaction with Move to next has committed.
 func (l *Lane) Moved(next Position) {
 	l.position, l.barrierSeen = next, l.barrierRead
 	if next.Compare(l.begun) >= 0 {
@@ -230,12 +230,12 @@ func (l *Lane) Moved(next Position) {
 	}
 }
 
-// BeginAlone records, with majority, that what is at next is being carried out
-// by the lane outside of a transaction (a command, or writes that transactions
-// refuse). For the barrier lane lanes are verified in the same transaction; a
-// writer's lane gives nil. Everything acknowledged before is committed by a
-// majority when it returns. Where an earlier term had begun something further
-// on, that stays begun.
+// BeginAlone records, with write concern majority, that the lane is about to carry out
+// the operations up to next outside of a transaction (a command, or writes that
+// transactions do not support). The barrier's lane verifies the given positions of lanes
+// in the same transaction; for a writer's lane, lanes is nil. Everything acknowledged
+// before is majority-committed when BeginAlone returns. If an earlier term had begun
+// operations after next, they stay begun.
 func (l *Lane) BeginAlone(ctx context.Context, next Position, lanes []Position) error {
 	begun := next
 	if l.begun.Compare(begun) > 0 {
@@ -270,9 +270,9 @@ func (l *Lane) beginAlone(ctx context.Context, next, begun Position, lanes []Pos
 	})
 }
 
-// EndAlone records, with majority, that what BeginAlone announced is done, and
-// moves the lane. What was done has to be committed by a majority before. Moved
-// need not be called.
+// EndAlone records, with write concern majority, that the operations that BeginAlone
+// announced are done, and moves the lane. They must be majority-committed already. The
+// caller need not call Moved.
 func (l *Lane) EndAlone(ctx context.Context, next Position) error {
 	if err := l.endAlone(ctx, next); err != nil {
 		return l.Fail(err, "end what is at %s, after %s", next, l.position)

@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/lease"
 )
 
-// laneIDs are the _ids of all lanes of a link: the writers', then the barrier's.
+// laneIDs returns the _ids of all lanes of a link: the writers', then the barrier's.
 func laneIDs(link string, writers int) []string {
 	ids := make([]string, 0, writers+1)
 	for i := range writers {
@@ -20,7 +20,7 @@ func laneIDs(link string, writers int) []string {
 	return append(ids, barrierID(link))
 }
 
-// laneDocs are new documents of the writers' lanes from..to-1.
+// laneDocs returns new documents of the writers' lanes from..to-1.
 func laneDocs(link string, from, to int, term int64, at Position) []bson.Raw {
 	var docs []bson.Raw
 	for i := from; i < to; i++ {
@@ -30,7 +30,7 @@ func laneDocs(link string, from, to int, term int64, at Position) []bson.Raw {
 	return docs
 }
 
-// lanesCommand reads all lanes of a link.
+// lanesCommand returns the command that reads all lanes of a link.
 func lanesCommand(db, link string, writers int) mongo.Command {
 	return metadata.Find(db, metadata.Lanes, writers+1, metadata.AnyOf(laneIDs(link, writers)))
 }
@@ -61,7 +61,7 @@ func readLanes(link string, writers int, reply bson.Raw) ([]laneDoc, error) {
 	return lanes, nil
 }
 
-// readLane reads one lane in a transaction that is not to go on.
+// readLane reads one lane in a transaction.
 func (h *Link) readLane(ctx context.Context, txn *mongo.Txn, id string) (laneDoc, error) {
 	doc, err := metadata.FindOne(ctx, txn, h.store.cfg.DB, metadata.Lanes, metadata.ByID(id))
 	switch {
@@ -73,8 +73,8 @@ func (h *Link) readLane(ctx context.Context, txn *mongo.Txn, id string) (laneDoc
 	return readLane(h.store.cfg.Link, doc)
 }
 
-// notBefore checks that a lane is of our term and not before what it had
-// acknowledged.
+// notBefore checks that a lane has the lease's term and is not before want, its
+// acknowledged position.
 func (h *Link) notBefore(l *laneDoc, want Position) error {
 	if err := h.lease.Compare("lane "+l.id, l.term); err != nil {
 		return err

@@ -32,7 +32,8 @@ type Link struct {
 	mu        sync.Mutex
 	barrierAt Position
 
-	// What follows is what the link's document has. The lock of the lease guards it and txns, its session.
+	// The remaining fields are those of the link's document. The lock of the lease
+	// guards them and txns, the session that writes them.
 	txns    *mongo.Session
 	applied oplog.OpTime
 	source  Source
@@ -48,23 +49,23 @@ func (h *Link) State() State {
 	return st
 }
 
-// Instance identifies the link among those of the same name: on other targets, and
+// Instance identifies the link among all of the same name: those on other targets, and
 // those that were removed and created again.
 func (h *Link) Instance() string { return h.lease.Instance() }
 
 // Term returns the term.
 func (h *Link) Term() int64 { return h.lease.Term() }
 
-// Config returns where the link is kept. Its Target retries what passes.
+// Config returns the link's Config. Its Target retries transient errors.
 func (h *Link) Config() Config { return h.store.cfg }
 
-// Lane returns writer i's lane. It is the same one each time.
+// Lane returns writer i's lane, the same one each time.
 func (h *Link) Lane(i int) *Lane { return h.lanes[i] }
 
 // all returns the writers' lanes and the barrier's.
 func (h *Link) all() []*Lane { return append(slices.Clip(h.lanes), h.barrier) }
 
-// Barrier returns the lane for what all other lanes wait for.
+// Barrier returns the barrier's lane.
 func (h *Link) Barrier() *Lane { return h.barrier }
 
 func (h *Link) barrierPosition() Position {
@@ -102,13 +103,13 @@ func (h *Link) Within(ctx context.Context, work func(txn mongo.Caller) error) er
 	}, "write under its lease")
 }
 
-// nothing changes nothing of the link's document but the count of its writes.
+// nothing appends no change: only the count of writes in the link's document changes.
 func nothing(dst []byte) []byte { return dst }
 
-// Advance moves the checkpoint to cp, in a transaction that is committed with majority
-// and finds no lane before its given position. Lanes are the positions that the
-// writers' lanes had acknowledged when cp was the watermark, or later ones; that of
-// the barrier is known. The error is lease.ErrFenced, lease.ErrRewound,
+// Advance moves the checkpoint to cp, in a transaction that commits with write concern
+// majority and verifies that no lane is before its given position. Lanes are the
+// positions that the writers' lanes had acknowledged when cp was the watermark, or later
+// ones; the Link knows the barrier's. The error is lease.ErrFenced, lease.ErrRewound,
 // ErrOtherSource, or that of the target.
 func (h *Link) Advance(ctx context.Context, cp Progress, lanes []Position, src Source) error {
 	return h.locked(ctx, func() error {
@@ -135,8 +136,8 @@ func (h *Link) advance(ctx context.Context, cp Progress, lanes []Position, src S
 	if src.ReplicaSetID.IsZero() {
 		src.ReplicaSetID = h.source.ReplicaSetID
 	}
-	// The barrier may move concurrently: the transaction is certain to see only what
-	// the barrier had acknowledged before its first statement.
+	// The barrier may move concurrently: the transaction is certain to see only a
+	// position that was acknowledged before its first statement.
 	barrier := h.barrierPosition()
 	moved := setCheckpoint(cp, func(dst []byte) []byte { return appendSource(dst, src) })
 	err := h.update(ctx, moved, func(txn *mongo.Txn) error { return h.verify(ctx, txn, lanes, barrier) })
@@ -146,7 +147,7 @@ func (h *Link) advance(ctx context.Context, cp Progress, lanes []Position, src S
 	return err
 }
 
-// checkProgress checks what the link's document is to be moved to.
+// checkProgress checks a new checkpoint for the link's document.
 func (h *Link) checkProgress(cp Progress) error {
 	switch {
 	case cp.Applied.IsNull() || cp.FetchFrom.IsNull():
@@ -162,7 +163,7 @@ func (h *Link) checkProgress(cp Progress) error {
 }
 
 // locked runs do while no other goroutine changes the link's document. Format and
-// args say what is attempted.
+// args describe the attempted action, for errors.
 func (h *Link) locked(ctx context.Context, do func() error, format string, args ...any) error {
 	unlock, err := h.lease.Lock(ctx)
 	if err != nil {
@@ -175,7 +176,8 @@ func (h *Link) locked(ctx context.Context, do func() error, format string, args 
 	return nil
 }
 
-// fail says what was attempted, and logs what only an operator can interpret.
+// fail wraps an error with the attempted action, and logs errors that an operator has
+// to interpret.
 func (h *Link) fail(err error, format string, args ...any) error {
 	h.report(err)
 	return h.store.wrap(err, "%s in term %d", fmt.Sprintf(format, args...), h.lease.Term())
@@ -194,7 +196,8 @@ func (h *Link) report(err error) {
 	}
 }
 
-// setCheckpoint appends the change of the link's document to a checkpoint, and more.
+// setCheckpoint returns the change of the link's document that sets the checkpoint, and
+// the fields that more appends.
 func setCheckpoint(cp Progress, more func(dst []byte) []byte) func(dst []byte) []byte {
 	return func(dst []byte) []byte {
 		return metadata.AppendDoc(dst, "$set", func(dst []byte) []byte {
@@ -203,8 +206,8 @@ func setCheckpoint(cp Progress, more func(dst []byte) []byte) func(dst []byte) [
 	}
 }
 
-// update changes the link's document, and runs work, in a transaction that is
-// committed with majority. The lease is locked.
+// update changes the link's document, and runs work, in a transaction that commits with
+// write concern majority. The caller has locked the lease.
 func (h *Link) update(ctx context.Context, change func(dst []byte) []byte, work func(txn *mongo.Txn) error) error {
 	return h.lease.InTxn(ctx, h.txns, func(txn *mongo.Txn) error {
 		if err := h.changeLink(ctx, txn, change); err != nil {
@@ -214,8 +217,8 @@ func (h *Link) update(ctx context.Context, change func(dst []byte) []byte, work 
 	})
 }
 
-// changeLink changes the link's document in a transaction, if it is as this Link
-// left it.
+// changeLink changes the link's document in a transaction, if this Link made the last
+// change to it.
 func (h *Link) changeLink(ctx context.Context, txn *mongo.Txn, change func(dst []byte) []byte) error {
 	doc, err := h.lease.Update(ctx, txn, func(dst []byte) []byte {
 		dst = bsoncore.AppendTimestampElement(dst, "applied.ts", h.applied.TS.T, h.applied.TS.I)
@@ -228,7 +231,8 @@ func (h *Link) changeLink(ctx context.Context, txn *mongo.Txn, change func(dst [
 	return h.whyNotMoved(doc)
 }
 
-// whyNotMoved returns why the link's document did not match, though it has the term.
+// whyNotMoved returns the reason why the link's document did not match although it has
+// the lease's term.
 func (h *Link) whyNotMoved(doc bson.Raw) error {
 	link, err := readLink(h.store.cfg.Link, doc)
 	switch {
@@ -244,11 +248,11 @@ func (h *Link) whyNotMoved(doc bson.Raw) error {
 	return fmt.Errorf("it is at %s: %w", link.Applied, ErrAhead)
 }
 
-// Verify finds, inside of a transaction, all writers' lanes not before the given
-// positions, nor the barrier before what it had acknowledged. Otherwise it returns
-// lease.ErrRewound, or lease.ErrFenced if their term is a newer one. The positions
-// must have been acknowledged before the transaction's first statement; so the
-// barrier must not move meanwhile, except in this transaction.
+// Verify checks in a transaction that no writer's lane is before its given position, and
+// that the barrier is not before its acknowledged one. Otherwise it returns
+// lease.ErrRewound, or lease.ErrFenced if a lane has a newer term. The positions must
+// have been acknowledged before the transaction's first statement, so the barrier must
+// not move concurrently, except in this transaction.
 func (h *Link) Verify(ctx context.Context, txn *mongo.Txn, lanes []Position) error {
 	return h.verify(ctx, txn, lanes, h.barrierPosition())
 }

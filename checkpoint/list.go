@@ -11,14 +11,14 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// listLimit is how many links List reads at most.
+// listLimit is the largest number of links that List reads.
 const listLimit = 10_000
 
-// Listed is a link as List finds it.
+// Listed is a link in the result of List.
 type Listed struct {
 	Link  string
 	State State
-	// Err is why it cannot be read.
+	// Err is the reason why it cannot be read, or nil.
 	Err error
 }
 

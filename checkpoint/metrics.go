@@ -44,7 +44,7 @@ func newMetrics(reg prometheus.Registerer, link string) *metrics {
 	}
 }
 
-// advanced counts one Advance; reached is what it means for the whole of the link.
+// advanced counts one Advance; reached is the position to report after it.
 func (m *metrics) advanced(took time.Duration, reached Progress, err error) {
 	if err != nil {
 		m.failed.Inc()

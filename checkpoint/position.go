@@ -11,10 +11,10 @@ import (
 // AllOps is the Op of a Position after the last operation of its entry.
 const AllOps = math.MaxInt64
 
-// Position is a place in the log that is finer than an entry: the operation Op,
-// from 0, of the transaction, or of the plain entry, at OpTime. As the position
-// of a lane it says that all of the lane's operations up to it, that one
-// included, are in the target, and none after it.
+// Position is a place in the oplog that is finer than an entry: the operation Op,
+// from 0, of the transaction or of the single entry at OpTime. As the position of a
+// lane it means that all of the lane's operations up to and including it are in the
+// target, and none after it.
 type Position struct {
 	OpTime oplog.OpTime
 	Op     int64
@@ -28,7 +28,7 @@ func (p Position) Compare(q Position) int {
 	return cmp.Compare(p.Op, q.Op)
 }
 
-// String returns the position as TIMESTAMP tTERM and, inside of an entry, #OP.
+// String returns the position as TIMESTAMP tTERM and, within an entry, #OP.
 func (p Position) String() string {
 	if p.Op == AllOps {
 		return p.OpTime.String()
@@ -36,19 +36,19 @@ func (p Position) String() string {
 	return fmt.Sprintf("%s#%d", p.OpTime, p.Op)
 }
 
-// Progress is how far a link has come.
+// Progress is the progress of a link.
 type Progress struct {
 	// Applied is the last entry up to which everything has been acknowledged by
 	// the target, AppliedWall its primary's clock.
 	Applied     oplog.OpTime
 	AppliedWall int64 // milliseconds since the epoch
-	// FetchFrom belongs to Applied: where reading has to begin again.
+	// FetchFrom is the optime from which a restart at Applied reads the oplog.
 	FetchFrom oplog.OpTime
-	// Durable is the last entry up to which everything is committed by a
-	// majority of the target. Durable <= Applied.
+	// Durable is the last entry up to which everything is majority-committed in the
+	// target. Durable <= Applied.
 	Durable     oplog.OpTime
 	DurableWall int64 // milliseconds since the epoch
-	// Ops is how many operations have been applied since the start: it moves
-	// only with entries that change something.
+	// Ops is the number of operations applied since the start. Entries that change
+	// nothing do not count.
 	Ops int64
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// Remove removes the link with all of its documents, the held specs excepted: they
-// belong to the collections. The position goes first, so that what is left by a
-// Remove that was cut off is no link. Of a part of a link it goes last, so that the
-// link finds what is left (Parts). Nobody may have its lease any more.
+// Remove removes the link with its documents, except deferred index options, which
+// belong to the collections, and requests, which Create removes. The link's document is
+// removed first, so that an interrupted Remove leaves no link. That of a part is removed
+// last, so that Parts still returns it. No process may have the lease.
 func (s *Store) Remove(ctx context.Context) error {
 	type part struct {
 		collection string
@@ -42,8 +42,8 @@ func (s *Store) Remove(ctx context.Context) error {
 	return nil
 }
 
-// Parts returns the links that were created as parts of this one, whole or what is
-// left of them.
+// Parts returns the links that were created as parts of this one, including partly
+// removed ones.
 func (s *Store) Parts(ctx context.Context) ([]string, error) {
 	filter := func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, fieldOf, s.cfg.Link) }
 	reply, err := s.cfg.Target.Call(ctx, metadata.Find(s.cfg.DB, metadata.Links, listLimit, filter, "_id"))

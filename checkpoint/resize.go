@@ -11,9 +11,9 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// Resize changes the number of lanes, at the checkpoint cp that all of the log up
-// to it has been applied to and nothing after it. No lane may be in use. The
-// Link is spent: Acquire anew.
+// Resize changes the number of lanes at the checkpoint cp: exactly the oplog up to cp
+// must have been applied. No lane may be in use. The Link is spent afterwards: the caller
+// has to acquire it again.
 func (h *Link) Resize(ctx context.Context, cp Progress, writers int) error {
 	return h.locked(ctx, func() error {
 		if writers < 1 || writers > MaxWriters {
@@ -56,8 +56,8 @@ func (h *Link) resize(ctx context.Context, cp Progress, writers int) error {
 	})
 }
 
-// replaceLanes puts those lanes that stay at one position, and removes or adds
-// the others.
+// replaceLanes moves the remaining lanes to one position, and removes or adds the
+// others.
 func (h *Link) replaceLanes(ctx context.Context, txn *mongo.Txn, at Position, writers int) error {
 	cfg := &h.store.cfg
 	had := len(h.lanes)

@@ -14,15 +14,15 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// RoutingError is a link whose lanes are apart, and whose operations were given to
-// lanes by rules that this program does not follow: which of them are in the target
-// cannot be told from the lanes.
+// RoutingError reports that the lanes of a link are apart, and that operations were
+// assigned to them by a rule that this program does not implement: the lanes do not show
+// which operations are in the target.
 type RoutingError struct {
 	Link string
-	// Recorded is the version of the rules that the link was run with, 0 where they
-	// were not recorded. Known is this program's.
+	// Recorded is the version of the link's rule, 0 if it was not recorded. Known is
+	// the version of this program's rule.
 	Recorded, Known int
-	// From and To are where the lanes are apart.
+	// From and To are the result of State.Apart.
 	From, To Position
 }
 
@@ -35,10 +35,9 @@ func (e *RoutingError) Error() string {
 		"which operations in between are in the target cannot be told", e.Link, by, e.Known, e.From, e.To)
 }
 
-// Apart returns where the lanes are apart: an operation after from, up to to, is in
-// the target if its lane has come so far, and which lane that is follows from the
-// routing of then. It is false where no lane is ahead of what is in the target in any
-// case.
+// Apart returns the interval (from, to] of the oplog in which only some lanes have
+// applied their operations: whether one of these is in the target depends on its lane,
+// and so on the routing that was in effect. Apart is false if the interval is empty.
 func (s *State) Apart() (from, to Position, apart bool) {
 	from = Position{OpTime: s.Applied, Op: AllOps}
 	later := func(p Position) {
@@ -48,7 +47,7 @@ func (s *State) Apart() (from, to Position, apart bool) {
 	}
 	later(s.Barrier)
 	if s.Begun != (Position{}) {
-		// What was begun alone had waited for everything before its entry.
+		// The command of the barrier has waited for everything before its entry.
 		later(Position{OpTime: s.Begun.OpTime, Op: -1})
 	}
 	for i, p := range s.Lanes {
@@ -56,7 +55,7 @@ func (s *State) Apart() (from, to Position, apart bool) {
 			to = p
 		}
 	}
-	later(to) // what is not after the last lane is not after any
+	later(to) // to is the earliest lane: all lanes have applied everything up to it
 	for _, p := range s.Lanes {
 		if p.Compare(to) > 0 {
 			to = p
@@ -70,14 +69,14 @@ func (s *State) Apart() (from, to Position, apart bool) {
 	return from, to, to.Compare(from) > 0
 }
 
-// SetRouting records by which rules operations are given to lanes from now on, and
-// brings documents of an older format to the present one. Where the lanes are apart
-// it is a *RoutingError, and nothing is changed. No lane may be in use.
+// SetRouting records the version of the rule that assigns operations to lanes from now
+// on, and upgrades documents of an older format. If the lanes are apart it returns a
+// *RoutingError and changes nothing. No lane may be in use.
 func (h *Link) SetRouting(ctx context.Context, routing int) error {
 	if from, to, apart := h.state.Apart(); apart && len(h.lanes) > 1 {
 		return h.store.wrap(&RoutingError{Link: h.store.cfg.Link, Recorded: h.state.Routing, Known: routing, From: from, To: to}, "begin it")
 	}
-	// A link of an older format may have been made without the collection.
+	// A link of an older format may lack the collection.
 	if err := h.store.Prepare(ctx); err != nil {
 		return err
 	}
@@ -93,21 +92,20 @@ func (h *Link) SetRouting(ctx context.Context, routing int) error {
 	}, "record its routing")
 }
 
-// appendFormat appends what says how a link's documents are to be read.
+// appendFormat appends the versions of the format and of the routing rule.
 func appendFormat(dst []byte, routing int) []byte {
 	dst = bsoncore.AppendInt32Element(dst, "version", Version)
 	return bsoncore.AppendInt32Element(dst, "routing", int32(routing))
 }
 
-// routeID returns the _id of what says that a collection has one lane.
+// routeID returns the _id of the document that assigns a collection to one lane.
 func routeID(link string, ns oplog.Namespace) string { return link + "/" + string(ns) }
 
-// OneLane returns the collections of the target all of whose operations go to one
-// lane, as it was recorded last. The others' go to that of their document.
+// OneLane returns the collections of the target whose operations all go to one lane.
+// Operations of the others go to the lane of their document.
 //
-// What was recorded before the lanes were fenced is committed by a majority, so it is
-// read as the primary has it: one that was elected meanwhile may show less to who
-// asks for what a majority has.
+// The routes were majority-committed before the lanes were fenced, so read concern local
+// is safe. Read concern majority might return older ones on a newly elected primary.
 func (h *Link) OneLane(ctx context.Context) ([]oplog.Namespace, error) {
 	cfg := &h.store.cfg
 	var names []oplog.Namespace
@@ -129,15 +127,16 @@ func (h *Link) OneLane(ctx context.Context) ([]oplog.Namespace, error) {
 
 // Rerouting is a change of what OneLane returns.
 type Rerouting struct {
-	// OneLane are collections that have one lane from now on, ByID those that have
-	// not any more.
+	// OneLane are the collections whose operations go to one lane from now on, ByID
+	// those whose operations go to the lanes of their documents again.
 	OneLane, ByID []oplog.Namespace
 }
 
-// Reroute records, with majority, a change of the routing, in a transaction of the
-// barrier. No operation of these collections may be between at and the barrier: or,
-// where at is behind the barrier, it moves there, and finds the writers' lanes at the
-// positions that are given, as BeginAlone does. None of those may be ahead of at.
+// Reroute records a change of the routing at the position at, in a transaction of the
+// barrier that commits with write concern majority. If at is after the barrier, the
+// barrier moves there, and the given positions of the writers' lanes, none of which may be
+// after at, are verified as in BeginAlone. Otherwise no operation of these collections may
+// lie between at and the barrier.
 func (l *Lane) Reroute(ctx context.Context, at Position, lanes []Position, change Rerouting) error {
 	moves := at.Compare(l.position) > 0
 	if err := l.reroute(ctx, at, moves, lanes, change); err != nil {
@@ -149,7 +148,7 @@ func (l *Lane) Reroute(ctx context.Context, at Position, lanes []Position, chang
 	return nil
 }
 
-// errAhead is a routing that is to be changed where a lane has been already.
+// errAhead reports that a lane is after the position at which the routing should change.
 var errAhead = errors.New("a lane is ahead of where the routing is to change")
 
 func (l *Lane) reroute(ctx context.Context, at Position, moves bool, lanes []Position, change Rerouting) error {

@@ -12,28 +12,28 @@ import (
 )
 
 var (
-	// ErrAhead is a target that has a write of this Link whose answer was an
-	// error, or got lost: what is in the target has to be read anew.
+	// ErrAhead reports that the target has a write of this Link whose reply was an
+	// error or was lost: the lanes have to be read again.
 	ErrAhead = errors.New("the target is ahead: it has a write whose answer was lost")
-	// ErrNoLink is a link that Acquire does not find.
+	// ErrNoLink reports that Acquire did not find the link.
 	ErrNoLink = errors.New("there is no such link in the target's metadata")
-	// ErrExists is a link that Create finds.
+	// ErrExists reports that the link that Create should make exists.
 	ErrExists = errors.New("the link exists already")
-	// ErrOtherSource is a source that is another replica set than the link's.
+	// ErrOtherSource reports that the source is not the link's replica set.
 	ErrOtherSource = errors.New("the source is another replica set than the link was made for")
 )
 
-// Version is the format of the documents that this package writes. It reads
-// unrouted ones too.
+// Version is the format of the documents that this package writes. It also reads
+// unrouted ones.
 const Version = 2
 
-// unrouted is the format of links of which no routing was recorded.
+// unrouted is the format of links without a recorded routing.
 const unrouted = 1
 
 // MaxWriters is the largest number of writers of a link.
 const MaxWriters = 256
 
-// VersionError is a link whose documents have another format.
+// VersionError reports that the documents of a link have an unknown format.
 type VersionError struct {
 	Link string
 	// Found is the format's number.
@@ -45,60 +45,59 @@ func (e *VersionError) Error() string {
 		e.Link, e.Found, Version)
 }
 
-// Source says which replica set a link follows.
+// Source identifies the replica set that a link reads.
 type Source struct {
-	// ReplicaSetID is settings.replicaSetId of its config, nil where it could
-	// not be learned. A set with another one is another set.
+	// ReplicaSetID is settings.replicaSetId of its config, zero if it is unknown. A
+	// set with another one is another set.
 	ReplicaSetID bson.RawValue
 	SetName      string
-	// RBID is the rollback id of Host, the member that was read last, -1 where
-	// it is not known.
+	// RBID is the rollback id of Host, the member that was read last, -1 if it is
+	// unknown.
 	RBID int64
 	Host string
 }
 
-// State is what is known of a link.
+// State is the state of a link as its documents record it.
 type State struct {
-	// Term counts the starts of the link, from 1.
+	// Term counts the acquisitions of the link's lease, from 1.
 	Term    int64
 	Source  Source
 	Writers int
-	// Routing is the version of the rules by which operations are given to lanes, 0
-	// where it was not recorded.
+	// Routing is the version of the rule that assigns operations to lanes, 0 if it was
+	// not recorded.
 	Routing int
-	// Fingerprint is of the settings that must not change while a link lives
-	// (filters, renames, policies).
+	// Fingerprint is that of the settings that must not change during the life of a
+	// link (filters, renames, policies).
 	Fingerprint string
 	// Applied, AppliedWall and FetchFrom are the checkpoint: everything up to
 	// Applied is in the target, reading begins at FetchFrom.
 	Applied     oplog.OpTime
 	AppliedWall int64 // milliseconds since the epoch
 	FetchFrom   oplog.OpTime
-	// CopiedUntil: up to it the log meets a copy that was taken while writes
-	// went on. Null where the data were exact from the start.
+	// CopiedUntil is the entry up to which the oplog is applied in initial sync mode:
+	// the copy was taken during writes. Null if the data were exact from the start.
 	CopiedUntil oplog.OpTime
-	// Copy is the copy that the link begins with, nil where somebody else made
-	// it or none is wanted. CopiedUntil is its Stop once that is known.
+	// Copy is the copy that the link begins with, nil if the link makes none.
+	// CopiedUntil is its Stop once that is known.
 	Copy *Copy
 	// LeftOut are the collections that the link leaves out while they are copied
-	// again, by name; see Gaps. It is never changed, but replaced.
+	// again, sorted by name; see Gaps. The slice is replaced and never modified.
 	LeftOut []LeftOut
-	// Lanes are the positions of the writers' lanes; a lane that has not moved
-	// yet has the position {Applied of the link's creation, AllOps}.
+	// Lanes are the positions of the writers' lanes. A lane that has not moved has the
+	// position {Applied at the link's creation, AllOps}.
 	Lanes []Position
-	// LanesBegun are, for each lane, how far something outside of transactions
-	// was begun and may or may not have been done; the zero Position stands for
-	// nothing.
+	// LanesBegun has, for each lane, the position up to which operations outside of
+	// transactions were begun and may or may not have been carried out; the zero
+	// Position if there are none.
 	LanesBegun []Position
-	// Barrier is the position of the lane for what has to be alone: everything
-	// before it, in any lane, is in the target. Begun, if not the zero Position,
-	// is a command that was begun after it and may or may not have been carried
-	// out.
+	// Barrier is the position of the barrier's lane: everything up to it, in any lane,
+	// is in the target. Begun, if not the zero Position, is that of a command after it
+	// that was begun and may or may not have been carried out.
 	Barrier Position
 	Begun   Position
 }
 
-// validate checks what Create is given.
+// validate checks the argument of Create.
 func (s *State) validate() error {
 	var faults []error
 	if s.Writers < 1 || s.Writers > MaxWriters {
@@ -129,20 +128,20 @@ func (s *State) validate() error {
 	return errors.Join(faults...)
 }
 
-// sameSet tells whether two ids of a replica set may be of one set; an unknown
-// one may be of any.
+// sameSet reports whether two ids can belong to the same replica set; an unknown id can
+// belong to any.
 func sameSet(a, b bson.RawValue) bool {
 	return a.IsZero() || b.IsZero() || a.Equal(b)
 }
 
-// linkName excludes what separates a link from its lanes.
+// linkName excludes the slash, which separates the link's name from that of a lane.
 var linkName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// ValidLink tells whether a link can have this name: letters, digits, dot, _ and -,
-// 64 at most.
+// ValidLink reports whether name is valid for a link: at most 64 letters, digits, dots,
+// underscores and hyphens.
 func ValidLink(name string) bool { return linkName.MatchString(name) }
 
-// dbName excludes what a server refuses, and what belongs to it.
+// dbName excludes names that a server refuses.
 var dbName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 
 func checkDB(name string) error {
@@ -155,8 +154,8 @@ func checkDB(name string) error {
 	return nil
 }
 
-// Furthest returns the entry up to which some lane has, or has begun, its part: at or
-// after the checkpoint.
+// Furthest returns the last entry of which a lane has applied, or begun, an operation.
+// It is not before the checkpoint.
 func (s *State) Furthest() oplog.OpTime {
 	ahead := s.Applied
 	for _, l := range slices.Concat(s.Lanes, s.LanesBegun, []Position{s.Barrier, s.Begun}) {

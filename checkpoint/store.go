@@ -18,18 +18,18 @@ import (
 	"github.com/oplogrep/replicator/lease"
 )
 
-// Config says where a link is kept.
+// Config identifies a link and the target that stores it.
 type Config struct {
 	// Target runs commands on the target's primary.
 	Target mongo.Caller
 	// DB is the metadata database. Empty means "replicator".
 	DB string
-	// Link is the link's name: letters, digits, dot, _ and -, 64 at most.
+	// Link is the link's name: see ValidLink.
 	Link string
-	// Of is the link that this one is a part of, empty where it is of none. It is written
-	// down when the link is created: see Parts.
+	// Of is the link that this one is a part of, empty if it is none. Create records it:
+	// see Parts.
 	Of string
-	// Observer is told of what happens to the link. May be nil.
+	// Observer receives the link's events. May be nil.
 	Observer event.Observer
 	// Registry gets the metrics. May be nil.
 	Registry prometheus.Registerer
@@ -52,14 +52,13 @@ func (c *Config) validate() error {
 	return errors.Join(append(faults, checkDB(c.DB))...)
 }
 
-// Store reads a link and acquires its lease. One process keeps one Store for a
-// link, over all of its attempts: it knows by it which terms are its own. It is
-// for one goroutine at a time, but for what has to do with requests: that is safe
-// for concurrent use.
+// Store reads a link and acquires its lease. A process uses one Store for all attempts
+// of a link, because the Store recognizes the terms that are its own. It is for one
+// goroutine at a time.
 type Store struct {
-	cfg     Config       // its Target waits out what passes
-	once    mongo.Caller // the target, for what is part of more: it sends once
-	holder  string       // of all Stores of all processes, this one
+	cfg     Config       // its Target retries transient errors
+	once    mongo.Caller // the target; it sends each command once
+	holder  string       // identifies this Store among those of all processes
 	metrics *metrics
 }
 
@@ -83,21 +82,21 @@ func (s *Store) DB() string { return s.cfg.DB }
 // Link returns the link's name.
 func (s *Store) Link() string { return s.cfg.Link }
 
-// patience is how what is refused is tried again, where that passes.
+// patience returns how transient errors are retried.
 func (s *Store) patience() mongo.Retry {
 	return mongo.Retry{Again: mongo.Passes, Failed: func(error) { s.metrics.retries.Inc() }}
 }
 
-// wrap says what was attempted on which link.
+// wrap adds the attempted action and the link to an error.
 func (s *Store) wrap(err error, format string, args ...any) error {
 	return fmt.Errorf("checkpoint: link %q: %s: %w", s.cfg.Link, fmt.Sprintf(format, args...), err)
 }
 
-// Config returns where the link is kept. Its Target retries what passes.
+// Config returns the link's Config. Its Target retries transient errors.
 func (s *Store) Config() Config { return s.cfg }
 
-// Load reads the link, false where there is none. What it says may be rolled
-// back by the target until Acquire has returned.
+// Load reads the link; it returns false if there is none. The target may still roll the
+// result back: only Acquire returns a majority-committed one.
 func (s *Store) Load(ctx context.Context) (State, bool, error) {
 	link, err := s.readLink(ctx)
 	if errors.Is(err, ErrNoLink) {
@@ -147,9 +146,8 @@ func (s *Store) readLanes(ctx context.Context, link *linkDoc) error {
 	return nil
 }
 
-// readAll calls yield for each document of a collection that the filter matches,
-// with a read concern: a view into a reply. The cursor belongs to the session with
-// that id.
+// readAll calls yield for each document that the filter matches, a view into a reply. It
+// reads with the given read concern, with a cursor of the session with that id.
 func (s *Store) readAll(ctx context.Context, session bson.Raw, collection, concern string, filter func(dst []byte) []byte, yield func(doc bson.Raw) error) error {
 	docs, err := metadata.FindAll(ctx, s.patience(), s.once, session, s.cfg.DB, collection, concern, filter)
 	for i := 0; err == nil && i < len(docs); i++ {
@@ -158,8 +156,8 @@ func (s *Store) readAll(ctx context.Context, session bson.Raw, collection, conce
 	return err
 }
 
-// Prepare makes the metadata collections that are missing: not every server makes
-// them inside of a transaction. Create calls it.
+// Prepare creates missing metadata collections: not every server creates collections
+// in transactions. Create calls it.
 func (s *Store) Prepare(ctx context.Context) error {
 	if err := s.prepare(ctx); err != nil {
 		return s.wrap(err, "prepare its collections")
@@ -185,8 +183,8 @@ func (s *Store) prepare(ctx context.Context) error {
 	return nil
 }
 
-// Create makes the link with first (Term is ignored, Lanes, Barrier and Begun
-// too). That it exists already is ErrExists.
+// Create creates the link in the state first (except Term, Lanes, Barrier and Begun). If
+// the link exists, Create returns ErrExists.
 func (s *Store) Create(ctx context.Context, first State) error {
 	if err := first.validate(); err != nil {
 		return s.wrap(err, "create it")
@@ -196,8 +194,8 @@ func (s *Store) Create(ctx context.Context, first State) error {
 	}
 	link := linkDoc{State: first, lease: lease.Record{Instance: rand.Text()}, of: s.cfg.Of}
 	link.Term = 0
-	// The session is the same for all who make the link, and the numbers go up with
-	// the clock: so this ends the transaction of somebody who died in his.
+	// All processes that create the link use this session, with numbers that grow with
+	// the clock, so this aborts the open transaction of a process that crashed.
 	session := mongo.NewSession(s.once, mongo.SessionID(s.cfg.DB, s.cfg.Link, "create"), time.Now().UnixMicro())
 	err := s.patience().Do(ctx, func() error {
 		return session.InTxn(ctx, true, func(txn *mongo.Txn) error { return s.create(ctx, txn, &link) })
@@ -218,7 +216,7 @@ func (s *Store) create(ctx context.Context, txn *mongo.Txn, link *linkDoc) error
 	if err := metadata.Run(ctx, txn, insert, 1); err != nil {
 		return err
 	}
-	// Without a link they are what is left where somebody removed the link.
+	// Before the link exists, such documents are left over from a removed link.
 	for _, collection := range []string{metadata.Lanes, metadata.Routes, metadata.Copies, metadata.Requests, metadata.Missing} {
 		if err := metadata.Run(ctx, txn, metadata.Delete(s.cfg.DB, collection, metadata.Below(s.cfg.Link)), -1); err != nil {
 			return err
