@@ -10,22 +10,22 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// ErrNoBatch is the reply to a command that answers with a cursor, without a
-// usable one.
+// ErrNoBatch reports that the reply to a command that returns a cursor has no valid
+// one.
 var ErrNoBatch = errors.New("a reply without a usable cursor")
 
-// Batch is what one reply has of a cursor.
+// Batch is one batch of a cursor.
 type Batch struct {
-	// Cursor is the id of the cursor, 0 where there is no more of it; DB and
-	// Collection are where more is to be asked for.
+	// Cursor is the id of the cursor, 0 if it is exhausted; DB and Collection are
+	// those to send a getMore to.
 	Cursor         int64
 	DB, Collection string
-	// Docs are views of the reply.
+	// Docs are views into the reply.
 	Docs []bson.Raw
 }
 
-// ReadBatch reads the reply to a command that answers with a cursor, or to a
-// getMore. Where that is not possible it is an ErrNoBatch, or a damaged document.
+// ReadBatch reads the reply to a command that returns a cursor, or to a getMore. The
+// error is ErrNoBatch, or that of a damaged document.
 func ReadBatch(reply bson.Raw) (Batch, error) {
 	e, _ := rawbson.Lookup(reply, "cursor")
 	cursor, _ := e.Document()

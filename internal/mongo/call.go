@@ -11,55 +11,53 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// Caller runs commands on a server, or on whichever member of a set is primary.
-// It may be used by several goroutines at once, and the order between their
-// calls is not defined. A Caller never sends anything twice: to retry,
-// call again.
+// Caller runs commands on a server, or on the primary of a replica set. It is safe for
+// concurrent use; the order of concurrent calls is undefined. A Caller never retries: it
+// sends each command once.
 type Caller interface {
-	// Call runs one command and returns its reply, which is the caller's to
-	// keep. The reply is that of a command that was carried out (ok: 1).
-	// Errors are *servererr.Error and *LostError, and the cause of ctx.
+	// Call runs one command and returns its reply, which has ok: 1 and belongs to the
+	// caller. Errors are *servererr.Error, *LostError, and the cause of ctx.
 	Call(ctx context.Context, cmd Command) (bson.Raw, error)
 }
 
 // Command is one command.
 type Command struct {
-	// DB is the database it runs on.
+	// DB is the database on which it runs.
 	DB string
 	// Body is the command without $db. Its first field is the command's name.
 	Body bson.Raw
-	// Sequence, if not empty, is the name of an array field of the command that
-	// travels next to the body, so that it is not bound by the size of one
-	// document: "documents", "updates", "deletes".
+	// Sequence, if not empty, is the name of an array field of the command that is sent
+	// as a document sequence, so that the size limit of one document does not apply to
+	// it: "documents", "updates", "deletes".
 	Sequence string
 	// Docs are that array's elements.
 	Docs []bson.Raw
-	// SendBy, if it is not zero, is the time by which Call has to have sent it. What
-	// cannot be sent by then, because no server or connection was free, or because
-	// the process was stopped, is not sent at all: ErrTooLate.
+	// SendBy, if not zero, is the time by which Call must have sent the command. If it
+	// cannot, because no server or connection was available or the process was
+	// suspended, it does not send the command and returns ErrTooLate.
 	SendBy time.Time
 }
 
-// ErrTooLate is a command that was not sent, as its time to be sent had passed.
+// ErrTooLate reports that a command was not sent, because its SendBy had passed.
 var ErrTooLate = errors.New("not sent: there was no connection for it in time")
 
 // Overdue reports whether it is too late to send the command, by either clock: the
-// monotonic one stands still with a machine that is suspended, and the other one may
-// be set back.
+// monotonic clock stops while the machine is suspended, and the wall clock may be set
+// back.
 func (c *Command) Overdue() bool {
 	now := time.Now()
 	return !c.SendBy.IsZero() && (now.After(c.SendBy) || now.Round(0).After(c.SendBy.Round(0)))
 }
 
-// LostError is a command without an answer: it may have been carried out, or may
-// still be.
+// LostError reports a command without a reply: it may have been executed, or may still
+// be.
 type LostError struct {
-	// Host is the server, empty where none could be chosen.
+	// Host is the server, empty if none could be selected.
 	Host string
-	// Err is what the network, or the choice of a server, said.
+	// Err is the error of the network, or of server selection.
 	Err error
-	// Refused is a server that has answered, and did not let us in: the command was
-	// not sent. Err says so, and names the server.
+	// Refused reports that the server answered and rejected the connection: the command
+	// was not sent. Err has the reason, and names the server.
 	Refused bool
 }
 
@@ -73,10 +71,10 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("no answer from %s: %v", e.Host, e.Err)
 }
 
-// Unwrap returns what the network said.
+// Unwrap returns Err.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// Kind returns Lost, or Auth where the server did not let us in.
+// Kind returns Lost, or Auth if the server rejected the connection.
 func (e *LostError) Kind() servererr.Kind {
 	if e.Refused {
 		return servererr.Auth

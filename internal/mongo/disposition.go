@@ -6,24 +6,23 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// longTxn is how long a transaction has lasted of which the server says that it
-// does not know it, if that is for its age.
+// longTxn is the age from which NoSuchTransaction means that the server aborted the
+// transaction for its age.
 const longTxn = 20 * time.Second
 
-// Disposition is what can be done about a transaction that failed.
+// Disposition is the way to continue after a failed transaction.
 type Disposition uint8
 
 // The dispositions.
 const (
-	// End: the caller must not retry it. That it failed is about
-	// the server, the session or our rights, or what became of it is not known.
+	// End: the caller must not retry it. The cause is the server, the session or
+	// missing privileges, or the outcome is unknown.
 	End Disposition = iota
-	// Again: nothing of it was done, and what was in its way goes by itself.
+	// Again: it had no effect, and the cause is transient.
 	Again
-	// Smaller: nothing of it was done, and less of it at once may be.
+	// Smaller: it had no effect, and a smaller transaction may succeed.
 	Smaller
-	// Other: nothing of it was done, for what is known to no other disposition: one of its
-	// statements is at fault.
+	// Other: it had no effect, for another reason: one of its statements is at fault.
 	Other
 )
 
@@ -32,38 +31,38 @@ func (f Disposition) String() string {
 	return [...]string{"end", "again", "smaller", "other"}[f]
 }
 
-// CommitError is a failed commit. What would be worth another try before it is
-// so only if the server says that the transaction is aborted.
+// CommitError is a failed commit. It may only be retried if the server reports that the
+// transaction was aborted.
 type CommitError struct {
-	// Err is how it failed.
+	// Err is the error of the commit.
 	Err error
 }
 
 func (e *CommitError) Error() string { return e.Err.Error() }
 
-// Unwrap returns how it failed.
+// Unwrap returns Err.
 func (e *CommitError) Unwrap() error { return e.Err }
 
-// Kind returns the kind of how it failed: see [servererr.ClassifyCommit].
+// Kind returns the kind of a failed commit: see [servererr.ClassifyCommit].
 func (e *CommitError) Kind() servererr.Kind { return servererr.ClassifyCommit(e.Err) }
 
-// agedError is a transaction that the server gave up because it took too long.
+// agedError reports a transaction that the server aborted because it took too long.
 type agedError struct {
-	// Err is what the server said.
+	// Err is the server's error.
 	Err error
 }
 
 func (e *agedError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what the server said.
+// Unwrap returns Err.
 func (e *agedError) Unwrap() error { return e.Err }
 
-// Kind returns Split: less of it at once takes less time.
+// Kind returns Split: a smaller transaction takes less time.
 func (e *agedError) Kind() servererr.Kind { return servererr.Split }
 
-// Aged tells a transaction that was given up for its age from one that a new
-// primary does not know, by how long it took: the server says the same of both. If
-// it was the other the next transaction finds out.
+// Aged distinguishes, by its duration, a transaction that was aborted for its age from
+// one that a new primary does not know: the server returns the same error for both. If
+// the guess is wrong, the next transaction fails with the right error.
 func Aged(err error, took time.Duration) error {
 	if servererr.IsGoneTransaction(err) && took >= longTxn {
 		return &agedError{Err: err}
@@ -71,9 +70,9 @@ func Aged(err error, took time.Duration) error {
 	return err
 }
 
-// DispositionOf says what is done about an error of a transaction, that of its commit
-// included. An error that is not a server's is the End: callers check for errors of their
-// own first.
+// DispositionOf returns the disposition for an error of a transaction or its commit. It
+// is End for an error that does not come from a server: callers check for their own
+// errors first.
 func DispositionOf(err error) Disposition {
 	switch servererr.Classify(err) {
 	case servererr.Transient, servererr.Expired:
@@ -83,8 +82,8 @@ func DispositionOf(err error) Disposition {
 	case servererr.Isolate:
 		return Other
 	default:
-		// Another primary, another holder of the session, or what another try of the
-		// same does not change at once.
+		// Another primary, another user of the session, or a cause that an immediate
+		// retry does not change.
 		return End
 	}
 }

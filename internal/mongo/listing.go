@@ -13,16 +13,15 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// A server that finds a definition in a database's system.views that it does not
-// understand answers every listCollections of that database with
-// InvalidViewDefinition, whatever the filter. Only for the filter that its own initial
-// sync uses it does not look at views at all.
+// If a database's system.views has an invalid definition, a server answers every
+// listCollections of that database with InvalidViewDefinition, whatever the filter. The
+// exception is the filter that its own initial sync uses: for it, views are not read.
 
-// InvalidView is a document of system.views that no server takes for a view.
+// InvalidView is a document of system.views that servers do not accept as a view.
 type InvalidView struct {
-	// ID is the view's name, "db.view", or its _id as text where that is none.
+	// ID is the view's name, "db.view", or the _id as text if it is not a name.
 	ID string
-	// Nameless is set if it is none.
+	// Nameless reports that the _id is not a name.
 	Nameless bool
 	Why      string
 	// DB is the database whose system.views it is in, Def the document.
@@ -34,15 +33,14 @@ func (v *InvalidView) Error() string {
 	return fmt.Sprintf("its definition in system.views is invalid: %s; remove or correct it there", v.Why)
 }
 
-// InvalidViews reports whether a list of collections was refused because the
-// database has an invalid view.
+// InvalidViews reports whether listCollections failed because the database has an
+// invalid view.
 func InvalidViews(err error) bool { return servererr.IsInvalidView(err) }
 
-// ListDespite lists a database that has an invalid view, in documents like those of
-// listCollections, and the views that it leaves out. Run runs a command that answers
-// with a cursor in the database, and returns all of its documents. Of a database whose
-// definitions may not be read, collections and time series are shown, and unreadable
-// is why.
+// ListDespite lists a database that has an invalid view: it returns documents like those
+// of listCollections, and the invalid views. Run runs a command that returns a cursor in
+// the database, and returns all of its documents. If system.views cannot be read,
+// unreadable is the reason, and only collections and time series are listed.
 func ListDespite(db string, run func(*bsoncore.DocumentBuilder) ([]bson.Raw, error)) (docs []bson.Raw, invalid []InvalidView, unreadable, err error) {
 	docs, err = run(bsoncore.NewDocumentBuilder().AppendInt32("listCollections", 1).AppendDocument("filter", onlyCollections()).
 		AppendDocument("cursor", bsoncore.NewDocumentBuilder().Build()))
@@ -84,7 +82,7 @@ func ListDespite(db string, run func(*bsoncore.DocumentBuilder) ([]bson.Raw, err
 
 const bucketsPrefix = "system.buckets."
 
-// onlyCollections is the filter of the server's own cloner, to the byte.
+// onlyCollections returns exactly the filter of the server's own cloner.
 func onlyCollections() bsoncore.Document {
 	missing := bsoncore.NewDocumentBuilder().AppendBoolean("$exists", false).Build()
 	return bsoncore.NewDocumentBuilder().AppendArray("$or", bsoncore.NewArrayBuilder().
@@ -92,10 +90,11 @@ func onlyCollections() bsoncore.Document {
 		AppendDocument(bsoncore.NewDocumentBuilder().AppendDocument("type", missing).Build()).Build()).Build()
 }
 
-// IsView reports whether a document of a database's system.views is a view to a server.
+// IsView reports whether a server accepts a document of a database's system.views as a
+// view.
 func IsView(db string, def bson.Raw) bool { return judgeView(db, def) == nil }
 
-// judgeView returns what is wrong with a definition, nil for one that a server takes.
+// judgeView returns the fault of a definition, nil if a server accepts it.
 func judgeView(db string, def bson.Raw) *InvalidView {
 	id, _ := rawbson.Lookup(def, "_id")
 	name, isText := id.Text()
@@ -114,14 +113,14 @@ func judgeView(db string, def bson.Raw) *InvalidView {
 	return bad
 }
 
-// FaultOfView returns what is wrong with a definition besides its _id, "" for one that
-// a server takes.
+// FaultOfView returns the fault of a definition other than its _id, "" if a server
+// accepts it.
 func FaultOfView(def bson.Raw) string {
 	hasOn, hasPipeline := false, false
 	it := rawbson.NewIter(def)
 	for it.Next() {
 		switch it.Name() {
-		case "_id", "timeseries": // that is as 4.9 wrote it
+		case "_id", "timeseries": // 4.9 wrote timeseries
 		case "viewOn":
 			if on, isText := it.Text(); !isText || !validName(on) {
 				return "its viewOn is not the name of a collection"
@@ -164,8 +163,8 @@ func validName(name string) bool {
 	return name != "" && name[0] != '.' && !strings.Contains(name, "\x00")
 }
 
-// seriesOptions are the options that a time series is shown with: those of its buckets
-// but what makes them buckets.
+// seriesOptions returns the options with which a time series is listed: those of its
+// buckets without the ones that only buckets have.
 func seriesOptions(buckets bson.Raw) bsoncore.Document {
 	return without(buckets, "validator", "validationLevel", "validationAction", "clusteredIndex")
 }

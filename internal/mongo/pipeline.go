@@ -9,24 +9,24 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
-// Pipeliner is a Caller that need not wait for the answer to one command before it
-// sends the next.
+// Pipeliner is a Caller that can send a command before the reply to the previous one
+// arrived.
 type Pipeliner interface {
 	Caller
-	// CallAll sends commands over one connection, to one server, which carries them
-	// out in order, and calls each with the replies, in order, of those that were
-	// carried out. It ends at the first one that was not, and returns its error as
-	// Call does, or at the first error of each, and returns that. Those after it
-	// may or may not have been carried out. A reply is valid until each returns.
+	// CallAll sends commands over one connection to one server, which executes them in
+	// order, and calls each with their replies, in order. It stops at the first command
+	// that fails, and returns its error as Call does, or at the first error of each, and
+	// returns that. Later commands may or may not have been executed. A reply is valid
+	// until each returns.
 	CallAll(ctx context.Context, cmds []Command, each func(i int, reply bson.Raw) error) error
 }
 
-// CallAll runs commands inside of the transaction, in order, and calls each with
-// the reply to each of them. If the session's Caller is a Pipeliner a command does
-// not wait for the answer to the one before it: those after one that fails, or
-// with whose reply each is not content, may be carried out, and the transaction is
-// not to be used but for Abort, as after any error of Call. A reply is valid until
-// each returns. The bodies of cmds are changed, and are not to be used after.
+// CallAll runs commands in the transaction, in order, and calls each with their
+// replies. If the session's Caller is a Pipeliner, a command does not wait for the reply
+// to the previous one: commands after one that fails, or for whose reply each returns an
+// error, may be executed. After an error the transaction must only be aborted, as after
+// any error of Call. A reply is valid until each returns. CallAll changes the bodies of
+// cmds, which must not be used afterwards.
 func (t *Txn) CallAll(ctx context.Context, cmds []Command, each func(i int, reply bson.Raw) error) error {
 	if err := t.check(); err != nil {
 		return err
@@ -36,7 +36,7 @@ func (t *Txn) CallAll(ctx context.Context, cmds []Command, each func(i int, repl
 	}
 	s := t.session
 	bodies := s.bodies[:0]
-	// Where the bodies grow to another place, those before stay where they were.
+	// If the memory is reallocated, earlier bodies stay valid where they were.
 	for i := range cmds {
 		extra := fields
 		if !t.started {
@@ -70,10 +70,10 @@ func (t *Txn) CallAll(ctx context.Context, cmds []Command, each func(i int, repl
 	return nil
 }
 
-// maxBodies is how much memory for the bodies of commands a session keeps, in bytes.
+// maxBodies limits the memory that a session keeps for the bodies of commands, in bytes.
 const maxBodies = 1 << 20
 
-// fail makes the transaction one that cannot go on, and returns err.
+// fail records that the transaction cannot continue, and returns err.
 func (t *Txn) fail(err error) error {
 	t.err = fmt.Errorf("%w: a command of it failed", ErrTxnEnded)
 	return err

@@ -9,24 +9,24 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// PassesRead reports whether what was read outside of a transaction can be read again
-// after an error: as Passes does, and where the cursor is gone, which is opened anew.
+// PassesRead reports whether a read outside of a transaction can be retried after an
+// error: if Passes does, or if the cursor was lost, because a retry opens another one.
 func PassesRead(err error) bool {
 	return Passes(err) || servererr.Classify(err) == servererr.Cursor
 }
 
-// Reads is a Caller for reads that one reply answers: one that was refused in passing
-// is sent again. It is not for a getMore, whose cursor a refusal closes: see ReadAll.
+// Reads returns a Caller that retries reads with a single reply after transient errors.
+// It is not for getMore, because an error closes the cursor: see ReadAll.
 func Reads(c Caller) Caller { return Patient{Caller: c, Retry: Retry{Again: PassesRead}} }
 
-// Twice is a Caller for commands outside of transactions that may be carried out twice:
-// one that was refused in passing is sent again.
+// Twice returns a Caller that retries idempotent commands outside of transactions after
+// transient errors.
 func Twice(c Caller) Caller { return Patient{Caller: c, Retry: Retry{Again: Passes}} }
 
-// ReadAll runs a command that answers with a cursor and returns all of its documents,
-// as views into the replies. What was refused in passing is read again from its
-// beginning, whatever r.Again says. Body is built without a session; lsid is the one
-// that the cursor belongs to, nil for none.
+// ReadAll runs a command that returns a cursor, and returns all of its documents as views
+// into the replies. After a transient error it starts again from the first document,
+// whatever r.Again says. Body must have no session; lsid is that of the cursor, nil for
+// none.
 func (r Retry) ReadAll(ctx context.Context, c Caller, lsid bson.Raw, db string, body bson.Raw) (docs []bson.Raw, err error) {
 	r.Again = PassesRead
 	err = r.Do(ctx, func() error {
@@ -59,8 +59,8 @@ func readOnce(ctx context.Context, c Caller, lsid bson.Raw, db string, body bson
 	}
 }
 
-// within returns a command that belongs to a session: a cursor can be used only in the
-// one that it was made in.
+// within adds a session to a command: a cursor can only be used in the session that
+// created it.
 func within(body, lsid bson.Raw) bson.Raw {
 	if lsid == nil {
 		return body
@@ -68,7 +68,7 @@ func within(body, lsid bson.Raw) bson.Raw {
 	return With(body, bsoncore.AppendDocumentElement(nil, "lsid", lsid))
 }
 
-// With returns a document with one more element, which is encoded already.
+// With returns a document with one more element, given encoded.
 func With(doc bson.Raw, element []byte) bson.Raw {
 	out := make([]byte, 0, len(doc)+len(element))
 	out = append(append(append(out, doc[:len(doc)-1]...), element...), 0)

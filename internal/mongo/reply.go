@@ -12,25 +12,24 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// WriteError is the refusal of one statement of a write command.
+// WriteError is the error of one statement of a write command.
 type WriteError struct {
-	// Index is the statement's place in the command, from 0.
+	// Index is the statement's index in the command.
 	Index int
 	servererr.Error
 }
 
-// quietField is how long a server that is shutting down still answers, in
+// quietField is for how long a server that is shutting down will still answer, in
 // milliseconds.
 const quietField = "remainingQuiesceTimeMillis"
 
-// Check returns the *servererr.Error that a reply stands for, nil if it is that
-// of a command that was carried out.
+// Check returns the *servererr.Error of a reply, nil if the command succeeded.
 func Check(reply bson.Raw) error {
 	if ok, found := rawbson.Lookup(reply, "ok"); found && ok.Truth() {
 		return nil
 	}
 	e := readError(reply, "errmsg")
-	// A member that is shutting down says for how long, beside the error.
+	// A member that is shutting down returns quietField with the error.
 	if quiet, err := reply.LookupErr(quietField); err == nil && e.Info == nil {
 		e.Info = bsoncore.BuildDocument(nil, bsoncore.AppendValueElement(nil, quietField,
 			bsoncore.Value{Type: bsoncore.Type(quiet.Type), Data: quiet.Value}))
@@ -38,10 +37,9 @@ func Check(reply bson.Raw) error {
 	return e
 }
 
-// Written reads the reply to a write command: how many documents it inserted,
-// matched or deleted. If statements were refused it is an error: that of the first
-// one, whose Info is a copy of its element as the server sent it, where the key of a
-// duplicate stands.
+// Written returns how many documents a write command inserted, matched or deleted,
+// according to its reply. If statements failed it returns the error of the first one,
+// whose Info is a copy of the element of writeErrors, with the key of a duplicate.
 func Written(reply bson.Raw) (int64, error) {
 	var n int64
 	var found bool
@@ -72,7 +70,7 @@ func Written(reply bson.Raw) (int64, error) {
 	return n, nil
 }
 
-// WriteErrors returns the statements of a write command that were refused.
+// WriteErrors returns the errors of the statements of a write command.
 func WriteErrors(reply bson.Raw) ([]WriteError, error) {
 	v, err := reply.LookupErr("writeErrors")
 	if err != nil {
@@ -101,8 +99,8 @@ func WriteErrors(reply bson.Raw) ([]WriteError, error) {
 	return out, nil
 }
 
-// ConcernError returns the write concern error of a reply, nil if there is none.
-// The write was carried out, but is not known to be where it was wanted.
+// ConcernError returns the write concern error of a reply, nil if there is none. The
+// write was executed, but its write concern is not known to be satisfied.
 func ConcernError(reply bson.Raw) *servererr.Error {
 	doc, ok := reply.Lookup("writeConcernError").DocumentOK()
 	if !ok {

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// retryFor is for how long Retry.Do tries by default.
+	// retryFor is the default of Retry.For.
 	retryFor = 30 * time.Second
-	// Forever is for as long as the context lasts.
+	// Forever means until the context is done.
 	Forever time.Duration = -1
 	// The pause before a retry doubles from the first to the longest.
 	firstPause, longestPause = 5 * time.Millisecond, time.Second
-	// abortTimeout bounds giving up a transaction when all is ending.
+	// abortTimeout limits how long aborting a transaction may take after ctx is done.
 	abortTimeout = 2 * time.Second
 )
 
-// Retry is the one loop that retries what failed transiently, with pauses that double
-// from 5 ms to 1 s. Commands that are retried for long show in Waits.
+// Retry is the one retry loop for transient errors, with pauses that double from 5 ms to
+// 1 s. Waits reports commands that are retried for long.
 type Retry struct {
 	// For limits how long Do retries. Zero means retryFor; see Forever.
 	For time.Duration
@@ -37,10 +37,10 @@ type Retry struct {
 
 // StuckError is returned by Retry.Do after Retry.For.
 type StuckError struct {
-	// Tried is how long it was tried, Tries how often.
+	// Tried is the duration of all tries, Tries their number.
 	Tried time.Duration
 	Tries int
-	// Err is that of the last try.
+	// Err is the error of the last try.
 	Err error
 }
 
@@ -65,8 +65,8 @@ func Passes(err error) bool {
 	}
 }
 
-// Do calls try until it succeeds. It returns an error that is not to be retried as it
-// is, a *StuckError after Retry.For, and the cause of ctx once that is done.
+// Do calls try until it succeeds. It returns errors that must not be retried unchanged,
+// a *StuckError after Retry.For, and the cause of ctx once that is done.
 func (r Retry) Do(ctx context.Context, try func() error) error {
 	tries := r.Start()
 	for {
@@ -80,7 +80,7 @@ func (r Retry) Do(ctx context.Context, try func() error) error {
 	}
 }
 
-// Tries are the tries of one thing: Retry.Do for callers with a loop of their own.
+// Tries is Retry.Do for callers with a loop of their own.
 type Tries struct {
 	retry Retry
 	start time.Time
@@ -96,8 +96,8 @@ func (r Retry) Start() Tries {
 	return Tries{retry: r, start: time.Now(), n: 1, pause: firstPause}
 }
 
-// Wait pauses after a try that failed with err, and returns nil if there is to be
-// another one. Otherwise it returns the error of Retry.Do.
+// Wait pauses after a try that failed with err, and returns nil if the caller should try
+// again. Otherwise it returns the error that Retry.Do would return.
 func (t *Tries) Wait(ctx context.Context, err error) error {
 	switch r := &t.retry; {
 	case r.Again == nil && DispositionOf(err) != Again, r.Again != nil && !r.Again(err):
@@ -112,8 +112,8 @@ func (t *Tries) Wait(ctx context.Context, err error) error {
 	return Pause(ctx, pause)
 }
 
-// Pause blocks for d, give or take a half at random, or until ctx is done. The jitter
-// keeps those that collided from colliding again.
+// Pause blocks for d, with a random jitter of up to a half, or until ctx is done. The
+// jitter keeps conflicting operations from conflicting again.
 func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // spreads load, keeps no secret
 	defer timer.Stop()
@@ -125,21 +125,21 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// InTxn runs work in a transaction of the session, and ends it: see Txn.End. It tries
-// once.
+// InTxn runs work in a transaction of the session, and ends it: see Txn.End. It does not
+// retry.
 func (s *Session) InTxn(ctx context.Context, majority bool, work func(txn *Txn) error) error {
 	txn := s.Begin()
 	return txn.End(ctx, majority, work(txn))
 }
 
-// End commits the transaction, with write concern majority or 1, if err, that of its
-// commands, is nil, and gives it up if not. DispositionOf says of the error that End
-// returns whether the transaction had no effect and may be retried, under the next
-// transaction number.
+// End commits the transaction, with write concern majority or 1, if err, the error of
+// its commands, is nil, and aborts it otherwise. DispositionOf of the error that End
+// returns decides whether the transaction had no effect and may be retried, under the
+// next transaction number.
 func (t *Txn) End(ctx context.Context, majority bool, err error) error {
 	if err != nil {
 		if mayBeOpen(ctx, err) {
-			// Its locks must not outlive it.
+			// The transaction must not keep its locks after ctx is done.
 			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 			defer cancel()
 			t.Abort(ending)
@@ -152,8 +152,8 @@ func (t *Txn) End(ctx context.Context, majority bool, err error) error {
 	return nil
 }
 
-// mayBeOpen reports whether a transaction may still be open on the server after err: it
-// is not if the server aborted it, and cannot be aborted if the server is lost.
+// mayBeOpen reports whether a transaction may still be open on the server after err and
+// can be aborted: not if the server aborted it, and not if the server is lost.
 func mayBeOpen(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return true
@@ -166,7 +166,7 @@ func mayBeOpen(ctx context.Context, err error) bool {
 }
 
 // Patient is a Caller that retries commands. It is for commands outside of transactions
-// that are idempotent, or have no effect if they are refused.
+// that are idempotent, or have no effect if they fail.
 type Patient struct {
 	Caller
 	Retry Retry
@@ -189,7 +189,7 @@ func (p Patient) Call(ctx context.Context, cmd Command) (bson.Raw, error) {
 }
 
 // passingStatement returns the first write error of a reply that allows a retry: a server
-// without resources refuses statements one by one.
+// that is short of resources rejects single statements.
 func passingStatement(reply bson.Raw) error {
 	refused, err := WriteErrors(reply)
 	for i := range refused {

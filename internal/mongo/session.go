@@ -17,22 +17,22 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// NumberBits is how many low bits of a transaction number count up; the ones
-// above stay what they are in the first number of a Session.
+// NumberBits is the number of low bits of a transaction number that count. The bits
+// above are the prefix, and stay those of the first number of a Session.
 const NumberBits = 40
 
-// MaxPrefix is the largest value of the bits above NumberBits.
+// MaxPrefix is the largest prefix.
 const MaxPrefix = math.MaxInt64 >> NumberBits
 
-// errNumbers is a session that has no transaction numbers left below its prefix.
+// errNumbers reports that a session has used all transaction numbers of its prefix.
 var errNumbers = errors.New("the session has no transaction numbers left")
 
-// ErrTxnEnded is the use of a transaction after an error, after its end, or
-// after its session has gone on to another one.
+// ErrTxnEnded reports the use of a transaction after an error, after its end, or after
+// its session has started another one.
 var ErrTxnEnded = errors.New("the transaction is over")
 
-// UnconfirmedError is a commit that was carried out by one server, and of which
-// is not known whether it is where it was wanted: it may be rolled back.
+// UnconfirmedError reports a commit that one server executed, but whose write concern is
+// not known to be satisfied: it may roll back.
 type UnconfirmedError struct {
 	// Err is the write concern error.
 	Err *servererr.Error
@@ -48,7 +48,7 @@ func (e *UnconfirmedError) Unwrap() error { return e.Err }
 // Kind returns Unconfirmed.
 func (e *UnconfirmedError) Kind() servererr.Kind { return servererr.Unconfirmed }
 
-// FirstNumber returns the first transaction number of a prefix, which is a term.
+// FirstNumber returns the first transaction number of a prefix, such as a term.
 func FirstNumber(prefix int64) (int64, error) {
 	if prefix < 0 || prefix > MaxPrefix {
 		return 0, fmt.Errorf("transaction numbers under %d: not between 0 and %d", prefix, int64(MaxPrefix))
@@ -56,8 +56,8 @@ func FirstNumber(prefix int64) (int64, error) {
 	return prefix << NumberBits, nil
 }
 
-// SessionID returns the session id ({id: UUID}) that parts stand for: always the
-// same one, and another one for other parts.
+// SessionID returns a session id ({id: UUID}) that depends only on parts, and is
+// different for other parts.
 func SessionID(parts ...string) bson.Raw {
 	h := sha256.New()
 	for _, p := range parts {
@@ -68,13 +68,13 @@ func SessionID(parts ...string) bson.Raw {
 		h.Write([]byte(p))
 	}
 	id := h.Sum(nil)[:16]
-	id[6] = id[6]&0x0f | 0x80 // version 8: of our own making
+	id[6] = id[6]&0x0f | 0x80 // version 8: custom
 	id[8] = id[8]&0x3f | 0x80 // the variant of RFC 9562
 	return bson.Raw(bsoncore.NewDocumentBuilder().AppendBinary("id", bson.TypeBinaryUUID, id).Build())
 }
 
-// NewSessionID returns the id of a session, {id: UUID}, that nobody else has. It is
-// for cursors: each can be used only in the session that it was made in.
+// NewSessionID returns a random session id, {id: UUID}. It is for cursors: each can only
+// be used in the session that created it.
 func NewSessionID() bson.Raw {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // It never fails.
@@ -83,22 +83,21 @@ func NewSessionID() bson.Raw {
 	return bson.Raw(bsoncore.NewDocumentBuilder().AppendBinary("id", bson.TypeBinaryUUID, id[:]).Build())
 }
 
-// Session is a logical session whose id and transaction numbers are chosen by
-// us, not by a driver. Its transaction numbers only go up. It is for one
-// goroutine at a time.
+// Session is a logical session with an id and transaction numbers that the program
+// chooses, not the driver. Its numbers only grow. It is for one goroutine at a time.
 type Session struct {
 	caller Caller
 	id     bson.Raw
 	lsid   []byte // the element lsid
 	number int64  // the last one used
-	last   int64  // the last one that may be used
+	last   int64  // the last one of the prefix
 	wrote  bool   // number is that of a Write
-	bodies []byte // memory for the commands of Txn.CallAll
+	bodies []byte // reused by Txn.CallAll
 }
 
-// NewSession returns a session with the id lsid ({id: UUID}); the first
-// transaction or retryable write has the number first. Its bits above NumberBits
-// stay: past them is ErrNumbers.
+// NewSession returns a session with the id lsid ({id: UUID}); its first transaction or
+// retryable write has the number first. Once the numbers with the prefix of first are
+// used up, its methods return an error.
 func NewSession(caller Caller, lsid bson.Raw, first int64) *Session {
 	return &Session{
 		caller: caller,
@@ -121,9 +120,9 @@ func (s *Session) next() bool {
 	return true
 }
 
-// Write runs a write command as a retryable write, under the next number. It is
-// sent once; Again repeats it under the same number, which the server answers
-// without carrying it out twice.
+// Write runs a write command as a retryable write, under the next number. It sends the
+// command once; Again repeats it under the same number, and the server does not execute
+// it twice.
 func (s *Session) Write(ctx context.Context, cmd Command) (bson.Raw, error) {
 	s.wrote = s.next()
 	if !s.wrote {
@@ -132,8 +131,7 @@ func (s *Session) Write(ctx context.Context, cmd Command) (bson.Raw, error) {
 	return s.send(ctx, cmd, nil)
 }
 
-// Again repeats the last Write, which has to be the last thing that the session
-// did.
+// Again repeats the last Write. The session must not have been used since.
 func (s *Session) Again(ctx context.Context, cmd Command) (bson.Raw, error) {
 	if !s.wrote {
 		return nil, errors.New("repeat a write: the session's last number was not that of a write")
@@ -151,9 +149,8 @@ func (s *Session) send(ctx context.Context, cmd Command, extra []byte) (bson.Raw
 	return s.caller.Call(ctx, cmd)
 }
 
-// Begin starts a transaction under the next number. Nothing is sent before its
-// first command. What an earlier transaction of the session left open is aborted
-// by the server then.
+// Begin starts a transaction under the next number. It sends nothing; with the first
+// command the server aborts an earlier transaction of the session that is still open.
 func (s *Session) Begin() *Txn {
 	s.wrote = false
 	t := &Txn{session: s, begun: time.Now()}
@@ -169,22 +166,21 @@ type Txn struct {
 	session *Session
 	number  int64
 	begun   time.Time
-	// started: something was sent, so that the server may know of it.
+	// started reports that a command was sent, so the server may know the transaction.
 	started bool
-	// err is why nothing but Abort is of use any more.
+	// err is the reason why the transaction can only be aborted, or nil.
 	err error
 }
 
 var (
-	// startFields and fields are what the first and every other command of a
-	// transaction carries besides the session.
+	// startFields are added to the first command of a transaction, and fields to every
+	// other one, in addition to the session.
 	startFields = bsoncore.AppendBooleanElement(slices.Clip(fields), "startTransaction", true)
 	fields      = bsoncore.AppendBooleanElement(nil, "autocommit", false)
 )
 
-// Call runs a command inside of the transaction. After an error the transaction
-// is not to be used but for Abort; nor is it after a reply with write errors,
-// with which the server has aborted it.
+// Call runs a command in the transaction. After an error the transaction must only be
+// aborted, and also after a reply with write errors: the server has aborted it then.
 func (t *Txn) Call(ctx context.Context, cmd Command) (bson.Raw, error) {
 	if err := t.check(); err != nil {
 		return nil, err
@@ -200,7 +196,7 @@ func (t *Txn) Call(ctx context.Context, cmd Command) (bson.Raw, error) {
 	return reply, nil
 }
 
-// check returns why the transaction cannot go on.
+// check returns the reason why the transaction cannot continue, or nil.
 func (t *Txn) check() error {
 	if t.err == nil && t.session.number != t.number {
 		t.err = fmt.Errorf("%w: its session is at number %d, it had %d", ErrTxnEnded, t.session.number, t.number)
@@ -214,7 +210,7 @@ var (
 	abort          = endCommand("abortTransaction", nil)
 )
 
-// endCommand builds a command that ends a transaction, with a write concern.
+// endCommand returns a command that ends a transaction, with a write concern.
 func endCommand(name string, concern []byte) Command {
 	b := bsoncore.NewDocumentBuilder().AppendInt32(name, 1)
 	if concern != nil {
@@ -223,10 +219,9 @@ func endCommand(name string, concern []byte) Command {
 	return Command{DB: "admin", Body: bson.Raw(b.Build())}
 }
 
-// Commit commits, with the write concern {w: "majority"} or {w: 1}. A *LostError
-// or an *UnconfirmedError means that it may or may not be committed, and stay so.
-// To commit a transaction in which nothing was sent does nothing; the reply is
-// nil then.
+// Commit commits, with the write concern {w: "majority"} or {w: 1}. After a *LostError or
+// an *UnconfirmedError the outcome is unknown: it may be committed, and may still roll
+// back. If nothing was sent in the transaction, Commit does nothing and returns nil.
 func (t *Txn) Commit(ctx context.Context, majority bool) (bson.Raw, error) {
 	if err := t.check(); err != nil {
 		return nil, err
@@ -249,8 +244,8 @@ func (t *Txn) Commit(ctx context.Context, majority bool) (bson.Raw, error) {
 	return reply, nil
 }
 
-// Abort gives the transaction up. That it could not be said to the server does
-// not matter: the session's next number aborts it.
+// Abort aborts the transaction. It ignores errors: the session's next number aborts the
+// transaction, too.
 func (t *Txn) Abort(ctx context.Context) {
 	if !t.started || t.session.number != t.number {
 		return

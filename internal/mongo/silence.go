@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// heardKey is what WithSilence keeps in a context.
+// heardKey is the key of the value that WithSilence adds to a context.
 type heardKey struct{}
 
-// silence ends a context when nothing is heard for a time.
+// silence cancels a context when nothing has arrived for a time.
 type silence struct {
 	patience time.Duration
 
@@ -18,10 +18,10 @@ type silence struct {
 	over  bool        // under mu
 }
 
-// WithSilence returns a context that ends, with cause, once the answer to the command
-// that it is given to has not begun after first, or has not gone on for patience: it
-// bounds how long a server is silent, not how long its reply takes on a slow line. A
-// Caller that does not tell what it hears (see Heard) makes first the bound of it all.
+// WithSilence returns a context for one command, which is cancelled with cause if the
+// reply has not started after first, or has stalled for patience: it limits how long a
+// server is silent, not how long a reply takes on a slow connection. If the Caller does
+// not use Heard, first is the limit for the whole reply.
 func WithSilence(ctx context.Context, first, patience time.Duration, cause error) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &silence{patience: patience}
@@ -47,8 +47,9 @@ func (s *silence) end() {
 	s.timer.Stop()
 }
 
-// Heard returns what a Caller calls whenever a part of the answer has come, nil where
-// nobody wants to know. It may be called from any goroutine, and at any time.
+// Heard returns the function that a Caller has to call whenever a part of the reply has
+// arrived, nil if there is none. The function may be called from any goroutine, and at
+// any time.
 func Heard(ctx context.Context) func() {
 	if s, ok := ctx.Value(heardKey{}).(*silence); ok {
 		return s.heard

@@ -15,31 +15,30 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// Waits knows which commands wait: those without an answer yet, and those that a
-// server refuses again and again for a reason that passes. It is safe for concurrent
-// use; the zero value is ready.
+// Waits records which commands wait: those without a reply, and those that are retried
+// after transient errors. It is safe for concurrent use; the zero value is ready.
 type Waits struct {
 	mu       sync.Mutex
 	flying   map[*flight]struct{} // under mu
 	refusals map[subject]*refusal // under mu
 }
 
-// Wait is something that has not come yet.
+// Wait is a command, or something else, that waits.
 type Wait struct {
-	// Side is whose server it is, as given to Watch, and Host the member that was
-	// asked, empty for the primary.
+	// Side is the side of the server, as given to Watch, and Host the member that runs
+	// the command, empty for the primary.
 	Side, Host string
-	// Command is its name, Namespace what it is about.
+	// Command is the command's name, Namespace that of its collection.
 	Command, Namespace string
-	// Since is when it began to wait.
+	// Since is when the wait began.
 	Since time.Time
-	// For says what is in the way, as far as that is known.
+	// For describes the cause, as far as it is known.
 	For string
-	// Noted is set if it was noted by Start, and is no command.
+	// Noted reports that Start noted the wait, and that For is its cause.
 	Noted bool
 }
 
-// String says what waits for what, and since when.
+// String describes the wait: since when, what, and its cause.
 func (w Wait) String() string {
 	whom := "the " + w.Side
 	if w.Host != "" {
@@ -52,34 +51,34 @@ func (w Wait) String() string {
 	return text
 }
 
-// subject is what refusals are counted by.
+// subject identifies commands of which one counts as a retry of another.
 type subject struct{ side, host, command, namespace string }
 
-// flight is a command without an answer.
+// flight is a command in flight.
 type flight struct {
 	subject
 	began time.Time
-	// patience is how long the server was asked to wait for something to come.
+	// patience is how long the server was asked to wait for data.
 	patience time.Duration
 	majority bool
-	reason   string // what is in the way, if that is known
+	reason   string // the cause, if it is known
 }
 
-// refusal is a command that was refused, and not carried out since. Again is set if it
-// was tried again.
+// refusal is a command that failed with a transient error and has not succeeded since.
+// Again reports that it was retried.
 type refusal struct {
 	since, last time.Time
 	again       bool
 	err         error
 }
 
-// forgetAfter is how long after its last refusal a command counts as one that is
-// still tried. Pauses between tries are shorter.
+// forgetAfter is how long after its last error a command counts as being retried. Pauses
+// between retries are shorter.
 const forgetAfter = 45 * time.Second
 
-// Watch returns a Caller whose commands are known to the Waits. It is a Pipeliner
-// if c is one. A hello to a member is not: who asks whether a member is there waits for
-// nothing if it is not, and asks again and again.
+// Watch returns a Caller whose commands the Waits records. It is a Pipeliner if c is one.
+// A hello to a member is not recorded: members that are down are checked forever, and
+// nothing waits for the result.
 func (w *Waits) Watch(c Caller, side, host string) Caller {
 	one := watched{c, w, side, host}
 	if p, ok := c.(Pipeliner); ok {
@@ -132,7 +131,7 @@ func (w *Waits) begin(side, host string, cmd Command) *flight {
 			coll, _ := it.Text()
 			f.namespace += "." + coll
 		case name == "maxTimeMS" && f.command == "getMore":
-			// To all others it is a limit, and they may wait for a lock until then.
+			// For other commands maxTimeMS is a limit, up to which they may wait for a lock.
 			ms, _ := it.Int64()
 			f.patience = time.Duration(ms) * time.Millisecond
 		case name == "writeConcern":
@@ -146,8 +145,8 @@ func (w *Waits) begin(side, host string, cmd Command) *flight {
 	return f
 }
 
-// Start notes something that waits and is no command of a watched Caller; over ends
-// that. What Since says is set here.
+// Start records a wait that is not a command of a watched Caller, until over is called.
+// It sets Since.
 func (w *Waits) Start(wait Wait) (over func()) {
 	f := &flight{
 		subject: subject{wait.Side, wait.Host, wait.Command, wait.Namespace}, began: time.Now(), reason: wait.For,
@@ -185,9 +184,9 @@ func (w *Waits) end(f *flight, err error) {
 	}
 }
 
-// inTheWay reports whether a refusal of a kind means that the same will be tried
-// again and has to wait for something else. That a transaction or a cursor is over is
-// an answer, and often the one that was expected.
+// inTheWay reports whether an error of a kind means that the command will be retried and
+// waits for something else. That a session or a cursor has ended is a result, and often
+// the expected one.
 func inTheWay(k servererr.Kind) bool {
 	switch k {
 	case servererr.Session, servererr.Cursor, servererr.Ended:
@@ -197,9 +196,9 @@ func inTheWay(k servererr.Kind) bool {
 	}
 }
 
-// Longer returns what has waited for longer than d, and longer than the server was
-// told that it may take; the longest first. It forgets what is not tried any more. What
-// was refused once, and is not tried again, does not wait: somebody did something else.
+// Longer returns the waits that are longer than d, not counting the time that the server
+// was asked to wait for data; the longest first. Commands that failed and are not retried
+// do not wait, and are forgotten.
 func (w *Waits) Longer(d time.Duration) []Wait {
 	now := time.Now()
 	var all []Wait

@@ -12,14 +12,13 @@ import (
 var majority = bsoncore.AppendDocumentElement(nil, "writeConcern",
 	bsoncore.NewDocumentBuilder().AppendString("w", "majority").Build())
 
-// WithMajority returns a command, built without a write concern, that waits for a
-// majority.
+// WithMajority adds write concern majority to a command that has no write concern.
 func WithMajority(body bson.Raw) bson.Raw { return With(body, majority) }
 
-// Write sends a command as a retryable write of a session, under its next number, and
-// again under the same one where it was refused in passing, or once where no answer
-// came: what was done of it is not done twice. It is committed by a majority when it
-// returns; the reply may have statements that were refused for good.
+// Write sends a command as a retryable write of a session, under its next number. It
+// retries under the same number after transient errors, and once if no reply arrived, so
+// that no statement is executed twice. The write is majority-committed when Write
+// returns; the reply may have errors of statements that are not transient.
 func (r Retry) Write(ctx context.Context, s *Session, cmd Command) (bson.Raw, error) {
 	cmd.Body = WithMajority(cmd.Body)
 	send, asked := s.Write, false

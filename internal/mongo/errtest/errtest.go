@@ -1,5 +1,5 @@
-// Package errtest has every refusal there is, for tests that hold a layer to what it
-// does about each kind.
+// Package errtest yields all server errors, for tests of how a layer reacts to each
+// kind.
 package errtest
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// labels are all labels that a refusal may have, one of which nothing is known included.
+// labels returns all labels that an error may have, and an unknown one.
 func labels() []string {
 	return []string{
 		servererr.LabelTransient, servererr.LabelUnknownCommit, servererr.LabelRetryableWrite,
@@ -18,8 +18,8 @@ func labels() []string {
 	}
 }
 
-// Refusals yields every code with a name, and one without, with no label, with each
-// label, and with that of a transaction that is aborted or not.
+// Refusals yields every code with a name, and one without, each with no label, with
+// each label, and with the labels of a transaction.
 func Refusals() iter.Seq[*servererr.Error] {
 	sets := [][]string{nil, {servererr.LabelTransient, servererr.LabelUnknownCommit}}
 	for _, l := range labels() {
@@ -36,9 +36,8 @@ func Refusals() iter.Seq[*servererr.Error] {
 	}
 }
 
-// Errors yields each of Refusals as a layer may meet it, with the kind that it has then:
-// by itself, of a commit, tried for as long as may be, without an answer, and with more
-// said about it.
+// Errors yields each of Refusals as a layer may receive it, with its kind: alone,
+// wrapped, and in a CommitError, StuckError, LostError and UnconfirmedError.
 func Errors() iter.Seq2[error, servererr.Kind] {
 	return func(yield func(error, servererr.Kind) bool) {
 		for e := range Refusals() {

@@ -16,31 +16,31 @@ import (
 type Level string
 
 const (
-	// Local reads what the member has.
+	// Local reads everything that the member has.
 	Local Level = "local"
 	// Majority reads what the member knows to be majority-committed.
 	Majority Level = "majority"
 )
 
-// Patience is the maxTimeMS of the questions here: some wait for writes that are in
-// flight, or for other members.
+// Patience is the default maxTimeMS of the commands of this package: some wait for
+// writes in flight, or for other members.
 const Patience = time.Minute
 
 // Find is a find of one document.
 type Find struct {
 	DB, Collection           string
 	Filter, Sort, Projection bsoncore.Document
-	// Level is the read concern. It is always sent: a default of the set must not
-	// take its place. Empty means Local.
+	// Level is the read concern. It is always sent, so that the default of the set does
+	// not apply. Empty means Local.
 	Level Level
-	// After, if not zero, makes the member wait until it has everything up to then.
+	// After, if not zero, makes the member wait until it has everything up to that time.
 	After bson.Timestamp
-	// MaxTime is how long the member may take. Zero means Patience.
+	// MaxTime is the command's maxTimeMS. Zero means Patience.
 	MaxTime time.Duration
 }
 
-// Run returns the whole reply, which has the member's $oplogQueryData, and the
-// document that was found, nil for none. Both are views of the same bytes.
+// Run returns the whole reply, which has the member's $oplogQueryData, and the first
+// document in it, nil for none. Both are views into the same bytes.
 func (f *Find) Run(ctx context.Context, member mongo.Caller) (reply, doc bson.Raw, err error) {
 	reply, err = member.Call(ctx, f.command())
 	if err != nil {
@@ -76,8 +76,8 @@ func (f *Find) command() mongo.Command {
 	return Command(f.DB, cmd)
 }
 
-// Command finishes a command that a secondary may answer too, and that asks for what
-// the member says of its oplog.
+// Command completes a command: secondaries may answer it, and the reply includes
+// $oplogQueryData.
 func Command(db string, cmd *bsoncore.DocumentBuilder) mongo.Command {
 	cmd.AppendDocument("$readPreference", document().AppendString("mode", "secondaryPreferred").Build()).
 		AppendInt32("$oplogQueryData", 1)

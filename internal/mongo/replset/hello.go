@@ -10,8 +10,8 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// Hello asks a member what it is, with $replData and $oplogQueryData. Releases before
-// 4.4.2 know the command by its old name only.
+// Hello runs hello on a member, with $replData and $oplogQueryData. Releases before
+// 4.4.2 only know the command by its old name.
 func Hello(ctx context.Context, member mongo.Caller) (bson.Raw, error) {
 	reply, err := member.Call(ctx, mongo.Command{DB: "admin", Body: hello("hello")})
 	if servererr.IsNoCommand(err) {
@@ -24,8 +24,8 @@ func hello(name string) bson.Raw {
 	return bson.Raw(document().AppendInt32(name, 1).AppendInt32("$replData", 1).AppendInt32("$oplogQueryData", 1).Build())
 }
 
-// RollbackID returns the rollback id in the $oplogQueryData of a reply. To read it
-// there needs no privilege, as the command for it does.
+// RollbackID returns the rollback id in the $oplogQueryData of a reply. Unlike the
+// command for it, this needs no privilege.
 func RollbackID(reply bson.Raw) (int64, bool) {
 	e, _ := rawbson.Lookup(reply, "$oplogQueryData")
 	data, _ := e.Document()

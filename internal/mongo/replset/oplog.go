@@ -14,24 +14,24 @@ import (
 )
 
 var (
-	// ErrEmptyOplog is a member without a single entry.
+	// ErrEmptyOplog reports that a member's oplog has no entry.
 	ErrEmptyOplog = errors.New("the oplog is empty")
-	// ErrOpTime is a document without a usable optime.
+	// ErrOpTime reports that a document has no valid optime.
 	ErrOpTime = errors.New("an optime that cannot be read")
-	// ErrTooOld is an entry from before the beginning of the source's oplog.
+	// ErrTooOld reports that an entry is older than the source's oplog.
 	ErrTooOld = errors.New("the source's oplog begins later")
 )
 
-// Entry is what is read of an entry of the oplog.
+// Entry is the optime and wall time of an oplog entry.
 type Entry struct {
 	OpTime oplog.OpTime
-	// Wall is its primary's clock, in milliseconds since the epoch, 0 for none.
+	// Wall is its wall time, in milliseconds since the epoch, 0 for none.
 	Wall int64
 }
 
 // ReadEntry reads an entry, or another document that has an optime.
 func ReadEntry(doc bson.Raw) (Entry, error) {
-	e := Entry{OpTime: oplog.OpTime{Term: oplog.UninitializedTerm}} // entries of the oldest protocol have no term
+	e := Entry{OpTime: oplog.OpTime{Term: oplog.UninitializedTerm}} // entries of protocol version 0 have no term
 	ts, found := rawbson.Lookup(doc, "ts")
 	var ok bool
 	switch e.OpTime.TS, ok = ts.Timestamp(); {
@@ -52,20 +52,20 @@ func ReadEntry(doc bson.Raw) (Entry, error) {
 	return e, nil
 }
 
-// Oldest is the find of the oldest entry.
+// Oldest returns the find of the oldest entry.
 func Oldest() Find { return optimes(document().AppendInt32("$natural", 1).Build()) }
 
-// newest is the find of the newest entry. It reads backwards: a primary then shows an
-// entry before which others with earlier timestamps may still be missing. A read from
-// the other end would stop at those holes.
+// newest returns the find of the newest entry. It reads backwards, so a primary returns
+// an entry before which there may still be oplog holes. A forward read would stop at
+// them.
 func newest(level Level) Find {
 	f := optimes(document().AppendInt32("$natural", -1).Build())
 	f.Level = level
 	return f
 }
 
-// At is the find of the entry with a timestamp. With bounds on both sides the server
-// seeks to it.
+// At returns the find of the entry with a timestamp. With both bounds in the filter the
+// server seeks to it.
 func At(ts bson.Timestamp) Find {
 	bounds := document().AppendTimestamp("$gte", ts.T, ts.I).AppendTimestamp("$lte", ts.T, ts.I).Build()
 	return Find{DB: "local", Collection: "oplog.rs", Filter: document().AppendDocument("ts", bounds).Build()}
@@ -83,7 +83,7 @@ func OldestEntry(ctx context.Context, member mongo.Caller) (Entry, error) {
 	return entry(ctx, member, Oldest(), "oldest")
 }
 
-// NewestEntry returns the member's newest entry, of those that level shows.
+// NewestEntry returns the member's newest entry at a read concern level.
 func NewestEntry(ctx context.Context, member mongo.Caller, level Level) (Entry, error) {
 	return entry(ctx, member, newest(level), "newest")
 }
@@ -112,7 +112,7 @@ func oldestTransaction(ctx context.Context, member mongo.Caller) (oplog.OpTime, 
 		DB: "config", Collection: "transactions",
 		Filter: document().AppendDocument("state", document().AppendArray("$in", states).Build()).Build(),
 		Sort:   document().AppendInt32("startOpTime", 1).Build(),
-		// The least there is: the read waits for entries that are still being written.
+		// With any afterClusterTime, the read waits for entries that are being written.
 		After: bson.Timestamp{I: 1},
 	}
 	_, doc, err := f.Run(ctx, member)
@@ -131,8 +131,8 @@ func oldestTransaction(ctx context.Context, member mongo.Caller) (oplog.OpTime, 
 	return e.OpTime, err == nil, err
 }
 
-// ChainStart follows a chain of entries back from the one at prev and returns its
-// first.
+// ChainStart follows a chain of entries back from the one at prev, and returns the
+// optime of the first one.
 func ChainStart(ctx context.Context, member mongo.Caller, prev oplog.OpTime) (oplog.OpTime, error) {
 	for {
 		e, err := chained(ctx, member, prev)

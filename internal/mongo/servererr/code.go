@@ -2,8 +2,8 @@ package servererr
 
 import "strconv"
 
-// Code is the number of a refusal. Numbers without a name here are those of
-// single assertions, which the server calls Location and the number.
+// Code is a server's error code. Codes without a name here are those of single
+// assertions, which the server names LocationNNNNN.
 type Code int32
 
 // The codes that have a name.

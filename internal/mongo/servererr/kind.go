@@ -5,57 +5,55 @@ import (
 	"slices"
 )
 
-// Kind is what an error of a command says, whatever was asked: the one thing that layers
-// decide by. What each of them does about a kind is its own; which kind an error is, is
-// said by Classify and nowhere else.
+// Kind is the kind of an error, whatever the command: the only thing by which layers
+// decide. Each layer reacts to a kind in its own way, but only Classify determines the
+// kind.
 type Kind uint8
 
 const (
-	// None says that the error is no word of a server, nor of the way to it.
+	// None: the error comes neither from a server nor from the connection to it.
 	None Kind = iota
-	// Isolate says that what was asked is at fault, or the code is not known here. One
-	// statement of a command, or one operation of a transaction, has to be found.
+	// Isolate: the command itself is at fault, or the code is unknown. The statement of
+	// the command, or the operation of the transaction, that fails has to be found.
 	Isolate
-	// Transient says that nothing was done, and what is in the way goes by itself: locks,
-	// conflicts, tickets, snapshots, other commands, a server short of something.
+	// Transient: no effect, and the cause passes: locks, conflicts, tickets, snapshots,
+	// other commands, a server short of resources.
 	Transient
-	// Split says that nothing was done, as it was too much at once, for the server or for
-	// what it had room for just then. Less of it may be done, or the same later.
+	// Split: no effect, because the command or transaction was too large, for the server
+	// or for its present resources. Smaller parts may succeed, or the same later.
 	Split
-	// Expired says that it took longer than it was allowed to. Of a transaction nothing was
-	// done; of a command something may have been.
+	// Expired: it exceeded a time limit. A transaction had no effect; a command may have
+	// had some.
 	Expired
-	// Ended says that somebody has ended it: an operator, a client that went away, a build
-	// that was given up. Of a transaction nothing was done; of a command something may
-	// have been.
+	// Ended: something else ended it: an operator, a client that disconnected, an aborted
+	// index build. A transaction had no effect; a command may have had some.
 	Ended
-	// NotPrimary says that the server does not serve what was asked, not any more or not yet,
-	// or could not reach another one.
+	// NotPrimary: the server cannot serve the command in its present state, or could not
+	// reach another server.
 	NotPrimary
-	// Leaving says that the server is shutting down.
+	// Leaving: the server is shutting down.
 	Leaving
-	// Session says that the session has ended, or is another's, or that it is not known any
-	// more what was done in it.
+	// Session: the session has ended, or another process uses it, or the server no longer
+	// knows what was done in it.
 	Session
-	// Unconfirmed says that the outcome is not known: whether a transaction is committed,
-	// or a write is where the write concern wants it.
+	// Unconfirmed: the outcome is unknown: whether a transaction is committed, or whether
+	// the write concern of a write is satisfied.
 	Unconfirmed
-	// Cursor says that the cursor, or its place, is gone. Another one can be opened.
+	// Cursor: the cursor, or its position, is lost. Another one can be opened.
 	Cursor
-	// Full says that the server has run out of what only an operator can give it.
+	// Full: the server lacks resources that only an operator can add.
 	Full
-	// Auth says that our rights do not allow it, or it is not known who we are.
+	// Auth: the user lacks privileges, or is not authenticated.
 	Auth
-	// Unsupported says that the server does not have that command.
+	// Unsupported: the server does not have the command.
 	Unsupported
-	// Lost says that no answer came: whether it was done is not known.
+	// Lost: no reply arrived; whether the command was executed is unknown.
 	Lost
-	// Stuck says that it was tried for as long as it may be, and what was in the way has
-	// not gone.
+	// Stuck: the cause did not pass within the time limit of the retries.
 	Stuck
 )
 
-// Kinds are all kinds but None.
+// Kinds returns all kinds but None.
 func Kinds() []Kind {
 	all := make([]Kind, 0, Stuck)
 	for k := Isolate; k <= Stuck; k++ {
@@ -64,8 +62,8 @@ func Kinds() []Kind {
 	return all
 }
 
-// Classify returns what an error says: that of the outermost error in it which has a
-// kind, a refusal by a server or what became of a command or transaction otherwise.
+// Classify returns the kind of an error: that of the outermost error in its chain that
+// has a kind, such as an Error, or the outcome of a command or transaction.
 func Classify(err error) Kind {
 	if e, ok := errors.AsType[interface {
 		error
@@ -84,8 +82,8 @@ func (k Kind) String() string {
 	}[k]
 }
 
-// Passes reports whether an error of the kind is one that passes: it must not end
-// a link, however often it is met.
+// Passes reports whether the cause of an error of this kind can pass: such errors must
+// not end a link, however often they occur.
 func (k Kind) Passes() bool {
 	switch k {
 	case None, Isolate, Auth, Unsupported:
@@ -104,7 +102,7 @@ var kinds = map[Kind][]Code{
 		IndexBuildAlreadyInProgress, DatabaseDropPending, RetryableTransactionInProgress, ObjectIsBusy,
 		TemporarilyUnavailable, TooManyLogicalSessions, UserWritesBlocked,
 		ResourceExhausted, AdmissionQueueOverflow, RateLimitExceeded, PooledConnectionAcquisitionRejected, IngressRequestRateLimitExceeded,
-		// A server that was started a moment ago has no keys to sign cluster times with.
+		// A server that has just started has no keys to sign cluster times with.
 		KeyNotFound, CannotVerifyAndSignLogicalTime, ClusterTimeFailsRateLimiter,
 		ConfigurationInProgress, CurrentConfigNotCommittedYet,
 	},
@@ -113,7 +111,7 @@ var kinds = map[Kind][]Code{
 	},
 	Expired: {MaxTimeMSExpired, ExceededTimeLimit, NetworkInterfaceExceededTimeLimit},
 	Ended: {
-		// A transaction that its server does not know any more was ended there.
+		// The server no longer knows the transaction, so it has aborted it.
 		NoSuchTransaction,
 		Interrupted, InterruptedDueToStorageChange, InterruptedDueToFCVChange, ClientDisconnect, ClientMarkedKilled,
 		CallbackCanceled, TransactionCoordinatorSteppingDown, IndexBuildAborted,
@@ -123,7 +121,7 @@ var kinds = map[Kind][]Code{
 		InterruptedDueToReplStateChange, NotYetInitialized, NotSecondary, InitialSyncActive, ElectionInProgress, StaleTerm,
 		HostUnreachable, HostNotFound, NetworkTimeout, SocketException, TransportSessionClosed, PooledConnectionsDropped,
 		FailedToSatisfyReadPreference, NewReplicaSetConfigurationIncompatible,
-		// A server that cannot read its users just now: in a rollback, or a first copy.
+		// The server cannot read its users at present: in a rollback or an initial sync.
 		UserNotFound,
 	},
 	Leaving: {ShutdownInProgress, InterruptedAtShutdown},
@@ -137,7 +135,7 @@ var kinds = map[Kind][]Code{
 	Unsupported: {CommandNotFound, CommandNotSupported, APIVersionError, APIStrictError},
 }
 
-// kindOf is kinds, by code.
+// kindOf is the inverse of kinds.
 var kindOf = func() map[Code]Kind {
 	all := map[Code]Kind{}
 	for k, codes := range kinds {
@@ -166,8 +164,8 @@ func Codes() []Code {
 	return all
 }
 
-// labelKinds are what labels say of a code that is not known here, the first that
-// is there counts.
+// labelKinds are the kinds of labels, for errors with an unknown code. The first label
+// that an error has counts.
 var labelKinds = []struct {
 	label string
 	kind  Kind
@@ -180,23 +178,23 @@ var labelKinds = []struct {
 	{LabelResumable, Cursor},
 }
 
-// Labels with which a server says more of a refusal than its code does.
+// Labels of errors.
 const (
-	// LabelTransient: the transaction is aborted, and may be tried again as a whole.
+	// LabelTransient: the transaction was aborted, and may be retried as a whole.
 	LabelTransient = "TransientTransactionError"
-	// LabelUnknownCommit: whether the transaction was committed is not known.
+	// LabelUnknownCommit: whether the transaction was committed is unknown.
 	LabelUnknownCommit = "UnknownTransactionCommitResult"
-	// LabelRetryableWrite: the same write, under the same number, may be sent again.
+	// LabelRetryableWrite: the write may be retried under the same number.
 	LabelRetryableWrite = "RetryableWriteError"
-	// LabelRetryable and LabelOverloaded: the server (8.0 and later) had no room for
-	// the command, and did nothing.
+	// LabelRetryable and LabelOverloaded: the server (8.0 and later) was overloaded, and
+	// did not execute the command.
 	LabelRetryable  = "RetryableError"
 	LabelOverloaded = "SystemOverloadedError"
-	// LabelResumable: the change stream can be opened again where it was.
+	// LabelResumable: the change stream can be resumed.
 	LabelResumable = "ResumableChangeStreamError"
 )
 
-// labelsOf returns the labels of a refusal, nil of any other error.
+// labelsOf returns the labels of an Error, nil for other errors.
 func labelsOf(err error) []string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Labels
@@ -204,8 +202,8 @@ func labelsOf(err error) []string {
 	return nil
 }
 
-// ClassifyCommit is Classify for the commit of a transaction that failed: Unconfirmed
-// where the server has not said that the transaction is aborted.
+// ClassifyCommit is Classify for a failed commit: Unconfirmed unless the server reported
+// that the transaction is aborted.
 func ClassifyCommit(err error) Kind {
 	k, labels := Classify(err), labelsOf(err)
 	said := slices.Contains(labels, LabelTransient) && !slices.Contains(labels, LabelUnknownCommit)
@@ -224,8 +222,7 @@ func ClassifyCommit(err error) Kind {
 	return k
 }
 
-// Kind returns what the refusal says: by its code, and where that says nothing by
-// its labels.
+// Kind returns the kind of the error: by its code or, if that is unknown, by its labels.
 func (e *Error) Kind() Kind {
 	if k := e.Code.Kind(); k != Isolate || len(e.Labels) == 0 {
 		return k

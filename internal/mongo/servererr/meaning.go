@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// What a code means for one command, or one way of asking, and its kind does not say.
-// Each is told of an error that holds a refusal; of any other it is false.
+// The functions below return what a code means for a certain command, beyond its kind.
+// They return false for errors that do not wrap an *Error.
 
-// refusedWith reports whether a server refused with one of some codes.
+// refusedWith reports whether err is a server's error with one of some codes.
 func refusedWith(err error, codes ...Code) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && slices.Contains(codes, e.Code)
 }
 
-// IsRefusal reports whether a server has answered, and refused.
+// IsRefusal reports whether err is a server's error.
 func IsRefusal(err error) bool {
 	_, ok := errors.AsType[*Error](err)
 	return ok
 }
 
-// IsDenied reports whether a server refused for want of a privilege. It is not for a
-// login: see Classify.
+// IsDenied reports whether the user lacks a privilege. For authentication errors see
+// Classify.
 func IsDenied(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Kind() == Auth
@@ -37,78 +37,78 @@ func IsDuplicateKey(err error) bool { return refusedWith(err, DuplicateKey) }
 // IsImmutableField reports whether an update would have changed an _id.
 func IsImmutableField(err error) bool { return refusedWith(err, ImmutableField) }
 
-// IsTooLarge reports whether a write would have made a document larger than a server
-// stores: by modifiers up to 7.x, by an upsert, or otherwise.
+// IsTooLarge reports whether a write would have exceeded the maximum size of a document:
+// by modifiers (up to 7.x), by an upsert, or otherwise.
 func IsTooLarge(err error) bool {
 	return refusedWith(err, updateTooLarge, upsertTooLarge, BSONObjectTooLarge)
 }
 
-// TooLarge is what a server says of a document that is too large for it.
+// TooLarge returns the error of a server for a document that is too large.
 func TooLarge(format string, args ...any) *Error { return New(BSONObjectTooLarge, format, args...) }
 
-// KeepsCapped reports whether a server says that clients do not delete from capped
-// collections. Some with the feature compatibility version 4.4 have a code of their own.
+// KeepsCapped reports whether a server rejected a delete from a capped collection. Some
+// servers with the feature compatibility version 4.4 have a code of their own for it.
 func KeepsCapped(err error) bool { return refusedWith(err, IllegalOperation, cappedDelete) }
 
-// IsGoneTransaction reports whether a server does not know a transaction: it was given
-// up for its age, or the server was not primary then.
+// IsGoneTransaction reports whether a server does not know a transaction: it was aborted
+// for its age, or the server was not primary then.
 func IsGoneTransaction(err error) bool { return refusedWith(err, NoSuchTransaction) }
 
-// IsOldNumber reports whether a session has a newer number than that of a command: it
-// has another holder.
+// IsOldNumber reports whether a session has a newer transaction number than that of a
+// command: another process uses it.
 func IsOldNumber(err error) bool { return refusedWith(err, TransactionTooOld) }
 
 // Collections, indexes and views.
 
-// IsNoNamespace reports whether there is no such collection.
+// IsNoNamespace reports whether the collection does not exist.
 func IsNoNamespace(err error) bool { return refusedWith(err, NamespaceNotFound) }
 
-// IsNamespaceThere reports whether there is such a collection already.
+// IsNamespaceThere reports whether the collection exists already.
 func IsNamespaceThere(err error) bool { return refusedWith(err, NamespaceExists) }
 
-// IsNoIndex reports whether there is no such index.
+// IsNoIndex reports whether the index does not exist.
 func IsNoIndex(err error) bool { return refusedWith(err, IndexNotFound) }
 
-// IsIndexThere reports whether there is such an index already.
+// IsIndexThere reports whether the index exists already.
 func IsIndexThere(err error) bool { return refusedWith(err, IndexAlreadyExists) }
 
-// ContradictsCatalog reports whether a server has something else under a name than a
-// command was about.
+// ContradictsCatalog reports whether the command does not match the server's catalog: a
+// name or UUID belongs to something else.
 func ContradictsCatalog(err error) bool {
 	return refusedWith(err, NamespaceNotFound, NamespaceExists, IndexNotFound, CollectionUUIDMismatch)
 }
 
-// IsIndexConflict reports whether there is an index of that name, or of that key, which
-// is another one.
+// IsIndexConflict reports whether a different index has the same name or key.
 func IsIndexConflict(err error) bool {
 	return refusedWith(err, IndexOptionsConflict, IndexKeySpecsConflict)
 }
 
-// IsNotUnique reports whether documents keep an index from being made unique.
+// IsNotUnique reports whether an index cannot become unique because of existing
+// documents.
 func IsNotUnique(err error) bool { return refusedWith(err, CannotConvertIndexToUnique) }
 
-// IsBuildAborted reports whether the building of an index was given up: for the index,
-// or for what had nothing to do with it.
+// IsBuildAborted reports whether an index build was aborted, because of the index or for
+// an unrelated reason.
 func IsBuildAborted(err error) bool {
 	return Classify(err) == Ended && refusedWith(err, IndexBuildAborted)
 }
 
-// IsDefinitionRefused reports whether an index or a view was refused for what it is, or
-// for the documents that it met, and not for the state that the server is in.
+// IsDefinitionRefused reports whether a server rejected an index or view because of its
+// definition, or of existing documents, and not because of the server's state.
 func IsDefinitionRefused(err error) bool {
 	return Classify(err) == Isolate && len(labelsOf(err)) == 0 && !IsNoNamespace(err)
 }
 
-// IsViewClash reports whether a view does not go with those that are there.
+// IsViewClash reports whether a view conflicts with existing ones.
 func IsViewClash(err error) bool {
 	return refusedWith(err, GraphContainsCycle, OptionNotSupportedOnView, ViewDepthLimitExceeded)
 }
 
-// IsInvalidView reports whether a database has a view that its server does not
-// understand, and lists nothing for it.
+// IsInvalidView reports whether a command failed because the database has an invalid
+// view.
 func IsInvalidView(err error) bool { return refusedWith(err, InvalidViewDefinition) }
 
-// IsKept reports whether a collection of the system's own cannot be dropped.
+// IsKept reports whether a system collection cannot be dropped.
 func IsKept(err error) bool { return IsDenied(err) || refusedWith(err, IllegalOperation) }
 
 // Commands.
@@ -116,22 +116,22 @@ func IsKept(err error) bool { return IsDenied(err) || refusedWith(err, IllegalOp
 // IsNoCommand reports whether the server does not have the command.
 func IsNoCommand(err error) bool { return refusedWith(err, CommandNotFound) }
 
-// IsNotUnderstood reports whether the server does not know, or not accept, a field of
-// the command.
+// IsNotUnderstood reports whether the server does not know or accept a field of the
+// command.
 func IsNotUnderstood(err error) bool {
 	return refusedWith(err, unknownField, FailedToParse, BadValue, TypeMismatch, InvalidOptions)
 }
 
-// IsOptionRefused reports whether an option does not go with what is there.
+// IsOptionRefused reports whether an option conflicts with the existing state.
 func IsOptionRefused(err error) bool { return refusedWith(err, InvalidOptions) }
 
-// IsNotInTransaction reports whether the command has to be sent outside of transactions.
+// IsNotInTransaction reports whether the command is not supported in transactions.
 func IsNotInTransaction(err error) bool {
 	return refusedWith(err, OperationNotSupportedInTransaction)
 }
 
-// IsNotOffered reports whether a server will not answer the next time either: it does
-// not have the command, does not offer it (Atlas), or we may not ask.
+// IsNotOffered reports whether a retry is pointless: the server does not have the
+// command, does not offer it (Atlas), or the user lacks the privilege.
 func IsNotOffered(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && (e.Kind() == Auth || e.Kind() == Unsupported || e.Code == notOffered)
@@ -139,18 +139,18 @@ func IsNotOffered(err error) bool {
 
 // Reads.
 
-// IsNoSample reports whether a server has met the same random documents over and over:
-// as after most of a collection was deleted.
+// IsNoSample reports whether a $sample returned too many duplicates, as after most of a
+// collection was deleted.
 func IsNoSample(err error) bool { return refusedWith(err, noSample) }
 
-// IsNoRecord reports whether a server does not find the record to resume at. It says so
-// with the code that it also has for keys it cannot sign cluster times with.
+// IsNoRecord reports whether a server does not find the record to resume at. The code is
+// also that of missing keys for signing cluster times.
 func IsNoRecord(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == KeyNotFound && strings.Contains(e.Message, "resume")
 }
 
-// IsReadFailed reports whether a read failed in a way that another cursor may not.
+// IsReadFailed reports whether a read failed but may succeed with another cursor.
 func IsReadFailed(err error) bool { return refusedWith(err, OperationFailed) }
 
 // Members.
@@ -158,11 +158,11 @@ func IsReadFailed(err error) bool { return refusedWith(err, OperationFailed) }
 // IsNoMember reports whether a set has no such member.
 func IsNoMember(err error) bool { return refusedWith(err, NodeNotFound) }
 
-// IsQuiescing reports whether a server has begun to shut down, and still answers.
+// IsQuiescing reports whether a server is shutting down.
 func IsQuiescing(err error) bool { return refusedWith(err, ShutdownInProgress) }
 
-// IsOfOthers reports whether clients who know nothing of each other have to expect a
-// refusal: what a command is about is gone, there, or another one by then.
+// IsOfOthers reports whether an error is to be expected with concurrent clients: another
+// one has removed, created or replaced the object of the command.
 func IsOfOthers(err error) bool {
 	return refusedWith(err, DuplicateKey, NamespaceNotFound, NamespaceExists, IndexNotFound,
 		IndexOptionsConflict, IndexKeySpecsConflict, IndexAlreadyExists, DocumentValidationFailure,
@@ -171,27 +171,28 @@ func IsOfOthers(err error) bool {
 		IllegalOperation, InvalidOptions)
 }
 
-// KeyFault is which indexes refuse a document with a code.
+// KeyFault is the type of index that rejects a document with a code.
 type KeyFault uint8
 
 const (
-	// AnyKey is a code that stands for no kind of index.
+	// AnyKey: the code does not identify a type of index.
 	AnyKey KeyFault = iota
-	// ParallelKey is of indexes on several fields, two of which are arrays.
+	// ParallelKey: compound indexes, where two fields of the document are arrays.
 	ParallelKey
-	// NumberedKey is of indexes on a field with a number for a name, or an element.
+	// NumberedKey: indexes on a numeric path component, which the document has both as a
+	// field name and as an array index.
 	NumberedKey
-	// SphereKey is of 2dsphere indexes, also on buckets.
+	// SphereKey: 2dsphere indexes, also on buckets.
 	SphereKey
-	// FlatKey is of 2d indexes.
+	// FlatKey: 2d indexes.
 	FlatKey
-	// TextKey is of text indexes.
+	// TextKey: text indexes.
 	TextKey
-	// HashedKey is of hashed indexes.
+	// HashedKey: hashed indexes.
 	HashedKey
 )
 
-// String returns what an index is called that refuses so.
+// String returns the name of the type of index.
 func (f KeyFault) String() string {
 	return [...]string{"any", "parallel", "numbered", "2dsphere", "2d", "text", "hashed"}[f]
 }
@@ -207,7 +208,7 @@ var keyFaults = map[Code]KeyFault{
 	16766: HashedKey,
 }
 
-// KeyFaultOf returns which indexes may have refused a document.
+// KeyFaultOf returns the type of index that rejected a document with err.
 func KeyFaultOf(err error) KeyFault {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return keyFaults[e.Code]
@@ -215,8 +216,8 @@ func KeyFaultOf(err error) KeyFault {
 	return AnyKey
 }
 
-// Brief returns what tells an error apart from others, without its message: that may
-// have optimes, which are never the same.
+// Brief returns a short form of an error without its message, which may have optimes, so
+// that equal errors can be recognized.
 func Brief(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return strconv.Itoa(int(e.Code))
@@ -224,7 +225,7 @@ func Brief(err error) string {
 	return ""
 }
 
-// Codes without a name that mean something here.
+// Codes without a name that have a meaning here.
 const (
 	notOffered     Code = 8000 // of Atlas
 	cappedDelete   Code = 10089
