@@ -10,10 +10,10 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// chooser picks a server of a topology, nil if none will do.
+// chooser selects a server of a topology, nil if none is suitable.
 type chooser func(*description.Topology) *description.Server
 
-// now returns the server to ask, as far as it is known, nil if it is not. The
+// now returns the server to send a command to, nil if none is known at present. The
 // driver's own selection would copy all descriptions on each call.
 func (s *Set) now() (srv *topology.SelectedServer, direct bool) {
 	t := s.topo.Description()
@@ -32,7 +32,7 @@ func (s *Set) find(t *description.Topology, pick chooser) (srv *topology.Selecte
 	return found, t.Kind == description.TopologyKindSingle
 }
 
-// usable picks the server that Call asks.
+// usable selects the server for Call.
 func (s *Set) usable(t *description.Topology) *description.Server {
 	if t.Kind == description.TopologyKindSharded {
 		return s.usableRouter(t)
@@ -47,8 +47,8 @@ func (s *Set) usable(t *description.Topology) *description.Server {
 	return nil
 }
 
-// usableRouter picks the mongos that was picked before, or another one if that is
-// gone.
+// usableRouter selects the mongos that was selected before, or another one if that is
+// not available.
 func (s *Set) usableRouter(t *description.Topology) *description.Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,8 +75,8 @@ func (s *Set) choose(ctx context.Context, timeout <-chan time.Time, pick chooser
 		return nil, false, lost(ctx, "", ErrClosed)
 	}
 	defer func() { _ = s.topo.Unsubscribe(sub) }()
-	// A check that was asked for is not made where one is under way, so it is asked
-	// for again.
+	// A requested check is not made while another one runs, so it is requested
+	// periodically.
 	again := time.NewTicker(500 * time.Millisecond)
 	defer again.Stop()
 	began := time.Now()
@@ -105,9 +105,8 @@ func (s *Set) choose(ctx context.Context, timeout <-chan time.Time, pick chooser
 	}
 }
 
-// hopeless returns the reason for which waiting for a server is of no use, nil if
-// there is none: one that the driver does not speak to, and a TLS handshake that
-// fails with each.
+// hopeless returns the reason why waiting for a server is pointless, nil if there is
+// none: an incompatible server, or a TLS handshake that fails with every server.
 func hopeless(t *description.Topology) error {
 	if t.CompatibilityErr != nil {
 		return t.CompatibilityErr
@@ -123,7 +122,7 @@ func hopeless(t *description.Topology) error {
 	return &AuthError{Host: t.Servers[0].Addr.String(), Err: t.Servers[0].LastError}
 }
 
-// unseen is the error of a search that has ended.
+// unseen returns the error of a server selection that timed out.
 func (s *Set) unseen(t *description.Topology, waited time.Duration) error {
 	e := &NoServerError{Want: "primary", Waited: waited.Round(time.Millisecond)}
 	if s.opts.ReplicaSet() != "" {

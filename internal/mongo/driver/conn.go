@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// readAhead is how much of what has come is taken at a time, in bytes. Most replies
-	// are smaller; what is larger is read to where it belongs, but for its beginning.
+	// readAhead is the size of the read buffer, in bytes. Most replies are smaller; larger
+	// ones, except for their beginning, are read directly into their destination.
 	readAhead = 8 << 10
-	// stuck is how long the other side may not take what is written before it is looked
-	// whether it waits for us, and glance how long it is looked.
+	// stuck is how long a write may block before received bytes are read, in case the
+	// peer is blocked by them, and glance how long such a read may take.
 	stuck  = 100 * time.Millisecond
 	glance = 5 * time.Millisecond
 )
@@ -29,20 +29,20 @@ const (
 // dialer makes the connections of a deployment.
 type dialer struct {
 	net.Dialer
-	// hosts says where to connect to in place of a name: see Config.HostMap.
+	// hosts maps names to the addresses to connect to: see Config.HostMap.
 	hosts map[string]string
-	// open are the connections that there are: the driver shows only its own layers.
+	// open are the open connections: the driver only exposes its own wrappers.
 	open sync.Map // connKey → *conn
 	// sockets counts the connections over unix sockets.
 	sockets atomic.Int64
 }
 
-// connKey tells a connection from every other that is open: the local address alone
-// may be used towards several servers.
+// connKey identifies an open connection: the local address alone may be used for
+// connections to several servers.
 type connKey struct{ local, addr string }
 
-// of returns the connection that is below one of the driver's, nil if it is none of
-// ours.
+// of returns the connection below one of the driver's, nil if this dialer did not make
+// it.
 func (d *dialer) of(c *mnet.Connection) *conn {
 	local, ok := c.ReadWriteCloser.(interface{ LocalAddress() address.Address })
 	if !ok {
@@ -61,7 +61,7 @@ func (d *dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 	}
 	own := newConn(c)
 	if local := c.LocalAddr(); local.Network() == "unix" {
-		// All of a process have one, and none that says anything.
+		// All unix sockets of a process have the same local address.
 		own.local = &net.UnixAddr{Name: "connection " + strconv.FormatInt(d.sockets.Add(1), 10), Net: local.Network()}
 	}
 	key := connKey{own.LocalAddr().String(), addr}
@@ -70,7 +70,7 @@ func (d *dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 	return own, nil
 }
 
-// address returns where to connect to for a host:port.
+// address returns the address to connect to for a host:port.
 func (d *dialer) address(addr string) string {
 	name, port, err := net.SplitHostPort(addr)
 	to, found := d.hosts[strings.ToLower(addr)]
@@ -86,30 +86,29 @@ func (d *dialer) address(addr string) string {
 	return to
 }
 
-// conn is a network connection that is read ahead of. The driver reads the length of
-// a message and then the message: that takes two system calls for each reply, where
-// one could take in several replies.
+// conn is a network connection with a read buffer. The driver reads the length of a
+// message and then the message: without a buffer, that takes two system calls for each
+// reply, where one can read several replies.
 //
-// It never waits for the other side to read while that one waits for us to: with
-// commands that are sent before the answers to others are read, a server may be
-// unable to get rid of those (to upserts they may be as long as the commands).
-// Then they are taken in while the write waits.
+// It avoids a deadlock with pipelined commands: a server that cannot write its replies
+// does not read (replies to upserts may be as long as the commands). So while a write
+// blocks, conn reads the replies that have arrived.
 type conn struct {
 	net.Conn
 	ahead *bufio.Reader // under reading
 
 	reading sync.Mutex
-	early   []byte // under reading: what was taken in; behind what ahead has
+	early   []byte // under reading: bytes read during writes; they follow those in ahead
 
-	// heard is called with all that comes, if it is not nil.
+	// heard is called whenever bytes arrive, if it is not nil.
 	heard  atomic.Pointer[func()]
 	closed func() // may be nil
-	// local is in place of the connection's own local address, if it is not nil.
+	// local replaces the connection's own local address, if it is not nil.
 	local net.Addr
 
 	mu      sync.Mutex
-	readBy  time.Time // under mu, as it was set
-	writeBy time.Time // under mu, as it was set
+	readBy  time.Time // under mu: the read deadline that the user of conn has set
+	writeBy time.Time // under mu: the write deadline that the user of conn has set
 }
 
 func newConn(under net.Conn) *conn {
@@ -118,7 +117,7 @@ func newConn(under net.Conn) *conn {
 	return c
 }
 
-// arrivals is what ahead reads from.
+// arrivals is the io.Reader of conn.ahead.
 type arrivals conn
 
 func (a *arrivals) Read(p []byte) (int, error) {
@@ -134,7 +133,7 @@ func (a *arrivals) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// hears sets what is called with all that comes from now on; nil is nothing.
+// hears sets the function to call whenever bytes arrive; nil means none.
 func (c *conn) hears(heard func()) {
 	if heard == nil {
 		c.heard.Store(nil)
@@ -149,8 +148,8 @@ func (c *conn) tell(n int) {
 	}
 }
 
-// LocalAddr implements net.Conn: it tells the connection from all others of its dialer
-// to one server.
+// LocalAddr implements net.Conn. The address is unique among the dialer's connections to
+// one server.
 func (c *conn) LocalAddr() net.Addr {
 	if c.local != nil {
 		return c.local
@@ -197,15 +196,15 @@ func (c *conn) Write(p []byte) (int, error) {
 		if err != nil {
 			return n, err
 		}
-		// Where there was nothing the other side is slow, and that is all.
+		// If nothing had arrived, the peer is only slow.
 		if wait = stuck; some {
 			wait = glance
 		}
 	}
 }
 
-// takeIn reads what there is to be read, unless somebody does that already, and tells
-// whether there was anything.
+// takeIn reads the bytes that have arrived, unless another goroutine is reading, and
+// reports whether there were any.
 func (c *conn) takeIn() (some bool, err error) {
 	if !c.reading.TryLock() {
 		return false, nil

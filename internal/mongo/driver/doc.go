@@ -32,12 +32,12 @@
 //	           a primary is known
 //	┌──────┐ ─────────────────────────────▶ ┌──────┐  reply, refusal
 //	│ Call │        ┌──────────┐  found     │ send │ ───────────────▶ done
-//	└──────┘ ─────▶ │ choosing │ ─────────▶ └──────┘  lost: LostError, never again
+//	└──────┘ ─────▶ │ choosing │ ─────────▶ └──────┘  lost: LostError, no retry
 //	         none   └──────────┘              │ no connection: nothing was sent
 //	                 │      ▲                 │
 //	                 │      └─────────────────┘
 //	                 ▼ selection timeout
-//	              LostError without a host, with what was seen of each
+//	              LostError without a host, with the state of each
 //
 // A Member does not select another server: if its host is known to be down, it is
 // checked once more, for at most a second, and otherwise the call returns a LostError.

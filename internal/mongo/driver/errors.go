@@ -19,16 +19,16 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// ErrClosed is inside the LostError of a call to a Set that was closed.
+// ErrClosed is the Err of the LostError of a call to a closed Set.
 var ErrClosed = errors.New("the connection was closed by us")
 
-// AuthError is a server that we cannot log in to, or whose certificate we do not
-// believe, or that does not believe ours. It comes inside a [mongo.LostError], as
-// nothing was asked; a retry is of no use before somebody has changed something.
+// AuthError reports that authentication failed, or that one side did not accept the
+// other's certificate. It is the Err of a [mongo.LostError], because no command was sent;
+// a retry is pointless until the configuration changes.
 type AuthError struct {
 	// Host is the server.
 	Host string
-	// Err is what the server, or the TLS library, said.
+	// Err is the error of the server, or of the TLS library.
 	Err error
 }
 
@@ -40,27 +40,27 @@ func (e *AuthError) Error() string {
 	return fmt.Sprintf("%s %s: %v", what, e.Host, e.Err)
 }
 
-// Unwrap returns what was said.
+// Unwrap returns Err.
 func (e *AuthError) Unwrap() error { return e.Err }
 
-// NoServerError is a call that found no server to ask in time. It comes inside a
+// NoServerError reports that no suitable server was found in time. It is the Err of a
 // [mongo.LostError] without a host.
 type NoServerError struct {
-	// Want is what was looked for, such as "primary of rs0".
+	// Want is the server that was needed, such as "primary of rs0".
 	Want string
-	// Waited is how long.
+	// Waited is how long the call waited.
 	Waited time.Duration
-	// Seen has what is known of each host.
+	// Seen has the last known state of each host.
 	Seen []Sight
 }
 
-// Sight is what is known of a host.
+// Sight is the last known state of a host.
 type Sight struct {
 	// Host is host:port.
 	Host string
 	// State is its state as the driver names it, such as RSSecondary.
 	State string
-	// Err is why nothing is known of it; may be nil.
+	// Err is the reason why the state is unknown; may be nil.
 	Err error
 }
 
@@ -80,7 +80,7 @@ func (e *NoServerError) Error() string {
 	return b.String()
 }
 
-// lost is the error of a call to host that has no answer.
+// lost returns the error of a call to host that got no reply.
 func lost(ctx context.Context, host string, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -95,8 +95,8 @@ func lost(ctx context.Context, host string, err error) error {
 	return &mongo.LostError{Host: host, Err: err, Refused: refused}
 }
 
-// denied reports whether err is the end of a login or of a TLS handshake that would
-// end like that again, and not of a connection on the way.
+// denied reports whether err is an authentication or TLS error that a retry would
+// repeat, and not a network error.
 func denied(err error) bool {
 	if tlsFault(err) {
 		return true
@@ -124,7 +124,7 @@ func denied(err error) bool {
 	return !ok || !refusal.RetryableRead()
 }
 
-// tlsFault reports whether err is a TLS handshake that cannot succeed.
+// tlsFault reports whether err is that of a TLS handshake that cannot succeed.
 func tlsFault(err error) bool {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return true
@@ -147,14 +147,14 @@ func tlsFault(err error) bool {
 	if _, ok := errors.AsType[*ocsp.Error](err); ok {
 		return true
 	}
-	// What the other side says of our certificate: an alert, which the library
-	// reports as an operation of this name.
+	// The peer's rejection of our certificate is an alert, which the library reports as
+	// an operation of this name.
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "remote error"
 }
 
-// cleared reports whether no connection was given because the pool was emptied for
-// another's fault: nothing was tried.
+// cleared reports whether no connection was made because an error of another connection
+// cleared the pool.
 func cleared(err error) bool {
 	pool, ok := errors.AsType[interface {
 		error

@@ -14,14 +14,14 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// Member is a direct connection to one host, whatever its state is. It is safe for
-// concurrent use; each call that is under way has a network connection of its own,
-// 100 at most unless the connection string says otherwise.
+// Member is a direct connection to one host, whatever its state. It is safe for
+// concurrent use; each call in flight has a network connection of its own, 100 at most
+// unless the connection string sets another limit.
 type Member struct {
 	host   string
 	srv    *topology.Server
 	sender *sender
-	// patience is how long a look at a host that is down may take.
+	// patience is how long a check of a host that is down may take.
 	patience time.Duration
 }
 
@@ -29,7 +29,7 @@ var _ mongo.Caller = (*Member)(nil)
 
 func newMember(s *Set, host string) *Member {
 	srv := topology.NewServer(address.Address(host).Canonicalize(), bson.NewObjectID(), s.cfg.ConnectTimeout, s.cfg.ServerOpts...)
-	// It can only fail for a server that is connected already.
+	// It only fails for a server that is connected already.
 	_ = srv.Connect(nil)
 	return &Member{host: host, srv: srv, sender: &s.sender, patience: s.cfg.ConnectTimeout + time.Second}
 }
@@ -37,14 +37,13 @@ func newMember(s *Set, host string) *Member {
 // Host returns the host, as it was given to Set.Member.
 func (m *Member) Host() string { return m.host }
 
-// RTT returns the moving average of the time that a hello takes, zero before the
-// first.
+// RTT returns the moving average of the round-trip time of hello, zero before the first
+// one.
 func (m *Member) RTT() time.Duration { return m.srv.RTTMonitor().EWMA() }
 
-// Call runs a command on the host. On a member of a set a read is answered
-// whatever its state is: unless the command has a read preference, or is of a
-// transaction, primaryPreferred is added. A host that cannot be reached is an error
-// at once, not after the selection timeout.
+// Call runs a command on the host. Secondaries answer reads, too: unless the command has
+// a read preference, or belongs to a transaction, Call adds primaryPreferred. If the host
+// is down, Call returns an error at once, not after the selection timeout.
 func (m *Member) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -59,18 +58,18 @@ func (m *Member) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) 
 	return m.sender.send(ctx, m.srv, conn, &cmd, true)
 }
 
-// lookAgain returns a connection to a host that was down when it was last looked
-// at, after one more look.
+// lookAgain returns a connection to a host that was down at its last check, after
+// another check.
 func (m *Member) lookAgain(ctx context.Context) (*mnet.Connection, error) {
 	sub, err := m.srv.Subscribe()
 	if err != nil {
 		return nil, ErrClosed
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	d := <-sub.C // what is known already
+	d := <-sub.C // the known state
 	if d.Kind == description.Unknown {
 		if d.LastError != nil && denied(d.LastError) && !tlsFault(d.LastError) {
-			// A login that has just failed: the same would be said again.
+			// The authentication has just failed: another check would fail, too.
 			m.srv.RequestImmediateCheck()
 			return nil, d.LastError
 		}
@@ -89,7 +88,7 @@ func (m *Member) lookAgain(ctx context.Context) (*mnet.Connection, error) {
 					return nil, ErrClosed
 				}
 			}
-			// A look that another call's fault broke off says nothing.
+			// A check that was canceled by an error of another call has no result.
 			seen = d.Kind != description.Unknown || !errors.Is(d.LastError, context.Canceled)
 		}
 	}

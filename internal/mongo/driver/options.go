@@ -14,37 +14,36 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 )
 
-// Config says how to reach a deployment. What is set here goes before what the
-// connection string says. The zero value of a field leaves it to that, and then to
-// the default.
+// Config has the settings of a connection to a deployment. Its fields override the
+// connection string; for a zero field, the connection string applies, then the default.
 type Config struct {
 	// URI is the connection string, mongodb:// or mongodb+srv://.
 	URI string
-	// Username and Password are the login; PasswordFile holds the password instead,
-	// without the line's end. AuthSource is the database that knows the user.
+	// Username and Password are the credentials; PasswordFile is a file with the password,
+	// whose newline is removed. AuthSource is the database that has the user.
 	Username, Password, PasswordFile string
 	AuthSource, AuthMechanism        string
-	// TLS asks for TLS. CAFile holds the authorities to believe, in PEM form;
-	// CertificateKeyFile our certificate and its key. Both ask for TLS too.
+	// TLS enables TLS. CAFile has the trusted certificate authorities, as PEM;
+	// CertificateKeyFile the client's certificate and key. Both enable TLS, too.
 	TLS                        bool
 	CAFile, CertificateKeyFile string
-	// HostMap says where to connect to in place of a host: keys are NAME:PORT or NAME,
-	// values HOST:PORT or HOST. Where a port is missing it stays what it was. TLS still
-	// wants a certificate for the name.
+	// HostMap maps hosts to the addresses to connect to: keys are NAME:PORT or NAME,
+	// values HOST:PORT or HOST. A value without a port keeps the port. TLS still expects
+	// a certificate for the name.
 	HostMap map[string]string
-	// AppName is what servers write to their logs, default "replicator".
+	// AppName is the client's name in the servers' logs, default "replicator".
 	AppName string
 	// Compressors are tried in this order: snappy, zstd, zlib. Default none.
 	Compressors []string
 	// ServerAPI is the API version to declare with each command, "1" or none.
 	ServerAPI string
-	// ConnectTimeout is for opening one connection, default 10 s.
+	// ConnectTimeout limits the opening of a connection, default 10 s.
 	ConnectTimeout time.Duration
 	// SelectionTimeout is how long a call waits for a primary, default 30 s.
 	SelectionTimeout time.Duration
-	// HeartbeatInterval is how often a server says hello that has nothing to report,
-	// default 1 s, at least 500 ms. The driver has 10 s; but after some errors its
-	// monitor still waits for a hello, and the server is unknown until that comes.
+	// HeartbeatInterval is the interval of hello replies of a server without changes,
+	// default 1 s, at least 500 ms. The driver's default is 10 s; but after some errors
+	// its monitor waits for the pending hello, and the server is unknown until then.
 	HeartbeatInterval time.Duration
 }
 
@@ -81,34 +80,33 @@ func (c *Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Options are a Config that holds together. They print without secrets.
+// Options is a validated Config. It prints without secrets.
 type Options struct {
 	uri       *uri
 	api       string
 	selection time.Duration
 	hosts     map[string]string // Config.HostMap, its keys in lower case
-	// parsed is what the driver read; for mongodb+srv without the hosts.
+	// parsed is the driver's result; for mongodb+srv without the hosts.
 	parsed *connstring.ConnString
 }
 
-// ReadPreference is which members are to be read from, as the connection string
-// says. Nothing here acts on it.
+// ReadPreference is the read preference of the connection string. This package does not
+// use it.
 type ReadPreference struct {
 	// Mode is primary, primaryPreferred, secondary, secondaryPreferred or nearest.
 	Mode string
 	// Tags are the tag sets in order of preference, each of which must all match.
 	Tags []map[string]string
-	// MaxStaleness is zero where none is given.
+	// MaxStaleness is zero if none is given.
 	MaxStaleness time.Duration
 }
 
-// foreign are options of connection strings that other drivers know, and that
-// make no difference here.
+// foreign are options of other drivers' connection strings that have no effect here.
 var foreign = []string{"waitqueuetimeoutms", "waitqueuemultiple", "uuidrepresentation"}
 
-// Parse checks a Config. It reads the files that are named and uses no network.
-// Concerns, retries and operation timeouts of the connection string are no error
-// and have no effect. No error shows a password.
+// Parse validates a Config. It reads the named files and does not use the network.
+// Concerns, retries and operation timeouts in the connection string are ignored. Errors
+// never contain a password.
 func Parse(c Config) (*Options, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("mongo: configure a connection: %w", err)
@@ -130,8 +128,8 @@ func Parse(c Config) (*Options, error) {
 	return o, nil
 }
 
-// apply puts what a Config says into the connection string, so that there is one
-// form that all is read from.
+// apply adds the settings of a Config to the connection string, so that all settings are
+// read from there.
 func (c *Config) apply(u *uri) error {
 	password, err := c.password()
 	if err != nil {
@@ -197,7 +195,8 @@ func (c *Config) password() (*string, error) {
 	}
 }
 
-// check lets the driver read the connection string, and refuses what it lets pass.
+// check parses the connection string with the driver, and rejects what that accepts
+// although it cannot work.
 func (o *Options) check() error {
 	text := o.uri.direct().text(false)
 	client := options.Client().ApplyURI(text)
@@ -225,8 +224,8 @@ func (o *Options) check() error {
 			return fmt.Errorf("compressors: %q is not one of snappy, zstd and zlib", c)
 		}
 	}
-	// A user without a password is a login that cannot work, where the mechanism
-	// does not get its secret from somewhere else.
+	// A user without a password cannot log in, unless the mechanism gets its secret from
+	// elsewhere.
 	mechanism := strings.ToUpper(o.parsed.AuthMechanism)
 	if o.uri.login && o.parsed.Password == "" &&
 		(mechanism == "" || strings.HasPrefix(mechanism, "SCRAM") || mechanism == "PLAIN") {
@@ -235,7 +234,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// client returns the driver's options. For mongodb+srv it asks DNS.
+// client returns the driver's options. For mongodb+srv it queries DNS.
 func (o *Options) client(d *dialer) (*options.ClientOptions, error) {
 	client := options.Client().ApplyURI(o.uri.text(false))
 	if err := client.Validate(); err != nil {
@@ -249,24 +248,24 @@ func (o *Options) client(d *dialer) (*options.ClientOptions, error) {
 	return client, nil
 }
 
-// Hosts returns the hosts that the connection string names, as host:port; of
-// mongodb+srv the name that DNS is asked for.
+// Hosts returns the hosts of the connection string, as host:port; for mongodb+srv, the
+// name to query DNS for.
 func (o *Options) Hosts() []string { return slices.Clone(o.parsed.RawHosts) }
 
-// Direct reports whether the connection string names one server, with
-// directConnection=true, and no other may be connected to.
+// Direct reports whether the connection string has directConnection=true, so that no
+// other server than the named one must be used.
 func (o *Options) Direct() bool { return o.parsed.DirectConnectionSet && o.parsed.DirectConnection }
 
 // ReplicaSet returns the name of the set, empty if none is given.
 func (o *Options) ReplicaSet() string { return o.parsed.ReplicaSet }
 
-// Username returns the user's name, empty if there is no login by name.
+// Username returns the user's name, empty if there is none.
 func (o *Options) Username() string { return o.parsed.Username }
 
 // SelectionTimeout returns how long a call waits for a primary.
 func (o *Options) SelectionTimeout() time.Duration { return o.selection }
 
-// ReadPreference returns what the connection string says, primary if nothing.
+// ReadPreference returns the read preference of the connection string, default primary.
 func (o *Options) ReadPreference() ReadPreference {
 	p := ReadPreference{
 		Mode:         "primary",
@@ -290,7 +289,7 @@ func (o Options) GoString() string { return o.String() }
 // LogValue is String.
 func (o Options) LogValue() slog.Value { return slog.StringValue(o.String()) }
 
-// shield returns err, or where it shows a secret an error that does not.
+// shield returns err, or another error if err contains a secret.
 func shield(err error, secrets []string) error {
 	text := err.Error()
 	for _, s := range secrets {

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// roundCommands and roundBytes bound what is written at once. There are two
-	// rounds without an answer at most: a server that cannot write its replies
-	// does not read. The replies to two rounds of writes fit into what a socket
-	// holds, nearly always; conn takes them in where they do not.
+	// roundCommands and roundBytes limit a round, the commands that are written at once.
+	// At most two rounds are in flight, because a server that cannot write its replies
+	// does not read. The replies to two rounds nearly always fit into the socket buffers;
+	// if they do not, conn reads them during writes.
 	roundCommands = 16
 	roundBytes    = 4 << 20
 )
 
 var _ mongo.Pipeliner = (*Set)(nil)
 
-// CallAll implements mongo.Pipeliner: commands go to the primary as in Call, which
-// carries them out in order, as all commands of one connection. A reply is valid
-// until each returns.
+// CallAll implements mongo.Pipeliner. The commands go to the same server as in Call,
+// which executes all commands of a connection in order. A reply is valid until each
+// returns.
 func (s *Set) CallAll(ctx context.Context, cmds []mongo.Command, each func(i int, reply bson.Raw) error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -41,7 +41,7 @@ func (s *Set) CallAll(ctx context.Context, cmds []mongo.Command, each func(i int
 			}
 		}
 	}
-	// One by one where a server has to be waited for, which is rare.
+	// One by one if there is no server yet, which is rare.
 	for i := range cmds {
 		reply, err := s.Call(ctx, cmds[i])
 		if err == nil {
@@ -54,12 +54,12 @@ func (s *Set) CallAll(ctx context.Context, cmds []mongo.Command, each func(i int
 	return nil
 }
 
-// sendAll sends commands and reads their replies, and gives the connection back.
+// sendAll sends commands, reads their replies, and returns the connection to its pool.
 func (s *sender) sendAll(
 	ctx context.Context, srv *topology.Server, conn *mnet.Connection, cmds []mongo.Command, each func(i int, reply bson.Raw) error, direct bool,
 ) error {
 	defer conn.Close() //nolint:errcheck // Nothing is told by it that was not told before.
-	// As in exchange: a deadline is made a cancellation, at which the driver closes
+	// As in exchange: a deadline is turned into a cancellation, so that the driver closes
 	// the connection.
 	within := ctx
 	if _, ok := ctx.Deadline(); ok {
@@ -70,20 +70,20 @@ func (s *sender) sendAll(
 	}
 	x := exchanges{sender: s, srv: srv, conn: conn, cmds: cmds, direct: direct, ids: make([]int32, 0, len(cmds)), each: each}
 	for x.first == nil && x.answered < len(cmds) {
-		// The next round is on its way before the answers to the last one are read.
+		// The next round is written before the replies to the last one are read.
 		for x.first == nil && len(x.ids) < len(cmds) && len(x.ids)-x.answered <= roundCommands {
 			x.first = x.write(ctx, within)
 		}
 		x.read(ctx, within)
 	}
-	// What is due is read, so that nobody else finds it.
+	// All pending replies are read before the connection is used again.
 	for !x.broken && x.answered < len(x.ids) {
 		x.read(ctx, within)
 	}
 	switch {
 	case x.broken:
-		// The driver would keep one that has timed out, and read one reply from it:
-		// more may be on their way.
+		// The driver would keep a connection after a timeout, and read one reply from it,
+		// but several may be pending.
 		expire(conn)
 	case x.refused:
 		return x.again(ctx)
@@ -91,8 +91,7 @@ func (s *sender) sendAll(
 	return x.first
 }
 
-// exchanges are commands of one connection, of which some are written and some of
-// these answered.
+// exchanges is the state of pipelined commands on one connection.
 type exchanges struct {
 	*sender
 	srv    *topology.Server
@@ -101,15 +100,15 @@ type exchanges struct {
 	direct bool
 	each   func(i int, reply bson.Raw) error
 
-	ids      []int32 // of the messages that are written
+	ids      []int32 // of the messages written
 	answered int
-	// first is the first error; refused is set if it is that of a login that has
-	// expired, and is the answer to the command at. What is answered behind it is
-	// read, and nothing more.
+	// first is the first error; refused reports that it is that of an expired
+	// authentication, in the reply to the command at, and that all later replies have it,
+	// too. Later replies are read and discarded.
 	first   error
 	refused bool
 	at      int
-	// broken is a connection that is of no use any more.
+	// broken reports that the connection cannot be used any more.
 	broken bool
 }
 
@@ -139,7 +138,7 @@ func (x *exchanges) write(ctx, within context.Context) error {
 			wm = append(wm, one...)
 		}
 		if err != nil {
-			// Nothing of this round has been written.
+			// No message of this round has been written.
 			x.ids = x.ids[:from]
 			return err
 		}
@@ -154,7 +153,7 @@ func (x *exchanges) write(ctx, within context.Context) error {
 	return nil
 }
 
-// read reads the next reply, if one is due.
+// read reads the next reply, if one is pending.
 func (x *exchanges) read(ctx, within context.Context) {
 	if x.broken || x.answered == len(x.ids) {
 		return
@@ -174,8 +173,8 @@ func (x *exchanges) read(ctx, within context.Context) {
 		x.broken = true
 		x.fail(err)
 	case x.first != nil:
-		// Only what was refused may be sent again: where something behind it was not,
-		// nothing is.
+		// Commands may only be sent again if all of them, from the first error on, were
+		// rejected for the expired authentication.
 		x.refused = x.refused && !v.ok && v.code == errReauthenticate
 	case !v.ok:
 		x.refused, x.at = v.code == errReauthenticate && x.login != nil, i
@@ -191,8 +190,8 @@ func (x *exchanges) fail(err error) {
 	}
 }
 
-// again logs in again, and sends what was refused one by one: all from the command
-// at on.
+// again reauthenticates, and sends the rejected commands, from the one at on, one by
+// one.
 func (x *exchanges) again(ctx context.Context) error {
 	if err := x.reauthenticate(ctx, x.conn); err != nil {
 		return err
@@ -212,7 +211,7 @@ func (x *exchanges) again(ctx context.Context) error {
 	return nil
 }
 
-// reauthenticate logs in again on a connection.
+// reauthenticate authenticates a connection again.
 func (s *sender) reauthenticate(ctx context.Context, conn *mnet.Connection) error {
 	err := s.login.Reauth(ctx, &driver.AuthConfig{
 		Description: conn.Description(), Connection: conn, ClusterClock: s.clock, ServerAPI: s.serverAPI(),

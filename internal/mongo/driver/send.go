@@ -30,11 +30,11 @@ type sender struct {
 	dialer      *dialer
 }
 
-// errReauthenticate is the refusal of a connection whose login has expired.
+// errReauthenticate is the code for a connection whose authentication has expired.
 const errReauthenticate = 391
 
-// send sends a command once and reads its reply, and gives the connection back.
-// Direct is a connection to a server that was not chosen for being primary.
+// send sends a command once, reads its reply, and returns the connection to its pool.
+// Direct reports that the server was not selected as the primary.
 func (s *sender) send(ctx context.Context, srv *topology.Server, conn *mnet.Connection, cmd *mongo.Command, direct bool) (bson.Raw, error) {
 	defer conn.Close() //nolint:errcheck // Nothing is told by it that was not told before.
 	reply, v, err := s.exchange(ctx, srv, conn, cmd, direct)
@@ -68,7 +68,7 @@ func (s *sender) serverAPI() *driver.ServerAPIOptions {
 	return driver.NewServerAPIOptions(s.version)
 }
 
-// exchange writes a command and reads its reply, good or not.
+// exchange writes a command and reads its reply, which may be an error.
 func (s *sender) exchange(ctx context.Context, srv *topology.Server, conn *mnet.Connection, cmd *mongo.Command, direct bool) (bson.Raw, verdict, error) {
 	buf := bufferFor(sizeOf(cmd))
 	defer release(buf)
@@ -80,9 +80,9 @@ func (s *sender) exchange(ctx context.Context, srv *topology.Server, conn *mnet.
 	}
 	host := conn.Address().String()
 
-	// The driver keeps a connection whose deadline has passed, to read the late
-	// reply from it. The server would go on working for nobody: so a deadline is
-	// made a cancellation, at which the driver closes the connection.
+	// After a deadline the driver keeps the connection, to read the late reply, and the
+	// server would continue to execute the command. So the deadline is turned into a
+	// cancellation, after which the driver closes the connection.
 	within := ctx
 	if _, ok := ctx.Deadline(); ok {
 		var cancel context.CancelCauseFunc
@@ -109,7 +109,7 @@ func (s *sender) exchange(ctx context.Context, srv *topology.Server, conn *mnet.
 	return nil, verdict{}, lost(ctx, host, err)
 }
 
-// message builds the message of a command, compressed where that is agreed on.
+// message builds the message of a command, compressed if that was negotiated.
 func (s *sender) message(dst []byte, id int32, conn *mnet.Connection, cmd *mongo.Command, direct bool) ([]byte, error) {
 	o, err := outlineOf(cmd)
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *sender) message(dst []byte, id int32, conn *mnet.Connection, cmd *mongo
 	return packed, nil
 }
 
-// read reads an answer, and lets the watch of the server hear of it.
+// read parses a reply, and reports its errors to the monitor of the server.
 func (s *sender) read(srv *topology.Server, conn *mnet.Connection, id int32, answer []byte) (bson.Raw, verdict, error) {
 	reply, err := readMessage(answer, id)
 	var v verdict
@@ -164,8 +164,8 @@ func (s *sender) read(srv *topology.Server, conn *mnet.Connection, id int32, ans
 	return reply, v, nil
 }
 
-// advance hears of a cluster time. The clock gets a copy: it would keep the whole
-// reply.
+// advance advances the cluster time. The clock gets a copy, because a view would keep
+// the whole reply in memory.
 func (s *sender) advance(t rawbson.Elem) {
 	if doc, ok := t.Document(); ok {
 		have := s.clock.GetClusterTime()
@@ -177,11 +177,11 @@ func (s *sender) advance(t rawbson.Elem) {
 	}
 }
 
-// clusterTimeFrame is how many bytes {$clusterTime: …} has around its value, the
-// last of them behind it.
+// clusterTimeFrame is the number of bytes of {$clusterTime: …} around its value. The
+// last one follows the value.
 const clusterTimeFrame = 4 + 1 + len("$clusterTime") + 1 + 1
 
-// expire closes a connection instead of giving it back.
+// expire makes a connection be closed instead of returned to its pool.
 func expire(conn *mnet.Connection) {
 	if e, ok := conn.ReadWriteCloser.(driver.Expirable); ok {
 		_ = e.Expire()

@@ -17,13 +17,13 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// Kind is what sort of deployment a Set is.
+// Kind is the kind of a deployment.
 type Kind int
 
 const (
-	// Unknown is a deployment of which no server has answered.
+	// Unknown means that no server has answered yet.
 	Unknown Kind = iota
-	// ReplicaSet is a replica set, or with directConnection a member of one.
+	// ReplicaSet is a replica set or, with directConnection, a member of one.
 	ReplicaSet
 	// Standalone is a server without replication.
 	Standalone
@@ -44,28 +44,28 @@ func (k Kind) String() string {
 	}
 }
 
-// Set is a connection to a deployment, mostly a replica set, that follows its
-// changes. It is safe for concurrent use.
+// Set is a connection to a deployment, usually a replica set, that monitors its members.
+// It is safe for concurrent use.
 type Set struct {
 	opts   *Options
 	client *options.ClientOptions
 	cfg    *topology.Config
 	topo   *topology.Topology
 	sender sender
-	// forever never ends: what the driver wants for closing.
+	// forever is never done: the driver needs it for closing.
 	forever context.Context
 
 	mu      sync.Mutex
 	closed  bool               // under mu
 	members map[string]*Member // under mu, by host
-	mongos  string             // under mu: the one that is asked, so that transactions find theirs
+	mongos  string             // under mu: the one in use, because a transaction is bound to one
 }
 
 var _ mongo.Caller = (*Set)(nil)
 
-// Open begins to follow a deployment. It waits for no server: whether one can be
-// reached is seen at the first call. Only mongodb+srv asks DNS here, and ctx does
-// not end that. The Set lives until Close, not until ctx is done.
+// Open starts the monitoring of a deployment. It does not wait for a server: the first
+// call shows whether one can be reached. For mongodb+srv it queries DNS, which ctx does
+// not cancel. The Set lives until Close, not until ctx is done.
 func Open(ctx context.Context, o *Options) (*Set, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -102,8 +102,8 @@ func Open(ctx context.Context, o *Options) (*Set, error) {
 	return s, nil
 }
 
-// Close ends all connections, those of its Members too, and returns when nothing
-// of it runs any more. Calls that are under way are lost.
+// Close closes all connections, including those of its Members, and waits until all of
+// the Set's goroutines have ended. Calls in flight return a LostError.
 func (s *Set) Close() {
 	s.mu.Lock()
 	if s.closed {
@@ -123,13 +123,13 @@ func (s *Set) Close() {
 	}
 }
 
-// Options returns what the Set was opened with.
+// Options returns the options of the Set.
 func (s *Set) Options() *Options { return s.opts }
 
-// Call runs a command on the primary; with a standalone, a mongos or directConnection
-// on that server. Where there is none it waits up to the selection timeout. One
-// mongos is kept for all calls while it can be reached, because a transaction is
-// known only to the one that it began on.
+// Call runs a command on the primary or, with a standalone, a mongos or
+// directConnection, on that server. If none is available it waits up to the selection
+// timeout. All calls use one mongos while it can be reached, because only the mongos on
+// which a transaction began knows it.
 func (s *Set) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -146,8 +146,7 @@ func (s *Set) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return s.wait(ctx, cmd)
 }
 
-// wait is Call where the first server did not give a connection. Nothing was sent
-// by then.
+// wait continues Call if the first server gave no connection. Nothing has been sent.
 func (s *Set) wait(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	const shortest, longest = 5 * time.Millisecond, 500 * time.Millisecond
 	timer := time.NewTimer(s.opts.selection)
@@ -175,12 +174,12 @@ func (s *Set) wait(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	}
 }
 
-// final returns the error of a call that got no connection to a server, nil if
-// another try may get one.
+// final returns the error of a call that got no connection to a server, nil if a retry
+// may get one.
 func (s *Set) final(ctx context.Context, srv *topology.Server, err error) error {
 	d := srv.Description()
 	if cleared(err) && d.LastError != nil {
-		err = d.LastError // what another call has met
+		err = d.LastError // the error that cleared the pool
 	}
 	if ctx.Err() != nil || denied(err) || s.isClosed() {
 		return lost(ctx, d.Addr.String(), err)
@@ -194,8 +193,8 @@ func (s *Set) isClosed() bool {
 	return s.closed
 }
 
-// Primary returns the primary as it is known just now, and what tells its election
-// from every other. Both are empty where none is known.
+// Primary returns the primary as currently known, and the id of its election. Both are
+// zero if none is known.
 func (s *Set) Primary() (host string, election bson.ObjectID) {
 	for _, d := range s.topo.Description().Servers {
 		if d.Kind == description.ServerKindRSPrimary {
@@ -205,9 +204,9 @@ func (s *Set) Primary() (host string, election bson.ObjectID) {
 	return "", bson.ObjectID{}
 }
 
-// Hosts returns the members that are known: the ones of the configuration except
-// for the hidden ones, arbiters among them; those of the connection string before
-// one has answered. Sorted.
+// Hosts returns the known members, sorted: those of the configuration, including
+// arbiters, except the hidden ones. Before a member has answered, they are those of the
+// connection string.
 func (s *Set) Hosts() []string {
 	servers := s.topo.Description().Servers
 	hosts := make([]string, len(servers))
@@ -218,16 +217,15 @@ func (s *Set) Hosts() []string {
 	return hosts
 }
 
-// Direct reports whether the connection string names one server and no other may be
-// connected to.
+// Direct reports whether the Set must not use other servers than the named one.
 func (s *Set) Direct() bool { return s.opts.Direct() }
 
-// Kind says what sort of deployment this is. It waits up to the selection timeout
-// for a first answer.
+// Kind returns the kind of the deployment. It waits up to the selection timeout for a
+// server to answer.
 func (s *Set) Kind(ctx context.Context) (Kind, error) {
 	timer := time.NewTimer(s.opts.selection)
 	defer timer.Stop()
-	// It may be away again by the time that it is looked at.
+	// It is noted here because the server may be unknown again after choose has returned.
 	kind := description.ServerKind(description.Unknown)
 	_, _, err := s.choose(ctx, timer.C, func(t *description.Topology) *description.Server {
 		for i := range t.Servers {
@@ -252,9 +250,9 @@ func (s *Set) Kind(ctx context.Context) (Kind, error) {
 	}
 }
 
-// Member returns the direct connection to a host, host:port, with the same login and
-// TLS. It need not be in Hosts: hidden members are not. The Member is opened at the
-// first call of this, which does not wait for the host, and lives until the Set is
+// Member returns the direct connection to a host, host:port, with the same credentials
+// and TLS settings. The host need not be in Hosts: hidden members are not. The first call
+// for a host opens the Member, without waiting for the host. It lives until the Set is
 // closed.
 func (s *Set) Member(host string) *Member {
 	s.mu.Lock()

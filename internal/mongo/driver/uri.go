@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// uri is a connection string in its parts. User, password, database and the
-// values of options stay percent-encoded.
+// uri is a parsed connection string. User, password, database and the values of options
+// stay percent-encoded.
 type uri struct {
 	scheme   string
 	login    bool // there is an @
@@ -29,7 +29,7 @@ const (
 	schemeSRV   = "mongodb+srv"
 )
 
-// aliases are the options that have a second name.
+// aliases maps second names of options to their canonical names.
 var aliases = map[string]string{
 	"ssl":                             "tls",
 	"sslcertificateauthorityfile":     "tlscafile",
@@ -42,9 +42,8 @@ var aliases = map[string]string{
 // hidden are the options whose values are not shown.
 var hidden = []string{"tlscertificatekeyfilepassword", "authmechanismproperties"}
 
-// splitURI takes a connection string apart. It is stricter than the driver, and
-// says nothing of what it read: where a password is not encoded, any part of the
-// text may be a part of it.
+// splitURI parses a connection string. It is stricter than the driver. Its errors do not
+// quote the text: if a password is not encoded, any part of the text may belong to it.
 func splitURI(text string) (*uri, error) {
 	u := &uri{}
 	var rest string
@@ -147,7 +146,7 @@ func (u *uri) get(key string) (string, bool) {
 	return "", false
 }
 
-// set puts an option in place of those that are there. Value is plain text.
+// set replaces an option or adds it. Value is plain text.
 func (u *uri) set(key, value string) {
 	u.drop(key)
 	u.options = append(u.options, option{key, url.QueryEscape(value)})
@@ -157,14 +156,14 @@ func (u *uri) drop(key string) {
 	u.options = slices.DeleteFunc(u.options, func(o option) bool { return canonical(o.key) == canonical(key) })
 }
 
-// setDefault is set where the option is absent.
+// setDefault adds an option unless it is present.
 func (u *uri) setDefault(key, value string) {
 	if _, ok := u.get(key); !ok {
 		u.set(key, value)
 	}
 }
 
-// setLogin sets the parts of the login that are given, as plain text.
+// setLogin sets the user and password if they are given, as plain text.
 func (u *uri) setLogin(user string, password *string) {
 	if user != "" {
 		u.user, u.login = escapeAll(user), true
@@ -174,8 +173,8 @@ func (u *uri) setLogin(user string, password *string) {
 	}
 }
 
-// escapeAll encodes everything but letters and digits: the driver reads user names
-// as paths, in which a plus is no space.
+// escapeAll percent-encodes everything except letters and digits: the driver decodes
+// user names as paths, where a plus is not a space.
 func escapeAll(s string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder
@@ -216,7 +215,7 @@ func (u *uri) text(redacted bool) string {
 	return b.String()
 }
 
-// secrets returns what must not be shown, encoded and plain.
+// secrets returns the texts that must not be shown, encoded and plain.
 func (u *uri) secrets() []string {
 	var out []string
 	add := func(s string, decode func(string) (string, error)) {
@@ -231,12 +230,12 @@ func (u *uri) secrets() []string {
 			add(o.value, url.QueryUnescape)
 		}
 	}
-	// What is shorter stands in many a word.
+	// Shorter texts occur in ordinary words.
 	return slices.DeleteFunc(out, func(s string) bool { return len(s) < 4 })
 }
 
-// direct returns a copy that names the hosts instead of asking DNS for them: enough
-// to check everything else of it.
+// direct returns a copy that names hosts instead of using DNS, for the validation of
+// everything else.
 func (u *uri) direct() *uri {
 	c := *u
 	c.options = slices.Clone(u.options)

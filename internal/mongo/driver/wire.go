@@ -18,17 +18,17 @@ import (
 
 const (
 	headerSize = 16
-	// maxMessage is the largest message that servers take and send, in bytes.
+	// maxMessage is the largest message that servers accept and send, in bytes.
 	maxMessage = 48_000_000
-	// smallBuffer is what most commands fit in, keepBuffer the largest buffer that
-	// is kept for another message, in bytes: large enough for a flush of 8 MiB and
-	// what is around it, small enough to keep one per lane.
+	// smallBuffer is a size that suffices for most commands, keepBuffer that of the
+	// largest buffer that is reused, in bytes: large enough for a flush of 8 MiB and its
+	// overhead, small enough to keep one per lane.
 	smallBuffer = 64 << 10
 	keepBuffer  = 10 << 20
 )
 
-// The buffers of small messages are apart from those of large ones: a transaction
-// begins and ends with small ones, for which a large buffer would be used up.
+// Small and large messages have separate pools: a transaction begins and ends with small
+// messages, which should not occupy large buffers.
 var smallBuffers, largeBuffers = newBuffers(), newBuffers()
 
 func newBuffers() *sync.Pool { return &sync.Pool{New: func() any { return new([]byte) }} }
@@ -50,11 +50,11 @@ func release(buf *[]byte) {
 	}
 }
 
-// outline is what the top level of a command says.
+// outline has the properties of a command's top-level fields.
 type outline struct {
 	name string // a view
-	// inTransaction is a command with autocommit, hasPreference one with a read
-	// preference of its own, and so on.
+	// inTransaction reports that the command has autocommit, hasPreference that it has a
+	// read preference, and so on.
 	inTransaction, hasPreference, hasTime, hasVersion bool
 }
 
@@ -91,14 +91,14 @@ func outlineOf(cmd *mongo.Command) (outline, error) {
 	return o, nil
 }
 
-// additions is what is added to a body.
+// additions are the fields that are added to a body.
 type additions struct {
 	clusterTime bson.Raw // {$clusterTime: …} or nil
 	version     string
 	preferred   bool // $readPreference: {mode: "primaryPreferred"}
 }
 
-// sizeOf is the size of a command's message, but for additions, and a little more.
+// sizeOf returns the size of a command's message, without additions, plus a margin.
 func sizeOf(cmd *mongo.Command) int {
 	size := headerSize + 128 + len(cmd.Body) + len(cmd.DB) + len(cmd.Sequence)
 	for _, doc := range cmd.Docs {
@@ -152,8 +152,8 @@ func appendMessage(dst []byte, id int32, cmd *mongo.Command, add additions) ([]b
 
 var errTooLarge = fmt.Errorf("it is larger than a message may be, %d bytes", maxMessage)
 
-// preferred is an element: what drivers send on a direct connection, so that a
-// secondary answers.
+// preferred is the element that drivers add on a direct connection, so that a secondary
+// answers.
 var preferred = bsoncore.AppendDocumentElement(nil, "$readPreference",
 	bsoncore.BuildDocument(nil, bsoncore.AppendStringElement(nil, "mode", "primaryPreferred")))
 
@@ -219,7 +219,7 @@ func decompress(wm []byte) (wiremessage.OpCode, []byte, error) {
 	return op, out, nil
 }
 
-// verdict is what the top level of a reply says.
+// verdict has the properties of a reply's top-level fields.
 type verdict struct {
 	ok, concern bool
 	code        int64
@@ -244,8 +244,8 @@ func verdictOf(reply bson.Raw) (verdict, error) {
 	return v, it.Err()
 }
 
-// plainOnly are the commands that carry secrets, which must not be guessed at from
-// the size of what they are compressed to.
+// plainOnly are the commands that carry secrets. They are not compressed, because the
+// compressed size would reveal something about the secret.
 var plainOnly = []string{
 	"hello", "isMaster", "ismaster", "saslStart", "saslContinue", "getnonce", "authenticate",
 	"createUser", "updateUser", "copydbSaslStart", "copydbgetnonce", "copydb",

@@ -72,8 +72,8 @@ func IsNoIndex(err error) bool { return refusedWith(err, IndexNotFound) }
 // IsIndexThere reports whether the index exists already.
 func IsIndexThere(err error) bool { return refusedWith(err, IndexAlreadyExists) }
 
-// ContradictsCatalog reports whether the command does not match the server's catalog: a
-// name or UUID belongs to something else.
+// ContradictsCatalog reports whether the command does not match the server's catalog: its
+// object does not exist, or another one has the name or UUID.
 func ContradictsCatalog(err error) bool {
 	return refusedWith(err, NamespaceNotFound, NamespaceExists, IndexNotFound, CollectionUUIDMismatch)
 }

@@ -1,5 +1,5 @@
-// Package drivertest is what every [mongo.Caller] has to do, as a suite of tests: the
-// real one on the embedded set and on real servers, and any that stands in for it.
+// Package drivertest is a conformance suite for every [mongo.Caller]: the real one, on
+// the embedded set and on real servers, and its substitutes in tests.
 package drivertest
 
 import (
@@ -18,14 +18,15 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// Deployment is what the suite runs on. It writes to the database "conformance".
+// Deployment is the deployment that the suite tests. The suite writes to the database
+// "conformance".
 type Deployment struct {
-	// Primary calls whichever member is primary.
+	// Primary runs commands on the primary.
 	Primary mongo.Caller
-	// Secondary calls a member that is secondary; nil leaves out what needs one.
+	// Secondary runs commands on a secondary; nil skips the tests that need it.
 	Secondary mongo.Caller
-	// StepDown makes the primary step down and returns once it did; nil leaves out
-	// what needs it.
+	// StepDown makes the primary step down, and returns once it has; nil skips the
+	// tests that need it.
 	StepDown func(ctx context.Context) error
 }
 
@@ -60,7 +61,7 @@ func Run(t *testing.T, open func(t *testing.T) Deployment) {
 	}
 }
 
-// Doc makes a document of bson.D and the like, for tests.
+// Doc encodes a bson.D or the like, for tests.
 func Doc(t testing.TB, v any) bson.Raw {
 	t.Helper()
 	b, err := bson.Marshal(v)
@@ -117,7 +118,7 @@ func count(t *testing.T, c mongo.Caller, coll string) int64 {
 	return n
 }
 
-// testSendBy: what could not be sent in time is not sent.
+// testSendBy: a command that could not be sent in time is not sent.
 func testSendBy(t *testing.T, d *Deployment) {
 	cmd := mongo.Command{DB: db, Body: Doc(t, bson.D{
 		{Key: "insert", Value: "sendBy"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}}}},
@@ -204,7 +205,7 @@ func testSequence(t *testing.T, dep *Deployment) {
 	}
 }
 
-// testLargeSequence sends more than twice of what one document may have.
+// testLargeSequence sends more than twice the maximum size of a document.
 func testLargeSequence(t *testing.T, dep *Deployment) {
 	const n, size = 40, 1 << 20
 	fill := strings.Repeat("0123456789abcdef", size/16)
@@ -227,7 +228,8 @@ func testLargeSequence(t *testing.T, dep *Deployment) {
 	mustRun(t, dep.Primary, "drop", "large")
 }
 
-// testTooLarge: what no server takes is refused, and the caller stays usable.
+// testTooLarge: a command that is too large for any server is an error, and the caller
+// stays usable.
 func testTooLarge(t *testing.T, dep *Deployment) {
 	doc := Doc(t, d("_id", 1, "fill", strings.Repeat("x", 12<<20)))
 	_, err := dep.Primary.Call(t.Context(), mongo.Command{
@@ -243,7 +245,7 @@ func session(n byte) bson.D {
 	return d("id", bson.Binary{Subtype: 4, Data: append(bytes.Repeat([]byte{0xc0}, 15), n)})
 }
 
-// testRetriedWrite: session and number arrive as they were sent.
+// testRetriedWrite: session and transaction number are sent unchanged.
 func testRetriedWrite(t *testing.T, dep *Deployment) {
 	mustRun(t, dep.Primary, "insert", "retried", "documents", bson.A{d("_id", 1, "n", 0)})
 	for range 3 {
@@ -261,7 +263,7 @@ func testRetriedWrite(t *testing.T, dep *Deployment) {
 	refused(t, err, servererr.TransactionTooOld)
 }
 
-// testTransaction runs a transaction whose statements may go by different network
+// testTransaction runs a transaction whose statements may use different network
 // connections.
 func testTransaction(t *testing.T, dep *Deployment) {
 	if _, err := run(t, dep.Primary, "create", "txn"); err != nil {
@@ -302,8 +304,8 @@ func testEndedContext(t *testing.T, dep *Deployment) {
 	}
 }
 
-// tail makes a capped collection and a cursor that waits at its end, and returns
-// the getMore that waits for a minute.
+// tail creates a capped collection and a tailable cursor at its end, and returns a
+// getMore that waits for a minute.
 func tail(t *testing.T, dep *Deployment, coll string) mongo.Command {
 	t.Helper()
 	if _, err := run(t, dep.Primary, "create", coll, "capped", true, "size", 4096); err != nil {
@@ -317,7 +319,7 @@ func tail(t *testing.T, dep *Deployment, coll string) mongo.Command {
 	))}
 }
 
-// slack is what counts as at once on a machine that is busy.
+// slack is the largest duration that counts as immediate on a busy machine.
 const slack = 2 * time.Second
 
 func testCancelledWait(t *testing.T, dep *Deployment) {
@@ -425,8 +427,8 @@ func testSecondary(t *testing.T, dep *Deployment) {
 	refused(t, err, servererr.NotWritablePrimary)
 }
 
-// testStepDown: the first call after it may be refused by the old primary; the
-// next one finds the new one.
+// testStepDown: the first call after a stepdown may fail on the old primary; the next
+// one finds the new primary.
 func testStepDown(t *testing.T, dep *Deployment) {
 	if dep.StepDown == nil {
 		t.Skip("the primary cannot be made to step down")
