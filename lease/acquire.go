@@ -12,18 +12,18 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// raiseTries is how many terms Acquire skips at most because a server has seen their
-// numbers, while the document does not have them: an Acquire was interrupted, or
+// raiseTries limits how many terms Acquire skips. It skips a term whose number a server
+// has seen although the document does not have it: an earlier Acquire was interrupted, or
 // rolled back, after it had reached that server.
 const raiseTries = 8
 
-// Record is what a document says of its lease.
+// Record has the fields of the lease in a document.
 type Record struct {
-	// Term counts the acquisitions, from 1; 0 is a new document's.
+	// Term counts the acquisitions, from 1; 0 in a new document.
 	Term int64
 	// Holder is the process that acquired it last, empty for none.
 	Holder string
-	// Instance is random, and identifies the document among all of its name.
+	// Instance is random, and identifies the document among all of the same name.
 	Instance string
 }
 
@@ -40,10 +40,10 @@ func ReadRecord(r *metadata.Reader) Record {
 	return Record{Term: r.Int64("term"), Holder: r.Text("holder"), Instance: r.Text("instance")}
 }
 
-// Acquire makes the process the holder of the next term. It returns the lease and the
-// document as it is under the new term, committed by a majority. Found is what the
-// document said before, and after the newest term that this process has had, 0 for
-// none: if another process has had one since, that is ErrFenced.
+// Acquire acquires the lease in the next term. It returns the lease and the document
+// with the new term, which is majority-committed. Found is the record that the caller has
+// read, and after the newest term of this process, 0 if it had none: if another process
+// has had a newer one, Acquire returns ErrFenced.
 func Acquire(ctx context.Context, cfg Config, found Record, after int64) (*Lease, bson.Raw, error) {
 	// A term newer than after is ours if the reply to an earlier Acquire was lost.
 	if after != 0 && found.Term > after && found.Holder != cfg.Holder {
@@ -64,9 +64,9 @@ func Acquire(ctx context.Context, cfg Config, found Record, after int64) (*Lease
 	}
 }
 
-// raise raises the term from the one that was found to the lease's, and returns the
-// document as it is then. Again reports that the server has seen a newer number, so
-// that the next term may succeed.
+// raise raises the term from the one in found to the lease's, and returns the document
+// after that. Again reports that the server has seen a newer number, so that the next term
+// may succeed.
 func (l *Lease) raise(ctx context.Context, found Record) (doc bson.Raw, again bool, err error) {
 	if _, err := mongo.FirstNumber(l.term); err != nil {
 		return nil, false, err
@@ -88,8 +88,8 @@ func (l *Lease) raise(ctx context.Context, found Record) (doc bson.Raw, again bo
 	if refused != nil && !servererr.IsOldNumber(refused) {
 		return nil, false, refused
 	}
-	// The reply does not decide: it may be that of another process's write under the
-	// same number, which is not carried out twice.
+	// The reply is not sufficient: it may be that of another process's write under the
+	// same number, which the server does not execute twice.
 	doc, now, err := l.read(ctx)
 	switch {
 	case err != nil:
@@ -127,8 +127,8 @@ func (l *Lease) parse(doc bson.Raw) (Record, error) {
 }
 
 // write runs one update as a retryable write under the session's next number, and
-// again under the same number if it was refused for a reason that passes. It returns
-// how many documents matched.
+// retries it under the same number after transient errors. It returns how many documents
+// matched.
 func (l *Lease) write(ctx context.Context, session *mongo.Session, collection string, update metadata.Statement) (n int64, err error) {
 	cmd := metadata.Majority(metadata.Update(l.cfg.DB, collection, update))
 	send := session.Write
@@ -143,9 +143,9 @@ func (l *Lease) write(ctx context.Context, session *mongo.Session, collection st
 	return n, err
 }
 
-// Fence raises the term of a document to the lease's, on the session of the lease
-// that writes to it: the server refuses all that older terms send to either from then
-// on. The document must have a field term. It must come first on the session.
+// Fence raises the term of a document to the lease's, on the session of the lease that
+// writes to the document: from then on the server rejects writes of older terms to either.
+// The document must have a field term. Fence must be the first use of the session.
 func (l *Lease) Fence(ctx context.Context, session *mongo.Session, collection, id string) error {
 	n, err := l.write(ctx, session, collection, metadata.Statement{
 		Filter: func(dst []byte) []byte {
@@ -169,7 +169,7 @@ func (l *Lease) Fence(ctx context.Context, session *mongo.Session, collection, i
 	return nil
 }
 
-// whyNotFenced returns why a document did not take the term.
+// whyNotFenced returns the reason why the term of a document was not raised.
 func (l *Lease) whyNotFenced(ctx context.Context, collection, id string) error {
 	doc, err := metadata.FindOne(ctx, l.target, l.cfg.DB, collection, metadata.ByID(id), "term")
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package lease lets one process at a time write to a replica set, and makes the
-// server refuse the writes of all processes that had the lease before.
+// server reject the writes of all processes that had the lease before.
 //
 // # The problem
 //
@@ -29,7 +29,7 @@
 // growing numbers on a session, so the first write of a new term
 //
 //   - aborts the transaction that an older term left open on the session, and
-//   - makes the server refuse all later ones of older terms (TransactionTooOld).
+//   - makes the server reject all later ones of older terms (TransactionTooOld).
 //
 // Servers delete sessions after 30 minutes without use, and sessions belong to a database
 // user. Therefore each document that is written under the lease contains the term, too,

@@ -14,22 +14,22 @@ import (
 )
 
 var (
-	// ErrFenced reports that another process has acquired the lease: this one must not
-	// write any more.
+	// ErrFenced reports that another process has acquired the lease: this one must no
+	// longer write.
 	ErrFenced = errors.New("another process has acquired the lease")
 	// ErrRewound reports that the servers lost acknowledged writes, in a failover or a
-	// restore: what is there has to be read again.
+	// restore: the data have to be read again.
 	ErrRewound = errors.New("the target lost acknowledged writes")
-	// ErrBehind reports a reply of a former primary that does not know yet that it is
-	// none any more.
+	// ErrBehind reports that a former primary, which has not noticed yet that it is not
+	// primary any more, has answered.
 	ErrBehind = errors.New("the server that answered is behind the target's primary")
-	// ErrSpent reports that the process gave the lease up, by Spend: it has to be
-	// acquired again.
+	// ErrSpent reports that this process has called Spend: the lease has to be acquired
+	// again.
 	ErrSpent = errors.New("the lease was given up and has to be acquired again")
 )
 
-// Judge returns the error with ErrFenced if the server refused a transaction number
-// for its age: only a newer term has newer ones. Other errors it returns as they are.
+// Judge adds ErrFenced to an error if the server rejected the transaction number as too
+// old, because only newer terms have newer numbers. It returns other errors unchanged.
 func Judge(err error) error {
 	if servererr.IsOldNumber(err) && !errors.Is(err, ErrFenced) {
 		return fmt.Errorf("%w: %w", ErrFenced, err)
@@ -37,8 +37,8 @@ func Judge(err error) error {
 	return err
 }
 
-// Compare returns nil if term, which was found in what, is the lease's. Otherwise it
-// returns ErrFenced for a newer one and ErrRewound for an older one.
+// Compare returns nil if term, the one found in what, is the lease's, ErrFenced if it is
+// newer, and ErrRewound if it is older.
 func (l *Lease) Compare(what string, term int64) error {
 	switch {
 	case term > l.term:
@@ -50,8 +50,8 @@ func (l *Lease) Compare(what string, term int64) error {
 }
 
 // Check reads the document, and returns an error if its term is not the lease's. It is
-// for commands that the server cannot fence: sent immediately after Check they may be
-// late, but a process that was suspended before sends none of them.
+// called immediately before commands that the server cannot fence: these may still arrive
+// late, but a process that was suspended before Check does not send them.
 func (l *Lease) Check(ctx context.Context) error {
 	_, now, err := l.read(ctx)
 	if err != nil {
@@ -61,16 +61,16 @@ func (l *Lease) Check(ctx context.Context) error {
 }
 
 // InTxn runs work in a transaction of one of the lease's sessions and commits it with
-// majority. If it was refused for a reason that passes, work runs again, in the next
+// write concern majority. After a transient error, work runs again, in the next
 // transaction.
 func (l *Lease) InTxn(ctx context.Context, session *mongo.Session, work func(txn *mongo.Txn) error) error {
 	return Judge(l.cfg.Retry.Do(ctx, func() error { return session.InTxn(ctx, true, work) }))
 }
 
 // Update changes the document in a transaction, if it has the lease's term and matches
-// where: a newer lease and the transaction cannot both succeed. If the document does
-// not match, Update returns ErrFenced or ErrRewound by its term, and the document if
-// the term is the lease's: why it does not match where is for the caller to say.
+// where. A newer lease and the transaction cannot both succeed. If the document does not
+// match, Update returns ErrFenced or ErrRewound according to its term, or the document if
+// it has the lease's term but does not match where.
 func (l *Lease) Update(ctx context.Context, txn *mongo.Txn, where, change func(dst []byte) []byte) (unmatched bson.Raw, err error) {
 	reply, err := txn.Call(ctx, metadata.Update(l.cfg.DB, l.cfg.Collection, metadata.Statement{
 		Filter: func(dst []byte) []byte {
@@ -101,7 +101,7 @@ func (l *Lease) Update(ctx context.Context, txn *mongo.Txn, where, change func(d
 
 // AppendCount appends the change that counts writes. A server does not log an update
 // that changes nothing, and the commit of such a transaction would neither conflict
-// with a newer term nor confirm what was there before.
+// with a newer term nor wait until earlier writes are majority-committed.
 func AppendCount(dst []byte) []byte {
 	return metadata.AppendDoc(dst, "$inc", func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "writes", 1) })
 }

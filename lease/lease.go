@@ -20,17 +20,16 @@ const TouchEvery = 5 * time.Minute
 // ownSession is the name of the session that changes the lease's document.
 const ownSession = "lease"
 
-// Config says which document has the lease, and which process acquires it.
+// Config identifies the document with the lease, and the process that acquires it.
 type Config struct {
-	// Target runs commands on the primary of the replica set that has the document.
-	// It sends each of them once.
+	// Target runs commands on the primary of the replica set that has the document. It
+	// must not retry.
 	Target mongo.Caller
-	// Retry says how commands are repeated that were refused for a reason that passes.
+	// Retry is for commands that fail with a transient error.
 	Retry mongo.Retry
-	// DB, Collection and ID say which document it is.
+	// DB, Collection and ID identify the document.
 	DB, Collection, ID string
-	// Holder names this process: Acquire recognizes its own terms by it. No other
-	// process has the same.
+	// Holder is unique to this process: Acquire recognizes its own terms by it.
 	Holder string
 }
 
@@ -38,13 +37,13 @@ type Config struct {
 // use; each of its sessions is for one goroutine.
 type Lease struct {
 	cfg      Config
-	target   mongo.Caller // repeats commands as Config.Retry says
+	target   mongo.Caller // retries according to Config.Retry
 	instance string
 	term     int64
 	own      *mongo.Session
 	sessions []bson.Raw // ids of all sessions, for Touch
 
-	// locked is full while somebody uses own or spent.
+	// locked is full while a goroutine uses own or spent.
 	locked chan struct{}
 	spent  bool
 }
@@ -63,12 +62,12 @@ func (l *Lease) Term() int64 { return l.term }
 // clusters, and those that were removed and created again.
 func (l *Lease) Instance() string { return l.instance }
 
-// Own returns the session that changes the lease's document. It is for the goroutine
-// that has called Lock.
+// Own returns the session that changes the lease's document. Only the goroutine that has
+// called Lock may use it.
 func (l *Lease) Own() *mongo.Session { return l.own }
 
-// Session returns the session of that name, at the first number of the term. It must
-// be called once for each name, and not concurrently with other methods.
+// Session returns the session of that name, at the first number of the term. It must be
+// called once for each name, and not concurrently with other methods.
 func (l *Lease) Session(name string) *mongo.Session {
 	id := mongo.SessionID(l.cfg.DB, l.cfg.ID, l.instance, name)
 	l.sessions = append(l.sessions, id)
@@ -91,8 +90,8 @@ func (l *Lease) Touch(ctx context.Context) error {
 	return nil
 }
 
-// Lock waits until no other goroutine uses the session Own, and reserves it
-// until unlock is called. After Spend it returns ErrSpent.
+// Lock blocks until no other goroutine uses the session Own, and reserves it until
+// unlock is called. After Spend it returns ErrSpent.
 func (l *Lease) Lock(ctx context.Context) (unlock func(), err error) {
 	select {
 	case l.locked <- struct{}{}:
@@ -106,6 +105,6 @@ func (l *Lease) Lock(ctx context.Context) (unlock func(), err error) {
 	return func() { <-l.locked }, nil
 }
 
-// Spend makes each later Lock return ErrSpent: the documents are not any more what
-// this lease's sessions were made for. The caller has it locked.
+// Spend makes each later Lock return ErrSpent, because the documents no longer match
+// this lease's sessions. The caller must have it locked.
 func (l *Lease) Spend() { l.spent = true }

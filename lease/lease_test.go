@@ -105,7 +105,7 @@ func (s *store) config(holder string) Config {
 	return Config{Target: s, Retry: mongo.Retry{Again: mongo.Passes}, DB: "db", Collection: "c", ID: "a", Holder: holder}
 }
 
-// record reads what the document says.
+// record reads the record in the document.
 func (s *store) record() Record {
 	s.t.Helper()
 	doc := must[bson.Raw](s.t)(metadata.FindOne(s.t.Context(), s, "db", "c", metadata.ByID("a")))
@@ -115,7 +115,7 @@ func (s *store) record() Record {
 	return record
 }
 
-// acquire acquires the lease for a holder that has had no term.
+// acquire acquires the lease for a process that has had no term.
 func (s *store) acquire(holder string) *Lease {
 	s.t.Helper()
 	l, _, err := Acquire(s.t.Context(), s.config(holder), s.record(), 0)
@@ -174,8 +174,8 @@ func TestFences(t *testing.T) {
 	succeed(t, next.Touch(ctx))
 }
 
-// TestOneNumberTwoProcesses: two processes that send the raise of the same term both
-// get the answer that it was done, and only one of them has the lease.
+// TestOneNumberTwoProcesses: two processes that raise the term under the same number both
+// get a successful reply, and only one of them has the lease.
 func TestOneNumberTwoProcesses(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
@@ -202,8 +202,8 @@ func TestSeenNumber(t *testing.T) {
 	succeed(t, move(t.Context(), l, l.Own()))
 }
 
-// TestAfter: a process that has had a term notices one of another process, takes its
-// own again, and does not accept a document that is older.
+// TestAfter: a process that has had a term notices a newer one of another process, can
+// acquire the lease again after its own, and does not accept an older document.
 func TestAfter(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -222,7 +222,7 @@ func TestAfter(t *testing.T) {
 	wantError(t, err, ErrFenced)
 }
 
-// TestRewound: a document with an older term, or none, is not taken for a fence.
+// TestRewound: a document with an older term, or none, is ErrRewound and not ErrFenced.
 func TestRewound(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -239,8 +239,8 @@ func TestRewound(t *testing.T) {
 	wantError(t, move(ctx, l, l.Own()), ErrRewound)
 }
 
-// TestUpdateWhere: with the lease's term, it is for the caller to say why the document
-// does not match.
+// TestUpdateWhere: Update returns a document that has the lease's term and does not match
+// where.
 func TestUpdateWhere(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -261,7 +261,7 @@ func TestUpdateWhere(t *testing.T) {
 	}
 }
 
-// TestLock: the session of the document is for one at a time, and for none once the
+// TestLock: one goroutine at a time has the session of the document, and none once the
 // lease is spent.
 func TestLock(t *testing.T) {
 	t.Parallel()
@@ -281,7 +281,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// TestLastTerm: the numbers of sessions have room for so many terms only.
+// TestLastTerm: Acquire fails after the last term that fits into transaction numbers.
 func TestLastTerm(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
