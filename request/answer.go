@@ -16,10 +16,10 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// LeaveOut makes a request Copying, and leaves its collection out of the link from the
-// checkpoint on with which the lease was acquired. One that is left out already keeps
-// its place in the oplog. Both are committed by a majority when it returns, before
-// anything happens to what the target has of the collection.
+// LeaveOut sets a request to Copying, and leaves its collection out of the link, from the
+// checkpoint at which the lease was acquired. A collection that is left out already keeps
+// its Since. Both changes are majority-committed when LeaveOut returns, before the
+// collection's data in the target change.
 func (s *Store) LeaveOut(ctx context.Context, link *checkpoint.Link, resync Resync) error {
 	return s.answer(ctx, link, resync.NS, Copying, "", func(list []checkpoint.LeftOut) []checkpoint.LeftOut {
 		out, found := find(list, resync.NS)
@@ -32,7 +32,7 @@ func (s *Store) LeaveOut(ctx context.Context, link *checkpoint.Link, resync Resy
 	})
 }
 
-// Answer sets the state of a request. One that somebody has removed stays so. With Done
+// Answer sets the state of a request. It does not restore a removed request. With Done
 // the link has the collection again, unless another copy was requested meanwhile; with
 // Failed the collection stays left out.
 func (s *Store) Answer(ctx context.Context, link *checkpoint.Link, ns oplog.Namespace, state, why string) error {
@@ -49,8 +49,8 @@ func (s *Store) Answer(ctx context.Context, link *checkpoint.Link, ns oplog.Name
 	})
 }
 
-// answer sets the state of a request, and changes the list of what the link leaves out,
-// in one transaction.
+// answer sets the state of a request, and changes the list leftOut of the link, in one
+// transaction.
 func (s *Store) answer(ctx context.Context, link *checkpoint.Link, ns oplog.Namespace, state, why string, change func([]checkpoint.LeftOut) []checkpoint.LeftOut) error {
 	if !validState(state) {
 		return s.wrap(errors.New("it is no state of a request"), "say that copying %s again is %q", ns, state)
@@ -63,8 +63,8 @@ func (s *Store) answer(ctx context.Context, link *checkpoint.Link, ns oplog.Name
 				return nil, err
 			}
 			if again {
-				// What the target has may be damaged: the link does not have it before it was
-				// copied once more.
+				// The data in the target may be damaged, so the collection stays left out
+				// until it was copied once more.
 				list = with(was, out)
 			}
 		}
@@ -86,8 +86,8 @@ func (s *Store) isAskedAgain(ctx context.Context, txn mongo.Caller, ns oplog.Nam
 	return again.Truth(), nil
 }
 
-// changes are the updates that set the state of a request. One that ends, and was
-// requested again meanwhile, becomes Asked.
+// changes returns the updates that set the state of a request. A request that ends, and
+// was made again meanwhile, becomes Asked.
 func (s *Store) changes(ns oplog.Namespace, state, why string) []metadata.Statement {
 	list := []metadata.Statement{{
 		Filter: metadata.ByID(s.id(ns)),
@@ -115,7 +115,7 @@ func (s *Store) changes(ns oplog.Namespace, state, why string) []metadata.Statem
 	})
 }
 
-// with returns list with out in place of what it says of the same collection.
+// with returns list with out in place of the element for the same collection.
 func with(list []checkpoint.LeftOut, out checkpoint.LeftOut) []checkpoint.LeftOut {
 	list = append(without(list, out.NS), out)
 	slices.SortFunc(list, func(a, b checkpoint.LeftOut) int { return cmp.Compare(a.NS, b.NS) })
@@ -127,7 +127,7 @@ func without(list []checkpoint.LeftOut, ns oplog.Namespace) []checkpoint.LeftOut
 	return slices.DeleteFunc(slices.Clone(list), func(o checkpoint.LeftOut) bool { return o.NS == ns })
 }
 
-// find returns what list says of a collection.
+// find returns the element of list for a collection.
 func find(list []checkpoint.LeftOut, ns oplog.Namespace) (checkpoint.LeftOut, bool) {
 	i := slices.IndexFunc(list, func(o checkpoint.LeftOut) bool { return o.NS == ns })
 	if i < 0 {

@@ -20,8 +20,8 @@ func linkDocument(ctx context.Context, t *testing.T, target mongo.Caller) bson.R
 	return must[bson.Raw](t)(metadata.FindOne(ctx, target, "replicator", metadata.Links, metadata.ByID("a")))
 }
 
-// TestLeaveOut: what is left out is in the link's document from one checkpoint on,
-// through failures, new requests and starts, until it is done.
+// TestLeaveOut: a collection that is left out stays in the link's document with the same
+// checkpoint, through failures, new requests and restarts, until its request is done.
 func TestLeaveOut(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -84,8 +84,8 @@ func TestLeaveOut(t *testing.T) {
 			t.Errorf("%s is %s", name, v)
 		}
 	}
-	// Asked for again while it is copied, as what it has may have been damaged just now,
-	// it stays left out since it first was.
+	// Requested again while it is copied, because its data may have been damaged, it stays
+	// left out, with the first Since.
 	succeed(t, requests.LeaveOut(ctx, h, request("d.b", 5)))
 	b = checkpoint.LeftOut{NS: "d.b", Since: later.Applied, Wall: later.AppliedWall, Asked: time.UnixMilli(5).UTC()}
 	succeed(t, requests.Resync(ctx, "d.b"))

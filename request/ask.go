@@ -13,7 +13,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Limit sets the limits of the copy; negative removes what was requested.
+// Limit sets the limits of the copy; a negative value removes a limit's request.
 func (s *Store) Limit(ctx context.Context, bytesPerSecond, opsPerSecond int64) error {
 	err := s.write(ctx, metadata.Statement{
 		Filter: metadata.ByID(s.link),
@@ -34,8 +34,8 @@ func (s *Store) Limit(ctx context.Context, bytesPerSecond, opsPerSecond int64) e
 	return nil
 }
 
-// Resync requests that a collection be copied again. A request for it that is neither
-// done nor failed stays as it is.
+// Resync requests that a collection be copied again. An open request for it does not
+// change.
 func (s *Store) Resync(ctx context.Context, ns oplog.Namespace) error {
 	if db, collection, ok := strings.Cut(string(ns), "."); !ok || db == "" || collection == "" {
 		return s.wrap(errors.New("it is not a database and a collection"), "ask for %q to be copied again", ns)
@@ -52,19 +52,19 @@ func (s *Store) Resync(ctx context.Context, ns oplog.Namespace) error {
 		},
 		Upsert: true,
 	})
-	// One that exists and does not match is still open.
+	// A request that exists and does not match is still open.
 	if err != nil && !servererr.IsDuplicateKey(err) {
 		return s.wrap(err, "ask for %s to be copied again", ns)
 	}
 	return nil
 }
 
-// ResyncAgain requests that a collection be copied again by a copy that begins after
-// this call, because what the target has of it may have been damaged just now. If a
-// copy is under way, the request is made again once that is done or has failed.
+// ResyncAgain requests that a collection be copied again by a copy that begins after this
+// call, because its data in the target may have just been damaged. If a copy is in
+// progress, the request is made again once that is done or has failed.
 func (s *Store) ResyncAgain(ctx context.Context, ns oplog.Namespace) error {
-	// If a copy ends between the two writes, the second round meets it; a request that
-	// is asked and not begun needs neither.
+	// If a copy ends between the two writes of a round, the second round notices it. A
+	// request that is still Asked needs no change.
 	for range 2 {
 		if err := s.Resync(ctx, ns); err != nil {
 			return err
@@ -82,7 +82,7 @@ func (s *Store) ResyncAgain(ctx context.Context, ns oplog.Namespace) error {
 	return nil
 }
 
-// inState is the filter for the request of a collection in one of the states.
+// inState returns the filter for the request of a collection in one of the states.
 func (s *Store) inState(ns oplog.Namespace, states ...string) func(dst []byte) []byte {
 	return func(dst []byte) []byte {
 		dst = metadata.ByID(s.id(ns))(dst)

@@ -19,8 +19,8 @@ import (
 
 // Requests are all requests of one link.
 type Requests struct {
-	// BytesPerSecond and OpsPerSecond limit the copy; 0 is no limit, negative means
-	// that none was requested: the process's own settings apply.
+	// BytesPerSecond and OpsPerSecond limit the copy; 0 means no limit, negative that
+	// none was requested: the process's own settings apply.
 	BytesPerSecond, OpsPerSecond int64
 	// Resync are the collections to be copied again, the oldest request first.
 	Resync []Resync
@@ -69,12 +69,12 @@ const (
 // Store reads and writes the requests of one link. It is safe for concurrent use.
 type Store struct {
 	once     mongo.Caller // the target; it sends each command once
-	target   mongo.Caller // the target; it repeats what is refused for a reason that passes
+	target   mongo.Caller // the target; it retries transient errors
 	db, link string
-	session  bson.Raw // of the cursors
+	session  bson.Raw // id of the session for cursors
 }
 
-// New returns the requests of the link that links has.
+// New returns the requests of the link of a checkpoint.Store.
 func New(links *checkpoint.Store) *Store {
 	db, link := links.DB(), links.Link()
 	// One session for all reads: a server remembers each session for a while.
@@ -86,11 +86,11 @@ func (s *Store) wrap(err error, format string, args ...any) error {
 	return fmt.Errorf("request: link %q: %s: %w", s.link, fmt.Sprintf(format, args...), err)
 }
 
-// id returns the _id of the request to copy a collection again. That of the limits is
+// id returns the _id of the request to copy a collection again. The _id of the limits is
 // the link's name.
 func (s *Store) id(ns oplog.Namespace) string { return s.link + "/" + string(ns) }
 
-// Read reads all requests, those that a majority has.
+// Read reads all requests that are majority-committed.
 func (s *Store) Read(ctx context.Context) (Requests, error) {
 	either := func(dst []byte) []byte {
 		i, dst := bsoncore.AppendArrayElementStart(dst, "$or")
@@ -112,7 +112,7 @@ func (s *Store) Read(ctx context.Context) (Requests, error) {
 	return all, nil
 }
 
-// parse adds what a document requests.
+// parse adds the request of a document.
 func (s *Store) parse(doc bson.Raw, all *Requests) error {
 	if err := doc.Validate(); err != nil {
 		return &metadata.DamagedError{Link: s.link, What: "a request: " + err.Error()}

@@ -20,8 +20,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TestRequests: a process that runs the link reads what operators ask for, and they read
-// its answers.
+// TestRequests: the process that runs the link reads the requests of operators, and they
+// read its answers.
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -71,7 +71,8 @@ func TestRequests(t *testing.T) {
 		succeed(t, operator.Resync(ctx, "d.c/é.$x"))
 		request(Resync{NS: "d.c/é.$x", State: Asked})
 	}
-	// What is hit while it is copied is copied once more: whatever becomes of that copy.
+	// A collection that is damaged while it is copied is copied once more, whether that
+	// copy succeeds or fails.
 	for _, state := range []string{Failed, Done} {
 		succeed(t, operator.ResyncAgain(ctx, "d.c/é.$x"))
 		request(Resync{NS: "d.c/é.$x", State: Asked})
@@ -86,7 +87,7 @@ func TestRequests(t *testing.T) {
 		request(Resync{NS: "d.c/é.$x", State: state})
 	}
 	succeed(t, operator.ResyncAgain(ctx, "d.c/é.$x"))
-	// Of one that somebody removed nothing is made again.
+	// An answer does not create a request that was removed.
 	succeed(t, runner.Answer(ctx, link, "d.gone", Done, ""))
 	request(Resync{NS: "d.c/é.$x", State: Asked})
 
@@ -107,7 +108,7 @@ func TestRequestsOrder(t *testing.T) {
 	g := newTarget(t)
 	s := New(links(t, g, "a"))
 	var wg sync.WaitGroup
-	for _, ns := range []string{"d.a", "d.b", "d.c", "d.a", "d.b", "d.a"} { // some at once
+	for _, ns := range []string{"d.a", "d.b", "d.c", "d.a", "d.b", "d.a"} { // some concurrently
 		wg.Go(func() {
 			if _, err := s.Read(ctx); err != nil {
 				t.Error(err)
@@ -125,7 +126,7 @@ func TestRequestsOrder(t *testing.T) {
 	}
 }
 
-// TestDamagedRequests: what nobody can have requested is said, and where it is.
+// TestDamagedRequests: the error for an invalid request says where and what the fault is.
 func TestDamagedRequests(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -182,7 +183,7 @@ func TestAnswerFenced(t *testing.T) {
 	is(Done, "")
 }
 
-// refusing refuses the first command of that name once, for a reason that passes.
+// refusing returns a transient error for the first command of a name.
 type refusing struct {
 	mongo.Caller
 	name string
@@ -197,8 +198,7 @@ func (r *refusing) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error
 	return r.Caller.Call(ctx, cmd)
 }
 
-// TestRefusedOnce: a request that the target refuses for a reason that passes is written
-// and read all the same.
+// TestRefusedOnce: requests are written and read despite transient errors.
 func TestRefusedOnce(t *testing.T) {
 	t.Parallel()
 	target := newTarget(t)
