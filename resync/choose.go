@@ -14,9 +14,9 @@ import (
 // able reports whether this process can copy.
 func (m *Manager) able() bool { return m.cfg.Unable == nil }
 
-// choose finds out what the next attempt leaves out, and notes it in the link's
-// document. What that says counts, whatever has become of the request since. While the
-// link itself copies documents nothing is left out.
+// choose determines which collections the next attempt leaves out, and records them in
+// the link's document. Those in the document stay left out, whatever the state of their
+// requests. While the link itself copies documents nothing is left out.
 func (m *Manager) choose(ctx context.Context, link *checkpoint.Link) error {
 	st := link.State()
 	m.leftOut, m.copies = map[oplog.Namespace]request.Resync{}, 0
@@ -55,7 +55,7 @@ func (m *Manager) isPostponed(r request.Resync) bool {
 	return !m.able() && r.State == request.Asked
 }
 
-// postpone says in the requests that are not served yet why this process does not.
+// postpone writes to the requests that this process does not serve the reason for it.
 func (m *Manager) postpone(ctx context.Context, link *checkpoint.Link, requests []request.Resync) error {
 	var names []string
 	for _, req := range requests {
@@ -73,8 +73,8 @@ func (m *Manager) postpone(ctx context.Context, link *checkpoint.Link, requests 
 	return nil
 }
 
-// Postponed says which collections are requested and cannot be copied by this process,
-// and why; empty if there are none. It is safe for concurrent use.
+// Postponed describes which collections are requested and cannot be copied by this
+// process, and why; it is empty if there are none. It is safe for concurrent use.
 func (m *Manager) Postponed() string {
 	names := m.postponed.Load()
 	if names == nil || len(*names) == 0 {
@@ -83,7 +83,8 @@ func (m *Manager) Postponed() string {
 	return fmt.Sprintf("%s cannot be copied again now: %v", strings.Join(*names, ", "), m.cfg.Unable)
 }
 
-// admit leaves out the collection of a request, or says in the request why not.
+// admit leaves out the collection of a request, or writes the reason why not to the
+// request.
 func (m *Manager) admit(ctx context.Context, link *checkpoint.Link, req request.Resync) error {
 	known, out := m.leftOut[req.NS]
 	if why := m.refusal(req.NS); why != "" {
@@ -100,7 +101,7 @@ func (m *Manager) admit(ctx context.Context, link *checkpoint.Link, req request.
 	return nil
 }
 
-// refusal returns why a collection cannot be copied alone, empty if it can.
+// refusal returns the reason why a collection cannot be copied alone, empty if it can.
 func (m *Manager) refusal(ns oplog.Namespace) string {
 	switch _, in := m.cfg.Scope.Target(ns); {
 	case !in || ns.IsSystemViews():
@@ -111,8 +112,8 @@ func (m *Manager) refusal(ns oplog.Namespace) string {
 	return ""
 }
 
-// checkAble refuses to continue where a collection is being copied again and this
-// process cannot copy: half a copy is in the target, and the oplog does not fit it.
+// checkAble returns an error if a collection is being copied again and this process
+// cannot copy: the target has an incomplete copy, to which the oplog cannot be applied.
 func (m *Manager) checkAble() error {
 	if m.able() {
 		return nil
@@ -125,8 +126,8 @@ func (m *Manager) checkAble() error {
 	return nil
 }
 
-// Request requests that ns be copied again, as the oplog alone cannot make it, and
-// reports whether that was possible. Why is the reason.
+// Request requests that ns be copied again, because applying the oplog is not sufficient,
+// and reports whether that was possible. Why is the reason.
 func (m *Manager) Request(ctx context.Context, ns oplog.Namespace, why error) (bool, error) {
 	if m.cfg.Off || !m.able() {
 		return false, nil
@@ -142,7 +143,7 @@ func (m *Manager) Request(ctx context.Context, ns oplog.Namespace, why error) (b
 	return true, nil
 }
 
-// Describe says which collections are left out, those first that need an operator.
+// Describe lists the collections that are left out, first those that need an operator.
 func Describe(list []checkpoint.LeftOut) string {
 	var texts, copied []string
 	for i := range list {

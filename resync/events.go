@@ -20,8 +20,8 @@ var (
 	_ event.Event = PartEvent{}
 )
 
-// Began says that the copy of a collection begins or continues, while the link mirrors
-// the rest.
+// Began reports that the copy of a collection begins or continues, while the link
+// mirrors the rest.
 type Began struct{ NS oplog.Namespace }
 
 // Message implements event.Event.
@@ -33,7 +33,7 @@ func (Began) Level() slog.Level { return slog.LevelInfo }
 // LogValue implements slog.LogValuer.
 func (e Began) LogValue() slog.Value { return slog.GroupValue(slog.String(keyNS, string(e.NS))) }
 
-// Ended says that the link has a collection again, or that it could not be copied.
+// Ended reports that the link has a collection again, or that it could not be copied.
 type Ended struct {
 	NS oplog.Namespace
 	// Err is nil if it was copied.
@@ -74,7 +74,7 @@ type PartEvent struct {
 // Message implements event.Event.
 func (e PartEvent) Message() string { return "copying again: " + e.Event.Message() }
 
-// Level implements event.Event: what is Info of a link is a detail of a part.
+// Level implements event.Event: Info events of a link are details of a part.
 func (e PartEvent) Level() slog.Level {
 	if l := e.Event.Level(); l >= slog.LevelWarn {
 		return l

@@ -15,56 +15,58 @@ import (
 	"github.com/oplogrep/replicator/request"
 )
 
-// maxRunning is how many parts run at a time.
+// maxRunning limits how many parts run concurrently.
 const maxRunning = 2
 
-// Config says whose collections a Manager copies again, and by what means.
+// Config has the link of a Manager, and what the Manager needs to copy collections.
 type Config struct {
 	// Link is the link's name, MetaDB its metadata database on Target.
 	Link   string
 	MetaDB string
 	Target mongo.Caller
-	// Store has the link, and Requests what operators ask of it.
+	// Store is that of the link, and Requests are the requests of operators to it.
 	Store    *checkpoint.Store
 	Requests *request.Store
-	// Scope is what the link mirrors.
+	// Scope decides which collections the link mirrors.
 	Scope Scope
-	// Off makes a Manager that leaves nothing out: that of a part.
+	// Off makes a Manager that leaves nothing out, for the link of a part.
 	Off bool
-	// Unable, if not nil, is why this process cannot copy.
+	// Unable, if not nil, is the reason why this process cannot copy.
 	Unable error
 	// Acquire acquires the link's lease, in the next term.
 	Acquire func(context.Context) (*checkpoint.Link, error)
-	// Position returns where the link is. Watch calls it while an attempt runs.
+	// Position returns the position of the link. Watch calls it while an attempt runs.
 	Position func() Position
-	// Runner makes what copies and follows a part.
+	// Runner returns the Runner of a part.
 	Runner   func(Part) (Runner, error)
 	Observer event.Observer
 }
 
-// Position is where the link is.
+// Position is the position of the link.
 type Position struct {
 	Applied oplog.OpTime
 	// Copying reports that the link's own copy is not consistent yet.
 	Copying bool
-	// Spooled reports that the oplog comes from the spool. It cannot be cut at an entry.
+	// Spooled reports that the oplog is read from the spool. The attempt cannot be ended
+	// at a certain entry then.
 	Spooled bool
 }
 
-// Manager copies collections of one link again. Watch is for an attempt,
-// Postponed for all; the other methods are for the goroutine that runs the attempts.
+// Manager copies collections of one link again. Watch runs concurrently with an attempt,
+// and Postponed is safe for concurrent use; the other methods are for the goroutine that
+// runs the attempts.
 type Manager struct {
 	cfg Config
-	// leftOut are the collections that the present attempt leaves out.
+	// leftOut are the collections that the current attempt leaves out.
 	leftOut map[oplog.Namespace]request.Resync
 	running map[oplog.Namespace]*run
 	// merging is the part that has been drained to be merged, nil if there is none.
 	merging *run
-	// copies is the number of the link's copy, 0 for none. A part that was begun during
-	// an older one begins anew.
+	// copies is the number of the link's copy, 0 for none. A part that began during an
+	// older one starts over.
 	copies int64
 	group  sync.WaitGroup
-	// ended gets a value when a part ends.
+	// ended receives a value when a part ends.
 	ended chan struct{}
 	// postponed are the collections that are requested and cannot be copied.
 	postponed atomic.Pointer[[]string]
@@ -75,10 +77,10 @@ func New(cfg Config) *Manager {
 	return &Manager{cfg: cfg, running: map[oplog.Namespace]*run{}, ended: make(chan struct{}, 1)}
 }
 
-// Begin is called once an attempt has the lease: everything that the link wrote before
-// has ended. It chooses which collections the attempt leaves out, removes what ended
-// parts left in the metadata, and starts the parts that do not run yet. They run until
-// they are merged or ctx is done.
+// Begin is called once an attempt has the lease, when no earlier write of the link is in
+// flight. It chooses the collections that the attempt leaves out, removes the metadata of
+// parts that have ended, and starts the parts that do not run yet. They run until they
+// are merged or ctx is done.
 func (m *Manager) Begin(ctx context.Context, link *checkpoint.Link) error {
 	if m.cfg.Off {
 		return nil
@@ -128,8 +130,8 @@ func (m *Manager) Close() {
 	m.group.Wait()
 }
 
-// Stop ends all parts and waits for them: all collections are about to be copied with
-// the link. Remove removes their metadata once that is certain.
+// Stop stops all parts and waits until they have ended, because the link is about to copy
+// all collections. Remove removes their metadata once that is certain.
 func (m *Manager) Stop(ctx context.Context) error {
 	m.merging = nil
 	for ns, r := range m.running {
@@ -141,8 +143,8 @@ func (m *Manager) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Remove removes the metadata of the parts of all collections that are left out, those
-// that another process ran included. None may run.
+// Remove removes the metadata of the parts of all collections that are left out,
+// including those that another process ran. No part may be running.
 func (m *Manager) Remove(ctx context.Context) error {
 	for _, req := range m.leftOut {
 		if err := m.remove(ctx, m.partName(req)); err != nil {
@@ -152,10 +154,10 @@ func (m *Manager) Remove(ctx context.Context) error {
 	return nil
 }
 
-// LeftOut returns the collections that the present attempt leaves out, by name.
+// LeftOut returns the collections that the current attempt leaves out, sorted by name.
 func (m *Manager) LeftOut() []oplog.Namespace { return slices.Sorted(maps.Keys(m.leftOut)) }
 
-// Parts returns the names of the parts that run, or will.
+// Parts returns the names of the parts that run or will run.
 func (m *Manager) Parts() map[string]bool {
 	names := map[string]bool{}
 	for _, req := range m.leftOut {
@@ -169,9 +171,9 @@ func (m *Manager) Parts() map[string]bool {
 	return names
 }
 
-// sweep removes what is left in the metadata of parts of a process that ended after it
-// had noted the end of one, and before it had removed it. What is found while the link
-// is still led is not what the next leader has made.
+// sweep removes the metadata of parts that have ended, which remain if a process ended
+// before it could remove them. It checks the lease after it has listed them, so that the
+// list has no part of the next leader.
 func (m *Manager) sweep(ctx context.Context, link interface{ Check(context.Context) error }) error {
 	found, err := m.cfg.Store.Parts(ctx)
 	if err != nil {

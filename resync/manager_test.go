@@ -16,8 +16,8 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// TestInterrupted: a part was told to end and could not apply everything. What it has
-// copied is kept, and the next attempt starts it again.
+// TestInterrupted: a part was drained and could not apply everything. Its copy is kept,
+// and the next attempt starts it again.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	r := &run{
@@ -35,7 +35,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// asked notes what is written to the metadata, and finds one document.
+// asked records writes to the metadata, and finds one document.
 type asked struct {
 	docs []bson.Raw
 	has  bson.D
@@ -56,8 +56,8 @@ type led struct{ lost error }
 
 func (l led) Check(context.Context) error { return l.lost }
 
-// TestSweepIsFenced: a process that has lost the link removes nothing of a collection
-// that the next one copies again.
+// TestSweepIsFenced: a process that has lost the lease does not remove the metadata of a
+// part that the next leader runs.
 func TestSweepIsFenced(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []error{nil, lease.ErrFenced} {
@@ -74,8 +74,8 @@ func TestSweepIsFenced(t *testing.T) {
 	}
 }
 
-// TestRequestsSeries: buckets that are renamed into place, as $out does to a time series,
-// or imported, do not end the link: the time series is copied.
+// TestRequestsSeries: buckets that are renamed into place, as by $out to a time series, or
+// imported, do not end the link: the time series is copied again.
 func TestRequestsSeries(t *testing.T) {
 	t.Parallel()
 	target := &asked{}

@@ -13,13 +13,13 @@ import (
 )
 
 // Merge is called between two attempts. It merges the parts that are ready into the
-// link: it stops them and brings them to the entry where the link is. If the link has to
+// link: it stops them and advances them to the link's position. If the link has to
 // advance for that, Merge returns the entry at which its next attempt has to end, and
-// continues when it is called again after that attempt. Parts that have ended with an
-// error are dealt with, too.
+// continues when it is called again after that attempt. Merge also handles parts that
+// have ended with an error.
 func (m *Manager) Merge(ctx, soft context.Context) (until oplog.OpTime, err error) {
 	select {
-	case <-m.ended: // It is seen here.
+	case <-m.ended: // pick notices it.
 	default:
 	}
 	for soft.Err() == nil {
@@ -35,7 +35,7 @@ func (m *Manager) Merge(ctx, soft context.Context) (until oplog.OpTime, err erro
 	return oplog.OpTime{}, nil
 }
 
-// pick stops a part that is ready, to be merged.
+// pick selects a part that is ready to be merged, and stops it.
 func (m *Manager) pick(ctx, soft context.Context) error {
 	at := m.cfg.Position()
 	if at.Copying || at.Spooled {
@@ -63,7 +63,7 @@ func (m *Manager) pick(ctx, soft context.Context) error {
 	return nil
 }
 
-// beginMerge says in the request of a part that it is merged from now on.
+// beginMerge writes to the request of a part that it is being merged.
 func (m *Manager) beginMerge(ctx context.Context, r *run) error {
 	link, err := m.cfg.Acquire(ctx)
 	if err != nil {
@@ -73,12 +73,12 @@ func (m *Manager) beginMerge(ctx context.Context, r *run) error {
 	return m.cfg.Requests.Answer(ctx, link, r.part.NS, request.Joining, "")
 }
 
-// step compares where the link and the part that is to be merged are. If they are at
-// one entry, the link has the collection again. Otherwise the one that is before the
-// other advances: the part here, the link in its next attempt, up to until.
+// step compares the positions of the link and of the part that is being merged. If they
+// are equal, the link gets the collection back. Otherwise the earlier one advances: the
+// part here, the link in its next attempt, up to until.
 func (m *Manager) step(ctx, soft context.Context) (until oplog.OpTime, err error) {
 	r := m.merging
-	// A process that takes the link over from here on makes giveBack fail.
+	// If another process acquires the lease after this, giveBack fails.
 	link, err := m.cfg.Acquire(ctx)
 	if err != nil {
 		return oplog.OpTime{}, err
@@ -88,8 +88,8 @@ func (m *Manager) step(ctx, soft context.Context) (until oplog.OpTime, err error
 	if err != nil {
 		return oplog.OpTime{}, err
 	}
-	// A lane that is after its checkpoint would pass over what the other one has not
-	// applied there. So both advance to where no lane is after it.
+	// A lane that is after its checkpoint would skip entries of the collection that the
+	// other link has not applied. So both advance to an entry that no lane is after.
 	at := here.Furthest()
 	if other := there.Furthest(); other.After(at) {
 		at = other
@@ -108,7 +108,7 @@ func (m *Manager) step(ctx, soft context.Context) (until oplog.OpTime, err error
 	return oplog.OpTime{}, nil
 }
 
-// load reads where a part is.
+// load reads the state of a part.
 func (m *Manager) load(ctx context.Context, part Part) (checkpoint.State, error) {
 	store, err := m.store(part.Link)
 	if err != nil {
@@ -136,13 +136,13 @@ func (m *Manager) advance(ctx, soft context.Context, r *run, until oplog.OpTime)
 	if ctx.Err() != nil || soft.Err() != nil {
 		return err
 	}
-	// It is an error of the part, and not of the link.
+	// This is an error of the part, not of the link.
 	m.merging = nil
 	delete(m.running, part.NS)
 	return m.fail(ctx, r, err)
 }
 
-// giveBack gives a collection back to the link, which is where the part is.
+// giveBack returns a collection to the link, which must have the part's position.
 func (m *Manager) giveBack(ctx context.Context, link *checkpoint.Link, r *run) error {
 	if err := m.cfg.Requests.Answer(ctx, link, r.part.NS, request.Done, ""); err != nil {
 		return err
@@ -153,14 +153,14 @@ func (m *Manager) giveBack(ctx context.Context, link *checkpoint.Link, r *run) e
 	return m.remove(ctx, r.part.Link)
 }
 
-// fail does what the error of a part asks for. The link continues without it.
+// fail handles the error of a part. The link continues without it.
 func (m *Manager) fail(ctx context.Context, r *run, why error) error {
 	switch {
 	case errors.Is(why, ErrInterrupted):
 		return nil
 	case errors.Is(why, lease.ErrFenced):
-		// By the process that leads the link now, which shows in the next line, or by the
-		// one that did before and does not know yet.
+		// The part was fenced by the present leader of the link, in which case the next
+		// line fails, or by a former leader that has not noticed its loss.
 		_, err := m.cfg.Acquire(ctx)
 		return err
 	}
@@ -172,8 +172,8 @@ func (m *Manager) fail(ctx context.Context, r *run, why error) error {
 	if errors.Is(why, ErrRestart) {
 		err = m.restart(ctx, link, r, why)
 	} else {
-		// What keeps it from being copied does not pass. It stays left out, and with it the
-		// link's reported position, until it is requested again.
+		// The error is permanent. The collection stays left out, and the link's reported
+		// position stays where it is, until it is requested again.
 		err = m.cfg.Requests.Answer(ctx, link, r.part.NS, request.Failed, why.Error())
 	}
 	if err != nil {
@@ -182,8 +182,8 @@ func (m *Manager) fail(ctx context.Context, r *run, why error) error {
 	return m.remove(ctx, r.part.Link)
 }
 
-// restart makes the copy of a collection begin anew. From then on the part has another
-// name: what is removed here, even late, is not what the next leader of the link begins.
+// restart makes the copy of a collection start over. The part gets another name, so that
+// a late removal here does not affect a part that the next leader of the link starts.
 func (m *Manager) restart(ctx context.Context, link *checkpoint.Link, r *run, why error) error {
 	again := request.Resync{NS: r.part.NS, Asked: time.Now().UTC()}
 	if earliest := r.asked.Add(time.Millisecond); again.Asked.Before(earliest) {

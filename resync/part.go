@@ -13,49 +13,49 @@ import (
 	"github.com/oplogrep/replicator/request"
 )
 
-// Part is a collection that is copied again, by a link of its own.
+// Part is a collection that is copied again by a link of its own.
 type Part struct {
 	// NS is the collection, by the source's name.
 	NS oplog.Namespace
 	// Link is the name of the part's link.
 	Link string
-	// Until, if not null, is the entry up to which the part is to apply the oplog. Its
-	// run ends there.
+	// Until, if not null, is the entry up to which the part applies the oplog. Its run
+	// ends there.
 	Until oplog.OpTime
 }
 
-// Runner copies a part and applies the oplog to it, from where its link is.
+// Runner copies a part and applies the oplog to it, from the position of its link.
 type Runner interface {
 	// Run runs until soft is done and everything read is applied, or until Part.Until
-	// is (nil). It returns an error that wraps ErrInterrupted if the part can continue
-	// from where it is, ErrRestart if it has to be copied from the beginning,
-	// lease.ErrFenced if another process runs it, and any other error if the
+	// is applied, and returns nil then. It returns an error that wraps ErrInterrupted if
+	// the part can continue from its position, ErrRestart if it has to be copied from the
+	// beginning, lease.ErrFenced if another process runs it, and any other error if the
 	// collection cannot be copied.
 	Run(ctx, soft context.Context) error
-	// Status returns what it does now. It is called while Run runs.
+	// Status returns the current status. It is called while Run runs.
 	Status() Status
 }
 
-// Status is what a Runner does.
+// Status is the status of a Runner.
 type Status struct {
 	// Text is the progress, for operators.
 	Text string
-	// Consistent reports that the collection is as the source's was at Applied, and
-	// that the oplog no longer comes from the spool.
+	// Consistent reports that the collection equals the source's at Applied, and that
+	// the oplog is no longer read from the spool.
 	Consistent bool
-	// Steady reports that everything that the source has committed is applied.
+	// Steady reports that all majority-committed entries of the source are applied.
 	Steady  bool
 	Applied oplog.OpTime
 }
 
 var (
-	// ErrInterrupted is a part that ended before everything read was applied.
+	// ErrInterrupted reports that a part ended before everything read was applied.
 	ErrInterrupted = errors.New("the copy of the collection was interrupted")
-	// ErrRestart is a collection that was replaced by another one while it was copied.
+	// ErrRestart reports that the collection was replaced while it was copied.
 	ErrRestart = errors.New("the collection was replaced")
 )
 
-// namePrefix is what the names of parts begin with.
+// namePrefix is the prefix of the names of parts.
 const namePrefix = "resync-"
 
 // IsPart reports whether link is the name of a part.
@@ -75,7 +75,7 @@ type run struct {
 	asked  time.Time
 	runner Runner
 	drain  context.CancelCauseFunc
-	// done is closed once err is what Run returned.
+	// done is closed once err has the result of Run.
 	done chan struct{}
 	err  error
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/oplogrep/replicator/request"
 )
 
-// resyncOnce copies a collection again: the part comes to partAt and the link to linkAt
-// before they are merged. It returns the first error of the process.
+// resyncOnce copies a collection again: the part reaches partAt and the link linkAt before
+// they are merged. It returns the first error of the process.
 func (w *world) resyncOnce(p *process, linkAt, partAt uint32) error {
 	if err := p.attempt(at(linkAt)); err != nil {
 		return err
@@ -47,8 +47,8 @@ func (w *world) resyncOnce(p *process, linkAt, partAt uint32) error {
 	}
 }
 
-// isDone fails the test unless the collection is part of the link again, and nothing is
-// left of its part.
+// isDone fails the test unless the link has the collection again, and the metadata of its
+// part are removed.
 func (w *world) isDone(p *process) {
 	w.t.Helper()
 	if r := w.request("shop.a"); r.State != request.Done {
@@ -68,8 +68,7 @@ func (w *world) isDone(p *process) {
 	}
 }
 
-// TestMerge: the link and the part are brought to one entry, whichever is before the
-// other.
+// TestMerge: the link and the part advance to one entry, whichever was before the other.
 func TestMerge(t *testing.T) {
 	t.Parallel()
 	to := startTarget(t)
@@ -85,9 +84,9 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestKilledAnywhere: the process loses the target at any of its commands, before or after
-// the target has carried it out, and ends. The next one completes the resync, and at no
-// time are there two that apply the oplog to a collection, or none.
+// TestKilledAnywhere: a process loses the target at any of its commands, before or after
+// the target has executed it, and ends. The next one completes the resync, and at all times
+// exactly one link applies the oplog to a collection.
 func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	to := startTarget(t)
@@ -118,7 +117,7 @@ func TestKilledAnywhere(t *testing.T) {
 }
 
 // killAt runs a process that loses the target at its nth command, and reports whether it
-// came so far.
+// reached that.
 func (w *world) killAt(n int, sent bool, linkAt, partAt uint32) (met bool) {
 	lost := &mongo.LostError{Host: "target", Err: errors.New("no answer")}
 	var mu sync.Mutex
@@ -141,8 +140,8 @@ func (w *world) killAt(n int, sent bool, linkAt, partAt uint32) (met bool) {
 	return met
 }
 
-// TestFails: a collection that cannot be copied stays left out, and is not tried again
-// before somebody requests it.
+// TestFails: a collection that cannot be copied stays left out, and is not retried until
+// it is requested again.
 func TestFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startTarget(t), "fails")
@@ -191,7 +190,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestTakenOver: a process that has lost the link gives nothing back to it.
+// TestTakenOver: a process that has lost the lease does not give a collection back.
 func TestTakenOver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startTarget(t), "taken")
@@ -203,7 +202,7 @@ func TestTakenOver(t *testing.T) {
 	old.cfg.Acquire = func(ctx context.Context) (*checkpoint.Link, error) {
 		link, err := old.acquire(ctx)
 		if acquired++; acquired == 2 {
-			// Between the lease and what is done under it.
+			// Another process acquires the lease before it is used.
 			w.ok(w.start().attempt(at(120)))
 		}
 		return link, err
@@ -216,9 +215,9 @@ func TestTakenOver(t *testing.T) {
 	}
 }
 
-// TestRestart: a collection was replaced while it was copied, and is copied from its
-// beginning. A process that loses the link just then does not remove the part that the
-// next one has begun.
+// TestRestart: a collection was replaced while it was copied, and its copy starts over. A
+// process that loses the lease at this moment does not remove the part that the next
+// leader has started.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startTarget(t), "restart")
@@ -255,8 +254,8 @@ func TestRestart(t *testing.T) {
 	w.isDone(next)
 }
 
-// TestUnable: a request waits while the link is run by a process that cannot copy, and
-// says why. The next process that can serves it.
+// TestUnable: a request waits, with a reason, while a process that cannot copy runs the
+// link. The next process that can copy serves it.
 func TestUnable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startTarget(t), "unable")
@@ -266,7 +265,7 @@ func TestUnable(t *testing.T) {
 	p := w.start()
 	link, err := p.begin()
 	w.ok(err)
-	// One that is made while the attempt runs is told, too.
+	// A request that is made while the attempt runs gets a reason, too.
 	w.ok(requests.Resync(t.Context(), "shop.b"))
 	if changed, err := p.look(t.Context(), link, nil); changed || err != nil {
 		t.Errorf("changed: %t, %v", changed, err)
@@ -290,7 +289,7 @@ func TestUnable(t *testing.T) {
 	}
 }
 
-// TestWatch: what ends an attempt in order.
+// TestWatch: the reasons for which Watch ends an attempt.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startTarget(t), "watch")
@@ -323,7 +322,7 @@ func TestWatch(t *testing.T) {
 	look("a part that is ready, during the replay", false)
 	p.at.Spooled = false
 	look("a part that is ready", true)
-	// A process that has lost the link says nothing of the parts.
+	// A process that has lost the lease does not write the progress of parts.
 	r.show(Status{Text: "something else"})
 	w.ok(w.start().attempt(at(100)))
 	if _, err := p.look(t.Context(), link, texts); !errors.Is(err, lease.ErrFenced) {

@@ -2,15 +2,15 @@ package resync
 
 import "github.com/oplogrep/replicator/oplog"
 
-// Scope decides what is mirrored, and under which name.
+// Scope decides which collections are mirrored, and under which names.
 type Scope interface {
-	// Target returns where ns goes, false where it is not mirrored.
+	// Target returns the target's name of ns, false if ns is not mirrored.
 	Target(ns oplog.Namespace) (oplog.Namespace, bool)
 	// Source is the inverse of Target.
 	Source(target oplog.Namespace) (oplog.Namespace, bool)
-	// TargetDBs returns all databases that collections of a database go to.
+	// TargetDBs returns the databases of the target to which collections of db go.
 	TargetDBs(db string) []string
-	// Fingerprint is the same for all that decide the same.
+	// Fingerprint is equal for Scopes that decide the same.
 	Fingerprint() string
 }
 
@@ -26,16 +26,16 @@ func (m *Manager) Scope() Scope {
 	}}
 }
 
-// ScopeOf returns what all has of a part.
+// ScopeOf returns the subset of all that belongs to a part.
 func ScopeOf(all Scope, part Part) Scope {
 	return subset{Scope: all, has: func(ns oplog.Namespace) bool { return ns == part.NS }, db: part.NS.DB()}
 }
 
-// subset is some of the collections of a Scope.
+// subset is a subset of a Scope.
 type subset struct {
 	Scope
 	has func(ns oplog.Namespace) bool
-	// db, if not empty, is the only database that it has something of.
+	// db, if not empty, is the only database with collections of the subset.
 	db string
 }
 

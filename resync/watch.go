@@ -11,13 +11,13 @@ import (
 	"github.com/oplogrep/replicator/request"
 )
 
-// watchEvery is how often requests and parts are looked at.
+// watchEvery is the interval at which requests and parts are checked.
 const watchEvery = time.Second
 
-// Watch runs concurrently with an attempt. It returns true once the attempt
-// should end in order, because the next one leaves out something else: there is a new
-// request, or a part can be merged or has ended. Meanwhile it writes the progress of the
-// parts to their requests. It returns false when ctx is done.
+// Watch runs concurrently with an attempt. It returns true once the attempt should be
+// drained, because the next one leaves out other collections: there is a new request, or
+// a part can be merged or has ended. Meanwhile it writes the progress of the parts to
+// their requests. It returns false when ctx is done.
 func (m *Manager) Watch(ctx context.Context, link *checkpoint.Link) (bool, error) {
 	if m.cfg.Off || m.merging != nil {
 		return false, nil // A merge ends the attempt at a certain entry.
@@ -39,7 +39,7 @@ func (m *Manager) Watch(ctx context.Context, link *checkpoint.Link) (bool, error
 	}
 }
 
-// look looks once. texts are what it wrote to the requests before.
+// look checks once. Texts are those that it has written to the requests before.
 func (m *Manager) look(ctx context.Context, link *checkpoint.Link, texts map[oplog.Namespace]string) (changed bool, err error) {
 	requests, err := m.cfg.Requests.Read(ctx)
 	if err != nil {
@@ -55,7 +55,7 @@ func (m *Manager) look(ctx context.Context, link *checkpoint.Link, texts map[opl
 	return false, m.writeProgress(ctx, link, texts)
 }
 
-// isNew reports whether there is a request that the present attempt does not serve. A
+// isNew reports whether there is a request that the current attempt does not serve. A
 // collection that could not be copied is left out, and can be requested again.
 func (m *Manager) isNew(requests []request.Resync) bool {
 	for _, req := range requests {
@@ -75,7 +75,7 @@ func (m *Manager) anyReady(applied oplog.OpTime) bool {
 	return false
 }
 
-// writeProgress writes what the parts do to their requests, where that has changed since
+// writeProgress writes the progress of the parts to their requests if it differs from
 // texts.
 func (m *Manager) writeProgress(ctx context.Context, link *checkpoint.Link, texts map[oplog.Namespace]string) error {
 	for ns, r := range m.running {
@@ -94,8 +94,8 @@ func (m *Manager) writeProgress(ctx context.Context, link *checkpoint.Link, text
 	return nil
 }
 
-// onlyFenced returns the error of a write for operators if the lease is lost. Otherwise
-// the next write may succeed.
+// onlyFenced returns the error of a write to a request if the lease is lost. Otherwise it
+// returns nil, because the next write may succeed.
 func onlyFenced(err error) error {
 	if errors.Is(err, lease.ErrFenced) {
 		return err

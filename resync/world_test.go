@@ -31,16 +31,16 @@ var collections = []oplog.Namespace{"shop.a", "shop.b", "shop.c"}
 
 func at(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 1) }
 
-// target is a set, or what is in the way of it.
+// target is a Caller for a set, with faults.
 type target struct {
 	set *mongosim.Set
 	mu  sync.Mutex
-	// meet, if set, is asked for each command: an error is what its sender gets, and sent
-	// reports whether the server gets the command all the same.
+	// meet, if set, is called with the name of each command. If it returns an error, Call
+	// returns that, and sent reports whether the command is sent nevertheless.
 	meet func(name string) (err error, sent bool)
 }
 
-// unhindered is in the context of what is no part of the test.
+// unhindered is in the context of commands without faults.
 type unhindered struct{}
 
 func startTarget(t *testing.T) *target {
@@ -104,13 +104,13 @@ type world struct {
 	t    *testing.T
 	to   *target
 	link string
-	// unable is what the next process cannot copy for.
+	// unable is the reason why the next process cannot copy.
 	unable error
 
 	mu sync.Mutex
-	// data is up to where each collection is in the target.
+	// data has the entry up to which each collection is in the target.
 	data map[oplog.Namespace]oplog.OpTime
-	// begun counts the copies of each collection that began at its beginning.
+	// begun counts how often the copy of each collection has started.
 	begun map[oplog.Namespace]int
 	// fails are the errors with which parts end.
 	fails  map[oplog.Namespace]error
@@ -155,7 +155,7 @@ func (w *world) tell(e event.Event) {
 	w.events = append(w.events, e)
 }
 
-// applied moves a collection from one entry to another one.
+// apply moves a collection from one entry to another one.
 func (w *world) apply(by string, ns oplog.Namespace, from, to oplog.OpTime) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -211,7 +211,7 @@ func (w *world) start() *process {
 	return p
 }
 
-// kill ends the process where it is.
+// kill ends the process at once.
 func (p *process) kill() {
 	p.end(errors.New("killed"))
 	p.Close()
@@ -235,7 +235,7 @@ func (p *process) begin() (*checkpoint.Link, error) {
 	return link, err
 }
 
-// attempt is one that applies the oplog up to an entry.
+// attempt runs an attempt that applies the oplog up to an entry.
 func (p *process) attempt(to oplog.OpTime) error {
 	link, err := p.begin()
 	if err == nil && p.running["shop.a"] != nil {
@@ -263,7 +263,7 @@ func advance(ctx context.Context, link *checkpoint.Link, to oplog.OpTime) error 
 	return link.Advance(ctx, checkpoint.Progress{Applied: to, FetchFrom: to}, st.Lanes, st.Source)
 }
 
-// runner returns what runs a part.
+// runner returns the runner of a part.
 func (p *process) runner(part Part) (Runner, error) {
 	r := &runner{p: p, part: part, store: p.w.store(part.Link, p.w.link), begun: make(chan struct{})}
 	p.mu.Lock()
@@ -286,7 +286,8 @@ func (p *process) awaitRunner() *runner {
 	return r
 }
 
-// runner runs a part without a source: a new part is consistent at once, where the link is.
+// runner runs a part without a source: a new part is consistent at once, at the link's
+// position.
 type runner struct {
 	p     *process
 	part  Part
@@ -348,7 +349,7 @@ func (r *runner) advance(ctx context.Context, to oplog.OpTime) error {
 	return nil
 }
 
-// catchUp applies the oplog up to an entry, and is ready to be merged.
+// catchUp applies the oplog up to an entry, and makes the part ready to be merged.
 func (r *runner) catchUp(to oplog.OpTime) {
 	r.p.w.t.Helper()
 	if to.After(r.link.State().Applied) {
