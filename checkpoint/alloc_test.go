@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// still is a target that agrees to everything, and has a link under term 5.
+// still is a target that accepts all commands, and has a link in term 5.
 type still struct{}
 
 func (still) Call(context.Context, mongo.Command) (bson.Raw, error) {
@@ -21,7 +21,7 @@ func (still) Call(context.Context, mongo.Command) (bson.Raw, error) {
 	return bson.Marshal(bson.D{{Key: "ok", Value: 1.0}, {Key: "n", Value: int32(1)}, {Key: "cursor", Value: cursor}})
 }
 
-// stillLane is a lane that talks to nobody.
+// stillLane returns a lane without a real target.
 func stillLane(t testing.TB) (l *Lane, next Position) {
 	held, _, err := lease.Acquire(t.Context(), lease.Config{Target: still{}, Holder: "us"}, lease.Record{Term: 4, Instance: "1"}, 0)
 	if err != nil {
@@ -32,8 +32,7 @@ func stillLane(t testing.TB) (l *Lane, next Position) {
 	return l, Position{OpTime: oplog.NewOpTime(1_700_000_000, 2, 3), Op: 9}
 }
 
-// TestAllocs: what the move of a lane costs in each transaction, beside its way to
-// the target and back.
+// TestAllocs limits the allocations of the move of a lane, without those of the network.
 func TestAllocs(t *testing.T) {
 	l, next := stillLane(t)
 	var cmd mongo.Command

@@ -18,7 +18,7 @@ func opTimes() *rapid.Generator[oplog.OpTime] {
 	})
 }
 
-// TestDocuments: what is written is read again.
+// TestDocuments: documents are read as they were written.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -56,7 +56,7 @@ func TestDocuments(t *testing.T) {
 	})
 }
 
-// copyOf draws a copy as it may be.
+// copyOf draws a valid copy.
 func copyOf() *rapid.Generator[*Copy] {
 	return rapid.Custom(func(t *rapid.T) *Copy {
 		seconds := rapid.Uint32Range(2, 1<<31-1)
@@ -97,7 +97,7 @@ func TestPosition(t *testing.T) {
 
 func cmpInts(i, j int) int { return min(1, max(-1, i-j)) }
 
-// FuzzDocuments: no document makes a reader panic, nor a reply.
+// FuzzDocuments: no document and no reply makes a reader panic.
 func FuzzDocuments(f *testing.F) {
 	link := linkDoc{State: first(2)}
 	f.Add([]byte(link.marshal("a")))

@@ -14,8 +14,8 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// TestBeginFences: everything that an older term can still send is refused, on
-// the primary that saw Acquire and on the one after it.
+// TestBeginFences: all writes of an older term are rejected, on the primary that executed
+// Acquire and on the next one.
 func TestBeginFences(t *testing.T) {
 	t.Parallel()
 	for _, stepDown := range []bool{false, true} {
@@ -81,7 +81,7 @@ func TestBeginFences(t *testing.T) {
 				}
 			}
 
-			// And the new one goes on.
+			// The new term continues.
 			flush(ctx, t, h.Lane(0), at(102, 0), "new")
 			flush(ctx, t, h.Barrier(), at(103, 0), "new-barrier")
 			succeed(t, h.Advance(ctx, progress(103), positions(h), Source{}))
@@ -92,14 +92,14 @@ func TestBeginFences(t *testing.T) {
 	}
 }
 
-// TestForgottenSessions: where the server has forgotten the sessions, the terms
-// in the documents fence alone.
+// TestForgottenSessions: if the server has forgotten the sessions, the terms in the
+// documents fence alone.
 func TestForgottenSessions(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, _, old := begun(t, mongosim.Options{Members: 1, Seed: 1}, 2)
 	must[*Link](t)(link(t, g).Acquire(ctx, 0))
-	// The same lanes under ids that the server has never seen stand for it.
+	// Simulated by session ids that the server has never seen.
 	for i, l := range append(old.lanes, old.barrier) {
 		l.session = mongo.NewSession(g, mongo.SessionID("forgotten", l.id), old.Term()<<mongo.NumberBits)
 		txn := l.session.Begin()
@@ -114,8 +114,8 @@ func TestForgottenSessions(t *testing.T) {
 	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), lease.ErrFenced)
 }
 
-// TestRaisedOnly: once the link's term is raised an older one moves the checkpoint
-// no more, although the lanes are still its own.
+// TestRaisedOnly: once the link's term is raised, an older one cannot move the checkpoint,
+// although the lanes still have the older term.
 func TestRaisedOnly(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -134,8 +134,8 @@ func TestRaisedOnly(t *testing.T) {
 	wantError(t, old.Advance(ctx, progress(101), positions(old), Source{}), lease.ErrFenced)
 }
 
-// TestDelayedCommit: a commit that was sent before Acquire and arrives during or
-// after it either is in what Acquire found, or has no effect.
+// TestDelayedCommit: a commit that was sent before Acquire and arrives during or after it
+// either is included in the result of Acquire, or has no effect.
 func TestDelayedCommit(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -165,8 +165,8 @@ func TestDelayedCommit(t *testing.T) {
 
 var ping = metadata.Document(func(dst []byte) []byte { return append(dst, "\x10ping\x00\x01\x00\x00\x00"...) })
 
-// TestTwoBegins: of two processes that begin at once one has each term, and the
-// other one knows that it has not.
+// TestTwoBegins: if two processes acquire the lease concurrently, each term belongs to
+// one of them, and the other one gets an error.
 func TestTwoBegins(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -214,8 +214,8 @@ func TestTwoBegins(t *testing.T) {
 
 var errCut = &mongo.LostError{Err: errors.New("cut")}
 
-// TestAcquireCutOff: after an Acquire that was cut off at any of its commands, heard
-// or not heard by the server, the same process and another one can begin.
+// TestAcquireCutOff: after an Acquire that was interrupted at any of its commands, executed
+// or not, the same process and another one can acquire the lease.
 func TestAcquireCutOff(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -262,9 +262,8 @@ func TestAcquireCutOff(t *testing.T) {
 	}
 }
 
-// TestWithinFenced: what an older term writes in transactions that move neither a lane
-// nor the checkpoint does not get into the target, by the numbers of its sessions or by
-// the documents alone.
+// TestWithinFenced: writes of an older term, in transactions that move neither a lane nor
+// the checkpoint, are fenced by the sessions' numbers, and by the documents alone.
 func TestWithinFenced(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -278,7 +277,7 @@ func TestWithinFenced(t *testing.T) {
 	}
 	l := old.Lane(1)
 	wantError(t, l.Within(ctx, write("number")), lease.ErrFenced)
-	// Ids that the new term does not use stand for sessions that were forgotten.
+	// Ids that the new term does not use simulate forgotten sessions.
 	l.session = mongo.NewSession(g, mongo.SessionID("forgotten", l.id), old.Term()<<mongo.NumberBits)
 	wantError(t, l.Within(ctx, write("document")), lease.ErrFenced)
 	old.txns = mongo.NewSession(g, mongo.SessionID("forgotten"), 1)

@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// leftOuts draws what a link leaves out, at least one.
+// leftOuts draws the list of the collections that a link leaves out, at least one.
 func leftOuts() *rapid.Generator[[]LeftOut] {
 	return rapid.Custom(func(t *rapid.T) []LeftOut {
 		var list []LeftOut
@@ -27,8 +27,8 @@ func leftOuts() *rapid.Generator[[]LeftOut] {
 	})
 }
 
-// TestReached: what may be reported is never beyond any of what is missing, is with
-// the wall time of its entry, and is nothing where the target is not consistent.
+// TestReached: the reported position is never after the Since of a collection that is left
+// out, has the wall time of its entry, and is null if the target is not consistent.
 func TestReached(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -67,8 +67,8 @@ func TestReached(t *testing.T) {
 	})
 }
 
-// TestBeginTellsReached: the metric of the newest checkpoint says from the start what
-// the target has, not how far the log was applied.
+// TestBeginTellsReached: from the start, the metric of the newest checkpoint has the
+// position to report, not the one up to which the oplog was applied.
 func TestBeginTellsReached(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)

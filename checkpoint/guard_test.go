@@ -12,8 +12,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TestAdvanceFromElsewhere: the link's document is moved from where it was left and
-// from nowhere else.
+// TestAdvanceFromElsewhere: Advance only changes the link's document from the state in
+// which this Link left it.
 func TestAdvanceFromElsewhere(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -42,8 +42,8 @@ func TestAdvanceFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestCheck: a process finds that it has the link for as long as it has, and not any
-// more from when another one has begun, or the target has lost its term.
+// TestCheck: Check succeeds until another process has acquired the lease, or the target
+// has lost the term.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -65,8 +65,8 @@ func TestCheck(t *testing.T) {
 	wantError(t, next.Check(ctx), lease.ErrRewound)
 }
 
-// TestBegunStays: what an earlier term had begun stays begun where a later one begins
-// less, and until the lane has come to its end.
+// TestBegunStays: operations that an earlier term had begun stay begun if a later term
+// begins fewer, until the lane has moved past them.
 func TestBegunStays(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -85,8 +85,8 @@ func TestBegunStays(t *testing.T) {
 	}
 }
 
-// TestBeginAloneAgain: what was begun before is begun again by a write: the commit of a
-// transaction that changes nothing says nothing of what was written before it.
+// TestBeginAloneAgain: BeginAlone writes even if the same operations were begun before: the
+// commit of a transaction without changes does not confirm earlier writes.
 func TestBeginAloneAgain(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)

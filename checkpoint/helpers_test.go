@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what has to happen.
+// patience is how long a test waits for an expected event.
 const patience = 30 * time.Second
 
 func within(t *testing.T) context.Context {
@@ -65,14 +65,14 @@ func wantError(t tester, err, want error) {
 	}
 }
 
-// target is a Caller of a set's primary, or of one member.
+// target is a Caller for a set's primary, or for one member.
 type target struct {
 	set *mongosim.Set
 	// mu guards what follows.
 	mu sync.Mutex
 	to *mongosim.Member // nil means the primary
-	// before, if set, is asked for each command: an error is what its sender
-	// gets, and sent tells whether the server gets the command all the same.
+	// before, if set, is called with each command. If it returns an error, Call returns
+	// that, and sent reports whether the command is sent to the server nevertheless.
 	before func(cmd mongo.Command) (err error, sent bool)
 }
 
@@ -105,7 +105,7 @@ func (g *target) send(ctx context.Context, to *mongosim.Member, cmd mongo.Comman
 	return reply, mongo.Check(reply)
 }
 
-// whole is a command in one document.
+// whole returns a command as one document.
 func whole(cmd mongo.Command) bson.Raw {
 	return metadata.Document(func(dst []byte) []byte {
 		dst = append(dst, cmd.Body[4:len(cmd.Body)-1]...)
@@ -132,7 +132,7 @@ func (g *target) direct(m *mongosim.Member) {
 	g.to = m
 }
 
-// name is a command's first field.
+// name returns the name of a command.
 func name(cmd mongo.Command) string {
 	it := rawbson.NewIter(cmd.Body)
 	it.Next()
@@ -143,7 +143,7 @@ func ot(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 1) }
 
 func at(seconds uint32, op int64) Position { return Position{OpTime: ot(seconds), Op: op} }
 
-// first is a link that begins after 100.
+// first returns the state of a link that begins after 100.
 func first(writers int) State {
 	return State{
 		Source: Source{SetName: "rs0", RBID: 1, Host: "a:1", ReplicaSetID: setID}, Writers: writers,
@@ -153,18 +153,18 @@ func first(writers int) State {
 
 var setID = bson.RawValue{Type: bson.TypeObjectID, Value: []byte("123456789012")}
 
-// progress is a checkpoint.
+// progress returns a checkpoint.
 func progress(seconds uint32) Progress {
 	return Progress{Applied: ot(seconds), AppliedWall: int64(seconds) * 1000, FetchFrom: ot(seconds - 5)}
 }
 
-// link is a store of a link on a set.
+// link returns the store of a link on a set.
 func link(t tester, g *target) *Store {
 	t.Helper()
 	return must[*Store](t)(New(Config{Target: g, Link: "a"}))
 }
 
-// begun creates a link and begins it.
+// begun creates a link and acquires its lease.
 func begun(t *testing.T, opts mongosim.Options, writers int) (*target, *Store, *Link) {
 	t.Helper()
 	ctx := within(t)
@@ -178,18 +178,18 @@ func begun(t *testing.T, opts mongosim.Options, writers int) (*target, *Store, *
 	return g, s, must[*Link](t)(s.Acquire(ctx, 0))
 }
 
-// createData makes the collection that tests write data to.
+// createData creates the collection to which tests write data.
 func createData(t tester, g *target) {
 	t.Helper()
 	must[bson.Raw](t)(g.Call(t.Context(), metadata.Majority(metadata.Write("data", "create", "c", ""))))
 }
 
-// insert is an insert of a document into the data.
+// insert returns an insert of a document into the data.
 func insert(id string) mongo.Command {
 	return metadata.Write("data", "insert", "c", "documents", metadata.Document(metadata.ByID(id)))
 }
 
-// has tells whether the data have a document.
+// has reports whether the data have a document.
 func has(ctx context.Context, t tester, g *target, id string) bool {
 	t.Helper()
 	reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("data", "c", 1, metadata.ByID(id))))
@@ -205,7 +205,7 @@ func open(ctx context.Context, t tester, l *Lane, next Position, id string) *mon
 	return txn
 }
 
-// flush makes a whole flush.
+// flush runs a whole flush.
 func flush(ctx context.Context, t tester, l *Lane, next Position, id string) {
 	t.Helper()
 	txn := open(ctx, t, l, next, id)
@@ -213,7 +213,7 @@ func flush(ctx context.Context, t tester, l *Lane, next Position, id string) {
 	l.Moved(next)
 }
 
-// positions are what the lanes have acknowledged.
+// positions returns the lanes' acknowledged positions.
 func positions(h *Link) []Position {
 	var all []Position
 	for _, l := range h.lanes {
@@ -222,7 +222,7 @@ func positions(h *Link) []Position {
 	return all
 }
 
-// firstCopy is copy 1 of a link that begins after 100.
+// firstCopy returns copy 1 of a link that begins after 100.
 func firstCopy() *Copy {
 	return &Copy{
 		Number: 1, Phase: Copying, Host: "a:1", RBID: 7, SyncID: setID, FetchFrom: ot(90), Begin: ot(100),
@@ -230,14 +230,14 @@ func firstCopy() *Copy {
 	}
 }
 
-// copyState is a link that begins with a copy.
+// copyState returns the state of a link that begins with a copy.
 func copyState(writers int) State {
 	st := first(writers)
 	st.CopiedUntil, st.Copy = oplog.OpTime{}, firstCopy()
 	return st
 }
 
-// copying creates a link that begins with a copy, and begins it.
+// copying creates a link that begins with a copy, and acquires its lease.
 func copying(t *testing.T, opts mongosim.Options, writers int) (*target, *Store, *Link) {
 	t.Helper()
 	ctx := within(t)

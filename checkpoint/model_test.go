@@ -20,10 +20,10 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// model is what a link has to be after any course of two processes.
+// model is the expected state of a link.
 type model struct {
-	// term is the link's, began the last one that an Acquire has returned with: if
-	// it is lower, an Acquire was cut off, and the lanes may be fenced or not.
+	// term is the link's, began the last one that an Acquire has returned: if it is
+	// lower, an Acquire was interrupted, and the lanes may be fenced or not.
 	term, began int64
 	applied     oplog.OpTime
 	lanes       []Position // the last one is the barrier
@@ -31,13 +31,14 @@ type model struct {
 	data        map[string]bool
 }
 
-// process is one that uses the link.
+// process is a process that uses the link.
 type process struct {
 	store *Store
 	link  *Link
-	// lost: a command's end was not heard of, so the process begins again.
+	// lost reports that the outcome of a command is unknown, so that the process has to
+	// acquire the lease again.
 	lost bool
-	// late is a transaction that was left open, and what it would do.
+	// late is a transaction that was left open, and its effect.
 	late     *mongo.Txn
 	lateTerm int64
 	lateLane int
@@ -47,19 +48,19 @@ type process struct {
 
 // course is one run of the property.
 type course struct {
-	ctx   context.Context // bounds all of it: what waits for a lock would wait on
+	ctx   context.Context // limits the course: a command may wait for a lock forever
 	g     *target
 	model model
 	procs [2]*process
 	clock uint32
 }
 
-// courseTime is how long one course may take: it takes a fraction of a second.
+// courseTime limits a course, which takes a fraction of a second.
 const courseTime = time.Minute
 
-// TestCourses: whatever two processes do on one link, in whichever order, with
-// commits that are lost or late, the target has exactly the flushes that were
-// committed under the newest term, and each Acquire finds where they ended.
+// TestCourses: for any actions of two processes on one link, in any order, with lost and
+// late commits, the target has exactly the flushes that were committed in the term that
+// was current then, and each Acquire returns their last positions.
 func TestCourses(t *testing.T) {
 	t.Parallel()
 	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
@@ -117,11 +118,10 @@ func (c *course) pick(rt *rapid.T) *process {
 	return rapid.SampledFrom(can).Draw(rt, "process")
 }
 
-// stale tells whether another term has begun since.
+// stale reports whether a newer term has begun.
 func (c *course) stale(p *process) bool { return p.link.Term() != c.model.began }
 
-// between tells whether a lane of p may be fenced without another term having
-// begun.
+// between reports whether a lane of p may be fenced although no newer term has begun.
 func (c *course) between(p *process, err error) bool {
 	return errors.Is(err, lease.ErrFenced) && !c.stale(p) && c.model.began != c.model.term
 }
@@ -141,8 +141,8 @@ func (c *course) begin(rt *rapid.T) {
 	}
 	cut := rapid.IntRange(0, 8).Draw(rt, "cut")
 	if cut > 0 {
-		// The command that raises the term is answered, or never sent.
-		var n atomic.Int64 // the lanes are fenced at once
+		// The command that raises the term either succeeds or is never sent.
+		var n atomic.Int64 // the lanes are fenced concurrently
 		c.g.intercept(func(cmd mongo.Command) (error, bool) {
 			if n.Add(1) == int64(cut) && name(cmd) == "find" {
 				return errCut, true
@@ -155,7 +155,7 @@ func (c *course) begin(rt *rapid.T) {
 	mine := p.link != nil && c.model.term == p.link.Term()
 	switch {
 	case errors.Is(err, errCut):
-		// It may have raised the term: nobody has the lease then.
+		// It may have raised the term; no process has the lease then.
 		link := must[linkDoc](rt)(p.store.readLink(c.ctx))
 		if link.Term != c.model.term {
 			c.model.term = link.Term
@@ -232,14 +232,14 @@ func (c *course) flush(rt *rapid.T, link string) {
 	}
 }
 
-// lose commits without hearing of it; sent tells whether the server does.
+// lose commits, and loses the reply; sent reports whether the commit reaches the server.
 func (c *course) lose(txn *mongo.Txn, sent bool) {
 	c.g.intercept(func(mongo.Command) (error, bool) { return errCut, sent })
 	_, _ = txn.Commit(c.ctx, false)
 	c.g.intercept(nil)
 }
 
-// commitLate commits what was left open.
+// commitLate commits the transaction that was left open.
 func (c *course) commitLate(rt *rapid.T) {
 	p := c.procs[rapid.IntRange(0, 1).Draw(rt, "process")]
 	if p.late == nil {
@@ -248,8 +248,8 @@ func (c *course) commitLate(rt *rapid.T) {
 	_, err := p.late.Commit(c.ctx, false)
 	switch {
 	case p.lateTerm != c.model.term:
-		// An Acquire that was cut off may not have reached the lane: then the
-		// commit still counts, for the term has not begun.
+		// An interrupted Acquire may not have fenced the lane: then the commit succeeds,
+		// because the newer term has not begun.
 		if err == nil && c.begunSince(p) {
 			rt.Fatalf("a commit of term %d in term %d", p.lateTerm, c.model.term)
 		}
@@ -264,7 +264,7 @@ func (c *course) commitLate(rt *rapid.T) {
 	p.late = nil
 }
 
-// begunSince tells whether an Acquire has returned since p left its transaction open.
+// begunSince reports whether an Acquire has returned since p left its transaction open.
 func (c *course) begunSince(p *process) bool {
 	for _, o := range c.procs {
 		if o.link != nil && o.link.Term() > p.lateTerm {
@@ -359,7 +359,7 @@ func (c *course) resize(rt *rapid.T) {
 	c.model.begun = make([]Position, writers+1)
 	for _, o := range c.procs {
 		if o.late != nil && o.lateTerm != c.model.term {
-			o.late = nil // its lane may be gone
+			o.late = nil // its lane may have been removed
 		}
 	}
 }

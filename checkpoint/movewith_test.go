@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// pipelined sends all commands before it looks at an answer.
+// pipelined sends all commands before it reads a reply.
 type pipelined struct{ *target }
 
 func (p pipelined) CallAll(ctx context.Context, cmds []mongo.Command, each func(int, bson.Raw) error) error {
@@ -31,9 +31,9 @@ func (p pipelined) CallAll(ctx context.Context, cmds []mongo.Command, each func(
 	return first
 }
 
-// TestMoveWith: whether commands wait for the move or not, they are in the target
-// with it or not at all, and why it did not move is told as by Move, even where what
-// came after it has ended the transaction.
+// TestMoveWith: whether commands wait for the move or not, they take effect with it or not
+// at all, and the error is that of Move, even if a later command has aborted the
+// transaction.
 func TestMoveWith(t *testing.T) {
 	t.Parallel()
 	for _, serial := range []bool{true, false} {
@@ -70,7 +70,7 @@ func TestMoveWith(t *testing.T) {
 				})
 			}
 
-			// It moves, with one command, with none, and after a new barrier.
+			// It moves with commands, with none, and after a new barrier.
 			txn := must[*mongo.Txn](t)(moveWith(at(101, 0), "a", "b"))
 			must[bson.Raw](t)(txn.Commit(ctx, false))
 			l.Moved(at(101, 0))
@@ -88,7 +88,7 @@ func TestMoveWith(t *testing.T) {
 			_, err := moveWith(at(103, 0), "back")
 			wantError(t, err, errNotForward)
 
-			// A refused command is an error of its own, and nothing of it stays.
+			// A command that fails is an error of its own, and has no effect.
 			txn, err = moveWith(at(104, 0), "c", "a", "d")
 			if e, ok := errors.AsType[*servererr.Error](err); !ok || e.Code != servererr.DuplicateKey || len(e.Info) == 0 {
 				t.Errorf("a duplicate: %v", err)
@@ -98,7 +98,7 @@ func TestMoveWith(t *testing.T) {
 				t.Errorf("a transaction with a refusal left something; replies to %v", asked)
 			}
 
-			// The end of a flush was not heard of. What is behind it fails besides.
+			// The reply of a commit was lost, and the next flush's commands fail, too.
 			txn = must[*mongo.Txn](t)(moveWith(at(105, 0), "e"))
 			must[bson.Raw](t)(txn.Commit(ctx, false))
 			_, err = moveWith(at(105, 0), "e")
@@ -110,7 +110,7 @@ func TestMoveWith(t *testing.T) {
 			l.Moved(at(110, 0))
 			_, err = moveWith(at(111, 0), "e")
 			wantError(t, err, lease.ErrRewound)
-			// Another term has the lane, and this one's session is not known any more.
+			// Another term has the lane, and the server has forgotten this one's session.
 			l.Moved(at(105, 0))
 			must[*Link](t)(link(t, g).Acquire(ctx, 0))
 			use(1000)
@@ -134,7 +134,7 @@ func (e ending) CallAll(ctx context.Context, cmds []mongo.Command, each func(int
 	return e.pipelined.CallAll(ctx, cmds, each)
 }
 
-// Call asks nobody once the context has ended.
+// Call sends nothing once the context has ended.
 func (e ending) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -142,8 +142,8 @@ func (e ending) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return e.pipelined.Call(ctx, cmd)
 }
 
-// TestMoveWithEnds: where all ends after a move that did not happen, what came after
-// it can still be given up, so that its locks do not outlast it.
+// TestMoveWithEnds: if the context ends after a move that did not match, the transaction
+// can still be aborted, so that it does not keep its locks.
 func TestMoveWithEnds(t *testing.T) {
 	t.Parallel()
 	g, _, h := begun(t, mongosim.Options{Members: 1, Seed: 1}, 1)
@@ -153,7 +153,7 @@ func TestMoveWithEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(within(t))
 	defer cancel(nil)
 	l.session = mongo.NewSession(ending{pipelined{g}, func() { cancel(stop) }}, mongo.SessionID("test", t.Name()), 1)
-	l.Moved(at(110, 0)) // so it is somewhere else
+	l.Moved(at(110, 0)) // so the move does not match
 	txn := l.Session().Begin()
 	err := l.MoveWith(ctx, txn, at(111, 0), []mongo.Command{insert("locked")}, func(int, bson.Raw) error { return nil })
 	wantError(t, err, stop)

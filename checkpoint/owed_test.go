@@ -9,8 +9,8 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// TestOwedGoes: what a copy owed goes with the copy, and with the link, whoever removed
-// that; other links' stays.
+// TestOwedGoes: the documents of missing collections are removed with their copy, and with
+// the link, even if that was removed by hand; those of other links stay.
 func TestOwedGoes(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)

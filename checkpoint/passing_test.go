@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// bookkeeping does once what a link's process notes in the metadata.
+// bookkeeping makes each kind of change to a link's metadata once.
 func bookkeeping(ctx context.Context, s *Store) error {
 	if err := s.Create(ctx, copyState(2)); err != nil {
 		return err
@@ -49,8 +49,8 @@ func bookkeeping(ctx context.Context, s *Store) error {
 	return nil
 }
 
-// TestRefusedOnce: any one command of a link's own documents may be refused in passing,
-// carried out or not, and what is noted is noted once.
+// TestRefusedOnce: any one command on a link's documents may fail with a transient error,
+// executed or not, and every change is made once.
 func TestRefusedOnce(t *testing.T) {
 	t.Parallel()
 	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
@@ -73,7 +73,7 @@ func TestRefusedOnce(t *testing.T) {
 					}
 					met, what = true, name(cmd)
 					if what == "commitTransaction" && (done || len(e.Labels) == 0) {
-						return nil, false // What became of it is not known.
+						return nil, false // Its outcome would be unknown.
 					}
 					return e, done
 				})

@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// removals answers deletes, and notes what they were about.
+// removals answers deletes, and records their collections.
 type removals struct{ collections []string }
 
 // Call implements mongo.Caller.
@@ -22,8 +22,8 @@ func (r *removals) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) 
 	return bson.Marshal(bson.D{{Key: "n", Value: 0}, {Key: "ok", Value: 1}})
 }
 
-// TestRemovePart: a link's own document goes first, so that what a removal that was cut
-// off leaves is no link; that of a part of a link goes last, so that it is found.
+// TestRemovePart: a link's own document is removed first, so that an interrupted Remove
+// leaves no link; that of a part is removed last, so that Parts still returns it.
 func TestRemovePart(t *testing.T) {
 	t.Parallel()
 	for of, last := range map[string]bool{"": false, "mirror": true} {

@@ -12,8 +12,8 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// loseFlush flushes on a lane with w: 1 on a primary that is cut off, and makes
-// another member primary, so that the flush is rolled back.
+// loseFlush flushes on a lane with w: 1 on a partitioned primary, and makes another
+// member primary, so that the flush rolls back.
 func loseFlush(ctx context.Context, t *testing.T, g *target, l *Lane, next Position) {
 	t.Helper()
 	lose(ctx, t, g, func() { flush(ctx, t, l, next, "lost") })
@@ -22,7 +22,7 @@ func loseFlush(ctx context.Context, t *testing.T, g *target, l *Lane, next Posit
 	}
 }
 
-// lose writes on a primary that is cut off, and makes another member primary.
+// lose writes on a partitioned primary, and makes another member primary.
 func lose(ctx context.Context, t *testing.T, g *target, write func()) {
 	t.Helper()
 	succeed(t, g.set.AwaitSynced(ctx))
@@ -48,8 +48,8 @@ func lose(ctx context.Context, t *testing.T, g *target, write func()) {
 	succeed(t, g.set.AwaitReady(ctx))
 }
 
-// TestRewound: whatever finds out first that the target lost a flush says so, and
-// after the next Acquire it is written again.
+// TestRewound: the first method that notices that the target lost a flush returns
+// ErrRewound, and after the next Acquire the flush is written again.
 func TestRewound(t *testing.T) {
 	t.Parallel()
 	barrier := func(h *Link) *Lane { return h.Barrier() }
@@ -122,8 +122,8 @@ func TestRewound(t *testing.T) {
 	}
 }
 
-// TestSeenBarrier: a writer that has flushed after the barrier does not look for
-// it again, and one that has not does so once.
+// TestSeenBarrier: a writer reads the barrier in its first flush after that has moved, and
+// not again.
 func TestSeenBarrier(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)

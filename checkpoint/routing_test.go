@@ -16,7 +16,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TestApart: lanes are apart where one is ahead of what is in the target in any case.
+// TestApart: lanes are apart if one is after the position up to which all have applied
+// everything.
 func TestApart(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -43,7 +44,7 @@ func TestApart(t *testing.T) {
 	}
 }
 
-// TestReroute: what was recorded is read again, in any term, and not by another link.
+// TestReroute: recorded routes are read in any term, and not by another link.
 func TestReroute(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -63,7 +64,7 @@ func TestReroute(t *testing.T) {
 	if got := b.Position(); got != at(100, AllOps) {
 		t.Errorf("the barrier moved to %s", got)
 	}
-	// With another place the barrier moves there, and no lane may be ahead of it.
+	// At a later position the barrier moves there, and no lane may be after it.
 	flush(ctx, t, h.Lane(0), at(105, 0), "a")
 	wantError(t, b.Reroute(ctx, at(104, AllOps), positions(h), Rerouting{ByID: []oplog.Namespace{"x.a"}}), errAhead)
 	read(h, "x.a", "x.b")
@@ -77,7 +78,7 @@ func TestReroute(t *testing.T) {
 	if got := again.State().Barrier; got != at(105, AllOps) {
 		t.Errorf("the barrier is at %s", got)
 	}
-	// The one before is fenced.
+	// The previous term is fenced.
 	wantError(t, b.Reroute(ctx, at(106, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.late"}}), lease.ErrFenced)
 	wantError(t, b.Reroute(ctx, at(105, AllOps), positions(h), Rerouting{OneLane: []oplog.Namespace{"x.late"}}), lease.ErrFenced)
 	read(again, "x.b", "x.c")
@@ -85,14 +86,14 @@ func TestReroute(t *testing.T) {
 	other := must[*Store](t)(New(Config{Target: g, Link: "a.b"}))
 	succeed(t, other.Create(ctx, first(2)))
 	read(must[*Link](t)(other.Acquire(ctx, 0)))
-	// Many are read to the end.
+	// A large number of routes is read completely.
 	var many []oplog.Namespace
 	for i := range 1500 {
 		many = append(many, oplog.Namespace(fmt.Sprintf("x.many%04d", i)))
 	}
 	succeed(t, again.Barrier().Reroute(ctx, at(105, AllOps), positions(again), Rerouting{OneLane: many}))
 	read(again, append([]oplog.Namespace{"x.b", "x.c"}, many...)...)
-	// They go with the link, and are not those of a new one.
+	// They are removed with the link, and a new link does not have them.
 	succeed(t, s.Remove(ctx))
 	reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Routes, 1, metadata.Below("a"))))
 	if docs := must[[]bson.Raw](t)(metadata.Found(reply)); len(docs) != 0 {
@@ -104,8 +105,8 @@ func TestReroute(t *testing.T) {
 	read(must[*Link](t)(s.Acquire(ctx, 0)))
 }
 
-// TestRerouteRewound: a routing is not changed on a target that has lost what the lanes
-// had acknowledged.
+// TestRerouteRewound: the routing does not change on a target that has lost acknowledged
+// flushes.
 func TestRerouteRewound(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -119,7 +120,7 @@ func TestRerouteRewound(t *testing.T) {
 	}
 }
 
-// TestSetRouting: the rules for lanes change only where no lane is ahead.
+// TestSetRouting: the routing rule changes only if the lanes are not apart.
 func TestSetRouting(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -139,7 +140,7 @@ func TestSetRouting(t *testing.T) {
 		t.Errorf("the routing is %d", got)
 	}
 
-	// The format before this one is read, and its links have no routing.
+	// The previous format is read, and its links have no routing.
 	unroute := metadata.Majority(metadata.Update("replicator", metadata.Links, metadata.Statement{Filter: metadata.ByID("a"), Change: func(dst []byte) []byte {
 		dst = metadata.AppendDoc(dst, "$set", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "version", unrouted) })
 		return metadata.AppendDoc(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "routing", 1) })

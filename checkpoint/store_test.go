@@ -38,7 +38,7 @@ func TestNewRefuses(t *testing.T) {
 	g := &target{}
 	reg := prometheus.NewRegistry()
 	for range 2 {
-		// The metrics of an earlier one go on.
+		// Another Store continues the metrics of the earlier one.
 		s := must[*Store](t)(New(Config{Target: g, Link: "a", Registry: reg}))
 		s.metrics.acquired.Inc()
 	}
@@ -98,7 +98,7 @@ func TestLink(t *testing.T) {
 	src := Source{SetName: "rs0", RBID: 2, Host: "b:1"}
 	succeed(t, h.Advance(ctx, progress(102), positions(h), src))
 	want.Source = src
-	want.Source.ReplicaSetID = setID // is not forgotten
+	want.Source.ReplicaSetID = setID // stays
 	want.Applied, want.AppliedWall, want.FetchFrom = ot(102), 102_000, ot(97)
 	want.Lanes[1] = at(101, 4)
 	got, _, err = s.Load(ctx)
@@ -106,7 +106,7 @@ func TestLink(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("after Advance: %s", diff)
 	}
-	// The same again is no error: it makes what was applied before durable.
+	// The same checkpoint again is no error: it makes earlier flushes durable.
 	succeed(t, h.Advance(ctx, progress(102), positions(h), src))
 
 	src.ReplicaSetID = bson.RawValue{Type: bson.TypeObjectID, Value: []byte("another one.")}
@@ -147,7 +147,7 @@ func TestLink(t *testing.T) {
 	}
 }
 
-// TestCreateOnce: of processes that create a link at once one does.
+// TestCreateOnce: if several processes create a link concurrently, one of them succeeds.
 func TestCreateOnce(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -175,8 +175,8 @@ func TestCreateOnce(t *testing.T) {
 	}
 }
 
-// TestCreateAfterDeath: who dies while he makes the link leaves a transaction open,
-// which nobody has to wait for.
+// TestCreateAfterDeath: a process that crashes while it creates the link leaves a
+// transaction open, for which the next one does not have to wait.
 func TestCreateAfterDeath(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -203,8 +203,8 @@ func TestCreateAfterDeath(t *testing.T) {
 	}
 }
 
-// TestRemovedLink: a link that somebody removed by hand can be made again, and
-// does not mind what the sessions of the earlier one have seen.
+// TestRemovedLink: a link whose document was removed by hand can be created again, and the
+// numbers of the earlier link's sessions do not affect it.
 func TestRemovedLink(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -219,15 +219,15 @@ func TestRemovedLink(t *testing.T) {
 	succeed(t, s.Create(ctx, first(2)))
 	again := must[*Link](t)(s.Acquire(ctx, 0))
 	flush(ctx, t, again.Lane(1), at(101, 0), "x")
-	// The other lanes are gone.
+	// The lanes of the earlier link were removed.
 	reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("replicator", metadata.Lanes, 100, func(dst []byte) []byte { return dst })))
 	if docs := must[[]bson.Raw](t)(metadata.Found(reply)); len(docs) != 3 {
 		t.Errorf("%d lanes", len(docs))
 	}
 }
 
-// TestDamaged: documents that this program would not write are refused, saying
-// what is wrong with them.
+// TestDamaged: documents that this program would not write are errors that describe the
+// fault.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -269,8 +269,8 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestAlone: what was begun and not ended is known to the next term, until the
-// lane has passed it.
+// TestAlone: the next term finds operations that were begun and not ended, until the lane
+// has moved past them.
 func TestAlone(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -301,7 +301,7 @@ func TestAlone(t *testing.T) {
 	succeed(t, h.Barrier().BeginAlone(ctx, at(103, AllOps), positions(h)))
 	succeed(t, h.Barrier().EndAlone(ctx, at(103, AllOps)))
 
-	// The lane's batches are cut elsewhere now.
+	// The lane's batches now end at other operations.
 	l := h.Lane(1)
 	succeed(t, l.BeginAlone(ctx, at(105, 0), nil))
 	succeed(t, l.EndAlone(ctx, at(105, 0)))
@@ -319,7 +319,8 @@ func TestAlone(t *testing.T) {
 	_ = g
 }
 
-// TestResize: lanes come and go at a watermark, and none keeps an older position.
+// TestResize: lanes are added and removed at a watermark, and none keeps an older
+// position.
 func TestResize(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -350,8 +351,8 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// TestLostCommit: a commit whose answer was lost is in the next term's lanes or
-// it is not, and the Link that lost it does not go on.
+// TestLostCommit: the lanes of the next term show whether a commit whose reply was lost
+// took effect, and the Link that lost it cannot continue.
 func TestLostCommit(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
