@@ -14,11 +14,11 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// ChunkDocs is how many documents Chunks puts into one command at most.
+// ChunkDocs is the largest number of documents that Chunks puts into one command.
 const ChunkDocs = 1000
 
-// chunkBytes is how many bytes of documents Chunks puts into one command at most,
-// except for one document that is larger by itself.
+// chunkBytes is the largest size of the documents that Chunks puts into one command,
+// except for a single document that is larger.
 const chunkBytes = 8 << 20
 
 // Statement is one statement of an update command. Filter and Change append the
@@ -74,15 +74,14 @@ func Write(db, name, collection, sequence string, docs ...bson.Raw) mongo.Comman
 	return mongo.Command{DB: db, Body: body, Sequence: sequence, Docs: docs}
 }
 
-// Majority returns a command, for outside of transactions, that waits until a
-// majority has committed it.
+// Majority adds write concern majority to a command, for use outside of transactions.
 func Majority(cmd mongo.Command) mongo.Command {
 	cmd.Body = mongo.WithMajority(cmd.Body)
 	return cmd
 }
 
-// Find builds a find whose whole result is in its reply: of the fields given and
-// _id, or of all fields.
+// Find builds a find whose whole result is in its reply: with _id and the given fields,
+// or with all fields if none is given.
 func Find(db, collection string, limit int, filter func(dst []byte) []byte, fields ...string) mongo.Command {
 	return mongo.Command{DB: db, Body: Document(func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, "find", collection)
@@ -114,9 +113,8 @@ func FindOne(ctx context.Context, c mongo.Caller, db, collection string, filter 
 	return docs[0], nil
 }
 
-// FindAll returns all documents of a collection that the filter matches, read with a
-// read concern: views into replies. The cursor belongs to the session with the id
-// lsid.
+// FindAll returns all documents that the filter matches, as views into replies. It reads
+// with the given read concern. The cursor belongs to the session with the id lsid.
 func FindAll(ctx context.Context, retry mongo.Retry, c mongo.Caller, lsid bson.Raw, db, collection, concern string, filter func(dst []byte) []byte) ([]bson.Raw, error) {
 	return retry.ReadAll(ctx, c, lsid, db, Document(func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, "find", collection)
@@ -165,8 +163,8 @@ func Found(reply bson.Raw) ([]bson.Raw, error) {
 	return batch.Docs, err
 }
 
-// Written returns how many documents a write matched, inserted or deleted. A refused
-// statement, or a write that is not confirmed by a majority, is an error.
+// Written returns how many documents a write matched, inserted or deleted. A write error
+// or write concern error in the reply is an error.
 func Written(reply bson.Raw) (int64, error) {
 	refused, err := mongo.WriteErrors(reply)
 	if err != nil {
@@ -186,8 +184,8 @@ func Written(reply bson.Raw) (int64, error) {
 	return n, nil
 }
 
-// Run runs a write command, which must match, insert or delete want documents; -1
-// is any number.
+// Run runs a write command, which must match, insert or delete want documents; -1 means
+// any number.
 func Run(ctx context.Context, c mongo.Caller, cmd mongo.Command, want int64) error {
 	reply, err := c.Call(ctx, cmd)
 	if err != nil {
@@ -203,7 +201,7 @@ func Run(ctx context.Context, c mongo.Caller, cmd mongo.Command, want int64) err
 	return nil
 }
 
-// Chunks cuts documents into what one command can take.
+// Chunks splits documents into groups that fit into one command.
 func Chunks(docs iter.Seq[bson.Raw]) iter.Seq[[]bson.Raw] {
 	return func(yield func([]bson.Raw) bool) {
 		var chunk []bson.Raw

@@ -17,11 +17,11 @@ const (
 	Routes = "routes"
 	// Copies has the collections of an initial sync and their ranges.
 	Copies = "copies"
-	// Requests has what operators asked of links.
+	// Requests has the requests of operators to links.
 	Requests = "requests"
 	// Deferred has index options that are deferred until cutover.
 	Deferred = "deferred"
-	// Oversized has documents that are too large for the target while it is a copy.
+	// Oversized has documents that were too large for the target during a copy.
 	Oversized = "oversized"
 	// Missing has the names of collections that a copy lacks.
 	Missing = "missing"

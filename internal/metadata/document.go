@@ -41,8 +41,8 @@ func AppendOpTime(dst []byte, name string, o oplog.OpTime) []byte {
 	return CloseDoc(dst, i)
 }
 
-// AppendRaw appends a document as binary data, null for none: field names that the
-// source wrote are not ours to store, they may begin with a dollar.
+// AppendRaw appends a document as binary data, null for none, because the field names of
+// a document of the source may begin with a dollar.
 func AppendRaw(dst []byte, name string, doc bson.Raw) []byte {
 	if doc == nil {
 		return bsoncore.AppendNullElement(dst, name)
@@ -50,11 +50,11 @@ func AppendRaw(dst []byte, name string, doc bson.Raw) []byte {
 	return bsoncore.AppendBinaryElement(dst, name, bson.TypeBinaryGeneric, doc)
 }
 
-// DamagedError reports metadata that this program did not write, or that were
-// changed by something else.
+// DamagedError reports metadata that something other than this program wrote or
+// changed.
 type DamagedError struct {
 	Link string
-	// What says what is wrong.
+	// What describes the fault.
 	What string
 }
 
@@ -63,8 +63,8 @@ func (e *DamagedError) Error() string {
 		e.Link, e.What)
 }
 
-// Reader reads the fields of one document. It keeps its first error, and returns
-// zero values from then on where a field is wrong.
+// Reader reads the fields of one document. It keeps the first error, and returns the zero
+// value for a field that is missing or has a wrong type.
 type Reader struct {
 	doc  bson.Raw
 	path string
@@ -74,10 +74,10 @@ type Reader struct {
 // NewReader returns a reader of a document.
 func NewReader(doc bson.Raw) *Reader { return &Reader{doc: doc} }
 
-// Err returns the first error: the field, and what it should be.
+// Err returns the first error: the field, and its expected type.
 func (r *Reader) Err() error { return r.err }
 
-// Fault records that a field is missing or not what it should be.
+// Fault records that a field is missing or wrong; want is the expected type.
 func (r *Reader) Fault(name, want string) {
 	if r.err == nil {
 		r.err = fmt.Errorf("%s%s is missing or not %s", r.path, name, want)
@@ -114,7 +114,7 @@ func (r *Reader) Text(name string) string {
 	if !ok {
 		r.Fault(name, "a string")
 	}
-	// The document is a view into a reply, which the copy does not keep in memory.
+	// A substring would keep the whole reply in memory.
 	return string([]byte(s))
 }
 
@@ -159,8 +159,8 @@ func (r *Reader) UUID(name string) oplog.UUID {
 	return oplog.UUID(data)
 }
 
-// Value reads a value of any type, and returns a copy of it; the zero value if there
-// is none.
+// Value reads a value of any type, and returns a copy of it; the zero value if the field
+// is missing.
 func (r *Reader) Value(name string) bson.RawValue {
 	e, found := rawbson.Lookup(r.doc, name)
 	if !found {
@@ -191,7 +191,7 @@ func RawOf(e *rawbson.Elem) (bson.Raw, bool) {
 	return bytes.Clone(data), true
 }
 
-// Doc returns a reader of an embedded document, whose error Take takes over. It is
+// Doc returns a reader of an embedded document; Take has to be called with it. It returns
 // false if there is none, which is an error unless optional.
 func (r *Reader) Doc(name string, optional bool) (*Reader, bool) {
 	e, found := rawbson.Lookup(r.doc, name)
@@ -202,7 +202,7 @@ func (r *Reader) Doc(name string, optional bool) (*Reader, bool) {
 	return &Reader{doc: doc, path: r.path + name + "."}, ok
 }
 
-// Take takes over the error of a reader of an embedded document.
+// Take adopts the error of a reader that Doc returned.
 func (r *Reader) Take(sub *Reader) {
 	if r.err == nil {
 		r.err = sub.err
@@ -220,7 +220,7 @@ func (r *Reader) OpTime(name string, optional bool) oplog.OpTime {
 	return o
 }
 
-// Docs reads an array of documents: it calls each with a reader of each of them.
+// Docs reads an array of documents, and calls each with a reader of each of them.
 func (r *Reader) Docs(name string, each func(sub *Reader)) {
 	r.List(name, func(e *rawbson.Elem) bool {
 		doc, ok := e.Document()
@@ -233,7 +233,7 @@ func (r *Reader) Docs(name string, each func(sub *Reader)) {
 	})
 }
 
-// List reads an array; each reports whether an element is what it should be.
+// List reads an array; each reports whether an element is valid.
 func (r *Reader) List(name string, each func(e *rawbson.Elem) bool) {
 	e, _ := rawbson.Lookup(r.doc, name)
 	array, ok := e.Array()
