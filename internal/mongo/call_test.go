@@ -6,12 +6,12 @@ import (
 	"unsafe"
 )
 
-// slept is a time that was taken before the machine was suspended for d: the monotonic
-// clock stood still meanwhile.
+// slept returns a time that was taken before the machine was suspended for d: the
+// monotonic clock stopped meanwhile.
 func slept(t *testing.T, at time.Time, d time.Duration) time.Time {
 	t.Helper()
 	apart := at.Add(-d)
-	// The second word of a Time that has a monotonic reading is that.
+	// The second word of a Time with a monotonic reading is that reading.
 	type words struct {
 		wall uint64
 		mono int64
@@ -23,8 +23,8 @@ func slept(t *testing.T, at time.Time, d time.Duration) time.Time {
 	return apart
 }
 
-// A command is not sent late by any of the two clocks: the machine may have been
-// suspended, or its clock set back.
+// TestOverdue: a command is not sent late according to either clock: the machine may have
+// been suspended, or its clock set back.
 func TestOverdue(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -9,8 +9,8 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// TestEveryError: what is done about each kind, for every code and label, as a refusal of
-// a statement or of a commit, tried for as long as may be, or lost.
+// TestEveryError: the disposition for each kind, for every code and label, alone and in
+// each of the package's errors.
 func TestEveryError(t *testing.T) {
 	t.Parallel()
 	dispositions := map[servererr.Kind]mongo.Disposition{
@@ -30,7 +30,7 @@ func TestEveryError(t *testing.T) {
 		if got := mongo.PassesRead(err); got != (slices.Contains(passes, k) || k == servererr.Cursor) {
 			t.Errorf("%T %v (%s) passes for a read: %t", err, err, k, got)
 		}
-		// What ends an attempt is what the next one may get over, or what says what to do.
+		// An error that ends an attempt either passes, or tells the operator what to do.
 		if disposition == mongo.End && !k.Passes() && k != servererr.Auth && k != servererr.Unsupported {
 			t.Errorf("%T %v (%s): the end of the run, and no rule for it", err, err, k)
 		}
@@ -42,7 +42,8 @@ func TestEveryError(t *testing.T) {
 	}
 }
 
-// TestEveryCommit: a commit that failed was not done only if the server said so.
+// TestEveryCommit: a failed commit counts as having had no effect only if the server
+// reported that.
 func TestEveryCommit(t *testing.T) {
 	t.Parallel()
 	for e := range errtest.Refusals() {

@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// pipe is a recorder that does not wait for answers.
+// pipe is a recorder that does not wait for replies.
 type pipe struct{ *recorder }
 
 func (p pipe) CallAll(ctx context.Context, cmds []Command, each func(int, bson.Raw) error) error {
@@ -40,10 +40,10 @@ func TestCallAll(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		replies []any
-		unhappy int // reply that each is not content with, from 1
+		unhappy int // number, from 1, of the reply for which each returns an error
 		want    error
 		asked   []int
-		serial  []string // what is sent where each waits for the one before
+		serial  []string // the commands sent if each waits for the previous one
 	}{
 		{"all", nil, 0, nil, []int{0, 1, 2}, []string{one, two, three}},
 		{"the second is refused", []any{raw(t, `{"ok": 1}`), refused}, 0, refused, []int{0}, []string{one, two}},
@@ -87,8 +87,8 @@ func TestCallAll(t *testing.T) {
 	}
 }
 
-// TestCallAllGoesOn: it can follow a Call, and be followed by one, and a session
-// that has gone on ends it.
+// TestCallAllGoesOn: CallAll can follow a Call, and be followed by one, and returns an error
+// once the session has started another transaction.
 func TestCallAllGoesOn(t *testing.T) {
 	t.Parallel()
 	s, r := session(t, 7)

@@ -12,8 +12,8 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// TestReadAll: what is refused in passing is read again from its beginning, by a cursor
-// of the same session; what is not, and what has no answer, is an error at once.
+// TestReadAll: after a transient error the read starts again, with a cursor of the same
+// session; other errors, and a lost reply, are returned at once.
 func TestReadAll(t *testing.T) {
 	t.Parallel()
 	first := `{"ok": 1, "cursor": {"id": {"$numberLong": "7"}, "ns": "d.c", "firstBatch": [{"a": 1}]}}`

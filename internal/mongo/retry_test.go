@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// TestRetry: for how long something is tried, and how often.
+// TestRetry: for how long Retry tries, and how often.
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	conflict := servererr.New(servererr.WriteConflict, "conflict").WithLabels(servererr.LabelTransient)
@@ -60,7 +60,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestRetryEnds: whoever waits can be stopped.
+// TestRetryEnds: ctx ends a pause.
 func TestRetryEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestRetryEnds(t *testing.T) {
 	})
 }
 
-// TestPassingStatement: any refused statement after which the same can be sent again.
+// TestPassingStatement: any write error of a reply can be the one that allows a retry.
 func TestPassingStatement(t *testing.T) {
 	t.Parallel()
 	reply := func(codes ...int32) bson.Raw {

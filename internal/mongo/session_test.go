@@ -33,7 +33,7 @@ func raw(t testing.TB, json string) bson.Raw {
 	return must[[]byte](t)(bson.Marshal(doc))
 }
 
-// recorder is a Caller that notes what it is sent, and answers from a list.
+// recorder is a Caller that records commands, and answers from a list.
 type recorder struct {
 	t       *testing.T
 	sent    []string
@@ -136,7 +136,7 @@ func TestTxn(t *testing.T) {
 		}
 	}
 
-	// An error: nothing but Abort.
+	// After an error, only Abort.
 	txn = s.Begin()
 	refused := servererr.New(servererr.WriteConflict, "x")
 	r.replies = []any{refused}
@@ -155,14 +155,14 @@ func TestTxn(t *testing.T) {
 	)
 }
 
-// TestTxnOutcomes: transactions that another one follows, and commits of which the
-// outcome is not known.
+// TestTxnOutcomes: transactions that another one follows, and commits with an unknown
+// outcome.
 func TestTxnOutcomes(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s, r := session(t, 5)
 	cmd := Command{DB: "d", Body: raw(t, `{"insert": "c"}`)}
-	// The session has gone on: nothing is sent for the older transaction.
+	// The session has started another one: nothing is sent for the older transaction.
 	txn := s.Begin()
 	must[bson.Raw](t)(txn.Call(ctx, cmd))
 	later := s.Begin()
@@ -176,7 +176,7 @@ func TestTxnOutcomes(t *testing.T) {
 	}
 	r.check()
 
-	// Commits of which the outcome is not known.
+	// Commits with an unknown outcome.
 	must[bson.Raw](t)(later.Call(ctx, cmd))
 	r.replies = []any{raw(t, `{"ok": 1, "writeConcernError": {"code": 64, "errmsg": "waiting"}}`)}
 	_, err := later.Commit(ctx, true)
@@ -232,7 +232,7 @@ func TestSessionID(t *testing.T) {
 	if subtype != 4 || len(data) != 16 || data[6]>>4 != 8 || data[8]>>6 != 2 {
 		t.Errorf("not a UUID: %d %x", subtype, data)
 	}
-	// A program that is restarted, or updated, has the same sessions.
+	// A restarted, or upgraded, program has the same sessions.
 	if got := hex.EncodeToString(data); got != "3c9d591045bc8876b9d0399bbfb05c6a" {
 		t.Errorf("id %s", got)
 	}

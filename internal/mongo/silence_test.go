@@ -12,7 +12,7 @@ func TestWithSilence(t *testing.T) {
 	silent := errors.New("silent")
 	for _, tt := range []struct {
 		name  string
-		beats []time.Duration // when something is heard
+		beats []time.Duration // when something arrives
 		ends  time.Duration
 	}{
 		{"nothing is heard", nil, 10 * time.Second},

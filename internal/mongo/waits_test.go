@@ -13,7 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// slow answers each command after a time, with an error if there is one.
+// slow answers each command after a time, with an error if it is set.
 type slow struct {
 	takes time.Duration
 	err   error
@@ -46,7 +46,7 @@ func waiting(w *Waits) string {
 	return strings.Join(lines, "\n")
 }
 
-// A command without an answer is told after a while, and says what it waits for.
+// TestWaitsInFlight: a command without a reply is reported after a while, with the cause.
 func TestWaitsInFlight(t *testing.T) {
 	for _, tt := range []struct{ name, cmd, want string }{
 		{
@@ -82,8 +82,8 @@ func TestWaitsInFlight(t *testing.T) {
 	}
 }
 
-// A limit is not a time that a command is to wait: what waits for a lock is told before
-// it is over.
+// TestWaitsBelowLimit: a time limit is not an expected duration: a command that waits for a
+// lock is reported before the limit ends.
 func TestWaitsBelowLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Waits
@@ -111,8 +111,8 @@ func TestWaitsBelowLimit(t *testing.T) {
 	})
 }
 
-// What was refused and is not tried again is not waited for: a member that was left, a
-// cursor that was closed.
+// TestWaitsNotForWhatWasLeft: a command that failed and is not retried does not wait: on a
+// member that is no longer used, or with a closed cursor.
 func TestWaitsNotForWhatWasLeft(t *testing.T) {
 	for name, tries := range map[string]int{"once": 1, "several times at once": 3} {
 		t.Run(name, func(t *testing.T) {
@@ -134,8 +134,8 @@ func TestWaitsNotForWhatWasLeft(t *testing.T) {
 	}
 }
 
-// A member that is down is asked for ever whether it is there again, and nothing waits for
-// that; to find a primary is another matter.
+// TestWaitsNotForMembersThatAreDown: a member that is down is checked forever, and nothing
+// waits for that; a search for a primary is reported.
 func TestWaitsNotForMembersThatAreDown(t *testing.T) {
 	for host, want := range map[string]bool{"h": false, "": true} {
 		for _, name := range []string{"hello", "isMaster"} {
@@ -153,7 +153,8 @@ func TestWaitsNotForMembersThatAreDown(t *testing.T) {
 	}
 }
 
-// A read that may take long is told when it takes longer than that.
+// TestWaitsPastPatience: a read that waits for data is reported if it takes longer than it
+// was asked to wait.
 func TestWaitsPastPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Waits
@@ -167,8 +168,8 @@ func TestWaitsPastPatience(t *testing.T) {
 	})
 }
 
-// What is refused again and again waits, too: from the first refusal until it is
-// carried out, refused for good, or not tried any more.
+// TestWaitsRefused: a command that is retried waits, too: from its first error until it
+// succeeds, fails permanently, or is not retried any more.
 func TestWaitsRefused(t *testing.T) {
 	busy := servererr.New(servererr.LockTimeout, "no ticket")
 	for _, tt := range []struct {
@@ -214,7 +215,7 @@ func TestWaitsRefused(t *testing.T) {
 	}
 }
 
-// A Pipeliner stays one, and nothing else becomes one.
+// TestWaitsPipeliner: Watch returns a Pipeliner if its Caller is one, and only then.
 func TestWaitsPipeliner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Waits

@@ -13,8 +13,8 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// The server is in this process, so that its allocations are in all figures: what
-// tells is the difference between the two.
+// The server is in this process, so all figures include its allocations. Only the
+// difference between the two is meaningful.
 
 func BenchmarkCall(b *testing.B) {
 	set := start(b, mongosim.Options{Members: 1})

@@ -2,7 +2,7 @@ package driver
 
 import "testing"
 
-// TestBuffers: a small message does not get, and use up, the buffer of a large one.
+// TestBuffers: a small message does not occupy the buffer of a large one.
 func TestBuffers(t *testing.T) {
 	large := make([]byte, 0, keepBuffer)
 	for range 100 {

@@ -32,8 +32,7 @@ func TestConformanceOfMember(t *testing.T) {
 	})
 }
 
-// TestConformanceWithLogin runs the suite with a login, and with compressors asked
-// for.
+// TestConformanceWithLogin runs the suite with authentication and compression.
 func TestConformanceWithLogin(t *testing.T) {
 	drivertest.Run(t, func(t *testing.T) drivertest.Deployment {
 		set := calm(t, mongosim.Options{Members: 3, Users: []mongosim.User{root}})
@@ -44,7 +43,7 @@ func TestConformanceWithLogin(t *testing.T) {
 	})
 }
 
-// TestConformanceOfServers runs the suite on real servers, where there are some.
+// TestConformanceOfServers runs the suite on real servers, if there are any.
 func TestConformanceOfServers(t *testing.T) {
 	t.Run("one member", func(t *testing.T) {
 		mongotest.Versions(t, mongotest.Options{}, func(t *testing.T, rs *mongotest.ReplicaSet) {
@@ -82,7 +81,7 @@ func TestConformanceOfServers(t *testing.T) {
 
 var root = mongosim.User{Name: "root", Password: "s3cr3t pass/word:@?", Roles: []mongosim.Role{{Name: "root", DB: "admin"}}}
 
-// calm starts a set that does not elect anew because the machine is busy.
+// calm starts a set whose timeouts do not cause elections on a busy machine.
 func calm(t *testing.T, o mongosim.Options) *mongosim.Set {
 	o.HeartbeatInterval, o.ElectionTimeout = 100*time.Millisecond, 2*time.Second
 	return start(t, o)

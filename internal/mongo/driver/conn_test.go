@@ -21,7 +21,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// arrived is a connection over which all that is read has come already, in pieces.
+// arrived is a connection on which all data have arrived, in pieces.
 type arrived struct {
 	net.Conn
 	pieces [][]byte
@@ -40,7 +40,7 @@ func (c *arrived) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestReadAhead: what is read is what has come, however it came and is read.
+// TestReadAhead: the bytes read are those that arrived, however they are split.
 func TestReadAhead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := rapid.SliceOfN(rapid.IntRange(1, 3*readAhead), 1, 8)
@@ -67,8 +67,8 @@ func TestReadAhead(t *testing.T) {
 	})
 }
 
-// TestReads: replies that have come together take one system call together, and a
-// large one is not read by the buffer's size.
+// TestReads: replies that have arrived together are read by one system call, and a large
+// reply is not read in pieces of the buffer's size.
 func TestReads(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
@@ -94,9 +94,9 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// TestBothWrite: neither side of a connection reads before it has written more than
-// the connection holds, and both come through, with TLS and without. What was taken in
-// meanwhile is read in order.
+// TestBothWrite: if both sides of a connection write more than it can buffer before they
+// read, both succeed, with TLS and without. Bytes received during a write are read in
+// order.
 func TestBothWrite(t *testing.T) {
 	t.Parallel()
 	const size = 2 << 20
@@ -128,7 +128,7 @@ func TestBothWrite(t *testing.T) {
 			server, client := tlsConfigs(t)
 			peer, near = tls.Server(peer, server), tls.Client(near, client)
 		}
-		// Whoever hangs is ended.
+		// A side that hangs is stopped.
 		stop := time.AfterFunc(20*time.Second, func() { _, _ = raw.Close(), peer.Close() })
 		exchange := func(c net.Conn) error {
 			for range 2 {
@@ -155,8 +155,8 @@ func TestBothWrite(t *testing.T) {
 	}
 }
 
-// TestWriteDeadline: a write that nobody takes ends when it was told to, whether it is
-// set before or meanwhile, and one ends with its connection.
+// TestWriteDeadline: a blocked write ends at its deadline, whether that was set before or
+// during the write, and when its connection is closed.
 func TestWriteDeadline(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -187,7 +187,7 @@ func TestWriteDeadline(t *testing.T) {
 	}
 }
 
-// tlsConfigs are those of a server and of a client that trusts it.
+// tlsConfigs returns the configs of a server and of a client that trusts it.
 func tlsConfigs(t *testing.T) (server, client *tls.Config) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -209,7 +209,7 @@ func tlsConfigs(t *testing.T) (server, client *tls.Config) {
 		&tls.Config{RootCAs: pool, ServerName: "test"}
 }
 
-// driven is one of the driver's connections, as far as a dialer looks at it.
+// driven is one of the driver's connections, as far as a dialer uses it.
 type driven struct {
 	mnet.ReadWriteCloser
 	mnet.Describer
@@ -222,7 +222,7 @@ func (d driven) LocalAddress() address.Address { return address.Address(d.local.
 // Address implements mnet.Describer.
 func (d driven) Address() address.Address { return address.Address(d.addr) }
 
-// TestUnixSockets: connections over one socket are told from each other.
+// TestUnixSockets: connections over one unix socket are distinguished.
 func TestUnixSockets(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "mongodb-27017.sock")

@@ -16,7 +16,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// isLost is for errors whose host does not matter.
+// isLost fails the test unless err is a LostError.
 func isLost(t *testing.T, err error) {
 	t.Helper()
 	_ = lost(t, err)
@@ -31,8 +31,8 @@ func lost(t *testing.T, err error) *mongo.LostError {
 	return e
 }
 
-// TestFailover: after each way to lose the primary a call finds the next one as soon
-// as there is one, long before a heartbeat of 10 s.
+// TestFailover: after each way to lose the primary, a call finds the next one as soon as
+// it is elected, long before a heartbeat of 10 s.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	set := start(t, mongosim.Options{Members: 3})
@@ -113,7 +113,7 @@ func TestKillDuringCall(t *testing.T) {
 	}
 	for _, err := range errs {
 		if e, ok := errors.AsType[*servererr.Error](err); ok && e.Code == servererr.InterruptedAtShutdown {
-			continue // it was told before it died
+			continue // it got its reply before the server died
 		}
 		if e := lost(t, err); e.Host != primary.Host() {
 			t.Errorf("the lost host is %q, want %s", e.Host, primary.Host())
@@ -122,7 +122,7 @@ func TestKillDuringCall(t *testing.T) {
 	must(t, s, "ping", 1)
 }
 
-// TestNoPrimary: the error says what was seen of each host, and comes in time.
+// TestNoPrimary: the error has the state of each host, and is returned in time.
 func TestNoPrimary(t *testing.T) {
 	t.Parallel()
 	set := start(t, mongosim.Options{Members: 3})
@@ -140,8 +140,8 @@ func TestNoPrimary(t *testing.T) {
 	}
 	began := time.Now()
 	_, err := try(t, s, "ping", 1)
-	// Until the driver has heard of the step-down, the member is asked as before; and
-	// it ends connections when it steps down.
+	// Until the driver notices the stepdown, calls go to the member; and it closes
+	// connections when it steps down.
 	for time.Since(began) < 4*time.Second {
 		if _, none := errors.AsType[*driver.NoServerError](err); none {
 			break
@@ -206,7 +206,7 @@ func TestMember(t *testing.T) {
 		t.Error("a secondary took a write")
 	}
 	for ctx := within(t); hidden.RTT() <= 0; {
-		select { // the first hello of the watch may come later than the first call
+		select { // the monitor's first hello may come later than the first call
 		case <-ctx.Done():
 			t.Fatal("there is no round-trip time")
 		case <-time.After(5 * time.Millisecond):
@@ -235,8 +235,8 @@ func TestMember(t *testing.T) {
 	}
 }
 
-// TestClosed: calls after Close, and those under way, are lost with ErrClosed or what
-// the network says, and Close is over when all is.
+// TestClosed: calls after Close, and those in flight, are lost with ErrClosed or a network
+// error, and Close returns when all goroutines have ended.
 func TestClosed(t *testing.T) {
 	t.Parallel()
 	set := start(t, mongosim.Options{Members: 1})
@@ -266,7 +266,7 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestWrongSet: a set of another name is not taken for ours.
+// TestWrongSet: a set of another name is an error.
 func TestWrongSet(t *testing.T) {
 	t.Parallel()
 	set := start(t, mongosim.Options{Members: 1})
@@ -305,7 +305,7 @@ func TestKinds(t *testing.T) {
 	})
 }
 
-// TestOneRouter: of several mongos one is asked, until it is gone.
+// TestOneRouter: of several mongos one is used, until it is down.
 func TestOneRouter(t *testing.T) {
 	t.Parallel()
 	var fakes []*fake

@@ -14,15 +14,15 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver/drivertest"
 )
 
-// fake is a server that keeps what it is sent, and says what it is told to.
+// fake is a server that records the commands that it receives, and answers as told.
 type fake struct {
 	t        *testing.T
 	listener net.Listener
-	// hello is added to what it says of itself.
+	// hello is added to its reply to hello.
 	hello bson.D
 	// answer makes the reply to a command; nil is {ok: 1}.
 	answer func(m received) (reply bson.Raw, raw []byte)
-	// compressor packs the replies.
+	// compressor compresses the replies.
 	compressor wiremessage.CompressorID
 
 	mu      sync.Mutex
@@ -32,7 +32,7 @@ type fake struct {
 	group   sync.WaitGroup
 }
 
-// opQuery is how the driver says hello to a server that it does not know yet.
+// opQuery is the opcode of the driver's first hello on a connection.
 const opQuery = 2004
 
 // received is a command as it arrived.
@@ -88,7 +88,7 @@ func (f *fake) stop() {
 	f.group.Wait()
 }
 
-// say changes what is answered.
+// say changes the replies.
 func (f *fake) say(answer func(received) (bson.Raw, []byte)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

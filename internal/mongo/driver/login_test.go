@@ -26,7 +26,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// denied checks an error of a login or of TLS, and that it came soon.
+// denied checks that err is an authentication or TLS error, and that it came soon.
 func denied(t *testing.T, began time.Time, err error, want string) {
 	t.Helper()
 	isLost(t, err)
@@ -87,8 +87,8 @@ func TestWrongLogin(t *testing.T) {
 	})
 }
 
-// TestServerDiesAtLogin: a connection that breaks during a login is no wrong
-// password.
+// TestServerDiesAtLogin: a connection that breaks during authentication is not an
+// authentication error.
 func TestServerDiesAtLogin(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -104,7 +104,7 @@ func TestServerDiesAtLogin(t *testing.T) {
 	}
 }
 
-// certificates makes an authority and a certificate for 127.0.0.1, and returns the
+// certificates creates an authority and a certificate for 127.0.0.1, and returns the
 // authority's file.
 func certificates(t *testing.T) (caFile string, cert tls.Certificate) {
 	t.Helper()

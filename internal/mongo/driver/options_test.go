@@ -43,7 +43,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestPrecedence: what is given beside the connection string goes before it.
+// TestPrecedence: fields of Config override the connection string.
 func TestPrecedence(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "password")
@@ -65,7 +65,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestParseRefuses: each is refused with a reason, and none shows a password.
+// TestParseRefuses: each error has the reason, and none shows a password.
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "empty")
@@ -161,8 +161,7 @@ func TestRedaction(t *testing.T) {
 	}
 }
 
-// FuzzParse: no connection string panics, and what is refused does not show the
-// password.
+// FuzzParse: no connection string makes Parse panic, and no error shows the password.
 func FuzzParse(f *testing.F) {
 	f.Add("mongodb://u:", "hunter2", "@h:1,i/db?tls=true&authSource=x")
 	f.Add("mongodb+srv://u:", "hunter/2", "@h.i.j/?x=y")

@@ -19,7 +19,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// numbered are commands {do: i} with a document each.
+// numbered returns commands {do: i} with a document each.
 func numbered(t testing.TB, n, size int) []mongo.Command {
 	t.Helper()
 	cmds := make([]mongo.Command, n)
@@ -33,7 +33,7 @@ func numbered(t testing.TB, n, size int) []mongo.Command {
 
 func number(body bson.Raw) int32 { return body.Lookup("do").Int32() }
 
-// echo answers {do: i} with {done: i}, but what refuse says.
+// echo answers {do: i} with {done: i}, or with the reply of refuse.
 func echo(t *testing.T, pad int, refuse func(i int32) bson.Raw) func(received) (bson.Raw, []byte) {
 	return func(m received) (bson.Raw, []byte) {
 		i, ok := m.body.Lookup("do").Int32OK()
@@ -53,7 +53,7 @@ func TestCallAll(t *testing.T) {
 	for name, tc := range map[string]struct{ n, size, pad int }{
 		"none": {0, 0, 0}, "one": {1, 10, 0}, "two": {2, 10, 0}, "a round": {16, 10, 0}, "and one": {17, 10, 0},
 		"many": {1000, 100, 200}, "large": {40, 1 << 20, 200}, "one after the other": {5, 5 << 20, 0},
-		// Sockets do not hold that much, unless somebody reads.
+		// More than sockets buffer, unless the other side reads.
 		"large replies": {400, 30_000, 4000},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestCallAll(t *testing.T) {
 	}
 }
 
-// narrow is a listener whose connections hold little of what nobody reads.
+// narrow is a listener whose connections have small buffers.
 type narrow struct{ net.Listener }
 
 func (l narrow) Accept() (net.Conn, error) {
@@ -94,8 +94,8 @@ func (l narrow) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// TestCallAllStuck: a server that has to get rid of a reply before it reads the next
-// command, with replies that are as long as those to upserts can be.
+// TestCallAllStuck: a server that has to write a reply before it reads the next command,
+// with replies as long as those to upserts can be.
 func TestCallAllStuck(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -116,8 +116,8 @@ func TestCallAllStuck(t *testing.T) {
 	}
 }
 
-// TestCallAllEnds: the first command that is refused, or whose reply is not liked,
-// ends it, and the connection is as good as before.
+// TestCallAllEnds: CallAll ends at the first command that fails, or for whose reply each
+// returns an error, and the connection stays usable.
 func TestCallAllEnds(t *testing.T) {
 	t.Parallel()
 	unhappy := errors.New("unhappy")
@@ -174,8 +174,8 @@ func TestCallAllEnds(t *testing.T) {
 	}
 }
 
-// TestCallAllLost: a connection that ends, a reply that makes no sense, a context
-// that ends, and a command that cannot be sent.
+// TestCallAllLost: a connection that ends, an invalid reply, a context that ends, and a
+// command that cannot be sent.
 func TestCallAllLost(t *testing.T) {
 	t.Parallel()
 	stop := errors.New("stop")
@@ -190,7 +190,7 @@ func TestCallAllLost(t *testing.T) {
 		}, wasLost},
 		{"the context ends", func(_ *testing.T, _ *fake, cancel context.CancelCauseFunc, m received) (bson.Raw, []byte) {
 			cancel(stop)
-			_, _ = m.conn.Read(make([]byte, 1<<20)) // until it is closed
+			_, _ = m.conn.Read(make([]byte, 1<<20)) // blocks until it is closed
 			return nil, nil
 		}, func(err error) bool { return errors.Is(err, stop) }},
 	} {
@@ -255,7 +255,7 @@ func TestCallAllCompressed(t *testing.T) {
 	}
 }
 
-// relogin is a login that has to be renewed.
+// relogin is an authentication that has to be renewed.
 type relogin struct{ times *atomic.Int32 }
 
 func (relogin) Auth(context.Context, *xdriver.AuthConfig) error { return nil }
@@ -265,8 +265,8 @@ func (r relogin) Reauth(context.Context, *xdriver.AuthConfig) error {
 	return nil
 }
 
-// TestCallAllReauthenticates: what was refused since the login expired is sent again,
-// and nothing else is.
+// TestCallAllReauthenticates: the commands that were rejected since the authentication
+// expired are sent again, and no others.
 func TestCallAllReauthenticates(t *testing.T) {
 	t.Parallel()
 	for _, at := range []int32{0, 7, 39} {
@@ -295,8 +295,8 @@ func TestCallAllReauthenticates(t *testing.T) {
 	}
 }
 
-// TestCallAllHalfRefused: where a command behind one that was refused for its login was
-// carried out, nothing is sent twice.
+// TestCallAllHalfRefused: if a command after one that was rejected for its authentication
+// was executed, no command is sent twice.
 func TestCallAllHalfRefused(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)

@@ -39,7 +39,7 @@ var inSet = bson.D{
 	{Key: "ismaster", Value: false},
 }
 
-// TestWhatIsAdded: nothing but what is promised comes with a command.
+// TestWhatIsAdded: only the documented fields are added to a command.
 func TestWhatIsAdded(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -94,7 +94,7 @@ func TestWhatIsAdded(t *testing.T) {
 	}
 }
 
-// TestClusterTime: it is passed on as it was last heard of, and never goes back.
+// TestClusterTime: commands have the newest cluster time, which never goes back.
 func TestClusterTime(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -158,7 +158,7 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-// TestNoCompression: where nothing was agreed on, nothing is compressed.
+// TestNoCompression: nothing is compressed unless that was negotiated.
 func TestNoCompression(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -169,7 +169,7 @@ func TestNoCompression(t *testing.T) {
 	}
 }
 
-// TestOneSend: no fault makes a command be sent again.
+// TestOneSend: no error makes a command be sent again.
 func TestOneSend(t *testing.T) {
 	t.Parallel()
 	refusal := func(code int32, labels ...string) func(received) (bson.Raw, []byte) {
@@ -239,8 +239,8 @@ func TestOneSend(t *testing.T) {
 	}
 }
 
-// TestToldAtOnce: a refusal or a fault that says that a primary is none, or is gone,
-// is believed before the call returns.
+// TestToldAtOnce: an error that means that a server is not primary, or is down, updates
+// the server's state before the call returns.
 func TestToldAtOnce(t *testing.T) {
 	t.Parallel()
 	reply := func(pairs ...bson.E) func(received) (bson.Raw, []byte) {
@@ -285,8 +285,8 @@ func mustDoc(v any) bson.Raw {
 	return b
 }
 
-// TestWrongCommands: what cannot be sent is an error, and the connection stays
-// good.
+// TestWrongCommands: a command that cannot be sent is an error, and the connection stays
+// usable.
 func TestWrongCommands(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -320,8 +320,8 @@ func slicesRepeat(doc bson.Raw, n int) []bson.Raw {
 	return out
 }
 
-// TestLateDeadline: a connection whose call has ended is not used again, so that a
-// late reply is nobody's.
+// TestLateDeadline: after a deadline the connection is not used again, so that no other
+// call gets the late reply.
 func TestLateDeadline(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/oplogrep/replicator/mongosim/fault"
 )
 
-// A reply that takes long on a slow line is waited for as long as it goes on to come,
-// one that does not begin, or stops, is given up.
+// TestSilence: a call waits for a slow reply as long as parts of it arrive, but not for one
+// that does not start, or stalls.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	silent := errors.New("it is silent")

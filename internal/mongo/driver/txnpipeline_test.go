@@ -15,9 +15,9 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// TestRefusedTransaction: whichever command of a transaction is refused, and however,
-// what is sent behind it is neither in the target nor in another transaction of the
-// session: the one before, which was left open, or the one that follows.
+// TestRefusedTransaction: whichever command of a transaction fails, and however, the
+// commands sent after it have no effect, neither in the target nor in another transaction
+// of the session: the previous one, which was left open, or the next one.
 func TestRefusedTransaction(t *testing.T) {
 	t.Parallel()
 	const n = 40

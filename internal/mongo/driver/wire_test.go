@@ -12,8 +12,8 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// FuzzReadMessage: no answer panics, and a document that comes out has the bytes of
-// the message.
+// FuzzReadMessage: no message causes a panic, and a returned document has the bytes of the
+// message.
 func FuzzReadMessage(f *testing.F) {
 	ok := bsoncore.BuildDocument(nil, bsoncore.AppendInt32Element(nil, "ok", 1))
 	payload := append([]byte{0, 0, 0, 0, 0}, ok...)
@@ -43,8 +43,7 @@ func FuzzReadMessage(f *testing.F) {
 	})
 }
 
-// TestMessageBuffers: a message is built without allocating once its buffer is
-// there.
+// TestMessageBuffers: a message is built without allocations once it has a buffer.
 func TestMessageBuffers(t *testing.T) {
 	body, err := bson.Marshal(bson.D{{Key: "insert", Value: "c"}})
 	if err != nil {
@@ -91,8 +90,8 @@ func TestMessageLimit(t *testing.T) {
 	}
 }
 
-// BenchmarkMessage builds the message of a flush of 2,000 statements of 200 bytes. The
-// time is that of one statement.
+// BenchmarkMessage builds the message of a flush of 2,000 statements of 200 bytes. It
+// reports the time of one statement.
 func BenchmarkMessage(b *testing.B) {
 	const statements = 2000
 	doc := bsoncore.BuildDocument(nil, bsoncore.AppendBinaryElement(nil, "b", 0, make([]byte, 187)))
@@ -116,7 +115,7 @@ func BenchmarkMessage(b *testing.B) {
 	}
 }
 
-// BenchmarkReadMessage reads the reply to a flush: its frame, and what it says.
+// BenchmarkReadMessage reads the reply to a flush: its frame, and its top-level fields.
 func BenchmarkReadMessage(b *testing.B) {
 	reply := bsoncore.AppendDoubleElement(bsoncore.AppendInt32Element(nil, "n", 2000), "ok", 1)
 	payload := append([]byte{0, 0, 0, 0, 0}, bsoncore.BuildDocument(nil, reply)...)

@@ -15,7 +15,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// answers is a source that answers from a list, whatever it is asked.
+// answers is a source that answers from a list, whatever the command.
 type answers struct {
 	batches [][]bson.D
 	asked   []string
@@ -41,8 +41,8 @@ func (a *answers) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return bson.Marshal(bson.D{{Key: "cursor", Value: bson.D{{Key: "firstBatch", Value: batch}, {Key: "id", Value: int64(0)}}}, {Key: "ok", Value: 1}})
 }
 
-// A link that begins now begins after an entry that a majority has, and reads from
-// where the transactions begin that may still commit after that.
+// TestFindStart: a link that begins now begins after a majority-committed entry, and reads
+// from the first entry of any transaction that may commit after it.
 func TestFindStart(t *testing.T) {
 	t.Parallel()
 	entry := func(seconds uint32) bson.D {
@@ -71,8 +71,8 @@ func TestFindStart(t *testing.T) {
 		"nothing is open":     {now, [][]bson.D{{entry(100)}, nil, {entry(103)}}, replset.Start{Begin: at(103), Wall: 7, FetchFrom: at(100)}, nil, asked},
 		"a transaction":       {now, [][]bson.D{{entry(100)}, {open(90)}, {entry(103)}}, replset.Start{Begin: at(103), Wall: 7, FetchFrom: at(90)}, nil, asked},
 		"a later transaction": {now, [][]bson.D{{entry(100)}, {open(101)}, {entry(103)}}, replset.Start{Begin: at(103), Wall: 7, FetchFrom: at(100)}, nil, asked},
-		// The source is asked by way of its primary, which may be another one each time:
-		// what is between the two would not be read.
+		// The commands go to the primary, which may be another one each time: the entries
+		// between the two would not be read.
 		"a source that went backwards": {now, [][]bson.D{{entry(100)}, nil, {entry(99)}}, replset.Start{}, &replset.WentBackError{Was: at(100), Is: at(99)}, asked},
 		"an empty log":                 {now, [][]bson.D{nil}, replset.Start{}, fmt.Errorf("read the newest entry: %w", replset.ErrEmptyOplog), asked[:1]},
 		"a given point in time":        {given, [][]bson.D{{entry(49)}}, replset.Start{Begin: at(49), Wall: 7, FetchFrom: at(49)}, nil, []string{notLater}},
@@ -95,8 +95,8 @@ func TestFindStart(t *testing.T) {
 	}
 }
 
-// A chain is followed from any of its entries to the first one, and no further than the
-// log reaches.
+// TestChainStart: a chain is followed back from any of its entries to the first one, and an
+// entry that is older than the oplog is an error.
 func TestChainStart(t *testing.T) {
 	t.Parallel()
 	part := func(inc, prev uint32) bson.D {
@@ -125,7 +125,7 @@ func TestChainStart(t *testing.T) {
 	}
 }
 
-// Whatever a member answers is read without a panic, and an optime that is read is one.
+// FuzzReply: no reply of a member causes a panic, and every optime that is read is valid.
 func FuzzReply(f *testing.F) {
 	reply, err := (&answers{batches: [][]bson.D{{{{Key: "ts", Value: bson.Timestamp{T: 1}}, {Key: "t", Value: int64(1)}}}}}).Call(f.Context(), mongo.Command{})
 	if err != nil {

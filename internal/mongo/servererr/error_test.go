@@ -6,7 +6,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// TestBrief: of a command that a refusal repeats the beginning is shown.
+// TestBrief: if a message repeats the command, its beginning is shown.
 func TestBrief(t *testing.T) {
 	t.Parallel()
 	for message, want := range map[string]string{

@@ -7,8 +7,8 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// TestKinds: what the server's own categories and messages say of codes, with their
-// names as src/mongo/base/error_codes.yml has them.
+// TestKinds: the kinds of codes agree with the server's own categories. The names are those
+// of src/mongo/base/error_codes.yml.
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -59,7 +59,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestLabels: labels speak for codes that are not known, and for no others.
+// TestLabels: labels decide for unknown codes, and for no others.
 func TestLabels(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -83,7 +83,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestCodes: every code has one name, and every kind one too.
+// TestCodes: every code and every kind has one name.
 func TestCodes(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}

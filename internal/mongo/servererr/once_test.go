@@ -2,7 +2,7 @@ package servererr
 
 import "testing"
 
-// TestOneKind: a code is of one kind.
+// TestOneKind: every code has one kind.
 func TestOneKind(t *testing.T) {
 	t.Parallel()
 	seen := map[Code]Kind{}

@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// serving are the folders whose code answers in a server's place, or tests that.
+// serving are the folders whose code substitutes for a server, or tests such code.
 var serving = []string{
 	"internal/mongo/servererr", "mongosim", "internal/mongosim", "internal/serverquery", "internal/serverupdate",
 	"internal/mongo/driver/drivertest", "internal/mongo/errtest", "internal/testkit/mongotest", "bench/ends/nullconn.go",
 }
 
-// TestNoCodesOutside: no code, and no label, is named outside of this package, but by
-// what answers in a server's place. What an error means is asked of Classify, or of a
-// function of this package that says what a code means for one command.
+// TestNoCodesOutside: no code, and no label, is named outside of this package, except by
+// substitutes for a server. Other code uses Classify, or one of this package's functions
+// that return the meaning of a code for a command.
 func TestNoCodesOutside(t *testing.T) {
 	t.Parallel()
 	fset := token.NewFileSet()
@@ -110,7 +110,7 @@ func declared(t *testing.T, fset *token.FileSet) (codes, labels map[string]bool)
 	return codes, labels
 }
 
-// named says which code or label a node names, empty for none.
+// named returns the code or label that a node names, empty for none.
 func named(n ast.Node, codes, labels map[string]bool) string {
 	ofPackage := func(e ast.Expr) string {
 		if sel, ok := e.(*ast.SelectorExpr); ok {
