@@ -141,7 +141,7 @@ var linkName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 // underscores and hyphens.
 func ValidLink(name string) bool { return linkName.MatchString(name) }
 
-// dbName excludes names that a server refuses.
+// dbName excludes names that a server rejects.
 var dbName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 
 func checkDB(name string) error {

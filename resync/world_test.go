@@ -25,8 +25,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The link of these tests mirrors the collections a, b and c. Its metadata is in an
-// embedded set; the pipelines are not real, but know up to where each collection is in
-// the target, and refuse an entry that does not come next.
+// embedded set. The pipelines are fakes that record up to which entry each collection is
+// in the target, and return an error for an entry that is not the next one.
 var collections = []oplog.Namespace{"shop.a", "shop.b", "shop.c"}
 
 func at(seconds uint32) oplog.OpTime { return oplog.NewOpTime(seconds, 1, 1) }

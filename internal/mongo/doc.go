@@ -2,8 +2,8 @@
 // transactions, retryable writes, and retries. A command goes in as raw BSON, and the
 // raw reply comes out. A call fails in one of two ways:
 //
-//	*servererr.Error   the server refused the command: it had no effect, unless the
-//	                   command's documentation says otherwise
+//	*servererr.Error   the server returned an error: the command had no effect, unless
+//	                   its documentation says otherwise
 //	*LostError         no reply: whether the command was executed is unknown
 //
 // Write errors and write concern errors are part of a reply that is otherwise good; see
