@@ -21,7 +21,7 @@ import (
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
-// Scope decides what is mirrored, and under which name.
+// Scope decides which namespaces are mirrored, and under which names.
 type Scope interface {
 	// Target returns where ns goes, false where it is not mirrored.
 	Target(ns oplog.Namespace) (oplog.Namespace, bool)
@@ -29,87 +29,88 @@ type Scope interface {
 	Source(target oplog.Namespace) (oplog.Namespace, bool)
 }
 
-// Collections is what is known of the target: *catalog.Catalog.
+// Collections caches the target's collections: *catalog.Catalog.
 type Collections interface {
-	// Get returns what is known of a namespace; false where it does not exist.
+	// Get returns a collection of the target; false where it does not exist.
 	Get(ctx context.Context, ns oplog.Namespace) (*catalog.Collection, bool, error)
-	// Known returns all that was read, and the databases of which everything was.
+	// Known returns all collections that were read, and the databases that were read
+	// completely.
 	Known() (colls []*catalog.Collection, dbs []string)
 }
 
-// Commands executes DDL: *ddl.Executor. One call at a time.
+// Commands executes DDL: *ddl.Executor. Calls must not be concurrent.
 type Commands interface {
 	// InScope reports whether op does anything on the target.
 	InScope(op *oplog.Op) (bool, error)
-	// Apply carries op out. What it does is committed by a majority when it
-	// returns.
+	// Apply executes op. Its effects are majority-committed when it returns.
 	Apply(ctx context.Context, op *oplog.Op, again ddl.Again) error
-	// HoldIndex goes on without an index of op that Apply could not build on a
-	// copy (*ddl.IndexError).
+	// HoldIndex defers an index of op that Apply could not build on a copy
+	// (*ddl.IndexError).
 	HoldIndex(ctx context.Context, op *oplog.Op, index string) error
-	// DeferIndexes drops those indexes of a collection of the target that refuses
-	// says may refuse what op makes of a copy, until EndCopy, and returns their
-	// names. Only calls of it may come from several lanes, one at a time.
+	// DeferIndexes drops those indexes of a collection of the target for which refuses
+	// returns true, because they may refuse the document that op makes of a copy's, and
+	// returns their names. EndCopy builds them again. Several lanes may call it, one at a
+	// time.
 	DeferIndexes(ctx context.Context, op *oplog.Op, ns oplog.Namespace, refuses func(spec bson.Raw) bool) ([]string, error)
-	// EndCopy builds what was left out on a copy, which is consistent at an entry.
+	// EndCopy builds the deferred indexes of a copy that is consistent as of at.
 	EndCopy(ctx context.Context, at oplog.OpTime) error
 }
 
-// Config says how the log is applied.
+// Config configures an Applier.
 type Config struct {
 	// Target runs commands on the target's primary. The applier only reads
 	// through it; it writes through the sessions of Checkpoint.
 	Target mongo.Caller
-	// Checkpoint is the link under a lease, with its lanes. There are as many writers as its State says.
+	// Checkpoint is the link under a lease, with its lanes. Its State has the number of
+	// writers.
 	Checkpoint *checkpoint.Link
 	// Catalog, Scope and Commands are those of the link.
 	Catalog  Collections
 	Scope    Scope
 	Commands Commands
-	// MetaDB and Link say where documents are kept that are too large for the target
-	// while it is a copy: collection "oversized". An empty MetaDB means "replicator".
+	// MetaDB and Link say where documents are stored that are too large for the target
+	// during initial sync: collection "oversized". An empty MetaDB means "replicator".
 	MetaDB, Link string
 	// Relaxed applies a source transaction as ordinary operations; otherwise it
 	// reaches the target in one transaction where the target can take it.
 	Relaxed bool
-	// ReportDivergence goes on after a divergence; otherwise it ends the run.
+	// ReportDivergence continues after a divergence, which otherwise ends the run.
 	ReportDivergence bool
-	// CopiedUntil is the entry up to which the log meets a moving copy. Null
-	// where the target is exact.
+	// CopiedUntil is the optime up to which operations may meet newer documents of a
+	// copy. Null where the target is exact.
 	CopiedUntil oplog.OpTime
-	// Plan says what the target can do.
+	// Plan describes the capabilities of the target.
 	Plan plan.Options
-	// FlushDocs is how many documents a writer changes in one transaction at
-	// most. Zero means 2,000.
+	// FlushDocs limits the documents that a writer changes in one transaction. Zero means
+	// 2,000.
 	FlushDocs int
-	// FlushBytes is how many bytes of operations go into one transaction at
-	// most, one operation or transaction excepted. Zero means 8 MiB.
+	// FlushBytes limits the bytes of operations in one transaction; a single operation or
+	// source transaction may be larger. Zero means 8 MiB.
 	FlushBytes int
-	// CoalesceWindow is how many operations go into one transaction at most:
-	// more than FlushDocs where several change one document. Zero means 10,000.
+	// CoalesceWindow limits the operations in one transaction: it is above FlushDocs
+	// because several may change one document. Zero means 10,000.
 	CoalesceWindow int
-	// FlushTarget is what a flush may take before writers make them smaller.
+	// FlushTarget is the duration of a flush above which writers make flushes smaller.
 	// Zero means a second.
 	FlushTarget time.Duration
-	// RetryFor is for how long a flush is tried again after a conflict. Zero
-	// means 30 seconds.
+	// RetryFor is how long a flush is retried after a conflict. Zero means 30 seconds.
 	RetryFor time.Duration
-	// WindowBytes bounds what was handed to writers and is not applied yet, in
-	// bytes; one operation or transaction may be larger. Zero means 32 MiB.
+	// WindowBytes limits the bytes of operations that writers have and that are not
+	// applied yet; one operation or transaction may be larger. Zero means 32 MiB.
 	WindowBytes int64
-	// Release is told the Bytes of each batch once all of it is applied, by
-	// several goroutines. May be nil. It must not block.
+	// Release is called with the Bytes of each batch once all of it is applied, from
+	// several goroutines. It may be nil, and must not block.
 	Release func(bytes int64)
-	// Start is the checkpoint: where Progress starts.
+	// Start is the checkpoint, the first value of Progress.
 	Start checkpoint.Progress
 
-	// OnFlush is told, by several goroutines, how many operations a flush, or a
-	// command, has brought to the target, the source's clock at the oldest of them
-	// and ours when it was acknowledged. May be nil. It must not block.
+	// OnFlush is called, from several goroutines, after each flush and command: with the
+	// number of operations applied, the source's clock at the oldest of them, and the
+	// local time of the acknowledgement. It may be nil, and must not block.
 	OnFlush func(ops int, wall bson.DateTime, at time.Time)
-	// Observer is told of events, by several goroutines. May be nil.
+	// Observer receives events, from several goroutines. May be nil.
 	Observer event.Observer
-	// Registry takes the metrics. May be nil.
+	// Registry registers the metrics. May be nil.
 	Registry prometheus.Registerer
 }
 
@@ -176,7 +177,7 @@ type Applier struct {
 	window  *window
 	writers []*laneWriter
 	barrier *writer
-	// copied is what lanes know of states that only a copy has.
+	// copied is shared by the lanes: states that only a copy can have.
 	copied copied
 }
 
@@ -211,20 +212,19 @@ func newApplier(cfg Config, h link) (*Applier, error) {
 	return a, nil
 }
 
-// Applied is a watermark, with what the writers' lanes had acknowledged then.
+// Applied is a watermark, with the positions that the lanes had acknowledged then.
 type Applied struct {
 	checkpoint.Progress
 	// Lanes are the positions of the writers' lanes.
 	Lanes []checkpoint.Position
 }
 
-// Run applies batches from in until it is closed, or ctx is done, and sends on
-// out how far everything has been applied: only the newest state, whenever out
-// takes it, and the last one before it returns nil. It closes out. It closes the
-// transactions of all batches that it has received.
+// Run applies batches from in until it is closed or ctx is done. It sends progress on
+// out: only the newest state, whenever out is ready, and the last one before it returns
+// nil. It closes out, and the transactions of all batches that it has received.
 //
-// Where ctx is done it does not return nil: in may have been closed for that, by
-// a sender that had more.
+// If ctx is done Run does not return nil, because the sender may have closed in for that
+// reason, with more to send.
 func (a *Applier) Run(ctx context.Context, in <-chan batch.Batch, out chan<- Applied) error {
 	if err := a.run(ctx, in, out); err != nil {
 		return err
@@ -252,8 +252,8 @@ func (a *Applier) run(ctx context.Context, in <-chan batch.Batch, out chan<- App
 	return g.Wait()
 }
 
-// within names a goroutine in its error, unless that is only why all were told
-// to end.
+// within prefixes an error with the name of its goroutine, unless the error is only the
+// reason for which all of them were cancelled.
 func within(ctx context.Context, who string, err error) error {
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
 		return cause
@@ -261,7 +261,7 @@ func within(ctx context.Context, who string, err error) error {
 	return fmt.Errorf("%s: %w", who, err)
 }
 
-// link is what the applier needs of a *checkpoint.Link.
+// link is the part of *checkpoint.Link that the applier uses.
 type link interface {
 	State() checkpoint.State
 	Lane(i int) lane
@@ -285,8 +285,8 @@ type lane interface {
 
 type realLink struct{ *checkpoint.Link }
 
-// Lane is that of the link.
+// Lane returns a lane of the link.
 func (h realLink) Lane(i int) lane { return h.Link.Lane(i) }
 
-// Barrier is that of the link.
+// Barrier returns the lane of the link's barrier.
 func (h realLink) Barrier() lane { return h.Link.Barrier() }

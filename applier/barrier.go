@@ -15,12 +15,12 @@ import (
 	"github.com/oplogrep/replicator/oplog/txn"
 )
 
-// longBarrier is after which wait for the lanes, and then every how often, it is
-// announced.
+// longBarrier is the time after which a wait for the lanes is logged, and the interval at
+// which it is logged again.
 const longBarrier = 10 * time.Second
 
-// quiesce waits until everything that was handed out is in the target. There is
-// no end to it but that, or ctx.
+// quiesce waits until everything that was handed out is in the target. It has no time
+// limit; only ctx ends it early.
 func (d *dispatcher) quiesce(ctx context.Context, at oplog.OpTime) error {
 	d.handOver()
 	for _, w := range d.writers {
@@ -29,7 +29,7 @@ func (d *dispatcher) quiesce(ctx context.Context, at oplog.OpTime) error {
 	return d.awaitQuiet(ctx, at)
 }
 
-// awaitQuiet waits until the lanes have done what they were given.
+// awaitQuiet waits until the lanes have applied everything that they were given.
 func (d *dispatcher) awaitQuiet(ctx context.Context, at oplog.OpTime) error {
 	if d.tracker.quiet() {
 		return nil
@@ -52,7 +52,7 @@ func (d *dispatcher) awaitQuiet(ctx context.Context, at oplog.OpTime) error {
 	return nil
 }
 
-// behindBarrier writes a span when all lanes are empty.
+// behindBarrier writes a span once all lanes are empty.
 func (d *dispatcher) behindBarrier(ctx context.Context, s span) error {
 	if len(s.ops) == 0 {
 		return nil
@@ -69,7 +69,7 @@ func (d *dispatcher) behindBarrier(ctx context.Context, s span) error {
 	return nil
 }
 
-// rise lifts the floor: all up to it is in the target.
+// rise raises the floor: everything up to it is in the target.
 func (d *dispatcher) rise(to checkpoint.Position) {
 	if to.Compare(d.floor) > 0 {
 		d.floor = to
@@ -84,13 +84,13 @@ type gathered struct {
 	spans  bool // several lanes
 	direct bool // some cannot be in a transaction
 	atomic bool // it was a transaction at the source
-	begun  bool // some may be in the target, by their lane
+	begun  bool // announced by their lane, so some may be in the target
 }
 
-// transaction deals with the first of items, which is to be atomic. If it spans
-// lanes, what stands after it goes after the same barrier up to the last one
-// that does too, as much as fits: so that a log full of such transactions does not
-// wait at each.
+// transaction applies the first of items, which is atomic, and returns how many items it
+// has applied. If that item spans lanes, the items up to the last one that also spans
+// lanes go after the same barrier, as many as fit, so that a log full of such
+// transactions does not wait for each.
 func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, error) {
 	t := items[0].Txn
 	if t.Bytes > d.cfg.WindowBytes {
@@ -108,8 +108,8 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 	case len(first.ops) == 0:
 		return 1, nil
 	case first.begun:
-		// It was begun by lanes, while transactions were relaxed, and what of it
-		// is in the target can be told there only.
+		// Lanes announced it while transactions were relaxed, and only their positions
+		// show which part of it is in the target.
 		return 1, d.loose(ctx, t)
 	case !first.direct && !first.spans && len(first.ops) <= d.cfg.CoalesceWindow && first.bytes <= int64(d.cfg.FlushBytes):
 		return 1, d.whole(ctx, &first)
@@ -131,7 +131,7 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 		size += next.bytes
 		other := len(next.ops) > 0 && next.ops[0].op.Mode != first.ops[0].op.Mode
 		if err != nil || next.direct || next.begun || other || len(behind.ops)+len(next.ops) > d.cfg.FlushDocs || size > int64(d.cfg.FlushBytes) {
-			break // an error is met again when it is this one's turn
+			break // the error recurs when it is this item's turn
 		}
 		behind = d.collect(behind, &next)
 		if next.spans && next.atomic {
@@ -141,15 +141,15 @@ func (d *dispatcher) transaction(ctx context.Context, items []batch.Item) (int, 
 	return upTo, d.behindBarrier(ctx, run)
 }
 
-// isCrossed reports whether a lane had begun, as of the start, something that
-// reaches as far as an entry. No barrier stood there then, and there must be none
-// now: what of it is in the target can be told only from all of it.
+// isCrossed reports whether, at the start, a lane had announced a span that reaches as
+// far as this entry. There was no barrier at the entry then, and there must be none now:
+// only the complete span shows which part of it is in the target.
 func (d *dispatcher) isCrossed(at oplog.OpTime) bool {
 	return slices.ContainsFunc(d.begun, func(p checkpoint.Position) bool { return !at.After(p.OpTime) })
 }
 
-// pass tells the lanes that had begun something up to an entry that there is no
-// more of it to come.
+// pass notifies the lanes whose announced spans end at last or before it: no more of them
+// follows.
 func (d *dispatcher) pass(last oplog.OpTime) {
 	for i := range d.handed {
 		if d.handed[i] != (checkpoint.Position{}) && !last.Before(d.begun[i].OpTime) {
@@ -159,18 +159,18 @@ func (d *dispatcher) pass(last oplog.OpTime) {
 	}
 }
 
-// isCut reports whether a lane has a part of what it had begun as of the start, and
-// not all of it.
+// isCut reports whether a lane has received a part, and not all, of the span that it had
+// announced at the start.
 func (d *dispatcher) isCut() bool {
 	return slices.ContainsFunc(d.handed, func(p checkpoint.Position) bool { return p != (checkpoint.Position{}) })
 }
 
-// errApart is an item that is not for the barrier of another one.
+// errApart reports an item that must not share the barrier of another one.
 var errApart = errors.New("not to be gathered")
 
-// gather routes the operations of an item. Those that need nothing are left out,
-// and counted if the item is the first to be gathered: the others may be met
-// again, and so what would be reported sets them apart.
+// gather routes the operations of an item. Those that need no write are left out. They
+// are counted only for the first item that is gathered, because the others may be
+// gathered again; another item with something to report is errApart.
 func (d *dispatcher) gather(ctx context.Context, item *batch.Item, first bool) (gathered, error) {
 	g := gathered{lane: -1}
 	t := item.Txn
@@ -244,12 +244,12 @@ func (d *dispatcher) collect(s span, g *gathered) span {
 
 func (d *dispatcher) nextGroup() {
 	d.group++
-	if d.group == 0 { // it stands for none
+	if d.group == 0 { // no transaction has number 0
 		d.group = 1
 	}
 }
 
-// whole hands a transaction to the one lane that it concerns.
+// whole hands a transaction to its only lane.
 func (d *dispatcher) whole(ctx context.Context, g *gathered) error {
 	for i := range g.ops {
 		if err := d.inTurn(ctx, &g.ops[i]); err != nil {
@@ -268,7 +268,7 @@ func (d *dispatcher) whole(ctx context.Context, g *gathered) error {
 }
 
 // chunks applies the operations of a transaction after the barrier, in as many
-// transactions as it takes, and carries out DDL between them.
+// transactions as needed, and executes DDL between them.
 func (d *dispatcher) chunks(ctx context.Context, t *txn.Transaction) error {
 	var s span
 	size := int64(0)
@@ -305,8 +305,8 @@ func (d *dispatcher) chunks(ctx context.Context, t *txn.Transaction) error {
 			}
 			continue
 		}
-		// What an earlier term had begun is one chunk again, as what of it is in
-		// the target is told from all of it.
+		// A span that an earlier term had announced is one chunk again: only the complete
+		// span shows which part of it is in the target.
 		uncertain := at.Compare(d.barrierBegun) <= 0
 		full := len(s.ops) >= d.barrier.limit || size+o.bytes > int64(d.cfg.FlushBytes)
 		if len(s.ops) > 0 && (uncertain != s.uncertain || !uncertain && (full || isDirect(&o.op) != isDirect(&s.ops[0]))) {
@@ -321,7 +321,7 @@ func (d *dispatcher) chunks(ctx context.Context, t *txn.Transaction) error {
 	return write()
 }
 
-// individually applies what has a batch of its own.
+// individually applies an item that must be processed individually.
 func (d *dispatcher) individually(ctx context.Context, item *batch.Item) error {
 	d.wall = int64(item.Entry.Wall)
 	if err := d.leaveCopy(ctx, itemTime(item)); err != nil {
@@ -349,7 +349,7 @@ func (d *dispatcher) individually(ctx context.Context, item *batch.Item) error {
 	}
 }
 
-// command carries out DDL.
+// command executes DDL.
 func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Position) error {
 	if at.Compare(d.floor) <= 0 {
 		d.metrics.skipped.Inc()
@@ -389,9 +389,8 @@ func (d *dispatcher) command(ctx context.Context, op *oplog.Op, at checkpoint.Po
 	return nil
 }
 
-// carryOut carries out a command. What a copy has of a later time may stand in the
-// way of an index: it is held back then, as the log will drop it, or nothing will
-// be in its way any more.
+// carryOut executes a command. Newer documents of a copy may prevent an index build: the
+// index is deferred then, because the log will drop it or remove the obstacle.
 func (d *dispatcher) carryOut(ctx context.Context, op *oplog.Op, again ddl.Again) error {
 	held := map[string]bool{}
 	for {

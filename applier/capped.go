@@ -17,16 +17,16 @@ import (
 )
 
 // fitting returns how many of the operations, at least one, are announced and
-// written at once. Capped collections have an order, and what is written to one
-// cannot be done twice; its _ids come again. So of each one there are no more than
-// can be
+// written at once. Capped collections have an order, and writes to them are not
+// idempotent; their _ids recur. So of each capped collection a part contains only
+// what can be
 //
 //   - reordered: deletes first, then updates, then inserts, each kind as one command.
-//     Deletes first is also what keeps the target from pushing out what the source
-//     has: it never has more than the source had.
-//   - told apart from what was not done yet, by the collection's newest documents:
-//     of what is inserted, which no delete or update of the same part concerns,
-//     nothing is pushed out by the rest.
+//     Because deletes come first, the target never has more documents than the source
+//     had, and removes none that the source still has.
+//   - detected after a crash, by the collection's newest documents: no delete or update
+//     of the same part concerns an inserted document, and the other inserts do not push
+//     it out.
 //   - repeated: an upsert is a part of its own. After an insert that pushed its
 //     document out, it would make that document again.
 func fitting(ops []plan.Op) int {
@@ -49,7 +49,7 @@ func fitting(ops []plan.Op) int {
 	return len(ops)
 }
 
-// cappedPart is what a part has of one capped collection.
+// cappedPart describes the operations of a part on one capped collection.
 type cappedPart struct {
 	inserted   map[string]bool
 	bytes      int64
@@ -58,11 +58,11 @@ type cappedPart struct {
 	upsert     bool // its one operation is an upsert
 }
 
-// add reports whether an operation goes with those before it.
+// add reports whether an operation can join those before it.
 func (p *cappedPart) add(op *plan.Op) bool {
 	p.operations++
 	id := string(oplog.AppendIDKey(nil, op.ID))
-	// By a collation, _ids of different bytes may be the same.
+	// Under a collation, _ids of different bytes may be equal.
 	if p.inserted[id] || p.upsert || p.operations > 1 && (op.Upsert || op.Collection.Collated()) {
 		return false
 	}
@@ -74,8 +74,8 @@ func (p *cappedPart) add(op *plan.Op) bool {
 	return len(p.inserted) <= 1 || (p.size <= 0 || p.bytes <= p.size) && (p.max <= 0 || int64(len(p.inserted)) <= p.max)
 }
 
-// limits returns what a capped collection has at most: bytes and documents, 0 for
-// no limit.
+// limits returns the limits of a capped collection in bytes and documents, 0 for no
+// limit.
 func limits(options bson.Raw) (size, docs int64) {
 	e, _ := rawbson.Lookup(options, "size")
 	size, _ = e.Int64()
@@ -106,13 +106,13 @@ func settled(ops []plan.Op) []plan.Op {
 	return ops
 }
 
-// undone leaves out, of operations in the order of settled that may have been done
-// before, the inserts into capped collections that are in the target already, and
-// what was done to other documents of these _ids before. They went there in order,
-// and are its newest documents.
+// undone returns the operations that are not known to be in the target, of operations in
+// the order of settled that may have been applied before. Where an insert is among the
+// newest documents of its capped collection, it is left out, with the other operations on
+// its _id.
 //
-// If the newest documents are older ones that are just the same, nothing is amiss:
-// then these stand for those.
+// The newest documents may be older ones with the same content; those have the same
+// effect.
 func (w *writer) undone(ctx context.Context, c besideTxn, ops []plan.Op) ([]plan.Op, error) {
 	inserts := map[oplog.Namespace][]*plan.Op{}
 	for i := range ops {
@@ -140,8 +140,8 @@ func (w *writer) undone(ctx context.Context, c besideTxn, ops []plan.Op) ([]plan
 	return left, nil
 }
 
-// alreadyIn returns how many of the pending inserts a capped collection has whose
-// newest documents are have, the newest first.
+// alreadyIn returns how many of the pending inserts a capped collection contains, given
+// its newest documents, the newest first.
 func alreadyIn(pending []*plan.Op, have []bson.Raw) int {
 	for n := min(len(pending), len(have)); n > 0; n-- {
 		fits := true
@@ -155,8 +155,8 @@ func alreadyIn(pending []*plan.Op, have []bson.Raw) int {
 	return 0
 }
 
-// isStored reports whether doc is what a server makes of an insert: it puts the _id
-// in front.
+// isStored reports whether doc is what a server stores for an insert: it moves the _id to
+// the front.
 func isStored(inserted, doc bson.Raw) bool {
 	if bytes.Equal(inserted, doc) {
 		return true
@@ -209,10 +209,10 @@ func (w *writer) tail(ctx context.Context, c besideTxn, ns oplog.Namespace, n in
 	return nil, fmt.Errorf("read the newest %d documents of %s: %w", n, ns, err)
 }
 
-// trimmed deals with deletes from a capped collection that the target refuses. A
-// primary logs its own trimming as deletes, after the insert that caused it; the
-// target has trimmed itself on the same insert, which was written by now, so that
-// what is to be deleted is gone already.
+// trimmed handles deletes from a capped collection that the target refuses. A primary
+// logs its own trimming as deletes, after the insert that caused it. The target has
+// trimmed itself on the same insert, which is written by now, so the document is gone
+// already.
 func (w *writer) trimmed(ctx context.Context, c besideTxn, pw *plan.Write, ops []plan.Op, t *tally) error {
 	first := &ops[pw.Ops[0][0]]
 	again := map[string]bool{} // inserted after their delete, and written by now
@@ -248,7 +248,7 @@ func (w *writer) trimmed(ctx context.Context, c besideTxn, pw *plan.Write, ops [
 	t.ignored += len(kept)
 	if len(kept) > 0 && !w.kept[pw.NS] {
 		w.kept[pw.NS] = true
-		// Once for each collection and writer.
+		// Logged once for each collection and writer.
 		w.cfg.Observer.Log(slog.LevelWarn, "documents deleted from a capped collection stay, as the target refuses to delete from one",
 			slog.String(keyNS, string(pw.NS)), slog.Int(keyOps, len(kept)), slog.String(keyOpTime, first.At.OpTime.String()))
 	}

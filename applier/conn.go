@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// conn is where the commands of a flush go: into its transaction, or outside of any.
+// conn executes the commands of a flush: in its transaction, or outside of any.
 type conn interface {
 	read(ctx context.Context, cmd mongo.Command) (bson.Raw, error)
 	write(ctx context.Context, cmd mongo.Command) (bson.Raw, error)
@@ -35,7 +35,7 @@ func find(ns oplog.Namespace, id bson.RawValue) mongo.Command {
 	i, body := bsoncore.AppendDocumentStart(nil)
 	body = bsoncore.AppendStringElement(body, "find", ns.Collection())
 	f, body := bsoncore.AppendDocumentElementStart(body, "filter")
-	// An _id may be a regular expression, or a document with an operator's name.
+	// An _id may be a regular expression, or a document with an operator as a field name.
 	e, body := bsoncore.AppendDocumentElementStart(body, "_id")
 	body = bsoncore.AppendValueElement(body, "$eq", bsoncore.Value{Type: bsoncore.Type(id.Type), Data: id.Value})
 	body, _ = bsoncore.AppendDocumentEnd(body, e)
@@ -59,13 +59,13 @@ func newest(ns oplog.Namespace, n int) mongo.Command {
 	return mongo.Command{DB: ns.DB(), Body: body}
 }
 
-// getMore builds the command that reads on.
+// getMore builds the command that continues a cursor.
 func getMore(ns oplog.Namespace, cursor int64) mongo.Command {
 	body := bsoncore.NewDocumentBuilder().AppendInt64("getMore", cursor).AppendString("collection", ns.Collection()).Build()
 	return mongo.Command{DB: ns.DB(), Body: bson.Raw(body)}
 }
 
-// batchOf returns the documents that a cursor's reply has, and the cursor.
+// batchOf returns the documents of a cursor's reply, and the cursor.
 func batchOf(reply bson.Raw) (docs []bson.Raw, cursor int64, err error) {
 	c, ok := reply.Lookup("cursor").DocumentOK()
 	if !ok {
@@ -112,8 +112,8 @@ func affected(reply bson.Raw) (int64, error) {
 	return n, nil
 }
 
-// refusals returns the statements of a write that were refused. Info of the first
-// is its element as the server sent it: the key of a duplicate stands there.
+// refusals returns the write errors of a reply. Info of the first is its element as the
+// server sent it: it contains the key of a duplicate.
 func refusals(reply bson.Raw) ([]mongo.WriteError, error) {
 	refused, err := mongo.WriteErrors(reply)
 	if len(refused) > 0 {

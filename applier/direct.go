@@ -38,8 +38,8 @@ func (c besideTxn) write(ctx context.Context, cmd mongo.Command) (bson.Raw, erro
 }
 
 // direct writes a span of operations that transactions refuse, all of one lane, in the
-// log's order for each collection. It is announced in parts of which a restart can tell
-// how far they were applied.
+// log's order for each collection. It is announced in parts for which a restart can find
+// out how far they were applied.
 func (w *writer) direct(ctx context.Context, s span) error {
 	for from := 0; from < len(s.ops); {
 		to := from + fitting(s.ops[from:])
@@ -66,7 +66,7 @@ func (w *writer) directPart(ctx context.Context, s span) error {
 		if !eased {
 			break
 		}
-		s.uncertain = true // a part of it is done
+		s.uncertain = true // a part of it is applied
 	}
 	if err := w.endAlone(ctx, s); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (w *writer) directPart(ctx context.Context, s span) error {
 	return nil
 }
 
-// directOnce sends what of a span is not done.
+// directOnce applies the rest of a span that is not applied yet.
 func (w *writer) directOnce(ctx context.Context, s span, t *tally) error {
 	c := besideTxn{w: w, first: &s.ops[0]}
 	ops := settled(s.ops)
@@ -87,7 +87,7 @@ func (w *writer) directOnce(ctx context.Context, s span, t *tally) error {
 	}
 	err := w.directWrites(ctx, c, ops, s.uncertain, t)
 	if err != nil {
-		// The divergence has been repaired already, and will not be found again.
+		// The divergence has been repaired, and will not be found again.
 		for _, d := range t.diverged {
 			w.diverged(d)
 		}
@@ -97,8 +97,8 @@ func (w *writer) directOnce(ctx context.Context, s span, t *tally) error {
 }
 
 // directWrites sends the operations. They are planned as in initial sync mode, which
-// makes them idempotent, because a part of them may be applied again; whether they met
-// what they should is checked afterwards.
+// makes them idempotent, because a part of them may be applied again. Their results are
+// checked afterwards.
 func (w *writer) directWrites(ctx context.Context, c besideTxn, ops []plan.Op, uncertain bool, t *tally) error {
 	if len(ops) == 0 {
 		return nil
@@ -177,8 +177,8 @@ func (w *writer) directWrite(ctx context.Context, c besideTxn, pw *plan.Write, o
 	return w.checkUpdates(ctx, c, pw, ops, reply, short, uncertain, t)
 }
 
-// directError keeps what ends an attempt as it is, and names the operation that
-// a command began with where the server refused all of it.
+// directError returns an error that ends an attempt unchanged. Where the server refused a
+// whole command, it names the command's first operation.
 func directError(op *plan.Op, err error) error {
 	if _, ok := asServerError(err); ok && judge(err) == single {
 		return opError(op, err)
@@ -186,9 +186,8 @@ func directError(op *plan.Op, err error) error {
 	return err
 }
 
-// checkUpdates looks for statements that met what they cannot have met at the
-// source: inserts, which were sent as upserts, that found a document, and updates
-// that found none.
+// checkUpdates looks for results that are impossible at the source: inserts, which were
+// sent as upserts, that matched a document, and updates that matched none.
 func (w *writer) checkUpdates(
 	ctx context.Context, c besideTxn, pw *plan.Write, ops []plan.Op, reply bson.Raw, short int, uncertain bool, t *tally,
 ) error {
@@ -235,7 +234,7 @@ func upserted(reply bson.Raw) map[int64]bool {
 	return made
 }
 
-// missing judges an update that found no document.
+// missing is called for an update that matched no document.
 func (w *writer) missing(op *plan.Op, uncertain bool, t *tally) error {
 	if uncertain || op.Mode != plan.ModeExact || op.Collection.Capped {
 		t.ignored++
@@ -244,8 +243,8 @@ func (w *writer) missing(op *plan.Op, uncertain bool, t *tally) error {
 	return w.divergence(divergence(op, "the update found no document"), t)
 }
 
-// cappedInserts appends to a capped collection. What it refuses is left out only
-// if divergences are to be reported.
+// cappedInserts appends to a capped collection. Refused documents are left out only if
+// divergences are to be reported.
 func (w *writer) cappedInserts(ctx context.Context, c besideTxn, pw *plan.Write, ops []plan.Op, t *tally) error {
 	body, sequence := pw.Command()
 	for from := 0; from < len(pw.Docs); {
@@ -279,7 +278,7 @@ func (w *writer) cappedInserts(ctx context.Context, c besideTxn, pw *plan.Write,
 			return w.refused(ctx, op, &e.Error)
 		}
 		if op.Mode == plan.ModeCopied {
-			// The copy has one of a later time, which the log inserts again.
+			// The copy has a newer one, which the log inserts again.
 			if err := w.remove(ctx, c, op); err != nil {
 				return err
 			}

@@ -12,44 +12,41 @@ import (
 	"github.com/oplogrep/replicator/oplog/txn"
 )
 
-// dispatcher hands the operations of batches to lanes, and processes itself what must be
-// processed individually. It is one goroutine.
+// dispatcher hands the operations of batches to lanes, and applies those itself that must
+// be processed individually. It is one goroutine.
 type dispatcher struct {
 	*Applier
-	// floor: everything at or before it is in the target, whatever its lane.
+	// floor: everything at or before it is in the target, in whichever lane.
 	floor checkpoint.Position
-	// last is the last entry of the last batch: all of the log up to it was handed
-	// out.
+	// last is the last entry of the last batch: the log up to it was handed out.
 	last oplog.OpTime
-	// starts are the lanes' positions as of the start. Nothing is handed out
-	// twice after that.
+	// starts are the lanes' positions at the start. Nothing is handed out twice after
+	// that.
 	starts []checkpoint.Position
-	// begun are how far the lanes had begun something outside of transactions
-	// as of the start, and barrierBegun is the barrier's. The zero Position
-	// stands for nothing.
+	// begun are the last positions that the lanes had announced, outside of transactions,
+	// at the start; barrierBegun is the barrier's. The zero Position means none.
 	begun        []checkpoint.Position
 	barrierBegun checkpoint.Position
-	// handed are the last operations that each lane was given of what it had begun,
-	// as long as there may be more of that to come.
+	// handed are the last operations that each lane was given of the span that it had
+	// announced, as long as more of it may follow.
 	handed []checkpoint.Position
 	routes routes
-	// ready are operations for each lane that have not been handed over yet, all
-	// of the batch current.
+	// ready are operations for each lane that have not been handed over yet, all of the
+	// batch current.
 	ready   [][]work
 	current *pending
 	group   uint32
-	// ended: the copy was ended, or there is none.
+	// ended: the copy has ended, or there is none.
 	ended bool
-	// wall is the source's clock at the item that has its turn, in milliseconds
-	// since the epoch.
+	// wall is the source's clock at the current item, in milliseconds since the epoch.
 	wall int64
 }
 
-// errNotIndividually is what must be processed individually, and shares a batch: a bug
-// of the batcher.
+// errNotIndividually reports a bug of the batcher: an entry that must be processed
+// individually, in a batch with others.
 var errNotIndividually = errors.New("it must be processed individually, and shares a batch")
 
-// opOverhead is what an operation takes besides its documents, in bytes.
+// opOverhead is the memory of an operation without its documents, in bytes.
 const opOverhead = 512
 
 func newDispatcher(a *Applier) *dispatcher {
@@ -60,7 +57,7 @@ func newDispatcher(a *Applier) *dispatcher {
 	if at := a.barrier.lane.Position(); at.Compare(d.floor) > 0 {
 		d.floor = at
 	}
-	// What was begun individually had waited for everything before its entry.
+	// Before a span was announced individually, everything before its entry was applied.
 	for _, w := range a.writers {
 		d.begun = append(d.begun, w.lane.Begun())
 	}
@@ -101,7 +98,7 @@ func (d *dispatcher) run(ctx context.Context, in <-chan batch.Batch) (err error)
 	}
 }
 
-// drop closes the transactions of what has been sent and will not be applied.
+// drop closes the transactions of batches that were sent and will not be applied.
 func drop(in <-chan batch.Batch) {
 	for {
 		select {
@@ -120,7 +117,7 @@ func drop(in <-chan batch.Batch) {
 	}
 }
 
-// drain lets the lanes finish.
+// drain waits for the lanes to finish.
 func (d *dispatcher) drain(ctx context.Context) error {
 	if d.isCut() {
 		return ErrCut
@@ -172,8 +169,8 @@ func (d *dispatcher) items(ctx context.Context, items []batch.Item) error {
 	return nil
 }
 
-// item hands out the first of items, and tells how many it has dealt with: more
-// than one where several share a barrier.
+// item hands out the first of items, and returns how many it has handled: more than one
+// where several share a barrier.
 func (d *dispatcher) item(ctx context.Context, items []batch.Item) (int, error) {
 	item := &items[0]
 	d.wall = int64(item.Entry.Wall)
@@ -185,8 +182,8 @@ func (d *dispatcher) item(ctx context.Context, items []batch.Item) (int, error) 
 		case t.MustBeProcessedIndividually:
 			return 0, item.Entry.Fault("o", errNotIndividually)
 		case t.OpTime == d.barrierBegun.OpTime:
-			// It was begun after the barrier, whatever was set then, and what of
-			// it is in the target can be told there only.
+			// It was announced after the barrier, whatever the settings were then, and
+			// only the barrier's lane shows which part is in the target.
 			return 1, d.chunks(ctx, t)
 		case t.Kind == txn.KindTransaction && !d.cfg.Relaxed:
 			return d.transaction(ctx, items)
@@ -208,8 +205,8 @@ func (d *dispatcher) item(ctx context.Context, items []batch.Item) (int, error) 
 	return 1, d.dispatch(ctx, &o)
 }
 
-// loose hands out the operations of a group that need not be atomic, one by one:
-// they may be more than fit into memory.
+// loose hands out the operations of a group that need not be atomic, one by one, because
+// they may not fit into memory.
 func (d *dispatcher) loose(ctx context.Context, t *txn.Transaction) error {
 	n := int64(0)
 	var o routed
@@ -238,14 +235,14 @@ func (d *dispatcher) routeInner(ctx context.Context, t *txn.Transaction, op *opl
 	return d.route(ctx, op, at, t.Kind == txn.KindApplyOps, o)
 }
 
-// disposition is what the dispatcher does about an operation.
+// disposition says how the dispatcher handles an operation.
 type disposition uint8
 
 const (
 	toApply        disposition = iota + 1
 	notMirrored                // it is not mirrored
 	alreadyApplied             // it is in the target
-	noCollection               // its collection is not there
+	noCollection               // its collection does not exist
 )
 
 // routed is an operation with its disposition.
@@ -254,12 +251,11 @@ type routed struct {
 	disposition disposition
 	lane        int
 	what        string // for noCollection
-	// inTurn: it is not to overtake others of its collection, though they may have
-	// other lanes.
+	// inTurn: it must not overtake other operations of its collection, in whichever lane.
 	inTurn bool
 }
 
-// route finds out where an operation goes.
+// route determines the lane and the disposition of an operation.
 func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Position, grouped bool, o *routed) error {
 	r, err := d.routes.of(ctx, d, op.NS)
 	if err != nil {
@@ -273,8 +269,8 @@ func (d *dispatcher) route(ctx context.Context, op *oplog.Op, at checkpoint.Posi
 		o.disposition = alreadyApplied
 		return nil
 	}
-	// No field is set by way of a literal: the value is large, and this is done
-	// for every operation of the log.
+	// No composite literal sets the fields: the value is large, and this runs for every
+	// operation of the log.
 	o.op.Op, o.op.At, o.op.Target, o.op.Collection, o.op.Grouped = *op, at, r.target, r.collection, grouped
 	o.op.Mode = plan.ModeExact
 	if !d.cfg.CopiedUntil.IsNull() && !at.OpTime.After(d.cfg.CopiedUntil) {
@@ -344,8 +340,8 @@ func (d *dispatcher) settle(o *routed) error {
 	return nil
 }
 
-// append adds an operation to what is handed over next. Its room in the window
-// has been taken.
+// append adds an operation to those that are handed over next. Its bytes are reserved in
+// the window already.
 func (d *dispatcher) append(o *routed) {
 	o.p, o.wall = d.current, d.wall
 	if o.op.At.Compare(d.begun[o.lane]) <= 0 {
@@ -354,7 +350,8 @@ func (d *dispatcher) append(o *routed) {
 	d.ready[o.lane] = append(d.ready[o.lane], o.work)
 }
 
-// reserve takes room in the window. While it waits, the lanes have all there is.
+// reserve takes bytes of the window. Before it waits, it hands the lanes all that is
+// ready.
 func (d *dispatcher) reserve(ctx context.Context, bytes int64) error {
 	if d.window.try(bytes) {
 		return nil
@@ -363,7 +360,7 @@ func (d *dispatcher) reserve(ctx context.Context, bytes int64) error {
 	return d.window.acquire(ctx, bytes)
 }
 
-// handOver gives the lanes what is ready.
+// handOver gives the lanes the operations that are ready.
 func (d *dispatcher) handOver() {
 	n := 0
 	for i := range d.ready {

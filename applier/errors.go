@@ -16,13 +16,13 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// ErrCut is a log that ends inside of what an earlier attempt had begun outside of
-// transactions: what of that is in the target can be told only from all of it. It
-// is left as it is, for the next attempt.
+// ErrCut reports a log that ends inside of a span that an earlier attempt had announced
+// outside of transactions. Only the complete span shows which part of it is in the
+// target, so the next attempt applies it.
 var ErrCut = errors.New("the log was not read to the end of what an earlier attempt had begun")
 
-// DivergenceError is a target that is not what was left: an operation met
-// something that it cannot have met at the source.
+// DivergenceError reports a target that differs from the log: an operation met a state
+// that is impossible at the source.
 type DivergenceError struct {
 	// NS is the collection as the target names it.
 	NS oplog.Namespace
@@ -30,7 +30,7 @@ type DivergenceError struct {
 	ID bson.RawValue
 	// OpTime is the entry's.
 	OpTime oplog.OpTime
-	// What was met.
+	// What describes that state.
 	What string
 }
 
@@ -43,21 +43,21 @@ func divergence(op *plan.Op, what string) *DivergenceError {
 	return &DivergenceError{NS: op.Target, ID: cloneValue(op.ID), OpTime: op.At.OpTime, What: what}
 }
 
-// UniqueError is an operation that a unique index of the target refused. It is
-// never passed over: a document would be lost.
+// UniqueError reports an operation that a unique index of the target refused. It is never
+// skipped: a document would be lost.
 type UniqueError struct {
 	// NS is the collection as the target names it.
 	NS oplog.Namespace
-	// Index is the index's name, as far as the server told it.
+	// Index is the index's name, as far as the server's message has it.
 	Index string
-	// Key is the key that is there already, nil where it was not told.
+	// Key is the key that exists already, nil where it is not known.
 	Key bson.Raw
-	// ID is the document that could not be written, Other the one that has the
-	// key; its Type is zero where it is not known.
+	// ID is the document that could not be written, Other the one that has the key; its
+	// Type is zero where it is not known.
 	ID, Other bson.RawValue
 	// OpTime is the entry's.
 	OpTime oplog.OpTime
-	// Err is what the server said.
+	// Err is the server's error.
 	Err error
 }
 
@@ -76,16 +76,16 @@ func (e *UniqueError) Error() string {
 		e.OpTime, e.NS, showID(e.ID), index, key, other, e.Err)
 }
 
-// Unwrap returns what the server said.
+// Unwrap returns the server's error.
 func (e *UniqueError) Unwrap() error { return e.Err }
 
-// OpError is an operation that the target refused for a reason of its own.
+// OpError reports an operation that the target refused for another reason.
 type OpError struct {
 	NS     oplog.Namespace
 	ID     bson.RawValue
 	OpTime oplog.OpTime
 	Kind   oplog.Kind
-	// Err is what the server said.
+	// Err is the server's error.
 	Err error
 }
 
@@ -93,23 +93,23 @@ func (e *OpError) Error() string {
 	return fmt.Sprintf("apply entry %s: %s to %s, _id %s: %v", e.OpTime, e.Kind, e.NS, showID(e.ID), e.Err)
 }
 
-// Unwrap returns what the server said.
+// Unwrap returns the server's error.
 func (e *OpError) Unwrap() error { return e.Err }
 
 func opError(op *plan.Op, err error) error {
 	return &OpError{NS: op.Target, ID: cloneValue(op.ID), OpTime: op.At.OpTime, Kind: op.Kind, Err: err}
 }
 
-// StuckError is a flush that was tried for as long as may be, and met the same
-// kind of conflict each time.
+// StuckError reports a flush that was retried up to the limit, and met the same kind of
+// conflict each time.
 type StuckError struct {
 	Lane string
-	// At is the first operation's place.
+	// At is the position of the first operation.
 	At  checkpoint.Position
 	Ops int
-	// Tried is for how long.
+	// Tried is how long it was retried.
 	Tried time.Duration
-	// Err is that of the last try.
+	// Err is the error of the last try.
 	Err error
 }
 
@@ -121,8 +121,7 @@ func (e *StuckError) Error() string {
 // Unwrap returns the error of the last try.
 func (e *StuckError) Unwrap() error { return e.Err }
 
-// crowdedError is a flush that has met others again and again, of which less may be
-// written at once.
+// crowdedError reports a flush that met repeated conflicts and should be split.
 type crowdedError struct{ err error }
 
 func (e *crowdedError) Error() string { return e.err.Error() }
@@ -130,11 +129,12 @@ func (e *crowdedError) Error() string { return e.err.Error() }
 // Unwrap returns the error of the last try.
 func (e *crowdedError) Unwrap() error { return e.err }
 
-// shortError is a write command that found fewer documents than it had to. One of
-// its statements is to blame.
+// shortError reports a write command that matched fewer documents than it had to. One of
+// its statements is the cause.
 type shortError struct {
 	want, got int64
-	// guarded: some asked for the absence of fields, and may be right about it.
+	// guarded: some statements require the absence of fields, so that no match is no
+	// divergence.
 	guarded bool
 }
 
@@ -146,10 +146,10 @@ func cloneValue(v bson.RawValue) bson.RawValue {
 	return bson.RawValue{Type: v.Type, Value: bytes.Clone(v.Value)}
 }
 
-// longestID is how many bytes of an _id, as text, an error shows.
+// longestID is how many bytes of an _id, as text, an error message contains.
 const longestID = 128
 
-// showID writes an _id as the server's messages do: 3, "x", ObjectId('...').
+// showID formats an _id as the server's messages do: 3, "x", ObjectId('...').
 func showID(v bson.RawValue) string {
 	s := bsontext.Value(v)
 	if len(s) > longestID {

@@ -8,7 +8,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Keys of the attributes of what is logged.
+// Keys of log attributes.
 const (
 	keyNS   = "ns"
 	keyByID = "byID"
@@ -26,7 +26,7 @@ const (
 	keyIndex   = "index"
 )
 
-// logNotAtomic announces that the target cannot take a source transaction in one.
+// logNotAtomic logs that a source transaction cannot be one transaction of the target.
 func (a *Applier) logNotAtomic(at oplog.OpTime, ops int, why string) {
 	a.cfg.Observer.Log(slog.LevelInfo, "a transaction is applied in several",
 		slog.String(keyOpTime, at.String()), slog.Int(keyOps, ops), slog.String(keyWhy, why))

@@ -8,7 +8,7 @@ import (
 	"github.com/oplogrep/replicator/lease"
 )
 
-// What an error of a flush means.
+// The dispositions of an error of a flush.
 const (
 	end     = mongo.End     // of the attempt
 	again   = mongo.Again   // the same flush, later
@@ -20,7 +20,7 @@ func asServerError(err error) (*servererr.Error, bool) {
 	return errors.AsType[*servererr.Error](err)
 }
 
-// isStop reports whether an error is about one operation, and final.
+// isStop reports whether an error is final and names its operation.
 func isStop(err error) bool {
 	_, diverged := errors.AsType[*DivergenceError](err)
 	_, unique := errors.AsType[*UniqueError](err)
@@ -29,7 +29,7 @@ func isStop(err error) bool {
 	return diverged || unique || refused || stuck
 }
 
-// judge says what to do about an error of a flush, a commit included.
+// judge returns the disposition of an error of a flush or of a commit.
 func judge(err error) mongo.Disposition {
 	if errors.Is(err, lease.ErrFenced) || errors.Is(err, lease.ErrRewound) || isStop(err) {
 		return end

@@ -15,13 +15,13 @@ type work struct {
 	meta
 }
 
-// meta is what the applier knows of an operation besides what the plan needs.
+// meta is what the applier needs of an operation in addition to the plan's fields.
 type meta struct {
 	p *pending
 	// bytes is its share of the window.
 	bytes int64
-	// group numbers the transactions that must not be split, from 1. Operations
-	// without one have 0.
+	// group numbers the transactions that must not be split, from 1. It is 0 for other
+	// operations.
 	group uint32
 	// hash is that of the document, 0 where the collection has one lane.
 	hash uint32
@@ -29,14 +29,14 @@ type meta struct {
 	wall int64
 }
 
-// span is a part of a lane's operations, in order.
+// span is a sequence of a lane's operations, in order.
 type span struct {
 	ops    []plan.Op
 	groups []uint32
-	// uncertain: they may have been carried out before.
+	// uncertain: they may have been applied before.
 	uncertain bool
-	// wall is the source's clock at the oldest, or before it, in milliseconds since
-	// the epoch; 0 where it is not known.
+	// wall is the source's clock at the oldest operation, or before it, in milliseconds
+	// since the epoch; 0 where it is not known.
 	wall int64
 }
 
@@ -59,11 +59,11 @@ func (s span) part(from, to int) span {
 	return span{ops: s.ops[from:to], groups: s.groups[from:to], uncertain: s.uncertain, wall: s.wall}
 }
 
-// dissolve forgets the groups.
+// dissolve clears the groups, so that the span may be split anywhere.
 func (s span) dissolve() { clear(s.groups) }
 
-// laneWriter is a lane with its queue. The dispatcher appends to it, its own
-// goroutine takes.
+// laneWriter is a lane with its queue. The dispatcher appends to the queue, and the
+// lane's goroutine takes from it.
 type laneWriter struct {
 	*writer
 	index int
@@ -73,14 +73,12 @@ type laneWriter struct {
 	queue  []work
 	head   int
 	closed bool
-	// passed: nothing of the range that an earlier term had begun will come any
-	// more.
+	// passed: no more of the span that an earlier term had announced follows.
 	passed bool
 
-	// The rest is the goroutine's own.
+	// The following fields belong to the goroutine.
 
-	// awaits: the tracker was told that the lane waits for the rest of what it had
-	// begun.
+	// awaits: the tracker knows that the lane waits for the rest of its announced span.
 	awaits bool
 	span   span
 	metas  []meta
@@ -99,7 +97,7 @@ func (w *laneWriter) push(items []work) {
 	w.mu.Lock()
 	if w.head > 0 && w.head >= len(w.queue)-w.head {
 		n := copy(w.queue, w.queue[w.head:])
-		clear(w.queue[n:]) // so that what they are views into can go
+		clear(w.queue[n:]) // release the memory that they refer to
 		w.queue, w.head = w.queue[:n], 0
 	}
 	w.queue = append(w.queue, items...)
@@ -107,7 +105,8 @@ func (w *laneWriter) push(items []work) {
 	signal(w.wake)
 }
 
-// pass says that nothing of what an earlier term had begun will come any more.
+// pass notifies the lane that no more of the span that an earlier term had announced
+// follows.
 func (w *laneWriter) pass() {
 	w.mu.Lock()
 	w.passed = true
@@ -115,7 +114,7 @@ func (w *laneWriter) pass() {
 	signal(w.wake)
 }
 
-// end says that nothing more will come.
+// end notifies the lane that no more operations follow.
 func (w *laneWriter) end() {
 	w.mu.Lock()
 	w.closed = true
@@ -123,7 +122,7 @@ func (w *laneWriter) end() {
 	signal(w.wake)
 }
 
-// run writes what comes until end.
+// run writes operations until end is called.
 func (w *laneWriter) run(ctx context.Context) error {
 	for {
 		more, err := w.take(ctx)
@@ -139,8 +138,8 @@ func (w *laneWriter) run(ctx context.Context) error {
 	}
 }
 
-// take waits for operations and moves as many as may go into one flush to the
-// span. It is false when there will be none.
+// take waits for operations and moves those of the next flush to the span. It returns
+// false once there will be none.
 func (w *laneWriter) take(ctx context.Context) (bool, error) {
 	for {
 		w.mu.Lock()
@@ -174,9 +173,9 @@ func (w *laneWriter) take(ctx context.Context) (bool, error) {
 	}
 }
 
-// fit tells how many of the queued operations go into the next flush. It is not
-// ready while the range that an earlier term had begun is not complete: what of
-// it is in the target can be told only from all of it.
+// fit returns how many of the queued operations go into the next flush. It is not ready
+// while a span that an earlier term had announced is incomplete: only the complete span
+// shows which part of it is in the target.
 func (w *laneWriter) fit(queued []work, closed, passed bool) (n int, ready bool) {
 	if len(queued) == 0 {
 		return 0, closed
@@ -200,8 +199,8 @@ func (w *laneWriter) fit(queued []work, closed, passed bool) (n int, ready bool)
 			if q.op.Mode != first.op.Mode || isDirect(&q.op) != isDirect(&first.op) {
 				break
 			}
-			// A group goes as a whole: what it brings is counted before its
-			// first operation is taken.
+			// A group is taken as a whole: its size is counted before its first operation
+			// is taken.
 			g := w.groupAt(queued[n:])
 			if n+g.ops > w.cfg.CoalesceWindow || w.docs.n+g.docs > w.limit || size+g.bytes > int64(w.cfg.FlushBytes) {
 				break
@@ -241,8 +240,8 @@ func (w *laneWriter) groupAt(queued []work) extent {
 	return e
 }
 
-// uncounted gives the window back what operations that have to wait for others
-// hold: those others may need the room.
+// uncounted returns the window bytes of operations that have to wait for others, because
+// those others may need the room.
 func (w *laneWriter) uncounted(queued []work) {
 	var bytes int64
 	for i := range queued {
@@ -287,10 +286,10 @@ func (w *laneWriter) done() error {
 	return err
 }
 
-// docSet counts different documents, by their hashes. Two that fall together
-// count as one: it bounds a flush, nothing more.
+// docSet counts distinct documents, by their hashes. Documents whose hashes collide count
+// as one; the count only limits a flush.
 type docSet struct {
-	seen  [docSlots]uint32 // the round in which a slot was taken
+	seen  [docSlots]uint32 // the round in which a slot was last used
 	round uint32
 	n     int
 }
@@ -300,12 +299,12 @@ const (
 	docSlots = 1 << docBits
 )
 
-// slotOf takes the upper bits: the lower ones have chosen the lane.
+// slotOf takes the upper bits: the lower ones selected the lane.
 func slotOf(hash uint32) uint32 { return hash >> (32 - docBits) }
 
 func (d *docSet) reset() {
 	d.round++
-	if d.round == 0 { // it went around
+	if d.round == 0 { // it wrapped around
 		clear(d.seen[:])
 		d.round = 1
 	}

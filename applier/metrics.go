@@ -75,29 +75,29 @@ type stats struct {
 	ignored, skipped, commands, barrier atomic.Int64
 }
 
-// Stats are what was done since the start.
+// Stats counts the work since the start.
 type Stats struct {
 	// Ops were applied, in Flushes; Coalesced of them needed no statement.
 	Ops, Flushes, Coalesced int64
-	// Retries are flushes that were tried again.
+	// Retries are flushes that were retried.
 	Retries int64
-	// Divergences were reported, and gone on after.
+	// Divergences were reported, and the run continued.
 	Divergences int64
 	// DeletesEmpty found nothing to delete.
 	DeletesEmpty int64
-	// Ignored had nothing to meet, where that is normal.
+	// Ignored met no document or collection, where that is normal.
 	Ignored int64
 	// Skipped were in the target already.
 	Skipped int64
-	// Commands were carried out. Barriers is how often all lanes were waited for.
+	// Commands were executed. Barriers is how often all lanes were waited for.
 	Commands, Barriers int64
-	// WindowBytes is what was handed to writers and is not applied yet.
+	// WindowBytes are the bytes that writers have and that are not applied yet.
 	WindowBytes int64
-	// Writers is how many there are.
+	// Writers is the number of writers.
 	Writers int
 }
 
-// Stats returns what was done so far.
+// Stats returns the counters so far.
 func (a *Applier) Stats() Stats {
 	s := &a.stats
 	return Stats{
