@@ -21,26 +21,26 @@ import (
 	"github.com/oplogrep/replicator/oplog/update"
 )
 
-// A document that an update of the log makes too large, as it meets a copy of a later
-// time, is parked: it is put aside in the metadata, in pieces, in the transaction that
-// moves the lane, and the target's stays as it was. Later operations change what is
-// parked, until it fits again and goes to the target. At the end of the copy none can
-// be left, as the source had none.
+// A document that becomes too large, because an update of the log meets a newer document
+// of a copy, is parked: it is stored in pieces in the metadata, in the transaction that
+// moves the lane, and the target's document stays unchanged. Later operations change the
+// parked document, until it fits again and is written to the target. At the end of the
+// copy none can be left, because the source has none.
 //
 //	{_id: {link, uuid, id: binary, part}, doc: binary}
 //
-// uuid is that of the target's collection, so that a rename changes nothing, and what
-// is parked of one that was dropped is nobody's; id the type and the bytes of the _id.
+// uuid is that of the target's collection, so that a rename changes nothing and parked
+// documents of a dropped collection are ignored; id is the type and the bytes of the _id.
 const parkedCollection = metadata.Oversized
 
 const (
 	// maxDocument is the largest document that a server stores, in bytes.
 	maxDocument = 16 << 20
-	// parkedPart is how much of a document a piece has, in bytes.
+	// parkedPart is the size of a piece, in bytes.
 	parkedPart = 8 << 20
 )
 
-// parkKey is a document that may be parked.
+// parkKey identifies a document that may be parked.
 type parkKey struct {
 	uuid oplog.UUID
 	id   string // type and bytes of the _id
@@ -50,13 +50,13 @@ func keyOf(op *plan.Op) parkKey {
 	return parkKey{op.Collection.UUID, string(append([]byte{byte(op.ID.Type)}, op.ID.Value...))}
 }
 
-// mark lets operations of a document look for it among those that are parked. It is
-// false if they do already.
+// mark makes operations on a document check whether it is parked. It returns false if
+// they do already.
 func (w *writer) mark(ctx context.Context, op *plan.Op) (bool, error) {
 	if w.copied.isMarked(op) {
 		return false, nil
 	}
-	// A transaction that made the collection would conflict with those of other lanes.
+	// A transaction that created the collection would conflict with those of other lanes.
 	cmd := bsoncore.NewDocumentBuilder().AppendString("create", parkedCollection).Build()
 	_, err := w.cfg.Target.Call(ctx, mongo.Command{DB: w.cfg.MetaDB, Body: mongo.WithMajority(bson.Raw(cmd))})
 	if err != nil && !servererr.IsNamespaceThere(err) {
@@ -78,7 +78,7 @@ func (c *copied) add(key parkKey) {
 	c.any.Store(true)
 }
 
-// oneMarked carries out one operation of a document that may be parked.
+// oneMarked applies one operation on a document that may be parked.
 func (w *writer) oneMarked(ctx context.Context, c conn, op *plan.Op, t *tally) error {
 	t.docs++
 	doc, parked, err := w.readParked(ctx, c, op)
@@ -133,8 +133,8 @@ func (w *writer) refusedOrNil(ctx context.Context, op *plan.Op, err error) error
 	return w.refused(ctx, op, err)
 }
 
-// appendParkID appends the fields of an _id of a parked document but the part, each
-// with a prefix.
+// appendParkID appends the fields of a parked document's _id, without the part, each with
+// a prefix.
 func (w *writer) appendParkID(dst []byte, prefix string, op *plan.Op) []byte {
 	key := keyOf(op)
 	dst = bsoncore.AppendStringElement(dst, prefix+"link", w.cfg.Link)
@@ -142,10 +142,10 @@ func (w *writer) appendParkID(dst []byte, prefix string, op *plan.Op) []byte {
 	return bsoncore.AppendBinaryElement(dst, prefix+"id", 0, []byte(key.id))
 }
 
-// readParked returns the document of an operation as it is parked, false if it is not.
+// readParked returns the parked document of an operation, false if it is not parked.
 func (w *writer) readParked(ctx context.Context, c conn, op *plan.Op) (bson.Raw, bool, error) {
 	filter := bsoncore.BuildDocument(nil, w.appendParkID(nil, "_id.", op))
-	// A reply has one piece, or more, whatever their size.
+	// A reply has at least one piece, whatever its size.
 	cmd := bsoncore.NewDocumentBuilder().AppendString("find", parkedCollection).AppendDocument("filter", filter).
 		AppendDocument("sort", bsoncore.NewDocumentBuilder().AppendInt32("_id", 1).Build()).Build()
 	reply, err := c.read(ctx, mongo.Command{DB: w.cfg.MetaDB, Body: bson.Raw(cmd)})
@@ -178,14 +178,14 @@ func orEmpty(doc bson.Raw) bson.Raw {
 	return doc
 }
 
-// unpark removes what is parked of a document.
+// unpark removes the pieces of a parked document.
 func (w *writer) unpark(ctx context.Context, c conn, op *plan.Op) error {
 	statement := bsoncore.NewDocumentBuilder().
 		AppendDocument("q", bsoncore.BuildDocument(nil, w.appendParkID(nil, "_id.", op))).AppendInt32("limit", 0).Build()
 	return w.parkedWrite(ctx, c, "delete", "deletes", []bson.Raw{bson.Raw(statement)})
 }
 
-// park puts a document aside, of which nothing is parked.
+// park stores a document that is not parked yet.
 func (w *writer) park(ctx context.Context, c conn, op *plan.Op, doc bson.Raw) error {
 	for part := 0; len(doc) > 0; part++ {
 		piece := doc[:min(len(doc), parkedPart)]
@@ -209,7 +209,7 @@ func (w *writer) parkedWrite(ctx context.Context, c conn, name, sequence string,
 	return err
 }
 
-// loadParked finds out what an earlier attempt has parked.
+// loadParked reads which documents an earlier attempt has parked.
 func (a *Applier) loadParked(ctx context.Context) error {
 	if !a.meetsCopy() {
 		return nil
@@ -221,7 +221,7 @@ func (a *Applier) loadParked(ctx context.Context) error {
 	return err
 }
 
-// allParked lists what is parked of the link, each once.
+// allParked lists the parked documents of the link, each once.
 func (a *Applier) allParked(ctx context.Context) ([]parkKey, error) {
 	cmd := bsoncore.NewDocumentBuilder().AppendString("find", parkedCollection).
 		AppendDocument("filter", bsoncore.NewDocumentBuilder().AppendString("_id.link", a.cfg.Link).AppendInt32("_id.part", 0).Build()).
@@ -242,11 +242,11 @@ func (a *Applier) allParked(ctx context.Context) ([]parkKey, error) {
 	return keys, nil
 }
 
-// errLarge is what a copy cannot have in the end.
+// errLarge reports a document that a copy cannot have at its end.
 var errLarge = errors.New("it is larger than " + strconv.Itoa(maxDocument) + " bytes, though the copy is at its end, and the source has no such document; copy the collection again")
 
-// checkParked finds no document parked at the end of a copy, but of collections that
-// are gone, or left to somebody else to copy, which it forgets.
+// checkParked returns an error if a document is parked at the end of a copy. Documents of
+// collections that are dropped, or left out for a resync, are forgotten.
 func (d *dispatcher) checkParked(ctx context.Context) error {
 	keys, err := d.allParked(ctx)
 	if err != nil || len(keys) == 0 {

@@ -16,22 +16,22 @@ import (
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
-// copied is what all lanes know of the states that a copy has while the log is applied
-// to it, and the source never had: an operation of the log meets a document of a later
-// time, and the two together may be what an index refuses, or too large. The server's
-// own members do not enforce either until they are consistent.
+// copied is shared by all lanes: states that a copy has during initial sync and the
+// source never had. An operation of the log meets a newer document, and the result may
+// violate an index or be too large. The server's own members enforce neither until they
+// are consistent.
 type copied struct {
-	// indexes is held while indexes are deferred: by one lane at a time.
+	// indexes serializes the lanes while they defer indexes.
 	indexes sync.Mutex
-	// any is set once marked has something: then it is looked at.
+	// any is set once marked is not empty; only then marked is read.
 	any atomic.Bool
 	mu  sync.Mutex
-	// marked are the documents that may be parked: their operations are done one by
-	// one, with a look for it.
+	// marked are the documents that may be parked: operations on them are applied one by
+	// one, after a check.
 	marked map[parkKey]struct{}
 }
 
-// copiedError is the refusal of an operation on a copy, final if nothing can be eased.
+// copiedError is the refusal of an operation on a copy, final if ease cannot help.
 type copiedError struct {
 	op  *plan.Op
 	err error
@@ -42,12 +42,13 @@ func (e *copiedError) Error() string { return e.err.Error() }
 // Unwrap returns the *OpError.
 func (e *copiedError) Unwrap() error { return e.err }
 
-// errParked sends operations the way where parked documents are looked for.
+// errParked makes a flush apply its operations one by one, with a check for parked
+// documents.
 var errParked = errors.New("a document is parked")
 
-// ease takes away what has refused an operation that met a copy. It is true where the
-// operations are to be tried again; else the error is what is to be returned. Each time
-// it is true there is an index less, or a document more is parked, so that has an end.
+// ease removes the cause of a refusal on a copy. It returns true if the operations are to
+// be retried; otherwise the error is to be returned. Each true leaves one index less, or
+// one more document parked, so the retries end.
 func (w *writer) ease(ctx context.Context, err error) (bool, error) {
 	refused, ok := errors.AsType[*copiedError](err)
 	if !ok {
@@ -74,8 +75,7 @@ func (w *writer) ease(ctx context.Context, err error) (bool, error) {
 }
 
 // deferIndexes drops the indexes that may have refused an operation: those of the kind
-// that the fault stands for, and if there are none (any more), all of any kind that
-// refuses documents.
+// that the fault names, or, if there are none (any more), all that can refuse documents.
 func (w *writer) deferIndexes(ctx context.Context, op *plan.Op, fault servererr.KeyFault) (bool, error) {
 	w.copied.indexes.Lock()
 	defer w.copied.indexes.Unlock()
@@ -88,7 +88,7 @@ func (w *writer) deferIndexes(ctx context.Context, op *plan.Op, fault servererr.
 	return false, nil
 }
 
-// meetsCopy reports whether the log meets a copy to begin with.
+// meetsCopy reports whether the log meets a copy at the start.
 func (a *Applier) meetsCopy() bool {
 	return !a.cfg.CopiedUntil.IsNull() && a.cfg.Start.Applied.Before(a.cfg.CopiedUntil)
 }
@@ -101,10 +101,10 @@ func (d *dispatcher) leaveCopy(ctx context.Context, at oplog.OpTime) error {
 	return d.endCopy(ctx)
 }
 
-// endCopy builds what was left out on the copy, once everything up to its end is in the
-// target, and finds no document parked. Nothing after it has been handed out, and no
-// watermark says that it is consistent. What lanes had begun after it, in an earlier
-// attempt, is not passed: it is to come.
+// endCopy builds the deferred indexes of the copy, once everything up to its end is in
+// the target, and checks that no document is parked. Nothing after the end has been
+// handed out, and no watermark has reached it. pass is not called for spans after it that
+// lanes announced in an earlier attempt: they follow.
 func (d *dispatcher) endCopy(ctx context.Context) error {
 	if d.ended {
 		return nil
@@ -125,7 +125,7 @@ func (d *dispatcher) endCopy(ctx context.Context) error {
 	return nil
 }
 
-// itemTime is when an item takes effect.
+// itemTime returns the optime at which an item takes effect.
 func itemTime(item *batch.Item) oplog.OpTime {
 	if item.Txn != nil {
 		return item.Txn.OpTime
@@ -144,7 +144,7 @@ func (c *copied) isMarked(op *plan.Op) bool {
 	return marked
 }
 
-// meets reports whether one of the operations is about a marked document.
+// meets reports whether one of the operations is on a marked document.
 func (c *copied) meets(ops []plan.Op) bool {
 	return c.any.Load() && slices.ContainsFunc(ops, func(op plan.Op) bool { return c.isMarked(&op) })
 }

@@ -11,49 +11,49 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Routing is the version of the rules that give an operation to a lane, once it is
-// known whether its collection has one lane: the hashes of namespaces and _ids, what
-// is hashed, the remainder by the number of lanes, and the counting of operations
-// inside of an entry. It is recorded in the link's document, and has to be raised
-// with any change of these rules: see TestRoutingIsStable.
+// Routing is the version of the rules that assign an operation to a lane, given whether
+// its collection has one lane: the hashes of namespaces and _ids, their input, the
+// remainder by the number of lanes, and the numbering of operations inside an entry. It
+// is recorded in the link's document, and must be raised with any change of these rules:
+// see TestRoutingIsStable.
 const Routing = 1
 
-// routes remembers where namespaces go, until a command changes the catalog.
+// routes caches the targets and lanes of namespaces, until a command changes the catalog.
 //
-// Whether a collection has one lane is not what the catalog says at the moment, but
-// what is recorded in the metadata: only so an attempt knows by which lane's position
-// to report whether an operation is in the target. The record is changed to what the
-// catalog says where no operation of the collection is between what is in the target
-// in any case and the first one that is to go the new way. That is so for every
-// collection that is first met since the start, or since a command, unless the lanes
-// were apart then. As long as they are, the record stays (frozen); after that it is
-// changed after a barrier, if need be (thaw).
+// Whether a collection has one lane is decided by the record in the metadata, not by the
+// catalog of the moment: only so does an attempt know which lane's position shows whether
+// an operation is in the target. The record may follow the catalog only where none of the
+// collection's operations is between those known to be in the target and the first one
+// that is routed in the new way. That holds for every collection first seen after the
+// start or after a command, unless the lanes were apart at the start. As long as they
+// are, the record stays (frozen); afterwards it is changed after a barrier, if necessary
+// (thaw).
 type routes struct {
 	a     *Applier
 	known map[oplog.Namespace]*route
 	last  *route
-	// oneLane are the collections of the target that are recorded to have one lane.
+	// oneLane are the collections of the target with one lane, according to the record.
 	oneLane map[oplog.Namespace]bool
-	// frozen: the lanes were apart at the start, up to until, and the log has not
-	// come past that.
+	// frozen: the lanes were apart at the start, up to until, and the log has not passed
+	// that.
 	frozen bool
 	until  checkpoint.Position
-	// turn is 1 and the lane that had the last operation that was inTurn, 0 for none.
+	// turn is 1 plus the lane of the last operation that was inTurn, 0 for none.
 	turn int
 }
 
 type route struct {
-	source     oplog.Namespace // no view
+	source     oplog.Namespace // not a view into other memory
 	inScope    bool
 	target     oplog.Namespace
 	collection *catalog.Collection // nil where it does not exist
-	seed       uint32              // of the hashes of its documents
+	seed       uint32              // for the hashes of its documents
 	oneLane    bool
-	// inTurn: the catalog asks for one lane, and the record is frozen without it.
+	// inTurn: the catalog requires one lane, and the frozen record has several.
 	inTurn bool
 }
 
-// maxRoutes bounds what is remembered.
+// maxRoutes limits the cache.
 const maxRoutes = 50_000
 
 func (r *routes) init(a *Applier) {
@@ -64,7 +64,7 @@ func (r *routes) init(a *Applier) {
 	r.forget()
 }
 
-// load reads what is recorded.
+// load reads the record.
 func (r *routes) load(ctx context.Context) error {
 	names, err := r.a.link.OneLane(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *routes) load(ctx context.Context) error {
 	return nil
 }
 
-// forget is for when the catalog, or the record, has changed.
+// forget empties the cache, because the catalog or the record has changed.
 func (r *routes) forget() {
 	r.known, r.last = make(map[oplog.Namespace]*route), nil
 }
@@ -123,13 +123,13 @@ func (r *routes) find(ctx context.Context, d *dispatcher, ns oplog.Namespace) (*
 	return to, nil
 }
 
-// differences is what is to be recorded for the record to be what the catalog says,
-// as far as that was read: of all collections, not only of the one that was looked up.
-// That is right only where nothing of any of them is between what is in the target and
-// what is to go the new way. It is so because the catalog changes in commands alone, of
-// which each is alone (barrier), and by being read for the first time, before anything
-// of that database was handed out. Whatever else is to refresh the catalog while
-// operations are on their way has to wait for them first, as a command does.
+// differences returns the changes that make the record equal to the catalog, as far as
+// that was read: for all collections, not only for the one that was looked up. That is
+// correct only where none of their operations is between those in the target and those
+// routed in the new way. It holds because the catalog changes only in commands, each
+// behind a barrier, and when a database is first read, before anything of it was handed
+// out. Anything else that refreshes the catalog while operations are in flight must first
+// wait for them, as a command does.
 func (r *routes) differences() checkpoint.Rerouting {
 	colls, dbs := r.a.cfg.Catalog.Known()
 	var change checkpoint.Rerouting
@@ -155,9 +155,9 @@ func (r *routes) differences() checkpoint.Rerouting {
 	return change
 }
 
-// thaw ends the time in which the record stays, once all of the log up to where the
-// lanes were apart was handed out. What the catalog says otherwise is recorded after
-// a barrier: everything up to there is in the target then, whatever its lane.
+// thaw ends the time in which the record stays, once the log up to where the lanes were
+// apart was handed out. Differences to the catalog are recorded after a barrier, when
+// everything up to there is in the target, in whichever lane.
 func (d *dispatcher) thaw(ctx context.Context) error {
 	r := &d.routes
 	if !r.frozen || d.last.Before(r.until.OpTime) {
@@ -200,9 +200,9 @@ func (d *dispatcher) reroute(ctx context.Context, at checkpoint.Position, change
 	return nil
 }
 
-// inTurn keeps the log's order for an operation whose collection asks for it and has
-// several lanes still: nothing of it is handed out before everything else is in the
-// target, but to one lane.
+// inTurn keeps the log's order for an operation whose collection requires it and still
+// has several lanes: before the lane changes, everything that was handed out is in the
+// target.
 func (d *dispatcher) inTurn(ctx context.Context, o *routed) error {
 	if !o.inTurn || d.routes.turn == o.lane+1 || d.isCrossed(o.op.At.OpTime) {
 		return nil

@@ -11,13 +11,13 @@ import (
 	"github.com/oplogrep/replicator/oplog/update"
 )
 
-// By the collation of a collection two spellings of an _id may be one _id, "a" and
-// "A". The source can go from the one to the other only by a delete and an insert, as
-// no update may: a server refuses it with ImmutableField. But where an operation
-// meets what is of another time, a copy's document or its own work of before a
-// crash, the one may stand where the other is to be.
+// Under a collection's collation two spellings of an _id may be equal, "a" and "A". The
+// source can change the spelling only by a delete and an insert, because the server
+// refuses such an update with ImmutableField. But where an operation meets a document of
+// another time, from a copy or from its own work before a crash, that document may have
+// the other spelling.
 
-// isWhole reports whether an operation leaves behind the document that it has.
+// isWhole reports whether an operation contains the whole document that results.
 func isWhole(op *plan.Op) bool {
 	if op.Kind == oplog.KindUpdate {
 		form, err := update.Classify(op.O)
@@ -27,7 +27,7 @@ func isWhole(op *plan.Op) bool {
 }
 
 // respellable reports whether an operation may meet a document whose _id has another
-// spelling, and that would matter.
+// spelling, and the difference matters.
 func respellable(op *plan.Op) bool {
 	return op.Kind != oplog.KindDelete && op.Collection != nil && op.Collection.Collated()
 }
@@ -38,13 +38,13 @@ func spelledAs(doc bson.Raw, id bson.RawValue) bool {
 	return have.Type == id.Type && bytes.Equal(have.Value, id.Value)
 }
 
-// respelled deals with an operation that meets a document whose _id is spelled
-// otherwise. It is false, with nothing done, where that is no obstacle.
+// respelled handles an operation that meets a document whose _id has another spelling. It
+// returns false, with nothing done, where that is no obstacle.
 //
-// Over a copy the document is one of a later time, since the log has a delete of the
-// spelling that it has before an insert of the other one. A whole document takes its
-// place all the same, for the log to go on with; what changes fields of the earlier
-// one has nothing to change. An applyOps names a document as its sender did.
+// In a copy such a document is newer, because the log has a delete of the one spelling
+// before an insert of the other. A whole document replaces it, so that the log can
+// continue; an operation that changes fields of the earlier document has no effect. An
+// applyOps names a document as its sender did.
 func (w *writer) respelled(ctx context.Context, c conn, op *plan.Op, t *tally) (done bool, err error) {
 	whole := isWhole(op)
 	switch {
@@ -56,7 +56,7 @@ func (w *writer) respelled(ctx context.Context, c conn, op *plan.Op, t *tally) (
 		}
 	}
 	if !whole || op.Collection.Capped {
-		// A capped collection would get another order.
+		// In a capped collection that would change the order.
 		t.ignored++
 		return true, nil
 	}
@@ -64,8 +64,8 @@ func (w *writer) respelled(ctx context.Context, c conn, op *plan.Op, t *tally) (
 	return true, w.overwrite(ctx, c, op)
 }
 
-// overwrite puts the document of op in place of one whose _id the server takes for the
-// same, however it is spelled.
+// overwrite replaces the document whose _id the server considers equal by the document of
+// op, whatever its spelling.
 func (w *writer) overwrite(ctx context.Context, c conn, op *plan.Op) error {
 	if err := w.remove(ctx, c, op); err != nil {
 		return err
@@ -73,8 +73,8 @@ func (w *writer) overwrite(ctx context.Context, c conn, op *plan.Op) error {
 	return w.replace(ctx, c, op, op.O, true)
 }
 
-// respellAll carries out statements of a command, from one on that was refused
-// since it would have changed the spelling of an _id: operation by operation.
+// respellAll executes the statements of a command, starting at one that was refused
+// because it would have changed the spelling of an _id: operation by operation.
 func (w *writer) respellAll(ctx context.Context, c besideTxn, pw *plan.Write, from int, ops []plan.Op, uncertain bool, t *tally) error {
 	for _, of := range pw.Ops[from:] {
 		for _, i := range of {

@@ -16,9 +16,9 @@ import (
 	"github.com/oplogrep/replicator/oplog/update"
 )
 
-// planned moves the lane after a span and carries out what is planned for it,
-// in a transaction. Commands go out together as far as none needs the answer to
-// another one. Any statement that does not do what it should is an error.
+// planned moves the lane after a span and executes its planned writes, in a transaction.
+// Commands are sent together up to one that needs an earlier reply. A statement without
+// the expected effect is an error.
 func (w *writer) planned(ctx context.Context, txn *mongo.Txn, s span, writes []plan.Write, t *tally) error {
 	moved := false
 	if w.verify || len(writes) == 0 || writes[0].Kind == plan.Modify {
@@ -79,7 +79,7 @@ func (w *writer) commands(writes []plan.Write) []mongo.Command {
 	return w.cmds
 }
 
-// sendModify carries out a planned Modify.
+// sendModify executes a planned Modify.
 func (w *writer) sendModify(ctx context.Context, c conn, pw *plan.Write, ops []plan.Op, t *tally) error {
 	t.docs++
 	found, err := w.modify(ctx, c, &ops[pw.Ops[0][0]])
@@ -127,8 +127,8 @@ func (w *writer) statements(ctx context.Context, c conn, pw *plan.Write) (int64,
 	return mongo.Written(reply)
 }
 
-// modify changes a document by reading it, applying the update, and writing what
-// comes out. It reports whether there was a document, or one was to be made.
+// modify reads a document, applies the update, and writes the result. It reports whether
+// there was a document, or one was to be created.
 func (w *writer) modify(ctx context.Context, c conn, op *plan.Op) (found bool, err error) {
 	doc, found, err := look(ctx, c, op.Target, op.ID)
 	if err != nil {
@@ -151,7 +151,7 @@ func (w *writer) modify(ctx context.Context, c conn, op *plan.Op) (found bool, e
 	return true, w.replace(ctx, c, op, changed, op.Upsert)
 }
 
-// replace makes the document of op exactly doc.
+// replace makes doc the document of op, exactly.
 func (w *writer) replace(ctx context.Context, c conn, op *plan.Op, doc bson.Raw, upsert bool) error {
 	n, err := w.statements(ctx, c, &plan.Write{
 		Kind: plan.Update, NS: op.Target, Ordered: true, Docs: []bson.Raw{plan.Replace(op.ID, doc, upsert)},
@@ -165,7 +165,7 @@ func (w *writer) replace(ctx context.Context, c conn, op *plan.Op, doc bson.Raw,
 	return nil
 }
 
-// one carries out one operation, with a look at what it meets.
+// one applies one operation, after reading the document that it meets.
 func (w *writer) one(ctx context.Context, c conn, op *plan.Op, t *tally) error {
 	exactInsert := op.Kind == oplog.KindInsert && op.Mode == plan.ModeExact && !op.Grouped
 	if exactInsert || respellable(op) {
@@ -173,7 +173,7 @@ func (w *writer) one(ctx context.Context, c conn, op *plan.Op, t *tally) error {
 			return err
 		}
 	}
-	// Nothing is parked of a document that the target has in another spelling.
+	// A document that the target has in another spelling is not parked.
 	if w.copied.isMarked(op) {
 		return w.oneMarked(ctx, c, op, t)
 	}
@@ -197,8 +197,8 @@ func (w *writer) one(ctx context.Context, c conn, op *plan.Op, t *tally) error {
 	return w.met(op, &pw, n, t)
 }
 
-// meets looks at the document that an operation meets. It reports whether nothing is left
-// to be done then.
+// meets reads the document that an operation meets. It reports whether nothing is left to
+// do.
 func (w *writer) meets(ctx context.Context, c conn, op *plan.Op, exactInsert bool, t *tally) (done bool, err error) {
 	have, found, err := look(ctx, c, op.Target, op.ID)
 	switch {
@@ -224,7 +224,7 @@ func (w *writer) meets(ctx context.Context, c conn, op *plan.Op, exactInsert boo
 	return true, w.replace(ctx, c, op, op.O, true)
 }
 
-// met judges how many documents one operation found.
+// met checks how many documents one operation matched.
 func (w *writer) met(op *plan.Op, pw *plan.Write, n int64, t *tally) error {
 	switch {
 	case n == 1:
@@ -239,14 +239,14 @@ func (w *writer) met(op *plan.Op, pw *plan.Write, n int64, t *tally) error {
 	case pw.MustMatch && !op.Collection.Capped:
 		return w.divergence(divergence(op, "the update found no document"), t)
 	default:
-		// A capped collection trims itself by a reckoning of its own.
+		// A capped collection trims itself by its own size accounting.
 		t.ignored++
 		return nil
 	}
 }
 
-// refused makes of a server's refusal of op what the caller is to be told: what
-// goes by itself stays as it is.
+// refused returns the error for a server's refusal of op. An error that is not about one
+// operation is returned unchanged.
 func (w *writer) refused(ctx context.Context, op *plan.Op, err error) error {
 	if judge(err) != single {
 		return err
@@ -260,7 +260,7 @@ func (w *writer) refused(ctx context.Context, op *plan.Op, err error) error {
 	return opError(op, err)
 }
 
-// uniqueError says as much as can be known of a refusal by a unique index.
+// uniqueError describes a refusal by a unique index, as far as the details are known.
 func (w *writer) uniqueError(ctx context.Context, op *plan.Op, e *servererr.Error) error {
 	u := &UniqueError{
 		NS: op.Target, ID: cloneValue(op.ID), OpTime: op.At.OpTime, Index: indexOf(e.Message), Err: e,

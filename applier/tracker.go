@@ -11,36 +11,36 @@ import (
 	"github.com/oplogrep/replicator/oplog/txn"
 )
 
-// pending is a batch on its way through the lanes. The tracker's mutex guards it.
+// pending is a batch in flight. The tracker's mutex guards it.
 type pending struct {
 	last      oplog.OpTime
 	wall      int64
 	fetchFrom oplog.OpTime
 	bytes     int64
 	txns      []*txn.Transaction
-	// left is how many of its operations are not in the target yet, with one
-	// more as long as they are being handed out.
+	// left is how many of its operations are not in the target yet, plus one while they
+	// are being handed out.
 	left int
 	// ops is how many operations it had to apply.
 	ops int64
 }
 
-// tracker knows what has been applied of what was handed out: the contiguous
-// prefix is the watermark.
+// tracker records which of the operations handed out are applied: the contiguous prefix
+// is the watermark.
 type tracker struct {
 	release func(int64)
-	// wake tells publishLoop of a new watermark, idle tells the dispatcher that
-	// nothing is under way.
+	// wake notifies publishLoop of a new watermark, idle notifies the dispatcher that
+	// nothing is in flight.
 	wake, idle chan struct{}
 
 	mu sync.Mutex // guards all below
-	// queue are the batches under way, in the log's order.
+	// queue are the batches in flight, in the log's order.
 	queue    []*pending
 	progress checkpoint.Progress
 	lanes    []checkpoint.Position
 	// inflight is how many operations the lanes have.
 	inflight int
-	// patient is how many lanes wait for the rest of what they had begun.
+	// patient is how many lanes wait for the rest of their announced span.
 	patient  int
 	version  uint64 // of progress
 	finished bool
@@ -53,8 +53,8 @@ func newTracker(start checkpoint.Progress, lanes []checkpoint.Position, release 
 	}
 }
 
-// open takes a batch up, with its transactions. The dispatcher has one share in
-// it, which it gives up with close.
+// open adds a batch, with its transactions. The dispatcher has one share in it, until
+// close.
 func (t *tracker) open(b *batch.Batch) *pending {
 	p := &pending{last: b.Last, wall: int64(b.Wall), fetchFrom: b.FetchFrom, bytes: b.Bytes, left: 1}
 	for i := range b.Items {
@@ -68,18 +68,18 @@ func (t *tracker) open(b *batch.Batch) *pending {
 	return p
 }
 
-// await says that one lane more, or less, waits for the rest of what it had begun.
-// As long as one does, batches give back what they hold of the memory budget at
-// once: their end does not come before that rest, which may need the room. It all
-// was in memory at once when it was begun.
+// await adds lanes to (or, if negative, subtracts them from) those that wait for the rest
+// of an announced span. While one waits, batches release their bytes of the memory budget
+// at once: they cannot finish before that rest arrives, which may need the room. All of
+// it was in memory together when it was announced.
 func (t *tracker) await(lanes int) {
 	t.mu.Lock()
 	t.patient += lanes
 	t.lend()
 }
 
-// lend gives back the bytes of all batches if a lane waits. It is called with the
-// mutex held and gives it up.
+// lend releases the bytes of all batches if a lane waits. It is called with the mutex
+// held and unlocks it.
 func (t *tracker) lend() {
 	var bytes int64
 	if t.patient > 0 {
@@ -116,8 +116,8 @@ type share struct {
 	n int
 }
 
-// acknowledge notes that a lane has come to at, and what of which batch was in
-// that.
+// acknowledge records that a lane has reached at, and which operations of which batches
+// that includes.
 func (t *tracker) acknowledge(lane int, at checkpoint.Position, shares []share) error {
 	t.mu.Lock()
 	t.lanes[lane] = at
@@ -138,8 +138,8 @@ func (t *tracker) close(p *pending) error {
 	return t.advance()
 }
 
-// advance moves the watermark over all batches that are done. It is called with
-// the mutex held and gives it up.
+// advance moves the watermark past all batches that are applied. It is called with the
+// mutex held and unlocks it.
 func (t *tracker) advance() error {
 	n := 0
 	var bytes int64
@@ -197,7 +197,7 @@ func (t *tracker) positions() []checkpoint.Position {
 	return slices.Clone(t.lanes)
 }
 
-// finish says that no batch will come any more.
+// finish notes that no batch follows.
 func (t *tracker) finish() {
 	t.mu.Lock()
 	t.finished = true
@@ -211,8 +211,8 @@ func (t *tracker) abandon() {
 	left := t.queue
 	t.queue = nil
 	t.mu.Unlock()
-	// What they kept on disk is lost with the process at the latest, and there
-	// is another error to be told about.
+	// Their files are removed with the process at the latest, and another error is
+	// reported already.
 	_ = closeAll(left)
 }
 

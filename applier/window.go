@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// window bounds what the lanes hold. One goroutine acquires, any may release.
+// window limits the bytes in the lanes. One goroutine acquires, any may release.
 type window struct {
 	limit int64
 	used  atomic.Int64 // bytes
@@ -19,8 +19,8 @@ func newWindow(limit int64, gauge prometheus.Gauge) *window {
 	return &window{limit: limit, freed: make(chan struct{}, 1), gauge: gauge}
 }
 
-// try takes n bytes if there is room, or if nobody has any: so what is larger
-// than the window passes alone.
+// try takes n bytes if there is room, or if none are taken: something larger than the
+// window passes alone.
 func (w *window) try(n int64) bool {
 	if used := w.used.Load(); used > 0 && used+n > w.limit {
 		return false
@@ -29,7 +29,7 @@ func (w *window) try(n int64) bool {
 	return true
 }
 
-// acquire takes n bytes, and waits for room.
+// acquire takes n bytes, after waiting for room.
 func (w *window) acquire(ctx context.Context, n int64) error {
 	for !w.try(n) {
 		select {

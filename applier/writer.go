@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	// slowOps is how many operations are done one by one at most, where they can
-	// be cut into flushes that small.
+	// slowOps limits the operations of a flush that applies them one by one, where they
+	// can be cut that small.
 	slowOps = 64
-	// smallest is what FlushTarget makes of a flush at least, in documents.
+	// smallest is the minimum to which FlushTarget reduces a flush, in documents.
 	smallest = 16
-	// unguardedFlushes is for how many flushes guards are left out after one has
-	// failed: in a log that moves fields they fail again and again.
+	// unguardedFlushes is for how many flushes guards are left out after one has failed:
+	// in a log that moves fields they fail repeatedly.
 	unguardedFlushes = 64
-	// patientFlushes is for how many flushes it is not tried again to make them
-	// faster after less was not.
+	// patientFlushes is for how many flushes the size stays unchanged after a smaller one
+	// was not faster.
 	patientFlushes = 256
-	// crowdedPart is which part of RetryFor a flush is tried for before it is cut in
-	// two: the smaller one is, the less of it meets others.
+	// crowdedPart is the fraction (1/n) of RetryFor after which a flush is split: smaller
+	// flushes meet fewer conflicts.
 	crowdedPart = 10
 )
 
@@ -37,20 +37,20 @@ type writer struct {
 	*Applier
 	name string
 	lane lane
-	// verify: flushes find all other lanes where they should be.
+	// verify: flushes verify the positions of all other lanes.
 	verify bool
-	// limit is how many documents a flush should change at present.
+	// limit is the current limit of documents in a flush.
 	limit   int
 	planner *plan.Planner
 	// failed counts a retry. It is made once, so that a flush does not allocate it.
 	failed func(error)
 	// unguarded is for how many more flushes guards are switched off.
 	unguarded int
-	// slowest is the last flush that took too long, patience for how many more
-	// they are let take their time.
+	// slowest is the last flush that took too long, patience for how many more flushes
+	// the size stays unchanged.
 	slowest  flushed
 	patience int
-	// kept are the capped collections for which CappedKept was told.
+	// kept are the capped collections for which refused deletes were logged.
 	kept map[oplog.Namespace]bool
 	// cmds and bodies are memory for the commands of a flush.
 	cmds   []mongo.Command
@@ -66,8 +66,8 @@ func newWriter(a *Applier, name string, l lane) *writer {
 	return w
 }
 
-// isBegun reports whether an earlier term had begun what is at a position, outside
-// of a transaction.
+// isBegun reports whether an earlier term had announced the operation at a position,
+// outside of a transaction.
 func (w *writer) isBegun(at checkpoint.Position) bool {
 	begun := w.lane.Begun()
 	return begun != (checkpoint.Position{}) && at.Compare(begun) <= 0
@@ -75,7 +75,7 @@ func (w *writer) isBegun(at checkpoint.Position) bool {
 
 func isDirect(op *plan.Op) bool { return op.Collection != nil && op.Collection.Direct }
 
-// write brings a span to the target and moves the lane after it.
+// write writes a span to the target and moves the lane after it.
 func (w *writer) write(ctx context.Context, s span) error {
 	defer w.planner.Release()
 	for from := 0; from < len(s.ops); {
@@ -103,10 +103,9 @@ func (w *writer) write(ctx context.Context, s span) error {
 	return nil
 }
 
-// undecided deals with operations that were announced to be carried out outside of
-// transactions, on a collection that transactions can write to by now: somebody has
-// made another one of it. If the run goes on after divergences they are done again, in
-// a way that bears what was done already.
+// undecided handles operations that were announced to be applied outside of transactions,
+// on a collection that transactions can write to by now: it was replaced by hand. If the
+// run continues after divergences they are applied again, idempotently.
 func (w *writer) undecided(s *span) error {
 	d := divergence(&s.ops[0], fmt.Sprintf("it was of another kind, such as capped, when %d operations on it were begun; "+
 		"whether they were carried out cannot be told", len(s.ops)))
@@ -120,8 +119,7 @@ func (w *writer) undecided(s *span) error {
 	return nil
 }
 
-// transact writes a span in one transaction, or in several where one does not
-// do.
+// transact writes a span in one transaction, or in several if one is not enough.
 func (w *writer) transact(ctx context.Context, s span) error {
 	start := time.Now()
 	err := errParked
@@ -153,7 +151,7 @@ func (w *writer) transact(ctx context.Context, s span) error {
 	}
 }
 
-// slow writes a span one by one, in as few transactions as the target takes.
+// slow writes a span one by one, in as few transactions as the target accepts.
 func (w *writer) slow(ctx context.Context, s span) error {
 	tries := w.tries(&s)
 	for {
@@ -180,9 +178,8 @@ func (w *writer) slow(ctx context.Context, s span) error {
 	}
 }
 
-// halves writes a span in two transactions, as one was too much. A source
-// transaction is no obstacle then: that it is atomic is a nicety, that it is
-// there is not.
+// halves writes a span in two transactions, because one was too large. A source
+// transaction is split as well: that it arrives matters more than that it is atomic.
 func (w *writer) halves(ctx context.Context, s span, cause error, write func(context.Context, span) error) error {
 	if len(s.ops) == 1 {
 		return opError(&s.ops[0], cause)
@@ -199,9 +196,9 @@ func (w *writer) halves(ctx context.Context, s span, cause error, write func(con
 	return write(ctx, b)
 }
 
-// adapt changes how much goes into a flush, by how long the last one took. Where
-// less is not faster the way to the target is long, and little flushes would make
-// it longer.
+// adapt changes the size of flushes by the duration of the last one. If a smaller flush
+// is not faster, the latency to the target dominates, and small flushes would only lower
+// the throughput.
 func (w *writer) adapt(took time.Duration, ops int) {
 	switch {
 	case took > w.cfg.FlushTarget && ops > smallest:
@@ -222,7 +219,7 @@ func (w *writer) adapt(took time.Duration, ops int) {
 	}
 }
 
-// flushed is how long a flush took.
+// flushed is the duration of a flush.
 type flushed struct {
 	took time.Duration
 	ops  int
@@ -267,8 +264,8 @@ func (w *writer) flushWith(ctx context.Context, s span, opt plan.Options) error 
 	}
 }
 
-// oneByOne carries out the operations of a span in a transaction, each after a look at
-// what it meets.
+// oneByOne applies the operations of a span in a transaction, each after reading the
+// document that it meets.
 func (w *writer) oneByOne(ctx context.Context, txn *mongo.Txn, s span, t *tally) error {
 	if err := w.move(ctx, txn, s.last()); err != nil {
 		return err
@@ -281,7 +278,7 @@ func (w *writer) oneByOne(ctx context.Context, txn *mongo.Txn, s span, t *tally)
 	return nil
 }
 
-// move moves the lane, and finds the others where they should be.
+// move moves the lane, and verifies the positions of the others.
 func (w *writer) move(ctx context.Context, txn *mongo.Txn, next checkpoint.Position) error {
 	err := w.lane.Move(ctx, txn, next)
 	if err == nil && w.verify {
@@ -296,7 +293,8 @@ func (w *writer) committed(s span, t *tally, took time.Duration) {
 	w.record(s, t, took)
 }
 
-// beginAlone and endAlone are those of the lane.
+// beginAlone announces a span in the lane's document, endAlone records that it is
+// applied.
 func (w *writer) beginAlone(ctx context.Context, s span) error {
 	var others []checkpoint.Position
 	if w.verify {
@@ -309,7 +307,7 @@ func (w *writer) endAlone(ctx context.Context, s span) error {
 	return w.lane.EndAlone(ctx, s.last())
 }
 
-// tries are the tries of a span: as long as a failure is transient. After a part of
+// tries limits the retries of a span while its failures are transient. After a part of
 // the time a span that can be split is tried in two halves instead.
 type tries struct {
 	w        *writer
@@ -333,9 +331,9 @@ func (w *writer) tries(s *span) tries {
 	return t
 }
 
-// passesFlush reports whether a flush may be retried as it is, passesAlone whether one of
-// a single operation may: what is too much by itself is not so for ever, as the target
-// has more room later.
+// passesFlush reports whether a flush may be retried unchanged, passesAlone whether one
+// with a single operation may: a single operation that was too much may succeed later,
+// when the target has more room.
 func passesFlush(err error) bool { return judge(err) == again }
 
 func passesAlone(err error) bool {
@@ -343,7 +341,7 @@ func passesAlone(err error) bool {
 	return v == again || v == smaller
 }
 
-// wait returns nil if there is to be another try after err.
+// wait returns nil if another try is to follow err.
 func (t *tries) wait(ctx context.Context, err error) error {
 	err = t.attempts.Wait(ctx, err)
 	stuck, ok := errors.AsType[*mongo.StuckError](err)
@@ -365,12 +363,11 @@ func (w *writer) stuck(e *mongo.StuckError, at checkpoint.Position, ops int) err
 	return &StuckError{Lane: w.name, At: at, Ops: ops, Tried: e.Tried, Err: e.Err}
 }
 
-// tally is what a transaction did besides, to be counted once it has committed.
+// tally collects the other results of a transaction, to be counted once it has committed.
 type tally struct {
 	docs, deletesEmpty, ignored int
 	diverged                    []*DivergenceError
-	// refused are deletes from capped collections that the target does not let a
-	// client do.
+	// refused are deletes from capped collections that the target refuses to clients.
 	refused []*plan.Write
 }
 
@@ -390,8 +387,8 @@ func (w *writer) record(s span, t *tally, took time.Duration) {
 	w.arrived(len(ops), s.wall)
 }
 
-// arrived tells how long it took operations to get here, by the oldest one's wall
-// clock. The two clocks may be of two machines.
+// arrived reports how long operations took to arrive, by the wall clock of the oldest.
+// The two clocks may be on two machines.
 func (a *Applier) arrived(ops int, wall int64) {
 	if wall == 0 {
 		return
@@ -413,7 +410,7 @@ func (w *writer) recordTally(t *tally) {
 	}
 }
 
-// diverged reports a divergence that the run goes on after.
+// diverged reports a divergence after which the run continues.
 func (a *Applier) diverged(d *DivergenceError) {
 	a.metrics.divergences.Inc()
 	a.stats.divergences.Add(1)
@@ -421,7 +418,7 @@ func (a *Applier) diverged(d *DivergenceError) {
 		slog.String(keyOpTime, d.OpTime.String()), slog.String(keyWhat, d.What))
 }
 
-// divergence returns d if it ends the run, and keeps it for the report if not.
+// divergence returns d if it ends the run, and otherwise keeps it for the report.
 func (w *writer) divergence(d *DivergenceError, t *tally) error {
 	if !w.cfg.ReportDivergence {
 		return d
