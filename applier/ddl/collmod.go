@@ -15,9 +15,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// collMod changes options and an index, each on the target or, if it is held, in
-// what is kept. All of it sets things to what they are to be, so it can be
-// repeated.
+// collMod changes options and an index, each on the target or, if it is deferred, in the
+// metadata. All changes set final values, so it is idempotent.
 func (s *step) collMod(ctx context.Context) (oplog.Namespace, error) {
 	entry, err := s.op.CollMod()
 	if err != nil {
@@ -52,20 +51,20 @@ func (s *step) collMod(ctx context.Context) (oplog.Namespace, error) {
 	return ns, s.cfg.Catalog.Refresh(ctx, names...)
 }
 
-// modification is a collMod while it is taken apart.
+// modification is a collMod, divided into its parts.
 type modification struct {
 	*step
 	coll *catalog.Collection
 	held Specs
-	// send is what goes to the target, keepers what is held from now on.
+	// send goes to the target, keepers is deferred from now on.
 	send    fields
 	keepers []HeldSpec
 	// index is the name of the index that changes.
 	index string
 }
 
-// change sends what is to be changed on the target. The granularity of a time
-// series only ever gets coarser: that of a copy may be of a later time.
+// change sends the changes to the target. The granularity of a time series only ever gets
+// coarser: that of a copy may be newer.
 func (m *modification) change(ctx context.Context) error {
 	meant := m.coll
 	if m.coll.NS.IsBuckets() {
@@ -105,8 +104,8 @@ func (m *modification) take(ctx context.Context, f field) error {
 	return nil
 }
 
-// generic reports whether a field is one that any command may have: servers have
-// logged collMod as it was sent.
+// generic reports whether a field is one that any command may have: servers have logged
+// collMod as it was sent.
 func generic(name string) bool {
 	switch name {
 	case "lsid", "txnNumber", "writeConcern", "readConcern", "comment", "maxTimeMS", "apiVersion", "apiStrict",
@@ -195,7 +194,7 @@ func nameOf(index bson.Raw) (string, error) {
 	return name, nil
 }
 
-// refused words the target's refusal.
+// refused returns the error for the target's refusal.
 func (m *modification) refused(err error) error {
 	if says(err, servererr.IsNotUnique) {
 		return &UniqueError{OpTime: m.op.OpTime, NS: m.coll.NS, Index: m.index, Err: err}

@@ -13,14 +13,14 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// The options of a collection that are held.
+// The options of a collection that are deferred.
 const (
 	optionTemp   = "temp"
 	optionExpire = "expireAfterSeconds"
 )
 
-// create makes a collection, or the time-series collection whose buckets the log
-// has.
+// create creates a collection, or the time-series collection whose buckets the log
+// creates.
 func (s *step) create(ctx context.Context) (oplog.Namespace, error) {
 	entry, err := s.op.Create()
 	if err != nil {
@@ -94,8 +94,8 @@ func (s *step) dropSupport(ctx context.Context, buckets *catalog.Collection) err
 	return nil
 }
 
-// createNow makes a collection: in a transaction, if it can be made in one, and if
-// there are not thousands of them to be made, as for a copy.
+// createNow creates a collection: in a transaction if that is possible, and if there are
+// not thousands to create, as for a copy.
 func (s *step) createNow(ctx context.Context, ns oplog.Namespace, options fields, plain bool) error {
 	if plain && s.again != Copied {
 		body := bson.Raw(options.appendTo(command("create", ns.Collection())).Build())
@@ -108,8 +108,8 @@ func (s *step) createNow(ctx context.Context, ns oplog.Namespace, options fields
 	return err
 }
 
-// occupied reports whether there is already what is to be made. That it is there,
-// or that something else is, may be an error.
+// occupied reports whether the collection exists already. That it exists, or that
+// something else has its name, may be an error.
 func (s *step) occupied(ctx context.Context, name, ns oplog.Namespace) (bool, error) {
 	coll, exists, err := s.cfg.Catalog.Get(ctx, name)
 	if err != nil || !exists {
@@ -130,7 +130,7 @@ func (s *step) occupied(ctx context.Context, name, ns oplog.Namespace) (bool, er
 	case s.again == Maybe:
 		return false, s.diverged(name, "there is a %s already", coll.Type)
 	case coll.Type == catalog.TypeView:
-		// The view is of a later time, and the log makes it again.
+		// The view is newer, and the log creates it again.
 		s.tolerate(name, "there is a view")
 		return false, s.dropNow(ctx, name)
 	}
@@ -138,7 +138,7 @@ func (s *step) occupied(ctx context.Context, name, ns oplog.Namespace) (bool, er
 	return false, s.resync(source, "the copy has a %s in its place", coll.Type)
 }
 
-// heldOptions returns the options of a collection that the target does not get.
+// heldOptions returns the options of a collection that are deferred.
 func heldOptions(options fields) fields {
 	held := options.only(optionTemp, optionExpire)
 	if !options.truth(optionTemp) {
@@ -147,14 +147,14 @@ func heldOptions(options fields) fields {
 	return held
 }
 
-// collectionOptions are those of the command that makes a collection.
+// collectionOptions returns the options of the command that creates a collection.
 func (s *step) collectionOptions(options fields, idIndex bson.Raw) fields {
 	send := options.without(optionTemp, optionExpire, "flags") // flags: the storage engine's before 4.2
 	if !send.truth("capped") {
 		send = send.without("capped", "size", "max")
 	}
 	if send.truth("autoIndexId") {
-		send = send.without("autoIndexId") // the default, which does not go with idIndex
+		send = send.without("autoIndexId") // the default, which conflicts with idIndex
 	}
 	_, clustered := send.get("clusteredIndex")
 	if _, none := send.get("autoIndexId"); !clustered && !none {
@@ -164,8 +164,8 @@ func (s *step) collectionOptions(options fields, idIndex bson.Raw) fields {
 	return send
 }
 
-// idIndex returns the spec of the index on _id. Where the log has none, a member
-// makes the oldest version of it that there may be.
+// idIndex returns the spec of the index on _id. Where the log has none, a member builds
+// the oldest possible version.
 func (s *step) idIndex(options fields, given bson.Raw) fields {
 	if given != nil {
 		return split(given).without("ns")
@@ -186,8 +186,8 @@ func (s *step) idIndex(options fields, given bson.Raw) fields {
 	return spec
 }
 
-// seriesOptions are those of the command that makes a time-series collection, from
-// the options of its buckets. What makes them buckets comes with it.
+// seriesOptions returns the options of the command that creates a time-series collection,
+// given the options of its buckets without those that every bucket collection has.
 func (s *step) seriesOptions(options fields) (fields, error) {
 	if _, ok := options.get("timeseries"); !ok {
 		return nil, s.op.Fault("o.timeseries", fmt.Errorf("%w: buckets without it", oplog.ErrMissingField))

@@ -13,10 +13,10 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Scope decides what is mirrored, and under which name.
+// Scope decides which namespaces are mirrored, and under which names.
 type Scope interface {
-	// Target returns where ns goes, false where it is not mirrored. Different
-	// namespaces go to different ones.
+	// Target returns where ns goes, false where it is not mirrored. Different namespaces
+	// go to different ones.
 	Target(ns oplog.Namespace) (oplog.Namespace, bool)
 	// Source is the inverse of Target.
 	Source(target oplog.Namespace) (oplog.Namespace, bool)
@@ -24,7 +24,7 @@ type Scope interface {
 	TargetDBs(db string) []string
 }
 
-// UniqueIndexes is what is done with unique indexes.
+// UniqueIndexes selects how unique indexes are built.
 type UniqueIndexes uint8
 
 const (
@@ -36,38 +36,38 @@ const (
 	Serialized
 )
 
-// Config says how DDL is executed.
+// Config configures an Executor.
 type Config struct {
 	// Target runs commands on the target's primary.
 	Target mongo.Caller
-	// Fence is asked before each command that changes the target.
+	// Fence is checked before each command that changes the target.
 	Fence Fence
 	// Late, if set, is called with each command that was late, before Apply returns.
 	// Its ctx outlives that of Apply for some seconds.
 	Late func(ctx context.Context, e *LateError)
-	// Catalog is what is known of the target. It is kept up here.
+	// Catalog is the cache of the target's collections. The executor refreshes it.
 	Catalog *catalog.Catalog
 	Scope   Scope
-	// Names says what views read under which name, Scope by default: it knows the
-	// collections that another link (a resync) has for a while, too.
+	// Names maps the namespaces that views read, Scope by default: it also includes the
+	// collections that are left out for a resync.
 	Names Scope
-	// MetaDB and Link say where held specs are kept: collection "deferred". An empty
-	// MetaDB means "replicator".
+	// MetaDB and Link say where deferred specs are stored: collection "deferred". An
+	// empty MetaDB means "replicator".
 	MetaDB, Link string
-	// Own is the link that is applied, Link by default: a collection that is copied
-	// again has one of its own until it is part of Link again.
+	// Own is the link that is applied, Link by default: during a resync a collection has
+	// a link of its own.
 	Own string
 	// UniqueIndexes is Relaxed by default.
 	UniqueIndexes UniqueIndexes
-	// Placed says of a target under Copied that its collections have exactly the
-	// names that the log expects; only their documents, options and indexes, and
-	// all views, may be of a later time. A collection that is missing is one that
-	// the source had dropped before it could be copied: the log drops it too.
+	// Placed says of a target under Copied that its collections have exactly the names
+	// that the log expects; only their documents, options and indexes, and all views, may
+	// be newer. A missing collection is one that the source had dropped before it could
+	// be copied: the log drops it too.
 	Placed bool
-	// Shared says that others change collections of the same databases of the target at
-	// the same time, each its own: what belongs to a whole database is left as it is.
+	// Shared says that other executors concurrently change other collections in the same
+	// databases of the target: whatever belongs to a whole database is left unchanged.
 	Shared bool
-	// Observer is told what was done; nil is fine.
+	// Observer receives events; nil is fine.
 	Observer event.Observer
 }
 
@@ -112,14 +112,14 @@ func (c *Config) validate() error {
 // Executor executes DDL, one operation at a time. It is for one goroutine.
 type Executor struct {
 	cfg Config
-	// gate is the one way to change the target; sight only reads it.
+	// gate is the only way to change the target; sight only reads it.
 	gate  *gate
 	sight readOnly
-	// made are the target's UUIDs of collections that the log made while it met a
-	// copy: they are the ones that it means, whatever else was copied.
+	// made are the target's UUIDs of collections that the log created while it met a
+	// copy: the log refers to these, whatever else was copied.
 	made map[oplog.UUID]bool
-	// owed are the new names of renames that a copy had neither name of; nil as long
-	// as they were not read.
+	// owed are the new names of renames for which a copy had neither name; nil until they
+	// are read.
 	owed map[oplog.Namespace]oplog.OpTime
 }
 
@@ -130,21 +130,21 @@ func New(cfg Config) (*Executor, error) {
 		return nil, err
 	}
 	g, r := &gate{target: cfg.Target, fence: cfg.Fence}, readOnly{cfg.Target}
-	cfg.Target, cfg.Fence = nil, nil // Nothing goes past the gate.
+	cfg.Target, cfg.Fence = nil, nil // Nothing bypasses the gate.
 	return &Executor{cfg: cfg, gate: g, sight: r, made: map[oplog.UUID]bool{}}, nil
 }
 
-// Again says what an operation may meet.
+// Again says which earlier effects an operation may meet.
 type Again uint8
 
 const (
-	// Once says that the target is exactly what was left.
+	// Once says that the target is exactly as the log left it.
 	Once Again = iota + 1
-	// Maybe says that the operation may have been carried out before, as a whole
-	// or in part; nothing after it has been.
+	// Maybe says that the operation may have been executed before, as a whole or in part;
+	// nothing after it has been.
 	Maybe
-	// Copied says that the target is a copy taken while writes went on. The
-	// operation may have been carried out before as well.
+	// Copied says that the target is a copy taken during writes. The operation may have
+	// been executed before as well.
 	Copied
 )
 
@@ -189,9 +189,9 @@ func (e *Executor) InScope(op *oplog.Op) (bool, error) {
 	}
 	switch {
 	case ns.DB() == "admin":
-		return false, nil // what may be mirrored of it, the target has made itself
+		return false, nil // the target has created the mirrored ones itself
 	case op.Command == oplog.CommandCreate && ns.IsSystemViews():
-		return false, nil // the target makes its own with the first view
+		return false, nil // the target creates its own with the first view
 	}
 	_, in := e.target(ns)
 	if to != "" && !in {
@@ -200,8 +200,8 @@ func (e *Executor) InScope(op *oplog.Op) (bool, error) {
 	return in, nil
 }
 
-// target returns where a namespace goes. The buckets of a time-series collection
-// go where it goes.
+// target returns where a namespace goes. The buckets of a time-series collection go with
+// it.
 func (e *Executor) target(ns oplog.Namespace) (oplog.Namespace, bool) {
 	return targetIn(e.cfg.Scope, ns)
 }
@@ -220,8 +220,8 @@ type step struct {
 	*Executor
 	op    *oplog.Op
 	again Again
-	// limit is how long the target may work on a command, soon how long after the
-	// check of the lease it may be sent.
+	// limit is how long the target may work on a command, soon how long after the lease
+	// check it may be sent.
 	limit, soon time.Duration
 }
 
@@ -229,12 +229,12 @@ func (e *Executor) step(op *oplog.Op, again Again) *step {
 	return &step{Executor: e, op: op, again: again, limit: endWithin, soon: sendWithin}
 }
 
-// Apply executes one command (not applyOps, commitTransaction or
-// abortTransaction) or one write to a system.views. What it does is committed by
-// a majority of the target when it returns. Errors: *oplog.EntryError for what
-// cannot be mirrored, *DivergedError for a target that is not what was left,
-// *ResyncError for a collection that has to be copied, *UniqueError for a unique
-// index that cannot be built, and the target's.
+// Apply executes one command (not applyOps, commitTransaction or abortTransaction) or one
+// write to a system.views. Its effects are majority-committed on the target when it
+// returns. Errors: *oplog.EntryError for an operation that cannot be mirrored,
+// *DivergedError for a target that differs from the log, *ResyncError for a collection
+// that has to be copied, *UniqueError for a unique index that cannot be built, and the
+// target's.
 func (e *Executor) Apply(ctx context.Context, op *oplog.Op, again Again) error {
 	if again != Once && again != Maybe && again != Copied {
 		return fmt.Errorf("ddl: apply %s: unknown state %d of the target", op.OpTime, again)
@@ -261,8 +261,8 @@ func (s *step) applied(ctx context.Context) (oplog.Namespace, error) {
 	for looks := 0; err != nil; {
 		switch {
 		case expired(err):
-			// It may have been done all the same, and nothing says so but a look, once
-			// what there is to see is a majority's.
+			// It may have been executed nevertheless, which only a read shows, once the
+			// effect is majority-committed.
 			s.limit = min(2*s.limit, endAtLast)
 			s.logWaiting(err)
 			s.again = max(s.again, Maybe)
@@ -272,14 +272,14 @@ func (s *step) applied(ctx context.Context) (oplog.Namespace, error) {
 		case !contradicts(err):
 			return ns, err
 		case s.again == Once || looks == maxLooks:
-			// If another process has the link by now, it has made the change.
+			// If another process has the lease by now, it has made the change.
 			if lost := s.gate.fence.Check(ctx); lost != nil {
 				err = lost
 			}
 			return ns, err
 		default:
-			// What an earlier attempt sent may take effect only now, between a look and
-			// the deed: then another look shows it.
+			// A command of an earlier attempt may take effect between the lookup and the
+			// command; another lookup shows it.
 			looks++
 			err = nil
 		}
@@ -294,7 +294,7 @@ func (s *step) applied(ctx context.Context) (oplog.Namespace, error) {
 	return ns, nil
 }
 
-// apply returns the namespace of the target that it was about, as far as that
+// apply returns the namespace of the target that the operation concerned, as far as that
 // is known.
 func (s *step) apply(ctx context.Context) (oplog.Namespace, error) {
 	if s.op.Kind.IsCRUD() {
@@ -328,7 +328,7 @@ func (s *step) apply(ctx context.Context) (oplog.Namespace, error) {
 	}
 }
 
-// name is what the operation is called in messages.
+// name returns the operation's name in messages.
 func (s *step) name() string {
 	if s.op.Kind == oplog.KindCommand {
 		return s.op.Command.String()
@@ -336,8 +336,8 @@ func (s *step) name() string {
 	return s.op.Kind.String() + " of a view"
 }
 
-// wrap adds what was attempted to an error that does not say it. If catalog and target
-// disagree, something else has changed the target.
+// wrap adds the attempted operation to an error that does not name it. If catalog and
+// target disagree, something else has changed the target.
 func (s *step) wrap(ns oplog.Namespace, err error) error {
 	switch {
 	case isTyped(err):

@@ -16,13 +16,12 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// DeferIndexes drops those indexes of a collection of the target that refuses says may
-// refuse a document, until EndCopy: op, which meets a copy, makes a document that the
-// source never had. It returns their names, none where there is no such index (any
-// more). Each is noted as absent before it is dropped, so it is not lost whatever
-// happens; repeating does no harm. The index on _id stays, and so do those that are
-// unique: operations are routed by them. Calls must not be concurrent with any other
-// of the Executor.
+// DeferIndexes drops those indexes of a collection of the target for which refuses
+// returns true, until EndCopy: they may refuse a document that op makes of a copy's and
+// the source never had. It returns their names, none where there is no such index (any
+// more). Each is recorded as absent before it is dropped, so it is never lost; the call
+// is idempotent. The index on _id and unique indexes stay, because operations are routed
+// by them. Calls must not be concurrent with any other of the Executor.
 func (e *Executor) DeferIndexes(ctx context.Context, op *oplog.Op, ns oplog.Namespace, refuses func(spec bson.Raw) bool) ([]string, error) {
 	s := e.step(op, Copied)
 	names, err := s.deferIndexes(ctx, ns, refuses)
@@ -69,10 +68,9 @@ func (s *step) deferIndexes(ctx context.Context, ns oplog.Namespace, refuses fun
 	return names, nil
 }
 
-// EndCopy builds what indexes were left out while the target was a copy, now that it
-// is what the source was at an entry. That a collection was not copied is a
-// *ResyncError. What is still refused stays absent until
-// cutover, and is told as IndexAbsent.
+// EndCopy builds the indexes that were deferred during the copy, which is consistent as
+// of at. A collection that was not copied is a *ResyncError. An index that is still
+// refused stays absent until cutover, and is logged.
 func (e *Executor) EndCopy(ctx context.Context, at oplog.OpTime) error {
 	s := e.step(&oplog.Op{Kind: oplog.KindCommand, OpTime: at}, Maybe)
 	if err := s.settle(ctx); err != nil {
@@ -87,14 +85,14 @@ func (e *Executor) EndCopy(ctx context.Context, at oplog.OpTime) error {
 	}
 	var names []oplog.Namespace
 	for _, h := range held {
-		// What is left to somebody else for a while may be another collection by now.
+		// A collection that is left out for a resync may be a different one by now.
 		if _, in := e.cfg.Scope.Source(h.NS); in && h.Absent && !slices.Contains(names, h.NS) {
 			names = append(names, h.NS)
 		}
 	}
 	for _, ns := range names {
-		// The catalog is not read again: of what a copy has nothing is unique, and
-		// operations are not routed in another way for the rest.
+		// The catalog need not be read again: no index of a copy is unique, so the
+		// routing of operations does not change.
 		if err := s.revive(ctx, ns); err != nil {
 			return fmt.Errorf("ddl: end the copy at %s: indexes of %s: %w", at, ns, err)
 		}
@@ -102,8 +100,8 @@ func (e *Executor) EndCopy(ctx context.Context, at oplog.OpTime) error {
 	return nil
 }
 
-// MayRefuse reports whether an index may have refused a document so: where that stands
-// for no kind of index, any may but those on one field, which take everything.
+// MayRefuse reports whether an index may have caused this fault. Where the fault names no
+// kind of index, every index may, except those on one field, which accept everything.
 func MayRefuse(fault servererr.KeyFault, spec bson.Raw) bool {
 	e, _ := rawbson.Lookup(spec, "key")
 	key, _ := e.Document()

@@ -16,9 +16,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// emptyCapped removes all documents of a capped collection. Servers have a
-// command for that only where test commands are on. Newer ones can do it by a
-// delete without a filter.
+// emptyCapped removes all documents of a capped collection. Servers have a command for
+// that only with test commands enabled. Newer servers accept a delete without a filter.
 func (s *step) emptyCapped(ctx context.Context) (oplog.Namespace, error) {
 	source, err := s.op.EmptyCapped()
 	if err != nil {
@@ -52,8 +51,8 @@ func (s *step) emptyCapped(ctx context.Context) (oplog.Namespace, error) {
 	return ns, err
 }
 
-// drop removes a collection, a time-series collection, or, as system.views, all
-// views of a database.
+// drop removes a collection, a time-series collection, or, as system.views, all views of
+// a database.
 func (s *step) drop(ctx context.Context) (oplog.Namespace, error) {
 	entry, err := s.op.Drop()
 	if err != nil {
@@ -66,8 +65,8 @@ func (s *step) drop(ctx context.Context) (oplog.Namespace, error) {
 	return ns, s.dropOne(ctx, ns)
 }
 
-// dropOne removes a collection, or the time-series collection of buckets, and
-// what is held of it.
+// dropOne removes a collection, or the time-series collection of buckets, and its
+// deferred specs.
 func (s *step) dropOne(ctx context.Context, ns oplog.Namespace) error {
 	if err := s.paid(ctx, ns); err != nil {
 		return err
@@ -93,8 +92,8 @@ func (s *step) dropOne(ctx context.Context, ns oplog.Namespace) error {
 	return s.release(ctx, s.heldFilter(ns))
 }
 
-// dropNow drops what has the name, which is known to be there. Buckets go with
-// the time-series collection, as long as it is there.
+// dropNow drops an existing namespace. Buckets are dropped with their time-series
+// collection, if that exists.
 func (s *step) dropNow(ctx context.Context, ns oplog.Namespace) error {
 	names := []oplog.Namespace{ns}
 	meant, exists, err := s.cfg.Catalog.Get(ctx, ns)
@@ -122,8 +121,8 @@ func (s *step) dropNow(ctx context.Context, ns oplog.Namespace) error {
 	return s.cfg.Catalog.Refresh(ctx, names...)
 }
 
-// dropViews removes the views that come from a database of the source. The time
-// series are no views to speak of: they go with their buckets.
+// dropViews removes the views that come from a database of the source. Time series are
+// not included: they are dropped with their buckets.
 func (s *step) dropViews(ctx context.Context, db string) error {
 	left, err := s.left(ctx, db)
 	if err != nil {
@@ -143,10 +142,10 @@ func (s *step) dropViews(ctx context.Context, db string) error {
 	return s.dropDefinitions(ctx, db)
 }
 
-// dropDefinitions removes the collection that views are defined in, where nothing is
-// defined in it any more: in a database of the target that may have views of others,
-// which the catalog here need not know. What else makes views at this moment would lose
-// them, so nothing is removed where it is known to be at work.
+// dropDefinitions removes the collection of view definitions if it is empty, in a
+// database of the target that may have views of others, which this catalog need not know.
+// A view created concurrently by another process would be lost, so nothing is removed
+// while another process is known to be active.
 func (s *step) dropDefinitions(ctx context.Context, db string) error {
 	if s.cfg.Shared {
 		return nil
@@ -168,7 +167,7 @@ func (s *step) dropDefinitions(ctx context.Context, db string) error {
 			err = s.dropNow(ctx, ns)
 		}
 		if says(err, servererr.IsKept) {
-			// It defines nothing, or what is in it is not ours.
+			// It contains no definition, or none of ours.
 			s.log(slog.LevelInfo, "collection of view definitions left", slog.String(keyNS, string(ns)), slog.Any(keyError, err))
 			continue
 		}
@@ -179,9 +178,9 @@ func (s *step) dropDefinitions(ctx context.Context, db string) error {
 	return nil
 }
 
-// defines looks whether a collection of the target defines a view now. Definitions that
-// are invalid do not count: nobody can use them, and while there is one a server refuses
-// to create anything in that database.
+// defines reports whether a collection of the target defines a view now. Invalid
+// definitions do not count: no client can use them, and while there is one a server
+// refuses to create anything in that database.
 func (s *step) defines(ctx context.Context, ns oplog.Namespace) (bool, error) {
 	cmd := command("find", ns.Collection())
 	docs, err := catalog.ReadAll(ctx, s.sight, ns.DB(), bson.Raw(cmd.Build()))
@@ -191,9 +190,9 @@ func (s *step) defines(ctx context.Context, ns oplog.Namespace) (bool, error) {
 	return slices.ContainsFunc(docs, func(def bson.Raw) bool { return mongo.IsView(ns.DB(), def) }), nil
 }
 
-// dropDatabase removes what is left on the target of a database of the source.
-// The log has dropped its collections one by one before. The target's database
-// may hold other things, so it is not dropped itself.
+// dropDatabase removes the rest of a database of the source from the target. The log has
+// dropped its collections one by one before. The target's database may contain other
+// namespaces, so it is not dropped itself.
 func (s *step) dropDatabase(ctx context.Context) (oplog.Namespace, error) {
 	db := s.op.NS.DB()
 	left, err := s.left(ctx, db)
@@ -202,13 +201,13 @@ func (s *step) dropDatabase(ctx context.Context) (oplog.Namespace, error) {
 	}
 	for _, coll := range left {
 		if coll.NS.IsSystemViews() || coll.NS.IsBuckets() {
-			continue // they go with their views and their series
+			continue // they are dropped with their views and series
 		}
 		if err := s.dropNow(ctx, coll.NS); err != nil {
 			return coll.NS, err
 		}
 	}
-	// Not by what was dropped just now: an interrupted attempt may have dropped more.
+	// Not by the drops of this attempt: an interrupted one may have dropped more.
 	held, err := Held(ctx, s.sight, s.cfg.MetaDB, s.cfg.Link)
 	if err != nil {
 		return "", err
@@ -227,7 +226,7 @@ func (s *step) dropDatabase(ctx context.Context) (oplog.Namespace, error) {
 	return oplog.Namespace(strings.Clone(db)), s.dropDefinitions(ctx, db)
 }
 
-// left returns what the target has of a database of the source.
+// left returns the namespaces that remain on the target of a database of the source.
 func (s *step) left(ctx context.Context, db string) ([]*catalog.Collection, error) {
 	var left []*catalog.Collection
 	for _, to := range s.cfg.Scope.TargetDBs(db) {

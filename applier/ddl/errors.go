@@ -7,14 +7,14 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// DivergedError is a target that is not what was left there. Nothing was done.
+// DivergedError reports a target that differs from the log. Nothing was done.
 type DivergedError struct {
 	OpTime oplog.OpTime
 	// Name is the command's name.
 	Name string
 	// NS is the target's namespace.
 	NS oplog.Namespace
-	// What is wrong with it.
+	// What describes the difference.
 	What string
 }
 
@@ -22,8 +22,8 @@ func (e *DivergedError) Error() string {
 	return fmt.Sprintf("ddl: %s %s of %s: the target has diverged: %s", e.Name, e.NS, e.OpTime, e.What)
 }
 
-// ResyncError is a collection whose data is not in the log and not on the
-// target: it has to be copied. Nothing was done.
+// ResyncError reports a collection whose data is neither in the log nor on the target: it
+// has to be copied. Nothing was done.
 type ResyncError struct {
 	OpTime oplog.OpTime
 	// Name is the command's name.
@@ -38,8 +38,8 @@ func (e *ResyncError) Error() string {
 	return fmt.Sprintf("ddl: %s of %s: %s has to be copied anew: %s", e.Name, e.OpTime, e.NS, e.Why)
 }
 
-// UniqueError is a unique index that the target refuses to build. Nothing of the
-// command was done, or some of its indexes.
+// UniqueError reports a unique index that the target refuses to build. None of the
+// command was executed, or only some of its indexes were built.
 type UniqueError struct {
 	OpTime oplog.OpTime
 	// NS is the target's collection, Index the index's name.
@@ -56,9 +56,9 @@ func (e *UniqueError) Error() string {
 // Unwrap returns the target's refusal.
 func (e *UniqueError) Unwrap() error { return e.Err }
 
-// IndexError is an index that the target refuses to build, of a command that meets
-// a copy: its documents, or its other indexes, may be of a later time. Nothing of
-// the command was done, or some of its indexes. [Executor.HoldIndex] goes on
+// IndexError reports an index that the target refuses to build, of a command that meets a
+// copy: its documents, or its other indexes, may be newer. None of the command was
+// executed, or only some of its indexes were built. [Executor.HoldIndex] continues
 // without the index.
 type IndexError struct {
 	OpTime oplog.OpTime
@@ -84,7 +84,7 @@ func (s *step) resync(ns oplog.Namespace, format string, args ...any) error {
 	return &ResyncError{OpTime: s.op.OpTime, Name: s.name(), NS: ns.Clone(), Why: fmt.Sprintf(format, args...)}
 }
 
-// isTyped reports whether an error says by itself what was attempted on what.
+// isTyped reports whether an error itself names the operation and its namespace.
 func isTyped(err error) bool {
 	if _, ok := errors.AsType[*DivergedError](err); ok {
 		return true

@@ -6,7 +6,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Keys of the attributes of what is logged.
+// Keys of log attributes.
 const (
 	keyOpTime  = "optime"
 	keyCommand = "command"
@@ -19,12 +19,12 @@ const (
 	keyReads   = "reads"
 )
 
-// log announces something about the command.
+// log logs a message about the command.
 func (s *step) log(level slog.Level, message string, attrs ...slog.Attr) {
 	s.cfg.Observer.Log(level, message, append([]slog.Attr{slog.String(keyOpTime, s.op.OpTime.String())}, attrs...)...)
 }
 
-// levelOf is less where a copy is made: there may be thousands of collections.
+// levelOf is lower during a copy: there may be thousands of collections.
 func levelOf(again Again) slog.Level {
 	if again == Copied {
 		return slog.LevelDebug
@@ -32,23 +32,22 @@ func levelOf(again Again) slog.Level {
 	return slog.LevelInfo
 }
 
-// tolerate announces that a copy is ahead of the command, and what the target has
-// instead.
+// tolerate logs that a copy is ahead of the command, and the target's state.
 func (s *step) tolerate(ns oplog.Namespace, what string) {
 	s.log(slog.LevelDebug, "command passed over: the copy is ahead of the log",
 		slog.String(keyCommand, s.name()), slog.String(keyNS, string(ns)), slog.String(keyWhat, what))
 }
 
-// logWaiting announces that the command waits for something else that the target does.
+// logWaiting logs that the command waits for other work of the target.
 func (s *step) logWaiting(refusal error) {
 	s.log(slog.LevelInfo, "command waits for other work of the target", slog.String(keyCommand, s.name()), slog.Any(keyError, refusal))
 }
 
-// logHeld announces that options, or the index as a whole, are deferred until cutover.
+// logHeld logs that options, or a whole index, are deferred until cutover.
 func (s *step) logHeld(h *HeldSpec) {
 	level, message := levelOf(s.again), "options held back until cutover"
 	if h.Absent {
-		level, message = slog.LevelInfo, "index held back until cutover" // it has a refusal of its own
+		level, message = slog.LevelInfo, "index held back until cutover" // its refusal is logged as well
 	}
 	s.log(level, message, slog.String(keyNS, string(h.NS)), slog.String(keyIndex, h.Index),
 		slog.Any(keyFields, h.Fields), slog.Bool(keyAbsent, h.Absent))

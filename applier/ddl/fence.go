@@ -18,49 +18,49 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Fence is the right to change the target: the link, as it is held. What it says
-// may be out of date by the time that it says it.
+// Fence is the right to change the target: the link under its lease. Its answers may be
+// out of date when they arrive.
 type Fence interface {
-	// Check returns an error if the lease is lost, or if that is not
-	// known. It is asked right before every command that changes the target.
+	// Check returns an error if the lease is lost, or if that is unknown. It is called
+	// right before every command that changes the target.
 	Check(ctx context.Context) error
-	// Within runs work in a transaction of the target that is committed, with a
-	// majority, only if the lease is not lost by then. It may run work again.
+	// Within runs work in a transaction of the target that commits, with a majority, only
+	// if the lease is not lost by then. It may run work again.
 	Within(ctx context.Context, work func(txn mongo.Caller) error) error
 }
 
 const (
-	// sendWithin is by when a command has to be sent after its process was found to
-	// have the lease: to take it over, and to carry out anything, takes the next one
-	// several round trips, of which each is committed by a majority. Where that was too
-	// short it is twice as long, up to sendAtLast: one round trip may be longer.
+	// sendWithin is the time in which a command must be sent after its process was found
+	// to have the lease: another process needs several round trips, each committed by a
+	// majority, to take the lease and execute anything. Where that was too short it is
+	// doubled, up to sendAtLast, because one round trip may take longer.
 	sendWithin, sendAtLast = time.Second, 16 * time.Second
-	// endWithin is how long the target may work on a command that it cannot hold to
-	// what is meant by it: it waits for locks, mostly. Such a command does not wait
-	// in the target while another process takes over and goes on. One that has run into
-	// that may need more: a lock that is always somebody's has a queue, and to make an
-	// index unique takes as long as it is large. It gets twice as long, up to endAtLast.
+	// endWithin is how long the target may work on a command that it cannot restrict to
+	// the intended collection, mostly waiting for locks. Such a command must not wait in
+	// the target while another process takes over and continues. After a timeout the
+	// limit is doubled, up to endAtLast: a contended lock has a queue, and to make an
+	// index unique takes time in proportion to its size.
 	endWithin, endAtLast = 10 * time.Second, time.Hour
-	// tellWithin is how long it may take to find out that a command was late, and to
-	// say so, after everything else has ended.
+	// tellWithin is the time limit for finding out that a command was late, and reporting
+	// it, after everything else has ended.
 	tellWithin = 30 * time.Second
 	// uuidWire is the wire version of the first server that takes collectionUUID: 6.0.
 	uuidWire = 17
 )
 
-// LateError is a command that was carried out, or may have been, although another
-// process had taken the link over: it was on its way, or its process stood still.
-// The target could not be told which collection was meant. What it may have hit
-// has to be looked at, or copied again.
+// LateError reports a command that was executed, or may have been, although another
+// process had taken the lease: the command was in flight, or its process was suspended.
+// The target could not be told which collection was meant. The namespaces that it may
+// have changed have to be checked, or copied again.
 type LateError struct {
 	OpTime oplog.OpTime
 	// Name is the command's name, NS the target's namespace.
 	Name string
 	NS   oplog.Namespace
-	// Hit are the target's namespaces that it may have changed: NS, and of a rename
+	// Hit are the target's namespaces that it may have changed: NS, and for a rename also
 	// the other one.
 	Hit []oplog.Namespace
-	// Err is the refusal of the fence.
+	// Err is the fence's error.
 	Err error
 }
 
@@ -69,7 +69,7 @@ func (e *LateError) Error() string {
 		"compare %s with the source, and copy again what differs (replicator resync): %v", e.Name, e.NS, e.OpTime, joined(e.Hit), e.Err)
 }
 
-// Unwrap returns the refusal of the fence.
+// Unwrap returns the fence's error.
 func (e *LateError) Unwrap() error { return e.Err }
 
 func joined(names []oplog.Namespace) string {
@@ -84,18 +84,19 @@ func joined(names []oplog.Namespace) string {
 type deed struct {
 	db   string
 	name string
-	// first is the command's first field, rest are the others.
+	// first is the value of the command's first field, rest are the other fields.
 	first string
 	rest  fields
-	// meant is what has the command's name, as it is known; nil where nothing has it.
+	// meant is the collection with the command's name, as the catalog has it; nil for
+	// none.
 	meant *catalog.Collection
-	// over is what a rename replaces, nil for nothing.
+	// over is the collection that a rename replaces, nil for none.
 	over *catalog.Collection
-	// builds is set if it may take as long as there are documents.
+	// builds is set if the duration depends on the number of documents.
 	builds bool
 }
 
-// ns is what the command is about, on the target.
+// ns returns the command's namespace on the target.
 func (d *deed) ns() oplog.Namespace {
 	if d.name == "renameCollection" {
 		return oplog.Namespace(d.first)
@@ -103,7 +104,7 @@ func (d *deed) ns() oplog.Namespace {
 	return oplog.NewNamespace(d.db, d.first)
 }
 
-// hits are the names whose collections it changes, on the target.
+// hits returns the names whose collections it changes, on the target.
 func (d *deed) hits() []oplog.Namespace {
 	if to, named := d.rest.get("to"); named && d.name == "renameCollection" {
 		return []oplog.Namespace{d.ns(), oplog.Namespace(to.StringValue())}
@@ -111,8 +112,8 @@ func (d *deed) hits() []oplog.Namespace {
 	return []oplog.Namespace{d.ns()}
 }
 
-// body builds the command, which has limit where it needs one. By UUID it names the
-// collections that it means.
+// body builds the command, with limit where it needs one. By UUID it names the intended
+// collections.
 func (d *deed) body(byUUID bool, limit time.Duration) bson.Raw {
 	doc := d.rest.appendTo(command(d.name, d.first))
 	if d.over != nil && !byUUID {
@@ -131,8 +132,8 @@ func (d *deed) body(byUUID bool, limit time.Duration) bson.Raw {
 	return bson.Raw(doc.AppendDocument("writeConcern", majority).Build())
 }
 
-// hasUUID reports whether the command can say by UUID what it means, if the server
-// takes one. Views have none, and a time-series collection is a view to the
+// hasUUID reports whether the command can identify its collection by UUID, on a server
+// that supports it. Views have none, and a time-series collection is a view to the
 // commands that take one (jstests/core/timeseries/timeseries_collection_uuid.js).
 //
 //	create                        no UUID yet: nothing must have the name
@@ -148,18 +149,18 @@ func (d *deed) hasUUID() bool {
 	return d.meant != nil && d.meant.Type == catalog.TypeCollection && d.meant.NS == d.ns() && d.name != "emptycapped"
 }
 
-// final reports whether the command, sent by UUID, can be carried out once at most: it
-// takes a collection away, and no other one will ever have its UUID. Any other may
-// meet the collection that it means after the next holder has done what it asks for,
-// and more: an index dropped and built again, a collection renamed and renamed back.
+// final reports whether the command, sent by UUID, can take effect at most once: it
+// removes a collection, and no other one will ever have its UUID. Any other command may
+// still find its collection after the next leader has executed the same operation and
+// later ones: an index dropped and built again, a collection renamed and renamed back.
 func (d *deed) final() bool { return d.name == "drop" || d.over != nil }
 
-// gate is the one way to the target's data for commands. Everything that changes
-// it goes through run or within.
+// gate is the only way for commands to the target's data. Everything that changes it goes
+// through run or within.
 type gate struct {
 	target mongo.Caller
 	fence  Fence
-	// uuids says whether the target takes collectionUUID; nil while it was not asked.
+	// uuids says whether the target supports collectionUUID; nil until it was asked.
 	uuids *bool
 }
 
@@ -177,7 +178,7 @@ func (r readOnly) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error)
 	return nil, fmt.Errorf("ddl: %s is sent past the fence", it.Name())
 }
 
-// takesUUID finds out whether the target takes collectionUUID.
+// takesUUID reports whether the target supports collectionUUID.
 func (g *gate) takesUUID(ctx context.Context) (bool, error) {
 	if g.uuids == nil {
 		reply, err := g.target.Call(ctx, mongo.Command{DB: "admin", Body: bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("hello", 1).Build())})
@@ -192,8 +193,8 @@ func (g *gate) takesUUID(ctx context.Context) (bool, error) {
 	return *g.uuids, nil
 }
 
-// refusesUUID reports whether a refusal is of the argument: the server is not what it
-// was, or its feature compatibility version is an older one.
+// refusesUUID reports whether a refusal is about that argument: another server, or an
+// older feature compatibility version.
 func refusesUUID(err error) bool {
 	if !says(err, servererr.IsNotUnderstood) {
 		return false
@@ -224,8 +225,8 @@ func (s *step) run(ctx context.Context, d *deed) (bson.Raw, error) {
 	return s.answered(ctx, d, false, reply, err)
 }
 
-// answered is what came of a command that was sent. Fenced is set if the target
-// has held it to what it was meant for.
+// answered handles the outcome of a command that was sent. Fenced is set if the target
+// has restricted it to the intended collection.
 func (s *step) answered(ctx context.Context, d *deed, fenced bool, reply bson.Raw, err error) (bson.Raw, error) {
 	if fenced || errors.Is(err, errNotSent) || busy(err) {
 		return reply, err
@@ -236,19 +237,19 @@ func (s *step) answered(ctx context.Context, d *deed, fenced bool, reply bson.Ra
 	return reply, err
 }
 
-// late finds out whether a command that the target could not hold to what is meant
-// was carried out, as err says, when another process had the link. Nothing but this
-// process can tell that, whatever else has ended it meanwhile.
+// late checks whether another process had the lease when a command was executed (as err
+// says) that the target could not restrict to the intended collection. Only this process
+// can detect that, so it does not end with ctx.
 func (s *step) late(ctx context.Context, d *deed, err error) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), tellWithin)
 	defer stop()
 	check := mongo.Retry{For: mongo.Forever, Again: unanswered}
 	lost := check.Do(ctx, func() error { return s.gate.fence.Check(ctx) })
 	if lost == nil || ctx.Err() != nil {
-		return nil // What became of the link is found out by the next attempt.
+		return nil // The next attempt finds out about the lease.
 	}
 	if contradicts(err) || says(err, servererr.IsNoCommand) {
-		return lost // it was late, and did nothing
+		return lost // it was late, and had no effect
 	}
 	e := &LateError{OpTime: s.op.OpTime, Name: d.name, NS: d.ns(), Hit: d.hits(), Err: lost}
 	if s.cfg.Late != nil {
@@ -257,10 +258,10 @@ func (s *step) late(ctx context.Context, d *deed, err error) error {
 	return e
 }
 
-// errNotSent is a command that was not sent.
+// errNotSent reports a command that was not sent.
 var errNotSent = errors.New("not sent")
 
-// sendNow checks the lease and sends a command right after that.
+// sendNow checks the lease and sends a command immediately afterwards.
 func (s *step) sendNow(ctx context.Context, db string, body bson.Raw) (bson.Raw, error) {
 	asked := time.Now()
 	if err := s.gate.fence.Check(ctx); err != nil {
@@ -279,8 +280,8 @@ func (s *step) sendNow(ctx context.Context, db string, body bson.Raw) (bson.Raw,
 	return reply, err
 }
 
-// asMeant finds what the command means under its name still. Where the server does
-// not do that this is what comes closest.
+// asMeant verifies that the command's name still refers to the intended collection. It is
+// the closest substitute where the server does not verify that.
 func (s *step) asMeant(ctx context.Context, d *deed) error {
 	for _, want := range []*catalog.Collection{d.meant, d.over} {
 		if want == nil {
@@ -310,7 +311,7 @@ func (s *step) asMeant(ctx context.Context, d *deed) error {
 	return nil
 }
 
-// changedError is a name that does not stand for what it did.
+// changedError reports a name that no longer refers to the same collection.
 type changedError struct {
 	ns      oplog.Namespace
 	was, is *catalog.Collection
@@ -330,7 +331,7 @@ func (e *changedError) Error() string {
 	return fmt.Sprintf("%s is a %s, not a %s", e.ns, e.is.Type, e.was.Type)
 }
 
-// same reports whether two looks saw one and the same collection or view.
+// same reports whether two lookups returned the same collection or view.
 func same(a, b *catalog.Collection) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -338,7 +339,7 @@ func same(a, b *catalog.Collection) bool {
 	return a.Type == b.Type && a.UUID == b.UUID && (a.Type != catalog.TypeView || bytes.Equal(a.Options, b.Options))
 }
 
-// unanswered reports whether an error of a read says nothing of what was to be read.
+// unanswered reports whether an error of a read says nothing about the result.
 func unanswered(err error) bool {
 	switch servererr.Classify(err) {
 	case servererr.None, servererr.Auth:
@@ -348,8 +349,8 @@ func unanswered(err error) bool {
 	}
 }
 
-// within runs writes of documents in one transaction that is only committed if the
-// lease is not lost.
+// within runs writes of documents in one transaction that commits only if the lease is
+// not lost.
 func (s *step) within(ctx context.Context, cmds ...mongo.Command) error {
 	return s.retry(busyTxn).Do(ctx, func() error {
 		return s.gate.fence.Within(ctx, func(txn mongo.Caller) error {

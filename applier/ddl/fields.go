@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// fields is a document taken apart, in order. Values are views.
+// fields is a document split into its fields, in order. Values are views.
 type fields []field
 
 type field struct {
@@ -57,14 +57,14 @@ func (f fields) get(name string) (bson.RawValue, bool) {
 	return bson.RawValue{}, false
 }
 
-// truth returns the server's reading of a field as a flag.
+// truth returns a field as the server reads a flag.
 func (f fields) truth(name string) bool {
 	v, ok := f.get(name)
 	e := rawbson.Elem{Type: v.Type, Value: v.Value}
 	return ok && e.Truth()
 }
 
-// set returns the fields with one set, at its place or at the end.
+// set returns the fields with one set, in its place or at the end.
 func (f fields) set(name string, v bson.RawValue) fields {
 	f = slices.Clone(f)
 	for i := range f {
@@ -76,17 +76,17 @@ func (f fields) set(name string, v bson.RawValue) fields {
 	return append(f, field{name, v})
 }
 
-// without returns the fields without those of the names.
+// without returns the fields without those named.
 func (f fields) without(names ...string) fields {
 	return slices.DeleteFunc(slices.Clone(f), func(x field) bool { return slices.Contains(names, x.name) })
 }
 
-// only returns the fields of the names.
+// only returns the fields named.
 func (f fields) only(names ...string) fields {
 	return slices.DeleteFunc(slices.Clone(f), func(x field) bool { return !slices.Contains(names, x.name) })
 }
 
-// setFlag sets a flag that the server leaves out where it is false.
+// setFlag sets a flag that the server omits where it is false.
 func (f fields) setFlag(name string, on bool) fields {
 	if on {
 		return f.set(name, boolValue(true))
