@@ -186,8 +186,8 @@ func (s *step) idIndex(options fields, given bson.Raw) fields {
 	return spec
 }
 
-// seriesOptions returns the options of the command that creates a time-series collection,
-// given the options of its buckets without those that every bucket collection has.
+// seriesOptions returns the options of the command that creates a time-series collection:
+// those of its buckets, without the ones that the server derives.
 func (s *step) seriesOptions(options fields) (fields, error) {
 	if _, ok := options.get("timeseries"); !ok {
 		return nil, s.op.Fault("o.timeseries", fmt.Errorf("%w: buckets without it", oplog.ErrMissingField))

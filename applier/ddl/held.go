@@ -16,30 +16,29 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// HeldSpec is what of a collection, or of one of its indexes, is kept back until
+// HeldSpec is the part of a collection, or of one of its indexes, that is deferred until
 // cutover.
 type HeldSpec struct {
-	// NS is the target's collection, UUID its own there.
+	// NS is the target's collection, UUID the target's UUID of it.
 	NS   oplog.Namespace
 	UUID oplog.UUID
 	// Index is the index's name, empty for the collection itself.
 	Index string
-	// Fields are the names of what is kept back.
+	// Fields are the names of the deferred fields.
 	Fields []string
-	// Absent is set if there is no such index on the target at all.
+	// Absent is set if the target does not have the index at all.
 	Absent bool
-	// Spec is the whole index as the source has it, or the collection's options
-	// that are kept back.
+	// Spec is the whole index as the source has it, or the collection's deferred options.
 	Spec bson.Raw
 }
 
-// Specs are all held specs of a link.
+// Specs are all deferred specs of a link.
 type Specs []HeldSpec
 
-// heldCollection is where held specs are, in the metadata database.
+// heldCollection is the collection of deferred specs, in the metadata database.
 const heldCollection = metadata.Deferred
 
-// Held reads what a link keeps back.
+// Held reads the deferred specs of a link.
 func Held(ctx context.Context, target mongo.Caller, metaDB, link string) (Specs, error) {
 	filter := bsoncore.NewDocumentBuilder().AppendString("_id.link", link).Build()
 	return readHeld(ctx, target, metaDB, filter)
@@ -64,7 +63,7 @@ func readHeld(ctx context.Context, target mongo.Caller, metaDB string, filter bs
 	return specs, nil
 }
 
-// findHeld reads documents of held specs, and of views that are left out.
+// findHeld reads documents of deferred specs, and of views that are left out.
 func findHeld(ctx context.Context, target mongo.Caller, metaDB string, filter bsoncore.Document) ([]bson.Raw, error) {
 	cmd := command("find", heldCollection).AppendDocument("filter", filter).
 		AppendDocument("sort", bsoncore.NewDocumentBuilder().AppendInt32("_id", 1).Build())
@@ -103,12 +102,12 @@ func parseHeld(doc bson.Raw) (HeldSpec, error) {
 	return h, rawbson.Validate(h.Spec)
 }
 
-// heldFilter selects the held specs of a collection.
+// heldFilter selects the deferred specs of a collection.
 func (s *step) heldFilter(ns oplog.Namespace) *bsoncore.DocumentBuilder {
 	return bsoncore.NewDocumentBuilder().AppendString("_id.link", s.cfg.Link).AppendString("_id.ns", string(ns))
 }
 
-// held reads what is held of a collection.
+// held reads the deferred specs of a collection.
 func (s *step) held(ctx context.Context, ns oplog.Namespace) (Specs, error) {
 	return readHeld(ctx, s.sight, s.cfg.MetaDB, s.heldFilter(ns).Build())
 }
@@ -126,7 +125,7 @@ func (s *step) heldID(h *HeldSpec) bsoncore.Document {
 		AppendString("link", s.cfg.Link).AppendString("ns", string(h.NS)).AppendString("index", h.Index).Build()
 }
 
-// hold keeps a spec, in place of what was kept of it before, and tells of it.
+// hold stores a spec, in place of an earlier one of the same index, and logs it.
 func (s *step) hold(ctx context.Context, h *HeldSpec) error {
 	if err := s.store(ctx, h); err != nil {
 		return err
@@ -161,7 +160,7 @@ func (s *step) store(ctx context.Context, h *HeldSpec) error {
 	return nil
 }
 
-// release forgets what is held by a filter.
+// release deletes the deferred specs that a filter selects.
 func (s *step) release(ctx context.Context, filter *bsoncore.DocumentBuilder) error {
 	statement := bsoncore.NewDocumentBuilder().AppendDocument("q", filter.Build()).AppendInt32("limit", 0).Build()
 	cmd := command("delete", heldCollection).AppendArray("deletes", bsoncore.NewArrayBuilder().AppendDocument(statement).Build())
@@ -171,14 +170,14 @@ func (s *step) release(ctx context.Context, filter *bsoncore.DocumentBuilder) er
 	return nil
 }
 
-// releaseIndex forgets what is held of one index, or, without a name, of the
+// releaseIndex deletes the deferred spec of one index, or, without a name, of the
 // collection's options.
 func (s *step) releaseIndex(ctx context.Context, ns oplog.Namespace, index string) error {
 	return s.release(ctx, s.heldFilter(ns).AppendString("_id.index", index))
 }
 
-// keep holds what is to be held of a spec, and forgets what was held where there
-// is nothing (any more).
+// keep stores the deferred part of a spec, and deletes an earlier one if nothing is
+// deferred (any more).
 func (s *step) keep(ctx context.Context, h *HeldSpec, was bool) error {
 	switch {
 	case len(h.Fields) > 0 || h.Absent:
@@ -189,9 +188,9 @@ func (s *step) keep(ctx context.Context, h *HeldSpec, was bool) error {
 	return nil
 }
 
-// moveHeld lets what is held follow a rename that has been carried out. The
-// target's UUID tells the collection that was renamed from the one that it
-// replaced, so it can be repeated from any point.
+// moveHeld renames the deferred specs after a rename that was executed. The target's UUID
+// distinguishes the renamed collection from the one that it replaced, so the call is
+// idempotent.
 func (s *step) moveHeld(ctx context.Context, from, to oplog.Namespace, uuid oplog.UUID, stayTemp bool) error {
 	other := bsoncore.NewDocumentBuilder().AppendBinary("$ne", bson.TypeBinaryUUID, uuid[:]).Build()
 	if err := s.release(ctx, s.heldFilter(to).AppendDocument("uuid", other)); err != nil {
@@ -217,9 +216,9 @@ func (s *step) moveHeld(ctx context.Context, from, to oplog.Namespace, uuid oplo
 	return s.release(ctx, s.heldFilter(from)) // nothing has that name now
 }
 
-// Overlay shows the options and indexes of a collection of the target as the
-// source has them: with what is held of them. The order of an index's fields and
-// of the options is that of a server since 5.0.
+// Overlay returns the options and indexes of a collection of the target as the source has
+// them: with the deferred parts. The order of an index's fields and of the options is
+// that of a server since 5.0.
 func (h Specs) Overlay(ns oplog.Namespace, options bson.Raw, indexes []bson.Raw) (bson.Raw, []bson.Raw) {
 	shown := slices.Clone(indexes)
 	for _, spec := range h {
@@ -242,7 +241,7 @@ func (h Specs) Overlay(ns oplog.Namespace, options bson.Raw, indexes []bson.Raw)
 	return options, shown
 }
 
-// overlaid sets fields to what spec has for them.
+// overlaid sets fields to their values in spec.
 func overlaid(f fields, spec bson.Raw, names []string) fields {
 	for _, x := range split(spec).only(names...) {
 		f = f.set(x.name, x.value)
@@ -250,7 +249,7 @@ func overlaid(f fields, spec bson.Raw, names []string) fields {
 	return f
 }
 
-// listedIndex gives the fields that may be held the types that listIndexes shows.
+// listedIndex gives deferrable fields the types that listIndexes returns.
 func listedIndex(f fields) fields {
 	f = f.without("ns")
 	for i := range f {
@@ -266,8 +265,8 @@ func listedIndex(f fields) fields {
 	return f
 }
 
-// optionNames and indexNames are the orders in which listCollections and
-// listIndexes show fields.
+// optionNames and indexNames are the orders in which listCollections and listIndexes
+// return fields.
 var (
 	optionNames = []string{
 		"capped", "size", "max", "autoIndexId", "temp", "recordPreImages", "changeStreamPreAndPostImages", "storageEngine",
@@ -283,7 +282,7 @@ var (
 	}
 )
 
-// arrange puts fields in an order; those that it does not have come last.
+// arrange sorts fields into an order; others come last.
 func arrange(f fields, order []string) bson.Raw {
 	place := func(x field) int {
 		if i := slices.Index(order, x.name); i >= 0 {

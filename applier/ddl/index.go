@@ -17,7 +17,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// createIndexes makes the indexes of a createIndexes or commitIndexBuild.
+// createIndexes builds the indexes of a createIndexes or commitIndexBuild.
 func (s *step) createIndexes(ctx context.Context) (oplog.Namespace, error) {
 	source, specs, err := s.indexSpecs()
 	if err != nil {
@@ -53,8 +53,8 @@ func (s *step) indexSpecs() (oplog.Namespace, []bson.Raw, error) {
 	return entry.NS, entry.Specs, err
 }
 
-// existing returns the collection of a command, and what is held of it. It is nil
-// where there is none and that is no error.
+// existing returns the collection of a command, and its deferred specs. It is nil where
+// there is none and that is no error.
 func (s *step) existing(ctx context.Context, ns oplog.Namespace) (*catalog.Collection, Specs, error) {
 	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
 	switch {
@@ -67,8 +67,8 @@ func (s *step) existing(ctx context.Context, ns oplog.Namespace) (*catalog.Colle
 	return coll, held, err
 }
 
-// absent is what it means that the collection, or index, of a command is not
-// there: a copy may be ahead, nothing else may be.
+// absent returns the error, if any, for a missing collection or index of a command: only
+// a copy may be ahead.
 func (s *step) absent(ns oplog.Namespace, what string) error {
 	if s.again == Copied {
 		s.tolerate(ns, what)
@@ -77,10 +77,10 @@ func (s *step) absent(ns oplog.Namespace, what string) error {
 	return s.diverged(ns, "%s", what)
 }
 
-// heldFields are the fields of an index that the target does not get, or does not
-// have any more: h is what is held of it so far. The documents of a copy are each of
-// another time, so that together they may break what is unique at the source at all
-// times; an index that was built on them stays without its uniqueness.
+// heldFields returns the fields of an index that are deferred, or stay deferred: h is its
+// spec so far. The documents of a copy are of different times, so together they may
+// violate a uniqueness that the source always had; an index that was built on them stays
+// without it.
 func (s *step) heldFields(h *HeldSpec) []string {
 	if s.cfg.UniqueIndexes == Serialized && s.again != Copied && !h.isRelaxed() {
 		return []string{optionExpire}
@@ -93,7 +93,7 @@ func (h *HeldSpec) isRelaxed() bool {
 	return slices.Contains(h.Fields, "unique") || slices.Contains(h.Fields, "prepareUnique")
 }
 
-// heldOf returns which fields of a spec are held.
+// heldOf returns which fields of a spec are deferred.
 func (s *step) heldOf(h *HeldSpec, spec fields) []string {
 	held := spec.only(s.heldFields(h)...)
 	for _, flag := range []string{"unique", "prepareUnique"} {
@@ -104,14 +104,14 @@ func (s *step) heldOf(h *HeldSpec, spec fields) []string {
 	return held.names()
 }
 
-// build is the building of some indexes of a collection.
+// build builds some indexes of a collection.
 type build struct {
 	*step
 	coll    *catalog.Collection
 	present []bson.Raw
 	held    Specs
-	// wanted are those to hold something of or to build, missing which of them
-	// are to be built.
+	// wanted are the indexes to build or to defer in part, missing says which of them are
+	// to be built.
 	wanted  []HeldSpec
 	missing []bool
 }
@@ -120,7 +120,7 @@ func hasIndex(specs []bson.Raw, name string) bool {
 	return slices.ContainsFunc(specs, func(doc bson.Raw) bool { return textOf(doc, "name") == name })
 }
 
-// add takes one index.
+// add adds one index.
 func (b *build) add(spec fields) error {
 	doc := spec.document()
 	h := HeldSpec{
@@ -131,25 +131,25 @@ func (b *build) add(spec fields) error {
 	switch {
 	case !there && !old.Absent:
 	case b.again == Once && !wasHeld && isThere(b.present, &h):
-		// There is nothing to be done, whoever made it.
+		// There is nothing to do, whatever its origin.
 	case b.again == Once:
 		return b.diverged(h.NS, "there is an index %s already", h.Index)
 	case b.again == Copied && (wasHeld || !sameKey(b.present, &h)):
-		// It is a later one of that name, or was made before: the log drops and
-		// makes it again, or has nothing to add to what is held.
+		// It is a newer one of that name, or was built before: the log drops and builds
+		// it again, or the deferred spec is complete.
 		b.tolerate(h.NS, "it has an index "+h.Index)
 		return nil
 	case !there:
 		h.Absent = true
 	}
 	b.wanted = append(b.wanted, h)
-	// One that an earlier attempt asked for may be shown and still be under way: to
-	// ask once more waits for its end.
+	// An index of an earlier attempt may be listed while its build is still in progress:
+	// a repeated command waits for the build.
 	b.missing = append(b.missing, !h.Absent && (!there || b.again == Maybe))
 	return nil
 }
 
-// isThere reports whether exactly that index is there, but for what is held of it.
+// isThere reports whether exactly that index exists, except for its deferred part.
 func isThere(present []bson.Raw, h *HeldSpec) bool {
 	listed := func(spec bson.Raw) bson.Raw {
 		return arrange(listedIndex(split(spec).without("background").without(h.Fields...)), indexNames)
@@ -158,7 +158,7 @@ func isThere(present []bson.Raw, h *HeldSpec) bool {
 	return slices.ContainsFunc(present, func(doc bson.Raw) bool { return bytes.Equal(listed(doc), want) })
 }
 
-// sameKey reports whether the index of that name that is there has the same key.
+// sameKey reports whether the existing index of that name has the same key.
 func sameKey(present []bson.Raw, h *HeldSpec) bool {
 	i := slices.IndexFunc(present, func(doc bson.Raw) bool { return textOf(doc, "name") == h.Index })
 	if i < 0 {
@@ -169,8 +169,8 @@ func sameKey(present []bson.Raw, h *HeldSpec) bool {
 	return bytes.Equal(a.Value, b.Value)
 }
 
-// run builds what is missing: all at once, as one scan of the collection serves
-// them all, and one by one if that is refused.
+// run builds the missing indexes: together, in one scan of the collection, and one by one
+// if that is refused.
 func (b *build) run(ctx context.Context) error {
 	var all []*HeldSpec
 	for i := range b.wanted {
@@ -203,15 +203,14 @@ func (b *build) run(ctx context.Context) error {
 	return nil
 }
 
-// make builds indexes of a collection without what is held of them.
+// make builds indexes of a collection without their deferred parts.
 func (s *step) make(ctx context.Context, coll *catalog.Collection, specs []*HeldSpec) error {
 	list := bsoncore.NewArrayBuilder()
 	for _, h := range specs {
 		list.AppendDocument(bsoncore.Document(asked(coll, h).document()))
 	}
 	ns := coll.NS
-	// By default the build would wait for every member that votes, even one that
-	// is down.
+	// By default the build would wait for every voting member, even one that is down.
 	_, err := s.send(ctx, deed{
 		db: ns.DB(), name: "createIndexes", first: ns.Collection(), meant: coll, builds: true,
 		rest: fields{{"indexes", bson.RawValue{Type: bson.TypeArray, Value: list.Build()}}, {"commitQuorum", stringValue("majority")}},
@@ -219,10 +218,9 @@ func (s *step) make(ctx context.Context, coll *catalog.Collection, specs []*Held
 	return err
 }
 
-// asked is an index as a client has to ask for it. One that is logged, or listed,
-// without a collation compares byte by byte; to a command on a collection with a
-// collation it would mean that one. Version 1 has none, and the index on _id has the
-// collection's.
+// asked returns an index as a client must request it. An index that is logged, or listed,
+// without a collation compares byte by byte; in a command it would inherit the
+// collection's collation. Version 1 has none, and the index on _id has the collection's.
 func asked(coll *catalog.Collection, h *HeldSpec) fields {
 	spec := split(h.Spec).without(h.Fields...)
 	_, collated := split(coll.Options).get("collation")
@@ -239,8 +237,8 @@ func asked(coll *catalog.Collection, h *HeldSpec) fields {
 	return spec.set("collation", documentValue(bson.Raw(simple)))
 }
 
-// isIDIndex reports whether an index is the one on _id: 1 or -1 (index_descriptor.h). One
-// that is hashed, or of text, is an index like any other.
+// isIDIndex reports whether an index is the one on _id: 1 or -1 (index_descriptor.h). A
+// hashed or text index on _id is not.
 func isIDIndex(spec bson.Raw) bool {
 	e, _ := rawbson.Lookup(spec, "key")
 	key, _ := e.Document()
@@ -254,7 +252,7 @@ func isIDIndex(spec bson.Raw) bool {
 
 func conflicts(err error) bool { return says(err, servererr.IsIndexConflict) }
 
-// made decides what to do about the outcome of building one index.
+// made handles the outcome of building one index.
 func (b *build) made(h *HeldSpec, err error) error {
 	switch {
 	case err == nil:
@@ -262,8 +260,8 @@ func (b *build) made(h *HeldSpec, err error) error {
 	case says(err, servererr.IsIndexThere) && b.again != Once:
 		return nil
 	case conflicts(err) && b.lostUnique(h):
-		// Without uniqueness two indexes may be one: the source tells them apart
-		// by it. One of them has to do.
+		// At the source the two indexes differ only in uniqueness. Without it they are
+		// equal, and one of them must do.
 		h.Absent = true
 		return nil
 	case conflicts(err) && b.again == Copied:
@@ -276,7 +274,7 @@ func (b *build) made(h *HeldSpec, err error) error {
 	return b.unbuilt(h, err)
 }
 
-// unbuilt says that an index could not be built.
+// unbuilt returns the error for an index that could not be built.
 func (s *step) unbuilt(h *HeldSpec, err error) error {
 	if s.again == Copied && unbuildable(err) {
 		return &IndexError{OpTime: s.op.OpTime, NS: h.NS, Index: h.Index, Err: err}
@@ -284,13 +282,13 @@ func (s *step) unbuilt(h *HeldSpec, err error) error {
 	return fmt.Errorf("build the index %s: %w", h.Index, err)
 }
 
-// unbuildable reports whether a refusal is because of the index, or of the documents,
-// and not of the state that the target is in.
+// unbuildable reports whether the index or the documents, not the state of the target,
+// caused a refusal.
 func unbuildable(err error) bool { return says(err, servererr.IsDefinitionRefused) }
 
-// HoldIndex keeps an index of a createIndexes or commitIndexBuild that cannot be
-// built on the target as one that is absent until cutover: later commands of the
-// log find it there. If it is there after all, nothing is done.
+// HoldIndex defers an index of a createIndexes or commitIndexBuild that cannot be built
+// on the target: it is absent until cutover, and later commands of the log still find it.
+// If the index exists after all, nothing is done.
 func (e *Executor) HoldIndex(ctx context.Context, op *oplog.Op, index string) error {
 	if op.Command != oplog.CommandCreateIndexes && op.Command != oplog.CommandCommitIndexBuild {
 		return fmt.Errorf("ddl: hold the index %s of %s: it is of no command that builds indexes", index, op.OpTime)
@@ -330,8 +328,8 @@ func (s *step) holdIndex(ctx context.Context, index string) (oplog.Namespace, er
 	return ns, s.op.Fault("o", fmt.Errorf("%w: the index %s", oplog.ErrMissingField, index))
 }
 
-// lostUnique reports whether the index, or another one of the collection, is
-// without the uniqueness that it has at the source.
+// lostUnique reports whether the index, or another one of the collection, lacks the
+// uniqueness that it has at the source.
 func (b *build) lostUnique(h *HeldSpec) bool {
 	for _, other := range slices.Concat(Specs{*h}, b.held, b.wanted) {
 		if other.isRelaxed() {
@@ -341,8 +339,8 @@ func (b *build) lostUnique(h *HeldSpec) bool {
 	return false
 }
 
-// revive builds the indexes of a collection that were absent, as far as nothing
-// stands in their way any more: all in one scan, and one by one if that is refused.
+// revive builds the absent indexes of a collection, as far as nothing prevents it any
+// more: in one scan, and one by one if that is refused.
 func (s *step) revive(ctx context.Context, ns oplog.Namespace) error {
 	specs, err := s.held(ctx, ns)
 	if err != nil {
@@ -381,7 +379,7 @@ func (s *step) revive(ctx context.Context, ns oplog.Namespace) error {
 	return nil
 }
 
-// dropIndex removes an index that is there.
+// dropIndex removes an existing index.
 func (s *step) dropIndex(ctx context.Context, coll *catalog.Collection, name string) error {
 	_, err := s.send(ctx, deed{
 		db: coll.NS.DB(), name: "dropIndexes", first: coll.NS.Collection(), rest: fields{{"index", stringValue(name)}}, meant: coll,

@@ -17,23 +17,23 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// LeftView is a view that the target does not have: the source itself takes its
-// definition for none, or the target refused it when it was copied. It is kept in the
-// metadata, with the held specs, so that every process of the link can say so, and can
-// make the view once the log changes a part of its definition only.
+// LeftView is a view that the target does not have: its definition is invalid at the
+// source, or the target refused it when it was copied. It is stored in the metadata, with
+// the deferred specs, so that every process of the link can report it, and can create the
+// view once the log changes a part of its definition.
 type LeftView struct {
-	// NS is its name on the target, Source that of the source. A definition whose _id
-	// is not the name of a view has those of system.views.
+	// NS is its name on the target, Source that at the source. If the definition's _id is
+	// not the name of a view, they are those of system.views.
 	NS, Source oplog.Namespace
 	// ID is such an _id as text, empty where it is a name.
 	ID string
-	// Why is the fault that the source finds with it, or the target's refusal.
+	// Why describes the fault of the definition, or the target's refusal.
 	Why string
 	// Def is its definition as the source has it.
 	Def bson.Raw
 }
 
-// Name is what the view is called at the source.
+// Name returns the view's name at the source.
 func (v *LeftView) Name() string {
 	if v.ID != "" {
 		return string(v.Source) + " " + v.ID
@@ -41,14 +41,14 @@ func (v *LeftView) Name() string {
 	return string(v.Source)
 }
 
-// Lacking is what of a link's source the target does not have at all, although it is
-// mirrored: views, and indexes.
+// Lacking lists mirrored views and indexes of a link's source that the target does not
+// have at all.
 type Lacking struct {
 	Views   []LeftView
 	Indexes Specs
 }
 
-// ReadLacking reads what a target lacks.
+// ReadLacking reads the views and indexes that a target lacks.
 func ReadLacking(ctx context.Context, target mongo.Caller, metaDB, link string) (Lacking, error) {
 	absent := bsoncore.NewDocumentBuilder().AppendBoolean("absent", true).Build()
 	view := bsoncore.NewDocumentBuilder().AppendBoolean(fieldView, true).Build()
@@ -111,7 +111,7 @@ func (s *step) leftViews(ctx context.Context, filter *bsoncore.DocumentBuilder) 
 	return list, err
 }
 
-// leftView returns the view that the operation is about, if it is left out.
+// leftView returns the operation's view, if it is left out.
 func (s *step) leftView(ctx context.Context, ns oplog.Namespace) (*LeftView, error) {
 	list, err := s.leftViews(ctx, s.heldFilter(ns).AppendString("_id.index", ""))
 	if err != nil || len(list) == 0 {
@@ -120,7 +120,7 @@ func (s *step) leftView(ctx context.Context, ns oplog.Namespace) (*LeftView, err
 	return &list[0], nil
 }
 
-// leaveView notes that a view is left out, in place of what was noted of it before.
+// leaveView records that a view is left out, in place of an earlier record of it.
 func (s *step) leaveView(ctx context.Context, v *LeftView) error {
 	id := s.leftViewID(v)
 	doc := bsoncore.NewDocumentBuilder().AppendDocument("_id", id).
@@ -141,12 +141,12 @@ func (s *step) leftViewID(v *LeftView) bsoncore.Document {
 		AppendString("index", v.ID).AppendBoolean("view", true).Build()
 }
 
-// takeView forgets that a view is left out.
+// takeView deletes the record of a view that was left out.
 func (s *step) takeView(ctx context.Context, v *LeftView) error {
 	return s.release(ctx, bsoncore.NewDocumentBuilder().AppendDocument("_id", s.leftViewID(v)))
 }
 
-// takeViews forgets those of a database of the source, as far as they are in scope.
+// takeViews deletes the records of a database of the source, as far as they are in scope.
 func (s *step) takeViews(ctx context.Context, db string) error {
 	list, err := s.leftViews(ctx, bsoncore.NewDocumentBuilder().AppendString("_id.link", s.cfg.Link))
 	for i := 0; i < len(list) && err == nil; i++ {
@@ -159,7 +159,7 @@ func (s *step) takeViews(ctx context.Context, db string) error {
 	return err
 }
 
-// leftViewOf is the view of a definition that is left out.
+// leftViewOf returns the LeftView for a definition.
 func (e *Executor) leftViewOf(source oplog.Namespace, def bson.Raw, why string) *LeftView {
 	v := &LeftView{Source: source, Why: why, Def: def}
 	if v.NS, _ = e.target(source); v.NS == "" {
@@ -171,8 +171,8 @@ func (e *Executor) leftViewOf(source oplog.Namespace, def bson.Raw, why string) 
 	return v
 }
 
-// LeaveView notes that a view of a database of the source was not copied. Repeating it
-// does no harm.
+// LeaveView records that a view of a database of the source was not copied. It is
+// idempotent.
 func (e *Executor) LeaveView(ctx context.Context, db string, def bson.Raw, why string) error {
 	s := e.step(&oplog.Op{Kind: oplog.KindInsert, NS: oplog.NewNamespace(db, "system.views"), O: def, ID: def.Lookup("_id")}, Copied)
 	source, err := viewName(s.op)
@@ -185,9 +185,10 @@ func (e *Executor) LeaveView(ctx context.Context, db string, def bson.Raw, why s
 	return nil
 }
 
-// settleView notes what became of a view that was left out, which has the definition
-// def now: err says whether it was made. Where the target refused it before, that stops
-// nothing; one that the source could not use before is like a new one.
+// settleView records the outcome for a view that was left out and now has the definition
+// def: err is nil if it was created. If the target refused its earlier definition,
+// another refusal is no error; if the source could not use that definition, the view is
+// treated as new.
 func (s *step) settleView(ctx context.Context, left *LeftView, def bson.Raw, err error) error {
 	switch {
 	case left == nil:
@@ -218,8 +219,8 @@ func refusesView(err error) bool {
 	return !isTyped(err) && !contradicts(err) && unbuildable(err)
 }
 
-// sourceWords is a definition that was made from the target's, with the source's name
-// of what the view stands on.
+// sourceWords returns the source's definition for one of the target, with the source's
+// name of the view's collection.
 func (s *step) sourceWords(ns oplog.Namespace, coll *catalog.Collection, def bson.Raw) bson.Raw {
 	before, _ := split(coll.Options).get("viewOn")
 	f := split(def)

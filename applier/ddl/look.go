@@ -11,14 +11,13 @@ import (
 )
 
 const (
-	// maxLooks is how often the target may contradict the catalog.
+	// maxLooks limits how often the target may contradict the catalog.
 	maxLooks = 3
-	// lookPause is the pause before a look at what an expired command has done.
+	// lookPause is the pause before the effect of an expired command is read.
 	lookPause = 100 * time.Millisecond
 )
 
-// contradicts reports whether the target refused because it has something else than
-// the catalog.
+// contradicts reports whether the target refused because it differs from the catalog.
 func contradicts(err error) bool {
 	if _, changed := errors.AsType[*changedError](err); changed {
 		return true
@@ -31,7 +30,7 @@ func expired(err error) bool {
 	return servererr.Classify(err) == servererr.Expired && !isTyped(err)
 }
 
-// lookAgain reads anew what the operation is about.
+// lookAgain reads the operation's namespaces again.
 func (s *step) lookAgain(ctx context.Context) error {
 	var names []oplog.Namespace
 	if s.op.Kind.IsCRUD() {

@@ -16,17 +16,17 @@ import (
 )
 
 // A name that the log gives to a collection which the copy lacks is owed: the log drops
-// it again before the end of the copy, or it was not copied. It is noted before the
-// position passes the command, as whoever meets the end of the copy may know nothing of
-// it otherwise:
+// it before the end of the copy, or the collection was not copied. It is recorded before
+// the position passes the command, because a later attempt ends the copy and could not
+// find it otherwise:
 //
 //	{_id: "LINK/NS", ts, t}
 //
-// ns is the target's name, ts and t are of the command.
+// NS is the target's name, ts and t are of the command.
 const owedCollection = metadata.Missing
 
-// Owed returns the names that collections were renamed to which a copy had neither under
-// the old name nor under the new one, sorted.
+// Owed returns, sorted, the new names of renamed collections for which a copy had neither
+// the old nor the new name.
 func (e *Executor) Owed(ctx context.Context) ([]oplog.Namespace, error) {
 	if err := e.loadOwed(ctx); err != nil {
 		return nil, err
@@ -34,12 +34,12 @@ func (e *Executor) Owed(ctx context.Context) ([]oplog.Namespace, error) {
 	return slices.Sorted(maps.Keys(e.owed)), nil
 }
 
-// loadOwed reads, once, what is owed.
+// loadOwed reads the owed names, once.
 func (e *Executor) loadOwed(ctx context.Context) error {
 	if e.owed != nil {
 		return nil
 	}
-	prefix := e.cfg.Own + "/" // a 0 follows the slash
+	prefix := e.cfg.Own + "/" // 0 is the character after the slash
 	ids := bsoncore.NewDocumentBuilder().AppendString("$gte", prefix).AppendString("$lt", e.cfg.Own+"0").Build()
 	cmd := command("find", owedCollection).
 		AppendDocument("filter", bsoncore.NewDocumentBuilder().AppendDocument("_id", ids).Build())
@@ -65,7 +65,7 @@ func (e *Executor) loadOwed(ctx context.Context) error {
 	return nil
 }
 
-// owe notes that the copy lacks what has this name now.
+// owe records that the copy lacks the collection that now has this name.
 func (s *step) owe(ctx context.Context, ns oplog.Namespace) error {
 	if err := s.loadOwed(ctx); err != nil {
 		return err
@@ -85,8 +85,8 @@ func (s *step) owe(ctx context.Context, ns oplog.Namespace) error {
 	return nil
 }
 
-// paid notes that a name is not owed any more: something has it, or nothing is to. Only
-// a copy owes anything.
+// paid records that a name is no longer owed: something has it, or nothing is to have it.
+// Only a copy owes names.
 func (s *step) paid(ctx context.Context, ns oplog.Namespace) error {
 	if s.again != Copied {
 		return nil
@@ -97,7 +97,7 @@ func (s *step) paid(ctx context.Context, ns oplog.Namespace) error {
 	return s.forgive(ctx, ns)
 }
 
-// forgive forgets that a name is owed, if it is.
+// forgive deletes the record of an owed name, if there is one.
 func (s *step) forgive(ctx context.Context, ns oplog.Namespace) error {
 	if _, is := s.owed[ns]; !is {
 		return nil
@@ -114,8 +114,8 @@ func (s *step) forgive(ctx context.Context, ns oplog.Namespace) error {
 
 func (s *step) owedID(ns oplog.Namespace) string { return s.cfg.Own + "/" + string(ns) }
 
-// settle refuses to end a copy that lacks a collection. One that is left to somebody
-// else now is theirs to copy.
+// settle returns an error at the end of a copy that lacks a collection. One that is left
+// out for a resync is copied there.
 func (s *step) settle(ctx context.Context) error {
 	names, err := s.Owed(ctx)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // placed reports whether the target is a copy whose names are those of the log.
 func (s *step) placed() bool { return s.again == Copied && s.cfg.Placed }
 
-// runPlaced is run on a copy whose names are those of the log.
+// runPlaced is run for a copy whose names are those of the log.
 func (r *renaming) runPlaced(ctx context.Context, src, dst *catalog.Collection) error {
 	switch {
 	case dst != nil && dst.Type == catalog.TypeTimeseries:
@@ -30,7 +30,7 @@ func (r *renaming) runPlaced(ctx context.Context, src, dst *catalog.Collection) 
 		}
 	}
 	if dst != nil && dst.Type == catalog.TypeView {
-		// It is of a later time, and the log makes it again.
+		// It is newer, and the log creates it again.
 		r.tolerate(r.to, "it is a "+dst.Type.String())
 		if err := r.dropNow(ctx, r.to); err != nil {
 			return err
@@ -43,13 +43,12 @@ func (r *renaming) runPlaced(ctx context.Context, src, dst *catalog.Collection) 
 	return r.follow(ctx)
 }
 
-// withoutSource is a rename of what is not there: it has been carried out, or the
-// source had dropped the collection before it could be copied. Then the target has
-// nothing to give the new name to, but what had it before is to go. Dst is nil
-// where nothing has it.
+// withoutSource handles a rename of a missing collection: it has been executed, or the
+// source had dropped the collection before it could be copied. Then nothing gets the new
+// name, and the collection that had it before is dropped. Dst is nil where there is none.
 func (r *renaming) withoutSource(ctx context.Context, dst *catalog.Collection) error {
 	if dst != nil && dst.Type == catalog.TypeCollection {
-		moved := !r.drops // else nothing can have had the new name before
+		moved := !r.drops // otherwise nothing can have had the new name before
 		if r.drops {
 			var err error
 			if moved, err = r.noted(ctx, dst.UUID); err != nil {
@@ -68,16 +67,16 @@ func (r *renaming) withoutSource(ctx context.Context, dst *catalog.Collection) e
 	return r.owe(ctx, r.to)
 }
 
-// The rename that replaces another collection is noted before it is sent: whether
-// it was carried out cannot be told from the names afterwards. There is one
-// document for a link, that of the last one:
+// The rename that replaces another collection is recorded before it is sent: the names do
+// not show afterwards whether it was executed. There is one document for a link, that of
+// the last such rename:
 //
 //	{_id: link, ts, t, from, to, uuid}
 //
 // uuid is the target's, of the collection that is renamed.
 const notesCollection = "renames"
 
-// note notes the rename of the collection.
+// note records the rename of the collection.
 func (r *renaming) note(ctx context.Context, uuid oplog.UUID) error {
 	id := bsoncore.NewDocumentBuilder().AppendString("_id", r.cfg.Link)
 	update := bsoncore.NewDocumentBuilder().
@@ -103,8 +102,8 @@ func (r *renaming) noteOf(uuid oplog.UUID) bson.Raw {
 		Build())
 }
 
-// noted reports whether this very rename was noted for the collection: then it is
-// that which has the new name.
+// noted reports whether this rename was recorded for the collection: then it is the one
+// that has the new name.
 func (r *renaming) noted(ctx context.Context, uuid oplog.UUID) (bool, error) {
 	cmd := command("find", notesCollection).
 		AppendDocument("filter", bsoncore.Document(r.noteOf(uuid))).

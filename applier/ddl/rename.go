@@ -8,8 +8,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// rename gives a collection another name, in place of the collection that has
-// it, if the log says so.
+// rename gives a collection another name, and replaces the collection that has it if the
+// log says so.
 func (s *step) rename(ctx context.Context) (oplog.Namespace, error) {
 	entry, err := s.op.RenameCollection()
 	if err != nil {
@@ -38,12 +38,11 @@ type renaming struct {
 	*step
 	// source is the new name at the source.
 	source, from, to oplog.Namespace
-	// drops is set if the log has a collection with the new name go away.
+	// drops is set if the log's rename drops the collection with the new name.
 	drops, stayTemp bool
 }
 
-// run looks at what there is, does what is to be done, and lets what is held
-// follow.
+// run renames according to the namespaces that exist, and renames the deferred specs.
 func (r *renaming) run(ctx context.Context) error {
 	src, hasSrc, err := r.cfg.Catalog.Get(ctx, r.from)
 	if err != nil {
@@ -85,12 +84,12 @@ func (r *renaming) run(ctx context.Context) error {
 	return r.follow(ctx)
 }
 
-// onto renames where the new name is in use.
+// onto renames to a name that is in use.
 func (r *renaming) onto(ctx context.Context, src, dst *catalog.Collection) error {
 	own := r.again == Copied && (r.made[src.UUID] || passing(r.from))
 	switch {
 	case dst.Type != catalog.TypeCollection && r.again == Copied:
-		// The view is of a later time, and the log makes it again.
+		// The view is newer, and the log creates it again.
 		r.tolerate(r.to, "it is a "+dst.Type.String())
 		if err := r.dropNow(ctx, r.to); err != nil {
 			return err
@@ -104,16 +103,16 @@ func (r *renaming) onto(ctx context.Context, src, dst *catalog.Collection) error
 		return r.resync(r.source, "the copy has both %s and %s, and which of them is the one that was renamed cannot be told",
 			r.from, r.to)
 	case r.again == Copied:
-		// At the source nothing had the new name then. So what has it here was
-		// copied later: it is what the rename made, or newer. What has the old
-		// name is gone there, or is newer too, and the log makes it again.
+		// At the source nothing had the new name then, so the collection that has it here
+		// was copied later: it is the renamed one, or newer. The collection with the old
+		// name is dropped at the source, or is newer too, and the log creates it again.
 		r.tolerate(r.from, "there is "+string(r.to)+" already")
 		return r.dropNow(ctx, r.from)
 	}
 	return r.diverged(r.from, "%s exists, and the log does not replace it", r.to)
 }
 
-// move renames a collection on the target, in place of over if that is not nil.
+// move renames a collection on the target. If over is not nil, it replaces that one.
 func (r *renaming) move(ctx context.Context, src, over *catalog.Collection) error {
 	_, err := r.send(ctx, deed{
 		db: "admin", name: "renameCollection", first: string(r.from), rest: fields{{"to", stringValue(string(r.to))}},
@@ -122,7 +121,7 @@ func (r *renaming) move(ctx context.Context, src, over *catalog.Collection) erro
 	return err
 }
 
-// follow brings what is known and what is held up to a rename that is done.
+// follow updates the catalog and the deferred specs after a rename.
 func (r *renaming) follow(ctx context.Context) error {
 	if err := r.cfg.Catalog.Refresh(ctx, r.from, r.to); err != nil {
 		return err
@@ -140,9 +139,9 @@ func (r *renaming) follow(ctx context.Context) error {
 	return r.moveHeld(ctx, r.from, r.to, coll.UUID, r.stayTemp)
 }
 
-// passing reports whether a collection has a name that is made up for one command
-// of the server and never used again, so that it can stand for one collection
-// only: $out, mapReduce, convertToCapped, renames between databases.
+// passing reports whether a collection has a temporary name that a server generates for
+// one command and never uses again, so that it stands for one collection only: $out,
+// mapReduce, convertToCapped, renames between databases.
 func passing(ns oplog.Namespace) bool {
 	coll := ns.Collection()
 	if strings.HasPrefix(coll, "tmp.agg_out.") || strings.HasPrefix(coll, "tmp.mr.") {

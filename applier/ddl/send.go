@@ -11,9 +11,8 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// send runs a command that is built without its write concern, and waits for a
-// majority. As long as the target refuses it because of other work, send retries, until
-// ctx is done or the lease is lost.
+// send runs a command, adding write concern majority. While the target refuses it because
+// of other work, send retries, until ctx is done or the lease is lost.
 func (s *step) send(ctx context.Context, d deed) (bson.Raw, error) {
 	for tries := s.retry(busy).Start(); ; {
 		reply, err := s.run(ctx, &d)
@@ -26,7 +25,7 @@ func (s *step) send(ctx context.Context, d deed) (bson.Raw, error) {
 	}
 }
 
-// retry retries for as long as ctx lasts, and logs the first refusal.
+// retry retries until ctx is done, and logs the first refusal.
 func (s *step) retry(again func(error) bool) mongo.Retry {
 	logged := false
 	return mongo.Retry{For: mongo.Forever, Again: again, Failed: func(err error) {
@@ -45,9 +44,9 @@ func busyTxn(err error) bool {
 	return stuck || disposition == mongo.Again || disposition == mongo.Smaller
 }
 
-// busy reports whether the target refused a command because of other work, or for want
-// of resources: the command had no effect. A command that was executed and is not
-// confirmed by a majority was not refused.
+// busy reports whether the target refused a command because of other work, or for lack of
+// resources: the command had no effect. A command that was executed and lacks only the
+// majority's acknowledgement was not refused.
 func busy(err error) bool {
 	if errors.Is(err, mongo.ErrTooLate) {
 		return true
@@ -56,8 +55,8 @@ func busy(err error) bool {
 	return k == servererr.Transient || k == servererr.Split
 }
 
-// says reports whether the target has refused a command in the way that what tells. Of
-// one that was late, what the fence says is no word about it.
+// says reports whether what is true of the target's refusal. For a late command the
+// fence's error does not count.
 func says(err error, what func(error) bool) bool {
 	_, late := errors.AsType[*LateError](err)
 	return !late && what(err)
@@ -68,8 +67,8 @@ func command(name, collection string) *bsoncore.DocumentBuilder {
 	return bsoncore.NewDocumentBuilder().AppendString(name, collection)
 }
 
-// write runs an insert, update or delete on the metadata, and fails where a
-// statement does.
+// write runs an insert, update or delete on the metadata, and returns the first write
+// error.
 func (s *step) write(ctx context.Context, cmd *bsoncore.DocumentBuilder) error {
 	return s.within(ctx, mongo.Command{DB: s.cfg.MetaDB, Body: bson.Raw(cmd.Build())})
 }

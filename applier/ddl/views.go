@@ -24,15 +24,15 @@ import (
 
 // viewDef is the definition of a view on the target.
 type viewDef struct {
-	// on is the collection that it stands on, in the target's words. buckets
-	// tells that it is a time-series collection's buckets.
+	// on is the collection that the view reads, by the target's name. buckets reports
+	// whether it is the buckets of a time-series collection.
 	on      string
 	buckets bool
 	// pipeline is an array, collation nil where there is none.
 	pipeline, collation bson.Raw
 }
 
-// viewName returns the view that a write to system.views is about.
+// viewName returns the view that a write to system.views concerns.
 func viewName(op *oplog.Op) (oplog.Namespace, error) {
 	id, ok := op.ID.StringValueOK()
 	ns := oplog.Namespace(id)
@@ -42,9 +42,9 @@ func viewName(op *oplog.Op) (oplog.Namespace, error) {
 	return ns, nil
 }
 
-// view applies a write to system.views. What the source itself takes for no view is
-// none on the target: no client could use it, and a server refuses to create it. It is left
-// out, with its definition, until the log corrects or removes it.
+// view applies a write to system.views. A definition that is invalid at the source is not
+// created on the target: no client could use it, and a server refuses it. It is left out,
+// with its definition recorded, until the log corrects or removes it.
 func (s *step) view(ctx context.Context) (oplog.Namespace, error) {
 	source, err := viewName(s.op)
 	if err != nil {
@@ -81,8 +81,8 @@ func (s *step) view(ctx context.Context) (oplog.Namespace, error) {
 	}
 }
 
-// nameless is a write to a definition that is none by its _id already. A part of it that
-// is changed makes it no view.
+// nameless handles a write to a definition whose _id is not the name of a view. Changing
+// a part of it does not make it valid.
 func (s *step) nameless(ctx context.Context) error {
 	id := bson.Raw(bsoncore.NewDocumentBuilder().AppendValue("_id", bsoncore.Value{Type: bsoncore.Type(s.op.ID.Type), Data: s.op.ID.Value}).Build())
 	v := s.leftViewOf(s.op.NS, id, "its _id is no name of a view of the database: "+s.op.ID.String())
@@ -93,8 +93,8 @@ func (s *step) nameless(ctx context.Context) error {
 	return s.leaveView(ctx, v)
 }
 
-// faultOf returns why the source takes a definition for none, "" if it does not, or
-// if there is a field in it that a newer server may have given a meaning.
+// faultOf returns why the source considers a definition invalid, "" if it does not, or if
+// there is a field in it that a newer server may define.
 func faultOf(def bson.Raw) string {
 	for _, f := range split(def) {
 		if !slices.Contains([]string{"_id", "viewOn", "pipeline", "collation", "timeseries"}, f.name) {
@@ -109,17 +109,18 @@ func (s *step) invalid(ns oplog.Namespace, why string) {
 }
 
 // becomeInvalid leaves out a view that the source cannot use any more, and removes it.
-// That of a copy may be of a later time; the log makes it again from the definition.
+// The view of a copy may be newer; the log creates it again from the definition.
 func (s *step) becomeInvalid(ctx context.Context, v *LeftView, coll *catalog.Collection) error {
 	s.invalid(v.NS, v.Why)
-	// This first: without its definition a change of a part of it could not be applied.
+	// Record it first: without its definition a partial change could not be applied
+	// later.
 	if err := s.leaveView(ctx, v); err != nil || coll == nil || coll.Type != catalog.TypeView {
 		return err
 	}
 	return s.dropNow(ctx, v.NS)
 }
 
-// whole is definition for one that has to be complete.
+// whole is definition, for a definition that must be complete.
 func (s *step) whole(source oplog.Namespace, f fields) (viewDef, error) {
 	def, err := s.definition(source, f)
 	if err == nil && def.on == "" {
@@ -128,8 +129,8 @@ func (s *step) whole(source oplog.Namespace, f fields) (viewDef, error) {
 	return def, err
 }
 
-// definition reads a definition and says it in the target's words. What is not
-// there stays empty.
+// definition parses a definition and maps its names to the target's. Missing fields stay
+// empty.
 func (s *step) definition(source oplog.Namespace, f fields) (viewDef, error) {
 	var def viewDef
 	empty := bson.Raw{rawbson.MinSize, 0, 0, 0, 0}
@@ -178,8 +179,8 @@ func (s *step) definition(source oplog.Namespace, f fields) (viewDef, error) {
 	return def, nil
 }
 
-// reads returns what a collection that a view reads is called in the view's
-// database of the target. Field is where the view says so.
+// reads returns the name, in the view's database of the target, of a collection that a
+// view reads. Field is the place of the name in the definition.
 func (s *step) reads(field string, source, ns, on oplog.Namespace) (string, error) {
 	refuse := func(format string, args ...any) (string, error) {
 		return "", s.op.Fault(field, fmt.Errorf("%w: the view %s reads %s, which %s", oplog.ErrUnsupported, source, on, fmt.Sprintf(format, args...)))
@@ -194,12 +195,12 @@ func (s *step) reads(field string, source, ns, on oplog.Namespace) (string, erro
 	if other, taken := s.cfg.Names.Source(oplog.NewNamespace(ns.DB(), on.Collection())); taken {
 		return refuse("is not mirrored, and %s has its name on the target; exclude the view", other)
 	}
-	// On the target it shows less, or what is there under that name.
+	// On the target the view returns less, or reads another collection with that name.
 	s.log(slog.LevelWarn, "view reads a collection that is not mirrored", slog.String(keyNS, string(ns)), slog.String(keyReads, string(on)))
 	return on.Collection(), nil
 }
 
-// createView makes a view. That of a time-series collection comes with its
+// createView creates a view. That of a time-series collection is created with its
 // buckets.
 func (s *step) createView(ctx context.Context, ns oplog.Namespace, def viewDef) error {
 	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
@@ -231,14 +232,13 @@ func (s *step) createView(ctx context.Context, ns oplog.Namespace, def viewDef) 
 	return s.cfg.Catalog.Refresh(ctx, ns)
 }
 
-// misplaced reports whether a collection is where only a view can be.
+// misplaced reports whether a collection has a name under which only a view can be.
 func (s *step) misplaced(coll *catalog.Collection) bool {
 	return s.placed() && coll.Type == catalog.TypeCollection
 }
 
-// unlessLater passes over that a view does not go with others: in a copy those may
-// be of a later time. At the source it goes with them by then, so that the log
-// changes or drops it before.
+// unlessLater ignores that a view is incompatible with others: in a copy those may be
+// newer. At the source they are compatible, so the log changes or drops this one before.
 func (s *step) unlessLater(ns oplog.Namespace, err error) error {
 	if s.again == Copied && says(err, servererr.IsViewClash) {
 		s.tolerate(ns, err.Error())
@@ -247,8 +247,8 @@ func (s *step) unlessLater(ns oplog.Namespace, err error) error {
 	return err
 }
 
-// dropView removes a view. One that is not there was that of a time-series
-// collection, which has gone with its buckets.
+// dropView removes a view. A missing one was that of a time-series collection, which was
+// dropped with its buckets.
 func (s *step) dropView(ctx context.Context, ns oplog.Namespace) error {
 	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
 	switch {
@@ -265,7 +265,7 @@ func (s *step) dropView(ctx context.Context, ns oplog.Namespace) error {
 	return s.diverged(ns, "it is a %s", coll.Type)
 }
 
-// updateView gives a view another definition. Left is the view where it is left out.
+// updateView changes the definition of a view. Left is the view if it is left out.
 func (s *step) updateView(ctx context.Context, source, ns oplog.Namespace, left *LeftView) error {
 	coll, exists, err := s.cfg.Catalog.Get(ctx, ns)
 	if err != nil {
@@ -286,7 +286,7 @@ func (s *step) updateView(ctx context.Context, source, ns oplog.Namespace, left 
 	case !exists && form != update.FormReplacement && left == nil:
 		return s.absent(ns, "there is no such view")
 	}
-	// A view that is replaced and not there was invalid before, or refused.
+	// A view that is replaced and missing was invalid before, or refused.
 	post := s.op.O
 	switch {
 	case form == update.FormReplacement:
@@ -315,7 +315,7 @@ func (s *step) updateView(ctx context.Context, source, ns oplog.Namespace, left 
 	return s.settleView(ctx, left, s.sourceWords(ns, coll, post), err)
 }
 
-// redefineView gives a view that is there the definition post.
+// redefineView gives an existing view the definition post.
 func (s *step) redefineView(ctx context.Context, source, ns oplog.Namespace, coll *catalog.Collection, form update.Form, post bson.Raw) error {
 	def, err := s.changed(source, coll, form, post)
 	if err != nil {
@@ -344,14 +344,13 @@ func (s *step) redefineView(ctx context.Context, source, ns oplog.Namespace, col
 	return s.cfg.Catalog.Refresh(ctx, ns)
 }
 
-// present returns the definition that the target has of the view.
+// present returns the target's definition of the view.
 func (s *step) present(coll *catalog.Collection) bson.Raw {
 	return append(fields{{"_id", s.op.ID}}, split(coll.Options)...).document()
 }
 
-// changed returns the definition that an update makes, which is post. Anything but a
-// replacement changes the one that the target has, whose viewOn is in its own
-// words already.
+// changed returns the definition that results from an update, which is post. Unless it is
+// a replacement, it changes the target's definition, in which viewOn is mapped already.
 func (s *step) changed(source oplog.Namespace, coll *catalog.Collection, form update.Form, post bson.Raw) (viewDef, error) {
 	f := split(post).without("_id")
 	if form == update.FormReplacement {
@@ -370,8 +369,8 @@ func (s *step) changed(source oplog.Namespace, coll *catalog.Collection, form up
 	return def, nil
 }
 
-// maxNested is how deep pipelines are followed into pipelines: deeper than any
-// server takes.
+// maxNested limits how deep pipelines in pipelines are followed: more than any server
+// accepts.
 const maxNested = 50
 
 // readFrom returns the collections and views that the stages of a pipeline name.
