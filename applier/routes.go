@@ -127,7 +127,7 @@ func (r *routes) find(ctx context.Context, d *dispatcher, ns oplog.Namespace) (*
 // that was read: for all collections, not only for the one that was looked up. That is
 // correct only where none of their operations is between those in the target and those
 // routed in the new way. It holds because the catalog changes only in commands, each
-// behind a barrier, and when a database is first read, before anything of it was handed
+// with a barrier, and when a database is first read, before anything of it was handed
 // out. Anything else that refreshes the catalog while operations are in flight must first
 // wait for them, as a command does.
 func (r *routes) differences() checkpoint.Rerouting {

@@ -15,8 +15,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Catalog is the target's collections. It is safe for concurrent use. A Get that
-// runs at the same time as a Refresh of its namespace may answer either way.
+// Catalog caches the target's collections. It is safe for concurrent use. A Get
+// concurrent with a Refresh of its namespace may return the state before or after it.
 type Catalog struct {
 	target mongo.Caller
 
@@ -24,18 +24,18 @@ type Catalog struct {
 	mu sync.RWMutex
 	// dbs are the databases that were read.
 	dbs map[string]bool
-	// known are their collections. A namespace of such a database that is not in
-	// it does not exist, unless it is in stale: then it has to be read first.
-	// What was read counts if the number in stale is still the same: otherwise
-	// it may be older than the last Refresh.
+	// known are their collections. A namespace of such a database that is not in known
+	// does not exist, unless it is in stale: then it must be read first. The result of a
+	// read counts only if the number in stale has not changed: otherwise it may be older
+	// than the last Refresh.
 	known map[oplog.Namespace]*Collection
 	stale map[oplog.Namespace]uint64
 	// refreshed counts calls of Refresh.
 	refreshed uint64
 }
 
-// Load reads the collections, and whether they have unique indexes, of the
-// databases given.
+// Load reads the collections of the given databases, and whether they have unique
+// indexes.
 func Load(ctx context.Context, target mongo.Caller, dbs []string) (*Catalog, error) {
 	c := &Catalog{
 		target: target, dbs: map[string]bool{},
@@ -49,8 +49,8 @@ func Load(ctx context.Context, target mongo.Caller, dbs []string) (*Catalog, err
 	return c, nil
 }
 
-// Get returns what is known of a namespace; false where it does not exist. A
-// database that was not loaded is read on the first question about it.
+// Get returns a collection; false where it does not exist. The first Get of a database
+// that was not loaded reads it.
 func (c *Catalog) Get(ctx context.Context, ns oplog.Namespace) (*Collection, bool, error) {
 	c.mu.RLock()
 	_, stale := c.stale[ns]
@@ -76,8 +76,8 @@ func (c *Catalog) Get(ctx context.Context, ns oplog.Namespace) (*Collection, boo
 	return coll, coll != nil, nil
 }
 
-// Refresh reads namespaces anew, after a command that created, changed, renamed
-// or dropped them. After an error the next Get reads them.
+// Refresh reads namespaces again, after a command that created, changed, renamed or
+// dropped them. After an error the next Get reads them.
 func (c *Catalog) Refresh(ctx context.Context, names ...oplog.Namespace) error {
 	c.mu.Lock()
 	c.refreshed++
@@ -93,8 +93,8 @@ func (c *Catalog) Refresh(ctx context.Context, names ...oplog.Namespace) error {
 	return nil
 }
 
-// Database returns what is known of all namespaces of a database, by name. It
-// reads the database if that was not done yet.
+// Database returns all namespaces of a database, by name. It reads the database if
+// necessary.
 func (c *Catalog) Database(ctx context.Context, db string) ([]*Collection, error) {
 	// No collection has an empty name: this only makes sure that db is read.
 	if _, _, err := c.Get(ctx, oplog.NewNamespace(db, "")); err != nil {
@@ -103,9 +103,8 @@ func (c *Catalog) Database(ctx context.Context, db string) ([]*Collection, error
 	return c.all(func(ns oplog.Namespace) bool { return ns.DB() == db }), nil
 }
 
-// Known returns what is known of all namespaces, in no order, and the databases
-// that were read: what of those is not among them does not exist. Both are for the
-// caller to change.
+// Known returns all known namespaces, in no order, and the databases that were read:
+// other namespaces of those do not exist. The caller may change both results.
 func (c *Catalog) Known() (colls []*Collection, dbs []string) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -132,25 +131,25 @@ func (c *Catalog) all(want func(oplog.Namespace) bool) []*Collection {
 	return list
 }
 
-// parallel is how many collections are read at a time: thousands of them one by
-// one take long over a slow line.
+// parallel is the number of concurrent reads: thousands of collections one by one would
+// take long at a high latency.
 const parallel = 16
 
-// adminDB is the database in which only users and roles are ever mirrored.
+// adminDB is the database of which only users and roles are ever mirrored.
 const adminDB = "admin"
 
-// isServers reports whether a collection of admin, as it is listed, is the server's
-// own: signing keys, its version. No role but __system may ask for the indexes of
-// these, and nothing is written to them.
+// isServers reports whether a listed collection of admin is the server's own: signing
+// keys, its version. No role but __system may list their indexes, and nothing is written
+// to them.
 func isServers(doc bson.Raw) bool {
 	name, _ := doc.Lookup("name").StringValueOK()
 	return !oplog.NewNamespace(adminDB, name).IsPrivileges()
 }
 
-// load reads a database. If another goroutine was faster, its result counts: it may have
-// been refreshed since.
+// load reads a database. If another goroutine has read it first, its result counts: it
+// may have been refreshed since.
 func (c *Catalog) load(ctx context.Context, db string) error {
-	db = strings.Clone(db) // it may be a view
+	db = strings.Clone(db) // db may be a view
 	docs, err := List(ctx, c.target, db, "")
 	if err != nil {
 		return err
@@ -206,7 +205,7 @@ func (c *Catalog) reread(ctx context.Context, ns oplog.Namespace) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stale[ns] != of {
-		return nil // another Refresh came between; its own reading counts
+		return nil // another Refresh was concurrent; its own read counts
 	}
 	if c.dbs[ns.DB()] {
 		delete(c.stale, ns)

@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Type is what a namespace is.
+// Type is the type of a namespace.
 type Type uint8
 
 // The types of a namespace.
@@ -35,38 +35,38 @@ func (t Type) String() string {
 	return fmt.Sprintf("Type(%d)", uint8(t))
 }
 
-// Collection is one namespace of the target. It is immutable: a change makes a
-// new one.
+// Collection is one namespace of the target. It is immutable: a change creates a new one.
 type Collection struct {
 	NS   oplog.Namespace
 	Type Type
-	// UUID is the target's own, zero for a view.
+	// UUID is the target's UUID, zero for a view.
 	UUID oplog.UUID
 	// Options are those of listCollections.
 	Options bson.Raw
-	// Ordered is set if operations should reach it in the log's order, all
-	// through one writer, if that is recorded too (see package applier): it is capped, has a collation that may make one of
-	// different _ids, or has a unique index besides that on _id.
+	// Ordered is set if operations should be applied in the log's order, all through one
+	// writer, if the record says so too (see package applier): the collection is capped,
+	// has a collation under which different _ids may be equal, or has a unique index
+	// other than that on _id.
 	Ordered bool
 	// Capped is set if it is capped.
 	Capped bool
-	// Direct is set if transactions cannot write to it: capped collections,
-	// buckets of time-series collections, system collections.
+	// Direct is set if transactions cannot write to it: capped collections, buckets of
+	// time-series collections, system collections.
 	Direct bool
 }
 
-// read makes a Collection of what listCollections shows, and asks for the
-// indexes of what has some. It returns nil for what is gone meanwhile.
+// read builds a Collection from a document of listCollections, and reads its indexes if
+// it has any. It returns nil for a collection that was dropped meanwhile.
 func (c *Catalog) read(ctx context.Context, db string, doc bson.Raw) (*Collection, error) {
 	coll, err := listed(db, doc)
-	// Views' definitions have no index but that on _id, and no role of those that
-	// write to any database may ask for it.
+	// The collection of view definitions has only the index on _id, and none of the roles
+	// for writing to any database may list it.
 	if err != nil || coll.Type != TypeCollection || coll.Ordered || coll.NS.IsSystemViews() {
 		return coll, err
 	}
 	specs, err := Indexes(ctx, c.target, coll.NS)
 	if servererr.IsNoNamespace(err) || servererr.IsInvalidView(err) {
-		// A server looks for a view of that name next, and cannot read them all.
+		// The server then looks for a view of that name, and cannot read all views.
 		return nil, nil
 	}
 	if err != nil {
@@ -80,8 +80,8 @@ func (c *Catalog) read(ctx context.Context, db string, doc bson.Raw) (*Collectio
 	return coll, nil
 }
 
-// listed reads one document of listCollections. Ordered lacks what only the
-// indexes tell.
+// listed parses one document of listCollections. Ordered does not consider the indexes
+// yet.
 func listed(db string, doc bson.Raw) (*Collection, error) {
 	fault := func(field string) error {
 		return fmt.Errorf("read the collections of %s: one without a usable %s: %s", db, field, doc)
@@ -128,8 +128,8 @@ func listed(db string, doc bson.Raw) (*Collection, error) {
 // Collated reports whether the collection's collation is not the simple one.
 func (c *Collection) Collated() bool { return collated(c.Options) }
 
-// collated reports whether a collection's collation is not the simple one. The
-// server shows none for that.
+// collated reports whether a collection's collation is not the simple one. For the simple
+// one the server lists none.
 func collated(options bson.Raw) bool {
 	e, ok := rawbson.Lookup(options, "collation")
 	if !ok {
@@ -141,8 +141,7 @@ func collated(options bson.Raw) bool {
 	return !isText || name != "simple"
 }
 
-// system reports whether transactions are kept out of a collection for what it is
-// called.
+// system reports whether the name of a collection excludes it from transactions.
 func system(ns oplog.Namespace) bool {
 	switch ns.DB() {
 	case "admin", "config", "local":
@@ -151,9 +150,8 @@ func system(ns oplog.Namespace) bool {
 	return strings.HasPrefix(ns.Collection(), "system.")
 }
 
-// constrains reports whether an index makes the server refuse documents for what
-// is in others: unique ones besides that on _id, and those that are about to
-// become unique.
+// constrains reports whether an index makes the server refuse documents because of
+// others: a unique one other than that on _id, or one that is about to become unique.
 func constrains(spec bson.Raw) bool {
 	unique, _ := rawbson.Lookup(spec, "unique")
 	prepare, _ := rawbson.Lookup(spec, "prepareUnique")

@@ -13,8 +13,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// List returns what listCollections shows of a database, or of one collection of
-// it if a name is given.
+// List returns the listCollections documents of a database, or of one collection if a
+// name is given.
 func List(ctx context.Context, target mongo.Caller, db, collection string) ([]bson.Raw, error) {
 	cmd := bsoncore.NewDocumentBuilder().AppendInt32("listCollections", 1)
 	if collection != "" {
@@ -30,9 +30,9 @@ func List(ctx context.Context, target mongo.Caller, db, collection string) ([]bs
 	return docs, nil
 }
 
-// listDespite is List where a view of the database is invalid, which is none then.
-// Without the right to read the definitions it lacks the views that are valid too:
-// no command on a view succeeds there anyway, until the invalid one is removed.
+// listDespite is List for a database with an invalid view, which it omits. Without the
+// privilege to read the definitions it omits the valid views too: no command on a view
+// succeeds there anyway, until the invalid one is removed.
 func listDespite(ctx context.Context, target mongo.Caller, db, collection string) ([]bson.Raw, error) {
 	docs, _, _, err := mongo.ListDespite(db, func(cmd *bsoncore.DocumentBuilder) ([]bson.Raw, error) {
 		return ReadAll(ctx, target, db, bson.Raw(cmd.Build()))
@@ -47,8 +47,8 @@ func listDespite(ctx context.Context, target mongo.Caller, db, collection string
 	}), err
 }
 
-// Look returns what the target has under a name just now, nil for nothing. Ordered
-// lacks what only the indexes tell.
+// Look returns the target's current namespace of that name, nil for none. Ordered does
+// not consider the indexes.
 func Look(ctx context.Context, target mongo.Caller, ns oplog.Namespace) (*Collection, error) {
 	docs, err := List(ctx, target, ns.DB(), ns.Collection())
 	if err != nil || len(docs) == 0 {
@@ -57,7 +57,7 @@ func Look(ctx context.Context, target mongo.Caller, ns oplog.Namespace) (*Collec
 	return listed(ns.DB(), docs[0])
 }
 
-// Indexes returns what listIndexes shows of a collection.
+// Indexes returns the listIndexes documents of a collection.
 func Indexes(ctx context.Context, target mongo.Caller, ns oplog.Namespace) ([]bson.Raw, error) {
 	cmd := bsoncore.NewDocumentBuilder().AppendString("listIndexes", ns.Collection()).AppendDocument("cursor", wholeBatch()).Build()
 	specs, err := ReadAll(ctx, target, ns.DB(), bson.Raw(cmd))
@@ -67,14 +67,13 @@ func Indexes(ctx context.Context, target mongo.Caller, ns oplog.Namespace) ([]bs
 	return specs, nil
 }
 
-// wholeBatch asks for as much as fits a reply, so that a cursor seldom remains.
+// wholeBatch requests as much as fits a reply, so that a cursor seldom remains.
 func wholeBatch() bsoncore.Document {
 	return bsoncore.NewDocumentBuilder().AppendInt32("batchSize", 1_000_000).Build()
 }
 
-// ReadAll runs a command that answers with a cursor and returns all of its
-// documents. They are views into the replies. What was refused in passing is read
-// again.
+// ReadAll runs a command that returns a cursor, and returns all of its documents. They
+// are views into the replies. It retries transient errors.
 func ReadAll(ctx context.Context, target mongo.Caller, db string, cmd bson.Raw) ([]bson.Raw, error) {
 	return mongo.Retry{}.ReadAll(ctx, target, nil, db, cmd)
 }

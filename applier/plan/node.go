@@ -13,45 +13,44 @@ import (
 // node is the net effect of one or more operations on one _id.
 type node struct {
 	effect effect
-	// must is set if the operations need to have met a document, orMake that an
-	// update makes one where there is none, exact that it meets the document that
-	// it was logged for.
+	// must is set if the operations must have met a document, orMake if an update creates
+	// a missing one, exact if it meets the document that it was logged for.
 	must, orMake, exact bool
 	space               int32
 	hash                uint32
 	id                  bson.RawValue
-	// doc is what insert, upsert and replace leave behind.
+	// doc is the result of insert, upsert and replace.
 	doc bson.Raw
-	// diff is of a delta, in Planner.arena, nil until it is needed.
+	// diff is the parsed delta, in Planner.arena, nil until it is needed.
 	diff *update.ObjectDiff
 	// first and last are the operations, linked by Planner.nextOp.
 	first, last int32
 	// prev and next are the neighbours on the same _id, -1 for none.
 	prev, next int32
-	// folded is set if the deltas after it have been composed as far as it goes.
+	// folded is set if the deltas after it have been composed as far as possible.
 	folded bool
-	// round and rank are where the last statement of it went.
+	// round and rank are those of its last statement.
 	round, rank int32
 }
 
-// effect is what a node does to its _id.
+// effect is the effect of a node on its _id.
 type effect uint8
 
 const (
 	// gone is a node whose operations are in another one.
 	gone effect = iota
-	// insert makes doc where there is nothing.
+	// insert creates doc where there is no document.
 	insert
-	// upsert makes doc, whatever there is.
+	// upsert creates or replaces the document with doc.
 	upsert
-	// replace makes doc where there is a document.
+	// replace replaces an existing document with doc.
 	replace
-	// delta and modifiers change a document.
+	// delta and modifiers change an existing document.
 	delta
 	modifiers
-	// remove leaves nothing, whatever there is.
+	// remove deletes the document, if there is one.
 	remove
-	// nothing does nothing, where there is nothing.
+	// nothing has no effect, and there is no document.
 	nothing
 )
 
@@ -96,9 +95,9 @@ func newNode(op *Op) (node, error) {
 	return n, nil
 }
 
-// absorb puts the operation of n into the last node of its _id, if the two have a
-// net effect that is known without looking at documents, and goes on with what is
-// in front of that. It returns the node that holds it, -1 if there is none.
+// absorb merges the operation of n into the last node of its _id, if the net effect of
+// the two is known without reading documents, and continues with the node before that. It
+// returns the node that contains it, -1 if there is none.
 func (p *Planner) absorb(tail int32, n *node) int32 {
 	holder := int32(-1)
 	for at := tail; at >= 0 && p.spaces[n.space].coalesce; {
@@ -117,7 +116,7 @@ func (p *Planner) absorb(tail int32, n *node) int32 {
 	return holder
 }
 
-// supersede makes a what a and then b come to, if it can tell.
+// supersede sets a to the net effect of a and then b, and reports whether it is known.
 func (a *node) supersede(b *node) bool {
 	type pair struct{ first, second effect }
 	switch (pair{a.effect, b.effect}) {
@@ -139,7 +138,7 @@ func (a *node) supersede(b *node) bool {
 	case pair{insert, replace}, pair{upsert, replace}:
 		*a = a.become(a.effect, b.doc)
 	case pair{replace, replace}, pair{delta, replace}, pair{modifiers, replace}:
-		if a.orMake { // so there is a document by now
+		if a.orMake { // so there is a document now
 			*a = a.become(upsert, b.doc)
 			return true
 		}
@@ -148,14 +147,14 @@ func (a *node) supersede(b *node) bool {
 		a.must = must
 
 	case pair{remove, replace}, pair{remove, delta}, pair{remove, modifiers}:
-		return !b.must && !b.orMake // it finds nothing
+		return !b.must && !b.orMake // it matches nothing
 	default:
 		return false
 	}
 	return true
 }
 
-// become returns a with another effect, on the same place.
+// become returns a with another effect, in the same place.
 func (a *node) become(e effect, doc bson.Raw) node {
 	b := *a
 	b.effect, b.doc, b.diff = e, doc, nil
@@ -181,7 +180,7 @@ func (p *Planner) fold(at int32) error {
 // foldInto applies the updates after a document to it.
 func (p *Planner) foldInto(at int32) error {
 	a := &p.nodes[at]
-	// What is not taken in the end is parsed again when its turn comes.
+	// Deltas that are not merged in the end are parsed again later.
 	defer func() {
 		for _, i := range p.run {
 			p.nodes[i].diff = nil
@@ -212,7 +211,7 @@ func (p *Planner) foldInto(at int32) error {
 			}
 		}
 		if doc == nil || len(doc) > maxDocument {
-			return nil // the target says what is wrong with it
+			return nil // the target reports the fault
 		}
 		a.doc = doc
 		must := a.must
@@ -228,9 +227,9 @@ func (p *Planner) foldInto(at int32) error {
 // maxDocument is the largest document that a server stores, in bytes.
 const maxDocument = 16 << 20
 
-// foldRun returns what the deltas in p.run make of doc, nil if that cannot be
-// said. The log's deltas fit one another whatever the mode is, since each was
-// logged for what those before it had made of doc.
+// foldRun returns doc with the deltas in p.run applied, nil if the result is not known.
+// The log's deltas fit one another in either mode, since each was logged for the result
+// of those before it.
 func (p *Planner) foldRun(doc bson.Raw) (bson.Raw, error) {
 	if len(p.run) == 0 {
 		return nil, nil
@@ -256,8 +255,8 @@ func (p *Planner) foldRun(doc bson.Raw) (bson.Raw, error) {
 	return doc, nil
 }
 
-// compose reduces neighbours of a list of deltas to one each, as far as it goes:
-// first those that follow one another simply, then what has become of them.
+// compose reduces neighbours in a list of deltas to one each, as far as possible: first
+// those that follow one another simply, then the results.
 func (p *Planner) compose(list []group) []group {
 	done := list[:0]
 	for len(list) > 0 {
@@ -271,7 +270,7 @@ func (p *Planner) compose(list []group) []group {
 	return p.halve(done)
 }
 
-// halve composes by halves, since composing takes time in proportion to both.
+// halve composes by halves, because composing takes time in proportion to both operands.
 func (p *Planner) halve(list []group) []group {
 	if len(list) < 2 {
 		return list
@@ -284,7 +283,7 @@ func (p *Planner) halve(list []group) []group {
 	return append(left, right...)
 }
 
-// foldDeltas composes the deltas from a node on.
+// foldDeltas composes the deltas that start at a node.
 func (p *Planner) foldDeltas(at int32) error {
 	a := &p.nodes[at]
 	p.run = p.run[:0]
@@ -321,7 +320,7 @@ func (p *Planner) foldDeltas(at int32) error {
 	return nil
 }
 
-// take puts the operations of the node after a into a.
+// take moves the operations of the node after a into a.
 func (p *Planner) take(a *node, i int32) {
 	b := &p.nodes[i]
 	p.nextOp[a.last] = b.first

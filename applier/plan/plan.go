@@ -8,52 +8,51 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Mode says what the operations meet.
+// Mode says which documents the operations meet.
 type Mode uint8
 
 const (
-	// ModeExact says that the target is exactly what the log describes. An update of what
-	// is not there, or an insert of what is, is a divergence.
+	// ModeExact says that the target is exactly as the log describes. An update of a
+	// missing document, or an insert of an existing one, is a divergence.
 	ModeExact Mode = iota + 1
-	// ModeCopied says that the target is a copy that was taken while writes went
-	// on. What is not there is ignored, an insert of what is there replaces it, a
-	// delta meets whatever shape there is.
+	// ModeCopied says that the target is a copy that was taken during writes. An
+	// operation on a missing document is ignored, an insert of an existing one replaces
+	// it, a delta accepts any shape.
 	ModeCopied
 )
 
-// Op is one operation of a document, for one writer.
+// Op is one operation on a document, for one writer.
 type Op struct {
-	// Op is the operation, views into memory that stays as long as it is in use.
+	// Op is the operation, with views into memory that stays unchanged while it is in
+	// use.
 	oplog.Op
-	// At is its place in the log.
+	// At is its position in the log.
 	At checkpoint.Position
-	// Target is where it goes: the namespace as the target knows it. It is no
-	// view.
+	// Target is the namespace on the target. It is not a view.
 	Target oplog.Namespace
 	// Collection is the target's, nil where it does not exist.
 	Collection *catalog.Collection
 	Mode       Mode
-	// Grouped marks an operation of an applyOps that is no transaction: its
-	// inserts replace what is there, in either mode.
+	// Grouped marks an operation of an applyOps that is not a transaction: its inserts
+	// replace existing documents, in either mode.
 	Grouped bool
 }
 
-// Options say what the target can do.
+// Options describe the target.
 type Options struct {
-	// InternalApply: it has $_internalApplyOplogUpdate (6.0 and newer).
+	// InternalApply: the target has $_internalApplyOplogUpdate (6.0 and newer).
 	InternalApply bool
-	// Coalesce allows runs on one document to be reduced. Collections that are
-	// capped are left as they are.
+	// Coalesce allows reduction of operations on one document. Capped collections are
+	// excepted.
 	Coalesce bool
-	// NoGuards forbids statements that find their document only if the fields
-	// that they insert are absent: for a log that moves fields, where they fail
-	// too often.
+	// NoGuards forbids statements that match their document only if the fields that they
+	// insert are absent: for a log that moves fields, where they fail too often.
 	NoGuards bool
-	// MaxDocs and MaxBytes bound one command. Zero means 10,000 and 8 MiB.
+	// MaxDocs and MaxBytes limit one command. Zero means 10,000 and 8 MiB.
 	MaxDocs, MaxBytes int
 }
 
-// Kind is what a Write does.
+// Kind is the kind of a Write.
 type Kind uint8
 
 // The kinds of a Write.
@@ -64,9 +63,8 @@ const (
 	Update
 	// Delete: Docs are statements {q, limit: 1}.
 	Delete
-	// Modify: the one operation has to be done by reading the document, applying
-	// O to it with update.Apply, and writing back what comes out, as Replace
-	// builds it. Docs is empty.
+	// Modify: the operation must be executed by reading the document, applying O to it
+	// with update.Apply, and writing the result, as Replace builds it. Docs is empty.
 	Modify
 )
 
@@ -78,25 +76,25 @@ type Write struct {
 	// Ops[i] are the operations, as indexes into Build's argument, that Docs[i]
 	// stands for, in order. For Modify it is Ops[0].
 	Ops [][]int
-	// Ordered is set if a statement must not be tried before those ahead of it
-	// in the same command are done.
+	// Ordered is set if a statement must not be tried before those ahead of it in the
+	// same command are done.
 	Ordered bool
-	// MustMatch tells, for updates and Modify in ModeExact, that every statement
-	// has to find a document, so that n of the reply is len(Docs).
+	// MustMatch reports, for updates and Modify in ModeExact, that every statement must
+	// match a document, so that n of the reply is len(Docs).
 	MustMatch bool
-	// Guarded is set if some statements also ask for the absence of fields. One
-	// that finds nothing is then no divergence, nor is it if what comes after it
-	// is refused or finds nothing: the operations have to be done again, each with
-	// One, after what was done is undone.
+	// Guarded is set if some statements also require the absence of fields. If one
+	// matches nothing, that is no divergence, nor is it one if a later statement is
+	// refused or matches nothing: the operations must then be undone and repeated, each
+	// with One.
 	Guarded bool
 }
 
-// Plan is what operations come to.
+// Plan is the result of Build.
 type Plan struct {
 	// Writes are to be sent in order.
 	Writes []Write
-	// Dropped are the operations that need nothing to be sent, ascending: those
-	// of documents that were inserted and deleted again. Every other operation is
-	// in the Ops of exactly one Write.
+	// Dropped are the operations for which nothing is sent, ascending: those on documents
+	// that were inserted and deleted again. Every other operation is in the Ops of
+	// exactly one Write.
 	Dropped []int
 }

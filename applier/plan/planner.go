@@ -13,15 +13,15 @@ import (
 const (
 	defaultMaxDocs  = 10_000
 	defaultMaxBytes = 8 << 20
-	// maxOps is how many operations one plan may have: places in it are packed
-	// into bits to be sorted.
+	// maxOps limits the operations of one plan: positions in it are packed into bits for
+	// sorting.
 	maxOps = 1 << 20
-	// maxKept is the most memory for statements that is kept from one plan to the
-	// next, in bytes.
+	// maxKept limits the memory for statements that is kept from one plan to the next, in
+	// bytes.
 	maxKept = 4 << 20
 )
 
-// Planner plans operations in memory that it uses again. It is for one goroutine.
+// Planner plans operations in memory that it reuses. It is for one goroutine.
 type Planner struct {
 	opt Options
 
@@ -37,8 +37,8 @@ type Planner struct {
 	stmts  []stmt
 	order  []uint64
 	buf    []byte
-	// arena has the deltas of the node whose turn it is, and those that are composed
-	// for nodes up to parsed.
+	// arena has the deltas of the current node, and those composed for nodes up to
+	// parsed.
 	arena  update.Arena
 	folder update.Folder
 	parsed int32
@@ -47,7 +47,7 @@ type Planner struct {
 	run    []int32
 	groups []group
 
-	// What the Plan is made of.
+	// The result.
 	writes  []Write
 	docs    []bson.Raw
 	opLists [][]int
@@ -60,15 +60,15 @@ type space struct {
 	ns      oplog.Namespace
 	seed    uint32
 	ordered bool
-	// coalesce and guard tell what may be done to its operations.
+	// coalesce and guard report what may be done with its operations.
 	coalesce, guard bool
-	// tail is 1 and the last node, or 0, and round and rank are those of the last
-	// statement: for a namespace that is Ordered.
+	// For a namespace that is Ordered: tail is 1 plus the last node, or 0; round and rank
+	// are those of the last statement.
 	tail        int32
 	round, rank int32
 }
 
-// NewPlanner returns a Planner. It is ready after SetOptions again, too.
+// NewPlanner returns a Planner.
 func NewPlanner(opt Options) *Planner {
 	p := &Planner{byNS: map[oplog.Namespace]int32{}}
 	p.SetOptions(opt)
@@ -86,12 +86,11 @@ func (p *Planner) SetOptions(opt Options) {
 	p.opt = opt
 }
 
-// Build plans operations, in the log's order, of one writer. Nothing of one _id
-// ever changes its order, and nothing at all of a namespace that is Ordered. The
-// Plan holds views into the operations and into the Planner: it is valid until
-// the next Build or Release. An error is an *oplog.EntryError that names the
-// operation that cannot be planned. An operation that a later one leaves without
-// effect is only looked at as far as that needs.
+// Build plans operations, in the log's order, of one writer. It never reorders operations
+// on one _id, nor any of a namespace that is Ordered. The Plan has views into the
+// operations and into the Planner: it is valid until the next Build or Release. An error
+// is an *oplog.EntryError that names the operation that cannot be planned. An operation
+// that a later one makes ineffective is parsed only as far as necessary.
 func (p *Planner) Build(ops []Op) (Plan, error) {
 	p.reset(ops)
 	if len(ops) >= maxOps {
@@ -102,8 +101,8 @@ func (p *Planner) Build(ops []Op) (Plan, error) {
 			return Plan{}, err
 		}
 	}
-	// Each node is folded and sent before the next one is looked at: what it was
-	// parsed to is still at hand then.
+	// Each node is folded and sent before the next one, while its parsed form is still
+	// available.
 	for i := range p.nodes {
 		if err := p.fold(int32(i)); err != nil {
 			return Plan{}, err
@@ -121,14 +120,14 @@ func (p *Planner) Build(ops []Op) (Plan, error) {
 	return Plan{Writes: p.writes, Dropped: p.dropped}, nil
 }
 
-// Release lets go of what the last Plan has views into, and of a buffer that is
-// larger than others: a caller that waits for more operations must not retain documents that
-// are written. The Plan is not valid any more.
+// Release drops the references of the last Plan, and a buffer that is larger than usual:
+// a caller that waits for more operations must not retain documents that are written. The
+// Plan is not valid any more.
 func (p *Planner) Release() { p.reset(nil) }
 
-// One plans a single operation, in the form that does the least in one step, for
-// finding out which operation of a failed flush is at fault, and for doing the
-// others. It is told the modes apart as Build does, and nothing is guarded.
+// One plans a single operation, in the form that does the least in one step: it
+// identifies the operation at fault in a failed flush, and executes the others. It
+// distinguishes the modes as Build does, and does not use guards.
 func One(op Op, opt Options) (Write, error) {
 	opt.NoGuards, opt.Coalesce = true, false
 	p, err := NewPlanner(opt).Build([]Op{op})
@@ -168,7 +167,7 @@ func (p *Planner) reset(ops []Op) {
 	p.docs, p.opLists, p.opList, p.dropped = p.docs[:0], p.opLists[:0], p.opList[:0], p.dropped[:0]
 }
 
-// space returns the place of the namespace that op goes to.
+// space returns the index of the namespace of op.
 func (p *Planner) space(op *Op) int32 {
 	if len(p.spaces) > 0 && p.spaces[p.at].ns == op.Target {
 		return p.at
@@ -184,8 +183,8 @@ func (p *Planner) space(op *Op) int32 {
 	if c := op.Collection; c != nil {
 		s.ordered = c.Ordered || c.Capped
 		s.coalesce = s.coalesce && !c.Capped
-		// Outside of a transaction nothing undoes what came after a statement
-		// whose guard failed.
+		// Outside of a transaction nothing undoes the statements after one whose guard
+		// failed.
 		s.guard = s.guard && !c.Direct
 	}
 	i := int32(len(p.spaces))
@@ -194,8 +193,7 @@ func (p *Planner) space(op *Op) int32 {
 	return i
 }
 
-// add takes one operation: as a node of its own after the last one of its _id,
-// or into that node.
+// add adds one operation: as a new node after the last one of its _id, or into that node.
 func (p *Planner) add(i int32) error {
 	op := &p.ops[i]
 	at := p.space(op)
@@ -207,7 +205,7 @@ func (p *Planner) add(i int32) error {
 	n.space, n.first, n.last, n.prev, n.next = at, i, i, -1, -1
 	p.nextOp[i] = -1
 	// In a namespace that is Ordered a run ends with the first operation on another
-	// document, so there its last node is all that matters.
+	// document, so only its last node matters.
 	slot := &s.tail
 	if !s.ordered {
 		n.hash = oplog.HashID(s.seed, op.ID)
@@ -226,7 +224,7 @@ func (p *Planner) add(i int32) error {
 	return nil
 }
 
-// slot returns where the last node of n's _id is kept.
+// slot returns the slot of the last node of n's _id.
 func (p *Planner) slot(n *node) *int32 {
 	mask := uint32(len(p.slots) - 1)
 	for i := n.hash & mask; ; i = (i + 1) & mask {
@@ -240,7 +238,7 @@ func (p *Planner) slot(n *node) *int32 {
 	}
 }
 
-// sameKey reports whether the server may take two _ids for one.
+// sameKey reports whether the server may consider two _ids equal.
 func (p *Planner) sameKey(a, b bson.RawValue) bool {
 	if sameBytes(a, b) {
 		return true

@@ -9,32 +9,32 @@ import (
 	"github.com/oplogrep/replicator/oplog/update"
 )
 
-// stmt is a document or a statement of a command, or an operation to be done by
+// stmt is a document or a statement of a command, or an operation to be executed by
 // reading and writing.
 type stmt struct {
 	// doc is the document of an insert. Otherwise the statement is from and to in
-	// Planner.buf, and nothing for rankModify.
+	// Planner.buf, or none for rankModify.
 	doc      bson.Raw
 	from, to int
 	space    int32
 	// first and last are the operations it stands for, linked by Planner.nextOp.
 	first, last int32
-	// behind is set if another statement of the same command has to be done
-	// before, guarded that its filter asks for the absence of fields.
+	// behind is set if another statement of the same command must be executed before;
+	// guarded if the filter requires the absence of fields.
 	behind, guarded bool
 }
 
 // The ranks of statements are their order within a round.
 const (
 	rankInsert int32 = iota
-	// rankUpdate need not find a document, rankMatch has to.
+	// rankUpdate need not match a document, rankMatch must.
 	rankUpdate
 	rankMatch
 	// rankModify and rankMustModify are the same for Modify.
 	rankModify
 	rankMustModify
 	rankDelete
-	// ranks is how many there are.
+	// ranks is their number.
 	ranks
 )
 
@@ -45,7 +45,7 @@ func updateRank(must bool) int32 {
 	return rankUpdate
 }
 
-// send makes the statements of a node.
+// send builds the statements of a node.
 func (p *Planner) send(at int32) error {
 	n := &p.nodes[at]
 	switch n.effect {
@@ -83,7 +83,7 @@ func (p *Planner) send(at int32) error {
 	return nil
 }
 
-// inspect looks at the document that a node leaves behind.
+// inspect inspects the document that results from a node.
 func (p *Planner) inspect(n *node) (whole, error) {
 	how, err := inspect(n.doc)
 	if err != nil {
@@ -92,15 +92,15 @@ func (p *Planner) inspect(n *node) (whole, error) {
 	return how, nil
 }
 
-// sendWhole makes the statement that replaces a document.
+// sendWhole builds the statement that replaces a document.
 func (p *Planner) sendWhole(n *node, how whole, orMake bool, rank int32) {
 	from := len(p.buf)
 	p.buf = appendReplace(p.buf, n.id, n.doc, how, orMake)
 	p.place(n, rank, stmt{from: from, to: len(p.buf), first: n.first, last: n.last})
 }
 
-// sendDelta makes the statement of a delta. Where a composed delta has none, each
-// of those that it is composed of is sent.
+// sendDelta builds the statement of a delta. Where a composed delta has none, each of its
+// parts is sent.
 func (p *Planner) sendDelta(at int32) error {
 	n := &p.nodes[at]
 	from := len(p.buf)
@@ -130,7 +130,7 @@ func (p *Planner) sendDelta(at int32) error {
 	return nil
 }
 
-// guarantee is what is known of the document that a delta meets.
+// guarantee returns what is known about the document that a delta meets.
 func (n *node) guarantee() update.Guarantee {
 	if n.exact && !n.orMake {
 		return update.GuaranteePreImage
@@ -138,8 +138,8 @@ func (n *node) guarantee() update.Guarantee {
 	return update.GuaranteeNone
 }
 
-// appendDelta appends the statement for a delta to p.buf. It is false, with
-// nothing appended, where there is none. Most deltas are never parsed.
+// appendDelta appends the statement for a delta to p.buf. It returns false, with nothing
+// appended, where there is none. Most deltas are never parsed.
 func (p *Planner) appendDelta(n *node) (guarded, ok bool, err error) {
 	pre := n.guarantee()
 	from := len(p.buf)
@@ -173,7 +173,7 @@ func (p *Planner) appendDelta(n *node) (guarded, ok bool, err error) {
 		p.buf = buf
 		return guarded, p.closeUpdate(u, from, bson.TypeEmbeddedDocument, n.orMake), nil
 	}
-	// Servers before 8.0 know no binary diffs.
+	// Servers before 8.0 do not support binary diffs.
 	if p.opt.InternalApply && !d.HasBinary() {
 		if p.appendInternal(n, d) && p.closeUpdate(u, from, bson.TypeArray, n.orMake) {
 			return false, true, nil
@@ -193,7 +193,7 @@ func (p *Planner) appendDelta(n *node) (guarded, ok bool, err error) {
 	return false, p.closeUpdate(u, from, c.U.Type, n.orMake), nil
 }
 
-// maxGuards is how many fields a statement asks for the absence of.
+// maxGuards limits the fields whose absence a statement requires.
 const maxGuards = 32
 
 // inserts counts the fields that a delta inserts, at every depth.
@@ -218,13 +218,13 @@ func subInserts(d *update.SubDiff) int {
 	return n
 }
 
-// sendModifiers makes the statement of an update in the older form.
+// sendModifiers builds the statement of an update in the older form.
 func (p *Planner) sendModifiers(n *node) error {
 	o := p.ops[n.first].O
 	from := len(p.buf)
 	u := p.openUpdate(n.id, nil)
-	// Paths lead where they led at the source if the document is the one they were
-	// logged for, and also if there is none: then they make it.
+	// Paths resolve as at the source if the document is the one they were logged for, and
+	// also if there is none: then they create it.
 	buf, ok, err := update.AppendClientModifiers(p.buf, o, n.exact)
 	if err != nil {
 		return p.ops[n.first].Fault("o", err)
@@ -251,8 +251,8 @@ func (p *Planner) modify(n *node) {
 	p.place(n, rank, stmt{first: n.first, last: n.last})
 }
 
-// place finds out when a statement of n has its turn: after the last one on the
-// same _id, or in its namespace if that is Ordered.
+// place determines the round of a statement of n: after the last one on the same _id, or
+// in its namespace if that is Ordered.
 func (p *Planner) place(n *node, rank int32, s stmt) {
 	s.space = n.space
 	space := &p.spaces[n.space]
@@ -281,18 +281,18 @@ func (p *Planner) place(n *node, rank int32, s stmt) {
 	p.stmts = append(p.stmts, s)
 }
 
-// noRank is the rank of a node without statements so far; others have theirs plus
+// noRank is the rank of a node without statements so far; others have their rank plus
 // one.
 const noRank = 0
 
-// skip passes on to n what is known of the nodes in front of it.
+// skip copies to n the round and rank of the nodes before it.
 func (p *Planner) skip(n *node) {
 	if n.prev >= 0 {
 		n.round, n.rank = p.nodes[n.prev].round, p.nodes[n.prev].rank
 	}
 }
 
-// assemble puts the statements into commands.
+// assemble groups the statements into commands.
 func (p *Planner) assemble() {
 	slices.Sort(p.order)
 	p.docs = slices.Grow(p.docs, len(p.stmts))

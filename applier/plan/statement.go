@@ -15,17 +15,15 @@ import (
 // maxStatement is the largest statement that a server reads, in bytes.
 const maxStatement = 16<<20 + 16<<10
 
-// whole is how a whole document can be sent.
+// whole says how a whole document can be sent.
 type whole struct {
-	// insert is set if an insert stores it as it is, classic that a replacement
-	// does.
+	// insert is set if an insert stores it unchanged, classic if a replacement does.
 	insert, classic bool
 }
 
-// inspect looks for what a server changes or refuses in a document: it puts the
-// time of day in place of zero timestamps, and takes no second _id; in a
-// replacement it takes no names with a dollar. All that is about the top level
-// only.
+// inspect checks what a server would change or refuse in a document: it replaces zero
+// timestamps by the time of day, and refuses a second _id; in a replacement it refuses
+// names with a dollar. Only the top level matters.
 func inspect(doc bson.Raw) (whole, error) {
 	how := whole{insert: true, classic: true}
 	ids := 0
@@ -59,8 +57,8 @@ func appendValue(dst []byte, key string, v bson.RawValue) []byte {
 	return append(bsoncore.AppendHeader(dst, bsoncore.Type(v.Type), key), v.Value...)
 }
 
-// appendID appends the condition that _id equals id. A regular expression, or a
-// document whose names have dollars, would be a condition of its own otherwise.
+// appendID appends the condition that _id equals id. Otherwise a regular expression, or a
+// document whose names have dollars, would be taken as a condition.
 func appendID(dst []byte, id bson.RawValue) []byte {
 	if id.Type != bson.TypeRegex && (id.Type != bson.TypeEmbeddedDocument || !hasDollarName(id.Value)) {
 		return appendValue(dst, "_id", id)
@@ -85,13 +83,12 @@ func appendDelete(dst []byte, id bson.RawValue) []byte {
 	return closeDocument(bsoncore.AppendInt32Element(dst, "limit", 1), at)
 }
 
-// Replace returns the update statement that makes the document with this _id
-// exactly doc, whatever its field names and timestamps. With upsert it makes it
-// where there is none.
+// Replace returns the update statement that makes doc the document with this _id,
+// exactly, whatever its field names and timestamps. With upsert it creates a missing one.
 func Replace(id bson.RawValue, doc bson.Raw, upsert bool) bson.Raw {
 	how, err := inspect(doc)
 	if err != nil {
-		how = whole{} // for the server to say what is wrong
+		how = whole{} // so that the server reports the fault
 	}
 	return appendReplace(make([]byte, 0, len(id.Value)+len(doc)+128), id, doc, how, upsert)
 }
@@ -115,9 +112,9 @@ func appendReplace(dst []byte, id bson.RawValue, doc bson.Raw, how whole, upsert
 	return closeDocument(dst, at)
 }
 
-// openUpdate begins an update statement in p.buf, up to where the value of u has
-// to be appended. The filter asks for the absence of what guard inserts. It
-// returns where the type of u stands.
+// openUpdate starts an update statement in p.buf, up to the value of u, which must be
+// appended next. The filter requires the absence of the fields that guard inserts. It
+// returns the offset of the type of u.
 func (p *Planner) openUpdate(id bson.RawValue, guard *update.ObjectDiff) (u int) {
 	_, b := bsoncore.ReserveLength(p.buf)
 	q, b := appendDocument(b, "q", bson.TypeEmbeddedDocument)
@@ -134,9 +131,9 @@ func (p *Planner) openUpdate(id bson.RawValue, guard *update.ObjectDiff) (u int)
 	return u
 }
 
-// closeUpdate ends the update statement that was begun at from and whose u, of
-// this type, has been appended. It is false, with the statement taken away again,
-// if it is too large to be sent.
+// closeUpdate ends the update statement that was started at from and whose u, of this
+// type, has been appended. It returns false, with the statement removed, if it is too
+// large to be sent.
 func (p *Planner) closeUpdate(u, from int, t bson.Type, upsert bool) bool {
 	p.buf[u] = byte(t)
 	if upsert {
@@ -150,10 +147,10 @@ func (p *Planner) closeUpdate(u, from int, t bson.Type, upsert bool) bool {
 	return true
 }
 
-// appendGuards appends, to a filter in p.buf, {path: {$exists: false}} for every
-// field that d inserts. The document that d is of is at p.path. Modifiers go
-// along the same paths; in an array a filter may see more than that, and then it
-// finds nothing, which is safe.
+// appendGuards appends, to a filter in p.buf, {path: {$exists: false}} for every field
+// that d inserts. p.path is the path of d's document. Modifiers resolve the same paths;
+// in an array a filter may match more than that, and then the statement finds nothing,
+// which is safe.
 func (p *Planner) appendGuards(d *update.ObjectDiff) {
 	outer := len(p.path)
 	for i := range d.Inserts {
@@ -186,9 +183,8 @@ func (p *Planner) appendSubGuards(d *update.SubDiff) {
 	}
 }
 
-// appendInternal appends the pipeline that has the target apply an update entry:
-// d, or what the node's one operation says. It is false where that would be
-// nested too deep.
+// appendInternal appends the pipeline that makes the target apply an update entry: d, or
+// that of the node's one operation. It returns false where that would be nested too deep.
 func (p *Planner) appendInternal(n *node, d *update.ObjectDiff) bool {
 	before := len(p.buf)
 	pipeline, b := bsoncore.ReserveLength(p.buf)
@@ -212,7 +208,7 @@ func (p *Planner) appendInternal(n *node, d *update.ObjectDiff) bool {
 	return true
 }
 
-// Command is AppendCommand to memory of its own. The body of what has none is nil.
+// Command is AppendCommand with its own memory. A Modify has a nil body.
 func (w *Write) Command() (body bson.Raw, sequence string) {
 	b, sequence := w.AppendCommand(make([]byte, 0, len(w.NS)+80))
 	if sequence == "" {
@@ -221,8 +217,8 @@ func (w *Write) Command() (body bson.Raw, sequence string) {
 	return b, sequence
 }
 
-// AppendCommand appends the body of the command for a Write: without its documents,
-// which are sent as the document sequence of that name. A Modify has none.
+// AppendCommand appends the body of the command for a Write, without its documents, which
+// are sent as the document sequence of that name. A Modify has none.
 func (w *Write) AppendCommand(dst []byte) (_ []byte, sequence string) {
 	name := ""
 	switch w.Kind {
