@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
-// TestAllocations: what is allocated for an operation, from the batch to the command
+// TestAllocations limits the allocations for an operation, from the batch to the command
 // that writes it, without the connection.
 func TestAllocations(t *testing.T) {
 	for _, tc := range []struct {
@@ -38,7 +38,7 @@ func TestAllocations(t *testing.T) {
 		go func() { end <- a.Run(t.Context(), in, out) }()
 		var before, after runtime.MemStats
 		for round := range rounds + 2 {
-			if round == 2 { // memory that is used again is there by then
+			if round == 2 { // reused memory is allocated by then
 				runtime.ReadMemStats(&before)
 			}
 			for k := range batches {

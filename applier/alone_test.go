@@ -15,7 +15,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// cappedRig is a target with a capped collection, and one that is not.
+// cappedRig is a target with a capped collection and an ordinary one.
 func cappedRig(t *testing.T) *rig {
 	t.Helper()
 	r := prepared(t, 4)
@@ -23,14 +23,14 @@ func cappedRig(t *testing.T) *rig {
 	return r
 }
 
-// isInsert tells whether a command inserts into a collection.
+// isInsert reports whether a command inserts into a collection.
 func isInsert(cmd mongo.Command, coll string) bool {
 	return commandName(cmd) == "insert" && cmd.Body.Lookup("insert").StringValue() == coll
 }
 
-// TestCappedBetweenTransactions: writes that transactions refuse are not taken after
-// the barrier with the transactions around them: what of them is in the target could
-// not be told after a crash, as what is begun there is one entry.
+// TestCappedBetweenTransactions: writes that transactions refuse do not share a barrier
+// with the transactions around them: a span that the barrier announces is one entry, so
+// that a crash leaves no doubt which part of it is in the target.
 func TestCappedBetweenTransactions(t *testing.T) {
 	t.Parallel()
 	r := cappedRig(t)
@@ -74,8 +74,8 @@ func TestCappedBetweenTransactions(t *testing.T) {
 	}
 }
 
-// unconfirming is a target that carries out writes of one kind to the database db, and
-// says that it does not know of a majority that has them.
+// unconfirming is a target that executes writes of one kind to the database db, and
+// replies that no majority has acknowledged them.
 type unconfirming struct {
 	target  *simTarget
 	command string
@@ -90,8 +90,9 @@ func (u *unconfirming) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, e
 		AppendInt32("code", int32(servererr.WriteConcernTimeout)).AppendString("errmsg", "waiting for replication timed out").Build())), nil
 }
 
-// TestDirectUnconfirmed: a write outside of transactions that no majority is known to
-// have is not done: the lane stays where it is, and the next attempt finds out.
+// TestDirectUnconfirmed: a write outside of transactions without a majority's
+// acknowledgement does not count: the lane stays where it is, and the next attempt finds
+// out.
 func TestDirectUnconfirmed(t *testing.T) {
 	t.Parallel()
 	for name, op := range map[string]struct {
@@ -130,15 +131,15 @@ func TestDirectUnconfirmed(t *testing.T) {
 	}
 }
 
-// TestNotCappedAnyMore: what was begun on a capped collection that somebody has made
-// another one of meanwhile is a divergence, not something to be done again as if it
-// could not have been.
+// TestNotCappedAnyMore: if a span was announced on a capped collection that is no longer
+// capped, that is a divergence; the span is not repeated as if nothing could have been
+// applied.
 func TestNotCappedAnyMore(t *testing.T) {
 	t.Parallel()
 	r := cappedRig(t)
 	r.target.run(t, "db", bson.D{{Key: "insert", Value: "cap"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 0}, {Key: "n", Value: 0}}}}})
 	l := newLog(t)
-	// A modifier: twice it is something else.
+	// A modifier: applied twice it has another result.
 	l.add(bson.D{
 		{Key: "op", Value: "u"},
 		{Key: "ns", Value: "db.cap"},

@@ -12,9 +12,9 @@ import (
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
-// begunRig is a target with a capped collection, and a log of inserts into it with
-// a transaction in between that spans lanes. All of the inserts are in the target,
-// but their lane does not know it: the attempt was cut off before it could say so.
+// begunRig is a target with a capped collection, and a log of inserts into it around a
+// transaction that spans lanes. All of the inserts are in the target, but the attempt
+// ended before their lane recorded it.
 func begunRig(t *testing.T) (*rig, *sourceLog) {
 	t.Helper()
 	r := prepared(t, 4)
@@ -62,8 +62,8 @@ func begunRig(t *testing.T) (*rig, *sourceLog) {
 	return r, l
 }
 
-// A drain in the middle of what an earlier attempt had begun does nothing of it: what
-// of it is in the target is told from all of it.
+// A drain inside of a span that an earlier attempt had announced applies nothing of it:
+// only the complete span shows which part of it is in the target.
 func TestDrainInsideOfWhatWasBegun(t *testing.T) {
 	r, l := begunRig(t)
 	a := must[*attempt](t)(r.begin(t.Context(), func(c *Config) { c.Relaxed = true }))
@@ -78,7 +78,8 @@ func TestDrainInsideOfWhatWasBegun(t *testing.T) {
 	}
 }
 
-// Transactions that become atomic do not cut what an earlier attempt had begun.
+// Transactions that become atomic do not cut a span that an earlier attempt had
+// announced.
 func TestAtomicInsideOfWhatWasBegun(t *testing.T) {
 	r, l := begunRig(t)
 	a := must[*attempt](t)(r.begin(t.Context(), nil))
@@ -88,8 +89,8 @@ func TestAtomicInsideOfWhatWasBegun(t *testing.T) {
 	}
 }
 
-// While a lane waits for the rest of what an earlier attempt had begun, the batches
-// in between hold nothing of the memory budget: there might be no room for that rest.
+// While a lane waits for the rest of a span that an earlier attempt had announced, the
+// batches in between release their memory budget: otherwise that rest might have no room.
 func TestBudgetWhileTheRestIsAwaited(t *testing.T) {
 	r, l := begunRig(t)
 	given := make(chan int64, 10)
@@ -120,7 +121,7 @@ func TestBudgetWhileTheRestIsAwaited(t *testing.T) {
 	}
 }
 
-// A lane does not wait for the rest of what was begun when the log has passed it.
+// A lane does not wait for the rest of an announced span once the log has passed it.
 func TestRestThatDoesNotCome(t *testing.T) {
 	r, l := begunRig(t)
 	last := &l.entries[len(l.entries)-1]

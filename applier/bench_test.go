@@ -33,7 +33,7 @@ func BenchmarkApply(b *testing.B) {
 			b.ReportAllocs()
 			ops := 0
 			for b.Loop() {
-				// The next span of the log looks the same, but for its optimes.
+				// The next part of the log is the same, except for its optimes.
 				for i := range one.Items {
 					one.Items[i].Entry.OpTime.TS.T += n
 				}

@@ -10,12 +10,12 @@ import (
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
-// TestCancelledIsNotDrained: who is cancelled closes what it sends on, like one that
-// has sent everything. A run that has not got it all does not say that it is drained.
+// TestCancelledIsNotDrained: a sender that is cancelled closes its channel, like one that
+// has sent everything. A run that has not received everything must not return nil.
 func TestCancelledIsNotDrained(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1, mongosim.Options{Members: 1})
-	for range 100 { // each step of it may see the end of its input or that of its context
+	for range 100 { // each step may see the closed input first, or the cancelled context
 		a := must[*attempt](t)(r.begin(t.Context(), nil))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		in, out := make(chan batch.Batch), make(chan Applied, 1)

@@ -15,8 +15,8 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// A primary logs the trimming of a capped collection as deletes. Where clients
-// cannot delete from one, the target's own trimming stands for them.
+// A primary logs the trimming of a capped collection as deletes. Where clients cannot
+// delete from one, the target's own trimming replaces them.
 func TestTrimmed(t *testing.T) {
 	for _, fcv := range []string{"5.0", "4.4"} {
 		t.Run(fcv, func(t *testing.T) { testTrimmed(t, mongosim.Options{Members: 1, FCV: fcv}) })
@@ -62,7 +62,7 @@ func TestAlreadyIn(t *testing.T) {
 		e := l.batches()[0].Items[0].Entry
 		return &plan.Op{Op: e.Op, Target: e.NS}
 	}
-	behind := ins(0) // one whose _id is not in front
+	behind := ins(0) // its _id is not the first field
 	behind.O = raw(t, bson.D{{Key: "a", Value: 1}, {Key: "_id", Value: 7}, {Key: "b", Value: 2}})
 	for _, c := range []struct {
 		name string
@@ -90,8 +90,8 @@ func TestAlreadyIn(t *testing.T) {
 	}
 }
 
-// What a copy has of a later time is deleted before it is inserted, so that it comes
-// where the source has it.
+// A newer document of a copy is deleted before it is inserted, so that it gets the
+// source's place in the order.
 func TestCopiedInTheWay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2, mongosim.Options{Members: 1, Dialect: "7.0"})
@@ -111,8 +111,8 @@ func TestCopiedInTheWay(t *testing.T) {
 	}
 }
 
-// An attempt ends after its writes and before it could say so: the delete of an older
-// document is not done again to the one of its _id.
+// An attempt ends after its writes and before the lane records them: the delete of an
+// older document must not be repeated on the newer one with its _id.
 func TestCappedDoneAlready(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1, mongosim.Options{Members: 1, Dialect: "7.0"})

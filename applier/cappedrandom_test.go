@@ -16,8 +16,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// ring is a capped collection of a source whose log has what it pushes out. Its _ids
-// come again.
+// ring is a capped collection of a source whose log has the deletes of its trimming. Its
+// _ids recur.
 type ring struct {
 	ns   string
 	max  int
@@ -31,7 +31,7 @@ func (r *ring) at(id int) int {
 	return slices.IndexFunc(r.docs, func(d bson.D) bool { return idOf(d) == id })
 }
 
-// write appends one write to the log, and what is pushed out by it.
+// write appends one write to the log, and the deletes that it causes.
 func (r *ring) write(l *sourceLog, rng *rand.Rand, deletes bool) {
 	ids := r.max + 1 + rng.IntN(3)
 	switch n := rng.IntN(10); {
@@ -48,7 +48,7 @@ func (r *ring) write(l *sourceLog, rng *rand.Rand, deletes bool) {
 		for r.at(r.next) >= 0 {
 			r.next = (r.next + 1) % (ids + r.max)
 		}
-		d := doc(r.next, rng.IntN(2)) // often just what was there before
+		d := doc(r.next, rng.IntN(2)) // often equal to the earlier document
 		l.add(insertOp(r.ns, slices.Clone(d)))
 		r.docs = append(r.docs, d)
 		for len(r.docs) > r.max {
@@ -58,10 +58,9 @@ func (r *ring) write(l *sourceLog, rng *rand.Rand, deletes bool) {
 	}
 }
 
-// TestCappedRandom: the _ids of capped collections come again, and the attempt ends
-// at any command, which was carried out or not, time and again. With a copy, what is
-// there at the beginning lacks what was deleted before it was read; where clients
-// cannot delete, that is from the front.
+// TestCappedRandom: the _ids of capped collections recur, and attempts repeatedly end at
+// any command, executed or not. A copy lacks at first the documents that were deleted
+// before they were read; where clients cannot delete, those are the oldest.
 func TestCappedRandom(t *testing.T) {
 	t.Parallel()
 	seeds := 100
@@ -103,7 +102,7 @@ func cappedCourse(t *testing.T, target *simTarget, dialect string, seed int) {
 		from := rng.IntN(len(c.docs) + 1)
 		for j, d := range c.docs {
 			if copied && (deletes && rng.IntN(3) == 0 || !deletes && j < from) {
-				continue // it will be deleted by the log
+				continue // the log will delete it
 			}
 			there = append(there, d)
 		}
@@ -143,7 +142,7 @@ func cappedCourse(t *testing.T, target *simTarget, dialect string, seed int) {
 	}
 }
 
-// runCut applies a log in attempts that are cut off, and a last one that is not.
+// runCut applies a log in attempts that are interrupted, and a last one that is not.
 func runCut(t *testing.T, r *rig, l *sourceLog, rng *rand.Rand, copied bool) bool {
 	t.Helper()
 	cuts := rng.IntN(6)
@@ -170,7 +169,7 @@ func runCut(t *testing.T, r *rig, l *sourceLog, rng *rand.Rand, copied bool) boo
 	}
 }
 
-// cutAt lets the nth command fail, carried out or not, and all that follow.
+// cutAt makes the nth command fail, executed or not, and all that follow.
 func cutAt(target *simTarget, n int, sent bool) {
 	var commands atomic.Int64
 	target.intercept(func(mongo.Command) (error, bool) {

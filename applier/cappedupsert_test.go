@@ -9,9 +9,9 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// TestCappedUpsertAgain: an upsert of an applyOps, and an insert that pushes its
-// document out, are in the target, but the attempt ended before their lane could say
-// so. The upsert must not make the document again: that would push out another one.
+// TestCappedUpsertAgain: an upsert of an applyOps, and an insert that pushes its document
+// out, are in the target, but the attempt ended before their lane recorded it. The upsert
+// must not create the document again: that would push out another one.
 func TestCappedUpsertAgain(t *testing.T) {
 	r := prepared(t, 1)
 	r.target.run(t, "db", bson.D{

@@ -18,9 +18,9 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// What was copied while writes went on lacks collections that the source dropped
-// meanwhile, and may have a view under the name of one. What the log writes there
-// is for nobody, however it comes, and makes nothing.
+// A copy that was taken during writes lacks collections that the source dropped
+// meanwhile, and may have a view with the name of one. Operations on those are ignored in
+// every form, and create nothing.
 func TestCopiedWithoutCollection(t *testing.T) {
 	ways := map[string]func(l *sourceLog, ops []bson.D){
 		"plain": func(l *sourceLog, ops []bson.D) {
@@ -77,7 +77,7 @@ func TestCopiedWithoutCollection(t *testing.T) {
 	}
 }
 
-// Behind the copy the same is a divergence.
+// After the copy's end the same is a divergence.
 func TestWithoutCollectionBehindTheCopy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 4, mongosim.Options{Members: 1})
@@ -92,7 +92,7 @@ func TestWithoutCollectionBehindTheCopy(t *testing.T) {
 	}
 }
 
-// upsertOp replaces a document, or makes it.
+// upsertOp replaces or creates a document.
 func upsertOp(ns string, id int32) bson.D {
 	return bson.D{
 		{Key: "op", Value: "u"},
@@ -137,7 +137,7 @@ func (p *picky) HoldIndex(ctx context.Context, op *oplog.Op, index string) error
 	return p.commands.HoldIndex(ctx, op, index)
 }
 
-// Indexes that a copy does not allow are held back, and the rest goes on.
+// Indexes that a copy does not allow are deferred, and the run continues.
 func TestIndexesOfCopyHeld(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2, mongosim.Options{Members: 1})

@@ -20,7 +20,7 @@ import (
 type Catalog struct {
 	target mongo.Caller
 
-	// mu guards what follows. No I/O is done while it is held.
+	// mu guards the fields below. No I/O is done while it is held.
 	mu sync.RWMutex
 	// dbs are the databases that were read.
 	dbs map[string]bool

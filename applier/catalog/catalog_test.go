@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// server is a target over a connection. It gives lists a few documents at a time.
+// server is a target over a connection. Its lists have small batches.
 type server struct {
 	mu     sync.Mutex
 	client *wire.Client
@@ -99,7 +99,7 @@ func (s *server) must(t *testing.T, cmd string) {
 	}
 }
 
-// kind says what a collection is, in a few words.
+// kind describes a collection briefly.
 func kind(c *catalog.Collection) string {
 	words := []string{c.Type.String()}
 	for _, f := range []struct {
@@ -114,8 +114,8 @@ func kind(c *catalog.Collection) string {
 }
 
 // TestGoneWhileListed: a collection that is dropped after it was listed, and before its
-// indexes are read, is none. Where a view of its database is invalid, a server says that
-// of it instead of that it does not exist.
+// indexes are read, is omitted. Where a view of its database is invalid, a server reports
+// that instead of a missing collection.
 func TestGoneWhileListed(t *testing.T) {
 	t.Parallel()
 	for _, views := range []string{"", `{"insert": "system.views", "documents": [{"_id": "db.bad", "pipeline": 7}]}`} {
@@ -232,7 +232,7 @@ func TestDemandAndRefresh(t *testing.T) {
 		t.Error(dbs)
 	}
 
-	// Nothing is asked twice, and nothing is known of what nobody announces.
+	// Nothing is read twice, and changes without a Refresh are not noticed.
 	before := len(s.sent)
 	s.must(t, `{"create": "b", "capped": true, "size": 4096}`)
 	get("db.a", "collection uuid")
@@ -247,7 +247,7 @@ func TestDemandAndRefresh(t *testing.T) {
 
 	s.must(t, `{"createIndexes": "a", "indexes": [{"key": {"x": 1}, "name": "x", "unique": true}]}`)
 	s.must(t, `{"drop": "b"}`)
-	// What could not be read is not known: the next question reads it.
+	// The state after a failed read is unknown: the next Get reads it.
 	for _, fail := range []string{"listCollections", "listIndexes"} {
 		s.fail = fail
 		if err := c.Refresh(ctx, "db.a", "db.b"); !errors.Is(err, errCut) {
@@ -293,7 +293,7 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// late is a target whose replies to listCollections may be held up.
+// late is a target whose replies to listCollections can be delayed.
 type late struct {
 	*server
 	mu   sync.Mutex
@@ -317,7 +317,7 @@ func (l *late) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return reply, err
 }
 
-// What was read before a change does not replace what was read after it, whether
+// A read that started before a change does not replace one that started after it, whether
 // one collection was read or the whole database.
 func TestOlderReadingsDoNotCount(t *testing.T) {
 	t.Parallel()
@@ -360,13 +360,13 @@ func TestOlderReadingsDoNotCount(t *testing.T) {
 	}
 }
 
-// liar is a target whose replies are anything.
+// liar is a target with arbitrary replies.
 type liar []byte
 
 func (l liar) Call(context.Context, mongo.Command) (bson.Raw, error) { return bson.Raw(l), nil }
 
-// FuzzReplies gives a catalog any reply: it says what is wrong, or knows of
-// collections that have a name and a type.
+// FuzzReplies gives a catalog any reply: it returns an error, or collections that have a
+// name and a type.
 func FuzzReplies(f *testing.F) {
 	for _, d := range []bson.D{
 		{},

@@ -12,8 +12,8 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// TestCatalogFollows: after every command the catalog says what the target has, and so
-// which collections need the log's order. Nobody else tells it.
+// TestCatalogFollows: after every command the catalog equals the target, including which
+// collections require the log's order. Only the executor refreshes it.
 func TestCatalogFollows(t *testing.T) {
 	t.Parallel()
 	for name, unique := range map[string]ddl.UniqueIndexes{"relaxed": ddl.Relaxed, "serialized": ddl.Serialized} {

@@ -36,8 +36,8 @@ var indexKinds = map[string]string{
 	"2d _id":     `{"key": {"_id": "2d"}, "name": "i"}`,
 }
 
-// makings are collections of all kinds that may have indexes; what is in place of %s
-// is a collation, or nothing. Buckets stands for those of a time-series collection.
+// makings are collections of all kinds that may have indexes; %s is replaced by a
+// collation, or nothing. Buckets stands for those of a time-series collection.
 var makings = map[string]string{
 	"plain":     `{"create": "c"%s}`,
 	"capped":    `{"create": "c", "capped": true, "size": 4096%s}`,
@@ -45,9 +45,9 @@ var makings = map[string]string{
 	"buckets":   `{"create": "c", "timeseries": {"timeField": "t", "metaField": "m"}%s}`,
 }
 
-// The target's indexes have the collation that the source's have, whatever a command
-// of a client would inherit: for all kinds of indexes and collections, by the log and
-// by a copy.
+// The target's indexes have the collations of the source's, not those that a client's
+// command would inherit: for all kinds of indexes and collections, by the log and by a
+// copy.
 func TestIndexCollations(t *testing.T) {
 	t.Parallel()
 	const german, french = `, "collation": {"locale": "de", "strength": 2}`, `, "collation": {"locale": "fr"}`
@@ -84,14 +84,14 @@ func TestIndexCollations(t *testing.T) {
 	}
 }
 
-// collated is one case: a collection and an index at the source, and the way to the
+// collated is one case: a collection and an index at the source, and how they reach the
 // target.
 type collated struct {
 	*bench
 	name, way, create, index, buckets string
 }
 
-// run returns how many indexes there were to be built.
+// run returns how many indexes were to be built.
 func (c *collated) run(t *testing.T) int {
 	t.Helper()
 	c.must(t, "src", c.create)
@@ -112,7 +112,7 @@ func (c *collated) run(t *testing.T) int {
 	}
 	c.compare(t, want, "")
 
-	// It is found again by its name, and what changes of it changes there.
+	// It is found again by its name, and changes of it are applied.
 	if c.buckets == "" {
 		c.must(t, "src", `{"collMod": "c", "index": {"name": "i", "hidden": true}}`)
 		c.must(t, "src", `{"collMod": "c", "index": {"name": "i", "hidden": false}}`)
@@ -161,7 +161,7 @@ func indexTexts(specs []bson.Raw) []string {
 	return texts
 }
 
-// follow applies what the source has logged since the last time.
+// follow applies the source's new log entries.
 func (c *collated) follow(t *testing.T, again ddl.Again) {
 	t.Helper()
 	for _, raw := range c.logged(t) {
@@ -178,7 +178,7 @@ func (c *collated) follow(t *testing.T, again ddl.Again) {
 	}
 }
 
-// logged returns the entries after those that were returned before.
+// logged returns the entries after those returned before.
 func (c *collated) logged(t *testing.T) []bson.Raw {
 	t.Helper()
 	find := marshal(t, bson.D{
@@ -196,7 +196,7 @@ func (c *collated) logged(t *testing.T) []bson.Raw {
 	return docs
 }
 
-// copy makes what a copy would make.
+// copy builds the collection and indexes that a copy would build.
 func (c *collated) copy(t *testing.T, source oplog.Namespace) {
 	t.Helper()
 	c.logged(t)
@@ -234,7 +234,7 @@ func (c *collated) copy(t *testing.T, source oplog.Namespace) {
 	}
 }
 
-// drop ends the case: nothing is left on either side.
+// drop ends the case: nothing remains on either side.
 func (c *collated) drop(t *testing.T) {
 	t.Helper()
 	c.must(t, "src", `{"drop": "c"}`)

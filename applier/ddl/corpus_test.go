@@ -25,8 +25,8 @@ func scenarios(t *testing.T) []corpus.Scenario {
 	return all
 }
 
-// commands returns the operations of a recording that are alone, in order, those
-// inside of other entries too.
+// commands returns the operations of a recording that must be processed individually, in
+// order, including those inside of other entries.
 func commands(t *testing.T, s *corpus.Scenario) []*oplog.Op {
 	t.Helper()
 	var all []*oplog.Op
@@ -60,7 +60,7 @@ func commands(t *testing.T, s *corpus.Scenario) []*oplog.Op {
 	return all
 }
 
-// prepare makes the collections that a recording begins with.
+// prepare creates the collections that a recording starts with.
 func (b *bench) prepare(t *testing.T, s *corpus.Scenario) {
 	t.Helper()
 	before, err := s.Before()
@@ -93,7 +93,7 @@ func (b *bench) run(t *testing.T, db string, cmd bson.D) {
 	}
 }
 
-// mode is how a recording's commands meet the data.
+// mode returns the mode in which a recording's commands are applied.
 func mode(s *corpus.Scenario) ddl.Again {
 	if s.Name == "fuzzy-clone" { // of no single moment
 		return ddl.Copied
@@ -101,7 +101,7 @@ func mode(s *corpus.Scenario) ddl.Again {
 	return ddl.Once
 }
 
-// bare returns the catalog of a state.
+// bare returns a state without documents.
 func bare(state memstore.State) memstore.State {
 	state.Collections = slices.Clone(state.Collections)
 	for i := range state.Collections {
@@ -110,8 +110,8 @@ func bare(state memstore.State) memstore.State {
 	return state
 }
 
-// TestRecordings carries out all commands of the recordings, without the
-// documents, and compares the catalogs.
+// TestRecordings executes all commands of the recordings, without the documents, and
+// compares the catalogs.
 func TestRecordings(t *testing.T) {
 	t.Parallel()
 	for _, s := range scenarios(t) {
@@ -147,9 +147,9 @@ func (b *bench) compare(t *testing.T, s *corpus.Scenario) {
 	}
 }
 
-// TestCut cuts the line at some command of each operation, before it is sent or
-// before its answer comes, and begins anew with nothing in memory. The end has to
-// be the same, in the target's catalog and in what is held.
+// TestCut interrupts each operation at some command, before it is sent or before its
+// reply arrives, and restarts with nothing in memory. The final catalog and the deferred
+// specs must be the same.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	for _, s := range scenarios(t) {
@@ -168,7 +168,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// applyCut carries out operations, each of them once or twice interrupted.
+// applyCut applies operations, each of them interrupted once or twice.
 func (b *bench) applyCut(t *testing.T, ops []*oplog.Op, first ddl.Again, random *rand.Rand) {
 	t.Helper()
 	if b.cutAndApply(t, ops, first, random) == 0 && len(ops) > 10 {
@@ -176,7 +176,7 @@ func (b *bench) applyCut(t *testing.T, ops []*oplog.Op, first ddl.Again, random 
 	}
 }
 
-// cutAndApply tells how often it cut.
+// cutAndApply returns how often it interrupted.
 func (b *bench) cutAndApply(t *testing.T, ops []*oplog.Op, first ddl.Again, random *rand.Rand) (cuts int) {
 	t.Helper()
 	for _, op := range ops {
@@ -197,7 +197,7 @@ func (b *bench) cutAndApply(t *testing.T, ops []*oplog.Op, first ddl.Again, rand
 			err := b.exec.Apply(t.Context(), op, again)
 			b.before, b.after = nil, nil
 			if err == nil {
-				// Done, but that could not be written down.
+				// Executed, but that could not be recorded.
 				again = max(again, ddl.Maybe)
 				b.restart(t)
 				continue

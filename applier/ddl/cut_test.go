@@ -18,7 +18,7 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// history has commands whose parts are many, or whose names come again.
+// history has commands with many steps, and names that recur.
 const history = `
 c db.$cmd {"create": "a", "idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}}
 c db.$cmd {"createIndexes": "a", "v": 2, "key": {"x": 1}, "name": "plain"}
@@ -59,7 +59,7 @@ func (b *bench) history(t *testing.T) []*oplog.Op {
 	return ops
 }
 
-// TestCutHistory compares every interrupted run with one that was not.
+// TestCutHistory compares every interrupted run with an uninterrupted one.
 func TestCutHistory(t *testing.T) {
 	t.Parallel()
 	whole := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
@@ -88,8 +88,8 @@ func TestCutHistory(t *testing.T) {
 	}
 }
 
-// safe tells whether a command that changes something waits for a majority, and
-// no longer than it takes.
+// safe returns an error if a command that changes something does not wait for a majority,
+// or sets a time limit for that.
 func safe(cmd bson.Raw) error {
 	elems, err := cmd.Elements()
 	if err != nil {
@@ -128,8 +128,8 @@ func (b *bench) heldSpecs(t *testing.T) ddl.Specs {
 	return held
 }
 
-// An index that an earlier attempt asked for is shown from the start of its build
-// on. It is waited for.
+// An index of an earlier attempt is listed from the start of its build. The executor
+// waits for the build.
 func TestIndexUnderWayIsAskedForAgain(t *testing.T) {
 	b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
 	ops := b.history(t)[:2]

@@ -11,8 +11,8 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// A refusal is of the indexes that can be meant by its code, and by one that says
-// nothing, of all that refuse anything.
+// A refusal concerns the indexes that its code can mean; a code that names no kind
+// concerns all indexes that can refuse documents.
 func TestMayRefuse(t *testing.T) {
 	t.Parallel()
 	keys := []string{
@@ -48,9 +48,9 @@ func TestMayRefuse(t *testing.T) {
 	}
 }
 
-// TestAbsentOfOthers: the end of a copy builds the indexes of what is copied, and none of
-// a collection that is left to somebody else: that may be another one by now than is
-// known here, and its indexes are absent because its own copy is not at its end.
+// TestAbsentOfOthers: the end of a copy builds the indexes of the copied collections, and
+// none of a collection that is left out for a resync: that may be a different one by now,
+// and its indexes are absent because its own copy has not ended.
 func TestAbsentOfOthers(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range []string{"5.0", "7.0"} {

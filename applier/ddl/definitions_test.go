@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// TestDefinitions drops a database whose views are all gone.
+// TestDefinitions drops a database whose views are all dropped.
 func TestDefinitions(t *testing.T) {
 	t.Parallel()
 	unauthorized := func(command string) func(mongo.Command) error {
@@ -32,7 +32,7 @@ func TestDefinitions(t *testing.T) {
 		told   bool
 	}{
 		{name: "removed"},
-		// The other one may be about to make a view, and nothing would tell.
+		// The other executor may be about to create a view, which is not detectable.
 		{name: "left to others", shared: true, left: true},
 		{name: "not let go", before: unauthorized("drop"), left: true, told: true},
 		{name: "not shown", before: unauthorized("find"), left: true, told: true},

@@ -285,7 +285,7 @@ func (s *step) sendNow(ctx context.Context, db string, body bson.Raw) (bson.Raw,
 func (s *step) asMeant(ctx context.Context, d *deed) error {
 	for _, want := range []*catalog.Collection{d.meant, d.over} {
 		if want == nil {
-			continue // what is there by now the server does not overwrite
+			continue // the server does not overwrite an existing namespace
 		}
 		names := []oplog.Namespace{want.NS}
 		if want.Type == catalog.TypeTimeseries {

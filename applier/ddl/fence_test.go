@@ -26,7 +26,7 @@ import (
 
 var errLost = errors.New("another process has the link")
 
-// guard is a fence that is scripted.
+// guard is a scripted fence.
 type guard struct {
 	check  func() error
 	within func(work func(mongo.Caller) error) error
@@ -36,8 +36,8 @@ func (g guard) Check(context.Context) error { return g.check() }
 
 func (g guard) Within(_ context.Context, work func(mongo.Caller) error) error { return g.within(work) }
 
-// views answers what a target with a view db.v does, and what it is told to a
-// command that changes it.
+// views returns the replies of a target with a view db.v; change replies to a command
+// that changes it.
 func views(t *testing.T, change func(cmd mongo.Command) (bson.D, error)) callFunc {
 	return func(cmd mongo.Command) (bson.Raw, error) {
 		elems, err := cmd.Body.Elements()
@@ -93,15 +93,15 @@ func dropView(t *testing.T, target mongo.Caller, fence ddl.Fence, late func(cont
 	return exec, (&bench{}).operation(t, `d db.system.views {"_id": "db.v"}`)
 }
 
-// TestAsksBeforeEachTry: a command that waits for other work is not sent any more
-// once another process has the link.
+// TestAsksBeforeEachTry: a command that waits for other work is not sent again once
+// another process has the lease.
 func TestAsksBeforeEachTry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sent, asked := 0, 0
 		target := views(t, func(mongo.Command) (bson.D, error) {
 			if sent++; sent > 10 {
-				return nil, errCut // nobody has asked
+				return nil, errCut // the fence was not checked
 			}
 			return nil, servererr.New(servererr.LockTimeout, "no")
 		})
@@ -118,8 +118,8 @@ func TestAsksBeforeEachTry(t *testing.T) {
 	})
 }
 
-// TestSendBy: every command says by when it has to be sent, and one that was not
-// sent in time is sent again, after another question.
+// TestSendBy: every command has a time by which it must be sent, and one that was not
+// sent in time is sent after another check.
 func TestSendBy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -134,16 +134,16 @@ func TestSendBy(t *testing.T) {
 			return nil, errLost
 		})
 		exec, op := dropView(t, target, guard{check: func() error { asked++; return nil }}, nil)
-		// The third try is without an answer: whether it was late is asked once more.
+		// The third try has no reply: whether it was late is checked once more.
 		if err := exec.Apply(t.Context(), op, ddl.Once); !errors.Is(err, errLost) || sent != 3 || asked != 4 {
 			t.Errorf("%v after %d tries and %d questions", err, sent, asked)
 		}
 	})
 }
 
-// TestLateIsTold: a command without an answer, sent by a process that is to end and
-// has lost the link, is told of all the same; but not where it is known to have done
-// nothing, and not before it is known who has the link.
+// TestLateIsTold: a command without a reply, sent by a process that is shutting down and
+// has lost the lease, is reported; but not if it is known to have had no effect, and not
+// before it is known which process has the lease.
 func TestLateIsTold(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -190,8 +190,8 @@ func TestLateIsTold(t *testing.T) {
 	}
 }
 
-// TestTimeLimit: a command that ran into its limit may have been carried out; that is
-// looked at, after what there is to see is a majority's.
+// TestTimeLimit: a command that ran into its limit may have been executed; the executor
+// reads the state, once it is majority-committed.
 func TestTimeLimit(t *testing.T) {
 	t.Parallel()
 	for name, done := range map[string]bool{"done": true, "not done": false} {
@@ -244,8 +244,8 @@ func TestTimeLimit(t *testing.T) {
 	}
 }
 
-// TestSlowAnswers: a target that takes longer to say who has the link than a command may
-// take to be sent is sent the command all the same, and not asked without end.
+// TestSlowAnswers: if the lease check takes longer than the time in which a command must
+// be sent, the command is sent nevertheless, and the check is not repeated without end.
 func TestSlowAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -273,8 +273,8 @@ func TestSlowAnswers(t *testing.T) {
 	})
 }
 
-// TestMoreTime: a command that needs longer than the limit gets more of it each time,
-// and is carried out in the end.
+// TestMoreTime: a command that exceeds the limit gets more time with each try, and is
+// executed in the end.
 func TestMoreTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -299,9 +299,9 @@ func TestMoreTime(t *testing.T) {
 	})
 }
 
-// TestDoneIsNotSentAgain: a command that was carried out, or may have been, is not sent
-// again as if it had been refused, whatever the reason is that the target gives. The
-// next attempt looks at what there is.
+// TestDoneIsNotSentAgain: a command that was executed, or may have been, is not sent
+// again as if it had been refused, whatever the target's error. The next attempt reads
+// the state.
 func TestDoneIsNotSentAgain(t *testing.T) {
 	t.Parallel()
 	passing := servererr.New(servererr.TemporarilyUnavailable, "no room")
@@ -336,8 +336,8 @@ func TestDoneIsNotSentAgain(t *testing.T) {
 	}
 }
 
-// TestTriedForLong: a transaction of a command that was refused for as long as the link
-// tries one is tried on, as the command itself would be.
+// TestTriedForLong: a command's transaction that was refused until the link stopped
+// retrying is retried, as the command itself would be.
 func TestTriedForLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -356,9 +356,9 @@ func TestTriedForLong(t *testing.T) {
 	})
 }
 
-// TestUUIDNotTaken: a target that does not take a UUID after all, as it has another
-// feature compatibility version or a member of an older release became primary, is
-// asked by name.
+// TestUUIDNotTaken: a target that does not accept a UUID after all, because it has
+// another feature compatibility version or a member of an older release became primary,
+// gets the command by name.
 func TestUUIDNotTaken(t *testing.T) {
 	t.Parallel()
 	s := newBench(t, "6.0", ddl.Relaxed, scope.Config{})
@@ -383,9 +383,9 @@ func TestUUIDNotTaken(t *testing.T) {
 	}
 }
 
-// TestOneWay lists where the program sends to a target what may change more than
-// documents. All of it is in this package, behind its gate; what the rest names are
-// the metadata's own collections.
+// TestOneWay lists the places that send commands which may change more than documents.
+// All of them are in this package, behind its gate; the others only name the metadata's
+// own collections.
 func TestOneWay(t *testing.T) {
 	t.Parallel()
 	command := regexp.MustCompile(`"(drop|dropDatabase|create|createIndexes|dropIndexes|collMod|renameCollection|emptycapped|convertToCapped|applyOps)"`)

@@ -22,12 +22,12 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// frozen is a process that stands still, as after SIGSTOP, when it is about to send
-// a command of some name.
+// frozen is a process that is suspended, as by SIGSTOP, when it is about to send a
+// command of some name.
 type frozen struct {
 	*server
 	name string
-	// reached is closed when it stands still, thaw when it is to go on.
+	// reached is closed when it is suspended, thaw when it is to continue.
 	reached, thaw chan struct{}
 }
 
@@ -40,7 +40,7 @@ func (f *frozen) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) 
 	return f.server.Call(ctx, cmd)
 }
 
-// process is one that runs the link.
+// process is a process that runs the link.
 type process struct {
 	*bench
 	link *checkpoint.Link
@@ -84,7 +84,7 @@ func (p *process) apply(t *testing.T, again ddl.Again, lines ...string) {
 	}
 }
 
-// wholeState is all of a target: catalog, held specs and documents.
+// wholeState is all of a target: catalog, deferred specs and documents.
 func (s *server) wholeState(t *testing.T) string {
 	t.Helper()
 	var out strings.Builder
@@ -110,10 +110,10 @@ func (s *server) wholeState(t *testing.T) string {
 
 const idIndex = `"idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}`
 
-// frozenCases are all kinds of commands. What is made before, by the first process;
-// the operation that it stands still in, and before which command; what the next one
-// does then. kept is from which version on the target itself keeps the late command
-// from changing what there is by then: "" for all, "-" for none.
+// frozenCases are all kinds of commands: the setup by the first process; the operation
+// and the command before which it is suspended; the operations of the next process. kept
+// is the version from which on the target itself prevents an effect of the late command:
+// "" for all, "-" for none.
 var frozenCases = []struct {
 	name, command string
 	before        []string
@@ -249,10 +249,10 @@ var frozenCases = []struct {
 	},
 }
 
-// TestFrozen: a process stands still between its question whether it has the link
-// and the command. Another one takes the link over, carries the operation out, and
-// goes on. When the first one wakes up its command changes nothing; or, where no
-// server can tell it from one that is meant, the process says so.
+// TestFrozen: a process is suspended between its check of the lease and the command.
+// Another one takes the lease, executes the operation, and continues. When the first one
+// resumes its command has no effect; or, where no server can prevent that, the process
+// reports it.
 func TestFrozen(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range []string{"4.4", "5.0", "6.0", "7.0", "8.0"} {

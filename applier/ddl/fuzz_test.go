@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// found is a target in which the same documents are found by every command.
+// found is a target that returns the same documents to every command.
 type found []byte
 
 func (d found) Call(context.Context, mongo.Command) (bson.Raw, error) {
@@ -24,7 +24,7 @@ func (d found) Call(context.Context, mongo.Command) (bson.Raw, error) {
 	})
 }
 
-// FuzzHeld reads any document as a held spec and shows a collection with it.
+// FuzzHeld reads any document as a deferred spec and overlays a collection with it.
 func FuzzHeld(f *testing.F) {
 	spec, err := bson.Marshal(bson.D{{Key: "name", Value: "x_1"}, {Key: "unique", Value: true}})
 	if err != nil {
@@ -63,8 +63,8 @@ func FuzzHeld(f *testing.F) {
 	})
 }
 
-// FuzzApply carries out any command or view on a target in which everything is
-// strange: it ends, with an error or without.
+// FuzzApply executes any command or view write on a target with arbitrary contents: it
+// returns, with an error or without.
 func FuzzApply(f *testing.F) {
 	for _, text := range []string{
 		`{"create": "a", "viewOn": "b", "pipeline": [{"$lookup": {"from": "c", "pipeline": [{"$unionWith": "d"}]}}]}`,

@@ -78,7 +78,7 @@ func (s *server) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) 
 	if ctx.Err() != nil {
 		return nil, &mongo.LostError{Host: "target", Err: context.Cause(ctx)}
 	}
-	// What was begun is ended: a connection that is broken off is of no use to others.
+	// Started commands are completed: an interrupted connection could not be reused.
 	reply, err := s.client.Call(context.WithoutCancel(ctx), body)
 	if err != nil {
 		return nil, &mongo.LostError{Host: "target", Err: err}
@@ -137,8 +137,7 @@ func (s *server) databases(t testing.TB) []string {
 	return names
 }
 
-// state returns the target's catalog, overlaid with what is held if that is
-// wanted.
+// state returns the target's catalog, overlaid with the deferred specs if requested.
 func (s *server) state(t testing.TB, overlay bool) memstore.State {
 	t.Helper()
 	held, err := ddl.Held(t.Context(), s, "replicator", "link")
@@ -172,14 +171,14 @@ func (s *server) state(t testing.TB, overlay bool) memstore.State {
 	return state
 }
 
-// bench is a target with what is needed to carry out commands on it.
+// bench is a target with an executor's dependencies.
 type bench struct {
 	*server
 	cfg    ddl.Config
 	exec   *ddl.Executor
 	events []event.Event
 	optime uint32
-	// read is how far the server's log was read.
+	// read is the timestamp up to which the server's log was read.
 	read bson.Timestamp
 }
 
@@ -198,13 +197,13 @@ func newBench(t testing.TB, dialect string, unique ddl.UniqueIndexes, names scop
 	return b
 }
 
-// number is one that no transaction had, one is held by who has a transaction.
+// number was not used by any transaction before, one is that of the open transaction.
 var (
 	number atomic.Int64
 	one    sync.Mutex
 )
 
-// open is a fence that lets everything through.
+// open is a fence that permits everything.
 type open struct{ target mongo.Caller }
 
 func (open) Check(context.Context) error { return nil }
@@ -212,7 +211,7 @@ func (open) Check(context.Context) error { return nil }
 func (o open) Within(ctx context.Context, work func(mongo.Caller) error) error {
 	one.Lock()
 	defer one.Unlock()
-	// As of a link that is held: the next transaction ends one that was cut off.
+	// As of a new lease: its transactions abort an interrupted one.
 	txn := mongo.NewSession(o.target, mongo.SessionID("link"), number.Add(1<<20)).Begin()
 	if err := work(txn); err != nil {
 		txn.Abort(ctx)
@@ -222,14 +221,14 @@ func (o open) Within(ctx context.Context, work func(mongo.Caller) error) error {
 	return err
 }
 
-// plain is one that does not know of transactions.
+// plain is a target that does not support transactions.
 type plain struct{ target mongo.Caller }
 
 func (plain) Check(context.Context) error { return nil }
 
 func (p plain) Within(_ context.Context, work func(mongo.Caller) error) error { return work(p.target) }
 
-// restart begins with nothing in memory.
+// restart continues with nothing in memory.
 func (b *bench) restart(t testing.TB) {
 	t.Helper()
 	var err error

@@ -10,9 +10,9 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// TestMeant: commands say by UUID which collection they mean, and which one they
-// replace, where the server takes that; and a collection is made in a transaction,
-// which is only committed if the link is held.
+// TestMeant: commands name by UUID the intended collection, and the one they replace,
+// where the server accepts that; and a collection is created in a transaction, which
+// commits only under the lease.
 func TestMeant(t *testing.T) {
 	t.Parallel()
 	for dialect, takes := range map[string]bool{"5.0": false, "6.0": true} {
@@ -78,7 +78,7 @@ func TestMeant(t *testing.T) {
 	}
 }
 
-// uuidOf is that of a collection as the catalog has it, which asks nobody.
+// uuidOf returns the UUID of a collection in the catalog, without I/O.
 func uuidOf(t *testing.T, b *bench, ns oplog.Namespace) oplog.UUID {
 	t.Helper()
 	coll, exists, err := b.cfg.Catalog.Get(t.Context(), ns)

@@ -13,7 +13,7 @@ import (
 )
 
 // owing are logs that meet a copy without src.gone, with the collection that the copy
-// turns out to lack at its end, by the source's name.
+// lacks at its end, by the source's name.
 var owing = []struct{ name, log, lacks string }{
 	{"renamed", `c src.$cmd {"renameCollection": "src.gone", "to": "src.late"}`, "src.late"},
 	{"renamed twice", `
@@ -38,9 +38,9 @@ c src.$cmd {"renameCollection": "src.gone", "to": "src.late"}
 c src.$cmd {"renameCollection": "src.late", "to": "src.hidden"}`, ""},
 }
 
-// TestOwedSurvives ends whoever applies the log at each command that is sent to the
-// target, before or after it is carried out, and lets somebody go on who knows nothing
-// but what is stored: what the copy lacks comes out all the same at its end.
+// TestOwedSurvives ends the process that applies the log at each command that it sends to
+// the target, before or after it is executed. Another process continues with only the
+// stored state, and still finds at the end which collection the copy lacks.
 func TestOwedSurvives(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "7.0", ddl.Relaxed, scope.Config{Map: []string{"src=dst"}, Exclude: []string{"src.hidden", "dst"}})
@@ -72,9 +72,9 @@ func TestOwedSurvives(t *testing.T) {
 	}
 }
 
-// owing applies a log over a copy, and ends the copy. The command that is sent after
-// cut others is the last one of whoever does that; it is carried out or not. Another one
-// applies the operation again, and goes on.
+// owing applies a log to a copy, and ends the copy. The process ends with the command
+// that follows cut others, which is executed or not. Another process applies the
+// operation again, and continues.
 func (b *bench) owing(t *testing.T, log string, cut int, carriedOut bool) error {
 	t.Helper()
 	b.sent = 0
@@ -109,8 +109,8 @@ func (b *bench) owing(t *testing.T, log string, cut int, carriedOut bool) error 
 	return again(func() error { return b.exec.EndCopy(t.Context(), oplog.OpTime{TS: b.read, Term: 1}) })
 }
 
-// TestOwedToOthers: what is owed of a collection that is copied again is left to who
-// does that, and what a link owes is of no concern to another one.
+// TestOwedToOthers: owed names of a collection are ignored while its resync copies it,
+// and those of one link do not concern another one.
 func TestOwedToOthers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})

@@ -18,7 +18,7 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// source is a database that somebody works on, and the log of that, in lines.
+// source is a simulated database under writes, and its log in lines.
 type source struct {
 	rng   *rand.Rand
 	named map[string]*sourced
@@ -56,12 +56,12 @@ func (c *sourced) viewing(name string) string {
 	return fmt.Sprintf(`{"_id": "db.%s", "viewOn": "base", "pipeline": [{"$match": {"id": %d, "v": %d}}]}`, name, c.id, c.version)
 }
 
-// specs are what an index may be: one that is held, one that is not.
+// specs are the kinds of indexes: one that is deferred, one that is not.
 var specs = []string{
 	`"key": {"x": 1}, "unique": true`, `"key": {"x": 1}`, `"key": {"y": 1}, "expireAfterSeconds": 5`, `"key": {"z": 1}, "sparse": true`,
 }
 
-// work does one thing.
+// work makes one change.
 func (s *source) work() {
 	names := []string{"a", "b", "c", "d"}
 	name := names[s.rng.IntN(len(names))]
@@ -87,7 +87,7 @@ func (s *source) work() {
 	}
 }
 
-// change does something to a collection.
+// change changes a collection.
 func (s *source) change(name string, c *sourced, other string) {
 	index := "i" + strconv.Itoa(s.rng.IntN(2))
 	switch s.rng.IntN(8) {
@@ -124,9 +124,9 @@ func (s *source) change(name string, c *sourced, other string) {
 	}
 }
 
-// TestPlacedHistories copies a database in the middle of what is done to it, under
-// the names that its collections had when that began, and lets the log do the
-// rest, with cuts. Whatever the source has done it comes out the same.
+// TestPlacedHistories copies a database during changes, under the names that its
+// collections had at the start, and applies the log, with interruptions. The result must
+// equal the source.
 func TestPlacedHistories(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {
@@ -142,7 +142,7 @@ func TestPlacedHistories(t *testing.T) {
 			some(rng.IntN(20))
 			begin, before := len(s.log), maps.Clone(s.named)
 			some(rng.IntN(25))
-			// Listed now, by what they are.
+			// Listed now, with their types.
 			listed := map[int]*sourced{}
 			var list []string
 			for name, c := range s.named {
@@ -189,8 +189,8 @@ func TestPlacedHistories(t *testing.T) {
 	}
 }
 
-// placedState is the state without the collection of the views' definitions, which
-// is made with the first and may stay.
+// placedState is the state without the collection of view definitions, which is created
+// with the first view and may stay.
 func (b *bench) placedState(t *testing.T) memstore.State {
 	t.Helper()
 	state := b.state(t, true)
@@ -207,7 +207,7 @@ func (b *bench) operations(t *testing.T, lines []string) []*oplog.Op {
 	return ops
 }
 
-// Executors that share a catalog work side by side, each on collections of its own.
+// Executors that share a catalog work concurrently, each on collections of its own.
 func TestSideBySide(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "7.0", ddl.Relaxed, scope.Config{})
@@ -256,7 +256,7 @@ func TestSideBySide(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	// What they have in common is what there is.
+	// Their shared catalog must equal the target.
 	fresh, err := catalog.Load(t.Context(), b.server, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -271,7 +271,7 @@ func TestSideBySide(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Of the collection of the views' definitions nobody asks.
+		// The collection of view definitions is not read.
 		want = slices.DeleteFunc(want, func(c *catalog.Collection) bool { return c.NS.IsSystemViews() })
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: %s", name, diff)

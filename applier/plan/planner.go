@@ -75,7 +75,7 @@ func NewPlanner(opt Options) *Planner {
 	return p
 }
 
-// SetOptions changes the options for what is planned from now on.
+// SetOptions changes the options for subsequent plans.
 func (p *Planner) SetOptions(opt Options) {
 	if opt.MaxDocs <= 0 {
 		opt.MaxDocs = defaultMaxDocs
