@@ -9,8 +9,8 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// TestDepth: between the loop of a lane and the driver there are fewer than ten calls,
-// those two included (docs/design.md names them).
+// TestDepth: from the loop of a lane to the driver there are fewer than ten calls,
+// including both (docs/design.md names them).
 func TestDepth(t *testing.T) {
 	t.Parallel()
 	r := prepared(t, 4)

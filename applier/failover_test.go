@@ -16,8 +16,8 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// A target that steps down in the middle ends the attempt; the next one goes on
-// from what the lanes say.
+// A target that steps down during an attempt ends it; the next attempt continues from the
+// lanes' positions.
 func TestStepDown(t *testing.T) {
 	for _, writers := range []int{1, 4, 16} {
 		t.Run(strconv.Itoa(writers), func(t *testing.T) {
@@ -47,11 +47,11 @@ func TestStepDown(t *testing.T) {
 					if attempts > 50 || errors.Is(err, lease.ErrFenced) {
 						t.Fatal(err)
 					}
-					continue // a primary that is about to be none
+					continue // a primary that is about to step down
 				}
 				if attempts == 0 {
 					var n atomic.Int64
-					// In the middle of a transaction, so that it has to be noticed.
+					// In the middle of a transaction, so that it must be detected.
 					r.target.intercept(func(cmd mongo.Command) (error, bool) {
 						if commandName(cmd) == "commitTransaction" && n.Add(1) == 5 {
 							if err := r.target.set.Do(ctx, mongosim.Action{Verb: "stepdown"}); err != nil {
@@ -79,9 +79,9 @@ func TestStepDown(t *testing.T) {
 	}
 }
 
-// A target that fails over loses what only its old primary had acknowledged: in
-// the middle of an attempt the lanes find out, and in either case the next attempt
-// does again what was lost, and nothing else.
+// A target that fails over loses writes that only its old primary had acknowledged:
+// during an attempt the lanes detect that, and in either case the next attempt applies
+// the lost operations again, and no others.
 func TestLostFlushes(t *testing.T) {
 	for _, drained := range []bool{true, false} {
 		t.Run(fmt.Sprintf("drained=%t", drained), func(t *testing.T) {
@@ -138,8 +138,7 @@ func TestLostFlushes(t *testing.T) {
 	}
 }
 
-// failOver waits until the other members have a primary of their own, and joins
-// the old one to them again.
+// failOver waits until the other members have a new primary, and reconnects the old one.
 func failOver(ctx context.Context, t *testing.T, target *simTarget, old *mongosim.Member) {
 	t.Helper()
 	for {

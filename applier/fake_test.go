@@ -16,12 +16,12 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// nullTarget accepts everything, and takes its time for it.
+// nullTarget accepts everything, after a delay.
 type nullTarget struct {
 	delay  time.Duration // of each command
 	perDoc time.Duration
 	mu     sync.Mutex
-	// answer, if set, may say something else.
+	// answer, if set, may return an error instead.
 	answer func(cmd mongo.Command) error
 	docs   []int // of each write command
 }
@@ -111,7 +111,7 @@ func (h *fakeLink) Verify(context.Context, *mongo.Txn, []checkpoint.Position) er
 
 func (h *fakeLink) OneLane(context.Context) ([]oplog.Namespace, error) { return nil, nil }
 
-// allThere is a catalog that has every collection.
+// allThere is a catalog in which every collection exists.
 type allThere struct{}
 
 var anyCollection = &catalog.Collection{Type: catalog.TypeCollection}
@@ -122,7 +122,7 @@ func (allThere) Get(context.Context, oplog.Namespace) (*catalog.Collection, bool
 
 func (allThere) Known() ([]*catalog.Collection, []string) { return nil, nil }
 
-// slowCommands take their time.
+// slowCommands delay every command.
 type slowCommands struct{ takes time.Duration }
 
 func (slowCommands) InScope(*oplog.Op) (bool, error) { return true, nil }

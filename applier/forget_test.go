@@ -18,9 +18,8 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// TestPropertyForgetfulTarget is TestProperty with a target whose primary is cut
-// off at any command, takes more of them, and is then replaced by one that has
-// none of those.
+// TestPropertyForgetfulTarget is TestProperty with a target whose primary is cut off at
+// any command, accepts more of them, and is then replaced by one without their effects.
 func TestPropertyForgetfulTarget(t *testing.T) {
 	if testing.Short() {
 		t.Skip("elections take their time")
@@ -84,8 +83,8 @@ func TestPropertyForgetfulTarget(t *testing.T) {
 			target.intercept(nil)
 			target.direct(nil)
 			if err == nil {
-				// What was acknowledged may be lost still: only a checkpoint says that it
-				// is not.
+				// Acknowledged writes may still be lost: only a checkpoint makes sure
+				// that they are not.
 				ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
 				for _, last := range a.seen[max(0, len(a.seen)-1):] {
 					err = a.link.Advance(ctx, last.Progress, last.Lanes, checkpoint.Source{SetName: "rs0", RBID: 1})

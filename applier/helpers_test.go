@@ -58,10 +58,10 @@ type simTarget struct {
 	set *mongosim.Set
 	mu  sync.Mutex
 	to  *mongosim.Member // nil means the primary
-	// instead, if set, gets everything.
+	// instead, if set, receives all commands.
 	instead mongo.Caller
-	// before, if set, is asked for each command: an error is what its sender
-	// gets, and sent tells whether the server gets the command all the same.
+	// before, if set, is called for each command: its sender receives the error, and sent
+	// reports whether the server receives the command nevertheless.
 	before func(cmd mongo.Command) (err error, sent bool)
 }
 
@@ -99,8 +99,8 @@ func (g *simTarget) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, erro
 	return g.send(ctx, cmd)
 }
 
-// CallAll implements mongo.Pipeliner as a server behind one connection does: what is
-// behind a command that failed has been sent already.
+// CallAll implements mongo.Pipeliner as a server behind one connection does: the commands
+// after a failed one have been sent already.
 func (g *simTarget) CallAll(ctx context.Context, cmds []mongo.Command, each func(int, bson.Raw) error) error {
 	g.mu.Lock()
 	instead, _ := g.instead.(mongo.Pipeliner)
@@ -164,7 +164,7 @@ func commandName(cmd mongo.Command) string {
 	return string(it.Key)
 }
 
-// run sends a command that has to succeed, write errors included.
+// run sends a command that must succeed, without write errors.
 func (g *simTarget) run(t fataler, db string, cmd bson.D) bson.Raw {
 	t.Helper()
 	body := must[[]byte](t)(bson.Marshal(cmd))
@@ -269,7 +269,7 @@ type attempt struct {
 	*Applier
 	link     *checkpoint.Link
 	commands *commands
-	// seen are the watermarks that were sent, released the bytes given back.
+	// seen are the watermarks that were sent, released the bytes that were released.
 	seen     []Applied
 	released atomic.Int64
 }
@@ -335,7 +335,7 @@ func (a *attempt) run(ctx context.Context, batches []batch.Batch, nth int) error
 	return err
 }
 
-// apply runs an applier that has to drain.
+// apply runs an applier that must drain.
 func (r *rig) apply(t testing.TB, batches []batch.Batch, set func(*Config)) *attempt {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -345,7 +345,7 @@ func (r *rig) apply(t testing.TB, batches []batch.Batch, set func(*Config)) *att
 	return a
 }
 
-// sourceLog is a log, and where its batches end.
+// sourceLog is a log, divided into batches.
 type sourceLog struct {
 	t       fataler
 	entries []logged
@@ -355,7 +355,7 @@ type sourceLog struct {
 
 type logged struct {
 	raw bson.Raw
-	// last ends a batch, of which it is all if alone.
+	// last is set on the last entry of a batch, alone if it is the only one.
 	last, alone bool
 }
 
@@ -386,7 +386,7 @@ func (l *sourceLog) end() {
 	}
 }
 
-// alone logs an entry that has a batch of its own.
+// alone logs an entry that must be processed individually.
 func (l *sourceLog) alone(fields bson.D) {
 	l.end()
 	l.add(fields)
@@ -394,7 +394,7 @@ func (l *sourceLog) alone(fields bson.D) {
 	l.entries[len(l.entries)-1].alone = true
 }
 
-// after returns the batches after an optime, made anew.
+// after returns the batches after an optime, newly built.
 func (l *sourceLog) after(after oplog.OpTime) []batch.Batch {
 	l.t.Helper()
 	l.end()
@@ -461,14 +461,14 @@ func (l *sourceLog) transactionOp(ops ...bson.D) bson.D {
 	}
 }
 
-// groupOp is an applyOps that is no transaction.
+// groupOp is an applyOps that is not a transaction.
 func groupOp(ops ...bson.D) bson.D {
 	return commandOp("admin", bson.D{{Key: "applyOps", Value: ops}})
 }
 
 func doc(id, v any) bson.D { return bson.D{{Key: "_id", Value: id}, {Key: "v", Value: v}} }
 
-// texts are documents in a form that is easy to compare.
+// texts converts documents to a form that is easy to compare.
 func texts(docs []bson.Raw) []string {
 	out := make([]string, len(docs))
 	for i, d := range docs {

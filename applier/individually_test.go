@@ -19,8 +19,8 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// individually is the rule, written out: what must be processed individually, and
-// whether it is DDL.
+// individually states the rule independently: whether an operation must be processed
+// individually, and whether it is DDL.
 func individually(op *oplog.Op) (must, isDDL bool) {
 	switch {
 	case op.Kind == oplog.KindNoop:
@@ -32,7 +32,7 @@ func individually(op *oplog.Op) (must, isDDL bool) {
 	}
 }
 
-// executor is one that everything is in scope of.
+// executor has everything in scope.
 func executor(t *testing.T) *ddl.Executor {
 	t.Helper()
 	r := newRig(t, 1, mongosim.Options{Members: 1})
@@ -43,8 +43,8 @@ func executor(t *testing.T) *ddl.Executor {
 	}))
 }
 
-// TestIndividuallyCorpus: of every entry that was recorded the batcher, the assembler
-// of transactions and ddl say what the rule says.
+// TestIndividuallyCorpus: for every recorded entry the batcher, the transaction assembler
+// and ddl agree with the rule.
 func TestIndividuallyCorpus(t *testing.T) {
 	t.Parallel()
 	exec := executor(t)
@@ -115,8 +115,8 @@ func judgeBatch(t *testing.T, exec *ddl.Executor, b *batch.Batch, seen map[strin
 	}
 }
 
-// TestIndividuallyApplied: what must be processed individually is refused in a batch
-// that is not marked so, alone and in a transaction, and nothing else is.
+// TestIndividuallyApplied: an operation that must be processed individually is refused in
+// a batch that is not marked so, alone and in a transaction, and no other is.
 func TestIndividuallyApplied(t *testing.T) {
 	t.Parallel()
 	var ops []bson.D
@@ -171,7 +171,7 @@ func TestIndividuallyApplied(t *testing.T) {
 	}
 }
 
-// nowhere is a scope that nothing is in.
+// nowhere is a scope without namespaces.
 type nowhere struct{}
 
 func (nowhere) Target(ns oplog.Namespace) (oplog.Namespace, bool) { return ns, false }

@@ -14,7 +14,7 @@ import (
 
 const labelTransient = servererr.LabelTransient
 
-// TestJudge: what the applier adds to the disposition of a transaction.
+// TestJudge: the applier's additions to the dispositions of transaction errors.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	conflict := servererr.New(servererr.WriteConflict, "conflict")
@@ -43,8 +43,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeEvery: what ends an attempt is what the next one may get over, or what has a
-// rule that says what to do: never a refusal that would end the run for no reason.
+// TestJudgeEvery: an error ends an attempt only if the next one may succeed, or if a rule
+// handles it: the run never ends for no reason.
 func TestJudgeEvery(t *testing.T) {
 	t.Parallel()
 	for err, k := range errtest.Errors() {

@@ -16,15 +16,15 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TestOnFlush: each flush, those of the barrier and of commands too, tells the wall
-// clock of its oldest operation, and all operations are told.
+// TestOnFlush: each flush, including those of the barrier and of commands, reports the
+// wall clock of its oldest operation, and all operations are reported.
 func TestOnFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		told := map[bson.DateTime]int{}
 		late := map[time.Duration]int{}
 		reg := prometheus.NewRegistry()
-		// The clock of a bubble begins in 2000, so that of the log is set to it.
+		// The clock of a bubble starts in 2000, so that of the log is set to it.
 		began := time.Now()
 		s := begin(t, fakeApplier(t, &nullTarget{delay: 5 * time.Millisecond}, 4, func(c *Config) {
 			c.Registry = reg
@@ -80,8 +80,8 @@ func TestOnFlush(t *testing.T) {
 	})
 }
 
-// TestHotDocument: while a document's writes wait for their answer all others go on,
-// until the window is full, and what is behind in the log is not lost after.
+// TestHotDocument: while a document's writes wait for their reply all others continue,
+// until the window is full, and later entries are not lost.
 func TestHotDocument(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, window = 10_000, 3_000
@@ -112,8 +112,8 @@ func TestHotDocument(t *testing.T) {
 			last <- newest
 		}()
 		time.Sleep(time.Minute)
-		// One lane of 16 waits, and what it has been given comes to fill the window:
-		// some of the others' operations are its own.
+		// One lane of 16 waits, and its operations, some on other documents, fill the
+		// window.
 		passed, held := target.others.Load(), a.Stats().WindowBytes
 		if passed < window*3/4 || passed > n/2*9/10 {
 			t.Errorf("%d others went on beside the hot document, of %d", passed, n/2)
@@ -129,7 +129,7 @@ func TestHotDocument(t *testing.T) {
 	})
 }
 
-// hotTarget does not answer to what updates until it is free, and counts inserts.
+// hotTarget does not reply to updates until it is free, and counts inserts.
 type hotTarget struct {
 	nullTarget
 	free   chan struct{}
@@ -150,8 +150,8 @@ func (g *hotTarget) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, erro
 	return g.nullTarget.Call(ctx, cmd)
 }
 
-// TestDocSet: the documents of a lane are counted nearly right, however many lanes
-// there are: what chose the lane is the same in all of their hashes.
+// TestDocSet: the documents of a lane are counted almost exactly, for any number of
+// lanes: the hash bits that selected the lane are the same for all of them.
 func TestDocSet(t *testing.T) {
 	seed := oplog.HashNamespace("db.a")
 	for _, writers := range []uint32{1, 3, 4, 16, 64, 256} {

@@ -14,9 +14,10 @@ import (
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
-// BenchmarkNet is the whole applier, with the lanes of a real link, into a server
-// on loopback that acknowledges everything at once. The server is in this process:
-// its work is in cpu-ns/op, which the load of the machine changes less than ops/s.
+// BenchmarkNet is the whole applier, with the lanes of a real link, writing to a server
+// on loopback that acknowledges everything at once. The server runs in this process: its
+// work is included in cpu-ns/op, which depends less on the load of the machine than
+// ops/s.
 func BenchmarkNet(b *testing.B) {
 	text := strings.Repeat("some text ", 13)
 	insert := func(ns string, i int) bson.D {
@@ -68,7 +69,7 @@ func BenchmarkNet(b *testing.B) {
 	}
 }
 
-// BenchmarkNetLatency has a server that takes its time for each command.
+// BenchmarkNetLatency has a server that delays each reply.
 func BenchmarkNetLatency(b *testing.B) {
 	text := strings.Repeat("some text ", 13)
 	for _, delay := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {
@@ -93,7 +94,7 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// applyOver applies a log again and again, each time as if it went on.
+// applyOver applies a log repeatedly, each time with later optimes.
 func applyOver(b *testing.B, l *sourceLog, delay time.Duration, writers int) {
 	b.Helper()
 	r := newRig(b, writers, mongosim.Options{Members: 1, Seed: 1})

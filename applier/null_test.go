@@ -19,8 +19,8 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 )
 
-// nullServer is a primary on loopback that reads every command and answers as if
-// all its statements had found their documents. It stores nothing.
+// nullServer is a primary on loopback that reads every command and replies as if all its
+// statements had matched their documents. It stores nothing.
 type nullServer struct {
 	listener net.Listener
 	delay    time.Duration // until the answer to what came in a row, but the handshake
@@ -85,7 +85,7 @@ func (s *nullServer) serve(c net.Conn) error {
 	var head [16]byte
 	var late time.Duration
 	for {
-		// What was sent in a row is answered in a row.
+		// Pipelined commands get their replies together.
 		if len(out) > 0 && from.Buffered() < len(head) {
 			if late > 0 {
 				<-time.After(late)
@@ -175,6 +175,6 @@ func appendReply(dst []byte, op uint32, to, doc []byte) []byte {
 	}
 	dst = append(dst, doc...)
 	binary.LittleEndian.PutUint32(dst[from:], uint32(len(dst)-from))
-	// No cursor id, no start: the numbers of OP_REPLY stay 0 but for the last.
+	// The cursor id and the start in an OP_REPLY are 0.
 	return dst
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// model is what the log says of the data: for each document all that it ever was.
+// model is the expected data according to the log: all versions of each document.
 type model struct {
 	*sourceLog
 	db string
@@ -38,7 +38,7 @@ type version struct {
 
 func key(ns string, id int) string { return fmt.Sprintf("%s/%d", ns, id) }
 
-// op makes an operation that can follow, and notes what it does.
+// op draws an operation that can follow, and records its effect.
 func (m *model) op(t *rapid.T) bson.D {
 	coll := rapid.SampledFrom([]string{"a", "a", "b", "o", "cap", "system.js"}).Draw(t, "collection")
 	ns := m.db + "." + coll
@@ -113,8 +113,8 @@ func drawModel(t *rapid.T, db string, most int) *model {
 	return m
 }
 
-// check tells whether what the target has of each document is at or after what
-// the log says at an optime.
+// check reports an error unless each document of the target is at or after its version at
+// an optime.
 func (m *model) check(t *rapid.T, target *simTarget, at oplog.OpTime, final bool) {
 	entry := int(at.TS.T) - int(start.TS.T) - 1
 	have := map[string]int{}
@@ -159,7 +159,7 @@ func (m *model) check(t *rapid.T, target *simTarget, at oplog.OpTime, final bool
 	}
 }
 
-// mishap is something that happens to the target's commands.
+// mishap is a fault injected into the target's commands.
 type mishap struct {
 	at   int64 // the number of the command
 	kind string
@@ -167,7 +167,7 @@ type mishap struct {
 
 var errCrash = errors.New("crash")
 
-// hurt carries mishaps out. What it keeps comes late.
+// hurt injects mishaps. late sends the delayed commands.
 func hurt(target *simTarget, mishaps []mishap, cancel context.CancelCauseFunc) (late func()) {
 	var n atomic.Int64
 	var dead atomic.Bool
@@ -218,17 +218,16 @@ func hurt(target *simTarget, mishaps []mishap, cancel context.CancelCauseFunc) (
 	}
 }
 
-// drawDB draws the name of a database, and removes what is there of it. Its name has a
-// say in which lane a document has, so that it must not be another one when a check
-// that has failed is made again.
+// drawDB draws the name of a database, and drops it. The name influences the lanes of
+// documents, so it must be the same when a failed check is repeated.
 func (g *simTarget) drawDB(t *rapid.T) string {
 	db := fmt.Sprint("db", rapid.IntRange(0, 999).Draw(t, "db"))
 	g.run(t, db, bson.D{{Key: "dropDatabase", Value: 1}})
 	return db
 }
 
-// TestProperty: for any log, crash and restart, the target is the log's prefix at
-// the watermark, or what comes of it, and nothing is applied twice with effect.
+// TestProperty: for any log, crash and restart, the target is the log's prefix at the
+// watermark, or a later one, and nothing is applied twice with effect.
 func TestProperty(t *testing.T) {
 	target := &simTarget{set: mongosim.StartTest(t, mongosim.Options{Members: 1})}
 	links := 0

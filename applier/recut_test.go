@@ -16,7 +16,7 @@ import (
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
-// recut moves the ends of batches to other places.
+// recut moves the ends of batches.
 func (m *model) recut(t *rapid.T) {
 	every := rapid.IntRange(1, 20).Draw(t, "every")
 	for i := range m.entries {
@@ -26,8 +26,8 @@ func (m *model) recut(t *rapid.T) {
 	}
 }
 
-// cappedTail checks a capped collection that trims itself: it has the newest of
-// the documents that the log inserted up to some entry, in order.
+// cappedTail checks a capped collection that trims itself: it has the newest of the
+// documents that the log inserted up to some entry, in order.
 func (m *model) cappedTail(t *rapid.T, target *simTarget, most int, final bool) {
 	var order []int
 	for _, d := range target.documents(t, oplog.Namespace(m.db+".cap")) {
@@ -52,9 +52,8 @@ func (m *model) cappedTail(t *rapid.T, target *simTarget, most int, final bool) 
 	}
 }
 
-// TestPropertyRecut is TestProperty with batches that end elsewhere after each
-// start, runs that are drained before the log's end, and a capped collection that
-// trims itself.
+// TestPropertyRecut is TestProperty with batches that end elsewhere after each start,
+// runs that are drained before the log's end, and a capped collection that trims itself.
 func TestPropertyRecut(t *testing.T) {
 	target := &simTarget{set: mongosim.StartTest(t, mongosim.Options{Members: 1})}
 	links := 0

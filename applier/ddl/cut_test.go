@@ -88,8 +88,8 @@ func TestCutHistory(t *testing.T) {
 	}
 }
 
-// safe returns an error if a command that changes something does not wait for a majority,
-// or sets a time limit for that.
+// safe returns an error unless a command that changes something waits for a majority, and
+// has a time limit exactly where the server cannot verify the intended collection.
 func safe(cmd bson.Raw) error {
 	elems, err := cmd.Elements()
 	if err != nil {

@@ -197,7 +197,7 @@ func newBench(t testing.TB, dialect string, unique ddl.UniqueIndexes, names scop
 	return b
 }
 
-// number was not used by any transaction before, one is that of the open transaction.
+// number is the last transaction number used, one is locked during a transaction.
 var (
 	number atomic.Int64
 	one    sync.Mutex

@@ -16,22 +16,21 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// TestScenarios carries out commands on a target and compares what there is then.
+// TestScenarios executes commands on a target and compares the resulting state.
 //
 //	start [dialect=V] [unique=serialized] [include=…] [exclude=…] [map=…] [placed]
 //	log [once|maybe|copied|twice]   a line each: KIND NS {o} {o2}
 //	hold INDEX                      the same, for HoldIndex
 //	leave DB                        a view that was not copied
-//	run DB [behind]                 a command of the target each line, maybe behind
-//	                                the back of whoever knows the catalog
-//	show [overlay]                  the target's catalog, and what is held
-//	owed                            what the copy lacks, as whoever goes on knows it
+//	run DB [behind]                 a command of the target each line; with behind,
+//	                                the catalog is not refreshed
+//	show [overlay]                  the target's catalog, and the deferred specs
+//	owed                            what the copy lacks, as read after a restart
 //	end                             the end of the copy
 //
-// "log twice" carries each operation out once, and then again as one that may
-// have been carried out, by somebody who knows nothing of the first time; "log
-// copied twice" does both on a copy. A file
-// that names no dialect is run with two.
+// "log twice" executes each operation once, and then again, after a restart, as one that
+// may have been executed; "log copied twice" does both on a copy. A file that names no
+// dialect is run with two.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range []string{"5.0", "7.0"} {

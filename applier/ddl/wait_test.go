@@ -18,7 +18,7 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// player answers one command name after another.
+// player returns a reply for each command name in turn.
 type player func(name string) (bson.D, error)
 
 func (p player) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
@@ -33,8 +33,8 @@ func (p player) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return bson.Marshal(reply)
 }
 
-// emptyDatabase answers what a target without collections does; drops and creates
-// are given to refuse.
+// emptyDatabase replies as a target without collections; refuse replies to drops and
+// creates.
 func emptyDatabase(refuse func() (bson.D, error)) player {
 	return func(name string) (bson.D, error) {
 		switch name {
@@ -68,8 +68,8 @@ func create(t *testing.T, target mongo.Caller, observer event.Observer) (*ddl.Ex
 	return exec, (&bench{}).operation(t, `c db.$cmd {"create": "a"}`)
 }
 
-// TestWaits: what stands in the way and ends by itself is waited out, nothing
-// else is.
+// TestWaits: the executor waits for obstacles that end by themselves, and for nothing
+// else.
 func TestWaits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -118,7 +118,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestWaitEnds: whoever waits can be stopped.
+// TestWaitEnds: a wait can be cancelled.
 func TestWaitEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestWaitEnds(t *testing.T) {
 	})
 }
 
-// TestConcern: what a majority does not have is not done.
+// TestConcern: a command without a majority's acknowledgement does not count as executed.
 func TestConcern(t *testing.T) {
 	t.Parallel()
 	target := emptyDatabase(func() (bson.D, error) {

@@ -13,7 +13,7 @@ import (
 
 const flushSize = 2000
 
-// benchOps are operations of a usual size on as many documents as keys says.
+// benchOps returns operations of a typical size on keys documents.
 func benchOps(tb testing.TB, kind oplog.Kind, o string, keys int) []plan.Op {
 	ops := make([]plan.Op, flushSize)
 	payload := bsongen.FromJSON(tb, o)

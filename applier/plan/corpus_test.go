@@ -13,18 +13,18 @@ import (
 	"github.com/oplogrep/replicator/oplog/txn"
 )
 
-// recording is a recorded log being planned and applied, in pieces.
+// recording plans and applies a recorded log, in parts.
 type recording struct {
 	t    *testing.T
 	mode plan.Mode
 	opt  plan.Options
 	p    *plan.Planner
-	// docs are the data, by collection and _id. A collection is its UUID here, so
-	// that it keeps its documents when it is renamed.
+	// docs are the documents, by collection and _id. A collection is identified by its
+	// UUID, so that it keeps its documents when it is renamed.
 	docs map[string][]byte
 	ops  []plan.Op
-	// sent counts statements, planned operations, slow flushes that had to be done
-	// again one by one.
+	// sent counts statements, planned operations, and slow flushes that had to be
+	// repeated one by one.
 	sent, planned, flushes, slow int
 }
 
@@ -39,8 +39,8 @@ func docKey(op *plan.Op) string {
 	return string(op.Target) + string(oplog.AppendIDKey([]byte{0}, op.ID))
 }
 
-// flush plans what there is, alone and all at once, and compares both with what
-// the operations do one by one.
+// flush plans the pending operations, individually and together, and compares both
+// results with the operations applied one by one.
 func (r *recording) flush() {
 	t := r.t
 	if len(r.ops) == 0 {
@@ -123,7 +123,7 @@ func (r *recording) group(g *memstore.Group) {
 	}
 }
 
-// Every recorded write, planned alone and with its neighbours, does what it does.
+// Every recorded write, planned alone and with its neighbours, has its effect.
 func TestCorpus(t *testing.T) {
 	scenarios, err := corpus.Open("../../testdata/corpus")
 	if err != nil {

@@ -141,8 +141,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// A run of deltas that cannot be composed or compiled is sent as it is, and takes
-// no more time than it has to.
+// A run of deltas that cannot be composed or compiled is sent unchanged, without
+// superfluous work.
 func TestManyUpdatesOfOneDocument(t *testing.T) {
 	var ops []plan.Op
 	for i := range 20_000 {
@@ -161,7 +161,7 @@ func TestManyUpdatesOfOneDocument(t *testing.T) {
 	}
 }
 
-// What a run comes to is still there when its turn comes, whatever runs on other
+// The result of a run is still available when it is sent, whatever runs on other
 // documents lie in between.
 func TestRunsInTurns(t *testing.T) {
 	run := func(id int) []plan.Op {
@@ -208,7 +208,7 @@ func TestRunsInTurns(t *testing.T) {
 	}
 }
 
-// What a document could not take up is sent as if it had not been looked at.
+// An update that cannot be folded into its document is sent unchanged.
 func TestRunIntoDocumentThatFails(t *testing.T) {
 	binary := `{"$v":2,"diff":{"b":{"f":{"o":1,"d":{"$binary":{"base64":"AA==","subType":"07"}}}}}}`
 	got := planned(t, []plan.Op{

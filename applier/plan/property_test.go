@@ -19,8 +19,8 @@ import (
 	"github.com/oplogrep/replicator/oplog/update"
 )
 
-// ids are few, so that histories are long. Some are equal to the server, and some
-// share a key and are not.
+// ids are few, so that histories are long. Some are equal for the server, and some share
+// a key without being equal.
 var ids = []bson.RawValue{
 	value(int32(1)), value(float64(1)), value("a"), value(int64(1<<53 + 1)), value(int64(1 << 53)),
 	value(bson.D{{Key: "x", Value: 1}}),
@@ -47,7 +47,7 @@ type history struct {
 	t     *rapid.T
 	state *target
 	ops   []plan.Op
-	// collections and ids are what it is about: the fewer, the longer are runs.
+	// collections and ids are those of the history: the fewer, the longer the runs.
 	collections []*catalog.Collection
 	ids         []bson.RawValue
 	// after are the states after each operation, the first before all.
@@ -69,8 +69,8 @@ func withID(doc bson.Raw, id bson.RawValue) bson.Raw {
 	return bsoncore.UpdateLength(b, at, int32(len(b)))
 }
 
-// newDocument draws a document that a server would store, sometimes one that it
-// would not by an insert.
+// newDocument draws a document that a server would store, sometimes one that an insert
+// would change.
 func (h *history) newDocument(id bson.RawValue) bson.Raw {
 	doc := withID(bsongen.Document(h.t), id)
 	b := append([]byte(nil), doc[:len(doc)-1]...)
@@ -82,8 +82,8 @@ func (h *history) newDocument(id bson.RawValue) bson.Raw {
 	return bsoncore.UpdateLength(b, 0, int32(len(b)))
 }
 
-// repeats tells whether a field name is twice in one place. A pipeline does not
-// keep such a document.
+// repeats reports whether a document has a field name twice. A pipeline does not preserve
+// such a document.
 func repeats(doc []byte) bool {
 	var seen []string
 	for it := rawbson.NewIter(doc); it.Next(); {
@@ -150,7 +150,7 @@ func o2(t *rapid.T, doc bson.Raw, _ bson.RawValue) bson.Raw {
 	}
 	diff := bsongen.OperatorDelta(t, doc)
 	if rapid.Bool().Draw(t, "computed") {
-		// The server logs before it puts _id in front again.
+		// The server logs the update before it moves _id to the front.
 		made := bsongen.MoveID(t, bsongen.Mutate(t, doc))
 		var ok bool
 		if diff, ok = update.Diff(doc, made, update.EnvelopePadding); !ok || len(diff) == rawbson.MinSize {
@@ -193,7 +193,7 @@ func v1(t *rapid.T, doc bson.Raw) bson.Raw {
 	return o
 }
 
-// newHistory draws what there is before a history.
+// newHistory draws the state before a history.
 func newHistory(t *rapid.T) *history {
 	h := &history{t: t, state: newTarget()}
 	first := rapid.IntRange(0, len(collections)-1).Draw(t, "first collection")
@@ -222,7 +222,7 @@ func options(t *rapid.T) plan.Options {
 	}
 }
 
-// checkPlan looks at what a plan says of itself.
+// checkPlan checks the invariants of a plan.
 func checkPlan(t *rapid.T, p plan.Plan, ops []plan.Op, opt plan.Options) {
 	seen := make([]int, len(ops))
 	last := map[string]int{}
@@ -283,7 +283,7 @@ func checkPlan(t *rapid.T, p plan.Plan, ops []plan.Op, opt plan.Options) {
 	}
 }
 
-// difference shows the documents that are not what they should be.
+// difference lists the documents that differ from the expected ones.
 func difference(from, got, want *target) string {
 	var s strings.Builder
 	for _, coll := range collections {
@@ -308,7 +308,7 @@ func describe(ops []plan.Op) string {
 	return s.String()
 }
 
-// build plans ops in pieces, as flushes come, and runs them.
+// build plans ops in parts, like flushes, and runs them.
 func build(t *rapid.T, p *plan.Planner, tg *target, ops []plan.Op, opt plan.Options) (slow bool) {
 	p.SetOptions(opt)
 	for len(ops) > 0 {
@@ -354,7 +354,7 @@ func TestExactHistories(t *testing.T) {
 	}
 }
 
-// A copy has every document as it was at some time or other.
+// Every document of a copy has the state of some point in time.
 func TestCopiedHistories(t *testing.T) {
 	p := plan.NewPlanner(plan.Options{})
 	rapid.Check(t, func(t *rapid.T) {
@@ -362,7 +362,7 @@ func TestCopiedHistories(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(t, "operations") {
 			h.next()
 		}
-		// The copy ends here; what follows meets exact data.
+		// The copy ends here; later operations meet exact data.
 		end := rapid.IntRange(0, len(h.ops)).Draw(t, "copied until")
 		from := newTarget()
 		for _, coll := range collections {

@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TestRelease: a planner that is done with a plan keeps no document of it alive.
+// TestRelease: a released planner keeps no document of its plan alive.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []plan.Mode{plan.ModeExact, plan.ModeCopied} {

@@ -61,7 +61,7 @@ func (t *target) get(ns oplog.Namespace, id bson.RawValue) (bson.Raw, bool) {
 	return nil, false
 }
 
-// put stores a copy: what a Planner has made is gone with its next plan.
+// put stores a copy: the memory of a plan is reused by the next one.
 func (t *target) put(ns oplog.Namespace, doc bson.Raw) {
 	doc = slices.Clone(doc)
 	if i := t.find(ns, idOf(doc)); i >= 0 {
@@ -77,7 +77,7 @@ func (t *target) remove(ns oplog.Namespace, id bson.RawValue) {
 	}
 }
 
-// apply does one operation by the rules of a member that follows.
+// apply applies one operation by the rules of a secondary.
 func (t *target) apply(op *plan.Op) error {
 	doc, ok := t.get(op.Target, op.ID)
 	switch op.Kind {
@@ -119,11 +119,11 @@ func document(v bson.RawValue) bson.Raw {
 
 var errDiverged = errors.New("a statement found nothing")
 
-// server puts this in the place of zero timestamps: nothing that is drawn.
+// server replaces zero timestamps by this value, which is never drawn.
 var server = serverupdate.Options{Tick: func() bson.Timestamp { return bson.Timestamp{T: 0x7fffffff, I: 0x7fffffff} }}
 
-// run carries out a Write as a server in a transaction: the first statement that
-// fails ends it.
+// run executes a Write as a server in a transaction: the first statement that fails ends
+// it.
 func (t *target) run(w *plan.Write, ops []plan.Op) error {
 	switch w.Kind {
 	case plan.Insert:
@@ -183,7 +183,7 @@ func (t *target) run(w *plan.Write, ops []plan.Op) error {
 	return nil
 }
 
-// match returns which document a statement's q finds, -1 for none.
+// match returns the index of the document that a statement's q matches, -1 for none.
 func (t *target) match(ns oplog.Namespace, s bson.Raw) (int, error) {
 	q, _ := rawbson.Lookup(s, "q")
 	m, err := serverquery.Compile(q.Value, serverquery.Options{})
@@ -236,7 +236,7 @@ func (t *target) update(ns oplog.Namespace, s bson.Raw) (found bool, err error) 
 	return true, err
 }
 
-// upsertID returns the _id that a statement's filter asks for.
+// upsertID returns the _id in a statement's filter.
 func upsertID(s bson.Raw) bson.RawValue {
 	q, _ := rawbson.Lookup(s, "q")
 	id, _ := rawbson.Lookup(q.Value, "_id")
@@ -255,8 +255,8 @@ func internalApply(u bson.RawValue) (bson.Raw, bool) {
 	return v.Value, err == nil
 }
 
-// flush does what a writer does with a plan: all of it, or, where a guard fails,
-// one operation after the other.
+// flush executes a plan as a writer does: all of it, or, where a guard fails, one
+// operation after the other.
 func (t *target) flush(p plan.Plan, ops []plan.Op, opt plan.Options) (slow bool, err error) {
 	before := t.clone()
 	guarded := false
