@@ -29,7 +29,7 @@ func prepared(t *testing.T, writers int, docs ...bson.D) *rig {
 	return r
 }
 
-// fails runs an applier that has to fail.
+// fails runs an applier that must fail.
 func (r *rig) fails(t *testing.T, l *sourceLog, set func(*Config)) error {
 	t.Helper()
 	a := must[*attempt](t)(r.begin(t.Context(), set))
@@ -45,7 +45,7 @@ func TestDivergence(t *testing.T) {
 		name string
 		op   bson.D
 		what string
-		// after is what going on after it leaves, of documents 1 and 2 with v 0.
+		// after is the result if the run continues, given documents 1 and 2 with v 0.
 		after []bson.D
 	}{
 		{"insert meets another", insertOp("db.a", doc(1, 5)), "the insert met", []bson.D{doc(1, 5), doc(2, 9)}},
@@ -83,7 +83,7 @@ func TestDivergence(t *testing.T) {
 	}
 }
 
-// Where transactions cannot write, divergences are found all the same.
+// Divergences are also found where transactions cannot write.
 func TestDirectDivergence(t *testing.T) {
 	for _, op := range []bson.D{
 		insertOp("db.system.js", doc(1, 5)), setOp("db.system.js", 7, 5), insertOp("db.cap", doc(1, 5)),
@@ -107,8 +107,8 @@ func TestDirectDivergence(t *testing.T) {
 	}
 }
 
-// A field that moves is inserted where it is already, which a guarded statement
-// does not find.
+// A field that moves is inserted where it exists already, so that a guarded statement
+// does not match.
 func TestGuard(t *testing.T) {
 	r := prepared(t, 1, bson.D{{Key: "_id", Value: 1}, {Key: "v", Value: 1}, {Key: "w", Value: 2}})
 	l := newLog(t)
@@ -146,7 +146,7 @@ func TestEqualInsertIsNoDivergence(t *testing.T) {
 	}
 }
 
-// Over a copy that was taken while writes went on, all of it is normal.
+// With a copy that was taken during writes, all of these are normal.
 func TestCopied(t *testing.T) {
 	r := prepared(t, 4, doc(1, 0), doc(2, 0))
 	l := newLog(t)
@@ -163,8 +163,8 @@ func TestCopied(t *testing.T) {
 	wantDocs(t, r.target, "db.a", doc(1, 5), doc(2, 9))
 }
 
-// TestErrorTexts: an error says what happened, in a line, with ids as the server
-// shows them. What to do about it is said elsewhere.
+// TestErrorTexts: an error says what happened, in one line, with ids as the server shows
+// them. It does not say what to do.
 func TestErrorTexts(t *testing.T) {
 	at, ns := oplog.NewOpTime(5, 1, 1), oplog.Namespace("db.a")
 	id := func(v any) bson.RawValue {
@@ -291,7 +291,7 @@ func TestTooLargeIsHalved(t *testing.T) {
 	}
 }
 
-// What is not about one operation ends the attempt at once.
+// An error that is not about one operation ends the attempt at once.
 func TestEnds(t *testing.T) {
 	for _, code := range []servererr.Code{
 		servererr.NotWritablePrimary, servererr.NoSuchTransaction, servererr.InterruptedDueToReplStateChange, servererr.Unauthorized,
@@ -330,7 +330,7 @@ func TestOpErrorNamesTheOperation(t *testing.T) {
 	}
 }
 
-// What a command has changed is not remembered as it was.
+// The state before a command is not cached.
 func TestDropped(t *testing.T) {
 	r := prepared(t, 2)
 	l := newLog(t)
@@ -343,8 +343,8 @@ func TestDropped(t *testing.T) {
 	}
 }
 
-// What ends the run for one operation leaves no transaction open, in which the
-// others of its flush would be locked.
+// An operation that ends the run leaves no transaction open, which would lock the
+// documents of its flush.
 func TestDivergenceLeavesNothingLocked(t *testing.T) {
 	r := prepared(t, 1, doc(1, 0), doc(2, 0))
 	l := newLog(t)
@@ -359,8 +359,8 @@ func TestDivergenceLeavesNothingLocked(t *testing.T) {
 	wantDocs(t, r.target, "db.a", doc(1, 7), doc(2, 0))
 }
 
-// What is alone in its flush and too much just then is tried again: the target has
-// more room later.
+// A flush of one operation that is too much for the target at the moment is retried: the
+// target may have more room later.
 func TestAloneIsTriedAgain(t *testing.T) {
 	for _, code := range []servererr.Code{
 		servererr.TransactionExceededLifetimeLimitSeconds, servererr.TransactionTooLargeForCache, servererr.ExceededMemoryLimit,
@@ -373,7 +373,7 @@ func TestAloneIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A flush that meets others again and again is cut in two.
+// A flush that meets repeated conflicts is split.
 func TestCrowdIsCut(t *testing.T) {
 	r := prepared(t, 1)
 	r.target.intercept(func(cmd mongo.Command) (error, bool) {

@@ -25,10 +25,10 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// A copy of a source that is being written to: each document is of another time, and
-// so are the indexes. The log is applied to it, by processes that lose answers, until it
-// is at its end: then documents and indexes are those of the source, byte for byte,
-// whatever states there were in between.
+// A copy of a source under writes: each document is of another time, and so are the
+// indexes. The log is applied to it, by processes that lose replies. At the end of the
+// copy documents and indexes equal the source's, byte for byte, whatever the states in
+// between.
 func TestCopiedRandom(t *testing.T) {
 	t.Parallel()
 	set := mongosim.StartTest(t, mongosim.Options{Members: 1})
@@ -99,7 +99,7 @@ func (m *moving) build(t *testing.T) {
 	m.try(t, bson.D{{Key: "createIndexes", Value: "c"}, {Key: "indexes", Value: bson.A{movingIndexes[m.rnd.IntN(len(movingIndexes))]}}})
 }
 
-// live is the source's life: before the copy begins, and while it is made.
+// live changes the source: before the copy starts, and during it.
 func (m *moving) live(t *testing.T) {
 	t.Helper()
 	m.run(t, m.db, bson.D{{Key: "create", Value: "c"}})
@@ -130,7 +130,7 @@ func (m *moving) live(t *testing.T) {
 	}
 }
 
-// write makes one write, which may be refused.
+// write does one write, which may be refused.
 func (m *moving) write(t *testing.T) {
 	t.Helper()
 	id := m.rnd.IntN(movingDocs)
@@ -172,10 +172,10 @@ func (m *moving) write(t *testing.T) {
 	}
 }
 
-// movingBig is more than half of what a document may have.
+// movingBig is more than half of the size limit of a document.
 var movingBig = strings.Repeat("x", 9<<20)
 
-// newest is the time of the newest entry.
+// newest returns the timestamp of the newest entry.
 func (m *moving) newest(t *testing.T) bson.Timestamp {
 	t.Helper()
 	reply := m.run(t, "local", bson.D{
@@ -191,7 +191,7 @@ func (m *moving) newest(t *testing.T) bson.Timestamp {
 	return ts
 }
 
-// fill makes the copy, without its indexes.
+// fill writes the copy, without its indexes.
 func (m *moving) fill(t *testing.T) {
 	t.Helper()
 	m.run(t, m.to, bson.D{{Key: "create", Value: "c"}})
@@ -200,7 +200,7 @@ func (m *moving) fill(t *testing.T) {
 	}
 }
 
-// log returns what the source has logged since the beginning.
+// log returns the source's entries since the start.
 func (m *moving) log(t *testing.T) *sourceLog {
 	t.Helper()
 	docs := must[[]bson.Raw](t)(catalog.ReadAll(t.Context(), m, "local", raw(t, bson.D{
@@ -223,7 +223,7 @@ func (m *moving) log(t *testing.T) *sourceLog {
 	return l
 }
 
-// buildCopied builds the indexes of the copy, and goes on where one is refused.
+// buildCopied builds the indexes of the copy, and continues where one is refused.
 func (m *moving) buildCopied(t *testing.T, exec *ddl.Executor) {
 	t.Helper()
 	for _, spec := range m.indexes[1:] {
@@ -249,7 +249,7 @@ func (m *moving) buildCopied(t *testing.T, exec *ddl.Executor) {
 	}
 }
 
-// follow applies the log to the copy, with processes that lose answers.
+// follow applies the log to the copy, with processes that lose replies.
 func (m *moving) follow(t *testing.T, link string) {
 	t.Helper()
 	l := m.log(t)

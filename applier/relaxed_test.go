@@ -21,7 +21,7 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// commanded makes the commands of an attempt those of the program.
+// commanded gives an attempt the production commands.
 func (r *rig) commanded(t testing.TB, c *Config, observe event.Observer) {
 	t.Helper()
 	sc := must[*scope.Scope](t)(scope.New(scope.Config{}))
@@ -54,9 +54,9 @@ func indexNames(t testing.TB, target *simTarget, ns oplog.Namespace) []string {
 	return names
 }
 
-// An entry of an earlier time meets a later document, and together they are what an
-// index refuses though the source never had it: the index is deferred, and built when
-// the copy is consistent. Those of other kinds stay.
+// An earlier entry meets a newer document, and the result violates an index, which never
+// happened at the source: the index is deferred, and built when the copy is consistent.
+// Indexes of other kinds stay.
 func TestCopiedIndexRefuses(t *testing.T) {
 	t.Parallel()
 	big := bson.D{{Key: "type", Value: "Point"}, {Key: "coordinates", Value: bson.A{1, 2}}}
@@ -145,7 +145,7 @@ func TestCopiedIndexRefuses(t *testing.T) {
 			if diff := cmp.Diff([]string{"_id_", "takes"}, indexNames(t, tg, "db.p")); diff != "" {
 				t.Errorf("in between: %s", diff)
 			}
-			// Another process goes on.
+			// Another process continues.
 			a = begin()
 			succeed(t, a.run(t.Context(), l.batches()[half:], 0))
 			if diff := cmp.Diff([]string{"_id_", "refuses", "takes"}, indexNames(t, tg, "db.p")); diff != "" {
@@ -164,8 +164,8 @@ func TestCopiedIndexRefuses(t *testing.T) {
 	}
 }
 
-// The same, where together they are larger than a document may be: it is put aside, in
-// the metadata, until it fits.
+// The same, where the result is larger than a document may be: it is parked, in the
+// metadata, until it fits.
 func TestCopiedTooLarge(t *testing.T) {
 	t.Parallel()
 	big := strings.Repeat("x", 10<<20)
@@ -264,8 +264,8 @@ func TestCopiedTooLarge(t *testing.T) {
 	}
 }
 
-// A document that is too large at the end of the copy is one that the source cannot
-// have; one of a collection that is gone is nobody's.
+// A document that is too large at the end of the copy is one that the source cannot have;
+// one of a dropped collection is ignored.
 func TestCopiedTooLargeInTheEnd(t *testing.T) {
 	t.Parallel()
 	for _, dropped := range []bool{false, true} {
@@ -296,7 +296,7 @@ func TestCopiedTooLargeInTheEnd(t *testing.T) {
 	}
 }
 
-// One of a collection that is left to somebody else meanwhile is theirs to copy.
+// One of a collection that is left out for a resync is copied there.
 func TestCopiedTooLargeLeftOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2, mongosim.Options{Members: 1})
@@ -326,7 +326,7 @@ func TestCopiedTooLargeLeftOut(t *testing.T) {
 	}
 }
 
-// Where the refusal has another cause, it is told, and the indexes on one field stay.
+// Where the refusal has another cause, it is returned, and the indexes on one field stay.
 func TestCopiedRefusedForAnotherReason(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1, mongosim.Options{Members: 1})

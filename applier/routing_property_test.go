@@ -17,18 +17,18 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// history is a log with what it comes to: the slow and obvious model.
+// history is a log with its expected result: the slow and obvious model.
 type history struct {
 	*sourceLog
 	db   string
 	docs map[oplog.Namespace]map[int]int // the value of each document
 	next int                             // a value that no document has had
-	// reuses: values may go from one document to another.
+	// reuses: values may move from one document to another.
 	reuses bool
 }
 
-// drawHistory draws inserts, updates and deletes of two collections, no two documents
-// of which ever have one value.
+// drawHistory draws inserts, updates and deletes of two collections. No two documents
+// ever have the same value.
 func drawHistory(t *rapid.T, db string) *history {
 	h := &history{sourceLog: newLog(t), db: db, docs: map[oplog.Namespace]map[int]int{}, reuses: rapid.Bool().Draw(t, "reuses")}
 	names := []oplog.Namespace{oplog.Namespace(db + ".u"), oplog.Namespace(db + ".c")}
@@ -67,7 +67,7 @@ func (h *history) op(t *rapid.T, ns oplog.Namespace) {
 	}
 }
 
-// value is one that no document of a collection has.
+// value returns a value that no document of a collection has.
 func (h *history) value(t *rapid.T, docs map[int]int) int {
 	if h.reuses && h.next > 0 {
 		v := rapid.IntRange(1, h.next).Draw(t, "value")
@@ -102,9 +102,9 @@ func (h *history) check(t *rapid.T, target *simTarget) {
 	}
 }
 
-// meddle is what an operator does to the target between two attempts: it builds a
-// unique index of a collection, or drops it. One that the documents do not allow as they
-// are is not built.
+// meddle is an operator's change of the target between two attempts: it builds a unique
+// index of a collection, or drops it. One that the documents violate at the moment is not
+// built.
 func meddle(t *rapid.T, target *simTarget, db string, has map[string]bool) {
 	for _, coll := range []string{"u", "c"} {
 		if rapid.IntRange(0, 3).Draw(t, "meddle") == 0 {
@@ -123,9 +123,9 @@ func meddle(t *rapid.T, target *simTarget, db string, has map[string]bool) {
 	}
 }
 
-// TestPropertyRouting: for any log, any crashes, and any unique indexes that somebody
-// builds and drops meanwhile, everything is in the target at the end, or a unique index
-// has refused something, and everything is once it is dropped.
+// TestPropertyRouting: for any log, any crashes, and any unique indexes that are built
+// and dropped meanwhile, everything is in the target at the end, or a unique index has
+// refused something, and everything is once it is dropped.
 func TestPropertyRouting(t *testing.T) {
 	target := &simTarget{set: mongosim.StartTest(t, mongosim.Options{Members: 1})}
 	var links, apart, refused int
@@ -148,7 +148,7 @@ func TestPropertyRouting(t *testing.T) {
 			if attempts > 50 {
 				t.Fatalf("it does not get on")
 			}
-			// What an attempt has open would keep an index from being built.
+			// A transaction that an attempt left open would block an index build.
 			st := r.endTransactions(t).State()
 			if _, _, is := st.Apart(); is {
 				apart++

@@ -19,7 +19,7 @@ func (g *simTarget) create(t fataler, db, coll string) {
 	g.run(t, db, bson.D{{Key: "create", Value: coll}})
 }
 
-// unique builds a unique index on the field v, as an operator may.
+// unique builds a unique index on the field v, as an operator could.
 func (g *simTarget) unique(t fataler, db, coll string) {
 	t.Helper()
 	g.run(t, db, bson.D{{Key: "createIndexes", Value: coll}, {Key: "indexes", Value: bson.A{
@@ -32,7 +32,8 @@ func (g *simTarget) notUnique(t fataler, db, coll string) {
 	g.run(t, db, bson.D{{Key: "dropIndexes", Value: coll}, {Key: "index", Value: "v_1"}})
 }
 
-// endTransactions begins the link, so that what an attempt has left open is given up.
+// endTransactions acquires the lease, so that transactions that an attempt left open are
+// aborted.
 func (r *rig) endTransactions(t fataler) *checkpoint.Link {
 	t.Helper()
 	link := must[*checkpoint.Link](t)(r.store.Acquire(context.Background(), r.term))
@@ -49,7 +50,7 @@ func isApart(t fataler, link *checkpoint.Link) {
 	}
 }
 
-// only is the log with nothing in place of the entries that are not kept.
+// only returns the log with no-ops in place of the entries that are not kept.
 func (l *sourceLog) only(keep func(entry int) bool) *sourceLog {
 	part := newLog(l.t)
 	for i, e := range l.entries {
@@ -63,7 +64,7 @@ func (l *sourceLog) only(keep func(entry int) bool) *sourceLog {
 	return part
 }
 
-// laneOf is the lane of a document, or of a collection where id is nil.
+// laneOf returns the lane of a document, or of a collection where id is nil.
 func laneOf(t testing.TB, ns oplog.Namespace, id any, writers uint32) int {
 	t.Helper()
 	h := oplog.HashNamespace(ns)
@@ -73,7 +74,7 @@ func laneOf(t testing.TB, ns oplog.Namespace, id any, writers uint32) int {
 	return int(h % writers)
 }
 
-// ids are the first n numbers for documents of a namespace whose lanes fit.
+// ids returns the first n numbers for documents of a namespace whose lanes fit.
 func ids(t testing.TB, ns oplog.Namespace, writers uint32, n int, fits func(lane int) bool) []int {
 	t.Helper()
 	var list []int
@@ -85,15 +86,15 @@ func ids(t testing.TB, ns oplog.Namespace, writers uint32, n int, fits func(lane
 	return list
 }
 
-// oneLane is what is recorded.
+// oneLane returns the recorded collections with one lane.
 func oneLane(t testing.TB, link *checkpoint.Link) []oplog.Namespace {
 	t.Helper()
 	return must[[]oplog.Namespace](t)(link.OneLane(t.Context()))
 }
 
-// TestUniqueIndexDropped: the hint for a unique index that refuses a document is to
-// drop it. What was to go through one lane before goes through it still, until that
-// has come to where the others are.
+// TestUniqueIndexDropped: the hint for a unique index that refuses a document is to drop
+// it. Operations that were routed to one lane still are, until that lane has reached the
+// others.
 func TestUniqueIndexDropped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 4, mongosim.Options{Members: 1})
@@ -124,7 +125,7 @@ func TestUniqueIndexDropped(t *testing.T) {
 	if n := len(tg.documents(t, "db.u")); n != 51 {
 		t.Errorf("db.u has %d documents, want 51; %d operations were skipped", n, b.Stats().Skipped)
 	}
-	// What comes after goes by _id again.
+	// Later operations are routed by _id again.
 	if got := oneLane(t, b.link); len(got) != 0 {
 		t.Errorf("%v are recorded to have one lane still", got)
 	}
@@ -133,8 +134,8 @@ func TestUniqueIndexDropped(t *testing.T) {
 	}
 }
 
-// TestUniqueIndexBuilt: so does what had several lanes before a unique index was
-// built by hand.
+// TestUniqueIndexBuilt: the same for a collection that had several lanes before a unique
+// index was built by hand.
 func TestUniqueIndexBuilt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 4, mongosim.Options{Members: 1})
@@ -162,7 +163,7 @@ func TestUniqueIndexBuilt(t *testing.T) {
 }
 
 // TestInTurn: while the record is frozen, operations on a collection with a new unique
-// index reach it in the log's order all the same.
+// index are still applied in the log's order.
 func TestInTurn(t *testing.T) {
 	t.Parallel()
 	const writers = 8
@@ -177,7 +178,7 @@ func TestInTurn(t *testing.T) {
 		l.add(insertOp("db.u", doc(id, i)))
 	}
 	l.end()
-	// Each value goes from one document to the next.
+	// Each value moves from one document to the next.
 	for round := range 3 {
 		l.add(setOp("db.u", u[0], -1-round))
 		for i := range u[1:] {
@@ -202,8 +203,8 @@ func TestInTurn(t *testing.T) {
 	}
 }
 
-// TestRoutingIsStable: by the lane of an operation it is told, after a crash and with
-// another release, whether it is in the target. Who changes this table raises Routing.
+// TestRoutingIsStable: after a crash, and in another release, the lane of an operation
+// shows whether it is in the target. A change of this table must raise Routing.
 func TestRoutingIsStable(t *testing.T) {
 	t.Parallel()
 	if Routing != 1 {

@@ -33,10 +33,10 @@ func replaceOp(ns string, doc bson.D) bson.D {
 	return bson.D{{Key: "op", Value: "u"}, {Key: "ns", Value: ns}, {Key: "o", Value: doc}, {Key: "o2", Value: bson.D{doc[0]}}}
 }
 
-// spellings is a case of a replay over a copy.
+// spellings is a test case of a log applied to a copy.
 type spellings struct {
 	name string
-	// have is what the copy has, log what is replayed over it, want what is there then.
+	// have is the copy, log is applied to it, want is the result.
 	have, want []bson.D
 	log        []bson.D
 }
@@ -87,9 +87,8 @@ func spellingsOf(ns string) []spellings {
 	}
 }
 
-// TestOtherSpelling: an operation of a copy's replay meets its document in a later
-// spelling of the _id, in which a server lets no update change it; in transactions,
-// and outside of them.
+// TestOtherSpelling: an operation meets a copy's document with a newer spelling of the
+// _id, which a server lets no update change; in transactions, and outside of them.
 func TestOtherSpelling(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"c", "system.js"} {
@@ -116,7 +115,7 @@ func TestOtherSpelling(t *testing.T) {
 	}
 }
 
-// wantDocuments compares what a collection has, in any order.
+// wantDocuments compares the documents of a collection, in any order.
 func (r *rig) wantDocuments(t testing.TB, ns oplog.Namespace, docs []bson.D) {
 	t.Helper()
 	var want []bson.Raw
@@ -131,8 +130,9 @@ func (r *rig) wantDocuments(t testing.TB, ns oplog.Namespace, docs []bson.D) {
 	}
 }
 
-// TestOtherSpellingIsDivergence: what is no copy has no document in a spelling that
-// the log does not know. It is told, and where the run goes on the log's is there.
+// TestOtherSpellingIsDivergence: an exact target has no document in a spelling that the
+// log does not have. It is reported, and if the run continues the log's document replaces
+// it.
 func TestOtherSpellingIsDivergence(t *testing.T) {
 	t.Parallel()
 	const ns = "db.c"
@@ -158,8 +158,8 @@ func TestOtherSpellingIsDivergence(t *testing.T) {
 	}
 }
 
-// TestOtherSpellingInOneTransaction: nobody sees the collection between the delete and
-// what is written in its place, and where that is refused nothing has happened.
+// TestOtherSpellingInOneTransaction: no reader sees the collection between the delete and
+// the insert that replaces the document, and if that is refused nothing has changed.
 func TestOtherSpellingInOneTransaction(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2, mongosim.Options{Members: 1})
@@ -186,8 +186,8 @@ func TestOtherSpellingInOneTransaction(t *testing.T) {
 	r.wantDocuments(t, "db.c", []bson.D{doc("a", 1)})
 }
 
-// TestOtherSpellingDoneAgain: a run outside of transactions whose end was not noted is
-// done again, over what it has made already.
+// TestOtherSpellingDoneAgain: a span outside of transactions whose end was not recorded
+// is applied again, over its own results.
 func TestOtherSpellingDoneAgain(t *testing.T) {
 	t.Parallel()
 	const ns = "db.system.js"
@@ -226,7 +226,7 @@ type folded struct {
 	*sourceLog
 	ns       string
 	collator *bsonorder.Collator
-	// states are what was there after each operation, by the collation's keys.
+	// states are the documents after each operation, by the collation's keys.
 	states []map[string]bson.D
 	v      int
 }
@@ -237,7 +237,7 @@ func (f *folded) key(t fataler, id any) string {
 	return string(bsonorder.AppendKey(nil, bson.RawValue{Type: typ, Value: value}, f.collator))
 }
 
-// op makes an operation that can follow.
+// op draws an operation that can follow.
 func (f *folded) op(t *rapid.T) bson.D {
 	f.v++
 	var id any = rapid.SampledFrom([]string{"a", "A", "á", "Á", "b", "B"}).Draw(t, "id")
@@ -284,7 +284,7 @@ func (f *folded) draw(t *rapid.T) {
 	}
 }
 
-// copied is what a copy has that took each document at a time of its own.
+// copied returns a copy in which each document is of another time.
 func (f *folded) copied(t *rapid.T) bson.A {
 	keys := map[string]bool{}
 	for _, s := range f.states {
@@ -303,8 +303,8 @@ func (f *folded) copied(t *rapid.T) bson.A {
 }
 
 // TestSpellingsProperty: for any log of documents whose _ids change their spelling, any
-// copy that was taken while it was written, and any mishaps, the target is in the end
-// what the source is, spellings included.
+// copy that was taken meanwhile, and any faults, the target equals the source in the end,
+// spellings included.
 func TestSpellingsProperty(t *testing.T) {
 	target := &simTarget{set: mongosim.StartTest(t, mongosim.Options{Members: 1})}
 	links := 0
@@ -373,7 +373,7 @@ func (f *folded) check(t *rapid.T, target *simTarget) {
 	}
 }
 
-// collation is that of a collection, as the target shows it.
+// collation returns the collation of a collection, as the target lists it.
 func (r *rig) collation(t fataler, name string) bson.Raw {
 	t.Helper()
 	reply := r.target.run(t, r.db, bson.D{{Key: "listCollections", Value: 1}, {Key: "filter", Value: bson.D{{Key: "name", Value: name}}}})

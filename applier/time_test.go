@@ -19,7 +19,7 @@ import (
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
-// started is an applier that runs.
+// started is a running applier.
 type started struct {
 	in     chan batch.Batch
 	out    chan Applied
@@ -54,7 +54,7 @@ func TestDrain(t *testing.T) {
 		}
 		send(s, l.batches())
 		close(s.in)
-		// Nobody takes what is published: only the newest is kept.
+		// No receiver takes the published states: only the newest is kept.
 		time.Sleep(time.Minute)
 		got := <-s.out
 		if got.Applied != l.optime() || got.Ops != 100 || len(got.Lanes) != 4 {
@@ -69,7 +69,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// The memory of a batch is given back when all of it is applied, not before.
+// The memory of a batch is released when all of it is applied, not before.
 func TestBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var given atomic.Int64
@@ -100,7 +100,7 @@ func TestBudget(t *testing.T) {
 func TestCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cause := errors.New("enough")
-		// It never answers.
+		// The target never replies.
 		s := begin(t, fakeApplier(t, &nullTarget{delay: time.Hour}, 4, func(c *Config) { c.WindowBytes = 3000 }))
 		l := newLog(t)
 		for i := range 100 {
@@ -192,8 +192,8 @@ func TestAdapts(t *testing.T) {
 	}
 }
 
-// What stands alone waits for all before it, however long that takes, and all
-// behind it waits for it.
+// A batch that is processed individually waits for everything before it, without a time
+// limit, and everything after it waits for it.
 func TestBarrierWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []event.Event
@@ -228,7 +228,7 @@ func TestBarrierWaits(t *testing.T) {
 	})
 }
 
-// The window bounds what lanes hold, and what is larger than it passes alone.
+// The window limits the bytes in the lanes; something larger than it passes alone.
 func TestWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 10_000

@@ -14,8 +14,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// commits counts the transactions that write to db.a, and how many operations each
-// has.
+// commits counts the transactions that write to db.a, and the operations of each.
 func commits(g *simTarget) *[]int {
 	var sizes []int
 	now := map[string]int{}
@@ -43,8 +42,8 @@ func manyInserts(from, to int) (ops, docs []bson.D) {
 	return ops, docs
 }
 
-// A transaction that spans lanes is one transaction of the target, and so are
-// several in a row; relaxed, it is spread over the lanes.
+// A transaction that spans lanes is one transaction of the target, and so are several in
+// a row; relaxed, it is distributed over the lanes.
 func TestTransactionSpansLanes(t *testing.T) {
 	for _, relaxed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("relaxed=%t", relaxed), func(t *testing.T) {
@@ -107,7 +106,7 @@ func TestTransactionWithCommands(t *testing.T) {
 	if diff := cmp.Diff([]string{"create db.b 1"}, a.commands.applied); diff != "" {
 		t.Errorf("commands (-want +got):\n%s", diff)
 	}
-	// All of it is in the target, and nothing is done again.
+	// All of it is in the target, and nothing is applied again.
 	a = r.apply(t, l.batches(), nil)
 	if s := a.Stats(); s.Ops != 0 || s.Commands != 0 || s.Skipped != 6 {
 		t.Errorf("stats %+v, want all 6 skipped", s)
@@ -159,7 +158,7 @@ func TestMetricsTwice(t *testing.T) {
 	}
 }
 
-// A transaction of one lane is not split by what a flush should have.
+// A transaction of one lane is not split by the limits of a flush.
 func TestTransactionOfOneLane(t *testing.T) {
 	r := prepared(t, 1)
 	l := newLog(t)
