@@ -48,7 +48,7 @@ func TestCappedBetweenTransactions(t *testing.T) {
 	}
 	l.add(spanning(100))
 	l.end()
-	var dead atomic.Bool // asked by several lanes at once
+	var dead atomic.Bool // read by several lanes
 	r.target.intercept(func(cmd mongo.Command) (error, bool) {
 		if isInsert(cmd, "cap") {
 			dead.Store(true)

@@ -33,7 +33,7 @@ func testTrimmed(t *testing.T, opts mongosim.Options) {
 			l.add(deleteOp("db.cap", int32(i-3)))
 		}
 	}
-	l.add(deleteOp("db.cap", int32(6))) // this one the target has
+	l.add(deleteOp("db.cap", int32(6))) // the target has this one
 	var kept []event.Event
 	r.apply(t, l.batches(), func(c *Config) {
 		c.Observer = func(e event.Event) {

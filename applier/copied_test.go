@@ -131,7 +131,7 @@ func (p *picky) Apply(_ context.Context, op *oplog.Op, again ddl.Again) error {
 
 func (p *picky) HoldIndex(ctx context.Context, op *oplog.Op, index string) error {
 	if index == "never" {
-		return p.commands.HoldIndex(ctx, op, index) // and it stays refused
+		return p.commands.HoldIndex(ctx, op, index) // it is still refused
 	}
 	p.refused = p.refused[1:]
 	return p.commands.HoldIndex(ctx, op, index)

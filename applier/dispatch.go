@@ -251,7 +251,7 @@ type routed struct {
 	disposition disposition
 	lane        int
 	what        string // for noCollection
-	// inTurn: it must not overtake other operations of its collection, in whichever lane.
+	// inTurn: it must not overtake other operations of its collection in any lane.
 	inTurn bool
 }
 

@@ -123,7 +123,7 @@ func TestIndividuallyApplied(t *testing.T) {
 	for c := oplog.CommandCreate; c <= oplog.CommandImportCollection; c++ {
 		switch c {
 		case oplog.CommandApplyOps, oplog.CommandCommitTransaction, oplog.CommandAbortTransaction:
-			continue // they are put together before
+			continue // assembled earlier
 		default:
 			ops = append(ops, commandOp("db", bson.D{{Key: c.String(), Value: "a"}}))
 		}

@@ -240,7 +240,7 @@ func (w *laneWriter) groupAt(queued []work) extent {
 	return e
 }
 
-// uncounted returns the window bytes of operations that have to wait for others, because
+// uncounted releases the window bytes of operations that have to wait for others, because
 // those others may need the room.
 func (w *laneWriter) uncounted(queued []work) {
 	var bytes int64

@@ -39,7 +39,7 @@ func BenchmarkNet(b *testing.B) {
 	for _, c := range []struct {
 		name       string
 		op         func(ns string, i int) bson.D
-		docs       int // different ones, 0 for all
+		docs       int // distinct documents, 0 for all
 		namespaces int
 	}{
 		{"insert", insert, 0, 1},

@@ -23,7 +23,7 @@ import (
 // statements had matched their documents. It stores nothing.
 type nullServer struct {
 	listener net.Listener
-	delay    time.Duration // until the answer to what came in a row, but the handshake
+	delay    time.Duration // before the replies to pipelined commands, except the handshake
 	commands atomic.Int64
 
 	mu    sync.Mutex // guards conns

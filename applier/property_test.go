@@ -32,7 +32,7 @@ type model struct {
 }
 
 type version struct {
-	entry int // that made it
+	entry int // the entry that made it
 	v     int // 0 where there is no document
 }
 

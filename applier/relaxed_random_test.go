@@ -56,7 +56,7 @@ func TestCopiedRandom(t *testing.T) {
 	}
 	t.Log(seen)
 	for _, what := range []string{"deferred", "built", "parked"} {
-		if seen[what] == 0 && !race.Enabled { // with it there are few seeds
+		if seen[what] == 0 && !race.Enabled { // with the race detector there are few seeds
 			t.Errorf("nothing was ever %s", what)
 		}
 	}

@@ -64,7 +64,7 @@ func TestCopiedIndexRefuses(t *testing.T) {
 		name          string
 		key           bson.D
 		copied        bson.D
-		first, second bson.D // deltas; after the second the document is what was copied
+		first, second bson.D // deltas; the result of the second is the copied document
 	}{
 		{
 			"parallel arrays",

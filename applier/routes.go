@@ -21,8 +21,8 @@ const Routing = 1
 // routes caches the targets and lanes of namespaces, until a command changes the catalog.
 //
 // Whether a collection has one lane is decided by the record in the metadata, not by the
-// catalog of the moment: only so does an attempt know which lane's position shows whether
-// an operation is in the target. The record may follow the catalog only where none of the
+// current catalog: only then does an attempt know which lane's position shows whether an
+// operation is in the target. The record may follow the catalog only where none of the
 // collection's operations is between those known to be in the target and the first one
 // that is routed in the new way. That holds for every collection first seen after the
 // start or after a command, unless the lanes were apart at the start. As long as they

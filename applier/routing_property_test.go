@@ -161,7 +161,7 @@ func TestPropertyRouting(t *testing.T) {
 				c.FlushDocs = rapid.IntRange(1, 4).Draw(t, "docs")
 				c.CoalesceWindow = c.FlushDocs
 			}))
-			var left atomic.Int64 // of several lanes at once
+			var left atomic.Int64 // counts in several lanes
 			left.Store(int64(rapid.IntRange(1, 30).Draw(t, "commits")))
 			if attempts < 4 {
 				target.intercept(func(cmd mongo.Command) (error, bool) {

@@ -162,13 +162,13 @@ func TestRetryIsBounded(t *testing.T) {
 func TestAdapts(t *testing.T) {
 	for _, c := range []struct {
 		delay, perDoc time.Duration
-		least, most   int // documents of a flush, once it has been found out
+		least, most   int // documents of a flush, once the size is stable
 	}{
 		{0, 10 * time.Millisecond, 20, 140},    // 1 s for 100
-		{3 * time.Second, 0, 700, 1100},        // a long way
-		{time.Millisecond, 0, 700, 1100},       // nothing to be done
-		{0, 100 * time.Millisecond, 14, 20},    // never less than a few
-		{0, 600 * time.Microsecond, 700, 1100}, // just so
+		{3 * time.Second, 0, 700, 1100},        // a high latency
+		{time.Millisecond, 0, 700, 1100},       // nothing to adapt
+		{0, 100 * time.Millisecond, 14, 20},    // never below the minimum
+		{0, 600 * time.Microsecond, 700, 1100}, // just right
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			target := &nullTarget{delay: c.delay, perDoc: c.perDoc}

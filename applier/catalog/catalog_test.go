@@ -29,7 +29,7 @@ type server struct {
 	mu     sync.Mutex
 	client *wire.Client
 	sent   []string
-	fail   string // the command that is to fail
+	fail   string // the command that fails
 }
 
 var errCut = errors.New("the line was cut")
@@ -297,8 +297,8 @@ func TestConcurrent(t *testing.T) {
 type late struct {
 	*server
 	mu   sync.Mutex
-	hold chan struct{} // for the next one; nil is none
-	held chan struct{} // is closed when it is
+	hold chan struct{} // delays the next reply; nil is no delay
+	held chan struct{} // closed when the reply is delayed
 }
 
 func (l *late) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {

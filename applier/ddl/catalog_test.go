@@ -30,7 +30,7 @@ func TestCatalogFollows(t *testing.T) {
 					}
 					for _, coll := range colls {
 						if coll.NS.IsSystemViews() {
-							continue // its entries are no operations of documents here
+							continue // its entries are not document operations here
 						}
 						list = append(list, *coll)
 					}

@@ -95,7 +95,7 @@ func (b *bench) run(t *testing.T, db string, cmd bson.D) {
 
 // mode returns the mode in which a recording's commands are applied.
 func mode(s *corpus.Scenario) ddl.Again {
-	if s.Name == "fuzzy-clone" { // of no single moment
+	if s.Name == "fuzzy-clone" { // not a consistent snapshot
 		return ddl.Copied
 	}
 	return ddl.Once

@@ -57,7 +57,7 @@ func views(t *testing.T, change func(cmd mongo.Command) (bson.D, error)) callFun
 					{Key: "info", Value: bson.D{}},
 				}}},
 			}}}
-		case "find": // what is left out
+		case "find": // the views that are left out
 			reply = bson.D{{Key: "cursor", Value: bson.D{
 				{Key: "id", Value: int64(0)}, {Key: "ns", Value: "replicator.deferred"}, {Key: "firstBatch", Value: bson.A{}},
 			}}}

@@ -296,7 +296,7 @@ func TestFrozen(t *testing.T) {
 					}
 					hit := []oplog.Namespace{"db.c"}
 					if c.command == "renameCollection" {
-						hit = append(hit, "db.d") // what was renamed lies there now
+						hit = append(hit, "db.d") // the renamed collection is there now
 					}
 					if diff != "" && (!isLate || len(a.late) != 1 || a.late[0] != late || !slices.Equal(late.Hit, hit)) {
 						t.Errorf("a command that was late is not told of: %v, %v\n%s", err, a.late, diff)

@@ -39,7 +39,7 @@ func (e *Executor) loadOwed(ctx context.Context) error {
 	if e.owed != nil {
 		return nil
 	}
-	prefix := e.cfg.Own + "/" // 0 is the character after the slash
+	prefix := e.cfg.Own + "/" // a 0 follows the slash
 	ids := bsoncore.NewDocumentBuilder().AppendString("$gte", prefix).AppendString("$lt", e.cfg.Own+"0").Build()
 	cmd := command("find", owedCollection).
 		AppendDocument("filter", bsoncore.NewDocumentBuilder().AppendDocument("_id", ids).Build())

@@ -105,7 +105,7 @@ func (b *bench) owing(t *testing.T, log string, cut int, carriedOut bool) error 
 			return err
 		}
 	}
-	b.restart(t) // wherever the other one came to its end
+	b.restart(t) // wherever the first process ended
 	return again(func() error { return b.exec.EndCopy(t.Context(), oplog.OpTime{TS: b.read, Term: 1}) })
 }
 

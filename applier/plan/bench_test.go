@@ -35,7 +35,7 @@ var benchCases = []struct {
 	kind   oplog.Kind
 	o      string
 	keys   int
-	allocs float64 // at most so many for each operation
+	allocs float64 // the limit for each operation
 }{
 	{"insert", oplog.KindInsert, `{"_id":1,"name":"somebody","address":{"street":"Long Street 17","city":"Somewhere","zip":"12345"},"tags":["a","b","c"],"count":1,"note":"a note that is long enough to make this a document of an ordinary size"}`, flushSize, 0.01},
 	{"set", oplog.KindUpdate, `{"$v":2,"diff":{"u":{"count":2,"name":"somebody else"}}}`, flushSize, 0.01},

@@ -176,7 +176,7 @@ func TestRunsInTurns(t *testing.T) {
 	runs := make([][]plan.Op, 9)
 	for id := range runs {
 		runs[id] = run(id)
-		if id%3 > 0 { // composed to one, so that nothing of it has to wait
+		if id%3 > 0 { // composed to one, so that none has to wait
 			runs[id] = runs[id][2:]
 		}
 		for _, w := range planned(t, runs[id]).Writes {

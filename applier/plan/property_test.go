@@ -382,7 +382,7 @@ func TestCopiedHistories(t *testing.T) {
 			if i == end {
 				wantAt := h.after[end].String()
 				if want.String() != wantAt {
-					t.Skip("this history does not converge") // the older form need not
+					t.Skip("this history does not converge") // the older form need not converge
 				}
 			}
 			if err := want.apply(&ops[i]); err != nil {

@@ -264,7 +264,7 @@ func (t *target) flush(p plan.Plan, ops []plan.Op, opt plan.Options) (slow bool,
 		guarded = guarded || p.Writes[i].Guarded
 		err := t.run(&p.Writes[i], ops)
 		if err != nil && guarded {
-			slow = true // what came after may not have met what it was made for
+			slow = true // later statements may not have met their documents
 			break
 		}
 		if err != nil {
