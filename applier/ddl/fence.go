@@ -50,7 +50,7 @@ const (
 
 // LateError reports a command that was executed, or may have been, although another
 // process had taken the lease: the command was in flight, or its process was suspended.
-// The target could not verify the intended collection. The namespaces that it may
+// The target could not verify the intended collection. The namespaces that the command may
 // have changed have to be checked, or copied again.
 type LateError struct {
 	OpTime oplog.OpTime
