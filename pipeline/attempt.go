@@ -31,24 +31,24 @@ type attempt struct {
 	source  checkpoint.Source
 	fetcher *fetching
 	queue   *buffer.Queue
-	// log and its spool are in place of fetcher and queue where the oplog is on disk;
-	// until is where it is cut. copy is the copy that is not known to be consistent yet,
-	// nil if there is none.
+	// log and its spool replace fetcher and queue while the oplog is spooled on disk;
+	// until is the entry after which reading ends. copy is the copy that is not known
+	// to be consistent yet, nil if there is none.
 	log   *initialsync.Log
 	spool *spool.Spool
 	until oplog.OpTime
 	copy  *checkpoint.Copy
-	// ending is done once nothing more is to be read; end does that.
+	// ending is done when no more entries are to be read; end cancels it.
 	ending   context.Context //nolint:containedctx // It says when, for stages that are made before they run.
 	end      context.CancelCauseFunc
 	batcher  *batcher.Batcher
 	applier  *applier.Applier
 	feedback *feedback.Feedback
-	// start is how far the link was when the attempt began.
+	// start is the link's progress when the attempt started.
 	start checkpoint.Progress
 }
 
-// newAttempt makes the stages for a link under a lease.
+// newAttempt creates the stages for a link under a lease.
 func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, src checkpoint.Source, until oplog.OpTime) (*attempt, error) {
 	st := link.State()
 	a := &attempt{p: p, link: link, source: src}
@@ -61,7 +61,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 	}
 	drain := a.ending.Done()
 	if p.catchesUp {
-		drain = soft.Done() // It reads on all the same.
+		drain = soft.Done() // A drain continues to read.
 	}
 	var err error
 	a.batcher, err = batcher.New(batcher.Config{
@@ -110,7 +110,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 // readFrom returns the entry to read from.
 func (p *Pipeline) readFrom(st checkpoint.State) oplog.OpTime {
 	if !p.earlier.IsNull() && !st.Applied.Before(p.earlierFor) {
-		// The source need not keep it for longer than that.
+		// The source need not keep that entry any longer.
 		p.earlier, p.earlierFor = oplog.OpTime{}, oplog.OpTime{}
 	}
 	if !p.earlier.IsNull() && p.earlier.Before(st.FetchFrom) {
@@ -119,8 +119,8 @@ func (p *Pipeline) readFrom(st checkpoint.State) oplog.OpTime {
 	return st.FetchFrom
 }
 
-// newFetcher makes the fetch stage, which reads the source from an entry on: only the
-// member that is copied, if pin is not nil.
+// newFetcher creates the fetch stage, which reads the source from an entry on. If pin
+// is not nil, only the member that is being copied is read.
 func (p *Pipeline) newFetcher(src checkpoint.Source, from, until oplog.OpTime, pin *fetcher.Pin) (*fetching, error) {
 	cfg := fetcher.Config{
 		From: from, Until: until, Resolver: p.resolver, Watcher: p.watcher, StandIn: p.cfg.standIn, Pin: pin,
@@ -143,14 +143,15 @@ func (a *attempt) run(ctx, soft context.Context) error {
 	return a.p.alongside(ctx, a.link, func(ctx context.Context) error { return a.stages(ctx, soft) }, loops...)
 }
 
-// alongside runs work under a lease and, concurrently, what accompanies all work, and
-// loops. They end when work has. If one of them fails it ends work, with that error.
+// alongside runs work under a lease, concurrently with the loops that every attempt
+// needs and with those given. They end after work has. If one of them fails, it cancels
+// work with that error.
 func (p *Pipeline) alongside(ctx context.Context, link *checkpoint.Link, work func(context.Context) error, loops ...func(context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	working, end := context.WithCancelCause(ctx)
 	loops = append(loops, p.windowLoop, func(ctx context.Context) error { return p.touchLoop(ctx, link) })
-	if p.cfg.part == nil { // else the link that it is a part of says it
+	if p.cfg.part == nil { // otherwise, the pipeline of the whole link does this
 		loops = append(loops, p.lackingLoop)
 	}
 	var side errgroup.Group
@@ -175,13 +176,13 @@ func (p *Pipeline) alongside(ctx context.Context, link *checkpoint.Link, work fu
 	return err
 }
 
-// stages runs the data's way through the link.
+// stages runs the stages that read and apply the oplog.
 func (a *attempt) stages(ctx, soft context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	head, stopHead := context.WithCancelCause(ctx)
 	defer stopHead(nil)
 	if !a.p.catchesUp {
-		// What is not due then is given up.
+		// Entries that the delay still withholds then are dropped.
 		defer context.AfterFunc(soft, func() { a.end(errDrain) })()
 	}
 	//nolint:contextcheck // ending says when to stop, not what is stopped.
@@ -236,7 +237,7 @@ func (p *Pipeline) touchLoop(ctx context.Context, link *checkpoint.Link) error {
 	}
 }
 
-// named says which stage an error is of, where it does not say so itself.
+// named adds the name of its stage to an error that does not name it.
 func named(stage string, run func() error) func() error {
 	return func() error {
 		err := run()

@@ -10,25 +10,25 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 )
 
-// checkpointer makes what was applied durable: it writes checkpoints, one at a
-// time and not more often than every interval, and passes on how far things are.
+// checkpointer makes applied operations durable: it writes checkpoints, one at a time
+// and at most one per interval, and passes on the progress.
 type checkpointer struct {
 	interval time.Duration
-	// advance writes one checkpoint; everything up to it is committed by a
-	// majority of the target when it returns.
+	// advance writes one checkpoint. When it returns, everything up to it is committed
+	// by a majority of the target.
 	advance func(ctx context.Context, a applier.Applied) error
-	// observe is told of each change of the progress. It must not block.
+	// observe receives each change of the progress. It must not block.
 	observe func(checkpoint.Progress)
-	// reached returns what of a progress is passed on.
+	// reached returns the part of a progress that may be reported.
 	reached func(checkpoint.Progress) checkpoint.Progress
 
 	progress checkpoint.Progress // the newest
 	applied  applier.Applied     // the newest watermark
 }
 
-// run reads watermarks from in until it is closed, writes a checkpoint of the
-// last of them, and sends on out what of the newest progress may be reported whenever
-// out takes it, and the last one in any case. It closes out.
+// run reads watermarks from in until it is closed and writes a checkpoint of the last
+// of them. Whenever out is ready, it sends the newest progress that may be reported,
+// and the last one in any case. It closes out.
 func (c *checkpointer) run(ctx context.Context, in <-chan applier.Applied, out chan<- checkpoint.Progress) error {
 	defer close(out)
 	g, ctx := errgroup.WithContext(ctx)
@@ -65,7 +65,7 @@ func (c *checkpointer) loop(ctx context.Context, in <-chan applier.Applied, todo
 	rested, writing := false, false
 	var send chan<- checkpoint.Progress
 	if !c.progress.Applied.IsNull() {
-		// Where nothing is written any more, this is all that there is to tell.
+		// If nothing else is written, this is all there is to report.
 		send = out
 	}
 	for {

@@ -24,13 +24,13 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// Action is what is done about an error.
+// Action is the reaction to an error.
 type Action uint8
 
 const (
-	// Retry begins a new attempt, after a pause.
+	// Retry starts a new attempt, after a pause.
 	Retry Action = iota + 1
-	// Resync ends the run: the log alone cannot bring the target forward.
+	// Resync ends the run: the oplog alone cannot bring the target forward.
 	Resync
 	// Exit ends the run for another reason.
 	Exit
@@ -53,7 +53,7 @@ const (
 	ExitUnsupported = 11
 )
 
-// Verdict is what an error means.
+// Verdict is the meaning of an error.
 type Verdict struct {
 	Action Action
 	// Code is the exit code, for Resync and Exit.
@@ -65,9 +65,9 @@ type Verdict struct {
 var (
 	// ErrStopped is the cause of a context that ends a run at once.
 	ErrStopped = errors.New("stopped before everything was applied; nothing is lost, the next start goes on from the checkpoint")
-	// ErrSettings is a link that was made with other settings.
+	// ErrSettings reports a link that was created with other settings.
 	ErrSettings = errors.New("the link was made with other settings")
-	// errDrain is why reading ends when a run is to be drained.
+	// errDrain is the cause with which reading ends when a run drains.
 	errDrain = errors.New("draining")
 )
 
@@ -78,7 +78,7 @@ const (
 		"--on-divergence=report continues and reports each case."
 )
 
-// rules are tried in order; the first that fits an error decides.
+// rules are tried in order; the first match decides.
 var rules = []struct {
 	name    string
 	fits    func(error) bool
@@ -141,7 +141,7 @@ var rules = []struct {
 	{"deadline", is(context.DeadlineExceeded), Verdict{Action: Retry}},
 }
 
-// Classify says what an error means: the one place where that is decided.
+// Classify returns the meaning of an error. It is the only place that decides this.
 func Classify(err error) Verdict {
 	for _, r := range rules {
 		if r.fits(err) {
@@ -151,14 +151,14 @@ func Classify(err error) Verdict {
 	return Verdict{Action: Exit, Code: ExitUnexpected, Hint: "Only what the checkpoint covers counts as applied. If the message makes no sense, report it."}
 }
 
-// isLogin tells whether a login was refused. A server that cannot read its users
-// says so too, and no more: during a rollback, a first copy, or its shutdown.
+// isLogin reports whether a login was refused. A server that cannot read its users
+// returns the same error: during a rollback, an initial sync, or its shutdown.
 func isLogin(err error) bool {
 	_, ok := errors.AsType[*driver.AuthError](err)
 	return ok
 }
 
-// isLocal reports whether err is a fault of this machine's disks: full, or not there.
+// isLocal reports whether err is a fault of this machine's disks: full, or missing.
 func isLocal(err error) bool {
 	return as[*spool.FullError](err) || as[*txn.SpillError](err) || as[*fs.PathError](err) || as[*os.SyscallError](err)
 }
@@ -172,10 +172,10 @@ func as[T error](err error) bool {
 	return ok
 }
 
-// kind tells whether an error is of a kind.
+// kind returns a function that reports whether an error is of a kind.
 func kind(want servererr.Kind) func(error) bool {
 	return func(err error) bool { return servererr.Classify(err) == want }
 }
 
-// passes tells whether a server refused, for a reason that passes.
+// passes reports whether a server refused for a transient reason.
 func passes(err error) bool { return servererr.Classify(err).Passes() }

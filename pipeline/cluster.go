@@ -5,7 +5,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 )
 
-// Connected makes a Cluster of an open connection.
+// Connected returns a Cluster for an open connection.
 func Connected(set *driver.Set) Cluster { return connected{set} }
 
 type connected struct{ *driver.Set }

@@ -19,27 +19,27 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// Cluster is a replica set to talk to: *driver.Set, by way of its adapter. Call
-// runs commands on its primary.
+// Cluster is a replica set: *driver.Set, through its adapter. Call runs commands on its
+// primary.
 type Cluster interface {
 	mongo.Caller
-	// Member returns what runs commands on one member, whatever its state.
+	// Member returns a caller that runs commands on one member, whatever its state.
 	Member(host string) (mongo.Caller, error)
-	// Hosts returns the members that are known.
+	// Hosts returns the known members.
 	Hosts() []string
-	// Direct tells whether there is one host only, which is asked under that name
+	// Direct reports whether there is only one host, which is addressed by that name
 	// whatever the set's configuration calls its members (directConnection=true).
 	Direct() bool
 }
 
-// StartAt says where a new link begins to read.
+// StartAt says where a new link starts to read.
 type StartAt struct {
-	// Timestamp is the last point in time that the target already has: the link
-	// begins after the newest entry that is not later. Zero means now.
+	// Timestamp is the last point in time that the target already has: the link starts
+	// after the newest entry that is not later. Zero means now.
 	Timestamp bson.Timestamp
 }
 
-// find finds where a link begins that copies nothing.
+// find finds the start point of a link that copies nothing.
 func (at StartAt) find(ctx context.Context, source mongo.Caller) (replset.Start, error) {
 	if at.Timestamp.T != 0 {
 		return replset.StartAt(ctx, source, at.Timestamp)
@@ -55,94 +55,93 @@ type Scope interface {
 	Source(target oplog.Namespace) (oplog.Namespace, bool)
 	// TargetDBs returns all databases that collections of a database go to.
 	TargetDBs(db string) []string
-	// Fingerprint is the same for all that decide the same.
+	// Fingerprint is equal for all scopes that decide the same.
 	Fingerprint() string
 }
 
-// Config says what a link does. Zero values mean the defaults given.
+// Config is the configuration of a link. Zero values mean the defaults given.
 type Config struct {
-	// Link is the link's name; it has to be given.
+	// Link is the link's name. Required.
 	Link string
 	// MetaDB is the metadata database of the target. Default "replicator".
 	MetaDB string
-	// Scope says what is mirrored and under which names; it has to be given.
+	// Scope says what is mirrored and under which names. Required.
 	Scope Scope
 
-	// StartAt is where a new link begins. Default: now.
+	// StartAt is where a new link starts. Default: now.
 	StartAt StartAt
-	// CopiedUntil: the target holds a copy that was taken while writes went on,
-	// until this time. It counts for a new link only.
+	// CopiedUntil: the target holds a copy that was taken while writes continued, until
+	// this time. It applies to a new link only.
 	CopiedUntil oplog.OpTime
 
-	// Copy says how a new link copies what is there.
+	// Copy says how a new link copies the existing data.
 	Copy CopyConfig
 
-	// Await is how long a member waits for new entries before it answers with
-	// none. Default 5 s.
+	// Await is how long a member waits for new entries before it returns an empty
+	// reply. Default 5 s.
 	Await time.Duration
-	// Rules are those of the choice of a sync source.
+	// Rules are the rules for choosing a sync source.
 	Rules syncsource.Rules
-	// BufferBytes bounds what was fetched and is not applied yet. Default
-	// 256 MiB.
+	// BufferBytes limits the bytes that are fetched and not yet applied. Default 256
+	// MiB.
 	BufferBytes int64
 
-	// BatchOps and BatchBytes bound a batch. Defaults 5,000 and 100 MiB.
+	// BatchOps and BatchBytes limit a batch. Defaults 5,000 and 100 MiB.
 	BatchOps   int
 	BatchBytes int64
-	// Delay keeps the target this far behind. Default 0.
+	// Delay is how far behind the source the target is kept. Default 0.
 	Delay time.Duration
-	// SpillDir is where large open transactions go. Default: the system's
-	// folder for temporary files.
+	// SpillDir is the folder for large open transactions. Default: the system's folder
+	// for temporary files.
 	SpillDir string
-	// TxnBytes bounds the memory of open transactions. Default 64 MiB.
+	// TxnBytes limits the memory of open transactions. Default 64 MiB.
 	TxnBytes int64
 
 	// Writers is the number of lanes. Default 16.
 	Writers int
 	// Relaxed applies the source's transactions as ordinary operations.
 	Relaxed bool
-	// ReportDivergence goes on after a divergence.
+	// ReportDivergence continues after a divergence.
 	ReportDivergence bool
-	// UniqueIndexes is ddl.Relaxed by default.
+	// UniqueIndexes defaults to ddl.Relaxed.
 	UniqueIndexes ddl.UniqueIndexes
-	// FlushDocs, FlushBytes and CoalesceWindow bound one transaction of a
-	// writer; see applier.Config.
+	// FlushDocs, FlushBytes and CoalesceWindow limit one transaction of a writer; see
+	// applier.Config.
 	FlushDocs, FlushBytes, CoalesceWindow int
-	// WindowBytes bounds what is handed to writers. Default 32 MiB.
+	// WindowBytes limits the bytes that writers have in flight. Default 32 MiB.
 	WindowBytes int64
 
-	// CheckpointInterval is the least time between two checkpoints. Default
-	// 100 ms.
+	// CheckpointInterval is the minimum time between two checkpoints. Default 100 ms.
 	CheckpointInterval time.Duration
 
-	// Feedback is how the source is told how far the link is. Default:
+	// Feedback is how the link's progress is reported to the source. Default:
 	// feedback.None.
 	Feedback feedback.Mode
 	// MemberID is the member to report as, for feedback.Member.
 	MemberID int
-	// KeepAlive is how long nothing is reported at most; see feedback.Config.
+	// KeepAlive is the maximum time between two reports; see feedback.Config.
 	KeepAlive time.Duration
 
-	// RetryMin and RetryMax bound the pause between two attempts, which doubles
-	// from one to the next. Defaults 100 ms and 30 s.
+	// RetryMin and RetryMax limit the pause between two attempts, which doubles from
+	// one to the next. Defaults 100 ms and 30 s.
 	RetryMin, RetryMax time.Duration
 
-	// OnFlush is told of each flush that the target has acknowledged; see
-	// applier.Config. Nil tells nobody.
+	// OnFlush is called with each flush that the target has acknowledged; see
+	// applier.Config. May be nil.
 	OnFlush func(ops int, wall bson.DateTime, at time.Time)
 
 	Observer event.Observer
 	Registry prometheus.Registerer
 
-	// standIn is one more than the source's member that stands for the mirror, 0 for
-	// none.
+	// standIn is one more than the index of the source's member that stands for the
+	// mirror, 0 for none.
 	standIn int
 	// part, if not nil, says that the link is a part of another one.
 	part *part
 }
 
-// Fingerprint is of the settings that decide what is in the target: they must not
-// change while a link lives.
+// Fingerprint is the hash of the settings that decide what is in the target. They must
+// not change while a link exists.
 func (c *Config) Fingerprint() string {
 	unique := "relaxed"
 	if c.UniqueIndexes == ddl.Serialized {
@@ -157,7 +156,7 @@ func (c *Config) setDefaults() {
 		c.standIn = c.MemberID + 1
 	}
 	def(&c.Await, 5*time.Second)
-	// Nobody reads from a mirror, so it cannot close a circle.
+	// Nothing replicates from a mirror, so it cannot close a cycle.
 	c.Rules.AcceptEqual = true
 	def(&c.BufferBytes, 256<<20)
 	def(&c.BatchOps, 5000)

@@ -14,8 +14,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// newSync makes what copies, under one lease, and spools the oplog meanwhile. The member
-// that is copied must be what it was.
+// newSync creates the sync that copies under one lease while the oplog is spooled. The
+// member that is copied must be unchanged.
 func (p *Pipeline) newSync(ctx, soft context.Context, link *checkpoint.Link, src checkpoint.Source) (*initialsync.Sync, error) {
 	st := link.State()
 	member, err := p.source.Member(st.Copy.Host)
@@ -57,7 +57,7 @@ func (p *Pipeline) newSync(ctx, soft context.Context, link *checkpoint.Link, src
 	return s, err
 }
 
-// copy copies until everything is copied (nil), soft is done (ErrStopped), or something
+// copy runs until everything is copied (nil), soft is done (ErrStopped), or something
 // fails.
 func (p *Pipeline) copy(ctx, soft context.Context, link *checkpoint.Link, src checkpoint.Source) error {
 	s, err := p.newSync(ctx, soft, link, src)
@@ -72,14 +72,14 @@ func (p *Pipeline) copy(ctx, soft context.Context, link *checkpoint.Link, src ch
 		func(ctx context.Context) error { return p.requestLoop(ctx, s) })
 }
 
-// copyMemory is the part of the budget for documents on their way: what the
-// fetcher has in its hands on the way to the spool is the rest.
+// copyMemory is the part of the budget for documents in flight. The rest is for the
+// entries that the fetcher has in flight to the spool.
 func (c *Config) copyMemory() int64 {
 	const fetched = 2 * 16 << 20
 	return max(64<<20, c.BufferBytes-fetched)
 }
 
-// copyCommands carries out what makes the copy.
+// copyCommands carries out the commands that create the copy.
 type copyCommands struct{ *ddl.Executor }
 
 // Apply implements initialsync.Commands.
@@ -87,7 +87,7 @@ func (c copyCommands) Apply(ctx context.Context, op *oplog.Op) error {
 	return c.Executor.Apply(ctx, op, ddl.Copied)
 }
 
-// pinned returns the member that c is a copy of: the same one for all attempts.
+// pinned returns the member that c is a copy of: the same value for all attempts.
 func (p *Pipeline) pinned(c *checkpoint.Copy) *initialsync.Member {
 	if !p.member.Of(c) {
 		p.member = initialsync.NewMember(c, p.cfg.Copy.SourceWait)
@@ -95,14 +95,15 @@ func (p *Pipeline) pinned(c *checkpoint.Copy) *initialsync.Member {
 	return p.member
 }
 
-// copyState is what Snapshot needs of a copy; it is replaced as a whole.
+// copyState is the part of a copy's state that Snapshot needs; it is replaced as a
+// whole.
 type copyState struct {
 	copy  checkpoint.Copy
 	sync  *initialsync.Sync // nil once everything is copied
 	spool *spool.Spool
 }
 
-// snapshot returns what a Snapshot shows of a copy.
+// snapshot returns the part of a Snapshot about the copy.
 func (c *copyState) snapshot() *CopySnapshot {
 	s := &CopySnapshot{Copy: c.copy, Pace: pace.Status{Factor: 1}}
 	if c.sync != nil {
@@ -116,5 +117,5 @@ func (c *copyState) snapshot() *CopySnapshot {
 	return s
 }
 
-// shownCopy is replaced, and read by Snapshot, at any time.
+// shownCopy is replaced, and read by Snapshot, concurrently.
 type shownCopy = atomic.Pointer[copyState]

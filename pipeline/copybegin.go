@@ -14,12 +14,12 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// beginCopy chooses the member to copy, and finds where the log meets the copy.
+// beginCopy chooses the member to copy, and finds where the oplog meets the copy.
 func (p *Pipeline) beginCopy(ctx context.Context) (checkpoint.Copy, int64, error) {
 	src, err := p.resolver.Resolve(ctx, p.newestSeen())
 	if stale, ok := errors.AsType[*syncsource.TooStaleError](err); ok {
-		// Logs have moved on since members said what their newest entry is: they say
-		// it again.
+		// Members have written entries since they reported their newest one; they will
+		// report it again.
 		return checkpoint.Copy{}, 0, fmt.Errorf("choose a member to copy: %w: %v", syncsource.ErrNoSource, stale) //nolint:errorlint // To wrap it would make it final.
 	}
 	if err != nil {
@@ -30,7 +30,7 @@ func (p *Pipeline) beginCopy(ctx context.Context) (checkpoint.Copy, int64, error
 	return c, wall, err
 }
 
-// newestSeen is the newest entry that a member was seen with.
+// newestSeen returns the newest entry that any member was seen with.
 func (p *Pipeline) newestSeen() oplog.OpTime {
 	newest := oplog.OpTime{TS: bson.Timestamp{T: 1}} // before all logs, where nothing was seen
 	view := p.watcher.View()
@@ -42,7 +42,7 @@ func (p *Pipeline) newestSeen() oplog.OpTime {
 	return newest
 }
 
-// copyAnew begins another copy in place of one that is void.
+// copyAnew starts another copy in place of a void one.
 func (p *Pipeline) copyAnew(ctx context.Context, link *checkpoint.Link, old *checkpoint.Copy, why error) error {
 	if p.copies >= p.cfg.Copy.MaxCopies {
 		return fmt.Errorf("%w: %d were begun since the start, copy %d was the last: %w", ErrCopies, p.copies, old.Number, why)
@@ -69,11 +69,11 @@ func (p *Pipeline) copyAnew(ctx context.Context, link *checkpoint.Link, old *che
 	return p.resyncs.Remove(ctx)
 }
 
-// ErrCopies is a source that could not be copied, time and again.
+// ErrCopies reports a source of which every copy became void.
 var ErrCopies = errors.New("no copy of the source became consistent")
 
-// finishCopy declares the target consistent, once the log has been applied up to
-// the copy's Stop, if the member that was copied is still what it was.
+// finishCopy declares the target consistent once the oplog has been applied up to the
+// copy's Stop, if the member that was copied is unchanged.
 func (p *Pipeline) finishCopy(ctx context.Context, link *checkpoint.Link, c *checkpoint.Copy) error {
 	member, err := p.source.Member(c.Host)
 	if err != nil {
@@ -88,12 +88,12 @@ func (p *Pipeline) finishCopy(ctx context.Context, link *checkpoint.Link, c *che
 	return nil
 }
 
-// tellConsistent says that the target is consistent as of a copy's Stop.
+// tellConsistent announces that the target is consistent as of a copy's Stop.
 func (p *Pipeline) tellConsistent(done checkpoint.Copy) {
 	p.cfg.Observer.Tell(Consistent{OpTime: done.Stop, LeftOut: p.resyncs.LeftOut()})
 }
 
-// pinnedTo returns what chooses that one member and no other.
+// pinnedTo returns a resolver that chooses only that member.
 func (p *Pipeline) pinnedTo(host string) (*syncsource.Resolver, error) {
 	rules := p.cfg.Rules
 	rules.Pinned = host

@@ -14,34 +14,34 @@ import (
 	"github.com/oplogrep/replicator/initialsync/pace"
 )
 
-// CopyConfig says how a new link copies what the source has. A link whose copy is
-// not complete goes on with it, whatever Wanted says.
+// CopyConfig says how a new link copies the source's data. A link whose copy is
+// incomplete continues it, whatever Wanted says.
 type CopyConfig struct {
-	// Wanted tells that a new link begins with a copy, and not with StartAt.
+	// Wanted makes a new link start with a copy instead of at StartAt.
 	Wanted bool
-	// DropExisting drops what the target has where the copy goes. Otherwise a new
-	// link takes it that nothing is there.
+	// DropExisting drops existing collections of the target that the copy would write
+	// to. Otherwise a new link assumes that there are none.
 	DropExisting bool
-	// ReadConcern is clone.Majority by default.
+	// ReadConcern defaults to clone.Majority.
 	ReadConcern clone.ReadConcern
 	// Workers, IndexWorkers, IndexesFirst and RangeBytes are those of
 	// initialsync.Config.
 	Workers, IndexWorkers int
 	IndexesFirst          bool
 	RangeBytes            int64
-	// SpoolDir is the folder for the log that cannot be applied yet; it has to be
-	// given if there is a copy to make. SpoolBytes bounds what is in it, SpoolFree
-	// is what has to stay free on its disk; zero means the defaults of
+	// SpoolDir is the folder for the part of the oplog that cannot be applied yet. It
+	// is required if there is a copy to make. SpoolBytes limits its size, SpoolFree is
+	// the space that must stay free on its disk; zero means the defaults of
 	// spool.Config.
 	SpoolDir              string
 	SpoolBytes, SpoolFree int64
 	// BytesPerSecond and OpsPerSecond are limits, 0 for none.
 	BytesPerSecond, OpsPerSecond int64
-	// SourceWait is how long the member that is copied may be away before the
-	// copy is begun anew with another one. Default 24 h, as for a server.
+	// SourceWait is how long the member that is copied may be unreachable before a copy
+	// of another member is started. Default 24 h, as for a server.
 	SourceWait time.Duration
-	// MaxCopies is how many copies one run begins at most. Default 10, as for a
-	// server.
+	// MaxCopies is the maximum number of copies that one run starts. Default 10, as for
+	// a server.
 	MaxCopies int64
 }
 
@@ -62,24 +62,24 @@ func (c *CopyConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// CopySnapshot is how the copy of a link stands.
+// CopySnapshot is the state of a link's copy.
 type CopySnapshot struct {
 	checkpoint.Copy
-	// Progress is that of the copy of documents, as of this process; nil once it
-	// is in CopyPhase checkpoint.Replaying.
+	// Progress is the progress of copying documents, as of this process; nil from
+	// CopyPhase checkpoint.Replaying on.
 	Progress *initialsync.Progress
-	// Spool is what is on disk, nil where it is not in use any more.
+	// Spool is the state of the spool on disk, nil if it is no longer in use.
 	Spool *spool.DiskStats
 	Pace  pace.Status
 }
 
-// Window is what is left of the source's oplog for the link.
+// Window is the part of the source's oplog that is left for the link.
 type Window struct {
-	// Oldest is the member's oldest entry, Position what the link would read
-	// from if it were started anew now, At when that was asked.
+	// Oldest is the member's oldest entry, Position the entry from which the link would
+	// read after a restart, At the time of the query.
 	Oldest, Position bson.Timestamp
 	At               time.Time
-	// Left is how long it takes until Oldest passes Position at the pace that it
-	// has; negative where it does not move, or that is not known yet.
+	// Left is the time until Oldest passes Position at its present pace; negative if it
+	// does not move, or the pace is not known yet.
 	Left time.Duration
 }

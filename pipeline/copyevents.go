@@ -18,11 +18,12 @@ const (
 
 var _ event.Event = Consistent{}
 
-// Consistent says that the target is what the source was at OpTime, and has been
-// kept up with it since.
+// Consistent announces that the target equals the source as of OpTime, and has followed
+// it since.
 type Consistent struct {
 	OpTime oplog.OpTime
-	// LeftOut are collections that are being copied again, of which it is not.
+	// LeftOut are the collections that are being copied again, to which this does not
+	// apply.
 	LeftOut []oplog.Namespace
 }
 

@@ -18,9 +18,10 @@
 //
 // # A copy
 //
-// A new link may begin with a copy. Until everything is copied its attempts run an
-// [initialsync.Sync] in place of these stages; then, until the target has caught up,
-// the oplog comes from an [initialsync.Log], which fetches independently of attempts:
+// A new link may start with a copy. Until everything is copied, its attempts run an
+// [initialsync.Sync] in place of these stages. After that, until the target has caught
+// up, the oplog comes from an [initialsync.Log], which fetches independently of
+// attempts:
 //
 //	Log.Start   fetcher ─▶ spool on disk, from the beginning of the copy
 //	copying:    Sync.Run ─▶ lanes

@@ -7,7 +7,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// The keys of what events say.
+// Keys of the events' attributes.
 const (
 	keyAttempt = "attempt"
 	keyError   = "error"
@@ -20,12 +20,11 @@ const (
 	keyWait    = "wait"
 )
 
-// AttemptEnded says that an attempt ended with an error that another one may not
-// meet.
+// AttemptEnded announces that an attempt ended with an error that can be retried.
 type AttemptEnded struct {
 	Attempt int
 	Err     error
-	// Wait is the pause before the next.
+	// Wait is the pause before the next attempt.
 	Wait time.Duration
 }
 
@@ -40,10 +39,10 @@ func (e AttemptEnded) LogValue() slog.Value {
 	return slog.GroupValue(slog.Int(keyAttempt, e.Attempt), slog.String(keyError, e.Err.Error()), slog.Duration(keyWait, e.Wait))
 }
 
-// ReadEarlier says that a transaction began before the entry that reading began
-// with, and that it begins earlier now.
+// ReadEarlier announces that a transaction began before the first entry that was read,
+// and that the next attempt reads from its beginning.
 type ReadEarlier struct {
-	// From is the transaction's first entry, For the one that needs it.
+	// From is the transaction's first entry, For the entry that needs it.
 	From, For oplog.OpTime
 }
 

@@ -5,14 +5,14 @@ import (
 	"github.com/oplogrep/replicator/checkpoint"
 )
 
-// showGaps notes what the target lacks at the link's position.
+// showGaps publishes what the target lacks at the link's position.
 func (p *Pipeline) showGaps(gaps checkpoint.Gaps) {
 	p.mu.Lock()
 	p.live.gaps = gaps
 	p.mu.Unlock()
 }
 
-// reached returns what may be reported of progress: see checkpoint.Gaps.
+// reached returns the part of progress that may be reported: see checkpoint.Gaps.
 func (p *Pipeline) reached(progress checkpoint.Progress) checkpoint.Progress {
 	p.mu.Lock()
 	gaps := p.live.gaps

@@ -7,17 +7,17 @@ import (
 	"github.com/oplogrep/replicator/applier/ddl"
 )
 
-// lackingEvery is how often it is looked what the target does not have.
+// lackingEvery is how often the metadata are read for what the target lacks.
 const lackingEvery = time.Second
 
-// lackingLoop shows what of the source the target does not have: views and indexes
-// that could not be made. It is in the metadata, so that any process of the link says
-// it, whichever found it out, and until it is made.
+// lackingLoop publishes what the target lacks of the source: views and indexes that
+// could not be created. It is recorded in the metadata, so every process of the link
+// reports it, whichever found it, until it is created.
 func (p *Pipeline) lackingLoop(ctx context.Context) error {
 	tick := time.NewTicker(lackingEvery)
 	defer tick.Stop()
 	for {
-		// What keeps it from being read keeps the link from getting on, and is said there.
+		// An error that prevents this read also stops the link, and is reported there.
 		if l, err := ddl.ReadLacking(ctx, p.target, p.cfg.MetaDB, p.cfg.whole().link); err == nil {
 			p.mu.Lock()
 			p.live.lacking = l

@@ -24,47 +24,46 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// behind is by how much a link that was steady may lag before it counts as
-// catching up again.
+// behind is the lag at which a link that was steady counts as catching up again.
 const behind = 10 * time.Second
 
-// Snapshot is what a link is doing, at one moment.
+// Snapshot is the state of a link at one moment.
 type Snapshot struct {
 	Link   string
 	State  State
 	Reason string
 	Since  time.Time
-	// Attempts counts the holds of the link since the start, Term is the last.
+	// Attempts counts the attempts since the start, Term is the term of the last one.
 	Attempts int
 	Term     int64
-	// Progress is up to where everything that the link mirrors is in the target:
-	// its optimes are null while a copy is not consistent, and stay where a
-	// collection was left out. It is what may be reported; see checkpoint.Gaps, which
-	// says what it lacks of Log.
+	// Progress is the position up to which everything that the link mirrors is in the
+	// target. Its optimes are null while a copy is not consistent, and do not advance
+	// while a collection is left out. It is the progress that may be reported;
+	// checkpoint.Gaps says how it differs from Log.
 	Progress checkpoint.Progress
 	checkpoint.Gaps
-	// Log is how far the log was applied, whatever it was applied to: where the link
-	// goes on.
+	// Log is the progress of applying the oplog, whatever it was applied to: where the
+	// link continues.
 	Log checkpoint.Progress
-	// Copy is the link's copy, nil where it has none.
+	// Copy is the link's copy, nil if it has none.
 	Copy *CopySnapshot
-	// Lacking is what the target does not have at all, as it was read last.
+	// Lacking lists the views and indexes that the target does not have at all, as read
+	// last.
 	Lacking ddl.Lacking
 	// Window is the source's oplog, as far as it is known.
 	Window Window
 	// Fetched is the last entry that was read, at FetchedAt.
 	Fetched   oplog.OpTime
 	FetchedAt time.Time
-	// SourceSet and SourceHost are the set, and the member that is read, empty
-	// where none is. Source is what it said last, at HeardAt.
+	// SourceSet and SourceHost are the set and the member that is read, empty if none
+	// is. Source is the metadata of its last reply, received at HeardAt.
 	SourceSet  string
 	SourceHost string
 	Source     fetcher.Metadata
 	HeardAt    time.Time
-	// Lag is by how much the target is behind what the source has committed,
-	// by the source's clock; 0 where nothing is missing. While a collection is left
-	// out that is by how much Progress is, while a copy is not consistent by how much
-	// Log is.
+	// Lag is how far the target is behind the source's commit point, by the source's
+	// clock; 0 if nothing is missing. It is the lag of Progress while a collection is
+	// left out, and of Log while a copy is not consistent.
 	Lag time.Duration
 
 	Buffer   buffer.Stats
@@ -73,47 +72,47 @@ type Snapshot struct {
 	View     syncsource.View
 	// TargetHosts are the target's members.
 	TargetHosts []string
-	// Waits are what has waited for longer than 5 s, the longest first.
+	// Waits are the commands that have waited for longer than 5 s, the longest first.
 	Waits []mongo.Wait
-	// LastError is why the last attempt ended, empty where none has.
+	// LastError is why the last attempt ended, empty if none has.
 	LastError   string
 	LastErrorAt time.Time
 }
 
-// live is what of a Snapshot changes from entry to entry.
+// live is the part of a Snapshot that changes from entry to entry.
 type live struct {
 	attempt  *attempt
 	attempts int
 	term     int64
 	window   Window
-	// gaps are what the target lacks at progress. Its Copying tells that the target
-	// is not consistent yet.
+	// gaps are what the target lacks at progress. Its Copying means that the target is
+	// not consistent yet.
 	gaps checkpoint.Gaps
-	// lacking is what was read last of what the target does not have.
+	// lacking is the last value read for Snapshot.Lacking.
 	lacking ddl.Lacking
-	// resting tells that no attempt is under way: what the source says is of no
-	// consequence.
+	// resting means that no attempt is running: the source's state does not matter.
 	resting bool
-	// progress is how far the log was applied.
+	// progress is how far the oplog was applied.
 	progress  checkpoint.Progress
 	fetched   oplog.OpTime
 	fetchedAt time.Time
 	set       string
 	host      string
 	caller    mongo.Caller
-	// meta is that of the reply number replies of the fetch stage, which came at heard.
+	// meta is the metadata of the fetch stage's reply number replies, received at
+	// heard.
 	meta    fetcher.Metadata
 	heard   time.Time
 	replies int64
-	// caughtUp is when the source was last known to have nothing that was not
-	// applied, durable when everything applied was last found durable, or more of
-	// it was. Both are null before the first time in an attempt.
+	// caughtUp is when the source was last known to have no unapplied entries. durable
+	// is when everything applied was last found durable, or lastDurable last advanced.
+	// Both are zero until then in each attempt.
 	caughtUp, durable time.Time
 	err               string
 	errAt             time.Time
 }
 
-// Snapshot returns what the link is doing now.
+// Snapshot returns the present state of the link.
 func (p *Pipeline) Snapshot() Snapshot {
 	p.mu.Lock()
 	l := p.live
@@ -147,9 +146,9 @@ func (p *Pipeline) Snapshot() Snapshot {
 	return s
 }
 
-// lag is what Snapshot.Lag says. After an idle time the clocks of two entries are
-// far apart although the later one has only just come: what was applied when the
-// source had no more counts as up to date until then.
+// lag computes Snapshot.Lag. After an idle time, the wall clocks of two entries are far
+// apart although the later one has only just been written. So the target counts as up
+// to date until the last time that the source had no more entries.
 func (l *live) lag() time.Duration {
 	if l.heard.IsZero() {
 		return 0
@@ -165,7 +164,7 @@ func (l *live) lag() time.Duration {
 	return within(l.caughtUp, int64(l.meta.CommittedWall)-l.progress.AppliedWall)
 }
 
-// leftOutWall is the wall time of the entry since which something is left out.
+// leftOutWall returns the wall time of the entry since which something is left out.
 func (l *live) leftOutWall() int64 {
 	wall := l.progress.AppliedWall
 	for i := range l.gaps.LeftOut {
@@ -174,12 +173,12 @@ func (l *live) leftOutWall() int64 {
 	return wall
 }
 
-// isCaughtUp tells whether everything is applied that the source was heard to have
+// isCaughtUp reports whether everything is applied that the source has reported as
 // committed.
 func (l *live) isCaughtUp() bool { return !l.meta.Committed.After(l.progress.Applied) }
 
-// within returns a difference of two clocks in milliseconds, but no more than has
-// passed since a time, if there was one.
+// within returns a difference of two clocks, given in milliseconds, but no more than
+// the time that has passed since a moment, if there was one.
 func within(since time.Time, millis int64) time.Duration {
 	d := max(0, time.Duration(millis)*time.Millisecond)
 	if since.IsZero() {
@@ -188,13 +187,12 @@ func within(since time.Time, millis int64) time.Duration {
 	return min(d, time.Since(since))
 }
 
-// mostLag is by how much the target may be behind: by what is known, and by what
-// the source did since it was heard last, as that is because nothing more is taken
-// from it.
+// mostLag returns the largest lag that the target can have: the known lag, and the time
+// since the source's last reply, as no reply may be due to back-pressure.
 func (l *live) mostLag() time.Duration { return l.lag() + time.Since(l.heard) }
 
-// undurable is by how much what is applied is ahead of what a majority of the
-// target has.
+// undurable is how far the applied operations are ahead of the majority-committed ones
+// of the target.
 func (l *live) undurable() time.Duration {
 	if !l.progress.Applied.After(l.progress.Durable) {
 		return 0
@@ -202,7 +200,7 @@ func (l *live) undurable() time.Duration {
 	return within(l.durable, l.progress.AppliedWall-l.progress.DurableWall)
 }
 
-// begin notes a new attempt.
+// begin records the start of an attempt.
 func (p *Pipeline) begin(a *attempt, st checkpoint.State, start checkpoint.Progress) {
 	p.mu.Lock()
 	p.live.attempt = a
@@ -218,7 +216,7 @@ func (p *Pipeline) begin(a *attempt, st checkpoint.State, start checkpoint.Progr
 	}
 }
 
-// beginCopying notes a new attempt that copies.
+// beginCopying records the start of an attempt that copies.
 func (p *Pipeline) beginCopying(s *initialsync.Sync, st checkpoint.State, src checkpoint.Source) {
 	p.mu.Lock()
 	p.live.attempt = nil
@@ -231,7 +229,7 @@ func (p *Pipeline) beginCopying(s *initialsync.Sync, st checkpoint.State, src ch
 	p.state.set(InitialSync, "")
 }
 
-// beginLive notes what all attempts begin with. mu is held.
+// beginLive records the start of any attempt. mu is held.
 func (p *Pipeline) beginLive(st checkpoint.State, src checkpoint.Source, start checkpoint.Progress) {
 	l := &p.live
 	l.progress, l.term = start, st.Term
@@ -242,7 +240,7 @@ func (p *Pipeline) beginLive(st checkpoint.State, src checkpoint.Source, start c
 	l.heard, l.caughtUp, l.durable = time.Time{}, time.Time{}, time.Time{}
 }
 
-// consistent notes that the copy is consistent from now on.
+// consistent records that the copy is consistent from now on.
 func (p *Pipeline) consistent(c checkpoint.Copy) {
 	p.mu.Lock()
 	p.live.gaps.Copying = false
@@ -254,7 +252,7 @@ func (p *Pipeline) consistent(c checkpoint.Copy) {
 	}
 }
 
-// moved notes progress.
+// moved records progress.
 func (p *Pipeline) moved(progress checkpoint.Progress) {
 	p.mu.Lock()
 	l := &p.live
@@ -269,15 +267,15 @@ func (p *Pipeline) moved(progress checkpoint.Progress) {
 	p.judgeState()
 }
 
-// isCopying tells whether the target is not consistent yet.
+// isCopying reports whether the target is not consistent yet.
 func (p *Pipeline) isCopying() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.live.gaps.Copying
 }
 
-// failed notes why an attempt ended. It returns the entry that it has read last, null
-// for none.
+// failed records why an attempt ended. It returns the last entry that the attempt read,
+// null if none.
 func (p *Pipeline) failed(err error) (fetched oplog.OpTime) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -286,7 +284,7 @@ func (p *Pipeline) failed(err error) (fetched oplog.OpTime) {
 	return p.live.fetched
 }
 
-// fetching is a fetch stage that the pipeline follows.
+// fetching is a fetch stage whose status the pipeline publishes.
 type fetching struct {
 	*fetcher.Fetcher
 	p *Pipeline
@@ -322,7 +320,7 @@ func (f *fetching) Run(ctx context.Context, out chan<- oplog.Reply) error {
 	return err
 }
 
-// hear records what the fetch stage is doing.
+// hear records the status of the fetch stage.
 func (p *Pipeline) hear(st fetcher.Status) {
 	p.mu.Lock()
 	l := &p.live
@@ -353,12 +351,12 @@ func (p *Pipeline) hear(st fetcher.Status) {
 	case st.Stale:
 		p.state.set(Stale, st.Why)
 	case state != Stale:
-		// What is stale remains so until a member has the position.
+		// A stale link remains stale until a member has the position.
 		p.state.set(CatchingUp, st.Why)
 	}
 }
 
-// judgeState tells catching up from being steady, by what the source said last.
+// judgeState decides between catching up and steady, by the source's last reply.
 func (p *Pipeline) judgeState() {
 	p.mu.Lock()
 	l := p.live
@@ -389,7 +387,7 @@ func (p *Pipeline) judge(l live) {
 	}
 }
 
-// sourceNow is src with what was learned of the member since.
+// sourceNow returns src with the newer information about the member.
 func (p *Pipeline) sourceNow(src checkpoint.Source) checkpoint.Source {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -399,8 +397,8 @@ func (p *Pipeline) sourceNow(src checkpoint.Source) checkpoint.Source {
 	return src
 }
 
-// askSource asks the source which set it is: any member that answers, as an
-// attempt does not need the primary.
+// askSource asks the source which set it is. Any member may answer, as an attempt does
+// not need the primary.
 func (p *Pipeline) askSource(ctx context.Context) (checkpoint.Source, error) {
 	view := p.watcher.View()
 	for i := range view.Members {
@@ -410,7 +408,7 @@ func (p *Pipeline) askSource(ctx context.Context) (checkpoint.Source, error) {
 		}
 		caller, err := p.source.Member(m.Host)
 		if err != nil {
-			continue // the set knows better than the view
+			continue // the set's own configuration is more accurate than the view
 		}
 		src, err := sourceOf(ctx, caller)
 		if err == nil || ctx.Err() != nil {
@@ -420,7 +418,7 @@ func (p *Pipeline) askSource(ctx context.Context) (checkpoint.Source, error) {
 	return sourceOf(ctx, p.source)
 }
 
-// sourceOf asks a member which set it is of.
+// sourceOf asks a member which set it belongs to.
 func sourceOf(ctx context.Context, source mongo.Caller) (checkpoint.Source, error) {
 	src := checkpoint.Source{RBID: -1}
 	reply, err := replset.Hello(ctx, source)
@@ -442,9 +440,9 @@ func sourceOf(ctx context.Context, source mongo.Caller) (checkpoint.Source, erro
 	return src, nil
 }
 
-// internalApply tells whether the target's primary can apply deltas itself: 6.0
-// and newer can, unless something keeps clients from it. So it is tried, on a
-// document that does not exist. After a failover the question is asked again.
+// internalApply reports whether the target's primary can apply deltas itself: 6.0 and
+// newer can, unless something prevents clients from it. So it is tried, on a document
+// that does not exist, and tried again after a failover.
 func (p *Pipeline) internalApply(ctx context.Context) (bool, error) {
 	delta := bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: bson.D{{Key: "u", Value: bson.D{{Key: "x", Value: 1}}}}}}
 	stage := bson.D{{Key: "$_internalApplyOplogUpdate", Value: bson.D{{Key: "oplogUpdate", Value: delta}}}}

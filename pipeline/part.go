@@ -14,16 +14,16 @@ import (
 	"github.com/oplogrep/replicator/resync"
 )
 
-// part says that a pipeline copies one collection again, for another link.
+// part makes a pipeline copy one collection again, for another link.
 type part struct {
-	// link is the name of that link, scope what it mirrors.
+	// link is the name of the other link, scope what that mirrors.
 	link  string
 	scope Scope
 	// until, if not null, is the entry at which the run ends.
 	until oplog.OpTime
 }
 
-// whole returns what a pipeline is a part of: itself, unless it is one.
+// whole returns the link that a pipeline is a part of: itself, unless it is a part.
 func (c *Config) whole() part {
 	if c.part != nil {
 		return *c.part
@@ -31,7 +31,7 @@ func (c *Config) whole() part {
 	return part{link: c.Link, scope: c.Scope}
 }
 
-// newResyncs returns what copies collections of the link again.
+// newResyncs creates the manager that copies collections of the link again.
 func (p *Pipeline) newResyncs() *resync.Manager {
 	cfg := resync.Config{
 		Link: p.cfg.Link, MetaDB: p.cfg.MetaDB, Target: p.target, Store: p.store, Requests: p.requests, Scope: p.cfg.Scope, Off: p.cfg.part != nil,
@@ -43,15 +43,15 @@ func (p *Pipeline) newResyncs() *resync.Manager {
 	return resync.New(cfg)
 }
 
-// resyncPosition returns where the link is.
+// resyncPosition returns the position of the link.
 func (p *Pipeline) resyncPosition() resync.Position {
 	return resync.Position{Applied: p.progress().Applied, Copying: p.isCopying(), Spooled: p.shownSpool() != nil}
 }
 
-// partBuffer is the most that the pipeline of a part buffers, in bytes.
+// partBuffer is the maximum that the pipeline of a part buffers, in bytes.
 const partBuffer = 128 << 20
 
-// newPart makes the pipeline of a part.
+// newPart creates the pipeline of a part.
 func (p *Pipeline) newPart(of resync.Part) (resync.Runner, error) {
 	cfg := p.cfg
 	cfg.Link, cfg.Scope = of.Link, resync.ScopeOf(p.cfg.Scope, of)
@@ -101,7 +101,7 @@ func (r partRunner) Status() resync.Status {
 	return now
 }
 
-// leaveOut leaves out what is copied again in this attempt.
+// leaveOut leaves the collections that are copied again out of this attempt.
 func (p *Pipeline) leaveOut(ctx context.Context, link *checkpoint.Link) error {
 	err := p.resyncs.Begin(ctx, link)
 	p.showGaps(link.Gaps())
@@ -111,7 +111,8 @@ func (p *Pipeline) leaveOut(ctx context.Context, link *checkpoint.Link) error {
 	return err
 }
 
-// resyncLoop ends the attempt in order once the next one leaves out something else.
+// resyncLoop ends the attempt in order when the set of collections to leave out
+// changes.
 func (a *attempt) resyncLoop(ctx context.Context, link *checkpoint.Link) error {
 	changed, err := a.p.resyncs.Watch(ctx, link)
 	if changed {
@@ -120,8 +121,8 @@ func (a *attempt) resyncLoop(ctx context.Context, link *checkpoint.Link) error {
 	return err
 }
 
-// requestCopy turns an error into a request, if what is needed is a collection that only
-// a copy can make, and reports whether it did.
+// requestCopy turns an error into a request if the missing collection can only be
+// copied, and reports whether it did.
 func (p *Pipeline) requestCopy(ctx context.Context, err error) (bool, error) {
 	need, ok := errors.AsType[*ddl.ResyncError](err)
 	if !ok {
@@ -130,8 +131,8 @@ func (p *Pipeline) requestCopy(ctx context.Context, err error) (bool, error) {
 	return p.resyncs.Request(ctx, need.NS, need)
 }
 
-// isPartThere reports whether this is the pipeline of a part that has come to the entry
-// at which it ends.
+// isPartThere reports whether this is the pipeline of a part that has reached its last
+// entry.
 func (p *Pipeline) isPartThere() bool {
 	return p.cfg.part != nil && !p.cfg.part.until.IsNull() && !p.progress().Applied.Before(p.cfg.part.until)
 }

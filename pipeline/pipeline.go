@@ -34,47 +34,47 @@ type Pipeline struct {
 	store  *checkpoint.Store
 	state  stateBox
 
-	// waits knows which commands wait for their answers; direct is the way to source
-	// and target that it does not see.
+	// waits tracks the commands in flight; direct are the callers of source and target
+	// that bypass it.
 	waits  mongo.Waits
 	direct struct{ source, target Cluster }
 
 	watcher  *syncsource.Watcher
 	resolver *syncsource.Resolver
 
-	// The rest belongs to Run, but for what snap guards.
+	// The rest belongs to Run, except the fields that mu guards.
 
-	// term is the one that this process had last, 0 before the first.
+	// term is the last one that this process had, 0 before the first.
 	term int64
-	// earlier, if not null, is an entry before the checkpoint's FetchFrom to
-	// read from: a transaction turned out to begin there.
+	// earlier, if not null, is an entry before the checkpoint's FetchFrom to read from:
+	// a transaction turned out to begin there.
 	earlier oplog.OpTime
-	// earlierFor is the entry that needs it: once it has been applied, the
-	// checkpoint knows where to read from.
+	// earlierFor is the entry that needs it: once it has been applied, the checkpoint's
+	// FetchFrom is correct again.
 	earlierFor oplog.OpTime
 	feedback   *feedback.Feedback
-	// spoolDir is the folder of this link in the one that is configured; it is known
-	// once there is a Link.
+	// spoolDir is the folder of this link within the configured one; it is known once
+	// there is a Link.
 	spoolDir string
-	// log is the oplog of a copy that is not consistent yet, or not drained. It is open
-	// from one attempt to the next.
+	// log is the oplog of a copy that is not consistent, or not drained, yet. It stays
+	// open from one attempt to the next.
 	log *initialsync.Log
-	// copies counts those that this run has begun: a start by an operator begins to
-	// count anew.
+	// copies counts the copies that this run has started: a restart by an operator
+	// starts counting anew.
 	copies int64
-	// drained tells that what is left of the spool fits into memory.
+	// drained reports whether the rest of the spool fits into memory.
 	drained atomic.Bool
-	// requests reads what operators want, concurrently with everything else.
+	// requests reads the operators' requests, concurrently with all other work.
 	requests *request.Store
 	resyncs  *resync.Manager
 	// unapplied is the newest entry that was read by attempts that failed: a drain
-	// applies the log as far as that. The present attempt does so where catchesUp.
+	// applies the oplog up to it. If catchesUp is set, the present attempt does so.
 	unapplied oplog.OpTime
 	catchesUp bool
 
 	shown shownCopy
 
-	// member is the one that is copied, nil before that is known.
+	// member is the member that is copied, nil until it is known.
 	member *initialsync.Member
 
 	mu   sync.Mutex // guards what follows
@@ -88,7 +88,7 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 		return nil, fmt.Errorf("set up the pipeline: %w", err)
 	}
 	if source.Direct() {
-		cfg.Rules.Pinned = source.Hosts()[0] // that address and no other
+		cfg.Rules.Pinned = source.Hosts()[0] // only that address
 	}
 	p := &Pipeline{cfg: cfg, spoolDir: cfg.Copy.SpoolDir}
 	p.log = initialsync.NewLog(initialsync.LogConfig{
@@ -129,15 +129,15 @@ func New(cfg Config, source, target Cluster) (*Pipeline, error) {
 	return p, nil
 }
 
-// Run acquires the lease and follows the source until soft is done, then
-// applies what was fetched, writes the last checkpoint and returns nil. When ctx
-// is done it returns its cause at once. Any other error is one that Classify says
-// to end with; what can be tried again is tried again.
+// Run acquires the lease and follows the source until soft is done, then applies
+// everything that was fetched, writes the last checkpoint and returns nil. When ctx is
+// done it returns its cause at once. It retries what can be retried and returns any
+// other error.
 func (p *Pipeline) Run(ctx, soft context.Context) error {
 	watching, endWatch := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
-	watch.Go(func() { _ = p.watcher.Run(watching) }) // it returns why it was ended, by us
-	if p.cfg.part == nil {                           // what waits of a part is seen by the whole
+	watch.Go(func() { _ = p.watcher.Run(watching) }) // it was canceled by us
+	if p.cfg.part == nil {                           // the pipeline of the whole link shows the waits of its parts
 		watch.Go(func() { p.waitsLoop(watching) })
 	}
 	err := p.ready(ctx, soft)
@@ -164,7 +164,7 @@ func (p *Pipeline) Run(ctx, soft context.Context) error {
 	return err
 }
 
-// ready waits until the source's members are known well enough to choose from.
+// ready waits until enough of the source's members are known to choose from.
 func (p *Pipeline) ready(ctx, soft context.Context) error {
 	p.state.set(Starting, "")
 	ctx, stop := context.WithCancelCause(ctx)
@@ -176,7 +176,7 @@ func (p *Pipeline) ready(ctx, soft context.Context) error {
 	return p.watcher.Ready(ctx)
 }
 
-// attempts begins one attempt after the other, until one says how the run ends.
+// attempts runs one attempt after the other, until one determines how the run ends.
 func (p *Pipeline) attempts(ctx, soft context.Context) error {
 	pause := p.cfg.RetryMin
 	defer p.resyncs.Close()
@@ -204,7 +204,7 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 			}
 			return p.notDrained()
 		case err == nil, errors.Is(err, lease.ErrSpent):
-			continue // the lanes were drained, or have another number now
+			continue // the lanes were drained, or their number has changed
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		}
@@ -236,8 +236,8 @@ func (p *Pipeline) attempts(ctx, soft context.Context) error {
 	}
 }
 
-// pause announces the end of attempt n and waits before the next one: somewhere in
-// the upper half of atMost, so that links do not retry in step.
+// pause announces the end of attempt n and waits before the next one, for a random time
+// in the upper half of atMost, so that links do not retry in step.
 func (p *Pipeline) pause(ctx, soft context.Context, n int, atMost time.Duration, err error) error {
 	wait := atMost/2 + rand.N(atMost/2+1)
 	p.state.set(Starting, "trying again: "+err.Error())
@@ -245,20 +245,22 @@ func (p *Pipeline) pause(ctx, soft context.Context, n int, atMost time.Duration,
 	return p.rest(ctx, soft, wait, err)
 }
 
-// retries reports whether an attempt that ended with err is followed by another one.
+// retries reports whether another attempt follows one that ended with err.
 func (p *Pipeline) retries(err error) bool {
 	switch {
 	case Classify(err).Action == Retry:
 		return true
 	case isLogin(err):
-		// A process that had the lease was let in before, so that will pass.
+		// This process has been authorized before, so the refusal is transient.
 		return p.term != 0 || p.cfg.part != nil
 	}
-	// A link ends, for whatever supervises the process. A part would have to be begun anew.
+	// A link ends, so that the process can be restarted. A part would have to start
+	// from the beginning.
 	return p.cfg.part != nil && isLocal(err)
 }
 
-// notDrained says what a run that was told to drain has not applied, nil if nothing.
+// notDrained returns an error that names the unapplied entries of a run that was told
+// to drain, nil if there are none.
 func (p *Pipeline) notDrained() error {
 	if p.hasSpooled() {
 		return fmt.Errorf("%w: what is on disk was not applied", ErrStopped)
@@ -269,8 +271,8 @@ func (p *Pipeline) notDrained() error {
 	return nil
 }
 
-// rest waits before the next attempt, after one that ended with an error. A run that is
-// to be drained has a next one too, until ctx is done, where it can end in order.
+// rest waits before the next attempt, after one that ended with an error. A draining
+// run has a next attempt too, until ctx is done, if it can still end in order.
 func (p *Pipeline) rest(ctx, soft context.Context, wait time.Duration, err error) error {
 	told := soft.Done()
 	if soft.Err() != nil {
@@ -283,25 +285,25 @@ func (p *Pipeline) rest(ctx, soft context.Context, wait time.Duration, err error
 		return context.Cause(ctx)
 	}
 	if soft.Err() != nil && !p.drains(err) {
-		// Everything that is acknowledged is in the target, and what is not is read
-		// again by the next start.
+		// Everything acknowledged is in the target; the next start reads the rest
+		// again.
 		return fmt.Errorf("%w: %w", ErrStopped, err)
 	}
 	return nil
 }
 
 // drains reports whether a run that is to end can still do so in order after an attempt
-// that failed: not where no server could be found, as that was waited for, nor where it
-// is not drained with all that was read applied. The pipeline of one collection leaves
-// it to the next one.
+// that failed. It cannot if no server could be selected, as that has waited already, or
+// if entries are spooled or collections left out. The pipeline of a part leaves
+// draining to its next run.
 func (p *Pipeline) drains(err error) bool {
 	lost, ok := errors.AsType[*mongo.LostError](err)
 	return (!ok || lost.Host != "") && p.cfg.part == nil && !p.hasSpooled() && len(p.leftOut()) == 0
 }
 
-// drainTo returns the entry up to which a run that is to end applies the log, as an
-// attempt failed: as far as that had read, and where any lane is. It is null if the
-// target is there.
+// drainTo returns the entry up to which a run that is to end applies the oplog after an
+// attempt failed: the last one that was read, or the furthest position of a lane. It is
+// null if the target is there already.
 func (p *Pipeline) drainTo(st checkpoint.State) oplog.OpTime {
 	to := st.Furthest()
 	if p.unapplied.After(to) {
@@ -313,14 +315,14 @@ func (p *Pipeline) drainTo(st checkpoint.State) oplog.OpTime {
 	return to
 }
 
-// readEarlier makes the next attempt begin where a transaction does whose
-// beginning was not read. There may be several: each begins before what was read
-// so far, or reading earlier is of no use.
+// readEarlier makes the next attempt start reading where a transaction begins whose
+// beginning was not read. There may be several: each begins before all entries read so
+// far, or reading earlier does not help.
 func (p *Pipeline) readEarlier(ctx context.Context, broken *txn.BrokenChainError) (found bool, err error) {
 	start, err := replset.ChainStart(ctx, p.source, broken.Prev)
 	switch {
 	case err != nil && Classify(err).Action == Retry:
-		return false, err // the source could not be asked
+		return false, err // the source did not answer
 	case err != nil:
 		return false, errors.Join(broken, err)
 	case !p.earlier.IsNull() && !start.Before(p.earlier):
@@ -334,8 +336,8 @@ func (p *Pipeline) readEarlier(ctx context.Context, broken *txn.BrokenChainError
 	return true, nil
 }
 
-// attempt acquires the lease and runs its stages until they end. It ends at until, if
-// that is not null.
+// attempt acquires the lease and runs the stages until they end. If until is not null,
+// the attempt ends there.
 func (p *Pipeline) attempt(ctx, soft context.Context, until oplog.OpTime) error {
 	src, err := p.askSource(ctx)
 	if err != nil {
@@ -382,7 +384,7 @@ func (p *Pipeline) attempt(ctx, soft context.Context, until oplog.OpTime) error 
 	} else {
 		err = p.follow(ctx, soft, link, src, until)
 	}
-	// The copier does not tell of a member that it could not even ask.
+	// The copier does not announce a member that it could not even reach.
 	if initialsync.Void(err) && (st.Copy.Phase == checkpoint.Copying || p.isCopying()) {
 		return p.copyAnew(ctx, link, st.Copy, err)
 	}
@@ -397,14 +399,14 @@ func (p *Pipeline) acquire(ctx context.Context) (*checkpoint.Link, error) {
 	}
 	p.term = link.Term()
 	if p.cfg.part == nil && p.cfg.Copy.SpoolDir != "" {
-		// Links of one name on two targets do not share a folder.
+		// Links of the same name on two targets must not share a folder.
 		sum := sha256.Sum256([]byte(link.Instance()))
 		p.spoolDir = filepath.Join(p.cfg.Copy.SpoolDir, hex.EncodeToString(sum[:8]))
 	}
 	return link, nil
 }
 
-// follow applies the log.
+// follow applies the oplog.
 func (p *Pipeline) follow(ctx, soft context.Context, link *checkpoint.Link, src checkpoint.Source, until oplog.OpTime) error {
 	a, err := p.newAttempt(ctx, soft, link, src, until)
 	if err != nil {
@@ -413,7 +415,7 @@ func (p *Pipeline) follow(ctx, soft context.Context, link *checkpoint.Link, src 
 	return a.run(ctx, soft)
 }
 
-// ensureLink makes the link if it does not exist.
+// ensureLink creates the link if it does not exist.
 func (p *Pipeline) ensureLink(ctx context.Context, src checkpoint.Source) error {
 	if p.term != 0 {
 		return nil
@@ -443,7 +445,7 @@ func (p *Pipeline) ensureLink(ctx context.Context, src checkpoint.Source) error 
 	return p.store.Create(ctx, st)
 }
 
-// checkLink refuses a link that is not the one that was meant.
+// checkLink refuses a link that does not match the source or the settings.
 func (p *Pipeline) checkLink(st checkpoint.State, src checkpoint.Source) error {
 	if src.ReplicaSetID.Type != 0 && st.Source.ReplicaSetID.Type != 0 && !src.ReplicaSetID.Equal(st.Source.ReplicaSetID) {
 		return fmt.Errorf("link %q follows set %s (%s), the source is %s (%s): %w", p.cfg.Link,
@@ -455,9 +457,8 @@ func (p *Pipeline) checkLink(st checkpoint.State, src checkpoint.Source) error {
 	return nil
 }
 
-// resize gives the link the configured number of lanes. While its lanes are not
-// all at the checkpoint it returns the entry up to which the old number of them
-// has to go on.
+// resize gives the link the configured number of lanes. While its lanes are not all at
+// the checkpoint, it returns the entry up to which the old lanes must continue.
 func (p *Pipeline) resize(ctx context.Context, link *checkpoint.Link) (until oplog.OpTime, err error) {
 	st := link.State()
 	if st.Writers == p.cfg.Writers {
@@ -474,7 +475,7 @@ func (p *Pipeline) resize(ctx context.Context, link *checkpoint.Link) (until opl
 	return oplog.OpTime{}, lease.ErrSpent
 }
 
-// progress returns how far the link is.
+// progress returns the link's progress.
 func (p *Pipeline) progress() checkpoint.Progress {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// openQueue makes what the log comes from. As long as the copy is not consistent,
-// or there is much of the log on disk, that is the spool.
+// openQueue creates the stage that the oplog comes from. That is the spool as long as
+// the copy is not consistent, or much of the oplog is still on disk.
 func (a *attempt) openQueue(ctx, soft context.Context, src checkpoint.Source, st checkpoint.State, until oplog.OpTime) error {
 	p := a.p
 	spooled, err := p.isSpooled(st)
@@ -38,7 +38,7 @@ func (a *attempt) openQueue(ctx, soft context.Context, src checkpoint.Source, st
 	return err
 }
 
-// release gives back bytes of what was fetched.
+// release releases bytes of fetched entries.
 func (a *attempt) release(bytes int64) {
 	if a.log != nil {
 		a.spool.Release(bytes)
@@ -47,8 +47,8 @@ func (a *attempt) release(bytes int64) {
 	a.queue.Release(bytes)
 }
 
-// isSpooled tells whether the log comes by way of the spool. Behind the copy that
-// is so for as long as the spool has the position, and the target is far behind.
+// isSpooled reports whether the oplog comes through the spool. After the copy, it does
+// for as long as the spool has the position and the target is far behind.
 func (p *Pipeline) isSpooled(st checkpoint.State) (bool, error) {
 	switch {
 	case st.Copy == nil:
@@ -66,8 +66,9 @@ func (p *Pipeline) isSpooled(st checkpoint.State) (bool, error) {
 	return ok && !from.Before(first) && from.Before(last), nil
 }
 
-// commands makes what carries out commands on the target. placed tells that the
-// target's collections have the names that the log expects, whatever is in them.
+// commands creates an executor for commands on the target. placed means that the
+// target's collections have the names that the oplog expects, whatever their contents
+// are.
 func (p *Pipeline) commands(link *checkpoint.Link, cat *catalog.Catalog, placed bool) (*ddl.Executor, error) {
 	whole := p.cfg.whole()
 	return ddl.New(ddl.Config{
@@ -77,14 +78,14 @@ func (p *Pipeline) commands(link *checkpoint.Link, cat *catalog.Catalog, placed 
 	})
 }
 
-// late asks the process that has the link now to copy again what a command of this
-// one may have hit, and says so whatever becomes of that.
+// late requests that the process that now has the link copies again the collections
+// that a command of this process may have changed. It logs that in any case.
 func (p *Pipeline) late(ctx context.Context, e *ddl.LateError) {
 	for _, ns := range e.Hit {
 		message := "a late command may have changed a collection: compare it with the source"
 		attrs := []slog.Attr{slog.String(keyNS, string(ns)), slog.String(keyReason, e.Error())}
 		if source, in := p.cfg.Scope.Source(ns); in {
-			// One that is being copied just now may be what was hit.
+			// A collection that is being copied now may be affected.
 			if err := p.requests.ResyncAgain(ctx, source); err != nil {
 				attrs = append(attrs, slog.Any(keyError, err))
 			} else {
@@ -95,18 +96,18 @@ func (p *Pipeline) late(ctx context.Context, e *ddl.LateError) {
 	}
 }
 
-// nearlyDrained is by how much the target may be behind the end of the spool for
-// the rest to be taken along in memory.
+// nearlyDrained is how far the target may be behind the end of the spool when the rest
+// is read into memory.
 const (
 	nearlyDrained = 5 * time.Second
-	// unspoolEvery is how often it is looked for that.
+	// unspoolEvery is how often the spool is checked for that.
 	unspoolEvery = 200 * time.Millisecond
-	// fullFor is for how long all that is on disk is applied, and there is no room,
-	// before there is no hope for any.
+	// fullFor is how long the spool may be full, with everything in it applied, before
+	// the wait for room is given up.
 	fullFor = 10 * time.Second
 )
 
-// advanced is told of each checkpoint.
+// advanced is called with each checkpoint.
 func (a *attempt) advanced(ctx context.Context, cp checkpoint.Progress) error {
 	if err := a.tryFinish(ctx, cp.Applied); err != nil {
 		return err
@@ -117,12 +118,12 @@ func (a *attempt) advanced(ctx context.Context, cp checkpoint.Progress) error {
 	return a.log.Forget(cp.FetchFrom)
 }
 
-// unspoolLoop ends the attempt in order once the target is consistent and what is
-// left on disk is little: the next one needs none.
+// unspoolLoop ends the attempt in order once the target is consistent and little is
+// left on disk: the next attempt needs no spool.
 //
-// Where all of it is applied, and none of it can be let go, because an open
-// transaction began before it, nothing more comes in: that ends the attempt too, in
-// order if the target is consistent.
+// If everything is applied and nothing can be deleted, because an open transaction
+// began before it, no more entries come in. That ends the attempt too, in order if the
+// target is consistent.
 func (a *attempt) unspoolLoop(ctx context.Context) error {
 	tick := time.NewTicker(unspoolEvery)
 	defer tick.Stop()
@@ -161,8 +162,7 @@ func (a *attempt) unspoolLoop(ctx context.Context) error {
 	}
 }
 
-// tryFinish declares the target consistent if the log has been applied far
-// enough.
+// tryFinish declares the target consistent if the oplog has been applied far enough.
 func (a *attempt) tryFinish(ctx context.Context, applied oplog.OpTime) error {
 	if a.copy == nil || applied.Before(a.copy.Stop) {
 		return nil

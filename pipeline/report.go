@@ -8,8 +8,8 @@ import (
 	"github.com/oplogrep/replicator/feedback"
 )
 
-// reporter returns what tells the source how far the link is. It is the same one
-// for all attempts: what was reported once is never taken back.
+// reporter returns the stage that reports the link's progress to the source. It is the
+// same one for all attempts: a report is never taken back.
 func (p *Pipeline) reporter() (*feedback.Feedback, error) {
 	if p.feedback != nil {
 		return p.feedback, nil
@@ -39,7 +39,7 @@ func (p *Pipeline) Upstream() (feedback.Source, bool) {
 	}, true
 }
 
-// report runs the reporter until there is no more progress to tell of.
+// report runs the reporter until there is no more progress to report.
 func (a *attempt) report(ctx context.Context, in <-chan checkpoint.Progress) error {
 	return a.feedback.Run(ctx, in)
 }

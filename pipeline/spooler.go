@@ -13,7 +13,7 @@ import (
 	"github.com/oplogrep/replicator/resync"
 )
 
-// startLog spools the oplog from where the state wants to read.
+// startLog spools the oplog from the position that the state needs.
 func (p *Pipeline) startLog(ctx, soft context.Context, src checkpoint.Source, st checkpoint.State) error {
 	return p.log.Start(ctx, soft, initialsync.LogStart{
 		Dir: p.spoolDir, Copy: st.Copy, From: p.readFrom(st),
@@ -31,7 +31,7 @@ func (p *Pipeline) startLog(ctx, soft context.Context, src checkpoint.Source, st
 	})
 }
 
-// hasSpooled reports whether there is something on disk that is not applied.
+// hasSpooled reports whether there are unapplied entries on disk.
 func (p *Pipeline) hasSpooled() bool {
 	s := p.log.Spool()
 	if s == nil {
@@ -41,14 +41,14 @@ func (p *Pipeline) hasSpooled() bool {
 	return p.isCopying() || ok && last.After(p.progress().Applied)
 }
 
-// sweepSpools removes what is left on disk of collections that were copied again, or
-// were going to be: those of the present attempt are kept. What cannot be removed
-// does no harm, and is tried again with the next attempt.
+// sweepSpools removes the spools of resyncs that have ended; those of the present
+// attempt are kept. A spool that cannot be removed does no harm, and is tried again
+// with the next attempt.
 func (p *Pipeline) sweepSpools(keep map[string]bool) {
 	if p.cfg.Copy.SpoolDir == "" {
 		return
 	}
-	found, _ := os.ReadDir(p.spoolDir) // there may be none
+	found, _ := os.ReadDir(p.spoolDir) // the folder may not exist
 	for _, f := range found {
 		if resync.IsPart(f.Name()) && !keep[f.Name()] {
 			_ = spool.Clear(filepath.Join(p.spoolDir, f.Name()))

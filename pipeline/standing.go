@@ -2,17 +2,17 @@ package pipeline
 
 import "github.com/oplogrep/replicator/oplog"
 
-// standing is how far a link is: whether an attempt that failed has got on.
+// standing is the progress of a link, to find out whether a failed attempt advanced it.
 type standing struct {
 	applied oplog.OpTime
-	// copy is the number of the copy that is being made, 0 if there is none, and the
-	// rest is what it has done.
+	// copy is the number of the copy that is being made, 0 if there is none; the rest
+	// is its progress.
 	copy                 int64
 	docs                 int64
 	collections, indexes int
 }
 
-// standing is how far the link is now.
+// standing returns the present progress of the link.
 func (p *Pipeline) standing() standing {
 	at := standing{applied: p.progress().Applied}
 	if c := p.shown.Load(); c != nil {
@@ -25,9 +25,9 @@ func (p *Pipeline) standing() standing {
 	return at
 }
 
-// beyond tells whether a link has got on since: what it has applied, or what it has
-// copied. A copy that was begun anew has not, or one that is void each time would be
-// begun without a pause.
+// beyond reports whether a link has advanced since before: in what it has applied or
+// copied. A copy that was started anew does not count, as otherwise one that becomes
+// void each time would be restarted without a pause.
 func (s standing) beyond(before standing) bool {
 	if s.applied.After(before.applied) {
 		return true

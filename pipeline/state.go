@@ -11,32 +11,32 @@ import (
 // State is what a link is doing.
 type State string
 
-// The states of a link. Nothing is called catching-up or steady unless entries
-// are being read, or a member to read from is being looked for, and the position
-// is known to be part of the source's history.
+// The states of a link. CatchingUp and Steady mean that entries are being read, or a
+// member to read from is being looked for, and that the position is known to be part of
+// the source's history.
 const (
 	// Starting: acquiring the lease and checking its position.
 	Starting State = "starting"
-	// InitialSync: a copy is being made, or the log is applied to one that was taken
-	// while writes went on; the target is not consistent.
+	// InitialSync: a copy is being made, or the oplog is applied to a copy that was
+	// taken while writes continued; the target is not consistent.
 	InitialSync State = "initial-sync"
-	// CatchingUp: there is more in the log than was applied.
+	// CatchingUp: the oplog has entries that are not applied.
 	CatchingUp State = "catching-up"
-	// Steady: everything that the source has committed is applied, give or take
-	// what is under way.
+	// Steady: everything that the source has committed is applied, except entries in
+	// flight.
 	Steady State = "steady"
-	// Stale: no member that can be asked has the position any more.
+	// Stale: no reachable member has the position any more.
 	Stale State = "stale"
 	// Failed: it ended with an error.
 	Failed State = "failed"
-	// Stopped: it ended as it was told to.
+	// Stopped: it ended as requested.
 	Stopped State = "stopped"
 )
 
-// StateChanged says that a link does something else now.
+// StateChanged announces a new state of a link.
 type StateChanged struct {
 	From, To State
-	// Reason says why, empty where the states say it.
+	// Reason says why, empty if the states imply it.
 	Reason string
 }
 
@@ -62,7 +62,7 @@ func (e StateChanged) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// stateBox holds the state. Its changes are announced in order.
+// stateBox contains the state. Its changes are announced in order.
 type stateBox struct {
 	observer event.Observer
 
@@ -90,10 +90,10 @@ func (b *stateBox) get() (state State, reason string, since time.Time) {
 	return b.state, b.cause, b.since
 }
 
-// ended tells whether a link in this state has come to its end.
+// ended reports whether a link in this state has ended.
 func (s State) ended() bool { return s == Stopped || s == Failed }
 
-// nonEmpty returns a list of a text, empty if that is.
+// nonEmpty returns a list of one text, empty if the text is.
 func nonEmpty(text string) []string {
 	if text == "" {
 		return nil

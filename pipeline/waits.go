@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// waitsAfter is how long something waits before it is told.
+	// waitsAfter is how long a command waits before that is announced.
 	waitsAfter = 5 * time.Second
 	// waitsEvery is how often waits are looked for.
 	waitsEvery = time.Second
@@ -23,7 +23,7 @@ const (
 	sideTarget = "target"
 )
 
-// observed is a Cluster whose commands are known to waits.
+// observed is a Cluster whose commands waits tracks.
 type observed struct {
 	Cluster
 	primary mongo.Caller
@@ -64,7 +64,7 @@ func (o observed) Member(host string) (mongo.Caller, error) {
 	return o.waits.Watch(c, o.side, host), nil
 }
 
-// waitsLoop tells of waits that take long, until ctx is done.
+// waitsLoop announces commands that wait for long, until ctx is done.
 func (p *Pipeline) waitsLoop(ctx context.Context) {
 	tick := time.NewTicker(waitsEvery)
 	defer tick.Stop()
@@ -93,7 +93,7 @@ func (p *Pipeline) waitsLoop(ctx context.Context) {
 	}
 }
 
-// waiting returns what has waited for long, the longest first.
+// waiting returns the commands that have waited for long, the longest first.
 func (p *Pipeline) waiting() []mongo.Wait {
 	all := p.waits.Longer(waitsAfter)
 	for i := range all {
@@ -115,7 +115,7 @@ func (p *Pipeline) waiting() []mongo.Wait {
 	return all
 }
 
-// waitKey tells one wait from another.
+// waitKey identifies a wait.
 type waitKey struct {
 	side, host, command, namespace string
 	since                          time.Time

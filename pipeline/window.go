@@ -17,16 +17,16 @@ import (
 const (
 	// windowEvery is how often the oldest entry is asked for.
 	windowEvery = 10 * time.Second
-	// windowLooks is over how many looks its pace is taken.
+	// windowLooks is the number of looks that the pace is computed from.
 	windowLooks = 30
-	// shortLeft is how much time left is worth a warning.
+	// shortLeft is the time left below which a warning is logged.
 	shortLeft = 15 * time.Minute
-	// requestsEvery is how often it is looked what operators want.
+	// requestsEvery is how often operators' requests are read.
 	requestsEvery = 2 * time.Second
 )
 
-// windowLoop watches how far the source's oldest entry is behind what is still to
-// be read.
+// windowLoop watches how far the source's oldest entry is before the next entry to
+// read.
 func (p *Pipeline) windowLoop(ctx context.Context) error {
 	tick := time.NewTicker(windowEvery)
 	defer tick.Stop()
@@ -57,7 +57,7 @@ type look struct {
 	oldest bson.Timestamp
 }
 
-// look takes another look into account.
+// look adds a look.
 func (w *windowWatch) look(now time.Time, oldest, position oplog.OpTime) Window {
 	if n := len(w.looks); n > 0 && oplog.CompareTimestamps(oldest.TS, w.looks[n-1].oldest) < 0 {
 		w.looks = nil // another member, with a larger oplog
@@ -77,9 +77,9 @@ func (w *windowWatch) look(now time.Time, oldest, position oplog.OpTime) Window 
 	return win
 }
 
-// pace is by how many seconds of its clock the oldest entry has moved in a time,
-// without the largest of its steps: where the source wrote next to nothing for a
-// while, an hour of the log goes at once, and that says nothing of the rest.
+// pace returns by how many seconds of its clock the oldest entry has moved in a time,
+// without its largest step: after a period with hardly any writes, an hour of the oplog
+// is deleted at once, which is not representative.
 func (w *windowWatch) pace() (moved int64, passed time.Duration) {
 	var most int64
 	var took time.Duration
@@ -93,7 +93,7 @@ func (w *windowWatch) pace() (moved int64, passed time.Duration) {
 	return moved - most, passed - took
 }
 
-// tellWindow shows a window, and warns of a short one, once until it is longer
+// tellWindow publishes a window, and warns of a short one, once until it is longer
 // again.
 func (p *Pipeline) tellWindow(host string, win Window, w *windowWatch) {
 	p.mu.Lock()
@@ -109,14 +109,14 @@ func (p *Pipeline) tellWindow(host string, win Window, w *windowWatch) {
 	w.warned = short
 }
 
-// readFromNow returns the member that is read now.
+// readFromNow returns the member that is being read.
 func (p *Pipeline) readFromNow() (string, mongo.Caller) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.live.host, p.live.caller
 }
 
-// position returns where the link would begin to read if it were started again.
+// position returns the entry from which the link would read after a restart.
 func (p *Pipeline) position() oplog.OpTime {
 	if s := p.shownSpool(); s != nil {
 		if _, last, ok := s.Bounds(); ok {
@@ -126,7 +126,7 @@ func (p *Pipeline) position() oplog.OpTime {
 	return p.progress().FetchFrom
 }
 
-// requestLoop looks what operators want of the copy.
+// requestLoop reads operators' requests about the copy.
 func (p *Pipeline) requestLoop(ctx context.Context, s *initialsync.Sync) error {
 	tick := time.NewTicker(requestsEvery)
 	defer tick.Stop()
