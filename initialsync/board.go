@@ -13,19 +13,19 @@ import (
 
 // collection is a collection of the copy.
 type collection struct {
-	// doc is its document in the metadata. The worker that creates the collection owns
-	// it, then the one that copies the last range, then the one that builds the
-	// indexes. Workers that copy ranges only read it.
+	// doc is its document in the metadata. It is owned by the worker that creates the
+	// collection, then by the one that copies its last range, then by the one that
+	// builds its indexes. Workers that copy ranges only read it.
 	doc progress.Collection
 	// to is its namespace in the target.
 	to     oplog.Namespace
 	capped bool
-	// since is what was inserted into a capped one since Begin.
+	// since identifies the documents that were inserted into a capped one since Begin.
 	since clone.Since
-	// begun: documents of it may be in the target already, as an earlier process
-	// created it.
+	// begun: an earlier process created it, so documents of it may be in the target
+	// already.
 	begun bool
-	// ranges are as they were read, or made: what was copied since is not in them.
+	// ranges are as they were read or created; later progress is not in them.
 	ranges []progress.Range
 	// indexed: this process has built its indexes.
 	indexed bool
@@ -33,26 +33,27 @@ type collection struct {
 	tally // guarded by the board's mutex
 }
 
-// tally is how far a collection is.
+// tally is the progress of a collection.
 type tally struct {
 	// docs and bytes are copied.
 	docs, bytes int64
-	// of ranges, rangesDone are; waiting are still to be ended by this process.
+	// rangesAll is the number of ranges, rangesDone those that are done, waiting those
+	// that this process still has to end.
 	rangesAll, rangesDone, waiting int
-	// working is how many workers create it or copy its documents; building: its
-	// indexes are being built.
+	// working is how many workers create it or copy its documents; building reports
+	// whether its indexes are being built.
 	working  int
 	building bool
-	// built is how many of its indexes are.
+	// built is how many of its indexes are built.
 	built int
-	// began is when its first range was begun by this process.
+	// began is when this process started its first range.
 	began time.Time
-	// complete: all documents are there, or it needs none any more. gone: the source
+	// complete: all its documents are in the target, or it is gone. gone: the source
 	// has dropped it.
 	complete, gone bool
 }
 
-// loaded takes over what the metadata have.
+// loaded sets the tally from the metadata.
 func (c *collection) loaded() {
 	c.rangesAll = len(c.ranges)
 	for i := range c.ranges {
@@ -66,7 +67,7 @@ func (c *collection) loaded() {
 	c.begun = c.doc.State != progress.Planned
 	ended := c.doc.State == progress.Done
 	if ended {
-		c.rangesDone = c.rangesAll // as far as there is something to be copied
+		c.rangesDone = c.rangesAll // as far as there is anything to copy
 	}
 	c.complete = ended || c.doc.State == progress.Filled
 	c.gone = c.doc.Gone
@@ -75,7 +76,7 @@ func (c *collection) loaded() {
 	}
 }
 
-// board is what is known of the whole copy. It is safe for concurrent use.
+// board is the state of the whole copy. It is safe for concurrent use.
 type board struct {
 	metrics *metrics
 
@@ -99,7 +100,7 @@ func (b *board) begin(now time.Time) {
 	b.since = now
 }
 
-// enter begins a step, and reports whether it is another one than before.
+// enter starts a step, and reports whether it differs from the previous one.
 func (b *board) enter(step Step, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,12 +134,12 @@ func (b *board) load(all []*collection) {
 	b.show()
 }
 
-// show sets the metrics that have a state.
+// show sets the gauges.
 func (b *board) show() {
 	b.metrics.show(b.ranges.done, b.ranges.all)
 }
 
-// moved counts what was copied of a range.
+// moved counts the documents and bytes that were copied of a range.
 func (b *board) moved(r *progress.Range, docs, bytes int64) {
 	b.metrics.docs.Add(float64(docs))
 	b.metrics.bytes.Add(float64(bytes))
@@ -151,8 +152,8 @@ func (b *board) moved(r *progress.Range, docs, bytes int64) {
 	}
 }
 
-// discarded records that what was copied of a range is gone from the target. The
-// metrics and the rate still count it, as it was work.
+// discarded records that the copied documents of a range were removed from the target.
+// The metrics and the rate still count them.
 func (b *board) discarded(coll *collection, r *progress.Range) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -160,7 +161,7 @@ func (b *board) discarded(coll *collection, r *progress.Range) {
 	coll.bytes -= r.Bytes
 }
 
-// creating says that a collection is being created, or not any more.
+// creating records whether a collection is being created.
 func (b *board) creating(coll *collection, on bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -171,7 +172,7 @@ func (b *board) creating(coll *collection, on bool) {
 	}
 }
 
-// created takes the ranges of a collection that was made.
+// created records the ranges of a collection that was created.
 func (b *board) created(coll *collection, ranges []progress.Range) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -180,14 +181,14 @@ func (b *board) created(coll *collection, ranges []progress.Range) {
 	b.show()
 }
 
-// waitFor says how many parts of a collection are to be ended.
+// waitFor sets how many parts of a collection have to end.
 func (b *board) waitFor(coll *collection, parts int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	coll.waiting = parts
 }
 
-// start begins a part. It is false where the collection is gone.
+// start starts a part. It returns false if the collection is gone.
 func (b *board) start(coll *collection, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -198,8 +199,8 @@ func (b *board) start(coll *collection, now time.Time) bool {
 	return !coll.gone
 }
 
-// end ends a part. Gone says that the source has dropped the collection, copied that
-// its range has been copied. The result reports whether it was the last part, and
+// end ends a part. gone means that the source has dropped the collection, copied that
+// the range has been copied. The result reports whether it was the last part, and
 // whether the collection is gone.
 func (b *board) end(coll *collection, gone, copied bool) (last, isGone bool) {
 	b.mu.Lock()
@@ -215,7 +216,7 @@ func (b *board) end(coll *collection, gone, copied bool) (last, isGone bool) {
 	return coll.waiting == 0, coll.gone
 }
 
-// filled says that all documents of a collection are there.
+// filled records that all documents of a collection are copied.
 func (b *board) filled(coll *collection, now time.Time) copied {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -223,7 +224,7 @@ func (b *board) filled(coll *collection, now time.Time) copied {
 	return copied{coll.docs, coll.bytes, now.Sub(coll.began)}
 }
 
-// isDone says that nothing is left to be done for a collection.
+// isDone records that a collection needs no more work.
 func (b *board) isDone(coll *collection, gone bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -235,22 +236,21 @@ func (b *board) isDone(coll *collection, gone bool) {
 	b.show()
 }
 
-// indexing says that the indexes of a collection are being built, or not any
-// more.
+// indexing records whether the indexes of a collection are being built.
 func (b *board) indexing(coll *collection, on bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	coll.building = on
 }
 
-// built says that the indexes of a collection are built, as far as they can be.
+// built records that the indexes of a collection are built, as far as possible.
 func (b *board) built(coll *collection, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	coll.built = n
 }
 
-// fail takes an index, or a view, that cannot be made.
+// fail records an index or a view that cannot be created.
 func (b *board) fail(f FailedIndex) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

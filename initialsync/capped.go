@@ -11,8 +11,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// bound finds out what was inserted into the capped collections that are to be
-// created since Begin, which is not copied: the log inserts it.
+// bound finds the documents that were inserted since Begin into the capped collections
+// to create. They are not copied: the oplog inserts them.
 func (c *Copier) bound(ctx context.Context, planned []*collection) error {
 	var capped []*collection
 	var ids []oplog.UUID
@@ -21,7 +21,7 @@ func (c *Copier) bound(ctx context.Context, planned []*collection) error {
 			continue
 		}
 		newest, err := c.cloner.Newest(ctx, &coll.doc)
-		if err != nil && !errors.Is(err, clone.ErrGone) { // that is met again
+		if err != nil && !errors.Is(err, clone.ErrGone) { // the next step handles it
 			return err
 		}
 		coll.since.Newest = newest
@@ -40,12 +40,12 @@ func (c *Copier) bound(ctx context.Context, planned []*collection) error {
 	return nil
 }
 
-// copyRange copies what is left of a range.
+// copyRange copies the rest of a range.
 //
-// If the oplog does not delete from the target what a capped collection discards, then
-// documents that were copied before the source discarded the one to resume after would
-// remain, with a hole after them. So an interrupted copy of such a collection starts
-// again from its beginning.
+// If the oplog does not delete from the target what a capped collection discards,
+// resuming could leave a hole: the documents copied before, then a gap where the source
+// has discarded the document to resume after. So an interrupted copy of such a
+// collection starts again from its beginning.
 func (c *Copier) copyRange(ctx context.Context, l lane, p part) error {
 	coll, r := p.coll, p.r
 	whole := coll.capped && c.cfg.NoHoles

@@ -17,13 +17,12 @@ import (
 
 // leftover is what the target has under the names that the copy uses.
 type leftover struct {
-	// collections are the source's names of collections, and of the buckets of
-	// time series.
+	// collections are the source's names of collections and of buckets of time series.
 	collections []oplog.Namespace
-	// dbs are the source's databases of which there is anything, deferred options
-	// included.
+	// dbs are the source's databases for which the target has anything, including
+	// deferred options.
 	dbs map[string]bool
-	// count is of collections, time series and views.
+	// count is the number of collections, time series and views.
 	count int
 }
 
@@ -48,8 +47,8 @@ func (c *Copier) clear(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The command of the log that drops what is left of a database does the rest:
-	// views, and deferred options of collections that are gone.
+	// Dropping the databases, as the oplog would, removes the rest: views, and deferred
+	// options of collections that are gone.
 	for _, db := range slices.Sorted(maps.Keys(left.dbs)) {
 		if err := c.worker(0).Apply(ctx, dropDatabaseOp(db, c.copy.Begin)); err != nil {
 			return err
@@ -71,7 +70,7 @@ func dropDatabaseOp(db string, at oplog.OpTime) *oplog.Op {
 	}
 }
 
-// leftover looks for what is in the way.
+// leftover lists existing collections and views of the target under those names.
 func (c *Copier) leftover(ctx context.Context) (leftover, error) {
 	left := leftover{dbs: map[string]bool{}}
 	dbs, err := databases(ctx, c.cfg.Target)
@@ -104,9 +103,9 @@ func (c *Copier) leftover(ctx context.Context) (leftover, error) {
 	return left, nil
 }
 
-// add takes one of the collections and views of a database of the target.
+// add adds one of the collections and views of a database of the target.
 func (l *leftover) add(scope Scope, x listed, all []listed) error {
-	// These go with their views and their series. Buckets that have lost their
+	// These are dropped with their views and series. Buckets that have lost their
 	// series are a collection like any other.
 	if x.ns.IsSystemViews() || x.ns.IsBuckets() && hasSeries(all, x.ns) {
 		return nil

@@ -16,16 +16,16 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Commands carries out operations on the target: *ddl.Executor, with what a copy
-// may meet.
+// Commands carries out operations on the target: *ddl.Executor, with the cases that
+// occur in a copy only.
 type Commands interface {
-	// Apply carries op out; repeating it does no harm.
+	// Apply carries out op. It is idempotent.
 	Apply(ctx context.Context, op *oplog.Op) error
-	// HoldIndex notes an index that cannot be built: the log's later commands on
-	// it find it there. Repeating it does no harm.
+	// HoldIndex records an index that cannot be built as deferred: later commands of
+	// the oplog on it find it there. It is idempotent.
 	HoldIndex(ctx context.Context, op *oplog.Op, index string) error
-	// LeaveView notes a view of a database of the source that is not copied, with its
-	// definition: the log may correct it. Repeating it does no harm.
+	// LeaveView records a view of a database of the source that is not copied, with its
+	// definition: the oplog may correct it. It is idempotent.
 	LeaveView(ctx context.Context, db string, def bson.Raw, why string) error
 }
 
@@ -43,19 +43,20 @@ type Config struct {
 	Checkpoint     *checkpoint.Link
 	Scope          Scope
 	Log            inventory.InsertLog
-	// MetaDB and Link say where the deferred options of what is cleared are. An empty
-	// MetaDB means "replicator".
+	// MetaDB and Link locate the deferred options to clear. An empty MetaDB means
+	// "replicator".
 	MetaDB, Link string
-	// NewCommands makes one for each worker: they are for one goroutine. They have
-	// to have the same Scope: a database is cleared by a command that drops what
-	// the Scope maps to it. They had better share what they know of the target.
+	// NewCommands creates the Commands of one worker; each is used by one goroutine.
+	// All must have the same Scope: a database is cleared by a command that drops
+	// everything the Scope maps to it. They should share what they cache about the
+	// target.
 	NewCommands func(ctx context.Context) (Commands, error)
 	ReadConcern clone.ReadConcern
-	// Workers is how many ranges are copied at a time, IndexWorkers on how many
-	// collections indexes are built at a time. Zero means 8 and 2. There are no
-	// more Workers than the link has lanes.
+	// Workers is how many ranges are copied concurrently, IndexWorkers on how many
+	// collections indexes are built concurrently. Zero means 8 and 2. Workers is
+	// limited to the number of the link's lanes.
 	Workers, IndexWorkers int
-	// IndexesFirst builds indexes before the documents are there.
+	// IndexesFirst builds indexes before the documents are copied.
 	IndexesFirst bool
 	// RangeBytes, FlushDocs, FlushBytes and Memory are those of clone.Config.
 	RangeBytes            int64
@@ -63,9 +64,10 @@ type Config struct {
 	Memory                int64
 	// NoHoles: a capped collection is copied from its beginning whenever its copy was
 	// interrupted. It is for a source whose members trim such collections by themselves
-	// and not by the log (feature compatibility version 4.4), and for a target that
-	// lets no client delete from them (before 6.0, to be safe): what the source has
-	// pushed out is then pushed out of the target by the same inserts, or not at all.
+	// and not through the oplog (feature compatibility version 4.4), and for a target
+	// that does not let clients delete from them (before 6.0, conservatively):
+	// documents that the source has discarded are then discarded by the target upon the
+	// same inserts, or not at all.
 	NoHoles bool
 	// Pacer may be nil.
 	Pacer clone.Pacer

@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// link is what is used of a *progress.Link.
+// link is the part of *progress.Link that is used here.
 type link interface {
 	Copy() *checkpoint.Copy
 	UpdateCopy(ctx context.Context, c checkpoint.Copy) error
@@ -23,7 +23,7 @@ type link interface {
 	AddCollections(ctx context.Context, list []progress.Collection) error
 }
 
-// lane is what is used of a *progress.Lane. It is for one goroutine at a time.
+// lane is the part of *progress.Lane that is used here. It is for one goroutine at a time.
 type lane interface {
 	clone.Lane
 	SaveCollection(ctx context.Context, c *progress.Collection, ranges []progress.Range) error
@@ -37,22 +37,22 @@ type cloner interface {
 		r progress.Range) (progress.Range, error)
 }
 
-// Copier makes the copy of a Link's Copy, or what is left of it.
+// Copier makes the copy of a Link's Copy, or the rest of it.
 type Copier struct {
 	cfg    Config
 	link   link
 	lanes  []turns
 	cloner cloner
 	take   func(ctx context.Context) (*inventory.Inventory, error)
-	// inserted returns what the log inserted into collections after Begin.
+	// inserted returns the _ids that the oplog inserted into collections after Begin.
 	inserted func(ctx context.Context, colls []oplog.UUID) (map[oplog.UUID]inventory.IDs, error)
 
 	copy  checkpoint.Copy
 	board *board
-	// again is whose turn it is to make a collection again.
+	// again serializes creating collections again.
 	again sync.Mutex
-	// commands are those made so far. Each is used by one goroutine at a time: the
-	// workers of a step are numbered, and steps that use them follow each other.
+	// commands are those created so far. Each is used by one goroutine at a time: the
+	// workers of a step are numbered, and the steps that use them do not overlap.
 	commands []Commands
 }
 
@@ -90,7 +90,7 @@ func New(cfg Config) (*Copier, error) {
 	return c, err
 }
 
-// newCopier makes one that lacks cloner and take.
+// newCopier creates a Copier without cloner and take.
 func newCopier(cfg Config, h link, lanes []lane) *Copier {
 	c := &Copier{cfg: cfg, link: h, copy: *h.Copy(), board: newBoard(cfg.Registry)}
 	for _, l := range lanes {
@@ -102,10 +102,10 @@ func newCopier(cfg Config, h link, lanes []lane) *Copier {
 
 var errNoCopy = errors.New("initialsync: the link does not begin with a copy")
 
-// Run copies: clears the target if that is still to be done, lists, makes views
-// and collections, copies documents, builds indexes, each as far as it is not
-// done. When it returns nil, everything is in the target and in the metadata but
-// the change to checkpoint.Replaying. It is called once.
+// Run clears the target if that is not done yet, lists the source, creates views and
+// collections, copies documents and builds indexes, each as far as it is not done. When
+// it returns nil, everything is recorded and in the target, except the change to
+// checkpoint.Replaying. It is called once.
 func (c *Copier) Run(ctx context.Context) error {
 	c.board.begin(time.Now())
 	c.copy = *c.link.Copy()
@@ -148,17 +148,17 @@ func (c *Copier) run(ctx context.Context) error {
 	return nil
 }
 
-// enter says what is done from now on.
+// enter starts a step.
 func (c *Copier) enter(step Step) {
 	if c.board.enter(step, time.Now()) {
 		c.cfg.Observer.Tell(StepChanged{Step: step})
 	}
 }
 
-// worker returns the commands of worker i, which was announced to equip.
+// worker returns the commands of worker i, which equip has created.
 func (c *Copier) worker(i int) Commands { return c.commands[i] }
 
-// equip makes commands for n workers.
+// equip creates commands for n workers.
 func (c *Copier) equip(ctx context.Context, n int) error {
 	for len(c.commands) < n {
 		cmds, err := c.cfg.NewCommands(ctx)
@@ -170,14 +170,13 @@ func (c *Copier) equip(ctx context.Context, n int) error {
 	return nil
 }
 
-// turns is a lane that is used by one goroutine after another, those that wait
-// in the order in which they came.
+// turns is a lane that is used by one goroutine after another, in order of arrival.
 type turns struct {
 	lane lane
 	turn chan struct{}
 }
 
-// with runs work when it is its turn.
+// with waits for its turn and runs work.
 func (t *turns) with(ctx context.Context, work func(l lane) error) error {
 	select {
 	case t.turn <- struct{}{}:

@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/initialsync/progress"
 )
 
-// create makes the collections that are not there yet, and cuts them into ranges.
+// create creates the collections that do not exist yet, and splits them into ranges.
 func (c *Copier) create(ctx context.Context, all []*collection) error {
 	c.enter(StepCreate)
 	var planned []*collection
@@ -63,7 +63,7 @@ func (c *Copier) createOne(ctx context.Context, worker int, coll *collection) er
 	return nil
 }
 
-// goneOne ends with a collection that the source has dropped.
+// goneOne ends the copy of a collection that the source has dropped.
 func (c *Copier) goneOne(ctx context.Context, lane *turns, coll *collection) error {
 	coll.doc.State, coll.doc.Gone = progress.Done, true
 	if err := lane.save(ctx, coll, nil); err != nil {

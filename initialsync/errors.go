@@ -13,7 +13,7 @@ func isRefusal(err error) bool {
 	if _, ok := errors.AsType[*oplog.EntryError](err); ok {
 		return true
 	}
-	// A build that was given up may have been so for the index, and is tried once
-	// more before it is left out.
+	// The index itself may be why a build was aborted; the build is tried once more
+	// before the index is left out.
 	return servererr.IsDefinitionRefused(err) || servererr.IsBuildAborted(err)
 }

@@ -26,7 +26,7 @@ const (
 	keyStop        = "stop"
 )
 
-// StepChanged is a copy that has come to another step.
+// StepChanged announces that a copy has started another step.
 type StepChanged struct{ Step Step }
 
 // Message implements event.Event.
@@ -55,8 +55,8 @@ func (c *Copier) logCopied(ns oplog.Namespace, done copied) {
 		slog.Int64(keyDocs, done.docs), slog.Int64(keyBytes, done.bytes), slog.Duration(keyTook, done.took))
 }
 
-// CopyEnded says that everything is copied. The target is consistent once the log
-// has been applied up to Stop.
+// CopyEnded announces that everything is copied. The target is consistent once the
+// oplog has been applied up to Stop.
 type CopyEnded struct {
 	Number      int64
 	Begin, Stop oplog.OpTime

@@ -17,15 +17,14 @@ type part struct {
 	r    progress.Range
 }
 
-// fill copies documents, and builds the indexes of the collections that have all
-// of theirs.
+// fill copies documents, and builds the indexes of the collections that are filled.
 func (c *Copier) fill(ctx context.Context, all []*collection) error {
-	// One more for collections that are created again.
+	// One more, for collections that are created again.
 	if err := c.equip(ctx, c.cfg.IndexWorkers+1); err != nil {
 		return err
 	}
 	c.enter(StepCopy)
-	// There is room for all of them: sending never blocks.
+	// The buffer fits all of them: sending never blocks.
 	filled := make(chan *collection, len(all))
 	var parts []part
 	for _, coll := range all {
@@ -48,8 +47,7 @@ func (c *Copier) fill(ctx context.Context, all []*collection) error {
 		}
 		return err
 	})
-	// Where there are more lanes than workers, one is left for what the indexes
-	// have to write down.
+	// If there are more lanes than workers, one is left for recording indexes.
 	lane := &c.lanes[c.cfg.Workers%len(c.lanes)]
 	for i := range c.cfg.IndexWorkers {
 		g.Go(func() error { return c.indexLoop(ctx, c.worker(i), lane, filled) })
@@ -57,8 +55,8 @@ func (c *Copier) fill(ctx context.Context, all []*collection) error {
 	return g.Wait()
 }
 
-// left returns the parts of a collection that are not copied, and how many that
-// are becomes what it waits for.
+// left returns the parts of a collection that are not copied, and makes the collection
+// wait for all of them.
 func (c *Copier) left(coll *collection) []part {
 	var parts []part
 	for _, r := range coll.ranges {
@@ -67,7 +65,8 @@ func (c *Copier) left(coll *collection) []part {
 		}
 	}
 	if len(parts) == 0 {
-		// It ended between its last range and the note that it is filled.
+		// The earlier process ended after its last range, before it recorded it as
+		// filled.
 		parts = []part{{coll, coll.ranges[len(coll.ranges)-1]}}
 	}
 	c.board.waitFor(coll, len(parts))

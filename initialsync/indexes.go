@@ -35,8 +35,8 @@ func (c *Copier) indexLoop(ctx context.Context, cmds Commands, lane *turns, fill
 	}
 }
 
-// buildIndexes builds all indexes of a collection at once, and where one of them
-// is refused, one by one.
+// buildIndexes builds all indexes of a collection at once; if one of them is refused,
+// one by one.
 func (c *Copier) buildIndexes(ctx context.Context, cmds Commands, lane *turns, coll *collection) error {
 	c.board.indexing(coll, true)
 	defer c.board.indexing(coll, false)
@@ -46,7 +46,7 @@ func (c *Copier) buildIndexes(ctx context.Context, cmds Commands, lane *turns, c
 			wanted = append(wanted, spec)
 			continue
 		}
-		// The process that found out may have died before it recorded it as deferred.
+		// The process that left it out may have died before it recorded it as deferred.
 		if err := c.holdIndex(ctx, cmds, coll, spec); err != nil {
 			return err
 		}
@@ -100,8 +100,8 @@ func (c *Copier) oneByOne(ctx context.Context, cmds Commands, lane *turns, coll 
 func (c *Copier) giveUp(ctx context.Context, cmds Commands, lane *turns, coll *collection, spec bson.Raw, why error) error {
 	name := indexName(spec)
 	coll.doc.Failed = append(coll.doc.Failed, progress.FailedIndex{Name: name, Why: why.Error()})
-	// This first: a command for a deferred index says nothing of what it
-	// cannot do.
+	// Saved first: a command for a deferred index does not report why it cannot be
+	// built.
 	if err := lane.save(ctx, coll, nil); err != nil {
 		return err
 	}

@@ -53,8 +53,8 @@ func (c *Copier) list(ctx context.Context) error {
 	return nil
 }
 
-// views makes views, in the order of the listing: one may stand on what is not
-// there yet.
+// views creates views, in the order of the listing: a view may be created before the
+// collection it is on.
 func (c *Copier) views(ctx context.Context, list []bson.Raw) error {
 	if err := c.equip(ctx, 1); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (c *Copier) views(ctx context.Context, list []bson.Raw) error {
 	return nil
 }
 
-// viewFailed leaves a view out, and says so.
+// viewFailed leaves a view out and reports it.
 func (c *Copier) viewFailed(ctx context.Context, ns oplog.Namespace, db string, def bson.Raw, why error) error {
 	if err := c.worker(0).LeaveView(ctx, db, def, why.Error()); err != nil {
 		return fmt.Errorf("note that the view %s is left out: %w", ns, err)
@@ -127,7 +127,7 @@ func (c *Copier) load(ctx context.Context) ([]*collection, error) {
 	return all, nil
 }
 
-// check finds what would leave a part of a collection out.
+// check returns an error if a collection's ranges do not cover all of it.
 func (c *Copier) check(coll *collection) error {
 	switch coll.doc.State {
 	case progress.Planned:

@@ -17,17 +17,17 @@ import (
 )
 
 // Log is the source's oplog since the copy began. It is fetched from the member that is
-// copied into a spool on disk, from before the first document is read until everything
-// in the spool has been applied. It belongs to no attempt: a target that is unreachable
-// for hours must not make the source's oplog roll over meanwhile. Its methods are for
-// one goroutine at a time.
+// copied and spooled to disk, from before the first document is read until everything
+// in the spool has been applied. It belongs to no attempt: while a target is
+// unreachable for hours, the source's oplog must not roll over. Its methods are for one
+// goroutine at a time.
 type Log struct {
 	cfg LogConfig
 
 	spool *spool.Spool // nil if none is open
-	id    string       // of the copy that spool is for
-	// storing is what fills the spool, nil if nothing has since it was opened; started
-	// is what that was started with. Its From follows the checkpoint.
+	id    string       // of the copy that the spool is for
+	// storing fills the spool, nil if nothing has since it was opened; started are its
+	// parameters. Its From follows the checkpoint.
 	storing *storing
 	started LogStart
 	running sync.WaitGroup
@@ -44,46 +44,46 @@ type LogConfig struct {
 	Registry prometheus.Registerer
 }
 
-// NewLog returns a log of which nothing is open.
+// NewLog returns a closed log.
 func NewLog(cfg LogConfig) *Log { return &Log{cfg: cfg} }
 
 // Fetcher fetches the oplog.
 type Fetcher interface {
-	// Run sends replies on out until ctx is done, or no member can be read for a reason
-	// that does not pass. It closes out.
+	// Run sends replies on out until ctx is done, or until no member can be read for a
+	// permanent reason. It closes out.
 	Run(ctx context.Context, out chan<- oplog.Reply) error
 	// Unpin lets it read any member: the target is consistent.
 	Unpin()
 }
 
-// LogStart says what is fetched.
+// LogStart says what to fetch.
 type LogStart struct {
 	// Dir is the folder of the spool, empty if none is configured.
 	Dir  string
 	Copy *checkpoint.Copy
 	// From is the entry to read from if the spool does not have it.
 	From oplog.OpTime
-	// Fetch makes the fetcher, which begins with an entry.
+	// Fetch creates a fetcher that starts with an entry.
 	Fetch func(from oplog.OpTime) (Fetcher, error)
 }
 
-// storing is a fetcher, and what it fetches being written to disk.
+// storing is a running fetcher, whose replies are written to disk.
 type storing struct {
 	fetcher Fetcher
 	stop    context.CancelCauseFunc
-	// done is closed once err is set: why it ended, nil if it was told to.
+	// done is closed once err is set: why it ended, nil if it was canceled.
 	done chan struct{}
 	err  error
 }
 
-// errStop is the cause with which storing ends when it is told to.
+// errStop is the cause with which storing is canceled.
 var errStop = errors.New("the oplog is not read any further")
 
-// ErrNoSpool is a copy that has no folder for the oplog.
+// ErrNoSpool reports a copy that has no folder for the oplog.
 var ErrNoSpool = errors.New("a copy needs a folder for the oplog, and none is given (--spool-dir)")
 
 // Start opens the spool and fetches the oplog into it until ctx or soft is done, or the
-// log is closed. A fetcher that is running goes on.
+// log is closed. A fetcher that is already running continues.
 func (l *Log) Start(ctx, soft context.Context, s LogStart) error {
 	if err := l.Open(s.Dir, s.Copy); err != nil {
 		return err
@@ -91,7 +91,8 @@ func (l *Log) Start(ctx, soft context.Context, s LogStart) error {
 	from := s.From
 	err := l.spool.Start(from)
 	if errors.Is(err, spool.ErrMissing) {
-		// The spool is another machine's, or begins too late: all of it is read again.
+		// The spool was written on another machine, or starts too late: read everything
+		// again.
 		if err := l.Remove(); err != nil {
 			return err
 		}
@@ -105,7 +106,7 @@ func (l *Log) Start(ctx, soft context.Context, s LogStart) error {
 	}
 	if l.Running() && !l.storing.ended() {
 		if s.Copy.Phase == checkpoint.Copied {
-			// The process that wrote that may not have had the reply.
+			// The attempt that recorded this may not have received the reply.
 			l.Unpin()
 		}
 		return nil
@@ -150,7 +151,7 @@ func (s *storing) ended() bool {
 	}
 }
 
-// Running reports whether a fetcher was started, which may have failed since.
+// Running reports whether a fetcher was started. It may have failed since.
 func (l *Log) Running() bool { return l.storing != nil }
 
 // Unpin lets the fetcher read any member: the target is consistent.
@@ -168,10 +169,10 @@ func (l *Log) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Recover discards a spool that an attempt, which ended with err, or the fetcher has
-// found damaged: its content is fetched again. In the second case it starts fetching
-// at once, as the next attempt may not come as far for long. If the fetcher has failed
-// otherwise it returns that error.
+// Recover discards a spool that was found damaged, by the fetcher or by an attempt that
+// ended with err: its content is fetched again. If the fetcher found it, fetching
+// restarts at once, as the next attempt may take long to get that far. If the fetcher
+// has failed otherwise, Recover returns that error.
 func (l *Log) Recover(ctx, soft context.Context, err error) error {
 	if damaged, ok := errors.AsType[*spool.DamagedError](err); ok && l.spool != nil {
 		return l.discard(damaged)
@@ -215,7 +216,7 @@ func (l *Log) Open(dir string, c *checkpoint.Copy) error {
 	}
 	s, err := l.open(dir, id)
 	if damaged, ok := errors.AsType[*spool.DamagedError](err); ok {
-		// What is in it is at the source too, or the copy is void.
+		// Its content is at the source too, or the copy is void.
 		l.logDamaged(damaged)
 		if err := spool.Clear(dir); err != nil {
 			return fmt.Errorf("remove the damaged spool in %s: %w", dir, err)
@@ -236,8 +237,8 @@ func (l *Log) open(dir, id string) (*spool.Spool, error) {
 	})
 }
 
-// Read sends what is in the spool on out, and what comes in, until head is done or
-// until, if it is not null, has been sent. It returns nil then, and closes out.
+// Read sends the spool's content on out, and what is stored meanwhile, until head is
+// done or until, if it is not null, has been sent. Then it returns nil. It closes out.
 func (l *Log) Read(ctx, head context.Context, until oplog.OpTime, out chan<- oplog.Reply) error {
 	defer close(out)
 	g, ctx := errgroup.WithContext(ctx)
@@ -260,7 +261,7 @@ func (l *Log) Read(ctx, head context.Context, until oplog.OpTime, out chan<- opl
 	return g.Wait()
 }
 
-// sendUntil sends what comes in on out, up to and including an entry if that is not
+// sendUntil forwards replies to out, up to and including the entry until if that is not
 // null.
 func sendUntil(ctx context.Context, until oplog.OpTime, in <-chan oplog.Reply, out chan<- oplog.Reply) error {
 	for r := range in {
@@ -283,7 +284,7 @@ func sendUntil(ctx context.Context, until oplog.OpTime, in <-chan oplog.Reply, o
 	return nil
 }
 
-// Forget deletes from disk what is before an entry, with which the next start would
+// Forget deletes from disk the entries before from, with which the next start would
 // begin to read.
 func (l *Log) Forget(from oplog.OpTime) error {
 	l.started.From = from
@@ -293,7 +294,7 @@ func (l *Log) Forget(from oplog.OpTime) error {
 	return nil
 }
 
-// stopStoring ends the fetcher and waits until it has ended.
+// stopStoring stops the fetcher and waits until it has ended.
 func (l *Log) stopStoring() {
 	if l.storing != nil {
 		l.storing.stop(errStop)
@@ -302,10 +303,10 @@ func (l *Log) stopStoring() {
 	}
 }
 
-// Close ends fetching and keeps what is on disk.
+// Close stops fetching and keeps the files.
 func (l *Log) Close() error { return l.end((*spool.Spool).Close, "close") }
 
-// Remove ends fetching and deletes what is on disk: it is not needed any more.
+// Remove stops fetching and deletes the files: they are no longer needed.
 func (l *Log) Remove() error { return l.end((*spool.Spool).Remove, "remove") }
 
 func (l *Log) end(how func(*spool.Spool) error, verb string) error {

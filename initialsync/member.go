@@ -16,15 +16,15 @@ import (
 )
 
 // Member is the member of the source that is copied. Until the target is consistent it
-// must remain what it was when the copy began: if it rolls back, is resynced, or cannot
-// be reached for too long, the copy is void. It is safe for concurrent use.
+// must not change: if it rolls back, is resynced, or is unreachable for too long, the
+// copy is void. It is safe for concurrent use.
 type Member struct {
 	copy    checkpoint.Copy
 	maxAway time.Duration
 
 	mu   sync.Mutex // guards the rest
 	stop oplog.OpTime
-	// away is since when it cannot be reached, zero while it can.
+	// away is since when it is unreachable, zero if it is reachable.
 	away time.Time
 }
 
@@ -33,7 +33,7 @@ func NewMember(c *checkpoint.Copy, maxAway time.Duration) *Member {
 	return &Member{copy: *c, maxAway: maxAway, stop: c.Stop}
 }
 
-// Of reports whether c is the same copy, which may have got further.
+// Of reports whether c is the same copy, which may have advanced.
 func (m *Member) Of(c *checkpoint.Copy) bool {
 	if m == nil || m.copy.Number != c.Number || !m.copy.Started.Equal(c.Started) {
 		return false
@@ -47,9 +47,8 @@ func (m *Member) Of(c *checkpoint.Copy) bool {
 // Host returns the member's address.
 func (m *Member) Host() string { return m.copy.Host }
 
-// Check asks the member whether it is still what it was. The error is an
-// [*origin.ChangedError] if it is not, and a [*GoneError] if it could not be asked for
-// too long.
+// Check asks the member for its identity. The error is an [*origin.ChangedError] if it
+// has changed, and a [*GoneError] if the member has been unreachable for too long.
 func (m *Member) Check(ctx context.Context, caller mongo.Caller) error {
 	c := &m.copy
 	err := origin.Check(ctx, caller, origin.Identity{
@@ -67,8 +66,8 @@ func (m *Member) Check(ctx context.Context, caller mongo.Caller) error {
 	return m.Away(err)
 }
 
-// Away records that the member could not be reached, and returns err, as a [*GoneError]
-// once that has lasted for too long.
+// Away records that the member is unreachable, and returns err, as a [*GoneError] once
+// that has lasted too long.
 func (m *Member) Away(err error) error {
 	m.mu.Lock()
 	if m.away.IsZero() {
@@ -82,15 +81,15 @@ func (m *Member) Away(err error) error {
 	return fmt.Errorf("ask %s, which is being copied: %w", m.copy.Host, err)
 }
 
-// LogLost returns an [ErrLogLost] for an error that says that the member no longer has
-// the log that is to be read.
+// LogLost returns an [ErrLogLost] for an error that means that the member's oplog no
+// longer has the entries to read.
 func (*Member) LogLost(err error) error { return fmt.Errorf("%w: %w", ErrLogLost, err) }
 
 // Void is the function Void.
 func (*Member) Void(err error) bool { return Void(err) }
 
-// CheckRBID returns an [*origin.ChangedError] if the member says with a reply that it
-// has rolled back since the copy began.
+// CheckRBID returns an [*origin.ChangedError] if the rollback id of a reply shows that
+// the member has rolled back since the copy began.
 func (m *Member) CheckRBID(rbid int64) error {
 	if rbid == m.copy.RBID {
 		return nil
@@ -98,7 +97,7 @@ func (m *Member) CheckRBID(rbid int64) error {
 	return &origin.ChangedError{Host: m.copy.Host, What: fmt.Sprintf("its rollback id is %d, it was %d", rbid, m.copy.RBID)}
 }
 
-// Where the feature compatibility version is, and its document's _id.
+// The document with the feature compatibility version.
 const (
 	versions    = "admin.system.version"
 	fcvDocument = "featureCompatibilityVersion"
@@ -124,19 +123,19 @@ func (m *Member) CheckEntries(entries []oplog.Entry) error {
 }
 
 var (
-	// ErrFCVChanged is a source whose feature compatibility version was changed
-	// while it was copied.
+	// ErrFCVChanged reports that the source's feature compatibility version was changed
+	// during the copy.
 	ErrFCVChanged = errors.New("the source's feature compatibility version was changed while it was copied")
-	// ErrLogLost is a source whose oplog no longer has the entries that the copy
-	// needs.
+	// ErrLogLost reports that the source's oplog no longer has the entries that the
+	// copy needs.
 	ErrLogLost = errors.New("the source no longer has the log that the copy needs")
 )
 
-// GoneError is a member that was being copied and could not be reached for too long.
+// GoneError reports that the member being copied was unreachable for too long.
 type GoneError struct {
 	Host string
 	For  time.Duration
-	// Err is that of the last try.
+	// Err is the error of the last try.
 	Err error
 }
 
@@ -159,7 +158,7 @@ func Void(err error) bool {
 	if _, ok := errors.AsType[*inventory.DuplicateError](err); ok {
 		return true
 	}
-	// An origin.FCVError is of the beginning of a copy, which is tried again; this one
-	// is of a copy that had begun.
+	// An origin.FCVError occurs before a copy has begun, and is retried; ErrFCVChanged
+	// occurs after.
 	return errors.Is(err, ErrFCVChanged) || errors.Is(err, ErrLogLost)
 }

@@ -6,11 +6,11 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Step is what a copy is doing.
+// Step is a step of a copy.
 type Step string
 
-// The steps of a copy, in their order. The indexes of a collection are built as
-// soon as its documents are there; StepIndexes is when nothing else is left.
+// The steps of a copy, in order. The indexes of a collection are built as soon as its
+// documents are copied; in StepIndexes, only index builds are left.
 const (
 	StepClear   Step = "clearing"
 	StepList    Step = "listing"
@@ -21,45 +21,45 @@ const (
 	StepDone    Step = "copied"
 )
 
-// Progress is how far a copy is.
+// Progress is the progress of a copy.
 type Progress struct {
-	// Step is empty before the copy is begun.
+	// Step is empty before the copy has begun.
 	Step Step
-	// Since is when this process began with the copy.
+	// Since is when this process started the copy.
 	Since time.Time
-	// Collections, Docs and Bytes are done, also by processes before this one, of
-	// Total..., which are those of the listing. Where more was copied than the
-	// listing says, or a collection turned out to be smaller, the total follows.
-	// Total... are zero until all is listed.
+	// Collections, Docs and Bytes are done, including those of earlier processes, out
+	// of Total..., which are those of the listing. If more was copied than listed, or a
+	// collection turned out to be smaller, the total is adjusted. Total... are zero
+	// until everything is listed.
 	Collections, TotalCollections int
 	Docs, TotalDocs               int64
 	Bytes, TotalBytes             int64
-	// DocsPerSecond and BytesPerSecond are of the last ten seconds or so.
+	// DocsPerSecond and BytesPerSecond are averages of about the last ten seconds.
 	DocsPerSecond, BytesPerSecond float64
-	// Left is how long the documents take at that rate, negative if unknown.
+	// Left is the time that the documents take at that rate, negative if unknown.
 	Left time.Duration
-	// Current are the collections that are being worked on, the largest first, ten
-	// at most.
+	// Current are the collections that are being worked on, the largest first, at most
+	// ten.
 	Current []CollectionProgress
-	// Indexes are built, of TotalIndexes; Failed could not be built. Views that
-	// this process could not make are in Failed as well, without a Name.
+	// Indexes are built, of TotalIndexes; Failed could not be built. Views that this
+	// process could not create are in Failed too, without a Name.
 	Indexes, TotalIndexes int
 	Failed                []FailedIndex
 }
 
-// CollectionProgress is how far one collection is.
+// CollectionProgress is the progress of one collection.
 type CollectionProgress struct {
 	NS                 oplog.Namespace
 	Docs, TotalDocs    int64
 	Bytes, TotalBytes  int64
 	Ranges, DoneRanges int
-	// Indexes: its indexes are being built.
+	// Indexes reports whether its indexes are being built.
 	Indexes bool
 }
 
 // FailedIndex is an index that could not be built.
 type FailedIndex struct {
-	// NS is the source's collection as of the beginning, or the view.
+	// NS is the source's namespace of the collection at Begin, or of the view.
 	NS oplog.Namespace
 	// Name is empty for a view.
 	Name, Why string
@@ -68,7 +68,7 @@ type FailedIndex struct {
 // maxCurrent is how many collections are shown.
 const maxCurrent = 10
 
-// Progress returns how far it is. It is safe for concurrent use.
+// Progress returns the present progress. It is safe for concurrent use.
 func (c *Copier) Progress() Progress { return c.board.progress(time.Now()) }
 
 func (b *board) progress(now time.Time) Progress {
@@ -106,16 +106,16 @@ func (b *board) progress(now time.Time) Progress {
 	return p
 }
 
-// left is how long so many bytes take at a rate, negative if that cannot be told.
+// left returns how long the remaining bytes take at a rate, negative if unknown.
 func left(bytes int64, perSecond float64) time.Duration {
-	// Where next to nothing was copied of late, as when the copy has gone on just now
-	// with a few small collections, that says nothing of a large rest.
+	// A very low rate, as when the copy has just resumed with a few small collections,
+	// does not predict how long a large rest takes.
 	const slow, long = 4 << 10, 24 * time.Hour
 	seconds := float64(bytes) / perSecond
 	if perSecond < slow && seconds > long.Seconds() {
 		return -1
 	}
-	// The bound is far beyond what a rate of a moment can tell.
+	// The bound avoids an overflow of Duration.
 	return time.Duration(min(seconds, maxLeft.Seconds()) * float64(time.Second))
 }
 

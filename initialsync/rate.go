@@ -2,7 +2,7 @@ package initialsync
 
 import "time"
 
-// window is the number of seconds that a rate is of.
+// window is the number of seconds that a rate covers.
 const window = 10
 
 // rate counts what was copied in each of the last seconds.
@@ -21,8 +21,8 @@ func (r *rate) add(now time.Time, docs, bytes int64) {
 	cell.bytes += bytes
 }
 
-// perSecond returns what was copied in a second, as of the seconds that are
-// kept: the present one, as far as it has come, and those before it.
+// perSecond returns the rate over the seconds that are kept: the present one, so far,
+// and those before it.
 func (r *rate) perSecond(now time.Time) (docs, bytes float64) {
 	if r.start.IsZero() {
 		return 0, 0
@@ -36,7 +36,7 @@ func (r *rate) perSecond(now time.Time) (docs, bytes float64) {
 			n += cell.bytes
 		}
 	}
-	// The first second counts as a whole one.
+	// The first second counts in full.
 	span := max(time.Second, min(since, since-time.Duration(second-window+1)*time.Second))
 	return float64(d) / span.Seconds(), float64(n) / span.Seconds()
 }

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// share has a number of workers, counted from 0, do work on all of a list; what
-// comes first in it is begun first. The first error cancels the others.
+// share runs work on each element of a list, by a number of workers that are counted
+// from 0. Elements are started in order. The first error cancels the others.
 func share[T any](ctx context.Context, workers int, list []T, work func(ctx context.Context, worker int, x T) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64

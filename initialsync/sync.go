@@ -16,9 +16,9 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// Begin finds where a copy of a member begins: what the member is, from where the oplog
-// has to be read (beginFetchingTimestamp) and after which entry it is applied
-// (beginApplyingTimestamp), with the wall time of that entry.
+// Begin finds where a copy of a member begins: the member's identity, the entry from
+// which the oplog has to be read (beginFetchingTimestamp), and the entry after which it
+// is applied (beginApplyingTimestamp), with the wall time of the latter.
 func Begin(ctx context.Context, member mongo.Caller, host string, o event.Observer) (checkpoint.Copy, int64, error) {
 	id, err := origin.Identify(ctx, member, host)
 	if err != nil {
@@ -41,8 +41,8 @@ func Begin(ctx context.Context, member mongo.Caller, host string, o event.Observ
 }
 
 // Finish records that the target is consistent, once the oplog has been applied up to
-// the copy's Stop, if the member that was copied is still what it was. It returns the
-// copy as it is then.
+// the copy's Stop, if the member that was copied is unchanged. It returns the updated
+// copy.
 func Finish(ctx context.Context, link *checkpoint.Link, m *Member, caller mongo.Caller, c checkpoint.Copy) (checkpoint.Copy, error) {
 	if err := m.Check(ctx, caller); err != nil {
 		return c, err
@@ -57,21 +57,22 @@ type SyncConfig struct {
 	Config
 	// Oplog has been started.
 	Oplog *Log
-	// CappedDeletes says that the target lets clients delete from capped collections.
+	// CappedDeletes reports whether the target lets clients delete from capped
+	// collections.
 	CappedDeletes bool
 	// BytesPerSecond and OpsPerSecond are limits, 0 for none.
 	BytesPerSecond, OpsPerSecond int64
 }
 
-// Sync makes a copy, or what is left of it, under one lease, while its oplog is spooled.
+// Sync makes a copy, or the rest of it, under one lease, while the oplog is spooled.
 type Sync struct {
 	cfg    SyncConfig
 	copier *Copier
 	pacer  *pace.Pacer
 }
 
-// NewSync checks cfg, and asks the member whether its oplog says what capped collections
-// discard.
+// NewSync checks cfg, and asks the member whether its oplog records what capped
+// collections discard.
 func NewSync(ctx context.Context, cfg SyncConfig) (*Sync, error) {
 	s := &Sync{cfg: cfg}
 	var err error
@@ -90,8 +91,8 @@ func NewSync(ctx context.Context, cfg SyncConfig) (*Sync, error) {
 	return s, err
 }
 
-// Run copies everything, finds the entry up to which the oplog has to be applied to it
-// (stopTimestamp) and records that. It fails if spooling the oplog does.
+// Run copies everything, finds the entry up to which the oplog has to be applied
+// (stopTimestamp) and records it. It fails if spooling the oplog does.
 func (s *Sync) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	copying, end := context.WithCancelCause(ctx)
@@ -138,7 +139,7 @@ func (s *Sync) SetLimits(bytesPerSecond, opsPerSecond int64) {
 	s.pacer.SetLimits(bytesPerSecond, opsPerSecond)
 }
 
-// Progress returns how far the copy is. It is safe for concurrent use.
+// Progress returns the present progress. It is safe for concurrent use.
 func (s *Sync) Progress() Progress { return s.copier.Progress() }
 
 // Pace returns how much the copy is slowed down. It is safe for concurrent use.

@@ -53,7 +53,7 @@ func listCollections(ctx context.Context, target mongo.Caller, db string) ([]lis
 	docs, err := run(bsoncore.NewDocumentBuilder().AppendInt32("listCollections", 1).AppendBoolean("nameOnly", true).
 		AppendDocument("cursor", bsoncore.NewDocumentBuilder().Build()))
 	if mongo.InvalidViews(err) {
-		// What is invalid goes with the rest of the database.
+		// Invalid views are dropped with the rest of the database.
 		docs, _, _, err = mongo.ListDespite(db, run)
 	}
 	list := make([]listed, 0, len(docs))
@@ -73,7 +73,7 @@ func listCollections(ctx context.Context, target mongo.Caller, db string) ([]lis
 }
 
 // deferredNames returns the target's namespaces for which a link has deferred options,
-// some of them more than once.
+// possibly with duplicates.
 func deferredNames(ctx context.Context, target mongo.Caller, metaDB, link string) ([]oplog.Namespace, error) {
 	var names []oplog.Namespace
 	cmd := bsoncore.NewDocumentBuilder().AppendString("find", metadata.Deferred).
@@ -96,8 +96,8 @@ func deferredNames(ctx context.Context, target mongo.Caller, metaDB, link string
 	return names, nil
 }
 
-// all runs a command that answers with a cursor, in a session of its own, and returns
-// its documents.
+// all runs a command that returns a cursor, in a session of its own, and returns its
+// documents.
 func all(ctx context.Context, target mongo.Caller, db string, cmd *bsoncore.DocumentBuilder) ([]bson.Raw, error) {
 	return mongo.Retry{}.ReadAll(ctx, target, mongo.NewSessionID(), db, bson.Raw(cmd.Build()))
 }
