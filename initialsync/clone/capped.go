@@ -12,21 +12,22 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Since is what was inserted into a capped collection since the copy began.
+// Since identifies the documents inserted into a capped collection since the copy
+// began.
 type Since struct {
-	// Newest is the record id of its newest document at some time after the
-	// beginning, 0 where it had none: what Newest returned.
+	// Newest is the record id of its newest document at some time after the beginning,
+	// 0 if it had none: the result of Cloner.Newest.
 	Newest int64
-	// Has reports whether the log has an insert of an _id after the beginning. It
-	// knows at least of those up to the time of Newest.
+	// Has reports whether the oplog has an insert of an _id after the beginning. It
+	// covers at least the inserts up to the time of Newest.
 	Has func(id bson.RawValue) bool
 }
 
-// nothing is the end of a range in which there is nothing: record ids are greater.
+// nothing is the end of an empty range: all record ids are greater.
 const nothing = -1
 
-// Newest returns the record id of the newest document of a capped collection, 0
-// where it has none. A collection that is gone is an ErrGone.
+// Newest returns the record id of the newest document of a capped collection, 0 if it
+// has none. It returns ErrGone if the collection is gone.
 func (c *Cloner) Newest(ctx context.Context, coll *progress.Collection) (int64, error) {
 	newest := int64(0)
 	err := c.backward(ctx, coll, 1, func(record int64, _ bson.RawValue) bool {
@@ -39,14 +40,13 @@ func (c *Cloner) Newest(ctx context.Context, coll *progress.Collection) (int64, 
 	return newest, nil
 }
 
-// oldest returns the end of the range that has what was in a capped collection when
-// the copy began.
+// oldest returns the end of the range of documents that were in a capped collection
+// when the copy began.
 //
-// Record ids ascend in the order of insertion. So what the log has inserted since
-// then is at the end, and begins after the newest document that the log has not
-// inserted. One that it has inserted, and that is an older one of the same _id all
-// the same, may be left out with them: the log deletes it before it inserts the
-// other one.
+// Record ids ascend in the order of insertion. So the documents that the oplog has
+// inserted since then are at the end, after the newest document that it has not
+// inserted. An older document with the same _id as an inserted one may be left out too:
+// the oplog deletes it before it inserts the other one.
 func (c *Cloner) oldest(ctx context.Context, coll *progress.Collection, since Since) (int64, error) {
 	to := int64(nothing)
 	if since.Newest == 0 {
@@ -65,9 +65,9 @@ func (c *Cloner) oldest(ctx context.Context, coll *progress.Collection, since Si
 	return to, nil
 }
 
-// backward yields record ids and _ids, the newest first, until yield returns false.
-// A place that is lost was pushed out, and so was everything before it: it begins
-// anew.
+// backward yields record ids and _ids, the newest first, until yield returns false. If
+// the document to resume after was discarded, so were all before it: backward restarts
+// from the newest.
 func (c *Cloner) backward(ctx context.Context, coll *progress.Collection, batch int32, yield func(record int64, id bson.RawValue) bool) error {
 	rd := newReader(c, coll, spec{order: natural}, place{})
 	defer rd.closeCursor(ctx)
@@ -85,7 +85,7 @@ func (c *Cloner) backward(ctx context.Context, coll *progress.Collection, batch 
 	})
 }
 
-// back reads one reply in the order from the newest on. It is false at the end.
+// back reads one reply, from the newest on. It returns false at the end.
 func (r *reader) back(ctx context.Context, batch int32, yield func(record int64, id bson.RawValue) bool) (bool, error) {
 	cmd := r.getMoreCommand()
 	if r.cursor == 0 {

@@ -30,9 +30,9 @@ const (
 
 // Pacer slows the copy down.
 type Pacer interface {
-	// Wait returns when so much may be written.
+	// Wait returns when this many documents and bytes may be written.
 	Wait(ctx context.Context, docs, bytes int) error
-	// Took is told how long it took to read or write it.
+	// Took reports how long it took to read or write them.
 	Took(side Side, d time.Duration, docs, bytes int)
 }
 
@@ -52,43 +52,41 @@ const (
 	defaultMemory     = 256 << 20
 	leastMemory       = 64 << 20
 	defaultRetryFor   = 30 * time.Second
-	// replyDocs bounds a batch, so that the notes on many little documents do not
-	// take more than they do.
+	// replyDocs limits a batch, so that the structs for many small documents do not
+	// take more memory than the documents.
 	replyDocs = 100_000
-	// replyBytes is what a reply takes at most: a batch of 16 MiB, or one document
-	// that is a little larger, what is around it, and the notes.
+	// replyBytes is the maximum memory of a reply: a batch of 16 MiB, or one document
+	// that is slightly larger, with its envelope and the document structs.
 	replyBytes = 17<<20 + replyDocs*documentBytes
 )
 
 // Config says how collections are copied.
 type Config struct {
 	// Source runs commands on the member that is copied, Target on the target's
-	// primary. Writing goes through lanes.
+	// primary. Documents are written through lanes.
 	Source, Target mongo.Caller
 	ReadConcern    ReadConcern
 	// After is a cluster time that every read must reflect.
 	After bson.Timestamp
-	// RangeBytes is the size of a part that is copied by itself. Zero means
-	// 512 MiB.
+	// RangeBytes is the size of a range. Zero means 512 MiB.
 	RangeBytes int64
-	// FlushDocs and FlushBytes bound one transaction. Zero means 2,000 and 8 MiB.
+	// FlushDocs and FlushBytes limit one transaction. Zero means 2,000 and 8 MiB.
 	FlushDocs, FlushBytes int
-	// Memory bounds what was read and is not written, of all parts together, in
-	// bytes. Zero means 256 MiB; the least is 64 MiB.
+	// Memory limits the bytes that are read and not yet written, of all ranges
+	// together. Zero means 256 MiB; the minimum is 64 MiB.
 	Memory int64
-	// RetryFor is for how long a flush is tried again that the target turns down
-	// for reasons that pass, and a read that the source interrupts. Zero means
-	// 30 s.
+	// RetryFor is how long a flush is retried that the target refuses for transient
+	// reasons, and a read that the source interrupts. Zero means 30 s.
 	RetryFor time.Duration
-	// NoHoles: a capped collection of which something was pushed out before it could
-	// be read, and not what was read before that, is copied from its beginning
-	// (ErrHole). The log will not delete that from the target.
+	// NoHoles: a capped collection is copied from its beginning (ErrHole) if it has
+	// discarded documents before they could be read, after earlier ones were read: the
+	// oplog will not delete the earlier ones from the target.
 	NoHoles bool
 	// Pacer may be nil.
 	Pacer    Pacer
 	Observer event.Observer
-	// Moved is called with each step of a range: so many more documents and bytes, and
-	// whether it is done. It must not block. May be nil.
+	// Moved is called with each step of a range: the number of further documents and
+	// bytes, and whether it is done. It must not block. May be nil.
 	Moved func(r *progress.Range, docs, bytes int64)
 }
 
@@ -134,21 +132,22 @@ func (c *Config) validate() error {
 type Lane interface {
 	// Session returns the lane's session, to write with.
 	Session() *mongo.Session
-	// MoveRange is the first thing in a transaction of it: it moves the range's
-	// document from r to next, if the term is still ours.
+	// MoveRange must be the first call in a transaction: it moves the range's document
+	// from r to next, if the term is still ours.
 	MoveRange(ctx context.Context, txn *mongo.Txn, r, next *progress.Range) error
 }
 
-// Cloner copies ranges. It is safe for concurrent use, one call of Copy for each
-// lane at a time.
+// Cloner copies ranges. It is safe for concurrent use, with one call of Copy at a time
+// for each lane.
 type Cloner struct {
 	cfg Config
-	// lsid is the session of all cursors: a cursor can be used only in the session
-	// that it was made in, and one session may have many.
+	// lsid is the session of all cursors: a cursor can be used only in the session that
+	// created it, and one session may have many.
 	lsid bson.Raw
-	// memory is what was read and is not written, or is being read.
+	// memory is the budget for replies that are being read, or are read and not
+	// written.
 	memory *semaphore.Weighted
-	// batch is how many documents a reply may have.
+	// batch is the maximum number of documents in a reply.
 	batch int32
 }
 
@@ -161,17 +160,16 @@ func New(cfg Config) (*Cloner, error) {
 	return &Cloner{cfg: cfg, lsid: mongo.NewSessionID(), memory: semaphore.NewWeighted(cfg.Memory), batch: replyDocs}, nil
 }
 
-// took tells the pacer.
+// took reports to the pacer.
 func (c *Cloner) took(side Side, start time.Time, docs, bytes int) {
 	if c.cfg.Pacer != nil {
 		c.cfg.Pacer.Took(side, time.Since(start), docs, bytes)
 	}
 }
 
-// Copy copies what is left of a range, through a lane, to the namespace `to` of the
-// target. A collection that was dropped at the source ends with ErrGone, a capped
-// one that must be copied from its beginning with ErrHole. It returns the range
-// as it is then.
+// Copy copies the rest of a range, through a lane, to the namespace `to` of the target.
+// If the source has dropped the collection it returns ErrGone; if a capped one must be
+// copied from its beginning, ErrHole. It returns the range as it is then.
 func (c *Cloner) Copy(ctx context.Context, lane Lane, coll *progress.Collection, to oplog.Namespace, r progress.Range) (progress.Range, error) {
 	r, err := c.copyRange(ctx, lane, coll, to, r)
 	if err != nil {
@@ -210,7 +208,7 @@ func (c *Cloner) copyRange(ctx context.Context, lane Lane, coll *progress.Collec
 	return w.r, err
 }
 
-// goneAs is what an error of a read by UUID means.
+// goneAs classifies an error of a read by UUID.
 func goneAs(err error) error {
 	if servererr.IsNoNamespace(err) {
 		return ErrGone
@@ -223,7 +221,7 @@ func isCapped(coll *progress.Collection) bool {
 	return capped.Truth()
 }
 
-// isClustered reports whether a collection is stored by _id: its record ids are no
+// isClustered reports whether a collection is stored by _id: its record ids are not
 // numbers, and its natural order is that of _id.
 func isClustered(coll *progress.Collection) bool {
 	_, clustered := rawbson.Lookup(coll.Options, "clusteredIndex")

@@ -15,8 +15,8 @@ import (
 
 // writeDirect writes a flush outside of transactions, with majority, and then records
 // it in a transaction of its own. If it is interrupted in between, the same documents
-// are written again: upserts are idempotent, and what a capped collection has already
-// is looked up beforehand (align).
+// are written again: upserts are idempotent, and documents that a capped collection
+// already has are looked up beforehand (align).
 func (w *writer) writeDirect(ctx context.Context, f flush) error {
 	var err error
 	if w.capped {
@@ -35,7 +35,7 @@ func (w *writer) writeDirect(ctx context.Context, f flush) error {
 	return nil
 }
 
-// upsertAll inserts documents in any order, and replaces those that are there.
+// upsertAll inserts documents in any order, and replaces existing ones.
 func (w *writer) upsertAll(ctx context.Context, docs []*document) error {
 	list := commands(w.to, docs, false, false)
 	for i := range list {
@@ -54,15 +54,15 @@ func (w *writer) upsertAll(ctx context.Context, docs []*document) error {
 	return nil
 }
 
-// replaceAll replaces documents that are there, in their order. One that is there in
-// another spelling of its _id is deleted first.
+// replaceAll replaces existing documents, in order. If the target has another spelling
+// of an _id, that document is deleted first.
 func (w *writer) replaceAll(ctx context.Context, docs []*document) error {
 	list := commands(w.to, docs, true, false)
 	for i := range list {
 		again, err := w.unordered(ctx, &list[i])
 		if spelled, ok := errors.AsType[*spelledError](err); ok {
 			spelled.doc.anew = true
-			// What was replaced already is so once more.
+			// Replacing a document twice is idempotent.
 			return w.replaceAll(ctx, docs)
 		}
 		if err == nil && len(again) > 0 {
@@ -75,7 +75,7 @@ func (w *writer) replaceAll(ctx context.Context, docs []*document) error {
 	return nil
 }
 
-// unordered sends a command and returns the documents that are there already.
+// unordered sends a command and returns the documents that exist already.
 func (w *writer) unordered(ctx context.Context, c *command) (there []*document, err error) {
 	reply, err := w.sendDirect(ctx, c)
 	if err != nil {
@@ -99,7 +99,7 @@ func (w *writer) unordered(ctx context.Context, c *command) (there []*document, 
 	return there, nil
 }
 
-// appendAll inserts documents in their order. One that is there is passed over.
+// appendAll inserts documents in order, and skips those that exist.
 func (w *writer) appendAll(ctx context.Context, docs []*document) error {
 	for len(docs) > 0 {
 		c := commands(w.to, docs, false, true)[0]
@@ -131,8 +131,8 @@ func (w *writer) appendAll(ctx context.Context, docs []*document) error {
 	return nil
 }
 
-// sendDirect sends a command as a retryable write of the lane's session. It is
-// committed by a majority when it returns.
+// sendDirect sends a command as a retryable write of the lane's session. It returns
+// once a majority has committed it.
 func (w *writer) sendDirect(ctx context.Context, c *command) (bson.Raw, error) {
 	reply, err := mongo.Retry{For: w.cfg.RetryFor}.Write(ctx, w.lane.Session(), c.Command)
 	if stuck, ok := errors.AsType[*mongo.StuckError](err); ok {
@@ -144,17 +144,18 @@ func (w *writer) sendDirect(ctx context.Context, c *command) (bson.Raw, error) {
 	return reply, nil
 }
 
-// alignDocs is how many of the newest documents of a capped collection are looked up
-// at the source.
+// alignDocs is how many of the newest documents of a capped collection are looked up at
+// the source.
 const alignDocs = 100
 
-// align moves the reader of a capped collection after what the target has: a flush
-// that was not recorded may be there, or a part of it. The target's newest documents,
-// as far as the source has them, show how far it got. One that is after the range has
-// the _id of an earlier document, and is another document.
+// align moves the reader of a capped collection after the documents that the target
+// has: a flush may have been written, in full or in part, and not recorded. The
+// target's newest documents, as far as the source has them, show how far it got. A
+// document after the range's end that has the _id of an earlier document is another
+// document.
 //
-// Whatever of it is read again all the same is passed over (appendAll), and is in
-// its place: within the range there is no _id that had been another document's.
+// Documents of that flush that are read again all the same are skipped (appendAll), and
+// are in their place: within the range, no _id was used for two documents.
 func (r *reader) align(ctx context.Context, to oplog.Namespace) error {
 	newest, err := r.newestOf(ctx, to)
 	if err != nil || len(newest) == 0 {

@@ -21,20 +21,20 @@
 // are views into replies; replies that are not written yet take at most Config.Memory,
 // over all ranges together.
 //
-// A flush is a transaction of the lane's session that first moves the range's
-// document, with a filter on the term, and then inserts: progress and data commit
-// together, so an attempt that ends anywhere loses at most a flush, and one that was
-// fenced writes nothing. A document that exists already, because the source moved it
-// ahead of the cursor, is replaced.
+// A flush is a transaction of the lane's session that first moves the range's document,
+// with a filter on the term, and then inserts: progress and data commit together. So an
+// attempt that ends at any point loses at most one flush, and a fenced one writes
+// nothing. A document that exists already, because the source moved it ahead of the
+// cursor, is replaced.
 //
 // # Orders
 //
 // Natural order is by record id, which find appends to each document and which is
-// removed again. A range resumes after the last record. If that one was deleted it
-// goes back to an earlier one that still exists, or to the start, and skips what it
-// has read. New documents have greater record ids than all others, so a skipped
-// document was either read or is in the oplog. Large collections are divided at the
-// record ids of samples.
+// removed again. A range resumes after the last record. If that was deleted, the reader
+// goes back to an earlier one that still exists, or to the start, and skips the
+// documents that it has read. New documents have greater record ids than all others, so
+// a skipped document was either read or is in the oplog. Large collections are divided
+// at the record ids of samples.
 //
 // If record ids are not numbers (clustered collections), or the server does not return
 // them, the order is that of _id, in pieces: a filter compares values of one type
@@ -44,10 +44,10 @@
 //
 // # Without transactions
 //
-// Capped collections and system collections cannot be written in transactions. They
-// get retryable writes of the lane's session, with majority, and the range is moved
-// after them in a transaction of its own. Writing twice is idempotent: documents are
-// replaced, and those that a capped collection has already are skipped (see align).
+// Capped collections and system collections cannot be written in transactions. They are
+// written with retryable writes of the lane's session, with majority, and the range is
+// moved afterwards in a transaction of its own. Writing twice is idempotent: documents
+// are replaced, and those that a capped collection has already are skipped (see align).
 //
 // A capped collection is one range, in natural order, which is that of insertion. It
 // ends before the first document that was inserted since the copy started: the oplog

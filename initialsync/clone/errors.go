@@ -12,23 +12,24 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// ErrGone is a collection that the source does not have any more.
+// ErrGone reports a collection that the source does not have any more.
 var ErrGone = errors.New("the source has dropped the collection")
 
-// ErrHole is a capped collection that has pushed out the place to go on after, where
-// Config.NoHoles: what was copied before that place would stay, with a hole after it.
+// ErrHole reports, with Config.NoHoles, that a capped collection has discarded the
+// document to resume after: the documents copied before it would stay, with a hole
+// after them.
 var ErrHole = errors.New("the source has pushed out what was copied last")
 
-// UniqueError is a document that a unique index of the target refused. It is never
-// passed over: a document would be lost.
+// UniqueError reports a document that a unique index of the target refused. It is never
+// skipped: a document would be lost.
 type UniqueError struct {
 	// NS is the collection as the target names it.
 	NS oplog.Namespace
-	// Index is the index's name, as far as the server told it.
+	// Index is the index's name, if the server reported it.
 	Index string
-	// Key is the key that is there already, nil where it was not told.
+	// Key is the existing key, nil if the server did not report it.
 	Key bson.Raw
-	// Err is what the server said.
+	// Err is the server's error.
 	Err error
 }
 
@@ -43,16 +44,16 @@ func (e *UniqueError) Error() string {
 	return fmt.Sprintf("write to %s: unique index %s has %s already: %v", e.NS, index, key, e.Err)
 }
 
-// Unwrap returns what the server said.
+// Unwrap returns the server's error.
 func (e *UniqueError) Unwrap() error { return e.Err }
 
-// RefusedError is a document that the target does not take.
+// RefusedError reports a document that the target refuses.
 type RefusedError struct {
 	// NS is the collection as the target names it.
 	NS oplog.Namespace
-	// ID is the document's _id; its Type is zero where it is not known.
+	// ID is the document's _id; its Type is zero if it is not known.
 	ID bson.RawValue
-	// Err is what the server said.
+	// Err is the server's error.
 	Err error
 }
 
@@ -64,15 +65,15 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("write %s to %s: %v", id, e.NS, e.Err)
 }
 
-// Unwrap returns what the server said.
+// Unwrap returns the server's error.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// StuckError is something that was tried again and again in vain.
+// StuckError reports that retries did not succeed.
 type StuckError struct {
-	// What was tried, for how long.
+	// What was tried, and for how long.
 	What  string
 	Tried time.Duration
-	// Err is what was said last.
+	// Err is the error of the last try.
 	Err error
 }
 
@@ -80,11 +81,11 @@ func (e *StuckError) Error() string {
 	return fmt.Sprintf("%s: tried for %s: %v", e.What, e.Tried.Round(time.Millisecond), e.Err)
 }
 
-// Unwrap returns what was said last.
+// Unwrap returns the error of the last try.
 func (e *StuckError) Unwrap() error { return e.Err }
 
-// crowdedError is a flush that has met others again and again, of which less may be
-// written at once.
+// crowdedError reports a flush that kept failing on conflicts, so that a smaller one
+// should be tried.
 type crowdedError struct{ err error }
 
 func (e *crowdedError) Error() string { return e.err.Error() }

@@ -2,7 +2,7 @@ package clone
 
 import "log/slog"
 
-// Keys of the attributes of what is logged.
+// Keys of the events' attributes.
 const (
 	keyNS     = "ns"
 	keyCause  = "cause"
@@ -11,7 +11,7 @@ const (
 	keyOrder  = "order" // "natural" or "_id"
 )
 
-// logReplaced announces that documents which were copied before have been replaced.
+// logReplaced logs that documents were replaced that had been copied before.
 func (w *writer) logReplaced(docs int) {
 	w.cfg.Observer.Log(slog.LevelDebug, "documents were copied again", slog.String(keyNS, string(w.to)), slog.Int(keyDocs, docs))
 }

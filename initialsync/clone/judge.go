@@ -12,22 +12,22 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// verdict is what an error of a flush means.
+// verdict is the reaction to an error of a flush.
 type verdict uint8
 
 const (
 	end     verdict = iota // of the attempt
 	again                  // the same flush, later
 	smaller                // less at once
-	upserts                // the same flush, as upserts: something is there already
+	upserts                // the same flush, as upserts: a document exists already
 	anew                   // the same flush, with a document deleted before it is written
 )
 
-// errThere is a document that the target has already.
+// errThere reports a document that the target already has.
 var errThere = errors.New("the target has a document of that _id already")
 
-// spelledError is a document that the target has in another spelling of its _id, which
-// is the same by the collection's collation and which no update changes.
+// spelledError reports that the target has a document with another spelling of its _id,
+// which is equal by the collection's collation and which no update changes.
 type spelledError struct {
 	doc *document
 	err error
@@ -39,7 +39,7 @@ func (e *spelledError) Error() string {
 
 func (e *spelledError) Unwrap() error { return e.err }
 
-// judge says what to do about an error of a flush, a commit included.
+// judge returns the reaction to an error of a flush, including its commit.
 func judge(err error) verdict {
 	if _, stuck := errors.AsType[*StuckError](err); stuck {
 		return end
@@ -62,13 +62,13 @@ func judge(err error) verdict {
 	case mongo.Smaller:
 		return smaller
 	default:
-		// Nothing is looked for one by one: refusal names the document at once.
+		// No search by single documents is needed: the error names the document.
 		return end
 	}
 }
 
-// refusal is what a refused statement means: errThere, a *spelledError, a *UniqueError,
-// or an error that judge knows.
+// refusal classifies a refused statement: errThere, a *spelledError, a *UniqueError, or
+// an error that judge knows.
 func refusal(ns oplog.Namespace, e *mongo.WriteError, doc *document) error {
 	if servererr.IsImmutableField(&e.Error) && doc != nil && !doc.anew {
 		return &spelledError{doc, &e.Error}
@@ -100,7 +100,7 @@ func refusal(ns oplog.Namespace, e *mongo.WriteError, doc *document) error {
 	return &UniqueError{NS: ns, Index: index, Key: slices.Clone(value), Err: &e.Error}
 }
 
-// indexOf finds the name of the index in the message of a duplicate key.
+// indexOf returns the name of the index in the message of a duplicate key error.
 func indexOf(message string) string {
 	_, rest, ok := strings.Cut(message, " index: ")
 	if !ok {

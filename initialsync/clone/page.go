@@ -10,15 +10,15 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// page is what one reply brought.
+// page is the content of one reply.
 type page struct {
 	docs []document
-	// piece is that of its documents.
+	// piece is the piece that its documents belong to.
 	piece int
 	order order
-	// record is how far the page goes in natural order, also where it is empty.
+	// record is how far the page goes in natural order, even if it is empty.
 	record int64
-	// last: the range ends with it.
+	// last: it is the last page of the range.
 	last bool
 	// reserved is how much of Config.Memory it uses.
 	reserved int64
@@ -29,15 +29,14 @@ type document struct {
 	raw bson.Raw
 	// record is its record id, in natural order.
 	record int64
-	// insert: an insert stores it as it is; replace: a replacement
-	// does.
+	// insert: an insert stores it unchanged; replace: a replacement does.
 	insert, replace bool
-	// anew tells that what the target has of its _id has to be deleted first, as it
-	// is spelled in another way.
+	// anew means that the target's document of this _id must be deleted first, as its
+	// _id is spelled differently.
 	anew bool
 }
 
-// documentBytes is what a document takes.
+// documentBytes is the memory of a document struct.
 const documentBytes = 40
 
 // id returns the document's _id.
@@ -46,16 +45,16 @@ func (d *document) id() bson.RawValue {
 	return e.Raw()
 }
 
-// recordElem is what the server appends to a document for its record id: type,
-// name, number.
+// recordElem is the size of the element that the server appends for the record id:
+// type, name, number.
 const recordElem = 1 + len(recordField) + 1 + 8
 
-// errNoRecord is a document without a record id that is a number.
+// errNoRecord reports a document without a numeric record id.
 var errNoRecord = errors.New("a document has no record id")
 
-// inspect looks for what a server changes or refuses in a document: it puts the
-// time of day in place of zero timestamps, and takes no second _id; in a
-// replacement it takes no names with a dollar. All that is about the top level
+// inspect looks for fields that a server changes or refuses: it replaces zero
+// timestamps with the present time, and refuses a second _id; in a replacement, it
+// refuses field names that begin with a dollar. All of this applies to the top level
 // only. If numbered, the document ends with a record id, which is cut off.
 func inspect(raw bson.Raw, numbered bool) (document, error) {
 	d := document{raw: raw, insert: true, replace: true}
@@ -94,7 +93,7 @@ func inspect(raw bson.Raw, numbered bool) (document, error) {
 	return d, nil
 }
 
-// cut takes n bytes from the end of a document, in place.
+// cut removes n bytes from the end of a document, in place.
 func cut(raw bson.Raw, n int) bson.Raw {
 	raw = raw[:len(raw)-n]
 	raw[len(raw)-1] = 0

@@ -12,20 +12,20 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// bracket is a group of types whose values a filter compares with one another, and
-// with no others.
+// bracket is a group of types whose values a filter compares with each other, but not
+// with those of other groups.
 type bracket struct {
 	name  string
 	types []bson.Type
 }
 
-// number is the bracket in which not everything can be compared: NaN is before
-// all of it in an index, and neither below nor above anything in a filter.
+// number is the bracket with a value that cannot be compared: NaN is first in an index,
+// and neither below nor above any number in a filter.
 const number = "number"
 
-// brackets are those in which a scan can go on after a value, in the order of an
-// index. What else an _id may be is rare, and there is not much of it: null,
-// regular expressions, code, the least and the greatest key.
+// brackets are those in which a scan can resume after a value, in the order of an
+// index. Other types of _id are rare: null, regular expressions, code, MinKey and
+// MaxKey.
 var brackets = []bracket{
 	{number, []bson.Type{bson.TypeDouble, bson.TypeInt32, bson.TypeInt64, bson.TypeDecimal128}},
 	{"string", []bson.Type{bson.TypeString, bson.TypeSymbol}},
@@ -54,16 +54,16 @@ func bracketNamed(name string) (bracket, bool) {
 	return brackets[i], true
 }
 
-// piece is a part of a collection that one filter on _id selects: a bracket, or
-// the part of it from `from` (included) to `to` (not included); or, if bracket is
-// empty, everything that is in none of the brackets except.
+// piece is a part of a collection that one filter on _id selects: a bracket, or the
+// part of it from `from` (inclusive) to `to` (exclusive); or, if bracket is empty,
+// everything that is in none of the brackets in except.
 type piece struct {
 	bracket  string
 	from, to bson.RawValue // Type 0 is no bound
 	except   []string
 }
 
-// allPieces are those of a whole collection.
+// allPieces returns the pieces of a whole collection.
 func allPieces() []piece {
 	list := make([]piece, 0, len(brackets)+1)
 	var names []string
@@ -74,16 +74,15 @@ func allPieces() []piece {
 	return append(list, piece{except: names})
 }
 
-// bucketPieces are those of a collection of buckets, which is ordered by _id, an
+// bucketPieces returns those of a collection of buckets, which is ordered by _id, an
 // ObjectId, and may have no index.
 func bucketPieces() []piece {
 	return []piece{{bracket: "objectId"}, {except: []string{"objectId"}}}
 }
 
-// cutPieces cuts a collection at values of its _ids, which are in the order of
-// the index: the parts together have everything, and nothing twice, whatever the
-// values. Those at which nothing can be cut are passed over. Each part is the
-// pieces of one range.
+// cutPieces cuts a collection at values of its _ids, which are in the order of the
+// index. The parts together have every document exactly once, whatever the values.
+// Values at which it cannot cut are skipped. Each part is the pieces of one range.
 func cutPieces(cuts []bson.RawValue) [][]piece {
 	var ranges [][]piece
 	var cut []string
@@ -104,7 +103,7 @@ func cutPieces(cuts []bson.RawValue) [][]piece {
 	if len(cut) == 0 {
 		return [][]piece{nil}
 	}
-	// Everything that was not among the samples, in one range.
+	// One range for all brackets without samples.
 	rest := slices.DeleteFunc(allPieces(), func(p piece) bool { return slices.Contains(cut, p.bracket) })
 	return append(ranges, rest)
 }
@@ -203,11 +202,11 @@ func parsePiece(doc bson.Raw) (piece, error) {
 	return p, it.Err()
 }
 
-// resumable reports whether a scan of it can resume after a value.
+// resumable reports whether a scan of the piece can resume after a value.
 func (p *piece) resumable() bool { return p.bracket != "" }
 
-// appendFilter appends the filter that selects what is after last, or all of it
-// where last has no Type.
+// appendFilter appends the filter for the documents after last, or for all of them if
+// last has no Type.
 func (p *piece) appendFilter(dst []byte, last bson.RawValue) []byte {
 	f, dst := bsoncore.AppendDocumentElementStart(dst, "filter")
 	if p.bracket == "" {
@@ -225,7 +224,7 @@ func (p *piece) appendFilter(dst []byte, last bson.RawValue) []byte {
 	i, dst := bsoncore.AppendDocumentElementStart(dst, "_id")
 	switch {
 	case last.Type != 0 && isNaN(last):
-		// It is the first one, and the only one of its kind.
+		// NaN is the first number, and all NaNs are equal.
 		dst = p.appendType(dst)
 		dst = bsoncore.AppendValueElement(dst, "$ne", coreValue(last))
 	case last.Type != 0:
@@ -238,7 +237,7 @@ func (p *piece) appendFilter(dst []byte, last bson.RawValue) []byte {
 	switch {
 	case p.to.Type == 0:
 	case p.bracket == number && p.from.Type == 0:
-		// What is not above it: below it is not NaN.
+		// Negated, as NaN is not below any number.
 		n, d := bsoncore.AppendDocumentElementStart(dst, "$not")
 		dst = closeDocument(bsoncore.AppendValueElement(d, "$gte", coreValue(p.to)), n)
 	default:

@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// order is in which order documents are read.
+// order is the order in which documents are read.
 type order string
 
 const (
@@ -21,20 +21,20 @@ const (
 	byID order = "_id"
 )
 
-// spec is what a range consists of.
+// spec is the definition of a range.
 type spec struct {
 	order order
-	// from and to bound natural order: documents after record id from, up to to,
-	// which is included. Zero is no bound, a negative to is before all of them.
+	// from and to bound natural order: documents after record id from, up to and
+	// including record id to. Zero means no bound; a negative to is before all documents.
 	from, to int64
-	// before are record ids below from, ascending, to begin at if from is gone.
+	// before are record ids below from, ascending, to resume after if from is gone.
 	before []int64
-	// pieces are those of byID, in their order. The zero piece list is that of a
-	// whole collection.
+	// pieces are those of byID, in order. The zero list means those of a whole
+	// collection.
 	pieces []piece
 }
 
-// whole reports whether a range is all of a collection.
+// whole reports whether a range is a whole collection.
 func (s *spec) whole() bool {
 	if s.order == natural {
 		return s.from == 0 && s.to == 0
@@ -42,17 +42,16 @@ func (s *spec) whole() bool {
 	return len(s.pieces) == 0
 }
 
-// place is how far a range is.
+// place is the progress of a range.
 type place struct {
-	// order is that of the spec, or byID where natural order turned out to be
-	// impossible.
+	// order is that of the spec, or byID if natural order turned out to be impossible.
 	order order
-	// record is that of the last document that was copied, 0 for none.
+	// record is the record id of the last document that was copied, 0 for none.
 	record int64
-	// anchors are record ids of documents before it.
+	// anchors are record ids of earlier documents.
 	anchors anchors
-	// piece is the one that is being read, last the _id of its last document, of
-	// which the Type is zero for none.
+	// piece is the piece that is being read, last the _id of its last document; its
+	// Type is zero for none.
 	piece int
 	last  bson.RawValue
 }
@@ -171,7 +170,7 @@ func (p *place) encode() bson.Raw {
 	return bson.Raw(b.Build())
 }
 
-// parsePlace reads how far a range is, nil for not begun.
+// parsePlace reads the progress of a range; doc is nil if it has not started.
 func parsePlace(doc bson.Raw) (place, error) {
 	var p place
 	if len(doc) == 0 {
@@ -212,14 +211,14 @@ func parsePlace(doc bson.Raw) (place, error) {
 	return p, nil
 }
 
-// maxAnchors is how many record ids are kept to fall back on.
+// maxAnchors is how many record ids are kept to resume after.
 const maxAnchors = 16
 
-// anchors are record ids that were there when they were passed, ascending: the
-// further back, the fewer.
+// anchors are record ids that existed when they were read, ascending: the further back,
+// the sparser.
 type anchors []int64
 
-// add appends a record id. It returns a list of its own.
+// add appends a record id. It returns a copy of the list.
 func (a anchors) add(record int64) anchors {
 	if len(a) > 0 && record <= a[len(a)-1] {
 		return a
@@ -227,7 +226,7 @@ func (a anchors) add(record int64) anchors {
 	if len(a) < maxAnchors {
 		return append(slices.Clone(a), record)
 	}
-	// Every other one of the older half goes.
+	// Every other one of the older half is dropped.
 	out := make(anchors, 0, maxAnchors)
 	for i, n := range a {
 		if i >= maxAnchors/2 || i%2 == 0 {

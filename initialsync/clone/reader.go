@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	// closeTimeout bounds giving up a cursor, or a transaction, when all is ending.
+	// closeTimeout limits closing a cursor, or aborting a transaction, during shutdown.
 	closeTimeout = 2 * time.Second
-	// crowdedPart is which part of RetryFor a flush is tried for before it is cut in
-	// two: the smaller one is, the less of it meets others.
+	// crowdedPart is the fraction of RetryFor for which a flush is retried before it is
+	// divided: smaller flushes conflict less.
 	crowdedPart = 10
-	// The waits between two tries.
+	// Bounds of the wait between two tries.
 	firstWait, longestWait = 5 * time.Millisecond, time.Second
 )
 
@@ -37,20 +37,20 @@ type reader struct {
 
 	order  order
 	pieces []piece
-	// record is the last one that was read, or that the range begins after;
-	// anchors are ones before it that were there.
+	// record is the last one that was read, or that the range begins after; anchors are
+	// earlier ones that existed.
 	record  int64
 	anchors anchors
-	// piece is the one that is being read, last the _id of its last document.
+	// piece is the piece that is being read, last the _id of its last document.
 	piece int
 	last  bson.RawValue
 
-	// cursor is open if it is not zero; name is what its collection is called.
+	// cursor is open if it is not zero; name is the collection's name in its replies.
 	cursor int64
 	name   string
-	// seen is the last record that the cursor showed.
+	// seen is the last record that the cursor returned.
 	seen int64
-	// fallbacks counts the records to resume after that were gone.
+	// fallbacks counts the records to resume after that no longer existed.
 	fallbacks int
 }
 
@@ -66,8 +66,7 @@ func newReader(c *Cloner, coll *progress.Collection, sp spec, at place) *reader 
 	return r
 }
 
-// setPieces makes the list of what is read by _id, where the range is all of the
-// collection.
+// setPieces sets the pieces to read by _id if the range is the whole collection.
 func (r *reader) setPieces() {
 	switch {
 	case r.order == natural || len(r.pieces) > 0:
@@ -78,7 +77,7 @@ func (r *reader) setPieces() {
 	}
 }
 
-// run reads all that is left and hands it on.
+// run reads the rest of the range and sends it on out.
 func (r *reader) run(ctx context.Context, out chan<- *page) error {
 	defer r.closeCursor(ctx)
 	for {
@@ -103,7 +102,7 @@ func (r *reader) run(ctx context.Context, out chan<- *page) error {
 	}
 }
 
-// next reads one reply, with as many tries as it takes.
+// next reads one reply, with retries.
 func (r *reader) next(ctx context.Context) (*page, error) {
 	if err := r.memory.Acquire(ctx, replyBytes); err != nil {
 		return nil, context.Cause(ctx)
@@ -125,7 +124,7 @@ func (r *reader) try(ctx context.Context) (p *page, err error) {
 	return p, err
 }
 
-// persist calls ask until it succeeds, or fails in a way that does not pass.
+// persist calls ask until it succeeds, or fails permanently.
 func (r *reader) persist(ctx context.Context, ask func() error) error {
 	start := time.Now()
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
@@ -144,7 +143,7 @@ func (r *reader) persist(ctx context.Context, ask func() error) error {
 			if errors.Is(err, errNoRecord) {
 				r.closeCursor(ctx)
 			}
-			// One that reported an error is closed, or lost.
+			// After an error, the cursor is closed, or lost.
 			r.cursor = 0
 			if v == readAtOnce {
 				continue
@@ -161,7 +160,7 @@ func (r *reader) persist(ctx context.Context, ask func() error) error {
 	}
 }
 
-// readVerdict is what an error of a read means.
+// readVerdict is the reaction to an error of a read.
 type readVerdict uint8
 
 const (
@@ -174,7 +173,7 @@ const (
 
 func (r *reader) judge(err error) readVerdict {
 	if errors.Is(err, errNoRecord) && r.spec.whole() && r.seen == 0 && r.record == 0 && !r.capped {
-		// Record ids of this collection are no numbers: it is ordered by _id.
+		// Record ids of this collection are not numbers: it is ordered by _id.
 		r.byID()
 		return readAtOnce
 	}
@@ -193,7 +192,7 @@ func (r *reader) judge(err error) readVerdict {
 		return readGone
 	case servererr.IsNotUnderstood(err):
 		if r.order == natural && r.cursor == 0 && r.spec.whole() && r.record == 0 && !r.capped {
-			// A server that does not know what is asked of it.
+			// The server does not support the request.
 			r.byID()
 			return readAtOnce
 		}
@@ -205,21 +204,21 @@ func (r *reader) judge(err error) readVerdict {
 	}
 }
 
-// byID goes over to the order of _ids.
+// byID switches to the order of _ids.
 func (r *reader) byID() {
 	r.order, r.fallbacks = byID, 0
 	r.setPieces()
 }
 
-// resumePoints are the records to begin after, the best one first. The last resort is
-// the beginning of the collection. What is read twice then is skipped.
+// resumePoints returns the records to resume after, the best one first. The last resort
+// is the beginning of the collection; documents that are then read twice are skipped.
 func (r *reader) resumePoints() []int64 {
 	if r.record == 0 {
 		return nil
 	}
 	points := []int64{r.record}
 	if r.capped {
-		return points // what is before it went before it
+		return points // all records before it were deleted before it was
 	}
 	for _, n := range slices.Concat(r.anchors, r.spec.before, []int64{r.spec.from}) {
 		if n > 0 && n < r.record {
@@ -266,9 +265,9 @@ func (r *reader) ask(ctx context.Context) (*page, error) {
 	return p, nil
 }
 
-// most is how many documents the next reply may have, of a cursor that is at a record.
-// Record ids ascend, so they say how many can be left of the range; what is after it
-// would be sent for nothing.
+// most returns how many documents the next reply may have, of a cursor that is at a
+// record. Record ids ascend, so they limit how many can be left of the range; later
+// ones would be sent in vain.
 func (r *reader) most(at int64) int32 {
 	if r.order != natural || r.spec.to == 0 {
 		return r.batch
@@ -276,7 +275,7 @@ func (r *reader) most(at int64) int32 {
 	return int32(min(int64(r.batch), max(1, r.spec.to-at))) //nolint:gosec // no more than batch
 }
 
-// readPage takes the documents out of a reply, and moves the reader after them.
+// readPage reads the documents of a reply, and moves the reader after them.
 func (r *reader) readPage(c cursorReply, size int) (*page, error) {
 	p := &page{order: r.order, piece: r.piece}
 	ended := c.id == 0
@@ -309,7 +308,7 @@ func (r *reader) readPage(c cursorReply, size int) (*page, error) {
 		return nil, fmt.Errorf("read a reply: %w", it.Err())
 	}
 	p.reserved = min(int64(size+cap(p.docs)*documentBytes), replyBytes)
-	// The reply's memory is not to outlast the page.
+	// The reply's memory must not outlive the page.
 	r.last.Value = slices.Clone(r.last.Value)
 	p.last = p.last || r.order == natural && r.spec.to != 0 && r.record >= r.spec.to
 	if r.order == natural && len(p.docs) > 0 && !r.capped {
@@ -328,7 +327,7 @@ func (r *reader) readPage(c cursorReply, size int) (*page, error) {
 }
 
 // pass moves the reader after a document. It reports whether the document was not read
-// before, and whether it is past the range.
+// before, and whether it is after the end of the range.
 func (r *reader) pass(d *document) (take, past bool, err error) {
 	if r.order == natural {
 		if d.record <= r.seen {
@@ -355,8 +354,7 @@ func (r *reader) pass(d *document) (take, past bool, err error) {
 	return true, false, nil
 }
 
-// closeCursor gives up the cursor of a range that is not read to the end of the
-// collection.
+// closeCursor closes the cursor of a range that ends before the end of the collection.
 func (r *reader) closeCursor(ctx context.Context) {
 	if r.cursor == 0 {
 		return

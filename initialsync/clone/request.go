@@ -26,8 +26,8 @@ func closeArray(dst []byte, at int32) []byte {
 	return dst
 }
 
-// command finishes a body for the source: the session, and the consent to be
-// served by a secondary.
+// command completes a command body for the source: the session, and a read preference
+// that allows a secondary.
 func (c *Cloner) command(db string, start int32, body []byte) mongo.Command {
 	body = bsoncore.AppendDocumentElement(body, "lsid", c.lsid)
 	i, body := bsoncore.AppendDocumentElementStart(body, "$readPreference")
@@ -41,8 +41,8 @@ func find(uuid oplog.UUID) (start int32, body []byte) {
 	return start, bsoncore.AppendBinaryElement(body, "find", bson.TypeBinaryUUID, uuid[:])
 }
 
-// appendConcern appends the read concern. A read waits until everything up to
-// after is there, with no holes.
+// appendConcern appends the read concern. The read waits until the member has all
+// entries up to after, without oplog holes.
 func (c *Cloner) appendConcern(body []byte, after bson.Timestamp) []byte {
 	i, body := bsoncore.AppendDocumentElementStart(body, "readConcern")
 	body = bsoncore.AppendStringElement(body, "level", string(c.cfg.ReadConcern))
@@ -57,8 +57,8 @@ func appendNatural(body []byte, field string, direction int32) []byte {
 	return closeDocument(bsoncore.AppendInt32Element(body, "$natural", direction), i)
 }
 
-// findCommand opens the reader's cursor: in natural order after the record
-// resume, if that is not zero; by _id after the last one that was read.
+// findCommand opens the reader's cursor: in natural order after the record resume, if
+// that is not zero; by _id after the last one that was read.
 func (r *reader) findCommand(resume int64) mongo.Command {
 	start, body := find(r.coll.UUID)
 	if r.order == natural {
@@ -85,7 +85,7 @@ func (r *reader) findCommand(resume int64) mongo.Command {
 			}
 		}
 	}
-	// Without a size the first batch would be a little one.
+	// Without a batch size the first batch would be small.
 	body = bsoncore.AppendInt32Element(body, "batchSize", r.most(resume))
 	body = bsoncore.AppendBooleanElement(body, "noCursorTimeout", true)
 	return r.command(r.coll.NS.DB(), start, r.appendConcern(body, r.cfg.After))

@@ -17,24 +17,24 @@ import (
 )
 
 const (
-	// maxRanges is how many ranges a collection has at most.
+	// maxRanges is the maximum number of ranges of a collection.
 	maxRanges = 1000
-	// samplesPerRange evens out the sizes of ranges.
+	// samplesPerRange makes the sizes of ranges more even.
 	samplesPerRange = 10
 	// lookupDocs is how many samples are looked up at once.
 	lookupDocs = 1000
-	// keptBefore is how many samples a range has to fall back on.
+	// keptBefore is how many samples a range keeps to resume after.
 	keptBefore = 8
-	// maxSampleBytes keeps a sample that says where to cut small.
+	// maxSampleBytes is the maximum size of a sample to split at.
 	maxSampleBytes = 4 << 10
-	// sampleFraction is how few of the documents a sample has to be for a server to
-	// take it without reading them all, with room for an estimate that is wrong.
+	// sampleFraction is the maximum sample, as 1/n of the documents, that a server
+	// takes without reading all of them, with a margin for a wrong estimate.
 	sampleFraction = 25
 )
 
-// Split returns the ranges of a collection: one for a small one, or a capped one,
-// several for a large one. to is its namespace in the target; since is for a capped
-// one. A collection that is gone has none (ErrGone).
+// Split returns the ranges of a collection: one for a small or a capped one, several
+// for a large one. to is its namespace in the target; since is for a capped one. If the
+// collection is gone it returns ErrGone.
 func (c *Cloner) Split(ctx context.Context, coll *progress.Collection, to oplog.Namespace, since Since) ([]progress.Range, error) {
 	specs := []spec{{order: natural}}
 	switch {
@@ -63,8 +63,7 @@ func (c *Cloner) Split(ctx context.Context, coll *progress.Collection, to oplog.
 	return ranges, nil
 }
 
-// split returns the ranges of a large collection, or the whole where it cannot be
-// divided.
+// split returns the ranges of a large collection, or the whole if it cannot be divided.
 func (c *Cloner) split(ctx context.Context, coll *progress.Collection, whole []spec) ([]spec, error) {
 	n := int(min(maxRanges, (coll.Bytes+c.cfg.RangeBytes-1)/c.cfg.RangeBytes))
 	samples := int(min(int64(n*samplesPerRange), coll.Docs/sampleFraction))
@@ -107,8 +106,8 @@ func (c *Cloner) split(ctx context.Context, coll *progress.Collection, whole []s
 	return naturalSpecs(records, n), nil
 }
 
-// look finds out what a collection is called now, and whether its record ids are
-// numbers. The name of one that is empty, or cannot be read that way, is empty.
+// look returns the present name of a collection, and reports whether its record ids are
+// numbers. The name is empty if the collection is empty, or cannot be read that way.
 func (c *Cloner) look(ctx context.Context, coll *progress.Collection) (name string, numbered bool, err error) {
 	start, body := find(coll.UUID)
 	body = bsoncore.AppendBooleanElement(body, "showRecordId", true)
@@ -132,8 +131,8 @@ func (c *Cloner) look(ctx context.Context, coll *progress.Collection) (name stri
 	return cursor.ns.Collection(), id.Type == bson.TypeInt64, nil
 }
 
-// sample returns some _ids, in the order of the index on it: by the collection's
-// own collation.
+// sample returns some _ids, in the order of the index on _id: by the collection's own
+// collation.
 func (c *Cloner) sample(ctx context.Context, ns oplog.Namespace, n int) ([]bson.RawValue, error) {
 	start, body := bsoncore.AppendDocumentStart(make([]byte, 0, 512))
 	body = bsoncore.AppendStringElement(body, "aggregate", ns.Collection())
@@ -159,7 +158,7 @@ func (c *Cloner) sample(ctx context.Context, ns oplog.Namespace, n int) ([]bson.
 	return ids, err
 }
 
-// records returns the record ids of what a find selects.
+// records returns the record ids of the documents that a find selects.
 func (c *Cloner) records(ctx context.Context, db string, start int32, body []byte) ([]int64, error) {
 	body = appendIDOnly(body)
 	body = bsoncore.AppendBooleanElement(body, "showRecordId", true)
@@ -223,7 +222,7 @@ func idsOf(reply bson.Raw) ([]bson.RawValue, error) {
 	return ids, it.Err()
 }
 
-// every returns n-1 of a list, at even distances.
+// every returns n-1 elements of a list, evenly spaced.
 func every[V any](list []V, n int) []V {
 	if len(list) < n {
 		return list
@@ -235,7 +234,7 @@ func every[V any](list []V, n int) []V {
 	return out
 }
 
-// naturalSpecs makes n ranges, or fewer, that end at sampled records.
+// naturalSpecs returns n ranges, or fewer, that end at sampled records.
 func naturalSpecs(records []int64, n int) []spec {
 	slices.Sort(records)
 	records = slices.Compact(records)
@@ -256,7 +255,7 @@ func naturalSpecs(records []int64, n int) []spec {
 	return list
 }
 
-// idSpecs makes ranges of _ids; ids are in the order of the index.
+// idSpecs returns ranges of _ids; ids are in the order of the index.
 func idSpecs(coll *progress.Collection, ids []bson.RawValue, n int) []spec {
 	if coll.NS.IsBuckets() {
 		ids = slices.DeleteFunc(ids, func(v bson.RawValue) bool { return v.Type != bson.TypeObjectID })

@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// maxCommandDocs and maxCommandBytes bound one command: a message has 48 MB at
-	// most, and the command's own fields need some of it.
+	// maxCommandDocs and maxCommandBytes limit one command: a message has at most 48
+	// MB, some of which the command's own fields need.
 	maxCommandDocs  = 100_000
 	maxCommandBytes = 47_000_000 - 64<<10
 )
 
-// command is one write command: inserts, updates that are upserts, or deletes in
-// front of those.
+// command is one write command: inserts, updates that are upserts, or deletes that
+// precede those.
 type command struct {
 	mongo.Command
-	// docs[i] is what Docs[i] is about.
+	// docs[i] is the document of Docs[i].
 	docs []*document
 }
 
-// commands builds what writes documents, in their order if it is to be kept. Where
-// an insert would not store a document as it is, or all are to be upserts, they
-// are that.
+// commands builds the commands that write documents, in order if ordered is set. A
+// document that an insert would not store unchanged is upserted, as are all of them if
+// upsert is set.
 func commands(to oplog.Namespace, docs []*document, upsert, ordered bool) []command {
 	var list []command
 	size := 0
@@ -75,8 +75,8 @@ func writeBody(name string, to oplog.Namespace, ordered bool) bson.Raw {
 	return closeDocument(body, start)
 }
 
-// upsertOf builds the statement that makes the document of this _id exactly what
-// it is, whatever its field names and timestamps.
+// upsertOf builds the statement that makes the document with this _id exactly as given,
+// whatever its field names and timestamps.
 func upsertOf(d *document) bson.Raw {
 	id := d.id()
 	start, dst := bsoncore.AppendDocumentStart(make([]byte, 0, len(d.raw)+len(id.Value)+128))
@@ -95,7 +95,8 @@ func upsertOf(d *document) bson.Raw {
 	return closeDocument(bsoncore.AppendBooleanElement(dst, "upsert", true), start)
 }
 
-// deleteOf builds the statement that deletes what the target has of a document's _id.
+// deleteOf builds the statement that deletes the target's document with a document's
+// _id.
 func deleteOf(d *document) bson.Raw {
 	id := d.id()
 	start, dst := bsoncore.AppendDocumentStart(make([]byte, 0, len(id.Value)+64))
@@ -105,8 +106,8 @@ func deleteOf(d *document) bson.Raw {
 	return closeDocument(bsoncore.AppendInt32Element(dst, "limit", 1), start)
 }
 
-// refusals returns the refused statements of a reply, with all that was said of
-// the first one.
+// refusals returns the refused statements of a reply, with all details of the first
+// one.
 func refusals(reply bson.Raw) ([]mongo.WriteError, error) {
 	refused, err := mongo.WriteErrors(reply)
 	if err != nil || len(refused) == 0 {
@@ -123,7 +124,7 @@ func refusals(reply bson.Raw) ([]mongo.WriteError, error) {
 	return refused, nil
 }
 
-// wrote checks that a command did all that it should.
+// wrote checks that a command wrote all of its documents.
 func wrote(reply bson.Raw, c *command, to oplog.Namespace) error {
 	e, _ := rawbson.Lookup(reply, "n")
 	n, ok := e.Int64()

@@ -18,14 +18,14 @@ type writer struct {
 	coll           *progress.Collection
 	to             oplog.Namespace
 	direct, capped bool
-	// r and at are how far the range is in the target.
+	// r and at are the progress of the range in the target.
 	r  progress.Range
 	at place
-	// limit is how many documents a flush has at present.
+	// limit is the present maximum number of documents in a flush.
 	limit int
 }
 
-// run writes all pages that it gets.
+// run writes all pages that it receives.
 func (w *writer) run(ctx context.Context, pages <-chan *page) error {
 	for p := range pages {
 		err := w.write(ctx, p)
@@ -37,16 +37,16 @@ func (w *writer) run(ctx context.Context, pages <-chan *page) error {
 	return nil
 }
 
-// flush is what is written, and noted, at once: documents of a page.
+// flush is a set of documents of a page that are written and recorded together.
 type flush struct {
 	docs  []*document
 	bytes int
-	// at is the range's place after it.
+	// at is the range's place after the flush.
 	at   place
 	done bool
 }
 
-// write writes a page, in as many flushes as it takes.
+// write writes a page, in one or more flushes.
 func (w *writer) write(ctx context.Context, p *page) error {
 	for from := 0; ; {
 		f := flush{at: w.at}
@@ -98,7 +98,7 @@ func (w *writer) advance(f *flush, p *page) {
 	}
 }
 
-// next is the range after a flush.
+// next returns the range after a flush.
 func (w *writer) next(f *flush) progress.Range {
 	n := w.r
 	n.At = f.at.encode()
@@ -109,11 +109,11 @@ func (w *writer) next(f *flush) progress.Range {
 	return n
 }
 
-// moved takes note of a flush that is in the target.
+// moved records a flush that is in the target.
 func (w *writer) moved(f *flush, next progress.Range) {
 	w.r = next
 	w.at = f.at
-	// It is a view so far, of a page that is to go.
+	// So far it is a view into a page that will be released.
 	w.at.last.Value = append([]byte(nil), w.at.last.Value...)
 	if w.cfg.Moved != nil {
 		w.cfg.Moved(&next, int64(len(f.docs)), int64(f.bytes))
@@ -139,7 +139,7 @@ func (w *writer) flush(ctx context.Context, f flush) error {
 	return err
 }
 
-// transact writes a flush in one transaction, or in several where one does not do.
+// transact writes a flush in one transaction, or in several if it is too large for one.
 func (w *writer) transact(ctx context.Context, f flush, upsert bool) error {
 	next := w.next(&f)
 	list := commands(w.to, f.docs, upsert, false)
@@ -178,7 +178,7 @@ func (w *writer) transact(ctx context.Context, f flush, upsert bool) error {
 	}
 }
 
-// halves divides a flush.
+// halves divides a flush in two.
 func (w *writer) halves(f flush) (a, b flush) {
 	mid := len(f.docs) / 2
 	a = flush{docs: f.docs[:mid], at: f.at}
@@ -231,8 +231,8 @@ func (c *command) about(i int) *document {
 	return c.docs[i]
 }
 
-// retry retries something with so many documents while it fails for reasons that pass.
-// If that takes long it returns a *crowdedError: a smaller flush may do.
+// retry retries something with so many documents while it fails for transient reasons.
+// If that takes long it returns a *crowdedError: a smaller flush may succeed.
 func (w *writer) retry(ctx context.Context, docs int, try func() error) error {
 	limit := w.cfg.RetryFor
 	if docs > 1 {
@@ -240,7 +240,7 @@ func (w *writer) retry(ctx context.Context, docs int, try func() error) error {
 	}
 	err := mongo.Retry{For: limit, Again: func(err error) bool {
 		v := judge(err)
-		// What cannot be made smaller may find more room later.
+		// There may be more room later for a flush that cannot be made smaller.
 		return v == again || v == smaller && docs == 0
 	}}.Do(ctx, try)
 	if stuck, ok := errors.AsType[*mongo.StuckError](err); ok {
