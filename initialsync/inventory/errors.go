@@ -12,8 +12,8 @@ var (
 	errNested = errors.New("groups of operations in each other, deeper than a server writes them")
 )
 
-// DuplicateError is two collections that would have had one name at once. Then
-// the log and the lists are not of one source.
+// DuplicateError reports two collections with the same name at Begin. Then the oplog
+// and the lists are not of one source.
 type DuplicateError struct {
 	NS oplog.Namespace
 	// UUIDs are theirs, Listed the names that they are listed with.

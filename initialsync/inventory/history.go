@@ -9,23 +9,23 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// history is what the log says of collections after Begin.
+// history is the changes to collections after Begin, by the oplog.
 type history struct {
 	begin oplog.OpTime
-	// from is the name that the first rename of a collection takes from it, which
-	// it had at Begin.
+	// from is the name of a renamed collection before its first rename, which is its
+	// name at Begin.
 	from map[oplog.UUID]oplog.Namespace
 	// created are the collections that did not exist at Begin.
 	created map[oplog.UUID]bool
-	// taken are the names that a collection had at some time after Begin. It need
-	// not have those of collections that exist and were not renamed.
+	// taken are the names that a collection had at some time after Begin, possibly
+	// without those of collections that exist and were not renamed.
 	taken map[oplog.Namespace]bool
-	// open are the changes of transactions that are not decided, by the optime of
-	// their last part.
+	// open are the changes of transactions that are not decided, by the optime of their
+	// last part.
 	open map[oplog.OpTime][]change
 }
 
-// change is what a command does to the names of collections.
+// change is the effect of a command on the names of collections.
 type change struct {
 	command  oplog.Command
 	uuid     oplog.UUID
@@ -44,7 +44,7 @@ func readHistory(ctx context.Context, log Log, begin oplog.OpTime, until bson.Ti
 	return h, log.Commands(ctx, everything, until, h.add)
 }
 
-// add takes one entry.
+// add adds one entry.
 func (h *history) add(e *oplog.Entry) error {
 	if e.Kind != oplog.KindCommand {
 		return nil
@@ -65,8 +65,8 @@ func (h *history) add(e *oplog.Entry) error {
 	return err
 }
 
-// link returns what the parts before an entry do, and forgets it. Parts that are
-// not there belong to a transaction that ended before Begin.
+// link returns the changes of the parts before an entry, and forgets them. Missing
+// parts belong to a transaction that ended before Begin.
 func (h *history) link(e *oplog.Entry) []change {
 	if !e.InTransaction() || e.PrevOpTime.IsNull() {
 		return nil
@@ -76,8 +76,8 @@ func (h *history) link(e *oplog.Entry) []change {
 	return list
 }
 
-// group takes an applyOps: a part of a transaction, a whole one, or something
-// else that takes effect at once.
+// group handles an applyOps: a part of a transaction, a whole one, or operations that
+// take effect at once.
 func (h *history) group(e *oplog.Entry) error {
 	group, err := e.ApplyOps()
 	if err != nil {
@@ -95,10 +95,10 @@ func (h *history) group(e *oplog.Entry) error {
 	return nil
 }
 
-// maxNested is how deep groups of operations are followed into each other.
+// maxNested is the maximum depth of nested groups of operations.
 const maxNested = 10
 
-// changesOf appends the changes of a command, or those inside of it.
+// changesOf appends the changes of a command, or of the commands nested in it.
 func changesOf(op *oplog.Op, list []change, depth int) ([]change, error) {
 	if op.Kind != oplog.KindCommand {
 		return list, nil
@@ -136,7 +136,7 @@ func changesOf(op *oplog.Op, list []change, depth int) ([]change, error) {
 	return append(list, c), nil
 }
 
-// take notes what takes effect at an optime.
+// take records changes that take effect at an optime.
 func (h *history) take(at oplog.OpTime, list []change) {
 	if !at.After(h.begin) {
 		return
@@ -156,8 +156,8 @@ func (h *history) take(at oplog.OpTime, list []change) {
 	}
 }
 
-// use notes a name that a collection has. With buckets that is the name of the
-// time series as well.
+// use records a name that a collection has. The name of buckets implies that of the
+// time series.
 func (h *history) use(ns oplog.Namespace) {
 	h.taken[ns] = true
 	if ns.IsBuckets() {
@@ -165,8 +165,8 @@ func (h *history) use(ns oplog.Namespace) {
 	}
 }
 
-// restore returns the collections that were there at Begin, with the names that
-// they had then, and the views that the log does not make.
+// restore returns the collections that existed at Begin, with their names at Begin, and
+// the views that the oplog does not create.
 func (h *history) restore(all []listed) (collections, views []listed, err error) {
 	had := map[oplog.Namespace]listed{}
 	for _, l := range all {

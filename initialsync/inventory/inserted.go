@@ -10,11 +10,11 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// InsertLog is a Log that has documents, too: *spool.Spool.
+// InsertLog is a Log that also yields documents: *spool.Spool.
 type InsertLog interface {
 	Log
-	// Inserts does as Commands does with the entries that are inserts, or commands:
-	// among these are groups of operations.
+	// Inserts is like Commands, for entries that are inserts or commands: the latter
+	// include groups of operations.
 	Inserts(ctx context.Context, after oplog.OpTime, until bson.Timestamp, yield func(*oplog.Entry) error) error
 }
 
@@ -32,12 +32,12 @@ func (s IDs) Has(id bson.RawValue) bool {
 	return ok
 }
 
-// Inserted returns, for each of some collections, the _ids of all documents that
-// the log inserted into it after begin: at least those that the member has shown
-// to anybody before the call.
+// Inserted returns, for each of some collections, the _ids of all documents that the
+// oplog inserted into it after begin: at least those that the member has shown to any
+// reader before the call.
 //
-// An insert and its entry are one write of the member's storage, and a backward
-// read of the log shows what is there, whatever is still missing before it. So the
+// An insert and its entry are one write of the member's storage, and a backward read of
+// the oplog shows the entries that are there, despite earlier oplog holes. So the
 // newest entry that is read now is not before that of any document that was read
 // earlier.
 func Inserted(ctx context.Context, member mongo.Caller, log InsertLog, begin oplog.OpTime, colls []oplog.UUID) (map[oplog.UUID]IDs, error) {
@@ -70,8 +70,8 @@ func Inserted(ctx context.Context, member mongo.Caller, log InsertLog, begin opl
 	return all, nil
 }
 
-// insertsOf adds the _id of an insert, or those of a group of operations. Whether
-// the group takes effect does not matter: an _id too many does no harm.
+// insertsOf adds the _id of an insert, or those of a group of operations. Whether the
+// group takes effect does not matter: an additional _id does no harm.
 func insertsOf(op *oplog.Op, all map[oplog.UUID]IDs, depth int) error {
 	switch {
 	case op.Kind == oplog.KindInsert:

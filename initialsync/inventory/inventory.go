@@ -22,24 +22,25 @@ type Scope interface {
 	TargetDBs(db string) []string
 }
 
-// Log is the part of the log that was read since the copy began: *spool.Spool.
+// Log is the part of the oplog that was read since the copy began: *spool.Spool.
 type Log interface {
-	// WaitFor returns once an entry at or after ts is there.
+	// WaitFor returns once an entry at or after ts has been read.
 	WaitFor(ctx context.Context, ts bson.Timestamp) error
-	// Commands yields the entries after after, up to and including until, that
-	// are commands, in order. After the null optime, those are all that it has. An
-	// entry is a view, valid until yield returns.
+	// Commands yields the entries after after, up to and including until, that are
+	// commands, in order. A null after means from the first entry. An entry is a view,
+	// valid until yield returns.
 	Commands(ctx context.Context, after oplog.OpTime, until bson.Timestamp, yield func(*oplog.Entry) error) error
 }
 
-// Config says what is listed.
+// Config says what to list.
 type Config struct {
 	// Source runs commands on the member that is copied.
 	Source mongo.Caller
 	Scope  Scope
-	// Log begins where a transaction that commits after Begin can begin.
+	// Log must begin at or before the first entry of every transaction that commits
+	// after Begin.
 	Log Log
-	// Begin is the entry after which the log is applied.
+	// Begin is the entry after which the oplog is applied.
 	Begin oplog.OpTime
 }
 
@@ -60,19 +61,19 @@ func (c *Config) validate() error {
 	return errors.Join(faults...)
 }
 
-// Inventory is what there is to copy.
+// Inventory is the collections and views to copy.
 type Inventory struct {
-	// Collections are in CollectionPlanned; the largest first. They have the names
-	// of Begin. A collection that did not exist then is not among them: the log
-	// makes it, and fills it.
+	// Collections are in CollectionPlanned; the largest first. They have the names of
+	// Begin. A collection that did not exist then is left out: the oplog creates and
+	// fills it.
 	Collections []progress.Collection
-	// Views are the documents of the source's system.views as they were listed
-	// ({_id: "db.view", viewOn, pipeline, collation}), but for the views of time
-	// series, which come with their buckets; those whose name a collection had at
-	// Begin are left to the log.
+	// Views are the documents of the source's system.views as they were listed ({_id:
+	// "db.view", viewOn, pipeline, collation}), without the views of time series, which
+	// are created with their buckets, and without those whose name a collection had
+	// after Begin, which are left to the oplog.
 	Views []bson.Raw
-	// Invalid are the documents of system.views that the source itself takes for no
-	// views, by name.
+	// Invalid are the documents of system.views that the source itself does not accept
+	// as views, by name.
 	Invalid []mongo.InvalidView
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// parallel is how many questions are asked at a time: thousands of collections,
-// one by one, take long over a slow line.
+// parallel is the number of concurrent requests: thousands of collections, one by one,
+// take long on a connection with high latency.
 const parallel = 16
 
 // listed is a collection, or a view, as it is listed.
@@ -25,7 +25,7 @@ type listed struct {
 	ns      oplog.Namespace
 	options bson.Raw
 	isView  bool
-	// uuid is a collection's, and atBegin the name that it had at Begin.
+	// uuid is a collection's; atBegin is the name that it had at Begin.
 	uuid    oplog.UUID
 	atBegin oplog.Namespace
 }
@@ -36,9 +36,9 @@ const (
 	rolesNS oplog.Namespace = "admin.system.roles"
 )
 
-// list lists all databases that have something that may be mirrored. Which
-// collections those are is not known before their names at Begin are; but a
-// rename does not lead to another database.
+// list lists all databases that have anything that may be mirrored. Which collections
+// are mirrored is known only with their names at Begin, but a rename does not move a
+// collection to another database.
 func (s *source) list(ctx context.Context, scope Scope) ([]listed, error) {
 	dbs, err := s.databases(ctx)
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *source) databases(ctx context.Context) ([]string, error) {
 		if !ok {
 			return nil, errors.New("list the databases: one without a name")
 		}
-		names = append(names, string([]byte(text))) // no view
+		names = append(names, string([]byte(text))) // not a view
 	}
 	if err := it.Err(); err != nil {
 		return nil, fmt.Errorf("list the databases: %w", err)
@@ -109,7 +109,7 @@ func (s *source) databases(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// listDB lists what is in a database, but for what is never copied.
+// listDB lists the collections and views of a database that may be copied.
 func (s *source) listDB(ctx context.Context, db string) ([]listed, error) {
 	docs, err := s.all(ctx, db, document().AppendInt32("listCollections", 1))
 	if mongo.InvalidViews(err) {
@@ -131,8 +131,8 @@ func (s *source) listDB(ctx context.Context, db string) ([]listed, error) {
 	return list, nil
 }
 
-// listDespite lists a database that has an invalid view, and notes that. A view that
-// may not be read would be left out for no fault of its own, so that is an error.
+// listDespite lists a database that has an invalid view, and records that. A view that
+// may not be read would be left out without a fault of its own, so that is an error.
 func (s *source) listDespite(ctx context.Context, db string) ([]bson.Raw, error) {
 	docs, invalid, unreadable, err := mongo.ListDespite(db, func(cmd *builder) ([]bson.Raw, error) { return s.all(ctx, db, cmd) })
 	switch {
@@ -147,8 +147,8 @@ func (s *source) listDespite(ctx context.Context, db string) ([]bson.Raw, error)
 	return docs, nil
 }
 
-// readListed reads what listCollections says of one collection, false for one
-// that is never copied.
+// readListed parses an element of listCollections; it returns false for one that is
+// never copied.
 func readListed(db string, doc bson.Raw) (l listed, taken bool, err error) {
 	text := func(name string) string {
 		e, _ := rawbson.Lookup(doc, name)
@@ -193,8 +193,7 @@ func readListed(db string, doc bson.Raw) (l listed, taken bool, err error) {
 	return l, true, nil
 }
 
-// details finds out the rest of what is to be known of collections. Those that
-// are gone are left out.
+// details reads the sizes and indexes of collections. Those that are gone are left out.
 func (s *source) details(ctx context.Context, collections []listed) ([]progress.Collection, error) {
 	found := make([]*progress.Collection, len(collections))
 	g, ctx := errgroup.WithContext(ctx)
@@ -238,8 +237,8 @@ func (s *source) detail(ctx context.Context, l *listed) (*progress.Collection, e
 	return c, nil
 }
 
-// indexes lists the indexes of a collection, whatever its name is now. Those that
-// are being built are marked as such.
+// indexes lists the indexes of a collection, whatever its present name. Those that are
+// being built are marked as such.
 func (s *source) indexes(ctx context.Context, l *listed) ([]bson.Raw, error) {
 	command := func() *builder {
 		return document().AppendBinary("listIndexes", bson.TypeBinaryUUID, l.uuid[:])
@@ -255,10 +254,10 @@ func (s *source) indexes(ctx context.Context, l *listed) ([]bson.Raw, error) {
 	return docs, err
 }
 
-// addIndex adds one index that is listed to a collection.
+// addIndex adds a listed index to a collection.
 func addIndex(c *progress.Collection, doc bson.Raw) error {
 	if _, building := rawbson.Lookup(doc, "buildUUID"); building {
-		return nil // its commit comes with the log
+		return nil // the oplog commits it
 	}
 	e, _ := rawbson.Lookup(doc, "name")
 	name, ok := e.Text()
@@ -278,8 +277,8 @@ func addIndex(c *progress.Collection, doc bson.Raw) error {
 	return nil
 }
 
-// size asks for the number of documents and of their bytes. It is an estimate for
-// those who watch: one that is refused does not matter.
+// size returns the number of documents and their bytes. It is an estimate for display:
+// a refusal does not matter.
 func (s *source) size(ctx context.Context, ns oplog.Namespace) (docs, size int64, err error) {
 	reply, err := s.run(ctx, ns.DB(), document().AppendString("collStats", ns.Collection()))
 	if servererr.IsRefusal(err) {

@@ -13,8 +13,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// logged returns the operation that is read from an entry of the log: one as the
-// server writes it.
+// logged returns the operation that is parsed from an oplog entry as the server writes
+// it.
 func logged(at oplog.OpTime, op string, ns oplog.Namespace, ui oplog.UUID, o bsoncore.Document) (*oplog.Op, error) {
 	doc := document().AppendString("op", op).AppendString("ns", string(ns))
 	if !ui.IsZero() {
@@ -37,8 +37,8 @@ func command(at oplog.OpTime, ns oplog.Namespace, ui oplog.UUID, o *builder) (*o
 	return logged(at, "c", oplog.NewNamespace(ns.DB(), "$cmd"), ui, o.Build())
 }
 
-// CreateOp returns the operation of the log that makes a collection of the copy:
-// the entry `create` with its options and its index on _id.
+// CreateOp returns the operation that creates a collection of the copy: the entry
+// `create` with its options and its index on _id.
 func CreateOp(c *progress.Collection, at oplog.OpTime) (*oplog.Op, error) {
 	o := document().AppendString("create", c.NS.Collection())
 	it := rawbson.NewIter(c.Options)
@@ -58,14 +58,14 @@ func CreateOp(c *progress.Collection, at oplog.OpTime) (*oplog.Op, error) {
 	return op, nil
 }
 
-// IndexesOp returns the operation that builds indexes on it, all in one command
-// (the entry `commitIndexBuild`).
+// IndexesOp returns the operation that builds indexes on it, all in one command (the
+// entry `commitIndexBuild`).
 func IndexesOp(c *progress.Collection, indexes []bson.Raw, at oplog.OpTime) (*oplog.Op, error) {
 	specs := bsoncore.NewArrayBuilder()
 	for _, spec := range indexes {
 		specs.AppendDocument(bsoncore.Document(spec))
 	}
-	// A build is known by its start and its end. This one has no start, and any id
+	// A build is identified by its start and its end. This one has no start, so any id
 	// will do.
 	o := document().AppendString("commitIndexBuild", c.NS.Collection()).
 		AppendBinary("indexBuildUUID", bson.TypeBinaryUUID, c.UUID[:]).
@@ -80,7 +80,7 @@ func IndexesOp(c *progress.Collection, indexes []bson.Raw, at oplog.OpTime) (*op
 	return op, nil
 }
 
-// ViewOp returns the operation that makes a view: the insert into system.views.
+// ViewOp returns the operation that creates a view: the insert into system.views.
 func ViewOp(view bson.Raw, at oplog.OpTime) (*oplog.Op, error) {
 	e, _ := rawbson.Lookup(view, "_id")
 	name, ok := e.Text()
@@ -104,7 +104,7 @@ func DropOp(ns oplog.Namespace, at oplog.OpTime) (*oplog.Op, error) {
 	return op, nil
 }
 
-// viewDocument returns the document of system.views that a listed view has.
+// viewDocument returns the document of system.views for a listed view.
 func viewDocument(l *listed) (bson.Raw, error) {
 	doc := document().AppendString("_id", string(l.ns))
 	known := []string{"viewOn", "pipeline", "collation"}

@@ -16,26 +16,26 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// patience is how long the member has to show all entries up to the time of the
-// lists.
+// patience is how long the member has to show all entries up to the time of the lists.
 const patience = time.Minute
 
 type builder = bsoncore.DocumentBuilder
 
 func document() *builder { return bsoncore.NewDocumentBuilder() }
 
-// source asks the member that is copied.
+// source reads from the member that is copied.
 type source struct {
 	caller mongo.Caller
-	// lsid is a session of our own: a cursor belongs to the one that it was made in.
+	// lsid is a session of our own: a cursor can be used only in the session that
+	// created it.
 	lsid bsoncore.Document
-	// unmarked is set where the member does not say which indexes are being built.
+	// unmarked is set if the member does not report which indexes are being built.
 	unmarked atomic.Bool
 
-	// mu guards latest, the newest time that a reply has named, and invalid.
+	// mu guards latest, the newest time in any reply, and invalid.
 	mu     sync.Mutex
 	latest bson.Timestamp
-	// invalid are the views whose definitions no server takes.
+	// invalid are the views whose definitions the server rejects.
 	invalid []mongo.InvalidView
 }
 
@@ -54,9 +54,9 @@ func (s *source) run(ctx context.Context, db string, cmd *builder) (bson.Raw, er
 	return reply, err
 }
 
-// hear notes the times in a reply. What it shows is not of a later one: the
-// cluster's time is at least that of every write that the member has heard of,
-// and the time of the operation may come a little after the write is seen.
+// hear records the times in a reply. The reply shows nothing later than them: the
+// cluster time is at least that of every write that the member knows of, but the
+// operation time may be recorded shortly after the write becomes visible.
 func (s *source) hear(reply bson.Raw) {
 	e, _ := rawbson.Lookup(reply, "operationTime")
 	operation, _ := e.Timestamp()
@@ -73,8 +73,8 @@ func (s *source) hear(reply bson.Raw) {
 	}
 }
 
-// present returns the time of an entry that is not before anything that the
-// replies have shown until now.
+// present returns the time of an entry that is not before anything that the replies
+// have shown until now.
 func (s *source) present(ctx context.Context) (bson.Timestamp, error) {
 	s.mu.Lock()
 	latest := s.latest
@@ -105,8 +105,8 @@ func (s *source) present(ctx context.Context) (bson.Timestamp, error) {
 	return ts, nil
 }
 
-// all runs a command that answers with a cursor and returns all of its documents.
-// They are views of the replies.
+// all runs a command that returns a cursor and returns all of its documents, as views
+// into the replies.
 func (s *source) all(ctx context.Context, db string, cmd *builder) ([]bson.Raw, error) {
 	reply, err := s.run(ctx, db, cmd)
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *source) all(ctx context.Context, db string, cmd *builder) ([]bson.Raw, 
 	return docs, err
 }
 
-// end gives the session back. It would end by itself.
+// end ends the session. Otherwise it would time out.
 func (s *source) end(ctx context.Context) {
 	list := bsoncore.NewArrayBuilder().AppendDocument(s.lsid).Build()
 	cmd := document().AppendArray("endSessions", list).Build()

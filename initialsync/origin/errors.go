@@ -3,18 +3,18 @@ package origin
 import "errors"
 
 var (
-	// ErrState is a member that can be read from neither as primary nor as
-	// secondary. That may pass.
+	// ErrState reports a member that is neither primary nor secondary, so that it
+	// cannot be read. This may be transient.
 	ErrState = errors.New("it is neither primary nor secondary")
-	// ErrUncommitted is an entry that a member does not know as committed by a
-	// majority within the time that it has for that.
+	// ErrUncommitted reports that a member did not know an entry as majority-committed
+	// within the time limit.
 	ErrUncommitted = errors.New("not known to be committed by a majority")
 )
 
-// ChangedError is a member that is not what it was: it rolled back, was copied
-// anew, or is another one.
+// ChangedError reports a member that has changed: it rolled back, was resynced, or is
+// another one.
 type ChangedError struct {
-	// Host is empty where it is not known.
+	// Host is empty if it is not known.
 	Host string
 	What string
 }
@@ -27,7 +27,7 @@ func (e *ChangedError) Error() string {
 	return who + " is not what it was when the copy began: " + e.What
 }
 
-// FCVError is a source whose feature compatibility version cannot be relied on.
+// FCVError reports a source whose feature compatibility version cannot be relied on.
 type FCVError struct{ What string }
 
 func (e *FCVError) Error() string {

@@ -16,33 +16,33 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// Identity is what a member must keep while it is copied.
+// Identity identifies the state of a member; it must not change while the member is
+// copied.
 type Identity struct {
 	Host string
 	// RBID is the member's rollback id.
 	RBID int64
-	// SyncID is the _id of its local.replset.initialSyncId, zero for none; Unread tells
+	// SyncID is the _id of its local.replset.initialSyncId, zero for none; Unread means
 	// that it may not be read.
 	SyncID bson.RawValue
 	Unread bool
-	// SyncMark is the UUID of that collection, which every initial sync drops and makes
-	// anew: NoMark where there is none, empty where it may not be listed.
+	// SyncMark is the UUID of that collection, which every initial sync drops and
+	// creates again: noMark if there is none, empty if it may not be listed.
 	SyncMark string
 }
 
 // noMark is the Identity.SyncMark of a member without local.replset.initialSyncId.
 const noMark = "none"
 
-// Blind reports whether a member that is copied anew by an initial sync could not be
-// told from what it was.
+// Blind reports whether an initial sync of the member could not be detected.
 func (id *Identity) Blind() bool { return id.Unread && id.SyncMark == "" }
 
-// GrantSyncID is the command that makes a role that may read the initial-sync id.
+// GrantSyncID is the command that creates a role that may read the initial-sync id.
 const GrantSyncID = `db.getSiblingDB("admin").createRole({role: "replicatorIdentity", roles: [], ` +
 	`privileges: [{resource: {db: "local", collection: "replset.initialSyncId"}, actions: ["find"]}]})`
 
-// Identify asks a member, which has to be primary or secondary (ErrState), for
-// its identity.
+// Identify asks a member, which has to be primary or secondary (ErrState), for its
+// identity.
 func Identify(ctx context.Context, member mongo.Caller, host string) (Identity, error) {
 	id, err := identify(ctx, member, host)
 	if err != nil {
@@ -74,12 +74,11 @@ func identify(ctx context.Context, member mongo.Caller, host string) (Identity, 
 	return id, err
 }
 
-// syncIDs is the collection of local that holds the initial-sync id. No role that the
-// server has but __system may read it, and backup and clusterMonitor may list it.
+// syncIDs is the collection of local that has the initial-sync id. Of the built-in
+// roles, only __system may read it; backup and clusterMonitor may list it.
 const syncIDs = "replset.initialSyncId"
 
-// readSyncID reads the initial-sync id, where that is allowed; reply is nil where it is
-// not.
+// readSyncID reads the initial-sync id if that is allowed; otherwise reply is nil.
 func (id *Identity) readSyncID(ctx context.Context, member mongo.Caller) (reply bson.Raw, err error) {
 	f := replset.Find{DB: "local", Collection: syncIDs}
 	reply, doc, err := f.Run(ctx, member)
@@ -98,7 +97,7 @@ func (id *Identity) readSyncID(ctx context.Context, member mongo.Caller) (reply 
 	return reply, nil
 }
 
-// readMark lists the collection of the initial-sync id, where that is allowed.
+// readMark lists the collection of the initial-sync id if that is allowed.
 func (id *Identity) readMark(ctx context.Context, member mongo.Caller) (reply bson.Raw, err error) {
 	reply, err = run(ctx, member, "local", document().AppendInt32("listCollections", 1).
 		AppendDocument("filter", document().AppendString("name", syncIDs).Build()))
@@ -126,7 +125,7 @@ func (id *Identity) readMark(ctx context.Context, member mongo.Caller) (reply bs
 	return reply, nil
 }
 
-// denied reports whether a server refused for want of a privilege.
+// denied reports whether a server refused because a privilege is missing.
 func denied(err error) bool { return servererr.IsDenied(err) }
 
 // checkState reports whether a member can be read from, and returns its reply.
@@ -146,7 +145,7 @@ func checkState(ctx context.Context, member mongo.Caller) (bson.Raw, error) {
 	return nil, fmt.Errorf("ask for its state: %w", ErrState)
 }
 
-// rollbackID returns the rollback id that came with a reply, or asks for it.
+// rollbackID returns the rollback id from a reply, or asks for it.
 func rollbackID(ctx context.Context, member mongo.Caller, reply bson.Raw) (int64, error) {
 	if rbid, ok := replset.RollbackID(reply); ok {
 		return rbid, nil
@@ -163,8 +162,8 @@ func rollbackID(ctx context.Context, member mongo.Caller, reply bson.Raw) (int64
 	return rbid, nil
 }
 
-// Check asks the member again and returns a *ChangedError if it is not what it
-// was.
+// Check asks the member for its identity again and returns a *ChangedError if it has
+// changed.
 func Check(ctx context.Context, member mongo.Caller, was Identity) error {
 	is, err := Identify(ctx, member, was.Host)
 	if err != nil {

@@ -18,12 +18,12 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Begin finds where the log is to be read and applied from, in the order of the
-// server's own initial sync: replset.FindStart, then a read that waits until no entry
-// before Begin is missing, which is of the document with the feature compatibility
-// version, and a read of Begin as majority-committed. A version that is being changed,
-// or none at all, is a *FCVError. A member that does not know Begin as committed within
-// a minute is an ErrUncommitted.
+// Begin finds where the oplog is to be read and applied from, in the order of the
+// server's own initial sync: replset.FindStart, then a read that waits until there is
+// no oplog hole before Begin (it reads the feature compatibility version), then a
+// majority-committed read of Begin. It returns a *FCVError if that version is being
+// changed or missing, and ErrUncommitted if the member does not know Begin as committed
+// within a minute.
 func Begin(ctx context.Context, member mongo.Caller) (replset.Start, error) {
 	s, err := begin(ctx, member, replset.Patience)
 	if err != nil {
@@ -46,8 +46,8 @@ func begin(ctx context.Context, member mongo.Caller, patience time.Duration) (re
 	return s, awaitCommitted(ctx, member, s.Begin, patience)
 }
 
-// Stop returns the member's newest entry: everything that was read from it
-// before is not later than that. One before begin is a *ChangedError.
+// Stop returns the member's newest entry: nothing that was read from the member before
+// is later. If that is before begin, it returns a *ChangedError.
 func Stop(ctx context.Context, member mongo.Caller, begin oplog.OpTime) (oplog.OpTime, error) {
 	last, err := replset.NewestEntry(ctx, member, replset.Local)
 	if err != nil {
@@ -60,8 +60,8 @@ func Stop(ctx context.Context, member mongo.Caller, begin oplog.OpTime) (oplog.O
 }
 
 // Unlogged reports whether the members of a source trim their capped collections by
-// themselves, without entries of the log, as those with a feature compatibility
-// version below 5.0 do. A version that is being changed is a *FCVError.
+// themselves, without oplog entries, as those with a feature compatibility version
+// below 5.0 do. If that version is being changed, it returns a *FCVError.
 func Unlogged(ctx context.Context, member mongo.Caller, begin oplog.OpTime) (bool, error) {
 	name, err := readFCV(ctx, member, begin.TS, replset.Patience)
 	if err != nil {
@@ -126,7 +126,7 @@ func awaitCommitted(ctx context.Context, member mongo.Caller, at oplog.OpTime, p
 	return nil
 }
 
-// hostOf returns the name of a member that knows it.
+// hostOf returns the address of a member, if its caller knows it.
 func hostOf(member mongo.Caller) string {
 	if m, ok := member.(interface{ Host() string }); ok {
 		return m.Host()
@@ -134,7 +134,7 @@ func hostOf(member mongo.Caller) string {
 	return ""
 }
 
-// of says for an error which member is meant.
+// of names the member in an error message.
 func of(member mongo.Caller) string {
 	if host := hostOf(member); host != "" {
 		return " of " + host
