@@ -1,6 +1,6 @@
 package pace
 
-// Keys of the attributes of what is logged.
+// Keys of the events' attributes.
 const (
 	keySide   = "side"
 	keyWhy    = "why"

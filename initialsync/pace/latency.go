@@ -6,33 +6,33 @@ import (
 )
 
 const (
-	// A document and a call have costs of their own, beside those of their bytes:
-	// as much as so many bytes.
+	// The fixed costs of a document and of a call, in addition to the cost of their
+	// bytes, expressed in bytes.
 	docCost, callCost = 512, 32 << 10
-	// A sample has so many calls and so much work at least.
+	// A sample has at least this many calls and this much work.
 	sampleCalls, sampleWork = 4, 1 << 20
-	// learned is after how many samples the baseline is believed.
+	// learned is the number of samples after which the baseline is used.
 	learned = 5
-	// slowBy is how many times as long as usual is a strike, and strikesOut how many
-	// strikes in a row are a sign of pressure.
+	// slowBy times the usual duration is a strike; strikesOut strikes in a row are a
+	// sign of pressure.
 	slowBy, strikesOut = 3, 3
-	// The baseline follows what is faster, and what is slower, in about that time.
+	// The time constants with which the baseline follows faster and slower samples.
 	followFaster, followSlower = 30 * time.Second, 10 * time.Minute
-	// idleAfter is after how long without a sample nothing is known any more of how
-	// things are.
+	// idleAfter is the time without a sample after which the last samples are
+	// discarded.
 	idleAfter = 30 * time.Second
 )
 
-// latency compares how long work takes with how long it used to take.
+// latency compares the duration of work with its usual duration.
 type latency struct {
-	// spent, work and calls are of the sample that is being taken; begun is when
-	// the sample before it ended.
+	// spent, work and calls are of the sample in progress; begun is when the previous
+	// sample ended.
 	spent time.Duration
 	work  float64
 	calls int
 	begun time.Time
-	// usual is the baseline, last the newest sample, in nanoseconds for each unit
-	// of work; samples counts them up to learned.
+	// usual is the baseline, last the newest sample, in nanoseconds per unit of work;
+	// samples counts them up to learned.
 	usual, last float64
 	samples     int
 	strikes     int
@@ -44,7 +44,7 @@ func (l *latency) took(d time.Duration, docs, bytes int) {
 	l.calls++
 }
 
-// sample ends a sample, if there is enough for one.
+// sample ends a sample, if it is large enough.
 func (l *latency) sample(now time.Time) (fresh bool) {
 	if l.begun.IsZero() {
 		l.begun = now
@@ -77,7 +77,8 @@ func (l *latency) sample(now time.Time) (fresh bool) {
 	return true
 }
 
-// slow tells how many times as long as usual work takes, if that is a sign.
+// slow returns the ratio of the duration of work to its usual duration, if that is a
+// sign.
 func (l *latency) slow() (times float64, ok bool) {
 	if l.strikes < strikesOut || l.usual <= 0 {
 		return 0, false

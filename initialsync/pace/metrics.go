@@ -15,8 +15,8 @@ type metrics struct {
 	signs                   *prometheus.GaugeVec
 }
 
-// newMetrics registers what a Pacer counts. Where a Pacer before it has done so
-// already, the same metrics go on.
+// newMetrics registers the metrics of a Pacer. If an earlier Pacer has registered them,
+// they are reused.
 func newMetrics(reg prometheus.Registerer) *metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		return metric.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: "replicator_pace_" + name, Help: help}))

@@ -18,8 +18,8 @@ type Config struct {
 	// BytesPerSecond and OpsPerSecond are limits, 0 for none. SetLimits changes
 	// them.
 	BytesPerSecond, OpsPerSecond int64
-	// Source and Target are asked (serverStatus) for signs of pressure. Nil is not
-	// asked.
+	// Source and Target are asked (serverStatus) for signs of pressure. Nil means not
+	// to ask.
 	Source, Target mongo.Caller
 	// Every is how often they are asked. Zero means 2 s.
 	Every    time.Duration
@@ -48,8 +48,8 @@ func (c *Config) validate() error {
 }
 
 const (
-	// leastFactor is what pressure slows down to at most, step is by how much the
-	// factor rises from one sample without pressure to the next.
+	// leastFactor is the minimum factor; step is its increase from one sample without
+	// pressure to the next.
 	leastFactor = 1.0 / 16
 	step        = 1.0 / 16
 )
@@ -60,26 +60,26 @@ type Pacer struct {
 	metrics *metrics
 
 	mu     sync.Mutex // guards the rest
-	limits *limits    // is replaced, never changed
-	// limited and paced are closed, and made anew, when limits or factor change.
+	limits *limits    // replaced, never changed
+	// limited and paced are closed, and replaced, when limits or factor change.
 	limited, paced chan struct{}
-	// factor is the part of its speed that the copy has, why says what took the
-	// rest, told is the least factor that was told of since it was 1, at toldAt.
+	// factor is the fraction of the full speed, why is the reason if it is below 1,
+	// told is the least factor that was announced since it was 1, at toldAt.
 	factor, told float64
 	toldAt       time.Time
 	why          sign
 	sides        map[clone.Side]*side
 }
 
-// side is what is known of one cluster.
+// side is the state of one cluster.
 type side struct {
 	name   clone.Side
 	caller mongo.Caller
-	// busy is the account of the work on it that is not paused for yet.
+	// busy is the account of work on it that no worker has paused for yet.
 	busy    time.Duration
 	latency latency
-	// silent counts the questions without an answer, in a row; refused tells that
-	// it was told that we may not ask, and is not asked before again. Both belong
+	// silent counts the consecutive requests without an answer; refused means that the
+	// last request was refused, and the next one is not sent before again. Both belong
 	// to Run.
 	silent  int
 	refused bool
@@ -108,12 +108,12 @@ func New(cfg Config) (*Pacer, error) {
 	return p, nil
 }
 
-// SetLimits changes the limits, at once; 0 is none, and so is a negative one.
+// SetLimits changes the limits at once; zero or less means none.
 func (p *Pacer) SetLimits(bytesPerSecond, opsPerSecond int64) {
 	bytesPerSecond, opsPerSecond = max(0, bytesPerSecond), max(0, opsPerSecond)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// The same limits again must not grant a new quarter of a second.
+	// Setting the same limits again must not grant a new burst.
 	if p.limits.bytesPerSecond == bytesPerSecond && p.limits.opsPerSecond == opsPerSecond {
 		return
 	}
@@ -123,17 +123,17 @@ func (p *Pacer) SetLimits(bytesPerSecond, opsPerSecond int64) {
 	p.limited = make(chan struct{})
 }
 
-// Status is what slows the copy down.
+// Status is the state of the throttling.
 type Status struct {
 	BytesPerSecond, OpsPerSecond int64
-	// Factor is the part of its speed that the copy has at present, 1 for all of
-	// it; Side and Why say why it is less.
+	// Factor is the present fraction of the full speed; Side and Why say why it is
+	// below 1.
 	Factor float64
 	Side   clone.Side
 	Why    string
 }
 
-// Status returns the state of the moment.
+// Status returns the present state.
 func (p *Pacer) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()

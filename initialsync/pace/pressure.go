@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// A cache that is so dirty, or so full, makes operations clean it up before
-	// they go on: the server's own triggers, as parts of its size.
+	// A cache this dirty, or this full, makes operations evict pages before they
+	// continue: the server's own triggers, as fractions of its size.
 	dirtyTrigger, fullTrigger = 0.20, 0.95
-	// longQueue is how many operations wait, at least, where that is a sign. Fewer
-	// may be ours.
+	// longQueue is how many waiting operations are a sign of pressure. Fewer may be our
+	// own.
 	longQueue = 32
 )
 
@@ -38,8 +38,8 @@ type sign struct {
 	text string
 }
 
-// statusCommand asks for what is read of serverStatus, by leaving out what is
-// large or costs time, as far as the server knows it.
+// statusCommand requests the fields of serverStatus that are used, by excluding large
+// or expensive sections, as far as the server knows them.
 var statusCommand = func() bson.Raw {
 	b := bsoncore.NewDocumentBuilder().AppendInt32("serverStatus", 1)
 	for _, section := range []string{
@@ -56,8 +56,8 @@ var statusCommand = func() bson.Raw {
 	return bson.Raw(b.Build())
 }()
 
-// pressure returns the first sign of pressure in a reply to serverStatus. What a
-// server does not tell is none.
+// pressure returns the first sign of pressure in a reply to serverStatus. Fields that a
+// server does not report are not a sign.
 func pressure(reply bson.Raw) (kind, string, bool) {
 	if isTrue(reply, false, "flowControl", "isLagged") && isTrue(reply, true, "flowControl", "enabled") {
 		return flowControl, "flow control holds its writes back, as its secondaries lag", true
@@ -73,7 +73,7 @@ func pressure(reply bson.Raw) (kind, string, bool) {
 			return fullCache, fmt.Sprintf("%.0f %% of its cache is used", 100*used), true
 		}
 	}
-	// 8.0 has moved them.
+	// Moved in 8.0.
 	for _, at := range [][]string{{"queues", "execution"}, {"wiredTiger", "concurrentTransactions"}} {
 		for _, what := range []string{"write", "read"} {
 			if exhausted(reply, append(at[:2:2], what)) {
@@ -88,8 +88,8 @@ func pressure(reply bson.Raw) (kind, string, bool) {
 }
 
 // exhausted reports whether the tickets of one kind are all in use. Since 7.0 the
-// server keeps their number as small as serves it, and says how many operations
-// wait for one: none left is no sign while none waits.
+// server keeps their number as small as possible, and reports how many operations wait
+// for one: no ticket left is not a sign while no operation waits.
 func exhausted(reply bson.Raw, at []string) bool {
 	available, ok := maybeNumber(reply, append(at[:3:3], "available")...)
 	if !ok || available > 0 || number(reply, append(at[:3:3], "totalTickets")...) <= 0 {
@@ -99,7 +99,7 @@ func exhausted(reply bson.Raw, at []string) bool {
 	return !ok || waiting > 0
 }
 
-// number returns a number, 0 where there is none.
+// number returns a number, 0 if there is none.
 func number(doc bson.Raw, path ...string) float64 {
 	n, _ := maybeNumber(doc, path...)
 	return n
@@ -115,7 +115,7 @@ func maybeNumber(doc bson.Raw, path ...string) (float64, bool) {
 	return v.AsFloat64OK()
 }
 
-// isTrue returns a boolean, or what it is where there is none.
+// isTrue returns a boolean, or otherwise if there is none.
 func isTrue(doc bson.Raw, otherwise bool, path ...string) bool {
 	e, ok := find(doc, path...)
 	if !ok {
@@ -128,8 +128,8 @@ func isTrue(doc bson.Raw, otherwise bool, path ...string) bool {
 	return b
 }
 
-// find looks for what is inside of documents. What the driver has for it panics
-// where one of those is damaged.
+// find looks up an element of nested documents. The driver's function for that panics
+// on damaged documents.
 func find(doc bson.Raw, path ...string) (rawbson.Elem, bool) {
 	for _, name := range path[:len(path)-1] {
 		e, ok := rawbson.Lookup(doc, name)

@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// mostAtOnce is what is divided into parts at once, at most: no product of two
-	// such numbers is too large.
+	// mostAtOnce limits the amount that is divided into parts, so that the products in
+	// part do not overflow.
 	mostAtOnce = 1 << 30
-	// perSecond is how many of the parts that are granted at once make a second.
+	// perSecond is the number of grants per second.
 	perSecond = 4
-	// longestPause is how long one worker pauses at most; the rest is left to the
-	// others. A cursor that is not used for ten minutes is gone.
+	// longestPause is the maximum pause of one worker; the others pause for the rest. A
+	// cursor that is not used for ten minutes times out.
 	longestPause = time.Minute
-	// The account of a side never has more work that is to be paid for, or that is
-	// paid for already.
+	// Bounds of a side's account: work to be paid for with pauses, and work that is
+	// paid for in advance.
 	mostDebt, mostCredit = time.Minute, 10 * time.Second
 )
 
-// limits are what may be written in a second.
+// limits are the maximum rates.
 type limits struct {
 	bytesPerSecond, opsPerSecond int64
 	bytes, docs                  *rate.Limiter
@@ -42,7 +42,7 @@ func newLimits(bytesPerSecond, opsPerSecond int64) *limits {
 	}
 }
 
-// parts is in how many parts so much is granted, so that each is within both bursts.
+// parts returns the number of parts to grant, so that each is within both bursts.
 func (l *limits) parts(docs, bytes int) int {
 	return max(1, parts(l.docs, docs), parts(l.bytes, bytes))
 }
@@ -54,10 +54,11 @@ func parts(l *rate.Limiter, n int) int {
 	return (n + l.Burst() - 1) / l.Burst()
 }
 
-// part is what the one with index i of n parts has: they are as even as can be.
+// part returns the size of the part with index i of n: they are as even as possible.
 func part(all, i, n int) int { return all*(i+1)/n - all*i/n }
 
-// reserve takes a part, and returns when it may be used, and how to give it back.
+// reserve takes a part, and returns the delay after which it may be used, and how to
+// return it.
 func (l *limits) reserve(docs, bytes int) (delay time.Duration, giveBack func()) {
 	now := time.Now()
 	d, b := l.docs.ReserveN(now, docs), l.bytes.ReserveN(now, bytes)
@@ -79,7 +80,7 @@ func (p *Pacer) Wait(ctx context.Context, docs, bytes int) error {
 	if err != nil {
 		return err
 	}
-	// A worker that waited for the limits has paused already.
+	// The wait for the limits counts as a pause.
 	err = p.pause(ctx, began, work)
 	if paused := time.Since(began) - limited; paused > 0 {
 		p.metrics.pressureWait.Add(paused.Seconds())
@@ -87,7 +88,7 @@ func (p *Pacer) Wait(ctx context.Context, docs, bytes int) error {
 	return err
 }
 
-// waitLimits waits until so much may be written.
+// waitLimits waits until this much may be written.
 func (p *Pacer) waitLimits(ctx context.Context, docs, bytes int) error {
 	for docs > 0 || bytes > 0 {
 		p.mu.Lock()
@@ -105,8 +106,8 @@ func (p *Pacer) waitLimits(ctx context.Context, docs, bytes int) error {
 	return nil
 }
 
-// wait waits until so much may be written, or changed is closed, and returns how
-// much is granted.
+// wait waits until this much may be written, or changed is closed, and returns how much
+// is granted.
 func (l *limits) wait(ctx context.Context, changed <-chan struct{}, docs, bytes int) (grantedDocs, grantedBytes int, err error) {
 	n := l.parts(docs, bytes)
 	for i := range n {
@@ -122,8 +123,8 @@ func (l *limits) wait(ctx context.Context, changed <-chan struct{}, docs, bytes 
 	return grantedDocs, grantedBytes, nil
 }
 
-// pause waits as long as work asks for, counted from began. It is cut short when
-// the pressure goes.
+// pause pauses for the work done, counted from began. It ends early when the pressure
+// ends.
 func (p *Pacer) pause(ctx context.Context, began time.Time, work time.Duration) error {
 	for work > 0 {
 		p.mu.Lock()
@@ -141,12 +142,12 @@ func (p *Pacer) pause(ctx context.Context, began time.Time, work time.Duration) 
 	return nil
 }
 
-// pauseFor is how long to pause after some work.
+// pauseFor returns how long to pause after some work.
 func pauseFor(work time.Duration, factor float64) time.Duration {
 	return time.Duration(float64(work) * (1/factor - 1))
 }
 
-// sleep waits; false is that changed was closed before that.
+// sleep waits; it returns false if changed was closed before that.
 func sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) (done bool, err error) {
 	if d <= 0 {
 		return true, nil
@@ -163,8 +164,8 @@ func sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) (done 
 	}
 }
 
-// takeWork takes what is to be paused for out of the account: all of it, if that is
-// no more than the longest pause.
+// takeWork takes the work to be paused for out of the account: all of it, up to the
+// longest pause.
 func (p *Pacer) takeWork() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,8 +176,8 @@ func (p *Pacer) takeWork() time.Duration {
 	}
 	most := time.Duration(float64(longestPause) / (1/p.factor - 1))
 	work := max(0, min(most, max(source.busy, target.busy)))
-	// Who reads while it is written is told of the one before the other: what was
-	// paid for the one is not to be paid for the other.
+	// Reads and writes overlap, but are reported one after the other: a pause for one
+	// of them must not be repeated for the other.
 	source.busy, target.busy = max(-mostCredit, source.busy-work), max(-mostCredit, target.busy-work)
 	return work
 }

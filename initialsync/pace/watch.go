@@ -15,26 +15,26 @@ import (
 )
 
 const (
-	// askAgain is when one is asked again that did not allow it.
+	// askAgain is when a side that refused is asked again.
 	askAgain = 5 * time.Minute
-	// silences is for how many questions without an answer the pace is left as it
-	// is.
+	// silences is the number of requests without an answer for which the pace remains
+	// unchanged.
 	silences = 5
-	// tellAgain is after how long another reason is told of.
+	// tellAgain is the minimum time before another reason is announced.
 	tellAgain = time.Minute
 )
 
-// answer is what a side had to say.
+// answer is the reply of a side.
 type answer struct {
 	side *side
-	// sign is what shows pressure, of kind "" where nothing does. silent tells that
+	// sign is the sign of pressure, of kind "" if there is none. silent means that
 	// there was no answer.
 	sign   sign
 	silent bool
 }
 
-// Run watches both sides until ctx is done, and returns its cause. It is called
-// once. When it returns, nothing but the limits slows the copy down any more.
+// Run watches both sides until ctx is done, and returns its cause. It is called once.
+// After it has returned, only the limits slow the copy down.
 func (p *Pacer) Run(ctx context.Context) error {
 	defer p.setFactor(1, sign{})
 	tick := time.NewTicker(p.cfg.Every)
@@ -55,7 +55,7 @@ func (p *Pacer) Run(ctx context.Context) error {
 	}
 }
 
-// ask asks both sides at once, the target's answer comes first.
+// ask asks both sides concurrently; the target's answer comes first.
 func (p *Pacer) ask(ctx context.Context) []answer {
 	answers := []answer{{side: p.sides[clone.Target]}, {side: p.sides[clone.Source]}}
 	var asking sync.WaitGroup
@@ -66,7 +66,7 @@ func (p *Pacer) ask(ctx context.Context) []answer {
 	return answers
 }
 
-// askSide asks one side, for no longer than until the next question is due.
+// askSide asks one side, and waits at most until the next request is due.
 func (p *Pacer) askSide(ctx context.Context, a *answer) {
 	s := a.side
 	if s.caller == nil || time.Now().Before(s.again) {
@@ -93,11 +93,11 @@ func (p *Pacer) askSide(ctx context.Context, a *answer) {
 	}
 }
 
-// isRefusal reports whether a server will not answer the next time either.
+// isRefusal reports whether a server will not answer the next request either.
 func isRefusal(err error) bool { return servererr.IsNotOffered(err) }
 
-// judge changes the factor by what was said and measured. It returns what is to be
-// announced of that, nil for nothing.
+// judge adjusts the factor to the answers and samples. It returns the event to
+// announce, nil for none.
 func (p *Pacer) judge(answers []answer) event.Event {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,7 +108,7 @@ func (p *Pacer) judge(answers []answer) event.Event {
 		a := &answers[i]
 		fresh := a.side.latency.sample(now)
 		if times, ok := a.side.latency.slow(); ok && a.sign.kind == "" {
-			// What was measured once counts once: a copy that is slow has few samples.
+			// Each sample counts once: a slow copy has few samples.
 			if fresh {
 				a.sign = sign{a.side.name, slowWork, fmt.Sprintf("%s takes %.1f times as long as usual", working(a.side.name), times)}
 			}
@@ -128,15 +128,15 @@ func (p *Pacer) judge(answers []answer) event.Event {
 		p.set(min(1, p.factor+step), p.why)
 	}
 	switch {
-	// A factor that goes up and down is told of when it is as low as never before,
-	// and when there is another reason, but not when reasons alternate.
+	// A factor that goes up and down is announced when it reaches a new minimum, and
+	// when there is another reason, but not when reasons alternate.
 	case first.kind != "" && (p.factor < p.told || now.Sub(p.toldAt) >= tellAgain && (first.side != before.side || first.kind != before.kind)):
 		p.told, p.toldAt = min(p.told, p.factor), now
 		if was == 1 {
 			p.metrics.slowed.Inc()
 		}
 		return event.NewLine(slog.LevelInfo, "copy is slowed down", slog.String(keySide, string(first.side)), slog.String(keyWhy, first.text),
-			slog.Float64(keyFactor, math.Round(p.factor*1e4)/1e4)) // of its speed is left
+			slog.Float64(keyFactor, math.Round(p.factor*1e4)/1e4)) // the remaining speed
 	case p.factor == 1 && was < 1:
 		p.told, p.why = 1, sign{}
 		return event.NewLine(slog.LevelInfo, "copy is at full speed again")
@@ -158,7 +158,7 @@ func (p *Pacer) setFactor(factor float64, why sign) {
 	p.set(factor, why)
 }
 
-// set changes the factor, and wakes paused workers. p.mu is locked.
+// set changes the factor, and wakes paused workers. p.mu is held.
 func (p *Pacer) set(factor float64, why sign) {
 	p.why = why
 	if p.factor == factor {

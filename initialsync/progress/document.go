@@ -14,13 +14,13 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Kinds of documents of a copy, as their _ids have them.
+// Kinds of documents of a copy, as in their _ids.
 const (
 	kindCollection = "c"
 	kindRange      = "r"
 )
 
-// copyPrefix is what the _ids of a copy's documents begin with, before a slash.
+// copyPrefix is the prefix of the _ids of a copy's documents, before a slash.
 func copyPrefix(link string, number int64, more ...string) string {
 	return strings.Join(append([]string{link, strconv.FormatInt(number, 10)}, more...), "/")
 }
@@ -37,9 +37,8 @@ func rangeID(link string, number int64, u oplog.UUID, index int) string {
 	return copyPrefix(link, number, kindRange, hexUUID(u), fmt.Sprintf("%04d", index))
 }
 
-// appendCollection appends the fields of a collection of a copy but for its _id.
-// What the source wrote is kept as binary data: its field names are not ours to
-// store, they may begin with a dollar.
+// appendCollection appends the fields of a collection of a copy except its _id. Values
+// from the source are stored as binary data: their field names may begin with a dollar.
 func appendCollection(dst []byte, number int64, c *Collection) []byte {
 	dst = bsoncore.AppendInt64Element(dst, "number", number)
 	dst = bsoncore.AppendBinaryElement(dst, "uuid", bson.TypeBinaryUUID, c.UUID[:])
@@ -65,7 +64,7 @@ func appendCollection(dst []byte, number int64, c *Collection) []byte {
 	return metadata.CloseDoc(dst, i)
 }
 
-// appendRange appends the fields of a range of a copy but for its _id.
+// appendRange appends the fields of a range of a copy except its _id.
 func appendRange(dst []byte, number int64, r *Range) []byte {
 	dst = bsoncore.AppendInt64Element(dst, "number", number)
 	dst = bsoncore.AppendBinaryElement(dst, "uuid", bson.TypeBinaryUUID, r.UUID[:])
@@ -83,7 +82,7 @@ func appendMoves(dst []byte, r *Range) []byte {
 	return bsoncore.AppendBooleanElement(dst, "done", r.Done)
 }
 
-// copyDoc is a document of copies: one of the two.
+// copyDoc is a document of copies: a collection or a range.
 type copyDoc struct {
 	collection *Collection
 	part       *Range

@@ -20,11 +20,10 @@ type Lane struct {
 	link *Link
 }
 
-// SaveCollection replaces the document of a collection of the link's copy, and
-// adds ranges to it that are not there, in one transaction of the lane that is
-// committed by a majority when it returns. In the states Filled and
-// Done, but for a collection that is Gone, all ranges have to be done,
-// which is looked for in the same transaction (lease.ErrRewound).
+// SaveCollection replaces the document of a collection of the link's copy, and adds the
+// ranges that do not exist yet, in one transaction of the lane that is committed by a
+// majority when it returns. In the states Filled and Done, unless the collection is
+// Gone, the same transaction checks that all ranges are done (lease.ErrRewound).
 func (l *Lane) SaveCollection(ctx context.Context, c *Collection, ranges []Range) error {
 	if err := l.saveCollection(ctx, c, ranges); err != nil {
 		return l.Fail(err, "save %s (%s) as %q, with %d ranges", c.NS, c.UUID, c.State, len(ranges))
@@ -63,7 +62,7 @@ func (l *Lane) saveCollection(ctx context.Context, c *Collection, ranges []Range
 	})
 }
 
-// addRanges adds those that are not there.
+// addRanges adds the ranges that do not exist.
 func (l *Lane) addRanges(ctx context.Context, txn *mongo.Txn, number int64, ranges []Range) error {
 	cfg := &l.link.cfg
 	updates := func(yield func(bson.Raw) bool) {
@@ -84,11 +83,11 @@ func (l *Lane) addRanges(ctx context.Context, txn *mongo.Txn, number int64, rang
 	return nil
 }
 
-// MoveRange is to be the first thing in a transaction of the lane's session: it
-// finds the lane's document with our term, at its position, and the range's with
-// the Steps that r has, and moves the range's to next: At, Docs, Bytes, Done, and
-// Steps, which it makes one more than r's. If nothing matches it finds out why:
-// lease.ErrFenced, lease.ErrRewound, checkpoint.ErrAhead. The caller takes next for r once the
+// MoveRange must be the first call in a transaction of the lane's session. It matches
+// the lane's document with our term, at its position, and the range's document with the
+// Steps of r. It moves the range's document to next: At, Docs, Bytes, Done, and Steps,
+// which it sets to r's plus one. If nothing matches it finds out why: lease.ErrFenced,
+// lease.ErrRewound, checkpoint.ErrAhead. The caller replaces r with next once the
 // transaction has committed.
 func (l *Lane) MoveRange(ctx context.Context, txn *mongo.Txn, r, next *Range) error {
 	if err := l.moveRange(ctx, txn, r, next); err != nil {
@@ -133,7 +132,7 @@ func (l *Lane) moveRange(ctx context.Context, txn *mongo.Txn, r, next *Range) er
 	return l.whyRangeNotMoved(ctx, txn, number, id, r)
 }
 
-// whyRangeNotMoved says why a range's document did not match.
+// whyRangeNotMoved returns why a range's document did not match.
 func (l *Lane) whyRangeNotMoved(ctx context.Context, txn *mongo.Txn, number int64, id string, r *Range) error {
 	cfg := &l.link.cfg
 	reply, err := txn.Call(ctx, metadata.Find(cfg.DB, metadata.Copies, 1, metadata.ByID(id)))

@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// openNames is how many are named of what is not done.
+	// openNames is how many unfinished documents an error names.
 	openNames = 3
-	// goneLimit is how many collections may be gone while they are copied: their
-	// UUIDs are in one reply, and in one command.
+	// goneLimit is how many collections may be gone while they are copied: their UUIDs
+	// must fit into one reply, and one command.
 	goneLimit = 100_000
 )
 
@@ -44,7 +44,7 @@ func Of(link *checkpoint.Link) *Link {
 // Lane returns writer i's lane.
 func (h *Link) Lane(i int) *Lane { return &Lane{Lane: h.Link.Lane(i), link: h} }
 
-// wrap says what was attempted on the copy of which link.
+// wrap adds the attempted action and the link to an error.
 func (h *Link) wrap(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -63,8 +63,8 @@ func (h *Link) UpdateCopy(ctx context.Context, c checkpoint.Copy) error {
 	return h.Link.UpdateCopy(ctx, c, also)
 }
 
-// Copies returns the collections and ranges of the link's copy, in no order. What
-// an older number had is left out. It reads as a majority has it.
+// Copies returns the collections and ranges of the link's copy, in any order. Those of
+// an older number are left out. It reads with read concern majority.
 func (h *Link) Copies(ctx context.Context) ([]Collection, []Range, error) {
 	var collections []Collection
 	var ranges []Range
@@ -98,8 +98,8 @@ func (h *Link) read(ctx context.Context, yield func(d copyDoc)) error {
 }
 
 // Counts returns how many collections of a link's present copy are Done, and how many
-// there are in the metadata; 0 of 0 if it has none. It needs no lease, and what it
-// returns may be rolled back.
+// there are in the metadata; 0 of 0 if it has none. It needs no lease, and its result
+// may be rolled back.
 func Counts(ctx context.Context, store *checkpoint.Store) (done, total int64, err error) {
 	st, _, err := store.Load(ctx)
 	if err != nil || st.Copy == nil {
@@ -107,8 +107,7 @@ func Counts(ctx context.Context, store *checkpoint.Store) (done, total int64, er
 	}
 	cfg := store.Config()
 	all := metadata.Below(copyPrefix(cfg.Link, st.Copy.Number, kindCollection))
-	// Done first: of those that are added meanwhile none is counted but in the
-	// total.
+	// Done first, so that collections added meanwhile count in the total only.
 	done, err = count(ctx, &cfg, func(dst []byte) []byte {
 		return bsoncore.AppendStringElement(all(dst), "state", string(Done))
 	})
@@ -138,8 +137,8 @@ func count(ctx context.Context, cfg *checkpoint.Config, filter func(dst []byte) 
 	return n, nil
 }
 
-// DropCopies removes the documents of collections and ranges of all copies of
-// the link with a number below the given one, which is that of its copy at most.
+// DropCopies removes the documents of collections and ranges of all copies of the link
+// with a number below the given one, which is at most the number of its copy.
 func (h *Link) DropCopies(ctx context.Context, below int64) error {
 	var err error
 	if below > h.number && h.number > 0 {
@@ -179,9 +178,8 @@ func (h *Link) dropSome(ctx context.Context, below int64) (bool, error) {
 	return len(docs) == metadata.ChunkDocs, err
 }
 
-// AddCollections adds collections to the link's copy; one that is there already
-// is left as it is. It is committed by a majority when it returns. Thousands at a
-// time are fine.
+// AddCollections adds collections to the link's copy; existing ones remain unchanged.
+// It is committed by a majority when it returns. It accepts thousands at a time.
 func (h *Link) AddCollections(ctx context.Context, list []Collection) error {
 	return h.wrap(h.addCollections(ctx, list), "add %d collections to its copy", len(list))
 }
@@ -201,8 +199,8 @@ func (h *Link) addCollections(ctx context.Context, list []Collection) error {
 		}
 	}
 	for docs := range metadata.Chunks(updates) {
-		// Each commit waits for the majority: one that only the last of them waited
-		// for could follow a failover that lost the others.
+		// Each commit waits for a majority. If only the last one did, it could succeed
+		// after a failover that lost the earlier ones.
 		err := h.Within(ctx, func(txn mongo.Caller) error {
 			return metadata.Run(ctx, txn, metadata.Write(cfg.DB, "update", metadata.Copies, "updates", docs...), int64(len(docs)))
 		})
@@ -213,7 +211,7 @@ func (h *Link) addCollections(ctx context.Context, list []Collection) error {
 	return nil
 }
 
-// findNoneOpen finds, in a transaction, that all of the copy is done.
+// findNoneOpen checks, in a transaction, that all of the copy is done.
 func (h *Link) findNoneOpen(ctx context.Context, txn *mongo.Txn) error {
 	if h.number == 0 {
 		return checkpoint.ErrNoCopy
@@ -258,12 +256,12 @@ func (h *Link) findNoneOpen(ctx context.Context, txn *mongo.Txn) error {
 	})
 }
 
-// openRanges is a filter on ranges that are not done.
+// openRanges is a filter for ranges that are not done.
 func openRanges(of func(dst []byte) []byte) func(dst []byte) []byte {
 	return func(dst []byte) []byte { return bsoncore.AppendBooleanElement(of(dst), "done", false) }
 }
 
-// findNone finds nothing of the copy that a filter for what is open matches.
+// findNone checks that no document of the copy matches a filter.
 func (h *Link) findNone(ctx context.Context, txn *mongo.Txn, what string, open func(dst []byte) []byte) error {
 	reply, err := txn.Call(ctx, metadata.Find(h.cfg.DB, metadata.Copies, openNames, open, "_id"))
 	if err != nil {
