@@ -7,32 +7,31 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Account is what is held: replies that wait, and bytes of those sent on. It has no
-// lock of its own. The zero value is empty.
+// Account counts the replies that wait and the bytes in use. It has no lock of its own.
+// The zero value is empty.
 type Account struct {
 	queue fifo[oplog.Reply]
-	// held is what has not been released, queued what has not been sent on, in
-	// bytes.
+	// held is the number of bytes not released, queued the number of bytes not sent on.
 	held, queued int64
-	// added and released count all bytes ever, marks are the replies that are not
-	// wholly released. Bytes are released in the order of the log.
+	// added and released are totals in bytes; marks are the replies that are not wholly
+	// released. Bytes are released in oplog order.
 	added, released int64
 	marks           fifo[mark]
 }
 
-// mark is where a reply ends in the bytes ever added, and when it was received.
+// mark is the end of a reply within the total of added bytes, and when it was received.
 type mark struct {
 	end      int64
 	received time.Time
 }
 
-// Admits reports whether so many bytes more may be held, of at most room: always, if
-// nothing is.
+// Admits reports whether this many more bytes may be held, given a limit of room:
+// always, if nothing is held.
 func (a *Account) Admits(bytes, room int64) bool {
 	return a.held == 0 || a.held+bytes <= room
 }
 
-// Add puts r after the replies that wait.
+// Add appends r to the replies that wait.
 func (a *Account) Add(r oplog.Reply) {
 	a.queue.push(r)
 	a.held += r.Bytes
@@ -41,33 +40,33 @@ func (a *Account) Add(r oplog.Reply) {
 	a.marks.push(mark{a.added, r.Received})
 }
 
-// Head returns the reply that waits first, false if none does.
+// Head returns the first waiting reply, false if there is none.
 func (a *Account) Head() (oplog.Reply, bool) { return a.queue.first() }
 
-// Sent takes the first reply out of the queue. It stays held.
+// Sent removes the first reply from the queue. Its bytes remain held.
 func (a *Account) Sent() {
 	r, _ := a.queue.first()
 	a.queue.pop()
 	a.queued -= r.Bytes
 }
 
-// Drop forgets what waits. The rest is still going to be released.
+// Drop discards the waiting replies. Those sent on will still be released.
 func (a *Account) Drop() {
 	a.queue = fifo[oplog.Reply]{}
 	a.held -= a.queued
 	a.queued = 0
 }
 
-// Stats returns what is held.
+// Stats returns the present state.
 func (a *Account) Stats() Stats {
 	m, _ := a.marks.first()
 	return Stats{Held: a.held, Queued: a.queued, Replies: a.queue.len(), Oldest: m.received}
 }
 
-// Release gives back bytes of what was sent on.
+// Release releases bytes of replies that were sent on.
 func (a *Account) Release(bytes int64) {
-	// Invariant: released <= added. (Not sent: a reply may be applied before Run
-	// has taken note that it was sent.)
+	// Invariant: released <= added. (Not sent: a reply may be applied before Run has
+	// recorded that it was sent.)
 	if bytes < 0 || bytes > a.held {
 		panic(fmt.Sprintf("buffer: invariant: %d bytes are released, %d are held", bytes, a.held))
 	}
@@ -82,7 +81,7 @@ func (a *Account) Release(bytes int64) {
 	}
 }
 
-// fifo is a queue whose room is used again.
+// fifo is a queue that reuses its memory.
 type fifo[V any] struct {
 	list []V
 	head int

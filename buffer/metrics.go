@@ -12,15 +12,15 @@ type metrics struct {
 	waits, waited prometheus.Counter
 }
 
-// newMetrics registers what a Queue counts. Where a Queue before it has done so
-// already, its counters go on, and the gauges are those of the new one.
+// newMetrics registers the metrics of a Queue. If an earlier Queue has registered them,
+// its counters continue, and the gauges are those of the new one.
 func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return metric.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: "replicator_buffer_" + name, Help: help}))
 	}
 	if reg != nil {
 		c := &collector{q}
-		reg.Unregister(c) // that of a Queue before
+		reg.Unregister(c) // of an earlier Queue
 		_ = reg.Register(c)
 	}
 	return &metrics{
@@ -29,8 +29,8 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 	}
 }
 
-// collector reads the state when it is asked for it: the age of what waits
-// changes although nothing happens.
+// collector reads the state on each scrape, as the age of the oldest reply changes
+// without an event.
 type collector struct{ queue *Queue }
 
 var (

@@ -15,20 +15,20 @@ import (
 const (
 	// DefaultLimit is the default of [Config.Limit], in bytes.
 	DefaultLimit = 256 << 20
-	// MinLimit is the least that [Config.Limit] can be, in bytes.
+	// MinLimit is the minimum of [Config.Limit], in bytes.
 	MinLimit = 64 << 20
 
 	defaultHeadroom = 64 << 20
 	defaultReplies  = 10_000
 )
 
-// Config says how much may be held.
+// Config is the configuration of a Queue.
 type Config struct {
-	// Limit is the budget of everything fetched and not applied, in bytes. Zero
-	// means 256 MiB; at least 64 MiB.
+	// Limit is the budget for everything fetched and not applied, in bytes. Zero means
+	// 256 MiB; the minimum is 64 MiB.
 	Limit int64
-	// Headroom is the part of Limit that is kept free for the replies that are on
-	// their way in, in bytes. Zero means 64 MiB, but at most half of Limit.
+	// Headroom is the part of Limit that is reserved for replies that arrive while
+	// there is no room, in bytes. Zero means 64 MiB, but at most half of Limit.
 	Headroom int64
 	// Replies is how many replies may wait to be sent on. Zero means 10,000.
 	Replies int
@@ -62,41 +62,42 @@ func (c *Config) validate() error {
 	return errors.Join(faults...)
 }
 
-// Queue holds replies between the fetcher and what applies them.
+// Queue buffers replies between the fetcher and the applier.
 type Queue struct {
-	// room is how much may be held, in bytes; replies how many may wait.
+	// room is the maximum of held bytes; replies is the maximum number of waiting
+	// replies.
 	room    int64
 	replies int
 	metrics *metrics
-	// freed wakes Run after a Release. It has room for one wake-up.
+	// freed wakes Run after a Release. Its capacity is one.
 	freed chan struct{}
 
 	mu sync.Mutex
 	// The rest is guarded by mu.
 	account Account
-	// waiting is since when in is not taken from for want of room, zero while it is.
+	// waiting is since when there has been no room, zero while there is.
 	waiting time.Time
 	waits   int64
 }
 
 // Stats is the state of a Queue at one moment.
 type Stats struct {
-	// Held is what was taken in and has not been released, in bytes; Queued the
-	// part of it that has not been sent on.
+	// Held is the number of bytes received and not released, Queued those of them not
+	// sent on.
 	Held, Queued int64
-	// Replies is how many wait to be sent on.
+	// Replies is the number of replies that wait to be sent on.
 	Replies int
-	// Oldest is when the oldest reply that is not wholly released was received,
-	// zero if there is none.
+	// Oldest is when the oldest reply that is not wholly released was received, zero if
+	// there is none.
 	Oldest time.Time
-	// Waits is how often there was no room, Waiting whether there is none now.
+	// Waits is how often there was no room, Waiting reports whether there is none now.
 	Waits   int64
 	Waiting bool
-	// Limit is how much may be held, in bytes, the headroom not counted.
+	// Limit is the maximum of Held, without the headroom.
 	Limit int64
 }
 
-// New checks cfg. It does no I/O and starts nothing.
+// New checks cfg. It does no I/O and starts no goroutine.
 func New(cfg Config) (*Queue, error) {
 	cfg.setDefaults()
 	if err := cfg.validate(); err != nil {
@@ -110,14 +111,14 @@ func New(cfg Config) (*Queue, error) {
 	return q, nil
 }
 
-// Run moves replies from in to out, in order, and takes no more than there is room
-// for. It closes out before it returns: nil once in is closed and all of it sent,
-// the cause once ctx is done. It may be called again, for another attempt, when it
-// has returned and nothing that was held will be released: it begins empty.
+// Run moves replies from in to out, in order, as far as there is room. It closes out
+// before it returns: nil once in is closed and everything is sent, the cause once ctx
+// is done. After it has returned it may be called again, for another attempt, if
+// nothing that was held will be released any more: it starts empty.
 func (q *Queue) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- oplog.Reply) error {
 	defer close(out)
 	q.reset()
-	// next has been taken in, but has to wait for room.
+	// next has been received, but has to wait for room.
 	var next oplog.Reply
 	waits := false
 	for {
@@ -153,7 +154,7 @@ func (q *Queue) Run(ctx context.Context, in <-chan oplog.Reply, out chan<- oplog
 	}
 }
 
-// Release gives back bytes of what was sent on: what was made of them has been
+// Release releases bytes of replies that were sent on, once their entries have been
 // applied. It does not block.
 func (q *Queue) Release(bytes int64) {
 	q.mu.Lock()
@@ -161,11 +162,11 @@ func (q *Queue) Release(bytes int64) {
 	q.mu.Unlock()
 	select {
 	case q.freed <- struct{}{}:
-	default: // Run will be woken, and look, anyway.
+	default: // Run will wake and check anyway.
 	}
 }
 
-// Stats returns the state of the moment.
+// Stats returns the present state.
 func (q *Queue) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -181,14 +182,14 @@ func (q *Queue) reset() {
 	q.waiting = time.Time{}
 }
 
-// drop forgets what waits. The rest is still going to be released.
+// drop discards the waiting replies. Those sent on will still be released.
 func (q *Queue) drop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.account.Drop()
 }
 
-// admit takes r in if there is room, or nothing else is held.
+// admit adds r if there is room, or nothing else is held.
 func (q *Queue) admit(r oplog.Reply) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -200,7 +201,7 @@ func (q *Queue) admit(r oplog.Reply) bool {
 	return true
 }
 
-// mayTake reports whether another reply may be taken from in.
+// mayTake reports whether another reply may be received from in.
 func (q *Queue) mayTake() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -215,7 +216,7 @@ func (q *Queue) mayTake() bool {
 	return true
 }
 
-// wait notes that there is no room. mu is held.
+// wait records that there is no room. mu is held.
 func (q *Queue) wait() {
 	if q.waiting.IsZero() {
 		q.waiting = time.Now()

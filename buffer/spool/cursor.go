@@ -14,7 +14,7 @@ import (
 // cursor reads records. It is for one goroutine.
 type cursor struct {
 	spool *Spool
-	// file is that of the segment of that number, nil if none is open.
+	// file is the open file of the segment with that number, nil if none is open.
 	file *os.File
 	seg  segment
 	buf  [headSize]byte
@@ -35,8 +35,8 @@ func (h *head) after(p place) place {
 	return place{p.index + 1, p.number, p.offset + h.size()}
 }
 
-// locate sets p to the file that its record is in, and returns the file's state.
-// It is false if there is no such record yet.
+// locate sets p to the file that contains its record, and returns the file's state. It
+// returns false if there is no such record yet.
 func (s *Spool) locate(p *place) (segment, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,8 +60,8 @@ func (s *Spool) locate(p *place) (segment, bool, error) {
 	return *g, true, nil
 }
 
-// peek returns the head of the record at p, which it sets to the record's file.
-// It is false if there is none yet.
+// peek returns the head of the record at p, and sets p to the record's file. It returns
+// false if there is no such record yet.
 func (c *cursor) peek(p *place) (head, bool, error) {
 	if c.at == *p && c.ahead.length > 0 {
 		return c.ahead, true, nil
@@ -105,8 +105,8 @@ func (c *cursor) readAt(b []byte, offset int64) error {
 	return nil
 }
 
-// payload reads the payload of the record h, which peek returned for p, into buf
-// if that is large enough, and checks it.
+// payload reads the payload of the record h, which peek returned for p, and checks it.
+// It uses buf if that is large enough.
 func (c *cursor) payload(h *head, p place, buf []byte) ([]byte, error) {
 	buf = slices.Grow(buf[:0], int(h.length))[:h.length]
 	if err := c.readAt(buf, p.offset+headSize); err != nil {
@@ -118,8 +118,8 @@ func (c *cursor) payload(h *head, p place, buf []byte) ([]byte, error) {
 	return buf, nil
 }
 
-// entries reads the entries of the record h, which peek returned for p, into
-// memory of their own.
+// entries reads the entries of the record h, which peek returned for p, into newly
+// allocated memory.
 func (c *cursor) entries(h *head, p place) ([]oplog.Entry, error) {
 	buf, err := c.payload(h, p, make([]byte, 0, h.length))
 	if err != nil {

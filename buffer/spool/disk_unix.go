@@ -10,7 +10,8 @@ import (
 	"syscall"
 )
 
-// takeLock locks the file at path, which it makes. ErrInUse if it is locked already.
+// takeLock creates and locks the file at path. It returns ErrInUse if it is locked
+// already.
 func takeLock(path string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -25,7 +26,7 @@ func takeLock(path string) (*os.File, error) {
 		if same {
 			return f, nil
 		}
-		_ = f.Close() // it was removed by who had it before
+		_ = f.Close() // its previous owner removed it
 	}
 }
 
@@ -49,7 +50,7 @@ func tryLock(f *os.File, path string) (bool, error) {
 	return os.SameFile(mine, there), nil
 }
 
-// freeBytes returns how many bytes of the disk under dir may still be used.
+// freeBytes returns how many bytes are available on the disk of dir.
 func freeBytes(dir string) (int64, error) {
 	var st syscall.Statfs_t
 	for {

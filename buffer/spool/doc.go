@@ -33,14 +33,15 @@
 // # What is on disk
 //
 // Files are numbered without gaps. Each names the spool it belongs to and the entry
-// before it, and contains records: a reply, or a part of a large one, with its offset
-// in the file, its optimes and a checksum over all of it. A record is written by one
-// call. A file is synced as a whole before the next one is started; the one that is
-// being written is synced within a second. So after a crash only its end can be torn:
-// Open cuts it off there and logs what is lost, which is fetched again.
+// before its first one, and contains records: a reply, or a part of a large one, with
+// its offset in the file, its optimes and a checksum over all of it. A record is
+// written by one call. A file is synced as a whole before the next one is started; the
+// one that is being written is synced within a second. So after a crash only the end of
+// the last file can be torn: Open cuts it off there and logs how much is lost, which is
+// fetched again.
 //
-//	Invariant: what Read sends is what Store received, in the same order and without
-//	a gap, whatever happened to the files; or there is a *DamagedError.
+// Invariant: Read sends exactly the entries that Store received, in the same order and
+// without a gap, whatever happened to the files; or it returns a *DamagedError.
 //
 // A record contains the offset up to which its file had been synced when the record was
 // written, so that damage before that offset is distinguished from a torn end. Removal of

@@ -10,21 +10,21 @@ import (
 )
 
 var (
-	// ErrInUse is a folder that another spool has, of this process or of another
+	// ErrInUse reports a folder that another spool uses, of this process or of another
 	// one.
 	ErrInUse = errors.New("another process, or another link of this one, uses the folder")
-	// ErrMissing is an entry that the spool does not have, or has no more.
+	// ErrMissing reports an entry that the spool does not have, or no longer has.
 	ErrMissing = errors.New("not in the spool")
-	// errClosed is a call after Close or Remove.
+	// errClosed reports a call after Close or Remove.
 	errClosed = errors.New("the spool is closed")
-	// errRunning is a call that cannot be made while Store or Read runs.
+	// errRunning reports a call that is not allowed while Store or Read runs.
 	errRunning = errors.New("the spool is in use")
 )
 
-// FullError is a wait for an entry that has no room.
+// FullError reports that an entry that is waited for has no room.
 type FullError struct {
 	Dir string
-	// Why there is none.
+	// Why there is no room.
 	Why string
 }
 
@@ -32,11 +32,11 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("spool: %s has no room for what is to be read first: %s", e.Dir, e.Why)
 }
 
-// DamagedError is a file that does not hold what was written to it. The spool is
-// of no use any more: it has to be removed, and the log fetched again.
+// DamagedError reports a file whose content is not what was written to it. The spool
+// has to be removed, and the oplog fetched again.
 type DamagedError struct {
 	File string
-	// Offset is where in the file, in bytes.
+	// Offset is the position in the file, in bytes.
 	Offset int64
 	Err    error
 }
@@ -47,8 +47,8 @@ func (e *DamagedError) Error() string {
 
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// lost makes the error of a file or folder that is not there any more, because
-// somebody has cleaned up, a *DamagedError: what was in it is at the source too.
+// lost turns the error of a missing file or folder into a *DamagedError: its content is
+// at the source too.
 func lost(err error) error {
 	gone, ok := errors.AsType[*fs.PathError](err)
 	if _, known := errors.AsType[*DamagedError](err); known || !ok || !errors.Is(gone, fs.ErrNotExist) {
@@ -57,7 +57,7 @@ func lost(err error) error {
 	return &DamagedError{File: gone.Path, Err: err}
 }
 
-// remove removes a file, which may be gone already.
+// remove removes a file, which may be missing.
 func remove(path string) error {
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -65,11 +65,11 @@ func remove(path string) error {
 	return nil
 }
 
-// orderError is an entry that came in and does not go on from what is there.
+// orderError reports an entry that does not continue the stored ones.
 type orderError struct {
-	// Last is the last entry before, or the one that had to come first.
+	// Last is the previous entry, or the one that had to come first.
 	Last, Got oplog.OpTime
-	// First tells that Got came first and is not Last, which it had to be.
+	// First means that Got came first and is not Last, as it had to be.
 	First bool
 }
 

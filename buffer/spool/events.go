@@ -1,6 +1,6 @@
 package spool
 
-// Keys of the attributes of what is logged.
+// Keys of the events' attributes.
 const (
 	keyDir     = "dir"
 	keyFile    = "file"

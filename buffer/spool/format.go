@@ -21,8 +21,9 @@ import (
 //	record    magic 4 | length 4 | entries 4 | sum of payload 4 | offset 8 | synced 8 |
 //	          received 8 | first 16 | last 16 | sum of the 72 bytes before 4 | payload
 //
-// An optime is seconds 4 | increment 4 | term 8. The sums of records begin with that
-// of the preamble, so that no record passes in another file, or in an older one.
+// An optime is seconds 4 | increment 4 | term 8. The checksums of records are seeded
+// with that of the preamble, so that no record is valid in another file, or in an older
+// one of the same number.
 const (
 	fileMagic   = "RPLSPOOL"
 	version     = 1
@@ -38,15 +39,15 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // noTime stands for the zero time.
 const noTime = math.MinInt64
 
-// preamble is what a segment file begins with.
+// preamble is the beginning of a segment file.
 type preamble struct {
 	number uint64
 	// previous is the last entry before the file, null if there is none.
 	previous oplog.OpTime
-	// made tells a file from an older one of the same number.
+	// made distinguishes a file from an older one of the same number.
 	made int64
 	id   string
-	// sum is that of all of it. The sums of records begin with it.
+	// sum is the checksum of the preamble, which seeds the checksums of the records.
 	sum uint32
 }
 
@@ -68,10 +69,10 @@ func (p *preamble) encode() []byte {
 	return binary.LittleEndian.AppendUint32(b, p.sum)
 }
 
-// errShort is a preamble that is longer than what is there.
+// errShort reports that a file ends within its preamble.
 var errShort = errors.New("the file ends within its preamble")
 
-// parsePreamble reads the preamble that b begins with.
+// parsePreamble parses the preamble at the beginning of b.
 func parsePreamble(b []byte) (preamble, error) {
 	var p preamble
 	if len(b) < idAt {
@@ -109,21 +110,22 @@ type head struct {
 	length  uint32
 	entries uint32
 	sum     uint32
-	// offset is where the record begins in its file, in bytes. synced is up to
-	// where the file was known to be on disk when the record was written: what is
-	// before it is not torn, but damaged.
+	// offset is where the record begins in its file, in bytes. synced is up to where
+	// the file was known to be on disk when the record was written: a fault before that
+	// is damage, not a torn end.
 	offset, synced int64
 	received       time.Time
 	first, last    oplog.OpTime
 }
 
-// size is that of the record, in bytes.
+// size returns the size of the record, in bytes.
 func (h *head) size() int64 { return headSize + int64(h.length) }
 
-// memory is what it takes to hold its entries, in bytes.
+// memory returns the memory that its entries take, in bytes.
 func (h *head) memory() int64 { return int64(h.length) + int64(h.entries)*entrySize }
 
-// encode writes h, whose sum it sets, before the payload that b has from byte 76 on.
+// encode writes h, and sets its sum, before the payload that b contains from byte 76
+// on.
 func (h *head) encode(b []byte, seed uint32) {
 	h.length = uint32(len(b) - headSize)
 	h.sum = crc32.Update(seed, castagnoli, b[headSize:])
@@ -152,8 +154,8 @@ var (
 	errTorn   = errors.New("the file ends within a record")
 )
 
-// parseHead reads the head of a record that is at offset of its file. b has at
-// least 76 bytes.
+// parseHead parses the head of a record at an offset of its file. b has at least 76
+// bytes.
 func parseHead(b []byte, offset int64, seed uint32) (head, error) {
 	const sumAt = headSize - 4
 	if string(b[:4]) != recordMagic {
@@ -180,8 +182,7 @@ func parseHead(b []byte, offset int64, seed uint32) (head, error) {
 	return h, nil
 }
 
-// check reports whether payload is that of h: its bytes, and how many entries they
-// are.
+// check reports whether payload belongs to h: its bytes, and the number of its entries.
 func (h *head) check(payload []byte, seed uint32) error {
 	if crc32.Update(seed, castagnoli, payload) != h.sum {
 		return errSum
@@ -200,8 +201,7 @@ func (h *head) check(payload []byte, seed uint32) error {
 	return nil
 }
 
-// parse returns the entries of a payload that was checked. They have to be those
-// that h tells of.
+// parse returns the entries of a payload that was checked. They must match h.
 func (h *head) parse(payload []byte) ([]oplog.Entry, error) {
 	list := make([]oplog.Entry, h.entries)
 	for i := range list {
@@ -224,7 +224,7 @@ func (h *head) parse(payload []byte) ([]oplog.Entry, error) {
 	return list, nil
 }
 
-// cutDoc returns the document that b begins with.
+// cutDoc returns the document at the beginning of b.
 func cutDoc(b []byte) (bson.Raw, error) {
 	if len(b) < rawbson.MinSize {
 		return nil, errors.New("a record ends within an entry")
@@ -247,8 +247,8 @@ func opTimeAt(b []byte) oplog.OpTime {
 		int64(binary.LittleEndian.Uint64(b[8:])))
 }
 
-// follows reports whether an entry can stand after another one: timestamps ascend
-// strictly, and a term does not go back.
+// follows reports whether an entry can come after another one: timestamps ascend
+// strictly, and terms do not decrease.
 func follows(o, before oplog.OpTime) bool {
 	return oplog.CompareTimestamps(o.TS, before.TS) > 0 &&
 		(o.Term >= before.Term || o.Term == oplog.UninitializedTerm)

@@ -14,8 +14,8 @@ type metrics struct {
 	gauges                       *collector
 }
 
-// newMetrics registers what a spool counts. Where a spool before it has done so
-// already, its counters go on, and the gauges are those of the new one.
+// newMetrics registers the metrics of a spool. If an earlier spool has registered them,
+// its counters continue, and the gauges are those of the new one.
 func newMetrics(reg prometheus.Registerer, s *Spool) *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return metric.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: "replicator_spool_" + name, Help: help}))
@@ -27,20 +27,20 @@ func newMetrics(reg prometheus.Registerer, s *Spool) *metrics {
 		reg:         reg, gauges: &collector{s},
 	}
 	if reg != nil {
-		reg.Unregister(m.gauges) // that of a spool before
+		reg.Unregister(m.gauges) // of an earlier spool
 		_ = reg.Register(m.gauges)
 	}
 	return m
 }
 
-// leave takes the gauges away: there is no spool any more.
+// leave unregisters the gauges: there is no spool any more.
 func (m *metrics) leave() {
 	if m.reg != nil {
 		m.reg.Unregister(m.gauges)
 	}
 }
 
-// collector reads the state when it is asked for it.
+// collector reads the state on each scrape.
 type collector struct{ spool *Spool }
 
 var (

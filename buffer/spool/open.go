@@ -26,10 +26,10 @@ const (
 
 func fileName(number uint64) string { return fmt.Sprintf("%0*d%s", digits, number, suffix) }
 
-// Open opens a spool, or makes it. It reads all that is there and checks it: a
-// file that ends in the middle of a record, or whose last records do not have
-// their checksum, is cut there (event Cut); damage anywhere else is a
-// *DamagedError. [Clear] removes what Open cannot use.
+// Open opens a spool, or creates it. It reads and checks all of its files: a last file
+// that ends within a record, or whose last records have a wrong checksum, is cut there
+// (event Cut); damage anywhere else is a *DamagedError. [Clear] removes files that Open
+// cannot use.
 func Open(cfg Config) (*Spool, error) {
 	return open(cfg, disk{write: (*os.File).WriteAt, sync: (*os.File).Sync, free: freeBytes})
 }
@@ -63,13 +63,13 @@ func open(cfg Config, d disk) (*Spool, error) {
 	return s, nil
 }
 
-// Clear removes the files of a spool that is not open, whatever they hold, and the
+// Clear removes the files of a spool that is not open, whatever they contain, and the
 // folder if nothing else is in it.
 func Clear(dir string) error {
 	lock, err := takeFolder(dir)
 	if err == nil {
 		err = errors.Join(clearFiles(dir), remove(filepath.Join(dir, lockName)), lock.Close())
-		_ = os.Remove(dir) // it is refused where there is something else
+		_ = os.Remove(dir) // fails if other files are in it
 	}
 	if err != nil {
 		return fmt.Errorf("spool: clear %s: %w", dir, err)
@@ -77,8 +77,8 @@ func Clear(dir string) error {
 	return nil
 }
 
-// takeFolder makes the folder and locks it. Another process, or another spool of this
-// one, may be removing it, or a folder that it is in, at the same time.
+// takeFolder creates the folder and locks it. Another process, or another spool of this
+// one, may be removing it, or one of its parents, concurrently.
 func takeFolder(dir string) (*os.File, error) {
 	for try := 1; ; try++ {
 		err := os.MkdirAll(dir, 0o700)
@@ -88,14 +88,14 @@ func takeFolder(dir string) (*os.File, error) {
 				return lock, nil
 			}
 		}
-		// MkdirAll says that a folder exists if it is made and removed meanwhile.
+		// MkdirAll returns ErrExist if the folder is created and removed concurrently.
 		if try == maxTakes || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
 	}
 }
 
-// maxTakes is how often takeFolder makes a folder that was removed under it.
+// maxTakes is how often takeFolder retries if the folder is removed.
 const maxTakes = 100
 
 // listFiles returns the segments of a folder, in order, with number and path.
@@ -134,7 +134,7 @@ func clearFiles(dir string) error {
 	return syncDir(dir, (*os.File).Sync)
 }
 
-// syncDir brings to disk which files a folder has.
+// syncDir syncs a folder's list of files.
 func syncDir(dir string, sync func(*os.File) error) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -143,7 +143,7 @@ func syncDir(dir string, sync func(*os.File) error) error {
 	return errors.Join(sync(d), d.Close())
 }
 
-// recover takes in the files that are there.
+// recover loads the existing files.
 func (s *Spool) recover() error {
 	list, err := listFiles(s.cfg.Dir)
 	if err != nil {
@@ -168,7 +168,7 @@ func (s *Spool) recover() error {
 	if s.file, err = os.OpenFile(last.path, os.O_RDWR, 0); err != nil {
 		return err
 	}
-	// What was read may not have been on disk.
+	// The data that was read may not be synced.
 	if err := s.disk.sync(s.file); err != nil {
 		_ = s.file.Close()
 		return err
@@ -177,8 +177,8 @@ func (s *Spool) recover() error {
 	return nil
 }
 
-// openPreambles reads how the files begin. It removes those of another spool, and a
-// last one that was not finished.
+// openPreambles reads the preambles of the files. It removes the files of another
+// spool, and a last one that is incomplete.
 func (s *Spool) openPreambles(list []*segment) ([]*segment, error) {
 	total := int64(0)
 	for i, g := range list {
@@ -190,8 +190,8 @@ func (s *Spool) openPreambles(list []*segment) ([]*segment, error) {
 		g.size = size
 		g.preamble, g.seed = p.size(), p.sum
 		if p.err != nil {
-			// The file was on disk, with its preamble, before anything else was
-			// written to it.
+			// The file was synced, with its preamble, before anything else was written
+			// to it.
 			torn := errors.Is(p.err, errShort) || size <= preambleSize(s.cfg.ID)
 			if !torn || i < len(list)-1 {
 				return nil, &DamagedError{g.path, 0, p.err}
@@ -218,13 +218,13 @@ func (s *Spool) openPreambles(list []*segment) ([]*segment, error) {
 		if p.number != g.number {
 			return nil, &DamagedError{g.path, 0, fmt.Errorf("it is file %s by what it says", fileName(p.number))}
 		}
-		// What is known of the entry before it is compared by takeIn.
+		// takeIn compares it with the entry before it.
 		g.last = p.previous
 	}
 	return list, nil
 }
 
-// foundPreamble is a preamble, or why there is none.
+// foundPreamble is a preamble, or the reason why there is none.
 type foundPreamble struct {
 	preamble
 	err error
@@ -248,8 +248,8 @@ func readPreamble(path string) (p foundPreamble, size int64, err error) {
 	return p, info.Size(), nil
 }
 
-// takeIn checks the records of a file, of which only number, path, preamble and
-// size are known, and as last the entry before it.
+// takeIn checks the records of a file, of which only number, path, preamble, size and,
+// as last, the entry before it are known.
 func (s *Spool) takeIn(g *segment, isLast bool) error {
 	if len(s.segments) > 0 && g.last != s.last {
 		return &DamagedError{g.path, 0, fmt.Errorf("it goes on after entry %s, the file before it ends with %s", g.last, s.last)}
@@ -277,8 +277,8 @@ func (s *Spool) takeIn(g *segment, isLast bool) error {
 	return nil
 }
 
-// scan reads all records and says where they end: at the end of the file, or
-// where one is torn, or damaged, and how.
+// scan reads all records and returns where they end: at the end of the file, or where
+// one is torn or damaged, and how.
 func (g *segment) scan(before oplog.OpTime) (at int64, torn, err error) {
 	f, err := os.Open(g.path)
 	if err != nil {
@@ -324,7 +324,7 @@ func (g *segment) scan(before oplog.OpTime) (at int64, torn, err error) {
 	return at, nil, nil
 }
 
-// add counts a record.
+// add adds a record to the counts.
 func (g *segment) add(h *head) {
 	if g.records == 0 {
 		g.first = h.first
@@ -334,8 +334,8 @@ func (g *segment) add(h *head) {
 	g.last = h.last
 }
 
-// cut cuts the last file where a record is torn, unless what follows proves that it
-// was on disk before.
+// cut cuts the last file where a record is torn, unless later records prove that it had
+// been synced.
 func (s *Spool) cut(g *segment, at int64, why error) (err error) {
 	f, err := os.OpenFile(g.path, os.O_RDWR, 0)
 	if err != nil {
@@ -356,7 +356,7 @@ func (s *Spool) cut(g *segment, at int64, why error) (err error) {
 		h, err := parseHead(rest[i:], at+int64(i), g.seed)
 		switch {
 		case errors.Is(err, errOffset) || err == nil && h.synced > at:
-			// Nothing that is torn moves a record, or what was on disk.
+			// A crash neither moves a record nor tears synced data.
 			return &DamagedError{g.path, at, why}
 		case err != nil:
 			continue
@@ -370,8 +370,8 @@ func (s *Spool) cut(g *segment, at int64, why error) (err error) {
 	return nil
 }
 
-// logCut announces that the end of a file was cut off at an offset, where 0 is all of
-// it. It is fetched again. Entries counts those whose head can be read.
+// logCut logs that the end of a file was cut off at an offset, where 0 is all of it. It
+// is fetched again. entries counts those whose head can be read.
 func (s *Spool) logCut(path string, offset, size, entries int64, why error) {
 	s.cfg.Observer.Log(slog.LevelWarn, "unfinished end of the spool cut off", slog.String(keyFile, path), slog.Int64(keyOffset, offset),
 		slog.Int64(keyBytes, size), slog.Int64(keyEntries, entries), slog.String(keyWhy, why.Error()))

@@ -10,9 +10,9 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Start says which entry Read hands on first: one that the spool has, or the first
-// that comes in. ErrMissing if it has entries and not that one. It is for the next
-// Read, and not to be called while one runs; Store may run.
+// Start sets the entry that the next Read sends first: one that the spool has, or the
+// first one to be stored. It returns ErrMissing if the spool has entries but not that
+// one. It must not be called while Read runs; Store may run.
 func (s *Spool) Start(from oplog.OpTime) error {
 	s.mu.Lock()
 	running, isClosed := s.reading, s.isClosed
@@ -79,10 +79,11 @@ func (s *Spool) find(from oplog.OpTime) (*place, error) {
 	}
 }
 
-// Read hands on, on out, everything from the entry of Start on, in order, within
-// the budget of memory, until ctx is done; then it returns the cause. It closes out.
-// Without a Start it begins with the first entry that is there. What is stored meanwhile, by one Store after the other, is handed on too. If the
-// spool is empty, the first entry that Store takes has to be that of Start.
+// Read sends everything from the entry of Start on, in order and within the memory
+// budget, on out, until ctx is done; then it returns the cause. It closes out. Without
+// a Start it begins with the first stored entry. Entries that are stored meanwhile, by
+// any number of calls of Store, are sent too. If the spool is empty, the first entry
+// that Store receives must be that of Start.
 func (s *Spool) Read(ctx context.Context, out chan<- oplog.Reply) error {
 	defer close(out)
 	s.mu.Lock()
@@ -99,13 +100,13 @@ func (s *Spool) Read(ctx context.Context, out chan<- oplog.Reply) error {
 	return s.handOnLoop(ctx, out, from)
 }
 
-// beginRead sets where to read from. It returns the entry before which nothing is
-// handed on, null for none. Store may run meanwhile.
+// beginRead sets where to read from. It returns the first entry to send, null for any.
+// Store may run meanwhile.
 func (s *Spool) beginRead() (from oplog.OpTime, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.start != nil && s.start.at == nil && s.entries > 0 {
-		// It was empty then.
+		// The spool was empty then.
 		begin := s.start
 		s.mu.Unlock()
 		at, err := s.find(begin.from)
@@ -136,7 +137,7 @@ func (s *Spool) beginRead() (from oplog.OpTime, err error) {
 	return from, nil
 }
 
-// endRead forgets what waits. The rest is still going to be released.
+// endRead discards the waiting replies. Those sent on will still be released.
 func (s *Spool) endRead() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,8 +146,8 @@ func (s *Spool) endRead() {
 	s.noteMemory(true)
 }
 
-// handOnLoop hands on what is there, from entry from on, and reads on while there
-// is memory.
+// handOnLoop sends the waiting replies, from entry from on, and reads further records
+// while there is memory.
 func (s *Spool) handOnLoop(ctx context.Context, out chan<- oplog.Reply, from oplog.OpTime) error {
 	c := cursor{spool: s}
 	defer c.close()
@@ -184,8 +185,8 @@ func (s *Spool) handOnLoop(ctx context.Context, out chan<- oplog.Reply, from opl
 	}
 }
 
-// mayRead returns the record that is to be read next, and reports whether there is
-// one, and memory for it.
+// mayRead returns the record to read next, and reports whether there is one, and memory
+// for it.
 func (s *Spool) mayRead(c *cursor) (h head, at place, ok bool, err error) {
 	s.mu.Lock()
 	at = s.read
@@ -204,7 +205,7 @@ func (s *Spool) mayRead(c *cursor) (h head, at place, ok bool, err error) {
 	return h, at, ok, nil
 }
 
-// noteMemory notes whether there is memory to read on. mu is held.
+// noteMemory records whether there is memory to read further. mu is held.
 func (s *Spool) noteMemory(enough bool) {
 	switch {
 	case !enough && s.waiting.IsZero():
@@ -215,7 +216,7 @@ func (s *Spool) noteMemory(enough bool) {
 	}
 }
 
-// head returns the reply that is to be handed on next, false if there is none yet.
+// head returns the reply to send next, false if there is none yet.
 func (s *Spool) head() (oplog.Reply, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,7 +229,7 @@ func (s *Spool) sent() {
 	s.account.Sent()
 }
 
-// readBack reads a record, of which what is before from is left out.
+// readBack reads a record, without the entries before from.
 func (s *Spool) readBack(c *cursor, h *head, at place, from oplog.OpTime) error {
 	list, err := c.entries(h, at)
 	if err != nil {

@@ -22,27 +22,27 @@ const (
 	defaultSegment  = 64 << 20
 	minSegment      = 64 << 10
 	defaultHeadroom = 64 << 20
-	// maxReplies is how many replies may wait to be handed on.
+	// maxReplies is how many replies may wait to be sent.
 	maxReplies = 10_000
 )
 
-// Config says where a spool is, and how large it may grow.
+// Config says where a spool is, and how large it may become.
 type Config struct {
-	// Dir is the folder; it is made if it is not there. One spool has it alone
-	// (a lock file says so).
+	// Dir is the folder; it is created if it does not exist. Only one spool uses it at
+	// a time (it has a lock file).
 	Dir string
-	// ID says what the spool belongs to: link, instance and number of the copy. A
-	// folder with the files of another one is emptied.
+	// ID identifies the owner of the content: link, instance and number of the copy. A
+	// folder with the files of another ID is cleared.
 	ID string
-	// Limit is how many bytes may be on disk. Zero means 64 GiB. MinFree is how
+	// Limit is the maximum size on disk, in bytes. Zero means 64 GiB. MinFree is how
 	// many bytes of the disk stay free. Zero means 1 GiB.
 	Limit, MinFree int64
-	// SegmentBytes is the size of a file. Zero means 64 MiB, but at most an eighth
-	// of Limit: only whole files can be let go.
+	// SegmentBytes is the size of a file. Zero means 64 MiB, but at most an eighth of
+	// Limit: only whole files can be removed.
 	SegmentBytes int64
-	// Memory is the budget of what was read back and is not released, in bytes:
-	// what buffer.Config.Limit is to a Queue. Zero means 256 MiB. 64 MiB of it, but
-	// at most half, are kept free for what is on its way in.
+	// Memory is the budget for entries read back and not released, in bytes, like
+	// buffer.Config.Limit of a Queue. Zero means 256 MiB. 64 MiB of it, but at most
+	// half, are reserved for the record being read.
 	Memory int64
 
 	Observer event.Observer
@@ -83,68 +83,68 @@ func (c *Config) validate() error {
 	return errors.Join(faults...)
 }
 
-// disk is what is asked of the system and may fail for want of room.
+// disk is the system calls that may fail for lack of space.
 type disk struct {
 	write func(f *os.File, b []byte, at int64) (int, error)
 	sync  func(f *os.File) error
 	free  func(dir string) (int64, error)
 }
 
-// Spool is a queue on disk, whose two ends run apart: Store and Read.
+// Spool is a queue on disk, whose ends run independently: Store and Read.
 type Spool struct {
 	cfg Config
-	// room is how much memory what was read back may take, in bytes.
+	// room is the maximum memory of entries that were read back, in bytes.
 	room    int64
 	disk    disk
 	lock    *os.File
 	metrics *metrics
-	// woken wakes who hands on, after a Release and when something was stored,
-	// forgot who stores, after a Forget. They have room for one wake-up.
+	// woken wakes Read after a Release and when a record was stored; forgot wakes Store
+	// after a Forget. Their capacity is one.
 	woken, forgot chan struct{}
 	// closed is closed by Close.
 	closed chan struct{}
-	// removing is held by who removes files, and taken before mu.
+	// removing serializes removing files. It is locked before mu.
 	removing sync.Mutex
 
 	mu sync.Mutex
 	// The rest is guarded by mu.
 
 	running, isClosed bool
-	// broken is why nothing can be written any more: it is not known what is on
-	// disk.
+	// broken is the error after which nothing can be written: the content of the disk
+	// is unknown.
 	broken error
-	// segments are the files, in order; their numbers have no gaps.
+	// segments are the files, in order, numbered without gaps.
 	segments []*segment
-	// current is the last segment if that is being written, nil otherwise; file is
-	// opened for it. Only who stores changes them, and reads them without mu.
+	// current is the last segment if it is being written, nil otherwise; file is its
+	// open file. Only Store changes them, and reads them without mu.
 	current *segment
 	file    *os.File
-	// synced is up to where file is on disk, unsynced since when it has more, zero
-	// if it has not.
+	// synced is up to where file is synced; unsynced is since when there is unsynced
+	// data, zero if there is none.
 	synced   int64
 	unsynced time.Time
-	// number is that of the next file, next that of the next record.
+	// number is the number of the next file, next that of the next record.
 	number uint64
 	next   int64
 	// last is the last entry ever stored, null if there is none.
 	last           oplog.OpTime
 	bytes, entries int64
-	// full is since when there is no room, zero while there is, and why.
+	// full is since when there has been no room, zero while there is, and why.
 	full time.Time
 	why  string
 	// waiters wait for entries.
 	waiters []waiter
 
 	account buffer.Account
-	// start is what the next Read begins with.
+	// start is the start of the next Read.
 	start *start
-	// want is which entry has to come first into the empty spool, nil if any may.
+	// want is the entry that has to come first into the empty spool, nil for any.
 	want *oplog.OpTime
-	// reading tells that read is in use: where the record is that is handed on
-	// next.
+	// reading means that read is in use: the place of the next record to send.
 	reading bool
 	read    place
-	// waiting is since when there is no memory to read on, zero while there is.
+	// waiting is since when there has been no memory to read further, zero while there
+	// is.
 	waiting time.Time
 	waits   int64
 }
@@ -153,7 +153,7 @@ type Spool struct {
 type segment struct {
 	number uint64
 	path   string
-	// seed is the sum of its preamble, which has so many bytes.
+	// seed is the checksum of its preamble, whose size in bytes is preamble.
 	seed     uint32
 	preamble int64
 	size     int64
@@ -167,26 +167,27 @@ type segment struct {
 // end is the number of the record after the segment.
 func (g *segment) end() int64 { return g.index + g.records }
 
-// place is where a record begins: its number, its file and the offset there. The
-// file may be the one before, and the offset its end.
+// place is where a record begins: its number, its file and the offset there. It may
+// also be the end of the previous file.
 type place struct {
 	index  int64
 	number uint64
 	offset int64
 }
 
-// start is what Start said.
+// start is the argument of Start, with its record.
 type start struct {
 	from oplog.OpTime
 	// at is the record with that entry, nil while the spool is empty.
 	at *place
 }
 
-// Close ends it. The files stay. It must not be called while Store or Read runs.
+// Close closes the spool and keeps its files. It must not be called while Store or Read
+// runs.
 func (s *Spool) Close() error { return s.close(false) }
 
-// Remove ends it and removes its files. It must not be called while Store or Read
-// runs.
+// Remove closes the spool and removes its files. It must not be called while Store or
+// Read runs.
 func (s *Spool) Remove() error { return s.close(true) }
 
 func (s *Spool) close(removes bool) error {
@@ -214,12 +215,12 @@ func (s *Spool) close(removes bool) error {
 		faults = append(faults, s.file.Close())
 	}
 	if removes {
-		// The lock file goes while it is held: who waits for it finds out.
+		// The lock file is removed while it is locked: takeLock detects this.
 		faults = append(faults, clearFiles(s.cfg.Dir), remove(filepath.Join(s.cfg.Dir, lockName)))
 	}
 	faults = append(faults, s.lock.Close())
 	if removes {
-		_ = os.Remove(s.cfg.Dir) // it is refused where there is something else
+		_ = os.Remove(s.cfg.Dir) // fails if other files are in it
 	}
 	if err := errors.Join(faults...); err != nil {
 		return fmt.Errorf("spool: close %s: %w", s.cfg.Dir, err)
@@ -227,9 +228,8 @@ func (s *Spool) close(removes bool) error {
 	return nil
 }
 
-// Bounds returns the first and the last entry that it holds, false if none. To go
-// on, reading of the source begins at last, and what it hands on first is that
-// entry, which the spool has and passes over.
+// Bounds returns the first and the last entry in the spool, false if it is empty. To
+// continue, reading of the source begins at last; Store skips that entry.
 func (s *Spool) Bounds() (first, last oplog.OpTime, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,7 +249,7 @@ func (s *Spool) bounds() (first, last oplog.OpTime, ok bool) {
 	panic("spool: invariant: entries without a file")
 }
 
-// Release gives back bytes of memory of what was handed on, like buffer.Queue.
+// Release releases memory of entries that were sent, like buffer.Queue.
 func (s *Spool) Release(bytes int64) {
 	s.mu.Lock()
 	s.account.Release(bytes)
@@ -257,7 +257,7 @@ func (s *Spool) Release(bytes int64) {
 	wake(s.woken)
 }
 
-// Stats returns the state of memory, as of a Queue.
+// Stats returns the state of memory, like that of a Queue.
 func (s *Spool) Stats() buffer.Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,19 +266,19 @@ func (s *Spool) Stats() buffer.Stats {
 	return st
 }
 
-// DiskStats is what is on disk.
+// DiskStats is the state of the spool on disk.
 type DiskStats struct {
-	// Bytes are on disk, of Limit. Free is how many bytes of the disk are free, -1
-	// if it cannot be asked.
+	// Bytes are on disk, of Limit. Free is the number of free bytes of the disk, -1 if
+	// unknown.
 	Bytes, Limit, Free int64
 	Entries            int64
 	First, Last        oplog.OpTime
-	// Full tells that there is no room, and why.
+	// Full means that there is no room, for the reason Why.
 	Full bool
 	Why  string
 }
 
-// Disk returns what is on disk.
+// Disk returns the state of the spool on disk.
 func (s *Spool) Disk() DiskStats {
 	free, err := s.disk.free(s.cfg.Dir)
 	if err != nil {
@@ -293,10 +293,10 @@ func (s *Spool) Disk() DiskStats {
 	}
 }
 
-// Forget lets files go that have only entries before the given one: it is the
-// FetchFrom of a checkpoint that a majority of the target has. It may be called
-// while Store and Read run. What Read has not handed on stays, and so does the file
-// that is being written.
+// Forget removes files that have only entries before the given one, which is the
+// FetchFrom of a majority-committed checkpoint of the target. It may be called while
+// Store and Read run. Entries that Read has not sent stay, as does the file that is
+// being written.
 func (s *Spool) Forget(before oplog.OpTime) error {
 	s.removing.Lock()
 	defer s.removing.Unlock()
@@ -304,7 +304,7 @@ func (s *Spool) Forget(before oplog.OpTime) error {
 	if err != nil {
 		return err
 	}
-	// The oldest first, so that what is left has no gap whatever happens.
+	// The oldest first, so that the rest has no gap if this is interrupted.
 	for len(gone) > 0 && err == nil {
 		if err = os.Remove(gone[0].path); errors.Is(err, os.ErrNotExist) {
 			err = nil
@@ -329,7 +329,8 @@ func (s *Spool) Forget(before oplog.OpTime) error {
 	return err
 }
 
-// takeBefore takes out the segments that have only entries before the given one.
+// takeBefore removes from the list the segments that have only entries before the given
+// one.
 func (s *Spool) takeBefore(before oplog.OpTime) ([]*segment, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -381,6 +382,6 @@ func (s *Spool) leave() {
 func wake(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // It will be woken, and look, anyway.
+	default: // Store will wake and check anyway.
 	}
 }

@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	// syncEvery is how long what was written may not be on disk.
+	// syncEvery is the maximum time until written data is synced.
 	syncEvery = time.Second
-	// lookEvery is how often it is looked for room that others have made.
+	// lookEvery is how often to check for free space on the disk.
 	lookEvery = time.Second
-	// A reply with more than this is stored in parts, so that reading back takes
-	// little memory at a time. An entry is never cut.
+	// A reply larger than this is stored in parts, so that reading back takes little
+	// memory at a time. An entry is never divided.
 	partBytes   = 4 << 20
 	partEntries = 8 << 10
 )
 
-// Store writes replies to disk until in is closed (nil) or ctx is done (its
-// cause). While there is no room it takes nothing from in (event Full, Disk), and
-// looks again every second, as room may be made by others. Like a Queue it takes
-// one reply too many, whose size it had to know. The first entry that comes in may
-// be the last one that is there, and is passed over; otherwise one that is not
-// behind the one before it is an *OrderError.
+// Store writes replies to disk until in is closed (nil) or ctx is done (its cause).
+// While there is no room it does not receive from in (event Full, Disk), and checks
+// again every second, as other processes may free space. Like a Queue it receives one
+// reply too many, whose size it had to know. The first entry received may be the last
+// one stored, and is then skipped; any other entry that is not after the previous one
+// is an *orderError.
 func (s *Spool) Store(ctx context.Context, in <-chan oplog.Reply) error {
 	if err := s.enter(); err != nil {
 		return fmt.Errorf("spool: store: %w", err)
@@ -41,21 +41,21 @@ func (s *Spool) Store(ctx context.Context, in <-chan oplog.Reply) error {
 		err = lost(w.storeLoop(ctx, in))
 	}
 	s.roomAgain(false)
-	// If this goes wrong after another error, the next one who stores is told.
+	// A fault here after another error is reported by the next call.
 	if fault := w.syncAll(); err == nil {
 		err = fault
 	}
 	return err
 }
 
-// writer is who appends.
+// writer appends records.
 type writer struct {
 	*Spool
-	// previous is the entry before what comes in, null if there is none; repeats
-	// tells that it may come once more.
+	// previous is the entry before the next one, null if there is none; repeats means
+	// that it may be received once more.
 	previous oplog.OpTime
 	repeats  bool
-	// pending was taken in, and is not wholly stored.
+	// pending was received, and is not wholly stored.
 	pending *incoming
 	buf     []byte
 }
@@ -64,15 +64,15 @@ type writer struct {
 type incoming struct {
 	reply oplog.Reply
 	parts [][]oplog.Entry
-	// size is what all of it takes on disk at most, in bytes; whole that it is in
-	// one part.
+	// size is the maximum size of all of it on disk, in bytes; whole means that it is
+	// in one part.
 	size  int64
 	whole bool
-	// admitted tells that there was room for all of it.
+	// admitted means that there was room for all of it.
 	admitted bool
 }
 
-// fresh prepares for another stream of replies. An empty spool may begin anywhere.
+// fresh prepares for another stream of replies. An empty spool may start anywhere.
 func (w *writer) fresh() error {
 	w.mu.Lock()
 	empty := w.entries == 0
@@ -84,8 +84,7 @@ func (w *writer) fresh() error {
 	if !empty || w.file == nil {
 		return nil
 	}
-	// A file without entries says which one was before it, and that may be wrong
-	// now.
+	// A file without entries names the entry before it, which may be wrong now.
 	path := w.file.Name()
 	err := errors.Join(w.file.Close(), remove(path))
 	w.mu.Lock()
@@ -140,7 +139,7 @@ func (w *writer) storeLoop(ctx context.Context, in <-chan oplog.Reply) error {
 	}
 }
 
-// take accepts a reply as the one that is to be stored, if anything of it is new.
+// take makes a reply the pending one, if it has any new entries.
 func (w *writer) take(r oplog.Reply) error {
 	for i := range r.Entries {
 		e := &r.Entries[i]
@@ -183,7 +182,7 @@ func (w *writer) take(r oplog.Reply) error {
 	return nil
 }
 
-// mayBegin reports whether the spool may begin with an entry.
+// mayBegin checks that the spool may start with an entry.
 func (w *writer) mayBegin(first oplog.OpTime) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -199,7 +198,7 @@ func (n *incoming) part(entries []oplog.Entry, bytes int) {
 	n.size += headSize + int64(bytes)
 }
 
-// flush stores what is pending, as far as there is room, and reports whether there is
+// flush stores the pending reply, as far as there is room, and reports whether there is
 // room for more.
 func (w *writer) flush() (room bool, err error) {
 	why := ""
@@ -226,7 +225,7 @@ func (w *writer) flush() (room bool, err error) {
 	return true, nil
 }
 
-// lacks says why there is no room for size bytes, "" if there is.
+// lacks returns why there is no room for size bytes, "" if there is.
 func (w *writer) lacks(size int64, limited bool) (why string, err error) {
 	if limited && w.over(size) {
 		return fmt.Sprintf("the limit of %d bytes is reached", w.cfg.Limit), nil
@@ -241,9 +240,10 @@ func (w *writer) lacks(size int64, limited bool) (why string, err error) {
 	return "", nil
 }
 
-// over reports whether size bytes more pass the limit. What is larger than the limit
-// passes alone, or else it would never pass: once nothing else is there, or only
-// the file with the last entry, which nobody lets go, and that was handed on.
+// over reports whether size bytes more exceed the limit. A reply that is larger than
+// the limit passes alone, as otherwise it would never pass: once nothing else is
+// stored, or only the file with the last entry, which is not removed, and all of it was
+// sent.
 func (w *writer) over(size int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -252,8 +252,8 @@ func (w *writer) over(size int64) bool {
 	return !alone && w.bytes+size > w.cfg.Limit
 }
 
-// noteFull notes that there is no room. The file that is being written is finished,
-// so that it can be let go too.
+// noteFull records that there is no room. The file that is being written is finished,
+// so that it can be removed too.
 func (w *writer) noteFull(why string) error {
 	if err := w.finish(); err != nil {
 		return err
@@ -270,7 +270,7 @@ func (w *writer) noteFull(why string) error {
 	if begins {
 		free, err := w.disk.free(w.cfg.Dir)
 		if err != nil {
-			free = 0 // not known
+			free = 0 // unknown
 		}
 		w.cfg.Observer.Log(slog.LevelWarn, "spool full, reading of the source waits",
 			slog.String(keyDir, w.cfg.Dir), slog.String(keyWhy, why), slog.Int64(keyBytes, size),
@@ -279,7 +279,7 @@ func (w *writer) noteFull(why string) error {
 	return nil
 }
 
-// roomAgain notes that there is room, and announces it.
+// roomAgain records that there is room, and announces it.
 func (s *Spool) roomAgain(announce bool) {
 	s.mu.Lock()
 	since := s.full
@@ -297,7 +297,7 @@ func (s *Spool) roomAgain(announce bool) {
 	}
 }
 
-// write stores the parts that are pending. It says why if there was no room.
+// write stores the pending parts. It returns why, if there was no room.
 func (w *writer) write() (why string, err error) {
 	n := w.pending
 	for len(n.parts) > 0 {
@@ -312,7 +312,7 @@ func (w *writer) write() (why string, err error) {
 	return "", nil
 }
 
-// record writes a record. If there is no room for all of it, nothing of it stays.
+// record writes a record. If there is no room for all of it, it is cut off again.
 func (w *writer) record(n *incoming, part []oplog.Entry) error {
 	b := slices.Grow(w.buf[:0], headSize)[:headSize]
 	for i := range part {
@@ -342,8 +342,8 @@ func (w *writer) record(n *incoming, part []oplog.Entry) error {
 	return nil
 }
 
-// isBroken notes an error after which nothing is written any more. It does not
-// pass for a want of room.
+// isBroken records an error after which nothing is written any more. It does not count
+// as lack of space.
 func (w *writer) isBroken(err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -351,8 +351,8 @@ func (w *writer) isBroken(err error) error {
 	return w.broken
 }
 
-// stored counts a record. If all before it was handed on, and there is memory, its
-// entries are handed on as they came.
+// stored counts a record. If all records before it were sent, and there is memory, its
+// entries are sent as they were received.
 func (w *writer) stored(g *segment, h *head, n *incoming) {
 	w.mu.Lock()
 	index := w.next
@@ -375,7 +375,7 @@ func (w *writer) stored(g *segment, h *head, n *incoming) {
 	wake(w.woken)
 }
 
-// segmentFor returns the segment that a record of so many bytes goes to.
+// segmentFor returns the segment for a record of this size.
 func (w *writer) segmentFor(size int64) (*segment, error) {
 	if w.file != nil {
 		if g := w.current; g.records == 0 || g.size+size <= w.cfg.SegmentBytes {
@@ -419,7 +419,7 @@ func (w *writer) segmentFor(size int64) (*segment, error) {
 	return g, nil
 }
 
-// finish ends the file that is being written.
+// finish finishes the file that is being written.
 func (w *writer) finish() error {
 	if w.file == nil || w.current.records == 0 {
 		return nil
@@ -437,8 +437,8 @@ func (w *writer) finish() error {
 	return nil
 }
 
-// syncDue brings what was written to disk if that is due, and says when it will be,
-// 0 for never.
+// syncDue syncs written data if that is due, and returns the time until it will be, 0
+// for never.
 func (w *writer) syncDue() (time.Duration, error) {
 	if w.unsynced.IsZero() {
 		return 0, nil
@@ -449,13 +449,13 @@ func (w *writer) syncDue() (time.Duration, error) {
 	return 0, w.syncAll()
 }
 
-// syncAll brings what was written to disk.
+// syncAll syncs written data.
 func (w *writer) syncAll() error {
 	if w.file == nil || w.unsynced.IsZero() || w.broken != nil {
 		return nil
 	}
 	if err := w.disk.sync(w.file); err != nil {
-		// What a second try says would not be true for what the first one lost.
+		// A second sync may succeed although the first one lost data.
 		return w.isBroken(fmt.Errorf("bring %s to disk: %w", w.file.Name(), err))
 	}
 	w.mu.Lock()

@@ -11,15 +11,16 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// waiter waits for an entry at or after ts: then done is closed. It has an error
-// before that if there is no room for what is waited for.
+// waiter waits for an entry at or after ts: then done is closed. If there is no room
+// for the entry, err is set before.
 type waiter struct {
 	ts   bson.Timestamp
 	done chan error
 }
 
-// WaitFor returns once an entry at or after ts was stored. While that has no room
-// it is a *FullError: who waits may be who has to be done before anything is let go.
+// WaitFor returns once an entry at or after ts was stored. If there is no room for it,
+// it returns a *FullError: the caller may have to finish before anything can be
+// removed.
 func (s *Spool) WaitFor(ctx context.Context, ts bson.Timestamp) error {
 	s.mu.Lock()
 	w := waiter{ts, make(chan error, 1)}
@@ -42,8 +43,7 @@ func (s *Spool) WaitFor(ctx context.Context, ts bson.Timestamp) error {
 	}
 }
 
-// tellWaiters lets go who waits for what is there, or for what has no room. mu is
-// held.
+// tellWaiters wakes the waiters whose entry is stored, or has no room. mu is held.
 func (s *Spool) tellWaiters() {
 	rest := s.waiters[:0]
 	for _, w := range s.waiters {
@@ -71,17 +71,17 @@ func (s *Spool) forgetWaiter(w waiter) {
 	}
 }
 
-// Commands reads the stored entries after after, up to and including until, that
-// are commands (op c), in order, and calls yield with each. The entry is a view,
-// valid until yield returns. It may be called while Store runs. ErrMissing if what
-// is behind after is not there, or not any more; what is not stored yet has to be
-// waited for.
+// Commands reads the stored entries after after, up to and including until, that are
+// commands (op c), in order, and calls yield with each. The entry is a view, valid
+// until yield returns. It may be called while Store runs. It returns ErrMissing if the
+// entries after after are missing, or have been removed; call WaitFor first for entries
+// that are not stored yet.
 func (s *Spool) Commands(ctx context.Context, after oplog.OpTime, until bson.Timestamp, yield func(*oplog.Entry) error) error {
 	return s.walk(ctx, "c", after, until, yield)
 }
 
-// Inserts does as Commands does with the entries that are inserts, or commands:
-// among these are groups of operations.
+// Inserts is like Commands, for entries that are inserts or commands: the latter
+// include groups of operations.
 func (s *Spool) Inserts(ctx context.Context, after oplog.OpTime, until bson.Timestamp, yield func(*oplog.Entry) error) error {
 	return s.walk(ctx, "ic", after, until, yield)
 }
@@ -118,7 +118,7 @@ func (s *Spool) walk(ctx context.Context, kinds string, after oplog.OpTime, unti
 	}
 }
 
-// behind returns the record to begin with for what is behind after, nil if there is
+// behind returns the record at which the entries after after begin, nil if there is
 // none.
 func (s *Spool) behind(after oplog.OpTime) (*place, error) {
 	s.mu.Lock()
@@ -155,7 +155,7 @@ func (c *cursor) walk(payload []byte, at place, kinds string, after oplog.OpTime
 		if ok && isText && !strings.Contains(kinds, kind) {
 			continue
 		}
-		// What has no op says so itself.
+		// ParseEntry reports a missing op.
 		e, err := oplog.ParseEntry(doc)
 		if err != nil {
 			return &DamagedError{c.seg.path, at.offset, err}
