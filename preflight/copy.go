@@ -15,9 +15,9 @@ import (
 	"github.com/oplogrep/replicator/initialsync/progress"
 )
 
-// begins reports whether the link is a new one that begins with a copy, copying
-// whether documents are still to be copied, spooling whether the log is kept on
-// disk meanwhile.
+// begins reports whether the link is a new one that begins with a copy, copying whether
+// documents are still to be copied, spooling whether the oplog is kept on disk
+// meanwhile.
 func (c *checker) begins() bool { return !c.report.Found && c.cfg.Copy }
 
 func (c *checker) copying() bool {
@@ -28,7 +28,7 @@ func (c *checker) spooling() bool {
 	return c.copying() || c.phase() == checkpoint.Replaying
 }
 
-// phase is that of the copy of a link that exists, empty where it has none.
+// phase returns the phase of an existing link's copy, empty if it has none.
 func (c *checker) phase() checkpoint.CopyPhase {
 	if !c.report.Found || c.report.Link.Copy == nil {
 		return ""
@@ -36,8 +36,8 @@ func (c *checker) phase() checkpoint.CopyPhase {
 	return c.report.Link.Copy.Phase
 }
 
-// spool checks that the log can be kept on disk until it can be applied. Nothing
-// that is made for that stays.
+// spool checks that the oplog can be kept on disk until it can be applied. It leaves
+// nothing behind.
 func (c *checker) spool(context.Context, *server) error {
 	const check = "spool"
 	if !c.spooling() {
@@ -63,7 +63,7 @@ func (c *checker) spool(context.Context, *server) error {
 		c.fail(check, "Make room, or give a --spool-dir on another disk, or less to --spool-free.",
 			"%s has %s free, and %s have to stay free", c.cfg.SpoolDir, bytesText(free), bytesText(c.cfg.SpoolFree))
 	case room <= 0:
-		// What it has already may be enough.
+		// The part already on disk may be sufficient.
 		c.warn(check, "Make room: reading waits until there is some.",
 			"%s has %s free, and %s have to stay free", c.cfg.SpoolDir, bytesText(free), bytesText(c.cfg.SpoolFree))
 	default:
@@ -72,7 +72,7 @@ func (c *checker) spool(context.Context, *server) error {
 	return nil
 }
 
-// existing returns the folder, or the nearest one above that is there.
+// existing returns the folder, or its nearest parent that exists.
 func existing(dir string) (string, error) {
 	for {
 		info, err := os.Stat(dir)
@@ -104,7 +104,7 @@ func tryWrite(dir string) error {
 	return err
 }
 
-// bytesText is a size for people.
+// bytesText formats a size.
 func bytesText(n int64) string {
 	const unit = 1 << 10
 	value, left := float64(n), "KMGTPE"
@@ -117,21 +117,22 @@ func bytesText(n int64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", value), ".0") + " " + left[:1] + "iB"
 }
 
-// copyReads are what a copy reads of the source besides the data.
+// copyReads are the collections that a copy reads of the source in addition to the
+// data.
 var copyReads = []struct{ db, collection, why string }{
 	{"admin", "system.version", "the feature compatibility version"},
 }
 
-// What a copy does with each database of the source, and with its cluster.
+// The actions of a copy on each database of the source, and on its cluster.
 var (
 	copies     = []string{"find", "listCollections", "listIndexes"}
 	copiesFrom = []string{"useUUID", "listDatabases"}
 )
 
-// seeBackup is what to do where a privilege for the copy is missing.
+// seeBackup is the advice if a privilege for the copy is missing.
 const seeBackup = "Grant the roles backup and clusterMonitor. " + seePrivileges
 
-// copyPrivileges tries what a copy reads of the source, and looks up the rest.
+// copyPrivileges tries the reads of a copy, and looks up the other privileges.
 func (c *checker) copyPrivileges(ctx context.Context, s *server) error {
 	const check = "source privileges to copy"
 	if !c.copying() {
@@ -170,8 +171,8 @@ func (c *checker) copyPrivileges(ctx context.Context, s *server) error {
 	return nil
 }
 
-// identity tries what tells a member from one of the same name that was filled anew;
-// either of the two is enough.
+// identity tries to read the two ids that distinguish a member from a resynced one of
+// the same name; either one is enough.
 func (c *checker) identity(ctx context.Context, s *server) error {
 	const ids = "replset.initialSyncId"
 	for _, cmd := range []bson.D{
@@ -188,7 +189,7 @@ func (c *checker) identity(ctx context.Context, s *server) error {
 	return nil
 }
 
-// copyGrants looks up what the user may do.
+// copyGrants checks the privileges that the user was granted.
 func (c *checker) copyGrants(check string, g *grants) bool {
 	good := true
 	lacks := func(what string, none []string) {
@@ -235,7 +236,7 @@ func (c *checker) copyGrants(check string, g *grants) bool {
 	return good
 }
 
-// copyWithout says what a copy goes without.
+// copyWithout reports what a copy does without.
 func (c *checker) copyWithout(check string, g *grants, dbs []string) {
 	if !g.mayCluster("serverStatus") {
 		c.denied(Warn, check+" with care", seeBackup, "user %s may not run serverStatus: whether the copy is too much for the source is not seen", g.user)
@@ -245,7 +246,7 @@ func (c *checker) copyWithout(check string, g *grants, dbs []string) {
 	}
 }
 
-// goesOn says how far the copy of a link is.
+// goesOn reports the progress of a link's copy.
 func (c *checker) goesOn(ctx context.Context, store *checkpoint.Store) error {
 	var done, total int64
 	err := again(ctx, func() error {

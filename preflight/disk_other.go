@@ -2,5 +2,5 @@
 
 package preflight
 
-// freeBytes cannot tell here.
+// freeBytes is not implemented for this system.
 func freeBytes(string) (free int64, known bool) { return 0, false }

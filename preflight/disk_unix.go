@@ -4,7 +4,7 @@ package preflight
 
 import "syscall"
 
-// freeBytes returns how much of the disk of a folder is free for us.
+// freeBytes returns how many bytes are available on the disk of a folder.
 func freeBytes(dir string) (free int64, known bool) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

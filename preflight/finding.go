@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// Level is how a check ended.
+// Level is the result of a check.
 type Level uint8
 
 const (
-	// OK says that nothing is to be done.
+	// OK means that there is nothing to do.
 	OK Level = iota + 1
-	// Warn says that the link can run, but an operator should know.
+	// Warn means that the link can run, but an operator should know.
 	Warn
-	// Fail says that the link must not start.
+	// Fail means that the link must not start.
 	Fail
 )
 
-// String returns the level as it stands in a line.
+// String returns the level as printed in a finding.
 func (l Level) String() string {
 	switch l {
 	case OK:
@@ -31,14 +31,14 @@ func (l Level) String() string {
 	return fmt.Sprintf("Level(%d)", uint8(l))
 }
 
-// Finding is what one check found.
+// Finding is the result of one check, with details.
 type Finding struct {
 	Level Level
-	// Check is what was looked at, such as "source version".
+	// Check is the subject of the check, such as "source version".
 	Check string
-	// Detail is what was found.
+	// Detail is the result in words.
 	Detail string
-	// Do is what to do about it, empty where nothing is.
+	// Do is what to do about it, empty if there is nothing to do.
 	Do string
 	// Denied is set if a privilege is missing.
 	Denied bool
@@ -53,7 +53,7 @@ func (f Finding) String() string {
 	return line
 }
 
-// FailedError is a set of checks some of which failed.
+// FailedError reports that checks failed.
 type FailedError struct {
 	// Findings are those with level Fail.
 	Findings []Finding
@@ -69,7 +69,7 @@ func (e *FailedError) Error() string {
 	return "startup checks failed: " + strings.Join(names, ", ")
 }
 
-// Denied reports whether nothing failed but for want of privileges.
+// Denied reports whether all failures are missing privileges.
 func (e *FailedError) Denied() bool {
 	for _, f := range e.Findings {
 		if !f.Denied {

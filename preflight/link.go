@@ -76,7 +76,7 @@ func (c *checker) sameSource() error {
 		c.cfg.Link, was.SetName, idText(was.ReplicaSetID), c.source.name, idText(c.source.setID), checkpoint.ErrOtherSource)
 }
 
-// idText is a set's id as the shell shows it.
+// idText formats a set's id as the shell does.
 func idText(id bson.RawValue) string {
 	if oid, ok := id.ObjectIDOK(); ok {
 		return oid.Hex()
@@ -84,8 +84,8 @@ func idText(id bson.RawValue) string {
 	return id.String()
 }
 
-// twins looks for links that mirror the same from the same source: such as the
-// one that somebody has given up, or has not.
+// twins looks for other links that mirror the same namespaces from the same source,
+// such as an abandoned one, or one that still runs.
 func (c *checker) twins(ctx context.Context, s *server) error {
 	var links []checkpoint.Listed
 	err := again(ctx, func() error {
@@ -94,7 +94,7 @@ func (c *checker) twins(ctx context.Context, s *server) error {
 		return err
 	})
 	if _, ok := refusal(err); ok {
-		return nil // nothing depends on it
+		return nil // informational only
 	}
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func (c *checker) twins(ctx context.Context, s *server) error {
 	return nil
 }
 
-// unreadable reports whether the link is there and cannot be used.
+// unreadable reports whether the link exists and cannot be used.
 func unreadable(err error) bool {
 	if _, ok := errors.AsType[*checkpoint.VersionError](err); ok {
 		return true
@@ -123,10 +123,10 @@ func unreadable(err error) bool {
 	return ok
 }
 
-// shortWindow is the time that an oplog should reach back at least.
+// shortWindow is the minimum time that an oplog should cover.
 const shortWindow = time.Hour
 
-// window checks how far the source's oplog reaches back.
+// window checks how much time the source's oplog covers.
 func (c *checker) window(ctx context.Context, s *server) error {
 	const check = "source oplog window"
 	var first, last replset.Entry
@@ -141,7 +141,7 @@ func (c *checker) window(ctx context.Context, s *server) error {
 		return nil
 	}
 	if _, ok := refusal(err); ok {
-		return nil // the privileges have said it
+		return nil // reported by the check of privileges
 	}
 	return err
 }
@@ -185,8 +185,8 @@ func between(a, b bson.Timestamp) time.Duration {
 	return time.Duration(int64(b.T)-int64(a.T)) * time.Second
 }
 
-// uncopied looks at what the source has already, which a link copies first, or
-// does not if it begins now.
+// uncopied checks whether the source has data already. A link copies it first, or does
+// not mirror it if it starts now without a copy.
 func (c *checker) uncopied(ctx context.Context, s *server) error {
 	const check = "source data"
 	if c.report.Found || !c.cfg.Copy && (c.cfg.AllowExisting || c.cfg.StartAt.T != 0) {
@@ -194,7 +194,7 @@ func (c *checker) uncopied(ctx context.Context, s *server) error {
 	}
 	reply, err := ask(ctx, s.caller, "admin", bson.D{{Key: "listDatabases", Value: 1}, {Key: "nameOnly", Value: true}})
 	if _, ok := refusal(err); ok {
-		return nil // it needs no privilege, or the privileges have said it
+		return nil // needs no privilege, or is reported by the check of privileges
 	}
 	if err != nil {
 		return err
@@ -220,7 +220,7 @@ func (c *checker) uncopied(ctx context.Context, s *server) error {
 	return nil
 }
 
-// existing looks at what is in the target already.
+// existing checks whether the target has data already.
 func (c *checker) existing(ctx context.Context, s *server) error {
 	const check = "target data"
 	if c.report.Found {
@@ -236,7 +236,7 @@ func (c *checker) existing(ctx context.Context, s *server) error {
 		c.denied(Fail, check, "Grant listDatabases (role clusterMonitor) and listCollections. "+seePrivileges, "its collections may not be listed")
 		return nil
 	}
-	if err != nil || c.hidden { // what is there may be the link's own
+	if err != nil || c.hidden { // existing data may be the link's own
 		return err
 	}
 	switch {
@@ -267,7 +267,7 @@ func (c *checker) existing(ctx context.Context, s *server) error {
 	return c.constraints(ctx, s, names)
 }
 
-// collections says how many.
+// collections formats a number of collections.
 func collections(names []string) string {
 	if len(names) == 1 {
 		return "a collection"
@@ -275,7 +275,7 @@ func collections(names []string) string {
 	return fmt.Sprintf("data in %d collections", len(names))
 }
 
-// mirrored returns the collections of the target that something is mirrored to.
+// mirrored returns the target's collections that the link mirrors to.
 func (c *checker) mirrored(ctx context.Context, s *server) ([]string, error) {
 	reply, err := ask(ctx, s.caller, "admin", bson.D{{Key: "listDatabases", Value: 1}, {Key: "nameOnly", Value: true}})
 	if err != nil {
@@ -298,7 +298,7 @@ func (c *checker) mirrored(ctx context.Context, s *server) ([]string, error) {
 		for _, coll := range list {
 			name, _ := coll.Lookup("name").StringValueOK()
 			ns := oplog.NewNamespace(db, name)
-			// The definitions of views and the buckets go with what they are of.
+			// Definitions of views and buckets belong to their views and time series.
 			if ns.IsSystemViews() || ns.IsBuckets() {
 				continue
 			}
@@ -311,7 +311,7 @@ func (c *checker) mirrored(ctx context.Context, s *server) ([]string, error) {
 	return names, nil
 }
 
-// constraints names the indexes that would interfere with what is mirrored.
+// constraints reports the indexes that would interfere with the mirrored data.
 func (c *checker) constraints(ctx context.Context, s *server, names []string) error {
 	var unique, expiring []string
 	for _, name := range names {
@@ -322,7 +322,7 @@ func (c *checker) constraints(ctx context.Context, s *server, names []string) er
 			return err
 		})
 		if _, ok := refusal(err); ok {
-			continue // a view, or a collection that is gone
+			continue // a view, or a collection that was dropped
 		}
 		if err != nil {
 			return err

@@ -10,15 +10,15 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// membersTime is how long the source's members have to answer.
+// membersTime is how long the source's members may take to answer.
 const membersTime = 15 * time.Second
 
-// hostMapHint says what to do about members that cannot be connected to.
+// hostMapHint is the advice for members that cannot be connected to.
 const hostMapHint = "Make the names of the set's configuration resolve here, or say where each leads with --source-host-map NAME=ADDRESS; " +
 	"or read one member only, with directConnection=true in --source."
 
-// members checks that a link finds a member to read: each is asked under the name
-// by which the link would ask it.
+// members checks that a link finds a member to read. Each member is addressed by the
+// name that the link would use.
 func (c *checker) members(ctx context.Context, _ *server) error {
 	if c.cfg.Members == nil {
 		return nil
@@ -80,7 +80,7 @@ func refusals(list []syncsource.Refusal) string {
 	return b.String()
 }
 
-// view watches the source until its members are known well enough to choose from.
+// view watches the source until enough of its members are known to choose from.
 func (c *checker) view(ctx context.Context) (syncsource.View, error) {
 	w, err := syncsource.NewWatcher(syncsource.WatcherConfig{
 		Seeds: c.cfg.Members.Hosts(), Direct: c.cfg.Members.Direct(), HeartbeatTimeout: membersTime,

@@ -18,50 +18,51 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// Config says what is checked.
+// Config says what to check.
 type Config struct {
 	// Source and Target run commands on the primary of each.
 	Source, Target mongo.Caller
-	// Members gives the source's members, each asked by itself, and Rules say which of
-	// them may be read. With Members nil they are not checked.
+	// Members gives access to each of the source's members, and Rules say which of them
+	// may be read. If Members is nil they are not checked.
 	Members Members
 	Rules   syncsource.Rules
-	// Scope says what is mirrored; Include is the list that it was made of, and
-	// UsersAndRoles whether these are mirrored too.
+	// Scope says what is mirrored; Include is the list that it was built from, and
+	// UsersAndRoles whether those are mirrored too.
 	Scope         *scope.Scope
 	Include       []string
 	UsersAndRoles bool
-	// Link is the link's name, and MetaDB the metadata database. Default
-	// "replicator".
+	// Link is the link's name, and MetaDB the metadata database. Default "replicator".
 	Link, MetaDB string
-	// Copy is set if a new link begins with a copy; otherwise StartAt is where it
-	// begins, zero for now.
+	// Copy means that a new link begins with a copy; otherwise StartAt is where it
+	// starts, zero for now.
 	Copy    bool
 	StartAt bson.Timestamp
-	// DropExisting drops what the target has where the copy goes.
+	// DropExisting drops existing collections of the target that the copy would write
+	// to.
 	DropExisting bool
-	// SpoolDir is the folder for the log while there is a copy to make, SpoolBytes
-	// bounds what is in it, SpoolFree is what has to stay free on its disk.
+	// SpoolDir is the folder for the oplog during a copy, SpoolBytes limits its size,
+	// SpoolFree is the space that must stay free on its disk.
 	SpoolDir              string
 	SpoolBytes, SpoolFree int64
-	// AllowExisting accepts a target that has documents already. Copied tells that
-	// it is known until when they were copied.
+	// AllowExisting accepts a target that has documents already. Copied means that the
+	// time up to which they were copied is known.
 	AllowExisting, Copied bool
-	// Feedback is how the source is told of the progress.
+	// Feedback is how progress is reported to the source.
 	Feedback feedback.Mode
-	// Fingerprint is of the settings that must not change while a link lives, empty
-	// if they are not to be compared.
+	// Fingerprint is the hash of the settings that must not change while a link exists,
+	// empty to skip the comparison.
 	Fingerprint string
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 }
 
-// Members is a replica set whose members can be asked one by one: a pipeline.Cluster.
+// Members is a replica set whose members can be addressed one by one: a
+// pipeline.Cluster.
 type Members interface {
 	syncsource.Dialer
-	// Hosts returns the members that are known.
+	// Hosts returns the known members.
 	Hosts() []string
-	// Direct reports whether there is one host only, whatever the set's configuration
+	// Direct reports whether there is only one host, whatever the set's configuration
 	// calls its members.
 	Direct() bool
 }
@@ -75,7 +76,7 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Report is what was found.
+// Report is the result of all checks.
 type Report struct {
 	// Findings are in the order of the checks.
 	Findings []Finding
@@ -84,7 +85,7 @@ type Report struct {
 	Found bool
 	// SourceConfig is the source's configuration, nil where it cannot be read.
 	SourceConfig bson.Raw
-	// MayReport reports whether the source lets us report as a member.
+	// MayReport reports whether the source allows reporting as a member.
 	MayReport bool
 }
 
@@ -102,10 +103,9 @@ func (r *Report) Err() error {
 	return e
 }
 
-// Run makes all checks. Each finding is told to observe, if that is not nil, as
-// soon as it is there. An error is a server that cannot be talked to, a link that
-// belongs to another source, or the cause of ctx; what was found by then is in the
-// Report.
+// Run makes all checks. It calls observe, if that is not nil, with each finding as soon
+// as it is made. It returns an error if a server cannot be reached or the link belongs
+// to another source, or the cause of ctx; the Report then has the findings made so far.
 func Run(ctx context.Context, cfg Config, observe func(Finding)) (Report, error) {
 	cfg.setDefaults()
 	c := &checker{cfg: cfg, observe: observe}
@@ -119,7 +119,7 @@ type checker struct {
 	observe func(Finding)
 	report  Report
 	source  *server
-	// hidden is set if the link may not be looked up.
+	// hidden means that the user is not allowed to read the link.
 	hidden bool
 }
 
@@ -184,7 +184,7 @@ func (c *checker) denied(level Level, check, do, format string, args ...any) {
 	c.found(Finding{Level: level, Check: check, Detail: fmt.Sprintf(format, args...), Do: do, Denied: true})
 }
 
-// askFor is how long a command is retried that fails transiently.
+// askFor is how long a command that fails transiently is retried.
 const askFor = time.Second
 
 // ask runs one command, and retries it if it fails transiently: a primary may just have
@@ -202,7 +202,7 @@ func ask(ctx context.Context, caller mongo.Caller, db string, cmd bson.D) (bson.
 	return reply, err
 }
 
-// again retries for askFor what fails transiently.
+// again retries do for askFor while it fails transiently.
 func again(ctx context.Context, do func() error) error {
 	err := mongo.Retry{For: askFor, Again: passing}.Do(ctx, do)
 	if stuck, ok := errors.AsType[*mongo.StuckError](err); ok {
@@ -211,8 +211,8 @@ func again(ctx context.Context, do func() error) error {
 	return err
 }
 
-// passing reports whether a retry may help. If no server could be selected, the driver
-// has waited for one already.
+// passing reports whether a retry may help. It does not if no server could be selected,
+// as the driver has waited for one already.
 func passing(err error) bool {
 	if lost, ok := errors.AsType[*mongo.LostError](err); ok && lost.Host == "" {
 		return false
@@ -220,16 +220,16 @@ func passing(err error) bool {
 	return pipeline.Classify(err).Action == pipeline.Retry
 }
 
-// refusal returns what a server said, false where err is anything else.
+// refusal returns the error that a server returned, false if err is not one.
 func refusal(err error) (*servererr.Error, bool) {
 	return errors.AsType[*servererr.Error](err)
 }
 
-// told is what a server said, without the command that it repeats.
+// told returns the message of a server's error, without the command that it repeats.
 func told(e *servererr.Error) string {
 	text, _, _ := strings.Cut(e.Message, " to execute command {")
 	return text
 }
 
-// isDenied reports whether a server refused for want of a privilege.
+// isDenied reports whether a server refused because a privilege is missing.
 func isDenied(err error) bool { return servererr.IsDenied(err) }

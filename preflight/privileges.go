@@ -13,9 +13,9 @@ import (
 
 const seePrivileges = "docs/privileges.md lists what each side needs."
 
-// grants is what the user that is logged in may do.
+// grants are the privileges of the user that is logged in.
 type grants struct {
-	// open: there is no access control.
+	// open: access control is disabled.
 	open bool
 	user string
 	list []grant
@@ -27,11 +27,11 @@ type grant struct {
 	actions                      map[string]bool
 }
 
-// allows reports whether an action is among those that are granted. A server's own
-// user is granted anyAction.
+// allows reports whether an action is granted. A server's internal user is granted
+// anyAction.
 func (p *grant) allows(action string) bool { return p.actions[action] || p.actions["anyAction"] }
 
-// anyDB stands for a database that has no name in the settings.
+// anyDB stands for databases that the settings do not name.
 const anyDB = ""
 
 // may reports whether an action is allowed on all ordinary collections of a
@@ -42,8 +42,8 @@ func (g *grants) may(db, action string) bool {
 	})
 }
 
-// mayOn reports whether an action is allowed on one collection. What is allowed on a
-// database, or on all, is not on its system collections.
+// mayOn reports whether an action is allowed on one collection. A privilege on a
+// database, or on all, does not include its system collections.
 func (g *grants) mayOn(db, collection, action string) bool {
 	if g.open || !strings.HasPrefix(collection, "system.") && g.may(db, action) {
 		return true
@@ -113,10 +113,11 @@ func documents(doc bson.Raw, field string) []bson.Raw {
 	return all
 }
 
-// sourcePrivileges tries what will be read, and looks up what will be written.
+// sourcePrivileges tries the reads on the source, and looks up the privileges for
+// writes.
 func (c *checker) sourcePrivileges(ctx context.Context, s *server) error {
 	c.report.MayReport = true
-	// Transactions that are open now are looked for where a link begins with now.
+	// A link that starts now looks for open transactions.
 	begins := c.copying() || !c.report.Found && c.cfg.StartAt.T == 0
 	checks := []struct {
 		what, db string
@@ -194,7 +195,7 @@ func missing(g *grants, db, collection string, actions ...string) string {
 	return strings.Join(none, ", ")
 }
 
-// What a link does on the target.
+// The actions of a link on the target.
 var (
 	writes = []string{
 		"find", "insert", "update", "remove", "bypassDocumentValidation", "createCollection", "dropCollection",
@@ -252,15 +253,16 @@ func (c *checker) targetPrivileges(_ context.Context, s *server) error {
 	return nil
 }
 
-// usersRole makes a role that may write users and roles. No role of the server's own
-// but __system may, not even root: restore lacks system.roles.
+// usersRole is the command that creates a role that may write users and roles. Of the
+// built-in roles, only __system may, not even root: restore does not cover
+// system.roles.
 const usersRole = `db.getSiblingDB("admin").createRole({role: "replicatorUsersAndRoles", roles: [], privileges: [` +
 	`{resource: {db: "admin", collection: "system.users"}, actions: [` + usersActions + `]}, ` +
 	`{resource: {db: "admin", collection: "system.roles"}, actions: [` + usersActions + `]}]})`
 
 const usersActions = `"find", "insert", "update", "remove", "bypassDocumentValidation", "createCollection", "createIndex", "dropIndex", "collMod", "listIndexes"`
 
-// writesUsers looks up whether users and roles may be written.
+// writesUsers checks whether users and roles may be written.
 func (c *checker) writesUsers(check string, g *grants) bool {
 	good := true
 	for _, collection := range []string{"system.users", "system.roles"} {
@@ -277,7 +279,7 @@ func (c *checker) writesUsers(check string, g *grants) bool {
 	return good
 }
 
-// some lists a few of many names.
+// some lists the first few of many names.
 func some(names []string) string {
 	const few = 10
 	if len(names) <= few {

@@ -6,8 +6,9 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// literals returns the databases that Config.Include names, and its elements;
-// false if it does not name them all.
+// literals returns the databases that Config.Include names, and its elements, each with
+// wildcards in the collection as its whole database; false if an element does not name
+// its database.
 func (c *checker) literals() (dbs []string, all []oplog.Namespace, ok bool) {
 	if len(c.cfg.Include) == 0 {
 		return nil, nil, false
@@ -27,10 +28,10 @@ func (c *checker) literals() (dbs []string, all []oplog.Namespace, ok bool) {
 	return dbs, all, true
 }
 
-// disjoint reports whether nothing that is written can be mirrored again, where
-// source and target are one cluster. A Scope sees to it that what something is
-// renamed to is not mirrored itself, so it is enough that everything is renamed;
-// and that can be told only where everything is named.
+// disjoint reports whether, with source and target in one cluster, nothing that is
+// written can be mirrored again. A Scope ensures that the target of a rename is not
+// mirrored itself, so it is sufficient that everything is renamed. That can be decided
+// only if everything is named explicitly.
 func (c *checker) disjoint() bool {
 	dbs, all, ok := c.literals()
 	if !ok || c.cfg.UsersAndRoles {
@@ -51,8 +52,8 @@ func (c *checker) disjoint() bool {
 	return true
 }
 
-// targetDBs returns the databases of the target that are written to; false if
-// they cannot be told.
+// targetDBs returns the databases of the target that are written to; false if they
+// cannot be determined.
 func (c *checker) targetDBs() ([]string, bool) {
 	dbs, _, ok := c.literals()
 	if !ok {

@@ -11,38 +11,38 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 )
 
-// The versions that are known to work on either side.
+// The range of versions that are known to work on either side.
 var oldest, newest = version{4, 4}, version{8, 0}
 
-// version is the first two numbers of a server's.
+// version is the first two numbers of a server's version.
 type version [2]int64
 
 func (v version) before(w version) bool { return v[0] < w[0] || v[0] == w[0] && v[1] < w[1] }
 
 func (v version) String() string { return fmt.Sprintf("%d.%d", v[0], v[1]) }
 
-// maxSkew is by how much a clock may differ from ours.
+// maxSkew is the maximum difference of a server's clock from ours.
 const maxSkew = 5 * time.Second
 
-// server is what is known of one side.
+// server is the known state of one side.
 type server struct {
 	side   string
 	caller mongo.Caller
-	// looked and set: it was asked what it is, and is a replica set.
+	// looked: hello was answered; set: it is a replica set.
 	looked, set bool
 
 	name, me string
 	setID    bson.RawValue
 	version  version
-	fcv      version // zero where it is not known
-	grants   *grants // nil where they are not known
+	fcv      version // zero if not known
+	grants   *grants // nil if not known
 }
 
-// usable reports whether there is anything to check: not of a deployment that has
-// turned out to be no replica set.
+// usable reports whether there is anything to check: not if the deployment turned out
+// not to be a replica set.
 func (s *server) usable() bool { return !s.looked || s.set }
 
-// server checks what concerns one side alone.
+// server checks one side by itself.
 func (c *checker) server(ctx context.Context, s *server) error {
 	sent := c.cfg.Now()
 	var hello bson.Raw
@@ -69,8 +69,8 @@ func (c *checker) server(ctx context.Context, s *server) error {
 	return c.compatibility(ctx, s)
 }
 
-// login learns who we are. Where we are nobody, and should be somebody, all else
-// would only be refused.
+// login determines the user. If authentication is required and there is none, all other
+// checks would only be refused.
 func (c *checker) login(ctx context.Context, s *server) error {
 	check := s.side + " login"
 	g, err := readGrants(ctx, s)
@@ -144,7 +144,7 @@ func (c *checker) topology(s *server, hello bson.Raw) {
 	}
 }
 
-// members says how many.
+// members formats a number of members.
 func members(n int) string {
 	if n == 1 {
 		return "one member"
@@ -152,7 +152,8 @@ func members(n int) string {
 	return fmt.Sprintf("%d members", n)
 }
 
-// clock compares a clock with ours. The answer was made between sent and came.
+// clock compares a server's clock with ours. The reply was created between sent and
+// came.
 func (c *checker) clock(s *server, at, sent, came time.Time) {
 	skew := at.Sub(sent)
 	switch {
@@ -202,8 +203,7 @@ func (c *checker) versions(ctx context.Context, s *server) error {
 	return nil
 }
 
-// compatibility checks the parameters that decide what the server writes and
-// shows.
+// compatibility checks the parameters that decide what the server writes and shows.
 func (c *checker) compatibility(ctx context.Context, s *server) error {
 	check := s.side + " feature compatibility version"
 	reply, err := ask(ctx, s.caller, "admin", bson.D{{Key: "getParameter", Value: 1}, {Key: "featureCompatibilityVersion", Value: 1}})
