@@ -6,25 +6,25 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// generation is how many answers are kept at least, and half of how many at most.
+// generation is the minimum number of cached answers, and half of the maximum.
 const generation = 8192
 
-// answer is what was decided of a namespace.
+// answer is the decision on a namespace.
 type answer struct {
-	source, target oplog.Namespace // no views
+	source, target oplog.Namespace // not views
 	mirrored       bool
 }
 
-// cache keeps answers. There are two generations: when the young one is full it
-// becomes the old one, and the old one is forgotten. So what is asked for again
-// and again stays, and a source with endless names of temporary collections does
-// not fill the memory.
+// cache caches answers in two generations: when the young one is full it becomes the
+// old one, and the old one is discarded. So namespaces that are looked up repeatedly
+// stay, and a source that keeps creating temporary collections does not fill the
+// memory.
 type cache struct {
 	mu         sync.RWMutex // guards both maps
 	young, old map[oplog.Namespace]answer
 }
 
-// get looks for ns, which may be a view.
+// get looks up ns, which may be a view.
 func (c *cache) get(ns oplog.Namespace) (answer, bool) {
 	c.mu.RLock()
 	a, ok := c.young[ns]

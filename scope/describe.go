@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Fingerprint is the same for all lists that differ in form only: in order, in
-// repetitions, in elements that others make superfluous. Where regular expressions
-// differ it differs, whatever they mean.
+// Fingerprint is equal for all lists that differ in form only: in order, in
+// repetitions, in redundant elements. If regular expressions differ, it differs, even
+// if they are equivalent.
 func (s *Scope) Fingerprint() string {
 	var b []byte
 	list := func(name string, texts []string) {
@@ -22,12 +22,12 @@ func (s *Scope) Fingerprint() string {
 	list("exclude", s.exclude.texts)
 	list("map", s.maps.texts())
 	b = fmt.Appendf(b, "users and roles %v\nmetadata %q\n", s.cfg.UsersAndRoles, s.cfg.MetaDB)
-	const enough = 16 // bytes; nobody looks for collisions
+	const enough = 16 // bytes; there is no adversary who searches for collisions
 	sum := sha256.Sum256(b)
 	return "1:" + hex.EncodeToString(sum[:enough])
 }
 
-// Describe says in one line what is mirrored.
+// Describe returns one line that says what is mirrored.
 func (s *Scope) Describe() string {
 	text := "everything"
 	if !s.include.empty() {
@@ -45,7 +45,7 @@ func (s *Scope) Describe() string {
 	return text
 }
 
-// some lists a few of texts.
+// some lists the first few of the texts.
 func some(texts []string) string {
 	const few = 8
 	if len(texts) <= few {

@@ -41,10 +41,10 @@
 // several excludes and for regular expressions with word boundaries. For these the answer
 // is yes, and a temporary collection may be mirrored unnecessarily.
 //
-// Temporary collections go where their database goes. So if shop.orders alone goes to another
-// database than shop, a $out into shop.orders becomes a rename between databases
-// on the target. Package applier/ddl refuses that with an error that says so; to prevent
-// it, map the database too (--map shop=store).
+// Temporary collections go where their database goes. So if only shop.orders goes to
+// another database than shop, a $out into shop.orders becomes a rename between
+// databases on the target. Package applier/ddl refuses that with an error that says so;
+// to prevent it, map the database too (--map shop=store).
 //
 // The state collections of an encrypted collection (enxcol_.X.esc and so on) are ordinary
 // collections here: to mirror X, include enxcol_.X.* too.

@@ -14,19 +14,20 @@ import (
 
 // expression is a regular expression that matches whole namespaces.
 //
-// Apart from whether one matches, it must be known whether any collection of a
-// database can match, or every one does. So the expression's program is run on
-// sets of its states. What holds at a place (a word boundary, the beginning of a
-// line) depends on what stands around it, which is not looked at: it is taken to
-// hold where the question is whether something can match, and not to hold where
-// it is whether everything does.
+// Apart from matching one namespace, it has to decide whether any collection of a
+// database can match, and whether every one does. So the expression's program is run on
+// sets of its states. Whether an assertion (a word boundary, the beginning of a line)
+// holds depends on the characters around it, which are not examined: it is assumed to
+// hold when the question is whether something can match, and not to hold when it is
+// whether everything does.
 type expression struct {
 	re   *regexp.Regexp
 	prog *syntax.Prog
 }
 
 func parseExpression(text string) (*expression, error) {
-	// By itself first: parentheses might balance with those that come around it.
+	// Parsed separately first: otherwise its parentheses might balance with the added
+	// ones.
 	if _, err := syntax.Parse(text, syntax.Perl); err != nil {
 		return nil, plainSyntax(err)
 	}
@@ -59,16 +60,16 @@ func plainSyntax(err error) error {
 
 func (x *expression) match(ns string) bool { return x.re.MatchString(ns) }
 
-// states are states of the program, ascending, before what needs no character
-// has been followed.
+// states are states of the program, ascending, before empty transitions have been
+// followed.
 type states []uint32
 
 func (x *expression) start() states { return states{uint32(x.prog.Start)} }
 
-// around is what is known of a place between characters.
+// around is the knowledge about a position between characters.
 type around struct {
 	begin, end bool
-	// otherwise is the answer to what is not known.
+	// otherwise is the answer for unknown assertions.
 	otherwise bool
 }
 
@@ -85,8 +86,8 @@ func (a around) holds(op syntax.EmptyOp) bool {
 	return op&^(syntax.EmptyBeginText|syntax.EmptyEndText) == 0 || a.otherwise
 }
 
-// reach follows what needs no character. It returns the states that wait for one,
-// and whether the end was reached.
+// reach follows empty transitions. It returns the states that wait for a character, and
+// reports whether the end was reached.
 func (x *expression) reach(from states, a around) (waiting states, matched bool) {
 	seen := make([]bool, len(x.prog.Inst))
 	stack := slices.Clone(from)
@@ -122,14 +123,13 @@ func (x *expression) accepts(from states, otherwise bool) bool {
 	return matched
 }
 
-// step takes a character.
+// step consumes a character.
 func (x *expression) step(from states, a around, r rune) states {
 	waiting, _ := x.reach(from, a)
 	return x.take(waiting, r)
 }
 
-// take returns the states behind those that wait for a character and get this
-// one.
+// take returns the states that follow those of waiting that accept a character.
 func (x *expression) take(waiting states, r rune) states {
 	var next states
 	for _, pc := range waiting {
@@ -141,7 +141,7 @@ func (x *expression) take(waiting states, r rune) states {
 	return slices.Compact(next)
 }
 
-// after returns the states behind a text's beginning.
+// after returns the states after a prefix of the text.
 func (x *expression) after(prefix string, otherwise bool) states {
 	at := x.start()
 	for i, r := range prefix {
@@ -155,8 +155,7 @@ func (x *expression) mayMatchIn(db string) bool {
 	return x.mayGoOn(x.after(db+".", true))
 }
 
-// mayGoOn reports whether there is a text, not empty, that leads from these states
-// to a match.
+// mayGoOn reports whether a non-empty text leads from these states to a match.
 func (x *expression) mayGoOn(from states) bool {
 	seen := make([]bool, len(x.prog.Inst))
 	for len(from) > 0 {
@@ -196,17 +195,17 @@ func (x *expression) mayMatch() bool {
 	return false
 }
 
-// takesOther reports whether an instruction takes a character other than not.
+// takesOther reports whether an instruction accepts a character other than not.
 func takesOther(inst *syntax.Inst, not rune) bool {
 	return slices.ContainsFunc(classes(nil, inst), func(r rune) bool { return r != not && inst.MatchRune(r) })
 }
 
-// maxWork bounds the search of cover, in instructions tried: beyond it, after some
-// 20 ms, the question is left undecided.
+// maxWork limits the search of cover, in instructions tried: beyond it, after about 20
+// ms, the question remains undecided.
 const maxWork = 1 << 19
 
-// cover reports whether the expression matches every collection of db. Where that
-// is not decided it is false.
+// cover reports whether the expression matches every collection of db. If that is
+// undecided it returns false.
 func (x *expression) cover(db string) bool {
 	todo := []states{x.after(db+".", false)}
 	seen := map[string]bool{}
@@ -218,7 +217,7 @@ func (x *expression) cover(db string) bool {
 			runes = classes(runes, &x.prog.Inst[pc])
 		}
 		slices.Sort(runes)
-		// One that no state treats in a way of its own stands for all others.
+		// A character that no state distinguishes stands for all others.
 		for _, r := range slices.Compact(append(runes, utf8.MaxRune)) {
 			next := x.take(waiting, r)
 			work += len(waiting)
@@ -245,8 +244,8 @@ func key(s states) string {
 	return string(b)
 }
 
-// classes appends one character of each run of characters that an instruction
-// treats alike: where its ranges begin, and where they have ended.
+// classes appends one character of each run of characters that an instruction does not
+// distinguish: the bounds of its ranges.
 func classes(runes []rune, inst *syntax.Inst) []rune {
 	add := func(r rune) {
 		if r <= unicode.MaxRune {

@@ -17,22 +17,22 @@ const (
 	commands      = "$cmd"
 )
 
-// maxDB and maxNamespace are the longest names that a server takes, in bytes.
+// maxDB and maxNamespace are the maximum lengths of names on a server, in bytes.
 const (
 	maxDB        = 63
 	maxNamespace = 255
 )
 
-// isSystemDB reports whether a database is the server's own.
+// isSystemDB reports whether a database belongs to the server.
 func isSystemDB(db string) bool { return db == "local" || db == "config" || db == "admin" }
 
-// followsDB reports whether a collection is in scope as soon as its database is.
+// followsDB reports whether a collection is in scope if its database is.
 func followsDB(coll string) bool {
 	return coll == commands || coll == systemViews || isTemporary(coll)
 }
 
-// isTemporary reports whether the server makes such names for collections that are
-// renamed into place when they are complete.
+// isTemporary reports whether the server generates such names for collections that are
+// renamed when they are complete.
 func isTemporary(coll string) bool {
 	rest, ok := strings.CutPrefix(coll, "tmp")
 	if !ok {
@@ -41,7 +41,7 @@ func isTemporary(coll string) bool {
 	if strings.HasPrefix(rest, ".agg_out.") || strings.HasPrefix(rest, ".mr.") {
 		return true
 	}
-	const random = 5 // letters and digits
+	const random = 5 // random letters and digits
 	if len(rest) <= random || strings.ContainsFunc(rest[:random], isNoAlphanumeric) {
 		return false
 	}
@@ -87,7 +87,7 @@ func checkCollection(coll string) error {
 	}
 }
 
-// checkIncluded refuses the inclusion of what is not decided by the lists.
+// checkIncluded refuses to include namespaces that the lists do not decide.
 func (s *Scope) checkIncluded(p *pattern) error {
 	db, coll, ok := p.names()
 	switch {
@@ -115,7 +115,7 @@ func (s *Scope) checkExcluded(p *pattern) error {
 	return checkFollowing(coll)
 }
 
-// checkFollowing refuses a collection that is decided by something else.
+// checkFollowing refuses a collection that is decided by another namespace or flag.
 func checkFollowing(coll string) error {
 	switch {
 	case coll == systemViews:

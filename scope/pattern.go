@@ -10,17 +10,16 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// pattern is one element of a list of what is included or excluded.
+// pattern is one element of --include or --exclude.
 type pattern struct {
-	// text is the pattern's form: patterns of wildcards that mean the same have
-	// the same one.
+	// text is the normal form: equivalent wildcard patterns have the same one.
 	text string
-	// db and coll are parts with wildcards; where expr is set they are not used.
+	// db and coll are parts with wildcards; they are unused if expr is set.
 	db, coll string
 	expr     *expression
 }
 
-// parsePattern reads a pattern.
+// parsePattern parses a pattern.
 func parsePattern(text string) (*pattern, error) {
 	if strings.HasPrefix(text, "/") {
 		if len(text) < len("/./") || !strings.HasSuffix(text, "/") {
@@ -36,7 +35,7 @@ func parsePattern(text string) (*pattern, error) {
 	if !dotted {
 		coll = "*"
 	}
-	// A wildcard is nothing that a name cannot have, except for its length.
+	// A wildcard stands for characters that a name may have, except for the length.
 	if err := checkDB(wildcards.Replace(db)); err != nil {
 		return nil, err
 	}
@@ -55,8 +54,7 @@ var wildcards = strings.NewReplacer("*", "x", "?", "x")
 
 func hasWildcard(s string) bool { return strings.ContainsAny(s, "*?") }
 
-// simplify puts a part with wildcards into the one form of all that match the
-// same names. A name is never empty.
+// simplify returns the normal form of a part with wildcards. A name is never empty.
 func simplify(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); {
@@ -81,8 +79,8 @@ func simplify(s string) string {
 	return b.String()
 }
 
-// names returns the names in a pattern that is about one collection, or one
-// database; then coll is "". It is false for others.
+// names returns the names in a pattern for one collection, or for one database, with an
+// empty coll. It returns false for other patterns.
 func (p *pattern) names() (db, coll string, ok bool) {
 	switch {
 	case p.expr != nil || hasWildcard(p.db):
@@ -96,7 +94,7 @@ func (p *pattern) names() (db, coll string, ok bool) {
 
 func (p *pattern) all() bool { return p.expr == nil && p.db == "*" && p.coll == "*" }
 
-// match reports whether the pattern is about a collection.
+// match reports whether the pattern matches a collection.
 func (p *pattern) match(ns oplog.Namespace) bool {
 	if p.expr != nil {
 		return p.expr.match(string(ns))
@@ -104,7 +102,7 @@ func (p *pattern) match(ns oplog.Namespace) bool {
 	return wild(p.db, ns.DB()) && wild(p.coll, ns.Collection())
 }
 
-// mayMatchIn reports whether the pattern can be about a collection of db.
+// mayMatchIn reports whether the pattern can match a collection of db.
 func (p *pattern) mayMatchIn(db string) bool {
 	if p.expr != nil {
 		return p.expr.mayMatchIn(db)
@@ -112,8 +110,8 @@ func (p *pattern) mayMatchIn(db string) bool {
 	return wild(p.db, db)
 }
 
-// cover reports whether the pattern is about every collection of db. Where that is
-// not decided it is false.
+// cover reports whether the pattern matches every collection of db. If that is
+// undecided it returns false.
 func (p *pattern) cover(db string) bool {
 	if p.expr != nil {
 		return p.expr.cover(db)
@@ -121,11 +119,10 @@ func (p *pattern) cover(db string) bool {
 	return p.coll == "*" && wild(p.db, db)
 }
 
-// wild reports whether a name is one of those that a part with wildcards stands
-// for.
+// wild reports whether a name matches a part with wildcards.
 func wild(part, name string) bool {
-	// Only the last star has to be tried again: what is before it has matched
-	// the shortest way, which leaves the most for what follows.
+	// Only the last star has to be retried: the part before it has the shortest match,
+	// which leaves the most for the rest.
 	star, again := -1, 0
 	i, j := 0, 0
 	for j < len(name) {
@@ -151,15 +148,15 @@ func wild(part, name string) bool {
 	return strings.Trim(part[i:], "*") == ""
 }
 
-// patterns is a list, without elements that others make superfluous.
+// patterns is a list without redundant elements.
 type patterns struct {
 	exact map[oplog.Namespace]bool
 	dbs   map[string]bool
 	other []*pattern
-	texts []string // of all of them, in order
+	texts []string // all of them, in order
 }
 
-// parsePatterns reads the values of a flag. Check says what is wrong with one.
+// parsePatterns parses the values of a flag. check returns what is wrong with one.
 func parsePatterns(flag string, values []string, check func(*pattern) error) (patterns, error) {
 	var faults []error
 	var list []*pattern
@@ -224,13 +221,12 @@ func (l *patterns) match(ns oplog.Namespace) bool {
 	return l.exact[ns] || l.dbs[ns.DB()] || l.matchOther(ns)
 }
 
-// cover reports whether one of the patterns is about every collection of db.
+// cover reports whether one of the patterns matches every collection of db.
 func (l *patterns) cover(db string) bool {
 	return l.dbs[db] || slices.ContainsFunc(l.other, func(p *pattern) bool { return p.cover(db) })
 }
 
-// mayMatchIn reports whether one can be about a collection of db that is not
-// excluded.
+// mayMatchIn reports whether one can match a collection of db that is not excluded.
 func (l *patterns) mayMatchIn(db string, excluded func(oplog.Namespace) bool) bool {
 	if l.dbs[db] || slices.ContainsFunc(l.other, func(p *pattern) bool { return p.mayMatchIn(db) }) {
 		return true

@@ -10,17 +10,17 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// renames are the names that differ on the target.
+// renames maps source names to different names on the target.
 type renames struct {
 	databases   map[string]string
 	collections map[oplog.Namespace]oplog.Namespace
-	// The inverses of both.
+	// The inverses of the two.
 	fromDatabases   map[string]string
 	fromCollections map[oplog.Namespace]oplog.Namespace
 }
 
-// parseRenames reads the values of --map. Check says what is wrong with one of
-// the names; its collection is "" for a database.
+// parseRenames parses the values of --map. check returns what is wrong with a name; its
+// coll is "" for a database.
 func parseRenames(values []string, check func(db, coll string) error) (renames, error) {
 	m := renames{
 		databases: map[string]string{}, fromDatabases: map[string]string{},
@@ -58,7 +58,7 @@ func (m *renames) add(text string, check func(db, coll string) error) error {
 		oplog.NewNamespace(fromDB, fromColl), oplog.NewNamespace(toDB, toColl))
 }
 
-// renamed reads one side of a renaming.
+// renamed parses one side of a renaming.
 func renamed(text string, check func(db, coll string) error) (db, coll string, err error) {
 	if strings.HasPrefix(text, "/") {
 		return "", "", errors.New("a regular expression cannot be given another name")
@@ -96,8 +96,7 @@ func (m *renames) database(db string) string {
 	return db
 }
 
-// target returns where a collection goes. It returns ns itself where its name
-// stays.
+// target returns where a collection goes: ns itself if its name does not change.
 func (m *renames) target(ns oplog.Namespace) oplog.Namespace {
 	if to, ok := m.collections[ns]; ok {
 		return to
@@ -108,7 +107,7 @@ func (m *renames) target(ns oplog.Namespace) oplog.Namespace {
 	return ns
 }
 
-// sources returns what may go to a namespace.
+// sources returns the namespaces that may go to a namespace.
 func (m *renames) sources(target oplog.Namespace) []oplog.Namespace {
 	var all []oplog.Namespace
 	if from, ok := m.fromCollections[target]; ok {
@@ -117,7 +116,8 @@ func (m *renames) sources(target oplog.Namespace) []oplog.Namespace {
 	return append(all, m.databaseSources(target)...)
 }
 
-// databaseSources returns what may go to a namespace because its database does.
+// databaseSources returns the namespaces that may go to a namespace because their
+// database does.
 func (m *renames) databaseSources(target oplog.Namespace) []oplog.Namespace {
 	db, coll, _ := strings.Cut(string(target), ".")
 	in := func(db string) oplog.Namespace {
@@ -136,8 +136,8 @@ func (m *renames) databaseSources(target oplog.Namespace) []oplog.Namespace {
 	return all
 }
 
-// checkInjective finds renamings that bring two namespaces together, and those
-// of what is not mirrored.
+// checkInjective finds renamings that merge two namespaces, and renamings of namespaces
+// that are not mirrored.
 func (s *Scope) checkInjective() error {
 	var faults []error
 	for _, from := range slices.Sorted(maps.Keys(s.maps.databases)) {
@@ -168,8 +168,8 @@ func (s *Scope) checkInjective() error {
 	return errors.Join(append(faults, s.checkCase())...)
 }
 
-// checkCase finds databases of the target whose names differ in case only: a
-// server refuses the second of them.
+// checkCase finds databases of the target whose names differ in case only: a server
+// refuses to create the second one.
 func (s *Scope) checkCase() error {
 	targets := slices.Collect(maps.Values(s.maps.databases))
 	for to := range s.maps.fromCollections {
@@ -188,7 +188,7 @@ func (s *Scope) checkCase() error {
 	return errors.Join(faults...)
 }
 
-// texts returns the renamings that change something, as --map has them, in order.
+// texts returns the renamings that change a name, as in --map, in order.
 func (m *renames) texts() []string {
 	var all []string
 	for from, to := range m.databases {

@@ -9,16 +9,16 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// DefaultMetaDB is the metadata database where Config names none.
+// DefaultMetaDB is the metadata database if Config names none.
 const DefaultMetaDB = "replicator"
 
 // Config says what is mirrored; see the package's documentation for the forms.
 type Config struct {
-	// Include is what is mirrored. Empty means everything that can be.
+	// Include says what is mirrored. Empty means everything that can be.
 	Include []string
-	// Exclude is what is not, whatever Include says.
+	// Exclude says what is not mirrored, even if Include says so.
 	Exclude []string
-	// Map gives databases and collections another name on the target.
+	// Map renames databases and collections on the target.
 	Map []string
 	// UsersAndRoles adds admin.system.users and admin.system.roles.
 	UsersAndRoles bool
@@ -33,8 +33,7 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// validate checks what concerns the fields one by one. What they mean together
-// is checked by New.
+// validate checks each field by itself. New checks how they combine.
 func (c *Config) validate() error {
 	if isSystemDB(c.MetaDB) {
 		return fmt.Errorf("metadata database %q: it is one of the server's own", c.MetaDB)
@@ -45,8 +44,8 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Scope answers what is mirrored, and under which name. It is safe for concurrent
-// use. Make one with New.
+// Scope decides what is mirrored, and under which name. It is safe for concurrent use.
+// Create one with New.
 type Scope struct {
 	cfg     Config
 	include patterns // empty: everything
@@ -55,8 +54,7 @@ type Scope struct {
 	cache   cache
 }
 
-// New reads the lists. The error has all faults, each with the flag and the text
-// that it is about.
+// New parses the lists. The error contains all faults, each with its flag and text.
 func New(cfg Config) (*Scope, error) {
 	cfg.setDefaults()
 	s := &Scope{cfg: cfg}
@@ -80,16 +78,16 @@ func New(cfg Config) (*Scope, error) {
 	if err := errors.Join(faults...); err != nil {
 		return nil, fmt.Errorf("choose what is mirrored: %w", err)
 	}
-	// Only lists that are right by themselves can be asked how they go together.
+	// The lists can be checked against each other only if each is valid.
 	if err := s.checkInjective(); err != nil {
 		return nil, fmt.Errorf("choose what is mirrored: %w", err)
 	}
 	return s, nil
 }
 
-// Target returns where ns goes, false where it is not mirrored. A namespace
-// DB.$cmd, or a database alone, goes where the database goes; see TargetDB. The
-// answer is no view of ns, and ns is not kept.
+// Target returns where ns goes, false if it is not mirrored. A namespace DB.$cmd, or a
+// database name alone, goes where the database goes; see TargetDB. The result is not a
+// view of ns, and ns is not retained.
 func (s *Scope) Target(ns oplog.Namespace) (oplog.Namespace, bool) {
 	if a, ok := s.cache.get(ns); ok {
 		return a.target, a.mirrored
@@ -100,8 +98,8 @@ func (s *Scope) Target(ns oplog.Namespace) (oplog.Namespace, bool) {
 	return a.target, a.mirrored
 }
 
-// TargetDB returns where a database goes, apart from collections with a name of
-// their own on the target. It is false where nothing of the database is mirrored.
+// TargetDB returns where a database goes, except collections that are renamed
+// individually. It returns false if nothing of the database is mirrored.
 func (s *Scope) TargetDB(db string) (string, bool) {
 	if !s.mayHold(db) {
 		return "", false
@@ -109,8 +107,8 @@ func (s *Scope) TargetDB(db string) (string, bool) {
 	return strings.Clone(s.maps.database(db)), true
 }
 
-// TargetDBs returns all databases, in order, that collections of a database of
-// the source can go to: none where nothing of it is mirrored.
+// TargetDBs returns all databases, in order, that collections of a source database can
+// go to: none if nothing of it is mirrored.
 func (s *Scope) TargetDBs(db string) []string {
 	first, ok := s.TargetDB(db)
 	if !ok {
@@ -126,7 +124,7 @@ func (s *Scope) TargetDBs(db string) []string {
 	return slices.Compact(all)
 }
 
-// Source returns what goes to a namespace of the target, false where nothing
+// Source returns the namespace that goes to a namespace of the target, false if none
 // does: the inverse of Target.
 func (s *Scope) Source(target oplog.Namespace) (oplog.Namespace, bool) {
 	if coll, ok := strings.CutPrefix(target.Collection(), bucketsPrefix); ok {
@@ -144,7 +142,7 @@ func (s *Scope) Source(target oplog.Namespace) (oplog.Namespace, bool) {
 	return "", false
 }
 
-// decide is Target without the cache. Its argument is no view.
+// decide is Target without the cache. Its argument is not a view.
 func (s *Scope) decide(ns oplog.Namespace) (oplog.Namespace, bool) {
 	db, coll, dotted := strings.Cut(string(ns), ".")
 	buckets, isBuckets := strings.CutPrefix(coll, bucketsPrefix)
@@ -177,13 +175,13 @@ func (s *Scope) decide(ns oplog.Namespace) (oplog.Namespace, bool) {
 	}
 }
 
-// selected tells what the lists say of a collection.
+// selected reports whether the lists select a collection.
 func (s *Scope) selected(ns oplog.Namespace) bool {
 	return (s.include.empty() || s.include.match(ns)) && !s.exclude.match(ns)
 }
 
-// mayHold reports whether any collection of a database can be mirrored. Where that
-// is not decided it is true.
+// mayHold reports whether any collection of a database can be mirrored. If that is
+// undecided it returns true.
 func (s *Scope) mayHold(db string) bool {
 	switch {
 	case db == "" || s.isNever(db) || s.exclude.cover(db):
