@@ -30,7 +30,7 @@
 // written is finished at once, because only finished files can be removed. A reply that is
 // larger than Limit passes alone.
 //
-// # What is on disk
+// # Files
 //
 // Files are numbered without gaps. Each names the spool it belongs to and the entry
 // before its first one, and contains records: a reply, or a part of a large one, with
