@@ -24,8 +24,8 @@ func inTxn(cmd bson.D, name string, first bool) bson.D {
 	return cmd
 }
 
-// transaction inserts FROM..TO into NS in a transaction, and ends it, or prepares
-// it, with a command.
+// transaction inserts FROM..TO into NS in a transaction, and ends or prepares it with a
+// command.
 func (c *cluster) transaction(ctx context.Context, name string, args []string, end string) error {
 	db, coll, _ := strings.Cut(args[0], ".")
 	from, to, err := span(args[1])
@@ -67,7 +67,7 @@ func (c *cluster) transaction(ctx context.Context, name string, args []string, e
 	return nil
 }
 
-// endPrepared commits a transaction that was prepared, or aborts it.
+// endPrepared commits or aborts a prepared transaction.
 func (c *cluster) endPrepared(ctx context.Context, name, how string) error {
 	cmd, ok := c.prepared[name]
 	if !ok {
@@ -98,7 +98,7 @@ func (c *cluster) count(ctx context.Context, ns string) (int64, error) {
 	return reply.Lookup("n").AsInt64(), nil
 }
 
-// replace puts a new set of the same name in the source's place.
+// replace replaces the source by a new set of the same name.
 func (w *world) replace() error {
 	other, err := mongosim.Start(w.t.Context(), mongosim.Options{Members: 3, Seed: 99})
 	if err != nil {
@@ -109,8 +109,8 @@ func (w *world) replace() error {
 	return nil
 }
 
-// forge moves the link's checkpoint to an entry that the source could have had,
-// just after its newest.
+// forge moves the link's checkpoint to an entry that the source could have had, just
+// after its newest.
 func (w *world) forge(ctx context.Context) error {
 	ts := w.newest().TS
 	ts.I += 1000
@@ -120,8 +120,8 @@ func (w *world) forge(ctx context.Context) error {
 	}}}})
 }
 
-// unsettle makes primaries step down until an attempt of the link has ended by it:
-// one that happens between two flushes, with the next primary at once, does no harm.
+// unsettle makes primaries step down until that has ended an attempt of the link: a
+// stepdown between two flushes, with the next primary at once, has no effect.
 func (w *world) unsettle(ctx context.Context, c *cluster) error {
 	l := w.links["a"]
 	before := l.p.Snapshot().Attempts

@@ -14,8 +14,8 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// named are members whose names lead nowhere, as those of containers and behind
-// tunnels do. RFC 2606 keeps .invalid from ever being resolved.
+// named are members whose names cannot be resolved, as with containers and tunnels. RFC
+// 2606 reserves .invalid.
 func named(members int) mongosim.Options {
 	var o mongosim.Options
 	for i := range members {
@@ -24,9 +24,8 @@ func named(members int) mongosim.Options {
 	return o
 }
 
-// A link copies and follows a source whose members cannot be connected to under
-// their own names: through one address that it is given, whatever member is there,
-// or with a map of names.
+// A link copies and follows a source whose members cannot be reached under their own
+// names: through a single address, whatever member that is, or with a map of names.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	direct := func(m *mongosim.Member) (driver.Config, string) {
@@ -34,8 +33,8 @@ func TestAddresses(t *testing.T) {
 	}
 	tests := []struct {
 		name string
-		// config returns how to connect to the source, and the member that is read
-		// then, whatever it is by now; empty is any.
+		// config returns how to connect to the source, and the member that should be
+		// read; empty means any.
 		config func(s *mongosim.Set) (driver.Config, string)
 	}{
 		{"direct to the primary", func(s *mongosim.Set) (driver.Config, string) { return direct(s.Primary()) }},
@@ -83,8 +82,8 @@ func TestAddresses(t *testing.T) {
 			if reads == "" {
 				return
 			}
-			// Once the copy is consistent one more attempt begins, which needs no
-			// spool: nobody is read between the two.
+			// After the copy is consistent one more attempt starts, without a spool: no
+			// member is read between the two.
 			if err := w.untilOf(l, "a link that reads "+reads, func() bool { return l.p.Snapshot().SourceHost == reads }); err != nil {
 				t.Errorf("%v; it reads %q", err, l.p.Snapshot().SourceHost)
 			}
@@ -101,7 +100,8 @@ func secondary(s *mongosim.Set) *mongosim.Member {
 	return nil
 }
 
-// checked makes the startup checks, and wants what they say of the source's members.
+// checked makes the startup checks, and compares the level of the one on the source's
+// members.
 func checked(t *testing.T, w *world, want preflight.Level) {
 	t.Helper()
 	s, err := scope.New(scope.Config{})
@@ -127,8 +127,8 @@ func checked(t *testing.T, w *world, want preflight.Level) {
 	t.Error("the members were not checked")
 }
 
-// Where the run would find no member the check says so: the primary can be
-// connected to by its name, and the others cannot.
+// If the run would find no member, the check reports it: the primary can be reached by
+// its name, and the others cannot.
 func TestAddressesUnknown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, named(2), mongosim.Options{})

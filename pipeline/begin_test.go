@@ -8,8 +8,8 @@ import (
 	"github.com/oplogrep/replicator/resync"
 )
 
-// TestConsistentOfUnknownOutcome: the commit that records a copy as done may be lost
-// with its attempt. The next attempt finds it done, and says so, once.
+// TestConsistentOfUnknownOutcome: the attempt whose commit records a copy as done may
+// end before the reply. The next attempt finds it recorded and announces it, once.
 func TestConsistentOfUnknownOutcome(t *testing.T) {
 	told := 0
 	p := &Pipeline{resyncs: &resync.Manager{}}

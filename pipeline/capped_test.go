@@ -21,7 +21,7 @@ var cappedSeeds = flag.Int("capped-seeds", 3, "how many courses TestCappedRandom
 
 var cappedFrom = flag.Int("capped-from", 0, "see -capped-seeds")
 
-// rings is a workload on capped collections of one database, whose _ids come again.
+// rings is a workload on capped collections of one database that reuses _ids.
 type rings struct {
 	w       *world
 	db      string
@@ -59,7 +59,7 @@ func (r *rings) run(t *testing.T, cmd bson.D) {
 	}
 }
 
-// write writes n times. What is there already is not inserted.
+// write writes n times. It does not insert existing documents.
 func (r *rings) write(t *testing.T, n int) {
 	t.Helper()
 	for range n {
@@ -75,14 +75,14 @@ func (r *rings) write(t *testing.T, n int) {
 		case what == 7 && r.resizes:
 			r.max[i] = 1 + r.rng.IntN(40)
 			r.run(t, bson.D{{Key: "collMod", Value: ring(i)}, {Key: "cappedMax", Value: r.max[i]}})
-			r.insert(t, i, ids, 1) // only then is it what its limit says
+			r.insert(t, i, ids, 1) // its size is at the limit only then
 		default:
 			r.insert(t, i, ids, 1+r.rng.IntN(5))
 		}
 	}
 }
 
-// insert inserts one document after the other, as long as _ids are free.
+// insert inserts n documents one after the other, while there are unused _ids.
 func (r *rings) insert(t *testing.T, i, ids, n int) {
 	t.Helper()
 	for range n {
@@ -93,9 +93,9 @@ func (r *rings) insert(t *testing.T, i, ids, n int) {
 	}
 }
 
-// TestCappedRandom: capped collections whose _ids come again are copied while they are
-// written to, by a link that is killed and goes on, any number of times, and then
-// followed in the same way. Documents and their order are those of the source.
+// TestCappedRandom: capped collections with reused _ids are copied while they are
+// written to, by a link that is killed and resumed any number of times, and then
+// followed in the same way. Documents and their order equal those of the source.
 func TestCappedRandom(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []struct{ source, fcv, target string }{

@@ -11,8 +11,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TestDurableIsWhatWasWritten: a checkpoint makes durable what it says, and not what was
-// applied while it was being written.
+// TestDurableIsWhatWasWritten: a checkpoint makes durable what it contains, not
+// operations applied while it was being written.
 func TestDurableIsWhatWasWritten(t *testing.T) {
 	at := func(s uint32) applier.Applied {
 		o := oplog.NewOpTime(s, 1, 1)

@@ -30,11 +30,11 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// rewrite tells whether docs/errors.md is to be written anew. The flag is that of
+// rewrite reports whether docs/errors.md is to be rewritten. The flag is that of
 // package datadriven, which the scenarios use.
 func rewrite() bool { return flag.Lookup("rewrite").Value.String() == "true" }
 
-// samples has an error for each rule, wrapped as it is on its way up.
+// samples has an error for each rule, wrapped as in production.
 var samples = map[string]error{
 	"stopped":                                      ErrStopped,
 	"another process took over":                    lease.ErrFenced,
@@ -119,7 +119,7 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// The table of errors is made of the rules, so that it says what is done.
+// The table of errors is generated from the rules.
 func TestErrorTable(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# Errors
@@ -202,7 +202,7 @@ server that cannot read its users (during a rollback, an initial sync or a shutd
 	}
 }
 
-// writeKinds writes what each kind of a server's refusal means, wherever it is met.
+// writeKinds writes the meaning of each kind of refusal.
 func writeKinds(b *strings.Builder) {
 	b.WriteString(`
 ## Server error codes
@@ -229,12 +229,12 @@ error labels. The kind alone decides what is done, so a code means the same wher
 	}
 }
 
-// kindsWithout are the kinds that have no list of codes.
+// kindsWithout are the kinds without a list of codes.
 var kindsWithout = map[servererr.Kind]string{
 	servererr.Isolate: "all others", servererr.Lost: "the network's", servererr.Stuck: "what was tried for 30 s",
 }
 
-// kindSample is an error of a kind.
+// kindSample returns an error of a kind.
 func kindSample(k servererr.Kind) error {
 	for _, c := range servererr.Codes() {
 		if c.Kind() == k {
@@ -247,7 +247,7 @@ func kindSample(k servererr.Kind) error {
 	return &mongo.StuckError{Err: servererr.New(servererr.LockTimeout, "no")}
 }
 
-// kindRows are what layers do about a kind; their own tests hold them to it.
+// kindRows are the reactions of each layer to a kind; tests of the layers check them.
 var kindRows = map[servererr.Kind]struct{ flush, command, own string }{
 	servererr.Isolate:     {"one by one; alone, the run ends", "the run ends", "the run ends"},
 	servererr.Transient:   {"again; smaller if it lasts", "again", "again"},
@@ -266,8 +266,8 @@ var kindRows = map[servererr.Kind]struct{ flush, command, own string }{
 	servererr.Stuck:       {"new attempt", "again", "new attempt"},
 }
 
-// TestPassing: no refusal that passes ends a run, whatever command or operation it
-// was met by, and no other one but with a rule or for an operation that is at fault.
+// TestPassing: no transient refusal ends a run, in whatever command or operation it
+// occurs; any other one does so only by a rule, or if the operation is at fault.
 func TestPassing(t *testing.T) {
 	for err, k := range errtest.Errors() {
 		for _, err := range []error{err, fmt.Errorf("ddl: %w", err), &applier.OpError{Err: err}} {

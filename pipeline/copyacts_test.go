@@ -75,7 +75,7 @@ func (w *world) spool(name string) string {
 	return w.spools[name]
 }
 
-// keep keeps a link where it tells what is to be held.
+// keep blocks a link when it announces the text to hold at.
 func (w *world) keep(l *link, e event.Event) {
 	line, _ := w.line(told{l.name, e, time.Time{}})
 	w.mu.Lock()
@@ -89,7 +89,7 @@ func (w *world) keep(l *link, e event.Event) {
 	<-free
 }
 
-// hold lets go what is held, and holds what tells text next.
+// hold releases a blocked link, and blocks the next one that announces text.
 func (w *world) hold(text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,7 +99,7 @@ func (w *world) hold(text string) {
 	w.held, w.free = text, make(chan struct{})
 }
 
-// release lets go what is held.
+// release releases a blocked link.
 func (w *world) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

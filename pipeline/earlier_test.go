@@ -7,8 +7,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Reading begins earlier than the checkpoint says until what that was for has been
-// applied, and no longer: the source's log does not reach back for ever.
+// Reading starts before the checkpoint's FetchFrom until the entry that needed it has
+// been applied, and no longer: the source's oplog is limited.
 func TestReadEarlierUntilApplied(t *testing.T) {
 	at := func(s uint32) oplog.OpTime { return oplog.NewOpTime(s, 1, 1) }
 	p := &Pipeline{earlier: at(10), earlierFor: at(30)}

@@ -12,8 +12,8 @@ import (
 	"github.com/oplogrep/replicator/resync"
 )
 
-// TestCopiesCountedAnew: after too many void copies a start by an operator begins to
-// count anew, as the hint says.
+// TestCopiesCountedAnew: after too many void copies, a restart by an operator starts
+// counting anew, as the hint says.
 func TestCopiesCountedAnew(t *testing.T) {
 	t.Parallel()
 	w := play(t, `
@@ -40,7 +40,7 @@ func TestCopiesCountedAnew(t *testing.T) {
 }
 
 // TestResyncFails: a collection that cannot be copied again stays left out, and the
-// link goes on with the rest, over a restart too, until it is asked for again.
+// link continues with the rest, across a restart too, until another request.
 func TestResyncFails(t *testing.T) {
 	t.Parallel()
 	w := play(t, `
@@ -103,8 +103,8 @@ func TestResyncFails(t *testing.T) {
 	}
 }
 
-// TestResyncWithoutItsRequest: somebody removes the request while the collection is copied
-// again. What the target has of it is half a copy: the log is not applied to that.
+// TestResyncWithoutItsRequest: the request is removed while the collection is copied
+// again. The target then has half a copy, to which the oplog is not applied.
 func TestResyncWithoutItsRequest(t *testing.T) {
 	t.Parallel()
 	w := play(t, `
@@ -129,8 +129,8 @@ func TestResyncWithoutItsRequest(t *testing.T) {
 	`)
 }
 
-// TestResyncSurvivesLocalFault: the folder for the oplog cannot be used for a while. The
-// collection is copied once it can, without another request.
+// TestResyncSurvivesLocalFault: the folder for the oplog is unusable for a while. The
+// collection is copied afterwards, without another request.
 func TestResyncSurvivesLocalFault(t *testing.T) {
 	t.Parallel()
 	w := play(t, `
@@ -163,7 +163,7 @@ func TestResyncSurvivesLocalFault(t *testing.T) {
 	`)
 }
 
-// runningResyncs are the links of single collections in the metadata.
+// runningResyncs returns the links of single collections in the metadata.
 func runningResyncs(t *testing.T, w *world) []string {
 	t.Helper()
 	list, err := checkpoint.List(t.Context(), w.target.conn, "")
@@ -179,8 +179,8 @@ func runningResyncs(t *testing.T, w *world) []string {
 	return names
 }
 
-// TestSpoolsOfTwoTargets: links of one name on two targets, with one folder for
-// spools, do not get into each other's way.
+// TestSpoolsOfTwoTargets: links of the same name on two targets, with one folder for
+// spools, do not interfere.
 func TestSpoolsOfTwoTargets(t *testing.T) {
 	t.Parallel()
 	w := play(t, `

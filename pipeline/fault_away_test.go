@@ -10,7 +10,7 @@ import (
 	"github.com/oplogrep/replicator/resync"
 )
 
-// awaitSpooled waits until what the source has is on disk.
+// awaitSpooled waits until all of the source's entries are on disk.
 func (w *world) awaitSpooled(l *link) {
 	w.t.Helper()
 	want := w.newest()
@@ -37,8 +37,9 @@ func (w *world) awaitEnd(l *link) {
 	}
 }
 
-// TestTargetAway: the target is away while the source goes on, and then the source's
-// member as well. The log is put aside all the time, and the state says what is.
+// TestTargetAway: the target is unreachable while the source is written to, and then
+// the source's member as well. The oplog is spooled all the time, and the state is
+// correct.
 func TestTargetAway(t *testing.T) {
 	t.Parallel()
 	for _, phase := range []struct{ name, start, until string }{
@@ -67,7 +68,7 @@ func TestTargetAway(t *testing.T) {
 				source insert shop.b 1..50
 			`)
 			w.awaitSpooled(l)
-			// It is heard of again and again, every second at least.
+			// Heartbeats continue, at least one per second.
 			heard := l.p.Snapshot().HeardAt
 			if err := w.untilOf(l, "more of the source", func() bool {
 				s := l.p.Snapshot()
@@ -97,7 +98,7 @@ func TestTargetAway(t *testing.T) {
 	}
 }
 
-// TestSourceAway: while the member that was copied is away, the state says so.
+// TestSourceAway: while the member that was copied is unreachable, the state says so.
 func TestSourceAway(t *testing.T) {
 	t.Parallel()
 	w := play(t, `
@@ -113,7 +114,7 @@ func TestSourceAway(t *testing.T) {
 	l := w.links["a"]
 	for _, away := range []bool{true, false} {
 		if err := w.untilOf(l, "the state to say what is", func() bool {
-			// An attempt that ended meanwhile cannot begin again without the member.
+			// An attempt that ended meanwhile cannot start again without the member.
 			s := l.p.Snapshot()
 			return (s.State == pipeline.InitialSync || s.State == pipeline.Starting == away) && (s.Reason != "") == away
 		}); err != nil {
@@ -131,9 +132,9 @@ func TestSourceAway(t *testing.T) {
 	`)
 }
 
-// TestSpoolLost: the folder of the spool is deleted, as who cleans up a folder for
-// caches does. The link says so, reads again what was in it, and goes on, also where
-// the target is away.
+// TestSpoolLost: the folder of the spool is deleted, as a cleanup of caches would. The
+// link reports it, fetches the content again, and continues, even while the target is
+// unreachable.
 func TestSpoolLost(t *testing.T) {
 	t.Parallel()
 	for _, away := range []bool{false, true} {
@@ -166,8 +167,7 @@ func TestSpoolLost(t *testing.T) {
 	}
 }
 
-// TestSpoolDamaged: what was put aside is not what it was. It is read again, without
-// a new start.
+// TestSpoolDamaged: the spool is damaged. It is fetched again, without a restart.
 func TestSpoolDamaged(t *testing.T) {
 	t.Parallel()
 	w := play(t, `
@@ -211,8 +211,7 @@ func TestSpoolDamaged(t *testing.T) {
 	`)
 }
 
-// TestManyResyncs: of many collections that are to be copied again only some are at
-// a time.
+// TestManyResyncs: of many requested resyncs only some run at a time.
 func TestManyResyncs(t *testing.T) {
 	t.Parallel()
 	names := []string{"a", "b", "c", "d", "e"}

@@ -16,13 +16,13 @@ import (
 	"github.com/oplogrep/replicator/resync"
 )
 
-// play starts two sets and does what the lines say, as in a scenario.
+// play starts two sets and carries out the lines, as in a scenario.
 func play(t *testing.T, lines string) *world {
 	t.Helper()
 	return playOn(t, 3, lines)
 }
 
-// playOn does the same on sets of so many members.
+// playOn does the same on sets with this many members.
 func playOn(t *testing.T, members int, lines string) *world {
 	t.Helper()
 	w := newWorld(t, mongosim.Options{Members: members, Seed: 1, TTLInterval: -1}, mongosim.Options{Members: members, Seed: 2, TTLInterval: -1})
@@ -46,7 +46,7 @@ func (w *world) play(lines string) {
 	}
 }
 
-// awaitRequest waits, for a link, until the request for a collection is done.
+// awaitRequest waits until the request for a collection is done.
 func (w *world) awaitRequest(l *link, ns string) {
 	w.t.Helper()
 	store, err := w.metadata()
@@ -64,8 +64,8 @@ func (w *world) awaitRequest(l *link, ns string) {
 	}
 }
 
-// TestResyncTakenOver: another process takes over the link while a collection is
-// copied again. It goes on with that copy; whoever had it before leaves it alone.
+// TestResyncTakenOver: another process takes over the link while a collection is copied
+// again. It continues that copy; the previous process does not touch it.
 func TestResyncTakenOver(t *testing.T) {
 	t.Parallel()
 	w := play(t, `
@@ -116,8 +116,8 @@ func TestResyncTakenOver(t *testing.T) {
 	}
 }
 
-// TestResyncNeedsSpool: a link that copies a collection again is not followed
-// without a place for its log. It would take the collection for its own.
+// TestResyncNeedsSpool: the link of a resync must not be started as an ordinary link
+// without a spool folder, as if the collection were its own.
 func TestResyncNeedsSpool(t *testing.T) {
 	t.Parallel()
 	w := play(t, `
@@ -138,8 +138,8 @@ func TestResyncNeedsSpool(t *testing.T) {
 	}
 }
 
-// TestResyncPostponed: a link that runs without a place for the oplog does not copy a
-// collection again. The request and the status say why, until a process with one serves it.
+// TestResyncPostponed: a link without a spool folder does not copy a collection again.
+// The request and the status say why, until a process with one serves it.
 func TestResyncPostponed(t *testing.T) {
 	t.Parallel()
 	w := play(t, `
@@ -178,9 +178,9 @@ func TestResyncPostponed(t *testing.T) {
 	}
 }
 
-// TestResyncOfVoidCopy: the copy of the link becomes void after a collection was
-// copied again beside its replay, and before it was taken back. From then on only
-// one of them writes to the collection.
+// TestResyncOfVoidCopy: the copy of the link becomes void after a collection was copied
+// again during its replay, and before it was merged back. From then on only one of them
+// writes to the collection.
 func TestResyncOfVoidCopy(t *testing.T) {
 	t.Parallel()
 	w := play(t, `
@@ -233,7 +233,7 @@ func is[E event.Event](e event.Event) bool {
 	return ok
 }
 
-// TestVoidBeforeTheFirstAttempt: the member that is copied is gone while nothing
+// TestVoidBeforeTheFirstAttempt: the member that is copied is removed while no process
 // runs. The next process makes another copy.
 func TestVoidBeforeTheFirstAttempt(t *testing.T) {
 	t.Parallel()

@@ -19,14 +19,14 @@ import (
 	"github.com/oplogrep/replicator/request"
 )
 
-// sleeper is a target as a process has it that stands still, as after SIGSTOP, when
-// it is about to send the command that is named. Every other command goes on: it is
-// the one goroutine that would send it that matters.
+// sleeper is a target in a process that is suspended, as by SIGSTOP, when it is about
+// to send the named command. Other commands are not blocked: only the goroutine that
+// sends that one matters.
 type sleeper struct {
 	pipeline.Cluster
 	mu   sync.Mutex
 	name string
-	// asleep is closed when it stands still, wake when it is to go on.
+	// asleep is closed when it is suspended, wake when it is to continue.
 	asleep, wake chan struct{}
 }
 
@@ -41,18 +41,18 @@ func (s *sleeper) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error)
 	if sleeps {
 		close(s.asleep)
 		<-s.wake
-		// What it was about to write it writes, whatever has ended meanwhile.
+		// It sends the command regardless of what has ended meanwhile.
 		ctx = context.WithoutCancel(ctx)
 		cmd.SendBy = cmd.SendBy.AddDate(1, 0, 0)
 	}
 	return s.Cluster.Call(ctx, cmd)
 }
 
-// TestLateDrop: a process stands still when it is about to drop a collection.
-// Another one takes the link over, drops the collection, makes it anew and fills it.
-// Then the first one wakes up. A target that is told which collection is meant does
-// nothing; of any other one the collection is copied again, as the first process
-// says what it has done.
+// TestLateDrop: a process is suspended when it is about to drop a collection. Another
+// one takes the link over, drops the collection, creates it again and fills it. Then
+// the first one continues. On a target that identifies the collection by UUID, its
+// command does nothing; on any other, the collection is copied again, as the first
+// process requests it.
 func TestLateDrop(t *testing.T) {
 	t.Parallel()
 	for dialect, hits := range map[string]bool{"4.4": true, "5.0": true, "6.0": false, "8.0": false} {
@@ -67,8 +67,8 @@ func TestLateDrop(t *testing.T) {
 	}
 }
 
-// TestLateRename does the same with a rename over another collection: neither of the two
-// is what the next process had left.
+// TestLateRename does the same with a rename over another collection: both differ from
+// what the next process had left.
 func TestLateRename(t *testing.T) {
 	t.Parallel()
 	testLate(t, "5.0", "renameCollection",
@@ -136,9 +136,8 @@ func testLate(t *testing.T, dialect, command, log string, late []oplog.Namespace
 	}
 }
 
-// TestHitWhileCopied: what a late command hits while a collection is copied again is
-// copied once more, after that: the request for it is not taken for the one that is being
-// fulfilled.
+// TestHitWhileCopied: a collection that a late command hits while it is copied again is
+// copied once more afterwards: the new request is not mistaken for the one in progress.
 func TestHitWhileCopied(t *testing.T) {
 	t.Parallel()
 	w := play(t, `
@@ -187,8 +186,8 @@ func (u *unremoved) Call(ctx context.Context, cmd mongo.Command) (reply bson.Raw
 	return u.Cluster.Call(ctx, cmd)
 }
 
-// TestToldThoughNotRemoved: a collection that the link has again is told of, whatever
-// becomes of what copied it.
+// TestToldThoughNotRemoved: a collection that was merged back is announced, even if
+// removing the link of its copy fails.
 func TestToldThoughNotRemoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, mongosim.Options{Members: 1, Seed: 1}, mongosim.Options{Members: 1, Seed: 2})

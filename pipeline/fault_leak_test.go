@@ -12,9 +12,9 @@ import (
 )
 
 // TestNothingIsLeft ends links in each phase, in order and at once. When Run has
-// returned, no goroutine of theirs runs on, and no file of the spool is open. It is
-// not parallel, so that others have none. Under the race detector the steps take
-// turns in how they end.
+// returned, none of their goroutines runs, and no file of the spool is open. It is not
+// parallel, so that no other test has any. Under the race detector the steps alternate
+// between the two ways to end.
 func TestNothingIsLeft(t *testing.T) { //nolint:paralleltest // see above
 	const start = "start copy flush=10 workers=2 range=1000 "
 	for i, step := range []string{

@@ -24,7 +24,8 @@ import (
 	"github.com/oplogrep/replicator/status"
 )
 
-// startTold starts a link that begins with a copy and tells the source of it.
+// startTold starts a link that begins with a copy and reports its progress to the
+// source.
 func (w *world) startTold(mode feedback.Mode, member int) {
 	w.t.Helper()
 	cfg := pipeline.Config{
@@ -54,8 +55,8 @@ func (w *world) addMember() int {
 	return id
 }
 
-// mirrored writes a document and tells whether the write concern of the mirror was
-// met in time.
+// mirrored writes a document and reports whether the write concern of the mirror was
+// satisfied in time.
 func (w *world) mirrored(coll string, id int, within time.Duration) bool {
 	w.t.Helper()
 	body, err := bson.Marshal(bson.D{
@@ -73,8 +74,8 @@ func (w *world) mirrored(coll string, id int, within time.Duration) bool {
 	return mongo.ConcernError(reply) == nil
 }
 
-// leftOut waits until the link's document says that a collection is left out, and
-// its copy has been dropped on the target, and returns what it says.
+// leftOut waits until the link's document says that a collection is left out, and its
+// copy has been dropped on the target, and returns that element of the document.
 func (w *world) leftOut(ns string) checkpoint.LeftOut {
 	w.t.Helper()
 	store, err := w.metadata()
@@ -97,8 +98,8 @@ func (w *world) leftOut(ns string) checkpoint.LeftOut {
 	return out
 }
 
-// positions are all places that tell how far a link is: none may say more than
-// what everything that is mirrored has reached.
+// positions returns all reported positions of the link: none may exceed the position
+// that everything mirrored has reached.
 func (w *world) positions() map[string]oplog.OpTime {
 	w.t.Helper()
 	s := w.links["a"].p.Snapshot()
@@ -163,7 +164,7 @@ func (w *world) positions() map[string]oplog.OpTime {
 	return all
 }
 
-// toldDocument is what the source's document says, null where there is none.
+// toldDocument returns the position in the source's document, null if there is none.
 func (w *world) toldDocument() oplog.OpTime {
 	w.t.Helper()
 	body, err := bson.Marshal(bson.D{{Key: "find", Value: "positions"}})
@@ -187,10 +188,10 @@ func startSets(t *testing.T) *world {
 	return newWorld(t, mongosim.Options{Members: 3, Seed: 1, TTLInterval: -1}, mongosim.Options{Members: 3, Seed: 2, TTLInterval: -1})
 }
 
-// TestPositionWhileLeftOut: while a collection is copied again no place tells of
-// more than what was there when it was left out, no write concern is met by a write
-// that the target does not have, not after a restart either, and a drain says that
-// not everything is applied.
+// TestPositionWhileLeftOut: while a collection is copied again, no reported position
+// exceeds the one at which it was left out, no write concern is satisfied by a write
+// that the target does not have, also after a restart, and a drain reports that not
+// everything is applied.
 func TestPositionWhileLeftOut(t *testing.T) {
 	t.Parallel()
 	for name, mode := range map[string]feedback.Mode{"member": feedback.Member, "document": feedback.Document} {
@@ -198,7 +199,8 @@ func TestPositionWhileLeftOut(t *testing.T) {
 			t.Parallel()
 			w := startSets(t)
 			member, next := 0, 9000
-			// met tells whether a write to a collection that is not left out is told of.
+			// met reports whether a write to a collection that is not left out is
+			// reported.
 			met := func(within time.Duration) bool {
 				next++
 				if mode == feedback.Member {
@@ -226,7 +228,7 @@ func TestPositionWhileLeftOut(t *testing.T) {
 					t.Errorf("%s: the source was told of what the target does not have", when)
 				}
 				for where, at := range w.positions() {
-					// What the source was told before is not taken back.
+					// Earlier reports are not taken back.
 					if at.TS.T > out.Since.TS.T+1 || !strings.Contains(where, "metric") && !strings.Contains(where, "document") && at.After(out.Since) {
 						t.Errorf("%s: %s: %s, left out at %s", when, where, at, out.Since)
 					}
@@ -236,7 +238,7 @@ func TestPositionWhileLeftOut(t *testing.T) {
 					t.Errorf("%s: %s, %q, lag %s", when, s.State, s.Reason, s.Lag)
 				}
 			}
-			// The clock of optimes goes by seconds.
+			// Optimes have a resolution of seconds.
 			if err := w.until("the next second", func() bool { return time.Now().Unix() > int64(out.Since.TS.T)+2 }); err != nil {
 				t.Fatal(err)
 			}

@@ -14,8 +14,9 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// refusing makes the target refuse the next commands of a name, times of them or all if
-// that is negative, with a code. It returns how many it has refused since it was last asked for.
+// refusing makes the target refuse the next commands of a name with a code, times of
+// them, or all if that is negative. It returns how many were refused since the last
+// call.
 func (w *world) refusing(command string, code, times int) (refused int64) {
 	w.t.Helper()
 	point := func(mode any) int64 {
@@ -40,7 +41,7 @@ func (w *world) refusing(command string, code, times int) (refused int64) {
 	return w.refused - before
 }
 
-// attemptsEnded are the attempts that have ended with an error.
+// attemptsEnded returns the errors of the attempts that have ended with one.
 func (w *world) attemptsEnded() (ended []error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -52,8 +53,8 @@ func (w *world) attemptsEnded() (ended []error) {
 	return ended
 }
 
-// TestRefusedOnce: a read of the target's catalog, the fencing of the lanes and what is
-// noted of a copy are tried again where they are refused in passing: no attempt ends.
+// TestRefusedOnce: reads of the target's catalog, fencing of lanes and records of a
+// copy are retried after a transient refusal: no attempt ends.
 func TestRefusedOnce(t *testing.T) {
 	t.Parallel()
 	opts := mongosim.Options{Members: 1, Moods: mongosim.NoMoods("it has refusals of its own")}
@@ -62,7 +63,7 @@ func TestRefusedOnce(t *testing.T) {
 	for _, code := range []int{11601, 251, 365, 50} {
 		for _, command := range []string{"listDatabases", "listCollections", "listIndexes", "find", "update", "insert", "commitTransaction"} {
 			if command == "commitTransaction" && code != 251 {
-				continue // What became of the transaction is not known then.
+				continue // The outcome of the transaction is unknown then.
 			}
 			met := fmt.Sprintf("%s refused with %d", command, code)
 			before := len(w.attemptsEnded())
@@ -82,8 +83,8 @@ func TestRefusedOnce(t *testing.T) {
 	}
 }
 
-// TestDrainRefused: a drain that is refused in passing goes on: all that was read is
-// applied, and the run ends in order.
+// TestDrainRefused: a drain continues after a transient refusal: everything that was
+// read is applied, and the run ends in order.
 func TestDrainRefused(t *testing.T) {
 	t.Parallel()
 	opts := mongosim.Options{Members: 1, Moods: mongosim.NoMoods("it has refusals of its own")}
@@ -149,7 +150,7 @@ func TestDrainRefusedDelay(t *testing.T) {
 	}
 }
 
-// TestDrainRefusedForGood: a drain that is refused goes on until its time is over.
+// TestDrainRefusedForGood: a drain that is refused permanently ends with its deadline.
 func TestDrainRefusedForGood(t *testing.T) {
 	t.Parallel()
 	opts := mongosim.Options{Members: 1, Moods: mongosim.NoMoods("it has refusals of its own")}

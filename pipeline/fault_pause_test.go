@@ -9,8 +9,8 @@ import (
 	"github.com/oplogrep/replicator/pipeline"
 )
 
-// TestCopyGetsOn: a copy that is interrupted again and again, and gets on in between,
-// goes on after the shortest pause each time.
+// TestCopyGetsOn: a copy that is interrupted repeatedly, and advances in between,
+// resumes after the shortest pause each time.
 func TestCopyGetsOn(t *testing.T) {
 	t.Parallel()
 	alone := mongosim.NoMoods("the pauses after interruptions of its own are looked at")

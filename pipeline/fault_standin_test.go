@@ -11,9 +11,8 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// TestStaleWithStandIn: the source's members that stand for a mirror, by which it is
-// told of the progress, have no log that could be waited for: a link that is too
-// stale for all others ends.
+// TestStaleWithStandIn: the source's members that stand for a mirror have no oplog to
+// wait for: a link that is too stale for all other members ends.
 func TestStaleWithStandIn(t *testing.T) {
 	t.Parallel()
 	for name, own := range map[string]bool{"its own": true, "another link's": false} {

@@ -9,8 +9,8 @@ import (
 	"github.com/oplogrep/replicator/lease"
 )
 
-// TestTakenOver: a process stands still in a step of its copy. Another one takes the
-// link over and does the rest. When the first one wakes up it does no harm.
+// TestTakenOver: a process is suspended in a step of its copy. Another one takes the
+// link over and completes it. When the first one continues it does no harm.
 func TestTakenOver(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{
@@ -31,7 +31,7 @@ func TestTakenOver(t *testing.T) {
 				source update shop.a 1..50
 				source delete shop.b 1..50
 			`)
-			// What others tell is not held.
+			// Other processes are not blocked.
 			w.mu.Lock()
 			free := w.free
 			w.held = ""
@@ -65,8 +65,8 @@ func TestTakenOver(t *testing.T) {
 	}
 }
 
-// TestOtherWriters: a link is started again with another number of writers in the
-// middle of its copy, of its replay, and after.
+// TestOtherWriters: a link is restarted with another number of writers during its copy,
+// during its replay, and afterwards.
 func TestOtherWriters(t *testing.T) {
 	t.Parallel()
 	play(t, `
@@ -102,8 +102,8 @@ func TestOtherWriters(t *testing.T) {
 	`)
 }
 
-// TestSpoolFullForGood: what was put aside fills the spool, and none of it can be let
-// go, as a transaction is open that began before all of it. The link says so.
+// TestSpoolFullForGood: the spool is full, and no file can be removed, as an open
+// transaction began before all of it. The link reports that.
 func TestSpoolFullForGood(t *testing.T) {
 	t.Parallel()
 	w := play(t, `

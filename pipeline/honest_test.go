@@ -16,8 +16,8 @@ import (
 // entry is an entry of some second, and its wall clock.
 func entry(s uint32) (oplog.OpTime, int64) { return oplog.NewOpTime(s, 1, 1), int64(s) * 1000 }
 
-// heard is a link that was told by its source that second 10 is committed there,
-// and has applied that.
+// heard returns a link whose source has reported second 10 as committed, and that has
+// applied it.
 func heard(durable uint32) *Pipeline {
 	p := &Pipeline{}
 	p.says(10)
@@ -33,7 +33,7 @@ func (p *Pipeline) says(committed uint32) {
 	p.hear(st)
 }
 
-// silent is a link that is told of nothing new.
+// silent simulates a status without new replies.
 func (p *Pipeline) silent(host, why string, stale bool) {
 	p.hear(fetcher.Status{Host: host, Replies: p.live.replies, Why: why, Stale: stale})
 }
@@ -51,8 +51,8 @@ func (p *Pipeline) wants(t *testing.T, want State) {
 	}
 }
 
-// A link that no member can be read for is not steady, whatever its stages still
-// do with what was read before.
+// A link without a member to read is not steady, even while its stages process entries
+// that were read before.
 func TestNotSteadyWithoutSource(t *testing.T) {
 	p := heard(9)
 	p.wants(t, Steady)
@@ -64,8 +64,8 @@ func TestNotSteadyWithoutSource(t *testing.T) {
 	}
 }
 
-// A link for which no member is found is in the state that says so: what is stale
-// remains stale until a member has the position, and what has not begun has not begun.
+// A link without a member to read is in the corresponding state: a stale one remains
+// stale until a member has the position, and a starting one remains starting.
 func TestStateWithoutSource(t *testing.T) {
 	for _, tt := range []struct {
 		from    State
@@ -94,8 +94,8 @@ func TestStateWithoutSource(t *testing.T) {
 	}
 }
 
-// A target without a majority takes writes for as long as its primary does not know
-// it. Nothing of it counts.
+// A target without a majority accepts writes until its primary notices. They do not
+// count.
 func TestNotSteadyWithoutDurability(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := heard(10)
@@ -113,8 +113,8 @@ func TestNotSteadyWithoutDurability(t *testing.T) {
 	})
 }
 
-// A source in which nothing is written logs a no-op every 10 s. It is not by these
-// 10 s that a link is behind when one comes.
+// An idle source logs a no-op every 10 s. When one arrives, the link does not lag by
+// these 10 s.
 func TestSteadyWhenIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := heard(10)
@@ -135,7 +135,7 @@ func TestSteadyWhenIdle(t *testing.T) {
 	})
 }
 
-// A link that is to be behind is steady when it is behind by that much.
+// A link with a delay is steady at that lag.
 func TestSteadyWithDelay(t *testing.T) {
 	p := &Pipeline{}
 	p.cfg.Delay = time.Hour
@@ -146,7 +146,7 @@ func TestSteadyWithDelay(t *testing.T) {
 	p.wants(t, CatchingUp)
 }
 
-// When nothing is taken from the source any more, nobody knows how much there is.
+// While no reply is taken from the source, its newest entry is unknown.
 func TestNotSteadyWhenHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := heard(10)

@@ -7,7 +7,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// Whether the target applies deltas itself is tried out, not told by its version.
+// Whether the target applies deltas itself is found by trying, not by its version.
 func TestInternalApply(t *testing.T) {
 	for dialect, want := range map[string]bool{"4.4": false, "5.0": false, "6.0": true, "8.0": true} {
 		set := mongosim.StartTest(t, mongosim.Options{Members: 1, Dialect: dialect})

@@ -30,7 +30,7 @@ func (ended) Message() string        { return "ended" }
 func (ended) Level() slog.Level      { return slog.LevelInfo }
 func (e ended) LogValue() slog.Value { return slog.StringValue(verdict(e.err)) }
 
-// verdict is how a run ended, in words that are the same each time.
+// verdict describes how a run ended, in words that are the same each time.
 func verdict(err error) string {
 	if err == nil {
 		return "drained"
@@ -39,7 +39,7 @@ func verdict(err error) string {
 	return fmt.Sprintf("%s %d: %s", v.Action, v.Code, kind(err))
 }
 
-// kind names what is at the bottom of an error.
+// kind names the cause of an error.
 func kind(err error) string {
 	if errors.Is(err, fetcher.ErrOtherHistory) {
 		return "other history" // because of what a member is without
@@ -99,14 +99,14 @@ func as[T error](err error) bool {
 	return ok
 }
 
-// rare are the events that a scenario sees only if it asks: when they come, or
-// whether, is a matter of time.
+// rare are the events that a scenario shows only on request: whether and when they
+// occur depends on timing.
 var rare = map[string]bool{
 	"denied": true, "left": true, "rewound": true, "slow": true, "reading": true, "no-source": true, "error": true, "source": true, "copied": true, "gone": true, "again": true,
 }
 
-// line is an event as scenarios have it, and which of the rare ones it is; empty
-// where it is none of their business.
+// line returns an event as scenarios show it, and its name if it is a rare one; empty
+// if they do not show it.
 func (w *world) line(e told) (text, is string) {
 	switch e := e.event.(type) {
 	case pipeline.StateChanged:
@@ -154,7 +154,7 @@ func (w *world) line(e told) (text, is string) {
 	return "", ""
 }
 
-// logged is the line of an event that has no type of its own.
+// logged returns the line of an event that has no type of its own.
 func (w *world) logged(e event.Line) (text, is string) {
 	attr := func(key string) string { return event.Attr(e, key).String() }
 	switch e.Message() {
@@ -204,9 +204,8 @@ func (w *world) logged(e event.Line) (text, is string) {
 	return "", ""
 }
 
-// isStep tells whether an event is one of the steps by which a link comes to where
-// it is, which are taken as often as it takes. What is decided on the way, and
-// where it ends, is left where they are not to be shown.
+// isStep reports whether an event is a step that a link repeats as often as needed. If
+// steps are not shown, decisions and ends still are.
 func isStep(e event.Event) bool {
 	switch e := e.(type) {
 	case pipeline.StateChanged, pipeline.AttemptEnded, checkpoint.Acquired, initialsync.StepChanged,
@@ -220,8 +219,7 @@ func isStep(e event.Event) bool {
 	return false
 }
 
-// word is a state, where the two that change into each other all the time are
-// one.
+// word names a state; the two that alternate in a working link have the same name.
 func word(s pipeline.State) string {
 	if s == pipeline.CatchingUp || s == pipeline.Steady {
 		return "running"
@@ -239,8 +237,8 @@ func (w *world) name(host string) string {
 	return w.names[host]
 }
 
-// journal returns the events since the last call, each line once, where it came
-// first: how often a step is repeated is a matter of time.
+// journal returns the events since the last call, each line once, where it first
+// occurred: how often a step is repeated depends on timing.
 func (w *world) journal(show []string) []string {
 	w.mu.Lock()
 	events := w.events

@@ -24,10 +24,9 @@ var notMoody = map[string]string{
 	"resync-phases": "waits for a phase that the link has passed already if it had to begin anew",
 }
 
-// TestMoods plays scenarios again while both sets answer as a real one seldom does.
-// What is told meanwhile is another matter each time; what the acts say is not, nor
-// how the links end. All scenarios are played if REPLICATOR_MOODS is set, and none if
-// it is off.
+// TestMoods plays scenarios again while both sets answer in unusual but legal ways. The
+// events differ each time; the output of the acts and how the links end do not. All
+// scenarios are played if REPLICATOR_MOODS is set, and none if it is off.
 func TestMoods(t *testing.T) {
 	t.Parallel()
 	chosen := os.Getenv("REPLICATOR_MOODS")
@@ -66,8 +65,8 @@ func TestMoods(t *testing.T) {
 	}
 }
 
-// moody plays a part of a scenario. It returns what the file has if the acts say the
-// same and the links end the same way.
+// moody plays a part of a scenario. It returns the expected output of the file if the
+// acts and the ends of the links match it.
 func (w *world) moody(t *testing.T, d *datadriven.TestData) string {
 	said := w.acts(d)
 	want := strings.Split(strings.TrimSuffix(d.Expected, "\n"), "\n")

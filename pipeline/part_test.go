@@ -12,8 +12,8 @@ import (
 	"github.com/oplogrep/replicator/oplog/txn"
 )
 
-// TestRetries: what a link ends with, so that it is started again, does not end the copy of
-// one collection for good.
+// TestRetries: an error that ends a link, so that it is restarted, does not permanently
+// end the copy of one collection.
 func TestRetries(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

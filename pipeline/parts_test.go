@@ -13,10 +13,10 @@ import (
 	"github.com/oplogrep/replicator/pipeline"
 )
 
-// TestPartsSwept: a process that ended after it had noted that a collection was copied
-// again, and before it had removed the link that did that, or in the middle of it, leaves
-// its documents. The next attempt of the link removes them; those of other links, and of
-// what is still to be copied, stay.
+// TestPartsSwept: a process that ended after it had recorded that a collection was
+// copied again, and before it had completely removed the link of that copy, leaves
+// documents. The next attempt of the link removes them, but not those of other links,
+// or of collections still to be copied.
 func TestPartsSwept(t *testing.T) {
 	t.Parallel()
 	opts := func(seed int64) mongosim.Options { return mongosim.Options{Members: 1, Seed: seed, Dialect: "5.0"} }

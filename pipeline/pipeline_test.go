@@ -63,8 +63,8 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// TestStoppedBeforeItRuns: a link that is ended before it could begin says so, and
-// leaves nothing behind.
+// TestStoppedBeforeItRuns: a link that is canceled before it has started reports that,
+// and leaves nothing behind.
 func TestStoppedBeforeItRuns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, mongosim.Options{}, mongosim.Options{Seed: 2})

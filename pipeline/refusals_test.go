@@ -15,8 +15,8 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// TestRefusalsThatPass: no refusal that passes ends a link, when a command meets it,
-// or an operation that is alone in its flush.
+// TestRefusalsThatPass: no transient refusal ends a link, whether of a command or of an
+// operation that is alone in its flush.
 func TestRefusalsThatPass(t *testing.T) {
 	opts := mongosim.Options{Members: 1, Dialect: "6.0", Moods: mongosim.NoMoods("it has refusals of its own")}
 	w := newWorld(t, opts, opts)
@@ -68,8 +68,8 @@ func TestRefusalsThatPass(t *testing.T) {
 const leastTickets = 10
 
 // TestTickets: on a target that has fewer tickets than writers no attempt ends. One in
-// four statements of transactions is refused, far more than on a real server that has
-// 5 of them and 48 other writers.
+// four statements of transactions is refused, far more than on a real server that has 5
+// of them and 48 other writers.
 func TestTickets(t *testing.T) {
 	w := newWorld(t, mongosim.Options{Members: 1, Moods: mongosim.NoMoods("the target is what is looked at")},
 		mongosim.Options{Members: 1, Moods: mongosim.Moods{OneIn: map[string]int{"ticket-timeout": 4, "write-conflict": 20, "stale-catalog": 20}}})
@@ -90,7 +90,7 @@ func TestTickets(t *testing.T) {
 			}
 		})
 	}
-	// How much is refused is a matter of how much goes into a flush.
+	// How many are refused depends on the size of flushes.
 	for i := 0; i < 3000 && (i < 100 || w.target.Moods()["ticket-timeout"] < leastTickets); i++ {
 		cmds := []bson.D{{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: i}}}}}}
 		if i%20 == 0 {
@@ -126,8 +126,8 @@ func TestTickets(t *testing.T) {
 	}
 }
 
-// TestLastingRefusal: what is refused for long is said in the state, and gone on with
-// once it is not refused any more.
+// TestLastingRefusal: a refusal that lasts is shown in the state, and the link
+// continues once it has ended.
 func TestLastingRefusal(t *testing.T) {
 	opts := mongosim.Options{Members: 1, Dialect: "6.0", Moods: mongosim.NoMoods("it has refusals of its own")}
 	w := newWorld(t, opts, opts)

@@ -8,10 +8,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A scenario changes collections in every way that there is, time and again, each
-// time others. What seed makes, reshape changes. P is the prefix of their names.
+// A scenario changes collections in every possible way, repeatedly, each time others.
+// seed creates them, reshape changes them. P is the prefix of their names.
 
-// seeded are the commands that make them, each with its database.
+// seeded are the commands that create them, each with its database.
 const seeded = `
 shop {"insert": "Pdrop", "documents": DOCS}
 shop {"insert": "Pren", "documents": DOCS}
@@ -90,13 +90,13 @@ Pdb {"insert": "a", "documents": FEW}
 Pdb {"insert": "b", "documents": FEW}
 `
 
-// clustered are changes that servers know since 5.3.
+// clustered are changes that servers support since 5.3.
 const clustered = `
 shop {"create": "Pclustered", "clusteredIndex": {"key": {"_id": 1}, "unique": true}}
 shop {"insert": "Pclustered", "documents": DOCS}
 `
 
-// reshape sends what a text has, for a prefix.
+// reshape sends the commands in a text, for a prefix.
 func (c *cluster) reshape(ctx context.Context, text, prefix string) error {
 	for _, with := range []struct {
 		name     string

@@ -96,8 +96,8 @@ func (r *routed) refuseCommit(n int) {
 }
 
 // TestIndexDroppedWhileRunning: a unique index of the target is dropped while the link
-// runs, as it is advised, and the link begins again by itself, with lanes that are
-// apart: nothing is taken for applied that is not.
+// runs, as advised, and the link restarts by itself, with lanes at different positions:
+// no unapplied operation counts as applied.
 func TestIndexDroppedWhileRunning(t *testing.T) {
 	t.Parallel()
 	r := newRouted(t)
@@ -112,7 +112,7 @@ func TestIndexDroppedWhileRunning(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.onTarget("db", bson.D{{Key: "dropIndexes", Value: "u"}, {Key: "index", Value: "v_1"}})
-	// The lane of u has most of its work before it when the others are behind c.
+	// The lane of u has most of its work left when the others are past c.
 	r.refuseCommit(150)
 	r.insert(3000)
 	r.isEqual(l)
@@ -121,8 +121,8 @@ func TestIndexDroppedWhileRunning(t *testing.T) {
 	}
 }
 
-// TestSerializedSwap: a unique index that comes by the log makes its collection go
-// through one lane at once: documents that pass values on to each other never meet.
+// TestSerializedSwap: a unique index that the oplog creates makes its collection go
+// through one lane at once: documents that pass values on to each other never conflict.
 func TestSerializedSwap(t *testing.T) {
 	t.Parallel()
 	r := newRouted(t)
@@ -151,7 +151,7 @@ func TestSerializedSwap(t *testing.T) {
 	r.isEqual(l)
 }
 
-// unrouted makes the link's document one of a release that recorded no routing.
+// unrouted changes the link's document to one of a release that recorded no routing.
 func (r *routed) unrouted() {
 	r.t.Helper()
 	r.onTarget("replicator", bson.D{{Key: "update", Value: "links"}, {Key: "updates", Value: bson.A{bson.D{
@@ -161,8 +161,8 @@ func (r *routed) unrouted() {
 	r.onTarget("replicator", bson.D{{Key: "drop", Value: "routes"}})
 }
 
-// TestUnrouted: a link of a release that did not record its routing goes on where it
-// was stopped in order, and is refused where its lanes are apart.
+// TestUnrouted: a link of a release that did not record its routing continues if it was
+// stopped in order, and is refused if its lanes are at different positions.
 func TestUnrouted(t *testing.T) {
 	t.Parallel()
 	r := newRouted(t)
