@@ -11,10 +11,10 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// inBubble hides that it is a *testing.T, whose deadline a bubble does not know.
+// inBubble hides a *testing.T, whose deadline does not apply in a bubble.
 type inBubble struct{ *testing.T }
 
-// model is the Queue as it is described: slow and obvious.
+// model is the Queue as documented: slow and obvious.
 type model struct {
 	room    int64
 	replies int
@@ -25,7 +25,7 @@ type model struct {
 	sent    int64 // sent and not released
 }
 
-// settle does what can be done without anybody else.
+// settle does everything that needs no other party.
 func (m *model) settle() {
 	for {
 		switch {
@@ -40,8 +40,8 @@ func (m *model) settle() {
 	}
 }
 
-// TestModel: for every order of events the Queue does what the model does, is
-// never above its limit unless by a single reply, and delivers everything in order.
+// TestModel: for every order of events the Queue behaves like the model, exceeds its
+// limit only with a single reply, and delivers everything in order.
 func TestModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(inBubble{t}, func(rt *rapid.T) {

@@ -43,7 +43,7 @@ func start(ctx context.Context, t *testing.T, cfg Config) *running {
 	return r
 }
 
-// offer sends a reply of so many bytes and reports whether it was taken.
+// offer sends a reply of this size and reports whether it was received.
 func (r *running) offer(bytes int64) bool {
 	synctest.Wait()
 	select {
@@ -55,7 +55,7 @@ func (r *running) offer(bytes int64) bool {
 	}
 }
 
-// take receives a reply, whose place in the order it returns, from 1; 0 for none.
+// take receives a reply and returns its number, from 1; 0 for none.
 func (r *running) take() int {
 	synctest.Wait()
 	select {
@@ -123,7 +123,7 @@ func metricValue(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// TestLargest: what is larger than everything passes alone.
+// TestLargest: a reply that is larger than the limit passes alone.
 func TestLargest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := start(t.Context(), t, Config{})
@@ -161,7 +161,7 @@ func TestCount(t *testing.T) {
 	})
 }
 
-// TestCancel: cancelling ends Run whatever it waits for, and it can begin again.
+// TestCancel: canceling ends Run whatever it waits for, and Run can be called again.
 func TestCancel(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -198,7 +198,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestLateRelease: what was sent before the end may be released after it.
+// TestLateRelease: bytes sent before the end may be released after it.
 func TestLateRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -253,7 +253,7 @@ func errText(err error) string {
 	return err.Error()
 }
 
-// TestRegistry: a second Queue goes on with the metrics of the first.
+// TestRegistry: a second Queue continues the metrics of the first.
 func TestRegistry(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	for range 2 {
@@ -266,7 +266,7 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
-// TestAllocs: handing a reply on costs nothing but its place.
+// TestAllocs: passing a reply on allocates only its place in the queue.
 func TestAllocs(t *testing.T) {
 	q, err := New(Config{})
 	if err != nil {

@@ -116,8 +116,8 @@ func TestResyncTakenOver(t *testing.T) {
 	}
 }
 
-// TestResyncNeedsSpool: the link of a resync must not be started as an ordinary link
-// without a spool folder, as if the collection were its own.
+// TestResyncNeedsSpool: a link with a resync in progress does not start without a spool
+// folder: it would apply the oplog to the collection that is being copied.
 func TestResyncNeedsSpool(t *testing.T) {
 	t.Parallel()
 	w := play(t, `

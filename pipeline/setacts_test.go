@@ -62,7 +62,7 @@ func (w *world) onSet(c *cluster, args []string, line string) (string, error) {
 	return "", w.onMembers(ctx, c, args)
 }
 
-// onMembers does one of the acts of onSet that are about members, not data.
+// onMembers carries out the acts of onSet on members, not data.
 func (w *world) onMembers(ctx context.Context, c *cluster, args []string) error {
 	switch verb := args[0]; verb {
 	case "failpoint":
@@ -107,7 +107,7 @@ func (w *world) onMembers(ctx context.Context, c *cluster, args []string) error 
 	return c.Do(ctx, a)
 }
 
-// awaitSet waits for a state of the set, and reports whether it knows it.
+// awaitSet waits for a state of the set, and reports whether the act is known.
 func (w *world) awaitSet(ctx context.Context, c *cluster, args []string) (known bool, err error) {
 	switch args[0] {
 	case "primary":
@@ -143,7 +143,7 @@ func (c *cluster) command(ctx context.Context, args []string, line string) (stri
 	return "", err
 }
 
-// span reads FROM..TO.
+// span parses FROM..TO.
 func span(text string) (from, to int, err error) {
 	a, b, ok := strings.Cut(text, "..")
 	from, errFrom := strconv.Atoi(a)
@@ -154,7 +154,7 @@ func span(text string) (from, to int, err error) {
 	return from, to, nil
 }
 
-// writes sends the commands of an act that writes, some documents at a time.
+// writes sends the commands of an act that writes, several documents at a time.
 func (w *world) writes(ctx context.Context, c *cluster, verb string, args []string) error {
 	db, coll, _ := strings.Cut(args[0], ".")
 	from, to, err := span(args[1])

@@ -12,9 +12,9 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// A line that carries a reply of 16 MB in 8 s, with 50 ms of delay: more than a member
-// has for its whole answer. The link gets on, from the one member that there is, and
-// never leaves it.
+// A connection that takes 8 s for a reply of 16 MB, with a latency of 50 ms: longer
+// than the time limit for a whole reply. The link progresses, with the only member, and
+// does not leave it.
 func TestSlowLine(t *testing.T) {
 	t.Parallel()
 	slow := mongosim.NoMoods("the line is slow, and one attempt has to do")

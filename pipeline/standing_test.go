@@ -6,8 +6,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TestStanding: a link gets on by what it applies and by what it copies, not by a copy
-// that is begun anew.
+// TestStanding: a link advances by what it applies and copies, not by a copy that is
+// started anew.
 func TestStanding(t *testing.T) {
 	t.Parallel()
 	at := func(s uint32) oplog.OpTime { return oplog.NewOpTime(s, 1, 1) }

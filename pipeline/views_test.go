@@ -25,9 +25,9 @@ func count(w *world, is func(event.Event) bool) (n int) {
 	return n
 }
 
-// TestInvalidViews: a source in which somebody wrote a definition into system.views
-// that is none is copied and followed. The view is left out and named; the rest is
-// equal, and so is everything once it has been removed.
+// TestInvalidViews: a source with an invalid definition in system.views is copied and
+// followed. The view is left out and reported; the rest is equal, and so is everything
+// once the view has been removed.
 func TestInvalidViews(t *testing.T) {
 	t.Parallel()
 	opts := func(seed int64) mongosim.Options { return mongosim.Options{Members: 1, Seed: seed, Dialect: "5.0"} }
@@ -75,7 +75,7 @@ func TestInvalidViews(t *testing.T) {
 	if err := r.caughtUp(l); err != nil {
 		t.Fatal(err)
 	}
-	// Another process of the link, which copied nothing, says what is left out.
+	// Another process of the link, which copied nothing, reports what is left out.
 	l.drain(nil)
 	r.awaitEnd(l)
 	l = r.run(cfg())
@@ -106,8 +106,8 @@ func TestInvalidViews(t *testing.T) {
 	lackingOf("nothing to be left out", func() bool { return len(l.p.Snapshot().Lacking.Views) == 0 })
 }
 
-// TestInvalidViewOfTarget: a link goes on, and begins again, on a target in which
-// somebody wrote such a definition.
+// TestInvalidViewOfTarget: a link continues, and restarts, on a target with such a
+// definition.
 func TestInvalidViewOfTarget(t *testing.T) {
 	t.Parallel()
 	opts := func(seed int64) mongosim.Options { return mongosim.Options{Members: 1, Seed: seed, Dialect: "5.0"} }
@@ -136,8 +136,8 @@ func TestInvalidViewOfTarget(t *testing.T) {
 	r.isEqual(l)
 }
 
-// TestStoredFunctions: functions in system.js, which no transaction may write to, are
-// made, changed and removed by the log as by the copy.
+// TestStoredFunctions: functions in system.js, which cannot be written in transactions,
+// are created, changed and removed by the oplog and by the copy.
 func TestStoredFunctions(t *testing.T) {
 	t.Parallel()
 	opts := func(seed int64) mongosim.Options { return mongosim.Options{Members: 1, Seed: seed, Dialect: "5.0"} }

@@ -23,8 +23,8 @@ func (w *world) failing(mode any, data bson.D) {
 	}
 }
 
-// A wait of more than 5 s is told: in the state's reason, in the log when it begins
-// and when it is over.
+// A wait of more than 5 s is reported: in the state's reason, and in the log when it
+// begins and when it ends.
 func TestWaitsAreTold(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -84,7 +84,7 @@ func TestWaitsAreTold(t *testing.T) {
 	}
 }
 
-// waitTold tells whether a wait was told, and then its end.
+// waitTold reports whether a wait was announced, and then its end.
 func (w *world) waitTold(what string) (began, over bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,8 +99,8 @@ func (w *world) waitTold(what string) (began, over bool) {
 	return began, over
 }
 
-// A source that nobody answers for, and a target without a primary: the link says
-// so before it has its lease.
+// A source without a reachable member, and a target without a primary: the link reports
+// them before it has its lease.
 func TestWaitsAtTheStart(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{"source": "no member that can be read from has answered", "target": "no primary of it is known"} {

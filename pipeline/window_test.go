@@ -15,8 +15,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TestWindowLeft: how long the source keeps what is still to be read is known from
-// how its oldest entry moves.
+// TestWindowLeft: how long the source keeps the unread entries is estimated from how
+// its oldest entry moves.
 func TestWindowLeft(t *testing.T) {
 	t.Parallel()
 	at := func(seconds uint32) oplog.OpTime { return oplog.OpTime{TS: bson.Timestamp{T: seconds, I: 1}} }
@@ -49,7 +49,7 @@ func TestWindowLeft(t *testing.T) {
 	}
 }
 
-// losing is a member of which the oldest entry moves.
+// losing is a member whose oldest entry moves.
 type losing struct {
 	mu     sync.Mutex // guards the rest
 	oldest uint32     // as of since
@@ -57,7 +57,7 @@ type losing struct {
 	pace   uint32 // seconds of it in each second
 }
 
-// at lets the oldest entry move on from there.
+// at sets the oldest entry and its pace.
 func (m *losing) at(oldest, pace uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,8 +73,8 @@ func (m *losing) Call(context.Context, mongo.Command) (bson.Raw, error) {
 	}}}}})
 }
 
-// TestWindowShort: a source that is about to lose what is not read yet is warned of,
-// once, and once more when it was better in between.
+// TestWindowShort: a source that is about to lose unread entries is warned of, once,
+// and again if the window was longer in between.
 func TestWindowShort(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

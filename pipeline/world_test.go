@@ -44,13 +44,13 @@ func startCluster(t *testing.T, opts mongosim.Options) *cluster {
 	return &cluster{Set: set, conn: connect(t, set, ourselves)}
 }
 
-// ourselves is the application name of what a test does itself, so that it meets no
-// moods; theProgram is that of the program.
+// ourselves is the application name of the test's own commands, to which moods do not
+// apply; theProgram is that of the program.
 const ourselves, theProgram = "test", ""
 
 func connect(t *testing.T, set *mongosim.Set, app string) *driver.Set {
 	t.Helper()
-	// Members may have names that lead nowhere.
+	// Members may have names that do not resolve.
 	names := map[string]string{}
 	for _, m := range set.Members() {
 		names[m.Host()] = m.Address()
@@ -80,8 +80,8 @@ type world struct {
 	load           *load
 	// connectSource and connectTarget, if not nil, connect links in place of connect.
 	connectSource, connectTarget func() *driver.Set
-	// naming guards names: what members are called, in the order in which they
-	// were chosen.
+	// naming guards names: the letters of members, in the order in which they were
+	// chosen.
 	naming sync.Mutex
 	names  map[string]string
 	// isolated is one more than the number of the member that was isolated last.
@@ -93,7 +93,7 @@ type world struct {
 	// marks are times to start at, by name.
 	marks map[string]bson.Timestamp
 
-	// asTarget, if set, makes what a link that is started has as its target.
+	// asTarget, if set, wraps the target of a link that is started.
 	asTarget func(pipeline.Cluster) pipeline.Cluster
 	// spools are the folders of spools, by name.
 	spools map[string]string
@@ -101,11 +101,11 @@ type world struct {
 	mu      sync.Mutex // guards what follows
 	events  []told
 	changed chan struct{} // closed with the next event
-	// held, if not empty, is how the line of an event begins that keeps its link
+	// held, if not empty, is the beginning of the line of an event that blocks its link
 	// until free is closed.
 	held string
 	free chan struct{}
-	// kept is the free of which an event waits, or has waited.
+	// kept is the free that an event waits for, or has waited for.
 	kept chan struct{}
 }
 
@@ -122,7 +122,7 @@ type link struct {
 	linkName    string // in the metadata
 	p           *pipeline.Pipeline
 	scope       *scope.Scope
-	copies      bool // it begins with a copy, or goes on with one
+	copies      bool // it begins with a copy, or continues one
 	stop, drain context.CancelCauseFunc
 	// done is closed once err is what Run returned.
 	done chan struct{}
@@ -132,7 +132,7 @@ type link struct {
 	reached oplog.OpTime
 }
 
-// load is a workload that runs.
+// load is a running workload.
 type load struct {
 	*traffic.Traffic
 	stop context.CancelCauseFunc
@@ -206,7 +206,7 @@ func (w *world) start(name string, cfg pipeline.Config, sc scope.Config) error {
 	return nil
 }
 
-// ended is how a run ended.
+// ended is the result of a run.
 type ended struct{ err error }
 
 func (w *world) tell(l *link, e event.Event) {
@@ -226,13 +226,12 @@ func (w *world) tell(l *link, e event.Event) {
 	w.changed = make(chan struct{})
 }
 
-// until waits for a condition that an event may bring about, or something that
-// tells nobody.
+// until waits for a condition, which is checked with each event and periodically.
 func (w *world) until(what string, met func() bool) error {
 	return w.within(patience, what, met)
 }
 
-// within does so for no longer than d.
+// within is until with a time limit of d.
 func (w *world) within(d time.Duration, what string, met func() bool) error {
 	ctx, cancel := context.WithTimeout(w.t.Context(), d)
 	defer cancel()
@@ -254,7 +253,7 @@ func (w *world) within(d time.Duration, what string, met func() bool) error {
 	}
 }
 
-// untilOf waits for something that only a link that runs can bring about.
+// untilOf waits for a condition that only a running link can satisfy.
 func (w *world) untilOf(l *link, what string, met func() bool) error {
 	over := false
 	err := w.until(what, func() bool {
@@ -271,7 +270,7 @@ func (w *world) untilOf(l *link, what string, met func() bool) error {
 	return err
 }
 
-// newest is the newest entry of the source.
+// newest returns the newest entry of the source.
 func (w *world) newest() oplog.OpTime {
 	var newest oplog.OpTime
 	if m := w.source.Primary(); m != nil {
@@ -282,12 +281,12 @@ func (w *world) newest() oplog.OpTime {
 	return newest
 }
 
-// caughtUp waits until a checkpoint has what the source has now.
+// caughtUp waits until a checkpoint covers the source's present newest entry.
 func (w *world) caughtUp(l *link) error {
 	want := w.newest()
 	return w.untilOf(l, "a checkpoint at "+want.String(), func() bool {
 		if c := l.p.Snapshot().Copy; l.copies && (c == nil || c.Phase != checkpoint.Copied) {
-			return false // its checkpoints are no news, or those of a copy that is void
+			return false // no new checkpoint, or one of a void copy
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -295,8 +294,8 @@ func (w *world) caughtUp(l *link) error {
 	})
 }
 
-// equal compares the sets; both are at rest. A link that found out by itself that it has
-// to copy a collection again is waited for.
+// equal compares the sets while neither is written to. It waits for a link that has
+// found that it has to copy a collection again.
 func (w *world) equal(l *link) (string, error) {
 	err := w.until("nothing to be left out", func() bool {
 		select {
@@ -324,7 +323,7 @@ func (w *world) equal(l *link) (string, error) {
 	return report.String(), nil
 }
 
-// passing tells whether a command that was refused may be sent again.
+// passing reports whether a refused command may be sent again.
 func passing(err error) bool {
 	if _, lost := errors.AsType[*mongo.LostError](err); lost {
 		return true
@@ -333,7 +332,7 @@ func passing(err error) bool {
 	return v.Action == pipeline.Retry
 }
 
-// write sends a command that may be sent twice until it is carried out.
+// write sends an idempotent command until it succeeds.
 func (c *cluster) write(ctx context.Context, db string, cmd bson.D) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -355,8 +354,8 @@ func (c *cluster) write(ctx context.Context, db string, cmd bson.D) error {
 	}
 }
 
-// refusal is what a reply to a write says that was not done. What is there
-// already was put there by an earlier try.
+// refusal returns the errors in the reply to a write. A document that exists already
+// was inserted by an earlier try.
 func refusal(reply bson.Raw) error {
 	refused, err := mongo.WriteErrors(reply)
 	if err != nil {
@@ -402,7 +401,7 @@ func (w *world) beginLoad(cfg traffic.Config) error {
 	return nil
 }
 
-// endLoad lets every client end what it is at.
+// endLoad lets every client finish its present operation.
 func (w *world) endLoad() error {
 	w.load.stop(nil)
 	<-w.load.done
@@ -411,7 +410,7 @@ func (w *world) endLoad() error {
 	return err
 }
 
-// memberOf returns the number of the member that a word means.
+// memberOf returns the number of the member that a word stands for.
 func (w *world) memberOf(c *cluster, word string) (int, error) {
 	var host string
 	switch {

@@ -92,11 +92,11 @@ func sample(t testing.TB, sync bool) (image, []oplog.Reply) {
 	return m, replies
 }
 
-// lostEnd is what was cut off a file.
+// lostEnd is the end of a file that was cut off.
 type lostEnd struct{ offset, bytes, entries int64 }
 
-// found opens what m says and hands on all of it, checked against the entries that
-// were stored. It returns where they begin and how many they are.
+// found opens the files in m and reads everything, compared with the entries that were
+// stored. It returns the first entry and the number of entries.
 func found(t testing.TB, dir string, m image, replies []oplog.Reply) (begin, n int, lost []lostEnd, err error) {
 	t.Helper()
 	m.write(t, dir)
@@ -135,15 +135,14 @@ func found(t testing.TB, dir string, m image, replies []oplog.Reply) (begin, n i
 			n++
 		}
 	}
-	// It goes on from there.
+	// It continues from there.
 	if err := tryStore(t, s, reply(t, 0, 100)); err != nil {
 		t.Errorf("store: %v", err)
 	}
 	return max(begin, 0), n, lost, nil
 }
 
-// TestKilledAtEveryByte: whatever is missing at the end, what was wholly written
-// is there.
+// TestKilledAtEveryByte: whatever is missing at the end, complete records are found.
 func TestKilledAtEveryByte(t *testing.T) {
 	m, replies := sample(t, false)
 	dir := t.TempDir()
@@ -185,8 +184,8 @@ func TestKilledAtEveryByte(t *testing.T) {
 	}
 }
 
-// TestDamageAtEveryByte: no byte can change without being found. In what may not
-// have been on disk it is a loss of the end, elsewhere damage.
+// TestDamageAtEveryByte: every changed byte is detected. In the part that may not have
+// been synced, the end is lost; elsewhere it is damage.
 func TestDamageAtEveryByte(t *testing.T) {
 	for _, sync := range []bool{false, true} {
 		m, replies := sample(t, sync)
@@ -218,8 +217,8 @@ func TestDamageAtEveryByte(t *testing.T) {
 	}
 }
 
-// TestLostFiles: a file that is not there is found, but at the ends, where that
-// cannot be told from what was never there.
+// TestLostFiles: a missing file is detected, except at the ends, where it cannot be
+// distinguished from one that never existed.
 func TestLostFiles(t *testing.T) {
 	m, replies := sample(t, true)
 	names := m.names()
@@ -245,7 +244,7 @@ func TestLostFiles(t *testing.T) {
 	}
 }
 
-// TestLostRecords: a record that is not there is found, whatever is behind it.
+// TestLostRecords: a missing record is detected, whatever follows it.
 func TestLostRecords(t *testing.T) {
 	for _, sync := range []bool{false, true} {
 		m, replies := sample(t, sync)
@@ -262,7 +261,7 @@ func TestLostRecords(t *testing.T) {
 	}
 }
 
-// TestDamagedWhileOpen changes a file behind the spool's back.
+// TestDamagedWhileOpen changes a file while the spool is open.
 func TestDamagedWhileOpen(t *testing.T) {
 	for name, change := range map[string]func(path string, b []byte) error{
 		"a byte":    func(path string, b []byte) error { b[200] ^= 1; return os.WriteFile(path, b, 0o600) },
@@ -307,8 +306,8 @@ func TestClear(t *testing.T) {
 	storeAll(t, mustOpen(t, Config{Dir: dir}), reply(t, 0, 1))
 }
 
-// FuzzOpen changes the files of a spool. Open must take them or not, and what is
-// handed on must be a span of what was stored.
+// FuzzOpen changes the files of a spool. Open must accept or reject them, and the
+// entries that are read must be consecutive stored ones.
 func FuzzOpen(f *testing.F) {
 	m, replies := sample(f, true)
 	names := m.names()
@@ -358,7 +357,7 @@ func say(words ...any) {
 	}
 }
 
-// TestKill kills a process that writes, again and again.
+// TestKill repeatedly kills a process that writes.
 func TestKill(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
@@ -393,7 +392,7 @@ func TestKill(t *testing.T) {
 		}
 		list := allNumbers(got)
 		want(t, "in order", slices.Equal(list, sequence(1, len(list))), true)
-		// What was taken is stored before the next one is taken.
+		// A reply is stored before the next one is received.
 		if len(list) < taken-1 {
 			t.Errorf("%d entries, %d were taken", len(list), taken)
 		}

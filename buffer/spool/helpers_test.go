@@ -91,12 +91,12 @@ func sequence(from, to int) (list []int) {
 	return list
 }
 
-// hardware is a disk with as much room as one likes.
+// hardware is a disk with configurable free space.
 type hardware struct {
 	mu   sync.Mutex
 	free int64
-	// left is how many bytes can be written before one write fails in its middle,
-	// negative for any number.
+	// left is how many bytes can be written before one write fails in the middle,
+	// negative for no limit.
 	left  int
 	syncs int
 	fault error
@@ -117,7 +117,7 @@ func (d *hardware) fail(err error) {
 	d.fault = err
 }
 
-// synced is how often something was brought to disk.
+// synced returns the number of syncs.
 func (d *hardware) synced() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -200,8 +200,8 @@ func feed(replies []oplog.Reply) chan oplog.Reply {
 // errAll ends reading where everything was handed on.
 var errAll = errors.New("everything was handed on")
 
-// both stores what comes in, and hands on what there is, until in is closed and
-// all of it was handed on (nil), ctx is done (its cause), or one of them fails.
+// both stores replies from in, and sends everything stored, until in is closed and all
+// of it was sent (nil), ctx is done (its cause), or one of them fails.
 func both(ctx context.Context, s *Spool, in <-chan oplog.Reply, out chan<- oplog.Reply) error {
 	defer close(out)
 	from, err := s.beginRead() // as Read does, before the first entry is stored
@@ -253,7 +253,7 @@ func both(ctx context.Context, s *Spool, in <-chan oplog.Reply, out chan<- oplog
 	return g.Wait()
 }
 
-// drain runs s with what comes in, and returns what it hands on.
+// drain runs s with replies, and returns what it sends.
 func drain(t testing.TB, s *Spool, replies ...oplog.Reply) ([]oplog.Reply, error) {
 	t.Helper()
 	out := make(chan oplog.Reply)
@@ -301,7 +301,7 @@ type running struct {
 	done    chan error
 }
 
-// eventLog is what was announced since it was looked at last.
+// eventLog has the events since the last look.
 type eventLog struct{ list []string }
 
 func (l *eventLog) observe(e event.Event) {
@@ -361,7 +361,7 @@ func (r *running) takeNumbers() []int {
 	return numbers(*reply)
 }
 
-// metricValue is -1 where there is none.
+// metricValue returns -1 if there is no such metric.
 func metricValue(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	t.Helper()
 	families, err := reg.Gather()

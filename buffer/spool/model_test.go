@@ -19,7 +19,7 @@ type stored struct {
 	end     int64
 }
 
-// model is the spool as it is described: slow and obvious.
+// model is the spool as documented: slow and obvious.
 type model struct {
 	cfg Config
 	s   *Spool
@@ -35,8 +35,8 @@ func (m *model) numbers() (list []int) {
 	return list
 }
 
-// TestModel: for every order of storing, crashes, letting go and handing on, the
-// spool has what the model has.
+// TestModel: for every order of storing, crashing, forgetting and reading, the spool
+// has the same entries as the model.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{cfg: Config{
@@ -97,7 +97,7 @@ func (m *model) store(rt *rapid.T, t *testing.T) {
 	}
 }
 
-// run hands on from somewhere on, while more comes in.
+// run reads from a random entry on, while more is stored.
 func (m *model) run(rt *rapid.T, t *testing.T) {
 	all := m.numbers()
 	begin := 0
@@ -155,8 +155,8 @@ func (m *model) kill(rt *rapid.T, t *testing.T) {
 	}
 }
 
-// forget lets go the files whose entries are all before a number, but not the one
-// that is being written.
+// forget removes the files whose entries are all before a number, except the one that
+// is being written.
 func (m *model) forget(rt *rapid.T, t *testing.T) {
 	before := rapid.IntRange(0, m.next+1).Draw(rt, "before")
 	written := ""

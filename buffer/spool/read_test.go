@@ -49,7 +49,7 @@ func TestRead(t *testing.T) {
 		if err := <-r.done; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		// Between Start and Read somebody else stores.
+		// Between Start and Read something is stored.
 		s2 := mustOpen(t, Config{Dir: t.TempDir()})
 		if err := s2.Start(at(3)); err != nil {
 			t.Fatal(err)
@@ -68,7 +68,7 @@ func TestRead(t *testing.T) {
 	})
 }
 
-// TestRunAgain: reading ends with its context wherever it is, and goes on elsewhere.
+// TestRunAgain: reading ends with its context at any point, and resumes elsewhere.
 func TestRunAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mustOpen(t, Config{Dir: t.TempDir(), SegmentBytes: 500})
@@ -137,7 +137,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestSync: what is written is on disk a second later, and at the end.
+// TestSync: written data is synced within a second, and at the end.
 func TestSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newHardware()
@@ -173,8 +173,8 @@ func TestSync(t *testing.T) {
 	})
 }
 
-// TestNewFile: a new file and its name are on disk before anything that it is for is
-// written: or else a file that is not there would be one that never was.
+// TestNewFile: a new file and its name are synced before any record is written to it:
+// otherwise a missing file could not be detected.
 func TestNewFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dir := newHardware().disk(nil), t.TempDir()

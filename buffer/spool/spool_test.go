@@ -18,8 +18,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TestStoreThenRead goes the way of a copy: the log is stored while documents are
-// copied, then handed on, over several processes.
+// TestStoreThenRead follows a copy: the oplog is stored while documents are copied,
+// then read, over several processes.
 func TestStoreThenRead(t *testing.T) {
 	cfg := Config{Dir: t.TempDir(), SegmentBytes: 2000}
 	s := mustOpen(t, cfg)
@@ -208,7 +208,7 @@ func TestForget(t *testing.T) {
 	want(t, "bytes", s.Disk().Bytes, sum)
 }
 
-// TestForgetUnread: what was not handed on stays, whatever is said.
+// TestForgetUnread: entries that were not sent stay, whatever Forget is called with.
 func TestForgetUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -238,7 +238,7 @@ func TestForgetUnread(t *testing.T) {
 	})
 }
 
-// TestMemory: as a Queue does, it holds no more than it may, or a single reply.
+// TestMemory: like a Queue, it holds at most its limit, or a single reply.
 func TestMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mustOpen(t, Config{Dir: t.TempDir(), Memory: 20_000})
