@@ -32,7 +32,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// server is an embedded set, spoken to as the program does.
+// server is an embedded set with a connection like the program's.
 type server struct {
 	mongo.Caller
 	set *mongosim.Set
@@ -92,7 +92,7 @@ func (s *server) fill(t testing.TB, db, coll string, n, padding int) {
 	}
 }
 
-// quiet is the log of a source that nobody writes to.
+// quiet is the oplog of a source without writes.
 type quiet struct{}
 
 func (quiet) WaitFor(context.Context, bson.Timestamp) error { return nil }
@@ -114,7 +114,7 @@ func (c commands) Apply(ctx context.Context, op *oplog.Op) error {
 // link is a link between two sets that begins with a copy.
 type link struct {
 	source, target *server
-	// caller is what the copy speaks to the target with.
+	// caller is the caller that the copy uses for the target.
 	caller mongo.Caller
 	names  *scope.Scope
 	store  *checkpoint.Store
@@ -269,7 +269,7 @@ func everyKind(t testing.TB, s *server, dialect string) {
 	}
 }
 
-// rubbish is what somebody has left in the target.
+// rubbish creates leftovers in the target.
 func rubbish(t testing.TB, s *server, dialect string) {
 	t.Helper()
 	s.fill(t, "db", "many", 20, 5)
@@ -308,7 +308,7 @@ func TestEveryKind(t *testing.T) {
 	}
 }
 
-// TestNames copies under other names, and only a part.
+// TestNames copies under other names, and only some collections.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	source, target := start(t, 1, "5.0"), start(t, 2, "5.0")
@@ -325,11 +325,11 @@ func TestNames(t *testing.T) {
 
 var errCut = errors.New("cut")
 
-// cut is a Caller that lets only so many writes through.
+// cut is a Caller that passes a limited number of writes.
 type cut struct {
 	mongo.Caller
 	left atomic.Int64
-	// late lets the last one through.
+	// late carries the last one out, and loses its reply.
 	late bool
 }
 
@@ -350,7 +350,7 @@ func (c *cut) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	return c.Caller.Call(ctx, cmd)
 }
 
-// TestResumed ends the process again and again, after some of its writes.
+// TestResumed repeatedly ends the process after some of its writes.
 func TestResumed(t *testing.T) {
 	t.Parallel()
 	source, target := start(t, 1, "6.0"), start(t, 2, "6.0")
@@ -361,8 +361,8 @@ func TestResumed(t *testing.T) {
 		via := &cut{Caller: target, late: life%2 == 0}
 		via.left.Store(int64(7 + 5*(life%5)))
 		l.caller = via
-		// The store speaks to the target by itself, so what the lanes write has to
-		// be cut there.
+		// The store has its own connection to the target, so the writes of lanes have
+		// to be cut there.
 		var err error
 		if l.store, err = checkpoint.New(checkpoint.Config{Target: via, Link: "link"}); err != nil {
 			t.Fatal(err)

@@ -57,7 +57,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestReplaying does nothing about a copy that is complete.
+// TestReplaying does nothing if the copy is complete.
 func TestReplaying(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -91,7 +91,7 @@ replicator_initialsync_ranges{kind="total"} 14
 		"replicator_initialsync_docs_total", "replicator_initialsync_ranges"); err != nil {
 		t.Error(err)
 	}
-	// Another process counts on.
+	// Another process continues the counters.
 	c := w.start(Config{Registry: reg}, 4)
 	if err := c.Run(t.Context()); err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestRate compares the rate with all that was ever counted.
+// TestRate compares the rate with the totals.
 func TestRate(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1000, 0)
@@ -168,7 +168,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestLeft: next to nothing of late does not tell how long a large rest takes.
+// TestLeft: a very low recent rate does not predict how long a large rest takes.
 func TestLeft(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

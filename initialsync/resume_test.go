@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// everyKind is a world in which everything happens that a copy may meet.
+// everyKind is a world with every case that may occur in a copy.
 func everyKind(t testing.TB) *world {
 	w := newWorld(t)
 	w.source = []sourceCollection{
@@ -52,8 +52,8 @@ func copyWhole(t testing.TB, cfg Config, lanes int) (string, int) {
 	return w.state(), w.calls
 }
 
-// TestResume lets the process die at each change that it makes, before or after
-// it was made, and go on.
+// TestResume ends the process at each change that it makes, before or after the change,
+// and resumes.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []Config{
@@ -91,7 +91,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// checkProgress finds in the progress all that was done, by whatever process.
+// checkProgress checks that the progress includes everything done, by any process.
 func checkProgress(t *testing.T, c *Copier, at int) {
 	t.Helper()
 	p := c.Progress()
@@ -117,7 +117,7 @@ func checkProgress(t *testing.T, c *Copier, at int) {
 	}
 }
 
-// TestResumeAgain lets it die again and again, with other settings each time.
+// TestResumeAgain repeatedly ends the process, with other settings each time.
 func TestResumeAgain(t *testing.T) {
 	t.Parallel()
 	want, _ := copyWhole(t, Config{}, 8)
@@ -147,7 +147,7 @@ func TestResumeAgain(t *testing.T) {
 	})
 }
 
-// TestLost damages what is known of a copy.
+// TestLost damages the documents of a copy.
 func TestLost(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(w *world){

@@ -10,8 +10,8 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// TestInvalidViews: a definition that is none stops no list, at the source or on the
-// target. It is named, where it is mirrored, and all else is copied.
+// TestInvalidViews: an invalid definition prevents no listing, at the source or on the
+// target. It is reported if it is mirrored, and everything else is copied.
 func TestInvalidViews(t *testing.T) {
 	t.Parallel()
 	source, target := start(t, 1, "5.0"), start(t, 2, "5.0")

@@ -37,8 +37,8 @@ type world struct {
 	t testing.TB
 
 	mu sync.Mutex
-	// calls counts what was changed. At crashAt the process dies, with that change
-	// made if late is set.
+	// calls counts the changes. At crashAt the process ends, after that change if late
+	// is set.
 	calls, crashAt int
 	late, dead     bool
 	slow           bool // in a bubble
@@ -93,7 +93,7 @@ func raw(d any) bson.Raw {
 	return b
 }
 
-// change makes one change, or dies.
+// change makes one change, or ends the process.
 func (w *world) change(ctx context.Context, took time.Duration, what string, effect func() error) error {
 	if w.slow && took > 0 {
 		timer := time.NewTimer(took)
@@ -180,7 +180,7 @@ func (w *world) AddCollections(ctx context.Context, list []progress.Collection) 
 	})
 }
 
-// worldLane is a lane that finds out when two use it at once.
+// worldLane is a lane that detects concurrent use.
 type worldLane struct {
 	*world
 	used sync.Mutex
@@ -363,7 +363,7 @@ func (w *world) inventory(context.Context) (*inventory.Inventory, error) {
 	return inv, nil
 }
 
-// start returns a process that goes on with what there is.
+// start returns a process that resumes from the present state.
 func (w *world) start(cfg Config, lanes int) *Copier {
 	w.dead, w.calls = false, 0
 	cfg.Source, cfg.Target, cfg.Scope, cfg.Link = w, w, worldScope{}, "link"

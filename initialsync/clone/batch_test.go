@@ -9,8 +9,8 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// TestBatchSize: what is behind a range is not asked for, or its collection would
-// be read several times over.
+// TestBatchSize: documents after the end of a range are not requested, as its
+// collection would otherwise be read several times.
 func TestBatchSize(t *testing.T) {
 	t.Parallel()
 	const docs = 3000

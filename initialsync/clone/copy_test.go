@@ -66,8 +66,8 @@ func mixed(t fataler) []bson.Raw {
 	return docs
 }
 
-// idOrder has the source refuse what natural order needs, or give no record ids
-// that are numbers.
+// idOrder makes the source refuse the requests for natural order, or return record ids
+// that are not numbers.
 func (w *world) idOrder(refuse bool) {
 	w.source.Caller = &unnumbered{Caller: w.source.Caller, refuse: refuse}
 }
@@ -160,7 +160,7 @@ func TestCopyGone(t *testing.T) {
 	}
 }
 
-// TestCopyRenamed: a collection that has another name now is still the same, but
+// TestCopyRenamed: a collection that was renamed meanwhile is still the same, except
 // for a cursor.
 func TestCopyRenamed(t *testing.T) {
 	t.Parallel()

@@ -40,7 +40,7 @@ func TestCopyCapped(t *testing.T) {
 	w.plan(ctx, coll)
 	succeed(t, w.copyAll(ctx, coll))
 	w.checkOrder()
-	// Of a range that is done nothing is copied again.
+	// A range that is done is not copied again.
 	succeed(t, w.copyAll(ctx, coll))
 	w.checkOrder()
 }
@@ -51,9 +51,9 @@ func clusterTime(t testing.TB, c mongo.Caller) bson.Timestamp {
 	return bson.Timestamp{T: sec, I: inc}
 }
 
-// TestCopyCappedWraps: the collection wraps around while it is read, a little or
-// altogether, between one reply and the next one. What it had at the beginning is
-// copied as far as it is there, and nothing else.
+// TestCopyCappedWraps: the collection wraps around while it is read, partly or
+// completely, between one reply and the next one. Of its documents at the beginning,
+// those that remain are copied, and nothing else.
 func TestCopyCappedWraps(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 10, 29, 30, 31, 200} {
@@ -80,9 +80,8 @@ func TestCopyCappedWraps(t *testing.T) {
 	}
 }
 
-// checkOld checks the copy of a capped collection that the source went on to write
-// to: it has, of what was there at the beginning, all that still is, in order, and
-// nothing else.
+// checkOld checks the copy of a capped collection that was written to meanwhile: of its
+// documents at the beginning, it has all that remain, in order, and nothing else.
 func (w *world) checkOld(ns oplog.Namespace, old []bson.Raw) {
 	w.t.Helper()
 	have, now := read(w.t, w.target.Caller, ns), read(w.t, w.source.Caller, ns)
@@ -104,8 +103,8 @@ func (w *world) checkOld(ns oplog.Namespace, old []bson.Raw) {
 	}
 }
 
-// TestCopyCappedInterrupted: the attempt ends at each command in turn, which was
-// carried out or not; meanwhile the source goes on.
+// TestCopyCappedInterrupted: the attempt ends at each command in turn, which is carried
+// out or not; meanwhile the source is written to.
 func TestCopyCappedInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, more := range []int{0, 3, 17, 100} {
@@ -129,7 +128,7 @@ func TestCopyCappedInterrupted(t *testing.T) {
 	}
 }
 
-// TestCopyCappedAligns: what a flush has appended before it was cut off is not sent
+// TestCopyCappedAligns: documents that an interrupted flush has appended are not sent
 // again.
 func TestCopyCappedAligns(t *testing.T) {
 	t.Parallel()
@@ -161,8 +160,8 @@ func TestCopyCappedAligns(t *testing.T) {
 	}
 }
 
-// TestDirectUnconfirmed: a write that the target has not confirmed by a majority may
-// be taken back: it does not count as done.
+// TestDirectUnconfirmed: a write that the target has not confirmed by a majority may be
+// rolled back: it does not count as done.
 func TestDirectUnconfirmed(t *testing.T) {
 	t.Parallel()
 	for _, ns := range []oplog.Namespace{"d.c", "d.system.js"} {
@@ -196,9 +195,9 @@ func TestDirectUnconfirmed(t *testing.T) {
 	}
 }
 
-// TestCopyCappedAgain: what is copied ends before what the log has inserted since the
-// beginning, though an older document had its _id; and a document in its place that
-// came later is not taken for the one that was copied.
+// TestCopyCappedAgain: the copy ends before the documents that the oplog has inserted
+// since the beginning, even if an older document had the same _id; and a later document
+// in the place of a copied one is not mistaken for it.
 func TestCopyCappedAgain(t *testing.T) {
 	t.Parallel()
 	for _, holes := range []bool{false, true} {
@@ -228,7 +227,7 @@ func TestCopyCappedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.target.intercept(nil, nil)
-		// What was copied goes, and comes again.
+		// The copied documents are deleted, and inserted again.
 		insertRaw(t, w.source, "d.c", numbered(t, 100, 16, 10)...)
 		insertRaw(t, w.source, "d.c", numbered(t, 5, 6, 10)...)
 		w.begin(ctx)
@@ -255,7 +254,7 @@ func TestCopyDirect(t *testing.T) {
 		ns := oplog.NewNamespace(fmt.Sprintf("d%d", db), "system.js")
 		insertRaw(t, w.source, ns, append(numbered(t, 0, 100, 100), marshal(t, bson.D{{Key: "_id", Value: "f"}, {Key: "value", Value: bson.JavaScript("function() {}")}}))...)
 		coll := w.collection(ns)
-		// Some of it is there already.
+		// Some of the documents exist already.
 		insertRaw(t, w.target, ns, numbered(t, 30, 20, 5)...)
 		return coll
 	}, nil, w.check)

@@ -11,8 +11,8 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// TestHalves: a flush that is too large is written in halves. An end between them
-// loses the second one, and not more: what is noted is what is there.
+// TestHalves: a flush that is too large is written in halves. An interruption between
+// them loses only the second one: the record matches the data.
 func TestHalves(t *testing.T) {
 	t.Parallel()
 	for _, order := range []order{natural, byID} {

@@ -64,10 +64,10 @@ func succeed(t fataler, err error) {
 type gate struct {
 	mongo.Caller
 	mu sync.Mutex
-	// before, if set, is asked for each command: an error is what its sender gets,
-	// and sent tells whether the server gets the command all the same.
+	// before, if set, is called for each command: an error is returned to its sender,
+	// and sent reports whether the server gets the command all the same.
 	before func(cmd mongo.Command) (err error, sent bool)
-	// after, if set, is told of each command that was answered.
+	// after, if set, is called for each command that was answered.
 	after func(cmd mongo.Command)
 	// forge, if set, changes the replies to commands.
 	forge func(cmd mongo.Command, reply bson.Raw) bson.Raw
@@ -126,10 +126,10 @@ type world struct {
 	cfg    Config
 	// batch, if not 0, is how many documents a reply has.
 	batch int32
-	// since knows what the log has inserted into capped collections; by default that
-	// is nothing.
+	// since identifies the documents that the oplog has inserted into capped
+	// collections; by default there are none.
 	since Since
-	// mu guards what was told.
+	// mu guards the events.
 	mu         sync.Mutex
 	docs       int64
 	progressed int
@@ -175,13 +175,13 @@ func newWorldWith(t testing.TB, dialect string, targets int, moods ...mongosim.M
 	return w
 }
 
-// begin is a new attempt.
+// begin starts a new attempt.
 func (w *world) begin(ctx context.Context) {
 	w.t.Helper()
 	w.link = progress.Of(must[*checkpoint.Link](w.t)(w.store.Acquire(ctx, 0)))
 }
 
-// renew begins a new copy of the link.
+// renew starts a new copy of the link.
 func (w *world) renew(ctx context.Context) {
 	w.t.Helper()
 	c := *w.link.Copy()
@@ -309,7 +309,7 @@ func (w *world) listed(ns oplog.Namespace) *progress.Collection {
 	return coll
 }
 
-// plan divides a collection, and notes the ranges.
+// plan divides a collection, and records the ranges.
 func (w *world) plan(ctx context.Context, coll *progress.Collection) {
 	w.t.Helper()
 	c := w.cloner()
@@ -337,7 +337,7 @@ func (w *world) rangesOf(ctx context.Context, coll *progress.Collection) ([]prog
 	return slices.DeleteFunc(ranges, func(r progress.Range) bool { return r.UUID != coll.UUID }), err
 }
 
-// copyAll copies what is left of a collection.
+// copyAll copies the rest of a collection.
 func (w *world) copyAll(ctx context.Context, coll *progress.Collection) error {
 	ranges, err := w.rangesOf(ctx, coll)
 	if err != nil {
@@ -362,7 +362,7 @@ func (w *world) whole(coll *progress.Collection) {
 	w.check(coll.NS)
 }
 
-// check compares source and target, and that all ranges are done.
+// check compares source and target, and checks that all ranges are done.
 func (w *world) check(ns oplog.Namespace) {
 	w.t.Helper()
 	succeed(w.t, w.differ(ns))
@@ -379,7 +379,7 @@ func (w *world) differ(ns oplog.Namespace) error {
 	return difference(read(w.t, w.source, ns), read(w.t, w.target, ns), true)
 }
 
-// difference tells how two lists differ, in any order if sorted.
+// difference returns how two lists differ, in any order if sorted.
 func difference(want, got []bson.Raw, sorted bool) error {
 	if sorted {
 		slices.SortFunc(want, func(a, b bson.Raw) int { return bytes.Compare(a, b) })

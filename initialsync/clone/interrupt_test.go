@@ -13,12 +13,11 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// interruptEach copies collections that makes makes: the first one with the
-// connection lost at the first command, then in a new attempt without; the next
-// one with it lost at the second command, and so on, until one is copied before
-// that. It does so for the source, and for the target with the lost command
-// carried out or not. It returns at how many commands that was. Under the race
-// detector it is every third one.
+// interruptEach copies the collections that makes creates. For each k, the connection
+// is lost at command k, and a new attempt without a fault completes the copy, until a
+// copy needs fewer than k commands. This is done for the source, and for the target
+// with the lost command carried out or not. It returns the number of commands. Under
+// the race detector it tries every third k.
 func (w *world) interruptEach(
 	makes func(ns oplog.Namespace) *progress.Collection, between func(ns oplog.Namespace), check func(ns oplog.Namespace),
 ) (commands int) {
@@ -38,7 +37,7 @@ func (w *world) interruptEach(
 				count++
 				hit = hit || count > k
 				if hit {
-					// Everything after it fails, too: the process is gone.
+					// Everything after it fails, too: the process has ended.
 					return errInjected, i == 1 && count == k+1
 				}
 				return nil, false
@@ -72,7 +71,7 @@ func (w *world) interruptEach(
 	return commands
 }
 
-// TestCopyInterrupted is that for collections in several ranges.
+// TestCopyInterrupted does this for collections in several ranges.
 func TestCopyInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, order := range []order{natural, byID} {
@@ -108,7 +107,7 @@ func TestCopyInterrupted(t *testing.T) {
 						sum += r.Docs
 					}
 				}
-				// What is in no bracket is read again from its start.
+				// Documents in no bracket are read again from the start.
 				if n := int64(len(docs)); sum < n || sum > n+rest {
 					t.Errorf("%d documents were copied, there are %d", sum, n)
 				}
@@ -120,7 +119,7 @@ func TestCopyInterrupted(t *testing.T) {
 	}
 }
 
-// TestCopyFailover: the target's primary steps down, again and again.
+// TestCopyFailover: the target's primary steps down repeatedly.
 func TestCopyFailover(t *testing.T) {
 	t.Parallel()
 	for _, ns := range []oplog.Namespace{"d.c", "d.system.js"} {

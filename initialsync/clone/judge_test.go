@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/lease"
 )
 
-// TestJudge: what the copy makes of the disposition of a transaction.
+// TestJudge checks the verdict for each disposition of a transaction.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	conflict := servererr.New(servererr.WriteConflict, "conflict")
@@ -36,7 +36,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestRefusal: a document is at fault only where the server says nothing of itself.
+// TestRefusal: a document is at fault only if the error is not about the server.
 func TestRefusal(t *testing.T) {
 	t.Parallel()
 	for code, document := range map[servererr.Code]bool{
@@ -54,8 +54,8 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestJudgeEvery: a refusal that ends an attempt is one that the next one may get over,
-// or that has a rule; a document is at fault only where nothing else is.
+// TestJudgeEvery: a refusal that ends an attempt is transient or has a rule; a document
+// is at fault only if nothing else is.
 func TestJudgeEvery(t *testing.T) {
 	t.Parallel()
 	for err, k := range errtest.Errors() {
@@ -72,8 +72,7 @@ func TestJudgeEvery(t *testing.T) {
 	}
 }
 
-// TestReadEvery: a read that is ended by a refusal that passes is tried again, or ends
-// the attempt.
+// TestReadEvery: a read that a transient refusal ends is retried, or ends the attempt.
 func TestReadEvery(t *testing.T) {
 	t.Parallel()
 	for err, k := range errtest.Errors() {

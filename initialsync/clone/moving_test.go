@@ -20,14 +20,14 @@ import (
 
 const movingNS oplog.Namespace = "d.c"
 
-// traffic writes to a collection while it is copied, and remembers what was there.
+// traffic writes to a collection while it is copied, and records its documents.
 type traffic struct {
 	t      fataler
 	source mongo.Caller
 	rng    *rand.Rand
 	ids    []int
 	next   int
-	// versions are all that a document ever was.
+	// versions are all versions of each document.
 	versions map[int][]bson.Raw
 	touched  map[int]bool
 }
@@ -84,7 +84,7 @@ func (f *traffic) step() {
 	}
 }
 
-// check compares the target with what was there.
+// check compares the target with the recorded versions.
 func (f *traffic) check(got []bson.Raw) error {
 	seen := map[int]bool{}
 	for _, d := range got {
@@ -105,8 +105,8 @@ func (f *traffic) check(got []bson.Raw) error {
 	return nil
 }
 
-// TestCopyMoving copies while documents are written, deleted and made anew, with
-// attempts that end anywhere.
+// TestCopyMoving copies while documents are written, deleted and inserted again, with
+// attempts that end at any point.
 func TestCopyMoving(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
@@ -168,7 +168,7 @@ func TestCopyMoving(t *testing.T) {
 	}
 }
 
-// TestCopyAnchors: the record to go on after is gone, with some before it or all.
+// TestCopyAnchors: the record to resume after is deleted, with some before it or all.
 func TestCopyAnchors(t *testing.T) {
 	t.Parallel()
 	for _, gone := range []int{1, 30, 1000} {

@@ -18,7 +18,7 @@ func withElement(doc bson.Raw, elem []byte) bson.Raw {
 	return closeDocument(slices.Concat([]byte(doc[:len(doc)-1]), elem), 0)
 }
 
-// TestInspectCuts: what the server appends is cut off again, and nothing else.
+// TestInspectCuts: the element that the server appends is cut off, and nothing else.
 func TestInspectCuts(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -75,7 +75,7 @@ func TestAnchors(t *testing.T) {
 	}
 }
 
-// FuzzPlaces: what is read of the metadata is what is written again.
+// FuzzPlaces: a place that is read from the metadata is written back unchanged.
 func FuzzPlaces(f *testing.F) {
 	s := spec{order: natural, from: 3, to: 9, before: []int64{1, 2}}
 	f.Add([]byte(s.encode()))

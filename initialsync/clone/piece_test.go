@@ -23,7 +23,7 @@ func decimal(s string) bson.Decimal128 {
 	return d
 }
 
-// someIDs are values of every type but arrays, with what is odd about them.
+// someIDs are values of every type except arrays, including unusual ones.
 var someIDs = []any{
 	bson.MinKey{},
 	bson.Undefined{},
@@ -107,13 +107,13 @@ func (p *piece) matcher(t fataler, last bson.RawValue) func(id bson.RawValue) bo
 	}
 }
 
-// reencoded is what becomes of pieces that went through the metadata.
+// reencoded returns pieces after a round trip through the metadata.
 func reencoded(t fataler, pieces []piece) []piece {
 	s := spec{order: byID, pieces: pieces}
 	return must[spec](t)(parseSpec(s.encode())).pieces
 }
 
-// TestPiecesPartition: whatever is sampled, each _id is in exactly one range.
+// TestPiecesPartition: whatever the samples, each _id is in exactly one range.
 func TestPiecesPartition(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -140,8 +140,8 @@ func TestPiecesPartition(t *testing.T) {
 	})
 }
 
-// TestPiecesResume: a scan that is interrupted after each document gives all of
-// them, in order, and each once.
+// TestPiecesResume: a scan that is interrupted after each document returns all of them,
+// in order, and each once.
 func TestPiecesResume(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

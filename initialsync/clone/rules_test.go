@@ -34,8 +34,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestSpecialDocuments are documents that a server would change, or refuse, if
-// they were inserted or put in place of others in the usual way.
+// TestSpecialDocuments are documents that a server would change, or refuse, if they
+// were inserted or replaced in the usual way.
 func TestSpecialDocuments(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -54,7 +54,7 @@ func TestSpecialDocuments(t *testing.T) {
 	}
 	succeed(t, difference(docs, read(t, w.source, "d.c"), true))
 	coll := w.collection("d.c")
-	// Some are there already, and others.
+	// Some of them exist already, as do others.
 	insertRaw(t, w.target, "d.c", marshal(t, bson.D{{Key: "_id", Value: 3}}), marshal(t, bson.D{{Key: "_id", Value: 1}}))
 	w.whole(coll)
 	if n := must[[]progress.Range](t)(w.ranges(t.Context()))[0].Docs; n != 4 {
@@ -82,7 +82,7 @@ func TestUniqueIndex(t *testing.T) {
 	}
 }
 
-// TestTargetRefuses: what the target says to a command, and what becomes of it.
+// TestTargetRefuses checks the reactions to errors of the target.
 func TestTargetRefuses(t *testing.T) {
 	t.Parallel()
 	transient := func(code servererr.Code) error {
@@ -156,7 +156,7 @@ func when(yes bool, err error) error {
 	return nil
 }
 
-// TestSourceRefuses: what the source says to a getMore.
+// TestSourceRefuses checks the reactions to errors of a getMore.
 func TestSourceRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -197,7 +197,7 @@ func TestSourceRefuses(t *testing.T) {
 		if c.ends {
 			continue
 		}
-		// Once in a while it is got over.
+		// A single error is retried.
 		n, w.cfg.RetryFor = 0, patience
 		w.source.intercept(func(cmd mongo.Command) (error, bool) {
 			if name(cmd) == "getMore" {
@@ -212,7 +212,7 @@ func TestSourceRefuses(t *testing.T) {
 	}
 }
 
-// TestFenced: an attempt that does not know that it is over writes nothing.
+// TestFenced: an attempt that has been fenced, and does not know it, writes nothing.
 func TestFenced(t *testing.T) {
 	t.Parallel()
 	for _, ns := range []oplog.Namespace{"d.c", "d.system.js"} {
@@ -236,7 +236,7 @@ func TestFenced(t *testing.T) {
 	}
 }
 
-// TestFencedAtCommit: what an attempt has written goes with the transaction that
+// TestFencedAtCommit: the writes of an attempt are discarded with the transaction that
 // moves the range, if another one takes over before that is committed.
 func TestFencedAtCommit(t *testing.T) {
 	t.Parallel()
@@ -290,8 +290,8 @@ func TestHugeDocuments(t *testing.T) {
 	w.check("d.c")
 }
 
-// TestMemory: however many ranges are read while the target takes nothing, what
-// was read keeps to its bound, and all is copied in the end.
+// TestMemory: however many ranges are read while the target does not answer, the
+// documents read stay within the limit, and all are copied in the end.
 func TestMemory(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector takes more memory and time than what is measured")
@@ -346,7 +346,7 @@ func TestMemory(t *testing.T) {
 	}
 	w.source.intercept(nil, nil)
 	w.target.intercept(nil, nil)
-	// Four lanes would like to have a reply of 16 MiB each, and another one.
+	// Each of four lanes needs a reply of 16 MiB, and another one.
 	if n := reading.Load(); n < 2 || n > 3 {
 		t.Errorf("%d commands were sent to the source", n)
 	}

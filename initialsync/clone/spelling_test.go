@@ -13,7 +13,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// createFolded creates a collection in which "a" and "A" are one _id, at both ends.
+// createFolded creates a collection in which "a" and "A" are the same _id, on both
+// sides.
 func (w *world) createFolded(ns oplog.Namespace) {
 	w.t.Helper()
 	for _, c := range []mongo.Caller{w.source, w.target} {
@@ -37,8 +38,8 @@ func lettered(t testing.TB, first rune, v int) []bson.Raw {
 }
 
 // TestCopyOverOtherSpelling: the target has documents of an earlier read, whose _ids
-// were deleted and inserted in another spelling since, which no update can bring about.
-// It is so wherever the copy is interrupted, in transactions and outside of them.
+// were since deleted and inserted in another spelling, which no update can change. This
+// is tested for every interruption of the copy, in transactions and outside of them.
 func TestCopyOverOtherSpelling(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"c", "system.js"} {
@@ -66,7 +67,7 @@ func TestCopyOverOtherSpelling(t *testing.T) {
 	}
 }
 
-// TestCopyBothSpellings: a read that goes on while an _id changes its spelling finds the
+// TestCopyBothSpellings: a read during which an _id changes its spelling finds the
 // document twice. The later one stays.
 func TestCopyBothSpellings(t *testing.T) {
 	t.Parallel()

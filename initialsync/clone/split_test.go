@@ -11,8 +11,8 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// TestNaturalSpecs: whatever records were sampled, one range begins where the one
-// before it ends.
+// TestNaturalSpecs: whatever the sampled records, each range begins where the previous
+// one ends.
 func TestNaturalSpecs(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -43,7 +43,8 @@ func TestNaturalSpecs(t *testing.T) {
 	})
 }
 
-// TestSplitAsksLittle: what is small, or capped and empty, is not asked for.
+// TestSplitAsksLittle: small collections, and empty capped ones, are split without
+// requests.
 func TestSplitAsksLittle(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

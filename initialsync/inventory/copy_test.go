@@ -14,8 +14,8 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// catalogue are commands that make collections of every kind. A leading version
-// is the first that has it.
+// catalogue are commands that create collections of every kind. A leading version is
+// the first that supports it.
 var catalogue = []string{
 	`{"create": "plain"}`,
 	`{"create": "capped", "capped": true, "size": 8192, "max": 7}`,
@@ -51,15 +51,15 @@ var catalogue = []string{
 	`5.0 {"create": "view of a series", "viewOn": "series", "pipeline": [{"$match": {"m": 1}}]}`,
 }
 
-// strange are legal names that a careless tool trips over.
+// strange are unusual but legal names.
 var strange = []string{
 	"with.dots..and", "ends.with.", " space ", "tab\tand\nnewline", "Ünïcødé ⛄", "quote\"'`", "{}", "0", "systematic", "system_x", "{$x: 1}"[4:],
 	"tmp.agg_out.not.really", "tmpABCDE.renameCollection", "enxcol_.x.esc", "_id", "null", "create", "a/b\\c*?<>|:", "\x01\x7f",
 	"buckets.x", "drop", strings.Repeat("long", 58),
 }
 
-// TestCopyOfCatalogue makes a catalogue of all that the embedded set has, and a
-// copy of it.
+// TestCopyOfCatalogue creates every kind of collection that the embedded set supports,
+// and a copy of them.
 func TestCopyOfCatalogue(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range mongosim.Dialects() {

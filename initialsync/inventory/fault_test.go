@@ -33,8 +33,7 @@ func alive(t *testing.T, lines ...string) *model {
 	return m
 }
 
-// TestRefusals: what is refused is an error that says which question it was; but
-// for sizes.
+// TestRefusals: a refusal is an error that names the request, except for sizes.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for command, text := range map[string]string{
@@ -78,7 +77,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// instead gives another reply to a command.
+// instead replaces the reply to a command.
 type instead struct {
 	*model
 	command string
@@ -97,7 +96,7 @@ func (i *instead) take() (*inventory.Inventory, error) {
 	return inventory.Take(i.t.Context(), inventory.Config{Source: i, Scope: newScope(i.t, scope.Config{}), Log: i.model, Begin: i.begin})
 }
 
-// TestReplies: what is not understood is an error.
+// TestReplies: a reply that is not understood is an error.
 func TestReplies(t *testing.T) {
 	t.Parallel()
 	id := `"info": {"uuid": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAQ==", "subType": "04"}}}`
@@ -132,8 +131,8 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// TestLongLists: what does not fit one reply is asked for, in the same session, which
-// is given back.
+// TestLongLists: lists longer than one reply are read with getMore in the same session,
+// which is ended.
 func TestLongLists(t *testing.T) {
 	t.Parallel()
 	m := alive(t, "create db.a", "create db.b", "create db.c")
@@ -180,7 +179,7 @@ func (s *splitter) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error
 	return marshal(s.t, bson.D{{Key: "cursor", Value: reply}, {Key: "ok", Value: 1}}), nil
 }
 
-// TestOldServer asks again without the mark of unfinished indexes.
+// TestOldServer retries without the flag for unfinished indexes.
 func TestOldServer(t *testing.T) {
 	t.Parallel()
 	asked := 0
@@ -198,7 +197,7 @@ func TestOldServer(t *testing.T) {
 	}
 }
 
-// TestLog: an entry that cannot be read, and a log that cannot be, are errors.
+// TestLog: an invalid entry and an unreadable oplog are errors.
 func TestLog(t *testing.T) {
 	t.Parallel()
 	for _, o := range []bson.D{

@@ -17,15 +17,15 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// model is a source that has names only, and a log. It is the Source and the Log
-// of a listing.
+// model is a source that has only names and an oplog. It is the Source and the Log of a
+// listing.
 type model struct {
 	t testing.TB
 
 	mu sync.Mutex
-	// byName is what is there, zero UUIDs for views.
+	// byName are the existing collections and views, the latter with zero UUIDs.
 	byName map[oplog.Namespace]oplog.UUID
-	// entries are the log; the time of each is its place in it, from 1.
+	// entries are the oplog; the time of each is its index in it, from 1.
 	entries []bson.Raw
 	created uint64
 	// open are the transactions that have entries, by their number.
@@ -33,8 +33,8 @@ type model struct {
 	txns int
 
 	begin oplog.OpTime
-	// atBegin are the names of the collections at Begin, used those that one had at
-	// Begin or later; inserted are the views that were made after Begin.
+	// atBegin are the names of the collections at Begin, used the names of collections
+	// at Begin or later; inserted are the views that were created after Begin.
 	atBegin        map[oplog.UUID]oplog.Namespace
 	used, inserted map[oplog.Namespace]bool
 
@@ -103,7 +103,7 @@ func (m *model) appear(ns oplog.Namespace, u oplog.UUID) {
 	m.used[ns] = true
 }
 
-// free tells whether a name can be given to something new.
+// free reports whether a name is unused.
 func (m *model) free(ns oplog.Namespace) bool {
 	if _, taken := m.byName[ns]; taken {
 		return false
@@ -121,7 +121,7 @@ func (m *model) collection(ns oplog.Namespace) (oplog.UUID, bool) {
 	return u, ok && !u.IsZero()
 }
 
-// do carries out one line, false if it makes no sense now.
+// do carries out one line; it returns false if the line is not applicable now.
 func (m *model) do(line string) bool {
 	words := strings.Fields(line)
 	ns, to := oplog.Namespace(""), oplog.Namespace("")
@@ -178,7 +178,7 @@ func (m *model) do(line string) bool {
 	return true
 }
 
-// doCopy does one of the acts of the copy, and reports whether it is one.
+// doCopy carries out an act of the copy, and reports whether it is one.
 func (m *model) doCopy(act string, ns oplog.Namespace) bool {
 	switch act {
 	case "begin":
@@ -209,7 +209,7 @@ func (m *model) doCopy(act string, ns oplog.Namespace) bool {
 	return true
 }
 
-// doTxn does one of the acts of transactions.
+// doTxn carries out an act of transactions, and reports whether it is one.
 func (m *model) doTxn(act string, ns oplog.Namespace) bool {
 	switch act {
 	case "txn": // the first part of a transaction that creates ns

@@ -20,10 +20,10 @@ func (m *model) take(names scope.Config) (*inventory.Inventory, error) {
 	return inventory.Take(m.t.Context(), inventory.Config{Source: m, Scope: newScope(m.t, names), Log: m, Begin: m.begin})
 }
 
-// TestNames plays a source's life: what happened before Begin (the line "begin"),
-// until the lists are made ("list", for one database or all that are not yet) and
-// until the rest is asked. It shows what is to be copied, as "name number (name in
-// the list)": collections are numbered as they are created.
+// TestNames plays the history of a source: before Begin (the line "begin"), until the
+// collections are listed ("list", for one database or all that are not yet listed), and
+// until their details are read. It shows the collections to copy, as "name number
+// (listed name)": collections are numbered as they are created.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	datadriven.RunTest(t, "testdata/names", func(t *testing.T, d *datadriven.TestData) string {
@@ -66,10 +66,10 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// TestNamesModel: whatever happens to the names of a source before Begin, between
-// it and the lists, between those of two databases, and after them: what was
-// there at Begin and lives on is found with its name of Begin, and nothing else.
-// So it is with views whose name no collection has had since.
+// TestNamesModel: whatever happens to the names of a source before Begin, between it
+// and the lists, between those of two databases, and after them: exactly the
+// collections that existed at Begin and still exist are found, with their names at
+// Begin. The same applies to views whose name no collection has had since.
 func TestNamesModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -149,7 +149,7 @@ func TestNamesModel(t *testing.T) {
 	})
 }
 
-// TestDuplicate: two collections cannot have had one name.
+// TestDuplicate: two collections cannot have had the same name.
 func TestDuplicate(t *testing.T) {
 	t.Parallel()
 	m := newModel(t)

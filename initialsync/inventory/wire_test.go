@@ -42,9 +42,9 @@ func shown(inv *inventory.Inventory) []string {
 	return all
 }
 
-// TestReplay changes names at the source while it is listed, lists it, makes what
-// was found on a target, and applies the log's commands to it. The end has to be
-// the source's.
+// TestReplay changes names at the source while it is listed, lists it, creates the
+// collections found on a target, and applies the oplog's commands to it. In the end it
+// must equal the source.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	source := start(t, mongosim.Options{Dialect: "7.0", Seed: 3})
@@ -139,7 +139,7 @@ func applyAll(ctx context.Context, exec *ddl.Executor, op *oplog.Op) error {
 	return nil
 }
 
-// TestPrivileges lists a source as the user that the program asks for.
+// TestPrivileges lists a source as a user with the documented privileges.
 func TestPrivileges(t *testing.T) {
 	t.Parallel()
 	user := func(name string, roles ...string) mongosim.User {
@@ -315,9 +315,9 @@ func (r *recorded) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error
 	return marshal(r.t, bson.D{{Key: "cursor", Value: bson.D{{Key: "id", Value: int64(0)}, {Key: "ns", Value: "a.b"}, {Key: "firstBatch", Value: list}}}, {Key: "ok", Value: 1}}), nil
 }
 
-// TestRecordings: what real servers wrote, taken as what happened after Begin.
-// The collections that a recording ends with and began with have the names that it
-// began with.
+// TestRecordings: the oplogs that real servers wrote are taken as the changes after
+// Begin. The collections that exist at the beginning and at the end of a recording get
+// the names of its beginning.
 func TestRecordings(t *testing.T) {
 	t.Parallel()
 	all, err := corpus.Open("../../testdata/corpus")

@@ -17,7 +17,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TestOrder: the questions are those of the server's initial sync, in its order.
+// TestOrder: the requests are those of the server's initial sync, in its order.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	s := &script{t: t, replies: []any{
@@ -48,7 +48,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestAnswers: what is made of answers that are not the usual ones.
+// TestAnswers checks the reactions to unusual replies.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	entry := func(second string) string {
@@ -173,8 +173,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestSet asks the members of a set, with no more privileges than the program
-// wants, while they live on.
+// TestSet asks the members of a running set, with only the documented privileges.
 func TestSet(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -214,7 +213,7 @@ func TestSet(t *testing.T) {
 			if err := Check(ctx, member, was); err != nil {
 				t.Errorf("%s: %v", user, err)
 			}
-			// What a restart changes is nothing that matters.
+			// A restart changes nothing that matters.
 			if m != set.Primary() && user != "backup" {
 				if err := m.Stop(ctx); err != nil {
 					t.Fatal(err)
@@ -235,7 +234,7 @@ func TestSet(t *testing.T) {
 					}
 					return err == nil
 				})
-				// One that was filled anew is another one.
+				// A resynced member is another one.
 				for _, do := range []func() error{func() error { return m.Stop(ctx) }, m.Wipe, m.Start, func() error { return set.AwaitReady(ctx) }} {
 					if err := do(); err != nil {
 						t.Fatal(err)
@@ -254,7 +253,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// TestTransactions: reading begins with the oldest transaction that is open.
+// TestTransactions: reading begins with the oldest open transaction.
 func TestTransactions(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -291,8 +290,8 @@ func TestTransactions(t *testing.T) {
 	}
 }
 
-// TestVersionChange: a version in between is refused, and what holds afterwards is
-// not.
+// TestVersionChange: a version that is being changed is refused, and the version
+// afterwards is not.
 func TestVersionChange(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -328,9 +327,8 @@ func (t telling) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) 
 	return t.Caller.Call(ctx, cmd)
 }
 
-// TestUncommitted: an entry that only one member has is waited for, not forever;
-// if it is rolled back it is not what a copy begins with, and the member is not
-// what it was.
+// TestUncommitted: an entry that only one member has is waited for, but not forever; if
+// it is rolled back, no copy begins with it, and the member has changed.
 func TestUncommitted(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -369,7 +367,7 @@ func TestUncommitted(t *testing.T) {
 	if err := set.AwaitSynced(ctx); err != nil {
 		t.Fatal(err)
 	}
-	// Its connections were broken, so the first answer may be none.
+	// Its connections were broken, so the first request may fail.
 	eventually(t, "it is seen that the member is not what it was", func() bool {
 		err := Check(ctx, member, was)
 		if err == nil {

@@ -34,9 +34,8 @@ func TestNoLimits(t *testing.T) {
 	})
 }
 
-// TestLimits: whatever is asked for, in whichever portions and by however many, no
-// more than the limit and a quarter of a second's worth is granted, and not much
-// less.
+// TestLimits: whatever the portions and the number of workers, no more than the limit
+// and a quarter of a second's worth is granted, and not much less.
 func TestLimits(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		bytesLimit := rapid.SampledFrom([]int64{0, 100_000, 1 << 20, 100 << 20}).Draw(r, "bytes per second")
@@ -74,7 +73,7 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// TestSetLimits: a change counts for who waits already.
+// TestSetLimits: a change also applies to workers that are waiting.
 func TestSetLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPacer(t, Config{BytesPerSecond: 1})
@@ -98,7 +97,7 @@ func TestSetLimits(t *testing.T) {
 		began = time.Now()
 		go wait(100 << 20)
 		time.Sleep(time.Second)
-		// The same again grants nothing.
+		// Setting the same limits again grants nothing.
 		for range 1000 {
 			p.SetLimits(1<<20, 0)
 			time.Sleep(time.Millisecond)
@@ -153,7 +152,7 @@ func TestCancelled(t *testing.T) {
 	})
 }
 
-// slowed is a Pacer that is under pressure, and some work was done.
+// slowed returns a Pacer that is under pressure, after some work.
 func slowed(t testing.TB, factor float64, work time.Duration) *Pacer {
 	p := newPacer(t, Config{})
 	p.setFactor(factor, sign{clone.Target, queue, "x"})
@@ -161,7 +160,7 @@ func slowed(t testing.TB, factor float64, work time.Duration) *Pacer {
 	return p
 }
 
-// TestPause: workers have the part of their time that the factor says.
+// TestPause: workers work for the fraction of the time that the factor says.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
@@ -219,8 +218,8 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// TestPauseEnds: who pauses goes on when the pressure has gone, and pauses no longer
-// than the limits made it wait.
+// TestPauseEnds: a worker that pauses resumes when the pressure ends, and pauses no
+// longer than the limits made it wait.
 func TestPauseEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := slowed(t, 1./16, 2*time.Second) // 30 s

@@ -24,7 +24,7 @@ type watched struct {
 	told           journal
 }
 
-// watch runs f with a Pacer that watches two servers that are well.
+// watch runs f with a Pacer that watches two healthy servers.
 func watch(t *testing.T, f func(t *testing.T, w *watched)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -54,7 +54,7 @@ func (w *watched) rounds(n int) {
 	synctest.Wait()
 }
 
-// events are what was told since it was asked last, as text.
+// events returns the events since the last call, as text.
 func (w *watched) events() string {
 	var list []string
 	for _, e := range w.told.take() {
@@ -116,7 +116,7 @@ func TestSlowedAndRecovered(t *testing.T) {
 	})
 }
 
-// TestRefused: who does not let us ask is told of once, and asked again later.
+// TestRefused: a server that refuses is reported once, and asked again later.
 func TestRefused(t *testing.T) {
 	watch(t, func(t *testing.T, w *watched) {
 		w.source.say(nil, servererr.New(servererr.Unauthorized, "not authorized on admin to execute command"))
@@ -144,8 +144,8 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestSilent: who does not answer is not well, nor is it known to be unwell. After
-// a while that is no reason any more.
+// TestSilent: a server that does not answer is neither healthy nor under pressure.
+// After a while the factor rises again.
 func TestSilent(t *testing.T) {
 	for name, fall := range map[string]func(*server){
 		"error": func(s *server) { s.say(nil, &mongo.LostError{Host: "x:1", Err: errors.New("reset")}) },
@@ -199,17 +199,17 @@ func TestLatency(t *testing.T) {
 		if s := w.Status(); s.Factor != 0.5 || s.Side != clone.Target || !strings.HasPrefix(s.Why, "writing takes 3.") {
 			t.Errorf("%+v", s)
 		}
-		// What was measured once counts once.
+		// Each sample counts once.
 		w.rounds(5)
 		if s := w.Status(); s.Factor != 0.5 {
 			t.Errorf("without a sample: %+v", s)
 		}
-		// No news for long is no pressure.
+		// A long time without samples is not a sign of pressure.
 		w.rounds(30)
 		if s := w.Status(); s.Factor != 1 {
 			t.Errorf("idle: %+v", s)
 		}
-		// Slower for good is what is usual in the end.
+		// A permanently slower cluster becomes the baseline.
 		w.events()
 		w.work(600, clone.Target, 100)
 		if s := w.Status(); s.Factor != 1 || !strings.Contains(w.events(), "factor=0.0625") {
@@ -223,7 +223,7 @@ func TestLatency(t *testing.T) {
 	})
 }
 
-// TestSmallWork: a few small reads, whatever they take, are no sample.
+// TestSmallWork: a few small reads, however slow, are not a sample.
 func TestSmallWork(t *testing.T) {
 	watch(t, func(t *testing.T, w *watched) {
 		w.work(10, clone.Target, 10)

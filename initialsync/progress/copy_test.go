@@ -116,7 +116,7 @@ func linkDocument(ctx context.Context, t tester, g *target) bson.Raw {
 	return must[[]bson.Raw](t)(metadata.Found(reply))[0]
 }
 
-// TestCopy is the life of a copy.
+// TestCopy follows a copy from beginning to end.
 func TestCopy(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -172,7 +172,7 @@ func TestCopy(t *testing.T) {
 		t.Errorf("the lane has moved to %s", l.Position())
 	}
 
-	// Another process goes on.
+	// Another process continues.
 	h = acquired(t)(s.Acquire(ctx, h.Term()))
 	if diff := gocmp.Diff(c, h.State().Copy); diff != "" {
 		t.Errorf("after Begin: %s", diff)
@@ -217,7 +217,7 @@ func TestCopy(t *testing.T) {
 	wantError(t, err, lease.ErrRewound)
 	colls[1].Gone = true
 	counts(4, 4)
-	// A range that somebody sees open again.
+	// A range that is found open again.
 	set := func(id string, done bool) {
 		t.Helper()
 		must[bson.Raw](t)(g.Call(ctx, metadata.Majority(metadata.Update("replicator", metadata.Copies, metadata.Statement{
@@ -234,7 +234,7 @@ func TestCopy(t *testing.T) {
 		t.Errorf("at the end: %s", diff)
 	}
 
-	// Nothing of the log may be applied before.
+	// No entries may be applied before.
 	if err := h.Advance(ctx, reached(101), positions(h), checkpoint.Source{}); err == nil || !strings.Contains(err.Error(), "stays where it is") {
 		t.Errorf("Advance while copying: %v", err)
 	}
@@ -274,7 +274,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// TestCopyRefuses: what does not go together is refused, and changes nothing.
+// TestCopyRefuses: inconsistent documents are refused, and change nothing.
 func TestCopyRefuses(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -370,7 +370,8 @@ func TestCopyRefuses(t *testing.T) {
 	_ = s
 }
 
-// TestBeginCopy: a void copy gives way to the next one, wherever the lanes were.
+// TestBeginCopy: a void copy is replaced by the next one, whatever the positions of the
+// lanes.
 func TestBeginCopy(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)

@@ -27,7 +27,7 @@ func created(ctx context.Context, t tester, h *Link) []Range {
 	return ranges
 }
 
-// TestMoveRangeFenced: what an older term copies does not get into the target.
+// TestMoveRangeFenced: documents that an older term copies do not get into the target.
 func TestMoveRangeFenced(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -68,7 +68,7 @@ func TestMoveRangeFenced(t *testing.T) {
 			if len(colls) != 1 || colls[0].State != Created || len(got) != 2 || got[0].Steps != 1 || got[1].Steps != 0 {
 				t.Errorf("%+v, %+v", colls, got)
 			}
-			// And the new one goes on.
+			// The new term continues.
 			move(ctx, t, h.Lane(1), &got[0], true, "open")
 			succeed(t, h.AddCollections(ctx, []Collection{collection(2)}))
 		})
@@ -89,8 +89,8 @@ func TestDropFenced(t *testing.T) {
 	wantError(t, old.DropCopies(ctx, 2), lease.ErrFenced)
 }
 
-// TestOpenMoveMeetsFence: the term of a lane cannot be raised beside an open move
-// of a range, whatever sessions the two have: one of them gives way.
+// TestOpenMoveMeetsFence: the term of a lane cannot be raised while a transaction that
+// moves a range is open, whatever sessions the two have: one of them is aborted.
 func TestOpenMoveMeetsFence(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -109,8 +109,8 @@ func TestOpenMoveMeetsFence(t *testing.T) {
 	must[bson.Raw](t)(opened.Commit(ctx, false))
 }
 
-// TestCopyRewound: what a failover loses of a copy is noticed before anything is
-// built on it.
+// TestCopyRewound: a loss of copied documents by a failover is detected before anything
+// is built on them.
 func TestCopyRewound(t *testing.T) {
 	t.Parallel()
 	for name, look := range map[string]func(ctx context.Context, h *Link, lost Range) error{
@@ -137,7 +137,7 @@ func TestCopyRewound(t *testing.T) {
 			move(ctx, t, h.Lane(1), &ranges[1], false, "kept-1")
 			complete := strings.Contains(name, "complete")
 			if complete {
-				// Nobody looks at the ranges of one that is done but UpdateCopy.
+				// Only UpdateCopy reads the ranges of a collection that is done.
 				set(ctx, t, g, collectionID("a", 1, uuid(1)), func(dst []byte) []byte {
 					return bsoncore.AppendStringElement(dst, "state", string(Done))
 				})
@@ -174,8 +174,8 @@ func set(ctx context.Context, t tester, g *target, id string, fields func(dst []
 	}))))
 }
 
-// TestCopyLostCommit: after a commit whose answer was lost the Link does not go
-// on, and the next term finds what the target has.
+// TestCopyLostCommit: after a commit whose reply was lost the Link does not continue,
+// and the next term reads the state from the target.
 func TestCopyLostCommit(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -241,8 +241,8 @@ func id(sent bool) string {
 	return "unsent"
 }
 
-// TestDurable: what has to be durable when it returns is committed by a majority,
-// and the moves of ranges need not be.
+// TestDurable: calls that promise durability return after a majority has committed;
+// moves of ranges need not.
 func TestDurable(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -269,8 +269,8 @@ func TestDurable(t *testing.T) {
 	}
 }
 
-// TestMovesLeaveTheLane: copying does not move a lane, and goes on beside flushes
-// of the log and after a barrier.
+// TestMovesLeaveTheLane: copying does not move a lane, and works concurrently with
+// flushes of the oplog and after a barrier.
 func TestMovesLeaveTheLane(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -292,8 +292,8 @@ func TestMovesLeaveTheLane(t *testing.T) {
 	wantError(t, tryMove(ctx, l, ranges[0]), lease.ErrRewound)
 }
 
-// TestDamagedCopies: documents that this program would not write are refused,
-// saying what is wrong with them.
+// TestDamagedCopies: documents that this program would not write are refused, with a
+// description of the fault.
 func TestDamagedCopies(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)

@@ -72,8 +72,8 @@ type target struct {
 	// mu guards what follows.
 	mu sync.Mutex
 	to *mongosim.Member // nil means the primary
-	// before, if set, is asked for each command: an error is what its sender
-	// gets, and sent tells whether the server gets the command all the same.
+	// before, if set, is called for each command: an error is returned to its sender,
+	// and sent reports whether the server gets the command all the same.
 	before func(cmd mongo.Command) (err error, sent bool)
 }
 
@@ -242,14 +242,14 @@ func insert(id string) mongo.Command {
 	return metadata.Write("data", "insert", "c", "documents", metadata.Document(metadata.ByID(id)))
 }
 
-// has tells whether the data have a document.
+// has reports whether the data have a document.
 func has(ctx context.Context, t tester, g *target, id string) bool {
 	t.Helper()
 	reply := must[bson.Raw](t)(g.Call(ctx, metadata.Find("data", "c", 1, metadata.ByID(id))))
 	return len(must[[]bson.Raw](t)(metadata.Found(reply))) > 0
 }
 
-// lose writes on a primary that is cut off, and makes another member primary.
+// lose writes on a primary that is isolated, and makes another member primary.
 func lose(ctx context.Context, t *testing.T, g *target, write func()) {
 	t.Helper()
 	succeed(t, g.set.AwaitSynced(ctx))

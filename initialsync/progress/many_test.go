@@ -65,7 +65,7 @@ func TestManyCollections(t *testing.T) {
 	}
 }
 
-// TestManyRanges: more of them than one command writes, or one reply holds.
+// TestManyRanges: more ranges than fit into one command, or one reply.
 func TestManyRanges(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -82,8 +82,8 @@ func TestManyRanges(t *testing.T) {
 	}
 }
 
-// TestRemovedCopy: what a removed link has left is not the copy of one that is
-// made again, nor are its requests.
+// TestRemovedCopy: the remains of a removed link are not used by a new link of the same
+// name, nor are its requests.
 func TestRemovedCopy(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)

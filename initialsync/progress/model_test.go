@@ -20,7 +20,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// copyModel is what a link's copy has to be after any course of two processes.
+// copyModel is the expected copy of a link after any course of two processes.
 type copyModel struct {
 	term        int64
 	copy        Copy
@@ -33,7 +33,7 @@ type copyModel struct {
 type copyProcess struct {
 	store *Store
 	link  *Link // nil: it has to begin
-	// late is a transaction that was left open under lateTerm, and what it does.
+	// late is a transaction that was left open under lateTerm, and its effect.
 	late     *mongo.Txn
 	lateTerm int64
 	lateNext Range
@@ -50,9 +50,9 @@ type copyCourse struct {
 	n     int
 }
 
-// TestCopyCourses: whatever two processes do to one copy, in whichever order,
-// with commits that are lost or late, each Acquire finds what was committed under
-// the newest term, and the data of each committed move, and no other, are there.
+// TestCopyCourses: whatever two processes do to one copy, in any order, with commits
+// that are lost or late, each Acquire finds what was committed under the newest term,
+// and exactly the data of the committed moves are there.
 func TestCopyCourses(t *testing.T) {
 	t.Parallel()
 	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
@@ -83,7 +83,7 @@ func (c *copyCourse) renew(to Copy) {
 	c.model.collections, c.model.ranges = map[string]Collection{}, map[string]Range{}
 }
 
-// pick draws a process that has, or had, the lease; nil where one has begun
+// pick draws a process that has, or had, the lease; nil if a process has started
 // instead.
 func (c *copyCourse) pick(rt *rapid.T) *copyProcess {
 	var can []*copyProcess
@@ -99,7 +99,7 @@ func (c *copyCourse) pick(rt *rapid.T) *copyProcess {
 	return rapid.SampledFrom(can).Draw(rt, "process")
 }
 
-// refused tells whether p is of an older term, and that err says so.
+// refused reports whether p is of an older term, and checks that err says so.
 func (c *copyCourse) refused(rt *rapid.T, p *copyProcess, err error) bool {
 	if p.link.Term() == c.model.term {
 		return false
@@ -137,7 +137,7 @@ func (c *copyCourse) compare(rt *rapid.T, h *Link) {
 
 func rangeKey(r Range) string { return fmt.Sprint(r.UUID, r.Index) }
 
-// end draws how a transaction of p ends, and tells whether it counts.
+// end draws how a transaction of p ends, and reports whether it counts.
 func (c *copyCourse) end(rt *rapid.T, p *copyProcess, txn *mongo.Txn) bool {
 	switch rapid.SampledFrom([]string{"commit", "commit", "abort", "lost", "unsent"}).Draw(rt, "end") {
 	case "commit":
@@ -156,7 +156,7 @@ func (c *copyCourse) end(rt *rapid.T, p *copyProcess, txn *mongo.Txn) bool {
 	return false
 }
 
-// cut runs work with commits that are not heard of.
+// cut runs work with commits whose replies are lost.
 func (c *copyCourse) cut(sent bool, work func()) {
 	c.g.intercept(func(cmd mongo.Command) (error, bool) {
 		if name(cmd) == "commitTransaction" {
@@ -236,7 +236,7 @@ func (c *copyCourse) add(rt *rapid.T) {
 	}
 }
 
-// busy tells whether a transaction that was left open may get in the way.
+// busy reports whether a transaction that was left open may conflict.
 func (c *copyCourse) busy() bool {
 	for _, p := range c.procs {
 		if p.late != nil && p.lateTerm == c.model.term {
@@ -278,7 +278,7 @@ func (c *copyCourse) save(rt *rapid.T) {
 	}
 }
 
-// open tells whether a collection has ranges that are not done.
+// open reports whether a collection has ranges that are not done.
 func (c *copyCourse) open(uuid string) bool {
 	for _, r := range c.model.ranges {
 		if r.UUID.String() == uuid && !r.Done {
@@ -288,7 +288,7 @@ func (c *copyCourse) open(uuid string) bool {
 	return false
 }
 
-// complete tells whether the log may be applied to the copy.
+// complete reports whether the oplog may be applied to the copy.
 func (c *copyCourse) complete() bool {
 	for id, coll := range c.model.collections {
 		if coll.State != Done || !coll.Gone && c.open(id) {

@@ -41,8 +41,8 @@ func bookkeeping(ctx context.Context, s *Store) error {
 	return s.Remove(ctx)
 }
 
-// TestRefusedOnce: any one command on the documents of a copy may be refused for a
-// reason that passes, carried out or not, and what is recorded is recorded once.
+// TestRefusedOnce: any single command on the documents of a copy may be refused
+// transiently, carried out or not, and everything is recorded once.
 func TestRefusedOnce(t *testing.T) {
 	t.Parallel()
 	g := &target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}
