@@ -13,8 +13,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// A link goes on with the source and the settings that it was made with, and with no
-// others.
+// A link continues only with the source and the settings that it was created with.
 func TestLinkOfOthers(t *testing.T) {
 	set := mongosim.StartTest(t, mongosim.Options{Members: 1})
 	o, err := driver.Parse(driver.Config{URI: set.URI()})

@@ -15,7 +15,7 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// away is a set whose members cannot be reached, though something answers for it.
+// away is a set whose members are unreachable, although the connection works.
 type away struct{ silent bool }
 
 func (a away) Hosts() []string { return []string{"a.invalid:27017", "b.invalid:27017"} }
@@ -36,7 +36,7 @@ func (m awayMember) Call(ctx context.Context, _ mongo.Command) (bson.Raw, error)
 	return nil, &mongo.LostError{Host: m.host, Err: errors.New("lookup " + m.host + ": no such host")}
 }
 
-// Where the link would wait for members for ever the check fails.
+// If the link would wait for members forever, the check fails.
 func TestMembersAway(t *testing.T) {
 	for name, set := range map[string]away{"not found": {}, "silent": {silent: true}} {
 		t.Run(name, func(t *testing.T) {

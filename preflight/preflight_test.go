@@ -26,9 +26,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// server answers each command with a document that a scenario gives, in place of
-// the answers of a well-behaved replica set. It refuses what it does not know: the
-// checks must not write.
+// server answers each command with a document of the scenario, or else like a healthy
+// replica set. It refuses unknown commands: the checks must not write.
 type server struct {
 	t       *testing.T
 	answers map[string]string
@@ -37,7 +36,7 @@ type server struct {
 	faults  []error // for the next calls
 }
 
-// clock is what the time is in a bubble.
+// clock returns the time in a bubble.
 func clock() int64 { return time.Now().Unix() }
 
 func newServer(t *testing.T, name string) *server {
@@ -110,8 +109,8 @@ func (s *server) answer(text string) (bson.Raw, error) {
 	return bson.Marshal(doc)
 }
 
-// key names a command: by the collection that is read, by the parameter, or by
-// itself.
+// key names a command: by the collection that it reads, by its parameter, or by its own
+// name.
 func (s *server) key(cmd mongo.Command) string {
 	elements, err := cmd.Body.Elements()
 	if err != nil {
@@ -216,7 +215,7 @@ func runScenario(t *testing.T, d *datadriven.TestData) string {
 	return diskFree.ReplaceAllString(strings.ReplaceAll(b, dir, "DIR"), "has N free")
 }
 
-// printed is a report as the scenarios have it; without all, what is in order is only
+// printed formats a report for the scenarios; without all, checks that end OK are only
 // counted.
 func printed(t *testing.T, report preflight.Report, told []preflight.Finding, err error, all bool) string {
 	t.Helper()
@@ -244,10 +243,10 @@ func printed(t *testing.T, report preflight.Report, told []preflight.Finding, er
 	return b.String()
 }
 
-// diskFree is what depends on the machine.
+// diskFree matches the part that depends on the machine.
 var diskFree = regexp.MustCompile(`has [0-9.]+ \S+ free`)
 
-// What fails transiently is retried for a second; what does not is reported at once.
+// Transient failures are retried for a second; others are reported at once.
 func TestPatience(t *testing.T) {
 	passing := &servererr.Error{Code: servererr.NotWritablePrimary, Message: "not primary"}
 	for name, tt := range map[string]struct {

@@ -19,7 +19,7 @@ func newScope(t testing.TB, cfg Config) *Scope {
 	return s
 }
 
-// The namespaces asked for are views into replies: they may change afterwards.
+// Namespaces that are passed in are views into replies: they may change afterwards.
 func TestTargetKeepsNoView(t *testing.T) {
 	s := newScope(t, Config{})
 	buf := []byte("shop.orders")

@@ -28,8 +28,8 @@ func words(letters string, n int) []string {
 	return all
 }
 
-// A part with wildcards stands for what the regular expression of the same
-// meaning matches, before and after it is simplified.
+// A part with wildcards matches the same names as the equivalent regular expression,
+// before and after it is simplified.
 func TestWildcards(t *testing.T) {
 	names := append(words("ab.", 4), "é", "aéb", "\n")
 	toExpression := strings.NewReplacer("*", "(?s:.*)", "?", "(?s:.)", ".", `\.`)
@@ -73,7 +73,7 @@ func drawExpression(t *rapid.T) string {
 	return begin + draw(3) + end
 }
 
-// What is said of an expression and a database holds for all short names.
+// The answers about an expression and a database are correct for all short names.
 func TestExpressionsOnDatabases(t *testing.T) {
 	colls := append(words("ab.", 4), "A", "aA", "\n", "~", "a~")
 	var decided [2]int // may match, covers
@@ -108,7 +108,7 @@ func TestExpressionsOnDatabases(t *testing.T) {
 	}
 }
 
-// The questions about databases are answered exactly for what people write.
+// The questions about databases are answered exactly for typical expressions.
 func TestExpressionsAreDecided(t *testing.T) {
 	for _, tt := range []struct {
 		text        string
@@ -147,7 +147,7 @@ func TestExpressionsAreDecided(t *testing.T) {
 	}
 }
 
-// A question that would take too long is left open, which is no.
+// A question that would take too long is answered with no.
 func TestExpressionsTooLarge(t *testing.T) {
 	x, err := parseExpression(`shop\.(\pL|\PL)*\pL(\pL|\PL){9}\PL*(\pL|.){30}|shop\..*x.{14}|shop\..*y.{14}|.*`)
 	if err != nil {
@@ -207,8 +207,8 @@ func drawConfig(t *rapid.T) Config {
 	}
 }
 
-// No two namespaces go to the same one, Source is the inverse of Target, nothing
-// goes to a database of the server, and what follows something else does.
+// No two namespaces go to the same one, Source is the inverse of Target, nothing goes
+// to a database of the server, and dependent namespaces follow.
 func TestTargetsAreDifferent(t *testing.T) {
 	all := universe()
 	accepted, refused := 0, 0
@@ -262,7 +262,7 @@ func TestTargetsAreDifferent(t *testing.T) {
 	}
 }
 
-// Scopes with one fingerprint say the same, and order and repetition do not
+// Scopes with the same fingerprint decide the same, and order and repetition do not
 // change it.
 func TestFingerprint(t *testing.T) {
 	all := universe()
