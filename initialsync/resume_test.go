@@ -104,7 +104,7 @@ func checkProgress(t *testing.T, c *Copier, at int) {
 	failed := 0
 	for _, f := range p.Failed {
 		if f.Name != "" {
-			failed++ // views are told of by the process that made them
+			failed++ // views are reported by the process that created them
 		}
 	}
 	got := sums{p.Step, p.Collections, p.TotalCollections, p.Docs, p.TotalDocs, p.Bytes, p.Indexes, p.TotalIndexes, failed}

@@ -148,7 +148,7 @@ func (w *world) cappedCourse(t *testing.T, seed int, version string) {
 	for range r.rng.IntN(5) {
 		l := start()
 		r.write(t, r.rng.IntN(30))
-		time.Sleep(time.Duration(r.rng.IntN(40)) * time.Millisecond) // when a process is killed is nobody's choice
+		time.Sleep(time.Duration(r.rng.IntN(40)) * time.Millisecond) // a process is killed at a random time
 		kill(l)
 		r.write(t, r.rng.IntN(60))
 	}

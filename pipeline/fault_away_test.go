@@ -235,7 +235,7 @@ func TestManyResyncs(t *testing.T) {
 	w.mu.Lock()
 	for _, e := range w.events {
 		switch e := e.event.(type) {
-		case resync.Began: // once more if the link had to begin anew
+		case resync.Began: // again, if the link had to restart
 			running[e.NS] = true
 		case resync.Ended:
 			delete(running, e.NS)

@@ -152,7 +152,7 @@ func TestNotSteadyWhenHeldUp(t *testing.T) {
 		p := heard(10)
 		p.says(14)
 		p.wants(t, Steady)
-		for range 60 { // the fetch stage says so every second while what it read is not taken
+		for range 60 { // the fetch stage reports every second that its replies are not taken
 			time.Sleep(time.Second)
 			p.silent("a:1", "", false)
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Most of what scenarios do is wait.
+	// Scenarios spend most of their time waiting.
 	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
 		panic(err)
 	}

@@ -105,7 +105,7 @@ func (w *world) do(d *datadriven.TestData) string {
 	return w.output(show, w.acts(d))
 }
 
-// acts does the lines of a scenario and returns what they say.
+// acts carries out the lines of a scenario and returns their output.
 func (w *world) acts(d *datadriven.TestData) (said []string) {
 	for line := range strings.Lines(d.Input) {
 		line = strings.TrimSpace(line)
@@ -244,7 +244,7 @@ func (w *world) await(args []string) error {
 	case "caught-up":
 		return w.caughtUp(l)
 	case "lacking":
-		// The views and indexes that the target does not have, as the status tells them.
+		// The views and indexes that the target lacks, as the status reports them.
 		want := strings.Join(args[1:], " ")
 		l := w.links["a"]
 		return w.untilOf(l, "the target to lack "+want, func() bool { return lackingNames(l.p.Snapshot().Lacking) == want })

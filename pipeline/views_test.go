@@ -68,7 +68,7 @@ func TestInvalidViews(t *testing.T) {
 	if n := count(r.world, func(e event.Event) bool { return e.Message() == "a view cannot be made on the target" }); n != 2 {
 		t.Errorf("%d events of views that are left out, want 2", n)
 	}
-	define("db.worse", bson.A{1}) // in the log, too
+	define("db.worse", bson.A{1}) // in the oplog, too
 	define("db.mended", bson.A{1})
 	define(8, bson.A{})
 	r.insert(10)

@@ -45,7 +45,7 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
-// BenchmarkRecord is what a record of 1000 small entries costs, without the disk.
+// BenchmarkRecord measures a record of 1000 small entries, without the disk.
 func BenchmarkRecord(b *testing.B) {
 	h, payload := record1000(b)
 	record := append(make([]byte, headSize), payload...)

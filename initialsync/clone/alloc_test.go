@@ -43,7 +43,7 @@ func inspected(t testing.TB, copies int) []*document {
 	return docs
 }
 
-// TestAllocs: what a document costs on its way from a reply into a command. A
+// TestAllocs: the allocations for a document from a reply to a command. A
 // command of many has a list of them, which grows by doubling, and its own fields.
 func TestAllocs(t *testing.T) {
 	if race.Enabled {

@@ -267,7 +267,7 @@ func (r *reader) ask(ctx context.Context) (*page, error) {
 
 // most returns how many documents the next reply may have, of a cursor that is at a
 // record. Record ids ascend, so they limit how many can be left of the range; later
-// ones would be sent in vain.
+// ones would be sent for nothing.
 func (r *reader) most(at int64) int32 {
 	if r.order != natural || r.spec.to == 0 {
 		return r.batch

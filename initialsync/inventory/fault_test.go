@@ -237,8 +237,8 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestOps: operations that are none are refused, and the rest is what the parser
-// makes of a real one.
+// TestOps: invalid operations are refused; the others equal those parsed from real
+// entries.
 func TestOps(t *testing.T) {
 	t.Parallel()
 	at := oplog.NewOpTime(100, 3, 7)

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what has to happen.
+// patience is how long a test waits for an expected condition.
 const patience = 30 * time.Second
 
 // server is an embedded set, spoken to as the program does.
@@ -103,7 +103,7 @@ func (s *server) now(t testing.TB) oplog.OpTime {
 	return v.LastApplied
 }
 
-// setLog is the log of a set, all of it.
+// setLog is the whole oplog of a set.
 type setLog struct {
 	*server
 	// waits are the times that were waited for.

@@ -157,7 +157,7 @@ func TestDuplicate(t *testing.T) {
 		m.do(line)
 	}
 	u := m.newUUID()
-	m.byName["db.a"] = u // which the log does not know
+	m.byName["db.a"] = u // without an entry in the oplog
 	_, err := m.take(scope.Config{})
 	e, ok := errors.AsType[*inventory.DuplicateError](err)
 	if !ok || e.NS != "db.a" || !strings.Contains(err.Error(), "db.b") || !strings.Contains(err.Error(), u.String()) {

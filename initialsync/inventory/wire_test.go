@@ -25,7 +25,7 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// shown is what an inventory has, in short.
+// shown summarizes an inventory.
 func shown(inv *inventory.Inventory) []string {
 	var all []string
 	for _, c := range inv.Collections {
@@ -97,7 +97,7 @@ func TestReplay(t *testing.T) {
 	target := start(t, mongosim.Options{Dialect: "7.0", Seed: 4})
 	exec := target.executor(t, scope.Config{}, ddl.Relaxed)
 	build(t, exec, inv, begin)
-	// What a copy has in its place is made by the log.
+	// In place of the rest of the copy, the oplog is applied.
 	log := &setLog{server: source}
 	log.waits = []bson.Timestamp{source.now(t).TS}
 	var failed error
@@ -178,7 +178,7 @@ func TestPrivileges(t *testing.T) {
 				if diff := cmp.Diff(want, shown(inv)); diff != "" {
 					t.Errorf("%s: -want +got:\n%s", name, diff)
 				}
-			default: // who may not see everything is told so
+			default: // a user without the privilege gets an error
 				if e := refusal(err); e == nil || e.Code != servererr.Unauthorized {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -286,7 +286,7 @@ func (c *counter) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error)
 	return c.Caller.Call(ctx, cmd)
 }
 
-// recorded is what a real server had at the end of a recording.
+// recorded is the state of a real server at the end of a recording.
 type recorded struct {
 	*model
 	state memstore.State
@@ -366,7 +366,7 @@ func TestRecordings(t *testing.T) {
 			}
 		}
 		if s.Name == "fuzzy-clone" {
-			continue // Its data was copied while it was written to: the log makes some of it.
+			continue // Its data was copied while it was written to: some of it is created by the oplog.
 		}
 		for _, c := range r.state.Collections {
 			if _, was := want[c.UUID]; was && c.Type == memstore.TypeCollection && !c.NS.IsSystemViews() && !found[c.UUID] {

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// waiting is how long a test waits for what has to happen.
+// waiting is how long a test waits for an expected condition.
 const waiting = 30 * time.Second
 
 func within(t *testing.T) context.Context {

@@ -314,7 +314,7 @@ func TestVersionChange(t *testing.T) {
 	}
 }
 
-// telling tells of each command that a majority is to answer.
+// telling announces each command with read concern majority.
 type telling struct {
 	mongo.Caller
 	asked chan<- struct{}

@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// server answers what it is told to.
+// server gives the configured answer.
 type server struct {
 	mu    sync.Mutex
 	reply bson.Raw
@@ -66,7 +66,7 @@ func (j *journal) observe(e event.Event) {
 	j.list = append(j.list, e)
 }
 
-// take returns what was told since it was asked last.
+// take returns the events since the last call.
 func (j *journal) take() []event.Event {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -88,7 +88,7 @@ func raw(t testing.TB, json string) bson.Raw {
 	return doc
 }
 
-// recorded is what a server said that had nothing to do.
+// recorded is the reply of an idle server.
 func recorded(t testing.TB) string {
 	t.Helper()
 	text, err := os.ReadFile("testdata/serverStatus.json")

@@ -167,7 +167,7 @@ func TestPause(t *testing.T) {
 			factor        float64
 			workers       int
 			reads, writes time.Duration
-			atOnce        bool // reading goes on while it is written
+			atOnce        bool // reading and writing overlap
 			least, most   float64
 		}{
 			{factor: 1, workers: 4, writes: time.Second, least: 1, most: 1},

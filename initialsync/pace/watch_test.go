@@ -88,7 +88,7 @@ func TestSlowedAndRecovered(t *testing.T) {
 		if events := w.events(); strings.Count(events, "\n") != 2 || !strings.HasSuffix(events, "factor=0.0625]") {
 			t.Errorf("%s", events)
 		}
-		// Up and down again below what it was is told of once.
+		// A rise, and a fall below the earlier minimum, is announced once.
 		w.target.say(raw(t, `{}`), nil)
 		w.source.say(raw(t, `{}`), nil)
 		w.rounds(4)

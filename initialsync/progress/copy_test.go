@@ -66,7 +66,7 @@ func part(n, index int) Range {
 	return Range{UUID: uuid(n), Index: index, Spec: dollars}
 }
 
-// moved is what a range becomes.
+// moved returns a range after a move.
 func moved(r Range, done bool) Range {
 	r.Docs, r.Bytes, r.Done = r.Docs+2, r.Bytes+200, done
 	r.At = metadata.Document(func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$recordId", r.Docs) })

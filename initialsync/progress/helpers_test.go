@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what has to happen.
+// patience is how long a test waits for an expected condition.
 const patience = 30 * time.Second
 
 func within(t *testing.T) context.Context {
@@ -159,7 +159,7 @@ func reached(seconds uint32) checkpoint.Progress {
 	return checkpoint.Progress{Applied: ot(seconds), AppliedWall: int64(seconds) * 1000, FetchFrom: ot(seconds - 5)}
 }
 
-// begun creates a link and begins it.
+// begun creates a link and acquires it.
 func begun(t *testing.T, opts mongosim.Options, writers int) (*target, *Store, *Link) {
 	t.Helper()
 	return start(t, opts, first(writers))
@@ -202,7 +202,7 @@ func flush(ctx context.Context, t tester, l mover, next Position, id string) {
 	l.Moved(next)
 }
 
-// positions are what the lanes have acknowledged.
+// positions are the acknowledged positions of the lanes.
 func positions(h *Link) []Position {
 	var all []Position
 	for i := range h.State().Writers {

@@ -338,7 +338,7 @@ func (c *copyCourse) update(rt *rapid.T) {
 	}
 }
 
-// anew begins the next copy.
+// anew starts the next copy.
 func (c *copyCourse) anew(rt *rapid.T) {
 	p := c.pick(rt)
 	if p == nil || c.busy() || rapid.IntRange(0, 2).Draw(rt, "anew") > 0 {

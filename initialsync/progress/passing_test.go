@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// bookkeeping records once what a copy records in the metadata.
+// bookkeeping makes every kind of record of a copy once.
 func bookkeeping(ctx context.Context, s *Store) error {
 	if err := s.Create(ctx, copyState(2)); err != nil {
 		return err
