@@ -7,12 +7,12 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/replset"
 )
 
-// staleAnswers is after how many questions without an answer the last one is
-// forgotten.
+// staleAnswers is the number of unanswered queries after which the last answer
+// is dropped.
 const staleAnswers = 3
 
-// askLoop asks both sides until ctx is done. What cannot be answered is not known:
-// that the side is away is the pipeline's to say.
+// askLoop queries both sides until ctx is done. An unanswered query makes a value
+// unknown; reporting an unreachable side is left to the pipeline.
 func (t *Tracker) askLoop(ctx context.Context) {
 	tick := time.NewTicker(t.cfg.AskEvery)
 	defer tick.Stop()
@@ -27,7 +27,7 @@ func (t *Tracker) askLoop(ctx context.Context) {
 	}
 }
 
-// askSource asks for the oldest entry of the oplog, unless the pipeline knows it.
+// askSource reads the oldest entry of the oplog, unless the pipeline knows it.
 func (t *Tracker) askSource(ctx context.Context) {
 	if live := t.follows(); live != nil {
 		if p := live(); knowsWindow(&p, time.Now()) {
@@ -48,7 +48,7 @@ func (t *Tracker) askSource(ctx context.Context) {
 	t.oldest, t.asked = oldest.OpTime.TS, time.Now()
 }
 
-// askTarget asks for the set and its primary.
+// askTarget reads the set's name and its primary.
 func (t *Tracker) askTarget(ctx context.Context) {
 	if t.cfg.Target == nil {
 		return

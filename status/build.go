@@ -10,7 +10,7 @@ import (
 	"github.com/oplogrep/replicator/pipeline"
 )
 
-// Snapshot returns what the link is doing now.
+// Snapshot returns the current state of the link.
 func (t *Tracker) Snapshot() Snapshot {
 	var p pipeline.Snapshot
 	if live := t.follows(); live != nil {
@@ -58,13 +58,13 @@ func (t *Tracker) Snapshot() Snapshot {
 	return s
 }
 
-// addLag says how far behind the target is, where both ends are known.
+// addLag adds the lag of the target, if both ends are known.
 func (t *Tracker) addLag(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
 	if p.HeardAt.IsZero() || p.Log.Applied.IsNull() {
 		return
 	}
 	lag, age := seconds(p.Lag), 0.0
-	// Of a copy that is not consistent it is by how much the log is not applied.
+	// For a copy that is not consistent it is the lag of the applied log.
 	applied := p.Progress.Applied
 	if applied.IsNull() {
 		applied = p.Log.Applied

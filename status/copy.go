@@ -13,7 +13,7 @@ import (
 	"github.com/oplogrep/replicator/pipeline"
 )
 
-// Copy is the copy that a link began with.
+// Copy is the state of a link's initial copy.
 type Copy struct {
 	// Phase is copying, replaying or done. Number counts the copies of the link;
 	// VoidBefore says why the one before was void, empty for the first.
@@ -23,23 +23,24 @@ type Copy struct {
 	Started    time.Time `json:"started"`
 	// Host is the member of the source that is copied.
 	Host string `json:"host"`
-	// FetchFrom is where reading of the log began, Begin the entry behind which it
-	// is applied, Stop the one as of which the target is consistent, nil while
-	// documents are being copied.
+	// FetchFrom is the optime from which the log is read, Begin the one after
+	// which it is applied, Stop the one as of which the target is consistent, nil
+	// while documents are being copied.
 	FetchFrom *OpTime `json:"fetchFrom"`
 	Begin     *OpTime `json:"begin"`
 	Stop      *OpTime `json:"stop"`
-	// Progress is nil once all documents are copied, and while nothing is done.
+	// Progress is nil once all documents are copied, and while no copy is
+	// running.
 	Progress *CopyProgress `json:"progress"`
 	// Spool is the part of the log that is on disk, nil where there is none.
 	Spool *Spool `json:"spool"`
 	Pace  Pace   `json:"pace"`
 }
 
-// CopyProgress is how far the copying of documents is.
+// CopyProgress is the progress of copying documents.
 type CopyProgress struct {
 	Step string `json:"step"`
-	// Since is when this process began with it, or went on.
+	// Since is when this process started or resumed the copy.
 	Since time.Time `json:"since"`
 	// Collections, Docs and Bytes are done; what is there in all is the source's
 	// estimate.
@@ -49,12 +50,12 @@ type CopyProgress struct {
 	TotalDocs        int64 `json:"totalDocs"`
 	Bytes            int64 `json:"bytes"`
 	TotalBytes       int64 `json:"totalBytes"`
-	// DocsPerSecond and BytesPerSecond are of the last ten seconds or so,
-	// SecondsLeft is how long it takes at that rate.
+	// DocsPerSecond and BytesPerSecond are rates over about the last ten
+	// seconds; SecondsLeft is the time left at that rate.
 	DocsPerSecond  float64  `json:"docsPerSecond"`
 	BytesPerSecond float64  `json:"bytesPerSecond"`
 	SecondsLeft    *float64 `json:"secondsLeft"`
-	// Current are the collections that are being worked on, the largest first.
+	// Current are the collections being copied, the largest first.
 	Current      []CollectionProgress `json:"current"`
 	Indexes      int                  `json:"indexes"`
 	TotalIndexes int                  `json:"totalIndexes"`
@@ -62,7 +63,7 @@ type CopyProgress struct {
 	FailedIndexes []FailedIndex `json:"failedIndexes"`
 }
 
-// CollectionProgress is how far one collection is.
+// CollectionProgress is the progress of one collection.
 type CollectionProgress struct {
 	Namespace       string `json:"namespace"`
 	Docs            int64  `json:"docs"`
@@ -89,8 +90,8 @@ type Spool struct {
 	Entries    int64   `json:"entries"`
 	First      *OpTime `json:"first"`
 	Last       *OpTime `json:"last"`
-	// Full tells that there is no room, Why so, and for how long; reading of the
-	// log waits.
+	// Full is true while there is no room and reading of the log waits; Why is
+	// the reason, and the seconds say for how long.
 	Full        bool     `json:"full"`
 	Why         string   `json:"why,omitempty"`
 	FullSeconds *float64 `json:"fullSeconds,omitempty"`
@@ -98,24 +99,25 @@ type Spool struct {
 
 // Pace is what slows the copy down.
 type Pace struct {
-	// LimitBytesPerSecond and LimitOpsPerSecond are an operator's, 0 for none.
+	// LimitBytesPerSecond and LimitOpsPerSecond are set by an operator, 0 for
+	// none.
 	LimitBytesPerSecond int64 `json:"limitBytesPerSecond"`
 	LimitOpsPerSecond   int64 `json:"limitOpsPerSecond"`
-	// Factor is the part of its speed that pressure leaves to the copy, Side the
-	// cluster that shows it, by the sign of Why.
+	// Factor is the share of its speed that pressure leaves to the copy, Side
+	// the cluster under pressure, Why the symptom.
 	Factor float64 `json:"factor"`
 	Side   string  `json:"side,omitempty"`
 	Why    string  `json:"why,omitempty"`
 }
 
-// addCopy says how the copy stands, and whether the target is consistent. The
+// addCopy adds the state of the copy, and whether the target is consistent. The
 // tracker is locked.
 func (t *Tracker) addCopy(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
 	until := p.CopiedUntil
 	s.Consistent = !p.Progress.Applied.IsNull() && !p.Progress.Applied.Before(until)
 	if c := p.Copy; c != nil {
-		// Where it was applied to is not enough: the member that was copied has to be
-		// found unchanged.
+		// The applied optime alone is not enough: the copied member must be found
+		// without a rollback.
 		s.Consistent = s.Consistent && c.Phase == checkpoint.Copied
 		if until.IsNull() {
 			until = c.Stop
@@ -144,8 +146,8 @@ func (t *Tracker) addCopy(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
 	}
 }
 
-// NewCopy returns the form that a copy has in JSON. For how long its spool is full
-// is not known here.
+// NewCopy returns the JSON form of a copy. It does not set how long the spool has
+// been full.
 func NewCopy(c *pipeline.CopySnapshot) *Copy {
 	out := &Copy{
 		Phase: string(c.Phase), Number: c.Number, VoidBefore: c.Why, Started: c.Started.UTC(), Host: c.Host,
@@ -213,19 +215,19 @@ func (t *Tracker) noteSpool(p *pipeline.Snapshot, now time.Time) {
 	}
 }
 
-// windowFresh is for how long what the pipeline found out of the source's oplog
-// counts.
+// windowFresh is how long the pipeline's knowledge of the source's oplog is
+// valid.
 const windowFresh = time.Minute
 
-// knowsWindow reports whether the pipeline knows of the source's oplog, so that it
-// need not be asked for here.
+// knowsWindow reports whether the pipeline knows the source's oplog window, so
+// that it need not be queried here.
 func knowsWindow(p *pipeline.Snapshot, now time.Time) bool {
 	w := &p.Window
 	return !w.At.IsZero() && now.Sub(w.At) <= windowFresh && w.Oldest.T != 0 && w.Position.T != 0
 }
 
-// addWindow says what is left of the source's oplog: as the pipeline knows it of
-// the member that is read, or else by the tracker's own look at the primary. The
+// addWindow adds the rest of the source's oplog window: that of the sync source
+// if the pipeline knows it, else by the tracker's own query of the primary. The
 // tracker is locked.
 func (t *Tracker) addWindow(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
 	if knowsWindow(p, now) {
@@ -247,7 +249,7 @@ func (t *Tracker) addWindow(s *Snapshot, p *pipeline.Snapshot, now time.Time) {
 	}
 }
 
-// sentence says in a line how the copy stands.
+// sentence describes the copy in a line.
 func (c *Copy) sentence() string {
 	out := fmt.Sprintf("copy %d of %s, %s", c.Number, c.Host, c.Phase)
 	if p := c.Progress; p != nil {
@@ -265,10 +267,10 @@ func (c *Copy) sentence() string {
 	return out + "; the target is not consistent\n"
 }
 
-// mebibytes is a size for people.
+// mebibytes formats a size.
 func mebibytes(n int64) string { return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) }
 
-// doubts say in a line each why the target is not consistent.
+// doubts returns, in a line each, why the target is not consistent.
 func (s *Snapshot) doubts() string {
 	out := ""
 	switch c := s.Copy; {
@@ -285,7 +287,7 @@ func (s *Snapshot) doubts() string {
 	return out + s.leftOutText()
 }
 
-// leftOutText says in a line each what is left out.
+// leftOutText returns a line for each collection that is left out.
 func (s *Snapshot) leftOutText() string {
 	var copied []string
 	var out strings.Builder

@@ -21,23 +21,23 @@ const index = `replicator
 /metrics   for Prometheus
 `
 
-// Handler serves what a Tracker knows, and the metrics of a registry, which is the
-// one that the Tracker was given. It answers GET alone.
+// Handler serves a Tracker's snapshot and the metrics of a registry, which must be
+// the Tracker's. It answers GET only.
 //
 // /healthz answers 503, and says why, if
 //   - the link is stale, failed or stopped, or starting for longer than
 //     Config.StartingGrace,
 //   - a collection could not be copied again, and is left out,
-//   - nothing was heard of the source for longer than Config.SilentGrace,
+//   - the source has not answered for longer than Config.SilentGrace,
 //   - the spool of a copy is full for longer than Config.FullGrace: the log is not
 //     read meanwhile, and may roll over,
-//   - the source's oplog rolls over in less than Config.LeastRollover: that is, at
-//     the pace of its oldest entry, which passes over what a restart would begin to
-//     read with. So it does too where all of an oplog is shorter than that.
+//   - the source's oplog rolls over in less than Config.LeastRollover: at its
+//     current pace the oldest entry will pass the position from which a restart
+//     would read. An oplog whose whole window is shorter than that counts too.
 //
-// All but the first and the silence are for who is to be woken up; to start the
-// program anew is of no use, but does no harm to the copy either, which goes on where it was. A copy
-// that is slowed down, or not consistent yet, is healthy.
+// All but the first and the silence are for alerting an operator; restarting the program does not
+// help, nor does it harm the copy, which resumes. A copy that is throttled, or not consistent yet,
+// is healthy.
 func Handler(t *Tracker, metrics prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -56,7 +56,7 @@ func Handler(t *Tracker, metrics prometheus.Gatherer) http.Handler {
 	})
 }
 
-// text answers with a text. A client that is gone is nobody's error.
+// text answers with a text. Write errors are ignored: the client has gone.
 func text(w http.ResponseWriter, code int, body string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
@@ -97,7 +97,7 @@ func (t *Tracker) serveHealth(w http.ResponseWriter, _ *http.Request) {
 		body += fmt.Sprintf("nothing was heard of the source for %s\n", silent.Round(time.Second))
 	}
 	if failed := s.failedCollections(); len(failed) > 0 {
-		// What to do about it is in the sentence.
+		// The sentence says what to do about it.
 		code = http.StatusServiceUnavailable
 	}
 	if short := t.shortages(&s); len(short) > 0 {
@@ -107,7 +107,8 @@ func (t *Tracker) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	text(w, code, body)
 }
 
-// failedCollections are those that are left out, and not tried any more.
+// failedCollections returns the collections that are left out and no longer
+// retried.
 func (s *Snapshot) failedCollections() []string {
 	var list []string
 	for i := range s.LeftOut {
@@ -118,7 +119,7 @@ func (s *Snapshot) failedCollections() []string {
 	return list
 }
 
-// healthy reports whether the link does what it should.
+// healthy reports whether the link is healthy; see [Handler].
 func (t *Tracker) healthy(s *Snapshot) bool {
 	switch pipeline.State(s.State) {
 	case pipeline.InitialSync, pipeline.CatchingUp, pipeline.Steady:
@@ -130,7 +131,7 @@ func (t *Tracker) healthy(s *Snapshot) bool {
 	}
 }
 
-// shortages are what there is too little of.
+// shortages returns the resources that run out: spool space, oplog window.
 func (t *Tracker) shortages(s *Snapshot) []string {
 	var list []string
 	if s.Copy != nil && s.Copy.Spool != nil && s.Copy.Spool.FullSeconds != nil {
@@ -151,8 +152,7 @@ func (t *Tracker) shortages(s *Snapshot) []string {
 
 func ofSeconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// silence is how long nothing was heard of the source, in this attempt and in
-// earlier ones.
+// silence returns the time since the source last answered, in any attempt.
 func (t *Tracker) silence(s *Snapshot) time.Duration {
 	t.mu.Lock()
 	heard := t.heard
@@ -163,7 +163,7 @@ func (t *Tracker) silence(s *Snapshot) time.Duration {
 	return s.At.Sub(heard)
 }
 
-// sentence says in a few lines how the link is.
+// sentence describes the link in a few lines.
 func (s *Snapshot) sentence() string {
 	out := fmt.Sprintf("%s for %s", s.State, s.At.Sub(s.Since).Round(time.Second))
 	if s.Reason != "" {

@@ -13,8 +13,8 @@ var states = []pipeline.State{
 	pipeline.Stale, pipeline.Failed, pipeline.Stopped,
 }
 
-// collector makes metrics of a snapshot that is taken when they are asked for.
-// What is not known is left out.
+// collector makes metrics from a snapshot taken at each scrape. Unknown values
+// are left out.
 type collector struct {
 	tracker *Tracker
 
@@ -124,8 +124,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 // phases are all phases of a copy.
 var phases = []checkpoint.CopyPhase{checkpoint.Copying, checkpoint.Replaying, checkpoint.Copied}
 
-// collectCopy makes metrics of a copy. Once it is complete, what was copied is of
-// no more interest.
+// collectCopy makes metrics of a copy. Once it is complete the progress is left
+// out.
 func (c *collector) collectCopy(of *Copy, gauge func(*prometheus.Desc, float64, ...string), maybe func(*prometheus.Desc, *float64)) {
 	if of == nil {
 		return

@@ -16,14 +16,14 @@ const (
 	readTimeout  = 5 * time.Second
 	writeTimeout = 30 * time.Second
 	idleTimeout  = time.Minute
-	// lastTimeout is how long requests that are under way may take at the end.
+	// lastTimeout bounds requests in flight at shutdown.
 	lastTimeout = 3 * time.Second
 	// headerBytes bounds the header of a request.
 	headerBytes = 16 << 10
 )
 
-// Serve answers requests on ln with h until ctx is done; then it lets those that
-// are under way come to their end, for a short time, and returns nil. It closes ln.
+// Serve answers requests on ln with h until ctx is done; then it waits a short time
+// for requests in flight and returns nil. It closes ln.
 func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 	s := &http.Server{
 		Handler: h, ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout,
@@ -38,7 +38,7 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTimeout)
 			defer cancel()
 			if s.Shutdown(last) != nil {
-				_ = s.Close() // whoever reads so slowly has had their time
+				_ = s.Close() // clients that read so slowly are cut off
 			}
 		}
 	})

@@ -6,33 +6,33 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Snapshot is what a link is doing, at one moment. Pointers are nil where
-// something is not known.
+// Snapshot is the state of a link at one moment. Unknown values are nil.
 type Snapshot struct {
 	Version   string    `json:"version"`
 	StartedAt time.Time `json:"startedAt"`
 	At        time.Time `json:"at"`
 	Link      string    `json:"link"`
 
-	// State is the pipeline's, Since when it began, Reason why where the state
-	// alone does not say it.
+	// State is the pipeline's, Since when it was entered, Reason why, where the
+	// state alone does not say it.
 	State  string    `json:"state"`
 	Since  time.Time `json:"since"`
 	Reason string    `json:"reason,omitempty"`
 	// Consistent is false while the target is a copy that was taken while writes
 	// went on, is not complete, or is one that the log has not caught up with.
-	// ConsistentAt is the entry as of which it became consistent, nil where it is
-	// not, and where it always was.
+	// ConsistentAt is the entry as of which it became consistent, nil if it is
+	// not, or always was.
 	Consistent   bool    `json:"consistent"`
 	ConsistentAt *OpTime `json:"consistentAt,omitempty"`
 	// LeftOut are the source's collections that are being copied again, or could not
 	// be, and that the target is not consistent of meanwhile.
 	LeftOut []LeftOut `json:"leftOut,omitempty"`
-	// LackingViews and LackingIndexes could not be made on the target, or are of no
-	// use at the source either. The target is consistent without them.
+	// LackingViews and LackingIndexes could not be created on the target, or are
+	// invalid on the source too. The target is consistent without them.
 	LackingViews   []LackingView  `json:"lackingViews,omitempty"`
 	LackingIndexes []LackingIndex `json:"lackingIndexes,omitempty"`
-	// Attempts counts the holds of the link since the start, Term is the last.
+	// Attempts counts the attempts since the start, Term is the term of the
+	// last.
 	Attempts int   `json:"attempts"`
 	Term     int64 `json:"term"`
 
@@ -40,16 +40,16 @@ type Snapshot struct {
 	Target  Target  `json:"target"`
 	OpTimes OpTimes `json:"optimes"`
 
-	// LagSeconds is by how much the target is behind what the source had committed
-	// when it was heard of last, by the source's clock; 0 where nothing was missing.
+	// LagSeconds is how far the target is behind the source's commit point, as of
+	// its last answer and by its clock; 0 if nothing was missing.
 	LagSeconds *float64 `json:"lagSeconds"`
-	// AgeOfOldestUnappliedSeconds is how long, at most, the oldest entry that is
-	// known of and not applied has waited; 0 where there is none.
+	// AgeOfOldestUnappliedSeconds is an upper bound of the time that the oldest
+	// known unapplied entry has waited; 0 if there is none.
 	AgeOfOldestUnappliedSeconds *float64 `json:"ageOfOldestUnappliedSeconds"`
-	// OplogWindowLeftSeconds is how much of the source's oplog is older than what a
-	// restart would begin to read with, in seconds of its clock. It is that of the
-	// member that is read, where that was asked of late, and of the primary
-	// otherwise. At 0 the link is stale.
+	// OplogWindowLeftSeconds is the part of the source's oplog that is older than
+	// the position from which a restart would read, in seconds of its clock. It is
+	// that of the sync source if known recently, else of the primary. At 0 the link
+	// is stale.
 	OplogWindowLeftSeconds *float64 `json:"oplogWindowLeftSeconds"`
 	// OplogRolloverSeconds is how long it takes until the oldest entry passes that
 	// position, at the pace at which it moves; nil where it does not move, or that
@@ -64,43 +64,44 @@ type Snapshot struct {
 	Checkpoint Checkpoint `json:"checkpoint"`
 	Feedback   Feedback   `json:"feedback"`
 
-	// LastError is why the last attempt ended.
+	// LastError is the error that ended the last attempt.
 	LastError *Failure `json:"lastError"`
 	// Problems are the warnings and errors since the start, one for each kind, the
 	// newest first.
 	Problems []Problem `json:"problems"`
 }
 
-// Source is what is read.
+// Source is the state of the source.
 type Source struct {
 	Set string `json:"set"`
-	// Host is the member that is read, empty while there is none, and Why the
-	// reason that it was chosen for, or that none was: as it was at that time.
+	// Host is the sync source, empty while there is none, and Why the reason
+	// for choosing it, or for choosing none, at that time.
 	Host string `json:"host"`
 	Why  string `json:"why"`
-	// HeardAt is its last answer, DataAgeSeconds how long ago that was.
+	// HeardAt is the time of its last answer, DataAgeSeconds how long ago that
+	// was.
 	HeardAt        *time.Time `json:"heardAt"`
 	DataAgeSeconds *float64   `json:"dataAgeSeconds"`
-	// Refused are the members that were not chosen in the last search, Denied those
-	// that are not to be read from for a while.
+	// Refused are the members rejected in the last selection, Denied those that are
+	// excluded for a while.
 	Refused []Refused `json:"refused"`
 	Denied  []Denied  `json:"denied"`
 }
 
-// Refused is a member that was not chosen.
+// Refused is a member that was rejected.
 type Refused struct {
 	Host   string `json:"host"`
 	Reason string `json:"reason"`
 }
 
-// Denied is a member that is not to be read from until then.
+// Denied is a member that is excluded until then.
 type Denied struct {
 	Host   string    `json:"host"`
 	Reason string    `json:"reason"`
 	Until  time.Time `json:"until"`
 }
 
-// Target is what is written.
+// Target is the state of the target.
 type Target struct {
 	Set     string   `json:"set"`
 	Primary string   `json:"primary"`
@@ -112,13 +113,13 @@ type LeftOut struct {
 	Namespace string `json:"namespace"`
 	// Since is the entry up to which the link had it.
 	Since *OpTime `json:"since"`
-	// Failed is why it could not be copied again; it is not tried any more then.
+	// Failed is why it could not be copied again; it is then not retried.
 	Failed string `json:"failed,omitempty"`
 }
 
 // LackingView is a view of the source that the target does not have.
 type LackingView struct {
-	// Namespace is the source's; of a definition that has no name, that of the
+	// Namespace is the source's; for a definition without a name, that of the
 	// collection and its _id.
 	Namespace string `json:"namespace"`
 	Why       string `json:"why"`
@@ -131,7 +132,7 @@ type LackingIndex struct {
 	Name      string `json:"name"`
 }
 
-// OpTimes is how far everything is.
+// OpTimes are the positions of the stages.
 type OpTimes struct {
 	// Fetched is the last entry that was read in this attempt.
 	Fetched *OpTime `json:"fetched"`
@@ -140,10 +141,11 @@ type OpTimes struct {
 	// target is not consistent, and no further than where a collection was left out.
 	Applied *OpTime `json:"applied"`
 	Durable *OpTime `json:"durable"`
-	// LogApplied is how far the log was applied to what is there.
+	// LogApplied is the optime up to which the log was applied to the existing
+	// data.
 	LogApplied *OpTime `json:"logApplied"`
-	// SourceNewest is what the member that is read has, SourceCommitted what it
-	// knows a majority to have.
+	// SourceNewest is the sync source's lastApplied, SourceCommitted the commit
+	// point that it knows.
 	SourceNewest    *OpTime `json:"sourceNewest"`
 	SourceCommitted *OpTime `json:"sourceCommitted"`
 	// CopiedUntil is where the target becomes consistent, nil where it always was.
@@ -174,19 +176,19 @@ func opTime(o oplog.OpTime, wall int64) *OpTime {
 	return t
 }
 
-// Buffer is what was fetched and is not applied.
+// Buffer is the state of the buffer: entries fetched and not applied.
 type Buffer struct {
 	Bytes      int64 `json:"bytes"`
 	LimitBytes int64 `json:"limitBytes"`
-	// Count is how many replies of the source wait to be cut into batches.
+	// Count is the number of replies that wait to be cut into batches.
 	Count            int     `json:"count"`
 	OldestAgeSeconds float64 `json:"oldestAgeSeconds"`
-	// Full tells that reading waits for room.
+	// Full is true while reading waits for room.
 	Full bool `json:"full"`
 }
 
-// Applier is what was done to the target since the start. What was done again
-// because an attempt ended counts again.
+// Applier counts the operations on the target since the start. Operations
+// repeated by another attempt count again.
 type Applier struct {
 	Writers    int   `json:"writers"`
 	OpsApplied int64 `json:"opsApplied"`
@@ -199,27 +201,28 @@ type Applier struct {
 	Divergences  int64    `json:"divergences"`
 	DeletesEmpty int64    `json:"deletesEmpty"`
 	Retries      int64    `json:"retries"`
-	// Skipped were in the target already.
+	// Skipped were already in the target.
 	Skipped int64 `json:"skipped"`
 }
 
-// Checkpoint is what a restart begins with.
+// Checkpoint is the position from which a restart resumes.
 type Checkpoint struct {
 	// Applied is up to where everything that is mirrored is in the target, as
 	// OpTimes.Durable.
 	Applied   *OpTime `json:"applied"`
 	FetchFrom *OpTime `json:"fetchFrom"`
-	// At is when it was written, nil where that was before the start.
+	// At is when it was written, nil if that was before the start.
 	At *time.Time `json:"at"`
 }
 
-// Feedback is how the source is told.
+// Feedback is the state of reporting to the source.
 type Feedback struct {
 	// Mode is none, member or document.
 	Mode string `json:"mode"`
 	// State is off, waiting for the first report, reporting, or failing.
 	State string `json:"state"`
-	// Host takes the reports, or does not, Since then.
+	// Host is the member reported to, Since when it has accepted or refused
+	// reports.
 	Host  string     `json:"host,omitempty"`
 	Since *time.Time `json:"since,omitempty"`
 	Error string     `json:"error,omitempty"`

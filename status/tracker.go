@@ -20,33 +20,34 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// Config says what a Tracker is told and whom it asks.
+// Config configures a Tracker.
 type Config struct {
 	// Version is the program's.
 	Version string
 	// Link is the link's name.
 	Link string
-	// Feedback is how the source is told.
+	// Feedback is the state of reporting to the source.
 	Feedback feedback.Mode
-	// Source and Target are asked now and then, for the oldest entry of the oplog
-	// and for the set's name. May be nil: then that is not known.
+	// Source and Target are queried every AskEvery, for the oldest entry of the
+	// oplog and for the set's name. May be nil: then these are unknown.
 	Source, Target mongo.Caller
-	// TargetPrimary returns the target's primary as it is known just now; may be
-	// nil. (*driver.Set).Primary is one.
+	// TargetPrimary returns the target's primary as currently known; may be nil.
+	// (*driver.Set).Primary is one.
 	TargetPrimary func() (host string, election bson.ObjectID)
-	// StartingGrace is how long a link may be starting and count as healthy.
-	// Default 1 minute.
+	// StartingGrace is how long a starting link counts as healthy. Default 1
+	// minute.
 	StartingGrace time.Duration
-	// SilentGrace is for how long nothing need be heard of the source while the link
-	// counts as healthy. Default 1 minute.
+	// SilentGrace is how long a link counts as healthy without an answer from the
+	// source. Default 1 minute.
 	SilentGrace time.Duration
-	// FullGrace is for how long the spool of a copy may be full while the link counts
-	// as healthy. Default 1 minute.
+	// FullGrace is how long a link counts as healthy while the spool of its copy is
+	// full. Default 1 minute.
 	FullGrace time.Duration
-	// LeastRollover is how long it takes at least until the source's oplog has rolled
-	// over, where the link counts as healthy. Default 2 minutes.
+	// LeastRollover is the least time until the source's oplog rolls over with which
+	// a link counts as healthy. Default 2 minutes.
 	LeastRollover time.Duration
-	// AskEvery is how often Source and Target are asked. Default 10 s.
+	// AskEvery is the interval between queries of Source and Target. Default 10
+	// s.
 	AskEvery time.Duration
 	// Registry gets the metrics. May be nil.
 	Registry prometheus.Registerer
@@ -97,7 +98,7 @@ const (
 	samples     = 11
 )
 
-// Tracker knows what a link is doing. It is safe for concurrent use.
+// Tracker tracks the state of a link. It is safe for concurrent use.
 type Tracker struct {
 	cfg     Config
 	started time.Time
@@ -108,10 +109,11 @@ type Tracker struct {
 	// chosen is the last choice of a sync source.
 	why     string
 	refused []syncsource.Refusal
-	// point is the last checkpoint, at when it was written, zero if not by us.
+	// point is the last checkpoint; at is when this process wrote it, zero if
+	// it did not.
 	point checkpoint.Progress
 	at    time.Time
-	// report is the last news of the feedback.
+	// report is the last event of the feedback.
 	report Feedback
 	// problems are by message.
 	problems map[string]*Problem
@@ -119,15 +121,15 @@ type Tracker struct {
 	banked   applier.Stats
 	bankedTo int
 	rate     []sample
-	// heard is when the source was last heard of, in whichever attempt.
+	// heard is when the source last answered, in any attempt.
 	heard time.Time
 	// oldest is the first entry of the source's oplog, as of asked.
 	oldest    bson.Timestamp
 	asked     time.Time
 	targetSet string
-	// targetHost is the target's primary, as of the last question.
+	// targetHost is the target's primary, as of the last query.
 	targetHost string
-	// fullSince is since when the spool of a copy is full, zero if it is not.
+	// fullSince is when the spool of a copy became full, zero if it is not.
 	fullSince time.Time
 }
 
@@ -163,9 +165,9 @@ func (t *Tracker) Follow(live func() pipeline.Snapshot) {
 	t.live = live
 }
 
-// Observe is an event.Observer: it takes in what the stages announce.
+// Observe is an event.Observer: it records the events of the stages.
 func (t *Tracker) Observe(e event.Event) {
-	// Counts of an attempt are gone when the next one begins.
+	// The counts of an attempt are lost when the next one begins.
 	switch e.(type) {
 	case pipeline.AttemptEnded, pipeline.ReadEarlier:
 		t.bank()
@@ -249,8 +251,8 @@ func sum(a, b applier.Stats) applier.Stats {
 	return b
 }
 
-// Run counts operations, and asks the source and the target, until ctx is done; it
-// returns its cause.
+// Run samples operations and queries the source and the target until ctx is done;
+// it returns the cause.
 func (t *Tracker) Run(ctx context.Context) error {
 	var asking sync.WaitGroup
 	defer asking.Wait()

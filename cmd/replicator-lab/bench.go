@@ -34,7 +34,7 @@ type benchCommand struct {
 // commandLine is what the program was called with.
 type commandLine []string
 
-// shown is it without secrets.
+// shown is the command line without secrets.
 func (c commandLine) shown() []string {
 	list := []string{"replicator-lab"}
 	for _, arg := range c {
@@ -48,12 +48,12 @@ type benchRun struct {
 	ctx    context.Context //nolint:containedctx // It lives as long as the command.
 	out    cli.Output
 	to     *outFlags
-	old    *result.Report // what to compare with, nil for nothing
+	old    *result.Report // the baseline, nil for none
 	report *result.Report
 }
 
-// newBenchRun makes sure, before anything is measured, that there is a place for the
-// results, and for the other files, and something to compare them with.
+// newBenchRun checks, before anything is measured, that the results and the other
+// files can be written, and that the baseline can be read.
 func newBenchRun(ctx context.Context, out cli.Output, line commandLine, seed uint64, to *outFlags, files ...string) (*benchRun, error) {
 	b := &benchRun{ctx: ctx, out: out, to: to, report: &result.Report{
 		Format: 1, Started: time.Now().UTC().Truncate(time.Second), Command: line.shown(), Seed: seed, Machine: meter.Machine(cli.Version()),
@@ -78,7 +78,7 @@ func newBenchRun(ctx context.Context, out cli.Output, line commandLine, seed uin
 	return b, nil
 }
 
-// checkPlace reports whether a file can be where it is to be written.
+// checkPlace returns an error if a file cannot be written.
 func checkPlace(name string) error {
 	if name == "" {
 		return nil
@@ -96,7 +96,7 @@ func checkPlace(name string) error {
 	return nil
 }
 
-// end prints what was measured, and writes and compares it as the flags say.
+// end prints the results, and writes and compares them as the flags say.
 func (b *benchRun) end() error {
 	if b.to.JSON != "" {
 		if err := b.report.Write(b.to.JSON); err != nil {
@@ -146,7 +146,7 @@ func (b *benchRun) add(err error, runs ...*result.Run) error {
 	return cli.Stopped(b.ctx, err)
 }
 
-// finish is add, and the end of it.
+// finish is add, then end.
 func (b *benchRun) finish(err error, runs ...*result.Run) error {
 	if err := b.add(err, runs...); err != nil {
 		return err
@@ -154,7 +154,8 @@ func (b *benchRun) finish(err error, runs ...*result.Run) error {
 	return b.end()
 }
 
-// compareResults prints what differs, and is a worseError if something is.
+// compareResults prints the differences; it returns a worseError if a figure is
+// worse.
 func compareResults(out cli.Output, old, now *result.Report, limits result.Limits) error {
 	changes := result.Compare(old, now, limits)
 	if err := result.WriteChanges(out.Results, changes); err != nil {

@@ -48,12 +48,12 @@ func (f *limitFlags) checkLimits() error {
 	return nil
 }
 
-// seedFlag is of what has a workload.
+// seedFlag is for commands with a workload.
 type seedFlag struct {
 	Seed uint64 `default:"1" help:"Seed of everything random in the workload."`
 }
 
-// workFlags say what is written.
+// workFlags describe the workload.
 type workFlags struct {
 	seedFlag
 	Preset     string `help:"A named workload; replicator-lab bench presets lists them. Default small-inserts; of mirror mixed, of catch-up backlog."`
@@ -126,7 +126,8 @@ func (f *workFlags) named(preset string) (workload.Workload, error) {
 	return w, nil
 }
 
-// recorded is a recorded oplog. It is read once to know that it can be.
+// recorded returns a recorded oplog as a workload. It reads it once, as a
+// check.
 func (f *workFlags) recorded() (workload.Workload, error) {
 	w := workload.Workload{Name: strings.TrimLeft(filepath.ToSlash(filepath.Clean(f.Oplog)), "/."), File: f.Oplog}
 	if f.Documents != nil || f.Size != nil || f.Namespaces != nil || f.IDs != "" || f.Indexes != nil {
@@ -166,14 +167,14 @@ func readWorkload(name string) (workload.Workload, error) {
 	return w, nil
 }
 
-// watchFlags say how what is measured is looked at.
+// watchFlags say how measurements are observed.
 type watchFlags struct {
 	Profile  string `placeholder:"FILE" help:"Write a CPU profile of the last round, and show where the time went."`
 	InOne    bool   `name:"in-one-process" help:"Keep embedded ends in this process: what they cost is counted then."`
 	Progress bool   `default:"true" negatable:"" help:"Say on standard error what is being done."`
 }
 
-// roundFlags are of what is done several times.
+// roundFlags are for commands that measure several rounds.
 type roundFlags struct {
 	Rounds int `default:"3" help:"How often it is done; the median counts."`
 	watchFlags
@@ -191,7 +192,7 @@ type sourceFlag struct {
 	Source string `placeholder:"URI" help:"The source: a connection string. Empty: an embedded set."`
 }
 
-// writersFlag is of what writes.
+// writersFlag is for commands that write.
 type writersFlag struct {
 	Writers int `default:"16" help:"Number of writers, and of the goroutines of the plain driver."`
 }
@@ -203,8 +204,8 @@ type laneFlags struct {
 	BatchOps  int `placeholder:"N" help:"Operations of a batch at most."`
 }
 
-// positive returns an error unless the flags, pairs of a name and a number, are more
-// than none: in package bench that means the default.
+// positive returns an error unless the flags, pairs of a name and a number, are
+// above 0: in package bench 0 means the default.
 func positive[T int | float64 | time.Duration](pairs map[string]T) error {
 	for _, name := range slices.Sorted(maps.Keys(pairs)) {
 		if pairs[name] <= 0 {
@@ -242,7 +243,7 @@ func (f *laneFlags) into(c *bench.Config) error {
 	return f.writersFlag.into(c)
 }
 
-// ceilingFlag is of what measures the plain driver.
+// ceilingFlag is for commands that measure the plain driver.
 type ceilingFlag struct {
 	CeilingBatch int `default:"500" help:"Operations of a bulk write of the plain driver."`
 }
@@ -257,7 +258,7 @@ func (f *targetFlag) into(c *bench.Config) error {
 	return f.check()
 }
 
-// check reports whether there is a server's binary where one is named.
+// check returns an error if the named server binary does not exist.
 func (f *targetFlag) check() error {
 	if f.Mongod == "" {
 		return nil
@@ -268,14 +269,14 @@ func (f *targetFlag) check() error {
 	return nil
 }
 
-// watcher is what says how it is looked at: watchFlags, and roundFlags with more.
+// watcher is implemented by watchFlags and roundFlags.
 type watcher interface {
 	config(w workload.Workload, out cli.Output) (bench.Config, error)
 	profile() string
 }
 
-// begin makes the workload, of the preset where none is named, and what the flags that
-// all share say of the rest.
+// begin makes the workload, of the preset if none is named, and the settings of the
+// shared flags.
 func (f *workFlags) begin(ctx context.Context, out cli.Output, line commandLine, to *outFlags, how watcher, preset string) (*benchRun, bench.Config, error) {
 	w, err := f.make(preset)
 	if err != nil {

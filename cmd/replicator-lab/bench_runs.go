@@ -25,7 +25,7 @@ type benchPipeline struct {
 	outFlags
 }
 
-// Run measures the way of the log.
+// Run measures the pipeline.
 func (c *benchPipeline) Run(ctx context.Context, out cli.Output, line commandLine) error {
 	b, cfg, err := c.begin(ctx, out, line, &c.outFlags, &c.roundFlags, "small-inserts")
 	if err != nil {
@@ -120,7 +120,7 @@ type benchMirror struct {
 	outFlags
 }
 
-// Run measures how far a link is behind.
+// Run measures the lag of a link.
 func (c *benchMirror) Run(ctx context.Context, out cli.Output, line commandLine) error {
 	if c.Rate <= 0 || c.For <= 0 {
 		return cli.Usage(fmt.Errorf("--rate=%g, --for=%s: want more than 0", c.Rate, c.For))
@@ -150,7 +150,7 @@ type benchCatchUp struct {
 	outFlags
 }
 
-// Run measures how long a link takes for a backlog.
+// Run measures how fast a link catches up with a backlog.
 func (c *benchCatchUp) Run(ctx context.Context, out cli.Output, line commandLine) error {
 	b, cfg, err := c.begin(ctx, out, line, &c.outFlags, &c.roundFlags, "backlog")
 	if err != nil {
@@ -211,7 +211,7 @@ type benchGoals struct {
 	outFlags
 }
 
-// Run measures what there are goals for.
+// Run measures everything that has a goal.
 func (c *benchGoals) Run(ctx context.Context, out cli.Output, line commandLine) error {
 	if c.Scale <= 0 {
 		return cli.Usage(fmt.Errorf("--scale=%g: want more than 0", c.Scale))
@@ -239,7 +239,8 @@ func (c *benchGoals) Run(ctx context.Context, out cli.Output, line commandLine) 
 		cfg.Serve = serveElsewhere
 	}
 	if err := bench.Suite(ctx, cfg, b.report); err != nil {
-		// What was measured took minutes: it is shown, but is nothing to compare with.
+		// The results took minutes to measure: they are shown, but not usable as a
+		// baseline.
 		if len(b.report.Runs) > 0 {
 			err = errors.Join(err, b.report.Table(out.Results))
 		}

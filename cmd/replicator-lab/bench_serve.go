@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	benchends "github.com/oplogrep/replicator/bench/ends" // ends is how commands come to theirs
+	benchends "github.com/oplogrep/replicator/bench/ends" // ends starts the ends of commands
 	"github.com/oplogrep/replicator/internal/cli"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -22,8 +22,8 @@ type benchServe struct {
 	What string `required:"" help:"What to be, as JSON."`
 }
 
-// Run starts the end, says where it is, and waits for whoever started it to close
-// the pipe, or to die.
+// Run starts the end, prints its address, and waits until its parent closes the
+// pipe or dies.
 func (c *benchServe) Run(ctx context.Context, out cli.Output) error {
 	var what benchends.What
 	if err := json.Unmarshal([]byte(c.What), &what); err != nil {
@@ -51,8 +51,8 @@ func (c *benchServe) Run(ctx context.Context, out cli.Output) error {
 	if _, err := fmt.Fprintf(out.Results, "%s\n", text); err != nil {
 		return fmt.Errorf("say where the end is: %w", err)
 	}
-	// Not ctx: a signal from a terminal is for whoever started this, too, and they may
-	// have something to tidy up here.
+	// Not ctx: a signal from a terminal reaches the parent too, which may have to
+	// clean up here.
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return nil
 }
@@ -73,7 +73,7 @@ func serveElsewhere(ctx context.Context, what benchends.What) (benchends.Served,
 	if err != nil {
 		return fault(err)
 	}
-	// Not ended by ctx once it is there: what uses it ends first.
+	// Not ended by ctx once it has started: its users must end first.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), self, "bench", "serve", "--what", string(text))
 	var complaints strings.Builder
 	cmd.Stderr = &complaints
@@ -92,7 +92,7 @@ func serveElsewhere(ctx context.Context, what benchends.What) (benchends.Served,
 	stop := func() {
 		_ = in.Close()
 		late := time.AfterFunc(stopTime, kill)
-		_ = cmd.Wait() // what it had to say was said before
+		_ = cmd.Wait() // it has printed its errors
 		late.Stop()
 	}
 	starting := context.AfterFunc(ctx, kill)

@@ -25,8 +25,8 @@ type corpusCommand struct {
 
 // Run proves the recordings one after the other: what their logs do to data, that
 // the embedded replica set answers as the recorded one did, and that the pipeline
-// mirrors them from one such set into another. All of them are tried, whatever
-// comes of the first: one that cannot be read gets its line too.
+// mirrors them from one such set into another. A failure does not stop the rest:
+// a recording that cannot be read gets its line too.
 func (c *corpusCommand) Run(ctx context.Context, out cli.Output) error {
 	scenarios, err := corpus.Open(c.Dir)
 	if err != nil {
@@ -53,8 +53,8 @@ func (c *corpusCommand) Run(ctx context.Context, out cli.Output) error {
 	return errors.Join(broken, err)
 }
 
-// prove proves one recording and prints a line for each of the three ways. An error
-// says why it could not be proved.
+// prove proves one recording and prints a line for each of the three levels. The
+// error says why it could not be proved.
 func (c *corpusCommand) prove(ctx context.Context, s *corpus.Scenario, out cli.Output) (bad bool, err error) {
 	applied := corpus.Verify(ctx, s, corpus.Options{Seed: c.Seed})
 	if err := c.print(ctx, s, out, applied.String()); err != nil {

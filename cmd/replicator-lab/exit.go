@@ -34,7 +34,7 @@ func portError(err error) error {
 	return &cli.Error{Err: err, Code: cli.ExitCheck, Hint: "Choose another --port, or 0 for ports that the system chooses; --bind names an address of this machine."}
 }
 
-// explain maps an error to the exit code and to what can be done.
+// explain maps an error to the exit code and a hint.
 func explain(err error) (code int, hint string) {
 	if is[*corpus.FileError](err) {
 		return cli.ExitBadInput, "Get the recording again, or name a folder of recordings: a folder per recording, with meta.json, oplog.bson and after/."

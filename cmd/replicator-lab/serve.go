@@ -43,7 +43,7 @@ func (*serveCommand) Help() string {
 		"What it answers and what not is in docs/embedded-set.md."
 }
 
-// Run serves an embedded set on ports until it is told to end.
+// Run serves an embedded set on ports until ctx is done.
 func (c *serveCommand) Run(ctx context.Context, out cli.Output) error {
 	opts, err := c.options(out)
 	if err != nil {
@@ -86,13 +86,13 @@ func (c *serveCommand) options(out cli.Output) (mongosim.Options, error) {
 	if c.Verbose {
 		opts.Log = slog.New(slog.NewTextHandler(out.Complaints, nil))
 	}
-	if err := opts.Validate(); err != nil { // the set's name, for one
+	if err := opts.Validate(); err != nil { // such as the set's name
 		return opts, cli.Usage(err)
 	}
 	return opts, nil
 }
 
-// check returns what is wrong with the flags by themselves.
+// check returns the faults of the flags by themselves.
 func (c *serveCommand) check() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }

@@ -51,7 +51,7 @@ func (f *copyFlags) sizes() []sizeRange {
 // wantsCopy reports whether a new link begins with a copy.
 func (f *runFlags) wantsCopy() bool { return f.StartAt.copy || !f.StartAt.said && !f.AllowExisting }
 
-// startText is --start-at as it holds.
+// startText is the effective --start-at.
 func (f *runFlags) startText() string {
 	switch {
 	case f.StartAt.said:
@@ -73,18 +73,18 @@ func (f *runFlags) spoolDir() string {
 		}
 		dir = filepath.Join(caches, "replicator", "spool")
 	}
-	// No setting has the name of a folder above: a link's may be two dots.
+	// No link gets a parent folder: its name may be two dots.
 	if f.Link == "" || f.Link == "." || f.Link == ".." {
 		return ""
 	}
 	return filepath.Join(dir, f.Link)
 }
 
-// leastSpeed is the least that a copy can be limited to, in bytes per second: less
-// is a unit that was forgotten.
+// leastSpeed is the lowest limit of a copy, in bytes per second: a lower one is
+// likely to lack its unit.
 const leastSpeed = 1 << 10
 
-// checkSpeed refuses a limit with which nothing would ever be copied.
+// checkSpeed refuses a limit with which the copy would never end.
 func checkSpeed(n int64) error {
 	if n > 0 && n < leastSpeed {
 		return fmt.Errorf("--max-bytes-per-second: %d bytes is less than %s: put the unit behind the number, as in %[1]dMiB; or say 0 for no limit", n, cli.Size(leastSpeed))
@@ -92,7 +92,7 @@ func checkSpeed(n int64) error {
 	return nil
 }
 
-// checkCopy checks what has to do with the copy that a link begins with.
+// checkCopy checks the settings of a link's initial copy.
 func (f *runFlags) checkCopy() error {
 	var faults []error
 	if err := checkSpeed(int64(f.MaxBytesPerSecond)); err != nil {
@@ -118,12 +118,12 @@ func (f *runFlags) checkCopy() error {
 	return errors.Join(faults...)
 }
 
-// copying makes the pipeline's settings of a copy.
+// copying returns the pipeline's settings of a copy.
 func (f *runFlags) copying() pipeline.CopyConfig {
 	return pipeline.CopyConfig{
 		Wanted: f.wantsCopy(), DropExisting: f.DropExisting,
 		ReadConcern: clone.ReadConcern(f.CloneReadConcern),
-		// Each of them writes by a lane of its own.
+		// Each of them writes through a lane of its own.
 		Workers: min(f.CloneWorkers, f.Writers), IndexWorkers: min(f.IndexWorkers, f.Writers),
 		IndexesFirst: f.Indexes == "before", RangeBytes: int64(f.RangeBytes),
 		SpoolDir: f.spoolDir(), SpoolBytes: int64(f.SpoolBytes), SpoolFree: int64(f.SpoolFree),

@@ -8,8 +8,8 @@ import (
 	"github.com/oplogrep/replicator/pipeline"
 )
 
-// drain stops hard when what was read could not be applied in time. It is called
-// when the first signal has come, and returns when all has ended.
+// drain cancels the run if the entries read are not applied in time. It is
+// called after the first signal, and returns when the run has ended.
 func (c *runCommand) drain(hard context.Context, stop context.CancelCauseFunc, snapshot func() pipeline.Snapshot, log *slog.Logger) {
 	const (
 		draining = "draining: nothing more is read, what was read is applied; another signal stops at once"

@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/preflight"
 )
 
-// linkError is what a running link ended with.
+// linkError is the error that ended a running link.
 type linkError struct{ error }
 
 func (e linkError) Unwrap() error { return e.error }
@@ -19,8 +19,8 @@ func listenError(err error) error {
 	return &cli.Error{Err: err, Code: cli.ExitCheck, Hint: "Choose another --listen address: that one is taken, or is none of this machine. Nothing was written."}
 }
 
-// explain maps an error to the exit code and to what an operator can do. What
-// comes of a running link is for package pipeline to judge.
+// explain maps an error to the exit code and to what an operator can do. Errors
+// of a running link are classified by package pipeline.
 func explain(err error) (code int, hint string) {
 	if e, ok := errors.AsType[*logFileError](err); ok && e.offset < 0 {
 		return cli.ExitBadInput, "Name a file as mongodump writes it, documents one after the other; or read a server with --source."

@@ -22,8 +22,8 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// loginFlags say how to connect and log in to a deployment. They go before what its
-// connection string says.
+// loginFlags say how to connect and log in to a deployment. They take precedence
+// over the connection string.
 type loginFlags struct {
 	Username              string `placeholder:"NAME" help:"User name."`
 	PasswordFile          string `placeholder:"FILE" help:"File with the password."`
@@ -42,7 +42,7 @@ type sourceFlags struct {
 	SelectionTimeout time.Duration `default:"30s" help:"How long to wait for a suitable server."`
 }
 
-// config makes what package driver wants of one side.
+// config returns the driver's configuration of one side.
 func (l *loginFlags) config(uri string, wait time.Duration) driver.Config {
 	hosts := map[string]string{}
 	for _, h := range l.HostMap {
@@ -130,7 +130,7 @@ type plan struct {
 	pipeline       pipeline.Config
 }
 
-// check turns the flags into what is to be run. The error has all faults.
+// check turns the flags into a plan. The error has all faults.
 func (f *runFlags) check() (*plan, error) {
 	p := &plan{}
 	var faults []error
@@ -181,9 +181,9 @@ func (f *runFlags) check() (*plan, error) {
 	return p, nil
 }
 
-// checkPatterns finds lists in one value, where each element wants a flag of its
-// own. The name of a database may have a comma, but hardly ever does; a regular
-// expression can still name such a one.
+// checkPatterns refuses lists in one value: each element needs a flag of its
+// own. A database name with a comma, which is rare, can be given by a regular
+// expression.
 func (f *runFlags) checkPatterns() error {
 	var faults []error
 	for _, list := range []struct {
@@ -199,7 +199,7 @@ func (f *runFlags) checkPatterns() error {
 	return errors.Join(faults...)
 }
 
-// onePattern refuses what is meant as a list of patterns.
+// onePattern refuses a value that is meant as a list of patterns.
 func onePattern(flag, text string) error {
 	db, _, _ := strings.Cut(text, ".")
 	if !strings.HasPrefix(text, "/") && strings.Contains(db, ",") {
@@ -208,7 +208,7 @@ func onePattern(flag, text string) error {
 	return nil
 }
 
-// numberRange, sizeRange and timeRange are a flag's value and what it may be.
+// numberRange, sizeRange and timeRange are a flag's value and its limits.
 type numberRange struct {
 	flag        string
 	n, from, to int64
@@ -262,8 +262,8 @@ func (f *runFlags) checkNumbers() error {
 	return errors.Join(faults...)
 }
 
-// checkSpillDir tells early what would else come up with the first large
-// transaction.
+// checkSpillDir reports early an error that otherwise the first large
+// transaction would cause.
 func (f *runFlags) checkSpillDir() error {
 	if f.SpillDir == "" {
 		return nil
@@ -312,7 +312,8 @@ func checkAddress(flag, address string) error {
 	return nil
 }
 
-// pipeline makes the pipeline's settings, without what needs a connection.
+// pipeline returns the pipeline's settings, except those that need a
+// connection.
 func (f *runFlags) pipeline(p *plan) pipeline.Config {
 	cfg := pipeline.Config{
 		Link: f.Link, MetaDB: f.MetadataDB, Scope: p.scope,
@@ -328,21 +329,21 @@ func (f *runFlags) pipeline(p *plan) pipeline.Config {
 		cfg.UniqueIndexes = ddl.Serialized
 	}
 	if f.CopiedUntil.given() {
-		// The entry that has the term need not be there yet.
+		// The entry that has the term may not exist yet.
 		cfg.CopiedUntil = oplog.OpTime{TS: f.CopiedUntil.last(), Term: oplog.UninitializedTerm}
 	}
 	return cfg
 }
 
-// rules makes those of the choice of a member. What the connection string says
-// counts where no flag says otherwise.
+// rules returns the rules for choosing a sync source. Flags take precedence
+// over the connection string.
 func (f *runFlags) rules(source *driver.Options) syncsource.Rules {
 	r := syncsource.Rules{MaxLag: f.MaxLag, Pinned: f.SyncSource, Delay: f.Delay}
 	said := source.ReadPreference()
 	switch {
 	case f.ReadPreference != "auto":
 		r.Mode = syncsource.Mode(f.ReadPreference)
-	case said.Mode != "primary": // which is also what nothing means
+	case said.Mode != "primary": // which is also the default
 		r.Mode = syncsource.Mode(said.Mode)
 	}
 	r.TagSets = said.Tags

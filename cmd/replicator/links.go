@@ -36,7 +36,7 @@ func (c *linksCommand) Run(ctx context.Context, out cli.Output) error {
 		return nil
 	}
 	w := tabwriter.NewWriter(out.Results, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "LINK\tSOURCE\tWRITERS\tAPPLIED\tOF\tSTATE") // Flush says what goes wrong
+	_, _ = fmt.Fprintln(w, "LINK\tSOURCE\tWRITERS\tAPPLIED\tOF\tSTATE") // Flush returns the error
 	for i := range links {
 		l := &links[i]
 		if l.Err != nil {
@@ -53,11 +53,11 @@ func (c *linksCommand) Run(ctx context.Context, out cli.Output) error {
 	return nil
 }
 
-// stateOf says how a link is, as far as that can be learned.
+// stateOf returns the state of a link, as far as it can be read.
 func (c *linksCommand) stateOf(ctx context.Context, set *driver.Set, l *checkpoint.Listed) string {
 	text := linkState(&l.State)
 	if resync.IsPart(l.Link) {
-		// It tells nothing of the link that it belongs to.
+		// It says nothing about the link that it belongs to.
 		text = "a collection that another link copies again: " + text
 	} else if l, err := ddl.ReadLacking(ctx, set, c.MetadataDB, l.Link); err == nil {
 		text += lackingText(l)
@@ -75,7 +75,8 @@ func (c *linksCommand) stateOf(ctx context.Context, set *driver.Set, l *checkpoi
 	return text
 }
 
-// positionOf is up to where the target has everything, and of when that is.
+// positionOf returns the optime up to which the target has everything, and its
+// time.
 func positionOf(s *checkpoint.State) (applied, of string) {
 	at := s.Reached()
 	if at.Applied.IsNull() {
@@ -118,7 +119,7 @@ func leftOutText(s *checkpoint.State) string {
 	return text.String()
 }
 
-// lackingText names what the target of a link does not have.
+// lackingText names the views and indexes that the target of a link lacks.
 func lackingText(l ddl.Lacking) string {
 	var text strings.Builder
 	for i := range l.Views {
@@ -130,7 +131,7 @@ func lackingText(l ddl.Lacking) string {
 	return text.String()
 }
 
-// linkState says whether the target is consistent, and if not why.
+// linkState returns whether the target is consistent, and if not why.
 func linkState(s *checkpoint.State) string {
 	text := "consistent"
 	switch c := s.Copy; {

@@ -13,7 +13,7 @@ import (
 	"github.com/oplogrep/replicator/pipeline"
 )
 
-// The keys of what is logged here. Those of events are their packages'.
+// Log keys of this package. Events bring their own.
 const (
 	keyLink    = "link"
 	keyVersion = "version"
@@ -93,12 +93,12 @@ func logEvents(ctx context.Context, log *slog.Logger) event.Observer {
 				}
 			}
 		}
-		// There is nowhere to say that a line could not be written.
+		// An error of writing a line cannot be reported.
 		_ = h.Handle(ctx, r)
 	}
 }
 
-// observers is several as one. Each may be nil.
+// observers combines several observers. Each may be nil.
 func observers(all ...event.Observer) event.Observer {
 	return func(e event.Event) {
 		for _, o := range all {
@@ -109,11 +109,12 @@ func observers(all ...event.Observer) event.Observer {
 
 const (
 	progressEvery = 10 * time.Second
-	// quietFor is after how many rounds an idle link gives a sign of life.
+	// quietFor is the number of rounds after which an idle link logs its
+	// progress all the same.
 	quietFor = 30
 )
 
-// progressLoop logs, every 10 s, how far the link is, if anything has changed. An
+// progressLoop logs the link's position every 10 s, if anything has changed. An
 // idle link, whose source writes a no-op entry every 10 s, has a line every five
 // minutes.
 func progressLoop(ctx context.Context, log *slog.Logger, snapshot func() pipeline.Snapshot) {
@@ -127,7 +128,7 @@ func progressLoop(ctx context.Context, log *slog.Logger, snapshot func() pipelin
 		case <-tick.C:
 		}
 		s, now := snapshot(), time.Now()
-		if copyUnderWay(&s) { // which is shown by itself
+		if copyUnderWay(&s) { // which is shown separately
 			last, at, quiet = s, now, 0
 			continue
 		}

@@ -18,7 +18,7 @@ type memberCommand struct {
 	Remove memberRemoveCommand `cmd:"" help:"Remove a member that represents the mirror, and the write concerns that only it could satisfy."`
 }
 
-// memberFlags are those that both commands have.
+// memberFlags are the flags of both commands.
 type memberFlags struct {
 	sourceFlags
 	Host  string `placeholder:"NAME:PORT" help:"The member's address. Nothing has to listen there."`
@@ -36,7 +36,8 @@ type memberRemoveCommand struct {
 	memberFlags
 }
 
-// Run adds a member to the source's configuration, or prints how that would be.
+// Run adds a member to the source's configuration, or prints the change that it
+// would make.
 func (c *memberAddCommand) Run(ctx context.Context, out cli.Output) error {
 	add := feedback.NewMember{ID: c.ID, Host: c.Host, Mode: c.Mode}
 	if c.Tag != "" {
@@ -52,7 +53,8 @@ func (c *memberAddCommand) Run(ctx context.Context, out cli.Output) error {
 	})
 }
 
-// Run removes the member with the address, or prints how that would be.
+// Run removes the member with the address, or prints the change that it would
+// make.
 func (c *memberRemoveCommand) Run(ctx context.Context, out cli.Output) error {
 	return c.change(ctx, out, func(config bson.Raw) (bson.Raw, string, error) {
 		var hosts []string
@@ -68,7 +70,7 @@ func (c *memberRemoveCommand) Run(ctx context.Context, out cli.Output) error {
 	})
 }
 
-// change reads the configuration and prints what becomes of it, or makes it so.
+// change reads the configuration, and prints the changed one or installs it.
 func (c *memberFlags) change(ctx context.Context, out cli.Output, to func(bson.Raw) (config bson.Raw, done string, err error)) error {
 	options, err := c.parse()
 	if c.Host == "" {

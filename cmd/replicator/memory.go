@@ -11,24 +11,23 @@ import (
 	"github.com/oplogrep/replicator/resync"
 )
 
-// memoryLimit tells the garbage collector how much memory there is to be used.
-// Without that it lets the heap grow to twice of what is in use, and so twice the
-// budget of the buffer. It is no hard limit: near it the collector only works
-// more. GOMEMLIMIT, which the runtime reads itself, goes before it. The zero value
-// sets no limit.
+// memoryLimit sets the garbage collector's memory limit. Without one the heap
+// grows to twice its live size, and so to twice the budget of the buffer. It is
+// not a hard limit: near it the collector only works more. GOMEMLIMIT, which the
+// runtime reads itself, takes precedence. The zero value sets no limit.
 type memoryLimit struct {
 	mu sync.Mutex // guards the rest
-	// base is what a link needs, 0 for no limit; again are the collections that are
-	// being copied again, each with a budget of its own.
+	// base is the memory that a link needs, 0 for no limit; again are the
+	// collections being resynced, each with a budget of its own.
 	base  int64
 	again map[oplog.Namespace]bool
 }
 
-// What a link needs in addition to its buffer, in bytes. The copy has the buffer's budget:
-// while it goes on, the log is on disk.
+// What a link needs in addition to its buffer, in bytes. The copy uses the buffer's
+// budget: while it runs, the log is on disk.
 const (
 	openTransactions = 64 << 20     // beyond it they go to disk
-	windows          = 3 * 32 << 20 // what writers have: as read, as planned, as sent
+	windows          = 3 * 32 << 20 // entries of writers: as read, as planned, as sent
 	otherMemory      = 128 << 20    // the program, connections, a reply or two
 	copiedAgain      = 128 << 20    // one collection
 )

@@ -25,10 +25,10 @@ type oplogCommand struct {
 	Limit  int      `placeholder:"N" help:"Stop after N entries."`
 }
 
-// errEnough ends reading: what was wanted is printed.
+// errEnough ends reading: all matching entries are printed.
 var errEnough = errors.New("enough")
 
-// Run prints entries, until there are no more or it is told to end.
+// Run prints entries until there are no more or ctx is done.
 func (c *oplogCommand) Run(ctx context.Context, out cli.Output) error {
 	want, err := c.check()
 	if err != nil {

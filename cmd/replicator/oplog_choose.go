@@ -15,25 +15,25 @@ var kinds = map[string]oplog.Kind{
 	"i": oplog.KindInsert, "u": oplog.KindUpdate, "d": oplog.KindDelete, "c": oplog.KindCommand, "n": oplog.KindNoop,
 }
 
-// chooser says which entries are printed.
+// chooser selects the entries to print.
 type chooser struct {
 	since, until bson.Timestamp // zero: any
 	kinds        map[oplog.Kind]bool
 	names        []*regexp.Regexp
 }
 
-// when reports whether an entry's time is wanted.
+// when reports whether an entry's time is selected.
 func (c *chooser) when(ts bson.Timestamp) bool {
 	return oplog.CompareTimestamps(ts, c.since) >= 0 && !c.over(ts)
 }
 
-// over reports whether no later entry is wanted.
+// over reports whether no later entry is selected.
 func (c *chooser) over(ts bson.Timestamp) bool {
 	return c.until.T != 0 && oplog.CompareTimestamps(ts, c.until) > 0
 }
 
-// what reports whether an operation is wanted. A command is of the collection that
-// it names.
+// what reports whether an operation is selected. A command belongs to the
+// collection that it names.
 func (c *chooser) what(op *oplog.Op) bool {
 	if len(c.kinds) > 0 && !c.kinds[op.Kind] {
 		return false

@@ -31,7 +31,7 @@ func (e *logFileError) Error() string {
 
 func (e *logFileError) Unwrap() error { return e.err }
 
-// readLogFile hands the documents of a file to each, which may keep them.
+// readLogFile calls each with the documents of a file, which it may keep.
 func readLogFile(ctx context.Context, file string, each func(bson.Raw) error) error {
 	f, err := os.Open(file)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// payloadRunes is how much of a payload is shown to people.
+// payloadRunes is the part of a payload that a line shows.
 const payloadRunes = 160
 
-// printer prints the entries that are wanted.
+// printer prints the selected entries.
 type printer struct {
 	w    io.Writer
 	json bool
@@ -24,12 +24,13 @@ type printer struct {
 	last oplog.OpTime
 }
 
-// print prints an entry if it is wanted, and reports whether it was. An entry after
-// all that is wanted is errEnough.
+// print prints an entry if it is selected, and reports whether it was. It returns
+// errEnough after the last entry that can be selected.
 func (p *printer) print(raw bson.Raw) (bool, error) {
 	e, err := oplog.ParseEntry(raw)
 	if err != nil {
-		// An entry that cannot be parsed is printed as it is: it is what people look for.
+		// An entry that cannot be parsed is printed as it is: it may be the one to
+		// diagnose.
 		return p.printUnknown(raw, err)
 	}
 	p.last = e.OpTime
@@ -76,7 +77,7 @@ func (p *printer) printJSON(raw bson.Raw) error {
 	return err
 }
 
-// inner returns the operations inside of an applyOps that are wanted.
+// inner returns the selected operations of an applyOps.
 func (p *printer) inner(e *oplog.Entry) ([]oplog.Op, error) {
 	if e.Command != oplog.CommandApplyOps {
 		return nil, nil
@@ -97,13 +98,13 @@ func (p *printer) inner(e *oplog.Entry) ([]oplog.Op, error) {
 	return ops, nil
 }
 
-// line is an entry for people.
+// line formats an entry as text.
 func line(e *oplog.Entry) string {
 	return fmt.Sprintf("%s  %s  %s  %s  %s", e.OpTime, e.WallTime().UTC().Format("2006-01-02T15:04:05.000Z"),
 		letter(e.Kind), name(&e.Op), group(e))
 }
 
-// group is the payload of an entry, and for an applyOps what it is.
+// group returns the payload of an entry, and for an applyOps its kind.
 func group(e *oplog.Entry) string {
 	if e.Command != oplog.CommandApplyOps {
 		return payload(&e.Op)

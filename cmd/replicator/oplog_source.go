@@ -19,11 +19,11 @@ import (
 const (
 	// logAwait is how long a member waits for a new entry before it answers.
 	logAwait = 2 * time.Second
-	// logPause is the pause before a log that broke off is read again.
+	// logPause is the pause before a broken read of the log is retried.
 	logPause = 500 * time.Millisecond
 )
 
-// readSource hands the entries of a server to each: those that a majority has.
+// readSource calls each with the majority-committed entries of a server.
 func (c *oplogCommand) readSource(ctx context.Context, out cli.Output, each func(bson.Raw) error) error {
 	options, err := c.parse()
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *oplogCommand) readSource(ctx context.Context, out cli.Output, each func
 	}
 }
 
-// member returns what reads one member: a cursor is known to that member alone.
+// member returns a reader of one member: a cursor exists on that member only.
 func (c *oplogCommand) member(ctx context.Context, set *driver.Set) (mongo.Caller, error) {
 	if c.Host != "" {
 		return set.Member(c.Host), nil
@@ -85,7 +85,7 @@ func (c *oplogCommand) member(ctx context.Context, set *driver.Set) (mongo.Calle
 type tail struct {
 	follow bool
 	filter bson.D         // on ts; empty for all
-	last   bson.Timestamp // of the last entry that was handed on
+	last   bson.Timestamp // of the last entry passed on
 	each   func(bson.Raw) error
 }
 
@@ -106,7 +106,8 @@ func (t *tail) fromNewest(ctx context.Context, member mongo.Caller) error {
 	return nil
 }
 
-// read reads until there are no more entries, or for as long as it follows.
+// read reads until there are no more entries, or, if it follows, until ctx is
+// done.
 func (t *tail) read(ctx context.Context, member mongo.Caller) error {
 	find := bson.D{{Key: "find", Value: "oplog.rs"}}
 	if len(t.filter) > 0 {
@@ -132,7 +133,7 @@ func (t *tail) read(ctx context.Context, member mongo.Caller) error {
 			return nil
 		}
 		if id == 0 {
-			// An empty log, or one that went past the cursor.
+			// An empty log, or one that rolled over past the cursor.
 			return &mongo.LostError{Err: errors.New("the cursor is gone")}
 		}
 		more := bson.D{{Key: "getMore", Value: id}, {Key: "collection", Value: "oplog.rs"}}
@@ -145,7 +146,7 @@ func (t *tail) read(ctx context.Context, member mongo.Caller) error {
 	}
 }
 
-// hand hands on the entries of a reply.
+// hand passes on the entries of a reply.
 func (t *tail) hand(reply bson.Raw, field string) error {
 	list, ok := reply.Lookup("cursor", field).ArrayOK()
 	if !ok {
@@ -174,8 +175,8 @@ func (t *tail) hand(reply bson.Raw, field string) error {
 	return nil
 }
 
-// leave ends the cursor, if that can be done at once. Otherwise the server does it
-// after ten minutes.
+// leave kills the cursor, without retries. Otherwise the server does so after ten
+// minutes.
 func (t *tail) leave(ctx context.Context, member mongo.Caller, id int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()

@@ -12,8 +12,8 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 )
 
-// printConfig prints the settings as a file for --config: what holds, and in a
-// comment where it is from. Passwords are not shown.
+// printConfig prints the effective settings as a file for --config, each with a
+// comment on its origin. Passwords are not shown.
 func (c *runCommand) printConfig(command *kong.Context, known *settings, w io.Writer) error {
 	doc := &yaml.Node{Kind: yaml.MappingNode}
 	doc.HeadComment = "The settings as they are. Passwords are shown as ***."
@@ -60,8 +60,8 @@ func (c *runCommand) show(flag *kong.Flag) *yaml.Node {
 	case "target":
 		return text(redacted(c.Target, c.TargetLogin.config(c.Target, c.SelectionTimeout)))
 	case "start-at":
-		// The default depends on other flags, and said aloud it would not go with
-		// all of them.
+		// The default depends on other flags; printed, it could conflict with
+		// some of them.
 		return text(c.startText())
 	}
 	switch v := flag.Target.Interface().(type) {
@@ -85,13 +85,13 @@ func (c *runCommand) show(flag *kong.Flag) *yaml.Node {
 		return text(v.String())
 	case moment:
 		return text(v.String())
-	default: // sizes, numbers and booleans say what they are
+	default: // sizes, numbers and booleans need no quotes
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: fmt.Sprint(v)}
 	}
 }
 
-// redacted returns a connection string without its secrets, and nothing of one
-// that cannot be understood: anything in it may be a part of a password.
+// redacted returns a connection string without its secrets. Of one that cannot
+// be parsed it shows nothing: any part of it may be a password.
 func redacted(uri string, cfg driver.Config) string {
 	if uri == "" {
 		return ""

@@ -29,11 +29,11 @@ const (
 	// redrawEvery is how often the block on a terminal is drawn. Lines come every
 	// progressEvery.
 	redrawEvery = time.Second
-	// assumedWidth is that of a terminal that does not tell.
+	// assumedWidth is that of a terminal of unknown width.
 	assumedWidth = 80
 )
 
-// The keys of what is logged of a copy.
+// Log keys of a copy.
 const (
 	keyCopyNumber      = "copy"
 	keyCopyPhase       = "phase"
@@ -60,8 +60,8 @@ const (
 	keyCopyOpLimit     = "limitDocsPerSecond"
 )
 
-// progressMode makes auto one of the other modes: a block that is drawn in place
-// where people read the log on a terminal, lines otherwise.
+// progressMode resolves auto: to a block that is drawn in place if the log goes
+// to a terminal as text, to lines otherwise.
 func progressMode(mode string, w io.Writer, asJSON bool) string {
 	if mode != progressAuto {
 		return mode
@@ -77,21 +77,21 @@ func copyUnderWay(s *pipeline.Snapshot) bool {
 	return s.Copy != nil && s.Copy.Phase != checkpoint.Copied
 }
 
-// progress shows how far the copy of a link is, while there is one to be made.
+// progress shows the progress of a link's copy while it runs.
 type progress struct {
 	mode   string
 	screen *screen
 	log    *slog.Logger
 	width  func() int
 
-	// shown tells that there is a copy that was shown and whose end was not.
+	// shown is true after a copy was shown, until its end is shown.
 	shown bool
-	// replay is what was seen of its end.
+	// replay observes the replay of the log.
 	replay replay
 }
 
-// newProgress makes one. A block, and JSON, go to out; lines go to the log. Where
-// the log goes to the same terminal as a block, both have to be one screen.
+// newProgress makes one. A block, and JSON, go to out; lines go to the log. If
+// the log goes to the same terminal as a block, both must share one screen.
 func newProgress(mode string, out io.Writer, log *slog.Logger, width func() int) *progress {
 	scr, ok := out.(*screen)
 	if !ok {
@@ -140,7 +140,7 @@ func (p *progress) show(ctx context.Context, s *pipeline.Snapshot) {
 		p.showEnd(ctx, s, now)
 		return
 	default:
-		return // no copy, one that was done before, or none that is known just now
+		return // no copy, one that ended before, or one not known yet
 	}
 	switch p.mode {
 	case progressTerminal:
@@ -152,7 +152,7 @@ func (p *progress) show(ctx context.Context, s *pipeline.Snapshot) {
 	}
 }
 
-// showEnd says that the copy is done.
+// showEnd shows that the copy is done.
 func (p *progress) showEnd(ctx context.Context, s *pipeline.Snapshot, now time.Time) {
 	if p.mode == progressJSON {
 		p.writeJSON(s, now)
@@ -177,10 +177,10 @@ type progressLine struct {
 	Link       string    `json:"link"`
 	State      string    `json:"state"`
 	Consistent bool      `json:"consistent"`
-	// Applied is how far the log was applied to the copy.
+	// Applied is the optime up to which the log was applied to the copy.
 	Applied *status.OpTime `json:"applied"`
-	// ReplaySecondsLeft is how long it takes to apply the log up to copy.stop, nil
-	// where that is not known.
+	// ReplaySecondsLeft is the time left to apply the log up to copy.stop, nil if
+	// unknown.
 	ReplaySecondsLeft *float64     `json:"replaySecondsLeft,omitempty"`
 	Copy              *status.Copy `json:"copy"`
 }
@@ -199,13 +199,13 @@ func (p *progress) writeJSON(s *pipeline.Snapshot, now time.Time) {
 	}
 	text, err := json.Marshal(&line)
 	if err != nil {
-		// Rates that are no numbers: there is nothing else that JSON cannot hold.
+		// Only rates that are not finite can fail to be encoded.
 		text = []byte(`{"type":"copyProgress","error":"` + printable.Text(err.Error()) + `"}`)
 	}
-	_, _ = p.screen.Write(append(text, '\n')) // there is nowhere to say that it could not be written
+	_, _ = p.screen.Write(append(text, '\n')) // a write error cannot be reported
 }
 
-// copyAttrs is what a line of the log says.
+// copyAttrs returns the attributes of a log line.
 func copyAttrs(s *pipeline.Snapshot, r *replay, now time.Time) []slog.Attr {
 	c := s.Copy
 	attrs := []slog.Attr{slog.Int64(keyCopyNumber, c.Number), slog.String(keyCopyPhase, string(c.Phase))}
@@ -252,9 +252,9 @@ func copyAttrs(s *pipeline.Snapshot, r *replay, now time.Time) []slog.Attr {
 // isSlowed reports whether pressure slows the copy down.
 func isSlowed(s *pipeline.Snapshot) bool { return s.Copy.Pace.Factor > 0 && s.Copy.Pace.Factor < 1 }
 
-// replay is what was seen of the log being applied to a copy.
+// replay observes the log being applied to a copy.
 type replay struct {
-	// from was applied at since, when it was first seen.
+	// from is the first applied optime seen, at since.
 	from  oplog.OpTime
 	since time.Time
 }
@@ -268,8 +268,8 @@ func (r *replay) note(s *pipeline.Snapshot, now time.Time) {
 	}
 }
 
-// left is how long it takes until the target is consistent, by how fast the log was
-// applied so far, in seconds of its clock; false where that is not known.
+// left returns the time until the target is consistent, at the pace so far in
+// seconds of the log's clock; false if unknown.
 func (r *replay) left(s *pipeline.Snapshot, now time.Time) (time.Duration, bool) {
 	done := float64(s.Log.Applied.TS.T) - float64(r.from.TS.T)
 	todo := max(0, float64(s.Copy.Stop.TS.T)-float64(s.Log.Applied.TS.T))

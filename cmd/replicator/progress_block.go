@@ -18,17 +18,19 @@ const (
 	shownCollections = 5
 	// recentError is for how long an error is shown.
 	recentError = time.Minute
-	// soonRollover is when the end of the source's oplog is near enough to be shown.
+	// soonRollover is the time to the rollover of the source's oplog below which it
+	// is shown.
 	soonRollover = 6 * time.Hour
-	// leastWidth is what a line is drawn for, however narrow the terminal is.
+	// leastWidth is the least width for which lines are drawn, however narrow
+	// the terminal is.
 	leastWidth = 20
 	// mostRows is how many lines one text takes at most.
 	mostRows = 3
 )
 
-// block draws a copy that is under way, for a terminal of so many cells and lines;
-// height is 0 where it is not known. No line has the last cell, as some terminals
-// begin a new line there.
+// block draws a running copy for a terminal of width cells and height lines;
+// height is 0 if unknown. No line has the last cell, as some terminals begin a new
+// line there.
 func block(s *pipeline.Snapshot, r *replay, now time.Time, width, height int) []string {
 	width = max(leastWidth, width) - 1
 	c := s.Copy
@@ -42,8 +44,8 @@ func block(s *pipeline.Snapshot, r *replay, now time.Time, width, height int) []
 	if c.Progress != nil && c.Phase != checkpoint.Replaying {
 		lines = append(lines, collections(c.Progress, width)...)
 	}
-	// The block must not be higher than the terminal: what has gone out at the top
-	// cannot be drawn over.
+	// The block must not be higher than the terminal: lines scrolled out at the
+	// top cannot be redrawn.
 	if height > 0 && len(lines) > max(1, height-1) {
 		lines = lines[:max(1, height-1)]
 	}
@@ -65,7 +67,7 @@ func title(s *pipeline.Snapshot, now time.Time) string {
 	return text
 }
 
-// copyLines are of the copying of documents.
+// copyLines are the lines about copying documents.
 func copyLines(p *initialsync.Progress, width int) []string {
 	if p == nil {
 		return []string{"beginning"}
@@ -105,7 +107,7 @@ func copyLines(p *initialsync.Progress, width int) []string {
 	return append(lines, flow(width, parts...)...)
 }
 
-// headline is a step with a bar, as wide as there is room, and what is left.
+// headline is a step with a bar that fills the line, and the time left.
 func headline(step string, part float64, known bool, left string, width int) []string {
 	if !known {
 		return flow(width, step, left)
@@ -122,7 +124,7 @@ func headline(step string, part float64, known bool, left string, width int) []s
 	return append(flow(width, step, left), flow(width, bar(part, min(mostBar, width-cells(after)-gap)), after)...)
 }
 
-// replayLines are of the log being applied.
+// replayLines are the lines about applying the log.
 func replayLines(s *pipeline.Snapshot, r *replay, now time.Time, width int) []string {
 	begin, applied, stop := s.Copy.Begin.TS.T, s.Log.Applied.TS.T, s.Copy.Stop.TS.T
 	part, known := 1.0, stop >= begin && applied >= begin && stop > 0
@@ -149,8 +151,8 @@ func aboutLeft(d time.Duration) string {
 	return "about " + span(d) + " left"
 }
 
-// partOf is the part that is done, by bytes or else by documents; false where
-// nothing is known of the whole. It is an estimate: the source goes on.
+// partOf returns the share that is done, by bytes or else by documents; false
+// if the total is unknown. It is an estimate: the source changes meanwhile.
 func partOf(done, total, otherDone, otherTotal int64) (float64, bool) {
 	switch {
 	case total > 0:
@@ -161,7 +163,7 @@ func partOf(done, total, otherDone, otherTotal int64) (float64, bool) {
 	return 0, false
 }
 
-// troubles say what is in the way, and the state of the spool.
+// troubles returns the problems of the copy and the state of the spool.
 func troubles(s *pipeline.Snapshot, now time.Time, width int) []string {
 	c := s.Copy
 	var lines []string
@@ -202,8 +204,8 @@ func troubles(s *pipeline.Snapshot, now time.Time, width int) []string {
 	return lines
 }
 
-// collections are those that are being worked on, with as many columns as leave
-// room for their names.
+// collections returns the collections being copied, with as many columns as
+// leave room for their names.
 func collections(p *initialsync.Progress, width int) []string {
 	const indent, gap = "  ", 2
 	shown := p.Current[:min(shownCollections, len(p.Current))]
@@ -245,7 +247,7 @@ func collections(p *initialsync.Progress, width int) []string {
 	return lines
 }
 
-// columns are what is said of a collection.
+// columns returns the columns of a collection.
 func columns(step initialsync.Step, c *initialsync.CollectionProgress) []string {
 	if c.Indexes {
 		return []string{"indexes", "", ""}

@@ -10,12 +10,13 @@ import (
 	"golang.org/x/term"
 )
 
-// screen is a terminal, or what takes its place, with a block of lines at its end
-// that is drawn again and again. What is written to it comes before the block. It
-// is safe for concurrent use.
+// screen is a terminal, or a substitute, with a block of lines at its end that is
+// redrawn. Text written to it appears above the block. It is safe for concurrent
+// use.
 type screen struct {
 	out io.Writer
-	// widthOf tells how many cells a line has; it is set before anything is drawn.
+	// widthOf returns the number of cells of a line; it is set before anything is
+	// drawn.
 	widthOf func() int
 
 	mu    sync.Mutex // guards the rest, and out
@@ -23,7 +24,7 @@ type screen struct {
 	// drawn are the cells of each line of the block that is on the terminal. The
 	// cursor is at the beginning of the line below.
 	drawn []int
-	// open tells that what was written last has not ended its line.
+	// open is true if the last write did not end its line.
 	open bool
 }
 
@@ -101,18 +102,18 @@ func (s *screen) draw(lines []string) {
 	s.up(&b)
 	s.down(&b)
 	b.WriteString(clearBelow)
-	_, _ = io.WriteString(s.out, b.String()) // there is nowhere to say that it could not be written
+	_, _ = io.WriteString(s.out, b.String()) // a write error cannot be reported
 }
 
-// keep leaves the block where it is, and has none from now on.
+// keep leaves the block in place; from now on there is none.
 func (s *screen) keep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.block, s.drawn = nil, nil
 }
 
-// up goes to where the block begins. A terminal that is narrower than it was has
-// broken its lines.
+// up moves to the start of the block. A terminal that was made narrower has
+// wrapped its lines.
 func (s *screen) up(b *strings.Builder) {
 	if len(s.drawn) == 0 {
 		return

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/text/width"
 )
 
-// cells is how many cells of a terminal a text takes.
+// cells returns the number of terminal cells of a text.
 func cells(text string) int {
 	n := 0
 	for _, r := range text {
@@ -43,7 +43,7 @@ func cut(text string, most int) string {
 }
 
 // cutMiddle makes a name fit, by leaving out its middle: the database comes first,
-// and what tells collections apart is often at the end.
+// and collections often differ at the end.
 func cutMiddle(name string, most int) string {
 	if cells(name) <= most {
 		return name
@@ -100,7 +100,7 @@ func flow(most int, parts ...string) []string {
 	return lines
 }
 
-// wrap breaks a text between words, and indents what goes on. What does not fit
+// wrap breaks a text between words, and indents continuation lines. Text beyond
 // mostRows is left out.
 func wrap(text string, most int) []string {
 	const indent = "  "
@@ -138,13 +138,13 @@ func ofUnit(n float64, unit int) string {
 	return strconv.FormatFloat(n, 'f', 1, 64)
 }
 
-// byteText is a number of bytes for people.
+// byteText formats a number of bytes.
 func byteText(n float64) string {
 	unit := inBytes(n)
 	return ofUnit(n, unit) + " " + byteUnits[unit]
 }
 
-// bytesOf is so many bytes of so many, which is an estimate, 0 where it is not known.
+// bytesOf formats bytes done of an estimated total, which is 0 if unknown.
 func bytesOf(done, total int64) string {
 	if total <= 0 {
 		return byteText(float64(done))
@@ -156,7 +156,7 @@ func bytesOf(done, total int64) string {
 	return byteText(float64(done)) + " of " + byteText(float64(total))
 }
 
-// grouped is a number for people: 1,234,567.
+// grouped formats a number: 1,234,567.
 func grouped(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	sign := ""
@@ -169,7 +169,7 @@ func grouped(n int64) string {
 	return sign + text
 }
 
-// countOf is so many of so many.
+// countOf formats a count of a total.
 func countOf(done, total int64) string {
 	if total <= 0 {
 		return grouped(done)
@@ -177,7 +177,7 @@ func countOf(done, total int64) string {
 	return grouped(done) + " of " + grouped(total)
 }
 
-// plural is the name of so many things.
+// plural returns a noun in the number of n.
 func plural(n int64, thing string) string {
 	if n == 1 {
 		return thing
@@ -188,7 +188,7 @@ func plural(n int64, thing string) string {
 	return thing + "s"
 }
 
-// span is a time for people: 3d4h, 2h5m, 5m30s, 12s.
+// span formats a duration: 3d4h, 2h5m, 5m30s, 12s.
 func span(d time.Duration) string {
 	d = max(0, d.Round(time.Second))
 	days, d := d/(24*time.Hour), d%(24*time.Hour)
@@ -204,7 +204,7 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%ds", s)
 }
 
-// percent is a part for people. All is only said of all.
+// percent formats a share. Only a complete one is 100 %.
 func percent(part float64) string {
 	text := strconv.FormatFloat(100*part, 'f', 1, 64)
 	if part < 1 && text == "100.0" {
@@ -213,7 +213,7 @@ func percent(part float64) string {
 	return text + " %"
 }
 
-// bar is a part as a bar of so many cells.
+// bar draws a share as a bar.
 func bar(part float64, n int) string {
 	inside := n - 2
 	full := min(inside, int(part*float64(inside)))

@@ -21,7 +21,7 @@ type resyncCommand struct {
 	NoWait    bool   `help:"Do not wait for the result."`
 }
 
-// resyncTexts say what a state means.
+// resyncTexts explain the states.
 var resyncTexts = map[string]string{
 	request.Asked:   "asked for",
 	request.Copying: "is being copied",
@@ -31,16 +31,16 @@ var resyncTexts = map[string]string{
 }
 
 const (
-	// resyncPoll is how often it is asked what became of it.
+	// resyncPoll is the polling interval for a resync's state.
 	resyncPoll = time.Second
-	// resyncTell is how often the progress is shown at most.
+	// resyncTell is the least time between two lines of progress.
 	resyncTell = 10 * time.Second
-	// nobodyRuns is how long a link may make no progress before the user is told: an idle
-	// source has an entry every ten seconds.
+	// nobodyRuns is the time without progress of a link after which it is reported as not
+	// running: an idle source has an entry every ten seconds.
 	nobodyRuns = 20 * time.Second
 )
 
-// Run asks for a collection to be copied again, and shows what becomes of that.
+// Run requests the resync of a collection, and shows its progress.
 func (c *resyncCommand) Run(ctx context.Context, out cli.Output) error {
 	ns := oplog.Namespace(c.Namespace)
 	store, state, release, err := c.openLink(ctx, checkResync(c.Namespace))
@@ -60,7 +60,7 @@ func (c *resyncCommand) Run(ctx context.Context, out cli.Output) error {
 	return w.run(ctx)
 }
 
-// checkResync tells early what the link would refuse.
+// checkResync reports early what the link would refuse.
 func checkResync(name string) error {
 	db, coll, _ := strings.Cut(name, ".")
 	switch {
@@ -85,8 +85,7 @@ func leftError(err error) error {
 	return &cli.Error{Err: err, Code: cli.ExitUnexpected, Hint: "The request stays, and the link continues with it; the same command again shows its progress."}
 }
 
-// requestReader reads the requests of a link, and the link. Reading changes nothing, and
-// may be repeated.
+// requestReader reads the requests of a link, and the link. Reads are idempotent.
 type requestReader interface {
 	Read(ctx context.Context) (request.Requests, error)
 	Load(ctx context.Context) (checkpoint.State, bool, error)
@@ -103,25 +102,25 @@ func (r linkReader) Load(ctx context.Context) (checkpoint.State, bool, error) {
 	return r.link.Load(ctx)
 }
 
-// resyncWatch shows what becomes of a collection that is to be copied again.
+// resyncWatch shows the progress of a resync.
 type resyncWatch struct {
 	store requestReader
 	ns    oplog.Namespace
 	link  string
 	out   cli.Output
 
-	// state and why were shown last, told is when.
+	// state and why were shown last, at told.
 	state, why string
 	told       time.Time
-	// applied and term are the link's, moved is when they were seen to change; said
-	// tells that it was said that they do not.
+	// applied and term are the link's, moved is when they last changed; said is
+	// true once their standstill was reported.
 	applied oplog.OpTime
 	term    int64
 	moved   time.Time
 	said    bool
-	// first tells that it was said that the link makes its first copy.
+	// first is true once the link's initial copy was reported.
 	first bool
-	// away tells that it was said that the target cannot be asked.
+	// away is true once the unreachable target was reported.
 	away bool
 }
 
@@ -151,7 +150,7 @@ func (w *resyncWatch) run(ctx context.Context) error {
 	}
 }
 
-// look asks once, and says what is new. It reports whether the resync has ended.
+// look polls once and prints changes. It reports whether the resync has ended.
 func (w *resyncWatch) look(ctx context.Context) (over bool, err error) {
 	requests, err := w.store.Read(ctx)
 	if err != nil {
@@ -183,7 +182,7 @@ func (w *resyncWatch) look(ctx context.Context) (over bool, err error) {
 	return false, w.waits(ctx, req.State)
 }
 
-// stands says how it stood when it was seen last.
+// stands describes the state last seen.
 func (w *resyncWatch) stands() string {
 	switch text, known := resyncTexts[w.state]; {
 	case w.state == request.Asked, w.state == "":
@@ -194,7 +193,8 @@ func (w *resyncWatch) stands() string {
 	return "is in state " + printable.Text(w.state)
 }
 
-// waits says why nothing may come of it for now: once, until the link moves.
+// waits prints why the resync may not progress at present: once, until the link
+// moves.
 func (w *resyncWatch) waits(ctx context.Context, req string) error {
 	state, found, err := w.store.Load(ctx)
 	switch {

@@ -32,7 +32,8 @@ func (*runCommand) Help() string {
 		"The first SIGTERM or SIGINT drains, the second stops at once; neither loses anything."
 }
 
-// Run mirrors the source into the target, until it is told to end or cannot go on.
+// Run mirrors the source into the target until ctx is done or an error ends the
+// link.
 func (c *runCommand) Run(command *kong.Context, e cli.Ends, out cli.Output, known *settings) error {
 	if c.PrintConfig {
 		if err := c.printConfig(command, known, out.Results); err != nil {
@@ -48,18 +49,18 @@ func (c *runCommand) Run(command *kong.Context, e cli.Ends, out cli.Output, know
 	}
 	v := c.voice(out)
 	err = c.run(e, p, v, known)
-	// What a check finds is text on standard output, and so is what is said of it.
+	// The result of a check is text on standard output, and so are its messages.
 	if err == nil || !v.asJSON || c.Check {
 		return err
 	}
-	// What reads the log should not have to read anything else.
+	// A reader of the JSON log must not meet other lines.
 	code, hint := explain(err)
 	v.log.LogAttrs(e.Hard, slog.LevelError, "ended with an error",
 		slog.String(keyError, cli.WithoutPasswords(err.Error())), slog.Int(keyCode, code), slog.String(keyHint, hint))
 	return cli.Logged(err)
 }
 
-// voice is how a run speaks to whoever looks on.
+// voice is the output of a run: log, progress and results of checks.
 type voice struct {
 	out    cli.Output
 	log    *slog.Logger
@@ -68,8 +69,8 @@ type voice struct {
 	memory memoryLimit
 }
 
-// voice makes it. All that is written to standard error goes by one screen, so
-// that the progress of a copy can stay at its end.
+// voice makes it. All output on standard error goes through one screen, so that
+// the progress of a copy can stay at its end.
 func (c *runCommand) voice(out cli.Output) *voice {
 	asJSON := jsonLogs(c.LogFormat, out.Complaints)
 	mode, onto := progressMode(c.Progress, out.Complaints, asJSON), newScreen(out.Complaints)
@@ -84,7 +85,7 @@ func (c *runCommand) run(e cli.Ends, p *plan, v *voice, known *settings) error {
 	if !hasMemoryLimit(known.environ) {
 		v.memory.begin(int64(c.BufferBytes))
 	}
-	// An address that is taken must be known before anything is written.
+	// An address in use must be reported before anything is written.
 	var ln net.Listener
 	if c.Listen != "" {
 		var err error
@@ -143,8 +144,8 @@ func (c *runCommand) preflight(p *plan, source, target *driver.Set) preflight.Co
 	}
 }
 
-// tell returns what shows the result of each startup check: a line of text, or a
-// line of the log where that is JSON.
+// tell returns a function that shows the result of each startup check: a line of
+// text, or a line of the log where that is JSON.
 func (c *runCommand) tell(ctx context.Context, v *voice) func(preflight.Finding) {
 	if c.Check {
 		return func(f preflight.Finding) { _, _ = fmt.Fprintln(v.out.Results, printable.Text(f.String())) }

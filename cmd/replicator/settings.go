@@ -57,7 +57,7 @@ func envName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// env looks a variable up. One that is set to nothing counts as not set.
+// env looks a variable up. An empty one counts as not set.
 func (s *settings) env(flag string) (string, bool) {
 	for _, pair := range slices.Backward(s.environ) {
 		if value, ok := strings.CutPrefix(pair, envName(flag)+"="); ok {
@@ -92,14 +92,14 @@ func (s *settings) flags() []string {
 // Validate implements kong.Resolver. It is called when all flags are resolved.
 func (s *settings) Validate(*kong.Application) error { return s.fault }
 
-// learn finds out which flags there are settings for.
+// learn collects the flags that have settings.
 func (s *settings) learn(app *kong.Application) {
 	for _, node := range app.Children {
 		if node.Name != "run" {
 			continue
 		}
 		for _, f := range node.Flags {
-			// These concern one command line.
+			// These apply to one command line only.
 			if !slices.Contains([]string{"help", "check", "print-config"}, f.Name) {
 				s.known[f.Name] = true
 			}
@@ -131,7 +131,7 @@ func (s *settings) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 		return s.take(flag, value, "environment "+envName(flag.Name), err)
 	}
 	if !s.loaded {
-		// An error of the file is none of the flag that happens to be the first.
+		// An error of the file must not be reported as one of the first flag.
 		s.loaded = true
 		if s.fault = s.load(ctx); s.fault != nil {
 			clear(s.values)
@@ -222,7 +222,7 @@ func unambiguous(node *yaml.Node) error {
 }
 
 // oneDocument returns the top node of YAML text, nil if there is nothing in it. A
-// second document is an error: if it were ignored, so would be what it excludes.
+// second document is an error: ignoring it could ignore an exclusion.
 func oneDocument(data []byte) (*yaml.Node, error) {
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
@@ -244,7 +244,7 @@ func oneDocument(data []byte) (*yaml.Node, error) {
 // load reads the file. Its keys are the names of flags.
 func (s *settings) load(ctx *kong.Context) error {
 	if s.file == "" {
-		// The variable may not have been asked for yet, nor belong to the command.
+		// The variable may not have been resolved yet, nor belong to the command.
 		name, ok := s.env("config")
 		if !ok || ctx.Selected() == nil || ctx.Selected().Name != "run" {
 			return nil

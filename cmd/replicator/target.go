@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 )
 
-// targetFlags say where the metadata of links are. They are run's.
+// targetFlags say where the metadata of links is; run has the same flags.
 type targetFlags struct {
 	Target           string        `placeholder:"URI" help:"The target: connection string of a replica set."`
 	TargetLogin      loginFlags    `embed:"" prefix:"target-"`
@@ -26,8 +26,8 @@ type linkFlags struct {
 	Link string `placeholder:"NAME" help:"Name of the link."`
 }
 
-// open checks the flags and connects. The error of flags is a usageError; more are
-// added to it.
+// open checks the flags and connects. Faults of flags are returned as one
+// usageError.
 func (f *targetFlags) open(ctx context.Context, more ...error) (*driver.Set, error) {
 	options, err := parseDeployment("target", f.TargetLogin.config(f.Target, f.SelectionTimeout))
 	if f.SelectionTimeout < time.Millisecond {
@@ -43,7 +43,7 @@ func (f *targetFlags) open(ctx context.Context, more ...error) (*driver.Set, err
 	return set, nil
 }
 
-// openLink does that, and finds the link.
+// openLink is open, then finds the link.
 func (f *linkFlags) openLink(ctx context.Context, more ...error) (store *checkpoint.Store, state checkpoint.State, release func(), err error) {
 	if f.Link == "" {
 		more = append(more, errors.New("--link is missing: the name of a link; replicator links lists them"))

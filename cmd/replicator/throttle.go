@@ -10,8 +10,8 @@ import (
 	"github.com/oplogrep/replicator/request"
 )
 
-// The tag settings:"no" is of flags that no variable of the environment counts
-// for: those of run say what a link is started with, these what is to change.
+// The tag settings:"no" marks flags that environment variables do not set: the
+// variables say how run starts a link, these flags what to change.
 type throttleCommand struct {
 	linkFlags
 	MaxBytesPerSecond string `settings:"no" placeholder:"SIZE" help:"Limit of the copy. 0: no limit."`
@@ -19,7 +19,7 @@ type throttleCommand struct {
 	Default           bool   `help:"Remove these limits: the link uses those that run was started with."`
 }
 
-// Run changes how fast a link may copy, or says what is requested.
+// Run changes the limits of a link's copy, or prints the requested ones.
 func (c *throttleCommand) Run(ctx context.Context, out cli.Output) error {
 	bytes, faultBytes := requestedBytes(c.MaxBytesPerSecond)
 	ops, faultOps := requestedOps(c.MaxOpsPerSecond)
@@ -41,7 +41,7 @@ func (c *throttleCommand) Run(ctx context.Context, out cli.Output) error {
 	if !change && !c.Default {
 		return c.print(out, "", requests.BytesPerSecond, requests.OpsPerSecond)
 	}
-	// What is not said stays as it was.
+	// Limits that are not given stay as they were.
 	if c.MaxBytesPerSecond == "" && !c.Default {
 		bytes = requests.BytesPerSecond
 	}
@@ -54,7 +54,7 @@ func (c *throttleCommand) Run(ctx context.Context, out cli.Output) error {
 	return c.print(out, ", within a few seconds if it runs", bytes, ops)
 }
 
-// print says what is requested.
+// print prints the requested limits.
 func (c *throttleCommand) print(out cli.Output, when string, bytes, ops int64) error {
 	_, err := fmt.Fprintf(out.Results, "Link %s copies%s: %s, %s.\n", c.Link, when,
 		limitText(bytes, "bytes", func(n int64) string { return cli.Size(n).String() }),
@@ -98,7 +98,7 @@ func requestedOps(text string) (int64, error) {
 	return n, nil
 }
 
-// resyncOf finds what became of the request for a collection.
+// resyncOf returns the state of the resync requested for a collection.
 func resyncOf(w *request.Requests, ns string) (request.Resync, bool) {
 	for _, r := range w.Resync {
 		if string(r.NS) == ns {

@@ -19,7 +19,7 @@ type moment struct {
 	text string
 	now  bool
 	at   bson.Timestamp
-	// whole tells that no increment was given: a second, not an entry.
+	// whole is true if no increment was given: a second, not an entry.
 	whole bool
 }
 
@@ -86,11 +86,11 @@ func (m moment) last() bson.Timestamp {
 	return m.at
 }
 
-// startCopy says that a link begins with a copy.
+// startCopy is the value of a link that begins with a copy.
 const startCopy = "copy"
 
-// start is where a link begins: with a copy, or at a moment. The zero value is
-// that nothing was said.
+// start is where a link begins: with a copy, or at a moment. The zero value
+// means not given.
 type start struct {
 	moment
 	said, copy bool

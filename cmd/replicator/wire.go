@@ -30,8 +30,8 @@ func feedbackMode(name string) (feedback.Mode, bool) {
 	return feedback.None, name == "none"
 }
 
-// chooseFeedback decides how the source is told, now that it is known what it
-// allows. auto never writes documents to the source: that has to be asked for.
+// chooseFeedback chooses how to report to the source, by what the source
+// permits. auto never writes documents to the source: that must be requested.
 func (c *runCommand) chooseFeedback(p *plan, r *preflight.Report, log *slog.Logger) {
 	cfg := &p.pipeline
 	mode, fixed := feedbackMode(c.Feedback)
@@ -110,10 +110,10 @@ func (c *runCommand) mirror(e cli.Ends, p *plan, ln net.Listener, source, target
 	}
 	tracker.Follow(link.Snapshot)
 
-	// The pipeline decides when all ends; the rest only goes along.
+	// The pipeline decides when the run ends; the rest follows.
 	background, endBackground := context.WithCancelCause(e.Hard)
 	var along sync.WaitGroup
-	along.Go(func() { _ = tracker.Run(background) }) // it returns why it was ended, by us
+	along.Go(func() { _ = tracker.Run(background) }) // it returns the cause of our own cancellation
 	along.Go(func() { progressLoop(background, log, link.Snapshot) })
 	along.Go(func() { v.copy.run(background, link.Snapshot) })
 	if ln != nil {
