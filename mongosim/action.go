@@ -46,8 +46,8 @@ type Action struct {
 	Arg   bson.Raw
 }
 
-// form is what follows a verb: so many words, or more, of which the first two may
-// be the ends of a link. usage says it to people.
+// form describes the arguments of a verb: the number of words, or the minimum, of
+// which the first two may be the ends of a link. usage is its text in messages.
 type form struct {
 	words      int
 	more, link bool
@@ -133,7 +133,7 @@ func parseEnd(word string, link bool) (string, error) {
 	return word, nil
 }
 
-// after returns what follows the first n words of a text, spaces and all.
+// after returns the text after its first n words, spaces included.
 func after(text string, n int) string {
 	for range n {
 		text = strings.TrimLeftFunc(text, unicode.IsSpace)
@@ -143,7 +143,7 @@ func after(text string, n int) string {
 }
 
 func parseDocument(text string) (bson.Raw, error) {
-	if !json.Valid([]byte(text)) { // else what follows a document would be overlooked
+	if !json.Valid([]byte(text)) { // else text after a document would be ignored
 		return nil, fmt.Errorf("%q is no JSON", text)
 	}
 	var doc bson.D

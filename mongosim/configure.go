@@ -31,8 +31,8 @@ func (s *Set) initiate(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("mongosim: initiate %s: %w", s.opts.SetName, err)
 		}
-		// Without being asked it would stand for election only after the election
-		// timeout. If it is not elected, somebody will be after that.
+		// Without this it would stand for election only after the election
+		// timeout. If it is not elected, another member will be.
 		_ = node.StepUp(ctx)
 		if _, err := s.AwaitPrimary(ctx); err != nil {
 			return err
@@ -111,7 +111,7 @@ func (m *Member) config() bson.D {
 	return doc
 }
 
-// marshal is for documents that are made here, and so are always valid BSON.
+// marshal is for documents made here, which are always valid BSON.
 func marshal(doc bson.D) bson.Raw {
 	raw, err := bson.Marshal(doc)
 	if err != nil {
@@ -249,8 +249,8 @@ func changed(config bson.Raw, change func(members []bson.Raw) []bson.Raw) (bson.
 	return marshal(doc), nil
 }
 
-// ready reports whether a member does what the set has it for; one that is down is
-// not waited for.
+// ready reports whether a member serves in its role; one that is down counts as
+// ready.
 func (m *Member) ready() bool {
 	v, ok := m.view()
 	return !ok || v.State.Readable() || v.State == oplog.MemberArbiter

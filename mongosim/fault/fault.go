@@ -15,15 +15,16 @@ const (
 	Drop
 	// HalfOpen is a black hole in one direction: "half-open in", "half-open out".
 	HalfOpen
-	// Cut closes the connections that there are, and new ones at once. "cut".
+	// Cut closes existing connections, and new ones at once. "cut".
 	Cut
-	// Reset breaks each connection off, inside a message if need be, after it
-	// has carried so many bytes in one direction: "reset after=120".
+	// Reset breaks each connection off, even inside a message, after it has
+	// carried a number of bytes in one direction: "reset after=120".
 	Reset
-	// Rate carries only so many bytes a second: "rate 1000".
+	// Rate limits the bytes per second: "rate 1000".
 	Rate
 	// Freeze stalls an end as SIGSTOP would: connections are accepted, nothing
-	// is answered, and its deadlines pass unnoticed until it goes on. "freeze".
+	// is answered, and its deadlines pass unnoticed until it is thawed.
+	// "freeze".
 	Freeze
 )
 
@@ -78,20 +79,20 @@ func (d Direction) Opposite() Direction {
 	return d
 }
 
-// Fault is one thing that is wrong with a link. Two faults that compare equal
-// are the same. Fields that the kind does not name are zero.
+// Fault is a fault of a link. Two faults that compare equal are the same.
+// Fields that the kind does not name are zero.
 type Fault struct {
-	// Kind is what it does.
+	// Kind is the kind of fault.
 	Kind Kind
-	// Direction is what it does it to. HalfOpen needs one; Latency, Reset and
-	// Rate may have one; for the others it is Both.
+	// Direction is the affected direction. HalfOpen needs one; Latency, Reset
+	// and Rate may have one; for the others it is Both.
 	Direction Direction
-	// Delay is how much later things arrive, one way. Latency only.
+	// Delay is the one-way latency. Latency only.
 	Delay time.Duration
 	// Jitter is the most that is added to Delay, at random. Latency only.
 	Jitter time.Duration
-	// Bytes is after how many bytes a connection breaks (Reset), or how many
-	// are carried each second (Rate, at least 1).
+	// Bytes is the number of bytes after which a connection breaks (Reset), or
+	// that are carried per second (Rate, at least 1).
 	Bytes int64
 }
 
@@ -116,7 +117,7 @@ func (f Fault) String() string {
 	return s
 }
 
-// InvalidError is a fault that makes no sense.
+// InvalidError reports an invalid fault.
 type InvalidError struct {
 	Fault Fault
 	// What says which rule is broken.
@@ -127,12 +128,12 @@ func (e *InvalidError) Error() string {
 	return fmt.Sprintf("fault: %q is no fault: %s", e.Fault, e.What)
 }
 
-// maxDelay is the longest latency or jitter: longer ones are what drop stands for,
-// and their sums must not overflow.
+// maxDelay is the longest latency or jitter: longer ones amount to a drop, and
+// sums must not overflow.
 const maxDelay = 24 * time.Hour
 
-// Validate returns an [*InvalidError] if a field has a value that it cannot have, or that
-// the kind does not know.
+// Validate returns an [*InvalidError] if a field has an invalid value, or one that the
+// kind does not use.
 func (f Fault) Validate() error {
 	bare := Fault{Kind: f.Kind, Direction: f.Direction}
 	what := ""

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// ParseError is a text that names no fault.
+// ParseError reports a text that is not a fault.
 type ParseError struct {
 	// Text is all of it.
 	Text string
-	// What says what is wrong with it.
+	// What says what is wrong.
 	What string
-	// Known are the words that would have been understood, if it is about one.
+	// Known are the valid words, if the error is about a word.
 	Known []string
 }
 
@@ -91,8 +91,8 @@ func Parse(text string) (Fault, error) {
 	return f, nil
 }
 
-// set reads one word after the kind. It returns the form that the word has, or
-// what is wrong with it.
+// set reads one word after the kind. It returns the form of the word, or the
+// fault.
 func (f *Fault) set(word string) (form, what string) {
 	key, value, named := strings.Cut(word, "=")
 	if !named {

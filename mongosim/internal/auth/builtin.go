@@ -1,7 +1,7 @@
 package auth
 
-// row is a line of a built-in role: what may be done on what, and since which major
-// version of the server.
+// row is a line of a built-in role: actions, their resource, and the first major
+// server version that has it.
 type row struct {
 	on      resource
 	actions [][]string
@@ -74,9 +74,9 @@ var inherits = map[string][]Role{
 }
 
 // rows are the built-in roles, as builtin_roles.cpp (servers up to 6.0) and
-// builtin_roles.yml (since) define them, as far as a replicator and those who run it
-// need them. What no row gives only __system has: to read
-// local.replset.initialSyncId, to write admin.system.roles.
+// builtin_roles.yml (since) define them, as far as a replicator and its operators
+// need them. Only __system has the rest: to read local.replset.initialSyncId, to
+// write admin.system.roles.
 var rows = map[string][]row{
 	"read":      {{on: in(own), actions: read}, {on: exactly(own, "system.js"), actions: read}},
 	"readWrite": {{on: in(own), actions: readAndWrite}, {on: exactly(own, "system.js"), actions: readAndWrite}},

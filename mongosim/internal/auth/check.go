@@ -14,7 +14,7 @@ import (
 
 // Check returns Unauthorized unless a user of the connection may do the action on
 // the resource: a collection, with coll "" a database, with db "" the cluster. The
-// empty action asks only whether anybody is logged in.
+// empty action only requires a login.
 func (m *Manager) Check(c *dispatch.Conn, action, db, coll string, cmd bson.Raw) error {
 	users := m.loggedIn(c)
 	if len(users) == 0 {
@@ -58,10 +58,9 @@ func masked(cmd bson.Raw) bson.Raw {
 	return doc
 }
 
-// reach lists the resources whose privileges cover a target. The databases local
-// and config are out of the reach of users that may use any database, and what is no
-// normal collection is out of the reach of users that may use a whole database: system collections, and
-// what a member keeps for itself in local.replset.* (authorization_session_impl.cpp,
+// reach lists the resources whose privileges cover a target. Privileges on any database do not
+// cover local and config, and privileges on a whole database do not cover collections that are not
+// normal: system collections, and local.replset.* (authorization_session_impl.cpp,
 // NamespaceString::isNormalCollection).
 func reach(db, coll string) []resource {
 	list := []resource{{kind: anything}}

@@ -13,7 +13,8 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 )
 
-// conversationID is that of every conversation: a connection has one at a time.
+// conversationID is the id of every conversation: a connection has one at a
+// time.
 const conversationID = 1
 
 // login is what a connection's Login holds.
@@ -23,7 +24,7 @@ type login struct {
 	talk *conversation
 }
 
-// identity is a user for as long as it exists: one that is made again under the
+// identity identifies a user while it exists: one created again under the same
 // name is another.
 type identity struct {
 	userName
@@ -37,7 +38,7 @@ type conversation struct {
 	who *identity
 	// short leaves out the empty exchange at the end.
 	short bool
-	// proven says that only the empty exchange is left.
+	// proven is true when only the empty exchange is left.
 	proven bool
 }
 
@@ -68,7 +69,7 @@ func (m *Manager) loggedIn(c *dispatch.Conn) []*user {
 }
 
 // Start answers saslStart with {conversationId, done, payload}. A conversation
-// that was under way is dropped.
+// in progress is dropped.
 func (m *Manager) Start(c *dispatch.Conn, db string, cmd bson.Raw) (bson.Raw, error) {
 	l := loginOf(c)
 	l.talk = nil

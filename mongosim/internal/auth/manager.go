@@ -17,11 +17,10 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 )
 
-// Config is what a Manager knows from the start.
+// Config configures a Manager.
 type Config struct {
 	Users []User
-	// Keyfile is the content of the set's keyfile; "" means that nobody can log in
-	// as __system.
+	// Keyfile is the content of the set's keyfile; "" disables logins as __system.
 	Keyfile string
 	// Seed decides the salts.
 	Seed int64
@@ -60,7 +59,7 @@ type userName struct{ name, db string }
 
 func (n userName) String() string { return n.name + "@" + n.db }
 
-// user is a user as it is; it is replaced, never changed.
+// user is a user; it is replaced, never changed.
 type user struct {
 	userName
 	id      [16]byte
@@ -113,8 +112,8 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// newUser works out what a user needs; mechanisms nil means all. Callers hold mu
-// or have the Manager for themselves.
+// newUser computes a user's credentials; mechanisms nil means all. Callers hold
+// mu or have the Manager for themselves.
 func (m *Manager) newUser(u User, mechanisms []string) (*user, error) {
 	if u.Name == "" {
 		return nil, errors.New("a user needs a name")
@@ -186,7 +185,7 @@ func (u *user) mechanisms() []string {
 }
 
 // UserID is the digest of the connection's user that is part of its session ids;
-// that of no name if nobody is logged in.
+// that of the empty name without a login.
 func (m *Manager) UserID(c *dispatch.Conn) [32]byte {
 	users := m.loggedIn(c)
 	if len(users) == 0 {

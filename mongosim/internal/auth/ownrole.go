@@ -16,8 +16,8 @@ type role struct {
 	inherits   []Role
 }
 
-// powers returns what a role may do, false if there is no such role. Callers hold mu
-// or have the Manager for themselves.
+// powers returns the privileges of a role, false if there is no such role. Callers
+// hold mu or have the Manager for themselves.
 func (m *Manager) powers(r Role) ([]privilege, bool) {
 	made := m.roles[r]
 	if made == nil {

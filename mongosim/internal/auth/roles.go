@@ -27,7 +27,8 @@ type resource struct {
 	db, coll string
 }
 
-// privilege is what may be done on a resource; nil actions means everything.
+// privilege is a resource with the actions permitted on it; nil actions means
+// everything.
 type privilege struct {
 	on      resource
 	actions map[string]bool
@@ -74,8 +75,8 @@ func on(r resource, actions ...[]string) privilege {
 	return privilege{on: r, actions: set}
 }
 
-// builtin returns what a built-in role may do in a server's major version; false if
-// there is no such role in its database.
+// builtin returns the privileges of a built-in role in a server's major version;
+// false if there is no such role in its database.
 func builtin(r Role, major int) ([]privilege, bool) {
 	if inherited, ok := inherits[r.Name]; ok || rows[r.Name] != nil {
 		if r.DB != "admin" && !anyDB[r.Name] {
@@ -97,7 +98,7 @@ func builtin(r Role, major int) ([]privilege, bool) {
 	return nil, false
 }
 
-// rowsOf returns what a role has by its own rows.
+// rowsOf returns the privileges that a role has by its own rows.
 func rowsOf(r Role, major int) []privilege {
 	powers := make([]privilege, 0, len(rows[r.Name]))
 	for _, row := range rows[r.Name] {

@@ -31,11 +31,11 @@ var mechanisms = map[string]mechanism{
 	sha1Name:   {scram.SHA1, 10_000, 16},
 }
 
-// errUnknownUser ends a conversation about a user that there is not.
+// errUnknownUser ends a conversation about a user that does not exist.
 var errUnknownUser = errors.New("unknown user")
 
-// secret is what a user's password comes to in one mechanism. The keys take some
-// milliseconds and are made when they are first needed.
+// secret has the keys of a user's password for one mechanism. Deriving them
+// takes some milliseconds and is done on first use.
 type secret struct {
 	client  *scram.Client
 	factors scram.KeyFactors

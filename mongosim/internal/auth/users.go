@@ -347,7 +347,7 @@ func (a *userArgs) parseMechanisms(e *rawbson.Elem) error {
 	return nil
 }
 
-// refused brings an error into the server's form.
+// refused converts an error to the server's form.
 func refused(err error) error {
 	if _, ok := errors.AsType[*servererr.Error](err); ok {
 		return err

@@ -38,7 +38,7 @@ type bound struct {
 type end struct {
 	form  form
 	value rawbson.Elem
-	// changed is true since it has been written last.
+	// changed is true if it changed since the last write.
 	changed bool
 }
 
@@ -59,13 +59,13 @@ func newBounds() bounds {
 	return bounds{root}
 }
 
-// add takes in a measurement, without its metadata.
+// add includes a measurement, without its metadata.
 func (b *bounds) add(doc bson.Raw, metaField string, coll *bsonorder.Collator) {
 	b.root.addFields(doc, metaField, [2]bool{true, true}, coll)
 }
 
 // addFields takes in a document. The order of fields is that in which they come
-// first: a new one is put before the one that the document goes on with.
+// first: a new one is inserted before the next field of the document.
 func (b *bound) addFields(doc bson.Raw, skip string, sides [2]bool, coll *bsonorder.Collator) {
 	next, handled, skipped := 0, 0, false
 	it := rawbson.NewIter(doc)
@@ -84,8 +84,7 @@ func (b *bound) addFields(doc bson.Raw, skip string, sides [2]bool, coll *bsonor
 }
 
 // place finds a field, or makes it. The search begins with the expected place,
-// next, and goes on to those that earlier fields of the document have jumped over.
-// after it is true if this one jumps too.
+// next, and continues with those that earlier fields of the document skipped.
 func (b *bound) place(name string, next, handled int, skipped bool) (at int, behind bool) {
 	for i := next; i < len(b.fields); i++ {
 		if b.fields[i].name == name {
@@ -106,7 +105,7 @@ func (b *bound) place(name string, next, handled int, skipped bool) (at int, beh
 	return next, false
 }
 
-// add takes in a value, on the sides where what it is part of counts.
+// add includes a value, on the sides where its parent counts.
 func (b *bound) add(e *rawbson.Elem, sides [2]bool, coll *bsonorder.Collator) {
 	want := formOf(e)
 	var counts [2]bool
@@ -263,7 +262,7 @@ func (b *bound) changedItems(s side) (diff []byte, changed bool) {
 	return diff, changed
 }
 
-// settle takes note that both sides have been written.
+// settle records that both sides have been written.
 func (b *bounds) settle() { b.root.settle() }
 
 func (b *bound) settle() {

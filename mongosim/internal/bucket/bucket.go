@@ -43,8 +43,8 @@ type Bucket struct {
 	start int64
 	// meta is its metadata in normal form; nil if it has none.
 	meta *rawbson.Elem
-	// count and size tell of all measurements, written or on their way; fields are
-	// the names of all columns.
+	// count and size cover all measurements, written or pending; fields are the
+	// names of all columns.
 	count, size int
 	fields      map[string]bool
 	// Doc has so many measurements, and these columns.
@@ -53,9 +53,9 @@ type Bucket struct {
 	bounds  bounds
 }
 
-// New opens a bucket for a measurement taken at a time, in milliseconds. Its
-// id begins with the beginning of its span and goes on like an id of the process,
-// in which the distance of the first measurement is added to four of the bytes.
+// New opens a bucket for a measurement taken at a time, in milliseconds. Its id
+// starts with the start of its span and continues like an id of the process, in
+// which the distance of the first measurement is added to four of the bytes.
 func New(ts *Series, process bson.ObjectID, number uint32, at int64, meta *rawbson.Elem) *Bucket {
 	seconds := at / 1000
 	start := seconds - seconds%ts.Rounding
@@ -106,7 +106,7 @@ func (b *Bucket) Take(doc bson.Raw) {
 	}
 }
 
-// Wrote says that the bucket was written as doc, with the change.
+// Wrote records that the bucket was written as doc, with the change.
 func (b *Bucket) Wrote(doc bson.Raw, c *Change) {
 	b.Doc = bytes.Clone(doc)
 	b.written += c.measurements
@@ -116,7 +116,7 @@ func (b *Bucket) Wrote(doc bson.Raw, c *Change) {
 	b.bounds.settle()
 }
 
-// Change is what measurements make of a bucket: see Bucket.Add.
+// Change is the effect of measurements on a bucket: see Bucket.Add.
 type Change struct {
 	// Doc is the whole bucket if it is new; Delta is the diff of a $v: 2 entry if not.
 	Doc, Delta bson.Raw
@@ -125,7 +125,7 @@ type Change struct {
 	measurements int
 }
 
-// Add returns what measurements that were taken make of the bucket. It has to be
+// Add returns the effect of the counted measurements on the bucket. It must be
 // written before more are added.
 func (b *Bucket) Add(docs []bson.Raw) *Change {
 	c := &Change{columns: b.columns(docs), measurements: len(docs)}
@@ -146,9 +146,9 @@ type column struct {
 	values []byte
 }
 
-// columns takes measurements apart. The server's order of columns is that of a
-// hash table and means nothing; here it is that of the measurements, with the time
-// last.
+// columns splits measurements into columns. The server's order of columns is that
+// of a hash table and means nothing; here it is that of the measurements, with the
+// time last.
 func (b *Bucket) columns(docs []bson.Raw) []column {
 	var list []column
 	place := map[string]int{}

@@ -174,7 +174,8 @@ func (s *spec) checkPlugin(v Version) error {
 	return nil
 }
 
-// checkPartial refuses what the filter of a partial index cannot have.
+// checkPartial refuses expressions that the filter of a partial index cannot
+// have.
 func checkPartial(filter bson.Raw, depth int) *servererr.Error {
 	refuse := func(what string) *servererr.Error {
 		return servererr.New(servererr.CannotCreateIndex, "Expression not supported in partial index: %s", what)

@@ -67,7 +67,7 @@ func findIndex(v Version, existing []bson.Raw, spec bson.Raw) (bool, error) {
 	return false, nil
 }
 
-// differentOptions compares what is no part of the signature.
+// differentOptions compares the options that are not part of the signature.
 func differentOptions(old, spec bson.Raw) bool {
 	for _, name := range []string{
 		"unique", "sparse", "expireAfterSeconds", "weights", "default_language", "language_override", "textIndexVersion",
@@ -80,8 +80,8 @@ func differentOptions(old, spec bson.Raw) bool {
 	return false
 }
 
-// signature is what tells indexes apart: key, collation, partial filter, and since
-// 5.0 unique and sparse. Key directions compare as numbers.
+// signature is what distinguishes indexes: key, collation, partial filter, and
+// since 5.0 unique and sparse. Key directions compare as numbers.
 func signature(v Version, spec bson.Raw) string {
 	e, _ := rawbson.Lookup(spec, "key")
 	key, _ := e.Document()

@@ -2,7 +2,7 @@ package mood
 
 import "github.com/oplogrep/replicator/internal/mongo/servererr"
 
-// killed is how the server words that an operation was ended from outside.
+// killed is the server's message for a killed operation.
 const killed = "operation was interrupted"
 
 // All returns the list of moods, those of roles and transactions first. docs/embedded-set.md

@@ -15,15 +15,15 @@ const (
 	Refuse Kind = iota + 1
 	// Statement refuses the first statement of a write, within its reply.
 	Statement
-	// Unmet does the work and answers that its write concern was not met.
+	// Unmet does the work and returns a write concern error.
 	Unmet
-	// Slow does the work and is late with the write concern.
+	// Slow does the work and delays the write concern.
 	Slow
 	// Lose does the work and closes the connection in place of a reply.
 	Lose
 	// HangUp closes the connection in place of the work.
 	HangUp
-	// Drop closes each connection that there is by now at its next command.
+	// Drop closes each existing connection at its next command.
 	Drop
 	// Shut refuses, and closes the connection after that.
 	Shut
@@ -38,7 +38,7 @@ const (
 	// Early lets a wait for data end at once.
 	Early
 	// Elect makes the primary step down, so that another one is elected. The command
-	// itself goes on.
+	// itself continues.
 	Elect
 )
 
@@ -54,20 +54,19 @@ func (k Kind) gentle() bool { return k == Slow || k == Short || k == Early }
 
 // Mood is one such answer.
 type Mood struct {
-	// Name is what tests call it.
+	// Name is its name in tests.
 	Name string
-	// Where says in words at which commands it may occur, and Answer what the client
-	// sees.
+	// Where describes the commands at which it may occur, Answer the client's view.
 	Where, Answer string
 	// Since is the server version, major and minor, that has it first; zero is 4.4.
 	Since [2]int
-	// OneIn is how often it occurs: at one in so many places. A Standing mood occurs
-	// in one of so many sets, at every place there.
+	// OneIn is its rate: at one in OneIn places. A Standing mood occurs in one in
+	// OneIn sets, at every place there.
 	OneIn    int
 	Standing bool
-	// Most is how often it occurs in one set; 0 is as often as it comes.
+	// Most limits its occurrences in one set; 0 is no limit.
 	Most int
-	// Fact says where it is known from.
+	// Fact is the source of the fact.
 	Fact string
 
 	// Kind is what happens; Code and Text are the error's, where there is one.

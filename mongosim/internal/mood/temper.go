@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 )
 
-// After a mood that is not gentle, so many commands meet none such: Rest, and Calm more
-// for each that there was before. Work that begins anew each time gets done at last.
+// After a mood that is not gentle, Rest commands are spared such moods, and Calm more
+// for each earlier one, so that work that restarts each time eventually ends.
 const (
 	Rest = 40
 	Calm = 10
@@ -25,13 +25,13 @@ type Config struct {
 	// App is the application name of clients that meet them, and GentleApp that of
 	// clients that meet the gentle ones only.
 	App, GentleApp string
-	// Names are the moods that there are; nil is all.
+	// Names are the enabled moods; nil is all.
 	Names []string
-	// Without are those that there are not.
+	// Without are the disabled ones.
 	Without []string
 	// Gentle leaves out all that are errors.
 	Gentle bool
-	// OneIn, by name, is how often in place of what the list says.
+	// OneIn, by name, overrides the list's rates.
 	OneIn map[string]int
 	// Elect makes the primary step down. It must not block; nil is no elections.
 	Elect func()
@@ -47,17 +47,17 @@ type Temper struct {
 	era atomic.Int64
 
 	mu     sync.Mutex // guards what follows
-	met    []uint64   // how many places each mood had, by index
+	met    []uint64   // number of places of each mood, by index
 	struck []int      // how often it occurred
-	rest   int        // commands that are still spared
-	errors int        // how many there were that are not gentle
+	rest   int        // commands still spared
+	errors int        // number of moods so far that are not gentle
 }
 
 // Strike is a mood that occurs.
 type Strike struct {
 	*Mood
-	// Draw is a number that decides what else there is to decide, such as how short a
-	// batch is.
+	// Draw is a random number for further decisions, such as the length of a short
+	// batch.
 	Draw uint64
 }
 
@@ -94,7 +94,7 @@ func New(cfg Config) (*Temper, error) {
 	return t, nil
 }
 
-// Moods returns the names of those that there are, in the order of the list.
+// Moods returns the names of the enabled moods, in the order of the list.
 func (t *Temper) Moods() []string {
 	if t == nil {
 		return nil
@@ -132,8 +132,8 @@ func (t *Temper) Era() int64 {
 	return t.era.Load()
 }
 
-// Meet decides which mood a command meets; nil is none. gentle says that only those
-// will do that are no errors.
+// Meet returns the mood that a command meets, nil for none. gentle restricts it to
+// those that are not errors.
 func (t *Temper) Meet(p *Place, gentle bool) *Strike {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -190,7 +190,7 @@ func (t *Temper) draw(name string, n uint64) uint64 {
 	}
 	_, _ = h.Write(key[:])
 	_, _ = h.Write([]byte(name))
-	// FNV's low bits are weak for what differs in few bits.
+	// FNV's low bits are weak for inputs that differ in few bits.
 	x := h.Sum64()
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
@@ -215,7 +215,7 @@ func (t *Temper) Struck() map[string]int {
 	return struck
 }
 
-// String says what has occurred.
+// String describes the moods that have occurred.
 func (t *Temper) String() string {
 	struck := t.Struck()
 	words := make([]string, 0, len(struck))

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// queueLimit is how much may be on its way in one direction, in bytes.
-	// Beyond it the sender waits, as for a full socket buffer.
+	// queueLimit bounds the data in flight in one direction, in bytes. Beyond
+	// it the sender waits, as for a full socket buffer.
 	queueLimit = 4 << 20
-	// pieceSize is how much is put on its way at a time, in bytes.
+	// pieceSize is the size of one piece of queued data, in bytes.
 	pieceSize = 64 << 10
-	// closeGrace is how long Close waits beyond the latency for an end that
-	// does not take what is sent to it.
+	// closeGrace is how long Close waits, beyond the latency, for a peer that
+	// does not read.
 	closeGrace = 100 * time.Millisecond
 )
 
@@ -29,7 +29,7 @@ type Conn struct {
 	under   net.Conn
 	in, out lane
 
-	// closing is closed by Close: no more is taken or handed out.
+	// closing is closed by Close: reads and writes end.
 	closing chan struct{}
 	// dead is closed when under is, by a fault or at the end of Close.
 	dead  chan struct{}
@@ -64,7 +64,7 @@ func (c *Conn) SetDeadline(t time.Time) error {
 }
 
 // SetReadDeadline sets when reads fail with os.ErrDeadlineExceeded. The zero
-// time means never. A frozen end notices its deadlines when it goes on.
+// time means never. A frozen end notices its deadlines when it is thawed.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	return c.setDeadline(&c.in, t, c.under.SetReadDeadline)
 }
@@ -86,7 +86,8 @@ func (c *Conn) setDeadline(l *lane, t time.Time, direct func(time.Time) error) e
 	return direct(t)
 }
 
-// over returns why nothing more can be read or written, nil as long as it can.
+// over returns why the connection can no longer be read or written, nil while
+// it can.
 func (c *Conn) over() error {
 	select {
 	case <-c.closing:
@@ -98,8 +99,8 @@ func (c *Conn) over() error {
 	}
 }
 
-// fail ends the connection at once. With reset, the other end sees it broken
-// off, as far as the connection below knows how.
+// fail ends the connection at once. With reset, the other end sees a reset, if
+// the underlying connection supports it.
 func (c *Conn) fail(reason error, reset bool) {
 	c.mu.Lock()
 	if c.reason != nil {
@@ -116,10 +117,10 @@ func (c *Conn) fail(reason error, reset bool) {
 	c.network.forget(c)
 }
 
-// Close ends the connection. What is on its way because of a latency arrives
-// first: Close takes that long, but does not wait out other faults. When it
-// returns no goroutine of the connection is left. A second call returns
-// net.ErrClosed at once.
+// Close ends the connection. Data delayed by a latency arrives first: Close
+// takes that long, but does not wait for other faults to end. When it returns
+// no goroutine of the connection is left. A second call returns net.ErrClosed
+// at once.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -144,8 +145,8 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// Abort ends the connection at once, as the death of a process would: what is
-// on its way is lost and the other end sees a reset.
+// Abort ends the connection at once, as the death of a process would: data in
+// flight is lost and the other end sees a reset.
 func (c *Conn) Abort() {
 	c.fail(ErrAborted, true)
 	_ = c.Close() // an earlier Close has done the rest
@@ -161,7 +162,7 @@ func (c *Conn) wrap(l *lane, err error) error {
 }
 
 // Write sends p to the other end. On a link with latency it returns when p is
-// on its way.
+// queued.
 func (c *Conn) Write(p []byte) (int, error) {
 	l := &c.out
 	l.turn <- struct{}{}
@@ -177,7 +178,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// writeSome sends a part of p, none if the conditions changed on the way.
+// writeSome sends a part of p, none if the conditions changed meanwhile.
 func (c *Conn) writeSome(l *lane, p []byte) (int, error) {
 	cond, err := c.pass(l)
 	if err != nil {
@@ -199,8 +200,8 @@ func (c *Conn) writeSome(l *lane, p []byte) (int, error) {
 	return len(p), nil
 }
 
-// excuse judges the error of the connection below: if this end has been ended,
-// that is the reason, and a frozen end does not notice its deadlines.
+// excuse maps an error of the underlying connection: if this end has been
+// ended, to that reason; a frozen end does not notice its deadlines.
 func (c *Conn) excuse(l *lane, err error) error {
 	if err == nil {
 		return nil
@@ -245,7 +246,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 }
 
-// readSome reads into p, nothing if the conditions changed on the way.
+// readSome reads into p, nothing if the conditions changed meanwhile.
 func (c *Conn) readSome(l *lane, p []byte) (int, error) {
 	cond, err := c.pass(l)
 	if err != nil {
@@ -265,7 +266,8 @@ func (c *Conn) readSome(l *lane, p []byte) (int, error) {
 	return n, err
 }
 
-// receive takes what has arrived, from the queue or from the connection below.
+// receive reads the data that has arrived, from the queue or from the
+// underlying connection.
 func (c *Conn) receive(l *lane, cond *condition, p []byte) (int, error) {
 	if cond.delays() {
 		if err := c.startPump(l, c.readPump, c.under.SetReadDeadline); err != nil {
@@ -279,7 +281,8 @@ func (c *Conn) receive(l *lane, cond *condition, p []byte) (int, error) {
 	if l.path.cond.Load() == cond {
 		return n, c.excuse(l, err)
 	}
-	// What came may have come after the change, and is held to it.
+	// The data may have arrived after the change, so that the change applies to
+	// it.
 	if n > 0 {
 		c.hold(l, parcel{data: bytes.Clone(p[:n])})
 	}

@@ -12,8 +12,9 @@ import (
 // lane is one direction of one connection.
 type lane struct {
 	path *path
-	// turn is taken by the one caller that reads or writes. It is a channel and
-	// no mutex because a bubble takes a wait for a mutex for work.
+	// turn is taken by the one caller that reads or writes. It is a channel,
+	// not a mutex, because in a synctest bubble waiting for a mutex is not
+	// durably blocking.
 	turn chan struct{}
 
 	// The fields up to the next blank line belong to the caller that has turn; carried
@@ -26,7 +27,7 @@ type lane struct {
 	deadline time.Time
 	moved    chan struct{} // closed when deadline changes
 	pumped   bool          // a pump stands between the callers and under, for good
-	queue    []parcel      // what is on its way, in order
+	queue    []parcel      // data in flight, in order
 	size     int           // bytes in queue
 	last     time.Time     // when all of queue has arrived
 	news     chan struct{} // closed when queue changes
@@ -34,7 +35,7 @@ type lane struct {
 	ended    chan struct{} // closed when the pump has ended
 }
 
-// parcel is some data on its way, or the end of the stream.
+// parcel is a piece of data in flight, or the end of the stream.
 type parcel struct {
 	data []byte
 	err  error
@@ -66,8 +67,8 @@ func (l *lane) charge(cond *condition, n int) {
 	l.free = time.Now().Add(time.Duration(float64(n) / float64(cond.rate) * float64(time.Second)))
 }
 
-// budget returns what of p may go through before a reset breaks the
-// connection, and whether that happens right after it.
+// budget returns the part of p that passes before a reset breaks the
+// connection, and whether the reset follows immediately.
 func (l *lane) budget(cond *condition, p []byte) (part []byte, breaks bool) {
 	if l.resetID != cond.resetID {
 		l.resetID, l.carried = cond.resetID, 0
@@ -82,8 +83,8 @@ func (l *lane) budget(cond *condition, p []byte) (part []byte, breaks bool) {
 	return p[:left], true
 }
 
-// pass waits until the lane carries something, and returns the condition that
-// it does it under.
+// pass waits until the lane carries data, and returns the condition that
+// applies.
 func (c *Conn) pass(l *lane) (*condition, error) {
 	for {
 		cond := l.path.cond.Load()
@@ -168,8 +169,8 @@ func (c *Conn) startPump(l *lane, pump func(), direct func(time.Time) error) err
 	return nil
 }
 
-// push puts a parcel on its way. It does not overtake others: however short its
-// own way is, it waits after the head of the queue. mu is locked.
+// push queues a parcel. It does not overtake others, however short its own
+// latency is. mu is locked.
 func (l *lane) push(p parcel) {
 	p.due = time.Now().Add(l.path.draw(l.path.cond.Load()))
 	if p.due.After(l.last) {
@@ -180,21 +181,21 @@ func (l *lane) push(p parcel) {
 	l.tell()
 }
 
-// tell wakes the callers that wait for the queue. mu is locked.
+// tell wakes callers that wait for the queue. mu is locked.
 func (l *lane) tell() {
 	close(l.news)
 	l.news = make(chan struct{})
 }
 
-// hold puts a parcel on its way, however full the queue is.
+// hold queues a parcel, however full the queue is.
 func (c *Conn) hold(l *lane, p parcel) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l.push(p)
 }
 
-// enqueue puts a parcel on its way if there is room. If there is none it waits
-// for a change and returns false.
+// enqueue queues a parcel if there is room. Otherwise it waits for a change and
+// returns false.
 func (c *Conn) enqueue(l *lane, cond *condition, p parcel) (bool, error) {
 	c.mu.Lock()
 	if l.failed != nil {
@@ -212,8 +213,8 @@ func (c *Conn) enqueue(l *lane, cond *condition, p parcel) (bool, error) {
 	return false, nil
 }
 
-// dequeue takes what has arrived from the head of the queue, as much of it as p
-// holds. If nothing has, it waits for a change and returns 0.
+// dequeue moves arrived data from the head of the queue into p. If there is
+// none, it waits for a change and returns 0.
 func (c *Conn) dequeue(l *lane, cond *condition, p []byte) (int, error) {
 	c.mu.Lock()
 	news, moved, until := l.news, l.moved, l.deadline
@@ -222,7 +223,7 @@ func (c *Conn) dequeue(l *lane, cond *condition, p []byte) (int, error) {
 		if !head.due.After(time.Now()) {
 			defer c.mu.Unlock()
 			if head.err != nil {
-				return 0, head.err // and it stays: the stream does not go on
+				return 0, head.err // and it stays: the stream has ended
 			}
 			n := copy(p, head.data)
 			if head.data = head.data[n:]; len(head.data) == 0 {
@@ -273,8 +274,8 @@ func (c *Conn) waitForRoom(l *lane) bool {
 	}
 }
 
-// writePump delivers what is due until the connection is dead, or closing and
-// nothing that could still arrive is left.
+// writePump delivers due data until the connection is dead, or is closing and
+// has no data left that could arrive.
 func (c *Conn) writePump() {
 	l := &c.out
 	defer close(l.ended)

@@ -91,7 +91,7 @@ type path struct {
 	rng *rand.Rand
 }
 
-// draw returns how long something is on its way.
+// draw draws a latency.
 func (p *path) draw(c *condition) time.Duration {
 	if c.jitter == 0 {
 		return c.latency
@@ -101,8 +101,8 @@ func (p *path) draw(c *condition) time.Duration {
 	return c.latency + time.Duration(p.rng.Int64N(int64(c.jitter)+1))
 }
 
-// condition is what all faults together make of one path. It does not change;
-// it is replaced.
+// condition is the combined effect of all faults on one path. It is replaced,
+// never changed.
 type condition struct {
 	state
 	// changed is closed when the condition no longer holds.
@@ -132,7 +132,7 @@ func (s *state) add(r rule) {
 	case fault.Cut:
 		s.cut = true
 	case fault.Reset:
-		// Of two that are equal the older one, whatever order they come in.
+		// Of two equal ones the older one, whatever their order.
 		if s.resetID == 0 || r.Bytes < s.reset || r.Bytes == s.reset && r.id < s.resetID {
 			s.reset, s.resetID = r.Bytes, r.id
 		}
@@ -145,11 +145,11 @@ func (s *state) add(r rule) {
 	}
 }
 
-// Set gives the link between from and to these faults, in place of those that
-// it was given before under the same names; none heals it. Either name may be
-// [Any]; such faults come on top of those of single links. Directions are as
-// seen from the end from. It changes nothing if a fault is invalid, which it
-// returns as an [*fault.InvalidError].
+// Set gives the link between from and to these faults, replacing those set
+// before under the same names; none heals it. Either name may be [Any]; such
+// faults come on top of those of single links. Directions are as seen from the
+// end from. It changes nothing if a fault is invalid, which it returns as an
+// [*fault.InvalidError].
 func (n *Network) Set(from, to string, faults ...fault.Fault) error {
 	for _, f := range faults {
 		if err := f.Validate(); err != nil {
@@ -193,8 +193,8 @@ func (n *Network) HealAll() {
 	n.refresh()
 }
 
-// refresh brings all links up to the rules. It returns the connections that
-// have to be closed, which cannot be done while mu is locked.
+// refresh applies the rules to all links. It returns the connections that have
+// to be closed, which cannot be done while mu is locked.
 func (n *Network) refresh() (broken []*Conn) {
 	for _, l := range n.order {
 		n.apply(l)

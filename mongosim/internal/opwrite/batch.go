@@ -27,7 +27,7 @@ type Batch struct {
 
 var _ Ops = (*Batch)(nil)
 
-// View shows the newest state.
+// View returns a view of the newest state.
 func (b *Batch) View() storage.View { return b.w.View(bson.Timestamp{}) }
 
 // LastOpTime returns the optime of the newest entry that this batch wrote, else
@@ -86,7 +86,7 @@ func (b *Batch) log(e *entry, at oplog.OpTime) {
 	b.last, b.wrote = at, true
 }
 
-// unlogged reports whether writes to a namespace are a member's own affair.
+// unlogged reports whether writes to a namespace are local to a member.
 func unlogged(ns oplog.Namespace) bool { return strings.HasPrefix(string(ns), "local.") }
 
 // write commits what change does and the entry at the next timestamp; in the

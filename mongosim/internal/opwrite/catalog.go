@@ -85,9 +85,10 @@ func (b *Batch) needCollection(ns oplog.Namespace) error {
 	return err
 }
 
-// StepUp writes what a new primary writes after its note "new primary": it makes
-// the collections that members keep for themselves, ends the transactions that a
-// former primary has logged only in part, and drops temporary collections.
+// StepUp writes what a new primary writes after its note "new primary": it
+// creates the collections that members keep for themselves, ends the
+// transactions that a former primary has logged only in part, and drops
+// temporary collections.
 func (b *Batch) StepUp() error {
 	for _, ns := range []oplog.Namespace{TransactionsNS, IndexBuildsNS} {
 		if err := b.needCollection(ns); err != nil {

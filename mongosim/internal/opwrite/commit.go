@@ -9,9 +9,9 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Commit logs and commits a transaction, in one entry or a chain. One that
-// changed nothing logs nothing and gives the null optime. A refused commit leaves
-// the transaction open.
+// Commit logs and commits a transaction, in one entry or a chain. One without
+// changes logs nothing and returns the null optime. A refused commit leaves the
+// transaction open.
 func (t *Txn) Commit(b *Batch) (oplog.OpTime, error) {
 	if err := t.open(); err != nil {
 		return oplog.OpTime{}, err
@@ -24,8 +24,8 @@ func (t *Txn) Commit(b *Batch) (oplog.OpTime, error) {
 		return oplog.OpTime{}, err
 	}
 	groups := pack(t.ops, b.p.cfg.MaxApplyOpsBytes)
-	// A timestamp for each operation is what the server reserves, however few
-	// entries they need.
+	// The server reserves a timestamp for each operation, however few entries
+	// they need.
 	first, err := b.reserve(len(t.ops))
 	if err != nil {
 		return oplog.OpTime{}, err
@@ -78,7 +78,7 @@ func (t *Txn) Prepare(b *Batch) (oplog.OpTime, error) {
 	return at, nil
 }
 
-// begin refuses to log a transaction whose session has gone on.
+// begin refuses to log a transaction whose session has moved on.
 func (t *Txn) begin(b *Batch) error {
 	if err := b.needCollection(TransactionsNS); err != nil {
 		return err

@@ -122,7 +122,7 @@ func (b *Batch) ConvertToCapped(coll *storage.Collection, size int64) error {
 
 // exclusive refuses, with storage.ErrWriteConflict, what an open transaction has
 // written to: before the first of several entries, so that a command that waits
-// for the transaction and begins anew logs nothing in vain. Nil is left out.
+// for the transaction and restarts logs nothing in vain. Nil is left out.
 func (b *Batch) exclusive(colls ...*storage.Collection) error {
 	u := b.w.Begin(bson.Timestamp{})
 	defer u.Abort()
@@ -137,7 +137,7 @@ func (b *Batch) exclusive(colls ...*storage.Collection) error {
 	return nil
 }
 
-// dropTemporary drops a copy that came to nothing, as the server does.
+// dropTemporary drops an abandoned copy, as the server does.
 func (b *Batch) dropTemporary(id oplog.UUID) error {
 	coll, ok := b.View().ByUUID(id)
 	if !ok {
@@ -147,8 +147,8 @@ func (b *Batch) dropTemporary(id oplog.UUID) error {
 }
 
 // copyDocuments inserts the documents of one collection into another, which the
-// server logs as it logs a migration. It skips the oldest as long as they are too
-// many by excess bytes, by the server's rough reckoning.
+// server logs as it logs a migration. It skips the oldest documents while they
+// exceed the limit by excess bytes, by the server's estimate.
 func (b *Batch) copyDocuments(from, to *storage.Collection, excess int64) error {
 	// The collection that is copied does not change, but its reader must not be
 	// open while the store is written to.

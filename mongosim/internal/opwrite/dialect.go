@@ -23,7 +23,7 @@ func (d Dialect) TrimsCapped() bool {
 	return err == nil && f.trimsCapped
 }
 
-// format is what a dialect means for entries.
+// format is a dialect's form of entries.
 type format struct {
 	// modern puts stmtId and needsRetryImage with the operation, gives inserts
 	// an o2, and keeps images in config.image_collection (6.0).

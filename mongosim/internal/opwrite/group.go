@@ -5,8 +5,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
-// applyOpsDocument is the payload of a group of operations; tail adds what stands
-// after the operations.
+// applyOpsDocument is the payload of a group of operations; tail appends the
+// fields after the operations.
 func applyOpsDocument(ops [][]byte, tail func(dst []byte) []byte) bson.Raw {
 	size := 64
 	for _, op := range ops {

@@ -86,8 +86,8 @@ func groupOf(docs []bson.Raw) int {
 	return n
 }
 
-// insertOne inserts and logs one document. It returns what the next entry of the
-// session links to.
+// insertOne inserts and logs one document. It returns the optime that the next
+// entry of the session links to.
 func (b *Batch) insertOne(coll *storage.Collection, e *entry) (oplog.OpTime, error) {
 	id, err := documentID(e.o)
 	if err != nil {
@@ -128,16 +128,16 @@ func (b *Batch) insertOne(coll *storage.Collection, e *entry) (oplog.OpTime, err
 	return at, nil
 }
 
-// pushedOut is the deletion of a document that a capped collection has too much.
+// pushedOut is the deletion of a document beyond a capped collection's limits.
 type pushedOut struct {
 	unit  *storage.Unit
 	entry entry
 	at    oplog.OpTime
 }
 
-// deleteExcess deletes what the insert that u makes pushes out of a capped
-// collection, each document by a unit and an entry of its own: versions from 5.0
-// on do not leave that to the members. If one cannot be deleted, none is.
+// deleteExcess deletes the documents that u's insert pushes out of a capped
+// collection, each by a unit and an entry of its own: from 5.0 on the primary
+// logs these deletes. If one cannot be deleted, none is.
 func (b *Batch) deleteExcess(u *storage.Unit, coll *storage.Collection) (all []pushedOut, err error) {
 	now, ok := u.View().ByUUID(coll.UUID)
 	if !ok {
@@ -169,7 +169,7 @@ func (b *Batch) deleteExcess(u *storage.Unit, coll *storage.Collection) (all []p
 	return all, nil
 }
 
-// Trim deletes what a capped collection has too much, as part of a unit.
+// Trim deletes the excess documents of a capped collection, as part of a unit.
 func Trim(u *storage.Unit, id oplog.UUID) error {
 	coll, ok := u.View().ByUUID(id)
 	if !ok {
@@ -183,8 +183,7 @@ func Trim(u *storage.Unit, id oplog.UUID) error {
 	return nil
 }
 
-// insertGroup inserts documents at one timestamp, by one entry. Refused, it has
-// inserted none.
+// insertGroup inserts documents at one timestamp, by one entry: all or none.
 func (b *Batch) insertGroup(coll *storage.Collection, docs []bson.Raw, session *Session, stmts []Stmt, prev oplog.OpTime) (oplog.OpTime, error) {
 	at, err := b.reserve(len(docs))
 	if err != nil {

@@ -60,7 +60,7 @@ func ListedIndex(spec bson.Raw) bson.Raw {
 	it := rawbson.NewIter(spec)
 	for it.Next() {
 		if it.Is("ns") {
-			continue // versions up to 4.2 wrote it, nobody shows it
+			continue // versions up to 4.2 wrote it, none shows it
 		}
 		f := field{len(listedFields), bsoncore.Value{Type: bsoncore.Type(it.Type), Data: it.Value}, it.Name()}
 		for i := range listedFields {

@@ -7,12 +7,12 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Ops is a place to write to: a Batch, where each operation commits by itself,
-// or a Txn, where all commit together. All methods may be called only within
+// Ops is the interface of a Batch, where each operation commits by itself, and a
+// Txn, where all commit together. All methods may be called only within
 // Path.Write. Refusals are *servererr.Error (DuplicateKey, NamespaceExists, …) or
-// storage.ErrWriteConflict, and leave nothing behind.
+// storage.ErrWriteConflict, and have no effect.
 type Ops interface {
-	// View shows what the next operation works on.
+	// View returns the data that the next operation works on.
 	View() storage.View
 	// Insert stores documents in order and returns how many were stored before
 	// the error. stmts is nil or has one entry per document.
@@ -35,7 +35,7 @@ type Stmt struct {
 	ID      int32
 }
 
-// Session is what the oplog says of a session's writes.
+// Session identifies a session's writes in the oplog.
 type Session struct {
 	// LSID is the whole logical session id as logged: {id: UUID, uid: hash}.
 	LSID      bson.Raw
@@ -64,8 +64,9 @@ func (i Image) name() string {
 type Update struct {
 	// Post is the document afterwards.
 	Post bson.Raw
-	// Made is what a replacement or a pipeline made, before _id was put in front and
-	// kept where there was none: the server logs that. Nil is the same as Post.
+	// Made is the result of a replacement or a pipeline before _id was moved to the
+	// front, and kept if missing: the server logs this form. Nil is the same as
+	// Post.
 	Made bson.Raw
 	// Delta is the $v:2 diff without its envelope and Modifiers the $v:1 form
 	// ($v in front or not), for updates by operators. Both nil: Post is logged as

@@ -30,8 +30,8 @@ type Config struct {
 	// ClusterTime, if set, is the newest cluster time that this member knows of:
 	// new entries come after it.
 	ClusterTime func() bson.Timestamp
-	// OnWrite, if set, is told the newest optime and its wall time after a write
-	// has been committed, outside of Store.Write.
+	// OnWrite, if set, is called with the newest optime and its wall time after
+	// a write has been committed, outside of Store.Write.
 	OnWrite func(at oplog.OpTime, wall time.Time)
 	// MaxApplyOpsBytes is how large one applyOps entry of a transaction may be
 	// before a chain is written; default 16 MiB.
@@ -65,11 +65,11 @@ type Path struct {
 
 	// What follows is guarded by Store.Write.
 
-	// reserved is the newest timestamp that was given out.
+	// reserved is the newest timestamp allocated.
 	reserved bson.Timestamp
-	// scratch is what entries are made in; the store copies them.
+	// scratch is the buffer in which entries are built; the store copies them.
 	scratch []byte
-	// chains are what is known of the retryable writes of sessions.
+	// chains cache the retryable writes of sessions.
 	chains map[string]*stmtChain
 }
 
@@ -83,8 +83,8 @@ func New(cfg Config) (*Path, error) {
 	return &Path{cfg: cfg, format: f, chains: map[string]*stmtChain{}}, nil
 }
 
-// Write runs fn with exclusive access to the store. What fn's operations have
-// committed stays, whatever fn returns.
+// Write runs fn with exclusive access to the store. Operations that fn has
+// committed stay committed, whatever fn returns.
 func (p *Path) Write(fn func(b *Batch) error) error {
 	b := Batch{p: p}
 	err := p.cfg.Store.Write(func(w *storage.Writer) error {

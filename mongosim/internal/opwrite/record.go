@@ -17,7 +17,7 @@ import (
 const (
 	// TransactionsNS has the record of each session.
 	TransactionsNS oplog.Namespace = "config.transactions"
-	// IndexBuildsNS has the index builds that are going on.
+	// IndexBuildsNS has the index builds in progress.
 	IndexBuildsNS oplog.Namespace = "config.system.indexBuilds"
 	// ImagesNS has the newest image of each session's findAndModify (since 6.0).
 	ImagesNS oplog.Namespace = "config.image_collection"
@@ -31,8 +31,8 @@ const (
 	StateAborted    = "aborted"
 )
 
-// Record is what config.transactions says of a session:
-// {_id: lsid, txnNum, lastWriteOpTime, lastWriteDate[, startOpTime][, state]}.
+// Record is the record of a session in config.transactions: {_id: lsid, txnNum,
+// lastWriteOpTime, lastWriteDate[, startOpTime][, state]}.
 type Record struct {
 	// TxnNumber is that of the newest retryable write or transaction.
 	TxnNumber int64

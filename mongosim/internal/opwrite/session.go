@@ -31,8 +31,8 @@ func (b *Batch) SessionRecord(lsid bson.Raw) (TxnState, error) {
 	return TxnState{TxnNumber: r.TxnNumber, State: r.State, LastWrite: r.LastWrite, Exists: true}, nil
 }
 
-// link checks that a session may write under its number, and returns what the
-// next entry links to.
+// link checks that a session may write under its number, and returns the optime
+// that the next entry links to.
 func (b *Batch) link(s *Session) (prev oplog.OpTime, err error) {
 	if err := b.needCollection(TransactionsNS); err != nil {
 		return prev, err
@@ -47,8 +47,7 @@ func (b *Batch) link(s *Session) (prev oplog.OpTime, err error) {
 	return r.LastWrite, b.p.current(s, &r)
 }
 
-// current refuses a retryable write whose number is not, or cannot be, that of the
-// record.
+// current refuses a retryable write whose number does not match the record.
 func (p *Path) current(s *Session, r *Record) error {
 	switch {
 	case r.TxnNumber > s.TxnNumber:
@@ -86,21 +85,21 @@ func (b *Batch) record(u *storage.Unit, s *Session, at oplog.OpTime) error {
 	return WriteRecord(u, s.LSID, &Record{TxnNumber: s.TxnNumber, LastWrite: at, Wall: dateTime(b.wall)})
 }
 
-// stmtChain is what is known of the statements of a session's newest retryable
-// write: what a walk through the oplog would find. It is right as long as last is
-// what the record says, which a rollback or another primary changes.
+// stmtChain caches the statements of a session's newest retryable write, as a
+// walk through the oplog would find them. It is valid while last equals the
+// record's, which a rollback or another primary changes.
 type stmtChain struct {
 	txnNumber int64
 	last      oplog.OpTime
 	entries   map[int32]oplog.OpTime
-	// missing is the optime of an entry that the oplog no longer has.
+	// missing is the optime of an entry that was removed from the oplog.
 	missing oplog.OpTime
 }
 
 // maxChains bounds how many sessions are remembered.
 const maxChains = 4096
 
-// executed remembers that a statement was written by the entry, if the chain
+// executed records that a statement was written by the entry, if the chain
 // before it is known.
 func (p *Path) executed(s *Session, prev, at oplog.OpTime, ids ...int32) {
 	c := p.chains[string(s.LSID)]

@@ -10,8 +10,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// ErrEnded is a call on a transaction that has been committed, aborted or
-// released, or that a rollback has undone.
+// ErrEnded is returned by calls on a transaction that has been committed,
+// aborted or released, or that a rollback has undone.
 var ErrEnded = errors.New("opwrite: the transaction has ended")
 
 // Txn is an open multi-document transaction. Its methods may be called only within
@@ -72,7 +72,7 @@ func (t *Txn) writable(coll *storage.Collection) error {
 	return t.open()
 }
 
-// open refuses to change a transaction that is decided.
+// open refuses to change a transaction that has been decided.
 func (t *Txn) open() error {
 	switch {
 	case t.ended || !t.unit.Open():

@@ -36,7 +36,7 @@ func (b *Batch) Delete(coll *storage.Collection, old storage.Record, stmt Stmt, 
 	return b.changeOne(&e, stmt, image, old.Doc, func(u *storage.Unit) error { return u.Delete(coll.UUID, old.ID) })
 }
 
-// changeOne carries out and logs an update or delete, with the record and the
+// changeOne executes and logs an update or delete, with the record and the
 // image of a retryable one.
 func (b *Batch) changeOne(e *entry, stmt Stmt, kind Image, image bson.Raw, change func(u *storage.Unit) error) error {
 	s := stmt.Session

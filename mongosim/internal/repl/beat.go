@@ -136,8 +136,8 @@ func (n *Node) appendBeat(dst []byte, version, configTerm int64) []byte {
 	return bsoncore.AppendBooleanElement(dst, "electable", n.unelectable(electionTimedOut) == "")
 }
 
-// shown is what others are told of this member's data: nothing during an initial
-// sync. Callers hold mu.
+// shown is the optime reported to others: null during an initial sync. Callers
+// hold mu.
 func (n *Node) shown() (applied, durable moment) {
 	if n.syncing || n.applied.at.IsNull() {
 		return nullMoment, nullMoment

@@ -53,8 +53,8 @@ func millis(wall time.Time) int64 {
 	return wall.UnixMilli()
 }
 
-// fields reads a command or reply. The first thing that is missing or of the
-// wrong type is kept in err; what is read after it is zero.
+// fields reads a command or reply. The first missing field or wrong type is
+// kept in err; later reads return zero.
 type fields struct {
 	doc bson.Raw
 	err error
@@ -205,7 +205,7 @@ func entryMoment(raw bson.Raw) (moment, error) {
 	return m, nil
 }
 
-// okReply reports whether a reply says ok, and if not, its code and message.
+// okReply reports whether a reply is ok, and if not, its code and message.
 func okReply(reply bson.Raw) (ok bool, code int64, message string) {
 	f := fields{doc: reply}
 	if e, there := rawbson.Lookup(reply, "ok"); there {

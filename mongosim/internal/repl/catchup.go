@@ -8,9 +8,9 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// catchUp pulls what other members have and an elected member lacks, before it
-// writes in its own term. It returns how many entries came so. It ends early when
-// the time allowed has passed, when histories have split, and with the term.
+// catchUp pulls the entries that an elected member lacks from other members,
+// before it writes in its own term. It returns their number. It ends early at the
+// catch-up timeout, when histories have diverged, and with the term.
 func (n *Node) catchUp(ctx context.Context, epoch int) (ops int64) {
 	n.mu.Lock()
 	limit, start := n.conf.catchupTimeout, time.Now()
@@ -46,7 +46,7 @@ func (n *Node) catchUp(ctx context.Context, epoch int) (ops int64) {
 		err := n.tail(ctx, host, func() bool { return !target.After(n.View().Applied) })
 		n.setSource("")
 		if errors.Is(err, errDiverged) || errors.Is(err, errTooStale) {
-			// A primary cannot roll back: what the other has is undone there.
+			// A primary cannot roll back: the other member will.
 			n.log.Warn("catch-up given up", keySource, host, keyError, err.Error())
 			break
 		}
@@ -57,8 +57,8 @@ func (n *Node) catchUp(ctx context.Context, epoch int) (ops int64) {
 	return n.countBetween(before)
 }
 
-// awaitBeats waits until every other member has answered a heartbeat that was sent
-// since start, or failed to, but not longer than patience.
+// awaitBeats waits until every other member has answered a heartbeat sent since
+// start, or failed to, but not longer than patience.
 func (n *Node) awaitBeats(ctx context.Context, start time.Time, patience time.Duration) {
 	ctx, done := context.WithTimeout(ctx, patience)
 	defer done()

@@ -8,10 +8,10 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 )
 
-// learnCommit takes in a commit point that another member told of. What this
-// member's source says is about the history that this member follows, so as much
-// of it counts as has been applied; what others say counts only if it is of the
-// term of the newest entry here. Callers hold mu.
+// learnCommit learns a commit point from another member. The sync source's is on
+// the history that this member follows, so it counts up to lastApplied; another
+// member's counts only if it has the term of the newest entry here. Callers hold
+// mu.
 func (n *Node) learnCommit(m moment, fromSource bool) {
 	if m.at.IsNull() || n.applied.at.IsNull() || n.role == leader || n.syncing {
 		return
@@ -28,7 +28,7 @@ func (n *Node) learnCommit(m moment, fromSource bool) {
 	}
 }
 
-// countCommit works out a primary's commit point: the newest entry of its own
+// countCommit computes a primary's commit point: the newest entry of its own
 // term that enough voters have. Callers hold mu.
 func (n *Node) countCommit() {
 	if n.role != leader || n.termStart.IsNull() {
@@ -51,7 +51,8 @@ func (n *Node) countCommit() {
 		}
 	}
 	slices.SortFunc(have, func(a, b moment) int {
-		// Null optimes have no term, and such compare by timestamp alone: first.
+		// Null optimes have no term and compare by timestamp alone, so they are
+		// checked first.
 		return a.at.Compare(b.at)
 	})
 	need := n.conf.writeMajority()
@@ -65,9 +66,9 @@ func (n *Node) countCommit() {
 	}
 }
 
-// settle moves the commit point, and with it the store's stable timestamp, as far
-// as what is known allows. It is called without mu, after anything changed that
-// the commit point depends on.
+// settle advances the commit point, and with it the store's stable timestamp, as
+// far as the known optimes allow. It is called without mu, after a change of
+// anything that the commit point depends on.
 func (n *Node) settle() {
 	n.mu.Lock()
 	n.countCommit()
@@ -106,7 +107,7 @@ func (n *Node) settle() {
 	}
 }
 
-// journalLoop makes what was applied durable, JournalDelay later.
+// journalLoop makes applied entries durable, JournalDelay later.
 func (n *Node) journalLoop(ctx context.Context) {
 	for ctx.Err() == nil {
 		n.mu.Lock()
@@ -131,7 +132,8 @@ func (n *Node) journalLoop(ctx context.Context) {
 	}
 }
 
-// noopLoop writes an entry when a primary has written nothing for NoopInterval.
+// noopLoop writes a no-op entry when a primary has written nothing for
+// NoopInterval.
 func (n *Node) noopLoop(ctx context.Context) {
 	var seen moment
 	for ctx.Err() == nil {
@@ -149,8 +151,8 @@ func (n *Node) noopLoop(ctx context.Context) {
 	}
 }
 
-// lease is for how long at least voters have been silent, at the majority's end:
-// a primary steps down when it is 0 or less. Callers hold mu.
+// lease returns the time left until a majority of voters has been silent for too
+// long: a primary steps down when it is 0 or less. Callers hold mu.
 func (n *Node) lease(now time.Time) time.Duration {
 	timeout := n.electionTimeout()
 	var left []time.Duration

@@ -51,7 +51,7 @@ func (n *Node) AwaitWriteConcern(ctx context.Context, at oplog.OpTime, wc WriteC
 		limit = timer.C
 	}
 	for expired := false; ; {
-		if !local { // another configuration may have come meanwhile
+		if !local { // the configuration may have changed meanwhile
 			if err := n.satisfiable(wc); err != nil {
 				return err
 			}
@@ -75,7 +75,7 @@ func (n *Node) AwaitWriteConcern(ctx context.Context, at oplog.OpTime, wc WriteC
 			return context.Cause(ctx)
 		case <-limit:
 			n.mu.Lock()
-			expired = true // unless all that is needed has come at the same time
+			expired = true // unless the write concern was met at the same time
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (n *Node) satisfiable(wc WriteConcern) error {
 }
 
 // stillMine reports whether an optime of an earlier term is on this primary's
-// history. Callers hold mu, which is given up for a while.
+// history. Callers hold mu, which is released for a while.
 func (n *Node) stillMine(at oplog.OpTime) error {
 	if n.role != leader {
 		return servererr.New(servererr.PrimarySteppedDown, "Primary stepped down while waiting for replication")
@@ -162,9 +162,9 @@ func (n *Node) reached(at oplog.OpTime, wc WriteConcern) bool {
 	return n.tagged(n.conf.modes[wc.Mode], func(i int) bool { return n.memberHas(i, at, wc.Journal) })
 }
 
-// memberHas reports whether a member has an optime. Its own newest entry says so
-// only if it is of the same term, or of this primary's: of other terms nobody
-// knows whose history it is. Callers hold mu.
+// memberHas reports whether a member has an optime. Its newest entry proves it
+// only if it is of the same term, or of this primary's: entries of other terms
+// may be on a diverged history. Callers hold mu.
 func (n *Node) memberHas(i int, at oplog.OpTime, journal bool) bool {
 	var m moment
 	switch {
@@ -180,8 +180,8 @@ func (n *Node) memberHas(i int, at oplog.OpTime, journal bool) bool {
 	return (m.at.Term == at.Term || n.role == leader && m.at.Term == n.term) && !m.at.Before(at)
 }
 
-// tagged reports whether the members that have something carry as many different
-// values of each tag as a mode asks for. Callers hold mu.
+// tagged reports whether the members that have an optime carry as many different
+// values of each tag as a mode requires. Callers hold mu.
 func (n *Node) tagged(mode map[string]int, has func(i int) bool) bool {
 	for tag, want := range mode {
 		values := map[string]bool{}

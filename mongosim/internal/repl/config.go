@@ -38,7 +38,8 @@ type config struct {
 	members       []Member
 	setID         bson.ObjectID
 	chaining      bool
-	// modes are settings.getLastErrorModes: how many different values of each tag.
+	// modes are settings.getLastErrorModes: the required number of different
+	// values of each tag.
 	modes map[string]map[string]int
 	// journalMajority is writeConcernMajorityJournalDefault.
 	journalMajority bool
@@ -224,7 +225,7 @@ func (f *fields) modes(into map[string]map[string]int) {
 	}
 }
 
-// validate finds what is inconsistent in a configuration; the words are the
+// validate finds what is inconsistent in a configuration; messages are the
 // server's.
 func (c *config) validate() error {
 	if len(c.members) == 0 || len(c.members) > maxMembers {

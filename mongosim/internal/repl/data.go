@@ -24,8 +24,8 @@ const (
 	taskPull
 )
 
-// dataLoop is the only goroutine that changes the member's data by itself, and
-// that calls the hooks.
+// dataLoop is the only goroutine that changes the member's data on its own
+// initiative, and that calls the hooks.
 func (n *Node) dataLoop(ctx context.Context) {
 	defer func() { _ = n.closeApplier() }()
 	for ctx.Err() == nil {
@@ -53,7 +53,7 @@ func (n *Node) dataLoop(ctx context.Context) {
 	}
 }
 
-// nextTask says what is to be done. Callers hold mu.
+// nextTask returns the next task. Callers hold mu.
 func (n *Node) nextTask() task {
 	switch {
 	case n.downPending:
@@ -72,13 +72,13 @@ func (n *Node) nextTask() task {
 	return taskPull
 }
 
-// finishStepDown tells the rest of the member that it is no primary any more.
+// finishStepDown notifies the rest of the member that it is no longer primary.
 func (n *Node) finishStepDown(ctx context.Context) {
 	if n.cfg.Hooks.SteppedDown != nil {
 		n.cfg.Hooks.SteppedDown()
 	}
-	// Writes that had been let in before the step-down are in the store by now,
-	// told of or not.
+	// Writes admitted before the step-down are in the store by now, reported or
+	// not.
 	last, err := n.newestEntry()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -107,7 +107,8 @@ func (n *Node) newestEntry() (moment, error) {
 	return last, err
 }
 
-// fail stops this member for good: it shows RECOVERING, and why. Callers hold mu.
+// fail stops this member permanently: it reports RECOVERING, and why. Callers
+// hold mu.
 func (n *Node) fail(err error) {
 	n.log.Error("member cannot go on", keyError, err.Error())
 	n.fatal = err.Error()
@@ -116,8 +117,8 @@ func (n *Node) fail(err error) {
 	n.bump()
 }
 
-// Fatal returns why this member has stopped to follow the set, "" if it has not.
-// Where a server would have ended its process, a Node stays in RECOVERING.
+// Fatal returns why this member has permanently stopped following the set, "" if
+// it has not. Where a server would exit, a Node stays in RECOVERING.
 func (n *Node) Fatal() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -153,7 +154,7 @@ func (n *Node) closeApplier() error {
 }
 
 // finishStepUp makes an elected member a primary that accepts writes: it catches
-// up, writes the first entry of its term, and tells the rest of the member.
+// up, writes the first entry of its term, and notifies the rest of the member.
 func (n *Node) finishStepUp(ctx context.Context) {
 	n.mu.Lock()
 	term, epoch := n.term, n.epoch
@@ -172,7 +173,8 @@ func (n *Node) finishStepUp(ctx context.Context) {
 		return
 	}
 	prepared := n.apply.Prepared()
-	// What the hook does not take over is made again by the next applier.
+	// Transactions that the hook does not take over are prepared again by the
+	// next applier.
 	defer func() {
 		for _, p := range prepared {
 			n.dropPrepared(p.Unit)
@@ -199,13 +201,13 @@ func (n *Node) finishStepUp(ctx context.Context) {
 		n.writable = true
 		n.bump()
 	} else {
-		// The step-down came in between: the hook has to hear of it after the other.
+		// A step-down intervened: its hook must be called after the other.
 		n.downPending = true
 	}
 }
 
 // beginTerm writes the first entry of a primary's term and moves the configuration to
-// the term. It reports whether the member can go on as this primary.
+// the term. It reports whether the member is still primary in that term.
 func (n *Node) beginTerm(epoch int, term, caughtUp int64) (first moment, ok bool) {
 	first, err := n.writeNoop(noopNewPrimary, func() (int64, error) {
 		n.mu.Lock()
@@ -239,7 +241,7 @@ func (n *Node) beginTerm(epoch int, term, caughtUp int64) (first moment, ok bool
 	return first, true
 }
 
-// dropPrepared releases a prepared transaction that nobody took over.
+// dropPrepared releases a prepared transaction that was not taken over.
 func (n *Node) dropPrepared(u *storage.Unit) {
 	if u == nil {
 		return
@@ -250,14 +252,14 @@ func (n *Node) dropPrepared(u *storage.Unit) {
 	})
 }
 
-// leads reports whether this member is still the leader that it was.
+// leads reports whether this member is still leader in the same term.
 func (n *Node) leads(epoch int) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.role == leader && n.epoch == epoch
 }
 
-// giveUp is for a primary whose own data fails it.
+// giveUp makes a primary step down after an error of its own data.
 func (n *Node) giveUp(epoch int, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -276,7 +278,7 @@ const (
 )
 
 // writeNoop appends a no-op entry {op: "n", ns: "", o: {msg}, ts, t, v: 2, wall}.
-// term is asked while the store is locked; its error refuses the write.
+// term is asked while the store is locked; its error rejects the write.
 func (n *Node) writeNoop(msg string, term func() (int64, error)) (moment, error) {
 	return n.writeNoopObject(document(func(dst []byte) []byte {
 		return bsoncore.AppendStringElement(dst, "msg", msg)

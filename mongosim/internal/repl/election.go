@@ -20,8 +20,8 @@ const (
 
 type stepUpRequest struct{ done chan struct{} }
 
-// resetElection puts the election timer off: there are signs of a primary.
-// Callers hold mu.
+// resetElection restarts the election timer after a sign of a primary. Callers
+// hold mu.
 func (n *Node) resetElection() {
 	n.electionAt = time.Time{}
 	if n.conf == nil || n.self < 0 || n.role == leader || !electable(&n.conf.members[n.self]) {
@@ -29,7 +29,7 @@ func (n *Node) resetElection() {
 	}
 	now := time.Now()
 	if len(n.members) == 1 {
-		// Nobody to wait for.
+		// No other voter to wait for.
 		n.electionAt = now
 		if n.frozenUntil.After(now) {
 			n.electionAt = n.frozenUntil
@@ -129,11 +129,12 @@ func (n *Node) unelectable(why reason) string {
 	return ""
 }
 
-// priorityTakeoverLagSeconds is how far behind a member may be that takes over.
+// priorityTakeoverLagSeconds is the largest lag of a member that takes over by
+// priority.
 const priorityTakeoverLagSeconds = 10
 
-// electionLoop stands for election when it is time, and gives up a primary's
-// place when it lost sight of the majority.
+// electionLoop stands for election when due, and makes a primary step down when
+// it no longer reaches a majority.
 func (n *Node) electionLoop(ctx context.Context) {
 	for ctx.Err() == nil {
 		n.mu.Lock()
@@ -161,8 +162,8 @@ func (n *Node) electionLoop(ctx context.Context) {
 	}
 }
 
-// dueElection says whether it is time to stand for election, and if not, how long
-// to wait before asking again; 0 means until something changes. Callers hold mu.
+// dueElection reports whether to stand for election now, and if not, how long to
+// wait before the next check; 0 means until something changes. Callers hold mu.
 func (n *Node) dueElection(now time.Time) (time.Duration, reason) {
 	if n.conf == nil || n.self < 0 {
 		return 0, ""
@@ -207,14 +208,14 @@ func (n *Node) dueElection(now time.Time) (time.Duration, reason) {
 // rearm sets the election timer for another try. Callers hold mu.
 func (n *Node) rearm() {
 	if len(n.members) == 1 && n.unelectable(electionTimedOut) != "" && !n.frozenUntil.After(time.Now()) {
-		// It would come round at once. What makes this member electable, an entry or
-		// another state, sets the timer.
+		// The timer would fire at once. An event that makes this member electable,
+		// an entry or another state, sets it again.
 		return
 	}
 	n.resetElection()
 }
 
-// stand stands for election: a dry run that binds nobody, then the vote.
+// stand stands for election: a dry run, which binds no voter, then the vote.
 func (n *Node) stand(ctx context.Context, why reason) {
 	n.mu.Lock()
 	if n.role == leader || n.unelectable(why) != "" {
@@ -229,7 +230,8 @@ func (n *Node) stand(ctx context.Context, why reason) {
 		return
 	}
 	n.mu.Lock()
-	// What speaks for a takeover is gone when the dry run ends; the rest still holds.
+	// The condition of a takeover is consumed by the dry run; the others are checked
+	// again.
 	if n.term != term || n.confGen != gen || n.role == leader || n.unelectable(electionTimedOut) != "" {
 		n.mu.Unlock()
 		return
@@ -275,7 +277,7 @@ func (n *Node) win(why reason, prior int) {
 		n.candidacy.prior = n.conf.members[prior].ID
 	}
 	for _, m := range n.members {
-		// The lease starts with the election: the voters have just been heard.
+		// The lease starts with the election: the voters have just answered.
 		m.heard = now
 		m.soon()
 	}

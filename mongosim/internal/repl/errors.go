@@ -6,7 +6,8 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// Why the data loop stops what it does. They never leave the package.
+// Reasons for the data loop to stop a task. They are never returned from the
+// package.
 var (
 	errRoleChanged   = errors.New("repl: the member's role changed")
 	errSourceChanged = errors.New("repl: the configuration or the choice of source changed")

@@ -24,7 +24,7 @@ const (
 	probeTimeout   = 30 * time.Second
 )
 
-// metadata is what a reply of the source says of the source itself.
+// metadata is the source's state in its replies.
 type metadata struct {
 	term         int64
 	committed    moment
@@ -176,8 +176,7 @@ func scanCommand(upTo bson.Timestamp, natural, limit int32) bson.Raw {
 	})
 }
 
-// killCursor tells the source that a cursor is not needed any more. It does not
-// wait for the answer.
+// killCursor kills a cursor on the source. It does not wait for the answer.
 func (n *Node) killCursor(ctx context.Context, host string, cursor int64) {
 	if cursor == 0 {
 		return
@@ -192,6 +191,6 @@ func (n *Node) killCursor(ctx context.Context, host string, cursor int64) {
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), n.scaled(networkBuffer))
 	n.background.Go(func() {
 		defer done()
-		_, _ = n.cfg.Transport.Call(ctx, host, cmd) // cursors end by themselves in the end
+		_, _ = n.cfg.Transport.Call(ctx, host, cmd) // idle cursors time out
 	})
 }

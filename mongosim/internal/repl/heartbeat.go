@@ -49,7 +49,8 @@ func (n *Node) heartbeatLoop(ctx context.Context) {
 			}
 		}
 		if ask != "" {
-			// Not one of loops: a member that does not answer must not hold them up.
+			// Not in the loops' group: a member that does not answer must not delay
+			// them.
 			n.background.Go(func() { n.fetchConfig(ctx, ask) })
 		}
 		sleep(ctx, 0, changed)
@@ -79,7 +80,7 @@ func (n *Node) heartbeatInterval() time.Duration {
 	return max(d, time.Millisecond)
 }
 
-// beat sends one heartbeat, and again if it fails at once.
+// beat sends one heartbeat, and retries if it fails at once.
 func (n *Node) beat(ctx context.Context, gen int, m *member, host string) {
 	n.mu.Lock()
 	timeout := n.heartbeatTimeout()
@@ -155,7 +156,7 @@ func (n *Node) heartbeatFailed(gen int, m *member, host, why string, sent time.T
 	n.timers.fire()
 }
 
-// heartbeatReply takes in the answer to a heartbeat.
+// heartbeatReply processes the answer to a heartbeat.
 func (n *Node) heartbeatReply(gen int, m *member, host string, reply bson.Raw, sent time.Time) {
 	b, err := parseBeat(reply)
 	if err == nil && b.set != n.cfg.SetName {

@@ -20,7 +20,7 @@ const (
 	collMinValid   = "replset.minvalid"
 )
 
-// restore reads what an earlier Node left in the store.
+// restore reads the state that an earlier Node left in the store.
 func (n *Node) restore() error {
 	var confDoc, voteDoc, rbidDoc bson.Raw
 	var last moment
@@ -36,8 +36,8 @@ func (n *Node) restore() error {
 	if err != nil {
 		return err
 	}
-	// The commit point is learned again, as by the server: what is stable need not be
-	// committed, as after an initial sync.
+	// The commit point is learned again, as by the server: stable entries need not be
+	// committed, for instance after an initial sync.
 	n.applied, n.durable, n.committed, n.hint = last, last, nullMoment, nullMoment
 	n.term = oplog.InitialTerm
 	n.rbid = 1
@@ -97,8 +97,8 @@ func localDocument(view storage.View, name string) bson.Raw {
 	return nil
 }
 
-// saveLocal puts a document in the place of the one that a local collection holds.
-// build gets the _id of the present one, if there is one.
+// saveLocal replaces the document of a local collection. build gets the _id of the
+// present one, if there is one.
 func (n *Node) saveLocal(w *storage.Writer, name string, build func(id bson.RawValue) bson.Raw) error {
 	u := w.Begin(bson.Timestamp{})
 	ns := localNamespace(name)

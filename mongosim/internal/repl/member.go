@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// member is what a Node knows of another member, from heartbeats and position
+// member is the state of another member as known from heartbeats and position
 // reports. It is guarded by Node.mu.
 type member struct {
 	// kick asks for a heartbeat now.
@@ -22,18 +22,19 @@ type member struct {
 	state         oplog.MemberState
 	term          int64
 	message       string
-	// settled is when the newest heartbeat was sent that was answered or failed.
+	// settled is the send time of the newest heartbeat that was answered or
+	// failed.
 	settled      time.Time
-	lastBeat     time.Time // of Config.Now: what status shows
+	lastBeat     time.Time // of Config.Now: for status
 	lastBeatRecv time.Time
-	// heard is when anything was heard of the member: what leases go by.
+	// heard is when the member last sent anything; the lease depends on it.
 	heard time.Time
 
 	pingMillis int64
 	pings      int
 
-	// applied and durable only move forward; beatApplied and beatDurable are what
-	// the newest heartbeat said.
+	// applied and durable only move forward; beatApplied and beatDurable are
+	// those of the newest heartbeat.
 	applied, durable         moment
 	beatApplied, beatDurable moment
 
@@ -52,7 +53,7 @@ func newMember() *member {
 	return m
 }
 
-// forget drops what only a member that answers is known by.
+// forget drops the state that is only valid for a member that answers.
 func (m *member) forget() {
 	m.beatApplied, m.beatDurable = nullMoment, nullMoment
 	m.source, m.electable = "", false
@@ -70,7 +71,7 @@ func (m *member) down(why string) {
 	m.forget()
 }
 
-// ping takes a round trip into the average, as the server weighs it.
+// ping adds a round trip to the average, weighted as by the server.
 func (m *member) ping(rtt time.Duration) {
 	ms := rtt.Milliseconds()
 	if m.pings > 0 {
@@ -80,7 +81,7 @@ func (m *member) ping(rtt time.Duration) {
 	m.pings++
 }
 
-// advance moves what is known of the member's data forward.
+// advance moves the known optimes of the member forward.
 func (m *member) advance(applied, durable moment) {
 	if applied.later(m.applied) {
 		m.applied = applied
@@ -110,7 +111,7 @@ func (n *Node) install(c *config) {
 	for i := range c.members {
 		m := old[strconv.Itoa(c.members[i].ID)+" "+c.members[i].Host]
 		if m == nil {
-			// A primary gives a new member one election timeout to be heard.
+			// A primary gives a new member one election timeout to answer.
 			m = newMember()
 			m.heard = time.Now()
 		}

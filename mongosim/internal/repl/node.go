@@ -17,9 +17,9 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Transport carries commands between members. cmd has $db. A refusal of the other
-// side is its reply (ok: 0), not an error; an error means that no reply came.
-// Call must return when ctx is done.
+// Transport carries commands between members. cmd has $db. An error of the
+// command is a reply (ok: 0), not an error; an error means that there was no
+// reply. Call must return when ctx is done.
 type Transport interface {
 	// Call sends cmd to the member at a host and returns its reply. The caller keeps
 	// the command, and may keep the reply.
@@ -37,7 +37,8 @@ type Config struct {
 	// Transport reaches the other members.
 	Transport Transport
 	// Seed decides the random parts of election timeouts and all identifiers. Name
-	// tells members with one seed, and the runs of one member, apart; default Host.
+	// distinguishes members with the same seed, and the runs of one member; default
+	// Host.
 	Seed int64
 	Name string
 	// Now is the member's own clock (it may be skewed); timers use real durations.
@@ -52,23 +53,23 @@ type Config struct {
 	// JournalDelay is how long after it was applied an optime becomes durable.
 	JournalDelay time.Duration
 	// NoopInterval makes a primary write a "periodic noop" when nothing else was
-	// written for so long; 0, the default, never. The server's is 10 s.
+	// written for that long; 0, the default, never. The server's is 10 s.
 	NoopInterval time.Duration
-	// Clone makes the copy of an initial sync: what the store of the member at the
-	// host holds now, its oplog included (storage.Store.CloneAt). Without it, a
-	// member whose store is empty stays in STARTUP2.
+	// Clone makes the copy of an initial sync: the current contents of the store
+	// of the member at the host, its oplog included (storage.Store.CloneAt).
+	// Without it, a member whose store is empty stays in STARTUP2.
 	Clone func(ctx context.Context, host string) (*storage.Store, error)
 	// Played, if not nil, is for a set of one member that shows a log which another
 	// set wrote: the store holds the log's first entry, at least, from the start,
 	// Node.Play brings the others, and nothing else is ever logged. It says how they
 	// are applied.
 	Played *replay.Options
-	// Hooks tell the rest of the member what happens. All may be nil.
+	// Hooks notify the rest of the member. All may be nil.
 	Hooks Hooks
 }
 
 // Hooks are called without any lock of the Node held, one at a time and in the
-// order of what they tell of, and must return soon.
+// order of their events, and must return soon.
 type Hooks struct {
 	// SteppedUp is called after this member became primary, drained its source's
 	// log and wrote the "new primary" entry, and before it accepts writes; prepared
@@ -76,21 +77,21 @@ type Hooks struct {
 	SteppedUp func(term int64, prepared []opwrite.Prepared)
 	// SteppedDown is called when this member stops being primary, before it applies
 	// anything: open transactions must be aborted and waiting writers woken.
-	// Prepared transactions go on, but their units must be released: the applier
-	// makes them again from the oplog.
+	// Prepared transactions survive, but their units must be released: the applier
+	// prepares them again from the oplog.
 	SteppedDown func()
 	// RollingBack is called when this member enters the state ROLLBACK: the server
 	// closes the connections of its clients then.
 	RollingBack func()
 	// RolledBack is called after a rollback or an initial sync has changed the data:
-	// caches of sessions and cursors are void.
+	// caches of sessions and cursors are invalid.
 	RolledBack func()
 }
 
 // Node is one member. It is safe for concurrent use.
 type Node struct{ impl }
 
-// applier is what a Node needs of replay.Applier.
+// applier is the part of replay.Applier that a Node uses.
 type applier interface {
 	Apply(entries []bson.Raw) (last oplog.OpTime, err error)
 	Prepared() []opwrite.Prepared
@@ -185,8 +186,8 @@ func hashHost(host string) uint64 {
 	return h
 }
 
-// Run does everything that the member does by itself and returns when ctx is done.
-// It is called once.
+// Run runs the member's goroutines and returns when ctx is done. It is called
+// once.
 func (n *Node) Run(ctx context.Context) error {
 	n.background.Go(func() { n.heartbeatLoop(ctx) })
 	n.background.Go(func() { n.electionLoop(ctx) })
@@ -203,8 +204,8 @@ func (n *Node) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// retire makes a Node that no longer runs refuse everything: another one may be
-// made on its store.
+// retire makes a Node that no longer runs refuse everything, as another one may
+// use its store.
 func (n *Node) retire() {
 	n.mu.Lock()
 	n.closed = true
@@ -215,7 +216,7 @@ func (n *Node) retire() {
 	n.bump()
 	n.mu.Unlock()
 	close(n.ended)
-	// Whatever is being stored is stored before Run returns.
+	// Writes in progress end before Run returns.
 	n.saving.Lock()
 	defer n.saving.Unlock()
 }
@@ -267,8 +268,8 @@ func sleep(ctx context.Context, d time.Duration, ch <-chan struct{}) {
 }
 
 // newObjectID and newUUID make identifiers that depend on the seed, the member's
-// name, what they are for and how many were made for that: not on the course of
-// events, as they would if all came from one source.
+// name, what they are for and how many were made for that: not on the order of
+// events, as they would with a single source of random numbers.
 func (n *Node) newObjectID(what string) bson.ObjectID {
 	var id bson.ObjectID
 	n.fill(id[:], what)

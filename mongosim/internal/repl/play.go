@@ -10,13 +10,13 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/replay"
 )
 
-// errPlays is what a write on a member that plays a log is refused with.
+// errPlays is the error of a write on a member that plays a log.
 var errPlays = servererr.New(servererr.IllegalOperation, "this set plays a recorded log and takes no writes of its own")
 
-// Play carries out entries that another set logged and appends them to the oplog
-// as they are, as the primary that wrote them: they are committed when as many
-// members have them as with any write. Only a primary with Config.Played can. An
-// entry that cannot be carried out is an error; the entries before it stay.
+// Play applies entries that another set logged and appends them to the oplog
+// unchanged, as the primary that wrote them: they are committed like any write.
+// Only a primary with Config.Played can. An entry that cannot be applied is an
+// error; the entries before it stay applied.
 func (n *Node) Play(entries []bson.Raw) error {
 	if n.cfg.Played == nil {
 		return errors.New("repl: play entries: the member was not made for it")

@@ -19,8 +19,9 @@ type position struct {
 	applied, durable moment
 }
 
-// reportLoop tells the source of optimes, this member's and those of members that
-// pull from it, as soon as they change, and now and then when they do not.
+// reportLoop reports optimes to the source, this member's and those of members
+// that pull from it, as soon as they change, and as a keep-alive when they do
+// not.
 func (n *Node) reportLoop(ctx context.Context) {
 	var to string
 	var sent []position
@@ -54,13 +55,13 @@ func (n *Node) reportLoop(ctx context.Context) {
 				continue
 			}
 		}
-		// The next change or the next keep-alive tries again.
+		// The next change or keep-alive retries.
 		sleep(ctx, keepAlive, progress)
 		sent = nil
 	}
 }
 
-// known is what this member knows of everybody's data. Callers hold mu.
+// known returns the known optimes of all members. Callers hold mu.
 func (n *Node) known() []position {
 	if n.conf == nil || n.self < 0 {
 		return nil
@@ -102,8 +103,8 @@ func (n *Node) positionCommand(all []position) bson.Raw {
 }
 
 // UpdatePosition answers replSetUpdatePosition. Optimes only move forward; a
-// member id that the configuration does not have is NodeNotFound, and what comes
-// after it is not looked at. The configuration version of an entry is not checked.
+// member id that the configuration does not have is NodeNotFound, and the entries
+// after it are ignored. The configuration version of an entry is not checked.
 func (n *Node) UpdatePosition(cmd bson.Raw) error {
 	f := fields{doc: cmd}
 	if f.has("handshake") {
@@ -146,7 +147,7 @@ func (n *Node) UpdatePosition(cmd bson.Raw) error {
 	return nil
 }
 
-// takePosition takes in one entry. Callers hold mu.
+// takePosition processes one entry. Callers hold mu.
 func (n *Node) takePosition(doc bson.Raw) error {
 	f := fields{doc: doc}
 	durable := moment{f.opTime("durableOpTime"), f.wall("durableWallTime")}

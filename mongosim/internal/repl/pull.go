@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// pullOnce follows one source for as long as that works.
+// pullOnce follows one source until an error.
 func (n *Node) pullOnce(ctx context.Context) {
 	last, err := n.newestEntry()
 	if err != nil {
@@ -34,7 +34,7 @@ func (n *Node) pullOnce(ctx context.Context) {
 	n.sourceFailed(ctx, host, err)
 }
 
-// sourceFailed decides what follows from the end of a pull.
+// sourceFailed decides how to continue after a pull has ended.
 func (n *Node) sourceFailed(ctx context.Context, host string, err error) {
 	switch {
 	case err == nil, errors.Is(err, errSourceChanged):
@@ -53,7 +53,7 @@ func (n *Node) sourceFailed(ctx context.Context, host string, err error) {
 	case errors.Is(err, errBehind):
 		n.deny(host, denyBehind)
 	case refusedAs(err, servererr.StaleTerm):
-		// It did not know of this term yet, and does now.
+		// It did not know this term yet, and does now.
 		n.deny(host, denyTerm)
 	default:
 		n.log.Warn("pull ended", keySource, host, keyError, err.Error())
@@ -61,7 +61,8 @@ func (n *Node) sourceFailed(ctx context.Context, host string, err error) {
 	}
 }
 
-// checkStale shows RECOVERING when no member is left that has what this one needs.
+// checkStale changes to RECOVERING when no member has the entries that this one
+// needs.
 func (n *Node) checkStale() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -74,9 +75,9 @@ func (n *Node) checkStale() {
 	}
 }
 
-// tail pulls from one source until something is wrong, ctx ends, or enough says
-// so after a batch. It checks first that the source's history goes on from the
-// newest entry here, of the same term.
+// tail pulls from one source until an error, the end of ctx, or enough returns
+// true after a batch. It first checks that the source's history continues from
+// the newest entry here, of the same term.
 func (n *Node) tail(ctx context.Context, host string, enough func() bool) error {
 	if err := n.openApplier(); err != nil {
 		return err
@@ -129,8 +130,8 @@ func (n *Node) tail(ctx context.Context, host string, enough func() bool) error 
 }
 
 // checkStart checks the first batch of a cursor, which has to begin with the
-// newest entry here. asked is for a source that somebody asked for: it need not be
-// ahead.
+// newest entry here. asked is true for a source requested by a client: it need not
+// be ahead.
 func (n *Node) checkStart(ctx context.Context, host string, p page, last oplog.OpTime, asked bool) error {
 	ahead := p.meta.applied
 	for _, doc := range p.docs {
@@ -147,7 +148,7 @@ func (n *Node) checkStart(ctx context.Context, host string, p page, last oplog.O
 			return err
 		}
 	}
-	// A source that is behind proves nothing about who has diverged.
+	// A source that is behind does not prove which side has diverged.
 	if !ahead.After(last) {
 		return errBehind
 	}
@@ -168,7 +169,7 @@ func (n *Node) checkStart(ctx context.Context, host string, p page, last oplog.O
 	return errDiverged
 }
 
-// sourceIsFine ends the state of a member that no source would serve.
+// sourceIsFine ends the RECOVERING state of a member that had no source.
 func (n *Node) sourceIsFine() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -179,7 +180,7 @@ func (n *Node) sourceIsFine() {
 	}
 }
 
-// take checks a batch, learns what comes with it, and applies it. It returns the
+// take checks a batch, processes its metadata, and applies it. It returns the
 // optime of the newest entry that was fetched.
 func (n *Node) take(ctx context.Context, p page, last oplog.OpTime) (oplog.OpTime, error) {
 	moments := make([]moment, len(p.docs))
@@ -226,8 +227,8 @@ func (n *Node) learn(committed moment) {
 	n.settle()
 }
 
-// maxApply is how many entries are applied at a time, so that others come in
-// between.
+// maxApply is the number of entries applied at a time, so that others get the
+// lock in between.
 const maxApply = 1000
 
 // oldEnough says how many of the entries a delayed member may apply, and if none,
@@ -260,7 +261,7 @@ func (n *Node) applyEntries(docs []bson.Raw, last moment) error {
 	}
 	if err != nil {
 		// The server ends its process: an entry that cannot be applied means that
-		// this member's data is not what it should be.
+		// this member's data is inconsistent.
 		err = fmt.Errorf("repl: apply on %s: %w", n.cfg.Host, err)
 		n.mu.Lock()
 		n.fail(err)

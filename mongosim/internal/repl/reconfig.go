@@ -177,7 +177,7 @@ func (n *Node) Reconfig(ctx context.Context, doc bson.Raw, force bool) error {
 	}
 	if !force {
 		if err := n.awaitConfig(ctx, old); err != nil {
-			if errors.Is(ctx.Err(), context.Canceled) { // nobody asks any more
+			if errors.Is(ctx.Err(), context.Canceled) { // the request has ended
 				return err
 			}
 			return servererr.New(servererr.CurrentConfigNotCommittedYet,
@@ -190,7 +190,7 @@ func (n *Node) Reconfig(ctx context.Context, doc bson.Raw, force bool) error {
 	}
 	if force {
 		term = oplog.UninitializedTerm
-		// So that no other configuration that was made meanwhile can be newer.
+		// So that no configuration made meanwhile can be newer.
 		c.version = min(max(c.version, old.version+1)+10000+n.jump(), maxVersion)
 	}
 	if c.setID.IsZero() {
@@ -219,7 +219,7 @@ func (n *Node) Reconfig(ctx context.Context, doc bson.Raw, force bool) error {
 	return n.reconfigure(ctx, old, c, force)
 }
 
-// reconfigure puts a checked configuration in the place of old.
+// reconfigure replaces old with a checked configuration.
 func (n *Node) reconfigure(ctx context.Context, old, c *config, force bool) error {
 	if !force {
 		m, err := n.writeNoopObject(document(func(dst []byte) []byte {

@@ -22,10 +22,10 @@ func (n *Node) readOplog(fn func(entries oplogView) error) error {
 	return n.cfg.Store.Read(func(r *storage.Reader) error { return fn(r.Oplog()) })
 }
 
-// rollbackPage is how many entries of the source are looked at at a time.
+// rollbackPage is the number of the source's entries read at a time.
 const rollbackPage = 256
 
-// rollback undoes what this member has and its source has not.
+// rollback undoes the entries that this member has and its source lacks.
 func (n *Node) rollback(ctx context.Context, host string) error {
 	n.mu.Lock()
 	if n.role == leader {
@@ -90,7 +90,7 @@ func (n *Node) undo(common, from moment) error {
 	n.mu.Lock()
 	n.rbid = rbid
 	if err != nil {
-		// The history that would be needed is gone, as after an initial sync.
+		// The required history is gone, as after an initial sync.
 		n.log.Warn("rollback is not possible, copying everything again", keyError, err.Error())
 		n.syncing = true
 		n.setFollow(oplog.MemberStartup2)
@@ -241,7 +241,8 @@ func (n *Node) cloneFrom(ctx context.Context, host string) error {
 	n.mu.Lock()
 	n.setTerm(last.at.Term)
 	n.syncing = false
-	// What was copied need not be committed, though the store cannot go back before it.
+	// The copied data need not be committed, though the store cannot roll back before
+	// it.
 	n.applied, n.durable, n.committed, n.hint = last, last, nullMoment, nullMoment
 	n.setFollow(oplog.MemberSecondary)
 	n.resetElection()

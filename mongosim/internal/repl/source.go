@@ -106,8 +106,8 @@ func (n *Node) deny(host string, d time.Duration) {
 	n.denied[host] = time.Now().Add(n.scaled(d))
 }
 
-// keepSource tells after a batch whether to go on with the source. fetched is the
-// newest entry that came from there.
+// keepSource reports after a batch whether to stay with the source. fetched is
+// the newest entry that came from there.
 func (n *Node) keepSource(host string, meta metadata, fetched oplog.OpTime) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -123,7 +123,7 @@ func (n *Node) keepSource(host string, meta metadata, fetched oplog.OpTime) bool
 		at = b
 	}
 	if meta.sourceIndex < 0 && !meta.isPrimary && !at.After(fetched) {
-		return false // it follows nobody, and has nothing more
+		return false // it has no source, and nothing more to send
 	}
 	now := time.Now()
 	for j := range n.members {
@@ -134,7 +134,7 @@ func (n *Node) keepSource(host string, meta metadata, fetched oplog.OpTime) bool
 	return true
 }
 
-// SyncFrom asks for another source (replSetSyncFrom); the reply has
+// SyncFrom requests another source (replSetSyncFrom); the reply has
 // syncFromRequested and, if there was a source, prevSyncTarget. It refuses with
 // NotSecondary, NodeNotFound, InvalidOptions or HostUnreachable.
 func (n *Node) SyncFrom(host string) (bson.Raw, error) {
@@ -180,7 +180,7 @@ func (n *Node) SyncFrom(host string) (bson.Raw, error) {
 	}), nil
 }
 
-// setSource records whom this member pulls from.
+// setSource records this member's sync source.
 func (n *Node) setSource(host string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -193,8 +193,8 @@ func (n *Node) setSource(host string) {
 	}
 }
 
-// awaitSource waits until a source can be chosen; -1 if ctx ended first. It looks
-// once only if wait is false.
+// awaitSource waits until a source can be chosen; -1 if ctx ended first. It
+// checks only once if wait is false.
 func (n *Node) awaitSource(ctx context.Context, after oplog.OpTime, wait bool) (host string, ok bool) {
 	for ctx.Err() == nil {
 		n.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// state is what a Node knows. It is guarded by Node.mu.
+// state is the state of a Node. It is guarded by Node.mu.
 type state struct {
 	// rng is for times. made counts identifiers by what they are for.
 	rng  *rand.Rand
@@ -42,31 +42,32 @@ type state struct {
 	termStart oplog.OpTime
 	// electionTime is the timestamp at which a leader was elected.
 	electionTime bson.Timestamp
-	// downPending tells the data loop to say that this member stepped down.
+	// downPending makes the data loop report that this member stepped down.
 	downPending bool
-	// frozenUntil is until when this member does not stand for election.
+	// frozenUntil is the time until which this member does not stand for
+	// election.
 	frozenUntil time.Time
 
-	// electionAt, takeoverAt and catchupAt are when to stand for election: for want
-	// of a primary, because of priority, or because the primary is behind.
+	// electionAt, takeoverAt and catchupAt are when to stand for election: for lack
+	// of a primary, by priority, or because the primary lags.
 	electionAt, takeoverAt, catchupAt time.Time
 
 	applied, durable, committed moment
-	// hint is a commit point that this member was told of and may not have reached.
+	// hint is a commit point that this member has learned and may not have reached.
 	hint moment
 	rbid int
 
 	source  string
-	forced  string               // asked for by replSetSyncFrom, and not tried yet
+	forced  string               // requested by replSetSyncFrom, and not tried yet
 	asked   string               // the source, if it was asked for
 	denied  map[string]time.Time // no sources until then
-	tooOld  bool                 // no source has what this member needs next
+	tooOld  bool                 // no source has the next entry for this member
 	fatal   string               // why this member cannot go on; "" if it can
 	syncing bool                 // an initial sync is needed
 	closed  bool                 // Run has returned
-	heirTo  string               // whom to ask to stand for election after a step-down
+	heirTo  string               // the member to ask to stand for election after a step-down
 
-	stopPull context.CancelCauseFunc // ends what the data loop waits for
+	stopPull context.CancelCauseFunc // ends the wait of the data loop
 
 	topology int64
 	// askHost is a member to ask for a newer configuration.
@@ -116,7 +117,7 @@ func (n *Node) memberState() oplog.MemberState {
 	return n.follow
 }
 
-// bump tells everybody that hello has something new to say. Callers hold mu.
+// bump signals a change of hello's reply. Callers hold mu.
 func (n *Node) bump() {
 	n.topology++
 	n.topo.fire()
@@ -133,8 +134,8 @@ func (n *Node) setFollow(s oplog.MemberState) {
 	}
 }
 
-// setTerm learns of a term: a higher one ends what this member does in the
-// present one. Callers hold mu.
+// setTerm learns of a term: a higher one ends this member's role in the present
+// one. Callers hold mu.
 func (n *Node) setTerm(term int64) {
 	if term <= n.term {
 		return
@@ -165,14 +166,14 @@ func (n *Node) stepDown(reason string) {
 	n.bump()
 }
 
-// endPull ends whatever the data loop waits for. Callers hold mu.
+// endPull ends the wait of the data loop. Callers hold mu.
 func (n *Node) endPull(cause error) {
 	if n.stopPull != nil {
 		n.stopPull(cause)
 	}
 }
 
-// findPrimary works out which member is primary. Callers lock mu.
+// findPrimary determines which member is primary. Callers lock mu.
 func (n *Node) findPrimary() {
 	found := -1
 	if n.role == leader {
@@ -203,8 +204,7 @@ func (n *Node) electionTimeout() time.Duration {
 	return defaultElectionTimeout
 }
 
-// scaled shrinks one of the server's periods as ElectionTimeout shrinks that of
-// elections.
+// scaled scales one of the server's periods in proportion to ElectionTimeout.
 func (n *Node) scaled(d time.Duration) time.Duration {
 	if n.cfg.ElectionTimeout > 0 && n.cfg.ElectionTimeout < defaultElectionTimeout {
 		d = time.Duration(float64(d) * float64(n.cfg.ElectionTimeout) / float64(defaultElectionTimeout))
@@ -212,7 +212,8 @@ func (n *Node) scaled(d time.Duration) time.Duration {
 	return max(d, time.Millisecond)
 }
 
-// heartbeatTimeout is after which silence a member is down. Callers hold mu.
+// heartbeatTimeout is the silence after which a member counts as down. Callers
+// hold mu.
 func (n *Node) heartbeatTimeout() time.Duration {
 	d := defaultHeartbeatTimeout
 	if n.conf != nil {
@@ -221,8 +222,7 @@ func (n *Node) heartbeatTimeout() time.Duration {
 	return n.scaled(d)
 }
 
-// setApplied records what the store holds, and what of it is durable.
-// Callers hold mu.
+// setApplied records lastApplied and lastDurable. Callers hold mu.
 func (n *Node) setApplied(m moment) {
 	n.applied = m
 	if n.cfg.JournalDelay <= 0 {
@@ -234,8 +234,8 @@ func (n *Node) setApplied(m moment) {
 // Wrote is for opwrite.Config.OnWrite.
 func (n *Node) Wrote(at oplog.OpTime, wall time.Time) {
 	n.mu.Lock()
-	// A write may be told of after the member stepped down and its data went back;
-	// then the store has been asked already.
+	// A write may be reported after the member stepped down and rolled back; then
+	// the optime was read from the store already.
 	if n.role != leader || at.Term != n.term || !at.After(n.applied.at) {
 		n.mu.Unlock()
 		return
@@ -247,7 +247,7 @@ func (n *Node) Wrote(at oplog.OpTime, wall time.Time) {
 
 // WriteTerm is for opwrite.Config.Term: the term if this member is a primary that
 // has caught up. That is so while Hooks.SteppedUp runs already, which may write;
-// clients have to wait for View.Writable.
+// clients must wait for View.Writable.
 func (n *Node) WriteTerm() (int64, error) {
 	if n.cfg.Played != nil {
 		return 0, errPlays
@@ -260,8 +260,8 @@ func (n *Node) WriteTerm() (int64, error) {
 	return n.term, nil
 }
 
-// SawTerm tells the node of a term that a request carried: a higher one makes a
-// primary step down.
+// SawTerm learns a term that a request carried: a higher one makes a primary
+// step down.
 func (n *Node) SawTerm(term int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

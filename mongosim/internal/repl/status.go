@@ -10,8 +10,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// metrics is what status says about the newest election, as its candidate or as a
-// voter.
+// metrics is the part of status about the newest election, as its candidate or as
+// a voter.
 type metrics struct {
 	term            int64
 	date, start     time.Time

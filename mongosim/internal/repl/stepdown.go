@@ -64,7 +64,7 @@ func (n *Node) StepDown(ctx context.Context, stepDown, catchUp time.Duration, fo
 	return nil
 }
 
-// waitChange gives mu up until there is progress, d has passed (0: no limit) or ctx
+// waitChange releases mu until there is progress, d has passed (0: no limit) or ctx
 // is done.
 func (n *Node) waitChange(ctx context.Context, d time.Duration) error {
 	progress := n.progress.wait()
@@ -74,8 +74,8 @@ func (n *Node) waitChange(ctx context.Context, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
-// handOver reports whether a majority has everything, and somebody who has can be
-// elected. Callers hold mu.
+// handOver reports whether a majority has everything, and one of these members is
+// electable. Callers hold mu.
 func (n *Node) handOver() bool {
 	have := 0
 	for i := range n.members {
@@ -86,8 +86,8 @@ func (n *Node) handOver() bool {
 	return have >= n.conf.writeMajority() && n.heir() != ""
 }
 
-// heir is the host of the best member to follow this primary, "" if there is none.
-// Callers hold mu.
+// heir returns the host of the best successor of this primary, "" if there is
+// none. Callers hold mu.
 func (n *Node) heir() string {
 	best := -1
 	for i, m := range n.members {
@@ -173,7 +173,7 @@ func (n *Node) Freeze(d time.Duration) error {
 	return nil
 }
 
-// RBID returns the rollback id: it goes up with each rollback.
+// RBID returns the rollback id, which increases with each rollback.
 func (n *Node) RBID() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -24,7 +24,7 @@ type Member struct {
 	Tags      map[string]string
 }
 
-// View is what the member knows at one moment. It never changes.
+// View is the state known to the member at one moment. It is immutable.
 type View struct {
 	// State is RECOVERING, STARTUP2, … as oplog.MemberState; Term is -1 before any.
 	State oplog.MemberState
@@ -34,14 +34,14 @@ type View struct {
 	// Self and Primary are indexes into Members; -1 if unknown or none.
 	Self, Primary int
 	Members       []Member
-	// ConfigVersion and ConfigTerm name the configuration; ConfigDoc is it, nil if
-	// the set has not been initiated.
+	// ConfigVersion and ConfigTerm name the configuration; ConfigDoc is the
+	// document, nil if the set has not been initiated.
 	ConfigVersion, ConfigTerm int64
 	ConfigDoc                 bson.Raw
 	SetName                   string
 	// ElectionID is that of the current primary if it is this member.
 	ElectionID bson.ObjectID
-	// TopologyCounter goes up with each change that hello must tell of.
+	// TopologyCounter increases with each change that hello must report.
 	TopologyCounter int64
 	ProcessID       bson.ObjectID
 	// Applied, Durable and Committed are optimes with their wall times. Committed
@@ -87,7 +87,8 @@ func (n *Node) view() View {
 	return v
 }
 
-// electionID orders primaries by term, as hello of the server shows them.
+// electionID returns an id that orders primaries by term, as the server's hello
+// shows it.
 func electionID(term int64) bson.ObjectID {
 	var id bson.ObjectID
 	binary.BigEndian.PutUint32(id[:4], 0x7fffffff)
@@ -150,7 +151,7 @@ func (v View) AppendOplogQueryData(dst []byte) []byte {
 	dst = bsoncore.AppendInt32Element(dst, "syncSourceIndex", int32(v.sourceIndex()))
 	host := v.Source
 	if host == "" {
-		host = ":27017" // how the server writes no host
+		host = ":27017" // the server's form of no host
 	}
 	dst = bsoncore.AppendStringElement(dst, "syncSourceHost", host)
 	return endDocument(dst, i)

@@ -40,7 +40,7 @@ func (n *Node) poll(ctx context.Context, term int64, dryRun bool) bool {
 	ballots := make(chan bool, len(hosts))
 	var calls sync.WaitGroup
 	defer calls.Wait()
-	defer done() // before the wait: members that have not answered no longer matter
+	defer done() // before the wait: outstanding answers no longer matter
 	for _, host := range hosts {
 		calls.Go(func() { ballots <- n.askVote(ctx, host, cmd) })
 	}
@@ -73,7 +73,7 @@ func (n *Node) askVote(ctx context.Context, host string, cmd bson.Raw) bool {
 }
 
 // RequestVotes answers replSetRequestVotes with {term, voteGranted, reason}. A
-// vote that is no dry run is stored before it is told.
+// vote that is not a dry run is stored before the reply.
 func (n *Node) RequestVotes(cmd bson.Raw) (bson.Raw, error) {
 	f := fields{doc: cmd}
 	set, dryRun, term := f.text("setName"), f.bool("dryRun", false), f.int64("term")
@@ -127,8 +127,8 @@ func (n *Node) RequestVotes(cmd bson.Raw) (bson.Raw, error) {
 	}), nil
 }
 
-// refuseVote says why a candidate does not get this member's vote; "" if it does.
-// Callers hold mu.
+// refuseVote returns why a candidate does not get this member's vote, "" if it
+// does. Callers hold mu.
 func (n *Node) refuseVote(set string, dryRun bool, term, version, configTerm int64, applied oplog.OpTime) string {
 	mine := n.applied
 	switch {

@@ -14,19 +14,20 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// ErrOutOfOrder is an entry that does not come after the newest one of the store.
+// ErrOutOfOrder is the error of an entry that does not come after the newest one
+// of the store.
 var ErrOutOfOrder = errors.New("entry out of order")
 
-// ErrBrokenChain is an entry that links to one that is not there, or is not what
-// the link needs.
+// ErrBrokenChain is the error of an entry whose link leads to a missing or
+// unsuitable entry.
 var ErrBrokenChain = errors.New("broken chain of entries")
 
 // Options are how an Applier applies. The zero value is a secondary of version 5.0
 // or later.
 type Options struct {
 	// Tolerant is for a copy that is newer than the log, as in an initial sync:
-	// what is missing is skipped, what is there is replaced, names that are taken
-	// are made free. A change of the feature compatibility version is refused.
+	// missing documents are skipped, existing ones replaced, names in use are
+	// freed. A change of the feature compatibility version is refused.
 	Tolerant bool
 	// TrimCapped makes the Applier trim capped collections after each insert, as
 	// opwrite.Dialect.TrimsCapped says that members have to.
@@ -44,8 +45,8 @@ type Applier struct {
 	skipIndexes bool
 }
 
-// New makes an Applier that goes on after the newest entry of the store's oplog:
-// transactions that were prepared then are read again from the oplog.
+// New makes an Applier that continues after the newest entry of the store's
+// oplog. Transactions prepared at that point are read from the oplog.
 func New(store *storage.Store) (*Applier, error) { return NewWith(store, Options{}) }
 
 // NewWith is New with options.
@@ -61,7 +62,8 @@ func NewWith(store *storage.Store, opts Options) (*Applier, error) {
 // member with buildIndexes false. Their entries are kept in the oplog only.
 func (a *Applier) SkipIndexes(skip bool) { a.skipIndexes = skip }
 
-// recover prepares again what the records of sessions say is prepared.
+// recover prepares again the transactions that are prepared by the records of
+// sessions.
 func (a *Applier) recover(w *storage.Writer) error {
 	coll, ok := w.View(bson.Timestamp{}).Collection(opwrite.TransactionsNS)
 	if !ok {
@@ -81,7 +83,7 @@ func (a *Applier) recover(w *storage.Writer) error {
 		}
 		open = append(open, r.LastWrite)
 	}
-	// In log order: one may have made what another one changed.
+	// In log order: one may have created what another one changed.
 	slices.SortFunc(open, oplog.OpTime.Compare)
 	for _, at := range open {
 		e, err := entryAt(w, at)
@@ -189,8 +191,8 @@ func (a *Applier) apply(w *storage.Writer, e *oplog.Entry) error {
 	}
 }
 
-// begin starts a unit for an entry. A copy that is newer than the log may have two
-// documents of one unique value for a while, as each of them has one in the log.
+// begin starts a unit for an entry. In a copy that is newer than the log two
+// documents may have the same unique value until the log has been applied.
 func (a *Applier) begin(w *storage.Writer) *storage.Unit {
 	u := w.Begin(bson.Timestamp{})
 	if a.opts.Tolerant {
