@@ -38,7 +38,7 @@ func (s *Set) Rejoin(id int) {
 	}
 }
 
-// Fault gives the link between a and b these faults, instead of those that it has.
+// Fault sets the faults of the link between a and b, replacing its present ones.
 // Directions are as seen from a.
 func (s *Set) Fault(a, b int, faults ...fault.Fault) error {
 	from, to, err := s.link(a, b)

@@ -37,11 +37,10 @@ type Member struct {
 	opts MemberOptions
 	name string
 	port *port
-	// full and skew are what DiskFull and SkewClock set; removed what RemoveMember
-	// sets.
+	// full and skew are set by DiskFull and SkewClock, removed by RemoveMember.
 	full atomic.Bool
 	skew atomic.Int64
-	// pressure is what SetPressure set; nil is none.
+	// pressure is set by SetPressure; nil is none.
 	pressure atomic.Pointer[dispatch.Pressure]
 	removed  atomic.Bool
 
@@ -69,13 +68,13 @@ func newMember(set *Set, id int, opts MemberOptions) (*Member, error) {
 		return nil, fmt.Errorf("mongosim: member %d: %w", id, err)
 	}
 	if host := set.opts.Hostname; host != "" && m.opts.Name == "" {
-		_, number, _ := net.SplitHostPort(m.port.addr) // it was made of both
+		_, number, _ := net.SplitHostPort(m.port.addr) // it was formatted from both
 		m.opts.Name = net.JoinHostPort(host, number)
 	}
 	return m, nil
 }
 
-// storage is what the member's disk is like.
+// storage returns the options of the member's store.
 func (m *Member) storage() storage.Options {
 	return storage.Options{
 		OplogBytes: m.set.opts.OplogBytes, Full: m.full.Load,
@@ -108,15 +107,15 @@ func (m *Member) Address() string { return m.port.addr }
 // configuration.
 func (m *Member) ID() int { return m.id }
 
-// disk is the member's data. Wipe puts another one in its place.
+// disk returns the member's data. Wipe replaces it.
 func (m *Member) disk() *storage.Store {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.store
 }
 
-// Start starts a member that is down, with the data that it has. A member that runs
-// is an error.
+// Start starts a member that is down, with its data. It is an error if the member
+// runs.
 func (m *Member) Start() error {
 	m.turn.Lock()
 	defer m.turn.Unlock()
@@ -163,8 +162,9 @@ func (m *Member) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Kill crashes the member. What was not durable is lost (see Options.JournalDelay),
-// except what the set has committed. It returns ErrDown if the member is down.
+// Kill crashes the member. Entries that are not durable are lost (see
+// Options.JournalDelay), except committed ones. It returns ErrDown if the member is
+// down.
 func (m *Member) Kill() error {
 	m.turn.Lock()
 	defer m.turn.Unlock()
@@ -206,7 +206,7 @@ func (m *Member) Wipe() error {
 	return nil
 }
 
-// halt ends the run and waits until all of it has ended. Callers hold turn.
+// halt ends the run and waits until it has ended. Callers hold turn.
 func (m *Member) halt() *process {
 	m.mu.Lock()
 	p := m.run
@@ -227,7 +227,7 @@ func (m *Member) halt() *process {
 	return p
 }
 
-// retire halts a member for good and gives its port back.
+// retire halts a member permanently and releases its port.
 func (m *Member) retire() {
 	m.turn.Lock()
 	defer m.turn.Unlock()

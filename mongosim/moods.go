@@ -17,7 +17,7 @@ import (
 // Environment variables that choose the moods of tests.
 const (
 	// envMoods is "all", "off", or names with commas between them: each as it is, with
-	// "=N", once in so many places, or with "-" before it, all but those.
+	// "=N", once in N places, or with "-" before it, all but those.
 	envMoods = "REPLICATOR_MOODS"
 	// envSeed is the seed, a number.
 	envSeed = "REPLICATOR_SEED"
@@ -37,15 +37,17 @@ const Stage = "replicator stage"
 type Moods struct {
 	// All enables all moods, also with Start.
 	All bool
-	// None, if not empty, disables moods; it is the reason.
+	// None, if not empty, disables moods; the text is the reason.
 	None string
-	// Gentle, if not empty, disables moods that are errors; it is the reason.
+	// Gentle, if not empty, disables moods that are errors; the text is the
+	// reason.
 	Gentle string
 	// Without disables moods by name; the values are the reasons.
 	Without map[string]string
 	// Seed decides at which commands they occur; 0 is REPLICATOR_SEED, or a random one.
 	Seed uint64
-	// OneIn, if not nil, enables only these moods, each at one in so many occasions.
+	// OneIn, if not nil, enables only these moods, each at one in that many
+	// occasions.
 	OneIn map[string]int
 	// App is the application name of the clients that meet moods, default "replicator".
 	App string
@@ -62,7 +64,7 @@ func MoodsWithout(name, reason string) Moods {
 	return Moods{All: true, Without: map[string]string{name: reason}}
 }
 
-// But returns m without one more mood, for this reason.
+// But returns m with one more mood disabled, for this reason.
 func (m Moods) But(name, reason string) Moods {
 	without := maps.Clone(m.Without)
 	if without == nil {
@@ -81,13 +83,13 @@ func TestMoods() (Moods, error) {
 	return m, err
 }
 
-// isZero reports whether nothing was said.
+// isZero reports whether no field is set.
 func (m *Moods) isZero() bool {
 	return !m.All && m.None == "" && m.Gentle == "" && len(m.Without) == 0 && m.OneIn == nil
 }
 
-// fromEnvironment lets the environment decide over a test that has moods. Moods that
-// a test has chosen by their rate, it has.
+// fromEnvironment applies the environment to a test that has moods. It does not
+// override moods that a test chose by rate.
 func (m *Moods) fromEnvironment() error {
 	if m.Seed == 0 {
 		m.Seed = rand.Uint64()
@@ -114,7 +116,7 @@ func (m *Moods) fromEnvironment() error {
 	return nil
 }
 
-// choose takes the moods that a text names.
+// choose enables the moods that a text names.
 func (m *Moods) choose(text string) error {
 	for word := range strings.SplitSeq(text, ",") {
 		name, rate, given := strings.Cut(word, "=")
@@ -141,7 +143,7 @@ func (m *Moods) choose(text string) error {
 	return nil
 }
 
-// temper makes what decides; nil is no moods at all.
+// temper returns the Temper of the moods; nil is no moods.
 func (m *Moods) temper(elect func()) (*mood.Temper, error) {
 	if m.isZero() || m.None != "" {
 		return nil, nil //nolint:nilnil // a nil Temper has no moods
@@ -164,8 +166,8 @@ func (m *Moods) temper(elect func()) (*mood.Temper, error) {
 	return t, nil
 }
 
-// elect makes the primary step down, as a mood. That there is none just now, or that
-// nobody else can be elected, is the end of it.
+// elect makes the primary step down, as a mood. It does nothing if there is no
+// primary now, or no other member can be elected.
 func (s *Set) elect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +184,7 @@ func (s *Set) elect() {
 // Moods returns how often each mood has occurred so far, by name.
 func (s *Set) Moods() map[string]int { return s.temper.Struck() }
 
-// tell writes the seed and what has occurred to the log of a test that has failed.
+// tell logs the seed and the moods that occurred, if the test has failed.
 func (s *Set) tell(t TB) {
 	log, ok := t.(interface {
 		Failed() bool

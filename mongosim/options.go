@@ -28,11 +28,11 @@ type Options struct {
 	// Address is the IP address that the members listen on, default 127.0.0.1. One
 	// that stands for all addresses, such as 0.0.0.0, needs a Hostname.
 	Address string
-	// Hostname is the host that the configuration has for the members, and by which
-	// clients connect; default Address.
+	// Hostname is the members' host in the configuration, which clients connect to;
+	// default Address.
 	Hostname string
 	// Port is the port of the first member; each member after it, those of AddMember
-	// included, has the next one. 0 means ports that the system chooses.
+	// included, has the next one. 0 means ports chosen by the system.
 	Port int
 	// Dialect is the server version whose replies and oplog the members imitate: "4.4",
 	// "5.0" (default), "6.0", "7.0" or "8.0".
@@ -100,8 +100,8 @@ type MemberOptions struct {
 	Delay time.Duration
 	// Tags are the member's tags.
 	Tags map[string]string
-	// Name is the host:port that the set's configuration has for the member, if that is
-	// not the address at which it listens. Clients cannot connect to it, as if the set
+	// Name is the member's host:port in the set's configuration, if it differs from the
+	// address at which the member listens. Clients cannot connect to it, as if the set
 	// were in a container or at the other end of a tunnel; the other members can.
 	Name string
 }
@@ -163,7 +163,7 @@ func (o *Options) setDefaults() {
 
 var setName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
-// Validate returns all that is wrong with the options; Start returns it too.
+// Validate returns all faults of the options; Start returns them too.
 func (o Options) Validate() error {
 	o.setDefaults()
 	return o.validate()

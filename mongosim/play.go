@@ -25,8 +25,8 @@ type Recording struct {
 	// config and admin that recorded entries write to and do not create. Views are
 	// documents of system.views.
 	Collections []StoredCollection
-	// Moving says that the documents were copied while writes went on, so that entries
-	// may find data that is newer than they are.
+	// Moving is true if the documents were copied during writes, so that entries may
+	// find data newer than themselves.
 	Moving bool
 }
 
@@ -43,7 +43,8 @@ type StoredCollection struct {
 	Documents []bson.Raw
 }
 
-// errRecorded is what a member with a recording cannot do.
+// errRecorded is the error of operations that a member with a recording
+// refuses.
 var errRecorded = errors.New("its data is a recording")
 
 func (r *Recording) validate(members int) error {
@@ -57,11 +58,11 @@ func (r *Recording) validate(members int) error {
 	return errors.Join(faults...)
 }
 
-// fill puts what the recording begins with into an empty store.
+// fill loads the recording's initial data into an empty store.
 func (r *Recording) fill(store *storage.Store) error {
 	return store.Write(func(w *storage.Writer) error {
 		u := w.Begin(bson.Timestamp{})
-		u.Relax() // a moving copy may break the rules of unique indexes
+		u.Relax() // a moving copy may violate unique indexes
 		made := map[oplog.Namespace]bool{}
 		for i := range r.Collections {
 			c := &r.Collections[i]
@@ -72,7 +73,8 @@ func (r *Recording) fill(store *storage.Store) error {
 			}
 		}
 		if ns := opwrite.TransactionsNS; !made[ns] {
-			// What every primary makes, and the applier writes to.
+			// Collections that every primary creates, and the applier writes
+			// to.
 			if err := u.Create(ns, oplog.UUID{0x72, 0x65, 0x63}, emptyDocument, storage.IDIndex(2, nil)); err != nil {
 				u.Abort()
 				return fmt.Errorf("mongosim: recording: make %s: %w", ns, err)
@@ -86,7 +88,7 @@ func (r *Recording) fill(store *storage.Store) error {
 
 var emptyDocument = bson.Raw{5, 0, 0, 0, 0}
 
-// noop is the entry that the log begins with.
+// noop returns the first entry of the log.
 func (r *Recording) noop() bson.Raw {
 	return marshal(bson.D{
 		{Key: "op", Value: "n"},
@@ -128,8 +130,8 @@ func (c *StoredCollection) fill(u *storage.Unit) error {
 	return nil
 }
 
-// idIndex returns the spec of the index on _id, nil where there is to be none,
-// and the name of the clustered index, which comes from the options.
+// idIndex returns the spec of the index on _id, nil if there must be none, and
+// the name of the clustered index, which comes from the options.
 func (c *StoredCollection) idIndex() (id bson.Raw, clustered string) {
 	for _, spec := range c.Indexes {
 		if e, ok := rawbson.Lookup(spec, "clustered"); ok && e.Truth() {
@@ -158,7 +160,7 @@ func indexName(spec bson.Raw) string {
 	return name
 }
 
-// played is how a node applies the recording; nil without one.
+// played returns the options for applying the recording; nil without one.
 func (o *Options) played() *replay.Options {
 	if o.Recording == nil {
 		return nil

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// rebindTime is for how long a restarted member tries to get its port back.
+// rebindTime is how long a restarted member retries binding its port.
 const rebindTime = 5 * time.Second
 
-// PortError is the error of Start and AddMember if a member cannot have its port: it
-// is taken, or the address is not of this machine.
+// PortError is the error of Start and AddMember if a member cannot bind its port: it
+// is in use, or the address is not of this machine.
 type PortError struct {
 	// Addr is the host:port.
 	Addr string
@@ -60,12 +60,12 @@ func (o *Options) reserve(ctx context.Context, id int) (*port, error) {
 	return reservePort(ctx, netip.AddrPortFrom(ip, uint16(number)))
 }
 
-// port is a port that belongs to a member for as long as its set lives,
-// whether it listens or not: otherwise, while the member is down, the system might
-// give its port to somebody else.
+// port is a port that belongs to a member for as long as its set lives, whether it
+// listens or not: otherwise, while the member is down, the system might assign its
+// port to another process.
 type port struct {
 	addr string
-	// release gives the port back.
+	// release releases the port.
 	release func()
 }
 

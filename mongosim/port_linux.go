@@ -9,8 +9,8 @@ import (
 )
 
 // reservePort takes a port by a socket that is bound and never listens; the system
-// chooses port 0. A client that connects to it is refused, as by a host where nothing
-// runs, and a listener can be bound next to it; that is so on Linux only.
+// chooses port 0. Connections to it are refused, as if nothing ran there, and a
+// listener can be bound as well; this works on Linux only.
 func reservePort(_ context.Context, at netip.AddrPort) (*port, error) {
 	family := syscall.AF_INET
 	if at.Addr().Is6() {
@@ -27,16 +27,16 @@ func reservePort(_ context.Context, at netip.AddrPort) (*port, error) {
 	}
 	release := sync.OnceFunc(func() { _ = syscall.Close(fd) }) // nothing was written to it
 	if at.Port() == 0 {
-		// The system chooses while the address is not yet for sharing, so that it is
-		// nobody else's.
+		// The system chooses before the address is shared, so that no other socket
+		// has the port.
 		err = bind(fd, at)
 	}
 	if err == nil {
 		err = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
 	}
 	if err == nil && at.Port() != 0 {
-		// What is left of the connections of an earlier set is not in the way; another
-		// listener is.
+		// Remaining connections of an earlier set do not conflict; another listener
+		// does.
 		err = bind(fd, at)
 	}
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 )
 
-// reservePort takes a port that is free now. Here it cannot be held while nobody
-// listens.
+// reservePort takes a port that is free now. On this system a port cannot be
+// reserved without listening.
 func reservePort(ctx context.Context, at netip.AddrPort) (*port, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.String())
 	if err != nil {

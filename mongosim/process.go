@@ -18,8 +18,8 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 )
 
-// noopInterval is after how long an idle primary writes an entry that changes
-// nothing, as the server's does: followers see that it is alive.
+// noopInterval is the idle time after which a primary writes a no-op entry, as
+// the server's does, to show followers that it is alive.
 const noopInterval = 10 * time.Second
 
 // Keys of log records.
@@ -41,8 +41,8 @@ type process struct {
 	done      sync.WaitGroup
 	transport *transport
 
-	// mu guards clients, the life of all client connections, and hangUp, which ends
-	// it.
+	// mu guards clients, the context of all client connections, and hangUp, which
+	// cancels it.
 	mu      sync.Mutex
 	clients context.Context //nolint:containedctx // ended by a rollback or stop
 	hangUp  context.CancelCauseFunc
@@ -102,10 +102,11 @@ func (m *Member) newProcess() (_ *process, err error) {
 	return p, nil
 }
 
-// errRollingBack is what the commands of clients are told when a rollback begins.
+// errRollingBack is the cause of cancelled client commands when a rollback
+// begins.
 var errRollingBack = servererr.New(servererr.InterruptedDueToReplStateChange, "operation was interrupted")
 
-// connected is the life of client connections that are made now.
+// connected returns the context of new client connections.
 func (p *process) connected() context.Context {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,7 +121,7 @@ func (p *process) hangUpAll() {
 	p.clients, p.hangUp = context.WithCancelCause(p.ctx)
 }
 
-// expire removes expired documents now and then until the process ends.
+// expire removes expired documents periodically until the process ends.
 func (m *Member) expire(p *process) {
 	if m.set.opts.TTLInterval < 0 {
 		return
@@ -151,7 +152,7 @@ func (m *Member) accept(p *process) {
 	}
 }
 
-// serve answers one client. How a connection ended is the client's business.
+// serve answers one client. How a connection ended concerns only the client.
 func (m *Member) serve(p *process, conn net.Conn) {
 	faulty := m.set.net.Conn(m.name, clientName, conn)
 	defer faulty.Close() //nolint:errcheck // Serve has closed it, or nobody is there any more

@@ -39,8 +39,8 @@ type Set struct {
 	// members is replaced, never changed: see Members.
 	members atomic.Pointer[[]*Member]
 
-	// temper decides which moods there are; nil is none. electing are the step-downs
-	// that it has asked for.
+	// temper decides on moods; nil is none. electing are the step-downs that it has
+	// requested.
 	temper   *mood.Temper
 	electing sync.WaitGroup
 
@@ -66,7 +66,7 @@ type TB interface {
 // application name is that of Moods.App; a test that fails logs their seed.
 func StartTest(t TB, opts Options) *Set {
 	t.Helper()
-	// A benchmark measures what a set does when it does what it is told.
+	// A benchmark measures a set without rare answers.
 	_, measures := t.(interface{ Loop() bool })
 	if opts.Moods.isZero() && !measures {
 		opts.Moods.All = true
@@ -135,7 +135,7 @@ func Start(ctx context.Context, opts Options) (*Set, error) {
 	return set, nil
 }
 
-// authorizer knows the users of the options; all members share it.
+// authorizer has the users of the options; all members share it.
 func (o *Options) authorizer() (dispatch.Authorizer, error) {
 	users := make([]auth.User, 0, len(o.Users))
 	for _, u := range o.Users {
@@ -281,7 +281,7 @@ func (s *Set) AwaitSynced(ctx context.Context) error {
 	})
 }
 
-// await waits for a condition that any member's change may bring about.
+// await waits for a condition that a change of any member may satisfy.
 func (s *Set) await(ctx context.Context, what string, done func() bool) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Status is what a running member knows of itself at one moment: see Member.Status.
+// Status is the state of a running member at one moment: see Member.Status.
 type Status struct {
 	// State is the member state that replSetGetStatus reports.
 	State oplog.MemberState
@@ -18,8 +18,8 @@ type Status struct {
 	// Writable is true for a primary that accepts writes. An elected primary does so
 	// when it has finished its drain.
 	Writable bool
-	// LastApplied, LastDurable and CommitPoint are optimes. CommitPoint, which is what
-	// a majority is known to have, is never after LastApplied.
+	// LastApplied, LastDurable and CommitPoint are optimes. CommitPoint is never after
+	// LastApplied.
 	LastApplied, LastDurable, CommitPoint oplog.OpTime
 	// RollbackID changes with each rollback of the member.
 	RollbackID int
@@ -29,7 +29,7 @@ type Status struct {
 	ConfigVersion int64
 }
 
-// Status returns what the member knows of itself; false while it is down.
+// Status returns the member's state; false while it is down.
 func (m *Member) Status() (Status, bool) {
 	v, ok := m.view()
 	return Status{
@@ -39,7 +39,7 @@ func (m *Member) Status() (Status, bool) {
 	}, ok
 }
 
-// view is what the member knows of the set; false while it is down.
+// view returns the member's view of the set; false while it is down.
 func (m *Member) view() (repl.View, bool) {
 	p := m.process()
 	if p == nil {
@@ -63,7 +63,7 @@ func (m *Member) Oplog(from bson.Timestamp) []bson.Raw {
 }
 
 // Pressure is the load that serverStatus of a member shows: see Member.SetPressure.
-// The member does not get slower by it.
+// The member does not become slower.
 type Pressure struct {
 	// Lagged is flowControl.isLagged: a primary delays its writers, as the majority
 	// does not keep up. LaggedCount is isLaggedCount.

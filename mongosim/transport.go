@@ -85,8 +85,8 @@ func (t *transport) client(ctx context.Context, to string) (*wire.Client, error)
 var wireVersions = map[string]int32{"4.4": 9, "5.0": 13, "6.0": 17, "7.0": 21, "8.0": 25}
 
 // shakeHands begins a connection as a member of a real set does: with isMaster by
-// OP_QUERY, which names the caller. What the other side answers does not matter
-// as long as it is no refusal.
+// OP_QUERY, which names the caller. The reply does not matter unless it is an
+// error.
 func (t *transport) shakeHands(ctx context.Context, client *wire.Client) error {
 	m := t.from
 	version := wireVersions[m.set.opts.Dialect]

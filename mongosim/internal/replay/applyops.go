@@ -14,15 +14,15 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// ApplyOps carries out the applyOps command of a client on a primary: the reply
-// fields applied and results (and for a failure code, codeName, errmsg) as the
-// server gives them, logging as the server logs.
+// ApplyOps executes a client's applyOps command on a primary. It returns the
+// server's reply fields applied and results (and for a failure code, codeName,
+// errmsg), and logs as the server does.
 //
 // Inserts, updates and deletes alone take effect together and are logged as the
 // command that was sent, unless allowAtomic is false or a collection is missing;
-// else each operation takes effect and is logged by itself. The command that
-// operations have failed in is an error with a reply; one that is refused as a
-// whole has none.
+// else each operation takes effect and is logged by itself. If operations have
+// failed there is an error and a reply; a command refused as a whole has no
+// reply.
 func ApplyOps(b *opwrite.Batch, cmd bson.Raw) (reply bson.Raw, err error) {
 	return applyOps(b, cmd, 1)
 }
@@ -48,8 +48,8 @@ func applyOps(b *opwrite.Batch, cmd bson.Raw, depth int) (bson.Raw, error) {
 	return r.reply(err), refusal(err)
 }
 
-// refusal makes any error one that a server could give, except for conflicts,
-// which the caller tries again.
+// refusal converts any error to one of a server, except for conflicts, which
+// the caller retries.
 func refusal(err error) error {
 	if err == nil || errors.Is(err, storage.ErrWriteConflict) {
 		return err
@@ -60,10 +60,11 @@ func refusal(err error) error {
 	return servererr.New(servererr.FailedToParse, "%s", err)
 }
 
-// errNotAtomic is why the server tries a command again without atomicity.
+// errNotAtomic is the reason for which the server retries a command without
+// atomicity.
 var errNotAtomic = errors.New("cannot be applied in atomic applyOps mode")
 
-// applyOpsCommand is a command that was checked.
+// applyOpsCommand is a checked command.
 type applyOpsCommand struct {
 	raw          bson.Raw
 	docs         []bson.Raw
@@ -135,8 +136,8 @@ func (c *applyOpsCommand) parseOps(b *opwrite.Batch, array bson.Raw) error {
 	return nil
 }
 
-// parseOp reads an operation as the server does, which says what is wrong in the
-// words of its oplog.
+// parseOp reads an operation as the server does, with its oplog parser's error
+// messages.
 func parseOp(doc bson.Raw) (*oplog.Op, error) {
 	for _, name := range []string{"op", "ns", "o"} {
 		e, ok := rawbson.Lookup(doc, name)
@@ -172,7 +173,7 @@ func parseOp(doc bson.Raw) (*oplog.Op, error) {
 	return nil, servererr.New(servererr.FailedToParse, "no operation in %s", bsontext.Document(doc))
 }
 
-// checkCommand refuses what members write for each other only.
+// checkCommand refuses commands that only members write.
 func checkCommand(b *opwrite.Batch, op *oplog.Op) error {
 	switch op.Command {
 	case oplog.CommandCreateIndexes, oplog.CommandStartIndexBuild, oplog.CommandCommitIndexBuild, oplog.CommandAbortIndexBuild:

@@ -15,7 +15,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// runner carries out a command.
+// runner executes a command.
 type runner struct {
 	b       *opwrite.Batch
 	cmd     *applyOpsCommand
@@ -25,7 +25,7 @@ type runner struct {
 	failed  bool
 }
 
-// reply is what the command answers; err is the one that ended it.
+// reply is the command's reply; err is the error that ended it.
 func (r *runner) reply(err error) bson.Raw {
 	start, doc := bsoncore.AppendDocumentStart(nil)
 	doc = bsoncore.AppendInt32Element(doc, "applied", int32(r.applied))
@@ -43,7 +43,7 @@ func (r *runner) reply(err error) bson.Raw {
 	return doc
 }
 
-// together carries out all operations at one timestamp.
+// together executes all operations at one timestamp.
 func (r *runner) together() error {
 	start, o := bsoncore.AppendDocumentStart(nil)
 	array, o := bsoncore.AppendArrayElementStart(o, "applyOps")
@@ -99,7 +99,7 @@ func (r *runner) together() error {
 	return err
 }
 
-// singly carries out each operation by itself, and goes on after one that has
+// singly executes each operation by itself, and continues after one that has
 // found no document to update.
 func (r *runner) singly() error {
 	for i := range r.cmd.ops {
@@ -114,7 +114,8 @@ func (r *runner) singly() error {
 			done, err = r.write(op, r.cmd.docs[i])
 		}
 		if errors.Is(err, storage.ErrWriteConflict) && r.applied > 0 {
-			// The caller would begin again, with what has been done and logged already.
+			// The caller would start over, repeating operations that are already done
+			// and logged.
 			err = servererr.New(servererr.WriteConflict, "applyOps cannot wait here for the transaction that operation %d is in conflict with", i)
 		}
 		r.applied++
@@ -127,8 +128,8 @@ func (r *runner) singly() error {
 	return nil
 }
 
-// write carries out an insert, update or delete. It is false for an update that
-// found no document.
+// write executes an insert, update or delete. It returns false for an update
+// that found no document.
 func (r *runner) write(op *oplog.Op, doc bson.Raw) (done bool, err error) {
 	c, err := resolve(r.b.View(), op, op.NS)
 	if err != nil {
@@ -167,7 +168,7 @@ func (r *runner) write(op *oplog.Op, doc bson.Raw) (done bool, err error) {
 	return true, r.b.Update(c, old, up, none)
 }
 
-// command carries out a command that changes the catalog.
+// command executes a command that changes the catalog.
 func (r *runner) command(op *oplog.Op) error {
 	if op.Command == oplog.CommandApplyOps {
 		_, err := applyOps(r.b, op.O, r.depth+1)

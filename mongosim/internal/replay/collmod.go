@@ -19,7 +19,8 @@ type modification struct {
 	coll    *storage.Collection
 	options fields
 	changed bool
-	// index is the index that changes, "" for none, and spec what becomes of it.
+	// index is the index that changes, "" for none, and spec its new
+	// specification.
 	index string
 	spec  bson.Raw
 }
@@ -50,9 +51,9 @@ func (a *Applier) collMod(u *storage.Unit, op *oplog.Op) error {
 }
 
 // Modified returns what the changes of a collMod entry (all of o but the first
-// field) make of a collection: its options, nil if they stay, and the one index
-// that changes with its specification, "" if none does. A primary that lets it
-// decide has what its secondaries will have.
+// field) mean for a collection: its new options, nil if unchanged, and the one
+// index that changes with its specification, "" if none does. A primary that
+// uses it gets the same result as its secondaries.
 func Modified(c *storage.Collection, changes bson.Raw) (options bson.Raw, index string, spec bson.Raw, err error) {
 	m := modification{coll: c, options: newFields(c.Options)}
 	it := rawbson.NewIter(changes)
@@ -95,7 +96,7 @@ func (m *modification) take(e rawbson.Elem) error {
 }
 
 // generic reports whether a field is one that any command may have, or one that
-// collMod has ignored for long: the server logs a collMod as it was sent.
+// collMod has long ignored: the server logs a collMod as it was sent.
 func generic(name string) bool {
 	switch name {
 	case "lsid", "txnNumber", "writeConcern", "readConcern", "comment", "maxTimeMS", "apiVersion", "apiStrict",

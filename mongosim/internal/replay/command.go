@@ -15,8 +15,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// acceptable are the refusals that the server's applier takes for work that is
-// done already, by command.
+// acceptable are the errors that the server's applier takes for work already
+// done, by command.
 func acceptable(c oplog.Command) []servererr.Code {
 	switch c {
 	case oplog.CommandCreate:
@@ -34,7 +34,7 @@ func acceptable(c oplog.Command) []servererr.Code {
 	}
 }
 
-// command carries out a command that changes the catalog.
+// command executes a command that changes the catalog.
 func (a *Applier) command(u *storage.Unit, op *oplog.Op) error {
 	err := a.run(u, op)
 	if refusal, ok := errors.AsType[*servererr.Error](err); ok && slices.Contains(acceptable(op.Command), refusal.Code) {
@@ -143,8 +143,8 @@ func moveAway(u *storage.Unit, c *storage.Collection, purpose string) error {
 }
 
 // creation returns the options and the index on _id that a create entry makes.
-// Where the entry has no index, a member makes the oldest version of it, as the
-// members of old did.
+// Where the entry has no index, a member makes the oldest version of it, as old
+// members did.
 func creation(entry *oplog.Create) (options, idIndex bson.Raw, err error) {
 	if options, err = storedOptions(entry.Options); err != nil {
 		return nil, nil, err
@@ -166,8 +166,8 @@ func creation(entry *oplog.Create) (options, idIndex bson.Raw, err error) {
 }
 
 // rename gives a collection a new name. Whatever the entry calls it, the
-// collection is the one with the entry's UUID. If that is gone, what is left to
-// do is to drop the collection that was to be replaced.
+// collection is the one with the entry's UUID. If that is gone, only the
+// collection that was to be replaced is dropped.
 func (a *Applier) rename(u *storage.Unit, op *oplog.Op) error {
 	entry, err := op.RenameCollection()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 var errFCV = servererr.New(servererr.OplogOperationUnsupported,
 	"Applying operation on feature compatibility version document not supported in initial sync")
 
-// rules are what an operation may meet.
+// rules say which states of the data an operation tolerates.
 type rules struct {
 	// replace turns an insert of a document that is there into its replacement.
 	replace bool
@@ -41,8 +41,8 @@ func resolve(v storage.View, op *oplog.Op, ns oplog.Namespace) (*storage.Collect
 	return nil, servererr.New(servererr.NamespaceNotFound, "ns not found: %s", ns)
 }
 
-// crud carries out an insert, update or delete. It returns the document before
-// and after, as far as there was and is one.
+// crud executes an insert, update or delete. It returns the document before and
+// after, nil if there is none.
 func (a *Applier) crud(u *storage.Unit, op *oplog.Op, r rules) (pre, post bson.Raw, err error) {
 	c, err := resolve(u.View(), op, op.NS)
 	if err != nil {
@@ -111,8 +111,8 @@ func (a *Applier) update(u *storage.Unit, c *storage.Collection, op *oplog.Op, r
 	return pre, post, u.Update(c.UUID, old.ID, post)
 }
 
-// changesFCV reports whether an operation writes to, or drops, what holds the
-// feature compatibility version.
+// changesFCV reports whether an operation writes to, or drops, the collection
+// of the feature compatibility version.
 func changesFCV(op *oplog.Op) bool {
 	const ns = "admin.system.version"
 	if op.Command == oplog.CommandDrop {

@@ -3,7 +3,8 @@
 //
 // An [Applier] takes entries in log order. Each takes effect at its own optime, in
 // one unit of the store with the record of its session, and is appended to the
-// store's oplog: at every timestamp the store has what the primary had then.
+// store's oplog: at every timestamp the store equals the primary's at that
+// timestamp.
 //
 //	entry                         effect
 //	insert, update, delete, DDL   at once

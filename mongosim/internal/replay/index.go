@@ -79,7 +79,7 @@ func (a *Applier) build(u *storage.Unit, op *oplog.Op) error {
 			started = true
 			err = u.AddIndex(c.UUID, spec, entry.Build)
 		case op.Command == oplog.CommandCommitIndexBuild && !ok:
-			// It has all that is needed, should the start have been missed.
+			// It has everything needed, should the start have been missed.
 			err = u.AddIndex(c.UUID, spec, oplog.UUID{})
 		case op.Command == oplog.CommandCommitIndexBuild && there.Building:
 			if there.BuildUUID != entry.Build {

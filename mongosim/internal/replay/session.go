@@ -11,8 +11,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// writeRecord brings the record of an entry's session up to date, as part of the
-// entry's unit. Records are not in the log: each member derives them from it.
+// writeRecord updates the record of an entry's session, as part of the entry's
+// unit. Records are not in the log: each member derives them from it.
 func writeRecord(u *storage.Unit, e *oplog.Entry) error {
 	if e.LSID == nil || !e.HasTxnNumber {
 		return nil
@@ -33,7 +33,7 @@ func writeRecord(u *storage.Unit, e *oplog.Entry) error {
 		}
 		switch {
 		case group.PartialTxn && !e.PrevOpTime.IsNull():
-			return nil // the first part has said it
+			return nil // set by the first part
 		case group.PartialTxn:
 			r.State, r.Start = opwrite.StateInProgress, e.OpTime
 		case group.Prepare:

@@ -14,8 +14,8 @@ import (
 // maxNesting is how deep applyOps commands may be nested.
 const maxNesting = 10
 
-// applyGroup carries out an applyOps entry, or nothing of it if it is a part of a
-// transaction that goes on.
+// applyGroup carries out an applyOps entry, or nothing of it if more parts of its
+// transaction follow.
 func (a *Applier) applyGroup(w *storage.Writer, e *oplog.Entry) error {
 	group, err := e.ApplyOps()
 	if err != nil {
@@ -49,7 +49,7 @@ func (a *Applier) applyGroup(w *storage.Writer, e *oplog.Entry) error {
 	if err != nil {
 		return err
 	}
-	// What a user's applyOps has met is not in the log: it may have replaced and
+	// The log does not say what a user's applyOps found: it may have replaced or
 	// inserted. Transactions and grouped inserts do not.
 	r := rules{replace: a.opts.Tolerant || !chained && e.MultiOpType != 1}
 	if err := a.commit(w, e, func(u *storage.Unit) error { return a.all(u, ops, r) }); err != nil {
@@ -101,7 +101,7 @@ func (a *Applier) prepare(w *storage.Writer, e *oplog.Entry) error {
 	return nil
 }
 
-// decide carries out commitTransaction and abortTransaction.
+// decide executes commitTransaction and abortTransaction.
 func (a *Applier) decide(w *storage.Writer, e *oplog.Entry) error {
 	p, ok := a.prepared[e.PrevOpTime.TS]
 	ok = ok && p.At.Equal(e.PrevOpTime)

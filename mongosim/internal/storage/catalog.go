@@ -23,7 +23,7 @@ type Index struct {
 	BuildUUID oplog.UUID
 }
 
-// Meta is what the catalog says of a collection. It never changes.
+// Meta is the catalog's record of a collection. It is immutable.
 type Meta struct {
 	NS   oplog.Namespace
 	UUID oplog.UUID
@@ -40,13 +40,13 @@ type Meta struct {
 	Collator *bsonorder.Collator
 }
 
-// tableMeta is a Meta with what follows from it. It never changes, except that
+// tableMeta is a Meta with derived values. It is immutable, except that
 // constraints keep track of their keys.
 type tableMeta struct {
 	Meta
 	// clustered collections have the order of _id as their natural order.
 	clustered bool
-	// constraints has one for each of Indexes, nil for those that constrain nothing.
+	// constraints has one for each of Indexes, nil for indexes without constraints.
 	constraints []*constraint
 }
 
@@ -134,7 +134,7 @@ func (m *tableMeta) active(yield func(*constraint) bool) {
 	}
 }
 
-// file enters t under its UUID and the names that it has at any time.
+// file enters t under its UUID and all names that it has at any readable time.
 func (s *Store) file(t *table) {
 	s.uuids[t.uuid] = append(slices.Clone(s.uuids[t.uuid]), t)
 	for v := t.meta; v != nil; v = v.prev {
@@ -150,7 +150,7 @@ func (s *Store) refile(t *table, ns oplog.Namespace) {
 	for v := t.meta; v != nil; v = v.prev {
 		named = named || !v.gone && v.val.NS == ns
 	}
-	// The lists are shared by nobody, but views may be walking over them.
+	// The lists are not shared, but views may be iterating over them.
 	tables, _ := s.names.Get(string(ns))
 	at := slices.Index(tables, t)
 	switch {
@@ -164,7 +164,7 @@ func (s *Store) refile(t *table, ns oplog.Namespace) {
 	}
 }
 
-// discard forgets a table that has no version left but its end.
+// discard removes a table that has no version left but its end.
 func (s *Store) discard(t *table) {
 	left := slices.DeleteFunc(slices.Clone(s.uuids[t.uuid]), func(o *table) bool { return o == t })
 	if len(left) == 0 {

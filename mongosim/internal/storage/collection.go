@@ -27,7 +27,7 @@ type Collection struct {
 	v         View
 }
 
-// show returns the record as the view has it.
+// show returns the record as the view sees it.
 func (c *Collection) show(r *record) (Record, bool) {
 	v := seen(r.head, c.v.v)
 	if v == nil {
@@ -165,8 +165,8 @@ type idWalk struct {
 	reverse        bool
 }
 
-// walk yields what the view shows of the range. It reads some keys at a time, so
-// that the loop's body may change the tree.
+// walk yields the records of the range that the view sees. It reads some keys at
+// a time, so that the loop's body may change the tree.
 func (c *Collection) walk(w idWalk) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		w := w

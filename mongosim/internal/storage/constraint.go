@@ -17,7 +17,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// constraint is what an index demands of the documents of its collection.
+// constraint is a constraint of an index on the documents of its collection.
 type constraint struct {
 	name               string
 	pattern, collation bson.Raw
@@ -39,7 +39,7 @@ type constraint struct {
 // committed yet.
 type slot struct {
 	key string
-	// holder has the key now, kept had it before unit changed that; nil is nobody.
+	// holder has the key now, kept had it before unit changed that; nil is none.
 	holder, kept *record
 	// unit is the open unit that took or freed the key, or nil.
 	unit *Unit
@@ -131,8 +131,8 @@ func (c *constraint) compile(filter bson.Raw, opts *Options) error {
 	return err
 }
 
-// demandsAs reports whether c and d demand the same, so that one can stand for the
-// other. Filters cannot be compared.
+// demandsAs reports whether c and d are the same constraint, so that one can
+// replace the other. Filters cannot be compared.
 func (c *constraint) demandsAs(d *constraint) bool {
 	if c == nil || d == nil {
 		return c == d

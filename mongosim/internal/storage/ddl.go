@@ -148,9 +148,9 @@ func (u *Unit) SetOptions(coll oplog.UUID, options bson.Raw) error {
 	return nil
 }
 
-// AddIndex adds an index. With build zero it is ready at once, and what is
-// stored is checked against it (DuplicateKey, CannotIndexParallelArrays); else it
-// is listed as being built, and constrains nothing yet.
+// AddIndex adds an index. With build zero it is ready at once, and the stored
+// documents are checked against it (DuplicateKey, CannotIndexParallelArrays);
+// else it is listed as being built, and constrains nothing yet.
 func (u *Unit) AddIndex(coll oplog.UUID, spec bson.Raw, build oplog.UUID) error {
 	t, m, err := u.exclusive(coll)
 	if err != nil {
@@ -202,7 +202,8 @@ func isIDIndex(spec bson.Raw) bool {
 	return n == 1 && !it.Next()
 }
 
-// CommitIndexes makes the indexes of a build ready, checking what is stored.
+// CommitIndexes makes the indexes of a build ready, checking the stored
+// documents.
 func (u *Unit) CommitIndexes(coll, build oplog.UUID) error {
 	t, m, err := u.exclusive(coll)
 	if err != nil {
@@ -252,7 +253,7 @@ func (u *Unit) DropIndex(coll oplog.UUID, name string) error {
 }
 
 // SetIndex replaces the specification of an index (collMod): same name and key.
-// If it demands something else now, what is stored is checked.
+// If its constraint changes, the stored documents are checked.
 func (u *Unit) SetIndex(coll oplog.UUID, name string, spec bson.Raw) error {
 	t, m, err := u.exclusive(coll)
 	if err != nil {

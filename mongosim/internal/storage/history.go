@@ -2,8 +2,8 @@ package storage
 
 import "go.mongodb.org/mongo-driver/v2/bson"
 
-// commit is what one unit did, kept for as long as it may be undone or somebody
-// may read what was before it.
+// commit has the changes of one unit, kept while they may be undone or the
+// state before them may be read.
 type commit struct {
 	ts, seq uint64
 	// durable is the timestamp of the oplog entry that stands for the commit: later
@@ -43,13 +43,13 @@ func (f *slotChange) undo() {
 	}
 }
 
-// prune drops what nobody can read any more. It is called at the end of a Write
-// only, so that what a loop walks over does not go away under it.
+// prune drops versions that can no longer be read. It is called only at the end
+// of a Write, so that it does not remove records during a loop.
 func (s *Store) prune() {
 	ts, seq := s.horizon()
 	for {
 		c, ok := s.journal.front()
-		// Behind a commit that is still needed there may be older ones: they wait.
+		// Older commits after one that is still needed wait.
 		if !ok || c.ts > ts || c.seq > seq || c.durable > s.stable {
 			break
 		}
@@ -59,8 +59,8 @@ func (s *Store) prune() {
 	s.log.trim(s.opts.OplogBytes, s.stable)
 }
 
-// horizon returns up to where the past can be forgotten, as a timestamp and as a
-// number of commits.
+// horizon returns the point up to which the history can be dropped, as a
+// timestamp and as a number of commits.
 func (s *Store) horizon() (ts, seq uint64) {
 	if history := uint64(s.opts.HistorySeconds) << 32; s.stable > history {
 		ts = s.stable - history
@@ -74,12 +74,12 @@ func (s *Store) horizon() (ts, seq uint64) {
 	for pinned := range s.pins {
 		ts = min(ts, pinned)
 	}
-	// Never back: what was forgotten stays so.
+	// Never back: dropped versions cannot be read again.
 	s.oldest = max(s.oldest, ts)
 	return s.oldest, seq
 }
 
-// forget drops what c replaced.
+// forget drops the versions that c replaced.
 func (s *Store) forget(c *commit) {
 	for _, d := range c.docs {
 		d.v.prev = nil
@@ -129,7 +129,7 @@ func (d *deque[T]) popFront() {
 	var zero T
 	d.items[d.head] = zero
 	d.head++
-	// Moving the rest costs as much as there was taken.
+	// Moving the rest costs no more than was taken.
 	if d.head > 32 && d.head > len(d.items)/2 {
 		n := copy(d.items, d.items[d.head:])
 		clear(d.items[n:])

@@ -13,7 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// indexKey is what an index holds for a document: one value for each field.
+// indexKey is a key of an index for a document: one value for each field.
 type indexKey struct {
 	bytes  string
 	values []bson.RawValue
@@ -77,14 +77,15 @@ type positional struct {
 	array bson.Raw
 	elem  rawbson.Elem
 	named bool
-	// value is where the path leads, rest what is left of it then.
+	// value is the value that the path leads to, rest the part of the path that
+	// is left.
 	value rawbson.Elem
 	found bool
 	rest  string
 }
 
-// follow goes along a path to its end, or to the first array on it; rest is what
-// of the path is left there.
+// follow goes along a path to its end, or to the first array on it; rest is the
+// remainder of the path.
 func follow(obj bson.Raw, path string) (e rawbson.Elem, rest string, found bool) {
 	for {
 		name, tail, _ := strings.Cut(path, ".")
@@ -201,8 +202,8 @@ func (g *generator) expandArray(s state, array rawbson.Elem, through []bool, une
 	return nil
 }
 
-// expandElement goes on with one element of an array. Fields that end at the array
-// get the value end.
+// expandElement continues with one element of an array. Fields that end at the
+// array get the value end.
 func (g *generator) expandElement(s state, element, end bson.RawValue, through []bool, pos []positional) error {
 	inner := state{paths: slices.Clone(s.paths), fixed: slices.Clone(s.fixed), missing: s.missing}
 	for i := range inner.paths {

@@ -21,7 +21,7 @@ type OplogEntry struct {
 type oplogEntries struct {
 	entries deque[OplogEntry]
 	// dropped counts the entries that were once in front: with it, a place in the
-	// oplog has a number that stays.
+	// oplog has a stable number.
 	dropped int
 	bytes   int64
 	// holds are the timestamps from which on entries are needed, and those of the
@@ -77,7 +77,7 @@ func (l *oplogEntries) rollBack(ts uint64) {
 	l.holds = l.holdsAt(ts)
 }
 
-// holdsAt returns what was held at ts.
+// holdsAt returns the holds at ts.
 func (l *oplogEntries) holdsAt(ts uint64) map[uint64]uint64 {
 	then := map[uint64]uint64{}
 	for from, until := range l.holds {
@@ -106,8 +106,8 @@ func (l *oplogEntries) copyTo(ts uint64) oplogEntries {
 }
 
 // HoldOplog keeps the entries from the timestamp on, however large the oplog gets:
-// those of a transaction that is not decided, which is made of them again after a
-// restart. Zero holds nothing.
+// those of an undecided transaction, from which a restart prepares it again. Zero
+// holds nothing.
 func (w *Writer) HoldOplog(from bson.Timestamp) {
 	if from.IsZero() {
 		return
@@ -151,8 +151,8 @@ func (v OplogView) At(ts bson.Timestamp) (OplogEntry, bool) {
 	return e, true
 }
 
-// From yields the entries whose timestamp is at or after ts, oldest first. What
-// the loop's body appends is met too.
+// From yields the entries whose timestamp is at or after ts, oldest first.
+// Entries that the loop's body appends are included.
 func (v OplogView) From(ts bson.Timestamp) iter.Seq[OplogEntry] {
 	return func(yield func(OplogEntry) bool) {
 		log := &v.s.log

@@ -45,16 +45,15 @@ func (w *Writer) RollbackTo(at bson.Timestamp) error {
 	return nil
 }
 
-// AbortAll aborts every open unit, prepared ones too: what the end of a process
-// does to transactions. Prepared ones are made again from the oplog.
+// AbortAll aborts every open unit, prepared ones too, as the end of a process
+// does. Prepared ones are prepared again from the oplog.
 func (w *Writer) AbortAll() {
 	for _, u := range slices.Backward(w.s.open) {
 		u.Abort()
 	}
 }
 
-// recount finds out anew when the table was last changed, and what is its first
-// document.
+// recount recomputes when the table was last changed, and its first document.
 func (t *table) recount() {
 	t.lastTS, t.lastSeq, t.firstLive = 0, 0, 0
 	for _, p := range t.places.slots {
@@ -97,10 +96,10 @@ func (s *Store) undo(c *commit, touched map[*table]bool) {
 	}
 }
 
-// CloneAt returns a new Store that holds what a view at the timestamp sees, with
-// the oplog up to that timestamp, and without the database local otherwise. It is
-// the copy that an initial sync makes. Nothing older than the timestamp can be
-// read from the copy, and it cannot be rolled back further. It fails with
+// CloneAt returns a new Store with the data that a view at the timestamp sees,
+// with the oplog up to that timestamp, and without the database local otherwise.
+// It is the copy that an initial sync makes. Nothing older than the timestamp can
+// be read from the copy, and it cannot be rolled back further. It fails with
 // SnapshotTooOld if the time cannot be read any more.
 func (s *Store) CloneAt(at bson.Timestamp, opts Options) (*Store, error) {
 	release, err := s.Pin(at)
@@ -130,7 +129,7 @@ func (s *Store) CloneAt(at bson.Timestamp, opts Options) (*Store, error) {
 	return c, nil
 }
 
-// copyTable puts what v sees of a collection of another store into s.
+// copyTable copies a collection of another store into s, as v sees it.
 func (s *Store) copyTable(from *table, m *version[*tableMeta], v *view) error {
 	meta := m.val.clone()
 	t := &table{uuid: from.uuid, lastID: from.lastID}
@@ -166,9 +165,9 @@ func (s *Store) copyTable(from *table, m *version[*tableMeta], v *view) error {
 	return nil
 }
 
-// Become replaces everything that s holds, the database local aside, by what
-// other holds: the end of an initial sync. Open units of both are aborted. other
-// must not be used afterwards.
+// Become replaces everything that s holds, the database local aside, by the
+// contents of other: the end of an initial sync. Open units of both are aborted.
+// other must not be used afterwards.
 func (s *Store) Become(other *Store) {
 	other.mu.Lock()
 	defer other.mu.Unlock()

@@ -27,8 +27,8 @@ const (
 var languages = strings.Fields(`none da danish nl dutch en english fi finnish fr french de german hu hungarian it italian
 	nb norwegian pt portuguese ro romanian ru russian es spanish sv swedish tr turkish`)
 
-// specialCheck returns what a text or geo index demands of a document, nil for an
-// index of another kind. They make keys that nothing here reads.
+// specialCheck returns the constraint of a text or geo index on a document, nil
+// for an index of another kind. They make keys that nothing here reads.
 func specialCheck(spec bson.Raw) func(doc bson.Raw) error {
 	key, _ := rawbson.Lookup(spec, "key")
 	pattern, _ := key.Document()
@@ -93,8 +93,8 @@ func along(doc bson.Raw, path string, f func(e rawbson.Elem) error) error {
 	return nil
 }
 
-// checkSphere refuses what is no geometry. It looks at points closely, and at the rest
-// as far as their type and that they have coordinates.
+// checkSphere refuses values that are not geometry. It checks points fully; of the
+// rest only the type and the presence of coordinates.
 func checkSphere(doc bson.Raw, path string) error {
 	return along(doc, path, func(e rawbson.Elem) error {
 		if e.Type == bson.TypeNull || e.Type == bson.TypeUndefined || isGeometry(e) {
@@ -154,8 +154,8 @@ func isPoint(doc bson.Raw) bool {
 	return true
 }
 
-// checkFlat refuses what is no pair of coordinates in a range. What is no document or
-// array at all is not looked at.
+// checkFlat refuses values that are not a pair of coordinates in range. Values other
+// than documents and arrays are not checked.
 func checkFlat(doc bson.Raw, path string, least, most float64) error {
 	return along(doc, path, func(e rawbson.Elem) error {
 		if e.Type != bson.TypeArray && e.Type != bson.TypeEmbeddedDocument || len(e.Value) == rawbson.MinSize {

@@ -43,16 +43,16 @@ func (o *Options) setDefaults() {
 // is safe for concurrent use.
 //
 // Everything has versions. A write that commits at a timestamp is seen by views
-// at that timestamp and later; what came before stays readable until it is both
-// older than the stable timestamp and outside of the history window and not
-// pinned. Databases called local have no versions: their newest state is seen at
-// every time, and a rollback leaves them alone.
+// at that timestamp and later; earlier versions stay readable until they are
+// older than the stable timestamp, outside of the history window and not pinned.
+// Databases called local have no versions: their newest state is seen at every
+// time, and a rollback leaves them alone.
 type Store struct {
 	opts Options
 
 	// mu guards everything below it: Read shares it, Write has it alone.
 	mu sync.RWMutex
-	// names and uuids file a collection under all that it was called at times that
+	// names and uuids have a collection under all names that it has at times that
 	// can still be read.
 	names btree.Map[string, []*table]
 	uuids map[oplog.UUID][]*table
@@ -61,7 +61,7 @@ type Store struct {
 	open                []*Unit
 	journal             deque[commit]
 	log                 oplogEntries
-	// dirty asks for a signal when the present Write ends.
+	// dirty requests a signal at the end of the present Write.
 	dirty bool
 
 	// pinMu guards pins and oldest, and is taken after mu.
@@ -86,9 +86,9 @@ func New(opts Options) *Store {
 	}
 }
 
-// Write runs fn while nobody else reads or writes. Units that fn began and
-// neither committed, prepared nor kept (Unit.Keep) are aborted when it returns.
-// fn must not call Read or Write.
+// Write runs fn with exclusive access. Units that fn began and neither
+// committed, prepared nor kept (Unit.Keep) are aborted when it returns. fn must
+// not call Read or Write.
 func (s *Store) Write(fn func(w *Writer) error) error {
 	s.mu.Lock()
 	defer s.finishWrite()
@@ -96,8 +96,7 @@ func (s *Store) Write(fn func(w *Writer) error) error {
 }
 
 func (s *Store) finishWrite() {
-	// Backward, for an end moves the last open unit into the place of the one that
-	// has ended.
+	// Backward, as ending a unit moves the last open unit into its place.
 	for _, u := range slices.Backward(s.open) {
 		if !u.kept {
 			u.Abort()
@@ -112,9 +111,9 @@ func (s *Store) finishWrite() {
 	}
 }
 
-// Read runs fn while nobody writes. What fn got from the Reader must not be used
-// after it has returned, except documents, which never change. fn must not call
-// Read or Write.
+// Read runs fn with shared access. Values obtained from the Reader must not be
+// used after fn has returned, except documents, which are immutable. fn must not
+// call Read or Write.
 func (s *Store) Read(fn func(r *Reader) error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -137,10 +136,10 @@ func (s *Store) signal() {
 	s.changed = make(chan struct{})
 }
 
-// Pin keeps everything readable that a view at the timestamp sees, until release
-// is called; the zero timestamp pins all that is readable now. It fails with
-// SnapshotTooOld if that is gone already. Pin and release may be called within
-// Read and Write; calling release again does nothing.
+// Pin keeps everything that a view at the timestamp sees readable until release
+// is called; the zero timestamp pins everything readable now. It fails with
+// SnapshotTooOld if that can no longer be read. Pin and release may be called
+// within Read and Write; calling release again does nothing.
 func (s *Store) Pin(at bson.Timestamp) (release func(), err error) {
 	s.pinMu.Lock()
 	defer s.pinMu.Unlock()
@@ -172,7 +171,7 @@ type Reader struct{ s *Store }
 
 // View shows the data at a timestamp; the zero timestamp means the newest.
 // Uncommitted and prepared changes are not seen. A time before Oldest is not
-// readable any more: what such a view shows is undefined.
+// readable any more: the contents of such a view are undefined.
 func (r *Reader) View(at bson.Timestamp) View {
 	ts := packed(at)
 	if ts == 0 {
@@ -184,7 +183,8 @@ func (r *Reader) View(at bson.Timestamp) View {
 // Oplog shows the oplog.
 func (r *Reader) Oplog() OplogView { return OplogView{r.s} }
 
-// Stable returns the stable timestamp: what is at or before it is never undone.
+// Stable returns the stable timestamp: commits at or before it are never
+// undone.
 func (r *Reader) Stable() bson.Timestamp { return unpacked(r.s.stable) }
 
 // Newest returns the highest timestamp that anything was committed at.
@@ -202,7 +202,7 @@ type Writer struct{ Reader }
 
 // Begin starts a unit of work. With at zero it reads the newest state (an
 // ordinary statement), else the snapshot at that time (a transaction), which must
-// not be before Oldest. Either way it does not see what others commit later.
+// not be before Oldest. Either way it does not see later commits of others.
 func (w *Writer) Begin(at bson.Timestamp) *Unit {
 	s := w.s
 	u := &Unit{s: s, place: len(s.open), readTS: packed(at)}

@@ -23,10 +23,10 @@ type record struct {
 	older *record
 }
 
-// table is a collection from its creation until nobody can read it any more.
+// table is a collection from its creation until it can no longer be read.
 type table struct {
 	uuid oplog.UUID
-	// meta is what the catalog says of it.
+	// meta is its catalog record.
 	meta *version[*tableMeta]
 	// local tables have no versions.
 	local bool
@@ -96,9 +96,9 @@ func (t *table) account(before, after *version[bson.Raw]) {
 	}
 }
 
-// advance moves firstLive over what has been deleted, after r was. Finding what is
-// the oldest document again and again would walk over all that is only kept for
-// older times.
+// advance moves firstLive over deleted records, after r was deleted. Without it
+// each search for the oldest document would walk over all records that are kept
+// only for older timestamps.
 func (t *table) advance(r *record) {
 	if r.id > t.firstLive && t.firstLive > 0 {
 		return

@@ -69,7 +69,7 @@ func (u *Unit) checkKey(m *tableMeta, c *constraint, key *indexKey, r *record) e
 	}
 }
 
-// apply carries out what plan found.
+// apply executes the changes of a plan.
 func (u *Unit) apply(changes []keyChange, t *table, r *record) {
 	for _, k := range changes {
 		s := k.c.slots[k.key]

@@ -38,7 +38,7 @@ type Unit struct {
 	docs  []docChange
 	metas []metaChange
 	slots []slotChange
-	// sizes is by how much the unit changes the collections that it wrote to.
+	// sizes has the changes in size of the collections that the unit wrote to.
 	sizes []sizeChange
 	// oneSize is room for the usual case.
 	oneSize [1]sizeChange
@@ -53,7 +53,7 @@ type sizeChange struct {
 // View shows the unit's snapshot together with its own changes.
 func (u *Unit) View() View { return View{&u.view} }
 
-// Keep lets the unit live on after the Store.Write that it was begun in.
+// Keep lets the unit outlive the Store.Write in which it was begun.
 func (u *Unit) Keep() { u.kept = true }
 
 // Open reports whether the unit can still commit.
@@ -65,14 +65,14 @@ func (u *Unit) ReadTimestamp() bson.Timestamp { return unpacked(u.readTS) }
 
 // Relax makes the unit's inserts and updates disregard the constraints of all
 // indexes but that on _id, as the server's appliers do during an initial sync:
-// what the log says is stored.
+// entries are stored as logged.
 func (u *Unit) Relax() { u.relaxed = true }
 
 // Changed reports whether the unit has changed anything.
 func (u *Unit) Changed() bool { return len(u.docs) > 0 || len(u.metas) > 0 }
 
-// isLater reports whether what was committed at ts, as number seq, is not part of
-// the unit's snapshot.
+// isLater reports whether a commit at ts, with number seq, is not part of the
+// unit's snapshot.
 func (u *Unit) isLater(ts, seq uint64) bool { return ts > u.view.ts || seq > u.view.seq }
 
 func (u *Unit) resize(t *table, count int, bytes int) {
@@ -89,7 +89,7 @@ func (u *Unit) resize(t *table, count int, bytes int) {
 	u.sizes = append(u.sizes, sizeChange{t, count, int64(bytes)})
 }
 
-// size returns by how much the unit changes t; wrote is false if it did not write
+// size returns the unit's change in size of t; wrote is false if it did not write
 // to it.
 func (u *Unit) size(t *table) (change sizeChange, wrote bool) {
 	for _, c := range u.sizes {
@@ -124,7 +124,8 @@ func (u *Unit) CommitAt(at, durable bson.Timestamp) {
 	s := u.s
 	s.seq++
 	s.dirty = true
-	// What nobody will ask for is left out, in place: the unit is done with it.
+	// Changes that will not be needed are removed in place: the unit no longer
+	// uses them.
 	c := commit{
 		ts: ts, seq: s.seq, durable: max(ts, packed(durable)),
 		docs: u.docs[:0], metas: u.metas[:0], slots: u.slots[:0],

@@ -21,13 +21,13 @@ type version[T any] struct {
 	val  T
 }
 
-// none is later than every timestamp and every commit.
+// none is after every timestamp and every commit.
 const none = math.MaxUint64
 
-// view is a time, or what a unit sees.
+// view is a timestamp, or a unit's view.
 type view struct {
 	s *Store
-	// ts and seq bound what is seen of other units.
+	// ts and seq bound the visible commits of other units.
 	ts, seq uint64
 	u       *Unit
 }
@@ -54,7 +54,7 @@ func committed[T any](head *version[T]) *version[T] {
 	return head
 }
 
-// conflict reports whether u must not change what stands at head.
+// conflict reports whether u must not change head.
 func conflict[T any](head *version[T], u *Unit) bool {
 	switch {
 	case head == nil:

@@ -74,8 +74,8 @@ func (u *Unit) Insert(coll oplog.UUID, doc bson.Raw) (RecordID, error) {
 	return r.id, nil
 }
 
-// checkID refuses an _id that is taken, as an index on _id does: it notices the
-// coming and going of documents, not their changes.
+// checkID refuses an _id in use, as an index on _id does: it depends on inserts
+// and deletes of documents, not on updates.
 func (u *Unit) checkID(t *table, m *tableMeta, key []byte, doc bson.Raw) error {
 	r, known := t.byID.Get(rawbson.View(key))
 	if !known {

@@ -31,15 +31,15 @@ func Document(ns oplog.Namespace, def Def) bson.Raw {
 type graph struct {
 	db    string
 	views map[string]Def
-	// path are the names that lead to the one that is looked at.
+	// path are the names that lead to the current one.
 	path []string
-	// heights are how many views stand on one another from here down, the
-	// collection included.
+	// heights are the depths of nested views from here down, the collection
+	// included.
 	heights map[string]int
 }
 
-// CheckGraph refuses a view that stands on itself, too high, or on a view of
-// another collation, and one that a view of another collation stands on.
+// CheckGraph refuses cycles, too deep nesting, and views on one another with
+// different collations.
 func CheckGraph(v storage.View, ns oplog.Namespace, def Def) error {
 	all, err := All(v, ns.DB())
 	if err != nil {
@@ -121,7 +121,7 @@ func readFrom(array bson.Raw, depth int) (names []string) {
 	return names
 }
 
-// height follows what a view stands on, and refuses a way back to start.
+// height follows the sources of a view, and refuses a cycle through start.
 func (g *graph) height(name, start string) (int, error) {
 	if h, ok := g.heights[name]; ok {
 		return h, nil
@@ -157,7 +157,7 @@ func (g *graph) cycle(start string) error {
 	return servererr.New(servererr.GraphContainsCycle, "View cycle detected: %s", strings.Join(path, " => "))
 }
 
-// above is how many views stand on one another upwards from here, without it.
+// above is the depth of the views nested on this one, without it.
 func (g *graph) above(name string, depth int) (int, error) {
 	if depth > MaxDepth {
 		return 0, errViewDepth()

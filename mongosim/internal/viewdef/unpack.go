@@ -39,7 +39,7 @@ func CheckPipeline(array bson.Raw) error {
 // Unpacker makes measurements of a time-series collection's buckets.
 type Unpacker struct{ TimeField, MetaField string }
 
-// SplitUnpack parts the unpacking stage, if there is one, from the rest.
+// SplitUnpack separates the unpacking stage, if there is one, from the rest.
 func SplitUnpack(stages []bson.Raw) (*Unpacker, []bson.Raw, error) {
 	if len(stages) == 0 {
 		return nil, stages, nil
@@ -90,8 +90,8 @@ func (u *Unpacker) Stream(in iter.Seq[bson.Raw], fault *error) iter.Seq[bson.Raw
 	}
 }
 
-// measurements yields what a bucket holds: the time, the metadata, then the other
-// columns in the bucket's order.
+// measurements yields the contents of a bucket: the time, the metadata, then the
+// other columns in the bucket's order.
 func (u *Unpacker) measurements(bucket bson.Raw) iter.Seq2[bson.Raw, error] {
 	return func(yield func(bson.Raw, error) bool) {
 		control, _ := rawbson.Lookup(bucket, "control")

@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// MaxDepth is how many views may stand on one another.
+// MaxDepth is the maximum depth of nested views.
 const MaxDepth = 20
 
 // Def is a view, or a time-series collection, as system.views defines it.
@@ -57,7 +57,7 @@ func LookupUnchecked(v storage.View, ns oplog.Namespace) (Def, bool, error) {
 	return def, err == nil, err
 }
 
-// parse reads a definition, and refuses what the server does not read past
+// parse reads a definition, and refuses the errors that the server does not skip
 // (validateViewDefinitionBSON of durable_view_catalog.cpp, ViewCatalog::_reload).
 func parse(ns oplog.Namespace, doc bson.Raw) (Def, error) {
 	var def Def
@@ -137,7 +137,7 @@ func All(v storage.View, db string) ([]Named, error) {
 	return views, nil
 }
 
-// Resolved is what a view comes to in the end.
+// Resolved is a resolved view.
 type Resolved struct {
 	// NS is the collection, which need not exist.
 	NS oplog.Namespace
@@ -150,8 +150,8 @@ type Resolved struct {
 	Timeseries bool
 }
 
-// Resolve follows ns through the views that it stands on. A name that is no
-// view is returned as it is.
+// Resolve resolves ns through nested views. A name that is not a view is
+// returned as it is.
 func Resolve(v storage.View, ns oplog.Namespace) (Resolved, error) {
 	res := Resolved{NS: ns}
 	for depth := 0; ; depth++ {

@@ -15,7 +15,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/opwrite"
 )
 
-// versions are those that can be played, in their order.
+// versions are the supported ones, in order.
 var versions = []string{"4.4", "5.0", "6.0", "7.0", "8.0"}
 
 // offers returns the versions that the server can be set to: its own and the one
@@ -26,8 +26,8 @@ func offers(s *dispatch.Server) []string {
 	return versions[max(i-1, 0) : i+1]
 }
 
-// runSetFCV changes the version, in two writes. What the log looks like does not
-// follow: that is decided when the member is made.
+// runSetFCV changes the version, in two writes. The log's format does not
+// follow: it is fixed when the member is made.
 func runSetFCV(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) error {
 	first := dispatch.FirstElem(r.Cmd)
 	version, ok := first.Text()

@@ -97,8 +97,8 @@ func parseTopology(r *dispatch.Request) (seen *topologyVersion, wait time.Durati
 	return &topologyVersion{bson.ObjectID(process.Value), n}, time.Duration(ms) * time.Millisecond, nil
 }
 
-// awaitTopology waits until the member is in another state than the client has
-// seen, or the time has passed.
+// awaitTopology waits until the member's state differs from the one that the
+// client has seen, or the time has passed.
 func awaitTopology(ctx context.Context, r *dispatch.Request, seen topologyVersion, wait time.Duration) error {
 	srv := r.Server
 	srv.Stats.Awaiting.Add(1)
@@ -148,7 +148,7 @@ func appendTopology(buf []byte, now topologyVersion) []byte {
 	return buf
 }
 
-// takeMetadata keeps what the client's first hello says of the client.
+// takeMetadata keeps the client metadata of the first hello.
 func takeMetadata(r *dispatch.Request) error {
 	e, ok := rawbson.Lookup(r.Cmd, "client")
 	if !ok {
@@ -165,8 +165,8 @@ func takeMetadata(r *dispatch.Request) error {
 	return nil
 }
 
-// appendHello appends what hello says about the set and this member's part in it,
-// in the server's order. modern is true for hello, false for isMaster.
+// appendHello appends hello's fields about the set and this member's role, in the
+// server's order. modern is true for hello, false for isMaster.
 func appendHello(buf []byte, v *repl.View, modern bool) []byte {
 	writable := "isWritablePrimary"
 	if !modern {
@@ -183,7 +183,7 @@ func appendHello(buf []byte, v *repl.View, modern bool) []byte {
 	buf = bsoncore.AppendStringElement(buf, "setName", v.SetName)
 	buf = bsoncore.AppendInt32Element(buf, "setVersion", int32(v.ConfigVersion))
 	buf = bsoncore.AppendBooleanElement(buf, writable, v.Writable)
-	// A primary that does not accept writes yet says that it is a secondary.
+	// A primary that does not accept writes yet reports itself as a secondary.
 	buf = bsoncore.AppendBooleanElement(buf, "secondary", v.State == oplog.MemberSecondary || v.State == oplog.MemberPrimary && !v.Writable)
 	if v.Primary >= 0 {
 		buf = bsoncore.AppendStringElement(buf, "primary", v.Members[v.Primary].Host)
@@ -201,7 +201,7 @@ func appendHello(buf []byte, v *repl.View, modern bool) []byte {
 	return buf
 }
 
-// appendHosts appends the members that clients may know of, by what they can be.
+// appendHosts appends the members visible to clients, by role.
 func appendHosts(buf []byte, v *repl.View) []byte {
 	var lists [3][]string
 	for i := range v.Members {
@@ -229,8 +229,8 @@ func appendHosts(buf []byte, v *repl.View) []byte {
 	return buf
 }
 
-// appendSelf appends what the configuration says of this member where it is not
-// the default, and its name.
+// appendSelf appends this member's non-default settings in the configuration,
+// and its name.
 func appendSelf(buf []byte, m *repl.Member) []byte {
 	if m.Arbiter {
 		buf = bsoncore.AppendBooleanElement(buf, "arbiterOnly", true)
@@ -256,7 +256,7 @@ func appendSelf(buf []byte, m *repl.Member) []byte {
 	return bsoncore.AppendStringElement(buf, "me", m.Host)
 }
 
-// appendLimits appends what hello says about the server.
+// appendLimits appends hello's fields about the server's limits.
 func appendLimits(r *dispatch.Request, buf []byte) []byte {
 	buf = bsoncore.AppendInt32Element(buf, "maxBsonObjectSize", dispatch.MaxDocument)
 	buf = bsoncore.AppendInt32Element(buf, "maxMessageSizeBytes", maxMessage)
@@ -286,7 +286,7 @@ func wireVersion(s *dispatch.Server) int32 {
 }
 
 // appendLogin appends saslSupportedMechs and speculativeAuthenticate, if they are
-// asked for. A speculative login that fails is only left out.
+// asked for. A failed speculative login is left out.
 func appendLogin(r *dispatch.Request, out *dispatch.Reply) error {
 	auth := r.Server.Config.Auth
 	if e, ok := rawbson.Lookup(r.Cmd, "saslSupportedMechs"); ok {

@@ -42,8 +42,8 @@ func architecture() string {
 	return runtime.GOARCH
 }
 
-// GitVersion is what the embedded set says to be built from. No server says that:
-// some say "unknown", as one built by hand does.
+// GitVersion is the gitVersion of the embedded set. No server reports it; one
+// built by hand reports "unknown".
 const GitVersion = "the embedded set of replicator"
 
 // runBuildInfo answers as a build of the dialect's version would, without the
@@ -59,7 +59,7 @@ func runBuildInfo(_ context.Context, r *dispatch.Request, out *dispatch.Reply) e
 	i, buf := bsoncore.AppendArrayElementStart(buf, "versionArray")
 	parts := append(strings.Split(version, "."), "0", "0", "0")
 	for n := range 4 {
-		number, _ := strconv.Atoi(parts[n]) // what is no number, as in 5.0.7-rc1, counts as 0
+		number, _ := strconv.Atoi(parts[n]) // a part that is not a number, as in 5.0.7-rc1, counts as 0
 		buf = bsoncore.AppendInt32Element(buf, dispatch.ArrayKey(n), int32(number))
 	}
 	buf, _ = bsoncore.AppendArrayEnd(buf, i)
@@ -105,8 +105,8 @@ func runFeatures(_ context.Context, r *dispatch.Request, out *dispatch.Reply) er
 	return nil
 }
 
-// runListCommands lists the commands with what they need. There are no texts of
-// help.
+// runListCommands lists the commands with their requirements, without help
+// texts.
 func runListCommands(_ context.Context, r *dispatch.Request, out *dispatch.Reply) error {
 	i, buf := bsoncore.AppendDocumentElementStart(out.Buf, "commands")
 	for _, name := range r.Server.CommandNames() {
@@ -180,7 +180,7 @@ func runGetCmdLineOpts(_ context.Context, r *dispatch.Request, out *dispatch.Rep
 	return nil
 }
 
-// logs are those that getLog knows. Nothing is kept in them.
+// logs are the log names of getLog. They are always empty.
 var logs = []string{"global", "startupWarnings"}
 
 func runGetLog(_ context.Context, r *dispatch.Request, out *dispatch.Reply) error {
@@ -201,7 +201,7 @@ func runGetLog(_ context.Context, r *dispatch.Request, out *dispatch.Reply) erro
 	return nil
 }
 
-// runGetDefaultRWConcern answers with the defaults that nobody has changed.
+// runGetDefaultRWConcern returns the unchanged defaults.
 func runGetDefaultRWConcern(_ context.Context, r *dispatch.Request, out *dispatch.Reply) error {
 	out.Buf = appendDefaultConcerns(r.Server, out.Buf)
 	if dispatch.FlagOf(r.Cmd, "inMemory") {
@@ -210,7 +210,7 @@ func runGetDefaultRWConcern(_ context.Context, r *dispatch.Request, out *dispatc
 	return nil
 }
 
-// appendDefaultConcerns appends what getDefaultRWConcern tells, which is all
+// appendDefaultConcerns appends the fields of getDefaultRWConcern, all
 // implicit.
 func appendDefaultConcerns(s *dispatch.Server, buf []byte) []byte {
 	if s.AtLeast(5, 0) {
@@ -232,13 +232,13 @@ func runGetFreeMonitoringStatus(_ context.Context, r *dispatch.Request, out *dis
 	return removedIn(r, 7, 0)
 }
 
-// runCurrentOp lists no operations: none is kept account of.
+// runCurrentOp lists no operations: they are not tracked.
 func runCurrentOp(_ context.Context, _ *dispatch.Request, out *dispatch.Reply) error {
 	out.Buf = bsoncore.AppendArrayElement(out.Buf, "inprog", dispatch.EmptyArray)
 	return nil
 }
 
-// runProfile tells that there is no profiling, and refuses to begin with it.
+// runProfile reports that profiling is off, and refuses to enable it.
 func runProfile(_ context.Context, r *dispatch.Request, out *dispatch.Reply) error {
 	first := dispatch.FirstElem(r.Cmd)
 	level, ok := first.Int64()

@@ -46,7 +46,7 @@ func runAppendOplogNote(ctx context.Context, r *dispatch.Request, out *dispatch.
 	})
 }
 
-// runApplyOps carries out entries on behalf of a client.
+// runApplyOps applies entries on behalf of a client.
 func runApplyOps(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) error {
 	var answer bson.Raw
 	err := r.WriteBatch(ctx, out, func(b *opwrite.Batch) (err error) {
@@ -61,7 +61,7 @@ func runApplyOps(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) 
 	if answer == nil || len(e.Info) > rawbson.MinSize {
 		return e
 	}
-	// A command that failed on the way tells how far it got.
+	// A command that failed midway reports how far it got.
 	i, info := bsoncore.AppendDocumentStart(nil)
 	it := rawbson.NewIter(answer)
 	for it.Next() {
@@ -73,8 +73,9 @@ func runApplyOps(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) 
 	return e.WithInfo(bytes.Clone(info))
 }
 
-// runShutdown stops the member, if the configuration says how. A primary with
-// other members steps down first, as it does without force, or by force.
+// runShutdown stops the member, if the configuration has a Shutdown function. A
+// primary with other members steps down first, as it does without force, or by
+// force.
 func runShutdown(ctx context.Context, r *dispatch.Request, _ *dispatch.Reply) error {
 	stop := r.Server.Config.Shutdown
 	if stop == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/command/dispatch"
 )
 
-// What members ask each other. The answers are the node's.
+// Commands between members. The node answers them.
 
 func runReplSetGetRBID(_ context.Context, r *dispatch.Request, out *dispatch.Reply) error {
 	out.Buf = bsoncore.AppendInt32Element(out.Buf, "rbid", int32(r.Server.Config.Node.View().RBID))

@@ -85,8 +85,8 @@ func appendOpCounters(r *dispatch.Request, buf []byte) []byte {
 	return buf
 }
 
-// appendOplogTruncation tells that nothing has to be scanned to cut the oplog's
-// beginning off, which happens with each append.
+// appendOplogTruncation reports no scans for truncating the oplog, which
+// happens at each append.
 func appendOplogTruncation(_ *dispatch.Request, buf []byte) []byte {
 	buf = bsoncore.AppendInt64Element(buf, "totalTimeProcessingMicros", 0)
 	buf = bsoncore.AppendStringElement(buf, "processingMethod", "scanning")
@@ -182,8 +182,7 @@ func appendMetrics(r *dispatch.Request, buf []byte) []byte {
 	buf, _ = bsoncore.AppendDocumentEnd(buf, j)
 	buf, _ = bsoncore.AppendDocumentEnd(buf, i)
 
-	// A secondary applies what it has fetched at once: its buffer is empty whenever
-	// anybody looks.
+	// A secondary applies what it has fetched at once: its buffer is always empty.
 	i, buf = bsoncore.AppendDocumentElementStart(buf, "repl")
 	j, buf = bsoncore.AppendDocumentElementStart(buf, "buffer")
 	buf = bsoncore.AppendInt64Element(buf, "count", 0)

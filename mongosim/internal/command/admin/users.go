@@ -29,7 +29,7 @@ type userKeeper interface {
 	UsersInfo(db string, cmd bson.Raw) (bson.Raw, error)
 }
 
-// errNobody is what a login comes to where there are no users.
+// errNobody is the error of a login without access control.
 var errNobody = servererr.New(servererr.AuthenticationFailed, "Authentication failed.")
 
 func runSASLStart(_ context.Context, r *dispatch.Request, out *dispatch.Reply) error {
@@ -84,7 +84,7 @@ func runConnectionStatus(_ context.Context, r *dispatch.Request, out *dispatch.R
 }
 
 // users returns the keeper of users. Without access control there is none: users
-// that could never log in would only pretend to be.
+// that could never log in would be misleading.
 func users(r *dispatch.Request) (userKeeper, error) {
 	if keeper, ok := r.Server.Config.Auth.(userKeeper); ok {
 		return keeper, nil

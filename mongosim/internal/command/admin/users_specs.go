@@ -40,8 +40,8 @@ func authSpecs() []dispatch.Spec {
 }
 
 // needsRoles asks for an action on the command's database, and for another one on
-// the database of every role that it names: nobody gives away what is not theirs
-// to give.
+// the database of every role that it names: users can only grant roles that they
+// may grant.
 func needsRoles(action, perRole string) func(*dispatch.Request) error {
 	return func(r *dispatch.Request) error {
 		if err := r.Allowed(action, r.DB, ""); err != nil {
@@ -66,7 +66,7 @@ func needsRoles(action, perRole string) func(*dispatch.Request) error {
 }
 
 // mayViewUsers asks for viewUser where the users are that the command is about;
-// everybody may look at themselves.
+// users may view themselves.
 func mayViewUsers(r *dispatch.Request) error {
 	const view = "viewUser"
 	first := dispatch.FirstElem(r.Cmd)
@@ -89,8 +89,8 @@ func mayViewUsers(r *dispatch.Request) error {
 	return mayViewUser(r, view, &first)
 }
 
-// mayViewUser is mayViewUsers for "name" or {user, db}; what is neither stands for
-// all users of the command's database.
+// mayViewUser is mayViewUsers for "name" or {user, db}; anything else means all
+// users of the command's database.
 func mayViewUser(r *dispatch.Request, action string, e *rawbson.Elem) error {
 	name, isName := e.Text()
 	db := r.DB

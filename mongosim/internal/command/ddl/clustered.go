@@ -13,7 +13,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 )
 
-// checkClustered reads clusteredIndex, which is for users since 5.3.
+// checkClustered reads clusteredIndex, which users may give since 5.3.
 func (a *createOptions) checkClustered(r *dispatch.Request) error {
 	v, ok := a.given["clusteredIndex"]
 	if !ok {

@@ -73,7 +73,7 @@ func unknownCollMod(r *dispatch.Request, name string) error {
 	return servererr.New(servererr.InvalidOptions, "unknown option to collMod: %s", name)
 }
 
-// collModView replaces a view's definition. What is not given stays.
+// collModView replaces a view's definition. Fields that are not given stay.
 func collModView(r *dispatch.Request, b *opwrite.Batch, ns oplog.Namespace, def viewdef.Def) error {
 	it := rawbson.NewIter(r.Cmd)
 	it.Next()
@@ -122,11 +122,11 @@ func replaceView(b *opwrite.Batch, ns oplog.Namespace, def viewdef.Def) error {
 	return b.Update(views, old, opwrite.Update{Post: viewdef.Document(ns, def)}, opwrite.Stmt{})
 }
 
-// modification is a collMod of a collection while it is put together.
+// modification is a collMod of a collection while it is assembled.
 type modification struct {
 	r    *dispatch.Request
 	coll *storage.Collection
-	// series says that it holds the buckets of a time-series collection.
+	// series is true if it has the buckets of a time-series collection.
 	series bool
 	// o is the command as logged, unfinished.
 	o     []byte
@@ -288,7 +288,7 @@ func (m *modification) takeAge(e rawbson.Elem) error {
 	return nil
 }
 
-// oldState is what the entry says about the state before.
+// oldState is the entry's description of the state before.
 func (m *modification) oldState() bson.Raw {
 	start, o2 := bsoncore.AppendDocumentStart(nil)
 	c, o2 := bsoncore.AppendDocumentElementStart(o2, "collectionOptions_old")

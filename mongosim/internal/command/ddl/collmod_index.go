@@ -17,7 +17,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 )
 
-// indexChange is the index argument of collMod. What would change nothing is nil.
+// indexChange is the index argument of collMod. Changes without effect are nil.
 type indexChange struct {
 	index   storage.Index
 	expire  *int64
@@ -56,8 +56,8 @@ func (m *modification) takeIndex(e rawbson.Elem) error {
 	return m.checkIndex(c)
 }
 
-// checkIndex refuses changes that the index cannot take, and forgets those that
-// change nothing.
+// checkIndex refuses changes that are invalid for the index, and drops those
+// without effect.
 func (m *modification) checkIndex(c *indexChange) error {
 	isID := c.index.Name == "_id_" && m.coll.IDIndex != nil
 	if c.expire != nil {
@@ -269,7 +269,7 @@ func (c *indexChange) appendReply(dst []byte) []byte {
 	return dst
 }
 
-// refusal words what the store says of an index that is to become unique.
+// refusal converts the store's error for an index that becomes unique.
 func (c *indexChange) refusal(err error) error {
 	e, ok := errors.AsType[*servererr.Error](err)
 	if c == nil || c.unique == nil || !ok || e.Code != servererr.DuplicateKey {

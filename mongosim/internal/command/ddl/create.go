@@ -108,7 +108,7 @@ func (a *createOptions) exists(def viewdef.Def, view bool) error {
 	return servererr.New(servererr.NamespaceExists, "Collection already exists. NS: %s", a.ns)
 }
 
-// differs is the refusal of a collection that is there with other options.
+// differs is the refusal of a collection that exists with other options.
 func differs(ns oplog.Namespace, existing *storage.Collection) error {
 	options := fmt.Sprintf("{ uuid: UUID(\"%s\") }", existing.UUID)
 	if len(existing.Options) > len(dispatch.EmptyDocument) {

@@ -56,7 +56,7 @@ func runDrop(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) erro
 	})
 }
 
-// checkDroppable refuses collections that the server cannot do without.
+// checkDroppable refuses collections that the server requires.
 func checkDroppable(ns oplog.Namespace) error {
 	coll := ns.Collection()
 	switch {

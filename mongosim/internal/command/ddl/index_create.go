@@ -94,7 +94,7 @@ func createIndexes(r *dispatch.Request, ops opwrite.Ops, ns oplog.Namespace, giv
 	}
 	if !exists {
 		if _, err := indexspec.Missing(r.Server.Version, &storage.Collection{}, specs); err != nil {
-			return err // before there is a collection for nothing
+			return err // before a collection is created in vain
 		}
 		if err := CreateCollection(ops, ns); err != nil {
 			return err
@@ -129,8 +129,8 @@ func createIndexes(r *dispatch.Request, ops opwrite.Ops, ns oplog.Namespace, giv
 	return nil
 }
 
-// indexSpecs completes the given specifications; coll is nil if it is not there.
-// The index of a clustered collection is there already.
+// indexSpecs completes the given specifications; coll is nil if it does not
+// exist. The index of a clustered collection exists already.
 func indexSpecs(r *dispatch.Request, coll *storage.Collection, given []bson.Raw, ignore bool) ([]bson.Raw, error) {
 	var collation bson.Raw
 	clustered := false
@@ -186,7 +186,7 @@ func indexOptions(r *dispatch.Request) (ignore bool, quorum bsoncore.Value, err 
 	return ignore, bsoncore.Value{Type: bsoncore.Type(e.Type), Data: e.Value}, nil
 }
 
-// checkTogether refuses what depends on the collection's other indexes.
+// checkTogether refuses indexes that conflict with the collection's other ones.
 func checkTogether(coll *storage.Collection, added []bson.Raw) error {
 	if len(coll.Indexes)+len(added) > MaxIndexes {
 		key, _ := rawbson.Lookup(added[len(added)-1], "key")

@@ -27,8 +27,8 @@ func CheckCreateName(ns oplog.Namespace) error {
 	return nil
 }
 
-// systemCollection reports whether a name that begins with system. is one that
-// the server knows.
+// systemCollection reports whether a name that begins with system. is known to
+// the server.
 func systemCollection(ns oplog.Namespace) bool {
 	coll := ns.Collection()
 	switch coll {

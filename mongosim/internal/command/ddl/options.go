@@ -95,7 +95,7 @@ func (a *createOptions) has(name string) bool {
 	return ok
 }
 
-// flag is the value of a flag; it is false if it was not given.
+// flag returns the value of a flag, false if it was not given.
 func (a *createOptions) flag(name string) bool {
 	on, _ := arg.Flag(a.given[name])
 	return on
@@ -168,8 +168,8 @@ func roundedSize(n int64) int64 {
 	return (n + 0xff) &^ 0xff
 }
 
-// cappedMax is the limit of documents as stored: what is no limit becomes the
-// largest one.
+// cappedMax is the limit of documents as stored: no limit becomes the largest
+// one.
 func (a *createOptions) cappedMax() int64 {
 	n := a.number("max")
 	if n <= 0 || n == math.MaxInt64 {
@@ -178,7 +178,7 @@ func (a *createOptions) cappedMax() int64 {
 	return n
 }
 
-// checkRest looks at what is on its own.
+// checkRest checks the remaining options, each by itself.
 func (a *createOptions) checkRest(r *dispatch.Request) error {
 	if doc := a.doc("collation"); doc != nil {
 		full, err := indexspec.Collation(doc)
@@ -212,7 +212,7 @@ func (a *createOptions) checkRest(r *dispatch.Request) error {
 	return nil
 }
 
-// stored is what the catalog keeps of the arguments, in the server's order.
+// stored returns the options that the catalog keeps, in the server's order.
 func (a *createOptions) stored(r *dispatch.Request) bson.Raw {
 	i, doc := bsoncore.AppendDocumentStart(nil)
 	for _, name := range optionOrder {

@@ -89,7 +89,7 @@ func checkRename(from, to oplog.Namespace, byUUID bool) error {
 }
 
 // renameTarget reads dropTarget: a boolean, or, since 6.0, the UUID of the collection
-// that is to go.
+// to drop.
 func renameTarget(r *dispatch.Request) (bool, oplog.UUID, error) {
 	e, ok := rawbson.Lookup(r.Cmd, "dropTarget")
 	if _, _, isBinary := e.Binary(); ok && isBinary && r.Server.AtLeast(6, 0) {

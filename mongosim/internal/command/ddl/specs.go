@@ -37,7 +37,7 @@ func indexCommands() []dispatch.Spec {
 	}
 }
 
-// needsRename asks for what the two sides of a rename take.
+// needsRename requires the privileges on both sides of a rename.
 func needsRename(r *dispatch.Request) error {
 	from, err := renameName(r, r.Name, "source")
 	if err != nil {
@@ -59,8 +59,8 @@ func needsRename(r *dispatch.Request) error {
 	if over {
 		needs = append(needs, need{"dropCollection", to.DB(), to.Collection()})
 	}
-	// Within a database less is enough, but not to bring what one may not read to
-	// where one may (rename_collection_common.cpp).
+	// Within a database fewer are enough, unless it would move an unreadable
+	// collection to a readable name (rename_collection_common.cpp).
 	//nolint:nilerr // A refusal decides, and is not what is answered.
 	if from.DB() == to.DB() && r.Allowed("renameCollectionSameDB", from.DB(), "") == nil &&
 		(!over || r.Allowed("dropCollection", to.DB(), to.Collection()) == nil) &&

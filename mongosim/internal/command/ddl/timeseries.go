@@ -141,8 +141,8 @@ func supportSeries(r *dispatch.Request, ops opwrite.Ops, series bson.Raw, bucket
 	return ops.CreateIndexes(coll, []bson.Raw{bson.Raw(spec)})
 }
 
-// createTimeseries makes the collection of buckets, unless there is one that is
-// equal, and the view on it that carries the name.
+// createTimeseries creates the collection of buckets, unless an equal one
+// exists, and the view of the name on it.
 func createTimeseries(r *dispatch.Request, ops opwrite.Ops, args *createOptions) error {
 	options, err := bucketOptions(r, args)
 	if err != nil {

@@ -10,18 +10,17 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// uuidField is the argument by which a command says which collection it means by a
-// name. It came with 6.0, and needs the feature compatibility version 6.0: in
+// uuidField is the argument by which a command states the UUID of the collection that
+// it names. It came with 6.0, and needs the feature compatibility version 6.0: in
 // collMod, createIndexes, drop, dropIndexes and renameCollection (whose dropTarget
 // may be a UUID as well), in finds, aggregates and writes; not in create, nor in
-// dropDatabase, convertToCapped or emptycapped. What has no UUID, a view, is never
-// the one that is meant. (coll_mod.cpp, drop_indexes.cpp and catalog_raii.cpp compare
-// with checkCollectionUUIDMismatch under the collection's lock;
+// dropDatabase, convertToCapped or emptycapped. A view, which has no UUID, never
+// matches. (coll_mod.cpp, drop_indexes.cpp and catalog_raii.cpp compare with
+// checkCollectionUUIDMismatch under the collection's lock;
 // jstests/core/collection_uuid_*.js.)
 const uuidField = "collectionUUID"
 
-// expected reads the UUID that the collection has to have, zero if the command does
-// not say.
+// expected reads the required UUID of the collection, zero if none is given.
 func expected(r *dispatch.Request, field string) (oplog.UUID, error) {
 	e, ok := rawbson.Lookup(r.Cmd, field)
 	if !ok {
@@ -40,8 +39,8 @@ func expected(r *dispatch.Request, field string) (oplog.UUID, error) {
 	return oplog.UUID(data), nil
 }
 
-// meant refuses a command that means a collection of another UUID than the one
-// that has the name.
+// meant refuses a command if the collection of the name has another UUID than
+// required.
 func meant(v storage.View, ns oplog.Namespace, want oplog.UUID) error {
 	if coll, ok := v.Collection(ns); !want.IsZero() && (!ok || coll.UUID != want) {
 		return dispatch.UUIDMismatch(v, ns, want)

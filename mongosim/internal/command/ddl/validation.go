@@ -37,7 +37,8 @@ func notInEnum(field string, v bson.RawValue) error {
 	return servererr.New(servererr.BadValue, "Enumeration value '%s' for field '%s' is not a valid value.", text, field)
 }
 
-// checkValidatorOn refuses a validator that is wrong or stands in the wrong place.
+// checkValidatorOn refuses a validator that is invalid or not permitted on the
+// collection.
 func checkValidatorOn(ns oplog.Namespace, doc bson.Raw) error {
 	switch ns.DB() {
 	case "admin", "config", "local":
@@ -92,7 +93,7 @@ func oneOf(v bson.RawValue, words ...string) bool {
 	return ok && slices.Contains(words, s)
 }
 
-// checkValidator refuses a validator that cannot be one.
+// checkValidator refuses an invalid validator.
 func checkValidator(filter bson.Raw) error {
 	_, err := serverquery.CompileValidator(filter, serverquery.Options{})
 	return err

@@ -57,7 +57,7 @@ func createView(ops opwrite.Ops, args *createOptions) error {
 	return InsertView(ops, args.ns, viewdef.Document(args.ns, def))
 }
 
-// InsertView stores a view's definition, making system.views if need be.
+// InsertView stores a view's definition, creating system.views if necessary.
 func InsertView(ops opwrite.Ops, ns oplog.Namespace, def bson.Raw) error {
 	views, err := needViews(ops, ns.DB())
 	if err != nil {
@@ -67,7 +67,7 @@ func InsertView(ops opwrite.Ops, ns oplog.Namespace, def bson.Raw) error {
 	return err
 }
 
-// checkDefinition checks what can be told of a view alone.
+// checkDefinition checks a view by itself.
 func checkDefinition(ns oplog.Namespace, def viewdef.Def) error {
 	if strings.HasPrefix(def.On, "$") || strings.HasPrefix(def.On, ".") || strings.ContainsRune(def.On, 0) {
 		return servererr.New(servererr.InvalidNamespace, "invalid name for 'viewOn': %s", def.On)
@@ -90,7 +90,8 @@ func checkDefinition(ns oplog.Namespace, def viewdef.Def) error {
 	return viewdef.CheckPipeline(def.Pipeline)
 }
 
-// needViews returns the collection of a database's views, and makes it if need be.
+// needViews returns the collection of a database's views, and creates it if
+// necessary.
 func needViews(ops opwrite.Ops, db string) (*storage.Collection, error) {
 	ns := oplog.NewNamespace(db, "system.views")
 	if coll, ok := ops.View().Collection(ns); ok {

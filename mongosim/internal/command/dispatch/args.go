@@ -164,7 +164,7 @@ func (a ArgReader) OpTime(e *rawbson.Elem) (oplog.OpTime, error) {
 	return oplog.OpTime{TS: stamp, Term: term}, nil
 }
 
-// BatchSizeOf reads the argument cursor: {batchSize: n}; -1 if it does not say.
+// BatchSizeOf reads the argument cursor: {batchSize: n}; -1 if it is not given.
 func (a ArgReader) BatchSizeOf(e *rawbson.Elem) (int64, error) {
 	doc, ok := e.Document()
 	if !ok {

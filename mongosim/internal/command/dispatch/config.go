@@ -21,21 +21,22 @@ const (
 	MaxBatch    = 100_000
 )
 
-// Config is what a Server needs. All fields are required except where it says so.
+// Config configures a Server. All fields are required unless stated otherwise.
 type Config struct {
 	// Host is the member's host:port as the set's configuration names it.
 	Host string
-	// Dialect is the server version that is played.
+	// Dialect is the emulated server version.
 	Dialect opwrite.Dialect
 	Store   *storage.Store
 	Path    *opwrite.Path
 	Node    Node
-	// Auth decides what a user may do; nil means that access control is off.
+	// Auth checks the privileges of users; nil means that access control is
+	// off.
 	Auth Authorizer
 	// Now is the member's clock; nil means time.Now.
 	Now     func() time.Time
 	NewUUID func() oplog.UUID
-	// Seed decides what $sample chooses.
+	// Seed is the seed of $sample.
 	Seed int64
 	// Log may be nil.
 	Log *slog.Logger
@@ -45,9 +46,9 @@ type Config struct {
 	// TransactionLifetime is how long a transaction may be open; 0 means forever.
 	// The server's own default is 60 seconds.
 	TransactionLifetime time.Duration
-	// Moods decides which seldom answers clients are given; nil means none.
+	// Moods decides which rare answers clients get; nil means none.
 	Moods *mood.Temper
-	// Shutdown is told of the command shutdown and has to stop the member soon, but
+	// Shutdown is called by the command shutdown and must stop the member soon, but
 	// not before it returns; nil means that the command is refused.
 	Shutdown func()
 }
@@ -70,12 +71,12 @@ func (c *Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Node is the member that the commands are run on. It is what a [*repl.Node]
-// offers, and is documented there.
+// Node is the member that the commands are run on. A [*repl.Node] implements it
+// and documents the methods.
 type Node interface {
-	// View is what the member knows now.
+	// View returns the member's present state.
 	View() repl.View
-	// Changed is closed at the next change that hello must tell of.
+	// Changed is closed at the next change that hello must report.
 	Changed() <-chan struct{}
 	// CommittedChanged is closed when the commit point moves.
 	CommittedChanged() <-chan struct{}
@@ -99,7 +100,7 @@ type Node interface {
 	UpdatePosition(cmd bson.Raw) error
 	// Status is replSetGetStatus.
 	Status() (bson.Raw, error)
-	// SawTerm takes note of a term that a request carried.
+	// SawTerm learns a term that a request carried.
 	SawTerm(term int64)
 	// AwaitWriteConcern waits until the members asked for have the optime.
 	AwaitWriteConcern(ctx context.Context, at oplog.OpTime, wc repl.WriteConcern) error
@@ -121,7 +122,7 @@ type Authorizer interface {
 	Logout(c *Conn, db string)
 	// Check returns Unauthorized, worded as the server does, unless a user of the
 	// connection may do the action on the resource. coll "" is the whole database,
-	// db "" the cluster. action "" asks only whether anybody is logged in.
+	// db "" the cluster. action "" only requires a login.
 	Check(c *Conn, action, db, coll string, cmd bson.Raw) error
 	// Status is authInfo of connectionStatus.
 	Status(c *Conn, showPrivileges bool) bson.Raw
@@ -134,18 +135,19 @@ type Conn struct {
 	// ID is the connectionId of hello, counted from 1.
 	ID     int64
 	Remote string
-	// Internal is true for other members of the set in this process: they may do
-	// everything.
+	// Internal is true for other members of the set in this process: they have
+	// all privileges.
 	Internal bool
 	// Metadata is the client document of the first hello.
 	Metadata bson.Raw
-	// SupportsHello is true once the client has said helloOk: messages about the
+	// SupportsHello is true once the client has sent helloOk: messages about the
 	// primary then do not use the older word.
 	SupportsHello bool
 	// Login is the Authorizer's own state.
 	Login any
 
-	// era is how old the connection is to moods, and named what app has found.
+	// era is the connection's age for moods, and named caches the result of
+	// app.
 	era   int64
 	named *string
 }

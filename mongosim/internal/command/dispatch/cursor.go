@@ -15,28 +15,28 @@ import (
 const (
 	// CursorIdle is how long a cursor lives without use.
 	CursorIdle = 10 * time.Minute
-	// CursorSweep is how often idle ones are looked for.
+	// CursorSweep is the interval between checks for idle cursors.
 	CursorSweep = time.Minute
 )
 
-// Feed is where the documents of a cursor come from.
+// Feed is the source of a cursor's documents.
 type Feed interface {
-	// Fill hands documents to take until it returns false; what take was given is
-	// delivered. It reports whether nothing is left, as far as it knows without
-	// looking further.
+	// Fill calls take with documents until it returns false; all of these are
+	// delivered. It reports whether nothing is left, as far as known without
+	// reading further.
 	Fill(ctx context.Context, look Looker, take func(doc bson.Raw) bool) (end bool, err error)
 	// Close frees what the feed holds. It is called once.
 	Close()
 }
 
-// tail is what a tailable cursor follows.
+// tail is the scan of a tailable cursor.
 type tail interface {
 	// Any reports whether there has been anything to return.
 	Any(look Looker) (bool, error)
 }
 
-// Cursor is a read that has more to return. The command that has
-// checked it out owns it, but for the fields that the table guards.
+// Cursor is a read with more documents to return. The command that has checked
+// it out owns it, but for the fields that the table guards.
 type Cursor struct {
 	ID int64
 	// NS is the namespace that getMore has to name.
@@ -177,7 +177,7 @@ func (t *cursorTable) Checkin(c *Cursor, keep bool) bool {
 	return keep
 }
 
-// movedTo reports whether an idle cursor was used last on another connection.
+// movedTo reports whether an idle cursor was last used on another connection.
 func (t *cursorTable) movedTo(id, conn int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,7 +185,7 @@ func (t *cursorTable) movedTo(id, conn int64) bool {
 	return c != nil && c.stop == nil && c.Conn != conn
 }
 
-// Doom returns why the cursor cannot be used any more, if that is so.
+// Doom returns why the cursor can no longer be used, nil if it can.
 func (t *cursorTable) Doom(c *Cursor) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -203,7 +203,7 @@ func (t *cursorTable) Owner(id int64) (user [32]byte, ns oplog.Namespace, ok boo
 	return c.User, c.NS, true
 }
 
-// kill ends the cursors that which selects, and returns how many there were. A
+// kill kills the cursors that which selects, and returns their number. A
 // command that uses one of them is interrupted.
 func (t *cursorTable) kill(cause error, which func(c *Cursor) bool) int {
 	var idle []*Cursor
@@ -248,8 +248,8 @@ func (t *cursorTable) killTxn(l *LSID, txnNumber int64) {
 	})
 }
 
-// rolledBack dooms all cursors: a rollback reopens the catalog, and what a cursor
-// has seen may never have been.
+// rolledBack dooms all cursors: a rollback reopens the catalog, and may have
+// undone data that a cursor has returned.
 func (t *cursorTable) rolledBack() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -261,7 +261,7 @@ func (t *cursorTable) rolledBack() {
 	}
 }
 
-// close ends all cursors and lets no more in.
+// close ends all cursors and admits no more.
 func (t *cursorTable) close() {
 	t.mu.Lock()
 	t.ended = true

@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Input is a command as it came.
+// Input is a command as received.
 type Input struct {
 	Body      bson.Raw
 	Sequences []Sequence
@@ -27,7 +27,7 @@ type Sequence struct {
 	Docs []bson.Raw
 }
 
-// Output is what goes back.
+// Output is the answer to it.
 type Output struct {
 	Body bson.Raw
 	More bool
@@ -36,10 +36,10 @@ type Output struct {
 	hangUp bool
 }
 
-// leastReply is how much memory a reply begins with, in bytes.
+// leastReply is the initial size of a reply's memory, in bytes.
 const leastReply = 256
 
-// Dispatch carries out one command from beginning to end.
+// Dispatch executes one command from start to end.
 func (s *Server) Dispatch(ctx context.Context, conn *Conn, in Input) Output {
 	r := &Request{Server: s, Conn: conn}
 	out := &Reply{Buf: in.buf}
@@ -67,7 +67,7 @@ func (s *Server) Dispatch(ctx context.Context, conn *Conn, in Input) Output {
 	return Output{Body: body, More: out.More, Next: out.Next}
 }
 
-// carryOut runs a command that was parsed.
+// carryOut runs a parsed command.
 func (r *Request) carryOut(ctx context.Context, out *Reply) error {
 	if err := r.Server.closed.Err(); err != nil {
 		return errShutdown
@@ -135,7 +135,7 @@ func (r *Request) runInSession(ctx context.Context, out *Reply) error {
 	return err
 }
 
-// runMoody runs the command itself, unless a mood is in its way.
+// runMoody runs the command itself, unless a mood replaces it.
 func (r *Request) runMoody(ctx context.Context, out *Reply) error {
 	if err := r.strike(); err != nil {
 		return err
@@ -157,7 +157,7 @@ func (r *Request) authorize() error {
 	return r.Server.Config.Auth.Check(r.Conn, "", "", "", r.Cmd)
 }
 
-// checkState refuses what a member in its state does not do.
+// checkState refuses commands that the member does not run in its state.
 func (r *Request) checkState() error {
 	v := &r.Self
 	starting := v.State == oplog.MemberStartup2 || v.State == oplog.MemberStartup && !r.Conn.Internal
@@ -204,11 +204,11 @@ func (r *Request) readsOplog() bool {
 	return name == OplogNamespace.Collection()
 }
 
-// notMaster is what clients of old are told by a member that is not the primary.
+// notMaster is the message to old clients from a member that is not the primary.
 const notMaster = "not master"
 
-// wording picks between the present words and those for clients that have not
-// said that they know them.
+// wording chooses between the present message and that for clients that have
+// not sent helloOk.
 func (r *Request) wording(now, before string) string {
 	if r.Conn.SupportsHello || r.Server.AtLeast(6, 0) {
 		return now

@@ -23,10 +23,10 @@ var (
 	ErrMaxTime     = servererr.New(servererr.MaxTimeMSExpired, "operation exceeded time limit")
 )
 
-// ErrDisconnected is what a command is told whose client has gone.
+// ErrDisconnected is the cause of cancelled commands whose client has gone.
 var ErrDisconnected = servererr.New(servererr.ClientDisconnect, "operation was interrupted because a client disconnected")
 
-// errWriteConflict is what a transaction is told of [storage.ErrWriteConflict].
+// errWriteConflict is a transaction's error for [storage.ErrWriteConflict].
 var errWriteConflict = servererr.New(servererr.WriteConflict,
 	"WriteConflict error: this operation conflicted with another operation. Please retry your operation or multi-document transaction.")
 
@@ -45,7 +45,7 @@ func Interrupted(ctx context.Context) error {
 	return errShutdown // its owner has ended the connection
 }
 
-// Refusal brings any error into the form that a reply can give.
+// Refusal converts any error to one that a reply can have.
 func Refusal(err error) *servererr.Error {
 	if e, ok := errors.AsType[*servererr.Error](err); ok {
 		return e

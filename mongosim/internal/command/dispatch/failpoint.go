@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// The fail points that there are.
+// The supported fail points.
 const (
 	// failCommand makes commands of some names fail in a given way.
 	failCommand = "failCommand"
@@ -75,7 +75,7 @@ func (f *failPoints) set(name string, on bool) {
 	f.on[name] = on
 }
 
-// meet returns how the command has to fail, and after which time.
+// meet returns how the command must fail, and after which delay.
 func (f *failPoints) meet(r *Request) (*Failure, time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,7 +112,7 @@ func (c *Conn) appName() string {
 	return text
 }
 
-// meetFailPoint lets the command fail if a fail point says so.
+// meetFailPoint makes the command fail if a fail point is set for it.
 func (r *Request) meetFailPoint(ctx context.Context) error {
 	f, block := r.Server.Fails.meet(r)
 	if f == nil {

@@ -24,7 +24,7 @@ var IgnoredArguments = map[string]bool{
 
 // parse reads the body of a command: its name, the generic arguments, and the
 // documents of its sequence. Unknown arguments are refused if the command is
-// strict; what the others mean is the command's own business.
+// strict; the others are interpreted by the command.
 func (r *Request) parse(in Input) error {
 	r.Cmd, r.Exhaust = in.Body, in.Exhaust
 	it := rawbson.NewIter(in.Body)
@@ -75,10 +75,10 @@ func (r *Request) parse(in Input) error {
 	return r.takeDocuments(in)
 }
 
-// handshakes are the commands that tell a client what it talks to.
+// handshakes are the commands of a client's handshake.
 var handshakes = map[string]bool{"hello": true, "isMaster": true}
 
-// opQueryCommands are those that may still come as OP_QUERY from 5.1 on.
+// opQueryCommands are those permitted as OP_QUERY from 5.1 on.
 var opQueryCommands = map[string]bool{
 	"hello": true, "isMaster": true, "_isSelf": true, "buildInfo": true, "saslStart": true, "saslContinue": true,
 }
@@ -253,7 +253,7 @@ func (r *Request) parseReadPreference(e *rawbson.Elem) error {
 	}
 }
 
-// clusterClock is the highest cluster time that anybody has told of.
+// clusterClock is the highest cluster time seen.
 type clusterClock struct{ packed atomic.Uint64 }
 
 func pack(ts bson.Timestamp) uint64 { return uint64(ts.T)<<32 | uint64(ts.I) }
@@ -276,7 +276,7 @@ func (c *clusterClock) advance(ts bson.Timestamp) bson.Timestamp {
 // be, in seconds: the server's maxAcceptableLogicalClockDriftSecs.
 const maxClusterTimeJump = 365 * 24 * 60 * 60
 
-// gossip takes note of the cluster time that a client knows of.
+// gossip learns the cluster time that a client sent.
 func (r *Request) gossip(e *rawbson.Elem) error {
 	doc, ok := e.Document()
 	if !ok {

@@ -26,8 +26,8 @@ func (r *Request) parseAPIVersion(e *rawbson.Elem) error {
 	return nil
 }
 
-// parseAPIStrict refuses commands that are not in the stable API where a client
-// wants no others. Options and stages are not looked at.
+// parseAPIStrict refuses commands outside of the stable API for clients that
+// require it. Options and stages are not checked.
 func (r *Request) parseAPIStrict(e *rawbson.Elem) error {
 	strict, ok := e.Bool()
 	if !ok {

@@ -129,7 +129,7 @@ func (r *Request) parseWriteConcern(e *rawbson.Elem) error {
 	return nil
 }
 
-// checkConcerns refuses concerns that do not go with the command.
+// checkConcerns refuses concerns that the command does not support.
 func (r *Request) checkConcerns() error {
 	ending := transactionCommands[r.Spec.Name]
 	if r.wcGiven {
@@ -170,7 +170,7 @@ func (r *Request) checkConcerns() error {
 	return nil
 }
 
-// awaitReadConcern waits until this member has what the read concern asks for.
+// awaitReadConcern waits until this member satisfies the read concern.
 func (r *Request) awaitReadConcern(ctx context.Context) error {
 	rc := &r.ReadConcern
 	node := r.Server.Config.Node
@@ -199,8 +199,8 @@ func (r *Request) awaitReadConcern(ctx context.Context) error {
 }
 
 // awaitSnapshot waits until this member knows of a commit point, as the server's
-// reads at the level majority wait for its first committed snapshot. What was
-// stable before a restart, and what an initial sync has copied, counts only when
+// reads at the level majority wait for its first committed snapshot. Data that
+// was stable before a restart, or copied by an initial sync, counts only once
 // the commit point has been learned again.
 func (r *Request) awaitSnapshot(ctx context.Context) error {
 	first := bson.Timestamp{I: 1}
@@ -217,7 +217,7 @@ func (r *Request) awaitSnapshot(ctx context.Context) error {
 }
 
 // reachClusterTime waits until this member has applied a cluster time. A primary
-// that has not given it out yet writes a no-op, or it could wait forever.
+// that has not reached it yet writes a no-op, or it could wait forever.
 func (r *Request) reachClusterTime(ctx context.Context, option string, at bson.Timestamp) error {
 	if oplog.CompareTimestamps(r.Self.Applied.TS, at) >= 0 {
 		return nil
@@ -246,8 +246,8 @@ func clusterTimeText(ts bson.Timestamp) string {
 	return bsontext.Document(bsoncore.BuildDocument(nil, bsoncore.AppendTimestampElement(nil, "ts", ts.T, ts.I)))
 }
 
-// endedWait gives the error of a wait that ended with its context the server's
-// form.
+// endedWait converts the error of a wait that ended with its context to the
+// server's form.
 func endedWait(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return Interrupted(ctx)

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// slowest is how late a write concern is met that is slow.
+	// slowest is the longest delay of a slow write concern.
 	slowest = 60 * time.Millisecond
-	// shortest is how many documents a batch has that is short, at most.
+	// shortest is the most documents that a short batch has.
 	shortest = 7
 )
 
@@ -27,7 +27,7 @@ func (c *Conn) app() string {
 	return *c.named
 }
 
-// meetMood asks which mood the command meets, before anything is done.
+// meetMood decides which mood the command meets, before it starts.
 func (r *Request) meetMood() error {
 	t := r.Server.Config.Moods
 	if t == nil || r.Conn.Internal || r.Spec.BeforeAuth || r.Spec.Test {
@@ -88,10 +88,10 @@ func (r *Request) cursorID() int64 {
 	return id
 }
 
-// Is reports whether the command has met a mood of a kind.
+// Is reports whether the command has met a mood of this kind.
 func (r *Request) Is(kind mood.Kind) bool { return r.mood != nil && r.mood.Kind == kind }
 
-// strike carries out a mood of the command itself, once its session is checked out
+// strike executes a mood of the command itself, once its session is checked out
 // and its transaction has begun.
 func (r *Request) strike() error {
 	if r.mood == nil {
@@ -119,14 +119,14 @@ func (r *Request) strike() error {
 	return nil
 }
 
-// afterwards carries out a mood that shows only when the work is done.
+// afterwards executes a mood that takes effect after the work.
 func (r *Request) afterwards() {
 	if r.Is(mood.Lose) {
 		r.Failing = &Failure{HangUp: true}
 	}
 }
 
-// StatementMood is the refusal that the first statement of a write has met.
+// StatementMood is the error of the first statement of a write.
 func (r *Request) StatementMood() error {
 	if !r.Is(mood.Statement) {
 		return nil
@@ -136,8 +136,8 @@ func (r *Request) StatementMood() error {
 	return servererr.New(m.Code, "%s", m.Text)
 }
 
-// concernMood is what a write concern has met: the refusal of the wait for it, or
-// none after a while.
+// concernMood is the mood of a write concern: an error of the wait for it, or a
+// delay.
 func (r *Request) concernMood(ctx context.Context) *servererr.Error {
 	switch {
 	case r.Is(mood.Unmet):

@@ -27,8 +27,8 @@ type Parameter struct {
 	Runtime, Startup bool
 }
 
-// Parameters are those that this server knows of the server's hundreds: what
-// drivers, shells and replicators ask for, with values that are true here.
+// Parameters are the supported ones of the server's hundreds: those that
+// drivers, shells and replicators read, with values that are true here.
 var Parameters = map[string]Parameter{
 	"authenticationMechanisms": {get: func(_ *Server, buf []byte, name string) []byte {
 		return AppendTexts(buf, name, []string{"SCRAM-SHA-1", "SCRAM-SHA-256"})
@@ -98,11 +98,11 @@ func (s *Server) flag(name string) bool {
 	return ok && on
 }
 
-// FCVDocument is the present document, without its _id. A server whose set did
-// not save one has the version that it was made with.
+// FCVDocument is the present document, without its _id. If the set did not save
+// one it is the version that the server was made with.
 func (s *Server) FCVDocument() bson.Raw {
 	var doc bson.Raw
-	_ = s.Config.Store.Read(func(r *storage.Reader) error { // looking does not fail
+	_ = s.Config.Store.Read(func(r *storage.Reader) error { // reading does not fail
 		_, rec, ok := FCVRecord(r.View(bson.Timestamp{}))
 		if ok {
 			doc = slices.Clone(rec.Doc)

@@ -2,24 +2,25 @@ package dispatch
 
 import "go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-// Pressure is what serverStatus says of a server that has too much to do, for
-// tools that watch it. Nothing gets slower by it.
+// Pressure is the load that serverStatus reports, for tools that watch it.
+// Nothing becomes slower.
 type Pressure struct {
-	// Lagged tells that flow control slows the writers of a primary down, as the
-	// majority does not keep up; LaggedCount is how often it had to so far.
+	// Lagged is true while flow control slows a primary's writers, as the
+	// majority does not keep up; LaggedCount counts these times.
 	Lagged      bool
 	LaggedCount int32
-	// CacheUsed and CacheDirty are parts of the configured cache, 0 to 1. Zero is
-	// what there is: all data, and nothing dirty.
+	// CacheUsed and CacheDirty are fractions of the configured cache, 0 to 1.
+	// Zero shows the real values: all data, and nothing dirty.
 	CacheUsed, CacheDirty float64
-	// EvictingThreads is how often threads of clients had to make room in the cache
-	// themselves so far.
+	// EvictingThreads counts how often client threads had to evict pages
+	// themselves.
 	EvictingThreads int64
 	// WriteTickets and ReadTickets are in use, of 128 each.
 	WriteTickets, ReadTickets int32
 }
 
-// SetPressure changes what serverStatus says; the zero value is the truth.
+// SetPressure changes the load that serverStatus reports; the zero value
+// reports the real one.
 func (s *Server) SetPressure(p Pressure) { s.pressure.Store(&p) }
 
 // PressureNow returns the pressure that serverStatus reports.
@@ -30,8 +31,8 @@ func (s *Server) PressureNow() Pressure {
 	return Pressure{}
 }
 
-// AppendFlowControl appends the state of the server's brake on primaries that are ahead of
-// the majority: there is none here, but one may be shown.
+// AppendFlowControl appends the state of flow control, which does not exist here but may
+// be simulated.
 func (r *Request) AppendFlowControl(buf []byte) []byte {
 	p := r.Server.PressureNow()
 	on := p.Lagged || p.LaggedCount > 0
@@ -47,8 +48,8 @@ func (r *Request) AppendFlowControl(buf []byte) []byte {
 	return bsoncore.AppendInt64Element(buf, "isLaggedTimeMicros", 0)
 }
 
-// AppendCache appends what is read of the cache to watch its pressure: all data
-// is in it, and nothing in it is ever dirty, but for what is to be shown.
+// AppendCache appends the cache statistics used to observe pressure: all data
+// is in it, and nothing is ever dirty, unless simulated.
 func (p *Pressure) AppendCache(buf []byte, used int64) []byte {
 	most := max(MemoryBytes(), 2*used)
 	if p.CacheUsed > 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Needs asks for an action on the collection that the command names.
+// Needs requires an action on the collection that the command names.
 func Needs(action string) func(*Request) error {
 	return func(r *Request) error {
 		ns, err := r.FirstName()
@@ -18,7 +18,7 @@ func Needs(action string) func(*Request) error {
 	}
 }
 
-// NeedsDB asks for an action on the command's database.
+// NeedsDB requires an action on the command's database.
 func NeedsDB(action string) func(*Request) error {
 	return func(r *Request) error { return r.Allowed(action, r.DB, "") }
 }
@@ -31,7 +31,7 @@ func (r *Request) Allowed(action, db, coll string) error {
 	return r.Server.Config.Auth.Check(r.Conn, action, db, coll, r.Cmd)
 }
 
-// NeedsCluster asks for an action on the whole set.
+// NeedsCluster requires an action on the whole set.
 func NeedsCluster(action string) func(*Request) error {
 	return func(r *Request) error { return r.Allowed(action, "", "") }
 }
@@ -48,15 +48,15 @@ func MayOn(action string) func(r *Request) error {
 	}
 }
 
-// allowedOnUUID asks for the use of UUIDs, and for the action on the collection that
-// has this one.
+// allowedOnUUID requires the use of UUIDs, and the action on the collection that has
+// this one.
 func (r *Request) allowedOnUUID(action string, subtype byte, data []byte) error {
 	if err := r.Allowed("useUUID", "", ""); err != nil {
 		return err
 	}
 	var u oplog.UUID
 	if r.Server.Config.Auth == nil || r.Conn.Internal || subtype != bson.TypeBinaryUUID || copy(u[:], data) != len(u) {
-		return nil // what it is not, the command itself says
+		return nil // the command itself reports an unknown one
 	}
 	var ns oplog.Namespace
 	err := r.Server.Config.Store.Read(func(rd *storage.Reader) error {

@@ -48,7 +48,7 @@ func (r *Request) refused(out *Reply, e *servererr.Error) bson.Raw {
 	}
 	buf = bsoncore.AppendDoubleElement(buf, "ok", 0)
 	text := e.Message
-	if text == notMaster { // from where nobody knows the client
+	if text == notMaster { // from which the client is not visible
 		text = r.wording("not primary", notMaster)
 	}
 	buf = bsoncore.AppendStringElement(buf, "errmsg", text)
@@ -66,10 +66,10 @@ func AppendFields(buf []byte, doc bson.Raw) []byte {
 	return append(buf, doc[4:len(doc)-1]...)
 }
 
-// close appends what every reply ends with.
+// close appends the last fields of every reply.
 func (r *Request) close(buf []byte, wrote oplog.OpTime) bson.Raw {
-	// As it is now: what the command has read must not be newer than the
-	// operationTime that it gives.
+	// The present one: data that the command has read must not be newer than
+	// its operationTime.
 	v := r.Server.Config.Node.View()
 	if v.ConfigDoc != nil {
 		if r.replData {
@@ -131,8 +131,7 @@ func (r *Request) appendTopologyVersion(buf []byte) []byte {
 	return buf
 }
 
-// StateChange reports whether a code says that the member is not what the
-// client took it for.
+// StateChange reports whether a code means that the member's role has changed.
 func StateChange(code servererr.Code) bool {
 	return slices.Contains([]servererr.Code{
 		servererr.NotWritablePrimary, servererr.NotPrimaryNoSecondaryOk, servererr.NotPrimaryOrSecondary,
@@ -140,7 +139,7 @@ func StateChange(code servererr.Code) bool {
 	}, code)
 }
 
-// Shutdown reports whether a code says that the server shuts down.
+// Shutdown reports whether a code means that the server is shutting down.
 func Shutdown(code servererr.Code) bool {
 	return code == servererr.ShutdownInProgress || code == servererr.InterruptedAtShutdown
 }
@@ -195,7 +194,7 @@ func (r *Request) labels(e *servererr.Error, unmet servererr.Code) []string {
 	return nil
 }
 
-// Transient reports whether a whole transaction may be tried again after an error.
+// Transient reports whether a whole transaction may be retried after an error.
 func Transient(code servererr.Code, unmet, ending bool) bool {
 	if code == servererr.NoSuchTransaction {
 		return !ending || !unmet

@@ -13,7 +13,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Request is one command being carried out.
+// Request is one command in execution.
 type Request struct {
 	Server *Server
 	Conn   *Conn
@@ -26,10 +26,10 @@ type Request struct {
 	// could have been one (documents, updates, deletes), where the spec names it.
 	Docs map[string][]bson.Raw
 	Generic
-	// Exhaust says that the client takes several replies.
+	// Exhaust is true if the client accepts several replies.
 	Exhaust bool
 
-	// Self is the member as it was when the command began.
+	// Self is the member's state when the command started.
 	Self repl.View
 	// sess is the session that the command has checked out: nil without txnNumber.
 	sess *session
@@ -93,15 +93,15 @@ type Reply struct {
 	Next bson.Raw
 	// HasOK is true if the command has appended ok itself.
 	HasOK bool
-	// Wrote is the optime that the write concern is about. The null optime means
-	// the newest one, as for a write that changed nothing.
+	// Wrote is the optime to which the write concern applies. The null optime
+	// means the newest one, as for a write that changed nothing.
 	Wrote oplog.OpTime
 	// unmet is the writeConcernError, and unmetCode its code, if there is one.
 	unmet     bson.Raw
 	unmetCode servererr.Code
 }
 
-// Spec says how a command is called.
+// Spec describes a command.
 type Spec struct {
 	Name    string
 	Aliases []string
@@ -116,8 +116,8 @@ type Spec struct {
 	Sequence string
 	// AdminOnly commands run against the database admin.
 	AdminOnly bool
-	// Secondary says where it runs: never on a secondary, always, or if the read
-	// preference allows it.
+	// Secondary says whether it runs on a secondary: never, always, or if the
+	// read preference allows it.
 	Secondary secondaryRule
 	// InTxn commands are allowed in multi-document transactions.
 	InTxn bool
@@ -126,8 +126,8 @@ type Spec struct {
 	// Snapshot commands take readConcern snapshot outside of transactions;
 	// concern commands take the levels majority and linearizable.
 	Snapshot, Concern bool
-	// BeforeAuth commands need no login. check, if set, says what is needed;
-	// nil with beforeAuth false means any login will do.
+	// BeforeAuth commands need no login. check, if set, checks privileges; nil
+	// with beforeAuth false means that any login is enough.
 	BeforeAuth bool
 	Check      func(r *Request) error
 	// OwnMaxTime commands use maxTimeMS for something else than a limit of their

@@ -41,12 +41,12 @@ type Server struct {
 	Conns atomic.Int64
 	clock clusterClock
 
-	// closed ends what waits when the server is closed.
+	// closed ends waits when the server is closed.
 	closed context.Context
 	close  context.CancelCauseFunc
 
 	mu sync.Mutex
-	// primary ends what waits as a primary when the member steps down.
+	// primary ends a primary's waits when the member steps down.
 	primary context.Context
 	depose  context.CancelCauseFunc
 }
@@ -61,7 +61,7 @@ func New(cfg Config, more ...[]Spec) (*Server, error) {
 		cfg.Now = time.Now
 	}
 	s := &Server{Config: cfg, Commands: map[string]*Spec{}}
-	s.Version, _ = parseVersion(cfg.Dialect.Version) // validate has looked at it
+	s.Version, _ = parseVersion(cfg.Dialect.Version) // validate has checked it
 	s.FCV = s.Version
 	if cfg.Dialect.FCV != "" {
 		fcv, err := parseVersion(cfg.Dialect.FCV)
@@ -139,12 +139,11 @@ func (s *Server) AtLeast(major, minor int) bool {
 	return s.Version[0] > major || s.Version[0] == major && s.Version[1] >= minor
 }
 
-// Close ends what waits, drops cursors and open transactions. Later commands are
+// Close ends waits, and drops cursors and open transactions. Later commands are
 // answered with ShutdownInProgress.
 func (s *Server) Close() {
 	s.close(errShutdown)
-	// The store may outlive the server: what stays open there is in the way of the
-	// next one.
+	// The store may outlive the server: units left open would block the next one.
 	s.releaseTransactions()
 	s.Cursors.close()
 }
@@ -154,7 +153,7 @@ func (s *Server) NewConn(remote string) *Conn {
 	return &Conn{ID: s.Conns.Add(1), Remote: remote, era: s.Config.Moods.Era()}
 }
 
-// CloseConn tells that a connection has ended. Sessions, transactions and
+// CloseConn records that a connection has ended. Sessions, transactions and
 // cursors outlive it, as they do with the server.
 func (s *Server) CloseConn(*Conn) { s.Stats.Closed.Add(1) }
 
@@ -164,8 +163,8 @@ func (s *Server) Handler(c *Conn) wire.Handler { return &handler{srv: s, conn: c
 type handler struct {
 	srv  *Server
 	conn *Conn
-	// buf is what the last reply was written into. It has been sent by the time
-	// that the next one is made.
+	// buf is the buffer of the last reply, which has been sent before the next
+	// one is made.
 	buf []byte
 }
 
@@ -180,8 +179,8 @@ func (h *handler) Handle(ctx context.Context, m *wire.Message) wire.Response {
 	return wire.Response{Body: out.Body, More: out.More, Next: out.Next, Close: out.hangUp}
 }
 
-// keep keeps a reply's memory for the next one: a large one only as long as it is
-// put to use.
+// keep keeps a reply's memory for the next one: a large one only while it is
+// needed.
 func (h *handler) keep(body []byte) {
 	if cap(body) <= SmallReply || cap(body)/4 <= len(body) {
 		h.buf = body
@@ -190,8 +189,7 @@ func (h *handler) keep(body []byte) {
 	}
 }
 
-// SmallReply is how much memory a connection keeps whatever its replies are, in
-// bytes.
+// SmallReply is the memory that a connection keeps in any case, in bytes.
 const SmallReply = 16 << 10
 
 // Call carries out a command of another member in this process, or of a test:
@@ -201,8 +199,8 @@ func (s *Server) Call(ctx context.Context, cmd bson.Raw) bson.Raw {
 	return s.CallOn(ctx, &Conn{Internal: true}, cmd)
 }
 
-// CallOn is Call on a connection of one's own. A fail point that closes the
-// connection makes the reply nil.
+// CallOn is Call on a given connection. A fail point that closes the connection
+// makes the reply nil.
 func (s *Server) CallOn(ctx context.Context, c *Conn, cmd bson.Raw) bson.Raw {
 	out := s.Dispatch(ctx, c, Input{Body: cmd})
 	if out.hangUp {
@@ -211,13 +209,13 @@ func (s *Server) CallOn(ctx context.Context, c *Conn, cmd bson.Raw) bson.Raw {
 	return out.Body
 }
 
-// Hooks returns what the node has to call.
+// Hooks returns the hooks that the node must call.
 func (s *Server) Hooks() repl.Hooks {
 	return repl.Hooks{SteppedUp: s.SteppedUp, SteppedDown: s.SteppedDown, RolledBack: s.RolledBack}
 }
 
-// SteppedUp makes what a primary needs and takes over the prepared transactions
-// of the former one: see repl.Hooks.
+// SteppedUp creates the collections of a primary and takes over the former
+// primary's prepared transactions: see repl.Hooks.
 func (s *Server) SteppedUp(term int64, prepared []opwrite.Prepared) {
 	s.mu.Lock()
 	s.primary, s.depose = context.WithCancelCause(s.closed)
@@ -242,7 +240,7 @@ func (s *Server) SteppedDown() {
 	s.releaseTransactions()
 }
 
-// RolledBack makes sessions and cursors be read again: see repl.Hooks.
+// RolledBack invalidates sessions and cursors: see repl.Hooks.
 func (s *Server) RolledBack() {
 	s.ForgetSessions()
 	s.Cursors.rolledBack()
@@ -255,11 +253,11 @@ func (s *Server) asPrimary() context.Context {
 	return s.primary
 }
 
-// ClusterTime returns the newest cluster time that this member has heard of: new
+// ClusterTime returns the newest cluster time that this member has seen: new
 // optimes must come after it (opwrite.Config.ClusterTime).
 func (s *Server) ClusterTime() bson.Timestamp { return s.clock.advance(bson.Timestamp{}) }
 
-// Tick advances the cluster time by one: what a zero timestamp stands for.
+// Tick advances the cluster time by one, for a zero timestamp.
 func (s *Server) Tick() bson.Timestamp {
 	for {
 		have := s.clock.packed.Load()

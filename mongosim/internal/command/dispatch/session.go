@@ -18,7 +18,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Nobody is the uid of sessions without a user: the digest of no name.
+// Nobody is the uid of sessions without a user: the digest of the empty name.
 var Nobody = sha256.Sum256(nil)
 
 // sessionKey is a logical session id as a key.
@@ -40,9 +40,9 @@ type session struct {
 	// Mu guards what follows. What a txn points to is guarded by the store's lock:
 	// see [Request.withTxn].
 	Mu sync.Mutex
-	// interrupt ends the command that has checked the session out, nil if none has.
+	// interrupt ends the command that has checked the session out; nil if none has.
 	interrupt context.CancelCauseFunc
-	// loaded says that the fields tell of what config.transactions has.
+	// loaded is true once the fields are read from config.transactions.
 	loaded bool
 	// active is the newest txnNumber, -1 if there has been none.
 	active int64
@@ -56,7 +56,7 @@ type session struct {
 	Lifetime *time.Timer
 }
 
-// txnState is how far the transaction with a session's newest txnNumber is.
+// txnState is the state of the transaction with a session's newest txnNumber.
 type txnState uint8
 
 // The states of a transaction.
@@ -198,7 +198,7 @@ func (r *Request) checkSessionOptions() error {
 	return nil
 }
 
-// checkInTxn refuses what must not be in a transaction.
+// checkInTxn refuses commands that are not permitted in a transaction.
 func (r *Request) checkInTxn() error {
 	const no = servererr.OperationNotSupportedInTransaction
 	if r.Spec.Name == "count" {
@@ -218,7 +218,7 @@ func (r *Request) checkInTxn() error {
 	return nil
 }
 
-// CheckOut takes the session for this command, after those that have it.
+// CheckOut checks the session out for this command, after those that have it.
 // interrupt ends the command when the session is killed.
 func (r *Request) CheckOut(ctx context.Context, interrupt context.CancelCauseFunc) (release func(), err error) {
 	table := &r.Server.Sessions
@@ -242,7 +242,7 @@ func (r *Request) CheckOut(ctx context.Context, interrupt context.CancelCauseFun
 	}, nil
 }
 
-// hold notes what ends the command that has the session.
+// hold records how to end the command that has the session.
 func (s *session) hold(interrupt context.CancelCauseFunc) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -258,7 +258,7 @@ func (s *session) kill() {
 	}
 }
 
-// load reads what config.transactions has of the session, once.
+// load reads the session's record from config.transactions, once.
 func (r *Request) load() error {
 	s := r.sess
 	s.Mu.Lock()

@@ -27,7 +27,7 @@ func sessionSpecs() []Spec {
 	}
 }
 
-// mayKillAny asks for the privilege to end the sessions of others.
+// mayKillAny requires the privilege to end the sessions of others.
 func mayKillAny(r *Request) error { return r.Allowed("killAnySession", "", "") }
 
 func runStartSession(_ context.Context, _ *Request, out *Reply) error {
@@ -67,8 +67,8 @@ func runRefreshSessions(_ context.Context, r *Request, _ *Reply) error {
 	return err
 }
 
-// runEndSessions ends sessions: their cursors and transactions go, what they have
-// written stays known.
+// runEndSessions ends sessions: their cursors and transactions end, their
+// retryable writes stay known.
 func runEndSessions(_ context.Context, r *Request, _ *Reply) error {
 	list, err := r.namedSessions()
 	if err != nil {

@@ -9,13 +9,13 @@ const (
 	// SessionIdle is how long a session is remembered without use: what hello
 	// states as logicalSessionTimeoutMinutes.
 	SessionIdle = SessionTimeoutMinutes * time.Minute
-	// sessionSweep is how often idle ones are looked for.
+	// sessionSweep is the interval between checks for idle sessions.
 	sessionSweep = time.Minute
 )
 
 // sessionTable holds the sessions of a member in memory. One that is forgotten is
 // read again from config.transactions when it is used again, so only sessions with
-// an open transaction, or with a command in them, have to be there.
+// an open transaction or a running command must be kept.
 type sessionTable struct {
 	now func() time.Time
 
@@ -68,7 +68,7 @@ func (t *sessionTable) end(l *LSID) {
 	}
 }
 
-// refresh takes note that a client goes on with a session.
+// refresh records that a client continues to use a session.
 func (t *sessionTable) refresh(l *LSID) {
 	now := t.now()
 	t.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Sight is what one piece of work of a read sees.
+// Sight is the data visible to one piece of work of a read.
 type Sight struct {
 	storage.View
 	Log storage.OplogView
@@ -19,8 +19,8 @@ type Sight struct {
 	UpTo bson.Timestamp
 }
 
-// Looker runs fn on what a read may see now. It may be called again and again;
-// between two calls others write.
+// Looker runs fn on the data visible to a read now. It may be called
+// repeatedly; others may write between two calls.
 type Looker func(fn func(s Sight) error) error
 
 // Look returns the looker for a request at a level of read concern; at is the
@@ -36,7 +36,7 @@ func (r *Request) Look(level string, at bson.Timestamp) Looker {
 			s := Sight{Log: rd.Oplog()}
 			switch level {
 			case Majority:
-				// The dispatcher has seen to it that the commit point is known.
+				// The dispatcher has made sure that the commit point is known.
 				at := rd.Stable()
 				if s.UpTo = r.committed(at); s.UpTo.IsZero() {
 					return servererr.New(servererr.ReadConcernMajorityNotAvailableYet,
@@ -62,9 +62,9 @@ func latest(rd *storage.Reader) bson.Timestamp {
 	return at
 }
 
-// committed is how far the oplog is shown at the level majority: the store learns
-// of the commit point a moment before the member tells of it, and no reply may
-// have entries beyond the commit point that it names.
+// committed is the end of the oplog at the level majority: the store learns the
+// commit point shortly before the member reports it, and a reply must not have
+// entries after the commit point that it names.
 func (r *Request) committed(stable bson.Timestamp) bson.Timestamp {
 	if known := r.Server.Config.Node.View().Committed.TS; oplog.CompareTimestamps(known, stable) < 0 {
 		return known
@@ -72,8 +72,8 @@ func (r *Request) committed(stable bson.Timestamp) bson.Timestamp {
 	return stable
 }
 
-// ReadAt decides what a read that may open a cursor sees: its looker, and for
-// read concern snapshot the timestamp and what releases it.
+// ReadAt returns the looker of a read that may open a cursor, and for read
+// concern snapshot the timestamp and its release.
 func (r *Request) ReadAt() (look Looker, at bson.Timestamp, release func(), err error) {
 	level := r.ReadConcern.Level
 	switch {
@@ -85,7 +85,7 @@ func (r *Request) ReadAt() (look Looker, at bson.Timestamp, release func(), err 
 		return r.Look(level, at), at, nil, nil
 	}
 	if given := r.ReadConcern.atClusterTime; given != nil {
-		at = *given // which the dispatcher has waited for
+		at = *given // reached already: the dispatcher has waited for it
 	} else {
 		err := r.Server.Config.Store.Read(func(rd *storage.Reader) error {
 			at = rd.Stable()
@@ -106,12 +106,12 @@ func (r *Request) ReadAt() (look Looker, at bson.Timestamp, release func(), err 
 const OplogNamespace oplog.Namespace = "local.oplog.rs"
 
 // settleWait bounds the wait of [Request.awaitRead], which a rollback could make
-// one for ever.
+// endless.
 const settleWait = 100 * time.Millisecond
 
-// awaitRead waits until the member reports what the command has read: the store
-// shows what was applied a moment before, and a reply must not hold anything that
-// is newer than the operationTime and the lastOpApplied that it names.
+// awaitRead waits until the member reports the optime of the data read: the store
+// shows entries shortly before, and a reply must not have data newer than its
+// operationTime and lastOpApplied.
 func (r *Request) awaitRead(ctx context.Context) {
 	if oplog.CompareTimestamps(r.read, r.Server.Config.Node.View().Applied.TS) <= 0 {
 		return

@@ -46,7 +46,7 @@ const (
 // OpNames are the names of opcounters, by kind of operation.
 var OpNames = [opKinds]string{"insert", "query", "update", "delete", "getmore", "command"}
 
-// count takes account of a command that was carried out, or refused with err.
+// count counts a command that was executed, or refused with err.
 func (t *serverStats) count(r *Request, err error) {
 	if r.Spec == nil {
 		return

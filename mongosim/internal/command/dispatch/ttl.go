@@ -25,10 +25,10 @@ type expiry struct {
 	match *serverquery.Matcher
 }
 
-// RemoveExpired makes one pass of the TTL monitor: a primary removes what has
-// expired by its TTL indexes, and by the expireAfterSeconds of clustered and
-// time-series collections, with an entry for each document. A document that
-// somebody else is changing is left for the next pass.
+// RemoveExpired makes one pass of the TTL monitor: a primary removes documents
+// that have expired by its TTL indexes, and by the expireAfterSeconds of
+// clustered and time-series collections, with an entry for each document. A
+// document that another writer is changing is left for the next pass.
 func (s *Server) RemoveExpired(ctx context.Context) (removed int, err error) {
 	if !s.flag("ttlMonitorEnabled") {
 		return 0, nil
@@ -59,8 +59,8 @@ func (s *Server) RemoveExpired(ctx context.Context) (removed int, err error) {
 	return removed, nil
 }
 
-// expire removes the next chunk of what has expired by a rule, and returns where
-// to go on.
+// expire removes the next chunk of documents expired by a rule, and returns
+// where to continue.
 func (s *Server) expire(rule expiry, after storage.RecordID) (n int, last storage.RecordID, more bool, err error) {
 	var found []storage.RecordID
 	err = s.Config.Store.Read(func(r *storage.Reader) error {
@@ -152,7 +152,7 @@ func expiries(c *storage.Collection, now time.Time) []expiry {
 	return rules
 }
 
-// expired is the filter for what is not after the cutoff, and is in the index.
+// expired is the filter for indexed documents that are not after the cutoff.
 func expired(field string, cutoff bsoncore.Value, spec bson.Raw) bson.Raw {
 	i, doc := bsoncore.AppendDocumentStart(nil)
 	f, doc := bsoncore.AppendDocumentElementStart(doc, field)

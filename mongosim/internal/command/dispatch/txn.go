@@ -56,7 +56,7 @@ func (r *Request) begin() error {
 		if r.ReadConcern.atClusterTime != nil {
 			at = *r.ReadConcern.atClusterTime
 		}
-		r.read = b.LastOpTime().TS // what its snapshot may show: see awaitRead
+		r.read = b.LastOpTime().TS // the newest data in its snapshot: see awaitRead
 		return b.Begin(&opwrite.Session{LSID: s.lsid.Logged, TxnNumber: n}, at)
 	})
 }
@@ -91,7 +91,7 @@ func (r *Request) newNumber(n int64, state txnState, open func(b *opwrite.Batch)
 	}
 	err := r.Server.Config.Path.Write(func(b *opwrite.Batch) error {
 		// A primary that stepped down or stopped has ended the open transactions by now: one
-		// that is begun after that would stay, and be in the way of the applier.
+		// started after that would stay and block the applier.
 		if primary := r.Server.asPrimary(); open != nil && primary.Err() != nil {
 			return Interrupted(primary)
 		}
@@ -132,7 +132,7 @@ func (r *Request) limitLifetime(number int64) {
 	srv, s := r.Server, r.sess
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	if s.active != number || s.State != TxnInProgress { // a step-down was faster
+	if s.active != number || s.State != TxnInProgress { // a step-down intervened
 		return
 	}
 	s.Lifetime = time.AfterFunc(limit, func() {
@@ -192,8 +192,8 @@ func (r *Request) AbandonTxn() {
 	}
 }
 
-// abortIf aborts the transaction of a session if the condition, which is looked
-// at with the session's lock held, is true.
+// abortIf aborts the transaction of a session if the condition, evaluated with
+// the session's lock held, is true.
 func (s *Server) abortIf(sess *session, condition func() bool) {
 	aborted, number := false, int64(0)
 	err := s.Config.Path.Write(func(b *opwrite.Batch) error {
@@ -221,9 +221,9 @@ func (s *Server) abortIf(sess *session, condition func() bool) {
 }
 
 // releaseTransactions ends the open transactions of a primary that steps down, or
-// of a member that stops: its store may be used again.
-// Prepared ones are only released: their entries are in the log, and whatever
-// applies it from now on holds them again.
+// of a member that stops: its store may be used again. Prepared ones are only
+// released: their entries are in the log, and the next applier prepares them
+// again.
 func (s *Server) releaseTransactions() {
 	for _, sess := range s.Sessions.All() {
 		_ = s.Config.Path.Write(func(b *opwrite.Batch) error {
@@ -292,8 +292,8 @@ func (e *endings) ended() {
 }
 
 // Write runs fn on the command's transaction, or else within a batch, where it is
-// run again when it has met a conflict and the other writer has ended. It sets
-// out.wrote. What a failed run has appended to out.Buf is taken back.
+// retried after a conflict once the other writer has ended. It sets out.wrote.
+// Output of a failed run in out.Buf is removed.
 func (r *Request) Write(ctx context.Context, out *Reply, fn func(opwrite.Ops) error) error {
 	if r.InTxn() {
 		return r.withTxn(func(b *opwrite.Batch, t *opwrite.Txn) error {
@@ -304,7 +304,7 @@ func (r *Request) Write(ctx context.Context, out *Reply, fn func(opwrite.Ops) er
 	return r.WriteBatch(ctx, out, func(b *opwrite.Batch) error { return fn(b) })
 }
 
-// WriteBatch is write for what cannot be part of a transaction.
+// WriteBatch is write for commands that cannot be part of a transaction.
 func (r *Request) WriteBatch(ctx context.Context, out *Reply, fn func(*opwrite.Batch) error) error {
 	start := len(out.Buf)
 	for {
@@ -313,7 +313,8 @@ func (r *Request) WriteBatch(ctx context.Context, out *Reply, fn func(*opwrite.B
 			out.Buf = out.Buf[:start]
 			before := b.LastOpTime()
 			err := fn(b)
-			// What has failed without a trace has no write concern to wait for.
+			// A command that failed without effect has no write concern to wait
+			// for.
 			if now := b.LastOpTime(); err == nil || now != before {
 				out.Wrote = now
 			}

@@ -89,8 +89,8 @@ func runCommitTransaction(_ context.Context, r *Request, out *Reply) error {
 }
 
 // noteReadOnly logs a no-op when a transaction ends that has changed nothing:
-// what it has read must be committed before its write concern is met, and was
-// written before the no-op.
+// the data that it has read must be committed before its write concern is met,
+// and was written before the no-op.
 func (r *Request) noteReadOnly(b *opwrite.Batch) error {
 	if !r.wcGiven && !r.Server.AtLeast(5, 0) {
 		return nil
@@ -98,9 +98,9 @@ func (r *Request) noteReadOnly(b *opwrite.Batch) error {
 	return b.Note(message("read-only transaction with writeConcern " + bsontext.Document(r.concernDocument())))
 }
 
-// noteUnknown logs a no-op when a commit or abort is told that its transaction is
-// unknown, and makes the write concern wait for it: once it is committed, no
-// other primary can have the transaction either.
+// noteUnknown logs a no-op when the transaction of a commit or abort is unknown,
+// and makes the write concern wait for it: once it is committed, no other primary
+// can have the transaction either.
 func (r *Request) noteUnknown(out *Reply, err error) {
 	e, ok := errors.AsType[*servererr.Error](err)
 	if !ok || e.Code != servererr.NoSuchTransaction || !transactionCommands[r.Spec.Name] {
@@ -119,12 +119,13 @@ func (r *Request) noteUnknown(out *Reply, err error) {
 	})
 }
 
-// message is the o of a no-op that says something.
+// message returns the o of a no-op with a message.
 func message(text string) bson.Raw {
 	return bson.Raw(bsoncore.BuildDocument(nil, bsoncore.AppendStringElement(nil, "msg", text)))
 }
 
-// checkCommitTimestamp holds what a commit of a prepared transaction has to be.
+// checkCommitTimestamp checks the timestamp of a commit of a prepared
+// transaction.
 func (r *Request) checkCommitTimestamp(at bson.Timestamp, state txnState, prepared oplog.OpTime) error {
 	switch {
 	case state != TxnPrepared:
@@ -165,7 +166,7 @@ func runPrepareTransaction(_ context.Context, r *Request, out *Reply) error {
 		return err
 	}
 	state, at, _ := r.sess.look()
-	if state == TxnPrepared { // asked again
+	if state == TxnPrepared { // retried
 		out.Wrote = r.Server.Config.Node.View().Applied
 	} else {
 		err := r.withTxn(func(b *opwrite.Batch, t *opwrite.Txn) error {
@@ -187,7 +188,7 @@ func runPrepareTransaction(_ context.Context, r *Request, out *Reply) error {
 	return nil
 }
 
-// runCoordinateCommit is refused: the command is one of shards.
+// runCoordinateCommit is refused: it is a command for shards.
 func runCoordinateCommit(context.Context, *Request, *Reply) error {
 	return servererr.New(servererr.CommandNotFound, "no such command: 'coordinateCommitTransaction'")
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// pipelineArgs are what a pipeline is run with, other than its stages.
+// pipelineArgs are the arguments of a pipeline other than its stages.
 type pipelineArgs struct {
 	collation bson.Raw
 	hint      Hint
@@ -110,8 +110,8 @@ func runAggregate(ctx context.Context, r *dispatch.Request, out *dispatch.Reply)
 	return runPipeline(ctx, r, &t, stages, a, out)
 }
 
-// mayReadStats asks for what the stages take beyond reading the collection that the
-// command names.
+// mayReadStats requires the privileges of the stages beyond reading the named
+// collection.
 func mayReadStats(r *dispatch.Request, stages []bson.Raw) error {
 	if r.Server.Config.Auth == nil || r.Conn.Internal {
 		return nil
@@ -159,7 +159,7 @@ func databaseAggregate(stages []bson.Raw) error {
 		"{aggregate: 1} is not valid for '%s'; a collection is required.", what)
 }
 
-// runPipeline answers with what the stages make of the target.
+// runPipeline returns the result of the stages on the target.
 func runPipeline(ctx context.Context, r *dispatch.Request, t *Target, stages []bson.Raw, a pipelineArgs, out *dispatch.Reply) error {
 	f, err := pipeline(r, t, stages, &a)
 	if err != nil {

@@ -46,7 +46,7 @@ func runCount(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) err
 	defer release()
 	var n int64
 	if len(filter) <= rawbson.MinSize && t.view == nil && r.ReadConcern.Level != dispatch.Majority && !h.Given() {
-		// The size is kept; a look at every document is not needed.
+		// The size is stored; documents need not be counted.
 		err = look(func(s dispatch.Sight) error {
 			if t.NS == dispatch.OplogNamespace {
 				n = int64(s.Log.Len())
@@ -72,8 +72,8 @@ func runCount(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) err
 	return nil
 }
 
-// openRead returns what a read without a cursor reads and how it sees it. release has
-// to be called at its end.
+// openRead returns the target and the looker of a read without a cursor. release must
+// be called at its end.
 func openRead(r *dispatch.Request) (t Target, look dispatch.Looker, release func(), err error) {
 	look, _, release, err = r.ReadAt()
 	if err != nil {
@@ -183,7 +183,7 @@ func runDistinct(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) 
 	return nil
 }
 
-// refuseRead is a command that reads, and that there is not here.
+// refuseRead refuses a read command that is not implemented.
 func refuseRead(_ context.Context, r *dispatch.Request, _ *dispatch.Reply) error {
 	return servererr.New(servererr.NotImplemented, "the command %s is not implemented here", r.Spec.Name)
 }

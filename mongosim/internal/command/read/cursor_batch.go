@@ -20,7 +20,7 @@ const (
 	// maxBatchBytes is how much a reply may hold, in bytes; its first document may
 	// be larger.
 	maxBatchBytes = 16 << 20
-	// firstBatchDocs is how many documents the first batch has if nobody says.
+	// firstBatchDocs is the default size of the first batch.
 	firstBatchDocs = 101
 )
 
@@ -55,9 +55,9 @@ func (b *batch) take(doc bson.Raw) bool {
 	return b.limit == 0 || b.n < b.limit
 }
 
-// openCursor answers with the first batch of a new cursor and keeps it if there
-// is more. limit is -1 for none, and 0 opens the cursor without looking. once
-// says that the first batch is all that is wanted.
+// openCursor returns the first batch of a new cursor and keeps it if there is
+// more. limit is -1 for none, and 0 opens the cursor without reading. once
+// requests the first batch only.
 func openCursor(ctx context.Context, r *dispatch.Request, c *dispatch.Cursor, look dispatch.Looker, limit int64, once bool, out *dispatch.Reply) error {
 	table := r.Server.Cursors
 	ctx, err := table.Add(ctx, c)
@@ -109,7 +109,7 @@ func beginBatch(buf []byte, field string, limit int64) (batch, openParts) {
 	return batch{buf: buf, base: len(buf), limit: limit}, p
 }
 
-// end writes what follows the documents.
+// end writes the fields after the documents.
 func (p openParts) end(b *batch, c *dispatch.Cursor, id int64) []byte {
 	buf, _ := bsoncore.AppendArrayEnd(b.buf, p.array)
 	if c.Token != nil {
@@ -167,7 +167,7 @@ func ListCursor(ctx context.Context, r *dispatch.Request, ns oplog.Namespace, do
 	return nil
 }
 
-// listFeed hands out what is already there.
+// listFeed passes on documents already in memory.
 type listFeed struct{ docs []bson.Raw }
 
 // Fill hands on documents: see [dispatch.Feed].
@@ -185,8 +185,8 @@ func (f *listFeed) Fill(_ context.Context, _ dispatch.Looker, take func(doc bson
 // Close frees what the feed uses: see [dispatch.Feed].
 func (f *listFeed) Close() {}
 
-// executorError puts the server's context around a refusal that came up while documents
-// were read. That a collection is gone is found before, and stays as it is.
+// executorError adds the server's context to an error of reading documents. The error
+// of a dropped collection is found earlier, and stays as it is.
 func executorError(err error, context string) error {
 	e, ok := errors.AsType[*servererr.Error](err)
 	if !ok || e.Code == servererr.QueryPlanKilled || e.Code == servererr.NotImplemented {

@@ -23,10 +23,10 @@ type moreArgs struct {
 	id        int64
 	ns        oplog.Namespace
 	batchSize int64
-	// await is maxTimeMS, nil if it is not there.
+	// await is maxTimeMS, nil if it is not given.
 	await *time.Duration
 	term  *int64
-	// known is the commit point that the client knows of.
+	// known is the commit point that the client knows.
 	known *oplog.OpTime
 }
 
@@ -117,8 +117,8 @@ func runGetMore(ctx context.Context, r *dispatch.Request, out *dispatch.Reply) e
 	if keep {
 		out.More = true
 		if a.known != nil {
-			// A stream of replies has to go on from the commit point that this one
-			// was made at.
+			// A stream of replies must continue from the commit point of this
+			// reply.
 			out.Next = WithKnown(r.Cmd, committed)
 		}
 	}
@@ -158,9 +158,9 @@ func mayUse(r *dispatch.Request, c *dispatch.Cursor, a *moreArgs) error {
 	return nil
 }
 
-// moreBatch fills the batch. At the end of what is there an awaitData cursor
-// waits for data, or for the commit point to move beyond the one that the client
-// knows; for as long as it has time.
+// moreBatch fills the batch. At the end of the data an awaitData cursor waits
+// for more, or for the commit point to pass the one that the client knows,
+// within its time limit.
 func moreBatch(ctx context.Context, r *dispatch.Request, c *dispatch.Cursor, a *moreArgs, b *batch) (end bool, err error) {
 	if c.Spare != nil {
 		doc := c.Spare
@@ -183,10 +183,10 @@ func moreBatch(ctx context.Context, r *dispatch.Request, c *dispatch.Cursor, a *
 	timeout := time.NewTimer(wait)
 	defer timeout.Stop()
 	for {
-		if ctx.Err() != nil { // before what a rollback has left is looked at
+		if ctx.Err() != nil { // before data left by a rollback is read
 			return false, dispatch.Interrupted(ctx)
 		}
-		// Channels first: what happens after the look must wake the wait.
+		// Channels first: changes after the read must end the wait.
 		changed := r.Server.Config.Store.Changed()
 		committed := r.Server.Config.Node.CommittedChanged()
 		end, err = c.Feed.Fill(ctx, look, b.take)
@@ -229,8 +229,8 @@ func WithKnown(cmd bson.Raw, known oplog.OpTime) bson.Raw {
 	return bytes.Clone(doc)
 }
 
-// sawTerm takes note of the term that a request on the oplog carries. A newer one
-// than ours ends the command.
+// sawTerm learns the term that a request on the oplog carries. A newer one than
+// ours ends the command.
 func sawTerm(r *dispatch.Request, ns oplog.Namespace, term *int64) error {
 	if term == nil || ns != dispatch.OplogNamespace {
 		return nil

@@ -12,10 +12,10 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 )
 
-// shape is what a find makes of the documents that it found.
+// shape is the output form of a find.
 type shape struct {
 	projection *serverquery.Projection
-	// match gives the positional operator its place.
+	// match returns the array index for the positional operator.
 	match *serverquery.Matcher
 	// recordID appends $recordId.
 	recordID bool
@@ -50,16 +50,16 @@ func withRecordID(doc bson.Raw, id storage.RecordID) bson.Raw {
 	return dst
 }
 
-// scanFeed hands out a scan's documents as they are met.
+// scanFeed passes on a scan's documents as they are read.
 type scanFeed struct {
 	scan  *scan
 	shape shape
 	// skip is how many are left out first, limit how many are left to hand out; 0
 	// is no limit.
 	skip, limit int64
-	// single says that the scan can have one document only, and knows it.
+	// single is true if the scan can have one document only.
 	single bool
-	// done says that the last document has been handed out.
+	// done is true once the last document has been passed on.
 	done bool
 }
 
@@ -106,7 +106,7 @@ func (f *scanFeed) Fill(ctx context.Context, look dispatch.Looker, take func(doc
 // Close frees what the feed uses: see [dispatch.Feed].
 func (f *scanFeed) Close() {}
 
-// sortFeed hands out a scan's documents in order. It reads all of them first.
+// sortFeed passes on a scan's documents in order. It reads all of them first.
 type sortFeed struct {
 	scan        *scan
 	sort        *serverquery.Sort
@@ -201,9 +201,9 @@ func (sc *scan) Any(look dispatch.Looker) (ok bool, err error) {
 	return ok, err
 }
 
-// pipeFeed hands out what a pipeline makes of a scan. The pipeline runs concurrently with
-// the batches: it is asked for a document at a time, and reads through the looker
-// of the command that is asking.
+// pipeFeed passes on the output of a pipeline on a scan. The pipeline runs as a
+// coroutine: it yields a document at a time, and reads through the looker of the calling
+// command.
 type pipeFeed struct {
 	// start makes the pipeline's output from its input.
 	start func(in iter.Seq[bson.Raw]) iter.Seq2[bson.Raw, error]
@@ -213,7 +213,7 @@ type pipeFeed struct {
 	next func() (bson.Raw, error, bool)
 	stop func()
 
-	// Of the command that is asking, set by each fill.
+	// Of the calling command, set by each fill.
 	ctx   context.Context //nolint:containedctx // input and output of one pipeline meet here
 	look  dispatch.Looker
 	fault error
@@ -243,7 +243,7 @@ func (f *pipeFeed) Fill(ctx context.Context, look dispatch.Looker, take func(doc
 	}
 }
 
-// interrupt returns what ends the command that is asking, if it has come.
+// interrupt returns the error that ends the calling command, if any.
 func (f *pipeFeed) interrupt() error {
 	if f.ctx.Err() != nil {
 		return dispatch.Interrupted(f.ctx)

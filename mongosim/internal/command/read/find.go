@@ -94,7 +94,7 @@ func parseFind(cmd bson.Raw) (FindArgs, error) {
 	return a, a.check()
 }
 
-// checkIgnored checks the options of a find that change nothing, and refuses those that
+// checkIgnored checks the options of a find that have no effect, and refuses those that
 // would.
 func checkIgnored(e *rawbson.Elem) error {
 	var on bool
@@ -128,7 +128,7 @@ func (a *FindArgs) parseAfter(doc bson.Raw) error {
 	return nil
 }
 
-// check refuses what does not go together.
+// check refuses incompatible arguments.
 func (a *FindArgs) check() error {
 	bad := func(what string) error { return servererr.New(servererr.BadValue, "%s", what) }
 	natural, hasNatural := rawbson.Lookup(a.Sort, "$natural")
@@ -159,7 +159,7 @@ func (a *FindArgs) check() error {
 	return refuseLet(a.let)
 }
 
-// refuseLet refuses variables, which expressions do not know here.
+// refuseLet refuses variables, which expressions do not support here.
 func refuseLet(let bson.Raw) error {
 	if len(let) > rawbson.MinSize {
 		return servererr.New(servererr.NotImplemented, "the argument let is not implemented here")
@@ -260,8 +260,8 @@ func (t *Target) feed(a *FindArgs) (dispatch.Feed, *scan, error) {
 	return &sortFeed{scan: sc, sort: q.sort, shape: sh, skip: a.skip, limit: a.limit}, sc, nil
 }
 
-// hintedOrder is the order in which an index that is hinted at gives documents,
-// for a find without a sort; nil where nothing has to be sorted.
+// hintedOrder is the order of documents in a hinted index, for a find without a
+// sort; nil if no sort is needed.
 func (t *Target) hintedOrder(q *Query, o serverquery.Options) (*serverquery.Sort, error) {
 	if !q.sort.Empty() || q.sort.Natural() != 0 || !t.exists {
 		return nil, nil
@@ -277,8 +277,8 @@ func (t *Target) hintedOrder(q *Query, o serverquery.Options) (*serverquery.Sort
 	return order, nil
 }
 
-// isSimpleID reports whether a filter is {_id: value}: the server then knows after
-// one document that there is no other.
+// isSimpleID reports whether a filter is {_id: value}: the server then stops after
+// one document.
 func isSimpleID(filter bson.Raw) bool {
 	it := rawbson.NewIter(filter)
 	if !it.Next() || !it.Is("_id") {

@@ -19,7 +19,7 @@ type Hint struct {
 	Natural int
 }
 
-// Given reports whether there is a hint at an index.
+// Given reports whether there is an index hint.
 func (h *Hint) Given() bool { return h.Name != "" || h.Key != nil }
 
 // ParseHint reads the argument hint.

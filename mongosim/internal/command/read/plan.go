@@ -18,9 +18,9 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Target is what a read is about.
+// Target is the collection or view of a read.
 type Target struct {
-	// NS is the collection's name, also where it was given as UUID.
+	// NS is the collection's name, also if it was given as UUID.
 	NS     oplog.Namespace
 	uuid   oplog.UUID
 	exists bool
@@ -34,7 +34,7 @@ type Target struct {
 	// clustered is the spec that a hint names as it does an index, nil where the
 	// collection is not clustered.
 	clustered bson.Raw
-	// view is set if ns is a view: it says what that comes to.
+	// view is set if ns is a view: it is the resolved one.
 	view *viewdef.Resolved
 }
 
@@ -68,7 +68,7 @@ func namedTarget(r *dispatch.Request, s dispatch.Sight) (Target, error) {
 	return targetAt(s, ns)
 }
 
-// targetAt finds what a name stands for.
+// targetAt resolves a name.
 func targetAt(s dispatch.Sight, ns oplog.Namespace) (Target, error) {
 	if ns == dispatch.OplogNamespace {
 		return Target{NS: ns, exists: true, capped: true}, nil
@@ -102,8 +102,7 @@ func TargetOf(coll *storage.Collection) Target {
 	return t
 }
 
-// overrides reports whether a query's collation is another one than that of the
-// view that it is about.
+// overrides reports whether a query's collation differs from that of its view.
 func (t *Target) overrides(own bson.Raw) (bool, error) {
 	if len(own) <= rawbson.MinSize {
 		return false, nil
@@ -112,8 +111,8 @@ func (t *Target) overrides(own bson.Raw) (bool, error) {
 	return string(full) != string(t.collation), err
 }
 
-// Collator decides on the collation of a query: its own one, or the default of
-// what it reads. same reports whether the index on _id has the same one.
+// Collator returns the collation of a query: its own, or the default of its
+// target. same reports whether the index on _id has the same one.
 func (t *Target) Collator(own bson.Raw) (c *bsonorder.Collator, same bool, err error) {
 	spec := t.collation
 	if len(own) > rawbson.MinSize {
@@ -127,7 +126,7 @@ func (t *Target) Collator(own bson.Raw) (c *bsonorder.Collator, same bool, err e
 	return c, string(spec) == string(t.collation), nil
 }
 
-// Query is what decides on how a collection is scanned.
+// Query has the arguments that determine a scan.
 type Query struct {
 	Filter bson.Raw
 	match  *serverquery.Matcher
@@ -163,7 +162,7 @@ func (t *Target) plan(q *Query) (sc *scan, sorted bool, err error) {
 	if t.NS == dispatch.OplogNamespace {
 		sc.boundTimes(q.match)
 		if isFromTime(q.Filter) {
-			sc.match = nil // the bound says all of it
+			sc.match = nil // the bound is exact
 		}
 		if direction := uniqueSort(q.sortSpec, "ts"); direction != 0 {
 			sc.back, sorted = direction < 0, true
@@ -291,8 +290,8 @@ func (sc *scan) boundTimes(m *serverquery.Matcher) {
 	}
 }
 
-// isFromTime reports whether a filter is {ts: {$gte: …}} with a timestamp, as those
-// have it that follow the log.
+// isFromTime reports whether a filter is {ts: {$gte: …}} with a timestamp, as used
+// by oplog readers.
 func isFromTime(filter bson.Raw) bool {
 	it := rawbson.NewIter(filter)
 	if !it.Next() || !it.Is("ts") {

@@ -13,7 +13,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// scanPiece is how many documents a scan looks at before it lets writers in.
+// scanPiece is the number of documents that a scan reads before it releases the
+// lock for writers.
 const scanPiece = 1024
 
 // scan walks a collection, or the oplog, and keeps its place while others write.
@@ -51,11 +52,11 @@ const (
 type scanState uint8
 
 const (
-	// scanPaused: there may be more, look again.
+	// scanPaused: there may be more, call again.
 	scanPaused scanState = iota
-	// scanStopped: the visitor had enough.
+	// scanStopped: the visitor returned false.
 	scanStopped
-	// scanEnded: nothing more is there now.
+	// scanEnded: there is nothing more at present.
 	scanEnded
 )
 
@@ -112,8 +113,8 @@ func (sc *scan) offer(f found, visit func(f found) bool) (scanState, error) {
 	return scanPaused, nil
 }
 
-// collection finds the scan's collection again. A cursor does not survive that
-// it is dropped or renamed, nor, in a capped one, that its place is gone.
+// collection finds the scan's collection again. A cursor does not survive a
+// drop or rename, nor, in a capped collection, the deletion of its place.
 func (sc *scan) collection(s dispatch.Sight) (*storage.Collection, error) {
 	coll, ok := s.ByUUID(sc.uuid)
 	if !ok {
@@ -136,7 +137,7 @@ func positionLost(record int64) error {
 		"CollectionScan died due to position in capped collection being deleted. Last seen record id: RecordId(%d)", record)
 }
 
-// records yields what is after the scan's place.
+// records yields the documents after the scan's place.
 func (sc *scan) records(coll *storage.Collection) iter.Seq[storage.Record] {
 	switch {
 	case sc.order == byID:
@@ -210,7 +211,7 @@ func (sc *scan) runOplog(s dispatch.Sight, visit func(f found) bool) (scanState,
 func (sc *scan) entries(s dispatch.Sight) iter.Seq[storage.OplogEntry] {
 	if !sc.back {
 		start := sc.from
-		// One that is resumed may stand before it.
+		// A resumed scan may be before it.
 		if sc.begun && oplog.CompareTimestamps(sc.atEntry.TS, start) > 0 {
 			start = sc.atEntry.TS
 		}

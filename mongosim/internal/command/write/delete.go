@@ -41,7 +41,7 @@ type deleteStatement struct {
 	search
 	multi bool
 
-	// found are the documents of a multi-delete that are left.
+	// found are the remaining documents of a multi-delete.
 	found   []storage.RecordID
 	scanned bool
 }
@@ -88,7 +88,7 @@ func (s *deleteStatement) parse(doc bson.Raw) error {
 	return nil
 }
 
-// delete carries out a part of one statement.
+// delete executes a part of one statement.
 func (w *writer) delete(ops opwrite.Ops, s *deleteStatement, i int, budget *int) (done int, err error) {
 	stmt := w.stmt(i)
 	if s.multi && stmt.Session != nil {
@@ -126,9 +126,9 @@ func (w *writer) delete(ops opwrite.Ops, s *deleteStatement, i int, budget *int)
 	return 1, nil
 }
 
-// checkDeletable refuses deletes from capped collections, as the server does
-// before 5.3, and in one place more with the feature compatibility version 4.4, by a
-// code without a name.
+// checkDeletable refuses deletes from capped collections, as the server does before
+// 5.3, and in one more case with the feature compatibility version 4.4, by a code
+// without a name.
 func (w *writer) checkDeletable(coll *storage.Collection) error {
 	if coll.CappedBytes > 0 && w.r.Server.FCV[0] < 5 && w.r.Server.AtLeast(5, 0) {
 		return servererr.New(10089, "cannot remove from a capped collection: %s", w.ns)

@@ -99,7 +99,7 @@ func (f *findModify) parse(r *dispatch.Request) error {
 	return f.check(name)
 }
 
-// check holds the rules of which arguments go together.
+// check refuses incompatible arguments.
 func (f *findModify) check(name string) error {
 	const bad = servererr.FailedToParse
 	if !f.remove {
@@ -124,8 +124,8 @@ func (f *findModify) check(name string) error {
 	return nil
 }
 
-// findAndModify carries the statement out. What is refused while it runs the
-// server calls an error of the plan executor.
+// findAndModify executes the statement. The server reports errors during the
+// run as errors of the plan executor.
 func (w *writer) findAndModify(ops opwrite.Ops, f *findModify) error {
 	stmt := w.stmt(0)
 	entry, image, done, err := w.executed(ops, stmt)

@@ -29,7 +29,7 @@ func (t *tables) runInsert(ctx context.Context, r *dispatch.Request, out *dispat
 // insertion is a batch of documents on its way.
 type insertion struct {
 	docs []bson.Raw
-	// faults are what is wrong with documents by themselves, by index.
+	// faults are the errors of single documents, by index.
 	faults map[int]error
 	next   int
 }
@@ -137,7 +137,7 @@ func (w *writer) insertRun(ops opwrite.Ops, coll *storage.Collection, in *insert
 	return err
 }
 
-// checkStored refuses a new document that the collection does not take.
+// checkStored refuses a new document that is invalid for the collection.
 func (w *writer) checkStored(doc bson.Raw, valid *validator) error {
 	if valid == nil || w.bypass {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// localOps writes to the database local, of which nothing is logged.
+// localOps writes to the database local, without logging.
 type localOps struct{ b *opwrite.Batch }
 
 // View shows the newest data: see opwrite.Ops.

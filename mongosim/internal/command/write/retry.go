@@ -10,7 +10,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 )
 
-// logged is what an entry of a retryable statement says of it.
+// logged is the content of a retryable statement's entry.
 type logged struct {
 	op    string
 	o, o2 bson.Raw
@@ -18,9 +18,9 @@ type logged struct {
 	pre, post bool
 }
 
-// parseLogged reads what an entry says of a statement. A no-op stands for the
-// entry that it carries, as after a copy of the session's history, and inserts
-// may be logged many in one entry, since 8.0.
+// parseLogged reads the entry of a statement. A no-op stands for the entry that
+// it carries, as after a copy of the session's history, and inserts may be
+// logged many in one entry, since 8.0.
 func parseLogged(raw bson.Raw, stmt int32) logged {
 	var l logged
 	it := rawbson.NewIter(raw)
@@ -60,8 +60,8 @@ func parseLogged(raw bson.Raw, stmt int32) logged {
 	return l
 }
 
-// countRetried counts a statement of insert, update or delete that was carried
-// out before as its entry tells of it.
+// countRetried counts a previously executed statement of insert, update or
+// delete by its entry.
 func (w *writer) countRetried(i int, stmt opwrite.Stmt, entry storage.OplogEntry) error {
 	l := parseLogged(entry.Raw, stmt.ID)
 	if want := map[string]string{"insert": "i", "delete": "d"}[w.kind]; want != "" && l.op != want {
@@ -85,7 +85,7 @@ func (w *writer) countRetried(i int, stmt opwrite.Stmt, entry storage.OplogEntry
 	return nil
 }
 
-// notAsRetried refuses a retry that asks for something else than was executed.
+// notAsRetried refuses a retry that differs from the executed statement.
 func (w *writer) notAsRetried(entry storage.OplogEntry) error {
 	return servererr.New(40608, "%s retry request is not compatible with previous write in the transaction of type: "+
 		"oplog entry %s", w.kind, bsontext.Document(entry.Raw))

@@ -17,12 +17,12 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// search is how one statement finds the documents that it is about.
+// search finds the documents of one statement.
 type search struct {
 	filter, collation, sort bson.Raw
 	hint                    read.Hint
 
-	// What compile makes of it.
+	// The results of compile.
 	match    *serverquery.Matcher
 	collator *bsonorder.Collator
 	order    *serverquery.Sort
@@ -74,9 +74,8 @@ func (q *search) compile(ns oplog.Namespace, coll *storage.Collection) error {
 	return nil
 }
 
-// isByID reports whether the filter is {_id: …} with a value that is found by the index
-// alone, and nothing else is said. Most statements that are sent here are such ones,
-// and to compile the filter would be a third of their cost.
+// isByID reports whether the filter is only {_id: …} with a value that the index alone
+// finds. Most statements are, and compiling the filter would be a third of their cost.
 func (q *search) isByID(coll *storage.Collection) bool {
 	if q.collation != nil || q.sort != nil || q.hint.Given() || coll != nil && coll.Collator != nil {
 		return false
@@ -88,13 +87,13 @@ func (q *search) isByID(coll *storage.Collection) bool {
 	switch it.Type {
 	case bson.TypeObjectID, bson.TypeString, bson.TypeInt32, bson.TypeInt64, bson.TypeBinary, bson.TypeDateTime:
 	default:
-		return false // one that may stand for more than itself, or be an operator
+		return false // it may match more than itself, or be an operator
 	}
 	q.id[0] = it.Raw()
 	return !it.Next() && it.Err() == nil
 }
 
-// equalities are what the filter says of a document that it would find.
+// equalities are the filter's equality conditions.
 func (q *search) equalities() ([]serverquery.Equality, error) {
 	if q.match == nil {
 		var err error
@@ -105,9 +104,8 @@ func (q *search) equalities() ([]serverquery.Equality, error) {
 	return q.match.Equalities()
 }
 
-// candidates yields documents among which are all that match, in the order in
-// which the server would meet them: by _id where the filter says something of it,
-// else as they lie.
+// candidates yields documents among which are all that match, in the server's
+// order: by _id if the filter has a condition on it, else in natural order.
 func (q *search) candidates(coll *storage.Collection) iter.Seq[storage.Record] {
 	b := &q.ids
 	switch {
@@ -155,7 +153,7 @@ func (q *search) matches(doc bson.Raw, positional bool) (bool, int, error) {
 	return ok, -1, err
 }
 
-// first returns the document that a statement for one document takes.
+// first returns the document for a statement on one document.
 func (q *search) first(coll *storage.Collection, positional bool) (rec storage.Record, index int, ok bool, err error) {
 	if q.order != nil && !q.order.Empty() {
 		return q.firstSorted(coll, positional)
@@ -216,7 +214,7 @@ func parseCollation(structName string, e *rawbson.Elem) (bson.Raw, error) {
 	return doc, nil
 }
 
-// refuseConstants refuses variables of statements, which nothing here knows.
+// refuseConstants refuses variables of statements, which are not supported.
 func refuseConstants(structName string, e *rawbson.Elem) error {
 	if doc, ok := e.Document(); ok && len(doc) <= rawbson.MinSize {
 		return nil

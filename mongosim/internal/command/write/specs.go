@@ -35,7 +35,7 @@ func Specs() []dispatch.Spec {
 	}
 }
 
-// mayWrite asks for what the command's operations take.
+// mayWrite requires the privileges of the command's operations.
 func mayWrite(r *dispatch.Request) error {
 	ns, err := r.FirstName()
 	if err != nil {

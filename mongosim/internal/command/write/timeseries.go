@@ -20,11 +20,10 @@ import (
 	"github.com/oplogrep/replicator/oplog/update"
 )
 
-// bucketTable holds the buckets that take measurements still. A primary that has
-// just begun has none: it opens new ones, as the server does. What is in the table
-// counts only as long as the store has the bucket as it was written last, so a
-// rollback, another primary's writes or a direct change need not be told of. It is
-// used within Path.Write only.
+// bucketTable has the buckets that still accept measurements. A new primary has
+// none: it opens new ones, as the server does. A bucket of the table is valid only
+// while the store has it as last written, so rollbacks, another primary's writes
+// and direct changes need no notification. It is used within Path.Write only.
 type bucketTable struct {
 	open map[bucketKey]*bucket.Bucket
 	// made counts the buckets, for their ids.
@@ -37,7 +36,7 @@ type bucketKey struct {
 	meta string
 }
 
-// maxOpenBuckets is how many buckets stay open before all are given up.
+// maxOpenBuckets is the number of open buckets at which all are closed.
 const maxOpenBuckets = 10_000
 
 // series is a time-series collection.
@@ -51,7 +50,7 @@ type series struct {
 var roundings = map[string]int64{"seconds": 60, "minutes": 3600, "hours": 86400}
 
 // insertTimeseries stores the documents if the namespace is a time-series
-// collection. done says that it was one.
+// collection. done is true if it was one.
 func (w *writer) insertTimeseries(ctx context.Context, in *insertion) (done bool, err error) {
 	var def viewdef.Def
 	err = w.r.Server.Config.Store.Read(func(reader *storage.Reader) (err error) {
@@ -88,12 +87,12 @@ func (w *writer) insertTimeseries(ctx context.Context, in *insertion) (done bool
 type seriesInsert struct {
 	*writer
 	in *insertion
-	// done says for each measurement whether it is stored: a section is run again
-	// after a conflict.
+	// done is true for stored measurements: a section is retried after a
+	// conflict.
 	done []bool
 }
 
-// group is what goes into a bucket at once.
+// group has the measurements written to a bucket at once.
 type group struct {
 	bucket *bucket.Bucket
 	docs   []bson.Raw
@@ -126,7 +125,7 @@ func (s *seriesInsert) some(ops opwrite.Ops, limit int) error {
 	return nil
 }
 
-// series reads what a time-series collection is like.
+// series reads the options of a time-series collection.
 func (s *seriesInsert) series(ops opwrite.Ops) (*series, error) {
 	coll, ok := ops.View().Collection(s.ns.Buckets())
 	if !ok {
@@ -152,7 +151,7 @@ func (s *seriesInsert) series(ops opwrite.Ops) (*series, error) {
 
 // gather puts the measurements from in.next on into groups, up to limit or to one
 // that cannot be stored, whose fault it returns. A retryable statement makes a
-// group of its own: it has to be found again by its id.
+// group of its own: it must be found again by its id.
 func (s *seriesInsert) gather(ops opwrite.Ops, ts *series, limit int) (groups []*group, end int, fault, err error) {
 	byBucket := map[*bucket.Bucket]*group{}
 	for end = s.in.next; end < limit; end++ {
@@ -243,7 +242,7 @@ func (s *seriesInsert) bucketFor(ops opwrite.Ops, ts *series, doc bson.Raw) (*bu
 // current reports whether the store has the bucket as it was written last.
 func (ts *series) current(ops opwrite.Ops, b *bucket.Bucket) bool {
 	if b.Doc == nil {
-		return true // the store is to get it with this insert
+		return true // this insert stores it
 	}
 	rec, ok := ts.stored(ops, b)
 	return ok && bytes.Equal(rec.Doc, b.Doc)
@@ -269,7 +268,7 @@ func (s *seriesInsert) flush(ops opwrite.Ops, ts *series, groups []*group) error
 			s.n += len(g.docs)
 			continue
 		}
-		// The buckets have counted what is not in them.
+		// The buckets have counted measurements that are not in them.
 		for _, lost := range groups[i:] {
 			s.t.series.drop(lost.bucket)
 		}
@@ -319,7 +318,7 @@ func (t *bucketTable) drop(b *bucket.Bucket) {
 	}
 }
 
-// store writes a group: a new bucket, or the difference to what there is.
+// store writes a group: a new bucket, or the difference to the stored one.
 func (s *seriesInsert) store(ops opwrite.Ops, ts *series, g *group) error {
 	b := g.bucket
 	change := b.Add(g.docs)

@@ -46,11 +46,11 @@ type updateStatement struct {
 	arrayFilters  bson.Raw
 	multi, upsert bool
 
-	// entry is the o of an update entry that is to be applied, nil for any other u.
+	// entry is the o of an update entry to apply, nil for any other u.
 	entry bson.Raw
 
 	compiled *serverupdate.Statement
-	// found are the documents of a multi-update that are left.
+	// found are the remaining documents of a multi-update.
 	found   []storage.RecordID
 	scanned bool
 }
@@ -171,7 +171,7 @@ func (s *updateStatement) compile(w *writer, coll *storage.Collection) error {
 	return err
 }
 
-// update carries out a part of one statement.
+// update executes a part of one statement.
 func (w *writer) update(ops opwrite.Ops, s *updateStatement, i int, budget *int) (done int, err error) {
 	stmt := w.stmt(i)
 	if s.multi && stmt.Session != nil {
@@ -295,7 +295,7 @@ func (w *writer) updateRecord(ops opwrite.Ops, coll *storage.Collection, rec sto
 	return res.Doc, 1, nil
 }
 
-// upsert inserts what an update that found nothing makes of its filter.
+// upsert inserts the document of an update that matched none.
 func (w *writer) upsert(ops opwrite.Ops, s *updateStatement, i int, stmt opwrite.Stmt) (bson.Raw, error) {
 	equal, err := s.equalities()
 	if err != nil {

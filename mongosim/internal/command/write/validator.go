@@ -11,11 +11,11 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// validator is what a collection's documents have to match.
+// validator is a collection's document validator.
 type validator struct {
 	options bson.Raw
 	match   *serverquery.Validator
-	// moderate lets documents be that did not match before; warn lets all be.
+	// moderate accepts documents that did not match before; warn accepts all.
 	moderate, warn bool
 }
 

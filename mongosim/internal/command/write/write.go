@@ -20,16 +20,17 @@ import (
 )
 
 const (
-	// Chunk is how many documents are written before others get their turn.
+	// Chunk is the number of documents written before the lock is released for
+	// others.
 	Chunk = 500
-	// maxErrorTexts is after how many bytes of messages the write errors of a reply
-	// have none any more, as with the server.
+	// maxErrorTexts is the total size of messages after which the write errors of a
+	// reply have none, as in the server.
 	maxErrorTexts = 1 << 20
 	// unknownStage is the code of a pipeline with a stage that does not exist.
 	unknownStage = 40324
 )
 
-// writer carries out the operations of one write command.
+// writer executes the operations of one write command.
 type writer struct {
 	t   *tables
 	r   *dispatch.Request
@@ -37,7 +38,7 @@ type writer struct {
 	ns  oplog.Namespace
 
 	ordered, bypass bool
-	// uuid is the one that the collection has to have, zero if any will do.
+	// uuid is the required UUID of the collection, zero for any.
 	uuid oplog.UUID
 	// stmts are the statement ids, one per operation; nil means that they count
 	// from 0.
@@ -50,9 +51,9 @@ type writer struct {
 	upserted    []upserted
 	errors      []writeError
 	retried     []int32
-	// stopped says that no more operations are tried.
+	// stopped is true when no more operations are tried.
 	stopped bool
-	// kind is what the operation at hand does: insert, update, delete or
+	// kind is the kind of the current operation: insert, update, delete or
 	// findAndModify.
 	kind string
 }
@@ -67,7 +68,7 @@ type writeError struct {
 	err   *servererr.Error
 }
 
-// tables is what the write commands of a server share.
+// tables has the state shared by the write commands of a server.
 type tables struct {
 	series bucketTable
 	checks validatorCache
@@ -172,7 +173,7 @@ func statementIDs(r *dispatch.Request, e *rawbson.Elem) ([]int32, error) {
 	return list, nil
 }
 
-// setSession prepares what is logged of the session by retryable writes.
+// setSession prepares the session fields that retryable writes log.
 func (w *writer) setSession() {
 	if w.r.TxnNumber != nil && !w.r.InTxn() {
 		w.session = &opwrite.Session{LSID: w.r.LSID.Logged, TxnNumber: *w.r.TxnNumber}
@@ -192,8 +193,8 @@ func (w *writer) stmt(index int) opwrite.Stmt {
 }
 
 // section runs fn with the store, on the newest data or the transaction. fn is
-// run again after a conflict outside of transactions, so it has to go on where it
-// was.
+// run again after a conflict outside of transactions, so it must continue where
+// it was.
 func (w *writer) section(ctx context.Context, fn func(ops opwrite.Ops) error) error {
 	if w.ns.DB() == "local" {
 		return w.r.WriteBatch(ctx, w.out, func(b *opwrite.Batch) error { return fn(localOps{b}) })
@@ -201,8 +202,8 @@ func (w *writer) section(ctx context.Context, fn func(ops opwrite.Ops) error) er
 	return w.r.Write(ctx, w.out, fn)
 }
 
-// failed takes note of an operation's error. It returns the error if it is one
-// of the whole command.
+// failed records an operation's error. It returns the error if it fails the
+// whole command.
 func (w *writer) failed(index int, err error) error {
 	e, ok := errors.AsType[*servererr.Error](err)
 	if !ok || ofWholeCommand(e.Code) {
@@ -276,8 +277,8 @@ func checkWritable(ns oplog.Namespace) error {
 	return ddl.CheckCreateName(ns)
 }
 
-// checkSystemInTxn refuses a transaction's write to a system collection that is none
-// of users or roles, nor, from 8.0 on, of the buckets of a time series
+// checkSystemInTxn refuses a transaction's write to a system collection other than
+// those of users and roles and, from 8.0 on, the buckets of a time series
 // (doTransactionValidationForWrites in transaction_validation.cpp).
 func checkSystemInTxn(r *dispatch.Request, ns oplog.Namespace) error {
 	switch {
@@ -292,7 +293,7 @@ func checkSystemInTxn(r *dispatch.Request, ns oplog.Namespace) error {
 // codeSystemInTxn is a number without a name.
 const codeSystemInTxn servererr.Code = 50791
 
-// executed reports whether a retryable statement has been carried out already.
+// executed reports whether a retryable statement has already been executed.
 func (w *writer) executed(ops opwrite.Ops, stmt opwrite.Stmt) (entry, image storage.OplogEntry, done bool, err error) {
 	b, ok := ops.(*opwrite.Batch)
 	if !ok || stmt.Session == nil || w.r.Fresh {
@@ -352,7 +353,7 @@ func (e *writeError) append(buf []byte, key string) []byte {
 	return buf
 }
 
-// appendUpdateReply appends what the reply of update has beyond appendReply.
+// appendUpdateReply appends the fields of update's reply beyond appendReply.
 func (w *writer) appendUpdateReply(buf []byte) []byte {
 	if len(w.upserted) > 0 {
 		i, b := bsoncore.AppendArrayElementStart(buf, "upserted")
@@ -367,10 +368,10 @@ func (w *writer) appendUpdateReply(buf []byte) []byte {
 	return bsoncore.AppendInt32Element(buf, "nModified", int32(w.modified))
 }
 
-// each carries out operations in order, in sections of the store's lock. one does
-// a part of the operations from i on, at most as many documents as are left of
-// the budget, and returns how many operations that completed; an error is that of
-// the one after them.
+// each executes operations in order, in sections of the store's lock. one does a
+// part of the operations from i on, at most as many documents as are left of the
+// budget, and returns how many operations that completed; an error is that of the
+// one after them.
 func (w *writer) each(ctx context.Context, count int, one func(ops opwrite.Ops, i int, budget *int) (done int, err error)) error {
 	next := 0
 	for next < count && !w.stopped {
@@ -403,8 +404,8 @@ func (w *writer) each(ctx context.Context, count int, one func(ops opwrite.Ops, 
 	return nil
 }
 
-// goesOn returns what ends a write between two sections. That the client has gone
-// does not: what it has asked for is done, as by the server.
+// goesOn returns the error that ends a write between two sections. A disconnected
+// client does not end it, as in the server.
 func goesOn(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
@@ -415,7 +416,7 @@ func goesOn(ctx context.Context) error {
 	return nil
 }
 
-// completed is what an operation returns to each: it is done unless it failed.
+// completed is an operation's result for each: it is done unless it failed.
 func completed(err error) (int, error) {
 	if err != nil {
 		return 0, err
