@@ -16,7 +16,7 @@ import (
 // errCollation is what every [*CollationError] is, for errors.Is.
 var errCollation = errors.New("collation not supported")
 
-// CollationError is a collation that cannot be followed here.
+// CollationError reports an unsupported collation.
 type CollationError struct {
 	// Spec is the collation.
 	Spec bson.Raw

@@ -57,7 +57,7 @@ func Rank(t bson.Type) int {
 		return 65
 	case bson.TypeMaxKey:
 		return 127
-	default: // no type of BSON, so a value that nobody validated
+	default: // not a BSON type: an unvalidated value
 		return 128 + int(t)
 	}
 }
@@ -104,7 +104,7 @@ func compare(at bson.Type, a []byte, bt bson.Type, b []byte, coll *Collator, dep
 	}
 }
 
-// fixedSize returns how many bytes the code above takes for granted.
+// fixedSize returns the number of bytes that the code above requires.
 func fixedSize(t bson.Type) int {
 	switch t {
 	case bson.TypeInt64, bson.TypeDouble, bson.TypeDateTime, bson.TypeTimestamp:

@@ -9,8 +9,9 @@
 // Values are views into validated raw BSON. Malformed bytes do not make Compare
 // panic, but it may then report different values as equal.
 //
-// A [Collator] stands for a collation. It takes what can be expressed with the
-// tables of golang.org/x/text and refuses the rest with a [*CollationError]. The
-// tables are older than the server's, so the order of strings may differ from
-// the server's in rare scripts; which strings are equal hardly does.
+// A [Collator] stands for a collation. It supports collations that can be
+// expressed with the tables of golang.org/x/text and refuses the rest with a
+// [*CollationError]. The tables are older than the server's, so the order of
+// strings may differ from the server's in rare scripts; which strings are equal
+// hardly does.
 package bsonorder

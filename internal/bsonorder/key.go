@@ -64,8 +64,8 @@ func appendKey(dst []byte, t bson.Type, v []byte, coll *Collator, depth int) []b
 	}
 }
 
-// appendEscaped appends bytes of any length so that a shorter value sorts before
-// what it is the beginning of, whatever comes after the key.
+// appendEscaped appends bytes of any length so that a prefix sorts before the
+// longer value, whatever follows the key.
 func appendEscaped(dst, b []byte) []byte {
 	for {
 		n := bytes.IndexByte(b, 0)

@@ -23,7 +23,7 @@ const (
 )
 
 // Value returns v as the server prints it: 1, "x", { a: 1 }, [ 1 ], new Date(0).
-// What is no valid BSON comes out as ?type= and the number of its type.
+// Invalid BSON is printed as ?type= and the number of its type.
 func Value(v bson.RawValue) string { return string(AppendValue(nil, v)) }
 
 // Document returns doc as the server prints a whole document: { a: 1 }, or {}.

@@ -10,7 +10,7 @@ import (
 )
 
 // The exit codes that commands name themselves, as in docs/exit-codes.md. They are
-// fixed. The rest, from 5 on, is what package pipeline says of an error.
+// fixed. The rest, from 5 on, is determined by package pipeline.
 const (
 	ExitOK         = 0
 	ExitUnexpected = pipeline.ExitUnexpected
@@ -21,28 +21,28 @@ const (
 	ExitCheck      = pipeline.ExitCheck
 )
 
-// Error is an error of a command that knows what the program ends with.
+// Error is an error of a command with its exit code.
 type Error struct {
 	Err  error
 	Code int
-	// Hint is what an operator can do about it. With ExitUsage it may be empty: the
-	// help of the command is named then.
+	// Hint tells the operator what to do. With ExitUsage it may be empty: the
+	// message then refers to the command's help.
 	Hint string
 }
 
 // Error implements error.
 func (e *Error) Error() string { return e.Err.Error() }
 
-// Unwrap returns what it says.
+// Unwrap returns the wrapped error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Usage marks the error of a command line that parses but cannot be meant.
+// Usage marks the error of a command line that parses but is invalid.
 func Usage(err error) error {
 	return &Error{Err: err, Code: ExitUsage, Hint: "Run it with --help for how to use it."}
 }
 
-// Stopped marks err, if ctx is done, as that of work that was stopped before it was
-// done. It leaves nil and an *Error as they are.
+// Stopped marks err, if ctx is done, as the error of interrupted work. It leaves
+// nil and an *Error as they are.
 func Stopped(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil && !is[*Error](err) {
 		return &Error{Err: err, Code: ExitUnexpected, Hint: "It was stopped before it was done; nothing is left behind."}
@@ -50,26 +50,26 @@ func Stopped(ctx context.Context, err error) error {
 	return err
 }
 
-// connectError is a deployment that cannot even be looked up.
+// connectError is the error of a deployment that cannot be resolved.
 type connectError struct{ error }
 
-// Connect marks the error of a deployment that cannot be connected to. An error
-// that says more of itself, as of a login that fails, goes before that.
+// Connect marks the error of a deployment that cannot be connected to. A more
+// specific error, as of a failed login, takes precedence.
 func Connect(err error) error { return connectError{err} }
 
-// loggedError is an error that was said already, to the log.
+// loggedError is an error that has been logged.
 type loggedError struct{ error }
 
-// Logged marks an error that was said already: the program ends with its code and
-// says no more.
+// Logged marks an error that has been logged: the program exits with its code,
+// without a message.
 func Logged(err error) error { return loggedError{err} }
 
 func (e connectError) Unwrap() error { return e.error }
 func (e loggedError) Unwrap() error  { return e.error }
 
-// Explain returns the exit code of an error and what an operator can do about it:
-// what the error says of itself, what package pipeline says of errors of servers
-// and links, and that a server cannot be reached.
+// Explain returns the exit code of an error and a hint for the operator: those of
+// the error itself, those of package pipeline for errors of servers and links, or
+// that a server cannot be reached.
 func Explain(err error) (code int, hint string) {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code, e.Hint
@@ -78,7 +78,7 @@ func Explain(err error) (code int, hint string) {
 	if v.Code != ExitUnexpected && v.Code != ExitOK {
 		return v.Code, v.Hint
 	}
-	// Where a link is running these are tried again; elsewhere they end the work.
+	// A running link retries these; elsewhere they end the work.
 	if is[connectError](err) || is[*driver.NoServerError](err) || is[*mongo.LostError](err) || errors.Is(err, context.DeadlineExceeded) {
 		return ExitConnect, "Check the addresses, that the servers run and can be reached from here, and TLS. How long is waited says --selection-timeout, or serverSelectionTimeoutMS in the connection string."
 	}

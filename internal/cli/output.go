@@ -18,14 +18,14 @@ func (o Output) Complain(format string, args ...any) {
 	_, _ = fmt.Fprintln(o.Complaints, WithoutPasswords(fmt.Sprintf(format, args...)))
 }
 
-// secrets matches what must not be shown of a connection string, together with what
-// comes before it.
+// secrets matches the secret parts of a connection string, with the text before
+// each.
 var secrets = regexp.MustCompile(`(mongodb(?:\+srv)?://[^\s:/@"']*:)[^\s"']*@` +
 	`|((?i:CertificateKeyFilePassword|CertificateKeyPassword|authMechanismProperties)=)[^\s&;"']*`)
 
-// WithoutPasswords hides the passwords of connection strings. No message of ours
-// has one, but the library for command lines quotes arguments that it does not
-// understand.
+// WithoutPasswords hides the passwords of connection strings. The program's own
+// messages have none, but the command line library quotes arguments that it
+// cannot parse.
 func WithoutPasswords(text string) string {
 	return secrets.ReplaceAllStringFunc(text, func(found string) string {
 		if part := secrets.FindStringSubmatch(found); part[1] != "" {
@@ -35,7 +35,7 @@ func WithoutPasswords(text string) string {
 	})
 }
 
-// OnTerminal reports whether w is a terminal, where a line can be written again.
+// OnTerminal reports whether w is a terminal, where a line can be redrawn.
 func OnTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))

@@ -11,8 +11,8 @@ import (
 
 // Program is a command line with its commands.
 type Program struct {
-	// Name is what the program is called in messages; Description is the first line
-	// of its help.
+	// Name is the program's name in messages; Description is the first line of its
+	// help.
 	Name, Description string
 	// Commands is a pointer to a struct with a field for each command, as package
 	// kong has it. The Run method of a command may take a context.Context that ends
@@ -20,8 +20,8 @@ type Program struct {
 	Commands any
 	// Options are further ones of the parser, for this command line.
 	Options []kong.Option
-	// Explain returns the exit code of an error and what an operator can do about
-	// it. Nil means Explain of this package.
+	// Explain returns the exit code of an error and a hint for the operator. Nil
+	// means Explain of this package.
 	Explain func(error) (code int, hint string)
 }
 
@@ -77,7 +77,7 @@ func (p Program) Run(e Ends, args []string, stdout, stderr io.Writer) (code int)
 	return ExitOK
 }
 
-// end says what a command ended with, unless that was said, and returns the exit
+// end prints the error of a command, unless it was logged, and returns the exit
 // code.
 func (p Program) end(out Output, command string, err error) int {
 	explain := p.Explain

@@ -11,8 +11,8 @@ import (
 	"github.com/oplogrep/replicator/pipeline"
 )
 
-// Ends says when a command has to end: when Soft is done it comes to an end in
-// order, when Hard is done it stops where it is.
+// Ends says when a command must end: when Soft is done it drains, when Hard is
+// done it stops at once.
 type Ends struct{ Soft, Hard context.Context }
 
 // SameSignal is how long after a signal another one counts as the same: timeout(1)
@@ -29,8 +29,8 @@ func oneSignal(signals <-chan os.Signal, done <-chan struct{}) bool {
 	}
 }
 
-// quiet takes what belongs to the signal that has just come; it is false if done
-// is first.
+// quiet consumes repetitions of the signal just received; it is false if done is
+// first.
 func quiet(signals <-chan os.Signal, done <-chan struct{}) bool {
 	same := time.NewTimer(SameSignal)
 	defer same.Stop()

@@ -25,21 +25,21 @@ import (
 const link = "demo"
 
 // noTimeSeries are the dialects without time series: 4.4 had none, and those of 8.0
-// are not played.
+// are not emulated.
 var noTimeSeries = map[string]bool{"4.4": true, "8.0": true}
 
-// Config says what is shown.
+// Config configures a Demo.
 type Config struct {
-	// Seed decides what is written.
+	// Seed is the seed of the written data.
 	Seed uint64
-	// Writing is for how long. Default 12 s.
+	// Writing is how long clients write. Default 12 s.
 	Writing time.Duration
-	// Documents is how many the source has before anybody else writes. Default
-	// 40,000.
+	// Documents is the number of documents in the source before the clients
+	// write. Default 40,000.
 	Documents int
 	// Catchup is how long the target may take after that. Default 60 s.
 	Catchup time.Duration
-	// Out is where it is shown. With InPlace it is a terminal: progress stays on
+	// Out receives the output. With InPlace it is a terminal: progress stays on
 	// one line. Otherwise there is a line each second.
 	Out     io.Writer
 	InPlace bool
@@ -90,7 +90,7 @@ type Demo struct {
 	spoolDir string
 
 	// written is closed when enough was written to the source for the link to
-	// begin.
+	// start.
 	written chan struct{}
 	// copied is closed when the target is consistent for the first time.
 	copied     chan struct{}
@@ -110,8 +110,8 @@ func New(cfg Config) (*Demo, error) {
 	}, nil
 }
 
-// Run shows it and returns what came of it, which may be that the sets differ. When
-// ctx is done it ends at once and returns the cause.
+// Run runs the demo and returns its result, in which the sets may differ. When ctx
+// is done it ends at once and returns the cause.
 func (d *Demo) Run(ctx context.Context) (Result, error) {
 	began := time.Now()
 	defer d.screen.end()
@@ -210,7 +210,7 @@ func (d *Demo) setUp() error {
 
 func (d *Demo) observe(e event.Event) {
 	d.tracker.Observe(e)
-	// Nothing but the copy makes it that before it is consistent.
+	// Until the target is consistent this is only set by the copy.
 	if e, ok := e.(pipeline.StateChanged); ok && (e.To == pipeline.Steady || e.To == pipeline.CatchingUp) {
 		d.copiedOnce.Do(func() { close(d.copied) })
 	}
@@ -234,7 +234,7 @@ func (d *Demo) close() {
 
 var errOver = errors.New("the demo is over")
 
-// mirror runs the link, and all that is done to the sets meanwhile.
+// mirror runs the link, and concurrently the clients and the failovers.
 func (d *Demo) mirror(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	soft, drain := context.WithCancelCause(ctx)
@@ -253,7 +253,7 @@ func (d *Demo) mirror(ctx context.Context) error {
 		return nil
 	})
 	g.Go(func() error {
-		_ = d.tracker.Run(background) // it returns why it was ended, by us
+		_ = d.tracker.Run(background) // it returns the cause of our own cancellation
 		return nil
 	})
 	g.Go(func() error {
@@ -271,7 +271,7 @@ func (d *Demo) mirror(ctx context.Context) error {
 	return err
 }
 
-// compare says whether the sets are equal.
+// compare compares the sets.
 func (d *Demo) compare(ctx context.Context) error {
 	if d.cfg.tamper != nil {
 		if err := d.cfg.tamper(ctx, d.target); err != nil {

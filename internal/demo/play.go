@@ -18,13 +18,13 @@ import (
 	"github.com/oplogrep/replicator/pipeline"
 )
 
-// errNotCaughtUp is a target that did not catch up in time.
+// errNotCaughtUp is the error of a target that did not catch up in time.
 var errNotCaughtUp = errors.New("the target did not catch up in time")
 
 // metaDB is where the link keeps its records.
 const metaDB = "replicator"
 
-// What the source has before anything else happens.
+// The initial data of the source.
 const (
 	filledDB    = "archive"
 	filled      = "orders"
@@ -54,8 +54,8 @@ func (d *Demo) fill(ctx context.Context) error {
 	return nil
 }
 
-// play writes, begins the link when that is under way, lets both sets change their
-// primary, and waits until everything that was written is in the target.
+// play writes, starts the link meanwhile, makes both sets change their primary,
+// and waits until everything written is in the target.
 func (d *Demo) play(ctx context.Context) error {
 	d.screen.line("clients write to it for %s", d.cfg.Writing)
 	began := time.Now()
@@ -96,8 +96,8 @@ func (d *Demo) play(ctx context.Context) error {
 	return d.catchUp(ctx)
 }
 
-// failovers makes both sets change their primary while it is written to them, and
-// returns when enough was written.
+// failovers makes both sets change their primary during writes, and returns when
+// enough was written.
 func (d *Demo) failovers(ctx context.Context, began time.Time) error {
 	for _, f := range []struct {
 		name  string
@@ -129,7 +129,7 @@ func (d *Demo) failovers(ctx context.Context, began time.Time) error {
 	return until(ctx, began.Add(d.cfg.Writing))
 }
 
-// catchUp waits until the target has all that the source has.
+// catchUp waits until the target has caught up with the source.
 func (d *Demo) catchUp(ctx context.Context) error {
 	began := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, d.cfg.Catchup, errNotCaughtUp)
@@ -189,7 +189,7 @@ func until(ctx context.Context, at time.Time) error {
 	}
 }
 
-// heldBack returns what the target keeps back until cutover.
+// heldBack returns the index options that the target defers until cutover.
 func heldBack(ctx context.Context, target mongo.Caller) (ddl.Specs, error) {
 	held, err := ddl.Held(ctx, target, metaDB, link)
 	if err != nil {

@@ -14,23 +14,22 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/traffic"
 )
 
-// screen is where it is shown. What cannot be written is not missed: the result is
-// returned too.
+// screen shows progress. Write errors are ignored: the result is returned too.
 type screen struct {
 	out     io.Writer
 	inPlace bool
 
 	mu sync.Mutex // guards the rest, and out
-	// open tells that the last line is one that the next takes the place of.
+	// open is true if the next line replaces the last one.
 	open bool
-	// told is when progress was last told.
+	// told is when progress was last shown.
 	told time.Time
 }
 
-// columns is what a line of progress may take, so that it stays one.
+// columns is the width to which a line of progress is cut.
 const columns = 100
 
-// wipeLine takes away the line that is open.
+// wipeLine clears the open line.
 const wipeLine = "\r\x1b[K"
 
 // line writes lines that stay.
@@ -41,8 +40,8 @@ func (s *screen) line(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.out, format+"\n", args...)
 }
 
-// progress writes a line that the next one takes the place of; where that cannot
-// be, it writes one each second.
+// progress writes a line that the next one replaces; if that is not possible, it
+// writes one each second.
 func (s *screen) progress(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +66,7 @@ func (s *screen) wipe() {
 	}
 }
 
-// end leaves the screen as it should be.
+// end restores the screen.
 func (s *screen) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,9 +115,9 @@ func (d *Demo) showLoop(ctx context.Context) {
 	}
 }
 
-// Result is what came of it.
+// Result is the outcome of a demo.
 type Result struct {
-	// Written is what the clients did.
+	// Written counts the clients' operations.
 	Written traffic.Stats
 	// Ops were applied to the target.
 	Ops int64
@@ -129,7 +128,7 @@ type Result struct {
 	// primary, Attempts how often the lease was acquired.
 	SourceFailovers, TargetFailovers, Attempts int
 	// Copied is how many documents the copy had when it was seen last, CopiedIn how
-	// long it took until the target was consistent; zero if that was when the
+	// long it took until the target was consistent; zero if that was after the
 	// clients had ended.
 	Copied   int64
 	CopiedIn time.Duration

@@ -1,8 +1,8 @@
-// Package event is what the stages of a running pipeline announce. Logs, metrics, the
+// Package event defines the events of a running pipeline's stages. Logs, metrics, the
 // status and tests observe one stream of events.
 //
-// Most events are only read by people: a stage writes them with [Observer.Log], the
-// way it would write a line to a logger. An event has a type of its own only if an
+// Most events are only logged: a stage writes them with [Observer.Log], the way it
+// would write a line to a logger. An event has a type of its own only if an
 // observer reads its fields; that type belongs to the package that announces it.
 package event
 
@@ -14,8 +14,8 @@ type Event interface {
 	slog.LogValuer
 	// Message is a short sentence without values: the text of the line in a log.
 	Message() string
-	// Level is Info for what belongs on the timeline of an incident, Warn for what an
-	// operator should look at, Debug for the rest.
+	// Level is Info for the timeline of an incident, Warn for an operator's
+	// attention, Debug for the rest.
 	Level() slog.Level
 }
 

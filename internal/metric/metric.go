@@ -7,9 +7,9 @@ import (
 )
 
 // Register registers c with reg and returns it, or returns the collector of the
-// same description that is registered already. A nil reg is fine: c is counted
-// with and shown nowhere. It panics where reg has a metric of that name which is
-// another one: that is a mistake in the program.
+// same description that is registered already. With a nil reg it returns c,
+// which is then not exported. It panics if reg has a different metric of that
+// name, which is a bug.
 func Register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 	if reg == nil {
 		return c

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Text returns text with what cannot be printed, such as a line feed, written as
-// it would be in Go source. A byte that is no UTF-8 becomes U+FFFD.
+// Text returns text with unprintable characters, such as a line feed, escaped as
+// in Go source. A byte that is not UTF-8 becomes U+FFFD.
 func Text(text string) string {
 	var b strings.Builder
 	for _, r := range strings.ToValidUTF8(text, "\uFFFD") {

@@ -18,7 +18,7 @@ const MaxDepth = 250
 // MinSize is the size of an empty document: its length and its terminator.
 const MinSize = 5
 
-// CorruptError is a byte sequence that is not BSON.
+// CorruptError reports a byte sequence that is not BSON.
 type CorruptError struct {
 	// Offset is where the fault is, in bytes from the start of the document
 	// that was being read.
@@ -127,8 +127,8 @@ func (it *Iter) fail(offset int, what string) {
 	it.err = &CorruptError{offset, what}
 }
 
-// valueSize returns the length of the value of type t at the start of b, or
-// what is wrong with it.
+// valueSize returns the length of the value of type t at the start of b, or its
+// fault.
 func valueSize(t bson.Type, b []byte) (size int, what string) {
 	const short = "a value that ends after its document"
 	switch t {
@@ -223,8 +223,8 @@ func binarySize(b []byte) (int, string) {
 	if what != "" {
 		return 0, "binary data with " + what
 	}
-	// The deprecated subtype 2 repeats the length inside. The server stores
-	// what it is given, so a wrong inner length is passed on as it is.
+	// The deprecated subtype 2 repeats the length inside. The server stores it
+	// unchecked, so a wrong inner length is passed on as it is.
 	return 5 + n, ""
 }
 

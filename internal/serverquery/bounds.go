@@ -9,13 +9,13 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// Bounds is what a filter says of one field of the documents that it finds: a
-// store may look at these alone, and has to apply the filter to them still.
+// Bounds are a filter's bounds on one field: a store may read only the
+// documents within them, and must still apply the filter.
 type Bounds struct {
 	// Points are the only values that the field can have, in no order, if Exact is
-	// set. None at all means that nothing can be found.
+	// set. An empty list means that nothing matches.
 	Points []bson.RawValue
-	// Exact says that Points counts.
+	// Exact is true if Points is valid.
 	Exact bool
 	// Low and High are limits, of type 0 if there is none. An open limit is not
 	// itself among the values. Low may lie above High.
@@ -23,9 +23,9 @@ type Bounds struct {
 	LowOpen, HighOpen bool
 }
 
-// Bounds returns what the filter's equalities and comparisons say of the field.
-// They hold for documents in which the field is not an array, and no part of its
-// path is. Strings under a collation, and null, do not bound anything.
+// Bounds returns the bounds of the filter's equalities and comparisons on the
+// field. They hold for documents in which the field is not an array, and no part
+// of its path is. Strings under a collation, and null, do not bound anything.
 func (m *Matcher) Bounds(field string) Bounds {
 	var b Bounds
 	b.narrow(m.root, field)
@@ -65,8 +65,8 @@ func (b *Bounds) narrow(n node, field string) {
 	}
 }
 
-// bounding reports whether a comparison with v sees just what an ordered map has
-// on one side of v.
+// bounding reports whether a comparison with v matches exactly one side of v in
+// an ordered map.
 func bounding(v val, collated bool) bool {
 	switch v.t {
 	case bson.TypeNull, bson.TypeUndefined, bson.TypeMinKey, bson.TypeMaxKey, bson.TypeArray, bson.TypeRegex:
@@ -117,9 +117,9 @@ type Equality struct {
 	Value bson.RawValue
 }
 
-// Equalities returns what an upsert takes from the filter for the new document,
-// ordered by path. The server refuses a path that stands twice, and a path below
-// another: NotSingleValueField.
+// Equalities returns the equalities that an upsert takes from the filter for the
+// new document, ordered by path. The server refuses a path that stands twice,
+// and a path below another: NotSingleValueField.
 func (m *Matcher) Equalities() ([]Equality, error) {
 	var list []Equality
 	list, err := equalities(m.root, list)

@@ -7,8 +7,7 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// maxDepth is how many levels a filter may be nested, in levels of documents:
-// what the server reads at all.
+// maxDepth is the server's limit on nested documents in a filter.
 const maxDepth = 200
 
 func badValue(format string, args ...any) error {
@@ -23,7 +22,7 @@ func notImplemented(format string, args ...any) error {
 	return servererr.New(servererr.NotImplemented, format+" is not implemented", args...)
 }
 
-// validate refuses what is no BSON: callers hand in what a client sent.
+// validate refuses invalid BSON: callers pass on clients' documents.
 func validate(doc []byte) error {
 	if err := rawbson.Validate(doc); err != nil {
 		return servererr.New(servererr.InvalidBSON, "%s", err)

@@ -193,10 +193,10 @@ func newAccumulators(fields []groupField, coll *bsonorder.Collator) []accumulato
 	return out
 }
 
-// sum adds numbers and ignores what is none. Integers are added exactly.
+// sum adds numbers and ignores other values. Integers are added exactly.
 type sum struct {
 	whole       big.Int
-	double, low float64 // low is what rounding lost of double
+	double, low float64 // low is the rounding error of double
 	long, float bool
 }
 
@@ -313,7 +313,7 @@ func arrayOf(list []val) val {
 	return val{bson.TypeArray, array.Build()}
 }
 
-// set is $addToSet, in the order of arrival: the server's order is no order.
+// set is $addToSet, in the order of arrival: the server's order is undefined.
 type set struct{ values valueSet }
 
 func (s *set) add(v val) error {

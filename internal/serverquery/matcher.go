@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// Options are what a query depends on, other than its text.
+// Options are the inputs of a query other than its text.
 type Options struct {
 	// Collator compares strings; nil compares bytes.
 	Collator *bsonorder.Collator
@@ -21,8 +21,9 @@ type Options struct {
 // Matcher is a compiled filter.
 type Matcher struct{ root node }
 
-// Compile compiles a filter. A nil one, like an empty one, finds everything.
-// What the server refuses is a [*servererr.Error], as is what is not known here.
+// Compile compiles a filter. A nil one, like an empty one, finds everything. A
+// filter that the server refuses, or that is not implemented, is a
+// [*servererr.Error].
 func Compile(filter bson.Raw, o Options) (*Matcher, error) {
 	return compile(filter, &parser{coll: o.Collator})
 }

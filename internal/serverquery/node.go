@@ -18,8 +18,8 @@ type node interface {
 	describe(doc []byte, inverted bool) bson.Raw
 }
 
-// note is what a validator remembers of the text that a node was compiled from.
-// The zero note stands for nothing: ordinary filters keep no notes.
+// note is the text that a node was compiled from, for validators. The zero note
+// stands for nothing: ordinary filters keep no notes.
 type note struct {
 	operator string
 	spec     bson.Raw

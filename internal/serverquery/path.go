@@ -23,7 +23,7 @@ type leaf interface {
 	test(v val) (ok bool, index int)
 }
 
-// atEnd says what an array at the end of a path stands for.
+// atEnd says which values an array at the end of a path stands for.
 type atEnd int
 
 const (
@@ -32,9 +32,9 @@ const (
 	elementsOnly                  // its elements
 )
 
-// visit hands the leaf each value that the path stands for in doc, until one
-// fits. This is the server's element iterator: on the way, an array stands for
-// its elements that are documents, and for the one that the path numbers.
+// visit calls the leaf with each value of the path in doc, until one matches.
+// This is the server's element iterator: on the way, an array stands for its
+// elements that are documents, and for the one that the path numbers.
 func visit(doc []byte, path []string, l leaf, end atEnd) outcome {
 	for i, name := range path {
 		last := i == len(path)-1

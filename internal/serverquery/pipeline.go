@@ -11,13 +11,13 @@ import (
 	"github.com/oplogrep/replicator/internal/serverupdate"
 )
 
-// PipelineOptions are what a pipeline depends on, other than its text.
+// PipelineOptions are the inputs of a pipeline other than its text.
 type PipelineOptions struct {
 	Options
 	// Random returns a number below n, for $sample. Nil is a fair choice.
 	Random func(n int) int
-	// Interrupt is asked now and then, every 1,024 documents that a stage looks at,
-	// whether to go on; its error ends the run. It may be nil.
+	// Interrupt, if not nil, is called every 1,024 documents that a stage reads;
+	// its error ends the run.
 	Interrupt func() error
 
 	shared *compilation
@@ -25,17 +25,17 @@ type PipelineOptions struct {
 	defines bool
 }
 
-// compilation is what the stages of a pipeline have in common.
+// compilation is the state shared by the stages of a pipeline.
 type compilation struct {
 	// looked counts documents of the run.
 	looked    int
 	interrupt func() error
 }
 
-// interval is after how many documents a run asks whether to go on.
+// interval is the number of documents between calls of Interrupt.
 const interval = 1024
 
-// look is called for each document that a stage looks at.
+// look is called for each document that a stage reads.
 func (c *compilation) look() error {
 	if c.looked++; c.interrupt == nil || c.looked%interval != 0 {
 		return nil
@@ -61,7 +61,7 @@ func (c *compilation) watched(in documents) documents {
 }
 
 // Pipeline is a compiled aggregation pipeline, without the source that some begin
-// with. It can be run again and again, but not twice at once.
+// with. It can be run repeatedly, but not concurrently.
 type Pipeline struct {
 	shared  *compilation
 	stages  []stage
@@ -71,10 +71,10 @@ type Pipeline struct {
 // documents is a stream. It ends after the first error.
 type documents = iter.Seq2[bson.Raw, error]
 
-// stage turns one stream into another. It reads no more than it has to.
+// stage transforms a stream. It reads no more than necessary.
 type stage func(in documents) documents
 
-// sources are the stages that make documents of their own accord.
+// sources are the stages that produce documents without input.
 var sources = []string{
 	"$collStats", "$indexStats", "$currentOp", "$listLocalSessions", "$listSessions", "$changeStream", "$documents",
 	"$planCacheStats", "$geoNear", "$listSampledQueries", "$search", "$searchMeta",
@@ -193,8 +193,8 @@ func compileTransform(stages []bson.Raw, o PipelineOptions) (stage, error) {
 // its bounds may narrow what Run is given.
 func (p *Pipeline) Leading() *Matcher { return p.leading }
 
-// Run yields what the pipeline makes of the documents of in. It ends with the
-// first error. Documents may share memory with those of in.
+// Run yields the result of the pipeline on the documents of in. It ends with
+// the first error. Documents may share memory with those of in.
 func (p *Pipeline) Run(in iter.Seq[bson.Raw]) iter.Seq2[bson.Raw, error] {
 	return p.run(func(yield func(bson.Raw, error) bool) {
 		for doc := range in {
@@ -212,7 +212,7 @@ func (p *Pipeline) run(in documents) documents {
 	return in
 }
 
-// each is a stage that looks at one document at a time.
+// each is a stage that processes one document at a time.
 func each(do func(doc bson.Raw) (out bson.Raw, keep bool, err error)) stage {
 	return func(in documents) documents {
 		return func(yield func(bson.Raw, error) bool) {

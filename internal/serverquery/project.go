@@ -204,7 +204,7 @@ func (t *tree) open() {
 	}
 }
 
-// pick leaves of the first array on the path the one element that matched.
+// pick keeps of the first array on the path only the element that matched.
 func (t *tree) pick(path []string, index int) error {
 	if t.t == bson.TypeArray {
 		if index < 0 {

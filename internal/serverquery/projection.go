@@ -82,8 +82,8 @@ func compileProjection(spec []byte, p *projectionParser) (*Projection, error) {
 
 func newBranch() *projected { return &projected{kids: map[string]*projected{}} }
 
-// projectionMode is what the fields so far say: unknown while only _id and slices
-// were named.
+// projectionMode is the mode implied by the fields so far: unknown while only _id
+// and slices were named.
 type projectionMode int
 
 const (

@@ -64,7 +64,8 @@ func newPattern(source, options string) (*pattern, error) {
 	return &pattern{re: re, source: source, options: options, beforeNewline: dollar}, nil
 }
 
-// regexFault tells what no engine reads from what RE2 does not have.
+// regexFault distinguishes invalid expressions from those that RE2 does not
+// support.
 func regexFault(err error, source string) error {
 	if e, ok := errors.AsType[*syntax.Error](err); ok {
 		switch e.Code {

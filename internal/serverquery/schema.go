@@ -75,7 +75,7 @@ func (s *schema) accepts(v val) bool {
 	return true
 }
 
-// failures is an array of what is wrong with v.
+// failures returns the array of v's failures.
 func (s *schema) failures(v val) bsoncore.Array {
 	array := bsoncore.NewArrayBuilder()
 	for _, rule := range s.rules {

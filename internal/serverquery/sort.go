@@ -154,7 +154,7 @@ func (s *Sort) compare(a, b []val) int {
 	return 0
 }
 
-// key is what doc is sorted by: of all tuples that an array gives, the first one
+// key is the sort key of doc: of all tuples that an array gives, the first one
 // in this order.
 func (s *Sort) key(doc []byte) ([]val, error) {
 	start := make([]cursor, len(s.keys))
@@ -170,8 +170,7 @@ func (s *Sort) key(doc []byte) ([]val, error) {
 	return best, err
 }
 
-// cursor is how far one key's path has been followed. At names the array that it
-// has come to.
+// cursor is the position in one key's path. At is the array that it has reached.
 type cursor struct {
 	v    val
 	rest []string
@@ -260,5 +259,5 @@ func expand(cursors []cursor, take func(key []val)) error {
 	return nil
 }
 
-// done marks a cursor whose value is not taken apart any more.
+// done marks a cursor whose value is not expanded further.
 const done = "\x00"

@@ -215,7 +215,7 @@ func compileSample(e *rawbson.Elem, o PipelineOptions) (stage, error) {
 	}), nil
 }
 
-// inContext says in which stage an error was met.
+// inContext adds the stage to an error.
 func inContext(context string, err error) error {
 	if e, ok := err.(*servererr.Error); ok { //nolint:errorlint // the compilers of this package do not wrap
 		return e.Within(context)

@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// set writes a field at a path, making documents of what is in the way.
+// set writes a field at a path, replacing obstacles by documents.
 func (t *tree) set(path []string, v tree) {
 	if len(path) == 0 {
 		*t = v

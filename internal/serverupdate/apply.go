@@ -12,8 +12,9 @@ import (
 	"github.com/oplogrep/replicator/internal/rawbson"
 )
 
-// Options are the server's surroundings that an update can show. The zero Options
-// have none of them: what needs one is refused as NotImplemented.
+// Options are the parts of the server's environment that updates use. The zero
+// Options have none of them: an update that needs one is refused as
+// NotImplemented.
 type Options struct {
 	// Clock returns the wall clock, in milliseconds since the epoch: what
 	// $currentDate writes.
@@ -26,9 +27,9 @@ type Options struct {
 	// NewID makes the _id of a document that has none, an ObjectID of the
 	// driver's where it is nil.
 	NewID func() bson.ObjectID
-	// Match compiles a query filter, a document. The function that it returns tells
+	// Match compiles a query filter, a document. The returned function reports
 	// whether a document matches. Values are put into a document of one field, in
-	// the filter as in what is matched, so the two are documents always. Errors
+	// the filter as in what is matched, so that both are always documents. Errors
 	// that are no [*Error] are passed on.
 	Match func(filter bson.RawValue) (Matcher, error)
 	// ArrayFilters is the statement's array of filters, nil if it has none.
@@ -38,14 +39,14 @@ type Options struct {
 	// Multi says that the statement updates every document that matches, which
 	// replacements may not.
 	Multi bool
-	// Log says which form of what modifiers changed a Result has.
+	// Log chooses the form in which a Result has the changes of modifiers.
 	Log LogForm
 }
 
 // Matcher reports whether a document matches a filter.
 type Matcher func(doc bson.RawValue) (bool, error)
 
-// LogForm is how the server logs what modifiers changed.
+// LogForm is the form in which the server logs the changes of modifiers.
 type LogForm int
 
 const (
@@ -88,9 +89,9 @@ func (k Kind) String() string {
 // [Statement.Apply].
 const NoMatch = -1
 
-// Statement is a parsed update. It keeps views into what it was parsed from,
-// which must not change while it is in use. It may be used for any number of
-// documents, by one goroutine at a time.
+// Statement is a parsed update. It keeps views into its source, which must not
+// change while it is in use. It may be used for any number of documents, by one
+// goroutine at a time.
 type Statement struct {
 	opts        Options
 	kind        Kind
@@ -101,20 +102,20 @@ type Statement struct {
 	filters     map[string]arrayFilter
 }
 
-// Result is what an update makes of a document.
+// Result is the result of an update of a document.
 type Result struct {
 	// Doc is the document to store. It may share memory with the arguments.
 	Doc bson.Raw
-	// Made is what a pipeline or a replacement made, before the server kept the _id
-	// that is missing in it and put it first. It is nil for modifiers.
+	// Made is the result of a pipeline or a replacement, before the server added a
+	// missing _id and moved it to the front. It is nil for modifiers.
 	Made bson.Raw
-	// NoOp says that the server neither writes nor logs anything. An update that
-	// writes what is there already may be logged nevertheless.
+	// NoOp is true if the server neither writes nor logs anything. An update
+	// that writes the present value may be logged nevertheless.
 	NoOp bool
-	// Kind is the statement's form. What the server logs of a replacement is Made,
-	// or Doc if there is no _id in it; of a pipeline the difference between the
-	// document and Made, or the same as of a replacement if that is smaller; of
-	// modifiers always the paths that they changed.
+	// Kind is the statement's form. The server logs a replacement as Made, or Doc
+	// if Made has no _id; a pipeline as the difference between the document and
+	// Made, or like a replacement if that is smaller; modifiers always as the
+	// paths that they changed.
 	Kind Kind
 	// Delta is the diff of a $v: 2 entry, without the document around it. It is nil
 	// unless Options.Log asks for it, and for other kinds.
@@ -146,8 +147,8 @@ func (o Options) Apply(doc bson.Raw, u bson.RawValue) (bson.Raw, error) {
 	return r.Doc, err
 }
 
-// Compile parses a statement's argument u. What it refuses the server refuses
-// before it looks at any document, and does not call an error of the plan
+// Compile parses a statement's argument u. The server refuses the same
+// statements before it reads any document, and not with an error of the plan
 // executor. An unrecognized stage (code 40324) fails the whole command there.
 func Compile(u bson.RawValue, opts Options) (*Statement, error) {
 	if err := validateStatement(u); err != nil {
@@ -204,12 +205,12 @@ func (s *Statement) parsePipeline(pipeline []byte) error {
 	return nil
 }
 
-// checkStageName refuses the stages that the server does not know or does not
-// want in an update, in its words.
+// checkStageName refuses the stages that are unknown to the server or not
+// permitted in an update, with its messages.
 func checkStageName(elem rawbson.Elem) error {
 	doc, ok := elem.Document()
 	if !ok {
-		return nil // the parser says what is wrong
+		return nil // the parser reports the fault
 	}
 	it := rawbson.NewIter(doc)
 	if !it.Next() {
@@ -233,10 +234,10 @@ func (s *Statement) Kind() Kind { return s.kind }
 // the index of the array element that the query matched.
 func (s *Statement) Positional() bool { return s.positional }
 
-// Apply runs the statement on a stored document, which must be valid BSON.
-// Matched is the index of the array element through which the query matched, or
-// [NoMatch]. A refusal is an [*Error]; the server calls such a one an error of the
-// plan executor in the reply to a findAndModify.
+// Apply runs the statement on a stored document, which must be valid BSON. Matched
+// is the index of the array element through which the query matched, or [NoMatch].
+// A refusal is an [*Error]; the server reports it as an error of the plan executor
+// in the reply to a findAndModify.
 func (s *Statement) Apply(doc bson.Raw, matched int) (Result, error) {
 	r, err := s.run(doc, matched, false)
 	if err != nil {
@@ -252,8 +253,8 @@ func (s *Statement) Apply(doc bson.Raw, matched int) (Result, error) {
 	return r, nil
 }
 
-// run does what an update and an upsert have in common. Insert says that doc is
-// only now being made.
+// run has the steps common to an update and an upsert. insert is true if doc is
+// new.
 func (s *Statement) run(doc bson.Raw, matched int, insert bool) (Result, error) {
 	r := Result{Doc: doc, Kind: s.kind}
 	var err error
@@ -287,7 +288,7 @@ func (s *Statement) runPipeline(doc bson.Raw) (bson.Raw, error) {
 	return result, checkObjectSize(result)
 }
 
-// checkObjectSize refuses what the server cannot even hold before it stores it.
+// checkObjectSize refuses documents that exceed the server's limit in memory.
 func checkObjectSize(doc bson.Raw) error {
 	if len(doc) <= maxStatementSize {
 		return nil

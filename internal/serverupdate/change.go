@@ -16,19 +16,19 @@ import (
 // maxPadding is how many nulls the server adds to an array to reach an index.
 const maxPadding = 1_500_000
 
-// outcome is what an operator did to a value that exists.
+// outcome is the effect of an operator on an existing value.
 type outcome int
 
 const (
 	unchanged outcome = iota
 	changed
 	removed
-	// appended means that the values of a $push stand at the array's end and
-	// nothing else of it changed.
+	// appended means that the values of a $push are at the array's end and the
+	// rest of it is unchanged.
 	appended
 )
 
-// change carries out an operator on an existing value.
+// change executes an operator on an existing value.
 func (w *walk) change(l *leaf, at *node) (outcome, error) {
 	switch l.op {
 	case opSet, opSetOnInsert:
@@ -164,8 +164,8 @@ func (l *leaf) pushTo(at *node, w *walk) (outcome, error) {
 	}
 	result := unchanged
 	if len(l.values) > 0 {
-		// The server takes a push to the end of what was empty, or to an exact
-		// position, for any other change.
+		// The server treats a push to the end of an empty array, or to an exact
+		// position, like any other change.
 		result = changed
 		if size > 0 && (l.push == nil || l.push.position > int64(size)) {
 			result = appended

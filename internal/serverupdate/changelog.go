@@ -26,7 +26,7 @@ const (
 
 // changeLog collects the paths that modifiers changed, in the order in which they
 // did. The server logs modifiers by these paths, not by comparing documents, so a
-// field that was written is logged even if its value is the same.
+// written field is logged even if its value is unchanged.
 type changeLog struct {
 	form  LogForm
 	root  logNode
@@ -111,7 +111,7 @@ func (c *changeLog) build() (delta, modifiers bson.Raw) {
 }
 
 // appendObject writes the diff of an object: removed, changed and new fields, each
-// in order of change, then what changed further down.
+// in order of change, then nested changes.
 func (n *logNode) appendObject(dst []byte) []byte {
 	start, dst := bsoncore.AppendDocumentStart(dst)
 	for _, section := range [...]struct {

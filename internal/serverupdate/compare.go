@@ -13,7 +13,7 @@ import (
 // What can be stored is nested far less.
 const maxCompareDepth = 1000
 
-// rank is the place of a type in the server's order. What is missing counts as
+// rank is the place of a type in the server's order. A missing value counts as
 // undefined.
 func rank(t bson.Type) int {
 	if t == missing {

@@ -27,13 +27,13 @@
 // The caller gives the clock, the cluster time, new ids and the query language:
 // see [Options].
 //
-// # What modifiers log
+// # Log entries of modifiers
 //
 // The server logs the paths that modifiers wrote, in the order in which it wrote
 // them, and does not compare documents: a $currentDate that writes the same date, a
 // $push that sorts what is in order and an $unset of a null in an array are logged,
 // a $set of what is there already is not. A $push to the end of an array with
-// elements is logged as these elements; whatever else changes an array logs all of
+// elements is logged as these elements; any other change of an array logs all of
 // it, and so do array updates ($[]) that change several elements of one. It never
 // logs the document instead, however long the paths.
 //
@@ -47,7 +47,7 @@
 // afresh ($mergeObjects, $arrayToObject) keeps none of the holes of its inputs;
 // an object expression keeps one for each of its own missing fields.
 //
-// The type document is the same two layers, so it does what the server does with
+// The type document is the same two layers, so it behaves like the server with
 // stored documents that have a field name twice: lookup finds the first; a field
 // that was read or written stands at each of its places, one that was not keeps
 // its several values; a document on which nothing was written is returned byte

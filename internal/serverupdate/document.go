@@ -117,8 +117,8 @@ func (d *document) fields() []slot {
 	return out
 }
 
-// toBSON is the document as it would be stored. One that nothing was written to
-// is returned as it was read.
+// toBSON returns the document as it would be stored. One without writes is
+// returned as it was read.
 func (d *document) toBSON() (bson.Raw, error) {
 	if !d.modified && d.backing != nil {
 		return d.backing, nil
@@ -147,8 +147,8 @@ func (d *document) appendBSON(dst []byte, level int) ([]byte, error) {
 	return endDocument(dst, start)
 }
 
-// mutable is a document being written. It shares the document that it was made
-// of until the first write, so reads before that fill the shared cache.
+// mutable is a document being written. It shares its original document until
+// the first write, so reads before that fill the shared cache.
 type mutable struct {
 	doc   *document
 	owned bool

@@ -2,7 +2,7 @@ package serverupdate
 
 import "github.com/oplogrep/replicator/internal/mongo/servererr"
 
-// Error is a statement that the server refuses, or that this package cannot
+// Error reports a statement that the server refuses, or that this package cannot
 // interpret. Its message is the server's own where the server's is known: for
 // modifiers, replacements and inserts. Expressions are refused in this package's
 // words.

@@ -9,12 +9,12 @@ import (
 )
 
 // Expr is an aggregation expression, compiled for use outside of updates. It is
-// not safe for concurrent use: constants in it remember what was read of them.
+// not safe for concurrent use: its constants cache the fields read.
 type Expr struct{ parsed *expr }
 
-// CompileExpr compiles what stands where the server wants a value: "$field", an
-// operator, or a constant. What the server would refuse, and an operator that is
-// not modelled, is an [*Error]. The value must stay unchanged.
+// CompileExpr compiles an expression: "$field", an operator, or a constant. One
+// that the server would refuse, or an operator that is not modelled, is an
+// [*Error]. The value must stay unchanged.
 func CompileExpr(v bson.RawValue) (*Expr, error) {
 	if err := validateValue(v); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (v value) rawValue() (bson.RawValue, error) {
 	}
 }
 
-// Transform is a run of stages that make one document of another: $set,
+// Transform is a sequence of stages that transform one document: $set,
 // $addFields, $unset, $replaceRoot and $replaceWith. It is not safe for
 // concurrent use.
 type Transform struct{ stages []stage }
@@ -90,8 +90,8 @@ func IsTransform(name string) bool {
 	}
 }
 
-// CompileTransform compiles stages that follow each other. What the server would
-// refuse is an [*Error].
+// CompileTransform compiles stages that follow each other. Stages that the
+// server would refuse are an [*Error].
 func CompileTransform(stages []bson.Raw) (*Transform, error) {
 	t := &Transform{}
 	for _, spec := range stages {
@@ -107,8 +107,8 @@ func CompileTransform(stages []bson.Raw) (*Transform, error) {
 	return t, nil
 }
 
-// Run returns what the stages make of doc, which must be valid. The result may
-// share memory with it.
+// Run returns the result of the stages on doc, which must be valid. The result
+// may share memory with it.
 func (t *Transform) Run(doc bson.Raw) (bson.Raw, error) {
 	steps := maxSteps
 	d := newDocument(doc)

@@ -52,7 +52,7 @@ type expr struct {
 	run func(ev *evaluation, vars *scope) (value, error)
 	// literal is set for constants; $getField and $setField ask for one.
 	literal *value
-	// reference tells a field path from other expressions, for error codes.
+	// reference is true for a field path, for error codes.
 	reference bool
 }
 

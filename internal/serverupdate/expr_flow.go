@@ -175,8 +175,8 @@ func parseLet(elem rawbson.Elem, vars *scope) (*expr, error) {
 	}), nil
 }
 
-// loop is what $map and $filter have in common: an input array, the name of
-// the variable that stands for the element, and an expression that sees it.
+// loop is the common part of $map and $filter: an input array, the name of the
+// variable that stands for the element, and an expression that sees it.
 type loop struct {
 	input, body *expr
 	variable    string
@@ -198,7 +198,7 @@ func parseLoop(elem rawbson.Elem, codes argCodes, body string, noInput, noBody i
 	l.variable = "this"
 	if as, ok := args["as"]; ok {
 		if l.variable, ok = as.Text(); !ok {
-			// A value that is no string reads as the empty name on the server.
+			// The server reads a value that is not a string as the empty name.
 			l.variable = ""
 		}
 	}
@@ -209,8 +209,8 @@ func parseLoop(elem rawbson.Elem, codes argCodes, body string, noInput, noBody i
 	return l, err
 }
 
-// each evaluates the input and hands every element with the body's value to
-// take. It returns a value that ends the evaluation early: null for no input.
+// each evaluates the input and calls take with every element and the body's
+// value. It returns a value that ends the evaluation early: null for no input.
 func (l loop) each(ev *evaluation, vars *scope, op string, notArray int, take func(elem, result value)) (value, bool, error) {
 	input, err := l.input.eval(ev, vars)
 	if err != nil || input.nullish() {

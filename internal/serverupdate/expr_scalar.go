@@ -109,7 +109,7 @@ func modulo(ev *evaluation, vars *scope, args []*expr) (value, error) {
 	}
 }
 
-// sum adds what is numeric and ignores the rest.
+// sum adds numeric values and ignores the rest.
 func sum(ev *evaluation, vars *scope, args []*expr) (value, error) {
 	var numbers []*expr
 	err := accumulate(ev, vars, args, func(v value) error {
@@ -257,7 +257,7 @@ func scalarOperator(name string) (parser, bool) {
 }
 
 // unmodelledExpressions are the operators of a 5.0 server that this package does
-// not know. Names that are neither there nor modelled are no expressions.
+// not know. Other names that are not modelled are not expressions.
 var unmodelledExpressions = map[string]bool{
 	"$abs": true, "$acos": true, "$acosh": true, "$allElementsTrue": true, "$anyElementTrue": true,
 	"$asin": true, "$asinh": true, "$atan": true, "$atan2": true, "$atanh": true, "$avg": true,

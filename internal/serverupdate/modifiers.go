@@ -24,7 +24,7 @@ type branch struct {
 	// parts are in the order in which the server applies them.
 	parts []part
 	// positional is the child named $, which has no place among the others until
-	// it is known what it stands for.
+	// it is resolved.
 	positional *part
 }
 

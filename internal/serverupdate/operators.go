@@ -404,7 +404,7 @@ func integer(e *rawbson.Elem) (int64, error) {
 	return r.Num().Int64(), nil
 }
 
-// within says where a refusal was met. Other errors are no refusals and stay.
+// within adds the place to a refusal. Other errors stay as they are.
 func within(context string, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Within(context)

@@ -94,7 +94,7 @@ func checkPositional(parts []string, path string) error {
 	return nil
 }
 
-// filterName returns what stands between the brackets of $[name].
+// filterName returns the name in the brackets of $[name].
 func filterName(part string) (string, bool) {
 	if len(part) >= 3 && part[0] == '$' && part[1] == '[' && part[len(part)-1] == ']' {
 		return part[2 : len(part)-1], true

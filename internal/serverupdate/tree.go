@@ -77,7 +77,7 @@ func (n *node) child(part string) *node {
 	return nil
 }
 
-// touch says that n is no longer what its bytes, and those of its parents, say.
+// touch marks the bytes of n and of its parents as outdated.
 func (n *node) touch() {
 	for ; n != nil && !n.dirty; n = n.parent {
 		n.dirty = true

@@ -14,8 +14,8 @@ type step struct {
 	index bool // of an array
 }
 
-// walk is one run of modifiers on one document. It goes down the tree of paths
-// and the document side by side.
+// walk is one run of modifiers on one document. It descends the tree of paths
+// and the document in parallel.
 type walk struct {
 	s       *Statement
 	root    *node
@@ -124,8 +124,8 @@ func (w *walk) child(p *part, name string, at **node) error {
 	return err
 }
 
-// elements applies array updates. What several elements of an array are changed
-// to is logged as the whole array.
+// elements applies array updates. Changes of several elements of an array are
+// logged as the whole array.
 func (w *walk) elements(b *branch, at *node) error {
 	if len(w.pending) > 0 {
 		return refuse(codeBadValue, "The path '%s' must exist in the document in order to apply array updates.",
@@ -326,8 +326,8 @@ func (w *walk) update(l *leaf, at *node) error {
 	return nil
 }
 
-// checkImmutable refuses changes of _id. That what is at differs from what was
-// there is known.
+// checkImmutable refuses changes of _id. The caller knows that the value
+// differs.
 func (w *walk) checkImmutable(op operator, at *node) error {
 	if w.taken[0].name != "_id" {
 		return nil
@@ -344,7 +344,7 @@ func (w *walk) checkImmutable(op operator, at *node) error {
 	return refuse(codeImmutableField, "Performing an update on the path '%s' would modify the immutable field '_id'", w.dotted())
 }
 
-// create adds what of the path does not exist below at.
+// create adds the missing part of the path below at.
 func (w *walk) create(l *leaf, at *node) error {
 	value, err := l.initial(w)
 	if err != nil {
@@ -408,7 +408,7 @@ func notViable(name string, at *node) error {
 	return refuse(codePathNotViable, "Cannot create field '%s' in element {%s}", name, at.text())
 }
 
-// checkStored checks what was written at a level of the document, the top one
+// checkStored checks a value written at a level of the document, the top one
 // being 1. Only there are names with a dollar refused.
 func checkStored(n *node, level int) error {
 	if level == 1 && strings.HasPrefix(n.name, "$") {

@@ -17,7 +17,8 @@ type Request struct {
 	Sequences []Sequence
 	// Checksum adds the CRC-32C; the server's reply then has one too.
 	Checksum bool
-	// Exhaust allows the server to go on answering without being asked.
+	// Exhaust allows the server to send further replies without further
+	// requests.
 	Exhaust bool
 	// NoReply tells the server not to answer (w:0).
 	NoReply bool
@@ -26,9 +27,8 @@ type Request struct {
 	LegacyDB string
 }
 
-// Client is the client's end of a connection: what it is given goes out as it
-// is, what comes back is handed out as it is. It does no handshake. It is not
-// safe for concurrent use.
+// Client is the client's end of a connection: requests are sent, and replies
+// returned, unchanged. It does no handshake. It is not safe for concurrent use.
 type Client struct {
 	conn   net.Conn
 	reader *Reader

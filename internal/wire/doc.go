@@ -30,6 +30,6 @@
 // The package trusts that handlers return bodies that are valid BSON, and that they
 // return soon after their context has ended. Panics of handlers are not recovered.
 //
-// [Client] is the other side, for tests and for replaying transcripts: bytes in,
-// bytes out, with every option that a message has.
+// [Client] is the other side, for tests and for replaying transcripts: it sends
+// bytes unchanged, with every option of a message.
 package wire

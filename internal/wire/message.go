@@ -6,7 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// What the server states in its hello reply, and enforces when it reads.
+// Limits that the server reports in hello, and enforces when it reads.
 const (
 	// MaxMessageSize is the size of the largest message, in bytes, header
 	// included (maxMessageSizeBytes).
@@ -77,8 +77,8 @@ type Message struct {
 	Sequences []Sequence
 }
 
-// Sequence is a list of documents that belongs into the body as an array, but
-// travels beside it.
+// Sequence is a list of documents that belongs in the body as an array, but is
+// sent as a section of its own.
 type Sequence struct {
 	// Name is the name of the field that it stands for.
 	Name string
@@ -103,7 +103,7 @@ type ProtocolError struct {
 	Where string
 	// Offset is where the fault is, in bytes from the start of the message.
 	Offset int
-	// What says which rule is broken. It is empty if Err says it.
+	// What is the violated rule. It is empty if Err is set.
 	What string
 	// Err is the fault of a document, a *rawbson.CorruptError; its offset counts
 	// from the start of that document. It is nil for other faults.

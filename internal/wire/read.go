@@ -20,8 +20,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 const (
 	readBuffer = 16 << 10
-	// firstGrowth is how much is allocated on the word of a header alone, in
-	// bytes. From there on memory grows with what has really come.
+	// firstGrowth is the memory allocated by the header's length alone, in
+	// bytes. Beyond it memory grows with the bytes received.
 	firstGrowth = 1 << 20
 )
 

@@ -38,22 +38,21 @@ type Handler interface {
 	Handle(ctx context.Context, req *Message) Response
 }
 
-// Response is what a handler makes of a request.
+// Response is a handler's response to a request.
 type Response struct {
 	// Body is the reply: valid BSON, not changed before the next call of Handle,
 	// by when it has been sent. Errors of commands are replies too. It is not
 	// looked at if the request wants none.
 	Body bson.Raw
-	// More says that the stream goes on if the request allows one
-	// (ExhaustAllowed): the reply is sent with MoreToCome and Handle is called
-	// again as if the client had asked again. If the request does not allow it,
-	// More means nothing.
+	// More continues the stream if the request allows one (ExhaustAllowed): the
+	// reply is sent with MoreToCome and Handle is called again as if the client
+	// had asked again. If the request does not allow it, More means nothing.
 	More bool
 	// Next is the body of the request that More stands for, as an awaitable
 	// hello needs it, whose next request has the topologyVersion of the last
 	// reply. Nil repeats the request as it is, as getMore does.
 	Next bson.Raw
-	// Close says that the connection is closed without a reply.
+	// Close closes the connection without a reply.
 	Close bool
 }
 
@@ -99,12 +98,12 @@ func Serve(ctx context.Context, conn net.Conn, h Handler) error {
 type session struct {
 	conn    net.Conn
 	handler Handler
-	// in carries what was read to the answering side.
+	// in passes read messages to the answering side.
 	in chan inbound
 	// slot is taken while a message that was read waits to be handled. It
 	// keeps the reader at one message ahead.
 	slot chan struct{}
-	// done is closed when no more is answered.
+	// done is closed when answering has ended.
 	done chan struct{}
 
 	// The answering side's own.
@@ -157,7 +156,7 @@ func hangup(err error) error {
 }
 
 // answerLoop handles messages until the stream ends or cannot be written to.
-// alive is what ends with the client.
+// alive ends with the client.
 func (s *session) answerLoop(ctx, alive context.Context) error {
 	for {
 		var next inbound
@@ -211,7 +210,7 @@ func (s *session) answer(ctx context.Context, req *Message) (closed bool, err er
 		if over := !more || ctx.Err() != nil; over {
 			return false, nil
 		}
-		// To the server the reply just sent is what the next one answers.
+		// On the server each reply of a stream answers the one before it.
 		again.RequestID = reply.RequestID
 		if res.Next != nil {
 			again.Body = res.Next

@@ -49,7 +49,7 @@ func (c *comparison) renamed(p *pair) bson.Raw {
 	})
 }
 
-// canonical leaves out what tells nothing, and takes the rest through extended
+// canonical removes meaningless fields, and converts the rest through extended
 // JSON if json is true.
 func canonical(c *memstore.CollectionState, json bool) {
 	specs := make([]bson.Raw, len(c.Indexes))

@@ -15,7 +15,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Side is one of the two that are compared: a Cluster or a Recorded.
+// Side is one of the two sides compared: a Cluster or a Recorded.
 type Side interface {
 	// collections returns all collections and views without documents, but for
 	// the server's own databases.
@@ -28,24 +28,25 @@ type Side interface {
 	plain() bool
 }
 
-// Options say what is compared. The zero value compares everything by name.
+// Options configure a comparison. The zero value compares everything by name.
 type Options struct {
 	// Map gives the name that a namespace of the first side has on the second,
-	// false where it is not there: scope.Scope.Target. Nil means the same name.
+	// false if it does not exist there: scope.Scope.Target. Nil means the same
+	// name.
 	Map func(ns oplog.Namespace) (oplog.Namespace, bool)
-	// Held is what the second side keeps back.
+	// Held has the index options that the second side defers.
 	Held ddl.Specs
 	// MetaDB is the database of the link's own records, which is left out on both
 	// sides. Default "replicator".
 	MetaDB string
-	// AnyFieldOrder takes documents for the same that have the same fields in another
-	// order.
+	// AnyFieldOrder ignores the order of fields in documents.
 	AnyFieldOrder bool
-	// PerCollection is how many differences are told of for each collection;
+	// PerCollection is the number of differences reported for each collection;
 	// default 3. The rest is counted.
 	PerCollection int
-	// PendingBytes bounds the documents of a collection with a collation that wait
-	// for their like, default 64 MiB. What is beyond that is a difference.
+	// PendingBytes bounds the documents that wait for their counterpart in a
+	// collection with a collation, default 64 MiB. Those beyond it count as
+	// differences.
 	PendingBytes int
 }
 
@@ -63,12 +64,12 @@ type comparison struct {
 	opts   Options
 	a, b   Side
 	report Report
-	// told counts the differences of each collection that the report has.
+	// told counts the reported differences of each collection.
 	told map[oplog.Namespace]int
 }
 
-// Compare says how b differs from a. An error means that one of them could not
-// be read to the end.
+// Compare returns how b differs from a. An error means that one of them could
+// not be read to the end.
 func Compare(ctx context.Context, a, b Side, opts Options) (Report, error) {
 	opts.setDefaults()
 	c := comparison{opts: opts, a: a, b: b, told: map[oplog.Namespace]int{}}

@@ -20,7 +20,7 @@ type reader struct {
 	doc bson.Raw
 }
 
-// step goes on to the next document.
+// step advances to the next document.
 func (r *reader) step() error {
 	doc, err, ok := r.next()
 	if !ok {
@@ -37,7 +37,7 @@ type merge struct {
 	want, got reader
 }
 
-// both goes on to the next document on both sides.
+// both advances to the next document on both sides.
 func (m *merge) both() error {
 	if err := m.want.step(); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Report is what a comparison found.
+// Report is the result of a comparison.
 type Report struct {
 	// Collections are how many collections and views are on both sides, Documents
 	// how many documents of theirs are the same, and Bytes their size.
@@ -17,8 +17,8 @@ type Report struct {
 	Bytes       int64
 	// Differences are in the order of names.
 	Differences []Difference
-	// More is how many differences there are besides. Where a collection was given
-	// up, that is at least how many.
+	// More counts the further differences; it is a lower bound if the comparison
+	// of a collection was abandoned.
 	More int
 }
 
@@ -26,7 +26,7 @@ type Report struct {
 type Difference struct {
 	// NS is the name on the second side.
 	NS oplog.Namespace
-	// What is wrong with it there, in a line.
+	// What is the difference, in a line.
 	What string
 }
 
@@ -36,7 +36,7 @@ func (d Difference) String() string { return string(d.NS) + ": " + d.What }
 // Equal reports whether nothing differs.
 func (r *Report) Equal() bool { return len(r.Differences) == 0 && r.More == 0 }
 
-// String says what came out: a line with counts, and one for each difference.
+// String returns a line with counts, and one for each difference.
 func (r *Report) String() string {
 	var b strings.Builder
 	if r.Equal() {

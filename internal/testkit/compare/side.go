@@ -17,10 +17,10 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Cluster is a side that is asked. It only reads.
+// Cluster is a side read from servers. It only reads.
 func Cluster(c mongo.Caller) Side { return cluster{c} }
 
-// Recorded is a side in memory, such as what a recording ends with.
+// Recorded is a side in memory, such as the final state of a recording.
 func Recorded(state memstore.State) Side { return recorded{state} }
 
 type cluster struct{ mongo.Caller }
@@ -87,9 +87,8 @@ func (s cluster) database(ctx context.Context, all []memstore.CollectionState, d
 	return all, nil
 }
 
-// list returns what listCollections shows of a database. Where one of its views is
-// invalid, which makes a server refuse that, the others are listed: an invalid one is
-// no view to anybody.
+// list returns what listCollections shows of a database. If one of its views is
+// invalid, which makes a server refuse the command, the others are listed.
 func (s cluster) list(ctx context.Context, db string) ([]bson.Raw, error) {
 	run := func(cmd *bsoncore.DocumentBuilder) (docs []bson.Raw, err error) {
 		for doc, err := range s.read(ctx, db, bson.Raw(cmd.Build())) {
@@ -149,7 +148,7 @@ func (s cluster) documents(ctx context.Context, c *memstore.CollectionState) ite
 	}
 	return func(yield func(bson.Raw, error) bool) {
 		for doc, err := range docs {
-			// One that is no view to the server is none to a link.
+			// A link ignores views that are invalid to the server.
 			if (err != nil || mongo.IsView(c.NS.DB(), doc)) && !yield(doc, err) {
 				return
 			}

@@ -12,8 +12,8 @@ import (
 )
 
 // judge compiles every delta that meets a document while a log is applied, and
-// has the update carried out by the rules of a server. It must make the same
-// document as the delta.
+// executes the update by the rules of a server. It must make the same document
+// as the delta.
 type judge struct {
 	on bool
 	// exact is set while documents are said to be the pre-images.
@@ -27,8 +27,7 @@ type judge struct {
 	// judged is how many deltas met a document, compiled or not.
 	judged int
 	// wrong are updates that made another document, wrongOnPreImage those that
-	// did when the document was said to be the pre-image. In steady state on
-	// exact data it is.
+	// did so on a declared pre-image. In steady state on exact data it is.
 	wrong, wrongOnPreImage []string
 }
 
@@ -81,7 +80,7 @@ func judgeOne(pre, o, post bson.Raw, g update.Guarantee) error {
 	}
 	compiled, err := update.CompileDelta(diff, update.CompileOptions{Guarantee: g})
 	if errors.Is(err, update.ErrNotCompilable) {
-		return nil // a limit, which the caller of the compiler is told
+		return nil // a limit, reported to the compiler's caller
 	}
 	if err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// What can be wrong with a recording, to be tested with errors.Is. A file that
-// is not there is fs.ErrNotExist.
+// Faults of a recording, to be tested with errors.Is. A file that is not there
+// is fs.ErrNotExist.
 var (
 	// ErrCorrupt is a file that does not hold what it should: not BSON, not
 	// JSON, or cut off.

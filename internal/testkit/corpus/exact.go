@@ -12,8 +12,8 @@ import (
 	"github.com/oplogrep/replicator/oplog/update"
 )
 
-// newerData are the codes of what goes wrong, in steady state, with data that is
-// newer than the log, and not with the data that the log was written on.
+// newerData are the codes of errors, in steady state, that occur with data newer
+// than the log, and not with the data that the log was written on.
 var newerData = []memstore.Code{
 	memstore.NamespaceNotFound, memstore.NamespaceExists, memstore.InvalidNamespace, memstore.CommandNotSupportedOnView,
 	memstore.DuplicateKey, memstore.IndexNotFound, memstore.IndexAlreadyExists, memstore.IndexOptionsConflict,
@@ -91,7 +91,7 @@ func fitsInside(d *update.SubDiff, e *rawbson.Elem) bool {
 	for i := range d.Array.Mods {
 		m := &d.Array.Mods[i]
 		if !m.IsSub() {
-			continue // may be behind the end: it is appended
+			continue // may be past the end: it is appended
 		}
 		if e, ok := rawbson.Lookup(array, strconv.Itoa(m.Index)); !ok || !fitsInside(&m.SubDiff, &e) {
 			return false

@@ -29,8 +29,8 @@ const (
 )
 
 // reapply applies a prefix of the log, all of it and a suffix to the store,
-// again and again. Each time the store must be back where it was, unless the log
-// has something in it that need not converge.
+// repeatedly. Each time the store must return to its former state, unless the
+// log need not converge.
 func (p *proof) reapply(ctx context.Context, store *memstore.Store) error {
 	rules := p.rules()
 	if rules.refused != "" {
@@ -68,7 +68,7 @@ func (p *proof) reapply(ctx context.Context, store *memstore.Store) error {
 
 // again applies the parts of one round to a store, and says how it differs from
 // want then. With mayReorder, the order of fields does not matter; the second
-// result tells that it differed.
+// result reports whether it differed.
 func (p *proof) again(store *memstore.Store, r round, want memstore.State, mayReorder bool) (differences []string, reordered bool) {
 	n := len(p.groups)
 	for _, part := range [][2]int{{0, r.prefix}, {0, n}, {r.suffix, n}} {

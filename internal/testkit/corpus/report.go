@@ -8,7 +8,7 @@ import (
 	"github.com/oplogrep/replicator/internal/printable"
 )
 
-// Report is what came out of the proof of one recording.
+// Report is the result of the proof of one recording.
 type Report struct {
 	Name string
 	// Entries is how many entries the log has, Transactions how many
@@ -28,12 +28,12 @@ type Report struct {
 	// its capped collections trim themselves or get an _id twice, or a name is that
 	// of a view and of a collection in turn; or the recording says so.
 	NotReapplied string
-	// Notes say what was done otherwise than for most recordings.
+	// Notes are deviations from the usual proof.
 	Notes []string
-	// Failures are what was disproved.
+	// Failures are the failed proofs.
 	Failures []Failure
-	// Err is what kept the proof from being made: a [*FileError], or why it was
-	// stopped.
+	// Err is why the proof could not be made: a [*FileError], or the cause of
+	// its end.
 	Err     error
 	Elapsed time.Duration
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/oplogrep/replicator/oplog/update"
 )
 
-// rules are what the log allows.
+// rules are the properties of a log that limit the proof.
 type rules struct {
 	// refused says why the log must not be applied again, empty if it may.
 	refused string
 	// unsure says why the log need not converge, empty if it must.
 	unsure string
-	// reorders tells that fields may come out in another order.
+	// reorders is true if applying the log may change the order of fields.
 	reorders bool
 }
 
@@ -58,7 +58,7 @@ func (p *proof) rules() rules {
 	return r
 }
 
-// surveyed is what there is in a log that matters for applying it again.
+// surveyed are the properties of a log that matter for applying it again.
 type surveyed struct {
 	older, byPosition bool // updates of the older form, of array elements
 	capped            map[oplog.UUID]bool

@@ -26,7 +26,7 @@ type Scenario struct {
 	Err error
 }
 
-// Meta is what a recording says about itself.
+// Meta is a recording's metadata.
 type Meta struct {
 	Name string `json:"name"`
 	What string `json:"what"`

@@ -42,13 +42,14 @@ type proof struct {
 	// bytesPerRound is about how much one round of applying parts again writes
 	// and compares, in bytes of documents.
 	bytesPerRound int64
-	// trimming tells that the feature compatibility version changes in the log
+	// trimming is true if the feature compatibility version changes in the log
 	// to one in which capped collections are trimmed otherwise.
 	trimming bool
 }
 
-// Verify applies a recording in every way that must give its after/, and says
-// what came out. It stops when ctx is done; the cause is the report's Err then.
+// Verify applies a recording in every way that must result in its after/, and
+// returns a report. It stops when ctx is done; the cause is then the report's
+// Err.
 func Verify(ctx context.Context, s *Scenario, options Options) Report {
 	start := time.Now()
 	p := proof{scenario: s, options: options, report: Report{Name: s.Name, Seed: options.Seed}}
@@ -74,8 +75,7 @@ func Moving(ctx context.Context, s *Scenario) (bool, error) {
 	return p.fuzzy, context.Cause(ctx)
 }
 
-// run returns what keeps the proof from being made. What it disproves is in the
-// report.
+// run returns the error that prevents the proof. Failures are in the report.
 func (p *proof) run(ctx context.Context) error {
 	if p.scenario.Err != nil {
 		return p.scenario.Err
@@ -96,7 +96,7 @@ func (p *proof) run(ctx context.Context) error {
 	p.bytesPerRound = 2*(p.judge.written-written) + size(store)
 	p.noteCollations(steady, store)
 	if errors.Is(err, memstore.OplogOperationUnsupported) && !p.fuzzy {
-		// A member that meets this starts its copy again.
+		// A member restarts its initial sync in this case.
 		p.report.NotReapplied = "the feature compatibility version changes in the log"
 		return nil
 	}
@@ -200,7 +200,7 @@ func size(store *memstore.Store) int64 {
 	return n
 }
 
-// compare says how a store differs from after/.
+// compare returns how a store differs from after/.
 func (p *proof) compare(store *memstore.Store, err error) []string {
 	if err != nil {
 		return []string{err.Error()}

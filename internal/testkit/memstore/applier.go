@@ -8,8 +8,8 @@ import (
 	"github.com/oplogrep/replicator/oplog/txn"
 )
 
-// Group is what takes effect with one entry: its operation, those of the
-// transaction that it completes, or nothing.
+// Group has the operations that take effect with one entry: its operation,
+// those of the transaction that it completes, or nothing.
 type Group struct {
 	// OpTime is the entry's.
 	OpTime oplog.OpTime
@@ -19,7 +19,8 @@ type Group struct {
 	Kind txn.Kind
 }
 
-// Grouper takes entries in log order and says what takes effect with each.
+// Grouper takes entries in log order and returns the operations that take
+// effect with each.
 type Grouper struct {
 	assembler *txn.Assembler
 }
@@ -121,8 +122,8 @@ func NewApplier(store *Store, mode Mode, cfg txn.Config) (*Applier, error) {
 	return &Applier{store, mode, g}, nil
 }
 
-// Apply applies what takes effect with the next entry. For errors see
-// [Store.ApplyGroup] and package txn.
+// Apply applies the operations that take effect with the next entry. For errors
+// see [Store.ApplyGroup] and package txn.
 func (a *Applier) Apply(e *oplog.Entry) error {
 	g, err := a.grouper.Add(e)
 	if err != nil {

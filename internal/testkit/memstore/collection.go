@@ -12,8 +12,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Collection is one collection: what the catalog says about it, and its
-// documents.
+// Collection is one collection: its catalog record, and its documents.
 type Collection struct {
 	ns      oplog.Namespace
 	uuid    oplog.UUID

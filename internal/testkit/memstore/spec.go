@@ -56,7 +56,7 @@ var indexNames = []struct {
 	{name: "prepareUnique", as: bson.TypeBoolean},
 }
 
-// isIndexField knows "ns" too, which versions up to 4.2 wrote and nobody shows.
+// isIndexField knows "ns" too, which versions up to 4.2 wrote and none shows.
 func isIndexField(name string) bool {
 	return name == "ns" || indexPlace(name) < len(indexNames)
 }

@@ -18,7 +18,7 @@ const (
 	TypeTimeseries = "timeseries"
 )
 
-// State is what a server holds, to be compared with what another does.
+// State is the data of a server, to be compared with another's.
 type State struct {
 	// Collections are all collections and views, by name.
 	Collections []CollectionState

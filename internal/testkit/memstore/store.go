@@ -14,16 +14,15 @@ import (
 
 // Config says how a store differs from the usual one.
 type Config struct {
-	// Ignore tells which namespaces are left alone: operations on them do
-	// nothing. Commands are asked for under DB.$cmd. Nil means
-	// [IgnoreSystemDatabases].
+	// Ignore reports whether operations on a namespace are ignored. It is
+	// called with DB.$cmd for commands. Nil means [IgnoreSystemDatabases].
 	Ignore func(ns oplog.Namespace) bool
 	// TrimCapped makes capped collections drop their oldest documents
 	// themselves, as members do up to feature compatibility version 4.4. From
 	// 5.0 on those deletes are in the log. Zero means that they are.
 	TrimCapped bool
-	// OnUpdate is told of each update of a document that is there: what it was,
-	// the operation, and what it became. Nil means that nobody wants to know.
+	// OnUpdate, if not nil, is called for each update of an existing document:
+	// its former state, the operation, and its new state.
 	OnUpdate func(pre bson.Raw, op *oplog.Op, post bson.Raw)
 }
 
@@ -33,8 +32,8 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// IgnoreSystemDatabases reports whether ns is in local, admin or config: what is
-// there belongs to the replica set that wrote it.
+// IgnoreSystemDatabases reports whether ns is in local, admin or config, which
+// belong to the replica set that wrote the log.
 func IgnoreSystemDatabases(ns oplog.Namespace) bool {
 	switch ns.DB() {
 	case "local", "admin", "config":
@@ -43,7 +42,7 @@ func IgnoreSystemDatabases(ns oplog.Namespace) bool {
 	return false
 }
 
-// Counters says how often something was tolerated.
+// Counters count tolerated errors.
 type Counters struct {
 	// InsertOnExistingDoc are inserts that replaced a document.
 	InsertOnExistingDoc int
@@ -119,7 +118,7 @@ func (s *Store) Clone() *Store {
 	return c
 }
 
-// Counters returns what was tolerated up to now.
+// Counters returns the tolerated errors so far.
 func (s *Store) Counters() Counters { return s.counters }
 
 // Uncollated returns the collections, by the names that they had then, in which

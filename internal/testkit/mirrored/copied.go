@@ -17,7 +17,7 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// CopyReport is what came out of copying a source that plays a recording.
+// CopyReport is the result of copying a source that plays a recording.
 type CopyReport struct {
 	Name string
 	// Seed is that of all choices.
@@ -33,7 +33,7 @@ type CopyReport struct {
 	// Copies is how many copies were begun.
 	Copies int64
 	Report compare.Report
-	// Err is why it did not come to its end.
+	// Err is why it did not complete.
 	Err     error
 	Elapsed time.Duration
 }
@@ -56,9 +56,9 @@ func (r *CopyReport) String() string {
 	return text + ": " + r.Report.String()
 }
 
-// Copy plays a part of a recording, copies what is there into a new target while
-// it plays more, at moments of the copy that the seed chooses, and then the rest. In
-// the end the target is compared with what the recording ends with.
+// Copy plays a part of a recording, copies the source into a new target while it
+// plays more, at moments of the copy that the seed chooses, and then the rest.
+// Finally the target is compared with the recording's final state.
 //
 // Which command of the copy comes when is not up to the seed, so that another run
 // with the same one may play the entries at other moments.

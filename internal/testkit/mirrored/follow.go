@@ -22,17 +22,17 @@ func Connect(ctx context.Context, uri string) (*driver.Set, error) {
 	return driver.Open(ctx, o)
 }
 
-// glance is how often it is looked how far a run is.
+// glance is the polling interval for a run's position.
 const glance = 2 * time.Millisecond
 
 // Follow runs a pipeline until everything up to an entry is applied, drains it,
-// and returns what it did. An attempt that failed and was tried again is an
-// error, unless the run has failed otherwise.
+// and returns what it did. A failed and retried attempt is an error, unless the
+// run has failed otherwise.
 func Follow(ctx context.Context, cfg pipeline.Config, source, target pipeline.Cluster, until oplog.OpTime) (pipeline.Snapshot, error) {
 	return follow(ctx, cfg, source, target, func(s *pipeline.Snapshot) bool { return !s.Progress.Applied.Before(until) })
 }
 
-// follow is Follow until a run is where it is wanted.
+// follow is Follow until a run satisfies a condition.
 func follow(ctx context.Context, cfg pipeline.Config, source, target pipeline.Cluster, reached func(s *pipeline.Snapshot) bool) (pipeline.Snapshot, error) {
 	var warned warnings
 	cfg.Observer = warned.observe(cfg.Observer)
@@ -86,7 +86,7 @@ func (w *warnings) observe(next event.Observer) event.Observer {
 	}
 }
 
-// explain adds to an error what else is known.
+// explain adds context to an error.
 func (w *warnings) explain(err error, s pipeline.Snapshot) error {
 	if err == nil {
 		return nil

@@ -15,13 +15,13 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// Variant is with which settings a recording is mirrored.
+// Variant has the settings with which a recording is mirrored.
 type Variant struct {
 	// Writers is the number of lanes, BatchOps the limit of a batch in operations.
 	Writers, BatchOps int
 	// Relaxed is how transactions are applied.
 	Relaxed bool
-	// Unique is what is done with unique indexes.
+	// Unique is the handling of unique indexes.
 	Unique ddl.UniqueIndexes
 }
 
@@ -49,7 +49,7 @@ type RunOptions struct {
 	// Change, if not nil, changes the link's settings, such as what is mirrored and
 	// under which names.
 	Change func(cfg *pipeline.Config)
-	// Observer is told of what the pipeline announces; nil is fine.
+	// Observer, if not nil, receives the pipeline's events.
 	Observer event.Observer
 }
 
@@ -67,8 +67,8 @@ var errTooLong = errors.New("it took too long")
 const linkName = "mirrored"
 
 // Mirror mirrors the whole recording into a new target, and compares that with
-// what the recording ends with. What is not played yet has to be played
-// meanwhile.
+// the recording's final state. Entries not played yet must be played
+// concurrently.
 func (s *Source) Mirror(ctx context.Context, v Variant, o RunOptions) (compare.Report, error) {
 	o.setDefaults()
 	ctx, cancel := context.WithTimeoutCause(ctx, o.Limit, errTooLong)
@@ -129,8 +129,8 @@ func (o *RunOptions) target(ctx context.Context) (uri string, end func(), err er
 	return set.URI(), set.Close, nil
 }
 
-// renamed is what of a state a scope has, under the names of the target. What
-// views read has to keep its name.
+// renamed is what of a state a scope has, under the names of the target.
+// Collections that views read must keep their names.
 func renamed(state memstore.State, names pipeline.Scope) memstore.State {
 	var in memstore.State
 	for _, c := range state.Collections {

@@ -17,15 +17,13 @@ import (
 	"github.com/oplogrep/replicator/scope"
 )
 
-// player plays a source while it is copied: a few entries now and then, just before
-// the copy asks or writes something, or when it announces a step. The caller that announces or
-// asks waits until they are played.
+// player plays a source while it is copied: a few entries now and then, just before a command
+// of the copy, or at one of its events. The caller waits until they are played.
 type player struct {
 	src *Source
 	rng *rand.Rand
-	// olderUpdates tells that updates are logged in the older form, which puts
-	// fields that a copy has already where they were not: the source's own members
-	// would have it so.
+	// olderUpdates is true if updates are logged in the older form, which reorders
+	// fields that a copy already has, as on the source's own members.
 	olderUpdates bool
 
 	mu sync.Mutex // guards the rest, rng and the playing
@@ -48,7 +46,7 @@ func newPlayer(src *Source, seed uint64) *player {
 
 func pick[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
 
-// begin plays what has to be there before the link is made.
+// begin plays the entries that must be there before the link is made.
 func (p *player) begin() (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +83,7 @@ func said(c *pipeline.Config) string {
 		c.Copy.ReadConcern, c.Copy.Workers, c.Copy.IndexWorkers, c.Copy.IndexesFirst, c.Copy.RangeBytes)
 }
 
-// told plays at what the copy announces.
+// told plays at an event of the copy.
 func (p *player) told(e event.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,7 +149,7 @@ func (p *player) failed() error {
 	return p.err
 }
 
-// tapped is a cluster that tells before each command that is about data.
+// tapped is a cluster with a callback before each command on data.
 type tapped struct {
 	pipeline.Cluster
 	before func()

@@ -58,7 +58,7 @@ func Choose(weight, work int, seed uint64) []Variant {
 }
 
 // Prove mirrors a recording with each of its variants and compares. It stops when
-// ctx is done; the cause is the report's Err then.
+// ctx is done; the cause is then the report's Err.
 func Prove(ctx context.Context, s *corpus.Scenario, o Options) Report {
 	start := time.Now()
 	r := Report{Name: s.Name, Seed: o.Seed}

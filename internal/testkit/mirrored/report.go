@@ -9,20 +9,19 @@ import (
 	"github.com/oplogrep/replicator/internal/testkit/compare"
 )
 
-// Report is what came out of mirroring one recording.
+// Report is the result of mirroring one recording.
 type Report struct {
 	Name string
 	// Entries is how many entries the log has.
 	Entries int
 	// Seed is that of the choice of variants.
 	Seed uint64
-	// Moving tells that the target began with a copy that was taken while writes
-	// went on.
+	// Moving is true if the target began with a copy taken during writes.
 	Moving bool
 	Runs   []Run
 	// Skipped says why nothing was mirrored, empty if it was.
 	Skipped string
-	// Err is what kept the proof from being made.
+	// Err is why the proof could not be made.
 	Err     error
 	Elapsed time.Duration
 }
@@ -32,7 +31,7 @@ type Run struct {
 	Variant Variant
 	// Report is how the target differs from the recording.
 	Report compare.Report
-	// Err is why the run did not come to its end.
+	// Err is why the run did not complete.
 	Err error
 }
 

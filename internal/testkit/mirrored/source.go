@@ -22,14 +22,14 @@ import (
 var ErrUnplayed = errors.New("the embedded set does not play version")
 
 // Source is an embedded set of one member that plays a recording. Mirror may run
-// while somebody plays it.
+// concurrently with Play.
 type Source struct {
 	*mongosim.Set
 
 	// First is the optime of the entry before the recorded ones, Last that of the
 	// last one.
 	First, Last oplog.OpTime
-	// Moving tells that before/ was copied while writes went on.
+	// Moving is true if before/ was copied during writes.
 	Moving bool
 	// Before and After are the recording's data.
 	Before, After memstore.State
@@ -39,8 +39,8 @@ type Source struct {
 	played int
 }
 
-// Start starts a set that holds what the recording begins with. Nothing is
-// played yet. Close the set when it is done with.
+// Start starts a set with the recording's initial data. Nothing is played yet.
+// Close the set when it is done with.
 func Start(ctx context.Context, s *corpus.Scenario) (*Source, error) {
 	return start(ctx, s, false)
 }

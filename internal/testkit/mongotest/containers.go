@@ -17,8 +17,8 @@ import (
 )
 
 // inContainer is what a member's container runs, with the server's arguments. The
-// server is not the container's first process: that one ignores the signals that
-// it is to be hurt with.
+// server is not the container's first process: that one ignores the signals used
+// for faults.
 const inContainer = `
 if [ -n "$KEYFILE_TEXT" ]; then
   rm -f /tmp/keyfile

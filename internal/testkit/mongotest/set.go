@@ -19,7 +19,8 @@ import (
 type ReplicaSet struct {
 	opts    Options
 	version Version
-	// members are those that can be hurt. A single container has none.
+	// members are those that faults can be injected into. A single container
+	// has none.
 	members []server
 	// address is what follows the user in a connection string.
 	address string
@@ -27,7 +28,7 @@ type ReplicaSet struct {
 	admin User
 }
 
-// signal is what a server's process is sent.
+// signal is a signal for a server's process.
 type signal string
 
 const (
@@ -119,7 +120,7 @@ func (rs *ReplicaSet) Kill(ctx context.Context, member int) error {
 	return rs.signal(ctx, member, kill)
 }
 
-// Freeze stops a member's process without ending it; Thaw lets it go on.
+// Freeze stops a member's process without ending it; Thaw resumes it.
 func (rs *ReplicaSet) Freeze(ctx context.Context, member int) error {
 	return rs.signal(ctx, member, freeze)
 }
@@ -169,7 +170,7 @@ func (rs *ReplicaSet) Primary(ctx context.Context) (int, error) {
 	return found, err
 }
 
-// helloOf asks one member what it is, without a login.
+// helloOf runs hello on one member, without a login.
 func (rs *ReplicaSet) helloOf(ctx context.Context, host string) (reply helloReply, err error) {
 	err = withClient(ctx, direct(host), func(client *mongo.Client) (err error) {
 		reply, err = hello(ctx, client)
@@ -204,7 +205,7 @@ func (rs *ReplicaSet) StepDown(ctx context.Context) error {
 			if err == nil {
 				return nil
 			}
-			// It may have lost its office while it was asked, or the connection.
+			// It may have stepped down meanwhile, or the connection may be lost.
 			if reply, helloErr := hello(ctx, client); helloErr == nil && !reply.IsWritablePrimary {
 				return nil
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// client is one that writes, and waits for each answer.
+// client is a client that writes, and waits for each answer.
 type client struct {
 	w       *Traffic
 	no      int // -1 is the keeper
@@ -62,7 +62,7 @@ const (
 // errRefused is a command that was refused, as can be expected.
 var errRefused = errors.New("refused")
 
-// disposition is what is to be made of an error.
+// disposition says how to handle an error.
 type disposition int
 
 const (
@@ -85,8 +85,8 @@ func dispositionOf(err error) disposition {
 	return fatal
 }
 
-// do runs a command until it was carried out or refused for good: errRefused if
-// that can be expected.
+// do runs a command until it is executed or refused permanently: errRefused if
+// that is expected.
 func (c *client) do(ctx context.Context, db string, cmd bson.D) (bson.Raw, error) {
 	body, err := bson.Marshal(cmd)
 	if err != nil {
@@ -123,8 +123,8 @@ func (c *client) do(ctx context.Context, db string, cmd bson.D) (bson.Raw, error
 	}
 }
 
-// checkWrites returns the first write error of a reply. The write concern error is
-// none: what is wanted is load, not that it is kept.
+// checkWrites returns the first write error of a reply. Write concern errors are
+// ignored: the aim is load, not durability.
 func (c *client) checkWrites(reply bson.Raw) error {
 	list, err := mongo.WriteErrors(reply)
 	if err != nil || len(list) == 0 {
@@ -133,7 +133,7 @@ func (c *client) checkWrites(reply bson.Raw) error {
 	return &list[0].Error
 }
 
-// try is do for whom a refusal is no news.
+// try is do that ignores refusals.
 func (c *client) try(ctx context.Context, db string, cmd bson.D) (ok bool, err error) {
 	_, err = c.do(ctx, db, cmd)
 	if errors.Is(err, errRefused) {

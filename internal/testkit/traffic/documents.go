@@ -15,10 +15,10 @@ const (
 	orders = "orders" // ordinary
 	users  = "users"  // ordinary, with indexes that come and go
 	names  = "names"  // with a collation
-	hot    = "hot"    // three documents that everybody wants
+	hot    = "hot"    // three contended documents
 	log    = "log"    // capped
 	series = "series" // a time series
-	fresh  = "fresh"  // it is dropped, renamed and made anew all the time
+	fresh  = "fresh"  // it is constantly dropped, renamed and created again
 )
 
 // ordinary returns a collection to write to, and the keys in it.
@@ -108,7 +108,7 @@ func (c *client) list() bson.A {
 	return a
 }
 
-// value is of any type that means nothing special.
+// value is of any type without a special meaning.
 func (c *client) value() any {
 	switch c.rnd.IntN(12) {
 	case 0:

@@ -10,14 +10,14 @@ import (
 // keeper is the client that changes collections, indexes and views.
 type keeper struct{ *client }
 
-// spare are collections of the second database, which nobody else writes to.
+// spare are collections of the second database, written only by the keeper.
 const spare = 4
 
 func (k *keeper) scratch() string { return k.cfg.DB + "_scratch" }
 
 func (k *keeper) spareName() string { return fmt.Sprintf("s%d", k.rnd.IntN(spare)) }
 
-// prepare makes what has to be there from the start.
+// prepare creates the initial collections.
 func (k *keeper) prepare(ctx context.Context) error {
 	list := []bson.D{
 		{{Key: "create", Value: log}, {Key: "capped", Value: true}, {Key: "size", Value: int32(1 << 16)}},
@@ -44,7 +44,7 @@ func (k *keeper) command(ctx context.Context, db string, cmd bson.D) (ok bool, e
 	return ok, err
 }
 
-// run runs commands, one after the other, whatever becomes of them.
+// run runs commands in order, ignoring their outcome.
 func (k *keeper) run(ctx context.Context, db string, cmds ...bson.D) error {
 	for _, cmd := range cmds {
 		if _, err := k.command(ctx, db, cmd); err != nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// Config says what load to make.
+// Config describes the load.
 type Config struct {
-	// Cluster is where it is written to; it has to be given.
+	// Cluster is the cluster to write to; required.
 	Cluster mongo.Caller
 	// DB is the name of the database, and the beginning of that of a second one.
 	// Default "demo".
 	DB string
-	// Seed decides what is tried.
+	// Seed is the seed of all choices.
 	Seed uint64
 	// Clients is how many write at once, default 4. One more changes collections.
 	Clients int
@@ -73,7 +73,7 @@ func (c *Config) validate() error {
 	return errors.Join(faults...)
 }
 
-// Stats are what was done so far.
+// Stats count the work done so far.
 type Stats struct {
 	// Writes are the statements that were carried out outside of transactions.
 	Writes int64
@@ -108,7 +108,7 @@ func New(cfg Config) (*Traffic, error) {
 	return &Traffic{cfg: cfg}, nil
 }
 
-// Stats returns what was done so far.
+// Stats returns the counts so far.
 func (w *Traffic) Stats() Stats {
 	s := &w.stats
 	return Stats{
@@ -117,9 +117,9 @@ func (w *Traffic) Stats() Stats {
 	}
 }
 
-// Run writes until soft is done; each client then ends what it is at, and Run
-// returns nil. When ctx is done it returns its cause at once. Any other error is a
-// refusal that should not have come.
+// Run writes until soft is done; each client then completes its current command,
+// and Run returns nil. When ctx is done it returns its cause at once. Any other
+// error is an unexpected refusal.
 func (w *Traffic) Run(ctx, soft context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range w.cfg.Clients {

@@ -15,8 +15,8 @@ import (
 // large is from how many statements on a transaction counts as one.
 const large = 100
 
-// transaction writes statements to several collections at once. What is refused,
-// lost or in conflict gives up the transaction; it is not repeated.
+// transaction writes statements to several collections at once. A refused, lost
+// or conflicting statement aborts the transaction; it is not retried.
 func (c *client) transaction(ctx context.Context, statements int) error {
 	var cmds []bson.D
 	count := 0

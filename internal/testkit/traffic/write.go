@@ -159,7 +159,7 @@ func (c *client) remove(ctx context.Context) error {
 	return c.write(ctx, bson.D{{Key: "delete", Value: c.ordinary()}, {Key: "deletes", Value: bson.A{s}}}, 1)
 }
 
-// heat changes one of the documents that everybody wants, a few times.
+// heat changes one of the contended documents, a few times.
 func (c *client) heat(ctx context.Context) error {
 	list := bson.A{}
 	for range 1 + c.rnd.IntN(10) {

@@ -15,8 +15,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// compareData compares what the member holds with after/. It is read by commands,
-// as after/ was.
+// compareData compares the member's data with after/. It is read by commands, as
+// after/ was.
 func (p *player) compareData(ctx context.Context) error {
 	got, err := p.data(ctx)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// rebuilder puts commands together again that were too large for the transcript.
-// They are inserts. The documents are those that the log has between the
-// command before and this one; or, if there are none, the next ones of the
-// transaction that the next complete command is part of.
+// rebuilder reconstructs commands that were too large for the transcript. They
+// are inserts. The documents are those that the log has between the command
+// before and this one; or, if there are none, the next ones of the transaction
+// that the next complete command is part of.
 type rebuilder struct {
 	r *recording
 	// entry is the first entry that no command before has written.

@@ -160,7 +160,7 @@ func ask(ctx context.Context, conn *wire.Client, req wire.Request) (bson.Raw, er
 	return m.Body, nil
 }
 
-// learn takes note of the times that a reply gossips.
+// learn records the cluster and operation times of a reply.
 func (p *player) learn(reply bson.Raw) {
 	if e, ok := rawbson.Lookup(reply, "$clusterTime"); ok {
 		p.clusterTime, _ = e.Document()

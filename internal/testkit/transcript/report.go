@@ -9,7 +9,7 @@ import (
 	"github.com/oplogrep/replicator/internal/printable"
 )
 
-// Report is what came out of replaying one recording.
+// Report is the result of replaying one recording.
 type Report struct {
 	Name string
 	// Commands is how many commands were sent, Refused how many of them the
@@ -19,18 +19,18 @@ type Report struct {
 	// EqualEntries how many of them were found. Noops are those left out: a server
 	// writes them by the clock.
 	Entries, EqualEntries, Noops int
-	// Differences are what is not as recorded, without what is excepted.
+	// Differences are the deviations from the recording, without exceptions.
 	Differences []Difference
 	// Exceptions is how many named exceptions applied.
 	Exceptions int
 	// Skipped says why nothing was replayed, empty if it was.
 	Skipped string
-	// Err is what kept the recording from being replayed to its end.
+	// Err is why the recording could not be replayed to its end.
 	Err     error
 	Elapsed time.Duration
 }
 
-// Part is what of a recording a Difference is about.
+// Part is the part of a recording that a Difference is about.
 type Part string
 
 // The parts of a recording.
@@ -47,7 +47,7 @@ type Difference struct {
 	At int
 	// Path is the field, with dots; empty for the whole.
 	Path string
-	// What says what differs.
+	// What describes the difference.
 	What string
 
 	// extra says that it is about an entry of ours before this one.
