@@ -16,8 +16,8 @@ import (
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
-// Pipeline measures fetching, parsing, batching, hashing and handing out, into
-// nothing; and with the applier behind that, into a target.
+// Pipeline measures fetching, parsing, batching, hashing and dispatching,
+// without a target; or with the applier, into a target.
 func Pipeline(ctx context.Context, c Config) (*result.Run, error) {
 	run, err := measurePipeline(ctx, c)
 	if err != nil {
@@ -70,10 +70,9 @@ func measurePipeline(ctx context.Context, c Config) (run *result.Run, err error)
 // outsideBuffer is how much memory may be used outside the buffer, in bytes.
 const outsideBuffer = 32 << 20
 
-// limitMemory tells the garbage collector in each round how much there is to be used,
-// as the program does: otherwise the heap grows to twice of what is in use. What is
-// there already where an end is of this process comes on top. Where somebody has set
-// a limit that one stays. Undo takes it back.
+// limitMemory sets the garbage collector's memory limit in each round, as the program
+// does: otherwise the heap grows to twice its live size. Memory of ends in this
+// process is added. A limit set by the user stays. undo restores the former one.
 func limitMemory(c Config, p *contender) (undo func()) {
 	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
 		return func() {}
@@ -97,8 +96,8 @@ func limitMemory(c Config, p *contender) (undo func()) {
 	return func() { debug.SetMemoryLimit(math.MaxInt64) }
 }
 
-// discard reads the log and gives each operation to the lane of its document, where
-// nobody takes it.
+// discard reads the log and dispatches each operation to the lane of its document,
+// which drops it.
 func (s *source) discard(ctx context.Context) error {
 	var got int64
 	pace := rate.NewLimiter(rate.Inf, s.cfg.BatchOps)
@@ -125,7 +124,7 @@ func (s *source) discard(ctx context.Context) error {
 	return err
 }
 
-// onto makes p the way of the log to a target.
+// onto sets up p as the pipeline of the log to a target.
 func (s *source) onto(p *contender, t *target) {
 	p.run.Target = t.Is
 	p.prepare = func(ctx context.Context, round int) (func(context.Context) error, error) {

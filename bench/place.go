@@ -26,13 +26,13 @@ const (
 	targetSeed = 42
 )
 
-// linkName is a name that no link had before: what the target keeps of a link's
-// sessions outlives its records.
+// linkName is a name that no link had before: the target's session records
+// outlive those of the link.
 func linkName(kind string, round int) string {
 	return fmt.Sprintf("%s-%s-%d", kind, strconv.FormatInt(time.Now().UnixNano(), 36), round)
 }
 
-// collectionsOf is what a workload begins with.
+// collectionsOf returns the initial collections of a workload.
 func collectionsOf(w workload.Workload) ([]workload.Collection, error) {
 	g, err := workload.New(w)
 	if err != nil {
@@ -46,12 +46,12 @@ func only(dbs []string) (*scope.Scope, error) {
 	return scope.New(scope.Config{Include: dbs, MetaDB: ends.MetaDB})
 }
 
-// place is an end, and what may be done there.
+// place is an end, and what a run may do there.
 type place struct {
 	*ends.End
 	// uri is the connection string that names it, empty where it was started here.
 	uri string
-	// mine tells that its databases of the workload were made here.
+	// mine is true if the workload's databases were made by this run.
 	mine bool
 	// dbs are the databases that the workload writes to.
 	dbs []string
@@ -59,9 +59,8 @@ type place struct {
 	close func()
 }
 
-// openPlace connects to what a connection string names, or starts what is used in
-// place of one, of so many members: real servers where c.Mongod is set, else an embedded
-// set.
+// openPlace connects to what a connection string names, or else starts a set of the
+// given number of members: real servers where c.Mongod is set, else an embedded set.
 func openPlace(ctx context.Context, c Config, uri string, seed int64, members int) (*place, error) {
 	dbs, err := databases(c.Workload)
 	if err != nil {
@@ -95,20 +94,21 @@ func openPlace(ctx context.Context, c Config, uri string, seed int64, members in
 	}}, nil
 }
 
-// realOplogMB is the oplog of a real server: it has to hold a backlog.
+// realOplogMB is the oplog of a real server: it must hold a backlog.
 const realOplogMB = 4096
 
-// realSet is a set of real servers of so many members.
+// realSet starts a set of real servers.
 func (c *Config) realSet(members int) mongod.Config {
 	return mongod.Config{
 		Binary: c.Mongod, Members: members, OplogMB: realOplogMB, CacheGB: cacheGB(meter.Machine("").Memory),
 	}
 }
 
-// cacheGB is a server's cache on a machine with so much memory, half of what it would take
-// by itself, as two of them have the work at any time. A smaller one is another server: it
-// begins to write out what a backlog changes when a twentieth of its cache is changed, and
-// lets the writers do so at a fifth. Zero, where the memory is not known, is its default.
+// cacheGB is a server's cache on a machine with the given memory: half of the server's
+// default, as two servers are busy at any time. A smaller one would change its behaviour:
+// it begins to write out what a backlog changes when a twentieth of its cache is changed,
+// and lets the writers do so at a fifth. Zero, where the memory is not known, is its
+// default.
 func cacheGB(memory int64) float64 {
 	const least = 0.25
 	if memory == 0 {
@@ -118,8 +118,8 @@ func cacheGB(memory int64) float64 {
 	return max(alone/2, least)
 }
 
-// free returns an error if the place has databases that a run would drop and may not:
-// some that were not made here, at a connection string, without overwrite.
+// free returns an error if the place has databases that a run would drop without
+// permission: not made by this run, at a connection string, without overwrite.
 func (p *place) free(ctx context.Context, overwrite bool, collections []workload.Collection) error {
 	if p.uri == "" || p.mine || overwrite {
 		return nil
@@ -141,8 +141,8 @@ func (p *place) touched(collections []workload.Collection) []string {
 	return slices.Compact(dbs)
 }
 
-// prepare makes the place what a workload begins with. Databases of the workload that
-// are there are dropped, if it is free.
+// prepare sets up the initial data of a workload. Databases of the workload that are
+// there are dropped, if it is free.
 func (p *place) prepare(ctx context.Context, overwrite bool, collections []workload.Collection) error {
 	if err := p.free(ctx, overwrite, collections); err != nil {
 		return err
@@ -156,14 +156,14 @@ func (p *place) prepare(ctx context.Context, overwrite bool, collections []workl
 	return p.Fill(ctx, collections)
 }
 
-// tidyTime is how long tidying up may take.
+// tidyTime is the time limit of cleaning up.
 const tidyTime = 30 * time.Second
 
 // errTidy is the cause of its end.
 var errTidy = errors.New("it took too long")
 
-// tidy leaves nothing of a run at a place that a connection string names: neither the
-// workload's databases nor the records of links.
+// tidy removes everything of a run from a place that a connection string names: the
+// workload's databases and the records of links.
 func (p *place) tidy(ctx context.Context, collections []workload.Collection) error {
 	if p == nil || p.uri == "" || !p.mine {
 		return nil
@@ -204,9 +204,9 @@ func databases(w workload.Workload) ([]string, error) {
 	}
 }
 
-// openBoth opens the ends of a link, which have to be two sets, and finds out whether
-// the collections may be made in the target. A source that is started here has so many
-// members. What it opened is returned with an error too, to be closed.
+// openBoth opens the ends of a link, which must be two sets, and checks that the
+// collections may be created in the target. A source started here has the given number
+// of members. Opened ends are returned with an error too, to be closed.
 func openBoth(ctx context.Context, c Config, members int, collections []workload.Collection) (source, target *place, err error) {
 	if source, err = openPlace(ctx, c, c.Source, sourceSeed, members); err != nil {
 		return nil, nil, fmt.Errorf("the source: %w", err)
@@ -227,8 +227,8 @@ func distinct(source, target *place) error {
 	return nil
 }
 
-// newest is the newest entry of a set's log, once a majority has it: what is not
-// committed no link begins behind, and none applies.
+// newest is the newest entry of a set's log, once a majority has it: a link
+// neither starts after an uncommitted entry nor applies one.
 func newest(ctx context.Context, set mongo.Caller) (oplog.OpTime, error) {
 	last, err := newestAt(ctx, set, "local")
 	if err != nil {

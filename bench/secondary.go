@@ -29,7 +29,7 @@ func Secondary(ctx context.Context, c Config) (*result.Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("measure a secondary: %w", err)
 	}
-	// What only a link has.
+	// Settings that only a link has.
 	delete(run.Settings, "writers")
 	delete(run.Settings, "batch")
 	delete(run.Settings, "flush")
@@ -50,7 +50,7 @@ func Secondary(ctx context.Context, c Config) (*result.Run, error) {
 	return run, nil
 }
 
-// noReference says why the secondary that c would time is no reference for a link with
+// noReference returns why the secondary that c would time is no reference for a link with
 // these ends; empty if it is one. An embedded one is none for real servers, a real one none
 // for embedded sets, and for a link from one to the other there is none.
 func noReference(c *Config, source, target result.End) string {
@@ -66,8 +66,8 @@ func noReference(c *Config, source, target result.End) string {
 	return ""
 }
 
-// realSecondary is a round with real servers. What they cost is not ours to tell, so
-// that there is no usage.
+// realSecondary is a round with real servers. Their cost is not measured, so that
+// there is no usage.
 func realSecondary(ctx context.Context, c Config, run *result.Run) (took time.Duration, usage meter.Usage, err error) {
 	set, err := mongod.Start(ctx, c.realSet(1))
 	if err != nil {
@@ -99,7 +99,7 @@ func embeddedSecondary(ctx context.Context, c Config, run *result.Run) (time.Dur
 		return 0, meter.Usage{}, err
 	}
 	set, err := mongosim.Start(ctx, mongosim.Options{
-		// The primary can do without the other one.
+		// The primary does not depend on the other one.
 		MemberOptions: []mongosim.MemberOptions{{}, {NonVoting: true, NoPriority: true, Hidden: true}},
 		Seed:          sourceSeed, TTLInterval: -1, OplogBytes: 4*run.Bytes + 64*mebibyte,
 	})
@@ -119,7 +119,7 @@ func embeddedSecondary(ctx context.Context, c Config, run *result.Run) (time.Dur
 	return s.catchUp(ctx, c)
 }
 
-// secondary is a member of an embedded set that is behind.
+// secondary is a member of an embedded set that lags.
 type secondary struct {
 	set    *mongosim.Set
 	member *mongosim.Member
@@ -171,7 +171,7 @@ func (s *secondary) catchUp(ctx context.Context, c Config) (took time.Duration, 
 	return took, usage, err
 }
 
-// between times it from the last look that found nothing of the backlog to the first
+// between times it from the last poll that found nothing of the backlog to the first
 // that found all.
 func (s *secondary) between(ctx context.Context) (time.Duration, error) {
 	tick := time.NewTicker(glance)

@@ -86,8 +86,8 @@ func (s *suite) wanted(name string) bool {
 	return len(s.cfg.Only) == 0 || slices.Contains(s.cfg.Only, name)
 }
 
-// config is that of a run on a preset, with so many operations and documents before
-// them, scaled.
+// config is that of a run on a preset, with the given numbers of operations and
+// initial documents, scaled.
 func (s *suite) config(preset string, ops, documents int) (Config, error) {
 	w, err := workload.Preset(preset)
 	if err != nil {

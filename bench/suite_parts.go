@@ -18,7 +18,7 @@ const (
 	slow = 250_000
 )
 
-// pipeline measures what comes before a writer.
+// pipeline measures the stages before the applier.
 func (s *suite) pipeline(ctx context.Context) error {
 	c, err := s.config("small-inserts", 1_000_000, 0)
 	if err != nil {
@@ -215,7 +215,7 @@ func (s *suite) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// mirror measures how far a link is behind a source that is written to.
+// mirror measures the lag of a link during writes to its source.
 func (s *suite) mirror(ctx context.Context) error {
 	c, err := s.config("mixed", 20_000, 20_000)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // target is a place that a workload is applied to.
 type target struct {
 	*place
-	// null is what acknowledges everything, nil for a set.
+	// null acknowledges everything; nil for a set.
 	null *ends.Null
 	// collections are what is there before the workload.
 	collections []workload.Collection
@@ -46,8 +46,8 @@ func openTarget(ctx context.Context, c Config) (*target, error) {
 	return t, nil
 }
 
-// ready makes it what the workload begins with. ahead, if set, is done before a null
-// target forgets what comes.
+// ready sets up the workload's initial data. ahead, if set, is called before a null
+// target starts to discard writes.
 func (t *target) ready(ctx context.Context, ahead func() error) error {
 	if t.null != nil {
 		if err := t.null.Arm(ctx, false); err != nil {
@@ -68,7 +68,7 @@ func (t *target) ready(ctx context.Context, ahead func() error) error {
 	return nil
 }
 
-// note says what a null target was asked for in the last round.
+// note adds the counts of a null target in the last round.
 func (t *target) note(ctx context.Context) ([]string, error) {
 	if t.null == nil {
 		return nil, nil

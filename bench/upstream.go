@@ -14,7 +14,7 @@ import (
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
-// dispatch counts operations, and gives them to lanes.
+// dispatch counts operations, and assigns them to lanes.
 type dispatch struct {
 	lanes [][]*oplog.Op
 	// within, if set, says which namespaces count.
@@ -22,7 +22,7 @@ type dispatch struct {
 	ops    int64
 }
 
-// take hands out a batch, and forgets it.
+// take dispatches a batch, and drops it.
 func (d *dispatch) take(b *batch.Batch) error {
 	for i := range b.Items {
 		item := &b.Items[i]
@@ -61,7 +61,7 @@ func (d *dispatch) hand(op *oplog.Op) {
 	d.lanes[lane] = append(d.lanes[lane], op)
 }
 
-// upstream is what comes before the applier: fetcher, buffer and batcher.
+// upstream has the stages before the applier: fetcher, buffer and batcher.
 type upstream struct {
 	cfg    Config
 	member fetcher.Source
@@ -75,9 +75,8 @@ type upstream struct {
 // errLast ends reading.
 var errLast = errors.New("the last entry has come")
 
-// run gives sink what is cut of the log, until the last entry has come. Sink returns
-// when batches is closed, and tells release of the bytes of batches that it is done
-// with.
+// run sends the batches of the log to sink, until the last entry. sink returns when
+// batches is closed, and calls release with the bytes of finished batches.
 func (u *upstream) run(ctx context.Context, sink func(ctx context.Context, batches <-chan batch.Batch, release func(int64)) error) error {
 	queue, err := buffer.New(buffer.Config{Limit: u.cfg.BufferBytes})
 	if err != nil {

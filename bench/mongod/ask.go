@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// pollEvery is how often a server is asked for what is waited for.
+	// pollEvery is the polling interval for a server's state.
 	pollEvery = 5 * time.Millisecond
-	// The client's default of 30 s would hide for that long what is wrong.
+	// The client's default of 30 s would delay the error that long.
 	selectTime = time.Second
 )
 
@@ -41,7 +41,7 @@ func connect(address string) (*server, error) {
 }
 
 func (s *server) close(ctx context.Context) {
-	_ = s.client.Disconnect(context.WithoutCancel(ctx)) // nothing is under way
+	_ = s.client.Disconnect(context.WithoutCancel(ctx)) // nothing is in flight
 }
 
 // run runs a command on admin and reads its reply into reply, unless that is nil.
@@ -57,7 +57,7 @@ func (s *server) run(ctx context.Context, cmd bson.D, reply any) error {
 	return nil
 }
 
-// status is what a member says of itself.
+// status is a member's replSetGetStatus.
 type status struct {
 	State   int
 	Applied oplog.OpTime
@@ -80,7 +80,7 @@ func (s *server) status(ctx context.Context) (status, error) {
 	return status{State: reply.MyState, Applied: oplog.OpTime{TS: applied.TS, Term: applied.T}}, nil
 }
 
-// await asks until probe has no complaint. Where ctx ends first the error has the
+// await polls until probe returns nil. If ctx ends first the error has probe's
 // last one.
 func await(ctx context.Context, what string, probe func(context.Context) error) error {
 	return awaitEvery(ctx, pollEvery, what, probe)
@@ -95,7 +95,7 @@ func awaitEvery(ctx context.Context, every time.Duration, what string, probe fun
 		switch {
 		case err == nil:
 			return nil
-		// The driver may see before ctx does that there is no time left.
+		// The driver may notice the end of the time limit before ctx does.
 		case ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded):
 			last = err
 		}
@@ -107,8 +107,8 @@ func awaitEvery(ctx context.Context, every time.Duration, what string, probe fun
 	}
 }
 
-// listens returns once somebody does at an address. The driver, which looks only twice
-// a second for a server that is not there, is asked afterwards.
+// listens blocks until a server listens at an address. The driver, which checks for a
+// missing server only twice a second, is used afterwards.
 func listens(ctx context.Context, address string) error {
 	return await(ctx, "the server at "+address+" listens", func(ctx context.Context) error {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
@@ -144,7 +144,7 @@ func (s *server) reaches(ctx context.Context, entry oplog.OpTime) error {
 	})
 }
 
-// entries counts the log from behind before to last, without no-ops.
+// entries counts the log after before up to last, without no-ops.
 func (s *server) entries(ctx context.Context, before, last oplog.OpTime) (int64, error) {
 	n, err := s.client.Database("local").Collection("oplog.rs").CountDocuments(ctx, bson.D{
 		{Key: "ts", Value: bson.D{{Key: "$gt", Value: before.TS}, {Key: "$lte", Value: last.TS}}},

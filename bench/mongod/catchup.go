@@ -17,23 +17,23 @@ import (
 
 // CaughtUp is how a secondary caught up with a backlog.
 type CaughtUp struct {
-	// Took is how long it takes for all of the backlog at the rate that was seen.
+	// Took is the time for all of the backlog at the measured rate.
 	Took time.Duration
-	// Entries is how many the backlog has, without no-ops: fewer than operations where
-	// the server puts several into one. Unseen of them had been applied when the secondary
-	// was first seen to have applied any: their share of Took is reckoned.
+	// Entries is how many the backlog has, without no-ops: fewer than operations where the
+	// server puts several into one. Unseen of them had been applied when the secondary was
+	// first seen to have applied any: their share of Took is extrapolated.
 	Entries, Unseen int64
 	// Start is the time from the start of its process to that look, which Took leaves out.
 	Start time.Duration
-	// Pause is the longest time from there on in which it was seen to get no further.
+	// Pause is the longest time after that without progress.
 	Pause time.Duration
 }
 
 // CatchUp times a real secondary: what the workload begins with is written, a second
 // member is added and syncs; it is stopped while write makes a backlog; then it is
-// started, and the time is measured from the first entries that it is seen to have
-// applied to the last, and taken for all of them in proportion. Nothing is written
-// meanwhile. It is for one call.
+// started, and the time is measured from the first entries seen applied to the last,
+// and extrapolated to all of them. Nothing is written meanwhile. It may be called
+// once.
 func (s *Set) CatchUp(ctx context.Context, w workload.Workload, write func(ctx context.Context, uri string) error) (*CaughtUp, error) {
 	if len(s.members) != 1 {
 		return nil, errors.New("time a secondary: the set has had one before")
@@ -86,7 +86,8 @@ func (s *Set) CatchUp(ctx context.Context, w workload.Workload, write func(ctx c
 		return nil, err
 	}
 	return &CaughtUp{
-		// What it had applied when it was first seen is as fast as what came then.
+		// The entries applied before the first poll count at the rate of those
+		// after it.
 		Took:    time.Duration(float64(way.took) * float64(entries) / float64(rest)),
 		Entries: entries, Unseen: entries - rest, Start: way.start, Pause: way.pause,
 	}, nil
@@ -111,27 +112,27 @@ func catchUp(ctx context.Context, p *launch.Process, before, last oplog.OpTime) 
 	return between(ctx, srv.status, began, before, last)
 }
 
-// way is what was seen of a secondary that catches up: from the first prompt look that
-// found an entry behind before, which is first, to the first look that found the last.
-// What comes before that look is its start.
+// way is the observed progress of a secondary that catches up: from the first prompt
+// poll that found an entry after before, which is first, to the first poll that found
+// the last. The time before is its start.
 type way struct {
 	first              oplog.OpTime
 	start, took, pause time.Duration
 }
 
 const (
-	// lookEvery is how often a secondary is asked how far it is. Each look takes of the
-	// cores that it catches up on, and bounds how exactly that is timed.
+	// lookEvery is the polling interval for a secondary's position. Each poll takes CPU
+	// from it, and the interval bounds the precision.
 	lookEvery = 20 * time.Millisecond
-	// promptly is how soon a look at the beginning has to be answered. A server that
-	// starts lets calls wait, and what it says then is of nobody knows when.
+	// promptly is the time limit of the first polls. A starting server delays calls,
+	// and the time of its answer is then unknown.
 	promptly = 50 * time.Millisecond
 )
 
-// between asks a server that began at a time how far it is until it has last.
+// between polls the position of a server, started at a time, until it has last.
 func between(ctx context.Context, ask func(context.Context) (status, error), began time.Time, before, last oplog.OpTime) (*way, error) {
 	var w way
-	// since is when it was first seen, moved when it was last seen to have got further.
+	// since is when it was first seen, moved when it last progressed.
 	var since, moved time.Time
 	at := before
 	err := awaitEvery(ctx, lookEvery, "the secondary has caught up with "+last.String(), func(ctx context.Context) error {
@@ -161,10 +162,10 @@ func between(ctx context.Context, ask func(context.Context) (status, error), beg
 	return &w, err
 }
 
-// errAtOnce is a backlog that is too short to be timed.
+// errAtOnce is the error of a backlog that is too short to be timed.
 var errAtOnce = errors.New("time a secondary: it had applied all when it was first seen to have applied any; the backlog has to be larger")
 
-// fill writes what the workload begins with.
+// fill writes the workload's initial documents.
 func (s *Set) fill(ctx context.Context, w workload.Workload) error {
 	gen, err := workload.New(w)
 	if err != nil {
@@ -183,7 +184,7 @@ func (s *Set) fill(ctx context.Context, w workload.Workload) error {
 }
 
 // join starts a second member, adds it to the set and waits until it has synced. It
-// has no vote, so that the primary can do without it.
+// has no vote, so that the primary does not depend on it.
 func (s *Set) join(ctx context.Context, primary *server) (*launch.Process, error) {
 	starting, cancel := context.WithTimeoutCause(ctx, startTime, errStart)
 	defer cancel()

@@ -24,7 +24,7 @@ const (
 	startTime = 90 * time.Second
 )
 
-// Config says what is started.
+// Config describes a set.
 type Config struct {
 	// Binary is the server's.
 	Binary string
@@ -46,7 +46,7 @@ type Set struct {
 	members []*launch.Process
 }
 
-// errStart is the cause of a start that is given up.
+// errStart is the cause of an abandoned start.
 var errStart = errors.New("it took too long to start")
 
 // Start starts a set in a folder of its own, which Close removes, and returns once all

@@ -21,9 +21,10 @@ type Piece struct {
 	filter bson.D
 }
 
-// Divide divides each of the collections into n pieces of as many documents, or fewer
-// pieces where it has not that many. The _ids of a collection have to be of one type, as
-// those of a workload are: a server compares a bound with no other.
+// Divide divides each of the collections into n pieces with the same number of
+// documents, or fewer pieces if there are fewer documents. The _ids of a collection have
+// to be of one type, as those of a workload are: a server compares a bound with no
+// other.
 func (c *Client) Divide(ctx context.Context, names []oplog.Namespace, n int) ([]Piece, error) {
 	var pieces []Piece
 	for _, ns := range names {
@@ -79,8 +80,8 @@ func (c *Client) filters(ctx context.Context, ns oplog.Namespace, n int) ([]bson
 	return list, nil
 }
 
-// Copy copies pieces to the same collections of another set, which are empty: so many
-// loops at a time that read a cursor and write what it gives by unordered inserts.
+// Copy copies pieces to the same collections of another set, which are empty, by
+// concurrent loops that read a cursor and write its documents by unordered inserts.
 func (c *Client) Copy(ctx context.Context, to *Client, pieces []Piece, loops int) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(loops)

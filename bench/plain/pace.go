@@ -14,14 +14,15 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// maxUnderWay is how many operations a paced writer has under way at most.
+// maxUnderWay is the maximum number of operations that a paced writer has in
+// flight.
 const maxUnderWay = 256
 
 // Pace writes the workload's operations one by one at rate per second, by as many
-// goroutines as it takes, up to 256, and tells acked of each: when it was sent and
-// acknowledged. A transaction is written as one, and told of once for each of its
-// operations. Several goroutines may call acked at once; nil is fine. What concerns
-// one document is written in order, so a slow server makes it later than it was due.
+// goroutines as it takes, up to 256, and calls acked for each, with the times of
+// sending and acknowledgement. A transaction is written as one, with a call for each
+// of its operations. acked may be called concurrently, and may be nil. Operations on
+// one document are written in order, so with a slow server they are later than due.
 func (c *Client) Pace(ctx context.Context, w workload.Workload, rate float64, acked func(sent, acked time.Time)) error {
 	if rate <= 0 {
 		return fmt.Errorf("write %s at a pace: %g operations a second", w.Name, rate)
@@ -52,8 +53,8 @@ type pacer struct {
 	acked  func(sent, acked time.Time)
 	seed   maphash.Seed
 	group  *errgroup.Group
-	// last has for each document the end of the newest unit that meets it, for as
-	// long as that is not known to be over.
+	// last has for each document the end of the newest unit on it, until that is
+	// known to have ended.
 	last map[uint64]chan struct{}
 }
 
@@ -96,12 +97,12 @@ func nextUnit(gen *workload.Generator) ([]workload.Op, error) {
 	}
 }
 
-// sweepAt is how many documents are remembered before those are forgotten that
-// nothing is under way on.
+// sweepAt is the number of remembered documents at which those without an
+// operation in flight are forgotten.
 const sweepAt = 10_000
 
-// start writes a unit once what meets the same documents has been. A command waits
-// for everything, and everything for it.
+// start writes a unit once earlier units on the same documents have ended. A
+// command waits for everything, and everything for it.
 func (p *pacer) start(ctx context.Context, unit []workload.Op) {
 	var before []chan struct{}
 	end := make(chan struct{})
@@ -150,8 +151,8 @@ func (p *pacer) start(ctx context.Context, unit []workload.Op) {
 	})
 }
 
-// everything is the key of what a command meets. A document that has it by chance
-// waits a little longer than it has to.
+// everything is the key of commands. A document that has it by chance waits a
+// little longer than necessary.
 const everything = 0
 
 // sweep forgets operations that have ended.

@@ -38,6 +38,6 @@ const closeTime = 5 * time.Second
 func (c *Client) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()
-	// Nothing is told by its error that matters to who is done with it.
+	// Its error does not matter to callers that have finished.
 	_ = c.client.Disconnect(ctx)
 }

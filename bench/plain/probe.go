@@ -20,11 +20,11 @@ const (
 )
 
 // Probe writes a document to source every interval until ctx is done, with write concern
-// majority: what a majority does not have no link applies. From the acknowledgement on it
-// looks for it in target without a pause. It tells seen of each: when its write was sent
-// and acknowledged, and when it was first read from the target. One that comes later than
-// the next is due delays that. It returns nil when ctx is done; a probe that has not come
-// until then is not told of.
+// majority: a link applies only committed entries. After the acknowledgement it polls
+// target for the document without a pause. It calls seen for each, with the times of
+// sending, of acknowledgement, and of the first read from the target. One that arrives
+// after the next is due delays that. It returns nil when ctx is done; a probe that has
+// not arrived by then is not reported.
 func Probe(ctx context.Context, source, target *Client, every time.Duration, seen func(sent, acked, seen time.Time)) error {
 	from := source.client.Database(ProbeDB).Collection(ProbeCollection,
 		options.Collection().SetWriteConcern(writeconcern.Majority()))
@@ -54,7 +54,7 @@ func Probe(ctx context.Context, source, target *Client, every time.Duration, see
 	}
 }
 
-// await asks for a document until it is there.
+// await polls until a document is there.
 func await(ctx context.Context, in *mongo.Collection, id bson.ObjectID) error {
 	for {
 		err := in.FindOne(ctx, byID(id)).Err()

@@ -76,7 +76,7 @@ func Prepare(w workload.Workload, writers int) (*Work, error) {
 	}
 }
 
-// keyOf tells documents apart. That two have one key does no harm.
+// keyOf returns a key of a document. Collisions do no harm.
 func keyOf(seed maphash.Seed, op *workload.Op) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)

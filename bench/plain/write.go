@@ -101,7 +101,7 @@ func (b *bulk) add(op *operation) {
 	}
 }
 
-// write writes what was put together, and begins anew.
+// write writes the collected operations, and starts over.
 func (b *bulk) write(ctx context.Context) error {
 	if len(b.models) == 0 {
 		return nil

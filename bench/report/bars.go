@@ -17,7 +17,7 @@ type bar struct {
 	value        float64
 	low, high    float64 // the range that it was measured in, if low < high
 	kind         int     // index of the chart's kinds
-	// group begins a new one with this headline, unless it is empty.
+	// group starts a new group with this headline, unless it is empty.
 	group string
 }
 
@@ -43,7 +43,7 @@ const (
 	groupGap   = vg.Length(6)
 	axisHeight = vg.Length(38)
 
-	// Beyond these, a bar says no more than that it is far away.
+	// Bars are cut off at these limits.
 	leastShown, mostShown = 1.0 / 8, 8.0
 )
 
@@ -142,7 +142,7 @@ func (b *barChart) scale(c draw.Canvas) ([]plot.Tick, func(float64) vg.Length) {
 	}
 }
 
-// ground draws what is behind the bars, and the axis below them.
+// ground draws the background of the bars, and the axis below them.
 func (b *barChart) ground(c draw.Canvas, ticks []plot.Tick, place func(float64) vg.Length, top, bottom vg.Length) {
 	for i, t := range ticks {
 		x := place(t.Value)
@@ -200,7 +200,7 @@ func (b *barChart) bar(c draw.Canvas, i int, y vg.Length, place func(float64) vg
 	}
 }
 
-// behind clears the ground where a text will be.
+// behind clears the background of a text.
 func (*barChart) behind(c draw.Canvas, width, x, y vg.Length) {
 	fill(c, color.White, x-2, y-textHeight+3, x+width+2, y+1)
 }

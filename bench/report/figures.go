@@ -9,8 +9,8 @@ import (
 	"github.com/oplogrep/replicator/bench/result"
 )
 
-// goals is a chart of what was measured as a share of what is wanted, so that right
-// of 1 is what is met, whether a goal is to have much or little.
+// goals is a chart of measurements relative to their goals, so that values above 1
+// meet the goal, whether it is a minimum or a maximum.
 func goals(r *result.Report) (chart, bool) {
 	b := &barChart{
 		title: "Goals", axis: "times as good as the goal wants", threshold: true,
@@ -34,8 +34,8 @@ func goals(r *result.Report) (chart, bool) {
 	return chart{Name: "goals", Title: "Goals", Alt: b.alt(), picture: b}, len(b.bars) > 0
 }
 
-// good is how many times as good as wanted a measurement is. Without a measurement,
-// or a threshold that something can be a share of, there is nothing to draw.
+// good returns how many times better than its goal a measurement is. Without a
+// measurement, or with a threshold of zero, there is nothing to draw.
 func good(g *result.Goal) (value float64, want string, ok bool) {
 	switch {
 	case g.Skipped != "" || math.IsNaN(g.Measured):
@@ -127,7 +127,7 @@ func whole(r *result.Report, name, title string, kinds ...string) (chart, bool) 
 			b.kinds = append(b.kinds, barKind{run.Kind, palette[len(b.kinds)%len(palette)]})
 		}
 		next := paceBar(run.Name, run, colors[run.Kind])
-		// Runs of other ends are no measure of each other: each group says what it is of.
+		// Runs with different ends are not comparable: each group names its ends.
 		if ends != run.Ends() {
 			ends = run.Ends()
 			next.group = ends

@@ -112,7 +112,7 @@ func (l *lineChart) plot() *plot.Plot {
 		axis.Tick.Label = smallStyle
 		axis.Tick.Label.XAlign, axis.Tick.Label.YAlign = keep.XAlign, keep.YAlign
 	}
-	// Add would widen the axes to the data; they are set behind it.
+	// Add would widen the axes to the data; they are set after it.
 	p.Add(&grid{})
 	for i, series := range l.lines {
 		l.add(p, i, series.points)

@@ -86,8 +86,8 @@ func (p *page) all() []chart {
 	return list
 }
 
-// labels tell reports apart: by the program's version where that does, else by when
-// they were begun, and by their number where they would still be the same.
+// labels distinguish reports: by the program's version if that is enough, else by
+// their start times, and by number if these are equal too.
 func labels(reports []*result.Report) []string {
 	list := make([]string, len(reports))
 	if len(reports) < 2 {
@@ -151,7 +151,7 @@ func (s section) Profiled() []*result.Run {
 	return list
 }
 
-// Noted is what a reader of the figures must know, once, with the runs that it is about.
+// Noted are the notes on the figures, each once, with its runs.
 func (s section) Noted() []note {
 	var list []note
 	at := map[string]int{}
@@ -177,7 +177,7 @@ type note struct {
 // Embedded reports whether an end of a run is embedded.
 func (s section) Embedded(r *result.Run) bool { return result.OnEmbedded(r) }
 
-// Summary counts what came of the goals.
+// Summary counts the verdicts of the goals.
 func (s section) Summary() string {
 	var met, missed, embedded, skipped int
 	for i := range s.Goals {

@@ -44,7 +44,7 @@ func Write(folder string, reports []*result.Report) (files []string, err error) 
 			}
 		}
 	}
-	// The page comes last: whoever finds it finds what it shows.
+	// The page is written last, so that the files it shows exist.
 	html, err := p.html()
 	if err != nil {
 		return files, fmt.Errorf("draw a report: %w", err)
@@ -56,7 +56,7 @@ func Write(folder string, reports []*result.Report) (files []string, err error) 
 type chart struct {
 	// Name is that of its files, without the ending.
 	Name string
-	// Title and Alt are for those who cannot see it.
+	// Title and Alt are its text alternatives.
 	Title, Alt string
 	picture    picture
 }

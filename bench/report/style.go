@@ -31,8 +31,8 @@ const (
 	dpi        = 192
 )
 
-// The palette is that of Okabe and Ito, which people who see fewer colours can tell
-// apart too. Lines have marks of different shapes, too.
+// The palette is that of Okabe and Ito, which colour-blind readers can distinguish
+// too. Lines have marks of different shapes, too.
 var (
 	blue       = color.RGBA{0x00, 0x72, 0xb2, 0xff}
 	vermillion = color.RGBA{0xd5, 0x5e, 0x00, 0xff}
@@ -81,8 +81,7 @@ func asSVG(p picture) ([]byte, error) {
 	if _, err := c.WriteTo(&out); err != nil {
 		return nil, err
 	}
-	// Whoever does not have the font has one of the same widths, or at least one
-	// without serifs.
+	// The fallbacks have the same widths, or are at least sans-serif.
 	return []byte(strings.ReplaceAll(out.String(), "font-family:Liberation Sans;", "font-family:'Liberation Sans',Arial,Helvetica,sans-serif;")), nil
 }
 
@@ -98,7 +97,8 @@ func asPNG(p picture) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// paper makes a canvas white, whatever is behind it, and leaves its margins free.
+// paper makes a canvas white, whatever the background is, and leaves its margins
+// free.
 func paper(c draw.Canvas) draw.Canvas {
 	fill(c, color.White, c.Min.X, c.Min.Y, c.Max.X, c.Max.Y)
 	return draw.Crop(c, margin, -margin, margin, -margin)
@@ -118,10 +118,10 @@ func write(c draw.Canvas, style text.Style, x, y vg.Length, right bool, s string
 	c.FillText(style, vg.Point{X: x, Y: y}, s)
 }
 
-// oneLine is a text without what a line of a chart cannot show.
+// oneLine removes characters that a line of a chart cannot show.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// broken breaks a text into lines no wider than so much: at spaces, and within a word
+// broken breaks a text into lines of a maximum width: at spaces, and within a word
 // only if that alone is wider.
 func broken(style text.Style, width vg.Length, s string) []string {
 	var lines []string

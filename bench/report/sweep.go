@@ -28,7 +28,7 @@ var sweeps = []sweep{
 // point is one of a line, with the range that it was measured in.
 type point struct{ x, y, low, high float64 }
 
-// line is what one thing yields over a setting.
+// line has the results of one kind of run over a setting.
 type line struct {
 	name   string
 	points []point
@@ -68,8 +68,8 @@ func (s *sweep) lines(runs []taken) []line {
 	return lines
 }
 
-// rest is all that a run was told but for the setting, and for how many operations
-// there are: the cost of one does not depend on that.
+// rest has all settings of a run other than the varied one, and for how many
+// operations there are: the cost of one does not depend on that.
 func (s *sweep) rest(t taken) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%q %q %q %q %q", t.report, t.run.Kind, t.run.Preset, t.run.Source.String(), t.run.Target.String())
@@ -119,8 +119,8 @@ func rounds(r *result.Run, bytes bool) point {
 	return p
 }
 
-// names tells lines apart: by what was measured, and where that is the same by the
-// settings that are not.
+// names distinguishes lines: by the kind of run, and if that is the same by the
+// settings that differ.
 func (s *sweep) names(members []taken) []string {
 	names := make([]string, len(members))
 	count := map[string]int{}

@@ -69,7 +69,7 @@ func logTicks(low, high float64) []plot.Tick {
 }
 
 // valueTicks are at the values themselves. place says where on an axis from 0 to 1
-// one is; what is too near to the one before it has no label.
+// one is; a tick too near to the one before has no label.
 func valueTicks(values []float64, place func(float64) float64) []plot.Tick {
 	const room = 0.115
 	values = slices.Compact(slices.Sorted(slices.Values(values)))

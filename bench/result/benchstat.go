@@ -72,8 +72,8 @@ func onceMeasured(run *Run) string {
 	return out.String()
 }
 
-// benchmarkName has all that a run was told, so that two of one name were told the
-// same: the ends, the settings, and how many operations there were.
+// benchmarkName has all settings of a run, so that runs of one name have the same
+// settings: the ends, the settings, and how many operations there were.
 func benchmarkName(run *Run) string {
 	var out strings.Builder
 	out.WriteString("Benchmark")

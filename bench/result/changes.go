@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// WriteChanges prints them for people: what is worse first.
+// WriteChanges prints changes as text, the worse ones first.
 func WriteChanges(w io.Writer, changes []Change) error {
 	var out strings.Builder
 	var notes, rows [][]string

@@ -10,22 +10,23 @@ import (
 	"strings"
 )
 
-// Limits say how much worse than a baseline is too much.
+// Limits say how much worse than a baseline a figure may be.
 type Limits struct {
 	// Allocs is how much allocations per operation may grow, as a share: what has
 	// none may get none. Less than a hundredth of an allocation per operation more
-	// is what the runtime itself does meanwhile, and never too much. Runs in which
-	// an embedded end or time takes part are not held to it.
+	// is what the runtime itself does meanwhile, and never too much. It does not
+	// apply to runs with an embedded end, or that depend on time.
 	Allocs float64
 	// Ratio is how much a goal's measured ratio may fall, as a share; or rise, where
-	// less is better. Goals in units of time or memory are not held to it, as they
-	// are the machine's too, nor are embedded ones.
+	// less is better. It does not apply to goals in units of time or memory, which
+	// depend on the machine, nor to embedded ones.
 	Ratio float64
 }
 
 // Change is one figure of two reports.
 type Change struct {
-	// Name is that of the run or the goal; empty for what holds for all of them.
+	// Name is that of the run or the goal; empty for a change that concerns all
+	// of them.
 	Name, Figure string
 	// Old and New are the figures, in the unit that Figure names. Where Uncompared
 	// they mean nothing.
@@ -33,9 +34,9 @@ type Change struct {
 	// Worse: it went the wrong way by more than the limit, or is not measured any
 	// more.
 	Worse bool
-	// Note says why something was not compared, or is not held to a limit.
+	// Note says why a figure was not compared, or has no limit.
 	Note string
-	// Uncompared tells that there are no two figures: Note says why.
+	// Uncompared is true if there are not two figures: Note says why.
 	Uncompared bool
 }
 
@@ -47,10 +48,10 @@ const (
 )
 
 // Compare returns what differs between two reports' runs and goals of the same
-// names: pace, allocations, peak, latencies, ratios. Runs that were told different
-// things, or had other ends, are not compared, and what depends on the machine is
-// only on the same one; a Change says so. A run or a goal that the newer report has
-// no more is worse.
+// names: pace, allocations, peak, latencies, ratios. Runs with different settings
+// or ends are not compared, and figures that depend on the machine only on the same
+// one; a Change says so. A run or a goal that the newer report has no more is
+// worse.
 func Compare(old, now *Report, limits Limits) []Change {
 	c := comparison{limits: limits}
 	c.machines(&old.Machine, &now.Machine)
@@ -79,7 +80,7 @@ func (c *comparison) figure(name, figure string, old, now float64, worse bool, n
 }
 
 // pairs calls f with those of the same name: the first with the first, the second
-// with the second. Those of the old report come first, and nil is who is missing.
+// with the second. Those of the old report come first, and a missing one is nil.
 func pairs[T any](old, now []T, name func(*T) string, f func(old, now *T)) {
 	ofName := map[string][]*T{}
 	for i := range now {
@@ -184,7 +185,7 @@ func grown(old, now, share, few float64) bool {
 	return now-old >= few && now > old*(1+share)
 }
 
-// notHeld says why a run's allocations are not held to a limit, empty if they are.
+// notHeld returns why a run's allocations have no limit, empty if they have one.
 func notHeld(r *Run) string {
 	switch {
 	case OnEmbedded(r):
@@ -211,8 +212,8 @@ func (c *comparison) latencies(old, now *Run) {
 	}
 }
 
-// differences says in what two runs of one name are not the same measurement, empty
-// if they are.
+// differences returns how two runs of one name differ as measurements, empty if
+// they do not.
 func differences(old, now *Run) string {
 	var list []string
 	differ := func(what, a, b string) {
@@ -242,7 +243,8 @@ func differing(old, now map[string]any, prefix string, differ func(what, a, b st
 }
 
 // asMap is a value in the form in which it would be read, so that one that was just
-// measured equals one from a file. What is no object is one of a single field.
+// measured equals one from a file. A value that is not an object becomes one of a
+// single field.
 func asMap(v any) map[string]any {
 	text, err := json.Marshal(v)
 	if err != nil {

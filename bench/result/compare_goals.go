@@ -43,7 +43,7 @@ func (c *comparison) goals(old, now *Goal) {
 	c.figure(old.Name, "goal, "+orNone(now.Unit), old.Measured, now.Measured, worse, goalNote(old, now))
 }
 
-// goalNote says what became of the goal itself.
+// goalNote describes a change of the goal itself.
 func goalNote(old, now *Goal) string {
 	var notes []string
 	if !same(old.Least, now.Least) || !same(old.Most, now.Most) {
@@ -74,7 +74,7 @@ func goalsDiffer(old, now *Goal) string {
 
 func same(a, b *float64) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// unitKind says what a unit's figures can be held against.
+// unitKind says with which figures those of a unit can be compared.
 type unitKind int
 
 const (

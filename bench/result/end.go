@@ -59,8 +59,8 @@ var (
 	oldWords = regexp.MustCompile(`^\d+\.\d[^ ()]*$`)
 )
 
-// UnmarshalText implements encoding.TextUnmarshaler. Words that it does not know are an
-// error: what they are could not be compared.
+// UnmarshalText implements encoding.TextUnmarshaler. Unknown words are an error: such
+// ends could not be compared.
 func (e *End) UnmarshalText(text []byte) error {
 	s := string(text)
 	switch kind := EndKind(s); kind {
@@ -98,6 +98,6 @@ func hasEnd(kind EndKind, runs ...*Run) bool {
 	return false
 }
 
-// OnEmbedded reports whether an end of one of the runs is an embedded set: what was
-// measured is shown, and held to nothing.
+// OnEmbedded reports whether an end of one of the runs is an embedded set: its
+// measurements are shown, but have no limits.
 func OnEmbedded(runs ...*Run) bool { return hasEnd(EndEmbedded, runs...) }

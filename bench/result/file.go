@@ -56,8 +56,8 @@ func replace(file string, text []byte) error {
 	return err
 }
 
-// Read reads one. A format or a field that this program does not know is an error:
-// what it does not understand it could not compare.
+// Read reads one. An unknown format or field is an error: it could not be
+// compared.
 func Read(file string) (*Report, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

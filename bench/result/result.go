@@ -15,7 +15,7 @@ type Report struct {
 	// Format is the version of this form: 1.
 	Format  int       `json:"format"`
 	Started time.Time `json:"started"`
-	// Command is the command line that made it.
+	// Command is the command line that produced it.
 	Command []string `json:"command"`
 	Seed    uint64   `json:"seed"`
 	Machine Machine  `json:"machine"`
@@ -40,7 +40,7 @@ type Machine struct {
 type Run struct {
 	// Kind is pipeline, apply, ceiling, mirror, catch-up, secondary or clone.
 	Kind string `json:"kind"`
-	// Name tells runs of a report apart: kind/preset/what was varied.
+	// Name distinguishes the runs of a report: kind/preset/what was varied.
 	Name   string `json:"name"`
 	Preset string `json:"preset"`
 	// Source and Target say what the ends were; zero where there was none.
@@ -65,8 +65,8 @@ type Run struct {
 	// AllocsPerOp and BytesPerOp are those of the whole process.
 	AllocsPerOp float64 `json:"allocsPerOp"`
 	BytesPerOp  float64 `json:"bytesPerOp"`
-	// PeakRSS is the most memory that was resident while it ran, in bytes; 0 where
-	// that cannot be told. BaseRSS is what was when it began.
+	// PeakRSS is the most memory that was resident while it ran, in bytes; 0 if
+	// unknown. BaseRSS is the resident memory at its start.
 	PeakRSS int64 `json:"peakRSSBytes"`
 	BaseRSS int64 `json:"baseRSSBytes"`
 	// Latencies by name, such as commit-to-applied, probe and acknowledged.
@@ -104,7 +104,7 @@ type Line struct {
 	Cum  float64 `json:"cum"`
 }
 
-// Goal is a promise held against a measurement.
+// Goal is a goal compared with a measurement.
 type Goal struct {
 	Name string `json:"name"`
 	// Want is the goal in words.
@@ -115,8 +115,8 @@ type Goal struct {
 	Unit     string   `json:"unit"`
 	Least    *float64 `json:"least,omitempty"`
 	Most     *float64 `json:"most,omitempty"`
-	// Embedded tells that an end was the embedded set, which is no real server: the
-	// goal is shown, and held to nothing.
+	// Embedded is true if an end was an embedded set, which is not a real server:
+	// the goal is shown, but not enforced.
 	Embedded bool `json:"embedded,omitempty"`
 	// Skipped says why there is no measurement, empty if there is one.
 	Skipped string `json:"skipped,omitempty"`

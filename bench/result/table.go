@@ -10,7 +10,7 @@ import (
 
 const pageWidth = 120 // characters
 
-// Table prints runs for people, and below them the goals if there are any. It is no
+// Table prints runs as text, and below them the goals if there are any. It is no
 // wider than 120 characters unless a name is.
 func (r *Report) Table(w io.Writer) error {
 	var out strings.Builder
@@ -54,7 +54,7 @@ func (r *Report) CommandLine() string {
 	return strings.Join(quoted, " ")
 }
 
-// special tells which characters a shell might read as something else.
+// special reports whether a shell might interpret a character.
 func special(c rune) bool {
 	switch {
 	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':

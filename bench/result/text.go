@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Figure is a number for people: three digits or more, thousands set apart, never
-// with an exponent.
+// Figure formats a number: three digits or more, thousands set apart, never with
+// an exponent.
 func Figure(v float64) string {
 	size := math.Abs(v)
 	switch {
@@ -50,7 +50,7 @@ func thousands(digits string) string {
 	return sign + digits
 }
 
-// Duration is a time, given in seconds, for people.
+// Duration formats a time, given in seconds.
 func Duration(seconds float64) string {
 	switch {
 	case seconds == 0:
@@ -63,7 +63,7 @@ func Duration(seconds float64) string {
 	return Figure(seconds) + " s"
 }
 
-// Memory is a number of bytes in binary units, for people.
+// Memory formats a number of bytes in binary units.
 func Memory(bytes int64) string {
 	if bytes >= 1<<30 {
 		return Figure(float64(bytes)/(1<<30)) + " GiB"
@@ -108,8 +108,8 @@ func plural(word string, n int) string {
 const indent = "  "
 
 // column is how a column of a table is set. Where the table is wider than the page, a
-// cell wider than most is broken at spaces, or behind a slash, into several lines; what
-// cannot be broken stays wide.
+// cell wider than most is broken at spaces, or after a slash, into several lines; other
+// text stays wide.
 type column struct {
 	title string
 	right bool

@@ -2,16 +2,16 @@ package workload
 
 import "slices"
 
-// chunkBytes is how much an arena asks for at a time: enough for some hundred
+// chunkBytes is the size of an arena's chunks: enough for some hundred
 // operations, and not so much that keeping one of them keeps a lot.
 const chunkBytes = 64 << 10
 
 // arena hands out memory in pieces of large chunks, so that an operation costs no
-// allocation of its own. A piece is written behind begin's result, and is its own
-// from end on.
+// allocation of its own. A piece is appended to begin's result, and is
+// independent after end.
 type arena struct {
 	chunk []byte
-	// reused says that all pieces are done with by the next call of reset.
+	// reused is true if all pieces are unused by the next call of reset.
 	reused bool
 }
 
@@ -26,7 +26,7 @@ func (a *arena) reset() {
 func (a *arena) begin(n int) []byte {
 	if free := cap(a.chunk) - len(a.chunk); free < n {
 		if n > chunkBytes/4 && !a.reused {
-			return make([]byte, 0, n) // the rest of the chunk is not lost for it
+			return make([]byte, 0, n) // the rest of the chunk is kept
 		}
 		a.chunk = make([]byte, 0, max(chunkBytes, 2*n))
 	}

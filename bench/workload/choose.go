@@ -6,10 +6,11 @@ import (
 	"math/rand/v2"
 )
 
-// errNone is a workload that has deleted all documents that it may choose from.
+// errNone is the error of a workload that has deleted all documents that it may
+// choose from.
 var errNone = errors.New("no document is left for it: give the workload more documents or fewer deletes")
 
-// slot is a document that is there, and what its updates have to know of it.
+// slot is an existing document, with the state that its updates need.
 type slot struct {
 	number uint32
 	// elements is the length of the array.
@@ -18,7 +19,7 @@ type slot struct {
 	swapped bool
 }
 
-// documents knows which documents there are, and chooses from them.
+// documents tracks the existing documents, and chooses from them.
 type documents struct {
 	// live are those that can be chosen, the hot ones first. It is nil where each is
 	// met once, and where none is met after its insert.

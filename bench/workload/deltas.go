@@ -21,8 +21,8 @@ const (
 const deltaSpace = 256
 
 // update makes a delta for a document, and what a client sends to have it logged.
-// Each value that it writes is another one than what is there: a server does not log
-// what changes nothing.
+// Each value that it writes differs from the present one: a server does not log
+// updates without effect.
 func (g *Generator) update(s *slot) Op {
 	g.seq++
 	op := g.op(oplog.KindUpdate, s.number, g.key(s.number))
@@ -89,8 +89,8 @@ func (g *Generator) setNested(op *Op) {
 		})
 }
 
-// setArray changes the first element and appends one, or makes the array what it was
-// at first when it has become long.
+// setArray changes the first element and appends one, or resets the array when it
+// has become long.
 func (g *Generator) setArray(op *Op, s *slot) {
 	value, at := fresh32(g.seq), indexNames[s.elements]
 	if s.elements == mostElements {

@@ -20,8 +20,8 @@ const (
 	blockBytes = 1 << 20
 	// maxRecorded is larger than an entry that a server writes, in bytes.
 	maxRecorded = 64 << 20
-	// heldBytes is what open transactions may take, in bytes: nothing is put into
-	// files, which somebody would have to remove.
+	// heldBytes is what open transactions may take, in bytes: nothing is spilled
+	// to files, which would have to be removed.
 	heldBytes = 1 << 40
 )
 
@@ -29,7 +29,7 @@ const (
 // so that a caller that does not read to the end leaves nothing open.
 type blocks struct {
 	path string
-	// at is where the next document begins, and rest what was read behind that.
+	// at is the position of the next document, and rest the data read after it.
 	at   int64
 	rest []byte
 }
@@ -118,8 +118,8 @@ func openGroups(path string, limit int) (*groups, error) {
 	return &groups{blocks: blocks{path: path}, chains: chains, limit: limit}, nil
 }
 
-// next returns the next entry, false behind the last one and where the next one
-// would go beyond the limit.
+// next returns the next entry, false after the last one and if the next one
+// would exceed the limit.
 func (g *groups) next() (recorded, bool, error) {
 	at := g.at
 	var r recorded
@@ -140,7 +140,7 @@ func (g *groups) next() (recorded, bool, error) {
 		return r, false, fmt.Errorf("read %s: entry at byte %d: %w", g.path, at, err)
 	}
 	if g.limit > 0 && g.done+len(r.ops) > g.limit {
-		g.ended = true // however small what follows is
+		g.ended = true // however small the next ones are
 		return r, false, nil
 	}
 	g.done += len(r.ops)
@@ -182,7 +182,7 @@ func (r *recorded) add(op oplog.Op) {
 	}
 }
 
-// recording gives out the operations of a recording.
+// recording yields the operations of a recording.
 type recording struct {
 	groups *groups
 	queue  []Op

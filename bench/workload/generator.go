@@ -27,7 +27,7 @@ type Generator struct {
 	// plain: the form that a client sends is not needed.
 	plain bool
 
-	done     int    // operations that were given out
+	done     int    // operations returned
 	next     uint32 // the number of the next document to be inserted
 	seq      uint64 // counts updates, so that each writes something new
 	txn      int    // the number of the latest transaction
@@ -109,8 +109,8 @@ func indexSpec(key, name string) bson.Raw {
 	return bson.Raw(bsoncore.NewDocumentBuilder().AppendInt32("v", 2).AppendDocument("key", on).AppendString("name", name).Build())
 }
 
-// Collections returns what has to be there before the first operation. The result
-// is made anew by each call. For a recording it is the collections that it writes to
+// Collections returns what has to be there before the first operation. Each call
+// makes a new result. For a recording it is the collections that it writes to
 // without making them, empty and with no index but that on _id.
 func (g *Generator) Collections() ([]Collection, error) {
 	if g.file != nil {
@@ -129,8 +129,8 @@ func (g *Generator) Collections() ([]Collection, error) {
 	return all, nil
 }
 
-// Next returns the next operation, false behind the last one. What it points to
-// stays as it is.
+// Next returns the next operation, false after the last one. The data that it
+// points to does not change.
 func (g *Generator) Next() (Op, bool, error) {
 	if g.file != nil {
 		return g.file.next()
@@ -176,7 +176,7 @@ func (g *Generator) generate() (Op, error) {
 	return op, err
 }
 
-// startGroup begins what follows each other, where it is time for it.
+// startGroup starts a group of consecutive operations, if one is due.
 func (g *Generator) startGroup() {
 	switch {
 	case g.w.DDLEvery > 0 && g.sinceDDL >= g.w.DDLEvery && g.w.Ops-g.done >= commandsInGroup:

@@ -32,7 +32,7 @@ func appendID(dst []byte, t IDType, seed uint64, number uint32) []byte {
 		u[6], u[8] = 0x40, u[8]&0x3f|0x80
 		return bsoncore.AppendBinaryElement(dst, "_id", bson.TypeBinaryUUID, u[:])
 	case Decimal:
-		// Two digits behind the point.
+		// Two digits after the point.
 		const exponent = (6176 - 2) << 49
 		return bsoncore.AppendDecimal128Element(dst, "_id", exponent, uint64(number))
 	case Document:

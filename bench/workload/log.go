@@ -64,7 +64,7 @@ func NewLog(w Workload, first oplog.OpTime) (*Log, error) {
 // Last is the optime of the newest entry that Next has returned.
 func (l *Log) Last() oplog.OpTime { return l.last }
 
-// Next returns the next entry and how many operations it has, false behind the last
+// Next returns the next entry and its number of operations, false after the last
 // one. A transaction is one applyOps entry.
 func (l *Log) Next() (entry bson.Raw, ops int, ok bool, err error) {
 	if l.shift != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// shifted gives out the entries of a recording at another place of a log: all
-// seconds and terms in them are moved by as much, so that they stay in order, and
-// what one says of another stays true.
+// shifted moves the entries of a recording to another place of a log: all seconds
+// and terms in them are shifted equally, so that they stay in order, and
+// references between them stay valid.
 type shifted struct {
 	groups *groups
 	first  oplog.OpTime
@@ -50,7 +50,7 @@ func (s *shifted) next() (raw bson.Raw, ops int, ok bool, err error) {
 
 var errNoTerm = errors.New("an entry without a term cannot be moved")
 
-// shift changes an entry where it is. All that it changes keeps its length.
+// shift changes an entry in place. All changed fields keep their length.
 func (s *shifted) shift(raw bson.Raw, command oplog.Command) error {
 	term := false
 	it := rawbson.NewIter(raw)

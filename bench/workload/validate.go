@@ -48,7 +48,7 @@ func (w Workload) withDefaults() Workload {
 	return w
 }
 
-// faults collects what is wrong.
+// faults collects errors.
 type faults struct{ errs []error }
 
 func (f *faults) check(ok bool, format string, args ...any) {
@@ -147,8 +147,8 @@ func (w Workload) checkGroups(f *faults) {
 		"phases: they do not go with transactions, mass deletes or commands")
 }
 
-// checkSupply reports whether there are documents enough for what changes or deletes
-// them.
+// checkSupply returns an error if there are too few documents for updates and
+// deletes.
 func (w Workload) checkSupply(f *faults) {
 	if w.Phases {
 		return
@@ -167,7 +167,7 @@ func (w Workload) checkSupply(f *faults) {
 		deletes = deletes*(1-share) + float64(w.Ops)*share + float64(w.MassDeletes) // these in advance
 	}
 	if deletes > 0 && sum > m.Delete || w.MassEvery > 0 {
-		deletes += 5 * math.Sqrt(float64(w.Ops)) // how many there will be is left to chance
+		deletes += 5 * math.Sqrt(float64(w.Ops)) // their number is random
 	}
 	f.check(deletes <= float64(w.Documents-w.Hot), "documents: %d, %d of them hot, are too few for about %.0f deletes", w.Documents, w.Hot, deletes)
 }

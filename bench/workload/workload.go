@@ -32,7 +32,7 @@ type Mix struct {
 	Replace float64 `json:"replace"`
 }
 
-// Deltas says what updates change, as weights. All zero means Set.
+// Deltas are the weights of the kinds of updates. All zero means Set.
 type Deltas struct {
 	// Set sets two scalar fields.
 	Set float64 `json:"set"`
@@ -51,11 +51,12 @@ type Deltas struct {
 	Text float64 `json:"text"`
 }
 
-// Workload is what is written, as a value. Zero fields mean the defaults given.
+// Workload describes the operations to write. Zero fields mean the stated
+// defaults.
 type Workload struct {
-	// Name is that of a preset, or of what it was made from.
+	// Name is that of its preset or file.
 	Name string `json:"name"`
-	// Seed decides everything random.
+	// Seed is the seed of everything random.
 	Seed uint64 `json:"seed"`
 	// Ops is how many operations there are. Default 100,000.
 	Ops int `json:"ops"`
@@ -112,13 +113,13 @@ type Workload struct {
 	File string `json:"file,omitempty"`
 }
 
-// Collection is one that is there before the first operation.
+// Collection is a collection that exists before the first operation.
 type Collection struct {
 	NS   oplog.Namespace
 	UUID oplog.UUID
 	// Indexes are as listIndexes shows them, that on _id first.
 	Indexes []bson.Raw
-	// Documents are what it has.
+	// Documents are its documents.
 	Documents []bson.Raw
 }
 

@@ -18,7 +18,7 @@ import (
 // inside arrays. Where types differ, their order decides.
 type bounds struct{ root *bound }
 
-// side tells the minimum from the maximum.
+// side distinguishes the minimum from the maximum.
 type side uint8
 
 const (

@@ -47,7 +47,7 @@ type Bucket struct {
 	// names of all columns.
 	count, size int
 	fields      map[string]bool
-	// Doc has so many measurements, and these columns.
+	// These are the number of measurements and the columns in Doc.
 	written int
 	known   map[string]bool
 	bounds  bounds

@@ -27,9 +27,9 @@ const (
 	Drop
 	// Shut refuses, and closes the connection after that.
 	Shut
-	// Abort ends the open transaction before the command is looked at.
+	// Abort ends the open transaction before the command is parsed.
 	Abort
-	// Forget ends the cursor before the command is looked at.
+	// Forget ends the cursor before the command is parsed.
 	Forget
 	// Kill ends the cursor while the command uses it.
 	Kill

@@ -70,7 +70,7 @@ func (e ends) matches(l ends) (straight, swapped bool) {
 // rule is a fault that was set, with its direction as seen from the first end.
 type rule struct {
 	fault.Fault
-	// id tells one setting of a fault from the next.
+	// id distinguishes settings of faults.
 	id int
 }
 

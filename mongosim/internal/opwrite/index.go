@@ -103,8 +103,8 @@ func (b *Batch) buildIndexes(coll *storage.Collection, specs []bson.Raw) error {
 	return err
 }
 
-// tryBuild reports whether a build can begin, and leaves nothing behind: one that
-// only waits for a transaction must not be in the log.
+// tryBuild reports whether a build can begin, and has no effect: one that only
+// waits for a transaction must not be in the log.
 func (b *Batch) tryBuild(coll *storage.Collection, specs []bson.Raw) error {
 	u := b.w.Begin(bson.Timestamp{})
 	defer u.Abort()

@@ -11,7 +11,7 @@ import (
 )
 
 // with returns a copy of the configuration under another version and term, and
-// with its document made anew. version names the server version whose field names
+// with its document rebuilt. version names the server version whose field names
 // are used.
 func (c *config) with(version, term int64, server string) *config {
 	d := *c

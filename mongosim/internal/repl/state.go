@@ -62,7 +62,7 @@ type state struct {
 	asked   string               // the source, if it was asked for
 	denied  map[string]time.Time // no sources until then
 	tooOld  bool                 // no source has the next entry for this member
-	fatal   string               // why this member cannot go on; "" if it can
+	fatal   string               // why this member cannot continue; "" if it can
 	syncing bool                 // an initial sync is needed
 	closed  bool                 // Run has returned
 	heirTo  string               // the member to ask to stand for election after a step-down

@@ -47,7 +47,7 @@ type failRule struct {
 
 // Failure is how a command fails.
 type Failure struct {
-	// err is the command's error; nil if it is to go on.
+	// err is the command's error; nil if it is to continue.
 	err *servererr.Error
 	// HangUp closes the connection.
 	HangUp bool

@@ -34,7 +34,7 @@ type scan struct {
 	from, to bson.Timestamp
 	match    *serverquery.Matcher
 
-	// at, atID and atEntry are the place: the last document looked at.
+	// at, atID and atEntry are the place: the last document read.
 	begun   bool
 	at      storage.RecordID
 	atID    bson.RawValue
