@@ -182,7 +182,7 @@ func TestRefuseOverwrite(t *testing.T) {
 }
 
 // TestApplyRecording: a recording makes its collections by itself, in databases of its
-// own: they are gone before each round and after the last, and somebody else's stay.
+// own: they are gone before each round and after the last, and those of others stay.
 func TestApplyRecording(t *testing.T) {
 	end, err := ends.StartEmbedded(t.Context(), targetSeed, 0)
 	if err != nil {

@@ -47,7 +47,7 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// Ends that connection strings name are used as they are: what is there stays, unless
+// Ends that connection strings name are used as they are: existing data stays, unless
 // it may go, and nothing of a run does.
 func TestCatchUpElsewhere(t *testing.T) {
 	start := func(seed int64) string {
@@ -137,7 +137,7 @@ func TestSecondary(t *testing.T) {
 	}
 }
 
-// same finds out what is missing.
+// same reports missing documents.
 func TestSame(t *testing.T) {
 	var both [2]*ends.End
 	collections, err := collectionsOf(small())
@@ -236,7 +236,7 @@ func TestCacheGB(t *testing.T) {
 	}
 }
 
-// What seems to be applied before its commit took no time that can be told.
+// An entry that seems applied before its commit counts as zero.
 func TestMirrorOfAnotherClock(t *testing.T) {
 	m := &mirror{}
 	now := time.Now()

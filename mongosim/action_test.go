@@ -172,7 +172,7 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// actOnLinks: what is done to links, clocks, disks and commands of members that run.
+// actOnLinks: actions on links, clocks, disks and commands of running members.
 func actOnLinks(ctx context.Context, t *testing.T, s *Set) {
 	t.Helper()
 	p := s.Primary()

@@ -12,7 +12,7 @@ import (
 )
 
 // TestTypesHaveNames: users can name every type that the API mentions. It looks for
-// selectors of internal packages in the signatures and fields of what is exported.
+// selectors of internal packages in exported signatures and fields.
 func TestTypesHaveNames(t *testing.T) {
 	for _, dir := range []string{".", "fault"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))

@@ -8,8 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// TestCallsEndWithTheirRun: a call that has begun when the member is killed is over
-// when Kill returns, and leaves no transaction in the way of the next run.
+// TestCallsEndWithTheirRun: a call that has started when the member is killed has
+// ended when Kill returns, and leaves no transaction in the way of the next run.
 func TestCallsEndWithTheirRun(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)

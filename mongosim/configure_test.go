@@ -101,7 +101,7 @@ func TestAddMember(t *testing.T) {
 }
 
 // TestWipe: an empty disk is filled by an initial sync, which is another one than
-// before; what was only added to the log since is not enough.
+// before; entries only added to the log since are not enough.
 func TestWipe(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -139,7 +139,7 @@ func TestWipe(t *testing.T) {
 }
 
 // TestTooStale: a member that was down for longer than the oplog reaches back
-// cannot go on, says so, and can after it was wiped.
+// cannot continue, reports so, and can after it was wiped.
 func TestTooStale(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -180,7 +180,7 @@ func TestTooStale(t *testing.T) {
 	}
 }
 
-// rollOver writes so many bytes in small entries.
+// rollOver writes a number of bytes in small entries.
 func rollOver(t *testing.T, p *Member, size int) {
 	t.Helper()
 	ctx := within(t)

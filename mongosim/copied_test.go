@@ -12,7 +12,7 @@ import (
 )
 
 // What a tool needs that copies a member: a version in transition, load that is
-// shown, samples, and reads that go on where they were.
+// shown, samples, and reads that resume where they were.
 
 const versionDoc = "featureCompatibilityVersion"
 
@@ -229,8 +229,8 @@ func TestResumedByUUID(t *testing.T) {
 	wantCode(t, "read a collection that was dropped", err, servererr.NamespaceNotFound)
 }
 
-// TestUnfinishedBuild plays an index build that has begun: it is listed as such,
-// until it is committed.
+// TestUnfinishedBuild plays an index build that has started: it is listed as
+// such, until it is committed.
 func TestUnfinishedBuild(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)

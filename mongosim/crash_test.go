@@ -9,7 +9,7 @@ import (
 )
 
 // TestKillEndsTransactions kills a member whose transactions are open: those in
-// progress are gone, those that were prepared go on, and neither is in the way of
+// progress are gone, those that were prepared continue, and neither blocks
 // anything that they have not written.
 func TestKillEndsTransactions(t *testing.T) {
 	ctx := within(t)

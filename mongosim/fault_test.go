@@ -11,7 +11,7 @@ import (
 )
 
 // TestDiskFull: what does not fit is refused and leaves nothing, neither data nor
-// entries; the member goes on otherwise, and the set too.
+// entries; the member continues otherwise, and the set too.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -60,8 +60,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// TestClockSkew: a new primary whose clock is behind goes on after the optimes of
-// the old one.
+// TestClockSkew: a new primary whose clock is behind continues after the optimes
+// of the old one.
 func TestClockSkew(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)

@@ -67,7 +67,7 @@ func eventually(ctx context.Context, t *testing.T, what string, done func() bool
 	}
 }
 
-// view is what a running member knows.
+// view returns a running member's view.
 func view(t *testing.T, m *Member) repl.View {
 	t.Helper()
 	v, ok := m.view()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestIdle tells what a set costs that nobody uses. It is not parallel, so that
+// TestIdle measures the cost of an idle set. It is not parallel, so that
 // nothing else is counted.
 func TestIdle(t *testing.T) {
 	if testing.Short() {

@@ -71,7 +71,7 @@ func TestClose(t *testing.T) {
 		}
 	}
 	s.Close()
-	// Whether the last word still gets through is a matter of who is faster.
+	// Whether the last message still gets through is a race.
 	if err := <-ended; !broken(err) && !errors.Is(err, servererr.New(servererr.InterruptedAtShutdown, "")) {
 		t.Errorf("a waiting client: %v, want a broken connection or InterruptedAtShutdown", err)
 	}
@@ -172,7 +172,7 @@ func TestManySets(t *testing.T) {
 	sets[2].Primary().Freeze()
 	for i, s := range sets {
 		p := must[*Member](t)(s.AwaitPrimary(ctx))
-		if i == 2 { // who is frozen does not know yet that another one is coming
+		if i == 2 { // a frozen member does not know yet of another election
 			continue
 		}
 		for j, m := range view(t, p).Members {

@@ -51,7 +51,7 @@ func TestCutClient(t *testing.T) {
 	}
 }
 
-// TestBlackHoles: what was asked is not answered, until the link is healed.
+// TestBlackHoles: requests are not answered until the link is healed.
 func TestBlackHoles(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -157,8 +157,8 @@ func TestSlowLinks(t *testing.T) {
 	}
 }
 
-// TestFreeze: a frozen primary answers nobody and is replaced. After the thaw the
-// clients get their answers, and it follows the new one.
+// TestFreeze: a frozen primary does not answer and is replaced. After the thaw
+// the clients get their answers, and it follows the new one.
 func TestFreeze(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// TestKillLosesWrites: what was not durable when a member was killed is gone from
-// it, unless a majority had it.
+// TestKillLosesWrites: writes that were not durable when a member was killed are
+// gone from it, unless a majority had it.
 func TestKillLosesWrites(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -54,8 +54,8 @@ func TestKillLosesWrites(t *testing.T) {
 	}
 }
 
-// TestKillAll: an acknowledged majority survives the death of everybody, although
-// the journals lag.
+// TestKillAll: an acknowledged majority write survives the death of all members,
+// although the journals lag.
 func TestKillAll(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -122,8 +122,8 @@ func inserted(entries []bson.Raw) []string {
 }
 
 // TestRollback repeats what a real set was recorded doing: the old primary alone
-// has six entries, the others go on, and it rolls back. The logs are those of the
-// recording, in shape.
+// has six entries, the others continue, and it rolls back. The logs are those of
+// the recording, in shape.
 func TestRollback(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -189,7 +189,7 @@ func TestRollback(t *testing.T) {
 
 func readsOfLevels(ctx context.Context, t *testing.T, old *Member, since bson.Timestamp, lost []string) {
 	t.Helper()
-	// Plain or tailable, local reads show what is not committed, majority reads never do.
+	// Plain or tailable, local reads show uncommitted data, majority reads never do.
 	c := dial(t, old)
 	for level, want := range map[string][]string{"local": lost, "majority": nil} {
 		got := inserted(c.find(ctx, "local", "oplog.rs", bson.E{Key: "readConcern", Value: bson.D{{Key: "level", Value: level}}},

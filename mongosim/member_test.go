@@ -40,7 +40,7 @@ func TestKindsOfMembers(t *testing.T) {
 	succeed(t, c.insert(ctx, 1, w(5)))
 	wantCode(t, "w: 6 with five data-bearing members", c.insert(ctx, 2, w(6)), servererr.UnsatisfiableWriteConcern)
 
-	succeed(t, s.AwaitSynced(ctx)) // what was refused for its write concern is there too
+	succeed(t, s.AwaitSynced(ctx)) // writes that failed their write concern are there too
 
 	hello := c.run(ctx, "admin", bson.D{{Key: "hello", Value: 1}})
 	if got, want := texts(t, hello.Lookup("hosts")), []string{host(0), host(1)}; !slices.Equal(got, want) {
@@ -110,7 +110,7 @@ func electWithArbiter(ctx context.Context, t *testing.T, s *Set) {
 	}
 }
 
-// TestDelayed: a delayed member is behind by its delay, and not by much more.
+// TestDelayed: a delayed member lags by its delay, and not by much more.
 func TestDelayed(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)

@@ -398,7 +398,7 @@ func (f *failing) Failed() bool { return f.failed }
 
 func (f *failing) Logf(format string, args ...any) { f.said += fmt.Sprintf(format, args...) }
 
-// TestMoodsOfOptions: what a test says of moods, and what the environment makes of it.
+// TestMoodsOfOptions: the moods of a test, as changed by the environment.
 func TestMoodsOfOptions(t *testing.T) {
 	all := mood.Names()
 	for name, c := range map[string]struct {

@@ -55,8 +55,8 @@ func mirrored(timeout int32) bson.D {
 	return bson.D{{Key: "w", Value: "mirror"}, {Key: "wtimeout", Value: timeout}}
 }
 
-// TestPositionReports: nobody listens at the member's host, and what a plain client
-// reports for it counts.
+// TestPositionReports: nothing listens at the member's host, and what a plain
+// client reports for it counts.
 func TestPositionReports(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)

@@ -32,7 +32,7 @@ func playedSet(t *testing.T, moving bool) *Set {
 	}}}})
 }
 
-// entryAt is an entry that many seconds behind playedFrom.
+// entryAt is an entry that many seconds after playedFrom.
 func entryAt(seconds uint32, term int64, fields bson.D) bson.Raw {
 	return marshal(append(fields,
 		bson.E{Key: "ts", Value: bson.Timestamp{T: playedFrom.TS.T + seconds, I: 1}},
@@ -166,7 +166,7 @@ func TestPlayOnAMovingCopy(t *testing.T) {
 	succeed(t, playedSet(t, true).Member(0).Play([]bson.Raw{insertAt(1, 3, 1)}))
 }
 
-// TestPlayAfterARestart goes on where the log ended, in its term, with the
+// TestPlayAfterARestart continues where the log ended, in its term, with the
 // transaction that was prepared.
 func TestPlayAfterARestart(t *testing.T) {
 	t.Parallel()

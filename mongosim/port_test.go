@@ -42,7 +42,7 @@ func TestPorts(t *testing.T) {
 	first := freePorts(t, 3)
 	at := func(i int) string { return "127.0.0.1:" + strconv.Itoa(first+i) }
 	opts := Options{Members: 2, Port: first, Hostname: "localhost"}
-	for round := range 2 { // at once again: what is left of connections is not in the way
+	for round := range 2 { // again at once: remaining connections do not conflict
 		s := must[*Set](t)(Start(ctx, opts))
 		t.Cleanup(s.Close)
 		if want := "mongodb://localhost:" + strconv.Itoa(first) + ",localhost:" + strconv.Itoa(first+1) + "/?replicaSet=rs0"; s.URI() != want {

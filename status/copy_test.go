@@ -145,7 +145,7 @@ func TestConsistent(t *testing.T) {
 	}
 }
 
-// TestDoubts: people are told why the target is not consistent.
+// TestDoubts: the reasons why the target is not consistent are reported.
 func TestDoubts(t *testing.T) {
 	t.Parallel()
 	replaying := &checkpoint.Copy{Number: 1, Host: "a:1", Phase: checkpoint.Replaying, Stop: at(90)}
@@ -231,7 +231,7 @@ func TestLeftOutFailed(t *testing.T) {
 }
 
 // TestWindow: what the pipeline knows goes before the tracker's own look, which is
-// spared then; what is old does not count.
+// spared then; old values do not count.
 func TestWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32

@@ -50,7 +50,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// fakePipeline is a pipeline that does what it is told.
+// fakePipeline is a scripted pipeline.
 type fakePipeline struct {
 	mu sync.Mutex
 	s  pipeline.Snapshot

@@ -88,7 +88,7 @@ func TestGolden(t *testing.T) {
 	})
 }
 
-// TestNothingKnown: what is not known is null, and no metric says 0 for it.
+// TestNothingKnown: unknown values are null, and no metric is 0 for them.
 func TestNothingKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
@@ -164,7 +164,7 @@ func TestAges(t *testing.T) {
 	})
 }
 
-// TestCounts: what was counted in an attempt stays when the next one begins anew.
+// TestCounts: the counts of an attempt stay when the next one begins.
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	tr := newTracker(t, Config{Version: "v", Link: "l"})
@@ -237,7 +237,7 @@ func TestHealth(t *testing.T) {
 }
 
 // A link that hears nothing of its source for long is not well, whatever its state
-// is and however often it begins anew.
+// is and however often it restarts.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -184,7 +184,7 @@ func TestFill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time what is there is dropped
+	for range 2 { // the second time existing databases are dropped
 		if err := e.Fill(t.Context(), collections); err != nil {
 			t.Fatal(err)
 		}

@@ -31,12 +31,12 @@ func TestBuilt(t *testing.T) {
 	}
 }
 
-// TestLook: what a set is, is found from its servers, and not from who started it.
+// TestLook: the kind of a set is read from its servers, not from its start.
 func TestLook(t *testing.T) {
 	hidden := []mongosim.MemberOptions{{}, {}, {NonVoting: true, NoPriority: true, Hidden: true}}
 	users := []mongosim.User{
 		{Name: "all", Password: "x", Roles: []mongosim.Role{{Name: "root", DB: "admin"}}},
-		// It may not read the configuration.
+		// It is not authorized to read the configuration.
 		{Name: "some", Password: "x", Roles: []mongosim.Role{{Name: "readWriteAnyDatabase", DB: "admin"}}},
 	}
 	for name, c := range map[string]struct {

@@ -115,7 +115,7 @@ func TestNullDriver(t *testing.T) {
 	}
 	acknowledged(t, n, -1, 500)
 	arm(t, n, false)
-	for _, c := range collections { // nothing has happened to what was there
+	for _, c := range collections { // existing documents are unchanged
 		reply := run(t, n, c.NS.DB(), bson.D{{Key: "count", Value: c.NS.Collection()}})
 		if got := number(reply, "n"); got != int64(len(c.Documents)) {
 			t.Errorf("%s has %d documents, want %d", c.NS, got, len(c.Documents))
@@ -167,7 +167,7 @@ func TestNullCommands(t *testing.T) {
 	if got := number(run(t, n, "d", bson.D{{Key: "insert", Value: "c"}}, large, large, doc, large), "n"); got != 4 {
 		t.Errorf("large documents: n is %d, want 4", got)
 	}
-	// Other things are done, and what was there is still there.
+	// Other commands are executed, and existing documents are still there.
 	run(t, n, "d", bson.D{{Key: "create", Value: "made"}})
 	arm(t, n, false)
 	run(t, n, "d", bson.D{{Key: "insert", Value: "made"}}, doc)
@@ -178,7 +178,7 @@ func TestNullCommands(t *testing.T) {
 	}
 }
 
-// TestNullLanes: what a link reads back of its own lanes is what it wrote.
+// TestNullLanes: a link reads back its own lanes as written.
 func TestNullLanes(t *testing.T) {
 	n := startNull(t)
 	lane := func(id string) bson.Raw {

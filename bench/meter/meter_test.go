@@ -71,7 +71,7 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// TestHistogram: it says of latencies what a sorted list of them says, to 1 %.
+// TestHistogram: it agrees with a sorted list of the latencies, to 1 %.
 func TestHistogram(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) time.Duration {

@@ -33,7 +33,7 @@ func TestBetween(t *testing.T) {
 	for name, tt := range map[string]struct {
 		hang, begin time.Duration
 		least, most time.Duration
-		// stale tells that the call that hangs answers what was so when it was sent.
+		// stale is true if the hanging call answers with the state when it was sent.
 		stale bool
 	}{
 		"at once":                 {0, 0, 3900 * time.Millisecond, 4 * time.Second, false},

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fakeLife is how long a fake server lives at most, should nobody end it.
+// fakeLife is how long a fake server lives at most, unless it is ended.
 const fakeLife = time.Minute
 
 // fakeMongod is the process of a server that knows what this package asks for: how
@@ -72,7 +72,7 @@ func fakeMongod(kind string) int {
 // fake is one member.
 type fake struct {
 	address, data, dir string
-	// number is which member it is; the first one, 0, is the primary. lazy tells that a
+	// number is which member it is; the first one, 0, is the primary. lazy is true if a
 	// secondary stays where it is.
 	number int
 	lazy   bool
@@ -189,7 +189,7 @@ func (f *fake) Handle(_ context.Context, req *wire.Message) wire.Response {
 		docs, _ := req.Sequence("documents")
 		f.keep(written, f.kept(written)+len(docs))
 		reply = bson.D{{Key: "n", Value: len(docs)}}
-	case "aggregate": // a count of the log, whose bounds are looked at
+	case "aggregate": // a count of the log, whose bounds are checked
 		pipeline := req.Body.Lookup("pipeline", "0", "$match", "ts").String()
 		low, high := strings.Contains(pipeline, "$gt"), strings.Contains(pipeline, "$lte")
 		if !low || !high {

@@ -25,7 +25,7 @@ func startFake(t *testing.T, kind string) (*Set, error) {
 	return startFakes(t, kind, 0, 20*time.Second)
 }
 
-// startFakes starts a set of so many, within a time.
+// startFakes starts a set of a number of members, within a time.
 func startFakes(t *testing.T, kind string, members int, within time.Duration) (*Set, error) {
 	t.Helper()
 	t.Setenv(fakeEnv, kind)
@@ -98,7 +98,7 @@ func TestCatchUp(t *testing.T) {
 	if way.Entries != ops || way.Unseen != perLook {
 		t.Errorf("%d entries, want %d; %d before it was seen, want %d", way.Entries, ops, way.Unseen, perLook)
 	}
-	// It applies so many entries each time that it is asked, and is asked on a tick.
+	// It applies a number of entries at each poll, and polls come on a tick.
 	if least := ops / perLook / 2 * lookEvery; way.Took < least || way.Took > time.Since(before) {
 		t.Errorf("it took %s, want from %s to %s", way.Took, least, time.Since(before))
 	}
@@ -122,7 +122,7 @@ func TestCatchUpOfNothing(t *testing.T) {
 	}
 }
 
-// A server that dies is told of, with its log, and nobody waits for it.
+// A server that dies is reported, with its log, without waiting for it.
 func TestCatchUpOfTheDead(t *testing.T) {
 	set, err := startFake(t, fakeServer)
 	if err != nil {
@@ -141,7 +141,8 @@ func TestCatchUpOfTheDead(t *testing.T) {
 	}
 }
 
-// Who waits for a secondary is told where it is when the time is over.
+// The error of waiting for a secondary has its position when the time has
+// ended.
 func TestCatchUpOfTheLazy(t *testing.T) {
 	set, err := startFake(t, fakeLazy)
 	if err != nil {

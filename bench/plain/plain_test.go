@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// filled is an embedded set with what a workload begins with, and a client of it.
+// filled is an embedded set with a workload's initial data, and a client of it.
 func filled(t *testing.T, seed int64, w workload.Workload) (*ends.End, *Client) {
 	t.Helper()
 	end, err := ends.StartEmbedded(t.Context(), seed, 0)
@@ -183,7 +183,7 @@ func TestProbe(t *testing.T) {
 	if err != nil || n != 5 {
 		t.Errorf("%d probes, %v", n, err)
 	}
-	// What is never mirrored is not told of.
+	// Probes that never arrive are not reported.
 	_, other := filled(t, 2, workload.Workload{Name: "nothing", Documents: 1})
 	ctx, cancel = context.WithCancelCause(t.Context())
 	time.AfterFunc(100*time.Millisecond, func() { cancel(nil) })

@@ -126,7 +126,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestCharts: what is drawn of the sample, all of it soundly.
+// TestCharts: the charts of the sample are all sound.
 func TestCharts(t *testing.T) {
 	var got []string
 	for _, c := range newPage([]*result.Report{sample()}).all() {
@@ -229,7 +229,7 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// sound tells what is wrong with a chart: that it is no XML, that something has no
+// sound returns the faults of a chart: that it is no XML, that something has no
 // place, or that a text is cut off at an edge.
 func sound(svg []byte) error {
 	for _, odd := range []string{"NaN", "Inf"} {
@@ -318,7 +318,7 @@ func TestSound(t *testing.T) {
 	})
 }
 
-// TestGood: right of 1 is what is met.
+// TestGood: values above 1 meet the goal.
 func TestGood(t *testing.T) {
 	at := func(v float64) *float64 { return &v }
 	for _, c := range []struct {

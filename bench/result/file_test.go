@@ -112,7 +112,7 @@ func TestWriteErrors(t *testing.T) {
 }
 
 // TestWriteThroughLink: the file that a link names is replaced, not the link; and
-// what is no file is not replaced at all.
+// other things than files are not replaced.
 func TestWriteThroughLink(t *testing.T) {
 	folder := t.TempDir()
 	file, link := filepath.Join(folder, "bench.json"), filepath.Join(folder, "latest.json")

@@ -229,7 +229,7 @@ func behindFirstPart(t *testing.T, log []byte) []byte {
 	return nil
 }
 
-// A recording that begins in the middle tells which collections it takes for granted.
+// A recording that begins in the middle reports which collections it assumes.
 func TestRecordingFromTheMiddle(t *testing.T) {
 	t.Parallel()
 	scenarios, err := corpus.Open(filepath.Join(recordings, "mass"))

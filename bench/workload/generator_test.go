@@ -25,7 +25,7 @@ func TestSameSeedSameBytes(t *testing.T) {
 			w.Ops = min(w.Ops, 500)
 			g, one := ops(t, w)
 			again, two := ops(t, w)
-			if !reflect.DeepEqual(one, two) { // cmp.Diff takes minutes for so many bytes
+			if !reflect.DeepEqual(one, two) { // cmp.Diff takes minutes for that many bytes
 				t.Error("operations differ")
 			}
 			before := collections(t, g)

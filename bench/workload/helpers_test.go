@@ -115,8 +115,8 @@ func entries(t tb, w workload.Workload, first oplog.OpTime) []entry {
 	}
 }
 
-// replay applies entries as a member in steady state does, and tells what it had to
-// tolerate.
+// replay applies entries as a member in steady state does, and returns what it had
+// to tolerate.
 func replay(t tb, store *memstore.Store, all []entry) memstore.Counters {
 	t.Helper()
 	a, err := memstore.NewApplier(store, memstore.Steady, txn.Config{})

@@ -142,6 +142,6 @@ func statOf(pid int) (state string, parent int) {
 	if len(fields) < 2 {
 		return "", 0
 	}
-	parent, _ = strconv.Atoi(fields[1]) // 0 is nobody
+	parent, _ = strconv.Atoi(fields[1]) // 0 is none
 	return fields[0], parent
 }

@@ -65,7 +65,8 @@ func TestServeRefuses(t *testing.T) {
 	}
 }
 
-// TestServeStopped: what is stopped before the set serves has not done its work.
+// TestServeStopped: a command stopped before the set serves has not done its
+// work.
 func TestServeStopped(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -108,7 +109,7 @@ func (w *atOnce) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// firstLine keeps what is written, and calls then.
+// firstLine keeps the output, and calls then.
 type firstLine struct {
 	text string
 	then func()

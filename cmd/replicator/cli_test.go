@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestCLI holds what is printed for people to the files in testdata/cli.
+// TestCLI compares the output with the files in testdata/cli.
 func TestCLI(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(recordings, "types", "oplog.bson"))
 	if err != nil {

@@ -35,7 +35,7 @@ func fill(t *testing.T, set *mongosim.Set, db, coll string, docs int) {
 	}
 }
 
-// A link copies by default, goes on with its copy where it was, at the pace that is
+// A link copies by default, resumes its copy where it was, at the pace that is
 // requested, and says how far it is.
 func TestRunCopies(t *testing.T) {
 	source, target := twoSets(t)
@@ -98,7 +98,7 @@ func TestRunCopies(t *testing.T) {
 		t.Errorf("code %d, %s", code, stdout)
 	}
 
-	// One collection again: what somebody has spoiled is put right.
+	// One collection again: a damaged collection is repaired.
 	tell(t, target, "shop", bson.D{{Key: "delete", Value: "a"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "x", Value: 3}}}, {Key: "limit", Value: 0}}}}})
 	again := startCommand(t, nil, append([]string{"resync", "--link=test", "--namespace=shop.a"}, on...)...)
 	again.see("shop.a is being copied")

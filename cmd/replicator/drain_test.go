@@ -12,7 +12,7 @@ import (
 	"github.com/oplogrep/replicator/pipeline"
 )
 
-// TestDrainSays: what a signal does depends on where the link is.
+// TestDrainSays: the effect of a signal depends on the state of the link.
 func TestDrainSays(t *testing.T) {
 	t.Parallel()
 	copyOf := func(phase checkpoint.CopyPhase, disk *spool.DiskStats) *pipeline.CopySnapshot {

@@ -46,7 +46,7 @@ func TestLinks(t *testing.T) {
 		t.Errorf("a typo: code %d, %s", code, stderr)
 	}
 
-	// The environment says what a link is started with, which is not what is requested.
+	// The environment says how a link is started, not what is requested.
 	environ := []string{"REPLICATOR_TARGET=" + target.URI(), "REPLICATOR_LINK=test", "REPLICATOR_MAX_BYTES_PER_SECOND=1MiB"}
 	for _, tt := range []struct{ args, want string }{
 		{"", "Link test copies: as many bytes per second as it was started with, as many documents per second as it was started with.\n"},
@@ -89,7 +89,7 @@ func TestLinks(t *testing.T) {
 var emptyDoc = bson.Binary{Data: []byte{5, 0, 0, 0, 0}}
 
 // TestLinksLeftOut: the position of a link is where it left out a collection, and
-// what is left out is named, above all what nobody copies any more.
+// collections left out are named, above all those no longer retried.
 func TestLinksLeftOut(t *testing.T) {
 	_, target := twoSets(t)
 	opts, err := driver.Parse(driver.Config{URI: target.URI()})
@@ -180,7 +180,7 @@ func TestLinkState(t *testing.T) {
 	}
 }
 
-// running is a command that runs, and what it has printed.
+// running is a running command, and its output.
 type running struct {
 	t    *testing.T
 	out  logLines

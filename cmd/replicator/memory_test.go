@@ -26,7 +26,7 @@ func TestMemoryForCopies(t *testing.T) {
 		{nil, link},
 		{resync.Began{NS: "shop.a"}, link + 128<<20},
 		{resync.Began{NS: "shop.b"}, link + 256<<20},
-		{resync.Began{NS: "shop.a"}, link + 256<<20}, // it goes on
+		{resync.Began{NS: "shop.a"}, link + 256<<20}, // it continues
 		{resync.Ended{NS: "shop.b", Err: errors.New("no")}, link + 128<<20},
 		{resync.Ended{NS: "shop.a"}, link},
 	} {

@@ -61,7 +61,7 @@ func copyAt(now time.Time) pipeline.Snapshot {
 	}
 }
 
-// scenes are what a copy can look like.
+// scenes are states of a copy.
 func scenes(now time.Time) []struct {
 	name string
 	s    pipeline.Snapshot

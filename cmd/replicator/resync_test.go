@@ -20,13 +20,13 @@ import (
 	"github.com/oplogrep/replicator/request"
 )
 
-// requestBoard is what a target says of a link, as time goes by.
+// requestBoard is the state of a link in a target over time.
 type requestBoard struct {
 	began time.Time
 	acts  []act // by time
 }
 
-// act is what is so from a time on.
+// act is the state from a time on.
 type act struct {
 	at         time.Duration
 	state, why string
@@ -69,7 +69,7 @@ func TestResyncWatch(t *testing.T) {
 	stepDown := &servererr.Error{Code: servererr.NotWritablePrimary, Message: "not primary"}
 	for name, tt := range map[string]struct {
 		acts  []act
-		want  string // what is printed, a line each
+		want  string // the output, a line each
 		fault string // the error has that
 		took  time.Duration
 	}{
@@ -138,10 +138,10 @@ func TestResyncWatch(t *testing.T) {
 	}
 }
 
-// atTime is what a line begins with.
+// atTime is the start of a line.
 var atTime = regexp.MustCompile(`^\S+Z  `)
 
-// marked puts a mark before what is written.
+// marked puts a mark before the output.
 type marked struct{ to *bytes.Buffer }
 
 func (m marked) Write(p []byte) (int, error) {

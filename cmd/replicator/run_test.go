@@ -50,7 +50,7 @@ func countDocs(t *testing.T, set *mongosim.Set, db, coll string) int64 {
 	return n
 }
 
-// logLines takes a log, however much of it nobody has read yet.
+// logLines buffers a log without limit.
 type logLines struct {
 	mu    sync.Mutex // guards the rest
 	more  *sync.Cond
@@ -151,7 +151,7 @@ func (l *runLink) await(message string, with ...string) map[string]any {
 // end waits for the exit code.
 func (l *runLink) end() int { return <-l.code }
 
-// oneRun are the moods of sets on which one command is run and its code is looked at: a
+// oneRun are the moods of sets on which one command is run and its code is checked: a
 // command that asks once ends with the first refusal that it meets.
 var oneRun = mongosim.GentleMoods("a command that asks once ends with the first refusal that it meets")
 
@@ -216,7 +216,7 @@ func TestRunMirrorsAndDrains(t *testing.T) {
 		t.Errorf("code %d, %s", code, stderr)
 	}
 
-	// The same link again: it goes on, and the target need not be empty.
+	// The same link again: it continues, and the target need not be empty.
 	insert(t, source, "shop", "a", bson.D{{Key: "_id", Value: 3}})
 	l = startLink(t, append(uris(source, target), "--await=100ms", "--include=shop", "--map=shop=store")...)
 	awaitLink(l)
@@ -349,7 +349,7 @@ func TestRunRefuses(t *testing.T) {
 			}
 		})
 	}
-	// Nothing of it has left anything behind.
+	// No run has left anything in the target.
 	for _, set := range []*mongosim.Set{source, target} {
 		if names := tell(t, set, "admin", bson.D{{Key: "listDatabases", Value: 1}, {Key: "nameOnly", Value: true}}).String(); strings.Contains(names, "replicator") {
 			t.Errorf("something was written: %s", names)
@@ -393,7 +393,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// A second signal stops what a first one cannot drain.
+// A second signal stops a run that the first one cannot drain.
 func TestSecondSignal(t *testing.T) {
 	source, target := twoSets(t)
 	cmd := process(t, append([]string{"run", "--await=100ms"}, uris(source, target)...)...)
@@ -443,7 +443,8 @@ func TestLeastPrivileges(t *testing.T) {
 		}},
 	}})
 	into := []string{"--target-username=mirror", "--target-password-file=" + write(t, "sesame:/@%43")}
-	// One that only follows needs less, and one that copies is told what it lacks.
+	// One that only follows needs less, and one that copies gets a list of those
+	// it lacks.
 	follower := append(append(uris(source, target), into...), "--source-username=follower", "--source-password-file="+write(t, "sesame44"), "--check")
 	if code, stdout, stderr := invoke(t, nil, append([]string{"run"}, follower...)...); code != cli.ExitOK {
 		t.Errorf("following: code %d\n%s%s", code, stdout, stderr)

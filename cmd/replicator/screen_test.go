@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// terminal understands what a screen writes, and holds what a person would see.
+// terminal interprets the output of a screen, and holds the visible text.
 type terminal struct {
 	mu       sync.Mutex
 	lines    [][]rune

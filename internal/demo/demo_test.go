@@ -116,7 +116,7 @@ func TestEqual(t *testing.T) {
 	}
 }
 
-// TestTampered: a document that was changed behind the mirror's back is found.
+// TestTampered: a document changed without the mirror is found.
 func TestTampered(t *testing.T) {
 	tamper := func(ctx context.Context, target *driver.Set) error {
 		body, err := bson.Marshal(bson.D{

@@ -2,7 +2,7 @@ package printable
 
 import "testing"
 
-// A terminal must not be told what to do by what is in a database.
+// Data in a database must not control a terminal.
 func TestText(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "plain ü 日本": "plain ü 日本", "\x1b[31m": `\x1b[31m`, "a\nb": `a\nb`, "\u202e": `\u202e`,

@@ -307,7 +307,7 @@ func BenchmarkValidate(b *testing.B) {
 	}
 }
 
-// BenchmarkLookup is of a field that is not there: all names are looked at.
+// BenchmarkLookup is of a field that is not there: all names are compared.
 func BenchmarkLookup(b *testing.B) {
 	doc := everyType(b)
 	b.ReportAllocs()

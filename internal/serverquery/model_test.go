@@ -40,7 +40,7 @@ func candidates(doc bson.Raw, path []string) []bson.RawValue {
 	return candidates(inner, path[1:])
 }
 
-// inArray lists the values at a path that goes on below an array.
+// inArray lists the values at a path that continues below an array.
 func inArray(array bson.Raw, path []string) []bson.RawValue {
 	var out []bson.RawValue
 	list, _ := array.Values()

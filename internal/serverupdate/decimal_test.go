@@ -78,7 +78,7 @@ func TestDecimal(t *testing.T) {
 }
 
 // TestDecimalExact compares sums and products that need no rounding with those of
-// rational numbers, and checks that what is read comes out as it was.
+// rational numbers, and checks that values are unchanged by reading and writing.
 func TestDecimalExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(name string) decimal {

@@ -310,8 +310,8 @@ func TestExpressions(t *testing.T) {
 	}
 }
 
-// isCode tells the error codes of the table from the numbers that are results:
-// those have one digit. A code of one digit has a mark before it.
+// isCode distinguishes the error codes of the table from the numbers that are
+// results: those have one digit. A code of one digit has a mark before it.
 func isCode(s string) bool {
 	return strings.Trim(s, "0123456789") == ""
 }

@@ -118,7 +118,7 @@ func TestPush(t *testing.T) {
 	})
 }
 
-// nested is an object of so many levels.
+// nested is an object of a number of levels.
 func nested(levels int) string {
 	return strings.Repeat(`{"a": `, levels) + `1` + strings.Repeat(`}`, levels)
 }

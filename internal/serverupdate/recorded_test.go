@@ -178,7 +178,7 @@ type change struct {
 	pre, post, o bson.Raw
 }
 
-// history is what a log did.
+// history is the changes of a log.
 type history struct {
 	numbered map[statementID]change
 	// txns are the operations of transactions, plain those that no statement's

@@ -60,7 +60,7 @@ func TestRecordings(t *testing.T) {
 	}
 }
 
-// tally counts what was judged.
+// tally counts the compared updates.
 type tally struct {
 	modifiers, pipelines, replacements int
 	// deltas and old are the entries of modifiers that were compared.

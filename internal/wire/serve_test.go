@@ -19,7 +19,7 @@ import (
 )
 
 // A bubble ends only when every goroutine in it has: each of these tests shows
-// also that Serve leaves none behind.
+// also that Serve leaks none.
 
 func TestServeAnswersInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -66,7 +66,7 @@ func TestBytesPerRound(t *testing.T) {
 	}
 }
 
-// TestTrimming has capped collections that nobody deletes from.
+// TestTrimming has capped collections without deletes.
 func TestTrimming(t *testing.T) {
 	options := []bson.E{{Key: "capped", Value: true}, {Key: "size", Value: 4096}, {Key: "max", Value: 2}}
 	after := dataOf(catalogOf(listed("d.c", 1, `{"capped": true, "size": 4096, "max": 2}`, idIndex)), doc(3), doc(4))

@@ -292,7 +292,8 @@ func TestCollation(t *testing.T) {
 
 	wantEqual(t, "collections without their collation", len(s.Uncollated()), 0)
 
-	// A collation that cannot be followed: _ids compare by bytes, and that is told.
+	// A collation that cannot be followed: _ids compare by bytes, which is
+	// reported.
 	shifted := bson.D{{Key: "locale", Value: "fr"}, {Key: "strength", Value: 2}, {Key: "alternate", Value: "shifted"}}
 	mustApply(t, s, Steady, l.create("d.e", 2, bson.E{Key: "collation", Value: shifted}), l.insert("d.e", 2, bson.D{{Key: "_id", Value: 1}}))
 	wantEqual(t, "while no _id is text", len(s.Uncollated()), 0)

@@ -240,7 +240,7 @@ func TestHistoriesConverge(t *testing.T) {
 }
 
 // TestHistoriesFromMovingCopies takes a copy collection by collection while
-// writes go on, and applies the whole log to it.
+// writes continue, and applies the whole log to it.
 func TestHistoriesFromMovingCopies(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h := &history{T: rt, log: &log{t: rt}, store: New(Config{})}

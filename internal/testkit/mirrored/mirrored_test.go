@@ -217,8 +217,8 @@ func TestProve(t *testing.T) {
 	}
 }
 
-// TestCopy: a copy that is equal is told from one that is not, and says what was
-// played when.
+// TestCopy: an equal copy is distinguished from an unequal one, and reports what
+// was played when.
 func TestCopy(t *testing.T) {
 	copied := func(s *corpus.Scenario, o mirrored.RunOptions) (mirrored.CopyReport, string) {
 		r := mirrored.Copy(t.Context(), s, 3, o)
@@ -239,7 +239,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// TestTheServersOwn: a log may tell of collections of the server's own databases
+// TestTheServersOwn: a log may have collections of the server's own databases
 // that the recording says nothing of; they are not mirrored.
 func TestTheServersOwn(t *testing.T) {
 	uuid := func(n byte) bson.Binary { return bson.Binary{Subtype: 4, Data: append(make([]byte, 15), n)} }

@@ -136,7 +136,7 @@ func (f *fake) answer(cmd bson.Raw) []byte {
 	case "fakeConfig":
 		f.adopt(elems[0].Value().Document())
 	case "replSetStepDown":
-		// The version decides who is primary.
+		// The version decides which member is primary.
 		doc := bson.D{}
 		if err := bson.Unmarshal(f.config, &doc); err != nil {
 			say(err)
@@ -194,7 +194,7 @@ func (f *fake) adopt(config bson.Raw) {
 	}
 }
 
-// tell tells the others of the configuration.
+// tell sends the configuration to the others.
 func (f *fake) tell() {
 	for _, host := range f.hosts() {
 		if host == f.host {
@@ -211,7 +211,7 @@ func (f *fake) turn() int {
 	return int(n)
 }
 
-// primary is the member whose turn it is, as nobody is elected.
+// primary is the next member in turn, as there are no elections.
 func (f *fake) primary() string {
 	hosts := f.hosts()
 	if len(hosts) == 0 {

@@ -18,7 +18,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// probe is a test whose end is looked at. What the code under test asks of the
+// probe is a test whose end is checked. What the code under test asks of the
 // real test (a folder, a cleanup) it gets, at the end of the probe.
 type probe struct {
 	*testing.T

@@ -16,7 +16,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// server answers every command as it is told, and keeps them.
+// server answers every command as configured, and records them.
 type server struct {
 	answer func(n int, name string) error
 
@@ -52,7 +52,7 @@ func run(t *testing.T, s *server, seed uint64) (Stats, error) {
 	return w.Stats(), err
 }
 
-// TestSeed: a seed decides what a client tries; another one decides otherwise.
+// TestSeed: a seed decides the commands of a client; another one differs.
 func TestSeed(t *testing.T) {
 	t.Parallel()
 	did := func(seed uint64) string {
@@ -93,7 +93,7 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// TestRetries: what was lost is tried again, until it is there.
+// TestRetries: lost commands are retried until they succeed.
 func TestRetries(t *testing.T) {
 	for name, err := range map[string]error{
 		"lost":        &mongo.LostError{Host: "a:1", Err: errors.New("reset")},

@@ -159,7 +159,7 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// TestConversationFaults sends what a client must not.
+// TestConversationFaults sends invalid messages of a client.
 func TestConversationFaults(t *testing.T) {
 	t.Parallel()
 	m := manager(t, Config{Users: []User{{Name: "ann", Password: "p"}}})

@@ -265,7 +265,7 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// TestBeforeLogin checks what nobody has to be logged in for.
+// TestBeforeLogin checks the commands that need no login.
 func TestBeforeLogin(t *testing.T) {
 	t.Parallel()
 	g := &gate{}

@@ -160,8 +160,8 @@ func TestAwaitData(t *testing.T) {
 	})
 }
 
-// TestExhaustRequest checks what a stream of replies goes on with: the commit
-// point that the last one was made at.
+// TestExhaustRequest checks how a stream of replies continues: the commit point
+// that the last one was made at.
 func TestExhaustRequest(t *testing.T) {
 	cmd, _ := bson.Marshal(obj("getMore", int64(1), "lastKnownCommittedOpTime", obj("ts", bson.Timestamp{}, "t", int64(1)), "$db", "local"))
 	got := read.WithKnown(cmd, oplog.NewOpTime(7, 3, 2))

@@ -41,7 +41,7 @@ func (m *member) follow(t testing.TB) *follower {
 	return f
 }
 
-// difference applies what is new, and tells how the two stores differ.
+// difference applies new entries, and returns how the two stores differ.
 func (f *follower) difference(t testing.TB) string {
 	t.Helper()
 	entries := f.primary.entries(t)

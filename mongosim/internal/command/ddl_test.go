@@ -11,7 +11,7 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// step is a command and what it has to come to.
+// step is a command and its expected outcome.
 type step struct {
 	// cmd is the command as Extended JSON.
 	cmd string
@@ -48,7 +48,7 @@ func (m *member) payloads(t *testing.T, n int) (list []string) {
 	return list
 }
 
-// TestRecordedDDL is what a server answered, in its order.
+// TestRecordedDDL compares with a server's answers, in its order.
 func TestRecordedDDL(t *testing.T) {
 	m := newMember(t, "5.0.7")
 	m.steps(t, []step{

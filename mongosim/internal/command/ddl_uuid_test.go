@@ -56,7 +56,7 @@ func TestCollectionUUID(t *testing.T) {
 	}
 }
 
-// mismatch tells a refusal because of the UUID, be it of a command or of a statement.
+// mismatch reports whether a command or statement was refused because of the UUID.
 func mismatch(reply bson.Raw) bool {
 	return codeOf(reply) == 361 || strings.Contains(reply.String(), `"code": {"$numberInt":"361"}`)
 }

@@ -249,7 +249,7 @@ func TestAPrimaryLogsANoOpToReachAClusterTime(t *testing.T) {
 	if last.Lookup("op").StringValue() != "n" || oplog.CompareTimestamps(bson.Timestamp{T: ts, I: i}, after) < 0 {
 		t.Errorf("the entry is %s", last)
 	}
-	// A time that nobody has told of is refused.
+	// A time that was never seen is refused.
 	unknown := bson.Timestamp{T: after.T + 1000}
 	cmd[3].Value = bson.D{{Key: "afterClusterTime", Value: unknown}}
 	if reply := m.CallOn(t.Context(), m.conn, marshal(t, cmd)); reply.Lookup("code").Int32() != 72 {

@@ -27,7 +27,7 @@ func (g *rules) Check(_ *dispatch.Conn, action, db, coll string, _ bson.Raw) err
 	return servererr.New(servererr.Unauthorized, "not authorized")
 }
 
-// UserID says that everybody is me@d.
+// UserID returns the id of me@d for every user.
 func (g *rules) UserID(*dispatch.Conn) [32]byte { return sha256.Sum256([]byte("me@d")) }
 
 // TestPrivilegesOfAll runs commands with all that they take, and then without each.
@@ -64,8 +64,8 @@ func TestPrivilegesOfAll(t *testing.T) {
 	}
 }
 
-// TestPrivilegesByUUID: who names a collection by its UUID needs the same as by its
-// name, and that besides.
+// TestPrivilegesByUUID: naming a collection by its UUID requires the privileges of
+// its name, and useUUID.
 func TestPrivilegesByUUID(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -105,7 +105,7 @@ func TestRefusedAggregateOptions(t *testing.T) {
 		`{cursor: {firstBatch: [], id: {$numberLong: "0"}, ns: "d.c"}, ok: 1.0}`)
 }
 
-// TestPipelinesEnd ends stages that would go on for very long.
+// TestPipelinesEnd ends stages that would run for very long.
 func TestPipelinesEnd(t *testing.T) {
 	m := newMember(t, "5.0.7")
 	numbers := make(bson.A, 1000)

@@ -13,7 +13,7 @@ import (
 	"github.com/oplogrep/replicator/mongosim/internal/storage"
 )
 
-// FuzzReads sends any document as a command that reads, and goes on with the
+// FuzzReads sends any document as a command that reads, and continues with the
 // cursor that it may get: there is always a reply, and it is valid.
 func FuzzReads(f *testing.F) {
 	for _, seed := range []string{

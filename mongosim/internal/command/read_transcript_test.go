@@ -18,7 +18,7 @@ var volatileFields = map[string]bool{
 	"$readPreference": true,
 }
 
-// steady returns v without what is volatile. Cursor ids are known only by being
+// steady returns v without volatile fields. Cursor ids are known only by being
 // zero or not.
 func steady(v any) any {
 	switch v := v.(type) {

@@ -21,7 +21,7 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// recordedNode tells what it is asked, and answers with what a test puts in.
+// recordedNode records calls, and returns the answers that a test sets.
 type recordedNode struct {
 	*scriptedNode
 	calls   []string

@@ -90,7 +90,7 @@ func newSeries(t testing.TB, version string) *member {
 	return m
 }
 
-// measure inserts measurements given as the fields behind the time in seconds.
+// measure inserts measurements given as the fields after the time in seconds.
 func (m *member) measure(t testing.TB, docs ...string) bson.Raw {
 	t.Helper()
 	return m.run(t, `{"insert": "m", "documents": [`+strings.Join(docs, ", ")+`], "$db": "ts"}`)

@@ -38,7 +38,7 @@ func TestByID(t *testing.T) {
 			}
 		}
 	}
-	for _, v := range []string{`"b"`, `7`} { // what is made of a filter that finds nothing
+	for _, v := range []string{`"b"`, `7`} { // upserts by a filter that matches nothing
 		m.want(t, `{update: "plain", updates: [{q: {_id: `+v+`}, u: {$set: {n: 1}}, upsert: true}], $db: "d"}`,
 			`{n: 1, upserted: [{index: 0, _id: `+v+`}], nModified: 0, ok: 1.0}`)
 		m.want(t, `{delete: "plain", deletes: [{q: {_id: `+v+`}, limit: 0}], $db: "d"}`, `{n: 1, ok: 1.0}`)

@@ -203,7 +203,7 @@ func TestStanding(t *testing.T) {
 	}
 }
 
-// TestVersions: what a later version has first, an earlier one does not answer.
+// TestVersions: an earlier version does not give a later version's answers.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[[2]int]bool{{5, 0}: false, {6, 0}: true, {8, 0}: true} {
@@ -214,7 +214,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestApps: who meets moods, and who meets the gentle ones only.
+// TestApps: which clients meet moods, and which the gentle ones only.
 func TestApps(t *testing.T) {
 	t.Parallel()
 	m := temper(t, Config{App: "a", GentleApp: "b", OneIn: map[string]int{"interrupted": 1, "short-batch": 1}, Names: []string{"interrupted", "short-batch"}})
@@ -235,7 +235,7 @@ func TestApps(t *testing.T) {
 	}
 }
 
-// TestNone: a nil Temper has no moods and touches nobody.
+// TestNone: a nil Temper has no moods and touches no client.
 func TestNone(t *testing.T) {
 	t.Parallel()
 	var m *Temper

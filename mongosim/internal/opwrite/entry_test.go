@@ -117,7 +117,7 @@ func short(text string) string {
 	return text
 }
 
-// TestUnknownDialect refuses what it would write wrongly.
+// TestUnknownDialect refuses dialects that it cannot write.
 func TestUnknownDialect(t *testing.T) {
 	for _, d := range []opwrite.Dialect{{}, {Version: "3.6.1"}, {Version: "9.1.0"}, {Version: "five"}, {Version: "5.0.1", FCV: "6.0"}, {Version: "5.0.1", FCV: "4"}} {
 		_, err := opwrite.New(opwrite.Config{Dialect: d})

@@ -51,7 +51,7 @@ func TestCommitTimestampAhead(t *testing.T) {
 		if r, ok := errors.AsType[*servererr.Error](err); !ok || r.Code != servererr.InvalidOptions {
 			t.Errorf("committed at the end of time: %v", err)
 		}
-		if err := txn.Abort(b); err != nil { // the log goes on
+		if err := txn.Abort(b); err != nil { // the log continues
 			t.Error(err)
 		}
 		return nil

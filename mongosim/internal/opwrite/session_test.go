@@ -188,7 +188,7 @@ func TestTransactionStates(t *testing.T) {
 	}
 }
 
-// TestStepUp ends what a former primary has left.
+// TestStepUp ends the unfinished transactions of a former primary.
 func TestStepUp(t *testing.T) {
 	p, store := newPath(t, opwrite.Dialect{Version: "7.0.1"})
 	check(t, p.Write(func(b *opwrite.Batch) error { return b.StepUp() }))
@@ -254,7 +254,7 @@ func TestFailedBuild(t *testing.T) {
 	}
 }
 
-// TestNotPrimary refuses every write, and leaves nothing behind.
+// TestNotPrimary refuses every write, without effect.
 func TestNotPrimary(t *testing.T) {
 	_, store := newPath(t, recordedDialect)
 	refused := servererr.New(servererr.NotWritablePrimary, "not master")

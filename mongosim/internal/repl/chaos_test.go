@@ -21,7 +21,7 @@ import (
 
 // TestNothingAcknowledgedIsLost cuts, kills and restarts members at random for ten
 // minutes while clients write with majority. What was acknowledged has to be on
-// every later primary; terms never go back, nobody sees a second primary of one
+// every later primary; terms never go back, no member sees a second primary of one
 // term, and in the end all oplogs are the same.
 func TestNothingAcknowledgedIsLost(t *testing.T) {
 	seeds := 6
@@ -98,8 +98,8 @@ func shake(c *cluster, rng *rand.Rand) {
 		durable := c.node(host).View().Durable
 		store := c.kill(host)
 		if rng.IntN(2) == 0 {
-			// As if the power had failed: what was not durable is gone. What is
-			// stable stays, and then nothing is lost.
+			// As if the power had failed: entries that were not durable are
+			// gone. What is stable stays, and then nothing is lost.
 			_ = store.Write(func(w *storage.Writer) error { return w.RollbackTo(durable.TS) })
 		}
 		time.Sleep(time.Duration(rng.IntN(8000)) * time.Millisecond)

@@ -102,7 +102,7 @@ func (p preparing) Prepared() []opwrite.Prepared {
 }
 
 // TestStepUpThatFailsLetsGo makes the configuration impossible to store when a
-// primary begins: what was prepared must not stay in the way.
+// primary begins: prepared transactions must not block it.
 func TestStepUpThatFailsLetsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 1, nil)

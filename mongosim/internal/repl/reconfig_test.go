@@ -156,8 +156,8 @@ func (tn *testNode) beatTo() bson.Raw {
 	return tn.heartbeatCommand(tn.conf)
 }
 
-// TestAnOutsiderWithATag is a tool that plays a hidden member: nobody answers at
-// its address, but it reports positions, and a write concern waits for it.
+// TestAnOutsiderWithATag is a tool that plays a hidden member: nothing answers
+// at its address, but it reports positions, and a write concern waits for it.
 func TestAnOutsiderWithATag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2, nil)
@@ -313,8 +313,8 @@ func TestSyncFrom(t *testing.T) {
 	})
 }
 
-// TestModeGoes takes a write concern's mode away while somebody waits for it: that
-// nobody has to have the write any more does not mean that somebody has it.
+// TestModeGoes removes a write concern's mode while a client waits for it: that no
+// member must have the write any more does not mean that one has it.
 func TestModeGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2, nil)

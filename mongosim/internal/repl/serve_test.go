@@ -17,7 +17,7 @@ import (
 
 type testCursor struct{ last bson.Timestamp }
 
-// link is the Transport of one member. A cut link swallows what is sent.
+// link is the Transport of one member. A cut link drops messages.
 type link struct {
 	c    *cluster
 	from string

@@ -103,7 +103,7 @@ func TestARestartKeepsTheVote(t *testing.T) {
 		if p.host == host {
 			host = c.hosts[1]
 		}
-		candidate := p.View() // who has the newest of all is not refused for something else
+		candidate := p.View() // the member with the newest entry is not refused for another reason
 		ask := func(tn *testNode, index int64) bson.Raw {
 			cmd, err := bson.Marshal(bson.D{
 				{Key: "replSetRequestVotes", Value: 1},
@@ -189,7 +189,8 @@ func TestStepDownAndStepUp(t *testing.T) {
 		if !p.View().Writable {
 			t.Error("a step-down that failed leaves the primary unwritable")
 		}
-		// Clients that wait in hello are told, and take a reply only if it counts as newer.
+		// Clients that wait in hello are notified, and take a reply only if it counts as
+		// newer.
 		before, told := p.View().TopologyCounter, p.Changed()
 		if err := p.StepDown(c.ctx, time.Second, 0, true); err != nil {
 			t.Fatal(err)

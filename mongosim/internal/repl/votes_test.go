@@ -13,7 +13,7 @@ import (
 )
 
 // quiet makes the first member of a set of three that has been initiated by hand: it
-// does not run, and knows the others by what a test tells it.
+// does not run, and knows the others by the messages of a test.
 func quiet(t *testing.T) *testNode {
 	t.Helper()
 	c := newCluster(t, 0, nil)
@@ -180,8 +180,8 @@ func TestPositionReports(t *testing.T) {
 	})
 }
 
-// TestAReportOfAHigherTermIsNotCounted: whoever voted for somebody else no longer
-// helps this primary to commit.
+// TestAReportOfAHigherTermIsNotCounted: a member that voted for another one no
+// longer helps this primary to commit.
 func TestAReportOfAHigherTermIsNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, nil)

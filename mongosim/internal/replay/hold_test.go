@@ -13,7 +13,7 @@ import (
 )
 
 // TestPreparedOutlivesOplog rolls the oplog over while a transaction waits for its
-// decision: it has to be found again by whoever goes on with the store.
+// decision: it has to be found again by the next user of the store.
 func TestPreparedOutlivesOplog(t *testing.T) {
 	store := storage.New(storage.Options{OplogBytes: 2000})
 	write(t, store, func(w *storage.Writer) error {

@@ -144,7 +144,7 @@ func (w *writer) run() {
 	}
 }
 
-// step carries out what entry n, and maybe more behind it, says has been done.
+// step repeats the operation of entry n, and maybe of more entries after it.
 func (w *writer) step(b *opwrite.Batch, n int) error {
 	e := w.entry(n)
 	stmt, image := opwrite.Stmt{}, opwrite.NoImage

@@ -381,8 +381,8 @@ func (m *model) rollBack() {
 	m.counts["rollback"]++
 }
 
-// copy makes a copy as an initial sync does, goes on with it if it may, and checks
-// that constraints hold in it.
+// copy makes a copy as an initial sync does, continues with it if permitted, and
+// checks that constraints hold in it.
 func (m *model) copy() {
 	var oldest bson.Timestamp
 	_ = m.store.Read(func(r *storage.Reader) error { oldest = r.Oldest(); return nil })

@@ -97,7 +97,7 @@ func TestHoldOplog(t *testing.T) {
 		}
 		w.HoldOplog(ts(3))
 		w.HoldOplog(bson.Timestamp{})
-		w.ReleaseOplog(ts(1), ts(2)) // held by nobody
+		w.ReleaseOplog(ts(1), ts(2)) // not held
 		w.SetStable(ts(7))
 	})
 	check("held", s, 3)
