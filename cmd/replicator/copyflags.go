@@ -73,7 +73,7 @@ func (f *runFlags) spoolDir() string {
 		}
 		dir = filepath.Join(caches, "replicator", "spool")
 	}
-	// No link gets a parent folder: its name may be two dots.
+	// A link named ".." must not get the parent folder.
 	if f.Link == "" || f.Link == "." || f.Link == ".." {
 		return ""
 	}

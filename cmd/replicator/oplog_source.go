@@ -175,8 +175,8 @@ func (t *tail) hand(reply bson.Raw, field string) error {
 	return nil
 }
 
-// leave kills the cursor, without retries. Otherwise the server does so after ten
-// minutes.
+// leave kills the cursor, within a second. If that fails the server does so after
+// ten minutes.
 func (t *tail) leave(ctx context.Context, member mongo.Caller, id int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()

@@ -105,7 +105,7 @@ func exactOf(t bson.Type, v []byte) exact {
 		return exact{class: classNaN}
 	}
 	if coefficient.CmpAbs(maxCoefficient) > 0 {
-		return exact{classFinite, new(big.Rat)} // a zero that is not canonical
+		return exact{classFinite, new(big.Rat)} // a non-canonical coefficient counts as zero
 	}
 	power := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(exponent, -exponent))), nil)
 	if exponent < 0 {

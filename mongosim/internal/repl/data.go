@@ -259,7 +259,8 @@ func (n *Node) leads(epoch int) bool {
 	return n.role == leader && n.epoch == epoch
 }
 
-// giveUp makes a primary step down after an error of its own data.
+// giveUp makes a primary step down, and stops the member, after an error of its
+// own data.
 func (n *Node) giveUp(epoch int, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
