@@ -24,11 +24,11 @@ var ErrNoCopy = errors.New("the link has no copy")
 type CopyPhase string
 
 const (
-	// Copying: documents are copied; the oplog is not applied yet.
+	// Copying means: documents are copied; the oplog is not applied yet.
 	Copying CopyPhase = "copying"
-	// Replaying: the copy is complete, and the oplog is applied to it up to Stop.
+	// Replaying means: the copy is complete, and the oplog is applied to it up to Stop.
 	Replaying CopyPhase = "replaying"
-	// Copied: the oplog was applied up to Stop, and the source did not roll back
+	// Copied means: the oplog was applied up to Stop, and the source did not roll back
 	// meanwhile. The target is consistent.
 	Copied CopyPhase = "done"
 )

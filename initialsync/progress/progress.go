@@ -10,13 +10,13 @@ import (
 type State string
 
 const (
-	// Planned: nothing of it is in the target.
+	// Planned means: nothing of it is in the target.
 	Planned State = "planned"
-	// Created: it exists, without documents, and its ranges are in the metadata.
+	// Created means: it exists, without documents, and its ranges are in the metadata.
 	Created State = "created"
-	// Filled: all its documents are copied.
+	// Filled means: all its documents are copied.
 	Filled State = "filled"
-	// Done: its indexes are built as well, as far as possible.
+	// Done means: its indexes are built as well, as far as possible.
 	Done State = "done"
 )
 

@@ -11,45 +11,45 @@ import (
 type Kind uint8
 
 const (
-	// None: the error comes neither from a server nor from the connection to it.
+	// None means: the error comes neither from a server nor from the connection to it.
 	None Kind = iota
-	// Isolate: the command itself is at fault, or the code is unknown. The statement of
+	// Isolate means: the command itself is at fault, or the code is unknown. The statement of
 	// the command, or the operation of the transaction, that fails has to be found.
 	Isolate
-	// Transient: no effect, and the cause passes: locks, conflicts, tickets, snapshots,
+	// Transient means: no effect, and the cause passes: locks, conflicts, tickets, snapshots,
 	// other commands, a server short of resources.
 	Transient
-	// Split: no effect, because the command or transaction was too large, for the server
+	// Split means: no effect, because the command or transaction was too large, for the server
 	// or for its present resources. Smaller parts may succeed, or the same later.
 	Split
-	// Expired: it exceeded a time limit. A transaction had no effect; a command may have
+	// Expired means: it exceeded a time limit. A transaction had no effect; a command may have
 	// had some.
 	Expired
-	// Ended: something else ended it: an operator, a client that disconnected, an aborted
+	// Ended means: something else ended it: an operator, a client that disconnected, an aborted
 	// index build. A transaction had no effect; a command may have had some.
 	Ended
-	// NotPrimary: the server cannot serve the command in its present state, or could not
+	// NotPrimary means: the server cannot serve the command in its present state, or could not
 	// reach another server.
 	NotPrimary
-	// Leaving: the server is shutting down.
+	// Leaving means: the server is shutting down.
 	Leaving
-	// Session: the session has ended, or another process uses it, or the server no longer
+	// Session means: the session has ended, or another process uses it, or the server no longer
 	// knows what was done in it.
 	Session
-	// Unconfirmed: the outcome is unknown: whether a transaction is committed, or whether
+	// Unconfirmed means: the outcome is unknown: whether a transaction is committed, or whether
 	// the write concern of a write is satisfied.
 	Unconfirmed
-	// Cursor: the cursor, or its position, is lost. Another one can be opened.
+	// Cursor means: the cursor, or its position, is lost. Another one can be opened.
 	Cursor
-	// Full: the server lacks resources that only an operator can add.
+	// Full means: the server lacks resources that only an operator can add.
 	Full
-	// Auth: the user lacks privileges, or is not authenticated.
+	// Auth means: the user lacks privileges, or is not authenticated.
 	Auth
-	// Unsupported: the server does not have the command.
+	// Unsupported means: the server does not have the command.
 	Unsupported
-	// Lost: no reply arrived; whether the command was executed is unknown.
+	// Lost means: no reply arrived; whether the command was executed is unknown.
 	Lost
-	// Stuck: the cause did not pass within the time limit of the retries.
+	// Stuck means: the cause did not pass within the time limit of the retries.
 	Stuck
 )
 

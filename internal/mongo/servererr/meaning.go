@@ -175,20 +175,20 @@ func IsOfOthers(err error) bool {
 type KeyFault uint8
 
 const (
-	// AnyKey: the code does not identify a type of index.
+	// AnyKey means: the code does not identify a type of index.
 	AnyKey KeyFault = iota
-	// ParallelKey: compound indexes, where two fields of the document are arrays.
+	// ParallelKey stands for compound indexes, where two fields of the document are arrays.
 	ParallelKey
-	// NumberedKey: indexes on a numeric path component, which the document has both as a
+	// NumberedKey stands for indexes on a numeric path component, which the document has both as a
 	// field name and as an array index.
 	NumberedKey
-	// SphereKey: 2dsphere indexes, also on buckets.
+	// SphereKey stands for 2dsphere indexes, also on buckets.
 	SphereKey
-	// FlatKey: 2d indexes.
+	// FlatKey stands for 2d indexes.
 	FlatKey
-	// TextKey: text indexes.
+	// TextKey stands for text indexes.
 	TextKey
-	// HashedKey: hashed indexes.
+	// HashedKey stands for hashed indexes.
 	HashedKey
 )
 
