@@ -71,20 +71,6 @@ const (
 	Pipeline
 )
 
-// String returns the kind in words.
-func (k Kind) String() string {
-	switch k {
-	case Replacement:
-		return "replacement"
-	case Modifiers:
-		return "modifiers"
-	case Pipeline:
-		return "pipeline"
-	default:
-		return fmt.Sprintf("kind %d", int(k))
-	}
-}
-
 // NoMatch says that a query matched through no array, as index for
 // [Statement.Apply].
 const NoMatch = -1
@@ -226,9 +212,6 @@ func checkStageName(elem rawbson.Elem) error {
 	}
 	return refuse(40324, "Unrecognized pipeline stage name: '%s'", name)
 }
-
-// Kind returns the statement's form.
-func (s *Statement) Kind() Kind { return s.kind }
 
 // Positional reports whether a path has the part $, so that [Statement.Apply] needs
 // the index of the array element that the query matched.

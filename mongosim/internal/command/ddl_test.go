@@ -48,64 +48,6 @@ func (m *member) payloads(t *testing.T, n int) (list []string) {
 	return list
 }
 
-// TestRecordedDDL compares with a server's answers, in its order.
-func TestRecordedDDL(t *testing.T) {
-	m := newMember(t, "5.0.7")
-	m.steps(t, []step{
-		{`{create: "a", $db: "cmd"}`, 0, ""},
-		{`{create: "cap", capped: true, size: 4096, $db: "cmd"}`, 0, ""},
-		{`{create: "a", $db: "cmd"}`, 48, "Collection already exists. NS: cmd.a"},
-		{`{create: "cap", capped: true, size: 4096, $db: "cmd"}`, 48, "Collection already exists. NS: cmd.cap"},
-		{`{create: "bad$name", $db: "cmd"}`, 73, "Invalid collection name: bad$name"},
-		{`{create: "system.foo", $db: "cmd"}`, 73, "Invalid system namespace: cmd.system.foo"},
-		{`{create: "capnosize", capped: true, $db: "cmd"}`, 72, "the 'size' field is required when 'capped' is true"},
-		{`{create: "w", bogusOption: 1, $db: "cmd"}`, 40415, "BSON field 'create.bogusOption' is an unknown field."},
-		{`{create: "cv", viewOn: "a", pipeline: [{$bogus: 1}], $db: "cmd"}`, 40324, "Unrecognized pipeline stage name: '$bogus'"},
-		{`{create: "v", viewOn: "a", pipeline: [], $db: "cmd"}`, 0, ""},
-		{
-			`{create: "badcoll", collation: {locale: "xx_bogus"}, $db: "cmd"}`, 2,
-			`Field 'locale' is invalid in: { locale: "xx_bogus", caseLevel: false, caseFirst: "off", strength: 3, numericOrdering: false, alternate: "non-ignorable", maxVariable: "punct", normalization: false }`,
-		},
-		{`{drop: "missing", $db: "cmd"}`, 26, "ns not found"},
-		{`{drop: "", $db: "cmd"}`, 73, "Invalid namespace specified 'cmd.'"},
-		{`{dropDatabase: 1, comment: "next", $db: "cmd"}`, 0, ""},
-		{`{create: "a", $db: "cmd"}`, 0, ""},
-		{`{createIndexes: "a", indexes: [{key: {k: 1}, name: "k_1"}], $db: "cmd"}`, 0, ""},
-		{`{createIndexes: "a", indexes: [{key: {k: 1}, name: "other"}], $db: "cmd"}`, 85, "Index already exists with a different name: k_1"},
-		{
-			`{createIndexes: "a", indexes: [{key: {k: 1}, name: "k_1", unique: true}], $db: "cmd"}`, 86,
-			`An existing index has the same name as the requested index. When index names are not specified, they are auto generated and can cause conflicts. Please refer to our documentation. Requested index: { v: 2, unique: true, key: { k: 1 }, name: "k_1" }, existing index: { v: 2, key: { k: 1 }, name: "k_1" }`,
-		},
-		{
-			`{createIndexes: "a", indexes: [{key: {z: -1}, name: "k_1"}], $db: "cmd"}`, 86,
-			`…Requested index: { v: 2, key: { z: -1 }, name: "k_1" }, existing index: { v: 2, key: { k: 1 }, name: "k_1" }`,
-		},
-		{`{createIndexes: "a", indexes: [], $db: "cmd"}`, 2, "Must specify at least one index to create"},
-		{`{createIndexes: "a", indexes: [{key: {}, name: "e"}], $db: "cmd"}`, 67, `Error in specification { key: {}, name: "e" } :: caused by :: Index keys cannot be empty.`},
-		{`{createIndexes: "a", indexes: [{key: {x: "bogus"}, name: "e"}], $db: "cmd"}`, 67, `Error in specification { key: { x: "bogus" }, name: "e" } :: caused by :: Unknown index plugin 'bogus'`},
-		{`{createIndexes: "a", indexes: [{key: {x: 1}}], $db: "cmd"}`, 9, "Error in specification { key: { x: 1 } } :: caused by :: The 'name' field is a required property of an index specification"},
-		{`{createIndexes: "a", indexes: [{key: {x: 1}, name: "x_1", expireAfterSeconds: -1}], $db: "cmd"}`, 67, `TTL index 'expireAfterSeconds' option cannot be less than 0index spec: { key: { x: 1 }, name: "x_1", expireAfterSeconds: -1 }`},
-		{`{dropIndexes: "a", index: "nope", $db: "cmd"}`, 27, "index not found with name [nope]"},
-		{`{dropIndexes: "a", index: "_id_", $db: "cmd"}`, 72, "cannot drop _id index"},
-		{`{dropIndexes: "missing", index: "*", $db: "cmd"}`, 26, "ns not found cmd.missing"},
-		{`{collMod: "missing", validator: {}, $db: "cmd"}`, 26, "ns does not exist"},
-		{`{collMod: "a", index: {name: "nope", hidden: true}, $db: "cmd"}`, 27, "cannot find index nope for ns cmd.a"},
-		{`{collMod: "a", bogus: 1, $db: "cmd"}`, 40415, "BSON field 'collMod.bogus' is an unknown field."},
-		{`{convertToCapped: "missing", size: 4096, $db: "cmd"}`, 26, "source collection cmd.missing does not exist"},
-		{`{renameCollection: "cmd.missing", to: "cmd.b", $db: "admin"}`, 26, "Source collection cmd.missing does not exist"},
-		{`{renameCollection: "cmd.a", to: "cmd.a", $db: "admin"}`, 20, "Can't rename a collection to itself"},
-		{`{renameCollection: "cmd.a", to: "bad", $db: "admin"}`, 73, "Invalid target namespace: bad"},
-		{`{create: "b", $db: "cmd"}`, 0, ""},
-		{`{renameCollection: "cmd.a", to: "cmd.b", $db: "admin"}`, 48, "target namespace exists"},
-		{`{renameCollection: "cmd.a", to: "cmd.c", $db: "cmd"}`, 13, "renameCollection may only be run against the admin database."},
-	})
-	m.want(t, `{createIndexes: "a", indexes: [{key: {k: 1}, name: "k_1"}], $db: "cmd"}`,
-		`{numIndexesBefore: 2, numIndexesAfter: 2, note: "all indexes already exist", ok: 1.0}`)
-	m.want(t, `{collMod: "a", index: {name: "k_1", hidden: true}, $db: "cmd"}`, `{hidden_old: false, hidden_new: true, ok: 1.0}`)
-	m.want(t, `{dropIndexes: "a", index: "*", $db: "cmd"}`, `{nIndexesWas: 2, msg: "non-_id indexes dropped for collection", ok: 1.0}`)
-	m.want(t, `{drop: "a", $db: "cmd"}`, `{nIndexesWas: 1, ns: "cmd.a", ok: 1.0}`)
-}
-
 func TestCreateStoresAndLogs(t *testing.T) {
 	for name, tc := range map[string]struct{ version, cmd, o string }{
 		"size is rounded": {"5.0.7", `{create: "c", capped: true, size: 257.9, max: 3.5, $db: "d"}`, `{"capped": true,"size": {"$numberInt":"512"},"max": {"$numberInt":"3"}`},

@@ -16,6 +16,11 @@ import (
 
 var collUUID = oplog.UUID{9}
 
+func rawHas(doc bson.Raw, name string) bool {
+	_, err := doc.LookupErr(name)
+	return err == nil
+}
+
 // withCollection is a store with an empty collection db.c.
 func withCollection(t *testing.T) *storage.Store {
 	t.Helper()

@@ -14,6 +14,8 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
+const corpusDir = "../../../testdata/corpus"
+
 // FuzzApply takes any valid document as an entry, and as an applyOps command: it
 // may be refused, but must not bring the member down.
 func FuzzApply(f *testing.F) {
