@@ -12,31 +12,21 @@ import (
 )
 
 // Remove removes the link with its documents, except deferred index options, which
-// belong to the collections, and requests, which Create removes. The link's document is
-// removed first, so that an interrupted Remove leaves no link. That of a part is removed
-// last, so that Parts still returns it. No process may have the lease.
+// belong to the collections. The link's document is removed first, so that an interrupted
+// Remove leaves no link, and Create removes the rest. That of a part is removed last, so
+// that Parts still returns it. No process may have the lease.
 func (s *Store) Remove(ctx context.Context) error {
-	type part struct {
-		collection string
-		filter     func(dst []byte) []byte
-	}
-	all := metadata.Below(s.cfg.Link)
-	link := part{metadata.Links, metadata.ByID(s.cfg.Link)}
-	parts := []part{
-		{metadata.Lanes, all},
-		{metadata.Routes, all},
-		{metadata.Copies, all},
-		{metadata.Missing, all},
-		{metadata.Oversized, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", s.cfg.Link) }},
-	}
+	link := metadata.Documents{Collection: metadata.Links, Filter: metadata.ByID(s.cfg.Link)}
+	all := metadata.DocumentsOf(s.cfg.Link)
 	if s.cfg.Of == "" {
-		parts = slices.Insert(parts, 0, link)
+		all = slices.Insert(all, 0, link)
 	} else {
-		parts = append(parts, link)
+		all = append(all, link)
 	}
-	for _, part := range parts {
-		if err := s.remove(ctx, part.collection, part.filter); err != nil {
-			return s.wrap(err, "remove it from %s", part.collection)
+	for _, part := range all {
+		remove := metadata.Majority(metadata.Delete(s.cfg.DB, part.Collection, part.Filter))
+		if err := metadata.Run(ctx, s.cfg.Target, remove, -1); err != nil {
+			return s.wrap(err, "remove it from %s", part.Collection)
 		}
 	}
 	return nil
@@ -61,12 +51,4 @@ func (s *Store) Parts(ctx context.Context) ([]string, error) {
 		names[i] = strings.Clone(name)
 	}
 	return names, nil
-}
-
-func (s *Store) remove(ctx context.Context, collection string, filter func(dst []byte) []byte) error {
-	reply, err := s.cfg.Target.Call(ctx, metadata.Majority(metadata.Delete(s.cfg.DB, collection, filter)))
-	if err == nil {
-		_, err = metadata.Written(reply)
-	}
-	return err
 }

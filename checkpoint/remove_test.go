@@ -1,41 +1,146 @@
 package checkpoint
 
 import (
-	"context"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
 	"slices"
+	"strconv"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/mongosim"
 )
 
-// removals answers deletes, and records their collections.
-type removals struct{ collections []string }
-
-// Call implements mongo.Caller.
-func (r *removals) Call(_ context.Context, cmd mongo.Command) (bson.Raw, error) {
-	if name, ok := cmd.Body.Lookup("delete").StringValueOK(); ok {
-		r.collections = append(r.collections, name)
+// leavings returns the _ids of the documents that a link can have in each collection of the
+// metadata.
+func leavings(link string) map[string][]any {
+	within := bson.D{{Key: "link", Value: link}, {Key: "part", Value: 0}}
+	return map[string][]any{
+		metadata.Links:     {link},
+		metadata.Lanes:     {link + "/0", link + "/255", link + "/barrier"},
+		metadata.Routes:    {link + "/d.c"},
+		metadata.Copies:    {link + "/1/c", link + "/1/c/0"},
+		metadata.Requests:  {link, link + "/d.c"},
+		metadata.Deferred:  {within},
+		metadata.Oversized: {within},
+		metadata.Missing:   {link + "/d.c"},
+		metadata.Renames:   {link},
 	}
-	return bson.Marshal(bson.D{{Key: "n", Value: 0}, {Key: "ok", Value: 1}})
 }
 
-// TestRemovePart: a link's own document is removed first, so that an interrupted Remove
-// leaves no link; that of a part is removed last, so that Parts still returns it.
-func TestRemovePart(t *testing.T) {
+// TestCollections: each collection of the metadata is in leavings, so that the tests of
+// what a removed link leaves know of it.
+func TestCollections(t *testing.T) {
 	t.Parallel()
-	for of, last := range map[string]bool{"": false, "mirror": true} {
-		target := &removals{}
-		s := must[*Store](t)(New(Config{Target: target, Link: "a", Of: of}))
-		succeed(t, s.Remove(t.Context()))
-		want := 0
-		if last {
-			want = len(target.collections) - 1
+	file := must[*ast.File](t)(parser.ParseFile(token.NewFileSet(), "../internal/metadata/doc.go", nil, 0))
+	var names []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok {
+			names = append(names, must[string](t)(strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)))
 		}
-		if slices.Index(target.collections, metadata.Links) != want || len(target.collections) < 2 {
-			t.Errorf("of %q: removed from %v", of, target.collections)
+		return true
+	})
+	slices.Sort(names)
+	if known := slices.Sorted(maps.Keys(leavings("a"))); !slices.Equal(names, known) {
+		t.Errorf("internal/metadata has %q, leavings %q", names, known)
+	}
+}
+
+// remains is a set with the documents of the link "a" and of others whose names resemble it.
+type remains struct {
+	*target
+	t *testing.T
+}
+
+// fill stores the documents of all links. Those that are there already stay.
+func (r *remains) fill() {
+	r.t.Helper()
+	for _, link := range []string{"a", "a0", "ab", "a.b", "a-"} {
+		for collection, ids := range leavings(link) {
+			for _, id := range ids {
+				doc := must[[]byte](r.t)(bson.Marshal(bson.D{{Key: "_id", Value: id}, {Key: "of", Value: "mirror"}}))
+				_, _ = r.Call(r.t.Context(), metadata.Majority(metadata.Write("replicator", "insert", collection, "documents", doc)))
+			}
 		}
 	}
+}
+
+// check fails unless all documents of the other links are there and, of the link "a", only
+// as many in each collection as left says.
+func (r *remains) check(when string, left map[string]int) {
+	r.t.Helper()
+	for collection, ids := range leavings("a") {
+		reply := must[bson.Raw](r.t)(r.Call(r.t.Context(), metadata.Find("replicator", collection, 100, func(dst []byte) []byte { return dst })))
+		docs := must[[]bson.Raw](r.t)(metadata.Found(reply))
+		if got := len(docs) - 4*len(ids); got != left[collection] {
+			r.t.Errorf("%s: %d documents of the link in %s, want %d: %v", when, got, collection, left[collection], docs)
+		}
+	}
+}
+
+// TestRemoved: a link that was removed, completely, up to any collection or by hand, leaves
+// nothing that a later link of its name could find, except deferred index options. Links
+// whose names resemble it keep their documents.
+func TestRemoved(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	r := &remains{&target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}, t}
+	s := link(t, r.target)
+	created := map[string]int{metadata.Links: 1, metadata.Lanes: 3, metadata.Deferred: 1}
+	r.fill()
+	succeed(t, s.Remove(ctx))
+	r.check("removed", map[string]int{metadata.Deferred: 1})
+	r.fill()
+	must[bson.Raw](t)(r.Call(ctx, metadata.Majority(metadata.Delete("replicator", metadata.Links, metadata.ByID("a")))))
+	succeed(t, s.Create(ctx, first(2)))
+	r.check("removed by hand and created", created)
+	for n := 1; r.interrupted(s, n); n++ {
+		succeed(t, s.Create(ctx, first(2)))
+		r.check("partly removed and created", created)
+	}
+	r.check("removed at last", map[string]int{metadata.Deferred: 1})
+}
+
+// TestRemovedPart: Parts returns a part until all of its documents are removed.
+func TestRemovedPart(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	r := &remains{&target{set: mongosim.StartTest(t, mongosim.Options{Members: 1, Seed: 1})}, t}
+	whole := must[*Store](t)(New(Config{Target: r, Link: "mirror"}))
+	part := must[*Store](t)(New(Config{Target: r, Link: "a", Of: "mirror"}))
+	for n := 1; r.interrupted(part, n); n++ {
+		if !slices.Contains(must[[]string](t)(whole.Parts(ctx)), "a") {
+			t.Errorf("after %d deletes the part is not listed", n)
+		}
+	}
+	r.check("removed", map[string]int{metadata.Deferred: 1})
+}
+
+// interrupted removes a link with all documents, but fails after n deletes. It returns
+// false if these were all.
+func (r *remains) interrupted(s *Store, n int) bool {
+	r.t.Helper()
+	r.fill()
+	crash := errors.New("crash")
+	r.intercept(func(cmd mongo.Command) (error, bool) {
+		if name(cmd) == "delete" {
+			n--
+		}
+		if n < 0 {
+			return crash, false
+		}
+		return nil, false
+	})
+	err := s.Remove(r.t.Context())
+	r.intercept(nil)
+	if err != nil {
+		wantError(r.t, err, crash)
+	}
+	return err != nil
 }

@@ -217,8 +217,8 @@ func (s *Store) create(ctx context.Context, txn *mongo.Txn, link *linkDoc) error
 		return err
 	}
 	// Before the link exists, such documents are left over from a removed link.
-	for _, collection := range []string{metadata.Lanes, metadata.Routes, metadata.Copies, metadata.Requests, metadata.Missing} {
-		if err := metadata.Run(ctx, txn, metadata.Delete(s.cfg.DB, collection, metadata.Below(s.cfg.Link)), -1); err != nil {
+	for _, left := range metadata.DocumentsOf(s.cfg.Link) {
+		if err := metadata.Run(ctx, txn, metadata.Delete(s.cfg.DB, left.Collection, left.Filter), -1); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/metadata"
@@ -92,13 +91,7 @@ func (s *Store) id(ns oplog.Namespace) string { return s.link + "/" + string(ns)
 
 // Read reads all requests that are majority-committed.
 func (s *Store) Read(ctx context.Context) (Requests, error) {
-	either := func(dst []byte) []byte {
-		i, dst := bsoncore.AppendArrayElementStart(dst, "$or")
-		dst = metadata.AppendDoc(dst, "0", metadata.ByID(s.link))
-		dst = metadata.AppendDoc(dst, "1", metadata.Below(s.link))
-		return metadata.CloseDoc(dst, i)
-	}
-	docs, err := metadata.FindAll(ctx, mongo.Retry{}, s.once, s.session, s.db, metadata.Requests, "majority", either)
+	docs, err := metadata.FindAll(ctx, mongo.Retry{}, s.once, s.session, s.db, metadata.Requests, "majority", metadata.OfLink(s.link))
 	if err != nil {
 		return Requests{}, s.wrap(err, "read the requests")
 	}

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/oplogrep/replicator/applier/catalog"
+	"github.com/oplogrep/replicator/internal/metadata"
 	"github.com/oplogrep/replicator/oplog"
 )
 
@@ -71,14 +72,14 @@ func (r *renaming) withoutSource(ctx context.Context, dst *catalog.Collection) e
 // not show afterwards whether it was executed. There is one document for a link, that of
 // the last such rename:
 //
-//	{_id: link, ts, t, from, to, uuid}
+//	{_id: LINK, ts, t, from, to, uuid}
 //
 // uuid is the target's, of the collection that is renamed.
-const notesCollection = "renames"
+const notesCollection = metadata.Renames
 
 // note records the rename of the collection.
 func (r *renaming) note(ctx context.Context, uuid oplog.UUID) error {
-	id := bsoncore.NewDocumentBuilder().AppendString("_id", r.cfg.Link)
+	id := bsoncore.NewDocumentBuilder().AppendString("_id", r.cfg.Own)
 	update := bsoncore.NewDocumentBuilder().
 		AppendDocument("q", id.Build()).
 		AppendDocument("u", bsoncore.Document(r.noteOf(uuid))).
@@ -93,7 +94,7 @@ func (r *renaming) note(ctx context.Context, uuid oplog.UUID) error {
 
 func (r *renaming) noteOf(uuid oplog.UUID) bson.Raw {
 	return bson.Raw(bsoncore.NewDocumentBuilder().
-		AppendString("_id", r.cfg.Link).
+		AppendString("_id", r.cfg.Own).
 		AppendTimestamp("ts", r.op.OpTime.TS.T, r.op.OpTime.TS.I).
 		AppendInt64("t", r.op.OpTime.Term).
 		AppendString("from", string(r.from)).

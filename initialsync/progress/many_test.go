@@ -83,15 +83,12 @@ func TestManyRanges(t *testing.T) {
 }
 
 // TestRemovedCopy: the remains of a removed link are not used by a new link of the same
-// name, nor are its requests.
+// name.
 func TestRemovedCopy(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	g, s, h := copying(t, mongosim.Options{Members: 1, Seed: 1}, 1)
 	succeed(t, h.AddCollections(ctx, []Collection{collection(1)}))
-	for _, id := range []string{"a", "a/d.c"} {
-		must[bson.Raw](t)(g.Call(ctx, metadata.Write("replicator", "insert", metadata.Requests, "documents", metadata.Document(metadata.ByID(id)))))
-	}
 	wantError(t, s.Create(ctx, copyState(1)), checkpoint.ErrExists)
 	if colls, _ := copies(ctx, t, h); len(colls) != 1 {
 		t.Error("a Create that failed dropped the copy")
@@ -101,11 +98,5 @@ func TestRemovedCopy(t *testing.T) {
 	h = acquired(t)(s.Acquire(ctx, 0))
 	if colls, ranges := copies(ctx, t, h); len(colls)+len(ranges) != 0 {
 		t.Errorf("%d collections and %d ranges of a link before", len(colls), len(ranges))
-	}
-	for id, left := range map[string]bool{"a": true, "a/d.c": false} {
-		doc := must[bson.Raw](t)(metadata.FindOne(ctx, g, "replicator", metadata.Requests, metadata.ByID(id)))
-		if (doc != nil) != left {
-			t.Errorf("request %s is there: %t, want %t", id, doc != nil, left)
-		}
 	}
 }

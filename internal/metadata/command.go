@@ -141,6 +141,16 @@ func Below(prefix string) func(dst []byte) []byte {
 	}
 }
 
+// OfLink appends the filter for the _id link and all those that Below matches.
+func OfLink(link string) func(dst []byte) []byte {
+	return func(dst []byte) []byte {
+		i, dst := bsoncore.AppendArrayElementStart(dst, "$or")
+		dst = AppendDoc(dst, "0", ByID(link))
+		dst = AppendDoc(dst, "1", Below(link))
+		return CloseDoc(dst, i)
+	}
+}
+
 // AnyOf appends the filter {_id: {$in: ids}}.
 func AnyOf(ids []string) func(dst []byte) []byte {
 	return func(dst []byte) []byte {

@@ -6,6 +6,8 @@
 // name and a slash, or is a document with the name in its field link.
 package metadata
 
+import "go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
 // The collections. Prepare in package checkpoint creates those that are written in
 // transactions: not every server creates a collection within one.
 const (
@@ -25,4 +27,26 @@ const (
 	Oversized = "oversized"
 	// Missing has the names of collections that a copy lacks.
 	Missing = "missing"
+	// Renames has the last rename over another collection that was applied to a copy.
+	Renames = "renames"
 )
+
+// Documents are the documents of a link in one collection.
+type Documents struct {
+	Collection string
+	Filter     func(dst []byte) []byte
+}
+
+// DocumentsOf returns the documents of a link that have no meaning without it: all but its
+// own one in Links, and those in Deferred, which belong to the collections of the target.
+func DocumentsOf(link string) []Documents {
+	return []Documents{
+		{Lanes, Below(link)},
+		{Routes, Below(link)},
+		{Copies, Below(link)},
+		{Requests, OfLink(link)},
+		{Missing, Below(link)},
+		{Renames, ByID(link)},
+		{Oversized, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "_id.link", link) }},
+	}
+}
