@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
@@ -33,7 +34,7 @@ func TestAllocations(t *testing.T) {
 		}
 		batches := l.batches()
 		a := fakeApplier(t, &nullTarget{}, 4, nil)
-		in, out := make(chan batch.Batch), make(chan Applied)
+		in, out := make(chan batch.Batch), make(chan checkpoint.Applied)
 		end := make(chan error, 1)
 		go func() { end <- a.Run(t.Context(), in, out) }()
 		var before, after runtime.MemStats

@@ -212,27 +212,20 @@ func newApplier(cfg Config, h link) (*Applier, error) {
 	return a, nil
 }
 
-// Applied is a watermark, with the positions that the lanes had acknowledged then.
-type Applied struct {
-	checkpoint.Progress
-	// Lanes are the positions of the writers' lanes.
-	Lanes []checkpoint.Position
-}
-
 // Run applies batches from in until it is closed or ctx is done. It sends progress on
 // out: only the newest state, whenever out is ready, and the last one before it returns
 // nil. It closes out, and the transactions of all batches that it has received.
 //
 // If ctx is done Run does not return nil, because the sender may have closed in for that
 // reason, with more to send.
-func (a *Applier) Run(ctx context.Context, in <-chan batch.Batch, out chan<- Applied) error {
+func (a *Applier) Run(ctx context.Context, in <-chan batch.Batch, out chan<- checkpoint.Applied) error {
 	if err := a.run(ctx, in, out); err != nil {
 		return err
 	}
 	return context.Cause(ctx)
 }
 
-func (a *Applier) run(ctx context.Context, in <-chan batch.Batch, out chan<- Applied) error {
+func (a *Applier) run(ctx context.Context, in <-chan batch.Batch, out chan<- checkpoint.Applied) error {
 	defer close(out)
 	defer a.tracker.abandon()
 	if err := a.loadParked(ctx); err != nil {

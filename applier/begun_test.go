@@ -7,6 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
@@ -98,7 +99,7 @@ func TestBudgetWhileTheRestIsAwaited(t *testing.T) {
 		c.Relaxed = true
 		c.Release = func(n int64) { given <- n }
 	}))
-	in, out := make(chan batch.Batch), make(chan Applied)
+	in, out := make(chan batch.Batch), make(chan checkpoint.Applied)
 	end := make(chan error, 1)
 	go func() { end <- a.Run(t.Context(), in, out) }()
 	all := l.batches()

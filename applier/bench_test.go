@@ -5,6 +5,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
@@ -27,7 +28,7 @@ func BenchmarkApply(b *testing.B) {
 			}
 			one := l.batches()[0]
 			a := fakeApplier(b, &nullTarget{}, 16, nil)
-			in, out := make(chan batch.Batch), make(chan Applied)
+			in, out := make(chan batch.Batch), make(chan checkpoint.Applied)
 			end := make(chan error, 1)
 			go func() { end <- a.Run(b.Context(), in, out) }()
 			b.ReportAllocs()

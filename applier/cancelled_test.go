@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog/batch"
@@ -18,7 +19,7 @@ func TestCancelledIsNotDrained(t *testing.T) {
 	for range 100 { // each step may see the closed input first, or the cancelled context
 		a := must[*attempt](t)(r.begin(t.Context(), nil))
 		ctx, cancel := context.WithCancelCause(t.Context())
-		in, out := make(chan batch.Batch), make(chan Applied, 1)
+		in, out := make(chan batch.Batch), make(chan checkpoint.Applied, 1)
 		r.target.intercept(func(mongo.Command) (error, bool) {
 			if ctx.Err() == nil {
 				cancel(errCrash)

@@ -270,7 +270,7 @@ type attempt struct {
 	link     *checkpoint.Link
 	commands *commands
 	// seen are the watermarks that were sent, released the bytes that were released.
-	seen     []Applied
+	seen     []checkpoint.Applied
 	released atomic.Int64
 }
 
@@ -305,7 +305,7 @@ var errAdvance = errors.New("advance")
 func (a *attempt) run(ctx context.Context, batches []batch.Batch, nth int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	in, out := make(chan batch.Batch), make(chan Applied)
+	in, out := make(chan batch.Batch), make(chan checkpoint.Applied)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		defer close(in)

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 )
@@ -104,9 +105,9 @@ func TestHotDocument(t *testing.T) {
 			send(s, l.batches())
 			close(s.in)
 		}()
-		last := make(chan Applied, 1)
+		last := make(chan checkpoint.Applied, 1)
 		go func() {
-			var newest Applied
+			var newest checkpoint.Applied
 			for newest = range s.out {
 			}
 			last <- newest

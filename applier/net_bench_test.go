@@ -10,6 +10,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
@@ -104,7 +105,7 @@ func applyOver(b *testing.B, l *sourceLog, delay time.Duration, writers int) {
 
 	batches := l.batches()
 	n := uint32(len(l.entries))
-	in, out := make(chan batch.Batch), make(chan Applied)
+	in, out := make(chan batch.Batch), make(chan checkpoint.Applied)
 	end := make(chan error, 1)
 	go func() { end <- a.Run(b.Context(), in, out) }()
 	runtime.GC()

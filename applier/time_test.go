@@ -13,6 +13,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/internal/event"
 	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
@@ -22,7 +23,7 @@ import (
 // started is a running applier.
 type started struct {
 	in     chan batch.Batch
-	out    chan Applied
+	out    chan checkpoint.Applied
 	cancel context.CancelCauseFunc
 	end    chan error
 }
@@ -30,7 +31,7 @@ type started struct {
 func begin(t *testing.T, a *Applier) *started {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	s := &started{in: make(chan batch.Batch, 100), out: make(chan Applied), cancel: cancel, end: make(chan error, 1)}
+	s := &started{in: make(chan batch.Batch, 100), out: make(chan checkpoint.Applied), cancel: cancel, end: make(chan error, 1)}
 	go func() { s.end <- a.Run(ctx, s.in, s.out) }()
 	return s
 }
@@ -251,7 +252,7 @@ func TestWindow(t *testing.T) {
 		}
 		send(s, l.batches())
 		close(s.in)
-		var last Applied
+		var last checkpoint.Applied
 		for last = range s.out {
 		}
 		if err := <-s.end; err != nil {

@@ -218,12 +218,12 @@ func (t *tracker) abandon() {
 
 // publishLoop sends the newest watermark whenever out takes it, and returns once
 // the last one has been sent.
-func (t *tracker) publishLoop(ctx context.Context, out chan<- Applied) error {
+func (t *tracker) publishLoop(ctx context.Context, out chan<- checkpoint.Applied) error {
 	var sent uint64
 	for {
 		t.mu.Lock()
 		version, finished := t.version, t.finished
-		applied := Applied{Progress: t.progress, Lanes: t.lanes}
+		applied := checkpoint.Applied{Progress: t.progress, Lanes: t.lanes}
 		if version != sent {
 			applied.Lanes = slices.Clone(t.lanes)
 		}

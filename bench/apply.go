@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/oplogrep/replicator/applier"
@@ -15,8 +14,6 @@ import (
 	"github.com/oplogrep/replicator/bench/ends"
 	"github.com/oplogrep/replicator/bench/result"
 	"github.com/oplogrep/replicator/checkpoint"
-	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
 
@@ -175,7 +172,7 @@ func applyAll(ctx context.Context, a *applier.Applier, batches []batch.Batch, wa
 // applied applies the batches from in until it is closed, and returns the
 // number of operations.
 func applied(ctx context.Context, a *applier.Applier, in <-chan batch.Batch) (ops int64, err error) {
-	out := make(chan applier.Applied)
+	out := make(chan checkpoint.Applied)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.Run(ctx, in, out) })
 	for p := range out {
@@ -229,7 +226,7 @@ func (t *target) makeLink(ctx context.Context, kind string, round int) (*targetL
 		return nil, err
 	}
 	l.options = plan.Options{Coalesce: true}
-	l.options.InternalApply, err = internalApply(ctx, t.Set)
+	l.options.InternalApply, err = plan.AskInternalApply(ctx, t.Set, ends.MetaDB)
 	return l, err
 }
 
@@ -241,23 +238,4 @@ func (l *targetLink) applier(release func(int64)) (*applier.Applier, error) {
 		Plan: l.options, FlushDocs: l.cfg.FlushDocs, Release: release,
 		Start: checkpoint.Progress{Applied: ends.First, FetchFrom: ends.First, Durable: ends.First},
 	})
-}
-
-// internalApply reports whether a target has the server's own stage for applying a
-// delta, by an update that matches nothing.
-func internalApply(ctx context.Context, set mongo.Caller) (bool, error) {
-	delta := bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: bson.D{{Key: "u", Value: bson.D{{Key: "x", Value: 1}}}}}}
-	stage := bson.D{{Key: "$_internalApplyOplogUpdate", Value: bson.D{{Key: "oplogUpdate", Value: delta}}}}
-	reply, err := ask(ctx, set, ends.MetaDB, bson.D{{Key: "update", Value: "links"}, {Key: "updates", Value: bson.A{bson.D{
-		{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "nobody", Value: "has this"}}}}},
-		{Key: "u", Value: bson.A{stage}},
-	}}}})
-	if _, refused := errors.AsType[*servererr.Error](err); refused {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("ask the target whether it can apply deltas: %w", err)
-	}
-	refused, err := mongo.WriteErrors(reply)
-	return err == nil && len(refused) == 0, err
 }

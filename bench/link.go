@@ -40,7 +40,7 @@ func linkConfig(c Config, name string, names pipeline.Scope, start oplog.OpTime)
 
 // startLink starts a link. The caller must stop it.
 func startLink(ctx context.Context, cfg pipeline.Config, source, target *ends.End) (*link, error) {
-	p, err := pipeline.New(cfg, pipeline.Connected(source.Set), pipeline.Connected(target.Set))
+	p, err := pipeline.New(cfg, source.Set, target.Set)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/oplogrep/replicator/batcher"
 	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/oplog/batch"
 )
@@ -64,7 +65,7 @@ func (d *dispatch) hand(op *oplog.Op) {
 // upstream has the stages before the applier: fetcher, buffer and batcher.
 type upstream struct {
 	cfg    Config
-	member fetcher.Source
+	member mongo.Caller
 	// start is the entry that reading begins at, which is not applied; last the one
 	// that ends it.
 	start, last oplog.OpTime
@@ -95,7 +96,7 @@ func (u *upstream) run(ctx context.Context, sink func(ctx context.Context, batch
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		defer close(fetched)
-		_, err := f.Tail(ctx, u.member, u.start, true, func(ctx context.Context, r oplog.Reply) error {
+		_, err := f.Tail(ctx, "the source", u.member, u.start, true, func(ctx context.Context, r oplog.Reply) error {
 			last := len(r.Entries) > 0 && !r.Entries[len(r.Entries)-1].OpTime.Before(u.last)
 			select {
 			case fetched <- r:

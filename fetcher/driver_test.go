@@ -52,7 +52,7 @@ func TestDriver(t *testing.T) {
 	}
 	var got []string
 	var asked time.Time
-	_, err = f.Tail(ctx, source.Member(p.Host()), v.LastApplied, false, func(_ context.Context, r oplog.Reply) error {
+	_, err = f.Tail(ctx, p.Host(), source.Member(p.Host()), v.LastApplied, false, func(_ context.Context, r oplog.Reply) error {
 		for i := range r.Entries {
 			if e := &r.Entries[i]; e.NS == "app.c" {
 				got = append(got, strconv.Itoa(int(e.Raw.Lookup("o", "_id").Int32())))

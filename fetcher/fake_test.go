@@ -35,7 +35,8 @@ type fake struct {
 	set             byte
 }
 
-func (f *fake) Host() string { return "db1:27017" }
+// host is the name of the fakes.
+const host = "db1:27017"
 
 func (f *fake) note(format string, args ...any) {
 	at := time.Since(f.start).Truncate(time.Millisecond).String()
@@ -138,7 +139,7 @@ func (f *fake) answer(ctx context.Context, kind string, words []string) (bson.Ra
 		key, value, _ := strings.Cut(w, "=")
 		switch key {
 		case "lost":
-			return nil, &mongo.LostError{Host: f.Host(), Err: errors.New("connection reset")}
+			return nil, &mongo.LostError{Host: host, Err: errors.New("connection reset")}
 		case "error":
 			code, _ := strconv.Atoi(value)
 			return nil, servererr.New(servererr.Code(code), "refused")

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/syncsource"
 )
@@ -24,8 +23,8 @@ type Config struct {
 	// StandIn is one more than the _id of the set's member that stands in for this
 	// mirror, 0 for none.
 	StandIn int
-	// Pin, if not nil, is the one member that is read until Unpin.
-	Pin *Pin
+	// Pinned, if not nil, is the only member that is read until Unpin.
+	Pinned Member
 	// Reader says how a member is read.
 	Reader ReaderConfig
 }
@@ -35,6 +34,8 @@ type Config struct {
 type Fetcher struct {
 	cfg    Config
 	reader *Reader
+	// only chooses Config.Pinned.
+	only *syncsource.Resolver
 	// unpinned is set by Unpin.
 	unpinned atomic.Bool
 
@@ -45,7 +46,7 @@ type Fetcher struct {
 	last  oplog.OpTime
 	first bool
 	// reading is the member that is read, or was last.
-	reading chosen
+	reading syncsource.Source
 	// left is set once a member has been left: the same one is not read again at once.
 	left bool
 	// missing are the members that do not have last in their history.
@@ -64,6 +65,9 @@ type Fetcher struct {
 func New(cfg Config) (*Fetcher, error) {
 	f := &Fetcher{cfg: cfg, last: cfg.From, first: true, missing: map[string]bool{}, news: make(chan struct{})}
 	cfg.Reader.onReply, cfg.Reader.onError = f.onReply, f.onError
+	if cfg.Pinned != nil {
+		f.only = cfg.Resolver.PinnedTo(cfg.Pinned.Host())
+	}
 	var err error
 	f.reader, err = NewReader(cfg.Reader)
 	return f, err
@@ -92,25 +96,25 @@ var errUntil = errors.New("read as far as wanted")
 
 // readOne chooses a member and reads it. Nil means to choose again.
 func (f *Fetcher) readOne(ctx context.Context, out chan<- oplog.Reply) error {
-	pin := f.pin()
-	src, err := f.resolver(pin).Resolve(ctx, f.last)
+	member := f.pinned()
+	src, err := f.resolver(member).Resolve(ctx, f.last)
 	if err != nil {
-		return f.noSource(ctx, pin, err)
+		return f.noSource(ctx, member, err)
 	}
 	if src.Same && f.left {
 		if err := f.wait(ctx, syncsource.RetryInterval, false); err != nil {
 			return err
 		}
 	}
-	if pin = f.pin(); pin != nil {
+	if member = f.pinned(); member != nil {
 		// It may have been restarted since it was last checked.
-		if err := pin.Check(ctx, src.Caller); err != nil {
-			return f.pinAway(ctx, pin, err)
+		if err := member.Check(ctx, src.Caller); err != nil {
+			return f.memberAway(ctx, member, err)
 		}
 	}
-	f.reading = chosen{src.Caller, src.Host}
+	f.reading = src
 	f.update(func(s *Status) { s.Why = "" })
-	res, err := f.reader.Tail(ctx, f.reading, f.last, f.first,
+	res, err := f.reader.Tail(ctx, src.Host, src.Caller, f.last, f.first,
 		func(ctx context.Context, r oplog.Reply) error { return f.send(ctx, out, r) })
 	f.left = true
 	if res.Emitted {
@@ -130,28 +134,19 @@ func (f *Fetcher) readOne(ctx context.Context, out chan<- oplog.Reply) error {
 	return f.judge(ctx, src.Host, err)
 }
 
-// chosen is the member to read, for the Reader.
-type chosen struct {
-	mongo.Caller
-	host string
-}
-
-// Host implements Source.
-func (c chosen) Host() string { return c.host }
-
 // onReply decides whether the member is left after a reply.
 func (f *Fetcher) onReply(m Metadata) decision {
 	f.update(func(s *Status) {
-		s.Host, s.Caller, s.Stale = f.reading.host, f.reading.Caller, false
+		s.Host, s.Caller, s.Stale = f.reading.Host, f.reading.Caller, false
 		s.Metadata, s.HeardAt = m, time.Now()
 		s.Replies++
 	})
-	if pin := f.pin(); pin != nil {
-		if f.changed = pin.CheckRBID(m.RBID); f.changed != nil {
+	if member := f.pinned(); member != nil {
+		if f.changed = member.CheckRBID(m.RBID); f.changed != nil {
 			return stopBefore
 		}
 	}
-	v := f.resolver(f.pin()).OnReply(m.LastFetched, syncsource.Said{
+	v := f.resolver(f.pinned()).OnReply(m.LastFetched, syncsource.Said{
 		Primary: m.IsPrimary, Applied: m.Applied, HasSource: m.HasSource,
 	})
 	switch {
@@ -164,13 +159,13 @@ func (f *Fetcher) onReply(m Metadata) decision {
 }
 
 // onError reports whether to leave the member instead of opening its cursor again.
-func (f *Fetcher) onError(error) bool { return f.resolver(f.pin()).OnError(f.last).Change }
+func (f *Fetcher) onError(error) bool { return f.resolver(f.pinned()).OnError(f.last).Change }
 
 // send sends a reply on out, as far as Until.
 func (f *Fetcher) send(ctx context.Context, out chan<- oplog.Reply, r oplog.Reply) error {
 	r.Entries = cut(r.Entries, f.cfg.Until)
-	if pin := f.pin(); pin != nil {
-		if f.changed = pin.CheckEntries(r.Entries); f.changed != nil {
+	if member := f.pinned(); member != nil {
+		if f.changed = member.CheckEntries(r.Entries); f.changed != nil {
 			return f.changed
 		}
 	}

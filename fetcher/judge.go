@@ -38,14 +38,14 @@ func (f *Fetcher) judge(ctx context.Context, host string, err error) error {
 	if !passes {
 		return err
 	}
-	pin := f.pin()
+	pinned := f.pinned() != nil
 	// The pinned member is asked every second, whatever it answers.
-	if pin == nil || f.failed != err.Error() {
+	if !pinned || f.failed != err.Error() {
 		f.failed = err.Error()
 		f.cfg.Reader.Observer.Log(slog.LevelWarn, "source failed", slog.String(keyHost, host), slog.Any(keyError, err))
 	}
-	if pin != nil && (errors.Is(err, ErrTooStale) || errors.Is(err, ErrStartMissing)) {
-		return pin.LogLost(err)
+	if pinned && (errors.Is(err, ErrTooStale) || errors.Is(err, ErrStartMissing)) {
+		return fmt.Errorf("%w: %w", ErrLogLost, err)
 	}
 	// A member that shows nothing from the position on may only be slow to show it: it
 	// proves nothing before there is something else in its place.
@@ -65,7 +65,7 @@ func (f *Fetcher) judge(ctx context.Context, host string, err error) error {
 	if quiet, ok := syncsource.QuietTime(err); ok {
 		lasts = quiet
 	}
-	if lasts > 0 && pin == nil { // with a pin there is no other member
+	if lasts > 0 && !pinned { // otherwise there is no other member
 		f.cfg.Resolver.Deny(host, lasts, "could not be read from: "+err.Error())
 		return nil
 	}
@@ -94,18 +94,18 @@ func (f *Fetcher) missingEverywhere() (missing, all bool) {
 }
 
 // noSource waits where no member was found, if one may be found later.
-func (f *Fetcher) noSource(ctx context.Context, pin *Pin, err error) error {
+func (f *Fetcher) noSource(ctx context.Context, member Member, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	_, stale := errors.AsType[*syncsource.TooStaleError](err)
 	switch {
-	case pin != nil && stale:
-		return pin.LogLost(err)
+	case member != nil && stale:
+		return fmt.Errorf("%w: %w", ErrLogLost, err)
 	case !stale && !errors.Is(err, syncsource.ErrNoSource):
 		return err
-	case pin != nil:
-		return f.pinAway(ctx, pin, pin.Away(err))
+	case member != nil:
+		return f.memberAway(ctx, member, member.Away(err))
 	case !stale:
 		f.update(func(s *Status) {
 			if !s.Stale {

@@ -14,6 +14,7 @@ import (
 	"github.com/oplogrep/replicator/batcher"
 	"github.com/oplogrep/replicator/buffer"
 	"github.com/oplogrep/replicator/fetcher"
+	"github.com/oplogrep/replicator/internal/mongo"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/mongosim"
 	"github.com/oplogrep/replicator/oplog"
@@ -25,7 +26,7 @@ var playedFrom = oplog.NewOpTime(1_700_000_000, 1, 1)
 
 // playing starts a member with a log of n inserts of about 200 bytes, and connects to
 // it.
-func playing(t testing.TB, n int) *driver.Member {
+func playing(t testing.TB, n int) mongo.Caller {
 	t.Helper()
 	uuid := oplog.UUID{1, 2, 3}
 	set := mongosim.StartTest(t, mongosim.Options{Seed: 1, TTLInterval: -1, OplogBytes: 1 << 30, Recording: &mongosim.Recording{
@@ -66,7 +67,7 @@ var errAll = errors.New("all has come")
 
 // follow reads a source from playedFrom on, through buffer and batcher, until n
 // operations have come, and calls each with them.
-func follow(t testing.TB, src fetcher.Source, n int, each func(item *batch.Item)) {
+func follow(t testing.TB, src mongo.Caller, n int, each func(item *batch.Item)) {
 	t.Helper()
 	f, err := fetcher.NewReader(fetcher.ReaderConfig{})
 	if err != nil {
@@ -86,7 +87,7 @@ func follow(t testing.TB, src fetcher.Source, n int, each func(item *batch.Item)
 	g, ctx := errgroup.WithContext(t.Context())
 	g.Go(func() error {
 		defer close(fetched)
-		_, err := f.Tail(head, src, playedFrom, false, func(ctx context.Context, r oplog.Reply) error {
+		_, err := f.Tail(head, "db1:27017", src, playedFrom, false, func(ctx context.Context, r oplog.Reply) error {
 			select {
 			case fetched <- r:
 				return nil

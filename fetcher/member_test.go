@@ -40,8 +40,6 @@ func (m *member) close() {
 	}
 }
 
-func (m *member) Host() string { return m.host }
-
 func (m *member) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	c, err := m.client(ctx)
 	if err == nil {

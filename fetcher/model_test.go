@@ -37,8 +37,6 @@ type shaky struct {
 	finish func(committed []oplog.OpTime)
 }
 
-func (m *shaky) Host() string { return "db1:27017" }
-
 // happen lets time go by.
 func (m *shaky) happen() {
 	for m.budget > 0 && rapid.IntRange(0, 2).Draw(m.rt, "more") > 0 {
@@ -124,7 +122,7 @@ func (m *shaky) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	}
 	m.happen() // between the read and the metadata
 	if lost {
-		return nil, &mongo.LostError{Host: m.Host(), Err: errors.New("reset")}
+		return nil, &mongo.LostError{Host: host, Err: errors.New("reset")}
 	}
 	f := &fake{rbid: m.rbid, commit: m.log[m.committed-1], applied: m.log[len(m.log)-1]}
 	docs := bson.A{}
@@ -165,7 +163,7 @@ func TestModel(t *testing.T) {
 			at, inclusive := from, first
 			for ctx.Err() == nil {
 				var res Result
-				res, err = f.Tail(ctx, m, at, inclusive, func(_ context.Context, r oplog.Reply) error {
+				res, err = f.Tail(ctx, host, m, at, inclusive, func(_ context.Context, r oplog.Reply) error {
 					if len(r.Entries) == 0 || r.Bytes <= 0 {
 						rt.Fatalf("a reply of %d entries, %d bytes", len(r.Entries), r.Bytes)
 					}

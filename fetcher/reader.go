@@ -15,13 +15,6 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// Source is one member of the source set. It gets one command at a time.
-type Source interface {
-	mongo.Caller
-	// Host is the member's name, host:port.
-	Host() string
-}
-
 // ReaderConfig says how a member is read.
 type ReaderConfig struct {
 	// AwaitTime is how long the member waits for new entries before it sends an
@@ -118,7 +111,8 @@ type Result struct {
 	Emitted bool
 }
 
-// Tail reads src from the entry from on, and calls emit with one Reply for each of the
+// Tail reads the oplog of a host from the entry from on, through src, which gets one
+// command at a time, and calls emit with one Reply for each of the
 // member's replies that has entries, in order; emit may block. The entry from must be
 // the first one that the member shows. It is passed on itself only if first is true:
 // the caller begins with it. A Reply, and the buffer that its entries are views into,
@@ -128,11 +122,11 @@ type Result struct {
 // another one is better; the cause of ctx when that is done; the error of emit; or else
 // what was wrong with the member. [Result] says where to continue. Calls must not be
 // concurrent.
-func (r *Reader) Tail(ctx context.Context, src Source, from oplog.OpTime, first bool,
+func (r *Reader) Tail(ctx context.Context, host string, src mongo.Caller, from oplog.OpTime, first bool,
 	emit func(ctx context.Context, r oplog.Reply) error,
 ) (Result, error) {
 	t := &tail{
-		cfg: &r.cfg, metrics: r.metrics, src: src, host: src.Host(), emit: emit,
+		cfg: &r.cfg, metrics: r.metrics, src: src, host: host, emit: emit,
 		lsid: mongo.NewSessionID(), setID: r.setID, last: from, emitted: !first,
 	}
 	if from.IsNull() {

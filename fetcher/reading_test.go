@@ -29,7 +29,7 @@ type reading struct {
 	changed chan struct{}
 }
 
-func read(t testing.TB, cfg ReaderConfig, src Source, from oplog.OpTime) *reading {
+func read(t testing.TB, cfg ReaderConfig, src *member, from oplog.OpTime) *reading {
 	t.Helper()
 	f, err := NewReader(cfg)
 	succeed(t, err)
@@ -38,7 +38,7 @@ func read(t testing.TB, cfg ReaderConfig, src Source, from oplog.OpTime) *readin
 	var g errgroup.Group
 	g.Go(func() error {
 		defer close(r.done)
-		r.res, r.err = f.Tail(ctx, src, from, false, r.take)
+		r.res, r.err = f.Tail(ctx, src.host, src, from, false, r.take)
 		return nil
 	})
 	t.Cleanup(func() { _, _ = r.end() })

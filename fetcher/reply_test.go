@@ -48,8 +48,6 @@ type replayer struct {
 	cancel      func()
 }
 
-func (r *replayer) Host() string { return "db1:27017" }
-
 func (r *replayer) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -130,7 +128,7 @@ func TestMetrics(t *testing.T) {
 			times: 1, cancel: func() { cancel(errOver) },
 		}
 		var received time.Time
-		_, err = f.Tail(ctx, src, from, false, func(_ context.Context, r oplog.Reply) error {
+		_, err = f.Tail(ctx, host, src, from, false, func(_ context.Context, r oplog.Reply) error {
 			received = r.Received
 			return nil
 		})
@@ -177,7 +175,7 @@ func TestConfig(t *testing.T) {
 func TestNoStart(t *testing.T) {
 	f, err := NewReader(ReaderConfig{})
 	succeed(t, err)
-	if _, err := f.Tail(t.Context(), &replayer{}, oplog.OpTime{}, false, nil); err == nil {
+	if _, err := f.Tail(t.Context(), host, &replayer{}, oplog.OpTime{}, false, nil); err == nil {
 		t.Error("a tail from nowhere")
 	}
 }

@@ -18,11 +18,6 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// dialer gives the members of a set.
-type dialer struct{ set *driver.Set }
-
-func (d dialer) Member(host string) (mongo.Caller, error) { return d.set.Member(host), nil }
-
 // stage is a fetch stage on an embedded set.
 type stage struct {
 	t   *testing.T
@@ -42,14 +37,14 @@ func newStage(t *testing.T) *stage {
 	source, err := driver.Open(ctx, opts)
 	s.must(err)
 	t.Cleanup(source.Close)
-	watcher, err := syncsource.NewWatcher(syncsource.WatcherConfig{Seeds: source.Hosts(), HeartbeatInterval: 40 * time.Millisecond}, dialer{source})
+	watcher, err := syncsource.NewWatcher(syncsource.WatcherConfig{Seeds: source.Hosts(), HeartbeatInterval: 40 * time.Millisecond}, source)
 	s.must(err)
 	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	var group sync.WaitGroup
 	group.Go(func() { _ = watcher.Run(running) })
 	t.Cleanup(func() { stop(errors.New("the test has ended")); group.Wait() })
 	s.must(watcher.Ready(ctx))
-	resolver, err := syncsource.NewResolver(syncsource.ResolverConfig{Rules: syncsource.Rules{AcceptEqual: true}}, watcher, dialer{source})
+	resolver, err := syncsource.NewResolver(syncsource.ResolverConfig{Rules: syncsource.Rules{AcceptEqual: true}}, watcher, source)
 	s.must(err)
 	v, _ := s.set.Primary().Status()
 	s.cfg = fetcher.Config{From: v.LastApplied, Resolver: resolver, Watcher: watcher}
@@ -192,6 +187,7 @@ func TestBlocked(t *testing.T) {
 
 // pinned is a member that is what its fields say.
 type pinned struct {
+	host        string
 	check, away error
 	rbid        error
 	entries     error
@@ -203,7 +199,7 @@ func (p *pinned) Check(context.Context, mongo.Caller) error { return p.check }
 func (p *pinned) CheckRBID(int64) error                     { return p.rbid }
 func (p *pinned) CheckEntries([]oplog.Entry) error          { return p.entries }
 func (p *pinned) Away(error) error                          { return p.away }
-func (p *pinned) LogLost(err error) error                   { return errors.Join(errVoid, err) }
+func (p *pinned) Host() string                              { return p.host }
 func (*pinned) Void(err error) bool                         { return errors.Is(err, errVoid) }
 
 // TestPin: what is wrong with the pinned member ends the stage, if it is void, and is
@@ -219,14 +215,15 @@ func TestPin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
-			host := s.set.Member(2).Host()
-			s.cfg.Pin = &fetcher.Pin{Member: p, Resolver: s.pinnedTo(host)}
+			p.host = s.set.Member(2).Host()
+			s.cfg.Pinned = p
+			want := errVoid
 			if name == "a log that began" {
-				s.cfg.From = oplog.NewOpTime(1, 1, 1)
+				s.cfg.From, want = oplog.NewOpTime(1, 1, 1), fetcher.ErrLogLost
 			}
 			f, ids, done := s.run(s.ctx)
 			if name != "away" {
-				if err := <-done; !errors.Is(err, errVoid) {
+				if err := <-done; !errors.Is(err, want) {
 					t.Errorf("it returned %v", err)
 				}
 				return
@@ -247,17 +244,4 @@ func TestPin(t *testing.T) {
 			}
 		})
 	}
-}
-
-// pinnedTo returns a Resolver that chooses one member only.
-func (s *stage) pinnedTo(host string) *syncsource.Resolver {
-	s.t.Helper()
-	opts, err := driver.Parse(driver.Config{URI: s.set.URI(), AppName: mongosim.Stage})
-	s.must(err)
-	source, err := driver.Open(s.ctx, opts)
-	s.must(err)
-	s.t.Cleanup(source.Close)
-	r, err := syncsource.NewResolver(syncsource.ResolverConfig{Rules: syncsource.Rules{Pinned: host, AcceptEqual: true}}, s.cfg.Watcher, dialer{source})
-	s.must(err)
-	return r
 }

@@ -87,7 +87,7 @@ func scenario(t *testing.T, d *datadriven.TestData) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := f.Tail(ctx, src, from, first, func(_ context.Context, r oplog.Reply) error {
+	res, err := f.Tail(ctx, host, src, from, first, func(_ context.Context, r oplog.Reply) error {
 		var list []string
 		for i := range r.Entries {
 			list = append(list, r.Entries[i].OpTime.String())

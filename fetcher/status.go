@@ -47,7 +47,7 @@ func (f *Fetcher) Changed() <-chan struct{} {
 }
 
 func (f *Fetcher) update(change func(*Status)) {
-	pinned := f.pin() != nil
+	pinned := f.pinned() != nil
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change(&f.status)

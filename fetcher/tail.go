@@ -31,7 +31,7 @@ var errSilent = errors.New("it did not answer in time")
 type tail struct {
 	cfg     *ReaderConfig
 	metrics *metrics
-	src     Source
+	src     mongo.Caller
 	host    string
 	emit    func(ctx context.Context, r oplog.Reply) error
 	lsid    bson.Raw

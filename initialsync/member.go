@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/oplogrep/replicator/checkpoint"
+	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync/inventory"
 	"github.com/oplogrep/replicator/initialsync/origin"
 	"github.com/oplogrep/replicator/internal/mongo"
@@ -81,10 +82,6 @@ func (m *Member) Away(err error) error {
 	return fmt.Errorf("ask %s, which is being copied: %w", m.copy.Host, err)
 }
 
-// LogLost returns an [ErrLogLost] for an error that means that the member's oplog no
-// longer has the entries to read.
-func (*Member) LogLost(err error) error { return fmt.Errorf("%w: %w", ErrLogLost, err) }
-
 // Void is the function Void.
 func (*Member) Void(err error) bool { return Void(err) }
 
@@ -122,14 +119,9 @@ func (m *Member) CheckEntries(entries []oplog.Entry) error {
 	return nil
 }
 
-var (
-	// ErrFCVChanged reports that the source's feature compatibility version was changed
-	// during the copy.
-	ErrFCVChanged = errors.New("the source's feature compatibility version was changed while it was copied")
-	// ErrLogLost reports that the source's oplog no longer has the entries that the
-	// copy needs.
-	ErrLogLost = errors.New("the source no longer has the log that the copy needs")
-)
+// ErrFCVChanged reports that the source's feature compatibility version was changed
+// during the copy.
+var ErrFCVChanged = errors.New("the source's feature compatibility version was changed while it was copied")
 
 // GoneError reports that the member being copied was unreachable for too long.
 type GoneError struct {
@@ -160,5 +152,5 @@ func Void(err error) bool {
 	}
 	// An origin.FCVError occurs before a copy has begun, and is retried; ErrFCVChanged
 	// occurs after.
-	return errors.Is(err, ErrFCVChanged) || errors.Is(err, ErrLogLost)
+	return errors.Is(err, ErrFCVChanged) || errors.Is(err, fetcher.ErrLogLost)
 }

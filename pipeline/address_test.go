@@ -110,7 +110,7 @@ func checked(t *testing.T, w *world, want preflight.Level) {
 	}
 	source := w.connectSource()
 	report, err := preflight.Run(t.Context(), preflight.Config{
-		Source: source, Target: w.target.conn, Members: pipeline.Connected(source), Scope: s, Link: "mirror",
+		Source: source, Target: w.target.conn, Members: source, Scope: s, Link: "mirror",
 	}, nil)
 	if err != nil {
 		t.Fatal(err)

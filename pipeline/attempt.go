@@ -80,7 +80,7 @@ func (p *Pipeline) newAttempt(ctx, soft context.Context, link *checkpoint.Link, 
 	if err != nil {
 		return nil, err
 	}
-	internal, err := p.internalApply(ctx)
+	internal, err := plan.AskInternalApply(ctx, p.target, p.cfg.MetaDB)
 	if err != nil {
 		return nil, err
 	}
@@ -121,9 +121,9 @@ func (p *Pipeline) readFrom(st checkpoint.State) oplog.OpTime {
 
 // newFetcher creates the fetch stage, which reads the source from an entry on. If pin
 // is not nil, only the member that is being copied is read.
-func (p *Pipeline) newFetcher(src checkpoint.Source, from, until oplog.OpTime, pin *fetcher.Pin) (*fetching, error) {
+func (p *Pipeline) newFetcher(src checkpoint.Source, from, until oplog.OpTime, pin fetcher.Member) (*fetching, error) {
 	cfg := fetcher.Config{
-		From: from, Until: until, Resolver: p.resolver, Watcher: p.watcher, StandIn: p.cfg.standIn, Pin: pin,
+		From: from, Until: until, Resolver: p.resolver, Watcher: p.watcher, StandIn: p.cfg.standIn, Pinned: pin,
 		Reader: fetcher.ReaderConfig{AwaitTime: p.cfg.Await, Observer: p.cfg.Observer, Registry: p.cfg.Registry},
 	}
 	if id, ok := src.ReplicaSetID.ObjectIDOK(); ok {
@@ -194,20 +194,12 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 	fetched := make(chan oplog.Reply)
 	queued := make(chan oplog.Reply)
 	batches := make(chan batch.Batch, 1) // one is cut while another is applied
-	applied := make(chan applier.Applied)
+	applied := make(chan checkpoint.Applied)
 	progress := make(chan checkpoint.Progress)
-	check := &checkpointer{
-		interval: a.p.cfg.CheckpointInterval,
-		advance: func(ctx context.Context, w applier.Applied) error {
-			if err := a.link.Advance(ctx, w.Progress, w.Lanes, a.p.sourceNow(a.source)); err != nil {
-				return err
-			}
-			return a.advanced(ctx, w.Progress)
-		},
-		observe:  a.p.moved,
-		reached:  a.p.reached,
-		progress: a.start,
-	}
+	check := checkpoint.NewCheckpointer(checkpoint.CheckpointerConfig{
+		Link: a.link, Interval: a.p.cfg.CheckpointInterval, Start: a.start,
+		Source: func() checkpoint.Source { return a.p.sourceNow(a.source) }, Moved: a.p.moved, Advanced: a.advanced,
+	})
 	if a.log != nil {
 		g.Go(named("spool", func() error { return a.log.Read(ctx, head, a.until, queued) }))
 	} else {
@@ -216,7 +208,7 @@ func (a *attempt) stages(ctx, soft context.Context) error {
 	}
 	g.Go(named("batcher", func() error { return a.batcher.Run(ctx, queued, batches) }))
 	g.Go(named("applier", func() error { return a.applier.Run(ctx, batches, applied) }))
-	g.Go(named("checkpoint", func() error { return check.run(ctx, applied, progress) }))
+	g.Go(named("checkpoint", func() error { return check.Run(ctx, applied, progress) }))
 	g.Go(named("feedback", func() error { return a.report(ctx, progress) }))
 	return g.Wait()
 }

@@ -19,12 +19,10 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// Cluster is a replica set: *driver.Set, through its adapter. Call runs commands on its
-// primary.
+// Cluster is a replica set: *driver.Set. Call runs commands on its primary.
 type Cluster interface {
 	mongo.Caller
-	// Member returns a caller that runs commands on one member, whatever its state.
-	Member(host string) (mongo.Caller, error)
+	syncsource.Dialer
 	// Hosts returns the known members.
 	Hosts() []string
 	// Direct reports whether there is only one host, which is addressed by that name

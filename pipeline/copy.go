@@ -7,6 +7,7 @@ import (
 
 	"github.com/oplogrep/replicator/applier/catalog"
 	"github.com/oplogrep/replicator/applier/ddl"
+	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/buffer/spool"
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
@@ -18,10 +19,7 @@ import (
 // member that is copied must be unchanged.
 func (p *Pipeline) newSync(ctx, soft context.Context, link *checkpoint.Link, src checkpoint.Source) (*initialsync.Sync, error) {
 	st := link.State()
-	member, err := p.source.Member(st.Copy.Host)
-	if err != nil {
-		return nil, fmt.Errorf("copy from %s: %w", st.Copy.Host, err)
-	}
+	member := p.source.Member(st.Copy.Host)
 	if err := p.pinned(st.Copy).Check(ctx, member); err != nil {
 		return nil, err
 	}
@@ -32,7 +30,7 @@ func (p *Pipeline) newSync(ctx, soft context.Context, link *checkpoint.Link, src
 	if err != nil {
 		return nil, fmt.Errorf("read the target's collections: %w", err)
 	}
-	modern, err := p.internalApply(ctx)
+	modern, err := plan.AskInternalApply(ctx, p.target, p.cfg.MetaDB)
 	if err != nil {
 		return nil, err
 	}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"github.com/oplogrep/replicator/checkpoint"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/oplog"
@@ -16,7 +14,8 @@ import (
 
 // beginCopy chooses the member to copy, and finds where the oplog meets the copy.
 func (p *Pipeline) beginCopy(ctx context.Context) (checkpoint.Copy, int64, error) {
-	src, err := p.resolver.Resolve(ctx, p.newestSeen())
+	view := p.watcher.View()
+	src, err := p.resolver.Resolve(ctx, view.Newest())
 	if stale, ok := errors.AsType[*syncsource.TooStaleError](err); ok {
 		// Members have written entries since they reported their newest one; they will
 		// report it again.
@@ -28,18 +27,6 @@ func (p *Pipeline) beginCopy(ctx context.Context) (checkpoint.Copy, int64, error
 	c, wall, err := initialsync.Begin(ctx, src.Caller, src.Host, p.cfg.Observer)
 	c.Cleared = !p.cfg.Copy.DropExisting
 	return c, wall, err
-}
-
-// newestSeen returns the newest entry that any member was seen with.
-func (p *Pipeline) newestSeen() oplog.OpTime {
-	newest := oplog.OpTime{TS: bson.Timestamp{T: 1}} // before all logs, where nothing was seen
-	view := p.watcher.View()
-	for i := range view.Members {
-		if m := &view.Members[i]; m.Up() && !m.Stranger && m.Applied.After(newest) {
-			newest = m.Applied
-		}
-	}
-	return newest
 }
 
 // copyAnew starts another copy in place of a void one.
@@ -75,11 +62,7 @@ var ErrCopies = errors.New("no copy of the source became consistent")
 // finishCopy declares the target consistent once the oplog has been applied up to the
 // copy's Stop, if the member that was copied is unchanged.
 func (p *Pipeline) finishCopy(ctx context.Context, link *checkpoint.Link, c *checkpoint.Copy) error {
-	member, err := p.source.Member(c.Host)
-	if err != nil {
-		return fmt.Errorf("ask %s, which was copied: %w", c.Host, err)
-	}
-	done, err := initialsync.Finish(ctx, link, p.pinned(c), member, *c)
+	done, err := initialsync.Finish(ctx, link, p.pinned(c), p.source.Member(c.Host), *c)
 	if err != nil {
 		return err
 	}
@@ -91,17 +74,4 @@ func (p *Pipeline) finishCopy(ctx context.Context, link *checkpoint.Link, c *che
 // tellConsistent announces that the target is consistent as of a copy's Stop.
 func (p *Pipeline) tellConsistent(done checkpoint.Copy) {
 	p.cfg.Observer.Tell(Consistent{OpTime: done.Stop, LeftOut: p.resyncs.LeftOut()})
-}
-
-// pinnedTo returns a resolver that chooses only that member.
-func (p *Pipeline) pinnedTo(host string) (*syncsource.Resolver, error) {
-	rules := p.cfg.Rules
-	rules.Pinned = host
-	r, err := syncsource.NewResolver(syncsource.ResolverConfig{
-		Rules: rules, Observer: p.cfg.Observer, Registry: p.cfg.Registry,
-	}, p.watcher, p.source)
-	if err != nil {
-		return nil, fmt.Errorf("pin the source to %s: %w", host, err)
-	}
-	return r, nil
 }

@@ -12,14 +12,6 @@ func (p *Pipeline) showGaps(gaps checkpoint.Gaps) {
 	p.mu.Unlock()
 }
 
-// reached returns the part of progress that may be reported: see checkpoint.Gaps.
-func (p *Pipeline) reached(progress checkpoint.Progress) checkpoint.Progress {
-	p.mu.Lock()
-	gaps := p.live.gaps
-	p.mu.Unlock()
-	return gaps.Reached(progress)
-}
-
 // leftOut returns the collections that are left out.
 func (p *Pipeline) leftOut() []checkpoint.LeftOut {
 	p.mu.Lock()

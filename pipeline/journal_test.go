@@ -53,7 +53,7 @@ func kind(err error) string {
 		return "spool full"
 	}
 	for name, sentinel := range map[string]error{
-		"compatibility version": initialsync.ErrFCVChanged, "log lost": initialsync.ErrLogLost, "too many copies": pipeline.ErrCopies,
+		"compatibility version": initialsync.ErrFCVChanged, "log lost": fetcher.ErrLogLost, "too many copies": pipeline.ErrCopies,
 		"stopped": pipeline.ErrStopped, "other settings": pipeline.ErrSettings,
 		"other source": checkpoint.ErrOtherSource, "fenced": lease.ErrFenced, "start too old": replset.ErrTooOld,
 		"member behind": fetcher.ErrSourceBehind, "member too stale": fetcher.ErrTooStale, "start missing": fetcher.ErrStartMissing,

@@ -3,12 +3,9 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/applier/ddl"
@@ -17,8 +14,6 @@ import (
 	"github.com/oplogrep/replicator/fetcher"
 	"github.com/oplogrep/replicator/initialsync"
 	"github.com/oplogrep/replicator/internal/mongo"
-	"github.com/oplogrep/replicator/internal/mongo/replset"
-	"github.com/oplogrep/replicator/internal/mongo/servererr"
 	"github.com/oplogrep/replicator/oplog"
 	"github.com/oplogrep/replicator/resync"
 	"github.com/oplogrep/replicator/syncsource"
@@ -395,71 +390,4 @@ func (p *Pipeline) sourceNow(src checkpoint.Source) checkpoint.Source {
 		src.Host, src.RBID = p.live.meta.Host, p.live.meta.RBID
 	}
 	return src
-}
-
-// askSource asks the source which set it is. Any member may answer, as an attempt does
-// not need the primary.
-func (p *Pipeline) askSource(ctx context.Context) (checkpoint.Source, error) {
-	view := p.watcher.View()
-	for i := range view.Members {
-		m := &view.Members[i]
-		if !m.Up() || m.Arbiter || m.Stranger {
-			continue
-		}
-		caller, err := p.source.Member(m.Host)
-		if err != nil {
-			continue // the set's own configuration is more accurate than the view
-		}
-		src, err := sourceOf(ctx, caller)
-		if err == nil || ctx.Err() != nil {
-			return src, err
-		}
-	}
-	return sourceOf(ctx, p.source)
-}
-
-// sourceOf asks a member which set it belongs to.
-func sourceOf(ctx context.Context, source mongo.Caller) (checkpoint.Source, error) {
-	src := checkpoint.Source{RBID: -1}
-	reply, err := replset.Hello(ctx, source)
-	if err != nil {
-		return src, err
-	}
-	name, ok := reply.Lookup("setName").StringValueOK()
-	if !ok {
-		return src, errors.New("it is no member of a replica set, so it has no oplog: start it as a set of one")
-	}
-	src.SetName = name
-	src.Host, _ = reply.Lookup("me").StringValueOK()
-	if id, err := reply.LookupErr("$replData", "replicaSetId"); err == nil {
-		src.ReplicaSetID = id
-	}
-	if rbid, ok := replset.RollbackID(reply); ok {
-		src.RBID = rbid
-	}
-	return src, nil
-}
-
-// internalApply reports whether the target's primary can apply deltas itself: 6.0 and
-// newer can, unless something prevents clients from it. So it is tried, on a document
-// that does not exist, and tried again after a failover.
-func (p *Pipeline) internalApply(ctx context.Context) (bool, error) {
-	delta := bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: bson.D{{Key: "u", Value: bson.D{{Key: "x", Value: 1}}}}}}
-	stage := bson.D{{Key: "$_internalApplyOplogUpdate", Value: bson.D{{Key: "oplogUpdate", Value: delta}}}}
-	body, err := bson.Marshal(bson.D{{Key: "update", Value: "links"}, {Key: "updates", Value: bson.A{bson.D{
-		{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "nobody", Value: "has this"}}}}},
-		{Key: "u", Value: bson.A{stage}},
-	}}}})
-	if err != nil {
-		return false, fmt.Errorf("build an update: %w", err)
-	}
-	reply, err := mongo.Twice(p.target).Call(ctx, mongo.Command{DB: p.cfg.MetaDB, Body: body})
-	if k := servererr.Classify(err); k != servererr.None && !k.Passes() {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("ask the target whether it can apply deltas: %w", err)
-	}
-	refused, err := mongo.WriteErrors(reply)
-	return err == nil && len(refused) == 0, err
 }

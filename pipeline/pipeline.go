@@ -339,10 +339,11 @@ func (p *Pipeline) readEarlier(ctx context.Context, broken *txn.BrokenChainError
 // attempt acquires the lease and runs the stages until they end. If until is not null,
 // the attempt ends there.
 func (p *Pipeline) attempt(ctx, soft context.Context, until oplog.OpTime) error {
-	src, err := p.askSource(ctx)
+	id, err := p.watcher.Identify(ctx, p.source) // An attempt does not need the primary.
 	if err != nil {
 		return fmt.Errorf("ask the source for its set: %w", err)
 	}
+	src := checkpoint.Source(id)
 	if err := p.ensureLink(ctx, src); err != nil {
 		return err
 	}

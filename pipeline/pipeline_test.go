@@ -72,7 +72,7 @@ func TestStoppedBeforeItRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := pipeline.New(pipeline.Config{Link: "t", Scope: s}, pipeline.Connected(w.source.conn), pipeline.Connected(w.target.conn))
+	p, err := pipeline.New(pipeline.Config{Link: "t", Scope: s}, w.source.conn, w.target.conn)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,13 +18,9 @@ func (p *Pipeline) startLog(ctx, soft context.Context, src checkpoint.Source, st
 	return p.log.Start(ctx, soft, initialsync.LogStart{
 		Dir: p.spoolDir, Copy: st.Copy, From: p.readFrom(st),
 		Fetch: func(from oplog.OpTime) (initialsync.Fetcher, error) {
-			var pin *fetcher.Pin
+			var pin fetcher.Member
 			if st.Copy.Phase != checkpoint.Copied {
-				resolver, err := p.pinnedTo(st.Copy.Host)
-				if err != nil {
-					return nil, err
-				}
-				pin = &fetcher.Pin{Member: p.pinned(st.Copy), Resolver: resolver}
+				pin = p.pinned(st.Copy)
 			}
 			return p.newFetcher(src, from, oplog.OpTime{}, pin)
 		},

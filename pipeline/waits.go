@@ -56,12 +56,8 @@ func (p pipelined) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error
 }
 
 // Member implements Cluster.
-func (o observed) Member(host string) (mongo.Caller, error) {
-	c, err := o.Cluster.Member(host)
-	if err != nil {
-		return nil, err
-	}
-	return o.waits.Watch(c, o.side, host), nil
+func (o observed) Member(host string) mongo.Caller {
+	return o.waits.Watch(o.Cluster.Member(host), o.side, host)
 }
 
 // waitsLoop announces commands that wait for long, until ctx is done.

@@ -184,11 +184,11 @@ func (w *world) start(name string, cfg pipeline.Config, sc scope.Config) error {
 	if w.connectTarget != nil {
 		target = w.connectTarget()
 	}
-	to := pipeline.Connected(target)
+	var to pipeline.Cluster = target
 	if w.asTarget != nil {
 		to = w.asTarget(to)
 	}
-	if l.p, err = pipeline.New(cfg, pipeline.Connected(source), to); err != nil {
+	if l.p, err = pipeline.New(cfg, source, to); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(w.t.Context())

@@ -21,7 +21,7 @@ type away struct{ silent bool }
 func (a away) Hosts() []string { return []string{"a.invalid:27017", "b.invalid:27017"} }
 func (a away) Direct() bool    { return false }
 
-func (a away) Member(host string) (mongo.Caller, error) { return awayMember{a, host}, nil }
+func (a away) Member(host string) mongo.Caller { return awayMember{a, host} }
 
 type awayMember struct {
 	away

@@ -63,7 +63,7 @@ func (f *fakeSet) set(change func()) {
 	change()
 }
 
-func (f *fakeSet) Member(host string) (mongo.Caller, error) { return fakeCaller{f, host}, nil }
+func (f *fakeSet) Member(host string) mongo.Caller { return fakeCaller{f, host} }
 
 type fakeCaller struct {
 	set  *fakeSet

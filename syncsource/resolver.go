@@ -108,6 +108,13 @@ func NewResolver(cfg ResolverConfig, views Views, dial Dialer) (*Resolver, error
 	return &Resolver{cfg: cfg, views: views, dial: dial, metrics: newMetrics(cfg.Registry), denied: Denylist{}}, nil
 }
 
+// PinnedTo returns a Resolver that chooses one member only, with the configuration of r.
+func (r *Resolver) PinnedTo(host string) *Resolver {
+	cfg := r.cfg
+	cfg.Rules.Pinned = host
+	return &Resolver{cfg: cfg, views: r.views, dial: r.dial, metrics: r.metrics, denied: Denylist{}}
+}
+
 // Source is a member to read from.
 type Source struct {
 	Host   string
@@ -140,13 +147,8 @@ func (r *Resolver) Resolve(ctx context.Context, lastFetched oplog.OpTime) (Sourc
 			return Source{}, r.none(choice, lastFetched, asked)
 		}
 		tried[choice.Host] = true
-		caller, err := r.dial.Member(choice.Host)
-		var refused *denied
-		if err != nil {
-			refused = refusedProbe("could not be asked", err)
-		} else {
-			_, refused = probe(ctx, caller, lastFetched)
-		}
+		caller := r.dial.Member(choice.Host)
+		_, refused := probe(ctx, caller, lastFetched)
 		// A probe that was cancelled says nothing about the member.
 		if ctx.Err() != nil {
 			return Source{}, context.Cause(ctx)

@@ -122,3 +122,15 @@ func (v *View) primary() (*Member, bool) {
 	}
 	return primary, primary != nil
 }
+
+// Newest returns the newest entry that any member was seen with. If none was, it returns
+// an optime before all oplogs.
+func (v *View) Newest() oplog.OpTime {
+	newest := oplog.OpTime{TS: bson.Timestamp{T: 1}}
+	for i := range v.Members {
+		if m := &v.Members[i]; m.Up() && !m.Stranger && m.Applied.After(newest) {
+			newest = m.Applied
+		}
+	}
+	return newest
+}

@@ -17,11 +17,12 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo/servererr"
 )
 
-// Dialer gives access to single hosts.
+// Dialer gives access to single hosts: *driver.Set.
 type Dialer interface {
-	// Member returns a Caller for a host. It does no I/O, and returns the same
-	// connections for the same host each time; the Dialer owns them.
-	Member(host string) (mongo.Caller, error)
+	// Member returns a Caller that runs commands on one host, whatever its state. It does
+	// no I/O, and returns the same connections for the same host each time; the Dialer owns
+	// them.
+	Member(host string) mongo.Caller
 }
 
 // WatcherConfig configures a Watcher.
@@ -306,11 +307,7 @@ func (w *Watcher) ask(ctx context.Context, host string, tries int) answer {
 }
 
 func (w *Watcher) hello(ctx context.Context, host string) (*hello, error) {
-	caller, err := w.dial.Member(host)
-	if err != nil {
-		return nil, err
-	}
-	reply, err := replset.Hello(ctx, caller)
+	reply, err := replset.Hello(ctx, w.dial.Member(host))
 	if err != nil {
 		return nil, err
 	}
@@ -329,18 +326,35 @@ func (w *Watcher) askConfig(ctx context.Context, host string, out chan<- configA
 	late := fmt.Errorf("no answer within %s", inSeconds(w.cfg.HeartbeatTimeout))
 	asking, cancel := context.WithTimeoutCause(ctx, w.cfg.HeartbeatTimeout, late)
 	defer cancel()
-	caller, err := w.dial.Member(host)
-	if err == nil {
-		var reply bson.Raw
-		if reply, err = caller.Call(asking, mongo.Command{DB: "admin", Body: configCommand()}); err == nil {
-			a.config, err = parseConfig(reply)
-		}
+	var reply bson.Raw
+	if reply, a.err = w.dial.Member(host).Call(asking, mongo.Command{DB: "admin", Body: configCommand()}); a.err == nil {
+		a.config, a.err = parseConfig(reply)
 	}
-	a.err = err
 	select {
 	case out <- a:
 	case <-ctx.Done():
 	}
+}
+
+// Identify asks the set which one it is: a member of the current view, or if none of them
+// answers, its primary.
+func (w *Watcher) Identify(ctx context.Context, set interface {
+	Dialer
+	mongo.Caller
+},
+) (replset.Identity, error) {
+	view := w.View()
+	for i := range view.Members {
+		m := &view.Members[i]
+		if !m.Up() || m.Arbiter || m.Stranger {
+			continue
+		}
+		id, err := replset.Identify(ctx, set.Member(m.Host))
+		if err == nil || ctx.Err() != nil {
+			return id, err
+		}
+	}
+	return replset.Identify(ctx, set)
 }
 
 // faultOf describes an error of asking a member, as the rest of a sentence that

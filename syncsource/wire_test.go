@@ -19,11 +19,6 @@ import (
 	"github.com/oplogrep/replicator/oplog"
 )
 
-// dialer connects to the members of a set over TCP.
-type dialer struct{ set *driver.Set }
-
-func (d dialer) Member(host string) (mongo.Caller, error) { return d.set.Member(host), nil }
-
 // wired is a Watcher and a Resolver for an embedded set.
 type wired struct {
 	t   *testing.T
@@ -64,11 +59,11 @@ func startWired(t *testing.T, opts mongosim.Options, rules Rules, user string) *
 	x.w, err = NewWatcher(WatcherConfig{
 		Seeds: []string{x.set.Member(0).Host()}, SetName: "rs0", HeartbeatInterval: 40 * time.Millisecond,
 		HeartbeatTimeout: 3 * time.Second, ConfigInterval: time.Second, Observer: observe,
-	}, dialer{x.mdb})
+	}, x.mdb)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x.r, err = NewResolver(ResolverConfig{Rules: rules, Observer: observe}, x.w, dialer{x.mdb}); err != nil {
+	if x.r, err = NewResolver(ResolverConfig{Rules: rules, Observer: observe}, x.w, x.mdb); err != nil {
 		t.Fatal(err)
 	}
 	over := errors.New("the test is over")

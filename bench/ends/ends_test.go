@@ -30,14 +30,14 @@ func mixed(t *testing.T) workload.Workload {
 }
 
 // tail reads a log from First on, until last has come.
-func tail(t *testing.T, src fetcher.Source, last oplog.OpTime) (entries []oplog.Entry, replies int) {
+func tail(t *testing.T, src mongo.Caller, last oplog.OpTime) (entries []oplog.Entry, replies int) {
 	t.Helper()
 	f, err := fetcher.NewReader(fetcher.ReaderConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	enough := errors.New("enough")
-	_, err = f.Tail(t.Context(), src, First, false, func(_ context.Context, r oplog.Reply) error {
+	_, err = f.Tail(t.Context(), "the source", src, First, false, func(_ context.Context, r oplog.Reply) error {
 		replies++
 		entries = append(entries, r.Entries...)
 		if len(entries) > 0 && entries[len(entries)-1].OpTime == last {

@@ -86,9 +86,6 @@ func NewMemory(w workload.Workload, perReply int) (*Memory, error) {
 	return m, nil
 }
 
-// Host is a name for it.
-func (*Memory) Host() string { return "memory:27017" }
-
 // Call implements mongo.Caller: find and getMore on the log; anything else is ok. At
 // the end of the log it waits until ctx is done.
 func (m *Memory) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {

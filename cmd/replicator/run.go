@@ -135,7 +135,7 @@ func openBoth(ctx context.Context, p *plan) (source, target *driver.Set, closeBo
 func (c *runCommand) preflight(p *plan, source, target *driver.Set) preflight.Config {
 	mode, _ := feedbackMode(c.Feedback)
 	return preflight.Config{
-		Source: source, Target: target, Members: pipeline.Connected(source), Rules: p.pipeline.Rules, Scope: p.scope, Include: c.Include, UsersAndRoles: c.UsersAndRoles,
+		Source: source, Target: target, Members: source, Rules: p.pipeline.Rules, Scope: p.scope, Include: c.Include, UsersAndRoles: c.UsersAndRoles,
 		Link: c.Link, MetaDB: c.MetadataDB, StartAt: c.StartAt.at,
 		Copy: c.wantsCopy(), DropExisting: c.DropExisting,
 		SpoolDir: c.spoolDir(), SpoolBytes: int64(c.SpoolBytes), SpoolFree: int64(c.SpoolFree),

@@ -104,7 +104,7 @@ func (c *runCommand) mirror(e cli.Ends, p *plan, ln net.Listener, source, target
 		return fmt.Errorf("set up the status: %w", err)
 	}
 	cfg.Registry, cfg.Observer = registry, observers(logEvents(e.Hard, log), tracker.Observe, v.memory.observe)
-	link, err := pipeline.New(cfg, pipeline.Connected(source), pipeline.Connected(target))
+	link, err := pipeline.New(cfg, source, target)
 	if err != nil {
 		return cli.Usage(err)
 	}

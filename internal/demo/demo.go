@@ -193,7 +193,7 @@ func (d *Demo) setUp() error {
 	d.pipeline, err = pipeline.New(pipeline.Config{
 		Link: link, Scope: sc, Observer: d.observe, Registry: registry,
 		Copy: pipeline.CopyConfig{Wanted: true, SpoolDir: d.spoolDir, RangeBytes: 4 << 20},
-	}, pipeline.Connected(d.source), pipeline.Connected(d.target))
+	}, d.source, d.target)
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}

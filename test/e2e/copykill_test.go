@@ -445,10 +445,7 @@ func (w watched) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) 
 	return w.p.call(ctx, w.Cluster, w.side, cmd)
 }
 
-func (w watched) Member(host string) (mongo.Caller, error) {
-	m, err := w.Cluster.Member(host)
-	return watchedMember{m, w}, err
-}
+func (w watched) Member(host string) mongo.Caller { return watchedMember{w.Cluster.Member(host), w} }
 
 type watchedMember struct {
 	mongo.Caller

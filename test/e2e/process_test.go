@@ -66,7 +66,7 @@ func (m *mirror) begin() {
 	}
 	cfg := m.cfg
 	cfg.Observer = m.observe
-	source, target := pipeline.Connected(m.conns[0]), pipeline.Connected(m.conns[1])
+	var source, target pipeline.Cluster = m.conns[0], m.conns[1]
 	if m.wrap != nil {
 		source, target = m.wrap(source, target)
 	}

@@ -5,7 +5,7 @@
 //
 //	Parse ──▶ Options ──Open──▶ Set ──Call──▶ whichever member is primary
 //	                             │
-//	                             └─Member(host)──▶ Member ──Call──▶ that host
+//	                             └─Member(host)──▶ member ──Call──▶ that host
 //
 // Set and Member implement [mongo.Caller]. In addition they guarantee:
 //

@@ -14,10 +14,10 @@ import (
 	"github.com/oplogrep/replicator/internal/mongo"
 )
 
-// Member is a direct connection to one host, whatever its state. It is safe for
+// member is a direct connection to one host, whatever its state. It is safe for
 // concurrent use; each call in flight has a network connection of its own, 100 at most
 // unless the connection string sets another limit.
-type Member struct {
+type member struct {
 	host   string
 	srv    *topology.Server
 	sender *sender
@@ -25,26 +25,19 @@ type Member struct {
 	patience time.Duration
 }
 
-var _ mongo.Caller = (*Member)(nil)
+var _ mongo.Caller = (*member)(nil)
 
-func newMember(s *Set, host string) *Member {
+func newMember(s *Set, host string) *member {
 	srv := topology.NewServer(address.Address(host).Canonicalize(), bson.NewObjectID(), s.cfg.ConnectTimeout, s.cfg.ServerOpts...)
 	// It only fails for a server that is connected already.
 	_ = srv.Connect(nil)
-	return &Member{host: host, srv: srv, sender: &s.sender, patience: s.cfg.ConnectTimeout + time.Second}
+	return &member{host: host, srv: srv, sender: &s.sender, patience: s.cfg.ConnectTimeout + time.Second}
 }
 
-// Host returns the host, as it was given to Set.Member.
-func (m *Member) Host() string { return m.host }
-
-// RTT returns the moving average of the round-trip time of hello, zero before the first
-// one.
-func (m *Member) RTT() time.Duration { return m.srv.RTTMonitor().EWMA() }
-
-// Call runs a command on the host. Secondaries answer reads, too: unless the command has
+// Call implements mongo.Caller. It runs a command on the host. Secondaries answer reads, too: unless the command has
 // a read preference, or belongs to a transaction, Call adds primaryPreferred. If the host
 // is down, Call returns an error at once, not after the selection timeout.
-func (m *Member) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
+func (m *member) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -60,7 +53,7 @@ func (m *Member) Call(ctx context.Context, cmd mongo.Command) (bson.Raw, error) 
 
 // lookAgain returns a connection to a host that was down at its last check, after
 // another check.
-func (m *Member) lookAgain(ctx context.Context) (*mnet.Connection, error) {
+func (m *member) lookAgain(ctx context.Context) (*mnet.Connection, error) {
 	sub, err := m.srv.Subscribe()
 	if err != nil {
 		return nil, ErrClosed

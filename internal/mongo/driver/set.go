@@ -57,7 +57,7 @@ type Set struct {
 
 	mu      sync.Mutex
 	closed  bool               // under mu
-	members map[string]*Member // under mu, by host
+	members map[string]*member // under mu, by host
 	mongos  string             // under mu: the one in use, because a transaction is bound to one
 }
 
@@ -76,7 +76,7 @@ func Open(ctx context.Context, o *Options) (*Set, error) {
 		return nil, fmt.Errorf("mongo: open %s: %w", o, err)
 	}
 	s := &Set{
-		opts: o, client: client, forever: context.WithoutCancel(ctx), members: map[string]*Member{},
+		opts: o, client: client, forever: context.WithoutCancel(ctx), members: map[string]*member{},
 		sender: sender{
 			clock:   new(session.ClusterClock), //nolint:staticcheck // The driver's logins share it.
 			version: o.api, compressors: client.Compressors, dialer: d,
@@ -252,9 +252,8 @@ func (s *Set) Kind(ctx context.Context) (Kind, error) {
 
 // Member returns the direct connection to a host, host:port, with the same credentials
 // and TLS settings. The host need not be in Hosts: hidden members are not. The first call
-// for a host opens the Member, without waiting for the host. It lives until the Set is
-// closed.
-func (s *Set) Member(host string) *Member {
+// for a host opens the connection, without waiting for the host. It lives until the Set is closed.
+func (s *Set) Member(host string) mongo.Caller {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if m, ok := s.members[host]; ok {

@@ -18,7 +18,7 @@ import (
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	silent := errors.New("it is silent")
-	ask := func(t *testing.T, m *driver.Member, first, patience time.Duration) (took time.Duration, err error) {
+	ask := func(t *testing.T, m mongo.Caller, first, patience time.Duration) (took time.Duration, err error) {
 		t.Helper()
 		ctx, cancel := mongo.WithSilence(t.Context(), first, patience, silent)
 		defer cancel()

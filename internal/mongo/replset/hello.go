@@ -2,6 +2,7 @@ package replset
 
 import (
 	"context"
+	"errors"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -31,4 +32,36 @@ func RollbackID(reply bson.Raw) (int64, bool) {
 	data, _ := e.Document()
 	e, _ = rawbson.Lookup(data, "rbid")
 	return e.Int64()
+}
+
+// Identity says which replica set a member belongs to.
+type Identity struct {
+	// ReplicaSetID is settings.replicaSetId of its configuration, zero if not reported.
+	ReplicaSetID bson.RawValue
+	SetName      string
+	// RBID is the rollback id of Host, the member that was asked, -1 if not reported.
+	RBID int64
+	Host string
+}
+
+// Identify asks a member which set it belongs to.
+func Identify(ctx context.Context, member mongo.Caller) (Identity, error) {
+	id := Identity{RBID: -1}
+	reply, err := Hello(ctx, member)
+	if err != nil {
+		return id, err
+	}
+	name, ok := reply.Lookup("setName").StringValueOK()
+	if !ok {
+		return id, errors.New("it is no member of a replica set, so it has no oplog: start it as a set of one")
+	}
+	id.SetName = name
+	id.Host, _ = reply.Lookup("me").StringValueOK()
+	if set, err := reply.LookupErr("$replData", "replicaSetId"); err == nil {
+		id.ReplicaSetID = set
+	}
+	if rbid, ok := RollbackID(reply); ok {
+		id.RBID = rbid
+	}
+	return id, nil
 }

@@ -123,8 +123,8 @@ func (p *player) run(ctx context.Context, cfg pipeline.Config, o RunOptions, r *
 		return compare.Report{}, err
 	}
 	defer to.Close()
-	source := tapped{Cluster: pipeline.Connected(from), before: p.asked}
-	target := tapped{Cluster: pipeline.Connected(to), before: p.asked}
+	source := tapped{Cluster: from, before: p.asked}
+	target := tapped{Cluster: to, before: p.asked}
 	snapshot, err := follow(ctx, cfg, source, target, func(s *pipeline.Snapshot) bool {
 		consistent := s.Copy != nil && s.Copy.Phase == checkpoint.Copied
 		return p.failed() != nil || consistent && !s.Progress.Applied.Before(p.src.Last)

@@ -105,7 +105,7 @@ func (s *Source) Mirror(ctx context.Context, v Variant, o RunOptions) (compare.R
 	if err := Fill(ctx, to, renamed(s.Before, cfg.Scope)); err != nil {
 		return compare.Report{}, err
 	}
-	if _, err := Follow(ctx, cfg, pipeline.Connected(from), pipeline.Connected(to), s.Last); err != nil {
+	if _, err := Follow(ctx, cfg, from, to, s.Last); err != nil {
 		return compare.Report{}, err
 	}
 	held, err := ddl.Held(ctx, to, scope.DefaultMetaDB, linkName)

@@ -156,12 +156,8 @@ type tapped struct {
 }
 
 // Member implements pipeline.Cluster.
-func (c tapped) Member(host string) (mongo.Caller, error) {
-	m, err := c.Cluster.Member(host)
-	if err != nil {
-		return nil, err
-	}
-	return tappedCaller{m, c.before}, nil
+func (c tapped) Member(host string) mongo.Caller {
+	return tappedCaller{c.Cluster.Member(host), c.before}
 }
 
 // Call implements mongo.Caller.

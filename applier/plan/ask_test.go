@@ -1,14 +1,15 @@
-package pipeline
+package plan_test
 
 import (
 	"testing"
 
+	"github.com/oplogrep/replicator/applier/plan"
 	"github.com/oplogrep/replicator/internal/mongo/driver"
 	"github.com/oplogrep/replicator/mongosim"
 )
 
-// Whether the target applies deltas itself is found by trying, not by its version.
-func TestInternalApply(t *testing.T) {
+// TestAskInternalApply: whether the target applies deltas itself is found by trying, not by its version.
+func TestAskInternalApply(t *testing.T) {
 	for dialect, want := range map[string]bool{"4.4": false, "5.0": false, "6.0": true, "8.0": true} {
 		set := mongosim.StartTest(t, mongosim.Options{Members: 1, Dialect: dialect})
 		o, err := driver.Parse(driver.Config{URI: set.URI(), AppName: mongosim.Stage})
@@ -20,8 +21,7 @@ func TestInternalApply(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(target.Close)
-		p := &Pipeline{cfg: Config{MetaDB: "replicator"}, target: Connected(target)}
-		got, err := p.internalApply(t.Context())
+		got, err := plan.AskInternalApply(t.Context(), target, "replicator")
 		if err != nil || got != want {
 			t.Errorf("%s: %v, %v, want %v", dialect, got, err, want)
 		}

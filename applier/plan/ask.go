@@ -1,0 +1,35 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/oplogrep/replicator/internal/mongo"
+	"github.com/oplogrep/replicator/internal/mongo/servererr"
+)
+
+// AskInternalApply finds Options.InternalApply of a target by an update, in a database,
+// that matches no document. Servers from 6.0 on have the stage, unless something keeps
+// clients from using it.
+func AskInternalApply(ctx context.Context, target mongo.Caller, db string) (bool, error) {
+	delta := bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: bson.D{{Key: "u", Value: bson.D{{Key: "x", Value: 1}}}}}}
+	stage := bson.D{{Key: "$_internalApplyOplogUpdate", Value: bson.D{{Key: "oplogUpdate", Value: delta}}}}
+	body, err := bson.Marshal(bson.D{{Key: "update", Value: "links"}, {Key: "updates", Value: bson.A{bson.D{
+		{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "nobody", Value: "has this"}}}}},
+		{Key: "u", Value: bson.A{stage}},
+	}}}})
+	if err != nil {
+		return false, fmt.Errorf("build an update: %w", err)
+	}
+	reply, err := mongo.Twice(target).Call(ctx, mongo.Command{DB: db, Body: body})
+	if k := servererr.Classify(err); k != servererr.None && !k.Passes() {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("ask the target whether it can apply deltas: %w", err)
+	}
+	refused, err := mongo.WriteErrors(reply)
+	return err == nil && len(refused) == 0, err
+}
