@@ -31,6 +31,9 @@ var errNumbers = errors.New("the session has no transaction numbers left")
 // its session has started another one.
 var ErrTxnEnded = errors.New("the transaction is over")
 
+// errCommitted is made once, so that a commit does not allocate it.
+var errCommitted = fmt.Errorf("%w: it was to be committed", ErrTxnEnded)
+
 // UnconfirmedError reports a commit that one server executed, but whose write concern is
 // not known to be satisfied: it may roll back.
 type UnconfirmedError struct {
@@ -226,7 +229,7 @@ func (t *Txn) Commit(ctx context.Context, majority bool) (bson.Raw, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	t.err = fmt.Errorf("%w: it was to be committed", ErrTxnEnded)
+	t.err = errCommitted
 	if !t.started {
 		return nil, nil
 	}
