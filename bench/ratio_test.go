@@ -11,8 +11,11 @@ import (
 // with something else is unfair to either of them, so the best round of several
 // counts.
 func TestRatio(t *testing.T) {
-	if testing.Short() || race.Enabled {
-		t.Skip("it measures")
+	switch {
+	case race.Enabled:
+		t.Skip("it measures speed: not with the race detector")
+	case testing.Short():
+		t.Skip("it copies for seconds: not with -short")
 	}
 	const (
 		docs, size = 20_000, 1 << 10

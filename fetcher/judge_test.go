@@ -38,7 +38,7 @@ func TestDenial(t *testing.T) {
 		{context.DeadlineExceeded, 10 * time.Second, true},
 		{&oplog.EntryError{Err: oplog.ErrUnknownOp}, 0, false},
 		{&ReplyError{"cursor", "missing"}, 0, false},
-		{errors.New("unheard of"), 0, false},
+		{errors.New("unknown"), 0, false},
 	} {
 		lasts, passes := denial(fmt.Errorf("fetcher: tail it: %w", tt.err))
 		if passes != tt.passes || passes && lasts != tt.lasts {

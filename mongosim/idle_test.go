@@ -12,7 +12,7 @@ import (
 // nothing else is counted.
 func TestIdle(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes two seconds")
+		t.Skip("it takes two seconds: not with -short")
 	}
 	StartTest(t, Options{Members: 3, Seed: 1})
 	spent := func() time.Duration {

@@ -360,7 +360,7 @@ func say(words ...any) {
 // TestKill repeatedly kills a process that writes.
 func TestKill(t *testing.T) {
 	if testing.Short() {
-		t.Skip("starts processes")
+		t.Skip("it starts and kills processes: not with -short")
 	}
 	dir := t.TempDir()
 	taken := 0

@@ -269,7 +269,7 @@ func TestFencedAtCommit(t *testing.T) {
 func TestHugeDocuments(t *testing.T) {
 	switch {
 	case race.Enabled:
-		t.Skip("under the race detector it takes several times its memory, which is much")
+		t.Skip("it takes several times its memory with the race detector: run without it")
 	case testing.Short():
 		t.Skip("it takes much memory: not with -short")
 	}
@@ -294,7 +294,7 @@ func TestHugeDocuments(t *testing.T) {
 // documents read stay within the limit, and all are copied in the end.
 func TestMemory(t *testing.T) {
 	if race.Enabled {
-		t.Skip("the race detector takes more memory and time than what is measured")
+		t.Skip("the race detector takes more memory than what is measured: run without it")
 	}
 	t.Parallel()
 	w := newWorld(t)
