@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 
 	"github.com/oplogrep/replicator/applier"
 	"github.com/oplogrep/replicator/buffer/spool"
@@ -270,12 +269,4 @@ func (w *world) journal(show []string) []string {
 		}
 	}
 	return lines
-}
-
-func (w *world) output(show, said []string) string {
-	lines := append(w.journal(show), said...)
-	if len(lines) == 0 {
-		return "ok\n"
-	}
-	return strings.Join(lines, "\n") + "\n"
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,13 +26,14 @@ import (
 // each time is in the files:
 //
 //	sets [source=N] [target=N] [source-oplog=BYTES] ...   start two sets
-//	do [show=(KIND,...)]                                   lines, each an act
+//	do [show=(KIND,...)] [order=any]                       lines, each an act
 //
 // The acts are those of func act. The output of do is the events, each line once
 // in the order of their first coming, and then what the acts said. States that
 // change into each other in a working link are "running" both. Members are called
 // A, B, C in the order in which they were read. With show=decisions the steps of the
-// link are left out, where it is a matter of time which of them are taken again.
+// link are left out, where it is a matter of time which of them are taken again; with
+// order=any the events are sorted, where it is a matter of time which comes first.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	runScenarios(t, "testdata/faults/*")
@@ -97,12 +99,26 @@ func setOptions(t *testing.T, d *datadriven.TestData, which string, seed int64, 
 
 func (w *world) do(d *datadriven.TestData) string {
 	var show []string
+	sorted := false
 	for _, arg := range d.CmdArgs {
-		if arg.Key == "show" {
+		switch arg.Key {
+		case "show":
 			show = arg.Vals
+		case "order":
+			sorted = true
+		default:
+			d.Fatalf(w.t, "unknown argument %s", arg.Key)
 		}
 	}
-	return w.output(show, w.acts(d))
+	said := w.acts(d)
+	lines := w.journal(show)
+	if sorted {
+		slices.Sort(lines)
+	}
+	if lines = append(lines, said...); len(lines) == 0 {
+		return "ok\n"
+	}
+	return strings.Join(lines, "\n") + "\n"
 }
 
 // acts carries out the lines of a scenario and returns their output.

@@ -27,8 +27,12 @@ import (
 	"github.com/oplogrep/replicator/syncsource"
 )
 
-// patience is how long a scenario waits for what it expects.
-const patience = 150 * time.Second
+// patience is how long a scenario waits without any progress of a link for what it
+// expects, longest how long it waits at all.
+const (
+	patience = 60 * time.Second
+	longest  = 5 * time.Minute
+)
 
 // cluster is an embedded set with a connection to it.
 type cluster struct {
@@ -226,12 +230,31 @@ func (w *world) tell(l *link, e event.Event) {
 	w.changed = make(chan struct{})
 }
 
-// until waits for a condition, which is checked with each event and periodically.
+// until waits for a condition as long as the links get on.
 func (w *world) until(what string, met func() bool) error {
-	return w.within(patience, what, met)
+	for start := time.Now(); ; {
+		before := w.done()
+		err := w.within(patience, what, met)
+		if err == nil || w.done() == before || time.Since(start) > longest {
+			return err
+		}
+	}
 }
 
-// within is until with a time limit of d.
+// done returns the number of operations applied and documents copied by all links.
+func (w *world) done() (n int64) {
+	for _, l := range w.links {
+		s := l.p.Snapshot()
+		n += s.Log.Ops
+		if s.Copy != nil && s.Copy.Progress != nil {
+			n += s.Copy.Progress.Docs
+		}
+	}
+	return n
+}
+
+// within waits for at most d for a condition, which is checked with each event and
+// periodically.
 func (w *world) within(d time.Duration, what string, met func() bool) error {
 	ctx, cancel := context.WithTimeout(w.t.Context(), d)
 	defer cancel()
